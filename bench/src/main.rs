@@ -1,0 +1,2 @@
+//! Benchmarks of weft.
+fn main() {}

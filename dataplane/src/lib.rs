@@ -1,0 +1,1 @@
+//! The switching core and the ports it runs on.

@@ -1,0 +1,1 @@
+//! Hosts and traffic that hang on a switch's ports.

@@ -1,0 +1,1 @@
+//! Virtual time: event queue, clock, wires, replay.
