@@ -1,0 +1,246 @@
+//! Time as a number: picoseconds since the start of a run, handed down as `now`.
+//!
+//! Shape: [`Instant`] (u64 ps, wraps after 213 days, compared wrap-safe) and [`LinkRate`] (bit/s).
+//! Units: ps inside, ns at the edges; one pause quantum is 512 bit times.
+//! Source: IEEE 802.3 Annex 31B.2 (quantum); pipeline.md §9.
+
+use core::cmp::Ordering;
+use core::ops::{Add, AddAssign, Sub};
+
+/// A point in time: picoseconds since the start of the run, modulo 2^64.
+///
+/// Order is that of the shorter way round the circle, so that a run may cross the wrap after 213
+/// days. Two instants that are compared must lie less than 106 days apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Instant(u64);
+
+/// A length of time in picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Span(u64);
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// `ps` picoseconds.
+    #[must_use]
+    pub const fn from_ps(ps: u64) -> Self {
+        Self(ps)
+    }
+
+    /// `ns` nanoseconds, saturating.
+    #[must_use]
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns.saturating_mul(1_000))
+    }
+
+    /// `us` microseconds, saturating.
+    #[must_use]
+    pub const fn from_us(us: u64) -> Self {
+        Self(us.saturating_mul(1_000_000))
+    }
+
+    /// `ms` milliseconds, saturating.
+    #[must_use]
+    pub const fn from_ms(ms: u64) -> Self {
+        Self(ms.saturating_mul(1_000_000_000))
+    }
+
+    /// Picoseconds.
+    #[must_use]
+    pub const fn as_ps(self) -> u64 {
+        self.0
+    }
+
+    /// Whole nanoseconds, rounded down.
+    #[must_use]
+    pub const fn as_ns(self) -> u64 {
+        self.0 / 1_000
+    }
+}
+
+impl Instant {
+    /// The start of the run.
+    pub const ZERO: Self = Self(0);
+
+    /// `ps` picoseconds after the start.
+    #[must_use]
+    pub const fn from_ps(ps: u64) -> Self {
+        Self(ps)
+    }
+
+    /// `ns` nanoseconds after the start, modulo the wrap.
+    #[must_use]
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns.wrapping_mul(1_000))
+    }
+
+    /// Picoseconds since the start.
+    #[must_use]
+    pub const fn as_ps(self) -> u64 {
+        self.0
+    }
+
+    /// Whole nanoseconds since the start, rounded down.
+    #[must_use]
+    pub const fn as_ns(self) -> u64 {
+        self.0 / 1_000
+    }
+
+    /// Time since `earlier`; zero when `earlier` is later than `self`.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Span {
+        let d = self.0.wrapping_sub(earlier.0);
+        if d.cast_signed() < 0 { Span(0) } else { Span(d) }
+    }
+
+    /// The earlier of two optional instants; `None` is never.
+    #[must_use]
+    pub fn earlier(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(if b < a { b } else { a }),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+impl PartialOrd for Instant {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Instant {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.wrapping_sub(other.0).cast_signed().cmp(&0)
+    }
+}
+
+impl Add<Span> for Instant {
+    type Output = Self;
+    #[inline]
+    fn add(self, span: Span) -> Self {
+        Self(self.0.wrapping_add(span.0))
+    }
+}
+
+impl Sub<Span> for Instant {
+    type Output = Self;
+    #[inline]
+    fn sub(self, span: Span) -> Self {
+        Self(self.0.wrapping_sub(span.0))
+    }
+}
+
+impl Add for Span {
+    type Output = Self;
+    #[inline]
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign<Span> for Instant {
+    #[inline]
+    fn add_assign(&mut self, span: Span) {
+        *self = *self + span;
+    }
+}
+
+/// A link's rate in bit/s; never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkRate(u64);
+
+impl LinkRate {
+    /// A rate in bit/s; `None` for 0 or above 10 Tbit/s.
+    #[must_use]
+    pub const fn bps(bps: u64) -> Option<Self> {
+        if bps == 0 || bps > 10_000_000_000_000 { None } else { Some(Self(bps)) }
+    }
+
+    /// A rate in Gbit/s.
+    ///
+    /// # Panics
+    /// When `gbps` is 0 or above 10,000; meant for constants and tests.
+    #[must_use]
+    pub const fn gbps(gbps: u64) -> Self {
+        Self::bps(gbps * 1_000_000_000).expect("1..=10,000 Gbit/s")
+    }
+
+    /// Bit/s.
+    #[must_use]
+    pub const fn as_bps(self) -> u64 {
+        self.0
+    }
+
+    /// Time that `bits` take on the wire, rounded up to a picosecond.
+    #[inline]
+    #[must_use]
+    pub const fn bit_time(self, bits: u64) -> Span {
+        Span::from_ps(scale_up(bits, 1_000_000_000_000, self.0))
+    }
+
+    /// Time of a frame of `len` octets (no FCS) on a true wire: FCS, the 64-octet minimum, 8 octets
+    /// of preamble and 12 of gap (model.md).
+    #[inline]
+    #[must_use]
+    pub const fn frame_time(self, len: usize) -> Span {
+        let with_fcs = len as u64 + 4;
+        let padded = if with_fcs < 64 { 64 } else { with_fcs };
+        self.bit_time((padded + 20) * 8)
+    }
+
+    /// Time of `quanta` pause quanta of 512 bit times (IEEE 802.3 Annex 31B.2).
+    #[inline]
+    #[must_use]
+    pub const fn quanta(self, quanta: u16) -> Span {
+        self.bit_time(quanta as u64 * 512)
+    }
+}
+
+/// ceil(a * b / c) without overflow in between; saturates.
+const fn scale_up(a: u64, b: u64, c: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product.div_ceil(c),
+        None => {
+            let wide = (a as u128 * b as u128).div_ceil(c as u128);
+            if wide > u64::MAX as u128 { u64::MAX } else { wide as u64 }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_holds_across_the_wrap() {
+        let before = Instant::from_ps(u64::MAX - 5);
+        let after = before + Span::from_ps(10);
+        assert!(before < after);
+        assert_eq!(after.since(before).as_ps(), 10);
+        assert_eq!(before.since(after), Span::ZERO);
+        assert_eq!(Instant::earlier(Some(after), Some(before)), Some(before));
+        assert_eq!(Instant::earlier(None, Some(before)), Some(before));
+    }
+
+    #[test]
+    fn wire_times_match_the_model_page() {
+        #[rustfmt::skip] // columns: gbps, octets without FCS, ps
+        let cases = [
+            (100, 22,   6_720),
+            (100, 60,   6_720),
+            (400, 60,   1_680),
+            (100, 61,   6_800),
+            (200, 1402, 57_040),
+        ];
+        for (gbps, len, ps) in cases {
+            assert_eq!(LinkRate::gbps(gbps).frame_time(len).as_ps(), ps, "{gbps}G {len}");
+        }
+        assert_eq!(LinkRate::gbps(100).quanta(1).as_ps(), 5_120);
+        assert_eq!(LinkRate::gbps(400).quanta(0xFFFF).as_ns(), 83_884);
+        assert_eq!(LinkRate::bps(1).unwrap().bit_time(u64::MAX).as_ps(), u64::MAX);
+    }
+}

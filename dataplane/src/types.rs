@@ -1,0 +1,359 @@
+//! Index types of the switch: ports and priorities, their sets, and arrays only they can index.
+//!
+//! Shape: [`PortId`] 0..=63, [`PortSet`] u64; [`Pri`] 0..=7 (0 lowest), [`PriSet`] u8.
+//! Units: none; a set's bit n is member n.
+//! Source: pipeline.md, "Words"; style.md C2 and C5.
+
+use core::fmt;
+use core::ops::{Index, IndexMut};
+
+/// Most ports that a switch can have.
+pub const PORTS_MAX: usize = 64;
+/// Most switch-internal priorities.
+pub const PRIS_MAX: usize = 8;
+
+/// A switch port, 0..=63.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PortId(u8);
+
+impl PortId {
+    /// Port `index`; `None` from 64 on.
+    #[inline]
+    #[must_use]
+    pub const fn new(index: usize) -> Option<Self> {
+        if index < PORTS_MAX { Some(Self(index as u8)) } else { None }
+    }
+
+    /// The low six bits of `index` as a port: for values that were a port before.
+    #[inline]
+    #[must_use]
+    pub const fn from_low_bits(index: u8) -> Self {
+        Self(index & 63)
+    }
+
+    /// This port as an array index.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// This port as an octet.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Debug for PortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port{}", self.0)
+    }
+}
+
+/// A switch-internal priority, 0 (lowest) to 7.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Pri(u8);
+
+impl Pri {
+    /// All eight, lowest first.
+    pub const ALL: [Self; PRIS_MAX] =
+        [Self(0), Self(1), Self(2), Self(3), Self(4), Self(5), Self(6), Self(7)];
+
+    /// Priority `pri`; `None` above 7.
+    #[inline]
+    #[must_use]
+    pub const fn new(pri: u8) -> Option<Self> {
+        if pri < 8 { Some(Self(pri)) } else { None }
+    }
+
+    /// The low three bits of `pri` as a priority.
+    #[inline]
+    #[must_use]
+    pub const fn from_low_bits(pri: u8) -> Self {
+        Self(pri & 7)
+    }
+
+    /// This priority as an array index.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// This priority as an octet.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Pri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pri{}", self.0)
+    }
+}
+
+macro_rules! bit_set {
+    ($(#[$doc:meta])* $name:ident, $word:ty, $item:ty) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+        pub struct $name($word);
+
+        impl $name {
+            /// No member.
+            pub const EMPTY: Self = Self(0);
+
+            /// The set whose member n is bit n.
+            #[inline]
+            #[must_use]
+            pub const fn from_bits(bits: $word) -> Self {
+                Self(bits)
+            }
+
+            /// Members 0 to `count - 1`.
+            #[inline]
+            #[must_use]
+            pub const fn first(count: usize) -> Self {
+                if count >= <$word>::BITS as usize { Self(<$word>::MAX) } else { Self((1 << count) - 1) }
+            }
+
+            /// Just `item`.
+            #[inline]
+            #[must_use]
+            pub const fn only(item: $item) -> Self {
+                Self(1 << item.0)
+            }
+
+            /// Member n as bit n.
+            #[inline]
+            #[must_use]
+            pub const fn bits(self) -> $word {
+                self.0
+            }
+
+            /// Whether there is no member.
+            #[inline]
+            #[must_use]
+            pub const fn is_empty(self) -> bool {
+                self.0 == 0
+            }
+
+            /// Number of members.
+            #[inline]
+            #[must_use]
+            pub const fn len(self) -> usize {
+                self.0.count_ones() as usize
+            }
+
+            /// Whether `item` is a member.
+            #[inline]
+            #[must_use]
+            pub const fn contains(self, item: $item) -> bool {
+                self.0 >> item.0 & 1 != 0
+            }
+
+            /// Makes `item` a member.
+            #[inline]
+            pub const fn insert(&mut self, item: $item) {
+                self.0 |= 1 << item.0;
+            }
+
+            /// Makes `item` no member.
+            #[inline]
+            pub const fn remove(&mut self, item: $item) {
+                self.0 &= !(1 << item.0);
+            }
+
+            /// Members of both.
+            #[inline]
+            #[must_use]
+            pub const fn and(self, other: Self) -> Self {
+                Self(self.0 & other.0)
+            }
+
+            /// Members of either.
+            #[inline]
+            #[must_use]
+            pub const fn or(self, other: Self) -> Self {
+                Self(self.0 | other.0)
+            }
+
+            /// Members that `other` lacks.
+            #[inline]
+            #[must_use]
+            pub const fn without(self, other: Self) -> Self {
+                Self(self.0 & !other.0)
+            }
+
+            /// The highest member.
+            #[inline]
+            #[must_use]
+            pub const fn highest(self) -> Option<$item> {
+                match self.0.checked_ilog2() {
+                    Some(bit) => Some(<$item>::from_low_bits(bit as u8)),
+                    None => None,
+                }
+            }
+
+            /// The first member at or after `from`, going round.
+            #[inline]
+            #[must_use]
+            pub const fn next_from(self, from: $item) -> Option<$item> {
+                if self.0 == 0 {
+                    return None;
+                }
+                let turned = self.0.rotate_right(from.0 as u32).trailing_zeros();
+                Some(<$item>::from_low_bits(((from.0 as u32 + turned) % <$word>::BITS) as u8))
+            }
+
+            /// Members, lowest first.
+            #[inline]
+            pub fn iter(self) -> impl Iterator<Item = $item> {
+                let mut left = self.0;
+                core::iter::from_fn(move || {
+                    let bit = (left != 0).then(|| left.trailing_zeros())?;
+                    left &= left - 1;
+                    Some(<$item>::from_low_bits(bit as u8))
+                })
+            }
+
+            /// Members, highest first.
+            #[inline]
+            pub fn iter_down(self) -> impl Iterator<Item = $item> {
+                let mut left = self;
+                core::iter::from_fn(move || {
+                    let item = left.highest()?;
+                    left.remove(item);
+                    Some(item)
+                })
+            }
+        }
+
+        impl FromIterator<$item> for $name {
+            fn from_iter<I: IntoIterator<Item = $item>>(items: I) -> Self {
+                let mut set = Self::EMPTY;
+                for item in items {
+                    set.insert(item);
+                }
+                set
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_set().entries(self.iter().map(<$item>::get)).finish()
+            }
+        }
+    };
+}
+
+bit_set!(
+    /// A set of ports; bit n is port n.
+    PortSet, u64, PortId
+);
+bit_set!(
+    /// A set of priorities; bit n is priority n.
+    PriSet, u8, Pri
+);
+
+/// One `T` for each priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PerPri<T>(pub [T; PRIS_MAX]);
+
+impl<T> Index<Pri> for PerPri<T> {
+    type Output = T;
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a Pri is below 8 by construction")]
+    fn index(&self, pri: Pri) -> &T {
+        &self.0[pri.index()]
+    }
+}
+
+impl<T> IndexMut<Pri> for PerPri<T> {
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a Pri is below 8 by construction")]
+    fn index_mut(&mut self, pri: Pri) -> &mut T {
+        &mut self.0[pri.index()]
+    }
+}
+
+/// One `T` for each of the switch's ports.
+///
+/// Always backed by [`PORTS_MAX`] slots, so that an index by [`PortId`] needs no bounds check.
+#[derive(Clone, Debug)]
+pub struct PerPort<T>(Box<[T; PORTS_MAX]>);
+
+impl<T> PerPort<T> {
+    /// Builds each port's value.
+    #[must_use]
+    pub fn from_fn(mut make: impl FnMut(PortId) -> T) -> Self {
+        let all: Vec<T> = (0..PORTS_MAX).map(|i| make(PortId(i as u8))).collect();
+        match all.into_boxed_slice().try_into() {
+            Ok(array) => Self(array),
+            Err(_) => unreachable!("made of exactly PORTS_MAX"),
+        }
+    }
+
+    /// Ports with their values, lowest first.
+    pub fn iter(&self) -> impl Iterator<Item = (PortId, &T)> {
+        self.0.iter().enumerate().map(|(i, t)| (PortId(i as u8), t))
+    }
+}
+
+impl<T: Default> Default for PerPort<T> {
+    fn default() -> Self {
+        Self::from_fn(|_| T::default())
+    }
+}
+
+impl<T> Index<PortId> for PerPort<T> {
+    type Output = T;
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a PortId is below 64 by construction")]
+    fn index(&self, port: PortId) -> &T {
+        &self.0[port.index()]
+    }
+}
+
+impl<T> IndexMut<PortId> for PerPort<T> {
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a PortId is below 64 by construction")]
+    fn index_mut(&mut self, port: PortId) -> &mut T {
+        &mut self.0[port.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_find_members_going_round() {
+        let set = PortSet::from_bits(1 << 3 | 1 << 40 | 1 << 63);
+        #[rustfmt::skip] // columns: from, want
+        let cases = [(0, 3), (3, 3), (4, 40), (40, 40), (41, 63), (63, 63)];
+        for (from, want) in cases {
+            let from = PortId::new(from).unwrap();
+            assert_eq!(set.next_from(from), PortId::new(want), "{from:?}");
+        }
+        let low = PortSet::from_bits(1 << 3);
+        assert_eq!(low.next_from(PortId::new(9).unwrap()), PortId::new(3));
+        assert_eq!(PortSet::EMPTY.next_from(PortId::default()), None);
+        assert_eq!(set.iter().map(PortId::get).collect::<Vec<_>>(), [3, 40, 63]);
+        assert_eq!(set.iter_down().map(PortId::get).collect::<Vec<_>>(), [63, 40, 3]);
+        assert_eq!(set.highest(), PortId::new(63));
+        assert_eq!(PortSet::first(64).len(), 64);
+        assert_eq!(PriSet::first(4).bits(), 0b1111);
+        assert_eq!(PriSet::first(8).bits(), 0xFF);
+        assert_eq!(PriSet::from_bits(0b101).next_from(Pri::from_low_bits(3)), Pri::new(0));
+    }
+
+    #[test]
+    fn ids_refuse_what_is_out_of_range() {
+        assert_eq!(PortId::new(64), None);
+        assert_eq!(Pri::new(8), None);
+    }
+}
