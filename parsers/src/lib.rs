@@ -1,3 +1,26 @@
-//! Wire views, emitters and the classification of a frame's first 64 bytes.
+//! Wire views, emitters and the classification of a frame's first 64 octets.
+//! Shape: bytes in, a view (`&[u8; LEN]` cut off once) or a [`Head`] out; plain `...Repr` structs `emit`.
+//! Units: octets and bits; every getter returns host order; lengths never include the FCS.
+//! Source: design page `wire-formats.md` sections 0 to 2, which cites the standard of each layout.
+//!
+//! No std, no alloc, no unsafe, no dependency, no panic on any input: the XDP program compiles the
+//! same code. [`parse_head`] is the one function that the dataplane calls per frame; the views serve
+//! whoever wants single fields (decoder, generator, endpoints, tests).
 #![no_std]
 #![forbid(unsafe_code)]
+
+pub mod addr;
+mod bytes;
+pub mod classify;
+pub mod error;
+pub mod head;
+pub mod types;
+
+pub use addr::{AddrKey, AddrSpace, MacAddr};
+pub use classify::{HEAD_LEN, ParseConfig, parse_head};
+pub use error::{Field, Layer, ParseError};
+pub use head::Head;
+pub use types::{
+    AfhMode, Dscp, Ecn, Format, Gen2Order, IpVersion, KeyWords, Pcp, RhOpcode, Tci, TrafficClass,
+    Vid, ether_type, ip_proto,
+};

@@ -1,0 +1,157 @@
+//! Why bytes were refused: which layer, what it needed, what there was.
+//! Shape: [`ParseError`], 6 octets and `Copy`, so that it fits a per-frame result.
+//! Units: octets; in [`ParseError::Short`] counted from the front of what was handed in.
+//! Source: style of etherparse's `LenError` (layer, required, actual).
+
+use core::fmt;
+
+/// Layer of a frame that an error speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Layer {
+    /// Addresses and EtherType, 14 octets.
+    Ethernet,
+    /// 802.1Q tag.
+    VlanTag,
+    /// IPv4 header with its options.
+    Ipv4,
+    /// IPv6 fixed header.
+    Ipv6,
+    /// UDP header.
+    Udp,
+    /// RC Link header, 8 octets.
+    Rh,
+    /// AFH header of any kind, 12 octets.
+    Afh,
+    /// IBTA base transport header, 12 octets.
+    Bth,
+    /// MAC Control opcode (EtherType 0x8808).
+    MacControl,
+    /// Priority-based flow control.
+    Pfc,
+    /// 802.3x PAUSE.
+    Pause,
+    /// UEC credit counter update.
+    CcUpdate,
+}
+
+impl Layer {
+    /// Name as printed in messages and counters.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ethernet => "ethernet",
+            Self::VlanTag => "vlan tag",
+            Self::Ipv4 => "ipv4",
+            Self::Ipv6 => "ipv6",
+            Self::Udp => "udp",
+            Self::Rh => "rh",
+            Self::Afh => "afh",
+            Self::Bth => "bth",
+            Self::MacControl => "mac control",
+            Self::Pfc => "pfc",
+            Self::Pause => "pause",
+            Self::CcUpdate => "cc_update",
+        }
+    }
+}
+
+/// Field whose value a strict view refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Field {
+    /// EtherType.
+    EtherType,
+    /// IP version nibble.
+    Version,
+    /// IPv4 header length in 32-bit words.
+    Ihl,
+    /// MAC Control opcode.
+    Opcode,
+    /// PFC class enable vector.
+    ClassVector,
+    /// UEC CID of an extension frame.
+    Cid,
+    /// UEC message type.
+    MsgType,
+    /// `Key_words` of GEN2 and Lite.
+    KeyWords,
+}
+
+impl Field {
+    /// Name as printed in messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EtherType => "ethertype",
+            Self::Version => "version",
+            Self::Ihl => "header length",
+            Self::Opcode => "opcode",
+            Self::ClassVector => "class enable vector",
+            Self::Cid => "cid",
+            Self::MsgType => "message type",
+            Self::KeyWords => "key_words",
+        }
+    }
+}
+
+/// Why a layer could not be read. Cheap to copy; the dataplane maps it to one drop reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ParseError {
+    /// Fewer octets than the layer needs.
+    Short {
+        /// Layer that does not fit.
+        layer: Layer,
+        /// Octets needed up to and including the layer.
+        need: u16,
+        /// Octets there were.
+        had: u16,
+    },
+    /// A field holds a value that the layer cannot have.
+    Value {
+        /// Layer of the field.
+        layer: Layer,
+        /// The field.
+        field: Field,
+        /// Value found; the low 16 bits where the field is wider.
+        value: u16,
+    },
+}
+
+impl ParseError {
+    /// Makes a [`ParseError::Short`]; numbers beyond 65,535 are shown as 65,535.
+    #[inline]
+    #[must_use]
+    pub const fn short(layer: Layer, need: usize, had: usize) -> Self {
+        Self::Short { layer, need: saturate(need), had: saturate(had) }
+    }
+
+    /// Layer that was refused.
+    #[must_use]
+    pub const fn layer(self) -> Layer {
+        match self {
+            Self::Short { layer, .. } | Self::Value { layer, .. } => layer,
+        }
+    }
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the branch holds the value below 2^16")]
+const fn saturate(octets: usize) -> u16 {
+    if octets > u16::MAX as usize { u16::MAX } else { octets as u16 }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Short { layer, need, had } => {
+                write!(f, "{}: needs {need} octets, has {had}", layer.name())
+            }
+            Self::Value { layer, field, value } => {
+                write!(f, "{}: {} cannot be {value:#06x}", layer.name(), field.name())
+            }
+        }
+    }
+}
+
+impl core::error::Error for ParseError {}

@@ -1,0 +1,223 @@
+//! The result of classification: what one pass over a frame found.
+//! Shape: [`Head`], 32 octets and `Copy`; yes-or-no facts are bits of one word behind getters.
+//! Units: offsets are octets from the first octet of the frame.
+//! Source: pipeline.md 1 (what the stages need), 3 (keys), 8 (which frames take ECN marks).
+
+use crate::addr::{AddrKey, MacAddr};
+use crate::types::{Dscp, Ecn, Format, IpVersion, RhOpcode, Tci, TrafficClass};
+
+/// What one pass over a frame found. Made by [`parse_head`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub(crate) dst: AddrKey,
+    pub(crate) src: AddrKey,
+    pub(crate) flags: u16,
+    pub(crate) tci: u16,
+    pub(crate) opcode: u16,
+    pub(crate) format: Format,
+    pub(crate) tos: u8,
+    pub(crate) ip_proto: u8,
+    pub(crate) ip_offset: u8,
+    pub(crate) l4_offset: u8,
+    pub(crate) tc: u8,
+    pub(crate) rh_opcode: u8,
+}
+
+pub(crate) const GROUP: u16 = 1 << 0;
+pub(crate) const BROADCAST: u16 = 1 << 1;
+pub(crate) const RESERVED: u16 = 1 << 2;
+pub(crate) const TAGGED: u16 = 1 << 3;
+pub(crate) const IPV4: u16 = 1 << 4;
+pub(crate) const IPV6: u16 = 1 << 5;
+pub(crate) const MARKABLE: u16 = 1 << 6;
+pub(crate) const HAS_TC: u16 = 1 << 7;
+pub(crate) const HAS_RH: u16 = 1 << 8;
+pub(crate) const SOURCE_VALID: u16 = 1 << 9;
+pub(crate) const PFC_DA: u16 = 1 << 10;
+
+impl Head {
+    /// Nothing known: other Ethernet from and to zero. What arrays are filled with before use.
+    pub const EMPTY: Self = Self {
+        dst: AddrKey::ethernet(MacAddr::ZERO),
+        src: AddrKey::ethernet(MacAddr::ZERO),
+        flags: 0,
+        tci: 0,
+        opcode: 0,
+        format: Format::Other,
+        tos: 0,
+        ip_proto: 0,
+        ip_offset: 0,
+        l4_offset: 0,
+        tc: 0,
+        rh_opcode: 0,
+    };
+
+    /// Frame format.
+    #[inline]
+    #[must_use]
+    pub const fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Destination key.
+    #[inline]
+    #[must_use]
+    pub const fn dst(&self) -> AddrKey {
+        self.dst
+    }
+
+    /// Source key.
+    #[inline]
+    #[must_use]
+    pub const fn src(&self) -> AddrKey {
+        self.src
+    }
+
+    #[inline]
+    const fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The destination is a group: I/G of DA, or M of `Key_words` for GEN2 and Lite.
+    #[inline]
+    #[must_use]
+    pub const fn group(&self) -> bool {
+        self.has(GROUP)
+    }
+
+    /// The destination is ff:ff:ff:ff:ff:ff; implies [`Head::group`]. Never of GEN2 and Lite.
+    #[inline]
+    #[must_use]
+    pub const fn broadcast(&self) -> bool {
+        self.has(BROADCAST)
+    }
+
+    /// Octets 0 to 5 are 01-80-C2-00-00-00..0F, never forwarded (no valid AFH header looks so).
+    #[inline]
+    #[must_use]
+    pub const fn reserved_group(&self) -> bool {
+        self.has(RESERVED)
+    }
+
+    /// The source can be learnt: neither zero nor, in 48 bits, a group.
+    #[inline]
+    #[must_use]
+    pub const fn source_valid(&self) -> bool {
+        self.has(SOURCE_VALID)
+    }
+
+    /// The frame has a tag with the port's TPID.
+    #[inline]
+    #[must_use]
+    pub const fn tagged(&self) -> bool {
+        self.has(TAGGED)
+    }
+
+    /// The outer tag, if any.
+    #[inline]
+    #[must_use]
+    pub const fn tci(&self) -> Option<Tci> {
+        if self.has(TAGGED) { Some(Tci(self.tci)) } else { None }
+    }
+
+    /// Version of the IP header, if any.
+    #[inline]
+    #[must_use]
+    pub const fn ip_version(&self) -> Option<IpVersion> {
+        if self.has(IPV4) {
+            Some(IpVersion::V4)
+        } else if self.has(IPV6) {
+            Some(IpVersion::V6)
+        } else {
+            None
+        }
+    }
+
+    /// The frame carries an IPv4 or IPv6 header.
+    #[inline]
+    #[must_use]
+    pub const fn has_ip(&self) -> bool {
+        self.has(IPV4 | IPV6)
+    }
+
+    /// Offset of the IP header: 14 or 18.
+    #[inline]
+    #[must_use]
+    pub const fn ip_offset(&self) -> Option<u8> {
+        if self.has_ip() { Some(self.ip_offset) } else { None }
+    }
+
+    /// IPv4 protocol or IPv6 next header; 0 without IP.
+    #[inline]
+    #[must_use]
+    pub const fn ip_proto(&self) -> u8 {
+        self.ip_proto
+    }
+
+    /// Offset of the transport header; `None` without IP, for fragments and behind IPv6 extensions.
+    /// It may lie at or beyond the end of the frame unless the protocol is UDP without IP options.
+    #[inline]
+    #[must_use]
+    pub const fn l4_offset(&self) -> Option<u8> {
+        if self.l4_offset == 0 { None } else { Some(self.l4_offset) }
+    }
+
+    /// DSCP of IPv4 or IPv6.
+    #[inline]
+    #[must_use]
+    pub const fn dscp(&self) -> Option<Dscp> {
+        if self.has_ip() { Some(Dscp::from_tos(self.tos)) } else { None }
+    }
+
+    /// ECN codepoint of IPv4 or IPv6.
+    #[inline]
+    #[must_use]
+    pub const fn ecn(&self) -> Option<Ecn> {
+        if self.has_ip() { Some(Ecn::from_low_bits(self.tos)) } else { None }
+    }
+
+    /// The format takes ECN marks: Standard, or UDP over IPv6 to a Standard port (RoCEv2). Whether
+    /// the sender lets it be marked is the codepoint's to say ([`Ecn::is_ect`]).
+    #[inline]
+    #[must_use]
+    pub const fn ecn_markable(&self) -> bool {
+        self.has(MARKABLE)
+    }
+
+    /// Traffic Class octet of an AFH frame.
+    #[inline]
+    #[must_use]
+    pub const fn tc(&self) -> Option<TrafficClass> {
+        if self.has(HAS_TC) { Some(TrafficClass(self.tc)) } else { None }
+    }
+
+    /// Opcode of the RC Link header of Standard, GEN1 and GEN2.
+    #[inline]
+    #[must_use]
+    pub const fn rh_opcode(&self) -> Option<RhOpcode> {
+        if self.has(HAS_RH) { Some(RhOpcode::from_low_bits(self.rh_opcode)) } else { None }
+    }
+
+    /// Opcode of a MAC Control frame; `None` for every other format.
+    #[inline]
+    #[must_use]
+    pub const fn mac_control_opcode(&self) -> Option<u16> {
+        match self.format {
+            Format::MacControl => Some(self.opcode),
+            _ => None,
+        }
+    }
+
+    /// A MAC Control frame to 01-80-C2-00-00-01 or the port's own address: it may act as PFC.
+    #[inline]
+    #[must_use]
+    pub const fn pfc_da(&self) -> bool {
+        self.has(PFC_DA)
+    }
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}

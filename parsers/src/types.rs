@@ -1,0 +1,455 @@
+//! Small types that fields of frames are read into: formats, classes, Ethernet types.
+//! Shape: newtypes over integers; constructors mask or refuse, so a value is always in range.
+//! Units: each type names its width in bits.
+//! Source: IEEE 802.1Q-2022 9.6, RFC 2474, RFC 3168, wire-formats.md 1.1, 1.4, 1.4b, 1.5.
+
+use core::fmt;
+
+/// Ethernet types by name.
+pub mod ether_type {
+    /// IPv4.
+    pub const IPV4: u16 = 0x0800;
+    /// ARP.
+    pub const ARP: u16 = 0x0806;
+    /// C-tag, the default TPID.
+    pub const CTAG: u16 = 0x8100;
+    /// IPv6.
+    pub const IPV6: u16 = 0x86DD;
+    /// MAC Control: PAUSE, PFC, UEC extension.
+    pub const MAC_CONTROL: u16 = 0x8808;
+    /// S-tag.
+    pub const STAG: u16 = 0x88A8;
+    /// Default of `mac_type1` (AFH, TYPE1 traffic).
+    pub const MAC_TYPE1: u16 = 0x88B5;
+    /// Default of `mac_type2` (AFH, TYPE2 traffic).
+    pub const MAC_TYPE2: u16 = 0x88B6;
+    /// `RoCE` version 1.
+    pub const ROCE_V1: u16 = 0x8915;
+}
+
+/// IP protocol numbers by name.
+pub mod ip_proto {
+    /// ICMP.
+    pub const ICMP: u8 = 1;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// ICMP of IPv6.
+    pub const ICMPV6: u8 = 58;
+}
+
+/// Frame format. The first four codes are those of `MAC_HDR_TYPE` (wire-formats.md 1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Format {
+    /// IPv4 and UDP to port 4791 (or the second UDP port).
+    Standard = 0,
+    /// AFH_GEN1.
+    AfhGen1 = 1,
+    /// `AFH_GEN2_16b`.
+    AfhGen2 = 2,
+    /// AFH_Lite.
+    AfhLite = 3,
+    /// CXL port-based routing; kept for later, never returned by `parse_head` now.
+    Pbr = 4,
+    /// MAC Control: PAUSE, PFC, UEC `CC_Update` and unknown opcodes.
+    MacControl = 5,
+    /// Any other Ethernet frame (TYPE3).
+    Other = 6,
+}
+
+impl Format {
+    /// How many formats there are: the size of a table indexed by `format as usize`.
+    pub const COUNT: usize = 7;
+    /// Every format, in the order of its code.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Standard,
+        Self::AfhGen1,
+        Self::AfhGen2,
+        Self::AfhLite,
+        Self::Pbr,
+        Self::MacControl,
+        Self::Other,
+    ];
+
+    /// Name used in output, counters and configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::AfhGen1 => "gen1",
+            Self::AfhGen2 => "gen2",
+            Self::AfhLite => "lite",
+            Self::Pbr => "pbr",
+            Self::MacControl => "mac_control",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// AFH mode of a port, beside Ethernet and Standard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum AfhMode {
+    /// No AFH: its Ethernet types are other Ethernet.
+    None,
+    /// AFH_GEN1.
+    Gen1,
+    /// `AFH_GEN2_16b`.
+    Gen2,
+    /// AFH_Lite: every frame that is not PAUSE or PFC.
+    Lite,
+    /// GEN1 or GEN2, told apart by `Key_words`; never Lite.
+    #[default]
+    Auto,
+}
+
+impl AfhMode {
+    /// Name used in configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Gen1 => "gen1",
+            Self::Gen2 => "gen2",
+            Self::Lite => "lite",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+/// Which octets of GEN2 and Lite carry `Key_words` and Traffic Class (wire-formats.md 1.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Gen2Order {
+    /// `Key_words` in octet 0, Traffic Class in octet 6.
+    #[default]
+    Slap,
+    /// Traffic Class in octet 0, `Key_words` in octet 6.
+    AsDocumented,
+}
+
+impl Gen2Order {
+    /// Name used in configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Slap => "slap",
+            Self::AsDocumented => "as_documented",
+        }
+    }
+
+    /// The order that is not this one.
+    #[inline]
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Slap => Self::AsDocumented,
+            Self::AsDocumented => Self::Slap,
+        }
+    }
+}
+
+/// Version of the IP header that a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum IpVersion {
+    /// IPv4.
+    V4 = 4,
+    /// IPv6.
+    V6 = 6,
+}
+
+/// 802.1Q priority code point, 0..=7.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pcp(u8);
+
+impl Pcp {
+    /// `None` above 7.
+    #[inline]
+    #[must_use]
+    pub const fn new(value: u8) -> Option<Self> {
+        if value < 8 { Some(Self(value)) } else { None }
+    }
+
+    /// From the low three bits.
+    #[inline]
+    #[must_use]
+    pub const fn from_low_bits(value: u8) -> Self {
+        Self(value & 7)
+    }
+
+    /// 0..=7.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+/// VLAN identifier, 0..=4095; 0 means priority-tagged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Vid(u16);
+
+impl Vid {
+    /// `None` above 4095.
+    #[inline]
+    #[must_use]
+    pub const fn new(value: u16) -> Option<Self> {
+        if value < 4096 { Some(Self(value)) } else { None }
+    }
+
+    /// From the low twelve bits.
+    #[inline]
+    #[must_use]
+    pub const fn from_low_bits(value: u16) -> Self {
+        Self(value & 0xFFF)
+    }
+
+    /// 0..=4095.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+/// Tag control information: PCP in bits 15:13, DEI in bit 12, VID in bits 11:0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tci(pub u16);
+
+impl Tci {
+    /// Joins the three fields.
+    #[inline]
+    #[must_use]
+    pub const fn new(pcp: Pcp, dei: bool, vid: Vid) -> Self {
+        Self((pcp.0 as u16) << 13 | (dei as u16) << 12 | vid.0)
+    }
+
+    /// Priority code point.
+    #[inline]
+    #[must_use]
+    pub const fn pcp(self) -> Pcp {
+        Pcp((self.0 >> 13) as u8)
+    }
+
+    /// Drop eligible indicator.
+    #[inline]
+    #[must_use]
+    pub const fn dei(self) -> bool {
+        self.0 & 0x1000 != 0
+    }
+
+    /// VLAN identifier.
+    #[inline]
+    #[must_use]
+    pub const fn vid(self) -> Vid {
+        Vid::from_low_bits(self.0)
+    }
+}
+
+/// Differentiated services code point, 0..=63.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dscp(u8);
+
+impl Dscp {
+    /// `None` above 63.
+    #[inline]
+    #[must_use]
+    pub const fn new(value: u8) -> Option<Self> {
+        if value < 64 { Some(Self(value)) } else { None }
+    }
+
+    /// Upper six bits of an IPv4 TOS or IPv6 Traffic Class octet.
+    #[inline]
+    #[must_use]
+    pub const fn from_tos(tos: u8) -> Self {
+        Self(tos >> 2)
+    }
+
+    /// 0..=63.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+/// Explicit congestion notification codepoint (RFC 3168).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Ecn {
+    /// 00: the flow does not take marks.
+    #[default]
+    NotEct = 0,
+    /// 01.
+    Ect1 = 1,
+    /// 10.
+    Ect0 = 2,
+    /// 11: congestion experienced.
+    Ce = 3,
+}
+
+impl Ecn {
+    /// From the low two bits.
+    #[inline]
+    #[must_use]
+    pub const fn from_low_bits(value: u8) -> Self {
+        match value & 3 {
+            0 => Self::NotEct,
+            1 => Self::Ect1,
+            2 => Self::Ect0,
+            _ => Self::Ce,
+        }
+    }
+
+    /// 01 or 10: a mark may be set.
+    #[inline]
+    #[must_use]
+    pub const fn is_ect(self) -> bool {
+        matches!(self, Self::Ect0 | Self::Ect1)
+    }
+}
+
+/// AFH Traffic Class octet: bits 7:5 VC, bits 4:2 flow, bits 1:0 zero (wire-formats.md 1.4b).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TrafficClass(pub u8);
+
+impl TrafficClass {
+    /// Flow of a TYPE1 request.
+    pub const FLOW_TYPE1_REQ: u8 = 0;
+    /// Flow of a TYPE1 ACK or CNP.
+    pub const FLOW_TYPE1_ACK: u8 = 1;
+    /// Flow of TYPE2 (multicast).
+    pub const FLOW_TYPE2: u8 = 2;
+    /// Flow of TYPE3 (raw Ethernet).
+    pub const FLOW_TYPE3: u8 = 3;
+
+    /// From a VC and a flow, of which the low three bits count.
+    #[inline]
+    #[must_use]
+    pub const fn new(vc: u8, flow: u8) -> Self {
+        Self((vc & 7) << 5 | (flow & 7) << 2)
+    }
+
+    /// Index 0..=63 into a table of 64: TC[7:2].
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> u8 {
+        self.0 >> 2
+    }
+
+    /// Virtual channel, 0..=7.
+    #[inline]
+    #[must_use]
+    pub const fn vc(self) -> u8 {
+        self.0 >> 5
+    }
+
+    /// Flow, 0..=7; 4 to 7 are reserved.
+    #[inline]
+    #[must_use]
+    pub const fn flow(self) -> u8 {
+        self.0 >> 2 & 7
+    }
+}
+
+/// `Key_words` octet of GEN2 and Lite (wire-formats.md 1.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyWords(pub u8);
+
+impl KeyWords {
+    /// `GEN2_16b`, locally administered, unicast: 0x82.
+    pub const UNICAST: Self = Self(0x82);
+    /// `GEN2_16b`, locally administered, multicast: 0x83.
+    pub const MULTICAST: Self = Self(0x83);
+
+    /// W: true for `GEN2_16b`, false for `GEN2_32b` (whose layout is not public).
+    #[inline]
+    #[must_use]
+    pub const fn is_16b(self) -> bool {
+        self.0 & 0x80 != 0
+    }
+
+    /// V: version bit.
+    #[inline]
+    #[must_use]
+    pub const fn version(self) -> u8 {
+        self.0 >> 6 & 1
+    }
+
+    /// Z, Y: SLAP quadrant, 0 for AAI.
+    #[inline]
+    #[must_use]
+    pub const fn slap_quadrant(self) -> u8 {
+        self.0 >> 2 & 3
+    }
+
+    /// X: locally administered.
+    #[inline]
+    #[must_use]
+    pub const fn is_local(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// M: multicast (TYPE2).
+    #[inline]
+    #[must_use]
+    pub const fn is_multicast(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Looks like `Key_words` of `GEN2_16b` with all defaults: the test of mode `auto`.
+    #[inline]
+    #[must_use]
+    pub const fn looks_like_gen2(self) -> bool {
+        self.0 & 0xCE == 0x82
+    }
+}
+
+/// Opcode of the RC Link header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RhOpcode {
+    /// 00: SEND request.
+    #[default]
+    Send = 0,
+    /// 01: ACK or NAK.
+    Ack = 1,
+    /// 10: congestion notification.
+    Cnp = 2,
+    /// 11: reserved.
+    Reserved = 3,
+}
+
+impl RhOpcode {
+    /// From the low two bits.
+    #[inline]
+    #[must_use]
+    pub const fn from_low_bits(value: u8) -> Self {
+        match value & 3 {
+            0 => Self::Send,
+            1 => Self::Ack,
+            2 => Self::Cnp,
+            _ => Self::Reserved,
+        }
+    }
+
+    /// Name used in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Ack => "ack",
+            Self::Cnp => "cnp",
+            Self::Reserved => "reserved",
+        }
+    }
+}
