@@ -1,1 +1,15 @@
+//! A burst of frames: what ports and stages hand to each other.
+//!
+//! Shape: up to [`BURST`] descriptors, in order, on the stack.
+//! Units: frames.
+//! Source: architecture.md, "Data's way through".
 
+use arrayvec::ArrayVec;
+
+use crate::desc::Desc;
+
+/// Most frames in one burst.
+pub const BURST: usize = 64;
+
+/// Up to [`BURST`] frames, first in first out.
+pub type Batch = ArrayVec<Desc, BURST>;

@@ -1,13 +1,23 @@
 //! The switching core of weft and the ports it runs on.
 //!
-//! Shape: frames and `now` in, decisions out. Blocks ([`time`], [`types`], [`sync`], [`ring`], [`pool`],
-//! [`desc`], [`batch`]) are used by one-file switch functions ([`classify`] … [`pfc`]), which
-//! [`pipeline`] puts in order; [`worker`] is the thread that drives it live, `weft-sim` in virtual time.
-//! Units: time in picoseconds ([`time::Instant`]), sizes in bytes or cells, rates in bit/s, as named.
+//! Shape: frames and `now` in, decisions out. Blocks (time, types, sync, ring, pool, desc, batch) are
+//! used by one-file switch functions (classify, fdb, vlan, buffer, voq, islip, egress, ecn, pfc),
+//! which `pipeline` puts in order; `worker` is the thread that drives it live, `weft-sim` drives it
+//! in virtual time.
+//! Units: time in picoseconds ([`time::Instant`]), sizes in octets or cells, rates in bit/s, as named.
 //! Source: design pages pipeline.md §1 to §13; each module names its standard and clause.
 
 pub mod batch;
-pub mod config;
+pub mod desc;
+pub mod free;
+#[expect(unsafe_code, reason = "chunks of a mapping, reached through descriptors")]
+pub mod pool;
 pub mod port;
+#[expect(unsafe_code, reason = "slots handed between two threads")]
+pub mod ring;
+pub mod stats;
+pub mod sync;
 pub mod time;
 pub mod types;
+#[expect(unsafe_code, reason = "nodes handed between two threads")]
+pub mod voq;

@@ -201,14 +201,13 @@ impl LinkRate {
 }
 
 /// ceil(a * b / c) without overflow in between; saturates.
+#[expect(clippy::cast_possible_truncation, reason = "compared with the maximum first")]
 const fn scale_up(a: u64, b: u64, c: u64) -> u64 {
-    match a.checked_mul(b) {
-        Some(product) => product.div_ceil(c),
-        None => {
-            let wide = (a as u128 * b as u128).div_ceil(c as u128);
-            if wide > u64::MAX as u128 { u64::MAX } else { wide as u64 }
-        }
+    if let Some(product) = a.checked_mul(b) {
+        return product.div_ceil(c);
     }
+    let wide = (a as u128 * b as u128).div_ceil(c as u128);
+    if wide > u64::MAX as u128 { u64::MAX } else { wide as u64 }
 }
 
 #[cfg(test)]

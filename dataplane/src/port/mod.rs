@@ -1,1 +1,115 @@
+//! Ways in and out of the switch, behind one trait.
+//!
+//! Shape: frames without FCS in pool chunks; [`PortCaps`] are facts for the port's life,
+//! [`PortCounters`] what it saw beside the frames that it delivered.
+//! Units: octets, frames, bit/s.
+//! Source: style.md C6; pipeline.md §11.
 
+use crate::batch::Batch;
+use crate::pool::Bufs;
+use crate::stats::DropReason;
+use crate::time::{Instant, LinkRate};
+
+/// Facts that hold for a port's life.
+#[derive(Clone, Debug)]
+pub struct PortCaps {
+    /// Kind of port, as in the configuration: `af_packet`, `tap`, `null`, `wire`, `pcap`.
+    pub kind: &'static str,
+    /// Device, file or peer behind it.
+    pub device: String,
+    /// Longest frame, without FCS.
+    pub frame_len_max: usize,
+    /// Rate of the link, for quanta and wire time.
+    pub rate: LinkRate,
+    /// Whether a frame with a partial checksum may be sent as it is.
+    pub tx_partial_csum: bool,
+    /// Whether time at this port is virtual: exact, and driven by events.
+    pub virtual_time: bool,
+}
+
+/// What a port counted beside the frames that it delivered and took; totals since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Lost before us by kernel or device; not part of our own sum.
+    pub kernel_rx: u64,
+    /// Received but dropped by the port, by reason: counted in rx and in drops.
+    pub rx_dropped: [(Option<DropReason>, u64); 4],
+    /// Taken for transmit but refused by kernel or device: counted as drop `tx_error`, not as tx.
+    pub tx_failed: u64,
+}
+
+impl PortCounters {
+    /// Counts a frame that was received and dropped for `reason`.
+    ///
+    /// # Panics
+    /// When a port kind uses more than four reasons.
+    pub fn rx_drop(&mut self, reason: DropReason) {
+        let slot = self
+            .rx_dropped
+            .iter_mut()
+            .find(|(r, _)| r.is_none() || *r == Some(reason))
+            .expect("a port kind has at most four reasons");
+        slot.0 = Some(reason);
+        slot.1 += 1;
+    }
+}
+
+/// A port's device is gone or refused a wake-up.
+#[derive(Debug, thiserror::Error)]
+#[error("{device}: {call}")]
+pub struct PortError {
+    /// The device.
+    pub device: String,
+    /// What was tried.
+    pub call: &'static str,
+    /// The kernel's answer.
+    #[source]
+    pub source: std::io::Error,
+}
+
+/// One way in and out of the switch.
+///
+/// One worker owns a port. No method blocks, allocates or reads a clock.
+pub trait Port: Send {
+    /// Facts that hold for the port's life.
+    fn caps(&self) -> &PortCaps;
+
+    /// Appends received frames to `batch` while it has room; returns how many.
+    fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize;
+
+    /// How many frames [`Self::tx`] would take now.
+    fn tx_room(&mut self, now: Instant) -> usize;
+
+    /// Takes frames off the front of `batch`; what is left was not sent and stays the caller's.
+    fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize;
+
+    /// Frees sent frames and wakes the driver; once per loop, and the only call that can fail.
+    ///
+    /// # Errors
+    /// The device is gone or refused the wake-up; the worker reports it and keeps running.
+    fn service(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError>;
+
+    /// Whether the link is up: the device exists and has a carrier.
+    fn link_up(&self) -> bool {
+        true
+    }
+
+    /// What was counted beside delivered frames.
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+
+    /// A descriptor that becomes readable when there is something to receive, for idle workers.
+    fn wait_fd(&self) -> Option<std::os::fd::RawFd> {
+        None
+    }
+
+    /// In virtual time: when something will happen at this port next (a frame's last bit is in, the
+    /// transmitter falls idle).
+    fn next_event(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Gives back all chunks that the port still holds, before it is dropped.
+    fn release(&mut self, bufs: &mut Bufs);
+}

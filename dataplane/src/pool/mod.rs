@@ -1,0 +1,466 @@
+//! Packet pool: one mapping of fixed-size chunks in which frames stay from receive to transmit.
+//!
+//! Shape: chunk = 64 octets of notes, headroom to [`HEADROOM`], frame, tail. [`Bufs`] is one worker's
+//! handle: it turns free chunks into [`Desc`]s and reads and writes the octets behind them.
+//! Units: octets; chunk size is a power of two.
+//! Source: architecture.md, "Data's way through"; pipeline.md §4 (reserve for control frames).
+
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use weft_parsers::HEAD_LEN;
+
+use crate::desc::{Desc, Flag};
+use crate::free::{FreeCache, FreeList};
+use crate::sync::{AtomicU32, Ordering};
+
+/// Where a received frame starts in its chunk: room for a tag and a driver's header before it.
+pub const HEADROOM: usize = 128;
+/// Octets at the start of a chunk that hold notes about the frame, not the frame.
+const NOTES: usize = 64;
+/// Largest frame that any pool can be asked to hold.
+pub const FRAME_LEN_MAX: usize = 9_216;
+
+/// A TCP or UDP checksum that is still to be completed (virtio-net's `csum_start`, `csum_offset`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartialCsum {
+    /// Octet of the frame where the sum starts.
+    pub start: u16,
+    /// Octet after `start` where the 16-bit checksum goes.
+    pub offset: u16,
+}
+
+/// Why a pool could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// A size that the layout cannot hold.
+    #[error("pool: {what} is {had}, must be {want}")]
+    Size {
+        /// Which size.
+        what: &'static str,
+        /// What was asked for.
+        had: usize,
+        /// What is possible.
+        want: &'static str,
+    },
+    /// The kernel refused the memory.
+    #[error("pool: mmap of {bytes} octets")]
+    Map {
+        /// How much was asked for.
+        bytes: usize,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+}
+
+/// The memory behind the chunks.
+enum Memory {
+    Mapped { base: NonNull<u8>, bytes: usize },
+    Owned(Box<[UnsafeCell<u8>]>),
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Self::Mapped { base, bytes } = *self {
+            // SAFETY: `base` and `bytes` are what mmap gave, and no `Bufs` outlives the `Pool`.
+            unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+        }
+    }
+}
+
+/// All chunks, shared by the workers.
+pub struct Pool {
+    memory: Memory,
+    chunk_size: usize,
+    /// Per chunk: handles in the low 16 bits, copies still charged to the buffer in the high 16.
+    shares: Box<[AtomicU32]>,
+    free: Arc<FreeList>,
+}
+
+// SAFETY: the octets of a chunk are reached only through a `Desc` of that chunk, of which there is
+// one unless the chunk is shared, and then they are only read (see `Bufs::bytes_mut`).
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// Maps `count` chunks that hold frames of up to `frame_len_max` octets; uses huge pages where
+    /// the kernel has them free.
+    ///
+    /// # Errors
+    /// A size out of range, or no memory.
+    pub fn map(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
+        let chunk_size = Self::chunk_size_for(count, frame_len_max)?;
+        let huge = 2 << 20;
+        let bytes = (count * chunk_size).next_multiple_of(huge);
+        let attempt = |extra| {
+            // SAFETY: a fresh anonymous mapping touches no memory of ours.
+            let at = unsafe {
+                libc::mmap(
+                    core::ptr::null_mut(),
+                    bytes,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | extra,
+                    -1,
+                    0,
+                )
+            };
+            if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast::<u8>()) }
+        };
+        let base = if let Some(base) = attempt(libc::MAP_HUGETLB) {
+            base
+        } else {
+            let Some(base) = attempt(0) else {
+                return Err(PoolError::Map { bytes, source: std::io::Error::last_os_error() });
+            };
+            // SAFETY: advice on the mapping just made; a refusal changes nothing.
+            unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+            base
+        };
+        Ok(Self::over(Memory::Mapped { base, bytes }, count, chunk_size))
+    }
+
+    /// A pool in ordinary memory: for tests, Miri and small simulations.
+    ///
+    /// # Errors
+    /// A size out of range.
+    pub fn in_memory(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
+        let chunk_size = Self::chunk_size_for(count, frame_len_max)?;
+        let octets = (0..count * chunk_size).map(|_| UnsafeCell::new(0)).collect();
+        Ok(Self::over(Memory::Owned(octets), count, chunk_size))
+    }
+
+    fn chunk_size_for(count: usize, frame_len_max: usize) -> Result<usize, PoolError> {
+        if !(HEAD_LEN..=FRAME_LEN_MAX).contains(&frame_len_max) {
+            return Err(PoolError::Size {
+                what: "frame_len_max",
+                had: frame_len_max,
+                want: "64..=9216 octets",
+            });
+        }
+        if !(1..=1 << 24).contains(&count) {
+            return Err(PoolError::Size {
+                what: "count",
+                had: count,
+                want: "1..=16,777,216 chunks",
+            });
+        }
+        Ok((HEADROOM + frame_len_max + 4).next_power_of_two().max(512))
+    }
+
+    fn over(memory: Memory, count: usize, chunk_size: usize) -> Arc<Self> {
+        Arc::new(Self {
+            memory,
+            chunk_size,
+            shares: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            free: Arc::new(FreeList::new(0, count)),
+        })
+    }
+
+    /// Octets of one chunk.
+    #[must_use]
+    pub const fn chunk_size(&self) -> usize {
+        self.chunk_size
+    }
+
+    /// Chunks in all.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.shares.len()
+    }
+
+    fn base(&self) -> *mut u8 {
+        match &self.memory {
+            Memory::Mapped { base, .. } => base.as_ptr(),
+            Memory::Owned(octets) => UnsafeCell::raw_get(octets.as_ptr()),
+        }
+    }
+
+    /// Octets `at..at + len` of `chunk`.
+    #[inline]
+    fn area(&self, chunk: u32, at: usize, len: usize) -> *mut u8 {
+        let chunk = chunk as usize;
+        assert!(chunk < self.shares.len() && at + len <= self.chunk_size, "inside the pool");
+        self.base().wrapping_add(chunk * self.chunk_size + at)
+    }
+
+    #[inline]
+    fn read(&self, desc: &Desc, at: usize, len: usize) -> &[u8] {
+        let p = self.area(desc.chunk, at, len);
+        // SAFETY: `area` checked the bounds, and while `desc` is borrowed nobody writes the chunk:
+        // only the holder of its one handle may (`sole`), and that one borrows it mutably.
+        unsafe { core::slice::from_raw_parts(p, len) }
+    }
+
+    #[inline]
+    fn write<'a>(&'a self, desc: &'a mut Desc, at: usize, len: usize) -> &'a mut [u8] {
+        let p = self.area(desc.chunk, at, len);
+        // SAFETY: `area` checked the bounds; every caller made sure that `desc` is the only handle,
+        // and it is borrowed mutably.
+        unsafe { core::slice::from_raw_parts_mut(p, len) }
+    }
+
+    fn share_word(&self, chunk: u32) -> &AtomicU32 {
+        self.shares.get(chunk as usize).expect("descriptors name chunks of this pool")
+    }
+
+    /// Whether `desc` is the only handle of its chunk.
+    #[inline]
+    fn sole(&self, desc: &Desc) -> bool {
+        // Acquire pairs with the Release of the last other holder's `free`.
+        !desc.has(Flag::Shared) || self.share_word(desc.chunk).load(Ordering::Acquire) & 0xFFFF == 1
+    }
+}
+
+/// One worker's handle of the pool.
+pub struct Bufs {
+    pool: Arc<Pool>,
+    cache: FreeCache,
+    /// Chunks kept back for frames that the switch makes itself.
+    reserve: Vec<u32>,
+    reserve_len: usize,
+    used: Arc<crate::stats::Counter>,
+}
+
+impl Bufs {
+    /// A handle that keeps about `keep` free chunks at hand and `reserve` back for control frames.
+    #[must_use]
+    pub fn new(pool: Arc<Pool>, keep: usize, reserve: usize) -> Self {
+        let mut cache = FreeCache::new(pool.free.clone(), keep);
+        let reserve: Vec<u32> = (0..reserve).map_while(|_| cache.take()).collect();
+        let reserve_len = reserve.len();
+        Self { pool, cache, reserve, reserve_len, used: Arc::default() }
+    }
+
+    /// Chunks that this worker took and has not given back: the sum over all workers is in use.
+    /// May be negative for a worker that frees what another one took; read as wrapping.
+    #[must_use]
+    pub fn used(&self) -> Arc<crate::stats::Counter> {
+        self.used.clone()
+    }
+
+    /// The pool.
+    #[must_use]
+    pub const fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// A free chunk as an empty frame; `None` when the pool is empty.
+    #[inline]
+    pub fn alloc(&mut self) -> Option<Desc> {
+        let chunk = self.cache.take()?;
+        self.used.add(1);
+        Some(Desc::new(chunk, HEADROOM))
+    }
+
+    /// A chunk for a frame of the switch's own: from the reserve if data has taken the rest.
+    pub fn alloc_control(&mut self) -> Option<Desc> {
+        if let Some(desc) = self.alloc() {
+            return Some(desc);
+        }
+        let chunk = self.reserve.pop()?;
+        self.used.add(1);
+        Some(Desc::new(chunk, HEADROOM))
+    }
+
+    /// Gives a handle back; true if it was the chunk's last.
+    #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "the handle ends here")]
+    pub fn free(&mut self, desc: Desc) -> bool {
+        if desc.has(Flag::Shared) {
+            // AcqRel: our reads are done before the last holder may write, and we see theirs.
+            let before = self.pool.share_word(desc.chunk).fetch_sub(1, Ordering::AcqRel);
+            if before & 0xFFFF != 1 {
+                return false;
+            }
+        }
+        self.used.sub(1);
+        if self.reserve.len() < self.reserve_len {
+            self.reserve.push(desc.chunk);
+        } else {
+            self.cache.give(desc.chunk);
+        }
+        true
+    }
+
+    /// Octets that a frame in a chunk of this pool can have.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.pool.chunk_size - HEADROOM
+    }
+
+    /// The frame's octets.
+    #[inline]
+    #[must_use]
+    pub fn bytes<'a>(&'a self, desc: &'a Desc) -> &'a [u8] {
+        self.pool.read(desc, desc.start(), desc.len())
+    }
+
+    /// The first 64 octets, zero after the frame's end.
+    ///
+    /// # Panics
+    /// Never: a chunk holds that many after any start.
+    #[inline]
+    #[must_use]
+    pub fn head<'a>(&'a self, desc: &'a Desc) -> &'a [u8; HEAD_LEN] {
+        let head = self.pool.read(desc, desc.start(), HEAD_LEN);
+        head.try_into().expect("HEAD_LEN octets were read")
+    }
+
+    /// The frame's octets for writing; `None` while other handles share them.
+    #[inline]
+    pub fn bytes_mut<'a>(&'a mut self, desc: &'a mut Desc) -> Option<&'a mut [u8]> {
+        let (start, len) = (desc.start(), desc.len());
+        self.pool.sole(desc).then(|| self.pool.write(desc, start, len))
+    }
+
+    /// All the room from the frame's start to the chunk's end, for a port to receive into; `None`
+    /// while shared. Call [`Self::set_len`] afterwards.
+    #[inline]
+    pub fn space_mut<'a>(&'a mut self, desc: &'a mut Desc) -> Option<&'a mut [u8]> {
+        let start = desc.start();
+        let len = self.pool.chunk_size - start;
+        self.pool.sole(desc).then(|| self.pool.write(desc, start, len))
+    }
+
+    /// The whole chunk after the notes, and where in it the frame starts: for tags and driver
+    /// headers; `None` while shared.
+    #[inline]
+    pub fn chunk_mut<'a>(&'a mut self, desc: &'a mut Desc) -> Option<(&'a mut [u8], usize)> {
+        let start = desc.start() - NOTES;
+        let len = self.pool.chunk_size - NOTES;
+        self.pool.sole(desc).then(|| (self.pool.write(desc, NOTES, len), start))
+    }
+
+    /// Moves the frame's bounds after a change through [`Self::chunk_mut`], in its terms.
+    ///
+    /// # Panics
+    /// When the bounds do not fit the chunk.
+    pub fn set_bounds(&mut self, desc: &mut Desc, start: usize, len: usize) {
+        let start = start + NOTES;
+        assert!(start.is_multiple_of(2) && start <= 510, "the start is even and near the front");
+        desc.set_start(start);
+        self.set_len(desc, len);
+    }
+
+    /// Sets the frame's length and zeroes what follows it up to [`HEAD_LEN`].
+    ///
+    /// # Panics
+    /// When `len` is above what the chunk holds.
+    #[inline]
+    pub fn set_len(&mut self, desc: &mut Desc, len: usize) {
+        assert!(desc.start() + len.max(HEAD_LEN) <= self.pool.chunk_size, "fits the chunk");
+        desc.set_len(u16::try_from(len).expect("a chunk is shorter than 64 KiB"));
+        if len < HEAD_LEN && self.pool.sole(desc) {
+            let at = desc.start() + len;
+            self.pool.write(desc, at, HEAD_LEN - len).fill(0);
+        }
+    }
+
+    /// Copies `frame` into a free chunk; `None` when it does not fit or the pool is empty.
+    pub fn alloc_from(&mut self, frame: &[u8]) -> Option<Desc> {
+        if frame.len() > self.room() {
+            return None;
+        }
+        let mut desc = self.alloc()?;
+        let start = desc.start();
+        self.pool.write(&mut desc, start, frame.len()).copy_from_slice(frame);
+        self.set_len(&mut desc, frame.len());
+        Some(desc)
+    }
+
+    /// Another handle of the same octets.
+    pub fn share(&mut self, desc: &mut Desc) -> Desc {
+        let word = self.pool.share_word(desc.chunk);
+        if desc.has(Flag::Shared) {
+            word.fetch_add(0x1_0001, Ordering::Relaxed); // a new handle is made from one that exists
+        } else {
+            desc.set(Flag::Shared, true);
+            word.store(0x2_0002, Ordering::Relaxed); // the only handle is ours
+        }
+        desc.twin()
+    }
+
+    /// Notes that one copy is no longer charged to the buffer; true for the last one.
+    #[inline]
+    pub fn uncharge(&mut self, desc: &Desc) -> bool {
+        !desc.has(Flag::Shared)
+            || self.pool.share_word(desc.chunk).fetch_sub(0x1_0000, Ordering::AcqRel) >> 16 == 1
+    }
+
+    /// A handle whose octets may be written: `desc` itself, or a copy if others share them.
+    ///
+    /// # Errors
+    /// `desc` unchanged, when a copy is needed and the pool is empty.
+    pub fn make_sole(&mut self, mut desc: Desc) -> Result<Desc, Desc> {
+        if self.pool.sole(&desc) {
+            desc.set(Flag::Shared, false);
+            return Ok(desc);
+        }
+        let Some(copy) = self.alloc() else { return Err(desc) }; // lives on in `own`
+        let (start, len) = (desc.start(), desc.len());
+        let mut own = desc.twin();
+        own.chunk = copy.chunk;
+        own.set(Flag::Shared, false);
+        let span = len.max(HEAD_LEN);
+        let from = self.pool.read(&desc, start, span);
+        self.pool.write(&mut own, start, span).copy_from_slice(from);
+        let notes = self.pool.read(&desc, 0, NOTES);
+        self.pool.write(&mut own, 0, NOTES).copy_from_slice(notes);
+        self.free(desc);
+        Ok(own)
+    }
+
+    /// Where the checksum that [`Flag::PartialCsum`] speaks of starts and goes.
+    #[must_use]
+    pub fn partial_csum(&self, desc: &Desc) -> Option<PartialCsum> {
+        let notes = self.pool.read(desc, 0, 4).first_chunk::<4>()?;
+        desc.has(Flag::PartialCsum).then(|| PartialCsum {
+            start: u16::from_ne_bytes([notes[0], notes[1]]),
+            offset: u16::from_ne_bytes([notes[2], notes[3]]),
+        })
+    }
+
+    /// Marks the frame's checksum as partial, or (`None`) as complete. A shared frame is left alone.
+    pub fn set_partial_csum(&mut self, desc: &mut Desc, partial: Option<PartialCsum>) {
+        desc.set(Flag::PartialCsum, partial.is_some());
+        if let Some(partial) = partial
+            && self.pool.sole(desc)
+        {
+            let notes = self.pool.write(desc, 0, 4);
+            let (start, offset) = notes.split_at_mut(2);
+            start.copy_from_slice(&partial.start.to_ne_bytes());
+            offset.copy_from_slice(&partial.offset.to_ne_bytes());
+        }
+    }
+
+    /// The number that tracing gave this frame.
+    ///
+    /// # Panics
+    /// Never: the notes hold it.
+    #[must_use]
+    pub fn trace_id(&self, desc: &Desc) -> u64 {
+        let notes = self.pool.read(desc, 8, 8).first_chunk::<8>();
+        u64::from_ne_bytes(*notes.expect("8 octets were read"))
+    }
+
+    /// Numbers the frame for tracing. A shared frame is left alone.
+    pub fn set_trace_id(&mut self, desc: &mut Desc, id: u64) {
+        if self.pool.sole(desc) {
+            self.pool.write(desc, 8, 8).copy_from_slice(&id.to_ne_bytes());
+        }
+    }
+}
+
+impl Drop for Bufs {
+    fn drop(&mut self) {
+        for chunk in self.reserve.drain(..) {
+            self.cache.give(chunk);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+#![expect(clippy::cast_possible_truncation, reason = "small numbers")]
+use super::*;
+
+fn bufs(count: usize) -> Bufs {
+    Bufs::new(Pool::in_memory(count, 256).unwrap(), 4, 2)
+}
+
+#[test]
+fn a_frame_keeps_its_octets_until_it_is_freed() {
+    let mut bufs = bufs(8);
+    let mut held: Vec<Desc> = (0..6u8).map(|i| bufs.alloc_from(&[i; 100]).unwrap()).collect();
+    assert!(bufs.alloc().is_none(), "two are kept back");
+    assert!(bufs.alloc_control().is_some_and(|d| bufs.free(d)), "for control frames");
+    for (i, desc) in held.iter_mut().enumerate() {
+        assert_eq!(bufs.bytes(desc), [i as u8; 100]);
+        bufs.bytes_mut(desc).unwrap()[0] = 0xEE;
+        assert_eq!(bufs.head(desc)[..2], [0xEE, i as u8]);
+    }
+    for desc in held {
+        assert!(bufs.free(desc));
+    }
+    assert_eq!(bufs.used().get(), 0);
+}
+
+#[test]
+fn a_short_frame_is_zero_up_to_the_head() {
+    let mut bufs = bufs(4);
+    let full = bufs.alloc_from(&[0xFF; 64]).unwrap();
+    bufs.free(full);
+    for len in [0, 1, 14, 63, 64] {
+        let desc = bufs.alloc_from(&vec![0xFF; len]).unwrap();
+        let head = *bufs.head(&desc);
+        assert!(head[..len].iter().all(|&b| b == 0xFF), "{len}");
+        assert!(head[len..].iter().all(|&b| b == 0), "{len}");
+        bufs.free(desc);
+    }
+}
+
+#[test]
+fn shared_octets_are_read_only_until_one_handle_is_left() {
+    let mut bufs = bufs(8);
+    let mut one = bufs.alloc_from(b"shared between three handles").unwrap();
+    let mut two = bufs.share(&mut one);
+    let three = bufs.share(&mut two);
+    assert!(bufs.bytes_mut(&mut one).is_none());
+    let mut own = bufs.make_sole(three).unwrap();
+    assert_ne!(own.chunk(), one.chunk(), "copied on write");
+    bufs.bytes_mut(&mut own).unwrap()[0] = b'S';
+    assert_eq!(bufs.bytes(&one), b"shared between three handles");
+    assert_eq!(bufs.bytes(&own), b"Shared between three handles");
+    assert!(!bufs.uncharge(&one));
+    assert!(!bufs.free(one));
+    assert!(bufs.bytes_mut(&mut two).is_some(), "the last one may write");
+    let two = bufs.make_sole(two).unwrap();
+    assert!(bufs.free(two));
+    assert!(bufs.free(own));
+    assert_eq!(bufs.used().get(), 0);
+}
+
+#[test]
+fn the_last_copy_to_leave_takes_the_charge_away() {
+    let mut bufs = bufs(8);
+    let mut one = bufs.alloc_from(&[1; 64]).unwrap();
+    assert!(bufs.uncharge(&one), "a frame that is not shared is its own last copy");
+    let two = bufs.share(&mut one);
+    let three = bufs.share(&mut one);
+    assert_eq!(
+        [bufs.uncharge(&two), bufs.uncharge(&one), bufs.uncharge(&three)],
+        [false, false, true]
+    );
+    assert_eq!([bufs.free(one), bufs.free(three), bufs.free(two)], [false, false, true]);
+}
+
+#[test]
+fn a_tag_fits_into_the_headroom() {
+    let mut bufs = bufs(4);
+    let mut desc = bufs.alloc_from(&[7; 60]).unwrap();
+    let (chunk, start) = bufs.chunk_mut(&mut desc).unwrap();
+    chunk[start - 4..start].copy_from_slice(&[1, 2, 3, 4]);
+    bufs.set_bounds(&mut desc, start - 4, 64);
+    assert_eq!(bufs.bytes(&desc)[..6], [1, 2, 3, 4, 7, 7]);
+    bufs.set_partial_csum(&mut desc, Some(PartialCsum { start: 34, offset: 16 }));
+    bufs.set_trace_id(&mut desc, 0x1234_5678_9ABC);
+    assert_eq!(bufs.partial_csum(&desc), Some(PartialCsum { start: 34, offset: 16 }));
+    assert_eq!(bufs.trace_id(&desc), 0x1234_5678_9ABC);
+    bufs.set_partial_csum(&mut desc, None);
+    assert_eq!(bufs.partial_csum(&desc), None);
+    bufs.free(desc);
+}
+
+#[test]
+fn sizes_out_of_range_are_refused() {
+    for (count, len) in [(0, 256), (1, 63), (1, 9_217), ((1 << 24) + 1, 64)] {
+        assert!(Pool::in_memory(count, len).is_err(), "{count} {len}");
+    }
+    let mut bufs = bufs(4);
+    assert!(bufs.alloc_from(&vec![0; bufs.room() + 1]).is_none());
+    assert!(bufs.alloc_from(&vec![0; bufs.room()]).is_some_and(|d| bufs.free(d)));
+}
+
+#[test]
+#[cfg(not(miri))]
+fn a_mapped_pool_works_like_one_in_memory() {
+    let mut bufs = Bufs::new(Pool::map(1_000, 1_518).unwrap(), 64, 0);
+    assert_eq!(bufs.pool().chunk_size(), 2_048);
+    let all: Vec<Desc> = std::iter::from_fn(|| bufs.alloc_from(&[9; 1_518])).collect();
+    assert_eq!(all.len(), 1_000);
+    for desc in all {
+        assert_eq!(bufs.bytes(&desc).len(), 1_518);
+        bufs.free(desc);
+    }
+}

@@ -1,0 +1,236 @@
+//! Bounded single-producer single-consumer ring: the egress queues between crossbar and output.
+//!
+//! Shape: [`ring`] gives a [`Tx`] and an [`Rx`]; capacity a power of two, fixed when made.
+//! Units: items.
+//! Source: Lamport 1977 with the far index cached (Lee et al., "A Lock-Free, Cache-Efficient
+//! Shared Ring Buffer", ANCS 2009).
+
+use core::mem::MaybeUninit;
+
+use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
+
+/// An index on a cache line of its own, written by one side only.
+#[repr(align(64))]
+struct Index(AtomicUsize);
+
+struct Shared<T> {
+    head: Index,
+    tail: Index,
+    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+}
+
+// SAFETY: a slot is touched by the producer before it publishes `tail` past it and by the consumer
+// after that, until it publishes `head` past it: never by both at once.
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    #[inline]
+    fn slot(&self, index: usize) -> &UnsafeCell<MaybeUninit<T>> {
+        self.slots.get(index & (self.slots.len() - 1)).expect("masked by the power-of-two length")
+    }
+}
+
+/// The producing end.
+pub struct Tx<T> {
+    shared: Arc<Shared<T>>,
+    tail: usize,
+    head_seen: usize,
+}
+
+/// The consuming end.
+pub struct Rx<T> {
+    shared: Arc<Shared<T>>,
+    head: usize,
+    tail_seen: usize,
+}
+
+/// A ring for at least `capacity` items.
+///
+/// # Panics
+/// When `capacity` is 0 or no power of two fits it.
+#[must_use]
+pub fn ring<T>(capacity: usize) -> (Tx<T>, Rx<T>) {
+    assert!(capacity > 0, "a ring holds something");
+    let slots = (0..capacity.next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit()));
+    let shared = Arc::new(Shared {
+        head: Index(AtomicUsize::new(0)),
+        tail: Index(AtomicUsize::new(0)),
+        slots: slots.collect(),
+    });
+    let rx = Rx { shared: shared.clone(), head: 0, tail_seen: 0 };
+    (Tx { shared, tail: 0, head_seen: 0 }, rx)
+}
+
+impl<T> Tx<T> {
+    /// How many items surely fit now; reads the far index only if fewer than `want` seem to.
+    #[inline]
+    pub fn room(&mut self, want: usize) -> usize {
+        let capacity = self.shared.slots.len();
+        if capacity - self.tail.wrapping_sub(self.head_seen) < want {
+            self.head_seen = self.shared.head.0.load(Ordering::Acquire); // pairs with `pop`
+        }
+        capacity - self.tail.wrapping_sub(self.head_seen)
+    }
+
+    /// Items in the ring as far as this end knows: never fewer than there are.
+    #[inline]
+    pub fn len(&mut self) -> usize {
+        self.head_seen = self.shared.head.0.load(Ordering::Acquire); // pairs with `pop`
+        self.tail.wrapping_sub(self.head_seen)
+    }
+
+    /// Whether the ring is empty as far as this end knows.
+    #[inline]
+    pub fn is_empty(&mut self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends `item`.
+    ///
+    /// # Errors
+    /// The item itself when the ring is full.
+    #[inline]
+    pub fn push(&mut self, item: T) -> Result<(), T> {
+        if self.room(1) == 0 {
+            return Err(item);
+        }
+        self.shared.slot(self.tail).with_mut(|slot| {
+            // SAFETY: slots `tail..head_seen + capacity` are ours: the consumer gave them up by its
+            // Release store of `head` and cannot see them again before our Release store of `tail`.
+            let slot = unsafe { &mut *slot };
+            slot.write(item);
+        });
+        self.tail = self.tail.wrapping_add(1);
+        self.shared.tail.0.store(self.tail, Ordering::Release); // pairs with `Rx::len`
+        Ok(())
+    }
+}
+
+impl<T> Rx<T> {
+    /// Items that can be popped.
+    #[inline]
+    pub fn len(&mut self) -> usize {
+        self.tail_seen = self.shared.tail.0.load(Ordering::Acquire); // pairs with `push`
+        self.tail_seen.wrapping_sub(self.head)
+    }
+
+    /// Whether nothing can be popped.
+    #[inline]
+    pub fn is_empty(&mut self) -> bool {
+        self.tail_seen == self.head && self.len() == 0
+    }
+
+    /// The first item.
+    #[inline]
+    pub fn front(&mut self) -> Option<&T> {
+        if self.is_empty() {
+            return None;
+        }
+        self.shared.slot(self.head).with(|slot| {
+            // SAFETY: `head` is below the `tail` that the producer published with Release, so it
+            // left the slot to us until we move `head`; the borrow of self holds it.
+            let slot = unsafe { &*slot };
+            // SAFETY: the producer wrote the slot before it published `tail`.
+            Some(unsafe { slot.assume_init_ref() })
+        })
+    }
+
+    /// Takes the first item.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let item = self.shared.slot(self.head).with(|slot| {
+            // SAFETY: as in `front`.
+            let slot = unsafe { &*slot };
+            // SAFETY: as in `front`; moving `head` below makes sure it is read out only once.
+            unsafe { slot.assume_init_read() }
+        });
+        self.head = self.head.wrapping_add(1);
+        self.shared.head.0.store(self.head, Ordering::Release); // pairs with `Tx::room`
+        Some(item)
+    }
+}
+
+impl<T> Drop for Rx<T> {
+    fn drop(&mut self) {
+        while self.pop().is_some() {}
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn random_pushes_and_pops_keep_the_order() {
+        let (mut tx, mut rx) = ring(8);
+        let mut oracle = VecDeque::new();
+        let mut state = 1u64;
+        for n in 0..10_000u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if state >> 63 == 0 {
+                let fits = tx.push(n).is_ok();
+                assert_eq!(fits, oracle.len() < 8);
+                if fits {
+                    oracle.push_back(n);
+                }
+            } else {
+                assert_eq!(rx.front(), oracle.front());
+                assert_eq!(rx.pop(), oracle.pop_front());
+            }
+            assert_eq!((tx.len(), rx.len()), (oracle.len(), oracle.len()));
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_dropped_once() {
+        let item = std::sync::Arc::new(());
+        let (mut tx, rx) = ring(4);
+        for _ in 0..3 {
+            tx.push(item.clone()).unwrap();
+        }
+        drop(rx);
+        assert_eq!(std::sync::Arc::strong_count(&item), 1);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    #[test]
+    fn items_cross_in_order_and_whole() {
+        loom::model(|| {
+            let (mut tx, mut rx) = ring(2);
+            let producer = loom::thread::spawn(move || {
+                let mut sent = 0u32;
+                for n in 1..=3 {
+                    if tx.push(Box::new(n)).is_ok() {
+                        sent += 1;
+                    } else {
+                        break;
+                    }
+                }
+                sent
+            });
+            let mut next = 1;
+            for _ in 0..2 {
+                if let Some(item) = rx.pop() {
+                    assert_eq!(*item, next);
+                    next += 1;
+                }
+            }
+            let sent = producer.join().unwrap();
+            while let Some(item) = rx.pop() {
+                assert_eq!(*item, next);
+                next += 1;
+            }
+            assert_eq!(next, sent + 1);
+        });
+    }
+}

@@ -1,0 +1,262 @@
+//! Counters: what is always counted, and the one reason of every drop.
+//!
+//! Shape: one [`WorkerStats`] per worker, written by it alone with plain stores; readers add them up.
+//! Units: frames, octets, picoseconds, as named.
+//! Source: pipeline.md §10; style.md C9.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::types::{PerPort, PerPri};
+
+/// A counter with one writer: adding is a load and a store, not a locked instruction.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`; only the owner may call this.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Subtracts `n`; only the owner may call this.
+    #[inline]
+    pub fn sub(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
+    }
+
+    /// Raises the counter to `n` if it is below; only the owner may call this.
+    #[inline]
+    pub fn raise(&self, n: u64) {
+        if self.0.load(Ordering::Relaxed) < n {
+            self.0.store(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the counter; only the owner may call this.
+    #[inline]
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    /// The value now.
+    #[inline]
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $name:ident = $index:literal, $text:literal;)*) => {
+        /// Why a frame was dropped. The number is the counter's index and is never given anew.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[$doc])* $name = $index,)*
+        }
+
+        impl DropReason {
+            /// All reasons, by index.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The name in every output.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// Too short for a field that it claims.
+    Malformed = 0, "malformed";
+    /// Cut off by the capture that it was read from.
+    Truncated = 1, "truncated";
+    /// Under 64 octets with FCS on a virtual-time wire.
+    Runt = 2, "runt";
+    /// Longer than `max_frame`.
+    TooLong = 3, "too_long";
+    /// Damaged on a virtual-time wire.
+    Fcs = 4, "fcs";
+    /// No output may carry this format.
+    FormatFiltered = 5, "format_filtered";
+    /// VLAN not allowed on the input.
+    VlanFiltered = 6, "vlan_filtered";
+    /// Destination 01-80-C2-00-00-00..0F.
+    ReservedGroup = 7, "reserved_group";
+    /// The destination is behind the input itself.
+    SamePort = 8, "same_port";
+    /// No port of the VLAN is left to send it to.
+    NoOutput = 9, "no_output";
+    /// Unknown unicast, and the configuration says drop.
+    UnknownUnicast = 10, "unknown_unicast";
+    /// Broadcast over the storm limit.
+    StormBroadcast = 11, "storm_broadcast";
+    /// Unknown unicast over the storm limit.
+    StormUnknown = 12, "storm_unknown_unicast";
+    /// Multicast over the storm limit.
+    StormMulticast = 13, "storm_multicast";
+    /// Over the (dynamic or static) threshold of its queue.
+    Dt = 14, "dt";
+    /// Lossless, and the headroom of its group is full.
+    Headroom = 15, "headroom";
+    /// No free chunk or descriptor.
+    Pool = 16, "pool";
+    /// The watchdog drops what a PAUSE storm holds.
+    Watchdog = 17, "watchdog";
+    /// The output's link is down.
+    PortDown = 18, "port_down";
+    /// The output refused the frame.
+    TxError = 19, "tx_error";
+    /// Still queued when the switch stopped.
+    Shutdown = 20, "shutdown";
+    /// A super-frame that could not be split.
+    BadGso = 21, "bad_gso";
+    /// No TTL or flags: a frame of a format that the switch does not forward (reserved for PBR).
+    Unsupported = 22, "unsupported";
+}
+
+/// How many drop reasons there are.
+pub const DROP_REASONS: usize = DropReason::ALL.len();
+/// Formats that are counted, by `Format as usize`.
+pub const FORMATS: usize = 7;
+/// Upper bounds of the size bins, octets with FCS (RFC 2819 etherStatsPkts), then one for the rest.
+pub const SIZE_BINS: [usize; 7] = [64, 127, 255, 511, 1_023, 1_518, usize::MAX];
+
+/// What a worker counts about one port.
+#[derive(Debug, Default)]
+pub struct PortStats {
+    /// Frames received, dropped ones included.
+    pub rx_frames: Counter,
+    /// Octets received, without FCS.
+    pub rx_bytes: Counter,
+    /// Frames handed to the port and taken.
+    pub tx_frames: Counter,
+    /// Octets of them, without FCS.
+    pub tx_bytes: Counter,
+    /// Received, by format.
+    pub rx_format: [Counter; FORMATS],
+    /// Sent, by format.
+    pub tx_format: [Counter; FORMATS],
+    /// Received, by size.
+    pub rx_size: [Counter; SIZE_BINS.len()],
+    /// Copies of replicated frames beyond the first.
+    pub copies: Counter,
+    /// MAC control frames that ended here: PFC, PAUSE, CBFC and unknown opcodes.
+    pub consumed: Counter,
+    /// Of those, PFC frames that were acted upon.
+    pub pfc_rx: Counter,
+    /// Of those, plain 802.3x PAUSE.
+    pub pause_rx: Counter,
+    /// Of those, UEC CBFC messages.
+    pub cbfc_rx: Counter,
+    /// Of those, malformed or with a foreign destination.
+    pub mac_control_bad: Counter,
+    /// PFC frames made and sent here.
+    pub pfc_tx: Counter,
+    /// PFC frames that could not be sent for lack of a buffer or room.
+    pub pfc_tx_late: Counter,
+    /// Addresses that moved to this port.
+    pub fdb_moves: Counter,
+    /// Drops by reason, over all priorities.
+    pub drops: [Counter; DROP_REASONS],
+    /// Counts for each priority.
+    pub pri: PerPri<PriStats>,
+}
+
+/// What a worker counts about one (port, priority).
+#[derive(Debug, Default)]
+pub struct PriStats {
+    /// As input: frames put into VOQs, copies included.
+    pub enqueued: Counter,
+    /// As output: frames taken off the egress queue.
+    pub dequeued: Counter,
+    /// As output: frames sent, octets.
+    pub tx_bytes: Counter,
+    /// As input: drops by reason of frames whose priority was known.
+    pub drops: [Counter; DROP_REASONS],
+    /// As output: ECN marks set here.
+    pub ecn_marked: Counter,
+    /// As output: PAUSE of a class received (quanta above 0).
+    pub pause_rx: Counter,
+    /// As output: resume received.
+    pub resume_rx: Counter,
+    /// As input: PAUSE of this priority sent, refreshes included.
+    pub pause_tx: Counter,
+    /// As input: times that XOFF was crossed.
+    pub xoff: Counter,
+    /// As input: times that XON was reached.
+    pub xon: Counter,
+    /// As output: time paused.
+    pub paused_ps: Counter,
+    /// As output: PAUSE storms found.
+    pub storms: Counter,
+    /// As output: most cells queued.
+    pub depth_watermark: Counter,
+    /// As input: most cells of the group in shared buffer and reserve.
+    pub pg_watermark: Counter,
+    /// As input: most cells of the group in headroom.
+    pub headroom_watermark: Counter,
+}
+
+/// All that one worker counts.
+#[derive(Debug, Default)]
+pub struct WorkerStats {
+    /// By port.
+    pub port: PerPort<PortStats>,
+    /// Learn attempts that met another worker's and were left to the next frame.
+    pub learn_busy: Counter,
+    /// Passes of the loop.
+    pub loops: Counter,
+    /// Passes in which something was done.
+    pub busy_loops: Counter,
+    /// Frames received.
+    pub frames: Counter,
+}
+
+impl WorkerStats {
+    /// Counts a drop, once, with the port that the frame came in by (or was to leave by).
+    #[inline]
+    pub fn drop(&self, port: crate::types::PortId, reason: DropReason) {
+        if let Some(counter) = self.port[port].drops.get(reason as usize) {
+            counter.add(1);
+        }
+    }
+
+    /// Counts a drop of a frame whose priority is known.
+    #[inline]
+    pub fn drop_pri(&self, port: crate::types::PortId, pri: crate::types::Pri, reason: DropReason) {
+        self.drop(port, reason);
+        if let Some(counter) = self.port[port].pri[pri].drops.get(reason as usize) {
+            counter.add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_index_and_name() {
+        for (index, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, index, "{reason:?}");
+            assert_eq!(DropReason::ALL.iter().filter(|r| r.name() == reason.name()).count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_counter_adds_and_keeps_its_highest() {
+        let counter = Counter::default();
+        counter.add(5);
+        counter.sub(2);
+        counter.raise(2);
+        assert_eq!(counter.get(), 3);
+        counter.raise(9);
+        assert_eq!(counter.get(), 9);
+    }
+}

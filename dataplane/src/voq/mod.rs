@@ -1,0 +1,250 @@
+//! Virtual output queues: `voq[input][output][pri]`, up to 64 x 64 x 8, lock-free and FIFO.
+//!
+//! Shape: linked lists through an array of nodes (next 4 octets, descriptor 12), one stub each. An
+//! [`VoqInput`] (the worker that owns the input) pushes, the one [`VoqDrain`] (the crossbar's owner)
+//! pops. Occupancy is one word per (output, pri): bit i is input i.
+//! Units: frames.
+//! Source: Michael and Scott's queue reduced to one producer and one consumer; pipeline.md §5.
+#![expect(clippy::cast_possible_truncation, reason = "the number of nodes is checked once")]
+
+use core::mem::MaybeUninit;
+
+use crate::desc::Desc;
+use crate::free::{FreeCache, FreeList};
+use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
+use crate::types::{PORTS_MAX, PRIS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet};
+
+const NIL: u32 = u32::MAX;
+
+#[repr(C, align(16))]
+struct Node {
+    next: AtomicU32,
+    desc: UnsafeCell<MaybeUninit<Desc>>,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Node>() == 16, "four to a cache line");
+
+struct Shared {
+    nodes: Box<[Node]>,
+    /// `occupied[output * PRIS_MAX + pri]`: inputs with a non-empty queue, perhaps a few too many.
+    occupied: Box<[AtomicU64]>,
+    /// Whether producers and consumer share one thread.
+    solo: bool,
+}
+
+// SAFETY: a node's descriptor is written by the producer before its Release store of the previous
+// node's `next` and read by the consumer after its Acquire load of it; nodes come and go through a
+// `FreeList`, which orders reuse.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    #[inline]
+    fn node(&self, index: u32) -> &Node {
+        self.nodes.get(index as usize).expect("free lists hold indices of this array")
+    }
+
+    #[inline]
+    fn word(&self, output: PortId, pri: Pri) -> &AtomicU64 {
+        let index = output.index() * PRIS_MAX + pri.index();
+        self.occupied.get(index).expect("an output of this switch")
+    }
+}
+
+/// The producing end of all queues of one input.
+pub struct VoqInput {
+    shared: Arc<Shared>,
+    input: PortId,
+    tails: PerPort<PerPri<u32>>,
+    touched: PortSet,
+    touched_pris: PerPort<PriSet>,
+}
+
+/// The consuming end of all queues.
+pub struct VoqDrain {
+    shared: Arc<Shared>,
+    /// `heads[output][pri][input]`
+    heads: PerPort<PerPri<Box<[u32]>>>,
+}
+
+/// All queues of a switch with `ports` ports and `pris` priorities, with room for `frames` frames.
+///
+/// `solo` says that one thread holds both ends, so that occupancy needs no locked instruction. The
+/// list is that of the free nodes: each worker makes a [`FreeCache`] of it for push and pop; on one
+/// thread both use the same, so that nodes stay warm.
+///
+/// # Panics
+/// When there are more than 64 ports, 8 priorities or 2^31 frames.
+#[must_use]
+pub fn voqs(
+    ports: usize,
+    pris: usize,
+    frames: usize,
+    solo: bool,
+) -> (Vec<VoqInput>, VoqDrain, std::sync::Arc<FreeList>) {
+    assert!(ports <= PORTS_MAX && pris <= PRIS_MAX && frames < 1 << 31, "a switch's size");
+    let stubs = ports * ports * pris;
+    let total = stubs + frames;
+    let nodes = (0..total)
+        .map(|_| Node { next: AtomicU32::new(NIL), desc: UnsafeCell::new(MaybeUninit::uninit()) });
+    let shared = Arc::new(Shared {
+        nodes: nodes.collect(),
+        occupied: (0..ports * PRIS_MAX).map(|_| AtomicU64::new(0)).collect(),
+        solo,
+    });
+    let stub = |input: usize, output: usize, pri: usize| {
+        if input < ports && output < ports && pri < pris {
+            ((input * ports + output) * pris + pri) as u32
+        } else {
+            NIL
+        }
+    };
+    let inputs = (0..ports).filter_map(PortId::new).map(|input| VoqInput {
+        shared: shared.clone(),
+        input,
+        tails: PerPort::from_fn(|output| {
+            PerPri(Pri::ALL.map(|pri| stub(input.index(), output.index(), pri.index())))
+        }),
+        touched: PortSet::EMPTY,
+        touched_pris: PerPort::default(),
+    });
+    let inputs = inputs.collect();
+    let heads = PerPort::from_fn(|output| {
+        let of = |pri: Pri| (0..ports).map(|i| stub(i, output.index(), pri.index())).collect();
+        PerPri(Pri::ALL.map(of))
+    });
+    (inputs, VoqDrain { shared, heads }, std::sync::Arc::new(FreeList::new(stubs as u32, frames)))
+}
+
+impl VoqInput {
+    /// Appends `desc` to the queue of (`output`, `pri`); the crossbar may see it at once, and surely
+    /// does after [`Self::publish`].
+    ///
+    /// # Errors
+    /// The descriptor itself when there is no free node, or no such queue.
+    #[inline]
+    pub fn push(
+        &mut self,
+        nodes: &mut FreeCache,
+        output: PortId,
+        pri: Pri,
+        desc: Desc,
+    ) -> Result<(), Desc> {
+        let tail = self.tails[output][pri];
+        if tail == NIL {
+            return Err(desc);
+        }
+        let Some(index) = nodes.take() else { return Err(desc) };
+        let node = self.shared.node(index);
+        node.next.store(NIL, Ordering::Relaxed); // published by the Release below
+        node.desc.with_mut(|slot| {
+            // SAFETY: the node came off the free list, so no list holds it and nobody reads it.
+            let slot = unsafe { &mut *slot };
+            slot.write(desc);
+        });
+        self.shared.node(tail).next.store(index, Ordering::Release); // pairs with `VoqDrain::pop`
+        self.tails[output][pri] = index;
+        self.touched.insert(output);
+        self.touched_pris[output].insert(pri);
+        Ok(())
+    }
+
+    /// Makes all that was pushed visible in the occupancy words; once per burst.
+    #[inline]
+    pub fn publish(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
+        let bit = PortSet::only(self.input).bits();
+        if !self.shared.solo {
+            // Our `next` stores come before our loads of the words; pairs with the fence in
+            // `VoqDrain::settle`: one of both sides sees what the other did.
+            fence(Ordering::SeqCst);
+        }
+        for output in self.touched.iter() {
+            for pri in core::mem::take(&mut self.touched_pris[output]).iter() {
+                let word = self.shared.word(output, pri);
+                let now = word.load(Ordering::Relaxed);
+                if now & bit == 0 {
+                    if self.shared.solo {
+                        word.store(now | bit, Ordering::Relaxed);
+                    } else {
+                        word.fetch_or(bit, Ordering::Release); // pairs with `VoqDrain::waiting`
+                    }
+                }
+            }
+        }
+        self.touched = PortSet::EMPTY;
+    }
+}
+
+impl VoqDrain {
+    /// Inputs that have frames for (`output`, `pri`); a few may turn out empty.
+    #[inline]
+    #[must_use]
+    pub fn waiting(&self, output: PortId, pri: Pri) -> PortSet {
+        PortSet::from_bits(self.shared.word(output, pri).load(Ordering::Acquire)) // with `publish`
+    }
+
+    /// Takes the oldest frame of a queue; its node goes to `nodes`.
+    #[inline]
+    pub fn pop(
+        &mut self,
+        nodes: &mut FreeCache,
+        input: PortId,
+        output: PortId,
+        pri: Pri,
+    ) -> Option<Desc> {
+        let head = self.heads[output][pri].get_mut(input.index())?;
+        if *head == NIL {
+            return None;
+        }
+        let next = self.shared.node(*head).next.load(Ordering::Acquire); // pairs with `push`
+        if next == NIL {
+            return None;
+        }
+        let desc = self.shared.node(next).desc.with(|slot| {
+            // SAFETY: the producer let go of the node with its Release store of the link.
+            let slot = unsafe { &*slot };
+            // SAFETY: it wrote the descriptor before, and `head` moves past the node below, so it
+            // is read out once.
+            unsafe { slot.assume_init_read() }
+        });
+        let old = core::mem::replace(head, next); // `next` is the stub from now on
+        nodes.give(old);
+        Some(desc)
+    }
+
+    /// Whether the queue has no frame.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self, input: PortId, output: PortId, pri: Pri) -> bool {
+        let head = self.heads[output][pri].get(input.index()).copied().unwrap_or(NIL);
+        head == NIL || self.shared.node(head).next.load(Ordering::Acquire) == NIL // with `push`
+    }
+
+    /// Clears the queue's occupancy if it is empty; call after taking from it. No frame that is
+    /// pushed meanwhile is forgotten.
+    #[inline]
+    pub fn settle(&mut self, input: PortId, output: PortId, pri: Pri) {
+        if !self.is_empty(input, output, pri) {
+            return;
+        }
+        let bit = PortSet::only(input).bits();
+        let word = self.shared.word(output, pri);
+        if self.shared.solo {
+            word.store(word.load(Ordering::Relaxed) & !bit, Ordering::Relaxed);
+            return;
+        }
+        word.fetch_and(!bit, Ordering::AcqRel);
+        fence(Ordering::SeqCst); // pairs with the fence in `VoqInput::publish`
+        if !self.is_empty(input, output, pri) {
+            word.fetch_or(bit, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
