@@ -8,6 +8,8 @@
 
 pub mod batch;
 pub mod config;
+pub mod fdb;
 pub mod port;
+pub mod sync;
 pub mod time;
 pub mod types;
