@@ -236,13 +236,13 @@ impl Entry {
     /// Gives the entry to `key`.
     pub fn fill(&self, key: FdbKey, value: Value) {
         self.key.store(0, Ordering::Relaxed); // ordered by the next store
-        self.value.store(value.0, Ordering::Release); // pairs with the first load in `read`
+        self.value.swap(value.0, Ordering::Release); // pairs with the first load in `read`
         self.key.store(key.word(), Ordering::Release); // pairs with `holds`, `read` and `both`
     }
 
     /// Changes the value under the same key.
     pub fn set(&self, value: Value) {
-        self.value.store(value.0, Ordering::Release); // pairs with the first load in `read`
+        self.value.swap(value.0, Ordering::Release); // pairs with the first load in `read`
     }
 
     /// Makes the entry empty.
