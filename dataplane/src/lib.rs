@@ -9,6 +9,7 @@
 
 pub mod batch;
 pub mod desc;
+pub mod fdb;
 pub mod free;
 #[expect(unsafe_code, reason = "chunks of a mapping, reached through descriptors")]
 pub mod pool;

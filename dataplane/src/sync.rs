@@ -1,50 +1,52 @@
-//! Atomics and cells: the real ones, or loom's under `cfg(loom)`.
+//! Atomics and cells: the machine's, or those of the model checker under `cfg(loom)`.
 //!
-//! Shape: re-exports, and an [`UnsafeCell`] with loom's `with` and `with_mut`.
+//! Shape: re-exports with one set of names; [`UnsafeCell`] has loom's `with` and `with_mut`.
 //! Units: none.
-//! Source: loom's documentation, "Handling loom's `UnsafeCell` API"; style.md C4.
+//! Source: style.md C4 and C12; the loom crate's documentation.
 
-#[cfg(loom)]
-pub use loom::cell::UnsafeCell;
-#[cfg(loom)]
-pub use loom::sync::Arc;
-#[cfg(loom)]
-pub use loom::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-};
-
-#[cfg(not(loom))]
-pub use cell::UnsafeCell;
 #[cfg(not(loom))]
 pub use core::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 #[cfg(not(loom))]
-pub use std::sync::Arc;
+pub use std::sync::{Arc, Mutex, MutexGuard};
+
+#[cfg(loom)]
+pub use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    },
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+/// A cell that is shared by rules of its owner, with loom's interface.
+#[cfg(not(loom))]
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
 #[cfg(not(loom))]
-mod cell {
-    /// `core::cell::UnsafeCell` with the access methods that loom checks.
-    #[derive(Debug)]
-    #[repr(transparent)]
-    pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+impl<T> UnsafeCell<T> {
+    /// A cell that holds `value`.
+    pub const fn new(value: T) -> Self {
+        Self(core::cell::UnsafeCell::new(value))
+    }
 
-    impl<T> UnsafeCell<T> {
-        /// A cell that holds `value`.
-        pub const fn new(value: T) -> Self {
-            Self(core::cell::UnsafeCell::new(value))
-        }
+    /// Hands `f` a pointer to read through.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
 
-        /// Hands a pointer for reading to `f`.
-        #[inline]
-        pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
-            f(self.0.get())
-        }
+    /// Hands `f` a pointer to write through.
+    #[inline]
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
 
-        /// Hands a pointer for writing to `f`.
-        #[inline]
-        pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
-            f(self.0.get())
-        }
+    /// Takes the value out.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
     }
 }

@@ -1,0 +1,166 @@
+//! What goes into and comes out of the FDB: plain values.
+//!
+//! Shape: configuration, answers to each call, events, counts.
+//! Units: capacity in entries; ages as [`Span`].
+//! Source: pipeline.md §3 and §10.
+
+use super::entry::FdbKey;
+#[cfg(doc)]
+use super::{Fdb, MOVES_MAX};
+use crate::time::Span;
+use crate::types::PortId;
+
+/// Default room, in entries.
+pub const CAPACITY: usize = 65_536;
+/// Default life of a learned entry after its station's last frame.
+pub const AGEING: Span = Span::from_ms(300_000);
+
+/// What a table is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct FdbConfig {
+    /// Most entries, static ones included.
+    pub capacity: usize,
+    /// Seed of the hash.
+    pub seed: u64,
+    /// Life of a learned entry after its station's last frame; zero is for ever.
+    pub ageing: Span,
+    /// Learn events that can wait for control.
+    pub events: usize,
+}
+
+impl Default for FdbConfig {
+    fn default() -> Self {
+        Self { capacity: CAPACITY, seed: 0, ageing: AGEING, events: 1_024 }
+    }
+}
+
+/// A known destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// The port it is behind.
+    pub port: PortId,
+    /// Whether configuration says so.
+    pub is_static: bool,
+}
+
+/// What the FDB knows about the source of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceState {
+    /// Learnt on this port; its age has been refreshed.
+    Known,
+    /// Set by configuration, on this or another port; nothing to learn.
+    Static,
+    /// Not there: to be learnt.
+    Unknown,
+    /// Learnt on that other port: to be learnt anew.
+    OnOtherPort(PortId),
+}
+
+/// What became of a request to learn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// Put in.
+    New,
+    /// Was on that port before.
+    Moved {
+        /// The port it left.
+        from: PortId,
+    },
+    /// Was there already; refreshed.
+    Known,
+    /// Refused: the port has its `max_learned`.
+    PortLimit,
+    /// Refused: no room.
+    Full,
+    /// Refused: configuration has set this address.
+    Static,
+    /// Another thread is writing; the source's next frame will do.
+    Busy,
+}
+
+/// An entry as configuration gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StaticEntry {
+    /// VLAN and address.
+    pub key: FdbKey,
+    /// Where it is.
+    pub port: PortId,
+}
+
+/// Why static entries were refused; the table is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StaticError {
+    /// The same address twice.
+    #[error("{0} is given two static entries")]
+    Twice(FdbKey),
+    /// More than the table's capacity.
+    #[error("{given} static entries, but the FDB has room for {capacity}")]
+    TooMany {
+        /// Entries given.
+        given: usize,
+        /// Entries that fit.
+        capacity: usize,
+    },
+    /// All places where it could be are taken by other static entries.
+    #[error("no place for the static entry of {0}: too many share its hash")]
+    NoPlace(FdbKey),
+}
+
+/// An entry as it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FdbEntry {
+    /// VLAN, space and address.
+    pub key: FdbKey,
+    /// Where it is.
+    pub port: PortId,
+    /// Whether configuration says so.
+    pub is_static: bool,
+    /// Time since the station's last frame, in steps of 0.55 s; zero for static entries.
+    pub age: Span,
+}
+
+/// What happened to a learned entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LearnKind {
+    /// Put in.
+    New,
+    /// Was on that port before.
+    Moved {
+        /// The port it left.
+        from: PortId,
+    },
+    /// Its station was silent for too long.
+    Aged,
+}
+
+/// News for control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LearnEvent {
+    /// VLAN, space and address.
+    pub key: FdbKey,
+    /// Where it is, or was when it aged.
+    pub port: PortId,
+    /// What happened.
+    pub kind: LearnKind,
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FdbCounters {
+    /// Entries learnt.
+    pub learned: u64,
+    /// Entries that went to another port.
+    pub moved: u64,
+    /// Entries removed for their age.
+    pub aged: u64,
+    /// Requests refused for a port's `max_learned`.
+    pub port_limit: u64,
+    /// Requests refused for want of room.
+    pub full: u64,
+    /// Requests refused because another thread was writing.
+    pub busy: u64,
+    /// Events that control was too slow for.
+    pub events_lost: u64,
+    /// Times that an address went above [`MOVES_MAX`] moves a second.
+    pub loop_alarms: u64,
+}

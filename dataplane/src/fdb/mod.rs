@@ -1,0 +1,535 @@
+//! Forwarding database: which port an address of a VLAN and address space is behind.
+//!
+//! Shape: [`FdbKey`] → [`Hit`]; every worker looks up without a lock and any may learn.
+//! Units: ages in ticks of 0.55 s inside, so that an entry lives 300.0 to 300.8 s by default.
+//! Source: IEEE 802.1Q clause 8.8; pipeline.md §3.
+
+mod api;
+mod entry;
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests;
+mod moves;
+mod table;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
+
+pub use api::{
+    AGEING, CAPACITY, FdbConfig, FdbCounters, FdbEntry, Hit, LearnEvent, LearnKind, Learned,
+    SourceState, StaticEntry, StaticError,
+};
+pub use entry::FdbKey;
+pub use moves::{LoopAlarm, MOVES_MAX};
+
+use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::time::{Instant, Span};
+use crate::types::{PerPort, PortId, PortSet};
+use crossbeam_queue::ArrayQueue;
+use entry::{Entry, Tick, Value};
+use moves::MoveLog;
+use table::Table;
+
+#[derive(Debug, Default)]
+struct Counters {
+    learned: AtomicU64,
+    moved: AtomicU64,
+    aged: AtomicU64,
+    port_limit: AtomicU64,
+    full: AtomicU64,
+    busy: AtomicU64,
+    events_lost: AtomicU64,
+    loop_alarms: AtomicU64,
+}
+
+#[derive(Debug)]
+struct PortState {
+    learned: AtomicU32,
+    learned_max: AtomicU32,
+}
+
+/// What only the holder of the lock touches.
+#[derive(Debug)]
+struct Writer {
+    /// Entries in the table, static ones included.
+    used: usize,
+    version: u32,
+    /// Sorted by key.
+    statics: Vec<StaticEntry>,
+    moves: MoveLog,
+    /// Bucket that the sweep for old entries comes to next.
+    sweep_at: usize,
+    /// Oldest stamp that this sweep has left in the table, or that was learnt meanwhile.
+    oldest: Option<Tick>,
+}
+
+/// When the next sweep is worth its time, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Never,
+    Now,
+    At(Tick),
+}
+
+impl Due {
+    const fn word(self) -> u64 {
+        match self {
+            Self::Never => 0,
+            Self::Now => 1 << 32,
+            Self::At(tick) => 2 << 32 | tick.bits() as u64,
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the tick is the low half")]
+    const fn from_word(word: u64) -> Self {
+        match word >> 32 {
+            0 => Self::Never,
+            1 => Self::Now,
+            _ => Self::At(Tick::from_bits(word as u32)),
+        }
+    }
+}
+
+/// The table, shared by all workers and control.
+///
+/// [`Fdb::lookup`], [`Fdb::touch`] and [`Fdb::iter`] never wait. [`Fdb::learn`] and [`Fdb::age`]
+/// give up when another thread is writing. Control's own calls wait for their turn.
+#[derive(Debug)]
+pub struct Fdb {
+    table: Table,
+    capacity: usize,
+    /// Ticks that an entry lives; 0 is for ever.
+    life: AtomicU32,
+    due: AtomicU64,
+    ports: PerPort<PortState>,
+    /// Ports of the alarm that is on, as a [`PortSet`].
+    alarm_ports: AtomicU64,
+    counters: Counters,
+    events: ArrayQueue<LearnEvent>,
+    writer: Mutex<Writer>,
+}
+
+impl Fdb {
+    /// An empty table. The only call that allocates, [`Fdb::set_static`] apart.
+    #[must_use]
+    pub fn new(config: FdbConfig) -> Self {
+        let port =
+            |_| PortState { learned: AtomicU32::new(0), learned_max: AtomicU32::new(u32::MAX) };
+        Self {
+            table: Table::new(config.capacity, config.seed),
+            capacity: config.capacity,
+            life: AtomicU32::new(Tick::cover(config.ageing)),
+            due: AtomicU64::new(Due::Never.word()),
+            ports: PerPort::from_fn(port),
+            alarm_ports: AtomicU64::new(0),
+            counters: Counters::default(),
+            events: ArrayQueue::new(config.events.max(1)),
+            writer: Mutex::new(Writer {
+                used: 0,
+                version: 0,
+                statics: Vec::new(),
+                moves: MoveLog::new(),
+                sweep_at: 0,
+                oldest: None,
+            }),
+        }
+    }
+
+    /// Loads the cache line where `key` most likely is: an ordinary load, no instruction of its own.
+    #[inline]
+    pub fn prefetch(&self, key: FdbKey) {
+        self.table.prefetch(key);
+    }
+
+    /// Where `key` is. Age plays no part: an entry is used until [`Fdb::age`] removes it.
+    #[inline]
+    #[must_use]
+    pub fn lookup(&self, key: FdbKey) -> Option<Hit> {
+        let (_, value) = self.table.find(key)?;
+        Some(Hit { port: value.port(), is_static: value.is_static() })
+    }
+
+    /// Checks the source of a frame that came in by `port`, and refreshes its age if it is known.
+    ///
+    /// The caller hands in no group address, and queues a [`Fdb::learn`] for `Unknown` and
+    /// `OnOtherPort`.
+    #[inline]
+    pub fn touch(&self, key: FdbKey, port: PortId, now: Instant) -> SourceState {
+        let Some((entry, value)) = self.table.find(key) else { return SourceState::Unknown };
+        if value.is_static() {
+            return SourceState::Static;
+        }
+        if value.port() != port {
+            return SourceState::OnOtherPort(value.port());
+        }
+        let tick = Tick::at(now);
+        if value.tick() != tick {
+            entry.refresh(value, tick);
+        }
+        SourceState::Known
+    }
+
+    /// Learns that `key` is behind `port`, at the end of a burst.
+    pub fn learn(&self, key: FdbKey, port: PortId, now: Instant) -> Learned {
+        let Some(mut writer) = self.try_writer() else {
+            add(&self.counters.busy, 1);
+            return Learned::Busy;
+        };
+        let found = self.table.find(key);
+        match found {
+            Some((_, value)) if value.is_static() => Learned::Static,
+            Some((entry, value)) if value.port() == port => {
+                entry.refresh(value, Tick::at(now));
+                Learned::Known
+            }
+            _ if self.at_limit(port) => {
+                add(&self.counters.port_limit, 1);
+                Learned::PortLimit
+            }
+            Some((entry, value)) => self.relearn(&mut writer, entry, value, key, port, now),
+            None => self.learn_new(&mut writer, key, port, Tick::at(now)),
+        }
+    }
+
+    fn relearn(
+        &self,
+        writer: &mut Writer,
+        entry: &Entry,
+        value: Value,
+        key: FdbKey,
+        port: PortId,
+        now: Instant,
+    ) -> Learned {
+        let from = value.port();
+        entry.set(value.with_port(port).with_tick(Tick::at(now)));
+        self.count_learned(from, -1);
+        self.count_learned(port, 1);
+        add(&self.counters.moved, 1);
+        add(&self.counters.loop_alarms, u64::from(writer.moves.note(key, from, port, now)));
+        self.publish_alarm(writer, now);
+        self.tell(key, port, LearnKind::Moved { from });
+        Learned::Moved { from }
+    }
+
+    fn learn_new(&self, writer: &mut Writer, key: FdbKey, port: PortId, tick: Tick) -> Learned {
+        let value = Value::new(writer.next_version(), port, tick, false);
+        if writer.used >= self.capacity || !self.table.place(key, value) {
+            add(&self.counters.full, 1);
+            return Learned::Full;
+        }
+        writer.used += 1;
+        writer.note_stamp(tick);
+        let life = self.life.load(Ordering::Relaxed); // changed under our lock only
+        if life != 0 && self.due() == Due::Never {
+            self.set_due(Due::At(tick.plus(life)));
+        }
+        self.count_learned(port, 1);
+        add(&self.counters.learned, 1);
+        self.tell(key, port, LearnKind::New);
+        Learned::New
+    }
+
+    /// Removes entries that are too old, looking at up to `bucket_budget` buckets of 4; returns how
+    /// many were removed.
+    ///
+    /// Free of cost before [`Fdb::next_age_due`]. Removes nothing while another thread writes.
+    pub fn age(&self, now: Instant, bucket_budget: usize) -> usize {
+        let tick = Tick::at(now);
+        if !self.is_due(tick) {
+            return 0;
+        }
+        let Some(mut writer) = self.try_writer() else { return 0 };
+        let life = self.life.load(Ordering::Relaxed); // changed under our lock only
+        if life == 0 || !self.is_due(tick) {
+            return 0; // another worker has just finished the sweep
+        }
+        self.set_due(Due::Now);
+        if writer.sweep_at == 0 {
+            writer.oldest = None;
+            writer.moves.state(now);
+        }
+        let mut removed = 0;
+        for bucket in self.table.buckets().iter().skip(writer.sweep_at).take(bucket_budget) {
+            writer.sweep_at += 1;
+            for entry in bucket.entries() {
+                let Some((key, value)) = entry.both() else { continue };
+                if value.is_static() {
+                    continue;
+                }
+                if tick.since(value.tick()) < life {
+                    writer.note_stamp(value.tick());
+                    continue;
+                }
+                self.remove(&mut writer, entry, value);
+                self.tell(key, value.port(), LearnKind::Aged);
+                removed += 1;
+            }
+        }
+        if writer.sweep_at == self.table.buckets().len() {
+            writer.sweep_at = 0;
+            self.set_due(writer.oldest.map_or(Due::Never, |tick| Due::At(tick.plus(life))));
+        }
+        add(&self.counters.aged, removed as u64);
+        removed
+    }
+
+    /// When to call [`Fdb::age`] next; `None` while nothing can grow too old.
+    #[must_use]
+    pub fn next_age_due(&self, now: Instant) -> Option<Instant> {
+        match self.due() {
+            Due::Never => None,
+            Due::Now => Some(now),
+            Due::At(tick) => Some(tick.start()),
+        }
+    }
+
+    /// Sets the life of learned entries, zero for ever; those that are too old go with the next sweep.
+    pub fn set_ageing(&self, ageing: Span) {
+        let mut writer = self.writer();
+        let life = Tick::cover(ageing);
+        self.life.store(life, Ordering::Relaxed); // read under the same lock
+        writer.sweep_at = 0;
+        self.set_due(if life == 0 || writer.used == 0 { Due::Never } else { Due::Now });
+    }
+
+    /// Sets how many addresses can be learnt on `port`. More than that may stay until they age.
+    pub fn set_learned_max(&self, port: PortId, count: u32) {
+        self.ports[port].learned_max.store(count, Ordering::Relaxed); // a number on its own
+    }
+
+    /// Addresses learnt on `port`.
+    #[must_use]
+    pub fn learned(&self, port: PortId) -> u32 {
+        self.ports[port].learned.load(Ordering::Relaxed) // a number on its own
+    }
+
+    /// Entries in the table, static ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.writer().used
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes `entries` the static entries: adds, replaces and removes what differs from now.
+    ///
+    /// A learned entry of the same address gives way.
+    ///
+    /// # Errors
+    /// See [`StaticError`]. The static entries are then those from before; learned ones may be gone.
+    pub fn set_static(&self, entries: &[StaticEntry]) -> Result<(), StaticError> {
+        let mut new = entries.to_vec();
+        new.sort_unstable();
+        new.dedup();
+        let twice = new.windows(2).find_map(|w| match w {
+            [a, b] if a.key == b.key => Some(a.key),
+            _ => None,
+        });
+        if let Some(key) = twice {
+            return Err(StaticError::Twice(key));
+        }
+        if new.len() > self.capacity {
+            return Err(StaticError::TooMany { given: new.len(), capacity: self.capacity });
+        }
+        let mut writer = self.writer();
+        let old = core::mem::take(&mut writer.statics);
+        let done = self.swap_statics(&mut writer, &old, &new);
+        if done.is_err() {
+            // They were in the table together before, so that there is room for them.
+            let _ = self.swap_statics(&mut writer, &new, &old);
+        }
+        writer.statics = if done.is_ok() { new } else { old };
+        done
+    }
+
+    fn swap_statics(
+        &self,
+        writer: &mut Writer,
+        old: &[StaticEntry],
+        new: &[StaticEntry],
+    ) -> Result<(), StaticError> {
+        for gone in old.iter().filter(|e| new.binary_search_by_key(&e.key, |n| n.key).is_err()) {
+            if let Some((entry, value)) = self.table.find(gone.key)
+                && value.is_static()
+            {
+                self.remove(writer, entry, value);
+            }
+        }
+        for &StaticEntry { key, port } in new {
+            if let Some((entry, value)) = self.table.find(key) {
+                if !value.is_static() {
+                    self.count_learned(value.port(), -1);
+                }
+                entry.set(value.with_port(port).with_static(true));
+                continue;
+            }
+            let value = Value::new(writer.next_version(), port, Tick::at(Instant::ZERO), true);
+            while !self.table.place(key, value) {
+                let victim = self.table.victim(key);
+                let (entry, _, value) = victim.ok_or(StaticError::NoPlace(key))?;
+                self.remove(writer, entry, value);
+            }
+            writer.used += 1;
+        }
+        Ok(())
+    }
+
+    /// Removes one entry, learned or static; `false` when there is none.
+    pub fn del(&self, key: FdbKey) -> bool {
+        let mut writer = self.writer();
+        let Some((entry, value)) = self.table.find(key) else { return false };
+        if value.is_static() {
+            writer.statics.retain(|e| e.key != key);
+        }
+        self.remove(&mut writer, entry, value);
+        true
+    }
+
+    /// Forgets what was learnt on `port`; returns how many.
+    pub fn flush_port(&self, port: PortId) -> usize {
+        self.flush(|at| at == port)
+    }
+
+    /// Forgets all that was learnt; returns how many.
+    pub fn flush_all(&self) -> usize {
+        self.flush(|_| true)
+    }
+
+    fn flush(&self, gone: impl Fn(PortId) -> bool) -> usize {
+        let mut writer = self.writer();
+        let mut removed = 0;
+        for entry in self.table.buckets().iter().flat_map(table::Bucket::entries) {
+            if let Some((_, value)) = entry.both()
+                && !value.is_static()
+                && gone(value.port())
+            {
+                self.remove(&mut writer, entry, value);
+                removed += 1;
+            }
+        }
+        removed
+    }
+
+    /// All entries, in no order that means anything; what others write meanwhile may be in or not.
+    pub fn iter(&self, now: Instant) -> impl Iterator<Item = FdbEntry> + '_ {
+        let tick = Tick::at(now);
+        self.table.buckets().iter().flat_map(table::Bucket::entries).filter_map(move |entry| {
+            let (key, value) = entry.both()?;
+            let is_static = value.is_static();
+            let ticks = if is_static { 0 } else { tick.since(value.tick()) };
+            Some(FdbEntry { key, port: value.port(), is_static, age: Tick::span(ticks) })
+        })
+    }
+
+    /// The next event for control.
+    pub fn pop_event(&self) -> Option<LearnEvent> {
+        self.events.pop()
+    }
+
+    /// Counts since the start.
+    #[must_use]
+    pub fn counters(&self) -> FdbCounters {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed); // numbers on their own
+        let c = &self.counters;
+        FdbCounters {
+            learned: get(&c.learned),
+            moved: get(&c.moved),
+            aged: get(&c.aged),
+            port_limit: get(&c.port_limit),
+            full: get(&c.full),
+            busy: get(&c.busy),
+            events_lost: get(&c.events_lost),
+            loop_alarms: get(&c.loop_alarms),
+        }
+    }
+
+    /// Ports between which an address moves too often: the level-triggered word.
+    ///
+    /// Goes back to empty in the first [`Fdb::loop_alarm`] 10 s after the last such move.
+    #[must_use]
+    pub fn loop_ports(&self) -> PortSet {
+        PortSet::from_bits(self.alarm_ports.load(Ordering::Relaxed)) // a word on its own
+    }
+
+    /// The loop alarm while it is on, for control.
+    pub fn loop_alarm(&self, now: Instant) -> Option<LoopAlarm> {
+        self.publish_alarm(&mut self.writer(), now)
+    }
+
+    fn publish_alarm(&self, writer: &mut Writer, now: Instant) -> Option<LoopAlarm> {
+        let alarm = writer.moves.state(now);
+        let ports = alarm.map_or(PortSet::EMPTY, |alarm| alarm.ports);
+        self.alarm_ports.store(ports.bits(), Ordering::Relaxed); // a word on its own
+        alarm
+    }
+
+    fn remove(&self, writer: &mut Writer, entry: &Entry, value: Value) {
+        entry.clear();
+        writer.used = writer.used.saturating_sub(1);
+        if !value.is_static() {
+            self.count_learned(value.port(), -1);
+        }
+    }
+
+    fn at_limit(&self, port: PortId) -> bool {
+        self.learned(port) >= self.ports[port].learned_max.load(Ordering::Relaxed) // a number
+    }
+
+    /// Changes a count that only the holder of the lock changes.
+    fn count_learned(&self, port: PortId, by: i32) {
+        let count = self.learned(port).saturating_add_signed(by);
+        self.ports[port].learned.store(count, Ordering::Relaxed); // a number on its own
+    }
+
+    fn tell(&self, key: FdbKey, port: PortId, kind: LearnKind) {
+        if self.events.push(LearnEvent { key, port, kind }).is_err() {
+            add(&self.counters.events_lost, 1);
+        }
+    }
+
+    fn due(&self) -> Due {
+        Due::from_word(self.due.load(Ordering::Relaxed)) // a hint; `age` asks again under the lock
+    }
+
+    fn set_due(&self, due: Due) {
+        self.due.store(due.word(), Ordering::Relaxed); // a hint; `age` asks again under the lock
+    }
+
+    fn is_due(&self, now: Tick) -> bool {
+        match self.due() {
+            Due::Never => false,
+            Due::Now => true,
+            Due::At(tick) => now.start() >= tick.start(),
+        }
+    }
+
+    fn try_writer(&self) -> Option<MutexGuard<'_, Writer>> {
+        self.writer.try_lock().ok()
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().expect("nothing panics while it holds the lock")
+    }
+}
+
+impl Writer {
+    fn next_version(&mut self) -> u32 {
+        self.version = self.version.wrapping_add(1);
+        self.version
+    }
+
+    fn note_stamp(&mut self, stamp: Tick) {
+        self.oldest = match self.oldest {
+            Some(oldest) if oldest.start() <= stamp.start() => Some(oldest),
+            _ => Some(stamp),
+        };
+    }
+}
+
+fn add(count: &AtomicU64, by: u64) {
+    count.fetch_add(by, Ordering::Relaxed); // a number on its own
+}

@@ -1,0 +1,110 @@
+//! Loop detection: which addresses move between ports too often.
+//!
+//! Shape: (key, from, to, now) → whether this is move 11 or later within a second.
+//! Units: moves within [`WINDOW`], which slides; exact for up to [`MOVERS`] addresses at a time.
+//! Source: pipeline.md §3 (there is no STP).
+
+use super::entry::FdbKey;
+use crate::time::{Instant, Span};
+use crate::types::{PortId, PortSet};
+
+/// Moves within [`WINDOW`] that are still no loop.
+pub const MOVES_MAX: usize = 10;
+/// The second of "10 times a second".
+pub const WINDOW: Span = Span::from_ms(1_000);
+/// How long the alarm stays on after the last move that was one too many.
+pub const HOLD: Span = Span::from_ms(10_000);
+/// Addresses watched at a time. An address is given up only after a second without a move, so that
+/// in a loop of many more stations the first ones are still watched until they give the alarm.
+pub const MOVERS: usize = 64;
+
+/// The last move that was one too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopAlarm {
+    /// Ports between which addresses moved while the alarm was on.
+    pub ports: PortSet,
+    /// The address of the last such move.
+    pub key: FdbKey,
+    /// Where it was.
+    pub from: PortId,
+    /// Where it was seen then.
+    pub to: PortId,
+    /// When.
+    pub at: Instant,
+}
+
+#[derive(Debug)]
+struct Mover {
+    /// The address, and its last moves as a ring.
+    key: FdbKey,
+    moves: [Instant; MOVES_MAX],
+    /// Moves noted; the next one goes to `count % MOVES_MAX`.
+    count: usize,
+    last: Instant,
+    alarmed: bool,
+}
+
+impl Mover {
+    fn new(key: FdbKey) -> Self {
+        let zero = Instant::ZERO;
+        Self { key, moves: [zero; MOVES_MAX], count: 0, last: zero, alarmed: false }
+    }
+
+    /// Notes a move; whether the ten before it were all less than [`WINDOW`] ago.
+    fn note(&mut self, now: Instant) -> bool {
+        let Some(slot) = self.moves.get_mut(self.count % MOVES_MAX) else { return false };
+        let tenth = core::mem::replace(slot, now);
+        self.last = now;
+        self.count += 1;
+        self.count > MOVES_MAX && now.since(tenth) < WINDOW
+    }
+}
+
+/// Recent movers and the state of the alarm.
+#[derive(Debug)]
+pub(super) struct MoveLog {
+    movers: Vec<Mover>,
+    alarm: Option<LoopAlarm>,
+}
+
+impl MoveLog {
+    pub fn new() -> Self {
+        Self { movers: Vec::with_capacity(MOVERS), alarm: None }
+    }
+
+    /// Notes that `key` moved; whether this address crossed the mark with this move.
+    pub fn note(&mut self, key: FdbKey, from: PortId, to: PortId, now: Instant) -> bool {
+        let at = match self.movers.iter().position(|mover| mover.key == key) {
+            Some(at) => at,
+            None if self.movers.len() < MOVERS => {
+                self.movers.push(Mover::new(key)); // within the capacity: allocates nothing
+                self.movers.len() - 1
+            }
+            None => match self.movers.iter().position(|m| now.since(m.last) >= WINDOW) {
+                Some(at) => at,
+                None => return false,
+            },
+        };
+        let Some(mover) = self.movers.get_mut(at) else { return false };
+        if mover.key != key {
+            *mover = Mover::new(key);
+        }
+        let excess = mover.note(now);
+        let crossed = excess && !mover.alarmed;
+        mover.alarmed = excess;
+        if excess {
+            let mut ports = self.state(now).map_or(PortSet::EMPTY, |alarm| alarm.ports);
+            ports.insert(from);
+            ports.insert(to);
+            self.alarm = Some(LoopAlarm { ports, key, from, to, at: now });
+        }
+        crossed
+    }
+
+    /// The alarm, while it is on; forgets what is too old to matter.
+    pub fn state(&mut self, now: Instant) -> Option<LoopAlarm> {
+        self.movers.retain(|mover| now.since(mover.last) < WINDOW || mover.alarmed);
+        self.alarm = self.alarm.filter(|alarm| now.since(alarm.at) < HOLD);
+        self.alarm
+    }
+}

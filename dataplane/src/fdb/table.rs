@@ -1,0 +1,153 @@
+//! The FDB's memory: buckets of one cache line, two of which can hold a key.
+//!
+//! Shape: key → hash → first bucket, then second; 4 entries of 16 octets each.
+//! Units: capacity in entries; twice as many places, so that the load stays at or below 50 %.
+//! Source: Fan et al., "`MemC3`", NSDI 2013 (two buckets of four, copy before clear).
+
+use super::entry::{Entry, FdbKey, Value};
+
+const WAYS: usize = 4;
+/// How many moves deep room is looked for: 8 + 32 + 128 other places for a key.
+const DEPTH: u32 = 2;
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Bucket([Entry; WAYS]);
+
+const _: () = assert!(size_of::<Bucket>() == 64 || cfg!(loom), "a bucket is a cache line");
+
+impl Bucket {
+    #[inline]
+    fn find(&self, key: FdbKey) -> Option<(&Entry, Value)> {
+        let [_, b, c, d] = &self.0;
+        // Arithmetic, no branch: in a full table nothing predicts which way holds a key.
+        let is = |entry: &Entry| usize::from(entry.peek() == key.word());
+        let entry = self.0.get(is(b) | is(c) << 1 | is(d) * 3)?;
+        if entry.holds(key) { Some((entry, entry.read(key)?)) } else { None }
+    }
+
+    fn free(&self) -> Option<&Entry> {
+        self.0.iter().find(|entry| entry.peek() == 0)
+    }
+
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.0.iter()
+    }
+}
+
+/// All buckets; who changes them must hold the writer's lock.
+#[derive(Debug)]
+pub(super) struct Table {
+    buckets: Box<[Bucket]>,
+    mask: usize,
+    seed: u64,
+}
+
+impl Table {
+    /// Room for at least twice `capacity` entries, in a power of two of buckets.
+    pub fn new(capacity: usize, seed: u64) -> Self {
+        let count = (capacity * 2).div_ceil(WAYS).next_power_of_two().max(2);
+        let buckets = (0..count).map(|_| Bucket::default()).collect();
+        Self { buckets, mask: count - 1, seed }
+    }
+
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.buckets
+    }
+
+    /// One wide multiplication, its halves folded (the "mum" of wyhash), seeded.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
+    fn hash(&self, key: FdbKey) -> u64 {
+        let wide = u128::from(key.word() ^ self.seed) * 0x9E37_79B9_7F4A_7C15;
+        (wide >> 64) as u64 ^ wide as u64
+    }
+
+    /// First and second bucket of `key`; they differ.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "bits above the mask do not matter")]
+    fn homes(&self, key: FdbKey) -> (usize, usize) {
+        let hash = self.hash(key);
+        let first = hash as usize & self.mask;
+        let second = (hash >> 32) as usize & self.mask;
+        (first, if second == first { first ^ 1 } else { second })
+    }
+
+    /// Loads the first word of the first bucket.
+    ///
+    /// A Relaxed load of an atomic is not removed by the compiler, so that this pulls the line in.
+    #[inline]
+    pub fn prefetch(&self, key: FdbKey) {
+        if let Some(Bucket([entry, ..])) = self.buckets.get(self.homes(key).0) {
+            entry.peek();
+        }
+    }
+
+    /// The entry of `key` and its value.
+    #[inline]
+    pub fn find(&self, key: FdbKey) -> Option<(&Entry, Value)> {
+        let (first, second) = self.homes(key);
+        match self.buckets.get(first)?.find(key) {
+            Some(hit) => Some(hit),
+            None => self.buckets.get(second)?.find(key),
+        }
+    }
+
+    /// Puts a key in that is not there yet; `false` when its places are taken and cannot be made free.
+    ///
+    /// Entries that stand in the way are copied to their other bucket before they are cleared. A
+    /// reader that looks at the two buckets around that moment can miss such a key once.
+    pub fn place(&self, key: FdbKey, value: Value) -> bool {
+        let (first, second) = self.homes(key);
+        let free = [first, second]
+            .into_iter()
+            .find_map(|home| self.buckets.get(home)?.free())
+            .or_else(|| self.make_room(first, DEPTH))
+            .or_else(|| self.make_room(second, DEPTH));
+        if let Some(entry) = free {
+            entry.fill(key, value);
+        }
+        free.is_some()
+    }
+
+    /// Moves one entry of bucket `home` to its other bucket and returns the place it leaves.
+    fn make_room(&self, home: usize, depth: u32) -> Option<&Entry> {
+        let left = self.buckets.get(home)?.entries().find_map(|entry| {
+            let (key, value) = entry.both()?;
+            let room = self.buckets.get(self.other(key, home))?.free()?;
+            room.fill(key, value);
+            entry.clear();
+            Some(entry)
+        });
+        if left.is_some() || depth == 0 {
+            return left;
+        }
+        self.buckets.get(home)?.entries().find_map(|entry| {
+            let (key, value) = entry.both()?;
+            let room = self.make_room(self.other(key, home), depth - 1)?;
+            if !entry.holds(key) {
+                return self.buckets.get(home)?.free(); // the search came back here and moved this key
+            }
+            room.fill(key, value);
+            entry.clear();
+            Some(entry)
+        })
+    }
+
+    /// The bucket of `key` that is not `home`.
+    fn other(&self, key: FdbKey, home: usize) -> usize {
+        let (first, second) = self.homes(key);
+        if home == first { second } else { first }
+    }
+
+    /// A learned entry in one of `key`'s buckets, to be given up for a static one.
+    pub fn victim(&self, key: FdbKey) -> Option<(&Entry, FdbKey, Value)> {
+        let (first, second) = self.homes(key);
+        [first, second].into_iter().find_map(|home| {
+            self.buckets.get(home)?.entries().find_map(|entry| {
+                let (key, value) = entry.both()?;
+                (!value.is_static()).then_some((entry, key, value))
+            })
+        })
+    }
+}
