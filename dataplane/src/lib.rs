@@ -9,5 +9,6 @@
 pub mod batch;
 pub mod config;
 pub mod port;
+pub mod rng;
 pub mod time;
 pub mod types;
