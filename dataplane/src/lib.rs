@@ -8,6 +8,7 @@
 
 pub mod batch;
 pub mod config;
+pub mod islip;
 pub mod port;
 pub mod rng;
 pub mod time;
