@@ -8,6 +8,7 @@
 
 pub mod batch;
 pub mod config;
+pub mod ecn;
 pub mod islip;
 pub mod port;
 pub mod rng;
