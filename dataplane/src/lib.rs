@@ -7,8 +7,10 @@
 //! Source: design pages pipeline.md §1 to §13; each module names its standard and clause.
 
 pub mod batch;
+pub mod bucket;
 pub mod config;
 pub mod ecn;
+pub mod egress;
 pub mod islip;
 pub mod port;
 pub mod rng;
