@@ -291,3 +291,6 @@ fn set_bucket(bucket: &mut Option<Bucket>, rate: Option<LinkRate>, depth: Span) 
         (_, rate) => *bucket = rate.map(|rate| Bucket::new(rate, depth)),
     }
 }
+
+#[cfg(test)]
+mod tests;
