@@ -8,14 +8,19 @@
 //! Source: design pages pipeline.md §1 to §13; each module names its standard and clause.
 
 pub mod batch;
+pub mod bucket;
 pub mod desc;
+pub mod ecn;
+pub mod egress;
 pub mod fdb;
 pub mod free;
+pub mod islip;
 #[expect(unsafe_code, reason = "chunks of a mapping, reached through descriptors")]
 pub mod pool;
 pub mod port;
 #[expect(unsafe_code, reason = "slots handed between two threads")]
 pub mod ring;
+pub mod rng;
 pub mod stats;
 pub mod sync;
 pub mod time;

@@ -1,0 +1,174 @@
+//! ECN: whether a frame that leaves its queue is to carry Congestion Experienced.
+//!
+//! Shape: depth of the queue and [`EcnProfile`] in, [`Verdict`] out; writing the octets is the parsers'.
+//! Units: depth and both marks in one unit, bytes or cells, whichever the caller counts in.
+//! Source: RFC 3168 section 5; pipeline.md §8 (a line from 0 at the low mark to 1 at the high one).
+
+use crate::rng::Rng;
+
+/// Why a profile was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EcnError {
+    /// The line would fall.
+    #[error("ECN low mark {low} is above the high mark {high}")]
+    LowAboveHigh {
+        /// The low mark asked for.
+        low: u64,
+        /// The high mark asked for.
+        high: u64,
+    },
+}
+
+/// The marks of one queue: none below `low`, all from `high` on, in between a rising share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EcnProfile {
+    low: u64,
+    high: u64,
+}
+
+/// What was decided for a frame, with the numbers that decided it (for the trace).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Depth below the low mark.
+    Below,
+    /// Between the marks: marked, or not, with probability `num / den`.
+    Drawn {
+        /// Depth above the low mark.
+        num: u64,
+        /// Distance of the marks.
+        den: u64,
+        /// How the draw went.
+        mark: bool,
+    },
+    /// Depth at or above the high mark.
+    Above,
+}
+
+impl Verdict {
+    /// Whether the frame is to be marked.
+    #[inline]
+    #[must_use]
+    pub const fn is_mark(self) -> bool {
+        match self {
+            Self::Below => false,
+            Self::Drawn { mark, .. } => mark,
+            Self::Above => true,
+        }
+    }
+}
+
+impl EcnProfile {
+    /// A profile from its marks; equal ones make a step.
+    ///
+    /// # Errors
+    /// [`EcnError::LowAboveHigh`].
+    pub const fn new(low: u64, high: u64) -> Result<Self, EcnError> {
+        if low > high { Err(EcnError::LowAboveHigh { low, high }) } else { Ok(Self { low, high }) }
+    }
+
+    /// The mark at which marking begins.
+    #[must_use]
+    pub const fn low(self) -> u64 {
+        self.low
+    }
+
+    /// The mark from which on every frame is marked.
+    #[must_use]
+    pub const fn high(self) -> u64 {
+        self.high
+    }
+
+    /// Decides at queue depth `depth`; draws from `rng` between the marks only.
+    #[inline]
+    pub fn verdict(self, depth: u64, rng: &mut Rng) -> Verdict {
+        if depth >= self.high {
+            return Verdict::Above;
+        }
+        match depth.checked_sub(self.low) {
+            None => Verdict::Below,
+            Some(num) => {
+                let den = self.high - self.low; // above num, as depth is below high
+                Verdict::Drawn { num, den, mark: rng.chance(num, den) }
+            }
+        }
+    }
+}
+
+/// Whether a frame that may be marked is to be, at queue depth `depth`.
+#[inline]
+pub fn decide(depth: u64, profile: &EcnProfile, rng: &mut Rng) -> bool {
+    profile.verdict(depth, rng).is_mark()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_bound_both_sides() {
+        #[rustfmt::skip] // columns: name, low, high, depth, want (none: drawn)
+        let cases = [
+            ("empty",                 100, 200,        0, Some(Verdict::Below)),
+            ("last below",            100, 200,       99, Some(Verdict::Below)),
+            ("low is p = 0",          100, 200,      100, Some(Verdict::Drawn { num: 0, den: 100, mark: false })),
+            ("first drawn",           100, 200,      101, None),
+            ("last drawn",            100, 200,      199, None),
+            ("high",                  100, 200,      200, Some(Verdict::Above)),
+            ("far above",             100, 200, u64::MAX, Some(Verdict::Above)),
+            ("step: below",           100, 100,       99, Some(Verdict::Below)),
+            ("step: at",              100, 100,      100, Some(Verdict::Above)),
+            ("step at 0 marks all",     0,   0,        0, Some(Verdict::Above)),
+            ("0 to 1: empty queue",     0,   1,        0, Some(Verdict::Drawn { num: 0, den: 1, mark: false })),
+            ("0 to 1: anything",        0,   1,        1, Some(Verdict::Above)),
+        ];
+        for (name, low, high, depth, want) in cases {
+            let got = EcnProfile::new(low, high).unwrap().verdict(depth, &mut Rng::new(1));
+            match want {
+                Some(want) => assert_eq!(got, want, "{name}"),
+                None => assert!(
+                    matches!(got, Verdict::Drawn { num, den: 100, .. } if num == depth - low),
+                    "{name}: {got:?}"
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn a_falling_line_is_refused() {
+        let refused = EcnProfile::new(201, 200).unwrap_err();
+        assert_eq!(refused, EcnError::LowAboveHigh { low: 201, high: 200 });
+        assert_eq!(refused.to_string(), "ECN low mark 201 is above the high mark 200");
+    }
+
+    /// Marking stays within 2 points of the line in each third of it (issue 2, acceptance 6).
+    #[test]
+    fn marking_follows_the_line() {
+        let seed = 0x00EC_A001;
+        let (low, high) = (50_000, 80_000);
+        let profile = EcnProfile::new(low, high).unwrap();
+        let mut rng = Rng::new(seed);
+        for bin in 0..3 {
+            let (frames, mut marked, mut expected) = (20_000, 0, 0); // expected: in 1/30,000
+            for _ in 0..frames {
+                let depth = low + bin * 10_000 + rng.below(10_000);
+                expected += depth - low;
+                marked += u64::from(decide(depth, &profile, &mut rng));
+            }
+            let want = expected / (high - low);
+            let off = marked.abs_diff(want);
+            assert!(off * 100 <= frames * 2, "seed {seed:#x} bin {bin}: {marked}, not {want}");
+        }
+    }
+
+    #[test]
+    fn certain_verdicts_leave_the_generator_alone() {
+        let profile = EcnProfile::new(10, 20).unwrap();
+        let mut rng = Rng::new(3);
+        for depth in [0, 9, 10, 20, 21] {
+            decide(depth, &profile, &mut rng);
+        }
+        assert_eq!(rng, Rng::new(3));
+        decide(15, &profile, &mut rng);
+        assert_ne!(rng, Rng::new(3));
+    }
+}

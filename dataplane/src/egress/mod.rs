@@ -1,0 +1,296 @@
+//! Egress: which priority of a port sends next, by strict priority, then by weight, within rates.
+//!
+//! Shape: the set of queues that may send in, one [`Pri`] out; [`EgressSched`] is the state of a port.
+//! Units: WRR counts frames, DWRR octets of frames without FCS, rates bit/s of true wire time.
+//! Source: pipeline.md §7; interleaved WRR (Tabatabaee, Le Boudec, Boyer, ITC 32, 2020, Algorithm 1),
+//! DRR (Shreedhar, Varghese, IEEE/ACM Trans. Networking 4(3), 1996, Fig. 4).
+
+use crate::bucket::Bucket;
+use crate::time::{Instant, LinkRate, Span};
+use crate::types::{PRIS_MAX, PerPri, Pri, PriSet};
+
+/// How the priorities outside the strict set share what it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weighted {
+    /// By frames: a round serves each priority its weight, one frame each in turn.
+    Wrr,
+    /// By octets: each visit adds a quantum to the priority's deficit and serves what that covers.
+    Dwrr,
+}
+
+/// What an operator sets for a port's egress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EgressConfig {
+    /// Priorities that go before all others, the highest first.
+    pub strict: PriSet,
+    /// How the others share.
+    pub mode: Weighted,
+    /// Their shares; only ratios matter. 0 counts as the smallest share that another one has.
+    pub weights: PerPri<u32>,
+    /// Most that each priority may send.
+    pub pri_max_rate: PerPri<Option<LinkRate>>,
+    /// Most that the port may send.
+    pub port_max_rate: Option<LinkRate>,
+    /// Depth of all token buckets, as time at their rate; live at least 2 ms, an hour at most.
+    pub burst: Span,
+    /// Longest frame that the port carries, in octets; DWRR takes a longer one for this.
+    pub frame_max: u32,
+}
+
+impl EgressConfig {
+    /// The default of a switch with `pris` priorities: with up to 4, pri 3 strict and 2:1:0 WRR at
+    /// 50:40:10; with more, 7 and 6 strict and the others DWRR with equal weights.
+    #[must_use]
+    pub fn for_pris(pris: usize) -> Self {
+        let (strict, mode, weights) = if pris <= 4 {
+            (0b1000, Weighted::Wrr, [10, 40, 50, 0, 0, 0, 0, 0])
+        } else {
+            (0b1100_0000, Weighted::Dwrr, [1; PRIS_MAX])
+        };
+        Self {
+            strict: PriSet::from_bits(strict),
+            mode,
+            weights: PerPri(weights),
+            pri_max_rate: PerPri::default(),
+            port_max_rate: None,
+            burst: Span::from_ms(2),
+            frame_max: 9_216,
+        }
+    }
+}
+
+/// State of interleaved WRR: a round of cycles; in each cycle, one frame of all that have some left.
+#[derive(Clone, Debug)]
+struct Wrr {
+    weights: PerPri<u32>, // in lowest terms, above 0
+    left: PerPri<u32>,    // of the round
+    some_left: PriSet,
+    turn: PriSet, // not yet served in this cycle; within `some_left`
+}
+
+/// State of DWRR.
+#[derive(Clone, Debug)]
+struct Dwrr {
+    quantum: PerPri<u64>, // at least `frame_max`: each visit serves a frame
+    deficit: PerPri<u64>,
+    some_deficit: PriSet,
+    visited: Pri,
+    frame_max: u64,
+}
+
+/// The scheduler of one output port.
+///
+/// Rounds are interleaved: with 50:40:10 it sends 2 1 0, 2 1, 2 1, 2 1, 2 and so on, not five of
+/// one, four of the next. Shares are the same, and a queue waits at most for one frame of each other
+/// in its own cycles, not for their whole weights.
+#[derive(Clone, Debug)]
+pub struct EgressSched {
+    strict: PriSet,
+    mode: Weighted,
+    wrr: Wrr,
+    dwrr: Dwrr,
+    limited: PriSet,
+    buckets: PerPri<Option<Bucket>>,
+    port: Option<Bucket>,
+}
+
+impl EgressSched {
+    /// A scheduler at the start of a round, with full token buckets.
+    #[must_use]
+    pub fn new(config: &EgressConfig) -> Self {
+        let weights = lowest_terms(config);
+        let dwrr = Dwrr::new(weights, config.frame_max);
+        let mut sched = Self {
+            strict: config.strict,
+            mode: config.mode,
+            wrr: Wrr::new(weights),
+            dwrr,
+            limited: PriSet::EMPTY,
+            buckets: PerPri::default(),
+            port: None,
+        };
+        sched.set_rates(config);
+        sched
+    }
+
+    /// Takes a new configuration over; debts of token buckets stay, and so does the place in the
+    /// round unless shares changed.
+    pub fn reconfigure(&mut self, config: &EgressConfig) {
+        let weights = lowest_terms(config);
+        let dwrr = Dwrr::new(weights, config.frame_max);
+        if weights != self.wrr.weights {
+            self.wrr = Wrr::new(weights);
+        }
+        if dwrr.quantum != self.dwrr.quantum || dwrr.frame_max != self.dwrr.frame_max {
+            self.dwrr = dwrr;
+        }
+        self.strict = config.strict;
+        self.mode = config.mode;
+        self.set_rates(config);
+    }
+
+    fn set_rates(&mut self, config: &EgressConfig) {
+        for pri in Pri::ALL {
+            set_bucket(&mut self.buckets[pri], config.pri_max_rate[pri], config.burst);
+        }
+        set_bucket(&mut self.port, config.port_max_rate, config.burst);
+        self.limited = Pri::ALL.into_iter().filter(|&pri| self.buckets[pri].is_some()).collect();
+    }
+
+    /// Picks whose first frame goes at `now`, and charges it; `None` when all are empty or over
+    /// their rate.
+    ///
+    /// `ready` are the queues that hold a frame and are not paused, `head_len` the octets (no FCS)
+    /// of a ready queue's first frame. DWRR takes a queue that is not ready, or over its rate, when
+    /// the round moves on for empty: it forfeits its deficit.
+    #[inline]
+    pub fn pick(
+        &mut self,
+        now: Instant,
+        ready: PriSet,
+        head_len: impl Fn(Pri) -> u32,
+    ) -> Option<Pri> {
+        let open = self.open(now, ready);
+        let pri = if let Some(pri) = open.and(self.strict).highest() {
+            pri
+        } else {
+            let shared = open.without(self.strict);
+            match self.mode {
+                Weighted::Wrr => self.wrr.pick(shared)?,
+                Weighted::Dwrr => self.dwrr.pick(shared, &head_len)?,
+            }
+        };
+        if self.limited.contains(pri) || self.port.is_some() {
+            let len = head_len(pri);
+            for bucket in [self.buckets[pri].as_mut(), self.port.as_mut()].into_iter().flatten() {
+                bucket.charge(now, len);
+            }
+        }
+        Some(pri)
+    }
+
+    /// When [`Self::pick`] will find one of `ready`: `now`, later when rates hold all of them back;
+    /// `None` when nothing is ready.
+    #[must_use]
+    pub fn next_open(&self, now: Instant, ready: PriSet) -> Option<Instant> {
+        let port = self.port.as_ref().map_or(now, |bucket| bucket.open_at(now));
+        let own = |pri| self.buckets[pri].as_ref().map_or(now, |bucket| bucket.open_at(now));
+        ready.iter().map(own).min().map(|first| first.max(port))
+    }
+
+    /// Those of `ready` that rates let send at `now`.
+    #[inline]
+    fn open(&self, now: Instant, ready: PriSet) -> PriSet {
+        if self.port.as_ref().is_some_and(|bucket| !bucket.is_open(now)) {
+            return PriSet::EMPTY;
+        }
+        let mut open = ready;
+        for pri in ready.and(self.limited).iter() {
+            if self.buckets[pri].as_ref().is_some_and(|bucket| !bucket.is_open(now)) {
+                open.remove(pri);
+            }
+        }
+        open
+    }
+}
+
+impl Wrr {
+    fn new(weights: PerPri<u32>) -> Self {
+        Self { weights, left: weights, some_left: EVERY, turn: EVERY }
+    }
+
+    #[inline]
+    fn pick(&mut self, open: PriSet) -> Option<Pri> {
+        if open.is_empty() {
+            return None;
+        }
+        if open.and(self.turn).is_empty() {
+            self.turn = self.some_left; // the next cycle
+        }
+        if open.and(self.turn).is_empty() {
+            *self = Self::new(self.weights); // the next round
+        }
+        let pri = open.and(self.turn).highest()?;
+        self.turn.remove(pri);
+        self.left[pri] -= 1;
+        if self.left[pri] == 0 {
+            self.some_left.remove(pri);
+        }
+        Some(pri)
+    }
+}
+
+impl Dwrr {
+    fn new(weights: PerPri<u32>, frame_max: u32) -> Self {
+        let frame_max = u64::from(frame_max.max(1));
+        let least = weights.0.into_iter().min().map_or(1, u64::from);
+        let quantum = PerPri(weights.0.map(|w| frame_max * u64::from(w) / least));
+        Self {
+            quantum,
+            deficit: PerPri::default(),
+            some_deficit: PriSet::EMPTY,
+            visited: Pri::default(),
+            frame_max,
+        }
+    }
+
+    #[inline]
+    fn pick(&mut self, open: PriSet, head_len: &impl Fn(Pri) -> u32) -> Option<Pri> {
+        let len = |pri| u64::from(head_len(pri)).min(self.frame_max);
+        let here = self.visited;
+        if open.contains(here)
+            && let Some(rest) = self.deficit[here].checked_sub(len(here))
+        {
+            self.deficit[here] = rest;
+            return Some(here);
+        }
+        let pri = open.next_from(Pri::from_low_bits(here.get() + 1))?;
+        let len = len(pri);
+        for forfeit in self.some_deficit.without(open).iter() {
+            self.deficit[forfeit] = 0;
+        }
+        self.some_deficit = self.some_deficit.and(open);
+        self.some_deficit.insert(pri);
+        self.visited = pri;
+        self.deficit[pri] += self.quantum[pri] - len;
+        Some(pri)
+    }
+}
+
+const EVERY: PriSet = PriSet::first(PRIS_MAX);
+
+/// Weights over their greatest common divisor, so that rounds are short; those that are 0, or of
+/// strict priorities, become the least of the others.
+fn lowest_terms(config: &EgressConfig) -> PerPri<u32> {
+    let shares = || {
+        let shared = EVERY.without(config.strict);
+        shared.iter().map(|pri| config.weights[pri]).filter(|&w| w > 0)
+    };
+    let least = shares().min().unwrap_or(1);
+    let divisor = shares().fold(least, gcd);
+    let mut weights = PerPri([least / divisor; PRIS_MAX]);
+    for pri in EVERY.without(config.strict).iter() {
+        if config.weights[pri] > 0 {
+            weights[pri] = config.weights[pri] / divisor;
+        }
+    }
+    weights
+}
+
+/// Greatest common divisor of two numbers above 0.
+const fn gcd(mut a: u32, mut b: u32) -> u32 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn set_bucket(bucket: &mut Option<Bucket>, rate: Option<LinkRate>, depth: Span) {
+    match (bucket.as_mut(), rate) {
+        (Some(bucket), Some(rate)) => bucket.set(rate, depth),
+        (_, rate) => *bucket = rate.map(|rate| Bucket::new(rate, depth)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,435 @@
+//! iSLIP: which input sends to which output in a slot of the crossbar.
+//!
+//! Shape: [`Requests`] (per output and priority, the inputs that ask) in, [`Matches`] out; [`Islip`]
+//! keeps grant and accept pointers per (priority, port), and what each weight has left of its round.
+//! Units: slots, iterations 1..=4; weights in matches of a round.
+//! Source: McKeown, "The iSLIP Scheduling Algorithm", IEEE/ACM Trans. Networking
+//! 7(2), 1999, §II to §V (priorities: §V-A); pipeline.md §6.
+
+use crate::types::{PORTS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet};
+
+/// Most iterations of request, grant and accept in a slot.
+pub const ITERATIONS_MAX: u32 = 4;
+
+/// How an output chooses among the priorities that are asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discipline {
+    /// The highest first, always; lower ones may starve.
+    Strict,
+    /// The highest that has weight left in this output's round; a weight of 0 counts as 1.
+    ///
+    /// A match uses 1. When no priority that asks has any left, the output's next round begins.
+    Weighted(PerPri<u32>),
+}
+
+/// Who asks whom: for each output and priority, the inputs with a frame to send.
+///
+/// The caller leaves out what is paused and what has no room at the output. It may keep one value
+/// and update it as queues fill and empty, or rebuild it each slot; [`Islip::slot`] reads it only.
+#[derive(Clone, Debug, Default)]
+pub struct Requests {
+    inputs: PerPort<PerPri<PortSet>>,
+    pris: PerPort<PriSet>,
+    active: PortSet,
+}
+
+impl Requests {
+    /// Nobody asks anything.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes all requests back; costs what there were, not what there could be.
+    #[inline]
+    pub fn clear(&mut self) {
+        for output in self.active.iter() {
+            for pri in self.pris[output].iter() {
+                self.inputs[output][pri] = PortSet::EMPTY;
+            }
+            self.pris[output] = PriSet::EMPTY;
+        }
+        self.active = PortSet::EMPTY;
+    }
+
+    /// Lets exactly `inputs` ask `output` at `pri`; the empty set takes requests back.
+    #[inline]
+    pub fn set(&mut self, output: PortId, pri: Pri, inputs: PortSet) {
+        self.inputs[output][pri] = inputs;
+        if !inputs.is_empty() {
+            self.pris[output].insert(pri);
+            self.active.insert(output);
+        } else if !self.pris[output].is_empty() {
+            self.pris[output].remove(pri);
+            if self.pris[output].is_empty() {
+                self.active.remove(output);
+            }
+        }
+    }
+
+    /// Lets `input` ask `output` at `pri`, too.
+    #[inline]
+    pub fn add(&mut self, input: PortId, output: PortId, pri: Pri) {
+        self.inputs[output][pri].insert(input);
+        self.pris[output].insert(pri);
+        self.active.insert(output);
+    }
+
+    /// Takes the request of `input` to `output` at `pri` back.
+    #[inline]
+    pub fn remove(&mut self, input: PortId, output: PortId, pri: Pri) {
+        let mut inputs = self.inputs[output][pri];
+        inputs.remove(input);
+        self.set(output, pri, inputs);
+    }
+
+    /// Takes all requests to `output` back.
+    #[inline]
+    pub fn clear_output(&mut self, output: PortId) {
+        for pri in self.pris[output].iter() {
+            self.inputs[output][pri] = PortSet::EMPTY;
+        }
+        self.pris[output] = PriSet::EMPTY;
+        self.active.remove(output);
+    }
+
+    /// Inputs that ask `output` at `pri`.
+    #[inline]
+    #[must_use]
+    pub fn voq(&self, output: PortId, pri: Pri) -> PortSet {
+        self.inputs[output][pri]
+    }
+
+    /// Priorities at which anybody asks `output`.
+    #[inline]
+    #[must_use]
+    pub fn pris(&self, output: PortId) -> PriSet {
+        self.pris[output]
+    }
+
+    /// Outputs that anybody asks.
+    #[inline]
+    #[must_use]
+    pub const fn active(&self) -> PortSet {
+        self.active
+    }
+
+    /// Whether nobody asks anything.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.active.is_empty()
+    }
+}
+
+/// One crosspoint that a slot closes: `input` sends from its VOQ of (`output`, `pri`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Match {
+    /// The sender.
+    pub input: PortId,
+    /// The receiver.
+    pub output: PortId,
+    /// The VOQ's priority.
+    pub pri: Pri,
+    /// The iteration that made this match, from 0.
+    pub iteration: u8,
+}
+
+/// The matches of a slot, in the order they were made; each input and output is in at most one.
+#[derive(Clone, Debug)]
+pub struct Matches {
+    made: [Match; PORTS_MAX],
+    len: usize,
+}
+
+impl Default for Matches {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Matches {
+    /// No match.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { made: [Match::default(); PORTS_MAX], len: 0 }
+    }
+
+    /// The matches as a slice.
+    #[inline]
+    #[must_use]
+    pub fn as_slice(&self) -> &[Match] {
+        self.made.get(..self.len).unwrap_or_default()
+    }
+
+    /// The matches, in the order they were made.
+    #[inline]
+    #[must_use]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Match> {
+        self.as_slice().iter().copied()
+    }
+
+    /// Number of matches.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the slot moves nothing.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Drops all matches.
+    #[inline]
+    pub const fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    #[inline]
+    fn push(&mut self, made: Match) {
+        debug_assert!(self.len < PORTS_MAX, "each input is matched once a slot");
+        if let Some(slot) = self.made.get_mut(self.len) {
+            *slot = made;
+            self.len += 1;
+        }
+    }
+}
+
+/// The best grants that an input holds: outputs that granted at `pri`, none that granted lower.
+#[derive(Clone, Copy, Debug, Default)]
+struct Offer {
+    outputs: PortSet,
+    pri: Pri,
+}
+
+/// What an output still may grant in its round, when weighted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Round {
+    left: PerPri<u32>,
+    open: PriSet, // those with something left
+}
+
+impl Round {
+    const fn new(weights: PerPri<u32>) -> Self {
+        Self { left: weights, open: PriSet::first(8) }
+    }
+}
+
+/// The crossbar's scheduler: pointers and rounds that last from slot to slot.
+///
+/// ```
+/// use weft_dataplane::islip::{Discipline, Islip, Matches, Requests};
+/// use weft_dataplane::types::{PortId, Pri};
+///
+/// let port = |n| PortId::new(n).unwrap();
+/// let mut crossbar = Islip::new(4, 4, 2, Discipline::Strict);
+/// let mut requests = Requests::new();
+/// requests.add(port(0), port(2), Pri::ALL[1]);
+/// requests.add(port(0), port(3), Pri::ALL[3]);
+/// let mut matches = Matches::new();
+/// crossbar.slot(&requests, &mut matches);
+/// assert_eq!(matches.as_slice()[0].output, port(3)); // the higher priority
+/// assert_eq!(matches.len(), 1); // input 0 sends once a slot
+/// ```
+#[derive(Clone, Debug)]
+pub struct Islip {
+    grant_ptr: PerPort<PerPri<PortId>>, // [output][pri]: first input to look at
+    accept_ptr: PerPort<PerPri<PortId>>, // [input][pri]: first output to look at
+    offers: PerPort<Offer>,             // by input; meaningful within one iteration
+    rounds: PerPort<Round>,             // by output
+    weights: Option<PerPri<u32>>,       // none: strict
+    ports: usize,
+    pris: PriSet,
+    iterations: u32,
+}
+
+impl Islip {
+    /// A crossbar of `ports` inputs and outputs, all pointers at port 0.
+    ///
+    /// # Panics
+    /// When `ports` is not in 1..=64, `pris` not in 1..=8 or `iterations` not in 1..=4.
+    #[must_use]
+    pub fn new(ports: usize, pris: usize, iterations: u32, discipline: Discipline) -> Self {
+        assert!((1..=PORTS_MAX).contains(&ports), "ports is 1..=64, not {ports}");
+        assert!((1..=Pri::ALL.len()).contains(&pris), "pris is 1..=8, not {pris}");
+        let mut crossbar = Self {
+            grant_ptr: PerPort::default(),
+            accept_ptr: PerPort::default(),
+            offers: PerPort::default(),
+            rounds: PerPort::default(),
+            weights: None,
+            ports,
+            pris: PriSet::first(pris),
+            iterations: 1,
+        };
+        crossbar.set_iterations(iterations);
+        crossbar.set_discipline(discipline);
+        crossbar
+    }
+
+    /// Changes the number of iterations from the next slot on.
+    ///
+    /// # Panics
+    /// When `iterations` is not in 1..=4.
+    pub fn set_iterations(&mut self, iterations: u32) {
+        assert!((1..=ITERATIONS_MAX).contains(&iterations), "1..=4 iterations, not {iterations}");
+        self.iterations = iterations;
+    }
+
+    /// Changes the discipline from the next slot on; each output begins a new round.
+    pub fn set_discipline(&mut self, discipline: Discipline) {
+        self.weights = match discipline {
+            Discipline::Strict => None,
+            Discipline::Weighted(weights) => Some(PerPri(weights.0.map(|w| w.max(1)))),
+        };
+        if let Some(weights) = self.weights {
+            self.rounds = PerPort::from_fn(|_| Round::new(weights));
+        }
+    }
+
+    /// Number of inputs, and of outputs.
+    #[must_use]
+    pub const fn ports(&self) -> usize {
+        self.ports
+    }
+
+    /// Iterations of a slot.
+    #[must_use]
+    pub const fn iterations(&self) -> u32 {
+        self.iterations
+    }
+
+    /// Replaces `matches` by those of the next slot.
+    ///
+    /// Requests of ports and priorities that this crossbar does not have are passed over.
+    #[inline]
+    pub fn slot(&mut self, requests: &Requests, matches: &mut Matches) {
+        matches.clear();
+        let ports = PortSet::first(self.ports);
+        let mut outputs = requests.active.and(ports);
+        let mut inputs = ports;
+        for (_, iteration) in (0..self.iterations).zip(0_u8..) {
+            // An output that nobody free asks now will not be asked later in the slot.
+            let (asked, granted) = match self.weights {
+                None => self.grant(requests, outputs, inputs),
+                Some(weights) => self.grant_weighted(weights, requests, outputs, inputs),
+            };
+            if granted.is_empty() {
+                break;
+            }
+            outputs = asked.without(self.accept(granted, iteration, matches));
+            inputs = inputs.without(granted);
+            if outputs.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// Each of `outputs` grants to one of `inputs`; returns who granted and who was granted.
+    #[inline]
+    fn grant(
+        &mut self,
+        requests: &Requests,
+        outputs: PortSet,
+        inputs: PortSet,
+    ) -> (PortSet, PortSet) {
+        let mut asked = PortSet::EMPTY;
+        let mut granted = PortSet::EMPTY;
+        for output in outputs.iter() {
+            let of_output = &requests.inputs[output];
+            for pri in requests.pris[output].and(self.pris).iter_down() {
+                let from = self.grant_ptr[output][pri];
+                if let Some(input) = of_output[pri].and(inputs).next_from(from) {
+                    asked.insert(output);
+                    self.offer(&mut granted, input, output, pri);
+                    break;
+                }
+            }
+        }
+        (asked, granted)
+    }
+
+    /// As [`Self::grant`], within the weights of each output's round.
+    #[inline]
+    fn grant_weighted(
+        &mut self,
+        weights: PerPri<u32>,
+        requests: &Requests,
+        outputs: PortSet,
+        inputs: PortSet,
+    ) -> (PortSet, PortSet) {
+        let mut asked = PortSet::EMPTY;
+        let mut granted = PortSet::EMPTY;
+        for output in outputs.iter() {
+            let of_output = &requests.inputs[output];
+            let mut asking = requests.pris[output].and(self.pris);
+            for pri in asking.iter() {
+                if of_output[pri].and(inputs).is_empty() {
+                    asking.remove(pri);
+                }
+            }
+            let Some(highest) = asking.highest() else { continue };
+            let pri = asking.and(self.rounds[output].open).highest().unwrap_or_else(|| {
+                self.rounds[output] = Round::new(weights);
+                highest
+            });
+            let from = self.grant_ptr[output][pri];
+            if let Some(input) = of_output[pri].and(inputs).next_from(from) {
+                asked.insert(output);
+                self.offer(&mut granted, input, output, pri);
+            }
+        }
+        (asked, granted)
+    }
+
+    /// Notes a grant of `output` for `input`, unless it holds a grant of a higher priority.
+    #[inline]
+    fn offer(&mut self, granted: &mut PortSet, input: PortId, output: PortId, pri: Pri) {
+        let offer = &mut self.offers[input];
+        if !granted.contains(input) || offer.pri < pri {
+            *offer = Offer { outputs: PortSet::only(output), pri };
+            granted.insert(input);
+        } else if offer.pri == pri {
+            offer.outputs.insert(output);
+        }
+    }
+
+    /// Each of `granted` accepts one of its grants; returns the outputs that are matched by it.
+    #[inline]
+    fn accept(&mut self, granted: PortSet, iteration: u8, matches: &mut Matches) -> PortSet {
+        let mut taken = PortSet::EMPTY;
+        for input in granted.iter() {
+            let Offer { outputs, pri } = self.offers[input];
+            let from = self.accept_ptr[input][pri];
+            let Some(output) = outputs.next_from(from) else { continue };
+            taken.insert(output);
+            matches.push(Match { input, output, pri, iteration });
+            if iteration == 0 {
+                self.grant_ptr[output][pri] = self.after(input);
+                self.accept_ptr[input][pri] = self.after(output);
+            }
+            if self.weights.is_some() {
+                let round = &mut self.rounds[output];
+                round.left[pri] = round.left[pri].saturating_sub(1);
+                if round.left[pri] == 0 {
+                    round.open.remove(pri);
+                }
+            }
+        }
+        taken
+    }
+
+    /// The port after `port`, going round.
+    #[inline]
+    fn after(&self, port: PortId) -> PortId {
+        let next = PortId::new(port.index() + 1);
+        next.filter(|next| next.index() < self.ports).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

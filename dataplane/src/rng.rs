@@ -1,0 +1,115 @@
+//! The data plane's source of chance: seeded, the same on every machine and in every version.
+//!
+//! Shape: u64 seed in, u64 words, bounded integers and yes/no out; [`Rng`] is 32 bytes of state.
+//! Units: probabilities are fractions of integers, `num / den`; no float.
+//! Source: xoshiro256++ (Blackman, Vigna, 2021) by `rand_xoshiro`; bounds by Lemire (ACM TOMACS 29(1), 2019).
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+
+/// A generator that a seed determines; a record of a run holds the seed and nothing else.
+///
+/// Not for secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rng(Xoshiro256PlusPlus);
+
+impl Rng {
+    /// The generator of `seed`; every seed is good, 0 too.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    /// 64 random bits.
+    #[inline]
+    pub fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// A number in 0..`bound`, each equally likely; 0 when `bound` is 0 or 1.
+    ///
+    /// Draws one word, and another with a chance of less than `bound` / 2^64.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        let (mut high, mut low) = product(self.next_u64(), bound);
+        if low < bound {
+            // The first `2^64 mod bound` values of the low word would come once too often.
+            let excess = bound.wrapping_neg() % bound;
+            while low < excess {
+                (high, low) = product(self.next_u64(), bound);
+            }
+        }
+        high
+    }
+
+    /// True with probability `num / den`.
+    ///
+    /// Certain, and without a draw, when `num` is at least `den` (true) or 0 (false).
+    #[inline]
+    pub fn chance(&mut self, num: u64, den: u64) -> bool {
+        num >= den || (num > 0 && self.below(den) < num)
+    }
+}
+
+/// The product as its high and its low word.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the low word is what is asked for")]
+const fn product(a: u64, b: u64) -> (u64, u64) {
+    let wide = a as u128 * b as u128;
+    ((wide >> 64) as u64, wide as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words computed by the authors' C code (xoshiro256++ filled by `SplitMix64`), redone in Python.
+    #[test]
+    fn seeds_give_the_same_words_for_ever() {
+        #[rustfmt::skip] // columns: seed, first three words
+        let cases = [
+            (0,      [0x5317_5D61_490B_23DF, 0x61DA_6F3D_C380_D507, 0x5C0F_DF91_EC9A_7BFC]),
+            (1,      [0xCFC5_D07F_6F03_C29B, 0xBF42_4132_963F_E08D, 0x19A3_7D57_57AA_F520]),
+            (0x5EED, [0x8EB2_871B_24AE_0C00, 0xFDD2_C14D_7560_F757, 0x1746_0BDF_1E7C_3333]),
+        ];
+        for (seed, want) in cases {
+            let mut rng = Rng::new(seed);
+            assert_eq!(want.map(|_| rng.next_u64()), want, "seed {seed:#x}");
+        }
+    }
+
+    #[test]
+    fn numbers_stay_below_their_bound_and_spread() {
+        let mut rng = Rng::new(7);
+        for bound in [0, 1, 2, 3, 10, 64, 1 << 33, u64::MAX / 2 + 2, u64::MAX] {
+            for _ in 0..200 {
+                let drawn = rng.below(bound);
+                assert!(drawn < bound.max(1), "{drawn} of {bound}");
+            }
+        }
+        let draws: Vec<u64> = (0..100_000).map(|_| rng.below(10)).collect();
+        for value in 0..10 {
+            let hits = draws.iter().filter(|&&drawn| drawn == value).count();
+            assert!((9_600..=10_400).contains(&hits), "{value}: {hits}");
+        }
+    }
+
+    #[test]
+    fn chances_come_true_as_often_as_asked() {
+        #[rustfmt::skip] // columns: num, den, least and most of 100,000
+        let cases = [
+            (0, 5,                0,       0),
+            (5, 5,          100_000, 100_000),
+            (9, 5,          100_000, 100_000),
+            (1, 0,          100_000, 100_000),
+            (1, 2,           49_300,  50_700),
+            (1, 1_000,           50,     150),
+            (u64::MAX / 4 * 3, u64::MAX, 74_300, 75_700),
+        ];
+        let mut rng = Rng::new(11);
+        for (num, den, least, most) in cases {
+            let hits = (0..100_000).filter(|_| rng.chance(num, den)).count();
+            assert!((least..=most).contains(&hits), "{num}/{den}: {hits}");
+        }
+    }
+}
