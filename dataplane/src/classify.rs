@@ -1,0 +1,89 @@
+//! Classification: from what a frame carries to its switch-internal priority.
+//!
+//! Shape: an ordered trust list per port; the first source that the frame carries decides.
+//! Units: priorities 0..=7.
+//! Source: pipeline.md §2; seed 003 §5.2.2.
+
+use weft_parsers::Head;
+
+use crate::config::{PriMaps, Trust};
+use crate::types::Pri;
+
+/// One port's rules.
+#[derive(Clone, Debug)]
+pub struct Classifier {
+    trust: Vec<Trust>,
+    default_pri: Pri,
+    maps: PriMaps,
+}
+
+impl Classifier {
+    /// Rules that look at `trust` in order and fall back to `default_pri`.
+    #[must_use]
+    pub fn new(trust: &[Trust], default_pri: Pri, maps: &PriMaps) -> Self {
+        Self { trust: trust.to_vec(), default_pri, maps: maps.clone() }
+    }
+
+    /// The priority of a frame, and which source decided (`None`: the port's default).
+    #[inline]
+    #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "a PCP is below 8, a DSCP and TC[7:2] below 64")]
+    pub fn pri(&self, head: &Head) -> (Pri, Option<Trust>) {
+        for &trust in &self.trust {
+            let found = match trust {
+                Trust::Pcp => {
+                    head.tci().map(|tci| self.maps.pcp_to_pri[tci.pcp().get() as usize & 7])
+                }
+                Trust::Dscp => {
+                    head.dscp().map(|dscp| self.maps.dscp_to_pri[dscp.get() as usize & 63])
+                }
+                Trust::Tc => head.tc().map(|tc| self.maps.tc_to_pri[tc.0 as usize >> 2 & 63]),
+            };
+            if let Some(pri) = found {
+                return (pri, Some(trust));
+            }
+        }
+        (self.default_pri, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_parsers::{AfhMode, HEAD_LEN, ParseConfig, parse_head};
+
+    fn head(bytes: &[u8]) -> Head {
+        let mut first = [0; HEAD_LEN];
+        first[..bytes.len()].copy_from_slice(bytes);
+        let config = ParseConfig { afh: AfhMode::Gen1, ..ParseConfig::DEFAULT };
+        parse_head(&first, 64, &config).unwrap()
+    }
+
+    #[test]
+    fn the_first_source_that_the_frame_carries_decides() {
+        const MACS: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        let with = |rest: &[u8]| [&MACS, rest].concat();
+        let mut ip = vec![0x08, 0x00, 0x45, 46 << 2];
+        ip.resize(2 + 20, 0);
+        ip[4..6].copy_from_slice(&[0, 46]);
+        let tagged = [&[0x81, 0, 0x20, 5][..], &ip].concat();
+        let mut gen1 = with(&[0x88, 0xB5, 0, 0, 0, 0, 0, 0, 0, 0]);
+        gen1[6] = 0x24;
+        let (pcp, dscp, tc) = (Trust::Pcp, Trust::Dscp, Trust::Tc);
+        #[rustfmt::skip] // columns: name, frame, trust, want
+        let cases = [
+            ("pcp 1 before dscp",  with(&tagged), vec![pcp, dscp, tc], (1, Some(pcp))),
+            ("dscp if first",      with(&tagged), vec![dscp, pcp],     (3, Some(dscp))),
+            ("dscp without a tag", with(&ip),     vec![pcp, dscp, tc], (3, Some(dscp))),
+            ("dscp not trusted",   with(&ip),     vec![pcp, tc],       (2, None)),
+            ("tc of gen1",         gen1,          vec![pcp, dscp, tc], (3, Some(tc))),
+            ("nothing carried",    with(&[8, 6]), vec![pcp, dscp, tc], (2, None)),
+            ("nothing trusted",    with(&tagged), vec![],              (2, None)),
+        ];
+        for (name, frame, trust, (pri, source)) in cases {
+            let rules =
+                Classifier::new(&trust, Pri::from_low_bits(2), &PriMaps::for_pris(4));
+            assert_eq!(rules.pri(&head(&frame)), (Pri::from_low_bits(pri), source), "{name}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! What a switch is told: plain data, in base units, already checked for range.
+//!
+//! Shape: [`SwitchConfig`] holds a [`PortConfig`] per port and one part per function. Fields marked
+//! (restart) are fixed when the switch is built; all others may change while it runs.
+//! Units: octets, cells, frames, bit/s, [`Span`]; no percentages.
+//! Source: pipeline.md §1 to §12.
+
+use weft_parsers::ParseConfig;
+
+use crate::egress::EgressConfig;
+use crate::islip::Discipline;
+use crate::time::{LinkRate, Span};
+use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
+
+/// All of a switch.
+#[derive(Clone, Debug)]
+pub struct SwitchConfig {
+    /// The ports, by number (restart).
+    pub ports: Vec<PortConfig>,
+    /// Priorities: 4 or 8 (restart).
+    pub pris: usize,
+    /// Priority maps.
+    pub maps: PriMaps,
+    /// Shared buffer.
+    pub buffer: BufferConfig,
+    /// Crossbar.
+    pub crossbar: CrossbarConfig,
+    /// ECN marking.
+    pub ecn: EcnConfig,
+    /// Priority-based flow control.
+    pub pfc: PfcConfig,
+    /// Forwarding.
+    pub forward: ForwardConfig,
+    /// Copies of one set of ports' traffic to another port.
+    pub mirror: Option<MirrorConfig>,
+    /// Seed of all that is random (restart).
+    pub seed: u64,
+    /// Frames that one call of a port's `tx` is offered at most; live, its ring (restart).
+    pub tx_ring_frames: usize,
+}
+
+/// One port.
+#[derive(Clone, Debug)]
+pub struct PortConfig {
+    /// Its name in every output (restart).
+    pub name: String,
+    /// Rate of its link (restart).
+    pub rate: LinkRate,
+    /// How frames are read here; also the format that it may send.
+    pub parse: ParseConfig,
+    /// Which fields decide a frame's priority, first to last.
+    pub trust: Vec<Trust>,
+    /// Priority of a frame that carries none of them.
+    pub default_pri: Pri,
+    /// VLANs.
+    pub vlan: crate::vlan::PortVlan,
+    /// Most addresses learnt here.
+    pub learned_max: u32,
+    /// Limits of flooding.
+    pub storm: crate::storm::StormConfig,
+    /// Egress scheduling.
+    pub egress: EgressConfig,
+    /// Longest frame received or sent, without FCS.
+    pub frame_len_max: usize,
+    /// Whether PAUSE is sent and obeyed here.
+    pub pfc: bool,
+}
+
+/// A field that can decide a frame's priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// VLAN PCP.
+    Pcp,
+    /// DSCP of IPv4 or IPv6.
+    Dscp,
+    /// Traffic Class of AFH.
+    Tc,
+}
+
+impl Trust {
+    /// The name in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pcp => "pcp",
+            Self::Dscp => "dscp",
+            Self::Tc => "tc",
+        }
+    }
+}
+
+/// From wire fields to priorities (pipeline.md §2).
+#[derive(Clone, Debug)]
+pub struct PriMaps {
+    /// By PCP; a received PFC class goes the same way.
+    pub pcp_to_pri: [Pri; 8],
+    /// By DSCP.
+    pub dscp_to_pri: [Pri; 64],
+    /// By bits 7:2 of the Traffic Class octet.
+    pub tc_to_pri: [Pri; 64],
+}
+
+impl PriMaps {
+    /// The defaults for 4 or 8 priorities.
+    #[must_use]
+    pub fn for_pris(pris: usize) -> Self {
+        let of_pcp = |pcp: u8| {
+            Pri::from_low_bits(match (pris <= 4, pcp) {
+                (true, 5..) => 3,
+                (true, 3 | 4) => 2,
+                (true, 1) => 1,
+                (true, _) => 0,
+                (false, pcp) => pcp,
+            })
+        };
+        let of_tc = |tc: u8| {
+            Pri::from_low_bits(match (pris <= 4, tc & 7) {
+                (true, 1) => 3,
+                (true, 0) => 2,
+                (true, _) => 0,
+                (false, _) => tc >> 3,
+            })
+        };
+        Self {
+            pcp_to_pri: core::array::from_fn(|i| of_pcp(low(i))),
+            dscp_to_pri: core::array::from_fn(|i| of_pcp(low(i) >> 3)),
+            tc_to_pri: core::array::from_fn(|i| of_tc(low(i))),
+        }
+    }
+
+    /// PFC classes that a PAUSE for `pri` names by default: every PCP that goes there.
+    #[must_use]
+    pub fn classes_of(&self, pri: Pri) -> u8 {
+        self.pcp_to_pri.iter().rev().fold(0, |set, &p| set << 1 | u8::from(p == pri))
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "indices of arrays of up to 64")]
+const fn low(index: usize) -> u8 {
+    index as u8
+}
+
+/// How the buffer is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Dynamic thresholds.
+    Dt,
+    /// The same fixed share for every VOQ.
+    Static,
+}
+
+/// Shared buffer (pipeline.md §4).
+#[derive(Clone, Debug)]
+pub struct BufferConfig {
+    /// Octets of a cell (restart).
+    pub cell_bytes: u32,
+    /// All cells, headroom included (restart).
+    pub total_cells: u32,
+    /// How it is shared (restart).
+    pub sharing: Sharing,
+    /// DT factor as a shift, -3 (1/8) to 3 (8).
+    pub alpha: PerPri<i8>,
+    /// Reserve of a VOQ (restart).
+    pub voq_reserve_cells: u32,
+    /// Reserve of an ingress group of a lossless priority (restart).
+    pub pg_reserve_cells: u32,
+    /// Headroom of an ingress group of a lossless priority, by port (restart).
+    pub headroom_cells: Vec<u32>,
+    /// How far below XOFF an ingress group is released.
+    pub xon_offset_cells: u32,
+}
+
+/// Crossbar (pipeline.md §6).
+#[derive(Clone, Debug)]
+pub struct CrossbarConfig {
+    /// Iterations of request, grant, accept in a slot: 1 to 4.
+    pub iterations: u32,
+    /// How priorities are served.
+    pub discipline: Discipline,
+    /// Matches per output transmission; counts in virtual time.
+    pub speedup: u32,
+    /// Frames that one match moves at most.
+    pub burst: usize,
+    /// Frames that an egress queue holds (restart).
+    pub egress_queue_frames: usize,
+}
+
+/// ECN marking (pipeline.md §8).
+#[derive(Clone, Copy, Debug)]
+pub struct EcnConfig {
+    /// Whether frames are marked.
+    pub enabled: bool,
+    /// Depth of (output, pri) from which on some are, in octets.
+    pub low_bytes: u64,
+    /// Depth from which on all are.
+    pub high_bytes: u64,
+}
+
+/// What decides that PAUSE is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PfcMode {
+    /// An ingress group above its limit.
+    IngressPg,
+    /// An egress queue's depth over all VOQs.
+    EgressQueue {
+        /// Depth at which PAUSE is sent, in octets.
+        xoff_bytes: u64,
+        /// Depth at which it is released.
+        xon_bytes: u64,
+    },
+}
+
+/// What the watchdog does with frames that a PAUSE storm holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StormAction {
+    /// Drops them.
+    Drop,
+    /// Sends them in spite of PAUSE.
+    Forward,
+}
+
+/// Priority-based flow control (pipeline.md §9).
+#[derive(Clone, Debug)]
+pub struct PfcConfig {
+    /// Whether anything of it is done.
+    pub enabled: bool,
+    /// Priorities that must not lose frames (restart).
+    pub lossless: PriSet,
+    /// Classes that a PAUSE for a priority names, as a bit set.
+    pub classes: PerPri<u8>,
+    /// What decides.
+    pub mode: PfcMode,
+    /// A pause of this length is a storm; zero for never.
+    pub watchdog_detect: Span,
+    /// Quiet time after which a storm is over.
+    pub watchdog_restore: Span,
+    /// What is done meanwhile.
+    pub watchdog_action: StormAction,
+}
+
+/// Forwarding (pipeline.md §3).
+#[derive(Clone, Debug)]
+pub struct ForwardConfig {
+    /// FDB entries (restart).
+    pub fdb_capacity: usize,
+    /// Learned entries live this long without use; zero for ever.
+    pub ageing: Span,
+    /// Unknown unicast is flooded; else dropped.
+    pub flood_unknown: bool,
+    /// Static entries.
+    pub static_entries: Vec<crate::fdb::StaticEntry>,
+    /// Multicast groups.
+    pub groups: Vec<crate::groups::Group>,
+}
+
+/// Mirroring within the switch.
+#[derive(Clone, Copy, Debug)]
+pub struct MirrorConfig {
+    /// Frames that enter or leave by one of these …
+    pub from: PortSet,
+    /// … are copied to this one.
+    pub to: PortId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_maps_are_those_of_the_design() {
+        let four = PriMaps::for_pris(4);
+        assert_eq!(four.pcp_to_pri.map(Pri::get), [0, 1, 0, 2, 2, 3, 3, 3]);
+        assert_eq!(four.dscp_to_pri[46].get(), 3);
+        assert_eq!(four.dscp_to_pri[8].get(), 1);
+        #[rustfmt::skip] // columns: TC octet, 4 priorities, 8 priorities
+        let cases = [(0x20, 2, 1), (0x24, 3, 1), (0x48, 0, 2), (0x40, 2, 2), (0xE4, 3, 7)];
+        let eight = PriMaps::for_pris(8);
+        for (tc, want4, want8) in cases {
+            assert_eq!(four.tc_to_pri[tc >> 2].get(), want4, "{tc:#x}");
+            assert_eq!(eight.tc_to_pri[tc >> 2].get(), want8, "{tc:#x}");
+        }
+        assert_eq!(eight.pcp_to_pri.map(Pri::get), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(Pri::ALL.map(|p| four.classes_of(p))[..4], [0b101, 0b10, 0b1_1000, 0b1110_0000]);
+    }
+}
