@@ -20,6 +20,7 @@ pub mod crc;
 pub mod ecn;
 pub mod error;
 pub mod ethernet;
+pub mod frame;
 pub mod head;
 pub mod ipv4;
 pub mod ipv6;

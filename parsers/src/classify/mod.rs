@@ -338,3 +338,6 @@ fn afh(
     out.rh_opcode = octet::<0, _>(frame.octets) >> 6;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
