@@ -298,10 +298,11 @@ fn ipv6(out: &mut Head, frame: L3<'_>, cfg: &ParseConfig) -> Result<(), ParseErr
     Ok(())
 }
 
-/// Next headers behind which the transport header is not at octet 40, and "no next header".
+/// Next headers behind which the transport header is not at octet 40 (the IANA list of extension
+/// headers), and 59, "no next header".
 #[inline]
 const fn is_ipv6_extension(next: u8) -> bool {
-    matches!(next, 0 | 43 | 44 | 50 | 51 | 59 | 60 | 135 | 139 | 140)
+    matches!(next, 0 | 43 | 44 | 50 | 51 | 59 | 60 | 135 | 139 | 140 | 253 | 254)
 }
 
 #[inline]
