@@ -16,6 +16,13 @@ pub(crate) const fn be16<const OFF: usize, const LEN: usize>(bytes: &[u8; LEN]) 
     u16::from_be_bytes(*window::<OFF, 2, LEN>(bytes))
 }
 
+/// Big-endian 24 bits at `OFF`.
+#[inline]
+pub(crate) const fn be24<const OFF: usize, const LEN: usize>(bytes: &[u8; LEN]) -> u32 {
+    let [high, mid, low] = *window::<OFF, 3, LEN>(bytes);
+    u32::from_be_bytes([0, high, mid, low])
+}
+
 /// Big-endian 64 bits at `OFF`.
 #[inline]
 pub(crate) const fn be64<const OFF: usize, const LEN: usize>(bytes: &[u8; LEN]) -> u64 {
@@ -35,4 +42,50 @@ pub(crate) const fn window<const OFF: usize, const N: usize, const LEN: usize>(
         return part;
     }
     const { &[0; N] }
+}
+
+/// Writes `value` at `OFF`.
+#[inline]
+pub(crate) const fn put<const OFF: usize, const N: usize, const LEN: usize>(
+    bytes: &mut [u8; LEN],
+    value: [u8; N],
+) {
+    const { assert!(OFF + N <= LEN) };
+    if let Some((_, rest)) = bytes.split_at_mut_checked(OFF)
+        && let Some(part) = rest.first_chunk_mut()
+    {
+        *part = value;
+    }
+}
+
+/// Low 24 bits of `value`, big-endian.
+#[inline]
+pub(crate) const fn low24(value: u32) -> [u8; 3] {
+    let [_, high, mid, low] = value.to_be_bytes();
+    [high, mid, low]
+}
+
+/// Cuts the first `N` octets off `bytes`.
+#[inline]
+pub(crate) const fn cut<const N: usize>(
+    bytes: &[u8],
+    layer: crate::Layer,
+) -> Result<(&[u8; N], &[u8]), crate::ParseError> {
+    match bytes.split_first_chunk() {
+        Some(parts) => Ok(parts),
+        None => Err(crate::ParseError::short(layer, N, bytes.len())),
+    }
+}
+
+/// Cuts the first `N` octets off `bytes`, writable.
+#[inline]
+pub(crate) const fn cut_mut<const N: usize>(
+    bytes: &mut [u8],
+    layer: crate::Layer,
+) -> Result<(&mut [u8; N], &mut [u8]), crate::ParseError> {
+    let had = bytes.len();
+    match bytes.split_first_chunk_mut() {
+        Some(parts) => Ok(parts),
+        None => Err(crate::ParseError::short(layer, N, had)),
+    }
 }

@@ -4,7 +4,9 @@
 //! Source: pipeline.md 1 (what the stages need), 3 (keys), 8 (which frames take ECN marks).
 
 use crate::addr::{AddrKey, MacAddr};
-use crate::types::{Dscp, Ecn, Format, IpVersion, RhOpcode, Tci, TrafficClass};
+use crate::afh::TrafficClass;
+use crate::rh::RhOpcode;
+use crate::types::{Dscp, Ecn, Format, IpVersion, Tci};
 
 /// What one pass over a frame found. Made by [`parse_head`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,17 +10,35 @@
 #![forbid(unsafe_code)]
 
 pub mod addr;
+pub mod afh;
+pub mod bth;
 mod bytes;
+pub mod cc_update;
+pub mod checksum;
 pub mod classify;
+pub mod crc;
+pub mod ecn;
 pub mod error;
+pub mod ethernet;
+pub mod frame;
 pub mod head;
+pub mod ipv4;
+pub mod ipv6;
+pub mod mac_control;
+pub mod rh;
 pub mod types;
+pub mod udp;
+pub mod vlan;
+
+#[cfg(test)]
+mod testing;
 
 pub use addr::{AddrKey, AddrSpace, MacAddr};
+pub use afh::{Gen2Order, KeyWords, TrafficClass};
 pub use classify::{HEAD_LEN, ParseConfig, parse_head};
+pub use ecn::mark_ce;
 pub use error::{Field, Layer, ParseError};
 pub use head::Head;
-pub use types::{
-    AfhMode, Dscp, Ecn, Format, Gen2Order, IpVersion, KeyWords, Pcp, RhOpcode, Tci, TrafficClass,
-    Vid, ether_type, ip_proto,
-};
+pub use mac_control::{Pause, Pfc};
+pub use rh::RhOpcode;
+pub use types::{AfhMode, Dscp, Ecn, Format, IpVersion, Pcp, Tci, Vid, ether_type, ip_proto};

@@ -12,25 +12,27 @@
 //! - Mode `auto` takes `Key_words` from the octet that looks like it, `gen2_order`'s own first.
 
 use crate::addr::{AddrKey, AddrSpace, GEN1_MASK, GROUP_BIT, MAC_MASK, MacAddr, RESERVED_GROUP};
+use crate::afh::Gen2Order;
 use crate::bytes::{be16, be64, octet, window};
 use crate::error::{Layer, ParseError};
 use crate::head::{
     BROADCAST, GROUP, HAS_RH, HAS_TC, Head, IPV4, IPV6, MARKABLE, PFC_DA, RESERVED, SOURCE_VALID,
     TAGGED,
 };
-use crate::types::{AfhMode, Format, Gen2Order, KeyWords, ether_type, ip_proto};
+use crate::types::{AfhMode, Format, ether_type, ip_proto};
+use crate::{ethernet, ipv4 as ip4, ipv6 as ip6, rh, udp, vlan};
 
 /// Octets of a frame that classification looks at.
 pub const HEAD_LEN: usize = 64;
 
 /// Octets behind the EtherType that are looked at, with or without a tag before them.
 const L3_LEN: usize = HEAD_LEN - TAGGED_LEN;
-const ETHERNET_LEN: usize = 14;
-const TAGGED_LEN: usize = 18;
-const IPV4_LEN: usize = 20;
-const IPV6_LEN: usize = 40;
-const UDP_LEN: usize = 8;
-const RH_LEN: usize = 8;
+const ETHERNET_LEN: usize = ethernet::LEN;
+const TAGGED_LEN: usize = ethernet::LEN + vlan::LEN;
+const IPV4_LEN: usize = ip4::LEN;
+const IPV6_LEN: usize = ip6::LEN;
+const UDP_LEN: usize = udp::LEN;
+const RH_LEN: usize = rh::LEN;
 const OPCODE_LEN: usize = 2;
 
 const _: () =
@@ -65,7 +67,7 @@ impl ParseConfig {
         tpid: ether_type::CTAG,
         mac_type1: ether_type::MAC_TYPE1,
         mac_type2: ether_type::MAC_TYPE2,
-        udp_type1: 4791,
+        udp_type1: udp::PORT_ROCE,
         udp_type2: 0,
         port_mac: MacAddr::ZERO,
     };
@@ -191,16 +193,12 @@ fn set_gen1(out: &mut Head, dst: u64, src: u64) {
 
 #[inline]
 fn set_id16(out: &mut Head, order: Gen2Order, dst: u64, src: u64) {
-    let (key_words, tc) = match order {
-        Gen2Order::Slap => (top_octet(dst), top_octet(src)),
-        Gen2Order::AsDocumented => (top_octet(src), top_octet(dst)),
-    };
+    let (key_words, tc) = order.key_words_and_tc(top_octet(dst), top_octet(src));
     out.dst = AddrKey::new(AddrSpace::Id16, dst & 0xFFFF);
     out.src = AddrKey::new(AddrSpace::Id16, src & 0xFFFF);
-    out.tc = tc;
-    out.flags |= HAS_TC
-        | flag(GROUP, KeyWords(key_words).is_multicast())
-        | flag(SOURCE_VALID, src & 0xFFFF != 0);
+    out.tc = tc.0;
+    out.flags |=
+        HAS_TC | flag(GROUP, key_words.is_multicast()) | flag(SOURCE_VALID, src & 0xFFFF != 0);
 }
 
 /// First octet on the wire of a 48-bit half.
@@ -300,10 +298,11 @@ fn ipv6(out: &mut Head, frame: L3<'_>, cfg: &ParseConfig) -> Result<(), ParseErr
     Ok(())
 }
 
-/// Next headers behind which the transport header is not at octet 40, and "no next header".
+/// Next headers behind which the transport header is not at octet 40 (the IANA list of extension
+/// headers), and 59, "no next header".
 #[inline]
 const fn is_ipv6_extension(next: u8) -> bool {
-    matches!(next, 0 | 43 | 44 | 50 | 51 | 59 | 60 | 135 | 139 | 140)
+    matches!(next, 0 | 43 | 44 | 50 | 51 | 59 | 60 | 135 | 139 | 140 | 253 | 254)
 }
 
 #[inline]
@@ -314,10 +313,7 @@ fn afh(
     dst: u64,
     src: u64,
 ) -> Result<(), ParseError> {
-    let key_words = |order| match order {
-        Gen2Order::Slap => KeyWords(top_octet(dst)),
-        Gen2Order::AsDocumented => KeyWords(top_octet(src)),
-    };
+    let key_words = |order: Gen2Order| order.key_words_and_tc(top_octet(dst), top_octet(src)).0;
     let order = cfg.gen2_order;
     let gen2 = match cfg.afh {
         AfhMode::Gen1 => None,
@@ -343,3 +339,6 @@ fn afh(
     out.rh_opcode = octet::<0, _>(frame.octets) >> 6;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

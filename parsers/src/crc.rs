@@ -1,0 +1,236 @@
+//! CRC-32 of Ethernet, and the two checks made of it: FCS and ICRC.
+//! Shape: [`Crc32`] collects slices; results are four octets in wire order, least significant first.
+//! Units: octets.
+//! Source: IEEE 802.3-2022 3.2.9; IBTA 1.7 annex A17 (ICRC of RoCEv2); wire-formats.md 1.5, 2.2.
+
+use crate::bytes::{cut, put};
+use crate::error::{Field, Layer, ParseError};
+use crate::{afh, bth, ipv4, ipv6, rh, udp};
+
+/// Octets of an FCS or ICRC.
+pub const LEN: usize = 4;
+
+/// Reflected polynomial 0x04C11DB7.
+const POLYNOMIAL: u32 = 0xEDB8_8320;
+
+const TABLE: [u32; 256] = table();
+
+const fn table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut rest: &mut [u32] = &mut table;
+    let mut index = 0;
+    while let Some((entry, tail)) = rest.split_first_mut() {
+        let mut crc = index;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = crc >> 1 ^ if crc & 1 != 0 { POLYNOMIAL } else { 0 };
+            bit += 1;
+        }
+        *entry = crc;
+        rest = tail;
+        index += 1;
+    }
+    table
+}
+
+/// Running CRC-32 with the conventions of zlib: starts at all ones, inverted at the end.
+#[derive(Clone, Copy, Debug)]
+pub struct Crc32(u32);
+
+impl Crc32 {
+    /// Nothing added yet.
+    pub const START: Self = Self(!0);
+
+    /// Adds `bytes`.
+    #[must_use]
+    pub fn with(self, bytes: &[u8]) -> Self {
+        let mut crc = self.0;
+        for byte in bytes {
+            let index = crc.to_le_bytes()[0] ^ byte;
+            // 256 entries and an index of 8 bits: always there
+            crc = crc >> 8 ^ TABLE.get(usize::from(index)).copied().unwrap_or_default();
+        }
+        Self(crc)
+    }
+
+    /// The CRC as a number.
+    #[inline]
+    #[must_use]
+    pub const fn finish(self) -> u32 {
+        !self.0
+    }
+
+    /// The CRC as it goes on the wire.
+    #[inline]
+    #[must_use]
+    pub const fn to_wire(self) -> [u8; LEN] {
+        self.finish().to_le_bytes()
+    }
+}
+
+/// FCS of `frame`, which ends where the FCS starts.
+#[must_use]
+pub fn fcs(frame: &[u8]) -> [u8; LEN] {
+    Crc32::START.with(frame).to_wire()
+}
+
+/// What stands behind UDP in a packet that an ICRC protects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// RC Link header, nothing masked.
+    RcLink,
+    /// IBTA base transport header, whose octet 4 is masked.
+    Roce,
+}
+
+/// Starts an ICRC with what stands for the local route header: eight octets of ones.
+fn start() -> Crc32 {
+    Crc32::START.with(&[0xFF; 8])
+}
+
+/// ICRC of an IP packet. `packet` runs from the IP header to the octet before the ICRC; lengths in
+/// it already count the ICRC. What a switch may change does not matter: TOS, TTL and checksums.
+///
+/// # Errors
+/// [`ParseError::Short`] when a header does not fit; [`ParseError::Value`] when the version is
+/// neither 4 nor 6, or there are IPv4 options.
+pub fn icrc_ip(packet: &[u8], transport: Transport) -> Result<[u8; LEN], ParseError> {
+    let (crc, rest) = match packet.first().map_or(4, |first| first >> 4) {
+        4 => {
+            let (head, rest) = cut::<{ ipv4::LEN }>(packet, Layer::Ipv4)?;
+            let mut masked = *head;
+            if masked[0] != 0x45 {
+                let (layer, field) = (Layer::Ipv4, Field::Ihl);
+                return Err(ParseError::Value { layer, field, value: u16::from(masked[0] & 0xF) });
+            }
+            put::<1, 1, _>(&mut masked, [0xFF]);
+            put::<8, 1, _>(&mut masked, [0xFF]);
+            put::<10, 2, _>(&mut masked, [0xFF; 2]);
+            (start().with(&masked), rest)
+        }
+        6 => {
+            let (head, rest) = cut::<{ ipv6::LEN }>(packet, Layer::Ipv6)?;
+            let mut masked = *head;
+            put::<0, 4, _>(&mut masked, [0x6F, 0xFF, 0xFF, 0xFF]);
+            put::<7, 1, _>(&mut masked, [0xFF]);
+            (start().with(&masked), rest)
+        }
+        version => {
+            let (layer, field) = (Layer::Ipv4, Field::Version);
+            return Err(ParseError::Value { layer, field, value: u16::from(version) });
+        }
+    };
+    let (head, rest) = cut::<{ udp::LEN }>(rest, Layer::Udp)?;
+    let mut masked = *head;
+    put::<6, 2, _>(&mut masked, [0xFF; 2]);
+    let crc = crc.with(&masked);
+    Ok(match transport {
+        Transport::RcLink => {
+            cut::<{ rh::LEN }>(rest, Layer::Rh)?;
+            crc.with(rest)
+        }
+        Transport::Roce => {
+            let (head, rest) = cut::<{ bth::LEN }>(rest, Layer::Bth)?;
+            let mut masked = *head;
+            put::<4, 1, _>(&mut masked, [0xFF]);
+            crc.with(&masked).with(rest)
+        }
+    }
+    .to_wire())
+}
+
+/// ICRC of GEN1 and GEN2: `packet` runs from the RH to the octet before the ICRC, pad included.
+#[must_use]
+pub fn icrc_afh(packet: &[u8]) -> [u8; LEN] {
+    start().with(packet).to_wire()
+}
+
+/// Octets that headers of AFH frames take before what [`icrc_afh`] covers, without a tag.
+pub const AFH_ICRC_START: usize = afh::LEN + 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Rng;
+
+    #[test]
+    fn check_value_of_the_polynomial() {
+        assert_eq!(Crc32::START.with(b"123456789").finish(), 0xCBF4_3926);
+        assert_eq!(Crc32::START.finish(), 0);
+        assert_eq!(
+            Crc32::START.with(b"1234").with(b"").with(b"56789").to_wire(),
+            [0x26, 0x39, 0xF4, 0xCB]
+        );
+    }
+
+    #[test]
+    fn agrees_with_long_division() {
+        let mut rng = Rng::new(10);
+        for _ in 0..200 {
+            let bytes: [u8; 70] = rng.bytes();
+            let mut crc = !0u32;
+            for bit in bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1)) {
+                let feedback = crc & 1 ^ u32::from(bit);
+                crc = (crc >> 1) ^ (feedback * POLYNOMIAL);
+            }
+            assert_eq!(Crc32::START.with(&bytes).finish(), !crc);
+        }
+    }
+
+    #[test]
+    fn a_frame_with_its_fcs_leaves_the_residue() {
+        let bytes: [u8; 60] = Rng::new(11).bytes();
+        assert_eq!(Crc32::START.with(&bytes).with(&fcs(&bytes)).finish(), 0x2144_DF1C);
+    }
+
+    #[test]
+    fn what_a_switch_may_change_does_not_change_the_icrc() {
+        let mut rng = Rng::new(12);
+        #[rustfmt::skip] // columns: name, first octet, transport, octets that may change, one that may not
+        let cases: [(&str, u8, Transport, &[usize], usize); 3] = [
+            ("ipv4 rc link", 0x45, Transport::RcLink, &[1, 8, 10, 11, 26, 27], 28),
+            ("ipv4 roce",    0x45, Transport::Roce,   &[1, 8, 10, 11, 26, 27, 32], 31),
+            ("ipv6 roce",    0x60, Transport::Roce,   &[1, 2, 3, 7, 46, 47, 52], 53),
+        ];
+        for (name, first, transport, free, fixed) in cases {
+            let mut packet: [u8; 80] = rng.bytes();
+            packet[0] = first;
+            let want = icrc_ip(&packet, transport).unwrap();
+            for &at in free {
+                packet[at] ^= 0x5A;
+                assert_eq!(icrc_ip(&packet, transport).unwrap(), want, "{name}: octet {at}");
+            }
+            packet[fixed] ^= 1;
+            assert_ne!(icrc_ip(&packet, transport).unwrap(), want, "{name}: octet {fixed}");
+        }
+    }
+
+    #[test]
+    fn short_and_strange_packets_are_refused() {
+        let v4 = {
+            let mut packet = [0; 40];
+            packet[0] = 0x45;
+            packet
+        };
+        let v6 = {
+            let mut packet = [0; 60];
+            packet[0] = 0x60;
+            packet
+        };
+        for had in 0..36 {
+            assert!(icrc_ip(&v4[..had], Transport::RcLink).is_err(), "{had}");
+        }
+        for had in 0..40 {
+            assert!(icrc_ip(&v4[..had], Transport::Roce).is_err(), "{had}");
+        }
+        for had in 0..60 {
+            assert!(icrc_ip(&v6[..had], Transport::Roce).is_err(), "{had}");
+        }
+        assert!(icrc_ip(&v4[..36], Transport::RcLink).is_ok());
+        assert!(icrc_ip(&v4, Transport::Roce).is_ok());
+        assert!(icrc_ip(&v6, Transport::Roce).is_ok());
+        for first in [0x46, 0x44, 0x50] {
+            assert!(icrc_ip(&[first; 60], Transport::RcLink).is_err(), "{first:#04x}");
+        }
+    }
+}

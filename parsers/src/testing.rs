@@ -1,0 +1,72 @@
+//! What the unit tests of several files share: a seeded generator and two checks.
+//! Shape: [`Rng`] is xorshift64*, so that a failing case repeats.
+//! Units: none.
+//! Source: Vigna, "An experimental exploration of Marsaglia's xorshift generators", 2016.
+
+use crate::error::{Layer, ParseError};
+
+/// Seeded random numbers.
+pub struct Rng(u64);
+
+impl Rng {
+    /// The same `seed` gives the same numbers.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// 64 random bits.
+    pub fn u64(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        (self.u64() >> 16) % bound
+    }
+
+    /// 32 random bits.
+    pub fn u32(&mut self) -> u32 {
+        (self.u64() >> 32) as u32
+    }
+
+    /// 16 random bits.
+    pub fn u16(&mut self) -> u16 {
+        (self.u64() >> 48) as u16
+    }
+
+    /// 8 random bits.
+    pub fn u8(&mut self) -> u8 {
+        (self.u64() >> 56) as u8
+    }
+
+    /// A coin.
+    pub fn bool(&mut self) -> bool {
+        self.u64() >> 63 == 1
+    }
+
+    /// `N` random octets.
+    pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        core::array::from_fn(|_| self.u8())
+    }
+}
+
+/// Checks that `parse` refuses each length below `need` with exact numbers, and takes `need`.
+pub fn refuses_every_shorter(
+    layer: Layer,
+    need: usize,
+    parse: impl Fn(&[u8]) -> Option<ParseError>,
+) {
+    refuses_shorter_of(&[0; 64][..need], layer, parse);
+}
+
+/// Checks that `parse` refuses every proper prefix of `whole` as too short, and takes `whole`.
+pub fn refuses_shorter_of(whole: &[u8], layer: Layer, parse: impl Fn(&[u8]) -> Option<ParseError>) {
+    for had in 0..whole.len() {
+        let want = ParseError::short(layer, whole.len(), had);
+        assert_eq!(parse(&whole[..had]), Some(want), "{had} of {} octets", whole.len());
+    }
+    assert_eq!(parse(whole), None, "all {} octets", whole.len());
+}

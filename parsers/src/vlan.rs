@@ -1,0 +1,219 @@
+//! 802.1Q tag: what stands behind a TPID.
+//! Shape: PCP 3, DEI 1, VID 12, EtherType 16 bits; view, writer in place, plain struct.
+//! Units: octets.
+//! Source: IEEE 802.1Q-2022 9.6; wire-formats.md 1.2.
+
+use crate::bytes::{be16, cut, cut_mut, put, window};
+use crate::error::{Layer, ParseError};
+use crate::types::{Pcp, Tci, Vid};
+
+/// Octets of the tag behind its TPID: tag control information and the next EtherType.
+pub const LEN: usize = 4;
+/// Octets that a tag adds to a frame: TPID and tag control information.
+pub const TAG_LEN: usize = 4;
+
+/// Borrowed tag. Getters cannot fail and return host byte order.
+#[derive(Clone, Copy, Debug)]
+pub struct VlanTag<'a> {
+    head: &'a [u8; LEN],
+}
+
+impl<'a> VlanTag<'a> {
+    /// Splits a tag off the front of `bytes`, which start behind the TPID; also returns what follows.
+    ///
+    /// # Errors
+    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    #[inline]
+    pub const fn parse(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
+        match cut(bytes, Layer::VlanTag) {
+            Ok((head, rest)) => Ok((Self { head }, rest)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// PCP, DEI and VID together.
+    #[inline]
+    #[must_use]
+    pub const fn tci(self) -> Tci {
+        Tci(be16::<0, _>(self.head))
+    }
+
+    /// Priority code point.
+    #[inline]
+    #[must_use]
+    pub const fn pcp(self) -> Pcp {
+        self.tci().pcp()
+    }
+
+    /// Drop eligible indicator.
+    #[inline]
+    #[must_use]
+    pub const fn dei(self) -> bool {
+        self.tci().dei()
+    }
+
+    /// VLAN identifier, 0..=4095; 0 means priority-tagged.
+    #[inline]
+    #[must_use]
+    pub const fn vid(self) -> Vid {
+        self.tci().vid()
+    }
+
+    /// EtherType of what follows the tag.
+    #[inline]
+    #[must_use]
+    pub const fn ether_type(self) -> u16 {
+        be16::<2, _>(self.head)
+    }
+
+    /// All fields, to change and emit.
+    #[must_use]
+    pub const fn repr(self) -> VlanTagRepr {
+        VlanTagRepr { tci: self.tci(), ether_type: self.ether_type() }
+    }
+}
+
+/// Writer of a tag in place.
+#[derive(Debug)]
+pub struct VlanTagMut<'a> {
+    head: &'a mut [u8; LEN],
+}
+
+impl<'a> VlanTagMut<'a> {
+    /// As [`VlanTag::parse`], writable.
+    ///
+    /// # Errors
+    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    #[inline]
+    pub const fn parse(bytes: &'a mut [u8]) -> Result<(Self, &'a mut [u8]), ParseError> {
+        match cut_mut(bytes, Layer::VlanTag) {
+            Ok((head, rest)) => Ok((Self { head }, rest)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The tag, to read.
+    #[inline]
+    #[must_use]
+    pub const fn as_view(&self) -> VlanTag<'_> {
+        VlanTag { head: self.head }
+    }
+
+    /// Replaces PCP, DEI and VID.
+    #[inline]
+    pub const fn set_tci(&mut self, tci: Tci) {
+        put::<0, 2, _>(self.head, tci.0.to_be_bytes());
+    }
+
+    /// Replaces the PCP only.
+    #[inline]
+    pub const fn set_pcp(&mut self, pcp: Pcp) {
+        let old = self.as_view().tci();
+        self.set_tci(Tci::new(pcp, old.dei(), old.vid()));
+    }
+
+    /// Replaces the VID only.
+    #[inline]
+    pub const fn set_vid(&mut self, vid: Vid) {
+        let old = self.as_view().tci();
+        self.set_tci(Tci::new(old.pcp(), old.dei(), vid));
+    }
+}
+
+/// The tag as plain fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VlanTagRepr {
+    /// PCP, DEI and VID.
+    pub tci: Tci,
+    /// EtherType of what follows the tag.
+    pub ether_type: u16,
+}
+
+impl VlanTagRepr {
+    /// Writes the tag behind its TPID.
+    #[inline]
+    pub const fn emit(&self, out: &mut [u8; LEN]) {
+        put::<0, 2, _>(out, self.tci.0.to_be_bytes());
+        put::<2, 2, _>(out, self.ether_type.to_be_bytes());
+    }
+}
+
+/// Puts a tag into a frame: `front` is four free octets and then the frame's first twelve.
+/// Afterwards the frame starts at the front's first octet and is four octets longer.
+#[inline]
+pub const fn insert(front: &mut [u8; 16], tpid: u16, tci: Tci) {
+    let addresses = *window::<4, 12, _>(front);
+    put::<0, 12, _>(front, addresses);
+    put::<12, 2, _>(front, tpid.to_be_bytes());
+    put::<14, 2, _>(front, tci.0.to_be_bytes());
+}
+
+/// Takes the tag out of a frame: `front` is the tagged frame's first sixteen octets.
+/// Afterwards the frame starts at the front's fifth octet and is four octets shorter.
+#[inline]
+pub const fn remove(front: &mut [u8; 16]) {
+    let addresses = *window::<0, 12, _>(front);
+    put::<4, 12, _>(front, addresses);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::refuses_every_shorter;
+
+    #[test]
+    fn shorter_is_refused() {
+        refuses_every_shorter(Layer::VlanTag, LEN, |bytes| VlanTag::parse(bytes).err());
+        refuses_every_shorter(Layer::VlanTag, LEN, |bytes| {
+            let mut room = [0; LEN];
+            room[..bytes.len()].copy_from_slice(bytes);
+            VlanTagMut::parse(&mut room[..bytes.len()]).err()
+        });
+    }
+
+    #[test]
+    fn parse_undoes_emit_for_every_tci() {
+        for bits in 0..=u16::MAX {
+            let want = VlanTagRepr { tci: Tci(bits), ether_type: bits.rotate_left(5) };
+            let mut out = [0; LEN];
+            want.emit(&mut out);
+            let (view, rest) = VlanTag::parse(&out).unwrap();
+            assert_eq!(view.repr(), want);
+            assert!(rest.is_empty());
+            assert_eq!(Tci::new(view.pcp(), view.dei(), view.vid()), want.tci);
+        }
+    }
+
+    #[test]
+    fn worked_tag_and_its_parts() {
+        let bytes = [0x60, 0x64, 0x88, 0xB5]; // wire-formats.md 1.3: PCP 3, VID 100
+        let (view, _) = VlanTag::parse(&bytes).unwrap();
+        assert_eq!((view.pcp().get(), view.dei(), view.vid().get()), (3, false, 100));
+        assert_eq!(view.ether_type(), 0x88B5);
+    }
+
+    #[test]
+    fn setters_change_their_field_only() {
+        let mut bytes = [0xFF, 0xFF, 0x12, 0x34, 0x56];
+        let (mut tag, rest) = VlanTagMut::parse(&mut bytes).unwrap();
+        assert_eq!(rest, [0x56]);
+        tag.set_pcp(Pcp::new(2).unwrap());
+        assert_eq!(tag.as_view().tci(), Tci(0x5FFF));
+        tag.set_vid(Vid::new(0x123).unwrap());
+        assert_eq!(tag.as_view().tci(), Tci(0x5123));
+        tag.set_tci(Tci(0xE001));
+        assert_eq!(bytes, [0xE0, 0x01, 0x12, 0x34, 0x56]);
+    }
+
+    #[test]
+    fn remove_undoes_insert() {
+        let mut front = [0xEE; 16];
+        for (want, octet) in front[4..].iter_mut().enumerate() {
+            *octet = u8::try_from(want).unwrap();
+        }
+        insert(&mut front, 0x8100, Tci(0x6064));
+        assert_eq!(front, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0x81, 0, 0x60, 0x64]);
+        remove(&mut front);
+        assert_eq!(front[4..], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    }
+}
