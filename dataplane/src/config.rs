@@ -53,11 +53,11 @@ pub struct PortConfig {
     /// Priority of a frame that carries none of them.
     pub default_pri: Pri,
     /// VLANs.
-    pub vlan: crate::vlan::PortVlan,
+    pub vlan: crate::vlan::PortMode,
     /// Most addresses learnt here.
     pub learned_max: u32,
     /// Limits of flooding.
-    pub storm: crate::storm::StormConfig,
+    pub storm: crate::storm::StormLimits,
     /// Egress scheduling.
     pub egress: EgressConfig,
     /// Longest frame received or sent, without FCS.
@@ -128,11 +128,6 @@ impl PriMaps {
         }
     }
 
-    /// PFC classes that a PAUSE for `pri` names by default: every PCP that goes there.
-    #[must_use]
-    pub fn classes_of(&self, pri: Pri) -> u8 {
-        self.pcp_to_pri.iter().rev().fold(0, |set, &p| set << 1 | u8::from(p == pri))
-    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "indices of arrays of up to 64")]
@@ -280,6 +275,5 @@ mod tests {
             assert_eq!(eight.tc_to_pri[tc >> 2].get(), want8, "{tc:#x}");
         }
         assert_eq!(eight.pcp_to_pri.map(Pri::get), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(Pri::ALL.map(|p| four.classes_of(p))[..4], [0b101, 0b10, 0b1_1000, 0b1110_0000]);
     }
 }

@@ -1,0 +1,245 @@
+//! Snapshot: a configuration compiled into what workers look things up in.
+//!
+//! Shape: immutable; workers hold one for a burst and take the next at a burst boundary.
+//! Units: as in `config`.
+//! Source: architecture.md, "Control"; pipeline.md §3, §4, §8, §9.
+
+use weft_parsers::{AfhMode, Format};
+
+use crate::buffer::{BufferError, BufferPlan, Thresholds};
+use crate::classify::Classifier;
+use crate::config::{Sharing, SwitchConfig};
+use crate::ecn::{EcnError, EcnProfile};
+use crate::groups::{GroupError, GroupTable};
+use crate::pfc::{ClassError, check_classes};
+use crate::types::{PORTS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
+use crate::vlan::{PortMode, VlanError, VlanTable};
+
+/// Why a configuration cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// Not 1 to 64 ports.
+    #[error("a switch has 1 to 64 ports, not {0}")]
+    Ports(usize),
+    /// Not 4 or 8 priorities.
+    #[error("a switch has 4 or 8 priorities, not {0}")]
+    Pris(usize),
+    /// A map names a priority that does not exist.
+    #[error("{what} names priority {pri}, the highest is {highest}")]
+    Pri {
+        /// The map.
+        what: &'static str,
+        /// What it names.
+        pri: u8,
+        /// What there is.
+        highest: u8,
+    },
+    /// The buffer cannot be laid out.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// A VLAN is wrong.
+    #[error(transparent)]
+    Vlan(#[from] VlanError),
+    /// A group is wrong.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// PFC classes overlap.
+    #[error(transparent)]
+    Classes(#[from] ClassError),
+    /// ECN thresholds are the wrong way round.
+    #[error(transparent)]
+    Ecn(#[from] EcnError),
+    /// A running switch cannot take the change.
+    #[error("{0} can only change with a restart")]
+    Restart(&'static str),
+}
+
+/// A compiled configuration.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Its number: 0 at start, one more with each reload.
+    pub epoch: u64,
+    /// What it was compiled from.
+    pub config: SwitchConfig,
+    /// How the buffer is laid out.
+    pub plan: BufferPlan,
+    /// Thresholds of the buffer.
+    pub thresholds: Thresholds,
+    /// VLANs.
+    pub vlan: VlanTable,
+    /// Whether no port ever changes a tag.
+    pub tags_stay: bool,
+    /// Multicast groups.
+    pub groups: GroupTable,
+    /// By port.
+    pub classifiers: Vec<Classifier>,
+    /// Ports that may send each format.
+    pub carriers: [PortSet; Format::COUNT],
+    /// The ports that exist.
+    pub ports: PortSet,
+    /// The priorities that exist.
+    pub pris: PriSet,
+    /// Priorities that must not lose frames; none while PFC is off.
+    pub lossless: PriSet,
+    /// Ports where PFC is on.
+    pub pfc_ports: PortSet,
+    /// A frame up to this length fits every port.
+    pub frame_len_safe: usize,
+    /// ECN profile in octets, if marking is on.
+    pub ecn: Option<EcnProfile>,
+    /// PCP of a tag that is put in for each priority.
+    pub pcp_of_pri: PerPri<u8>,
+}
+
+impl Snapshot {
+    /// Compiles `config`.
+    ///
+    /// # Errors
+    /// When it contradicts itself.
+    pub fn compile(config: SwitchConfig, epoch: u64) -> Result<Self, SnapshotError> {
+        let count = config.ports.len();
+        if !(1..=PORTS_MAX).contains(&count) {
+            return Err(SnapshotError::Ports(count));
+        }
+        if config.pris != 4 && config.pris != 8 {
+            return Err(SnapshotError::Pris(config.pris));
+        }
+        let pris = PriSet::first(config.pris);
+        check_pris(&config, pris)?;
+        let lossless = if config.pfc.enabled { config.pfc.lossless } else { PriSet::EMPTY };
+        check_classes(&config.pfc.classes, lossless)?;
+        let frame_len = config.ports.iter().map(|p| p.frame_len_max);
+        let cell = config.buffer.cell_bytes.max(1);
+        let longest = u32::try_from(frame_len.clone().max().unwrap_or(0)).unwrap_or(u32::MAX);
+        let mut buffer = config.buffer.clone();
+        for (cells, port) in buffer.headroom_cells.iter_mut().zip(&config.ports) {
+            *cells = if port.pfc { *cells } else { 0 };
+        }
+        let frame_cells = longest.div_ceil(cell);
+        let plan = BufferPlan::new(&buffer, count, config.pris, lossless, frame_cells)?;
+        let ids = || (0..count).filter_map(PortId::new).zip(&config.ports);
+        let carriers = Format::ALL.map(|format| {
+            ids().filter(|(_, port)| carries(port.parse.afh, format)).map(|(id, _)| id).collect()
+        });
+        let classifiers = config
+            .ports
+            .iter()
+            .map(|port| Classifier::new(&port.trust, port.default_pri, &config.maps));
+        Ok(Self {
+            epoch,
+            plan,
+            thresholds: Thresholds::new(&buffer, &plan, count),
+            vlan: VlanTable::build(ids().map(|(id, port)| (id, &port.vlan)))?,
+            tags_stay: tags_stay(&config),
+            groups: GroupTable::build(&config.forward.groups)?,
+            classifiers: classifiers.collect(),
+            carriers,
+            ports: PortSet::first(count),
+            pris,
+            lossless,
+            pfc_ports: ids().filter(|(_, p)| p.pfc && config.pfc.enabled).map(|(id, _)| id).collect(),
+            frame_len_safe: frame_len.min().unwrap_or(0),
+            ecn: match config.ecn.enabled {
+                true => Some(EcnProfile::new(config.ecn.low_bytes, config.ecn.high_bytes)?),
+                false => None,
+            },
+            pcp_of_pri: PerPri(Pri::ALL.map(|pri| {
+                let of = config.maps.pcp_to_pri.iter().position(|&p| p == pri);
+                of.map_or(pri.get(), |pcp| u8::try_from(pcp).unwrap_or(0))
+            })),
+            config,
+        })
+    }
+
+    /// Compiles the successor of `self`.
+    ///
+    /// # Errors
+    /// As [`Self::compile`], and when something would change that only a restart can change.
+    pub fn succeed(&self, config: SwitchConfig) -> Result<Self, SnapshotError> {
+        let (old, new) = (&self.config, &config);
+        let same = |what, same: bool| if same { Ok(()) } else { Err(SnapshotError::Restart(what)) };
+        same("the list of ports", {
+            let names = |c: &SwitchConfig| c.ports.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
+            names(old) == names(new)
+        })?;
+        same("a port's rate", {
+            let rates = |c: &SwitchConfig| c.ports.iter().map(|p| p.rate).collect::<Vec<_>>();
+            rates(old) == rates(new)
+        })?;
+        same("num_priorities", old.pris == new.pris)?;
+        same("the seed", old.seed == new.seed)?;
+        same("tx_ring_frames", old.tx_ring_frames == new.tx_ring_frames)?;
+        let (a, b) = (&old.buffer, &new.buffer);
+        same("the buffer's size", (a.cell_bytes, a.total_cells) == (b.cell_bytes, b.total_cells))?;
+        same("buffer_sharing", a.sharing == b.sharing)?;
+        let reserves = |c: &crate::config::BufferConfig| (c.voq_reserve_cells, c.pg_reserve_cells);
+        same("a reserve", reserves(a) == reserves(b))?;
+        same("headroom", a.headroom_cells == b.headroom_cells)?;
+        same("pfc_priorities", old.pfc.lossless == new.pfc.lossless)?;
+        same("pfc_enabled", old.pfc.enabled == new.pfc.enabled)?;
+        same("a port's pfc", {
+            let pfc = |c: &SwitchConfig| c.ports.iter().map(|p| p.pfc).collect::<Vec<_>>();
+            pfc(old) == pfc(new)
+        })?;
+        let (a, b) = (old.crossbar.egress_queue_frames, new.crossbar.egress_queue_frames);
+        same("egress_queue_frames", a == b)?;
+        same("fdb_capacity", old.forward.fdb_capacity == new.forward.fdb_capacity)?;
+        Self::compile(config, self.epoch + 1)
+    }
+
+    /// Cells of a frame of `len` octets.
+    #[inline]
+    #[must_use]
+    pub const fn cells(&self, len: usize) -> u32 {
+        let cell = self.config.buffer.cell_bytes as usize;
+        if len <= cell {
+            return 1; // the usual case without a division
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "a frame is at most 9,216 octets")]
+        let cells = len.div_ceil(cell) as u32;
+        cells
+    }
+
+    /// Whether frames of `pri` from `input` must not be lost.
+    #[inline]
+    #[must_use]
+    pub const fn is_lossless(&self, input: PortId, pri: Pri) -> bool {
+        self.lossless.contains(pri) && self.pfc_ports.contains(input)
+    }
+}
+
+/// Whether a port whose AFH mode is `afh` may send frames of `format`.
+const fn carries(afh: AfhMode, format: Format) -> bool {
+    match format {
+        Format::AfhLite => matches!(afh, AfhMode::Lite),
+        Format::AfhGen1 => matches!(afh, AfhMode::Gen1 | AfhMode::Auto),
+        Format::AfhGen2 => matches!(afh, AfhMode::Gen2 | AfhMode::Auto),
+        // On a Lite port everything but MAC control would be read as Lite.
+        _ => !matches!(afh, AfhMode::Lite),
+    }
+}
+
+/// Whether all ports are transparent in one VLAN: then no tag is ever put in or taken out.
+fn tags_stay(config: &SwitchConfig) -> bool {
+    let mut pvids = config.ports.iter().map(|port| match port.vlan {
+        PortMode::Transparent { pvid } => Some(pvid),
+        _ => None,
+    });
+    let first = pvids.next().flatten();
+    first.is_some() && pvids.all(|pvid| pvid == first)
+}
+
+fn check_pris(config: &SwitchConfig, pris: PriSet) -> Result<(), SnapshotError> {
+    let highest = pris.highest().unwrap_or_default().get();
+    let within = |what, all: &mut dyn Iterator<Item = Pri>| {
+        match all.find(|&pri| !pris.contains(pri)) {
+            Some(pri) => Err(SnapshotError::Pri { what, pri: pri.get(), highest }),
+            None => Ok(()),
+        }
+    };
+    within("pcp_to_pri", &mut config.maps.pcp_to_pri.iter().copied())?;
+    within("dscp_to_pri", &mut config.maps.dscp_to_pri.iter().copied())?;
+    within("tc_to_pri", &mut config.maps.tc_to_pri.iter().copied())?;
+    within("default_pri", &mut config.ports.iter().map(|port| port.default_pri))?;
+    within("pfc_priorities", &mut config.pfc.lossless.iter())
+}
