@@ -9,7 +9,11 @@
 pub mod batch;
 pub mod config;
 pub mod fdb;
+pub mod groups;
+pub mod pfc;
 pub mod port;
+pub mod storm;
 pub mod sync;
 pub mod time;
 pub mod types;
+pub mod vlan;
