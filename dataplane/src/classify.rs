@@ -81,8 +81,7 @@ mod tests {
             ("nothing trusted",    with(&tagged), vec![],              (2, None)),
         ];
         for (name, frame, trust, (pri, source)) in cases {
-            let rules =
-                Classifier::new(&trust, Pri::from_low_bits(2), &PriMaps::for_pris(4));
+            let rules = Classifier::new(&trust, Pri::from_low_bits(2), &PriMaps::for_pris(4));
             assert_eq!(rules.pri(&head(&frame)), (Pri::from_low_bits(pri), source), "{name}");
         }
     }

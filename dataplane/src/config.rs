@@ -127,7 +127,6 @@ impl PriMaps {
             tc_to_pri: core::array::from_fn(|i| of_tc(low(i))),
         }
     }
-
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "indices of arrays of up to 64")]

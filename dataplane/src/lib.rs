@@ -9,21 +9,30 @@
 
 pub mod batch;
 pub mod bucket;
+pub mod buffer;
+pub mod classify;
+pub mod config;
 pub mod desc;
 pub mod ecn;
 pub mod egress;
 pub mod fdb;
 pub mod free;
+pub mod groups;
 pub mod islip;
+pub mod pfc;
 #[expect(unsafe_code, reason = "chunks of a mapping, reached through descriptors")]
 pub mod pool;
 pub mod port;
 #[expect(unsafe_code, reason = "slots handed between two threads")]
 pub mod ring;
 pub mod rng;
+pub mod snapshot;
 pub mod stats;
+pub mod storm;
 pub mod sync;
 pub mod time;
+pub mod trace;
 pub mod types;
+pub mod vlan;
 #[expect(unsafe_code, reason = "nodes handed between two threads")]
 pub mod voq;

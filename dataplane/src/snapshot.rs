@@ -8,7 +8,7 @@ use weft_parsers::{AfhMode, Format};
 
 use crate::buffer::{BufferError, BufferPlan, Thresholds};
 use crate::classify::Classifier;
-use crate::config::{Sharing, SwitchConfig};
+use crate::config::SwitchConfig;
 use crate::ecn::{EcnError, EcnProfile};
 use crate::groups::{GroupError, GroupTable};
 use crate::pfc::{ClassError, check_classes};
@@ -121,6 +121,9 @@ impl Snapshot {
         let carriers = Format::ALL.map(|format| {
             ids().filter(|(_, port)| carries(port.parse.afh, format)).map(|(id, _)| id).collect()
         });
+        let marks = (config.ecn.low_bytes, config.ecn.high_bytes);
+        let ecn = EcnProfile::new(marks.0, marks.1)?;
+        let ecn = config.ecn.enabled.then_some(ecn);
         let classifiers = config
             .ports
             .iter()
@@ -137,12 +140,12 @@ impl Snapshot {
             ports: PortSet::first(count),
             pris,
             lossless,
-            pfc_ports: ids().filter(|(_, p)| p.pfc && config.pfc.enabled).map(|(id, _)| id).collect(),
+            pfc_ports: ids()
+                .filter(|(_, p)| p.pfc && config.pfc.enabled)
+                .map(|(id, _)| id)
+                .collect(),
             frame_len_safe: frame_len.min().unwrap_or(0),
-            ecn: match config.ecn.enabled {
-                true => Some(EcnProfile::new(config.ecn.low_bytes, config.ecn.high_bytes)?),
-                false => None,
-            },
+            ecn,
             pcp_of_pri: PerPri(Pri::ALL.map(|pri| {
                 let of = config.maps.pcp_to_pri.iter().position(|&p| p == pri);
                 of.map_or(pri.get(), |pcp| u8::try_from(pcp).unwrap_or(0))
@@ -159,7 +162,8 @@ impl Snapshot {
         let (old, new) = (&self.config, &config);
         let same = |what, same: bool| if same { Ok(()) } else { Err(SnapshotError::Restart(what)) };
         same("the list of ports", {
-            let names = |c: &SwitchConfig| c.ports.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
+            let names =
+                |c: &SwitchConfig| c.ports.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
             names(old) == names(new)
         })?;
         same("a port's rate", {
@@ -231,12 +235,13 @@ fn tags_stay(config: &SwitchConfig) -> bool {
 
 fn check_pris(config: &SwitchConfig, pris: PriSet) -> Result<(), SnapshotError> {
     let highest = pris.highest().unwrap_or_default().get();
-    let within = |what, all: &mut dyn Iterator<Item = Pri>| {
-        match all.find(|&pri| !pris.contains(pri)) {
+    let within =
+        |what, mut all: &mut dyn Iterator<Item = Pri>| match Iterator::find(&mut all, |&pri| {
+            !pris.contains(pri)
+        }) {
             Some(pri) => Err(SnapshotError::Pri { what, pri: pri.get(), highest }),
             None => Ok(()),
-        }
-    };
+        };
     within("pcp_to_pri", &mut config.maps.pcp_to_pri.iter().copied())?;
     within("dscp_to_pri", &mut config.maps.dscp_to_pri.iter().copied())?;
     within("tc_to_pri", &mut config.maps.tc_to_pri.iter().copied())?;

@@ -330,7 +330,7 @@ impl Oracle {
 }
 
 fn random_config(rng: &mut Rng) -> EgressConfig {
-    let mut rate = |rng: &mut Rng| {
+    let rate = |rng: &mut Rng| {
         rng.chance(1, 3).then(|| LinkRate::bps(rng.below(20_000_000_000) + 1_000_000).unwrap())
     };
     EgressConfig {

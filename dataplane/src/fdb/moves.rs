@@ -103,7 +103,7 @@ impl MoveLog {
 
     /// The alarm, while it is on; forgets what is too old to matter.
     pub fn state(&mut self, now: Instant) -> Option<LoopAlarm> {
-        self.movers.retain(|mover| now.since(mover.last) < WINDOW || mover.alarmed);
+        self.movers.retain(|mover| now.since(mover.last) < WINDOW);
         self.alarm = self.alarm.filter(|alarm| now.since(alarm.at) < HOLD);
         self.alarm
     }

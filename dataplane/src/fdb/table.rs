@@ -22,7 +22,7 @@ impl Bucket {
         let [_, b, c, d] = &self.0;
         // Arithmetic, no branch: in a full table nothing predicts which way holds a key.
         let is = |entry: &Entry| usize::from(entry.peek() == key.word());
-        let entry = self.0.get(is(b) | is(c) << 1 | is(d) * 3)?;
+        let entry = self.0.get(is(b) + is(c) * 2 + is(d) * 3)?;
         if entry.holds(key) { Some((entry, entry.read(key)?)) } else { None }
     }
 

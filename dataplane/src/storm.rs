@@ -1,0 +1,256 @@
+//! Storm limits of a port: how much broadcast, unknown unicast and multicast it may bring in.
+//!
+//! Shape: a token bucket per [`StormKind`], refilled from `now`; a level-triggered [`StormSet`].
+//! Units: frames/s or bit/s (octets without FCS times 8); credit in 10^-12 frame or bit, exact.
+//! Source: pipeline.md §3.
+
+use crate::time::{Instant, Span};
+
+/// What a limit is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum StormKind {
+    /// Destination all ones.
+    Broadcast = 0,
+    /// Destination not in the FDB.
+    UnknownUnicast = 1,
+    /// Other groups.
+    Multicast = 2,
+}
+
+impl StormKind {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::Broadcast, Self::UnknownUnicast, Self::Multicast];
+}
+
+/// A rate that may come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StormLimit {
+    /// Frames a second; 0 lets none in.
+    FramesPerSecond(u64),
+    /// Bit/s; 0 lets none in.
+    BitsPerSecond(u64),
+}
+
+/// Limits of a port; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StormLimits {
+    /// For broadcast.
+    pub broadcast: Option<StormLimit>,
+    /// For unicast that is not in the FDB.
+    pub unknown_unicast: Option<StormLimit>,
+    /// For multicast.
+    pub multicast: Option<StormLimit>,
+}
+
+/// Kinds that are above their limit; bit n is [`StormKind`] n.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StormSet(u8);
+
+impl StormSet {
+    /// The set as a word.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether `kind` is above its limit.
+    #[must_use]
+    pub const fn contains(self, kind: StormKind) -> bool {
+        self.0 >> kind as u8 & 1 != 0
+    }
+}
+
+/// What a bucket holds at most: this long at its rate.
+pub const DEPTH: Span = Span::from_ms(10);
+/// A bit/s bucket holds one largest frame at least.
+const BITS_MIN: u128 = 9_216 * 8;
+/// How long without a refused frame ends a storm.
+pub const CALM: Span = Span::from_ms(1_000);
+/// Credit of one frame or bit.
+const UNIT: u128 = 1_000_000_000_000;
+
+/// A bucket; `credit` is in 10^-12 units, so that ps times units a second needs no division.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    limit: StormLimit,
+    credit: u128,
+    filled: Instant,
+    /// The last refused frame, while the storm lasts.
+    refused: Option<Instant>,
+}
+
+impl Bucket {
+    fn new(limit: StormLimit) -> Self {
+        Self { limit, credit: Self::depth(limit), filled: Instant::ZERO, refused: None }
+    }
+
+    fn depth(limit: StormLimit) -> u128 {
+        let (rate, least) = match limit {
+            StormLimit::FramesPerSecond(rate) => (rate, 1),
+            StormLimit::BitsPerSecond(rate) => (rate, BITS_MIN),
+        };
+        if rate == 0 { 0 } else { (u128::from(DEPTH.as_ps()) * u128::from(rate)).max(least * UNIT) }
+    }
+
+    fn take(&mut self, len: usize, now: Instant) -> bool {
+        let (rate, units) = match self.limit {
+            StormLimit::FramesPerSecond(rate) => (rate, 1),
+            StormLimit::BitsPerSecond(rate) => (rate, len as u128 * 8),
+        };
+        let grown = u128::from(now.since(self.filled).as_ps()) * u128::from(rate);
+        let full = Self::depth(self.limit);
+        self.credit = (self.credit + grown).min(full);
+        self.filled = now;
+        let fits = rate != 0 && units * UNIT <= self.credit;
+        if fits {
+            self.credit -= units * UNIT;
+        } else {
+            self.refused = Some(now);
+        }
+        fits
+    }
+
+    /// When the storm is over, if there is one.
+    fn calm_at(&self) -> Option<Instant> {
+        self.refused.map(|at| at + CALM)
+    }
+}
+
+/// The limits of one port at work.
+#[derive(Clone, Debug, Default)]
+pub struct StormGuard {
+    buckets: [Option<Bucket>; 3],
+}
+
+impl StormGuard {
+    /// Full buckets for `limits`.
+    #[must_use]
+    pub fn new(limits: StormLimits) -> Self {
+        let StormLimits { broadcast, unknown_unicast, multicast } = limits;
+        Self { buckets: [broadcast, unknown_unicast, multicast].map(|l| l.map(Bucket::new)) }
+    }
+
+    /// Whether a frame of `len` octets (no FCS) may go on.
+    #[inline]
+    pub fn allow(&mut self, kind: StormKind, len: usize, now: Instant) -> bool {
+        match self.buckets.get_mut(kind as usize) {
+            Some(Some(bucket)) => bucket.take(len, now),
+            _ => true,
+        }
+    }
+
+    /// Kinds of which a frame was refused less than a second ago: the level-triggered word.
+    #[must_use]
+    pub fn storming(&self, now: Instant) -> StormSet {
+        let on = StormKind::ALL.into_iter().zip(&self.buckets).filter(|(_, bucket)| {
+            bucket.and_then(|b| b.calm_at()).is_some_and(|calm_at| now < calm_at)
+        });
+        StormSet(on.fold(0, |bits, (kind, _)| bits | 1 << kind as u8))
+    }
+
+    /// Ends the storms that are over; returns when the next one ends.
+    pub fn tick(&mut self, now: Instant) -> Option<Instant> {
+        let mut next = None;
+        for bucket in self.buckets.iter_mut().flatten() {
+            match bucket.calm_at() {
+                Some(calm_at) if calm_at <= now => bucket.refused = None,
+                calm_at => next = Instant::earlier(next, calm_at),
+            }
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use StormKind::{Broadcast, Multicast, UnknownUnicast};
+    use StormLimit::{BitsPerSecond, FramesPerSecond};
+
+    fn guard(limit: StormLimit) -> StormGuard {
+        StormGuard::new(StormLimits { broadcast: Some(limit), ..StormLimits::default() })
+    }
+
+    /// A full bucket's burst, then the instant at which the next frame fits, to the picosecond.
+    #[test]
+    fn limits_are_exact_on_both_sides() {
+        #[rustfmt::skip] // columns: name, limit, length, burst, ps to the next
+        let cases = [
+            ("1,000 frames/s hold 10",    FramesPerSecond(1_000),        60, 10, 1_000_000_000),
+            ("1 frame/s holds 1",         FramesPerSecond(1),            60, 1,  1_000_000_000_000),
+            ("3 frames/s round up",       FramesPerSecond(3),            60, 1,  333_333_333_334),
+            ("100 Mbit/s hold 1 Mbit",    BitsPerSecond(100_000_000),  1250, 100, 100_000_000),
+            ("1 Mbit/s hold 9,216 octets", BitsPerSecond(1_000_000),   9216, 1,  73_728_000_000),
+            ("short frames cost less",    BitsPerSecond(1_000_000),      72, 128, 576_000_000),
+        ];
+        for (name, limit, len, burst, ps) in cases {
+            for start in [Instant::ZERO, Instant::ZERO - Span::from_ps(ps / 2)] {
+                let mut guard = guard(limit);
+                guard.allow(Broadcast, len, start - Span::from_ms(20_000));
+                for n in 0..burst {
+                    assert!(guard.allow(Broadcast, len, start), "{name}: frame {n}");
+                }
+                assert!(!guard.clone().allow(Broadcast, len, start), "{name}: one too many");
+                let next = start + Span::from_ps(ps);
+                assert!(!guard.clone().allow(Broadcast, len, next - Span::from_ps(1)), "{name}");
+                assert!(guard.allow(Broadcast, len, next), "{name}: first ps");
+                assert!(!guard.allow(Broadcast, len, next), "{name}: used up");
+            }
+        }
+    }
+
+    /// Refused frames cost nothing, so that ten times the rate still gets the rate through, exactly.
+    #[test]
+    fn overload_gets_the_rate_and_no_more() {
+        let mut guard = guard(FramesPerSecond(10_000));
+        let passed = (0..1_000_000_u64)
+            .filter(|n| guard.allow(Broadcast, 60, Instant::from_ns(n * 10_000)))
+            .count();
+        assert_eq!(passed, 10 * 10_000 + 99, "10 s and the bucket, less the step not yet reached");
+    }
+
+    #[test]
+    fn kinds_have_limits_of_their_own() {
+        let limits = StormLimits {
+            broadcast: Some(FramesPerSecond(0)),
+            unknown_unicast: None,
+            multicast: Some(FramesPerSecond(1)),
+        };
+        let mut guard = StormGuard::new(limits);
+        let now = Instant::ZERO;
+        #[rustfmt::skip] // columns: kind, allowed, storming
+        let cases = [
+            (Multicast,      true,  0b000),
+            (UnknownUnicast, true,  0b000),
+            (Broadcast,      false, 0b001),
+            (UnknownUnicast, true,  0b001),
+            (Multicast,      false, 0b101),
+        ];
+        for (kind, allowed, storming) in cases {
+            assert_eq!(guard.allow(kind, 60, now), allowed, "{kind:?}");
+            assert_eq!(guard.storming(now).bits(), storming, "{kind:?}");
+        }
+        let later = now + Span::from_ms(86_400_000);
+        assert!(!guard.allow(Broadcast, 0, later), "0 lets nothing in, however long it waits");
+    }
+
+    #[test]
+    fn a_storm_ends_after_a_calm_second() {
+        let mut guard = guard(FramesPerSecond(1));
+        let start = Instant::ZERO - Span::from_ms(500); // the wrap lies within the second
+        assert_eq!(guard.tick(start), None);
+        assert!(guard.allow(Broadcast, 60, start) && !guard.allow(Broadcast, 60, start));
+        let over = start + CALM;
+        #[rustfmt::skip] // columns: name, at, storming, next tick
+        let cases = [
+            ("at once",  start,                     true,  Some(over)),
+            ("last ps",  over - Span::from_ps(1),   true,  Some(over)),
+            ("over",     over,                      false, None),
+        ];
+        for (name, at, storming, next) in cases {
+            assert_eq!(guard.storming(at).contains(Broadcast), storming, "{name}");
+            assert_eq!(guard.tick(at), next, "{name}");
+        }
+    }
+}
