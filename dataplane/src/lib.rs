@@ -20,6 +20,7 @@ pub mod free;
 pub mod groups;
 pub mod islip;
 pub mod pfc;
+pub mod pipeline;
 #[expect(unsafe_code, reason = "chunks of a mapping, reached through descriptors")]
 pub mod pool;
 pub mod port;

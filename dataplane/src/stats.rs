@@ -156,6 +156,12 @@ pub struct PortStats {
     pub cbfc_rx: Counter,
     /// Of those, malformed or with a foreign destination.
     pub mac_control_bad: Counter,
+    /// Of those, with an opcode that means nothing here.
+    pub mac_control_unknown: Counter,
+    /// Lost before us by kernel or device; not part of our own sum.
+    pub kernel_rx: Counter,
+    /// Frames dropped after they were taken off their egress queue.
+    pub late_drops: Counter,
     /// PFC frames made and sent here.
     pub pfc_tx: Counter,
     /// PFC frames that could not be sent for lack of a buffer or room.
@@ -175,6 +181,8 @@ pub struct PriStats {
     pub enqueued: Counter,
     /// As output: frames taken off the egress queue.
     pub dequeued: Counter,
+    /// As output: frames taken off VOQs or egress queues to be dropped.
+    pub purged: Counter,
     /// As output: frames sent, octets.
     pub tx_bytes: Counter,
     /// As input: drops by reason of frames whose priority was known.
@@ -187,6 +195,8 @@ pub struct PriStats {
     pub resume_rx: Counter,
     /// As input: PAUSE of this priority sent, refreshes included.
     pub pause_tx: Counter,
+    /// As input: resume of this priority sent.
+    pub resume_tx: Counter,
     /// As input: times that XOFF was crossed.
     pub xoff: Counter,
     /// As input: times that XON was reached.
@@ -210,6 +220,8 @@ pub struct WorkerStats {
     pub port: PerPort<PortStats>,
     /// Learn attempts that met another worker's and were left to the next frame.
     pub learn_busy: Counter,
+    /// Calls of a port's `service` that failed.
+    pub service_errors: Counter,
     /// Passes of the loop.
     pub loops: Counter,
     /// Passes in which something was done.

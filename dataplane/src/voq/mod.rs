@@ -151,6 +151,13 @@ impl VoqInput {
         Ok(())
     }
 
+    /// Whether this input has frames for (`output`, `pri`), as far as published and not yet settled.
+    #[must_use]
+    pub fn is_waiting(&self, output: PortId, pri: Pri) -> bool {
+        PortSet::from_bits(self.shared.word(output, pri).load(Ordering::Relaxed))
+            .contains(self.input)
+    }
+
     /// Makes all that was pushed visible in the occupancy words; once per burst.
     #[inline]
     pub fn publish(&mut self) {

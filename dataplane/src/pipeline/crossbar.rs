@@ -1,0 +1,296 @@
+//! Crossbar: moves frames from VOQs to egress queues, as iSLIP matches them.
+//!
+//! Shape: one pass is one slot; live, passes repeat within a step; in virtual time a slot takes a
+//! cell's time at the speedup, and a frame holds its input and output for all of its cells.
+//! Units: frames, slots.
+//! Source: pipeline.md §6; model.md.
+
+use super::{Core, Lane, Step, Timing};
+use crate::desc::Desc;
+use crate::islip::{Islip, Matches, Requests};
+use crate::ring::Tx;
+use crate::snapshot::Snapshot;
+use crate::stats::DropReason;
+use crate::time::{Instant, Span};
+use crate::trace::{Event, Tracer};
+use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, PriSet};
+use crate::voq::VoqDrain;
+
+/// What the crossbar's owner keeps.
+pub(super) struct Crossbar {
+    pub drain: VoqDrain,
+    islip: Islip,
+    requests: Requests,
+    matches: Matches,
+    /// The producing end of each egress queue.
+    pub queues: PerPort<PerPri<Option<Tx<Desc>>>>,
+    limit: usize,
+    burst: usize,
+    /// Frames moved to each output in this step; live, bounded.
+    moved: PerPort<usize>,
+    budget: usize,
+    slot: Option<Slots>,
+}
+
+/// Virtual time's slots.
+struct Slots {
+    /// Time of a cell at the speedup.
+    cell: Span,
+    next: Instant,
+    /// Something changed since the last slot, so that another one may match.
+    dirty: bool,
+    input_free: PerPort<Instant>,
+    output_free: PerPort<Instant>,
+}
+
+impl Crossbar {
+    pub fn new(
+        drain: VoqDrain,
+        queues: PerPort<PerPri<Option<Tx<Desc>>>>,
+        snapshot: &Snapshot,
+        timing: Timing,
+    ) -> Self {
+        let config = &snapshot.config.crossbar;
+        let mut crossbar = Self {
+            drain,
+            islip: Islip::new(
+                snapshot.config.ports.len(),
+                snapshot.config.pris,
+                config.iterations,
+                config.discipline.clone(),
+            ),
+            requests: Requests::new(),
+            matches: Matches::new(),
+            queues,
+            limit: config.egress_queue_frames,
+            burst: 1,
+            moved: PerPort::default(),
+            budget: 0,
+            slot: (timing == Timing::Virtual).then(|| Slots {
+                cell: Span::ZERO,
+                next: Instant::ZERO,
+                dirty: false,
+                input_free: PerPort::default(),
+                output_free: PerPort::default(),
+            }),
+        };
+        crossbar.reconfigure(snapshot);
+        crossbar
+    }
+
+    pub fn reconfigure(&mut self, snapshot: &Snapshot) {
+        let config = &snapshot.config.crossbar;
+        self.islip.set_iterations(config.iterations);
+        self.islip.set_discipline(config.discipline.clone());
+        self.burst = if self.slot.is_some() { 1 } else { config.burst.max(1) };
+        self.budget = 4 * self.burst;
+        if let Some(slot) = &mut self.slot {
+            let rates = snapshot.config.ports.iter().map(|port| port.rate);
+            let cell_bits = u64::from(snapshot.config.buffer.cell_bytes) * 8;
+            let cell = rates.max().map_or(Span::ZERO, |rate| rate.bit_time(cell_bits));
+            slot.cell = Span::from_ps(cell.as_ps().div_ceil(u64::from(config.speedup.max(1))).max(1));
+            slot.dirty = true;
+        }
+    }
+
+    /// Whether some output has got as many frames as a step may move to it.
+    pub fn spent(&self) -> bool {
+        self.moved.iter().any(|(_, &moved)| moved >= self.budget)
+    }
+
+    /// Begins a new step.
+    pub fn rewind(&mut self) {
+        for output in PortSet::first(self.islip.ports()).iter() {
+            self.moved[output] = 0;
+        }
+    }
+
+    /// When the next slot is due.
+    pub fn next(&self, now: Instant) -> Option<Instant> {
+        let slot = self.slot.as_ref().filter(|slot| slot.dirty)?;
+        Some(if slot.next < now { now } else { slot.next })
+    }
+
+    /// Collects who asks for what.
+    fn collect(&mut self, now: Instant, core: &Core, snapshot: &Snapshot) {
+        self.requests.clear();
+        let up = core.up();
+        let busy: PortSet = match &self.slot {
+            None => PortSet::EMPTY,
+            Some(slot) => snapshot.ports.iter().filter(|&p| now < slot.input_free[p]).collect(),
+        };
+        let mut held_back = false;
+        for output in snapshot.ports.and(up).iter() {
+            let open = snapshot.pris.without(core.paused(output)).without(core.storming(output));
+            let output_busy = self.slot.as_ref().is_some_and(|s| now < s.output_free[output]);
+            for pri in open.iter() {
+                let inputs = self.drain.waiting(output, pri);
+                if inputs.is_empty() {
+                    continue;
+                }
+                let limit = self.limit;
+                let Some(queue) = self.queues[output][pri].as_mut() else { continue };
+                if queue.len() >= limit {
+                    continue;
+                }
+                if output_busy || !inputs.and(busy).is_empty() {
+                    held_back = true;
+                }
+                let inputs = if output_busy { PortSet::EMPTY } else { inputs.without(busy) };
+                if !inputs.is_empty() {
+                    self.requests.set(output, pri, inputs);
+                }
+            }
+        }
+        if let Some(slot) = &mut self.slot {
+            slot.dirty = held_back;
+        }
+    }
+}
+
+impl Lane {
+    /// One slot, if this lane has the crossbar and one is due; returns how many frames moved.
+    pub(super) fn cross<T: Tracer>(
+        &mut self,
+        now: Instant,
+        tracer: &mut T,
+        step: &mut Step,
+    ) -> usize {
+        let gone = self.purge(now, tracer);
+        let Some(crossbar) = &mut self.crossbar else { return 0 };
+        if let Some(slot) = &mut crossbar.slot {
+            if step.work + gone > 0 {
+                slot.dirty = true;
+            }
+            if now < slot.next {
+                return gone;
+            }
+        }
+        crossbar.collect(now, &self.core, &self.snapshot);
+        if crossbar.requests.is_empty() {
+            crossbar.again(now);
+            return gone;
+        }
+        crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
+        let mut total = gone;
+        for n in 0..crossbar.matches.len() {
+            let Some(found) = crossbar.matches.as_slice().get(n).copied() else { break };
+            let (input, output, pri) = (found.input, found.output, found.pri);
+            let moved = crossbar.transfer(now, &mut self.nodes, (input, output, pri), &self.snapshot);
+            total += moved;
+            step.fed.insert(output);
+            if T::ON {
+                let event = Event::Match {
+                    input: input.get(),
+                    output: output.get(),
+                    pri: pri.get(),
+                    iteration: found.iteration + 1,
+                    frames: u16::try_from(moved).unwrap_or(u16::MAX),
+                };
+                tracer.event(now, event);
+            }
+        }
+        crossbar.again(now);
+        total
+    }
+
+    /// Throws away what waits for outputs that are down or in a storm.
+    fn purge<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
+        if self.crossbar.is_none() {
+            return 0;
+        }
+        let up = self.core.up();
+        let mut gone = 0;
+        for output in self.snapshot.ports.iter() {
+            let storming = self.core.storming(output);
+            if up.contains(output) && storming.is_empty() {
+                continue;
+            }
+            let (pris, reason) = if up.contains(output) {
+                (storming, DropReason::Watchdog)
+            } else {
+                (self.snapshot.pris, DropReason::PortDown)
+            };
+            gone += self.purge_output(now, output, pris, reason, tracer);
+        }
+        gone
+    }
+
+    fn purge_output<T: Tracer>(
+        &mut self,
+        now: Instant,
+        output: PortId,
+        pris: PriSet,
+        reason: DropReason,
+        tracer: &mut T,
+    ) -> usize {
+        let mut gone = 0;
+        for pri in pris.iter() {
+            let waiting = match &self.crossbar {
+                Some(crossbar) => crossbar.drain.waiting(output, pri),
+                None => PortSet::EMPTY,
+            };
+            for input in waiting.iter() {
+                while let Some(desc) = self.take(input, output, pri) {
+                    self.discard(now, desc, output, reason, tracer);
+                    self.stats.port[output].pri[pri].purged.add(1);
+                    gone += 1;
+                }
+                if let Some(crossbar) = &mut self.crossbar {
+                    crossbar.drain.settle(input, output, pri);
+                }
+            }
+        }
+        gone
+    }
+
+    fn take(&mut self, input: PortId, output: PortId, pri: Pri) -> Option<Desc> {
+        self.crossbar.as_mut()?.drain.pop(&mut self.nodes, input, output, pri)
+    }
+
+    /// Throws away all that waits in VOQs: the switch stops.
+    pub(super) fn drain_all<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+        for output in self.snapshot.ports.iter() {
+            self.purge_output(now, output, self.snapshot.pris, DropReason::Shutdown, tracer);
+        }
+    }
+}
+
+impl Crossbar {
+    /// Moves the frames of one match; returns how many.
+    fn transfer(
+        &mut self,
+        now: Instant,
+        nodes: &mut crate::free::FreeCache,
+        (input, output, pri): (PortId, PortId, Pri),
+        snapshot: &Snapshot,
+    ) -> usize {
+        let Some(queue) = self.queues[output][pri].as_mut() else { return 0 };
+        let room = self.limit.saturating_sub(queue.len()).min(self.burst);
+        let mut moved = 0;
+        let mut cells = 0;
+        while moved < room {
+            let Some(desc) = self.drain.pop(nodes, input, output, pri) else { break };
+            cells += snapshot.cells(desc.len());
+            let pushed = queue.push(desc);
+            assert!(pushed.is_ok(), "the queue's limit is at most its ring's capacity");
+            moved += 1;
+        }
+        self.drain.settle(input, output, pri);
+        self.moved[output] += moved;
+        if let Some(slot) = &mut self.slot {
+            let free = now + Span::from_ps(slot.cell.as_ps() * u64::from(cells));
+            slot.input_free[input] = free;
+            slot.output_free[output] = free;
+            slot.dirty = true;
+        }
+        moved
+    }
+
+    /// Sets the next slot's time.
+    fn again(&mut self, now: Instant) {
+        if let Some(slot) = &mut self.slot {
+            slot.next = now + slot.cell;
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Ledger: all counters of a switch added up, and the sum that must come out even.
+//!
+//! Shape: [`Ledger`] is plain numbers, read at one moment at which no worker is in a step.
+//! Units: frames, octets, cells, picoseconds.
+//! Source: pipeline.md §10.
+
+use serde::Serialize;
+
+use super::Core;
+use crate::stats::{Counter, DROP_REASONS, FORMATS, SIZE_BINS};
+use crate::types::{PortId, Pri};
+
+macro_rules! ledger {
+    ($(#[$doc:meta])* $name:ident from $stats:path { $($field:ident),* ; max $($max:ident),* } $($extra:tt)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+        #[expect(missing_docs, reason = "named and documented as in `stats`")]
+        pub struct $name {
+            $(pub $field: u64,)*
+            $(pub $max: u64,)*
+            $($extra)*
+        }
+
+        impl $name {
+            fn add_counters(&mut self, from: &$stats) {
+                $(self.$field = self.$field.wrapping_add(from.$field.get());)*
+                $(self.$max = self.$max.max(from.$max.get());)*
+            }
+        }
+    };
+}
+
+ledger! {
+    /// One (port, priority).
+    QueueLedger from crate::stats::PriStats {
+        enqueued, dequeued, purged, tx_bytes, ecn_marked, pause_rx, resume_rx, pause_tx, resume_tx,
+        xoff, xon, paused_ps, storms;
+        max depth_watermark, pg_watermark, headroom_watermark
+    }
+    /// Drops by reason, as input.
+    pub drops: [u64; DROP_REASONS],
+    /// Cells queued for this output now.
+    pub depth: u64,
+    /// Cells of this input's group now, without headroom.
+    pub pg_used: u64,
+    /// Cells of this input's headroom in use now.
+    pub headroom_used: u64,
+}
+
+ledger! {
+    /// One port.
+    PortLedger from crate::stats::PortStats {
+        rx_frames, rx_bytes, tx_frames, tx_bytes, copies, consumed, pfc_rx, pause_rx, cbfc_rx,
+        mac_control_bad, mac_control_unknown, pfc_tx, pfc_tx_late, fdb_moves, kernel_rx, late_drops;
+        max
+    }
+    /// Received, by format.
+    pub rx_format: [u64; FORMATS],
+    /// Sent, by format.
+    pub tx_format: [u64; FORMATS],
+    /// Received, by size.
+    pub rx_size: [u64; SIZE_BINS.len()],
+    /// Drops by reason.
+    pub drops: [u64; DROP_REASONS],
+    /// By priority.
+    pub pri: Vec<QueueLedger>,
+}
+
+/// All of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Ledger {
+    /// By port.
+    pub port: Vec<PortLedger>,
+    /// Frames that were received.
+    pub rx: u64,
+    /// Copies of replicated frames beyond the first.
+    pub copies: u64,
+    /// Frames that ports took and did not fail to send.
+    pub tx: u64,
+    /// Frames that were dropped.
+    pub dropped: u64,
+    /// Frames that were for the switch itself.
+    pub consumed: u64,
+    /// Frames in VOQs and egress queues, or picked and not yet taken by their port.
+    pub queued: u64,
+    /// Cells of the shared part of the buffer in use.
+    pub shared_used: u64,
+    /// Cells of it in all.
+    pub shared_total: u64,
+    /// Chunks of the pool in use.
+    pub chunks_used: u64,
+    /// Chunks in all.
+    pub chunks: u64,
+}
+
+fn add_all<const N: usize>(to: &mut [u64; N], from: &[Counter; N]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to += from.get();
+    }
+}
+
+impl Ledger {
+    /// Reads all counters of `core`. Exact when no worker is in a step meanwhile.
+    #[must_use]
+    pub fn read(core: &Core) -> Self {
+        let snapshot = core.snapshot.load();
+        let ports = snapshot.config.ports.len();
+        let mut ledger = Self {
+            port: (0..ports).filter_map(PortId::new).map(|p| read_port(core, p, snapshot.config.pris)).collect(),
+            shared_used: core.buffer.shared_used(),
+            shared_total: snapshot.thresholds.shared(),
+            chunks_used: core.chunks_used(),
+            chunks: core.pool.count() as u64,
+            ..Self::default()
+        };
+        let sum = |of: &dyn Fn(&PortLedger) -> u64| ledger.port.iter().map(of).fold(0, u64::wrapping_add);
+        let queues = |of: &dyn Fn(&QueueLedger) -> u64| {
+            sum(&|port| port.pri.iter().map(of).fold(0, u64::wrapping_add))
+        };
+        let pending = queues(&|q| q.dequeued)
+            .wrapping_sub(sum(&|p| p.tx_frames))
+            .wrapping_sub(sum(&|p| p.late_drops));
+        let queued = queues(&|q| q.enqueued)
+            .wrapping_sub(queues(&|q| q.dequeued))
+            .wrapping_sub(queues(&|q| q.purged))
+            .wrapping_add(pending);
+        (ledger.rx, ledger.copies, ledger.tx) =
+            (sum(&|p| p.rx_frames), sum(&|p| p.copies), sum(&|p| p.tx_frames));
+        (ledger.dropped, ledger.consumed) = (sum(&|p| p.drops.iter().sum()), sum(&|p| p.consumed));
+        ledger.queued = queued;
+        ledger
+    }
+
+    /// What is not accounted for: rx + copies - tx - dropped - consumed - queued. Zero, always.
+    #[must_use]
+    pub const fn imbalance(&self) -> i64 {
+        let came = self.rx.wrapping_add(self.copies);
+        let went = self.tx.wrapping_add(self.dropped).wrapping_add(self.consumed);
+        came.wrapping_sub(went).wrapping_sub(self.queued).cast_signed()
+    }
+}
+
+fn read_port(core: &Core, port: PortId, pris: usize) -> PortLedger {
+    let mut sum = PortLedger::default();
+    for worker in &core.stats {
+        let from = &worker.port[port];
+        sum.add_counters(from);
+        add_all(&mut sum.rx_format, &from.rx_format);
+        add_all(&mut sum.tx_format, &from.tx_format);
+        add_all(&mut sum.rx_size, &from.rx_size);
+        add_all(&mut sum.drops, &from.drops);
+    }
+    sum.pri = Pri::ALL
+        .into_iter()
+        .take(pris)
+        .map(|pri| {
+            let mut queue = QueueLedger {
+                depth: core.buffer.depth(port, pri).into(),
+                pg_used: core.buffer.group_used(port, pri).into(),
+                headroom_used: core.buffer.headroom_used(port, pri).into(),
+                ..QueueLedger::default()
+            };
+            for worker in &core.stats {
+                let from = &worker.port[port].pri[pri];
+                queue.add_counters(from);
+                add_all(&mut queue.drops, &from.drops);
+            }
+            queue
+        })
+        .collect();
+    sum
+}

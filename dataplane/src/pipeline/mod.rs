@@ -1,0 +1,340 @@
+//! The pipeline: puts the switch functions in order, for one worker's ports.
+//!
+//! Shape: [`Core`] is what workers share, a [`Lane`] what one of them owns; [`Lane::step`] receives,
+//! decides and sends at one `now`, and answers when it wants to be called again.
+//! Units: cells, frames, [`Instant`].
+//! Source: pipeline.md §1 to §11; architecture.md, "Data's way through".
+
+mod build;
+mod crossbar;
+mod egress;
+mod ingress;
+mod ledger;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::buffer::{Buffer, Lease};
+use crate::desc::{Desc, Flag};
+use crate::fdb::Fdb;
+use crate::free::FreeCache;
+use crate::pool::{Bufs, Pool};
+use crate::port::Port;
+use crate::rng::Rng;
+use crate::snapshot::Snapshot;
+use crate::stats::{DropReason, WorkerStats};
+use crate::sync::{AtomicU8, AtomicU64, Ordering};
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, PriSet};
+
+pub use build::{BuildError, Built, build};
+pub use ledger::{Ledger, PortLedger, QueueLedger};
+
+use crossbar::Crossbar;
+use egress::OutputLane;
+use ingress::{InputLane, Scratch};
+
+/// What all workers of a switch share.
+pub struct Core {
+    /// Packet pool.
+    pub pool: Arc<Pool>,
+    /// Forwarding database.
+    pub fdb: Fdb,
+    /// Counts of the shared buffer.
+    pub buffer: Buffer,
+    /// The configuration in force.
+    pub snapshot: ArcSwap<Snapshot>,
+    /// By worker.
+    pub stats: Vec<Arc<WorkerStats>>,
+    /// By worker: chunks taken and not given back, as wrapping numbers whose sum is what is used.
+    pub chunks_used: Vec<Arc<crate::stats::Counter>>,
+    /// Links that are up.
+    up: AtomicU64,
+    /// By output: priorities that must not be sent.
+    paused: PerPort<AtomicU8>,
+    /// By output: priorities whose frames are thrown away by the watchdog.
+    storming: PerPort<AtomicU8>,
+    /// By input: priorities for which PAUSE is asked.
+    xoff: PerPort<AtomicU8>,
+    /// `egress-queue` mode, by priority: outputs above their mark.
+    congested: PerPri<AtomicU64>,
+}
+
+impl Core {
+    /// Links that are up.
+    #[inline]
+    #[must_use]
+    pub fn up(&self) -> PortSet {
+        PortSet::from_bits(self.up.load(Ordering::Relaxed))
+    }
+
+    /// Priorities that `output` must not send now.
+    #[inline]
+    #[must_use]
+    pub fn paused(&self, output: PortId) -> PriSet {
+        PriSet::from_bits(self.paused[output].load(Ordering::Relaxed))
+    }
+
+    /// Priorities of `output` in a PAUSE storm.
+    #[inline]
+    #[must_use]
+    pub fn storming(&self, output: PortId) -> PriSet {
+        PriSet::from_bits(self.storming[output].load(Ordering::Relaxed))
+    }
+
+    /// Priorities that `input`'s peer is asked to hold back.
+    #[must_use]
+    pub fn xoff(&self, input: PortId) -> PriSet {
+        PriSet::from_bits(self.xoff[input].load(Ordering::Relaxed))
+    }
+
+    /// Chunks in use: by frames, ports and reserves.
+    #[must_use]
+    pub fn chunks_used(&self) -> u64 {
+        self.chunks_used.iter().fold(0, |sum, counter| sum.wrapping_add(counter.get()))
+    }
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Frames received, moved, dropped or sent.
+    pub work: usize,
+    /// When something is due even if nothing arrives.
+    pub next: Option<Instant>,
+    /// Frames were put into VOQs: the crossbar's owner should look.
+    pub queued: bool,
+    /// Outputs that got frames from the crossbar: their owners should look.
+    pub fed: PortSet,
+}
+
+/// How time passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// As it does: the crossbar runs as often as there is work.
+    Live,
+    /// Virtual: a crossbar slot takes a cell's time at the speedup.
+    Virtual,
+}
+
+/// FDB buckets that a step looks at for old entries; nothing is looked at before one can be due.
+const AGE_BUCKETS: usize = 16;
+
+/// What one worker owns: its ports' queues and schedulers, and perhaps the crossbar.
+pub struct Lane {
+    core: Arc<Core>,
+    snapshot: Arc<Snapshot>,
+    stats: Arc<WorkerStats>,
+    bufs: Bufs,
+    nodes: FreeCache,
+    lease: Lease,
+    rng: Rng,
+    inputs: Vec<InputLane>,
+    outputs: Vec<OutputLane>,
+    crossbar: Option<Crossbar>,
+    scratch: Box<Scratch>,
+    timing: Timing,
+}
+
+impl Lane {
+    /// The ports that this lane owns, in the order in which [`Self::step`] wants them.
+    pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
+        self.inputs.iter().map(|lane| lane.port)
+    }
+
+    /// Whether this lane runs the crossbar.
+    #[must_use]
+    pub const fn has_crossbar(&self) -> bool {
+        self.crossbar.is_some()
+    }
+
+    /// What the workers share.
+    #[must_use]
+    pub const fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// This worker's counters.
+    #[must_use]
+    pub const fn stats(&self) -> &Arc<WorkerStats> {
+        &self.stats
+    }
+
+    /// The worker's handle of the pool.
+    pub const fn bufs(&mut self) -> &mut Bufs {
+        &mut self.bufs
+    }
+
+    /// Receives, decides and sends at `now`; `ports` are this lane's, in the order of
+    /// [`Self::ports`]. Extra calls are harmless.
+    pub fn step<T: Tracer>(
+        &mut self,
+        now: Instant,
+        ports: &mut [Box<dyn Port>],
+        tracer: &mut T,
+    ) -> Step {
+        let mut step = Step::default();
+        self.refresh(now, tracer);
+        self.links(now, ports, tracer);
+        self.pauses(now, tracer);
+        for (index, port) in ports.iter_mut().enumerate() {
+            step.work += self.receive(now, index, port.as_mut(), tracer);
+        }
+        step.queued = step.work > 0;
+        loop {
+            let moved = self.cross(now, tracer, &mut step);
+            let mut sent = 0;
+            for (index, port) in ports.iter_mut().enumerate() {
+                sent += self.send(now, index, port.as_mut(), tracer);
+            }
+            step.work += moved + sent;
+            if moved + sent == 0 || self.timing == Timing::Virtual || self.crossbar.is_none() {
+                break;
+            }
+            if self.crossbar.as_ref().is_some_and(Crossbar::spent) {
+                break;
+            }
+        }
+        if let Some(crossbar) = &mut self.crossbar {
+            crossbar.rewind();
+        }
+        self.groups(now, tracer);
+        if self.crossbar.is_some() {
+            self.core.fdb.age(now, AGE_BUCKETS);
+        }
+        self.stats.loops.add(1);
+        if step.work > 0 {
+            self.stats.busy_loops.add(1);
+        } else {
+            self.core.buffer.settle(&mut self.lease);
+        }
+        step.next = self.next_due(now, ports);
+        step
+    }
+
+    /// Takes a new configuration over, if there is one.
+    fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+        let current = self.core.snapshot.load();
+        if current.epoch == self.snapshot.epoch {
+            return;
+        }
+        let old = core::mem::replace(&mut self.snapshot, Arc::clone(&current));
+        let snapshot = &self.snapshot;
+        for lane in &mut self.inputs {
+            lane.reconfigure(&old, snapshot);
+        }
+        for lane in &mut self.outputs {
+            lane.reconfigure(snapshot);
+        }
+        if let Some(crossbar) = &mut self.crossbar {
+            crossbar.reconfigure(snapshot);
+        }
+        if T::ON {
+            tracer.event(now, Event::Reload { epoch: snapshot.epoch });
+        }
+    }
+
+    /// Follows links that went up or down.
+    fn links<T: Tracer>(&mut self, now: Instant, ports: &[Box<dyn Port>], tracer: &mut T) {
+        for (index, port) in ports.iter().enumerate() {
+            let Some(lane) = self.outputs.get_mut(index) else { continue };
+            let up = port.link_up();
+            if up == lane.up {
+                continue;
+            }
+            lane.up = up;
+            let bit = PortSet::only(lane.port).bits();
+            if up {
+                self.core.up.fetch_or(bit, Ordering::Relaxed);
+            } else {
+                self.core.up.fetch_and(!bit, Ordering::Relaxed);
+                lane.link_down(now);
+                self.core.fdb.flush_port(lane.port);
+                if let Some(input) = self.inputs.get_mut(index) {
+                    input.link_down();
+                }
+            }
+            if T::ON {
+                tracer.event(now, Event::Link { port: lane.port.get(), up });
+            }
+        }
+    }
+
+    /// When this lane next has something to do of its own accord.
+    fn next_due(&mut self, now: Instant, ports: &[Box<dyn Port>]) -> Option<Instant> {
+        let mut next = self.crossbar.as_ref().and_then(|crossbar| crossbar.next(now));
+        for (lane, port) in self.outputs.iter_mut().zip(ports) {
+            next = Instant::earlier(next, lane.next(now));
+            next = Instant::earlier(next, port.next_event());
+        }
+        for lane in &self.inputs {
+            next = Instant::earlier(next, lane.next(now));
+        }
+        if self.crossbar.is_some() {
+            next = Instant::earlier(next, self.core.fdb.next_age_due(now));
+        }
+        next
+    }
+
+    /// Gives back what a queued frame was charged, when it leaves the queues of `output`; returns
+    /// the depth of (output, pri) before, in cells.
+    #[inline]
+    fn release(&mut self, desc: &Desc, output: PortId) -> u32 {
+        let (input, pri) = (desc.input(), desc.pri());
+        let cells = self.snapshot.cells(desc.len());
+        let depth = self.core.buffer.shallow(output, pri, cells);
+        let thresholds = &self.snapshot.thresholds;
+        if !desc.has(Flag::Pg) {
+            let queue = (input, output, pri);
+            self.core.buffer.release_voq(&mut self.lease, thresholds, queue, cells);
+        } else if self.bufs.uncharge(desc) {
+            self.core.buffer.release_group(&mut self.lease, thresholds, (input, pri), cells);
+        }
+        depth
+    }
+
+    /// Ends a frame that was queued for `output`.
+    fn discard<T: Tracer>(
+        &mut self,
+        now: Instant,
+        desc: Desc,
+        output: PortId,
+        reason: DropReason,
+        tracer: &mut T,
+    ) {
+        self.release(&desc, output);
+        self.end(now, desc, reason, tracer);
+    }
+
+    /// Ends a frame: counts it at the input, frees it.
+    fn end<T: Tracer>(&mut self, now: Instant, desc: Desc, reason: DropReason, tracer: &mut T) {
+        let port = desc.input();
+        if T::ON {
+            let frame = self.bufs.trace_id(&desc);
+            tracer.event(now, Event::Drop { frame, port: port.get(), reason: reason.name() });
+        }
+        self.stats.drop_pri(port, desc.pri(), reason);
+        self.bufs.free(desc);
+    }
+
+    /// Ends all frames that are still queued and takes back what ports hold: the switch stops. The
+    /// crossbar's owner goes last.
+    pub fn stop<T: Tracer>(
+        &mut self,
+        now: Instant,
+        ports: &mut [Box<dyn Port>],
+        tracer: &mut T,
+    ) {
+        self.drain_all(now, tracer);
+        for index in 0..self.outputs.len() {
+            self.empty_output(now, index, DropReason::Shutdown, tracer);
+        }
+        for (index, port) in ports.iter_mut().enumerate() {
+            port.release(&mut self.bufs);
+            self.settle_port(index, port.as_mut());
+        }
+        self.core.buffer.settle(&mut self.lease);
+    }
+}
