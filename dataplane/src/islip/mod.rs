@@ -328,7 +328,9 @@ impl Islip {
             Discipline::Weighted(weights) => Some(PerPri(weights.0.map(|w| w.max(1)))),
         };
         if let Some(weights) = self.weights {
-            self.rounds = PerPort::from_fn(|_| Round::new(weights));
+            for output in PortSet::first(PORTS_MAX).iter() {
+                self.rounds[output] = Round::new(weights); // in place: a reload allocates nothing
+            }
         }
     }
 
