@@ -1,1 +1,3 @@
 //! Virtual time: event queue, clock, wires, replay.
+
+pub mod islip_model;

@@ -1,0 +1,7 @@
+//! What `weft-bench` and the criterion benches measure.
+//!
+//! Shape: one module a subject; each sets its load up, measures, and returns plain numbers.
+//! Units: in the names, `_ns` and so on.
+//! Source: style.md C13; issue 2, "Speed".
+
+pub mod islip_slot;
