@@ -118,12 +118,12 @@ fn capacity_is_reached_and_not_exceeded() {
 #[test]
 fn crowded_buckets_make_room_by_moving_entries() {
     let table = Table::new(512, 3); // 1,024 places
-    let fits = (0..960_u32).filter(|&n| {
+    let fits = (0..1_024_u32).filter(|&n| {
         let value = Value::new(n, port(n as usize % 64), Tick::at(Instant::ZERO), false);
         table.place(mac(n.into()), value)
     });
     let fits: Vec<u32> = fits.collect();
-    assert!(fits.len() > 900, "two buckets and two moves fill 88 %: {}", fits.len());
+    assert_eq!(fits.len(), 1_016, "1,001 without a search, 1,012 with one step");
     for &n in &fits {
         let found = table.find(mac(n.into())).map(|(_, value)| value.port().index());
         assert_eq!(found, Some(n as usize % 64), "entry {n}");
@@ -269,6 +269,15 @@ fn a_sweep_in_pieces_finds_everything() {
     assert_eq!((removed, fdb.len()), (128, 192));
     assert_eq!(fdb.next_age_due(now), Some(ticks(597)), "those learnt meanwhile are next");
     assert_eq!((fdb.age(ticks(597), usize::MAX), fdb.age(ticks(647), usize::MAX)), (64, 128));
+
+    // The only entry left is one that was learnt in a bucket which the sweep had passed.
+    fdb.learn(mac(1), port(1), ticks(1_000));
+    fdb.age(ticks(1_547), 250);
+    fdb.learn(mac(2), port(1), ticks(1_547));
+    fdb.age(ticks(1_547), usize::MAX);
+    let left: Vec<_> = fdb.iter(ticks(1_547)).map(|e| e.key).collect();
+    assert_eq!(left, [mac(2)]);
+    assert_eq!(fdb.next_age_due(ticks(1_547)), Some(ticks(2_094)));
 }
 
 #[test]
