@@ -8,7 +8,7 @@ use super::entry::FdbKey;
 use crate::time::{Instant, Span};
 use crate::types::{PortId, PortSet};
 
-/// Moves within [`WINDOW`] that are still no loop.
+/// Moves within a second that are still no loop.
 pub const MOVES_MAX: usize = 10;
 /// The second of "10 times a second".
 pub const WINDOW: Span = Span::from_ms(1_000);

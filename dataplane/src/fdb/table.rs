@@ -95,7 +95,7 @@ impl Table {
 
     /// Puts a key in that is not there yet; `false` when its places are taken and cannot be made free.
     ///
-    /// Entries that stand in the way are copied to their other bucket before they are cleared. A
+    /// Entries that stand in the way are copied to their other bucket before they are overwritten. A
     /// reader that looks at the two buckets around that moment can miss such a key once.
     pub fn place(&self, key: FdbKey, value: Value) -> bool {
         let (first, second) = self.homes(key);
@@ -110,26 +110,24 @@ impl Table {
         free.is_some()
     }
 
-    /// Moves one entry of bucket `home` to its other bucket and returns the place it leaves.
+    /// Copies one entry of the full bucket `home` to its other bucket and returns its old place, which
+    /// the caller fills at once.
     fn make_room(&self, home: usize, depth: u32) -> Option<&Entry> {
-        let left = self.buckets.get(home)?.entries().find_map(|entry| {
+        // No search comes back to a bucket on its way: that one is full, and so are the other
+        // buckets of its keys, which is all that a third step would look at.
+        const { assert!(DEPTH <= 2) };
+        let bucket = self.buckets.get(home)?;
+        let near = bucket.entries().find_map(|entry| {
             let (key, value) = entry.both()?;
-            let room = self.buckets.get(self.other(key, home))?.free()?;
-            room.fill(key, value);
-            entry.clear();
+            self.buckets.get(self.other(key, home))?.free()?.fill(key, value);
             Some(entry)
         });
-        if left.is_some() || depth == 0 {
-            return left;
+        if near.is_some() || depth == 0 {
+            return near;
         }
-        self.buckets.get(home)?.entries().find_map(|entry| {
+        bucket.entries().find_map(|entry| {
             let (key, value) = entry.both()?;
-            let room = self.make_room(self.other(key, home), depth - 1)?;
-            if !entry.holds(key) {
-                return self.buckets.get(home)?.free(); // the search came back here and moved this key
-            }
-            room.fill(key, value);
-            entry.clear();
+            self.make_room(self.other(key, home), depth - 1)?.fill(key, value);
             Some(entry)
         })
     }

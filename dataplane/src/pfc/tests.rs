@@ -5,6 +5,7 @@
 //! Source: IEEE 802.1Q clause 36; pipeline.md §2 and §9.
 
 use super::*;
+use crate::rng::Rng;
 use crate::time::{Instant, LinkRate, Span};
 
 /// PCP to priority: the defaults of pipeline.md §2.
@@ -33,21 +34,8 @@ fn frame(enable: u8, quanta: u16) -> PfcFrame {
     frame
 }
 
-/// `SplitMix64`.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-
-    fn octet(&mut self) -> u8 {
-        self.next().to_le_bytes()[0]
-    }
+fn octet(rng: &mut Rng) -> u8 {
+    rng.next_u64().to_le_bytes()[0]
 }
 
 #[test]
@@ -165,7 +153,7 @@ fn link_down_ends_every_pause() {
 fn receive_side_agrees_with_the_oracle() {
     let rate = LinkRate::gbps(100);
     for seed in 0..200 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let to_pri = map(if seed % 2 == 0 { FOUR } else { EIGHT });
         let mut rx = PauseRx::new();
         let mut heard: Vec<(Instant, PfcFrame)> = Vec::new();
@@ -182,20 +170,20 @@ fn receive_side_agrees_with_the_oracle() {
         };
         for _ in 0..200 {
             // All times are multiples of a quantum here, so that the oracle can count by steps.
-            for _ in 0..rng.next() % 6 {
+            for _ in 0..rng.next_u64() % 6 {
                 for p in paused_at(&heard, now).iter() {
                     want_time[p.index()] += 5_120;
                 }
                 now += Span::from_ps(5_120);
             }
-            if rng.next().is_multiple_of(3) {
+            if rng.next_u64().is_multiple_of(3) {
                 let next = rx.tick(now);
                 assert!(next.is_none_or(|next| next > now), "seed {seed}");
                 assert_eq!(next.is_some(), !rx.paused(now).is_empty(), "seed {seed}");
             }
-            if rng.next().is_multiple_of(2) {
-                let mut f = frame(rng.octet() & rng.octet(), 0);
-                f.quanta = core::array::from_fn(|_| u16::from(rng.octet() % 12));
+            if rng.next_u64().is_multiple_of(2) {
+                let mut f = frame(octet(&mut rng) & octet(&mut rng), 0);
+                f.quanta = core::array::from_fn(|_| u16::from(octet(&mut rng) % 12));
                 heard.push((now, f));
                 rx.on_pfc(&f, now, rate, &to_pri);
             }
@@ -293,7 +281,7 @@ fn remap_and_link_down_keep_both_sides_together() {
 fn the_peer_follows_what_is_asserted() {
     let rate = LinkRate::gbps(100);
     for seed in 0..100 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let to_pri = map(if seed % 2 == 0 { FOUR } else { EIGHT });
         let pris = set(if seed % 2 == 0 { 0b1111 } else { 0xFF });
         let classes_of = default_classes(&to_pri);
@@ -302,19 +290,19 @@ fn the_peer_follows_what_is_asserted() {
         let (mut paused, mut resumed) = ([0; 8], [0; 8]);
         let mut held = 0_u8;
         for step in 0..500 {
-            let wish = now + Span::from_ps(rng.next() % (HALF.as_ps() * 3));
+            let wish = now + Span::from_ps(rng.next_u64() % (HALF.as_ps() * 3));
             let change = loop {
                 let due = tx.next(now).filter(|&due| due <= wish);
                 now = due.unwrap_or(wish);
                 assert_eq!(rx.paused(now).and(tx.asserted()), tx.asserted(), "seed {seed}");
                 if due.is_none() {
-                    break pri(rng.octet() & 7);
+                    break pri(octet(&mut rng) & 7);
                 }
                 let f = tx.poll(now, rate, &classes_of).expect("due");
                 rx.on_pfc(&f, now, rate, &to_pri);
             };
             if pris.contains(change) {
-                tx.set(change, step < 490 && rng.next().is_multiple_of(2));
+                tx.set(change, step < 490 && rng.next_u64().is_multiple_of(2));
             }
             if step >= 490 {
                 pris.iter().for_each(|p| tx.set(p, false));
