@@ -1,11 +1,12 @@
 """Capture files: reads pcap and pcapng, writes nanosecond pcap and pcapng.
 
-Shape: read_capture(path) -> list of Frame; write_pcap(path, [(ts_ns, octets)]); PcapngWriter.
+Shape: read_capture(path) -> list of Frame, iter_capture(path); write_pcap(path, [(ts_ns, octets)]); PcapngWriter.
 Units: time stamps in nanoseconds; frames without FCS (an FCS that if_fcslen announces is cut off).
 Source: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng (SHB, IDB, SPB, EPB; if_tsresol, if_fcslen).
 """
 
 import glob
+import mmap
 import os
 import struct
 from typing import NamedTuple
@@ -32,15 +33,20 @@ class Frame(NamedTuple):
 
 def read_capture(path):
     """Reads every frame of a pcap or pcapng file, in file order."""
+    return list(iter_capture(path))
+
+
+def iter_capture(path):
+    """Yields every frame of a pcap or pcapng file, in file order; keeps none of them."""
     try:
         with open(path, "rb") as file:
-            blob = file.read()
+            if not os.fstat(file.fileno()).st_size:
+                raise CaptureError(f"{path}: neither pcap nor pcapng")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as blob:
+                ng = len(blob) >= 4 and struct.unpack_from("<I", blob)[0] == SHB
+                yield from (_read_pcapng if ng else _read_pcap)(path, blob)
     except OSError as err:
         raise CaptureError(f"{path}: {err.strerror}") from err
-    try:
-        if len(blob) >= 4 and struct.unpack_from("<I", blob)[0] == SHB:
-            return _read_pcapng(path, blob)
-        return _read_pcap(path, blob)
     except struct.error as err:
         raise CaptureError(f"{path}: cut off in the middle of a record") from err
 
@@ -57,16 +63,16 @@ def _read_pcap(path, blob):
     if link & 0x03FFFFFF != LINKTYPE_ETHERNET:
         raise CaptureError(f"{path}: link type {link & 0x03FFFFFF}, not Ethernet")
     fcs_len = (link >> 28 & 15) * 2 if link >> 26 & 1 else 0
-    record, frames, at = struct.Struct(order + "IIII"), [], 24
+    record, count, at = struct.Struct(order + "IIII"), 0, 24
     while at < len(blob):
         seconds, part, size, whole = record.unpack_from(blob, at)
         at += 16
         if at + size > len(blob):
-            raise CaptureError(f"{path}: frame {len(frames)} cut off at octet {at}")
+            raise CaptureError(f"{path}: frame {count} cut off at octet {at}")
         end = at + min(size, max(0, whole - fcs_len))
-        frames.append(Frame(seconds * 10**9 + part * scale, blob[at:end], size < whole - fcs_len))
+        yield Frame(seconds * 10**9 + part * scale, blob[at:end], size < whole - fcs_len)
         at += size
-    return frames
+        count += 1
 
 
 def _options(order, body):
@@ -87,7 +93,7 @@ def _to_ns(raw, resol):
 
 
 def _read_pcapng(path, blob):
-    frames, interfaces, at, order = [], [], 0, "<"
+    count, interfaces, at, order = 0, [], 0, "<"
     while at < len(blob):
         if struct.unpack_from("<I", blob, at)[0] == SHB:
             order = "<" if struct.unpack_from("<I", blob, at + 8)[0] == BYTE_ORDER else ">"
@@ -110,12 +116,12 @@ def _read_pcapng(path, blob):
                 number, start, stamp, whole = 0, 4, 0, struct.unpack_from(order + "I", body)[0]
                 kept = min(whole, interfaces[0][2] or whole) if interfaces else whole
             if number >= len(interfaces) or start + kept > len(body):
-                raise CaptureError(f"{path}: frame {len(frames)} at octet {at} is malformed")
+                raise CaptureError(f"{path}: frame {count} at octet {at} is malformed")
             resol, fcs_len, _ = interfaces[number]
             data = body[start:start + min(kept, max(0, whole - fcs_len))]
-            frames.append(Frame(_to_ns(stamp, resol), data, kept < whole - fcs_len, number))
+            yield Frame(_to_ns(stamp, resol), data, kept < whole - fcs_len, number)
+            count += 1
         at += size
-    return frames
 
 
 def write_pcap(path, frames):
