@@ -33,11 +33,24 @@ class Findings:
 def is_marked_copy(want, got):
     """True if `got` is ECT frame `want` marked CE with a valid IPv4 checksum, and nothing else."""
     at = w.ipv4_offset(want)
-    if at is None or len(got) != len(want) or want[at + 1] & 3 not in (1, 2) or got[at + 1] != want[at + 1] | 3:
+    if (
+        at is None
+        or len(got) != len(want)
+        or want[at + 1] & 3 not in (1, 2)
+        or got[at + 1] != want[at + 1] | 3
+    ):
         return False
-    same = got[:at + 1] == want[:at + 1] and got[at + 2:at + 10] == want[at + 2:at + 10] and got[at + 12:] == want[at + 12:]
-    header = got[at:at + (got[at] & 15) * 4]
-    return same and w.ones_sum(header) == 0xFFFF and w.ipv4_checksum(header) == int.from_bytes(header[10:12], "big")
+    same = (
+        got[: at + 1] == want[: at + 1]
+        and got[at + 2 : at + 10] == want[at + 2 : at + 10]
+        and got[at + 12 :] == want[at + 12 :]
+    )
+    header = got[at : at + (got[at] & 15) * 4]
+    return (
+        same
+        and w.ones_sum(header) == 0xFFFF
+        and w.ipv4_checksum(header) == int.from_bytes(header[10:12], "big")
+    )
 
 
 def difference(want, got):
@@ -46,26 +59,33 @@ def difference(want, got):
         return f"length {len(got)}, expected {len(want)}"
     at = next(n for n, (a, b) in enumerate(zip(want, got)) if a != b)
     lo = max(0, at - 4)
-    return f"octet {at}: got {got[lo:at + 8].hex(' ')}, expected {want[lo:at + 8].hex(' ')} (from octet {lo})"
+    return f"octet {at}: got {got[lo : at + 8].hex(' ')}, expected {want[lo : at + 8].hex(' ')} (from octet {lo})"
 
 
 class SetCheck:
     """Checks the captures of one set."""
 
     def __init__(self, expect, sent, priorities, findings, allow_foreign=False):
-        self.expect, self.priorities, self.findings, self.allow_foreign = expect, priorities, findings, allow_foreign
+        self.expect, self.priorities, self.findings, self.allow_foreign = (
+            expect,
+            priorities,
+            findings,
+            allow_foreign,
+        )
         self.rows = expect["frames"]
         self.sent = [w.pad60(frame.data) for frame in sent]
         self.marked = self.foreign = self.right = 0
         if len(self.sent) != len(self.rows):
-            raise CaptureError(f"{expect['capture']}: {len(self.sent)} frames, expectation has {len(self.rows)}")
+            raise CaptureError(
+                f"{expect['capture']}: {len(self.sent)} frames, expectation has {len(self.rows)}"
+            )
 
     def sequence(self, data):
         """Number of the sent frame that `data` claims to be, or None."""
         at = self.expect["seq_offset"]
         if len(data) < at + 4 or data[at] != self.expect["seq_code"]:
             return None
-        seq = int.from_bytes(data[at + 1:at + 4], "big")
+        seq = int.from_bytes(data[at + 1 : at + 4], "big")
         return seq if seq < len(self.rows) else None
 
     def port(self, port, frames):
@@ -79,12 +99,16 @@ class SetCheck:
                 if self.allow_foreign:
                     self.foreign += 1
                 else:
-                    self.findings.add("unknown frame", f"{where}: {len(frame.data)} octets {frame.data[:32].hex(' ')}")
+                    self.findings.add(
+                        "unknown frame", f"{where}: {len(frame.data)} octets {frame.data[:32].hex(' ')}"
+                    )
                 continue
             row, want = self.rows[seq], self.sent[seq]
             seen[seq] += 1
             if port not in row["out"]:
-                self.findings.add("wrong port", f"{where}: number {seq} from {row['in']} belongs to {','.join(row['out'])}")
+                self.findings.add(
+                    "wrong port", f"{where}: number {seq} from {row['in']} belongs to {','.join(row['out'])}"
+                )
                 continue
             if seen[seq] > 1:
                 self.findings.add("duplicate", f"{where}: number {seq} a second time")
@@ -97,20 +121,30 @@ class SetCheck:
                 self.right += 1
                 self.marked += 1
             else:
-                self.findings.add("octets differ", f"{where}: number {seq}, size {row['size']}: {difference(want, frame.data)}")
+                self.findings.add(
+                    "octets differ",
+                    f"{where}: number {seq}, size {row['size']}: {difference(want, frame.data)}",
+                )
             pri = row[f"pri{self.priorities}"]
             before = last.get((row["in"], pri), -1)
             if seq < before:
-                self.findings.add("order", f"{where}: number {seq} after {before}, both {row['in']} priority {pri}")
+                self.findings.add(
+                    "order", f"{where}: number {seq} after {before}, both {row['in']} priority {pri}"
+                )
             last[row["in"], pri] = max(seq, before)
             if len(frame.data) >= 20:
                 counts[str(pri_of_frame(frame.data, mode, self.priorities, order))] += 1
         for seq, row in enumerate(self.rows):
             if port in row["out"] and not seen[seq]:
-                self.findings.add("lost", f"{name}: number {seq} from {row['in']}, size {row['size']}, never left by {port}")
+                self.findings.add(
+                    "lost", f"{name}: number {seq} from {row['in']}, size {row['size']}, never left by {port}"
+                )
         want_counts = self.expect["counts"][str(self.priorities)]["out_per_port"][port]
         if dict(counts) != want_counts:
-            self.findings.add("counts", f"{name} {port}: per priority {dict(sorted(counts.items()))}, expected {want_counts}")
+            self.findings.add(
+                "counts",
+                f"{name} {port}: per priority {dict(sorted(counts.items()))}, expected {want_counts}",
+            )
         return counts
 
 
@@ -122,7 +156,9 @@ def captures_of(indir, expect, alone):
         stems += [os.path.join(indir, port)] if alone else []
         path = next((path for path in map(find_capture, stems) if path), None)
         if path is None:
-            raise CaptureError(f"no capture for port {port} of {expect['set']}: looked for {', '.join(stems)}.pcap[ng]")
+            raise CaptureError(
+                f"no capture for port {port} of {expect['set']}: looked for {', '.join(stems)}.pcap[ng]"
+            )
         found[port] = path
     return found
 
@@ -138,8 +174,14 @@ def check_set(indir, expect_path, alone, priorities, findings, allow_foreign=Fal
         for pri, count in check.port(port, read_capture(path)).items():
             total[pri] += count
     want = sum(expect["counts"][str(priorities)]["out"].values())
-    return {"set": expect["set"], "expected": want, "right": check.right, "marked": check.marked,
-            "foreign": check.foreign, "per_priority": dict(sorted(total.items()))}
+    return {
+        "set": expect["set"],
+        "expected": want,
+        "right": check.right,
+        "marked": check.marked,
+        "foreign": check.foreign,
+        "per_priority": dict(sorted(total.items())),
+    }
 
 
 def main(argv=None):
@@ -148,7 +190,9 @@ def main(argv=None):
     parser.add_argument("indir", help="folder with a capture per output port (see the head of this file)")
     parser.add_argument("expect", nargs="+", help="SET.expect.json, beside the captures that were sent")
     parser.add_argument("--priorities", type=int, choices=(4, 8), default=4)
-    parser.add_argument("--allow-foreign", action="store_true", help="pass over frames without our number (live hosts)")
+    parser.add_argument(
+        "--allow-foreign", action="store_true", help="pass over frames without our number (live hosts)"
+    )
     parser.add_argument("--show", type=int, default=10, help="differences shown of each kind (default 10)")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     args = parser.parse_args(argv)
@@ -156,21 +200,34 @@ def main(argv=None):
     try:
         for path in args.expect:
             alone = len(args.expect) == 1
-            summaries.append(check_set(args.indir, path, alone, args.priorities, findings, args.allow_foreign))
+            summaries.append(
+                check_set(args.indir, path, alone, args.priorities, findings, args.allow_foreign)
+            )
     except (CaptureError, OSError, json.JSONDecodeError, KeyError) as err:
-        print(f"check_conformance: {err!r}" if isinstance(err, KeyError) else f"check_conformance: {err}", file=sys.stderr)
+        print(
+            f"check_conformance: {err!r}" if isinstance(err, KeyError) else f"check_conformance: {err}",
+            file=sys.stderr,
+        )
         return 2
     ok = not findings.counts
     if args.json:
-        print(json.dumps({"ok": ok, "sets": summaries, "differences": dict(findings.counts), "first": findings.texts}))
+        print(
+            json.dumps(
+                {"ok": ok, "sets": summaries, "differences": dict(findings.counts), "first": findings.texts}
+            )
+        )
         return 0 if ok else 1
     for row in summaries:
-        print(f"{row['set']}: {row['right']} of {row['expected']} frames right, {row['marked']} marked CE, "
-              f"per priority {row['per_priority']}")
+        print(
+            f"{row['set']}: {row['right']} of {row['expected']} frames right, {row['marked']} marked CE, "
+            f"per priority {row['per_priority']}"
+        )
     for text in findings.texts:
         print(text)
     if not ok:
-        print("differences: " + ", ".join(f"{count} {kind}" for kind, count in sorted(findings.counts.items())))
+        print(
+            "differences: " + ", ".join(f"{count} {kind}" for kind, count in sorted(findings.counts.items()))
+        )
     return 0 if ok else 1
 
 

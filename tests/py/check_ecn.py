@@ -25,7 +25,7 @@ def ip_place(frame):
     if at is not None:
         return 4, at
     start = 16 if frame[12:14] == b"\x81\x00" else 12
-    if frame[start:start + 2] == b"\x86\xdd" and len(frame) >= start + 42:
+    if frame[start : start + 2] == b"\x86\xdd" and len(frame) >= start + 42:
         return 6, start + 2
     return None
 
@@ -53,7 +53,7 @@ def checksum_right(frame):
     if place is None or place[0] == 6:
         return True
     at = place[1]
-    return scapy_checksum(frame[at:at + (frame[at] & 15) * 4]) == 0
+    return scapy_checksum(frame[at : at + (frame[at] & 15) * 4]) == 0
 
 
 def scapy_agrees(frame):
@@ -61,7 +61,7 @@ def scapy_agrees(frame):
     version, at = ip_place(frame)
     if version == 6:
         return IPv6(frame[at:]).tc & 3 == 3
-    packet = IP(frame[at:at + (frame[at] & 15) * 4])
+    packet = IP(frame[at : at + (frame[at] & 15) * 4])
     want = packet.chksum
     del packet.chksum
     return IP(bytes(packet)).chksum == want and packet.tos & 3 == 3
@@ -119,8 +119,15 @@ def check_captures(sent, got, allow_loss, problems):
             problems.append(f"Not-ECT or CE frames changed, or frames lost: {text}")
         marked += new_ce
         lost += max(0, missing)
-    return {"in": sum(before), "out": received, "marked": marked, "lost": lost, "unknown": odd,
-            "in_ecn": name_counts(before), "out_ecn": name_counts(after)}
+    return {
+        "in": sum(before),
+        "out": received,
+        "marked": marked,
+        "lost": lost,
+        "unknown": odd,
+        "in_ecn": name_counts(before),
+        "out_ecn": name_counts(after),
+    }
 
 
 def name_counts(counts):
@@ -169,11 +176,21 @@ def check_trace(lines, mid_bins, least, points, exact_ends, problems):
     rows = []
     for name, (samples, marked, share) in bins.items():
         ratio, want = (marked / samples, share / samples) if samples else (0.0, 0.0)
-        rows.append({"bin": name, "samples": samples, "marked": marked, "ratio": round(ratio, 5), "formula": round(want, 5)})
+        rows.append(
+            {
+                "bin": name,
+                "samples": samples,
+                "marked": marked,
+                "ratio": round(ratio, 5),
+                "formula": round(want, 5),
+            }
+        )
         if samples < least:
             problems.append(f"bin {name}: {samples} ECT samples, at least {least} wanted")
         elif abs(ratio - want) > points / 100:
-            problems.append(f"bin {name}: {ratio:.4f} marked, formula {want:.4f}, more than {points} points apart")
+            problems.append(
+                f"bin {name}: {ratio:.4f} marked, formula {want:.4f}, more than {points} points apart"
+            )
     return rows
 
 
@@ -184,29 +201,43 @@ def main(argv=None):
     parser.add_argument("capture_out", help="what came out, comma-separated when several; - for none")
     parser.add_argument("trace", nargs="?", help="JSON lines with ev deq")
     parser.add_argument("--min", type=int, default=10_000, help="least ECT samples per bin (default 10000)")
-    parser.add_argument("--points", type=float, default=2.0, help="allowed difference per bin in points (default 2)")
+    parser.add_argument(
+        "--points", type=float, default=2.0, help="allowed difference per bin in points (default 2)"
+    )
     parser.add_argument("--mid-bins", type=int, default=1, help="bins between low and high (default 1)")
-    parser.add_argument("--exact-ends", action="store_true", help="below low never a mark, from high on always")
+    parser.add_argument(
+        "--exact-ends", action="store_true", help="below low never a mark, from high on always"
+    )
     parser.add_argument("--allow-loss", action="store_true", help="frames may be missing in CAPTURE_OUT")
-    parser.add_argument("--min-marked", type=int, default=0, help="least marked frames in the captures (default 0)")
+    parser.add_argument(
+        "--min-marked", type=int, default=0, help="least marked frames in the captures (default 0)"
+    )
     parser.add_argument("--show", type=int, default=10, help="problems shown (default 10)")
     args = parser.parse_args(argv)
-    if (args.capture_in == "-") != (args.capture_out == "-") or args.capture_in == "-" and not args.trace or args.mid_bins < 1:
+    if (
+        (args.capture_in == "-") != (args.capture_out == "-")
+        or args.capture_in == "-"
+        and not args.trace
+        or args.mid_bins < 1
+    ):
         parser.error("give both captures, or - - and a trace; at least one middle bin")
     problems, result = [], {}
     try:
         if args.capture_in != "-":
             sent, got = read_all(args.capture_in), read_all(args.capture_out)
             result["captures"] = check_captures(sent, got, args.allow_loss, problems)
-            if not result["captures"]["out"] or result["captures"]["marked"] < args.min_marked:
-                problems.append(f"{result['captures']['marked']} marked of {result['captures']['out']} frames, at least {args.min_marked} wanted")
+            marked, out = result["captures"]["marked"], result["captures"]["out"]
+            if not out or marked < args.min_marked:
+                problems.append(f"{marked} marked of {out} frames, at least {args.min_marked} wanted")
         if args.trace:
             with open(args.trace, encoding="utf-8") as file:
-                result["bins"] = check_trace(file, args.mid_bins, args.min, args.points, args.exact_ends, problems)
+                result["bins"] = check_trace(
+                    file, args.mid_bins, args.min, args.points, args.exact_ends, problems
+                )
     except (CaptureError, OSError) as err:
         print(f"check_ecn: {err}", file=sys.stderr)
         return 2
-    result.update(ok=not problems, problems=len(problems), first=problems[:args.show])
+    result.update(ok=not problems, problems=len(problems), first=problems[: args.show])
     print(json.dumps(result, indent=1))
     return 1 if problems else 0
 

@@ -38,7 +38,9 @@ def problems_of(data, sa, quanta_set):
         found.append("vector enables no class")
     for cls, quanta in enumerate(times_of(data)):
         if data[17] >> cls & 1 and quanta_set and quanta not in quanta_set:
-            found.append(f"class {cls}: quanta {quanta:#06x}, allowed {', '.join(hex(q) for q in sorted(quanta_set))}")
+            found.append(
+                f"class {cls}: quanta {quanta:#06x}, allowed {', '.join(hex(q) for q in sorted(quanta_set))}"
+            )
         if not data[17] >> cls & 1 and quanta:
             found.append(f"class {cls}: time {quanta:#06x} but its enable bit is clear")
     if any(data[PAD_AT:]):
@@ -48,7 +50,7 @@ def problems_of(data, sa, quanta_set):
 
 def times_of(data):
     """The 8 times of a PFC frame."""
-    return [int.from_bytes(data[18 + 2 * cls:20 + 2 * cls], "big") for cls in range(8)]
+    return [int.from_bytes(data[18 + 2 * cls : 20 + 2 * cls], "big") for cls in range(8)]
 
 
 class Classes:
@@ -62,8 +64,18 @@ class Classes:
         for cls, quanta in enumerate(times_of(data)):
             if not data[17] >> cls & 1:
                 continue
-            row = self.rows.setdefault((data[6:12].hex(":"), cls), {
-                "pause": 0, "refresh": 0, "xon": 0, "xon_without_pause": 0, "open_since": None, "paused_ns": 0, "start": 0})
+            row = self.rows.setdefault(
+                (data[6:12].hex(":"), cls),
+                {
+                    "pause": 0,
+                    "refresh": 0,
+                    "xon": 0,
+                    "xon_without_pause": 0,
+                    "open_since": None,
+                    "paused_ns": 0,
+                    "start": 0,
+                },
+            )
             opened = row["open_since"] is not None
             if quanta:
                 row["refresh" if opened else "pause"] += 1
@@ -80,8 +92,16 @@ class Classes:
         """Rows for printing, and a line for each PAUSE that was left open."""
         rows, left = [], []
         for (sa, cls), row in sorted(self.rows.items()):
-            rows.append({"sa": sa, "class": cls, **{key: row[key] for key in
-                         ("pause", "refresh", "xon", "xon_without_pause", "paused_ns")}, "open": row["open_since"] is not None})
+            rows.append(
+                {
+                    "sa": sa,
+                    "class": cls,
+                    **{
+                        key: row[key] for key in ("pause", "refresh", "xon", "xon_without_pause", "paused_ns")
+                    },
+                    "open": row["open_since"] is not None,
+                }
+            )
             if row["open_since"] is not None:
                 left.append(f"{sa} class {cls}: PAUSE of frame {row['open_since']} never had its XON")
         return rows, left
@@ -110,8 +130,15 @@ def check(frames, sa=None, quanta_set=frozenset({0, 0xFFFF}), min_pauses=1, allo
     pauses = sum(row["pause"] for row in rows)
     if pauses < min_pauses:
         problems.append(f"{pauses} PAUSE, at least {min_pauses} wanted")
-    return {"frames": count, "mac_control": control, "pauses": pauses, "refreshes": sum(row["refresh"] for row in rows),
-            "xons": sum(row["xon"] for row in rows), "classes": rows, "problems": problems}
+    return {
+        "frames": count,
+        "mac_control": control,
+        "pauses": pauses,
+        "refreshes": sum(row["refresh"] for row in rows),
+        "xons": sum(row["xon"] for row in rows),
+        "classes": rows,
+        "problems": problems,
+    }
 
 
 def main(argv=None):
@@ -125,7 +152,11 @@ def main(argv=None):
     parser.add_argument("--show", type=int, default=10, help="problems shown of each capture (default 10)")
     args = parser.parse_args(argv)
     try:
-        quanta = frozenset() if args.quanta == "any" else frozenset(int(text, 0) for text in args.quanta.split(","))
+        quanta = (
+            frozenset()
+            if args.quanta == "any"
+            else frozenset(int(text, 0) for text in args.quanta.split(","))
+        )
         sa = w.mac(args.sa) if args.sa else None
     except ValueError as err:
         parser.error(str(err))
@@ -135,7 +166,9 @@ def main(argv=None):
             result = check(iter_capture(path), sa, quanta, args.min_pauses, args.allow_open)
             ok &= not result["problems"]
             problems = result.pop("problems")
-            results.append({"capture": path, **result, "problem_count": len(problems), "first": problems[:args.show]})
+            results.append(
+                {"capture": path, **result, "problem_count": len(problems), "first": problems[: args.show]}
+            )
     except CaptureError as err:
         print(f"check_pfc: {err}", file=sys.stderr)
         return 2

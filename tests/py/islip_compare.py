@@ -34,8 +34,22 @@ def mean_and_error(values):
 
 def run_weft(weft, ports, iterations, load, slots, seed):
     """One run of the binary; raises RuntimeError with its words when it fails."""
-    command = [weft, "model", "islip", "--ports", str(ports), "--iterations", str(iterations), "--load", str(load),
-               "--slots", str(slots), "--seed", str(seed), "--json"]
+    command = [
+        weft,
+        "model",
+        "islip",
+        "--ports",
+        str(ports),
+        "--iterations",
+        str(iterations),
+        "--load",
+        str(load),
+        "--slots",
+        str(slots),
+        "--seed",
+        str(seed),
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()[-400:]}")
@@ -43,7 +57,9 @@ def run_weft(weft, ports, iterations, load, slots, seed):
         answer = json.loads(done.stdout)
         return float(answer["throughput"]), float(answer["mean_delay_slots"])
     except (ValueError, KeyError, TypeError) as err:
-        raise RuntimeError(f"{' '.join(command)}: no throughput and mean_delay_slots in {done.stdout[:200]!r}") from err
+        raise RuntimeError(
+            f"{' '.join(command)}: no throughput and mean_delay_slots in {done.stdout[:200]!r}"
+        ) from err
 
 
 def weft_point(weft, point, slots, noise, runs_max, pool):
@@ -81,26 +97,39 @@ def percent(got, want):
 
 def main(argv=None):
     """Command line; exit 1 on a miss, 2 when the binary fails."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("weft", help="path of the weft binary")
     parser.add_argument("--ports", default="8,32")
     parser.add_argument("--iterations", default="1,2,4")
     parser.add_argument("--loads", default="0.5,0.7,0.8,0.9,0.95")
     parser.add_argument("--slots", type=int, default=50_000, help="of each run (default 50000)")
     parser.add_argument("--tolerance", type=float, default=3.0, help="percent (default 3)")
-    parser.add_argument("--noise", type=float, default=0.6, help="standard error of each mean delay, percent (default 0.6)")
+    parser.add_argument(
+        "--noise", type=float, default=0.6, help="standard error of each mean delay, percent (default 0.6)"
+    )
     parser.add_argument("--runs-max", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     args = parser.parse_args(argv)
-    points = [(int(ports), int(iterations), float(load)) for ports in args.ports.split(",")
-              for iterations in args.iterations.split(",") for load in args.loads.split(",")]
+    points = [
+        (int(ports), int(iterations), float(load))
+        for ports in args.ports.split(",")
+        for iterations in args.iterations.split(",")
+        for load in args.loads.split(",")
+    ]
     noise, rows, missed = args.noise / 100, [], 0
     if not args.json:
-        print(f"{'N':>3} {'I':>2} {'load':>5} | {'thr ref':>8} {'thr weft':>8} {'diff %':>7} | {'delay ref':>10} "
-              f"{'delay weft':>10} {'diff %':>7} | {'noise %':>7} {'runs':>9}", flush=True)
+        print(
+            f"{'N':>3} {'I':>2} {'load':>5} | {'thr ref':>8} {'thr weft':>8} {'diff %':>7} | {'delay ref':>10} "
+            f"{'delay weft':>10} {'diff %':>7} | {'noise %':>7} {'runs':>9}",
+            flush=True,
+        )
     with ProcessPoolExecutor(args.jobs) as ref_pool, ThreadPoolExecutor(args.jobs) as weft_pool:
-        references = [ref_pool.submit(reference_point, point, args.slots, noise, args.runs_max) for point in points]
+        references = [
+            ref_pool.submit(reference_point, point, args.slots, noise, args.runs_max) for point in points
+        ]
         try:
             for point, reference in zip(points, references):
                 weft = weft_point(args.weft, point, args.slots, noise, args.runs_max, weft_pool)
@@ -110,22 +139,43 @@ def main(argv=None):
                 ok = abs(thr_diff) <= args.tolerance and abs(delay_diff) <= args.tolerance and not noisy
                 missed += not ok
                 error = 100 * math.hypot(weft[2], ref[2]) / max(ref[1], 1e-12)
-                rows.append({"ports": point[0], "iterations": point[1], "load": point[2], "throughput_ref": ref[0],
-                             "throughput": weft[0], "throughput_diff_percent": thr_diff, "delay_ref": ref[1],
-                             "delay": weft[1], "delay_diff_percent": delay_diff, "noise_percent": error, "ok": ok})
+                rows.append(
+                    {
+                        "ports": point[0],
+                        "iterations": point[1],
+                        "load": point[2],
+                        "throughput_ref": ref[0],
+                        "throughput": weft[0],
+                        "throughput_diff_percent": thr_diff,
+                        "delay_ref": ref[1],
+                        "delay": weft[1],
+                        "delay_diff_percent": delay_diff,
+                        "noise_percent": error,
+                        "ok": ok,
+                    }
+                )
                 if not args.json:
                     note = "" if ok else "  NOISY" if noisy else "  MISS"
-                    print(f"{point[0]:3} {point[1]:2} {point[2]:5} | {ref[0]:8.4f} {weft[0]:8.4f} {thr_diff:+7.2f} | {ref[1]:10.4f} "
-                          f"{weft[1]:10.4f} {delay_diff:+7.2f} | {error:7.2f} {ref[3]:4}/{weft[3]:<4}{note}", flush=True)
+                    print(
+                        f"{point[0]:3} {point[1]:2} {point[2]:5} | {ref[0]:8.4f} {weft[0]:8.4f} {thr_diff:+7.2f} | "
+                        f"{ref[1]:10.4f} {weft[1]:10.4f} {delay_diff:+7.2f} | {error:7.2f} {ref[3]:4}/{weft[3]:<4}{note}",
+                        flush=True,
+                    )
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as err:
             for reference in references:
                 reference.cancel()
             print(f"islip_compare: {err}", file=sys.stderr)
             return 2
     if args.json:
-        print(json.dumps({"ok": not missed, "tolerance_percent": args.tolerance, "slots": args.slots, "points": rows}))
+        print(
+            json.dumps(
+                {"ok": not missed, "tolerance_percent": args.tolerance, "slots": args.slots, "points": rows}
+            )
+        )
     else:
-        print(f"{len(rows) - missed} of {len(rows)} points within {args.tolerance} %, {args.slots} slots a run")
+        print(
+            f"{len(rows) - missed} of {len(rows)} points within {args.tolerance} %, {args.slots} slots a run"
+        )
     return 1 if missed else 0
 
 

@@ -150,10 +150,22 @@ def simulate(ports, iterations, load, slots, seed, replicas=1):
     cells, delay = run.result(warmup)
     throughput = cells / (ports * (slots - warmup))
     mean = delay / np.maximum(cells, 1)
-    error = (lambda values: float(values.std(ddof=1) / math.sqrt(replicas))) if replicas > 1 else lambda _: None
-    return {"ports": ports, "iterations": iterations, "load": load, "slots": slots, "seed": seed, "replicas": replicas,
-            "throughput": float(throughput.mean()), "mean_delay_slots": float(delay.sum() / max(1, cells.sum())),
-            "throughput_error": error(throughput), "delay_error": error(mean), "departures": int(cells.sum())}
+    error = (
+        (lambda values: float(values.std(ddof=1) / math.sqrt(replicas))) if replicas > 1 else lambda _: None
+    )
+    return {
+        "ports": ports,
+        "iterations": iterations,
+        "load": load,
+        "slots": slots,
+        "seed": seed,
+        "replicas": replicas,
+        "throughput": float(throughput.mean()),
+        "mean_delay_slots": float(delay.sum() / max(1, cells.sum())),
+        "throughput_error": error(throughput),
+        "delay_error": error(mean),
+        "departures": int(cells.sum()),
+    }
 
 
 def main(argv=None):
@@ -166,8 +178,13 @@ def main(argv=None):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--replicas", type=int, default=1, help="independent switches, averaged (default 1)")
     args = parser.parse_args(argv)
-    if not (1 <= args.ports <= PORTS_MAX and args.iterations >= 1 and 0 <= args.load <= 1
-            and args.slots >= 10 and args.replicas >= 1):
+    if not (
+        1 <= args.ports <= PORTS_MAX
+        and args.iterations >= 1
+        and 0 <= args.load <= 1
+        and args.slots >= 10
+        and args.replicas >= 1
+    ):
         parser.error(f"ports 1..{PORTS_MAX}, iterations from 1, load 0..1, slots from 10, replicas from 1")
     start = time.monotonic()
     result = simulate(args.ports, args.iterations, args.load, args.slots, args.seed, args.replicas)

@@ -62,6 +62,7 @@ def set_ecn(ecn):
     def change(data):
         data[15] = data[15] & 0xFC | ecn
         fix(data)
+
     return change
 
 
@@ -88,7 +89,11 @@ CAPTURES = [
     ("TTL changed", edited(lambda ecn: ecn == 1, rewrite_ttl), 1),
     ("lost", switched()[1:], 1),
     ("duplicate", [*switched(), switched()[0]], 1),
-    ("IPv6 Not-ECT marked", [mark6(frame) if frame[12:14] == b"\x86\xdd" else frame for frame in switched()], 1),
+    (
+        "IPv6 Not-ECT marked",
+        [mark6(frame) if frame[12:14] == b"\x86\xdd" else frame for frame in switched()],
+        1,
+    ),
     ("nothing", [], 1),
 ]
 
@@ -115,22 +120,43 @@ def trace(rule, count=9000, low=1000, high=1600):
     for n in range(count):
         depth = [rng.randrange(low), rng.randrange(low, high), rng.randrange(high, 3000)][n % 3]
         marked = rule(depth, check_ecn.probability(depth, low, high), rng)
-        yield json.dumps({"ev": "deq", "port": "p1", "pri": 2, "depth": depth, "low": low, "high": high, "ect": True,
-                          "marked": bool(marked)})
-        yield json.dumps({"ev": "deq", "depth": depth, "low": low, "high": high, "ect": False, "marked": False})
+        yield json.dumps(
+            {
+                "ev": "deq",
+                "port": "p1",
+                "pri": 2,
+                "depth": depth,
+                "low": low,
+                "high": high,
+                "ect": True,
+                "marked": bool(marked),
+            }
+        )
+        yield json.dumps(
+            {"ev": "deq", "depth": depth, "low": low, "high": high, "ect": False, "marked": False}
+        )
         yield json.dumps({"ev": "enq", "depth": depth})
 
 
 # name, marking rule, options, exit
 TRACES = [
-    ("right", lambda depth, share, rng: rng.random() < share, ["--mid-bins", "3", "--min", "900", "--points", "4"], 0),
+    (
+        "right",
+        lambda depth, share, rng: rng.random() < share,
+        ["--mid-bins", "3", "--min", "900", "--points", "4"],
+        0,
+    ),
     ("right, ends exact", lambda depth, share, rng: rng.random() < share, ["--exact-ends"], 0),
     ("one mark below low", lambda depth, share, rng: rng.random() < share or depth == 5, ["--exact-ends"], 1),
     ("never above", lambda depth, share, rng: depth < 1600 and rng.random() < share, [], 1),
     ("step at low", lambda depth, share, rng: depth >= 1000, [], 1),
     ("3 points too few", lambda depth, share, rng: rng.random() < share * 0.93, [], 1),
-    ("flat half in the middle", lambda depth, share, rng: rng.random() < (share if share in (0, 1) else 0.5),
-     ["--mid-bins", "3", "--min", "900", "--points", "4"], 1),
+    (
+        "flat half in the middle",
+        lambda depth, share, rng: rng.random() < (share if share in (0, 1) else 0.5),
+        ["--mid-bins", "3", "--min", "900", "--points", "4"],
+        1,
+    ),
 ]
 
 
@@ -148,7 +174,11 @@ def test_trace_needs_samples_and_good_lines(tmp_path):
     path.write_text(right)
     assert check_ecn.main(["-", "-", str(path), "--min", "3000"]) == 0
     assert check_ecn.main(["-", "-", str(path)]) == 1, "10,000 are the default"
-    for bad in ("{", '{"ev":"deq","ect":true}', '{"ev":"deq","ect":false,"marked":true,"depth":1,"low":2,"high":3}'):
+    for bad in (
+        "{",
+        '{"ev":"deq","ect":true}',
+        '{"ev":"deq","ect":false,"marked":true,"depth":1,"low":2,"high":3}',
+    ):
         path.write_text(right + "\n" + bad)
         assert check_ecn.main(["-", "-", str(path), "--min", "3000"]) == 1, bad
 

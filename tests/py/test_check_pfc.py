@@ -15,13 +15,21 @@ from weftpcap import write_pcap
 
 A, B = "02:00:00:00:00:01", "02:00:00:00:00:02"
 DATA = w.build_standard(B, A, bytes(64))
-RIGHT = [DATA, w.build_pfc(A, {3: 0xFFFF}), w.build_pfc(A, {3: 0xFFFF, 4: 0xFFFF}), DATA, w.build_pfc(A, {3: 0}),
-         w.build_pfc(A, {4: 0}), w.build_pfc(A, {3: 0xFFFF}), w.build_pfc(A, {3: 0, 4: 0})]
+RIGHT = [
+    DATA,
+    w.build_pfc(A, {3: 0xFFFF}),
+    w.build_pfc(A, {3: 0xFFFF, 4: 0xFFFF}),
+    DATA,
+    w.build_pfc(A, {3: 0}),
+    w.build_pfc(A, {4: 0}),
+    w.build_pfc(A, {3: 0xFFFF}),
+    w.build_pfc(A, {3: 0, 4: 0}),
+]
 
 
 def patched(at, value):
     data = bytearray(RIGHT[1])
-    data[at:at + len(value)] = value
+    data[at : at + len(value)] = value
     return [*RIGHT, bytes(data), RIGHT[-1]]
 
 
@@ -65,10 +73,28 @@ def test_counts(tmp_path, capsys):
     write_pcap(tmp_path / "c.pcap", [(n * 1000, frame) for n, frame in enumerate(RIGHT)])
     assert check_pfc.main([str(tmp_path / "c.pcap")]) == 0
     row = json.loads(capsys.readouterr().out)["captures"][0]
-    assert (row["frames"], row["mac_control"], row["pauses"], row["refreshes"], row["xons"]) == (8, 6, 3, 1, 3)
+    assert (row["frames"], row["mac_control"], row["pauses"], row["refreshes"], row["xons"]) == (
+        8,
+        6,
+        3,
+        1,
+        3,
+    )
     three, four = row["classes"]
-    assert (three["class"], three["pause"], three["refresh"], three["xon"], three["paused_ns"]) == (3, 2, 1, 2, 4000)
-    assert (four["class"], four["pause"], four["xon"], four["xon_without_pause"], four["paused_ns"]) == (4, 1, 1, 1, 3000)
+    assert (three["class"], three["pause"], three["refresh"], three["xon"], three["paused_ns"]) == (
+        3,
+        2,
+        1,
+        2,
+        4000,
+    )
+    assert (four["class"], four["pause"], four["xon"], four["xon_without_pause"], four["paused_ns"]) == (
+        4,
+        1,
+        1,
+        1,
+        3000,
+    )
 
 
 def test_short_pfc_does_not_crash(tmp_path, capsys):

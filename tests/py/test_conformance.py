@@ -84,7 +84,10 @@ def test_frames_are_what_the_expectation_says(made, name):
         assert len(frame.data) == row["len"] and got["group"] == (len(row["out"]) == 3), row
         assert row["in"] not in row["out"], row
         for count in (4, 8):
-            assert w.pri_of_frame(frame.data, expect["port_mode"], count, expect["gen2_order"]) == row[f"pri{count}"], row
+            assert (
+                w.pri_of_frame(frame.data, expect["port_mode"], count, expect["gen2_order"])
+                == row[f"pri{count}"]
+            ), row
         src, dst = got["src"], got["dst"]
         src = f"02:5a:00:00:01:{src & 0xFF:02x}" if expect["format"] == "gen1" else str(src)
         assert expect["stations"][src] == row["in"], row
@@ -93,29 +96,48 @@ def test_frames_are_what_the_expectation_says(made, name):
 
 
 def test_sets_cover_classes_sizes_and_traps(made):
-    rows = {"standard": ("dscp", 64, 50), "standard_vlan": ("pcp", 8, 54), "gen1": ("tc", 64, 22), "gen2": ("tc", 64, 22),
-            "gen2_vlan": ("pcp", 8, 26), "gen2_doc": ("tc", 64, 22), "lite": ("tc", 64, 12), "lite_doc": ("tc", 64, 12)}
+    rows = {
+        "standard": ("dscp", 64, 50),
+        "standard_vlan": ("pcp", 8, 54),
+        "gen1": ("tc", 64, 22),
+        "gen2": ("tc", 64, 22),
+        "gen2_vlan": ("pcp", 8, 26),
+        "gen2_doc": ("tc", 64, 22),
+        "lite": ("tc", 64, 12),
+        "lite_doc": ("tc", 64, 12),
+    }
     for name, (key, classes, header) in rows.items():
         expect, frames = load(made, name)
         parsed = [w.parse(frame.data, expect["port_mode"], order=expect["gen2_order"]) for frame in frames]
-        seen = {(fields["vlan"]["pcp"] if key == "pcp" else fields[key], row["size"])
-                for fields, row in zip(parsed[4:], expect["frames"][4:])}
+        seen = {
+            (fields["vlan"]["pcp"] if key == "pcp" else fields[key], row["size"])
+            for fields, row in zip(parsed[4:], expect["frames"][4:])
+        }
         assert len({cls for cls, _ in seen}) == classes, name
         assert len(seen) == classes * 7, f"{name}: every class at every size"
         largest = header + 1344 + (0 if expect["format"] == "lite" else 4)
         assert {60, largest, largest + 1} <= {row["len"] for row in expect["frames"]}, name
         assert min(row["len"] for row in expect["frames"]) < 60, name
         if expect["format"] == "lite":
-            assert {fields["payload"][:2] for fields in parsed} >= {b"\x88\x08", b"\x81\x00", b"\x08\x00", b"\x88\xb5"}
+            assert {fields["payload"][:2] for fields in parsed} >= {
+                b"\x88\x08",
+                b"\x81\x00",
+                b"\x08\x00",
+                b"\x88\xb5",
+            }
         if expect["format"] == "gen2":
             assert len({fields["payload_hi"] for fields in parsed}) > COUNT * 0.9, "payload bits change"
         if name == "standard":
-            assert len({(fields["dscp"], fields["ecn"]) for fields in parsed}) > 200, "every ECN with every DSCP"
+            assert len({(fields["dscp"], fields["ecn"]) for fields in parsed}) > 200, (
+                "every ECN with every DSCP"
+            )
 
 
 # Totals of wire-formats 1.1 count FCS: 1402, 1406 with VLAN, 1378 for GEN1/2 with VLAN and ICRC, 1360 for Lite.
-@pytest.mark.parametrize(("name", "total"), [("standard", 1402), ("standard_vlan", 1406), ("gen1_vlan", 1378),
-                                             ("gen2_vlan", 1378), ("lite", 1360)])
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [("standard", 1402), ("standard_vlan", 1406), ("gen1_vlan", 1378), ("gen2_vlan", 1378), ("lite", 1360)],
+)
 def test_largest_is_the_total_of_the_document(made, name, total):
     expect, _ = load(made, name)
     assert {row["len"] for row in expect["frames"] if row["size"] == "largest"} == {total - 4}
@@ -166,7 +188,7 @@ def swap_in_one_queue(out, expect):
     seqs = {}
     at = expect["seq_offset"]
     for index, (_, data) in enumerate(out["p1"]):
-        row = expect["frames"][int.from_bytes(data[at + 1:at + 4], "big")]
+        row = expect["frames"][int.from_bytes(data[at + 1 : at + 4], "big")]
         if (row["in"], row["pri4"]) in seqs:
             first = seqs[row["in"], row["pri4"]]
             out["p1"][first], out["p1"][index] = out["p1"][index], out["p1"][first]
@@ -208,6 +230,7 @@ def mark_bad_checksum(out, _):
     def change(data):
         data[:] = w.mark_ce(bytes(data))
         data[25] ^= 1
+
     edit(out, ecn_row(out, 1), change)
 
 
@@ -224,15 +247,22 @@ FAULTS = [
     ("flipped in the header", lambda out, _: edit(out, 50, flip), "octets differ"),
     ("flipped last octet", lambda out, _: edit(out, 51, flip_last), "octets differ"),
     ("wrong port", lambda out, _: out["p2"].append(out["p1"].pop(60)), "wrong port"),
-    ("back to its input", lambda out, _: out["p0"].append(next(f for f in out["p1"] if f[1][6:12] == b"\2\0\0\0\0\1")),
-     "wrong port"),
+    (
+        "back to its input",
+        lambda out, _: out["p0"].append(next(f for f in out["p1"] if f[1][6:12] == b"\2\0\0\0\0\1")),
+        "wrong port",
+    ),
     ("one octet more", lambda out, _: edit(out, 20, lambda data: data.append(0)), "octets differ"),
     ("cut", lambda out, _: edit(out, 20, lambda data: data.pop()), "octets differ"),
     ("not ours", lambda out, _: out["p1"].append((0, bytes(60))), "unknown frame"),
     ("not-ECT marked", mark_not_ect, "octets differ"),
     ("marked, bad checksum", mark_bad_checksum, "octets differ"),
     ("CE cleared", clear_ce, "octets differ"),
-    ("DSCP rewritten", lambda out, _: edit(out, 30, lambda data: data.__setitem__(15, data[15] ^ 0x80)), "counts"),
+    (
+        "DSCP rewritten",
+        lambda out, _: edit(out, 30, lambda data: data.__setitem__(15, data[15] ^ 0x80)),
+        "counts",
+    ),
 ]
 
 

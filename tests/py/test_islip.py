@@ -50,9 +50,20 @@ def naive(ports, iterations, slots_of_arrivals, warmup, pointers="islip"):
     return cells, delay
 
 
-@pytest.mark.parametrize(("ports", "iterations", "load", "replicas"), [
-    (1, 1, 0.9, 1), (2, 1, 1.0, 2), (3, 2, 0.9, 3), (8, 1, 0.95, 2), (8, 2, 0.8, 1), (8, 4, 1.0, 2), (13, 3, 0.7, 1),
-    (32, 2, 0.9, 1), (64, 4, 0.95, 1)])
+@pytest.mark.parametrize(
+    ("ports", "iterations", "load", "replicas"),
+    [
+        (1, 1, 0.9, 1),
+        (2, 1, 1.0, 2),
+        (3, 2, 0.9, 3),
+        (8, 1, 0.95, 2),
+        (8, 2, 0.8, 1),
+        (8, 4, 1.0, 2),
+        (13, 3, 0.7, 1),
+        (32, 2, 0.9, 1),
+        (64, 4, 0.95, 1),
+    ],
+)
 def test_equal_to_the_naive_model(ports, iterations, load, replicas):
     slots = 400
     draws = islip_ref.arrivals(np.random.default_rng(ports), replicas, ports, load, slots)
@@ -124,13 +135,22 @@ def answers():
 
 def fake_weft(folder, answers, throughput=1.0, delay=1.0, code=0):
     path = folder / "weft"
-    path.write_text(FAKE.format(python=sys.executable, answers=answers, throughput=throughput, delay=delay, code=code))
+    path.write_text(
+        FAKE.format(python=sys.executable, answers=answers, throughput=throughput, delay=delay, code=code)
+    )
     path.chmod(0o755)
     return str(path)
 
 
-@pytest.mark.parametrize(("name", "throughput", "delay", "code", "want"), [
-    ("equal", 1, 1, 0, 0), ("delay off", 1, 1.1, 0, 1), ("throughput off", 0.9, 1, 0, 1), ("fails", 1, 1, 3, 2)])
+@pytest.mark.parametrize(
+    ("name", "throughput", "delay", "code", "want"),
+    [
+        ("equal", 1, 1, 0, 0),
+        ("delay off", 1, 1.1, 0, 1),
+        ("throughput off", 0.9, 1, 0, 1),
+        ("fails", 1, 1, 3, 2),
+    ],
+)
 def test_compare(tmp_path, capsys, answers, name, throughput, delay, code, want):
     fake = fake_weft(tmp_path, answers, throughput, delay, code)
     options = "--ports 4 --iterations 1 --loads 0.5,0.8 --slots 2000 --noise 1 --tolerance 6 --runs-max 200 --jobs 1"

@@ -68,7 +68,9 @@ def test_pcapng_fcslen_and_big_endian(tmp_path):
     def block(kind, body):
         return struct.pack(">II", kind, 12 + len(body)) + body + struct.pack(">I", 12 + len(body))
 
-    blob = block(0x0A0D0D0A, struct.pack(">IHHq", 0x1A2B3C4D, 1, 0, -1)) + block(1, struct.pack(">HHI", 1, 0, 0))
+    blob = block(0x0A0D0D0A, struct.pack(">IHHq", 0x1A2B3C4D, 1, 0, -1)) + block(
+        1, struct.pack(">HHI", 1, 0, 0)
+    )
     blob += block(6, struct.pack(">IIIII", 0, 0, 7, 60, 60) + bytes(60))
     path.write_bytes(blob)
     assert read_capture(path) == [Frame(7000, bytes(60))]

@@ -174,8 +174,24 @@ def build_ipv4(length, src, dst, tos=0, ident=1, ttl=64, proto=17, flags=0x4000)
     return head[:10] + struct.pack(">H", ipv4_checksum(head)) + head[12:]
 
 
-def build_standard(dst, src, payload, rh=None, *, vlan=b"", tos=None, dscp=0, ecn=0, src_ip="10.0.0.1",
-                   dst_ip="10.0.0.2", sport=0xC000, dport=UDP_TYPE1, ident=1, ttl=64, icrc=False):
+def build_standard(
+    dst,
+    src,
+    payload,
+    rh=None,
+    *,
+    vlan=b"",
+    tos=None,
+    dscp=0,
+    ecn=0,
+    src_ip="10.0.0.1",
+    dst_ip="10.0.0.2",
+    sport=0xC000,
+    dport=UDP_TYPE1,
+    ident=1,
+    ttl=64,
+    icrc=False,
+):
     """Standard frame: Ethernet, optional tag, IPv4, UDP, RH, payload, optional ICRC; no FCS."""
     tos = _fit("dscp", dscp, 6) << 2 | _fit("ecn", ecn, 2) if tos is None else tos
     rh = build_rh(len_syn=rh_length(len(payload))) if rh is None else rh
@@ -204,8 +220,21 @@ def _afh2(key_words, hi, dst, tc, lo, src, order):
     return da + struct.pack(">H", _fit("dst", dst, 16)) + sa + struct.pack(">H", _fit("src", src, 16))
 
 
-def build_gen2(dst, src, tc, payload, rh=None, *, hi=0, lo=0, key_words=KEY_UNICAST, order="slap",
-               vlan=b"", ethertype=MAC_TYPE1, icrc=False):
+def build_gen2(
+    dst,
+    src,
+    tc,
+    payload,
+    rh=None,
+    *,
+    hi=0,
+    lo=0,
+    key_words=KEY_UNICAST,
+    order="slap",
+    vlan=b"",
+    ethertype=MAC_TYPE1,
+    icrc=False,
+):
     """AFH_GEN2_16b with 16-bit addresses and 24 + 24 payload bits in the header."""
     rh = build_rh(len_syn=rh_length(len(payload))) if rh is None else rh
     tail = icrc_afh(rh, payload) if icrc else b""
@@ -256,11 +285,18 @@ def build_cf_update(vc1, count1, vc2, count2):
     return b"\x5c\x10" + first.to_bytes(3, "big") + second.to_bytes(3, "big")
 
 
-def build_bth(opcode, dest_qp, psn=0, *, se=0, migreq=0, pad=0, tver=0, p_key=0xFFFF, fecn=0, becn=0, ackreq=0):
+def build_bth(
+    opcode, dest_qp, psn=0, *, se=0, migreq=0, pad=0, tver=0, p_key=0xFFFF, fecn=0, becn=0, ackreq=0
+):
     """InfiniBand BTH, 12 octets."""
-    return struct.pack(">BBHII", opcode, se << 7 | migreq << 6 | pad << 4 | tver, p_key,
-                       fecn << 31 | becn << 30 | _fit("dest_qp", dest_qp, 24),
-                       ackreq << 31 | _fit("psn", psn, 24))
+    return struct.pack(
+        ">BBHII",
+        opcode,
+        se << 7 | migreq << 6 | pad << 4 | tver,
+        p_key,
+        fecn << 31 | becn << 30 | _fit("dest_qp", dest_qp, 24),
+        ackreq << 31 | _fit("psn", psn, 24),
+    )
 
 
 def build_cnp_bth(dest_qp):
@@ -268,8 +304,22 @@ def build_cnp_bth(dest_qp):
     return build_bth(0x81, dest_qp, becn=1) + bytes(16)
 
 
-def build_rocev2(dst, src, bth, payload=b"", *, vlan=b"", tos=0, src_ip="10.0.0.1", dst_ip="10.0.0.2",
-                 sport=0xC000, ident=1, ttl=64, ipv6=False, flow=0):
+def build_rocev2(
+    dst,
+    src,
+    bth,
+    payload=b"",
+    *,
+    vlan=b"",
+    tos=0,
+    src_ip="10.0.0.1",
+    dst_ip="10.0.0.2",
+    sport=0xC000,
+    ident=1,
+    ttl=64,
+    ipv6=False,
+    flow=0,
+):
     """RoCEv2 frame over IPv4 or IPv6 with its ICRC; `bth` holds BTH and what follows up to the payload."""
     rest = bth + payload
     udp_len = 8 + len(rest) + 4
@@ -296,7 +346,7 @@ def udp6_checksum(ip6, udp, rest):
 def ipv4_offset(frame, tpid=TPID):
     """Offset of an IPv4 header of at least 20 octets, over at most one tag; None without one."""
     at = 16 if frame[12:14] == struct.pack(">H", tpid) else 12
-    if frame[at:at + 2] != b"\x08\x00" or len(frame) < at + 22 or frame[at + 2] >> 4 != 4:
+    if frame[at : at + 2] != b"\x08\x00" or len(frame) < at + 22 or frame[at + 2] >> 4 != 4:
         return None
     ihl = (frame[at + 2] & 15) * 4
     return at + 2 if ihl >= 20 and len(frame) >= at + 2 + ihl else None

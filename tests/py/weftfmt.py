@@ -8,8 +8,17 @@ Source: wire-formats.md 1.2-1.8, 2; pipeline.md 1; `python3 weftfmt.py selftest`
 import struct
 import sys
 
-from scapy.fields import BitField, ByteField, FieldListField, MACField, ShortField, StrFixedLenField
-from scapy.fields import XBitField, XByteField, XShortField
+from scapy.fields import (
+    BitField,
+    ByteField,
+    FieldListField,
+    MACField,
+    ShortField,
+    StrFixedLenField,
+    XBitField,
+    XByteField,
+    XShortField,
+)
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
@@ -21,14 +30,28 @@ from weftpri import *  # noqa: F403
 # scapy layers ------------------------------------------------------------------------------------
 
 
+class EthernetHead(Packet):
+    """Addresses and the two octets behind them, also when those are an 802.3 length."""
+
+    name = "Ethernet"
+    fields_desc = [MACField("dst", None), MACField("src", None), XShortField("type", 0)]
+
+
 class RcRh(Packet):
     """RC Link RH, 8 octets (wire-formats 1.5)."""
 
     name = "RC-RH"
     fields_desc = [
-        BitField("opcode", 0, 2), BitField("fack", 0, 1), BitField("pad", 0, 2), BitField("rsv", 0, 2),
-        BitField("ts_en", 0, 1), XBitField("timestamp", 0, 16), XBitField("p_key", 0, 8),
-        BitField("len_syn", 0, 7), BitField("psn", 0, 12), BitField("dest_qp", 0, 13),
+        BitField("opcode", 0, 2),
+        BitField("fack", 0, 1),
+        BitField("pad", 0, 2),
+        BitField("rsv", 0, 2),
+        BitField("ts_en", 0, 1),
+        XBitField("timestamp", 0, 16),
+        XBitField("p_key", 0, 8),
+        BitField("len_syn", 0, 7),
+        BitField("psn", 0, 12),
+        BitField("dest_qp", 0, 13),
     ]
 
 
@@ -37,15 +60,25 @@ class SueRh(Packet):
 
     name = "SUE-RH"
     fields_desc = [
-        BitField("ver", 0, 2), BitField("op", 0, 2), BitField("rsv0", 0, 2), BitField("xpu_id", 0, 10),
-        BitField("npsn", 0, 16), BitField("vc", 0, 2), BitField("rsv1", 0, 4), BitField("partition", 0, 10),
+        BitField("ver", 0, 2),
+        BitField("op", 0, 2),
+        BitField("rsv0", 0, 2),
+        BitField("xpu_id", 0, 10),
+        BitField("npsn", 0, 16),
+        BitField("vc", 0, 2),
+        BitField("rsv1", 0, 4),
+        BitField("partition", 0, 10),
         BitField("apsn", 0, 16),
     ]
 
 
 _KEY_WORDS = [
-    BitField("w", 1, 1), BitField("v", 0, 1), BitField("rsv", 0, 2), BitField("zy", 0, 2),
-    BitField("x", 1, 1), BitField("m", 0, 1),
+    BitField("w", 1, 1),
+    BitField("v", 0, 1),
+    BitField("rsv", 0, 2),
+    BitField("zy", 0, 2),
+    BitField("x", 1, 1),
+    BitField("m", 0, 1),
 ]
 _TC = [BitField("vc", 0, 3), BitField("flow", 0, 3), BitField("tc_low", 0, 2)]
 
@@ -58,13 +91,26 @@ class AfhGen1(Packet):
 
 
 def _gen2_fields(first, second):
-    return [*first, XBitField("payload_hi", 0, 24), XShortField("dst", 0),
-            *second, XBitField("payload_lo", 0, 24), XShortField("src", 0)]
+    return [
+        *first,
+        XBitField("payload_hi", 0, 24),
+        XShortField("dst", 0),
+        *second,
+        XBitField("payload_lo", 0, 24),
+        XShortField("src", 0),
+    ]
 
 
 def _lite_fields(first, second):
-    return [*first, XBitField("zero_hi", 0, 24), XShortField("dst", 0),
-            *second, XShortField("xpu_id", 0), XByteField("zero_lo", 0), XShortField("src", 0)]
+    return [
+        *first,
+        XBitField("zero_hi", 0, 24),
+        XShortField("dst", 0),
+        *second,
+        XShortField("xpu_id", 0),
+        XByteField("zero_lo", 0),
+        XShortField("src", 0),
+    ]
 
 
 class AfhGen2Slap(Packet):
@@ -100,7 +146,9 @@ class Pfc(Packet):
 
     name = "PFC"
     fields_desc = [
-        XShortField("opcode", OP_PFC), XByteField("vector_hi", 0), XByteField("vector", 0),
+        XShortField("opcode", OP_PFC),
+        XByteField("vector_hi", 0),
+        XByteField("vector", 0),
         FieldListField("times", [0] * 8, ShortField("", 0), count_from=lambda _: 8),
         StrFixedLenField("zeros", bytes(26), 26),
     ]
@@ -110,8 +158,11 @@ class Pause(Packet):
     """802.3x PAUSE after the EtherType (wire-formats 2.3)."""
 
     name = "PAUSE"
-    fields_desc = [XShortField("opcode", OP_PAUSE), XShortField("quanta", 0),
-                   StrFixedLenField("zeros", bytes(42), 42)]
+    fields_desc = [
+        XShortField("opcode", OP_PAUSE),
+        XShortField("quanta", 0),
+        StrFixedLenField("zeros", bytes(42), 42),
+    ]
 
 
 class CcUpdate(Packet):
@@ -119,7 +170,9 @@ class CcUpdate(Packet):
 
     name = "CC_Update"
     fields_desc = [
-        XShortField("opcode", OP_EXT), XBitField("cid", 0xFA7ACB, 24), ByteField("msg_type", 1),
+        XShortField("opcode", OP_EXT),
+        XBitField("cid", 0xFA7ACB, 24),
+        ByteField("msg_type", 1),
         *[XBitField(f"vc{vc}", 0, 20) for vc in range(16)],
     ]
 
@@ -129,9 +182,18 @@ class Bth(Packet):
 
     name = "BTH"
     fields_desc = [
-        XByteField("opcode", 0), BitField("se", 0, 1), BitField("migreq", 0, 1), BitField("pad", 0, 2),
-        BitField("tver", 0, 4), XShortField("p_key", 0xFFFF), BitField("fecn", 0, 1), BitField("becn", 0, 1),
-        BitField("rsv6", 0, 6), BitField("dest_qp", 0, 24), BitField("ackreq", 0, 1), BitField("rsv7", 0, 7),
+        XByteField("opcode", 0),
+        BitField("se", 0, 1),
+        BitField("migreq", 0, 1),
+        BitField("pad", 0, 2),
+        BitField("tver", 0, 4),
+        XShortField("p_key", 0xFFFF),
+        BitField("fecn", 0, 1),
+        BitField("becn", 0, 1),
+        BitField("rsv6", 0, 6),
+        BitField("dest_qp", 0, 24),
+        BitField("ackreq", 0, 1),
+        BitField("rsv7", 0, 7),
         BitField("psn", 0, 24),
     ]
 
@@ -168,7 +230,7 @@ LITE_LAYER = {"slap": AfhLiteSlap, "as_documented": AfhLiteDoc}
 def _take(layer, frame, at, length):
     if len(frame) < at + length:
         raise FormatError(f"{layer.name}: needs {length} octets at {at}, had {max(0, len(frame) - at)}")
-    packet = layer(frame[at:at + length])
+    packet = layer(frame[at : at + length])
     return {field.name: packet.getfieldval(field.name) for field in layer.fields_desc if field.name}
 
 
@@ -205,27 +267,49 @@ def _parse_afh(frame, at, out, icrc):
         length = 4 if icrc else 0  # ACK, NAK and CNP have no payload
     _split_tail(out, frame[at:], length, icrc)
     if icrc:
-        out["icrc_ok"] = out["icrc"] == icrc_afh(frame[at - RH_LEN:at], out["payload"])
+        out["icrc_ok"] = out["icrc"] == icrc_afh(frame[at - RH_LEN : at], out["payload"])
 
 
 def _parse_ip(frame, at, out, version, udp2, rdma, icrc):
     if version == 4:
-        ip = IP(frame[at:at + 20]) if len(frame) >= at + 20 else None
+        ip = IP(frame[at : at + 20]) if len(frame) >= at + 20 else None
         if ip is None or ip.version != 4:
             raise FormatError(f"IPv4: needs 20 octets at {at}, had {len(frame) - at}")
         header_len, total, tos, proto, ident = ip.ihl * 4, ip.len, ip.tos, ip.proto, ip.id
         fragment = bool(ip.frag or int(ip.flags) & 1)
-        checksum_ok = header_len >= 20 and len(frame) >= at + header_len and ones_sum(frame[at:at + header_len]) == 0xFFFF
-        out["ip"] = {"version": 4, "ihl": ip.ihl, "len": total, "id": ident, "flags": int(ip.flags), "frag": ip.frag,
-                     "ttl": ip.ttl, "proto": proto, "chksum": ip.chksum, "chksum_ok": checksum_ok,
-                     "src": ip.src, "dst": ip.dst}
+        checksum_ok = (
+            header_len >= 20
+            and len(frame) >= at + header_len
+            and ones_sum(frame[at : at + header_len]) == 0xFFFF
+        )
+        out["ip"] = {
+            "version": 4,
+            "ihl": ip.ihl,
+            "len": total,
+            "id": ident,
+            "flags": int(ip.flags),
+            "frag": ip.frag,
+            "ttl": ip.ttl,
+            "proto": proto,
+            "chksum": ip.chksum,
+            "chksum_ok": checksum_ok,
+            "src": ip.src,
+            "dst": ip.dst,
+        }
     else:
-        ip = IPv6(frame[at:at + 40]) if len(frame) >= at + 40 else None
+        ip = IPv6(frame[at : at + 40]) if len(frame) >= at + 40 else None
         if ip is None or ip.version != 6:
             raise FormatError(f"IPv6: needs 40 octets at {at}, had {len(frame) - at}")
         header_len, total, tos, proto, fragment = 40, 40 + ip.plen, ip.tc, ip.nh, False
-        out["ip"] = {"version": 6, "len": ip.plen, "fl": ip.fl, "ttl": ip.hlim, "proto": proto,
-                     "src": ip.src, "dst": ip.dst}
+        out["ip"] = {
+            "version": 6,
+            "len": ip.plen,
+            "fl": ip.fl,
+            "ttl": ip.hlim,
+            "proto": proto,
+            "src": ip.src,
+            "dst": ip.dst,
+        }
     out["dscp"], out["ecn"], out["ip_offset"] = tos >> 2, tos & 3, at
     if proto != 17 or fragment or header_len != (20 if version == 4 else 40):
         return
@@ -243,9 +327,9 @@ def _parse_ip(frame, at, out, version, udp2, rdma, icrc):
     if rest_len < layer_len:
         raise FormatError(f"UDP: length {udp_len} is below its headers")
     has_icrc = icrc or layer is Bth
-    _split_tail(out, frame[rest_at + layer_len:], rest_len - layer_len, has_icrc)
+    _split_tail(out, frame[rest_at + layer_len :], rest_len - layer_len, has_icrc)
     if has_icrc:
-        rest = frame[rest_at:rest_at + rest_len - 4]
+        rest = frame[rest_at : rest_at + rest_len - 4]
         want = icrc_ip(frame[at:udp_at], frame[udp_at:rest_at], rest, bth=layer is Bth)
         out["icrc_ok"] = out["icrc"] == want
 
@@ -268,13 +352,27 @@ def _parse_mac_control(frame, out):
         out.update(kind="pause", quanta=_take(Pause, frame + bytes(MIN_FRAME), 14, 46)["quanta"])
     elif out["opcode"] == OP_EXT and frame[16:19] == CC_UPDATE_CID:
         fields = _take(CcUpdate, frame, 14, 46)
-        out.update(kind="cc_update", msg_type=fields["msg_type"], counters=[fields[f"vc{n}"] for n in range(16)])
+        out.update(
+            kind="cc_update", msg_type=fields["msg_type"], counters=[fields[f"vc{n}"] for n in range(16)]
+        )
     else:
         out["kind"] = "other"
 
 
-def parse(frame, mode="ethernet", *, order="slap", fcs=False, icrc=False, rdma="rh", tpid=TPID,
-          mac_type1=MAC_TYPE1, mac_type2=MAC_TYPE2, udp2=None, own_mac=None):
+def parse(
+    frame,
+    mode="ethernet",
+    *,
+    order="slap",
+    fcs=False,
+    icrc=False,
+    rdma="rh",
+    tpid=TPID,
+    mac_type1=MAC_TYPE1,
+    mac_type2=MAC_TYPE2,
+    udp2=None,
+    own_mac=None,
+):
     """Reads one frame into a dict by the order of wire-formats 1.8; raises FormatError when malformed.
 
     `mode` is the port's AFH mode, one of MODES. `fcs`: the last 4 octets are FCS; key fcs_ok tells if
@@ -290,14 +388,14 @@ def parse(frame, mode="ethernet", *, order="slap", fcs=False, icrc=False, rdma="
         frame = frame[:-4]
     if mode == "lite":
         if frame[:6] == MAC_CONTROL_DA and frame[12:14] == b"\x88\x08":
-            out.update(_take(Ether, frame, 0, 14))
+            out.update(_take(EthernetHead, frame, 0, 14))
             _parse_mac_control(frame, out)
             return out
         out.update(_take(LITE_LAYER[order], frame, 0, 12))
         _afh_common(out)
         out.update(format="lite", payload=frame[12:])
         return out
-    out.update(_take(Ether, frame, 0, 14))
+    out.update(_take(EthernetHead, frame, 0, 14))
     ethertype, at = out["type"], 14
     if ethertype == ETH_MAC_CONTROL:
         own = own_mac is not None and frame[:6] == mac(own_mac)
@@ -331,7 +429,7 @@ def main(argv):
 
         return check_all()
     if argv[:1] == ["parse"] and 2 <= len(argv) <= 4:
-        mode, order = (argv[2:] + ["ethernet", "slap"][len(argv) - 2:])[:2]
+        mode, order = (argv[2:] + ["ethernet", "slap"][len(argv) - 2 :])[:2]
         for key, value in parse(bytes.fromhex(argv[1]), mode, order=order).items():
             print(f"{key}: {value.hex(' ') if isinstance(value, bytes) else value}")
         return 0

@@ -81,7 +81,7 @@ def _options(order, body):
         code, size = struct.unpack_from(order + "HH", body, at)
         if code == 0:
             break
-        found[code] = body[at + 4:at + 4 + size]
+        found[code] = body[at + 4 : at + 4 + size]
         at += 4 + (size + 3) // 4 * 4
     return found
 
@@ -89,7 +89,7 @@ def _options(order, body):
 def _to_ns(raw, resol):
     if resol & 0x80:
         return raw * 10**9 >> (resol & 0x7F)
-    return raw * 10**(9 - resol) if resol <= 9 else raw // 10**(resol - 9)
+    return raw * 10 ** (9 - resol) if resol <= 9 else raw // 10 ** (resol - 9)
 
 
 def _read_pcapng(path, blob):
@@ -101,7 +101,7 @@ def _read_pcapng(path, blob):
         kind, size = struct.unpack_from(order + "II", blob, at)
         if size < 12 or size % 4 or at + size > len(blob):
             raise CaptureError(f"{path}: block at octet {at} has length {size}")
-        body = blob[at + 8:at + size - 4]
+        body = blob[at + 8 : at + size - 4]
         if kind == IDB:
             link, _, snap = struct.unpack_from(order + "HHI", body)
             if link != LINKTYPE_ETHERNET:
@@ -118,7 +118,7 @@ def _read_pcapng(path, blob):
             if number >= len(interfaces) or start + kept > len(body):
                 raise CaptureError(f"{path}: frame {count} at octet {at} is malformed")
             resol, fcs_len, _ = interfaces[number]
-            data = body[start:start + min(kept, max(0, whole - fcs_len))]
+            data = body[start : start + min(kept, max(0, whole - fcs_len))]
             yield Frame(_to_ns(stamp, resol), data, kept < whole - fcs_len, number)
             count += 1
         at += size
@@ -169,7 +169,11 @@ class PcapngWriter:
 
 def find_capture(stem):
     """The capture `stem`.pcap or `stem`.pcapng, or None."""
-    found = [path for path in glob.glob(glob.escape(stem) + ".*") if os.path.splitext(path)[1] in (".pcap", ".pcapng")]
+    found = [
+        path
+        for path in glob.glob(glob.escape(stem) + ".*")
+        if os.path.splitext(path)[1] in (".pcap", ".pcapng")
+    ]
     if len(found) > 1:
         raise CaptureError(f"{stem}: both pcap and pcapng are there")
     return found[0] if found else None
