@@ -8,8 +8,9 @@ Source: issue 2, item 6 and "Speed" (3 % for N = 8, 32, I = 1, 2, 4, L = 0.5 .. 
 Both sides run the same number of slots a run, so that what is left of the start after the first
 tenth is equal. Runs are added on each side, with new seeds, until the standard error of its mean
 delay is below --noise percent (default 0.6), or --runs-max is reached (then the point fails as
-noisy). With the default 50,000 slots this takes from 4 runs (low load) to about 60 (N = 8, L =
-0.95): the difference has a standard error below 0.85 %, 3 % is more than 3.5 of them.
+noisy). With the default 50,000 slots this takes from 8 runs (low load) to about 64 (N = 8, L =
+0.95): the difference has a standard error below 0.85 %, 3 % is more than 3.5 of them. The
+reference side takes some 9 minutes of one core for the default points.
 """
 
 import argparse
@@ -66,7 +67,7 @@ def weft_point(weft, point, slots, noise, runs_max, pool):
     """(throughput, delay, delay error, runs) of the binary."""
     runs = []
     while True:
-        seeds = range(len(runs) + 1, len(runs) + 5)
+        seeds = range(len(runs) + 1, len(runs) + 9)
         runs += pool.map(lambda seed: run_weft(weft, *point, slots, seed), seeds)
         delay, error = mean_and_error([run[1] for run in runs])
         if error <= noise * abs(delay) or len(runs) >= runs_max:
@@ -76,7 +77,7 @@ def weft_point(weft, point, slots, noise, runs_max, pool):
 def reference_point(point, slots, noise, runs_max):
     """(throughput, delay, delay error, runs) of the independent model; batches of replicas."""
     ports, iterations, load = point
-    batch = max(4, 128 // ports)
+    batch = max(8, 128 // ports)
     throughput, delay, variance, runs = [], [], [], 0
     while True:
         made = simulate(ports, iterations, load, slots, SEED_STEP + len(delay), batch)

@@ -48,6 +48,7 @@ class RawPort:
 
     def __init__(self, ifname, receive=True, buffer_bytes=64 << 20):
         self.ifname = ifname
+        self.small_buffers = False  # some 100 frames: a sender must keep to a rate
         self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         try:
             self._force(SO_SNDBUFFORCE, socket.SO_SNDBUF, buffer_bytes)
@@ -70,6 +71,7 @@ class RawPort:
         except PermissionError:
             # In a user namespace only the limit of the machine can be had.
             self.sock.setsockopt(socket.SOL_SOCKET, plain, value)
+            self.small_buffers = True
 
     def send(self, data):
         """Sends one frame; waits while the queue is full."""

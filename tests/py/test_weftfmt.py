@@ -471,7 +471,12 @@ def test_parse_refuses_or_reads_whatever_comes():
             if data:
                 data[rng.randrange(min(len(data), 60))] = rng.randrange(256)
         data = bytes(data[: rng.randrange(len(data) + 1)]) if n % 3 == 0 else bytes(data)
-        options = {"order": rng.choice(w.ORDERS), "icrc": n % 2 == 0, "fcs": n % 5 == 0, "rdma": rng.choice(("rh", "bth"))}
+        options = {
+            "order": rng.choice(w.ORDERS),
+            "icrc": n % 2 == 0,
+            "fcs": n % 5 == 0,
+            "rdma": rng.choice(("rh", "bth")),
+        }
         try:
             got = w.parse(data, rng.choice(w.MODES), **options)
         except w.FormatError:
