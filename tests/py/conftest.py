@@ -1,0 +1,11 @@
+"""Makes the modules of this folder importable for its tests, wherever pytest starts.
+
+Shape: sys.path entry only.
+Units: none.
+Source: pytest documentation, conftest.py.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
