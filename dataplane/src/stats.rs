@@ -233,7 +233,7 @@ pub struct WorkerStats {
 impl WorkerStats {
     /// Counts a drop, once, with the port that the frame came in by (or was to leave by).
     #[inline]
-    pub fn drop(&self, port: crate::types::PortId, reason: DropReason) {
+    pub fn count_drop(&self, port: crate::types::PortId, reason: DropReason) {
         if let Some(counter) = self.port[port].drops.get(reason as usize) {
             counter.add(1);
         }
@@ -241,8 +241,13 @@ impl WorkerStats {
 
     /// Counts a drop of a frame whose priority is known.
     #[inline]
-    pub fn drop_pri(&self, port: crate::types::PortId, pri: crate::types::Pri, reason: DropReason) {
-        self.drop(port, reason);
+    pub fn count_drop_pri(
+        &self,
+        port: crate::types::PortId,
+        pri: crate::types::Pri,
+        reason: DropReason,
+    ) {
+        self.count_drop(port, reason);
         if let Some(counter) = self.port[port].pri[pri].drops.get(reason as usize) {
             counter.add(1);
         }

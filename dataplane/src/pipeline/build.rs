@@ -107,7 +107,8 @@ pub fn build(
     let mut crossbar = Some(Crossbar::new(drain, core::mem::take(&mut txs), &snapshot, timing));
     let mut lanes = Vec::with_capacity(spread.len());
     for ((worker, own), stats) in spread.iter().enumerate().zip(stats) {
-        let taken = own.iter().filter_map(|&port| Some((port, inputs.get_mut(port.index())?.take()?)));
+        let taken =
+            own.iter().filter_map(|&port| Some((port, inputs.get_mut(port.index())?.take()?)));
         lanes.push(Lane {
             core: core.clone(),
             snapshot: snapshot.clone(),

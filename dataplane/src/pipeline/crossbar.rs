@@ -57,7 +57,7 @@ impl Crossbar {
                 snapshot.config.ports.len(),
                 snapshot.config.pris,
                 config.iterations,
-                config.discipline.clone(),
+                config.discipline,
             ),
             requests: Requests::new(),
             matches: Matches::new(),
@@ -81,14 +81,15 @@ impl Crossbar {
     pub fn reconfigure(&mut self, snapshot: &Snapshot) {
         let config = &snapshot.config.crossbar;
         self.islip.set_iterations(config.iterations);
-        self.islip.set_discipline(config.discipline.clone());
+        self.islip.set_discipline(config.discipline);
         self.burst = if self.slot.is_some() { 1 } else { config.burst.max(1) };
         self.budget = 4 * self.burst;
         if let Some(slot) = &mut self.slot {
             let rates = snapshot.config.ports.iter().map(|port| port.rate);
             let cell_bits = u64::from(snapshot.config.buffer.cell_bytes) * 8;
             let cell = rates.max().map_or(Span::ZERO, |rate| rate.bit_time(cell_bits));
-            slot.cell = Span::from_ps(cell.as_ps().div_ceil(u64::from(config.speedup.max(1))).max(1));
+            slot.cell =
+                Span::from_ps(cell.as_ps().div_ceil(u64::from(config.speedup.max(1))).max(1));
             slot.dirty = true;
         }
     }
@@ -176,7 +177,8 @@ impl Lane {
         for n in 0..crossbar.matches.len() {
             let Some(found) = crossbar.matches.as_slice().get(n).copied() else { break };
             let (input, output, pri) = (found.input, found.output, found.pri);
-            let moved = crossbar.transfer(now, &mut self.nodes, (input, output, pri), &self.snapshot);
+            let moved =
+                crossbar.transfer(now, &mut self.nodes, (input, output, pri), &self.snapshot);
             total += moved;
             step.fed.insert(output);
             if T::ON {

@@ -273,7 +273,7 @@ impl Lane {
         };
         let Some(config) = self.snapshot.config.ports.get(lane.port.index()) else { return };
         if !self.snapshot.pfc_ports.contains(lane.port)
-            || !input.pause.next(now).is_some_and(|at| at <= now)
+            || input.pause.next(now).is_none_or(|at| now < at)
         {
             return;
         }
@@ -307,8 +307,9 @@ impl Lane {
             stats.pri[pri].resume_tx.add(u64::from(resuming));
         }
         if T::ON {
-            let pausing =
-                (0..8).filter(|&c| frame.quanta.get(c).is_some_and(|&q| q > 0)).fold(0, |s, c| s | 1 << c);
+            let pausing = (0..8)
+                .filter(|&c| frame.quanta.get(c).is_some_and(|&q| q > 0))
+                .fold(0, |s, c| s | 1 << c);
             let event = Event::PauseTx { port: lane.port.get(), enable: frame.enable, pausing };
             tracer.event(now, event);
         }
@@ -438,7 +439,8 @@ impl Lane {
         let partial = self.bufs.partial_csum(desc);
         let before = desc.len();
         let Some((chunk, start)) = self.bufs.chunk_mut(desc) else { return };
-        let Some(at) = op.apply(chunk, Extent { start, len: before }, tci, config.parse.tpid) else {
+        let Some(at) = op.apply(chunk, Extent { start, len: before }, tci, config.parse.tpid)
+        else {
             return;
         };
         self.bufs.set_bounds(desc, at.start, at.len);

@@ -4,7 +4,7 @@
 //! Units: cells.
 //! Source: pipeline.md §1 to §4, §9.
 
-use weft_parsers::{Format, HEAD_LEN, Head, Vid, parse_head};
+use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Vid, parse_head};
 
 use super::Lane;
 use crate::batch::{BURST, Batch};
@@ -157,21 +157,16 @@ impl Lane {
                 self.bufs.set_trace_id(desc, frame);
             }
             let head = self.bufs.head(desc);
-            note.fate = match parse_head(head, len, &config.parse) {
-                Ok(head) => {
-                    note.head = head;
-                    if len > config.frame_len_max {
-                        Fate::Drop(DropReason::TooLong)
-                    } else if head.format() == Format::MacControl {
-                        Fate::Consume
-                    } else {
-                        Fate::Forward(PortSet::EMPTY)
-                    }
-                }
-                Err(_) => {
-                    note.head = Head::EMPTY;
-                    Fate::Drop(DropReason::Malformed)
-                }
+            let parsed = parse_head(head, len, &config.parse);
+            note.head = parsed.unwrap_or(Head::EMPTY);
+            note.fate = if parsed.is_err() {
+                Fate::Drop(DropReason::Malformed)
+            } else if len > config.frame_len_max {
+                Fate::Drop(DropReason::TooLong)
+            } else if note.head.format() == Format::MacControl {
+                Fate::Consume
+            } else {
+                Fate::Forward(PortSet::EMPTY)
             };
             let format = note.head.format();
             if let Some(counter) = stats.rx_format.get(format as usize) {
@@ -182,7 +177,7 @@ impl Lane {
             desc.set_format(format);
             desc.set_pri(pri);
             desc.set(Flag::Tagged, note.head.tagged());
-            let markable = note.head.ecn_markable() && note.head.ecn().is_some_and(|e| e.is_ect());
+            let markable = note.head.ecn_markable() && note.head.ecn().is_some_and(Ecn::is_ect);
             desc.set(Flag::Ect, markable);
             if T::ON && matches!(note.fate, Fate::Forward(_)) {
                 let event = Event::Classify {
@@ -452,7 +447,7 @@ impl Lane {
             let more = outputs.len().saturating_sub(1);
             self.stats.port[input].copies.add(more as u64);
             for _ in 0..more {
-                self.stats.drop_pri(input, pri, reason);
+                self.stats.count_drop_pri(input, pri, reason);
             }
             return self.end(now, desc, reason, tracer);
         }
@@ -622,7 +617,7 @@ impl Lane {
             }
             if T::ON {
                 let event =
-                    Event::Learn { key: key.addr().bits(), port: input.get(), outcome: name };
+                    Event::Learn { key: key.addr().to_bits(), port: input.get(), outcome: name };
                 tracer.event(now, event);
             }
         }
@@ -641,13 +636,13 @@ impl Lane {
             let Some(reason) = reason else { continue };
             for _ in before..total {
                 stats.rx_frames.add(1);
-                self.stats.drop(lane.port, reason);
+                self.stats.count_drop(lane.port, reason);
             }
         }
         for _ in lane.seen.tx_failed..now.tx_failed {
             stats.tx_frames.sub(1);
             stats.late_drops.add(1);
-            self.stats.drop(lane.port, DropReason::TxError);
+            self.stats.count_drop(lane.port, DropReason::TxError);
         }
         stats.kernel_rx.set(now.kernel_rx);
         lane.seen = now;

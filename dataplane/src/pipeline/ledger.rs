@@ -106,14 +106,18 @@ impl Ledger {
         let snapshot = core.snapshot.load();
         let ports = snapshot.config.ports.len();
         let mut ledger = Self {
-            port: (0..ports).filter_map(PortId::new).map(|p| read_port(core, p, snapshot.config.pris)).collect(),
+            port: (0..ports)
+                .filter_map(PortId::new)
+                .map(|p| read_port(core, p, snapshot.config.pris))
+                .collect(),
             shared_used: core.buffer.shared_used(),
             shared_total: snapshot.thresholds.shared(),
             chunks_used: core.chunks_used(),
             chunks: core.pool.count() as u64,
             ..Self::default()
         };
-        let sum = |of: &dyn Fn(&PortLedger) -> u64| ledger.port.iter().map(of).fold(0, u64::wrapping_add);
+        let sum =
+            |of: &dyn Fn(&PortLedger) -> u64| ledger.port.iter().map(of).fold(0, u64::wrapping_add);
         let queues = |of: &dyn Fn(&QueueLedger) -> u64| {
             sum(&|port| port.pri.iter().map(of).fold(0, u64::wrapping_add))
         };

@@ -27,9 +27,9 @@ use crate::stats::{DropReason, WorkerStats};
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, PriSet};
+use crate::types::{PerPort, PerPri, PortId, PortSet, PriSet};
 
-pub use build::{BuildError, Built, build};
+pub use build::{BuildError, Built, build, chunks_beside_buffer};
 pub use ledger::{Ledger, PortLedger, QueueLedger};
 
 use crossbar::Crossbar;
@@ -315,18 +315,13 @@ impl Lane {
             let frame = self.bufs.trace_id(&desc);
             tracer.event(now, Event::Drop { frame, port: port.get(), reason: reason.name() });
         }
-        self.stats.drop_pri(port, desc.pri(), reason);
+        self.stats.count_drop_pri(port, desc.pri(), reason);
         self.bufs.free(desc);
     }
 
     /// Ends all frames that are still queued and takes back what ports hold: the switch stops. The
     /// crossbar's owner goes last.
-    pub fn stop<T: Tracer>(
-        &mut self,
-        now: Instant,
-        ports: &mut [Box<dyn Port>],
-        tracer: &mut T,
-    ) {
+    pub fn stop<T: Tracer>(&mut self, now: Instant, ports: &mut [Box<dyn Port>], tracer: &mut T) {
         self.drain_all(now, tracer);
         for index in 0..self.outputs.len() {
             self.empty_output(now, index, DropReason::Shutdown, tracer);
