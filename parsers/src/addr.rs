@@ -47,18 +47,22 @@ impl MacAddr {
     #[inline]
     #[must_use]
     pub const fn is_reserved_group(self) -> bool {
-        self.to_bits() >> 4 == RESERVED_GROUP >> 4
+        is_reserved_group(self.to_bits())
     }
 }
 
 /// I/G bit of an address held as an integer.
 pub(crate) const GROUP_BIT: u64 = 1 << 40;
-/// First of the 16 addresses that are never forwarded.
-pub(crate) const RESERVED_GROUP: u64 = 0x0180_C200_0000;
 /// 48 ones.
 pub(crate) const MAC_MASK: u64 = (1 << 48) - 1;
 /// 40 ones: what identifies a GEN1 station.
 pub(crate) const GEN1_MASK: u64 = (1 << 40) - 1;
+
+/// One of the 16 addresses that no bridge forwards, as an integer.
+#[inline]
+pub(crate) const fn is_reserved_group(address: u64) -> bool {
+    address >> 4 == 0x0180_C200_0000 >> 4
+}
 
 impl fmt::Display for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

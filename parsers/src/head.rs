@@ -3,7 +3,7 @@
 //! Units: offsets are octets from the first octet of the frame.
 //! Source: pipeline.md 1 (what the stages need), 3 (keys), 8 (which frames take ECN marks).
 
-use crate::addr::{AddrKey, MacAddr};
+use crate::addr::{AddrKey, GROUP_BIT, MAC_MASK, MacAddr, is_reserved_group};
 use crate::afh::TrafficClass;
 use crate::rh::RhOpcode;
 use crate::types::{Dscp, Ecn, Format, IpVersion, Tci};
@@ -19,25 +19,24 @@ pub struct Head {
     pub(crate) format: Format,
 }
 
-pub(crate) const GROUP: u64 = 1 << 0;
-pub(crate) const BROADCAST: u64 = 1 << 1;
-pub(crate) const RESERVED: u64 = 1 << 2;
-pub(crate) const TAGGED: u64 = 1 << 3;
-pub(crate) const IPV4: u64 = 1 << 4;
-pub(crate) const IPV6: u64 = 1 << 5;
-pub(crate) const MARKABLE: u64 = 1 << 6;
-pub(crate) const HAS_TC: u64 = 1 << 7;
-pub(crate) const HAS_RH: u64 = 1 << 8;
-pub(crate) const SOURCE_VALID: u64 = 1 << 9;
-pub(crate) const PFC_DA: u64 = 1 << 10;
+/// M of `Key_words`; of other formats the key says whether it is a group.
+pub(crate) const ID_GROUP: u64 = 1 << 0;
+/// The reserved groups of a Lite port, whose key has not the bits; of others the key says it.
+pub(crate) const RESERVED: u64 = 1 << 1;
+pub(crate) const TAGGED: u64 = 1 << 2;
+pub(crate) const IPV4: u64 = 1 << 3;
+pub(crate) const IPV6: u64 = 1 << 4;
+pub(crate) const MARKABLE: u64 = 1 << 5;
+pub(crate) const HAS_TC: u64 = 1 << 6;
+pub(crate) const HAS_RH: u64 = 1 << 7;
+pub(crate) const PFC_DA: u64 = 1 << 8;
 /// Two bits.
 pub(crate) const RH_OPCODE_SHIFT: u32 = 12;
-/// An octet each, up to bit 55.
+/// An octet each, up to bit 47.
 pub(crate) const TOS_SHIFT: u32 = 16;
 pub(crate) const IP_PROTO_SHIFT: u32 = 24;
-pub(crate) const IP_OFFSET_SHIFT: u32 = 32;
-pub(crate) const L4_OFFSET_SHIFT: u32 = 40;
-pub(crate) const TC_SHIFT: u32 = 48;
+pub(crate) const L4_OFFSET_SHIFT: u32 = 32;
+pub(crate) const TC_SHIFT: u32 = 40;
 
 impl Head {
     /// Nothing known: other Ethernet from and to zero. What arrays are filled with before use.
@@ -86,28 +85,29 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn group(&self) -> bool {
-        self.has(GROUP)
+        self.has(ID_GROUP) || self.dst.address() & GROUP_BIT != 0
     }
 
     /// The destination is ff:ff:ff:ff:ff:ff; implies [`Head::group`]. Never of GEN2 and Lite.
     #[inline]
     #[must_use]
     pub const fn broadcast(&self) -> bool {
-        self.has(BROADCAST)
+        self.dst.address() == MAC_MASK
     }
 
     /// Octets 0 to 5 are 01-80-C2-00-00-00..0F, never forwarded (no valid AFH header looks so).
     #[inline]
     #[must_use]
     pub const fn reserved_group(&self) -> bool {
-        self.has(RESERVED)
+        is_reserved_group(self.dst.address()) || self.has(RESERVED)
     }
 
     /// The source can be learnt: neither zero nor, in 48 bits, a group.
     #[inline]
     #[must_use]
     pub const fn source_valid(&self) -> bool {
-        self.has(SOURCE_VALID)
+        let address = self.src.address(); // below 2^40 in the spaces of AFH
+        address != 0 && address & GROUP_BIT == 0
     }
 
     /// The frame has a tag with the port's TPID.
@@ -148,7 +148,11 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn ip_offset(&self) -> Option<u8> {
-        if self.has_ip() { Some(self.octet(IP_OFFSET_SHIFT)) } else { None }
+        match (self.has_ip(), self.tagged()) {
+            (false, _) => None,
+            (true, false) => Some(14),
+            (true, true) => Some(18),
+        }
     }
 
     /// IPv4 protocol or IPv6 next header; 0 without IP.

@@ -11,14 +11,13 @@
 //! - On a Lite port the mode is authoritative: whatever is not PAUSE or PFC by DA is Lite.
 //! - Mode `auto` takes `Key_words` from the octet that looks like it, `gen2_order`'s own first.
 
-use crate::addr::{AddrKey, AddrSpace, GEN1_MASK, GROUP_BIT, MAC_MASK, MacAddr, RESERVED_GROUP};
+use crate::addr::{AddrKey, AddrSpace, GEN1_MASK, GROUP_BIT, MAC_MASK, MacAddr, is_reserved_group};
 use crate::afh::Gen2Order;
 use crate::bytes::{be16, be64, octet, window};
 use crate::error::{Layer, ParseError};
 use crate::head::{
-    BROADCAST, GROUP, HAS_RH, HAS_TC, Head, IP_OFFSET_SHIFT, IP_PROTO_SHIFT, IPV4, IPV6,
-    L4_OFFSET_SHIFT, MARKABLE, PFC_DA, RESERVED, RH_OPCODE_SHIFT, SOURCE_VALID, TAGGED, TC_SHIFT,
-    TOS_SHIFT,
+    HAS_RH, HAS_TC, Head, ID_GROUP, IP_PROTO_SHIFT, IPV4, IPV6, L4_OFFSET_SHIFT, MARKABLE, PFC_DA,
+    RESERVED, RH_OPCODE_SHIFT, TAGGED, TC_SHIFT, TOS_SHIFT,
 };
 use crate::types::{AfhMode, Format, ether_type, ip_proto};
 use crate::{ethernet, ipv4 as ip4, ipv6 as ip6, rh, udp, vlan};
@@ -75,7 +74,7 @@ impl ParseConfig {
 
     #[inline]
     const fn is_standard_port(&self, port: u16) -> bool {
-        port != 0 && (port == self.udp_type1 || port == self.udp_type2)
+        (port == self.udp_type1 || port == self.udp_type2) && port != 0
     }
 
     #[inline]
@@ -124,19 +123,17 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
     let src = be64::<4, _>(head) & MAC_MASK;
     let kind = be16::<12, _>(head);
     let lite = matches!(cfg.afh, AfhMode::Lite);
-    let reserved = flag(RESERVED, dst >> 4 == RESERVED_GROUP >> 4);
 
     // wire-formats.md 1.8, rule 2
     if kind == ether_type::MAC_CONTROL && (!lite || dst == MacAddr::PAUSE.to_bits()) {
         need(len, ETHERNET_LEN + OPCODE_LEN, Layer::MacControl)?;
-        let own = cfg.port_mac.to_bits();
-        let pfc_da = dst == MacAddr::PAUSE.to_bits() || (own != 0 && dst == own);
-        let facts = reserved | flag(PFC_DA, pfc_da);
+        let facts = flag(PFC_DA, is_pfc_da(dst, cfg));
         return Ok(ethernet_keys(dst, src).head(Format::MacControl, facts, be16::<14, _>(head)));
     }
     // rule 3
     if lite {
-        return Ok(id16_keys(cfg.gen2_order, dst, src).head(Format::AfhLite, reserved, 0));
+        let facts = flag(RESERVED, is_reserved_group(dst));
+        return Ok(id16_keys(cfg.gen2_order, dst, src).head(Format::AfhLite, facts, 0));
     }
     // rule 4
     let tagged = kind == cfg.tpid;
@@ -147,7 +144,6 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
     } else {
         (kind, window::<ETHERNET_LEN, L3_LEN, _>(head), ETHERNET_LEN, 0)
     };
-    let facts = reserved | flag(TAGGED, tagged);
     let frame = L3 { octets: l3, offset, len };
     let (format, keys, found) = if kind == ether_type::IPV4 {
         let (format, found) = ipv4(frame, cfg)?; // rule 5
@@ -159,7 +155,7 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
     } else {
         (Format::Other, ethernet_keys(dst, src), 0) // rule 7
     };
-    Ok(keys.head(format, facts | found, tci))
+    Ok(keys.head(format, found | flag(TAGGED, tagged), tci))
 }
 
 /// What follows the EtherType: octets in view, where they start, and the frame's length.
@@ -210,9 +206,7 @@ const fn ethernet_keys(dst: u64, src: u64) -> Keys {
     Keys {
         dst: AddrKey::new(AddrSpace::Ethernet, dst),
         src: AddrKey::new(AddrSpace::Ethernet, src),
-        facts: flag(GROUP, dst & GROUP_BIT != 0)
-            | flag(BROADCAST, dst == MAC_MASK)
-            | flag(SOURCE_VALID, src != 0 && src & GROUP_BIT == 0),
+        facts: 0, // group, broadcast and the like are read off the keys
     }
 }
 
@@ -222,11 +216,7 @@ const fn gen1_keys(dst: u64, src: u64) -> Keys {
     Keys {
         dst: AddrKey::new(AddrSpace::Gen1, if group { dst } else { dst & GEN1_MASK }),
         src: AddrKey::gen1(src),
-        facts: HAS_TC
-            | (src >> 40) << TC_SHIFT
-            | flag(GROUP, group)
-            | flag(BROADCAST, dst == MAC_MASK)
-            | flag(SOURCE_VALID, src & GEN1_MASK != 0),
+        facts: HAS_TC | (src >> 40) << TC_SHIFT,
     }
 }
 
@@ -236,10 +226,7 @@ const fn id16_keys(order: Gen2Order, dst: u64, src: u64) -> Keys {
     Keys {
         dst: AddrKey::new(AddrSpace::Id16, dst & 0xFFFF),
         src: AddrKey::new(AddrSpace::Id16, src & 0xFFFF),
-        facts: HAS_TC
-            | (tc.0 as u64) << TC_SHIFT
-            | flag(GROUP, key_words.is_multicast())
-            | flag(SOURCE_VALID, src & 0xFFFF != 0),
+        facts: HAS_TC | (tc.0 as u64) << TC_SHIFT | flag(ID_GROUP, key_words.is_multicast()),
     }
 }
 
@@ -250,25 +237,34 @@ const fn top_octet(half: u64) -> u8 {
     (half >> 40) as u8
 }
 
+/// PAUSE's address or the port's own.
+#[inline]
+const fn is_pfc_da(dst: u64, cfg: &ParseConfig) -> bool {
+    let own = cfg.port_mac.to_bits();
+    dst == MacAddr::PAUSE.to_bits() || (own != 0 && dst == own)
+}
+
 /// Format and facts of an IPv4 packet.
 #[inline]
 fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
     frame.need(IPV4_LEN, Layer::Ipv4)?;
     let octets = frame.octets;
-    let first = octet::<0, _>(octets);
-    if first >> 4 != 4 {
-        return Ok((Format::Other, 0));
-    }
     let proto = octet::<9, _>(octets);
-    let header_len = (first & 0xF) as usize * 4;
-    frame.need(header_len, Layer::Ipv4)?;
-    let ip = IPV4 | ip_facts(frame.offset, octet::<1, _>(octets), proto);
+    let ip = IPV4 | ip_facts(octet::<1, _>(octets), proto);
+    let first = octet::<0, _>(octets);
     let is_fragment = be16::<6, _>(octets) & 0x3FFF != 0; // more fragments, or an offset
-    if header_len < IPV4_LEN || is_fragment {
+    if first != 0x45 {
+        return match ipv4_header_len(frame, first)? {
+            None => Ok((Format::Other, 0)),
+            Some(len) if len < IPV4_LEN || is_fragment => Ok((Format::Other, ip)),
+            Some(len) => Ok((Format::Other, ip | l4_facts(frame.offset + len))),
+        };
+    }
+    if is_fragment {
         return Ok((Format::Other, ip));
     }
-    let with_l4 = ip | ((frame.offset + header_len) as u64) << L4_OFFSET_SHIFT;
-    if proto != ip_proto::UDP || header_len != IPV4_LEN {
+    let with_l4 = ip | l4_facts(frame.offset + IPV4_LEN);
+    if proto != ip_proto::UDP {
         return Ok((Format::Other, with_l4));
     }
     if (be16::<2, _>(octets) as usize) < IPV4_LEN + UDP_LEN {
@@ -286,6 +282,19 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
     Ok((Format::Standard, with_l4 | MARKABLE | rh))
 }
 
+/// Header length by an IPv4 header's first octet; `None` when that is not version 4.
+#[cold]
+const fn ipv4_header_len(frame: L3<'_>, first: u8) -> Result<Option<usize>, Short> {
+    if first >> 4 != 4 {
+        return Ok(None);
+    }
+    let len = (first & 0xF) as usize * 4;
+    match frame.need(len, Layer::Ipv4) {
+        Ok(()) => Ok(Some(len)),
+        Err(short) => Err(short),
+    }
+}
+
 /// Facts of an IPv6 packet.
 #[inline]
 fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> Result<u64, Short> {
@@ -297,11 +306,11 @@ fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> Result<u64, Short> {
     }
     let [_, traffic_class] = (first >> 4).to_be_bytes();
     let next = octet::<6, _>(octets);
-    let ip = IPV6 | ip_facts(frame.offset, traffic_class, next);
+    let ip = IPV6 | ip_facts(traffic_class, next);
     if is_ipv6_extension(next) {
         return Ok(ip);
     }
-    let with_l4 = ip | ((frame.offset + IPV6_LEN) as u64) << L4_OFFSET_SHIFT;
+    let with_l4 = ip | l4_facts(frame.offset + IPV6_LEN);
     if next != ip_proto::UDP {
         return Ok(with_l4);
     }
@@ -312,12 +321,16 @@ fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> Result<u64, Short> {
     Ok(with_l4 | flag(MARKABLE, cfg.is_standard_port(be16::<42, _>(octets))))
 }
 
-/// Where the IP header is, and its fields that the switch looks at.
+/// Fields of an IP header that the switch looks at.
 #[inline]
-const fn ip_facts(offset: usize, tos: u8, proto: u8) -> u64 {
-    (offset as u64) << IP_OFFSET_SHIFT
-        | (tos as u64) << TOS_SHIFT
-        | (proto as u64) << IP_PROTO_SHIFT
+const fn ip_facts(tos: u8, proto: u8) -> u64 {
+    (tos as u64) << TOS_SHIFT | (proto as u64) << IP_PROTO_SHIFT
+}
+
+/// Where the transport header starts.
+#[inline]
+const fn l4_facts(offset: usize) -> u64 {
+    (offset as u64) << L4_OFFSET_SHIFT
 }
 
 /// The opcode, from the first octet of an RH.
