@@ -3,13 +3,15 @@
 //! Units: offsets are octets from the first octet of the frame.
 //! Source: pipeline.md 1 (what the stages need), 3 (keys), 8 (which frames take ECN marks).
 
+use core::fmt;
+
 use crate::addr::{AddrKey, GROUP_BIT, MAC_MASK, MacAddr, is_reserved_group};
 use crate::afh::TrafficClass;
 use crate::rh::RhOpcode;
 use crate::types::{Dscp, Ecn, Format, IpVersion, Tci};
 
 /// What one pass over a frame found. Made by [`crate::parse_head`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     pub(crate) dst: AddrKey,
     pub(crate) src: AddrKey,
@@ -21,7 +23,7 @@ pub struct Head {
 
 /// M of `Key_words`; of other formats the key says whether it is a group.
 pub(crate) const ID_GROUP: u64 = 1 << 0;
-/// The reserved groups of a Lite port, whose key has not the bits; of others the key says it.
+/// A reserved group read as GEN2 or Lite, whose key has not the bits; of others the key says it.
 pub(crate) const RESERVED: u64 = 1 << 1;
 pub(crate) const TAGGED: u64 = 1 << 2;
 pub(crate) const IPV4: u64 = 1 << 3;
@@ -234,5 +236,27 @@ impl Head {
 impl Default for Head {
     fn default() -> Self {
         Self::EMPTY
+    }
+}
+
+/// What was found, by name; for messages of tests and traces.
+impl fmt::Debug for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Head")
+            .field("format", &self.format)
+            .field("dst", &self.dst)
+            .field("src", &self.src)
+            .field("group", &self.group())
+            .field("tci", &self.tci())
+            .field("ip_version", &self.ip_version())
+            .field("dscp", &self.dscp())
+            .field("ecn", &self.ecn())
+            .field("ip_proto", &self.ip_proto())
+            .field("l4_offset", &self.l4_offset())
+            .field("tc", &self.tc())
+            .field("rh_opcode", &self.rh_opcode())
+            .field("mac_control_opcode", &self.mac_control_opcode())
+            .field("pfc_da", &self.pfc_da())
+            .finish_non_exhaustive()
     }
 }

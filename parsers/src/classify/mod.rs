@@ -132,8 +132,7 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
     }
     // rule 3
     if lite {
-        let facts = flag(RESERVED, is_reserved_group(dst));
-        return Ok(id16_keys(cfg.gen2_order, dst, src).head(Format::AfhLite, facts, 0));
+        return Ok(id16_keys(cfg.gen2_order, dst, src).head(Format::AfhLite, 0, 0));
     }
     // rule 4
     let tagged = kind == cfg.tpid;
@@ -226,7 +225,10 @@ const fn id16_keys(order: Gen2Order, dst: u64, src: u64) -> Keys {
     Keys {
         dst: AddrKey::new(AddrSpace::Id16, dst & 0xFFFF),
         src: AddrKey::new(AddrSpace::Id16, src & 0xFFFF),
-        facts: HAS_TC | (tc.0 as u64) << TC_SHIFT | flag(ID_GROUP, key_words.is_multicast()),
+        facts: HAS_TC
+            | (tc.0 as u64) << TC_SHIFT
+            | flag(ID_GROUP, key_words.is_multicast())
+            | flag(RESERVED, is_reserved_group(dst)),
     }
 }
 
