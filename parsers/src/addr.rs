@@ -47,18 +47,22 @@ impl MacAddr {
     #[inline]
     #[must_use]
     pub const fn is_reserved_group(self) -> bool {
-        self.to_bits() >> 4 == RESERVED_GROUP >> 4
+        is_reserved_group(self.to_bits())
     }
 }
 
 /// I/G bit of an address held as an integer.
 pub(crate) const GROUP_BIT: u64 = 1 << 40;
-/// First of the 16 addresses that are never forwarded.
-pub(crate) const RESERVED_GROUP: u64 = 0x0180_C200_0000;
 /// 48 ones.
 pub(crate) const MAC_MASK: u64 = (1 << 48) - 1;
 /// 40 ones: what identifies a GEN1 station.
 pub(crate) const GEN1_MASK: u64 = (1 << 40) - 1;
+
+/// One of the 16 addresses that no bridge forwards, as an integer.
+#[inline]
+pub(crate) const fn is_reserved_group(address: u64) -> bool {
+    address >> 4 == 0x0180_C200_0000 >> 4
+}
 
 impl fmt::Display for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -200,5 +204,81 @@ impl fmt::Display for AddrKey {
 impl fmt::Debug for AddrKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Rng, Text};
+
+    #[test]
+    fn mac_text_both_ways() {
+        let want = MacAddr([0x02, 0x00, 0xAB, 0xCD, 0xEF, 0x10]);
+        for text in ["02:00:ab:cd:ef:10", "02-00-AB-CD-EF-10", "02:00:aB:Cd:EF:10"] {
+            assert_eq!(text.parse(), Ok(want), "{text}");
+        }
+        assert_eq!(Text::of(&want).as_str(), "02:00:ab:cd:ef:10");
+        let mut rng = Rng::new(21);
+        for _ in 0..1000 {
+            let address = MacAddr(rng.bytes());
+            assert_eq!(Text::of(&address).as_str().parse(), Ok(address));
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_mac_is_refused() {
+        #[rustfmt::skip] // columns: name, text
+        let cases = [
+            ("empty", ""), ("five", "02:00:00:00:00"), ("seven", "02:00:00:00:00:00:01"),
+            ("one digit", "2:00:00:00:00:01"), ("three digits", "002:00:00:00:00:01"),
+            ("not hexadecimal", "0g:00:00:00:00:01"), ("sign", "+2:00:00:00:00:01"),
+            ("blank", " 2:00:00:00:00:01"), ("mixed", "02:00-00:00:00:01"),
+            ("no separator", "020000000001"), ("end", "02:00:00:00:00:01:"),
+        ];
+        for (name, text) in cases {
+            assert_eq!(text.parse::<MacAddr>(), Err(MacAddrError), "{name}");
+        }
+    }
+
+    #[test]
+    fn mac_bits_both_ways_and_groups() {
+        let mut rng = Rng::new(22);
+        for _ in 0..1000 {
+            let address = MacAddr(rng.bytes());
+            assert_eq!(MacAddr::from_bits(address.to_bits()), address);
+            assert_eq!(address.is_group(), address.0[0] & 1 == 1);
+        }
+        assert_eq!(MacAddr([1, 2, 3, 4, 5, 6]).to_bits(), 0x0102_0304_0506);
+        assert!(MacAddr::BROADCAST.is_group() && MacAddr::PAUSE.is_group());
+        #[rustfmt::skip] // columns: last two octets of 01-80-C2-00-xx-xx, reserved
+        let cases = [(0x0000, true), (0x0001, true), (0x000F, true), (0x0010, false), (0x0100, false)];
+        for (low, want) in cases {
+            let address = MacAddr::from_bits(0x0180_C200_0000 | low);
+            assert_eq!(address.is_reserved_group(), want, "{low:#06x}");
+        }
+    }
+
+    #[test]
+    fn keys_of_different_spaces_never_meet() {
+        let address = 0x0012;
+        let keys = [
+            AddrKey::ethernet(MacAddr::from_bits(address)),
+            AddrKey::gen1(address),
+            AddrKey::id16(0x0012),
+        ];
+        let spaces = [AddrSpace::Ethernet, AddrSpace::Gen1, AddrSpace::Id16];
+        for (at, (key, space)) in keys.into_iter().zip(spaces).enumerate() {
+            assert_eq!((key.space(), key.address()), (space, address));
+            assert_eq!(AddrKey::from_bits(key.to_bits()), Some(key));
+            assert_eq!(keys.iter().position(|other| *other == key), Some(at));
+        }
+        assert_eq!(AddrKey::gen1(0xFF12_3456_7890), AddrKey::gen1(0x0012_3456_7890));
+        assert_eq!(AddrKey::from_bits(3 << 48), None, "there is no fourth space");
+        assert_eq!(AddrKey::from_bits(1 << 50), None);
+        let texts = ["00:00:00:00:00:12", "gen1:0000000012", "id:0012"];
+        for (key, want) in keys.iter().zip(texts) {
+            assert_eq!(Text::of(key).as_str(), want);
+        }
     }
 }

@@ -22,10 +22,12 @@ impl Sum {
         for word in words {
             sum += u64::from(u32::from_be_bytes(*word));
         }
-        let mut last = [0; 4];
-        for (to, from) in last.iter_mut().zip(rest) {
-            *to = *from;
-        }
+        let last = match *rest {
+            [] => [0; 4],
+            [a] => [a, 0, 0, 0],
+            [a, b] => [a, b, 0, 0],
+            [a, b, c, ..] => [a, b, c, 0],
+        };
         Self(sum + u64::from(u32::from_be_bytes(last)))
     }
 

@@ -155,3 +155,27 @@ impl fmt::Display for ParseError {
 }
 
 impl core::error::Error for ParseError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Text;
+
+    #[test]
+    fn messages_name_layer_need_and_had() {
+        let value =
+            ParseError::Value { layer: Layer::Pfc, field: Field::ClassVector, value: 0x100 };
+        #[rustfmt::skip] // columns: error, message
+        let cases = [
+            (ParseError::short(Layer::Rh, 50, 49),     "rh: needs 50 octets, has 49"),
+            (ParseError::short(Layer::Ipv4, 34, 0),    "ipv4: needs 34 octets, has 0"),
+            (ParseError::short(Layer::Udp, 65_535, 9), "udp: needs 65535 octets, has 9"),
+            (ParseError::short(Layer::Udp, 65_536, usize::MAX), "udp: needs 65535 octets, has 65535"),
+            (value,                                    "pfc: class enable vector cannot be 0x0100"),
+        ];
+        for (error, want) in cases {
+            assert_eq!(Text::of(&error).as_str(), want);
+        }
+        assert_eq!((value.layer(), size_of::<ParseError>()), (Layer::Pfc, 6));
+    }
+}

@@ -3,56 +3,59 @@
 //! Units: offsets are octets from the first octet of the frame.
 //! Source: pipeline.md 1 (what the stages need), 3 (keys), 8 (which frames take ECN marks).
 
-use crate::addr::{AddrKey, MacAddr};
+use core::fmt;
+
+use crate::addr::{AddrKey, GROUP_BIT, MAC_MASK, MacAddr, is_reserved_group};
 use crate::afh::TrafficClass;
 use crate::rh::RhOpcode;
 use crate::types::{Dscp, Ecn, Format, IpVersion, Tci};
 
-/// What one pass over a frame found. Made by [`parse_head`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What one pass over a frame found. Made by [`crate::parse_head`].
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     pub(crate) dst: AddrKey,
     pub(crate) src: AddrKey,
-    pub(crate) flags: u16,
-    pub(crate) tci: u16,
-    pub(crate) opcode: u16,
+    /// Bits and octets below, in one word so that it is built without going through memory.
+    pub(crate) facts: u64,
+    pub(crate) tci_or_opcode: u16,
     pub(crate) format: Format,
-    pub(crate) tos: u8,
-    pub(crate) ip_proto: u8,
-    pub(crate) ip_offset: u8,
-    pub(crate) l4_offset: u8,
-    pub(crate) tc: u8,
-    pub(crate) rh_opcode: u8,
 }
 
-pub(crate) const GROUP: u16 = 1 << 0;
-pub(crate) const BROADCAST: u16 = 1 << 1;
-pub(crate) const RESERVED: u16 = 1 << 2;
-pub(crate) const TAGGED: u16 = 1 << 3;
-pub(crate) const IPV4: u16 = 1 << 4;
-pub(crate) const IPV6: u16 = 1 << 5;
-pub(crate) const MARKABLE: u16 = 1 << 6;
-pub(crate) const HAS_TC: u16 = 1 << 7;
-pub(crate) const HAS_RH: u16 = 1 << 8;
-pub(crate) const SOURCE_VALID: u16 = 1 << 9;
-pub(crate) const PFC_DA: u16 = 1 << 10;
+/// M of `Key_words`; of other formats the key says whether it is a group.
+pub(crate) const ID_GROUP: u64 = 1 << 0;
+/// A reserved group read as GEN2 or Lite, whose key has not the bits; of others the key says it.
+pub(crate) const RESERVED: u64 = 1 << 1;
+pub(crate) const TAGGED: u64 = 1 << 2;
+pub(crate) const IPV4: u64 = 1 << 3;
+pub(crate) const IPV6: u64 = 1 << 4;
+pub(crate) const MARKABLE: u64 = 1 << 5;
+pub(crate) const HAS_TC: u64 = 1 << 6;
+pub(crate) const HAS_RH: u64 = 1 << 7;
+pub(crate) const PFC_DA: u64 = 1 << 8;
+/// Two bits.
+pub(crate) const RH_OPCODE_SHIFT: u32 = 12;
+/// An octet each, up to bit 47.
+pub(crate) const TOS_SHIFT: u32 = 16;
+pub(crate) const IP_PROTO_SHIFT: u32 = 24;
+pub(crate) const L4_OFFSET_SHIFT: u32 = 32;
+pub(crate) const TC_SHIFT: u32 = 40;
 
 impl Head {
     /// Nothing known: other Ethernet from and to zero. What arrays are filled with before use.
     pub const EMPTY: Self = Self {
         dst: AddrKey::ethernet(MacAddr::ZERO),
         src: AddrKey::ethernet(MacAddr::ZERO),
-        flags: 0,
-        tci: 0,
-        opcode: 0,
+        facts: 0,
+        tci_or_opcode: 0,
         format: Format::Other,
-        tos: 0,
-        ip_proto: 0,
-        ip_offset: 0,
-        l4_offset: 0,
-        tc: 0,
-        rh_opcode: 0,
     };
+
+    /// Octet of the facts at `shift`.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the upper bits are meant to go")]
+    const fn octet(&self, shift: u32) -> u8 {
+        (self.facts >> shift) as u8
+    }
 
     /// Frame format.
     #[inline]
@@ -76,36 +79,37 @@ impl Head {
     }
 
     #[inline]
-    const fn has(&self, flag: u16) -> bool {
-        self.flags & flag != 0
+    const fn has(&self, flag: u64) -> bool {
+        self.facts & flag != 0
     }
 
     /// The destination is a group: I/G of DA, or M of `Key_words` for GEN2 and Lite.
     #[inline]
     #[must_use]
     pub const fn group(&self) -> bool {
-        self.has(GROUP)
+        self.has(ID_GROUP) || self.dst.address() & GROUP_BIT != 0
     }
 
     /// The destination is ff:ff:ff:ff:ff:ff; implies [`Head::group`]. Never of GEN2 and Lite.
     #[inline]
     #[must_use]
     pub const fn broadcast(&self) -> bool {
-        self.has(BROADCAST)
+        self.dst.address() == MAC_MASK
     }
 
     /// Octets 0 to 5 are 01-80-C2-00-00-00..0F, never forwarded (no valid AFH header looks so).
     #[inline]
     #[must_use]
     pub const fn reserved_group(&self) -> bool {
-        self.has(RESERVED)
+        is_reserved_group(self.dst.address()) || self.has(RESERVED)
     }
 
     /// The source can be learnt: neither zero nor, in 48 bits, a group.
     #[inline]
     #[must_use]
     pub const fn source_valid(&self) -> bool {
-        self.has(SOURCE_VALID)
+        let address = self.src.address(); // below 2^40 in the spaces of AFH
+        address != 0 && address & GROUP_BIT == 0
     }
 
     /// The frame has a tag with the port's TPID.
@@ -119,7 +123,7 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn tci(&self) -> Option<Tci> {
-        if self.has(TAGGED) { Some(Tci(self.tci)) } else { None }
+        if self.has(TAGGED) { Some(Tci(self.tci_or_opcode)) } else { None }
     }
 
     /// Version of the IP header, if any.
@@ -146,14 +150,18 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn ip_offset(&self) -> Option<u8> {
-        if self.has_ip() { Some(self.ip_offset) } else { None }
+        match (self.has_ip(), self.tagged()) {
+            (false, _) => None,
+            (true, false) => Some(14),
+            (true, true) => Some(18),
+        }
     }
 
     /// IPv4 protocol or IPv6 next header; 0 without IP.
     #[inline]
     #[must_use]
     pub const fn ip_proto(&self) -> u8 {
-        self.ip_proto
+        self.octet(IP_PROTO_SHIFT)
     }
 
     /// Offset of the transport header; `None` without IP, for fragments and behind IPv6 extensions.
@@ -161,21 +169,24 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn l4_offset(&self) -> Option<u8> {
-        if self.l4_offset == 0 { None } else { Some(self.l4_offset) }
+        match self.octet(L4_OFFSET_SHIFT) {
+            0 => None,
+            offset => Some(offset),
+        }
     }
 
     /// DSCP of IPv4 or IPv6.
     #[inline]
     #[must_use]
     pub const fn dscp(&self) -> Option<Dscp> {
-        if self.has_ip() { Some(Dscp::from_tos(self.tos)) } else { None }
+        if self.has_ip() { Some(Dscp::from_tos(self.octet(TOS_SHIFT))) } else { None }
     }
 
     /// ECN codepoint of IPv4 or IPv6.
     #[inline]
     #[must_use]
     pub const fn ecn(&self) -> Option<Ecn> {
-        if self.has_ip() { Some(Ecn::from_low_bits(self.tos)) } else { None }
+        if self.has_ip() { Some(Ecn::from_low_bits(self.octet(TOS_SHIFT))) } else { None }
     }
 
     /// The format takes ECN marks: Standard, or UDP over IPv6 to a Standard port (RoCEv2). Whether
@@ -190,14 +201,18 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn tc(&self) -> Option<TrafficClass> {
-        if self.has(HAS_TC) { Some(TrafficClass(self.tc)) } else { None }
+        if self.has(HAS_TC) { Some(TrafficClass(self.octet(TC_SHIFT))) } else { None }
     }
 
     /// Opcode of the RC Link header of Standard, GEN1 and GEN2.
     #[inline]
     #[must_use]
     pub const fn rh_opcode(&self) -> Option<RhOpcode> {
-        if self.has(HAS_RH) { Some(RhOpcode::from_low_bits(self.rh_opcode)) } else { None }
+        if self.has(HAS_RH) {
+            Some(RhOpcode::from_low_bits(self.octet(RH_OPCODE_SHIFT)))
+        } else {
+            None
+        }
     }
 
     /// Opcode of a MAC Control frame; `None` for every other format.
@@ -205,7 +220,7 @@ impl Head {
     #[must_use]
     pub const fn mac_control_opcode(&self) -> Option<u16> {
         match self.format {
-            Format::MacControl => Some(self.opcode),
+            Format::MacControl => Some(self.tci_or_opcode),
             _ => None,
         }
     }
@@ -221,5 +236,27 @@ impl Head {
 impl Default for Head {
     fn default() -> Self {
         Self::EMPTY
+    }
+}
+
+/// What was found, by name; for messages of tests and traces.
+impl fmt::Debug for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Head")
+            .field("format", &self.format)
+            .field("dst", &self.dst)
+            .field("src", &self.src)
+            .field("group", &self.group())
+            .field("tci", &self.tci())
+            .field("ip_version", &self.ip_version())
+            .field("dscp", &self.dscp())
+            .field("ecn", &self.ecn())
+            .field("ip_proto", &self.ip_proto())
+            .field("l4_offset", &self.l4_offset())
+            .field("tc", &self.tc())
+            .field("rh_opcode", &self.rh_opcode())
+            .field("mac_control_opcode", &self.mac_control_opcode())
+            .field("pfc_da", &self.pfc_da())
+            .finish_non_exhaustive()
     }
 }

@@ -3,6 +3,8 @@
 //! Units: none.
 //! Source: Vigna, "An experimental exploration of Marsaglia's xorshift generators", 2016.
 
+use core::fmt::{Display, Write};
+
 use crate::error::{Layer, ParseError};
 
 /// Seeded random numbers.
@@ -69,4 +71,34 @@ pub fn refuses_shorter_of(whole: &[u8], layer: Layer, parse: impl Fn(&[u8]) -> O
         assert_eq!(parse(&whole[..had]), Some(want), "{had} of {} octets", whole.len());
     }
     assert_eq!(parse(whole), None, "all {} octets", whole.len());
+}
+
+/// Formatted text without an allocator, at most 128 octets.
+pub struct Text {
+    octets: [u8; 128],
+    len: usize,
+}
+
+impl Text {
+    /// What `value` is displayed as.
+    pub fn of(value: &impl Display) -> Self {
+        let mut text = Self { octets: [0; 128], len: 0 };
+        write!(text, "{value}").expect("128 octets are enough");
+        text
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(&self.octets[..self.len]).expect("written as str")
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, part: &str) -> core::fmt::Result {
+        let end = self.len + part.len();
+        let place = self.octets.get_mut(self.len..end).ok_or(core::fmt::Error)?;
+        place.copy_from_slice(part.as_bytes());
+        self.len = end;
+        Ok(())
+    }
 }

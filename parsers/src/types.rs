@@ -285,3 +285,41 @@ impl Ecn {
         matches!(self, Self::Ect0 | Self::Ect1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Text;
+
+    #[test]
+    fn ranges_are_held() {
+        for value in 0..=u8::MAX {
+            assert_eq!(Pcp::new(value).map(Pcp::get), (value < 8).then_some(value));
+            assert_eq!(Dscp::new(value).map(Dscp::get), (value < 64).then_some(value));
+            assert_eq!(Pcp::from_low_bits(value).get(), value % 8);
+            assert_eq!(Dscp::from_tos(value).get(), value / 4);
+            assert_eq!(Ecn::from_low_bits(value) as u8, value % 4);
+        }
+        for value in 0..=u16::MAX {
+            assert_eq!(Vid::new(value).map(Vid::get), (value < 4096).then_some(value));
+            assert_eq!(Vid::from_low_bits(value).get(), value % 4096);
+        }
+    }
+
+    #[test]
+    fn only_ect_takes_marks() {
+        let cases = [(Ecn::NotEct, false), (Ecn::Ect1, true), (Ecn::Ect0, true), (Ecn::Ce, false)];
+        for (ecn, want) in cases {
+            assert_eq!(ecn.is_ect(), want, "{ecn:?}");
+        }
+    }
+
+    #[test]
+    fn format_codes_and_names_stay() {
+        let names = ["standard", "gen1", "gen2", "lite", "pbr", "mac_control", "other"];
+        for (code, (format, name)) in Format::ALL.into_iter().zip(names).enumerate() {
+            assert_eq!((format as usize, format.name()), (code, name));
+            assert_eq!(Text::of(&format).as_str(), name);
+        }
+    }
+}

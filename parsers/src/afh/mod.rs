@@ -67,7 +67,7 @@ impl TrafficClass {
         Self((vc & 7) << 5 | (flow & 7) << 2)
     }
 
-    /// Index 0..=63 into a table of 64: TC[7:2].
+    /// Index 0..=63 into a table of 64: bits 7:2.
     #[inline]
     #[must_use]
     pub const fn index(self) -> u8 {

@@ -11,13 +11,13 @@
 //! - On a Lite port the mode is authoritative: whatever is not PAUSE or PFC by DA is Lite.
 //! - Mode `auto` takes `Key_words` from the octet that looks like it, `gen2_order`'s own first.
 
-use crate::addr::{AddrKey, AddrSpace, GEN1_MASK, GROUP_BIT, MAC_MASK, MacAddr, RESERVED_GROUP};
+use crate::addr::{AddrKey, AddrSpace, GEN1_MASK, GROUP_BIT, MAC_MASK, MacAddr, is_reserved_group};
 use crate::afh::Gen2Order;
 use crate::bytes::{be16, be64, octet, window};
 use crate::error::{Layer, ParseError};
 use crate::head::{
-    BROADCAST, GROUP, HAS_RH, HAS_TC, Head, IPV4, IPV6, MARKABLE, PFC_DA, RESERVED, SOURCE_VALID,
-    TAGGED,
+    HAS_RH, HAS_TC, Head, ID_GROUP, IP_PROTO_SHIFT, IPV4, IPV6, L4_OFFSET_SHIFT, MARKABLE, PFC_DA,
+    RESERVED, RH_OPCODE_SHIFT, TAGGED, TC_SHIFT, TOS_SHIFT,
 };
 use crate::types::{AfhMode, Format, ether_type, ip_proto};
 use crate::{ethernet, ipv4 as ip4, ipv6 as ip6, rh, udp, vlan};
@@ -74,7 +74,7 @@ impl ParseConfig {
 
     #[inline]
     const fn is_standard_port(&self, port: u16) -> bool {
-        port != 0 && (port == self.udp_type1 || port == self.udp_type2)
+        (port == self.udp_type1 || port == self.udp_type2) && port != 0
     }
 
     #[inline]
@@ -102,45 +102,59 @@ pub fn parse_head(
     len: usize,
     cfg: &ParseConfig,
 ) -> Result<Head, ParseError> {
+    // Everything is worked out in plain words and put together once: a result that is filled in
+    // field by field goes through memory and costs twice the time.
+    match scan(head, len, cfg) {
+        Ok(found) => Ok(found),
+        Err(Short { layer, need }) => Err(ParseError::short(layer, need, len)),
+    }
+}
+
+/// The frame ends before `need` octets, inside `layer`.
+struct Short {
+    layer: Layer,
+    need: usize,
+}
+
+#[inline]
+fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Short> {
     need(len, ETHERNET_LEN, Layer::Ethernet)?;
     let dst = be64::<0, _>(head) >> 16;
     let src = be64::<4, _>(head) & MAC_MASK;
     let kind = be16::<12, _>(head);
     let lite = matches!(cfg.afh, AfhMode::Lite);
-    let mut out = Head { flags: flag(RESERVED, dst >> 4 == RESERVED_GROUP >> 4), ..Head::EMPTY };
 
     // wire-formats.md 1.8, rule 2
     if kind == ether_type::MAC_CONTROL && (!lite || dst == MacAddr::PAUSE.to_bits()) {
-        return mac_control(head, len, cfg, out, dst, src);
+        need(len, ETHERNET_LEN + OPCODE_LEN, Layer::MacControl)?;
+        let facts = flag(PFC_DA, is_pfc_da(dst, cfg));
+        return Ok(ethernet_keys(dst, src).head(Format::MacControl, facts, be16::<14, _>(head)));
     }
     // rule 3
     if lite {
-        out.format = Format::AfhLite;
-        set_id16(&mut out, cfg.gen2_order, dst, src);
-        return Ok(out);
+        return Ok(id16_keys(cfg.gen2_order, dst, src).head(Format::AfhLite, 0, 0));
     }
     // rule 4
-    let (kind, l3, l3_offset) = if kind == cfg.tpid {
+    let tagged = kind == cfg.tpid;
+    let (kind, l3, offset, tci) = if tagged {
         need(len, TAGGED_LEN, Layer::VlanTag)?;
-        out.flags |= TAGGED;
-        out.tci = be16::<14, _>(head);
-        (be16::<16, _>(head), window::<TAGGED_LEN, L3_LEN, _>(head), TAGGED_LEN)
+        let l3 = window::<TAGGED_LEN, L3_LEN, _>(head);
+        (be16::<16, _>(head), l3, TAGGED_LEN, be16::<14, _>(head))
     } else {
-        (kind, window::<ETHERNET_LEN, L3_LEN, _>(head), ETHERNET_LEN)
+        (kind, window::<ETHERNET_LEN, L3_LEN, _>(head), ETHERNET_LEN, 0)
     };
-    let frame = L3 { octets: l3, offset: l3_offset, len };
-    if kind == ether_type::IPV4 {
-        set_ethernet(&mut out, dst, src);
-        ipv4(&mut out, frame, cfg)?; // rule 5
+    let frame = L3 { octets: l3, offset, len };
+    let (format, keys, found) = if kind == ether_type::IPV4 {
+        let (format, found) = ipv4(frame, cfg)?; // rule 5
+        (format, ethernet_keys(dst, src), found)
     } else if kind == ether_type::IPV6 {
-        set_ethernet(&mut out, dst, src);
-        ipv6(&mut out, frame, cfg)?;
+        (Format::Other, ethernet_keys(dst, src), ipv6(frame, cfg)?)
     } else if cfg.is_afh_type(kind) {
-        afh(&mut out, frame, cfg, dst, src)?; // rule 6
+        afh(frame, cfg, dst, src)? // rule 6
     } else {
-        set_ethernet(&mut out, dst, src); // rule 7
-    }
-    Ok(out)
+        (Format::Other, ethernet_keys(dst, src), 0) // rule 7
+    };
+    Ok(keys.head(format, found | flag(TAGGED, tagged), tci))
 }
 
 /// What follows the EtherType: octets in view, where they start, and the frame's length.
@@ -154,51 +168,68 @@ struct L3<'a> {
 impl L3<'_> {
     /// Refuses a frame that ends before `octets` octets of what follows the EtherType.
     #[inline]
-    const fn need(&self, octets: usize, layer: Layer) -> Result<(), ParseError> {
+    const fn need(&self, octets: usize, layer: Layer) -> Result<(), Short> {
         need(self.len, self.offset + octets, layer)
     }
 }
 
 #[inline]
-const fn need(len: usize, octets: usize, layer: Layer) -> Result<(), ParseError> {
-    if len < octets { Err(ParseError::short(layer, octets, len)) } else { Ok(()) }
+const fn need(len: usize, need: usize, layer: Layer) -> Result<(), Short> {
+    if len < need { Err(Short { layer, need }) } else { Ok(()) }
 }
 
 /// `bit` if `on`, without a branch.
 #[inline]
-const fn flag(bit: u16, on: bool) -> u16 {
-    bit * on as u16
+const fn flag(bit: u64, on: bool) -> u64 {
+    bit * on as u64
+}
+
+/// Keys of a frame, and the facts that come with them.
+#[derive(Clone, Copy)]
+struct Keys {
+    dst: AddrKey,
+    src: AddrKey,
+    facts: u64,
+}
+
+impl Keys {
+    #[inline]
+    const fn head(self, format: Format, facts: u64, tci_or_opcode: u16) -> Head {
+        let Self { dst, src, facts: own } = self;
+        Head { dst, src, facts: facts | own, tci_or_opcode, format }
+    }
 }
 
 #[inline]
-fn set_ethernet(out: &mut Head, dst: u64, src: u64) {
-    out.dst = AddrKey::new(AddrSpace::Ethernet, dst);
-    out.src = AddrKey::new(AddrSpace::Ethernet, src);
-    out.flags |= flag(GROUP, dst & GROUP_BIT != 0)
-        | flag(BROADCAST, dst == MAC_MASK)
-        | flag(SOURCE_VALID, src != 0 && src & GROUP_BIT == 0);
+const fn ethernet_keys(dst: u64, src: u64) -> Keys {
+    Keys {
+        dst: AddrKey::new(AddrSpace::Ethernet, dst),
+        src: AddrKey::new(AddrSpace::Ethernet, src),
+        facts: 0, // group, broadcast and the like are read off the keys
+    }
 }
 
 #[inline]
-fn set_gen1(out: &mut Head, dst: u64, src: u64) {
+const fn gen1_keys(dst: u64, src: u64) -> Keys {
     let group = dst & GROUP_BIT != 0;
-    out.dst = AddrKey::new(AddrSpace::Gen1, if group { dst } else { dst & GEN1_MASK });
-    out.src = AddrKey::gen1(src);
-    out.tc = top_octet(src);
-    out.flags |= HAS_TC
-        | flag(GROUP, group)
-        | flag(BROADCAST, dst == MAC_MASK)
-        | flag(SOURCE_VALID, src & GEN1_MASK != 0);
+    Keys {
+        dst: AddrKey::new(AddrSpace::Gen1, if group { dst } else { dst & GEN1_MASK }),
+        src: AddrKey::gen1(src),
+        facts: HAS_TC | (src >> 40) << TC_SHIFT,
+    }
 }
 
 #[inline]
-fn set_id16(out: &mut Head, order: Gen2Order, dst: u64, src: u64) {
+const fn id16_keys(order: Gen2Order, dst: u64, src: u64) -> Keys {
     let (key_words, tc) = order.key_words_and_tc(top_octet(dst), top_octet(src));
-    out.dst = AddrKey::new(AddrSpace::Id16, dst & 0xFFFF);
-    out.src = AddrKey::new(AddrSpace::Id16, src & 0xFFFF);
-    out.tc = tc.0;
-    out.flags |=
-        HAS_TC | flag(GROUP, key_words.is_multicast()) | flag(SOURCE_VALID, src & 0xFFFF != 0);
+    Keys {
+        dst: AddrKey::new(AddrSpace::Id16, dst & 0xFFFF),
+        src: AddrKey::new(AddrSpace::Id16, src & 0xFFFF),
+        facts: HAS_TC
+            | (tc.0 as u64) << TC_SHIFT
+            | flag(ID_GROUP, key_words.is_multicast())
+            | flag(RESERVED, is_reserved_group(dst)),
+    }
 }
 
 /// First octet on the wire of a 48-bit half.
@@ -208,94 +239,106 @@ const fn top_octet(half: u64) -> u8 {
     (half >> 40) as u8
 }
 
-#[inline(never)] // rare
-fn mac_control(
-    head: &[u8; HEAD_LEN],
-    len: usize,
-    cfg: &ParseConfig,
-    mut out: Head,
-    dst: u64,
-    src: u64,
-) -> Result<Head, ParseError> {
-    need(len, ETHERNET_LEN + OPCODE_LEN, Layer::MacControl)?;
-    set_ethernet(&mut out, dst, src);
+/// PAUSE's address or the port's own.
+#[inline]
+const fn is_pfc_da(dst: u64, cfg: &ParseConfig) -> bool {
     let own = cfg.port_mac.to_bits();
-    out.format = Format::MacControl;
-    out.opcode = be16::<14, _>(head);
-    out.flags |= flag(PFC_DA, dst == MacAddr::PAUSE.to_bits() || (own != 0 && dst == own));
-    Ok(out)
+    dst == MacAddr::PAUSE.to_bits() || (own != 0 && dst == own)
 }
 
+/// Format and facts of an IPv4 packet.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "offsets are 14 or 18 plus at most 60")]
-fn ipv4(out: &mut Head, frame: L3<'_>, cfg: &ParseConfig) -> Result<(), ParseError> {
+fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
     frame.need(IPV4_LEN, Layer::Ipv4)?;
     let octets = frame.octets;
+    let proto = octet::<9, _>(octets);
+    let ip = IPV4 | ip_facts(octet::<1, _>(octets), proto);
     let first = octet::<0, _>(octets);
-    if first >> 4 != 4 {
-        return Ok(());
-    }
-    out.flags |= IPV4;
-    out.ip_offset = frame.offset as u8;
-    out.tos = octet::<1, _>(octets);
-    out.ip_proto = octet::<9, _>(octets);
-    let header_len = (first & 0xF) as usize * 4;
-    frame.need(header_len, Layer::Ipv4)?;
     let is_fragment = be16::<6, _>(octets) & 0x3FFF != 0; // more fragments, or an offset
-    let total_len = be16::<2, _>(octets) as usize;
-    if header_len < IPV4_LEN || is_fragment {
-        return Ok(());
+    if first != 0x45 {
+        return match ipv4_header_len(frame, first)? {
+            None => Ok((Format::Other, 0)),
+            Some(len) if len < IPV4_LEN || is_fragment => Ok((Format::Other, ip)),
+            Some(len) => Ok((Format::Other, ip | l4_facts(frame.offset + len))),
+        };
     }
-    out.l4_offset = (frame.offset + header_len) as u8;
-    if out.ip_proto != ip_proto::UDP || header_len != IPV4_LEN {
-        return Ok(());
+    if is_fragment {
+        return Ok((Format::Other, ip));
     }
-    if total_len < IPV4_LEN + UDP_LEN {
-        out.l4_offset = 0; // what follows is padding
-        return Ok(());
+    let with_l4 = ip | l4_facts(frame.offset + IPV4_LEN);
+    if proto != ip_proto::UDP {
+        return Ok((Format::Other, with_l4));
+    }
+    if (be16::<2, _>(octets) as usize) < IPV4_LEN + UDP_LEN {
+        return Ok((Format::Other, ip)); // what follows is padding
     }
     frame.need(IPV4_LEN + UDP_LEN, Layer::Udp)?;
     if !cfg.is_standard_port(be16::<22, _>(octets)) {
-        return Ok(());
+        return Ok((Format::Other, with_l4));
     }
-    out.format = Format::Standard;
-    out.flags |= MARKABLE;
+    let mut rh = 0;
     if be16::<24, _>(octets) as usize >= UDP_LEN + RH_LEN {
         frame.need(IPV4_LEN + UDP_LEN + RH_LEN, Layer::Rh)?;
-        out.flags |= HAS_RH;
-        out.rh_opcode = octet::<28, _>(octets) >> 6;
+        rh = rh_facts(octet::<28, _>(octets));
     }
-    Ok(())
+    Ok((Format::Standard, with_l4 | MARKABLE | rh))
 }
 
+/// Header length by an IPv4 header's first octet; `None` when that is not version 4.
+#[cold]
+const fn ipv4_header_len(frame: L3<'_>, first: u8) -> Result<Option<usize>, Short> {
+    if first >> 4 != 4 {
+        return Ok(None);
+    }
+    let len = (first & 0xF) as usize * 4;
+    match frame.need(len, Layer::Ipv4) {
+        Ok(()) => Ok(Some(len)),
+        Err(short) => Err(short),
+    }
+}
+
+/// Facts of an IPv6 packet.
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "offsets are 14 or 18 plus 40; the shift drops 4 bits"
-)]
-fn ipv6(out: &mut Head, frame: L3<'_>, cfg: &ParseConfig) -> Result<(), ParseError> {
+fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> Result<u64, Short> {
     frame.need(IPV6_LEN, Layer::Ipv6)?;
     let octets = frame.octets;
     let first = be16::<0, _>(octets);
     if first >> 12 != 6 {
-        return Ok(());
+        return Ok(0);
     }
-    out.flags |= IPV6;
-    out.ip_offset = frame.offset as u8;
-    out.tos = (first >> 4) as u8;
-    out.ip_proto = octet::<6, _>(octets);
-    if is_ipv6_extension(out.ip_proto) {
-        return Ok(());
+    let [_, traffic_class] = (first >> 4).to_be_bytes();
+    let next = octet::<6, _>(octets);
+    let ip = IPV6 | ip_facts(traffic_class, next);
+    if is_ipv6_extension(next) {
+        return Ok(ip);
     }
-    if out.ip_proto == ip_proto::UDP {
-        if (be16::<4, _>(octets) as usize) < UDP_LEN {
-            return Ok(()); // what follows is padding
-        }
-        frame.need(IPV6_LEN + UDP_LEN, Layer::Udp)?;
-        out.flags |= flag(MARKABLE, cfg.is_standard_port(be16::<42, _>(octets)));
+    let with_l4 = ip | l4_facts(frame.offset + IPV6_LEN);
+    if next != ip_proto::UDP {
+        return Ok(with_l4);
     }
-    out.l4_offset = (frame.offset + IPV6_LEN) as u8;
-    Ok(())
+    if (be16::<4, _>(octets) as usize) < UDP_LEN {
+        return Ok(ip); // what follows is padding
+    }
+    frame.need(IPV6_LEN + UDP_LEN, Layer::Udp)?;
+    Ok(with_l4 | flag(MARKABLE, cfg.is_standard_port(be16::<42, _>(octets))))
+}
+
+/// Fields of an IP header that the switch looks at.
+#[inline]
+const fn ip_facts(tos: u8, proto: u8) -> u64 {
+    (tos as u64) << TOS_SHIFT | (proto as u64) << IP_PROTO_SHIFT
+}
+
+/// Where the transport header starts.
+#[inline]
+const fn l4_facts(offset: usize) -> u64 {
+    (offset as u64) << L4_OFFSET_SHIFT
+}
+
+/// The opcode, from the first octet of an RH.
+#[inline]
+const fn rh_facts(first: u8) -> u64 {
+    HAS_RH | (first as u64 >> 6) << RH_OPCODE_SHIFT
 }
 
 /// Next headers behind which the transport header is not at octet 40 (the IANA list of extension
@@ -305,14 +348,9 @@ const fn is_ipv6_extension(next: u8) -> bool {
     matches!(next, 0 | 43 | 44 | 50 | 51 | 59 | 60 | 135 | 139 | 140 | 253 | 254)
 }
 
+/// Format, keys and facts of a frame with an EtherType of AFH.
 #[inline]
-fn afh(
-    out: &mut Head,
-    frame: L3<'_>,
-    cfg: &ParseConfig,
-    dst: u64,
-    src: u64,
-) -> Result<(), ParseError> {
+fn afh(frame: L3<'_>, cfg: &ParseConfig, dst: u64, src: u64) -> Result<(Format, Keys, u64), Short> {
     let key_words = |order: Gen2Order| order.key_words_and_tc(top_octet(dst), top_octet(src)).0;
     let order = cfg.gen2_order;
     let gen2 = match cfg.afh {
@@ -323,21 +361,15 @@ fn afh(
         AfhMode::Auto => None,
         // no AFH here, or GEN2_32b, whose layout is not public: plain Ethernet by 48 bits
         AfhMode::None | AfhMode::Lite | AfhMode::Gen2 => {
-            set_ethernet(out, dst, src);
-            return Ok(());
+            return Ok((Format::Other, ethernet_keys(dst, src), 0));
         }
     };
     frame.need(RH_LEN, Layer::Rh)?;
-    if let Some(order) = gen2 {
-        out.format = Format::AfhGen2;
-        set_id16(out, order, dst, src);
-    } else {
-        out.format = Format::AfhGen1;
-        set_gen1(out, dst, src);
-    }
-    out.flags |= HAS_RH;
-    out.rh_opcode = octet::<0, _>(frame.octets) >> 6;
-    Ok(())
+    let rh = rh_facts(octet::<0, _>(frame.octets));
+    Ok(match gen2 {
+        Some(order) => (Format::AfhGen2, id16_keys(order, dst, src), rh),
+        None => (Format::AfhGen1, gen1_keys(dst, src), rh),
+    })
 }
 
 #[cfg(test)]
