@@ -37,3 +37,5 @@ pub mod types;
 pub mod vlan;
 #[expect(unsafe_code, reason = "nodes handed between two threads")]
 pub mod voq;
+#[expect(unsafe_code, reason = "ppoll and eventfd")]
+pub mod worker;

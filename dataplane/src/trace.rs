@@ -234,6 +234,18 @@ impl Tracer for NoTrace {
     }
 }
 
+/// Hears events that a [`Trace`] hands on.
+pub trait Listen {
+    /// Takes an event.
+    fn listen(&mut self, now: Instant, event: &Event);
+}
+
+impl<F: FnMut(Instant, &Event)> Listen for F {
+    fn listen(&mut self, now: Instant, event: &Event) {
+        self(now, event);
+    }
+}
+
 /// Folds all events into one number and hands them on to a listener.
 pub struct Trace<L> {
     hash: Xxh3,
@@ -242,7 +254,7 @@ pub struct Trace<L> {
     listener: L,
 }
 
-impl<L: FnMut(Instant, &Event)> Trace<L> {
+impl<L: Listen> Trace<L> {
     /// A trace whose events also go to `listener`.
     pub fn new(listener: L) -> Self {
         Self { hash: Xxh3::new(), frames: 0, events: 0, listener }
@@ -266,14 +278,14 @@ impl<L: FnMut(Instant, &Event)> Trace<L> {
     }
 }
 
-impl<L: FnMut(Instant, &Event)> Tracer for Trace<L> {
+impl<L: Listen> Tracer for Trace<L> {
     const ON: bool = true;
 
     fn event(&mut self, now: Instant, event: Event) {
         self.events += 1;
         self.hash.update(&now.as_ps().to_le_bytes());
         event.feed(&mut self.hash);
-        (self.listener)(now, &event);
+        self.listener.listen(now, &event);
     }
 
     fn number(&mut self) -> u64 {

@@ -38,6 +38,8 @@ pub(super) struct OutputLane {
     pub up: bool,
     /// Rates hold all back until then.
     closed_until: Option<Instant>,
+    /// The port had no room for all that was ready.
+    full: bool,
 }
 
 impl OutputLane {
@@ -54,6 +56,7 @@ impl OutputLane {
             pending_control: 0,
             up: false,
             closed_until: None,
+            full: false,
         }
     }
 
@@ -72,6 +75,11 @@ impl OutputLane {
     pub fn next(&mut self, now: Instant) -> Option<Instant> {
         let next = Instant::earlier(self.pause.tick(now), self.watchdog.tick(now));
         Instant::earlier(next, self.closed_until)
+    }
+
+    /// Whether frames wait for room at the port.
+    pub fn is_blocked(&self) -> bool {
+        self.full || !self.pending.is_empty()
     }
 
     /// Queues that hold a frame, and the lengths of their first ones.
@@ -320,13 +328,15 @@ impl Lane {
         let Some(lane) = self.outputs.get_mut(index) else { return };
         let open = self.snapshot.pris.without(self.core.paused(lane.port));
         lane.closed_until = None;
+        lane.full = false;
         loop {
             let Some(lane) = self.outputs.get_mut(index) else { return };
-            if lane.pending.len() >= room {
-                return;
-            }
             let (ready, lens) = lane.ready(open);
             if ready.is_empty() {
+                return;
+            }
+            if lane.pending.len() >= room {
+                lane.full = true;
                 return;
             }
             let Some(pri) = lane.sched.pick(now, ready, |pri| lens[pri]) else {

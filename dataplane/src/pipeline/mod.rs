@@ -108,6 +108,8 @@ pub struct Step {
     pub queued: bool,
     /// Outputs that got frames from the crossbar: their owners should look.
     pub fed: PortSet,
+    /// Frames wait for room at a port: look again soon.
+    pub blocked: bool,
 }
 
 /// How time passes.
@@ -210,6 +212,7 @@ impl Lane {
         } else {
             self.core.buffer.settle(&mut self.lease);
         }
+        step.blocked = self.outputs.iter().any(OutputLane::is_blocked);
         step.next = self.next_due(now, ports);
         step
     }

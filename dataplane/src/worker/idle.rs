@@ -1,0 +1,117 @@
+//! Idle: what a worker does when there is nothing to do.
+//!
+//! Shape: `busy` spins; `adaptive` spins for a short while, then sleeps in `ppoll` on its ports and
+//! its bell, no longer than to the next timer.
+//! Units: nanoseconds.
+//! Source: ppoll(2), eventfd(2); architecture.md.
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use super::crew::{Crew, raw};
+use super::{QUIET, SLEEP_MAX};
+use crate::pipeline::Step;
+use crate::port::Port;
+use crate::time::{Instant, Span};
+
+/// What an idle worker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// Looks again at once.
+    Busy,
+    /// Sleeps after a quiet while.
+    Adaptive,
+}
+
+/// A worker's way of being idle.
+pub struct Idle {
+    poll: Poll,
+    bell: Option<Arc<OwnedFd>>,
+    fds: Vec<libc::pollfd>,
+}
+
+/// How long a sleeper with frames that wait for room at a port waits before it looks again.
+const BLOCKED: Span = Span::from_us(100);
+
+impl Idle {
+    pub(super) fn new(poll: Poll, bell: Option<Arc<OwnedFd>>) -> Self {
+        Self { poll, bell, fds: Vec::with_capacity(65) }
+    }
+
+    /// Spins or sleeps, as the configuration and the time without work say.
+    pub(super) fn rest(
+        &mut self,
+        now: Instant,
+        quiet_since: Instant,
+        step: &Step,
+        ports: &[Box<dyn Port>],
+        crew: &Crew,
+        worker: usize,
+    ) {
+        std::hint::spin_loop();
+        if self.poll == Poll::Busy || now.since(quiet_since) < QUIET {
+            return;
+        }
+        let wait = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        self.fds.clear();
+        for port in ports {
+            match port.wait_fd() {
+                Some(fd) => self.fds.push(wait(fd)),
+                None if port.link_up() => return, // it must be asked
+                None => {}
+            }
+        }
+        if let Some(bell) = &self.bell {
+            self.fds.push(wait(raw(bell)));
+        }
+        let mut sleep = if step.blocked { BLOCKED } else { SLEEP_MAX };
+        if let Some(next) = step.next {
+            sleep = sleep.min(next.since(now));
+        }
+        if sleep == Span::ZERO || !crew.doze(worker) {
+            crew.wake_up(worker);
+            return;
+        }
+        self.sleep(sleep);
+        crew.wake_up(worker);
+        if let Some(bell) = &self.bell {
+            quieten(raw(bell));
+        }
+    }
+
+    fn sleep(&mut self, span: Span) {
+        const NS: u64 = 1_000_000_000;
+        let ns = span.as_ns();
+        let timeout = libc::timespec {
+            tv_sec: libc::time_t::try_from(ns / NS).unwrap_or(0),
+            tv_nsec: i64::try_from(ns % NS).unwrap_or(0),
+        };
+        let count = self.fds.len() as libc::nfds_t;
+        // SAFETY: `fds` holds `count` entries, the timeout outlives the call, no signal mask is set.
+        unsafe { libc::ppoll(self.fds.as_mut_ptr(), count, &raw const timeout, core::ptr::null()) };
+    }
+}
+
+/// A new bell.
+pub(super) fn bell() -> std::io::Result<OwnedFd> {
+    // SAFETY: plain call; the result is checked.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was just made and that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Rings a bell.
+pub(super) fn ring(fd: RawFd) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: `one` holds the 8 octets that an eventfd takes. A full counter rings anyway.
+    unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
+}
+
+fn quieten(fd: RawFd) {
+    let mut count = [0u8; 8];
+    // SAFETY: `count` has room for the 8 octets that an eventfd gives; it never blocks.
+    unsafe { libc::read(fd, count.as_mut_ptr().cast(), count.len()) };
+}

@@ -1,0 +1,198 @@
+//! Worker: the thread that drives one lane live, and the one place that reads the clock.
+//!
+//! Shape: [`Worker::run`] loops over [`Lane::step`] until told to stop; [`Crew`] is how control
+//! reaches all workers: stop, hold for a consistent look, hand out a tracer.
+//! Units: nanoseconds of the monotonic clock.
+//! Source: architecture.md, "Data's way through"; pipeline.md §11.
+
+mod crew;
+mod idle;
+
+use std::sync::Arc;
+
+pub use crew::{Crew, CrewError};
+pub use idle::{Idle, Poll};
+
+use crate::pipeline::{Lane, Step};
+use crate::port::Port;
+use crate::time::{Instant, Span};
+use crate::trace::{Event, NoTrace, Trace};
+
+/// Hears every event of a traced worker; false ends the tracing.
+pub type Listener = Box<dyn FnMut(Instant, &Event) -> bool + Send>;
+
+/// Nanoseconds since the switch was started.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: std::time::Instant,
+}
+
+impl Clock {
+    /// A clock that starts now; all workers of a switch share one.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the one clock reader of the data plane")]
+    pub fn start() -> Self {
+        Self { start: std::time::Instant::now() }
+    }
+
+    /// The time now.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Instant::from_ns(ns)
+    }
+}
+
+/// Why tracing is on.
+enum Tracing {
+    Off,
+    /// From the first step to the last, for `--record`.
+    Always(Box<Trace<Forward>>),
+    /// While somebody listens.
+    Now(Box<Trace<Forward>>),
+}
+
+/// Hands events to whoever listens.
+struct Forward {
+    to: Option<Listener>,
+}
+
+impl Forward {
+    fn hear(&mut self, now: Instant, event: &Event) {
+        if let Some(listener) = &mut self.to
+            && !listener(now, event)
+        {
+            self.to = None;
+        }
+    }
+}
+
+impl crate::trace::Listen for Forward {
+    fn listen(&mut self, now: Instant, event: &Event) {
+        self.hear(now, event);
+    }
+}
+
+/// Called around steps when a run is recorded.
+pub trait StepRecorder: Send {
+    /// A step begins.
+    fn begin(&mut self, now: Instant);
+    /// It has ended; `kept` when it did anything that a replay must do as well.
+    fn end(&mut self, kept: bool);
+    /// The run has ended with this hash.
+    fn finish(&mut self, now: Instant, hash: u64);
+}
+
+/// One worker, before its thread runs.
+pub struct Worker {
+    index: usize,
+    lane: Lane,
+    ports: Vec<Box<dyn Port>>,
+    clock: Clock,
+    crew: Arc<Crew>,
+    idle: Idle,
+    tracing: Tracing,
+    recorder: Option<Box<dyn StepRecorder>>,
+}
+
+impl Worker {
+    /// Worker `index` of `crew`, driving `lane` over its `ports`.
+    #[must_use]
+    pub fn new(
+        index: usize,
+        lane: Lane,
+        ports: Vec<Box<dyn Port>>,
+        clock: Clock,
+        crew: Arc<Crew>,
+        poll: Poll,
+    ) -> Self {
+        let idle = Idle::new(poll, crew.bell(index));
+        Self { index, lane, ports, clock, crew, idle, tracing: Tracing::Off, recorder: None }
+    }
+
+    /// Records the run: traces from the first step on and tells `recorder` of each.
+    #[must_use]
+    pub fn recorded(mut self, recorder: Box<dyn StepRecorder>) -> Self {
+        self.tracing = Tracing::Always(Box::new(Trace::new(Forward { to: None })));
+        self.recorder = Some(recorder);
+        self
+    }
+
+    /// Runs until the crew is told to stop; returns the ports, emptied. Frames that are still queued
+    /// then are counted as dropped.
+    #[must_use]
+    pub fn run(mut self) -> Vec<Box<dyn Port>> {
+        let mut quiet_since = None;
+        while !self.crew.is_stopping() {
+            self.crew.check_in(self.index);
+            self.listen();
+            let now = self.clock.now();
+            let step = self.step(now);
+            self.crew.pass_on(self.index, &step);
+            if step.work > 0 {
+                quiet_since = None;
+                continue;
+            }
+            let since = *quiet_since.get_or_insert(now);
+            self.idle.rest(now, since, &step, &self.ports, &self.crew, self.index);
+        }
+        self.stop()
+    }
+
+    fn step(&mut self, now: Instant) -> Step {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin(now);
+        }
+        let due = self.lane.core().fdb.next_age_due(now).is_some_and(|at| at <= now);
+        let step = match &mut self.tracing {
+            Tracing::Off => return self.lane.step(now, &mut self.ports, &mut NoTrace),
+            Tracing::Always(trace) | Tracing::Now(trace) => {
+                let before = trace.events();
+                let step = self.lane.step(now, &mut self.ports, &mut **trace);
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.end(due || step.work > 0 || trace.events() != before);
+                }
+                step
+            }
+        };
+        if let Tracing::Now(trace) = &mut self.tracing
+            && trace.listener().to.is_none()
+        {
+            self.tracing = Tracing::Off;
+        }
+        step
+    }
+
+    /// Takes a listener over that control has left for us.
+    fn listen(&mut self) {
+        let Some(listener) = self.crew.take_listener(self.index) else { return };
+        match &mut self.tracing {
+            Tracing::Always(trace) | Tracing::Now(trace) => trace.listener().to = Some(listener),
+            Tracing::Off => {
+                let trace = Trace::new(Forward { to: Some(listener) });
+                self.tracing = Tracing::Now(Box::new(trace));
+            }
+        }
+    }
+
+    fn stop(mut self) -> Vec<Box<dyn Port>> {
+        // Whoever has the crossbar drains the VOQs once all others have left their loops.
+        self.crew.leave(self.index);
+        let now = self.clock.now();
+        match &mut self.tracing {
+            Tracing::Off => self.lane.stop(now, &mut self.ports, &mut NoTrace),
+            Tracing::Always(trace) | Tracing::Now(trace) => {
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.finish(now, trace.hash());
+                }
+                self.lane.stop(now, &mut self.ports, &mut **trace);
+            }
+        }
+        self.ports
+    }
+}
+
+/// How long a worker looks for work before it sleeps.
+pub const QUIET: Span = Span::from_us(50);
+/// How long it sleeps at most.
+pub const SLEEP_MAX: Span = Span::from_ms(100);
