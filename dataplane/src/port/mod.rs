@@ -5,6 +5,8 @@
 //! Units: octets, frames, bit/s.
 //! Source: style.md C6; pipeline.md §11.
 
+pub mod capture;
+
 use crate::batch::Batch;
 use crate::pool::Bufs;
 use crate::stats::DropReason;
