@@ -5,6 +5,10 @@
 //! Units: octets, frames, bit/s.
 //! Source: style.md C6; pipeline.md §11.
 
+pub mod capture;
+pub mod csum;
+pub mod null;
+
 use crate::batch::Batch;
 use crate::pool::Bufs;
 use crate::stats::DropReason;
@@ -65,6 +69,45 @@ pub struct PortError {
     /// The kernel's answer.
     #[source]
     pub source: std::io::Error,
+}
+
+/// Why a port could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum PortOpenError {
+    /// A setting that the kind of port cannot take.
+    #[error("{device}: {what} is {had}, must be {want}")]
+    Config {
+        /// The port.
+        device: String,
+        /// Which setting.
+        what: &'static str,
+        /// Its value.
+        had: u64,
+        /// What is possible.
+        want: &'static str,
+    },
+    /// A call was refused.
+    #[error("{device}: {call}{hint}")]
+    Call {
+        /// The device.
+        device: String,
+        /// What was tried.
+        call: &'static str,
+        /// What is often the reason, or empty.
+        hint: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A capture file cannot be used.
+    #[error("{device}: capture")]
+    Capture {
+        /// The port.
+        device: String,
+        /// What is wrong with the file.
+        #[source]
+        source: capture::CaptureError,
+    },
 }
 
 /// One way in and out of the switch.

@@ -1,0 +1,414 @@
+//! Captures against themselves, against pcap-parser, and cut off or damaged at every octet.
+//!
+//! Shape: files built in memory.
+//! Units: ns, octets.
+//! Source: style.md C12.
+
+use std::io::{Cursor, Write};
+use std::sync::{Arc, Mutex};
+
+use pcap_parser::{Block, PcapBlockOwned, PcapError};
+
+use super::*;
+
+/// A file in memory that can still be looked at when the writer has it.
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Sink {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+const FRAMES: [(u64, usize, Option<&str>); 5] = [
+    (0, 14, None),
+    (1_700_000_000_123_456_789, 60, Some("dropped: dt")),
+    (1_700_000_000_123_456_790, 61, None),
+    (4_294_967_295_999_999_999, 1_514, Some("x")),
+    (1, 0, Some("")),
+];
+
+fn frame(len: usize) -> Vec<u8> {
+    (0..len).map(|i| u8::try_from(i % 251).unwrap()).collect()
+}
+
+fn written(format: CaptureFormat, snaplen: u32) -> Vec<u8> {
+    let sink = Sink::default();
+    let mut writer = CaptureWriter::new("mem", sink.clone(), format, snaplen).unwrap();
+    for (ts_ns, len, comment) in FRAMES {
+        writer.write(ts_ns, &frame(len), comment).unwrap();
+    }
+    assert_eq!(writer.finish().unwrap(), FRAMES.len() as u64);
+    sink.0.lock().unwrap().clone()
+}
+
+fn read(octets: &[u8]) -> Result<Vec<Record>, CaptureError> {
+    CaptureReader::new("mem", Cursor::new(octets.to_vec()))?.collect()
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    for format in [CaptureFormat::Pcap, CaptureFormat::PcapNg] {
+        for snaplen in [0, 100] {
+            let records = read(&written(format, snaplen)).unwrap();
+            assert_eq!(records.len(), FRAMES.len());
+            for (record, (ts_ns, len, comment)) in records.iter().zip(FRAMES) {
+                let want = Record {
+                    ts_ns,
+                    data: frame(if snaplen == 0 { len } else { len.min(100) }),
+                    orig_len: u32::try_from(len).unwrap(),
+                    comment: comment.filter(|_| format == CaptureFormat::PcapNg).map(str::to_owned),
+                    ..Record::default()
+                };
+                assert_eq!(*record, want, "{format:?} {snaplen}");
+                assert_eq!(record.is_truncated(), snaplen == 100 && len > 100);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_calls_give_the_same_octets() {
+    for format in [CaptureFormat::Pcap, CaptureFormat::PcapNg] {
+        assert_eq!(written(format, 0), written(format, 0));
+    }
+}
+
+/// Every frame that an independent reader finds: stamp as the file has it, lengths, octets.
+fn oracle(octets: Vec<u8>) -> Vec<(u64, u32, Vec<u8>)> {
+    let mut reader = pcap_parser::create_reader(1 << 16, Cursor::new(octets)).unwrap();
+    let mut found = Vec::new();
+    loop {
+        let (used, block) = match reader.next() {
+            Ok(next) => next,
+            Err(PcapError::Eof) => return found,
+            Err(PcapError::Incomplete(_)) => {
+                reader.refill().unwrap();
+                continue;
+            }
+            Err(error) => panic!("{error:?}"),
+        };
+        match block {
+            PcapBlockOwned::Legacy(b) => {
+                let ts = u64::from(b.ts_sec) * 1_000_000_000 + u64::from(b.ts_usec);
+                found.push((ts, b.origlen, b.data.to_vec()));
+            }
+            PcapBlockOwned::NG(Block::EnhancedPacket(b)) => {
+                let ts = u64::from(b.ts_high) << 32 | u64::from(b.ts_low);
+                found.push((ts, b.origlen, b.data[..b.caplen as usize].to_vec()));
+            }
+            PcapBlockOwned::NG(Block::InterfaceDescription(b)) => {
+                assert_eq!((b.linktype.0, b.if_tsresol), (1, 9));
+            }
+            PcapBlockOwned::LegacyHeader(h) => assert!(h.is_nanosecond_precision()),
+            PcapBlockOwned::NG(_) => {}
+        }
+        reader.consume(used);
+    }
+}
+
+#[test]
+fn an_independent_reader_agrees() {
+    for format in [CaptureFormat::Pcap, CaptureFormat::PcapNg] {
+        let want: Vec<_> = FRAMES
+            .iter()
+            .map(|&(ts, len, _)| (ts, u32::try_from(len).unwrap(), frame(len)))
+            .collect();
+        assert_eq!(oracle(written(format, 0)), want, "{format:?}");
+    }
+}
+
+#[test]
+fn a_file_cut_off_anywhere_is_an_error_or_ends_between_records() {
+    for format in [CaptureFormat::Pcap, CaptureFormat::PcapNg] {
+        let whole = written(format, 0);
+        let all = read(&whole).unwrap();
+        let mut clean = 0;
+        for len in 0..whole.len() {
+            match read(&whole[..len]) {
+                Ok(records) => {
+                    assert_eq!(records, all[..records.len()], "{format:?} {len}");
+                    clean += 1;
+                }
+                Err(CaptureError::Short { need, had, .. }) => {
+                    assert!(had < need, "{format:?} {len}");
+                }
+                Err(error) => panic!("{format:?} {len}: {error}"),
+            }
+        }
+        // After the header(s) and after each record but the last.
+        let want = match format {
+            CaptureFormat::Pcap => FRAMES.len(),
+            CaptureFormat::PcapNg => FRAMES.len() + 1,
+        };
+        assert_eq!(clean, want, "{format:?}");
+    }
+}
+
+#[test]
+fn no_damaged_octet_makes_the_reader_panic_or_run_on() {
+    for format in [CaptureFormat::Pcap, CaptureFormat::PcapNg] {
+        let whole = written(format, 0);
+        let mut refused = 0;
+        for at in 0..whole.len() {
+            for value in [0x00, 0x01, 0x7F, 0x80, 0xFF] {
+                let mut damaged = whole.clone();
+                damaged[at] = value;
+                match read(&damaged) {
+                    Ok(records) => assert!(records.len() <= FRAMES.len() + 1),
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        assert!(refused > 100, "{format:?} {refused}");
+    }
+}
+
+/// A pcapng file in either order, block by block.
+struct Built {
+    octets: Vec<u8>,
+    big: bool,
+}
+
+impl Built {
+    fn new(big: bool) -> Self {
+        let mut built = Self { octets: Vec::new(), big };
+        built.section();
+        built
+    }
+
+    fn u16(&self, v: u16) -> Vec<u8> {
+        if self.big { v.to_be_bytes().to_vec() } else { v.to_le_bytes().to_vec() }
+    }
+
+    fn u32(&self, v: u32) -> Vec<u8> {
+        if self.big { v.to_be_bytes().to_vec() } else { v.to_le_bytes().to_vec() }
+    }
+
+    fn block(&mut self, kind: u32, body: &[u8]) {
+        let len = self.u32(u32::try_from(body.len() + 12).unwrap());
+        self.octets.extend(self.u32(kind));
+        self.octets.extend(&len);
+        self.octets.extend(body);
+        self.octets.extend(&len);
+    }
+
+    fn section(&mut self) {
+        let body = [self.u32(BYTE_ORDER), self.u16(1), self.u16(0), vec![0xFF; 8]].concat();
+        self.block(BLOCK_SECTION, &body);
+    }
+
+    fn option(&self, code: u16, value: &[u8]) -> Vec<u8> {
+        let mut octets = [self.u16(code), self.u16(u16::try_from(value.len()).unwrap())].concat();
+        octets.extend(value);
+        octets.resize(octets.len().next_multiple_of(4), 0);
+        octets
+    }
+
+    fn interface(&mut self, link: u16, snaplen: u32, options: &[u8]) {
+        let body = [self.u16(link), self.u16(0), self.u32(snaplen), options.to_vec()].concat();
+        self.block(BLOCK_INTERFACE, &body);
+    }
+
+    fn packet(&mut self, index: u32, ts: u64, orig: u32, data: &[u8], options: &[u8]) {
+        let mut padded = data.to_vec();
+        padded.resize(data.len().next_multiple_of(4), 0);
+        let body = [
+            self.u32(index),
+            self.u32(u32::try_from(ts >> 32).unwrap()),
+            self.u32(u32::try_from(ts & 0xFFFF_FFFF).unwrap()),
+            self.u32(u32::try_from(data.len()).unwrap()),
+            self.u32(orig),
+            padded,
+            options.to_vec(),
+        ]
+        .concat();
+        self.block(BLOCK_PACKET, &body);
+    }
+}
+
+#[test]
+fn stamps_of_every_unit_and_order_become_ns() {
+    #[rustfmt::skip] // columns: name, tsresol, offset s, stamp, ns
+    let cases = [
+        ("default us",   None,       None,      1_000_001_u64,     Some(1_000_001_000_u64)),
+        ("ms",           Some(3),    None,      1_001,         Some(1_001_000_000)),
+        ("ns",           Some(9),    None,      1_000_000_001, Some(1_000_000_001)),
+        ("ps",           Some(12),   None,      1_999,         Some(1)),
+        ("2^-10 s",      Some(0x8A), None,      1_536,         Some(1_500_000_000)),
+        ("finest",       Some(0xFF), None,      u64::MAX,      Some(0)),
+        ("10^-127 s",    Some(0x7F), None,      u64::MAX,      Some(0)),
+        ("offset",       Some(9),    Some(-1_i64),  1_000_000_005, Some(5)),
+        ("before 1970",  Some(9),    Some(-2),  1_000_000_005, None),
+    ];
+    for big in [false, true] {
+        for (name, resolution, offset, stamp, want) in cases {
+            let mut file = Built::new(big);
+            let mut options = Vec::new();
+            if let Some(resolution) = resolution {
+                options.extend(file.option(OPT_IF_TSRESOL, &[resolution]));
+            }
+            if let Some(offset) = offset {
+                let octets = if big { offset.to_be_bytes() } else { offset.to_le_bytes() };
+                options.extend(file.option(OPT_IF_TSOFFSET, &octets));
+            }
+            file.interface(1, 0, &options); // without an end mark, which is allowed
+            file.packet(0, stamp, 4, &[1, 2, 3, 4], &[]);
+            let got = read(&file.octets);
+            assert_eq!(got.ok().map(|r| r[0].ts_ns), want, "{name}, big {big}");
+        }
+    }
+}
+
+#[test]
+fn the_fcs_is_taken_off_where_the_file_has_it() {
+    #[rustfmt::skip] // columns: name, if_fcslen, epb_flags, captured, on the wire, want data, want len
+    let cases = [
+        ("no fcs",           None,     0_u32, 64, 64, 64, 64),
+        ("octets",           Some(4),  0,     64, 64, 60, 60),
+        ("bits",             Some(32), 0,     64, 64, 60, 60),
+        ("by packet",        None,     4 << 5, 64, 64, 60, 60),
+        ("cut inside fcs",   Some(4),  0,     62, 64, 60, 60),
+        ("cut before fcs",   Some(4),  0,     40, 64, 40, 60),
+        ("shorter than fcs", Some(4),  0,      3,  3,  0,  0),
+    ];
+    for (name, fcs, flags, captured, orig, want_data, want_len) in cases {
+        let mut file = Built::new(false);
+        let options = fcs.map_or(Vec::new(), |n| file.option(OPT_IF_FCSLEN, &[n]));
+        file.interface(1, 0, &options);
+        let options = file.option(OPT_EPB_FLAGS, &u32::to_le_bytes(flags));
+        file.packet(0, 0, orig, &frame(captured), &options);
+        let record = &read(&file.octets).unwrap()[0];
+        assert_eq!((record.data.len(), record.orig_len), (want_data, want_len), "{name}");
+    }
+}
+
+#[test]
+fn pcap_headers_of_each_order_unit_and_fcs_are_read() {
+    #[rustfmt::skip] // columns: name, magic, big, link field, ns, octets left
+    let cases = [
+        ("us little",  MAGIC_US, false, 1_u32,       7_000_008_000_u64, 64),
+        ("us big",     MAGIC_US, true,  1,           7_000_008_000,     64),
+        ("ns big",     MAGIC_NS, true,  1,           7_000_000_008,     64),
+        ("ns fcs",     MAGIC_NS, false, 0x2400_0001, 7_000_000_008,     60),
+    ];
+    for (name, magic, big, link, ns, left) in cases {
+        let word = |v: u32| if big { v.to_be_bytes() } else { v.to_le_bytes() };
+        let version = if big { [0, 2, 0, 4] } else { [2, 0, 4, 0] };
+        let mut octets =
+            [word(magic), version, word(0), word(0), word(65_535), word(link)].concat();
+        octets.extend([word(7), word(8), word(64), word(64)].concat());
+        octets.extend(frame(64));
+        let records = read(&octets).unwrap();
+        assert_eq!((records[0].ts_ns, records[0].data.len()), (ns, left), "{name}");
+    }
+}
+
+#[test]
+fn sections_interfaces_and_other_blocks_are_told_apart() {
+    let mut file = Built::new(false);
+    file.interface(113, 0, &[]); // not Ethernet, but nothing came in by it
+    file.interface(1, 100, &file.option(OPT_IF_TSRESOL, &[9]));
+    file.block(0x0000_0BAD, &[0; 40]); // a custom block
+    file.packet(1, 5, 2_000, &frame(100), &file.option(OPT_COMMENT, b"first"));
+    file.big = true;
+    file.section();
+    file.interface(1, 20, &[]);
+    let mut simple = file.u32(40);
+    simple.extend(frame(20));
+    file.block(BLOCK_PACKET_SIMPLE, &simple);
+    let mut old = [file.u16(0), file.u16(9), file.u32(0), file.u32(6)].concat();
+    old.extend([file.u32(3), file.u32(3), vec![7, 8, 9, 0]].concat());
+    file.block(BLOCK_PACKET_OBSOLETE, &old);
+
+    let records = read(&file.octets).unwrap();
+    let got: Vec<_> = records
+        .iter()
+        .map(|r| (r.interface, r.ts_ns, r.data.len(), r.orig_len, r.comment.as_deref()))
+        .collect();
+    let want = [(1, 5, 100, 2_000, Some("first")), (2, 0, 20, 40, None), (2, 6_000, 3, 3, None)];
+    assert_eq!(got, want);
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_by_name() {
+    let ng = |build: &dyn Fn(&mut Built)| {
+        let mut file = Built::new(false);
+        build(&mut file);
+        file.octets
+    };
+    let pcap = |link: u32, caplen: u32| {
+        let head = [MAGIC_NS.to_le_bytes(), [2, 0, 4, 0], [0; 4], [0; 4], [0; 4]].concat();
+        let words = [link, 0, 0, caplen, caplen].map(u32::to_le_bytes).concat();
+        [head, words].concat()
+    };
+    #[rustfmt::skip] // columns: name, file, part of the message
+    let cases = [
+        ("empty", vec![], "file ends inside the file header: 4 octets needed, 0 there"),
+        ("text", b"hello, world".to_vec(), "starts with 0x68656c6c"),
+        ("pcap link", pcap(113, 0), "link type 113 is not Ethernet"),
+        ("pcap length", pcap(1, 262_145), "record 1 at octet 24: captured length is 262145"),
+        ("ng link", ng(&|f| { f.interface(113, 0, &[]); f.packet(0, 0, 0, &[], &[]); }),
+            "record 1 at octet 48: link type 113"),
+        ("no interface", ng(&|f| f.packet(0, 0, 0, &[], &[])), "interface is 0"),
+        ("fcs of 3", ng(&|f| { let o = f.option(OPT_IF_FCSLEN, &[3]); f.interface(1, 0, &o); }),
+            "if_fcslen is 3"),
+        ("huge block", ng(&|f| { f.octets.extend([6, 0, 0, 0]); f.octets.extend([0xFC; 4]); }),
+            "at most 16 MiB"),
+    ];
+    for (name, octets, want) in cases {
+        let error = read(&octets).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(error.contains(want), "{name}: {error}");
+    }
+    let missing = CaptureReader::open("/nonexistent/x.pcap").err().unwrap();
+    assert_eq!(missing.to_string(), "/nonexistent/x.pcap: cannot open capture");
+}
+
+#[test]
+fn a_refused_record_leaves_the_file_whole() {
+    let sink = Sink::default();
+    let mut writer = CaptureWriter::new("mem", sink.clone(), CaptureFormat::PcapNg, 0).unwrap();
+    let a = writer.add_interface("a").unwrap();
+    let b = writer.add_interface("b").unwrap();
+    assert!(writer.write(1, &frame(60), Some(&"x".repeat(65_536))).is_err());
+    assert!(writer.write_with(Meta { interface: 2, ..Meta::default() }, &frame(60)).is_err());
+    for (interface, direction) in [(a, Direction::In), (b, Direction::Out)] {
+        let meta = Meta { interface, direction, ts_ns: 9, ..Meta::default() };
+        writer.write_with(meta, &frame(60)).unwrap();
+    }
+    assert_eq!(writer.finish().unwrap(), 2);
+    let records = read(&sink.0.lock().unwrap()).unwrap();
+    assert_eq!(records.iter().map(|r| r.interface).collect::<Vec<_>>(), [a, b]);
+    let mut pcap = CaptureWriter::new("mem", Sink::default(), CaptureFormat::Pcap, 0).unwrap();
+    assert!(pcap.write(u64::MAX, &frame(60), None).is_err());
+}
+
+/// Fails once a number of octets was written, like a full disk.
+struct Full(usize);
+
+impl Write for Full {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.checked_sub(octets.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_is_reported_now_and_at_the_end() {
+    let mut writer = CaptureWriter::new("mem", Full(24 + 16 + 60), CaptureFormat::Pcap, 0).unwrap();
+    writer.write(0, &frame(60), None).unwrap();
+    let error = writer.write(0, &frame(60), None).unwrap_err();
+    assert_eq!(error.to_string(), "mem: record 2 at octet 100: write failed");
+    assert!(writer.write(0, &frame(60), None).is_err());
+    assert!(writer.finish().is_err());
+}

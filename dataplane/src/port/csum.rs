@@ -1,0 +1,162 @@
+//! Internet checksums: sums over octets, and completing a checksum that was left partial.
+//!
+//! Shape: a partial checksum's field holds the folded sum of the pseudo-header; what is completed is
+//! the sum from `start` to the frame's end, complemented, 0 written as 0xFFFF.
+//! Units: octets; sums are 16-bit ones' complement.
+//! Source: RFC 1071, RFC 768 (0xFFFF); Linux `skb_checksum_help`; pipeline.md §11.
+
+use crate::desc::Desc;
+use crate::pool::{Bufs, PartialCsum};
+
+/// Ones' complement sum of `octets` added to `before`, folded, not complemented.
+#[must_use]
+pub fn sum(octets: &[u8], before: u16) -> u16 {
+    // Sums of native words give the sum in native order, whatever the order is (RFC 1071, 2 (B)).
+    let (words, rest) = octets.as_chunks::<4>();
+    let mut total = words.iter().fold(0_u64, |t, w| t + u64::from(u32::from_ne_bytes(*w)));
+    let mut tail = [0; 4];
+    for (to, from) in tail.iter_mut().zip(rest) {
+        *to = *from;
+    }
+    total += u64::from(u32::from_ne_bytes(tail));
+    total += u64::from(u16::from_ne_bytes(before.to_be_bytes()));
+    u16::from_be_bytes(fold(total).to_ne_bytes())
+}
+
+/// Folds carries back until 16 bits are left.
+#[expect(clippy::cast_possible_truncation, reason = "the loop leaves 16 bits")]
+const fn fold(mut total: u64) -> u16 {
+    while total > 0xFFFF {
+        total = (total & 0xFFFF) + (total >> 16);
+    }
+    total as u16
+}
+
+/// Completes the checksum of a whole frame in place; false, and nothing changed, when the bounds of
+/// the checksum are outside the frame.
+pub fn complete_frame(frame: &mut [u8], partial: PartialCsum) -> bool {
+    let Some(covered) = frame.get_mut(usize::from(partial.start)..) else { return false };
+    let at = usize::from(partial.offset);
+    if covered.len() < at + 2 {
+        return false;
+    }
+    let full = !sum(covered, 0);
+    let full = if full == 0 { 0xFFFF } else { full };
+    let Some(field) = covered.get_mut(at..at + 2) else { return false };
+    field.copy_from_slice(&full.to_be_bytes());
+    true
+}
+
+/// Completes the checksum of a frame whose descriptor says that it is partial; others come back as
+/// they are. A shared frame is copied first.
+///
+/// # Errors
+/// The frame as it was, when a copy is needed and the pool is empty.
+pub fn complete(bufs: &mut Bufs, desc: Desc) -> Result<Desc, Desc> {
+    let Some(partial) = bufs.partial_csum(&desc) else { return Ok(desc) };
+    let mut desc = bufs.make_sole(desc)?;
+    if let Some(frame) = bufs.bytes_mut(&mut desc) {
+        // Bounds outside the frame: nothing to complete, and the receiver will refuse the frame.
+        complete_frame(frame, partial);
+    }
+    bufs.set_partial_csum(&mut desc, None);
+    Ok(desc)
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::PacketBuilder;
+
+    use super::*;
+    use crate::pool::Pool;
+
+    #[test]
+    fn sums_are_those_of_a_word_at_a_time() {
+        let octets: Vec<u8> = (0..200_u8).map(|i| i.wrapping_mul(151) ^ 0x5A).collect();
+        for start in 0..9 {
+            for end in start..octets.len() {
+                let part = &octets[start..end];
+                for before in [0, 1, 0xFFFF, 0x8001] {
+                    let naive = part.chunks(2).fold(u32::from(before), |t, w| {
+                        let word = u16::from_be_bytes([w[0], *w.get(1).unwrap_or(&0)]);
+                        let t = t + u32::from(word);
+                        (t & 0xFFFF) + (t >> 16)
+                    });
+                    assert_eq!(u32::from(sum(part, before)), naive, "{start}..{end} {before}");
+                }
+            }
+        }
+    }
+
+    /// A frame with its right checksum, and where the checksum is.
+    fn built(udp: bool, v6: bool, len: usize) -> (Vec<u8>, PartialCsum, u16) {
+        let eth = PacketBuilder::ethernet2([2; 6], [4; 6]);
+        let ip = if v6 {
+            eth.ipv6([1; 16], [9; 16], 64)
+        } else {
+            eth.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        };
+        let payload: Vec<u8> = (0..len).map(|i| u8::try_from(i % 253).unwrap()).collect();
+        let mut frame = Vec::new();
+        let l4 = if v6 { 54 } else { 34 };
+        if udp {
+            ip.udp(1, 2).write(&mut frame, &payload).unwrap();
+        } else {
+            ip.tcp(1, 2, 3, 4).write(&mut frame, &payload).unwrap();
+        }
+        let offset = if udp { 6 } else { 16 };
+        let at = usize::from(l4 + offset);
+        let want = u16::from_be_bytes([frame[at], frame[at + 1]]);
+        // Pseudo-header: addresses, length, protocol.
+        let addresses = if v6 { &frame[22..54] } else { &frame[26..34] };
+        let l4_len = u16::try_from(frame.len()).unwrap() - l4;
+        let pseudo = sum(&[0, if udp { 17 } else { 6 }], sum(addresses, l4_len));
+        frame[at..at + 2].copy_from_slice(&pseudo.to_be_bytes());
+        (frame, PartialCsum { start: l4, offset }, want)
+    }
+
+    #[test]
+    fn a_completed_checksum_is_the_one_that_an_independent_builder_makes() {
+        for udp in [false, true] {
+            for v6 in [false, true] {
+                for len in [0, 1, 2, 3, 100, 1_459, 1_460] {
+                    let (mut frame, partial, want) = built(udp, v6, len);
+                    assert!(complete_frame(&mut frame, partial));
+                    let at = usize::from(partial.start + partial.offset);
+                    let got = u16::from_be_bytes([frame[at], frame[at + 1]]);
+                    assert_eq!(got, want, "udp {udp} v6 {v6} len {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_outside_the_frame_change_nothing() {
+        #[rustfmt::skip] // columns: start, offset, whether it fits 60 octets
+        let cases = [(34, 16, true), (34, 24, true), (34, 25, false), (60, 0, false), (61, 0, false),
+            (0xFFFF, 0xFFFF, false)];
+        for (start, offset, fits) in cases {
+            let mut frame = [7; 60];
+            assert_eq!(complete_frame(&mut frame, PartialCsum { start, offset }), fits);
+            assert_eq!(frame != [7; 60], fits, "{start} {offset}");
+        }
+    }
+
+    #[test]
+    fn a_shared_frame_is_copied_before_it_is_changed() {
+        let mut bufs = Bufs::new(Pool::in_memory(4, 1_518).unwrap(), 4, 0);
+        let (frame, partial, want) = built(false, false, 50);
+        let mut desc = bufs.alloc_from(&frame).unwrap();
+        bufs.set_partial_csum(&mut desc, Some(partial));
+        let other = bufs.share(&mut desc);
+        let done = complete(&mut bufs, desc).unwrap();
+        assert_eq!(bufs.partial_csum(&done), None);
+        assert_eq!(bufs.bytes(&done)[50..52], want.to_be_bytes());
+        assert_eq!(bufs.bytes(&other), frame);
+        assert_eq!(bufs.partial_csum(&other), Some(partial));
+        let done = complete(&mut bufs, done).unwrap(); // again: as it is
+        for desc in [done, other] {
+            bufs.free(desc);
+        }
+    }
+}

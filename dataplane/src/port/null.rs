@@ -1,0 +1,212 @@
+//! Null port: takes every frame and forgets it; as a generator, makes frames out of templates.
+//!
+//! Shape: templates, round robin, copied into chunks as fast as the port is asked; no clock.
+//! Units: frames, octets.
+//! Source: architecture.md, "The house"; pipeline.md §11.
+
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError};
+use crate::batch::{BURST, Batch};
+use crate::pool::{Bufs, FRAME_LEN_MAX};
+use crate::stats::DropReason;
+use crate::time::{Instant, LinkRate};
+
+/// What a null port is to do.
+#[derive(Clone, Debug)]
+pub struct NullConfig {
+    /// Name for reports.
+    pub name: String,
+    /// Rate that the port claims.
+    pub rate: LinkRate,
+    /// Longest frame.
+    pub frame_len_max: usize,
+    /// Frames to make, in turn; none makes the port a sink only.
+    pub templates: Vec<Vec<u8>>,
+    /// Most frames made in one call, 1..=64.
+    pub per_burst: usize,
+    /// Frames made in all; `None` for no end.
+    pub limit: Option<u64>,
+}
+
+/// A port without a wire.
+pub struct Null {
+    caps: PortCaps,
+    templates: Vec<Vec<u8>>,
+    next: usize,
+    per_burst: usize,
+    left: u64,
+    counters: PortCounters,
+    taken: u64,
+}
+
+impl Null {
+    /// A port that takes every frame and receives none.
+    #[must_use]
+    pub fn sink(name: &str, rate: LinkRate) -> Self {
+        let caps = PortCaps {
+            kind: "null",
+            device: name.to_owned(),
+            frame_len_max: FRAME_LEN_MAX,
+            rate,
+            tx_partial_csum: true,
+            virtual_time: false,
+        };
+        let (templates, counters) = (Vec::new(), PortCounters::default());
+        Self { caps, templates, next: 0, per_burst: 0, left: 0, counters, taken: 0 }
+    }
+
+    /// A port that also makes frames.
+    ///
+    /// # Errors
+    /// A template is shorter than 14 octets or longer than `frame_len_max`, or `per_burst` is out of
+    /// range.
+    pub fn generator(config: NullConfig) -> Result<Self, PortOpenError> {
+        let refuse = |what, had| PortOpenError::Config {
+            device: config.name.clone(),
+            what,
+            had,
+            want: "14 octets to frame_len_max a template, 1..=64 frames per_burst",
+        };
+        if let Some(bad) =
+            config.templates.iter().find(|t| !(14..=config.frame_len_max).contains(&t.len()))
+        {
+            return Err(refuse("template length", bad.len() as u64));
+        }
+        if !(1..=BURST).contains(&config.per_burst) {
+            return Err(refuse("per_burst", config.per_burst as u64));
+        }
+        let mut port = Self::sink(&config.name, config.rate);
+        port.caps.frame_len_max = config.frame_len_max;
+        port.templates = config.templates;
+        port.per_burst = config.per_burst;
+        port.left = config.limit.unwrap_or(u64::MAX);
+        Ok(port)
+    }
+
+    /// Frames taken for transmit.
+    #[must_use]
+    pub const fn taken(&self) -> u64 {
+        self.taken
+    }
+}
+
+impl Port for Null {
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        if self.templates.is_empty() {
+            return 0;
+        }
+        let room = batch.remaining_capacity().min(self.per_burst);
+        let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(room);
+        let mut made = 0;
+        while made < want {
+            if self.next == self.templates.len() {
+                self.next = 0;
+            }
+            let Some(template) = self.templates.get(self.next) else { break };
+            let Some(desc) = bufs.alloc_from(template) else {
+                // A made frame waits for a chunk: back-pressure, not a loss. One that no chunk
+                // holds would wait for ever.
+                if template.len() > bufs.room() {
+                    self.counters.rx_drop(DropReason::TooLong);
+                    self.next += 1;
+                    self.left = self.left.saturating_sub(1);
+                }
+                break;
+            };
+            batch.push(desc);
+            self.next += 1;
+            made += 1;
+        }
+        if self.left != u64::MAX {
+            self.left -= made as u64;
+        }
+        made
+    }
+
+    fn tx_room(&mut self, _now: Instant) -> usize {
+        BURST
+    }
+
+    fn tx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let count = batch.len();
+        for desc in batch.drain(..) {
+            bufs.free(desc);
+        }
+        self.taken += count as u64;
+        count
+    }
+
+    fn service(&mut self, _now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    fn release(&mut self, _bufs: &mut Bufs) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Pool;
+
+    fn config(lens: &[usize]) -> NullConfig {
+        NullConfig {
+            name: "gen0".to_owned(),
+            rate: LinkRate::gbps(100),
+            frame_len_max: 1_518,
+            templates: lens
+                .iter()
+                .map(|&len| vec![u8::try_from(len & 0xFF).unwrap(); len])
+                .collect(),
+            per_burst: 32,
+            limit: Some(70),
+        }
+    }
+
+    #[test]
+    fn frames_are_made_in_turn_up_to_the_limit_and_sunk() {
+        let mut bufs = Bufs::new(Pool::in_memory(128, 1_518).unwrap(), 16, 0);
+        let mut port = Null::generator(config(&[14, 60, 100])).unwrap();
+        let mut batch = Batch::new();
+        let mut seen = Vec::new();
+        for want in [32, 32, 6, 0] {
+            assert_eq!(port.rx(Instant::ZERO, &mut bufs, &mut batch), want);
+            seen.extend(batch.iter().map(|d| (bufs.bytes(d).len(), bufs.bytes(d)[0])));
+            assert_eq!(port.tx(Instant::ZERO, &mut bufs, &mut batch), want);
+            assert!(batch.is_empty());
+        }
+        let want: Vec<_> = (0..70).map(|i| [(14, 14), (60, 60), (100, 100)][i % 3]).collect();
+        assert_eq!(seen, want);
+        assert_eq!((port.taken(), bufs.used().get()), (70, 0));
+    }
+
+    #[test]
+    fn an_empty_pool_makes_frames_wait() {
+        let mut bufs = Bufs::new(Pool::in_memory(10, 1_518).unwrap(), 1, 0);
+        let mut port = Null::generator(config(&[60])).unwrap();
+        let mut batch = Batch::new();
+        assert_eq!(port.rx(Instant::ZERO, &mut bufs, &mut batch), 10);
+        assert_eq!(port.rx(Instant::ZERO, &mut bufs, &mut batch), 0);
+        assert_eq!(port.counters(), PortCounters::default());
+        port.tx(Instant::ZERO, &mut bufs, &mut batch);
+        assert_eq!(port.rx(Instant::ZERO, &mut bufs, &mut batch), 10);
+        port.tx(Instant::ZERO, &mut bufs, &mut batch);
+    }
+
+    #[test]
+    fn a_template_or_burst_out_of_range_is_refused_by_name() {
+        let refused = |config| Null::generator(config).err().map(|e| e.to_string());
+        let long = refused(config(&[60, 1_519])).unwrap();
+        assert!(long.starts_with("gen0: template length is 1519"), "{long}");
+        assert!(refused(config(&[13])).is_some());
+        assert!(refused(NullConfig { per_burst: 65, ..config(&[60]) }).is_some());
+        assert!(refused(NullConfig { per_burst: 0, ..config(&[60]) }).is_some());
+        assert!(refused(config(&[14, 1_518])).is_none());
+    }
+}
