@@ -5,3 +5,4 @@
 //! Source: style.md C13; issue 2, "Speed".
 
 pub mod islip_slot;
+pub mod path;

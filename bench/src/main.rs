@@ -1,2 +1,74 @@
-//! Benchmarks of weft.
-fn main() {}
+//! `weft-bench`: measures, prints, and exits 1 when a figure is missed.
+//!
+//! Shape: one line a figure: what, measured, wanted.
+//! Units: as printed.
+//! Source: issue 2, "Speed".
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use weft_bench::islip_slot::{self, Load};
+use weft_bench::path::{self, ALLOCATIONS, PathLoad};
+
+/// The system's allocator, counted.
+struct Counting;
+
+// SAFETY: every call is handed to the system's allocator unchanged.
+#[expect(unsafe_code, reason = "a counting allocator is the proof that no frame allocates")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: `at` came from `System.alloc` with this layout, as the caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Least frames a second through the whole path.
+const PATH_FRAMES_PER_S: f64 = 10e6;
+
+/// Frames to run: fewer under an instrumenting profiler.
+fn frames() -> u64 {
+    let set = std::env::var("WEFT_BENCH_FRAMES").ok();
+    set.and_then(|frames| frames.parse().ok()).unwrap_or(25_000_000)
+}
+
+#[expect(clippy::float_arithmetic, reason = "figures for people")]
+fn main() -> ExitCode {
+    let mut missed = 0;
+    let mut report = |what: &str, figure: String, wanted: String, holds: bool| {
+        println!("{:4} {what}: {figure} (wanted: {wanted})", if holds { "ok" } else { "MISS" });
+        missed += u32::from(!holds);
+    };
+    let load = PathLoad { ports: 16, macs: 1_000, frame_len: 64 };
+    let path = path::measure(load, frames());
+    report(
+        "null → whole path → null, 64 octets, 1,000 MACs, 16 ports, one core",
+        format!("{:.1} Mpps, {:.1} ns a frame", path.frames_per_s / 1e6, path.ns_per_frame),
+        format!("{:.0} Mpps or more", PATH_FRAMES_PER_S / 1e6),
+        path.frames_per_s >= PATH_FRAMES_PER_S,
+    );
+    report(
+        "allocations during those frames",
+        path.allocations.to_string(),
+        "0".to_owned(),
+        path.allocations == 0,
+    );
+    println!("     frames dropped on the way (generators outrun the switch): {}", path.dropped);
+    let slot_ns = islip_slot::measure(Load::goal(), 200_000);
+    report(
+        "iSLIP, 64 ports x 4 priorities, all VOQs busy, 2 iterations",
+        format!("{slot_ns:.0} ns a slot"),
+        format!("{:.0} ns or less", islip_slot::GOAL_NS),
+        slot_ns <= islip_slot::GOAL_NS,
+    );
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -256,6 +256,95 @@ pub struct MirrorConfig {
     pub to: PortId,
 }
 
+/// Names, rates and sizes from which [`SwitchConfig::live`] makes the rest.
+#[derive(Clone, Debug)]
+pub struct LiveSizes {
+    /// Names of the ports.
+    pub names: Vec<String>,
+    /// Rate of all of them.
+    pub rate: LinkRate,
+    /// Priorities: 4 or 8.
+    pub pris: usize,
+    /// Chunks that the buffer may fill; a cell is a chunk.
+    pub cells: u32,
+    /// Octets of a chunk's cell.
+    pub cell_bytes: u32,
+    /// Headroom of each lossless group.
+    pub headroom_cells: u32,
+    /// Longest frame, without FCS.
+    pub frame_len_max: usize,
+}
+
+impl SwitchConfig {
+    /// The defaults of the design pages for a live switch of these sizes.
+    #[must_use]
+    pub fn live(sizes: &LiveSizes) -> Self {
+        let maps = PriMaps::for_pris(sizes.pris);
+        let count = sizes.names.len();
+        let lossless = if sizes.pris == 4 { 0b0110 } else { 0b1_1110 };
+        let cell = u64::from(sizes.cell_bytes);
+        let lossless = PriSet::from_bits(lossless);
+        let headroom = u64::from(sizes.headroom_cells) * count as u64 * lossless.len() as u64;
+        let capacity =
+            (u64::from(sizes.cells).saturating_sub(headroom) * cell) / (2 * count.max(1) as u64);
+        let port = |name: &String| PortConfig {
+            name: name.clone(),
+            rate: sizes.rate,
+            parse: ParseConfig::DEFAULT,
+            trust: vec![Trust::Pcp, Trust::Dscp, Trust::Tc],
+            default_pri: Pri::default(),
+            vlan: crate::vlan::PortMode::default(),
+            learned_max: u32::MAX,
+            storm: crate::storm::StormLimits::default(),
+            egress: EgressConfig::for_pris(sizes.pris),
+            frame_len_max: sizes.frame_len_max,
+            pfc: true,
+        };
+        Self {
+            ports: sizes.names.iter().map(port).collect(),
+            pris: sizes.pris,
+            buffer: BufferConfig {
+                cell_bytes: sizes.cell_bytes,
+                total_cells: sizes.cells,
+                sharing: Sharing::Dt,
+                alpha: PerPri::default(),
+                voq_reserve_cells: 0,
+                pg_reserve_cells: 4_096_u32.div_ceil(sizes.cell_bytes.max(1)),
+                headroom_cells: vec![sizes.headroom_cells; count],
+                xon_offset_cells: 16,
+            },
+            crossbar: CrossbarConfig {
+                iterations: 2,
+                discipline: Discipline::Strict,
+                speedup: 2,
+                burst: 32,
+                egress_queue_frames: 32,
+            },
+            ecn: EcnConfig { enabled: true, low_bytes: capacity / 2, high_bytes: capacity / 5 * 4 },
+            pfc: PfcConfig {
+                enabled: true,
+                lossless,
+                classes: crate::pfc::default_classes(&maps.pcp_to_pri),
+                mode: PfcMode::IngressPg,
+                watchdog_detect: crate::pfc::Watchdog::DETECT,
+                watchdog_restore: crate::pfc::Watchdog::RESTORE,
+                watchdog_action: StormAction::Drop,
+            },
+            forward: ForwardConfig {
+                fdb_capacity: crate::fdb::CAPACITY,
+                ageing: crate::fdb::AGEING,
+                flood_unknown: true,
+                static_entries: Vec::new(),
+                groups: Vec::new(),
+            },
+            maps,
+            mirror: None,
+            seed: 1,
+            tx_ring_frames: 64,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
