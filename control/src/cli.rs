@@ -1,0 +1,110 @@
+//! The command line.
+//!
+//! Shape: a tree of clap's derives; `commands` does what they ask for.
+//! Units: as each option says.
+//! Source: issue 2, "`weft` binary".
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands::{config, model};
+use crate::config::{ConfigError, Settings};
+use crate::error::{CliError, EXIT_CODES};
+
+/// A software switch for AI scale-up Ethernet.
+#[derive(Debug, Parser)]
+#[command(name = "weft", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Check, list or show configuration parameters
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Run a model on the switch's own code
+    #[command(subcommand)]
+    Model(model::ModelCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, as roff
+    Man,
+}
+
+/// Where settings come from: a file, then flags over it.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SettingsArgs {
+    /// Configuration file, TOML; "-" is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A port, or another device for a port of the file
+    ///
+    /// KIND is one of those of `port.kind` in `weft config defaults`; a network interface by default.
+    #[arg(long, value_name = "NAME=[KIND:]DEVICE")]
+    pub port: Vec<String>,
+    /// One parameter, over the file: see `weft config defaults`
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl SettingsArgs {
+    /// Reads the file and lays the flags over it.
+    ///
+    /// # Errors
+    /// A file that cannot be read, and everything that is refused.
+    pub fn load(&self) -> Result<Settings, CliError> {
+        let mut problems = Vec::new();
+        let mut settings = Settings::default();
+        let mut note = |result: Result<(), ConfigError>| {
+            if let Err(ConfigError(more)) = result {
+                problems.extend(more);
+            }
+        };
+        if let Some(path) = &self.config {
+            let text = read_text(path)?;
+            let read = Settings::read(&path.display().to_string(), &text);
+            note(read.map(|read| settings = read));
+        }
+        for text in &self.port {
+            note(settings.set_port(text, "--port"));
+        }
+        for text in &self.set {
+            note(settings.set(text, "--set"));
+        }
+        if problems.is_empty() { Ok(settings) } else { Err(ConfigError(problems).into()) }
+    }
+}
+
+/// Reads a text of bounded length; "-" is standard input.
+fn read_text(path: &Path) -> Result<String, CliError> {
+    use std::io::Read;
+    let error = |source| CliError::File { verb: "read", path: path.to_owned(), source };
+    let mut text = String::new();
+    let most = crate::config::settings::TEXT_LEN_MAX as u64 + 1; // one more is refused by `read`
+    let read = if path == Path::new("-") {
+        std::io::stdin().take(most).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).map_err(error)?.take(most).read_to_string(&mut text)
+    };
+    read.map_err(error)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_tree_holds_together() {
+        Cli::command().debug_assert();
+    }
+}

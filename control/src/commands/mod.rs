@@ -1,0 +1,40 @@
+//! What each command does.
+//!
+//! Shape: one module a command, arguments and a function that takes them and a writer.
+//! Units: as each command says.
+//! Source: issue 2, "`weft` binary".
+
+pub mod config;
+pub mod model;
+pub mod progress;
+pub mod shell;
+
+use std::io::Write;
+
+use crate::cli::{Cli, Command};
+use crate::error::CliError;
+
+/// Does what `cli` asks for; results go to `out`.
+///
+/// # Errors
+/// Whatever keeps the command from ending with exit code 0.
+pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
+    match cli.command {
+        Command::Config(command) => config::run(&command, out),
+        Command::Model(command) => model::run(&command, out),
+        Command::Completions { shell } => shell::completions(shell, out),
+        Command::Man => shell::man(out),
+    }
+}
+
+/// Writes `value` as one JSON document.
+pub(crate) fn write_json(
+    out: &mut dyn Write,
+    value: &impl serde::Serialize,
+) -> Result<(), CliError> {
+    let write = |out: &mut dyn Write| -> std::io::Result<()> {
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        writeln!(out)
+    };
+    write(out).map_err(CliError::Output)
+}

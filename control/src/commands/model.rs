@@ -1,0 +1,103 @@
+//! `weft model`: experiments on the switch's own code.
+//!
+//! Shape: parameters in, a table or JSON out.
+//! Units: slots; load and throughput in cells per port and slot.
+//! Source: issue 2, "`weft` binary"; McKeown 1999.
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use weft_sim::islip_model::IslipModel;
+
+use super::{progress, write_json};
+use crate::error::CliError;
+
+/// Which model.
+#[derive(Debug, Subcommand)]
+pub enum ModelCommand {
+    /// Throughput and delay of the iSLIP crossbar under uniform Bernoulli arrivals
+    Islip(IslipArgs),
+}
+
+/// Arguments of `weft model islip`.
+#[derive(Args, Debug)]
+pub struct IslipArgs {
+    /// Inputs, and outputs: 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub ports: usize,
+    /// Iterations in a slot: 1 to 4
+    #[arg(long, value_name = "I", default_value_t = 1)]
+    pub iterations: u32,
+    /// Chance of an arrival at an input in a slot: 0 to 1
+    #[arg(long, value_name = "L", default_value_t = 1.0)]
+    pub load: f64,
+    /// Slots; the first tenth is not measured
+    #[arg(long, value_name = "S", default_value_t = 100_000)]
+    pub slots: u64,
+    /// Seed of all arrivals
+    #[arg(long, value_name = "X", default_value_t = 1)]
+    pub seed: u64,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is reported, its parameters first.
+#[derive(Debug, Serialize)]
+struct IslipReport {
+    model: &'static str,
+    ports: usize,
+    iterations: u32,
+    load: f64,
+    slots: u64,
+    seed: u64,
+    throughput: f64,
+    mean_delay_slots: Option<f64>,
+    arrivals: u64,
+    departures: u64,
+    measured_slots: u64,
+}
+
+/// Does what `command` asks for.
+///
+/// # Errors
+/// A parameter out of its range.
+pub fn run(command: &ModelCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    let ModelCommand::Islip(args) = command;
+    let IslipArgs { ports, iterations, load, slots, seed, json } = *args;
+    let bar = progress::bar(slots, "slots");
+    let result = IslipModel { ports, iterations, load, slots, seed }
+        .run(&mut |done| bar.set_position(done))
+        .map_err(|error| CliError::Usage(error.to_string()))?;
+    bar.finish_and_clear();
+    let report = IslipReport {
+        model: "islip",
+        ports,
+        iterations,
+        load,
+        slots,
+        seed,
+        throughput: result.throughput,
+        mean_delay_slots: result.mean_delay_slots,
+        arrivals: result.arrivals,
+        departures: result.departures,
+        measured_slots: result.measured_slots,
+    };
+    if json { write_json(out, &report) } else { print(out, &report) }
+}
+
+fn print(out: &mut dyn Write, report: &IslipReport) -> Result<(), CliError> {
+    let delay = match report.mean_delay_slots {
+        Some(slots) => format!("{slots:.4} slots"),
+        None => "none: no cell left".to_owned(),
+    };
+    let IslipReport { ports, iterations, load, measured_slots, seed, .. } = report;
+    let text = format!(
+        "iSLIP, {ports} ports, {iterations} iterations, load {load}, {measured_slots} slots measured, seed {seed}\n\
+         accepted throughput  {:.5} cells per port and slot\n\
+         mean delay           {delay}\n",
+        report.throughput
+    );
+    out.write_all(text.as_bytes()).map_err(CliError::Output)
+}

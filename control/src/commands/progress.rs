@@ -1,0 +1,22 @@
+//! Progress of long work, on a terminal's standard error only.
+//!
+//! Shape: a bar that others move.
+//! Units: whatever is counted.
+//! Source: indicatif.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar for `total` of `what`; hidden unless standard error is a terminal.
+#[must_use]
+pub fn bar(total: u64, what: &'static str) -> ProgressBar {
+    const TIMES_PER_SECOND: u8 = 10;
+    let bar = ProgressBar::with_draw_target(
+        Some(total),
+        ProgressDrawTarget::stderr_with_hz(TIMES_PER_SECOND),
+    );
+    let template = "{bar:40} {human_pos}/{human_len} {msg}, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.with_message(what)
+}

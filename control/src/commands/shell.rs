@@ -1,0 +1,47 @@
+//! What shells and manuals need: completions, the manual page.
+//!
+//! Shape: the command line's own description in, scripts and roff out.
+//! Units: none.
+//! Source: clap's generators.
+
+use std::io::Write;
+
+use clap::CommandFactory;
+
+use crate::cli::Cli;
+use crate::error::CliError;
+
+/// Prints the completion script for `shell`.
+///
+/// # Errors
+/// Output that cannot be written.
+pub fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> Result<(), CliError> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "weft", &mut script);
+    out.write_all(&script).map_err(CliError::Output)
+}
+
+/// Prints the manual page, each command in a section of its own.
+///
+/// # Errors
+/// Output that cannot be written.
+pub fn man(out: &mut dyn Write) -> Result<(), CliError> {
+    let mut root = Cli::command();
+    root.build();
+    let mut page = Vec::new();
+    let write = |command: &clap::Command, page: &mut Vec<u8>| {
+        clap_mangen::Man::new(command.clone()).render(page)
+    };
+    let mut left = vec![root];
+    while let Some(command) = left.pop() {
+        write(&command, &mut page).map_err(CliError::Output)?;
+        let mut subcommands: Vec<_> = command
+            .get_subcommands()
+            .filter(|c| !c.is_hide_set() && c.get_name() != "help")
+            .cloned()
+            .collect();
+        subcommands.reverse();
+        left.append(&mut subcommands);
+    }
+    out.write_all(&page).map_err(CliError::Output)
+}

@@ -1,0 +1,18 @@
+//! Configuration: the table of parameters, reading TOML and flags against it, and what results.
+//!
+//! Shape: text to [`Settings`] (values with places) to [`Config`] (what the switch takes); one table
+//! ([`table::SECTIONS`]) drives reading, `weft config defaults` and the documentation.
+//! Units: as the table says.
+//! Source: pipeline.md §12.
+
+pub mod document;
+pub mod param;
+pub mod problem;
+pub mod resolve;
+pub mod settings;
+pub mod table;
+pub mod value;
+
+pub use problem::{ConfigError, Place, Problem};
+pub use resolve::{Config, Effective, EndpointConfig, RunConfig, RunPort, Timing};
+pub use settings::Settings;

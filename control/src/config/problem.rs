@@ -1,0 +1,156 @@
+//! What is wrong with a configuration, and where.
+//!
+//! Shape: [`Problem`]s with a [`Place`]; [`ConfigError`] is all of them, a line each.
+//! Units: lines and columns count from 1, columns in characters.
+//! Source: GNU coding standards, "Formatting Error Messages" (`file:line:column: message`).
+
+use std::fmt;
+
+/// Where something was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere: it is the default.
+    Default,
+    /// Worked out from other parameters.
+    Derived,
+    /// In a file.
+    File {
+        /// The file.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+    },
+    /// In a file as a whole.
+    WholeFile(String),
+    /// On the command line, with this flag.
+    Flag(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Derived => f.write_str("derived"),
+            Self::File { file, line, column } => write!(f, "{file}:{line}:{column}"),
+            Self::WholeFile(file) => f.write_str(file),
+            Self::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// One thing that is wrong, or doubtful.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where.
+    pub place: Place,
+    /// The key, such as `buffer.dt_alpha`; empty when the text itself is broken.
+    pub key: String,
+    /// What was expected and what was found.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.place)?;
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Most problems that are told at once.
+pub const PROBLEMS_MAX: usize = 100;
+
+/// A configuration that was refused, with every reason that was found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError(pub Vec<Problem>);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.0.iter().enumerate() {
+            write!(f, "{}{problem}", if i == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of `names` that `given` was most likely meant to be.
+#[must_use]
+pub fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    const LIKE: f64 = 0.8; // Jaro-Winkler: "dt_alfa" and "dt_alpha" have 0.95
+    const GIVEN_LEN_MAX: usize = 64;
+    if given.len() > GIVEN_LEN_MAX {
+        return None;
+    }
+    names
+        .map(|name| (strsim::jaro_winkler(given, name), name))
+        .filter(|(like, _)| *like >= LIKE)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
+
+/// Lines and columns of a text.
+#[derive(Clone, Debug)]
+pub struct Lines<'a> {
+    file: &'a str,
+    text: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    /// Lines of `text`, which was read from `file`.
+    #[must_use]
+    pub fn new(file: &'a str, text: &'a str) -> Self {
+        let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let starts = std::iter::once(0).chain(newlines.map(|(at, _)| at + 1)).collect();
+        Self { file, text, starts }
+    }
+
+    /// Where octet `offset` is; past the end counts as the end.
+    #[must_use]
+    pub fn place(&self, offset: usize) -> Place {
+        let offset = offset.min(self.text.len());
+        let line = self.starts.partition_point(|start| *start <= offset);
+        let start = line.checked_sub(1).and_then(|i| self.starts.get(i)).copied().unwrap_or(0);
+        let before = self.text.as_bytes().get(start..offset).unwrap_or_default();
+        let column = 1 + before.iter().filter(|&&byte| byte & 0xC0 != 0x80).count(); // not UTF-8 tails
+        Place::File { file: self.file.to_owned(), line, column }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_lines_and_characters() {
+        let text = "ab\n\u{e9}=1\r\nx\n";
+        let lines = Lines::new("f", text);
+        #[rustfmt::skip] // columns: offset, want
+        let cases = [
+            (0, "f:1:1"), (2, "f:1:3"), (3, "f:2:1"), (5, "f:2:2"), (6, "f:2:3"), (9, "f:3:1"),
+            (text.len(), "f:4:1"), (999, "f:4:1"),
+        ];
+        for (offset, want) in cases {
+            assert_eq!(lines.place(offset).to_string(), want, "{offset}");
+        }
+        assert_eq!(Lines::new("f", "").place(0).to_string(), "f:1:1");
+    }
+
+    #[test]
+    fn near_names_are_suggested_and_far_ones_not() {
+        let names = ["dt_alpha", "cell_bytes", "burst"];
+        #[rustfmt::skip] // columns: given, want
+        let cases = [
+            ("dt_alfa", Some("dt_alpha")), ("cellbytes", Some("cell_bytes")), ("bursts", Some("burst")),
+            ("zzz", None), ("", None),
+        ];
+        for (given, want) in cases {
+            assert_eq!(nearest(given, names.into_iter()), want, "{given}");
+        }
+        assert_eq!(nearest(&"dt_alpha".repeat(1000), names.into_iter()), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! The shared buffer: cells, headroom, and what percentages of a queue are taken of.
+//!
+//! Shape: [`BufferConfig`]; headroom from rate, cable, longest frame and the peer's response.
+//! Units: cells and octets; times in ns.
+//! Source: pipeline.md §4; IEEE 802.1Q-2022 Annex O (what arrives after a PAUSE was sent).
+
+use weft_dataplane::buffer::BufferPlan;
+use weft_dataplane::config::{BufferConfig, PfcConfig, PortConfig, Sharing};
+use weft_dataplane::time::LinkRate;
+use weft_dataplane::types::PriSet;
+
+use super::{Resolver, RunConfig, Timing, Value, scale, to_u32};
+
+const MIB: u64 = 1 << 20;
+/// What is there to share unless the size is given.
+const SHARED_BYTES: u64 = 32 * MIB;
+/// Octets of a PFC frame on the wire, with preamble, FCS and gap.
+const PFC_WIRE_BYTES: u64 = 84;
+/// Preamble, FCS and gap of a frame, octets.
+const WIRE_OVERHEAD: u64 = 24;
+/// Shortest frame on the wire, octets.
+const WIRE_MIN: u64 = 84;
+/// Cells that a buffer can have: the pool's most chunks.
+const CELLS_MAX: u64 = 1 << 24;
+
+impl Resolver<'_> {
+    pub(super) fn buffer(
+        &mut self,
+        ports: &[PortConfig],
+        pfc: &PfcConfig,
+        run: &RunConfig,
+    ) -> BufferConfig {
+        const HERE: &str = "buffer";
+        let cell = self.cell_bytes(run.frame_len_max);
+        let cells = |octets: u64| to_u32(octets.div_ceil(cell));
+        let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
+        let headroom_cells: Vec<u32> = ports
+            .iter()
+            .zip(&run.ports)
+            .map(|(port, device)| match self.int(HERE, "headroom_bytes") {
+                Some(octets) => cells(octets),
+                None => to_u32(self.headroom(port, device.rx_ring_frames as u64, cell)),
+            })
+            .collect();
+        if let Some(&most) = headroom_cells.iter().max() {
+            self.derive(HERE, "headroom_bytes", u64::from(most) * cell);
+        }
+        let frame_cells = (run.frame_len_max as u64).div_ceil(cell);
+        let xon_offset = self.int(HERE, "xon_offset_bytes").unwrap_or(2 * frame_cells * cell);
+        self.derive(HERE, "xon_offset_bytes", xon_offset);
+        let mut config = BufferConfig {
+            cell_bytes: to_u32(cell),
+            total_cells: 0,
+            sharing: if self.is(HERE, "buffer_sharing", "static") {
+                Sharing::Static
+            } else {
+                Sharing::Dt
+            },
+            alpha: self.alpha(),
+            voq_reserve_cells: cells(self.int(HERE, "voq_reserve_bytes").unwrap_or(0)),
+            pg_reserve_cells: cells(self.int(HERE, "pg_reserve_bytes").unwrap_or(0)),
+            headroom_cells,
+            xon_offset_cells: cells(xon_offset),
+        };
+        let total = match self.int(HERE, "buffer_size_mb") {
+            Some(mib) => (mib * MIB) / cell,
+            None => SHARED_BYTES / cell + fixed_cells(&config, ports, self.pris, lossless),
+        };
+        if total > CELLS_MAX {
+            let place = self.place_of(&[(HERE, "buffer_size_mb"), (HERE, "headroom_bytes")]);
+            let message = format!(
+                "expected at most {CELLS_MAX} cells of {cell} octets, found {total}; headroom and reserves count too"
+            );
+            self.refuse(place, "buffer.buffer_size_mb", message);
+        }
+        self.derive(HERE, "buffer_size_mb", (total * cell).div_ceil(MIB));
+        config.total_cells = to_u32(total);
+        config
+    }
+
+    fn derive(&mut self, section: &'static str, key: &'static str, value: u64) {
+        let value = Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
+        self.derived.insert((section, 0, key), value);
+    }
+
+    fn cell_bytes(&mut self, frame_len_max: usize) -> u64 {
+        let derived = match self.timing {
+            // A chunk of the pool: the frame, what is kept free before it, FCS.
+            Timing::Live => (weft_dataplane::pool::HEADROOM + frame_len_max + 4)
+                .next_power_of_two()
+                .max(512) as u64,
+            Timing::Virtual => 256,
+        };
+        self.derive("buffer", "cell_bytes", derived);
+        self.int("buffer", "cell_bytes").unwrap_or(derived)
+    }
+
+    fn alpha(&mut self) -> weft_dataplane::types::PerPri<i8> {
+        const SHIFTS: [(f64, i8); 7] =
+            [(0.125, -3), (0.25, -2), (0.5, -1), (1.0, 0), (2.0, 1), (4.0, 2), (8.0, 3)];
+        let value = self.get("buffer", "dt_alpha").unwrap_or(Value::Int(1));
+        let place = self.place("buffer", "dt_alpha");
+        self.per_pri(&value, &place, "buffer.dt_alpha", 0, |value| {
+            let alpha = value.as_num()?;
+            SHIFTS.iter().find(|(of, _)| of.total_cmp(&alpha).is_eq()).map(|(_, shift)| *shift)
+        })
+    }
+
+    /// Cells of headroom of one ingress group of `port`.
+    ///
+    /// In virtual time: round trip of the cable, the peer's response, a longest frame that is under
+    /// way at each end and the PFC frame itself, all of it in the frames that take the most cells for
+    /// their time on the wire. Live, the peer's response outweighs all else: its octets at the
+    /// link's rate, and a cell or more for each frame that the rings of both ends can hold.
+    fn headroom(&mut self, port: &PortConfig, rx_ring_frames: u64, cell: u64) -> u64 {
+        let frame = port.frame_len_max as u64;
+        let response_us = self.num("buffer", "peer_response_us");
+        let (derived_us, cable_m) = match self.timing {
+            Timing::Live => (10_000, 0.0),
+            Timing::Virtual => (1, self.num("buffer", "cable_m").unwrap_or(0.0)),
+        };
+        self.derive("buffer", "peer_response_us", derived_us);
+        let response_ns = response_us.map_or(derived_us * 1_000, |us| scale(us, 1e3));
+        let round_trip_ns = scale(cable_m, 10.0); // 5 ns/m there and back
+        let octets = octets_in(port.rate, response_ns + round_trip_ns);
+        match self.timing {
+            Timing::Live => {
+                let rings = self.int("switch", "tx_ring_frames").unwrap_or(0) + rx_ring_frames;
+                octets.div_ceil(cell) + rings * frame.div_ceil(cell)
+            }
+            Timing::Virtual => {
+                let wire = octets + 2 * (frame + WIRE_OVERHEAD) + PFC_WIRE_BYTES;
+                // Densest: frames of the shortest length, or one octet longer than a cell.
+                let short = wire.div_ceil(WIRE_MIN) * 60_u64.div_ceil(cell);
+                let long = (wire * 2).div_ceil((cell + 1 + WIRE_OVERHEAD).max(WIRE_MIN));
+                short.max(long)
+            }
+        }
+    }
+
+    /// Octets that percentages of a queue (output, priority) are taken of.
+    pub(super) fn queue_capacity(
+        &mut self,
+        buffer: &BufferConfig,
+        ports: &[PortConfig],
+        pfc: &PfcConfig,
+    ) -> Option<u64> {
+        let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
+        let longest = ports.iter().map(|port| port.frame_len_max as u64).max().unwrap_or(0);
+        let frame_cells = to_u32(longest.div_ceil(u64::from(buffer.cell_bytes)));
+        let counted = without_idle_headroom(buffer, ports);
+        match BufferPlan::new(&counted, ports.len(), self.pris, lossless, frame_cells) {
+            Ok(plan) => {
+                let shared = plan.shared * u64::from(buffer.cell_bytes);
+                let derived = (shared / (2 * ports.len() as u64)).max(1);
+                self.derive("buffer", "queue_capacity_bytes", derived);
+                Some(self.int("buffer", "queue_capacity_bytes").unwrap_or(derived))
+            }
+            Err(error) => {
+                let keys =
+                    ["buffer_size_mb", "headroom_bytes", "pg_reserve_bytes", "voq_reserve_bytes"];
+                let place = self.place_of(&keys.map(|key| ("buffer", key)));
+                let message =
+                    format!("expected room to share; {error}, of {} octets", buffer.cell_bytes);
+                self.refuse(place, "buffer.buffer_size_mb", message);
+                None
+            }
+        }
+    }
+}
+
+/// Ports without PFC have no headroom.
+fn without_idle_headroom(buffer: &BufferConfig, ports: &[PortConfig]) -> BufferConfig {
+    let mut counted = buffer.clone();
+    for (cells, port) in counted.headroom_cells.iter_mut().zip(ports) {
+        *cells = if port.pfc { *cells } else { 0 };
+    }
+    counted
+}
+
+/// Headroom and reserves.
+fn fixed_cells(config: &BufferConfig, ports: &[PortConfig], pris: usize, lossless: PriSet) -> u64 {
+    let (count, lossless) = (ports.len() as u64, lossless.len() as u64);
+    let counted = without_idle_headroom(config, ports);
+    let headroom: u64 = counted.headroom_cells.iter().map(|&cells| u64::from(cells)).sum();
+    headroom * lossless
+        + count * lossless * u64::from(config.pg_reserve_cells)
+        + count
+            * count
+            * (pris as u64 - lossless.min(pris as u64))
+            * u64::from(config.voq_reserve_cells)
+}
+
+/// Octets that a link carries in `ns`.
+fn octets_in(rate: LinkRate, ns: u64) -> u64 {
+    let octets = u128::from(rate.as_bps()) * u128::from(ns) / 8_000_000_000;
+    u64::try_from(octets).unwrap_or(u64::MAX / 4)
+}

@@ -1,0 +1,116 @@
+//! Hosts that weft plays: what they send.
+//!
+//! Shape: [`EndpointConfig`].
+//! Units: octets without FCS.
+//! Source: seed 003 §8.2; wire-formats.md §1.1.
+
+use weft_parsers::Format;
+
+use super::{Place, Resolver, Value, to_usize};
+
+/// What stops a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowControl {
+    /// PAUSE of a class.
+    Pfc,
+    /// Credits of its peer.
+    Cbfc,
+    /// Nothing.
+    None,
+}
+
+/// What a host sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointConfig {
+    /// Format.
+    pub format: Format,
+    /// Longest frame.
+    pub frame_len_max: usize,
+    /// What stops it.
+    pub flow_control: FlowControl,
+    /// Whether frames carry a tag.
+    pub vlan: bool,
+    /// Whether frames may be marked.
+    pub ecn: bool,
+    /// Virtual channels.
+    pub vcs: u8,
+    /// PCP of each.
+    pub vc_pcp: [u8; 8],
+}
+
+/// Most payload of TYPE1 and TYPE2.
+const PAYLOAD_LEN_MAX: usize = 1_344;
+
+/// Octets before the payload (wire-formats.md 1.1), without tag.
+const fn header_len(format: Format) -> usize {
+    match format {
+        Format::Standard => 50,
+        Format::AfhGen1 | Format::AfhGen2 => 22,
+        Format::AfhLite => 12,
+        _ => 14,
+    }
+}
+
+impl Resolver<'_> {
+    pub(super) fn endpoint(&mut self) -> EndpointConfig {
+        const HERE: &str = "endpoint";
+        let format = match self.text(HERE, "pkt_format").as_deref() {
+            Some("gen1") => Format::AfhGen1,
+            Some("gen2") => Format::AfhGen2,
+            Some("lite") => Format::AfhLite,
+            Some("ethernet") => Format::Other,
+            _ => Format::Standard,
+        };
+        let vlan = self.flag(HERE, "vlan_enabled");
+        let lite = self.get(HERE, "lite_mode").map(|lite| lite == Value::Bool(true));
+        let ecn = self.get(HERE, "ecn_capable").map(|ecn| ecn == Value::Bool(true));
+        let refusals = [
+            (
+                "vlan_enabled",
+                vlan && format == Format::AfhLite,
+                "expected false with pkt_format lite",
+            ),
+            (
+                "lite_mode",
+                lite.is_some_and(|lite| lite != (format == Format::AfhLite)),
+                "expected true with pkt_format lite, false with all others",
+            ),
+            (
+                "ecn_capable",
+                ecn == Some(true) && format != Format::Standard,
+                "expected false: only pkt_format standard has an ECN field",
+            ),
+        ];
+        for (key, is_wrong, message) in refusals {
+            if is_wrong {
+                let place: Place = self.place(HERE, key);
+                self.refuse(place, &format!("endpoint.{key}"), message);
+            }
+        }
+        let ecn = ecn.unwrap_or(format == Format::Standard);
+        self.derived.insert((HERE, 0, "ecn_capable"), Value::Bool(ecn));
+        self.derived.insert((HERE, 0, "lite_mode"), Value::Bool(format == Format::AfhLite));
+        let tag_len = if vlan { 4 } else { 0 };
+        let longest = header_len(format) + tag_len + PAYLOAD_LEN_MAX;
+        let shown = i64::try_from(longest).unwrap_or(i64::MAX);
+        self.derived.insert((HERE, 0, "max_frame_size"), Value::Int(shown));
+        let pcps = self.get(HERE, "vc_pcp_mapping");
+        let mut vc_pcp = [0; 8];
+        for (slot, pcp) in vc_pcp.iter_mut().zip(pcps.iter().flat_map(Value::members)) {
+            *slot = pcp.as_int().and_then(|pcp| u8::try_from(pcp).ok()).unwrap_or(0);
+        }
+        EndpointConfig {
+            format,
+            frame_len_max: self.int(HERE, "max_frame_size").map_or(longest, to_usize),
+            flow_control: match self.text(HERE, "flow_control_mode").as_deref() {
+                Some("cbfc") => FlowControl::Cbfc,
+                Some("none") => FlowControl::None,
+                _ => FlowControl::Pfc,
+            },
+            vlan,
+            ecn,
+            vcs: self.int(HERE, "num_vc").and_then(|vcs| u8::try_from(vcs).ok()).unwrap_or(8),
+            vc_pcp,
+        }
+    }
+}

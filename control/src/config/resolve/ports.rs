@@ -1,0 +1,382 @@
+//! Ports, priority maps and forwarding tables.
+//!
+//! Shape: each `[[port]]` to a [`PortConfig`]; static entries and groups by port name.
+//! Units: rates in bit/s, frames/s; lengths in octets without FCS.
+//! Source: pipeline.md §1 to §3, §7.
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::config::{ForwardConfig, PortConfig, PriMaps, Trust};
+use weft_dataplane::egress::{EgressConfig, Weighted};
+use weft_dataplane::fdb::{FdbKey, StaticEntry};
+use weft_dataplane::groups::Group;
+use weft_dataplane::storm::{StormLimit, StormLimits};
+use weft_dataplane::time::{LinkRate, Span};
+use weft_dataplane::types::{PORTS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
+use weft_dataplane::vlan::PortMode;
+use weft_parsers::{AddrKey, AddrSpace, AfhMode, Gen2Order, MacAddr, ParseConfig, Vid};
+
+use super::{Item, Place, Resolver, Value, scale, to_u32, to_usize};
+use crate::config::value::{parse_addr, vid_range};
+
+/// Bit/s of a Gbit/s, of a Mbit/s.
+const GBPS: f64 = 1e9;
+const MBPS: f64 = 1e6;
+
+impl Resolver<'_> {
+    pub(super) fn maps(&mut self) -> PriMaps {
+        let mut maps = PriMaps::for_pris(self.pris);
+        let [pcp, dscp, tc] = ["pcp_to_pri", "dscp_to_pri", "tc_to_pri"].map(|key| {
+            let (value, place) = (self.get("classify", key), self.place("classify", key));
+            self.pri_list(value.as_ref(), &place, &format!("classify.{key}"))
+        });
+        overwrite(&mut maps.pcp_to_pri, &pcp);
+        if dscp.is_empty() {
+            for (dscp, slot) in maps.dscp_to_pri.iter_mut().enumerate() {
+                *slot = maps.pcp_to_pri.get(dscp >> 3).copied().unwrap_or_default();
+            }
+        }
+        overwrite(&mut maps.dscp_to_pri, &dscp);
+        overwrite(&mut maps.tc_to_pri, &tc);
+        let shown =
+            |map: &[Pri]| Value::List(map.iter().map(|p| Value::Int(p.get().into())).collect());
+        self.derived.insert(("classify", 0, "dscp_to_pri"), shown(&maps.dscp_to_pri));
+        self.derived.insert(("classify", 0, "tc_to_pri"), shown(&maps.tc_to_pri));
+        maps
+    }
+
+    pub(super) fn ports(&mut self) -> Vec<PortConfig> {
+        let items = self.settings.items("port");
+        if let Some(extra) = items.get(PORTS_MAX) {
+            let message = format!("expected at most {PORTS_MAX} ports, found {}", items.len());
+            self.refuse(extra.place.clone(), "port", message);
+        }
+        let mut names: BTreeMap<String, Place> = BTreeMap::new();
+        let mut devices: BTreeMap<(String, String), String> = BTreeMap::new();
+        let mut ports = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let text = |key| item.set.get(key).and_then(|set| set.value.as_text());
+            let Some(name) = text("name") else {
+                self.refuse(item.place.clone(), "port.name", "expected a name for this port");
+                continue;
+            };
+            let place = self.port_place(item, "name");
+            if let Some(first) = names.insert(name.to_owned(), place.clone()) {
+                let message =
+                    format!("expected each port once, found {name:?} here and at {first}");
+                self.refuse(place, "port.name", message);
+            }
+            let kind = text("kind").unwrap_or("af_packet");
+            let device = text("device").unwrap_or(name);
+            let key = (kind.to_owned(), device.to_owned());
+            if kind != "null"
+                && let Some(other) = devices.insert(key, name.to_owned())
+            {
+                let message =
+                    format!("expected a device of its own, found {device:?} at port {other:?} too");
+                self.refuse(self.port_place(item, "device"), "port.device", message);
+            }
+            ports.push(self.port(index, item, name));
+        }
+        ports
+    }
+
+    fn port(&mut self, index: usize, item: &Item, name: &str) -> PortConfig {
+        let text = |me: &Self, key| {
+            me.port_get(item, key).and_then(|value| value.as_text().map(str::to_owned))
+        };
+        let frame_len_max = self.frame_len(index, item);
+        let default_pri = self.port_get(item, "default_pri");
+        let place = self.port_place(item, "default_pri");
+        let default_pri = self.pri_list(default_pri.as_ref(), &place, "port.default_pri");
+        let learned_max =
+            self.port_int(item, "max_learned").or_else(|| self.int("fdb", "capacity"));
+        let learned_max = learned_max.unwrap_or(0);
+        let shown = i64::try_from(learned_max).unwrap_or(i64::MAX);
+        self.derived.insert(("port", index, "max_learned"), Value::Int(shown));
+        PortConfig {
+            name: name.to_owned(),
+            rate: self.rate(item, "port_bandwidth_gbps").unwrap_or(LinkRate::gbps(1)),
+            parse: self.parse(index, item),
+            trust: self.trust(item),
+            default_pri: Pri::from_low_bits(default_pri.first().copied().unwrap_or(0)),
+            vlan: self.vlan(item),
+            learned_max: to_u32(learned_max),
+            storm: StormLimits {
+                broadcast: self.storm(item, "storm_broadcast", "storm_broadcast_mbps"),
+                unknown_unicast: self.storm(
+                    item,
+                    "storm_unknown_unicast",
+                    "storm_unknown_unicast_mbps",
+                ),
+                multicast: self.storm(item, "storm_multicast", "storm_multicast_mbps"),
+            },
+            egress: self.egress(item, frame_len_max),
+            frame_len_max,
+            pfc: text(self, "flow_control").as_deref() == Some("pfc"),
+        }
+    }
+
+    fn frame_len(&mut self, index: usize, item: &Item) -> usize {
+        let most = self.int("switch", "max_frame").unwrap_or(1_522);
+        let len = self.port_int(item, "max_frame").unwrap_or(most);
+        if len > most {
+            let place = self.port_place(item, "max_frame");
+            let message = format!("expected at most switch.max_frame, {most}, found {len}");
+            self.refuse(place, "port.max_frame", message);
+        }
+        let shown = i64::try_from(len).unwrap_or(i64::MAX);
+        self.derived.insert(("port", index, "max_frame"), Value::Int(shown));
+        to_usize(len)
+    }
+
+    fn port_int(&self, item: &Item, key: &'static str) -> Option<u64> {
+        self.port_get(item, key)?.as_int().and_then(|int| u64::try_from(int).ok())
+    }
+
+    fn rate(&self, item: &Item, key: &'static str) -> Option<LinkRate> {
+        LinkRate::bps(scale(self.port_get(item, key)?.as_num()?, GBPS))
+    }
+
+    fn parse(&mut self, index: usize, item: &Item) -> ParseConfig {
+        let number = |key| {
+            self.int("formats", key).and_then(|int| u16::try_from(int).ok()).unwrap_or_default()
+        };
+        let afh = self.port_get(item, "afh");
+        let given = item.set.get("mac").and_then(|set| set.value.as_text()?.parse().ok());
+        let config = ParseConfig {
+            afh: match afh.as_ref().and_then(Value::as_text) {
+                Some("none") => AfhMode::None,
+                Some("gen1") => AfhMode::Gen1,
+                Some("gen2") => AfhMode::Gen2,
+                Some("lite") => AfhMode::Lite,
+                _ => AfhMode::Auto,
+            },
+            gen2_order: if self.is("formats", "gen2_order", "as_documented") {
+                Gen2Order::AsDocumented
+            } else {
+                Gen2Order::Slap
+            },
+            tpid: number("tpid"),
+            mac_type1: number("mac_type1"),
+            mac_type2: number("mac_type2"),
+            udp_type1: number("udp_type1_port"),
+            udp_type2: number("udp_type2_port"),
+            port_mac: given.unwrap_or_else(|| {
+                made_mac(&self.text("switch", "name").unwrap_or_default(), index)
+            }),
+        };
+        let shown = Value::Text(config.port_mac.to_string());
+        self.derived.insert(("port", index, "mac"), shown);
+        config
+    }
+
+    fn trust(&mut self, item: &Item) -> Vec<Trust> {
+        let value = self.port_get(item, "trust");
+        let mut trust = Vec::new();
+        for word in value.iter().flat_map(Value::members) {
+            let source = match word.as_text() {
+                Some("pcp") => Trust::Pcp,
+                Some("dscp") => Trust::Dscp,
+                _ => Trust::Tc,
+            };
+            if trust.contains(&source) {
+                let place = self.port_place(item, "trust");
+                let message = format!("expected each field once, found {word} twice");
+                self.refuse(place, "port.trust", message);
+            }
+            trust.push(source);
+        }
+        trust
+    }
+
+    fn vlan(&self, item: &Item) -> PortMode {
+        let vid = |key| {
+            let vid = self.port_int(item, key)?;
+            Vid::new(u16::try_from(vid).ok()?)
+        };
+        let pvid = vid("pvid").unwrap_or(Vid::from_low_bits(1));
+        let mode = self.port_get(item, "vlan");
+        match mode.as_ref().and_then(Value::as_text) {
+            Some("access") => PortMode::Access { pvid },
+            Some("trunk") => {
+                let allowed = self.port_get(item, "allowed");
+                let ranges =
+                    allowed.iter().flat_map(Value::members).filter_map(|vids| match vids {
+                        Value::Int(vid) => u16::try_from(*vid).ok().map(|vid| vid..=vid),
+                        vids => vid_range(vids.as_text()?).map(|(first, last)| first..=last),
+                    });
+                PortMode::Trunk { allowed: ranges.collect(), native: vid("native") }
+            }
+            _ => PortMode::Transparent { pvid },
+        }
+    }
+
+    fn storm(
+        &mut self,
+        item: &Item,
+        frames: &'static str,
+        mbps: &'static str,
+    ) -> Option<StormLimit> {
+        let by_frames = self.port_int(item, frames).map(StormLimit::FramesPerSecond);
+        let by_bits = self.port_get(item, mbps).and_then(|value| value.as_num());
+        let by_bits = by_bits.map(|num| StormLimit::BitsPerSecond(scale(num, MBPS)));
+        if by_frames.is_some() && by_bits.is_some() {
+            let place = self.port_place(item, mbps);
+            self.refuse(
+                place,
+                &format!("port.{mbps}"),
+                format!("expected this or {frames}, found both"),
+            );
+        }
+        by_frames.or(by_bits)
+    }
+
+    fn egress(&mut self, item: &Item, frame_len_max: usize) -> EgressConfig {
+        let strict_value = self.port_get(item, "strict");
+        let place = self.port_place(item, "strict");
+        let strict = self.pri_list(strict_value.as_ref(), &place, "port.strict");
+        let weights = self.port_get(item, "weights").unwrap_or(Value::Int(1));
+        let place = self.port_place(item, "weights");
+        let read = |value: &Value| u32::try_from(value.as_int()?).ok();
+        let weights = self.per_pri(&weights, &place, "port.weights", 1, read);
+        let pri_rates = self.port_get(item, "pri_max_rate_gbps");
+        let place = self.port_place(item, "pri_max_rate_gbps");
+        let pri_max_rate = match pri_rates {
+            Some(rates) => {
+                let read = |value: &Value| Some(LinkRate::bps(scale(value.as_num()?, GBPS)));
+                self.per_pri(&rates, &place, "port.pri_max_rate_gbps", None, read)
+            }
+            None => PerPri([None; 8]),
+        };
+        let scheduler = self.port_get(item, "scheduler");
+        let burst_ms = self.port_get(item, "rate_burst_ms").and_then(|value| value.as_num());
+        EgressConfig {
+            strict: strict.into_iter().map(Pri::from_low_bits).collect::<PriSet>(),
+            mode: match scheduler.as_ref().and_then(Value::as_text) {
+                Some("dwrr") => Weighted::Dwrr,
+                _ => Weighted::Wrr,
+            },
+            weights,
+            pri_max_rate,
+            port_max_rate: self.rate(item, "max_rate_gbps"),
+            burst: Span::from_us(scale(burst_ms.unwrap_or(2.0), 1e3)),
+            frame_max: to_u32(frame_len_max as u64),
+        }
+    }
+
+    pub(super) fn forward(&mut self) -> ForwardConfig {
+        let capacity = to_usize(self.int("fdb", "capacity").unwrap_or(65_536));
+        let static_entries = self.static_entries();
+        if static_entries.len() > capacity {
+            let place = self.place("fdb", "capacity");
+            let message = format!(
+                "expected room for {} static entries, found {capacity}",
+                static_entries.len()
+            );
+            self.refuse(place, "fdb.capacity", message);
+        }
+        ForwardConfig {
+            fdb_capacity: capacity,
+            ageing: Span::from_ms(self.int("fdb", "ageing_s").unwrap_or(300).saturating_mul(1_000)),
+            flood_unknown: !self.is("fdb", "unknown_unicast", "drop"),
+            static_entries,
+            groups: self.groups(),
+        }
+    }
+
+    /// The port called `name`, or a refusal at `place`.
+    fn port_named(&mut self, name: &str, place: &Place, key: &str) -> Option<PortId> {
+        let ports = self.settings.items("port");
+        let named =
+            |item: &Item| item.set.get("name").and_then(|set| set.value.as_text()) == Some(name);
+        let found = ports.iter().position(named).and_then(PortId::new);
+        if found.is_none() {
+            self.refuse(place.clone(), key, format!("expected the name of a port, found {name:?}"));
+        }
+        found
+    }
+
+    /// Address and VLAN of a static entry or group.
+    fn address(&mut self, item: &Item, section: &'static str) -> Option<(Vid, AddrKey, Place)> {
+        let Some(addr) = item.set.get("addr") else {
+            self.refuse(item.place.clone(), &format!("{section}.addr"), "expected an address");
+            return None;
+        };
+        let vid = item.set.get("vid").and_then(|set| set.value.as_int()).unwrap_or(1);
+        let vid = u16::try_from(vid).ok().and_then(Vid::new)?;
+        Some((vid, parse_addr(addr.value.as_text()?)?, addr.place.clone()))
+    }
+
+    fn static_entries(&mut self) -> Vec<StaticEntry> {
+        const KEY: &str = "static_entry.addr";
+        let mut seen: BTreeMap<FdbKey, Place> = BTreeMap::new();
+        let mut entries = Vec::new();
+        for item in self.settings.items("static_entry") {
+            let Some(port) = item.set.get("port") else {
+                self.refuse(item.place.clone(), "static_entry.port", "expected the name of a port");
+                continue;
+            };
+            let name = port.value.as_text().unwrap_or_default();
+            let port = self.port_named(name, &port.place, "static_entry.port");
+            let Some((vid, addr, place)) = self.address(item, "static_entry") else { continue };
+            let key = FdbKey::new(vid, addr);
+            if is_group(addr) {
+                self.refuse(place, KEY, "expected a station's address, found a group's");
+            } else if let Some(first) = seen.insert(key, place.clone()) {
+                let message =
+                    format!("expected each address once, found {key} here and at {first}");
+                self.refuse(place, KEY, message);
+            }
+            entries.extend(port.map(|port| StaticEntry { key, port }));
+        }
+        entries
+    }
+
+    fn groups(&mut self) -> Vec<Group> {
+        const KEY: &str = "group.addr";
+        let mut seen: BTreeMap<FdbKey, Place> = BTreeMap::new();
+        let mut groups = Vec::new();
+        for item in self.settings.items("group") {
+            let Some(names) = item.set.get("ports") else {
+                self.refuse(item.place.clone(), "group.ports", "expected names of ports");
+                continue;
+            };
+            let mut ports = PortSet::EMPTY;
+            for name in names.value.members().iter().filter_map(Value::as_text) {
+                if let Some(port) = self.port_named(name, &names.place, "group.ports") {
+                    ports.insert(port);
+                }
+            }
+            let Some((vid, addr, place)) = self.address(item, "group") else { continue };
+            let key = FdbKey::new(vid, addr);
+            if addr.space() != AddrSpace::Id16 && !is_group(addr) {
+                self.refuse(place, KEY, "expected a group's address, found a station's");
+            } else if let Some(first) = seen.insert(key, place.clone()) {
+                let message = format!("expected each group once, found {key} here and at {first}");
+                self.refuse(place, KEY, message);
+            }
+            groups.push(Group { vid, addr, ports });
+        }
+        groups
+    }
+}
+
+/// I/G bit of 48-bit spaces; a 16-bit id does not show whether it is a group.
+fn is_group(addr: AddrKey) -> bool {
+    addr.space() != AddrSpace::Id16 && MacAddr::from_bits(addr.address()).is_group()
+}
+
+fn overwrite<const N: usize>(map: &mut [Pri; N], pris: &[u8]) {
+    for (slot, pri) in map.iter_mut().zip(pris) {
+        *slot = Pri::from_low_bits(*pri);
+    }
+}
+
+/// A locally administered address of port `index` of the switch called `name` (FNV-1a of the name).
+fn made_mac(name: &str, index: usize) -> MacAddr {
+    let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    MacAddr::from_bits(0x0200_0000_0000 | (hash & 0xFFFF_FFFF) << 8 | (index as u64 & 0x3F))
+}

@@ -1,0 +1,209 @@
+//! What runs around the switch: threads, devices, management.
+//!
+//! Shape: [`RunConfig`] with one [`RunPort`] for each port.
+//! Units: octets, frames, CPU numbers.
+//! Source: pipeline.md §11 and §12; architecture.md, "Data's way through".
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use weft_dataplane::time::Span;
+use weft_parsers::MacAddr;
+
+use super::{Resolver, Value, to_usize};
+
+/// How an idle worker waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// It sleeps until something comes.
+    Adaptive,
+    /// It spins.
+    Busy,
+}
+
+/// When a frame goes on, in virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarding {
+    /// When its last bit is in.
+    StoreAndForward,
+    /// When its header is in.
+    CutThrough,
+}
+
+/// Least level of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// What went wrong.
+    Error,
+    /// What is doubtful, too.
+    Warn,
+    /// What happened, too.
+    Info,
+    /// All.
+    Debug,
+}
+
+/// Kind of device behind a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceKind {
+    /// A network interface, through a packet socket.
+    AfPacket,
+    /// A tap that weft makes.
+    Tap,
+    /// Takes everything, makes frames at a rate.
+    Null,
+    /// Capture files.
+    Pcap,
+}
+
+impl DeviceKind {
+    /// The word in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AfPacket => "af_packet",
+            Self::Tap => "tap",
+            Self::Null => "null",
+            Self::Pcap => "pcap",
+        }
+    }
+
+    fn from_name(name: &str) -> Self {
+        match name {
+            "tap" => Self::Tap,
+            "null" => Self::Null,
+            "pcap" => Self::Pcap,
+            _ => Self::AfPacket,
+        }
+    }
+}
+
+/// A port's device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunPort {
+    /// The port's name.
+    pub name: String,
+    /// Kind of device.
+    pub kind: DeviceKind,
+    /// Interface, tap or file.
+    pub device: String,
+    /// The port's address, where the configuration says; else the device's own is to be taken.
+    pub mac: Option<MacAddr>,
+    /// Frames that wait in the kernel.
+    pub rx_ring_frames: usize,
+    /// Frames/s that a null port makes; 0 for none.
+    pub null_rate_fps: u64,
+}
+
+/// All that runs around the switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunConfig {
+    /// Name of the switch.
+    pub name: String,
+    /// Worker threads.
+    pub workers: usize,
+    /// Cores that they are pinned to; empty for any.
+    pub cores: Vec<usize>,
+    /// How they wait.
+    pub poll: Poll,
+    /// Management socket.
+    pub socket: PathBuf,
+    /// Metrics server.
+    pub metrics: Option<SocketAddr>,
+    /// Least level of messages.
+    pub log: LogLevel,
+    /// When a frame goes on, in virtual time.
+    pub forwarding: Forwarding,
+    /// Time from parser to crossbar, in virtual time.
+    pub fixed_latency: Span,
+    /// Longest frame that the pool's chunks hold, without FCS.
+    pub frame_len_max: usize,
+    /// Devices, by port number.
+    pub ports: Vec<RunPort>,
+}
+
+/// Where a switch called `name` listens unless it is told otherwise.
+#[must_use]
+pub fn default_socket(name: &str) -> PathBuf {
+    let of_user = || std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    let base = if rustix::process::geteuid().is_root() {
+        PathBuf::from("/run")
+    } else {
+        let temporary = || format!("/tmp/weft-{}", rustix::process::geteuid().as_raw());
+        of_user().map_or_else(|| PathBuf::from(temporary()), PathBuf::from)
+    };
+    base.join("weft").join(name).join("mgmt.sock")
+}
+
+impl Resolver<'_> {
+    pub(super) fn run(&mut self) -> RunConfig {
+        let name = self.text("switch", "name").unwrap_or_default();
+        let socket = match self.text("run", "socket") {
+            Some(socket) => PathBuf::from(socket),
+            None => default_socket(&name),
+        };
+        let shown = Value::Text(socket.display().to_string());
+        self.derived.insert(("run", 0, "socket"), shown);
+        let cores = self.get("run", "cores");
+        let cores: Vec<usize> = cores
+            .iter()
+            .flat_map(Value::members)
+            .filter_map(|core| usize::try_from(core.as_int()?).ok())
+            .collect();
+        let workers = to_usize(self.int("run", "workers").unwrap_or(1));
+        if !cores.is_empty() && cores.len() < workers {
+            let place = self.place("run", "cores");
+            let message =
+                format!("expected a core for each of {workers} workers, found {}", cores.len());
+            self.refuse(place, "run.cores", message);
+        }
+        let ports = self.settings.items("port");
+        if workers > ports.len().max(1) {
+            let place = self.place("run", "workers");
+            let message =
+                format!("expected at most one worker a port, found {workers} for {}", ports.len());
+            self.refuse(place, "run.workers", message);
+        }
+        RunConfig {
+            workers,
+            cores,
+            poll: if self.is("run", "poll", "busy") { Poll::Busy } else { Poll::Adaptive },
+            socket,
+            metrics: self.text("run", "metrics").and_then(|text| text.parse().ok()),
+            log: match self.text("run", "log").as_deref() {
+                Some("error") => LogLevel::Error,
+                Some("warn") => LogLevel::Warn,
+                Some("debug") => LogLevel::Debug,
+                _ => LogLevel::Info,
+            },
+            forwarding: if self.is("switch", "forwarding_mode", "cut-through") {
+                Forwarding::CutThrough
+            } else {
+                Forwarding::StoreAndForward
+            },
+            fixed_latency: Span::from_ns(self.int("switch", "fixed_latency_ns").unwrap_or(0)),
+            frame_len_max: to_usize(self.int("switch", "max_frame").unwrap_or(1_522)),
+            ports: (0..ports.len()).map(|index| self.run_port(index)).collect(),
+            name,
+        }
+    }
+
+    fn run_port(&mut self, index: usize) -> RunPort {
+        let Some(item) = self.settings.items("port").get(index) else {
+            unreachable!("the index is that of an item")
+        };
+        let text = |key| item.set.get(key).and_then(|set| set.value.as_text().map(str::to_owned));
+        let name = text("name").unwrap_or_default();
+        let device = text("device").unwrap_or_else(|| name.clone());
+        self.derived.insert(("port", index, "device"), Value::Text(device.clone()));
+        let number = |key| self.port_get(item, key).and_then(|value| value.as_int()).unwrap_or(0);
+        RunPort {
+            kind: DeviceKind::from_name(&text("kind").unwrap_or_default()),
+            device,
+            mac: text("mac").and_then(|mac| mac.parse().ok()),
+            rx_ring_frames: usize::try_from(number("rx_ring_frames")).unwrap_or(0),
+            null_rate_fps: u64::try_from(number("null_rate_fps")).unwrap_or(0),
+            name,
+        }
+    }
+}

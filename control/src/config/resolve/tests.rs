@@ -1,0 +1,203 @@
+//! What configurations resolve to, and which contradictions are refused where.
+
+use weft_dataplane::config::{PfcMode, StormAction};
+use weft_dataplane::islip::Discipline;
+use weft_dataplane::storm::StormLimit;
+use weft_dataplane::types::PortId;
+use weft_dataplane::vlan::PortMode;
+use weft_parsers::AddrKey;
+
+use super::*;
+
+const TWO: &str = "[[port]]\nname = 'p0'\n[[port]]\nname = 'p1'\n";
+
+fn resolve(text: &str, timing: Timing) -> Result<Config, Vec<String>> {
+    let lines = |error: ConfigError| error.0.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let settings = Settings::read("f", text).map_err(lines)?;
+    Config::resolve(&settings, timing).map_err(lines)
+}
+
+fn live(text: &str) -> Result<Config, Vec<String>> {
+    resolve(text, Timing::Live)
+}
+
+#[test]
+fn two_named_ports_are_a_switch() {
+    let config = live(TWO).unwrap();
+    let switch = &config.switch;
+    assert_eq!(switch.pris, 4);
+    assert_eq!(switch.ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["p0", "p1"]);
+    assert_eq!(config.run.ports[1].device, "p1");
+    assert_eq!(config.run.ports[1].kind, DeviceKind::AfPacket);
+    assert_eq!(switch.ports[0].rate.as_bps(), 1_000_000_000);
+    assert_eq!(switch.ports[0].egress.strict.bits(), 0b1000);
+    assert_eq!(switch.ports[0].egress.weights.0[..3], [10, 40, 50]);
+    assert_eq!(switch.pfc.lossless.bits(), 0b110);
+    assert_eq!(switch.pfc.classes.0[..4], [0b101, 0b10, 0b1_1000, 0b1110_0000]);
+    assert_eq!(switch.buffer.cell_bytes, 2_048);
+    // 10 ms at 1 Gbit/s are 1,250,000 octets, 611 cells; 64 + 512 frames wait in rings.
+    assert_eq!(switch.buffer.headroom_cells, [611 + 64 + 512; 2]);
+    // 32 MiB, headroom of 2 ports x 2 priorities, and 2 cells of reserve for each.
+    assert_eq!(switch.buffer.total_cells, 16_384 + 4 * 1_187 + 4 * 2);
+    // What is shared / (2 x outputs), of which ECN takes 50 and 80 %.
+    let capacity: u64 = (32 << 20) / 4;
+    assert_eq!(switch.ecn.low_bytes, capacity / 2);
+    assert_eq!(switch.ecn.high_bytes, capacity * 8 / 10);
+    assert_eq!(switch.pfc.mode, PfcMode::IngressPg);
+    assert_eq!(switch.crossbar.burst, 32);
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+}
+
+#[test]
+fn headroom_in_virtual_time_covers_the_densest_frames() {
+    let text = "[port_defaults]\nport_bandwidth_gbps = 100\n".to_owned() + TWO;
+    let config = resolve(&text, Timing::Virtual).unwrap();
+    // 1,000 ns of response and 100 ns of cable at 100 Gbit/s: 13,750 octets; two frames of 1,522 + 24;
+    // the PFC frame, 84: 16,926 octets, or 202 shortest frames of a cell each.
+    assert_eq!(config.switch.buffer.cell_bytes, 256);
+    assert_eq!(config.switch.buffer.headroom_cells, [202, 202]);
+    assert_eq!(config.switch.crossbar.burst, 1);
+}
+
+#[test]
+fn ports_inherit_what_port_defaults_say() {
+    let text = "[port_defaults]\nvlan = 'access'\npvid = 7\nstorm_broadcast = 10\n\
+                [[port]]\nname = 'a'\n[[port]]\nname = 'b'\nvlan = 'trunk'\nallowed = [1, '10-12']\n\
+                native = 5\nstorm_multicast_mbps = 2.5\n";
+    let config = live(text).unwrap();
+    let [a, b] = &config.switch.ports[..] else { panic!("two ports") };
+    assert!(matches!(a.vlan, PortMode::Access { pvid } if pvid.get() == 7));
+    let PortMode::Trunk { allowed, native } = &b.vlan else { panic!("{:?}", b.vlan) };
+    assert_eq!(allowed.iter().map(weft_parsers::Vid::get).collect::<Vec<_>>(), [1, 10, 11, 12]);
+    assert_eq!(native.map(weft_parsers::Vid::get), Some(5));
+    assert_eq!(b.storm.broadcast, Some(StormLimit::FramesPerSecond(10)));
+    assert_eq!(b.storm.multicast, Some(StormLimit::BitsPerSecond(2_500_000)));
+    let shown = |key| {
+        let of = |e: &&Effective| e.section == "port" && e.item == 0 && e.param.name == key;
+        let found = config.effective.iter().find(of).unwrap();
+        (found.value.as_ref().map(ToString::to_string), found.place.to_string())
+    };
+    assert_eq!(shown("pvid"), (Some("7".into()), "f:3:1".into()));
+    assert_eq!(shown("device"), (Some("\"a\"".into()), "derived".into()));
+    assert_eq!(shown("default_pri"), (Some("0".into()), "default".into()));
+    assert_eq!(shown("max_rate_gbps"), (None, "default".into()));
+}
+
+#[test]
+fn everything_set_arrives() {
+    let text = "[switch]\nnum_priorities = 8\nseed = 9\n[run]\npoll = 'busy'\nmetrics = '127.0.0.1:1'\n\
+        [buffer]\nbuffer_size_mb = 64\ncell_bytes = 512\ndt_alpha = [0.125, 0.25, 0.5, 1, 2, 4, 8, 1]\n\
+        [crossbar]\ndiscipline = 'weighted'\nweights = [1,2,3,4,5,6,7,8]\niterations = 4\n\
+        [pfc]\nmode = 'egress-queue'\nwatchdog_action = 'forward'\n\
+        [buffer.extra]\n";
+    assert!(live(text).is_err(), "a table inside of a table");
+    let text = text.replace("[buffer.extra]\n", "")
+        + TWO
+        + "[[static_entry]]\naddr = 'id:0005'\nport = 'p1'\nvid = 3\n\
+           [[group]]\naddr = '01:00:5e:00:00:01'\nports = ['p0', 'p1']\n";
+    let config = live(&text).unwrap();
+    let switch = &config.switch;
+    assert_eq!((switch.pris, switch.seed), (8, 9));
+    assert_eq!(switch.buffer.alpha.0, [-3, -2, -1, 0, 1, 2, 3, 0]);
+    assert_eq!(switch.buffer.total_cells, (64 << 20) / 512);
+    let Discipline::Weighted(weights) = switch.crossbar.discipline else { panic!("weighted") };
+    assert_eq!(weights.0, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(switch.pfc.watchdog_action, StormAction::Forward);
+    let PfcMode::EgressQueue { xoff_bytes, xon_bytes } = switch.pfc.mode else { panic!("mode") };
+    assert!(xon_bytes < xoff_bytes && switch.ecn.high_bytes < xoff_bytes);
+    let entry = switch.forward.static_entries[0];
+    assert_eq!((entry.port, entry.key.addr()), (PortId::new(1).unwrap(), AddrKey::id16(5)));
+    assert_eq!(switch.forward.groups[0].ports.bits(), 0b11);
+    assert_eq!(config.run.metrics.unwrap().port(), 1);
+    assert_eq!(config.run.poll, Poll::Busy);
+}
+
+#[test]
+fn contradictions_are_refused_at_their_place() {
+    #[rustfmt::skip] // columns: name, text before two ports, wanted start, wanted part
+    let cases = [
+        ("ecn order", "[ecn]\necn_threshold_low = 90\n", "f:2:1: ecn.ecn_threshold_low", "at most ecn_threshold_high, 80, found 90"),
+        ("ecn after pfc", "[pfc]\nmode = 'egress-queue'\n[ecn]\necn_threshold_high = 86\n", "f:4:1: ecn.ecn_threshold_high", "at most pfc.pfc_threshold, 85"),
+        ("pfc order", "[pfc]\npfc_release = 86\n", "f:2:1: pfc.pfc_release", "at most pfc_threshold, 85, found 86"),
+        ("class twice", "[pfc]\npri_to_pfc = [[0], [1, 2], [2, 3], [4]]\n", "f:2:1: pfc.pri_to_pfc", "found 2 at 1 and 2"),
+        ("no class", "[pfc]\npri_to_pfc = [[0], [], [2], [4]]\n", "f:2:1: pfc.pri_to_pfc", "lossless priority 1, found none"),
+        ("pri of 8", "[pfc]\npfc_priorities = [1, 5]\n", "f:2:1: pfc.pfc_priorities", "0..=3 (num_priorities is 4), found 5"),
+        ("map of 8", "[classify]\npcp_to_pri = [0,1,2,3,4,5,6,7]\n", "f:2:1: classify.pcp_to_pri", "found 4"),
+        ("alpha count", "[buffer]\ndt_alpha = [1,1,1,1,1]\n", "f:2:1: buffer.dt_alpha", "expected 4 members, one for each priority, found 5"),
+        ("small buffer", "[buffer]\nbuffer_size_mb = 1\n", "f:2:1: buffer.buffer_size_mb", "leave nothing to share"),
+        ("small share", "[buffer]\nbuffer_size_mb = 1\nbuffer_sharing = 'static'\ncell_bytes = 64\nheadroom_bytes = 260416\npg_reserve_bytes = 0\n", "f:2:1: buffer.buffer_size_mb", "static share"),
+        ("huge buffer", "[buffer]\nbuffer_size_mb = 65536\n", "f:2:1: buffer.buffer_size_mb", "expected at most 16777216 cells"),
+        ("cores", "[run]\nworkers = 2\ncores = [0]\n", "f:3:1: run.cores", "expected a core for each of 2 workers, found 1"),
+        ("workers", "[run]\nworkers = 3\n", "f:2:1: run.workers", "at most one worker a port, found 3 for 2"),
+        ("frame", "[port_defaults]\nmax_frame = 1600\n", "f:2:1: port.max_frame", "at most switch.max_frame, 1522"),
+        ("both storms", "[port_defaults]\nstorm_broadcast = 1\nstorm_broadcast_mbps = 1\n", "f:3:1: port.storm_broadcast_mbps", "found both"),
+        ("trust twice", "[port_defaults]\ntrust = ['pcp', 'pcp']\n", "f:2:1: port.trust", "found \"pcp\" twice"),
+        ("lite tag", "[endpoint]\npkt_format = 'lite'\nvlan_enabled = true\n", "f:3:1: endpoint.vlan_enabled", "expected false"),
+        ("ecn format", "[endpoint]\npkt_format = 'gen1'\necn_capable = true\n", "f:3:1: endpoint.ecn_capable", "expected false"),
+        ("lite mode", "[endpoint]\nlite_mode = true\n", "f:2:1: endpoint.lite_mode", "expected true with pkt_format lite"),
+    ];
+    for (name, text, start, part) in cases {
+        let refused = live(&(text.to_owned() + TWO)).unwrap_err();
+        assert!(
+            refused.iter().any(|line| line.starts_with(start) && line.contains(part)),
+            "{name}: {refused:#?}"
+        );
+    }
+}
+
+#[test]
+fn names_must_fit_together() {
+    #[rustfmt::skip] // columns: name, text after two ports, wanted line
+    let cases = [
+        ("port twice", "[[port]]\nname = 'p0'\ndevice = 'x'\n", "f:6:1: port.name: expected each port once, found \"p0\" here and at f:2:1"),
+        ("device twice", "[[port]]\nname = 'p2'\ndevice = 'p0'\n", "f:7:1: port.device: expected a device of its own, found \"p0\" at port \"p0\" too"),
+        ("no name", "[[port]]\ndevice = 'x'\n", "f:5:1: port.name: expected a name for this port"),
+        ("entry port", "[[static_entry]]\naddr = '02:00:00:00:00:01'\nport = 'p9'\n", "f:7:1: static_entry.port: expected the name of a port, found \"p9\""),
+        ("entry group", "[[static_entry]]\naddr = '03:00:00:00:00:01'\nport = 'p0'\n", "f:6:1: static_entry.addr: expected a station's address, found a group's"),
+        ("entry twice", "[[static_entry]]\naddr = 'id:0001'\nport = 'p0'\n[[static_entry]]\naddr = 'id:0001'\nport = 'p1'\n", "f:9:1: static_entry.addr: expected each address once, found id:0001 in VLAN 1 here and at f:6:1"),
+        ("no address", "[[static_entry]]\nport = 'p0'\n", "f:5:1: static_entry.addr: expected an address"),
+        ("group station", "[[group]]\naddr = '02:00:00:00:00:01'\nports = []\n", "f:6:1: group.addr: expected a group's address, found a station's"),
+        ("group port", "[[group]]\naddr = '01:00:00:00:00:01'\nports = ['p1', 'x']\n", "f:7:1: group.ports: expected the name of a port, found \"x\""),
+    ];
+    for (name, text, want) in cases {
+        let refused = live(&(TWO.to_owned() + text)).unwrap_err();
+        assert!(refused.iter().any(|line| line.starts_with(want)), "{name}: {refused:#?}");
+    }
+    assert_eq!(live("").unwrap_err(), ["default: port: expected at least one port"]);
+    let many = (0..65).fold(String::new(), |text, i| text + &format!("[[port]]\nname = 'p{i}'\n"));
+    let refused = live(&many).unwrap_err();
+    assert_eq!(refused, ["f:129:1: port: expected at most 64 ports, found 65"]);
+}
+
+#[test]
+fn a_pause_before_the_first_mark_is_warned_about() {
+    let text = "[buffer]\ndt_alpha = 0.125\n".to_owned() + TWO;
+    let config = live(&text).unwrap();
+    assert_eq!(config.warnings.len(), 2, "one for each lossless priority");
+    let text = config.warnings[0].to_string();
+    assert!(
+        text.starts_with("f:2:1: ecn.ecn_threshold_low: an input that fills 1 outputs"),
+        "{text}"
+    );
+}
+
+#[test]
+fn sixty_four_ports_need_no_settings() {
+    let text = (0..64).fold(String::new(), |text, i| text + &format!("[[port]]\nname = 'p{i}'\n"));
+    for timing in [Timing::Live, Timing::Virtual] {
+        let config = resolve(&text, timing).unwrap();
+        assert_eq!(config.switch.ports.len(), 64);
+    }
+}
+
+#[test]
+fn changes_that_need_a_restart_are_named() {
+    let old = live(TWO).unwrap();
+    let new = live(&("[switch]\nseed = 2\n[buffer]\ndt_alpha = 2\n".to_owned() + TWO)).unwrap();
+    let named: Vec<_> = new.restart_needed(&old).iter().map(ToString::to_string).collect();
+    assert_eq!(named, ["f:2:1: switch.seed: can only change with a restart"]);
+    assert!(old.restart_needed(&old).is_empty());
+    let more = live(&(TWO.to_owned() + "[[port]]\nname = 'p2'\n")).unwrap();
+    assert!(!more.restart_needed(&old).is_empty(), "another port");
+    assert!(!old.restart_needed(&more).is_empty(), "one port less");
+}

@@ -1,0 +1,396 @@
+//! What is set: every parameter's value together with where it comes from.
+//!
+//! Shape: files, then flags, are laid over the defaults in [`Settings`]; each parameter of a table
+//! has one [`Setting`], each item of a repeated section one for each of its own.
+//! Units: as the table of parameters says.
+//! Source: pipeline.md §12 ("effective values with where each came from").
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::param::{Form, Param, Section};
+use super::problem::{ConfigError, Lines, PROBLEMS_MAX, Place, Problem, nearest};
+use super::table::{PORT_KEYS, SECTIONS, section};
+use super::value::{Value, is_name};
+
+/// Longest configuration that is read, in octets.
+pub const TEXT_LEN_MAX: usize = 1 << 20;
+/// Most items of a repeated section.
+pub const ITEMS_MAX: usize = 65_536;
+
+/// A value and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// The value.
+    pub value: Value,
+    /// Where it was set.
+    pub place: Place,
+}
+
+/// One item of a repeated section, such as a port.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// Where it begins.
+    pub place: Place,
+    /// What is set in it, by key.
+    pub set: BTreeMap<&'static str, Setting>,
+}
+
+/// All that files and flags say; what they do not say is in the table of parameters.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    tables: BTreeMap<(&'static str, &'static str), Setting>,
+    items: BTreeMap<&'static str, Vec<Item>>,
+}
+
+impl Settings {
+    /// Reads TOML `text`, which came from `file`.
+    ///
+    /// # Errors
+    /// Everything that the table of parameters refuses, in the order of the text.
+    pub fn read(file: &str, text: &str) -> Result<Self, ConfigError> {
+        if text.len() > TEXT_LEN_MAX {
+            let message = format!("expected at most {TEXT_LEN_MAX} octets, found {}", text.len());
+            let place = Place::WholeFile(file.to_owned());
+            return Err(ConfigError(vec![Problem { place, key: String::new(), message }]));
+        }
+        let mut reader = Reader {
+            lines: Lines::new(file, text),
+            settings: Self::default(),
+            problems: Vec::new(),
+        };
+        let (root, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            let at = error.span().map_or(0, |span| span.start);
+            reader.problem(at, String::new(), error.message().to_owned());
+        }
+        if reader.problems.is_empty() {
+            reader.root(root.get_ref());
+        }
+        if reader.problems.is_empty() {
+            return Ok(reader.settings);
+        }
+        reader.problems.sort_by_key(|(at, _)| *at);
+        Err(ConfigError(reader.problems.into_iter().map(|(_, problem)| problem).collect()))
+    }
+
+    /// Lays `section.key=value` over what is set; `value` is TOML, or text without quotes.
+    ///
+    /// # Errors
+    /// An unknown key, or a value that the parameter refuses.
+    pub fn set(&mut self, assignment: &str, flag: &str) -> Result<(), ConfigError> {
+        let (path, text) = assignment.split_once('=').unwrap_or((assignment, ""));
+        let path = path.trim();
+        let place = Place::Flag(format!("{flag} {assignment}"));
+        let refuse = |message| {
+            Err(ConfigError(vec![Problem { place: place.clone(), key: path.to_owned(), message }]))
+        };
+        let (section_name, name) = path.split_once('.').unwrap_or((path, ""));
+        let Some(section) = section(section_name).filter(|s| s.form == Form::Table) else {
+            let tables = SECTIONS.iter().filter(|s| s.form == Form::Table).map(|s| s.name);
+            return refuse(unknown("section", section_name, tables));
+        };
+        let Some(param) = section.param(name) else {
+            return refuse(unknown("key", name, section.params().map(|p| p.name)));
+        };
+        let value = match check_text(param, text.trim()) {
+            Ok(value) => value,
+            Err(message) => return refuse(message),
+        };
+        self.tables.insert((section.name, param.name), Setting { value, place });
+        Ok(())
+    }
+
+    /// Lays `NAME=[KIND:]DEVICE` over the ports: another device for a port that is there, or a port.
+    ///
+    /// # Errors
+    /// A name, kind or device that the table refuses, or a port that two flags name.
+    pub fn set_port(&mut self, text: &str, flag: &str) -> Result<(), ConfigError> {
+        let place = Place::Flag(format!("{flag} {text}"));
+        let refuse = |key: &str, message: String| {
+            let key = format!("port.{key}");
+            Err(ConfigError(vec![Problem { place: place.clone(), key, message }]))
+        };
+        let Some((name, device)) = text.split_once('=') else {
+            return refuse("name", format!("expected NAME=[KIND:]DEVICE, found {text:?}"));
+        };
+        let kinds = super::table::DEVICE_KINDS;
+        let (kind, device) = match device.split_once(':') {
+            Some((kind, device)) if kinds.contains(&kind) => (Some(kind), device),
+            _ if kinds.contains(&device) && device != "tap" => (Some(device), name),
+            _ => (None, device),
+        };
+        if !is_name(name) {
+            return refuse(
+                "name",
+                format!("expected {}, found {name:?}", super::value::Kind::Name),
+            );
+        }
+        let setting =
+            |text: &str| Setting { value: Value::Text(text.into()), place: place.clone() };
+        let Some(device_param) = super::table::param("port.device").map(|(_, param)| param) else {
+            return refuse("device", "expected a parameter of this name".to_owned());
+        };
+        if let Err(message) = check_text(device_param, device) {
+            return refuse("device", message);
+        }
+        let ports = self.items.entry("port").or_default();
+        let same = ports
+            .iter_mut()
+            .find(|item| item.set.get("name").and_then(|set| set.value.as_text()) == Some(name));
+        let item = if let Some(item) = same {
+            if matches!(item.set.get("device"), Some(Setting { place: Place::Flag(_), .. })) {
+                return refuse("name", format!("expected each port once, found {name:?} twice"));
+            }
+            item
+        } else {
+            ports.push(Item { place: place.clone(), set: [("name", setting(name))].into() });
+            let Some(item) = ports.last_mut() else { return Ok(()) };
+            item
+        };
+        item.set.insert("device", setting(device));
+        item.set.insert("kind", setting(kind.unwrap_or("af_packet")));
+        Ok(())
+    }
+
+    /// What is set for `section.key`, if anything is.
+    #[must_use]
+    pub fn table(&self, section: &'static str, key: &'static str) -> Option<&Setting> {
+        self.tables.get(&(section, key))
+    }
+
+    /// The items of repeated section `name`.
+    #[must_use]
+    pub fn items(&self, name: &str) -> &[Item] {
+        self.items.get(name).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Checks the text of a flag: as TOML, then as text without quotes.
+fn check_text(param: &Param, text: &str) -> Result<Value, String> {
+    let bare = Spanned::new(0..text.len(), DeValue::String(text.into()));
+    let checked = match DeValue::parse(text) {
+        Ok(raw) => {
+            param.kind.check(&raw).or_else(|refused| param.kind.check(&bare).or(Err(refused)))
+        }
+        Err(_) => param.kind.check(&bare),
+    };
+    checked.map_err(|refusals| match refusals.into_iter().next() {
+        Some(refusal) => format!("expected {}, found {}", refusal.expected, refusal.found),
+        None => format!("expected {}", param.kind),
+    })
+}
+
+fn unknown<'a>(what: &str, given: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
+    const GIVEN_MAX: usize = 60;
+    let shown: String = given.chars().take(GIVEN_MAX).collect();
+    if let Some(name) = nearest(given, names.clone()) {
+        format!("unknown {what} {shown:?}, did you mean {name:?}?")
+    } else {
+        let all: Vec<_> = names.collect();
+        format!("unknown {what} {shown:?}, expected one of {}", all.join(", "))
+    }
+}
+
+struct Reader<'a> {
+    lines: Lines<'a>,
+    settings: Settings,
+    problems: Vec<(usize, Problem)>,
+}
+
+impl Reader<'_> {
+    fn problem(&mut self, at: usize, key: String, message: String) {
+        if self.problems.len() >= PROBLEMS_MAX {
+            return;
+        }
+        let place = self.lines.place(at);
+        self.problems.push((at, Problem { place, key, message }));
+    }
+
+    fn root(&mut self, root: &DeTable<'_>) {
+        for (key, value) in root {
+            let (at, name) = (key.span().start, key.get_ref().as_ref());
+            let Some(section) = section(name) else {
+                let message = unknown("section", name, SECTIONS.iter().map(|s| s.name));
+                self.problem(at, String::new(), message);
+                continue;
+            };
+            match (section.form, value.get_ref()) {
+                (Form::Table, DeValue::Table(table)) => {
+                    for (name, setting) in self.keys(section, table) {
+                        self.settings.tables.insert((section.name, name), setting);
+                    }
+                }
+                (Form::Repeated, DeValue::Array(items)) => self.items(section, at, items.iter()),
+                (Form::Table, _) => {
+                    let message = format!("expected a table: [{name}]");
+                    self.problem(at, name.to_owned(), message);
+                }
+                (Form::Repeated, _) => {
+                    let message = format!("expected tables in double brackets: [[{name}]]");
+                    self.problem(at, name.to_owned(), message);
+                }
+            }
+        }
+    }
+
+    fn items<'a, 'i: 'a>(
+        &mut self,
+        section: &'static Section,
+        at: usize,
+        items: impl ExactSizeIterator<Item = &'a Spanned<DeValue<'i>>>,
+    ) {
+        if items.len() > ITEMS_MAX {
+            let message = format!("expected at most {ITEMS_MAX} of these, found {}", items.len());
+            return self.problem(at, section.name.to_owned(), message);
+        }
+        for item in items {
+            let at = item.span().start;
+            let DeValue::Table(table) = item.get_ref() else {
+                let message = format!("expected tables in double brackets: [[{}]]", section.name);
+                self.problem(at, section.name.to_owned(), message);
+                continue;
+            };
+            let set = self.keys(section, table);
+            let item = Item { place: self.lines.place(at), set };
+            self.settings.items.entry(section.name).or_default().push(item);
+        }
+    }
+
+    fn keys(
+        &mut self,
+        section: &'static Section,
+        table: &DeTable<'_>,
+    ) -> BTreeMap<&'static str, Setting> {
+        let mut set = BTreeMap::new();
+        for (key, raw) in table {
+            let (at, name) = (key.span().start, key.get_ref().as_ref());
+            let Some(param) = section.param(name) else {
+                let mut message = unknown("key", name, section.params().map(|p| p.name));
+                if section.name == "port_defaults" && PORT_KEYS.contains(&name) {
+                    message = format!("{name} is each port's own, expected it in [[port]]");
+                }
+                self.problem(at, section.name.to_owned(), message);
+                continue;
+            };
+            match param.kind.check(raw) {
+                Ok(value) => {
+                    let place = self.lines.place(at);
+                    set.insert(param.name, Setting { value, place });
+                }
+                Err(refusals) => {
+                    for refusal in refusals {
+                        let message =
+                            format!("expected {}, found {}", refusal.expected, refusal.found);
+                        let key = format!("{}.{}", section.name, param.name);
+                        self.problem(refusal.span.start, key, message);
+                    }
+                }
+            }
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusals(text: &str) -> Vec<String> {
+        match Settings::read("f", text) {
+            Ok(_) => Vec::new(),
+            Err(error) => error.to_string().lines().map(str::to_owned).collect(),
+        }
+    }
+
+    #[test]
+    fn each_refusal_names_place_key_and_what_was_expected() {
+        #[rustfmt::skip] // columns: name, text, want
+        let cases: &[(&str, &str, &[&str])] = &[
+            ("empty", "", &[]),
+            ("good", "[buffer]\ndt_alpha = 2\n", &[]),
+            ("near key", "[buffer]\ndt_alfa = 2\n",
+             &["f:2:1: buffer: unknown key \"dt_alfa\", did you mean \"dt_alpha\"?"]),
+            ("near section", "[bufer]\n", &["f:1:2: unknown section \"bufer\", did you mean \"buffer\"?"]),
+            ("range", "[ecn]\n  ecn_threshold_low = 101\n",
+             &["f:2:23: ecn.ecn_threshold_low: expected a whole number 0..=100, found 101"]),
+            ("type", "[ecn]\necn_enabled = 1\n",
+             &["f:2:15: ecn.ecn_enabled: expected true or false, found 1"]),
+            ("in a list", "[classify]\npcp_to_pri = [0,1,2,3,4,5,6,8]\n",
+             &["f:2:29: classify.pcp_to_pri: expected a whole number 0..=7, found 8"]),
+            ("all of them", "[ecn]\necn_threshold_low = -1\necn_threshold_high = 'x'\n", &[
+                "f:2:21: ecn.ecn_threshold_low: expected a whole number 0..=100, found -1",
+                "f:3:22: ecn.ecn_threshold_high: expected a whole number 0..=100, found \"x\"",
+            ]),
+            ("table for items", "[port]\nname = 'a'\n", &["f:1:2: port: expected tables in double brackets: [[port]]"]),
+            ("items for table", "[[ecn]]\n", &["f:1:3: ecn: expected a table: [ecn]"]),
+            ("value for table", "ecn = 5\n", &["f:1:1: ecn: expected a table: [ecn]"]),
+            ("own key", "[port_defaults]\nname = 'x'\n",
+             &["f:2:1: port_defaults: name is each port's own, expected it in [[port]]"]),
+        ];
+        for (name, text, want) in cases {
+            assert_eq!(refusals(text), *want, "{name}");
+        }
+    }
+
+    #[test]
+    fn broken_text_is_refused_with_its_place() {
+        for (name, text, place) in [
+            ("no value", "[ecn]\necn_enabled =\n", "f:2:"),
+            ("twice", "[ecn]\necn_enabled = true\necn_enabled = true\n", "f:3:"),
+            ("open list", "[classify]\npcp_to_pri = [1,\n", "f:"),
+            ("not TOML", "hello world", "f:1:"),
+        ] {
+            let got = refusals(text);
+            assert!(!got.is_empty() && got[0].starts_with(place), "{name}: {got:?}");
+        }
+        let long = "#".repeat(TEXT_LEN_MAX + 1);
+        assert_eq!(refusals(&long), ["f: expected at most 1048576 octets, found 1048577"]);
+    }
+
+    #[test]
+    fn flags_lie_over_the_file() {
+        let mut settings =
+            Settings::read("f", "[buffer]\ndt_alpha = 2\n[[port]]\nname='a'\n").unwrap();
+        settings.set("buffer.dt_alpha=0.5", "--set").unwrap();
+        settings.set("run.poll=busy", "--set").unwrap();
+        settings.set("switch.name = 7", "--set").unwrap();
+        let alpha = settings.table("buffer", "dt_alpha").unwrap();
+        assert_eq!(alpha.value, Value::Num(0.5));
+        assert_eq!(alpha.place.to_string(), "--set buffer.dt_alpha=0.5");
+        assert_eq!(settings.table("run", "poll").unwrap().value, Value::Text("busy".into()));
+        assert_eq!(settings.table("switch", "name").unwrap().value, Value::Text("7".into()));
+        #[rustfmt::skip] // columns: assignment, want
+        let refused = [
+            ("buffer.dt_alfa=1", "--set buffer.dt_alfa=1: buffer.dt_alfa: unknown key \"dt_alfa\", did you mean \"dt_alpha\"?"),
+            ("ecn.ecn_enabled", "--set ecn.ecn_enabled: ecn.ecn_enabled: expected true or false, found \"\""),
+            ("run.poll=fast", "--set run.poll=fast: run.poll: expected \"adaptive\" or \"busy\", found \"fast\""),
+        ];
+        for (assignment, want) in refused {
+            assert_eq!(settings.set(assignment, "--set").unwrap_err().to_string(), want);
+        }
+        assert!(settings.set("port.name=x", "--set").is_err(), "items have no one value");
+    }
+
+    #[test]
+    fn port_flags_add_and_replace() {
+        let mut settings = Settings::read("f", "[[port]]\nname='a'\ndevice='x'\n").unwrap();
+        for text in ["a=tap:t0", "b=veth1", "c=null"] {
+            settings.set_port(text, "--port").unwrap();
+        }
+        let shown: Vec<_> = settings
+            .items("port")
+            .iter()
+            .map(|item| {
+                ["name", "kind", "device"].map(|key| item.set[key].value.to_string()).join(" ")
+            })
+            .collect();
+        let want = [r#""a" "tap" "t0""#, r#""b" "af_packet" "veth1""#, r#""c" "null" "c""#];
+        assert_eq!(shown, want);
+        for refused in ["a=veth9", "b=veth9", "noequals", "=veth0", "x y=veth0", "d=", "e=tap:"] {
+            assert!(settings.set_port(refused, "--port").is_err(), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Parameters of the hosts that weft plays itself.
+//!
+//! Shape: one array of [`Param`].
+//! Units: octets, priorities, classes.
+//! Source: seed 003 §8.2; pipeline.md §12; wire-formats.md §1.1.
+
+use super::super::param::{Initial, Param, restart};
+use super::super::value::Kind;
+use super::PRI;
+
+use Initial::{Derived, Fixed};
+
+pub(super) const ENDPOINT: &[Param] = &[
+    restart(
+        "pkt_format",
+        Kind::Word(&["standard", "gen1", "gen2", "lite", "ethernet"]),
+        "",
+        Fixed("\"standard\""),
+        "Format of the frames that a host sends.",
+    ),
+    restart(
+        "max_frame_size",
+        Kind::Int(60, 9_216),
+        "octets without FCS",
+        Derived("1344 octets of payload behind the format's header"),
+        "Longest frame that a host sends.",
+    ),
+    restart(
+        "flow_control_mode",
+        Kind::Word(&["pfc", "cbfc", "none"]),
+        "",
+        Fixed("\"pfc\""),
+        "What stops a host: PAUSE of a class, credits of its peer, or nothing.",
+    ),
+    restart(
+        "lite_mode",
+        Kind::Bool,
+        "",
+        Derived("true for pkt_format lite"),
+        "No retransmission; goes with pkt_format lite.",
+    ),
+    restart(
+        "vlan_enabled",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether frames carry a VLAN tag; not possible with lite.",
+    ),
+    restart(
+        "ecn_capable",
+        Kind::Bool,
+        "",
+        Derived("true for pkt_format standard"),
+        "Whether frames are sent as ECT(0); Standard only.",
+    ),
+    restart("num_vc", Kind::Int(1, 8), "", Fixed("8"), "Virtual channels of a host."),
+    restart(
+        "vc_pcp_mapping",
+        Kind::List(&PRI, 8, 8),
+        "PCP",
+        Fixed("[0, 1, 2, 3, 4, 5, 6, 7]"),
+        "PCP of each virtual channel.",
+    ),
+];

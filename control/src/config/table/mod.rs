@@ -1,0 +1,191 @@
+//! The table of all parameters.
+//!
+//! Shape: [`SECTIONS`] in the order of the documentation; the parameters are in the sub-modules.
+//! Units: each parameter's own.
+//! Source: pipeline.md §12 (names of seed 003 §8.1 and §8.2 are kept) and §1 to §11.
+
+mod endpoint;
+mod port;
+mod queueing;
+mod switch;
+
+use super::param::{Form, Param, Section};
+use super::value::Kind;
+
+pub use port::{DEVICE_KINDS, PORT_KEYS};
+
+/// A priority.
+const PRI: Kind = Kind::Int(0, 7);
+/// A PFC class.
+const CLASS: Kind = Kind::Int(0, 7);
+
+/// All sections.
+pub static SECTIONS: &[Section] = &[
+    Section {
+        name: "switch",
+        form: Form::Table,
+        doc: "The switch as a whole.",
+        groups: &[switch::SWITCH],
+    },
+    Section {
+        name: "run",
+        form: Form::Table,
+        doc: "Threads, management and logging of `weft run`.",
+        groups: &[switch::RUN],
+    },
+    Section {
+        name: "formats",
+        form: Form::Table,
+        doc: "Numbers by which frame formats are told apart (wire-formats.md section 1).",
+        groups: &[switch::FORMATS],
+    },
+    Section {
+        name: "classify",
+        form: Form::Table,
+        doc: "From wire fields to priorities (pipeline.md section 2).",
+        groups: &[switch::CLASSIFY],
+    },
+    Section {
+        name: "fdb",
+        form: Form::Table,
+        doc: "Forwarding by address (pipeline.md section 3).",
+        groups: &[switch::FDB],
+    },
+    Section {
+        name: "buffer",
+        form: Form::Table,
+        doc: "The shared buffer (pipeline.md section 4).",
+        groups: &[queueing::BUFFER],
+    },
+    Section {
+        name: "crossbar",
+        form: Form::Table,
+        doc: "The iSLIP crossbar (pipeline.md section 6).",
+        groups: &[queueing::CROSSBAR],
+    },
+    Section {
+        name: "ecn",
+        form: Form::Table,
+        doc: "Congestion marks (pipeline.md section 8).",
+        groups: &[queueing::ECN],
+    },
+    Section {
+        name: "pfc",
+        form: Form::Table,
+        doc: "Priority-based flow control (pipeline.md section 9).",
+        groups: &[queueing::PFC],
+    },
+    Section {
+        name: "port_defaults",
+        form: Form::Table,
+        doc: "What holds for every port that does not say otherwise.",
+        groups: &[port::SETTINGS],
+    },
+    Section {
+        name: "port",
+        form: Form::Repeated,
+        doc: "A port; their order gives the port numbers, their number is `port_count` (1 to 64).",
+        groups: &[port::IDENTITY, port::SETTINGS],
+    },
+    Section {
+        name: "static_entry",
+        form: Form::Repeated,
+        doc: "A static FDB entry: it never ages and never moves.",
+        groups: &[switch::STATIC_ENTRY],
+    },
+    Section {
+        name: "group",
+        form: Form::Repeated,
+        doc: "A multicast group; groups that are not listed flood their VLAN.",
+        groups: &[switch::GROUP],
+    },
+    Section {
+        name: "endpoint",
+        form: Form::Table,
+        doc: "Hosts that weft plays itself: `weft traffic` and `weft gen` (seed 003 section 8.2).",
+        groups: &[endpoint::ENDPOINT],
+    },
+];
+
+/// The section called `name`.
+#[must_use]
+pub fn section(name: &str) -> Option<&'static Section> {
+    SECTIONS.iter().find(|section| section.name == name)
+}
+
+/// The parameter at `path`, such as `buffer.dt_alpha`.
+#[must_use]
+pub fn param(path: &str) -> Option<(&'static Section, &'static Param)> {
+    let (section_name, name) = path.split_once('.')?;
+    let section = section(section_name)?;
+    Some((section, section.param(name)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::param::Initial;
+    use toml::de::DeValue;
+
+    #[test]
+    fn every_default_is_accepted_by_its_own_parameter() {
+        for section in SECTIONS {
+            for param in section.params() {
+                for text in [4, 8].iter().filter_map(|&pris| param.initial.toml(pris)) {
+                    let raw = DeValue::parse(text).unwrap();
+                    let got = param.kind.check(&raw);
+                    assert!(got.is_ok(), "{}.{} = {text}: {got:?}", section.name, param.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_found_once_and_documented() {
+        for section in SECTIONS {
+            for param in section.params() {
+                let name = format!("{}.{}", section.name, param.name);
+                let same = section.params().filter(|p| p.name == param.name).count();
+                assert_eq!(same, 1, "{name}");
+                assert!(param.doc.ends_with('.') && param.doc.len() > 8, "{name}");
+                assert!(
+                    param
+                        .name
+                        .bytes()
+                        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
+                    "{name}"
+                );
+            }
+            assert_eq!(SECTIONS.iter().filter(|s| s.name == section.name).count(), 1);
+        }
+        assert!(param("buffer.dt_alpha").is_some());
+        assert!(param("buffer.nothing").is_none() && param("buffer").is_none());
+    }
+
+    #[test]
+    fn only_ports_entries_and_groups_ask_for_values() {
+        let required: Vec<_> = SECTIONS
+            .iter()
+            .flat_map(|s| s.params().map(move |p| (s, p)))
+            .filter(|(_, p)| p.initial == Initial::Required)
+            .map(|(s, p)| format!("{}.{}", s.name, p.name))
+            .collect();
+        let want =
+            ["port.name", "static_entry.addr", "static_entry.port", "group.addr", "group.ports"];
+        assert_eq!(required, want);
+    }
+
+    #[test]
+    fn names_of_the_seed_are_kept() {
+        #[rustfmt::skip]
+        let names = [
+            "port_bandwidth_gbps", "forwarding_mode", "buffer_size_mb", "buffer_sharing", "dt_alpha",
+            "ecn_enabled", "ecn_threshold_low", "ecn_threshold_high", "pfc_enabled", "pfc_threshold",
+            "num_priorities", "fixed_latency_ns", "pkt_format", "max_frame_size", "flow_control_mode",
+            "lite_mode", "vlan_enabled", "ecn_capable", "num_vc", "vc_pcp_mapping",
+        ];
+        for name in names {
+            assert!(SECTIONS.iter().any(|section| section.param(name).is_some()), "{name}");
+        }
+    }
+}

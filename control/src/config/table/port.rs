@@ -1,0 +1,211 @@
+//! Parameters of a port.
+//!
+//! Shape: what names a port, and what it can also take from `port_defaults`.
+//! Units: rates in Gbit/s, frames/s or Mbit/s, lengths in octets without FCS.
+//! Source: pipeline.md §1 to §3, §7, §11.
+
+use super::super::param::{Initial, Param, hot, restart};
+use super::super::value::Kind;
+use super::PRI;
+
+use Initial::{ByPris, Derived, Fixed, Required, Unset};
+
+/// Kinds of a port's device.
+pub const DEVICE_KINDS: &[&str] = &["af_packet", "tap", "null", "pcap"];
+
+/// Keys that only `[[port]]` has, not `[port_defaults]`.
+pub const PORT_KEYS: &[&str] = &["name", "kind", "device", "mac"];
+
+pub(super) const IDENTITY: &[Param] = &[
+    restart("name", Kind::Name, "", Required, "Name of the port in every command and output."),
+    restart(
+        "kind",
+        Kind::Word(DEVICE_KINDS),
+        "",
+        Fixed("\"af_packet\""),
+        "Way in and out: a network interface, a tap, a sink and source, or capture files.",
+    ),
+    restart(
+        "device",
+        Kind::Path,
+        "",
+        Derived("the port's name"),
+        "Interface, tap or capture file (pcap: IN or IN:OUT).",
+    ),
+    restart(
+        "mac",
+        Kind::Mac,
+        "",
+        Derived("the interface's own, else one made from switch name and port number"),
+        "Address that PFC frames come from and may be sent to.",
+    ),
+];
+
+const RATE: Kind = Kind::Num(0.001, 10_000.0);
+const WEIGHT: Kind = Kind::Int(1, 1_000_000);
+
+pub(super) const SETTINGS: &[Param] = &[
+    restart(
+        "port_bandwidth_gbps",
+        RATE,
+        "Gbit/s",
+        Fixed("1"),
+        "Rate of the link: for pause times, headroom, and wire time in virtual time.",
+    ),
+    hot(
+        "afh",
+        Kind::Word(&["auto", "none", "gen1", "gen2", "lite"]),
+        "",
+        Fixed("\"auto\""),
+        "AFH format beside Ethernet and Standard; auto tells gen1 from gen2 and is never lite.",
+    ),
+    hot(
+        "trust",
+        Kind::List(&Kind::Word(&["pcp", "dscp", "tc"]), 0, 3),
+        "",
+        Fixed("[\"pcp\", \"dscp\", \"tc\"]"),
+        "Fields that decide the priority; the first that a frame carries does.",
+    ),
+    hot("default_pri", PRI, "priority", Fixed("0"), "Priority of frames that carry none of them."),
+    restart(
+        "flow_control",
+        Kind::Word(&["pfc", "none", "cbfc"]),
+        "",
+        Fixed("\"pfc\""),
+        "PFC on this port; cbfc turns PFC off, as its credits pass the switch from end to end.",
+    ),
+    hot(
+        "max_frame",
+        Kind::Int(64, 9_216),
+        "octets without FCS",
+        Derived("switch.max_frame"),
+        "Longest frame received or sent here.",
+    ),
+    hot(
+        "vlan",
+        Kind::Word(&["transparent", "access", "trunk"]),
+        "",
+        Fixed("\"transparent\""),
+        "How tags are treated: left alone in every VLAN, one untagged VLAN, or several tagged ones.",
+    ),
+    hot(
+        "pvid",
+        Kind::Int(1, 4_094),
+        "VLAN",
+        Fixed("1"),
+        "VLAN of frames without a VID; for transparent and access.",
+    ),
+    hot("allowed", Kind::Vids, "VLANs", Fixed("[\"1-4094\"]"), "VLANs of a trunk."),
+    hot(
+        "native",
+        Kind::Int(1, 4_094),
+        "VLAN",
+        Unset("frames without a VID are dropped"),
+        "Untagged VLAN of a trunk.",
+    ),
+    hot(
+        "max_learned",
+        Kind::Int(0, 1 << 20),
+        "entries",
+        Derived("fdb.capacity"),
+        "Most addresses learned here.",
+    ),
+    hot(
+        "storm_broadcast",
+        Kind::Int(0, 1_000_000_000),
+        "frames/s",
+        Unset("no limit"),
+        "Most broadcast frames let in.",
+    ),
+    hot(
+        "storm_unknown_unicast",
+        Kind::Int(0, 1_000_000_000),
+        "frames/s",
+        Unset("no limit"),
+        "Most frames to unknown stations let in.",
+    ),
+    hot(
+        "storm_multicast",
+        Kind::Int(0, 1_000_000_000),
+        "frames/s",
+        Unset("no limit"),
+        "Most multicast frames let in.",
+    ),
+    hot(
+        "storm_broadcast_mbps",
+        Kind::Num(0.0, 10_000_000.0),
+        "Mbit/s",
+        Unset("no limit"),
+        "Most broadcast let in; instead of storm_broadcast.",
+    ),
+    hot(
+        "storm_unknown_unicast_mbps",
+        Kind::Num(0.0, 10_000_000.0),
+        "Mbit/s",
+        Unset("no limit"),
+        "Most unknown unicast let in; instead of storm_unknown_unicast.",
+    ),
+    hot(
+        "storm_multicast_mbps",
+        Kind::Num(0.0, 10_000_000.0),
+        "Mbit/s",
+        Unset("no limit"),
+        "Most multicast let in; instead of storm_multicast.",
+    ),
+    hot(
+        "strict",
+        Kind::List(&PRI, 0, 8),
+        "priority",
+        ByPris("[3]", "[6, 7]"),
+        "Priorities that are sent before all others, the highest first.",
+    ),
+    hot(
+        "scheduler",
+        Kind::Word(&["wrr", "dwrr"]),
+        "",
+        ByPris("\"wrr\"", "\"dwrr\""),
+        "How the others share: by frames or by octets.",
+    ),
+    hot(
+        "weights",
+        Kind::List(&WEIGHT, 4, 8),
+        "",
+        ByPris("[10, 40, 50, 1]", "[1, 1, 1, 1, 1, 1, 1, 1]"),
+        "Share of each priority, lowest first; those of strict ones do not count.",
+    ),
+    hot(
+        "max_rate_gbps",
+        RATE,
+        "Gbit/s",
+        Unset("no limit but the link"),
+        "Most that the port sends.",
+    ),
+    hot(
+        "pri_max_rate_gbps",
+        Kind::List(&Kind::Num(0.0, 10_000.0), 4, 8),
+        "Gbit/s",
+        Unset("no limits"),
+        "Most that each priority sends, lowest first; 0 is no limit.",
+    ),
+    hot(
+        "rate_burst_ms",
+        Kind::Num(2.0, 3_600_000.0),
+        "ms",
+        Fixed("2"),
+        "Depth of the token buckets of these rates.",
+    ),
+    restart(
+        "rx_ring_frames",
+        Kind::Int(64, 65_536),
+        "frames",
+        Fixed("512"),
+        "Frames that wait in the kernel until a worker takes them.",
+    ),
+    restart(
+        "null_rate_fps",
+        Kind::Int(0, 1_000_000_000),
+        "frames/s",
+        Fixed("0"),
+        "Frames that a null port makes; 0 is none.",
+    ),
+];

@@ -1,0 +1,224 @@
+//! Parameters of buffer, crossbar, ECN and PFC.
+//!
+//! Shape: one array of [`Param`] for each section.
+//! Units: sizes in MiB or octets, times in µs or ms, percentages 0..=100 of what the unit names.
+//! Source: pipeline.md §4, §6, §8 and §9.
+
+use super::super::param::{Initial, Param, hot, restart};
+use super::super::value::Kind;
+use super::{CLASS, PRI};
+
+use Initial::{ByPris, Derived, Fixed};
+
+const PERCENT: Kind = Kind::Int(0, 100);
+const ALPHA: Kind = Kind::NumOf(&[0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0]);
+const OF_QUEUE: &str = "% of buffer.queue_capacity_bytes";
+
+pub(super) const BUFFER: &[Param] = &[
+    restart(
+        "buffer_size_mb",
+        Kind::Int(1, 65_536),
+        "MiB",
+        Derived("32 MiB to share, with all headroom and reserves on top"),
+        "The whole buffer, headroom and reserves included.",
+    ),
+    restart(
+        "cell_bytes",
+        Kind::Int(64, 16_384),
+        "octets",
+        Derived("one chunk of the pool when live, 256 in virtual time"),
+        "Unit in which the buffer is accounted for.",
+    ),
+    restart(
+        "buffer_sharing",
+        Kind::Word(&["dt", "static"]),
+        "",
+        Fixed("\"dt\""),
+        "Dynamic thresholds, or the same fixed share for each VOQ.",
+    ),
+    hot(
+        "dt_alpha",
+        Kind::OneOr(&ALPHA, 4, 8),
+        "",
+        Fixed("1"),
+        "Share of the free buffer that a queue may take: for all priorities, or one for each.",
+    ),
+    restart(
+        "voq_reserve_bytes",
+        Kind::Int(0, 1 << 30),
+        "octets",
+        Fixed("0"),
+        "Reserve of each VOQ of a lossy priority.",
+    ),
+    restart(
+        "pg_reserve_bytes",
+        Kind::Int(0, 1 << 30),
+        "octets",
+        Fixed("4096"),
+        "Reserve of each ingress group (input, lossless priority).",
+    ),
+    restart(
+        "headroom_bytes",
+        Kind::Int(0, 1 << 40),
+        "octets",
+        Derived("what a port's peer can send until a PAUSE has stopped it"),
+        "Headroom of each ingress group, for what comes in after XOFF.",
+    ),
+    restart(
+        "peer_response_us",
+        Kind::Num(0.0, 1_000_000.0),
+        "us",
+        Derived("10000 when live, 1 in virtual time"),
+        "Longest time from a PAUSE's arrival at the peer to its last frame; for headroom.",
+    ),
+    restart(
+        "cable_m",
+        Kind::Num(0.0, 100_000.0),
+        "m",
+        Fixed("10"),
+        "Length of the longest cable at 5 ns/m, in virtual time; for headroom.",
+    ),
+    hot(
+        "xon_offset_bytes",
+        Kind::Int(0, 1 << 40),
+        "octets",
+        Derived("two largest frames"),
+        "How far below its XOFF an ingress group is released.",
+    ),
+    hot(
+        "queue_capacity_bytes",
+        Kind::Int(1, 1 << 40),
+        "octets",
+        Derived("what is shared / (2 x ports)"),
+        "What ECN and PFC percentages of a queue (output, priority) are taken of.",
+    ),
+];
+
+pub(super) const CROSSBAR: &[Param] = &[
+    hot(
+        "iterations",
+        Kind::Int(1, 4),
+        "",
+        Fixed("2"),
+        "Rounds of request, grant and accept in a slot.",
+    ),
+    hot(
+        "discipline",
+        Kind::Word(&["strict", "weighted"]),
+        "",
+        Fixed("\"strict\""),
+        "Higher priorities always first, or by weights.",
+    ),
+    hot(
+        "weights",
+        Kind::List(&Kind::Int(1, 1_000_000), 4, 8),
+        "matches in a round",
+        ByPris("[1, 2, 4, 8]", "[1, 1, 2, 2, 4, 4, 8, 8]"),
+        "Weight of each priority, lowest first; for discipline weighted.",
+    ),
+    hot(
+        "speedup",
+        Kind::Int(1, 8),
+        "",
+        Fixed("2"),
+        "Matches for each frame that an output sends, in virtual time.",
+    ),
+    hot(
+        "burst",
+        Kind::Int(1, 64),
+        "frames",
+        Derived("32 when live, 1 in virtual time"),
+        "Frames that one match moves at most.",
+    ),
+    restart(
+        "egress_queue_frames",
+        Kind::Int(1, 4_096),
+        "frames",
+        Fixed("32"),
+        "Room of an egress queue (output, priority).",
+    ),
+];
+
+pub(super) const ECN: &[Param] = &[
+    hot("ecn_enabled", Kind::Bool, "", Fixed("true"), "Whether frames that may be marked are."),
+    hot(
+        "ecn_threshold_low",
+        PERCENT,
+        OF_QUEUE,
+        Fixed("50"),
+        "Depth from which on some frames are marked.",
+    ),
+    hot(
+        "ecn_threshold_high",
+        PERCENT,
+        OF_QUEUE,
+        Fixed("80"),
+        "Depth from which on all frames are marked.",
+    ),
+];
+
+pub(super) const PFC: &[Param] = &[
+    restart(
+        "pfc_enabled",
+        Kind::Bool,
+        "",
+        Fixed("true"),
+        "Whether PAUSE is sent and obeyed; a port can opt out.",
+    ),
+    restart(
+        "pfc_priorities",
+        Kind::List(&PRI, 0, 8),
+        "priority",
+        ByPris("[1, 2]", "[1, 2, 3, 4]"),
+        "Lossless priorities; they have headroom.",
+    ),
+    hot(
+        "pri_to_pfc",
+        Kind::List(&Kind::List(&CLASS, 0, 8), 4, 8),
+        "PFC classes",
+        Derived("every PCP that pcp_to_pri sends to the priority"),
+        "For each priority, the classes that our PAUSE names.",
+    ),
+    hot(
+        "mode",
+        Kind::Word(&["ingress-pg", "egress-queue"]),
+        "",
+        Fixed("\"ingress-pg\""),
+        "What decides about PAUSE: an ingress group's limit, or an output queue's depth.",
+    ),
+    hot(
+        "pfc_threshold",
+        PERCENT,
+        OF_QUEUE,
+        Fixed("85"),
+        "XOFF: depth at which PAUSE is sent; for mode egress-queue.",
+    ),
+    hot(
+        "pfc_release",
+        PERCENT,
+        OF_QUEUE,
+        Fixed("65"),
+        "XON: depth at which PAUSE is released; for mode egress-queue.",
+    ),
+    hot(
+        "watchdog_detect_ms",
+        Kind::Int(0, 3_600_000),
+        "ms",
+        Fixed("200"),
+        "A pause of this length is a storm; 0 is never.",
+    ),
+    hot(
+        "watchdog_restore_ms",
+        Kind::Int(1, 3_600_000),
+        "ms",
+        Fixed("400"),
+        "Time without pause after which a storm is over.",
+    ),
+    hot(
+        "watchdog_action",
+        Kind::Word(&["drop", "forward"]),
+        "",
+        Fixed("\"drop\""),
+        "What happens to frames that a storm holds.",
+    ),
+];

@@ -1,0 +1,207 @@
+//! Parameters of the switch as a whole: threads, formats, classes, forwarding.
+//!
+//! Shape: one array of [`Param`] for each section.
+//! Units: each parameter's own.
+//! Source: pipeline.md §1 to §3, §11 and §12; wire-formats.md §1.
+
+use super::super::param::{Initial, Param, hot, restart};
+use super::super::value::Kind;
+use super::PRI;
+
+use Initial::{ByPris, Derived, Fixed, Required, Unset};
+
+pub(super) const SWITCH: &[Param] = &[
+    restart("name", Kind::Name, "", Fixed("\"weft\""), "Name of the switch; names its socket too."),
+    restart(
+        "num_priorities",
+        Kind::IntOf(&[4, 8]),
+        "",
+        Fixed("4"),
+        "Switch-internal priorities; 0 is the lowest.",
+    ),
+    restart(
+        "forwarding_mode",
+        Kind::Word(&["store-and-forward", "cut-through"]),
+        "",
+        Fixed("\"store-and-forward\""),
+        "When a frame goes on, in virtual time; live ports always hand over whole frames.",
+    ),
+    restart(
+        "fixed_latency_ns",
+        Kind::Int(0, 1_000_000),
+        "ns",
+        Fixed("500"),
+        "Time from parser to crossbar, in virtual time.",
+    ),
+    restart(
+        "max_frame",
+        Kind::Int(64, 9_216),
+        "octets without FCS",
+        Fixed("1522"),
+        "Longest frame of any port; decides the size of the pool's chunks.",
+    ),
+    restart(
+        "tx_ring_frames",
+        Kind::Int(1, 4_096),
+        "frames",
+        Fixed("64"),
+        "Frames that are handed to a device ahead; they do not heed a PAUSE any more.",
+    ),
+    restart(
+        "seed",
+        Kind::Int(0, i64::MAX),
+        "",
+        Fixed("1"),
+        "Seed of everything that is random: ECN draws, hashes.",
+    ),
+];
+
+pub(super) const RUN: &[Param] = &[
+    restart(
+        "workers",
+        Kind::Int(1, 64),
+        "threads",
+        Fixed("1"),
+        "Poll-mode threads; ports are dealt out to them in turn.",
+    ),
+    restart(
+        "cores",
+        Kind::List(&Kind::Int(0, 1_023), 0, 64),
+        "CPU numbers",
+        Fixed("[]"),
+        "Cores that workers are pinned to, in order; empty: the last ones that the process may use.",
+    ),
+    restart(
+        "poll",
+        Kind::Word(&["adaptive", "busy"]),
+        "",
+        Fixed("\"adaptive\""),
+        "Whether an idle worker sleeps until something comes, or spins.",
+    ),
+    restart(
+        "socket",
+        Kind::Path,
+        "file",
+        Derived("/run/weft/NAME/mgmt.sock, or below $XDG_RUNTIME_DIR when not root"),
+        "Management socket; its directory is made with mode 0700.",
+    ),
+    restart(
+        "metrics",
+        Kind::Socket,
+        "address:port",
+        Unset("no metrics server"),
+        "Where Prometheus reads metrics over HTTP, such as \"127.0.0.1:9460\".",
+    ),
+    restart(
+        "log",
+        Kind::Word(&["error", "warn", "info", "debug"]),
+        "",
+        Fixed("\"info\""),
+        "Least level of what is written to standard error.",
+    ),
+];
+
+pub(super) const FORMATS: &[Param] = &[
+    hot(
+        "gen2_order",
+        Kind::Word(&["slap", "as_documented"]),
+        "",
+        Fixed("\"slap\""),
+        "Which octets of AFH_GEN2 and Lite carry Key_words and Traffic Class.",
+    ),
+    hot("tpid", Kind::EtherType, "EtherType", Fixed("0x8100"), "EtherType of VLAN tags."),
+    hot(
+        "mac_type1",
+        Kind::EtherType,
+        "EtherType",
+        Fixed("0x88B5"),
+        "EtherType of AFH frames of TYPE1.",
+    ),
+    hot(
+        "mac_type2",
+        Kind::EtherType,
+        "EtherType",
+        Fixed("0x88B6"),
+        "EtherType of AFH frames of TYPE2.",
+    ),
+    hot(
+        "udp_type1_port",
+        Kind::Int(1, 65_535),
+        "UDP port",
+        Fixed("4791"),
+        "Destination port of Standard frames of TYPE1.",
+    ),
+    hot(
+        "udp_type2_port",
+        Kind::Int(0, 65_535),
+        "UDP port",
+        Fixed("0"),
+        "Destination port of Standard frames of TYPE2; 0 for none.",
+    ),
+];
+
+pub(super) const CLASSIFY: &[Param] = &[
+    hot(
+        "pcp_to_pri",
+        Kind::List(&PRI, 8, 8),
+        "priority",
+        ByPris("[0, 1, 0, 2, 2, 3, 3, 3]", "[0, 1, 2, 3, 4, 5, 6, 7]"),
+        "Priority of each PCP; a received PFC class takes the same way.",
+    ),
+    hot(
+        "dscp_to_pri",
+        Kind::List(&PRI, 64, 64),
+        "priority",
+        Derived("the top three bits of the DSCP, taken as a PCP"),
+        "Priority of each DSCP.",
+    ),
+    hot(
+        "tc_to_pri",
+        Kind::List(&PRI, 64, 64),
+        "priority",
+        Derived("with 4 priorities by flow TC[4:2]: 1 to 3, 0 to 2, others to 0; with 8: TC[7:5]"),
+        "Priority of each AFH Traffic Class, by TC[7:2].",
+    ),
+];
+
+pub(super) const FDB: &[Param] = &[
+    restart(
+        "capacity",
+        Kind::Int(64, 1 << 20),
+        "entries",
+        Fixed("65536"),
+        "Room of the FDB, static entries included.",
+    ),
+    hot(
+        "ageing_s",
+        Kind::Int(0, 1_000_000),
+        "s",
+        Fixed("300"),
+        "Life of a learned entry after its station's last frame; 0 is for ever.",
+    ),
+    hot(
+        "unknown_unicast",
+        Kind::Word(&["flood", "drop"]),
+        "",
+        Fixed("\"flood\""),
+        "What becomes of frames to stations that are not known.",
+    ),
+];
+
+pub(super) const STATIC_ENTRY: &[Param] = &[
+    hot("addr", Kind::Addr, "", Required, "Address of the station, in its own space."),
+    hot("port", Kind::Name, "", Required, "Port that it is behind."),
+    hot("vid", Kind::Int(1, 4_094), "VLAN", Fixed("1"), "Its VLAN."),
+];
+
+pub(super) const GROUP: &[Param] = &[
+    hot("addr", Kind::Addr, "", Required, "Address of the group; of 16-bit ids, its id."),
+    hot(
+        "ports",
+        Kind::List(&Kind::Name, 0, 64),
+        "",
+        Required,
+        "Ports that its frames go to; none drops them.",
+    ),
+    hot("vid", Kind::Int(1, 4_094), "VLAN", Fixed("1"), "Its VLAN."),
+];

@@ -1,0 +1,451 @@
+//! Values of parameters, and what a parameter accepts.
+//!
+//! Shape: [`Kind`] checks a TOML value with its span into a [`Value`]; what it refuses is a [`Refusal`].
+//! Units: spans are octet offsets into the text that was read.
+//! Source: pipeline.md §12; TOML 1.1.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeInteger, DeValue};
+use weft_parsers::{AddrKey, AddrSpace, MacAddr};
+
+/// Longest text of a parameter, in octets: a file name of Linux.
+pub const TEXT_LEN_MAX: usize = 4_096;
+
+/// A checked value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// True or false.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// A number with a fraction; finite.
+    Num(f64),
+    /// Text: a word, a name, an address.
+    Text(String),
+    /// Several values.
+    List(Vec<Value>),
+}
+
+impl Value {
+    /// The whole number, if it is one.
+    #[must_use]
+    pub const fn as_int(&self) -> Option<i64> {
+        if let Self::Int(int) = self { Some(*int) } else { None }
+    }
+
+    /// The number, whole or not.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "numbers that may have a fraction are small")]
+    pub const fn as_num(&self) -> Option<f64> {
+        match self {
+            Self::Int(int) => Some(*int as f64),
+            Self::Num(num) => Some(*num),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is one.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    /// The members, if it is a list; else itself alone.
+    #[must_use]
+    pub fn members(&self) -> &[Self] {
+        if let Self::List(list) = self { list } else { std::slice::from_ref(self) }
+    }
+
+    /// As JSON.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Bool(bool) => (*bool).into(),
+            Self::Int(int) => (*int).into(),
+            Self::Num(num) => (*num).into(),
+            Self::Text(text) => text.as_str().into(),
+            Self::List(list) => list.iter().map(Self::to_json).collect(),
+        }
+    }
+}
+
+/// As TOML.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(bool) => write!(f, "{bool}"),
+            Self::Int(int) => write!(f, "{int}"),
+            Self::Num(num) => write!(f, "{num}"),
+            Self::Text(text) => quote(f, text),
+            Self::List(list) => {
+                f.write_str("[")?;
+                for (i, item) in list.iter().enumerate() {
+                    write!(f, "{}{item}", if i == 0 { "" } else { ", " })?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}
+
+fn quote(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_str("\"")?;
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => write!(f, "\\{c}")?,
+            c if c.is_control() => write!(f, "\\u{:04X}", u32::from(c))?,
+            c => write!(f, "{c}")?,
+        }
+    }
+    f.write_str("\"")
+}
+
+/// What a parameter accepts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// `true` or `false`.
+    Bool,
+    /// A whole number from the first to the second.
+    Int(i64, i64),
+    /// An EtherType, 0x0600..=0xFFFF; shown in hexadecimal.
+    EtherType,
+    /// One of these whole numbers.
+    IntOf(&'static [i64]),
+    /// A number, fraction allowed, from the first to the second.
+    Num(f64, f64),
+    /// One of these numbers.
+    NumOf(&'static [f64]),
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// The name of a switch or port: letters, digits, `-`, `_`, `.`, up to 32.
+    Name,
+    /// A device, file or peer.
+    Path,
+    /// A MAC address.
+    Mac,
+    /// A station or group: see [`parse_addr`].
+    Addr,
+    /// Address and port of TCP.
+    Socket,
+    /// VLAN ids: numbers and ranges such as `"10-20"`.
+    Vids,
+    /// A list of the kind, of least to most members.
+    List(&'static Kind, usize, usize),
+    /// One value of the kind for all, or a list of least to most members.
+    OneOr(&'static Kind, usize, usize),
+}
+
+/// A value that a kind refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Where in the text.
+    pub span: Range<usize>,
+    /// What was expected, without the word.
+    pub expected: String,
+    /// What was found.
+    pub found: String,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Bool => f.write_str("true or false"),
+            Self::Int(0, i64::MAX) => f.write_str("a whole number, 0 or above"),
+            Self::Int(min, max) => write!(f, "a whole number {min}..={max}"),
+            Self::EtherType => f.write_str("an EtherType 0x0600..=0xFFFF"),
+            Self::IntOf(ints) => f.write_str(&choice(ints.iter().map(i64::to_string))),
+            Self::Num(min, max) => write!(f, "a number {min}..={max}"),
+            Self::NumOf(nums) => f.write_str(&choice(nums.iter().map(f64::to_string))),
+            Self::Word(words) => f.write_str(&choice(words.iter().map(|w| format!("{w:?}")))),
+            Self::Name => f.write_str("a name: 1 to 32 letters, digits, '-', '_' or '.'"),
+            Self::Path => f.write_str("a device or file, as text that is not empty"),
+            Self::Mac => f.write_str("a MAC address such as \"02:00:00:00:00:01\", not a group"),
+            Self::Addr => {
+                f.write_str("an address: \"02:00:00:00:00:01\", \"gen1:0000000002\" or \"id:0002\"")
+            }
+            Self::Socket => f.write_str("address and port such as \"127.0.0.1:9460\""),
+            Self::Vids => f.write_str("VLANs 1..=4094, as numbers or ranges such as \"10-20\""),
+            Self::List(kind, min, max) => write!(f, "a list of {}, each {kind}", count(min, max)),
+            Self::OneOr(kind, min, max) => {
+                write!(f, "{kind}, or a list of {} such", count(min, max))
+            }
+        }
+    }
+}
+
+fn count(min: usize, max: usize) -> String {
+    if min == max { min.to_string() } else { format!("{min} to {max}") }
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn choice(items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.collect();
+    match items.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}
+
+impl Kind {
+    /// `value` as TOML, in the notation that this kind is written in.
+    #[must_use]
+    pub fn show(self, value: &Value) -> String {
+        match (self, value) {
+            (Self::EtherType, Value::Int(int)) => format!("{int:#06X}").replace("0X", "0x"),
+            _ => value.to_string(),
+        }
+    }
+
+    /// Checks `raw`, whose place is `raw.span()`.
+    ///
+    /// # Errors
+    /// All refusals in it: a list can have several.
+    pub fn check(self, raw: &Spanned<DeValue<'_>>) -> Result<Value, Vec<Refusal>> {
+        let refuse = || {
+            Err(vec![Refusal {
+                span: raw.span(),
+                expected: self.to_string(),
+                found: describe(raw.get_ref()),
+            }])
+        };
+        match (self, raw.get_ref()) {
+            (Self::List(kind, min, max) | Self::OneOr(kind, min, max), DeValue::Array(items)) => {
+                if items.len() < min || items.len() > max {
+                    return refuse();
+                }
+                check_all(*kind, items.iter())
+            }
+            (Self::Vids, DeValue::Array(items)) => {
+                if items.len() > 4_094 {
+                    return refuse();
+                }
+                check_all(self, items.iter())
+            }
+            (Self::OneOr(kind, ..), _) => kind.check(raw).or_else(|_| refuse()),
+            (_, value) => self.scalar(value).map_or_else(refuse, Ok),
+        }
+    }
+
+    fn scalar(self, raw: &DeValue<'_>) -> Option<Value> {
+        match (self, raw) {
+            (Self::Bool, DeValue::Boolean(bool)) => Some(Value::Bool(*bool)),
+            (Self::Int(min, max), DeValue::Integer(int)) => {
+                integer(int).filter(|int| (min..=max).contains(int)).map(Value::Int)
+            }
+            (Self::EtherType, DeValue::Integer(int)) => {
+                integer(int).filter(|int| (0x0600..=0xFFFF).contains(int)).map(Value::Int)
+            }
+            (Self::IntOf(ints), DeValue::Integer(int)) => {
+                integer(int).filter(|int| ints.contains(int)).map(Value::Int)
+            }
+            (Self::Vids, DeValue::Integer(int)) => {
+                integer(int).filter(|int| (1..=4_094).contains(int)).map(Value::Int)
+            }
+            (Self::Num(min, max), _) => {
+                number(raw).filter(|num| (min..=max).contains(num)).map(tidy)
+            }
+            (Self::NumOf(nums), _) => {
+                number(raw).filter(|num| nums.iter().any(|n| n.total_cmp(num).is_eq())).map(tidy)
+            }
+            (_, DeValue::String(text)) => self.text(text).then(|| Value::Text(text.to_string())),
+            _ => None,
+        }
+    }
+
+    fn text(self, text: &str) -> bool {
+        match self {
+            Self::Word(words) => words.contains(&text),
+            Self::Name => is_name(text),
+            Self::Path => {
+                !text.is_empty()
+                    && text.len() <= TEXT_LEN_MAX
+                    && !text.chars().any(char::is_control)
+            }
+            Self::Mac => MacAddr::from_str(text).is_ok_and(|mac| !mac.is_group()),
+            Self::Addr => parse_addr(text).is_some(),
+            Self::Socket => SocketAddr::from_str(text).is_ok(),
+            Self::Vids => vid_range(text).is_some(),
+            _ => false,
+        }
+    }
+}
+
+fn check_all<'a, 'i: 'a>(
+    kind: Kind,
+    items: impl Iterator<Item = &'a Spanned<DeValue<'i>>>,
+) -> Result<Value, Vec<Refusal>> {
+    let mut list = Vec::new();
+    let mut refusals = Vec::new();
+    for item in items {
+        match kind.check(item) {
+            Ok(value) => list.push(value),
+            Err(more) => refusals.extend(more),
+        }
+    }
+    if refusals.is_empty() { Ok(Value::List(list)) } else { Err(refusals) }
+}
+
+/// Whether `text` can name a switch or port.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    (1..=32).contains(&text.len())
+        && !text.starts_with(['.', '-'])
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+}
+
+/// A station or group as [`AddrKey`] shows it: a MAC address, `gen1:` and 10 or 12 hexadecimal digits,
+/// `id:` and 4.
+#[must_use]
+pub fn parse_addr(text: &str) -> Option<AddrKey> {
+    let hex = |digits: &str, lens: &[usize]| {
+        let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        (lens.contains(&digits.len()) && is_hex).then(|| u64::from_str_radix(digits, 16).ok())?
+    };
+    if let Some(digits) = text.strip_prefix("gen1:") {
+        return hex(digits, &[10, 12]).map(|bits| AddrKey::new(AddrSpace::Gen1, bits));
+    }
+    if let Some(digits) = text.strip_prefix("id:") {
+        return hex(digits, &[4]).map(|bits| AddrKey::new(AddrSpace::Id16, bits));
+    }
+    MacAddr::from_str(text).ok().map(AddrKey::ethernet)
+}
+
+/// `"10-20"` as its first and last VLAN, `"7"` as both.
+#[must_use]
+pub fn vid_range(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (1 <= first && first <= last && last <= 4_094).then_some((first, last))
+}
+
+fn integer(int: &DeInteger<'_>) -> Option<i64> {
+    i64::from_str_radix(int.as_str(), int.radix()).ok()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers that may have a fraction are small")]
+fn number(raw: &DeValue<'_>) -> Option<f64> {
+    match raw {
+        DeValue::Integer(int) => integer(int).map(|int| int as f64),
+        DeValue::Float(float) => float.as_str().parse().ok().filter(|num: &f64| num.is_finite()),
+        _ => None,
+    }
+}
+
+/// A number without fraction as a whole one, so that 1.0 and 1 are shown alike.
+#[expect(clippy::cast_possible_truncation, reason = "checked to be whole and small")]
+fn tidy(num: f64) -> Value {
+    if num.fract() == 0.0 && num.abs() < 1e15 { Value::Int(num as i64) } else { Value::Num(num) }
+}
+
+/// `raw` for a message: its type, and its text when that is short.
+fn describe(raw: &DeValue<'_>) -> String {
+    const SHOWN_MAX: usize = 60;
+    let text = match raw {
+        DeValue::Integer(int) => int.to_string(),
+        DeValue::Float(float) => float.to_string(),
+        DeValue::Boolean(bool) => bool.to_string(),
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Array(items) => return format!("a list of {}", items.len()),
+        DeValue::Table(_) => return "a table".into(),
+        DeValue::Datetime(_) => return "a date or time".into(),
+    };
+    if text.chars().count() <= SHOWN_MAX {
+        return text;
+    }
+    let start: String = text.chars().take(SHOWN_MAX).collect();
+    format!("{start}...")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kind: Kind, toml: &str) -> Result<Value, Vec<Refusal>> {
+        kind.check(&DeValue::parse(toml).unwrap())
+    }
+
+    #[test]
+    fn kinds_accept_up_to_their_bounds() {
+        const PRI: Kind = Kind::Int(0, 7);
+        #[rustfmt::skip] // columns: kind, text, want (as TOML; none: refused)
+        let cases = [
+            (Kind::Bool, "true", Some("true")),
+            (Kind::Bool, "1", None),
+            (PRI, "0", Some("0")),
+            (PRI, "7", Some("7")),
+            (PRI, "8", None),
+            (PRI, "-1", None),
+            (PRI, "3.0", None),
+            (PRI, "99999999999999999999999", None),
+            (Kind::EtherType, "0x88B5", Some("0x88B5")),
+            (Kind::EtherType, "1536", Some("0x0600")),
+            (Kind::EtherType, "1535", None),
+            (Kind::EtherType, "0x10000", None),
+            (Kind::IntOf(&[4, 8]), "8", Some("8")),
+            (Kind::IntOf(&[4, 8]), "6", None),
+            (Kind::Num(0.5, 8.0), "0.5", Some("0.5")),
+            (Kind::Num(0.5, 8.0), "8.0", Some("8")),
+            (Kind::Num(0.5, 8.0), "8.001", None),
+            (Kind::Num(0.5, 8.0), "nan", None),
+            (Kind::Num(0.5, 8.0), "inf", None),
+            (Kind::NumOf(&[0.125, 1.0]), "0.125", Some("0.125")),
+            (Kind::NumOf(&[0.125, 1.0]), "0.126", None),
+            (Kind::Word(&["dt", "static"]), "'dt'", Some("\"dt\"")),
+            (Kind::Word(&["dt", "static"]), "'DT'", None),
+            (Kind::Name, "'p-0_a.b'", Some("\"p-0_a.b\"")),
+            (Kind::Name, "''", None),
+            (Kind::Name, "'a/b'", None),
+            (Kind::Name, "'.'", None),
+            (Kind::Path, "'/dev/x y'", Some("\"/dev/x y\"")),
+            (Kind::Path, "\"a\\u0000b\"", None),
+            (Kind::Mac, "'02:00:00:00:00:01'", Some("\"02:00:00:00:00:01\"")),
+            (Kind::Mac, "'03:00:00:00:00:01'", None),
+            (Kind::Addr, "'02:00:00:00:00:01'", Some("\"02:00:00:00:00:01\"")),
+            (Kind::Addr, "'gen1:00000000ff'", Some("\"gen1:00000000ff\"")),
+            (Kind::Addr, "'gen1:010000000001'", Some("\"gen1:010000000001\"")),
+            (Kind::Addr, "'gen1:1'", None),
+            (Kind::Addr, "'id:8005'", Some("\"id:8005\"")),
+            (Kind::Addr, "'id:+123'", None),
+            (Kind::Addr, "'id:80050'", None),
+            (Kind::Socket, "'127.0.0.1:80'", Some("\"127.0.0.1:80\"")),
+            (Kind::Socket, "'localhost:80'", None),
+            (Kind::Vids, "[1, '10-20']", Some("[1, \"10-20\"]")),
+            (Kind::Vids, "4094", Some("4094")),
+            (Kind::Vids, "4095", None),
+            (Kind::Vids, "'20-10'", None),
+            (Kind::List(&PRI, 1, 2), "[1, 2]", Some("[1, 2]")),
+            (Kind::List(&PRI, 1, 2), "[]", None),
+            (Kind::List(&PRI, 1, 2), "[1, 2, 3]", None),
+            (Kind::List(&PRI, 1, 2), "1", None),
+            (Kind::OneOr(&PRI, 2, 2), "1", Some("1")),
+            (Kind::OneOr(&PRI, 2, 2), "[1, 2]", Some("[1, 2]")),
+            (Kind::OneOr(&PRI, 2, 2), "[1]", None),
+        ];
+        for (kind, text, want) in cases {
+            let got = check(kind, text).ok().map(|value| kind.show(&value));
+            assert_eq!(got.as_deref(), want, "{kind} of {text}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_where_and_why() {
+        const PRI: Kind = Kind::Int(0, 7);
+        let refusals = check(Kind::List(&PRI, 0, 8), "[1, 9, 'x']").unwrap_err();
+        let texts: Vec<_> = refusals
+            .iter()
+            .map(|r| format!("{:?}: {}, not {}", r.span, r.expected, r.found))
+            .collect();
+        let want = ["4..5: a whole number 0..=7, not 9", "7..10: a whole number 0..=7, not \"x\""];
+        assert_eq!(texts, want);
+        let long = check(Kind::Name, &format!("'{}'", "x".repeat(500))).unwrap_err();
+        assert!(long[0].found.len() < 80, "{}", long[0].found);
+        assert_eq!(Kind::Word(&["a", "b", "c"]).to_string(), "\"a\", \"b\" or \"c\"");
+        assert_eq!(Kind::IntOf(&[4, 8]).to_string(), "4 or 8");
+    }
+}

@@ -1,0 +1,125 @@
+//! How a command ends: exit codes, and what is said on standard error.
+//!
+//! Shape: [`CliError`] with one [`ExitCode`] for each kind.
+//! Units: none.
+//! Source: none; the codes are documented in `weft --help`.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::config::ConfigError;
+
+/// What the process says to who called it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// Done; what was compared is equal, what was checked holds.
+    Ok = 0,
+    /// A comparison or check failed.
+    Difference = 1,
+    /// The command line or a configuration is wrong.
+    Usage = 2,
+    /// A file, device or system call failed.
+    System = 3,
+    /// No switch answered, or it refused the request.
+    Switch = 4,
+}
+
+/// The codes, for `weft --help`.
+pub const EXIT_CODES: &str = "Exit codes:
+  0  done; what was compared is equal, what was checked holds
+  1  a comparison or check failed
+  2  the command line or a configuration is wrong
+  3  a file, device or system call failed
+  4  no switch answered, or it refused the request";
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// A comparison or check failed; the text says which.
+    #[error("{0}")]
+    Difference(String),
+    /// The command line asks for what cannot be.
+    #[error("{0}")]
+    Usage(String),
+    /// A configuration was refused.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A file could not be read or written.
+    #[error("{verb} {}", path.display())]
+    File {
+        /// What was tried.
+        verb: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Standard output could not be written.
+    #[error("write standard output")]
+    Output(#[source] io::Error),
+    /// Something of the system failed.
+    #[error("{what}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// No switch answered, or it refused.
+    #[error("{0}")]
+    Switch(String),
+}
+
+impl CliError {
+    /// The exit code.
+    #[must_use]
+    pub const fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Difference(_) => ExitCode::Difference,
+            Self::Usage(_) | Self::Config(_) => ExitCode::Usage,
+            Self::File { .. } | Self::Output(_) | Self::System { .. } => ExitCode::System,
+            Self::Switch(_) => ExitCode::Switch,
+        }
+    }
+
+    /// Whether the reader of a pipe has gone: nothing to complain about.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// The message with all its causes.
+    #[must_use]
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_documented() {
+        use ExitCode::{Difference, Ok, Switch, System, Usage};
+        for code in [Ok, Difference, Usage, System, Switch] {
+            assert!(EXIT_CODES.contains(&format!("\n  {}  ", code as u8)), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn causes_are_told() {
+        let source = io::Error::from(io::ErrorKind::NotFound);
+        let error = CliError::File { verb: "read", path: "x.toml".into(), source };
+        assert_eq!(error.with_causes(), "read x.toml: entity not found");
+        assert_eq!(error.exit_code(), ExitCode::System);
+    }
+}

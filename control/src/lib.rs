@@ -1,0 +1,12 @@
+//! Control of a weft switch: command line, configuration, management socket, metrics and reports.
+//!
+//! Shape: text (TOML, flags, JSON lines) in, plain settings and reports out; the binary `weft` is a
+//! thin `main` over [`commands`].
+//! Units: as each parameter and field names them.
+//! Source: pipeline.md §10 to §13; architecture.md, "Control".
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod commands;
+pub mod config;
+pub mod error;
