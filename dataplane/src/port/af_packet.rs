@@ -1,0 +1,602 @@
+//! Port on a Linux interface by a packet socket: any driver, no setup, every offload undone.
+//!
+//! Shape: recvmmsg into chunks (what is longer goes on in scratch memory), tags put back from the
+//! auxiliary data, super-frames split; sendmmsg of virtio-net header and frame.
+//! Units: octets, frames.
+//! Source: packet(7); pipeline.md §11. Linux 5.12 or later; `CAP_NET_RAW` and `CAP_NET_ADMIN`.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use arrayvec::ArrayVec;
+
+use super::gso::{GSO_NONE, Splitter};
+use super::link::{HostGuard, LinkWatch};
+use super::sys::{self, RxRing, TxRing, VNET_LEN};
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError};
+use crate::batch::{BURST, Batch};
+use crate::desc::Desc;
+use crate::pool::{Bufs, FRAME_LEN_MAX, PartialCsum};
+use crate::stats::DropReason;
+use crate::time::{Instant, LinkRate, Span};
+
+/// Longest super-frame that is taken: 64 KiB of IP and all headers before it.
+const SUPER_LEN_MAX: usize = 66 << 10;
+/// Room before a frame in scratch memory: virtio-net header and a tag, rounded.
+const SCRATCH_LEAD: usize = 16;
+/// One message's scratch memory; where its overflow of a chunk of any size can go.
+const SCRATCH_LEN: usize = SCRATCH_LEAD + (16 << 10) + SUPER_LEN_MAX;
+/// Shortest frame that is sent, without FCS.
+const TX_LEN_MIN: usize = 60;
+/// Receive and send buffers of the socket.
+const RX_BUFFER: i32 = 16 << 20;
+const TX_BUFFER: i32 = 8 << 20;
+/// How often the link and the kernel's drop count are looked at.
+const CHECK_EVERY: Span = Span::from_ms(10);
+/// How often a vanished interface is tried again.
+const RETRY_EVERY: Span = Span::from_ms(250);
+/// `virtio_net_hdr.flags`: the checksum is partial.
+const NEEDS_CSUM: u8 = 1;
+
+/// Settings of an `af_packet` port.
+#[derive(Clone, Debug)]
+pub struct AfPacketConfig {
+    /// Interface, in the network namespace of the thread that opens the port.
+    pub device: String,
+    /// Rate of the link, for quanta and wire time.
+    pub rate: LinkRate,
+    /// Longest frame without FCS, tags included.
+    pub frame_len_max: usize,
+    /// Most frames handed to the kernel in one call, 1..=64.
+    pub tx_ring_frames: usize,
+}
+
+/// What there is while the interface is there.
+struct Open {
+    socket: OwnedFd,
+    index: i32,
+    _guard: HostGuard,
+}
+
+/// A super-frame that is being split.
+#[derive(Clone, Copy)]
+struct Splitting {
+    /// Message whose scratch memory holds it, and where in that it starts.
+    slot: usize,
+    start: usize,
+    len: usize,
+    splitter: Splitter,
+}
+
+/// A port on a Linux interface.
+pub struct AfPacket {
+    caps: PortCaps,
+    tx_ring_frames: usize,
+    open: Option<Open>,
+    watch: LinkWatch,
+    rx: RxRing,
+    tx: TxRing,
+    /// Chunks that the next messages are received into.
+    posted: [Option<Desc>; BURST],
+    scratch: Vec<u8>,
+    /// Messages of the last call that are still to be handed on: `next..had`.
+    next: usize,
+    had: usize,
+    splitting: Option<Splitting>,
+    counters: PortCounters,
+    super_frames: u64,
+    /// The kernel took no more; until the next `service`.
+    blocked: bool,
+    check_at: Instant,
+    retry_at: Instant,
+    /// What rx or tx was refused, for `service` to report.
+    fault: Option<(&'static str, i32)>,
+}
+
+/// The fields of a `virtio_net_hdr` that a packet socket fills in, in host order.
+#[derive(Clone, Copy, Debug)]
+struct VnetHeader {
+    gso_type: u8,
+    gso_size: u16,
+    partial: Option<PartialCsum>,
+}
+
+impl VnetHeader {
+    /// `moved` octets were put before what the header's offsets speak of.
+    fn parse(octets: [u8; VNET_LEN], moved: u16) -> Self {
+        let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = octets;
+        let start = u16::from_ne_bytes([c0, c1]).saturating_add(moved);
+        let partial = PartialCsum { start, offset: u16::from_ne_bytes([o0, o1]) };
+        Self {
+            gso_type,
+            gso_size: u16::from_ne_bytes([s0, s1]),
+            partial: (flags & NEEDS_CSUM != 0).then_some(partial),
+        }
+    }
+
+    fn emit(partial: Option<PartialCsum>) -> [u8; VNET_LEN] {
+        let Some(PartialCsum { start, offset }) = partial else { return [0; VNET_LEN] };
+        let ([c0, c1], [o0, o1]) = (start.to_ne_bytes(), offset.to_ne_bytes());
+        [NEEDS_CSUM, GSO_NONE, 0, 0, 0, 0, c0, c1, o0, o1]
+    }
+}
+
+/// Puts a tag back into a frame at `start`, which moves four octets to the front.
+fn put_tag(octets: &mut [u8], start: usize, (tpid, tci): (u16, u16)) -> usize {
+    let to = start - 4;
+    octets.copy_within(start..start + 12, to);
+    let [t0, t1] = tpid.to_be_bytes();
+    let [c0, c1] = tci.to_be_bytes();
+    if let Some(tag) = octets.get_mut(to + 12..to + 16) {
+        tag.copy_from_slice(&[t0, t1, c0, c1]);
+    }
+    to
+}
+
+impl AfPacket {
+    /// Opens a port on an interface that is there.
+    ///
+    /// # Errors
+    /// A setting is out of range; the interface is missing, not Ethernet, already a port of another
+    /// process; or a call was refused.
+    pub fn open(config: &AfPacketConfig) -> Result<Self, PortOpenError> {
+        let device = config.device.clone();
+        let range = |what, had: usize, want, fits: bool| {
+            let had = had as u64;
+            let device = config.device.clone();
+            if fits { Ok(()) } else { Err(PortOpenError::Config { device, what, had, want }) }
+        };
+        let (len, ring) = (config.frame_len_max, config.tx_ring_frames);
+        range("frame_len_max", len, "64..=9216 octets", (64..=FRAME_LEN_MAX).contains(&len))?;
+        range("tx_ring_frames", ring, "1..=64 frames", (1..=BURST).contains(&ring))?;
+        let refused = |call, hint, source| PortOpenError::Call {
+            device: config.device.clone(),
+            call,
+            hint,
+            source,
+        };
+        let watch = LinkWatch::open(&device).map_err(|e| refused("follow the link", "", e))?;
+        let state = watch.state();
+        let index = state.index.ok_or_else(|| {
+            refused("find the interface", "", io::Error::from_raw_os_error(libc::ENODEV))
+        })?;
+        if !state.ethernet {
+            let source = io::Error::from_raw_os_error(libc::EPROTOTYPE);
+            return Err(refused("use the interface", " (it is not Ethernet)", source));
+        }
+        let open = Self::open_device(&device, index).map_err(|(call, source)| {
+            let hint = match source.raw_os_error() {
+                Some(libc::EPERM) => " (it takes CAP_NET_RAW and CAP_NET_ADMIN)",
+                Some(libc::EEXIST) => " (it is already a port of a running switch)",
+                _ => "",
+            };
+            refused(call, hint, source)
+        })?;
+        Ok(Self {
+            caps: PortCaps {
+                kind: "af_packet",
+                device,
+                frame_len_max: config.frame_len_max,
+                rate: config.rate,
+                tx_partial_csum: true,
+                virtual_time: false,
+            },
+            tx_ring_frames: config.tx_ring_frames,
+            open: Some(open),
+            watch,
+            rx: RxRing::new(),
+            tx: TxRing::new(),
+            posted: [const { None }; BURST],
+            scratch: vec![0; BURST * SCRATCH_LEN], // pages come as they are touched
+            next: 0,
+            had: 0,
+            splitting: None,
+            counters: PortCounters::default(),
+            super_frames: 0,
+            blocked: false,
+            check_at: Instant::ZERO,
+            retry_at: Instant::ZERO,
+            fault: None,
+        })
+    }
+
+    /// Keeps the host out and takes a socket that sees the interface's frames.
+    fn open_device(device: &str, index: i32) -> Result<Open, (&'static str, io::Error)> {
+        let at = |call| move |e: io::Error| (call, e);
+        let guard = HostGuard::open(device).map_err(at("keep the host out (nftables netdev)"))?;
+        // Protocol 0 until all is set: nothing is received before.
+        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(at("open socket"))?;
+        let fd = socket.as_fd();
+        let options = [
+            (libc::PACKET_VNET_HDR, 1, "set PACKET_VNET_HDR"),
+            (libc::PACKET_AUXDATA, 1, "set PACKET_AUXDATA"),
+            (libc::PACKET_IGNORE_OUTGOING, 1, "set PACKET_IGNORE_OUTGOING"),
+            (libc::PACKET_QDISC_BYPASS, 1, "set PACKET_QDISC_BYPASS"),
+        ];
+        for (name, value, call) in options {
+            sys::set_option(fd, libc::SOL_PACKET, name, value).map_err(at(call))?;
+        }
+        let buffers = [
+            (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RX_BUFFER),
+            (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, TX_BUFFER),
+        ];
+        for (force, plain, len) in buffers {
+            sys::set_option(fd, libc::SOL_SOCKET, force, len)
+                .or_else(|_| sys::set_option(fd, libc::SOL_SOCKET, plain, len))
+                .map_err(at("set socket buffers"))?;
+        }
+        let promiscuous = libc::packet_mreq {
+            mr_ifindex: index,
+            mr_type: u16::try_from(libc::PACKET_MR_PROMISC).unwrap_or_default(),
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, promiscuous)
+            .map_err(at("set promiscuous"))?;
+        sys::bind_packet(fd, index).map_err(at("bind to the interface"))?;
+        Ok(Open { socket, index, _guard: guard })
+    }
+
+    /// Super-frames that were split so far.
+    #[must_use]
+    pub const fn super_frames(&self) -> u64 {
+        self.super_frames
+    }
+
+    fn error(&self, call: &'static str, source: io::Error) -> PortError {
+        PortError { device: self.caps.device.clone(), call, source }
+    }
+
+    /// Remembers a refusal for `service`, which then looks at the link at once.
+    fn fail(&mut self, call: &'static str, error: &io::Error) {
+        let code = error.raw_os_error().unwrap_or(libc::EIO);
+        if matches!(code, libc::ENETDOWN | libc::ENXIO | libc::ENODEV) {
+            self.watch.suspect();
+        }
+        self.fault = Some((call, code));
+    }
+
+    // Receive -------------------------------------------------------------------------------
+
+    /// Names the buffers of the first `count` messages; a message without a chunk goes to scratch.
+    fn post(&mut self, bufs: &mut Bufs, count: usize) {
+        let slots = self.posted.iter_mut().zip(self.scratch.chunks_exact_mut(SCRATCH_LEN));
+        for (index, (posted, scratch)) in slots.enumerate().take(count) {
+            if posted.is_some() {
+                continue;
+            }
+            let room = bufs.room();
+            let (first, overflow) = scratch.split_at_mut(SCRATCH_LEAD + room);
+            let overflow = (overflow.as_mut_ptr(), overflow.len());
+            *posted = bufs.alloc();
+            let first = if let Some(desc) = posted
+                && let Some((chunk, start)) = bufs.chunk_mut(desc)
+            {
+                chunk.get_mut(start - VNET_LEN..)
+            } else {
+                first.get_mut(SCRATCH_LEAD - VNET_LEN..)
+            };
+            let first = first.unwrap_or_default();
+            self.rx.set(index, [(first.as_mut_ptr(), first.len()), overflow]);
+        }
+    }
+
+    fn receive(&mut self, bufs: &mut Bufs, count: usize) {
+        self.post(bufs, count);
+        let Some(open) = &self.open else { return };
+        // SAFETY: `post` named the buffers: chunks that only `posted` holds, in a pool that outlives
+        // them (`release` comes before its end), and parts of `scratch`, which never moves.
+        let got = unsafe { self.rx.receive(open.socket.as_fd(), count) };
+        match got {
+            Ok(had) => (self.next, self.had) = (0, had),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
+            Err(e) => self.fail("receive", &e),
+        }
+    }
+
+    /// Hands the received messages on, while there is room.
+    fn deliver(&mut self, bufs: &mut Bufs, batch: &mut Batch) {
+        while !batch.is_full() {
+            if let Some(splitting) = self.splitting {
+                self.deliver_parts(splitting, bufs, batch);
+            } else if self.next < self.had {
+                let slot = self.next;
+                self.next += 1;
+                self.deliver_message(slot, bufs, batch);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn deliver_message(&mut self, slot: usize, bufs: &mut Bufs, batch: &mut Batch) {
+        let received = self.rx.received(slot);
+        let Some(posted) = self.posted.get_mut(slot) else { return };
+        let Some(scratch) = self.scratch.chunks_exact_mut(SCRATCH_LEN).nth(slot) else { return };
+        let reason = match received.len.checked_sub(VNET_LEN) {
+            None | Some(..14) => Some(DropReason::Malformed),
+            Some(_) if received.cut => Some(DropReason::TooLong),
+            Some(_) => None,
+        };
+        if let Some(reason) = reason {
+            self.counters.rx_drop(reason); // its chunk stays posted
+            return;
+        }
+        let (len, room) = (received.len - VNET_LEN, bufs.room());
+        let mut octets = [0; VNET_LEN];
+        let lead = SCRATCH_LEAD - VNET_LEN..SCRATCH_LEAD;
+        let header = match posted {
+            None => scratch.get(lead),
+            Some(desc) => bufs.chunk_mut(desc).and_then(|(c, at)| c.get(at - VNET_LEN..at)),
+        };
+        octets.copy_from_slice(header.unwrap_or(&[0; VNET_LEN]));
+        let header = VnetHeader::parse(octets, if received.tag.is_some() { 4 } else { 0 });
+        let whole = len + if received.tag.is_some() { 4 } else { 0 };
+
+        if header.gso_type == GSO_NONE {
+            if whole > self.caps.frame_len_max || len > room {
+                self.counters.rx_drop(DropReason::TooLong);
+                return;
+            }
+            let frame = scratch.get(SCRATCH_LEAD..SCRATCH_LEAD + len).unwrap_or_default();
+            let desc = posted.take().or_else(|| bufs.alloc_from(frame)); // one may be free by now
+            let Some(mut desc) = desc else {
+                self.counters.rx_drop(DropReason::Pool);
+                return;
+            };
+            bufs.set_len(&mut desc, len);
+            if let Some(tag) = received.tag
+                && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
+            {
+                let start = put_tag(chunk, start, tag);
+                bufs.set_bounds(&mut desc, start, whole);
+            }
+            bufs.set_partial_csum(&mut desc, header.partial);
+            batch.push(desc);
+            return;
+        }
+        // The part in the chunk goes before the rest; the chunk stays posted.
+        if let Some(desc) = posted
+            && let Some((chunk, start)) = bufs.chunk_mut(desc)
+        {
+            let head = len.min(room);
+            let from = chunk.get(start..start + head).unwrap_or_default();
+            if let Some(to) = scratch.get_mut(SCRATCH_LEAD..SCRATCH_LEAD + head) {
+                to.copy_from_slice(from);
+            }
+        }
+        let start = received.tag.map_or(SCRATCH_LEAD, |tag| put_tag(scratch, SCRATCH_LEAD, tag));
+        let frame = scratch.get(start..start + whole).unwrap_or_default();
+        let sum = header.partial.map(|p| p.start);
+        match Splitter::new(frame, header.gso_type, header.gso_size, sum) {
+            Ok(splitter) => {
+                self.super_frames += 1;
+                self.splitting = Some(Splitting { slot, start, len: whole, splitter });
+            }
+            Err(_) => self.counters.rx_drop(DropReason::BadGso),
+        }
+    }
+
+    /// Hands the frames of a super-frame on; what finds no room waits for the next call.
+    fn deliver_parts(&mut self, splitting: Splitting, bufs: &mut Bufs, batch: &mut Batch) {
+        let Splitting { slot, start, len, mut splitter } = splitting;
+        let scratch = self.scratch.chunks_exact(SCRATCH_LEN).nth(slot).unwrap_or_default();
+        let frame = scratch.get(start..start + len).unwrap_or_default();
+        while splitter.left() > 0 && !batch.is_full() {
+            if splitter.next_len() > self.caps.frame_len_max.min(bufs.room()) {
+                self.counters.rx_drop(DropReason::TooLong);
+                splitter.skip();
+                continue;
+            }
+            let Some(mut desc) = bufs.alloc() else {
+                self.counters.rx_drop(DropReason::Pool);
+                splitter.skip();
+                continue;
+            };
+            let made = bufs.space_mut(&mut desc).and_then(|into| splitter.emit(frame, into));
+            let Some((len, partial)) = made else {
+                bufs.free(desc);
+                self.counters.rx_drop(DropReason::BadGso);
+                splitter.skip();
+                continue;
+            };
+            bufs.set_len(&mut desc, len);
+            bufs.set_partial_csum(&mut desc, Some(partial));
+            batch.push(desc);
+        }
+        self.splitting = (splitter.left() > 0).then_some(Splitting { splitter, ..splitting });
+    }
+
+    // Link ----------------------------------------------------------------------------------
+
+    /// Follows the interface: takes a socket for it when it is back, lets go when it is gone.
+    fn follow(&mut self, now: Instant) -> Result<(), PortError> {
+        let state = self.watch.poll().map_err(|e| self.error("follow the link", e))?;
+        if let Some(open) = &self.open
+            && state.index != Some(open.index)
+        {
+            self.open = None; // and with it the guard
+            self.retry_at = now;
+            let gone = io::Error::from_raw_os_error(libc::ENODEV);
+            return Err(self.error("interface is gone", gone));
+        }
+        if let (None, Some(index)) = (&self.open, state.index)
+            && state.ethernet
+            && self.retry_at <= now
+        {
+            self.retry_at = now + RETRY_EVERY;
+            let open = Self::open_device(&self.caps.device, index);
+            self.open = Some(open.map_err(|(call, e)| self.error(call, e))?);
+            self.blocked = false;
+        }
+        Ok(())
+    }
+
+    fn count_kernel_drops(&mut self) {
+        if let Some(open) = &self.open
+            && let Ok(drops) = sys::packet_drops(open.socket.as_fd())
+        {
+            self.counters.kernel_rx += u64::from(drops);
+        }
+    }
+}
+
+impl Port for AfPacket {
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let before = batch.len();
+        self.deliver(bufs, batch);
+        if !batch.is_full() {
+            self.receive(bufs, batch.remaining_capacity());
+            self.deliver(bufs, batch);
+        }
+        batch.len() - before
+    }
+
+    fn tx_room(&mut self, _now: Instant) -> usize {
+        if self.blocked || !self.link_up() { 0 } else { self.tx_ring_frames }
+    }
+
+    fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let count = batch.len().min(self.tx_room(now));
+        if count == 0 {
+            return 0;
+        }
+        let Some(open) = &self.open else { return 0 };
+        let mut headers = ArrayVec::<_, BURST>::new();
+        let mut frames = ArrayVec::<&[u8], BURST>::new();
+        for desc in batch.iter().take(count) {
+            let fits =
+                |p: &PartialCsum| usize::from(p.start) + usize::from(p.offset) + 2 <= desc.len();
+            headers.push(VnetHeader::emit(bufs.partial_csum(desc).filter(fits)));
+            // What follows a short frame is zero up to 64 octets, so this is its padding.
+            frames.push(match bufs.head(desc).get(..TX_LEN_MIN) {
+                Some(padded) if desc.len() < TX_LEN_MIN => padded,
+                _ => bufs.bytes(desc),
+            });
+        }
+        let mut taken = 0;
+        let mut fault = None;
+        while let (Some(headers), Some(frames)) = (headers.get(taken..), frames.get(taken..))
+            && !frames.is_empty()
+        {
+            match self.tx.transmit(open.socket.as_fd(), headers, frames) {
+                Ok(sent) => taken += sent,
+                Err(e) => match e.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    Some(libc::EAGAIN | libc::ENOBUFS) => {
+                        self.blocked = true;
+                        break;
+                    }
+                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                        fault = Some(e);
+                        break;
+                    }
+                    _ => {
+                        // Of this frame only: longer than the device's MTU, say.
+                        self.counters.tx_failed += 1;
+                        taken += 1;
+                    }
+                },
+            }
+        }
+        drop(frames);
+        if let Some(e) = fault {
+            self.fail("send", &e);
+        }
+        for desc in batch.drain(..taken) {
+            bufs.free(desc);
+        }
+        taken
+    }
+
+    fn service(&mut self, now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
+        self.blocked = false;
+        let fault = self.fault.take();
+        if fault.is_none() && now < self.check_at {
+            return Ok(());
+        }
+        self.check_at = now + CHECK_EVERY;
+        self.count_kernel_drops();
+        if fault.is_some() {
+            self.watch.ask().map_err(|e| self.error("follow the link", e))?;
+        }
+        self.follow(now)?;
+        match fault {
+            Some((call, code)) => Err(self.error(call, io::Error::from_raw_os_error(code))),
+            None => Ok(()),
+        }
+    }
+
+    fn link_up(&self) -> bool {
+        self.open.is_some() && self.watch.state().up
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    /// Another one after the interface was gone: ask again before each wait.
+    fn wait_fd(&self) -> Option<std::os::fd::RawFd> {
+        self.open.as_ref().map(|open| open.socket.as_raw_fd())
+    }
+
+    fn release(&mut self, bufs: &mut Bufs) {
+        self.count_kernel_drops();
+        self.open = None;
+        (self.next, self.had, self.splitting) = (0, 0, None);
+        for desc in self.posted.iter_mut().filter_map(Option::take) {
+            bufs.free(desc);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_goes_between_addresses_and_type() {
+        let mut octets: Vec<u8> = (0..40).collect();
+        let start = put_tag(&mut octets, 8, (0x88A8, 0x6123));
+        assert_eq!(start, 4);
+        assert_eq!(octets[4..16], (8..20).collect::<Vec<u8>>());
+        assert_eq!(octets[16..22], [0x88, 0xA8, 0x61, 0x23, 20, 21]);
+    }
+
+    #[test]
+    fn virtio_headers_are_read_and_made() {
+        let partial = Some(PartialCsum { start: 34, offset: 16 });
+        let octets = VnetHeader::emit(partial);
+        assert_eq!(VnetHeader::parse(octets, 0).partial, partial);
+        let moved = Some(PartialCsum { start: 38, offset: 16 });
+        assert_eq!(VnetHeader::parse(octets, 4).partial, moved);
+        assert_eq!(VnetHeader::emit(None), [0; VNET_LEN]);
+        assert_eq!(VnetHeader::parse([0; VNET_LEN], 4).partial, None);
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused_before_anything_is_tried() {
+        #[rustfmt::skip] // columns: frame_len_max, tx_ring_frames, part of the message
+        let cases = [
+            (63,    32, "frame_len_max is 63"),
+            (9_217, 32, "frame_len_max is 9217"),
+            (1_518, 0,  "tx_ring_frames is 0"),
+            (1_518, 65, "tx_ring_frames is 65"),
+            (1_518, 32, "find the interface"),
+        ];
+        for (frame_len_max, tx_ring_frames, want) in cases {
+            let config = AfPacketConfig {
+                device: "no-such-if0".to_owned(),
+                rate: LinkRate::gbps(1),
+                frame_len_max,
+                tx_ring_frames,
+            };
+            let error = AfPacket::open(&config).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+}

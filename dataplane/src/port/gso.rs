@@ -1,0 +1,428 @@
+//! Splitting of super-frames: what TSO, USO or GRO made of many frames becomes those frames again.
+//!
+//! Shape: [`Splitter`] keeps where it is in a super-frame that stays in its buffer; each call writes
+//! the next frame: headers with their own length, IP id, TCP sequence and flags, then payload. The
+//! TCP or UDP checksum is left partial (pseudo-header only), for the output to complete or hand on.
+//! Units: octets.
+//! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`, `udp_offload.c`.
+
+use super::csum;
+use crate::pool::PartialCsum;
+
+/// `virtio_net_hdr.gso_type` values, and its bit for TCP with CWR.
+pub(crate) const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+const GSO_ECN: u8 = 0x80;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const TCP_FIN: u8 = 0x01;
+const TCP_PSH: u8 = 0x08;
+const TCP_CWR: u8 = 0x80;
+
+/// A super-frame that could not be split: headers that are not what its metadata says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("super-frame whose headers do not fit its gso type")]
+pub struct BadGso;
+
+/// Which protocols are in a super-frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layers {
+    v6: bool,
+    udp: bool,
+    /// Octets of the frame where the IP, the TCP or UDP header and the payload start.
+    l3: usize,
+    l4: usize,
+    payload: usize,
+}
+
+/// Where the splitting of one super-frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Splitter {
+    layers: Layers,
+    /// Payload of each frame but the last.
+    size: usize,
+    len: usize,
+    /// Octet of the super-frame where the next frame's payload starts; `len` after the last one.
+    next: usize,
+    index: u16,
+}
+
+fn octet(frame: &[u8], at: usize) -> Result<u8, BadGso> {
+    frame.get(at).copied().ok_or(BadGso)
+}
+
+fn be16(frame: &[u8], at: usize) -> Result<u16, BadGso> {
+    let octets = frame.get(at..).and_then(|f| f.first_chunk::<2>()).ok_or(BadGso)?;
+    Ok(u16::from_be_bytes(*octets))
+}
+
+fn put<const N: usize>(frame: &mut [u8], at: usize, octets: [u8; N]) {
+    if let Some(to) = frame.get_mut(at..at + N) {
+        to.copy_from_slice(&octets);
+    }
+}
+
+impl Splitter {
+    /// Looks at a super-frame (tags in the data) with the metadata of its virtio-net header;
+    /// `csum_start` is where its partial checksum starts, if it has one.
+    ///
+    /// # Errors
+    /// The type is none that is split (fragments of UFO, tunnels), or the headers do not fit it.
+    pub fn new(
+        frame: &[u8],
+        gso_type: u8,
+        gso_size: u16,
+        csum_start: Option<u16>,
+    ) -> Result<Self, BadGso> {
+        let mut l3 = 12;
+        while matches!(be16(frame, l3)?, 0x8100 | 0x88A8) && l3 < 20 {
+            l3 += 4;
+        }
+        let ethertype = be16(frame, l3)?;
+        l3 += 2;
+        let (v6, udp) = match (gso_type & !GSO_ECN, ethertype) {
+            (GSO_TCPV4, 0x0800) => (false, false),
+            (GSO_TCPV6, 0x86DD) => (true, false),
+            (GSO_UDP_L4, 0x0800) => (false, true),
+            (GSO_UDP_L4, 0x86DD) => (true, true),
+            _ => return Err(BadGso),
+        };
+        let l4 = Self::find_l4(frame, l3, v6, if udp { UDP } else { TCP })?;
+        if csum_start.is_some_and(|start| usize::from(start) != l4) {
+            return Err(BadGso); // a tunnel: the inner segment is meant
+        }
+        let header = if udp { 8 } else { usize::from(octet(frame, l4 + 12)? >> 4) * 4 };
+        let payload = l4 + header;
+        let size = usize::from(gso_size);
+        if header < if udp { 8 } else { 20 } || payload > frame.len() || size == 0 {
+            return Err(BadGso);
+        }
+        let layers = Layers { v6, udp, l3, l4, payload };
+        // Lengths of the frames that come out must fit their fields.
+        if payload + size - l3 > 0xFFFF {
+            return Err(BadGso);
+        }
+        Ok(Self { layers, size, len: frame.len(), next: payload, index: 0 })
+    }
+
+    fn find_l4(frame: &[u8], l3: usize, v6: bool, want: u8) -> Result<usize, BadGso> {
+        let version = octet(frame, l3)?;
+        if !v6 {
+            let ihl = usize::from(version & 0xF) * 4;
+            let fits = version >> 4 == 4 && ihl >= 20 && octet(frame, l3 + 9)? == want;
+            return if fits { Ok(l3 + ihl) } else { Err(BadGso) };
+        }
+        if version >> 4 != 6 {
+            return Err(BadGso);
+        }
+        let (mut header, mut at) = (octet(frame, l3 + 6)?, l3 + 40);
+        for _ in 0..8 {
+            match header {
+                _ if header == want => return Ok(at),
+                0 | 43 | 60 => {
+                    header = octet(frame, at)?;
+                    at += (usize::from(octet(frame, at + 1)?) + 1) * 8;
+                }
+                _ => return Err(BadGso),
+            }
+        }
+        Err(BadGso)
+    }
+
+    /// Frames still to come.
+    #[must_use]
+    pub const fn left(&self) -> usize {
+        let rest = (self.len - self.next).div_ceil(self.size);
+        if rest == 0 && self.index == 0 { 1 } else { rest }
+    }
+
+    /// Octets of the next frame.
+    #[must_use]
+    pub const fn next_len(&self) -> usize {
+        let rest = self.len - self.next;
+        self.layers.payload + if rest < self.size { rest } else { self.size }
+    }
+
+    /// Leaves the next frame out.
+    pub const fn skip(&mut self) {
+        let rest = self.len - self.next;
+        self.next += if rest < self.size { rest } else { self.size };
+        self.index = self.index.wrapping_add(1);
+    }
+
+    /// Writes the next frame of `super_frame` to `into`; returns its length and where its partial
+    /// checksum is. `None` when `into` is shorter than [`Self::next_len`], `super_frame` is not the
+    /// one that this was made for, or no frame is left.
+    pub fn emit(&mut self, super_frame: &[u8], into: &mut [u8]) -> Option<(usize, PartialCsum)> {
+        if self.left() == 0 || super_frame.len() != self.len {
+            return None;
+        }
+        let Layers { v6, udp, l3, l4, payload } = self.layers;
+        let len = self.next_len();
+        let frame = into.get_mut(..len)?;
+        let (header, body) = frame.split_at_mut_checked(payload)?;
+        header.copy_from_slice(super_frame.get(..payload)?);
+        body.copy_from_slice(super_frame.get(self.next..self.next + body.len())?);
+        let last = self.next + body.len() == self.len;
+
+        let l4_len = u16::try_from(len - l4).ok()?;
+        let (protocol, addresses) = if v6 {
+            put(frame, l3 + 4, u16::try_from(len - l3 - 40).ok()?.to_be_bytes());
+            (if udp { UDP } else { TCP }, l3 + 8..l3 + 40)
+        } else {
+            put(frame, l3 + 2, u16::try_from(len - l3).ok()?.to_be_bytes());
+            let id = be16(frame, l3 + 4).ok()?.wrapping_add(self.index);
+            put(frame, l3 + 4, id.to_be_bytes());
+            put(frame, l3 + 10, [0; 2]);
+            let check = !csum::sum(frame.get(l3..l4)?, 0);
+            put(frame, l3 + 10, check.to_be_bytes());
+            (if udp { UDP } else { TCP }, l3 + 12..l3 + 20)
+        };
+        if udp {
+            put(frame, l4 + 4, l4_len.to_be_bytes());
+        } else {
+            let seq = frame.get(l4 + 4..)?.first_chunk().map(|s| u32::from_be_bytes(*s))?;
+            let done = u32::try_from(self.next - payload).ok()?;
+            put(frame, l4 + 4, seq.wrapping_add(done).to_be_bytes());
+            let mut flags = octet(frame, l4 + 13).ok()?;
+            flags &= if last { 0xFF } else { !(TCP_FIN | TCP_PSH) };
+            flags &= if self.index == 0 { 0xFF } else { !TCP_CWR };
+            put(frame, l4 + 13, [flags]);
+        }
+        let offset = if udp { 6 } else { 16 };
+        let pseudo = csum::sum(&[0, protocol], csum::sum(frame.get(addresses)?, l4_len));
+        put(frame, l4 + offset, pseudo.to_be_bytes());
+        self.skip();
+        let start = u16::try_from(l4).ok()?;
+        Some((len, PartialCsum { start, offset: if udp { 6 } else { 16 } }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::{IpNumber, PacketBuilder, SlicedPacket, TransportSlice};
+
+    use super::*;
+
+    struct Case {
+        name: &'static str,
+        v6: bool,
+        udp: bool,
+        tags: usize,
+        payload: usize,
+        size: u16,
+        ecn: bool,
+    }
+
+    fn body(len: usize) -> Vec<u8> {
+        (0..len).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect()
+    }
+
+    /// A super-frame as the kernel hands it over; lengths too large for IP are left at 0.
+    fn super_frame(case: &Case) -> Vec<u8> {
+        let eth = PacketBuilder::ethernet2([2; 6], [4; 6]);
+        let ip = if case.v6 {
+            eth.ipv6([1; 16], [9; 16], 64)
+        } else {
+            eth.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        };
+        let mut frame = Vec::new();
+        let payload = body(case.payload);
+        if case.udp {
+            ip.udp(1, 2).write(&mut frame, &payload).unwrap();
+        } else {
+            let tcp = ip.tcp(1, 2, 0xFFFF_F000, 4).psh().fin();
+            let tcp = if case.ecn { tcp.cwr() } else { tcp };
+            tcp.write(&mut frame, &payload).unwrap();
+        }
+        for tag in 0..case.tags {
+            let octets = if tag == 0 { [0x81, 0, 0x60, 5] } else { [0x88, 0xA8, 0, 9] };
+            frame.splice(12..12, octets);
+        }
+        frame
+    }
+
+    fn gso_type(case: &Case) -> u8 {
+        let kind = match (case.udp, case.v6) {
+            (true, _) => GSO_UDP_L4,
+            (_, true) => GSO_TCPV6,
+            _ => GSO_TCPV4,
+        };
+        kind | if case.ecn { GSO_ECN } else { 0 }
+    }
+
+    fn l4(case: &Case) -> u16 {
+        let ip = if case.v6 { 40 } else { 20 };
+        u16::try_from(14 + 4 * case.tags + ip).unwrap()
+    }
+
+    fn split(case: &Case) -> Vec<Vec<u8>> {
+        let whole = super_frame(case);
+        let mut splitter =
+            Splitter::new(&whole, gso_type(case), case.size, Some(l4(case))).unwrap();
+        let mut frames = Vec::new();
+        while splitter.left() > 0 {
+            let mut into = vec![0xEE; splitter.next_len()];
+            let (len, partial) = splitter.emit(&whole, &mut into).unwrap();
+            assert_eq!(len, into.len());
+            assert!(csum::complete_frame(&mut into, partial));
+            frames.push(into);
+        }
+        assert_eq!(splitter.emit(&whole, &mut [0; 2_000]), None, "{}", case.name);
+        frames
+    }
+
+    #[rustfmt::skip] // columns: name, IPv6, UDP, tags, payload, size, CWR
+    const CASES: [(&str, bool, bool, usize, usize, u16, bool); 9] = [
+        ("one exact",      false, false, 0, 1_448,  1_448, false),
+        ("one octet over", false, false, 0, 1_449,  1_448, false),
+        ("largest v4",     false, false, 0, 65_000, 1_448, false),
+        ("largest v6",     true,  false, 0, 65_000, 1_428, false),
+        ("tagged",         false, false, 1, 10_000, 1_448, false),
+        ("two tags, v6",   true,  false, 2, 10_000, 1_428, false),
+        ("cwr",            false, false, 0, 5_000,  1_000, true),
+        ("udp v4",         false, true,  0, 9_001,  1_000, false),
+        ("udp v6 tagged",  true,  true,  1, 3_000,  1_472, false),
+    ];
+
+    fn cases() -> impl Iterator<Item = Case> {
+        CASES.into_iter().map(|(name, v6, udp, tags, payload, size, ecn)| Case {
+            name,
+            v6,
+            udp,
+            tags,
+            payload,
+            size,
+            ecn,
+        })
+    }
+
+    #[test]
+    fn the_frames_carry_the_payload_with_right_headers_and_checksums() {
+        for case in cases() {
+            let name = case.name;
+            let frames = split(&case);
+            let count = case.payload.div_ceil(usize::from(case.size));
+            assert_eq!(frames.len(), count, "{name}");
+            let mut joined = Vec::new();
+            for (index, frame) in frames.iter().enumerate() {
+                let packet = SlicedPacket::from_ethernet(frame).unwrap();
+                assert_eq!(packet.vlan_ids().len(), case.tags, "{name}");
+                let last = index + 1 == count;
+                let ip = packet.net.clone().unwrap();
+                if let Some(v4) = ip.ipv4_ref() {
+                    let header = v4.header().to_header();
+                    assert_eq!(header.header_checksum, header.calc_header_checksum(), "{name}");
+                    assert_eq!(usize::from(header.identification), index, "{name}");
+                    let total = frame.len() - 14 - 4 * case.tags;
+                    assert_eq!(usize::from(header.total_len), total, "{name}");
+                }
+                if let Some(v6) = ip.ipv6_ref() {
+                    let total = frame.len() - 54 - 4 * case.tags;
+                    assert_eq!(usize::from(v6.header().payload_length()), total, "{name}");
+                }
+                let number = if case.udp { IpNumber::UDP } else { IpNumber::TCP };
+                let payload = match packet.transport.unwrap() {
+                    TransportSlice::Tcp(tcp) => {
+                        assert_eq!(number, IpNumber::TCP);
+                        let header = tcp.to_header();
+                        let want = if case.v6 {
+                            tcp.calc_checksum_ipv6([1; 16], [9; 16])
+                        } else {
+                            tcp.calc_checksum_ipv4([10, 0, 0, 1], [10, 0, 0, 2])
+                        };
+                        assert_eq!(header.checksum, want.unwrap(), "{name} {index}");
+                        let seq = u32::try_from(index).unwrap() * u32::from(case.size);
+                        assert_eq!(header.sequence_number, 0xFFFF_F000_u32.wrapping_add(seq));
+                        assert_eq!((header.fin, header.psh), (last, last), "{name} {index}");
+                        assert_eq!(header.cwr, case.ecn && index == 0, "{name} {index}");
+                        tcp.payload()
+                    }
+                    TransportSlice::Udp(udp) => {
+                        let header = udp.to_header();
+                        let payload = udp.payload();
+                        let want = if case.v6 {
+                            header.calc_checksum_ipv6_raw([1; 16], [9; 16], payload)
+                        } else {
+                            header.calc_checksum_ipv4_raw([10, 0, 0, 1], [10, 0, 0, 2], payload)
+                        };
+                        assert_eq!(header.checksum, want.unwrap(), "{name} {index}");
+                        payload
+                    }
+                    other => panic!("{name}: {other:?}"),
+                };
+                joined.extend_from_slice(payload);
+            }
+            assert_eq!(joined, body(case.payload), "{name}");
+        }
+    }
+
+    #[test]
+    fn headers_that_do_not_fit_the_type_are_refused() {
+        let case = || Case {
+            name: "",
+            v6: false,
+            udp: false,
+            tags: 0,
+            payload: 3_000,
+            size: 1_000,
+            ecn: false,
+        };
+        let whole = super_frame(&case());
+        #[rustfmt::skip] // columns: name, gso type, size, csum_start
+        let cases = [
+            ("v6 type on v4",   GSO_TCPV6,  1_000,  None),
+            ("udp type on tcp", GSO_UDP_L4, 1_000,  None),
+            ("ufo",             3,          1_000,  None),
+            ("unknown",         77,         1_000,  None),
+            ("no size",         GSO_TCPV4,  0,      None),
+            ("size too large",  GSO_TCPV4,  65_520, None),
+            ("inner segment",   GSO_TCPV4,  1_000,  Some(84)),
+        ];
+        for (name, kind, size, start) in cases {
+            assert_eq!(Splitter::new(&whole, kind, size, start), Err(BadGso), "{name}");
+        }
+        assert!(Splitter::new(&whole, GSO_TCPV4, 1_000, None).is_ok());
+    }
+
+    #[test]
+    fn no_cut_or_damaged_header_makes_it_panic() {
+        for case in cases() {
+            let whole = super_frame(&case);
+            let head = usize::from(l4(&case)) + 24;
+            for len in 0..head {
+                let cut = &whole[..len];
+                if let Ok(mut splitter) = Splitter::new(cut, gso_type(&case), case.size, None) {
+                    assert!(splitter.left() <= 1, "{}", case.name);
+                    splitter.emit(cut, &mut [0; 2_000]);
+                }
+            }
+            for at in 0..head {
+                for value in [0, 1, 0x45, 0x4F, 0x60, 0xFF] {
+                    let mut damaged = whole.clone();
+                    damaged[at] = value;
+                    let made = Splitter::new(&damaged, gso_type(&case), case.size, None);
+                    let Ok(mut splitter) = made else { continue };
+                    let mut bound = 70_000;
+                    while splitter.left() > 0 && bound > 0 {
+                        if splitter.emit(&damaged, &mut [0; 2_000]).is_none() {
+                            splitter.skip();
+                        }
+                        bound -= 1;
+                    }
+                    assert!(bound > 0, "{} {at}", case.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_super_frame_without_payload_is_one_frame() {
+        let case =
+            Case { name: "", v6: false, udp: false, tags: 0, payload: 0, size: 1_000, ecn: false };
+        assert_eq!(split(&case).len(), 1);
+    }
+}

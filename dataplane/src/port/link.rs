@@ -1,0 +1,356 @@
+//! Link state of an interface, and keeping the host's own stack out of it, by netlink.
+//!
+//! Shape: [`LinkWatch`] follows one name through `RTM_NEWLINK` and `RTM_DELLINK`; [`HostGuard`] is an
+//! nftables table of ours. By hand: netlink-packet-route knows no nftables, and the two message kinds
+//! that are left are less than its dependencies.
+//! Units: none.
+//! Source: rtnetlink(7); Linux `include/uapi/linux/netfilter/nf_tables.h` (5.12 and later).
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::sys;
+
+const HEAD: usize = 16; // nlmsghdr
+const INFO: usize = 16; // ifinfomsg
+const IFLA_IFNAME: u16 = 3;
+const ARPHRD_ETHER: u16 = 1;
+const REQUEST: u16 = 0x01;
+const ACK: u16 = 0x04;
+const EXCL_CREATE: u16 = 0x600;
+const NESTED: u16 = 0x8000;
+
+/// Builds netlink messages one after the other.
+#[derive(Default)]
+struct Messages(Vec<u8>);
+
+impl Messages {
+    /// One message: type, flags and sequence number, then what `body` adds.
+    fn message(&mut self, kind: u16, flags: u16, seq: u32, body: impl FnOnce(&mut Self)) {
+        let at = self.0.len();
+        self.0.extend([0; 4]);
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(flags.to_ne_bytes());
+        self.0.extend(seq.to_ne_bytes());
+        self.0.extend([0; 4]);
+        body(self);
+        let len = u32::try_from(self.0.len() - at).unwrap_or(0).to_ne_bytes();
+        self.put(at, &len);
+    }
+
+    /// One attribute, padded.
+    fn attribute(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
+        let at = self.0.len();
+        self.0.extend([0; 2]);
+        self.0.extend(kind.to_ne_bytes());
+        body(self);
+        let len = u16::try_from(self.0.len() - at).unwrap_or(0).to_ne_bytes();
+        self.put(at, &len);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    fn string(&mut self, kind: u16, text: &str) {
+        self.attribute(kind, |m| {
+            m.0.extend(text.as_bytes());
+            m.0.push(0);
+        });
+    }
+
+    fn be32(&mut self, kind: u16, value: u32) {
+        self.attribute(kind, |m| m.0.extend(value.to_be_bytes()));
+    }
+
+    fn put(&mut self, at: usize, octets: &[u8]) {
+        if let Some(to) = self.0.get_mut(at..at + octets.len()) {
+            to.copy_from_slice(octets);
+        }
+    }
+}
+
+fn ne16(octets: &[u8], at: usize) -> Option<u16> {
+    octets.get(at..)?.first_chunk().map(|b| u16::from_ne_bytes(*b))
+}
+
+fn ne32(octets: &[u8], at: usize) -> Option<u32> {
+    octets.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b))
+}
+
+/// Calls `each` with the type and body of every whole message in `octets`.
+fn for_each_message(mut octets: &[u8], mut each: impl FnMut(u16, &[u8])) {
+    while let (Some(len), Some(kind)) = (ne32(octets, 0), ne16(octets, 4)) {
+        let len = len as usize;
+        let Some(body) = octets.get(HEAD..len) else { return };
+        each(kind, body);
+        octets = octets.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+}
+
+/// The value of the first attribute of `kind`.
+fn attribute(mut octets: &[u8], kind: u16) -> Option<&[u8]> {
+    while let (Some(len), Some(found)) = (ne16(octets, 0), ne16(octets, 2)) {
+        let len = usize::from(len);
+        let value = octets.get(4..len)?;
+        if found & 0x3FFF == kind {
+            return Some(value);
+        }
+        octets = octets.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    None
+}
+
+/// Follows one interface by its name.
+pub(super) struct LinkWatch {
+    socket: OwnedFd,
+    name: String,
+    /// Asks for the interface; made once.
+    question: Vec<u8>,
+    buffer: Vec<u8>,
+    state: LinkState,
+}
+
+/// What is known of the interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LinkState {
+    /// Its index; `None` when there is none of this name.
+    pub index: Option<i32>,
+    /// Whether it is up and has a carrier.
+    pub up: bool,
+    /// Whether it is Ethernet.
+    pub ethernet: bool,
+}
+
+impl LinkWatch {
+    /// Starts to follow `name` in the network namespace of the calling thread.
+    pub(super) fn open(name: &str) -> io::Result<Self> {
+        let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+        sys::bind_netlink(socket.as_fd(), libc::RTMGRP_LINK.cast_unsigned())?;
+        let mut question = Messages::default();
+        question.message(libc::RTM_GETLINK, REQUEST, 1, |m| {
+            m.0.extend([0; INFO]);
+            m.string(IFLA_IFNAME, name);
+        });
+        let mut watch = Self {
+            socket,
+            name: name.to_owned(),
+            question: question.0,
+            buffer: vec![0; 32 << 10],
+            state: LinkState::default(),
+        };
+        watch.ask()?;
+        watch.poll()?;
+        Ok(watch)
+    }
+
+    /// What was last known.
+    pub(super) const fn state(&self) -> LinkState {
+        self.state
+    }
+
+    /// Takes the link as down until the kernel says more.
+    pub(super) const fn suspect(&mut self) {
+        self.state.up = false;
+    }
+
+    /// Asks the kernel for the state as it is; the answer is there when this returns.
+    pub(super) fn ask(&self) -> io::Result<()> {
+        sys::send(self.socket.as_fd(), &self.question)
+    }
+
+    /// Reads what the kernel has to say, without waiting.
+    pub(super) fn poll(&mut self) -> io::Result<LinkState> {
+        for _ in 0..64 {
+            match sys::recv(self.socket.as_fd(), &mut self.buffer) {
+                Ok(len) => {
+                    let octets = self.buffer.get(..len).unwrap_or_default();
+                    let (state, name) = (&mut self.state, self.name.as_bytes());
+                    for_each_message(octets, |kind, body| heard(state, name, kind, body));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                // Messages were lost: ask for the level.
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => self.ask()?,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(self.state)
+    }
+}
+
+/// Takes one message into account.
+fn heard(state: &mut LinkState, name: &[u8], kind: u16, body: &[u8]) {
+    if i32::from(kind) == libc::NLMSG_ERROR {
+        *state = LinkState::default(); // our question: no such interface
+        return;
+    }
+    let (Some(&family), Some(index), Some(flags)) = (body.first(), ne32(body, 4), ne32(body, 8))
+    else {
+        return;
+    };
+    if family != 0 {
+        return; // a bridge's view of a port
+    }
+    let index = Some(index.cast_signed());
+    let attributes = body.get(INFO..).unwrap_or_default();
+    let same_name = attribute(attributes, IFLA_IFNAME)
+        .is_some_and(|n| n.strip_suffix(&[0]).unwrap_or(n) == name);
+    if kind == libc::RTM_NEWLINK && same_name {
+        let want = (libc::IFF_UP | libc::IFF_LOWER_UP).cast_unsigned();
+        let ethernet = ne16(body, 2) == Some(ARPHRD_ETHER);
+        *state = LinkState { index, up: flags & want == want, ethernet };
+    } else if matches!(kind, libc::RTM_NEWLINK | libc::RTM_DELLINK) && state.index == index {
+        *state = LinkState::default(); // renamed, removed, or moved to another namespace
+    }
+}
+
+/// Keeps the host's stack out of an interface until it is dropped: an nftables chain at its ingress
+/// drops all; packet sockets look before it and still see every frame.
+///
+/// The table is owned by our socket: the kernel removes it when the socket closes, also when the
+/// process is killed, so nothing is ever left over. (tc on clsact would need `cls_matchall` and
+/// `act_gact`, which many kernels lack, or a right to load BPF, which a user namespace does not give.)
+pub(super) struct HostGuard {
+    _socket: OwnedFd,
+}
+
+const NFT_NEWTABLE: u16 = 10 << 8;
+const NFT_NEWCHAIN: u16 = 10 << 8 | 3;
+const BATCH_BEGIN: u16 = 16;
+const BATCH_END: u16 = 17;
+const FAMILY_NETDEV: u8 = 5;
+const TABLE_OWNER: u32 = 2;
+
+/// A table with one chain at the device's ingress whose policy is to drop.
+fn guard_messages(device: &str) -> Vec<u8> {
+    let table = format!("weft-{device}");
+    let mut messages = Messages::default();
+    messages.message(BATCH_BEGIN, REQUEST, 1, |m| m.0.extend([0, 0, 0, 10]));
+    messages.message(NFT_NEWTABLE, REQUEST | ACK | EXCL_CREATE, 2, |m| {
+        m.0.extend([FAMILY_NETDEV, 0, 0, 0]);
+        m.string(1, &table);
+        m.be32(2, TABLE_OWNER);
+    });
+    messages.message(NFT_NEWCHAIN, REQUEST | ACK | EXCL_CREATE, 3, |m| {
+        m.0.extend([FAMILY_NETDEV, 0, 0, 0]);
+        m.string(1, &table);
+        m.string(3, "ingress");
+        m.attribute(4 | NESTED, |m| {
+            m.be32(1, 0); // hook: ingress
+            m.be32(2, i32::MIN.cast_unsigned()); // before all others
+            m.string(3, device);
+        });
+        m.be32(5, 0); // policy: drop
+        m.string(7, "filter");
+    });
+    messages.message(BATCH_END, REQUEST, 4, |m| m.0.extend([0, 0, 0, 10]));
+    messages.0
+}
+
+impl HostGuard {
+    /// Starts to drop what the host would receive by `device`.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when another process has made the interface its port; else the kernel's.
+    pub(super) fn open(device: &str) -> io::Result<Self> {
+        let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_NETFILTER)?;
+        sys::bind_netlink(socket.as_fd(), 0)?;
+        sys::send(socket.as_fd(), &guard_messages(device))?;
+        let mut buffer = [0; 8 << 10];
+        let (mut answers, mut error) = (0, None);
+        while answers < 2 && error.is_none() {
+            let len = sys::recv(socket.as_fd(), &mut buffer)?; // answers are there by now
+            for_each_message(buffer.get(..len).unwrap_or_default(), |kind, body| {
+                if i32::from(kind) == libc::NLMSG_ERROR {
+                    answers += 1;
+                    let code = ne32(body, 0).unwrap_or(0).cast_signed();
+                    error = error.or((code != 0).then_some(code.wrapping_neg()));
+                }
+            });
+        }
+        match error {
+            None => Ok(Self { _socket: socket }),
+            Some(libc::EEXIST | libc::EPERM) if exists(device) => {
+                Err(io::Error::from_raw_os_error(libc::EEXIST))
+            }
+            Some(code) => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+/// Whether there is a guard of this device.
+fn exists(device: &str) -> bool {
+    let ask = || {
+        let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_NETFILTER)?;
+        sys::bind_netlink(socket.as_fd(), 0)?;
+        let mut messages = Messages::default();
+        messages.message(NFT_NEWTABLE | 1, REQUEST, 1, |m| {
+            m.0.extend([FAMILY_NETDEV, 0, 0, 0]);
+            m.string(1, &format!("weft-{device}"));
+        });
+        sys::send(socket.as_fd(), &messages.0)?;
+        let mut buffer = [0; 4 << 10];
+        let len = sys::recv(socket.as_fd(), &mut buffer)?;
+        let mut found = false;
+        for_each_message(buffer.get(..len).unwrap_or_default(), |kind, _| {
+            found |= kind == NFT_NEWTABLE;
+        });
+        io::Result::Ok(found)
+    };
+    ask().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(kind: u16, family: u8, index: i32, flags: i32, name: &str) -> Vec<u8> {
+        let mut m = Messages::default();
+        m.message(kind, 0, 0, |m| {
+            m.0.extend([family, 0]);
+            m.0.extend(ARPHRD_ETHER.to_ne_bytes());
+            m.0.extend(index.to_ne_bytes());
+            m.0.extend(flags.to_ne_bytes());
+            m.0.extend([0; 4]);
+            m.attribute(13, |m| m.0.extend([1, 2, 3]));
+            m.string(IFLA_IFNAME, name);
+        });
+        m.0
+    }
+
+    #[test]
+    fn an_interface_is_followed_by_its_name() {
+        const UP: i32 = libc::IFF_UP | libc::IFF_LOWER_UP;
+        let (new, del) = (libc::RTM_NEWLINK, libc::RTM_DELLINK);
+        #[rustfmt::skip] // columns: name, message, index and up after it
+        let steps = [
+            ("another",        link(new, 0, 6, UP, "veth00"),          (None, false)),
+            ("no carrier",     link(new, 0, 7, libc::IFF_UP, "veth0"), (Some(7), false)),
+            ("carrier",        link(new, 0, 7, UP, "veth0"),           (Some(7), true)),
+            ("other removed",  link(del, 0, 6, UP, "veth00"),          (Some(7), true)),
+            ("left a bridge",  link(del, 7, 7, UP, "veth0"),           (Some(7), true)),
+            ("removed",        link(del, 0, 7, UP, "veth0"),           (None, false)),
+            ("back",           link(new, 0, 9, UP, "veth0"),           (Some(9), true)),
+            ("renamed",        link(new, 0, 9, UP, "wan"),             (None, false)),
+        ];
+        let mut state = LinkState::default();
+        for (name, octets, want) in steps {
+            for_each_message(&octets, |kind, body| heard(&mut state, b"veth0", kind, body));
+            assert_eq!((state.index, state.up), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn cut_messages_are_passed_over() {
+        let octets = link(libc::RTM_NEWLINK, 0, 7, 1, "veth0");
+        for len in 0..octets.len() {
+            for_each_message(&octets[..len], |_, _| panic!("not whole at {len}"));
+        }
+        let body = &octets[HEAD..];
+        for len in 0..body.len() - 4 {
+            let mut state = LinkState::default();
+            heard(&mut state, b"veth0", libc::RTM_NEWLINK, &body[..len]);
+            assert_eq!(state, LinkState::default(), "{len}");
+        }
+        for_each_message(&[0; 64], |_, _| panic!("a length of 0 is no message"));
+        assert_eq!(attribute(&[0; 64], 1), None);
+    }
+}

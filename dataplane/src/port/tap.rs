@@ -1,0 +1,298 @@
+//! Tap port: an interface of the host's that the switch is at the other end of.
+//!
+//! Shape: one read or write a frame on `/dev/net/tun`, offloads off, so frames come whole; a partial
+//! checksum is completed before the frame is written.
+//! Units: octets, frames.
+//! Source: `Documentation/networking/tuntap.rst`; pipeline.md §11. Any kernel; `CAP_NET_ADMIN`.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum, sys};
+use crate::batch::{BURST, Batch};
+use crate::desc::Desc;
+use crate::pool::{Bufs, FRAME_LEN_MAX};
+use crate::stats::DropReason;
+use crate::time::{Instant, LinkRate, Span};
+
+/// Shortest frame that is sent, without FCS.
+const TX_LEN_MIN: usize = 60;
+/// How often it is looked whether the device is up.
+const CHECK_EVERY: Span = Span::from_ms(10);
+/// How often a vanished device is made again.
+const RETRY_EVERY: Span = Span::from_ms(250);
+
+/// Settings of a tap port.
+#[derive(Clone, Debug)]
+pub struct TapConfig {
+    /// Interface; made if there is none, and then removed when the port is closed.
+    pub device: String,
+    /// Rate that the port claims.
+    pub rate: LinkRate,
+    /// Longest frame without FCS, tags included; the interface's MTU is 18 less.
+    pub frame_len_max: usize,
+}
+
+/// A tap port.
+pub struct Tap {
+    caps: PortCaps,
+    file: Option<File>,
+    /// Whether the device is ours: made by us, gone with us.
+    made: bool,
+    up: bool,
+    /// Chunk that the next frame is read into.
+    posted: Option<Desc>,
+    /// Where frames go for which there is no chunk, and where checksums are completed.
+    spare: Box<[u8]>,
+    counters: PortCounters,
+    blocked: bool,
+    check_at: Instant,
+    retry_at: Instant,
+    fault: Option<(&'static str, i32)>,
+}
+
+impl Tap {
+    /// Makes or attaches the device, sets its MTU and sets it up.
+    ///
+    /// # Errors
+    /// A setting is out of range, the device is in use, or a call was refused.
+    pub fn open(config: &TapConfig) -> Result<Self, PortOpenError> {
+        let device = config.device.clone();
+        if !(64..=FRAME_LEN_MAX).contains(&config.frame_len_max) {
+            return Err(PortOpenError::Config {
+                device,
+                what: "frame_len_max",
+                had: config.frame_len_max as u64,
+                want: "64..=9216 octets",
+            });
+        }
+        let attached = Self::attach(&device, config.frame_len_max, true);
+        let (file, made) = attached.map_err(|(call, source)| {
+            let hint = match source.raw_os_error() {
+                Some(libc::EPERM) => " (it takes CAP_NET_ADMIN)",
+                Some(libc::EBUSY) => " (another process has it)",
+                Some(libc::EINVAL) => " (an interface of this name is no tap)",
+                Some(libc::ENOENT) => " (no /dev/net/tun here)",
+                _ => "",
+            };
+            PortOpenError::Call { device: device.clone(), call, hint, source }
+        })?;
+        Ok(Self {
+            caps: PortCaps {
+                kind: "tap",
+                device,
+                frame_len_max: config.frame_len_max,
+                rate: config.rate,
+                tx_partial_csum: false,
+                virtual_time: false,
+            },
+            file: Some(file),
+            made,
+            up: true,
+            posted: None,
+            spare: vec![0; 16 << 10].into(),
+            counters: PortCounters::default(),
+            blocked: false,
+            check_at: Instant::ZERO,
+            retry_at: Instant::ZERO,
+            fault: None,
+        })
+    }
+
+    /// Attaches the device, making it if there is none and `make` says so; whether it was made.
+    fn attach(
+        device: &str,
+        frame_len_max: usize,
+        make: bool,
+    ) -> Result<(File, bool), (&'static str, io::Error)> {
+        let at = |call| move |e: io::Error| (call, e);
+        let control = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(at("socket"))?;
+        let there = sys::exists(control.as_fd(), device).map_err(at("find the interface"))?;
+        if !there && !make {
+            return Err(("wait for the interface", io::Error::from_raw_os_error(libc::ENODEV)));
+        }
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/net/tun")
+            .map_err(at("open /dev/net/tun"))?;
+        sys::attach_tap(file.as_fd(), device).map_err(at("attach tap (TUNSETIFF)"))?;
+        let mtu = i32::try_from(frame_len_max - 18).unwrap_or(i32::MAX).max(68);
+        sys::set_mtu(control.as_fd(), device, mtu).map_err(at("set MTU"))?;
+        sys::set_up(control.as_fd(), device).map_err(at("set up"))?;
+        Ok((file, !there))
+    }
+
+    fn error(&self, call: &'static str, code: i32) -> PortError {
+        let source = io::Error::from_raw_os_error(code);
+        PortError { device: self.caps.device.clone(), call, source }
+    }
+
+    /// One frame into the posted chunk, or past it: how many octets of the chunk.
+    fn read(&mut self, bufs: &mut Bufs) -> io::Result<usize> {
+        if self.posted.is_none() {
+            self.posted = bufs.alloc();
+        }
+        let space = self.posted.as_mut().and_then(|desc| bufs.space_mut(desc));
+        let into = match space {
+            Some(space) => space,
+            None => &mut self.spare[..],
+        };
+        match &mut self.file {
+            Some(file) => file.read(into),
+            None => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn fail(&mut self, call: &'static str, error: &io::Error) {
+        self.up = false;
+        self.fault = Some((call, error.raw_os_error().unwrap_or(libc::EIO)));
+    }
+
+    /// Looks whether the device is there and up; makes one again after it was removed.
+    ///
+    /// The descriptor is asked, not the interface's name: a tap may be moved to the namespace of its
+    /// host, and goes on from there.
+    fn follow(&mut self, now: Instant) -> Result<(), PortError> {
+        if let Some(file) = &self.file {
+            let ready = sys::ready(file.as_fd(), libc::POLLOUT);
+            let ready =
+                ready.map_err(|e| self.error("poll", e.raw_os_error().unwrap_or(libc::EIO)))?;
+            if ready & libc::POLLERR == 0 {
+                self.up = ready & libc::POLLOUT != 0; // a tap that is down takes nothing
+                return Ok(());
+            }
+            (self.file, self.up, self.retry_at) = (None, false, now);
+            return Err(self.error("tap is gone", libc::ENODEV));
+        }
+        if now < self.retry_at {
+            return Ok(());
+        }
+        self.retry_at = now + RETRY_EVERY;
+        let (file, _) = Self::attach(&self.caps.device, self.caps.frame_len_max, self.made)
+            .map_err(|(call, e)| self.error(call, e.raw_os_error().unwrap_or(libc::EIO)))?;
+        (self.file, self.up) = (Some(file), true);
+        Ok(())
+    }
+}
+
+/// What is written for a frame: padded, its checksum complete; `spare` holds what the chunk, which
+/// others may share, cannot.
+fn outgoing<'a>(bufs: &'a Bufs, desc: &'a Desc, spare: &'a mut [u8]) -> &'a [u8] {
+    let len = desc.len();
+    if let Some(partial) = bufs.partial_csum(desc)
+        && let Some(copy) = spare.get_mut(..len.max(TX_LEN_MIN))
+        && let Some((frame, padding)) = copy.split_at_mut_checked(len)
+    {
+        frame.copy_from_slice(bufs.bytes(desc));
+        csum::complete_frame(frame, partial);
+        padding.fill(0);
+        return copy;
+    }
+    // What follows a short frame is zero up to 64 octets.
+    match bufs.head(desc).get(..TX_LEN_MIN) {
+        Some(padded) if len < TX_LEN_MIN => padded,
+        _ => bufs.bytes(desc),
+    }
+}
+
+impl Port for Tap {
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let before = batch.len();
+        for _ in 0..batch.remaining_capacity() {
+            let len = match self.read(bufs) {
+                Ok(len) => len,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => {
+                    self.fail("read", &e);
+                    break;
+                }
+            };
+            if len < 14 || len > self.caps.frame_len_max {
+                let short = len < 14;
+                let reason = if short { DropReason::Malformed } else { DropReason::TooLong };
+                self.counters.rx_drop(reason); // its chunk stays posted
+                continue;
+            }
+            let Some(mut desc) = self.posted.take() else {
+                self.counters.rx_drop(DropReason::Pool);
+                continue;
+            };
+            bufs.set_len(&mut desc, len);
+            bufs.set_partial_csum(&mut desc, None);
+            batch.push(desc);
+        }
+        batch.len() - before
+    }
+
+    fn tx_room(&mut self, _now: Instant) -> usize {
+        if self.blocked || !self.up { 0 } else { BURST }
+    }
+
+    fn tx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let mut taken = 0;
+        while self.up
+            && !self.blocked
+            && let Some(desc) = batch.get(taken)
+            && let Some(file) = &mut self.file
+        {
+            let frame = outgoing(bufs, desc, &mut self.spare);
+            match file.write(frame) {
+                Ok(_) => taken += 1,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.blocked = true,
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => self.blocked = true,
+                // Down, or removed: the frame stays the caller's.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EIO | libc::EBADFD)) => {
+                    self.fail("write", &e);
+                }
+                Err(_) => {
+                    self.counters.tx_failed += 1;
+                    taken += 1;
+                }
+            }
+        }
+        for desc in batch.drain(..taken) {
+            bufs.free(desc);
+        }
+        taken
+    }
+
+    fn service(&mut self, now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
+        self.blocked = false;
+        let fault = self.fault.take();
+        if fault.is_none() && now < self.check_at {
+            return Ok(());
+        }
+        self.check_at = now + CHECK_EVERY;
+        self.follow(now)?;
+        fault.map_or(Ok(()), |(call, code)| Err(self.error(call, code)))
+    }
+
+    fn link_up(&self) -> bool {
+        self.file.is_some() && self.up
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    /// Another one after the device was gone: ask again before each wait.
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.file.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    fn release(&mut self, bufs: &mut Bufs) {
+        self.file = None;
+        if let Some(desc) = self.posted.take() {
+            bufs.free(desc);
+        }
+    }
+}

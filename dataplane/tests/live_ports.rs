@@ -1,0 +1,564 @@
+//! The live ports against a real kernel, in network namespaces that each test makes for itself.
+//!
+//! Shape: a namespace with a veth pair (`sw` is the port's, `host` the peer's) or a tap; the kernel's
+//! own TCP, ARP and link code is at the other end. Needs root, `ip` and `tc`; says so and passes
+//! otherwise.
+//! Units: octets, ms.
+//! Source: pipeline.md §11; style.md C12 (kernel).
+#![expect(unsafe_code, reason = "setns and packet sockets of the peer")]
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
+use weft_dataplane::batch::Batch;
+use weft_dataplane::desc::Desc;
+use weft_dataplane::pool::{Bufs, PartialCsum, Pool};
+use weft_dataplane::port::Port;
+use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
+use weft_dataplane::port::csum;
+use weft_dataplane::port::tap::{Tap, TapConfig};
+use weft_dataplane::time::{Instant, LinkRate, Span};
+
+/// A namespace that is gone at the end, whatever happens.
+struct Netns(String);
+
+impl Netns {
+    /// `None`, with the reason printed, where namespaces cannot be made.
+    fn new(test: &str) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("weftp-{}-{count}", std::process::id());
+        match Command::new("ip").args(["netns", "add", &name]).output() {
+            Ok(done) if done.status.success() => Some(Self(name)),
+            Ok(done) => {
+                let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+                eprintln!("SKIPPED {test}: ip netns add: {why} (needs root)");
+                None
+            }
+            Err(error) => {
+                eprintln!("SKIPPED {test}: ip: {error}");
+                None
+            }
+        }
+    }
+
+    /// Runs `tool` in the namespace with arguments split at blanks.
+    fn run(&self, tool: &str, arguments: &str) {
+        let done = Command::new(tool)
+            .args(["-n", &self.0])
+            .args(arguments.split_whitespace())
+            .output()
+            .unwrap();
+        let why = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{tool} {arguments}: {why}");
+    }
+
+    fn ip(&self, arguments: &str) {
+        self.run("ip", arguments);
+    }
+
+    /// Makes the calling thread live in the namespace.
+    fn enter(&self) {
+        let file = std::fs::File::open(format!("/run/netns/{}", self.0)).unwrap();
+        // SAFETY: the call takes a descriptor that lives until after it.
+        let done = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
+        assert_eq!(done, 0, "setns: {}", std::io::Error::last_os_error());
+    }
+
+    /// The usual pair: `sw` for the port, `host` with 10.9.0.1/24, both up and without IPv6.
+    fn veth(&self) {
+        self.enter();
+        self.ip("link add name sw type veth peer name host");
+        self.quiet();
+    }
+
+    fn quiet(&self) {
+        for device in ["sw", "host"] {
+            // The sysctls seen are those of the thread's namespace.
+            let key = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
+            drop(std::fs::write(key, "1"));
+            self.ip(&format!("link set {device} up"));
+        }
+        self.ip("addr add 10.9.0.1/24 dev host");
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        drop(Command::new("ip").args(["netns", "del", &self.0]).output());
+    }
+}
+
+/// A port and the virtual clock that drives it.
+struct Bench<P: Port> {
+    port: P,
+    bufs: Bufs,
+    now: Instant,
+}
+
+impl<P: Port> Bench<P> {
+    fn new(port: P, chunks: usize) -> Self {
+        Self { port, bufs: Bufs::new(pool(chunks), 16, 0), now: Instant::ZERO }
+    }
+
+    fn tick(&mut self) -> Result<(), String> {
+        self.now += Span::from_ms(1);
+        self.port.service(self.now, &mut self.bufs).map_err(|e| format!("{e}: {}", e.source))
+    }
+
+    /// Frames, and where their checksums are partial, until `done` or for about two seconds.
+    fn until(
+        &mut self,
+        mut done: impl FnMut(&[u8], Option<PartialCsum>) -> bool,
+    ) -> Vec<(Vec<u8>, Option<PartialCsum>)> {
+        let mut frames = Vec::new();
+        for _ in 0..2_000 {
+            let mut batch = Batch::new();
+            self.port.rx(self.now, &mut self.bufs, &mut batch);
+            let mut end = false;
+            for desc in batch {
+                let (octets, partial) =
+                    (self.bufs.bytes(&desc).to_vec(), self.bufs.partial_csum(&desc));
+                end |= done(&octets, partial);
+                frames.push((octets, partial));
+                self.bufs.free(desc);
+            }
+            self.tick().unwrap();
+            if end {
+                return frames;
+            }
+            pause();
+        }
+        panic!("nothing of what was waited for in {} frames", frames.len());
+    }
+
+    fn send(&mut self, frame: &[u8], partial: Option<PartialCsum>) {
+        let mut desc = self.bufs.alloc_from(frame).unwrap();
+        self.bufs.set_partial_csum(&mut desc, partial);
+        let mut batch = Batch::new();
+        batch.push(desc);
+        assert_eq!(self.port.tx(self.now, &mut self.bufs, &mut batch), 1);
+        assert!(batch.is_empty());
+    }
+
+    /// Lets 30 ms of the virtual clock pass, so that link state is looked at; the first error.
+    fn settle(&mut self) -> Option<String> {
+        let mut error = None;
+        for _ in 0..30 {
+            error = error.or(self.tick().err());
+        }
+        error
+    }
+
+    /// All chunks came back.
+    fn end(mut self) {
+        self.port.release(&mut self.bufs);
+        assert_eq!(self.bufs.used().get(), 0, "chunks leaked");
+    }
+}
+
+fn pool(chunks: usize) -> Arc<Pool> {
+    Pool::map(chunks, 1_518).unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "waits for the kernel, a millisecond at a time")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(1));
+}
+
+fn config(device: &str) -> AfPacketConfig {
+    AfPacketConfig {
+        device: device.to_owned(),
+        rate: LinkRate::gbps(1),
+        frame_len_max: 1_518,
+        tx_ring_frames: 64,
+    }
+}
+
+fn af_packet() -> Bench<AfPacket> {
+    let mut bench = Bench::new(AfPacket::open(&config("sw")).unwrap(), 512);
+    assert_eq!(bench.settle(), None);
+    assert!(bench.port.link_up());
+    bench
+}
+
+/// A UDP frame to 10.9.0.1:7000 with this payload.
+fn udp(mac: [u8; 6], payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac)
+        .ipv4([10, 9, 0, 2], [10, 9, 0, 1], 64)
+        .udp(5, 7_000)
+        .write(&mut frame, payload)
+        .unwrap();
+    frame
+}
+
+/// The address of a device in the thread's namespace.
+fn mac(device: &str) -> [u8; 6] {
+    let out = Command::new("ip").args(["-br", "link", "show", device]).output().unwrap();
+    let out = String::from_utf8_lossy(&out.stdout).into_owned();
+    let text = out.split_whitespace().nth(2).unwrap();
+    let mut mac = [0; 6];
+    for (to, from) in mac.iter_mut().zip(text.split(':')) {
+        *to = u8::from_str_radix(from, 16).unwrap();
+    }
+    mac
+}
+
+fn listener() -> UdpSocket {
+    let socket = UdpSocket::bind("10.9.0.1:7000").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    socket
+}
+
+#[test]
+fn af_packet_sends_and_receives_with_short_frames_and_partial_checksums() {
+    let Some(ns) = Netns::new("af_packet_sends_and_receives") else { return };
+    ns.veth();
+    let mut bench = af_packet();
+    let socket = listener();
+    let mut octets = [0; 2_000];
+
+    // To the kernel: padded; whole; with a checksum that only the kernel can complete.
+    bench.send(&udp(mac("host"), b"short"), None);
+    assert_eq!(socket.recv(&mut octets).unwrap(), 5);
+    let mut frame = udp(mac("host"), &[7; 1_400]);
+    let pseudo = csum::sum(&[0, 17], csum::sum(&frame[26..34], 1_408));
+    frame[40..42].copy_from_slice(&pseudo.to_be_bytes());
+    bench.send(&frame, Some(PartialCsum { start: 34, offset: 6 }));
+    assert_eq!(socket.recv(&mut octets).unwrap(), 1_400);
+    assert_eq!(octets[..1_400], [7; 1_400]);
+
+    // From the kernel: a broadcast; its checksum is partial, and right once it is completed.
+    socket.set_broadcast(true).unwrap();
+    socket.send_to(b"hello", "10.9.0.255:7001").unwrap();
+    let is_ours = |f: &[u8]| f.get(36..38) == Some(&7_001_u16.to_be_bytes());
+    let frames = bench.until(|f, _| is_ours(f));
+    let (mut frame, partial) = frames.into_iter().find(|(f, _)| is_ours(f)).unwrap();
+    assert_eq!(frame.len(), 14 + 20 + 8 + 5);
+    assert!(csum::complete_frame(&mut frame, partial.expect("veth leaves checksums to us")));
+    let packet = SlicedPacket::from_ethernet(&frame).unwrap();
+    let Some(TransportSlice::Udp(datagram)) = packet.transport else { panic!("not UDP") };
+    let header = datagram.to_header();
+    let want = header.calc_checksum_ipv4_raw([10, 9, 0, 1], [10, 9, 0, 255], b"hello");
+    assert_eq!(header.checksum, want.unwrap());
+
+    // What we sent does not come back, and what is too long for the device is counted.
+    assert_eq!(bench.port.counters().rx_dropped, [(None, 0); 4]);
+    bench.port.release(&mut bench.bufs);
+    ns.ip("link set sw mtu 1000");
+    let mut bench = af_packet();
+    bench.send(&udp(mac("host"), &[0; 1_400]), None);
+    assert_eq!(bench.port.counters().tx_failed, 1);
+    bench.end();
+}
+
+#[test]
+fn a_tag_in_metadata_is_put_back() {
+    let Some(ns) = Netns::new("a_tag_in_metadata") else { return };
+    ns.veth();
+    let bench = af_packet();
+    // An 802.1Q device is not to be had everywhere; a packet socket with a tagged frame on a veth
+    // is: the kernel takes the tag into metadata on its way.
+    let mut sender = PacketSender::new("host");
+    for (tpid, tci) in [(0x8100_u16, 0x6005_u16), (0x88A8, 0x0FFE)] {
+        let mut frame = udp([0xFF; 6], b"tagged");
+        frame.splice(12..12, [tpid.to_be_bytes(), tci.to_be_bytes()].concat());
+        frame.resize(60, 0);
+        sender.send(&frame);
+    }
+    let mut bench = bench;
+    let mut seen = 0;
+    let frames = bench.until(|f, _| {
+        seen += usize::from(f.len() == 60);
+        seen == 2
+    });
+    let tagged: Vec<_> = frames.iter().filter(|(f, _)| f.len() == 60).collect();
+    assert_eq!(tagged[0].0[12..18], [0x81, 0x00, 0x60, 0x05, 0x08, 0x00]);
+    assert_eq!(tagged[1].0[12..18], [0x88, 0xA8, 0x0F, 0xFE, 0x08, 0x00]);
+    bench.end();
+}
+
+/// Sends raw frames out of a device.
+struct PacketSender {
+    socket: std::os::fd::OwnedFd,
+    address: libc::sockaddr_ll,
+}
+
+impl PacketSender {
+    fn new(device: &str) -> Self {
+        use std::os::fd::FromRawFd;
+        let name = std::ffi::CString::new(device).unwrap();
+        // SAFETY: takes no pointer.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
+        assert!(fd >= 0);
+        // SAFETY: just made.
+        let socket = unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) };
+        // SAFETY: a terminated string.
+        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+        // SAFETY: all octets zero is a valid address.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = u16::try_from(libc::AF_PACKET).unwrap();
+        address.sll_ifindex = index.cast_signed();
+        Self { socket, address }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        let address = (&raw const self.address).cast();
+        let len = u32::try_from(size_of::<libc::sockaddr_ll>()).unwrap();
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: frame and address are live.
+        let sent = unsafe { libc::sendto(fd, frame.as_ptr().cast(), frame.len(), 0, address, len) };
+        assert_eq!(sent, frame.len().cast_signed());
+    }
+}
+
+/// Octets of the TCP connection's stream.
+const LEN: usize = 8 << 20;
+
+#[test]
+fn super_frames_of_a_real_tcp_connection_arrive_split() {
+    let Some(a) = Netns::new("super_frames") else { return };
+    let b = Netns::new("super_frames").unwrap();
+    // host (in a) -- sw | two ports of ours | sx -- peer (in b)
+    a.veth();
+    a.ip(&format!("link add name sx type veth peer name peer netns {}", b.0));
+    a.ip("link set sx up");
+    b.ip("addr add 10.9.0.2/24 dev peer");
+    b.ip("link set peer up");
+    let mut left = AfPacket::open(&config("sw")).unwrap();
+    let mut right = AfPacket::open(&config("sx")).unwrap();
+    let mut bufs = Bufs::new(pool(2_048), 64, 0);
+
+    let server = std::thread::spawn(move || {
+        b.enter();
+        let listener = TcpListener::bind("10.9.0.2:7000").unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        drop(b);
+        all
+    });
+    let name = a.0.clone();
+    let client = std::thread::spawn(move || {
+        let ns = std::mem::ManuallyDrop::new(Netns(name));
+        ns.enter();
+        let octets: Vec<u8> = (0..LEN).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        let mut stream = (0..2_000)
+            .find_map(|_| {
+                pause();
+                TcpStream::connect("10.9.0.2:7000").ok()
+            })
+            .unwrap();
+        stream.write_all(&octets).unwrap();
+        octets
+    });
+
+    let (mut now, mut frames, mut longest, mut partials) = (Instant::ZERO, 0, 0, 0);
+    let (mut to_right, mut to_left) = (Batch::new(), Batch::new());
+    while !server.is_finished() {
+        now += Span::from_us(10);
+        left.rx(now, &mut bufs, &mut to_right);
+        frames += to_right.len();
+        longest = longest.max(to_right.iter().map(Desc::len).max().unwrap_or(0));
+        partials += to_right.iter().filter(|d| bufs.partial_csum(d).is_some()).count();
+        right.tx(now, &mut bufs, &mut to_right);
+        right.rx(now, &mut bufs, &mut to_left);
+        left.tx(now, &mut bufs, &mut to_left);
+        left.service(now, &mut bufs).unwrap();
+        right.service(now, &mut bufs).unwrap();
+    }
+    assert_eq!(server.join().unwrap(), client.join().unwrap());
+    assert!(left.super_frames() > 100, "the kernel sent {} super-frames", left.super_frames());
+    assert_eq!(longest, 1_514, "frames of one MTU");
+    assert!(frames > LEN / 1_500, "{frames}");
+    assert!(partials > LEN / 1_500, "{partials}: checksums of split frames are partial");
+    for port in [&left, &right] {
+        assert_eq!(port.counters().rx_dropped, [(None, 0); 4]);
+        assert_eq!(port.counters().tx_failed, 0);
+    }
+    for desc in to_right.drain(..).chain(to_left.drain(..)) {
+        bufs.free(desc);
+    }
+    left.release(&mut bufs);
+    right.release(&mut bufs);
+    assert_eq!(bufs.used().get(), 0, "chunks leaked");
+    drop(a);
+}
+
+#[test]
+fn an_interface_that_vanishes_comes_back() {
+    let Some(ns) = Netns::new("an_interface_that_vanishes") else { return };
+    ns.veth();
+    let mut bench = af_packet();
+
+    ns.ip("link set host down");
+    assert_eq!(bench.settle(), None, "no carrier is no error");
+    assert!(!bench.port.link_up());
+    assert_eq!(bench.port.tx_room(bench.now), 0);
+    ns.ip("link set host up");
+    assert_eq!(bench.settle(), None);
+    assert!(bench.port.link_up());
+
+    ns.ip("link del sw");
+    let error = bench.settle().expect("reported");
+    assert!(error.starts_with("sw: interface is gone"), "{error}");
+    assert!(!bench.port.link_up());
+    assert_eq!(bench.settle(), None, "once");
+    let mut batch = Batch::new();
+    assert_eq!(bench.port.rx(bench.now, &mut bench.bufs, &mut batch), 0);
+
+    ns.veth();
+    for _ in 0..20 {
+        bench.settle();
+    }
+    assert!(bench.port.link_up());
+    let socket = listener();
+    bench.send(&udp(mac("host"), b"again"), None);
+    assert_eq!(socket.recv(&mut [0; 100]).unwrap(), 5);
+    socket.set_broadcast(true).unwrap();
+    socket.send_to(b"hello", "10.9.0.255:7001").unwrap();
+    bench.until(|f, _| f.get(36..38) == Some(&7_001_u16.to_be_bytes()));
+    bench.end();
+}
+
+/// Asks by ARP who has 10.9.0.3 and says whether the kernel behind `sw` answers.
+fn host_answers(ns: &Netns) -> bool {
+    ns.ip("neigh flush dev host");
+    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    for _ in 0..50 {
+        drop(socket.send_to(b"?", "10.9.0.3:9"));
+        pause();
+    }
+    let out = Command::new("ip").args(["-n", &ns.0, "neigh", "show", "10.9.0.3"]).output();
+    String::from_utf8_lossy(&out.unwrap().stdout).contains("lladdr")
+}
+
+#[test]
+fn the_hosts_own_stack_is_kept_out_while_the_port_is_open() {
+    let Some(ns) = Netns::new("the_hosts_own_stack") else { return };
+    ns.veth();
+    // Same namespace on both sides: let ARP answer for the other interface's address.
+    ns.ip("addr add 10.9.0.3/32 dev sw");
+    for (key, value) in [("all/accept_local", "1"), ("all/rp_filter", "0"), ("sw/rp_filter", "0")] {
+        std::fs::write(format!("/proc/sys/net/ipv4/conf/{key}"), value).unwrap();
+    }
+    ns.ip("route del 10.9.0.3 table local");
+    ns.ip("route add local 10.9.0.3 dev sw table local");
+    let far = Netns::new("the_hosts_own_stack").unwrap();
+    ns.ip(&format!("link set host netns {}", far.0));
+    far.ip("addr add 10.9.0.1/24 dev host");
+    far.ip("link set host up");
+    let asked = || {
+        let name = far.0.clone();
+        std::thread::spawn(move || {
+            let far = std::mem::ManuallyDrop::new(Netns(name));
+            far.enter();
+            host_answers(&far)
+        })
+        .join()
+        .unwrap()
+    };
+    assert!(asked(), "without a port the host answers");
+    let mut bench = Bench::new(AfPacket::open(&config("sw")).unwrap(), 512);
+    assert!(!asked(), "with a port it does not");
+    let arp = |f: &[u8]| f.get(12..14) == Some(&[0x08, 0x06]);
+    assert!(bench.until(|f, _| arp(f)).iter().any(|(f, _)| arp(f)), "but the port sees it");
+
+    let second = AfPacket::open(&config("sw")).err().unwrap().to_string();
+    assert!(second.contains("already a port of a running switch"), "{second}");
+    bench.end();
+    assert!(asked(), "afterwards it answers again");
+}
+
+#[test]
+fn an_empty_pool_is_counted_and_the_socket_drained() {
+    let Some(ns) = Netns::new("an_empty_pool") else { return };
+    ns.veth();
+    let mut bench = Bench::new(AfPacket::open(&config("sw")).unwrap(), 4);
+    let mut held = Batch::new();
+    let mut sender = PacketSender::new("host");
+    for _ in 0..10 {
+        sender.send(&[0xFF; 60]);
+    }
+    for _ in 0..200 {
+        bench.port.rx(bench.now, &mut bench.bufs, &mut held);
+        if bench.port.counters().rx_dropped[0].1 == 6 {
+            break;
+        }
+        pause();
+    }
+    assert_eq!(held.len(), 4);
+    assert_eq!(bench.port.counters().rx_dropped[0].1, 6);
+    for desc in held {
+        bench.bufs.free(desc);
+    }
+    bench.end();
+}
+
+#[test]
+fn tap_talks_to_a_real_kernel() {
+    let Some(ns) = Netns::new("tap_talks_to_a_real_kernel") else { return };
+    ns.enter();
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        eprintln!("SKIPPED tap_talks_to_a_real_kernel: no /dev/net/tun");
+        return;
+    }
+    let settings =
+        TapConfig { device: "host".to_owned(), rate: LinkRate::gbps(1), frame_len_max: 1_518 };
+    let mut bench = Bench::new(Tap::open(&settings).unwrap(), 64);
+    drop(std::fs::write("/proc/sys/net/ipv6/conf/host/disable_ipv6", "1"));
+    ns.ip("addr add 10.9.0.1/24 dev host");
+    assert_eq!(bench.settle(), None);
+    assert!(bench.port.link_up());
+    let busy = Tap::open(&settings).err().unwrap().to_string();
+    assert!(busy.contains("another process has it"), "{busy}");
+
+    let socket = listener();
+    let mut octets = [0; 2_000];
+    let mac = mac("host");
+    bench.send(&udp(mac, b"short"), None);
+    assert_eq!(socket.recv(&mut octets).unwrap(), 5);
+    let mut frame = udp(mac, &[7; 1_400]);
+    let pseudo = csum::sum(&[0, 17], csum::sum(&frame[26..34], 1_408));
+    frame[40..42].copy_from_slice(&pseudo.to_be_bytes());
+    bench.send(&frame, Some(PartialCsum { start: 34, offset: 6 }));
+    assert_eq!(socket.recv(&mut octets).unwrap(), 1_400);
+    socket.set_broadcast(true).unwrap();
+    socket.send_to(b"hello", "10.9.0.255:7001").unwrap();
+    let frames = bench.until(|f, _| f.get(36..38) == Some(&7_001_u16.to_be_bytes()));
+    assert!(frames.iter().all(|(_, partial)| partial.is_none()), "offloads are off");
+
+    ns.ip("link set host down");
+    bench.settle();
+    assert!(!bench.port.link_up());
+    ns.ip("link set host up");
+    bench.settle();
+    assert!(bench.port.link_up());
+
+    // Moved to another namespace it goes on; removed it is made again.
+    let far = Netns::new("tap_talks_to_a_real_kernel").unwrap();
+    ns.ip(&format!("link set host netns {}", far.0));
+    bench.settle();
+    assert!(!bench.port.link_up(), "a move sets it down");
+    far.ip("link set host up");
+    bench.settle();
+    assert!(bench.port.link_up());
+    far.ip("link del host");
+    let error = bench.settle().expect("reported");
+    assert!(error.starts_with("host: tap is gone"), "{error}");
+    bench.settle();
+    assert!(bench.port.link_up(), "made again");
+    ns.ip("link show host");
+
+    bench.end();
+    let left = Command::new("ip").args(["-n", &ns.0, "link", "show", "host"]).output().unwrap();
+    assert!(!left.status.success(), "the tap went with its port");
+}
