@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{config, model};
+use crate::commands::{config, model, run};
 use crate::config::{ConfigError, Settings};
 use crate::error::{CliError, EXIT_CODES};
 
@@ -27,6 +27,8 @@ pub enum Command {
     /// Check, list or show configuration parameters
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Run the switch until SIGINT or SIGTERM
+    Run(run::RunArgs),
     /// Run a model on the switch's own code
     #[command(subcommand)]
     Model(model::ModelCommand),

@@ -7,6 +7,7 @@
 pub mod config;
 pub mod model;
 pub mod progress;
+pub mod run;
 pub mod shell;
 
 use std::io::Write;
@@ -22,6 +23,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
     match cli.command {
         Command::Config(command) => config::run(&command, out),
         Command::Model(command) => model::run(&command, out),
+        Command::Run(args) => run::run(&args, out),
         Command::Completions { shell } => shell::completions(shell, out),
         Command::Man => shell::man(out),
     }

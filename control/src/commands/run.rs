@@ -1,0 +1,91 @@
+//! `weft run`: the switch, live, until it is told to stop.
+//!
+//! Shape: settings → [`Live`]; at the end the final counters.
+//! Units: frames.
+//! Source: issue 2, "`weft` binary"; pipeline.md §10 and §11.
+
+use std::io::Write;
+
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use weft_dataplane::pipeline::Ledger;
+use weft_dataplane::stats::DropReason;
+
+use crate::cli::SettingsArgs;
+use crate::config::resolve::{Config, Timing};
+use crate::error::CliError;
+use crate::live::Live;
+
+/// Arguments of `weft run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    settings: SettingsArgs,
+    /// Print the final counters as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the switch.
+///
+/// # Errors
+/// A configuration that is refused, a device that cannot be opened.
+pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let settings = args.settings.load()?;
+    let config = Config::resolve(&settings, Timing::Live)?;
+    for warning in &config.warnings {
+        anstream::eprintln!("warning: {warning}");
+    }
+    // Before any thread is made, so that none of them misses its mask.
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|source| system("wait for signals".to_owned(), source))?;
+    let live = Live::start(&config)
+        .map_err(|source| system(format!("start switch {:?}", config.run.name), source))?;
+    for (port, run) in config.switch.ports.iter().zip(&config.run.ports) {
+        let (name, kind, device) = (&port.name, run.kind.name(), &run.device);
+        anstream::eprintln!("port {name}: {kind} {device}");
+    }
+    anstream::eprintln!("switch {:?} is up", config.run.name);
+    if let Some(signal) = signals.forever().next() {
+        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+        anstream::eprintln!("stopping on {name}");
+    }
+    let ledger = live.stop();
+    if args.json {
+        return super::write_json(out, &ledger);
+    }
+    print(&config, &ledger, out).map_err(CliError::Output)
+}
+
+fn system(what: String, source: impl std::error::Error + Send + Sync + 'static) -> CliError {
+    CliError::System { what, source: Box::new(source) }
+}
+
+/// The final counters, as text.
+fn print(config: &Config, ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {
+    for (port, counts) in config.switch.ports.iter().zip(&ledger.port) {
+        let name = &port.name;
+        writeln!(
+            out,
+            "{name}: rx {} tx {} frames, kernel_rx {}",
+            counts.rx_frames, counts.tx_frames, counts.kernel_rx
+        )?;
+        for (reason, &count) in DropReason::ALL.iter().zip(&counts.drops) {
+            if count > 0 {
+                writeln!(out, "{name}: dropped {count} {}", reason.name())?;
+            }
+        }
+    }
+    writeln!(
+        out,
+        "rx {} + copies {} = tx {} + dropped {} + consumed {} + queued {}, unaccounted {}",
+        ledger.rx,
+        ledger.copies,
+        ledger.tx,
+        ledger.dropped,
+        ledger.consumed,
+        ledger.queued,
+        ledger.imbalance()
+    )
+}

@@ -1,0 +1,80 @@
+//! Opening the devices behind the ports.
+//!
+//! Shape: [`RunPort`] → a boxed [`Port`], by kind; also finds a device's own address.
+//! Units: octets, frames.
+//! Source: pipeline.md §11.
+
+use weft_dataplane::config::{PortConfig, SwitchConfig};
+use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
+use weft_dataplane::port::null::Null;
+use weft_dataplane::port::tap::{Tap, TapConfig};
+use weft_dataplane::port::{Port, PortOpenError};
+use weft_parsers::MacAddr;
+
+use super::LiveError;
+use crate::config::resolve::{Config, DeviceKind, RunPort};
+
+/// Opens every port of `config`, and notes each one's address in `switch`.
+///
+/// # Errors
+/// The first device that cannot be opened; those before it are closed again.
+pub fn open_all(
+    config: &Config,
+    switch: &mut SwitchConfig,
+) -> Result<Vec<Box<dyn Port>>, LiveError> {
+    let mut ports = Vec::with_capacity(config.run.ports.len());
+    for (index, (port, run)) in switch.ports.iter_mut().zip(&config.run.ports).enumerate() {
+        let opened = open(run, port, switch.tx_ring_frames);
+        ports.push(opened.map_err(|source| LiveError::Open { name: run.name.clone(), source })?);
+        port.parse.port_mac =
+            run.mac.or_else(|| device_mac(run)).unwrap_or_else(|| made_up_mac(index));
+    }
+    Ok(ports)
+}
+
+/// Opens one device.
+///
+/// # Errors
+/// What was tried, and the kernel's answer.
+pub fn open(
+    run: &RunPort,
+    port: &PortConfig,
+    tx_ring_frames: usize,
+) -> Result<Box<dyn Port>, PortOpenError> {
+    let (device, rate) = (run.device.clone(), port.rate);
+    let frame_len_max = port.frame_len_max;
+    Ok(match run.kind {
+        DeviceKind::AfPacket => Box::new(AfPacket::open(&AfPacketConfig {
+            device,
+            rate,
+            frame_len_max,
+            tx_ring_frames: tx_ring_frames.min(64),
+        })?),
+        DeviceKind::Tap => Box::new(Tap::open(&TapConfig { device, rate, frame_len_max })?),
+        DeviceKind::Null => Box::new(Null::sink(&run.name, rate)),
+        DeviceKind::Pcap => {
+            return Err(PortOpenError::Config {
+                device,
+                what: "kind pcap",
+                had: 0,
+                want: "a live kind: captures are for `weft replay`",
+            });
+        }
+    })
+}
+
+/// The address of the interface behind a port, if it has one.
+#[must_use]
+pub fn device_mac(run: &RunPort) -> Option<MacAddr> {
+    if !matches!(run.kind, DeviceKind::AfPacket | DeviceKind::Tap) {
+        return None;
+    }
+    let text = std::fs::read_to_string(format!("/sys/class/net/{}/address", run.device)).ok()?;
+    text.trim().parse().ok()
+}
+
+/// A locally administered address for a port that has none.
+fn made_up_mac(index: usize) -> MacAddr {
+    let low = u8::try_from(index).unwrap_or(u8::MAX);
+    MacAddr([0x02, b'w', b'e', b'f', b't', low])
+}

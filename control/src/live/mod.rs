@@ -1,0 +1,230 @@
+//! A running switch: ports opened, workers on their cores, and a hand on all of them.
+//!
+//! Shape: a resolved [`Config`] → [`Live`], until [`Live::stop`] gives the final counters.
+//! Units: none of its own.
+//! Source: architecture.md, "Data's way through" and "Control"; pipeline.md §11.
+
+pub mod devices;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::pipeline::{Built, Core, Ledger, Timing, build, chunks_beside_buffer};
+use weft_dataplane::pool::{Pool, PoolError};
+use weft_dataplane::port::{Port, PortOpenError};
+use weft_dataplane::snapshot::SnapshotError;
+use weft_dataplane::time::Instant;
+use weft_dataplane::types::PortId;
+use weft_dataplane::worker::{Clock, Crew, CrewError, Poll, StepRecorder, Worker};
+
+use crate::config::resolve::{self, Config};
+
+/// Why a switch cannot be started or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// A device cannot be opened.
+    #[error("port {name}")]
+    Open {
+        /// The port.
+        name: String,
+        /// Why.
+        source: PortOpenError,
+    },
+    /// The pool cannot be made.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// The parts do not fit together.
+    #[error(transparent)]
+    Build(#[from] weft_dataplane::pipeline::BuildError),
+    /// Workers cannot be woken.
+    #[error(transparent)]
+    Crew(#[from] CrewError),
+    /// No thread could be started.
+    #[error("start worker {worker}")]
+    Thread {
+        /// Which one.
+        worker: usize,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// A new configuration was refused.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A static entry was refused.
+    #[error(transparent)]
+    Static(#[from] weft_dataplane::fdb::StaticError),
+}
+
+/// A running switch.
+pub struct Live {
+    core: Arc<Core>,
+    crew: Arc<Crew>,
+    clock: Clock,
+    threads: Vec<JoinHandle<Vec<Box<dyn Port>>>>,
+    /// Serialises changes.
+    changing: Mutex<()>,
+}
+
+/// Ports of each of `workers` workers: round robin, no worker without a port.
+#[must_use]
+pub fn spread(ports: usize, workers: usize) -> Vec<Vec<PortId>> {
+    let workers = workers.clamp(1, ports.max(1));
+    let of = |worker| (worker..ports).step_by(workers).filter_map(PortId::new).collect();
+    (0..workers).map(of).collect()
+}
+
+impl Live {
+    /// Opens all ports of `config` and starts its workers.
+    ///
+    /// # Errors
+    /// See [`LiveError`]; nothing is left behind.
+    pub fn start(config: &Config) -> Result<Self, LiveError> {
+        let mut switch = config.switch.clone();
+        let ports = devices::open_all(config, &mut switch)?;
+        Self::drive(&config.run, switch, ports, None)
+    }
+
+    /// Starts workers over `ports`, which are in the order of `switch.ports`.
+    ///
+    /// # Errors
+    /// See [`LiveError`].
+    pub fn drive(
+        run: &resolve::RunConfig,
+        switch: SwitchConfig,
+        ports: Vec<Box<dyn Port>>,
+        mut recorder: Option<Box<dyn StepRecorder>>,
+    ) -> Result<Self, LiveError> {
+        let spread = spread(ports.len(), if recorder.is_some() { 1 } else { run.workers });
+        let beside = chunks_beside_buffer(ports.len(), spread.len(), switch.tx_ring_frames);
+        let cells = usize::try_from(switch.buffer.total_cells).unwrap_or(usize::MAX);
+        let pool = Pool::map(cells.saturating_add(beside), run.frame_len_max.max(64))?;
+        let Built { core, lanes } = build(switch, &pool, &spread, Timing::Live)?;
+        let crew = Crew::new(&spread)?;
+        let clock = Clock::start();
+        let poll = match run.poll {
+            resolve::Poll::Busy => Poll::Busy,
+            resolve::Poll::Adaptive => Poll::Adaptive,
+        };
+        let mut slots: Vec<Option<Box<dyn Port>>> = ports.into_iter().map(Some).collect();
+        let mut live =
+            Self { core, crew: crew.clone(), clock, threads: Vec::new(), changing: Mutex::new(()) };
+        for (index, (lane, own)) in lanes.into_iter().zip(&spread).enumerate() {
+            let own: Vec<_> =
+                own.iter().filter_map(|port| slots.get_mut(port.index())?.take()).collect();
+            let mut worker = Worker::new(index, lane, own, clock, crew.clone(), poll);
+            if let Some(recorder) = recorder.take() {
+                worker = worker.recorded(recorder);
+            }
+            let core = core_for(&run.cores, index);
+            let thread = std::thread::Builder::new().name(format!("weft-worker{index}"));
+            let started = thread.spawn(move || {
+                if let Some(core) = core {
+                    core_affinity::set_for_current(core);
+                }
+                worker.run()
+            });
+            match started {
+                Ok(handle) => live.threads.push(handle),
+                Err(source) => {
+                    live.halt();
+                    return Err(LiveError::Thread { worker: index, source });
+                }
+            }
+        }
+        Ok(live)
+    }
+
+    /// What the workers share.
+    #[must_use]
+    pub const fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The workers.
+    #[must_use]
+    pub const fn crew(&self) -> &Arc<Crew> {
+        &self.crew
+    }
+
+    /// The time on the switch's clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// All counters at one moment, so that they add up.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        self.crew.hold(|| Ledger::read(&self.core))
+    }
+
+    /// Takes `switch` over while the switch runs, whole or not at all.
+    ///
+    /// # Errors
+    /// What contradicts itself, or can only change with a restart.
+    pub fn reload(&self, mut switch: SwitchConfig) -> Result<(), LiveError> {
+        let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.core.snapshot.load_full();
+        for (port, old) in switch.ports.iter_mut().zip(&old.config.ports) {
+            if port.parse.port_mac == weft_parsers::MacAddr::ZERO {
+                port.parse.port_mac = old.parse.port_mac; // the device's, found at start
+            }
+        }
+        let new = Arc::new(old.succeed(switch)?);
+        self.crew.hold(|| {
+            let forward = &new.config.forward;
+            self.core.fdb.set_static(&forward.static_entries)?;
+            self.core.fdb.set_ageing(forward.ageing);
+            for (port, config) in (0..).filter_map(PortId::new).zip(&new.config.ports) {
+                self.core.fdb.set_learned_max(port, config.learned_max);
+            }
+            self.core.snapshot.store(new.clone());
+            Ok(())
+        })
+    }
+
+    fn halt(&mut self) -> Vec<Box<dyn Port>> {
+        self.crew.stop();
+        let ended = self.threads.drain(..).map(JoinHandle::join);
+        ended.filter_map(Result::ok).flatten().collect()
+    }
+
+    /// Stops the workers, closes the ports, and returns the final counters.
+    #[must_use]
+    pub fn stop(mut self) -> Ledger {
+        drop(self.halt());
+        Ledger::read(&self.core)
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        drop(self.halt());
+    }
+}
+
+/// The core of worker `index`: as configured, else the last ones first, away from the interrupts
+/// that usually land on core 0; none when there are more workers than cores.
+fn core_for(configured: &[usize], index: usize) -> Option<core_affinity::CoreId> {
+    if !configured.is_empty() {
+        return configured.get(index).map(|&id| core_affinity::CoreId { id });
+    }
+    core_affinity::get_core_ids()?.into_iter().rev().nth(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_port_has_one_worker_and_no_worker_is_without() {
+        for (ports, workers) in [(1, 1), (1, 4), (5, 2), (16, 3), (64, 8), (2, 0)] {
+            let spread = spread(ports, workers);
+            let mut all: Vec<_> = spread.iter().flatten().map(|p| p.index()).collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..ports).collect::<Vec<_>>(), "{ports} {workers}");
+            assert!(spread.iter().all(|own| !own.is_empty()), "{ports} {workers}");
+        }
+    }
+}
