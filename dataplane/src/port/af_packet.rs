@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 use super::gso::{GSO_NONE, Splitter};
 use super::link::{HostGuard, LinkWatch};
 use super::sys::{self, RxRing, TxRing, VNET_LEN};
-use super::{Port, PortCaps, PortCounters, PortError, PortOpenError};
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::pool::{Bufs, FRAME_LEN_MAX, PartialCsum};
@@ -26,8 +26,6 @@ const SUPER_LEN_MAX: usize = 66 << 10;
 const SCRATCH_LEAD: usize = 16;
 /// One message's scratch memory; where its overflow of a chunk of any size can go.
 const SCRATCH_LEN: usize = SCRATCH_LEAD + (16 << 10) + SUPER_LEN_MAX;
-/// Shortest frame that is sent, without FCS.
-const TX_LEN_MIN: usize = 60;
 /// Receive and send buffers of the socket.
 const RX_BUFFER: i32 = 16 << 20;
 const TX_BUFFER: i32 = 8 << 20;

@@ -63,6 +63,26 @@ pub fn complete(bufs: &mut Bufs, desc: Desc) -> Result<Desc, Desc> {
     Ok(desc)
 }
 
+/// What is written for a frame: padded, its checksum complete; `spare` holds what the chunk, which
+/// others may share, cannot.
+pub(super) fn outgoing<'a>(bufs: &'a Bufs, desc: &'a Desc, spare: &'a mut [u8]) -> &'a [u8] {
+    let len = desc.len();
+    if let Some(partial) = bufs.partial_csum(desc)
+        && let Some(copy) = spare.get_mut(..len.max(super::TX_LEN_MIN))
+        && let Some((frame, padding)) = copy.split_at_mut_checked(len)
+    {
+        frame.copy_from_slice(bufs.bytes(desc));
+        complete_frame(frame, partial);
+        padding.fill(0);
+        return copy;
+    }
+    // What follows a short frame is zero up to 64 octets.
+    match bufs.head(desc).get(..super::TX_LEN_MIN) {
+        Some(padded) if len < super::TX_LEN_MIN => padded,
+        _ => bufs.bytes(desc),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use etherparse::PacketBuilder;

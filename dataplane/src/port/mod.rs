@@ -5,14 +5,26 @@
 //! Units: octets, frames, bit/s.
 //! Source: style.md C6; pipeline.md §11.
 
+#[expect(unsafe_code, reason = "recvmmsg into chunks that the port holds")]
+pub mod af_packet;
 pub mod capture;
 pub mod csum;
+pub mod gso;
+mod link;
 pub mod null;
+pub mod pcap;
+#[expect(unsafe_code, reason = "system calls")]
+mod sys;
+pub mod tap;
+pub mod tee;
 
 use crate::batch::Batch;
 use crate::pool::Bufs;
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate};
+
+/// Shortest frame that is sent, without FCS; shorter ones are padded with zeros.
+const TX_LEN_MIN: usize = 60;
 
 /// Facts that hold for a port's life.
 #[derive(Clone, Debug)]

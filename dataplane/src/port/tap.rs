@@ -17,8 +17,6 @@ use crate::pool::{Bufs, FRAME_LEN_MAX};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
 
-/// Shortest frame that is sent, without FCS.
-const TX_LEN_MIN: usize = 60;
 /// How often it is looked whether the device is up.
 const CHECK_EVERY: Span = Span::from_ms(10);
 /// How often a vanished device is made again.
@@ -179,26 +177,6 @@ impl Tap {
     }
 }
 
-/// What is written for a frame: padded, its checksum complete; `spare` holds what the chunk, which
-/// others may share, cannot.
-fn outgoing<'a>(bufs: &'a Bufs, desc: &'a Desc, spare: &'a mut [u8]) -> &'a [u8] {
-    let len = desc.len();
-    if let Some(partial) = bufs.partial_csum(desc)
-        && let Some(copy) = spare.get_mut(..len.max(TX_LEN_MIN))
-        && let Some((frame, padding)) = copy.split_at_mut_checked(len)
-    {
-        frame.copy_from_slice(bufs.bytes(desc));
-        csum::complete_frame(frame, partial);
-        padding.fill(0);
-        return copy;
-    }
-    // What follows a short frame is zero up to 64 octets.
-    match bufs.head(desc).get(..TX_LEN_MIN) {
-        Some(padded) if len < TX_LEN_MIN => padded,
-        _ => bufs.bytes(desc),
-    }
-}
-
 impl Port for Tap {
     fn caps(&self) -> &PortCaps {
         &self.caps
@@ -243,7 +221,7 @@ impl Port for Tap {
             && let Some(desc) = batch.get(taken)
             && let Some(file) = &mut self.file
         {
-            let frame = outgoing(bufs, desc, &mut self.spare);
+            let frame = csum::outgoing(bufs, desc, &mut self.spare);
             match file.write(frame) {
                 Ok(_) => taken += 1,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
