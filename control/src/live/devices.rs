@@ -25,7 +25,10 @@ pub fn open_all(
     let mut ports = Vec::with_capacity(config.run.ports.len());
     for (index, (port, run)) in switch.ports.iter_mut().zip(&config.run.ports).enumerate() {
         let opened = open(run, port, switch.tx_ring_frames);
-        ports.push(opened.map_err(|source| LiveError::Open { name: run.name.clone(), source })?);
+        ports.push(opened.map_err(|source| LiveError::Open {
+            name: run.name.clone(),
+            source: Box::new(source),
+        })?);
         port.parse.port_mac =
             run.mac.or_else(|| device_mac(run)).unwrap_or_else(|| made_up_mac(index));
     }

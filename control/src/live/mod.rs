@@ -29,14 +29,14 @@ pub enum LiveError {
         /// The port.
         name: String,
         /// Why.
-        source: PortOpenError,
+        source: Box<PortOpenError>,
     },
     /// The pool cannot be made.
     #[error(transparent)]
     Pool(#[from] PoolError),
     /// The parts do not fit together.
     #[error(transparent)]
-    Build(#[from] weft_dataplane::pipeline::BuildError),
+    Build(Box<weft_dataplane::pipeline::BuildError>),
     /// Workers cannot be woken.
     #[error(transparent)]
     Crew(#[from] CrewError),
@@ -50,7 +50,7 @@ pub enum LiveError {
     },
     /// A new configuration was refused.
     #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
+    Snapshot(Box<SnapshotError>),
     /// A static entry was refused.
     #[error(transparent)]
     Static(#[from] weft_dataplane::fdb::StaticError),
@@ -99,7 +99,8 @@ impl Live {
         let beside = chunks_beside_buffer(ports.len(), spread.len(), switch.tx_ring_frames);
         let cells = usize::try_from(switch.buffer.total_cells).unwrap_or(usize::MAX);
         let pool = Pool::map(cells.saturating_add(beside), run.frame_len_max.max(64))?;
-        let Built { core, lanes } = build(switch, &pool, &spread, Timing::Live)?;
+        let Built { core, lanes } = build(switch, &pool, &spread, Timing::Live)
+            .map_err(|e| LiveError::Build(Box::new(e)))?;
         let crew = Crew::new(&spread)?;
         let clock = Clock::start();
         let poll = match run.poll {
@@ -171,7 +172,7 @@ impl Live {
                 port.parse.port_mac = old.parse.port_mac; // the device's, found at start
             }
         }
-        let new = Arc::new(old.succeed(switch)?);
+        let new = Arc::new(old.succeed(switch).map_err(|e| LiveError::Snapshot(Box::new(e)))?);
         self.crew.hold(|| {
             let forward = &new.config.forward;
             self.core.fdb.set_static(&forward.static_entries)?;
