@@ -407,12 +407,25 @@ fn an_interface_that_vanishes_comes_back() {
     assert_eq!(bench.settle(), None);
     assert!(bench.port.link_up());
 
+    ns.ip("link set sw down");
+    bench.settle();
+    assert!(!bench.port.link_up());
+    let mut batch = Batch::new();
+    bench.port.rx(bench.now, &mut bench.bufs, &mut batch);
+    assert!(bench.settle().is_some_and(|e| e.contains("Network is down")), "the socket says so");
+    ns.ip("link set sw up");
+    bench.settle();
+    assert!(bench.port.link_up());
+    let socket = listener();
+    bench.send(&udp(mac("host"), b"up"), None);
+    assert_eq!(socket.recv(&mut [0; 100]).unwrap(), 2);
+    drop(socket);
+
     ns.ip("link del sw");
     let error = bench.settle().expect("reported");
     assert!(error.starts_with("sw: interface is gone"), "{error}");
     assert!(!bench.port.link_up());
     assert_eq!(bench.settle(), None, "once");
-    let mut batch = Batch::new();
     assert_eq!(bench.port.rx(bench.now, &mut bench.bufs, &mut batch), 0);
 
     ns.veth();
@@ -499,6 +512,29 @@ fn an_empty_pool_is_counted_and_the_socket_drained() {
     assert_eq!(bench.port.counters().rx_dropped[0].1, 6);
     for desc in held {
         bench.bufs.free(desc);
+    }
+    bench.end();
+}
+
+#[test]
+fn a_frame_that_the_far_end_never_takes_does_not_block_the_port() {
+    let Some(ns) = Netns::new("a_frame_that_the_far_end") else { return };
+    ns.veth();
+    ns.ip("link set host mtu 1000"); // our end keeps 1,500
+    let mut bench = af_packet();
+    let socket = listener();
+    let mut batch = Batch::new();
+    for len in [1_400, 100, 1_400, 100] {
+        batch.push(bench.bufs.alloc_from(&udp(mac("host"), &vec![0; len])).unwrap());
+    }
+    for _ in 0..100 {
+        bench.port.tx(bench.now, &mut bench.bufs, &mut batch);
+        bench.tick().unwrap();
+    }
+    assert!(batch.is_empty());
+    assert_eq!(bench.port.counters().tx_failed, 2);
+    for _ in 0..2 {
+        assert_eq!(socket.recv(&mut [0; 2_000]).unwrap(), 100);
     }
     bench.end();
 }

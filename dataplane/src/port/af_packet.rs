@@ -7,6 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
@@ -16,7 +17,7 @@ use super::sys::{self, RxRing, TxRing, VNET_LEN};
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
-use crate::pool::{Bufs, FRAME_LEN_MAX, PartialCsum};
+use crate::pool::{Bufs, FRAME_LEN_MAX, PartialCsum, Pool};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
 
@@ -33,6 +34,8 @@ const TX_BUFFER: i32 = 8 << 20;
 const CHECK_EVERY: Span = Span::from_ms(10);
 /// How often a vanished interface is tried again.
 const RETRY_EVERY: Span = Span::from_ms(250);
+/// How long the kernel may refuse the first frame for lack of room before the frame is to blame.
+const STUCK_AFTER: Span = Span::from_ms(10);
 /// `virtio_net_hdr.flags`: the checksum is partial.
 const NEEDS_CSUM: u8 = 1;
 
@@ -74,6 +77,8 @@ pub struct AfPacket {
     watch: LinkWatch,
     rx: RxRing,
     tx: TxRing,
+    /// Where the posted chunks are: kept alive for as long as the kernel may write to them.
+    pool: Option<Arc<Pool>>,
     /// Chunks that the next messages are received into.
     posted: [Option<Desc>; BURST],
     scratch: Vec<u8>,
@@ -85,10 +90,46 @@ pub struct AfPacket {
     super_frames: u64,
     /// The kernel took no more; until the next `service`.
     blocked: bool,
+    stuck: Stuck,
     check_at: Instant,
     retry_at: Instant,
     /// What rx or tx was refused, for `service` to report.
     fault: Option<(&'static str, i32)>,
+}
+
+/// Tells a frame that cannot be sent from a device that has no room: the kernel says ENOBUFS to both,
+/// for example when the far end of a veth has a smaller MTU.
+#[derive(Clone, Copy, Debug)]
+struct Stuck {
+    /// Since when the first frame has been refused.
+    since: Option<Instant>,
+    /// Frames of this length or more were refused for [`STUCK_AFTER`]; one that is sent clears it.
+    len: usize,
+}
+
+impl Default for Stuck {
+    fn default() -> Self {
+        Self { since: None, len: usize::MAX }
+    }
+}
+
+impl Stuck {
+    /// The first frame was refused; true when it is to be given up.
+    fn refused(&mut self, now: Instant, len: usize) -> bool {
+        let since = *self.since.get_or_insert(now);
+        if len < self.len && now.since(since) < STUCK_AFTER {
+            return false;
+        }
+        *self = Self { since: None, len: len.min(self.len) };
+        true
+    }
+
+    fn sent(&mut self, len: usize) {
+        self.since = None;
+        if len >= self.len {
+            self.len = usize::MAX;
+        }
+    }
 }
 
 /// The fields of a `virtio_net_hdr` that a packet socket fills in, in host order.
@@ -184,6 +225,7 @@ impl AfPacket {
             watch,
             rx: RxRing::new(),
             tx: TxRing::new(),
+            pool: None,
             posted: [const { None }; BURST],
             scratch: vec![0; BURST * SCRATCH_LEN], // pages come as they are touched
             next: 0,
@@ -192,6 +234,7 @@ impl AfPacket {
             counters: PortCounters::default(),
             super_frames: 0,
             blocked: false,
+            stuck: Stuck::default(),
             check_at: Instant::ZERO,
             retry_at: Instant::ZERO,
             fault: None,
@@ -280,10 +323,15 @@ impl AfPacket {
     }
 
     fn receive(&mut self, bufs: &mut Bufs, count: usize) {
+        if self.open.is_none() {
+            return;
+        }
+        let pool = self.pool.get_or_insert_with(|| bufs.pool().clone());
+        assert!(Arc::ptr_eq(pool, bufs.pool()), "a port keeps to one pool");
         self.post(bufs, count);
         let Some(open) = &self.open else { return };
-        // SAFETY: `post` named the buffers: chunks that only `posted` holds, in a pool that outlives
-        // them (`release` comes before its end), and parts of `scratch`, which never moves.
+        // SAFETY: `post` named the buffers: chunks that only `posted` holds, in a pool that `pool`
+        // keeps alive, and parts of `scratch`, which never moves.
         let got = unsafe { self.rx.receive(open.socket.as_fd(), count) };
         match got {
             Ok(had) => (self.next, self.had) = (0, had),
@@ -482,9 +530,19 @@ impl Port for AfPacket {
             && !frames.is_empty()
         {
             match self.tx.transmit(open.socket.as_fd(), headers, frames) {
-                Ok(sent) => taken += sent,
+                Ok(sent) => {
+                    let longest = frames.iter().take(sent).map(|f| f.len()).max();
+                    self.stuck.sent(longest.unwrap_or(0));
+                    taken += sent;
+                }
                 Err(e) => match e.raw_os_error() {
                     Some(libc::EINTR) => {}
+                    Some(libc::ENOBUFS)
+                        if self.stuck.refused(now, frames.first().map_or(0, |f| f.len())) =>
+                    {
+                        self.counters.tx_failed += 1;
+                        taken += 1;
+                    }
                     Some(libc::EAGAIN | libc::ENOBUFS) => {
                         self.blocked = true;
                         break;
@@ -549,6 +607,7 @@ impl Port for AfPacket {
         for desc in self.posted.iter_mut().filter_map(Option::take) {
             bufs.free(desc);
         }
+        self.pool = None;
     }
 }
 
@@ -574,6 +633,34 @@ mod tests {
         assert_eq!(VnetHeader::parse(octets, 4).partial, moved);
         assert_eq!(VnetHeader::emit(None), [0; VNET_LEN]);
         assert_eq!(VnetHeader::parse([0; VNET_LEN], 4).partial, None);
+    }
+
+    #[test]
+    fn a_frame_that_is_never_taken_is_given_up_and_its_like_at_once() {
+        #[rustfmt::skip] // columns: name, at ms, length, refused (else sent), given up
+        let steps = [
+            ("no room yet",           0, 1_000, true,  false),
+            ("still none",            9, 1_000, true,  false),
+            ("room",                  9, 1_000, false, false),
+            ("none again",           12, 1_000, true,  false),
+            ("just before",          21, 1_000, true,  false),
+            ("too long",             22, 1_000, true,  true),
+            ("as long",              22, 1_000, true,  true),
+            ("shorter may wait",     22,   999, true,  false),
+            ("shorter is sent",      23,   999, false, false),
+            ("longer",               23, 1_500, true,  true),
+            ("a longer one is sent", 24, 1_500, false, false),
+            ("so all may wait",      24, 1_500, true,  false),
+        ];
+        let mut stuck = Stuck::default();
+        for (name, ms, len, refused, want) in steps {
+            let now = Instant::ZERO + Span::from_ms(ms);
+            if refused {
+                assert_eq!(stuck.refused(now, len), want, "{name}");
+            } else {
+                stuck.sent(len);
+            }
+        }
     }
 
     #[test]
