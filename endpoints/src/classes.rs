@@ -6,19 +6,11 @@
 //! Source: pipeline.md §2; wire-formats.md §1.4b. Written apart from the switch's own classifier, so
 //! that counts per priority on both sides check each other.
 
+pub use weft_dataplane::config::Trust;
+
+use weft_dataplane::config::PriMaps;
 use weft_dataplane::types::{PRIS_MAX, Pri, PriSet};
 use weft_parsers::{Head, TrafficClass};
-
-/// A field that may decide the priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// PCP of the outer tag.
-    Pcp,
-    /// DSCP of IPv4 or IPv6.
-    Dscp,
-    /// Traffic Class of an AFH header.
-    Tc,
-}
 
 /// From header fields to priorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +57,18 @@ impl PriMap {
             dscp: core::array::from_fn(by_code),
             tc: core::array::from_fn(|index| by_tc(TrafficClass(index.to_le_bytes()[0] << 2))),
             default_pri: Pri::default(),
+        }
+    }
+
+    /// What a port of a switch with `maps` does that trusts `trust`, first to last (three at most).
+    #[must_use]
+    pub fn of_port(maps: &PriMaps, trust: &[Trust], default_pri: Pri) -> Self {
+        Self {
+            trust: core::array::from_fn(|at| trust.get(at).copied()),
+            pcp: maps.pcp_to_pri,
+            dscp: maps.dscp_to_pri,
+            tc: maps.tc_to_pri,
+            default_pri,
         }
     }
 
@@ -128,6 +132,18 @@ mod tests {
         }
         assert_eq!(PriMap::four().of_class(8), None);
         assert_eq!(PriMap::eight().classes_of(PriSet::first(8)), 0xFF);
+    }
+
+    /// Two readings of the design agree.
+    #[test]
+    fn defaults_are_those_of_the_switch() {
+        for (pris, map) in [(4, PriMap::four()), (8, PriMap::eight())] {
+            let trust = [Trust::Pcp, Trust::Dscp, Trust::Tc];
+            let switch = PriMap::of_port(&PriMaps::for_pris(pris), &trust, Pri::default());
+            assert_eq!(map, switch, "{pris}");
+        }
+        let one = PriMap::of_port(&PriMaps::for_pris(4), &[Trust::Tc], Pri::ALL[1]);
+        assert_eq!((one.trust, one.default_pri), ([Some(Trust::Tc), None, None], Pri::ALL[1]));
     }
 
     #[test]
