@@ -1,0 +1,267 @@
+//! The mark that a data frame carries at the front of its payload, and the octets behind it.
+//!
+//! Shape, 24 octets: magic 16, flags 2 + payload length 14, stream 16, check 16, sequence number 64,
+//! send time 64. Payloads of 6 to 23 octets, whose length a header tells: check 8, stream 16,
+//! flag 1 + sequence number 23. Behind it each octet is a function of stream and sequence number.
+//! Units: picoseconds, octets; big-endian.
+//! Source: ours; 6 octets are what a tagged Standard frame of 60 has left (wire-formats.md §1.1).
+
+use weft_dataplane::time::Instant;
+use weft_parsers::crc::LEN as ICRC_LEN;
+
+/// Octets of the whole mark.
+pub const LEN: usize = 24;
+/// Octets of the short mark.
+pub const SHORT_LEN: usize = 6;
+/// The stream of frames that only make a station known.
+pub const ANNOUNCE: u16 = 0xFFFF;
+
+/// First octets of a marked payload; no EtherType's payload that a kernel sends begins so.
+const MAGIC: u16 = 0xFE77;
+const ICRC: u16 = 0x8000;
+const BITS: u16 = 0x4000;
+const LEN_MASK: u16 = 0x3FFF;
+/// Sequence numbers of the short mark count modulo this.
+const SHORT_SEQS: u64 = 1 << 23;
+
+/// Scatters 64 bits over 64 bits, one to one (`SplitMix64`'s finisher).
+#[inline]
+#[must_use]
+pub const fn mix(value: u64) -> u64 {
+    let z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+/// What a sender writes into a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Stream that the frame belongs to.
+    pub stream: u16,
+    /// Place in the stream, from 0.
+    pub seq: u64,
+    /// When the frame was made.
+    pub sent: Instant,
+}
+
+/// What the receiver must know beside the stamp to check a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Four octets of ICRC stand behind the payload.
+    pub icrc: bool,
+    /// The payload bits of a GEN2 header are [`header_bits`].
+    pub bits: bool,
+}
+
+/// What a receiver read from a payload that carries a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Stream that the frame belongs to.
+    pub stream: u16,
+    /// Place in the stream: whole, or of the short mark its low 23 bits.
+    pub seq: Seq,
+    /// When the frame was made; the short mark does not say.
+    pub sent: Option<Instant>,
+    /// Octets of the payload as sent.
+    pub len: usize,
+    /// What else was sent.
+    pub extras: Extras,
+}
+
+/// A sequence number as a mark carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seq {
+    /// All of it.
+    Whole(u64),
+    /// Its low 23 bits.
+    Low(u64),
+}
+
+impl Seq {
+    /// The number nearest to `expected` that reads so.
+    #[must_use]
+    pub const fn near(self, expected: u64) -> u64 {
+        match self {
+            Self::Whole(seq) => seq,
+            Self::Low(low) => {
+                let ahead = low.wrapping_sub(expected) % SHORT_SEQS;
+                let (forth, back) = (expected.wrapping_add(ahead), SHORT_SEQS - ahead);
+                if ahead > SHORT_SEQS / 2 && expected >= back { expected - back } else { forth }
+            }
+        }
+    }
+}
+
+/// What stands at the front of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Not a mark of ours.
+    Foreign,
+    /// A mark of ours that does not hold together.
+    Broken,
+    /// A mark.
+    Mark(Mark),
+}
+
+/// Octets that the mark of a payload of `payload_len` octets takes; `None` when none fits.
+/// `told` says that a header carries the payload's length, which the short mark needs.
+#[must_use]
+pub const fn len_for(payload_len: usize, told: bool) -> Option<usize> {
+    if payload_len >= LEN {
+        Some(LEN)
+    } else if told && payload_len >= SHORT_LEN {
+        Some(SHORT_LEN)
+    } else {
+        None
+    }
+}
+
+/// Fills `payload` with the mark that fits it and the octets behind it. Without room for a mark the
+/// payload is zeros.
+pub fn write(payload: &mut [u8], told: bool, stamp: &Stamp, extras: Extras) {
+    let len = payload.len();
+    let flags = if extras.icrc { ICRC } else { 0 } | if extras.bits { BITS } else { 0 };
+    match len_for(len, told) {
+        Some(LEN) => {
+            let Some((head, rest)) = payload.split_first_chunk_mut::<LEN>() else { return };
+            // frames are shorter than 2^14 octets: nothing is cut off
+            let word = flags | u16::try_from(len).unwrap_or(LEN_MASK) & LEN_MASK;
+            let check = check16(word, stamp.stream, stamp.seq, stamp.sent);
+            let fields = [MAGIC, word, stamp.stream, check];
+            let (front, back) = head.split_at_mut(8);
+            for (to, field) in front.chunks_exact_mut(2).zip(fields) {
+                to.copy_from_slice(&field.to_be_bytes());
+            }
+            for (to, field) in back.chunks_exact_mut(8).zip([stamp.seq, stamp.sent.as_ps()]) {
+                to.copy_from_slice(&field.to_be_bytes());
+            }
+            fill(rest, stamp.stream, stamp.seq);
+        }
+        Some(_) => {
+            let Some((head, rest)) = payload.split_first_chunk_mut::<SHORT_LEN>() else { return };
+            let low = (stamp.seq % SHORT_SEQS) | (u64::from(extras.icrc) << 23);
+            let [.., b2, b1, b0] = low.to_be_bytes();
+            let [s1, s0] = stamp.stream.to_be_bytes();
+            *head = [check8(stamp.stream, low), s1, s0, b2, b1, b0];
+            fill(rest, stamp.stream, low % SHORT_SEQS);
+        }
+        None => payload.fill(0),
+    }
+}
+
+/// Reads the mark of `payload`; `told` is its length by a header, ICRC included, if one tells.
+#[must_use]
+pub fn read(payload: &[u8], told: Option<usize>) -> Reading {
+    let whole = read_whole(payload, told);
+    // a short mark has less than 24 octets of payload, or less than 28 with an ICRC
+    match told.filter(|len| *len < LEN + ICRC_LEN) {
+        Some(len) if whole == Reading::Foreign || len < LEN => read_short(payload, len),
+        _ => whole,
+    }
+}
+
+fn read_whole(payload: &[u8], told: Option<usize>) -> Reading {
+    let Some((head, _)) = payload.split_first_chunk::<LEN>() else { return Reading::Foreign };
+    let (front, back) = head.split_at(8);
+    let mut words = front
+        .chunks_exact(2)
+        .map(|pair| pair.iter().fold(0u16, |word, octet| word << 8 | u16::from(*octet)));
+    let mut longs = back
+        .chunks_exact(8)
+        .map(|eight| eight.iter().fold(0u64, |word, octet| word << 8 | u64::from(*octet)));
+    let mut word = || words.next().unwrap_or_default();
+    let mut long = || longs.next().unwrap_or_default();
+    let (magic, flags, stream, check) = (word(), word(), word(), word());
+    let (seq, sent) = (long(), Instant::from_ps(long()));
+    if magic != MAGIC {
+        return Reading::Foreign;
+    }
+    let len = usize::from(flags & LEN_MASK);
+    let extras = Extras { icrc: flags & ICRC != 0, bits: flags & BITS != 0 };
+    let sent_len = len + if extras.icrc { ICRC_LEN } else { 0 };
+    if check != check16(flags, stream, seq, sent) || told.is_some_and(|told| told != sent_len) {
+        return Reading::Broken;
+    }
+    Reading::Mark(Mark { stream, seq: Seq::Whole(seq), sent: Some(sent), len, extras })
+}
+
+fn read_short(payload: &[u8], len: usize) -> Reading {
+    let Some(([check, s1, s0, b2, b1, b0], _)) = payload.split_first_chunk::<SHORT_LEN>() else {
+        return Reading::Foreign;
+    };
+    let stream = u16::from_be_bytes([*s1, *s0]);
+    let low = u64::from(u32::from_be_bytes([0, *b2, *b1, *b0]));
+    if *check != check8(stream, low) || len < SHORT_LEN {
+        return Reading::Broken;
+    }
+    let extras = Extras { icrc: low >= SHORT_SEQS, bits: false };
+    let seq = Seq::Low(low % SHORT_SEQS);
+    // the length that the header tells counts an ICRC
+    let len = len.saturating_sub(if extras.icrc { ICRC_LEN } else { 0 });
+    if len < SHORT_LEN {
+        return Reading::Broken;
+    }
+    Reading::Mark(Mark { stream, seq, sent: None, len, extras })
+}
+
+/// Whether the octets behind the mark are those that were sent; `payload` is as long as it was sent.
+#[must_use]
+pub fn is_intact(payload: &[u8], mark: &Mark) -> bool {
+    let (at, seq) = match mark.seq {
+        Seq::Whole(seq) => (LEN, seq),
+        Seq::Low(low) => (SHORT_LEN, low),
+    };
+    let Some(rest) = payload.get(at..) else { return false };
+    let key = key(mark.stream, seq);
+    let (words, tail) = rest.as_chunks::<8>();
+    let mut want = (0u64..).map(|at| word(key, at));
+    let whole = words.iter().zip(&mut want).all(|(had, want)| *had == want.to_le_bytes());
+    let last = word(key, words.len() as u64).to_le_bytes();
+    whole && tail.iter().zip(last).all(|(had, want)| *had == want)
+}
+
+/// Payload bits that a GEN2 header of this frame carries when they follow the sequence: the
+/// destination half's and the source half's, 24 bits each.
+#[must_use]
+pub const fn header_bits(stream: u16, seq: u64) -> (u32, u32) {
+    let [hi2, hi1, hi0, lo2, lo1, lo0, ..] = mix(key(stream, seq)).to_be_bytes();
+    (u32::from_be_bytes([0, hi2, hi1, hi0]), u32::from_be_bytes([0, lo2, lo1, lo0]))
+}
+
+const fn key(stream: u16, seq: u64) -> u64 {
+    mix(seq ^ (stream as u64) << 48)
+}
+
+/// Octets 8 * `at` onward of a payload's filling.
+#[inline]
+const fn word(key: u64, at: u64) -> u64 {
+    let z = (key ^ at).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z ^ z >> 32
+}
+
+fn fill(rest: &mut [u8], stream: u16, seq: u64) {
+    let key = key(stream, seq);
+    let (words, tail) = rest.as_chunks_mut::<8>();
+    let count = words.len() as u64;
+    for (to, at) in words.iter_mut().zip(0u64..) {
+        *to = word(key, at).to_le_bytes();
+    }
+    for (to, from) in tail.iter_mut().zip(word(key, count).to_le_bytes()) {
+        *to = from;
+    }
+}
+
+const fn check16(flags: u16, stream: u16, seq: u64, sent: Instant) -> u16 {
+    let fields = mix((flags as u64) << 16 | stream as u64);
+    let [high, low, ..] = mix(fields ^ mix(seq ^ mix(sent.as_ps()))).to_be_bytes();
+    u16::from_be_bytes([high, low])
+}
+
+const fn check8(stream: u16, low: u64) -> u8 {
+    let [high, ..] = mix(!((stream as u64) << 32 | low)).to_be_bytes();
+    high
+}
+
+#[cfg(test)]
+mod tests;

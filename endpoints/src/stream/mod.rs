@@ -1,0 +1,12 @@
+//! Streams: sequences of frames that are paced where they start and judged where they arrive.
+//!
+//! Shape: [`tx::StreamTx`] says when the next frame is due and builds it; [`rx::StreamRx`] finds
+//! loss, order, duplicates, corruption and latency of one stream.
+//! Units: picoseconds, octets without FCS.
+//! Source: issue 2, item 6 (`weft traffic`).
+
+pub mod rx;
+pub mod tx;
+
+pub use rx::StreamRx;
+pub use tx::{Gaps, StreamError, StreamSpec, StreamTx};
