@@ -39,6 +39,8 @@ struct Slots {
     next: Instant,
     /// Something changed since the last slot, so that another one may match.
     dirty: bool,
+    /// When the first of the inputs and outputs falls free for which frames wait.
+    held_until: Option<Instant>,
     input_free: PerPort<Instant>,
     output_free: PerPort<Instant>,
 }
@@ -70,6 +72,7 @@ impl Crossbar {
                 cell: Span::ZERO,
                 next: Instant::ZERO,
                 dirty: false,
+                held_until: None,
                 input_free: PerPort::default(),
                 output_free: PerPort::default(),
             }),
@@ -108,8 +111,9 @@ impl Crossbar {
 
     /// When the next slot is due.
     pub fn next(&self, now: Instant) -> Option<Instant> {
-        let slot = self.slot.as_ref().filter(|slot| slot.dirty)?;
-        Some(if slot.next < now { now } else { slot.next })
+        let slot = self.slot.as_ref()?;
+        let from = if slot.dirty { Some(now) } else { slot.held_until };
+        from.map(|from| from.max(slot.next).max(now))
     }
 
     /// Collects who asks for what.
@@ -120,7 +124,7 @@ impl Crossbar {
             None => PortSet::EMPTY,
             Some(slot) => snapshot.ports.iter().filter(|&p| now < slot.input_free[p]).collect(),
         };
-        let mut held_back = false;
+        let mut held_until = None;
         for output in snapshot.ports.and(up).iter() {
             let open = snapshot.pris.without(core.paused(output)).without(core.storming(output));
             let output_busy = self.slot.as_ref().is_some_and(|s| now < s.output_free[output]);
@@ -134,8 +138,13 @@ impl Crossbar {
                 if queue.len() >= limit {
                     continue;
                 }
-                if output_busy || !inputs.and(busy).is_empty() {
-                    held_back = true;
+                if let Some(slot) = &self.slot {
+                    if output_busy {
+                        held_until = Instant::earlier(held_until, Some(slot.output_free[output]));
+                    }
+                    for input in inputs.and(busy).iter() {
+                        held_until = Instant::earlier(held_until, Some(slot.input_free[input]));
+                    }
                 }
                 let inputs = if output_busy { PortSet::EMPTY } else { inputs.without(busy) };
                 if !inputs.is_empty() {
@@ -144,7 +153,8 @@ impl Crossbar {
             }
         }
         if let Some(slot) = &mut self.slot {
-            slot.dirty = held_back;
+            slot.dirty = false;
+            slot.held_until = held_until;
         }
     }
 }
@@ -169,8 +179,7 @@ impl Lane {
         }
         crossbar.collect(now, &self.core, &self.snapshot);
         if crossbar.requests.is_empty() {
-            crossbar.again(now);
-            return gone;
+            return gone; // no slot was used, so that extra steps change nothing
         }
         crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
         let mut total = gone;

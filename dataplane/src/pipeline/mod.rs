@@ -271,9 +271,13 @@ impl Lane {
         for (lane, port) in self.outputs.iter_mut().zip(ports) {
             next = Instant::earlier(next, lane.next(now));
             next = Instant::earlier(next, port.next_event());
+            if lane.is_blocked() {
+                next = Instant::earlier(next, port.idle_at());
+            }
         }
-        for lane in &self.inputs {
-            next = Instant::earlier(next, lane.next(now));
+        for (lane, output) in self.inputs.iter().zip(&self.outputs) {
+            // A PAUSE that cannot be sent while the link is down is not due.
+            next = Instant::earlier(next, lane.next(now).filter(|_| output.up));
         }
         if self.crossbar.is_some() {
             next = Instant::earlier(next, self.core.fdb.next_age_due(now));

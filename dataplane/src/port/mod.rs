@@ -17,6 +17,7 @@ pub mod pcap;
 mod sys;
 pub mod tap;
 pub mod tee;
+pub mod wire;
 
 use crate::batch::Batch;
 use crate::pool::Bufs;
@@ -49,7 +50,7 @@ pub struct PortCounters {
     /// Lost before us by kernel or device; not part of our own sum.
     pub kernel_rx: u64,
     /// Received but dropped by the port, by reason: counted in rx and in drops.
-    pub rx_dropped: [(Option<DropReason>, u64); 4],
+    pub rx_dropped: [(Option<DropReason>, u64); 6],
     /// Taken for transmit but refused by kernel or device: counted as drop `tx_error`, not as tx.
     pub tx_failed: u64,
 }
@@ -58,13 +59,13 @@ impl PortCounters {
     /// Counts a frame that was received and dropped for `reason`.
     ///
     /// # Panics
-    /// When a port kind uses more than four reasons.
+    /// When a port kind uses more than six reasons.
     pub fn rx_drop(&mut self, reason: DropReason) {
         let slot = self
             .rx_dropped
             .iter_mut()
             .find(|(r, _)| r.is_none() || *r == Some(reason))
-            .expect("a port kind has at most four reasons");
+            .expect("a port kind has at most six reasons");
         slot.0 = Some(reason);
         slot.1 += 1;
     }
@@ -159,9 +160,13 @@ pub trait Port: Send {
         None
     }
 
-    /// In virtual time: when something will happen at this port next (a frame's last bit is in, the
-    /// transmitter falls idle).
+    /// In virtual time: when a frame will be received next, as far as is known.
     fn next_event(&self) -> Option<Instant> {
+        None
+    }
+
+    /// In virtual time: when the transmitter falls idle, for whoever waits for it.
+    fn idle_at(&self) -> Option<Instant> {
         None
     }
 

@@ -1,0 +1,450 @@
+//! Wire: a port in virtual time, and the cable that joins it to whatever is at the other end.
+//!
+//! Shape: [`cable`] → two [`WireEnd`]s; [`Wire`] is a [`Port`] over one of them. Each frame on a cable
+//! carries the instant at which its last bit is in.
+//! Units: octets without FCS, picoseconds; a burst is one frame, so that replay is exact.
+//! Source: pipeline.md §3, §13; model.md, "Latency of one switch"; IEEE 802.3 clause 4A.4.2 (gap).
+
+use crate::batch::Batch;
+use crate::pool::Bufs;
+use crate::port::{Port, PortCaps, PortCounters, PortError};
+use crate::ring::{Rx, Tx, ring};
+use crate::stats::DropReason;
+use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::time::{Instant, LinkRate, Span};
+
+/// Shortest frame without FCS: 64 octets on the wire.
+pub const FRAME_LEN_MIN: usize = 60;
+
+/// What is wrong with a frame on a cable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flaw {
+    /// Nothing.
+    #[default]
+    None,
+    /// Its FCS does not match.
+    Fcs,
+    /// The capture that it comes from holds only its front.
+    Truncated,
+}
+
+/// A frame on a cable.
+#[derive(Debug, Default)]
+pub struct WireFrame {
+    /// When its last bit is in at the end that receives it.
+    pub at: Instant,
+    /// What is wrong with it.
+    pub flaw: Flaw,
+    /// Its octets, without FCS.
+    pub bytes: Vec<u8>,
+}
+
+/// One end of a cable: full duplex, first in first out, with room for so many frames in flight.
+pub struct WireEnd {
+    tx: Tx<WireFrame>,
+    rx: Rx<WireFrame>,
+    /// Memory of frames, on its way back to whoever sent them.
+    used: Tx<Vec<u8>>,
+    spare: Rx<Vec<u8>>,
+    up: Arc<AtomicBool>,
+}
+
+/// A cable that holds up to `depth` frames each way; its link is up.
+///
+/// # Panics
+/// When `depth` is 0.
+#[must_use]
+pub fn cable(depth: usize) -> (WireEnd, WireEnd) {
+    let (a_tx, b_rx) = ring(depth);
+    let (b_tx, a_rx) = ring(depth);
+    let (a_used, b_spare) = ring(depth);
+    let (b_used, a_spare) = ring(depth);
+    let up = Arc::new(AtomicBool::new(true));
+    (
+        WireEnd { tx: a_tx, rx: a_rx, used: a_used, spare: a_spare, up: up.clone() },
+        WireEnd { tx: b_tx, rx: b_rx, used: b_used, spare: b_spare, up },
+    )
+}
+
+impl WireEnd {
+    /// Whether there is room for one more frame in flight.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        self.tx.room(1) > 0
+    }
+
+    /// Sends a frame whose last bit is in at `at` at the far end; stamps must not go back. False, and
+    /// nothing is sent, when the cable is full.
+    #[inline]
+    pub fn send(&mut self, at: Instant, flaw: Flaw, frame: &[u8]) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(frame);
+        self.tx.push(WireFrame { at, flaw, bytes }).is_ok()
+    }
+
+    /// When the last bit of the next frame is in here; `None` while the cable is empty.
+    #[inline]
+    pub fn next_arrival(&mut self) -> Option<Instant> {
+        self.rx.front().map(|frame| frame.at)
+    }
+
+    /// Takes the next frame if its last bit is in by `now`. Give it to [`Self::done`] afterwards.
+    #[inline]
+    pub fn receive(&mut self, now: Instant) -> Option<WireFrame> {
+        if self.rx.front()?.at > now {
+            return None;
+        }
+        self.rx.pop()
+    }
+
+    /// Sends a frame's memory back for another one.
+    #[inline]
+    pub fn done(&mut self, frame: WireFrame) {
+        let _ = self.used.push(frame.bytes); // full: enough memory is on its way back
+    }
+
+    /// Plugs the cable in or pulls it; both ends see it.
+    pub fn set_link(&self, up: bool) {
+        self.up.store(up, Ordering::Relaxed); // one thread drives a virtual-time world
+    }
+
+    /// Whether the cable is plugged in.
+    #[inline]
+    #[must_use]
+    pub fn link_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed)
+    }
+
+    /// Loses what is in flight towards this end; returns how many frames that was.
+    pub fn lose(&mut self) -> u64 {
+        let mut lost = 0;
+        while let Some(frame) = self.rx.pop() {
+            self.done(frame);
+            lost += 1;
+        }
+        lost
+    }
+}
+
+/// What a wire is like.
+#[derive(Clone, Debug)]
+pub struct WireConfig {
+    /// Name for reports.
+    pub name: String,
+    /// Rate of the link.
+    pub rate: LinkRate,
+    /// Time from the last bit sent here to the last bit in at the far end.
+    pub propagation: Span,
+    /// Time that the switch takes for a frame beside queueing: `fixed_latency_ns` (model.md).
+    pub latency: Span,
+    /// Whether FCS, the 64-octet minimum, preamble and gap cost time, as on a true wire.
+    pub overhead: bool,
+    /// Whether received frames under 64 octets (with FCS) are dropped as runts; else they are taken
+    /// as captured before padding.
+    pub drop_runts: bool,
+}
+
+impl WireConfig {
+    /// A true wire of `rate` without any length or latency.
+    #[must_use]
+    pub fn new(name: &str, rate: LinkRate) -> Self {
+        Self {
+            name: name.to_owned(),
+            rate,
+            propagation: Span::ZERO,
+            latency: Span::ZERO,
+            overhead: true,
+            drop_runts: true,
+        }
+    }
+
+    /// Time of a frame of `len` octets on this wire.
+    #[inline]
+    #[must_use]
+    pub const fn frame_time(&self, len: usize) -> Span {
+        if self.overhead { self.rate.frame_time(len) } else { self.rate.bit_time(len as u64 * 8) }
+    }
+}
+
+/// A port over one end of a cable.
+pub struct Wire {
+    config: WireConfig,
+    caps: PortCaps,
+    end: WireEnd,
+    /// When the transmitter falls idle, as long as nobody has seen it idle.
+    busy_until: Option<Instant>,
+    /// When the next frame that was seen is handed over.
+    due: Option<Instant>,
+    counters: PortCounters,
+}
+
+impl Wire {
+    /// A port that sends and receives through `end` frames of up to `frame_len_max` octets.
+    #[must_use]
+    pub fn new(config: WireConfig, frame_len_max: usize, end: WireEnd) -> Self {
+        let caps = PortCaps {
+            kind: "wire",
+            device: config.name.clone(),
+            frame_len_max,
+            rate: config.rate,
+            tx_partial_csum: false,
+            virtual_time: true,
+        };
+        let counters = PortCounters::default();
+        Self { config, caps, end, busy_until: None, due: None, counters }
+    }
+
+    /// The cable's end.
+    pub const fn end(&mut self) -> &mut WireEnd {
+        &mut self.end
+    }
+
+    /// When the next frame will be handed over, as the cable is now.
+    pub fn next_arrival(&mut self) -> Option<Instant> {
+        self.due = self.end.next_arrival().map(|at| at + self.config.latency);
+        self.due
+    }
+
+    /// Why a frame is not handed over, if it is not.
+    fn refuse(&self, frame: &WireFrame, room: usize) -> Option<DropReason> {
+        match frame.flaw {
+            Flaw::Fcs => Some(DropReason::Fcs),
+            Flaw::Truncated => Some(DropReason::Truncated),
+            Flaw::None if self.config.drop_runts && frame.bytes.len() < FRAME_LEN_MIN => {
+                Some(DropReason::Runt)
+            }
+            Flaw::None if frame.bytes.len() > room => Some(DropReason::TooLong),
+            Flaw::None => None,
+        }
+    }
+}
+
+impl Port for Wire {
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        if !self.end.link_up() {
+            self.end.lose();
+            self.due = None;
+            return 0;
+        }
+        if self.next_arrival().is_none_or(|due| due > now) || batch.is_full() {
+            return 0;
+        }
+        // The stamp is the last bit's; what is due may be handed over.
+        while let Some(frame) = self.end.receive(now - self.config.latency) {
+            let desc = match self.refuse(&frame, bufs.room()) {
+                Some(reason) => Err(reason),
+                None => bufs.alloc_from(&frame.bytes).ok_or(DropReason::Pool),
+            };
+            self.end.done(frame);
+            self.next_arrival();
+            match desc {
+                Ok(desc) => {
+                    batch.push(desc);
+                    return 1;
+                }
+                Err(reason) => self.counters.rx_drop(reason),
+            }
+        }
+        0
+    }
+
+    fn tx_room(&mut self, now: Instant) -> usize {
+        if self.busy_until.is_some_and(|until| now < until) {
+            return 0;
+        }
+        self.busy_until = None;
+        usize::from(self.end.has_room())
+    }
+
+    fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        if self.tx_room(now) == 0 {
+            return 0;
+        }
+        let Some(desc) = batch.pop_at(0) else { return 0 };
+        let bytes = bufs.bytes(&desc);
+        let idle = now + self.config.frame_time(bytes.len());
+        // A transmission ends where its gap does, so that the next one can follow at once.
+        let at = idle + self.config.propagation;
+        let sent = if bytes.len() < FRAME_LEN_MIN {
+            let mut padded = [0; FRAME_LEN_MIN];
+            for (to, from) in padded.iter_mut().zip(bytes) {
+                *to = *from;
+            }
+            self.end.send(at, Flaw::None, &padded)
+        } else {
+            self.end.send(at, Flaw::None, bytes)
+        };
+        debug_assert!(sent, "room was asked for");
+        bufs.free(desc);
+        self.busy_until = Some(idle);
+        1
+    }
+
+    fn service(&mut self, _now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn link_up(&self) -> bool {
+        self.end.link_up()
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn idle_at(&self) -> Option<Instant> {
+        self.busy_until
+    }
+
+    fn release(&mut self, _bufs: &mut Bufs) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Pool;
+
+    const RATE: LinkRate = LinkRate::gbps(100);
+
+    fn bufs() -> Bufs {
+        Bufs::new(Pool::in_memory(16, 1_518).unwrap(), 1, 0)
+    }
+
+    fn port(change: impl FnOnce(&mut WireConfig)) -> (Wire, WireEnd) {
+        let (near, far) = cable(8);
+        let mut config = WireConfig::new("w0", RATE);
+        change(&mut config);
+        (Wire::new(config, 1_518, near), far)
+    }
+
+    const fn ns(ns: u64) -> Instant {
+        Instant::from_ns(ns)
+    }
+
+    #[test]
+    fn a_frame_is_handed_over_when_its_last_bit_and_the_latency_have_passed() {
+        let (mut wire, mut far) = port(|config| config.latency = Span::from_ns(300));
+        let mut bufs = bufs();
+        assert!(far.send(ns(10), Flaw::None, &[1; 60]));
+        assert!(far.send(ns(20), Flaw::None, &[2; 61]));
+        let mut batch = Batch::new();
+        #[rustfmt::skip] // columns: now, frames handed over, next event
+        let cases = [
+            (0,   0, Some(310)),
+            (309, 0, Some(310)),
+            (310, 1, Some(320)),
+            (400, 1, None),
+            (401, 0, None),
+        ];
+        for (now, want, next) in cases {
+            assert_eq!(wire.rx(ns(now), &mut bufs, &mut batch), want, "{now}");
+            assert_eq!(wire.next_event(), next.map(ns), "{now}");
+        }
+        assert_eq!(batch.iter().map(|d| d.len()).collect::<Vec<_>>(), [60, 61]);
+        batch.drain(..).for_each(|desc| assert!(bufs.free(desc)));
+    }
+
+    #[test]
+    fn flawed_frames_are_dropped_by_reason() {
+        #[rustfmt::skip] // columns: name, length, flaw, runts are dropped, want
+        let cases = [
+            ("runt",             59, Flaw::None,      true,  Some(DropReason::Runt)),
+            ("shortest",         60, Flaw::None,      true,  None),
+            ("short, captured",  59, Flaw::None,      false, None),
+            ("bad FCS",          60, Flaw::Fcs,       true,  Some(DropReason::Fcs)),
+            ("bad FCS and runt", 20, Flaw::Fcs,       true,  Some(DropReason::Fcs)),
+            ("cut off",          96, Flaw::Truncated, true,  Some(DropReason::Truncated)),
+            ("over the chunk", 9000, Flaw::None,      true,  Some(DropReason::TooLong)),
+        ];
+        for (name, len, flaw, drop_runts, want) in cases {
+            let (mut wire, mut far) = port(|config| config.drop_runts = drop_runts);
+            let (mut bufs, mut batch) = (bufs(), Batch::new());
+            assert!(far.send(ns(1), flaw, &vec![0; len]), "{name}");
+            assert_eq!(
+                wire.rx(ns(1), &mut bufs, &mut batch),
+                usize::from(want.is_none()),
+                "{name}"
+            );
+            let [(reason, count), ..] = wire.counters().rx_dropped;
+            assert_eq!((reason, count), (want, u64::from(want.is_some())), "{name}");
+            batch.drain(..).for_each(|desc| assert!(bufs.free(desc)));
+        }
+    }
+
+    #[test]
+    fn an_empty_pool_is_a_drop() {
+        let (mut wire, mut far) = port(|_| ());
+        let (mut bufs, mut batch) =
+            (Bufs::new(Pool::in_memory(1, 64).unwrap(), 1, 0), Batch::new());
+        for n in 0..2 {
+            assert!(far.send(ns(n), Flaw::None, &[0; 60]));
+        }
+        assert_eq!(wire.rx(ns(9), &mut bufs, &mut batch), 1);
+        assert_eq!(wire.rx(ns(9), &mut bufs, &mut batch), 0);
+        assert_eq!(wire.counters().rx_dropped[0], (Some(DropReason::Pool), 1));
+        batch.drain(..).for_each(|desc| assert!(bufs.free(desc)));
+    }
+
+    #[test]
+    fn transmission_takes_the_wire_time_and_is_one_frame_at_a_time() {
+        #[rustfmt::skip] // columns: name, overhead, octets, idle at ps, octets at the far end
+        let cases = [
+            ("ACK on a true wire", true,     22,   6_720,    60),
+            ("seed 003 §6.3",      false,    22,   1_760,    60),
+            ("1,402 octets",       true,  1_402, 114_080, 1_402),
+        ];
+        for (name, overhead, len, idle_ps, far_len) in cases {
+            let (mut wire, mut far) = port(|config| {
+                config.overhead = overhead;
+                config.propagation = Span::from_ps(5_000);
+            });
+            let (mut bufs, mut batch) = (bufs(), Batch::new());
+            for _ in 0..2 {
+                batch.push(bufs.alloc_from(&vec![7; len]).unwrap());
+            }
+            assert_eq!(wire.tx_room(Instant::ZERO), 1, "{name}");
+            assert_eq!(wire.tx(Instant::ZERO, &mut bufs, &mut batch), 1, "{name}");
+            let idle = Instant::from_ps(idle_ps);
+            assert_eq!(wire.idle_at(), Some(idle), "{name}");
+            let before = Instant::from_ps(idle_ps - 1);
+            assert_eq!(wire.tx_room(before), 0, "{name}");
+            assert_eq!(wire.tx(before, &mut bufs, &mut batch), 0, "{name}");
+            assert_eq!(wire.tx_room(idle), 1, "{name}");
+            assert_eq!(wire.idle_at(), None, "{name}");
+            assert_eq!(wire.tx(idle, &mut bufs, &mut batch), 1, "{name}");
+            assert_eq!(far.next_arrival(), Some(Instant::from_ps(idle_ps + 5_000)), "{name}");
+            let frame = far.receive(Instant::from_ps(idle_ps + 5_000)).unwrap();
+            assert_eq!(frame.bytes.len(), far_len, "{name}");
+            assert!(frame.bytes[..len].iter().all(|&b| b == 7), "{name}");
+            assert!(frame.bytes[len..].iter().all(|&b| b == 0), "{name}");
+            assert_eq!(bufs.used().get(), 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_pulled_cable_loses_what_is_in_flight() {
+        let (mut wire, mut far) = port(|_| ());
+        let (mut bufs, mut batch) = (bufs(), Batch::new());
+        assert!(far.send(ns(5), Flaw::None, &[0; 60]));
+        far.set_link(false);
+        assert!(!wire.link_up());
+        assert_eq!(wire.rx(ns(5), &mut bufs, &mut batch), 0);
+        far.set_link(true);
+        assert_eq!(wire.rx(ns(9), &mut bufs, &mut batch), 0);
+        assert_eq!(wire.counters(), PortCounters::default());
+        assert!((0..8).all(|n| far.send(ns(10 + n), Flaw::None, &[0; 60])));
+        assert!(!far.send(ns(20), Flaw::None, &[0; 60]), "eight in flight fill it");
+    }
+}

@@ -1,0 +1,99 @@
+//! Event heap: what is to happen when, in an order that never depends on anything else.
+//!
+//! Shape: (instant, event) in, earliest first out; ties in the order in which they were put in.
+//! Units: [`Instant`]; all instants in a heap lie within 106 days of each other.
+//! Source: architecture.md, "Virtual time".
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use weft_dataplane::time::Instant;
+
+struct Entry<E> {
+    at: Instant,
+    seq: u64,
+    event: E,
+}
+
+impl<E> Ord for Entry<E> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.at.cmp(&self.at).then(other.seq.cmp(&self.seq)) // a BinaryHeap gives the greatest
+    }
+}
+
+impl<E> PartialOrd for Entry<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
+/// Events in time.
+pub struct Events<E> {
+    heap: BinaryHeap<Entry<E>>,
+    seq: u64,
+}
+
+impl<E> Default for Events<E> {
+    fn default() -> Self {
+        Self { heap: BinaryHeap::new(), seq: 0 }
+    }
+}
+
+impl<E> Events<E> {
+    /// No events.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts an event in.
+    pub fn push(&mut self, at: Instant, event: E) {
+        self.heap.push(Entry { at, seq: self.seq, event });
+        self.seq += 1;
+    }
+
+    /// When the first one is due.
+    #[inline]
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|entry| entry.at)
+    }
+
+    /// Takes the first event if it is due at `now`.
+    #[inline]
+    pub fn pop(&mut self, now: Instant) -> Option<E> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|entry| entry.event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_then_by_order() {
+        let mut events = Events::new();
+        let times = [5, 1, 5, 3, 1, u64::MAX - 2]; // the last lies before the wrap, so before 1
+        for (n, &ps) in times.iter().enumerate() {
+            events.push(Instant::from_ps(ps), n);
+        }
+        let mut order = Vec::new();
+        assert_eq!(events.pop(Instant::from_ps(u64::MAX - 3)), None);
+        while let Some(event) = events.pop(Instant::from_ps(5)) {
+            order.push(event);
+        }
+        assert_eq!(order, [5, 1, 4, 3, 0, 2]);
+        assert_eq!(events.next(), None);
+    }
+}

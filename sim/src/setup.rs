@@ -1,0 +1,281 @@
+//! Setup: a whole switch configuration from a few figures, and the headroom that PFC needs.
+//!
+//! Shape: [`Setup`] → [`SwitchConfig`]; [`Headroom`] → octets and cells of an ingress group.
+//! Units: octets, cells, metres, as named.
+//! Source: IEEE 802.1Q-2018 Annex O (buffer requirements for PFC); pipeline.md §2, §4, §7, §8, §9.
+
+use weft_dataplane::config::{
+    BufferConfig, CrossbarConfig, EcnConfig, ForwardConfig, PfcConfig, PfcMode, PortConfig,
+    PriMaps, Sharing, StormAction, SwitchConfig, Trust,
+};
+use weft_dataplane::egress::EgressConfig;
+use weft_dataplane::islip::Discipline;
+use weft_dataplane::pfc::{Watchdog, default_classes};
+use weft_dataplane::storm::StormLimits;
+use weft_dataplane::time::{LinkRate, Span};
+use weft_dataplane::types::{PerPri, Pri, PriSet};
+use weft_dataplane::vlan::PortMode;
+use weft_parsers::{MacAddr, ParseConfig};
+
+/// Bits of a PFC frame on the wire: 64 octets, preamble, gap.
+const PFC_FRAME_BITS: u64 = 84 * 8;
+/// FCS, preamble and gap.
+const FRAME_OVERHEAD: u64 = 24;
+/// Octets on the wire of the shortest frame: one cell can hold no less.
+const FRAME_WIRE_MIN: u64 = 84;
+
+/// What decides how much can arrive after PAUSE was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headroom {
+    /// Rate of the link.
+    pub rate: LinkRate,
+    /// Length of the cable.
+    pub cable_m: u64,
+    /// Longest frame without FCS, on either side.
+    pub frame_len_max: usize,
+    /// All that the two stations take: interface delays of both, our latency from last bit to
+    /// admission, and the peer's higher-layer delay from PAUSE to silence.
+    pub response: Span,
+}
+
+impl Headroom {
+    /// Delay of light in a cable: 5 ns a metre.
+    #[must_use]
+    pub const fn propagation(cable_m: u64) -> Span {
+        Span::from_ns(5 * cable_m)
+    }
+
+    /// Octets on the wire that can arrive after XOFF is crossed, in the worst case.
+    ///
+    /// DV = 2 × frame + PFC frame + 2 × cable + response: our PAUSE waits for a longest frame that
+    /// has just begun, travels, and finds the peer at the start of a longest frame. The response is
+    /// Annex O's sum of interface delays and higher-layer delay.
+    #[must_use]
+    pub fn octets(&self) -> u64 {
+        let frame_bits = (self.frame_len_max as u64 + FRAME_OVERHEAD) * 8;
+        let bits_in = |span: Span| {
+            let bits = u128::from(span.as_ps()) * u128::from(self.rate.as_bps());
+            u64::try_from(bits.div_ceil(1_000_000_000_000)).unwrap_or(u64::MAX)
+        };
+        let cable = bits_in(Self::propagation(self.cable_m));
+        let bits = (2 * frame_bits + PFC_FRAME_BITS)
+            .saturating_add(cable.saturating_mul(2))
+            .saturating_add(bits_in(self.response));
+        bits.div_ceil(8)
+    }
+
+    /// Cells of `cell_bytes` that take so much, whatever the sizes of the frames: the worst are
+    /// those of 64 octets, or those one octet longer than a cell.
+    #[must_use]
+    pub fn cells(&self, cell_bytes: u32) -> u32 {
+        let split = (u64::from(cell_bytes) + 1 + FRAME_OVERHEAD) / 2;
+        let octets_per_cell = FRAME_WIRE_MIN.min(split.max(1));
+        u32::try_from(self.octets().div_ceil(octets_per_cell)).unwrap_or(u32::MAX)
+    }
+}
+
+/// A switch in a few figures; [`Setup::config`] makes the rest the defaults of the design.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Ports, named p0, p1, …
+    pub ports: usize,
+    /// 4 or 8.
+    pub pris: usize,
+    /// Rate of every port, unless `rates` says otherwise.
+    pub rate: LinkRate,
+    /// Rates of single ports: (index, rate).
+    pub rates: Vec<(usize, LinkRate)>,
+    /// Length of every cable.
+    pub cable_m: u64,
+    /// Fixed latency of the switch beside queueing.
+    pub latency: Span,
+    /// The peer's delay from PAUSE to silence.
+    pub peer_response: Span,
+    /// Longest frame without FCS.
+    pub frame_len_max: usize,
+    /// The whole buffer.
+    pub buffer_bytes: u64,
+    /// A cell of it.
+    pub cell_bytes: u32,
+    /// Whether PFC is on.
+    pub pfc: bool,
+    /// Whether ECN marks are set.
+    pub ecn: bool,
+    /// Seed of all that is random in the switch.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// A switch of 100G ports with 10 m of cable, 300 ns latency and 4 MiB of buffer, PFC and ECN on.
+    #[must_use]
+    pub const fn new(ports: usize, pris: usize) -> Self {
+        Self {
+            ports,
+            pris,
+            rate: LinkRate::gbps(100),
+            rates: Vec::new(),
+            cable_m: 10,
+            latency: Span::from_ns(300),
+            peer_response: Span::from_ns(500),
+            frame_len_max: 1_518,
+            buffer_bytes: 4 << 20,
+            cell_bytes: 256,
+            pfc: true,
+            ecn: true,
+            seed: 1,
+        }
+    }
+
+    /// Rate of port `index`.
+    #[must_use]
+    pub fn rate_of(&self, index: usize) -> LinkRate {
+        self.rates.iter().find(|(port, _)| *port == index).map_or(self.rate, |&(_, rate)| rate)
+    }
+
+    /// Headroom of an ingress group of port `index`.
+    #[must_use]
+    pub fn headroom(&self, index: usize) -> Headroom {
+        Headroom {
+            rate: self.rate_of(index),
+            cable_m: self.cable_m,
+            frame_len_max: self.frame_len_max,
+            response: self.latency + self.peer_response,
+        }
+    }
+
+    /// The whole configuration.
+    #[must_use]
+    pub fn config(&self) -> SwitchConfig {
+        let maps = PriMaps::for_pris(self.pris);
+        let lossless = lossless_default(self.pris);
+        let total_cells = u32::try_from(self.buffer_bytes / u64::from(self.cell_bytes.max(1)));
+        let buffer = BufferConfig {
+            cell_bytes: self.cell_bytes,
+            total_cells: total_cells.unwrap_or(u32::MAX),
+            sharing: Sharing::Dt,
+            alpha: PerPri([0; 8]),
+            voq_reserve_cells: 0,
+            pg_reserve_cells: 4_096_u32.div_ceil(self.cell_bytes.max(1)),
+            headroom_cells: (0..self.ports)
+                .map(|port| self.headroom(port).cells(self.cell_bytes))
+                .collect(),
+            xon_offset_cells: 2 * cells_of(self.frame_len_max, self.cell_bytes),
+        };
+        SwitchConfig {
+            ports: (0..self.ports).map(|port| self.port(port)).collect(),
+            pris: self.pris,
+            ecn: self.ecn(&buffer, lossless),
+            pfc: PfcConfig {
+                enabled: self.pfc,
+                lossless,
+                classes: default_classes(&maps.pcp_to_pri),
+                mode: PfcMode::IngressPg,
+                watchdog_detect: Watchdog::DETECT,
+                watchdog_restore: Watchdog::RESTORE,
+                watchdog_action: StormAction::Drop,
+            },
+            maps,
+            buffer,
+            crossbar: CrossbarConfig {
+                iterations: 2,
+                discipline: Discipline::Strict,
+                speedup: 2,
+                burst: 32,
+                egress_queue_frames: 32,
+            },
+            forward: ForwardConfig {
+                fdb_capacity: 4_096,
+                ageing: Span::from_ms(300_000),
+                flood_unknown: true,
+                static_entries: Vec::new(),
+                groups: Vec::new(),
+            },
+            mirror: None,
+            seed: self.seed,
+            tx_ring_frames: 64,
+        }
+    }
+
+    fn port(&self, index: usize) -> PortConfig {
+        PortConfig {
+            name: format!("p{index}"),
+            rate: self.rate_of(index),
+            parse: ParseConfig { port_mac: port_mac(index), ..ParseConfig::DEFAULT },
+            trust: vec![Trust::Pcp, Trust::Dscp, Trust::Tc],
+            default_pri: Pri::default(),
+            vlan: PortMode::default(),
+            learned_max: 4_096,
+            storm: StormLimits::default(),
+            egress: EgressConfig::for_pris(self.pris),
+            frame_len_max: self.frame_len_max,
+            pfc: self.pfc,
+        }
+    }
+
+    /// Marks at 50 % and 80 % of shared / (2 × outputs).
+    fn ecn(&self, buffer: &BufferConfig, lossless: PriSet) -> EcnConfig {
+        let groups = lossless.len() as u64;
+        let headroom: u64 = buffer.headroom_cells.iter().map(|&cells| u64::from(cells)).sum();
+        let reserves = self.ports as u64 * u64::from(buffer.pg_reserve_cells);
+        let lossless_cells = if self.pfc { (headroom + reserves) * groups } else { 0 };
+        let shared = u64::from(buffer.total_cells).saturating_sub(lossless_cells);
+        let capacity = shared * u64::from(self.cell_bytes) / (2 * self.ports.max(1) as u64);
+        EcnConfig {
+            enabled: self.ecn,
+            low_bytes: capacity / 2,
+            high_bytes: capacity / 5 * 4,
+        }
+    }
+}
+
+/// The lossless priorities by default: 1 and 2 of 4, 1 to 4 of 8 (pipeline.md §2).
+#[must_use]
+pub const fn lossless_default(pris: usize) -> PriSet {
+    PriSet::from_bits(if pris <= 4 { 0b0110 } else { 0b1_1110 })
+}
+
+/// Address of switch port `index`.
+#[must_use]
+pub fn port_mac(index: usize) -> MacAddr {
+    MacAddr([0x02, 0xEE, 0, 0, 0, u8::try_from(index).unwrap_or(u8::MAX)])
+}
+
+/// Cells of a frame of `len` octets.
+fn cells_of(len: usize, cell_bytes: u32) -> u32 {
+    u32::try_from(len.div_ceil(cell_bytes.max(1) as usize)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_dataplane::snapshot::Snapshot;
+
+    #[test]
+    fn headroom_is_annex_o_s_sum() {
+        // 100G, 100 m, 1,518 octets and FCS, 1 µs: 2 × 12,336 + 672 + 2 × 50,000 + 100,000 bits.
+        let headroom = Headroom {
+            rate: LinkRate::gbps(100),
+            cable_m: 100,
+            frame_len_max: 1_518,
+            response: Span::from_us(1),
+        };
+        assert_eq!(headroom.octets(), (2 * 12_336 + 672 + 2 * 50_000 + 100_000) / 8);
+        #[rustfmt::skip] // columns: cell, octets on the wire that fill a cell at least
+        let cases = [(64, 44), (128, 76), (143, 84), (256, 84), (2_048, 84)];
+        for (cell, octets) in cases {
+            let want = headroom.octets().div_ceil(octets);
+            assert_eq!(u64::from(headroom.cells(cell)), want, "{cell}");
+        }
+        let none = Headroom { cable_m: 0, response: Span::ZERO, ..headroom };
+        assert_eq!(none.octets(), (2 * 12_336 + 672) / 8);
+    }
+
+    #[test]
+    fn default_setups_compile() {
+        for (ports, pris) in [(1, 4), (4, 8), (8, 4), (64, 8)] {
+            let mut setup = Setup::new(ports, pris);
+            setup.buffer_bytes = 64 << 20;
+            assert!(Snapshot::compile(setup.config(), 0).is_ok(), "{ports} ports, {pris}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! One switch in virtual time: a lane over wires, with the far ends of its cables.
+//!
+//! Shape: [`SwitchConfig`] and [`Around`] → [`Switch`] and one [`WireEnd`] a port; the caller steps it
+//! when it says so or when it has sent something.
+//! Units: picoseconds.
+//! Source: pipeline.md §13; model.md.
+
+use std::sync::Arc;
+
+use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::pipeline::{BuildError, Core, Lane, Step, Timing, build, chunks_beside_buffer};
+use weft_dataplane::pool::Pool;
+use weft_dataplane::port::Port;
+use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
+use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::trace::Tracer;
+use weft_dataplane::types::PortId;
+
+/// What is around the switching core.
+#[derive(Clone, Debug)]
+pub struct Around {
+    /// Fixed latency of a frame: parse, look-up, crossbar.
+    pub latency: Span,
+    /// Delay of every cable.
+    pub propagation: Span,
+    /// Whether frames take their true wire time.
+    pub overhead: bool,
+    /// Whether runts are dropped.
+    pub drop_runts: bool,
+    /// Frames in flight on a cable, each way.
+    pub cable_frames: usize,
+    /// Chunks of the packet pool; `None` for as many as the buffer has cells, so that it never
+    /// runs out.
+    pub chunks: Option<usize>,
+}
+
+impl Default for Around {
+    fn default() -> Self {
+        Self {
+            latency: Span::from_ns(300),
+            propagation: Span::from_ns(50),
+            overhead: true,
+            drop_runts: true,
+            cable_frames: 1_024,
+            chunks: None,
+        }
+    }
+}
+
+/// Steps at one instant after which time is said to stand still.
+const STEPS_AT_ONCE_MAX: u32 = 10_000;
+
+/// A switch with its ports.
+pub struct Switch {
+    lane: Lane,
+    ports: Vec<Box<dyn Port>>,
+    latency: Span,
+    next: Option<Instant>,
+    now: Instant,
+    steps: u64,
+    at_once: u32,
+}
+
+impl Switch {
+    /// Builds a switch; the ends are those of its ports' peers, in the order of the ports.
+    ///
+    /// # Errors
+    /// As [`build`].
+    pub fn new(
+        config: SwitchConfig,
+        around: &Around,
+    ) -> Result<(Self, Vec<WireEnd>), BuildError> {
+        let count = config.ports.len();
+        let frame_len_max = config.ports.iter().map(|p| p.frame_len_max).max().unwrap_or(0);
+        let cells = config.buffer.total_cells as usize;
+        let beside = chunks_beside_buffer(count, 1, config.tx_ring_frames);
+        let pool = Pool::map(around.chunks.unwrap_or(cells + beside), frame_len_max.max(64))?;
+        let wires: Vec<_> = config
+            .ports
+            .iter()
+            .map(|port| WireConfig {
+                name: port.name.clone(),
+                rate: port.rate,
+                propagation: around.propagation,
+                latency: around.latency,
+                overhead: around.overhead,
+                drop_runts: around.drop_runts,
+            })
+            .zip(config.ports.iter().map(|port| port.frame_len_max))
+            .collect();
+        let spread = [(0..count).filter_map(PortId::new).collect()];
+        let built = build(config, &pool, &spread, Timing::Virtual)?;
+        let (mut ports, mut ends) = (Vec::new(), Vec::new());
+        for (wire, frame_len_max) in wires {
+            let (near, far) = cable(around.cable_frames);
+            ports.push(Box::new(Wire::new(wire, frame_len_max, near)) as Box<dyn Port>);
+            ends.push(far);
+        }
+        let lane = built.lanes.into_iter().next().expect("one worker was asked for");
+        let switch = Self {
+            lane,
+            ports,
+            latency: around.latency,
+            next: Some(Instant::ZERO),
+            now: Instant::ZERO,
+            steps: 0,
+            at_once: 0,
+        };
+        Ok((switch, ends))
+    }
+
+    /// What workers share: counters, buffer, FDB, configuration.
+    #[must_use]
+    pub const fn core(&self) -> &Arc<Core> {
+        self.lane.core()
+    }
+
+    /// When the switch wants its next step, as far as it knows.
+    #[inline]
+    #[must_use]
+    pub const fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Steps done.
+    #[must_use]
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Tells that a frame was sent to the switch whose last bit is in at `at`.
+    #[inline]
+    pub fn expect(&mut self, at: Instant) {
+        self.next = Instant::earlier(self.next, Some(at + self.latency));
+    }
+
+    /// Tells that something else has changed that the switch should look at: a link, the
+    /// configuration.
+    pub fn poke(&mut self, now: Instant) {
+        self.next = Instant::earlier(self.next, Some(now));
+    }
+
+    /// One step at `now`.
+    ///
+    /// # Panics
+    /// When time stands still: the switch keeps asking for a step at the same instant.
+    pub fn step<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> Step {
+        self.at_once = if now == self.now { self.at_once + 1 } else { 0 };
+        assert!(self.at_once < STEPS_AT_ONCE_MAX, "time stands still at {} ps", now.as_ps());
+        self.now = now;
+        self.steps += 1;
+        let step = self.lane.step(now, &mut self.ports, tracer);
+        self.next = step.next;
+        step
+    }
+
+    /// Ends all that is queued: drop reason `shutdown`.
+    pub fn stop<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+        self.lane.stop(now, &mut self.ports, tracer);
+    }
+}
