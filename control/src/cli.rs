@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{config, model, run};
+use crate::commands::{config, model, run, traffic};
 use crate::config::{ConfigError, Settings};
 use crate::error::{CliError, EXIT_CODES};
 
@@ -29,6 +29,8 @@ pub enum Command {
     Config(config::ConfigCommand),
     /// Run the switch until SIGINT or SIGTERM
     Run(run::RunArgs),
+    /// Play a host on an interface: send streams and check those that arrive
+    Traffic(traffic::TrafficArgs),
     /// Run a model on the switch's own code
     #[command(subcommand)]
     Model(model::ModelCommand),

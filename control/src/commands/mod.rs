@@ -9,6 +9,7 @@ pub mod model;
 pub mod progress;
 pub mod run;
 pub mod shell;
+pub mod traffic;
 
 use std::io::Write;
 
@@ -24,6 +25,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Config(command) => config::run(&command, out),
         Command::Model(command) => model::run(&command, out),
         Command::Run(args) => run::run(&args, out),
+        Command::Traffic(args) => traffic::run(&args, out),
         Command::Completions { shell } => shell::completions(shell, out),
         Command::Man => shell::man(out),
     }

@@ -6,7 +6,7 @@
 //! Source: packet(7); pipeline.md §11. Linux 5.12 or later; `CAP_NET_RAW` and `CAP_NET_ADMIN`.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -596,8 +596,8 @@ impl Port for AfPacket {
     }
 
     /// Another one after the interface was gone: ask again before each wait.
-    fn wait_fd(&self) -> Option<std::os::fd::RawFd> {
-        self.open.as_ref().map(|open| open.socket.as_raw_fd())
+    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.open.as_ref().map(|open| std::os::fd::AsFd::as_fd(&open.socket))
     }
 
     fn release(&mut self, bufs: &mut Bufs) {

@@ -156,7 +156,7 @@ pub trait Port: Send {
     }
 
     /// A descriptor that becomes readable when there is something to receive, for idle workers.
-    fn wait_fd(&self) -> Option<std::os::fd::RawFd> {
+    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
 

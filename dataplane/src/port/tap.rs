@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum, sys};
@@ -263,8 +263,8 @@ impl Port for Tap {
     }
 
     /// Another one after the device was gone: ask again before each wait.
-    fn wait_fd(&self) -> Option<RawFd> {
-        self.file.as_ref().map(AsRawFd::as_raw_fd)
+    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.file.as_ref().map(std::os::fd::AsFd::as_fd)
     }
 
     fn release(&mut self, bufs: &mut Bufs) {

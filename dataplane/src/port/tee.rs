@@ -283,7 +283,7 @@ impl<P: Port> Port for Tee<P> {
         self.port.counters()
     }
 
-    fn wait_fd(&self) -> Option<std::os::fd::RawFd> {
+    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.port.wait_fd()
     }
 
@@ -325,7 +325,7 @@ impl<P: Port + ?Sized> Port for Box<P> {
         (**self).counters()
     }
 
-    fn wait_fd(&self) -> Option<std::os::fd::RawFd> {
+    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         (**self).wait_fd()
     }
 

@@ -5,7 +5,7 @@
 //! Units: nanoseconds.
 //! Source: ppoll(2), eventfd(2); architecture.md.
 
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use super::crew::{Crew, raw};
@@ -56,7 +56,7 @@ impl Idle {
         self.fds.clear();
         for port in ports {
             match port.wait_fd() {
-                Some(fd) => self.fds.push(wait(fd)),
+                Some(fd) => self.fds.push(wait(fd.as_raw_fd())),
                 None if port.link_up() => return, // it must be asked
                 None => {}
             }

@@ -1,0 +1,489 @@
+//! `weft traffic`: a host on an interface: sends streams, checks those that arrive, honours PFC.
+//!
+//! Shape: flags → [`HostSpec`] → a loop over [`Host::poll`]; at the end a report. Streams are
+//! numbered station × 256 + index, so that hosts with different stations never share one.
+//! Units: bit/s, frames/s, seconds, octets without FCS.
+//! Source: issue 2, "`weft traffic`"; pipeline.md §9.
+
+use std::io::Write;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use weft_dataplane::pool::{Bufs, Pool};
+use weft_dataplane::port::Port;
+use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
+use weft_dataplane::port::tap::{Tap, TapConfig};
+use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_dataplane::types::{Pri, PriSet};
+use weft_endpoints::classes::PriMap;
+use weft_endpoints::frames::{FrameSpec, Kind, Station};
+use weft_endpoints::host::{Host, HostSpec};
+use weft_endpoints::pace::Rate;
+use weft_endpoints::pfc::SlowSpec;
+use weft_endpoints::sizes::Sizes;
+use weft_endpoints::stream::tx::StreamSpec;
+use weft_parsers::{AfhMode, Ecn, Gen2Order, ParseConfig, Pcp, Vid};
+
+use crate::error::CliError;
+
+/// Chunks for a host: bursts both ways and what waits.
+const CHUNKS: usize = 4_096;
+/// How long an idle host sleeps at most.
+const SLEEP_MAX_NS: u64 = 5_000_000;
+
+/// Arguments of `weft traffic`.
+#[derive(Args, Debug)]
+pub struct TrafficArgs {
+    /// Interface, or `tap:NAME`
+    #[arg(value_name = "[KIND:]DEVICE")]
+    device: String,
+    /// Number of this host: its addresses are made of it (02:00:00:00:HH:LL, 10.0.H.L, id)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=255))]
+    station: u16,
+    /// Send to this station; may be given several times
+    #[arg(long = "to", value_name = "STATION", value_parser = clap::value_parser!(u16).range(1..=255))]
+    to: Vec<u16>,
+    /// Formats to send: standard, `roce_v2`, gen1, gen2, lite, ethernet
+    #[arg(long, value_delimiter = ',', default_value = "standard", value_parser = kind)]
+    format: Vec<Kind>,
+    /// Priorities to send, 0 the lowest, a stream for each; `all` for those that the format can ask
+    /// for (AFH without a tag has no Traffic Class for priority 1 of 4)
+    #[arg(long, value_delimiter = ',', default_value = "0", value_parser = pri)]
+    pri: Vec<PriArg>,
+    /// Priorities of the switch: 4 or 8
+    #[arg(long, default_value_t = 4, value_parser = priorities)]
+    priorities: u8,
+    /// Octets of a frame: N, N-M, N,M,..., or imix
+    #[arg(long, default_value = "64")]
+    size: SizesArg,
+    /// Rate of each stream: N[k|M|G]bps, N[k|M]fps, or max
+    #[arg(long, default_value = "1000fps")]
+    rate: RateArg,
+    /// Frames of each stream; without end unless --duration is given
+    #[arg(long)]
+    count: Option<u64>,
+    /// Seconds to send for
+    #[arg(long)]
+    duration: Option<f64>,
+    /// Seconds to go on receiving after the last frame was sent
+    #[arg(long, default_value_t = 1.0)]
+    linger: f64,
+    /// Seconds to wait before the first frame, after the announcement
+    #[arg(long, default_value_t = 0.5)]
+    delay: f64,
+    /// Tag frames with this VLAN; the PCP decides the priority then
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4094))]
+    vlan: Option<u16>,
+    /// Mark IP frames as ECN-capable
+    #[arg(long)]
+    ecn: bool,
+    /// AFH mode of the link: none, gen1, gen2, lite, auto
+    #[arg(long, default_value = "auto", value_parser = afh)]
+    afh: AfhMode,
+    /// Octet order of GEN2 and Lite: slap, `as_documented`
+    #[arg(long, default_value = "slap", value_parser = order)]
+    gen2_order: Gen2Order,
+    /// Rate of the link in Gbit/s, for pause quanta
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=800))]
+    gbps: u64,
+    /// Do not obey PFC
+    #[arg(long)]
+    ignore_pfc: bool,
+    /// Receive slowly: drain at this rate and send PFC
+    #[arg(long, value_name = "RATE")]
+    slow: Option<RateArg>,
+    /// Fail (exit code 1) unless that many frames of streams arrived, whole and in order
+    #[arg(long, value_name = "FRAMES")]
+    expect: Option<u64>,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A priority on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PriArg {
+    All,
+    One(Pri),
+}
+
+fn pri(text: &str) -> Result<PriArg, String> {
+    if text == "all" {
+        return Ok(PriArg::All);
+    }
+    let pri = text.parse().ok().and_then(Pri::new);
+    pri.map(PriArg::One).ok_or_else(|| "expected 0 to 7, or all".to_owned())
+}
+
+fn priorities(text: &str) -> Result<u8, String> {
+    match text {
+        "4" => Ok(4),
+        "8" => Ok(8),
+        _ => Err("expected 4 or 8".to_owned()),
+    }
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    let data = Kind::from_name(text).filter(|kind| !kind.is_control());
+    data.ok_or_else(|| "expected standard, roce_v2, gen1, gen2, lite or ethernet".to_owned())
+}
+
+fn afh(text: &str) -> Result<AfhMode, String> {
+    let all = [AfhMode::None, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite, AfhMode::Auto];
+    let found = all.into_iter().find(|mode| mode.name() == text);
+    found.ok_or_else(|| "expected none, gen1, gen2, lite or auto".to_owned())
+}
+
+fn order(text: &str) -> Result<Gen2Order, String> {
+    let all = [Gen2Order::Slap, Gen2Order::AsDocumented];
+    let found = all.into_iter().find(|order| order.name() == text);
+    found.ok_or_else(|| "expected slap or as_documented".to_owned())
+}
+
+/// Frame lengths on the command line.
+#[derive(Clone, Debug)]
+pub struct SizesArg(pub Sizes);
+
+impl FromStr for SizesArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| {
+            text.trim()
+                .parse::<usize>()
+                .map_err(|_| format!("expected N, N-M, N,M,... or imix in octets, found {text:?}"))
+        };
+        if text == "imix" {
+            return Ok(Self(Sizes::Imix));
+        }
+        if let Some((from, to)) = text.split_once('-') {
+            return Ok(Self(Sizes::Range(number(from)?, number(to)?)));
+        }
+        if text.contains(',') {
+            return Ok(Self(Sizes::List(text.split(',').map(number).collect::<Result<_, _>>()?)));
+        }
+        Ok(Self(Sizes::Fixed(number(text)?)))
+    }
+}
+
+/// A rate on the command line.
+#[derive(Clone, Copy, Debug)]
+pub struct RateArg(pub Rate);
+
+impl FromStr for RateArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || format!("expected N[k|M|G]bps, N[k|M]fps or max, found {text:?}");
+        if text == "max" {
+            return Ok(Self(Rate::Max));
+        }
+        let (digits, make): (&str, fn(u64) -> Rate) = match text.strip_suffix("bps") {
+            Some(digits) => (digits, Rate::FrameBps),
+            None => (text.strip_suffix("fps").ok_or_else(refuse)?, Rate::Fps),
+        };
+        let (digits, unit) = match digits.as_bytes().last() {
+            Some(b'k') => (digits.strip_suffix('k'), 1_000),
+            Some(b'M') => (digits.strip_suffix('M'), 1_000_000),
+            Some(b'G') => (digits.strip_suffix('G'), 1_000_000_000),
+            _ => (Some(digits), 1),
+        };
+        let number: u64 = digits.and_then(|d| d.parse().ok()).ok_or_else(refuse)?;
+        let rate = number.checked_mul(unit).filter(|&rate| rate > 0).ok_or_else(refuse)?;
+        Ok(Self(make(rate)))
+    }
+}
+
+/// Plays the host.
+///
+/// # Errors
+/// Flags that contradict each other, a device that cannot be opened, an expectation that failed.
+pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let mut host = Host::new(spec(args)?).map_err(|error| CliError::Usage(error.to_string()))?;
+    let mut port = open(args)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|source| system("wait for signals", source))?;
+    }
+    let pool = Pool::map(CHUNKS, port.caps().frame_len_max)
+        .map_err(|source| system("make room for frames", source))?;
+    let mut bufs = Bufs::new(pool, CHUNKS / 4, 4);
+    host.announce();
+    drive(args, &mut host, port.as_mut(), &mut bufs, &stop);
+    let report = host.report(now(), &port.counters());
+    host.release(&mut bufs);
+    port.release(&mut bufs);
+    if args.json {
+        super::write_json(out, &report)?;
+    } else {
+        print(&report, out).map_err(CliError::Output)?;
+    }
+    let Some(expected) = args.expect else { return Ok(()) };
+    let sum = |of: fn(&weft_endpoints::report::RxStreamReport) -> u64| {
+        report.rx_streams.iter().map(of).sum::<u64>()
+    };
+    let unique = sum(|s| s.unique);
+    let flawed = sum(|s| s.lost + s.reordered + s.duplicates + s.corrupt);
+    if unique == expected && flawed == 0 {
+        return Ok(());
+    }
+    let found = format!(
+        "expected {expected} frames, whole and in order; {unique} came, {flawed} with a fault"
+    );
+    Err(CliError::Difference(found))
+}
+
+/// Polls until all is sent and the linger is over, or a signal says stop.
+fn drive(
+    args: &TrafficArgs,
+    host: &mut Host,
+    port: &mut dyn Port,
+    bufs: &mut Bufs,
+    stop: &AtomicBool,
+) {
+    let linger = seconds(args.linger);
+    let sends = !args.to.is_empty();
+    let mut over = None;
+    while !stop.load(Ordering::Relaxed) {
+        let at = now();
+        let Ok(progress) = host.poll(at, port, bufs) else {
+            wait(port, Span::from_ms(1)); // the device is away; it may come back
+            continue;
+        };
+        if sends && host.is_done() && !progress.blocked {
+            let end = *over.get_or_insert(at + linger);
+            if end <= at {
+                return;
+            }
+        } else if !sends && args.duration.is_some() {
+            let end = *over.get_or_insert(at + seconds(args.duration.unwrap_or(0.0)) + linger);
+            if end <= at {
+                return;
+            }
+        }
+        if progress.sent + progress.received == 0 {
+            let until = progress.next.map_or(Span::from_ns(SLEEP_MAX_NS), |next| next.since(at));
+            let until = if progress.blocked { Span::from_us(50) } else { until };
+            wait(port, until.min(Span::from_ns(SLEEP_MAX_NS)));
+        }
+    }
+}
+
+/// Waits for a frame or until the time is over; short times are spun through.
+fn wait(port: &dyn Port, span: Span) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    if span < Span::from_us(20) {
+        std::hint::spin_loop();
+        return;
+    }
+    let ns = i64::try_from(span.as_ns()).unwrap_or(i64::MAX).min(1_000_000_000 - 1);
+    let timeout = Timespec { tv_sec: 0, tv_nsec: ns };
+    let fd = port.wait_fd();
+    let mut fds: Vec<PollFd<'_>> = fd.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let _ = poll(&mut fds, Some(&timeout)); // an interrupted wait only comes back sooner
+}
+
+/// The time on the clock that all processes of a machine share.
+fn now() -> Instant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let (s, ns) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
+    Instant::from_ns(s.wrapping_mul(1_000_000_000).wrapping_add(ns))
+}
+
+#[expect(clippy::float_arithmetic, reason = "seconds of the command line")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn seconds(seconds: f64) -> Span {
+    Span::from_us((seconds.max(0.0) * 1e6) as u64)
+}
+
+fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> CliError {
+    CliError::System { what: what.to_owned(), source: Box::new(source) }
+}
+
+fn open(args: &TrafficArgs) -> Result<Box<dyn Port>, CliError> {
+    let rate = LinkRate::gbps(args.gbps);
+    let frame_len_max = 9_216;
+    let failed = |source| system("open the device", source);
+    Ok(match args.device.split_once(':') {
+        Some(("tap", name)) => {
+            let device = name.to_owned();
+            let tap = Tap::open(&TapConfig { device, rate, frame_len_max });
+            Box::new(tap.map_err(failed)?)
+        }
+        Some(("af_packet", name)) => Box::new(af_packet(name, rate, frame_len_max)?),
+        Some((kind, _)) => {
+            return Err(CliError::Usage(format!("expected tap or af_packet, found {kind:?}")));
+        }
+        None => Box::new(af_packet(&args.device, rate, frame_len_max)?),
+    })
+}
+
+fn af_packet(device: &str, rate: LinkRate, frame_len_max: usize) -> Result<AfPacket, CliError> {
+    let config =
+        AfPacketConfig { device: device.to_owned(), rate, frame_len_max, tx_ring_frames: 64 };
+    AfPacket::open(&config).map_err(|source| system("open the device", source))
+}
+
+/// The host that the flags describe.
+fn spec(args: &TrafficArgs) -> Result<HostSpec, CliError> {
+    let me = Station::numbered(args.station);
+    let mut spec = HostSpec::new(format!("station{}", args.station), me.mac);
+    spec.parse = ParseConfig {
+        afh: args.afh,
+        gen2_order: args.gen2_order,
+        port_mac: me.mac,
+        ..ParseConfig::DEFAULT
+    };
+    spec.classes = if args.priorities == 8 { PriMap::eight() } else { PriMap::four() };
+    spec.rate = Some(LinkRate::gbps(args.gbps));
+    spec.honour_pfc = !args.ignore_pfc;
+    spec.slow = args.slow.map(slow).transpose()?;
+    let start = now() + seconds(args.delay);
+    for &kind in &args.format {
+        spec.stations.push(frame(args, kind, me, Station::ALL));
+        for &to in &args.to {
+            let base = frame(args, kind, me, Station::numbered(to));
+            for frame in at_priorities(args, &base, &spec.classes)? {
+                let stream = stream(args, frame, spec.streams.len(), start)?;
+                spec.streams.push(stream);
+            }
+        }
+    }
+    Ok(spec)
+}
+
+/// `base` at each priority that is asked for.
+fn at_priorities(
+    args: &TrafficArgs,
+    base: &FrameSpec,
+    map: &PriMap,
+) -> Result<Vec<FrameSpec>, CliError> {
+    let existing = || Pri::ALL.into_iter().take(usize::from(args.priorities));
+    let mut frames = Vec::new();
+    for &wanted in &args.pri {
+        match wanted {
+            PriArg::All => {
+                frames.extend(existing().filter_map(|pri| base.clone().with_pri(pri, map).ok()));
+            }
+            PriArg::One(pri) => {
+                if !existing().any(|p| p == pri) {
+                    let text = format!("--pri {}: the switch has {}", pri.get(), args.priorities);
+                    return Err(CliError::Usage(text));
+                }
+                let frame = base.clone().with_pri(pri, map);
+                frames.push(frame.map_err(|error| CliError::Usage(error.to_string()))?);
+            }
+        }
+    }
+    Ok(frames)
+}
+
+/// A frame of `kind`, before its priority.
+fn frame(args: &TrafficArgs, kind: Kind, me: Station, to: Station) -> FrameSpec {
+    let mut frame = FrameSpec::new(kind, me, to).with_sizes(args.size.0.clone());
+    frame.gen2_order = args.gen2_order;
+    frame.ecn = if args.ecn { Ecn::Ect0 } else { Ecn::NotEct };
+    if let Some(vid) = args.vlan {
+        frame = frame.with_vlan(Pcp::from_low_bits(0), Vid::from_low_bits(vid));
+    }
+    frame
+}
+
+fn stream(
+    args: &TrafficArgs,
+    frame: FrameSpec,
+    index: usize,
+    start: Instant,
+) -> Result<StreamSpec, CliError> {
+    let index = u16::try_from(index).ok().filter(|&index| index < 256).ok_or_else(|| {
+        CliError::Usage("expected at most 256 streams: formats x priorities x --to".to_owned())
+    })?;
+    frame.check().map_err(|error| CliError::Usage(error.to_string()))?;
+    Ok(StreamSpec {
+        rate: args.rate.0,
+        start,
+        count: args.count,
+        duration: args.duration.map(seconds),
+        lag_max: Some(Span::from_ms(10)),
+        ..StreamSpec::new(args.station << 8 | index, frame)
+    })
+}
+
+/// A receiver that drains at a rate and pauses all priorities but the highest.
+fn slow(rate: RateArg) -> Result<SlowSpec, CliError> {
+    let drain = match rate.0 {
+        Rate::FrameBps(bps) | Rate::WireBps(bps) => LinkRate::bps(bps),
+        _ => None,
+    };
+    let drain = drain.ok_or_else(|| CliError::Usage("--slow: expected N[k|M|G]bps".to_owned()))?;
+    Ok(SlowSpec {
+        drain,
+        xoff_bytes: 64 << 10,
+        xon_bytes: 32 << 10,
+        capacity_bytes: 16 << 20,
+        lossless: PriSet::from_bits(0b0110),
+        quanta: 0xFFFF,
+    })
+}
+
+fn print(report: &weft_endpoints::report::Report, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "sent {} frames, received {}", report.tx.frames, report.rx.frames)?;
+    for stream in &report.tx_streams {
+        let pri = stream.pri.map_or("-".to_owned(), |pri| pri.to_string());
+        let (id, kind, frames) = (stream.stream, stream.kind, stream.count.frames);
+        writeln!(out, "sent     stream {id:5} {kind} pri {pri}: {frames} frames")?;
+    }
+    for stream in &report.rx_streams {
+        writeln!(
+            out,
+            "received stream {:5}: {} frames, lost {}, reordered {}, duplicates {}, corrupt {}",
+            stream.stream,
+            stream.unique,
+            stream.lost,
+            stream.reordered,
+            stream.duplicates,
+            stream.corrupt
+        )?;
+    }
+    let l = &report.latency;
+    writeln!(
+        out,
+        "latency ns: min {} p50 {} p99 {} p99.9 {} max {}; PFC frames received {}",
+        l.min_ps / 1_000,
+        l.p50_ps / 1_000,
+        l.p99_ps / 1_000,
+        l.p999_ps / 1_000,
+        l.max_ps / 1_000,
+        report.control.pfc_rx
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_sizes_are_read_or_refused() {
+        let rate = |text: &str| text.parse::<RateArg>().map(|r| r.0).ok();
+        #[rustfmt::skip] // columns: text, want
+        let cases = [
+            ("max", Some(Rate::Max)), ("10fps", Some(Rate::Fps(10))),
+            ("2kfps", Some(Rate::Fps(2_000))), ("3Mbps", Some(Rate::FrameBps(3_000_000))),
+            ("1Gbps", Some(Rate::FrameBps(1_000_000_000))), ("0bps", None), ("10", None),
+            ("-1fps", None), ("99999999999999999999bps", None), ("18446744073709551615Gbps", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(rate(text), want, "{text}");
+        }
+        let sizes = |text: &str| text.parse::<SizesArg>().map(|s| s.0).ok();
+        assert_eq!(sizes("60"), Some(Sizes::Fixed(60)));
+        assert_eq!(sizes("60-1400"), Some(Sizes::Range(60, 1_400)));
+        assert_eq!(sizes("60,594"), Some(Sizes::List(vec![60, 594])));
+        assert_eq!(sizes("imix"), Some(Sizes::Imix));
+        assert_eq!(sizes("big"), None);
+    }
+}
