@@ -209,10 +209,13 @@ fn heard(state: &mut LinkState, name: &[u8], kind: u16, body: &[u8]) {
 /// process is killed, so nothing is ever left over. (tc on clsact would need `cls_matchall` and
 /// `act_gact`, which many kernels lack, or a right to load BPF, which a user namespace does not give.)
 pub(super) struct HostGuard {
-    _socket: OwnedFd,
+    socket: OwnedFd,
+    /// Takes the table away; made beforehand.
+    removal: Vec<u8>,
 }
 
 const NFT_NEWTABLE: u16 = 10 << 8;
+const NFT_DELTABLE: u16 = 10 << 8 | 2;
 const NFT_NEWCHAIN: u16 = 10 << 8 | 3;
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
@@ -245,6 +248,25 @@ fn guard_messages(device: &str) -> Vec<u8> {
     messages.0
 }
 
+fn removal_messages(device: &str) -> Vec<u8> {
+    let mut messages = Messages::default();
+    messages.message(BATCH_BEGIN, REQUEST, 5, |m| m.0.extend([0, 0, 0, 10]));
+    messages.message(NFT_DELTABLE, REQUEST, 6, |m| {
+        m.0.extend([FAMILY_NETDEV, 0, 0, 0]);
+        m.string(1, &format!("weft-{device}"));
+    });
+    messages.message(BATCH_END, REQUEST, 7, |m| m.0.extend([0, 0, 0, 10]));
+    messages.0
+}
+
+impl Drop for HostGuard {
+    fn drop(&mut self) {
+        // At once, even if a child that is just being started still has a copy of the socket; if
+        // this fails, the kernel does it when the last copy is closed.
+        drop(sys::send(self.socket.as_fd(), &self.removal));
+    }
+}
+
 impl HostGuard {
     /// Starts to drop what the host would receive by `device`.
     ///
@@ -267,7 +289,7 @@ impl HostGuard {
             });
         }
         match error {
-            None => Ok(Self { _socket: socket }),
+            None => Ok(Self { socket, removal: removal_messages(device) }),
             Some(libc::EEXIST | libc::EPERM) if exists(device) => {
                 Err(io::Error::from_raw_os_error(libc::EEXIST))
             }
