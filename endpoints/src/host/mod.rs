@@ -233,7 +233,8 @@ impl Host {
         } else {
             // a PAUSE frame that finds no room is not due again before the port has some
             let timers = timers.filter(|at| *at > now || state != tx::Sending::Blocked);
-            Instant::earlier(timers, port.next_event())
+            let idle = if state == tx::Sending::Blocked { port.idle_at() } else { None };
+            Instant::earlier(timers, Instant::earlier(port.next_event(), idle))
         };
         Ok(HostProgress { sent, received, next, blocked: state == tx::Sending::Blocked })
     }
