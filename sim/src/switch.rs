@@ -66,10 +66,7 @@ impl Switch {
     ///
     /// # Errors
     /// As [`build`].
-    pub fn new(
-        config: SwitchConfig,
-        around: &Around,
-    ) -> Result<(Self, Vec<WireEnd>), BuildError> {
+    pub fn new(config: SwitchConfig, around: &Around) -> Result<(Self, Vec<WireEnd>), BuildError> {
         let count = config.ports.len();
         let frame_len_max = config.ports.iter().map(|p| p.frame_len_max).max().unwrap_or(0);
         let cells = config.buffer.total_cells as usize;
