@@ -5,6 +5,7 @@
 //! Units: picoseconds, octets without FCS.
 //! Source: model.md; pipeline.md §13; architecture.md, "Virtual time".
 
+pub mod chaos;
 pub mod checkers;
 pub mod events;
 pub mod frames;

@@ -134,6 +134,24 @@ impl Station {
         self.senders.clear();
     }
 
+    /// Forgets streams that have sent all their frames.
+    pub fn prune(&mut self) {
+        self.senders.retain(|sender| sender.sent < sender.stream.count);
+    }
+
+    /// Streams that have not been forgotten.
+    #[must_use]
+    pub const fn streams(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// Plugs the cable in or pulls it: what is in flight towards here is lost, pauses are over.
+    pub fn set_link(&mut self, up: bool, now: Instant) {
+        self.end.set_link(up);
+        self.end.lose();
+        self.pause.clear(now);
+    }
+
     /// Sends a frame of any kind before all streams, whatever is paused.
     pub fn inject(&mut self, frame: Vec<u8>, flaw: Flaw) {
         self.inject.push_back((frame, flaw));

@@ -75,6 +75,14 @@ impl World {
         self.switch.poke(self.now);
     }
 
+    /// Plugs the cable of port `index` in or pulls it.
+    pub fn set_link(&mut self, index: usize, up: bool) {
+        if let Some(station) = self.stations.get_mut(index) {
+            station.set_link(up, self.now);
+        }
+        self.poke();
+    }
+
     /// The next instant at which something happens.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
