@@ -118,7 +118,7 @@ pub enum Event {
         pri: u8,
         /// Depth of (output, pri) before, in octets (cells times their size).
         depth: u64,
-        /// ECN mark from which on some are marked.
+        /// ECN mark from which on some are marked; both are 0 while marking is off.
         low: u64,
         /// Mark from which on all are.
         high: u64,

@@ -1,3 +1,17 @@
-//! Virtual time: event queue, clock, wires, replay.
+//! Virtual time: the switching core driven by events, with wires, stations, checkers and chaos.
+//!
+//! Shape: [`setup`] makes a configuration, [`switch`] puts the core between wires, [`world`] adds
+//! stations; [`replay`] feeds captures; [`checkers`] watch every run.
+//! Units: picoseconds, octets without FCS.
+//! Source: model.md; pipeline.md §13; architecture.md, "Virtual time".
 
+pub mod chaos;
+pub mod checkers;
+pub mod events;
+pub mod frames;
 pub mod islip_model;
+pub mod replay;
+pub mod setup;
+pub mod station;
+pub mod switch;
+pub mod world;

@@ -220,11 +220,7 @@ impl Setup {
         let lossless_cells = if self.pfc { (headroom + reserves) * groups } else { 0 };
         let shared = u64::from(buffer.total_cells).saturating_sub(lossless_cells);
         let capacity = shared * u64::from(self.cell_bytes) / (2 * self.ports.max(1) as u64);
-        EcnConfig {
-            enabled: self.ecn,
-            low_bytes: capacity / 2,
-            high_bytes: capacity / 5 * 4,
-        }
+        EcnConfig { enabled: self.ecn, low_bytes: capacity / 2, high_bytes: capacity / 5 * 4 }
     }
 }
 

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::desc::Desc;
 use weft_dataplane::pipeline::{BuildError, Core, Lane, Step, Timing, build, chunks_beside_buffer};
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::Port;
@@ -59,6 +60,8 @@ pub struct Switch {
     now: Instant,
     steps: u64,
     at_once: u32,
+    /// Chunks taken away from the switch.
+    taken: Vec<Desc>,
 }
 
 impl Switch {
@@ -66,10 +69,7 @@ impl Switch {
     ///
     /// # Errors
     /// As [`build`].
-    pub fn new(
-        config: SwitchConfig,
-        around: &Around,
-    ) -> Result<(Self, Vec<WireEnd>), BuildError> {
+    pub fn new(config: SwitchConfig, around: &Around) -> Result<(Self, Vec<WireEnd>), BuildError> {
         let count = config.ports.len();
         let frame_len_max = config.ports.iter().map(|p| p.frame_len_max).max().unwrap_or(0);
         let cells = config.buffer.total_cells as usize;
@@ -105,6 +105,7 @@ impl Switch {
             now: Instant::ZERO,
             steps: 0,
             at_once: 0,
+            taken: Vec::new(),
         };
         Ok((switch, ends))
     }
@@ -152,6 +153,22 @@ impl Switch {
         let step = self.lane.step(now, &mut self.ports, tracer);
         self.next = step.next;
         step
+    }
+
+    /// Takes all free chunks of the pool away but `leave`.
+    pub fn starve(&mut self, leave: usize) {
+        let bufs = self.lane.bufs();
+        self.taken.extend(core::iter::from_fn(|| bufs.alloc()));
+        for desc in self.taken.drain(self.taken.len().saturating_sub(leave)..) {
+            bufs.free(desc);
+        }
+    }
+
+    /// Gives back what [`Self::starve`] took.
+    pub fn feed(&mut self) {
+        for desc in self.taken.drain(..) {
+            self.lane.bufs().free(desc);
+        }
     }
 
     /// Ends all that is queued: drop reason `shutdown`.

@@ -372,23 +372,17 @@ impl Lane {
             let bit = PortSet::only(port).bits();
             self.core.congested[pri].fetch_and(!bit, Ordering::Relaxed);
         }
+        let ect = desc.has(Flag::Ect);
         let mut mark = false;
+        let (mut low, mut high) = (0, 0);
         if let Some(profile) = &self.snapshot.ecn {
-            let ect = desc.has(Flag::Ect);
             mark = ect && profile.verdict(depth, &mut self.rng).is_mark();
-            if T::ON {
-                let event = Event::Deq {
-                    frame: self.bufs.trace_id(&desc),
-                    port: port.get(),
-                    pri: pri.get(),
-                    depth,
-                    low: profile.low(),
-                    high: profile.high(),
-                    ect,
-                    marked: mark,
-                };
-                tracer.event(now, event);
-            }
+            (low, high) = (profile.low(), profile.high());
+        }
+        if T::ON {
+            let frame = self.bufs.trace_id(&desc);
+            let (port, pri) = (port.get(), pri.get());
+            tracer.event(now, Event::Deq { frame, port, pri, depth, low, high, ect, marked: mark });
         }
         if !mark && self.snapshot.tags_stay {
             return Some(desc);

@@ -448,6 +448,13 @@ impl Lane {
             self.stats.port[input].copies.add(more as u64);
             for _ in 0..more {
                 self.stats.count_drop_pri(input, pri, reason);
+                if T::ON {
+                    let frame = self.bufs.trace_id(&desc);
+                    tracer.event(
+                        now,
+                        Event::Drop { frame, port: input.get(), reason: reason.name() },
+                    );
+                }
             }
             return self.end(now, desc, reason, tracer);
         }

@@ -73,6 +73,11 @@ impl WireEnd {
         self.tx.room(1) > 0
     }
 
+    /// Frames on their way to the far end, or waiting there.
+    pub fn in_flight(&mut self) -> usize {
+        self.tx.len()
+    }
+
     /// Sends a frame whose last bit is in at `at` at the far end; stamps must not go back. False, and
     /// nothing is sent, when the cable is full.
     #[inline]

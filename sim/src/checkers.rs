@@ -1,0 +1,546 @@
+//! Checkers: what must hold in every simulation, held against the stream of events and the counts.
+//!
+//! Shape: [`Checkers::event`] hears all that the pipeline decides, [`Checkers::look`] compares with the
+//! switch's own counts between steps, [`Checkers::finish`] at the end; what fails is a [`Violation`].
+//! Units: frames, cells.
+//! Source: style.md C12 (checkers); pipeline.md §4, §5, §7 to §10.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+use weft_dataplane::config::{PfcMode, StormAction};
+use weft_dataplane::pipeline::{Core, Ledger};
+use weft_dataplane::snapshot::Snapshot;
+use weft_dataplane::time::Instant;
+use weft_dataplane::trace::{Event, Trace, Tracer};
+use weft_dataplane::types::{PORTS_MAX, PRIS_MAX, PortId, Pri, PriSet};
+
+/// Something that must not be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// When, in picoseconds.
+    pub at_ps: u64,
+    /// The checker that objects.
+    pub checker: &'static str,
+    /// What it saw.
+    pub saw: String,
+}
+
+/// Violations that are kept; all are counted.
+const KEEP: usize = 16;
+
+/// What is known of a frame that has not ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Frame {
+    input: u8,
+    pri: u8,
+    cells: u16,
+    /// Copies that have not ended.
+    left: u8,
+    /// Copies that hold room in the buffer.
+    waiting: u8,
+    lossless: bool,
+    admitted: bool,
+}
+
+/// What is known of a port.
+#[derive(Clone, Debug)]
+struct PortView {
+    /// As output: frames in egress queues.
+    queued: [u32; PRIS_MAX],
+    /// As output: priorities that were paused when last seen.
+    paused: PriSet,
+    /// As input: classes that the peer was told to hold back.
+    held: u8,
+    /// As input: priorities above XOFF.
+    xoff: PriSet,
+    up: bool,
+}
+
+/// All checkers of one switch.
+pub struct Checkers {
+    frames: VecDeque<Frame>,
+    /// Number of the first frame in `frames`.
+    first: u64,
+    live: u64,
+    copies_live: u64,
+    charged: u64,
+    waiting_cells: u64,
+    /// By (input, output, pri): the last frame sent.
+    last_tx: Vec<u64>,
+    ports: Vec<PortView>,
+    last_deq: u64,
+    mode: PfcMode,
+    storm_action: StormAction,
+    classes: [u8; PRIS_MAX],
+    strict: Vec<PriSet>,
+    lossless: PriSet,
+    pfc_ports: u64,
+    pris: usize,
+    /// Whether a full headroom is a violation: when every peer obeys PAUSE in time.
+    pub lossless_absolute: bool,
+    violations: Vec<Violation>,
+    count: u64,
+}
+
+impl Checkers {
+    /// Checkers for a switch with this configuration.
+    #[must_use]
+    pub fn new(snapshot: &Snapshot) -> Self {
+        let view = PortView {
+            queued: [0; PRIS_MAX],
+            paused: PriSet::EMPTY,
+            held: 0,
+            xoff: PriSet::EMPTY,
+            up: false,
+        };
+        let mut checkers = Self {
+            frames: VecDeque::new(),
+            first: 1,
+            live: 0,
+            copies_live: 0,
+            charged: 0,
+            waiting_cells: 0,
+            last_tx: vec![0; PORTS_MAX * PORTS_MAX * PRIS_MAX],
+            ports: vec![view; PORTS_MAX],
+            last_deq: 0,
+            mode: PfcMode::IngressPg,
+            storm_action: StormAction::Drop,
+            classes: [0; PRIS_MAX],
+            strict: Vec::new(),
+            lossless: PriSet::EMPTY,
+            pfc_ports: 0,
+            pris: PRIS_MAX,
+            lossless_absolute: false,
+            violations: Vec::new(),
+            count: 0,
+        };
+        checkers.configure(snapshot);
+        checkers
+    }
+
+    /// Follows a reload.
+    pub fn configure(&mut self, snapshot: &Snapshot) {
+        let config = &snapshot.config;
+        self.mode = config.pfc.mode;
+        self.storm_action = config.pfc.watchdog_action;
+        self.classes = config.pfc.classes.0;
+        // Where rates hold a queue back, it may wait.
+        self.strict = config
+            .ports
+            .iter()
+            .map(|port| {
+                let free = |pri: &Pri| port.egress.pri_max_rate[*pri].is_none();
+                port.egress.strict.iter().filter(free).collect()
+            })
+            .collect();
+        self.lossless = snapshot.lossless;
+        self.pfc_ports = snapshot.pfc_ports.bits();
+        self.pris = config.pris;
+    }
+
+    /// What was found, the first few.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// How much was found.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Frames that came in and have not ended, each copy counted.
+    #[must_use]
+    pub const fn copies_live(&self) -> u64 {
+        self.copies_live
+    }
+
+    #[cold]
+    fn object(&mut self, now: Instant, checker: &'static str, saw: String) {
+        self.count += 1;
+        if self.violations.len() < KEEP {
+            self.violations.push(Violation { at_ps: now.as_ps(), checker, saw });
+        }
+    }
+
+    fn frame(&mut self, number: u64) -> Option<&mut Frame> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.frames.get_mut(index).filter(|frame| frame.left > 0)
+    }
+
+    /// Ends one copy of a frame.
+    fn end(&mut self, number: u64) {
+        self.copies_live -= 1;
+        let Some(frame) = self.frame(number) else { return };
+        frame.left -= 1;
+        if frame.left == 0 {
+            self.live -= 1;
+        }
+        while self.frames.front().is_some_and(|frame| frame.left == 0) {
+            self.frames.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Gives back the room of one copy.
+    fn release(&mut self, number: u64) -> bool {
+        let Some(frame) = self.frame(number) else { return false };
+        if frame.waiting == 0 {
+            return false;
+        }
+        frame.waiting -= 1;
+        let (cells, last) = (u64::from(frame.cells), frame.waiting == 0);
+        if !frame.lossless || last {
+            self.charged -= cells;
+        }
+        self.waiting_cells -= cells;
+        true
+    }
+
+    fn view(&mut self, port: u8) -> &mut PortView {
+        let index = usize::from(port) % PORTS_MAX;
+        self.ports.get_mut(index).expect("PORTS_MAX of them")
+    }
+
+    /// Takes an event.
+    pub fn event(&mut self, now: Instant, event: &Event) {
+        match *event {
+            Event::Rx { frame, port, .. } => self.on_rx(now, frame, port),
+            Event::Classify { frame, pri, .. } => {
+                if let Some(frame) = self.frame(frame) {
+                    frame.pri = pri;
+                }
+            }
+            Event::Forward { frame, outputs, .. } => self.on_forward(now, frame, outputs),
+            Event::Admit { frame, input, pri, verdict, cells, used, limit, .. } => {
+                self.on_admit(now, (frame, input, pri, cells), verdict, (used, limit));
+            }
+            Event::Drop { frame, reason, .. } => self.on_drop(now, frame, reason),
+            Event::Consume { frame, .. } => {
+                if self.frame(frame).is_some() {
+                    self.end(frame);
+                } else {
+                    self.object(now, "conservation", format!("frame {frame} consumed twice"));
+                }
+            }
+            Event::Match { output, pri, frames, .. } => {
+                let pri = usize::from(pri) % PRIS_MAX;
+                if let Some(queued) = self.view(output).queued.get_mut(pri) {
+                    *queued += u32::from(frames);
+                }
+            }
+            Event::Deq { .. } => self.on_deq(now, event),
+            Event::Tx { frame, port, .. } => self.on_tx(now, frame, port),
+            Event::PauseRx { port, paused, .. } => {
+                self.view(port).paused = PriSet::from_bits(paused);
+            }
+            Event::PauseTx { port, enable, pausing } => {
+                self.on_pause(now, port, enable, pausing);
+            }
+            Event::Group { port, pri, xoff, used, limit } => {
+                self.on_group(now, (port, pri), xoff, (used, limit));
+            }
+            Event::Storm { port, pri, active } => {
+                let pri = usize::from(pri) % PRIS_MAX;
+                if active
+                    && self.storm_action == StormAction::Drop
+                    && let Some(queued) = self.view(port).queued.get_mut(pri)
+                {
+                    *queued = 0;
+                }
+            }
+            Event::Link { port, up } => {
+                let view = self.view(port);
+                view.up = up;
+                (view.queued, view.held) = ([0; PRIS_MAX], 0);
+                view.paused = PriSet::EMPTY;
+            }
+            Event::Learn { .. } | Event::Reload { .. } => {}
+        }
+    }
+
+    fn on_rx(&mut self, now: Instant, frame: u64, port: u8) {
+        if frame != self.first + self.frames.len() as u64 {
+            self.object(now, "conservation", format!("frame {frame} is out of turn"));
+            return;
+        }
+        self.frames.push_back(Frame { input: port, left: 1, ..Frame::default() });
+        self.live += 1;
+        self.copies_live += 1;
+    }
+
+    fn on_forward(&mut self, now: Instant, number: u64, outputs: u64) {
+        let copies = u8::try_from(outputs.count_ones()).unwrap_or(0);
+        let Some(frame) = self.frame(number) else {
+            self.object(now, "conservation", format!("frame {number} forwarded after its end"));
+            return;
+        };
+        let input = frame.input;
+        frame.left = copies.max(1);
+        self.copies_live += u64::from(copies.max(1)) - 1;
+        if copies == 0 || outputs >> input & 1 != 0 {
+            self.object(now, "forwarding", format!("frame {number} to {outputs:#x} from {input}"));
+        }
+    }
+
+    fn on_admit(
+        &mut self,
+        now: Instant,
+        (number, input, pri, cells): (u64, u8, u8, u32),
+        verdict: &str,
+        (used, limit): (u32, u32),
+    ) {
+        let lossless = self.lossless.contains(Pri::from_low_bits(pri))
+            && self.pfc_ports >> (input & 63) & 1 != 0;
+        if verdict == "queue" && used + cells > limit {
+            self.object(now, "buffer", format!("frame {number} over its limit: {used}, {limit}"));
+        }
+        if verdict == "headroom" && !lossless {
+            self.object(now, "lossless", format!("frame {number} of lossy {pri} in headroom"));
+        }
+        if !matches!(verdict, "queue" | "headroom") {
+            return;
+        }
+        let Some(frame) = self.frame(number) else {
+            self.object(now, "conservation", format!("frame {number} queued after its end"));
+            return;
+        };
+        let copies = if lossless { frame.left } else { 1 };
+        frame.waiting += copies;
+        frame.admitted = true;
+        frame.lossless = lossless;
+        frame.cells = u16::try_from(cells).unwrap_or(u16::MAX);
+        self.charged += u64::from(cells);
+        self.waiting_cells += u64::from(cells) * u64::from(copies);
+    }
+
+    fn on_drop(&mut self, now: Instant, number: u64, reason: &str) {
+        let Some(frame) = self.frame(number).copied() else {
+            self.object(now, "conservation", format!("frame {number} dropped after its end"));
+            return;
+        };
+        let late = reason == "pool" && self.last_deq == number;
+        if !late && !matches!(reason, "dt" | "headroom") {
+            self.release(number);
+        }
+        if matches!(reason, "dt" | "headroom") {
+            let lossless = self.lossless.contains(Pri::from_low_bits(frame.pri))
+                && self.pfc_ports >> (frame.input & 63) & 1 != 0;
+            if lossless && (reason == "dt" || self.lossless_absolute) {
+                self.object(
+                    now,
+                    "lossless",
+                    format!("frame {number}, pri {}: {reason}", frame.pri),
+                );
+            }
+            if !lossless && reason == "headroom" {
+                self.object(now, "lossless", format!("lossy frame {number} dropped: headroom"));
+            }
+        }
+        self.end(number);
+    }
+
+    fn on_deq(&mut self, now: Instant, event: &Event) {
+        let Event::Deq { frame, port, pri, depth, low, high, ect, marked } = *event else { return };
+        if !self.release(frame) {
+            self.object(now, "buffer", format!("frame {frame} dequeued, but holds no room"));
+        }
+        self.last_deq = frame;
+        if marked && (!ect || depth <= low && low < high) {
+            self.object(now, "ecn", format!("frame {frame} marked: ect {ect}, depth {depth}"));
+        }
+        if !marked && ect && depth >= high && high > 0 {
+            self.object(now, "ecn", format!("frame {frame} not marked at depth {depth}"));
+        }
+        let strict = self.strict.get(usize::from(port)).copied().unwrap_or_default();
+        let view = self.view(port);
+        let pri = Pri::from_low_bits(pri);
+        if let Some(queued) = view.queued.get_mut(pri.index()) {
+            *queued = queued.saturating_sub(1);
+        }
+        if view.paused.contains(pri) && matches!(self.storm_action, StormAction::Drop) {
+            self.object(now, "pause", format!("frame {frame}: port {port} {pri:?} is paused"));
+            return;
+        }
+        let view = self.view(port);
+        let waiting = strict.without(view.paused).iter_down().find(|&waits| {
+            (waits > pri || !strict.contains(pri)) && view.queued.get(waits.index()) > Some(&0)
+        });
+        if let Some(waits) = waiting.filter(|&waits| waits != pri) {
+            self.object(now, "strict", format!("port {port}: {waits:?} waits for {pri:?}"));
+        }
+    }
+
+    fn on_tx(&mut self, now: Instant, number: u64, port: u8) {
+        let Some(frame) = self.frame(number).copied() else {
+            self.object(now, "conservation", format!("frame {number} sent after its end"));
+            return;
+        };
+        let index = (usize::from(frame.input) * PORTS_MAX + usize::from(port)) * PRIS_MAX
+            + usize::from(frame.pri);
+        let last = self.last_tx.get_mut(index).map_or(0, |last| core::mem::replace(last, number));
+        if last >= number {
+            let saw = format!("frame {number} left port {port} after {last}");
+            self.object(now, "fifo", saw);
+        }
+        if !frame.admitted {
+            self.object(now, "conservation", format!("frame {number} sent, never queued"));
+        }
+        self.end(number);
+    }
+
+    fn on_pause(&mut self, now: Instant, port: u8, enable: u8, pausing: u8) {
+        let classes = self.classes;
+        let ingress = self.mode == PfcMode::IngressPg;
+        let view = self.view(port);
+        let asked =
+            view.xoff.iter().fold(0, |set, pri| set | classes.get(pri.index()).unwrap_or(&0));
+        let (held, resumed) = (view.held, enable & !pausing);
+        view.held = (view.held | pausing) & !resumed;
+        if ingress && pausing & !asked != 0 {
+            self.object(now, "pause", format!("port {port} pauses {pausing:#x} without a reason"));
+        }
+        if resumed & !held != 0 {
+            self.object(now, "pause", format!("port {port} resumes {resumed:#x}, not paused"));
+        }
+    }
+
+    fn on_group(&mut self, now: Instant, (port, pri): (u8, u8), xoff: bool, marks: (u32, u32)) {
+        let pri = Pri::from_low_bits(pri);
+        let view = self.view(port);
+        let twice = view.xoff.contains(pri) == xoff;
+        if xoff {
+            view.xoff.insert(pri)
+        } else {
+            view.xoff.remove(pri)
+        }
+        if twice {
+            self.object(now, "pause", format!("port {port} {pri:?}: xoff {xoff} twice, {marks:?}"));
+        }
+        if !self.lossless.contains(pri) {
+            self.object(now, "pause", format!("port {port} {pri:?} is lossy, xoff {xoff}"));
+        }
+    }
+
+    /// Compares with the switch's own counts; between steps only.
+    pub fn look(&mut self, now: Instant, core: &Core) {
+        let snapshot = core.snapshot.load();
+        let ledger = Ledger::read(core);
+        if ledger.imbalance() != 0 {
+            self.object(now, "conservation", format!("imbalance of {}", ledger.imbalance()));
+        }
+        if ledger.queued != self.copies_live {
+            let saw = format!("{} queued, {} by events", ledger.queued, self.copies_live);
+            self.object(now, "conservation", saw);
+        }
+        let charged = core.buffer.charged();
+        if charged != self.charged {
+            self.object(now, "buffer", format!("{charged} cells, {} by events", self.charged));
+        }
+        let (mut shared, mut depth) = (0, 0);
+        let count = snapshot.config.ports.len();
+        let buffer = &snapshot.config.buffer;
+        let over = |used: u32, reserve: u32| u64::from(used.saturating_sub(reserve));
+        let dynamic = matches!(buffer.sharing, weft_dataplane::config::Sharing::Dt);
+        for input in (0..count).filter_map(PortId::new) {
+            for pri in snapshot.pris.iter() {
+                let head = core.buffer.headroom_used(input, pri);
+                if head > snapshot.thresholds.headroom(input) {
+                    self.object(now, "buffer", format!("{input:?} {pri:?}: {head} of headroom"));
+                }
+                shared += over(core.buffer.group_used(input, pri), buffer.pg_reserve_cells);
+                depth += u64::from(core.buffer.depth(input, pri));
+                for output in (0..count).filter_map(PortId::new) {
+                    let used = core.buffer.voq_used(input, output, pri);
+                    shared += over(used, buffer.voq_reserve_cells);
+                }
+            }
+        }
+        if dynamic && shared != core.buffer.shared_used() {
+            let had = core.buffer.shared_used();
+            self.object(now, "buffer", format!("{had} cells shared, {shared} by queues"));
+        }
+        if core.buffer.shared_used() > snapshot.thresholds.shared() || charged > snapshot.plan.total
+        {
+            self.object(now, "buffer", format!("{charged} cells are more than there are"));
+        }
+        if depth != self.waiting_cells {
+            let saw = format!("depths of {depth} cells, {} by events", self.waiting_cells);
+            self.object(now, "buffer", saw);
+        }
+        for (index, port) in (0..count).filter_map(PortId::new).enumerate() {
+            if let Some(view) = self.ports.get_mut(index) {
+                view.paused = core.paused(port);
+            }
+        }
+    }
+
+    /// Follows what the switch holds paused; cheaper than [`Self::look`].
+    pub fn follow(&mut self, core: &Core, ports: usize) {
+        for (port, view) in (0..ports).filter_map(PortId::new).zip(&mut self.ports) {
+            view.paused = core.paused(port);
+        }
+    }
+
+    /// At the end of a run in which all queues have run empty: nothing is left of anything.
+    pub fn finish(&mut self, now: Instant, core: &Core) {
+        self.look(now, core);
+        if self.copies_live > 0 {
+            self.object(now, "conservation", format!("{} frames are left", self.copies_live));
+        }
+        for port in 0..PORTS_MAX {
+            let Some(view) = self.ports.get(port).filter(|view| view.up) else { continue };
+            let (held, xoff) = (view.held, view.xoff);
+            if held != 0 || !xoff.is_empty() {
+                let saw = format!("port {port} still pauses {held:#x}, {xoff:?}");
+                self.object(now, "pause", saw);
+            }
+        }
+    }
+}
+
+/// A tracer that hashes, checks, and hands every event on.
+pub struct Watch<L> {
+    trace: Trace<fn(Instant, &Event)>,
+    /// The checkers.
+    pub checkers: Checkers,
+    /// Who else hears.
+    pub listener: L,
+}
+
+const fn nobody(_now: Instant, _event: &Event) {}
+
+impl<L: FnMut(Instant, &Event)> Watch<L> {
+    /// Watches a switch with this configuration.
+    pub fn new(snapshot: &Snapshot, listener: L) -> Self {
+        Self { trace: Trace::new(nobody), checkers: Checkers::new(snapshot), listener }
+    }
+
+    /// The hash of all events until now.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.trace.hash()
+    }
+
+    /// How many events there were.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.trace.events()
+    }
+}
+
+impl<L: FnMut(Instant, &Event)> Tracer for Watch<L> {
+    const ON: bool = true;
+
+    fn event(&mut self, now: Instant, event: Event) {
+        self.trace.event(now, event);
+        self.checkers.event(now, &event);
+        (self.listener)(now, &event);
+    }
+
+    fn number(&mut self) -> u64 {
+        self.trace.number()
+    }
+}

@@ -1,0 +1,341 @@
+//! Station: a small, fast host in virtual time: sends streams, obeys PFC, checks what arrives.
+//!
+//! Shape: [`Stream`]s of numbered frames out, [`Arrivals`] by stream in; `weft-endpoints` has the full
+//! host with reports, this one costs little enough for hundreds of millions of frames.
+//! Units: picoseconds, octets without FCS; a frame's last 12 octets are mark, stream, number.
+//! Source: pipeline.md §9; IEEE 802.1Q clause 36 (a paused class stops between frames).
+
+use std::collections::VecDeque;
+
+use weft_dataplane::pfc::{PauseRx, PfcFrame};
+use weft_dataplane::port::wire::{Flaw, WireConfig, WireEnd};
+use weft_dataplane::rng::Rng;
+use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::types::{PerPri, Pri};
+use weft_parsers::{MacAddr, Pfc};
+
+/// Octets at the end of each frame: mark (2), stream (2), number (8).
+const TRAILER: usize = 12;
+const MARK: [u8; 2] = [0x57, 0xF7];
+
+/// A stream of frames.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// Its number, unique in a world; indexes [`Station::arrivals`].
+    pub id: u16,
+    /// Priority here: PAUSE of it stops the stream.
+    pub pri: Pri,
+    /// A frame of the greatest length, 60 octets or more; its end is overwritten.
+    pub template: Vec<u8>,
+    /// Least length; each frame's is drawn between this and the template's.
+    pub len_min: usize,
+    /// From one frame's start to the next one's; zero sends as fast as the wire goes.
+    pub gap: Span,
+    /// When the first one may start.
+    pub start: Instant,
+    /// How many.
+    pub count: u64,
+}
+
+struct Sender {
+    stream: Stream,
+    due: Instant,
+    sent: u64,
+}
+
+/// What arrived of a stream at a station.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrivals {
+    /// Frames.
+    pub frames: u64,
+    /// Octets.
+    pub bytes: u64,
+    /// Numbers that were left out.
+    pub missing: u64,
+    /// Frames whose number was not above the one before.
+    pub disordered: u64,
+    next: u64,
+}
+
+/// What a station heard of PFC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// PFC frames.
+    pub frames: u64,
+    /// Classes told to pause.
+    pub pauses: u64,
+    /// Classes told to go on.
+    pub resumes: u64,
+    /// Frames that are not valid in every field: DA, EtherType, opcode, vector, padding.
+    pub bad: u64,
+}
+
+/// A host.
+pub struct Station {
+    wire: WireConfig,
+    end: WireEnd,
+    senders: Vec<Sender>,
+    /// Which stream goes first when several may.
+    turn: usize,
+    idle_at: Instant,
+    pause: PauseRx,
+    pcp_to_pri: [Pri; 8],
+    /// Whether PAUSE is obeyed.
+    pub obeys: bool,
+    /// Frames of its own that go before all streams, with what is wrong with them.
+    inject: VecDeque<(Vec<u8>, Flaw)>,
+    arrivals: Vec<Arrivals>,
+    heard: Heard,
+    others: u64,
+    rng: Rng,
+    frame: Vec<u8>,
+    /// Damages one frame in so many; 0 for none.
+    pub corrupt_one_in: u64,
+    corrupted: u64,
+    sent_by_pri: PerPri<u64>,
+}
+
+impl Station {
+    /// A host at `end` of a cable; `wire` is its side of it (its latency is not used).
+    #[must_use]
+    pub fn new(wire: WireConfig, end: WireEnd, pcp_to_pri: [Pri; 8], seed: u64) -> Self {
+        Self {
+            wire,
+            end,
+            senders: Vec::new(),
+            turn: 0,
+            idle_at: Instant::ZERO,
+            pause: PauseRx::new(),
+            pcp_to_pri,
+            obeys: true,
+            inject: VecDeque::new(),
+            arrivals: Vec::new(),
+            heard: Heard::default(),
+            others: 0,
+            rng: Rng::new(seed),
+            frame: Vec::new(),
+            corrupt_one_in: 0,
+            corrupted: 0,
+            sent_by_pri: PerPri::default(),
+        }
+    }
+
+    /// Adds a stream.
+    ///
+    /// # Panics
+    /// When its template is shorter than 60 octets, or its least length longer than the template.
+    pub fn add(&mut self, stream: Stream) {
+        assert!((60..=stream.template.len()).contains(&stream.len_min), "60..=template");
+        self.senders.push(Sender { due: stream.start, stream, sent: 0 });
+    }
+
+    /// Ends all streams.
+    pub fn hush(&mut self) {
+        self.senders.clear();
+    }
+
+    /// Forgets streams that have sent all their frames.
+    pub fn prune(&mut self) {
+        self.senders.retain(|sender| sender.sent < sender.stream.count);
+    }
+
+    /// Streams that have not been forgotten.
+    #[must_use]
+    pub const fn streams(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// Plugs the cable in or pulls it: what is in flight towards here is lost, pauses are over.
+    pub fn set_link(&mut self, up: bool, now: Instant) {
+        self.end.set_link(up);
+        self.end.lose();
+        self.pause.clear(now);
+    }
+
+    /// Sends a frame of any kind before all streams, whatever is paused.
+    pub fn inject(&mut self, frame: Vec<u8>, flaw: Flaw) {
+        self.inject.push_back((frame, flaw));
+    }
+
+    /// The cable's end.
+    pub const fn end(&mut self) -> &mut WireEnd {
+        &mut self.end
+    }
+
+    /// What arrived of `stream` here.
+    #[must_use]
+    pub fn arrivals(&self, stream: u16) -> Arrivals {
+        self.arrivals.get(usize::from(stream)).copied().unwrap_or_default()
+    }
+
+    /// PFC frames that arrived here.
+    #[must_use]
+    pub const fn heard(&self) -> Heard {
+        self.heard
+    }
+
+    /// Frames that arrived and are of no stream.
+    #[must_use]
+    pub const fn others(&self) -> u64 {
+        self.others
+    }
+
+    /// Frames that were damaged on the way out.
+    #[must_use]
+    pub const fn corrupted(&self) -> u64 {
+        self.corrupted
+    }
+
+    /// Frames sent of all streams.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent_by_pri.0.iter().sum()
+    }
+
+    /// Frames sent of one priority's streams.
+    #[must_use]
+    pub fn sent_of(&self, pri: Pri) -> u64 {
+        self.sent_by_pri[pri]
+    }
+
+    /// Whether all streams have sent all their frames.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.inject.is_empty() && self.senders.iter().all(|s| s.sent >= s.stream.count)
+    }
+
+    /// When there is next something to do here.
+    pub fn next(&mut self, now: Instant) -> Option<Instant> {
+        let arrival = self.end.next_arrival();
+        let paused = self.pause.paused(now);
+        let mut due = if self.inject.is_empty() { None } else { Some(now) };
+        let mut stopped = false;
+        for sender in &self.senders {
+            if sender.sent >= sender.stream.count {
+                continue;
+            }
+            if paused.contains(sender.stream.pri) {
+                stopped = true;
+                continue;
+            }
+            due = Instant::earlier(due, Some(sender.due));
+        }
+        let due = due.map(|due| due.max(self.idle_at));
+        let resume = if stopped { self.pause.tick(now) } else { None };
+        Instant::earlier(Instant::earlier(arrival, due), resume)
+    }
+
+    /// Takes what has arrived and sends what may go; returns the last bit's instant of the frame sent.
+    pub fn poll(&mut self, now: Instant) -> Option<Instant> {
+        while let Some(frame) = self.end.receive(now) {
+            self.take(frame.at, &frame.bytes);
+            self.end.done(frame);
+        }
+        self.pause.tick(now);
+        if now < self.idle_at || !self.end.has_room() {
+            return None;
+        }
+        let (len, flaw) = match self.inject.pop_front() {
+            Some((frame, flaw)) => {
+                self.frame.clear();
+                self.frame.extend_from_slice(&frame);
+                (frame.len(), flaw)
+            }
+            None => self.make(now)?,
+        };
+        let idle = now + self.wire.frame_time(len);
+        let at = idle + self.wire.propagation;
+        self.idle_at = idle;
+        if !self.end.link_up() {
+            return None; // sent into nothing
+        }
+        self.end.send(at, flaw, &self.frame);
+        Some(at)
+    }
+
+    /// Makes the next frame of a stream that may send.
+    fn make(&mut self, now: Instant) -> Option<(usize, Flaw)> {
+        let paused = self.pause.paused(now);
+        let count = self.senders.len();
+        let ready = |sender: &Sender| {
+            sender.sent < sender.stream.count
+                && sender.due <= now
+                && !paused.contains(sender.stream.pri)
+        };
+        let index = (0..count)
+            .map(|n| (self.turn + n) % count)
+            .find(|&index| self.senders.get(index).is_some_and(ready))?;
+        self.turn = (index + 1) % count;
+        let sender = self.senders.get_mut(index)?;
+        let stream = &sender.stream;
+        let spread = (stream.template.len() - stream.len_min) as u64;
+        let extra = if spread == 0 { 0 } else { self.rng.below(spread + 1) };
+        let len = stream.len_min + usize::try_from(extra).unwrap_or(0);
+        self.frame.clear();
+        self.frame.extend_from_slice(stream.template.get(..len - TRAILER)?);
+        self.frame.extend_from_slice(&MARK);
+        self.frame.extend_from_slice(&stream.id.to_be_bytes());
+        self.frame.extend_from_slice(&sender.sent.to_be_bytes());
+        sender.sent += 1;
+        sender.due += stream.gap;
+        self.sent_by_pri[stream.pri] += 1;
+        let bad = self.corrupt_one_in > 0 && self.rng.chance(1, self.corrupt_one_in);
+        self.corrupted += u64::from(bad);
+        Some((len, if bad { Flaw::Fcs } else { Flaw::None }))
+    }
+
+    /// Looks at a frame that has arrived.
+    fn take(&mut self, at: Instant, frame: &[u8]) {
+        if frame.get(12..14) == Some(&[0x88, 0x08]) {
+            self.obey(at, frame);
+            return;
+        }
+        let Some((&[m0, m1, s0, s1, n @ ..], len)) =
+            frame.last_chunk::<TRAILER>().map(|trailer| (trailer, frame.len()))
+        else {
+            self.others += 1;
+            return;
+        };
+        if [m0, m1] != MARK {
+            self.others += 1;
+            return;
+        }
+        let (stream, number) = (u16::from_be_bytes([s0, s1]), u64::from_be_bytes(n));
+        let index = usize::from(stream);
+        if index >= self.arrivals.len() {
+            self.arrivals.resize(index + 1, Arrivals::default());
+        }
+        let Some(seen) = self.arrivals.get_mut(index) else { return };
+        seen.frames += 1;
+        seen.bytes += len as u64;
+        if number < seen.next {
+            seen.disordered += 1;
+        } else {
+            seen.missing += number - seen.next;
+            seen.next = number + 1;
+        }
+    }
+
+    fn obey(&mut self, at: Instant, frame: &[u8]) {
+        self.heard.frames += 1;
+        let padding = frame.get(34..).unwrap_or_default();
+        let valid = frame.len() == 60
+            && frame.starts_with(&MacAddr::PAUSE.0)
+            && padding.iter().all(|&octet| octet == 0);
+        let Some(pfc) = Pfc::parse(frame).ok().filter(|_| valid) else {
+            self.heard.bad += 1;
+            return;
+        };
+        for class in 0..8 {
+            match pfc.class(class) {
+                Some(0) => self.heard.resumes += 1,
+                Some(_) => self.heard.pauses += 1,
+                None => self.heard.bad += u64::from(pfc.quanta.get(usize::from(class)) != Some(&0)),
+            }
+        }
+        if self.obeys {
+            let heard = PfcFrame { enable: pfc.enable, quanta: pfc.quanta };
+            self.pause.on_pfc(&heard, at, self.wire.rate, &self.pcp_to_pri);
+        }
+    }
+}
