@@ -11,3 +11,5 @@ pub mod commands;
 pub mod config;
 pub mod error;
 pub mod live;
+pub mod mgmt;
+pub mod report;
