@@ -259,4 +259,6 @@ fn to_line(value: &Value) -> Vec<u8> {
 }
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
