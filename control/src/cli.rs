@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{config, model, run, traffic};
+use crate::commands::{config, model, run, running, traffic};
 use crate::config::{ConfigError, Settings};
 use crate::error::{CliError, EXIT_CODES};
 
@@ -31,6 +31,15 @@ pub enum Command {
     Run(run::RunArgs),
     /// Play a host on an interface: send streams and check those that arrive
     Traffic(traffic::TrafficArgs),
+    /// Show the state and counters of a running switch
+    Show(running::ShowArgs),
+    /// Add or remove entries of a running switch's forwarding database
+    #[command(subcommand)]
+    Fdb(running::FdbCommand),
+    /// Have a running switch read its configuration again: all of it or nothing
+    Reload(running::ReloadArgs),
+    /// Copy what enters and leaves by a port of a running switch to a file or port
+    Mirror(running::MirrorArgs),
     /// Run a model on the switch's own code
     #[command(subcommand)]
     Model(model::ModelCommand),

@@ -11,3 +11,6 @@ pub mod commands;
 pub mod config;
 pub mod error;
 pub mod live;
+pub mod metrics;
+pub mod mgmt;
+pub mod report;

@@ -8,6 +8,7 @@ pub mod config;
 pub mod model;
 pub mod progress;
 pub mod run;
+pub mod running;
 pub mod shell;
 pub mod traffic;
 
@@ -26,6 +27,10 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Model(command) => model::run(&command, out),
         Command::Run(args) => run::run(&args, out),
         Command::Traffic(args) => traffic::run(&args, out),
+        Command::Show(args) => running::show(&args, out),
+        Command::Fdb(command) => running::fdb(&command),
+        Command::Reload(args) => running::reload(&args, out),
+        Command::Mirror(args) => running::mirror(&args),
         Command::Completions { shell } => shell::completions(shell, out),
         Command::Man => shell::man(out),
     }

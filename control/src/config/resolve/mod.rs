@@ -30,7 +30,9 @@ use super::table::{self, SECTIONS};
 use super::value::Value;
 
 pub use endpoint::{EndpointConfig, FlowControl};
-pub use run::{DeviceKind, Forwarding, LogLevel, Poll, RunConfig, RunPort};
+pub use run::{
+    DeviceKind, Forwarding, LogLevel, Poll, RunConfig, RunPort, default_socket, sockets_dir,
+};
 
 /// Which clock drives the switch: some defaults differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -122,17 +122,23 @@ pub struct RunConfig {
     pub ports: Vec<RunPort>,
 }
 
+/// Where switches keep their management sockets, a directory each.
+#[must_use]
+pub fn sockets_dir() -> PathBuf {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return PathBuf::from("/run/weft");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+        Some(dir) => PathBuf::from(dir).join("weft"),
+        None => PathBuf::from(format!("/tmp/weft-{}", user.as_raw())),
+    }
+}
+
 /// Where a switch called `name` listens unless it is told otherwise.
 #[must_use]
 pub fn default_socket(name: &str) -> PathBuf {
-    let of_user = || std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
-    let base = if rustix::process::geteuid().is_root() {
-        PathBuf::from("/run")
-    } else {
-        let temporary = || format!("/tmp/weft-{}", rustix::process::geteuid().as_raw());
-        of_user().map_or_else(|| PathBuf::from(temporary()), PathBuf::from)
-    };
-    base.join("weft").join(name).join("mgmt.sock")
+    sockets_dir().join(name).join("mgmt.sock")
 }
 
 impl Resolver<'_> {

@@ -1,0 +1,256 @@
+//! Commands that ask a running switch: `show`, `fdb`, `reload`, `mirror`.
+//!
+//! Shape: arguments to a [`Request`], its answer to a table, JSON or a line.
+//! Units: as the report's fields.
+//! Source: issue 2, "`weft` binary".
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::write_json;
+use crate::error::CliError;
+use crate::mgmt::{Client, ClientError, MirrorTarget, Request, find_socket};
+use crate::report::{Shown, What, tables};
+
+/// Which switch to ask.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SwitchArgs {
+    /// Management socket; by default that of the switch that runs
+    #[arg(long, value_name = "FILE", conflicts_with = "switch")]
+    pub socket: Option<PathBuf>,
+    /// Name of the switch, when several run
+    #[arg(long, value_name = "NAME")]
+    pub switch: Option<String>,
+}
+
+/// Arguments of `weft show`.
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// What to show
+    pub what: What,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Again and again
+    #[arg(long)]
+    pub watch: bool,
+    /// Seconds between two looks
+    #[arg(long, value_name = "S", default_value_t = 1.0, requires = "watch")]
+    pub interval: f64,
+    /// Leave watermarks as they are; otherwise they begin again after queues, pfc and all
+    #[arg(long)]
+    pub keep_watermarks: bool,
+    /// Which switch.
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+}
+
+/// What to do with the forwarding database.
+#[derive(Debug, Subcommand)]
+pub enum FdbCommand {
+    /// Add a static entry
+    Add {
+        /// Address, as `weft show fdb` prints it
+        addr: String,
+        /// Name of the port
+        port: String,
+        /// VLAN
+        #[arg(long, default_value_t = 1)]
+        vid: u16,
+        /// Which switch.
+        #[command(flatten)]
+        switch: SwitchArgs,
+    },
+    /// Remove an entry, static or learned
+    Del {
+        /// Address, as `weft show fdb` prints it
+        addr: String,
+        /// VLAN
+        #[arg(long, default_value_t = 1)]
+        vid: u16,
+        /// Which switch.
+        #[command(flatten)]
+        switch: SwitchArgs,
+    },
+}
+
+/// Arguments of `weft reload`.
+#[derive(Args, Debug)]
+pub struct ReloadArgs {
+    /// Another file than the one that the switch was started with
+    pub file: Option<PathBuf>,
+    /// Which switch.
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+}
+
+/// Arguments of `weft mirror`.
+#[derive(Args, Debug)]
+pub struct MirrorArgs {
+    /// Port whose frames are copied
+    pub port: String,
+    /// Where to: a port, or a capture file (with a '/', or ending with .pcap or .pcapng)
+    #[arg(value_name = "FILE|PORT", required_unless_present = "off")]
+    pub to: Option<String>,
+    /// End it
+    #[arg(long, conflicts_with = "to")]
+    pub off: bool,
+    /// Which switch.
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+}
+
+impl SwitchArgs {
+    fn connect(&self) -> Result<Client, CliError> {
+        let path = match &self.socket {
+            Some(path) => path.clone(),
+            None => find_socket(self.switch.as_deref()).map_err(switch_error)?,
+        };
+        Client::connect(&path).map_err(switch_error)
+    }
+
+    fn ask(&self, request: &Request) -> Result<Value, CliError> {
+        self.connect()?.request(request).map_err(switch_error)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn switch_error(error: ClientError) -> CliError {
+    let text = match std::error::Error::source(&error) {
+        Some(source) if !matches!(error, ClientError::Refused(_)) => format!("{error}: {source}"),
+        _ => error.to_string(),
+    };
+    CliError::Switch(text)
+}
+
+/// `weft show`.
+///
+/// # Errors
+/// No switch answers; an interval that is none; output that cannot be written; with
+/// `conservation`, a sum that does not come out even.
+pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let interval = Duration::try_from_secs_f64(args.interval)
+        .ok()
+        .filter(|interval| (0.05..=86_400.0).contains(&interval.as_secs_f64()))
+        .ok_or_else(|| {
+            let message =
+                format!("expected an interval of 0.05 to 86400 s, found {}", args.interval);
+            CliError::Usage(message)
+        })?;
+    let mut client = args.switch.connect()?;
+    let restarts = matches!(args.what, What::Queues | What::Pfc | What::All);
+    let restart_watermarks = restarts && !args.keep_watermarks;
+    let request = Request::Show { what: args.what, restart_watermarks };
+    loop {
+        let answer = client.request(&request).map_err(switch_error)?;
+        let shown: Shown = serde_json::from_value(answer.clone()).map_err(|error| {
+            CliError::Switch(ClientError::Answer(error.to_string()).to_string())
+        })?;
+        if args.watch && !args.json && io::stdout().is_terminal() {
+            out.write_all(b"\x1b[H\x1b[2J").map_err(CliError::Output)?; // home, clear
+        }
+        match (args.json, args.watch) {
+            (false, _) => {
+                out.write_all(tables::render(&shown).as_bytes()).map_err(CliError::Output)?;
+            }
+            (true, false) => write_json(out, &answer)?,
+            (true, true) => writeln!(out, "{answer}").map_err(CliError::Output)?, // JSON lines
+        }
+        out.flush().map_err(CliError::Output)?;
+        if !args.watch {
+            return match shown {
+                Shown::Conservation(sum) if !sum.holds => {
+                    let message = format!("{} frames are not accounted for", sum.imbalance);
+                    Err(CliError::Difference(message))
+                }
+                _ => Ok(()),
+            };
+        }
+        if !client.wait(interval).map_err(switch_error)? {
+            return Err(CliError::Switch("the switch has stopped".to_owned()));
+        }
+    }
+}
+
+/// `weft fdb`.
+///
+/// # Errors
+/// No switch answers, or it refuses.
+pub fn fdb(command: &FdbCommand) -> Result<(), CliError> {
+    let (switch, request) = match command {
+        FdbCommand::Add { addr, port, vid, switch } => {
+            let (addr, port) = (addr.clone(), port.clone());
+            (switch, Request::FdbAdd { addr, port, vid: *vid })
+        }
+        FdbCommand::Del { addr, vid, switch } => {
+            (switch, Request::FdbDel { addr: addr.clone(), vid: *vid })
+        }
+    };
+    switch.ask(&request).map(|_| ())
+}
+
+/// The path as the switch, whose own directory is another, is to see it.
+fn absolute(path: &Path) -> Result<PathBuf, CliError> {
+    std::path::absolute(path).map_err(|source| CliError::File {
+        verb: "find",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// `weft reload`; prints what the switch says about it.
+///
+/// # Errors
+/// No switch answers, or it refuses the configuration; all is then as it was.
+pub fn reload(args: &ReloadArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let path = args.file.as_deref().map(absolute).transpose()?;
+    let answer = args.switch.ask(&Request::Reload { path })?;
+    match answer.as_str() {
+        Some(text) => writeln!(out, "{text}").map_err(CliError::Output),
+        None => write_json(out, &answer),
+    }
+}
+
+/// `weft mirror`.
+///
+/// # Errors
+/// No switch answers, or it refuses.
+pub fn mirror(args: &MirrorArgs) -> Result<(), CliError> {
+    let to = args.to.as_deref().map(target).transpose()?;
+    args.switch.ask(&Request::Mirror { port: args.port.clone(), to }).map(|_| ())
+}
+
+fn target(text: &str) -> Result<MirrorTarget, CliError> {
+    let is_capture = Path::new(text)
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("pcap") || end.eq_ignore_ascii_case("pcapng"));
+    if text.contains('/') || is_capture {
+        return absolute(Path::new(text)).map(MirrorTarget::File);
+    }
+    Ok(MirrorTarget::Port(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mirrors_go_to_files_or_ports() {
+        #[rustfmt::skip] // columns: text, whether a file
+        let cases = [
+            ("p1", false), ("eth0.7", false), ("./p1", true), ("/tmp/x", true), ("x.pcap", true),
+            ("x.PCAPNG", true),
+        ];
+        for (text, is_file) in cases {
+            let target = target(text).unwrap();
+            assert_eq!(matches!(target, MirrorTarget::File(_)), is_file, "{text}");
+            if let MirrorTarget::File(path) = target {
+                assert!(path.is_absolute(), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Metrics over HTTP, for Prometheus.
+//!
+//! Shape: `GET /metrics` in, [`prometheus::render`] of the backend's report out; one request a
+//! connection, a few connections at a time.
+//! Units: octets, seconds.
+//! Source: RFC 9110, RFC 9112; request heads are read by `httparse`.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::mgmt::Backend;
+use crate::report::prometheus;
+
+/// Most connections at a time.
+const CONNECTIONS_MAX: usize = 8;
+/// Longest request head.
+const HEAD_LEN_MAX: usize = 8 * 1024;
+/// Most reads that a head may take: a client that sends octet by octet is sent away.
+const READS_MAX: usize = 64;
+/// Longest wait for each of them, and for each write.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Why there are no metrics.
+#[derive(Debug, thiserror::Error)]
+#[error("metrics server: {call} {addr}")]
+pub struct MetricsError {
+    /// What was tried.
+    pub call: &'static str,
+    /// Where.
+    pub addr: SocketAddr,
+    /// The kernel's answer.
+    #[source]
+    pub source: io::Error,
+}
+
+/// A metrics server; dropping it ends it.
+pub struct MetricsServer {
+    addr: SocketAddr,
+    stopping: Arc<AtomicBool>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl MetricsServer {
+    /// Serves `backend`'s report at `addr`; port 0 takes any.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn start(addr: SocketAddr, backend: Arc<dyn Backend>) -> Result<Self, MetricsError> {
+        let error = |call| move |source| MetricsError { call, addr, source };
+        let listener = TcpListener::bind(addr).map_err(error("listen at"))?;
+        let addr = listener.local_addr().map_err(error("look at"))?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let shared = stopping.clone();
+        let acceptor = std::thread::Builder::new()
+            .name("weft-metrics".to_owned())
+            .spawn(move || accept(&listener, &shared, &backend))
+            .map_err(error("start a thread for"))?;
+        Ok(Self { addr, stopping, acceptor: Some(acceptor) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let woken = TcpStream::connect_timeout(&self.addr, WAIT_MAX).is_ok();
+        if let Some(acceptor) = self.acceptor.take()
+            && woken
+        {
+            let _ = acceptor.join(); // a panic has been printed
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, stopping: &AtomicBool, backend: &Arc<dyn Backend>) {
+    let busy = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        if stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        // Too many files: the client sees that it is closed.
+        let Ok(stream) = stream else { continue };
+        if busy.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
+            continue; // closed; Prometheus asks again
+        }
+        busy.fetch_add(1, Ordering::SeqCst);
+        let (own, backend) = (busy.clone(), backend.clone());
+        let spawned =
+            std::thread::Builder::new().name("weft-metrics-client".to_owned()).spawn(move || {
+                // Whatever ends a connection, the others go on.
+                let _ = serve(stream, backend.as_ref());
+                own.fetch_sub(1, Ordering::SeqCst);
+            });
+        if spawned.is_err() {
+            busy.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+fn serve(mut stream: TcpStream, backend: &dyn Backend) -> io::Result<()> {
+    stream.set_read_timeout(Some(WAIT_MAX))?;
+    stream.set_write_timeout(Some(WAIT_MAX))?;
+    let mut head = Vec::new();
+    let mut part = [0; 1024];
+    for _ in 0..READS_MAX {
+        let count = stream.read(&mut part)?;
+        head.extend_from_slice(part.get(..count).unwrap_or_default());
+        if let Some(response) = respond(&head, count == 0, backend) {
+            stream.write_all(&response)?;
+            return stream.shutdown(Shutdown::Write);
+        }
+    }
+    Ok(())
+}
+
+/// The response to a request whose first octets are `head`; none while more is needed.
+#[must_use]
+pub fn respond(head: &[u8], is_all: bool, backend: &dyn Backend) -> Option<Vec<u8>> {
+    const HEADERS_MAX: usize = 64;
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(head) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) if is_all => {
+            return Some(message("400 Bad Request", "", b""));
+        }
+        Ok(httparse::Status::Partial) if head.len() <= HEAD_LEN_MAX => return None,
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            return Some(message("431 Request Header Fields Too Large", "", b""));
+        }
+        Err(_) => return Some(message("400 Bad Request", "", b"")),
+    }
+    let path = request.path.map_or("", |path| path.split('?').next().unwrap_or(""));
+    let is_head = match request.method {
+        Some("GET") => false,
+        Some("HEAD") => true,
+        _ => return Some(message("405 Method Not Allowed", "Allow: GET, HEAD\r\n", b"")),
+    };
+    let (status, kind, body) = match path {
+        "/metrics" => {
+            ("200 OK", prometheus::CONTENT_TYPE, prometheus::render(&backend.stats(false)))
+        }
+        "/" => ("200 OK", "text/plain; charset=utf-8", "weft: see /metrics\n".to_owned()),
+        _ => ("404 Not Found", "text/plain; charset=utf-8", "see /metrics\n".to_owned()),
+    };
+    let extra = format!("Content-Type: {kind}\r\n");
+    let mut response = message(status, &extra, body.as_bytes());
+    if is_head {
+        response.truncate(response.len() - body.len());
+    }
+    Some(response)
+}
+
+fn message(status: &str, extra: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\n{extra}Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    let mut message = head.into_bytes();
+    message.extend_from_slice(body);
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mgmt::testing::Recorder;
+
+    #[test]
+    fn requests_are_answered_by_method_and_path() {
+        #[rustfmt::skip] // columns: head, whether that is all, wanted start and part
+        let cases = [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", false, Some(("HTTP/1.1 200 OK", "weft_info{"))),
+            ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", false, Some(("HTTP/1.1 200 OK", "weft_info{"))),
+            ("GET / HTTP/1.1\r\n\r\n", false, Some(("HTTP/1.1 200 OK", "see /metrics"))),
+            ("GET /x HTTP/1.1\r\n\r\n", false, Some(("HTTP/1.1 404 Not Found", ""))),
+            ("POST /metrics HTTP/1.1\r\n\r\n", false, Some(("HTTP/1.1 405 ", "Allow: GET"))),
+            ("GET /metrics HTTP/1.1\r\nHost", false, None),
+            ("GET /metrics HTTP/1.1\r\nHost", true, Some(("HTTP/1.1 400 ", ""))),
+            ("\0\0\0\0", false, Some(("HTTP/1.1 400 ", ""))),
+        ];
+        let backend = Recorder::default();
+        for (head, is_all, want) in cases {
+            let got =
+                respond(head.as_bytes(), is_all, &backend).map(|r| String::from_utf8(r).unwrap());
+            match (got, want) {
+                (None, None) => {}
+                (Some(got), Some((start, part))) => {
+                    assert!(got.starts_with(start) && got.contains(part), "{head:?}: {got}");
+                }
+                (got, _) => panic!("{head:?}: {got:?}"),
+            }
+        }
+        let long = format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(HEAD_LEN_MAX));
+        let got = respond(long.as_bytes(), false, &backend).unwrap();
+        assert!(got.starts_with(b"HTTP/1.1 431 "));
+        let got = respond(b"HEAD /metrics HTTP/1.1\r\n\r\n", false, &backend).unwrap();
+        assert!(got.ends_with(b"\r\n\r\n"));
+    }
+
+    #[test]
+    fn prometheus_reads_over_tcp() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let server = MetricsServer::start(any, Arc::new(Recorder::default())).unwrap();
+        let addr = server.addr();
+        for _ in 0..2 * CONNECTIONS_MAX {
+            let mut stream = TcpStream::connect(addr).unwrap();
+            stream.write_all(b"GET /metr").unwrap();
+            stream.write_all(b"ics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            let mut page = String::new();
+            stream.read_to_string(&mut page).unwrap();
+            assert!(page.contains("\nweft_unaccounted_frames 0\n"), "{page}");
+        }
+        drop(server);
+        assert!(TcpStream::connect(addr).is_err(), "nobody listens any more");
+    }
+}

@@ -1,0 +1,156 @@
+//! The client of the management socket.
+//!
+//! Shape: a [`Request`] out, its answer in; events of a trace one by one.
+//! Units: none.
+//! Source: `mgmt`.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Refused, Request};
+use crate::config::resolve::sockets_dir;
+
+/// How long an answer may take: a reload compiles tables.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens.
+    #[error("no switch listens at {}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("connection to the switch")]
+    Io(#[from] io::Error),
+    /// The switch refused.
+    #[error("{0}")]
+    Refused(#[from] Refused),
+    /// The answer means nothing: another version of weft?
+    #[error("answer of the switch is not understood: {0}")]
+    Answer(String),
+    /// It is not clear which switch is meant.
+    #[error("{0}")]
+    Which(String),
+}
+
+/// A line of the switch.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Ok(Value),
+    Error(Refused),
+    Event(Value),
+    End(Value),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Client {
+    reader: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the switch that listens at `path`.
+    ///
+    /// # Errors
+    /// Nobody does.
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(path)
+            .map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
+        Ok(Self { reader: BufReader::new(stream) })
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// A refusal, or a connection that broke.
+    pub fn request(&mut self, request: &Request) -> Result<Value, ClientError> {
+        let mut line = serde_json::to_vec(request).map_err(io::Error::other)?;
+        line.push(b'\n');
+        self.reader.get_ref().write_all(&line)?;
+        match self.line()? {
+            Line::Ok(value) => Ok(value),
+            Line::Error(refused) => Err(refused.into()),
+            Line::Event(_) | Line::End(_) => {
+                Err(ClientError::Answer("an event before the answer".to_owned()))
+            }
+        }
+    }
+
+    /// The next event of a trace; `Err` is how it ended.
+    ///
+    /// # Errors
+    /// A connection that broke.
+    pub fn event(&mut self) -> Result<Result<Value, Value>, ClientError> {
+        self.reader.get_ref().set_read_timeout(None)?; // frames come when they come
+        match self.line()? {
+            Line::Event(event) => Ok(Ok(event)),
+            Line::End(end) => Ok(Err(end)),
+            Line::Error(refused) => Err(refused.into()),
+            Line::Ok(_) => Err(ClientError::Answer("an answer within a trace".to_owned())),
+        }
+    }
+
+    /// Waits for `time`; false if the switch went meanwhile.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    pub fn wait(&self, time: Duration) -> Result<bool, ClientError> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let timeout = Timespec::try_from(time).map_err(io::Error::other)?;
+        let mut fds = [PollFd::new(self.reader.get_ref(), PollFlags::IN)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(ready) => Ok(ready == 0),
+            Err(rustix::io::Errno::INTR) => Ok(true),
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+
+    fn line(&mut self) -> Result<Line, ClientError> {
+        let mut line = String::new();
+        if self.reader.read_line(&mut line)? == 0 {
+            return Err(ClientError::Answer("the switch closed the connection".to_owned()));
+        }
+        serde_json::from_str(&line).map_err(|error| ClientError::Answer(error.to_string()))
+    }
+}
+
+/// The socket of the switch called `name`, or of the only one that has one.
+///
+/// # Errors
+/// None, or more than one.
+pub fn find_socket(name: Option<&str>) -> Result<PathBuf, ClientError> {
+    let dir = sockets_dir();
+    let socket_of = |name: &str| dir.join(name).join("mgmt.sock");
+    if let Some(name) = name {
+        return Ok(socket_of(name));
+    }
+    let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.retain(|name| socket_of(name).exists());
+    names.sort_unstable();
+    match names.as_slice() {
+        [name] => Ok(socket_of(name)),
+        [] => Err(ClientError::Which(format!(
+            "no switch runs: no socket below {}; name one with --socket",
+            dir.display()
+        ))),
+        names => Err(ClientError::Which(format!(
+            "several switches run ({}): choose one with --switch",
+            names.join(", ")
+        ))),
+    }
+}

@@ -1,0 +1,94 @@
+//! The directory and file of the management socket.
+//!
+//! Shape: a path in; a listener whose directory is ours alone out.
+//! Units: none.
+//! Source: unix(7), "pathname sockets": access to the directory is what protects a socket.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Why there is no management socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The directory cannot be made or looked at.
+    #[error("{call} {}", path.display())]
+    Io {
+        /// What was tried.
+        call: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The directory is open to others.
+    #[error(
+        "{}: expected a directory of our own with mode 0700, found mode {mode:04o}, owner {owner}",
+        path.display()
+    )]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+        /// Its owner.
+        owner: u32,
+    },
+    /// Somebody listens there.
+    #[error("{}: a switch of this name is running", .0.display())]
+    Running(PathBuf),
+    /// The path names no file.
+    #[error("{}: expected the name of a file in a directory", .0.display())]
+    NoFile(PathBuf),
+}
+
+/// Listens at `path`; makes its directory, takes the place of a socket that nobody listens at.
+pub(super) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
+    let io = |call, path: &Path| {
+        let path = path.to_owned();
+        move |source| SocketError::Io { call, path, source }
+    };
+    let (Some(dir), Some(_)) = (path.parent(), path.file_name()) else {
+        return Err(SocketError::NoFile(path.to_owned()));
+    };
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o755).create(above).map_err(io("make", above))?;
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(io("make", dir)(error));
+        }
+        _ => {}
+    }
+    let facts = fs::metadata(dir).map_err(io("look at", dir))?;
+    let (mode, owner) = (facts.mode() & 0o7777, facts.uid());
+    if mode & 0o077 != 0 || owner != rustix::process::geteuid().as_raw() {
+        return Err(SocketError::Open { path: dir.to_owned(), mode, owner });
+    }
+    match UnixListener::bind(path) {
+        Ok(listener) => return Ok(listener),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+        Err(error) => return Err(io("listen at", path)(error)),
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(SocketError::Running(path.to_owned()));
+    }
+    fs::remove_file(path).map_err(io("remove", path))?;
+    UnixListener::bind(path).map_err(io("listen at", path))
+}
+
+/// Removes the socket, and its directories as far as they are empty.
+pub(super) fn clean_up(path: &Path) {
+    // What is left in place hurts nobody: the next start takes its place.
+    let _ = fs::remove_file(path);
+    for dir in path.ancestors().skip(1).take(2) {
+        let is_ours = dir.file_name().is_some_and(|_| dir.ends_with("weft"))
+            || dir.parent().is_some_and(|above| above.ends_with("weft"));
+        if !is_ours || fs::remove_dir(dir).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Management: one JSON object a line over a Unix socket.
+//!
+//! Shape: [`Request`] in, `{"ok": ...}` or `{"error": {...}}` out; [`Backend`] is the running switch;
+//! a trace answers with further lines `{"event": ...}` and ends with `{"end": ...}`.
+//! Units: as each field says.
+//! Source: architecture.md, "Control"; JSON is RFC 8259.
+
+mod client;
+mod dir;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use weft_parsers::AddrKey;
+
+use crate::config::value::parse_addr;
+use crate::report::{FdbRow, StatsSnapshot, What};
+
+pub use client::{Client, ClientError, find_socket};
+pub use dir::SocketError;
+pub use server::{CLIENTS_MAX, Server};
+
+/// Longest request, in octets with its newline.
+pub const LINE_LEN_MAX: usize = 64 * 1024;
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Part of the report.
+    Show {
+        /// Which part.
+        what: What,
+        /// Whether watermarks begin again after it.
+        #[serde(default)]
+        restart_watermarks: bool,
+    },
+    /// Adds a static FDB entry.
+    FdbAdd {
+        /// Address, as `weft show fdb` prints it.
+        addr: String,
+        /// Name of the port.
+        port: String,
+        /// VLAN, 1 to 4094.
+        #[serde(default = "default_vid")]
+        vid: u16,
+    },
+    /// Removes an FDB entry, static or learned.
+    FdbDel {
+        /// Address, as `weft show fdb` prints it.
+        addr: String,
+        /// VLAN, 1 to 4094.
+        #[serde(default = "default_vid")]
+        vid: u16,
+    },
+    /// Reads the configuration again and applies all of it or nothing.
+    Reload {
+        /// Another file than the one that the switch was started with.
+        #[serde(default)]
+        path: Option<PathBuf>,
+    },
+    /// Copies what enters and leaves by a port to a file or port.
+    Mirror {
+        /// Name of the port.
+        port: String,
+        /// Where to; nowhere ends it.
+        to: Option<MirrorTarget>,
+    },
+    /// The path of the next frames, stage by stage.
+    Trace {
+        /// Which frames; all by default.
+        #[serde(default)]
+        filter: Option<String>,
+        /// How many frames.
+        #[serde(default = "default_count")]
+        count: u64,
+    },
+}
+
+/// Where a mirror's copies go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MirrorTarget {
+    /// A capture file.
+    File(PathBuf),
+    /// A port of the switch.
+    Port(String),
+}
+
+const fn default_vid() -> u16 {
+    1
+}
+
+const fn default_count() -> u64 {
+    1
+}
+
+/// Why a request was not met; goes to the client as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{message}")]
+pub struct Refused {
+    /// `bad_request`, `refused`, `unavailable`: for programs.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+impl Refused {
+    /// The request itself is wrong.
+    #[must_use]
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self { code: "bad_request".to_owned(), message: message.into() }
+    }
+
+    /// The switch will not do it.
+    #[must_use]
+    pub fn because(message: impl Into<String>) -> Self {
+        Self { code: "refused".to_owned(), message: message.into() }
+    }
+
+    /// The switch cannot do it now.
+    #[must_use]
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self { code: "unavailable".to_owned(), message: message.into() }
+    }
+}
+
+/// What became of waiting for a traced event.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Traced {
+    /// This happened.
+    Event(Value),
+    /// Nothing yet.
+    Nothing,
+    /// There will be no more; the text of the end.
+    Ended(Value),
+}
+
+/// Events of a trace, for one client.
+pub trait TraceStream: Send {
+    /// The next event; waits for it, but no longer than `wait`.
+    fn next(&mut self, wait: Duration) -> Traced;
+}
+
+/// The running switch, as management sees it. All methods may be called from several threads at once.
+pub trait Backend: Send + Sync {
+    /// Everything that is counted; watermarks begin again afterwards if `restart_watermarks`.
+    fn stats(&self, restart_watermarks: bool) -> StatsSnapshot;
+
+    /// All FDB entries.
+    fn fdb(&self) -> Vec<FdbRow>;
+
+    /// Adds a static entry.
+    ///
+    /// # Errors
+    /// No such port, no room.
+    fn fdb_add(&self, vid: u16, addr: AddrKey, port: &str) -> Result<(), Refused>;
+
+    /// Removes an entry.
+    ///
+    /// # Errors
+    /// No such entry.
+    fn fdb_del(&self, vid: u16, addr: AddrKey) -> Result<(), Refused>;
+
+    /// Reads the configuration again, from `path` or where it came from, and applies it whole or not
+    /// at all; returns what to tell the client.
+    ///
+    /// # Errors
+    /// What is wrong with it, a line each.
+    fn reload(&self, path: Option<&Path>) -> Result<Value, Refused>;
+
+    /// Begins to mirror `port`, or ends it.
+    ///
+    /// # Errors
+    /// No such port, no such file.
+    fn mirror(&self, port: &str, to: Option<&MirrorTarget>) -> Result<(), Refused>;
+
+    /// Begins to trace.
+    ///
+    /// # Errors
+    /// A filter that means nothing; too many traces.
+    fn trace(&self, filter: Option<&str>, count: u64) -> Result<Box<dyn TraceStream>, Refused>;
+}
+
+/// What a line is answered with.
+pub enum Answer {
+    /// One line, with its newline.
+    Line(Vec<u8>),
+    /// A line, then events until the stream ends.
+    Stream(Vec<u8>, Box<dyn TraceStream>),
+}
+
+/// Answers one line.
+#[must_use]
+pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
+    let meet = || -> Result<Answer, Refused> {
+        let request = parse(line)?;
+        if let Request::Trace { filter, count } = &request {
+            let stream = backend.trace(filter.as_deref(), *count)?;
+            return Ok(Answer::Stream(to_line(&json!({ "ok": "tracing" })), stream));
+        }
+        meet(&request, backend).map(|value| Answer::Line(to_line(&json!({ "ok": value }))))
+    };
+    meet().unwrap_or_else(|refused| Answer::Line(to_line(&json!({ "error": refused }))))
+}
+
+/// Answers one line with one line; of a trace, with the line that begins it.
+#[must_use]
+pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
+    match answer(line, backend) {
+        Answer::Line(line) | Answer::Stream(line, _) => line,
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Request, Refused> {
+    if line.len() > LINE_LEN_MAX {
+        let message = format!("expected at most {LINE_LEN_MAX} octets, found {}", line.len());
+        return Err(Refused::bad_request(message));
+    }
+    serde_json::from_slice(line).map_err(|error| Refused::bad_request(error.to_string()))
+}
+
+fn station(addr: &str, vid: u16) -> Result<AddrKey, Refused> {
+    if !(1..=4_094).contains(&vid) {
+        return Err(Refused::bad_request(format!("expected a VLAN 1..=4094, found {vid}")));
+    }
+    let key = parse_addr(addr).ok_or_else(|| {
+        let expected = crate::config::value::Kind::Addr;
+        Refused::bad_request(format!("expected {expected}, found {addr:?}"))
+    })?;
+    Ok(key)
+}
+
+fn meet(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
+    let done = |()| json!("done");
+    match request {
+        Request::Show { what, restart_watermarks } => {
+            let rows = if *what == What::Fdb { backend.fdb() } else { Vec::new() };
+            let shown = backend.stats(*restart_watermarks).shown(*what, rows);
+            serde_json::to_value(shown).map_err(|error| Refused::unavailable(error.to_string()))
+        }
+        Request::FdbAdd { addr, port, vid } => {
+            backend.fdb_add(*vid, station(addr, *vid)?, port).map(done)
+        }
+        Request::FdbDel { addr, vid } => backend.fdb_del(*vid, station(addr, *vid)?).map(done),
+        Request::Reload { path } => backend.reload(path.as_deref()),
+        Request::Mirror { port, to } => backend.mirror(port, to.as_ref()).map(done),
+        Request::Trace { .. } => Err(Refused::bad_request("a trace has a stream of its own")),
+    }
+}
+
+fn to_line(value: &Value) -> Vec<u8> {
+    let mut line = value.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

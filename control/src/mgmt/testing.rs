@@ -1,0 +1,84 @@
+//! A switch that is only numbers, for tests.
+//!
+//! Shape: [`Recorder`] answers everything and remembers what it was asked.
+//! Units: none.
+//! Source: none.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::report::ConservationReport;
+
+/// Remembers what it was asked.
+#[derive(Default)]
+pub(crate) struct Recorder(pub(crate) Mutex<Vec<String>>);
+
+impl Recorder {
+    fn note(&self, text: String) {
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+struct Countdown(u64);
+
+impl TraceStream for Countdown {
+    fn next(&mut self, _wait: Duration) -> Traced {
+        match self.0.checked_sub(1) {
+            Some(left) => {
+                self.0 = left;
+                Traced::Event(json!({ "left": left }))
+            }
+            None => Traced::Ended(json!({ "frames": 0 })),
+        }
+    }
+}
+
+/// Never has an event.
+struct Silent;
+
+impl TraceStream for Silent {
+    fn next(&mut self, wait: Duration) -> Traced {
+        std::thread::park_timeout(wait);
+        Traced::Nothing
+    }
+}
+
+impl Backend for Recorder {
+    fn stats(&self, restart_watermarks: bool) -> StatsSnapshot {
+        self.note(format!("stats {restart_watermarks}"));
+        let conservation = ConservationReport { rx: 5, tx: 5, holds: true, ..Default::default() };
+        StatsSnapshot { switch: "s".into(), conservation, ..Default::default() }
+    }
+
+    fn fdb(&self) -> Vec<FdbRow> {
+        vec![FdbRow { vid: 1, addr: "id:0005".into(), port: "p0".into(), ..Default::default() }]
+    }
+
+    fn fdb_add(&self, vid: u16, addr: AddrKey, port: &str) -> Result<(), Refused> {
+        self.note(format!("add {vid} {addr} {port}"));
+        if port == "p9" { Err(Refused::because("no port p9")) } else { Ok(()) }
+    }
+
+    fn fdb_del(&self, vid: u16, addr: AddrKey) -> Result<(), Refused> {
+        self.note(format!("del {vid} {addr}"));
+        Ok(())
+    }
+
+    fn reload(&self, path: Option<&Path>) -> Result<Value, Refused> {
+        self.note(format!("reload {path:?}"));
+        Ok(json!({ "epoch": 1 }))
+    }
+
+    fn mirror(&self, port: &str, to: Option<&MirrorTarget>) -> Result<(), Refused> {
+        self.note(format!("mirror {port} {to:?}"));
+        Ok(())
+    }
+
+    fn trace(&self, filter: Option<&str>, count: u64) -> Result<Box<dyn TraceStream>, Refused> {
+        match filter {
+            Some("silent") => Ok(Box::new(Silent)),
+            Some(filter) => Err(Refused::bad_request(format!("no filter {filter}"))),
+            None => Ok(Box::new(Countdown(count))),
+        }
+    }
+}

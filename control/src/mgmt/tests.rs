@@ -1,0 +1,189 @@
+//! Lines, clients and sockets, against a switch that is only numbers.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use weft_dataplane::rng::Rng;
+
+use super::testing::Recorder;
+use super::*;
+use crate::report::Shown;
+
+fn ask(line: &str) -> Value {
+    let answer = handle_line(line.as_bytes(), &Recorder::default());
+    assert_eq!(answer.last(), Some(&b'\n'));
+    serde_json::from_slice(&answer).unwrap()
+}
+
+#[test]
+fn requests_are_met_or_refused() {
+    #[rustfmt::skip] // columns: line, key of the answer, part of its text
+    let cases = [
+        (r#"{"cmd":"show","what":"conservation"}"#, "ok", r#""conservation":{"#),
+        (r#"{"cmd":"show","what":"fdb"}"#, "ok", "id:0005"),
+        (r#"{"cmd":"show","what":"nothing"}"#, "error", "unknown variant"),
+        (r#"{"cmd":"show"}"#, "error", "missing field `what`"),
+        (r#"{"cmd":"fdb_add","addr":"id:0005","port":"p0"}"#, "ok", "done"),
+        (r#"{"cmd":"fdb_add","addr":"id:0005","port":"p9"}"#, "error", "no port p9"),
+        (r#"{"cmd":"fdb_add","addr":"nonsense","port":"p0"}"#, "error", "expected an address"),
+        (r#"{"cmd":"fdb_add","addr":"id:0005","port":"p0","vid":4095}"#, "error", "expected a VLAN 1..=4094, found 4095"),
+        (r#"{"cmd":"fdb_del","addr":"02:00:00:00:00:01","vid":7}"#, "ok", "done"),
+        (r#"{"cmd":"reload"}"#, "ok", "epoch"),
+        (r#"{"cmd":"mirror","port":"p0","to":{"file":"/x.pcapng"}}"#, "ok", "done"),
+        (r#"{"cmd":"mirror","port":"p0","to":null}"#, "ok", "done"),
+        (r#"{"cmd":"trace","count":3}"#, "ok", "tracing"),
+        (r#"{"cmd":"trace","filter":"x"}"#, "error", "no filter x"),
+        (r#"{"cmd":"reload","colour":1}"#, "error", "unknown field `colour`"),
+        (r#"{"cmd":"fly"}"#, "error", "unknown variant `fly`"),
+        ("[]", "error", "bad_request"),
+        ("not json", "error", "bad_request"),
+        ("", "error", "bad_request"),
+    ];
+    for (line, key, part) in cases {
+        let answer = ask(line);
+        let text = answer.get(key).unwrap_or_else(|| panic!("{line}: {answer}")).to_string();
+        assert!(text.contains(part), "{line}: {text}");
+    }
+}
+
+#[test]
+fn deep_and_long_lines_are_refused() {
+    let deep = "[".repeat(LINE_LEN_MAX);
+    let long = format!("{{\"cmd\":\"{}\"}}", "x".repeat(LINE_LEN_MAX));
+    for line in [deep, long] {
+        assert!(ask(&line).get("error").is_some());
+    }
+}
+
+/// 20,000 seeded mutations of good requests: each is answered with one line of JSON.
+#[test]
+fn mutated_lines_are_always_answered() {
+    let seed = 0x36A0;
+    let mut rng = Rng::new(seed);
+    let good = [
+        r#"{"cmd":"show","what":"ports","restart_watermarks":true}"#,
+        r#"{"cmd":"fdb_add","addr":"02:00:00:00:00:01","port":"p0","vid":7}"#,
+        r#"{"cmd":"mirror","port":"p0","to":{"port":"p1"}}"#,
+        r#"{"cmd":"trace","filter":"silent","count":18446744073709551615}"#,
+    ];
+    let backend = Recorder::default();
+    let (mut met, mut refused) = (0, 0);
+    for round in 0..20_000 {
+        let mut line = good[usize::try_from(rng.below(4)).unwrap()].as_bytes().to_vec();
+        for _ in 0..rng.below(4) {
+            let at = usize::try_from(rng.below(line.len() as u64)).unwrap();
+            match rng.below(3) {
+                0 => line[at] = u8::try_from(rng.below(256)).unwrap(),
+                1 => drop(line.remove(at)),
+                _ => line.insert(at, b"\"{}[]:,0\\"[usize::try_from(rng.below(9)).unwrap()]),
+            }
+        }
+        let answer = handle_line(&line, &backend);
+        let value: Value = serde_json::from_slice(&answer)
+            .unwrap_or_else(|error| panic!("seed {seed:#x} round {round}: {error}"));
+        assert_eq!(value.as_object().unwrap().len(), 1, "seed {seed:#x} round {round}");
+        let is_met = value.get("ok").is_some();
+        (met, refused) = if is_met { (met + 1, refused) } else { (met, refused + 1) };
+    }
+    assert!(met > 1_000 && refused > 1_000, "{met} met, {refused} refused");
+}
+
+fn served() -> (tempfile::TempDir, PathBuf, Arc<Recorder>, Server) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("weft").join("s").join("mgmt.sock");
+    let backend = Arc::new(Recorder::default());
+    let server = Server::start(&path, backend.clone()).unwrap();
+    (dir, path, backend, server)
+}
+
+#[test]
+fn clients_ask_over_the_socket() {
+    let (_dir, path, backend, server) = served();
+    let mode = std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let mut client = Client::connect(&path).unwrap();
+    let request = Request::Show { what: What::Conservation, restart_watermarks: true };
+    let shown: Shown = serde_json::from_value(client.request(&request).unwrap()).unwrap();
+    let Shown::Conservation(sum) = shown else { panic!("{shown:?}") };
+    assert_eq!((sum.rx, sum.holds), (5, true));
+    let request = Request::FdbAdd { addr: "id:0001".into(), port: "p9".into(), vid: 1 };
+    let error = client.request(&request).unwrap_err();
+    assert!(
+        matches!(&error, ClientError::Refused(refused) if refused.code == "refused"),
+        "{error}"
+    );
+    assert_eq!(*backend.0.lock().unwrap(), ["stats true", "add 1 id:0001 p9"]);
+    client.request(&Request::Trace { filter: None, count: 2 }).unwrap();
+    assert_eq!(client.event().unwrap(), Ok(json!({ "left": 1 })));
+    assert_eq!(client.event().unwrap(), Ok(json!({ "left": 0 })));
+    assert_eq!(client.event().unwrap(), Err(json!({ "frames": 0 })));
+    client.request(&Request::Reload { path: None }).unwrap();
+    assert!(client.wait(Duration::from_millis(1)).unwrap(), "the switch is there");
+    drop(server);
+    assert!(!client.wait(Duration::from_secs(10)).unwrap(), "the switch went");
+    assert!(!path.exists() && !path.parent().unwrap().exists(), "nothing is left");
+}
+
+#[test]
+fn stopping_ends_silent_traces_and_open_clients() {
+    let (_dir, path, _, server) = served();
+    let mut tracing = Client::connect(&path).unwrap();
+    tracing.request(&Request::Trace { filter: Some("silent".into()), count: 1 }).unwrap();
+    let idle: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    drop(server); // joins every thread
+    assert!(tracing.event().is_err());
+    for mut stream in idle {
+        // Closed; reset if it had not been accepted yet.
+        assert!(matches!(stream.read(&mut [0; 8]), Ok(0) | Err(_)));
+    }
+}
+
+#[test]
+fn clients_are_bounded_and_bad_ones_do_not_hurt() {
+    let (_dir, path, _, _server) = served();
+    let answer = |mut stream: UnixStream, line: &[u8]| {
+        stream.write_all(line).unwrap();
+        let mut text = String::new();
+        BufReader::new(stream).read_line(&mut text).unwrap();
+        text
+    };
+    let mut long = vec![b'x'; LINE_LEN_MAX + 10];
+    long.push(b'\n');
+    let refused = answer(UnixStream::connect(&path).unwrap(), &long);
+    assert!(refused.contains("expected at most 65536 octets"), "{refused}");
+    let refused = answer(UnixStream::connect(&path).unwrap(), b"\xFF\xFE\n");
+    assert!(refused.contains("bad_request"), "{refused}");
+    // Without a newline at the end, after an empty line.
+    let stream = UnixStream::connect(&path).unwrap();
+    (&stream).write_all(b"\n{\"cmd\":\"reload\"}").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut text = String::new();
+    (&stream).read_to_string(&mut text).unwrap();
+    assert!(text.contains("epoch"), "{text}");
+    // Clients that were served above may take a moment to be counted out.
+    let kept: Vec<_> = (0..CLIENTS_MAX + 8).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    let mut last = String::new();
+    BufReader::new(kept.last().unwrap()).read_line(&mut last).unwrap();
+    assert!(last.contains("clients are connected already"), "{last}");
+}
+
+#[test]
+fn sockets_are_ours_alone() {
+    let (dir, path, backend, server) = served();
+    assert!(matches!(Server::start(&path, backend.clone()), Err(SocketError::Running(_))));
+    drop(server);
+    // A socket that nobody listens at gives way.
+    let parent = path.parent().unwrap();
+    std::fs::create_dir_all(parent).unwrap();
+    std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o700)).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    drop(Server::start(&path, backend.clone()).unwrap());
+    // A directory that others can enter is refused.
+    let open = dir.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let refused = Server::start(&open.join("mgmt.sock"), backend).err().unwrap().to_string();
+    assert!(refused.contains("mode 0700, found mode 0755"), "{refused}");
+}

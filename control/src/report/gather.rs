@@ -1,0 +1,287 @@
+//! From the data plane's counters to a report.
+//!
+//! Shape: [`Source`] names what is read; the caller holds the workers meanwhile, so that sums add up.
+//! Units: as the report's fields.
+//! Source: pipeline.md §10.
+
+use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::pipeline::{Core, Ledger, PortLedger, QueueLedger};
+use weft_dataplane::stats::{DropReason, SIZE_BINS};
+use weft_dataplane::time::Instant;
+use weft_dataplane::types::{PortId, PortSet, Pri};
+use weft_parsers::Format;
+
+use super::{
+    BufferReport, ConservationReport, DropsReport, FdbRow, FdbSummary, Named, PfcReport,
+    PortReport, QueueReport, StatsSnapshot, WorkerReport,
+};
+
+/// What is known about a port beside its counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortFacts {
+    /// Kind of device.
+    pub kind: String,
+    /// The device.
+    pub device: String,
+    /// What is special about it.
+    pub note: Option<String>,
+}
+
+/// Everything that a report is made of.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// Name of the switch.
+    pub name: &'a str,
+    /// What all workers share.
+    pub core: &'a Core,
+    /// By port.
+    pub facts: &'a [PortFacts],
+    /// Time since the start.
+    pub now: Instant,
+}
+
+impl Source<'_> {
+    /// Reads everything. Exact when no worker is in a step meanwhile.
+    #[must_use]
+    pub fn stats(&self) -> StatsSnapshot {
+        let ledger = Ledger::read(self.core);
+        let snapshot = self.core.snapshot.load();
+        let config = &snapshot.config;
+        let ports: Vec<_> =
+            (0..config.ports.len()).filter_map(PortId::new).zip(&ledger.port).collect();
+        let by_queue = || {
+            ports
+                .iter()
+                .flat_map(|&(id, port)| Pri::ALL.into_iter().zip(&port.pri).map(move |q| (id, q)))
+        };
+        let headroom = |input, pri| {
+            if snapshot.is_lossless(input, pri) { snapshot.thresholds.headroom(input) } else { 0 }
+        };
+        StatsSnapshot {
+            switch: self.name.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ns: self.now.as_ns(),
+            epoch: snapshot.epoch,
+            ports: ports.iter().map(|&(id, port)| self.port(config, id, port)).collect(),
+            queues: by_queue().map(|(id, (pri, queue))| of_queue(config, id, pri, queue)).collect(),
+            pfc: by_queue()
+                .map(|(id, (pri, queue))| PfcReport {
+                    port: name_of(config, id),
+                    pri: pri.get(),
+                    lossless: snapshot.is_lossless(id, pri),
+                    classes: (0..8)
+                        .filter(|class| config.pfc.classes[pri] >> class & 1 != 0)
+                        .collect(),
+                    xoff_now: self.core.xoff(id).contains(pri),
+                    paused_now: self.core.paused(id).contains(pri),
+                    storm_now: self.core.storming(id).contains(pri),
+                    headroom_size_cells: headroom(id, pri).into(),
+                    ..of_pfc(queue)
+                })
+                .collect(),
+            drops: drops(config, &ports),
+            buffer: BufferReport {
+                cell_bytes: config.buffer.cell_bytes.into(),
+                total_cells: snapshot.plan.total,
+                headroom_cells: snapshot.plan.headroom,
+                reserve_cells: snapshot.plan.reserves,
+                shared_cells: ledger.shared_total,
+                shared_used_cells: ledger.shared_used,
+                chunks: ledger.chunks,
+                chunks_used: ledger.chunks_used,
+                chunks_free: ledger.chunks.saturating_sub(ledger.chunks_used),
+            },
+            fdb: self.fdb(config),
+            conservation: ConservationReport {
+                rx: ledger.rx,
+                copies: ledger.copies,
+                tx: ledger.tx,
+                dropped: ledger.dropped,
+                consumed: ledger.consumed,
+                queued: ledger.queued,
+                imbalance: ledger.imbalance(),
+                holds: ledger.imbalance() == 0,
+            },
+            workers: self.workers(),
+        }
+    }
+
+    /// FDB entries by VLAN and address.
+    #[must_use]
+    pub fn fdb_rows(&self) -> Vec<FdbRow> {
+        let snapshot = self.core.snapshot.load();
+        let mut rows: Vec<FdbRow> = self
+            .core
+            .fdb
+            .iter(self.now)
+            .map(|entry| FdbRow {
+                vid: entry.key.vid().get(),
+                addr: entry.key.addr().to_string(),
+                port: name_of(&snapshot.config, entry.port),
+                is_static: entry.is_static,
+                age_s: entry.age.as_ns() / 1_000_000_000,
+            })
+            .collect();
+        rows.sort_unstable();
+        rows
+    }
+
+    /// Has all watermarks begin again at what is queued now. No worker may be in a step meanwhile.
+    pub fn restart_watermarks(&self) {
+        let ports = self.core.snapshot.load().config.ports.len();
+        for port in (0..ports).filter_map(PortId::new) {
+            for pri in Pri::ALL {
+                for worker in &self.core.stats {
+                    let stats = &worker.port[port].pri[pri];
+                    stats.depth_watermark.set(0);
+                    stats.pg_watermark.set(0);
+                    stats.headroom_watermark.set(0);
+                }
+                if let Some(worker) = self.core.stats.first() {
+                    let (buffer, stats) = (&self.core.buffer, &worker.port[port].pri[pri]);
+                    stats.depth_watermark.set(buffer.depth(port, pri).into());
+                    stats.pg_watermark.set(buffer.group_used(port, pri).into());
+                    stats.headroom_watermark.set(buffer.headroom_used(port, pri).into());
+                }
+            }
+        }
+    }
+
+    fn port(&self, config: &SwitchConfig, id: PortId, port: &PortLedger) -> PortReport {
+        let facts = self.facts.get(id.index()).cloned().unwrap_or_default();
+        let of = config.ports.get(id.index());
+        PortReport {
+            port: id.get(),
+            name: name_of(config, id),
+            kind: facts.kind,
+            device: facts.device,
+            link_up: self.core.up().contains(id),
+            rate_bps: of.map_or(0, |port| port.rate.as_bps()),
+            mac: of.map_or_else(String::new, |port| port.parse.port_mac.to_string()),
+            afh: of.map_or_else(String::new, |port| port.parse.afh.name().to_owned()),
+            note: facts.note,
+            rx_frames: port.rx_frames,
+            rx_bytes: port.rx_bytes,
+            tx_frames: port.tx_frames,
+            tx_bytes: port.tx_bytes,
+            rx_formats: named(Format::ALL.iter().map(|f| f.name()), &port.rx_format),
+            tx_formats: named(Format::ALL.iter().map(|f| f.name()), &port.tx_format),
+            rx_sizes: SIZE_BINS
+                .iter()
+                .map(|&most| if most == usize::MAX { "more".to_owned() } else { most.to_string() })
+                .zip(port.rx_size)
+                .collect(),
+            copies: port.copies,
+            consumed: port.consumed,
+            pause_rx: port.pause_rx,
+            cbfc_rx: port.cbfc_rx,
+            mac_control_bad: port.mac_control_bad,
+            mac_control_unknown: port.mac_control_unknown,
+            pfc_rx: port.pfc_rx,
+            pfc_tx: port.pfc_tx,
+            pfc_tx_late: port.pfc_tx_late,
+            dropped: port.drops.iter().sum(),
+            kernel_rx: port.kernel_rx,
+            learned: self.core.fdb.learned(id).into(),
+            fdb_moves: port.fdb_moves,
+        }
+    }
+
+    fn fdb(&self, config: &SwitchConfig) -> FdbSummary {
+        let (fdb, counters) = (&self.core.fdb, self.core.fdb.counters());
+        let names = |ports: PortSet| ports.iter().map(|port| name_of(config, port)).collect();
+        FdbSummary {
+            capacity: config.forward.fdb_capacity as u64,
+            used: fdb.len() as u64,
+            learned: counters.learned,
+            moved: counters.moved,
+            aged: counters.aged,
+            port_limit: counters.port_limit,
+            full: counters.full,
+            busy: counters.busy,
+            events_lost: counters.events_lost,
+            loop_alarms: counters.loop_alarms,
+            loop_ports: names(fdb.loop_ports()),
+        }
+    }
+
+    fn workers(&self) -> Vec<WorkerReport> {
+        let report =
+            |(worker, stats): (usize, &std::sync::Arc<weft_dataplane::stats::WorkerStats>)| {
+                WorkerReport {
+                    worker,
+                    frames: stats.frames.get(),
+                    loops: stats.loops.get(),
+                    busy_loops: stats.busy_loops.get(),
+                    service_errors: stats.service_errors.get(),
+                    learn_busy: stats.learn_busy.get(),
+                }
+            };
+        self.core.stats.iter().enumerate().map(report).collect()
+    }
+}
+
+fn name_of(config: &SwitchConfig, id: PortId) -> String {
+    config.ports.get(id.index()).map_or_else(|| id.get().to_string(), |port| port.name.clone())
+}
+
+/// Counts that are not 0.
+fn named<'a>(names: impl Iterator<Item = &'a str>, counts: &[u64]) -> Named {
+    let pairs = names.zip(counts).filter(|(_, count)| **count != 0);
+    pairs.map(|(name, count)| (name.to_owned(), *count)).collect()
+}
+
+fn drop_names() -> impl Iterator<Item = &'static str> {
+    DropReason::ALL.iter().map(|reason| reason.name())
+}
+
+fn of_queue(config: &SwitchConfig, id: PortId, pri: Pri, queue: &QueueLedger) -> QueueReport {
+    QueueReport {
+        port: name_of(config, id),
+        pri: pri.get(),
+        enqueued: queue.enqueued,
+        dequeued: queue.dequeued,
+        purged: queue.purged,
+        tx_bytes: queue.tx_bytes,
+        dropped: queue.drops.iter().sum(),
+        ecn_marked: queue.ecn_marked,
+        depth_cells: queue.depth,
+        depth_watermark_cells: queue.depth_watermark,
+    }
+}
+
+fn of_pfc(queue: &QueueLedger) -> PfcReport {
+    PfcReport {
+        xoff: queue.xoff,
+        xon: queue.xon,
+        pause_tx: queue.pause_tx,
+        resume_tx: queue.resume_tx,
+        pause_rx: queue.pause_rx,
+        resume_rx: queue.resume_rx,
+        paused_ns: queue.paused_ps / 1_000,
+        storms: queue.storms,
+        group_cells: queue.pg_used,
+        group_watermark_cells: queue.pg_watermark,
+        headroom_cells: queue.headroom_used,
+        headroom_watermark_cells: queue.headroom_watermark,
+        ..PfcReport::default()
+    }
+}
+
+fn drops(config: &SwitchConfig, ports: &[(PortId, &PortLedger)]) -> DropsReport {
+    let mut report = DropsReport::default();
+    for &(id, port) in ports {
+        let name = name_of(config, id);
+        let here = named(drop_names(), &port.drops);
+        for (reason, count) in &here {
+            *report.total.entry(reason.clone()).or_default() += count;
+        }
+        if !here.is_empty() {
+            report.ports.insert(name.clone(), here);
+        }
+        if port.kernel_rx != 0 {
+            report.kernel_rx.insert(name, port.kernel_rx);
+        }
+    }
+    report
+}

@@ -1,0 +1,366 @@
+//! What a switch reports about itself: one structure behind `weft show`, metrics and final counters.
+//!
+//! Shape: [`StatsSnapshot`] is gathered at one moment; tables, JSON and metrics are views of it.
+//! Units: in each field's name; frames and counts have none.
+//! Source: pipeline.md §10.
+
+pub mod gather;
+pub mod prometheus;
+pub mod tables;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Counts by name: of a drop reason, a format, a size bin.
+pub type Named = BTreeMap<String, u64>;
+
+/// All of a switch at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatsSnapshot {
+    /// Name of the switch.
+    pub switch: String,
+    /// Version of weft.
+    pub version: String,
+    /// Time since the start.
+    pub uptime_ns: u64,
+    /// How often the configuration was changed since.
+    pub epoch: u64,
+    /// Ports.
+    pub ports: Vec<PortReport>,
+    /// (port, priority), as input and output.
+    pub queues: Vec<QueueReport>,
+    /// (port, priority), flow control.
+    pub pfc: Vec<PfcReport>,
+    /// Drops.
+    pub drops: DropsReport,
+    /// Buffer and pool.
+    pub buffer: BufferReport,
+    /// Forwarding database.
+    pub fdb: FdbSummary,
+    /// Whether every frame is accounted for.
+    pub conservation: ConservationReport,
+    /// Worker threads.
+    pub workers: Vec<WorkerReport>,
+}
+
+/// One port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortReport {
+    /// Its number.
+    pub port: u8,
+    /// Its name.
+    pub name: String,
+    /// Kind of device.
+    pub kind: String,
+    /// The device.
+    pub device: String,
+    /// Whether its link is up.
+    pub link_up: bool,
+    /// Rate of its link.
+    pub rate_bps: u64,
+    /// Its own address.
+    pub mac: String,
+    /// AFH mode.
+    pub afh: String,
+    /// What is special about it, if anything.
+    pub note: Option<String>,
+    /// Received, dropped ones included.
+    pub rx_frames: u64,
+    /// Octets of them, without FCS.
+    pub rx_bytes: u64,
+    /// Sent.
+    pub tx_frames: u64,
+    /// Octets of them, without FCS.
+    pub tx_bytes: u64,
+    /// Received, by format; those that occurred.
+    pub rx_formats: Named,
+    /// Sent, by format; those that occurred.
+    pub tx_formats: Named,
+    /// Received, by size with FCS: `64`, `127`, ..., `more`.
+    pub rx_sizes: Named,
+    /// Copies of replicated frames beyond the first.
+    pub copies: u64,
+    /// MAC control frames that ended here.
+    pub consumed: u64,
+    /// Of those, plain 802.3x PAUSE.
+    pub pause_rx: u64,
+    /// Of those, UEC CBFC.
+    pub cbfc_rx: u64,
+    /// Of those, malformed or for somebody else.
+    pub mac_control_bad: u64,
+    /// Of those, with an unknown opcode.
+    pub mac_control_unknown: u64,
+    /// Of those, PFC that was acted upon.
+    pub pfc_rx: u64,
+    /// PFC frames made here.
+    pub pfc_tx: u64,
+    /// PFC frames that were late for lack of room.
+    pub pfc_tx_late: u64,
+    /// Drops of frames that came in here (or were to leave, where the output is the reason).
+    pub dropped: u64,
+    /// Lost before us by kernel or device.
+    pub kernel_rx: u64,
+    /// Addresses learned here now.
+    pub learned: u64,
+    /// Addresses that moved here.
+    pub fdb_moves: u64,
+}
+
+/// One (port, priority) as a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueReport {
+    /// Name of the port.
+    pub port: String,
+    /// The priority.
+    pub pri: u8,
+    /// As input: frames put into VOQs, copies included.
+    pub enqueued: u64,
+    /// As output: frames taken off the egress queue.
+    pub dequeued: u64,
+    /// As output: frames thrown away while queued.
+    pub purged: u64,
+    /// As output: octets sent, without FCS.
+    pub tx_bytes: u64,
+    /// As input: drops.
+    pub dropped: u64,
+    /// As output: ECN marks set.
+    pub ecn_marked: u64,
+    /// As output: cells queued now, VOQs included.
+    pub depth_cells: u64,
+    /// The most there were since this was last read by `weft show`.
+    pub depth_watermark_cells: u64,
+}
+
+/// One (port, priority) and its flow control.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "four levels that are independent of each other")]
+pub struct PfcReport {
+    /// Name of the port.
+    pub port: String,
+    /// The priority.
+    pub pri: u8,
+    /// Whether it must not lose frames.
+    pub lossless: bool,
+    /// Classes that our PAUSE names.
+    pub classes: Vec<u8>,
+    /// As input: whether PAUSE is asked for now.
+    pub xoff_now: bool,
+    /// As output: whether the peer has paused it now.
+    pub paused_now: bool,
+    /// As output: whether its pause is a storm.
+    pub storm_now: bool,
+    /// As input: times that XOFF was crossed.
+    pub xoff: u64,
+    /// As input: times that XON was reached.
+    pub xon: u64,
+    /// As input: PAUSE of this priority sent, refreshes included.
+    pub pause_tx: u64,
+    /// As input: resume sent.
+    pub resume_tx: u64,
+    /// As output: PAUSE received.
+    pub pause_rx: u64,
+    /// As output: resume received.
+    pub resume_rx: u64,
+    /// As output: time paused.
+    pub paused_ns: u64,
+    /// As output: storms found.
+    pub storms: u64,
+    /// As input: cells of the group now, without headroom.
+    pub group_cells: u64,
+    /// The most there were since this was last read by `weft show`.
+    pub group_watermark_cells: u64,
+    /// As input: cells of headroom in use.
+    pub headroom_cells: u64,
+    /// The most there were since this was last read by `weft show`.
+    pub headroom_watermark_cells: u64,
+    /// Cells of headroom in all.
+    pub headroom_size_cells: u64,
+}
+
+/// Drops by reason; only reasons that occurred.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropsReport {
+    /// All ports together.
+    pub total: Named,
+    /// By port name.
+    pub ports: BTreeMap<String, Named>,
+    /// Lost before us, by port name; not part of the totals.
+    pub kernel_rx: Named,
+}
+
+/// Buffer and pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferReport {
+    /// Octets of a cell.
+    pub cell_bytes: u64,
+    /// All cells: B.
+    pub total_cells: u64,
+    /// Headroom: H.
+    pub headroom_cells: u64,
+    /// Reserves.
+    pub reserve_cells: u64,
+    /// What is shared.
+    pub shared_cells: u64,
+    /// What of it is in use.
+    pub shared_used_cells: u64,
+    /// Chunks of the pool.
+    pub chunks: u64,
+    /// Chunks in use.
+    pub chunks_used: u64,
+    /// Chunks that are free.
+    pub chunks_free: u64,
+}
+
+/// The forwarding database as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FdbSummary {
+    /// Most entries.
+    pub capacity: u64,
+    /// Entries.
+    pub used: u64,
+    /// Entries learned since the start.
+    pub learned: u64,
+    /// Entries that went to another port.
+    pub moved: u64,
+    /// Entries removed for their age.
+    pub aged: u64,
+    /// Not learned: the port has its `max_learned`.
+    pub port_limit: u64,
+    /// Not learned: no room.
+    pub full: u64,
+    /// Left to the next frame: another thread was writing.
+    pub busy: u64,
+    /// Learn events that control was too slow for.
+    pub events_lost: u64,
+    /// Times that an address moved too often.
+    pub loop_alarms: u64,
+    /// Ports between which one moves too often now.
+    pub loop_ports: Vec<String>,
+}
+
+/// An FDB entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FdbRow {
+    /// VLAN.
+    pub vid: u16,
+    /// Address: `02:00:00:00:00:01`, `gen1:0000000002`, `id:0005`.
+    pub addr: String,
+    /// Name of the port.
+    pub port: String,
+    /// Whether configuration says so.
+    #[serde(rename = "static")]
+    pub is_static: bool,
+    /// Seconds since the station's last frame; 0 for static entries.
+    pub age_s: u64,
+}
+
+/// rx + copies = tx + dropped + consumed + queued.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConservationReport {
+    /// Received.
+    pub rx: u64,
+    /// Copies of replicated frames beyond the first.
+    pub copies: u64,
+    /// Sent.
+    pub tx: u64,
+    /// Dropped.
+    pub dropped: u64,
+    /// Ended here: MAC control.
+    pub consumed: u64,
+    /// Still queued.
+    pub queued: u64,
+    /// What is not accounted for; 0.
+    pub imbalance: i64,
+    /// Whether it is 0.
+    pub holds: bool,
+}
+
+/// A worker thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerReport {
+    /// Its number.
+    pub worker: usize,
+    /// Frames that it received.
+    pub frames: u64,
+    /// Passes of its loop.
+    pub loops: u64,
+    /// Passes in which something was done.
+    pub busy_loops: u64,
+    /// Calls of a device that failed.
+    pub service_errors: u64,
+    /// Learn attempts that met another worker's.
+    pub learn_busy: u64,
+}
+
+/// What `weft show` can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum What {
+    /// Links, frames and octets of each port
+    Ports,
+    /// Forwarding database
+    Fdb,
+    /// Depth, drops and marks of each (port, priority)
+    Queues,
+    /// Shared buffer and packet pool
+    Buffer,
+    /// Pauses, ingress groups and headroom
+    Pfc,
+    /// Drops by reason
+    Drops,
+    /// Whether every frame is accounted for
+    Conservation,
+    /// Worker threads
+    Workers,
+    /// All of it but FDB entries
+    All,
+}
+
+/// What `weft show` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shown {
+    /// Links, frames and octets of each port.
+    Ports(Vec<PortReport>),
+    /// Forwarding database.
+    Fdb {
+        /// As a whole.
+        summary: FdbSummary,
+        /// Entries.
+        entries: Vec<FdbRow>,
+    },
+    /// Depth, drops and marks of each (port, priority).
+    Queues(Vec<QueueReport>),
+    /// Shared buffer and packet pool.
+    Buffer(BufferReport),
+    /// Pauses, ingress groups and headroom.
+    Pfc(Vec<PfcReport>),
+    /// Drops by reason.
+    Drops(DropsReport),
+    /// Whether every frame is accounted for.
+    Conservation(ConservationReport),
+    /// Worker threads.
+    Workers(Vec<WorkerReport>),
+    /// All of it but FDB entries.
+    All(Box<StatsSnapshot>),
+}
+
+impl StatsSnapshot {
+    /// The part that `what` asks for; `entries` are those of the FDB.
+    #[must_use]
+    pub fn shown(self, what: What, entries: Vec<FdbRow>) -> Shown {
+        match what {
+            What::Ports => Shown::Ports(self.ports),
+            What::Fdb => Shown::Fdb { summary: self.fdb, entries },
+            What::Queues => Shown::Queues(self.queues),
+            What::Buffer => Shown::Buffer(self.buffer),
+            What::Pfc => Shown::Pfc(self.pfc),
+            What::Drops => Shown::Drops(self.drops),
+            What::Conservation => Shown::Conservation(self.conservation),
+            What::Workers => Shown::Workers(self.workers),
+            What::All => Shown::All(Box::new(self)),
+        }
+    }
+}

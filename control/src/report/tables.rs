@@ -1,0 +1,366 @@
+//! Reports as tables for people.
+//!
+//! Shape: [`Shown`] in, lines of plain text out; columns of numbers are right-aligned.
+//! Units: in each column's head.
+//! Source: none.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, Row, Table, presets};
+
+use super::{
+    BufferReport, ConservationReport, DropsReport, FdbRow, FdbSummary, PfcReport, PortReport,
+    QueueReport, Shown, StatsSnapshot, WorkerReport,
+};
+
+/// `shown` as text that ends with a newline.
+#[must_use]
+pub fn render(shown: &Shown) -> String {
+    match shown {
+        Shown::Ports(ports) => of_ports(ports),
+        Shown::Fdb { summary, entries } => of_fdb(summary, entries),
+        Shown::Queues(queues) => of_queues(queues),
+        Shown::Buffer(buffer) => of_buffer(buffer),
+        Shown::Pfc(pfc) => of_pfc(pfc),
+        Shown::Drops(drops) => of_drops(drops),
+        Shown::Conservation(conservation) => of_conservation(conservation),
+        Shown::Workers(workers) => of_workers(workers),
+        Shown::All(stats) => of_all(stats),
+    }
+}
+
+/// A table whose first `texts` columns are text, all others numbers.
+fn table<const N: usize>(
+    heads: [&str; N],
+    texts: usize,
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(heads);
+    table.add_rows(rows.map(Row::from));
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if index >= texts {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    lines(&table)
+}
+
+fn lines(table: &Table) -> String {
+    table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
+}
+
+/// Names in one column, values in the other.
+fn list<const N: usize>(rows: &[(&str, String); N]) -> String {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    rows.iter()
+        .fold(String::new(), |text, (name, value)| text + &format!("{name:<width$}  {value}\n"))
+}
+
+fn rate(bps: u64) -> String {
+    #[rustfmt::skip] // columns: unit, its bit/s
+    let units = [("Tbit/s", 1_000_000_000_000), ("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1_000)];
+    let unit = units.iter().find(|(_, size)| bps >= *size && bps.is_multiple_of(size / 1_000));
+    let Some((unit, size)) = unit else { return format!("{bps} bit/s") };
+    let (whole, thousandths) = (bps / size, bps % size / (size / 1_000));
+    if thousandths == 0 {
+        return format!("{whole} {unit}");
+    }
+    format!("{whole}.{thousandths:03}").trim_end_matches('0').to_owned() + " " + unit
+}
+
+fn of_ports(ports: &[PortReport]) -> String {
+    let heads = [
+        "port",
+        "device",
+        "link",
+        "rate",
+        "afh",
+        "rx frames",
+        "rx bytes",
+        "tx frames",
+        "tx bytes",
+        "dropped",
+        "consumed",
+        "kernel rx",
+        "pfc rx",
+        "pfc tx",
+    ];
+    let mut text = table(
+        heads,
+        5,
+        ports.iter().map(|port| {
+            [
+                port.name.clone(),
+                format!("{}:{}", port.kind, port.device),
+                if port.link_up { "up" } else { "down" }.to_owned(),
+                rate(port.rate_bps),
+                port.afh.clone(),
+                port.rx_frames.to_string(),
+                port.rx_bytes.to_string(),
+                port.tx_frames.to_string(),
+                port.tx_bytes.to_string(),
+                port.dropped.to_string(),
+                port.consumed.to_string(),
+                port.kernel_rx.to_string(),
+                port.pfc_rx.to_string(),
+                port.pfc_tx.to_string(),
+            ]
+        }),
+    );
+    for port in ports {
+        if let Some(note) = &port.note {
+            let _ = writeln!(text, "{}: {note}", port.name); // to a String
+        }
+    }
+    text
+}
+
+fn of_fdb(summary: &FdbSummary, entries: &[FdbRow]) -> String {
+    let heads = ["vlan", "address", "port", "kind", "age s"];
+    let mut text = table(
+        heads,
+        4,
+        entries.iter().map(|entry| {
+            [
+                entry.vid.to_string(),
+                entry.addr.clone(),
+                entry.port.clone(),
+                if entry.is_static { "static" } else { "learned" }.to_owned(),
+                if entry.is_static { "-".to_owned() } else { entry.age_s.to_string() },
+            ]
+        }),
+    );
+    let _ = writeln!(
+        text, // a String
+        "{} of {} entries; learned {}, moved {}, aged {}; refused for port limit {}, for room {}",
+        summary.used,
+        summary.capacity,
+        summary.learned,
+        summary.moved,
+        summary.aged,
+        summary.port_limit,
+        summary.full
+    );
+    if !summary.loop_ports.is_empty() {
+        let between = summary.loop_ports.join(", ");
+        let _ = writeln!(text, "LOOP ALARM: an address moves between {between}"); // to a String
+    }
+    text
+}
+
+fn of_queues(queues: &[QueueReport]) -> String {
+    let heads = [
+        "port",
+        "pri",
+        "in enqueued",
+        "in dropped",
+        "out dequeued",
+        "out purged",
+        "out bytes",
+        "out marked",
+        "depth cells",
+        "watermark",
+    ];
+    table(
+        heads,
+        1,
+        queues.iter().map(|queue| {
+            [
+                queue.port.clone(),
+                queue.pri.to_string(),
+                queue.enqueued.to_string(),
+                queue.dropped.to_string(),
+                queue.dequeued.to_string(),
+                queue.purged.to_string(),
+                queue.tx_bytes.to_string(),
+                queue.ecn_marked.to_string(),
+                queue.depth_cells.to_string(),
+                queue.depth_watermark_cells.to_string(),
+            ]
+        }),
+    )
+}
+
+fn of_buffer(buffer: &BufferReport) -> String {
+    let cells = |cells: u64| format!("{cells} cells, {} octets", cells * buffer.cell_bytes);
+    list(&[
+        ("cell", format!("{} octets", buffer.cell_bytes)),
+        ("buffer", cells(buffer.total_cells)),
+        ("headroom", cells(buffer.headroom_cells)),
+        ("reserves", cells(buffer.reserve_cells)),
+        ("shared", cells(buffer.shared_cells)),
+        ("shared used", cells(buffer.shared_used_cells)),
+        ("pool", format!("{} chunks", buffer.chunks)),
+        ("pool used", format!("{} chunks", buffer.chunks_used)),
+        ("pool free", format!("{} chunks", buffer.chunks_free)),
+    ])
+}
+
+fn of_pfc(pfc: &[PfcReport]) -> String {
+    let heads = [
+        "port",
+        "pri",
+        "lossless",
+        "classes",
+        "state",
+        "xoff",
+        "xon",
+        "pause tx",
+        "pause rx",
+        "paused us",
+        "storms",
+        "group",
+        "watermark",
+        "headroom",
+        "watermark",
+        "of",
+    ];
+    table(
+        heads,
+        5,
+        pfc.iter().map(|row| {
+            let states =
+                [(row.xoff_now, "asks"), (row.paused_now, "paused"), (row.storm_now, "storm")];
+            let on: Vec<_> = states.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+            let classes: Vec<_> = row.classes.iter().map(u8::to_string).collect();
+            [
+                row.port.clone(),
+                row.pri.to_string(),
+                if row.lossless { "yes" } else { "no" }.to_owned(),
+                classes.join(","),
+                if on.is_empty() { "-".to_owned() } else { on.join("+") },
+                row.xoff.to_string(),
+                row.xon.to_string(),
+                row.pause_tx.to_string(),
+                row.pause_rx.to_string(),
+                (row.paused_ns / 1_000).to_string(),
+                row.storms.to_string(),
+                row.group_cells.to_string(),
+                row.group_watermark_cells.to_string(),
+                row.headroom_cells.to_string(),
+                row.headroom_watermark_cells.to_string(),
+                row.headroom_size_cells.to_string(),
+            ]
+        }),
+    )
+}
+
+fn of_drops(drops: &DropsReport) -> String {
+    let by_port = drops.ports.iter().flat_map(|(port, reasons)| {
+        reasons.iter().map(move |(reason, count)| (port.as_str(), reason.as_str(), *count))
+    });
+    let lost = drops.kernel_rx.iter().map(|(port, count)| (port.as_str(), "(kernel_rx)", *count));
+    let total = drops.total.iter().map(|(reason, count)| ("total", reason.as_str(), *count));
+    let rows: Vec<_> = by_port.chain(lost).chain(total).collect();
+    if rows.is_empty() {
+        return "no drops\n".to_owned();
+    }
+    let cells = |(port, reason, count): (&str, &str, u64)| {
+        [port.to_owned(), reason.to_owned(), count.to_string()]
+    };
+    table(["port", "reason", "frames"], 2, rows.into_iter().map(cells))
+}
+
+fn of_conservation(sum: &ConservationReport) -> String {
+    let verdict = if sum.holds {
+        "holds: every frame is accounted for".to_owned()
+    } else {
+        format!("DOES NOT HOLD: {} frames are not accounted for", sum.imbalance)
+    };
+    list(&[
+        ("rx", sum.rx.to_string()),
+        ("+ copies", sum.copies.to_string()),
+        ("- tx", sum.tx.to_string()),
+        ("- dropped", sum.dropped.to_string()),
+        ("- consumed", sum.consumed.to_string()),
+        ("- queued", sum.queued.to_string()),
+        ("= left", sum.imbalance.to_string()),
+        ("conservation", verdict),
+    ])
+}
+
+fn of_workers(workers: &[WorkerReport]) -> String {
+    let heads =
+        ["worker", "frames", "loops", "busy loops", "busy %", "device errors", "learn busy"];
+    table(
+        heads,
+        0,
+        workers.iter().map(|worker| {
+            let percent =
+                worker.busy_loops.saturating_mul(100).checked_div(worker.loops).unwrap_or(0);
+            [
+                worker.worker.to_string(),
+                worker.frames.to_string(),
+                worker.loops.to_string(),
+                worker.busy_loops.to_string(),
+                percent.to_string(),
+                worker.service_errors.to_string(),
+                worker.learn_busy.to_string(),
+            ]
+        }),
+    )
+}
+
+fn of_all(stats: &StatsSnapshot) -> String {
+    let parts = [
+        ("ports", of_ports(&stats.ports)),
+        ("queues", of_queues(&stats.queues)),
+        ("pfc", of_pfc(&stats.pfc)),
+        ("drops", of_drops(&stats.drops)),
+        ("buffer", of_buffer(&stats.buffer)),
+        ("workers", of_workers(&stats.workers)),
+        ("conservation", of_conservation(&stats.conservation)),
+    ];
+    let head = format!(
+        "switch {}, weft {}, up {} s, configuration {}\n",
+        stats.switch,
+        stats.version,
+        stats.uptime_ns / 1_000_000_000,
+        stats.epoch
+    );
+    parts.iter().fold(head, |text, (name, part)| text + "\n== " + name + "\n" + part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_written_with_the_fitting_unit() {
+        #[rustfmt::skip] // columns: bit/s, want
+        let cases = [
+            (1, "1 bit/s"), (1_000, "1 kbit/s"), (1_500_000, "1.5 Mbit/s"), (1_000_000_000, "1 Gbit/s"),
+            (400_000_000_000, "400 Gbit/s"), (10_000_000_000_000, "10 Tbit/s"), (1_234_567, "1234.567 kbit/s"),
+            (1_050_000_000, "1.05 Gbit/s"),
+        ];
+        for (bps, want) in cases {
+            assert_eq!(rate(bps), want, "{bps}");
+        }
+    }
+
+    #[test]
+    fn tables_align_and_say_what_is_missing() {
+        assert_eq!(of_drops(&DropsReport::default()), "no drops\n");
+        let mut drops = DropsReport::default();
+        drops.total.insert("dt".into(), 1_234);
+        drops.ports.insert("p0".into(), [("dt".to_owned(), 1_234)].into());
+        drops.kernel_rx.insert("p0".into(), 5);
+        let want = "port   reason       frames\n\
+                    p0     dt             1234\n\
+                    p0     (kernel_rx)       5\n\
+                    total  dt             1234\n";
+        assert_eq!(of_drops(&drops), want);
+        let sum = ConservationReport { rx: 5, tx: 3, imbalance: 2, ..Default::default() };
+        assert!(of_conservation(&sum).contains("DOES NOT HOLD: 2 frames"));
+    }
+
+    #[test]
+    fn everything_renders_without_ports() {
+        let stats = StatsSnapshot::default();
+        let text = render(&Shown::All(Box::new(stats)));
+        assert!(text.contains("== conservation") && text.ends_with('\n'), "{text}");
+    }
+}
