@@ -13,4 +13,5 @@ pub mod error;
 pub mod live;
 pub mod metrics;
 pub mod mgmt;
+pub mod paths;
 pub mod report;

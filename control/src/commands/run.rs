@@ -1,10 +1,12 @@
 //! `weft run`: the switch, live, until it is told to stop.
 //!
-//! Shape: settings → [`Live`]; at the end the final counters.
+//! Shape: settings → [`Switchboard`], management socket, metrics; at the end the final counters.
 //! Units: frames.
 //! Source: issue 2, "`weft` binary"; pipeline.md §10 and §11.
 
 use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -15,13 +17,18 @@ use weft_dataplane::stats::DropReason;
 use crate::cli::SettingsArgs;
 use crate::config::resolve::{Config, Timing};
 use crate::error::CliError;
-use crate::live::Live;
+use crate::live::backend::Switchboard;
+use crate::metrics::MetricsServer;
+use crate::mgmt::Server;
 
 /// Arguments of `weft run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
     settings: SettingsArgs,
+    /// Serve Prometheus metrics there, such as 127.0.0.1:9464
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
     /// Print the final counters as JSON
     #[arg(long)]
     json: bool,
@@ -40,8 +47,18 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     // Before any thread is made, so that none of them misses its mask.
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|source| system("wait for signals".to_owned(), source))?;
-    let live = Live::start(&config)
+    let board = Switchboard::start(args.settings.clone(), config.clone())
         .map_err(|source| system(format!("start switch {:?}", config.run.name), source))?;
+    let board = Arc::new(board);
+    let server = Server::start(&config.run.socket, board.clone())
+        .map_err(|source| system("serve the management socket".to_owned(), source))?;
+    let metrics = match args.metrics.or(config.run.metrics) {
+        Some(addr) => Some(
+            MetricsServer::start(addr, board.clone())
+                .map_err(|source| system("serve metrics".to_owned(), source))?,
+        ),
+        None => None,
+    };
     for (port, run) in config.switch.ports.iter().zip(&config.run.ports) {
         let (name, kind, device) = (&port.name, run.kind.name(), &run.device);
         anstream::eprintln!("port {name}: {kind} {device}");
@@ -51,7 +68,9 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
         anstream::eprintln!("stopping on {name}");
     }
-    let ledger = live.stop();
+    drop(metrics);
+    drop(server);
+    let ledger = board.stop();
     if args.json {
         return super::write_json(out, &ledger);
     }

@@ -4,6 +4,7 @@
 //! Units: none of its own.
 //! Source: architecture.md, "Data's way through" and "Control"; pipeline.md §11.
 
+pub mod backend;
 pub mod devices;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +13,7 @@ use std::thread::JoinHandle;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Built, Core, Ledger, Timing, build, chunks_beside_buffer};
 use weft_dataplane::pool::{Pool, PoolError};
+use weft_dataplane::port::tee::{MirrorSlot, Tee};
 use weft_dataplane::port::{Port, PortOpenError};
 use weft_dataplane::snapshot::SnapshotError;
 use weft_dataplane::time::Instant;
@@ -56,12 +58,15 @@ pub enum LiveError {
     Static(#[from] weft_dataplane::fdb::StaticError),
 }
 
+/// A worker's thread; it ends with its ports.
+type Thread = JoinHandle<Vec<Box<dyn Port>>>;
+
 /// A running switch.
 pub struct Live {
     core: Arc<Core>,
     crew: Arc<Crew>,
     clock: Clock,
-    threads: Vec<JoinHandle<Vec<Box<dyn Port>>>>,
+    threads: Mutex<Vec<Thread>>,
     /// Serialises changes.
     changing: Mutex<()>,
 }
@@ -75,13 +80,17 @@ pub fn spread(ports: usize, workers: usize) -> Vec<Vec<PortId>> {
 }
 
 impl Live {
-    /// Opens all ports of `config` and starts its workers.
+    /// Opens all ports of `config` and starts its workers; `mirrors` has a slot for each port.
     ///
     /// # Errors
     /// See [`LiveError`]; nothing is left behind.
-    pub fn start(config: &Config) -> Result<Self, LiveError> {
+    pub fn start(config: &Config, mirrors: &[MirrorSlot]) -> Result<Self, LiveError> {
         let mut switch = config.switch.clone();
         let ports = devices::open_all(config, &mut switch)?;
+        let tee = |(port, slot): (Box<dyn Port>, &MirrorSlot)| -> Box<dyn Port> {
+            Box::new(Tee::new(port, slot.clone()))
+        };
+        let ports = ports.into_iter().zip(mirrors).map(tee).collect();
         Self::drive(&config.run, switch, ports, None)
     }
 
@@ -108,8 +117,13 @@ impl Live {
             resolve::Poll::Adaptive => Poll::Adaptive,
         };
         let mut slots: Vec<Option<Box<dyn Port>>> = ports.into_iter().map(Some).collect();
-        let mut live =
-            Self { core, crew: crew.clone(), clock, threads: Vec::new(), changing: Mutex::new(()) };
+        let live = Self {
+            core,
+            crew: crew.clone(),
+            clock,
+            threads: Mutex::default(),
+            changing: Mutex::new(()),
+        };
         for (index, (lane, own)) in lanes.into_iter().zip(&spread).enumerate() {
             let own: Vec<_> =
                 own.iter().filter_map(|port| slots.get_mut(port.index())?.take()).collect();
@@ -126,7 +140,7 @@ impl Live {
                 worker.run()
             });
             match started {
-                Ok(handle) => live.threads.push(handle),
+                Ok(handle) => live.lock().push(handle),
                 Err(source) => {
                     live.halt();
                     return Err(LiveError::Thread { worker: index, source });
@@ -185,23 +199,29 @@ impl Live {
         })
     }
 
-    fn halt(&mut self) -> Vec<Box<dyn Port>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Thread>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the workers and closes the ports.
+    fn halt(&self) {
         self.crew.stop();
-        let ended = self.threads.drain(..).map(JoinHandle::join);
-        ended.filter_map(Result::ok).flatten().collect()
+        for worker in self.lock().drain(..) {
+            drop(worker.join()); // a worker that panicked has said so itself
+        }
     }
 
     /// Stops the workers, closes the ports, and returns the final counters.
     #[must_use]
-    pub fn stop(mut self) -> Ledger {
-        drop(self.halt());
+    pub fn stop(&self) -> Ledger {
+        self.halt();
         Ledger::read(&self.core)
     }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
-        drop(self.halt());
+        self.halt();
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 
@@ -214,16 +215,34 @@ impl MirrorHandle {
     }
 }
 
-/// A port whose frames are mirrored: what it received, and what it took to send.
+/// Where a port looks for its mirror; control fills and empties it while the port runs.
+#[derive(Clone, Default)]
+pub struct MirrorSlot(Arc<ArcSwapOption<MirrorHandle>>);
+
+impl MirrorSlot {
+    /// Starts to mirror to `mirror`, or ends mirroring.
+    pub fn set(&self, mirror: Option<MirrorHandle>) {
+        self.0.store(mirror.map(Arc::new));
+    }
+}
+
+impl From<MirrorHandle> for MirrorSlot {
+    fn from(mirror: MirrorHandle) -> Self {
+        Self(Arc::new(ArcSwapOption::from_pointee(mirror)))
+    }
+}
+
+/// A port whose frames are mirrored while its slot is filled: what it received, and what it took to
+/// send.
 pub struct Tee<P: Port> {
     port: P,
-    mirror: MirrorHandle,
+    mirror: MirrorSlot,
 }
 
 impl<P: Port> Tee<P> {
-    /// Starts to mirror `port`.
-    pub const fn new(port: P, mirror: MirrorHandle) -> Self {
-        Self { port, mirror }
+    /// Mirrors `port` to what is in the slot.
+    pub fn new(port: P, mirror: impl Into<MirrorSlot>) -> Self {
+        Self { port, mirror: mirror.into() }
     }
 
     /// Ends mirroring.
@@ -241,9 +260,11 @@ impl<P: Port> Port for Tee<P> {
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let before = batch.len();
         let count = self.port.rx(now, bufs, batch);
-        for desc in batch.iter().skip(before) {
-            if let Some(slot) = self.mirror.copy(now, Direction::In, bufs, desc) {
-                self.mirror.push(slot);
+        if let Some(mirror) = &*self.mirror.0.load() {
+            for desc in batch.iter().skip(before) {
+                if let Some(slot) = mirror.copy(now, Direction::In, bufs, desc) {
+                    mirror.push(slot);
+                }
             }
         }
         count
@@ -254,17 +275,19 @@ impl<P: Port> Port for Tee<P> {
     }
 
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let mirror = self.mirror.0.load();
+        let Some(mirror) = &*mirror else { return self.port.tx(now, bufs, batch) };
         // Copied before, as the port frees what it takes.
         let room = self.port.tx_room(now);
         let mut slots = ArrayVec::<_, BURST>::new();
         for desc in batch.iter().take(room) {
-            slots.push(self.mirror.copy(now, Direction::Out, bufs, desc));
+            slots.push(mirror.copy(now, Direction::Out, bufs, desc));
         }
         let taken = self.port.tx(now, bufs, batch);
         for (index, slot) in slots.into_iter().enumerate() {
             match slot {
-                Some(slot) if index < taken => self.mirror.push(slot),
-                Some(slot) => self.mirror.give_back(slot),
+                Some(slot) if index < taken => mirror.push(slot),
+                Some(slot) => mirror.give_back(slot),
                 None => {}
             }
         }

@@ -1,0 +1,283 @@
+//! The running switch as management sees it.
+//!
+//! Shape: [`Switchboard`] implements [`Backend`] over a [`Live`] switch and remembers where its
+//! configuration came from.
+//! Units: as reported.
+//! Source: architecture.md, "Control"; issue 2, item 6.
+
+use std::collections::BTreeMap;
+use std::path::Path as FilePath;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weft_dataplane::config::MirrorConfig;
+use weft_dataplane::fdb::{FdbKey, StaticEntry};
+use weft_dataplane::pipeline::Ledger;
+use weft_dataplane::port::capture::CaptureFormat;
+use weft_dataplane::port::tee::{Mirror, MirrorSlot};
+use weft_dataplane::time::Instant;
+use weft_dataplane::trace::Event;
+use weft_dataplane::types::{PortId, PortSet};
+use weft_dataplane::worker::Listener;
+use weft_parsers::{AddrKey, Vid};
+
+use super::{Live, LiveError};
+use crate::cli::SettingsArgs;
+use crate::config::resolve::{Config, Timing};
+use crate::mgmt::{Backend, MirrorTarget, Refused, TraceStream, Traced};
+use crate::paths::{self, Filter, Paths};
+use crate::report::gather::{PortFacts, Source};
+use crate::report::{FdbRow, StatsSnapshot};
+
+/// Frames that wait for a mirror's writer.
+const MIRROR_SLOTS: usize = 4_096;
+/// Events that wait for a trace's client; beyond that paths are lost to it.
+const TRACE_EVENTS: usize = 4_096;
+
+/// What changes of the running configuration are made from.
+struct State {
+    config: Config,
+    /// Static entries that were added by hand, after the file's.
+    added: Vec<StaticEntry>,
+    mirrors: BTreeMap<PortId, Mirror>,
+}
+
+/// The running switch.
+pub struct Switchboard {
+    live: Live,
+    args: SettingsArgs,
+    facts: Vec<PortFacts>,
+    names: Vec<String>,
+    slots: Vec<MirrorSlot>,
+    state: Mutex<State>,
+}
+
+impl Switchboard {
+    /// Starts the switch that `args` describe; `config` is what they resolve to.
+    ///
+    /// # Errors
+    /// See [`LiveError`].
+    pub fn start(args: SettingsArgs, config: Config) -> Result<Self, LiveError> {
+        let slots: Vec<MirrorSlot> =
+            config.switch.ports.iter().map(|_| MirrorSlot::default()).collect();
+        let live = Live::start(&config, &slots)?;
+        let facts = config.run.ports.iter().map(|port| PortFacts {
+            kind: port.kind.name().to_owned(),
+            device: port.device.clone(),
+            note: None,
+        });
+        Ok(Self {
+            live,
+            args,
+            facts: facts.collect(),
+            names: config.switch.ports.iter().map(|port| port.name.clone()).collect(),
+            slots,
+            state: Mutex::new(State { config, added: Vec::new(), mirrors: BTreeMap::new() }),
+        })
+    }
+
+    /// Stops the switch and ends all mirrors; returns the final counters.
+    #[must_use]
+    pub fn stop(&self) -> Ledger {
+        let ledger = self.live.stop();
+        self.lock().mirrors.clear();
+        ledger
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn port(&self, name: &str) -> Result<PortId, Refused> {
+        let index = self.names.iter().position(|n| n == name);
+        index.and_then(PortId::new).ok_or_else(|| {
+            Refused::bad_request(format!("no port {name:?}; there are {}", self.names.join(", ")))
+        })
+    }
+
+    fn source<R>(&self, look: impl FnOnce(&Source<'_>) -> R) -> R {
+        let name = self.lock().config.run.name.clone();
+        self.live.crew().hold(|| {
+            let core = self.live.core();
+            look(&Source { name: &name, core, facts: &self.facts, now: self.live.now() })
+        })
+    }
+
+    /// Applies the configuration in `state`, with what was added by hand.
+    fn apply(&self, state: &State) -> Result<(), Refused> {
+        let mut switch = state.config.switch.clone();
+        switch.forward.static_entries.extend(state.added.iter().copied());
+        switch.mirror = state.config.switch.mirror;
+        self.live.reload(switch).map_err(|error| Refused::because(error.to_string()))
+    }
+}
+
+impl Backend for Switchboard {
+    fn stats(&self, restart_watermarks: bool) -> StatsSnapshot {
+        self.source(|source| {
+            let stats = source.stats();
+            if restart_watermarks {
+                source.restart_watermarks();
+            }
+            stats
+        })
+    }
+
+    fn fdb(&self) -> Vec<FdbRow> {
+        #[expect(clippy::redundant_closure_for_method_calls, reason = "of any lifetime")]
+        self.source(|source| source.fdb_rows())
+    }
+
+    fn fdb_add(&self, vid: u16, addr: AddrKey, port: &str) -> Result<(), Refused> {
+        let port = self.port(port)?;
+        let entry = StaticEntry { key: FdbKey::new(Vid::from_low_bits(vid), addr), port };
+        let mut state = self.lock();
+        let before = state.added.clone();
+        state.added.retain(|had| had.key != entry.key);
+        state.added.push(entry);
+        state.config.switch.forward.static_entries.retain(|had| had.key != entry.key);
+        let applied = self.apply(&state);
+        if applied.is_err() {
+            state.added = before;
+        }
+        applied
+    }
+
+    fn fdb_del(&self, vid: u16, addr: AddrKey) -> Result<(), Refused> {
+        let key = FdbKey::new(Vid::from_low_bits(vid), addr);
+        let mut state = self.lock();
+        let count =
+            |state: &State| state.added.len() + state.config.switch.forward.static_entries.len();
+        let before = count(&state);
+        state.added.retain(|entry| entry.key != key);
+        state.config.switch.forward.static_entries.retain(|entry| entry.key != key);
+        if count(&state) < before {
+            return self.apply(&state);
+        }
+        if self.live.crew().hold(|| self.live.core().fdb.del(key)) {
+            return Ok(());
+        }
+        Err(Refused::because(format!("no entry {addr} in VLAN {vid}")))
+    }
+
+    fn reload(&self, path: Option<&FilePath>) -> Result<Value, Refused> {
+        let mut args = self.args.clone();
+        if let Some(path) = path {
+            args.config = Some(path.to_owned());
+        }
+        let refuse = |error: &dyn std::fmt::Display| Refused::because(error.to_string());
+        let settings = args.load().map_err(|error| refuse(&error.with_causes()))?;
+        let mut config =
+            Config::resolve(&settings, Timing::Live).map_err(|error| refuse(&error))?;
+        let mut state = self.lock();
+        let problems = config.restart_needed(&state.config);
+        if !problems.is_empty() {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            return Err(Refused::because(lines.join("\n")));
+        }
+        config.switch.mirror = state.config.switch.mirror;
+        let old = core::mem::replace(&mut state.config, config);
+        if let Err(refused) = self.apply(&state) {
+            state.config = old;
+            return Err(refused);
+        }
+        let epoch = self.live.core().snapshot.load().epoch;
+        Ok(json!({ "epoch": epoch }))
+    }
+
+    fn mirror(&self, port: &str, to: Option<&MirrorTarget>) -> Result<(), Refused> {
+        let from = self.port(port)?;
+        let slot = self.slots.get(from.index()).cloned().unwrap_or_default();
+        let mut state = self.lock();
+        slot.set(None);
+        if let Some(old) = state.mirrors.remove(&from) {
+            let report = old.finish();
+            report.written.map_err(|error| Refused::because(error.to_string()))?;
+        }
+        let mut mirrored = state.config.switch.mirror.map_or(PortSet::EMPTY, |m| m.from);
+        mirrored.remove(from);
+        let mut target = state.config.switch.mirror.map(|m| m.to);
+        match to {
+            None => {}
+            Some(MirrorTarget::File(path)) => {
+                let format = CaptureFormat::for_path(path);
+                let mirror = Mirror::start(path, format, 0, MIRROR_SLOTS, &[port])
+                    .map_err(|error| Refused::because(error.to_string()))?;
+                slot.set(Some(mirror.handle(0)));
+                state.mirrors.insert(from, mirror);
+            }
+            Some(MirrorTarget::Port(name)) => {
+                let port = self.port(name)?;
+                if port == from {
+                    return Err(Refused::bad_request("a port cannot be mirrored to itself"));
+                }
+                if target.is_some_and(|t| t != port) && !mirrored.is_empty() {
+                    return Err(Refused::because("another port is the mirror's target already"));
+                }
+                target = Some(port);
+                mirrored.insert(from);
+            }
+        }
+        let mirror = target.filter(|_| !mirrored.is_empty());
+        state.config.switch.mirror = mirror.map(|to| MirrorConfig { from: mirrored, to });
+        self.apply(&state)
+    }
+
+    fn trace(&self, filter: Option<&str>, count: u64) -> Result<Box<dyn TraceStream>, Refused> {
+        let number = |name: &str| self.port(name).ok().map(PortId::get);
+        let filter = Filter::parse(filter.unwrap_or(""), number).map_err(Refused::bad_request)?;
+        let crew = self.live.crew();
+        let (send, receive) = sync_channel(TRACE_EVENTS);
+        for worker in 0..crew.len() {
+            crew.trace(worker, listener(filter.clone(), send.clone()));
+        }
+        Ok(Box::new(Stream { receive, pending: Vec::new(), left: count, lost: 0 }))
+    }
+}
+
+/// Follows frames in a worker and sends wanted paths to the client, until that is gone.
+fn listener(filter: Filter, send: SyncSender<paths::Path>) -> Listener {
+    use std::sync::mpsc::TrySendError;
+    let mut open = Paths::default();
+    Box::new(move |now, event| {
+        let Some(path) = open.feed(now, event).filter(|path| filter.wants(path)) else {
+            return true;
+        };
+        // A full queue loses the path: the switch does not wait for a client.
+        !matches!(send.try_send(path), Err(TrySendError::Disconnected(_)))
+    })
+}
+
+/// Paths for one client, event by event.
+struct Stream {
+    receive: Receiver<paths::Path>,
+    /// Events of the current path, last first.
+    pending: Vec<Value>,
+    left: u64,
+    lost: u64,
+}
+
+impl TraceStream for Stream {
+    fn next(&mut self, wait: Duration) -> Traced {
+        if let Some(event) = self.pending.pop() {
+            return Traced::Event(event);
+        }
+        if self.left == 0 {
+            return Traced::Ended(json!({ "lost": self.lost }));
+        }
+        match self.receive.recv_timeout(wait) {
+            Ok(path) => {
+                self.left -= 1;
+                self.pending =
+                    path.events.iter().rev().map(|(at, event)| paths::json(*at, event)).collect();
+                self.next(Duration::ZERO)
+            }
+            Err(RecvTimeoutError::Timeout) => Traced::Nothing,
+            Err(RecvTimeoutError::Disconnected) => {
+                Traced::Ended(json!({ "reason": "the switch stopped" }))
+            }
+        }
+    }
+}
