@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{config, model, run, running, traffic};
+use crate::commands::{config, decode, model, run, running, traffic};
 use crate::config::{ConfigError, Settings};
 use crate::error::{CliError, EXIT_CODES};
 
@@ -40,6 +40,8 @@ pub enum Command {
     Reload(running::ReloadArgs),
     /// Copy what enters and leaves by a port of a running switch to a file or port
     Mirror(running::MirrorArgs),
+    /// Print the frames of a capture, one a line
+    Decode(decode::DecodeArgs),
     /// Run a model on the switch's own code
     #[command(subcommand)]
     Model(model::ModelCommand),

@@ -9,6 +9,7 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod decode;
 pub mod error;
 pub mod live;
 pub mod metrics;

@@ -5,6 +5,7 @@
 //! Source: issue 2, "`weft` binary".
 
 pub mod config;
+pub mod decode;
 pub mod model;
 pub mod progress;
 pub mod run;
@@ -31,6 +32,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Fdb(command) => running::fdb(&command),
         Command::Reload(args) => running::reload(&args, out),
         Command::Mirror(args) => running::mirror(&args),
+        Command::Decode(args) => decode::run(&args, out),
         Command::Completions { shell } => shell::completions(shell, out),
         Command::Man => shell::man(out),
     }

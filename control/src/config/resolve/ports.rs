@@ -16,7 +16,7 @@ use weft_dataplane::types::{PORTS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
 use weft_dataplane::vlan::PortMode;
 use weft_parsers::{AddrKey, AddrSpace, AfhMode, Gen2Order, MacAddr, ParseConfig, Vid};
 
-use super::{Item, Place, Resolver, Value, scale, to_u32, to_usize};
+use super::{Item, Place, Resolver, Timing, Value, scale, to_u32, to_usize};
 use crate::config::value::{parse_addr, vid_range};
 
 /// Bit/s of a Gbit/s, of a Mbit/s.
@@ -162,12 +162,18 @@ impl Resolver<'_> {
             mac_type2: number("mac_type2"),
             udp_type1: number("udp_type1_port"),
             udp_type2: number("udp_type2_port"),
-            port_mac: given.unwrap_or_else(|| {
-                made_mac(&self.text("switch", "name").unwrap_or_default(), index)
-            }),
+            port_mac: match (given, self.timing) {
+                (Some(mac), _) => mac,
+                (None, Timing::Live) => MacAddr::ZERO, // until its device is open
+                (None, Timing::Virtual) => {
+                    made_mac(&self.text("switch", "name").unwrap_or_default(), index)
+                }
+            },
         };
-        let shown = Value::Text(config.port_mac.to_string());
-        self.derived.insert(("port", index, "mac"), shown);
+        if config.port_mac != MacAddr::ZERO {
+            let shown = Value::Text(config.port_mac.to_string());
+            self.derived.insert(("port", index, "mac"), shown);
+        }
         config
     }
 

@@ -36,7 +36,7 @@ pub(super) const IDENTITY: &[Param] = &[
         "mac",
         Kind::Mac,
         "",
-        Derived("the interface's own, else one made from switch name and port number"),
+        Derived("the interface's own when live, else one made from switch name and port number"),
         "Address that PFC frames come from and may be sent to.",
     ),
 ];
