@@ -70,6 +70,8 @@ impl OutputLane {
 
     pub fn link_down(&mut self, now: Instant) {
         self.pause.clear(now);
+        // Nothing waits for a port that is down.
+        (self.closed_until, self.full) = (None, false);
     }
 
     pub fn next(&mut self, now: Instant) -> Option<Instant> {
