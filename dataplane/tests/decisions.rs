@@ -24,18 +24,30 @@ use weft_parsers::{AddrKey, AddrSpace, AfhMode, Vid};
 const PORTS: usize = 6;
 const SEED: u64 = 0x5EED;
 
-/// A port whose frames and room a generator draws; checks nothing, keeps the lengths it was given.
+/// A port whose frames and room a generator draws; reads every octet that it is given.
 struct Drawn {
     caps: PortCaps,
     index: usize,
     rng: Rng,
     octets_sent: u64,
     up: bool,
+    /// What is drawn anew when time goes on, so that nothing depends on how often the port is asked.
+    drawn_at: Option<Instant>,
+    room: usize,
 }
 
 impl Drawn {
     fn pick<const N: usize>(&mut self, of: [u8; N]) -> u8 {
         of[self.rng.below(N as u64) as usize]
+    }
+
+    /// Lets time go on to `now`.
+    fn pass(&mut self, now: Instant) {
+        if self.drawn_at != Some(now) {
+            self.drawn_at = Some(now);
+            self.room = self.rng.below(12) as usize;
+            self.up = if self.up { !self.rng.chance(1, 3_000) } else { self.rng.chance(1, 20) };
+        }
     }
 
     /// A station's address: mostly of another port, at times unknown, a group, or moved here.
@@ -92,7 +104,8 @@ impl Port for Drawn {
         &self.caps
     }
 
-    fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+    fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        self.pass(now);
         let most = if self.rng.chance(1, 8) { 64 } else { 12 };
         let want = (self.rng.below(most) as usize).min(batch.remaining_capacity());
         let mut made = 0;
@@ -105,21 +118,23 @@ impl Port for Drawn {
         made
     }
 
-    fn tx_room(&mut self, _now: Instant) -> usize {
-        self.rng.below(8) as usize
+    fn tx_room(&mut self, now: Instant) -> usize {
+        self.pass(now);
+        self.room
     }
 
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
-        let take = batch.len().min(self.tx_room(now) + 1);
+        let take = batch.len().min(self.tx_room(now));
+        self.room -= take;
         for desc in batch.drain(..take) {
-            self.octets_sent += bufs.bytes(&desc).iter().map(|&octet| u64::from(octet)).sum::<u64>();
+            self.octets_sent +=
+                bufs.bytes(&desc).iter().map(|&octet| u64::from(octet)).sum::<u64>();
             bufs.free(desc);
         }
         take
     }
 
     fn service(&mut self, _now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
-        self.up = if self.up { !self.rng.chance(1, 3_000) } else { self.rng.chance(1, 20) };
         Ok(())
     }
 
@@ -141,8 +156,15 @@ fn ports(own: &[PortId]) -> Vec<Box<dyn Port>> {
             virtual_time: false,
         };
         let rng = Rng::new(SEED + port.index() as u64);
-        Box::new(Drawn { caps, index: port.index(), rng, octets_sent: 0, up: true })
-            as Box<dyn Port>
+        Box::new(Drawn {
+            caps,
+            index: port.index(),
+            rng,
+            octets_sent: 0,
+            up: true,
+            drawn_at: None,
+            room: 0,
+        }) as Box<dyn Port>
     };
     own.iter().map(make).collect()
 }
@@ -168,7 +190,8 @@ fn vlans(mut config: SwitchConfig) -> SwitchConfig {
     config.ports[2].vlan =
         PortMode::Trunk { allowed: VidSet::from_iter([1..=9]), native: Some(vid(5)) };
     config.ports[3].parse.afh = AfhMode::Lite;
-    config.mirror = Some(MirrorConfig { from: PortSet::from_bits(0b10), to: PortId::new(5).unwrap() });
+    config.mirror =
+        Some(MirrorConfig { from: PortSet::from_bits(0b10), to: PortId::new(5).unwrap() });
     config.crossbar.discipline = Discipline::Weighted(PerPri([1, 2, 3, 4, 1, 1, 1, 1]));
     config.pfc.mode = PfcMode::EgressQueue { xoff_bytes: 20_000, xon_bytes: 10_000 };
     config
