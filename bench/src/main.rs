@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         path.allocations == 0,
     );
     println!("     frames dropped on the way (generators outrun the switch): {}", path.dropped);
-    let slot_ns = islip_slot::measure(Load::goal(), 200_000);
+    let slot_ns = islip_slot::measure(Load::goal(), frames() / 125);
     report(
         "iSLIP, 64 ports x 4 priorities, all VOQs busy, 2 iterations",
         format!("{slot_ns:.0} ns a slot"),

@@ -81,11 +81,14 @@ pub fn build(
         }
     }
     let solo = spread.len() == 1;
+    // Alone, a worker keeps all that is free: the last given back is taken next, still warm. Through
+    // the shared list, which is a queue, the whole pool would go round.
+    let keep = |shared| if solo { usize::MAX } else { shared };
     let fdb = new_fdb(&snapshot, ports)?;
     let stats: Vec<Arc<WorkerStats>> = spread.iter().map(|_| Arc::default()).collect();
     let mut bufs: Vec<Bufs> = spread
         .iter()
-        .map(|own| Bufs::new(pool.clone(), CACHE, own.len() * RESERVE_PER_PORT))
+        .map(|own| Bufs::new(pool.clone(), keep(CACHE), own.len() * RESERVE_PER_PORT))
         .collect();
     let core = Arc::new(Core {
         pool: pool.clone(),
@@ -114,7 +117,7 @@ pub fn build(
             snapshot: snapshot.clone(),
             stats,
             bufs: bufs.remove(0),
-            nodes: FreeCache::new(nodes.clone(), 2 * CACHE),
+            nodes: FreeCache::new(nodes.clone(), keep(2 * CACHE)),
             lease: Lease::default(),
             rng: Rng::new(snapshot.config.seed.wrapping_add(worker as u64)),
             inputs: taken.map(|(port, voq)| InputLane::new(port, voq, &snapshot)).collect(),

@@ -278,15 +278,12 @@ impl Crossbar {
     ) -> usize {
         let Some(queue) = self.queues[output][pri].as_mut() else { return 0 };
         let room = self.limit.saturating_sub(queue.len()).min(self.burst);
-        let mut moved = 0;
         let mut cells = 0;
-        while moved < room {
-            let Some(desc) = self.drain.pop(nodes, input, output, pri) else { break };
+        let moved = self.drain.pop_batch(nodes, (input, output, pri), room, |desc| {
             cells += snapshot.cells(desc.len());
             let pushed = queue.push(desc);
             assert!(pushed.is_ok(), "the queue's limit is at most its ring's capacity");
-            moved += 1;
-        }
+        });
         self.drain.settle(input, output, pri);
         self.moved[output] += moved;
         if let Some(slot) = &mut self.slot {

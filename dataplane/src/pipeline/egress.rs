@@ -4,8 +4,9 @@
 //! Units: octets, cells.
 //! Source: pipeline.md §7 to §9.
 
+use arrayvec::ArrayVec;
 use weft_parsers::mac_control::{self, opcode};
-use weft_parsers::{Tci, Vid, mark_ce};
+use weft_parsers::{Format, Tci, Vid, mark_ce};
 
 use super::Lane;
 use super::ingress::Note;
@@ -40,6 +41,14 @@ pub(super) struct OutputLane {
     closed_until: Option<Instant>,
     /// The port had no room for all that was ready.
     full: bool,
+}
+
+/// What is counted of a frame when its port has taken it.
+struct Fact {
+    frame: u64,
+    len: u16,
+    format: Format,
+    pri: Pri,
 }
 
 impl OutputLane {
@@ -92,11 +101,17 @@ impl OutputLane {
         for pri in pris.iter() {
             if let Some(first) = self.queues[pri].as_mut().and_then(Rx::front) {
                 ready.insert(pri);
-                lens[pri] = u32::try_from(first.len()).unwrap_or(u32::MAX);
+                lens[pri] = wire_len(first);
             }
         }
         (ready, lens)
     }
+}
+
+/// Octets of a frame, as schedulers count.
+#[inline]
+fn wire_len(desc: &Desc) -> u32 {
+    u32::try_from(desc.len()).unwrap_or(u32::MAX)
 }
 
 impl Lane {
@@ -256,19 +271,22 @@ impl Lane {
     ) -> usize {
         if !self.outputs.get(index).is_some_and(|lane| lane.up) {
             self.empty_output(now, index, DropReason::PortDown, tracer);
-            self.tend(now, index, port);
             return 0;
         }
         self.send_pause(now, index, tracer);
+        let Some(lane) = self.outputs.get_mut(index) else { return 0 };
+        (lane.closed_until, lane.full) = (None, false);
+        let waiting = lane.ready(self.snapshot.pris.without(self.core.paused(lane.port)));
+        if waiting.0.is_empty() && lane.pending.is_empty() {
+            return 0;
+        }
         let room = port.tx_room(now).min(self.snapshot.config.tx_ring_frames).min(BURST);
-        self.pick(now, index, room, tracer);
-        let sent = self.hand_over(now, index, port, tracer);
-        self.tend(now, index, port);
-        sent
+        self.pick(now, index, room, waiting, tracer);
+        self.hand_over(now, index, port, tracer)
     }
 
     /// Lets the port do its chores and books what it counted.
-    fn tend(&mut self, now: Instant, index: usize, port: &mut dyn Port) {
+    pub(super) fn tend(&mut self, now: Instant, index: usize, port: &mut dyn Port) {
         if port.service(now, &mut self.bufs).is_err() {
             self.stats.service_errors.add(1); // the link's state says the rest
         }
@@ -325,18 +343,18 @@ impl Lane {
         }
     }
 
-    /// Takes frames off the egress queues, as the scheduler says, until `room` are pending.
-    fn pick<T: Tracer>(&mut self, now: Instant, index: usize, room: usize, tracer: &mut T) {
-        let Some(lane) = self.outputs.get_mut(index) else { return };
-        let open = self.snapshot.pris.without(self.core.paused(lane.port));
-        lane.closed_until = None;
-        lane.full = false;
-        loop {
+    /// Takes frames off the egress queues that wait, as the scheduler says, until `room` are pending.
+    #[inline]
+    fn pick<T: Tracer>(
+        &mut self,
+        now: Instant,
+        index: usize,
+        room: usize,
+        (mut ready, mut lens): (PriSet, PerPri<u32>),
+        tracer: &mut T,
+    ) {
+        while !ready.is_empty() {
             let Some(lane) = self.outputs.get_mut(index) else { return };
-            let (ready, lens) = lane.ready(open);
-            if ready.is_empty() {
-                return;
-            }
             if lane.pending.len() >= room {
                 lane.full = true;
                 return;
@@ -345,7 +363,12 @@ impl Lane {
                 lane.closed_until = lane.sched.next_open(now, ready);
                 return;
             };
-            let Some(desc) = lane.queues[pri].as_mut().and_then(Rx::pop) else { return };
+            let Some(queue) = lane.queues[pri].as_mut() else { return };
+            let Some(desc) = queue.pop() else { return };
+            match queue.front() {
+                Some(next) => lens[pri] = wire_len(next),
+                None => ready.remove(pri),
+            }
             let port = lane.port;
             if let Some(desc) = self.finish(now, port, pri, desc, tracer)
                 && let Some(lane) = self.outputs.get_mut(index)
@@ -471,26 +494,22 @@ impl Lane {
         if lane.pending.is_empty() {
             return 0;
         }
-        let mut facts = [(0u16, 0u8, Pri::ALL[0]); BURST];
-        for (fact, desc) in facts.iter_mut().zip(&lane.pending) {
+        // Noted before: what the port takes is its own.
+        let mut facts = ArrayVec::<Fact, BURST>::new();
+        for desc in &lane.pending {
             let len = u16::try_from(desc.len()).unwrap_or(u16::MAX);
-            *fact = (len, desc.format() as u8, desc.pri());
-        }
-        let mut frames = [0u64; BURST];
-        if T::ON {
-            for (frame, desc) in frames.iter_mut().zip(&lane.pending) {
-                *frame = self.bufs.trace_id(desc);
-            }
+            let frame = if T::ON { self.bufs.trace_id(desc) } else { 0 };
+            facts.push(Fact { frame, len, format: desc.format(), pri: desc.pri() });
         }
         let taken = port.tx(now, &mut self.bufs, &mut lane.pending);
         let control = taken.min(lane.pending_control);
         lane.pending_control -= control;
         let stats = &self.stats.port[lane.port];
         stats.tx_frames.add((taken - control) as u64);
-        for (&(len, format, pri), &frame) in facts.iter().zip(&frames).take(taken).skip(control) {
+        for &Fact { frame, len, format, pri } in facts.iter().take(taken).skip(control) {
             stats.tx_bytes.add(u64::from(len));
             stats.pri[pri].tx_bytes.add(u64::from(len));
-            if let Some(counter) = stats.tx_format.get(usize::from(format)) {
+            if let Some(counter) = stats.tx_format.get(format as usize) {
                 counter.add(1);
             }
             if T::ON {

@@ -202,6 +202,9 @@ impl Lane {
         if let Some(crossbar) = &mut self.crossbar {
             crossbar.rewind();
         }
+        for (index, port) in ports.iter_mut().enumerate() {
+            self.tend(now, index, port.as_mut());
+        }
         self.groups(now, tracer);
         if self.crossbar.is_some() {
             self.core.fdb.age(now, AGE_BUCKETS);

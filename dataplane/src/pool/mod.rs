@@ -368,14 +368,17 @@ impl Bufs {
     }
 
     /// Copies `frame` into a free chunk; `None` when it does not fit or the pool is empty.
+    #[inline]
     pub fn alloc_from(&mut self, frame: &[u8]) -> Option<Desc> {
         if frame.len() > self.room() {
             return None;
         }
         let mut desc = self.alloc()?;
-        let start = desc.start();
-        self.pool.write(&mut desc, start, frame.len()).copy_from_slice(frame);
-        self.set_len(&mut desc, frame.len());
+        let out = self.pool.write(&mut desc, HEADROOM, frame.len().max(HEAD_LEN));
+        let (octets, rest) = out.split_at_mut(frame.len());
+        octets.copy_from_slice(frame);
+        rest.fill(0); // up to the end of the head
+        desc.set_len(u16::try_from(frame.len()).expect("a chunk is shorter than 64 KiB"));
         Some(desc)
     }
 

@@ -30,8 +30,12 @@ pub struct NullConfig {
 /// A port without a wire.
 pub struct Null {
     caps: PortCaps,
-    templates: Vec<Vec<u8>>,
+    /// One behind the other, so that the processor reads ahead.
+    octets: Box<[u8]>,
+    lens: Box<[usize]>,
+    /// The next template, and where it starts.
     next: usize,
+    start: usize,
     per_burst: usize,
     left: u64,
     counters: PortCounters,
@@ -50,8 +54,17 @@ impl Null {
             tx_partial_csum: true,
             virtual_time: false,
         };
-        let (templates, counters) = (Vec::new(), PortCounters::default());
-        Self { caps, templates, next: 0, per_burst: 0, left: 0, counters, taken: 0 }
+        Self {
+            caps,
+            octets: Box::default(),
+            lens: Box::default(),
+            next: 0,
+            start: 0,
+            per_burst: 0,
+            left: 0,
+            counters: PortCounters::default(),
+            taken: 0,
+        }
     }
 
     /// A port that also makes frames.
@@ -76,7 +89,8 @@ impl Null {
         }
         let mut port = Self::sink(&config.name, config.rate);
         port.caps.frame_len_max = config.frame_len_max;
-        port.templates = config.templates;
+        port.lens = config.templates.iter().map(Vec::len).collect();
+        port.octets = config.templates.concat().into_boxed_slice();
         port.per_burst = config.per_burst;
         port.left = config.limit.unwrap_or(u64::MAX);
         Ok(port)
@@ -95,29 +109,29 @@ impl Port for Null {
     }
 
     fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
-        if self.templates.is_empty() {
-            return 0;
-        }
         let room = batch.remaining_capacity().min(self.per_burst);
         let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(room);
         let mut made = 0;
         while made < want {
-            if self.next == self.templates.len() {
-                self.next = 0;
+            if self.next == self.lens.len() {
+                (self.next, self.start) = (0, 0);
             }
-            let Some(template) = self.templates.get(self.next) else { break };
+            let Some(&len) = self.lens.get(self.next) else { break };
+            let Some(template) = self.octets.get(self.start..self.start + len) else { break };
             let Some(desc) = bufs.alloc_from(template) else {
                 // A made frame waits for a chunk: back-pressure, not a loss. One that no chunk
                 // holds would wait for ever.
                 if template.len() > bufs.room() {
                     self.counters.rx_drop(DropReason::TooLong);
                     self.next += 1;
+                    self.start += len;
                     self.left = self.left.saturating_sub(1);
                 }
                 break;
             };
             batch.push(desc);
             self.next += 1;
+            self.start += len;
             made += 1;
         }
         if self.left != u64::MAX {

@@ -129,14 +129,15 @@ pub(super) fn hot(rng: &mut Rng, config: &mut SwitchConfig) {
         egress.port_max_rate = rng.chance(1, 16).then(|| LinkRate::gbps(pick(rng, &[5, 20, 50])));
     }
     let to = PortId::new(index(rng, ports)).unwrap_or_default();
-    let from = PortSet::from_bits(rng.next_u64()).and(PortSet::first(ports)).without(PortSet::only(to));
-    config.mirror =
-        (rng.chance(1, 8) && !from.is_empty()).then_some(MirrorConfig { from, to });
+    let from =
+        PortSet::from_bits(rng.next_u64()).and(PortSet::first(ports)).without(PortSet::only(to));
+    config.mirror = (rng.chance(1, 8) && !from.is_empty()).then_some(MirrorConfig { from, to });
 }
 
 /// A stream from station `src`.
 pub(super) fn stream(rng: &mut Rng, setup: &Setup, src: usize, now: Instant, count: u64) -> Stream {
-    let formats = [Format::Standard, Format::AfhGen1, Format::AfhGen2, Format::AfhLite, Format::Other];
+    let formats =
+        [Format::Standard, Format::AfhGen1, Format::AfhGen2, Format::AfhLite, Format::Other];
     let pri = Pri::from_low_bits(u8::try_from(rng.below(setup.pris as u64)).unwrap_or(0));
     let len = pick(rng, &[60, 60, 64, 128, 256, 1_024, 1_400, setup.frame_len_max]);
     let dst = index(rng, setup.ports + 1); // one too many: nobody has that address

@@ -1,0 +1,256 @@
+//! Decisions of the whole pipeline under a seeded mixture of traffic: every frame is accounted for,
+//! and the same seed decides the same.
+//!
+//! Shape: ports in memory whose frames, room and links a seed draws; the trace hash of two runs.
+//! Units: frames, nanoseconds.
+//! Source: pipeline.md §10, §13; style.md C12.
+
+use std::sync::Arc;
+
+use weft_dataplane::batch::Batch;
+use weft_dataplane::config::{LiveSizes, MirrorConfig, PfcMode, SwitchConfig};
+use weft_dataplane::groups::Group;
+use weft_dataplane::islip::Discipline;
+use weft_dataplane::pipeline::{Built, Ledger, Timing, build};
+use weft_dataplane::pool::{Bufs, Pool};
+use weft_dataplane::port::{Port, PortCaps, PortError};
+use weft_dataplane::rng::Rng;
+use weft_dataplane::time::{Instant, LinkRate};
+use weft_dataplane::trace::{Event, Trace};
+use weft_dataplane::types::{PerPri, PortId, PortSet};
+use weft_dataplane::vlan::{PortMode, VidSet};
+use weft_parsers::{AddrKey, AddrSpace, AfhMode, Vid};
+
+const PORTS: usize = 6;
+const SEED: u64 = 0x5EED;
+
+/// A port whose frames and room a generator draws; reads every octet that it is given.
+struct Drawn {
+    caps: PortCaps,
+    index: usize,
+    rng: Rng,
+    octets_sent: u64,
+    up: bool,
+    /// What is drawn anew when time goes on, so that nothing depends on how often the port is asked.
+    drawn_at: Option<Instant>,
+    room: usize,
+}
+
+impl Drawn {
+    fn pick<const N: usize>(&mut self, of: [u8; N]) -> u8 {
+        of[self.rng.below(N as u64) as usize]
+    }
+
+    /// Lets time go on to `now`.
+    fn pass(&mut self, now: Instant) {
+        if self.drawn_at != Some(now) {
+            self.drawn_at = Some(now);
+            self.room = self.rng.below(12) as usize;
+            self.up = if self.up { !self.rng.chance(1, 3_000) } else { self.rng.chance(1, 20) };
+        }
+    }
+
+    /// A station's address: mostly of another port, at times unknown, a group, or moved here.
+    fn station(&mut self, port: usize) -> [u8; 6] {
+        [2, 0, 0, 0, port as u8, self.rng.below(5) as u8]
+    }
+
+    fn frame(&mut self) -> Vec<u8> {
+        let to = self.rng.below(PORTS as u64 + 1) as usize; // the last one is nobody's
+        let mut frame = match self.rng.below(20) {
+            0 => vec![0xFF; 6],
+            1 => vec![1, 0, 0x5E, 0, 0, self.rng.below(3) as u8],
+            2 => vec![1, 0x80, 0xC2, 0, 0, self.rng.below(18) as u8],
+            _ => self.station(to).to_vec(),
+        };
+        let home = if self.rng.chance(1, 50) { 0 } else { self.index };
+        frame.extend(self.station(home));
+        if self.rng.chance(1, 3) {
+            let pcp = self.rng.below(8) as u8;
+            let vid = self.pick([0, 1, 5, 7, 9]);
+            frame.extend([0x81, 0, pcp << 5, vid]);
+        }
+        let tos = self.rng.next_u64() as u8;
+        match self.rng.below(12) {
+            0 => frame.extend([0x08, 0x06, 0, 1]),
+            1 | 2 => frame.extend([0x88, 0xB5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]),
+            3 => frame.extend([0x88, 0xB6, 0x40, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]),
+            4 => frame.extend([0x86, 0xDD, 0x60 | tos >> 4, tos << 4, 0, 0, 0, 8, 17, 64]),
+            5 => {
+                let quanta = self.pick([0, 0, 1, 8]);
+                frame.splice(0..6, [1, 0x80, 0xC2, 0, 0, 1]);
+                frame.truncate(12);
+                frame.extend([0x88, 0x08, 1, 1, 0, self.rng.next_u64() as u8]);
+                frame.extend([quanta; 16]);
+            }
+            _ => {
+                let kind = self.pick([17, 17, 17, 6]);
+                frame.extend([0x08, 0, 0x45, tos, 1, 0, 0, 0, 0, 0, 64, kind, 0, 0]);
+                frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0xC0, 0, 0x12, 0xB7, 0, 200, 0, 0, 0x40]);
+            }
+        }
+        let len = match self.rng.below(10) {
+            0 => self.rng.below(40) as usize + 14,
+            1..=5 => 60 + self.rng.below(100) as usize,
+            _ => 60 + self.rng.below(1_462) as usize,
+        };
+        frame.resize(len, 0);
+        frame
+    }
+}
+
+impl Port for Drawn {
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        self.pass(now);
+        let most = if self.rng.chance(1, 8) { 64 } else { 12 };
+        let want = (self.rng.below(most) as usize).min(batch.remaining_capacity());
+        let mut made = 0;
+        while made < want {
+            let frame = self.frame();
+            let Some(desc) = bufs.alloc_from(&frame) else { break };
+            batch.push(desc);
+            made += 1;
+        }
+        made
+    }
+
+    fn tx_room(&mut self, now: Instant) -> usize {
+        self.pass(now);
+        self.room
+    }
+
+    fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let take = batch.len().min(self.tx_room(now));
+        self.room -= take;
+        for desc in batch.drain(..take) {
+            self.octets_sent +=
+                bufs.bytes(&desc).iter().map(|&octet| u64::from(octet)).sum::<u64>();
+            bufs.free(desc);
+        }
+        take
+    }
+
+    fn service(&mut self, _now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn link_up(&self) -> bool {
+        self.up
+    }
+
+    fn release(&mut self, _bufs: &mut Bufs) {}
+}
+
+fn ports(own: &[PortId]) -> Vec<Box<dyn Port>> {
+    let make = |port: &PortId| {
+        let caps = PortCaps {
+            kind: "test",
+            device: String::new(),
+            frame_len_max: 1_518,
+            rate: LinkRate::gbps(10),
+            tx_partial_csum: true,
+            virtual_time: false,
+        };
+        let rng = Rng::new(SEED + port.index() as u64);
+        Box::new(Drawn {
+            caps,
+            index: port.index(),
+            rng,
+            octets_sent: 0,
+            up: true,
+            drawn_at: None,
+            room: 0,
+        }) as Box<dyn Port>
+    };
+    own.iter().map(make).collect()
+}
+
+fn config(pris: usize, cell_bytes: u32) -> SwitchConfig {
+    let names = (0..PORTS).map(|port| format!("p{port}")).collect();
+    let (rate, frame_len_max) = (LinkRate::gbps(10), 1_518);
+    let sizes =
+        LiveSizes { names, rate, pris, cells: 700, cell_bytes, headroom_cells: 8, frame_len_max };
+    let mut config = SwitchConfig::live(&sizes);
+    config.ports[4].frame_len_max = 1_400;
+    config.ports[4].pfc = false;
+    config.ports[5].egress.port_max_rate = LinkRate::bps(900_000_000);
+    let group = AddrKey::new(AddrSpace::Ethernet, 0x0100_5E00_0001);
+    let ports = PortSet::from_bits(0b10_0110);
+    config.forward.groups.push(Group { vid: Vid::from_low_bits(1), addr: group, ports });
+    config
+}
+
+fn vlans(mut config: SwitchConfig) -> SwitchConfig {
+    let vid = Vid::from_low_bits;
+    config.ports[1].vlan = PortMode::Access { pvid: vid(7) };
+    config.ports[2].vlan =
+        PortMode::Trunk { allowed: VidSet::from_iter([1..=9]), native: Some(vid(5)) };
+    config.ports[3].parse.afh = AfhMode::Lite;
+    config.mirror =
+        Some(MirrorConfig { from: PortSet::from_bits(0b10), to: PortId::new(5).unwrap() });
+    config.crossbar.discipline = Discipline::Weighted(PerPri([1, 2, 3, 4, 1, 1, 1, 1]));
+    config.pfc.mode = PfcMode::EgressQueue { xoff_bytes: 20_000, xon_bytes: 10_000 };
+    config
+}
+
+/// Runs a switch for `steps` and returns the trace hash, the events and the final ledger.
+fn run(config: SwitchConfig, workers: usize, timing: Timing, steps: u64) -> (u64, u64, Ledger) {
+    let pool = Pool::in_memory(2_600, 1_518).unwrap();
+    let mut spread = vec![Vec::new(); workers];
+    for port in (0..PORTS).filter_map(PortId::new) {
+        spread[port.index() % workers].push(port);
+    }
+    let Built { core, mut lanes } = build(config, &pool, &spread, timing).unwrap();
+    let mut lane_ports: Vec<_> = spread.iter().map(|own| ports(own)).collect();
+    let mut trace = Trace::new(|_, _: &Event| {});
+    let mut now = Instant::ZERO;
+    for step in 0..steps {
+        now = Instant::from_ns(step * 4_000);
+        for (lane, ports) in lanes.iter_mut().zip(&mut lane_ports) {
+            lane.step(now, ports, &mut trace);
+        }
+        if step % 64 == 0 {
+            assert_eq!(Ledger::read(&core).imbalance(), 0, "step {step}");
+        }
+    }
+    for (lane, ports) in lanes.iter_mut().zip(&mut lane_ports).rev() {
+        lane.stop(now, ports, &mut trace);
+    }
+    let ledger = Ledger::read(&core);
+    assert_eq!((core.buffer.charged(), ledger.chunks_used), (0, 0), "all is given back");
+    assert_eq!(Arc::strong_count(&core), 1 + workers);
+    (trace.hash(), trace.events(), ledger)
+}
+
+#[test]
+fn the_same_seed_decides_the_same_and_accounts_for_every_frame() {
+    #[rustfmt::skip] // columns: name, configuration, workers, timing
+    let cases = [
+        ("live, 4 priorities",  config(4, 1_728),        1, Timing::Live),
+        ("live, small cells",   config(4, 256),          1, Timing::Live),
+        ("live, 8 priorities",  config(8, 1_728),        1, Timing::Live),
+        ("VLANs and a mirror",  vlans(config(4, 1_728)), 1, Timing::Live),
+        ("two workers",         config(4, 1_728),        2, Timing::Live),
+        ("virtual time",        vlans(config(4, 256)),   1, Timing::Virtual),
+    ];
+    for (name, config, workers, timing) in cases {
+        let (hash, events, ledger) = run(config.clone(), workers, timing, 4_000);
+        println!("{name}: {hash:016x} of {events} events");
+        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "{name}");
+        assert_eq!((ledger.shared_used, ledger.chunks_used), (0, 0), "{name}");
+        let again = run(config, workers, timing, 4_000);
+        assert_eq!((hash, events, &ledger), (again.0, again.1, &again.2), "{name}");
+        // The mixture reaches what it is there for.
+        let sum = |of: &dyn Fn(&weft_dataplane::pipeline::QueueLedger) -> u64| -> u64 {
+            ledger.port.iter().flat_map(|port| &port.pri).map(of).sum()
+        };
+        assert!(ledger.tx > 10_000 && ledger.copies > 1_000, "{name}: {ledger:?}");
+        assert!(sum(&|q| q.xoff + q.pause_tx) > 0 && sum(&|q| q.pause_rx) > 0, "{name}");
+        assert!(sum(&|q| q.ecn_marked) > 0, "{name}: marks");
+        assert!(sum(&|q| q.drops.iter().sum()) > 0, "{name}: drops of a known priority");
+    }
+}
