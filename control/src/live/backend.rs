@@ -17,8 +17,6 @@ use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::port::capture::CaptureFormat;
 use weft_dataplane::port::tee::{Mirror, MirrorSlot};
-use weft_dataplane::time::Instant;
-use weft_dataplane::trace::Event;
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::Listener;
 use weft_parsers::{AddrKey, Vid};
