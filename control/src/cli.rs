@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{config, decode, model, run, running, traffic};
+use crate::commands::{config, decode, model, run, running, trace, traffic};
 use crate::config::{ConfigError, Settings};
 use crate::error::{CliError, EXIT_CODES};
 
@@ -29,6 +29,8 @@ pub enum Command {
     Config(config::ConfigCommand),
     /// Run the switch until SIGINT or SIGTERM
     Run(run::RunArgs),
+    /// Follow frames through a running switch, stage by stage, with the numbers that decided
+    Trace(trace::TraceArgs),
     /// Play a host on an interface: send streams and check those that arrive
     Traffic(traffic::TrafficArgs),
     /// Show the state and counters of a running switch

@@ -1,12 +1,11 @@
 //! Paths: the decisions about one frame, from receipt to its last copy's end.
 //!
 //! Shape: [`Paths`] takes events as they come and gives a frame's [`Path`] once nothing more will be
-//! decided about it; [`Filter`] says which paths are wanted; [`text`] shows one, stage by stage.
+//! decided about it; [`Filter`] says which paths are wanted; [`lines`] shows one, stage by stage.
 //! Units: as the events say; times in picoseconds since the start.
 //! Source: issue 2, "`weft trace`"; pipeline.md §13.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use serde_json::{Value, json};
 use weft_dataplane::stats::DropReason;
@@ -150,16 +149,15 @@ pub fn json(now: Instant, event: &Event) -> Value {
 }
 
 /// A path as text, a line a stage; `name` gives a port's name.
-#[must_use]
-pub fn text(path: &Path, name: &dyn Fn(u8) -> String) -> String {
-    let mut out = format!("frame {}\n", path.frame);
+pub fn lines<'a>(
+    path: &'a Path,
+    name: &'a dyn Fn(u8) -> String,
+) -> impl Iterator<Item = String> + 'a {
     let start = path.events.first().map_or(Instant::ZERO, |&(at, _)| at);
-    for (at, event) in &path.events {
+    path.events.iter().map(move |(at, event)| {
         let ns = at.since(start).as_ns();
-        let _ = write!(out, "  +{ns:>9} ns  {}", stage(event, name)); // a string takes everything
-        out.push('\n');
-    }
-    out
+        format!("frame {:<6} +{ns:>9} ns  {}", path.frame, stage(event, name))
+    })
 }
 
 fn ports_of(outputs: u64, name: &dyn Fn(u8) -> String) -> String {
@@ -239,7 +237,8 @@ mod tests {
         for (filter, want) in cases {
             assert_eq!(wants(filter), want, "{filter}");
         }
-        let shown = text(&path, &|port| format!("p{port}"));
+        let shown: Vec<_> = lines(&path, &|port| format!("p{port}")).collect();
+        let shown = shown.join("\n");
         assert!(shown.contains("forward   by flood to p0 p3"), "{shown}");
     }
 

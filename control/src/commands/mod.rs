@@ -11,6 +11,7 @@ pub mod progress;
 pub mod run;
 pub mod running;
 pub mod shell;
+pub mod trace;
 pub mod traffic;
 
 use std::io::Write;
@@ -27,6 +28,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Config(command) => config::run(&command, out),
         Command::Model(command) => model::run(&command, out),
         Command::Run(args) => run::run(&args, out),
+        Command::Trace(args) => trace::run(&args, out),
         Command::Traffic(args) => traffic::run(&args, out),
         Command::Show(args) => running::show(&args, out),
         Command::Fdb(command) => running::fdb(&command),

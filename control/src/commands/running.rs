@@ -105,7 +105,7 @@ pub struct MirrorArgs {
 }
 
 impl SwitchArgs {
-    fn connect(&self) -> Result<Client, CliError> {
+    pub(super) fn connect(&self) -> Result<Client, CliError> {
         let path = match &self.socket {
             Some(path) => path.clone(),
             None => find_socket(self.switch.as_deref()).map_err(switch_error)?,

@@ -231,7 +231,12 @@ impl Backend for Switchboard {
         for worker in 0..crew.len() {
             crew.trace(worker, listener(filter.clone(), send.clone()));
         }
-        Ok(Box::new(Stream { receive, pending: Vec::new(), left: count, lost: 0 }))
+        Ok(Box::new(Stream {
+            receive,
+            names: self.names.clone(),
+            pending: Vec::new(),
+            left: count,
+        }))
     }
 }
 
@@ -254,7 +259,7 @@ struct Stream {
     /// Events of the current path, last first.
     pending: Vec<Value>,
     left: u64,
-    lost: u64,
+    names: Vec<String>,
 }
 
 impl TraceStream for Stream {
@@ -263,13 +268,25 @@ impl TraceStream for Stream {
             return Traced::Event(event);
         }
         if self.left == 0 {
-            return Traced::Ended(json!({ "lost": self.lost }));
+            return Traced::Ended(json!({ "reason": "enough frames" }));
         }
         match self.receive.recv_timeout(wait) {
             Ok(path) => {
                 self.left -= 1;
-                self.pending =
-                    path.events.iter().rev().map(|(at, event)| paths::json(*at, event)).collect();
+                let name = |port: u8| {
+                    self.names.get(usize::from(port)).cloned().unwrap_or_else(|| port.to_string())
+                };
+                let events = path.events.iter().zip(paths::lines(&path, &name));
+                self.pending = events
+                    .map(|((at, event), text)| {
+                        let mut value = paths::json(*at, event);
+                        if let Some(fields) = value.as_object_mut() {
+                            fields.insert("text".to_owned(), text.into());
+                        }
+                        value
+                    })
+                    .collect();
+                self.pending.reverse();
                 self.next(Duration::ZERO)
             }
             Err(RecvTimeoutError::Timeout) => Traced::Nothing,
