@@ -1,0 +1,52 @@
+# weft: make demo, make test, make bench, make soak. Each installs what it needs (tools/setup.sh).
+
+CARGO ?= cargo
+
+.PHONY: all build demo test soak bench fmt lint doc fuzz clean
+
+all: build
+
+build:
+	@tools/setup.sh build
+	$(CARGO) build --release -p weft
+
+# Four hosts on one switch: ping, TCP, frames of every format, an incast; under 60 s after building.
+demo:
+	@tools/setup.sh demo
+	@$(CARGO) build --release -p weft
+	@demo/demo.sh
+
+# Everything that is checked, cheapest first; ends with a table and the sum.
+test:
+	@tools/setup.sh test
+	@python3 tools/test.py
+
+# Long runs in virtual time. WEFT_SEED=N repeats one, WEFT_SOAK_FRAMES=N sets its length.
+soak:
+	@tools/setup.sh soak
+	$(CARGO) test --release -p weft-tests --test soak -- --ignored --nocapture
+
+# The figures of the issue; exit 1 when one is missed.
+bench:
+	@tools/setup.sh bench
+	$(CARGO) run --release -p weft-bench
+
+# Coverage-guided fuzzing, FUZZ_S seconds a target (needs cargo-fuzz and a nightly toolchain).
+FUZZ_S ?= 60
+fuzz:
+	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do \
+	    $(CARGO) +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_S) -timeout=10 || exit 1; done
+
+fmt:
+	$(CARGO) fmt --all
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+clean:
+	$(CARGO) clean
+	rm -rf .venv fuzz/target

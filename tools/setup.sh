@@ -1,0 +1,85 @@
+#!/bin/sh
+# Installs what weft's make targets need, where it is missing; asks nothing, and is quick the second time.
+#
+# Shape: setup.sh [build|test|demo|soak|bench]... ; without arguments everything.
+# Needs: Debian 12 or newer with cargo (rustup). Root installs packages; others are told which.
+# Source: issue 2, acceptance 1.
+set -eu
+cd "$(dirname "$0")/.."
+
+wants() { # wants GROUP: whether it was asked for
+    [ -z "$asked" ] && return 0
+    case " $asked " in *" $1 "*) return 0 ;; esac
+    return 1
+}
+asked="$*"
+missing=""
+need() { # need COMMAND PACKAGE
+    PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+
+# A linker for rustc and its C library.
+need cc gcc
+[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+if wants test || wants demo; then
+    need ip iproute2       # namespaces, veth
+    need tc iproute2       # rates and classifiers of the tests
+    need ping iputils-ping # hosts that answer
+    need iperf3 iperf3     # TCP through the switch
+    need unshare util-linux
+    need nsenter util-linux
+    need ethtool ethtool   # offloads
+    need python3 python3
+    need ps procps
+    python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
+fi
+
+missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
+if [ -n "${missing% }" ]; then
+    if [ "$(id -u)" != 0 ]; then
+        echo "setup: missing, install as root: apt-get install $missing" >&2
+        exit 1
+    fi
+    echo "setup: installing $missing"
+    export DEBIAN_FRONTEND=noninteractive
+    log=$(mktemp)
+    # shellcheck disable=SC2086 # a list of words
+    if ! { apt-get update && apt-get install -y --no-install-recommends $missing; } \
+        >"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        echo "setup: apt-get could not install: $missing" >&2
+        exit 1
+    fi
+    rm -f "$log"
+fi
+
+if ! command -v cargo >/dev/null 2>&1; then
+    echo "setup: no cargo in PATH; install a Rust toolchain with rustup (https://rustup.rs)" >&2
+    exit 1
+fi
+
+# The independent side of the tests: scapy and numpy in an environment of their own.
+if wants test || wants demo; then
+    want=$(cksum <tests/py/requirements.txt)
+    if [ "$(cat .venv/weft-stamp 2>/dev/null)" != "$want" ] || ! .venv/bin/python -c '' 2>/dev/null; then
+        echo "setup: making .venv with the packages of tests/py/requirements.txt"
+        rm -rf .venv
+        python3 -m venv .venv
+        .venv/bin/python -m pip install -q --disable-pip-version-check --no-input \
+            -r tests/py/requirements.txt </dev/null
+        printf '%s\n' "$want" >.venv/weft-stamp
+    fi
+fi
+
+# Rust components beyond the compiler; what cannot be had is skipped by name when its turn comes.
+if wants test && command -v rustup >/dev/null 2>&1; then
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 ||
+        rustup component add rustfmt clippy </dev/null || true
+    if ! cargo +nightly miri --version >/dev/null 2>&1; then
+        echo "setup: adding Miri to the nightly toolchain"
+        rustup toolchain list | grep -q '^nightly' ||
+            rustup toolchain install nightly --profile minimal --no-self-update </dev/null || true
+        rustup component add miri rust-src --toolchain nightly </dev/null ||
+            echo "setup: no Miri to be had: its tests will be skipped" >&2
+    fi
+fi

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Runs every suite of weft, cheapest first, and sums up: `make test`.
+
+Shape: test.py [SUITE]... -> each tool's output, a table of suites, and `N passed, N failed, N skipped`.
+Units: tests; seconds. A check without a count of its own (fmt, clippy, doc) counts as one test.
+Source: style.md C12 and C14. Exit 1 when anything failed, also when a suite ran no test at all.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TESTED = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
+BINARY = re.compile(r"^\s+Running (?:unittests )?(\S+) \((\S+)\)|^\s+Doc-tests (\S+)")
+SKIPPED = re.compile(r"^SKIPPED ([^\s:]+): (.+)$")
+IGNORED = re.compile(r"^test (\S+) \.\.\. ignored(?:, (.+))?$")
+PYTEST = re.compile(r"^=*\s*((?:\d+ \w+(?:, )?)+) in [\d.]+s")
+PYTEST_SKIP = re.compile(r"^SKIPPED \[(\d+)\] (\S+): (.+)$")
+
+
+@dataclass
+class Tally:
+    """What a suite came to."""
+
+    name: str
+    passed: int = 0
+    failed: int = 0
+    skips: list = field(default_factory=list)  # (test, reason), once for each
+    seconds: float = 0.0
+
+    def check(self, good):
+        """Counts a tool that has no tests of its own as one."""
+        self.passed, self.failed = (1, 0) if good else (0, 1)
+
+
+def run(name, command, env=None):
+    """Runs `command`, showing its output; returns (good, lines, seconds)."""
+    print(f"\n== {name}: {' '.join(command)}", flush=True)
+    start, lines = time.monotonic(), []
+    try:
+        child = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+    except OSError as err:
+        print(f"{command[0]}: {err}")
+        return False, [], time.monotonic() - start
+    with child:
+        for line in child.stdout:
+            lines.append(line.rstrip("\n"))
+            if not line.startswith(("   Compiling ", "    Checking ", "  Downloaded ", " Documenting ")):
+                print(line, end="", flush=True)
+    return child.returncode == 0, lines, time.monotonic() - start
+
+
+def plain(name, command, env=None):
+    """A check that holds or not."""
+    tally = Tally(name)
+    good, _, tally.seconds = run(name, command, env)
+    tally.check(good)
+    return [tally]
+
+
+def kind_of(path, artifact):
+    """The suite that a test binary belongs to, by its file."""
+    file = os.path.basename(path)
+    if file in ("tidy.rs", "fuzz_replay.rs"):
+        return file.removesuffix(".rs").replace("_", " ")
+    if file.startswith("live"):
+        return "live"
+    if path.startswith("tests/"):
+        crate = os.path.basename(artifact)
+        return f"integration: {crate.rsplit('-', 1)[0]}"
+    return "unit"
+
+
+def cargo_tests(name, command, env=None, split=False):
+    """Tests that cargo runs; with `split`, one tally for each kind of test binary."""
+    good, lines, seconds = run(name, command, env)
+    tallies, now = {}, name
+    for line in lines:
+        if found := BINARY.match(line):
+            now = name
+            if split:
+                now = "doc examples" if found[3] else kind_of(found[1], found[2])
+            continue
+        tally = tallies.setdefault(now, Tally(now))
+        if found := TESTED.match(line):
+            tally.passed += int(found[1])
+            tally.failed += int(found[2])
+        elif found := SKIPPED.match(line):
+            tally.skips.append((found[1], found[2]))
+        elif (found := IGNORED.match(line)) and not (found[2] or "").startswith(("soak", "long")):
+            tally.skips.append((found[1], found[2] or "ignored"))
+    for tally in tallies.values():
+        # A skipping test returns early and is counted as passed by libtest.
+        tally.passed -= min(tally.passed, sum(1 for _, why in tally.skips if why != "ignored"))
+    done = [t for t in tallies.values() if t.passed or t.failed or t.skips]
+    if not good and not any(t.failed for t in done) or not done:
+        done.append(Tally(f"{name} (build or run)", failed=1))
+    done[0].seconds = seconds
+    return done
+
+
+def pytest(name, command):
+    """Python tests; `-rs` names what was skipped."""
+    tally = Tally(name)
+    good, lines, tally.seconds = run(name, command)
+    for line in lines:
+        if found := PYTEST_SKIP.match(line):
+            tally.skips += [(found[2], found[3])] * int(found[1])
+        elif found := PYTEST.match(line):
+            for count, word in re.findall(r"(\d+) (\w+)", found[1]):
+                tally.passed += int(count) if word == "passed" else 0
+                tally.failed += int(count) if word in ("failed", "error", "errors") else 0
+    if tally.failed == 0 and (not good or tally.passed == 0):
+        tally.failed = 1
+    return [tally]
+
+
+def miri(name):
+    """Unsafe blocks under Miri, or a skip that says why there is none."""
+    toolchain = ["cargo", "+nightly", "miri"]
+    probe = subprocess.run([*toolchain, "--version"], capture_output=True, text=True, check=False, cwd=ROOT)
+    if probe.returncode != 0:
+        why = (probe.stderr.strip().splitlines() or ["no nightly toolchain with Miri"])[0]
+        return [Tally(name, skips=[("pool, ring, voq and free under Miri", why)])]
+    modules = ["pool::", "ring::", "voq::", "free::"]
+    env = {"CARGO_TARGET_DIR": "target/miri", "MIRIFLAGS": "-Zmiri-disable-isolation"}
+    return cargo_tests(name, [*toolchain, "test", "-p", "weft-dataplane", "--lib", "--", *modules], env)
+
+
+CARGO_TEST = ["cargo", "test", "--workspace", "--no-fail-fast", "--", "--show-output"]
+LOOM = ["cargo", "test", "--profile", "loom", "-p", "weft-dataplane", "--lib", "--", "loom"]
+SUITES = {
+    "fmt": lambda n: plain(n, ["cargo", "fmt", "--all", "--check"]),
+    "clippy": lambda n: plain(
+        n, ["cargo", "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]
+    ),
+    "release": lambda n: plain(n, ["cargo", "build", "--release", "--quiet", "-p", "weft"]),
+    "test": lambda n: cargo_tests(n, CARGO_TEST, {"WEFT_BIN": f"{ROOT}/target/release/weft"}, split=True),
+    "doc": lambda n: plain(
+        n, ["cargo", "doc", "--workspace", "--no-deps", "--quiet"], {"RUSTDOCFLAGS": "-D warnings"}
+    ),
+    "miri": miri,
+    "loom": lambda n: cargo_tests(n, LOOM, {"RUSTFLAGS": "--cfg loom", "CARGO_TARGET_DIR": "target/loom"}),
+    "python": lambda n: pytest(n, [".venv/bin/python", "-m", "pytest", "-q", "-rs", "tests/py"]),
+}
+
+
+def main(chosen):
+    """Runs the chosen suites, or all; returns the exit code."""
+    unknown = [name for name in chosen if name not in SUITES]
+    if unknown:
+        print(f"test.py: no suite {', '.join(unknown)}; there are {', '.join(SUITES)}", file=sys.stderr)
+        return 2
+    start, tallies = time.monotonic(), []
+    for name, suite in SUITES.items():
+        if not chosen or name in chosen:
+            tallies += suite(name)
+    print(f"\n{'suite':34} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
+    for t in tallies:
+        spent = f"{t.seconds:8.0f}" if t.seconds else " " * 8
+        print(f"{t.name:34} {t.passed:7} {t.failed:7} {len(t.skips):8} {spent}")
+    print(f"all in {(time.monotonic() - start) / 60:.1f} minutes")
+    for t in tallies:
+        for test, why in t.skips:
+            print(f"skipped: {t.name}: {test}: {why}")
+    passed, failed = sum(t.passed for t in tallies), sum(t.failed for t in tallies)
+    skipped = sum(len(t.skips) for t in tallies)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
