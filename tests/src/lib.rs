@@ -1,1 +1,9 @@
-//! Conformance and end-to-end tests.
+//! What the conformance and end-to-end tests share.
+//!
+//! Shape: `tidy` holds the source tree to the map, `fuzz` holds bodies of fuzz targets.
+//! Units: as each module says.
+//! Source: style.md C1, C12, C14; architecture.md, "The house".
+#![forbid(unsafe_code)]
+
+pub mod fuzz;
+pub mod tidy;

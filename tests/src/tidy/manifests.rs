@@ -1,0 +1,154 @@
+//! Manifests: which crate may depend on which, and why on others.
+//!
+//! Shape: every `Cargo.toml` of a [`Tree`], by line: section headings and `name = ...` keys.
+//! Units: none.
+//! Source: architecture.md, "who may import whom"; style.md C14.
+
+use super::{File, Finding, Tree};
+
+/// Crate, and the crates of ours that it may use; what stands at the top may use all.
+const MAP: [(&str, &[&str]); 9] = [
+    ("weft-parsers", &[]),
+    ("weft-dataplane", &["weft-parsers"]),
+    ("weft-endpoints", &["weft-dataplane", "weft-parsers"]),
+    ("weft-sim", &["weft-endpoints", "weft-dataplane", "weft-parsers"]),
+    ("weft", &["weft-sim", "weft-endpoints", "weft-dataplane", "weft-parsers"]),
+    ("weft-bench", TOP),
+    ("weft-tests", TOP),
+    ("weft-fuzz", TOP),
+    ("weft-pcaps", TOP),
+];
+
+const TOP: &[&str] =
+    &["weft", "weft-tests", "weft-sim", "weft-endpoints", "weft-dataplane", "weft-parsers"];
+
+/// A dependency as a manifest states it.
+struct Dependency<'a> {
+    line: usize,
+    name: &'a str,
+    /// What stands behind the name.
+    rest: &'a str,
+}
+
+fn manifests(tree: &Tree) -> impl Iterator<Item = &File> {
+    tree.files.iter().filter(|f| f.path == "Cargo.toml" || f.path.ends_with("/Cargo.toml"))
+}
+
+/// The dependencies of `file`, of every kind and for every target.
+fn dependencies(file: &File) -> Vec<Dependency<'_>> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for (at, line) in file.text.lines().enumerate() {
+        let line_no = at + 1;
+        if let Some(heading) = line.trim().strip_prefix('[') {
+            let heading = heading.split(']').next().unwrap_or_default();
+            // `[dependencies.NAME]` is a dependency by itself.
+            let (table, name) = heading.rsplit_once('.').unwrap_or((heading, ""));
+            inside = heading.ends_with("dependencies");
+            if !inside && table.ends_with("dependencies") {
+                found.push(Dependency { line: line_no, name, rest: line });
+            }
+            continue;
+        }
+        let Some((key, _)) = line.split_once('=').filter(|_| inside) else { continue };
+        let key = key.trim();
+        if key.starts_with('#') || key.contains(' ') {
+            continue;
+        }
+        let name = key.split('.').next().unwrap_or(key).trim_matches('"');
+        found.push(Dependency { line: line_no, name, rest: line });
+    }
+    found
+}
+
+/// The package that a manifest describes.
+fn package(file: &File) -> Option<&str> {
+    let name = file.text.lines().find_map(|line| line.trim().strip_prefix("name = "))?;
+    Some(name.trim().trim_matches('"'))
+}
+
+fn is_ours(name: &str) -> bool {
+    name == "weft" || name.starts_with("weft-")
+}
+
+/// Crates use each other as the map says.
+#[must_use]
+pub fn crate_arrows(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in manifests(tree) {
+        let Some(package) = package(file) else { continue };
+        let Some((_, may)) = MAP.iter().find(|(name, _)| *name == package) else {
+            findings.push(Finding::new(file, 0, format!("crate {package} is not on the map")));
+            continue;
+        };
+        for dep in dependencies(file).iter().filter(|dep| is_ours(dep.name)) {
+            if !may.contains(&dep.name) {
+                let what = format!("{package} must not use {}", dep.name);
+                findings.push(Finding::new(file, dep.line, what));
+            }
+        }
+    }
+    findings
+}
+
+/// Each dependency on another's crate has a comment on its line, or has it in the workspace's list.
+#[must_use]
+pub fn reasons(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in manifests(tree) {
+        for dep in dependencies(file) {
+            let shared = dep.rest.contains("workspace = true");
+            if !is_ours(dep.name) && !shared && !dep.rest.contains('#') {
+                let what = format!("{} has no comment that says why", dep.name);
+                findings.push(Finding::new(file, dep.line, what));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(name: &str, dependencies: &str) -> Tree {
+        let text = format!("[package]\nname = \"{name}\"\n{dependencies}");
+        Tree::of(&[("x/Cargo.toml", &text)])
+    }
+
+    #[test]
+    fn arrows_point_down() {
+        #[rustfmt::skip] // columns: crate, dependencies, lines of findings
+        let cases: [(&str, &str, &[usize]); 8] = [
+            ("weft-sim", "[dependencies]\nweft-parsers.workspace = true\n", &[]),
+            ("weft-parsers", "[dev-dependencies]\nweft-sim.workspace = true\n", &[4]),
+            ("weft-dataplane", "[target.'cfg(loom)'.dependencies]\nweft = { path = \"..\" }\n", &[4]),
+            ("weft-dataplane", "[dependencies.weft-sim]\npath = \"..\"\n", &[3]),
+            ("weft-endpoints", "[build-dependencies]\nweft-sim = \"1\"\n", &[4]),
+            ("weft-new", "", &[0]),
+            ("weft", "[dependencies]\nserde = \"1\"\n", &[]),
+            ("weft-parsers", "[features]\nweft-sim = []\n", &[]),
+        ];
+        for (name, dependencies, want) in cases {
+            let found = crate_arrows(&manifest(name, dependencies));
+            let lines: Vec<_> = found.iter().map(|f| f.line).collect();
+            assert_eq!(lines, want, "{name}: {dependencies}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn reasons_stand_on_the_line_or_in_the_workspace() {
+        #[rustfmt::skip] // columns: line, findings
+        let cases = [
+            ("serde = \"1\" # trace events", 0), ("serde = \"1\"", 1),
+            ("serde.workspace = true", 0), ("serde = { workspace = true, features = [] }", 0),
+            ("weft-sim.workspace = true", 0), ("# serde = \"1\"", 0),
+        ];
+        for (line, want) in cases {
+            let tree = manifest("weft", &format!("[dependencies]\n{line}\n"));
+            assert_eq!(reasons(&tree).len(), want, "{line}");
+        }
+        let tree = Tree::of(&[("Cargo.toml", "[workspace.dependencies]\nx = \"1\"\n")]);
+        assert_eq!(reasons(&tree).len(), 1, "the workspace's list");
+    }
+}

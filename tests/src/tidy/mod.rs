@@ -1,0 +1,224 @@
+//! Tidy: rules that hold for the source tree as a whole.
+//!
+//! Shape: a [`Tree`] (path and text of each file) in, [`Finding`]s out, one function a rule.
+//! Units: lines, counted from 1.
+//! Source: style.md C1, C11, C12, C14; architecture.md, "who may import whom".
+
+pub mod arrows;
+pub mod clauses;
+pub mod manifests;
+pub mod readme;
+pub mod text;
+
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+/// A file of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// From the root, with `/`.
+    pub path: String,
+    /// All of it.
+    pub text: String,
+}
+
+impl File {
+    /// Whether the name ends like that of Rust source.
+    #[must_use]
+    pub fn is_rust(&self) -> bool {
+        has_extension(&self.path, "rs")
+    }
+
+    /// Whether all of it is tests.
+    #[must_use]
+    pub fn is_test(&self) -> bool {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        self.path.contains("/tests/") || name == "tests.rs" || name.ends_with("_tests.rs")
+    }
+
+    /// Its code by line, comments cut off, up to its tests.
+    pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().enumerate().map(|(at, line)| (at + 1, line));
+        let before_tests = lines.take_while(|(_, line)| !starts_tests(line));
+        before_tests.map(|(at, line)| (at, line.split("//").next().unwrap_or_default()))
+    }
+}
+
+/// Whether `path` ends in `.extension`.
+#[must_use]
+pub fn has_extension(path: &str, extension: &str) -> bool {
+    Path::new(path).extension().is_some_and(|found| found == extension)
+}
+
+/// Whether a file's inline tests start at `line`; those that are only for some tests stand indented.
+fn starts_tests(line: &str) -> bool {
+    line == "#[cfg(test)]" || line.starts_with("#[cfg(all(test")
+}
+
+/// All files that are tracked or could be.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// In order of their paths.
+    pub files: Vec<File>,
+}
+
+/// Why a tree cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeError {
+    /// git is not there.
+    #[error("run git ls-files")]
+    Git(#[source] std::io::Error),
+    /// git refused.
+    #[error("git ls-files: {0}")]
+    Refused(String),
+    /// A file that git names cannot be read.
+    #[error("read {path}")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl Tree {
+    /// A tree of `(path, text)`.
+    #[must_use]
+    pub fn of(files: &[(&str, &str)]) -> Self {
+        let file = |(path, text): &(&str, &str)| File {
+            path: (*path).to_owned(),
+            text: (*text).to_owned(),
+        };
+        Self { files: files.iter().map(file).collect() }
+    }
+
+    /// Reads every text file below `root` that git tracks or would track.
+    ///
+    /// # Errors
+    /// See [`TreeError`]; files that are not UTF-8 (captures) are left out.
+    pub fn read(root: &Path) -> Result<Self, TreeError> {
+        let listed = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root)
+            .output()
+            .map_err(TreeError::Git)?;
+        if !listed.status.success() {
+            let why = String::from_utf8_lossy(&listed.stderr).trim().to_owned();
+            return Err(TreeError::Refused(why));
+        }
+        let mut files = Vec::new();
+        for path in String::from_utf8_lossy(&listed.stdout).split_terminator('\0') {
+            match std::fs::read(root.join(path)) {
+                Ok(octets) => files.extend(
+                    String::from_utf8(octets).ok().map(|text| File { path: path.to_owned(), text }),
+                ),
+                // Deleted but not yet staged.
+                Err(gone) if gone.kind() == std::io::ErrorKind::NotFound => {}
+                Err(source) => return Err(TreeError::File { path: path.to_owned(), source }),
+            }
+        }
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Self { files })
+    }
+
+    /// The file at `path`.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    /// The Rust sources.
+    pub fn rust(&self) -> impl Iterator<Item = &File> {
+        self.files.iter().filter(|file| file.is_rust())
+    }
+}
+
+/// A rule broken at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file.
+    pub path: String,
+    /// Where in it; 0 for all of it.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Finding {
+    fn new(file: &File, line: usize, what: impl Into<String>) -> Self {
+        Self { path: file.path.clone(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.what)
+    }
+}
+
+/// A rule: all places of a tree that break it.
+pub type Rule = fn(&Tree) -> Vec<Finding>;
+
+/// The rules, by name.
+pub const RULES: [(&str, Rule); 11] = [
+    ("crates use each other as the map says", manifests::crate_arrows),
+    ("each dependency says why it is there", manifests::reasons),
+    ("modules of the dataplane use each other as the map says", arrows::module_arrows),
+    ("modules of the dataplane form no circle", arrows::circles),
+    ("files have at most 800 lines", text::lengths),
+    ("nothing is left to do", text::left_to_do),
+    ("each source file has its head", text::heads),
+    ("time is a parameter", text::clocks),
+    ("async serves the management API only", text::asyncs),
+    ("no file names a machine's paths", text::machine_paths),
+    ("the README's claims can be run", readme::claims),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every rule has a tree that breaks it: none passes whatever it is given.
+    #[test]
+    fn each_rule_can_fail() {
+        let long = "x\n".repeat(801);
+        let bad = Tree::of(&[
+            (
+                "parsers/Cargo.toml",
+                "[package]\nname = \"weft-parsers\"\n[dependencies]\nweft-sim.workspace = true\nx = \"1\"\n",
+            ),
+            (
+                "dataplane/src/voq.rs",
+                "use crate::pfc::Pfc;\nlet t = Instant::now();\nasync fn f() {}\n",
+            ),
+            ("dataplane/src/pfc.rs", "use crate::voq::Voq;\n"),
+            ("tools/long.py", &long),
+            ("tools/a.sh", concat!("# TO", "DO later\ncd /ro", "ot/x\n")),
+            ("README.md", "Forwards 10 Mpps.\n"),
+        ]);
+        for (name, rule) in RULES {
+            assert!(!rule(&bad).is_empty(), "{name}");
+            assert_eq!(rule(&Tree::default()), [], "{name}");
+        }
+    }
+
+    #[test]
+    fn code_ends_where_tests_start_and_has_no_comments() {
+        let tree = Tree::of(&[("a.rs", "let a = 1; // b\n#[cfg(test)]\nmod tests {}\n")]);
+        let code: Vec<_> = tree.files[0].code().collect();
+        assert_eq!(code, [(1, "let a = 1; ")]);
+    }
+
+    #[test]
+    fn files_of_tests_are_known_by_name() {
+        #[rustfmt::skip] // columns: path, whether it is tests
+        let cases = [
+            ("sim/tests/a.rs", true), ("dataplane/src/voq/tests.rs", true),
+            ("dataplane/src/fdb/loom_tests.rs", true), ("tests/src/lib.rs", false),
+        ];
+        for (path, want) in cases {
+            assert_eq!(Tree::of(&[(path, "")]).files[0].is_test(), want, "{path}");
+        }
+    }
+}

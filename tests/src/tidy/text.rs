@@ -1,0 +1,197 @@
+//! Rules about the text of files: length, heads, words and calls that must not be there.
+//!
+//! Shape: one function a rule; what is looked for is put together here, so that this file keeps the rules.
+//! Units: lines.
+//! Source: style.md C1, C5, C11; architecture.md, "Control".
+
+use super::{File, Finding, Tree, has_extension};
+
+const LINES_MAX: usize = 800;
+
+/// Files have at most 800 lines, tests included; locks and licences are not written by hand.
+#[must_use]
+pub fn lengths(tree: &Tree) -> Vec<Finding> {
+    let written = |f: &&File| ["rs", "py", "sh"].iter().any(|ext| has_extension(&f.path, ext));
+    let lines = tree.files.iter().filter(written).map(|f| (f, f.text.lines().count()));
+    let long = lines.filter(|(_, lines)| *lines > LINES_MAX);
+    long.map(|(f, lines)| Finding::new(f, lines, format!("more than {LINES_MAX} lines"))).collect()
+}
+
+/// Places where `line` holds `word` with nothing of a name around it.
+fn has_word(line: &str, word: &str) -> bool {
+    let inside = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let before = line.get(..at).unwrap_or_default();
+        let behind = line.get(at + word.len()..).unwrap_or_default();
+        !before.ends_with(inside) && !behind.starts_with(inside)
+    })
+}
+
+/// Nothing is left to do: no markers, no stubs.
+#[must_use]
+pub fn left_to_do(tree: &Tree) -> Vec<Finding> {
+    let words = [["TO", "DO"], ["FIX", "ME"], ["XX", "X"], ["todo", "!"], ["unimplemented", "!"]]
+        .map(|w| w.concat());
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        for (at, line) in file.text.lines().enumerate() {
+            let found = words.iter().filter(|word| has_word(line, word));
+            findings.extend(found.map(|word| Finding::new(file, at + 1, format!("says {word}"))));
+        }
+    }
+    findings
+}
+
+/// The comment that a source file starts with.
+fn head(file: &File) -> String {
+    let lines = file.text.lines();
+    if file.is_rust() {
+        return lines.take_while(|line| line.starts_with("//!")).collect::<Vec<_>>().join("\n");
+    }
+    let behind = file.text.split_once("\"\"\"").map(|(_, behind)| behind);
+    behind.and_then(|text| text.split("\"\"\"").next()).unwrap_or_default().to_owned()
+}
+
+/// Each source file starts with what it is, its shape, its units and its source.
+#[must_use]
+pub fn heads(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        let part_of_other = file.is_test() && file.path.contains("/src/");
+        if !(file.is_rust() || has_extension(&file.path, "py")) || part_of_other {
+            continue;
+        }
+        let head = head(file);
+        for part in ["Shape:", "Units:", "Source:"] {
+            if !head.contains(part) {
+                findings.push(Finding::new(file, 1, format!("the head has no line `{part}`")));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether frames and time pass through `file` as values: no clock, no sleep.
+fn is_pure(file: &File) -> bool {
+    let worker = file.path.starts_with("dataplane/src/worker");
+    ["parsers/src/", "dataplane/src/", "endpoints/src/", "sim/src/"]
+        .iter()
+        .any(|dir| file.path.starts_with(dir))
+        && !worker
+        && !file.is_test()
+}
+
+/// Time is a parameter: only the worker's clock, control and what stands above it read one.
+#[must_use]
+pub fn clocks(tree: &Tree) -> Vec<Finding> {
+    let calls = [
+        "Instant::now",
+        "SystemTime::now",
+        "thread::sleep",
+        "clock_gettime",
+        "gettimeofday",
+        "rdtsc",
+    ];
+    let mut findings = Vec::new();
+    for file in tree.rust().filter(|file| is_pure(file)) {
+        for (line, code) in file.code() {
+            let found = calls.iter().filter(|call| code.contains(**call));
+            findings.extend(found.map(|call| Finding::new(file, line, format!("calls {call}"))));
+        }
+    }
+    findings
+}
+
+/// Async serves the management API only.
+#[must_use]
+pub fn asyncs(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.rust().filter(|file| !file.path.starts_with("control/src/api")) {
+        if file.path.starts_with("tests/src/tidy/") {
+            continue; // names what it looks for
+        }
+        for (line, code) in file.code() {
+            let found = ["async", "await", "tokio"].into_iter().find(|word| has_word(code, word));
+            findings.extend(found.map(|word| Finding::new(file, line, format!("uses {word}"))));
+        }
+    }
+    findings
+}
+
+/// No file names the paths of one machine.
+#[must_use]
+pub fn machine_paths(tree: &Tree) -> Vec<Finding> {
+    let roots = ["work", "root", "home"].map(|dir| format!("/{dir}/"));
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        for (at, line) in file.text.lines().enumerate() {
+            let starts = |at: usize| {
+                let before = line.get(..at).and_then(|text| text.chars().next_back());
+                before.is_none_or(|c| !c.is_alphanumeric() && !"._-}/".contains(c))
+            };
+            let found =
+                roots.iter().find(|root| line.match_indices(*root).any(|(at, _)| starts(at)));
+            findings.extend(found.map(|dir| Finding::new(file, at + 1, format!("names {dir}"))));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Rule;
+    use super::*;
+
+    #[test]
+    fn words_calls_and_paths_are_found_where_they_count() {
+        let marker = ["FIX", "ME"].concat();
+        let stub = format!("    {}()", ["todo", "!"].concat());
+        let home = format!("cd {}", ["/ho", "me/x"].concat());
+        let inner = format!("net{}", ["/wo", "rk/x"].concat());
+        #[rustfmt::skip] // columns: name, rule, path, text, findings
+        let cases: [(&str, Rule, &str, &str, usize); 18] = [
+            ("marker", left_to_do, "a.md", &marker, 1),
+            ("marker inside a word", left_to_do, "a.md", &format!("A{marker}S"), 0),
+            ("stub", left_to_do, "a.rs", &stub, 1),
+            ("clock in the core", clocks, "dataplane/src/pfc.rs", "Instant::now()", 1),
+            ("clock in a comment", clocks, "dataplane/src/pfc.rs", "// Instant::now()", 0),
+            ("clock of the worker", clocks, "dataplane/src/worker/mod.rs", "Instant::now()", 0),
+            ("clock of control", clocks, "control/src/live.rs", "Instant::now()", 0),
+            ("sleep in an endpoint", clocks, "endpoints/src/a.rs", "std::thread::sleep(d)", 1),
+            ("kernel's clock", clocks, "sim/src/a.rs", "libc::clock_gettime(", 1),
+            ("async", asyncs, "dataplane/src/port/tap.rs", "async fn rx() {}", 1),
+            ("await", asyncs, "control/src/live.rs", "x.await;", 1),
+            ("async in the API", asyncs, "control/src/api/http.rs", "async fn rx() {}", 0),
+            ("asynchronous", asyncs, "sim/src/a.rs", "let asynchronous = 1;", 0),
+            ("home", machine_paths, "a.sh", &home, 1),
+            ("inside a path", machine_paths, "a.sh", &inner, 0),
+            ("800 lines", lengths, "a.rs", &"\n".repeat(800), 0),
+            ("801 lines", lengths, "a.rs", &"\n".repeat(801), 1),
+            ("801 lines of a lock", lengths, "Cargo.lock", &"\n".repeat(801), 0),
+        ];
+        for (name, rule, path, text, want) in cases {
+            assert_eq!(rule(&Tree::of(&[(path, text)])).len(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn heads_have_four_parts() {
+        let whole = "//! What.\n//! Shape: a.\n//! Units: b.\n//! Source: c.\nfn f() {}\n";
+        let python =
+            "#!/usr/bin/env python3\n\"\"\"What.\n\nShape: a\nUnits: b\nSource: c\n\"\"\"\n";
+        #[rustfmt::skip] // columns: path, text, findings
+        let cases = [
+            ("a/src/b.rs", whole.to_owned(), 0),
+            ("a/src/b.rs", whole.replace("//! Units: b.\n", ""), 1),
+            ("a/src/b.rs", whole.replace("//! Units: b.\n//! Source: c.\n", "\n//! Units: b.\n//! Source: c.\n"), 2),
+            ("a/src/b.rs", "fn f() {}\n".to_owned(), 3),
+            ("a/src/b/tests.rs", "use super::*;\n".to_owned(), 0),
+            ("a/tests/c.rs", "fn f() {}\n".to_owned(), 3),
+            ("a/c.py", python.to_owned(), 0),
+            ("a/c.py", python.replace("Source", "From"), 1),
+        ];
+        for (path, text, want) in cases {
+            assert_eq!(heads(&Tree::of(&[(path, &text)])).len(), want, "{path}: {text}");
+        }
+    }
+}
