@@ -1,1 +1,65 @@
-//! Bodies.
+//! Bodies of the fuzz targets, called by `fuzz/` with the fuzzer's octets and by tests with kept ones.
+//!
+//! Shape: `&[u8]` in; a panic is a finding. [`TARGETS`] lists them by name, as `fuzz/` does.
+//! Units: octets.
+//! Source: issue 2, acceptance 9; style.md C12.
+
+pub mod capture;
+pub mod frames;
+pub mod parser;
+pub mod pipeline;
+pub mod rig;
+
+/// A target's body.
+pub type Target = fn(&[u8]);
+
+/// Every target by name; `fuzz/fuzz_targets/NAME.rs` and `fuzz/regress/NAME/` go by the same.
+pub const TARGETS: [(&str, Target); 3] =
+    [("capture", capture::run), ("parser", parser::run), ("pipeline", pipeline::run)];
+
+/// Octets that are taken from the front, zeros when they are used up.
+#[derive(Clone, Debug)]
+pub struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    /// All of `octets`.
+    #[must_use]
+    pub const fn new(octets: &'a [u8]) -> Self {
+        Self(octets)
+    }
+
+    /// Whether all is taken.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Up to `count` octets.
+    pub fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    /// One octet.
+    pub fn octet(&mut self) -> u8 {
+        self.take(1).first().copied().unwrap_or(0)
+    }
+
+    /// Two octets.
+    pub fn word(&mut self) -> u16 {
+        u16::from_be_bytes([self.octet(), self.octet()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_ends_in_zeros() {
+        let mut input = Input::new(&[1, 2, 3, 4]);
+        assert_eq!((input.octet(), input.word(), input.is_empty()), (1, 0x0203, false));
+        assert_eq!((input.take(9), input.octet(), input.is_empty()), (&[4][..], 0, true));
+    }
+}

@@ -36,11 +36,12 @@ pub fn untested(tree: &Tree) -> Vec<Finding> {
 mod tests {
     use super::*;
 
+    type Files<'a> = &'a [(&'a str, &'a str)];
+
     #[test]
     fn a_clause_is_tested_where_a_test_names_it() {
         let code = "//= RFC 1 section 2\nfn f() {}\n//= RFC 1 section 3\nfn g() {}\n";
         let inline = format!("{code}#[cfg(test)]\nmod tests {{\n    //= RFC 1 section 3\n}}\n");
-        type Files<'a> = &'a [(&'a str, &'a str)];
         #[rustfmt::skip] // columns: name, files, lines of findings
         let cases: [(&str, Files, &[usize]); 3] = [
             ("none", &[("a/src/b.rs", code)], &[1, 3]),

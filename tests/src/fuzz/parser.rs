@@ -1,0 +1,185 @@
+//! The parser: one pass over the first 64 octets against the views of the single headers.
+//!
+//! Shape: an octet of settings and a frame; what [`parse_head`] says is held against each view.
+//! Units: octets.
+//! Source: wire-formats.md 1 and 2; issue 2, acceptance 9.
+
+use weft_parsers::afh::{Gen1, Gen2, Lite};
+use weft_parsers::bth::Bth;
+use weft_parsers::cc_update::CcUpdate;
+use weft_parsers::ethernet::Ethernet;
+use weft_parsers::ipv4::Ipv4;
+use weft_parsers::ipv6::Ipv6;
+use weft_parsers::mac_control::MacControl;
+use weft_parsers::rh::Rh;
+use weft_parsers::vlan::VlanTag;
+use weft_parsers::{
+    AddrKey, AfhMode, Ecn, Format, Gen2Order, HEAD_LEN, Head, IpVersion, MacAddr, ParseConfig,
+    ParseError, Pause, Pfc, mark_ce, parse_head,
+};
+
+use super::Input;
+
+const MODES: [AfhMode; 4] = [AfhMode::Auto, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite];
+
+/// The settings that `octet` stands for.
+fn config(octet: u8) -> ParseConfig {
+    let mode = MODES.into_iter().cycle().nth(usize::from(octet & 3)).unwrap_or(AfhMode::Auto);
+    ParseConfig {
+        afh: mode,
+        gen2_order: if octet & 4 == 0 { Gen2Order::Slap } else { Gen2Order::AsDocumented },
+        tpid: if octet & 8 == 0 { 0x8100 } else { 0x88A8 },
+        udp_type2: if octet & 16 == 0 { 0 } else { 4_792 },
+        port_mac: if octet & 32 == 0 { MacAddr::ZERO } else { MacAddr([2, 0, 0, 0, 0, 1]) },
+        ..ParseConfig::DEFAULT
+    }
+}
+
+/// Parses the frame behind the first octet in the mode that the octet names.
+///
+/// # Panics
+/// When the parser contradicts a view.
+pub fn run(octets: &[u8]) {
+    let mut input = Input::new(octets);
+    let config = config(input.octet());
+    let frame = input.take(usize::MAX);
+    views_do_not_panic(frame);
+    let mut head = [0; HEAD_LEN];
+    let seen = frame.len().min(HEAD_LEN);
+    head[..seen].copy_from_slice(&frame[..seen]);
+    match parse_head(&head, frame.len(), &config) {
+        Err(ParseError::Short { need, had, .. }) => {
+            assert_eq!(usize::from(had), frame.len(), "all of the frame was there");
+            assert!(need > had, "refused with {had} of {need} octets");
+        }
+        Err(other) => panic!("parse_head refuses short frames only, not {other}"),
+        Ok(found) => {
+            addresses(&found, frame, &config);
+            network(&found, frame);
+        }
+    }
+}
+
+/// Views and the marker take any octets at any offset.
+fn views_do_not_panic(frame: &[u8]) {
+    let pfc = Pfc::parse(frame).ok();
+    let paused = (0..=u8::MAX).filter(|&class| pfc.is_some_and(|pfc| pfc.class(class).is_some()));
+    assert!(paused.count() <= 8, "PFC has eight classes");
+    let parsed = [
+        Pause::parse(frame).is_ok(),
+        MacControl::parse(frame).is_ok_and(|(control, _)| control.opcode() != 0),
+        Rh::parse(frame).is_ok_and(|(rh, _)| rh.repr().psn < 1 << 12),
+        CcUpdate::parse(frame).is_ok(),
+        Bth::parse(frame).is_ok_and(|(bth, _)| bth.repr().pad < 4),
+    ];
+    assert!(!frame.is_empty() || parsed == [false; 5], "nothing is read from nothing");
+    for offset in [0, 14, 18, frame.len(), usize::MAX] {
+        let mut copy = frame.to_vec();
+        let was_right = frame.get(offset..).is_some_and(is_right);
+        if mark_ce(&mut copy, offset) && was_right {
+            assert!(copy.get(offset..).is_some_and(is_right), "a mark keeps the checksum right");
+        }
+        assert_eq!(copy.len(), frame.len());
+    }
+}
+
+/// Whether an IPv4 header with a right checksum starts at `packet`.
+fn is_right(packet: &[u8]) -> bool {
+    Ipv4::parse(packet).is_ok_and(|(ip, _)| ip.is_checksum_ok())
+}
+
+/// Addresses, tag and Traffic Class are those of the format's own view.
+fn addresses(found: &Head, frame: &[u8], config: &ParseConfig) {
+    let (ethernet, behind) = Ethernet::parse(frame).expect("a frame that parses has addresses");
+    let (mut tag, mut kind) = (None, ethernet.ether_type());
+    if kind == config.tpid && found.format() != Format::AfhLite {
+        let (view, _) = VlanTag::parse(behind).expect("a tag that is named is whole");
+        (tag, kind) = (Some(view.tci()), view.ether_type());
+    }
+    assert_eq!(found.tci(), tag);
+    assert_eq!(found.tagged(), tag.is_some());
+    let of_frame = (found.dst(), found.src(), found.tc());
+    match found.format() {
+        Format::AfhGen1 => {
+            let (view, _) = Gen1::parse(frame).expect("as long as addresses");
+            let (dst, src) = (AddrKey::ethernet(view.dst()), AddrKey::gen1(view.src()));
+            assert_eq!(of_frame.1, src);
+            assert!(of_frame.0.address() & 0xFF_FFFF_FFFF == dst.address() & 0xFF_FFFF_FFFF);
+            assert_eq!(of_frame.2, Some(view.tc()));
+        }
+        Format::AfhGen2 => {
+            let agrees = [Gen2Order::Slap, Gen2Order::AsDocumented].into_iter().any(|order| {
+                Gen2::parse(frame, order).is_ok_and(|(view, _)| {
+                    let (dst, src) = (AddrKey::id16(view.dst()), AddrKey::id16(view.src()));
+                    of_frame == (dst, src, Some(view.tc()))
+                })
+            });
+            assert!(agrees, "no order of GEN2 reads so: {of_frame:?}");
+        }
+        Format::AfhLite => {
+            let (view, _) = Lite::parse(frame, config.gen2_order).expect("as long as addresses");
+            let (dst, src) = (AddrKey::id16(view.dst()), AddrKey::id16(view.src()));
+            assert_eq!(of_frame, (dst, src, Some(view.tc())));
+        }
+        _ => {
+            let (dst, src) = (AddrKey::ethernet(ethernet.dst()), AddrKey::ethernet(ethernet.src()));
+            assert_eq!(of_frame, (dst, src, None));
+            assert_eq!(found.group(), ethernet.dst().is_group());
+        }
+    }
+    if found.format() == Format::MacControl {
+        assert_eq!(kind, 0x8808);
+        assert!(!found.has_ip());
+    }
+}
+
+/// DSCP, ECN and protocol are those of the IP view.
+fn network(found: &Head, frame: &[u8]) {
+    let Some(offset) = found.ip_offset() else {
+        assert_eq!((found.dscp(), found.ecn()), (None, None));
+        assert!(!found.ecn_markable(), "nothing to mark without IP");
+        return;
+    };
+    let packet = frame.get(usize::from(offset)..).expect("the header lies in the frame");
+    match found.ip_version() {
+        Some(IpVersion::V4) => {
+            // Malformed header lengths are forwarded as other Ethernet, so the view may refuse.
+            if let Ok((ip, _)) = Ipv4::parse(packet) {
+                assert_eq!(found.dscp(), Some(ip.dscp()));
+                assert_eq!(found.ecn(), Some(ip.ecn()));
+                assert_eq!(found.ip_proto(), ip.proto());
+                assert!(!(ip.is_fragment() && found.ecn_markable()), "a fragment is not Standard");
+            }
+        }
+        Some(IpVersion::V6) => {
+            let (ip, _) = Ipv6::parse(packet).expect("a header that is named is whole");
+            assert_eq!(found.dscp(), Some(ip.dscp()));
+            assert_eq!(found.ecn(), Some(ip.ecn()));
+            assert_eq!(found.ip_proto(), ip.next_header());
+        }
+        None => panic!("an IP header without a version"),
+    }
+    if found.ecn_markable() {
+        let mut copy = frame.to_vec();
+        let changed = mark_ce(&mut copy, usize::from(offset));
+        assert_eq!(changed, found.ecn().is_some_and(Ecn::is_ect), "only ECT is marked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frames::Mutator;
+    use super::*;
+
+    #[test]
+    fn damaged_frames_agree_with_the_views_in_every_mode() {
+        let mut mutator = Mutator::new(3);
+        let mut octets = Vec::new();
+        for _ in 0..200_000 {
+            octets.clear();
+            octets.push(u8::try_from(mutator.below(256)).unwrap());
+            octets.extend_from_slice(mutator.frame());
+            run(&octets);
+        }
+    }
+}

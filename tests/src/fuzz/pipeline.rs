@@ -1,0 +1,142 @@
+//! The whole pipeline: octets as a run of frames, pauses, link flaps, stalls, reloads and time steps.
+//!
+//! Shape: two octets of settings, then operations of a few octets each, until none is left.
+//! Units: octets, ns.
+//! Source: pipeline.md §1 to §10; issue 2, acceptance 9.
+
+use std::sync::Arc;
+
+use weft_dataplane::config::{SwitchConfig, Trust};
+use weft_dataplane::time::Span;
+use weft_dataplane::types::PerPri;
+use weft_parsers::mac_control::FRAME_LEN;
+use weft_parsers::{AfhMode, Gen2Order, MacAddr, Pfc};
+
+use super::Input;
+use super::frames;
+use super::rig::{FRAME_LEN_MAX, Rig};
+
+/// Operations of one run: a run is short, so that a finding is.
+const OPS_MAX: usize = 512;
+const PORTS: usize = 4;
+
+/// The switch that two octets describe.
+fn config(shape: u8, modes: u8) -> SwitchConfig {
+    let mut config = Rig::config(PORTS, if shape & 1 == 0 { 4 } else { 8 });
+    config.forward.flood_unknown = shape & 2 == 0;
+    config.pfc.enabled = shape & 4 == 0;
+    config.ecn.enabled = shape & 8 == 0;
+    for (at, port) in config.ports.iter_mut().enumerate() {
+        port.parse.afh = match modes >> (2 * at) & 3 {
+            0 => AfhMode::Auto,
+            1 => AfhMode::Gen1,
+            2 => AfhMode::Gen2,
+            _ => AfhMode::Lite,
+        };
+        if shape & 16 != 0 {
+            port.parse.gen2_order = Gen2Order::AsDocumented;
+        }
+        if shape & 32 != 0 {
+            port.trust = vec![Trust::Tc, Trust::Dscp, Trust::Pcp];
+        }
+    }
+    config
+}
+
+/// Runs the operations that `octets` describe and closes the books.
+///
+/// # Panics
+/// When the switch does, or when a frame, cell or chunk is not accounted for.
+pub fn run(octets: &[u8]) {
+    let mut input = Input::new(octets);
+    let (shape, modes) = (input.octet(), input.octet());
+    // With a few chunks only, the pool runs empty as well.
+    let chunks = if shape & 64 == 0 { 1_024 } else { 96 };
+    let mut rig = Rig::new(config(shape, modes), chunks);
+    let valid = frames::valid();
+    for _ in 0..OPS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        operate(&mut rig, &mut input, &valid);
+        rig.step(Span::from_ns(1));
+        rig.check();
+    }
+    rig.finish();
+}
+
+/// One operation.
+fn operate(rig: &mut Rig, input: &mut Input<'_>, valid: &[Vec<u8>]) {
+    let op = input.octet();
+    let port = usize::from(op >> 4) % PORTS;
+    match op & 15 {
+        // A frame of its own octets.
+        0..=3 => {
+            let len = usize::from(input.word()) % (FRAME_LEN_MAX + 100);
+            let count = usize::from(input.octet()).min(len);
+            let mut frame = input.take(count).to_vec();
+            frame.resize(len, 0);
+            rig.arrive(port, &frame);
+        }
+        // A burst of one valid frame with an octet changed.
+        4..=6 => {
+            let (which, at, value) = (input.octet(), input.octet(), input.octet());
+            let mut frame =
+                valid.get(usize::from(which) % valid.len()).cloned().unwrap_or_default();
+            if let Some(octet) = frame.get_mut(usize::from(at)) {
+                *octet = value;
+            }
+            for _ in 0..=usize::from(input.octet() & 63) {
+                rig.arrive(port, &frame);
+            }
+        }
+        7 => {
+            let mut out = [0; FRAME_LEN];
+            let class = input.octet();
+            let pfc = Pfc::default().with(class & 7, input.word());
+            pfc.emit(MacAddr([2, 0, 0, 0, 0, 9]), &mut out);
+            rig.arrive(port, &out);
+        }
+        8..=10 => rig.open(port, usize::from(input.octet())),
+        11 => {
+            let up = !rig.link(port);
+            rig.set_link(port, up);
+        }
+        12 => reload(rig, input.octet()),
+        13 => drop(rig.core().fdb.flush_all()),
+        // Up to a quarter of an hour: ageing, pauses and the watchdog come due.
+        _ => {
+            let ns = u64::from(input.word()) << (input.octet() % 24);
+            rig.step(Span::from_ns(ns));
+        }
+    }
+}
+
+/// Publishes a successor of the configuration in force.
+fn reload(rig: &Rig, choice: u8) {
+    let old = rig.core().snapshot.load_full();
+    let mut config = old.config.clone();
+    let alpha = i8::try_from(choice % 7).unwrap_or(0) - 3;
+    config.buffer.alpha = PerPri([alpha; 8]);
+    config.ecn.enabled = choice & 8 == 0;
+    config.forward.flood_unknown = choice & 16 == 0;
+    config.crossbar.iterations = 1 + u32::from(choice >> 5 & 3);
+    let new = old.succeed(config).expect("a change that a running switch takes");
+    rig.core().snapshot.store(Arc::new(new));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_dataplane::rng::Rng;
+
+    #[test]
+    fn random_operations_leave_nothing_behind() {
+        let mut rng = Rng::new(9);
+        for _ in 0..400 {
+            let len = 2 + rng.below(1_500);
+            let octets: Vec<u8> = (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect();
+            run(&octets);
+        }
+    }
+}

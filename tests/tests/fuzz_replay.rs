@@ -1,0 +1,83 @@
+//! Kept findings of the fuzzers, and a million damaged frames, through the same bodies as `fuzz/`.
+//!
+//! Shape: `fuzz/regress/TARGET/NAME.bin` → the target of that name.
+//! Units: frames.
+//! Source: issue 2, acceptance 9; style.md C12.
+
+use std::path::Path;
+
+use weft_dataplane::time::Span;
+use weft_tests::fuzz::TARGETS;
+use weft_tests::fuzz::frames::Mutator;
+use weft_tests::fuzz::rig::Rig;
+
+fn fuzz_dir() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace").join("fuzz")
+}
+
+#[test]
+fn kept_findings_stay_fixed() {
+    let mut replayed = 0;
+    for (name, target) in TARGETS {
+        let kept = fuzz_dir().join("regress").join(name);
+        let files = std::fs::read_dir(&kept).unwrap_or_else(|e| panic!("{}: {e}", kept.display()));
+        for file in files {
+            let path = file.unwrap().path();
+            let octets = std::fs::read(&path).unwrap();
+            println!("{}", path.display());
+            target(&octets);
+            replayed += 1;
+        }
+    }
+    assert!(replayed >= TARGETS.len(), "each target has at least one kept input");
+}
+
+/// `fuzz/` has a binary for each target, and none beside them.
+#[test]
+fn every_target_has_its_binary() {
+    let files = std::fs::read_dir(fuzz_dir().join("fuzz_targets")).unwrap();
+    let mut names: Vec<String> = files
+        .map(|f| f.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, TARGETS.map(|(name, _)| name.to_owned()));
+}
+
+/// A million damaged frames of every format through the whole pipeline: no panic, and at the end
+/// each of them was sent, dropped for a reason or meant for the switch.
+#[test]
+fn a_million_damaged_frames_are_all_accounted_for() {
+    const FRAMES: u64 = 1_000_000;
+    const PORTS: usize = 8;
+    let seed = std::env::var("WEFT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_121);
+    println!("seed {seed} (WEFT_SEED sets another)");
+    let mut mutator = Mutator::new(seed);
+    let mut rig = Rig::new(Rig::config(PORTS, 8), 1_024);
+    let mut fed = 0;
+    while fed < FRAMES {
+        for port in 0..PORTS {
+            for _ in 0..mutator.below(24) {
+                if fed < FRAMES {
+                    rig.arrive(port, mutator.frame());
+                    fed += 1;
+                }
+            }
+            rig.open(port, mutator.below(32));
+        }
+        rig.step(Span::from_ns(mutator.below(4_000) as u64));
+        if fed % 64 == 0 {
+            rig.check();
+        }
+    }
+    // What still waits at the ports goes in.
+    while rig.check().rx < FRAMES {
+        rig.step(Span::from_us(1));
+    }
+    let ledger = rig.finish();
+    assert_eq!(ledger.rx, FRAMES);
+    let reasons = |of: usize| ledger.port.iter().map(|port| port.drops[of]).sum::<u64>();
+    let dropped: u64 = (0..weft_dataplane::stats::DROP_REASONS).map(reasons).sum();
+    assert_eq!(dropped, ledger.dropped, "each drop has one reason");
+    assert!(ledger.tx > FRAMES / 10, "most of the pipeline was reached: {} sent", ledger.tx);
+    assert!(ledger.consumed > 0 && ledger.dropped > 0);
+}
