@@ -6,10 +6,11 @@
 
 use std::path::Path;
 
+use weft_dataplane::rng::Rng;
 use weft_dataplane::time::Span;
-use weft_tests::fuzz::TARGETS;
 use weft_tests::fuzz::frames::Mutator;
 use weft_tests::fuzz::rig::Rig;
+use weft_tests::fuzz::{TARGETS, config};
 
 fn fuzz_dir() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace").join("fuzz")
@@ -80,4 +81,16 @@ fn a_million_damaged_frames_are_all_accounted_for() {
     assert_eq!(dropped, ledger.dropped, "each drop has one reason");
     assert!(ledger.tx > FRAMES / 10, "most of the pipeline was reached: {} sent", ledger.tx);
     assert!(ledger.consumed > 0 && ledger.dropped > 0);
+}
+
+/// A thousand damaged configurations: none panics, and each that is refused names the place.
+#[test]
+fn a_thousand_damaged_configurations_are_taken_or_refused_by_line() {
+    let valid = config::valid();
+    assert_eq!(config::problems(&valid), [""; 0], "the start is valid");
+    let mut rng = Rng::new(20_261_121);
+    let texts = (0..1_000).map(|_| config::mutated(&valid, &mut rng));
+    let accepted = texts.filter(|text| config::problems(text).is_empty()).count();
+    println!("{accepted} of 1000 were still valid");
+    assert!((10..900).contains(&accepted), "both outcomes are common: {accepted} of 1000 valid");
 }

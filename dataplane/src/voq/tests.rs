@@ -120,36 +120,45 @@ fn two_cores_hand_over_every_frame_in_order() {
     assert!(Pri::ALL.into_iter().take(4).all(|pri| drain.is_empty(input, output, pri)));
 }
 
+/// Under the model checker: every order of two threads' steps.
 #[cfg(loom)]
-#[test]
-fn no_frame_is_left_without_its_occupancy_bit() {
-    loom::model(|| {
-        let (mut inputs, mut drain, free) = voqs(1, 1, 4, false);
-        let (port, pri) = (PortId::default(), Pri::default());
-        let mut input = inputs.remove(0);
-        let mut theirs = FreeCache::new(free.clone(), 0);
-        let mut nodes = FreeCache::new(free, 0);
-        input.push(&mut theirs, port, pri, desc(0)).unwrap();
-        input.publish();
-        let producer = loom::thread::spawn(move || {
-            input.push(&mut theirs, port, pri, desc(1)).unwrap();
+mod loom_tests {
+    use super::*;
+
+    #[test]
+    fn no_frame_is_left_without_its_occupancy_bit() {
+        loom::model(|| {
+            let (mut inputs, mut drain, free) = voqs(1, 1, 4, false);
+            let (port, pri) = (PortId::default(), Pri::default());
+            let mut input = inputs.remove(0);
+            let mut theirs = FreeCache::new(free.clone(), 0);
+            let mut nodes = FreeCache::new(free, 0);
+            input.push(&mut theirs, port, pri, desc(0)).unwrap();
             input.publish();
-        });
-        let mut next = 0;
-        if let Some(frame) = drain.pop(&mut nodes, port, port, pri) {
-            assert_eq!(frame.vid(), next);
-            next += 1;
-        }
-        drain.settle(port, port, pri);
-        producer.join().unwrap();
-        while next < 2 {
-            assert!(drain.waiting(port, pri).contains(port), "a queued frame is always announced");
-            let frame = drain.pop(&mut nodes, port, port, pri).expect("what is announced is there");
-            assert_eq!(frame.vid(), next);
-            next += 1;
+            let producer = loom::thread::spawn(move || {
+                input.push(&mut theirs, port, pri, desc(1)).unwrap();
+                input.publish();
+            });
+            let mut next = 0;
+            if let Some(frame) = drain.pop(&mut nodes, port, port, pri) {
+                assert_eq!(frame.vid(), next);
+                next += 1;
+            }
             drain.settle(port, port, pri);
-        }
-        assert!(drain.pop(&mut nodes, port, port, pri).is_none());
-        assert!(!drain.waiting(port, pri).contains(port), "an empty queue announces nothing");
-    });
+            producer.join().unwrap();
+            while next < 2 {
+                assert!(
+                    drain.waiting(port, pri).contains(port),
+                    "a queued frame is always announced"
+                );
+                let frame =
+                    drain.pop(&mut nodes, port, port, pri).expect("what is announced is there");
+                assert_eq!(frame.vid(), next);
+                next += 1;
+                drain.settle(port, port, pri);
+            }
+            assert!(drain.pop(&mut nodes, port, port, pri).is_none());
+            assert!(!drain.waiting(port, pri).contains(port), "an empty queue announces nothing");
+        });
+    }
 }

@@ -5,7 +5,9 @@
 //! Source: issue 2, acceptance 9; style.md C12.
 
 pub mod capture;
+pub mod config;
 pub mod frames;
+pub mod management;
 pub mod parser;
 pub mod pipeline;
 pub mod rig;
@@ -14,8 +16,13 @@ pub mod rig;
 pub type Target = fn(&[u8]);
 
 /// Every target by name; `fuzz/fuzz_targets/NAME.rs` and `fuzz/regress/NAME/` go by the same.
-pub const TARGETS: [(&str, Target); 3] =
-    [("capture", capture::run), ("parser", parser::run), ("pipeline", pipeline::run)];
+pub const TARGETS: [(&str, Target); 5] = [
+    ("capture", capture::run),
+    ("config", config::run),
+    ("management", management::run),
+    ("parser", parser::run),
+    ("pipeline", pipeline::run),
+];
 
 /// Octets that are taken from the front, zeros when they are used up.
 #[derive(Clone, Debug)]

@@ -20,17 +20,22 @@ use weft_parsers::{
 
 use super::Input;
 
-const MODES: [AfhMode; 4] = [AfhMode::Auto, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite];
+const MODES: [AfhMode; 5] =
+    [AfhMode::Auto, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite, AfhMode::None];
 
 /// The settings that `octet` stands for.
 fn config(octet: u8) -> ParseConfig {
-    let mode = MODES.into_iter().cycle().nth(usize::from(octet & 3)).unwrap_or(AfhMode::Auto);
+    let mode = MODES
+        .into_iter()
+        .cycle()
+        .nth(usize::from(octet >> 6 | (octet & 1) << 2))
+        .unwrap_or(AfhMode::Auto);
     ParseConfig {
         afh: mode,
         gen2_order: if octet & 4 == 0 { Gen2Order::Slap } else { Gen2Order::AsDocumented },
         tpid: if octet & 8 == 0 { 0x8100 } else { 0x88A8 },
         udp_type2: if octet & 16 == 0 { 0 } else { 4_792 },
-        port_mac: if octet & 32 == 0 { MacAddr::ZERO } else { MacAddr([2, 0, 0, 0, 0, 1]) },
+        port_mac: if octet & 2 == 0 { MacAddr::ZERO } else { MacAddr([2, 0, 0, 0, 0, 1]) },
         ..ParseConfig::DEFAULT
     }
 }

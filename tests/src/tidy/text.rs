@@ -62,10 +62,10 @@ pub fn heads(tree: &Tree) -> Vec<Finding> {
             continue;
         }
         let head = head(file);
-        for part in ["Shape:", "Units:", "Source:"] {
-            if !head.contains(part) {
-                findings.push(Finding::new(file, 1, format!("the head has no line `{part}`")));
-            }
+        let starts =
+            |part| head.lines().any(|l| l.trim_start_matches(['/', '!', ' ']).starts_with(part));
+        for part in ["Shape", "Units:", "Source:"].into_iter().filter(|part| !starts(*part)) {
+            findings.push(Finding::new(file, 1, format!("the head has no line `{part}`")));
         }
     }
     findings

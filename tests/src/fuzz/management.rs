@@ -1,0 +1,89 @@
+//! The management socket: any octets as one line of a client.
+//!
+//! Shape: octets → one line of JSON, an answer or an error; nothing else.
+//! Units: octets.
+//! Source: architecture.md, "Control"; issue 2, item 8.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weft::mgmt::{Backend, MirrorTarget, Refused, TraceStream, Traced, handle_line};
+use weft::report::{FdbRow, StatsSnapshot};
+use weft_parsers::AddrKey;
+
+/// A switch without ports that agrees to everything.
+struct Agreeable;
+
+/// A trace that is over at once.
+struct Over;
+
+impl TraceStream for Over {
+    fn next(&mut self, _wait: Duration) -> Traced {
+        Traced::Ended(json!({ "frames": 0 }))
+    }
+}
+
+impl Backend for Agreeable {
+    fn stats(&self, _restart_watermarks: bool) -> StatsSnapshot {
+        StatsSnapshot::default()
+    }
+
+    fn fdb(&self) -> Vec<FdbRow> {
+        Vec::new()
+    }
+
+    fn fdb_add(&self, _vid: u16, _addr: AddrKey, _port: &str) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn fdb_del(&self, _vid: u16, _addr: AddrKey) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn reload(&self, _path: Option<&Path>) -> Result<Value, Refused> {
+        Ok(Value::Null)
+    }
+
+    fn mirror(&self, _port: &str, _to: Option<&MirrorTarget>) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn trace(&self, _filter: Option<&str>, _count: u64) -> Result<Box<dyn TraceStream>, Refused> {
+        Ok(Box::new(Over))
+    }
+}
+
+/// Answers `octets` as a line.
+///
+/// # Panics
+/// When the answer is not one line of JSON that is an answer or an error.
+pub fn run(octets: &[u8]) {
+    let answer = handle_line(octets, &Agreeable);
+    let Some((b'\n', line)) = answer.split_last() else { panic!("an answer ends its line") };
+    assert!(!line.contains(&b'\n'), "an answer is one line");
+    let value: Value = serde_json::from_slice(line).expect("an answer is JSON");
+    let met = value.get("ok").is_some();
+    let refused = value.get("error").and_then(|error| error.get("code")).is_some();
+    assert!(met != refused, "either an answer or an error: {value}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_line_is_answered() {
+        for line in [
+            r#"{"cmd":"show","what":"ports"}"#,
+            r#"{"cmd":"fdb_add","addr":"02:00:00:00:00:01","port":"p0"}"#,
+            r#"{"cmd":"trace","count":18446744073709551615}"#,
+            r#"{"cmd":"fdb_del","addr":"x","vid":70000}"#,
+            "{",
+            "",
+        ] {
+            run(line.as_bytes());
+        }
+        run(&[0xFF; 100_000]);
+    }
+}
