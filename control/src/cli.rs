@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{config, decode, model, run, running, trace, traffic};
+use crate::commands::{config, decode, generate, model, run, running, trace, traffic};
 use crate::config::{ConfigError, Settings};
 use crate::error::{CliError, EXIT_CODES};
 
@@ -44,6 +44,8 @@ pub enum Command {
     Mirror(running::MirrorArgs),
     /// Print the frames of a capture, one a line
     Decode(decode::DecodeArgs),
+    /// Write a capture of frames of any format, with chosen fields
+    Gen(Box<generate::GenArgs>),
     /// Run a model on the switch's own code
     #[command(subcommand)]
     Model(model::ModelCommand),

@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod decode;
+pub mod generate;
 pub mod model;
 pub mod progress;
 pub mod run;
@@ -35,6 +36,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Reload(args) => running::reload(&args, out),
         Command::Mirror(args) => running::mirror(&args),
         Command::Decode(args) => decode::run(&args, out),
+        Command::Gen(args) => generate::run(&args, out),
         Command::Completions { shell } => shell::completions(shell, out),
         Command::Man => shell::man(out),
     }

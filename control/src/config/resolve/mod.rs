@@ -19,7 +19,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use toml::de::DeValue;
-use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::config::{PriMaps, SwitchConfig, Trust};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
 use weft_dataplane::types::{PORTS_MAX, PerPri};
 
@@ -131,6 +131,35 @@ impl Config {
                 message: "can only change with a restart".to_owned(),
             });
         count.into_iter().chain(changed).collect()
+    }
+}
+
+/// How a switch sorts frames into priorities: what hosts need to know of it.
+#[derive(Clone, Debug)]
+pub struct Classes {
+    /// Priorities: 4 or 8.
+    pub pris: usize,
+    /// Priority maps.
+    pub maps: PriMaps,
+    /// Which fields decide, first to last.
+    pub trust: Vec<Trust>,
+}
+
+/// The part of `settings` that hosts need: what they send, and how the switch sorts it.
+///
+/// # Errors
+/// What is wrong with that part.
+pub fn endpoint_of(settings: &Settings) -> Result<(EndpointConfig, Classes), ConfigError> {
+    let mut resolver = Resolver::new(settings, Timing::Live);
+    let endpoint = resolver.endpoint();
+    let maps = resolver.maps();
+    let place = Place::Default;
+    let none = Item { place, set: BTreeMap::new() };
+    let trust = resolver.trust(&none);
+    if resolver.problems.is_empty() {
+        Ok((endpoint, Classes { pris: resolver.pris, maps, trust }))
+    } else {
+        Err(ConfigError(resolver.problems))
     }
 }
 

@@ -177,7 +177,7 @@ impl Resolver<'_> {
         config
     }
 
-    fn trust(&mut self, item: &Item) -> Vec<Trust> {
+    pub(super) fn trust(&mut self, item: &Item) -> Vec<Trust> {
         let value = self.port_get(item, "trust");
         let mut trust = Vec::new();
         for word in value.iter().flat_map(Value::members) {
