@@ -57,7 +57,7 @@ pub enum Event {
         output: u8,
         /// Priority.
         pri: u8,
-        /// `queue`, `headroom` or the drop reason.
+        /// `queue`, `in_headroom` or the drop reason.
         verdict: &'static str,
         /// Cells that the frame takes.
         cells: u32,

@@ -13,7 +13,7 @@ use weft_dataplane::pipeline::{Core, Ledger};
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Trace, Tracer};
-use weft_dataplane::types::{PORTS_MAX, PRIS_MAX, PortId, Pri, PriSet};
+use weft_dataplane::types::{PORTS_MAX, PRIS_MAX, PerPri, PortId, Pri, PriSet};
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,7 +47,7 @@ struct Frame {
 #[derive(Clone, Debug)]
 struct PortView {
     /// As output: frames in egress queues.
-    queued: [u32; PRIS_MAX],
+    queued: PerPri<u32>,
     /// As output: priorities that were paused when last seen.
     paused: PriSet,
     /// As input: classes that the peer was told to hold back.
@@ -73,7 +73,12 @@ pub struct Checkers {
     mode: PfcMode,
     storm_action: StormAction,
     classes: [u8; PRIS_MAX],
-    strict: Vec<PriSet>,
+    /// By output: strict priorities, and those of them that no rate holds back.
+    strict: Vec<(PriSet, PriSet)>,
+    /// Dequeued although paused when last seen: (frame, output, priority).
+    suspects: Vec<(u64, u8, Pri)>,
+    /// In this step a new configuration was taken over, which may throw queues away.
+    reloaded: bool,
     lossless: PriSet,
     pfc_ports: u64,
     pris: usize,
@@ -88,7 +93,7 @@ impl Checkers {
     #[must_use]
     pub fn new(snapshot: &Snapshot) -> Self {
         let view = PortView {
-            queued: [0; PRIS_MAX],
+            queued: PerPri([0; PRIS_MAX]),
             paused: PriSet::EMPTY,
             held: 0,
             xoff: PriSet::EMPTY,
@@ -108,6 +113,8 @@ impl Checkers {
             storm_action: StormAction::Drop,
             classes: [0; PRIS_MAX],
             strict: Vec::new(),
+            suspects: Vec::new(),
+            reloaded: false,
             lossless: PriSet::EMPTY,
             pfc_ports: 0,
             pris: PRIS_MAX,
@@ -131,7 +138,7 @@ impl Checkers {
             .iter()
             .map(|port| {
                 let free = |pri: &Pri| port.egress.pri_max_rate[*pri].is_none();
-                port.egress.strict.iter().filter(free).collect()
+                (port.egress.strict, port.egress.strict.iter().filter(free).collect())
             })
             .collect();
         self.lossless = snapshot.lossless;
@@ -226,10 +233,7 @@ impl Checkers {
                 }
             }
             Event::Match { output, pri, frames, .. } => {
-                let pri = usize::from(pri) % PRIS_MAX;
-                if let Some(queued) = self.view(output).queued.get_mut(pri) {
-                    *queued += u32::from(frames);
-                }
+                self.view(output).queued[Pri::from_low_bits(pri)] += u32::from(frames);
             }
             Event::Deq { .. } => self.on_deq(now, event),
             Event::Tx { frame, port, .. } => self.on_tx(now, frame, port),
@@ -243,21 +247,18 @@ impl Checkers {
                 self.on_group(now, (port, pri), xoff, (used, limit));
             }
             Event::Storm { port, pri, active } => {
-                let pri = usize::from(pri) % PRIS_MAX;
-                if active
-                    && self.storm_action == StormAction::Drop
-                    && let Some(queued) = self.view(port).queued.get_mut(pri)
-                {
-                    *queued = 0;
+                if active && self.storm_action == StormAction::Drop {
+                    self.view(port).queued[Pri::from_low_bits(pri)] = 0;
                 }
             }
             Event::Link { port, up } => {
                 let view = self.view(port);
                 view.up = up;
-                (view.queued, view.held) = ([0; PRIS_MAX], 0);
+                (view.queued, view.held) = (PerPri::default(), 0);
                 view.paused = PriSet::EMPTY;
             }
-            Event::Learn { .. } | Event::Reload { .. } => {}
+            Event::Reload { .. } => self.reloaded = true,
+            Event::Learn { .. } => {}
         }
     }
 
@@ -297,10 +298,10 @@ impl Checkers {
         if verdict == "queue" && used + cells > limit {
             self.object(now, "buffer", format!("frame {number} over its limit: {used}, {limit}"));
         }
-        if verdict == "headroom" && !lossless {
+        if verdict == "in_headroom" && !lossless {
             self.object(now, "lossless", format!("frame {number} of lossy {pri} in headroom"));
         }
-        if !matches!(verdict, "queue" | "headroom") {
+        if !matches!(verdict, "queue" | "in_headroom") {
             return;
         }
         let Some(frame) = self.frame(number) else {
@@ -357,18 +358,17 @@ impl Checkers {
         let strict = self.strict.get(usize::from(port)).copied().unwrap_or_default();
         let view = self.view(port);
         let pri = Pri::from_low_bits(pri);
-        if let Some(queued) = view.queued.get_mut(pri.index()) {
-            *queued = queued.saturating_sub(1);
+        view.queued[pri] = view.queued[pri].saturating_sub(1);
+        let paused = view.paused;
+        if paused.contains(pri) {
+            self.suspects.push((frame, port, pri)); // unless the pause has just ended
         }
-        if view.paused.contains(pri) && matches!(self.storm_action, StormAction::Drop) {
-            self.object(now, "pause", format!("frame {frame}: port {port} {pri:?} is paused"));
-            return;
-        }
+        let (strict, free) = strict;
         let view = self.view(port);
-        let waiting = strict.without(view.paused).iter_down().find(|&waits| {
-            (waits > pri || !strict.contains(pri)) && view.queued.get(waits.index()) > Some(&0)
+        let waiting = free.without(paused).iter_down().find(|&waits| {
+            (waits > pri || !strict.contains(pri)) && view.queued[waits] > 0
         });
-        if let Some(waits) = waiting.filter(|&waits| waits != pri) {
+        if let Some(waits) = waiting.filter(|&waits| waits != pri && !self.reloaded) {
             self.object(now, "strict", format!("port {port}: {waits:?} waits for {pri:?}"));
         }
     }
@@ -470,22 +470,32 @@ impl Checkers {
             let saw = format!("depths of {depth} cells, {} by events", self.waiting_cells);
             self.object(now, "buffer", saw);
         }
-        for (index, port) in (0..count).filter_map(PortId::new).enumerate() {
-            if let Some(view) = self.ports.get_mut(index) {
-                view.paused = core.paused(port);
-            }
-        }
     }
 
-    /// Follows what the switch holds paused; cheaper than [`Self::look`].
-    pub fn follow(&mut self, core: &Core, ports: usize) {
+    /// Follows what the switch holds paused: after every step; cheaper than [`Self::look`].
+    pub fn follow(&mut self, now: Instant, core: &Core, ports: usize) {
         for (port, view) in (0..ports).filter_map(PortId::new).zip(&mut self.ports) {
             view.paused = core.paused(port);
+            for pri in core.storming(port).iter() {
+                view.queued[pri] = 0; // thrown away
+            }
+        }
+        self.reloaded = false;
+        self.judge(now);
+    }
+
+    /// Objects to dequeues of priorities that are still paused.
+    fn judge(&mut self, now: Instant) {
+        while let Some((frame, port, pri)) = self.suspects.pop() {
+            if self.view(port).paused.contains(pri) {
+                self.object(now, "pause", format!("frame {frame}: port {port} {pri:?} is paused"));
+            }
         }
     }
 
     /// At the end of a run in which all queues have run empty: nothing is left of anything.
     pub fn finish(&mut self, now: Instant, core: &Core) {
+        self.judge(now);
         self.look(now, core);
         if self.copies_live > 0 {
             self.object(now, "conservation", format!("{} frames are left", self.copies_live));

@@ -222,7 +222,7 @@ fn run<I: Iterator<Item = InputFrame>, L: FnMut(Instant, &Event)>(
         if switch.step(run.now, watch).work > 0 {
             busy_at = run.now;
         }
-        watch.checkers.follow(&core, ports.len());
+        watch.checkers.follow(run.now, &core, ports.len());
         if switch.steps().is_multiple_of(LOOK_EVERY) {
             watch.checkers.look(run.now, &core);
         }

@@ -113,7 +113,7 @@ impl World {
                     *due = Instant::earlier(*due, station.end().next_arrival());
                 }
             }
-            watch.checkers.follow(self.switch.core(), self.stations.len());
+            watch.checkers.follow(now, self.switch.core(), self.stations.len());
             if self.switch.steps() % self.look_every.max(1) == 0 {
                 watch.checkers.look(now, self.switch.core());
             }

@@ -39,6 +39,8 @@ struct Slots {
     next: Instant,
     /// Something changed since the last slot, so that another one may match.
     dirty: bool,
+    /// A full egress queue kept frames back in the last slot.
+    full: bool,
     /// When the first of the inputs and outputs falls free for which frames wait.
     held_until: Option<Instant>,
     input_free: PerPort<Instant>,
@@ -72,6 +74,7 @@ impl Crossbar {
                 cell: Span::ZERO,
                 next: Instant::ZERO,
                 dirty: false,
+                full: false,
                 held_until: None,
                 input_free: PerPort::default(),
                 output_free: PerPort::default(),
@@ -116,6 +119,13 @@ impl Crossbar {
         from.map(|from| from.max(slot.next).max(now))
     }
 
+    /// Notes that frames left egress queues, which may have been full.
+    pub fn drained(&mut self) {
+        if let Some(slot) = self.slot.as_mut().filter(|slot| slot.full) {
+            slot.dirty = true;
+        }
+    }
+
     /// Collects who asks for what.
     fn collect(&mut self, now: Instant, core: &Core, snapshot: &Snapshot) {
         self.requests.clear();
@@ -124,7 +134,7 @@ impl Crossbar {
             None => PortSet::EMPTY,
             Some(slot) => snapshot.ports.iter().filter(|&p| now < slot.input_free[p]).collect(),
         };
-        let mut held_until = None;
+        let (mut held_until, mut full) = (None, false);
         for output in snapshot.ports.and(up).iter() {
             let open = snapshot.pris.without(core.paused(output)).without(core.storming(output));
             let output_busy = self.slot.as_ref().is_some_and(|s| now < s.output_free[output]);
@@ -136,6 +146,7 @@ impl Crossbar {
                 let limit = self.limit;
                 let Some(queue) = self.queues[output][pri].as_mut() else { continue };
                 if queue.len() >= limit {
+                    full = true;
                     continue;
                 }
                 if let Some(slot) = &self.slot {
@@ -155,6 +166,7 @@ impl Crossbar {
         if let Some(slot) = &mut self.slot {
             slot.dirty = false;
             slot.held_until = held_until;
+            slot.full = full;
         }
     }
 }
@@ -170,10 +182,8 @@ impl Lane {
         let gone = self.purge(now, tracer);
         let Some(crossbar) = &mut self.crossbar else { return 0 };
         if let Some(slot) = &mut crossbar.slot {
-            if step.work + gone > 0 {
-                slot.dirty = true;
-            }
             if now < slot.next {
+                slot.dirty = true; // whatever this step changed, the next slot is to see it
                 return gone;
             }
         }

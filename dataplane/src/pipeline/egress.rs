@@ -11,7 +11,7 @@ use weft_parsers::{Format, Tci, Vid, mark_ce};
 use super::Lane;
 use super::ingress::Note;
 use crate::batch::{BURST, Batch};
-use crate::config::{PfcMode, StormAction};
+use crate::config::StormAction;
 use crate::desc::{Desc, Flag};
 use crate::egress::EgressSched;
 use crate::pfc::{PauseRx, PfcFrame, Watchdog};
@@ -23,7 +23,7 @@ use crate::stats::DropReason;
 use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
+use crate::types::{PerPri, PortId, Pri, PriSet};
 use crate::vlan::{Arrival, Extent, TagOp};
 
 /// What one worker keeps for a port as output.
@@ -391,12 +391,6 @@ impl Lane {
         let depth = u64::from(self.release(&desc, port));
         let depth = depth * u64::from(self.snapshot.config.buffer.cell_bytes);
         self.stats.port[port].pri[pri].dequeued.add(1);
-        if let PfcMode::EgressQueue { xon_bytes, .. } = self.snapshot.config.pfc.mode
-            && depth < xon_bytes
-        {
-            let bit = PortSet::only(port).bits();
-            self.core.congested[pri].fetch_and(!bit, Ordering::Relaxed);
-        }
         let ect = desc.has(Flag::Ect);
         let mut mark = false;
         let (mut low, mut high) = (0, 0);

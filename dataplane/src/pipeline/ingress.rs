@@ -496,7 +496,7 @@ impl Lane {
     ) {
         let verdict = match admission.verdict {
             Verdict::Queue => "queue",
-            Verdict::Headroom => "headroom",
+            Verdict::Headroom => "in_headroom",
             Verdict::Drop(reason) => reason.name(),
         };
         let event = Event::Admit {

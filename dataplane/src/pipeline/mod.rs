@@ -16,6 +16,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::buffer::{Buffer, Lease};
+use crate::config::PfcMode;
 use crate::desc::{Desc, Flag};
 use crate::fdb::Fdb;
 use crate::free::FreeCache;
@@ -192,6 +193,9 @@ impl Lane {
                 sent += self.send(now, index, port.as_mut(), tracer);
             }
             step.work += moved + sent;
+            if let Some(crossbar) = self.crossbar.as_mut().filter(|_| sent > 0) {
+                crossbar.drained();
+            }
             if moved + sent == 0 || self.timing == Timing::Virtual || self.crossbar.is_none() {
                 break;
             }
@@ -228,8 +232,17 @@ impl Lane {
         }
         let old = core::mem::replace(&mut self.snapshot, Arc::clone(&current));
         let snapshot = &self.snapshot;
+        let mode = snapshot.config.pfc.mode;
         for lane in &mut self.inputs {
             lane.reconfigure(&old, snapshot);
+            if mode != old.config.pfc.mode {
+                // From now on something else decides; `groups` follows the queues by itself.
+                let pris = if mode == PfcMode::IngressPg { lane.xoff } else { PriSet::EMPTY };
+                for pri in snapshot.lossless.iter() {
+                    lane.pause.set(pri, pris.contains(pri));
+                }
+                self.core.xoff[lane.port].store(pris.bits(), Ordering::Relaxed);
+            }
         }
         for lane in &mut self.outputs {
             lane.reconfigure(snapshot);
@@ -295,6 +308,12 @@ impl Lane {
         let (input, pri) = (desc.input(), desc.pri());
         let cells = self.snapshot.cells(desc.len());
         let depth = self.core.buffer.shallow(output, pri, cells);
+        if let PfcMode::EgressQueue { xon_bytes, .. } = self.snapshot.config.pfc.mode
+            && u64::from(depth) * u64::from(self.snapshot.config.buffer.cell_bytes) < xon_bytes
+        {
+            let bit = PortSet::only(output).bits();
+            self.core.congested[pri].fetch_and(!bit, Ordering::Relaxed);
+        }
         let thresholds = &self.snapshot.thresholds;
         if !desc.has(Flag::Pg) {
             let queue = (input, output, pri);

@@ -13,6 +13,7 @@ use weft_dataplane::port::wire::Flaw;
 use weft_dataplane::rng::Rng;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::trace::Event;
+use weft_dataplane::types::PortId;
 
 use crate::checkers::{Violation, Watch};
 use crate::events::Events;
@@ -70,7 +71,7 @@ pub struct ChaosReport {
 /// Frames of an episode.
 const EPISODE: u64 = 500_000;
 /// Steps between full looks of the checkers.
-const LOOK_EVERY: u64 = 1_024;
+const LOOK_EVERY: u64 = 64;
 /// An episode that has not run empty so long after its last frame never will.
 const PATIENCE: Span = Span::from_ms(1_000);
 
@@ -88,6 +89,14 @@ pub fn chaos(seed: u64, frames: u64, mut progress: impl FnMut(u64)) -> ChaosRepo
         Episode::new(episode).run(want, &mut report);
         progress(report.frames);
     }
+    report
+}
+
+/// Runs one episode again, by the seed that a report names.
+#[must_use]
+pub fn episode(seed: u64) -> ChaosReport {
+    let mut report = ChaosReport { seed, ..ChaosReport::default() };
+    Episode::new(seed).run(EPISODE, &mut report);
     report
 }
 
@@ -293,12 +302,15 @@ impl Episode {
             report.violations.push((self.seed, Violation { at_ps, checker, saw }));
         };
         if !drained {
-            say("progress", format!("{} frames never left", ledger.queued));
+            let ports = (0..self.setup.ports).filter_map(PortId::new);
+            let held: Vec<_> = ports.map(|port| core.xoff(port)).collect();
+            let saw = format!("{} frames never left, held back: {held:?}", ledger.queued);
+            say("progress", saw);
         }
         if core.chunks_used() != 0 {
             say("pool", format!("{} chunks are lost", core.chunks_used()));
         }
-        let first = watch.checkers.violations().first();
+        let first = watch.checkers.violations().iter().take(4);
         report.violations.extend(first.map(|first| (self.seed, first.clone())));
         report.violation_count += found;
     }
