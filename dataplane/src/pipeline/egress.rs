@@ -6,10 +6,9 @@
 
 use arrayvec::ArrayVec;
 use weft_parsers::mac_control::{self, opcode};
-use weft_parsers::{Format, Tci, Vid, mark_ce};
+use weft_parsers::{Format, Head, Tci, Vid, mark_ce};
 
 use super::Lane;
-use super::ingress::Note;
 use crate::batch::{BURST, Batch};
 use crate::config::{PfcMode, StormAction};
 use crate::desc::{Desc, Flag};
@@ -202,28 +201,26 @@ impl Lane {
         &mut self,
         now: Instant,
         index: usize,
-        note: &Note,
+        head: &Head,
         desc: Desc,
         tracer: &mut T,
     ) {
         let port = desc.input();
         let stats = &self.stats.port[port];
         stats.consumed.add(1);
-        let code = note.head.mac_control_opcode().unwrap_or(0);
+        let code = head.mac_control_opcode().unwrap_or(0);
         if T::ON {
             let frame = self.bufs.trace_id(&desc);
             tracer.event(now, Event::Consume { frame, port: port.get(), opcode: code });
         }
         match code {
-            opcode::PFC if note.head.pfc_da() => {
-                match mac_control::Pfc::parse(self.bufs.bytes(&desc)) {
-                    Ok(frame) => {
-                        let frame = PfcFrame { enable: frame.enable, quanta: frame.quanta };
-                        self.obey(now, index, &frame, tracer);
-                    }
-                    Err(_) => stats.mac_control_bad.add(1),
+            opcode::PFC if head.pfc_da() => match mac_control::Pfc::parse(self.bufs.bytes(&desc)) {
+                Ok(frame) => {
+                    let frame = PfcFrame { enable: frame.enable, quanta: frame.quanta };
+                    self.obey(now, index, &frame, tracer);
                 }
-            }
+                Err(_) => stats.mac_control_bad.add(1),
+            },
             opcode::PFC => stats.mac_control_bad.add(1),
             opcode::PAUSE => stats.pause_rx.add(1),
             opcode::EXTENSION => stats.cbfc_rx.add(1),
