@@ -6,7 +6,7 @@
 
 use arrayvec::ArrayVec;
 use weft_parsers::mac_control::{self, opcode};
-use weft_parsers::{Format, Head, Tci, Vid, mark_ce};
+use weft_parsers::{Head, Tci, Vid, mark_ce};
 
 use super::Lane;
 use crate::batch::{BURST, Batch};
@@ -46,7 +46,7 @@ pub(super) struct OutputLane {
 struct Fact {
     frame: u64,
     len: u16,
-    format: Format,
+    format: usize,
     pri: Pri,
 }
 
@@ -494,7 +494,7 @@ impl Lane {
         for desc in &lane.pending {
             let len = u16::try_from(desc.len()).unwrap_or(u16::MAX);
             let frame = if T::ON { self.bufs.trace_id(desc) } else { 0 };
-            facts.push(Fact { frame, len, format: desc.format(), pri: desc.pri() });
+            facts.push(Fact { frame, len, format: desc.format_index(), pri: desc.pri() });
         }
         let taken = port.tx(now, &mut self.bufs, &mut lane.pending);
         let control = taken.min(lane.pending_control);
@@ -504,7 +504,7 @@ impl Lane {
         for &Fact { frame, len, format, pri } in facts.iter().take(taken).skip(control) {
             stats.tx_bytes.add(u64::from(len));
             stats.pri[pri].tx_bytes.add(u64::from(len));
-            if let Some(counter) = stats.tx_format.get(format as usize) {
+            if let Some(counter) = stats.tx_format.get(format) {
                 counter.add(1);
             }
             if T::ON {
