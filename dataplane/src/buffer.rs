@@ -245,16 +245,6 @@ impl Buffer {
         if lease.cells >= need {
             return true;
         }
-        if self.solo {
-            let used = self.shared.load(Ordering::Relaxed);
-            let short = need - lease.cells;
-            if used + short > total {
-                return false;
-            }
-            self.shared.store(used + short, Ordering::Relaxed);
-            lease.cells = need;
-            return true;
-        }
         let short = need - lease.cells;
         for want in [short.max(LEASE), short] {
             let used = self.shared.fetch_add(want, Ordering::Relaxed);
@@ -269,12 +259,14 @@ impl Buffer {
 
     #[inline]
     fn give_back(&self, lease: &mut Lease, cells: u64) {
-        lease.cells += cells;
         if self.solo {
             let used = self.shared.load(Ordering::Relaxed);
-            self.shared.store(used - lease.cells, Ordering::Relaxed);
-            lease.cells = 0;
-        } else if lease.cells >= 2 * LEASE {
+            debug_assert!(used >= cells, "a queue gives back what it took");
+            self.shared.store(used.wrapping_sub(cells), Ordering::Relaxed);
+            return;
+        }
+        lease.cells += cells;
+        if lease.cells >= 2 * LEASE {
             self.shared.fetch_sub(lease.cells - LEASE, Ordering::Relaxed);
             lease.cells = LEASE;
         }
@@ -308,6 +300,17 @@ impl Buffer {
             return false;
         };
         let need = over(after) - over(used);
+        if self.solo {
+            // Nobody else changes anything meanwhile, and a lease is used up at once.
+            debug_assert_eq!(lease.cells, 0, "alone, nothing is taken ahead");
+            let shared = self.shared.load(Ordering::Relaxed);
+            if shared + need > total {
+                return false;
+            }
+            self.shared.store(shared + need, Ordering::Relaxed);
+            word.store(after, Ordering::Relaxed);
+            return true;
+        }
         if !self.reserve(lease, need, total) {
             return false;
         }
@@ -315,9 +318,6 @@ impl Buffer {
         let before = self.add(word, cells);
         let taken = over(before + cells) - over(before);
         lease.cells -= taken;
-        if self.solo {
-            debug_assert_eq!(lease.cells, 0, "alone, a lease is used up at once");
-        }
         true
     }
 

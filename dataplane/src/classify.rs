@@ -9,10 +9,15 @@ use weft_parsers::Head;
 use crate::config::{PriMaps, Trust};
 use crate::types::Pri;
 
+const TAG: usize = 1;
+const IP: usize = 2;
+const TC: usize = 4;
+
 /// One port's rules.
 #[derive(Clone, Debug)]
 pub struct Classifier {
-    trust: Vec<Trust>,
+    /// What decides, by what a frame carries: bit 0 a tag, bit 1 an IP header, bit 2 a TC.
+    by: [Option<Trust>; 8],
     default_pri: Pri,
     maps: PriMaps,
 }
@@ -21,7 +26,13 @@ impl Classifier {
     /// Rules that look at `trust` in order and fall back to `default_pri`.
     #[must_use]
     pub fn new(trust: &[Trust], default_pri: Pri, maps: &PriMaps) -> Self {
-        Self { trust: trust.to_vec(), default_pri, maps: maps.clone() }
+        let carried = |trust: Trust| match trust {
+            Trust::Pcp => TAG,
+            Trust::Dscp => IP,
+            Trust::Tc => TC,
+        };
+        let first = |what: usize| trust.iter().copied().find(|&t| what & carried(t) != 0);
+        Self { by: core::array::from_fn(first), default_pri, maps: maps.clone() }
     }
 
     /// The priority of a frame, and which source decided (`None`: the port's default).
@@ -29,21 +40,18 @@ impl Classifier {
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "a PCP is below 8, a DSCP and TC[7:2] below 64")]
     pub fn pri(&self, head: &Head) -> (Pri, Option<Trust>) {
-        for &trust in &self.trust {
-            let found = match trust {
-                Trust::Pcp => {
-                    head.tci().map(|tci| self.maps.pcp_to_pri[tci.pcp().get() as usize & 7])
-                }
-                Trust::Dscp => {
-                    head.dscp().map(|dscp| self.maps.dscp_to_pri[dscp.get() as usize & 63])
-                }
-                Trust::Tc => head.tc().map(|tc| self.maps.tc_to_pri[tc.0 as usize >> 2 & 63]),
-            };
-            if let Some(pri) = found {
-                return (pri, Some(trust));
-            }
-        }
-        (self.default_pri, None)
+        let (tci, dscp, tc) = (head.tci(), head.dscp(), head.tc());
+        let mut carries = usize::from(tci.is_some()) * TAG;
+        carries |= usize::from(dscp.is_some()) * IP;
+        carries |= usize::from(tc.is_some()) * TC;
+        let by = self.by[carries];
+        let found = match by {
+            Some(Trust::Pcp) => tci.map(|tci| self.maps.pcp_to_pri[tci.pcp().get() as usize & 7]),
+            Some(Trust::Dscp) => dscp.map(|d| self.maps.dscp_to_pri[d.get() as usize & 63]),
+            Some(Trust::Tc) => tc.map(|tc| self.maps.tc_to_pri[tc.0 as usize >> 2 & 63]),
+            None => None,
+        };
+        (found.unwrap_or(self.default_pri), by)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Frame descriptor: what moves through the switch while the octets stay in the pool.
 //!
-//! Shape: 12 octets (16 with the VOQ link): chunk 32, len 16, vid 16, start/2 8, input 8, pri 3 +
-//! flags 5, format 8. Not `Copy`: whoever holds it holds the frame (or one share of it).
+//! Shape: 12 octets (16 with the VOQ link): chunk 32; vid 16, len 16; format 8, pri 3 + flags 5,
+//! input 8, start/2 8. Not `Copy`: whoever holds it holds the frame (or one share of it).
 //! Units: octets.
 //! Source: architecture.md, "Data's way through".
 
@@ -10,16 +10,32 @@ use weft_parsers::Format;
 use crate::types::{PortId, Pri};
 
 /// Handle of a frame in the packet pool. Made by [`crate::pool::Bufs::alloc`], ended by `free`.
+///
+/// Three whole words: with a field for each fact, a move would be a load and a store for each.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a dropped descriptor leaks its chunk"]
 pub struct Desc {
     pub(crate) chunk: u32,
-    len: u16,
-    vid: u16,
-    half_start: u8,
-    input: u8,
-    pri_flags: u8,
-    format: Format,
+    size: u32,
+    facts: u32,
+}
+
+const VID_SHIFT: u32 = 16;
+const INPUT_SHIFT: u32 = 8;
+const PRI_SHIFT: u32 = 16;
+const FORMAT_SHIFT: u32 = 24;
+
+/// `word` with the octet at `shift` replaced.
+#[inline]
+const fn with_octet(word: u32, shift: u32, octet: u8) -> u32 {
+    word & !(0xFF << shift) | (octet as u32) << shift
+}
+
+/// The octet of `word` at `shift`.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the upper bits are meant to go")]
+const fn octet(word: u32, shift: u32) -> u8 {
+    (word >> shift) as u8
 }
 
 const _: () = assert!(size_of::<Desc>() == 12, "with the VOQ link a descriptor is 16 octets");
@@ -40,6 +56,13 @@ pub enum Flag {
     Shared = 0x80,
 }
 
+impl Flag {
+    #[inline]
+    const fn bit(self) -> u32 {
+        (self as u32) << PRI_SHIFT
+    }
+}
+
 /// A frame's start as it is kept: halved, so that 510 fits an octet.
 #[expect(clippy::cast_possible_truncation, reason = "the pool checks that a start is at most 510")]
 const fn half(start: usize) -> u8 {
@@ -47,16 +70,10 @@ const fn half(start: usize) -> u8 {
 }
 
 impl Desc {
+    #[inline]
     pub(crate) const fn new(chunk: u32, start: usize) -> Self {
-        Self {
-            chunk,
-            len: 0,
-            vid: 0,
-            half_start: half(start),
-            input: 0,
-            pri_flags: 0,
-            format: Format::Other,
-        }
+        let facts = half(start) as u32 | (Format::Other as u32) << FORMAT_SHIFT;
+        Self { chunk, size: 0, facts }
     }
 
     /// A second handle of the same chunk; the pool counts it.
@@ -69,90 +86,90 @@ impl Desc {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty")]
     pub const fn len(&self) -> usize {
-        self.len as usize
+        (self.size & 0xFFFF) as usize
     }
 
     pub(crate) const fn set_len(&mut self, len: u16) {
-        self.len = len;
+        self.size = self.size & !0xFFFF | len as u32;
     }
 
     /// Where in its chunk the frame starts.
     #[inline]
     #[must_use]
     pub const fn start(&self) -> usize {
-        self.half_start as usize * 2
+        octet(self.facts, 0) as usize * 2
     }
 
     pub(crate) const fn set_start(&mut self, start: usize) {
-        self.half_start = half(start);
+        self.facts = with_octet(self.facts, 0, half(start));
     }
 
     /// The port that the frame came in by.
     #[inline]
     #[must_use]
     pub const fn input(&self) -> PortId {
-        PortId::from_low_bits(self.input)
+        PortId::from_low_bits(octet(self.facts, INPUT_SHIFT))
     }
 
     /// Notes the port that the frame came in by.
     #[inline]
     pub const fn set_input(&mut self, input: PortId) {
-        self.input = input.get();
+        self.facts = with_octet(self.facts, INPUT_SHIFT, input.get());
     }
 
     /// Switch-internal priority.
     #[inline]
     #[must_use]
     pub const fn pri(&self) -> Pri {
-        Pri::from_low_bits(self.pri_flags)
+        Pri::from_low_bits(octet(self.facts, PRI_SHIFT))
     }
 
     /// Sets the priority.
     #[inline]
     pub const fn set_pri(&mut self, pri: Pri) {
-        self.pri_flags = self.pri_flags & !7 | pri.get();
+        self.facts = self.facts & !(7 << PRI_SHIFT) | (pri.get() as u32) << PRI_SHIFT;
     }
 
     /// VLAN that the frame belongs to.
     #[inline]
     #[must_use]
     pub const fn vid(&self) -> u16 {
-        self.vid
+        (self.size >> VID_SHIFT) as u16
     }
 
     /// Sets the VLAN.
     #[inline]
     pub const fn set_vid(&mut self, vid: u16) {
-        self.vid = vid;
+        self.size = self.size & 0xFFFF | (vid as u32) << VID_SHIFT;
     }
 
-    /// The frame's format.
+    /// The frame's format, as an index of [`Format::ALL`].
     #[inline]
     #[must_use]
-    pub const fn format(&self) -> Format {
-        self.format
+    pub const fn format_index(&self) -> usize {
+        octet(self.facts, FORMAT_SHIFT) as usize
     }
 
     /// Sets the format.
     #[inline]
     pub const fn set_format(&mut self, format: Format) {
-        self.format = format;
+        self.facts = with_octet(self.facts, FORMAT_SHIFT, format as u8);
     }
 
     /// Whether `flag` is set.
     #[inline]
     #[must_use]
     pub const fn has(&self, flag: Flag) -> bool {
-        self.pri_flags & flag as u8 != 0
+        self.facts & flag.bit() != 0
     }
 
     /// Sets or clears `flag`.
     #[inline]
     pub const fn set(&mut self, flag: Flag, on: bool) {
         if on {
-            self.pri_flags |= flag as u8;
+            self.facts |= flag.bit();
         } else {
-            self.pri_flags &= !(flag as u8);
+            self.facts &= !flag.bit();
         }
     }
 

@@ -96,6 +96,29 @@ impl<T> Tx<T> {
         if self.room(1) == 0 {
             return Err(item);
         }
+        self.write(item);
+        self.shared.tail.0.store(self.tail, Ordering::Release); // pairs with `Rx::len`
+        Ok(())
+    }
+
+    /// Appends what `next` gives, up to `most` items and while there is room; returns how many. They
+    /// are seen all at once.
+    #[inline]
+    pub fn push_from(&mut self, most: usize, mut next: impl FnMut() -> Option<T>) -> usize {
+        let most = self.room(most).min(most);
+        let mut count = 0;
+        while count < most {
+            let Some(item) = next() else { break };
+            self.write(item);
+            count += 1;
+        }
+        self.shared.tail.0.store(self.tail, Ordering::Release); // pairs with `Rx::len`
+        count
+    }
+
+    /// Fills the slot after the last; the caller made sure that it is free, and publishes it.
+    #[inline]
+    fn write(&mut self, item: T) {
         self.shared.slot(self.tail).with_mut(|slot| {
             // SAFETY: slots `tail..head_seen + capacity` are ours: the consumer gave them up by its
             // Release store of `head` and cannot see them again before our Release store of `tail`.
@@ -103,8 +126,6 @@ impl<T> Tx<T> {
             slot.write(item);
         });
         self.tail = self.tail.wrapping_add(1);
-        self.shared.tail.0.store(self.tail, Ordering::Release); // pairs with `Rx::len`
-        Ok(())
     }
 }
 

@@ -206,9 +206,9 @@ impl Wrr {
         }
         if open.and(self.turn).is_empty() {
             self.turn = self.some_left; // the next cycle
-        }
-        if open.and(self.turn).is_empty() {
-            *self = Self::new(self.weights); // the next round
+            if open.and(self.turn).is_empty() {
+                (self.left, self.some_left, self.turn) = (self.weights, EVERY, EVERY); // round
+            }
         }
         let pri = open.and(self.turn).highest()?;
         self.turn.remove(pri);

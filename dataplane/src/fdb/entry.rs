@@ -22,6 +22,9 @@ const ADDR_MASK: u64 = (1 << VID_SHIFT) - 1;
 pub struct FdbKey(u64);
 
 impl FdbKey {
+    /// VLAN 0, address 0: what arrays are filled with before use.
+    pub(super) const EMPTY: Self = Self(VALID);
+
     /// Key of `addr` in VLAN `vid`.
     #[inline]
     #[must_use]

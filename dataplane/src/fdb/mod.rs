@@ -21,6 +21,7 @@ pub use api::{
 };
 pub use entry::FdbKey;
 pub use moves::{LoopAlarm, MOVES_MAX};
+pub use table::Probe;
 
 use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::{Instant, Span};
@@ -135,17 +136,28 @@ impl Fdb {
         }
     }
 
-    /// Loads the cache line where `key` most likely is: an ordinary load, no instruction of its own.
+    /// Works out where `key` can be and loads the cache line where it most likely is: an ordinary
+    /// load, no instruction of its own.
     #[inline]
-    pub fn prefetch(&self, key: FdbKey) {
-        self.table.prefetch(key);
+    #[must_use]
+    pub fn probe(&self, key: FdbKey) -> Probe {
+        let probe = self.table.probe(key);
+        self.table.load(probe);
+        probe
     }
 
     /// Where `key` is. Age plays no part: an entry is used until [`Fdb::age`] removes it.
     #[inline]
     #[must_use]
     pub fn lookup(&self, key: FdbKey) -> Option<Hit> {
-        let (_, value) = self.table.find(key)?;
+        self.lookup_at(self.table.probe(key))
+    }
+
+    /// As [`Fdb::lookup`], for a key of a burst.
+    #[inline]
+    #[must_use]
+    pub fn lookup_at(&self, probe: Probe) -> Option<Hit> {
+        let (_, value) = self.table.find_at(probe)?;
         Some(Hit { port: value.port(), is_static: value.is_static() })
     }
 
@@ -155,7 +167,13 @@ impl Fdb {
     /// `OnOtherPort`.
     #[inline]
     pub fn touch(&self, key: FdbKey, port: PortId, now: Instant) -> SourceState {
-        let Some((entry, value)) = self.table.find(key) else { return SourceState::Unknown };
+        self.touch_at(self.table.probe(key), port, now)
+    }
+
+    /// As [`Fdb::touch`], for a key of a burst.
+    #[inline]
+    pub fn touch_at(&self, probe: Probe, port: PortId, now: Instant) -> SourceState {
+        let Some((entry, value)) = self.table.find_at(probe) else { return SourceState::Unknown };
         if value.is_static() {
             return SourceState::Static;
         }

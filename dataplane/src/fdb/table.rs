@@ -35,6 +35,26 @@ impl Bucket {
     }
 }
 
+/// A key and where it can be, worked out once for all that a burst asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    key: FdbKey,
+    first: u32,
+    second: u32,
+}
+
+impl Probe {
+    /// Of no key: what arrays are filled with before use.
+    pub(crate) const EMPTY: Self = Self { key: FdbKey::EMPTY, first: 0, second: 0 };
+
+    /// The key.
+    #[inline]
+    #[must_use]
+    pub const fn key(self) -> FdbKey {
+        self.key
+    }
+}
+
 /// All buckets; who changes them must hold the writer's lock.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -47,6 +67,7 @@ impl Table {
     /// Room for at least twice `capacity` entries, in a power of two of buckets.
     pub fn new(capacity: usize, seed: u64) -> Self {
         let count = (capacity * 2).div_ceil(WAYS).next_power_of_two().max(2);
+        assert!(count <= 1 << 32, "a probe holds 32 bits of each bucket's number");
         let buckets = (0..count).map(|_| Bucket::default()).collect();
         Self { buckets, mask: count - 1, seed }
     }
@@ -73,12 +94,20 @@ impl Table {
         (first, if second == first { first ^ 1 } else { second })
     }
 
+    /// `key` with its buckets.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a table has at most 2^32 buckets")]
+    pub fn probe(&self, key: FdbKey) -> Probe {
+        let (first, second) = self.homes(key);
+        Probe { key, first: first as u32, second: second as u32 }
+    }
+
     /// Loads the first word of the first bucket.
     ///
     /// A Relaxed load of an atomic is not removed by the compiler, so that this pulls the line in.
     #[inline]
-    pub fn prefetch(&self, key: FdbKey) {
-        if let Some(Bucket([entry, ..])) = self.buckets.get(self.homes(key).0) {
+    pub fn load(&self, probe: Probe) {
+        if let Some(Bucket([entry, ..])) = self.buckets.get(probe.first as usize) {
             entry.peek();
         }
     }
@@ -86,10 +115,15 @@ impl Table {
     /// The entry of `key` and its value.
     #[inline]
     pub fn find(&self, key: FdbKey) -> Option<(&Entry, Value)> {
-        let (first, second) = self.homes(key);
-        match self.buckets.get(first)?.find(key) {
+        self.find_at(self.probe(key))
+    }
+
+    /// The entry of a key whose buckets are known, and its value.
+    #[inline]
+    pub fn find_at(&self, probe: Probe) -> Option<(&Entry, Value)> {
+        match self.buckets.get(probe.first as usize)?.find(probe.key) {
             Some(hit) => Some(hit),
-            None => self.buckets.get(second)?.find(key),
+            None => self.buckets.get(probe.second as usize)?.find(probe.key),
         }
     }
 

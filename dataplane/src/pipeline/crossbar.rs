@@ -289,10 +289,11 @@ impl Crossbar {
         let Some(queue) = self.queues[output][pri].as_mut() else { return 0 };
         let room = self.limit.saturating_sub(queue.len()).min(self.burst);
         let mut cells = 0;
-        let moved = self.drain.pop_batch(nodes, (input, output, pri), room, |desc| {
+        let Some(mut voq) = self.drain.queue(input, output, pri) else { return 0 };
+        let moved = queue.push_from(room, || {
+            let desc = voq.pop(nodes)?;
             cells += snapshot.cells(desc.len());
-            let pushed = queue.push(desc);
-            assert!(pushed.is_ok(), "the queue's limit is at most its ring's capacity");
+            Some(desc)
         });
         self.drain.settle(input, output, pri);
         self.moved[output] += moved;

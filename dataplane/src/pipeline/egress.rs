@@ -6,10 +6,9 @@
 
 use arrayvec::ArrayVec;
 use weft_parsers::mac_control::{self, opcode};
-use weft_parsers::{Format, Tci, Vid, mark_ce};
+use weft_parsers::{Head, Tci, Vid, mark_ce};
 
 use super::Lane;
-use super::ingress::Note;
 use crate::batch::{BURST, Batch};
 use crate::config::StormAction;
 use crate::desc::{Desc, Flag};
@@ -47,7 +46,7 @@ pub(super) struct OutputLane {
 struct Fact {
     frame: u64,
     len: u16,
-    format: Format,
+    format: usize,
     pri: Pri,
 }
 
@@ -204,28 +203,26 @@ impl Lane {
         &mut self,
         now: Instant,
         index: usize,
-        note: &Note,
+        head: &Head,
         desc: Desc,
         tracer: &mut T,
     ) {
         let port = desc.input();
         let stats = &self.stats.port[port];
         stats.consumed.add(1);
-        let code = note.head.mac_control_opcode().unwrap_or(0);
+        let code = head.mac_control_opcode().unwrap_or(0);
         if T::ON {
             let frame = self.bufs.trace_id(&desc);
             tracer.event(now, Event::Consume { frame, port: port.get(), opcode: code });
         }
         match code {
-            opcode::PFC if note.head.pfc_da() => {
-                match mac_control::Pfc::parse(self.bufs.bytes(&desc)) {
-                    Ok(frame) => {
-                        let frame = PfcFrame { enable: frame.enable, quanta: frame.quanta };
-                        self.obey(now, index, &frame, tracer);
-                    }
-                    Err(_) => stats.mac_control_bad.add(1),
+            opcode::PFC if head.pfc_da() => match mac_control::Pfc::parse(self.bufs.bytes(&desc)) {
+                Ok(frame) => {
+                    let frame = PfcFrame { enable: frame.enable, quanta: frame.quanta };
+                    self.obey(now, index, &frame, tracer);
                 }
-            }
+                Err(_) => stats.mac_control_bad.add(1),
+            },
             opcode::PFC => stats.mac_control_bad.add(1),
             opcode::PAUSE => stats.pause_rx.add(1),
             opcode::EXTENSION => stats.cbfc_rx.add(1),
@@ -493,7 +490,7 @@ impl Lane {
         for desc in &lane.pending {
             let len = u16::try_from(desc.len()).unwrap_or(u16::MAX);
             let frame = if T::ON { self.bufs.trace_id(desc) } else { 0 };
-            facts.push(Fact { frame, len, format: desc.format(), pri: desc.pri() });
+            facts.push(Fact { frame, len, format: desc.format_index(), pri: desc.pri() });
         }
         let taken = port.tx(now, &mut self.bufs, &mut lane.pending);
         let control = taken.min(lane.pending_control);
@@ -503,7 +500,7 @@ impl Lane {
         for &Fact { frame, len, format, pri } in facts.iter().take(taken).skip(control) {
             stats.tx_bytes.add(u64::from(len));
             stats.pri[pri].tx_bytes.add(u64::from(len));
-            if let Some(counter) = stats.tx_format.get(format as usize) {
+            if let Some(counter) = stats.tx_format.get(format) {
                 counter.add(1);
             }
             if T::ON {

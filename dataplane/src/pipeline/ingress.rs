@@ -7,16 +7,17 @@
 use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Vid, parse_head};
 
 use super::Lane;
+use super::route::Router;
 use crate::batch::{BURST, Batch};
 use crate::buffer::Verdict;
 use crate::config::{PfcMode, Trust};
 use crate::desc::{Desc, Flag};
-use crate::fdb::{FdbKey, Learned, SourceState};
+use crate::fdb::{FdbKey, Learned, Probe};
 use crate::pfc::PauseTx;
 use crate::port::Port;
 use crate::snapshot::Snapshot;
-use crate::stats::{DropReason, SIZE_BINS};
-use crate::storm::{StormGuard, StormKind};
+use crate::stats::DropReason;
+use crate::storm::StormGuard;
 use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
@@ -69,7 +70,7 @@ fn storm_limits(snapshot: &Snapshot, port: PortId) -> crate::storm::StormLimits 
 
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     Forward(PortSet),
     Drop(DropReason),
     Consume,
@@ -79,8 +80,11 @@ enum Fate {
 #[derive(Clone, Copy)]
 pub(super) struct Note {
     pub head: Head,
+    pub vid: Vid,
+    /// Keys of the FDB, while the fate is to be forwarded.
+    pub dst: Probe,
+    pub src: Probe,
     pri: Pri,
-    vid: Vid,
     fate: Fate,
 }
 
@@ -96,14 +100,13 @@ impl Scratch {
             head: Head::EMPTY,
             pri: Pri::from_low_bits(0),
             vid: Vid::from_low_bits(0),
+            dst: Probe::EMPTY,
+            src: Probe::EMPTY,
             fate: Fate::Consume,
         };
         Self { notes: [note; BURST], learn: arrayvec::ArrayVec::new() }
     }
 }
-
-/// How outputs were found, for traces.
-type By = &'static str;
 
 impl Lane {
     /// One burst of one port; returns how many frames it was.
@@ -120,9 +123,7 @@ impl Lane {
         }
         let Some(input) = self.inputs.get(index).map(|lane| lane.port) else { return 0 };
         self.parse(now, input, &mut batch, tracer);
-        for i in 0..batch.len() {
-            self.forward(now, index, input, i, batch.as_ref(), tracer);
-        }
+        self.forward(now, index, &batch, tracer);
         let count = batch.len();
         for (i, desc) in batch.drain(..).enumerate() {
             self.dispose(now, index, i, desc, tracer);
@@ -139,7 +140,7 @@ impl Lane {
         let snapshot = &self.snapshot;
         let Some(config) = snapshot.config.ports.get(input.index()) else { return };
         let Some(classifier) = snapshot.classifiers.get(input.index()) else { return };
-        let stats = &self.stats.port[input];
+        let (stats, fdb) = (&self.stats.port[input], &self.core.fdb);
         let mut bytes = 0;
         for (desc, note) in batch.iter_mut().zip(&mut self.scratch.notes) {
             let len = desc.len();
@@ -166,7 +167,15 @@ impl Lane {
             } else if note.head.format() == Format::MacControl {
                 Fate::Consume
             } else {
-                Fate::Forward(PortSet::EMPTY)
+                match snapshot.vlan.ingress(input, note.head.tci()) {
+                    Ok(vid) => {
+                        note.vid = vid;
+                        note.dst = fdb.probe(FdbKey::new(vid, note.head.dst()));
+                        note.src = fdb.probe(FdbKey::new(vid, note.head.src()));
+                        Fate::Forward(PortSet::EMPTY)
+                    }
+                    Err(_) => Fate::Drop(DropReason::VlanFiltered),
+                }
             };
             let format = note.head.format();
             if let Some(counter) = stats.rx_format.get(format as usize) {
@@ -179,7 +188,8 @@ impl Lane {
             desc.set(Flag::Tagged, note.head.tagged());
             let markable = note.head.ecn_markable() && note.head.ecn().is_some_and(Ecn::is_ect);
             desc.set(Flag::Ect, markable);
-            if T::ON && matches!(note.fate, Fate::Forward(_)) {
+            let filtered = Fate::Drop(DropReason::VlanFiltered); // it was classified, too
+            if T::ON && (matches!(note.fate, Fate::Forward(_)) || note.fate == filtered) {
                 let event = Event::Classify {
                     frame: self.bufs.trace_id(desc),
                     format: format.name(),
@@ -193,168 +203,34 @@ impl Lane {
         stats.rx_frames.add(batch.len() as u64);
         stats.rx_bytes.add(bytes);
         self.stats.frames.add(batch.len() as u64);
-        self.prefetch(input, batch.len());
     }
 
-    /// Finds each frame's VLAN and brings the FDB's buckets near.
-    fn prefetch(&mut self, input: PortId, count: usize) {
-        for note in self.scratch.notes.iter_mut().take(count) {
+    /// Decides where the frames of the burst go.
+    fn forward<T: Tracer>(&mut self, now: Instant, index: usize, batch: &[Desc], tracer: &mut T) {
+        let Some(lane) = self.inputs.get_mut(index) else { return };
+        let Scratch { notes, learn } = &mut *self.scratch;
+        let mut router = Router {
+            core: &self.core,
+            snapshot: &self.snapshot,
+            storm: &mut lane.storm,
+            now,
+            input: lane.port,
+            up: self.core.up(),
+        };
+        for (desc, note) in batch.iter().zip(notes) {
             if !matches!(note.fate, Fate::Forward(_)) {
                 continue;
             }
-            match self.snapshot.vlan.ingress(input, note.head.tci()) {
-                Ok(vid) => {
-                    note.vid = vid;
-                    self.core.fdb.prefetch(FdbKey::new(vid, note.head.dst()));
-                    self.core.fdb.prefetch(FdbKey::new(vid, note.head.src()));
-                }
-                Err(_) => note.fate = Fate::Drop(DropReason::VlanFiltered),
-            }
-        }
-    }
-
-    /// Decides where frame `i` of the burst goes.
-    fn forward<T: Tracer>(
-        &mut self,
-        now: Instant,
-        index: usize,
-        input: PortId,
-        i: usize,
-        batch: &[Desc],
-        tracer: &mut T,
-    ) {
-        let (Some(note), Some(desc)) = (self.scratch.notes.get(i).copied(), batch.get(i)) else {
-            return;
-        };
-        if !matches!(note.fate, Fate::Forward(_)) {
-            return;
-        }
-        self.source(input, &note, now);
-        let (fate, by) = self.destination(now, index, input, &note, desc.len());
-        if T::ON
-            && let Fate::Forward(outputs) = fate
-        {
-            let frame = self.bufs.trace_id(desc);
-            tracer.event(now, Event::Forward { frame, by, outputs: outputs.bits() });
-        }
-        if let Some(note) = self.scratch.notes.get_mut(i) {
+            router.source(note, learn);
+            let (fate, by) = router.destination(note, desc.len());
             note.fate = fate;
-        }
-    }
-
-    /// Notes a source that is to be learnt at the end of the burst.
-    #[inline]
-    fn source(&mut self, input: PortId, note: &Note, now: Instant) {
-        if !note.head.source_valid() {
-            return;
-        }
-        let key = FdbKey::new(note.vid, note.head.src());
-        if let SourceState::Unknown | SourceState::OnOtherPort(_) =
-            self.core.fdb.touch(key, input, now)
-            && self.scratch.learn.last() != Some(&key)
-        {
-            let _ = self.scratch.learn.try_push(key); // as many as a burst has frames
-        }
-    }
-
-    /// The outputs of a frame, and how they were found.
-    fn destination(
-        &mut self,
-        now: Instant,
-        index: usize,
-        input: PortId,
-        note: &Note,
-        len: usize,
-    ) -> (Fate, By) {
-        let head = &note.head;
-        if head.reserved_group() {
-            return (Fate::Drop(DropReason::ReservedGroup), "");
-        }
-        let members = self.snapshot.vlan.members(note.vid);
-        let found = if head.group() { None } else { self.lookup(note) };
-        let (wanted, by) = match found {
-            Some((port, _)) if port == input => return (Fate::Drop(DropReason::SamePort), ""),
-            Some((port, by)) => (PortSet::only(port).and(members), by),
-            None => match self.flood(now, index, note, len) {
-                Ok((outputs, by)) => (outputs.and(members), by),
-                Err(reason) => return (Fate::Drop(reason), ""),
-            },
-        };
-        (self.narrow(wanted, input, note, len), by)
-    }
-
-    #[inline]
-    fn lookup(&self, note: &Note) -> Option<(PortId, By)> {
-        let hit = self.core.fdb.lookup(FdbKey::new(note.vid, note.head.dst()))?;
-        Some((hit.port, if hit.is_static { "static" } else { "fdb" }))
-    }
-
-    /// Where a frame without a known single destination goes, if its storm limit lets it.
-    fn flood(
-        &mut self,
-        now: Instant,
-        index: usize,
-        note: &Note,
-        len: usize,
-    ) -> Result<(PortSet, By), DropReason> {
-        let head = &note.head;
-        let (kind, reason) = if head.broadcast() {
-            (StormKind::Broadcast, DropReason::StormBroadcast)
-        } else if head.group() {
-            (StormKind::Multicast, DropReason::StormMulticast)
-        } else if !self.snapshot.config.forward.flood_unknown {
-            return Err(DropReason::UnknownUnicast);
-        } else {
-            (StormKind::UnknownUnicast, DropReason::StormUnknown)
-        };
-        let guard = self.inputs.get_mut(index).map(|lane| &mut lane.storm);
-        if !guard.is_none_or(|guard| guard.allow(kind, len, now)) {
-            return Err(reason);
-        }
-        Ok(match kind {
-            StormKind::Broadcast => (self.snapshot.ports, "broadcast"),
-            StormKind::UnknownUnicast => (self.snapshot.ports, "flood"),
-            StormKind::Multicast => match self.snapshot.groups.lookup(note.vid, head.dst()) {
-                Some(ports) => (ports, "group"),
-                None => (self.snapshot.ports, "flood"),
-            },
-        })
-    }
-
-    /// Takes away outputs that are down, cannot carry the format or the length, and the input.
-    #[inline]
-    fn narrow(&self, wanted: PortSet, input: PortId, note: &Note, len: usize) -> Fate {
-        let snapshot = &self.snapshot;
-        let wanted = wanted.without(PortSet::only(input));
-        if wanted.is_empty() {
-            return Fate::Drop(DropReason::NoOutput);
-        }
-        let up = wanted.and(self.core.up());
-        if up.is_empty() {
-            return Fate::Drop(DropReason::PortDown);
-        }
-        let carriers = snapshot.carriers.get(note.head.format() as usize);
-        let mut outputs = up.and(carriers.copied().unwrap_or_default());
-        if outputs.is_empty() {
-            return Fate::Drop(DropReason::FormatFiltered);
-        }
-        if len > snapshot.frame_len_safe {
-            let fits = |port: PortId| {
-                snapshot.config.ports.get(port.index()).is_some_and(|p| len <= p.frame_len_max)
-            };
-            outputs = outputs.iter().filter(|&port| fits(port)).collect();
-            if outputs.is_empty() {
-                return Fate::Drop(DropReason::TooLong);
+            if T::ON
+                && let Fate::Forward(outputs) = fate
+            {
+                let frame = self.bufs.trace_id(desc);
+                tracer.event(now, Event::Forward { frame, by, outputs: outputs.bits() });
             }
         }
-        if let Some(mirror) = snapshot.config.mirror
-            && !outputs.or(PortSet::only(input)).and(mirror.from).is_empty()
-            && mirror.to != input
-            && self.core.up().contains(mirror.to)
-        {
-            outputs.insert(mirror.to);
-        }
-        Fate::Forward(outputs)
     }
 
     /// Carries out what was decided for frame `i`.
@@ -367,10 +243,13 @@ impl Lane {
         mut desc: Desc,
         tracer: &mut T,
     ) {
-        let Some(note) = self.scratch.notes.get(i).copied() else { return };
+        let Some(note) = self.scratch.notes.get(i) else { return };
         match note.fate {
             Fate::Drop(reason) => self.end(now, desc, reason, tracer),
-            Fate::Consume => self.consume(now, index, &note, desc, tracer),
+            Fate::Consume => {
+                let head = note.head;
+                self.consume(now, index, &head, desc, tracer);
+            }
             Fate::Forward(outputs) => {
                 desc.set_vid(note.vid.get());
                 if self.snapshot.is_lossless(desc.input(), note.pri) {
@@ -659,8 +538,28 @@ impl Lane {
 /// The bin of a frame of `len` octets without FCS.
 #[inline]
 fn size_bin(len: usize) -> usize {
+    // Bins double from 64 on, but for the last two bounds: 1,023 and 1,518.
     let with_fcs = len + 4;
-    SIZE_BINS.iter().position(|&bound| with_fcs <= bound).unwrap_or(SIZE_BINS.len() - 1)
+    match with_fcs {
+        ..=64 => 0,
+        65..=1_023 => with_fcs.ilog2() as usize - 5,
+        1_024..=1_518 => 5,
+        _ => 6,
+    }
 }
 
 const _: () = assert!(HEAD_LEN == 64, "the first cache line of a frame");
+
+#[cfg(test)]
+mod tests {
+    use super::size_bin;
+    use crate::stats::SIZE_BINS;
+
+    #[test]
+    fn a_frame_is_in_the_first_bin_that_holds_it() {
+        for len in 14..=9_300 {
+            let want = SIZE_BINS.iter().position(|&bound| len + 4 <= bound);
+            assert_eq!(Some(size_bin(len)), want, "{len}");
+        }
+    }
+}

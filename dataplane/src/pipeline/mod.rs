@@ -10,6 +10,7 @@ mod crossbar;
 mod egress;
 mod ingress;
 mod ledger;
+mod route;
 
 use std::sync::Arc;
 

@@ -204,40 +204,14 @@ impl VoqDrain {
         output: PortId,
         pri: Pri,
     ) -> Option<Desc> {
-        let mut taken = None;
-        self.pop_batch(nodes, (input, output, pri), 1, |desc| taken = Some(desc));
-        taken
+        self.queue(input, output, pri)?.pop(nodes)
     }
 
-    /// Hands up to `most` of a queue's oldest frames to `take`, in order; their nodes go to `nodes`.
-    /// Returns how many they were.
+    /// One queue, to take several frames off; `None` when there is no such queue.
     #[inline]
-    pub fn pop_batch(
-        &mut self,
-        nodes: &mut FreeCache,
-        (input, output, pri): (PortId, PortId, Pri),
-        most: usize,
-        mut take: impl FnMut(Desc),
-    ) -> usize {
-        let head = self.heads[output][pri].get_mut(input.index());
-        let Some(head) = head.filter(|head| **head != NIL) else { return 0 };
-        for count in 0..most {
-            let next = self.shared.node(*head).next.load(Ordering::Acquire); // pairs with `push`
-            if next == NIL {
-                return count;
-            }
-            let desc = self.shared.node(next).desc.with(|slot| {
-                // SAFETY: the producer let go of the node with its Release store of the link.
-                let slot = unsafe { &*slot };
-                // SAFETY: it wrote the descriptor before, and `head` moves past the node below, so
-                // it is read out once.
-                unsafe { slot.assume_init_read() }
-            });
-            let old = core::mem::replace(head, next); // `next` is the stub from now on
-            nodes.give(old);
-            take(desc);
-        }
-        most
+    pub fn queue(&mut self, input: PortId, output: PortId, pri: Pri) -> Option<Queue<'_>> {
+        let head = self.heads[output][pri].get_mut(input.index()).filter(|head| **head != NIL)?;
+        Some(Queue { shared: &self.shared, head })
     }
 
     /// Whether the queue has no frame.
@@ -266,6 +240,33 @@ impl VoqDrain {
         if !self.is_empty(input, output, pri) {
             word.fetch_or(bit, Ordering::Release);
         }
+    }
+}
+
+/// The consuming end of one queue. [`VoqDrain::settle`] follows.
+pub struct Queue<'a> {
+    shared: &'a Shared,
+    head: &'a mut u32,
+}
+
+impl Queue<'_> {
+    /// Takes the oldest frame; its node goes to `nodes`.
+    #[inline]
+    pub fn pop(&mut self, nodes: &mut FreeCache) -> Option<Desc> {
+        let next = self.shared.node(*self.head).next.load(Ordering::Acquire); // pairs with `push`
+        if next == NIL {
+            return None;
+        }
+        let desc = self.shared.node(next).desc.with(|slot| {
+            // SAFETY: the producer let go of the node with its Release store of the link.
+            let slot = unsafe { &*slot };
+            // SAFETY: it wrote the descriptor before, and `head` moves past the node below, so it
+            // is read out once.
+            unsafe { slot.assume_init_read() }
+        });
+        let old = core::mem::replace(self.head, next); // `next` is the stub from now on
+        nodes.give(old);
+        Some(desc)
     }
 }
 

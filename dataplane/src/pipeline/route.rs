@@ -1,0 +1,136 @@
+//! Forward: the outputs of a frame, and the sources that are to be learnt.
+//!
+//! Shape: a [`Router`] for one burst of one port; a frame's [`Note`] in, its [`Fate`] out.
+//! Units: octets.
+//! Source: pipeline.md §3.
+
+use arrayvec::ArrayVec;
+
+use super::Core;
+use super::ingress::{Fate, Note};
+use crate::batch::BURST;
+use crate::fdb::{FdbKey, SourceState};
+use crate::snapshot::Snapshot;
+use crate::stats::DropReason;
+use crate::storm::{StormGuard, StormKind};
+use crate::time::Instant;
+use crate::types::{PortId, PortSet};
+
+/// How outputs were found, for traces.
+pub(super) type By = &'static str;
+
+/// What decides where the frames of one burst go.
+pub(super) struct Router<'a> {
+    pub core: &'a Core,
+    pub snapshot: &'a Snapshot,
+    pub storm: &'a mut StormGuard,
+    pub now: Instant,
+    pub input: PortId,
+    /// Links that are up.
+    pub up: PortSet,
+}
+
+impl Router<'_> {
+    /// Notes a source that is to be learnt at the end of the burst.
+    #[inline]
+    pub fn source(&self, note: &Note, learn: &mut ArrayVec<FdbKey, BURST>) {
+        if !note.head.source_valid() {
+            return;
+        }
+        let state = self.core.fdb.touch_at(note.src, self.input, self.now);
+        if let SourceState::Unknown | SourceState::OnOtherPort(_) = state {
+            let key = note.src.key();
+            if learn.last() != Some(&key) {
+                let _ = learn.try_push(key); // as many as a burst has frames
+            }
+        }
+    }
+
+    /// The outputs of a frame, and how they were found.
+    #[inline]
+    pub fn destination(&mut self, note: &Note, len: usize) -> (Fate, By) {
+        let head = &note.head;
+        if head.reserved_group() {
+            return (Fate::Drop(DropReason::ReservedGroup), "");
+        }
+        let members = self.snapshot.vlan.members(note.vid);
+        let found = if head.group() { None } else { self.lookup(note) };
+        let (wanted, by) = match found {
+            Some((port, _)) if port == self.input => return (Fate::Drop(DropReason::SamePort), ""),
+            Some((port, by)) => (PortSet::only(port).and(members), by),
+            None => match self.flood(note, len) {
+                Ok((outputs, by)) => (outputs.and(members), by),
+                Err(reason) => return (Fate::Drop(reason), ""),
+            },
+        };
+        (self.narrow(wanted, note, len), by)
+    }
+
+    #[inline]
+    fn lookup(&self, note: &Note) -> Option<(PortId, By)> {
+        let hit = self.core.fdb.lookup_at(note.dst)?;
+        Some((hit.port, if hit.is_static { "static" } else { "fdb" }))
+    }
+
+    /// Where a frame without a known single destination goes, if its storm limit lets it.
+    #[inline(never)] // rare
+    fn flood(&mut self, note: &Note, len: usize) -> Result<(PortSet, By), DropReason> {
+        let head = &note.head;
+        let (kind, reason) = if head.broadcast() {
+            (StormKind::Broadcast, DropReason::StormBroadcast)
+        } else if head.group() {
+            (StormKind::Multicast, DropReason::StormMulticast)
+        } else if !self.snapshot.config.forward.flood_unknown {
+            return Err(DropReason::UnknownUnicast);
+        } else {
+            (StormKind::UnknownUnicast, DropReason::StormUnknown)
+        };
+        if !self.storm.allow(kind, len, self.now) {
+            return Err(reason);
+        }
+        Ok(match kind {
+            StormKind::Broadcast => (self.snapshot.ports, "broadcast"),
+            StormKind::UnknownUnicast => (self.snapshot.ports, "flood"),
+            StormKind::Multicast => match self.snapshot.groups.lookup(note.vid, head.dst()) {
+                Some(ports) => (ports, "group"),
+                None => (self.snapshot.ports, "flood"),
+            },
+        })
+    }
+
+    /// Takes away outputs that are down, cannot carry the format or the length, and the input.
+    #[inline]
+    fn narrow(&self, wanted: PortSet, note: &Note, len: usize) -> Fate {
+        let (snapshot, input) = (self.snapshot, self.input);
+        let wanted = wanted.without(PortSet::only(input));
+        if wanted.is_empty() {
+            return Fate::Drop(DropReason::NoOutput);
+        }
+        let up = wanted.and(self.up);
+        if up.is_empty() {
+            return Fate::Drop(DropReason::PortDown);
+        }
+        let carriers = snapshot.carriers.get(note.head.format() as usize);
+        let mut outputs = up.and(carriers.copied().unwrap_or_default());
+        if outputs.is_empty() {
+            return Fate::Drop(DropReason::FormatFiltered);
+        }
+        if len > snapshot.frame_len_safe {
+            let fits = |port: PortId| {
+                snapshot.config.ports.get(port.index()).is_some_and(|p| len <= p.frame_len_max)
+            };
+            outputs = outputs.iter().filter(|&port| fits(port)).collect();
+            if outputs.is_empty() {
+                return Fate::Drop(DropReason::TooLong);
+            }
+        }
+        if let Some(mirror) = snapshot.config.mirror
+            && !outputs.or(PortSet::only(input)).and(mirror.from).is_empty()
+            && mirror.to != input
+            && self.up.contains(mirror.to)
+        {
+            outputs.insert(mirror.to);
+        }
+        Fate::Forward(outputs)
+    }
+}
