@@ -365,9 +365,10 @@ impl Checkers {
         }
         let (strict, free) = strict;
         let view = self.view(port);
-        let waiting = free.without(paused).iter_down().find(|&waits| {
-            (waits > pri || !strict.contains(pri)) && view.queued[waits] > 0
-        });
+        let waiting = free
+            .without(paused)
+            .iter_down()
+            .find(|&waits| (waits > pri || !strict.contains(pri)) && view.queued[waits] > 0);
         if let Some(waits) = waiting.filter(|&waits| waits != pri && !self.reloaded) {
             self.object(now, "strict", format!("port {port}: {waits:?} waits for {pri:?}"));
         }

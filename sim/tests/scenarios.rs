@@ -130,14 +130,13 @@ fn paused(pris: usize, busy: &[u8], frame: &[u8]) -> (Instant, Vec<(Instant, u8)
     setup.buffer_bytes = 16 << 20;
     let mut world = world(&setup, |config| config.pfc.watchdog_detect = Span::ZERO);
     let (mut at, mut left) = (None, Vec::new());
-    let mut watch = Watch::new(&world.switch.core().snapshot.load(), |now, event: &Event| {
-        match *event {
+    let mut watch =
+        Watch::new(&world.switch.core().snapshot.load(), |now, event: &Event| match *event {
             Event::PauseRx { port: 0, .. } => at = Some(now),
             Event::Consume { port: 0, .. } => at = at.or(Some(now)),
             Event::Deq { port: 0, pri, .. } => left.push((now, pri)),
             _ => {}
-        }
-    });
+        });
     let mut id = 0;
     for src in 1..4 {
         for &of in busy {
@@ -223,12 +222,11 @@ fn classes_map_to_priorities_and_back() {
             setup.rates = vec![(0, LinkRate::gbps(25))];
             let mut world = world(&setup, |_| ());
             let mut named = Vec::new();
-            let mut watch =
-                Watch::new(&world.switch.core().snapshot.load(), |_, event: &Event| {
-                    if let Event::PauseTx { pausing, .. } = *event {
-                        named.push(pausing);
-                    }
-                });
+            let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, event: &Event| {
+                if let Event::PauseTx { pausing, .. } = *event {
+                    named.push(pausing);
+                }
+            });
             for src in 1..4 {
                 let id = u16::try_from(src).unwrap();
                 world.stations[src].add(stream(&setup, id, (src, 0), of.get(), 1_000, 4_000));
@@ -272,7 +270,8 @@ fn a_pause_storm_trips_the_watchdog_and_is_restored() {
     assert_eq!(watch.checkers.violations(), []);
     drop(watch);
     let begin = 2_000_000..2_002_000;
-    let end = Instant::from_ns(12 * 300_000) + LinkRate::gbps(100).quanta(0xFFFF) + Span::from_ms(1);
+    let end =
+        Instant::from_ns(12 * 300_000) + LinkRate::gbps(100).quanta(0xFFFF) + Span::from_ms(1);
     let [(began, 0, 2, true), (ended, 0, 2, false)] = storms[..] else { panic!("{storms:?}") };
     assert!(begin.contains(&began.as_ns()), "{began:?}");
     assert!(ended.since(end) < Span::from_us(2) && end <= ended, "{ended:?} {end:?}");
@@ -305,7 +304,8 @@ fn weights_are_kept_end_to_end_and_strict_never_waits() {
                 let id = u16::try_from(src * 8).unwrap() + u16::from(of);
                 world.stations[src].add(stream(&setup, id, (src, 0), of, 500, u64::MAX));
             }
-            let mut strict = stream(&setup, u16::try_from(src * 8 + 3).unwrap(), (src, 0), 3, 500, u64::MAX);
+            let mut strict =
+                stream(&setup, u16::try_from(src * 8 + 3).unwrap(), (src, 0), 3, 500, u64::MAX);
             strict.gap = Span::from_us(3);
             world.stations[src].add(strict);
         }

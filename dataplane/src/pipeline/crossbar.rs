@@ -181,11 +181,11 @@ impl Lane {
     ) -> usize {
         let gone = self.purge(now, tracer);
         let Some(crossbar) = &mut self.crossbar else { return 0 };
-        if let Some(slot) = &mut crossbar.slot {
-            if now < slot.next {
-                slot.dirty = true; // whatever this step changed, the next slot is to see it
-                return gone;
-            }
+        if let Some(slot) = &mut crossbar.slot
+            && now < slot.next
+        {
+            slot.dirty = true; // whatever this step changed, the next slot is to see it
+            return gone;
         }
         crossbar.collect(now, &self.core, &self.snapshot);
         if crossbar.requests.is_empty() {

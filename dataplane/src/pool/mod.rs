@@ -378,7 +378,7 @@ impl Bufs {
         let (octets, rest) = out.split_at_mut(frame.len());
         octets.copy_from_slice(frame);
         rest.fill(0); // up to the end of the head
-        desc.set_len(u16::try_from(frame.len()).expect("a chunk is shorter than 64 KiB"));
+        desc.set_len(u16::try_from(frame.len()).ok()?); // a chunk is shorter than 64 KiB
         Some(desc)
     }
 
