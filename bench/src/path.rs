@@ -47,7 +47,7 @@ pub struct PathFigure {
 fn frame(dst: usize, src: usize, len: usize) -> Vec<u8> {
     let mut frame = vec![0; len.max(14)];
     let mut put = |at: usize, station: usize| {
-        let id = (station as u32 + 1).to_be_bytes();
+        let id = u32::try_from(station + 1).unwrap_or(u32::MAX).to_be_bytes();
         if let Some(octets) = frame.get_mut(at..at + 6) {
             octets.copy_from_slice(&[2, 0, id[0], id[1], id[2], id[3]]);
         }
@@ -90,7 +90,7 @@ pub fn measure(load: PathLoad, frames: u64) -> PathFigure {
         frame_len_max: 1_518,
     };
     let pool = Pool::map(16_384, 1_518).expect("a pool of constant size");
-    let built = build(SwitchConfig::live(&sizes), &pool, &[ids.clone()], Timing::Live);
+    let built = build(SwitchConfig::live(&sizes), &pool, core::slice::from_ref(&ids), Timing::Live);
     let mut built = built.expect("a configuration of constants");
     let mut lane = built.lanes.remove(0);
     let mut ports: Vec<Box<dyn Port>> = ids

@@ -413,9 +413,9 @@ impl Checkers {
         let view = self.view(port);
         let twice = view.xoff.contains(pri) == xoff;
         if xoff {
-            view.xoff.insert(pri)
+            view.xoff.insert(pri);
         } else {
-            view.xoff.remove(pri)
+            view.xoff.remove(pri);
         }
         if twice {
             self.object(now, "pause", format!("port {port} {pri:?}: xoff {xoff} twice, {marks:?}"));

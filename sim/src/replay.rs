@@ -93,6 +93,7 @@ pub struct ReplayResult {
     pub violation_count: u64,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
 fn hex<S: Serializer>(hash: &u64, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{hash:016x}"))
 }

@@ -69,6 +69,9 @@ impl Switch {
     ///
     /// # Errors
     /// As [`build`].
+    ///
+    /// # Panics
+    /// Never: a switch has the one lane that it is built with.
     pub fn new(config: SwitchConfig, around: &Around) -> Result<(Self, Vec<WireEnd>), BuildError> {
         let count = config.ports.len();
         let frame_len_max = config.ports.iter().map(|p| p.frame_len_max).max().unwrap_or(0);

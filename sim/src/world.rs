@@ -114,7 +114,7 @@ impl World {
                 }
             }
             watch.checkers.follow(now, self.switch.core(), self.stations.len());
-            if self.switch.steps() % self.look_every.max(1) == 0 {
+            if self.switch.steps().is_multiple_of(self.look_every.max(1)) {
                 watch.checkers.look(now, self.switch.core());
             }
         }
