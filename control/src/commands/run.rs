@@ -16,6 +16,7 @@ use weft_dataplane::stats::DropReason;
 
 use crate::cli::SettingsArgs;
 use crate::config::resolve::{Config, Timing};
+use crate::config::value::listen_addr;
 use crate::error::CliError;
 use crate::live::backend::Switchboard;
 use crate::metrics::MetricsServer;
@@ -26,12 +27,16 @@ use crate::mgmt::Server;
 pub struct RunArgs {
     #[command(flatten)]
     settings: SettingsArgs,
-    /// Serve Prometheus metrics there, such as 127.0.0.1:9464
-    #[arg(long, value_name = "ADDR")]
+    /// Serve Prometheus metrics there, such as 127.0.0.1:9464, or 9464 on loopback
+    #[arg(long, value_name = "ADDR", value_parser = listen)]
     metrics: Option<SocketAddr>,
     /// Print the final counters as JSON
     #[arg(long)]
     json: bool,
+}
+
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    listen_addr(text).ok_or_else(|| "expected ADDRESS:PORT, or a port of loopback".to_owned())
 }
 
 /// Runs the switch.

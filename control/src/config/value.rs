@@ -5,7 +5,7 @@
 //! Source: pipeline.md §12; TOML 1.1.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -168,7 +168,9 @@ impl fmt::Display for Kind {
             Self::Addr => {
                 f.write_str("an address: \"02:00:00:00:00:01\", \"gen1:0000000002\" or \"id:0002\"")
             }
-            Self::Socket => f.write_str("address and port such as \"127.0.0.1:9460\""),
+            Self::Socket => {
+                f.write_str("address and port such as \"127.0.0.1:9460\", or a port of loopback")
+            }
             Self::Vids => f.write_str("VLANs 1..=4094, as numbers or ranges such as \"10-20\""),
             Self::List(kind, min, max) => write!(f, "a list of {}, each {kind}", count(min, max)),
             Self::OneOr(kind, min, max) => {
@@ -269,7 +271,7 @@ impl Kind {
             }
             Self::Mac => MacAddr::from_str(text).is_ok_and(|mac| !mac.is_group()),
             Self::Addr => parse_addr(text).is_some(),
-            Self::Socket => SocketAddr::from_str(text).is_ok(),
+            Self::Socket => listen_addr(text).is_some(),
             Self::Vids => vid_range(text).is_some(),
             _ => false,
         }
@@ -314,6 +316,13 @@ pub fn parse_addr(text: &str) -> Option<AddrKey> {
         return hex(digits, &[4]).map(|bits| AddrKey::new(AddrSpace::Id16, bits));
     }
     MacAddr::from_str(text).ok().map(AddrKey::ethernet)
+}
+
+/// `"127.0.0.1:9460"`, or `"9460"` for that port of loopback.
+#[must_use]
+pub fn listen_addr(text: &str) -> Option<SocketAddr> {
+    let of_loopback = || Some(SocketAddr::from((Ipv4Addr::LOCALHOST, text.parse().ok()?)));
+    text.parse().ok().or_else(of_loopback)
 }
 
 /// `"10-20"` as its first and last VLAN, `"7"` as both.
@@ -414,6 +423,9 @@ mod tests {
             (Kind::Addr, "'id:+123'", None),
             (Kind::Addr, "'id:80050'", None),
             (Kind::Socket, "'127.0.0.1:80'", Some("\"127.0.0.1:80\"")),
+            (Kind::Socket, "'[::1]:80'", Some("\"[::1]:80\"")),
+            (Kind::Socket, "'9460'", Some("\"9460\"")),
+            (Kind::Socket, "'65536'", None),
             (Kind::Socket, "'localhost:80'", None),
             (Kind::Vids, "[1, '10-20']", Some("[1, \"10-20\"]")),
             (Kind::Vids, "4094", Some("4094")),

@@ -11,6 +11,7 @@ use weft_dataplane::time::Span;
 use weft_parsers::MacAddr;
 
 use super::{Resolver, Value, to_usize};
+use crate::config::value::listen_addr;
 
 /// How an idle worker waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +176,7 @@ impl Resolver<'_> {
             cores,
             poll: if self.is("run", "poll", "busy") { Poll::Busy } else { Poll::Adaptive },
             socket,
-            metrics: self.text("run", "metrics").and_then(|text| text.parse().ok()),
+            metrics: self.text("run", "metrics").and_then(|text| listen_addr(&text)),
             log: match self.text("run", "log").as_deref() {
                 Some("error") => LogLevel::Error,
                 Some("warn") => LogLevel::Warn,

@@ -90,7 +90,7 @@ pub(super) const RUN: &[Param] = &[
         Kind::Socket,
         "address:port",
         Unset("no metrics server"),
-        "Where Prometheus reads metrics over HTTP, such as \"127.0.0.1:9460\".",
+        "Where Prometheus reads metrics over HTTP, such as \"127.0.0.1:9460\", or \"9460\" on loopback.",
     ),
     restart(
         "log",
