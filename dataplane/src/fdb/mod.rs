@@ -136,13 +136,12 @@ impl Fdb {
         }
     }
 
-    /// Works out where `key` can be and loads the cache line where it most likely is: an ordinary
-    /// load, no instruction of its own.
+    /// Works out where `key` can be, and brings the cache line where it most likely is near.
     #[inline]
     #[must_use]
     pub fn probe(&self, key: FdbKey) -> Probe {
         let probe = self.table.probe(key);
-        self.table.load(probe);
+        self.table.prefetch(probe);
         probe
     }
 

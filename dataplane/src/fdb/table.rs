@@ -5,6 +5,7 @@
 //! Source: Fan et al., "`MemC3`", NSDI 2013 (two buckets of four, copy before clear).
 
 use super::entry::{Entry, FdbKey, Value};
+use crate::pool::prefetch;
 
 const WAYS: usize = 4;
 /// How many moves deep room is looked for: 8 + 32 + 128 other places for a key.
@@ -102,13 +103,11 @@ impl Table {
         Probe { key, first: first as u32, second: second as u32 }
     }
 
-    /// Loads the first word of the first bucket.
-    ///
-    /// A Relaxed load of an atomic is not removed by the compiler, so that this pulls the line in.
+    /// Brings the first bucket near.
     #[inline]
-    pub fn load(&self, probe: Probe) {
-        if let Some(Bucket([entry, ..])) = self.buckets.get(probe.first as usize) {
-            entry.peek();
+    pub fn prefetch(&self, probe: Probe) {
+        if let Some(bucket) = self.buckets.get(probe.first as usize) {
+            prefetch(bucket);
         }
     }
 

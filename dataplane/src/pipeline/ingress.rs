@@ -149,44 +149,45 @@ impl Lane {
             if let Some(bin) = stats.rx_size.get(size_bin(len)) {
                 bin.add(1);
             }
-            let head = self.bufs.head(desc);
             if T::ON {
-                let digest = head.first_chunk().map_or(0, |d| u64::from_be_bytes(*d));
+                let digest =
+                    self.bufs.head(desc).first_chunk().map_or(0, |d| u64::from_be_bytes(*d));
                 let frame = tracer.number();
                 let len = u16::try_from(len).unwrap_or(u16::MAX);
                 tracer.event(now, Event::Rx { frame, port: input.get(), len, digest });
                 self.bufs.set_trace_id(desc, frame);
             }
-            let head = self.bufs.head(desc);
-            let parsed = parse_head(head, len, &config.parse);
-            note.head = parsed.unwrap_or(Head::EMPTY);
-            note.fate = if parsed.is_err() {
+            let parsed = parse_head(self.bufs.head(desc), len, &config.parse);
+            let malformed = parsed.is_err();
+            let head = parsed.unwrap_or(Head::EMPTY);
+            let format = head.format();
+            note.fate = if malformed {
                 Fate::Drop(DropReason::Malformed)
             } else if len > config.frame_len_max {
                 Fate::Drop(DropReason::TooLong)
-            } else if note.head.format() == Format::MacControl {
+            } else if format == Format::MacControl {
                 Fate::Consume
             } else {
-                match snapshot.vlan.ingress(input, note.head.tci()) {
+                match snapshot.vlan.ingress(input, head.tci()) {
                     Ok(vid) => {
                         note.vid = vid;
-                        note.dst = fdb.probe(FdbKey::new(vid, note.head.dst()));
-                        note.src = fdb.probe(FdbKey::new(vid, note.head.src()));
+                        note.dst = fdb.probe(FdbKey::new(vid, head.dst()));
+                        note.src = fdb.probe(FdbKey::new(vid, head.src()));
                         Fate::Forward(PortSet::EMPTY)
                     }
                     Err(_) => Fate::Drop(DropReason::VlanFiltered),
                 }
             };
-            let format = note.head.format();
+            note.head = head;
             if let Some(counter) = stats.rx_format.get(format as usize) {
                 counter.add(1);
             }
-            let (pri, by) = classifier.pri(&note.head);
+            let (pri, by) = classifier.pri(&head);
             note.pri = pri;
             desc.set_format(format);
             desc.set_pri(pri);
-            desc.set(Flag::Tagged, note.head.tagged());
-            let markable = note.head.ecn_markable() && note.head.ecn().is_some_and(Ecn::is_ect);
+            desc.set(Flag::Tagged, head.tagged());
+            let markable = head.ecn_markable() && head.ecn().is_some_and(Ecn::is_ect);
             desc.set(Flag::Ect, markable);
             let filtered = Fate::Drop(DropReason::VlanFiltered); // it was classified, too
             if T::ON && (matches!(note.fate, Fate::Forward(_)) || note.fate == filtered) {
@@ -195,7 +196,7 @@ impl Lane {
                     format: format.name(),
                     pri: pri.get(),
                     by: by.map_or("default", Trust::name),
-                    vid: note.head.tci().map_or(0, |tci| tci.vid().get()),
+                    vid: head.tci().map_or(0, |tci| tci.vid().get()),
                 };
                 tracer.event(now, event);
             }
