@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{config, decode, generate, model, run, running, trace, traffic};
+use crate::commands::{config, decode, generate, model, replay, run, running, trace, traffic};
 use crate::config::{ConfigError, Settings};
 use crate::error::{CliError, EXIT_CODES};
 
@@ -46,6 +46,8 @@ pub enum Command {
     Decode(decode::DecodeArgs),
     /// Write a capture of frames of any format, with chosen fields
     Gen(Box<generate::GenArgs>),
+    /// Run captures through the switch in virtual time
+    Replay(replay::ReplayArgs),
     /// Run a model on the switch's own code
     #[command(subcommand)]
     Model(model::ModelCommand),

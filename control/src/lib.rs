@@ -15,4 +15,5 @@ pub mod live;
 pub mod metrics;
 pub mod mgmt;
 pub mod paths;
+pub mod replay;
 pub mod report;

@@ -9,6 +9,7 @@ pub mod decode;
 pub mod generate;
 pub mod model;
 pub mod progress;
+pub mod replay;
 pub mod run;
 pub mod running;
 pub mod shell;
@@ -28,6 +29,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
     match cli.command {
         Command::Config(command) => config::run(&command, out),
         Command::Model(command) => model::run(&command, out),
+        Command::Replay(args) => replay::run(&args, out),
         Command::Run(args) => run::run(&args, out),
         Command::Trace(args) => trace::run(&args, out),
         Command::Traffic(args) => traffic::run(&args, out),

@@ -20,3 +20,15 @@ pub fn bar(total: u64, what: &'static str) -> ProgressBar {
     }
     bar.with_message(what)
 }
+
+/// A count of `what` without a known end; hidden unless standard error is a terminal.
+#[must_use]
+pub fn spinner(what: &'static str) -> ProgressBar {
+    const TIMES_PER_SECOND: u8 = 10;
+    let target = ProgressDrawTarget::stderr_with_hz(TIMES_PER_SECOND);
+    let bar = ProgressBar::with_draw_target(None, target);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {human_pos} {msg}, {per_sec}") {
+        bar.set_style(style);
+    }
+    bar.with_message(what)
+}

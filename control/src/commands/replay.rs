@@ -1,0 +1,263 @@
+//! `weft replay`: captures through the switch in virtual time.
+//!
+//! Shape: configuration and captures in; a capture a port, `result.json` and a summary out.
+//! Units: frames, nanoseconds.
+//! Source: issue 2, "`weft` binary"; pipeline.md §13.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
+use weft_dataplane::types::PortId;
+
+use super::{progress, write_json};
+use crate::cli::SettingsArgs;
+use crate::config::{Config, Timing};
+use crate::error::CliError;
+use crate::paths::Filter;
+use crate::replay::compare::{Rules, compare};
+use crate::replay::trace::{Sink, Tracer};
+use crate::replay::{Base, Job, JobError, Report, capture_name};
+
+/// Arguments of `weft replay`.
+#[derive(Args, Debug)]
+pub struct ReplayArgs {
+    /// Settings.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+    /// Capture of the frames that come in at a port, pcap or pcapng
+    #[arg(long = "in", value_name = "PORT=FILE", required = true)]
+    pub input: Vec<String>,
+    /// Folder for PORT.pcap of each port and result.json; it is made, files in it are replaced
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Hold each output against DIR/PORT.pcap or .pcapng; a port without a file must send nothing.
+    /// Exit code 1 on a difference, of which the first at each port is shown
+    #[arg(long, value_name = "DIR")]
+    pub expect: Option<PathBuf>,
+    /// Stamps must be equal, too
+    #[arg(long, requires = "expect")]
+    pub expect_times: bool,
+    /// Drop frames under 60 octets, as a wire does; else they are taken as captured before padding
+    #[arg(long)]
+    pub drop_runts: bool,
+    /// Print result.json, too
+    #[arg(long)]
+    pub json: bool,
+    /// Write every decision: text to "-" (standard output), pcapng with comments if the name ends
+    /// so, else JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Trace only frames of which this holds: in=PORT, out=PORT, pri=N, format=NAME, drop or
+    /// drop=REASON, joined by commas
+    #[arg(long, value_name = "FILTER", requires = "trace")]
+    pub trace_filter: Option<String>,
+    /// Trace at most so many frames
+    #[arg(short = 'n', long, value_name = "N", requires = "trace")]
+    pub trace_count: Option<u64>,
+}
+
+/// Replays.
+///
+/// # Errors
+/// A configuration or capture that is refused; a difference from what was expected.
+pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let config = Config::resolve(&args.settings.load()?, Timing::Virtual)?;
+    for warning in &config.warnings {
+        anstream::eprintln!("warning: {warning}");
+    }
+    if config.run.forwarding == crate::config::resolve::Forwarding::CutThrough {
+        anstream::eprintln!(
+            "warning: switch.forwarding_mode: captures tell when a frame's last bit was in; \
+             replay stores and forwards"
+        );
+    }
+    let inputs = inputs(&args.input, &config)?;
+    let text_trace = args.trace.as_deref() == Some(Path::new("-"));
+    if args.json && text_trace {
+        let message = "expected --trace FILE with --json, as both write to standard output";
+        return Err(CliError::Usage(message.to_owned()));
+    }
+    std::fs::create_dir_all(&args.out).map_err(|source| CliError::File {
+        verb: "make",
+        path: args.out.clone(),
+        source,
+    })?;
+    let base = Base::of(inputs.iter().map(|(_, path)| path)).map_err(capture)?;
+    let bar = progress::spinner("frames read");
+    let report = {
+        let tracer = tracer(args, &config, base, &mut *out)?;
+        let job =
+            Job { config: &config, inputs: &inputs, out: &args.out, drop_runts: args.drop_runts };
+        crate::replay::run(&job, base, tracer, &|read| bar.set_position(read)).map_err(failed)?
+    };
+    bar.finish_and_clear();
+    write_result(&args.out.join("result.json"), &report)?;
+    if args.json {
+        write_json(out, &report)?;
+    } else if !text_trace {
+        print(&report, out).map_err(CliError::Output)?;
+    }
+    match &args.expect {
+        Some(want) => expect(args, &config, want),
+        None => Ok(()),
+    }
+}
+
+fn capture(error: CaptureError) -> CliError {
+    CliError::System { what: "replay".to_owned(), source: Box::new(error) }
+}
+
+fn failed(error: JobError) -> CliError {
+    CliError::System { what: "replay".to_owned(), source: Box::new(error) }
+}
+
+/// Reads `PORT=FILE`s.
+fn inputs(given: &[String], config: &Config) -> Result<Vec<(PortId, PathBuf)>, CliError> {
+    let mut inputs: Vec<(PortId, PathBuf)> = Vec::new();
+    for text in given {
+        let refuse = |wanted: &str| Err(CliError::Usage(format!("--in {text}: expected {wanted}")));
+        let Some((name, path)) = text.split_once('=') else { return refuse("PORT=FILE") };
+        let ports = &config.switch.ports;
+        let found = ports.iter().position(|port| port.name == name).and_then(PortId::new);
+        let Some(port) = found else {
+            let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
+            return refuse(&format!("one of the ports {}", names.join(", ")));
+        };
+        if inputs.iter().any(|(other, _)| *other == port) {
+            return refuse("each port once");
+        }
+        inputs.push((port, PathBuf::from(path)));
+    }
+    Ok(inputs)
+}
+
+fn tracer<'a>(
+    args: &ReplayArgs,
+    config: &Config,
+    base: Base,
+    out: &'a mut dyn Write,
+) -> Result<Option<Tracer<'a>>, CliError> {
+    let Some(path) = &args.trace else { return Ok(None) };
+    let ports: Vec<String> = config.switch.ports.iter().map(|port| port.name.clone()).collect();
+    let number = |name: &str| {
+        let index = ports.iter().position(|port| port == name);
+        index.and_then(|index| u8::try_from(index).ok())
+    };
+    let filter = match &args.trace_filter {
+        Some(text) => Some(
+            Filter::parse(text, number)
+                .map_err(|error| CliError::Usage(format!("--trace-filter: {error}")))?,
+        ),
+        None => None,
+    };
+    let sink = if path == Path::new("-") {
+        Sink::text(out, ports)
+    } else if CaptureFormat::for_path(path) == CaptureFormat::PcapNg {
+        let made = CaptureWriter::create(path, CaptureFormat::PcapNg, 0).map_err(capture)?;
+        Sink::capture(made, ports, base.ns()).map_err(|error| failed(error.into()))?
+    } else {
+        let file = File::create(path).map_err(|source| CliError::File {
+            verb: "write",
+            path: path.clone(),
+            source,
+        })?;
+        Sink::json(BufWriter::new(file))
+    };
+    Ok(Some(Tracer::new(sink, filter, args.trace_count)))
+}
+
+fn write_result(path: &Path, report: &Report) -> Result<(), CliError> {
+    let write = || -> std::io::Result<()> {
+        let mut file = BufWriter::new(File::create(path)?);
+        serde_json::to_writer_pretty(&mut file, report)?;
+        file.write_all(b"\n")?;
+        file.flush()
+    };
+    write().map_err(|source| CliError::File { verb: "write", path: path.to_owned(), source })
+}
+
+/// The summary.
+fn print(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
+    for port in &report.ports {
+        let (name, rx, captured) = (&port.name, port.rx_frames, port.captured);
+        writeln!(out, "{name}: {rx} frames in, {captured} out")?;
+        for (reason, count) in &port.drops {
+            writeln!(out, "{name}: dropped {count} {reason}")?;
+        }
+    }
+    let sum = &report.conservation;
+    writeln!(
+        out,
+        "rx {} + copies {} = tx {} + dropped {} + consumed {} + queued {}, unaccounted {}",
+        sum.rx, sum.copies, sum.tx, sum.dropped, sum.consumed, sum.queued, sum.imbalance
+    )?;
+    if report.xoff_overruns > 0 {
+        writeln!(
+            out,
+            "{} frames overran XOFF: a capture does not heed our PAUSE",
+            report.xoff_overruns
+        )?;
+    }
+    for violation in &report.violations {
+        writeln!(out, "checker {}: {}", violation.checker, violation.saw)?;
+    }
+    writeln!(out, "trace hash {} over {} decisions", report.trace_hash, report.events)
+}
+
+/// Holds every port's output against what is wanted of it.
+fn expect(args: &ReplayArgs, config: &Config, want: &Path) -> Result<(), CliError> {
+    let wanted = wanted_captures(want, config)?;
+    let (mut equal, mut differing) = (0, Vec::new());
+    for (port, want) in config.switch.ports.iter().zip(&wanted) {
+        let got = args.out.join(capture_name(&port.name));
+        let rules = Rules { parse: &port.parse, times: args.expect_times };
+        let outcome = compare(&got, want.as_deref(), rules).map_err(capture)?;
+        equal += outcome.equal;
+        if let Some(first) = outcome.first {
+            let (name, got, wanted) = (&port.name, outcome.got, outcome.wanted);
+            anstream::eprint!("port {name}: {got} frames, {wanted} wanted; {first}");
+            differing.push(name.as_str());
+        }
+    }
+    if differing.is_empty() {
+        anstream::eprintln!("{equal} frames equal those wanted");
+        return Ok(());
+    }
+    Err(CliError::Difference(format!("not what was wanted: port {}", differing.join(", "))))
+}
+
+/// The wanted capture of each port; a capture of no port is refused, as it would be passed over.
+fn wanted_captures(dir: &Path, config: &Config) -> Result<Vec<Option<PathBuf>>, CliError> {
+    let error = |source| CliError::File { verb: "read", path: dir.to_owned(), source };
+    let mut found = vec![None; config.switch.ports.len()];
+    for entry in std::fs::read_dir(dir).map_err(error)? {
+        let path = entry.map_err(error)?.path();
+        let is_capture = path.extension().is_some_and(|end| end == "pcap" || end == "pcapng");
+        if !is_capture {
+            continue;
+        }
+        let name = path.file_stem().unwrap_or_default();
+        let port = config.switch.ports.iter().position(|port| name == port.name.as_str());
+        match port.and_then(|port| found.get_mut(port)) {
+            Some(slot @ None) => *slot = Some(path),
+            Some(Some(_)) => {
+                let text =
+                    format!("--expect: expected one capture of a port, found {}", path.display());
+                return Err(CliError::Usage(text));
+            }
+            None => {
+                let text =
+                    format!("--expect: expected captures of ports, found {}", path.display());
+                return Err(CliError::Usage(text));
+            }
+        }
+    }
+    if found.iter().all(Option::is_none) {
+        let text = format!("--expect: expected PORT.pcap in {}, found none", dir.display());
+        return Err(CliError::Usage(text));
+    }
+    Ok(found)
+}

@@ -1,0 +1,263 @@
+//! Captures that came out, held against captures that were wanted.
+//!
+//! Shape: two captures → [`Outcome`]: how many frames are equal, and the first [`Difference`].
+//! Units: octets without FCS, nanoseconds.
+//! Source: pipeline.md §13; style.md C12, "conformance".
+
+use core::fmt::{self, Write};
+use std::path::Path;
+
+use weft_dataplane::port::capture::{CaptureError, CaptureReader, Record};
+use weft_parsers::ParseConfig;
+
+use crate::decode::{decode, field_spans};
+
+/// What a comparison looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// How the port reads frames, to name their fields.
+    pub parse: &'a ParseConfig,
+    /// Whether stamps must be equal, too.
+    pub times: bool,
+}
+
+/// How two captures compare.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Frames that are equal, up to the first difference.
+    pub equal: u64,
+    /// Frames that came.
+    pub got: u64,
+    /// Frames that were wanted.
+    pub wanted: u64,
+    /// The first difference.
+    pub first: Option<Difference>,
+}
+
+/// Where two captures differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Number of the frame, from 1.
+    pub frame: u64,
+    /// What came and was wanted.
+    pub what: What,
+}
+
+/// How a frame differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// No frame came any more.
+    Missing(Shown),
+    /// No frame was wanted any more.
+    Extra(Shown),
+    /// Other octets: what came, what was wanted, first octet that differs, fields that differ.
+    Octets(Shown, Shown, usize, Vec<&'static str>),
+    /// Another stamp: what came, what was wanted.
+    Stamp(Shown, Shown),
+}
+
+/// A frame, ready to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Its stamp.
+    pub ts_ns: u64,
+    /// Its line.
+    pub line: String,
+    /// Its octets.
+    pub bytes: Vec<u8>,
+}
+
+impl Shown {
+    fn new(record: &Record, rules: Rules<'_>) -> Self {
+        let line = decode(&record.data, rules.parse).to_string();
+        Self { ts_ns: record.ts_ns, line, bytes: record.data.clone() }
+    }
+}
+
+/// Compares the capture at `got` with the one at `want`; without the latter no frame is wanted.
+///
+/// # Errors
+/// A capture that cannot be read.
+pub fn compare(got: &Path, want: Option<&Path>, rules: Rules<'_>) -> Result<Outcome, CaptureError> {
+    let mut got = CaptureReader::open(got)?;
+    let mut want = want.map(CaptureReader::open).transpose()?;
+    let (mut here, mut there) = (Record::default(), Record::default());
+    let mut outcome = Outcome { equal: 0, got: 0, wanted: 0, first: None };
+    loop {
+        let came = got.read_into(&mut here)?;
+        let wanted = match &mut want {
+            Some(want) => want.read_into(&mut there)?,
+            None => false,
+        };
+        outcome.got += u64::from(came);
+        outcome.wanted += u64::from(wanted);
+        if !came && !wanted {
+            return Ok(outcome);
+        }
+        if outcome.first.is_some() {
+            continue; // counts only
+        }
+        let what = match (came, wanted) {
+            (true, false) => Some(What::Extra(Shown::new(&here, rules))),
+            (false, _) => Some(What::Missing(Shown::new(&there, rules))),
+            (true, true) => differ(&here, &there, rules),
+        };
+        match what {
+            Some(what) => {
+                let frame = outcome.got.max(outcome.wanted);
+                outcome.first = Some(Difference { frame, what });
+            }
+            None => outcome.equal += 1,
+        }
+    }
+}
+
+fn differ(got: &Record, want: &Record, rules: Rules<'_>) -> Option<What> {
+    let shown = || (Shown::new(got, rules), Shown::new(want, rules));
+    if got.data != want.data || got.orig_len != want.orig_len {
+        let (got, want) = shown();
+        let at = first_difference(&got.bytes, &want.bytes);
+        let names = field_names(&got.bytes, &want.bytes, rules.parse);
+        return Some(What::Octets(got, want, at, names));
+    }
+    if rules.times && got.ts_ns != want.ts_ns {
+        let (got, want) = shown();
+        return Some(What::Stamp(got, want));
+    }
+    None
+}
+
+/// First octet that differs, or that only one of them has.
+fn first_difference(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()))
+}
+
+/// Names of the fields of `want` that differ, in order, each once; `length` last.
+fn field_names(got: &[u8], want: &[u8], parse: &ParseConfig) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for field in field_spans(want, parse) {
+        let range = field.start..field.end;
+        if got.get(range.clone()) != want.get(range) && names.last() != Some(&field.name) {
+            names.push(field.name);
+        }
+    }
+    if got.len() != want.len() {
+        names.push("length");
+    }
+    names
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frame = self.frame;
+        match &self.what {
+            What::Missing(want) => {
+                writeln!(f, "frame {frame} is missing; wanted")?;
+                show(f, want, &[])
+            }
+            What::Extra(got) => {
+                writeln!(f, "frame {frame} was not wanted; got")?;
+                show(f, got, &[])
+            }
+            What::Octets(got, want, at, names) => {
+                writeln!(f, "frame {frame} differs from octet {at} on, in {}", names.join(", "))?;
+                f.write_str("got\n")?;
+                show(f, got, &want.bytes)?;
+                f.write_str("wanted\n")?;
+                show(f, want, &got.bytes)
+            }
+            What::Stamp(got, want) => writeln!(
+                f,
+                "frame {frame} is stamped {} ns, wanted {} ns\n  {}",
+                got.ts_ns, want.ts_ns, got.line
+            ),
+        }
+    }
+}
+
+/// A frame's line and octets; rows with an octet that `other` has not, if there is another, begin
+/// with `>`.
+fn show(f: &mut fmt::Formatter<'_>, frame: &Shown, other: &[u8]) -> fmt::Result {
+    writeln!(f, "  {}", frame.line)?;
+    f.write_str(&hexdump(&frame.bytes, other))
+}
+
+/// Octets, sixteen a row; see [`show`].
+fn hexdump(bytes: &[u8], other: &[u8]) -> String {
+    const ROW: usize = 16;
+    let mut text = String::new();
+    for (row, octets) in bytes.chunks(ROW).enumerate() {
+        let at = row * ROW;
+        let same = other.is_empty() || other.get(at..at + octets.len()) == Some(octets);
+        let _ = write!(text, "{} {at:04x} ", if same { ' ' } else { '>' }); // a String takes all
+        for octet in octets {
+            let _ = write!(text, " {octet:02x}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
+
+    fn write(path: &Path, frames: &[(u64, Vec<u8>)]) {
+        let mut capture = CaptureWriter::create(path, CaptureFormat::Pcap, 0).unwrap();
+        for (ts_ns, frame) in frames {
+            capture.write(*ts_ns, frame, None).unwrap();
+        }
+        capture.finish().unwrap();
+    }
+
+    fn frame(octets: &[(usize, u8)]) -> Vec<u8> {
+        let mut frame = vec![0; 60];
+        frame[12..16].copy_from_slice(&[0x81, 0, 0x60, 0x64]);
+        for (at, octet) in octets {
+            frame[*at] = *octet;
+        }
+        frame
+    }
+
+    #[test]
+    fn the_first_difference_is_told_with_field_names() {
+        let (a, b) = (frame(&[]), frame(&[(14, 0x80), (59, 1)]));
+        let long = vec![0; 61];
+        #[rustfmt::skip] // columns: name, got, wanted, times, text of the difference
+        let cases: &[(&str, &[(u64, Vec<u8>)], &[(u64, Vec<u8>)], bool, &str)] = &[
+            ("equal",   &[(1, a.clone())], &[(1, a.clone())], true, ""),
+            ("stamps do not count", &[(1, a.clone())], &[(2, a.clone())], false, ""),
+            ("stamps count", &[(1, a.clone())], &[(2, a.clone())], true, "frame 1 is stamped 1 ns, wanted 2 ns"),
+            ("octets",  &[(1, a.clone()), (2, a.clone())], &[(1, a.clone()), (2, b.clone())], false,
+             "frame 2 differs from octet 14 on, in vlan.tci, payload\ngot\n"),
+            ("length",  &[(1, vec![0; 60])], &[(1, long)], false, "frame 1 differs from octet 60 on, in payload, length"),
+            ("missing", &[(1, a.clone())], &[(1, a.clone()), (2, b.clone())], false, "frame 2 is missing; wanted\n"),
+            ("extra",   &[(1, a.clone()), (2, b.clone())], &[(1, a.clone())], false, "frame 2 was not wanted; got\n"),
+        ];
+        let dir = tempfile::tempdir().unwrap();
+        let [got_path, want_path] = ["got", "want"].map(|name| dir.path().join(name));
+        for (name, got, want, times, text) in cases {
+            write(&got_path, got);
+            write(&want_path, want);
+            let rules = Rules { parse: &ParseConfig::DEFAULT, times: *times };
+            let outcome = compare(&got_path, Some(&want_path), rules).unwrap();
+            let said = outcome.first.map(|first| first.to_string()).unwrap_or_default();
+            assert!(said.starts_with(text) && said.is_empty() == text.is_empty(), "{name}: {said}");
+            assert_eq!(
+                (outcome.got, outcome.wanted),
+                (got.len() as u64, want.len() as u64),
+                "{name}"
+            );
+        }
+        let rules = Rules { parse: &ParseConfig::DEFAULT, times: false };
+        let outcome = compare(&got_path, None, rules).unwrap();
+        assert!(matches!(outcome.first, Some(Difference { frame: 1, what: What::Extra(_) })));
+    }
+
+    #[test]
+    fn rows_that_differ_are_marked() {
+        let text = hexdump(&[7; 20], &[&[7; 16][..], &[8; 4]].concat());
+        assert_eq!(text, format!("  0000 {}\n> 0010  07 07 07 07\n", " 07".repeat(16)));
+    }
+}

@@ -1,0 +1,156 @@
+//! Replay: captures through the switch in virtual time, and captures out of it.
+//!
+//! Shape: [`Job`] names configuration, inputs and outputs; [`run`] writes one capture a port and
+//! gives the [`Report`] that `result.json` holds; [`compare`] holds captures against wanted ones.
+//! Units: nanoseconds in captures, picoseconds in virtual time; octets without FCS.
+//! Source: pipeline.md §13.
+//!
+//! Virtual time begins at the whole second in which the earliest input begins, so that captures of
+//! any date fit the 213 days that picoseconds can count.
+
+pub mod compare;
+mod input;
+mod report;
+pub mod trace;
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
+use weft_dataplane::time::Instant;
+use weft_dataplane::trace::Event;
+use weft_dataplane::types::PortId;
+use weft_sim::replay::{ReplayError, replay};
+use weft_sim::switch::Around;
+
+use crate::config::Config;
+
+pub use input::{Base, Input};
+pub use report::{Buffer, Conservation, PortReport, PriReport, Report};
+
+use input::Shared;
+use trace::{Arrivals, TraceError, Tracer};
+
+/// What to replay.
+pub struct Job<'a> {
+    /// The switch.
+    pub config: &'a Config,
+    /// Captures by port.
+    pub inputs: &'a [(PortId, PathBuf)],
+    /// Folder of the output captures; it is there.
+    pub out: &'a Path,
+    /// Drop frames under 60 octets, as a wire does; else they are taken as captured before padding.
+    pub drop_runts: bool,
+}
+
+/// Why a replay failed.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// An input or output.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// The trace.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The switch.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// An input's stamps span more than virtual time does.
+    #[error("{}: expected stamps within 213 days, found one {ns} ns after the earliest", path.display())]
+    Span {
+        /// The input.
+        path: PathBuf,
+        /// How far apart.
+        ns: u64,
+    },
+}
+
+/// Name of the capture of port `name`.
+#[must_use]
+pub fn capture_name(name: &str) -> String {
+    format!("{name}.pcap")
+}
+
+/// Runs a job. Frames read are told to `progress`; decisions go to `tracer`, if there is one.
+///
+/// # Errors
+/// See [`JobError`].
+pub fn run(
+    job: &Job<'_>,
+    base: Base,
+    tracer: Option<Tracer<'_>>,
+    progress: &dyn Fn(u64),
+) -> Result<Report, JobError> {
+    let wants_bytes = tracer.as_ref().is_some_and(Tracer::wants_bytes);
+    let shared =
+        Rc::new(RefCell::new(Shared { arrivals: Arrivals::default(), error: None, read: 0 }));
+    let mut inputs = Vec::new();
+    for (port, path) in job.inputs {
+        inputs.push((*port, Input::open(*port, path, base, wants_bytes, shared.clone())?));
+    }
+    let names: Vec<&str> = job.config.switch.ports.iter().map(|port| port.name.as_str()).collect();
+    let mut outputs = Outputs { captures: Vec::new(), base, error: None };
+    for name in &names {
+        let path = job.out.join(capture_name(name));
+        outputs.captures.push(CaptureWriter::create(path, CaptureFormat::Pcap, 0)?);
+    }
+    let around = Around {
+        latency: job.config.run.fixed_latency,
+        drop_runts: job.drop_runts,
+        ..Around::default()
+    };
+    let mut tracer = tracer;
+    let mut events = 0u64;
+    let listener = |now: Instant, event: &Event| {
+        const PROGRESS_EVERY: u64 = 4_096;
+        events += 1;
+        let shared = &mut *shared.borrow_mut();
+        if events.is_multiple_of(PROGRESS_EVERY) {
+            progress(shared.read);
+        }
+        if let Some(tracer) = &mut tracer {
+            tracer.event(now, event, &mut shared.arrivals);
+        }
+    };
+    let result = replay(
+        job.config.switch.clone(),
+        &around,
+        inputs,
+        &mut |port, at, frame| outputs.put(port, at, frame),
+        listener,
+    )?;
+    if let Some(error) = shared.borrow_mut().error.take() {
+        return Err(error);
+    }
+    let written = outputs.finish()?;
+    if let Some(tracer) = tracer {
+        tracer.finish()?;
+    }
+    Ok(Report::new(&result, &names, &written, base))
+}
+
+struct Outputs {
+    captures: Vec<CaptureWriter>,
+    base: Base,
+    error: Option<CaptureError>,
+}
+
+impl Outputs {
+    fn put(&mut self, port: PortId, at: Instant, frame: &[u8]) {
+        let Some(capture) = self.captures.get_mut(port.index()) else { return };
+        if self.error.is_none()
+            && let Err(error) = capture.write(self.base.stamp_ns(at), frame, None)
+        {
+            self.error = Some(error);
+        }
+    }
+
+    /// Ends all captures; gives the frames in each.
+    fn finish(self) -> Result<Vec<u64>, CaptureError> {
+        match self.error {
+            Some(error) => Err(error),
+            None => self.captures.into_iter().map(CaptureWriter::finish).collect(),
+        }
+    }
+}

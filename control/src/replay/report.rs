@@ -1,0 +1,249 @@
+//! What a replay came to: `result.json`.
+//!
+//! Shape: [`ReplayResult`] and the ports' names → [`Report`], every count by name.
+//! Units: frames, octets, cells, picoseconds, as named.
+//! Source: pipeline.md §10, §13.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use weft_dataplane::pipeline::{PortLedger, QueueLedger};
+use weft_dataplane::stats::{DropReason, SIZE_BINS};
+use weft_parsers::Format;
+use weft_sim::checkers::Violation;
+use weft_sim::replay::ReplayResult;
+
+use super::Base;
+
+/// Counts by name, those that are not 0.
+pub type Named = BTreeMap<String, u64>;
+
+/// What came of a replay. The same input gives the same report, octet by octet.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Hash of every decision and its time.
+    pub trace_hash: String,
+    /// Decisions.
+    pub events: u64,
+    /// Begin of virtual time, since the epoch.
+    pub base_ns: u64,
+    /// End of virtual time, since its begin.
+    pub end_ps: u64,
+    /// Frames read from captures.
+    pub inputs: u64,
+    /// Frames written to captures, PFC frames of the switch included.
+    pub outputs: u64,
+    /// Drops by reason.
+    pub drops: Named,
+    /// Lossless frames that found the headroom full. A file cannot be held back by our PAUSE, so
+    /// these are no errors of the switch.
+    pub xoff_overruns: u64,
+    /// Frames that were still queued at the end.
+    pub stuck: u64,
+    /// Every frame is accounted for.
+    pub conservation: Conservation,
+    /// Buffer and pool.
+    pub buffer: Buffer,
+    /// Ports.
+    pub ports: Vec<PortReport>,
+    /// What the checkers object to.
+    pub violation_count: u64,
+    /// The first of them.
+    pub violations: Vec<Violation>,
+}
+
+/// rx + copies = tx + dropped + consumed + queued + imbalance.
+#[derive(Clone, Debug, Serialize)]
+pub struct Conservation {
+    /// Received.
+    pub rx: u64,
+    /// Copies of replicated frames beyond the first.
+    pub copies: u64,
+    /// Sent.
+    pub tx: u64,
+    /// Dropped.
+    pub dropped: u64,
+    /// For the switch itself.
+    pub consumed: u64,
+    /// Still queued.
+    pub queued: u64,
+    /// Not accounted for: 0.
+    pub imbalance: i64,
+}
+
+/// Buffer and pool at the end.
+#[derive(Clone, Debug, Serialize)]
+pub struct Buffer {
+    /// Cells of the shared part in use.
+    pub shared_used_cells: u64,
+    /// Cells of it in all.
+    pub shared_total_cells: u64,
+    /// Chunks of the pool in use.
+    pub chunks_used: u64,
+    /// Chunks in all.
+    pub chunks: u64,
+}
+
+/// One port.
+#[derive(Clone, Debug, Serialize)]
+pub struct PortReport {
+    /// Its name.
+    pub name: String,
+    /// Frames received, dropped ones included.
+    pub rx_frames: u64,
+    /// Octets of them.
+    pub rx_bytes: u64,
+    /// Frames sent, PFC frames of the switch left out.
+    pub tx_frames: u64,
+    /// Octets of them.
+    pub tx_bytes: u64,
+    /// Frames in its capture, PFC frames of the switch included.
+    pub captured: u64,
+    /// Received, by format.
+    pub rx_formats: Named,
+    /// Sent, by format.
+    pub tx_formats: Named,
+    /// Received, by size with FCS.
+    pub rx_sizes: Named,
+    /// Copies of replicated frames beyond the first.
+    pub copies: u64,
+    /// MAC control frames that ended here.
+    pub consumed: u64,
+    /// Of those, PFC that was acted upon.
+    pub pfc_rx: u64,
+    /// Of those, 802.3x PAUSE.
+    pub pause_rx: u64,
+    /// PFC frames made here.
+    pub pfc_tx: u64,
+    /// Addresses that moved here.
+    pub fdb_moves: u64,
+    /// Drops by reason, of frames that came in here.
+    pub drops: Named,
+    /// Priorities, lowest first.
+    pub priorities: Vec<PriReport>,
+}
+
+/// One (port, priority).
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "named and documented as in `stats`")]
+pub struct PriReport {
+    pub pri: usize,
+    pub enqueued: u64,
+    pub dequeued: u64,
+    pub tx_bytes: u64,
+    pub ecn_marked: u64,
+    pub pause_rx: u64,
+    pub resume_rx: u64,
+    pub pause_tx: u64,
+    pub resume_tx: u64,
+    pub xoff: u64,
+    pub xon: u64,
+    pub paused_ps: u64,
+    pub storms: u64,
+    pub depth_watermark_cells: u64,
+    pub pg_watermark_cells: u64,
+    pub headroom_watermark_cells: u64,
+    pub drops: Named,
+}
+
+fn named<'n>(names: impl Iterator<Item = &'n str>, counts: &[u64]) -> Named {
+    let pairs = names.zip(counts).filter(|(_, count)| **count > 0);
+    pairs.map(|(name, count)| (name.to_owned(), *count)).collect()
+}
+
+fn drops(counts: &[u64]) -> Named {
+    named(DropReason::ALL.iter().map(|reason| reason.name()), counts)
+}
+
+fn formats(counts: &[u64]) -> Named {
+    named(Format::ALL.iter().map(|format| format.name()), counts)
+}
+
+fn sizes(counts: &[u64]) -> Named {
+    let name =
+        |&most: &usize| if most == usize::MAX { "more".to_owned() } else { most.to_string() };
+    let names: Vec<String> = SIZE_BINS.iter().map(name).collect();
+    named(names.iter().map(String::as_str), counts)
+}
+
+impl Report {
+    pub(super) fn new(result: &ReplayResult, names: &[&str], written: &[u64], base: Base) -> Self {
+        let ledger = &result.ledger;
+        let ports = names.iter().zip(&ledger.port).zip(written);
+        Self {
+            trace_hash: format!("{:016x}", result.trace_hash),
+            events: result.events,
+            base_ns: base.ns(),
+            end_ps: result.end_ps,
+            inputs: result.inputs,
+            outputs: result.outputs,
+            drops: result.drops.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
+            xoff_overruns: result.xoff_overruns,
+            stuck: result.stuck,
+            conservation: Conservation {
+                rx: ledger.rx,
+                copies: ledger.copies,
+                tx: ledger.tx,
+                dropped: ledger.dropped,
+                consumed: ledger.consumed,
+                queued: ledger.queued,
+                imbalance: result.imbalance,
+            },
+            buffer: Buffer {
+                shared_used_cells: ledger.shared_used,
+                shared_total_cells: ledger.shared_total,
+                chunks_used: ledger.chunks_used,
+                chunks: ledger.chunks,
+            },
+            ports: ports
+                .map(|((name, port), captured)| port_report(name, port, *captured))
+                .collect(),
+            violation_count: result.violation_count,
+            violations: result.violations.clone(),
+        }
+    }
+}
+
+fn port_report(name: &str, port: &PortLedger, captured: u64) -> PortReport {
+    PortReport {
+        name: name.to_owned(),
+        rx_frames: port.rx_frames,
+        rx_bytes: port.rx_bytes,
+        tx_frames: port.tx_frames,
+        tx_bytes: port.tx_bytes,
+        captured,
+        rx_formats: formats(&port.rx_format),
+        tx_formats: formats(&port.tx_format),
+        rx_sizes: sizes(&port.rx_size),
+        copies: port.copies,
+        consumed: port.consumed,
+        pfc_rx: port.pfc_rx,
+        pause_rx: port.pause_rx,
+        pfc_tx: port.pfc_tx,
+        fdb_moves: port.fdb_moves,
+        drops: drops(&port.drops),
+        priorities: port.pri.iter().enumerate().map(pri_report).collect(),
+    }
+}
+
+fn pri_report((pri, queue): (usize, &QueueLedger)) -> PriReport {
+    PriReport {
+        pri,
+        enqueued: queue.enqueued,
+        dequeued: queue.dequeued,
+        tx_bytes: queue.tx_bytes,
+        ecn_marked: queue.ecn_marked,
+        pause_rx: queue.pause_rx,
+        resume_rx: queue.resume_rx,
+        pause_tx: queue.pause_tx,
+        resume_tx: queue.resume_tx,
+        xoff: queue.xoff,
+        xon: queue.xon,
+        paused_ps: queue.paused_ps,
+        storms: queue.storms,
+        depth_watermark_cells: queue.depth_watermark,
+        pg_watermark_cells: queue.pg_watermark,
+        headroom_watermark_cells: queue.headroom_watermark,
+        drops: drops(&queue.drops),
+    }
+}
