@@ -4,6 +4,12 @@
 //! Shape: ports in memory whose frames, room and links a seed draws; the trace hash of two runs.
 //! Units: frames, nanoseconds.
 //! Source: pipeline.md §10, §13; style.md C12.
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "small drawn numbers"
+)]
+#![expect(clippy::struct_field_names, reason = "`drawn` says it best")]
 
 use std::sync::Arc;
 

@@ -357,7 +357,7 @@ mod tests {
             assert_eq!(wire.rx(ns(now), &mut bufs, &mut batch), want, "{now}");
             assert_eq!(wire.next_event(), next.map(ns), "{now}");
         }
-        assert_eq!(batch.iter().map(|d| d.len()).collect::<Vec<_>>(), [60, 61]);
+        assert_eq!(batch.iter().map(crate::desc::Desc::len).collect::<Vec<_>>(), [60, 61]);
         batch.drain(..).for_each(|desc| assert!(bufs.free(desc)));
     }
 

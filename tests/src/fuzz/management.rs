@@ -84,6 +84,6 @@ mod tests {
         ] {
             run(line.as_bytes());
         }
-        run(&[0xFF; 100_000]);
+        run(&vec![0xFF; 100_000]);
     }
 }
