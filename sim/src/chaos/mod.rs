@@ -7,13 +7,15 @@
 
 mod draw;
 
+use std::fmt::Write as _;
+
 use serde::Serialize;
 use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::port::wire::Flaw;
 use weft_dataplane::rng::Rng;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::trace::Event;
-use weft_dataplane::types::PortId;
+use weft_dataplane::types::{PortId, Pri};
 
 use crate::checkers::{Violation, Watch};
 use crate::events::Events;
@@ -158,12 +160,13 @@ impl Episode {
         let limit = self.world.now() + PATIENCE;
         let drained = self.world.drain(limit, &mut watch);
         let now = self.world.now();
+        let stuck = if drained { String::new() } else { self.queues() };
         if drained {
             watch.checkers.finish(now, self.world.switch.core());
         }
         self.world.switch.stop(now, &mut watch);
         watch.checkers.look(now, self.world.switch.core());
-        self.tell(drained, &watch, report);
+        self.tell(&stuck, &watch, report);
     }
 
     fn sent(&self) -> u64 {
@@ -271,9 +274,23 @@ impl Episode {
         self.world.poke();
     }
 
+    /// Where frames stand, and what holds them back.
+    fn queues(&self) -> String {
+        let core = self.world.switch.core();
+        let mut text = String::new();
+        for port in (0..self.setup.ports).filter_map(PortId::new) {
+            let depths: Vec<_> = Pri::ALL.map(|pri| core.buffer.depth(port, pri)).into();
+            let (paused, held) = (core.paused(port), core.xoff(port));
+            let _ = write!(text, " {port:?} queues {depths:?} paused {paused:?} holds {held:?};");
+        }
+        let next = self.world.next().map(Instant::as_ps);
+        let _ = write!(text, " at {} ps, next {next:?}", self.world.now().as_ps());
+        text
+    }
+
     fn tell<L: FnMut(Instant, &Event)>(
         &mut self,
-        drained: bool,
+        stuck: &str,
         watch: &Watch<L>,
         report: &mut ChaosReport,
     ) {
@@ -301,11 +318,8 @@ impl Episode {
             found += 1;
             report.violations.push((self.seed, Violation { at_ps, checker, saw }));
         };
-        if !drained {
-            let ports = (0..self.setup.ports).filter_map(PortId::new);
-            let held: Vec<_> = ports.map(|port| core.xoff(port)).collect();
-            let saw = format!("{} frames never left, held back: {held:?}", ledger.queued);
-            say("progress", saw);
+        if !stuck.is_empty() {
+            say("progress", format!("frames never left:{stuck}"));
         }
         if core.chunks_used() != 0 {
             say("pool", format!("{} chunks are lost", core.chunks_used()));
