@@ -314,6 +314,10 @@ impl<P: Port> Port for Tee<P> {
         self.port.next_event()
     }
 
+    fn idle_at(&self) -> Option<Instant> {
+        self.port.idle_at()
+    }
+
     fn release(&mut self, bufs: &mut Bufs) {
         self.port.release(bufs);
     }
@@ -354,6 +358,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn next_event(&self) -> Option<Instant> {
         (**self).next_event()
+    }
+
+    fn idle_at(&self) -> Option<Instant> {
+        (**self).idle_at()
     }
 
     fn release(&mut self, bufs: &mut Bufs) {
