@@ -338,6 +338,19 @@ mod tests {
         Instant::from_ns(ns)
     }
 
+    /// A port in a box waits like the port itself: a pipeline holds its ports so.
+    #[test]
+    fn a_boxed_wire_tells_when_it_falls_idle() {
+        let (mut wire, _end) = port(|_| {});
+        let (mut bufs, mut batch) = (bufs(), Batch::new());
+        batch.push(bufs.alloc_from(&[7; 60]).unwrap());
+        assert_eq!(wire.tx(Instant::from_ns(3), &mut bufs, &mut batch), 1);
+        let want = Some(Instant::from_ns(3) + RATE.frame_time(60));
+        assert_eq!(wire.idle_at(), want);
+        let boxed: Box<dyn Port> = Box::new(wire);
+        assert_eq!(Port::idle_at(&boxed), want);
+    }
+
     #[test]
     fn a_frame_is_handed_over_when_its_last_bit_and_the_latency_have_passed() {
         let (mut wire, mut far) = port(|config| config.latency = Span::from_ns(300));
