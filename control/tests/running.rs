@@ -1,4 +1,4 @@
-//! A switch with null ports, asked by the commands that ask a running switch.
+//! A switch on a capture and a sink, asked by the commands that ask a running switch.
 //!
 //! Shape: `weft run` as a child process, its socket in a directory of the test's own.
 //! Units: none.
@@ -15,8 +15,13 @@ use assert_cmd::Command;
 use serde_json::Value;
 
 const CONFIG: &str = "[switch]\nname = \"t\"\nseed = 1\n[buffer]\ndt_alpha = 1\n\
-    [[port]]\nname = \"a\"\nkind = \"null\"\nnull_rate_fps = 2000\n\
+    [[port]]\nname = \"a\"\nkind = \"pcap\"\ndevice = \"in.pcap:out.pcap\"\n\
     [[port]]\nname = \"b\"\nkind = \"null\"\n";
+
+/// Frames that port a receives: to a station that is not known, so that they go to port b.
+const MAKE: &[&str] =
+    &["gen", "standard", "gen1", "gen2", "--count", "20", "--size", "100", "--out", "in.pcap"];
+const FRAMES: u64 = 60;
 
 /// A process that does not outlive its test.
 struct Guard(Child);
@@ -45,6 +50,8 @@ impl Switch {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("t.toml"), CONFIG).unwrap();
+        let made = Command::cargo_bin("weft").unwrap().current_dir(dir.path()).args(MAKE).output();
+        assert!(made.unwrap().status.success());
         let metrics = free_port();
         let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("weft"))
             .args(["run", "-c", "t.toml", "--metrics", &metrics.to_string()])
@@ -107,13 +114,15 @@ fn a_running_switch_shows_and_changes_its_state() {
         let (code, text, err) = switch.ask(&["show", what]);
         assert!(code == 0 && !text.is_empty() && !text.contains('\x1b'), "{what}: {err}");
     }
-    let ports = switch.json(&["show", "ports", "--json"]);
-    assert_eq!(
-        (&ports["ports"][0]["name"], &ports["ports"][1]["kind"]),
-        (&"a".into(), &"null".into())
-    );
+    let ports = || switch.json(&["show", "ports", "--json"])["ports"].clone();
+    let tx = |ports: &Value| ports[1]["tx_frames"].as_u64().unwrap();
+    let seen = (0..200).map(|_| ports()).find(|ports| tx(ports) == FRAMES).unwrap();
+    assert_eq!((&seen[0]["name"], &seen[1]["kind"]), (&"a".into(), &"null".into()));
+    let formats = serde_json::json!({"gen1": 20, "gen2": 20, "standard": 20});
+    assert_eq!(seen[0]["rx_formats"], formats);
     let sum = switch.json(&["show", "conservation", "--json"]);
     assert_eq!(sum["conservation"]["holds"], true, "{sum}");
+    assert_eq!(sum["conservation"]["rx"], FRAMES, "{sum}");
 
     // The forwarding database takes an entry and gives it back.
     let entries = || {

@@ -15,7 +15,7 @@ use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::stats::DropReason;
 
 use crate::cli::SettingsArgs;
-use crate::config::resolve::{Config, Timing};
+use crate::config::resolve::{Config, LogLevel, Timing};
 use crate::config::value::listen_addr;
 use crate::error::CliError;
 use crate::live::backend::Switchboard;
@@ -46,8 +46,13 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let settings = args.settings.load()?;
     let config = Config::resolve(&settings, Timing::Live)?;
+    let log = |level: LogLevel, text: std::fmt::Arguments<'_>| {
+        if level <= config.run.log {
+            anstream::eprintln!("{text}");
+        }
+    };
     for warning in &config.warnings {
-        anstream::eprintln!("warning: {warning}");
+        log(LogLevel::Warn, format_args!("warning: {warning}"));
     }
     // Before any thread is made, so that none of them misses its mask.
     let mut signals = Signals::new([SIGINT, SIGTERM])
@@ -66,12 +71,12 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     };
     for (port, run) in config.switch.ports.iter().zip(&config.run.ports) {
         let (name, kind, device) = (&port.name, run.kind.name(), &run.device);
-        anstream::eprintln!("port {name}: {kind} {device}");
+        log(LogLevel::Info, format_args!("port {name}: {kind} {device}"));
     }
-    anstream::eprintln!("switch {:?} is up", config.run.name);
+    log(LogLevel::Info, format_args!("switch {:?} is up", config.run.name));
     if let Some(signal) = signals.forever().next() {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-        anstream::eprintln!("stopping on {name}");
+        log(LogLevel::Info, format_args!("stopping on {name}"));
     }
     drop(metrics);
     drop(server);

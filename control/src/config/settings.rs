@@ -119,7 +119,7 @@ impl Settings {
         let kinds = super::table::DEVICE_KINDS;
         let (kind, device) = match device.split_once(':') {
             Some((kind, device)) if kinds.contains(&kind) => (Some(kind), device),
-            _ if kinds.contains(&device) && device != "tap" => (Some(device), name),
+            _ if device == "null" => (Some(device), name),
             _ => (None, device),
         };
         if !is_name(name) {

@@ -7,6 +7,7 @@
 use weft_dataplane::config::{PortConfig, SwitchConfig};
 use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
 use weft_dataplane::port::null::Null;
+use weft_dataplane::port::pcap::{Pace, Pcap, PcapConfig};
 use weft_dataplane::port::tap::{Tap, TapConfig};
 use weft_dataplane::port::{Port, PortOpenError};
 use weft_parsers::MacAddr;
@@ -56,12 +57,17 @@ pub fn open(
         DeviceKind::Tap => Box::new(Tap::open(&TapConfig { device, rate, frame_len_max })?),
         DeviceKind::Null => Box::new(Null::sink(&run.name, rate)),
         DeviceKind::Pcap => {
-            return Err(PortOpenError::Config {
-                device,
-                what: "kind pcap",
-                had: 0,
-                want: "a live kind: captures are for `weft replay`",
-            });
+            let (input, output) = device.split_once(':').unwrap_or((&device, ""));
+            let file = |name: &str| (!name.is_empty()).then(|| name.into());
+            Box::new(Pcap::open(&PcapConfig {
+                name: run.name.clone(),
+                rate,
+                frame_len_max,
+                input: file(input),
+                pace: Pace::Stamps,
+                times: Some(1),
+                output: file(output),
+            })?)
         }
     })
 }

@@ -51,7 +51,7 @@ pub enum DeviceKind {
     AfPacket,
     /// A tap that weft makes.
     Tap,
-    /// Takes everything, makes frames at a rate.
+    /// Takes everything, gives nothing.
     Null,
     /// Capture files.
     Pcap,
@@ -90,10 +90,8 @@ pub struct RunPort {
     pub device: String,
     /// The port's address, where the configuration says; else the device's own is to be taken.
     pub mac: Option<MacAddr>,
-    /// Frames that wait in the kernel.
+    /// Frames that may wait in the kernel; headroom covers them.
     pub rx_ring_frames: usize,
-    /// Frames/s that a null port makes; 0 for none.
-    pub null_rate_fps: u64,
 }
 
 /// All that runs around the switch.
@@ -209,7 +207,6 @@ impl Resolver<'_> {
             device,
             mac: text("mac").and_then(|mac| mac.parse().ok()),
             rx_ring_frames: usize::try_from(number("rx_ring_frames")).unwrap_or(0),
-            null_rate_fps: u64::try_from(number("null_rate_fps")).unwrap_or(0),
             name,
         }
     }

@@ -23,14 +23,14 @@ pub(super) const IDENTITY: &[Param] = &[
         Kind::Word(DEVICE_KINDS),
         "",
         Fixed("\"af_packet\""),
-        "Way in and out: a network interface, a tap, a sink and source, or capture files.",
+        "Way in and out: a network interface, a tap, a sink, or capture files.",
     ),
     restart(
         "device",
         Kind::Path,
         "",
         Derived("the port's name"),
-        "Interface, tap or capture file (pcap: IN or IN:OUT).",
+        "Interface, tap or capture files: IN, IN:OUT or :OUT, IN played once at its stamps.",
     ),
     restart(
         "mac",
@@ -199,13 +199,6 @@ pub(super) const SETTINGS: &[Param] = &[
         Kind::Int(64, 65_536),
         "frames",
         Fixed("512"),
-        "Frames that wait in the kernel until a worker takes them.",
-    ),
-    restart(
-        "null_rate_fps",
-        Kind::Int(0, 1_000_000_000),
-        "frames/s",
-        Fixed("0"),
-        "Frames that a null port makes; 0 is none.",
+        "Frames that may wait in the kernel until a worker takes them; headroom covers them.",
     ),
 ];

@@ -42,7 +42,7 @@ pub(super) const SWITCH: &[Param] = &[
     ),
     restart(
         "tx_ring_frames",
-        Kind::Int(1, 4_096),
+        Kind::Int(1, 64),
         "frames",
         Fixed("64"),
         "Frames that are handed to a device ahead; they do not heed a PAUSE any more.",
