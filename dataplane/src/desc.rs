@@ -156,6 +156,25 @@ impl Desc {
         self.facts = with_octet(self.facts, FORMAT_SHIFT, format as u8);
     }
 
+    /// Notes what classification found, all at once, and that the frame came in by `input`.
+    #[inline]
+    pub const fn classify(
+        &mut self,
+        input: PortId,
+        format: Format,
+        pri: Pri,
+        (tagged, ect): (bool, bool),
+    ) {
+        let flags = Flag::PartialCsum.bit() | Flag::Pg.bit() | Flag::Shared.bit();
+        let kept = self.facts & (0xFF | flags);
+        let found = (format as u32) << FORMAT_SHIFT
+            | (pri.get() as u32) << PRI_SHIFT
+            | (input.get() as u32) << INPUT_SHIFT
+            | Flag::Tagged.bit() * tagged as u32
+            | Flag::Ect.bit() * ect as u32;
+        self.facts = kept | found;
+    }
+
     /// Whether `flag` is set.
     #[inline]
     #[must_use]

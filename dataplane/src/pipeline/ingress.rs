@@ -145,7 +145,6 @@ impl Lane {
         for (desc, note) in batch.iter_mut().zip(&mut self.scratch.notes) {
             let len = desc.len();
             bytes += len as u64;
-            desc.set_input(input);
             if let Some(bin) = stats.rx_size.get(size_bin(len)) {
                 bin.add(1);
             }
@@ -184,11 +183,8 @@ impl Lane {
             }
             let (pri, by) = classifier.pri(&head);
             note.pri = pri;
-            desc.set_format(format);
-            desc.set_pri(pri);
-            desc.set(Flag::Tagged, head.tagged());
             let markable = head.ecn_markable() && head.ecn().is_some_and(Ecn::is_ect);
-            desc.set(Flag::Ect, markable);
+            desc.classify(input, format, pri, (head.tagged(), markable));
             let filtered = Fate::Drop(DropReason::VlanFiltered); // it was classified, too
             if T::ON && (matches!(note.fate, Fate::Forward(_)) || note.fate == filtered) {
                 let event = Event::Classify {
