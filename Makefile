@@ -14,7 +14,7 @@ build:
 demo:
 	@tools/setup.sh demo
 	@$(CARGO) build --release -p weft
-	@demo/demo.sh
+	@python3 demo/demo.py
 
 # Everything that is checked, cheapest first; ends with a table and the sum.
 test:

@@ -141,7 +141,7 @@ def miri(name):
 
 
 CARGO_TEST = ["cargo", "test", "--workspace", "--no-fail-fast", "--", "--show-output"]
-LOOM = ["cargo", "test", "--profile", "loom", "-p", "weft-dataplane", "--lib", "--", "loom"]
+LOOM = ["cargo", "test", "-p", "weft-dataplane", "--lib", "--", "loom"]
 SUITES = {
     "fmt": lambda n: plain(n, ["cargo", "fmt", "--all", "--check"]),
     "clippy": lambda n: plain(

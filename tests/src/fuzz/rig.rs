@@ -120,10 +120,10 @@ pub struct Rig {
 
 impl Rig {
     /// The defaults of a live switch with `ports` ports, `pris` priorities and a small buffer, so
-    /// that thresholds, PFC and an empty pool are all reached.
+    /// that thresholds, PFC, a full FDB and an empty pool are all reached.
     #[must_use]
     pub fn config(ports: usize, pris: usize) -> SwitchConfig {
-        SwitchConfig::live(&LiveSizes {
+        let mut config = SwitchConfig::live(&LiveSizes {
             names: (0..ports).map(|port| format!("p{port}")).collect(),
             rate: LinkRate::gbps(100),
             pris,
@@ -131,7 +131,9 @@ impl Rig {
             cell_bytes: 1_916,
             headroom_cells: 8,
             frame_len_max: FRAME_LEN_MAX,
-        })
+        });
+        config.forward.fdb_capacity = 256;
+        config
     }
 
     /// A switch of `config` over a pool of `chunks` chunks.

@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""The demonstration: four hosts on one weft switch, real traffic of every format, a table of what happened.
+
+Shape: demo.py [WEFT] -> steps as they go, then the table; exit 1 when a step did not go as it must.
+Units: frames, seconds, Mbit/s.
+Source: issue 2, item 7. Runs in namespaces of its own (net, mount, pid; also user when not root), so that
+whatever ends it takes everything along: nothing is left behind.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HOSTS = (1, 2, 3, 4)
+INSIDE = "WEFT_DEMO_INSIDE"
+
+# Port 4 is shaped far below what three senders offer, and the buffer is small: queues, marks and pauses.
+CONFIG = """
+[switch]
+name = "demo"
+[buffer]
+buffer_size_mb = 24
+[ecn]
+ecn_threshold_low = 5
+ecn_threshold_high = 60
+{ports}
+"""
+PORT = '[[port]]\nname = "p{n}"\ndevice = "sw{n}"\nafh = "{afh}"\n{extra}'
+
+
+def enter_namespaces(weft):
+    """Starts this script again where it can make networks; returns its exit code."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    unshare = ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child"]
+    # A tmpfs on /run: names of namespaces and the switch's socket are private and vanish.
+    start = 'mount -t tmpfs tmpfs /run && exec "$@"'
+    command = [*unshare, "sh", "-c", start, "sh", sys.executable, os.path.abspath(__file__), weft]
+    return subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode
+
+
+def sh(command):
+    """Runs a shell command that must succeed."""
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{command}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def at(host, *command):
+    """The command line that runs `command` at a host."""
+    return ["nsenter", f"--net=/run/netns/h{host}", *map(str, command)]
+
+
+class Demo:
+    """The switch, its hosts, and what was found."""
+
+    def __init__(self, weft, folder):
+        self.weft, self.config = weft, os.path.join(folder, "demo.toml")
+        self.rows, self.good, self.switch = [], True, None
+
+    def note(self, what, result, good=True):
+        """Adds a row to the table of what happened."""
+        self.rows.append((what, result, good))
+        self.good &= good
+        print(f"  {'ok' if good else 'NOT OK':7} {what}: {result}", flush=True)
+
+    def network(self):
+        """Four namespaces, each joined to a port of the switch by a veth pair."""
+        sh("ip link set lo up")
+        for n in HOSTS:
+            sh(f"ip netns add h{n} && ip link add sw{n} type veth peer name eth0 netns h{n}")
+            sh(f"ip link set sw{n} up && ip -n h{n} link set lo up && ip -n h{n} link set eth0 up")
+            sh(f"ip -n h{n} addr add 10.77.0.{n}/24 dev eth0")
+
+    def configure(self, lite=False):
+        """Writes the configuration: ports 3 and 4 as AFH_Lite links, or all as they usually are."""
+        ports = ""
+        for n in HOSTS:
+            afh = "lite" if lite and n > 2 else "auto"
+            extra = "max_rate_gbps = 0.2\n" if n == 4 and not lite else ""
+            ports += PORT.format(n=n, afh=afh, extra=extra)
+        with open(self.config, "w", encoding="ascii") as file:
+            file.write(CONFIG.format(ports=ports))
+
+    def run_switch(self):
+        """Starts `weft run` and waits until it answers."""
+        self.configure()
+        self.switch = subprocess.Popen(
+            [self.weft, "run", "-c", self.config, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(100):
+            asked = subprocess.run([self.weft, "show", "ports"], capture_output=True, check=False)
+            if asked.returncode == 0:
+                return
+            if self.switch.poll() is not None:
+                raise RuntimeError(f"weft run: {self.switch.stderr.read()}")
+            time.sleep(0.1)
+        raise RuntimeError("weft run does not answer")
+
+    def show(self):
+        """All counters; watermarks go on."""
+        return json.loads(sh(f"'{self.weft}' show all --json --keep-watermarks"))["all"]
+
+    def reload(self, lite):
+        """Changes the running switch."""
+        self.configure(lite)
+        sh(f"'{self.weft}' reload")
+
+    def ping(self):
+        """Every host to every other."""
+        sent = answered = 0
+        for source in HOSTS:
+            pings = []
+            for target in HOSTS:
+                if target != source:
+                    ping = at(source, "ping", "-q", "-c", 20, "-i", 0.02, "-W", 2, f"10.77.0.{target}")
+                    pings.append(subprocess.Popen(ping, stdout=subprocess.PIPE, text=True))
+            for ping in pings:
+                words = ping.communicate(timeout=30)[0].split()
+                sent += 20
+                answered += int(words[words.index("received,") - 1]) if "received," in words else 0
+        self.note("ping, all pairs of kernel hosts", f"{answered} of {sent} answered", answered == sent)
+
+    def tcp(self):
+        """iperf3 between two kernel hosts with their default offloads."""
+        server = subprocess.Popen(at(2, "iperf3", "-s", "-1"), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        time.sleep(0.5)
+        client = subprocess.run(
+            at(1, "iperf3", "-c", "10.77.0.2", "-t", 3, "-J"),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        try:
+            server.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            server.kill()
+        try:
+            mbps = json.loads(client.stdout)["end"]["sum_received"]["bits_per_second"] / 1e6
+        except (ValueError, KeyError):
+            self.note("iperf3 TCP", client.stdout[-200:], False)
+            return
+        errors = sh("nsenter --net=/run/netns/h2 cat /proc/net/snmp").split("\n")
+        names, values = (line.split() for line in errors if line.startswith("Tcp:"))
+        wrong = int(values[names.index("InCsumErrors")])
+        self.note("iperf3 TCP, 3 s", f"{mbps:.0f} Mbit/s, {wrong} checksum errors", mbps > 1 and wrong == 0)
+
+    def traffic(self, host, *options):
+        """A weft host on `host`'s interface."""
+        command = [self.weft, "traffic", "eth0", "--station", host, "--json", *options]
+        return subprocess.Popen(at(host, *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    @staticmethod
+    def report(host, seconds=40):
+        """What a weft host says at its end."""
+        out, err = host.communicate(timeout=seconds)
+        if host.returncode != 0:
+            raise RuntimeError(f"weft traffic: {err.strip()}")
+        return json.loads(out)
+
+    def streams(self, name, source, target, *options):
+        """Streams of every priority from one host to another, each frame checked where it arrives."""
+        receiver = self.traffic(target, *options, "--duration", 4)
+        sender = self.traffic(source, "--to", target, "--pri", "all", "--count", 500, "--rate", "2kfps", *options)
+        sent = self.report(sender)
+        got = self.report(receiver)
+        pris = [stream["pri"] for stream in sent["tx_streams"]]
+        frames = sum(stream["frames"] for stream in sent["tx_streams"])
+        unique = sum(stream["unique"] for stream in got["rx_streams"])
+        faults = sum(
+            stream[key] for stream in got["rx_streams"] for key in ("lost", "reordered", "duplicates", "corrupt")
+        )
+        what = f"{name}, priorities {', '.join(map(str, sorted(pris)))}"
+        self.note(what, f"{unique} of {frames} frames whole and in order", (unique, faults) == (frames, 0))
+
+    def formats(self):
+        """All four formats; the port's mode for Lite comes with a reload of the running switch."""
+        self.streams("standard", 1, 2, "--format", "standard", "--size", "80-1200")
+        for name in ("gen1", "gen2"):  # a tag can ask for each priority
+            tagged = ("--format", name, "--vlan", 100, "--size", "80-1200")
+            self.streams(f"{name} in VLAN 100", 1, 2, *tagged)
+        self.reload(lite=True)
+        self.streams("lite (after weft reload)", 3, 4, "--format", "lite", "--afh", "lite", "--size", "80-1200")
+        self.reload(lite=False)
+
+    def incast(self):
+        """Three hosts at once to a slower fourth, in a lossless priority, honouring PFC."""
+        before = self.show()
+        receiver = self.traffic(4, "--duration", 7)
+        options = ("--to", 4, "--pri", 2, "--ecn", "--size", 1392, "--rate", "200Mbps", "--duration", 3)
+        senders = [self.traffic(n, *options, "--linger", 2) for n in (1, 2, 3)]
+        sent = [self.report(sender) for sender in senders]
+        got = self.report(receiver)
+        after = self.show()
+        frames = sum(report["tx"]["frames"] for report in sent)
+        data = sum(stream["frames"] for report in sent for stream in report["tx_streams"])
+        unique = sum(stream["unique"] for stream in got["rx_streams"])
+        lost = data - unique
+        self.note("incast 3:1, lossless priority", f"{unique} of {data} frames arrived, {lost} lost", lost == 0)
+
+        def grown(part, key):
+            return sum(row[key] for row in after[part]) - sum(row[key] for row in before[part])
+
+        marked, pauses, resumes = grown("queues", "ecn_marked"), grown("pfc", "xoff"), grown("pfc", "xon")
+        self.note("ECN marks on the way", f"{marked} of {frames} frames", marked > 0)
+        heard = sum(report["control"]["pfc_rx"] for report in sent)
+        text = f"{pauses} times XOFF, {resumes} times XON, {heard} PFC frames at the senders"
+        self.note("PFC towards the senders", text, pauses > 0 and pauses == resumes and heard > 0)
+
+    def sums(self):
+        """What the switch counted by port, and whether all of it adds up."""
+        all_ = self.show()
+        print("\nport  link  rx frames  tx frames  received by format")
+        for port in all_["ports"]:
+            formats = ", ".join(f"{name} {count}" for name, count in sorted(port["rx_formats"].items()))
+            link = "up" if port["link_up"] else "down"
+            print(f"{port['name']:5} {link:5} {port['rx_frames']:9}  {port['tx_frames']:9}  {formats}")
+        drops = ", ".join(f"{name} {count}" for name, count in sorted(all_["drops"]["total"].items()) if count)
+        print(f"drops by reason: {drops or 'none'}\n")
+
+    def stop(self):
+        """Ends the switch as a user would; its last words are the counters."""
+        self.switch.send_signal(signal.SIGTERM)
+        out, err = self.switch.communicate(timeout=20)
+        ledger = json.loads(out)
+        came = ledger["rx"] + ledger["copies"]
+        went = ledger["tx"] + ledger["dropped"] + ledger["consumed"] + ledger["queued"]
+        text = f"{ledger['rx']} in + {ledger['copies']} copies = {ledger['tx']} out + {ledger['dropped']} dropped"
+        text += f" + {ledger['consumed']} for the switch"
+        self.note("the books at the end", text, came == went and self.switch.returncode == 0)
+        if self.switch.returncode != 0:
+            print(err, file=sys.stderr)
+
+
+def main(argv):
+    """Runs the steps; exit 1 when one did not go as it must."""
+    weft = argv[0] if argv else os.environ.get("WEFT_BIN", f"{ROOT}/target/release/weft")
+    if not os.access(weft, os.X_OK):
+        print(f"demo: {weft} is not there; `make demo` builds it", file=sys.stderr)
+        return 2
+    if os.environ.get(INSIDE) != "1":
+        return enter_namespaces(weft)
+    start, folder = time.monotonic(), tempfile.mkdtemp(dir="/run")
+    demo = Demo(weft, folder)
+    print("four hosts in namespaces, one weft switch between them", flush=True)
+    try:
+        demo.network()
+        demo.run_switch()
+        for step in (demo.ping, demo.tcp, demo.formats, demo.incast, demo.sums, demo.stop):
+            step()
+    except (RuntimeError, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as err:
+        demo.note("demo", f"{type(err).__name__}: {err}", False)
+    finally:
+        if demo.switch and demo.switch.poll() is None:
+            demo.switch.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    width = max(len(what) for what, _, _ in demo.rows)
+    print(f"\n{'what':{width}}  result")
+    for what, result, good in demo.rows:
+        print(f"{what:{width}}  {result}{'' if good else '   <- NOT OK'}")
+    print(f"\n{'all went well' if demo.good else 'something went wrong'}, {time.monotonic() - start:.0f} s")
+    return 0 if demo.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
