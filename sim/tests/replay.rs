@@ -3,6 +3,7 @@
 //! Shape: lists of input frames through [`replay`].
 //! Units: picoseconds.
 //! Source: pipeline.md §13.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
@@ -91,6 +92,6 @@ fn a_file_cannot_be_held_back_and_that_is_said() {
         (result.trace_hash, result.ledger, out)
     );
     let mut other = inputs();
-    other[0].1[5].at = other[0].1[5].at + Span::from_us(500);
+    other[0].1[5].at += Span::from_us(500);
     assert_ne!(run(&setup, other).0.trace_hash, again.trace_hash);
 }
