@@ -360,6 +360,7 @@ fn marking_follows_the_formula_through_the_whole_pipeline() {
             sent += stream.count;
             world.stations[src].add(stream);
         }
+        world.poke();
         assert!(world.drain(SECOND, &mut watch));
     }
     assert_eq!(watch.checkers.violations(), []);
