@@ -113,7 +113,7 @@ fn every_checker_objects_to_its_mutation() {
             let sent: Vec<_> = events.iter().enumerate().filter_map(|(n, (_, e))| match *e {
                 Event::Tx { frame, .. } => Some((n, input(events, frame))),
                 _ => None,
-            }).take(60).collect();
+            }).take(1_000).collect();
             let (a, of) = sent[0];
             let b = sent[1..].iter().find(|(_, other)| *other == of).unwrap().0;
             let (x, y) = (events[a].1, events[b].1);

@@ -73,7 +73,7 @@ pub struct ChaosReport {
 /// Frames of an episode.
 const EPISODE: u64 = 500_000;
 /// Steps between full looks of the checkers.
-const LOOK_EVERY: u64 = 64;
+const LOOK_EVERY: u64 = 512;
 /// An episode that has not run empty so long after its last frame never will.
 const PATIENCE: Span = Span::from_ms(1_000);
 
