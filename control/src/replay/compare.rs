@@ -203,7 +203,12 @@ mod tests {
     use super::*;
     use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
 
-    fn write(path: &Path, frames: &[(u64, Vec<u8>)]) {
+    /// Stamp and octets.
+    type Stamped = (u64, Vec<u8>);
+    /// Name, frames that came, frames that were wanted, whether stamps count, text of the difference.
+    type Case<'a> = (&'a str, &'a [Stamped], &'a [Stamped], bool, &'a str);
+
+    fn write(path: &Path, frames: &[Stamped]) {
         let mut capture = CaptureWriter::create(path, CaptureFormat::Pcap, 0).unwrap();
         for (ts_ns, frame) in frames {
             capture.write(*ts_ns, frame, None).unwrap();
@@ -226,7 +231,7 @@ mod tests {
         let (a, b) = (frame(&[]), frame(&[(14, 0x80), (59, 1)]));
         let long = vec![0; 61];
         #[rustfmt::skip] // columns: name, got, wanted, times, text of the difference
-        let cases: &[(&str, &[(u64, Vec<u8>)], &[(u64, Vec<u8>)], bool, &str)] = &[
+        let cases: &[Case<'_>] = &[
             ("equal",   &[(1, a.clone())], &[(1, a.clone())], true, ""),
             ("stamps do not count", &[(1, a.clone())], &[(2, a.clone())], false, ""),
             ("stamps count", &[(1, a.clone())], &[(2, a.clone())], true, "frame 1 is stamped 1 ns, wanted 2 ns"),
