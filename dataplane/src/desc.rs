@@ -167,11 +167,11 @@ impl Desc {
     ) {
         let flags = Flag::PartialCsum.bit() | Flag::Pg.bit() | Flag::Shared.bit();
         let kept = self.facts & (0xFF | flags);
-        let found = (format as u32) << FORMAT_SHIFT
-            | (pri.get() as u32) << PRI_SHIFT
-            | (input.get() as u32) << INPUT_SHIFT
-            | Flag::Tagged.bit() * tagged as u32
-            | Flag::Ect.bit() * ect as u32;
+        let found = ((format as u32) << FORMAT_SHIFT)
+            | ((pri.get() as u32) << PRI_SHIFT)
+            | ((input.get() as u32) << INPUT_SHIFT)
+            | (Flag::Tagged.bit() * tagged as u32)
+            | (Flag::Ect.bit() * ect as u32);
         self.facts = kept | found;
     }
 

@@ -391,18 +391,17 @@ impl Bufs {
         }
         let mut desc = self.alloc()?;
         let out = self.pool.write(&mut desc, HEADROOM, frame.len().max(HEAD_LEN));
-        match (frame.split_first_chunk::<HEAD_LEN>(), out.split_first_chunk_mut::<HEAD_LEN>()) {
-            (Some((head, rest)), Some((out, out_rest))) => {
-                *out = *head; // of known size: no call for a short frame
-                if !rest.is_empty() {
-                    out_rest.copy_from_slice(rest);
-                }
+        if let Some((head, rest)) = frame.split_first_chunk::<HEAD_LEN>()
+            && let Some((out, out_rest)) = out.split_first_chunk_mut::<HEAD_LEN>()
+        {
+            *out = *head; // of known size: no call for a short frame
+            if !rest.is_empty() {
+                out_rest.copy_from_slice(rest);
             }
-            _ => {
-                let (octets, rest) = out.split_at_mut(frame.len());
-                octets.copy_from_slice(frame);
-                rest.fill(0); // up to the end of the head
-            }
+        } else {
+            let (octets, rest) = out.split_at_mut(frame.len());
+            octets.copy_from_slice(frame);
+            rest.fill(0); // up to the end of the head
         }
         desc.set_len(u16::try_from(frame.len()).expect("a chunk is shorter than 64 KiB"));
         Some(desc)
