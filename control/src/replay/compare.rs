@@ -226,7 +226,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::type_complexity, reason = "a table of cases")]
     fn the_first_difference_is_told_with_field_names() {
         let (a, b) = (frame(&[]), frame(&[(14, 0x80), (59, 1)]));
         let long = vec![0; 61];
