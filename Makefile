@@ -14,7 +14,7 @@ build:
 demo:
 	@tools/setup.sh demo
 	@$(CARGO) build --release -p weft
-	@python3 demo/demo.py
+	@python3 demo/demo.py "$${CARGO_TARGET_DIR:-target}/release/weft"
 
 # Everything that is checked, cheapest first; ends with a table and the sum.
 test:

@@ -245,6 +245,7 @@ class Demo:
 def main(argv):
     """Runs the steps; exit 1 when one did not go as it must."""
     weft = argv[0] if argv else os.environ.get("WEFT_BIN", f"{ROOT}/target/release/weft")
+    weft = os.path.abspath(weft)
     if not os.access(weft, os.X_OK):
         print(f"demo: {weft} is not there; `make demo` builds it", file=sys.stderr)
         return 2

@@ -112,10 +112,10 @@ def cargo_tests(name, command, env=None, split=False):
     return done
 
 
-def pytest(name, command):
+def pytest(name, command, env):
     """Python tests; `-rs` names what was skipped."""
     tally = Tally(name)
-    good, lines, tally.seconds = run(name, command)
+    good, lines, tally.seconds = run(name, command, env)
     for line in lines:
         if found := PYTEST_SKIP.match(line):
             tally.skips += [(found[2], found[3])] * int(found[1])
@@ -136,10 +136,12 @@ def miri(name):
         why = (probe.stderr.strip().splitlines() or ["no nightly toolchain with Miri"])[0]
         return [Tally(name, skips=[("pool, ring, voq and free under Miri", why)])]
     modules = ["pool::", "ring::", "voq::", "free::"]
-    env = {"CARGO_TARGET_DIR": "target/miri", "MIRIFLAGS": "-Zmiri-disable-isolation"}
+    env = {"CARGO_TARGET_DIR": f"{TARGET}/miri", "MIRIFLAGS": "-Zmiri-disable-isolation"}
     return cargo_tests(name, [*toolchain, "test", "-p", "weft-dataplane", "--lib", "--", *modules], env)
 
 
+TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"))
+BINARY_ENV = {"WEFT_BIN": os.path.join(TARGET, "release", "weft")}
 CARGO_TEST = ["cargo", "test", "--workspace", "--no-fail-fast", "--", "--show-output"]
 LOOM = ["cargo", "test", "-p", "weft-dataplane", "--lib", "--", "loom"]
 SUITES = {
@@ -148,13 +150,13 @@ SUITES = {
         n, ["cargo", "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]
     ),
     "release": lambda n: plain(n, ["cargo", "build", "--release", "--quiet", "-p", "weft"]),
-    "test": lambda n: cargo_tests(n, CARGO_TEST, {"WEFT_BIN": f"{ROOT}/target/release/weft"}, split=True),
+    "test": lambda n: cargo_tests(n, CARGO_TEST, BINARY_ENV, split=True),
     "doc": lambda n: plain(
         n, ["cargo", "doc", "--workspace", "--no-deps", "--quiet"], {"RUSTDOCFLAGS": "-D warnings"}
     ),
     "miri": miri,
-    "loom": lambda n: cargo_tests(n, LOOM, {"RUSTFLAGS": "--cfg loom", "CARGO_TARGET_DIR": "target/loom"}),
-    "python": lambda n: pytest(n, [".venv/bin/python", "-m", "pytest", "-q", "-rs", "tests/py"]),
+    "loom": lambda n: cargo_tests(n, LOOM, {"RUSTFLAGS": "--cfg loom", "CARGO_TARGET_DIR": f"{TARGET}/loom"}),
+    "python": lambda n: pytest(n, [".venv/bin/python", "-m", "pytest", "-q", "-rs", "tests/py"], BINARY_ENV),
 }
 
 

@@ -21,7 +21,7 @@ pub struct PriMap {
     pub pcp: [Pri; 8],
     /// Priority by DSCP.
     pub dscp: [Pri; 64],
-    /// Priority by TC[7:2].
+    /// Priority by `TC[7:2]`.
     pub tc: [Pri; 64],
     /// Priority of a frame with none of the trusted fields.
     pub default_pri: Pri,

@@ -1,0 +1,251 @@
+//! Networks of kernel hosts in namespaces, and a `weft run` between them.
+//!
+//! Shape: [`Net`] owns its namespaces and [`Switch`] its process; both are gone when they are dropped,
+//! after a failed test too. What a killed run left behind, the next one removes.
+//! Units: none.
+//! Source: style.md C12 (kernel); ip-netns(8), veth(4).
+
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// First part of the names of all namespaces of ours; the process id follows.
+const PREFIX: &str = "weftnet";
+
+/// Namespaces that go away with it.
+pub struct Net {
+    base: String,
+    hosts: Vec<String>,
+}
+
+impl Net {
+    /// An empty network, or the reason why there can be none here, told by the name of `test`.
+    ///
+    /// # Panics
+    /// Never where namespaces work.
+    #[must_use]
+    pub fn new(test: &str) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        static SWEPT: OnceLock<()> = OnceLock::new();
+        SWEPT.get_or_init(sweep);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mut net =
+            Self { base: format!("{PREFIX}{}-{count}", std::process::id()), hosts: Vec::new() };
+        match net.try_host("sw") {
+            Ok(()) => Some(net),
+            Err(why) => {
+                eprintln!("SKIPPED {test}: {why} (needs root)");
+                None
+            }
+        }
+    }
+
+    fn try_host(&mut self, host: &str) -> Result<(), String> {
+        let name = self.name(host);
+        let done = Command::new("ip").args(["netns", "add", &name]).output();
+        let done = done.map_err(|error| format!("ip: {error}"))?;
+        if !done.status.success() {
+            return Err(format!("ip netns add: {}", text(&done.stderr)));
+        }
+        self.hosts.push(name);
+        self.ip(host, "link set lo up");
+        Ok(())
+    }
+
+    /// Full name of the namespace of `host`; the switch's is `sw`.
+    #[must_use]
+    pub fn name(&self, host: &str) -> String {
+        format!("{}-{host}", self.base)
+    }
+
+    /// Adds a namespace.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn add_host(&mut self, host: &str) {
+        self.try_host(host).expect("the first namespace could be made");
+    }
+
+    /// Adds `host` with `eth0` at `address`, the other end of which is `port` at the switch.
+    pub fn add_joined(&mut self, host: &str, port: &str, address: &str) {
+        self.add_host(host);
+        let there = self.name(host);
+        self.ip("sw", &format!("link add {port} type veth peer name eth0 netns {there}"));
+        self.ip("sw", &format!("link set {port} up"));
+        self.address(host, address);
+    }
+
+    /// Gives `eth0` of `host` an address and takes it up.
+    pub fn address(&self, host: &str, address: &str) {
+        self.ip(host, &format!("addr add {address} dev eth0"));
+        self.ip(host, "link set eth0 up");
+    }
+
+    /// Runs `ip` at `host`.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn ip(&self, host: &str, arguments: &str) {
+        let name = self.name(host);
+        let done = Command::new("ip").args(["-n", &name]).args(arguments.split(' ')).output();
+        let done = done.expect("ip runs");
+        assert!(done.status.success(), "ip -n {name} {arguments}: {}", text(&done.stderr));
+    }
+
+    /// `program` at `host`, with arguments split at blanks.
+    #[must_use]
+    pub fn at(&self, host: &str, program: &str, arguments: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.name(host))).arg(program);
+        command.args(arguments.split_whitespace()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `program` at `host` to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn run(&self, host: &str, program: &str, arguments: &str) -> Output {
+        self.at(host, program, arguments).output().expect("nsenter runs")
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for name in &self.hosts {
+            // What goes wrong here is swept by the next run.
+            drop(Command::new("ip").args(["netns", "del", name]).output());
+        }
+    }
+}
+
+/// Removes namespaces whose process is gone.
+fn sweep() {
+    let Ok(listed) = Command::new("ip").args(["netns", "list"]).output() else { return };
+    for name in text(&listed.stdout).lines().filter_map(|line| line.split_whitespace().next()) {
+        let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        let is_gone = |pid: &str| !pid.is_empty() && !Path::new("/proc").join(pid).exists();
+        if owner.is_some_and(is_gone) {
+            drop(Command::new("ip").args(["netns", "del", name]).output());
+        }
+    }
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).trim().to_owned()
+}
+
+/// The binary to test: `WEFT_BIN`, or else that of a release build made now.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn weft() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(set) = std::env::var_os("WEFT_BIN").map(PathBuf::from).filter(|p| p.is_file()) {
+            return set;
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--release", "--quiet", "-p", "weft"])
+            .current_dir(root)
+            .status();
+        assert!(built.is_ok_and(|status| status.success()), "cargo build --release -p weft");
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+        target.join("release/weft")
+    })
+}
+
+/// A `weft run` in the namespace `sw` of a [`Net`].
+pub struct Switch {
+    child: Option<Child>,
+    socket: PathBuf,
+    folder: PathBuf,
+}
+
+impl Switch {
+    /// Starts a switch with `ports` as for `--port`, and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[must_use]
+    pub fn start(net: &Net, ports: &[&str], config: &str) -> Self {
+        let folder = std::env::temp_dir().join(net.name("run"));
+        std::fs::create_dir_all(&folder).expect("a folder for the test");
+        let file = folder.join("weft.toml");
+        let socket = folder.join("socket/mgmt.sock");
+        let mut text = config.to_owned();
+        writeln!(text, "\n[run]\nsocket = {:?}", socket.display().to_string()).expect("to memory");
+        std::fs::write(&file, text).expect("the folder takes files");
+        let mut command = net.at("sw", weft().to_str().expect("a path of text"), "run --json -c");
+        command.arg(&file);
+        for port in ports {
+            command.args(["--port", port]);
+        }
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut switch = Self { child: Some(child.expect("nsenter runs")), socket, folder };
+        for _ in 0..100 {
+            if switch.ask("show ports").is_some() {
+                return switch;
+            }
+            let child = switch.child.as_mut().expect("it was just started");
+            if child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                let mut said = String::new();
+                if let Some(err) = &mut child.stderr {
+                    drop(err.read_to_string(&mut said));
+                }
+                panic!("weft run ended: {said}");
+            }
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+        panic!("weft run does not answer");
+    }
+
+    /// Asks the running switch; `None` when it refuses.
+    ///
+    /// # Panics
+    /// When `weft` cannot be run.
+    #[must_use]
+    pub fn ask(&self, command: &str) -> Option<String> {
+        let asked = Command::new(weft())
+            .args(command.split_whitespace())
+            .arg("--socket")
+            .arg(&self.socket)
+            .output()
+            .expect("weft runs");
+        asked.status.success().then(|| text(&asked.stdout))
+    }
+
+    /// Stops it as a user would and returns the final counters.
+    ///
+    /// # Panics
+    /// When it does not end well, or its counters are not JSON.
+    #[must_use]
+    pub fn stop(mut self) -> serde_json::Value {
+        let child = self.child.take().expect("it runs until it is stopped");
+        let pid = child.id().to_string();
+        let told = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(told.is_ok_and(|status| status.success()), "kill -TERM {pid}");
+        let ended = child.wait_with_output().expect("the child is ours");
+        assert!(ended.status.success(), "weft run: {}", text(&ended.stderr));
+        serde_json::from_slice(&ended.stdout).expect("final counters as JSON")
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            drop(child.kill());
+            drop(child.wait());
+        }
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
