@@ -111,11 +111,17 @@ fn every_checker_objects_to_its_mutation() {
                 _ => None,
             });
             let sent: Vec<_> = events.iter().enumerate().filter_map(|(n, (_, e))| match *e {
-                Event::Tx { frame, .. } => Some((n, input(events, frame))),
+                Event::Tx { frame, .. } => Some((n, frame, input(events, frame))),
                 _ => None,
             }).take(1_000).collect();
-            let (a, of) = sent[0];
-            let b = sent[1..].iter().find(|(_, other)| *other == of).unwrap().0;
+            // Both were in the switch when the first one was sent.
+            let came = |frame| position(events, |e| matches!(e, Event::Rx { frame: f, .. } if *f == frame));
+            let pair = sent.iter().enumerate().find_map(|(n, &(a, _, of))| {
+                let later = sent[n + 1..].iter().take(100);
+                let b = later.filter(|&&(_, _, other)| other == of).find(|&&(_, f, _)| came(f) < a)?;
+                Some((a, b.0))
+            });
+            let (a, b) = pair.expect("frames of one flow wait together");
             let (x, y) = (events[a].1, events[b].1);
             (events[a].1, events[b].1) = (y, x);
         })),
