@@ -500,3 +500,6 @@ impl Buffer {
         all.map(|word| u64::from(word.load(Ordering::Relaxed))).sum()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
