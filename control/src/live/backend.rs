@@ -42,6 +42,13 @@ struct State {
     mirrors: BTreeMap<PortId, Mirror>,
 }
 
+/// Static entries: those added by hand, those of the configuration.
+type Entries = (Vec<StaticEntry>, Vec<StaticEntry>);
+
+fn entries(state: &State) -> Entries {
+    (state.added.clone(), state.config.switch.forward.static_entries.clone())
+}
+
 /// The running switch.
 pub struct Switchboard {
     live: Live,
@@ -103,6 +110,15 @@ impl Switchboard {
         })
     }
 
+    /// Applies the static entries in `state`, or puts them back as they were `before`.
+    fn apply_or_restore(&self, state: &mut State, before: Entries) -> Result<(), Refused> {
+        let applied = self.apply(state);
+        if applied.is_err() {
+            (state.added, state.config.switch.forward.static_entries) = before;
+        }
+        applied
+    }
+
     /// Applies the configuration in `state`, with what was added by hand.
     fn apply(&self, state: &State) -> Result<(), Refused> {
         let mut switch = state.config.switch.clone();
@@ -132,27 +148,21 @@ impl Backend for Switchboard {
         let port = self.port(port)?;
         let entry = StaticEntry { key: FdbKey::new(Vid::from_low_bits(vid), addr), port };
         let mut state = self.lock();
-        let before = state.added.clone();
+        let before = entries(&state);
         state.added.retain(|had| had.key != entry.key);
         state.added.push(entry);
         state.config.switch.forward.static_entries.retain(|had| had.key != entry.key);
-        let applied = self.apply(&state);
-        if applied.is_err() {
-            state.added = before;
-        }
-        applied
+        self.apply_or_restore(&mut state, before)
     }
 
     fn fdb_del(&self, vid: u16, addr: AddrKey) -> Result<(), Refused> {
         let key = FdbKey::new(Vid::from_low_bits(vid), addr);
         let mut state = self.lock();
-        let count =
-            |state: &State| state.added.len() + state.config.switch.forward.static_entries.len();
-        let before = count(&state);
+        let before = entries(&state);
         state.added.retain(|entry| entry.key != key);
         state.config.switch.forward.static_entries.retain(|entry| entry.key != key);
-        if count(&state) < before {
-            return self.apply(&state);
+        if entries(&state) != before {
+            return self.apply_or_restore(&mut state, before);
         }
         if self.live.crew().hold(|| self.live.core().fdb.del(key)) {
             return Ok(());
