@@ -285,6 +285,12 @@ impl Bufs {
         Some(Desc::new(chunk, HEADROOM))
     }
 
+    /// Chunks that the reserve for control frames lacks now.
+    #[must_use]
+    pub fn reserve_short(&self) -> usize {
+        self.reserve_len - self.reserve.len()
+    }
+
     /// Gives a handle back; true if it was the chunk's last.
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "the handle ends here")]

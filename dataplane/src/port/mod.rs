@@ -13,6 +13,7 @@ pub mod gso;
 mod link;
 pub mod null;
 pub mod pcap;
+pub mod record;
 #[expect(unsafe_code, reason = "system calls")]
 mod sys;
 pub mod tap;

@@ -1,0 +1,17 @@
+//! Recording and replaying a run: a port that writes down what another one answers, and one that
+//! answers from what was written.
+//!
+//! Shape: [`Recorder`] and [`Recorded`] ports → record → [`RecordReader`] → [`Script`] and [`Scripted`]
+//! ports. All that decides a step is in it: the time, and what ports answer.
+//! Units: picoseconds, octets, chunks.
+//! Source: pipeline.md §13.
+
+mod format;
+mod recorder;
+mod script;
+#[cfg(test)]
+mod tests;
+
+pub use format::{Answer, Call, Entry, Frame, PoolMove, RecordError, RecordReader};
+pub use recorder::{Recorded, Recorder, Summary};
+pub use script::{Script, Scripted, SentFrames};

@@ -1,0 +1,425 @@
+//! Writing a record while the switch runs.
+//!
+//! Shape: ports in [`Recorded`] tell the [`Recorder`] what they answer; the worker tells it where steps
+//! begin and end, control what it changes between two of them.
+//! Units: picoseconds, octets, chunks.
+//! Source: pipeline.md §13.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrayvec::ArrayVec;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::format::{self, PoolMove};
+use crate::batch::{BURST, Batch};
+use crate::desc::Desc;
+use crate::pool::Bufs;
+use crate::port::{Port, PortCaps, PortCounters, PortError};
+use crate::time::{Instant, Span};
+
+/// Octets that are written at once.
+const BLOCK: usize = 256 << 10;
+/// How long what is complete may stay unwritten.
+const WRITE_EVERY: Span = Span::from_ms(100);
+
+/// What became of a record.
+#[derive(Debug)]
+pub struct Summary {
+    /// Steps in it.
+    pub steps: u64,
+    /// Octets of it.
+    pub octets: u64,
+    /// Decisions of the run.
+    pub events: u64,
+    /// Hash of all decisions and their times; none when the run did not come to its end.
+    pub trace_hash: Option<u64>,
+    /// Hash of all frames that ports took.
+    pub sent_hash: u64,
+    /// Why the record ends before the run.
+    pub failed: Option<io::Error>,
+}
+
+/// Told at once when a record can be written no more.
+pub type OnFailure = Box<dyn FnMut(&io::Error) + Send>;
+
+/// What is in the record about a port.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    link: Option<bool>,
+    counters: PortCounters,
+}
+
+/// What calls did to the pool that is not in the record yet.
+#[derive(Clone, Copy, Default)]
+struct Carry {
+    used: i64,
+    changed: bool,
+}
+
+impl Carry {
+    fn add(&mut self, call: &Effect) {
+        self.used += call.used;
+        self.changed |= call.changed();
+    }
+}
+
+/// Where the run is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Between steps; the last one has its entry.
+    Between,
+    /// Within a step.
+    Step,
+    /// Between steps; the last one was not worth an entry.
+    Idle,
+}
+
+struct Inner {
+    out: Box<dyn Write + Send>,
+    on_failure: OnFailure,
+    failed: Option<io::Error>,
+    /// Complete entries that are not written yet.
+    block: Vec<u8>,
+    written: u64,
+    written_at: Instant,
+    /// Answers of the current step.
+    calls: Vec<u8>,
+    phase: Phase,
+    /// Something that a replay must do has happened in the current step.
+    matters: bool,
+    now: Instant,
+    /// Time of the last entry.
+    last: Instant,
+    known: Vec<Known>,
+    new: Vec<Known>,
+    /// Of steps since the last entry.
+    carry: Carry,
+    /// The same, until the current step's entry tells of it.
+    untold: Carry,
+    sent: Xxh3,
+    trace_hash: u64,
+    steps: u64,
+    ended: Option<(u64, u64)>,
+}
+
+/// Writes a record; its clones write the same one.
+#[derive(Clone)]
+pub struct Recorder(Arc<Mutex<Inner>>);
+
+impl Recorder {
+    /// Begins a record of a switch of `ports` ports; `header` is a text for whoever replays it.
+    ///
+    /// # Errors
+    /// The header cannot be written.
+    pub fn start(
+        mut out: Box<dyn Write + Send>,
+        header: &[u8],
+        ports: usize,
+        on_failure: OnFailure,
+    ) -> io::Result<Self> {
+        let mut block = Vec::with_capacity(2 * BLOCK);
+        format::put_preamble(&mut block, header);
+        out.write_all(&block)?;
+        let written = block.len() as u64;
+        block.clear();
+        Ok(Self(Arc::new(Mutex::new(Inner {
+            out,
+            on_failure,
+            failed: None,
+            block,
+            written,
+            written_at: Instant::ZERO,
+            calls: Vec::with_capacity(BLOCK),
+            phase: Phase::Between,
+            matters: false,
+            now: Instant::ZERO,
+            last: Instant::ZERO,
+            known: vec![Known::default(); ports],
+            new: vec![Known::default(); ports],
+            carry: Carry::default(),
+            untold: Carry::default(),
+            sent: Xxh3::new(),
+            trace_hash: Xxh3::new().digest(),
+            steps: 0,
+            ended: None,
+        }))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A step begins.
+    pub fn begin(&self, now: Instant) {
+        let mut inner = self.lock();
+        if now.since(inner.written_at) >= WRITE_EVERY {
+            inner.write_out();
+            inner.written_at = now;
+        }
+        inner.begin(now);
+    }
+
+    /// It has ended. `kept`: it may have done what a replay must do as well; other steps get no
+    /// entry. `trace_hash` is that of all decisions until now.
+    pub fn end(&self, kept: bool, trace_hash: u64) {
+        let mut inner = self.lock();
+        inner.trace_hash = trace_hash;
+        inner.phase = Phase::Idle;
+        if kept || inner.matters {
+            inner.keep();
+        }
+    }
+
+    /// Control changes something, between two steps; `text` says what.
+    pub fn change(&self, text: &[u8]) {
+        let mut inner = self.lock();
+        inner.keep_idle();
+        inner.entry(|block| format::put_change(block, text));
+    }
+
+    /// The switch stops at `now`: what ports answer from here on belongs to that.
+    pub fn begin_stop(&self, now: Instant) {
+        let mut inner = self.lock();
+        inner.keep_idle();
+        inner.begin(now);
+    }
+
+    /// It has stopped, with this hash of this many decisions.
+    pub fn end_stop(&self, trace_hash: u64, events: u64) {
+        let mut inner = self.lock();
+        inner.phase = Phase::Between;
+        inner.ended = Some((trace_hash, events));
+        let since = inner.now.as_ps().wrapping_sub(inner.last.as_ps());
+        let hashes = [trace_hash, inner.sent.digest()];
+        let calls = core::mem::take(&mut inner.calls);
+        inner.entry(|block| format::put_stop(block, since, &calls, hashes, events));
+    }
+
+    /// Ends the record with the final counters, a text as the header is.
+    #[must_use]
+    pub fn finish(&self, counts: &[u8]) -> Summary {
+        let mut inner = self.lock();
+        inner.entry(|block| format::put_counts(block, counts));
+        inner.write_out();
+        if inner.failed.is_none()
+            && let Err(error) = inner.out.flush()
+        {
+            inner.fail(error);
+        }
+        Summary {
+            steps: inner.steps,
+            octets: inner.written,
+            events: inner.ended.map_or(0, |(_, events)| events),
+            trace_hash: inner.ended.map(|(hash, _)| hash),
+            sent_hash: inner.sent.digest(),
+            failed: inner.failed.take(),
+        }
+    }
+}
+
+impl Inner {
+    fn begin(&mut self, now: Instant) {
+        self.calls.clear();
+        (self.phase, self.matters, self.untold) = (Phase::Step, false, self.carry);
+        self.now = now;
+        self.new.clone_from(&self.known);
+    }
+
+    /// Makes an entry of the step that has just ended.
+    fn keep(&mut self) {
+        let since = self.now.as_ps().wrapping_sub(self.last.as_ps());
+        let digest = format::digest(self.trace_hash, self.sent.digest());
+        let calls = core::mem::take(&mut self.calls);
+        self.entry(|block| format::put_step(block, since, &calls, digest));
+        self.calls = calls;
+        self.last = self.now;
+        self.known.clone_from(&self.new);
+        self.carry = Carry::default();
+        self.phase = Phase::Between;
+        self.steps += 1;
+    }
+
+    /// Makes an entry of the last step although it did nothing: counters of time go on to its time.
+    fn keep_idle(&mut self) {
+        if self.phase == Phase::Idle {
+            self.keep();
+        }
+    }
+
+    fn entry(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        if self.failed.is_some() {
+            return;
+        }
+        put(&mut self.block);
+        if self.block.len() >= BLOCK {
+            self.write_out();
+        }
+    }
+
+    fn write_out(&mut self) {
+        if self.failed.is_some() || self.block.is_empty() {
+            return;
+        }
+        match self.out.write_all(&self.block) {
+            Ok(()) => self.written += self.block.len() as u64,
+            Err(error) => self.fail(error),
+        }
+        self.block.clear();
+    }
+
+    fn fail(&mut self, error: io::Error) {
+        (self.on_failure)(&error);
+        self.failed = Some(error);
+    }
+
+    /// Notes a call's effect on the pool; returns what its entry is to say, and whether it must. The
+    /// first call of a step also tells of the steps that have no entry.
+    fn moved(&mut self, call: &Effect) -> (PoolMove, bool) {
+        self.carry.add(call);
+        let mut told = core::mem::take(&mut self.untold);
+        told.add(call);
+        (PoolMove { used: told.used, short: call.short }, told.changed)
+    }
+}
+
+/// What a call did to the pool.
+struct Effect {
+    used: i64,
+    was_short: usize,
+    short: usize,
+}
+
+impl Effect {
+    /// Makes the call.
+    fn of<R>(bufs: &mut Bufs, call: impl FnOnce(&mut Bufs) -> R) -> (R, Self) {
+        let (used, was_short) = (bufs.used().get(), bufs.reserve_short());
+        let result = call(bufs);
+        let after = bufs.used().get();
+        let used = after.wrapping_sub(used).cast_signed();
+        (result, Self { used, was_short, short: bufs.reserve_short() })
+    }
+
+    const fn changed(&self) -> bool {
+        self.used != 0 || self.was_short != self.short
+    }
+}
+
+/// A port whose answers are recorded.
+pub struct Recorded<P: Port> {
+    port: P,
+    index: usize,
+    recorder: Recorder,
+}
+
+impl<P: Port> Recorded<P> {
+    /// Records what `port`, number `index` of the switch, answers.
+    pub const fn new(port: P, index: usize, recorder: Recorder) -> Self {
+        Self { port, index, recorder }
+    }
+}
+
+impl<P: Port> Port for Recorded<P> {
+    fn caps(&self) -> &PortCaps {
+        self.port.caps()
+    }
+
+    fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let before = batch.len();
+        let (count, effect) = Effect::of(bufs, |bufs| self.port.rx(now, bufs, batch));
+        let inner = &mut *self.recorder.lock();
+        let (pool, moved) = inner.moved(&effect);
+        if count > 0 || moved {
+            format::put_rx(&mut inner.calls, self.index, count, pool);
+            for desc in batch.iter().skip(before) {
+                let (partial, octets) = (bufs.partial_csum(desc), bufs.bytes(desc));
+                format::put_frame(&mut inner.calls, desc.start(), partial, octets);
+            }
+        }
+        count
+    }
+
+    fn tx_room(&mut self, now: Instant) -> usize {
+        let room = self.port.tx_room(now);
+        format::put_room(&mut self.recorder.lock().calls, self.index, room);
+        room
+    }
+
+    fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        // Taken frames are gone afterwards.
+        let hashes: ArrayVec<u64, BURST> = batch.iter().map(|desc| sent(bufs, desc)).collect();
+        let (taken, effect) = Effect::of(bufs, |bufs| self.port.tx(now, bufs, batch));
+        let inner = &mut *self.recorder.lock();
+        let (pool, _) = inner.moved(&effect);
+        format::put_tx(&mut inner.calls, self.index, taken, pool);
+        for hash in hashes.iter().take(taken) {
+            fold(&mut inner.sent, self.index, *hash);
+        }
+        inner.matters |= taken > 0;
+        taken
+    }
+
+    fn service(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError> {
+        let (result, effect) = Effect::of(bufs, |bufs| self.port.service(now, bufs));
+        let inner = &mut *self.recorder.lock();
+        let (pool, moved) = inner.moved(&effect);
+        if moved {
+            format::put_service(&mut inner.calls, self.index, pool);
+        }
+        result
+    }
+
+    fn link_up(&self) -> bool {
+        let up = self.port.link_up();
+        let inner = &mut *self.recorder.lock();
+        // Idle workers ask, too, between steps.
+        if let Some(known) = inner.new.get_mut(self.index).filter(|_| inner.phase == Phase::Step)
+            && known.link != Some(up)
+        {
+            known.link = Some(up);
+            inner.matters = true;
+            format::put_link(&mut inner.calls, self.index, up);
+        }
+        up
+    }
+
+    fn counters(&self) -> PortCounters {
+        let counters = self.port.counters();
+        let inner = &mut *self.recorder.lock();
+        if let Some(known) = inner.new.get_mut(self.index).filter(|_| inner.phase == Phase::Step)
+            && known.counters != counters
+        {
+            known.counters = counters;
+            inner.matters = true;
+            format::put_counters(&mut inner.calls, self.index, &counters);
+        }
+        counters
+    }
+
+    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.port.wait_fd()
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.port.next_event()
+    }
+
+    fn idle_at(&self) -> Option<Instant> {
+        self.port.idle_at()
+    }
+
+    fn release(&mut self, bufs: &mut Bufs) {
+        self.port.release(bufs);
+    }
+}
+
+/// Hash of a frame's octets as a port is given them.
+pub(super) fn sent(bufs: &Bufs, desc: &Desc) -> u64 {
+    xxh3_64(bufs.bytes(desc))
+}
+
+/// Adds a frame that port `index` took to the hash of all that were sent.
+pub(super) fn fold(all: &mut Xxh3, index: usize, hash: u64) {
+    all.update(&(index as u64).to_le_bytes());
+    all.update(&hash.to_le_bytes());
+}
