@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{config, decode, generate, model, replay, run, running, trace, traffic};
-use crate::config::{ConfigError, Settings};
+use crate::config::{Settings, Sources};
 use crate::error::{CliError, EXIT_CODES};
 
 /// A software switch for AI scale-up Ethernet.
@@ -82,25 +82,19 @@ impl SettingsArgs {
     /// # Errors
     /// A file that cannot be read, and everything that is refused.
     pub fn load(&self) -> Result<Settings, CliError> {
-        let mut problems = Vec::new();
-        let mut settings = Settings::default();
-        let mut note = |result: Result<(), ConfigError>| {
-            if let Err(ConfigError(more)) = result {
-                problems.extend(more);
-            }
+        Ok(self.sources()?.settings()?)
+    }
+
+    /// Reads the file, without a look at what it says.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn sources(&self) -> Result<Sources, CliError> {
+        let file = match &self.config {
+            Some(path) => Some((path.display().to_string(), read_text(path)?)),
+            None => None,
         };
-        if let Some(path) = &self.config {
-            let text = read_text(path)?;
-            let read = Settings::read(&path.display().to_string(), &text);
-            note(read.map(|read| settings = read));
-        }
-        for text in &self.port {
-            note(settings.set_port(text, "--port"));
-        }
-        for text in &self.set {
-            note(settings.set(text, "--set"));
-        }
-        if problems.is_empty() { Ok(settings) } else { Err(ConfigError(problems).into()) }
+        Ok(Sources { file, port: self.port.clone(), set: self.set.clone() })
     }
 }
 

@@ -15,5 +15,6 @@ pub mod live;
 pub mod metrics;
 pub mod mgmt;
 pub mod paths;
+pub mod record;
 pub mod replay;
 pub mod report;

@@ -10,6 +10,7 @@ pub mod generate;
 pub mod model;
 pub mod progress;
 pub mod replay;
+mod replay_record;
 pub mod run;
 pub mod running;
 pub mod shell;

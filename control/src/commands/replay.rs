@@ -19,7 +19,7 @@ use crate::error::CliError;
 use crate::paths::Filter;
 use crate::replay::compare::{Rules, compare};
 use crate::replay::trace::{Sink, Tracer};
-use crate::replay::{Base, Job, JobError, Report, capture_name};
+use crate::replay::{Base, Conservation, Job, JobError, PortReport, Report, capture_name};
 
 /// Arguments of `weft replay`.
 #[derive(Args, Debug)]
@@ -28,11 +28,19 @@ pub struct ReplayArgs {
     #[command(flatten)]
     pub settings: SettingsArgs,
     /// Capture of the frames that come in at a port, pcap or pcapng
-    #[arg(long = "in", value_name = "PORT=FILE", required = true)]
+    #[arg(long = "in", value_name = "PORT=FILE", required_unless_present = "record")]
     pub input: Vec<String>,
     /// Folder for PORT.pcap of each port and result.json; it is made, files in it are replaced
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "record")]
+    pub out: Option<PathBuf>,
+    /// Do again what `weft run --record` recorded, with the record's own configuration, and hold hashes
+    /// and counters against it. Exit code 1 on a difference; --out is optional
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["input", "config", "port", "set", "expect", "drop_runts"]
+    )]
+    pub record: Option<PathBuf>,
     /// Hold each output against DIR/PORT.pcap or .pcapng; a port without a file must send nothing.
     /// Exit code 1 on a difference, of which the first at each port is shown
     #[arg(long, value_name = "DIR")]
@@ -64,6 +72,14 @@ pub struct ReplayArgs {
 /// # Errors
 /// A configuration or capture that is refused; a difference from what was expected.
 pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    match (&args.record, &args.out) {
+        (Some(record), _) => super::replay_record::run(args, record, out),
+        (None, Some(dir)) => run_captures(args, dir, out),
+        (None, None) => Err(CliError::Usage("expected --out DIR".to_owned())),
+    }
+}
+
+fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<(), CliError> {
     let config = Config::resolve(&args.settings.load()?, Timing::Virtual)?;
     for warning in &config.warnings {
         anstream::eprintln!("warning: {warning}");
@@ -75,35 +91,42 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
         );
     }
     let inputs = inputs(&args.input, &config)?;
-    let text_trace = args.trace.as_deref() == Some(Path::new("-"));
-    if args.json && text_trace {
-        let message = "expected --trace FILE with --json, as both write to standard output";
-        return Err(CliError::Usage(message.to_owned()));
-    }
-    std::fs::create_dir_all(&args.out).map_err(|source| CliError::File {
-        verb: "make",
-        path: args.out.clone(),
-        source,
-    })?;
+    let text_trace = check_outputs(args, Some(dir))?;
     let base = Base::of(inputs.iter().map(|(_, path)| path)).map_err(capture)?;
     let bar = progress::spinner("frames read");
     let report = {
         let tracer = tracer(args, &config, base, &mut *out)?;
-        let job =
-            Job { config: &config, inputs: &inputs, out: &args.out, drop_runts: args.drop_runts };
+        let job = Job { config: &config, inputs: &inputs, out: dir, drop_runts: args.drop_runts };
         crate::replay::run(&job, base, tracer, &|read| bar.set_position(read)).map_err(failed)?
     };
     bar.finish_and_clear();
-    write_result(&args.out.join("result.json"), &report)?;
+    write_result(&dir.join("result.json"), &report)?;
     if args.json {
         write_json(out, &report)?;
     } else if !text_trace {
         print(&report, out).map_err(CliError::Output)?;
     }
     match &args.expect {
-        Some(want) => expect(args, &config, want),
+        Some(want) => expect(args, dir, &config, want),
         None => Ok(()),
     }
+}
+
+/// Makes the folder; returns whether the trace goes to standard output, as JSON then must not.
+pub(super) fn check_outputs(args: &ReplayArgs, dir: Option<&Path>) -> Result<bool, CliError> {
+    let text_trace = args.trace.as_deref() == Some(Path::new("-"));
+    if args.json && text_trace {
+        let message = "expected --trace FILE with --json, as both write to standard output";
+        return Err(CliError::Usage(message.to_owned()));
+    }
+    if let Some(dir) = dir {
+        std::fs::create_dir_all(dir).map_err(|source| CliError::File {
+            verb: "make",
+            path: dir.to_owned(),
+            source,
+        })?;
+    }
+    Ok(text_trace)
 }
 
 fn capture(error: CaptureError) -> CliError {
@@ -134,7 +157,7 @@ fn inputs(given: &[String], config: &Config) -> Result<Vec<(PortId, PathBuf)>, C
     Ok(inputs)
 }
 
-fn tracer<'a>(
+pub(super) fn tracer<'a>(
     args: &ReplayArgs,
     config: &Config,
     base: Base,
@@ -169,7 +192,7 @@ fn tracer<'a>(
     Ok(Some(Tracer::new(sink, filter, args.trace_count)))
 }
 
-fn write_result(path: &Path, report: &Report) -> Result<(), CliError> {
+pub(super) fn write_result(path: &Path, report: &impl serde::Serialize) -> Result<(), CliError> {
     let write = || -> std::io::Result<()> {
         let mut file = BufWriter::new(File::create(path)?);
         serde_json::to_writer_pretty(&mut file, report)?;
@@ -181,19 +204,7 @@ fn write_result(path: &Path, report: &Report) -> Result<(), CliError> {
 
 /// The summary.
 fn print(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
-    for port in &report.ports {
-        let (name, rx, captured) = (&port.name, port.rx_frames, port.captured);
-        writeln!(out, "{name}: {rx} frames in, {captured} out")?;
-        for (reason, count) in &port.drops {
-            writeln!(out, "{name}: dropped {count} {reason}")?;
-        }
-    }
-    let sum = &report.conservation;
-    writeln!(
-        out,
-        "rx {} + copies {} = tx {} + dropped {} + consumed {} + queued {}, unaccounted {}",
-        sum.rx, sum.copies, sum.tx, sum.dropped, sum.consumed, sum.queued, sum.imbalance
-    )?;
+    print_ports(&report.ports, &report.conservation, out)?;
     if report.xoff_overruns > 0 {
         writeln!(
             out,
@@ -207,12 +218,32 @@ fn print(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "trace hash {} over {} decisions", report.trace_hash, report.events)
 }
 
+/// What each port did, and that it adds up.
+pub(super) fn print_ports(
+    ports: &[PortReport],
+    sum: &Conservation,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    for port in ports {
+        let (name, rx, captured) = (&port.name, port.rx_frames, port.captured);
+        writeln!(out, "{name}: {rx} frames in, {captured} out")?;
+        for (reason, count) in &port.drops {
+            writeln!(out, "{name}: dropped {count} {reason}")?;
+        }
+    }
+    writeln!(
+        out,
+        "rx {} + copies {} = tx {} + dropped {} + consumed {} + queued {}, unaccounted {}",
+        sum.rx, sum.copies, sum.tx, sum.dropped, sum.consumed, sum.queued, sum.imbalance
+    )
+}
+
 /// Holds every port's output against what is wanted of it.
-fn expect(args: &ReplayArgs, config: &Config, want: &Path) -> Result<(), CliError> {
+fn expect(args: &ReplayArgs, dir: &Path, config: &Config, want: &Path) -> Result<(), CliError> {
     let wanted = wanted_captures(want, config)?;
     let (mut equal, mut differing) = (0, Vec::new());
     for (port, want) in config.switch.ports.iter().zip(&wanted) {
-        let got = args.out.join(capture_name(&port.name));
+        let got = dir.join(capture_name(&port.name));
         let rules = Rules { parse: &port.parse, times: args.expect_times };
         let outcome = compare(&got, want.as_deref(), rules).map_err(capture)?;
         equal += outcome.equal;

@@ -10,9 +10,11 @@ pub mod param;
 pub mod problem;
 pub mod resolve;
 pub mod settings;
+pub mod sources;
 pub mod table;
 pub mod value;
 
 pub use problem::{ConfigError, Place, Problem};
 pub use resolve::{Config, Effective, EndpointConfig, RunConfig, RunPort, Timing};
 pub use settings::Settings;
+pub use sources::Sources;

@@ -16,16 +16,19 @@ use weft_dataplane::config::MirrorConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::port::capture::CaptureFormat;
+use weft_dataplane::port::record::Summary;
 use weft_dataplane::port::tee::{Mirror, MirrorSlot};
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::Listener;
 use weft_parsers::{AddrKey, Vid};
 
-use super::{Live, LiveError};
+use super::{Live, LiveError, NewRecord};
 use crate::cli::SettingsArgs;
+use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
 use crate::mgmt::{Backend, MirrorTarget, Refused, TraceStream, Traced};
 use crate::paths::{self, Filter, Paths};
+use crate::record::Change;
 use crate::report::gather::{PortFacts, Source};
 use crate::report::{FdbRow, StatsSnapshot};
 
@@ -60,14 +63,19 @@ pub struct Switchboard {
 }
 
 impl Switchboard {
-    /// Starts the switch that `args` describe; `config` is what they resolve to.
+    /// Starts the switch that `args` describe; `config` is what they resolve to. The run is recorded
+    /// in `record`.
     ///
     /// # Errors
     /// See [`LiveError`].
-    pub fn start(args: SettingsArgs, config: Config) -> Result<Self, LiveError> {
+    pub fn start(
+        args: SettingsArgs,
+        config: Config,
+        record: Option<NewRecord>,
+    ) -> Result<Self, LiveError> {
         let slots: Vec<MirrorSlot> =
             config.switch.ports.iter().map(|_| MirrorSlot::default()).collect();
-        let live = Live::start(&config, &slots)?;
+        let live = Live::start(&config, &slots, record)?;
         let facts = config.run.ports.iter().map(|port| PortFacts {
             kind: port.kind.name().to_owned(),
             device: port.device.clone(),
@@ -83,12 +91,14 @@ impl Switchboard {
         })
     }
 
-    /// Stops the switch and ends all mirrors; returns the final counters.
+    /// Stops the switch, ends all mirrors and the record; returns the final counters, and what became
+    /// of the record.
     #[must_use]
-    pub fn stop(&self) -> Ledger {
+    pub fn stop(&self) -> (Ledger, Option<Summary>) {
         let ledger = self.live.stop();
         self.lock().mirrors.clear();
-        ledger
+        let record = self.live.end_record(&ledger);
+        (ledger, record)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -112,19 +122,20 @@ impl Switchboard {
 
     /// Applies the static entries in `state`, or puts them back as they were `before`.
     fn apply_or_restore(&self, state: &mut State, before: Entries) -> Result<(), Refused> {
-        let applied = self.apply(state);
+        let applied = self.apply(state, None);
         if applied.is_err() {
             (state.added, state.config.switch.forward.static_entries) = before;
         }
         applied
     }
 
-    /// Applies the configuration in `state`, with what was added by hand.
-    fn apply(&self, state: &State) -> Result<(), Refused> {
+    /// Applies the configuration in `state`, made from `sources` if they are new, with what was added
+    /// by hand.
+    fn apply(&self, state: &State, sources: Option<&Sources>) -> Result<(), Refused> {
         let mut switch = state.config.switch.clone();
         switch.forward.static_entries.extend(state.added.iter().copied());
         switch.mirror = state.config.switch.mirror;
-        self.live.reload(switch).map_err(|error| Refused::because(error.to_string()))
+        self.live.reload(switch, sources).map_err(|error| Refused::because(error.to_string()))
     }
 }
 
@@ -133,6 +144,7 @@ impl Backend for Switchboard {
         self.source(|source| {
             let stats = source.stats();
             if restart_watermarks {
+                self.live.note(&Change::RestartWatermarks);
                 source.restart_watermarks();
             }
             stats
@@ -164,7 +176,11 @@ impl Backend for Switchboard {
         if entries(&state) != before {
             return self.apply_or_restore(&mut state, before);
         }
-        if self.live.crew().hold(|| self.live.core().fdb.del(key)) {
+        let del = || {
+            self.live.note(&Change::fdb_del(key));
+            self.live.core().fdb.del(key)
+        };
+        if self.live.crew().hold(del) {
             return Ok(());
         }
         Err(Refused::because(format!("no entry {addr} in VLAN {vid}")))
@@ -176,7 +192,8 @@ impl Backend for Switchboard {
             args.config = Some(path.to_owned());
         }
         let refuse = |error: &dyn std::fmt::Display| Refused::because(error.to_string());
-        let settings = args.load().map_err(|error| refuse(&error.with_causes()))?;
+        let sources = args.sources().map_err(|error| refuse(&error.with_causes()))?;
+        let settings = sources.settings().map_err(|error| refuse(&error))?;
         let mut config =
             Config::resolve(&settings, Timing::Live).map_err(|error| refuse(&error))?;
         let mut state = self.lock();
@@ -187,7 +204,7 @@ impl Backend for Switchboard {
         }
         config.switch.mirror = state.config.switch.mirror;
         let old = core::mem::replace(&mut state.config, config);
-        if let Err(refused) = self.apply(&state) {
+        if let Err(refused) = self.apply(&state, Some(&sources)) {
             state.config = old;
             return Err(refused);
         }
@@ -230,7 +247,7 @@ impl Backend for Switchboard {
         }
         let mirror = target.filter(|_| !mirrored.is_empty());
         state.config.switch.mirror = mirror.map(|to| MirrorConfig { from: mirrored, to });
-        self.apply(&state)
+        self.apply(&state, None)
     }
 
     fn trace(&self, filter: Option<&str>, count: u64) -> Result<Box<dyn TraceStream>, Refused> {

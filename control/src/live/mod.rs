@@ -13,14 +13,17 @@ use std::thread::JoinHandle;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Built, Core, Ledger, Timing, build, chunks_beside_buffer};
 use weft_dataplane::pool::{Pool, PoolError};
+use weft_dataplane::port::record::{Recorded, Recorder, Summary};
 use weft_dataplane::port::tee::{MirrorSlot, Tee};
 use weft_dataplane::port::{Port, PortOpenError};
-use weft_dataplane::snapshot::SnapshotError;
+use weft_dataplane::snapshot::{Snapshot, SnapshotError};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
-use weft_dataplane::worker::{Clock, Crew, CrewError, Poll, StepRecorder, Worker};
+use weft_dataplane::worker::{Clock, Crew, CrewError, Poll, Worker};
 
+use crate::config::Sources;
 use crate::config::resolve::{self, Config};
+use crate::record::{Change, Header};
 
 /// Why a switch cannot be started or changed.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +56,9 @@ pub enum LiveError {
     /// A new configuration was refused.
     #[error(transparent)]
     Snapshot(Box<SnapshotError>),
+    /// The record cannot be begun.
+    #[error("begin the record")]
+    Record(#[source] std::io::Error),
     /// A static entry was refused.
     #[error(transparent)]
     Static(#[from] weft_dataplane::fdb::StaticError),
@@ -69,6 +75,17 @@ pub struct Live {
     threads: Mutex<Vec<Thread>>,
     /// Serialises changes.
     changing: Mutex<()>,
+    recorder: Option<Recorder>,
+}
+
+/// A record that is to be written.
+pub struct NewRecord {
+    /// Where to.
+    pub file: std::fs::File,
+    /// What the configuration was made from.
+    pub sources: Sources,
+    /// Told at once when the file takes no more.
+    pub on_failure: Box<dyn FnMut(&std::io::Error) + Send>,
 }
 
 /// Ports of each of `workers` workers: round robin, no worker without a port.
@@ -79,22 +96,73 @@ pub fn spread(ports: usize, workers: usize) -> Vec<Vec<PortId>> {
     (0..workers).map(of).collect()
 }
 
+/// Builds a switch whose ports are spread over workers as `spread` says, with the pool that it needs.
+///
+/// # Errors
+/// No memory, or parts that do not fit together.
+pub fn assemble(
+    run: &resolve::RunConfig,
+    switch: SwitchConfig,
+    spread: &[Vec<PortId>],
+) -> Result<Built, LiveError> {
+    let beside = chunks_beside_buffer(switch.ports.len(), spread.len(), switch.tx_ring_frames);
+    let cells = usize::try_from(switch.buffer.total_cells).unwrap_or(usize::MAX);
+    let pool = Pool::map(cells.saturating_add(beside), run.frame_len_max.max(64))?;
+    build(switch, &pool, spread, Timing::Live).map_err(|e| LiveError::Build(Box::new(e)))
+}
+
+/// Compiles what is to follow the configuration that is in force.
+///
+/// # Errors
+/// What contradicts itself, or can only change with a restart.
+pub fn successor(core: &Core, mut switch: SwitchConfig) -> Result<Arc<Snapshot>, LiveError> {
+    let old = core.snapshot.load_full();
+    for (port, old) in switch.ports.iter_mut().zip(&old.config.ports) {
+        if port.parse.port_mac == weft_parsers::MacAddr::ZERO {
+            port.parse.port_mac = old.parse.port_mac; // the device's, found at start
+        }
+    }
+    let new = old.succeed(switch).map_err(|e| LiveError::Snapshot(Box::new(e)))?;
+    Ok(Arc::new(new))
+}
+
+/// Puts `new` in force, whole or not at all; no worker may be in a step meanwhile.
+///
+/// # Errors
+/// A static entry for which there is no room.
+pub fn take_over(core: &Core, new: &Arc<Snapshot>) -> Result<(), LiveError> {
+    let forward = &new.config.forward;
+    core.fdb.set_static(&forward.static_entries)?;
+    core.fdb.set_ageing(forward.ageing);
+    for (port, config) in (0..).filter_map(PortId::new).zip(&new.config.ports) {
+        core.fdb.set_learned_max(port, config.learned_max);
+    }
+    core.snapshot.store(new.clone());
+    Ok(())
+}
+
 impl Live {
     /// Opens all ports of `config` and starts its workers; `mirrors` has a slot for each port.
     ///
     /// # Errors
     /// See [`LiveError`]; nothing is left behind.
-    pub fn start(config: &Config, mirrors: &[MirrorSlot]) -> Result<Self, LiveError> {
+    pub fn start(
+        config: &Config,
+        mirrors: &[MirrorSlot],
+        record: Option<NewRecord>,
+    ) -> Result<Self, LiveError> {
         let mut switch = config.switch.clone();
         let ports = devices::open_all(config, &mut switch)?;
+        let recorder = record.map(|record| begin(record, &switch)).transpose()?;
         let tee = |(port, slot): (Box<dyn Port>, &MirrorSlot)| -> Box<dyn Port> {
             Box::new(Tee::new(port, slot.clone()))
         };
         let ports = ports.into_iter().zip(mirrors).map(tee).collect();
-        Self::drive(&config.run, switch, ports, None)
+        Self::drive(&config.run, switch, ports, recorder.as_ref())
     }
 
-    /// Starts workers over `ports`, which are in the order of `switch.ports`.
+    /// Starts workers over `ports`, which are in the order of `switch.ports`; one, if the run is
+    /// recorded.
     ///
     /// # Errors
     /// See [`LiveError`].
@@ -102,34 +170,38 @@ impl Live {
         run: &resolve::RunConfig,
         switch: SwitchConfig,
         ports: Vec<Box<dyn Port>>,
-        mut recorder: Option<Box<dyn StepRecorder>>,
+        recorder: Option<&Recorder>,
     ) -> Result<Self, LiveError> {
         let spread = spread(ports.len(), if recorder.is_some() { 1 } else { run.workers });
-        let beside = chunks_beside_buffer(ports.len(), spread.len(), switch.tx_ring_frames);
-        let cells = usize::try_from(switch.buffer.total_cells).unwrap_or(usize::MAX);
-        let pool = Pool::map(cells.saturating_add(beside), run.frame_len_max.max(64))?;
-        let Built { core, lanes } = build(switch, &pool, &spread, Timing::Live)
-            .map_err(|e| LiveError::Build(Box::new(e)))?;
+        let Built { core, lanes } = assemble(run, switch, &spread)?;
         let crew = Crew::new(&spread)?;
         let clock = Clock::start();
         let poll = match run.poll {
             resolve::Poll::Busy => Poll::Busy,
             resolve::Poll::Adaptive => Poll::Adaptive,
         };
-        let mut slots: Vec<Option<Box<dyn Port>>> = ports.into_iter().map(Some).collect();
+        let wrap = |(index, port): (usize, Box<dyn Port>)| -> Box<dyn Port> {
+            match recorder {
+                Some(recorder) => Box::new(Recorded::new(port, index, recorder.clone())),
+                None => port,
+            }
+        };
+        let ports = ports.into_iter().enumerate().map(wrap);
+        let mut slots: Vec<Option<Box<dyn Port>>> = ports.map(Some).collect();
         let live = Self {
             core,
             crew: crew.clone(),
             clock,
             threads: Mutex::default(),
             changing: Mutex::new(()),
+            recorder: recorder.cloned(),
         };
         for (index, (lane, own)) in lanes.into_iter().zip(&spread).enumerate() {
             let own: Vec<_> =
                 own.iter().filter_map(|port| slots.get_mut(port.index())?.take()).collect();
             let mut worker = Worker::new(index, lane, own, clock, crew.clone(), poll);
-            if let Some(recorder) = recorder.take() {
-                worker = worker.recorded(recorder);
+            if let Some(recorder) = recorder {
+                worker = worker.recorded(recorder.clone());
             }
             let core = core_for(&run.cores, index);
             let thread = std::thread::Builder::new().name(format!("weft-worker{index}"));
@@ -174,29 +246,42 @@ impl Live {
         self.crew.hold(|| Ledger::read(&self.core))
     }
 
-    /// Takes `switch` over while the switch runs, whole or not at all.
+    /// Takes `switch` over while the switch runs, whole or not at all; it was made from `sources`, if
+    /// they are new.
     ///
     /// # Errors
     /// What contradicts itself, or can only change with a restart.
-    pub fn reload(&self, mut switch: SwitchConfig) -> Result<(), LiveError> {
+    pub fn reload(&self, switch: SwitchConfig, sources: Option<&Sources>) -> Result<(), LiveError> {
         let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = self.core.snapshot.load_full();
-        for (port, old) in switch.ports.iter_mut().zip(&old.config.ports) {
-            if port.parse.port_mac == weft_parsers::MacAddr::ZERO {
-                port.parse.port_mac = old.parse.port_mac; // the device's, found at start
-            }
-        }
-        let new = Arc::new(old.succeed(switch).map_err(|e| LiveError::Snapshot(Box::new(e)))?);
+        let change = self.recorder.as_ref().map(|_| Change::config(&switch, sources));
+        let new = successor(&self.core, switch)?;
         self.crew.hold(|| {
-            let forward = &new.config.forward;
-            self.core.fdb.set_static(&forward.static_entries)?;
-            self.core.fdb.set_ageing(forward.ageing);
-            for (port, config) in (0..).filter_map(PortId::new).zip(&new.config.ports) {
-                self.core.fdb.set_learned_max(port, config.learned_max);
+            if let Some(change) = &change {
+                self.note(change);
             }
-            self.core.snapshot.store(new.clone());
-            Ok(())
+            take_over(&self.core, &new)
         })
+    }
+
+    /// Has `change`, which is about to be made, in the record; the crew is held.
+    ///
+    /// # Panics
+    /// Never: all of it can be written as JSON.
+    pub fn note(&self, change: &Change) {
+        if let Some(recorder) = &self.recorder {
+            let text = serde_json::to_vec(change).expect("numbers and texts");
+            recorder.change(&text);
+        }
+    }
+
+    /// Ends the record of a switch that has stopped with these counters; none if none was written.
+    ///
+    /// # Panics
+    /// Never: all of it can be written as JSON.
+    #[must_use]
+    pub fn end_record(&self, counters: &Ledger) -> Option<Summary> {
+        let text = serde_json::to_vec(counters).expect("numbers");
+        self.recorder.as_ref().map(|recorder| recorder.finish(&text))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Thread>> {
@@ -223,6 +308,14 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.halt();
     }
+}
+
+/// Begins a record of a switch whose devices are open.
+fn begin(record: NewRecord, switch: &SwitchConfig) -> Result<Recorder, LiveError> {
+    let header = Header::new(record.sources, switch);
+    let header = serde_json::to_vec(&header).expect("texts");
+    let out = Box::new(record.file);
+    Recorder::start(out, &header, switch.ports.len(), record.on_failure).map_err(LiveError::Record)
 }
 
 /// The core of worker `index`: as configured, else the last ones first, away from the interrupts

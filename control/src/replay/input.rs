@@ -26,6 +26,9 @@ pub struct Base {
 }
 
 impl Base {
+    /// Stamps that count from the start of a run.
+    pub const ZERO: Self = Self { ns: 0 };
+
     /// The whole second in which the earliest first frame of `paths` was captured.
     ///
     /// # Errors

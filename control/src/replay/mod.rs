@@ -27,7 +27,7 @@ use weft_sim::switch::Around;
 use crate::config::Config;
 
 pub use input::{Base, Input};
-pub use report::{Buffer, Conservation, PortReport, PriReport, Report};
+pub use report::{Buffer, Conservation, Named, PortReport, PriReport, Report, drops_of, ports_of};
 
 use input::Shared;
 use trace::{Arrivals, TraceError, Tracer};

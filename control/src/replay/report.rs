@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use weft_dataplane::pipeline::{PortLedger, QueueLedger};
-use weft_dataplane::stats::{DropReason, SIZE_BINS};
+use weft_dataplane::pipeline::{Ledger, PortLedger, QueueLedger};
+use weft_dataplane::stats::{DROP_REASONS, DropReason, SIZE_BINS};
 use weft_parsers::Format;
 use weft_sim::checkers::Violation;
 use weft_sim::replay::ReplayResult;
@@ -169,7 +169,6 @@ fn sizes(counts: &[u64]) -> Named {
 impl Report {
     pub(super) fn new(result: &ReplayResult, names: &[&str], written: &[u64], base: Base) -> Self {
         let ledger = &result.ledger;
-        let ports = names.iter().zip(&ledger.port).zip(written);
         Self {
             trace_hash: format!("{:016x}", result.trace_hash),
             events: result.events,
@@ -180,28 +179,61 @@ impl Report {
             drops: result.drops.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
             xoff_overruns: result.xoff_overruns,
             stuck: result.stuck,
-            conservation: Conservation {
-                rx: ledger.rx,
-                copies: ledger.copies,
-                tx: ledger.tx,
-                dropped: ledger.dropped,
-                consumed: ledger.consumed,
-                queued: ledger.queued,
-                imbalance: result.imbalance,
-            },
-            buffer: Buffer {
-                shared_used_cells: ledger.shared_used,
-                shared_total_cells: ledger.shared_total,
-                chunks_used: ledger.chunks_used,
-                chunks: ledger.chunks,
-            },
-            ports: ports
-                .map(|((name, port), captured)| port_report(name, port, *captured))
-                .collect(),
+            conservation: Conservation::of(ledger),
+            buffer: Buffer::of(ledger),
+            ports: ports_of(ledger, names, written),
             violation_count: result.violation_count,
             violations: result.violations.clone(),
         }
     }
+}
+
+impl Conservation {
+    /// Of these counters.
+    #[must_use]
+    pub fn of(ledger: &Ledger) -> Self {
+        Self {
+            rx: ledger.rx,
+            copies: ledger.copies,
+            tx: ledger.tx,
+            dropped: ledger.dropped,
+            consumed: ledger.consumed,
+            queued: ledger.queued,
+            imbalance: ledger.imbalance(),
+        }
+    }
+}
+
+impl Buffer {
+    /// Of these counters.
+    #[must_use]
+    pub fn of(ledger: &Ledger) -> Self {
+        Self {
+            shared_used_cells: ledger.shared_used,
+            shared_total_cells: ledger.shared_total,
+            chunks_used: ledger.chunks_used,
+            chunks: ledger.chunks,
+        }
+    }
+}
+
+/// Each port of `ledger`, its name and the frames in its capture.
+#[must_use]
+pub fn ports_of(ledger: &Ledger, names: &[&str], captured: &[u64]) -> Vec<PortReport> {
+    let ports = names.iter().zip(&ledger.port).zip(captured);
+    ports.map(|((name, port), captured)| port_report(name, port, *captured)).collect()
+}
+
+/// Drops of all ports by reason.
+#[must_use]
+pub fn drops_of(ledger: &Ledger) -> Named {
+    let mut sums = [0; DROP_REASONS];
+    for port in &ledger.port {
+        for (sum, count) in sums.iter_mut().zip(&port.drops) {
+            *sum += count;
+        }
+    }
+    drops(&sums)
 }
 
 fn port_report(name: &str, port: &PortLedger, captured: u64) -> PortReport {

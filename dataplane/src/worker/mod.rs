@@ -7,14 +7,19 @@
 
 mod crew;
 mod idle;
+mod recording;
+mod replaying;
 
 use std::sync::Arc;
 
 pub use crew::{Crew, CrewError};
 pub use idle::{Idle, Poll};
+pub use recording::Recording;
+pub use replaying::{Divergence, Replaying};
 
 use crate::pipeline::{Lane, Step};
 use crate::port::Port;
+use crate::port::record::Recorder;
 use crate::time::{Instant, Span};
 use crate::trace::{Event, NoTrace, Trace};
 
@@ -46,10 +51,10 @@ impl Clock {
 /// Why tracing is on.
 enum Tracing {
     Off,
-    /// From the first step to the last, for `--record`.
-    Always(Box<Trace<Forward>>),
     /// While somebody listens.
     Now(Box<Trace<Forward>>),
+    /// From the first step to the last.
+    Recorded(Box<Recording>),
 }
 
 /// Hands events to whoever listens.
@@ -73,16 +78,6 @@ impl crate::trace::Listen for Forward {
     }
 }
 
-/// Called around steps when a run is recorded.
-pub trait StepRecorder: Send {
-    /// A step begins.
-    fn begin(&mut self, now: Instant);
-    /// It has ended; `kept` when it did anything that a replay must do as well.
-    fn end(&mut self, kept: bool);
-    /// The run has ended with this hash.
-    fn finish(&mut self, now: Instant, hash: u64);
-}
-
 /// One worker, before its thread runs.
 pub struct Worker {
     index: usize,
@@ -92,7 +87,6 @@ pub struct Worker {
     crew: Arc<Crew>,
     idle: Idle,
     tracing: Tracing,
-    recorder: Option<Box<dyn StepRecorder>>,
 }
 
 impl Worker {
@@ -107,14 +101,13 @@ impl Worker {
         poll: Poll,
     ) -> Self {
         let idle = Idle::new(poll, crew.bell(index));
-        Self { index, lane, ports, clock, crew, idle, tracing: Tracing::Off, recorder: None }
+        Self { index, lane, ports, clock, crew, idle, tracing: Tracing::Off }
     }
 
-    /// Records the run: traces from the first step on and tells `recorder` of each.
+    /// Records the run, whose ports are recorded by `recorder`, too.
     #[must_use]
-    pub fn recorded(mut self, recorder: Box<dyn StepRecorder>) -> Self {
-        self.tracing = Tracing::Always(Box::new(Trace::new(Forward { to: None })));
-        self.recorder = Some(recorder);
+    pub fn recorded(mut self, recorder: Recorder) -> Self {
+        self.tracing = Tracing::Recorded(Box::new(Recording::new(recorder)));
         self
     }
 
@@ -140,20 +133,10 @@ impl Worker {
     }
 
     fn step(&mut self, now: Instant) -> Step {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.begin(now);
-        }
-        let due = self.lane.core().fdb.next_age_due(now).is_some_and(|at| at <= now);
         let step = match &mut self.tracing {
             Tracing::Off => return self.lane.step(now, &mut self.ports, &mut NoTrace),
-            Tracing::Always(trace) | Tracing::Now(trace) => {
-                let before = trace.events();
-                let step = self.lane.step(now, &mut self.ports, &mut **trace);
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.end(due || step.work > 0 || trace.events() != before);
-                }
-                step
-            }
+            Tracing::Recorded(run) => return run.step(&mut self.lane, now, &mut self.ports),
+            Tracing::Now(trace) => self.lane.step(now, &mut self.ports, &mut **trace),
         };
         if let Tracing::Now(trace) = &mut self.tracing
             && trace.listener().to.is_none()
@@ -167,7 +150,8 @@ impl Worker {
     fn listen(&mut self) {
         let Some(listener) = self.crew.take_listener(self.index) else { return };
         match &mut self.tracing {
-            Tracing::Always(trace) | Tracing::Now(trace) => trace.listener().to = Some(listener),
+            Tracing::Now(trace) => trace.listener().to = Some(listener),
+            Tracing::Recorded(run) => run.trace.listener().to = Some(listener),
             Tracing::Off => {
                 let trace = Trace::new(Forward { to: Some(listener) });
                 self.tracing = Tracing::Now(Box::new(trace));
@@ -181,12 +165,8 @@ impl Worker {
         let now = self.clock.now();
         match &mut self.tracing {
             Tracing::Off => self.lane.stop(now, &mut self.ports, &mut NoTrace),
-            Tracing::Always(trace) | Tracing::Now(trace) => {
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.finish(now, trace.hash());
-                }
-                self.lane.stop(now, &mut self.ports, &mut **trace);
-            }
+            Tracing::Now(trace) => self.lane.stop(now, &mut self.ports, &mut **trace),
+            Tracing::Recorded(run) => run.stop(&mut self.lane, now, &mut self.ports),
         }
         self.ports
     }

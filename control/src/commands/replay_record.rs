@@ -1,0 +1,88 @@
+//! `weft replay --record`: does again what a record says, and tells whether it came to the same.
+//!
+//! Shape: a record → hashes and counters of both runs; captures and `result.json` if wanted.
+//! Units: frames.
+//! Source: pipeline.md §13; issue 2, acceptance 10.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use super::replay::{ReplayArgs, check_outputs, print_ports, tracer, write_result};
+use super::{progress, write_json};
+use crate::error::CliError;
+use crate::record::{Job, Problem, Record, RecordReport};
+use crate::replay::Base;
+
+/// Replays the record at `path`.
+///
+/// # Errors
+/// A record that cannot be read; a difference between the two runs.
+pub fn run(args: &ReplayArgs, path: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+    let failed = |problem: Problem| CliError::System {
+        what: format!("replay record {}", path.display()),
+        source: Box::new(problem),
+    };
+    let file = File::open(path).map_err(|source| CliError::File {
+        verb: "read",
+        path: path.to_owned(),
+        source,
+    })?;
+    let record = Record::open(file).map_err(failed)?;
+    let (ours, theirs) = (env!("CARGO_PKG_VERSION"), &record.header().weft);
+    if theirs != ours {
+        anstream::eprintln!("warning: recorded by weft {theirs}, replayed by weft {ours}");
+    }
+    let text_trace = check_outputs(args, args.out.as_deref())?;
+    let bar = progress::spinner("steps");
+    let report = {
+        let tracer = tracer(args, record.config(), Base::ZERO, &mut *out)?;
+        let job = Job { out: args.out.as_deref() };
+        crate::record::replay(record, &job, tracer, &|steps| bar.set_position(steps))
+            .map_err(failed)?
+    };
+    bar.finish_and_clear();
+    if let Some(dir) = &args.out {
+        write_result(&dir.join("result.json"), &report)?;
+    }
+    if args.json {
+        write_json(out, &report)?;
+    } else if !text_trace {
+        print(&report, out).map_err(CliError::Output)?;
+    }
+    conclude(&report)
+}
+
+fn print(report: &RecordReport, out: &mut dyn Write) -> std::io::Result<()> {
+    print_ports(&report.ports, &report.conservation, out)?;
+    writeln!(out, "{} steps, {} decisions", report.steps, report.events)?;
+    if let Some(recorded) = &report.recorded {
+        writeln!(out, "recorded: trace hash {}, sent {}", recorded.trace_hash, recorded.sent_hash)?;
+    }
+    writeln!(out, "replayed: trace hash {}, sent {}", report.trace_hash, report.sent_hash)
+}
+
+/// What to say of it, and how to end.
+fn conclude(report: &RecordReport) -> Result<(), CliError> {
+    if let Some(at) = report.cut_at {
+        anstream::eprintln!(
+            "warning: the record is cut off: what begins at octet {at} is not whole"
+        );
+    }
+    if let Some(divergence) = &report.divergence {
+        return Err(CliError::Difference(format!("not what was recorded: {divergence}")));
+    }
+    if !report.is_equal() {
+        return Err(CliError::Difference(report.differences.join("\n")));
+    }
+    if report.is_complete() {
+        anstream::eprintln!("hashes and counters equal those recorded");
+    } else {
+        anstream::eprintln!(
+            "warning: the record has no end: {} whole steps equal those recorded, nothing is known \
+             of what came after",
+            report.steps
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Where settings come from, as texts: what a record of a run keeps of them.
+//!
+//! Shape: a file's name and text, and flags → [`Settings`], as often as wanted.
+//! Units: none.
+//! Source: pipeline.md §12, §13.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ConfigError, Settings};
+
+/// A file and the flags over it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sources {
+    /// Name and text of the file.
+    pub file: Option<(String, String)>,
+    /// `--port` flags.
+    pub port: Vec<String>,
+    /// `--set` flags.
+    pub set: Vec<String>,
+}
+
+impl Sources {
+    /// Reads the text and lays the flags over it.
+    ///
+    /// # Errors
+    /// Everything that is refused.
+    pub fn settings(&self) -> Result<Settings, ConfigError> {
+        let mut problems = Vec::new();
+        let mut settings = Settings::default();
+        let mut note = |result: Result<(), ConfigError>| {
+            if let Err(ConfigError(more)) = result {
+                problems.extend(more);
+            }
+        };
+        if let Some((name, text)) = &self.file {
+            note(Settings::read(name, text).map(|read| settings = read));
+        }
+        for text in &self.port {
+            note(settings.set_port(text, "--port"));
+        }
+        for text in &self.set {
+            note(settings.set(text, "--set"));
+        }
+        if problems.is_empty() { Ok(settings) } else { Err(ConfigError(problems)) }
+    }
+}

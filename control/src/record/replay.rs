@@ -1,0 +1,381 @@
+//! Replaying a record: the same switch, decision by decision.
+//!
+//! Shape: a record → [`RecordReport`]; frames that leave go to a capture a port, if wanted.
+//! Units: nanoseconds since the switch started in captures.
+//! Source: pipeline.md §13; issue 2, item 6 and acceptance 10.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::pipeline::{Core, Ledger};
+use weft_dataplane::port::PortCaps;
+use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
+use weft_dataplane::port::record::{Answer, Call, Entry, RecordError, RecordReader, Script};
+use weft_dataplane::time::Instant;
+use weft_dataplane::trace::{Event, Listen};
+use weft_dataplane::types::PortId;
+use weft_dataplane::worker::{Divergence, Replaying};
+
+use super::report::{Counts, RecordReport, Recorded, differences, hex};
+use super::{Change, Header};
+use crate::config::resolve::{Config, RunConfig};
+use crate::config::{ConfigError, Sources, Timing};
+use crate::live::{LiveError, assemble, successor, take_over};
+use crate::replay::capture_name;
+use crate::replay::trace::{Arrivals, TraceError, Tracer};
+use crate::report::gather::Source;
+
+/// Why a record cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// It cannot be read, or is damaged.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// What control wrote into it is damaged.
+    #[error("damaged: {0}")]
+    Text(String),
+    /// Its configuration is refused.
+    #[error("its configuration: {0}")]
+    Config(#[from] ConfigError),
+    /// The switch cannot be built.
+    #[error(transparent)]
+    Switch(#[from] LiveError),
+    /// A capture cannot be written.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+}
+
+/// What is wanted of a replay beside its report.
+#[derive(Default)]
+pub struct Job<'a> {
+    /// Folder for a capture of each port, which is there.
+    pub out: Option<&'a Path>,
+}
+
+/// The ports' frames: counted, and written.
+struct Outputs {
+    counts: Vec<u64>,
+    captures: Vec<CaptureWriter>,
+    error: Option<CaptureError>,
+}
+
+impl Outputs {
+    fn put(&mut self, port: usize, at: Instant, frame: &[u8]) {
+        if let Some(count) = self.counts.get_mut(port) {
+            *count += 1;
+        }
+        if let Some(capture) = self.captures.get_mut(port).filter(|_| self.error.is_none())
+            && let Err(error) = capture.write(at.as_ns(), frame, None)
+        {
+            self.error = Some(error);
+        }
+    }
+}
+
+fn lock(outputs: &Mutex<Outputs>) -> MutexGuard<'_, Outputs> {
+    outputs.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A record whose header is read: what [`replay`] takes.
+pub struct Record<R> {
+    reader: RecordReader<R>,
+    header: Header,
+    config: Config,
+    /// With the ports' addresses.
+    switch: SwitchConfig,
+}
+
+impl<R: Read> Record<R> {
+    /// Reads the header and works its configuration out.
+    ///
+    /// # Errors
+    /// It is no record, or one of another version of weft.
+    pub fn open(from: R) -> Result<Self, Problem> {
+        let (reader, text) = RecordReader::new(from)?;
+        let header: Header = read_text(&text)?;
+        let config = resolve(&header.sources)?;
+        let mut switch = config.switch.clone();
+        let macs = header.addresses().filter(|macs| macs.len() == switch.ports.len());
+        let macs = macs.ok_or_else(|| Problem::Text("no address for each port".to_owned()))?;
+        for (port, mac) in switch.ports.iter_mut().zip(macs) {
+            port.parse.port_mac = mac;
+        }
+        Ok(Self { reader, header, config, switch })
+    }
+
+    /// What the run began with.
+    #[must_use]
+    pub const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Its configuration.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+/// Replays `record`; decisions go to `tracer`, steps done to `progress`.
+///
+/// # Errors
+/// See [`Problem`]. That something is different is not one: the report says so.
+pub fn replay<R: Read>(
+    record: Record<R>,
+    job: &Job<'_>,
+    mut tracer: Option<Tracer<'_>>,
+    progress: &dyn Fn(u64),
+) -> Result<RecordReport, Problem> {
+    let Record { mut reader, config, switch, .. } = record;
+    let names: Vec<&str> = config.switch.ports.iter().map(|port| port.name.as_str()).collect();
+    let mut captures = Vec::new();
+    if let Some(out) = job.out {
+        for name in &names {
+            let path = out.join(capture_name(name));
+            captures.push(CaptureWriter::create(path, CaptureFormat::Pcap, 0)?);
+        }
+    }
+    let counts = vec![0; names.len()];
+    let outputs = Arc::new(Mutex::new(Outputs { counts, captures, error: None }));
+    let to = outputs.clone();
+    let sent = move |port: usize, at, frame: &[u8]| lock(&to).put(port, at, frame);
+    let script = Script::new(names.len(), Some(Box::new(sent)));
+    let arrivals = std::cell::RefCell::new(Arrivals::default());
+    let wants_octets = tracer.as_ref().is_some_and(Tracer::wants_bytes);
+    let listener = |now: Instant, event: &Event| {
+        if let Some(tracer) = &mut tracer {
+            tracer.event(now, event, &mut arrivals.borrow_mut());
+        }
+    };
+    let mut run = Run::new(&config.run, switch, script, listener)?;
+    let ended = run.all(
+        &mut reader,
+        &mut |calls| {
+            if wants_octets {
+                arrive(&mut arrivals.borrow_mut(), calls);
+            }
+        },
+        progress,
+    )?;
+    let report = run.report(ended, &names, &outputs);
+    if let Some(tracer) = tracer {
+        tracer.finish()?;
+    }
+    let mut outputs = lock(&outputs);
+    if let Some(error) = outputs.error.take() {
+        return Err(error.into());
+    }
+    for capture in core::mem::take(&mut outputs.captures) {
+        capture.finish()?;
+    }
+    Ok(report)
+}
+
+/// Keeps frames that are about to be received for whoever shows their paths.
+fn arrive(arrivals: &mut Arrivals, calls: &[Call]) {
+    for call in calls {
+        let Answer::Rx(frames, _) = &call.answer else { continue };
+        for frame in frames {
+            arrivals.push(u8::try_from(call.port).unwrap_or(u8::MAX), &frame.octets);
+        }
+    }
+}
+
+fn read_text<'a, T: serde::Deserialize<'a>>(text: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(text).map_err(|error| Problem::Text(error.to_string()))
+}
+
+fn resolve(sources: &Sources) -> Result<Config, ConfigError> {
+    Config::resolve(&sources.settings()?, Timing::Live)
+}
+
+/// How a record ended.
+#[derive(Default)]
+struct Ended {
+    divergence: Option<Divergence>,
+    cut_at: Option<u64>,
+    /// Hashes and number of decisions.
+    stop: Option<([u64; 2], u64)>,
+    counters: Option<Value>,
+}
+
+/// A replay on its way.
+struct Run<L> {
+    again: Replaying<L>,
+    script: Script,
+    /// What a change of entries alone starts from.
+    switch: SwitchConfig,
+    received: u64,
+    /// Hash and number of decisions when the run ended.
+    decided: (u64, u64),
+}
+
+impl<L: Listen> Run<L> {
+    fn new(
+        run: &RunConfig,
+        switch: SwitchConfig,
+        script: Script,
+        listener: L,
+    ) -> Result<Self, Problem> {
+        let all = (0..switch.ports.len()).filter_map(PortId::new).collect();
+        let built = assemble(run, switch.clone(), &[all])?;
+        let lane = built.lanes.into_iter().next();
+        let lane = lane.ok_or_else(|| Problem::Text("a switch without ports".to_owned()))?;
+        let caps = switch.ports.iter().map(|port| PortCaps {
+            kind: "record",
+            device: port.name.clone(),
+            frame_len_max: port.frame_len_max,
+            rate: port.rate,
+            tx_partial_csum: true,
+            virtual_time: false,
+        });
+        let again = Replaying::new(lane, caps.collect(), script.clone(), listener);
+        Ok(Self { again, script, switch, received: 0, decided: (0, 0) })
+    }
+
+    /// Goes through all entries, up to the first that does not do what was recorded.
+    fn all<R: Read>(
+        &mut self,
+        reader: &mut RecordReader<R>,
+        before: &mut dyn FnMut(&[Call]),
+        progress: &dyn Fn(u64),
+    ) -> Result<Ended, Problem> {
+        const PROGRESS_EVERY: u64 = 4_096;
+        let mut ended = Ended::default();
+        loop {
+            let entry = match reader.next_entry() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(RecordError::Cut { at }) => {
+                    ended.cut_at = Some(at);
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if ended.stop.is_some() && !matches!(entry, Entry::Counts(_)) {
+                return Err(Problem::Text("something follows the stop".to_owned()));
+            }
+            let done = match entry {
+                Entry::Step { now, calls, digest } => {
+                    before(&calls);
+                    self.count(&calls);
+                    self.again.step(now, calls, digest)
+                }
+                Entry::Change(text) => {
+                    self.change(read_text(&text)?)?;
+                    Ok(())
+                }
+                Entry::Stop { now, calls, trace_hash, sent_hash, events } => {
+                    ended.stop = Some(([trace_hash, sent_hash], events));
+                    self.again.stop(now, calls)
+                }
+                Entry::Counts(text) => {
+                    ended.counters = Some(read_text(&text)?);
+                    Ok(())
+                }
+            };
+            if self.again.steps().is_multiple_of(PROGRESS_EVERY) {
+                progress(self.again.steps());
+            }
+            if let Err(divergence) = done {
+                ended.divergence = Some(divergence);
+                break;
+            }
+        }
+        self.decided = (self.again.trace_hash(), self.again.events());
+        if ended.stop.is_none() {
+            self.again.end();
+        }
+        Ok(ended)
+    }
+
+    fn count(&mut self, calls: &[Call]) {
+        for call in calls {
+            if let Answer::Rx(frames, _) = &call.answer {
+                self.received += frames.len() as u64;
+            }
+        }
+    }
+
+    /// Does what control did, with the same outcome: what was refused then is refused now.
+    fn change(&mut self, change: Change) -> Result<(), Problem> {
+        let wrong = || Problem::Text("a change that names what there is not".to_owned());
+        let core = self.again.core();
+        match change {
+            Change::Config { sources, entries, mirror } => {
+                let mut switch = match sources {
+                    Some(sources) => resolve(&sources)?.switch,
+                    None => self.switch.clone(),
+                };
+                let entries: Option<Vec<_>> = entries.into_iter().map(super::Entry::read).collect();
+                switch.forward.static_entries = entries.ok_or_else(wrong)?;
+                switch.mirror = mirror.map(|m| super::mirror(m).ok_or_else(wrong)).transpose()?;
+                let ports = switch.ports.len();
+                let stays = |port: PortId| port.index() < ports;
+                let mirrored = switch.mirror.is_none_or(|mirror| stays(mirror.to));
+                if !mirrored || !switch.forward.static_entries.iter().all(|e| stays(e.port)) {
+                    return Err(wrong());
+                }
+                let new = successor(core, switch.clone())?;
+                if take_over(core, &new).is_ok() {
+                    self.switch = switch;
+                }
+            }
+            Change::FdbDel { vid, addr } => {
+                core.fdb.del(super::key(vid, addr).ok_or_else(wrong)?);
+            }
+            Change::RestartWatermarks => restart_watermarks(core, self.again.now()),
+        }
+        Ok(())
+    }
+
+    /// What it came to. A run without an end is shown as it stood after its last step, what was
+    /// queued then counted as dropped.
+    fn report(&self, ended: Ended, names: &[&str], outputs: &Mutex<Outputs>) -> RecordReport {
+        let ledger = Ledger::read(self.again.core());
+        let counts = Counts {
+            trace_hash: self.decided.0,
+            sent_hash: self.script.sent_hash(),
+            events: self.decided.1,
+            steps: self.again.steps() - u64::from(ended.stop.is_some()),
+            end_ps: self.again.now().as_ps(),
+            inputs: self.received,
+            outputs: self.script.sent_count(),
+        };
+        let mut report = RecordReport::new(&counts, &ledger, names, &lock(outputs).counts);
+        if let Some(([trace_hash, sent_hash], events)) = ended.stop {
+            let recorded =
+                Recorded { trace_hash: hex(trace_hash), sent_hash: hex(sent_hash), events };
+            if ended.divergence.is_none() {
+                let pairs = [
+                    ("trace hash", &recorded.trace_hash, &report.trace_hash),
+                    ("hash of sent frames", &recorded.sent_hash, &report.sent_hash),
+                ];
+                for (what, want, got) in pairs {
+                    if want != got {
+                        report.differences.push(format!("{what}: recorded {want}, replayed {got}"));
+                    }
+                }
+            }
+            report.recorded = Some(recorded);
+        }
+        if let Some(want) = ended.counters
+            && let Ok(got) = serde_json::to_value(&ledger)
+        {
+            report.differences.extend(differences(&got, &want));
+        }
+        report.cut_at = ended.cut_at;
+        report.divergence = ended.divergence.map(|divergence| divergence.to_string());
+        report
+    }
+}
+
+fn restart_watermarks(core: &Core, now: Instant) {
+    Source { name: "", core, facts: &[], now }.restart_watermarks();
+}

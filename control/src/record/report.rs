@@ -1,0 +1,157 @@
+//! What replaying a record came to.
+//!
+//! Shape: hashes and counters of both runs → [`RecordReport`], also as `result.json`.
+//! Units: frames, octets, cells, picoseconds, as named.
+//! Source: pipeline.md §10, §13.
+
+use serde::Serialize;
+use serde_json::Value;
+use weft_dataplane::pipeline::Ledger;
+
+use crate::replay::{Buffer, Conservation, Named, PortReport, drops_of, ports_of};
+
+/// What the record says of the run's end.
+#[derive(Clone, Debug, Serialize)]
+pub struct Recorded {
+    /// Hash of every decision and its time.
+    pub trace_hash: String,
+    /// Hash of every frame that a port took.
+    pub sent_hash: String,
+    /// Decisions.
+    pub events: u64,
+}
+
+/// What came of it. The same record gives the same report, octet by octet.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecordReport {
+    /// Hash of every decision and its time.
+    pub trace_hash: String,
+    /// Hash of every frame that a port took.
+    pub sent_hash: String,
+    /// Decisions.
+    pub events: u64,
+    /// Steps of the record that were done again.
+    pub steps: u64,
+    /// Time of the last one, since the switch started.
+    pub end_ps: u64,
+    /// Frames received.
+    pub inputs: u64,
+    /// Frames that ports took, PFC frames of the switch included.
+    pub outputs: u64,
+    /// What the record says of the end; none when it has no end.
+    pub recorded: Option<Recorded>,
+    /// Octet of the record from which on it is not whole.
+    pub cut_at: Option<u64>,
+    /// The first step that did not do what was recorded.
+    pub divergence: Option<String>,
+    /// What is different at the end.
+    pub differences: Vec<String>,
+    /// Drops by reason.
+    pub drops: Named,
+    /// Every frame is accounted for.
+    pub conservation: Conservation,
+    /// Buffer and pool.
+    pub buffer: Buffer,
+    /// Ports.
+    pub ports: Vec<PortReport>,
+}
+
+/// What was counted.
+pub(super) struct Counts {
+    pub trace_hash: u64,
+    pub sent_hash: u64,
+    pub events: u64,
+    pub steps: u64,
+    pub end_ps: u64,
+    pub inputs: u64,
+    pub outputs: u64,
+}
+
+impl RecordReport {
+    /// Of a run with these counts and counters; `captured` has the frames that each port took.
+    pub(super) fn new(counts: &Counts, ledger: &Ledger, names: &[&str], captured: &[u64]) -> Self {
+        Self {
+            trace_hash: hex(counts.trace_hash),
+            sent_hash: hex(counts.sent_hash),
+            events: counts.events,
+            steps: counts.steps,
+            end_ps: counts.end_ps,
+            inputs: counts.inputs,
+            outputs: counts.outputs,
+            recorded: None,
+            cut_at: None,
+            divergence: None,
+            differences: Vec::new(),
+            drops: drops_of(ledger),
+            conservation: Conservation::of(ledger),
+            buffer: Buffer::of(ledger),
+            ports: ports_of(ledger, names, captured),
+        }
+    }
+
+    /// Whether nothing is different, as far as the record goes.
+    #[must_use]
+    pub const fn is_equal(&self) -> bool {
+        self.divergence.is_none() && self.differences.is_empty()
+    }
+
+    /// Whether the record goes as far as its run.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.recorded.is_some() && self.cut_at.is_none()
+    }
+}
+
+/// A hash as it is written.
+#[must_use]
+pub fn hex(hash: u64) -> String {
+    format!("{hash:016x}")
+}
+
+/// Most differences that are told.
+const DIFFERENCES_MAX: usize = 16;
+
+/// Places at which two documents differ, with both values.
+pub(super) fn differences(got: &Value, want: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    compare("", got, want, &mut found);
+    found
+}
+
+fn compare(at: &str, got: &Value, want: &Value, found: &mut Vec<String>) {
+    if got == want || found.len() >= DIFFERENCES_MAX {
+        return;
+    }
+    match (got, want) {
+        (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
+            for ((name, a), b) in a.iter().zip(b.values()) {
+                let dot = if at.is_empty() { "" } else { "." };
+                compare(&format!("{at}{dot}{name}"), a, b, found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (n, (a, b)) in a.iter().zip(b).enumerate() {
+                compare(&format!("{at}[{n}]"), a, b, found);
+            }
+        }
+        _ => found.push(format!("{at}: recorded {want}, replayed {got}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn differences_are_told_by_their_place() {
+        let got = json!({"rx": 1, "port": [{"tx": 2, "drops": [0, 1]}, {"tx": 3}]});
+        assert_eq!(differences(&got, &got), [""; 0]);
+        let want = json!({"rx": 1, "port": [{"tx": 2, "drops": [0, 7]}, {"tx": 4}]});
+        let told =
+            ["port[0].drops[1]: recorded 7, replayed 1", "port[1].tx: recorded 4, replayed 3"];
+        assert_eq!(differences(&got, &want), told);
+        let other = json!({"rx": 1, "port": []});
+        assert_eq!(differences(&got, &other).len(), 1);
+    }
+}

@@ -1,0 +1,50 @@
+//! Recording: steps and the stop of a lane whose run is recorded.
+//!
+//! Shape: [`Recording::step`] is [`Lane::step`], traced, with an entry if it did anything.
+//! Units: [`Instant`].
+//! Source: pipeline.md §13.
+
+use super::Forward;
+use crate::pipeline::{Lane, Step};
+use crate::port::Port;
+use crate::port::record::Recorder;
+use crate::time::Instant;
+use crate::trace::Trace;
+
+/// A run that is recorded from its first step to its last.
+pub struct Recording {
+    pub(super) trace: Trace<Forward>,
+    recorder: Recorder,
+    /// When the switch wanted its next step; none before the first.
+    next: Option<Instant>,
+}
+
+impl Recording {
+    /// A run over ports that `recorder` records.
+    #[must_use]
+    pub fn new(recorder: Recorder) -> Self {
+        Self { trace: Trace::new(Forward { to: None }), recorder, next: None }
+    }
+
+    /// One step of `lane`.
+    ///
+    /// It has an entry if anything was moved or decided, and if anything was due: what time alone
+    /// changes is due when the step before said so. Any other step leaves all as it was.
+    pub fn step(&mut self, lane: &mut Lane, now: Instant, ports: &mut [Box<dyn Port>]) -> Step {
+        let due = self.next.is_some_and(|at| at <= now);
+        let before = self.trace.events();
+        self.recorder.begin(now);
+        let step = lane.step(now, ports, &mut self.trace);
+        let kept = due || step.work > 0 || self.trace.events() != before;
+        self.recorder.end(kept, self.trace.hash());
+        self.next = step.next;
+        step
+    }
+
+    /// The end: what is queued is dropped, and the ports give back what they hold.
+    pub fn stop(&mut self, lane: &mut Lane, now: Instant, ports: &mut [Box<dyn Port>]) {
+        self.recorder.begin_stop(now);
+        lane.stop(now, ports, &mut self.trace);
+        self.recorder.end_stop(self.trace.hash(), self.trace.events());
+    }
+}
