@@ -169,6 +169,22 @@ impl EgressSched {
         Some(pri)
     }
 
+    /// As picking `pri` up to `most` times more while no other queue is ready: says how often, and
+    /// leaves the state that this many picks would. 0 where frame lengths count.
+    #[inline]
+    pub fn pick_alone(&mut self, pri: Pri, most: usize) -> usize {
+        if self.limited.contains(pri) || self.port.is_some() {
+            return 0;
+        }
+        if !self.strict.contains(pri) {
+            match self.mode {
+                Weighted::Wrr => self.wrr.pick_alone(pri, most),
+                Weighted::Dwrr => return 0,
+            }
+        }
+        most
+    }
+
     /// When [`Self::pick`] will find one of `ready`: `now`, later when rates hold all of them back;
     /// `None` when nothing is ready.
     #[must_use]
@@ -217,6 +233,15 @@ impl Wrr {
             self.some_left.remove(pri);
         }
         Some(pri)
+    }
+}
+
+impl Wrr {
+    #[inline]
+    fn pick_alone(&mut self, pri: Pri, most: usize) {
+        for _ in 0..most {
+            self.pick(PriSet::only(pri));
+        }
     }
 }
 
