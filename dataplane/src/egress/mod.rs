@@ -237,11 +237,25 @@ impl Wrr {
 }
 
 impl Wrr {
+    /// As `most` more picks of `pri`, which was picked last, while it alone is open.
     #[inline]
     fn pick_alone(&mut self, pri: Pri, most: usize) {
-        for _ in 0..most {
-            self.pick(PriSet::only(pri));
+        let Some(last) = u32::try_from(most).ok().and_then(|most| most.checked_sub(1)) else {
+            return;
+        };
+        let mut left = self.left[pri];
+        if let Some(over) = last.checked_sub(left) {
+            (self.left, self.some_left) = (self.weights, EVERY); // rounds begin on the way
+            left = self.weights[pri] - over % self.weights[pri] - 1;
+        } else {
+            left -= last + 1;
         }
+        self.left[pri] = left;
+        if left == 0 {
+            self.some_left.remove(pri);
+        }
+        self.turn = self.some_left;
+        self.turn.remove(pri);
     }
 }
 

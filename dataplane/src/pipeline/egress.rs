@@ -14,11 +14,11 @@ use crate::config::StormAction;
 use crate::desc::{Desc, Flag, Gist};
 use crate::egress::EgressSched;
 use crate::pfc::{PauseRx, PfcFrame, Watchdog};
-use crate::pool::PartialCsum;
+use crate::pool::{Bufs, PartialCsum};
 use crate::port::Port;
 use crate::ring::Rx;
 use crate::snapshot::Snapshot;
-use crate::stats::DropReason;
+use crate::stats::{DropReason, WorkerStats};
 use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
@@ -386,29 +386,45 @@ impl OutputLane {
         let Self { port, queues, pending, .. } = self;
         let port = *port;
         let Some(queue) = queues[pri].as_mut() else { return };
-        let cell = u64::from(ctx.snapshot.config.buffer.cell_bytes);
-        let (ecn, tags_stay) = (ctx.snapshot.ecn, ctx.snapshot.tags_stay);
-        let mut cells = u32::MAX;
+        let Context { core, snapshot, stats, bufs, lease, rng, .. } = ctx;
+        let (ecn, tags_stay) = (snapshot.ecn, snapshot.tags_stay);
+        let cell = u64::from(snapshot.config.buffer.cell_bytes);
+        let mut run = core.buffer.leaving(&snapshot.thresholds, port, pri);
+        let mut lost = ArrayVec::<Desc, BURST>::new();
+        let mut before = u32::MAX;
         let taken = queue.pop_each(count, |desc| {
-            cells = ctx.release(&desc, port);
-            let depth = u64::from(cells) * cell;
+            let cells = snapshot.cells(desc.len());
+            if !desc.has(Flag::Pg) {
+                run.lossy(desc.input(), cells);
+            } else if bufs.uncharge(&desc) {
+                run.lossless(lease, desc.input(), cells);
+            }
+            before = run.shallow(cells);
+            let depth = u64::from(before) * cell;
             let ect = desc.has(Flag::Ect);
-            let mark = ect && ecn.is_some_and(|ecn| ecn.verdict(depth, &mut ctx.rng).is_mark());
+            let mark = ect && ecn.is_some_and(|ecn| ecn.verdict(depth, rng).is_mark());
             if T::ON {
                 let (low, high) = ecn.map_or((0, 0), |ecn| (ecn.low(), ecn.high()));
-                let frame = ctx.bufs.trace_id(&desc);
+                let frame = bufs.trace_id(&desc);
                 let (port, pri) = (port.get(), pri.get());
                 let event = Event::Deq { frame, port, pri, depth, low, high, ect, marked: mark };
                 tracer.event(now, event);
             }
             if !mark && tags_stay {
-                pending.push(desc);
-            } else if let Some(desc) = ctx.rewrite(now, port, pri, desc, mark, tracer) {
-                pending.push(desc);
+                return pending.push(desc);
+            }
+            match rewrite(bufs, snapshot, stats, (port, pri), desc, mark) {
+                Ok(desc) => pending.push(desc),
+                Err(desc) => lost.push(desc),
             }
         });
-        ctx.stats.port[port].pri[pri].dequeued.add(taken as u64);
-        ctx.calm(port, pri, cells);
+        run.end(lease);
+        stats.port[port].pri[pri].dequeued.add(taken as u64);
+        ctx.calm(port, pri, before);
+        for desc in lost {
+            ctx.stats.port[port].late_drops.add(1);
+            ctx.end(now, desc, DropReason::Pool, tracer);
+        }
     }
 
     /// Gives the pending frames to the port and counts what it took.
@@ -453,71 +469,60 @@ impl OutputLane {
     }
 }
 
-impl Context {
-    /// Changes a frame's octets on the way out: ECN mark, tag.
-    fn rewrite<T: Tracer>(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        pri: Pri,
-        desc: Desc,
-        mark: bool,
-        tracer: &mut T,
-    ) -> Option<Desc> {
-        let tci = desc.has(Flag::Tagged).then(|| {
-            let bytes = self.bufs.head(&desc);
-            Tci(u16::from_be_bytes([bytes[14], bytes[15]]))
-        });
-        let vid = Vid::from_low_bits(desc.vid());
-        let op = self.snapshot.vlan.egress(port, vid, Arrival::of(tci));
-        if !mark && op == TagOp::Keep {
-            return Some(desc);
-        }
-        let mut desc = match self.bufs.make_sole(desc) {
-            Ok(desc) => desc,
-            Err(desc) => {
-                self.stats.port[port].late_drops.add(1);
-                self.end(now, desc, DropReason::Pool, tracer);
-                return None;
-            }
-        };
-        if mark {
-            let ip = if desc.has(Flag::Tagged) { 18 } else { 14 };
-            let marked = self.bufs.bytes_mut(&mut desc).is_some_and(|bytes| mark_ce(bytes, ip));
-            self.stats.port[port].pri[pri].ecn_marked.add(u64::from(marked));
-        }
-        if op != TagOp::Keep {
-            self.retag(port, pri, vid, op, tci, &mut desc);
-        }
-        Some(desc)
+/// Changes a frame's octets on the way out: ECN mark, tag. Gives the frame back when it is shared and
+/// the pool has no room for a copy.
+fn rewrite(
+    bufs: &mut Bufs,
+    snapshot: &Snapshot,
+    stats: &WorkerStats,
+    (port, pri): (PortId, Pri),
+    desc: Desc,
+    mark: bool,
+) -> Result<Desc, Desc> {
+    let tci = desc.has(Flag::Tagged).then(|| {
+        let bytes = bufs.head(&desc);
+        Tci(u16::from_be_bytes([bytes[14], bytes[15]]))
+    });
+    let vid = Vid::from_low_bits(desc.vid());
+    let op = snapshot.vlan.egress(port, vid, Arrival::of(tci));
+    if !mark && op == TagOp::Keep {
+        return Ok(desc);
     }
+    let mut desc = bufs.make_sole(desc)?;
+    if mark {
+        let ip = if desc.has(Flag::Tagged) { 18 } else { 14 };
+        let marked = bufs.bytes_mut(&mut desc).is_some_and(|bytes| mark_ce(bytes, ip));
+        stats.port[port].pri[pri].ecn_marked.add(u64::from(marked));
+    }
+    if op != TagOp::Keep {
+        retag(bufs, snapshot, (port, pri), (vid, op, tci), &mut desc);
+    }
+    Ok(desc)
+}
 
-    fn retag(
-        &mut self,
-        port: PortId,
-        pri: Pri,
-        vid: Vid,
-        op: TagOp,
-        old: Option<Tci>,
-        desc: &mut Desc,
-    ) {
-        let Some(config) = self.snapshot.config.ports.get(port.index()) else { return };
-        let kept = old.map_or(u16::from(self.snapshot.pcp_of_pri[pri]) << 13, |tci| tci.0 & 0xF000);
-        let tci = Tci(kept | vid.get());
-        let partial = self.bufs.partial_csum(desc);
-        let before = desc.len();
-        let Some((chunk, start)) = self.bufs.chunk_mut(desc) else { return };
-        let Some(at) = op.apply(chunk, Extent { start, len: before }, tci, config.parse.tpid)
-        else {
-            return;
-        };
-        self.bufs.set_bounds(desc, at.start, at.len);
-        desc.set(Flag::Tagged, op != TagOp::Strip);
-        if let Some(partial) = partial {
-            // What lies behind the addresses has moved against the frame's start.
-            let start = (usize::from(partial.start) + at.len).saturating_sub(before);
-            let start = u16::try_from(start).unwrap_or(partial.start);
-            self.bufs.set_partial_csum(desc, Some(PartialCsum { start, ..partial }));
-        }
+/// Puts a tag in, takes it out or changes its VID.
+fn retag(
+    bufs: &mut Bufs,
+    snapshot: &Snapshot,
+    (port, pri): (PortId, Pri),
+    (vid, op, old): (Vid, TagOp, Option<Tci>),
+    desc: &mut Desc,
+) {
+    let Some(config) = snapshot.config.ports.get(port.index()) else { return };
+    let kept = old.map_or(u16::from(snapshot.pcp_of_pri[pri]) << 13, |tci| tci.0 & 0xF000);
+    let tci = Tci(kept | vid.get());
+    let partial = bufs.partial_csum(desc);
+    let before = desc.len();
+    let Some((chunk, start)) = bufs.chunk_mut(desc) else { return };
+    let Some(at) = op.apply(chunk, Extent { start, len: before }, tci, config.parse.tpid) else {
+        return;
+    };
+    bufs.set_bounds(desc, at.start, at.len);
+    desc.set(Flag::Tagged, op != TagOp::Strip);
+    if let Some(partial) = partial {
+        // What lies behind the addresses has moved against the frame's start.
+        let start = (usize::from(partial.start) + at.len).saturating_sub(before);
+        let start = u16::try_from(start).unwrap_or(partial.start);
+        bufs.set_partial_csum(desc, Some(PartialCsum { start, ..partial }));
     }
 }

@@ -16,7 +16,7 @@ use crate::fdb::{FdbKey, Learned, Probe};
 use crate::pfc::PauseTx;
 use crate::port::Port;
 use crate::snapshot::Snapshot;
-use crate::stats::{DropReason, PortStats, WorkerStats};
+use crate::stats::{DropReason, PortStats};
 use crate::storm::StormGuard;
 use crate::sync::Ordering;
 use crate::time::Instant;
@@ -138,8 +138,7 @@ impl Lane {
                 }
             }
         }
-        lane.settle_enqueued(&ctx.stats);
-        lane.voq.publish();
+        lane.publish(ctx);
         ctx.learn(now, lane.port, learn, tracer);
         count
     }
@@ -359,6 +358,22 @@ impl InputLane {
         if ctx.snapshot.is_lossless(self.port, desc.pri()) {
             return self.enqueue_lossless(ctx, now, outputs, desc, tracer);
         }
+        match outputs.sole() {
+            Some(output) => self.enqueue_lossy(ctx, now, output, desc, tracer),
+            None => self.enqueue_copies(ctx, now, outputs, desc, tracer),
+        }
+    }
+
+    /// Queues a lossy frame for several outputs.
+    #[inline(never)] // rare
+    fn enqueue_copies<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        outputs: PortSet,
+        mut desc: Desc,
+        tracer: &mut T,
+    ) {
         let mut left = outputs;
         while let Some(output) = left.lowest() {
             left.remove(output);
@@ -373,7 +388,8 @@ impl InputLane {
     }
 
     /// Queues one copy of a lossy frame, charged to its VOQ.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "most frames; a call is a tenth of what it does")]
+    #[inline(always)]
     fn enqueue_lossy<T: Tracer>(
         &mut self,
         ctx: &mut Context,
@@ -460,29 +476,34 @@ impl InputLane {
         tracer: &mut T,
     ) {
         let pri = desc.pri();
-        if let Err(desc) = self.voq.push(&mut ctx.nodes, output, pri, desc) {
-            return ctx.discard(now, desc, output, DropReason::Pool, tracer);
-        }
-        self.enqueued[pri] += 1;
-        let depth = u64::from(ctx.core.buffer.depth(output, pri));
-        ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
-        if let PfcMode::EgressQueue { xoff_bytes, .. } = ctx.snapshot.config.pfc.mode
-            && depth * u64::from(ctx.snapshot.config.buffer.cell_bytes) > xoff_bytes
-        {
-            let bit = PortSet::only(output).bits();
-            ctx.core.congested[pri].fetch_or(bit, Ordering::Relaxed);
+        match self.voq.push(&mut ctx.nodes, output, pri, desc) {
+            Ok(()) => self.enqueued[pri] += 1,
+            Err(desc) => ctx.discard(now, desc, output, DropReason::Pool, tracer),
         }
     }
 
-    /// Books the frames that this burst put into VOQs.
+    /// Ends a burst: what it put into VOQs is counted, and shown to the crossbar.
     #[inline]
-    fn settle_enqueued(&mut self, stats: &WorkerStats) {
+    fn publish(&mut self, ctx: &Context) {
         for pri in Pri::ALL {
             let count = core::mem::take(&mut self.enqueued[pri]);
             if count > 0 {
-                stats.port[self.port].pri[pri].enqueued.add(count);
+                ctx.stats.port[self.port].pri[pri].enqueued.add(count);
             }
         }
+        let buffer = &ctx.snapshot.config.buffer;
+        let xoff_bytes = match ctx.snapshot.config.pfc.mode {
+            PfcMode::EgressQueue { xoff_bytes, .. } => xoff_bytes,
+            PfcMode::IngressPg => u64::MAX,
+        };
+        self.voq.publish(|output, pri| {
+            let depth = u64::from(ctx.core.buffer.depth(output, pri));
+            ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
+            if depth * u64::from(buffer.cell_bytes) > xoff_bytes {
+                let bit = PortSet::only(output).bits();
+                ctx.core.congested[pri].fetch_or(bit, Ordering::Relaxed);
+            }
+        });
     }
 
     /// Notes that a group is above XOFF.

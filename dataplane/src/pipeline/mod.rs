@@ -329,7 +329,6 @@ impl Lane {
 impl Context {
     /// Gives back what a queued frame was charged, when it leaves the queues of `output`; returns
     /// the depth of (output, pri) before, in cells. [`Self::calm`] follows.
-    #[inline]
     fn release(&mut self, desc: &Desc, output: PortId) -> u32 {
         let (input, pri) = (desc.input(), desc.pri());
         let Snapshot { thresholds, .. } = &*self.snapshot;

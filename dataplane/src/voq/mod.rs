@@ -162,9 +162,10 @@ impl VoqInput {
             .contains(self.input)
     }
 
-    /// Makes all that was pushed visible in the occupancy words; once per burst.
+    /// Makes all that was pushed visible in the occupancy words, once per burst; `fed` hears of each
+    /// (output, priority) that got frames.
     #[inline]
-    pub fn publish(&mut self) {
+    pub fn publish(&mut self, mut fed: impl FnMut(PortId, Pri)) {
         if self.touched.is_empty() {
             return;
         }
@@ -176,6 +177,7 @@ impl VoqInput {
         }
         for output in self.touched.iter() {
             for pri in core::mem::take(&mut self.touched_pris[output]).iter() {
+                fed(output, pri);
                 let word = self.shared.word(output, pri);
                 let now = word.load(Ordering::Relaxed);
                 if now & bit == 0 {
@@ -238,7 +240,6 @@ impl VoqDrain {
     /// Clears the queue's occupancy if it is empty, and says whether it did; call after taking from
     /// it. No frame that is pushed meanwhile is forgotten.
     #[inline]
-    #[expect(clippy::must_use_candidate, reason = "mostly called for what it does")]
     pub fn settle(&mut self, input: PortId, output: PortId, pri: Pri) -> bool {
         if !self.is_empty(input, output, pri) {
             return false;
