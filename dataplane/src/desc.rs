@@ -20,6 +20,13 @@ pub struct Desc {
     facts: u32,
 }
 
+/// What statistics want to know of a frame that is gone: a descriptor without its chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct Gist {
+    size: u32,
+    facts: u32,
+}
+
 const VID_SHIFT: u32 = 16;
 const INPUT_SHIFT: u32 = 8;
 const PRI_SHIFT: u32 = 16;
@@ -197,5 +204,43 @@ impl Desc {
     #[must_use]
     pub const fn chunk(&self) -> u32 {
         self.chunk
+    }
+
+    /// What statistics want to know of the frame.
+    #[inline]
+    #[must_use]
+    pub const fn gist(&self) -> Gist {
+        Gist { size: self.size, facts: self.facts }
+    }
+}
+
+impl Gist {
+    /// As [`Desc::len`].
+    #[inline]
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a frame is never empty")]
+    pub const fn len(self) -> usize {
+        (self.size & 0xFFFF) as usize
+    }
+
+    /// As [`Desc::pri`].
+    #[inline]
+    #[must_use]
+    pub const fn pri(self) -> Pri {
+        Pri::from_low_bits(octet(self.facts, PRI_SHIFT))
+    }
+
+    /// As [`Desc::format_index`].
+    #[inline]
+    #[must_use]
+    pub const fn format_index(self) -> usize {
+        octet(self.facts, FORMAT_SHIFT) as usize
+    }
+
+    /// Whether both are of one priority and format.
+    #[inline]
+    #[must_use]
+    pub const fn is_like(self, other: Self) -> bool {
+        (self.facts ^ other.facts) & (0xFF << FORMAT_SHIFT | 7 << PRI_SHIFT) == 0
     }
 }

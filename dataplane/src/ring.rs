@@ -176,6 +176,24 @@ impl<T> Rx<T> {
     }
 }
 
+impl<T> Rx<T> {
+    /// Takes up to `most` items, first to last, and hands each to `each`; returns how many.
+    #[inline]
+    pub fn pop_each(&mut self, most: usize, mut each: impl FnMut(T)) -> usize {
+        let count = if most <= self.tail_seen.wrapping_sub(self.head) {
+            most
+        } else {
+            self.len().min(most)
+        };
+        for _ in 0..count {
+            if let Some(item) = self.pop() {
+                each(item);
+            }
+        }
+        count
+    }
+}
+
 impl<T> Drop for Rx<T> {
     fn drop(&mut self) {
         while self.pop().is_some() {}

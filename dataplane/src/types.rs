@@ -199,6 +199,23 @@ macro_rules! bit_set {
                 }
             }
 
+            /// The lowest member.
+            #[inline]
+            #[must_use]
+            pub const fn lowest(self) -> Option<$item> {
+                if self.0 == 0 {
+                    return None;
+                }
+                Some(<$item>::from_low_bits(self.0.trailing_zeros() as u8))
+            }
+
+            /// The only member, if there is one alone.
+            #[inline]
+            #[must_use]
+            pub const fn sole(self) -> Option<$item> {
+                if self.0.is_power_of_two() { self.lowest() } else { None }
+            }
+
             /// The first member at or after `from`, going round.
             #[inline]
             #[must_use]

@@ -130,6 +130,9 @@ pub enum AddrSpace {
 pub struct AddrKey(u64);
 
 impl AddrKey {
+    /// Bits of a key; those above are 0.
+    pub const BITS: u32 = 50;
+
     /// Key of `address` (low 48 bits) in `space`.
     #[inline]
     #[must_use]

@@ -90,6 +90,13 @@ impl Head {
         self.has(ID_GROUP) || self.dst.address() & GROUP_BIT != 0
     }
 
+    /// The destination is neither a group nor reserved: a single station. One test for most frames.
+    #[inline]
+    #[must_use]
+    pub const fn individual(&self) -> bool {
+        !self.has(ID_GROUP | RESERVED) && self.dst.address() & GROUP_BIT == 0
+    }
+
     /// The destination is ff:ff:ff:ff:ff:ff; implies [`Head::group`]. Never of GEN2 and Lite.
     #[inline]
     #[must_use]

@@ -145,7 +145,17 @@ impl Thresholds {
         let alpha = self.alpha[pri];
         let quota =
             if alpha >= 0 { free << alpha.unsigned_abs() } else { free >> alpha.unsigned_abs() };
-        u32::try_from(u64::from(reserve) + quota).unwrap_or(u32::MAX)
+        let limit = (u64::from(reserve) + quota).min(u64::from(u32::MAX));
+        limit as u32
+    }
+
+    /// What a VOQ holds before it draws on the shared part.
+    #[inline]
+    const fn voq_reserve(&self) -> u32 {
+        match self.sharing {
+            Sharing::Dt => self.voq_reserve,
+            Sharing::Static => self.static_share,
+        }
     }
 
     /// Headroom of a group of `input`.
@@ -393,6 +403,27 @@ impl Buffer {
         Admission { verdict, used, limit }
     }
 
+    /// Begins a run of frames that leave the queues of (output, pri).
+    #[inline]
+    pub fn leaving<'a>(
+        &'a self,
+        thresholds: &'a Thresholds,
+        output: PortId,
+        pri: Pri,
+    ) -> Leaving<'a> {
+        let first = output.index() * self.pris + pri.index();
+        Leaving {
+            buffer: self,
+            thresholds,
+            voqs: self.voq.get(first..).unwrap_or_default(),
+            stride: self.ports * self.pris,
+            reserve: thresholds.voq_reserve(),
+            depth: Self::per_pri(&self.depth, output, pri),
+            pri,
+            freed: 0,
+        }
+    }
+
     /// Notes that a copy of a lossless frame was queued for an output.
     #[inline]
     pub fn deepen(&self, output: PortId, pri: Pri, cells: u32) {
@@ -414,13 +445,9 @@ impl Buffer {
         (input, output, pri): (PortId, PortId, Pri),
         cells: u32,
     ) {
-        let reserve = match thresholds.sharing {
-            Sharing::Dt => thresholds.voq_reserve,
-            Sharing::Static => thresholds.static_share,
-        };
-        let before = self.sub(self.voq_word(input, output, pri), cells);
-        let over = |used: u32| u64::from(used.saturating_sub(reserve));
-        self.give_back(lease, over(before) - over(before.saturating_sub(cells)));
+        let mut run = self.leaving(thresholds, output, pri);
+        run.lossy(input, cells);
+        run.end(lease);
     }
 
     /// Gives back what a lossless frame took: of the group's headroom first.
@@ -498,6 +525,51 @@ impl Buffer {
     pub fn charged(&self) -> u64 {
         let all = self.voq.iter().chain(&self.group).chain(&self.headroom);
         all.map(|word| u64::from(word.load(Ordering::Relaxed))).sum()
+    }
+}
+
+/// A run of frames that leave the queues of one (output, pri): what they share is looked up once, and
+/// what they free of the shared part is given back at the end.
+#[must_use = "`end` gives back what the run freed"]
+pub struct Leaving<'a> {
+    buffer: &'a Buffer,
+    thresholds: &'a Thresholds,
+    /// From the first input's VOQ on.
+    voqs: &'a [AtomicU32],
+    /// Words from one input's VOQ to the next input's.
+    stride: usize,
+    reserve: u32,
+    depth: &'a AtomicU32,
+    pri: Pri,
+    freed: u64,
+}
+
+impl Leaving<'_> {
+    /// Gives back what a lossy frame from `input` took in its VOQ.
+    #[inline]
+    pub fn lossy(&mut self, input: PortId, cells: u32) {
+        let word = self.voqs.get(input.index() * self.stride).expect("a port of this switch");
+        let before = self.buffer.sub(word, cells);
+        let over = before.saturating_sub(self.reserve);
+        self.freed += u64::from(over.min(cells));
+    }
+
+    /// Gives back what a lossless frame from `input` took in its group.
+    #[inline]
+    pub fn lossless(&self, lease: &mut Lease, input: PortId, cells: u32) {
+        self.buffer.release_group(lease, self.thresholds, (input, self.pri), cells);
+    }
+
+    /// Notes that a copy left; returns the depth of (output, pri) before, in cells.
+    #[inline]
+    pub fn shallow(&self, cells: u32) -> u32 {
+        self.buffer.sub(self.depth, cells)
+    }
+
+    /// Ends the run.
+    #[inline]
+    pub fn end(self, lease: &mut Lease) {
+        self.buffer.give_back(lease, self.freed);
     }
 }
 

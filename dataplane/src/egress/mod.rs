@@ -169,6 +169,22 @@ impl EgressSched {
         Some(pri)
     }
 
+    /// As picking `pri` up to `most` times more while no other queue is ready: says how often, and
+    /// leaves the state that this many picks would. 0 where frame lengths count.
+    #[inline]
+    pub fn pick_alone(&mut self, pri: Pri, most: usize) -> usize {
+        if self.limited.contains(pri) || self.port.is_some() {
+            return 0;
+        }
+        if !self.strict.contains(pri) {
+            match self.mode {
+                Weighted::Wrr => self.wrr.pick_alone(pri, most),
+                Weighted::Dwrr => return 0,
+            }
+        }
+        most
+    }
+
     /// When [`Self::pick`] will find one of `ready`: `now`, later when rates hold all of them back;
     /// `None` when nothing is ready.
     #[must_use]
@@ -217,6 +233,29 @@ impl Wrr {
             self.some_left.remove(pri);
         }
         Some(pri)
+    }
+}
+
+impl Wrr {
+    /// As `most` more picks of `pri`, which was picked last, while it alone is open.
+    #[inline]
+    fn pick_alone(&mut self, pri: Pri, most: usize) {
+        let Some(last) = u32::try_from(most).ok().and_then(|most| most.checked_sub(1)) else {
+            return;
+        };
+        let mut left = self.left[pri];
+        if let Some(over) = last.checked_sub(left) {
+            (self.left, self.some_left) = (self.weights, EVERY); // rounds begin on the way
+            left = self.weights[pri] - over % self.weights[pri] - 1;
+        } else {
+            left -= last + 1;
+        }
+        self.left[pri] = left;
+        if left == 0 {
+            self.some_left.remove(pri);
+        }
+        self.turn = self.some_left;
+        self.turn.remove(pri);
     }
 }
 

@@ -382,3 +382,22 @@ fn every_pick_and_timer_is_the_oracles() {
     }
     assert!(picks > 50_000 && timers > 20_000, "{picks} picks and {timers} timers prove little");
 }
+
+#[test]
+fn picks_of_a_lone_queue_are_counted_as_if_one_by_one() {
+    let mut rng = Rng::new(5);
+    let weights = PerPri([1, 4, 5, 2, 1, 1, 9, 1]);
+    let (mut whole, mut single) = (Wrr::new(weights), Wrr::new(weights));
+    for _ in 0..20_000 {
+        let open = PriSet::from_bits(u8::try_from(rng.below(255) + 1).unwrap());
+        let pri = whole.pick(open).unwrap();
+        assert_eq!(single.pick(open), Some(pri));
+        let most = usize::try_from(rng.below(24)).unwrap();
+        whole.pick_alone(pri, most);
+        for _ in 0..most {
+            assert_eq!(single.pick(PriSet::only(pri)), Some(pri));
+        }
+        let state = |wrr: &Wrr| (wrr.left, wrr.some_left, wrr.turn);
+        assert_eq!(state(&whole), state(&single), "{open:?} {pri:?} {most}");
+    }
+}

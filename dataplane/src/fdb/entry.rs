@@ -29,7 +29,8 @@ impl FdbKey {
     #[inline]
     #[must_use]
     pub const fn new(vid: Vid, addr: AddrKey) -> Self {
-        Self(VALID | (vid.get() as u64) << VID_SHIFT | addr.to_bits() & ADDR_MASK)
+        const { assert!(AddrKey::BITS <= VID_SHIFT, "an address does not reach the VLAN's bits") };
+        Self(VALID | (vid.get() as u64) << VID_SHIFT | addr.to_bits())
     }
 
     /// The VLAN.

@@ -36,17 +36,16 @@ impl Bucket {
     }
 }
 
-/// A key and where it can be, worked out once for all that a burst asks.
+/// A key and its hash, worked out once for all that a burst asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     key: FdbKey,
-    first: u32,
-    second: u32,
+    hash: u64,
 }
 
 impl Probe {
     /// Of no key: what arrays are filled with before use.
-    pub(crate) const EMPTY: Self = Self { key: FdbKey::EMPTY, first: 0, second: 0 };
+    pub(crate) const EMPTY: Self = Self { key: FdbKey::EMPTY, hash: 0 };
 
     /// The key.
     #[inline]
@@ -85,28 +84,37 @@ impl Table {
         (wide >> 64) as u64 ^ wide as u64
     }
 
-    /// First and second bucket of `key`; they differ.
+    /// The first bucket of a hash.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "bits above the mask do not matter")]
-    fn homes(&self, key: FdbKey) -> (usize, usize) {
-        let hash = self.hash(key);
-        let first = hash as usize & self.mask;
-        let second = (hash >> 32) as usize & self.mask;
-        (first, if second == first { first ^ 1 } else { second })
+    const fn first(&self, hash: u64) -> usize {
+        hash as usize & self.mask
     }
 
-    /// `key` with its buckets.
+    /// The second bucket of a hash; not the first.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "a table has at most 2^32 buckets")]
+    #[expect(clippy::cast_possible_truncation, reason = "bits above the mask do not matter")]
+    const fn second(&self, hash: u64) -> usize {
+        let (first, second) = (self.first(hash), (hash >> 32) as usize & self.mask);
+        if second == first { first ^ 1 } else { second }
+    }
+
+    /// First and second bucket of `key`.
+    fn homes(&self, key: FdbKey) -> (usize, usize) {
+        let hash = self.hash(key);
+        (self.first(hash), self.second(hash))
+    }
+
+    /// `key` with its hash.
+    #[inline]
     pub fn probe(&self, key: FdbKey) -> Probe {
-        let (first, second) = self.homes(key);
-        Probe { key, first: first as u32, second: second as u32 }
+        Probe { key, hash: self.hash(key) }
     }
 
     /// Brings the first bucket near.
     #[inline]
     pub fn prefetch(&self, probe: Probe) {
-        if let Some(bucket) = self.buckets.get(probe.first as usize) {
+        if let Some(bucket) = self.buckets.get(self.first(probe.hash)) {
             prefetch(bucket);
         }
     }
@@ -120,9 +128,9 @@ impl Table {
     /// The entry of a key whose buckets are known, and its value.
     #[inline]
     pub fn find_at(&self, probe: Probe) -> Option<(&Entry, Value)> {
-        match self.buckets.get(probe.first as usize)?.find(probe.key) {
+        match self.buckets.get(self.first(probe.hash))?.find(probe.key) {
             Some(hit) => Some(hit),
-            None => self.buckets.get(probe.second as usize)?.find(probe.key),
+            None => self.buckets.get(self.second(probe.hash))?.find(probe.key),
         }
     }
 

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use super::crossbar::Crossbar;
 use super::egress::OutputLane;
 use super::ingress::{InputLane, Scratch};
-use super::{Core, Lane, Timing};
+use super::{Context, Core, Lane, Timing};
 use crate::buffer::{Buffer, Lease};
 use crate::config::SwitchConfig;
 use crate::fdb::{Fdb, FdbConfig, StaticError};
@@ -112,7 +112,7 @@ pub fn build(
     for ((worker, own), stats) in spread.iter().enumerate().zip(stats) {
         let taken =
             own.iter().filter_map(|&port| Some((port, inputs.get_mut(port.index())?.take()?)));
-        lanes.push(Lane {
+        let ctx = Context {
             core: core.clone(),
             snapshot: snapshot.clone(),
             stats,
@@ -120,6 +120,9 @@ pub fn build(
             nodes: FreeCache::new(nodes.clone(), keep(2 * CACHE)),
             lease: Lease::default(),
             rng: Rng::new(snapshot.config.seed.wrapping_add(worker as u64)),
+        };
+        lanes.push(Lane {
+            ctx,
             inputs: taken.map(|(port, voq)| InputLane::new(port, voq, &snapshot)).collect(),
             outputs: own
                 .iter()

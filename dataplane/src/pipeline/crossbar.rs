@@ -1,13 +1,14 @@
 //! Crossbar: moves frames from VOQs to egress queues, as iSLIP matches them.
 //!
-//! Shape: one pass is one slot; live, passes repeat within a step; in virtual time a slot takes a
-//! cell's time at the speedup, and a frame holds its input and output for all of its cells.
+//! Shape: live, slots follow each other within a step, with the requests kept up to date; in virtual
+//! time a slot takes a cell's time at the speedup, and a frame holds its input and output for all of
+//! its cells.
 //! Units: frames, slots.
 //! Source: pipeline.md §6; model.md.
 
-use super::{Core, Lane, Step, Timing};
+use super::{Context, Core, Lane, Step, Timing};
 use crate::desc::Desc;
-use crate::islip::{Islip, Matches, Requests};
+use crate::islip::{Islip, Match, Matches, Requests};
 use crate::ring::Tx;
 use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
@@ -172,46 +173,49 @@ impl Crossbar {
 }
 
 impl Lane {
-    /// One slot, if this lane has the crossbar and one is due; returns how many frames moved.
+    /// Moves what can be moved, if this lane has the crossbar: live, slot after slot until nothing
+    /// asks any more or the step has had its share; in virtual time one slot, if it is due. Returns
+    /// how many frames moved.
     pub(super) fn cross<T: Tracer>(
         &mut self,
         now: Instant,
         tracer: &mut T,
         step: &mut Step,
     ) -> usize {
-        let gone = self.purge(now, tracer);
-        let Some(crossbar) = &mut self.crossbar else { return 0 };
+        let mut total = self.purge(now, tracer);
+        let Self { ctx, crossbar, .. } = self;
+        let Some(crossbar) = crossbar else { return 0 };
         if let Some(slot) = &mut crossbar.slot
             && now < slot.next
         {
             slot.dirty = true; // whatever this step changed, the next slot is to see it
-            return gone;
+            return total;
         }
-        crossbar.collect(now, &self.core, &self.snapshot);
-        if crossbar.requests.is_empty() {
-            return gone; // no slot was used, so that extra steps change nothing
-        }
-        crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
-        let mut total = gone;
-        for n in 0..crossbar.matches.len() {
-            let Some(found) = crossbar.matches.as_slice().get(n).copied() else { break };
-            let (input, output, pri) = (found.input, found.output, found.pri);
-            let moved =
-                crossbar.transfer(now, &mut self.nodes, (input, output, pri), &self.snapshot);
-            total += moved;
-            step.fed.insert(output);
-            if T::ON {
-                let event = Event::Match {
-                    input: input.get(),
-                    output: output.get(),
-                    pri: pri.get(),
-                    iteration: found.iteration + 1,
-                    frames: u16::try_from(moved).unwrap_or(u16::MAX),
-                };
-                tracer.event(now, event);
+        crossbar.collect(now, &ctx.core, &ctx.snapshot);
+        // Without a request no slot is used, so that extra steps change nothing.
+        while !crossbar.requests.is_empty() {
+            crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
+            for n in 0..crossbar.matches.len() {
+                let Some(found) = crossbar.matches.as_slice().get(n).copied() else { break };
+                let Match { input, output, pri, iteration } = found;
+                let moved = crossbar.transfer(ctx, now, (input, output, pri));
+                total += moved;
+                step.fed.insert(output);
+                if T::ON {
+                    let event = Event::Match {
+                        input: input.get(),
+                        output: output.get(),
+                        pri: pri.get(),
+                        iteration: iteration + 1,
+                        frames: u16::try_from(moved).unwrap_or(u16::MAX),
+                    };
+                    tracer.event(now, event);
+                }
+            }
+            if crossbar.end_slot(now) {
+                break;
             }
         }
-        crossbar.again(now);
         total
     }
 
@@ -220,17 +224,17 @@ impl Lane {
         if self.crossbar.is_none() {
             return 0;
         }
-        let up = self.core.up();
+        let up = self.ctx.core.up();
         let mut gone = 0;
-        for output in self.snapshot.ports.iter() {
-            let storming = self.core.storming(output);
+        for output in self.ctx.snapshot.ports.iter() {
+            let storming = self.ctx.core.storming(output);
             if up.contains(output) && storming.is_empty() {
                 continue;
             }
             let (pris, reason) = if up.contains(output) {
                 (storming, DropReason::Watchdog)
             } else {
-                (self.snapshot.pris, DropReason::PortDown)
+                (self.ctx.snapshot.pris, DropReason::PortDown)
             };
             gone += self.purge_output(now, output, pris, reason, tracer);
         }
@@ -253,8 +257,8 @@ impl Lane {
             };
             for input in waiting.iter() {
                 while let Some(desc) = self.take(input, output, pri) {
-                    self.discard(now, desc, output, reason, tracer);
-                    self.stats.port[output].pri[pri].purged.add(1);
+                    self.ctx.discard(now, desc, output, reason, tracer);
+                    self.ctx.stats.port[output].pri[pri].purged.add(1);
                     gone += 1;
                 }
                 if let Some(crossbar) = &mut self.crossbar {
@@ -266,50 +270,67 @@ impl Lane {
     }
 
     fn take(&mut self, input: PortId, output: PortId, pri: Pri) -> Option<Desc> {
-        self.crossbar.as_mut()?.drain.pop(&mut self.nodes, input, output, pri)
+        self.crossbar.as_mut()?.drain.pop(&mut self.ctx.nodes, input, output, pri)
     }
 
     /// Throws away all that waits in VOQs: the switch stops.
     pub(super) fn drain_all<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
-        for output in self.snapshot.ports.iter() {
-            self.purge_output(now, output, self.snapshot.pris, DropReason::Shutdown, tracer);
+        for output in self.ctx.snapshot.ports.iter() {
+            self.purge_output(now, output, self.ctx.snapshot.pris, DropReason::Shutdown, tracer);
         }
     }
 }
 
 impl Crossbar {
     /// Moves the frames of one match; returns how many.
+    #[inline]
     fn transfer(
         &mut self,
+        ctx: &mut Context,
         now: Instant,
-        nodes: &mut crate::free::FreeCache,
         (input, output, pri): (PortId, PortId, Pri),
-        snapshot: &Snapshot,
     ) -> usize {
-        let Some(queue) = self.queues[output][pri].as_mut() else { return 0 };
-        let room = self.limit.saturating_sub(queue.len()).min(self.burst);
+        let queue = self.queues[output][pri].as_mut();
+        let Some((queue, mut voq)) = queue.zip(self.drain.queue(input, output, pri)) else {
+            self.requests.remove(input, output, pri); // nobody could ask this
+            return 0;
+        };
+        let room = self.limit.saturating_sub(queue.len());
+        let most = room.min(self.burst);
+        let timed = self.slot.is_some();
         let mut cells = 0;
-        let Some(mut voq) = self.drain.queue(input, output, pri) else { return 0 };
-        let moved = queue.push_from(room, || {
-            let desc = voq.pop(nodes)?;
-            cells += snapshot.cells(desc.len());
+        let moved = queue.push_from(most, || {
+            let desc = voq.pop(&mut ctx.nodes)?;
+            if timed {
+                cells += ctx.snapshot.cells(desc.len());
+            }
             Some(desc)
         });
-        self.drain.settle(input, output, pri);
+        let empty = self.drain.settle(input, output, pri);
         self.moved[output] += moved;
         if let Some(slot) = &mut self.slot {
             let free = now + Span::from_ps(slot.cell.as_ps() * u64::from(cells));
             slot.input_free[input] = free;
             slot.output_free[output] = free;
             slot.dirty = true;
+        } else if moved == room {
+            self.requests.set(output, pri, PortSet::EMPTY);
+        } else if empty {
+            self.requests.remove(input, output, pri);
         }
         moved
     }
 
-    /// Sets the next slot's time.
-    fn again(&mut self, now: Instant) {
-        if let Some(slot) = &mut self.slot {
-            slot.next = now + slot.cell;
+    /// Ends a slot; true if it was the step's last: always in virtual time, where the next one's
+    /// time is set.
+    #[inline]
+    fn end_slot(&mut self, now: Instant) -> bool {
+        match &mut self.slot {
+            Some(slot) => {
+                slot.next = now + slot.cell;
+                true
+            }
+            None => self.spent(),
         }
     }
 }

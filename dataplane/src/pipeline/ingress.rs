@@ -6,8 +6,8 @@
 
 use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Vid, parse_head};
 
-use super::Lane;
 use super::route::Router;
+use super::{Context, Lane};
 use crate::batch::{BURST, Batch};
 use crate::buffer::Verdict;
 use crate::config::{PfcMode, Trust};
@@ -16,12 +16,12 @@ use crate::fdb::{FdbKey, Learned, Probe};
 use crate::pfc::PauseTx;
 use crate::port::Port;
 use crate::snapshot::Snapshot;
-use crate::stats::DropReason;
+use crate::stats::{DropReason, PortStats};
 use crate::storm::StormGuard;
 use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PortId, PortSet, Pri, PriSet};
+use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
 use crate::voq::VoqInput;
 
 /// What one worker keeps for a port as input.
@@ -32,6 +32,8 @@ pub(super) struct InputLane {
     pub pause: PauseTx,
     /// Lossless priorities whose group has crossed XOFF.
     pub xoff: PriSet,
+    /// Frames put into VOQs in this burst.
+    enqueued: PerPri<u64>,
     seen: crate::port::PortCounters,
 }
 
@@ -43,6 +45,7 @@ impl InputLane {
             storm: StormGuard::new(storm_limits(snapshot, port)),
             pause: PauseTx::new(),
             xoff: PriSet::EMPTY,
+            enqueued: PerPri::default(),
             seen: crate::port::PortCounters::default(),
         }
     }
@@ -84,7 +87,6 @@ pub(super) struct Note {
     /// Keys of the FDB, while the fate is to be forwarded.
     pub dst: Probe,
     pub src: Probe,
-    pri: Pri,
     fate: Fate,
 }
 
@@ -98,7 +100,6 @@ impl Scratch {
     pub fn new() -> Self {
         let note = Note {
             head: Head::EMPTY,
-            pri: Pri::from_low_bits(0),
             vid: Vid::from_low_bits(0),
             dst: Probe::EMPTY,
             src: Probe::EMPTY,
@@ -117,37 +118,50 @@ impl Lane {
         port: &mut dyn Port,
         tracer: &mut T,
     ) -> usize {
+        let Self { ctx, inputs, outputs, scratch, .. } = self;
         let mut batch = Batch::new();
-        if port.rx(now, &mut self.bufs, &mut batch) == 0 {
+        if port.rx(now, &mut ctx.bufs, &mut batch) == 0 {
             return 0;
         }
-        let Some(input) = self.inputs.get(index).map(|lane| lane.port) else { return 0 };
-        self.parse(now, input, &mut batch, tracer);
-        self.forward(now, index, &batch, tracer);
+        let Some(lane) = inputs.get_mut(index) else { return 0 };
+        let Scratch { notes, learn } = &mut **scratch;
+        ctx.parse(now, lane.port, &mut batch, notes, tracer);
+        lane.forward(ctx, now, &batch, (notes, learn), tracer);
         let count = batch.len();
-        for (i, desc) in batch.drain(..).enumerate() {
-            self.dispose(now, index, i, desc, tracer);
+        for (desc, note) in batch.drain(..).zip(&*notes) {
+            match note.fate {
+                Fate::Forward(outputs) => lane.enqueue(ctx, now, outputs, note, desc, tracer),
+                Fate::Drop(reason) => ctx.end(now, desc, reason, tracer),
+                Fate::Consume => {
+                    let Some(output) = outputs.get_mut(index) else { continue };
+                    output.consume(ctx, now, &note.head, desc, tracer);
+                }
+            }
         }
-        if let Some(lane) = self.inputs.get_mut(index) {
-            lane.voq.publish();
-        }
-        self.learn(now, input, tracer);
+        lane.publish(ctx);
+        ctx.learn(now, lane.port, learn, tracer);
         count
     }
+}
 
+impl Context {
     /// Parses and classifies the burst.
-    fn parse<T: Tracer>(&mut self, now: Instant, input: PortId, batch: &mut Batch, tracer: &mut T) {
-        let snapshot = &self.snapshot;
+    #[inline]
+    fn parse<T: Tracer>(
+        &mut self,
+        now: Instant,
+        input: PortId,
+        batch: &mut Batch,
+        notes: &mut [Note; BURST],
+        tracer: &mut T,
+    ) {
+        let snapshot = &*self.snapshot;
         let Some(config) = snapshot.config.ports.get(input.index()) else { return };
         let Some(classifier) = snapshot.classifiers.get(input.index()) else { return };
         let (stats, fdb) = (&self.stats.port[input], &self.core.fdb);
-        let mut bytes = 0;
-        for (desc, note) in batch.iter_mut().zip(&mut self.scratch.notes) {
+        let mut alike = Alike::default();
+        for (desc, note) in batch.iter_mut().zip(notes) {
             let len = desc.len();
-            bytes += len as u64;
-            if let Some(bin) = stats.rx_size.get(size_bin(len)) {
-                bin.add(1);
-            }
             if T::ON {
                 let digest =
                     self.bufs.head(desc).first_chunk().map_or(0, |d| u64::from_be_bytes(*d));
@@ -156,13 +170,16 @@ impl Lane {
                 tracer.event(now, Event::Rx { frame, port: input.get(), len, digest });
                 self.bufs.set_trace_id(desc, frame);
             }
-            let parsed = parse_head(self.bufs.head(desc), len, &config.parse);
-            let malformed = parsed.is_err();
-            let head = parsed.unwrap_or(Head::EMPTY);
+            let Ok(head) = parse_head(self.bufs.head(desc), len, &config.parse) else {
+                alike.count(stats, len, Format::Other);
+                note.fate = Fate::Drop(DropReason::Malformed);
+                let (pri, _) = classifier.pri(&Head::EMPTY);
+                desc.classify(input, Format::Other, pri, (false, false));
+                continue;
+            };
             let format = head.format();
-            note.fate = if malformed {
-                Fate::Drop(DropReason::Malformed)
-            } else if len > config.frame_len_max {
+            alike.count(stats, len, format);
+            note.fate = if len > config.frame_len_max {
                 Fate::Drop(DropReason::TooLong)
             } else if format == Format::MacControl {
                 Fate::Consume
@@ -178,11 +195,7 @@ impl Lane {
                 }
             };
             note.head = head;
-            if let Some(counter) = stats.rx_format.get(format as usize) {
-                counter.add(1);
-            }
             let (pri, by) = classifier.pri(&head);
-            note.pri = pri;
             let markable = head.ecn_markable() && head.ecn().is_some_and(Ecn::is_ect);
             desc.classify(input, format, pri, (head.tagged(), markable));
             let filtered = Fate::Drop(DropReason::VlanFiltered); // it was classified, too
@@ -197,168 +210,42 @@ impl Lane {
                 tracer.event(now, event);
             }
         }
+        alike.settle(stats);
         stats.rx_frames.add(batch.len() as u64);
-        stats.rx_bytes.add(bytes);
         self.stats.frames.add(batch.len() as u64);
     }
 
-    /// Decides where the frames of the burst go.
-    fn forward<T: Tracer>(&mut self, now: Instant, index: usize, batch: &[Desc], tracer: &mut T) {
-        let Some(lane) = self.inputs.get_mut(index) else { return };
-        let Scratch { notes, learn } = &mut *self.scratch;
-        let mut router = Router {
-            core: &self.core,
-            snapshot: &self.snapshot,
-            storm: &mut lane.storm,
-            now,
-            input: lane.port,
-            up: self.core.up(),
-        };
-        for (desc, note) in batch.iter().zip(notes) {
-            if !matches!(note.fate, Fate::Forward(_)) {
-                continue;
-            }
-            router.source(note, learn);
-            let (fate, by) = router.destination(note, desc.len());
-            note.fate = fate;
-            if T::ON
-                && let Fate::Forward(outputs) = fate
-            {
-                let frame = self.bufs.trace_id(desc);
-                tracer.event(now, Event::Forward { frame, by, outputs: outputs.bits() });
-            }
-        }
-    }
-
-    /// Carries out what was decided for frame `i`.
+    /// Learns what the burst brought; seen from the next one on.
     #[inline]
-    fn dispose<T: Tracer>(
+    fn learn<T: Tracer>(
         &mut self,
         now: Instant,
-        index: usize,
-        i: usize,
-        mut desc: Desc,
+        input: PortId,
+        keys: &mut arrayvec::ArrayVec<FdbKey, BURST>,
         tracer: &mut T,
     ) {
-        let Some(note) = self.scratch.notes.get(i) else { return };
-        match note.fate {
-            Fate::Drop(reason) => self.end(now, desc, reason, tracer),
-            Fate::Consume => {
-                let head = note.head;
-                self.consume(now, index, &head, desc, tracer);
-            }
-            Fate::Forward(outputs) => {
-                desc.set_vid(note.vid.get());
-                if self.snapshot.is_lossless(desc.input(), note.pri) {
-                    self.enqueue_lossless(now, index, outputs, desc, tracer);
-                } else {
-                    self.enqueue_lossy(now, index, outputs, desc, tracer);
-                }
-            }
-        }
-    }
-
-    /// Queues a lossy frame: each copy is charged to its own VOQ.
-    fn enqueue_lossy<T: Tracer>(
-        &mut self,
-        now: Instant,
-        index: usize,
-        outputs: PortSet,
-        mut desc: Desc,
-        tracer: &mut T,
-    ) {
-        let cells = self.snapshot.cells(desc.len());
-        let (input, pri) = (desc.input(), desc.pri());
-        let mut left = outputs;
-        while let Some(output) = left.iter().next() {
-            left.remove(output);
-            let copy = if left.is_empty() {
-                None
-            } else {
-                self.stats.port[input].copies.add(1);
-                Some(self.bufs.share(&mut desc))
+        for key in keys.drain(..) {
+            let outcome = self.core.fdb.learn(key, input, now);
+            let name = match outcome {
+                Learned::New => "new",
+                Learned::Moved { .. } => "moved",
+                Learned::Known => "known",
+                Learned::PortLimit => "port_limit",
+                Learned::Full => "full",
+                Learned::Static => "static",
+                Learned::Busy => "busy",
             };
-            let queue = (input, output, pri);
-            let admission = self.core.buffer.admit_voq(
-                &mut self.lease,
-                &self.snapshot.thresholds,
-                queue,
-                cells,
-            );
+            match outcome {
+                Learned::Moved { .. } => self.stats.port[input].fdb_moves.add(1),
+                Learned::Busy => self.stats.learn_busy.add(1),
+                _ => {}
+            }
             if T::ON {
-                self.trace_admission(now, &desc, output, cells, admission, tracer);
-            }
-            match admission.verdict {
-                Verdict::Drop(reason) => self.end(now, desc, reason, tracer),
-                _ => self.push(now, index, output, desc, tracer),
-            }
-            match copy {
-                Some(next) => desc = next,
-                None => return,
+                let event =
+                    Event::Learn { key: key.addr().to_bits(), port: input.get(), outcome: name };
+                tracer.event(now, event);
             }
         }
-        self.end(now, desc, DropReason::NoOutput, tracer); // a set that was checked not to be empty
-    }
-
-    /// Queues a lossless frame: charged once to its ingress group, until its last copy leaves.
-    fn enqueue_lossless<T: Tracer>(
-        &mut self,
-        now: Instant,
-        index: usize,
-        outputs: PortSet,
-        mut desc: Desc,
-        tracer: &mut T,
-    ) {
-        let cells = self.snapshot.cells(desc.len());
-        let (input, pri) = (desc.input(), desc.pri());
-        let group = (input, pri);
-        let admission =
-            self.core.buffer.admit_group(&mut self.lease, &self.snapshot.thresholds, group, cells);
-        let first = outputs.iter().next().unwrap_or_default();
-        if T::ON {
-            self.trace_admission(now, &desc, first, cells, admission, tracer);
-        }
-        if let Verdict::Drop(reason) = admission.verdict {
-            self.cross_xoff(now, index, pri, admission.limit, tracer);
-            let more = outputs.len().saturating_sub(1);
-            self.stats.port[input].copies.add(more as u64);
-            for _ in 0..more {
-                self.stats.count_drop_pri(input, pri, reason);
-                if T::ON {
-                    let frame = self.bufs.trace_id(&desc);
-                    tracer.event(
-                        now,
-                        Event::Drop { frame, port: input.get(), reason: reason.name() },
-                    );
-                }
-            }
-            return self.end(now, desc, reason, tracer);
-        }
-        desc.set(Flag::Pg, true);
-        let stats = &self.stats.port[input].pri[pri];
-        stats.pg_watermark.raise(u64::from(admission.used + cells));
-        if admission.verdict == Verdict::Headroom {
-            let used = self.core.buffer.headroom_used(input, pri);
-            stats.headroom_watermark.raise(u64::from(used));
-            self.cross_xoff(now, index, pri, admission.limit, tracer);
-        }
-        let mut left = outputs;
-        while let Some(output) = left.iter().next() {
-            left.remove(output);
-            let copy = if left.is_empty() {
-                None
-            } else {
-                self.stats.port[input].copies.add(1);
-                Some(self.bufs.share(&mut desc))
-            };
-            self.core.buffer.deepen(output, pri, cells);
-            self.push(now, index, output, desc, tracer);
-            match copy {
-                Some(next) => desc = next,
-                None => return,
-            }
-        }
-        self.end(now, desc, DropReason::NoOutput, tracer);
     }
 
     fn trace_admission<T: Tracer>(
@@ -388,76 +275,281 @@ impl Lane {
         };
         tracer.event(now, event);
     }
+}
+
+/// Frames in a row that are of one length and format, counted together.
+#[derive(Default)]
+struct Alike {
+    len: usize,
+    format: usize,
+    frames: u64,
+}
+
+impl Alike {
+    #[inline]
+    fn count(&mut self, stats: &PortStats, len: usize, format: Format) {
+        if (len, format as usize) != (self.len, self.format) {
+            self.settle(stats);
+            (self.len, self.format) = (len, format as usize);
+        }
+        self.frames += 1;
+    }
+
+    #[inline]
+    fn settle(&mut self, stats: &PortStats) {
+        let frames = core::mem::take(&mut self.frames);
+        if let Some(bin) = stats.rx_size.get(size_bin(self.len)) {
+            bin.add(frames);
+        }
+        if let Some(counter) = stats.rx_format.get(self.format) {
+            counter.add(frames);
+        }
+        stats.rx_bytes.add(frames * self.len as u64);
+    }
+}
+
+impl InputLane {
+    /// Decides where the frames of the burst go.
+    #[inline]
+    fn forward<T: Tracer>(
+        &mut self,
+        ctx: &Context,
+        now: Instant,
+        batch: &[Desc],
+        (notes, learn): (&mut [Note; BURST], &mut arrayvec::ArrayVec<FdbKey, BURST>),
+        tracer: &mut T,
+    ) {
+        let mut router = Router {
+            core: &ctx.core,
+            snapshot: &ctx.snapshot,
+            storm: &mut self.storm,
+            now,
+            input: self.port,
+            up: ctx.core.up(),
+        };
+        for (desc, note) in batch.iter().zip(notes) {
+            if !matches!(note.fate, Fate::Forward(_)) {
+                continue;
+            }
+            router.source(note, learn);
+            let (fate, by) = router.destination(note, desc.len());
+            note.fate = fate;
+            if T::ON
+                && let Fate::Forward(outputs) = fate
+            {
+                let frame = ctx.bufs.trace_id(desc);
+                tracer.event(now, Event::Forward { frame, by, outputs: outputs.bits() });
+            }
+        }
+    }
+
+    /// Queues a frame for all of `outputs`.
+    #[inline]
+    fn enqueue<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        outputs: PortSet,
+        note: &Note,
+        mut desc: Desc,
+        tracer: &mut T,
+    ) {
+        desc.set_vid(note.vid.get());
+        if ctx.snapshot.is_lossless(self.port, desc.pri()) {
+            return self.enqueue_lossless(ctx, now, outputs, desc, tracer);
+        }
+        match outputs.sole() {
+            Some(output) => self.enqueue_lossy(ctx, now, output, desc, tracer),
+            None => self.enqueue_copies(ctx, now, outputs, desc, tracer),
+        }
+    }
+
+    /// Queues a lossy frame for several outputs.
+    #[inline(never)] // rare
+    fn enqueue_copies<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        outputs: PortSet,
+        mut desc: Desc,
+        tracer: &mut T,
+    ) {
+        let mut left = outputs;
+        while let Some(output) = left.lowest() {
+            left.remove(output);
+            if left.is_empty() {
+                return self.enqueue_lossy(ctx, now, output, desc, tracer);
+            }
+            ctx.stats.port[self.port].copies.add(1);
+            let copy = ctx.bufs.share(&mut desc);
+            self.enqueue_lossy(ctx, now, output, copy, tracer);
+        }
+        ctx.end(now, desc, DropReason::NoOutput, tracer); // a set that was checked not to be empty
+    }
+
+    /// Queues one copy of a lossy frame, charged to its VOQ.
+    #[expect(clippy::inline_always, reason = "most frames; a call is a tenth of what it does")]
+    #[inline(always)]
+    fn enqueue_lossy<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        output: PortId,
+        desc: Desc,
+        tracer: &mut T,
+    ) {
+        let cells = ctx.snapshot.cells(desc.len());
+        let queue = (self.port, output, desc.pri());
+        let admission =
+            ctx.core.buffer.admit_voq(&mut ctx.lease, &ctx.snapshot.thresholds, queue, cells);
+        if T::ON {
+            ctx.trace_admission(now, &desc, output, cells, admission, tracer);
+        }
+        match admission.verdict {
+            Verdict::Drop(reason) => ctx.end(now, desc, reason, tracer),
+            _ => self.push(ctx, now, output, desc, tracer),
+        }
+    }
+
+    /// Queues a lossless frame: charged once to its ingress group, until its last copy leaves.
+    fn enqueue_lossless<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        outputs: PortSet,
+        mut desc: Desc,
+        tracer: &mut T,
+    ) {
+        let cells = ctx.snapshot.cells(desc.len());
+        let (input, pri) = (self.port, desc.pri());
+        let group = (input, pri);
+        let admission =
+            ctx.core.buffer.admit_group(&mut ctx.lease, &ctx.snapshot.thresholds, group, cells);
+        if T::ON {
+            let first = outputs.lowest().unwrap_or_default();
+            ctx.trace_admission(now, &desc, first, cells, admission, tracer);
+        }
+        if let Verdict::Drop(reason) = admission.verdict {
+            self.cross_xoff(ctx, now, pri, admission.limit, tracer);
+            let more = outputs.len().saturating_sub(1);
+            ctx.stats.port[input].copies.add(more as u64);
+            for _ in 0..more {
+                ctx.stats.count_drop_pri(input, pri, reason);
+                if T::ON {
+                    let frame = ctx.bufs.trace_id(&desc);
+                    let (port, reason) = (input.get(), reason.name());
+                    tracer.event(now, Event::Drop { frame, port, reason });
+                }
+            }
+            return ctx.end(now, desc, reason, tracer);
+        }
+        desc.set(Flag::Pg, true);
+        let stats = &ctx.stats.port[input].pri[pri];
+        stats.pg_watermark.raise(u64::from(admission.used + cells));
+        if admission.verdict == Verdict::Headroom {
+            let used = ctx.core.buffer.headroom_used(input, pri);
+            stats.headroom_watermark.raise(u64::from(used));
+            self.cross_xoff(ctx, now, pri, admission.limit, tracer);
+        }
+        let mut left = outputs;
+        while let Some(output) = left.lowest() {
+            left.remove(output);
+            ctx.core.buffer.deepen(output, pri, cells);
+            if left.is_empty() {
+                return self.push(ctx, now, output, desc, tracer);
+            }
+            ctx.stats.port[input].copies.add(1);
+            let copy = ctx.bufs.share(&mut desc);
+            self.push(ctx, now, output, copy, tracer);
+        }
+        ctx.end(now, desc, DropReason::NoOutput, tracer);
+    }
 
     /// Puts a charged frame into its VOQ.
     #[inline]
     fn push<T: Tracer>(
         &mut self,
+        ctx: &mut Context,
         now: Instant,
-        index: usize,
         output: PortId,
         desc: Desc,
         tracer: &mut T,
     ) {
-        let (input, pri) = (desc.input(), desc.pri());
-        let Some(lane) = self.inputs.get_mut(index) else { return };
-        if let Err(desc) = lane.voq.push(&mut self.nodes, output, pri, desc) {
-            return self.discard(now, desc, output, DropReason::Pool, tracer);
+        let pri = desc.pri();
+        match self.voq.push(&mut ctx.nodes, output, pri, desc) {
+            Ok(()) => self.enqueued[pri] += 1,
+            Err(desc) => ctx.discard(now, desc, output, DropReason::Pool, tracer),
         }
-        let depth = u64::from(self.core.buffer.depth(output, pri));
-        self.stats.port[output].pri[pri].depth_watermark.raise(depth);
-        self.stats.port[input].pri[pri].enqueued.add(1);
-        if let PfcMode::EgressQueue { xoff_bytes, .. } = self.snapshot.config.pfc.mode
-            && depth * u64::from(self.snapshot.config.buffer.cell_bytes) > xoff_bytes
-        {
-            let bit = PortSet::only(output).bits();
-            self.core.congested[pri].fetch_or(bit, Ordering::Relaxed);
+    }
+
+    /// Ends a burst: what it put into VOQs is counted, and shown to the crossbar.
+    #[inline]
+    fn publish(&mut self, ctx: &Context) {
+        for pri in Pri::ALL {
+            let count = core::mem::take(&mut self.enqueued[pri]);
+            if count > 0 {
+                ctx.stats.port[self.port].pri[pri].enqueued.add(count);
+            }
         }
+        let buffer = &ctx.snapshot.config.buffer;
+        let xoff_bytes = match ctx.snapshot.config.pfc.mode {
+            PfcMode::EgressQueue { xoff_bytes, .. } => xoff_bytes,
+            PfcMode::IngressPg => u64::MAX,
+        };
+        self.voq.publish(|output, pri| {
+            let depth = u64::from(ctx.core.buffer.depth(output, pri));
+            ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
+            if depth * u64::from(buffer.cell_bytes) > xoff_bytes {
+                let bit = PortSet::only(output).bits();
+                ctx.core.congested[pri].fetch_or(bit, Ordering::Relaxed);
+            }
+        });
     }
 
     /// Notes that a group is above XOFF.
     fn cross_xoff<T: Tracer>(
         &mut self,
+        ctx: &Context,
         now: Instant,
-        index: usize,
         pri: Pri,
         limit: u32,
         tracer: &mut T,
     ) {
-        let Some(lane) = self.inputs.get_mut(index) else { return };
-        if lane.xoff.contains(pri) {
+        if self.xoff.contains(pri) {
             return;
         }
-        lane.xoff.insert(pri);
-        self.stats.port[lane.port].pri[pri].xoff.add(1);
-        if self.snapshot.config.pfc.mode == PfcMode::IngressPg {
-            lane.pause.set(pri, true);
-            self.core.xoff[lane.port].fetch_or(1 << pri.get(), Ordering::Relaxed);
+        self.xoff.insert(pri);
+        ctx.stats.port[self.port].pri[pri].xoff.add(1);
+        if ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
+            self.pause.set(pri, true);
+            ctx.core.xoff[self.port].fetch_or(1 << pri.get(), Ordering::Relaxed);
         }
         if T::ON {
-            let used = self.core.buffer.group_used(lane.port, pri)
-                + self.core.buffer.headroom_used(lane.port, pri);
-            let port = lane.port.get();
+            let used = ctx.core.buffer.group_used(self.port, pri)
+                + ctx.core.buffer.headroom_used(self.port, pri);
+            let port = self.port.get();
             tracer.event(now, Event::Group { port, pri: pri.get(), xoff: true, used, limit });
         }
     }
+}
 
+impl Lane {
     /// Releases groups that have reached XON, and in `egress-queue` mode follows the queues.
     pub(super) fn groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         for lane in &mut self.inputs {
             for pri in lane.xoff.iter() {
-                let buffer = &self.core.buffer;
-                let limit = buffer.group_limit(&self.lease, &self.snapshot.thresholds, pri);
+                let buffer = &self.ctx.core.buffer;
+                let limit = buffer.group_limit(&self.ctx.lease, &self.ctx.snapshot.thresholds, pri);
                 let head = buffer.headroom_used(lane.port, pri);
                 let used = buffer.group_used(lane.port, pri) + head;
-                if used > self.snapshot.thresholds.xon(limit) {
+                if used > self.ctx.snapshot.thresholds.xon(limit) {
                     continue;
                 }
                 lane.xoff.remove(pri);
-                self.stats.port[lane.port].pri[pri].xon.add(1);
-                if self.snapshot.config.pfc.mode == PfcMode::IngressPg {
+                self.ctx.stats.port[lane.port].pri[pri].xon.add(1);
+                if self.ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
                     lane.pause.set(pri, false);
-                    self.core.xoff[lane.port].fetch_and(!(1 << pri.get()), Ordering::Relaxed);
+                    self.ctx.core.xoff[lane.port].fetch_and(!(1 << pri.get()), Ordering::Relaxed);
                 }
                 if T::ON {
                     let port = lane.port.get();
@@ -465,43 +557,18 @@ impl Lane {
                     tracer.event(now, Event::Group { port, pri, xoff: false, used, limit });
                 }
             }
-            if matches!(self.snapshot.config.pfc.mode, PfcMode::EgressQueue { .. }) {
-                for pri in self.snapshot.lossless.iter() {
-                    let hot = PortSet::from_bits(self.core.congested[pri].load(Ordering::Relaxed));
-                    let on = self.snapshot.pfc_ports.contains(lane.port)
+            if matches!(self.ctx.snapshot.config.pfc.mode, PfcMode::EgressQueue { .. }) {
+                for pri in self.ctx.snapshot.lossless.iter() {
+                    let hot =
+                        PortSet::from_bits(self.ctx.core.congested[pri].load(Ordering::Relaxed));
+                    let on = self.ctx.snapshot.pfc_ports.contains(lane.port)
                         && hot.iter().any(|output| lane.voq.is_waiting(output, pri));
                     lane.pause.set(pri, on);
-                    let word = &self.core.xoff[lane.port];
+                    let word = &self.ctx.core.xoff[lane.port];
                     let bits = word.load(Ordering::Relaxed);
                     let bit = 1 << pri.get();
                     word.store(if on { bits | bit } else { bits & !bit }, Ordering::Relaxed);
                 }
-            }
-        }
-    }
-
-    /// Learns what the burst brought; seen from the next one on.
-    fn learn<T: Tracer>(&mut self, now: Instant, input: PortId, tracer: &mut T) {
-        for key in core::mem::take(&mut self.scratch.learn) {
-            let outcome = self.core.fdb.learn(key, input, now);
-            let name = match outcome {
-                Learned::New => "new",
-                Learned::Moved { .. } => "moved",
-                Learned::Known => "known",
-                Learned::PortLimit => "port_limit",
-                Learned::Full => "full",
-                Learned::Static => "static",
-                Learned::Busy => "busy",
-            };
-            match outcome {
-                Learned::Moved { .. } => self.stats.port[input].fdb_moves.add(1),
-                Learned::Busy => self.stats.learn_busy.add(1),
-                _ => {}
-            }
-            if T::ON {
-                let event =
-                    Event::Learn { key: key.addr().to_bits(), port: input.get(), outcome: name };
-                tracer.event(now, event);
             }
         }
     }
@@ -513,19 +580,19 @@ impl Lane {
         if now == lane.seen {
             return;
         }
-        let stats = &self.stats.port[lane.port];
+        let stats = &self.ctx.stats.port[lane.port];
         for (slot, &(reason, total)) in now.rx_dropped.iter().enumerate() {
             let before = lane.seen.rx_dropped.get(slot).map_or(0, |&(_, total)| total);
             let Some(reason) = reason else { continue };
             for _ in before..total {
                 stats.rx_frames.add(1);
-                self.stats.count_drop(lane.port, reason);
+                self.ctx.stats.count_drop(lane.port, reason);
             }
         }
         for _ in lane.seen.tx_failed..now.tx_failed {
             stats.tx_frames.sub(1);
             stats.late_drops.add(1);
-            self.stats.count_drop(lane.port, DropReason::TxError);
+            self.ctx.stats.count_drop(lane.port, DropReason::TxError);
         }
         stats.kernel_rx.set(now.kernel_rx);
         lane.seen = now;

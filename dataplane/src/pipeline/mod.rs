@@ -29,7 +29,7 @@ use crate::stats::{DropReason, WorkerStats};
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PerPort, PerPri, PortId, PortSet, PriSet};
+use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, PriSet};
 
 pub use build::{BuildError, Built, build, chunks_beside_buffer};
 pub use ledger::{Ledger, PortLedger, QueueLedger};
@@ -126,8 +126,9 @@ pub enum Timing {
 /// FDB buckets that a step looks at for old entries; nothing is looked at before one can be due.
 const AGE_BUCKETS: usize = 16;
 
-/// What one worker owns: its ports' queues and schedulers, and perhaps the crossbar.
-pub struct Lane {
+/// What every stage of a lane works with, apart from the state of its ports: so that a loop over a
+/// burst can hold a port's state and this at once.
+struct Context {
     core: Arc<Core>,
     snapshot: Arc<Snapshot>,
     stats: Arc<WorkerStats>,
@@ -135,6 +136,11 @@ pub struct Lane {
     nodes: FreeCache,
     lease: Lease,
     rng: Rng,
+}
+
+/// What one worker owns: its ports' queues and schedulers, and perhaps the crossbar.
+pub struct Lane {
+    ctx: Context,
     inputs: Vec<InputLane>,
     outputs: Vec<OutputLane>,
     crossbar: Option<Crossbar>,
@@ -157,18 +163,18 @@ impl Lane {
     /// What the workers share.
     #[must_use]
     pub const fn core(&self) -> &Arc<Core> {
-        &self.core
+        &self.ctx.core
     }
 
     /// This worker's counters.
     #[must_use]
     pub const fn stats(&self) -> &Arc<WorkerStats> {
-        &self.stats
+        &self.ctx.stats
     }
 
     /// The worker's handle of the pool.
     pub const fn bufs(&mut self) -> &mut Bufs {
-        &mut self.bufs
+        &mut self.ctx.bufs
     }
 
     /// Receives, decides and sends at `now`; `ports` are this lane's, in the order of
@@ -188,6 +194,7 @@ impl Lane {
         }
         step.queued = step.work > 0;
         loop {
+            // Egress queues are filled first, so that a port gets long bursts.
             let moved = self.cross(now, tracer, &mut step);
             let mut sent = 0;
             for (index, port) in ports.iter_mut().enumerate() {
@@ -197,10 +204,7 @@ impl Lane {
             if let Some(crossbar) = self.crossbar.as_mut().filter(|_| sent > 0) {
                 crossbar.drained();
             }
-            if moved + sent == 0 || self.timing == Timing::Virtual || self.crossbar.is_none() {
-                break;
-            }
-            if self.crossbar.as_ref().is_some_and(Crossbar::spent) {
+            if moved + sent == 0 || !self.again() {
                 break;
             }
         }
@@ -212,27 +216,32 @@ impl Lane {
         }
         self.groups(now, tracer);
         if self.crossbar.is_some() {
-            self.core.fdb.age(now, AGE_BUCKETS);
+            self.ctx.core.fdb.age(now, AGE_BUCKETS);
         }
-        self.stats.loops.add(1);
+        self.ctx.stats.loops.add(1);
         if step.work > 0 {
-            self.stats.busy_loops.add(1);
+            self.ctx.stats.busy_loops.add(1);
         } else {
-            self.core.buffer.settle(&mut self.lease);
+            self.ctx.core.buffer.settle(&mut self.ctx.lease);
         }
         step.blocked = self.outputs.iter().any(OutputLane::is_blocked);
         step.next = self.next_due(now, ports);
         step
     }
 
+    /// Whether the crossbar may do more in this step: only live, and not without end.
+    fn again(&self) -> bool {
+        self.timing == Timing::Live && self.crossbar.as_ref().is_some_and(|c| !c.spent())
+    }
+
     /// Takes a new configuration over, if there is one.
     fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
-        let current = self.core.snapshot.load();
-        if current.epoch == self.snapshot.epoch {
+        let current = self.ctx.core.snapshot.load();
+        if current.epoch == self.ctx.snapshot.epoch {
             return;
         }
-        let old = core::mem::replace(&mut self.snapshot, Arc::clone(&current));
-        let snapshot = &self.snapshot;
+        let old = core::mem::replace(&mut self.ctx.snapshot, Arc::clone(&current));
+        let snapshot = &self.ctx.snapshot;
         let mode = snapshot.config.pfc.mode;
         for lane in &mut self.inputs {
             lane.reconfigure(&old, snapshot);
@@ -242,7 +251,7 @@ impl Lane {
                 for pri in snapshot.lossless.iter() {
                     lane.pause.set(pri, pris.contains(pri));
                 }
-                self.core.xoff[lane.port].store(pris.bits(), Ordering::Relaxed);
+                self.ctx.core.xoff[lane.port].store(pris.bits(), Ordering::Relaxed);
             }
         }
         for lane in &mut self.outputs {
@@ -267,11 +276,11 @@ impl Lane {
             lane.up = up;
             let bit = PortSet::only(lane.port).bits();
             if up {
-                self.core.up.fetch_or(bit, Ordering::Relaxed);
+                self.ctx.core.up.fetch_or(bit, Ordering::Relaxed);
             } else {
-                self.core.up.fetch_and(!bit, Ordering::Relaxed);
+                self.ctx.core.up.fetch_and(!bit, Ordering::Relaxed);
                 lane.link_down(now);
-                self.core.fdb.flush_port(lane.port);
+                self.ctx.core.fdb.flush_port(lane.port);
                 if let Some(input) = self.inputs.get_mut(index) {
                     input.link_down();
                 }
@@ -297,32 +306,51 @@ impl Lane {
             next = Instant::earlier(next, lane.next(now).filter(|_| output.up));
         }
         if self.crossbar.is_some() {
-            next = Instant::earlier(next, self.core.fdb.next_age_due(now));
+            next = Instant::earlier(next, self.ctx.core.fdb.next_age_due(now));
         }
         next
     }
 
+    /// Ends all frames that are still queued and takes back what ports hold: the switch stops. The
+    /// crossbar's owner goes last.
+    pub fn stop<T: Tracer>(&mut self, now: Instant, ports: &mut [Box<dyn Port>], tracer: &mut T) {
+        self.drain_all(now, tracer);
+        for lane in &mut self.outputs {
+            lane.empty(&mut self.ctx, now, DropReason::Shutdown, tracer);
+        }
+        for (index, port) in ports.iter_mut().enumerate() {
+            port.release(&mut self.ctx.bufs);
+            self.settle_port(index, port.as_mut());
+        }
+        self.ctx.core.buffer.settle(&mut self.ctx.lease);
+    }
+}
+
+impl Context {
     /// Gives back what a queued frame was charged, when it leaves the queues of `output`; returns
-    /// the depth of (output, pri) before, in cells.
-    #[inline]
+    /// the depth of (output, pri) before, in cells. [`Self::calm`] follows.
     fn release(&mut self, desc: &Desc, output: PortId) -> u32 {
         let (input, pri) = (desc.input(), desc.pri());
+        let Snapshot { thresholds, .. } = &*self.snapshot;
+        let buffer = &self.core.buffer;
         let cells = self.snapshot.cells(desc.len());
-        let depth = self.core.buffer.shallow(output, pri, cells);
+        if !desc.has(Flag::Pg) {
+            buffer.release_voq(&mut self.lease, thresholds, (input, output, pri), cells);
+        } else if self.bufs.uncharge(desc) {
+            buffer.release_group(&mut self.lease, thresholds, (input, pri), cells);
+        }
+        buffer.shallow(output, pri, cells)
+    }
+
+    /// `egress-queue` mode: notes a queue that was below its XON when its last frame left.
+    #[inline]
+    fn calm(&self, output: PortId, pri: Pri, cells: u32) {
         if let PfcMode::EgressQueue { xon_bytes, .. } = self.snapshot.config.pfc.mode
-            && u64::from(depth) * u64::from(self.snapshot.config.buffer.cell_bytes) < xon_bytes
+            && u64::from(cells) * u64::from(self.snapshot.config.buffer.cell_bytes) < xon_bytes
         {
             let bit = PortSet::only(output).bits();
             self.core.congested[pri].fetch_and(!bit, Ordering::Relaxed);
         }
-        let thresholds = &self.snapshot.thresholds;
-        if !desc.has(Flag::Pg) {
-            let queue = (input, output, pri);
-            self.core.buffer.release_voq(&mut self.lease, thresholds, queue, cells);
-        } else if self.bufs.uncharge(desc) {
-            self.core.buffer.release_group(&mut self.lease, thresholds, (input, pri), cells);
-        }
-        depth
     }
 
     /// Ends a frame that was queued for `output`.
@@ -334,7 +362,8 @@ impl Lane {
         reason: DropReason,
         tracer: &mut T,
     ) {
-        self.release(&desc, output);
+        let (cells, pri) = (self.release(&desc, output), desc.pri());
+        self.calm(output, pri, cells);
         self.end(now, desc, reason, tracer);
     }
 
@@ -347,19 +376,5 @@ impl Lane {
         }
         self.stats.count_drop_pri(port, desc.pri(), reason);
         self.bufs.free(desc);
-    }
-
-    /// Ends all frames that are still queued and takes back what ports hold: the switch stops. The
-    /// crossbar's owner goes last.
-    pub fn stop<T: Tracer>(&mut self, now: Instant, ports: &mut [Box<dyn Port>], tracer: &mut T) {
-        self.drain_all(now, tracer);
-        for index in 0..self.outputs.len() {
-            self.empty_output(now, index, DropReason::Shutdown, tracer);
-        }
-        for (index, port) in ports.iter_mut().enumerate() {
-            port.release(&mut self.bufs);
-            self.settle_port(index, port.as_mut());
-        }
-        self.core.buffer.settle(&mut self.lease);
     }
 }

@@ -49,12 +49,14 @@ impl Router<'_> {
     /// The outputs of a frame, and how they were found.
     #[inline]
     pub fn destination(&mut self, note: &Note, len: usize) -> (Fate, By) {
-        let head = &note.head;
-        if head.reserved_group() {
-            return (Fate::Drop(DropReason::ReservedGroup), "");
-        }
         let members = self.snapshot.vlan.members(note.vid);
-        let found = if head.group() { None } else { self.lookup(note) };
+        let found = if note.head.individual() {
+            self.lookup(note)
+        } else if note.head.reserved_group() {
+            return (Fate::Drop(DropReason::ReservedGroup), "");
+        } else {
+            None
+        };
         let (wanted, by) = match found {
             Some((port, _)) if port == self.input => return (Fate::Drop(DropReason::SamePort), ""),
             Some((port, by)) => (PortSet::only(port).and(members), by),

@@ -6,7 +6,6 @@
 //! all sets of the caches (with a power of two they meet in a few, measured at a third of the speed).
 //! Source: architecture.md, "Data's way through"; pipeline.md §4 (reserve for control frames).
 
-use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -77,21 +76,38 @@ pub enum PoolError {
 /// The memory behind the chunks.
 enum Memory {
     Mapped { base: NonNull<u8>, bytes: usize },
-    Owned(Box<[UnsafeCell<u8>]>),
+    Owned { base: NonNull<u8>, bytes: usize },
+}
+
+impl Memory {
+    const fn base(&self) -> NonNull<u8> {
+        match *self {
+            Self::Mapped { base, .. } | Self::Owned { base, .. } => base,
+        }
+    }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Self::Mapped { base, bytes } = *self {
-            // SAFETY: `base` and `bytes` are what mmap gave, and no `Bufs` outlives the `Pool`.
-            unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+        match *self {
+            Self::Mapped { base, bytes } => {
+                // SAFETY: `base` and `bytes` are what mmap gave, and no `Bufs` outlives the `Pool`.
+                unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+            }
+            Self::Owned { base, bytes } => {
+                let octets = core::ptr::slice_from_raw_parts_mut(base.as_ptr(), bytes);
+                // SAFETY: this is the box that `in_memory` took apart, and no `Bufs` outlives us.
+                drop(unsafe { Box::from_raw(octets) });
+            }
         }
     }
 }
 
 /// All chunks, shared by the workers.
 pub struct Pool {
-    memory: Memory,
+    /// Where the memory starts.
+    base: NonNull<u8>,
+    _memory: Memory,
     chunk_size: usize,
     /// Per chunk: handles in the low 16 bits, copies still charged to the buffer in the high 16.
     shares: Box<[AtomicU32]>,
@@ -147,8 +163,12 @@ impl Pool {
     /// A size out of range.
     pub fn in_memory(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
         let chunk_size = Self::chunk_size_for(count, frame_len_max)?;
-        let octets = (0..count * chunk_size).map(|_| UnsafeCell::new(0)).collect();
-        Ok(Self::over(Memory::Owned(octets), count, chunk_size))
+        let bytes = count * chunk_size;
+        let octets = Box::into_raw(vec![0_u8; bytes].into_boxed_slice());
+        let Some(base) = NonNull::new(octets.cast::<u8>()) else {
+            unreachable!("a box is never null");
+        };
+        Ok(Self::over(Memory::Owned { base, bytes }, count, chunk_size))
     }
 
     fn chunk_size_for(count: usize, frame_len_max: usize) -> Result<usize, PoolError> {
@@ -172,7 +192,8 @@ impl Pool {
 
     fn over(memory: Memory, count: usize, chunk_size: usize) -> Arc<Self> {
         Arc::new(Self {
-            memory,
+            base: memory.base(),
+            _memory: memory,
             chunk_size,
             shares: (0..count).map(|_| AtomicU32::new(0)).collect(),
             free: Arc::new(FreeList::new(0, count)),
@@ -191,19 +212,12 @@ impl Pool {
         self.shares.len()
     }
 
-    fn base(&self) -> *mut u8 {
-        match &self.memory {
-            Memory::Mapped { base, .. } => base.as_ptr(),
-            Memory::Owned(octets) => UnsafeCell::raw_get(octets.as_ptr()),
-        }
-    }
-
     /// Octets `at..at + len` of `chunk`.
     #[inline]
     fn area(&self, chunk: u32, at: usize, len: usize) -> *mut u8 {
         let chunk = chunk as usize;
         assert!(chunk < self.shares.len() && at + len <= self.chunk_size, "inside the pool");
-        self.base().wrapping_add(chunk * self.chunk_size + at)
+        self.base.as_ptr().wrapping_add(chunk * self.chunk_size + at)
     }
 
     #[inline]

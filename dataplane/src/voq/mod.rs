@@ -65,8 +65,9 @@ pub struct VoqInput {
 /// The consuming end of all queues.
 pub struct VoqDrain {
     shared: Arc<Shared>,
-    /// `heads[output][pri][input]`
-    heads: PerPort<PerPri<Box<[u32]>>>,
+    /// `heads[(output * PRIS_MAX + pri) * ports + input]`
+    heads: Box<[u32]>,
+    ports: usize,
 }
 
 /// All queues of a switch with `ports` ports and `pris` priorities, with room for `frames` frames.
@@ -111,11 +112,14 @@ pub fn voqs(
         touched_pris: PerPort::default(),
     });
     let inputs = inputs.collect();
-    let heads = PerPort::from_fn(|output| {
-        let of = |pri: Pri| (0..ports).map(|i| stub(i, output.index(), pri.index())).collect();
-        PerPri(Pri::ALL.map(of))
-    });
-    (inputs, VoqDrain { shared, heads }, std::sync::Arc::new(FreeList::new(stubs as u32, frames)))
+    let heads = (0..ports * PRIS_MAX * ports)
+        .map(|at| stub(at % ports, at / ports / PRIS_MAX, at / ports % PRIS_MAX))
+        .collect();
+    (
+        inputs,
+        VoqDrain { shared, heads, ports },
+        std::sync::Arc::new(FreeList::new(stubs as u32, frames)),
+    )
 }
 
 impl VoqInput {
@@ -158,9 +162,10 @@ impl VoqInput {
             .contains(self.input)
     }
 
-    /// Makes all that was pushed visible in the occupancy words; once per burst.
+    /// Makes all that was pushed visible in the occupancy words, once per burst; `fed` hears of each
+    /// (output, priority) that got frames.
     #[inline]
-    pub fn publish(&mut self) {
+    pub fn publish(&mut self, mut fed: impl FnMut(PortId, Pri)) {
         if self.touched.is_empty() {
             return;
         }
@@ -172,6 +177,7 @@ impl VoqInput {
         }
         for output in self.touched.iter() {
             for pri in core::mem::take(&mut self.touched_pris[output]).iter() {
+                fed(output, pri);
                 let word = self.shared.word(output, pri);
                 let now = word.load(Ordering::Relaxed);
                 if now & bit == 0 {
@@ -207,10 +213,18 @@ impl VoqDrain {
         self.queue(input, output, pri)?.pop(nodes)
     }
 
+    /// Where the head of a queue is kept.
+    #[inline]
+    const fn at(&self, input: PortId, output: PortId, pri: Pri) -> Option<usize> {
+        let queue = output.index() * PRIS_MAX + pri.index();
+        if input.index() < self.ports { Some(queue * self.ports + input.index()) } else { None }
+    }
+
     /// One queue, to take several frames off; `None` when there is no such queue.
     #[inline]
     pub fn queue(&mut self, input: PortId, output: PortId, pri: Pri) -> Option<Queue<'_>> {
-        let head = self.heads[output][pri].get_mut(input.index()).filter(|head| **head != NIL)?;
+        let at = self.at(input, output, pri)?;
+        let head = self.heads.get_mut(at).filter(|head| **head != NIL)?;
         Some(Queue { shared: &self.shared, head })
     }
 
@@ -218,28 +232,31 @@ impl VoqDrain {
     #[inline]
     #[must_use]
     pub fn is_empty(&self, input: PortId, output: PortId, pri: Pri) -> bool {
-        let head = self.heads[output][pri].get(input.index()).copied().unwrap_or(NIL);
+        let at = self.at(input, output, pri);
+        let head = at.and_then(|at| self.heads.get(at)).copied().unwrap_or(NIL);
         head == NIL || self.shared.node(head).next.load(Ordering::Acquire) == NIL // with `push`
     }
 
-    /// Clears the queue's occupancy if it is empty; call after taking from it. No frame that is
-    /// pushed meanwhile is forgotten.
+    /// Clears the queue's occupancy if it is empty, and says whether it did; call after taking from
+    /// it. No frame that is pushed meanwhile is forgotten.
     #[inline]
-    pub fn settle(&mut self, input: PortId, output: PortId, pri: Pri) {
+    pub fn settle(&mut self, input: PortId, output: PortId, pri: Pri) -> bool {
         if !self.is_empty(input, output, pri) {
-            return;
+            return false;
         }
         let bit = PortSet::only(input).bits();
         let word = self.shared.word(output, pri);
         if self.shared.solo {
             word.store(word.load(Ordering::Relaxed) & !bit, Ordering::Relaxed);
-            return;
+            return true;
         }
         word.fetch_and(!bit, Ordering::AcqRel);
         fence(Ordering::SeqCst); // pairs with the fence in `VoqInput::publish`
-        if !self.is_empty(input, output, pri) {
+        let empty = self.is_empty(input, output, pri);
+        if !empty {
             word.fetch_or(bit, Ordering::Release);
         }
+        empty
     }
 }
 

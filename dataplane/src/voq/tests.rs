@@ -41,7 +41,7 @@ fn random_operations_match_a_map_of_deques() {
                     refused += 1;
                 }
             }
-            inputs[input].publish();
+            inputs[input].publish(|_, _| {});
         } else {
             let input = PortId::new(input).unwrap();
             let got = drain.pop(&mut nodes, input, output, pri).map(|d| d.vid());
@@ -92,10 +92,10 @@ fn two_cores_hand_over_every_frame_in_order() {
                     std::hint::spin_loop();
                 }
                 if n % 3 == 0 {
-                    input.publish();
+                    input.publish(|_, _| {});
                 }
             }
-            input.publish();
+            input.publish(|_, _| {});
         }
     });
     let input = PortId::default();
@@ -134,10 +134,10 @@ mod loom_tests {
             let mut theirs = FreeCache::new(free.clone(), 0);
             let mut nodes = FreeCache::new(free, 0);
             input.push(&mut theirs, port, pri, desc(0)).unwrap();
-            input.publish();
+            input.publish(|_, _| {});
             let producer = loom::thread::spawn(move || {
                 input.push(&mut theirs, port, pri, desc(1)).unwrap();
-                input.publish();
+                input.publish(|_, _| {});
             });
             let mut next = 0;
             if let Some(frame) = drain.pop(&mut nodes, port, port, pri) {

@@ -468,6 +468,7 @@ fn octets_beyond_the_frame_are_never_looked_at() {
             Ok(head) => {
                 assert_ne!(head.format(), Format::Pbr);
                 assert!(!head.broadcast() || head.group());
+                assert_eq!(head.individual(), !head.group() && !head.reserved_group());
                 assert_eq!(AddrKey::from_bits(head.dst().to_bits()), Some(head.dst()));
             }
         }
