@@ -4,7 +4,7 @@
 //! Units: octets.
 //! Source: pipeline.md §13; issue 2, item 6 and acceptance 10.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

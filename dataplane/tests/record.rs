@@ -216,7 +216,7 @@ fn change(core: &Core, text: &[u8]) {
     let old = core.snapshot.load_full();
     let mut config = old.config.clone();
     config.ecn.enabled = text[0].is_multiple_of(2);
-    config.buffer.alpha.0[1] = (text[0] % 3) as i8;
+    config.buffer.alpha.0[1] = (text[0] % 3).cast_signed();
     config.forward.flood_unknown = !text[0].is_multiple_of(4);
     core.snapshot.store(Arc::new(old.succeed(config).unwrap()));
     core.fdb.flush_port(PortId::new(usize::from(text[0] % 5)).unwrap());
@@ -363,12 +363,13 @@ fn a_record_decides_the_same_again() {
     }
 }
 
-/// Any octet of any frame that is sent on, changed in the record, shows; and so does a missing step.
+/// An address of a received frame, changed in the record, shows; and so does another switch.
 #[test]
 fn a_changed_record_is_told_from_the_run() {
     let run = record(5, 400);
     assert!(replay(5, &run.octets).is_ok());
-    let at = run.octets.windows(12).rposition(|w| w.starts_with(&[2, 0, 0, 0])).unwrap();
+    let from_to = |w: &[u8]| w.starts_with(&[2, 0, 0, 0]) && w[6..].starts_with(&[2, 0, 0, 0]);
+    let at = run.octets.windows(12).rposition(from_to).unwrap();
     let mut flipped = run.octets.clone();
     flipped[at + 5] ^= 1;
     let error = replay(5, &flipped).unwrap_err();

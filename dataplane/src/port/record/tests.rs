@@ -1,4 +1,5 @@
 //! The record of [`super::format`], written and read; damaged ones.
+#![expect(clippy::cast_possible_truncation, reason = "small drawn numbers")]
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -219,7 +220,7 @@ fn what_no_recorder_writes_is_refused_with_its_place() {
 /// Whatever the octets are: entries and perhaps an error, never a panic, never more than was there.
 #[test]
 fn random_and_flipped_octets_are_entries_or_errors() {
-    let (mut rng, whole) = (Rng::new(0x4EC0_4D), written(&some_entries()));
+    let (mut rng, whole) = (Rng::new(20_261_121), written(&some_entries()));
     for round in 0..20_000 {
         let mut octets = if round % 2 == 0 {
             whole.clone()
