@@ -178,20 +178,27 @@ impl Switch {
     /// When it does not.
     #[must_use]
     pub fn start(net: &Net, ports: &[&str], config: &str) -> Self {
-        let folder = std::env::temp_dir().join(net.name("run"));
+        Self::start_with(net, ports, config, &[])
+    }
+
+    /// As [`Self::start`], with `more` arguments of `weft run`.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[must_use]
+    pub fn start_with(net: &Net, ports: &[&str], config: &str, more: &[&str]) -> Self {
+        let folder = Self::folder(net);
         std::fs::create_dir_all(&folder).expect("a folder for the test");
-        let file = folder.join("weft.toml");
         let socket = folder.join("socket/mgmt.sock");
-        let mut text = config.to_owned();
-        writeln!(text, "\n[run]\nsocket = {:?}", socket.display().to_string()).expect("to memory");
-        std::fs::write(&file, text).expect("the folder takes files");
+        let mut switch = Self { child: None, socket, folder };
+        switch.configure(config);
         let mut command = net.at("sw", weft().to_str().expect("a path of text"), "run --json -c");
-        command.arg(&file);
+        command.arg(switch.folder.join("weft.toml")).args(more);
         for port in ports {
             command.args(["--port", port]);
         }
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut switch = Self { child: Some(child.expect("nsenter runs")), socket, folder };
+        switch.child = Some(child.expect("nsenter runs"));
         for _ in 0..100 {
             if switch.ask("show ports").is_some() {
                 return switch;
@@ -207,6 +214,23 @@ impl Switch {
             std::thread::park_timeout(Duration::from_millis(100));
         }
         panic!("weft run does not answer");
+    }
+
+    /// Writes the configuration that it reads when it starts and reloads.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn configure(&self, config: &str) {
+        let mut text = config.to_owned();
+        let socket = self.socket.display().to_string();
+        writeln!(text, "\n[run]\nsocket = {socket:?}").expect("to memory");
+        std::fs::write(self.folder.join("weft.toml"), text).expect("the folder takes files");
+    }
+
+    /// Its folder, which goes away with it.
+    #[must_use]
+    pub fn folder(net: &Net) -> PathBuf {
+        std::env::temp_dir().join(net.name("run"))
     }
 
     /// Asks the running switch; `None` when it refuses.
