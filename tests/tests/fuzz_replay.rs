@@ -10,7 +10,7 @@ use weft_dataplane::rng::Rng;
 use weft_dataplane::time::Span;
 use weft_tests::fuzz::frames::Mutator;
 use weft_tests::fuzz::rig::Rig;
-use weft_tests::fuzz::{TARGETS, config};
+use weft_tests::fuzz::{TARGETS, config, record};
 
 fn fuzz_dir() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace").join("fuzz")
@@ -93,4 +93,20 @@ fn a_thousand_damaged_configurations_are_taken_or_refused_by_line() {
     let accepted = texts.filter(|text| config::problems(text).is_empty()).count();
     println!("{accepted} of 1000 were still valid");
     assert!((10..900).contains(&accepted), "both outcomes are common: {accepted} of 1000 valid");
+}
+
+/// Two thousand damaged records: each is replayed as far as it goes, or refused; none panics.
+#[test]
+fn two_thousand_damaged_records_are_replayed_or_refused() {
+    let kept = fuzz_dir().join("regress/record/run.bin");
+    let whole = std::fs::read(kept).unwrap();
+    let all = record::steps(&whole).unwrap();
+    assert!(all > 50, "{all} steps");
+    let mut rng = Rng::new(20_261_121);
+    let done: Vec<_> =
+        (0..2_000).map(|_| record::steps(&record::damaged(&whole, &mut rng))).collect();
+    let refused = done.iter().filter(|done| done.is_err()).count();
+    let partly = done.iter().filter(|done| done.as_ref().is_ok_and(|&n| n > 0 && n < all)).count();
+    println!("{refused} of 2000 refused, {partly} replayed in part");
+    assert!(refused > 100 && partly > 100, "both are common: {refused}, {partly}");
 }

@@ -50,6 +50,7 @@ pub fn run(args: &ReplayArgs, path: &Path, out: &mut dyn Write) -> Result<(), Cl
     } else if !text_trace {
         print(&report, out).map_err(CliError::Output)?;
     }
+    out.flush().map_err(CliError::Output)?; // before what follows on standard error
     conclude(&report)
 }
 

@@ -10,18 +10,20 @@ pub mod frames;
 pub mod management;
 pub mod parser;
 pub mod pipeline;
+pub mod record;
 pub mod rig;
 
 /// A target's body.
 pub type Target = fn(&[u8]);
 
 /// Every target by name; `fuzz/fuzz_targets/NAME.rs` and `fuzz/regress/NAME/` go by the same.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("capture", capture::run),
     ("config", config::run),
     ("management", management::run),
     ("parser", parser::run),
     ("pipeline", pipeline::run),
+    ("record", record::run),
 ];
 
 /// Octets that are taken from the front, zeros when they are used up.

@@ -1,0 +1,101 @@
+//! Records of live runs: any octets as what follows a header, or as a whole file, replayed.
+//!
+//! Shape: octets → entries → a switch that does what they say, or a refusal.
+//! Units: octets.
+//! Source: pipeline.md §13; issue 2, item 6.
+
+use std::io::{self, Cursor, Write};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use weft::config::{Config, Sources, Timing};
+use weft::record::{Header, Job, Record, replay};
+use weft_dataplane::port::record::Recorder;
+use weft_dataplane::rng::Rng;
+
+/// A small switch: three ports, so that there is something to flood.
+pub const CONFIG: &str = "[switch]\nname = \"fuzz\"\nseed = 1\n[buffer]\nbuffer_size_mb = 2\n\
+    peer_response_us = 10\n[fdb]\ncapacity = 64\nageing_s = 10\n[port_defaults]\n\
+    rx_ring_frames = 64\n[[port]]\nname = \"a\"\nkind = \"null\"\n\
+    [[port]]\nname = \"b\"\nkind = \"null\"\n[[port]]\nname = \"c\"\nkind = \"null\"\n";
+
+/// What every record begins with.
+const MAGIC: &[u8] = b"WEFTREC";
+
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Memory {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The begin of a record of the switch of [`CONFIG`].
+fn preamble() -> &'static [u8] {
+    static PREAMBLE: OnceLock<Vec<u8>> = OnceLock::new();
+    PREAMBLE.get_or_init(|| {
+        let file = Some(("fuzz.toml".to_owned(), CONFIG.to_owned()));
+        let sources = Sources { file, ..Sources::default() };
+        let settings = sources.settings().expect("the configuration is right");
+        let config = Config::resolve(&settings, Timing::Live).expect("it holds together");
+        let header = Header::new(sources, &config.switch);
+        let header = serde_json::to_vec(&header).expect("texts");
+        let memory = Memory::default();
+        let out = Box::new(memory.clone());
+        Recorder::start(out, &header, 3, Box::new(|_| {})).expect("memory takes all");
+        let octets = memory.0.lock().unwrap_or_else(PoisonError::into_inner);
+        octets.clone()
+    })
+}
+
+/// Replays `octets`: behind a header, unless they begin as a record does.
+///
+/// # Panics
+/// When the switch loses count of its frames.
+pub fn run(octets: &[u8]) {
+    drop(steps(octets));
+}
+
+/// As [`run`]; gives how many steps were done, or why not even the first was tried.
+///
+/// # Errors
+/// Why it is refused.
+///
+/// # Panics
+/// When the switch loses count of its frames.
+pub fn steps(octets: &[u8]) -> Result<u64, String> {
+    let before = if octets.starts_with(MAGIC) { &[][..] } else { preamble() };
+    let whole = Cursor::new([before, octets].concat());
+    let record = Record::open(whole).map_err(|problem| problem.to_string())?;
+    let report = replay(record, &Job::default(), None, &|_| ());
+    let report = report.map_err(|problem| problem.to_string())?;
+    assert_eq!(report.conservation.imbalance, 0, "{report:?}");
+    assert_eq!((report.conservation.queued, report.buffer.chunks_used), (0, 0), "{report:?}");
+    Ok(report.steps)
+}
+
+/// A record with up to three octets changed, cut off or put in, most of them behind its header.
+#[must_use]
+pub fn damaged(whole: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let mut octets = whole.to_vec();
+    for _ in 0..=rng.below(3) {
+        let at = usize::try_from(rng.below(octets.len() as u64)).unwrap_or(0);
+        let [draw, ..] = rng.next_u64().to_le_bytes();
+        match rng.below(8) {
+            0 => octets.truncate(at.max(1)),
+            1 => octets.insert(at, draw),
+            2 if octets.len() > 1 => drop(octets.remove(at)),
+            _ => {
+                if let Some(octet) = octets.get_mut(at) {
+                    *octet ^= 1 << (draw & 7);
+                }
+            }
+        }
+    }
+    octets
+}
