@@ -4,7 +4,7 @@
 //! Shape: three hosts in namespaces; `weft run --record`, then `weft replay --record`.
 //! Units: frames.
 //! Source: pipeline.md §13; issue 2, acceptance 10.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use std::path::Path;
 use std::process::{Command, Stdio};
