@@ -25,13 +25,6 @@ unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-impl<T> Shared<T> {
-    #[inline]
-    fn slot(&self, index: usize) -> &UnsafeCell<MaybeUninit<T>> {
-        self.slots.get(index & (self.slots.len() - 1)).expect("masked by the power-of-two length")
-    }
-}
-
 /// The producing end.
 pub struct Tx<T> {
     shared: Arc<Shared<T>>,
@@ -96,7 +89,8 @@ impl<T> Tx<T> {
         if self.room(1) == 0 {
             return Err(item);
         }
-        self.write(item);
+        write(&self.shared.slots, self.tail, item);
+        self.tail = self.tail.wrapping_add(1);
         self.shared.tail.0.store(self.tail, Ordering::Release); // pairs with `Rx::len`
         Ok(())
     }
@@ -106,27 +100,49 @@ impl<T> Tx<T> {
     #[inline]
     pub fn push_from(&mut self, most: usize, mut next: impl FnMut() -> Option<T>) -> usize {
         let most = self.room(most).min(most);
+        let slots = &*self.shared.slots;
+        let mut tail = self.tail;
         let mut count = 0;
         while count < most {
             let Some(item) = next() else { break };
-            self.write(item);
+            write(slots, tail, item);
+            tail = tail.wrapping_add(1);
             count += 1;
         }
-        self.shared.tail.0.store(self.tail, Ordering::Release); // pairs with `Rx::len`
+        self.tail = tail;
+        self.shared.tail.0.store(tail, Ordering::Release); // pairs with `Rx::len`
         count
     }
+}
 
-    /// Fills the slot after the last; the caller made sure that it is free, and publishes it.
-    #[inline]
-    fn write(&mut self, item: T) {
-        self.shared.slot(self.tail).with_mut(|slot| {
-            // SAFETY: slots `tail..head_seen + capacity` are ours: the consumer gave them up by its
-            // Release store of `head` and cannot see them again before our Release store of `tail`.
-            let slot = unsafe { &mut *slot };
-            slot.write(item);
-        });
-        self.tail = self.tail.wrapping_add(1);
-    }
+/// Fills slot `tail`; the caller made sure that it is free, and publishes it.
+#[inline]
+fn write<T>(slots: &[UnsafeCell<MaybeUninit<T>>], tail: usize, item: T) {
+    slot(slots, tail).with_mut(|slot| {
+        // SAFETY: slots `tail..head_seen + capacity` are the producer's: the consumer gave them up by
+        // its Release store of `head` and cannot see them again before our Release store of `tail`.
+        let slot = unsafe { &mut *slot };
+        slot.write(item);
+    });
+}
+
+/// Reads slot `head` out; the caller made sure that it is filled, and moves `head` past it.
+#[inline]
+fn read<T>(slots: &[UnsafeCell<MaybeUninit<T>>], head: usize) -> T {
+    slot(slots, head).with(|slot| {
+        // SAFETY: `head` is below the `tail` that the producer published with Release, so it left the
+        // slot to us until we publish a `head` past it.
+        let slot = unsafe { &*slot };
+        // SAFETY: the producer wrote the slot before it published `tail`, and `head` moves on, so it
+        // is read out only once.
+        unsafe { slot.assume_init_read() }
+    })
+}
+
+/// The slot of an index that counts on and on.
+#[inline]
+fn slot<T>(slots: &[T], index: usize) -> &T {
+    slots.get(index & (slots.len() - 1)).expect("masked by the power-of-two length")
 }
 
 impl<T> Rx<T> {
@@ -149,7 +165,7 @@ impl<T> Rx<T> {
         if self.is_empty() {
             return None;
         }
-        self.shared.slot(self.head).with(|slot| {
+        slot(&self.shared.slots, self.head).with(|slot| {
             // SAFETY: `head` is below the `tail` that the producer published with Release, so it
             // left the slot to us until we move `head`; the borrow of self holds it.
             let slot = unsafe { &*slot };
@@ -164,12 +180,7 @@ impl<T> Rx<T> {
         if self.is_empty() {
             return None;
         }
-        let item = self.shared.slot(self.head).with(|slot| {
-            // SAFETY: as in `front`.
-            let slot = unsafe { &*slot };
-            // SAFETY: as in `front`; moving `head` below makes sure it is read out only once.
-            unsafe { slot.assume_init_read() }
-        });
+        let item = read(&self.shared.slots, self.head);
         self.head = self.head.wrapping_add(1);
         self.shared.head.0.store(self.head, Ordering::Release); // pairs with `Tx::room`
         Some(item)
@@ -185,11 +196,13 @@ impl<T> Rx<T> {
         } else {
             self.len().min(most)
         };
+        let slots = &*self.shared.slots;
         for _ in 0..count {
-            if let Some(item) = self.pop() {
-                each(item);
-            }
+            let item = read(slots, self.head);
+            self.head = self.head.wrapping_add(1);
+            each(item);
         }
+        self.shared.head.0.store(self.head, Ordering::Release); // pairs with `Tx::room`
         count
     }
 }

@@ -93,7 +93,6 @@ impl Table {
 
     /// The second bucket of a hash; not the first.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "bits above the mask do not matter")]
     const fn second(&self, hash: u64) -> usize {
         let (first, second) = (self.first(hash), (hash >> 32) as usize & self.mask);
         if second == first { first ^ 1 } else { second }

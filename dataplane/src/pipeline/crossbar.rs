@@ -283,7 +283,7 @@ impl Lane {
 
 impl Crossbar {
     /// Moves the frames of one match; returns how many.
-    #[inline]
+    #[inline(never)] // on its own it keeps its state in registers
     fn transfer(
         &mut self,
         ctx: &mut Context,

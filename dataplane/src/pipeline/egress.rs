@@ -374,7 +374,7 @@ impl OutputLane {
     }
 
     /// Takes `count` frames off a queue for good: accounts for them, marks them, sets their tags.
-    #[inline]
+    #[inline(never)] // on its own it keeps its state in registers
     fn take<T: Tracer>(
         &mut self,
         ctx: &mut Context,

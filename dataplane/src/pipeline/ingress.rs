@@ -6,6 +6,7 @@
 
 use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Vid, parse_head};
 
+use super::egress::OutputLane;
 use super::route::Router;
 use super::{Context, Lane};
 use crate::batch::{BURST, Batch};
@@ -128,16 +129,8 @@ impl Lane {
         ctx.parse(now, lane.port, &mut batch, notes, tracer);
         lane.forward(ctx, now, &batch, (notes, learn), tracer);
         let count = batch.len();
-        for (desc, note) in batch.drain(..).zip(&*notes) {
-            match note.fate {
-                Fate::Forward(outputs) => lane.enqueue(ctx, now, outputs, note, desc, tracer),
-                Fate::Drop(reason) => ctx.end(now, desc, reason, tracer),
-                Fate::Consume => {
-                    let Some(output) = outputs.get_mut(index) else { continue };
-                    output.consume(ctx, now, &note.head, desc, tracer);
-                }
-            }
-        }
+        let output = outputs.get_mut(index);
+        lane.dispose(ctx, now, (&mut batch, notes), output, tracer);
         lane.publish(ctx);
         ctx.learn(now, lane.port, learn, tracer);
         count
@@ -146,7 +139,7 @@ impl Lane {
 
 impl Context {
     /// Parses and classifies the burst.
-    #[inline]
+    #[inline(never)] // each loop on its own keeps its state in registers
     fn parse<T: Tracer>(
         &mut self,
         now: Instant,
@@ -310,7 +303,7 @@ impl Alike {
 
 impl InputLane {
     /// Decides where the frames of the burst go.
-    #[inline]
+    #[inline(never)] // as `parse`
     fn forward<T: Tracer>(
         &mut self,
         ctx: &Context,
@@ -339,6 +332,28 @@ impl InputLane {
             {
                 let frame = ctx.bufs.trace_id(desc);
                 tracer.event(now, Event::Forward { frame, by, outputs: outputs.bits() });
+            }
+        }
+    }
+
+    /// Carries out what was decided; MAC control frames go to the port's `output` side.
+    #[inline(never)] // as `parse`
+    fn dispose<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        (batch, notes): (&mut Batch, &[Note; BURST]),
+        mut output: Option<&mut OutputLane>,
+        tracer: &mut T,
+    ) {
+        for (desc, note) in batch.drain(..).zip(notes) {
+            match (note.fate, &mut output) {
+                (Fate::Forward(outputs), _) => self.enqueue(ctx, now, outputs, note, desc, tracer),
+                (Fate::Drop(reason), _) => ctx.end(now, desc, reason, tracer),
+                (Fate::Consume, Some(output)) => {
+                    output.consume(ctx, now, &note.head, desc, tracer);
+                }
+                (Fate::Consume, None) => ctx.end(now, desc, DropReason::Unsupported, tracer),
             }
         }
     }
@@ -466,7 +481,8 @@ impl InputLane {
     }
 
     /// Puts a charged frame into its VOQ.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "once a frame; a call costs a fifth of what it does")]
+    #[inline(always)]
     fn push<T: Tracer>(
         &mut self,
         ctx: &mut Context,

@@ -43,7 +43,7 @@ unsafe impl Sync for Shared {}
 impl Shared {
     #[inline]
     fn node(&self, index: u32) -> &Node {
-        self.nodes.get(index as usize).expect("free lists hold indices of this array")
+        node(&self.nodes, index)
     }
 
     #[inline]
@@ -270,11 +270,12 @@ impl Queue<'_> {
     /// Takes the oldest frame; its node goes to `nodes`.
     #[inline]
     pub fn pop(&mut self, nodes: &mut FreeCache) -> Option<Desc> {
-        let next = self.shared.node(*self.head).next.load(Ordering::Acquire); // pairs with `push`
+        let all = &*self.shared.nodes;
+        let next = node(all, *self.head).next.load(Ordering::Acquire); // pairs with `push`
         if next == NIL {
             return None;
         }
-        let desc = self.shared.node(next).desc.with(|slot| {
+        let desc = node(all, next).desc.with(|slot| {
             // SAFETY: the producer let go of the node with its Release store of the link.
             let slot = unsafe { &*slot };
             // SAFETY: it wrote the descriptor before, and `head` moves past the node below, so it
@@ -285,6 +286,11 @@ impl Queue<'_> {
         nodes.give(old);
         Some(desc)
     }
+}
+
+#[inline]
+fn node(nodes: &[Node], index: u32) -> &Node {
+    nodes.get(index as usize).expect("free lists hold indices of this array")
 }
 
 #[cfg(test)]
