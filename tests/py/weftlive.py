@@ -100,7 +100,7 @@ class Rig:
     """A running switch; a context that stops it and holds its books."""
 
     def __init__(self, config, *flags):
-        self.file = "/run/weft.toml"
+        self.file, self.ledger = "/run/weft.toml", None
         with open(self.file, "w", encoding="ascii") as file:
             file.write(config)
         self.process = subprocess.Popen(
@@ -138,20 +138,20 @@ class Rig:
         self.process.send_signal(signal.SIGTERM)
         out, err = self.process.communicate(timeout=20)
         assert self.process.returncode == 0, err
-        ledger = json.loads(out)
-        came = ledger["rx"] + ledger["copies"]
-        assert came == sum(ledger[key] for key in ("tx", "dropped", "consumed", "queued")), ledger
-        return ledger
+        self.ledger = json.loads(out)
+        came = self.ledger["rx"] + self.ledger["copies"]
+        assert came == sum(self.ledger[key] for key in ("tx", "dropped", "consumed", "queued")), self.ledger
+        return self.ledger
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, *_):
-        if kind is None:
-            self.stop()
-        else:
+        if kind is not None:
             self.process.kill()
             print(self.process.communicate()[1], file=sys.stderr)
+        elif self.ledger is None:
+            self.stop()
 
 
 def per_priority(shown, port, key):
