@@ -231,6 +231,7 @@ impl Lane {
         if self.crossbar.is_some() {
             self.ctx.core.fdb.age(now, AGE_BUCKETS);
         }
+        self.ctx.bufs.settle();
         self.ctx.stats.loops.add(1);
         if step.work > 0 {
             self.ctx.stats.busy_loops.add(1);
@@ -335,6 +336,7 @@ impl Lane {
             port.release(&mut self.ctx.bufs);
             self.settle_port(index, port.as_mut());
         }
+        self.ctx.bufs.settle();
         self.ctx.core.buffer.settle(&mut self.ctx.lease);
     }
 }

@@ -255,6 +255,8 @@ pub struct Bufs {
     /// Chunks kept back for frames that the switch makes itself.
     reserve: Vec<u32>,
     reserve_len: usize,
+    /// Taken and not given back, wrapping.
+    taken: u64,
     used: Arc<crate::stats::Counter>,
 }
 
@@ -265,14 +267,22 @@ impl Bufs {
         let mut cache = FreeCache::new(pool.free.clone(), keep);
         let reserve: Vec<u32> = (0..reserve).map_while(|_| cache.take()).collect();
         let reserve_len = reserve.len();
-        Self { pool, cache, reserve, reserve_len, used: Arc::default() }
+        Self { pool, cache, reserve, reserve_len, taken: 0, used: Arc::default() }
     }
 
     /// Chunks that this worker took and has not given back: the sum over all workers is in use.
-    /// May be negative for a worker that frees what another one took; read as wrapping.
+    /// May be negative for a worker that frees what another one took; read as wrapping. As of now, and
+    /// from then on of each [`Self::settle`].
     #[must_use]
     pub fn used(&self) -> Arc<crate::stats::Counter> {
+        self.settle();
         self.used.clone()
+    }
+
+    /// Lets others see how many chunks are in use: after each step.
+    #[inline]
+    pub fn settle(&self) {
+        self.used.set(self.taken);
     }
 
     /// The pool.
@@ -285,7 +295,7 @@ impl Bufs {
     #[inline]
     pub fn alloc(&mut self) -> Option<Desc> {
         let chunk = self.cache.take()?;
-        self.used.add(1);
+        self.taken = self.taken.wrapping_add(1);
         Some(Desc::new(chunk, HEADROOM))
     }
 
@@ -295,7 +305,7 @@ impl Bufs {
             return Some(desc);
         }
         let chunk = self.reserve.pop()?;
-        self.used.add(1);
+        self.taken = self.taken.wrapping_add(1);
         Some(Desc::new(chunk, HEADROOM))
     }
 
@@ -316,7 +326,7 @@ impl Bufs {
                 return false;
             }
         }
-        self.used.sub(1);
+        self.taken = self.taken.wrapping_sub(1);
         if self.reserve.len() < self.reserve_len {
             self.reserve.push(desc.chunk);
         } else {
