@@ -216,6 +216,9 @@ pub trait Tracer {
     /// Takes an event.
     fn event(&mut self, now: Instant, event: Event);
 
+    /// Takes the octets of a frame as it came in, right after [`Event::Rx`].
+    fn octets(&mut self, _frame: u64, _octets: &[u8]) {}
+
     /// The next frame's number.
     fn number(&mut self) -> u64;
 }
@@ -238,6 +241,14 @@ impl Tracer for NoTrace {
 pub trait Listen {
     /// Takes an event.
     fn listen(&mut self, now: Instant, event: &Event);
+
+    /// Takes the octets of a frame as it came in, right after [`Event::Rx`].
+    fn octets(&mut self, _frame: u64, _octets: &[u8]) {}
+
+    /// Whether it need not hear any more; a worker lets go of it then.
+    fn has_enough(&self) -> bool {
+        false
+    }
 }
 
 impl<F: FnMut(Instant, &Event)> Listen for F {
@@ -286,6 +297,10 @@ impl<L: Listen> Tracer for Trace<L> {
         self.hash.update(&now.as_ps().to_le_bytes());
         event.feed(&mut self.hash);
         self.listener.listen(now, &event);
+    }
+
+    fn octets(&mut self, frame: u64, octets: &[u8]) {
+        self.listener.octets(frame, octets);
     }
 
     fn number(&mut self) -> u64 {
@@ -370,5 +385,23 @@ mod tests {
         for other in [&[(1, a)][..], &[(1, b), (2, a)], &[(1, a), (3, b)], &[(1, a), (2, a)]] {
             assert_ne!(base, run(other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn octets_are_handed_on_and_leave_the_hash_alone() {
+        #[derive(Default)]
+        struct Keeper(Vec<(u64, Vec<u8>)>);
+        impl Listen for Keeper {
+            fn listen(&mut self, _now: Instant, _event: &Event) {}
+
+            fn octets(&mut self, frame: u64, octets: &[u8]) {
+                self.0.push((frame, octets.to_vec()));
+            }
+        }
+        let mut trace = Trace::new(Keeper::default());
+        let (hash, events) = (trace.hash(), trace.events());
+        trace.octets(7, &[1, 2, 3]);
+        assert_eq!((trace.hash(), trace.events()), (hash, events));
+        assert_eq!(trace.listener().0, [(7, vec![1, 2, 3])]);
     }
 }
