@@ -21,10 +21,10 @@ use crate::pipeline::{Lane, Step};
 use crate::port::Port;
 use crate::port::record::Recorder;
 use crate::time::{Instant, Span};
-use crate::trace::{Event, NoTrace, Trace};
+use crate::trace::{Event, Listen, NoTrace, Trace};
 
-/// Hears every event of a traced worker; false ends the tracing.
-pub type Listener = Box<dyn FnMut(Instant, &Event) -> bool + Send>;
+/// Hears every event of a traced worker, until it has enough.
+pub type Listener = Box<dyn Listen + Send>;
 
 /// Nanoseconds since the switch was started.
 #[derive(Clone, Copy, Debug)]
@@ -62,19 +62,20 @@ struct Forward {
     to: Option<Listener>,
 }
 
-impl Forward {
-    fn hear(&mut self, now: Instant, event: &Event) {
-        if let Some(listener) = &mut self.to
-            && !listener(now, event)
-        {
-            self.to = None;
+impl Listen for Forward {
+    fn listen(&mut self, now: Instant, event: &Event) {
+        if let Some(listener) = &mut self.to {
+            listener.listen(now, event);
+            if listener.has_enough() {
+                self.to = None;
+            }
         }
     }
-}
 
-impl crate::trace::Listen for Forward {
-    fn listen(&mut self, now: Instant, event: &Event) {
-        self.hear(now, event);
+    fn octets(&mut self, frame: u64, octets: &[u8]) {
+        if let Some(listener) = &mut self.to {
+            listener.octets(frame, octets);
+        }
     }
 }
 
