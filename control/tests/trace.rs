@@ -5,7 +5,7 @@
 //! Units: octets without FCS, nanoseconds.
 //! Source: issue 2, "`weft trace`".
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,9 @@ use weft::live::backend::Switchboard;
 use weft::mgmt::Server;
 use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
 
+/// With two workers, each has a port.
 const CONFIG: &str = "[switch]\nname = \"t\"\nseed = 1\n\
+    [run]\nworkers = 1\n\
     [[port]]\nname = \"sink\"\nkind = \"null\"\n\
     [[port]]\nname = \"a\"\nkind = \"pcap\"\ndevice = \"";
 /// Half a minute of frames: a trace that begins meanwhile sees some, however slow the machine.
@@ -38,11 +40,11 @@ fn frame(number: u64) -> Vec<u8> {
 struct Switch {
     dir: tempfile::TempDir,
     board: Arc<Switchboard>,
-    server: Server,
+    _server: Server,
 }
 
 impl Switch {
-    fn start() -> Self {
+    fn start(workers: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let input = dir.path().join("in.pcap");
         let mut capture = CaptureWriter::create(&input, CaptureFormat::Pcap, 0).unwrap();
@@ -51,12 +53,13 @@ impl Switch {
         }
         capture.finish().unwrap();
         let file = dir.path().join("t.toml");
-        std::fs::write(&file, format!("{CONFIG}{}\"\n", input.display())).unwrap();
+        let config = CONFIG.replace("workers = 1", &format!("workers = {workers}"));
+        std::fs::write(&file, format!("{config}{}\"\n", input.display())).unwrap();
         let args = SettingsArgs { config: Some(file), ..SettingsArgs::default() };
         let config = Config::resolve(&args.load().unwrap(), Timing::Live).unwrap();
         let board = Arc::new(Switchboard::start(args, config, None).unwrap());
         let server = Server::start(&socket(dir.path()), board.clone()).unwrap();
-        Self { dir, board, server }
+        Self { dir, board, _server: server }
     }
 
     /// Standard output of `weft trace ARGS`, and how it ended.
@@ -67,11 +70,12 @@ impl Switch {
         let ended = weft::commands::run(Cli::parse_from(cli), &mut out);
         (String::from_utf8(out).unwrap(), ended)
     }
+}
 
-    fn stop(self) {
-        drop(self.server);
+impl Drop for Switch {
+    fn drop(&mut self) {
         let (counters, _) = self.board.stop();
-        assert_eq!(counters.imbalance(), 0);
+        assert!(std::thread::panicking() || counters.imbalance() == 0, "{counters:?}");
     }
 }
 
@@ -91,7 +95,12 @@ fn records(path: &Path) -> Vec<Record> {
 
 #[test]
 fn a_capture_holds_each_frame_and_its_path() {
-    let switch = Switch::start();
+    for workers in [1, 2] {
+        capture_four(&Switch::start(workers));
+    }
+}
+
+fn capture_four(switch: &Switch) {
     let path = switch.dir.path().join("t.pcapng");
     let name = path.to_str().unwrap();
     let (text, ended) = switch.trace(&["in=a,out=sink", "-n", "4", "--out", name]);
@@ -128,12 +137,11 @@ fn a_capture_holds_each_frame_and_its_path() {
     assert_eq!(self::records(&path).len(), 4);
     let (_, ended) = switch.trace(&["--out", "/nonexistent/t.pcapng"]);
     assert!(matches!(ended, Err(CliError::System { .. })), "{ended:?}");
-    switch.stop();
 }
 
 #[test]
 fn text_and_json_say_the_same() {
-    let switch = Switch::start();
+    let switch = Switch::start(1);
     let (text, ended) = switch.trace(&["-n", "2"]);
     ended.unwrap();
     assert_eq!(text.lines().filter(|line| line.contains("rx        a 100 octets")).count(), 2);
@@ -152,5 +160,4 @@ fn text_and_json_say_the_same() {
         assert!(events.iter().all(|event| event["t_ps"].is_u64()), "{lines}");
         assert_eq!(events.iter().filter(|event| event["ev"] == "admit").count(), 2, "{lines}");
     }
-    switch.stop();
 }

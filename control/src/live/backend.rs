@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -261,42 +261,48 @@ impl Backend for Switchboard {
         let filter = Filter::parse(filter.unwrap_or(""), number).map_err(Refused::bad_request)?;
         let crew = self.live.crew();
         let (send, receive) = sync_channel(TRACE_PATHS);
+        let trace = Arc::new(Trace { paths: Mutex::default(), filter, octets });
         for worker in 0..crew.len() {
-            let follower = Follower {
-                paths: Paths::default(),
-                filter: filter.clone(),
-                octets,
-                send: send.clone(),
-                is_gone: false,
-            };
+            let follower = Follower { trace: trace.clone(), send: send.clone(), is_gone: false };
             crew.trace(worker, Box::new(follower));
         }
         Ok(Box::new(Stream { receive, names: self.names.clone(), left: count }))
     }
 }
 
-/// Follows frames in a worker and sends wanted paths to the client, until that is gone.
-struct Follower {
-    paths: Paths,
+/// What the workers share of a trace: a frame may come in at one and leave by another.
+struct Trace {
+    paths: Mutex<Paths>,
     filter: Filter,
     /// Whether frames' octets are wanted.
     octets: bool,
+}
+
+impl Trace {
+    fn paths(&self) -> std::sync::MutexGuard<'_, Paths> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Follows frames in a worker and sends wanted paths to the client, until that is gone.
+struct Follower {
+    trace: Arc<Trace>,
     send: SyncSender<paths::Path>,
     is_gone: bool,
 }
 
 impl Listen for Follower {
     fn listen(&mut self, now: Instant, event: &Event) {
-        let path = self.paths.feed(now, event).filter(|path| self.filter.wants(path));
-        if let Some(path) = path {
+        let path = self.trace.paths().feed(now, event);
+        if let Some(path) = path.filter(|path| self.trace.filter.wants(path)) {
             // A full queue loses the path: the switch does not wait for a client.
             self.is_gone = matches!(self.send.try_send(path), Err(TrySendError::Disconnected(_)));
         }
     }
 
     fn octets(&mut self, frame: u64, octets: &[u8]) {
-        if self.octets {
-            self.paths.keep(frame, octets);
+        if self.trace.octets {
+            self.trace.paths().keep(frame, octets);
         }
     }
 

@@ -88,6 +88,9 @@ pub struct Worker {
     crew: Arc<Crew>,
     idle: Idle,
     tracing: Tracing,
+    /// Of the next frame that is traced: no number is given twice, as a frame may stay queued, or its
+    /// chunk keep its number, until another trace.
+    number: u64,
 }
 
 impl Worker {
@@ -102,7 +105,8 @@ impl Worker {
         poll: Poll,
     ) -> Self {
         let idle = Idle::new(poll, crew.bell(index));
-        Self { index, lane, ports, clock, crew, idle, tracing: Tracing::Off }
+        let number = index as u64 + 1;
+        Self { index, lane, ports, clock, crew, idle, tracing: Tracing::Off, number }
     }
 
     /// Records the run, whose ports are recorded by `recorder`, too.
@@ -142,6 +146,7 @@ impl Worker {
         if let Tracing::Now(trace) = &mut self.tracing
             && trace.listener().to.is_none()
         {
+            self.number = trace.next_number();
             self.tracing = Tracing::Off;
         }
         step
@@ -154,7 +159,8 @@ impl Worker {
             Tracing::Now(trace) => trace.listener().to = Some(listener),
             Tracing::Recorded(run) => run.trace.listener().to = Some(listener),
             Tracing::Off => {
-                let trace = Trace::new(Forward { to: Some(listener) });
+                let forward = Forward { to: Some(listener) };
+                let trace = Trace::numbered(forward, self.number, self.crew.len() as u64);
                 self.tracing = Tracing::Now(Box::new(trace));
             }
         }
