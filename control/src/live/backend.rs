@@ -7,9 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use weft_dataplane::config::MirrorConfig;
@@ -18,25 +16,21 @@ use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::port::capture::CaptureFormat;
 use weft_dataplane::port::record::Summary;
 use weft_dataplane::port::tee::{Mirror, MirrorSlot};
-use weft_dataplane::time::Instant;
-use weft_dataplane::trace::{Event, Listen};
 use weft_dataplane::types::{PortId, PortSet};
 use weft_parsers::{AddrKey, Vid};
 
-use super::{Live, LiveError, NewRecord};
+use super::{Live, LiveError, NewRecord, trace};
 use crate::cli::SettingsArgs;
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
-use crate::mgmt::{Backend, MirrorTarget, Refused, TraceStream, Traced};
-use crate::paths::{self, Filter, Paths, ShownPath};
+use crate::mgmt::{Backend, MirrorTarget, Refused, TraceStream};
+use crate::paths::Filter;
 use crate::record::Change;
 use crate::report::gather::{PortFacts, Source};
 use crate::report::{FdbRow, StatsSnapshot};
 
 /// Frames that wait for a mirror's writer.
 const MIRROR_SLOTS: usize = 4_096;
-/// Paths that wait for a trace's client; more are lost to it.
-const TRACE_PATHS: usize = 4_096;
 
 /// What changes of the running configuration are made from.
 struct State {
@@ -259,79 +253,7 @@ impl Backend for Switchboard {
     ) -> Result<Box<dyn TraceStream>, Refused> {
         let number = |name: &str| self.port(name).ok().map(PortId::get);
         let filter = Filter::parse(filter.unwrap_or(""), number).map_err(Refused::bad_request)?;
-        let crew = self.live.crew();
-        let (send, receive) = sync_channel(TRACE_PATHS);
-        let trace = Arc::new(Trace { paths: Mutex::default(), filter, octets });
-        for worker in 0..crew.len() {
-            let follower = Follower { trace: trace.clone(), send: send.clone(), is_gone: false };
-            crew.trace(worker, Box::new(follower));
-        }
-        Ok(Box::new(Stream { receive, names: self.names.clone(), left: count }))
-    }
-}
-
-/// What the workers share of a trace: a frame may come in at one and leave by another.
-struct Trace {
-    paths: Mutex<Paths>,
-    filter: Filter,
-    /// Whether frames' octets are wanted.
-    octets: bool,
-}
-
-impl Trace {
-    fn paths(&self) -> std::sync::MutexGuard<'_, Paths> {
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Follows frames in a worker and sends wanted paths to the client, until that is gone.
-struct Follower {
-    trace: Arc<Trace>,
-    send: SyncSender<paths::Path>,
-    is_gone: bool,
-}
-
-impl Listen for Follower {
-    fn listen(&mut self, now: Instant, event: &Event) {
-        let path = self.trace.paths().feed(now, event);
-        if let Some(path) = path.filter(|path| self.trace.filter.wants(path)) {
-            // A full queue loses the path: the switch does not wait for a client.
-            self.is_gone = matches!(self.send.try_send(path), Err(TrySendError::Disconnected(_)));
-        }
-    }
-
-    fn octets(&mut self, frame: u64, octets: &[u8]) {
-        if self.trace.octets {
-            self.trace.paths().keep(frame, octets);
-        }
-    }
-
-    fn has_enough(&self) -> bool {
-        self.is_gone
-    }
-}
-
-/// Paths for one client.
-struct Stream {
-    receive: Receiver<paths::Path>,
-    left: u64,
-    names: Vec<String>,
-}
-
-impl TraceStream for Stream {
-    fn next(&mut self, wait: Duration) -> Traced {
-        if self.left == 0 {
-            return Traced::Ended(json!({ "reason": "enough frames" }));
-        }
-        match self.receive.recv_timeout(wait) {
-            Ok(path) => {
-                self.left -= 1;
-                Traced::Path(ShownPath::new(path, &self.names))
-            }
-            Err(RecvTimeoutError::Timeout) => Traced::Nothing,
-            Err(RecvTimeoutError::Disconnected) => {
-                Traced::Ended(json!({ "reason": "the switch stopped" }))
-            }
-        }
+        let stream = trace::begin(self.live.crew(), filter, count, octets, self.names.clone());
+        Ok(Box::new(stream))
     }
 }
