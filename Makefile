@@ -29,7 +29,9 @@ soak:
 # The figures of the issue; exit 1 when one is missed.
 bench:
 	@tools/setup.sh bench
-	$(CARGO) run --release -p weft-bench
+	@$(CARGO) build --release -p weft -p weft-bench
+	@missed=0; "$${CARGO_TARGET_DIR:-target}/release/weft-bench" || missed=1; \
+	    python3 bench/tcp_ratio.py "$${CARGO_TARGET_DIR:-target}/release/weft" || missed=1; exit $$missed
 
 # Coverage-guided fuzzing, FUZZ_S seconds a target (needs cargo-fuzz and a nightly toolchain).
 FUZZ_S ?= 60

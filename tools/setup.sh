@@ -21,7 +21,7 @@ need() { # need COMMAND PACKAGE
 # A linker for rustc and its C library.
 need cc gcc
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
-if wants test || wants demo; then
+if wants test || wants demo || wants bench; then
     need ip iproute2       # namespaces, veth
     need tc iproute2       # rates and classifiers of the tests
     need ping iputils-ping # hosts that answer
@@ -31,6 +31,8 @@ if wants test || wants demo; then
     need ethtool ethtool   # offloads
     need python3 python3
     need ps procps
+fi
+if wants test || wants demo; then
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 fi
 

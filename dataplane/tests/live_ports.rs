@@ -337,13 +337,27 @@ impl PacketSender {
 const LEN: usize = 8 << 20;
 
 #[test]
-fn super_frames_of_a_real_tcp_connection_arrive_split() {
-    let Some(a) = Netns::new("super_frames") else { return };
-    let b = Netns::new("super_frames").unwrap();
+fn super_frames_of_a_real_tcp_connection_arrive_split_and_leave_joined() {
+    super_frames("super_frames_leave_joined", true);
+}
+
+#[test]
+fn frames_leave_one_by_one_where_the_device_does_not_segment() {
+    super_frames("frames_leave_one_by_one", false);
+}
+
+/// A TCP stream through two ports, the second of which is on a device that segments, or not.
+fn super_frames(test: &str, segments: bool) {
+    let Some(a) = Netns::new(test) else { return };
+    let b = Netns::new(test).unwrap();
     // host (in a) -- sw | two ports of ours | sx -- peer (in b)
     a.veth();
     a.ip(&format!("link add name sx type veth peer name peer netns {}", b.0));
     a.ip("link set sx up");
+    if !segments {
+        let off = Command::new("ethtool").args(["-K", "sx", "tso", "off", "gso", "off"]).status();
+        assert!(off.unwrap().success(), "ethtool -K sx tso off gso off");
+    }
     b.ip("addr add 10.9.0.2/24 dev peer");
     b.ip("link set peer up");
     let mut left = AfPacket::open(&config("sw")).unwrap();
@@ -393,6 +407,9 @@ fn super_frames_of_a_real_tcp_connection_arrive_split() {
     assert_eq!(longest, 1_514, "frames of one MTU");
     assert!(frames > LEN / 1_500, "{frames}");
     assert!(partials > LEN / 1_500, "{partials}: checksums of split frames are partial");
+    let joined = right.joined_frames();
+    assert_eq!(joined > 1_000, segments, "{joined} frames left as part of the one before");
+    assert!(segments || joined == 0, "{joined}");
     for port in [&left, &right] {
         assert_eq!(port.counters().rx_dropped, PortCounters::default().rx_dropped);
         assert_eq!(port.counters().tx_failed, 0);

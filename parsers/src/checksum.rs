@@ -16,19 +16,18 @@ impl Sum {
     /// slice added may have an odd length.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
-        // 32-bit words in a 64-bit sum: no overflow below 2^34 octets
+        // Words of the machine's own order give the sum in that order (RFC 1071, 2 (B)); 32-bit ones
+        // in a 64-bit sum: no overflow below 2^34 octets.
         let (words, rest) = bytes.as_chunks::<4>();
-        let mut sum = self.0;
-        for word in words {
-            sum += u64::from(u32::from_be_bytes(*word));
-        }
+        let sum = words.iter().fold(0_u64, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)));
         let last = match *rest {
             [] => [0; 4],
             [a] => [a, 0, 0, 0],
             [a, b] => [a, b, 0, 0],
             [a, b, c, ..] => [a, b, c, 0],
         };
-        Self(sum + u64::from(u32::from_be_bytes(last)))
+        let own = Self(sum + u64::from(u32::from_ne_bytes(last))).fold();
+        self.with16(u16::from_be_bytes(own.to_ne_bytes()))
     }
 
     /// Adds one word.

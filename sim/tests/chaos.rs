@@ -1,17 +1,18 @@
 //! Chaos in small: all checkers hold, and a seed determines every decision.
 //!
-//! Shape: [`weft_sim::chaos::chaos`] twice.
+//! Shape: [`weft_sim::chaos`] on one thread and on two.
 //! Units: frames.
 //! Source: issue 2, acceptance 10.
 
-use weft_sim::chaos::chaos;
+use weft_sim::chaos::{ChaosReport, chaos, plan, run};
 
 #[test]
 fn checkers_hold_in_chaos_and_a_seed_says_all() {
     for seed in 1..=2 {
-        let report = chaos(seed, 1_000_000, |_| ());
+        let report = chaos(seed, 1_000_000);
         println!("{report:?}");
         assert_eq!(report.violations, [], "seed {seed}");
-        assert_eq!(report, chaos(seed, 1_000_000, |_| ()), "seed {seed}");
+        let again = run(&plan(seed, 1_000_000), 2, |_| ());
+        assert_eq!(report, ChaosReport::sum(seed, &again), "seed {seed}");
     }
 }

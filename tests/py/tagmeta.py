@@ -231,10 +231,10 @@ class MetaTag(TcxProgram):
     as from a VLAN device with offload.
     """
 
-    def __init__(self, ifname, vid, pcp=0, ethertype=None):
-        if not (0 <= vid < 4096 and 0 <= pcp < 8):
-            raise ValueError(f"VID {vid} or PCP {pcp} out of range")
-        super().__init__(ifname, push_program(pcp << 13 | vid, ethertype), BPF_TCX_EGRESS)
+    def __init__(self, ifname, vid, pcp=0, ethertype=None, dei=0):
+        if not (0 <= vid < 4096 and 0 <= pcp < 8 and 0 <= dei < 2):
+            raise ValueError(f"VID {vid}, PCP {pcp} or DEI {dei} out of range")
+        super().__init__(ifname, push_program(pcp << 13 | dei << 12 | vid, ethertype), BPF_TCX_EGRESS)
 
 
 class Untag(TcxProgram):

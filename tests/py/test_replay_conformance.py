@@ -13,20 +13,11 @@ import pytest
 
 import check_conformance
 import make_conformance
+from weftlive import ROOT, weft
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 NAMES = [row[0] for row in make_conformance.SETS]
 COUNT = int(os.environ.get("WEFT_CONFORMANCE_COUNT", "10000"))
 REPLAY_TIMEOUT_S = 300
-
-
-def weft():
-    """Path of the binary; a test without one fails, it is never skipped."""
-    given = os.environ.get("WEFT_BIN")
-    built = [os.path.join(ROOT, "target", profile, "weft") for profile in ("release", "debug")]
-    path = next((path for path in ([given] if given else built) if os.access(path, os.X_OK)), None)
-    assert path, f"no weft binary: build it (cargo build -p weft), or set WEFT_BIN; looked for {given or built}"
-    return path
 
 
 def replay(name, made, out, *more):

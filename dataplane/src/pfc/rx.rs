@@ -57,6 +57,13 @@ impl PauseRx {
         self.account(now);
     }
 
+    /// Whether no class's timer runs.
+    #[inline]
+    #[must_use]
+    pub const fn is_idle(&self) -> bool {
+        self.running == 0
+    }
+
     /// Priorities that must not send at `now`.
     #[inline]
     #[must_use]

@@ -87,6 +87,13 @@ impl PauseTx {
         (frame.enable != 0).then_some(frame)
     }
 
+    /// Whether nothing is paused and nothing is to be told.
+    #[inline]
+    #[must_use]
+    pub const fn is_idle(&self) -> bool {
+        !self.changed && self.sent == 0
+    }
+
     /// When [`PauseTx::poll`] will have something to send; `None` while nothing is paused.
     #[inline]
     #[must_use]

@@ -100,6 +100,7 @@ pub fn build(
         up: AtomicU64::new(0),
         paused: PerPort::from_fn(|_| AtomicU8::new(0)),
         storming: PerPort::from_fn(|_| AtomicU8::new(0)),
+        storms: AtomicU64::new(0),
         xoff: PerPort::from_fn(|_| AtomicU8::new(0)),
         congested: PerPri(Pri::ALL.map(|_| AtomicU64::new(0))),
     });
@@ -131,6 +132,7 @@ pub fn build(
             crossbar: crossbar.take(),
             scratch: Box::new(Scratch::new()),
             timing,
+            solo,
         });
     }
     Ok(Built { core, lanes })

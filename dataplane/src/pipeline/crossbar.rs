@@ -136,12 +136,17 @@ impl Crossbar {
             Some(slot) => snapshot.ports.iter().filter(|&p| now < slot.input_free[p]).collect(),
         };
         let (mut held_until, mut full) = (None, false);
-        for output in snapshot.ports.and(up).iter() {
+        for output in self.drain.outputs().and(up).iter() {
             let open = snapshot.pris.without(core.paused(output)).without(core.storming(output));
             let output_busy = self.slot.as_ref().is_some_and(|s| now < s.output_free[output]);
-            for pri in open.iter() {
+            let mut waits = false;
+            for pri in snapshot.pris.iter() {
                 let inputs = self.drain.waiting(output, pri);
                 if inputs.is_empty() {
+                    continue;
+                }
+                waits = true;
+                if !open.contains(pri) {
                     continue;
                 }
                 let limit = self.limit;
@@ -162,6 +167,9 @@ impl Crossbar {
                 if !inputs.is_empty() {
                     self.requests.set(output, pri, inputs);
                 }
+            }
+            if !waits {
+                self.drain.retire(output);
             }
         }
         if let Some(slot) = &mut self.slot {
@@ -226,6 +234,9 @@ impl Lane {
         }
         let up = self.ctx.core.up();
         let mut gone = 0;
+        if self.ctx.snapshot.ports.without(up).is_empty() && self.ctx.core.storms().is_empty() {
+            return 0;
+        }
         for output in self.ctx.snapshot.ports.iter() {
             let storming = self.ctx.core.storming(output);
             if up.contains(output) && storming.is_empty() {

@@ -22,7 +22,7 @@ use crate::stats::{DropReason, WorkerStats};
 use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PerPri, PortId, Pri, PriSet};
+use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
 use crate::vlan::{Arrival, Extent, TagOp};
 
 /// What one worker keeps for a port as output.
@@ -36,6 +36,10 @@ pub(super) struct OutputLane {
     pending: Batch,
     pending_control: usize,
     pub up: bool,
+    /// No pause runs and no storm is on, and everybody knows.
+    calm: bool,
+    /// Frames were left in queues or pending when this output was last looked after.
+    backlog: bool,
     /// Rates hold all back until then.
     closed_until: Option<Instant>,
     /// The port had no room for all that was ready.
@@ -55,6 +59,8 @@ impl OutputLane {
             pending: Batch::new(),
             pending_control: 0,
             up: false,
+            calm: false,
+            backlog: false,
             closed_until: None,
             full: false,
         }
@@ -133,13 +139,27 @@ impl Lane {
         let Self { ctx, outputs, .. } = self;
         let Some(lane) = outputs.get_mut(index) else { return 0 };
         (lane.closed_until, lane.full) = (None, false);
-        let waiting = lane.ready(ctx.snapshot.pris.without(ctx.core.paused(lane.port)));
-        if waiting.0.is_empty() && lane.pending.is_empty() {
+        let (ready, lens) = lane.ready(ctx.snapshot.pris);
+        let paused = ready.and(ctx.core.paused(lane.port));
+        let open = ready.without(paused);
+        if open.is_empty() && lane.pending.is_empty() {
+            lane.backlog = !paused.is_empty();
             return 0;
         }
         let room = port.tx_room(now).min(ctx.snapshot.config.tx_ring_frames).min(BURST);
-        lane.pick(ctx, now, room, waiting, tracer);
-        lane.hand_over(ctx, now, port, tracer)
+        let left = lane.pick(ctx, now, room, (open, lens), tracer);
+        let sent = lane.hand_over(ctx, now, port, tracer);
+        lane.backlog = !paused.or(left).is_empty() || !lane.pending.is_empty();
+        sent
+    }
+
+    /// Whether a port surely has nothing to send: this worker alone feeds queues, and did not feed
+    /// those of this one.
+    #[inline]
+    pub(super) fn is_idle(&self, index: usize, fed: PortSet) -> bool {
+        self.solo
+            && self.outputs.get(index).is_some_and(|o| o.up && !o.backlog && !fed.contains(o.port))
+            && self.inputs.get(index).is_some_and(|input| input.pause.is_idle())
     }
 
     /// Lets the port do its chores and books what it counted.
@@ -203,6 +223,9 @@ impl Lane {
 
 impl OutputLane {
     fn pause_state<T: Tracer>(&mut self, ctx: &mut Context, now: Instant, tracer: &mut T) {
+        if self.calm && self.pause.is_idle() {
+            return; // nothing was paused, nothing is
+        }
         self.pause.tick(now);
         let paused = self.pause.paused(now);
         let events = self.watchdog.observe(paused, now);
@@ -213,7 +236,14 @@ impl OutputLane {
         };
         ctx.core.paused[self.port].store(held.bits(), Ordering::Relaxed);
         ctx.core.storming[self.port].store(thrown.bits(), Ordering::Relaxed);
+        self.calm = paused.or(storming).is_empty() && self.pause.is_idle();
         let port = self.port;
+        let bit = PortSet::only(port).bits();
+        if !thrown.is_empty() {
+            ctx.core.storms.fetch_or(bit, Ordering::Relaxed);
+        } else if ctx.core.storms().contains(port) {
+            ctx.core.storms.fetch_and(!bit, Ordering::Relaxed);
+        }
         for pri in ctx.snapshot.pris.iter() {
             let stats = &ctx.stats.port[port].pri[pri];
             if paused.contains(pri) || stats.paused_ps.get() > 0 {
@@ -263,6 +293,9 @@ impl OutputLane {
     ) {
         self.throw(ctx, now, ctx.snapshot.pris, reason, tracer);
         let port = self.port;
+        if self.pending.is_empty() {
+            return;
+        }
         let control = core::mem::take(&mut self.pending_control);
         for (n, desc) in core::mem::take(&mut self.pending).into_iter().enumerate() {
             if n < control {
@@ -339,7 +372,8 @@ impl OutputLane {
         self.pause_state(ctx, now, tracer);
     }
 
-    /// Takes frames off the egress queues that wait, as the scheduler says, until `room` are pending.
+    /// Takes frames off the egress queues that wait, as the scheduler says, until `room` are pending;
+    /// returns the queues that are left with some.
     #[inline]
     fn pick<T: Tracer>(
         &mut self,
@@ -348,18 +382,18 @@ impl OutputLane {
         room: usize,
         (mut ready, mut lens): (PriSet, PerPri<u32>),
         tracer: &mut T,
-    ) {
+    ) -> PriSet {
         while !ready.is_empty() {
             let space = room.saturating_sub(self.pending.len());
             if space == 0 {
                 self.full = true;
-                return;
+                break;
             }
             let Some(pri) = self.sched.pick(now, ready, |pri| lens[pri]) else {
                 self.closed_until = self.sched.next_open(now, ready);
-                return;
+                break;
             };
-            let Some(queue) = self.queues[pri].as_mut() else { return };
+            let Some(queue) = self.queues[pri].as_mut() else { break };
             let mut count = 1;
             if ready == PriSet::only(pri) {
                 let more = queue.len().min(space).saturating_sub(1);
@@ -371,6 +405,7 @@ impl OutputLane {
                 None => ready.remove(pri),
             }
         }
+        ready
     }
 
     /// Takes `count` frames off a queue for good: accounts for them, marks them, sets their tags.

@@ -58,6 +58,8 @@ pub struct Core {
     paused: PerPort<AtomicU8>,
     /// By output: priorities whose frames are thrown away by the watchdog.
     storming: PerPort<AtomicU8>,
+    /// Outputs with any of them.
+    storms: AtomicU64,
     /// By input: priorities for which PAUSE is asked.
     xoff: PerPort<AtomicU8>,
     /// `egress-queue` mode, by priority: outputs above their mark.
@@ -84,6 +86,13 @@ impl Core {
     #[must_use]
     pub fn storming(&self, output: PortId) -> PriSet {
         PriSet::from_bits(self.storming[output].load(Ordering::Relaxed))
+    }
+
+    /// Outputs where a priority is in a PAUSE storm.
+    #[inline]
+    #[must_use]
+    pub fn storms(&self) -> PortSet {
+        PortSet::from_bits(self.storms.load(Ordering::Relaxed))
     }
 
     /// Priorities that `input`'s peer is asked to hold back.
@@ -146,6 +155,8 @@ pub struct Lane {
     crossbar: Option<Crossbar>,
     scratch: Box<Scratch>,
     timing: Timing,
+    /// No other worker feeds this one's queues.
+    solo: bool,
 }
 
 impl Lane {
@@ -198,7 +209,9 @@ impl Lane {
             let moved = self.cross(now, tracer, &mut step);
             let mut sent = 0;
             for (index, port) in ports.iter_mut().enumerate() {
-                sent += self.send(now, index, port.as_mut(), tracer);
+                if !self.is_idle(index, step.fed) {
+                    sent += self.send(now, index, port.as_mut(), tracer);
+                }
             }
             step.work += moved + sent;
             if let Some(crossbar) = self.crossbar.as_mut().filter(|_| sent > 0) {

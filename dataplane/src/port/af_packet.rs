@@ -1,7 +1,8 @@
 //! Port on a Linux interface by a packet socket: any driver, no setup, every offload undone.
 //!
 //! Shape: recvmmsg into chunks (what is longer goes on in scratch memory), tags put back from the
-//! auxiliary data, super-frames split; sendmmsg of virtio-net header and frame.
+//! auxiliary data, super-frames split; sendmmsg of virtio-net header and frame, or of what the kernel
+//! takes for several frames of one TCP stream.
 //! Units: octets, frames.
 //! Source: packet(7); pipeline.md §11. Linux 5.12 or later; `CAP_NET_RAW` and `CAP_NET_ADMIN`.
 
@@ -12,11 +13,13 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use super::gso::{GSO_NONE, Splitter};
+use super::join::{Joint, Segment};
 use super::link::{HostGuard, LinkWatch};
-use super::sys::{self, RxRing, TxRing, VNET_LEN};
+use super::sys::{self, Outgoing, RxRing, TxRing, VNET_LEN};
+use super::vnet::{Lead, VnetHeader};
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN};
 use crate::batch::{BURST, Batch};
-use crate::desc::Desc;
+use crate::desc::{Desc, Flag};
 use crate::pool::{Bufs, FRAME_LEN_MAX, PartialCsum, Pool};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
@@ -36,8 +39,8 @@ const CHECK_EVERY: Span = Span::from_ms(10);
 const RETRY_EVERY: Span = Span::from_ms(250);
 /// How long the kernel may refuse the first frame for lack of room before the frame is to blame.
 const STUCK_AFTER: Span = Span::from_ms(10);
-/// `virtio_net_hdr.flags`: the checksum is partial.
-const NEEDS_CSUM: u8 = 1;
+/// How long frames go one by one after the kernel refused several in one.
+const JOIN_AGAIN_AFTER: Span = Span::from_ms(10);
 
 /// Settings of an `af_packet` port.
 #[derive(Clone, Debug)]
@@ -77,6 +80,11 @@ pub struct AfPacket {
     watch: LinkWatch,
     rx: RxRing,
     tx: TxRing,
+    /// What goes before the octets of each message.
+    leads: Vec<Lead>,
+    /// From when on frames of one TCP stream are handed over as one.
+    join_at: Instant,
+    joined_frames: u64,
     /// Where the posted chunks are: kept alive for as long as the kernel may write to them.
     pool: Option<Arc<Pool>>,
     /// Chunks that the next messages are received into.
@@ -132,34 +140,6 @@ impl Stuck {
     }
 }
 
-/// The fields of a `virtio_net_hdr` that a packet socket fills in, in host order.
-#[derive(Clone, Copy, Debug)]
-struct VnetHeader {
-    gso_type: u8,
-    gso_size: u16,
-    partial: Option<PartialCsum>,
-}
-
-impl VnetHeader {
-    /// `moved` octets were put before what the header's offsets speak of.
-    fn parse(octets: [u8; VNET_LEN], moved: u16) -> Self {
-        let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = octets;
-        let start = u16::from_ne_bytes([c0, c1]).saturating_add(moved);
-        let partial = PartialCsum { start, offset: u16::from_ne_bytes([o0, o1]) };
-        Self {
-            gso_type,
-            gso_size: u16::from_ne_bytes([s0, s1]),
-            partial: (flags & NEEDS_CSUM != 0).then_some(partial),
-        }
-    }
-
-    fn emit(partial: Option<PartialCsum>) -> [u8; VNET_LEN] {
-        let Some(PartialCsum { start, offset }) = partial else { return [0; VNET_LEN] };
-        let ([c0, c1], [o0, o1]) = (start.to_ne_bytes(), offset.to_ne_bytes());
-        [NEEDS_CSUM, GSO_NONE, 0, 0, 0, 0, c0, c1, o0, o1]
-    }
-}
-
 /// Puts a tag back into a frame at `start`, which moves four octets to the front.
 fn put_tag(octets: &mut [u8], start: usize, (tpid, tci): (u16, u16)) -> usize {
     let to = start - 4;
@@ -170,6 +150,29 @@ fn put_tag(octets: &mut [u8], start: usize, (tpid, tci): (u16, u16)) -> usize {
         tag.copy_from_slice(&[t0, t1, c0, c1]);
     }
     to
+}
+
+/// Joins the first of `frames`, at least two of one TCP stream, whose packets have at most `mtu` octets
+/// and which are shorter than `len_max`; their payloads are put to `parts`.
+fn join<'a>(
+    bufs: &'a Bufs,
+    frames: &'a [Desc],
+    mtu: usize,
+    len_max: usize,
+    parts: &mut ArrayVec<&'a [u8], BURST>,
+) -> Option<Joint<'a>> {
+    let segment = |desc: &'a Desc| Segment::parse(bufs.bytes(desc), bufs.partial_csum(desc)?);
+    let (first, rest) = frames.split_first()?;
+    let next = rest.first().filter(|next| next.has(Flag::PartialCsum))?;
+    let first = segment(first).filter(|s| s.packet_len() <= mtu && s.len() < len_max)?;
+    let mut joint = Joint::new(first);
+    let next = segment(next).filter(|next| joint.take(next))?;
+    parts.extend([first.payload(), next.payload()]);
+    for desc in rest.get(1..)? {
+        let Some(next) = segment(desc).filter(|next| joint.take(next)) else { break };
+        parts.push(next.payload());
+    }
+    Some(joint)
 }
 
 impl AfPacket {
@@ -225,6 +228,9 @@ impl AfPacket {
             watch,
             rx: RxRing::new(),
             tx: TxRing::new(),
+            leads: vec![Lead::default(); BURST],
+            join_at: Instant::ZERO,
+            joined_frames: 0,
             pool: None,
             posted: [const { None }; BURST],
             scratch: vec![0; BURST * SCRATCH_LEN], // pages come as they are touched
@@ -276,6 +282,12 @@ impl AfPacket {
             .map_err(at("set promiscuous"))?;
         sys::bind_packet(fd, index).map_err(at("bind to the interface"))?;
         Ok(Open { socket, index, _guard: guard })
+    }
+
+    /// Frames that went as part of the one before them so far.
+    #[must_use]
+    pub const fn joined_frames(&self) -> u64 {
+        self.joined_frames
     }
 
     /// Super-frames that were split so far.
@@ -453,6 +465,50 @@ impl AfPacket {
         self.splitting = (splitter.left() > 0).then_some(Splitting { splitter, ..splitting });
     }
 
+    // Transmit ------------------------------------------------------------------------------
+
+    /// Hands the first of `frames` to the kernel; returns how many it took.
+    fn hand_over(&mut self, now: Instant, bufs: &Bufs, frames: &[Desc]) -> io::Result<usize> {
+        let Some(open) = &self.open else { return Ok(0) };
+        let len_max = if self.join_at <= now { self.watch.state().mtu } else { 0 };
+        let mut parts = ArrayVec::<&[u8], BURST>::new();
+        let mut leads = self.leads.iter_mut();
+        let mut rest = frames;
+        while let (Some(desc), Some(lead)) = (rest.first(), leads.next()) {
+            let from = parts.len();
+            if let Some(joint) = join(bufs, rest, len_max, self.stuck.len, &mut parts)
+                && lead.set_many(&joint, parts.len() - from)
+            {
+                rest = rest.get(lead.frames..).unwrap_or_default();
+                continue;
+            }
+            parts.truncate(from);
+            let fits =
+                |p: &PartialCsum| usize::from(p.start) + usize::from(p.offset) + 2 <= desc.len();
+            lead.set_one(bufs.partial_csum(desc).filter(fits));
+            // What follows a short frame is zero up to 64 octets, so this is its padding.
+            parts.push(match bufs.head(desc).get(..TX_LEN_MIN) {
+                Some(padded) if desc.len() < TX_LEN_MIN => padded,
+                _ => bufs.bytes(desc),
+            });
+            rest = rest.get(1..).unwrap_or_default();
+        }
+        let mut outgoing = ArrayVec::<_, BURST>::new();
+        let mut at = 0;
+        for lead in &self.leads {
+            let own = parts.get(at..at + lead.frames).unwrap_or_default();
+            if own.is_empty() || at >= parts.len() {
+                break;
+            }
+            outgoing.push(Outgoing { lead: lead.octets(), parts: own });
+            at += lead.frames;
+        }
+        let sent = self.tx.transmit(open.socket.as_fd(), &outgoing)?;
+        let taken = self.leads.iter().take(sent).map(|lead| lead.frames).sum::<usize>();
+        self.joined_frames += (taken - sent) as u64;
+        Ok(taken)
+    }
+
     // Link ----------------------------------------------------------------------------------
 
     /// Follows the interface: takes a socket for it when it is back, lets go when it is gone.
@@ -511,44 +567,39 @@ impl Port for AfPacket {
         if count == 0 {
             return 0;
         }
-        let Some(open) = &self.open else { return 0 };
-        let mut headers = ArrayVec::<_, BURST>::new();
-        let mut frames = ArrayVec::<&[u8], BURST>::new();
-        for desc in batch.iter().take(count) {
-            let fits =
-                |p: &PartialCsum| usize::from(p.start) + usize::from(p.offset) + 2 <= desc.len();
-            headers.push(VnetHeader::emit(bufs.partial_csum(desc).filter(fits)));
-            // What follows a short frame is zero up to 64 octets, so this is its padding.
-            frames.push(match bufs.head(desc).get(..TX_LEN_MIN) {
-                Some(padded) if desc.len() < TX_LEN_MIN => padded,
-                _ => bufs.bytes(desc),
-            });
-        }
         let mut taken = 0;
         let mut fault = None;
-        while let (Some(headers), Some(frames)) = (headers.get(taken..), frames.get(taken..))
-            && !frames.is_empty()
+        while let Some(frames) = batch.get(taken..count)
+            && let Some(first) = frames.first()
         {
-            match self.tx.transmit(open.socket.as_fd(), headers, frames) {
+            match self.hand_over(now, bufs, frames) {
+                Ok(0) => break, // the interface is gone
                 Ok(sent) => {
-                    let longest = frames.iter().take(sent).map(|f| f.len()).max();
+                    let longest =
+                        frames.iter().take(sent).map(|desc| desc.len().max(TX_LEN_MIN)).max();
                     self.stuck.sent(longest.unwrap_or(0));
                     taken += sent;
                 }
                 Err(e) => match e.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    Some(libc::ENOBUFS)
-                        if self.stuck.refused(now, frames.first().map_or(0, |f| f.len())) =>
-                    {
-                        self.counters.tx_failed += 1;
-                        taken += 1;
+                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                        fault = Some(e);
+                        break;
                     }
-                    Some(libc::EAGAIN | libc::ENOBUFS) => {
+                    Some(libc::EAGAIN) => {
                         self.blocked = true;
                         break;
                     }
-                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
-                        fault = Some(e);
+                    // A device that does not segment, or has no room for so much: one by one then.
+                    _ if self.leads.first().is_some_and(|lead| lead.frames > 1) => {
+                        self.join_at = now + JOIN_AGAIN_AFTER;
+                    }
+                    Some(libc::ENOBUFS) if self.stuck.refused(now, first.len().max(TX_LEN_MIN)) => {
+                        self.counters.tx_failed += 1;
+                        taken += 1;
+                    }
+                    Some(libc::ENOBUFS) => {
+                        self.blocked = true;
                         break;
                     }
                     _ => {
@@ -559,7 +610,6 @@ impl Port for AfPacket {
                 },
             }
         }
-        drop(frames);
         if let Some(e) = fault {
             self.fail("send", &e);
         }
@@ -622,17 +672,6 @@ mod tests {
         assert_eq!(start, 4);
         assert_eq!(octets[4..16], (8..20).collect::<Vec<u8>>());
         assert_eq!(octets[16..22], [0x88, 0xA8, 0x61, 0x23, 20, 21]);
-    }
-
-    #[test]
-    fn virtio_headers_are_read_and_made() {
-        let partial = Some(PartialCsum { start: 34, offset: 16 });
-        let octets = VnetHeader::emit(partial);
-        assert_eq!(VnetHeader::parse(octets, 0).partial, partial);
-        let moved = Some(PartialCsum { start: 38, offset: 16 });
-        assert_eq!(VnetHeader::parse(octets, 4).partial, moved);
-        assert_eq!(VnetHeader::emit(None), [0; VNET_LEN]);
-        assert_eq!(VnetHeader::parse([0; VNET_LEN], 4).partial, None);
     }
 
     #[test]

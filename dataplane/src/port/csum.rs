@@ -1,9 +1,11 @@
-//! Internet checksums: sums over octets, and completing a checksum that was left partial.
+//! Internet checksums of frames: completing those that were left partial.
 //!
 //! Shape: a partial checksum's field holds the folded sum of the pseudo-header; what is completed is
 //! the sum from `start` to the frame's end, complemented, 0 written as 0xFFFF.
 //! Units: octets; sums are 16-bit ones' complement.
 //! Source: RFC 1071, RFC 768 (0xFFFF); Linux `skb_checksum_help`; pipeline.md §11.
+
+use weft_parsers::checksum::{self, Sum};
 
 use crate::desc::Desc;
 use crate::pool::{Bufs, PartialCsum};
@@ -11,40 +13,14 @@ use crate::pool::{Bufs, PartialCsum};
 /// Ones' complement sum of `octets` added to `before`, folded, not complemented.
 #[must_use]
 pub fn sum(octets: &[u8], before: u16) -> u16 {
-    // Sums of native words give the sum in native order, whatever the order is (RFC 1071, 2 (B)).
-    let (words, rest) = octets.as_chunks::<4>();
-    let mut total = words.iter().fold(0_u64, |t, w| t + u64::from(u32::from_ne_bytes(*w)));
-    let mut tail = [0; 4];
-    for (to, from) in tail.iter_mut().zip(rest) {
-        *to = *from;
-    }
-    total += u64::from(u32::from_ne_bytes(tail));
-    total += u64::from(u16::from_ne_bytes(before.to_be_bytes()));
-    u16::from_be_bytes(fold(total).to_ne_bytes())
-}
-
-/// Folds carries back until 16 bits are left.
-#[expect(clippy::cast_possible_truncation, reason = "the loop leaves 16 bits")]
-const fn fold(mut total: u64) -> u16 {
-    while total > 0xFFFF {
-        total = (total & 0xFFFF) + (total >> 16);
-    }
-    total as u16
+    Sum::ZERO.with16(before).with(octets).fold()
 }
 
 /// Completes the checksum of a whole frame in place; false, and nothing changed, when the bounds of
-/// the checksum are outside the frame.
+/// the checksum are outside the frame. As Linux does it: 0 becomes 0xFFFF whatever the protocol.
 pub fn complete_frame(frame: &mut [u8], partial: PartialCsum) -> bool {
-    let Some(covered) = frame.get_mut(usize::from(partial.start)..) else { return false };
-    let at = usize::from(partial.offset);
-    if covered.len() < at + 2 {
-        return false;
-    }
-    let full = !sum(covered, 0);
-    let full = if full == 0 { 0xFFFF } else { full };
-    let Some(field) = covered.get_mut(at..at + 2) else { return false };
-    field.copy_from_slice(&full.to_be_bytes());
-    true
+    let covered = frame.get_mut(usize::from(partial.start)..);
+    covered.is_some_and(|covered| checksum::complete(covered, usize::from(partial.offset), true))
 }
 
 /// Completes the checksum of a frame whose descriptor says that it is partial; others come back as

@@ -11,10 +11,10 @@ use crate::pool::PartialCsum;
 
 /// `virtio_net_hdr.gso_type` values, and its bit for TCP with CWR.
 pub(crate) const GSO_NONE: u8 = 0;
-const GSO_TCPV4: u8 = 1;
-const GSO_TCPV6: u8 = 4;
+pub(super) const GSO_TCPV4: u8 = 1;
+pub(super) const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-const GSO_ECN: u8 = 0x80;
+pub(super) const GSO_ECN: u8 = 0x80;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;

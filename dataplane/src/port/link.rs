@@ -14,6 +14,7 @@ use super::sys;
 const HEAD: usize = 16; // nlmsghdr
 const INFO: usize = 16; // ifinfomsg
 const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
 const ARPHRD_ETHER: u16 = 1;
 const REQUEST: u16 = 0x01;
 const ACK: u16 = 0x04;
@@ -117,6 +118,8 @@ pub(super) struct LinkState {
     pub up: bool,
     /// Whether it is Ethernet.
     pub ethernet: bool,
+    /// Octets of its longest packet; 0 while not known.
+    pub mtu: usize,
 }
 
 impl LinkWatch {
@@ -196,7 +199,8 @@ fn heard(state: &mut LinkState, name: &[u8], kind: u16, body: &[u8]) {
     if kind == libc::RTM_NEWLINK && same_name {
         let want = (libc::IFF_UP | libc::IFF_LOWER_UP).cast_unsigned();
         let ethernet = ne16(body, 2) == Some(ARPHRD_ETHER);
-        *state = LinkState { index, up: flags & want == want, ethernet };
+        let mtu = attribute(attributes, IFLA_MTU).and_then(|m| ne32(m, 0)).unwrap_or(0) as usize;
+        *state = LinkState { index, up: flags & want == want, ethernet, mtu };
     } else if matches!(kind, libc::RTM_NEWLINK | libc::RTM_DELLINK) && state.index == index {
         *state = LinkState::default(); // renamed, removed, or moved to another namespace
     }
@@ -333,6 +337,7 @@ mod tests {
             m.0.extend(flags.to_ne_bytes());
             m.0.extend([0; 4]);
             m.attribute(13, |m| m.0.extend([1, 2, 3]));
+            m.attribute(IFLA_MTU, |m| m.0.extend(1_500_u32.to_ne_bytes()));
             m.string(IFLA_IFNAME, name);
         });
         m.0
@@ -357,6 +362,7 @@ mod tests {
         for (name, octets, want) in steps {
             for_each_message(&octets, |kind, body| heard(&mut state, b"veth0", kind, body));
             assert_eq!((state.index, state.up), want, "{name}");
+            assert_eq!(state.mtu, if state.index.is_some() { 1_500 } else { 0 }, "{name}");
         }
     }
 

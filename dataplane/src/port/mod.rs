@@ -10,6 +10,7 @@ pub mod af_packet;
 pub mod capture;
 pub mod csum;
 pub mod gso;
+mod join;
 mod link;
 pub mod null;
 pub mod pcap;
@@ -18,6 +19,7 @@ pub mod record;
 mod sys;
 pub mod tap;
 pub mod tee;
+mod vnet;
 pub mod wire;
 
 use crate::batch::Batch;

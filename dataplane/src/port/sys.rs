@@ -295,42 +295,55 @@ fn tag(control: &[u8]) -> Option<(u16, u16)> {
     (status & libc::TP_STATUS_VLAN_VALID != 0).then_some((tpid, tci))
 }
 
-/// Arrays of sendmmsg: a virtio-net header and a frame a message.
+/// One message to send: what comes first (virtio-net header, perhaps headers), then what follows.
+#[derive(Clone, Copy)]
+pub(super) struct Outgoing<'a> {
+    pub lead: &'a [u8],
+    pub parts: &'a [&'a [u8]],
+}
+
+/// Arrays of sendmmsg.
 pub(super) struct TxRing {
     messages: Vec<libc::mmsghdr>,
-    iovs: Vec<[libc::iovec; 2]>,
+    iovs: Vec<libc::iovec>,
 }
 
 // SAFETY: the pointers in it are set and used within one call of `transmit`.
 unsafe impl Send for TxRing {}
 
 impl TxRing {
+    /// Buffers of all messages of a call.
+    const IOVS: usize = 2 * BURST;
+
     pub(super) fn new() -> Self {
-        Self { messages: messages(), iovs: vec![[NO_IOV; 2]; BURST] }
+        Self { messages: messages(), iovs: Vec::with_capacity(Self::IOVS) }
     }
 
-    /// Sends frames, each after its header; returns how many of the first were taken.
+    /// Sends messages; returns how many of the first were taken. What has more than 128 buffers in
+    /// all, or comes after that, is left.
     pub(super) fn transmit(
         &mut self,
         fd: BorrowedFd<'_>,
-        headers: &[[u8; VNET_LEN]],
-        frames: &[&[u8]],
+        outgoing: &[Outgoing<'_>],
     ) -> io::Result<usize> {
-        let arrays = self.messages.iter_mut().zip(&mut self.iovs);
-        let mut count = 0;
-        for ((message, iov), (header, frame)) in arrays.zip(headers.iter().zip(frames)) {
+        self.iovs.clear();
+        let buffers = outgoing.iter().flat_map(|out| core::iter::once(&out.lead).chain(out.parts));
+        self.iovs.extend(buffers.take(Self::IOVS).map(|part| libc::iovec {
             // The kernel only reads these; iovec has no const pointer.
-            *iov = [&header[..], frame].map(|part| libc::iovec {
-                iov_base: part.as_ptr().cast_mut().cast(),
-                iov_len: part.len(),
-            });
-            message.msg_hdr.msg_iov = iov.as_mut_ptr();
-            message.msg_hdr.msg_iovlen = 2;
+            iov_base: part.as_ptr().cast_mut().cast(),
+            iov_len: part.len(),
+        }));
+        let (mut rest, mut count) = (self.iovs.as_mut_slice(), 0);
+        for (message, out) in self.messages.iter_mut().zip(outgoing) {
+            let Some((own, after)) = rest.split_at_mut_checked(1 + out.parts.len()) else { break };
+            message.msg_hdr.msg_iov = own.as_mut_ptr();
+            message.msg_hdr.msg_iovlen = own.len();
+            rest = after;
             count += 1;
         }
         let at = self.messages.as_mut_ptr();
-        // SAFETY: `count` messages were just set to headers and frames that are borrowed until the
-        // end of this function.
+        // SAFETY: `count` messages were just set to buffers that are borrowed until the end of this
+        // function.
         let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), at, count, libc::MSG_DONTWAIT) };
         check(sent).map(|n| usize::try_from(n).unwrap_or(0))
     }

@@ -29,6 +29,8 @@ struct Shared {
     nodes: Box<[Node]>,
     /// `occupied[output * PRIS_MAX + pri]`: inputs with a non-empty queue, perhaps a few too many.
     occupied: Box<[AtomicU64]>,
+    /// Outputs that may have a bit in `occupied`; all that ever had one unless `solo`.
+    outputs: AtomicU64,
     /// Whether producers and consumer share one thread.
     solo: bool,
 }
@@ -93,6 +95,7 @@ pub fn voqs(
     let shared = Arc::new(Shared {
         nodes: nodes.collect(),
         occupied: (0..ports * PRIS_MAX).map(|_| AtomicU64::new(0)).collect(),
+        outputs: AtomicU64::new(0),
         solo,
     });
     let stub = |input: usize, output: usize, pri: usize| {
@@ -189,7 +192,13 @@ impl VoqInput {
                 }
             }
         }
-        self.touched = PortSet::EMPTY;
+        let touched = core::mem::take(&mut self.touched).bits();
+        let outputs = self.shared.outputs.load(Ordering::Relaxed);
+        if self.shared.solo {
+            self.shared.outputs.store(outputs | touched, Ordering::Relaxed);
+        } else if outputs & touched != touched {
+            self.shared.outputs.fetch_or(touched, Ordering::Release); // pairs with `outputs`
+        }
     }
 }
 
@@ -199,6 +208,23 @@ impl VoqDrain {
     #[must_use]
     pub fn waiting(&self, output: PortId, pri: Pri) -> PortSet {
         PortSet::from_bits(self.shared.word(output, pri).load(Ordering::Acquire)) // with `publish`
+    }
+
+    /// Outputs for which [`Self::waiting`] may say something: all others have no frame.
+    #[inline]
+    #[must_use]
+    pub fn outputs(&self) -> PortSet {
+        PortSet::from_bits(self.shared.outputs.load(Ordering::Acquire)) // with `publish`
+    }
+
+    /// Notes that nothing waits for `output` at any priority.
+    #[inline]
+    pub fn retire(&self, output: PortId) {
+        if self.shared.solo {
+            let bit = PortSet::only(output).bits();
+            let outputs = self.shared.outputs.load(Ordering::Relaxed);
+            self.shared.outputs.store(outputs & !bit, Ordering::Relaxed);
+        }
     }
 
     /// Takes the oldest frame of a queue; its node goes to `nodes`.

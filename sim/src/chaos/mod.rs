@@ -1,13 +1,15 @@
 //! Chaos: random switches under random traffic and faults, with all checkers on.
 //!
-//! Shape: (seed, frames) → [`ChaosReport`]; episodes of one configuration each, every one of which
-//! ends with empty queues and a balanced account. The same pair gives the same hash.
+//! Shape: (seed, frames) → [`plan`] → [`run`] → [`ChaosReport`]; episodes of one configuration each,
+//! every one of which ends with empty queues and a balanced account. The same pair gives the same hash.
 //! Units: frames.
 //! Source: style.md C12 (simulation); issue 2, acceptance 10.
 
 mod draw;
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use serde::Serialize;
 use weft_dataplane::pipeline::Ledger;
@@ -46,7 +48,7 @@ pub struct Faults {
 pub struct ChaosReport {
     /// The seed.
     pub seed: u64,
-    /// Hash of every decision of every episode.
+    /// Hash of every decision.
     pub trace_hash: u64,
     /// Frames that stations sent.
     pub frames: u64,
@@ -77,21 +79,50 @@ const LOOK_EVERY: u64 = 512;
 /// An episode that has not run empty so long after its last frame never will.
 const PATIENCE: Span = Span::from_ms(1_000);
 
-/// Runs chaos until stations have sent `frames` frames; `progress` hears how many there were.
+/// The episodes of a chaos of `frames` frames: a seed each, and the frames that stations are to send.
+#[must_use]
+pub fn plan(seed: u64, frames: u64) -> Vec<(u64, u64)> {
+    let mut rng = Rng::new(seed);
+    let starts = (0..frames).step_by(usize::try_from(EPISODE).unwrap_or(usize::MAX));
+    starts.map(|start| (rng.next_u64(), (frames - start).min(EPISODE))).collect()
+}
+
+/// Runs `episodes` on `threads` threads; `progress` hears how many are done. The reports stand in the
+/// order of the episodes and do not depend on the threads.
 ///
 /// # Panics
 /// When a drawn configuration cannot be built: the drawing is wrong then.
 #[must_use]
-pub fn chaos(seed: u64, frames: u64, mut progress: impl FnMut(u64)) -> ChaosReport {
-    let mut report = ChaosReport { seed, ..ChaosReport::default() };
-    let mut rng = Rng::new(seed);
-    while report.frames < frames {
-        let episode = rng.next_u64();
-        let want = (frames - report.frames).min(EPISODE);
-        Episode::new(episode).run(want, &mut report);
-        progress(report.frames);
-    }
-    report
+pub fn run(
+    episodes: &[(u64, u64)],
+    threads: usize,
+    progress: impl Fn(usize) + Sync,
+) -> Vec<ChaosReport> {
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        let mut own = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed); // a number on its own
+            let Some(&(seed, frames)) = episodes.get(index) else { return own };
+            let mut report = ChaosReport { seed, ..ChaosReport::default() };
+            Episode::new(seed).run(frames, &mut report);
+            own.push((index, report));
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1); // a number on its own
+        }
+    };
+    let mut all: Vec<(usize, ChaosReport)> = thread::scope(|scope| {
+        let running: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+        let ended = running.into_iter().flat_map(|thread| thread.join().expect("an episode ends"));
+        ended.collect()
+    });
+    all.sort_by_key(|&(index, _)| index);
+    all.into_iter().map(|(_, report)| report).collect()
+}
+
+/// Runs chaos until stations have sent `frames` frames, on one thread.
+#[must_use]
+pub fn chaos(seed: u64, frames: u64) -> ChaosReport {
+    ChaosReport::sum(seed, &run(&plan(seed, frames), 1, |_| ()))
 }
 
 /// Runs one episode again, by the seed that a report names.
@@ -100,6 +131,40 @@ pub fn episode(seed: u64) -> ChaosReport {
     let mut report = ChaosReport { seed, ..ChaosReport::default() };
     Episode::new(seed).run(EPISODE, &mut report);
     report
+}
+
+impl ChaosReport {
+    /// All `episodes` of `seed` together.
+    #[must_use]
+    pub fn sum(seed: u64, episodes: &[Self]) -> Self {
+        let mut sum = Self { seed, ..Self::default() };
+        for one in episodes {
+            sum.trace_hash = (sum.trace_hash.rotate_left(9) ^ one.trace_hash).wrapping_mul(MIX);
+            sum.frames += one.frames;
+            sum.rx += one.rx;
+            sum.tx += one.tx;
+            sum.dropped += one.dropped;
+            sum.episodes += one.episodes;
+            sum.steps += one.steps;
+            sum.events += one.events;
+            sum.faults.add(&one.faults);
+            sum.violations.extend(one.violations.iter().cloned());
+            sum.violation_count += one.violation_count;
+        }
+        sum
+    }
+}
+
+impl Faults {
+    fn add(&mut self, other: &Self) {
+        self.link_flaps += other.link_flaps;
+        self.reloads += other.reloads;
+        self.pauses += other.pauses;
+        self.bursts += other.bursts;
+        self.starvations += other.starvations;
+        self.corrupted += other.corrupted;
+        self.strays += other.strays;
+    }
 }
 
 /// What is to happen.
@@ -303,15 +368,8 @@ impl Episode {
         report.episodes += 1;
         report.steps += self.world.switch.steps();
         report.events += watch.events();
-        report.trace_hash = (report.trace_hash.rotate_left(9) ^ watch.hash()).wrapping_mul(MIX);
-        let (sum, add) = (&mut report.faults, &self.faults);
-        sum.link_flaps += add.link_flaps;
-        sum.reloads += add.reloads;
-        sum.pauses += add.pauses;
-        sum.bursts += add.bursts;
-        sum.starvations += add.starvations;
-        sum.corrupted += add.corrupted;
-        sum.strays += add.strays;
+        report.trace_hash = watch.hash();
+        report.faults.add(&self.faults);
         let mut found = watch.checkers.count();
         let at_ps = self.world.now().as_ps();
         let mut say = |checker, saw| {

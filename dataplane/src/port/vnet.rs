@@ -1,0 +1,115 @@
+//! What goes before the octets of a message of a packet socket: its virtio-net header, and the headers
+//! of a super-frame.
+//!
+//! Shape: 10 octets, flags 8, gso type 8, header length, gso size, checksum start and offset 16 each.
+//! Units: octets; host order.
+//! Source: virtio 1.3, 5.1.6; packet(7), `PACKET_VNET_HDR`.
+
+use super::gso::GSO_NONE;
+use super::join::{HEADERS_LEN_MAX, Joined, Joint};
+use super::sys::VNET_LEN;
+use crate::pool::PartialCsum;
+
+/// `virtio_net_hdr.flags`: the checksum is partial.
+const NEEDS_CSUM: u8 = 1;
+
+/// The fields of a `virtio_net_hdr` that a packet socket fills in, in host order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VnetHeader {
+    pub gso_type: u8,
+    pub gso_size: u16,
+    pub partial: Option<PartialCsum>,
+}
+
+impl VnetHeader {
+    /// `moved` octets were put before what the header's offsets speak of.
+    pub(super) fn parse(octets: [u8; VNET_LEN], moved: u16) -> Self {
+        let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = octets;
+        let start = u16::from_ne_bytes([c0, c1]).saturating_add(moved);
+        let partial = PartialCsum { start, offset: u16::from_ne_bytes([o0, o1]) };
+        Self {
+            gso_type,
+            gso_size: u16::from_ne_bytes([s0, s1]),
+            partial: (flags & NEEDS_CSUM != 0).then_some(partial),
+        }
+    }
+
+    pub(super) fn emit(partial: Option<PartialCsum>) -> [u8; VNET_LEN] {
+        let Some(PartialCsum { start, offset }) = partial else { return [0; VNET_LEN] };
+        let ([c0, c1], [o0, o1]) = (start.to_ne_bytes(), offset.to_ne_bytes());
+        [NEEDS_CSUM, GSO_NONE, 0, 0, 0, 0, c0, c1, o0, o1]
+    }
+
+    pub(super) fn emit_joined(joined: Joined) -> [u8; VNET_LEN] {
+        let mut octets = Self::emit(Some(joined.partial));
+        let ([h0, h1], [s0, s1]) = (joined.header_len.to_ne_bytes(), joined.gso_size.to_ne_bytes());
+        if let Some(gso) = octets.get_mut(1..6) {
+            gso.copy_from_slice(&[joined.gso_type, h0, h1, s0, s1]);
+        }
+        octets
+    }
+}
+
+/// What goes before the octets of a message to send, and how many frames the message is.
+#[derive(Clone, Copy)]
+pub(super) struct Lead {
+    octets: [u8; VNET_LEN + HEADERS_LEN_MAX],
+    len: usize,
+    pub frames: usize,
+}
+
+impl Default for Lead {
+    fn default() -> Self {
+        Self { octets: [0; VNET_LEN + HEADERS_LEN_MAX], len: VNET_LEN, frames: 1 }
+    }
+}
+
+impl Lead {
+    pub(super) fn octets(&self) -> &[u8] {
+        self.octets.get(..self.len).unwrap_or_default()
+    }
+
+    /// One frame, as it is.
+    pub(super) fn set_one(&mut self, partial: Option<PartialCsum>) {
+        (self.len, self.frames) = (VNET_LEN, 1);
+        if let Some(header) = self.octets.first_chunk_mut() {
+            *header = VnetHeader::emit(partial);
+        }
+    }
+
+    /// Several frames in one; false when their headers do not fit.
+    pub(super) fn set_many(&mut self, joint: &Joint<'_>, frames: usize) -> bool {
+        let Some((header, headers)) = self.octets.split_first_chunk_mut() else { return false };
+        let Some(joined) = joint.emit(headers) else { return false };
+        *header = VnetHeader::emit_joined(joined);
+        (self.len, self.frames) = (VNET_LEN + usize::from(joined.header_len), frames);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtio_headers_are_read_and_made() {
+        let partial = Some(PartialCsum { start: 34, offset: 16 });
+        let octets = VnetHeader::emit(partial);
+        assert_eq!(VnetHeader::parse(octets, 0).partial, partial);
+        let moved = Some(PartialCsum { start: 38, offset: 16 });
+        assert_eq!(VnetHeader::parse(octets, 4).partial, moved);
+        assert_eq!(VnetHeader::emit(None), [0; VNET_LEN]);
+        assert_eq!(VnetHeader::parse([0; VNET_LEN], 4).partial, None);
+    }
+
+    #[test]
+    fn the_header_of_a_super_frame_says_how_it_splits() {
+        let partial = PartialCsum { start: 38, offset: 16 };
+        let joined = Joined { gso_type: 0x81, gso_size: 1_448, header_len: 70, partial };
+        let octets = VnetHeader::emit_joined(joined);
+        let header = VnetHeader::parse(octets, 0);
+        assert_eq!((header.gso_type, header.gso_size), (0x81, 1_448));
+        assert_eq!((header.partial, octets[0]), (Some(partial), NEEDS_CSUM));
+        assert_eq!(u16::from_ne_bytes([octets[2], octets[3]]), 70);
+    }
+}

@@ -1,0 +1,168 @@
+"""A `weft run` between veth pairs in namespaces of their own, for the live tests.
+
+Shape: inside(module, function, *arguments) calls it in new namespaces; there Rig(...) is the switch with its cables.
+Units: frames; seconds.
+Source: unshare(1), veth(4), ip-netns(8). The namespaces end with their first process, and all they hold with them.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+UNSHARE = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+UNSHARE += ["--net", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
+# Names of namespaces and the switch's socket stay private; no interface says hello by IPv6.
+PRIVATE_RUN = "mount -t tmpfs tmpfs /run && echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6"
+PRIVATE_RUN += ' && exec "$@"'
+START_TIMEOUT_S = 20
+# A switch, and who must keep up with it, has processors of its own; here it at least goes before the rest.
+FIRST = ["nice", "-n", "-15"] if os.geteuid() == 0 else []
+
+
+def weft():
+    """Path of the binary; a test without one fails, it is never skipped."""
+    given = os.environ.get("WEFT_BIN")
+    built = [os.path.join(ROOT, "target", profile, "weft") for profile in ("release", "debug")]
+    path = next((path for path in ([given] if given else built) if os.access(path, os.X_OK)), None)
+    assert path, (
+        f"no weft binary: build it (cargo build -p weft), or set WEFT_BIN; looked for {given or built}"
+    )
+    return path
+
+
+def command_inside(*command):
+    """The command line that runs `command` in new namespaces."""
+    return [*UNSHARE, "sh", "-c", PRIVATE_RUN, "sh", *map(str, command)]
+
+
+def missing():
+    """Why no namespace with veth can be had here, or None."""
+    try:
+        probe = subprocess.run(
+            command_inside("ip", "link", "add", "vl0", "type", "veth", "peer", "vl1"),
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as err:
+        return f"unshare or ip cannot be run: {err}"
+    return None if probe.returncode == 0 else f"network namespaces or veth missing: {probe.stderr.strip()}"
+
+
+def inside(module, function, *arguments, timeout=120):
+    """Calls `function` of `module` with text arguments in new namespaces; fails as it does, with what it printed."""
+    code = f"import sys; sys.path.insert(0, {HERE!r}); import {module} as m; m.{function}(*sys.argv[1:])"
+    done = subprocess.run(
+        command_inside(sys.executable, "-c", code, *arguments),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def sh(command):
+    """Runs a shell command that must succeed."""
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stderr.strip() or done.stdout.strip()}"
+    return done.stdout
+
+
+def tool(name, *arguments, host=None, **options):
+    """Starts a tool of this folder, at a host or beside the switch."""
+    command = [sys.executable, os.path.join(HERE, name), *map(str, arguments)]
+    return subprocess.Popen(at(host, *command), stdout=subprocess.PIPE, text=True, **options)
+
+
+def at(host, *command):
+    """The command line that runs `command` at a host with a namespace; None is the switch's."""
+    return [*(["nsenter", f"--net=/run/netns/{host}"] if host else []), *map(str, command)]
+
+
+def plug(port, host, address=None):
+    """A cable: `port` at the switch, `host` beside it; with an address, a kernel host with `eth0`."""
+    sh(f"ip link add {port} type veth peer name {host}")
+    if address:
+        sh(f"ip netns add {host} && ip link set {host} netns {host} name eth0 addrgenmode none")
+        sh(f"ip -n {host} link set eth0 up && ip -n {host} addr add {address} dev eth0")
+    else:
+        sh(f"ip link set {host} up")
+    sh(f"ip link set {port} up")
+
+
+class Rig:
+    """A running switch; a context that stops it and holds its books."""
+
+    def __init__(self, config, *flags):
+        self.file, self.ledger = "/run/weft.toml", None
+        with open(self.file, "w", encoding="ascii") as file:
+            file.write(config)
+        self.process = subprocess.Popen(
+            [*FIRST, weft(), "run", "-c", self.file, "--json", *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        end = time.monotonic() + START_TIMEOUT_S
+        while self.ask("show", "ports") is None:
+            assert self.process.poll() is None, f"weft run: {self.process.stderr.read()}"
+            assert time.monotonic() < end, "weft run does not answer"
+            time.sleep(0.05)
+
+    @staticmethod
+    def ask(*words):
+        """Asks the running switch; None when it does not answer."""
+        asked = subprocess.run([weft(), *words], capture_output=True, text=True, check=False)
+        return asked.stdout if asked.returncode == 0 else None
+
+    def show(self):
+        """All counters; watermarks go on."""
+        return json.loads(self.ask("show", "all", "--json", "--keep-watermarks"))["all"]
+
+    def show_settled(self):
+        """All counters, once nothing is queued any more."""
+        end = time.monotonic() + 5
+        while (now := self.show())["conservation"]["queued"]:
+            assert time.monotonic() < end, now["conservation"]
+            time.sleep(0.05)
+        return now
+
+    def stop(self):
+        """Ends the switch as a user would; returns the final ledger, which must come out even."""
+        self.process.send_signal(signal.SIGTERM)
+        out, err = self.process.communicate(timeout=20)
+        assert self.process.returncode == 0, err
+        self.ledger = json.loads(out)
+        came = self.ledger["rx"] + self.ledger["copies"]
+        assert came == sum(self.ledger[key] for key in ("tx", "dropped", "consumed", "queued")), self.ledger
+        return self.ledger
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            self.process.kill()
+            print(self.process.communicate()[1], file=sys.stderr)
+        elif self.ledger is None:
+            self.stop()
+
+
+def per_priority(shown, port, key):
+    """Counter `key` of a port's queues, by priority; those that are not 0."""
+    return {row["pri"]: row[key] for row in shown["queues"] if row["port"] == port and row[key]}
+
+
+def assert_lossless(shown):
+    """Nothing was dropped, by the switch or by the kernel before it, and the books come out even."""
+    assert not any(shown["drops"]["total"].values()), shown["drops"]
+    assert not any(port["kernel_rx"] for port in shown["ports"]), shown["drops"]
+    assert shown["conservation"]["holds"], shown["conservation"]
