@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use serde_json::Value;
+use weft_dataplane::port::capture::{CaptureReader, Record};
 
 const OK: i32 = 0;
 const DIFFERENCE: i32 = 1;
@@ -30,6 +31,18 @@ fn weft(args: &[String]) -> (i32, String, String) {
 
 fn strings<const N: usize>(args: [&str; N]) -> Vec<String> {
     args.map(str::to_owned).to_vec()
+}
+
+/// The frames of a capture: a trace has them in the order in which their paths ended.
+fn sorted(path: &Path) -> Vec<Vec<u8>> {
+    let mut reader = CaptureReader::open(path).unwrap();
+    let mut frames = Vec::new();
+    let mut record = Record::default();
+    while reader.read_into(&mut record).unwrap() {
+        frames.push(record.data.clone());
+    }
+    frames.sort_unstable();
+    frames
 }
 
 /// Arguments of a replay of the captures in `inputs` with configuration `config`.
@@ -196,6 +209,11 @@ fn traces_tell_the_path_of_a_frame() {
         assert_eq!(line["format"], "standard");
         assert!(line["comment"].as_str().unwrap().contains("classify"), "{line}");
     }
+    let mut args = golden("standard", &out);
+    args.extend(strings(["--trace", ng.to_str().unwrap(), "--trace-filter", "in=p0"]));
+    assert_eq!(weft(&args).0, OK);
+    let received = sorted(&pcaps("in/standard/p0.pcap"));
+    assert!(received.len() > 1 && sorted(&ng) == received, "each frame as it came in");
 }
 
 /// The shipped scenario: the first mark comes before the first PAUSE, and both come.

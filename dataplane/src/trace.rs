@@ -1,7 +1,8 @@
 //! Decisions of the pipeline as events: for `weft trace`, for hashes that show two runs equal.
 //!
 //! Shape: [`Tracer`] is a type parameter of the pipeline, so that tracing costs nothing when off;
-//! [`Event`] carries the numbers that decided. Frames are numbered from 1 in order of receipt.
+//! [`Event`] carries the numbers that decided. Frames are numbered from 1 in order of receipt; with
+//! several workers, each has numbers of its own.
 //! Units: cells, octets, picoseconds, as named.
 //! Source: pipeline.md §13; architecture.md.
 
@@ -216,6 +217,9 @@ pub trait Tracer {
     /// Takes an event.
     fn event(&mut self, now: Instant, event: Event);
 
+    /// Takes the octets of a frame as it came in, right after [`Event::Rx`].
+    fn octets(&mut self, _frame: u64, _octets: &[u8]) {}
+
     /// The next frame's number.
     fn number(&mut self) -> u64;
 }
@@ -238,6 +242,14 @@ impl Tracer for NoTrace {
 pub trait Listen {
     /// Takes an event.
     fn listen(&mut self, now: Instant, event: &Event);
+
+    /// Takes the octets of a frame as it came in, right after [`Event::Rx`].
+    fn octets(&mut self, _frame: u64, _octets: &[u8]) {}
+
+    /// Whether it need not hear any more; a worker lets go of it then.
+    fn has_enough(&self) -> bool {
+        false
+    }
 }
 
 impl<F: FnMut(Instant, &Event)> Listen for F {
@@ -249,15 +261,29 @@ impl<F: FnMut(Instant, &Event)> Listen for F {
 /// Folds all events into one number and hands them on to a listener.
 pub struct Trace<L> {
     hash: Xxh3,
-    frames: u64,
+    /// The next frame's number, and from there to the one after it.
+    next: u64,
+    step: u64,
     events: u64,
     listener: L,
 }
 
 impl<L: Listen> Trace<L> {
-    /// A trace whose events also go to `listener`.
+    /// A trace whose events also go to `listener`; it numbers frames from 1.
     pub fn new(listener: L) -> Self {
-        Self { hash: Xxh3::new(), frames: 0, events: 0, listener }
+        Self::numbered(listener, 1, 1)
+    }
+
+    /// A trace that numbers frames `first`, `first + step` and so on: `step` of them that
+    /// begin with 1 to `step` never give two frames one number.
+    pub fn numbered(listener: L, first: u64, step: u64) -> Self {
+        Self { hash: Xxh3::new(), next: first, step, events: 0, listener }
+    }
+
+    /// The number that the next frame will have.
+    #[must_use]
+    pub const fn next_number(&self) -> u64 {
+        self.next
     }
 
     /// The hash of all events until now, times included.
@@ -288,9 +314,14 @@ impl<L: Listen> Tracer for Trace<L> {
         self.listener.listen(now, &event);
     }
 
+    fn octets(&mut self, frame: u64, octets: &[u8]) {
+        self.listener.octets(frame, octets);
+    }
+
     fn number(&mut self) -> u64 {
-        self.frames += 1;
-        self.frames
+        let number = self.next;
+        self.next += self.step;
+        number
     }
 }
 
@@ -370,5 +401,34 @@ mod tests {
         for other in [&[(1, a)][..], &[(1, b), (2, a)], &[(1, a), (3, b)], &[(1, a), (2, a)]] {
             assert_ne!(base, run(other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn traces_of_one_switch_number_apart() {
+        let numbers = |first| {
+            let mut trace = Trace::numbered(|_, _: &Event| (), first, 2);
+            let numbers = [trace.number(), trace.number(), trace.number()];
+            (numbers, trace.next_number())
+        };
+        assert_eq!(numbers(1), ([1, 3, 5], 7));
+        assert_eq!(numbers(2), ([2, 4, 6], 8));
+    }
+
+    #[test]
+    fn octets_are_handed_on_and_leave_the_hash_alone() {
+        #[derive(Default)]
+        struct Keeper(Vec<(u64, Vec<u8>)>);
+        impl Listen for Keeper {
+            fn listen(&mut self, _now: Instant, _event: &Event) {}
+
+            fn octets(&mut self, frame: u64, octets: &[u8]) {
+                self.0.push((frame, octets.to_vec()));
+            }
+        }
+        let mut trace = Trace::new(Keeper::default());
+        let (hash, events) = (trace.hash(), trace.events());
+        trace.octets(7, &[1, 2, 3]);
+        assert_eq!((trace.hash(), trace.events()), (hash, events));
+        assert_eq!(trace.listener().0, [(7, vec![1, 2, 3])]);
     }
 }

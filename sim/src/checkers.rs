@@ -12,7 +12,7 @@ use weft_dataplane::config::{PfcMode, StormAction};
 use weft_dataplane::pipeline::{Core, Ledger};
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::time::Instant;
-use weft_dataplane::trace::{Event, Trace, Tracer};
+use weft_dataplane::trace::{Event, Listen, Trace, Tracer};
 use weft_dataplane::types::{PORTS_MAX, PRIS_MAX, PerPri, PortId, Pri, PriSet};
 
 /// Something that must not be.
@@ -523,7 +523,7 @@ pub struct Watch<L> {
 
 const fn nobody(_now: Instant, _event: &Event) {}
 
-impl<L: FnMut(Instant, &Event)> Watch<L> {
+impl<L: Listen> Watch<L> {
     /// Watches a switch with this configuration.
     pub fn new(snapshot: &Snapshot, listener: L) -> Self {
         Self { trace: Trace::new(nobody), checkers: Checkers::new(snapshot), listener }
@@ -542,13 +542,17 @@ impl<L: FnMut(Instant, &Event)> Watch<L> {
     }
 }
 
-impl<L: FnMut(Instant, &Event)> Tracer for Watch<L> {
+impl<L: Listen> Tracer for Watch<L> {
     const ON: bool = true;
 
     fn event(&mut self, now: Instant, event: Event) {
         self.trace.event(now, event);
         self.checkers.event(now, &event);
-        (self.listener)(now, &event);
+        self.listener.listen(now, &event);
+    }
+
+    fn octets(&mut self, frame: u64, octets: &[u8]) {
+        self.listener.octets(frame, octets);
     }
 
     fn number(&mut self) -> u64 {

@@ -12,7 +12,7 @@ use weft_dataplane::pipeline::{BuildError, Ledger};
 use weft_dataplane::port::wire::{Flaw, WireConfig, WireEnd};
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
-use weft_dataplane::trace::Event;
+use weft_dataplane::trace::Listen;
 use weft_dataplane::types::PortId;
 
 use crate::checkers::{Violation, Watch};
@@ -160,7 +160,7 @@ pub fn replay<I, L>(
 ) -> Result<ReplayResult, ReplayError>
 where
     I: Iterator<Item = InputFrame>,
-    L: FnMut(Instant, &Event),
+    L: Listen,
 {
     let around = Around { cable_frames: AHEAD, propagation: Span::ZERO, ..around.clone() };
     let rates: Vec<LinkRate> = config.ports.iter().map(|port| port.rate).collect();
@@ -194,7 +194,7 @@ struct Run {
     outputs: u64,
 }
 
-fn run<I: Iterator<Item = InputFrame>, L: FnMut(Instant, &Event)>(
+fn run<I: Iterator<Item = InputFrame>, L: Listen>(
     switch: &mut Switch,
     ports: &mut [Input<I>],
     outputs: &mut dyn FnMut(PortId, Instant, &[u8]),
@@ -241,11 +241,7 @@ fn run<I: Iterator<Item = InputFrame>, L: FnMut(Instant, &Event)>(
     run
 }
 
-fn account<L: FnMut(Instant, &Event)>(
-    switch: &Switch,
-    watch: &mut Watch<L>,
-    run: &Run,
-) -> ReplayResult {
+fn account<L: Listen>(switch: &Switch, watch: &mut Watch<L>, run: &Run) -> ReplayResult {
     watch.checkers.look(run.now, switch.core());
     let ledger = Ledger::read(switch.core());
     let mut drops = BTreeMap::new();

@@ -9,7 +9,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
+use weft_dataplane::port::capture::CaptureError;
 use weft_dataplane::types::PortId;
 
 use super::{progress, write_json};
@@ -18,7 +18,7 @@ use crate::config::{Config, Timing};
 use crate::error::CliError;
 use crate::paths::Filter;
 use crate::replay::compare::{Rules, compare};
-use crate::replay::trace::{Sink, Tracer};
+use crate::replay::trace::Tracer;
 use crate::replay::{Base, Conservation, Job, JobError, PortReport, Report, capture_name};
 
 /// Arguments of `weft replay`.
@@ -176,20 +176,8 @@ pub(super) fn tracer<'a>(
         ),
         None => None,
     };
-    let sink = if path == Path::new("-") {
-        Sink::text(out, ports)
-    } else if CaptureFormat::for_path(path) == CaptureFormat::PcapNg {
-        let made = CaptureWriter::create(path, CaptureFormat::PcapNg, 0).map_err(capture)?;
-        Sink::capture(made, ports, base.ns()).map_err(|error| failed(error.into()))?
-    } else {
-        let file = File::create(path).map_err(|source| CliError::File {
-            verb: "write",
-            path: path.clone(),
-            source,
-        })?;
-        Sink::json(BufWriter::new(file))
-    };
-    Ok(Some(Tracer::new(sink, filter, args.trace_count)))
+    let sink = super::trace::sink(path, &ports, base.ns(), out)?;
+    Ok(Some(Tracer::new(sink, ports, filter, args.trace_count)))
 }
 
 pub(super) fn write_result(path: &Path, report: &impl serde::Serialize) -> Result<(), CliError> {

@@ -119,7 +119,7 @@ impl SwitchArgs {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
-fn switch_error(error: ClientError) -> CliError {
+pub(super) fn switch_error(error: ClientError) -> CliError {
     let text = match std::error::Error::source(&error) {
         Some(source) if !matches!(error, ClientError::Refused(_)) => format!("{error}: {source}"),
         _ => error.to_string(),

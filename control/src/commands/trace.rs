@@ -1,18 +1,22 @@
 //! `weft trace`: the path of frames through a running switch, stage by stage.
 //!
-//! Shape: a filter and a count → events of whole paths, as text or JSON lines.
-//! Units: nanoseconds since each frame's receipt (text), picoseconds since the start (JSON).
+//! Shape: a filter and a count → whole paths, as text, JSON lines, or pcapng with comments.
+//! Units: nanoseconds since each frame's receipt (text) or since the switch started (stamps of
+//! pcapng), picoseconds since the start (JSON).
 //! Source: issue 2, "`weft trace`".
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::Value;
+use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
 
-use super::running::SwitchArgs;
+use super::running::{SwitchArgs, switch_error};
 use crate::error::CliError;
-use crate::mgmt::Request;
-use crate::paths::FILTER_HELP;
+use crate::mgmt::{Client, ClientError, Request};
+use crate::paths::{FILTER_HELP, Sink, TraceError};
+use crate::report::{Shown, What};
 
 /// Arguments of `weft trace`.
 #[derive(Args, Debug)]
@@ -27,6 +31,10 @@ pub struct TraceArgs {
     /// One JSON object a line, with every number that decided
     #[arg(long)]
     json: bool,
+    /// Where to: text to "-" (standard output); pcapng if the name ends so, with the frames as they
+    /// came in, their paths as comments and stamps from the switch's start; else JSON lines
+    #[arg(long, value_name = "FILE", default_value = "-", conflicts_with = "json")]
+    out: PathBuf,
     /// Which switch.
     #[command(flatten)]
     switch: SwitchArgs,
@@ -35,24 +43,68 @@ pub struct TraceArgs {
 /// Follows frames until enough were seen, or the switch stops.
 ///
 /// # Errors
-/// No switch, or a filter that it refuses.
+/// No switch, or a filter that it refuses; a file that cannot be written.
 pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = args.switch.connect()?;
-    let refused = |error: crate::mgmt::ClientError| CliError::Switch(error.to_string());
-    let request = Request::Trace { filter: args.filter.clone(), count: args.count };
-    client.request(&request).map_err(refused)?;
-    loop {
-        let Ok(mut event) = client.event().map_err(refused)? else { return Ok(()) };
-        let text = event.as_object_mut().and_then(|fields| fields.remove("text"));
-        let written = if args.json {
-            serde_json::to_writer(&mut *out, &event).map_err(std::io::Error::from)
-        } else {
-            let text = text.as_ref().and_then(Value::as_str).unwrap_or_default();
-            write!(out, "{text}")
-        };
-        written
-            .and_then(|()| writeln!(out))
-            .and_then(|()| out.flush())
-            .map_err(CliError::Output)?;
+    let octets = !args.json && is_capture(&args.out);
+    let ports = if octets { ports(&mut client)? } else { Vec::new() };
+    let request = Request::Trace { filter: args.filter.clone(), count: args.count, octets };
+    client.request(&request).map_err(switch_error)?;
+    let mut sink = if args.json { Sink::json(out) } else { sink(&args.out, &ports, 0, out)? };
+    while let Ok(path) = client.path().map_err(switch_error)? {
+        // Whoever ends this in between has all frames until then.
+        sink.path(&path).and_then(|()| sink.flush()).map_err(|error| failed(&args.out, error))?;
+    }
+    Ok(())
+}
+
+/// Names of the switch's ports.
+fn ports(client: &mut Client) -> Result<Vec<String>, CliError> {
+    let request = Request::Show { what: What::Ports, restart_watermarks: false };
+    let answer = client.request(&request).map_err(switch_error)?;
+    match serde_json::from_value(answer) {
+        Ok(Shown::Ports(ports)) => Ok(ports.into_iter().map(|port| port.name).collect()),
+        Ok(_) => Err(switch_error(ClientError::Answer("expected ports".to_owned()))),
+        Err(error) => Err(switch_error(ClientError::Answer(error.to_string()))),
+    }
+}
+
+fn is_capture(path: &Path) -> bool {
+    CaptureFormat::for_path(path) == CaptureFormat::PcapNg
+}
+
+/// What `path` asks for: text to `out` if it is "-", pcapng if its name ends so, else JSON lines.
+/// Stamps of pcapng are `base_ns` and the time of receipt.
+pub(super) fn sink<'a>(
+    path: &Path,
+    ports: &[String],
+    base_ns: u64,
+    out: &'a mut dyn Write,
+) -> Result<Sink<'a>, CliError> {
+    if path == Path::new("-") {
+        return Ok(Sink::text(out));
+    }
+    if is_capture(path) {
+        let made = CaptureWriter::create(path, CaptureFormat::PcapNg, 0);
+        return made
+            .map_err(TraceError::from)
+            .and_then(|capture| Sink::capture(capture, ports, base_ns))
+            .map_err(|error| failed(path, error));
+    }
+    match File::create(path) {
+        Ok(file) => Ok(Sink::json(BufWriter::new(file))),
+        Err(error) => Err(failed(path, error.into())),
+    }
+}
+
+fn failed(path: &Path, error: TraceError) -> CliError {
+    match error {
+        TraceError::Write(source) if path == Path::new("-") => CliError::Output(source),
+        TraceError::Write(source) => {
+            CliError::File { verb: "write", path: path.to_owned(), source }
+        }
+        error @ TraceError::Capture(_) => {
+            CliError::System { what: "trace".to_owned(), source: Box::new(error) }
+        }
     }
 }

@@ -7,9 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use weft_dataplane::config::MirrorConfig;
@@ -19,23 +17,20 @@ use weft_dataplane::port::capture::CaptureFormat;
 use weft_dataplane::port::record::Summary;
 use weft_dataplane::port::tee::{Mirror, MirrorSlot};
 use weft_dataplane::types::{PortId, PortSet};
-use weft_dataplane::worker::Listener;
 use weft_parsers::{AddrKey, Vid};
 
-use super::{Live, LiveError, NewRecord};
+use super::{Live, LiveError, NewRecord, trace};
 use crate::cli::SettingsArgs;
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
-use crate::mgmt::{Backend, MirrorTarget, Refused, TraceStream, Traced};
-use crate::paths::{self, Filter, Paths};
+use crate::mgmt::{Backend, MirrorTarget, Refused, TraceStream};
+use crate::paths::Filter;
 use crate::record::Change;
 use crate::report::gather::{PortFacts, Source};
 use crate::report::{FdbRow, StatsSnapshot};
 
 /// Frames that wait for a mirror's writer.
 const MIRROR_SLOTS: usize = 4_096;
-/// Events that wait for a trace's client; beyond that paths are lost to it.
-const TRACE_EVENTS: usize = 4_096;
 
 /// What changes of the running configuration are made from.
 struct State {
@@ -250,76 +245,15 @@ impl Backend for Switchboard {
         self.apply(&state, None)
     }
 
-    fn trace(&self, filter: Option<&str>, count: u64) -> Result<Box<dyn TraceStream>, Refused> {
+    fn trace(
+        &self,
+        filter: Option<&str>,
+        count: u64,
+        octets: bool,
+    ) -> Result<Box<dyn TraceStream>, Refused> {
         let number = |name: &str| self.port(name).ok().map(PortId::get);
         let filter = Filter::parse(filter.unwrap_or(""), number).map_err(Refused::bad_request)?;
-        let crew = self.live.crew();
-        let (send, receive) = sync_channel(TRACE_EVENTS);
-        for worker in 0..crew.len() {
-            crew.trace(worker, listener(filter.clone(), send.clone()));
-        }
-        Ok(Box::new(Stream {
-            receive,
-            names: self.names.clone(),
-            pending: Vec::new(),
-            left: count,
-        }))
-    }
-}
-
-/// Follows frames in a worker and sends wanted paths to the client, until that is gone.
-fn listener(filter: Filter, send: SyncSender<paths::Path>) -> Listener {
-    use std::sync::mpsc::TrySendError;
-    let mut open = Paths::default();
-    Box::new(move |now, event| {
-        let Some(path) = open.feed(now, event).filter(|path| filter.wants(path)) else {
-            return true;
-        };
-        // A full queue loses the path: the switch does not wait for a client.
-        !matches!(send.try_send(path), Err(TrySendError::Disconnected(_)))
-    })
-}
-
-/// Paths for one client, event by event.
-struct Stream {
-    receive: Receiver<paths::Path>,
-    /// Events of the current path, last first.
-    pending: Vec<Value>,
-    left: u64,
-    names: Vec<String>,
-}
-
-impl TraceStream for Stream {
-    fn next(&mut self, wait: Duration) -> Traced {
-        if let Some(event) = self.pending.pop() {
-            return Traced::Event(event);
-        }
-        if self.left == 0 {
-            return Traced::Ended(json!({ "reason": "enough frames" }));
-        }
-        match self.receive.recv_timeout(wait) {
-            Ok(path) => {
-                self.left -= 1;
-                let name = |port: u8| {
-                    self.names.get(usize::from(port)).cloned().unwrap_or_else(|| port.to_string())
-                };
-                let events = path.events.iter().zip(paths::lines(&path, &name));
-                self.pending = events
-                    .map(|((at, event), text)| {
-                        let mut value = paths::json(*at, event);
-                        if let Some(fields) = value.as_object_mut() {
-                            fields.insert("text".to_owned(), text.into());
-                        }
-                        value
-                    })
-                    .collect();
-                self.pending.reverse();
-                self.next(Duration::ZERO)
-            }
-            Err(RecvTimeoutError::Timeout) => Traced::Nothing,
-            Err(RecvTimeoutError::Disconnected) => {
-                Traced::Ended(json!({ "reason": "the switch stopped" }))
-            }
-        }
+        let stream = trace::begin(self.live.crew(), filter, count, octets, self.names.clone());
+        Ok(Box::new(stream))
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod backend;
 pub mod devices;
+mod trace;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;

@@ -1,6 +1,6 @@
 //! The client of the management socket.
 //!
-//! Shape: a [`Request`] out, its answer in; events of a trace one by one.
+//! Shape: a [`Request`] out, its answer in; paths of a trace one by one.
 //! Units: none.
 //! Source: `mgmt`.
 
@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::{Refused, Request};
 use crate::config::resolve::sockets_dir;
+use crate::paths::ShownPath;
 
 /// How long an answer may take: a reload compiles tables.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -49,7 +50,7 @@ pub enum ClientError {
 enum Line {
     Ok(Value),
     Error(Refused),
-    Event(Value),
+    Path(ShownPath),
     End(Value),
 }
 
@@ -83,20 +84,20 @@ impl Client {
         match self.line()? {
             Line::Ok(value) => Ok(value),
             Line::Error(refused) => Err(refused.into()),
-            Line::Event(_) | Line::End(_) => {
-                Err(ClientError::Answer("an event before the answer".to_owned()))
+            Line::Path(_) | Line::End(_) => {
+                Err(ClientError::Answer("a path before the answer".to_owned()))
             }
         }
     }
 
-    /// The next event of a trace; `Err` is how it ended.
+    /// The next path of a trace; `Err` is how it ended.
     ///
     /// # Errors
     /// A connection that broke.
-    pub fn event(&mut self) -> Result<Result<Value, Value>, ClientError> {
+    pub fn path(&mut self) -> Result<Result<ShownPath, Value>, ClientError> {
         self.reader.get_ref().set_read_timeout(None)?; // frames come when they come
         match self.line()? {
-            Line::Event(event) => Ok(Ok(event)),
+            Line::Path(path) => Ok(Ok(path)),
             Line::End(end) => Ok(Err(end)),
             Line::Error(refused) => Err(refused.into()),
             Line::Ok(_) => Err(ClientError::Answer("an answer within a trace".to_owned())),

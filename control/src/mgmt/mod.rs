@@ -1,7 +1,7 @@
 //! Management: one JSON object a line over a Unix socket.
 //!
 //! Shape: [`Request`] in, `{"ok": ...}` or `{"error": {...}}` out; [`Backend`] is the running switch;
-//! a trace answers with further lines `{"event": ...}` and ends with `{"end": ...}`.
+//! a trace answers with further lines `{"path": ...}`, a frame each, and ends with `{"end": ...}`.
 //! Units: as each field says.
 //! Source: architecture.md, "Control"; JSON is RFC 8259.
 
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use weft_parsers::AddrKey;
 
 use crate::config::value::parse_addr;
+use crate::paths::ShownPath;
 use crate::report::{FdbRow, StatsSnapshot, What};
 
 pub use client::{Client, ClientError, find_socket};
@@ -77,6 +78,9 @@ pub enum Request {
         /// How many frames.
         #[serde(default = "default_count")]
         count: u64,
+        /// Whether with the frames' octets.
+        #[serde(default)]
+        octets: bool,
     },
 }
 
@@ -128,20 +132,20 @@ impl Refused {
     }
 }
 
-/// What became of waiting for a traced event.
+/// What became of waiting for a traced frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Traced {
-    /// This happened.
-    Event(Value),
+    /// All that was decided about one.
+    Path(ShownPath),
     /// Nothing yet.
     Nothing,
     /// There will be no more; the text of the end.
     Ended(Value),
 }
 
-/// Events of a trace, for one client.
+/// Paths of a trace, for one client.
 pub trait TraceStream: Send {
-    /// The next event; waits for it, but no longer than `wait`.
+    /// The next path; waits for it, but no longer than `wait`.
     fn next(&mut self, wait: Duration) -> Traced;
 }
 
@@ -178,18 +182,23 @@ pub trait Backend: Send + Sync {
     /// No such port, no such file.
     fn mirror(&self, port: &str, to: Option<&MirrorTarget>) -> Result<(), Refused>;
 
-    /// Begins to trace.
+    /// Begins to trace `count` frames, with their octets or without.
     ///
     /// # Errors
-    /// A filter that means nothing; too many traces.
-    fn trace(&self, filter: Option<&str>, count: u64) -> Result<Box<dyn TraceStream>, Refused>;
+    /// A filter that means nothing.
+    fn trace(
+        &self,
+        filter: Option<&str>,
+        count: u64,
+        octets: bool,
+    ) -> Result<Box<dyn TraceStream>, Refused>;
 }
 
 /// What a line is answered with.
 pub enum Answer {
     /// One line, with its newline.
     Line(Vec<u8>),
-    /// A line, then events until the stream ends.
+    /// A line, then paths until the stream ends.
     Stream(Vec<u8>, Box<dyn TraceStream>),
 }
 
@@ -198,8 +207,8 @@ pub enum Answer {
 pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
     let meet = || -> Result<Answer, Refused> {
         let request = parse(line)?;
-        if let Request::Trace { filter, count } = &request {
-            let stream = backend.trace(filter.as_deref(), *count)?;
+        if let Request::Trace { filter, count, octets } = &request {
+            let stream = backend.trace(filter.as_deref(), *count, *octets)?;
             return Ok(Answer::Stream(to_line(&json!({ "ok": "tracing" })), stream));
         }
         meet(&request, backend).map(|value| Answer::Line(to_line(&json!({ "ok": value }))))

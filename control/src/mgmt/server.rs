@@ -25,7 +25,7 @@ pub const CLIENTS_MAX: usize = 32;
 const IDLE_MAX: Duration = Duration::from_secs(300);
 /// A client that takes no answer for so long is sent away.
 const WRITE_MAX: Duration = Duration::from_secs(5);
-/// How often a trace without events looks whether its client is still there.
+/// How often a trace without frames looks whether its client is still there.
 const TRACE_WAIT: Duration = Duration::from_millis(200);
 
 /// Clients that are connected, so that stopping can reach them.
@@ -177,20 +177,20 @@ fn serve(stream: &UnixStream, backend: &dyn Backend) -> io::Result<()> {
         }
         match answer(&line, backend) {
             Answer::Line(answer) => out.write_all(&answer)?,
-            Answer::Stream(first, mut events) => {
+            Answer::Stream(first, mut paths) => {
                 out.write_all(&first)?;
-                stream_events(stream, events.as_mut())?;
+                stream_paths(stream, paths.as_mut())?;
             }
         }
     }
     Ok(())
 }
 
-/// Sends events until they end or the client goes.
-fn stream_events(mut stream: &UnixStream, events: &mut dyn TraceStream) -> io::Result<()> {
+/// Sends paths until they end or the client goes.
+fn stream_paths(mut stream: &UnixStream, paths: &mut dyn TraceStream) -> io::Result<()> {
     loop {
-        match events.next(TRACE_WAIT) {
-            Traced::Event(event) => stream.write_all(&to_line(&json!({ "event": event })))?,
+        match paths.next(TRACE_WAIT) {
+            Traced::Path(path) => stream.write_all(&to_line(&json!({ "path": path })))?,
             Traced::Ended(end) => return stream.write_all(&to_line(&json!({ "end": end }))),
             Traced::Nothing => {
                 if has_gone(stream)? {

@@ -26,14 +26,14 @@ impl TraceStream for Countdown {
         match self.0.checked_sub(1) {
             Some(left) => {
                 self.0 = left;
-                Traced::Event(json!({ "left": left }))
+                Traced::Path(ShownPath { frame: left, ..ShownPath::default() })
             }
             None => Traced::Ended(json!({ "frames": 0 })),
         }
     }
 }
 
-/// Never has an event.
+/// Never has a path.
 struct Silent;
 
 impl TraceStream for Silent {
@@ -74,7 +74,12 @@ impl Backend for Recorder {
         Ok(())
     }
 
-    fn trace(&self, filter: Option<&str>, count: u64) -> Result<Box<dyn TraceStream>, Refused> {
+    fn trace(
+        &self,
+        filter: Option<&str>,
+        count: u64,
+        _octets: bool,
+    ) -> Result<Box<dyn TraceStream>, Refused> {
         match filter {
             Some("silent") => Ok(Box::new(Silent)),
             Some(filter) => Err(Refused::bad_request(format!("no filter {filter}"))),

@@ -66,7 +66,7 @@ fn mutated_lines_are_always_answered() {
         r#"{"cmd":"show","what":"ports","restart_watermarks":true}"#,
         r#"{"cmd":"fdb_add","addr":"02:00:00:00:00:01","port":"p0","vid":7}"#,
         r#"{"cmd":"mirror","port":"p0","to":{"port":"p1"}}"#,
-        r#"{"cmd":"trace","filter":"silent","count":18446744073709551615}"#,
+        r#"{"cmd":"trace","filter":"silent","count":18446744073709551615,"octets":true}"#,
     ];
     let backend = Recorder::default();
     let (mut met, mut refused) = (0, 0);
@@ -115,10 +115,11 @@ fn clients_ask_over_the_socket() {
         "{error}"
     );
     assert_eq!(*backend.0.lock().unwrap(), ["stats true", "add 1 id:0001 p9"]);
-    client.request(&Request::Trace { filter: None, count: 2 }).unwrap();
-    assert_eq!(client.event().unwrap(), Ok(json!({ "left": 1 })));
-    assert_eq!(client.event().unwrap(), Ok(json!({ "left": 0 })));
-    assert_eq!(client.event().unwrap(), Err(json!({ "frames": 0 })));
+    client.request(&Request::Trace { filter: None, count: 2, octets: false }).unwrap();
+    for frame in [1, 0] {
+        assert_eq!(client.path().unwrap().unwrap().frame, frame);
+    }
+    assert_eq!(client.path().unwrap(), Err(json!({ "frames": 0 })));
     client.request(&Request::Reload { path: None }).unwrap();
     assert!(client.wait(Duration::from_millis(1)).unwrap(), "the switch is there");
     drop(server);
@@ -130,10 +131,11 @@ fn clients_ask_over_the_socket() {
 fn stopping_ends_silent_traces_and_open_clients() {
     let (_dir, path, _, server) = served();
     let mut tracing = Client::connect(&path).unwrap();
-    tracing.request(&Request::Trace { filter: Some("silent".into()), count: 1 }).unwrap();
+    let silent = Request::Trace { filter: Some("silent".into()), count: 1, octets: false };
+    tracing.request(&silent).unwrap();
     let idle: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
     drop(server); // joins every thread
-    assert!(tracing.event().is_err());
+    assert!(tracing.path().is_err());
     for mut stream in idle {
         // Closed; reset if it had not been accepted yet.
         assert!(matches!(stream.read(&mut [0; 8]), Ok(0) | Err(_)));

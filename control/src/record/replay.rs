@@ -24,8 +24,9 @@ use super::{Change, Header};
 use crate::config::resolve::{Config, RunConfig};
 use crate::config::{ConfigError, Sources, Timing};
 use crate::live::{LiveError, assemble, successor, take_over};
+use crate::paths::TraceError;
 use crate::replay::capture_name;
-use crate::replay::trace::{Arrivals, TraceError, Tracer};
+use crate::replay::trace::Tracer;
 use crate::report::gather::Source;
 
 /// Why a record cannot be replayed.
@@ -146,23 +147,8 @@ pub fn replay<R: Read>(
     let to = outputs.clone();
     let sent = move |port: usize, at, frame: &[u8]| lock(&to).put(port, at, frame);
     let script = Script::new(names.len(), Some(Box::new(sent)));
-    let arrivals = std::cell::RefCell::new(Arrivals::default());
-    let wants_octets = tracer.as_ref().is_some_and(Tracer::wants_bytes);
-    let listener = |now: Instant, event: &Event| {
-        if let Some(tracer) = &mut tracer {
-            tracer.event(now, event, &mut arrivals.borrow_mut());
-        }
-    };
-    let mut run = Run::new(&config.run, switch, script, listener)?;
-    let ended = run.all(
-        &mut reader,
-        &mut |calls| {
-            if wants_octets {
-                arrive(&mut arrivals.borrow_mut(), calls);
-            }
-        },
-        progress,
-    )?;
+    let mut run = Run::new(&config.run, switch, script, Told(tracer.as_mut()))?;
+    let ended = run.all(&mut reader, progress)?;
     let report = run.report(ended, &names, &outputs);
     if let Some(tracer) = tracer {
         tracer.finish()?;
@@ -177,12 +163,19 @@ pub fn replay<R: Read>(
     Ok(report)
 }
 
-/// Keeps frames that are about to be received for whoever shows their paths.
-fn arrive(arrivals: &mut Arrivals, calls: &[Call]) {
-    for call in calls {
-        let Answer::Rx(frames, _) = &call.answer else { continue };
-        for frame in frames {
-            arrivals.push(u8::try_from(call.port).unwrap_or(u8::MAX), &frame.octets);
+/// Tells a tracer, if there is one.
+struct Told<'r, 'a>(Option<&'r mut Tracer<'a>>);
+
+impl Listen for Told<'_, '_> {
+    fn listen(&mut self, now: Instant, event: &Event) {
+        if let Some(tracer) = &mut self.0 {
+            tracer.listen(now, event);
+        }
+    }
+
+    fn octets(&mut self, frame: u64, octets: &[u8]) {
+        if let Some(tracer) = &mut self.0 {
+            tracer.octets(frame, octets);
         }
     }
 }
@@ -243,7 +236,6 @@ impl<L: Listen> Run<L> {
     fn all<R: Read>(
         &mut self,
         reader: &mut RecordReader<R>,
-        before: &mut dyn FnMut(&[Call]),
         progress: &dyn Fn(u64),
     ) -> Result<Ended, Problem> {
         const PROGRESS_EVERY: u64 = 4_096;
@@ -263,7 +255,6 @@ impl<L: Listen> Run<L> {
             }
             let done = match entry {
                 Entry::Step { now, calls, digest } => {
-                    before(&calls);
                     self.count(&calls);
                     self.again.step(now, calls, digest)
                 }

@@ -11,11 +11,9 @@ use std::rc::Rc;
 
 use weft_dataplane::port::capture::{CaptureError, CaptureReader, Record};
 use weft_dataplane::time::Instant;
-use weft_dataplane::types::PortId;
 use weft_sim::replay::InputFrame;
 
 use super::JobError;
-use super::trace::Arrivals;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -67,8 +65,8 @@ impl Base {
 }
 
 /// What the inputs of a replay share with whoever waits for its end.
+#[derive(Default)]
 pub(super) struct Shared {
-    pub(super) arrivals: Arrivals,
     pub(super) error: Option<JobError>,
     /// Frames read.
     pub(super) read: u64,
@@ -76,24 +74,20 @@ pub(super) struct Shared {
 
 /// The frames of one capture; it ends at the first record that cannot be read.
 pub struct Input {
-    port: PortId,
     path: PathBuf,
     reader: CaptureReader,
     base: Base,
-    keeps: bool,
     shared: Rc<RefCell<Shared>>,
 }
 
 impl Input {
     pub(super) fn open(
-        port: PortId,
         path: &Path,
         base: Base,
-        keeps: bool,
         shared: Rc<RefCell<Shared>>,
     ) -> Result<Self, CaptureError> {
         let reader = CaptureReader::open(path)?;
-        Ok(Self { port, path: path.to_owned(), reader, base, keeps, shared })
+        Ok(Self { path: path.to_owned(), reader, base, shared })
     }
 }
 
@@ -119,9 +113,6 @@ impl Iterator for Input {
             }
         };
         shared.read += 1;
-        if self.keeps && !record.is_truncated() {
-            shared.arrivals.push(self.port.get(), &record.data);
-        }
         let orig_len = record.orig_len as usize;
         Some(InputFrame { at, bytes: record.data, orig_len, fcs_ok: true })
     }

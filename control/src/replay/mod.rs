@@ -19,18 +19,19 @@ use std::rc::Rc;
 
 use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
 use weft_dataplane::time::Instant;
-use weft_dataplane::trace::Event;
+use weft_dataplane::trace::{Event, Listen};
 use weft_dataplane::types::PortId;
 use weft_sim::replay::{ReplayError, replay};
 use weft_sim::switch::Around;
 
 use crate::config::Config;
+use crate::paths::TraceError;
 
 pub use input::{Base, Input};
 pub use report::{Buffer, Conservation, Named, PortReport, PriReport, Report, drops_of, ports_of};
 
 use input::Shared;
-use trace::{Arrivals, TraceError, Tracer};
+use trace::Tracer;
 
 /// What to replay.
 pub struct Job<'a> {
@@ -79,15 +80,13 @@ pub fn capture_name(name: &str) -> String {
 pub fn run(
     job: &Job<'_>,
     base: Base,
-    tracer: Option<Tracer<'_>>,
+    mut tracer: Option<Tracer<'_>>,
     progress: &dyn Fn(u64),
 ) -> Result<Report, JobError> {
-    let wants_bytes = tracer.as_ref().is_some_and(Tracer::wants_bytes);
-    let shared =
-        Rc::new(RefCell::new(Shared { arrivals: Arrivals::default(), error: None, read: 0 }));
+    let shared = Rc::new(RefCell::new(Shared::default()));
     let mut inputs = Vec::new();
     for (port, path) in job.inputs {
-        inputs.push((*port, Input::open(*port, path, base, wants_bytes, shared.clone())?));
+        inputs.push((*port, Input::open(path, base, shared.clone())?));
     }
     let names: Vec<&str> = job.config.switch.ports.iter().map(|port| port.name.as_str()).collect();
     let mut outputs = Outputs { captures: Vec::new(), base, error: None };
@@ -100,19 +99,7 @@ pub fn run(
         drop_runts: job.drop_runts,
         ..Around::default()
     };
-    let mut tracer = tracer;
-    let mut events = 0u64;
-    let listener = |now: Instant, event: &Event| {
-        const PROGRESS_EVERY: u64 = 4_096;
-        events += 1;
-        let shared = &mut *shared.borrow_mut();
-        if events.is_multiple_of(PROGRESS_EVERY) {
-            progress(shared.read);
-        }
-        if let Some(tracer) = &mut tracer {
-            tracer.event(now, event, &mut shared.arrivals);
-        }
-    };
+    let listener = Hearer { tracer: tracer.as_mut(), events: 0, shared: &shared, progress };
     let result = replay(
         job.config.switch.clone(),
         &around,
@@ -128,6 +115,33 @@ pub fn run(
         tracer.finish()?;
     }
     Ok(Report::new(&result, &names, &written, base))
+}
+
+/// Hears every decision: hands it on, and now and then tells how far the replay is.
+struct Hearer<'r, 'a> {
+    tracer: Option<&'r mut Tracer<'a>>,
+    events: u64,
+    shared: &'r RefCell<Shared>,
+    progress: &'r dyn Fn(u64),
+}
+
+impl Listen for Hearer<'_, '_> {
+    fn listen(&mut self, now: Instant, event: &Event) {
+        const PROGRESS_EVERY: u64 = 4_096;
+        self.events += 1;
+        if self.events.is_multiple_of(PROGRESS_EVERY) {
+            (self.progress)(self.shared.borrow().read);
+        }
+        if let Some(tracer) = &mut self.tracer {
+            tracer.listen(now, event);
+        }
+    }
+
+    fn octets(&mut self, frame: u64, octets: &[u8]) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.octets(frame, octets);
+        }
+    }
 }
 
 struct Outputs {

@@ -161,6 +161,7 @@ impl Context {
                 let frame = tracer.number();
                 let len = u16::try_from(len).unwrap_or(u16::MAX);
                 tracer.event(now, Event::Rx { frame, port: input.get(), len, digest });
+                tracer.octets(frame, self.bufs.bytes(desc));
                 self.bufs.set_trace_id(desc, frame);
             }
             let Ok(head) = parse_head(self.bufs.head(desc), len, &config.parse) else {

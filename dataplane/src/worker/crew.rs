@@ -125,7 +125,7 @@ impl Crew {
         seen
     }
 
-    /// Has `listener` hear what worker `worker` decides, until it says that it has enough.
+    /// Has `listener` hear what worker `worker` decides, until it has enough.
     pub fn trace(&self, worker: usize, listener: Listener) {
         if let Some(member) = self.members.get(worker) {
             *member.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);

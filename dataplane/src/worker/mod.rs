@@ -21,10 +21,10 @@ use crate::pipeline::{Lane, Step};
 use crate::port::Port;
 use crate::port::record::Recorder;
 use crate::time::{Instant, Span};
-use crate::trace::{Event, NoTrace, Trace};
+use crate::trace::{Event, Listen, NoTrace, Trace};
 
-/// Hears every event of a traced worker; false ends the tracing.
-pub type Listener = Box<dyn FnMut(Instant, &Event) -> bool + Send>;
+/// Hears every event of a traced worker, until it has enough.
+pub type Listener = Box<dyn Listen + Send>;
 
 /// Nanoseconds since the switch was started.
 #[derive(Clone, Copy, Debug)]
@@ -62,19 +62,20 @@ struct Forward {
     to: Option<Listener>,
 }
 
-impl Forward {
-    fn hear(&mut self, now: Instant, event: &Event) {
-        if let Some(listener) = &mut self.to
-            && !listener(now, event)
-        {
-            self.to = None;
+impl Listen for Forward {
+    fn listen(&mut self, now: Instant, event: &Event) {
+        if let Some(listener) = &mut self.to {
+            listener.listen(now, event);
+            if listener.has_enough() {
+                self.to = None;
+            }
         }
     }
-}
 
-impl crate::trace::Listen for Forward {
-    fn listen(&mut self, now: Instant, event: &Event) {
-        self.hear(now, event);
+    fn octets(&mut self, frame: u64, octets: &[u8]) {
+        if let Some(listener) = &mut self.to {
+            listener.octets(frame, octets);
+        }
     }
 }
 
@@ -87,6 +88,9 @@ pub struct Worker {
     crew: Arc<Crew>,
     idle: Idle,
     tracing: Tracing,
+    /// Of the next frame that is traced: no number is given twice, as a frame may stay queued, or its
+    /// chunk keep its number, until another trace.
+    number: u64,
 }
 
 impl Worker {
@@ -101,7 +105,8 @@ impl Worker {
         poll: Poll,
     ) -> Self {
         let idle = Idle::new(poll, crew.bell(index));
-        Self { index, lane, ports, clock, crew, idle, tracing: Tracing::Off }
+        let number = index as u64 + 1;
+        Self { index, lane, ports, clock, crew, idle, tracing: Tracing::Off, number }
     }
 
     /// Records the run, whose ports are recorded by `recorder`, too.
@@ -141,6 +146,7 @@ impl Worker {
         if let Tracing::Now(trace) = &mut self.tracing
             && trace.listener().to.is_none()
         {
+            self.number = trace.next_number();
             self.tracing = Tracing::Off;
         }
         step
@@ -153,7 +159,8 @@ impl Worker {
             Tracing::Now(trace) => trace.listener().to = Some(listener),
             Tracing::Recorded(run) => run.trace.listener().to = Some(listener),
             Tracing::Off => {
-                let trace = Trace::new(Forward { to: Some(listener) });
+                let forward = Forward { to: Some(listener) };
+                let trace = Trace::numbered(forward, self.number, self.crew.len() as u64);
                 self.tracing = Tracing::Now(Box::new(trace));
             }
         }

@@ -49,7 +49,12 @@ impl Backend for Agreeable {
         Ok(())
     }
 
-    fn trace(&self, _filter: Option<&str>, _count: u64) -> Result<Box<dyn TraceStream>, Refused> {
+    fn trace(
+        &self,
+        _filter: Option<&str>,
+        _count: u64,
+        _octets: bool,
+    ) -> Result<Box<dyn TraceStream>, Refused> {
         Ok(Box::new(Over))
     }
 }
@@ -77,7 +82,7 @@ mod tests {
         for line in [
             r#"{"cmd":"show","what":"ports"}"#,
             r#"{"cmd":"fdb_add","addr":"02:00:00:00:00:01","port":"p0"}"#,
-            r#"{"cmd":"trace","count":18446744073709551615}"#,
+            r#"{"cmd":"trace","count":18446744073709551615,"octets":true}"#,
             r#"{"cmd":"fdb_del","addr":"x","vid":70000}"#,
             "{",
             "",

@@ -1,17 +1,24 @@
 //! Paths: the decisions about one frame, from receipt to its last copy's end.
 //!
 //! Shape: [`Paths`] takes events as they come and gives a frame's [`Path`] once nothing more will be
-//! decided about it; [`Filter`] says which paths are wanted; [`lines`] shows one, stage by stage.
+//! decided about it; [`Filter`] says which paths are wanted; [`ShownPath`] is one as people and programs
+//! see it, and [`Sink`] writes it.
 //! Units: as the events say; times in picoseconds since the start.
 //! Source: issue 2, "`weft trace`"; pipeline.md §13.
 
+mod hex;
+mod show;
+mod sink;
+
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::Event;
 use weft_parsers::Format;
+
+pub use show::{ShownPath, Stage};
+pub use sink::{Sink, TraceError};
 
 /// Frames that are followed at once; the oldest is given up beyond that.
 const FOLLOWED_MAX: usize = 16_384;
@@ -21,8 +28,10 @@ const FOLLOWED_MAX: usize = 16_384;
 pub struct Path {
     /// Its number.
     pub frame: u64,
-    /// What was decided, in order.
+    /// What was decided, in order; its receipt first.
     pub events: Vec<(Instant, Event)>,
+    /// The frame as it came in; nothing if nobody kept it.
+    pub octets: Vec<u8>,
     /// Copies that have not ended.
     open: u32,
 }
@@ -41,7 +50,7 @@ impl Paths {
             if self.open.len() >= FOLLOWED_MAX {
                 self.open.pop_first();
             }
-            self.open.insert(frame, Path { frame, events: Vec::new(), open: 1 });
+            self.open.insert(frame, Path { frame, open: 1, ..Path::default() });
         }
         let path = self.open.get_mut(&frame)?;
         path.events.push((now, *event));
@@ -53,6 +62,13 @@ impl Paths {
             _ => {}
         }
         if path.open > 0 { None } else { self.open.remove(&frame) }
+    }
+
+    /// Keeps the octets of a frame that was received.
+    pub fn keep(&mut self, frame: u64, octets: &[u8]) {
+        if let Some(path) = self.open.get_mut(&frame) {
+            path.octets = octets.to_vec();
+        }
     }
 }
 
@@ -138,71 +154,6 @@ impl Filter {
     }
 }
 
-/// An event as JSON: its fields, and when.
-#[must_use]
-pub fn json(now: Instant, event: &Event) -> Value {
-    let mut value = serde_json::to_value(event).unwrap_or_else(|_| json!({}));
-    if let Some(fields) = value.as_object_mut() {
-        fields.insert("t_ps".to_owned(), now.as_ps().into());
-    }
-    value
-}
-
-/// A path as text, a line a stage; `name` gives a port's name.
-pub fn lines<'a>(
-    path: &'a Path,
-    name: &'a dyn Fn(u8) -> String,
-) -> impl Iterator<Item = String> + 'a {
-    let start = path.events.first().map_or(Instant::ZERO, |&(at, _)| at);
-    path.events.iter().map(move |(at, event)| {
-        let ns = at.since(start).as_ns();
-        format!("frame {:<6} +{ns:>9} ns  {}", path.frame, stage(event, name))
-    })
-}
-
-fn ports_of(outputs: u64, name: &dyn Fn(u8) -> String) -> String {
-    let all: Vec<String> = (0..64).filter(|p| outputs >> p & 1 != 0).map(name).collect();
-    all.join(" ")
-}
-
-/// One stage with the numbers that decided.
-fn stage(event: &Event, name: &dyn Fn(u8) -> String) -> String {
-    match *event {
-        Event::Rx { port, len, .. } => format!("rx        {} {len} octets", name(port)),
-        Event::Classify { format, pri, by, vid, .. } => {
-            let vlan = if vid > 0 { format!(", tagged VLAN {vid}") } else { String::new() };
-            format!("classify  {format}, priority {pri} by {by}{vlan}")
-        }
-        Event::Forward { by, outputs, .. } => {
-            format!("forward   by {by} to {}", ports_of(outputs, name))
-        }
-        Event::Admit { output, pri, verdict, cells, used, limit, shared_used, .. } => format!(
-            "admit     {verdict}: priority {pri} to {}, {cells} cells on {used} used of limit \
-             {limit}; shared used {shared_used}",
-            name(output)
-        ),
-        Event::Drop { port, reason, .. } => {
-            format!("drop      {reason}, counted at {}", name(port))
-        }
-        Event::Consume { port, opcode, .. } => {
-            format!("consume   MAC control opcode {opcode:#06x} at {}", name(port))
-        }
-        Event::Deq { port, pri, depth, low, high, ect, marked, .. } => {
-            let mark = match (ect, marked) {
-                (_, true) => "ECN marked",
-                (true, false) => "ECN capable, not marked",
-                (false, false) => "not ECN capable",
-            };
-            let name = name(port);
-            format!(
-                "dequeue   {name} priority {pri}: depth {depth} octets (marks {low} to {high}), {mark}"
-            )
-        }
-        Event::Tx { port, len, .. } => format!("tx        {} {len} octets", name(port)),
-        ref other => format!("{other:?}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,10 +172,12 @@ mod tests {
         for event in events(1, 0b1001) {
             assert!(paths.feed(Instant::ZERO, &event).is_none());
         }
+        paths.keep(1, &[1, 2, 3]);
+        paths.keep(2, &[4]); // of which nobody heard
         assert!(paths.feed(Instant::ZERO, &Event::Tx { frame: 1, port: 0, len: 60 }).is_none());
         let last = Event::Drop { frame: 1, port: 1, reason: "dt" };
         let path = paths.feed(Instant::ZERO, &last).unwrap();
-        assert_eq!(path.events.len(), 5);
+        assert_eq!((path.events.len(), &path.octets[..]), (5, &[1, 2, 3][..]));
         let wants = |text: &str| {
             Filter::parse(text, |p| p.strip_prefix('p')?.parse().ok()).unwrap().wants(&path)
         };
@@ -237,9 +190,6 @@ mod tests {
         for (filter, want) in cases {
             assert_eq!(wants(filter), want, "{filter}");
         }
-        let shown: Vec<_> = lines(&path, &|port| format!("p{port}")).collect();
-        let shown = shown.join("\n");
-        assert!(shown.contains("forward   by flood to p0 p3"), "{shown}");
     }
 
     #[test]

@@ -1,0 +1,141 @@
+//! A path as people and programs see it.
+//!
+//! Shape: [`Path`] → [`ShownPath`]: each stage as JSON and as text, with the frame; the management
+//! socket carries it as it is.
+//! Units: as the events say; times in picoseconds since the start.
+//! Source: issue 2, "`weft trace`"; pipeline.md §13.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use weft_dataplane::time::Instant;
+use weft_dataplane::trace::Event;
+
+use super::Path;
+
+/// All that was decided about a frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownPath {
+    /// The frame's number.
+    pub frame: u64,
+    /// When it came in, in picoseconds.
+    pub t_ps: u64,
+    /// Number of the port where it came in.
+    pub port: u8,
+    /// Its octets, counted.
+    pub len: u16,
+    /// Its octets as they came in; nothing if nobody asked for them.
+    #[serde(with = "super::hex", default, skip_serializing_if = "Vec::is_empty")]
+    pub octets: Vec<u8>,
+    /// What was decided, in order.
+    pub stages: Vec<Stage>,
+}
+
+/// One decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Every number that decided, and when.
+    pub event: Value,
+    /// The same as a line of text.
+    pub text: String,
+}
+
+impl ShownPath {
+    /// Shows `path` through a switch with these names of ports.
+    #[must_use]
+    pub fn new(path: Path, ports: &[String]) -> Self {
+        let name =
+            |port: u8| ports.get(usize::from(port)).cloned().unwrap_or_else(|| port.to_string());
+        let start = path.events.first().map_or(Instant::ZERO, |&(at, _)| at);
+        let stages = path.events.iter().map(|(at, event)| {
+            let ns = at.since(start).as_ns();
+            let text = format!("frame {:<6} +{ns:>9} ns  {}", path.frame, stage(event, &name));
+            Stage { event: json(*at, event), text }
+        });
+        let stages = stages.collect();
+        let (port, len) = match path.events.first() {
+            Some((_, Event::Rx { port, len, .. })) => (*port, *len),
+            _ => (0, 0),
+        };
+        Self { frame: path.frame, t_ps: start.as_ps(), port, len, octets: path.octets, stages }
+    }
+}
+
+/// An event as JSON: its fields, and when.
+fn json(now: Instant, event: &Event) -> Value {
+    let mut value = serde_json::to_value(event).unwrap_or_else(|_| json!({}));
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("t_ps".to_owned(), now.as_ps().into());
+    }
+    value
+}
+
+fn ports_of(outputs: u64, name: &dyn Fn(u8) -> String) -> String {
+    let all: Vec<String> = (0..64).filter(|p| outputs >> p & 1 != 0).map(name).collect();
+    all.join(" ")
+}
+
+/// One stage with the numbers that decided.
+fn stage(event: &Event, name: &dyn Fn(u8) -> String) -> String {
+    match *event {
+        Event::Rx { port, len, .. } => format!("rx        {} {len} octets", name(port)),
+        Event::Classify { format, pri, by, vid, .. } => {
+            let vlan = if vid > 0 { format!(", tagged VLAN {vid}") } else { String::new() };
+            format!("classify  {format}, priority {pri} by {by}{vlan}")
+        }
+        Event::Forward { by, outputs, .. } => {
+            format!("forward   by {by} to {}", ports_of(outputs, name))
+        }
+        Event::Admit { output, pri, verdict, cells, used, limit, shared_used, .. } => format!(
+            "admit     {verdict}: priority {pri} to {}, {cells} cells on {used} used of limit \
+             {limit}; shared used {shared_used}",
+            name(output)
+        ),
+        Event::Drop { port, reason, .. } => {
+            format!("drop      {reason}, counted at {}", name(port))
+        }
+        Event::Consume { port, opcode, .. } => {
+            format!("consume   MAC control opcode {opcode:#06x} at {}", name(port))
+        }
+        Event::Deq { port, pri, depth, low, high, ect, marked, .. } => {
+            let mark = match (ect, marked) {
+                (_, true) => "ECN marked",
+                (true, false) => "ECN capable, not marked",
+                (false, false) => "not ECN capable",
+            };
+            let name = name(port);
+            format!(
+                "dequeue   {name} priority {pri}: depth {depth} octets (marks {low} to {high}), {mark}"
+            )
+        }
+        Event::Tx { port, len, .. } => format!("tx        {} {len} octets", name(port)),
+        ref other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_survives_the_socket() {
+        let rx = Event::Rx { frame: 7, port: 1, len: 3, digest: 0 };
+        let forward = Event::Forward { frame: 7, by: "flood", outputs: 0b1001 };
+        let events = vec![(Instant::from_ns(5), rx), (Instant::from_ns(6), forward)];
+        let ports: Vec<String> = (0..3).map(|port| format!("p{port}")).collect();
+        for octets in [vec![], vec![0, 0xAB, 0x0F]] {
+            let path = Path { frame: 7, events: events.clone(), octets, ..Path::default() };
+            let shown = ShownPath::new(path.clone(), &ports);
+            assert_eq!((shown.t_ps, shown.port, shown.len), (5_000, 1, 3));
+            let [first, second] = &shown.stages[..] else { panic!("{shown:?}") };
+            assert!(first.text.ends_with("rx        p1 3 octets"), "{first:?}");
+            assert_eq!(second.text, "frame 7      +        1 ns  forward   by flood to p0 3");
+            assert_eq!(
+                (&second.event["t_ps"], &second.event["by"]),
+                (&6_000.into(), &"flood".into())
+            );
+            let text = serde_json::to_string(&shown).unwrap();
+            assert_eq!(text.contains("\"octets\":\"00ab0f\""), !path.octets.is_empty(), "{text}");
+            assert_eq!(serde_json::from_str::<ShownPath>(&text).unwrap(), shown);
+        }
+    }
+}

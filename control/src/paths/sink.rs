@@ -1,0 +1,165 @@
+//! Paths, written.
+//!
+//! Shape: [`ShownPath`]s in → JSON lines (an event a line), text (a stage a line) or pcapng (the frame
+//! as it came in, with its path as comment).
+//! Units: picoseconds; stamps of pcapng in nanoseconds.
+//! Source: issue 2, "`weft trace`"; draft-ietf-opsawg-pcapng-05, 3.5 (comments).
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use weft_dataplane::port::capture::{CaptureError, CaptureWriter, Meta};
+use weft_dataplane::time::Instant;
+use weft_dataplane::trace::Event;
+
+use super::{ShownPath, Stage};
+
+/// Why a trace could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// Text or JSON.
+    #[error("write trace")]
+    Write(#[from] io::Error),
+    /// pcapng.
+    #[error("write trace")]
+    Capture(#[from] CaptureError),
+}
+
+/// Where a trace goes, and in what form.
+pub struct Sink<'a> {
+    form: Form<'a>,
+}
+
+enum Form<'a> {
+    Json(Box<dyn Write + 'a>),
+    Text(Box<dyn Write + 'a>),
+    Capture { capture: Box<CaptureWriter>, base_ns: u64 },
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    t_ps: u64,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+/// Most octets of a comment.
+const COMMENT_LEN_MAX: usize = u16::MAX as usize;
+
+impl<'a> Sink<'a> {
+    /// JSON lines.
+    pub fn json(out: impl Write + 'a) -> Self {
+        Self { form: Form::Json(Box::new(out)) }
+    }
+
+    /// Text.
+    pub fn text(out: impl Write + 'a) -> Self {
+        Self { form: Form::Text(Box::new(out)) }
+    }
+
+    /// pcapng with an interface for each of `ports`; stamps are `base_ns` and the time of receipt.
+    ///
+    /// # Errors
+    /// The capture cannot be written.
+    pub fn capture(
+        mut capture: CaptureWriter,
+        ports: &[String],
+        base_ns: u64,
+    ) -> Result<Self, TraceError> {
+        for port in ports {
+            capture.add_interface(port)?;
+        }
+        Ok(Self { form: Form::Capture { capture: Box::new(capture), base_ns } })
+    }
+
+    /// Whether frames' octets are written.
+    #[must_use]
+    pub const fn wants_octets(&self) -> bool {
+        matches!(self.form, Form::Capture { .. })
+    }
+
+    /// Whether events can be written one by one, paths or not.
+    #[must_use]
+    pub const fn takes_events(&self) -> bool {
+        matches!(self.form, Form::Json(_))
+    }
+
+    /// Writes an event on its own, if [`Self::takes_events`].
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn event(&mut self, now: Instant, event: &Event) -> Result<(), TraceError> {
+        let Form::Json(out) = &mut self.form else { return Ok(()) };
+        json_line(out, &Line { t_ps: now.as_ps(), event })
+    }
+
+    /// Writes a path.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn path(&mut self, path: &ShownPath) -> Result<(), TraceError> {
+        match &mut self.form {
+            Form::Json(out) => path.stages.iter().try_for_each(|s| json_line(out, &s.event)),
+            Form::Text(out) => {
+                Ok(path.stages.iter().try_for_each(|stage| writeln!(out, "{}", stage.text))?)
+            }
+            Form::Capture { capture, base_ns } => {
+                let comment = comment(path);
+                let meta = Meta {
+                    ts_ns: base_ns.saturating_add(Instant::from_ps(path.t_ps).as_ns()),
+                    interface: u32::from(path.port),
+                    orig_len: u32::from(path.len),
+                    comment: Some(&comment),
+                    ..Meta::default()
+                };
+                Ok(capture.write_with(meta, &path.octets)?)
+            }
+        }
+    }
+
+    /// Hands what is buffered to the system.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn flush(&mut self) -> Result<(), TraceError> {
+        match &mut self.form {
+            Form::Json(out) | Form::Text(out) => Ok(out.flush()?),
+            Form::Capture { capture, .. } => Ok(capture.flush()?),
+        }
+    }
+}
+
+fn json_line(out: &mut dyn Write, value: &impl Serialize) -> Result<(), TraceError> {
+    serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
+    Ok(out.write_all(b"\n")?)
+}
+
+/// The path as text, as many whole lines as fit.
+fn comment(path: &ShownPath) -> String {
+    let mut comment = String::new();
+    for Stage { text, .. } in &path.stages {
+        if comment.len() + 1 + text.len() > COMMENT_LEN_MAX {
+            break;
+        }
+        if !comment.is_empty() {
+            comment.push('\n');
+        }
+        comment.push_str(text);
+    }
+    comment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_are_cut_between_lines() {
+        let stage = Stage { text: "\u{e9}".repeat(500), ..Stage::default() };
+        let path = ShownPath { stages: vec![stage; 100], ..ShownPath::default() };
+        let comment = comment(&path);
+        assert_eq!(comment.lines().count(), 65);
+        assert_eq!(comment.len(), 65 * 1_001 - 1);
+        assert!(comment.lines().all(|line| line.len() == 1_000));
+    }
+}

@@ -1,0 +1,163 @@
+//! `weft trace` on a switch that runs in this process, in all its forms.
+//!
+//! Shape: numbered frames of one length and one beginning, played by a port with pauses between them;
+//! the trace must show each as it came in.
+//! Units: octets without FCS, nanoseconds.
+//! Source: issue 2, "`weft trace`".
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Parser;
+use serde_json::Value;
+use weft::cli::{Cli, SettingsArgs};
+use weft::config::{Config, Timing};
+use weft::error::CliError;
+use weft::live::backend::Switchboard;
+use weft::mgmt::Server;
+use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
+
+/// With two workers, each has a port.
+const CONFIG: &str = "[switch]\nname = \"t\"\nseed = 1\n\
+    [run]\nworkers = 1\n\
+    [[port]]\nname = \"sink\"\nkind = \"null\"\n\
+    [[port]]\nname = \"a\"\nkind = \"pcap\"\ndevice = \"";
+/// Half a minute of frames: a trace that begins meanwhile sees some, however slow the machine.
+const FRAMES: u64 = 3_000;
+const GAP_NS: u64 = 10_000_000;
+const LEN: usize = 100;
+
+/// Frame `number`, which only its payload tells from the others.
+fn frame(number: u64) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 0x0B, 2, 0, 0, 0, 0, 0x0A, 0x60, 0x07];
+    frame.resize(LEN - 8, 0x5A);
+    frame.extend(number.to_be_bytes());
+    frame
+}
+
+struct Switch {
+    dir: tempfile::TempDir,
+    board: Arc<Switchboard>,
+    _server: Server,
+}
+
+impl Switch {
+    fn start(workers: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let input = dir.path().join("in.pcap");
+        let mut capture = CaptureWriter::create(&input, CaptureFormat::Pcap, 0).unwrap();
+        for number in 0..FRAMES {
+            capture.write(number * GAP_NS, &frame(number), None).unwrap();
+        }
+        capture.finish().unwrap();
+        let file = dir.path().join("t.toml");
+        let config = CONFIG.replace("workers = 1", &format!("workers = {workers}"));
+        std::fs::write(&file, format!("{config}{}\"\n", input.display())).unwrap();
+        let args = SettingsArgs { config: Some(file), ..SettingsArgs::default() };
+        let config = Config::resolve(&args.load().unwrap(), Timing::Live).unwrap();
+        let board = Arc::new(Switchboard::start(args, config, None).unwrap());
+        let server = Server::start(&socket(dir.path()), board.clone()).unwrap();
+        Self { dir, board, _server: server }
+    }
+
+    /// Standard output of `weft trace ARGS`, and how it ended.
+    fn trace(&self, args: &[&str]) -> (String, Result<(), CliError>) {
+        let socket = socket(self.dir.path());
+        let cli = [&["weft", "trace", "--socket", socket.to_str().unwrap()], args].concat();
+        let mut out = Vec::new();
+        let ended = weft::commands::run(Cli::parse_from(cli), &mut out);
+        (String::from_utf8(out).unwrap(), ended)
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        let (counters, _) = self.board.stop();
+        assert!(std::thread::panicking() || counters.imbalance() == 0, "{counters:?}");
+    }
+}
+
+fn socket(dir: &Path) -> std::path::PathBuf {
+    dir.join("weft").join("t").join("mgmt.sock")
+}
+
+fn records(path: &Path) -> Vec<Record> {
+    let mut reader = CaptureReader::open(path).unwrap();
+    let mut records = Vec::new();
+    let mut record = Record::default();
+    while reader.read_into(&mut record).unwrap() {
+        records.push(record.clone());
+    }
+    records
+}
+
+#[test]
+fn a_capture_holds_each_frame_and_its_path() {
+    for workers in [1, 2] {
+        capture_four(&Switch::start(workers));
+    }
+}
+
+fn capture_four(switch: &Switch) {
+    let path = switch.dir.path().join("t.pcapng");
+    let name = path.to_str().unwrap();
+    let (text, ended) = switch.trace(&["in=a,out=sink", "-n", "4", "--out", name]);
+    ended.unwrap();
+    assert_eq!(text, "");
+    let records = records(&path);
+    assert_eq!(records.len(), 4);
+    let number = |record: &Record| {
+        let end = record.data.last_chunk::<8>().unwrap();
+        u64::from_be_bytes(*end)
+    };
+    let first = number(&records[0]);
+    for (nth, record) in (0..).zip(&records) {
+        assert_eq!(record.data, frame(first + nth));
+        assert_eq!((record.orig_len, record.interface), (100, 1));
+        assert!(record.ts_ns >= (first + nth) * GAP_NS, "played no earlier than its stamp");
+        let comment = record.comment.as_deref().unwrap();
+        let stages: Vec<&str> = comment.lines().collect();
+        assert_eq!(stages.len(), 6, "{comment}");
+        for (stage, part) in stages.iter().zip([
+            "rx        a 100 octets",
+            "classify  other, priority 0 by default",
+            "forward   by flood to sink",
+            "admit     queue: priority 0 to sink, ",
+            "dequeue   sink priority 0: depth ",
+            "tx        sink 100 octets",
+        ]) {
+            assert!(stage.contains(part), "{part}: {comment}");
+        }
+    }
+    // A filter that is refused leaves a file as it was.
+    let (_, ended) = switch.trace(&["in=z", "--out", name]);
+    assert!(matches!(ended, Err(CliError::Switch(_))), "{ended:?}");
+    assert_eq!(self::records(&path).len(), 4);
+    let (_, ended) = switch.trace(&["--out", "/nonexistent/t.pcapng"]);
+    assert!(matches!(ended, Err(CliError::System { .. })), "{ended:?}");
+}
+
+#[test]
+fn text_and_json_say_the_same() {
+    let switch = Switch::start(1);
+    let (text, ended) = switch.trace(&["-n", "2"]);
+    ended.unwrap();
+    assert_eq!(text.lines().filter(|line| line.contains("rx        a 100 octets")).count(), 2);
+    assert_eq!(text.lines().count(), 12, "{text}");
+    let path = switch.dir.path().join("t.json");
+    let name = path.to_str().unwrap();
+    let (printed, ended) = switch.trace(&["-n", "2", "--json"]);
+    ended.unwrap();
+    let (nothing, ended) = switch.trace(&["-n", "2", "--out", name]);
+    ended.unwrap();
+    assert_eq!(nothing, "");
+    for lines in [printed, std::fs::read_to_string(&path).unwrap()] {
+        let events = lines.lines().map(|line| serde_json::from_str(line).unwrap());
+        let events: Vec<Value> = events.collect();
+        assert_eq!(events.len(), 12, "{lines}");
+        assert!(events.iter().all(|event| event["t_ps"].is_u64()), "{lines}");
+        assert_eq!(events.iter().filter(|event| event["ev"] == "admit").count(), 2, "{lines}");
+    }
+}
