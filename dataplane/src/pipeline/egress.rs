@@ -26,6 +26,7 @@ use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
 use crate::vlan::{Arrival, Extent, TagOp};
 
 /// What one worker keeps for a port as output.
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not hang together")]
 pub(super) struct OutputLane {
     pub port: PortId,
     queues: PerPri<Option<Rx<Desc>>>,
