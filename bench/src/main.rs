@@ -34,8 +34,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Least frames a second through the whole path.
-const PATH_FRAMES_PER_S: f64 = 10e6;
+/// Least million frames a second through the whole path.
+const PATH_MPPS: f64 = 10.0;
 
 /// Least cells a port and slot that the crossbar accepts at load 1.0 in one iteration.
 const ISLIP_THROUGHPUT: f64 = 0.985;
@@ -61,11 +61,15 @@ fn main() -> ExitCode {
     if wanted("path") {
         let load = PathLoad { ports: 16, macs: 1_000, frame_len: 64 };
         let path = path::measure(load, frames());
+        let mpps = 1e3 / path.ns_per_frame;
         report(
             "null → whole path → null, 64 octets, 1,000 MACs, 16 ports, one core",
-            format!("{:.1} Mpps, {:.1} ns a frame", path.frames_per_s / 1e6, path.ns_per_frame),
-            format!("{:.0} Mpps or more", PATH_FRAMES_PER_S / 1e6),
-            path.frames_per_s >= PATH_FRAMES_PER_S,
+            format!(
+                "{mpps:.1} Mpps, {:.1} ns a frame (median of the rounds {:.1} ns)",
+                path.ns_per_frame, path.median_ns_per_frame
+            ),
+            format!("{PATH_MPPS:.0} Mpps or more"),
+            mpps >= PATH_MPPS,
         );
         report(
             "allocations during those frames",
@@ -81,10 +85,10 @@ fn main() -> ExitCode {
         );
     }
     if wanted("islip") {
-        let slot_ns = islip_slot::measure(Load::goal(), frames() / 125);
+        let (slot_ns, median_ns) = islip_slot::measure(Load::goal(), frames() / 125);
         report(
             "iSLIP, 64 ports x 4 priorities, all VOQs busy, 2 iterations",
-            format!("{slot_ns:.0} ns a slot"),
+            format!("{slot_ns:.0} ns a slot (median of the rounds {median_ns:.0} ns)"),
             format!("{:.0} ns or less", islip_slot::GOAL_NS),
             slot_ns <= islip_slot::GOAL_NS,
         );

@@ -20,7 +20,10 @@ const _: () = assert!(size_of::<Bucket>() == 64 || cfg!(loom), "a bucket is a ca
 impl Bucket {
     #[inline]
     fn find(&self, key: FdbKey) -> Option<(&Entry, Value)> {
-        let [_, b, c, d] = &self.0;
+        let [a, b, c, d] = &self.0;
+        if a.holds(key) {
+            return Some((a, a.read(key)?)); // while there is room, the first way holds most keys
+        }
         // Arithmetic, no branch: in a full table nothing predicts which way holds a key.
         let is = |entry: &Entry| usize::from(entry.peek() == key.word());
         let entry = self.0.get(is(b) + is(c) * 2 + is(d) * 3)?;
