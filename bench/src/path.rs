@@ -76,7 +76,7 @@ fn templates(load: PathLoad, port: usize) -> Vec<Vec<u8>> {
 /// Rounds that are timed.
 const ROUNDS: u64 = 15;
 
-/// Drives a switch of `load` for about `frames` frames, in [`ROUNDS`] rounds after one that warms up.
+/// Drives a switch of `load` for about `frames` frames, in 15 rounds after one that warms up.
 ///
 /// # Panics
 /// When the load cannot be built: the figures are constants of the caller.

@@ -127,7 +127,7 @@ pub enum Entry {
         now: Instant,
         /// The ports' answers, in order.
         calls: Vec<Call>,
-        /// See [`digest`], after the step.
+        /// Four octets of both hashes, after the step.
         digest: u32,
     },
     /// Control changed something between two steps; the text is its own.
