@@ -43,7 +43,7 @@ const ISLIP_THROUGHPUT: f64 = 0.985;
 /// Frames to run: fewer under an instrumenting profiler.
 fn frames() -> u64 {
     let set = std::env::var("WEFT_BENCH_FRAMES").ok();
-    set.and_then(|frames| frames.parse().ok()).unwrap_or(25_000_000)
+    set.and_then(|frames| frames.parse().ok()).unwrap_or(75_000_000)
 }
 
 #[expect(clippy::float_arithmetic, reason = "figures for people")]
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
         );
     }
     if wanted("islip") {
-        let (slot_ns, median_ns) = islip_slot::measure(Load::goal(), frames() / 125);
+        let (slot_ns, median_ns) = islip_slot::measure(Load::goal(), frames() / 375);
         report(
             "iSLIP, 64 ports x 4 priorities, all VOQs busy, 2 iterations",
             format!("{slot_ns:.0} ns a slot (median of the rounds {median_ns:.0} ns)"),

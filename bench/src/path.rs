@@ -73,10 +73,10 @@ fn templates(load: PathLoad, port: usize) -> Vec<Vec<u8>> {
     own.iter().enumerate().map(|(row, &src)| frame(to(row), src, load.frame_len)).collect()
 }
 
-/// Rounds that are timed.
-const ROUNDS: u64 = 15;
+/// Rounds that are timed: short ones over some ten seconds, so that not all are disturbed.
+const ROUNDS: u64 = 45;
 
-/// Drives a switch of `load` for about `frames` frames, in 15 rounds after one that warms up.
+/// Drives a switch of `load` for about `frames` frames, in 45 rounds after one that warms up.
 ///
 /// # Panics
 /// When the load cannot be built: the figures are constants of the caller.
