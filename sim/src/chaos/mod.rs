@@ -104,9 +104,7 @@ pub fn run(
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed); // a number on its own
             let Some(&(seed, frames)) = episodes.get(index) else { return own };
-            let mut report = ChaosReport { seed, ..ChaosReport::default() };
-            Episode::new(seed).run(frames, &mut report);
-            own.push((index, report));
+            own.push((index, Episode::new(seed).run(frames)));
             progress(done.fetch_add(1, Ordering::Relaxed) + 1); // a number on its own
         }
     };
@@ -128,9 +126,7 @@ pub fn chaos(seed: u64, frames: u64) -> ChaosReport {
 /// Runs one episode again, by the seed that a report names.
 #[must_use]
 pub fn episode(seed: u64) -> ChaosReport {
-    let mut report = ChaosReport { seed, ..ChaosReport::default() };
-    Episode::new(seed).run(EPISODE, &mut report);
-    report
+    Episode::new(seed).run(EPISODE)
 }
 
 impl ChaosReport {
@@ -205,7 +201,7 @@ impl Episode {
         Self { seed, rng, setup, world, plan: Events::new(), faults: Faults::default() }
     }
 
-    fn run(mut self, frames: u64, report: &mut ChaosReport) {
+    fn run(mut self, frames: u64) -> ChaosReport {
         let snapshot = self.world.switch.core().snapshot.load_full();
         let mut watch = Watch::new(&snapshot, |_, _: &Event| ());
         self.plan.push(Instant::ZERO, Fault::Burst);
@@ -231,7 +227,7 @@ impl Episode {
         }
         self.world.switch.stop(now, &mut watch);
         watch.checkers.look(now, self.world.switch.core());
-        self.tell(&stuck, &watch, report);
+        self.report(&stuck, &watch)
     }
 
     fn sent(&self) -> u64 {
@@ -353,28 +349,15 @@ impl Episode {
         text
     }
 
-    fn tell<L: FnMut(Instant, &Event)>(
-        &mut self,
-        stuck: &str,
-        watch: &Watch<L>,
-        report: &mut ChaosReport,
-    ) {
+    fn report<L: FnMut(Instant, &Event)>(&self, stuck: &str, watch: &Watch<L>) -> ChaosReport {
         let core = self.world.switch.core();
         let ledger = Ledger::read(core);
-        report.frames += self.sent();
-        report.rx += ledger.rx;
-        report.tx += ledger.tx;
-        report.dropped += ledger.dropped;
-        report.episodes += 1;
-        report.steps += self.world.switch.steps();
-        report.events += watch.events();
-        report.trace_hash = watch.hash();
-        report.faults.add(&self.faults);
-        let mut found = watch.checkers.count();
+        let mut violation_count = watch.checkers.count();
+        let mut violations = Vec::new();
         let at_ps = self.world.now().as_ps();
         let mut say = |checker, saw| {
-            found += 1;
-            report.violations.push((self.seed, Violation { at_ps, checker, saw }));
+            violation_count += 1;
+            violations.push((self.seed, Violation { at_ps, checker, saw }));
         };
         if !stuck.is_empty() {
             say("progress", format!("frames never left:{stuck}"));
@@ -383,8 +366,21 @@ impl Episode {
             say("pool", format!("{} chunks are lost", core.chunks_used()));
         }
         let first = watch.checkers.violations().iter().take(4);
-        report.violations.extend(first.map(|first| (self.seed, first.clone())));
-        report.violation_count += found;
+        violations.extend(first.map(|first| (self.seed, first.clone())));
+        ChaosReport {
+            seed: self.seed,
+            trace_hash: watch.hash(),
+            frames: self.sent(),
+            rx: ledger.rx,
+            tx: ledger.tx,
+            dropped: ledger.dropped,
+            episodes: 1,
+            steps: self.world.switch.steps(),
+            events: watch.events(),
+            faults: self.faults,
+            violations,
+            violation_count,
+        }
     }
 }
 
