@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use weft_parsers::mac_control::{self, opcode};
 use weft_parsers::{Head, Tci, Vid, mark_ce};
 
-use super::{Context, Lane};
+use super::{Context, Lane, leave};
 use crate::batch::{BURST, Batch};
 use crate::config::StormAction;
 use crate::desc::{Desc, Flag, Gist};
@@ -429,13 +429,7 @@ impl OutputLane {
         let mut lost = ArrayVec::<Desc, BURST>::new();
         let mut before = u32::MAX;
         let taken = queue.pop_each(count, |desc| {
-            let cells = snapshot.cells(desc.len());
-            if !desc.has(Flag::Pg) {
-                run.lossy(desc.input(), cells);
-            } else if bufs.uncharge(&desc) {
-                run.lossless(lease, desc.input(), cells);
-            }
-            before = run.shallow(cells);
+            before = leave(&mut run, bufs, lease, &desc, snapshot.cells(desc.len()));
             let depth = u64::from(before) * cell;
             let ect = desc.has(Flag::Ect);
             let mark = ect && ecn.is_some_and(|ecn| ecn.verdict(depth, rng).is_mark());
@@ -456,7 +450,7 @@ impl OutputLane {
         });
         run.end(lease);
         stats.port[port].pri[pri].dequeued.add(taken as u64);
-        ctx.calm(port, pri, before);
+        ctx.relieve(port, pri, before);
         for desc in lost {
             ctx.stats.port[port].late_drops.add(1);
             ctx.end(now, desc, DropReason::Pool, tracer);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::buffer::{Buffer, Lease};
+use crate::buffer::{Buffer, Lease, Leaving};
 use crate::config::PfcMode;
 use crate::desc::{Desc, Flag};
 use crate::fdb::Fdb;
@@ -343,23 +343,18 @@ impl Lane {
 
 impl Context {
     /// Gives back what a queued frame was charged, when it leaves the queues of `output`; returns
-    /// the depth of (output, pri) before, in cells. [`Self::calm`] follows.
+    /// the depth of (output, pri) before, in cells. [`Self::relieve`] follows.
     fn release(&mut self, desc: &Desc, output: PortId) -> u32 {
-        let (input, pri) = (desc.input(), desc.pri());
-        let Snapshot { thresholds, .. } = &*self.snapshot;
-        let buffer = &self.core.buffer;
-        let cells = self.snapshot.cells(desc.len());
-        if !desc.has(Flag::Pg) {
-            buffer.release_voq(&mut self.lease, thresholds, (input, output, pri), cells);
-        } else if self.bufs.uncharge(desc) {
-            buffer.release_group(&mut self.lease, thresholds, (input, pri), cells);
-        }
-        buffer.shallow(output, pri, cells)
+        let Self { core, snapshot, bufs, lease, .. } = self;
+        let mut run = core.buffer.leaving(&snapshot.thresholds, output, desc.pri());
+        let before = leave(&mut run, bufs, lease, desc, snapshot.cells(desc.len()));
+        run.end(lease);
+        before
     }
 
     /// `egress-queue` mode: notes a queue that was below its XON when its last frame left.
     #[inline]
-    fn calm(&self, output: PortId, pri: Pri, cells: u32) {
+    fn relieve(&self, output: PortId, pri: Pri, cells: u32) {
         if let PfcMode::EgressQueue { xon_bytes, .. } = self.snapshot.config.pfc.mode
             && u64::from(cells) * u64::from(self.snapshot.config.buffer.cell_bytes) < xon_bytes
         {
@@ -378,7 +373,7 @@ impl Context {
         tracer: &mut T,
     ) {
         let (cells, pri) = (self.release(&desc, output), desc.pri());
-        self.calm(output, pri, cells);
+        self.relieve(output, pri, cells);
         self.end(now, desc, reason, tracer);
     }
 
@@ -392,4 +387,21 @@ impl Context {
         self.stats.count_drop_pri(port, desc.pri(), reason);
         self.bufs.free(desc);
     }
+}
+
+/// One frame of a run leaves: gives back what it was charged; returns the depth before, in cells.
+#[inline]
+fn leave(
+    run: &mut Leaving<'_>,
+    bufs: &mut Bufs,
+    lease: &mut Lease,
+    desc: &Desc,
+    cells: u32,
+) -> u32 {
+    if !desc.has(Flag::Pg) {
+        run.lossy(desc.input(), cells);
+    } else if bufs.uncharge(desc) {
+        run.lossless(lease, desc.input(), cells);
+    }
+    run.shallow(cells)
 }
