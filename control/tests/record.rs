@@ -6,14 +6,20 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
-use std::io::{BufRead, BufReader, Read};
+#[path = "common/frames.rs"]
+mod frames;
+#[path = "common/process.rs"]
+mod process;
+
+use std::io::{BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Stdio};
 
 use assert_cmd::Command;
 use serde_json::Value;
 use tempfile::TempDir;
-use weft_dataplane::port::capture::{CaptureReader, Record};
+
+use frames::sorted;
+use process::{Guard, start};
 
 const OK: i32 = 0;
 const DIFFERENCE: i32 = 1;
@@ -29,29 +35,6 @@ fn weft(dir: &Path, args: &[&str]) -> (i32, String, String) {
     let output = Command::cargo_bin("weft").unwrap().current_dir(dir).args(args).output().unwrap();
     let text = |octets| String::from_utf8(octets).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
-
-/// The frames of a capture: a trace has them in the order in which their paths ended.
-fn sorted(path: &Path) -> Vec<Vec<u8>> {
-    let mut reader = CaptureReader::open(path).unwrap();
-    let mut frames = Vec::new();
-    let mut record = Record::default();
-    while reader.read_into(&mut record).unwrap() {
-        frames.push(record.data.clone());
-    }
-    frames.sort_unstable();
-    frames
-}
-
-/// A process that does not outlive its test.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        // It has usually ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A directory with captures for two ports: stations that talk to each other, groups, and PFC.
@@ -81,22 +64,12 @@ struct Switch {
 impl Switch {
     /// A recorded switch in `dir` that is up.
     fn start(dir: &Path, more: &[&str]) -> Self {
-        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("weft"))
-            .args(["run", "-c", "r.toml", "--record", "run.rec", "--json"])
-            .args(["--set", &format!("run.socket={}", socket(dir))])
-            .args(more)
-            .current_dir(dir)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut err = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("is up") {
-            line.clear();
-            assert_ne!(err.read_line(&mut line).unwrap(), 0, "the switch ended before it was up");
-        }
-        Self { child: Guard(child), err }
+        let socket = format!("run.socket={}", socket(dir));
+        let (child, err) = start(|command| {
+            let run = ["run", "-c", "r.toml", "--record", "run.rec", "--json", "--set", &socket];
+            command.args(run).args(more).current_dir(dir)
+        });
+        Self { child, err }
     }
 
     /// Ends it as an operator does: exit code, final counters, rest of standard error.

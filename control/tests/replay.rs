@@ -6,12 +6,16 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "common/frames.rs"]
+mod frames;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use serde_json::Value;
-use weft_dataplane::port::capture::{CaptureReader, Record};
+
+use frames::sorted;
 
 const OK: i32 = 0;
 const DIFFERENCE: i32 = 1;
@@ -31,18 +35,6 @@ fn weft(args: &[String]) -> (i32, String, String) {
 
 fn strings<const N: usize>(args: [&str; N]) -> Vec<String> {
     args.map(str::to_owned).to_vec()
-}
-
-/// The frames of a capture: a trace has them in the order in which their paths ended.
-fn sorted(path: &Path) -> Vec<Vec<u8>> {
-    let mut reader = CaptureReader::open(path).unwrap();
-    let mut frames = Vec::new();
-    let mut record = Record::default();
-    while reader.read_into(&mut record).unwrap() {
-        frames.push(record.data.clone());
-    }
-    frames.sort_unstable();
-    frames
 }
 
 /// Arguments of a replay of the captures in `inputs` with configuration `config`.

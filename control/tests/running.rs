@@ -6,13 +6,18 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "common/process.rs"]
+mod process;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::{ChildStderr, Stdio};
 
 use assert_cmd::Command;
 use serde_json::Value;
+
+use process::{Guard, start};
 
 const CONFIG: &str = "[switch]\nname = \"t\"\nseed = 1\n[buffer]\ndt_alpha = 1\n\
     [[port]]\nname = \"a\"\nkind = \"pcap\"\ndevice = \"in.pcap:out.pcap\"\n\
@@ -22,17 +27,6 @@ const CONFIG: &str = "[switch]\nname = \"t\"\nseed = 1\n[buffer]\ndt_alpha = 1\n
 const MAKE: &[&str] =
     &["gen", "standard", "gen1", "gen2", "--count", "20", "--size", "100", "--out", "in.pcap"];
 const FRAMES: u64 = 60;
-
-/// A process that does not outlive its test.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        // It has usually ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 struct Switch {
     dir: tempfile::TempDir,
@@ -53,22 +47,12 @@ impl Switch {
         let made = Command::cargo_bin("weft").unwrap().current_dir(dir.path()).args(MAKE).output();
         assert!(made.unwrap().status.success());
         let metrics = free_port();
-        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("weft"))
-            .args(["run", "-c", "t.toml", "--metrics", &metrics.to_string()])
-            .arg("--set")
-            .arg(format!("run.socket={}", socket(dir.path()).display()))
-            .current_dir(dir.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut err = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("is up") {
-            line.clear();
-            assert_ne!(err.read_line(&mut line).unwrap(), 0, "the switch ended before it was up");
-        }
-        Self { dir, child: Guard(child), err, metrics }
+        let socket = format!("run.socket={}", socket(dir.path()).display());
+        let (child, err) = start(|command| {
+            let run = ["run", "-c", "t.toml", "--metrics", &metrics.to_string(), "--set", &socket];
+            command.args(run).current_dir(dir.path())
+        });
+        Self { dir, child, err, metrics }
     }
 
     /// Exit code, standard output and standard error of `weft ARGS --socket ...`.

@@ -1,0 +1,35 @@
+//! A switch as a child process of a test.
+//!
+//! Shape: a command that runs `weft run` → the process, once it says that it is up.
+//! Units: none.
+//! Source: issue 2, "`weft` binary".
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+/// A process that does not outlive its test.
+pub struct Guard(pub Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // It has usually ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts `weft` with what `args` adds, and waits until the switch is up; the rest of standard error
+/// can be read.
+pub fn start(args: impl FnOnce(&mut Command) -> &mut Command) -> (Guard, BufReader<ChildStderr>) {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("weft"));
+    let command = args(&mut command).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let child = Guard(child);
+    let mut line = String::new();
+    while !line.contains("is up") {
+        line.clear();
+        assert_ne!(err.read_line(&mut line).unwrap(), 0, "the switch ended before it was up");
+    }
+    (child, err)
+}
