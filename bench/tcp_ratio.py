@@ -15,26 +15,13 @@ import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+
+from namespaces import enter, sh  # noqa: E402 - needs the path above
+
 INSIDE = "WEFT_BENCH_INSIDE"
 WANTED = 0.5
 CONFIG = '[[port]]\nname = "p0"\ndevice = "wp1"\n[[port]]\nname = "p1"\ndevice = "wp2"\n'
-
-
-def enter_namespaces(arguments):
-    """Starts this script again where it can make networks; returns its exit code."""
-    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    unshare = ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child"]
-    start = 'mount -t tmpfs tmpfs /run && exec "$@"'
-    command = [*unshare, "sh", "-c", start, "sh", sys.executable, os.path.abspath(__file__), *arguments]
-    return subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode
-
-
-def sh(command):
-    """Runs a shell command that must succeed."""
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{command}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
 
 
 def pair(kind):
@@ -138,7 +125,7 @@ def main(arguments):
         print(f"tcp_ratio: {weft} is not there; `make build` makes it", file=sys.stderr)
         return 2
     if os.environ.get(INSIDE) != "1":
-        return enter_namespaces(arguments)
+        return enter(INSIDE, *arguments)
     try:
         return 0 if measure(weft, args.seconds, args.rounds) else 1
     except (RuntimeError, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as err:

@@ -17,6 +17,10 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+
+from namespaces import enter, sh  # noqa: E402 - needs the path above
+
 HOSTS = (1, 2, 3, 4)
 INSIDE = "WEFT_DEMO_INSIDE"
 
@@ -32,24 +36,6 @@ ecn_threshold_high = 60
 {ports}
 """
 PORT = '[[port]]\nname = "p{n}"\ndevice = "sw{n}"\nafh = "{afh}"\n{extra}'
-
-
-def enter_namespaces(weft):
-    """Starts this script again where it can make networks; returns its exit code."""
-    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    unshare = ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child"]
-    # A tmpfs on /run: names of namespaces and the switch's socket are private and vanish.
-    start = 'mount -t tmpfs tmpfs /run && exec "$@"'
-    command = [*unshare, "sh", "-c", start, "sh", sys.executable, os.path.abspath(__file__), weft]
-    return subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode
-
-
-def sh(command):
-    """Runs a shell command that must succeed."""
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{command}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
 
 
 def at(host, *command):
@@ -250,7 +236,7 @@ def main(argv):
         print(f"demo: {weft} is not there; `make demo` builds it", file=sys.stderr)
         return 2
     if os.environ.get(INSIDE) != "1":
-        return enter_namespaces(weft)
+        return enter(INSIDE, weft)
     start, folder = time.monotonic(), tempfile.mkdtemp(dir="/run")
     demo = Demo(weft, folder)
     print("four hosts in namespaces, one weft switch between them", flush=True)

@@ -13,7 +13,8 @@ import pytest
 
 import check_ecn
 import weftbuild as w
-from test_replay_conformance import REPLAY_TIMEOUT_S, weft
+from test_replay_conformance import REPLAY_TIMEOUT_S
+from weftlive import weft
 from weftpcap import write_pcap
 
 LOW, HIGH = 100_000, 300_000  # octets: 25 % and 75 % of the capacity below
