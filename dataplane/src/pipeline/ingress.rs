@@ -4,18 +4,20 @@
 //! Units: cells.
 //! Source: pipeline.md §1 to §4, §9.
 
-use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Vid, parse_head};
+use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Vid, flow_key, parse_head};
 
 use super::egress::OutputLane;
 use super::route::Router;
 use super::{Context, Lane};
 use crate::batch::{BURST, Batch};
-use crate::buffer::Verdict;
+use crate::buffer::Verdict as Granted;
 use crate::config::{PfcMode, Trust};
 use crate::desc::{Desc, Flag};
-use crate::fdb::{FdbKey, Learned, Probe};
+use crate::fdb::{Fdb, FdbKey, Learned, Probe};
+use crate::flows::{FlowCache, Inputs, Verdict};
 use crate::pfc::PauseTx;
 use crate::port::Port;
+use crate::queues::{Demand, QueueId};
 use crate::snapshot::Snapshot;
 use crate::stats::{DropReason, PortStats};
 use crate::storm::StormGuard;
@@ -93,6 +95,9 @@ pub(super) struct Note {
 
 /// Memory of a burst, made once.
 pub(super) struct Scratch {
+    /// By frame: the queue of one whose flow is known, else [`UNKNOWN`]: its note says more.
+    routes: [u16; BURST],
+    demand: Demand,
     notes: [Note; BURST],
     learn: arrayvec::ArrayVec<FdbKey, BURST>,
 }
@@ -106,7 +111,30 @@ impl Scratch {
             src: Probe::EMPTY,
             fate: Fate::Consume,
         };
-        Self { notes: [note; BURST], learn: arrayvec::ArrayVec::new() }
+        let routes = [UNKNOWN; BURST];
+        let (demand, learn) = (Demand::new(), arrayvec::ArrayVec::new());
+        Self { routes, demand, notes: [note; BURST], learn }
+    }
+}
+
+/// The route of a frame whose flow is not known.
+const UNKNOWN: u16 = u16::MAX;
+/// Bit of a route beside the queue: the frame is lossless.
+const LOSSLESS: u16 = 1 << QueueId::BITS;
+
+/// Frames of a burst, by their place in it.
+#[derive(Clone, Copy)]
+struct Places(u64);
+
+impl Places {
+    fn first(count: usize) -> Self {
+        Self(PortSet::first(count).bits())
+    }
+
+    /// Places, lowest first.
+    #[inline]
+    fn iter(self) -> impl Iterator<Item = usize> {
+        PortSet::from_bits(self.0).iter().map(PortId::index)
     }
 }
 
@@ -119,18 +147,31 @@ impl Lane {
         port: &mut dyn Port,
         tracer: &mut T,
     ) -> usize {
-        let Self { ctx, inputs, outputs, scratch, .. } = self;
+        let Self { ctx, inputs, outputs, scratch, flows, .. } = self;
         let mut batch = Batch::new();
         if port.rx(now, &mut ctx.bufs, &mut batch) == 0 {
             return 0;
         }
         let Some(lane) = inputs.get_mut(index) else { return 0 };
-        let Scratch { notes, learn } = &mut **scratch;
-        ctx.parse(now, lane.port, &mut batch, notes, tracer);
-        lane.forward(ctx, now, &batch, (notes, learn), tracer);
+        let Scratch { routes, demand, notes, learn } = &mut **scratch;
         let count = batch.len();
-        let output = outputs.get_mut(index);
-        lane.dispose(ctx, now, (&mut batch, notes), output, tracer);
+        // A trace tells each frame's way in full.
+        let (unknown, mut all_lossy) = if T::ON {
+            routes.fill(UNKNOWN);
+            (Places::first(count), false)
+        } else {
+            ctx.recall(now, lane.port, &mut batch, routes, flows)
+        };
+        if unknown.0 != 0 {
+            ctx.parse(now, lane.port, (&mut batch, unknown), notes, tracer);
+            lane.forward(ctx, now, (&batch, unknown), (notes, learn, flows), tracer);
+            all_lossy &= !T::ON && ctx.route((&batch, unknown), notes, routes);
+        }
+        ctx.stats.port[lane.port].rx_frames.add(count as u64);
+        ctx.stats.frames.add(count as u64);
+        if !(all_lossy && lane.enqueue_all(ctx, &mut batch, routes, demand)) {
+            lane.dispose(ctx, now, &mut batch, (routes, notes), outputs.get_mut(index), tracer);
+        }
         lane.publish(ctx);
         ctx.learn(now, lane.port, learn, tracer);
         count
@@ -138,13 +179,58 @@ impl Lane {
 }
 
 impl Context {
-    /// Parses and classifies the burst.
+    /// Classifies frames of flows that are known and notes where they go; returns the others, and
+    /// whether all but these are lossy.
     #[inline(never)] // each loop on its own keeps its state in registers
+    fn recall(
+        &self,
+        now: Instant,
+        input: PortId,
+        batch: &mut Batch,
+        routes: &mut [u16; BURST],
+        flows: &mut FlowCache,
+    ) -> (Places, bool) {
+        let snapshot = &*self.snapshot;
+        let Some(config) = snapshot.config.ports.get(input.index()) else {
+            routes.fill(UNKNOWN);
+            return (Places::first(batch.len()), false);
+        };
+        flows.begin(Inputs {
+            epoch: snapshot.epoch,
+            fdb: self.core.fdb.version(),
+            tick: Fdb::stamp(now),
+            up: self.core.up().bits(),
+        });
+        let stats = &self.stats.port[input];
+        let (mut alike, mut unknown) = (Alike::default(), 0_u64);
+        let (mut bit, mut beside) = (1, 0);
+        for (desc, route) in batch.iter_mut().zip(routes) {
+            let len = desc.len();
+            let known = flow_key(self.bufs.head(desc), len, &config.parse)
+                .and_then(|key| flows.get(input, key))
+                .filter(|_| len <= snapshot.frame_len_safe);
+            if let Some(known) = known {
+                desc.repeat(known.facts, known.vid);
+                alike.count(stats, len, known.facts.format_index());
+                *route = known.queue.get() | if known.lossless { LOSSLESS } else { 0 };
+                beside |= *route;
+            } else {
+                unknown |= bit;
+                *route = UNKNOWN;
+            }
+            bit <<= 1;
+        }
+        alike.settle(stats);
+        (Places(unknown), beside < LOSSLESS)
+    }
+
+    /// Parses and classifies frames of the burst.
+    #[inline(never)] // as `recall`
     fn parse<T: Tracer>(
         &mut self,
         now: Instant,
         input: PortId,
-        batch: &mut Batch,
+        (batch, which): (&mut Batch, Places),
         notes: &mut [Note; BURST],
         tracer: &mut T,
     ) {
@@ -153,7 +239,8 @@ impl Context {
         let Some(classifier) = snapshot.classifiers.get(input.index()) else { return };
         let (stats, fdb) = (&self.stats.port[input], &self.core.fdb);
         let mut alike = Alike::default();
-        for (desc, note) in batch.iter_mut().zip(notes) {
+        for place in which.iter() {
+            let Some((desc, note)) = batch.get_mut(place).zip(notes.get_mut(place)) else { break };
             let len = desc.len();
             if T::ON {
                 let digest =
@@ -165,14 +252,14 @@ impl Context {
                 self.bufs.set_trace_id(desc, frame);
             }
             let Ok(head) = parse_head(self.bufs.head(desc), len, &config.parse) else {
-                alike.count(stats, len, Format::Other);
+                alike.count(stats, len, Format::Other as usize);
                 note.fate = Fate::Drop(DropReason::Malformed);
                 let (pri, _) = classifier.pri(&Head::EMPTY);
                 desc.classify(input, Format::Other, pri, (false, false));
                 continue;
             };
             let format = head.format();
-            alike.count(stats, len, format);
+            alike.count(stats, len, format as usize);
             note.fate = if len > config.frame_len_max {
                 Fate::Drop(DropReason::TooLong)
             } else if format == Format::MacControl {
@@ -181,6 +268,7 @@ impl Context {
                 match snapshot.vlan.ingress(input, head.tci()) {
                     Ok(vid) => {
                         note.vid = vid;
+                        desc.set_vid(vid.get());
                         note.dst = fdb.probe(FdbKey::new(vid, head.dst()));
                         note.src = fdb.probe(FdbKey::new(vid, head.src()));
                         Fate::Forward(PortSet::EMPTY)
@@ -205,8 +293,42 @@ impl Context {
             }
         }
         alike.settle(stats);
-        stats.rx_frames.add(batch.len() as u64);
-        self.stats.frames.add(batch.len() as u64);
+    }
+
+    /// Notes the queues of frames that were forwarded to one each; whether that is all, and all lossy.
+    fn route(
+        &self,
+        (batch, which): (&[Desc], Places),
+        notes: &[Note; BURST],
+        routes: &mut [u16; BURST],
+    ) -> bool {
+        for place in which.iter() {
+            let (Some(desc), Some(note)) = (batch.get(place), notes.get(place)) else { break };
+            let Fate::Forward(outputs) = note.fate else { return false };
+            let output = outputs.sole();
+            if output.is_none() || self.snapshot.is_lossless(desc.input(), desc.pri()) {
+                return false;
+            }
+            if let Some((route, output)) = routes.get_mut(place).zip(output) {
+                *route = QueueId::new(output, desc.pri()).get();
+            }
+        }
+        true
+    }
+
+    /// Keeps what was decided for the next frames of the flow: its source is known, and so is its one
+    /// destination.
+    fn remember(&self, flows: &mut FlowCache, desc: &Desc, note: &Note) {
+        let Some(config) = self.snapshot.config.ports.get(desc.input().index()) else { return };
+        let key = flow_key(self.bufs.head(desc), desc.len(), &config.parse);
+        if let (Some(key), Fate::Forward(outputs)) = (key, note.fate)
+            && let Some(output) = outputs.sole()
+        {
+            let lossless = self.snapshot.is_lossless(desc.input(), desc.pri());
+            let queue = QueueId::new(output, desc.pri());
+            let verdict = Verdict { queue, lossless, vid: note.vid.get(), facts: desc.facts() };
+            flows.put(desc.input(), key, verdict);
+        }
     }
 
     /// Learns what the burst brought; seen from the next one on.
@@ -252,9 +374,9 @@ impl Context {
         tracer: &mut T,
     ) {
         let verdict = match admission.verdict {
-            Verdict::Queue => "queue",
-            Verdict::Headroom => "in_headroom",
-            Verdict::Drop(reason) => reason.name(),
+            Granted::Queue => "queue",
+            Granted::Headroom => "in_headroom",
+            Granted::Drop(reason) => reason.name(),
         };
         let event = Event::Admit {
             frame: self.bufs.trace_id(desc),
@@ -281,10 +403,10 @@ struct Alike {
 
 impl Alike {
     #[inline]
-    fn count(&mut self, stats: &PortStats, len: usize, format: Format) {
-        if (len, format as usize) != (self.len, self.format) {
+    fn count(&mut self, stats: &PortStats, len: usize, format: usize) {
+        if (len, format) != (self.len, self.format) {
             self.settle(stats);
-            (self.len, self.format) = (len, format as usize);
+            (self.len, self.format) = (len, format);
         }
         self.frames += 1;
     }
@@ -303,14 +425,18 @@ impl Alike {
 }
 
 impl InputLane {
-    /// Decides where the frames of the burst go.
-    #[inline(never)] // as `parse`
+    /// Decides where frames of the burst go.
+    #[inline(never)] // as `recall`
     fn forward<T: Tracer>(
         &mut self,
         ctx: &Context,
         now: Instant,
-        batch: &[Desc],
-        (notes, learn): (&mut [Note; BURST], &mut arrayvec::ArrayVec<FdbKey, BURST>),
+        (batch, which): (&[Desc], Places),
+        (notes, learn, flows): (
+            &mut [Note; BURST],
+            &mut arrayvec::ArrayVec<FdbKey, BURST>,
+            &mut FlowCache,
+        ),
         tracer: &mut T,
     ) {
         let mut router = Router {
@@ -321,13 +447,17 @@ impl InputLane {
             input: self.port,
             up: ctx.core.up(),
         };
-        for (desc, note) in batch.iter().zip(notes) {
+        for place in which.iter() {
+            let Some((desc, note)) = batch.get(place).zip(notes.get_mut(place)) else { break };
             if !matches!(note.fate, Fate::Forward(_)) {
                 continue;
             }
-            router.source(note, learn);
+            let source_known = router.source(note, learn);
             let (fate, by) = router.destination(note, desc.len());
             note.fate = fate;
+            if !T::ON && source_known && matches!(by, "fdb" | "static") {
+                ctx.remember(flows, desc, note);
+            }
             if T::ON
                 && let Fate::Forward(outputs) = fate
             {
@@ -338,18 +468,24 @@ impl InputLane {
     }
 
     /// Carries out what was decided; MAC control frames go to the port's `output` side.
-    #[inline(never)] // as `parse`
+    #[inline(never)] // as `recall`
     fn dispose<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
-        (batch, notes): (&mut Batch, &[Note; BURST]),
+        batch: &mut Batch,
+        (routes, notes): (&[u16; BURST], &[Note; BURST]),
         mut output: Option<&mut OutputLane>,
         tracer: &mut T,
     ) {
-        for (desc, note) in batch.drain(..).zip(notes) {
+        for ((desc, &route), note) in batch.drain(..).zip(routes).zip(notes) {
+            if route != UNKNOWN {
+                let output = QueueId::from_low_bits(route).output();
+                self.enqueue(ctx, now, PortSet::only(output), desc, tracer);
+                continue;
+            }
             match (note.fate, &mut output) {
-                (Fate::Forward(outputs), _) => self.enqueue(ctx, now, outputs, note, desc, tracer),
+                (Fate::Forward(outputs), _) => self.enqueue(ctx, now, outputs, desc, tracer),
                 (Fate::Drop(reason), _) => ctx.end(now, desc, reason, tracer),
                 (Fate::Consume, Some(output)) => {
                     output.consume(ctx, now, &note.head, desc, tracer);
@@ -359,6 +495,35 @@ impl InputLane {
         }
     }
 
+    /// Queues a burst of lossy frames, all to known queues; false, and nothing done, if they must be
+    /// looked at one by one.
+    #[inline(never)] // as `recall`
+    fn enqueue_all(
+        &mut self,
+        ctx: &mut Context,
+        batch: &mut Batch,
+        routes: &[u16; BURST],
+        demand: &mut Demand,
+    ) -> bool {
+        let Context { core, snapshot, nodes, .. } = ctx;
+        for (desc, &route) in batch.iter().zip(routes) {
+            demand.add(QueueId::from_low_bits(route), snapshot.cells(desc.len()));
+        }
+        let count = batch.len();
+        let granted =
+            nodes.has(count) && core.buffer.admit_all(&snapshot.thresholds, self.port, demand);
+        if granted {
+            for queue in demand.queues().iter() {
+                self.enqueued[queue.pri()] += demand.frames_of(queue);
+            }
+            let queues = routes.iter().map(|&route| QueueId::from_low_bits(route));
+            self.voq.push_all(nodes.peek(count), demand.queues(), batch.drain(..).zip(queues));
+            nodes.skip(count);
+        }
+        demand.clear();
+        granted
+    }
+
     /// Queues a frame for all of `outputs`.
     #[inline]
     fn enqueue<T: Tracer>(
@@ -366,11 +531,9 @@ impl InputLane {
         ctx: &mut Context,
         now: Instant,
         outputs: PortSet,
-        note: &Note,
-        mut desc: Desc,
+        desc: Desc,
         tracer: &mut T,
     ) {
-        desc.set_vid(note.vid.get());
         if ctx.snapshot.is_lossless(self.port, desc.pri()) {
             return self.enqueue_lossless(ctx, now, outputs, desc, tracer);
         }
@@ -422,7 +585,7 @@ impl InputLane {
             ctx.trace_admission(now, &desc, output, cells, admission, tracer);
         }
         match admission.verdict {
-            Verdict::Drop(reason) => ctx.end(now, desc, reason, tracer),
+            Granted::Drop(reason) => ctx.end(now, desc, reason, tracer),
             _ => self.push(ctx, now, output, desc, tracer),
         }
     }
@@ -445,7 +608,7 @@ impl InputLane {
             let first = outputs.lowest().unwrap_or_default();
             ctx.trace_admission(now, &desc, first, cells, admission, tracer);
         }
-        if let Verdict::Drop(reason) = admission.verdict {
+        if let Granted::Drop(reason) = admission.verdict {
             self.cross_xoff(ctx, now, pri, admission.limit, tracer);
             let more = outputs.len().saturating_sub(1);
             ctx.stats.port[input].copies.add(more as u64);
@@ -462,7 +625,7 @@ impl InputLane {
         desc.set(Flag::Pg, true);
         let stats = &ctx.stats.port[input].pri[pri];
         stats.pg_watermark.raise(u64::from(admission.used + cells));
-        if admission.verdict == Verdict::Headroom {
+        if admission.verdict == Granted::Headroom {
             let used = ctx.core.buffer.headroom_used(input, pri);
             stats.headroom_watermark.raise(u64::from(used));
             self.cross_xoff(ctx, now, pri, admission.limit, tracer);

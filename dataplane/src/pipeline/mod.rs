@@ -20,6 +20,7 @@ use crate::buffer::{Buffer, Lease, Leaving};
 use crate::config::PfcMode;
 use crate::desc::{Desc, Flag};
 use crate::fdb::Fdb;
+use crate::flows::FlowCache;
 use crate::free::FreeCache;
 use crate::pool::{Bufs, Pool};
 use crate::port::Port;
@@ -154,6 +155,7 @@ pub struct Lane {
     outputs: Vec<OutputLane>,
     crossbar: Option<Crossbar>,
     scratch: Box<Scratch>,
+    flows: FlowCache,
     timing: Timing,
     /// No other worker feeds this one's queues.
     solo: bool,

@@ -4,6 +4,8 @@
 //! Units: frames, octets.
 //! Source: architecture.md, "The house"; pipeline.md §11.
 
+use weft_parsers::HEAD_LEN;
+
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError};
 use crate::batch::{BURST, Batch};
 use crate::pool::{Bufs, FRAME_LEN_MAX};
@@ -27,15 +29,22 @@ pub struct NullConfig {
     pub limit: Option<u64>,
 }
 
+/// A frame to make: the first of its lines, how many they are, and its octets.
+#[derive(Clone, Copy, Debug)]
+struct Template {
+    first: usize,
+    lines: usize,
+    len: u16,
+}
+
 /// A port without a wire.
 pub struct Null {
     caps: PortCaps,
-    /// One behind the other, so that the processor reads ahead.
-    octets: Box<[u8]>,
-    lens: Box<[usize]>,
-    /// The next template, and where it starts.
+    /// Templates in whole lines, one behind the other, so that the processor reads ahead.
+    lines: Box<[[u8; HEAD_LEN]]>,
+    templates: Box<[Template]>,
+    /// The next template.
     next: usize,
-    start: usize,
     per_burst: usize,
     left: u64,
     counters: PortCounters,
@@ -56,10 +65,9 @@ impl Null {
         };
         Self {
             caps,
-            octets: Box::default(),
-            lens: Box::default(),
+            lines: Box::default(),
+            templates: Box::default(),
             next: 0,
-            start: 0,
             per_burst: 0,
             left: 0,
             counters: PortCounters::default(),
@@ -90,8 +98,19 @@ impl Null {
         }
         let mut port = Self::sink(&config.name, config.rate);
         port.caps.frame_len_max = config.frame_len_max;
-        port.lens = config.templates.iter().map(Vec::len).collect();
-        port.octets = config.templates.concat().into_boxed_slice();
+        let mut lines = Vec::new();
+        let template = |octets: &Vec<u8>| {
+            let first = lines.len();
+            lines.extend(octets.chunks(HEAD_LEN).map(|part| {
+                let mut line = [0; HEAD_LEN];
+                line.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+                line
+            }));
+            let len = u16::try_from(octets.len()).unwrap_or(u16::MAX); // within frame_len_max
+            Template { first, lines: lines.len() - first, len }
+        };
+        port.templates = config.templates.iter().map(template).collect();
+        port.lines = lines.into_boxed_slice();
         port.per_burst = config.per_burst;
         port.left = config.limit.unwrap_or(u64::MAX);
         Ok(port)
@@ -114,26 +133,27 @@ impl Port for Null {
         let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(room);
         let mut made = 0;
         while made < want {
-            if self.next == self.lens.len() {
-                (self.next, self.start) = (0, 0);
+            if self.next == self.templates.len() {
+                self.next = 0;
             }
-            let Some(&len) = self.lens.get(self.next) else { break };
-            let Some(template) = self.octets.get(self.start..self.start + len) else { break };
-            let Some(desc) = bufs.alloc_from(template) else {
-                // A made frame waits for a chunk: back-pressure, not a loss. One that no chunk
-                // holds would wait for ever.
-                if template.len() > bufs.room() {
-                    self.counters.rx_drop(DropReason::TooLong);
-                    self.next += 1;
-                    self.start += len;
-                    self.left = self.left.saturating_sub(1);
-                }
-                break;
-            };
-            batch.push(desc);
-            self.next += 1;
-            self.start += len;
-            made += 1;
+            let templates = self.templates.get(self.next..).unwrap_or_default();
+            let lines =
+                |t: &Template| self.lines.get(t.first..t.first + t.lines).unwrap_or_default();
+            let frames = templates.iter().map(|t| (lines(t), t.len));
+            let count = bufs.alloc_lines(want - made, frames, batch);
+            made += count;
+            self.next += count;
+            if count > 0 {
+                continue;
+            }
+            // A made frame waits for a chunk: back-pressure, not a loss. One that no chunk holds would
+            // wait for ever.
+            if templates.first().is_some_and(|t| usize::from(t.len) > bufs.room()) {
+                self.counters.rx_drop(DropReason::TooLong);
+                self.next += 1;
+                self.left = self.left.saturating_sub(1);
+            }
+            break;
         }
         if self.left != u64::MAX {
             self.left -= made as u64;
@@ -147,9 +167,7 @@ impl Port for Null {
 
     fn tx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let count = batch.len();
-        for desc in batch.drain(..) {
-            bufs.free(desc);
-        }
+        bufs.free_all(batch.drain(..));
         self.taken += count as u64;
         count
     }
