@@ -82,6 +82,9 @@ impl Memory {
     ///
     /// # Errors
     /// The kernel refuses the map or its mapping.
+    ///
+    /// # Panics
+    /// Never: no mapping is at address 0.
     pub fn new(words: usize) -> Result<Self, KitError> {
         let octets = words * size_of::<u64>();
         let value_size = u32::try_from(octets).unwrap_or(u32::MAX);

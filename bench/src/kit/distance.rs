@@ -2,9 +2,8 @@
 //!
 //! Shape: [`measure`] two cores -> [`Distance`].
 //! Units: ns a round trip.
-//! Source: issue 3, "Speed"; virtual processors move between physical ones, so it is measured before and after.
+//! Source: issue 3, "Speed". The threads spin without PAUSE, which takes longer than a way; virtual processors move between physical ones, so it is measured before and after.
 
-use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{KitError, sys};
@@ -41,7 +40,6 @@ pub fn measure(cores: [usize; 2]) -> Result<Distance, KitError> {
         while !over.load(Ordering::Relaxed) {
             let now = ping.0.load(Ordering::Acquire); // pairs with the store of the asker
             if now == seen {
-                spin_loop();
                 continue;
             }
             seen = now;
@@ -82,7 +80,6 @@ fn ask(
             ping.store(trip, Ordering::Release); // pairs with the load of the answerer
             let mut spins = 0_u64;
             while pong.load(Ordering::Acquire) != trip {
-                spin_loop();
                 spins += 1;
                 if spins.is_multiple_of(1 << 20) && gone() {
                     return Ok(pieces);

@@ -20,9 +20,9 @@ pub const ETHER_TYPE: i16 = 12;
 /// Where the UDP source port stands.
 pub const SRC_PORT: i16 = 34;
 /// Where a prober's time of sending stands, in the payload.
-pub const STAMP: usize = 42;
+pub const STAMP: u8 = 42;
 /// Where a prober's mark stands, behind it.
-pub const MARK: usize = 50;
+pub const MARK: u8 = 50;
 /// The mark: what carries it was sent by the prober.
 pub const MARK_VALUE: u64 = 0x7765_6674_6c61_7431;
 

@@ -213,21 +213,17 @@ impl Asm {
 mod tests {
     use super::*;
 
+    type Build = dyn Fn(&mut Asm);
+
     /// Octets of instructions, as RFC 9669 lays them out and `bpftool` prints them.
     #[test]
     fn instructions_have_their_octets() {
-        let octets = |build: &dyn Fn(&mut Asm)| {
-            let mut asm = Asm::default();
-            build(&mut asm);
-            let insns = asm.insns().iter();
-            insns.flat_map(|i| {
-                let mut octets = vec![i.opcode, i.regs];
-                octets.extend(i.offset.to_le_bytes());
-                octets.extend(i.imm.to_le_bytes());
-                octets
-            })
+        let octets = |insn: &Insn| {
+            let mut octets = vec![insn.opcode, insn.regs];
+            octets.extend(insn.offset.to_le_bytes());
+            octets.extend(insn.imm.to_le_bytes());
+            octets
         };
-        type Build = dyn Fn(&mut Asm);
         #[rustfmt::skip] // columns: name, what, octets
         let cases: [(&str, &Build, &[u8]); 9] = [
             ("r0 = 2", &|a| { a.op(Op::Move, Reg::R0, 2); }, &[0xb7, 0, 0, 0, 2, 0, 0, 0]),
@@ -241,7 +237,10 @@ mod tests {
             ("exit", &|a| { a.exit(); }, &[0x95, 0, 0, 0, 0, 0, 0, 0]),
         ];
         for (name, build, want) in cases {
-            assert_eq!(octets(build).collect::<Vec<u8>>(), want, "{name}");
+            let mut asm = Asm::default();
+            build(&mut asm);
+            let got: Vec<u8> = asm.insns().iter().flat_map(octets).collect();
+            assert_eq!(got, want, "{name}");
         }
     }
 

@@ -17,6 +17,14 @@ pub const SAMPLES_MAX: usize = 1 << 20;
 /// Longest age that is told apart: a second.
 const AGE_NS_MAX: u64 = 1_000_000_000;
 
+/// Writes a word of the prober's into its frame, as the receiver loads it.
+fn put(frame: &mut [u8], at: u8, value: u64) {
+    let at = usize::from(at);
+    if let Some(field) = frame.get_mut(at..at + 8) {
+        field.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
 /// Sends frames of `frame_len` out of `ifindex`, evenly, for `duration_ns`; returns how many were taken.
 ///
 /// # Errors
@@ -32,12 +40,7 @@ pub fn send(
     }
     let socket = sys::PacketSocket::open(ifindex)?;
     let mut octets = frame::template(frame_len)?;
-    let mut put = |at: usize, value: u64| {
-        if let Some(field) = octets.get_mut(at..at + 8) {
-            field.copy_from_slice(&value.to_le_bytes());
-        }
-    };
-    put(frame::MARK, frame::MARK_VALUE);
+    put(&mut octets, frame::MARK, frame::MARK_VALUE);
     let (start, mut sent, mut taken) = (sys::now_ns(), 0_u64, 0_u64);
     loop {
         let now = sys::now_ns();
@@ -51,15 +54,16 @@ pub fn send(
             std::hint::spin_loop();
             continue;
         }
-        if let Some(field) = octets.get_mut(frame::STAMP..frame::STAMP + 8) {
-            field.copy_from_slice(&sys::now_ns().to_le_bytes());
-        }
+        put(&mut octets, frame::STAMP, sys::now_ns());
         taken += u64::from(socket.send(&octets));
         sent += 1;
     }
 }
 
 /// Ages from sample `from` on, in a histogram of three digits; frames beyond [`SAMPLES_MAX`] are not in it.
+///
+/// # Panics
+/// Never: the histogram's bounds are constants.
 #[must_use]
 pub fn ages(memory: &Memory, from: usize) -> Histogram<u64> {
     let mut ages = Histogram::new_with_max(AGE_NS_MAX, 3).expect("bounds of a histogram");

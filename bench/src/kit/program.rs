@@ -88,11 +88,10 @@ pub fn redirector(devmap_fd: i32) -> Asm {
 #[must_use]
 pub fn latency(memory_fd: i32, samples: i32) -> Asm {
     let mut asm = Asm::default();
-    let at = |offset: usize| i16::try_from(offset).expect("a constant of the frame");
     let short = bounds(&mut asm, 60);
-    asm.load(Width::Double, Reg::R3, Reg::R6, at(MARK)).constant(Reg::R4, MARK_VALUE);
+    asm.load(Width::Double, Reg::R3, Reg::R6, MARK.into()).constant(Reg::R4, MARK_VALUE);
     let other = asm.jump_reg(If::NotEqual, Reg::R3, Reg::R4);
-    asm.load(Width::Double, Reg::R9, Reg::R6, at(STAMP)).call(Helper::KtimeGetNs);
+    asm.load(Width::Double, Reg::R9, Reg::R6, STAMP.into()).call(Helper::KtimeGetNs);
     asm.op_reg(Op::Sub, Reg::R0, Reg::R9);
     asm.map_memory(Reg::R8, memory_fd).op(Op::Move, Reg::R2, 1).fetch_add(Reg::R8, 0, Reg::R2);
     let full = asm.jump(If::GreaterOrEqual, Reg::R2, samples);
