@@ -1,12 +1,11 @@
 """Open vSwitch, user-space datapath, as the learning switch that it is (`NORMAL`), with daemons of our own.
 
-Shape: `with Ovs(bench, netns) as ovs`; then `with ovs.ports(...)`, ovs.count(), ovs.caches(), ovs.known().
+Shape: `with Ovs(bench, netns) as ovs`; then ovs.ports(...), ovs.count(), ovs.caches(), ovs.known().
 Units: frames, ns of CLOCK_MONOTONIC, MiB.
 Source: ovs-vswitchd(8), ovs-vswitchd.conf.db(5), ovs-appctl(8) with its JSON-RPC socket. Nothing is read from
 or left in the system's own Open vSwitch: run directory, database and sockets are the bench's.
 """
 
-import contextlib
 import json
 import os
 import re
@@ -114,25 +113,13 @@ class Ovs:
                 self.bench.crew.stop(process)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    @contextlib.contextmanager
     def ports(self, first, second, targets=()):
-        """Two ports (options of their Interface rows); `targets` are known to be behind the second."""
-        names = [words[0] for words in (first, second)]
-        try:
-            for name, *options in (second, first):  # what sends comes last
-                if name == names[0]:
-                    self._learn(names, targets)
-                self._vsctl("add-port", "br0", name, "--", "set", "Interface", name, *options)
-                self._check(name)
-            self._learn(names, targets)  # what was added before its port existed
-            yield self
-        finally:
-            for name in names:
-                self._vsctl("--if-exists", "del-port", "br0", name)
-
-    def _learn(self, names, targets):
-        for target in targets:
-            self.control.ask("fdb/add", "br0", names[1], 0, target)
+        """Makes two ports (name and Interface columns each); `targets` are known to be behind the second."""
+        for name, *options in (second, first):  # what sends comes last, when its targets are known
+            self._vsctl("add-port", "br0", name, "--", "set", "Interface", name, *options)
+            self._check(name)
+            for target in targets if name == second[0] else ():
+                self.control.ask("fdb/add", "br0", name, 0, target)
 
     def _check(self, name):
         """Waits for the port, which may have been refused."""
@@ -154,8 +141,10 @@ class Ovs:
         return sent, (start + time.monotonic_ns()) // 2
 
     def forget(self):
-        """Counts from 0 again."""
+        """Counts from 0 again, which the forwarding thread does when it comes to it."""
+        before, _ = self.count()
         self.control.ask("dpif-netdev/pmd-stats-clear")
+        self.bench.crew.wait_for(self.daemon, lambda: self.count()[0] < before or before == 0)
 
     def caches(self):
         """What pmd-perf-show says of its caches."""

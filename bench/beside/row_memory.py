@@ -44,7 +44,7 @@ class Loaded:
     def weft(self):
         """weft's turn."""
         self.bench.needs_huge_pages(MEMORY_MIB)
-        ports, settings = dpdk_ports(self.bench, source(self.path), SINK)
+        ports, settings = dpdk_ports(source(self.path), SINK)
         with Weft(self.bench, ports, self.load.targets(), settings=settings) as weft:
             figure = self.forwarded(weft)
             ours = {"p0": "in", "p1": "out"}
@@ -65,7 +65,8 @@ class Loaded:
             (name, "type=dpdk", f'options:dpdk-devargs="{device}"', "options:n_rxq=1")
             for name, device in (("in", source(self.path)), ("out", SINK))
         ]
-        with Ovs(self.bench) as ovs, ovs.ports(*ports, targets=self.load.targets()):
+        with Ovs(self.bench) as ovs:
+            ovs.ports(*ports, targets=self.load.targets())
             rate(ovs.count, SETTLE_S)
             ovs.forget()
             figure = rate(ovs.count, self.bench.seconds) / 1e6

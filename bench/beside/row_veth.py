@@ -70,10 +70,10 @@ class Veth:
         self.bench.needs_two_cores()
         options = ("type=afxdp", "options:n_rxq=1", "options:xdp-mode=native")
         with Wires(self.bench.crew) as wires, Ovs(self.bench, FORWARDER) as ovs:
-            with ovs.ports(("f0", *options), ("f1", *options), TARGETS):
-                figures = self.sizes(wires.frames)
-                self.notes["OVS afxdp"] = [f"OVS: {line}" for line in ovs.caches()]
-                return figures
+            ovs.ports(("f0", *options), ("f1", *options), TARGETS)
+            figures = self.sizes(wires.frames)
+            self.notes["OVS afxdp"] = [f"OVS: {line}" for line in ovs.caches()]
+            return figures
 
     def redirect(self):
         """The kernel's own redirect by a devmap, without a look at the frame."""
