@@ -466,29 +466,25 @@ impl Bufs {
         Some(desc)
     }
 
-    /// Copies frames into free chunks and appends them to `batch` while it has room and the pool is not
-    /// empty: each stands in whole lines with zeros after its end, and its octets are counted beside
-    /// it; returns how many. One that does not fit ends it.
-    pub fn alloc_lines<'a>(
+    /// Copies short frames into free chunks and appends them to `batch`, up to `most` and while it has
+    /// room and the pool is not empty: each has zeros after its end, and its octets are counted beside
+    /// it; returns how many. A longer one ends it.
+    #[inline]
+    pub fn alloc_heads<'a>(
         &mut self,
         most: usize,
-        mut frames: impl Iterator<Item = (&'a [[u8; HEAD_LEN]], u16)>,
+        mut frames: impl Iterator<Item = (&'a [u8; HEAD_LEN], u16)>,
         batch: &mut Batch,
     ) -> usize {
-        let room = self.room();
         let mut made = 0;
         for &chunk in self.cache.peek(most.min(batch.remaining_capacity())).iter().rev() {
-            let Some((lines, len)) = frames.next() else { break };
-            let span = lines.len() * HEAD_LEN;
-            if span > room || usize::from(len) > span {
+            let Some((head, len)) = frames.next() else { break };
+            if usize::from(len) > HEAD_LEN {
                 break;
             }
             let mut desc = Desc::new(chunk, HEADROOM);
-            let (out, _) = self.pool.write(&mut desc, HEADROOM, span).as_chunks_mut();
-            if let ([out], [line]) = (&mut *out, lines) {
-                *out = *line; // most frames that are made
-            } else {
-                out.copy_from_slice(lines);
+            if let Some(out) = self.pool.write(&mut desc, HEADROOM, HEAD_LEN).first_chunk_mut() {
+                *out = *head; // of known size: no call
             }
             desc.set_len(len);
             batch.push(desc);
