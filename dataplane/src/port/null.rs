@@ -74,7 +74,6 @@ impl Null {
     /// # Errors
     /// A template is shorter than 14 octets or longer than `frame_len_max`, or `per_burst` is out of
     /// range.
-    #[expect(clippy::needless_pass_by_value, reason = "a description that ends here")]
     pub fn generator(config: NullConfig) -> Result<Self, PortOpenError> {
         let refuse = |what, had| PortOpenError::Config {
             device: config.name.clone(),
