@@ -149,6 +149,7 @@ impl Lane {
         let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), notes, routes);
         ctx.stats.port[lane.port].rx_frames.add(count as u64);
         ctx.stats.frames.add(count as u64);
+        ctx.stats.bursts.add(1);
         if !(routed && lane.enqueue_all(ctx, &mut batch, routes, demand)) {
             lane.dispose(ctx, now, &mut batch, (routes, notes), outputs.get_mut(index), tracer);
         }
