@@ -31,6 +31,8 @@ pub struct SwitchConfig {
     pub pfc: PfcConfig,
     /// Forwarding.
     pub forward: ForwardConfig,
+    /// Ports that are one link (restart).
+    pub lags: Vec<crate::lag::Lag>,
     /// Copies of one set of ports' traffic to another port.
     pub mirror: Option<MirrorConfig>,
     /// Seed of all that is random (restart).
@@ -64,6 +66,22 @@ pub struct PortConfig {
     pub frame_len_max: usize,
     /// Whether PAUSE is sent and obeyed here.
     pub pfc: bool,
+}
+
+impl PortConfig {
+    /// In what this and another port differ that cannot be one link, by its name in the configuration.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<&'static str> {
+        #[rustfmt::skip] // columns: name, alike
+        let all = [
+            ("port_bandwidth_gbps", self.rate == other.rate),
+            ("max_frame",           self.frame_len_max == other.frame_len_max),
+            ("afh",                 self.parse.afh == other.parse.afh),
+            ("vlan",                self.vlan == other.vlan),
+            ("flow_control",        self.pfc == other.pfc),
+        ];
+        all.into_iter().find(|(_, alike)| !alike).map(|(name, _)| name)
+    }
 }
 
 /// A field that can decide a frame's priority.
@@ -337,6 +355,7 @@ impl SwitchConfig {
                 static_entries: Vec::new(),
                 groups: Vec::new(),
             },
+            lags: Vec::new(),
             maps,
             mirror: None,
             seed: 1,

@@ -11,6 +11,7 @@ use crate::classify::Classifier;
 use crate::config::SwitchConfig;
 use crate::ecn::{EcnError, EcnProfile};
 use crate::groups::{GroupError, GroupTable};
+use crate::lag::{LagError, Links};
 use crate::pfc::{ClassError, check_classes};
 use crate::types::{PORTS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
 use crate::vlan::{PortMode, VlanError, VlanTable};
@@ -43,6 +44,9 @@ pub enum SnapshotError {
     /// A group is wrong.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// LAGs or spread stations are wrong.
+    #[error(transparent)]
+    Lag(#[from] LagError),
     /// PFC classes overlap.
     #[error(transparent)]
     Classes(#[from] ClassError),
@@ -71,6 +75,8 @@ pub struct Snapshot {
     pub tags_stay: bool,
     /// Multicast groups.
     pub groups: GroupTable,
+    /// LAGs and stations behind several ports.
+    pub links: Links,
     /// By port.
     pub classifiers: Vec<Classifier>,
     /// Ports that may send each format.
@@ -135,6 +141,7 @@ impl Snapshot {
             vlan: VlanTable::build(ids().map(|(id, port)| (id, &port.vlan)))?,
             tags_stay: tags_stay(&config),
             groups: GroupTable::build(&config.forward.groups)?,
+            links: links(&config)?,
             classifiers: classifiers.collect(),
             carriers,
             ports: PortSet::first(count),
@@ -170,6 +177,7 @@ impl Snapshot {
             let rates = |c: &SwitchConfig| c.ports.iter().map(|p| p.rate).collect::<Vec<_>>();
             rates(old) == rates(new)
         })?;
+        same("a LAG", old.lags == new.lags)?;
         same("num_priorities", old.pris == new.pris)?;
         same("the seed", old.seed == new.seed)?;
         same("tx_ring_frames", old.tx_ring_frames == new.tx_ring_frames)?;
@@ -231,6 +239,24 @@ fn tags_stay(config: &SwitchConfig) -> bool {
     });
     let first = pvids.next().flatten();
     first.is_some() && pvids.all(|pvid| pvid == first)
+}
+
+/// Links of `config`: what one member of a LAG may do with a frame, each other one may.
+fn links(config: &SwitchConfig) -> Result<Links, LagError> {
+    let stations = config.forward.static_entries.iter().map(|entry| {
+        let ports = entry.spread.or(PortSet::only(entry.port));
+        (entry.key.vid(), entry.key.addr(), ports)
+    });
+    let ports = PortSet::first(config.ports.len());
+    let links = Links::build(&config.lags, stations, ports, config.seed)?;
+    for lag in &config.lags {
+        let mut members = lag.ports.iter().filter_map(|port| config.ports.get(port.index()));
+        let Some(first) = members.next() else { continue };
+        if let Some(what) = members.find_map(|other| first.difference(other)) {
+            return Err(LagError::Unlike { lag: lag.name.clone(), what });
+        }
+    }
+    Ok(links)
 }
 
 fn check_pris(config: &SwitchConfig, pris: PriSet) -> Result<(), SnapshotError> {

@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{LiveSizes, MirrorConfig, PfcMode, SwitchConfig};
+use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::groups::Group;
 use weft_dataplane::islip::Discipline;
+use weft_dataplane::lag::Lag;
 use weft_dataplane::pipeline::{Built, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::null::{Null, NullConfig};
@@ -209,6 +211,15 @@ fn vlans(mut config: SwitchConfig) -> SwitchConfig {
     config
 }
 
+/// Ports 1 and 2 are a LAG; a station is behind that and port 3.
+fn lag(mut config: SwitchConfig) -> SwitchConfig {
+    config.lags = vec![Lag { name: "l0".into(), ports: PortSet::from_bits(0b110) }];
+    let station = AddrKey::new(AddrSpace::Ethernet, 0x0200_0000_0301);
+    let key = FdbKey::new(Vid::from_low_bits(1), station);
+    config.forward.static_entries.extend(StaticEntry::over(key, PortSet::from_bits(0b1010)));
+    config
+}
+
 /// Without PFC: every frame is lossy.
 fn lossy(mut config: SwitchConfig) -> SwitchConfig {
     config.pfc.enabled = false;
@@ -270,6 +281,9 @@ fn an_untraced_switch_decides_as_a_traced_one() {
         ("old entries go",      lossy(config(4, 1_728)), 1, Timing::Live,    900_000),
         ("VLANs and a mirror",  vlans(config(4, 1_728)), 1, Timing::Live,    4_000),
         ("two workers",         lossy(config(4, 1_728)), 2, Timing::Live,    4_000),
+        ("LAG",                 lag(config(4, 1_728)),   1, Timing::Live,    4_000),
+        ("LAG, two workers",    lag(config(8, 256)),     2, Timing::Live,    4_000),
+        ("LAG, virtual time",   lag(config(4, 256)),     1, Timing::Virtual, 4_000),
         ("virtual time",        vlans(config(4, 256)),   1, Timing::Virtual, 4_000),
     ];
     for (name, mut config, workers, timing, step_ns) in cases {
@@ -291,6 +305,7 @@ fn the_same_seed_decides_the_same_and_accounts_for_every_frame() {
         ("live, 8 priorities",  config(8, 1_728),        1, Timing::Live),
         ("VLANs and a mirror",  vlans(config(4, 1_728)), 1, Timing::Live),
         ("two workers",         config(4, 1_728),        2, Timing::Live),
+        ("LAG",                 lag(config(4, 256)),     1, Timing::Live),
         ("virtual time",        vlans(config(4, 256)),   1, Timing::Virtual),
     ];
     for (name, config, workers, timing) in cases {

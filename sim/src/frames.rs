@@ -207,7 +207,7 @@ pub fn stations_known(config: &mut SwitchConfig, vid: Vid) {
             AddrKey::gen1(gen1(station).to_bits()),
             AddrKey::id16(id16(station)),
         ];
-        let entries = addresses.map(|addr| StaticEntry { key: FdbKey::new(vid, addr), port });
+        let entries = addresses.map(|addr| StaticEntry::new(FdbKey::new(vid, addr), port));
         config.forward.static_entries.extend(entries);
     }
 }

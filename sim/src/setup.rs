@@ -190,6 +190,7 @@ impl Setup {
                 static_entries: Vec::new(),
                 groups: Vec::new(),
             },
+            lags: Vec::new(),
             mirror: None,
             seed: self.seed,
             tx_ring_frames: 64,

@@ -8,7 +8,7 @@ use super::entry::FdbKey;
 #[cfg(doc)]
 use super::{Fdb, MOVES_MAX};
 use crate::time::Span;
-use crate::types::PortId;
+use crate::types::{PortId, PortSet};
 
 /// Default room, in entries.
 pub const CAPACITY: usize = 65_536;
@@ -79,12 +79,29 @@ pub enum Learned {
 }
 
 /// An entry as configuration gives it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticEntry {
     /// VLAN and address.
     pub key: FdbKey,
-    /// Where it is.
+    /// Where it is; the lowest one of `spread`.
     pub port: PortId,
+    /// Ports that its flows are spread over; none when it is behind `port` alone.
+    pub spread: PortSet,
+}
+
+impl StaticEntry {
+    /// A station behind one port.
+    #[must_use]
+    pub const fn new(key: FdbKey, port: PortId) -> Self {
+        Self { key, port, spread: PortSet::EMPTY }
+    }
+
+    /// A station behind all of `ports`; `None` if there are none.
+    #[must_use]
+    pub fn over(key: FdbKey, ports: PortSet) -> Option<Self> {
+        let spread = if ports.sole().is_some() { PortSet::EMPTY } else { ports };
+        Some(Self { key, port: ports.lowest()?, spread })
+    }
 }
 
 /// Why static entries were refused; the table is as it was.

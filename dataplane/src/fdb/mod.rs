@@ -364,7 +364,7 @@ impl Fdb {
     /// See [`StaticError`]. The static entries are then those from before; learned ones may be gone.
     pub fn set_static(&self, entries: &[StaticEntry]) -> Result<(), StaticError> {
         let mut new = entries.to_vec();
-        new.sort_unstable();
+        new.sort_unstable_by_key(|entry| entry.key);
         new.dedup();
         let twice = new.windows(2).find_map(|w| match w {
             [a, b] if a.key == b.key => Some(a.key),
@@ -400,7 +400,7 @@ impl Fdb {
                 self.remove(writer, entry, value);
             }
         }
-        for &StaticEntry { key, port } in new {
+        for &StaticEntry { key, port, .. } in new {
             if let Some((entry, value)) = self.table.find(key) {
                 if !value.is_static() {
                     self.count_learned(value.port(), -1);

@@ -119,7 +119,7 @@ fn crowded_buckets_make_room_by_moving_entries() {
 #[test]
 fn touch_tells_what_is_to_be_learnt() {
     let fdb = fdb(16);
-    fdb.set_static(&[StaticEntry { key: mac(9), port: port(3) }]).unwrap();
+    fdb.set_static(&[StaticEntry::new(mac(9), port(3))]).unwrap();
     fdb.learn(mac(1), port(1), Instant::ZERO);
     #[rustfmt::skip] // columns: name, address, port, touch, learn
     let cases = [
@@ -267,7 +267,7 @@ fn a_sweep_in_pieces_finds_everything() {
 #[test]
 fn static_entries_apply_whole_and_stay() {
     let fdb = fdb(4);
-    let entry = |address, p| StaticEntry { key: mac(address), port: port(p) };
+    let entry = |address, p| StaticEntry::new(mac(address), port(p));
     fdb.learn(mac(1), port(1), ticks(0));
     fdb.set_static(&[entry(1, 5), entry(2, 6), entry(2, 6)]).unwrap();
     assert_eq!((at(&fdb, mac(1)), fdb.learned(port(1)), fdb.len()), (Some(5), 0, 2));
@@ -300,7 +300,7 @@ fn static_entries_take_the_place_of_learned_ones() {
         assert_eq!(fdb.learn(mac(n), port(1), ticks(0)), Learned::New);
     }
     let statics: Vec<_> =
-        (100..108).map(|a| StaticEntry { key: mac(a), port: port(a as usize - 100) }).collect();
+        (100..108).map(|a| StaticEntry::new(mac(a), port(a as usize - 100))).collect();
     fdb.set_static(&statics[..3]).unwrap();
     assert_eq!((fdb.len(), fdb.learned(port(1))), (8, 5));
     fdb.set_static(&statics).unwrap();
@@ -308,7 +308,7 @@ fn static_entries_take_the_place_of_learned_ones() {
     let crowded = Fdb { capacity: 9, ..self::fdb(1) };
     crowded.set_static(&statics[..2]).unwrap();
     let mut nine = statics.clone();
-    nine.push(StaticEntry { key: mac(200), port: port(0) });
+    nine.push(StaticEntry::new(mac(200), port(0)));
     assert!(matches!(crowded.set_static(&nine), Err(StaticError::NoPlace(_))));
     let left: Vec<_> = crowded.iter(ticks(0)).map(|e| e.key).collect();
     assert_eq!((left.len(), crowded.len()), (2, 2), "as before: {left:?}");
@@ -470,7 +470,7 @@ fn behaves_as_a_map_does() {
                         new.insert(k, rng.below(8) as usize);
                     }
                     let list: Vec<_> =
-                        new.iter().map(|(&key, &p)| StaticEntry { key, port: port(p) }).collect();
+                        new.iter().map(|(&key, &p)| StaticEntry::new(key, port(p))).collect();
                     fdb.set_static(&list).unwrap();
                     model.retain(|_, m| !m.fixed);
                     for (k, p) in new {

@@ -17,6 +17,7 @@ use crate::config::SwitchConfig;
 use crate::fdb::{Fdb, FdbConfig, StaticError};
 use crate::flows::FlowCache;
 use crate::free::FreeCache;
+use crate::lag::Joined;
 use crate::pool::{Bufs, Pool, PoolError};
 use crate::ring::ring;
 use crate::rng::Rng;
@@ -122,6 +123,8 @@ pub fn build(
             nodes: FreeCache::new(nodes.clone(), keep(2 * CACHE)),
             lease: Lease::default(),
             rng: Rng::new(snapshot.config.seed.wrapping_add(worker as u64)),
+            joined_lags: Joined::new(),
+            joined_spreads: Joined::new(),
         };
         lanes.push(Lane {
             ctx,

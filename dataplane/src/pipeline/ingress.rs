@@ -4,7 +4,7 @@
 //! Units: cells.
 //! Source: pipeline.md §1 to §4, §9.
 
-use weft_parsers::{Ecn, Format, Head, Vid, parse_head};
+use weft_parsers::{Ecn, Format, Head, Vid, flow_hash, parse_head};
 
 use super::egress::OutputLane;
 use super::known::{Alike, Places, UNKNOWN};
@@ -144,7 +144,12 @@ impl Lane {
         };
         if unknown.0 != 0 {
             ctx.parse(now, lane.port, (&mut batch, unknown), notes, tracer);
-            lane.forward(ctx, now, (&batch, unknown), (notes, learn, flows), tracer);
+            let (which, to) = ((&batch[..], unknown), (&mut *notes, &mut *learn, flows));
+            if ctx.snapshot.links.is_any() {
+                lane.forward::<T, true>(ctx, now, which, to, tracer);
+            } else {
+                lane.forward::<T, false>(ctx, now, which, to, tracer);
+            }
         }
         let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), notes, routes);
         ctx.stats.port[lane.port].rx_frames.add(count as u64);
@@ -240,8 +245,9 @@ impl Context {
         keys: &mut arrayvec::ArrayVec<FdbKey, BURST>,
         tracer: &mut T,
     ) {
+        let home = self.snapshot.links.leader(input);
         for key in keys.drain(..) {
-            let outcome = self.core.fdb.learn(key, input, now);
+            let outcome = self.core.fdb.learn(key, home, now);
             let name = match outcome {
                 Learned::New => "new",
                 Learned::Moved { .. } => "moved",
@@ -258,7 +264,7 @@ impl Context {
             }
             if T::ON {
                 let event =
-                    Event::Learn { key: key.addr().to_bits(), port: input.get(), outcome: name };
+                    Event::Learn { key: key.addr().to_bits(), port: home.get(), outcome: name };
                 tracer.event(now, event);
             }
         }
@@ -296,7 +302,7 @@ impl Context {
 impl InputLane {
     /// Decides where frames of the burst go.
     #[inline(never)] // as `recall`
-    fn forward<T: Tracer>(
+    fn forward<T: Tracer, const SPREAD: bool>(
         &mut self,
         ctx: &Context,
         now: Instant,
@@ -308,13 +314,19 @@ impl InputLane {
         ),
         tracer: &mut T,
     ) {
-        let mut router = Router {
+        let links = &ctx.snapshot.links;
+        let mut router = Router::<SPREAD> {
             core: &ctx.core,
             snapshot: &ctx.snapshot,
             storm: &mut self.storm,
             now,
             input: self.port,
+            home: links.leader(self.port),
+            own: links.members(self.port),
             up: ctx.core.up(),
+            joined_lags: ctx.joined_lags.links(),
+            joined_spreads: ctx.joined_spreads.links(),
+            chosen: false,
         };
         for place in which.iter() {
             let Some((desc, note)) = batch.get(place).zip(notes.get_mut(place)) else { break };
@@ -322,9 +334,12 @@ impl InputLane {
                 continue;
             }
             let source_known = router.source(note, learn);
-            let (fate, by) = router.destination(note, desc.len());
+            let hash = || flow_hash(ctx.bufs.bytes(desc), &note.head, note.vid);
+            let (fate, by) = router.destination(note, desc.len(), hash);
             note.fate = fate;
-            if !T::ON && source_known && matches!(by, "fdb" | "static") {
+            // A flow that has a choice is more than a flow's key says.
+            let chosen = SPREAD && router.chosen;
+            if !T::ON && source_known && !chosen && matches!(by, "fdb" | "static") {
                 ctx.remember(flows, desc, note);
             }
             if T::ON

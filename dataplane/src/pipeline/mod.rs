@@ -23,6 +23,7 @@ use crate::desc::{Desc, Flag};
 use crate::fdb::Fdb;
 use crate::flows::FlowCache;
 use crate::free::FreeCache;
+use crate::lag::Joined;
 use crate::pool::{Bufs, Pool};
 use crate::port::Port;
 use crate::rng::Rng;
@@ -147,6 +148,9 @@ struct Context {
     nodes: FreeCache,
     lease: Lease,
     rng: Rng,
+    /// Links that this worker's flows may take: in LAGs, and to stations behind several ports.
+    joined_lags: Joined,
+    joined_spreads: Joined,
 }
 
 /// What one worker owns: its ports' queues and schedulers, and perhaps the crossbar.
@@ -202,6 +206,12 @@ impl Lane {
         let mut step = Step::default();
         self.refresh(now, tracer);
         self.links(now, ports, tracer);
+        let spread = self.ctx.snapshot.links.is_any();
+        if spread {
+            let Context { core, snapshot, joined_lags, joined_spreads, .. } = &mut self.ctx;
+            joined_lags.keep(core.up(), snapshot.links.lags());
+            joined_spreads.keep(core.up(), snapshot.links.spreads());
+        }
         self.pauses(now, tracer);
         for (index, port) in ports.iter_mut().enumerate() {
             step.work += self.receive(now, index, port.as_mut(), tracer);
@@ -241,6 +251,9 @@ impl Lane {
         } else {
             self.ctx.core.buffer.settle(&mut self.ctx.lease);
         }
+        if spread {
+            self.join(now);
+        }
         step.blocked = self.outputs.iter().any(OutputLane::is_blocked);
         step.next = self.next_due(now, ports);
         step
@@ -259,6 +272,9 @@ impl Lane {
         }
         let old = core::mem::replace(&mut self.ctx.snapshot, Arc::clone(&current));
         let snapshot = &self.ctx.snapshot;
+        if old.links.is_any() != snapshot.links.is_any() {
+            (self.ctx.joined_lags, self.ctx.joined_spreads) = (Joined::new(), Joined::new());
+        }
         let mode = snapshot.config.pfc.mode;
         for lane in &mut self.inputs {
             lane.reconfigure(&old, snapshot);
@@ -295,9 +311,14 @@ impl Lane {
             if up {
                 self.ctx.core.up.fetch_or(bit, Ordering::Relaxed);
             } else {
-                self.ctx.core.up.fetch_and(!bit, Ordering::Relaxed);
+                let before = self.ctx.core.up.fetch_and(!bit, Ordering::Relaxed);
                 lane.link_down(now);
-                self.ctx.core.fdb.flush_port(lane.port);
+                // Stations behind a LAG stay while it has a link.
+                let links = &self.ctx.snapshot.links;
+                let left = links.members(lane.port).and(PortSet::from_bits(before & !bit));
+                if left.is_empty() {
+                    self.ctx.core.fdb.flush_port(links.leader(lane.port));
+                }
                 if let Some(input) = self.inputs.get_mut(index) {
                     input.link_down();
                 }
@@ -306,6 +327,18 @@ impl Lane {
                 tracer.event(now, Event::Link { port: lane.port.get(), up });
             }
         }
+    }
+
+    /// Lets links that came up take flows, as soon as those overtake no frame.
+    fn join(&mut self, now: Instant) {
+        let Self { ctx, outputs, .. } = self;
+        let Context { core, snapshot, joined_lags, joined_spreads, .. } = ctx;
+        let is_empty = |port: PortId| {
+            let pending = outputs.iter().any(|lane| lane.port == port && lane.is_blocked());
+            !pending && snapshot.pris.iter().all(|pri| core.buffer.depth(port, pri) == 0)
+        };
+        joined_lags.admit(now, snapshot.links.lags(), is_empty);
+        joined_spreads.admit(now, snapshot.links.spreads(), is_empty);
     }
 
     /// When this lane next has something to do of its own accord.
@@ -325,7 +358,8 @@ impl Lane {
         if self.crossbar.is_some() {
             next = Instant::earlier(next, self.ctx.core.fdb.next_age_due(now));
         }
-        next
+        next = Instant::earlier(next, self.ctx.joined_lags.next());
+        Instant::earlier(next, self.ctx.joined_spreads.next())
     }
 
     /// Ends all frames that are still queued and takes back what ports hold: the switch stops. The

@@ -20,24 +20,33 @@ use crate::types::{PortId, PortSet};
 pub(super) type By = &'static str;
 
 /// What decides where the frames of one burst go.
-pub(super) struct Router<'a> {
+///
+/// Without `SPREAD`, no frame has a choice of ports, and nothing is asked about that.
+pub(super) struct Router<'a, const SPREAD: bool> {
     pub core: &'a Core,
     pub snapshot: &'a Snapshot,
     pub storm: &'a mut StormGuard,
     pub now: Instant,
     pub input: PortId,
-    /// Links that are up.
+    /// What the input is known by, and all that no frame goes back to: itself, or its LAG.
+    pub home: PortId,
+    pub own: PortSet,
+    /// Links that are up, and those that take flows in LAGs and to stations behind several ports.
     pub up: PortSet,
+    pub joined_lags: PortSet,
+    pub joined_spreads: PortSet,
+    /// Whether the last frame's output was chosen by its flow.
+    pub chosen: bool,
 }
 
-impl Router<'_> {
+impl<const SPREAD: bool> Router<'_, SPREAD> {
     /// Notes a source that is to be learnt at the end of the burst; true if there is nothing to learn.
     #[inline]
     pub fn source(&self, note: &Note, learn: &mut ArrayVec<FdbKey, BURST>) -> bool {
         if !note.head.source_valid() {
             return true;
         }
-        let state = self.core.fdb.touch_at(note.src, self.input, self.now);
+        let state = self.core.fdb.touch_at(note.src, self.home, self.now);
         if let SourceState::Unknown | SourceState::OnOtherPort(_) = state {
             let key = note.src.key();
             if learn.last() != Some(&key) {
@@ -48,9 +57,15 @@ impl Router<'_> {
         true
     }
 
-    /// The outputs of a frame, and how they were found.
+    /// The outputs of a frame, and how they were found; `hash` is asked for that of its flow.
     #[inline]
-    pub fn destination(&mut self, note: &Note, len: usize) -> (Fate, By) {
+    pub fn destination(
+        &mut self,
+        note: &Note,
+        len: usize,
+        hash: impl Fn() -> u64 + Copy,
+    ) -> (Fate, By) {
+        self.chosen = false;
         let members = self.snapshot.vlan.members(note.vid);
         let found = if note.head.individual() {
             self.lookup(note)
@@ -60,14 +75,39 @@ impl Router<'_> {
             None
         };
         let (wanted, by) = match found {
-            Some((port, _)) if port == self.input => return (Fate::Drop(DropReason::SamePort), ""),
-            Some((port, by)) => (PortSet::only(port).and(members), by),
+            Some((port, by)) => match self.station(note, port, by, hash) {
+                Some(port) => (PortSet::only(port).and(members), by),
+                None => return (Fate::Drop(DropReason::SamePort), ""),
+            },
             None => match self.flood(note, len) {
                 Ok((outputs, by)) => (outputs.and(members), by),
                 Err(reason) => return (Fate::Drop(reason), ""),
             },
         };
-        (self.narrow(wanted, note, len), by)
+        (self.narrow(wanted, note, len, hash), by)
+    }
+
+    /// The port that a known station is reached by; `None` if that is where the frame came from.
+    #[inline]
+    fn station(
+        &mut self,
+        note: &Note,
+        port: PortId,
+        by: By,
+        hash: impl Fn() -> u64,
+    ) -> Option<PortId> {
+        if SPREAD
+            && by == "static"
+            && let Some(ports) = self.snapshot.links.station(note.vid, note.head.dst())
+        {
+            self.chosen = true;
+            let carriers = self.snapshot.carriers.get(note.head.format() as usize);
+            let able = carriers.copied().unwrap_or_default();
+            let able = able.and(self.up).and(self.snapshot.vlan.members(note.vid));
+            let others = ports.without(PortSet::only(self.home));
+            return self.snapshot.links.pick_port(others, hash(), (self.joined_spreads, able));
+        }
+        Some(port).filter(|&port| port != self.home)
     }
 
     #[inline]
@@ -102,11 +142,13 @@ impl Router<'_> {
         })
     }
 
-    /// Takes away outputs that are down, cannot carry the format or the length, and the input.
+    /// Takes away outputs that are down, cannot carry the format or the length, and the input; leaves one
+    /// of each LAG.
     #[inline]
-    fn narrow(&self, wanted: PortSet, note: &Note, len: usize) -> Fate {
+    fn narrow(&mut self, wanted: PortSet, note: &Note, len: usize, hash: impl Fn() -> u64) -> Fate {
         let (snapshot, input) = (self.snapshot, self.input);
-        let wanted = wanted.without(PortSet::only(input));
+        let wanted = if SPREAD { snapshot.links.expand(wanted) } else { wanted };
+        let wanted = wanted.without(self.own);
         if wanted.is_empty() {
             return Fate::Drop(DropReason::NoOutput);
         }
@@ -127,6 +169,11 @@ impl Router<'_> {
             if outputs.is_empty() {
                 return Fate::Drop(DropReason::TooLong);
             }
+        }
+        if SPREAD {
+            let (left, chosen) = snapshot.links.one_each(outputs, hash, self.joined_lags);
+            outputs = left;
+            self.chosen |= chosen;
         }
         if let Some(mirror) = snapshot.config.mirror
             && !outputs.or(PortSet::only(input)).and(mirror.from).is_empty()
