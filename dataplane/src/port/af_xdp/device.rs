@@ -98,8 +98,7 @@ impl Device {
         let opened = (0..queues).map(|queue| {
             let plan = |mode| Plan {
                 at: (target.index, u32::try_from(queue).unwrap_or(u32::MAX)),
-                rx_entries: u32::try_from(config.rx_ring_frames.next_power_of_two())
-                    .unwrap_or(1 << 16),
+                posted_max: u32::try_from(config.rx_ring_frames).unwrap_or(1 << 16),
                 sends: queue == 0,
                 mode,
                 busy_poll_us: (config.busy_poll_us > 0)

@@ -71,7 +71,7 @@ pub struct AfXdpConfig {
     pub frame_len_max: usize,
     /// Most frames handed to the kernel and not yet sent, 1..=64.
     pub tx_ring_frames: usize,
-    /// Frames that may wait in the kernel for each queue, 64..=65536; the next power of two holds.
+    /// Frames that may wait in the kernel for each queue, 64..=65536.
     pub rx_ring_frames: usize,
     /// Queues that are received from; all that the interface has if not given.
     pub queues: Option<usize>,
@@ -90,7 +90,7 @@ impl AfXdpConfig {
     #[must_use]
     pub fn chunks(&self) -> usize {
         let queues = self.queues.unwrap_or_else(|| netdev::rx_queues(&self.device));
-        queues * self.rx_ring_frames.next_power_of_two() + self.tx_ring_frames
+        queues * self.rx_ring_frames + self.tx_ring_frames
     }
 }
 
@@ -98,9 +98,10 @@ impl AfXdpConfig {
 pub struct AfXdp {
     caps: PortCaps,
     config: AfXdpConfig,
-    umem: Arc<Umem>,
     steering: Box<dyn Steering>,
     device: Option<Device>,
+    // After the device: the pool's memory outlives its sockets.
+    umem: Arc<Umem>,
     watch: LinkWatch,
     /// The program is where it belongs.
     steered: bool,
@@ -314,7 +315,7 @@ impl AfXdp {
         let chunk_size = self.umem.pool().chunk_size() as u64;
         let mut torn = arrayvec::ArrayVec::<Desc, BURST>::new();
         for queue in &mut device.queues {
-            let room = (queue.rx_entries - queue.posted).min(queue.fill.free());
+            let room = (queue.posted_max - queue.posted).min(queue.fill.free());
             let mut count = 0;
             while count < room {
                 let Some(desc) = bufs.alloc() else { break };
@@ -673,7 +674,12 @@ fn check(config: &AfXdpConfig, umem: &Umem) -> Result<(), PortOpenError> {
     range("queues", queues, "1..=64", (1..=64).contains(&queues))?;
     let chunk = umem.pool().chunk_size();
     let room = umem.frame_len_max();
-    range("pool chunk", chunk, "mapped and of 2048..=4096 octets for AF_XDP", room.is_some())?;
+    range(
+        "pool chunk",
+        chunk,
+        "2048..=4096 octets for AF_XDP: switch.max_frame is 3772 at most then",
+        room.is_some(),
+    )?;
     let want = "at least 64 octets, and no more than a chunk of the pool holds: 3772 at most";
     range("max_frame", len, want, len >= 64 && room.is_some_and(|room| len <= room))
 }

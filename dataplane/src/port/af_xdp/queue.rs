@@ -26,8 +26,8 @@ const BUSY_BUDGET: i32 = 64;
 pub(super) struct Plan {
     /// Interface and queue.
     pub at: (u32, u32),
-    /// Entries of fill and receive ring, a power of two.
-    pub rx_entries: u32,
+    /// Chunks to receive into; fill and receive ring have as many entries, or more.
+    pub posted_max: u32,
     /// Whether frames are sent here.
     pub sends: bool,
     pub mode: CopyMode,
@@ -46,7 +46,7 @@ pub(super) struct Queue {
     pub socket: OwnedFd,
     /// Chunks in fill and receive ring.
     pub posted: u32,
-    pub rx_entries: u32,
+    pub posted_max: u32,
 }
 
 /// What was tried, and the kernel's answer.
@@ -58,11 +58,12 @@ impl Queue {
         let at = |call| move |e: io::Error| (call, e);
         let socket = sys::socket().map_err(at("open an AF_XDP socket"))?;
         let fd = socket.as_fd();
+        let rx_entries = plan.posted_max.next_power_of_two();
         let tx_entries = if plan.sends { TX_ENTRIES } else { 2 };
         let rings = [
-            (libc::XDP_UMEM_FILL_RING, plan.rx_entries),
+            (libc::XDP_UMEM_FILL_RING, rx_entries),
             (libc::XDP_UMEM_COMPLETION_RING, tx_entries),
-            (libc::XDP_RX_RING, plan.rx_entries),
+            (libc::XDP_RX_RING, rx_entries),
             (libc::XDP_TX_RING, if plan.sends { tx_entries } else { 0 }),
         ];
         for (name, entries) in rings.into_iter().filter(|(_, entries)| *entries > 0) {
@@ -71,11 +72,11 @@ impl Queue {
         let offsets = sys::offsets(fd).map_err(at("find the rings"))?;
         let page = |at: libc::off_t| u64::try_from(at).unwrap_or(0);
         let map = at("map the rings");
-        let fill = Producer::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, plan.rx_entries)
+        let fill = Producer::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, rx_entries)
             .map_err(&map)?;
         let done = libc::XDP_UMEM_PGOFF_COMPLETION_RING;
         let completed = Consumer::map(fd, done, &offsets.cr, tx_entries).map_err(&map)?;
-        let rx = Consumer::map(fd, page(libc::XDP_PGOFF_RX_RING), &offsets.rx, plan.rx_entries)
+        let rx = Consumer::map(fd, page(libc::XDP_PGOFF_RX_RING), &offsets.rx, rx_entries)
             .map_err(&map)?;
         let mut tx = None;
         if plan.sends {
@@ -89,7 +90,7 @@ impl Queue {
         if let Some(us) = plan.busy_poll_us {
             sys::set_busy_poll(fd, us, BUSY_BUDGET).map_err(at("set busy polling"))?;
         }
-        Ok(Self { fill, completed, rx, tx, member, socket, posted: 0, rx_entries: plan.rx_entries })
+        Ok(Self { fill, completed, rx, tx, member, socket, posted: 0, posted_max: plan.posted_max })
     }
 
     /// Frames that the kernel had for us and dropped: for lack of a chunk, of room in the receive ring,
