@@ -108,7 +108,7 @@ impl Drop for Memory {
 pub struct Pool {
     /// Where the memory starts.
     base: NonNull<u8>,
-    _memory: Memory,
+    memory: Memory,
     chunk_size: usize,
     /// Per chunk: handles in the low 16 bits, copies still charged to the buffer in the high 16.
     shares: Box<[AtomicU32]>,
@@ -194,7 +194,7 @@ impl Pool {
     fn over(memory: Memory, count: usize, chunk_size: usize) -> Arc<Self> {
         Arc::new(Self {
             base: memory.base(),
-            _memory: memory,
+            memory,
             chunk_size,
             shares: (0..count).map(|_| AtomicU32::new(0)).collect(),
             free: Arc::new(FreeList::new(0, count)),
@@ -205,6 +205,14 @@ impl Pool {
     #[must_use]
     pub const fn chunk_size(&self) -> usize {
         self.chunk_size
+    }
+
+    /// All chunks, one behind the other, and what is mapped after them: for a port whose device gets at
+    /// them by itself, when it has a descriptor's chunk.
+    #[must_use]
+    pub const fn octets(&self) -> NonNull<[u8]> {
+        let (Memory::Mapped { bytes, .. } | Memory::Owned { bytes, .. }) = self.memory;
+        NonNull::slice_from_raw_parts(self.base, bytes)
     }
 
     /// Chunks in all.

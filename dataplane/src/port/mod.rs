@@ -133,6 +133,15 @@ pub trait Port: Send {
     /// Facts that hold for the port's life.
     fn caps(&self) -> &PortCaps;
 
+    /// Gives the port its memory, once, before all else; a port that needs none is ready as it is.
+    ///
+    /// # Errors
+    /// The device refuses the memory, or cannot be set going with it.
+    fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
+        let _ = bufs;
+        Ok(())
+    }
+
     /// Appends received frames to `batch` while it has room; returns how many.
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize;
 
