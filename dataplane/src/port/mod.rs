@@ -9,6 +9,8 @@
 pub mod af_packet;
 pub mod capture;
 pub mod csum;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod gso;
 mod join;
 mod link;
@@ -33,7 +35,7 @@ const TX_LEN_MIN: usize = 60;
 /// Facts that hold for a port's life.
 #[derive(Clone, Debug)]
 pub struct PortCaps {
-    /// Kind of port, as in the configuration: `af_packet`, `tap`, `null`, `wire`, `pcap`.
+    /// Kind of port, as in the configuration: `af_packet`, `tap`, `null`, `wire`, `pcap`, `dpdk`.
     pub kind: &'static str,
     /// Device, file or peer behind it.
     pub device: String,
