@@ -1,6 +1,6 @@
 //! Opening the devices behind the ports.
 //!
-//! Shape: [`RunPort`] → a boxed [`Port`], by kind; also finds a device's own address.
+//! Shape: [`RunPort`] → a boxed [`Port`] and its device's own address, by kind.
 //! Units: octets, frames.
 //! Source: pipeline.md §11.
 
@@ -12,7 +12,7 @@ use weft_dataplane::port::tap::{Tap, TapConfig};
 use weft_dataplane::port::{Port, PortOpenError};
 use weft_parsers::MacAddr;
 
-use super::LiveError;
+use super::{LiveError, dpdk};
 use crate::config::resolve::{Config, DeviceKind, RunPort};
 
 /// Opens every port of `config`, and notes each one's address in `switch`.
@@ -23,20 +23,23 @@ pub fn open_all(
     config: &Config,
     switch: &mut SwitchConfig,
 ) -> Result<Vec<Box<dyn Port>>, LiveError> {
+    let named = |run: &RunPort| {
+        let name = run.name.clone();
+        move |source| LiveError::Open { name, source: Box::new(source) }
+    };
+    if let Some(first) = config.run.ports.iter().find(|run| run.kind == DeviceKind::Dpdk) {
+        dpdk::start(first, &config.run.eal_args).map_err(named(first))?;
+    }
     let mut ports = Vec::with_capacity(config.run.ports.len());
     for (index, (port, run)) in switch.ports.iter_mut().zip(&config.run.ports).enumerate() {
-        let opened = open(run, port, switch.tx_ring_frames);
-        ports.push(opened.map_err(|source| LiveError::Open {
-            name: run.name.clone(),
-            source: Box::new(source),
-        })?);
-        port.parse.port_mac =
-            run.mac.or_else(|| device_mac(run)).unwrap_or_else(|| made_up_mac(index));
+        let (opened, mac) = open(run, port, switch.tx_ring_frames).map_err(named(run))?;
+        ports.push(opened);
+        port.parse.port_mac = run.mac.or(mac).unwrap_or_else(|| made_up_mac(index));
     }
     Ok(ports)
 }
 
-/// Opens one device.
+/// Opens one device; also its own address, if it has one.
 ///
 /// # Errors
 /// What was tried, and the kernel's answer.
@@ -44,10 +47,10 @@ pub fn open(
     run: &RunPort,
     port: &PortConfig,
     tx_ring_frames: usize,
-) -> Result<Box<dyn Port>, PortOpenError> {
+) -> Result<(Box<dyn Port>, Option<MacAddr>), PortOpenError> {
     let (device, rate) = (run.device.clone(), port.rate);
     let frame_len_max = port.frame_len_max;
-    Ok(match run.kind {
+    let opened: Box<dyn Port> = match run.kind {
         DeviceKind::AfPacket => Box::new(AfPacket::open(&AfPacketConfig {
             device,
             rate,
@@ -69,12 +72,22 @@ pub fn open(
                 output: file(output),
             })?)
         }
-    })
+        DeviceKind::Dpdk => return dpdk::open(run, port),
+    };
+    Ok((opened, device_mac(run)))
+}
+
+/// Chunks that a device holds beside those that every port is given.
+#[must_use]
+pub fn chunks_held(run: &RunPort) -> usize {
+    match run.kind {
+        DeviceKind::Dpdk => run.queues * run.rx_ring_frames + run.tx_descriptors,
+        _ => 0,
+    }
 }
 
 /// The address of the interface behind a port, if it has one.
-#[must_use]
-pub fn device_mac(run: &RunPort) -> Option<MacAddr> {
+fn device_mac(run: &RunPort) -> Option<MacAddr> {
     if !matches!(run.kind, DeviceKind::AfPacket | DeviceKind::Tap) {
         return None;
     }

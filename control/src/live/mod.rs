@@ -6,6 +6,7 @@
 
 pub mod backend;
 pub mod devices;
+mod dpdk;
 mod trace;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -108,7 +109,8 @@ pub fn assemble(
 ) -> Result<Built, LiveError> {
     let beside = chunks_beside_buffer(switch.ports.len(), spread.len(), switch.tx_ring_frames);
     let cells = usize::try_from(switch.buffer.total_cells).unwrap_or(usize::MAX);
-    let pool = Pool::map(cells.saturating_add(beside), run.frame_len_max.max(64))?;
+    let held: usize = run.ports.iter().map(devices::chunks_held).sum();
+    let pool = Pool::map(cells.saturating_add(beside + held), run.frame_len_max.max(64))?;
     build(switch, &pool, spread, Timing::Live).map_err(|e| LiveError::Build(Box::new(e)))
 }
 
