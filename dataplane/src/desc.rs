@@ -46,11 +46,10 @@ impl Facts {
         Self(bits & 0x00FF_FFFF)
     }
 
-    /// As [`Desc::pri`].
-    #[inline]
+    /// With [`Flag::Pg`].
     #[must_use]
-    pub const fn pri(self) -> Pri {
-        Pri::from_low_bits(octet(self.0 << 8, PRI_SHIFT))
+    pub const fn charged_to_group(self) -> Self {
+        Self(self.0 | Flag::Pg.bit() >> 8)
     }
 
     /// As [`Desc::format_index`].

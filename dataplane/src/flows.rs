@@ -38,22 +38,19 @@ pub struct Inputs {
 pub struct Verdict {
     /// The queue that they wait in.
     pub queue: QueueId,
-    /// Whether they must not be lost.
-    pub lossless: bool,
     /// Their VLAN, 0..=4095.
     pub vid: u16,
     /// Format, priority, flags and input.
     pub facts: Facts,
 }
 
-/// Stamp 15:0, vid 27:16, queue 36:28, lossless 37, facts 63:40. Stamp 0 is never in force.
+/// Stamp 15:0, vid 27:16, queue 36:28, facts 63:40. Stamp 0 is never in force.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word(u64);
 
 const STAMP: u64 = (1 << 16) - 1;
 const VID_SHIFT: u32 = 16;
 const QUEUE_SHIFT: u32 = 28;
-const LOSSLESS: u64 = 1 << (QUEUE_SHIFT + QueueId::BITS);
 const FACTS_SHIFT: u32 = 40;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -185,7 +182,6 @@ impl Word {
             stamp
                 | (verdict.vid as u64 & 0xFFF) << VID_SHIFT
                 | (verdict.queue.get() as u64) << QUEUE_SHIFT
-                | (LOSSLESS * verdict.lossless as u64)
                 | (verdict.facts.bits() as u64) << FACTS_SHIFT,
         )
     }
@@ -195,7 +191,6 @@ impl Word {
     const fn verdict(self) -> Verdict {
         Verdict {
             queue: QueueId::from_low_bits((self.0 >> QUEUE_SHIFT) as u16),
-            lossless: self.0 & LOSSLESS != 0,
             vid: (self.0 >> VID_SHIFT) as u16 & 0xFFF,
             facts: Facts::from_bits((self.0 >> FACTS_SHIFT) as u32),
         }
@@ -226,7 +221,7 @@ mod tests {
         let pri = Pri::from_low_bits(3);
         desc.classify(port(9), Format::Standard, pri, (true, true));
         let queue = QueueId::new(port(output), pri);
-        Verdict { queue, lossless: output == 63, vid: 4_095, facts: desc.facts() }
+        Verdict { queue, vid: 4_095, facts: desc.facts() }
     }
 
     fn inputs(fdb: u64) -> Inputs {

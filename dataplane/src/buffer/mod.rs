@@ -365,14 +365,19 @@ impl Buffer {
         Admission { verdict, used, limit }
     }
 
-    /// Asks for room for all lossy frames of a burst of `input`, and charges them; false, and nothing
-    /// charged, if they must be asked one by one: several threads, static shares, or any frame could
-    /// be refused.
+    /// Asks for room for all frames of a burst of `input`, where priorities `lossless` are charged to
+    /// their groups, and charges them; false, and nothing charged, if they must be asked one by one:
+    /// several threads, static shares, or any frame could be refused or cross XOFF.
     ///
     /// The limit falls as the buffer fills: a queue that is within it after all of the burst was within
     /// it at each frame before.
     #[inline(never)] // on its own it keeps its state in registers
-    pub fn admit_all(&self, thresholds: &Thresholds, input: PortId, demand: &Demand) -> bool {
+    pub fn admit_all(
+        &self,
+        thresholds: &Thresholds,
+        (input, lossless): (PortId, PriSet),
+        demand: &Demand,
+    ) -> bool {
         let used = self.shared.load(Ordering::Relaxed);
         let left = thresholds.shared.checked_sub(used + u64::from(demand.cells()));
         let Some(left) = left.filter(|_| self.solo && thresholds.sharing == Sharing::Dt) else {
@@ -383,21 +388,41 @@ impl Buffer {
         let word =
             |queue: QueueId| voqs.get(queue.output().index() * self.pris + queue.pri().index());
         let reserve = thresholds.voq_reserve;
+        let mut groups = PerPri::<u32>::default();
         for queue in demand.queues().iter() {
+            if lossless.contains(queue.pri()) {
+                groups[queue.pri()] += demand.cells_of(queue);
+                continue;
+            }
             let Some(word) = word(queue) else { return false };
             let after = word.load(Ordering::Relaxed) + demand.cells_of(queue); // far below 2^31
             if after > thresholds.dynamic(reserve, queue.pri(), left) {
                 return false;
             }
         }
+        for pri in lossless.iter() {
+            let after =
+                Self::per_pri(&self.group, input, pri).load(Ordering::Relaxed) + groups[pri];
+            if groups[pri] > 0 && after > thresholds.dynamic(thresholds.pg_reserve, pri, left) {
+                return false;
+            }
+        }
         let mut taken = 0;
-        for queue in demand.queues().iter() {
-            let Some(word) = word(queue) else { continue };
-            let (before, cells) = (word.load(Ordering::Relaxed), demand.cells_of(queue));
+        let mut charge = |word: &AtomicU32, cells: u32, reserve: u32| {
+            let before = word.load(Ordering::Relaxed);
             let over = |used: u32| u64::from(used.saturating_sub(reserve));
             taken += over(before + cells) - over(before);
             word.store(before + cells, Ordering::Relaxed);
+        };
+        for pri in lossless.iter() {
+            charge(Self::per_pri(&self.group, input, pri), groups[pri], thresholds.pg_reserve);
+        }
+        for queue in demand.queues().iter() {
+            let cells = demand.cells_of(queue);
             self.add(Self::per_pri(&self.depth, queue.output(), queue.pri()), cells);
+            if let Some(word) = word(queue).filter(|_| !lossless.contains(queue.pri())) {
+                charge(word, cells, reserve);
+            }
         }
         self.shared.store(used + taken, Ordering::Relaxed);
         true

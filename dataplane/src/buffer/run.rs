@@ -73,6 +73,21 @@ impl Leaving<'_> {
         self.left += count * cells;
     }
 
+    /// As [`Self::lossless`] and [`Self::shallow`] for the last copy of a frame of `cells` from each of
+    /// `inputs`.
+    #[inline]
+    pub fn lossless_alike(
+        &mut self,
+        lease: &mut Lease,
+        inputs: impl Iterator<Item = PortId>,
+        cells: u32,
+    ) {
+        for input in inputs {
+            self.lossless(lease, input, cells);
+            self.left += cells;
+        }
+    }
+
     /// Gives back what a lossless frame from `input` took in its group.
     #[inline]
     pub fn lossless(&self, lease: &mut Lease, input: PortId, cells: u32) {

@@ -427,14 +427,25 @@ impl OutputLane {
         let cell = u64::from(snapshot.config.buffer.cell_bytes);
         let mut run = core.buffer.leaving(&snapshot.thresholds, port, pri);
         if !T::ON && tags_stay {
-            // What most frames are: lossy, of one cell, not to be marked or tagged.
-            let special = Flag::Pg as u8 | if ecn.is_some() { Flag::Ect as u8 } else { 0 };
+            // What most frames are: all lossy or all lossless, of one cell, not to be marked or tagged.
+            let marks = if ecn.is_some() { Flag::Ect as u8 } else { 0 };
             let one = usize::try_from(cell).unwrap_or(usize::MAX);
             let fronts = queue.fronts(count);
-            let is_plain = |desc: &Desc| !desc.has_any(special) & (desc.len() <= one);
-            if fronts.iter().all(|part| part.iter().all(is_plain)) {
+            let all = |special: u8, group: bool| {
+                let is_plain = |desc: &Desc| {
+                    !desc.has_any(special) & (desc.len() <= one) & (desc.has(Flag::Pg) == group)
+                };
+                fronts.iter().all(|part| part.iter().all(is_plain))
+            };
+            let all_lossy = all(marks, false);
+            if all_lossy || all(marks | Flag::Shared as u8, true) {
                 for part in fronts {
-                    run.lossy_alike(part.iter().map(Desc::input), 1);
+                    let inputs = part.iter().map(Desc::input);
+                    if all_lossy {
+                        run.lossy_alike(inputs, 1);
+                    } else {
+                        run.lossless_alike(lease, inputs, 1);
+                    }
                 }
                 let before = run.depth() + 1;
                 run.end(lease);

@@ -4,22 +4,23 @@
 //! Units: cells.
 //! Source: pipeline.md §1 to §4, §9.
 
-use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Vid, flow_key, parse_head};
+use weft_parsers::{Ecn, Format, Head, Vid, parse_head};
 
 use super::egress::OutputLane;
+use super::known::{Alike, Places, UNKNOWN};
 use super::route::Router;
 use super::{Context, Lane};
 use crate::batch::{BURST, Batch};
 use crate::buffer::Verdict as Granted;
 use crate::config::{PfcMode, Trust};
 use crate::desc::{Desc, Flag};
-use crate::fdb::{Fdb, FdbKey, Learned, Probe};
-use crate::flows::{FlowCache, Inputs, Verdict};
+use crate::fdb::{FdbKey, Learned, Probe};
+use crate::flows::FlowCache;
 use crate::pfc::PauseTx;
 use crate::port::Port;
 use crate::queues::{Demand, QueueId};
 use crate::snapshot::Snapshot;
-use crate::stats::{DropReason, PortStats};
+use crate::stats::DropReason;
 use crate::storm::StormGuard;
 use crate::sync::Ordering;
 use crate::time::Instant;
@@ -36,7 +37,7 @@ pub(super) struct InputLane {
     /// Lossless priorities whose group has crossed XOFF.
     pub xoff: PriSet,
     /// Frames put into VOQs in this burst.
-    enqueued: PerPri<u64>,
+    pub enqueued: PerPri<u64>,
     seen: crate::port::PortCounters,
 }
 
@@ -90,7 +91,7 @@ pub(super) struct Note {
     /// Keys of the FDB, while the fate is to be forwarded.
     pub dst: Probe,
     pub src: Probe,
-    fate: Fate,
+    pub fate: Fate,
 }
 
 /// Memory of a burst, made once.
@@ -117,27 +118,6 @@ impl Scratch {
     }
 }
 
-/// The route of a frame whose flow is not known.
-const UNKNOWN: u16 = u16::MAX;
-/// Bit of a route beside the queue: the frame is lossless.
-const LOSSLESS: u16 = 1 << QueueId::BITS;
-
-/// Frames of a burst, by their place in it.
-#[derive(Clone, Copy)]
-struct Places(u64);
-
-impl Places {
-    fn first(count: usize) -> Self {
-        Self(PortSet::first(count).bits())
-    }
-
-    /// Places, lowest first.
-    #[inline]
-    fn iter(self) -> impl Iterator<Item = usize> {
-        PortSet::from_bits(self.0).iter().map(PortId::index)
-    }
-}
-
 impl Lane {
     /// One burst of one port; returns how many frames it was.
     pub(super) fn receive<T: Tracer>(
@@ -156,20 +136,21 @@ impl Lane {
         let Scratch { routes, demand, notes, learn } = &mut **scratch;
         let count = batch.len();
         // A trace tells each frame's way in full.
-        let (unknown, mut all_lossy) = if T::ON {
+        let unknown = if T::ON {
             routes.fill(UNKNOWN);
-            (Places::first(count), false)
+            Places::first(count)
         } else {
             ctx.recall(now, lane.port, &mut batch, routes, flows)
         };
         if unknown.0 != 0 {
             ctx.parse(now, lane.port, (&mut batch, unknown), notes, tracer);
             lane.forward(ctx, now, (&batch, unknown), (notes, learn, flows), tracer);
-            all_lossy &= !T::ON && ctx.route((&batch, unknown), notes, routes);
         }
+        let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), notes, routes);
         ctx.stats.port[lane.port].rx_frames.add(count as u64);
         ctx.stats.frames.add(count as u64);
-        if !(all_lossy && lane.enqueue_all(ctx, &mut batch, routes, demand)) {
+        ctx.stats.bursts.add(1);
+        if !(routed && lane.enqueue_all(ctx, &mut batch, routes, demand)) {
             lane.dispose(ctx, now, &mut batch, (routes, notes), outputs.get_mut(index), tracer);
         }
         lane.publish(ctx);
@@ -179,51 +160,6 @@ impl Lane {
 }
 
 impl Context {
-    /// Classifies frames of flows that are known and notes where they go; returns the others, and
-    /// whether all but these are lossy.
-    #[inline(never)] // each loop on its own keeps its state in registers
-    fn recall(
-        &self,
-        now: Instant,
-        input: PortId,
-        batch: &mut Batch,
-        routes: &mut [u16; BURST],
-        flows: &mut FlowCache,
-    ) -> (Places, bool) {
-        let snapshot = &*self.snapshot;
-        let Some(config) = snapshot.config.ports.get(input.index()) else {
-            routes.fill(UNKNOWN);
-            return (Places::first(batch.len()), false);
-        };
-        flows.begin(Inputs {
-            epoch: snapshot.epoch,
-            fdb: self.core.fdb.version(),
-            tick: Fdb::stamp(now),
-            up: self.core.up().bits(),
-        });
-        let stats = &self.stats.port[input];
-        let (mut alike, mut unknown) = (Alike::default(), 0_u64);
-        let (mut bit, mut beside) = (1, 0);
-        for (desc, route) in batch.iter_mut().zip(routes) {
-            let len = desc.len();
-            let known = flow_key(self.bufs.head(desc), len, &config.parse)
-                .and_then(|key| flows.get(input, key))
-                .filter(|_| len <= snapshot.frame_len_safe);
-            if let Some(known) = known {
-                desc.repeat(known.facts, known.vid);
-                alike.count(stats, len, known.facts.format_index());
-                *route = known.queue.get() | if known.lossless { LOSSLESS } else { 0 };
-                beside |= *route;
-            } else {
-                unknown |= bit;
-                *route = UNKNOWN;
-            }
-            bit <<= 1;
-        }
-        alike.settle(stats);
-        (Places(unknown), beside < LOSSLESS)
-    }
-
     /// Parses and classifies frames of the burst.
     #[inline(never)] // as `recall`
     fn parse<T: Tracer>(
@@ -295,42 +231,6 @@ impl Context {
         alike.settle(stats);
     }
 
-    /// Notes the queues of frames that were forwarded to one each; whether that is all, and all lossy.
-    fn route(
-        &self,
-        (batch, which): (&[Desc], Places),
-        notes: &[Note; BURST],
-        routes: &mut [u16; BURST],
-    ) -> bool {
-        for place in which.iter() {
-            let (Some(desc), Some(note)) = (batch.get(place), notes.get(place)) else { break };
-            let Fate::Forward(outputs) = note.fate else { return false };
-            let output = outputs.sole();
-            if output.is_none() || self.snapshot.is_lossless(desc.input(), desc.pri()) {
-                return false;
-            }
-            if let Some((route, output)) = routes.get_mut(place).zip(output) {
-                *route = QueueId::new(output, desc.pri()).get();
-            }
-        }
-        true
-    }
-
-    /// Keeps what was decided for the next frames of the flow: its source is known, and so is its one
-    /// destination.
-    fn remember(&self, flows: &mut FlowCache, desc: &Desc, note: &Note) {
-        let Some(config) = self.snapshot.config.ports.get(desc.input().index()) else { return };
-        let key = flow_key(self.bufs.head(desc), desc.len(), &config.parse);
-        if let (Some(key), Fate::Forward(outputs)) = (key, note.fate)
-            && let Some(output) = outputs.sole()
-        {
-            let lossless = self.snapshot.is_lossless(desc.input(), desc.pri());
-            let queue = QueueId::new(output, desc.pri());
-            let verdict = Verdict { queue, lossless, vid: note.vid.get(), facts: desc.facts() };
-            flows.put(desc.input(), key, verdict);
-        }
-    }
-
     /// Learns what the burst brought; seen from the next one on.
     #[inline]
     fn learn<T: Tracer>(
@@ -390,37 +290,6 @@ impl Context {
             shared_used: self.core.buffer.shared_used(),
         };
         tracer.event(now, event);
-    }
-}
-
-/// Frames in a row that are of one length and format, counted together.
-#[derive(Default)]
-struct Alike {
-    len: usize,
-    format: usize,
-    frames: u64,
-}
-
-impl Alike {
-    #[inline]
-    fn count(&mut self, stats: &PortStats, len: usize, format: usize) {
-        if (len, format) != (self.len, self.format) {
-            self.settle(stats);
-            (self.len, self.format) = (len, format);
-        }
-        self.frames += 1;
-    }
-
-    #[inline]
-    fn settle(&mut self, stats: &PortStats) {
-        let frames = core::mem::take(&mut self.frames);
-        if let Some(bin) = stats.rx_size.get(size_bin(self.len)) {
-            bin.add(frames);
-        }
-        if let Some(counter) = stats.rx_format.get(self.format) {
-            counter.add(frames);
-        }
-        stats.rx_bytes.add(frames * self.len as u64);
     }
 }
 
@@ -493,35 +362,6 @@ impl InputLane {
                 (Fate::Consume, None) => ctx.end(now, desc, DropReason::Unsupported, tracer),
             }
         }
-    }
-
-    /// Queues a burst of lossy frames, all to known queues; false, and nothing done, if they must be
-    /// looked at one by one.
-    #[inline(never)] // as `recall`
-    fn enqueue_all(
-        &mut self,
-        ctx: &mut Context,
-        batch: &mut Batch,
-        routes: &[u16; BURST],
-        demand: &mut Demand,
-    ) -> bool {
-        let Context { core, snapshot, nodes, .. } = ctx;
-        for (desc, &route) in batch.iter().zip(routes) {
-            demand.add(QueueId::from_low_bits(route), snapshot.cells(desc.len()));
-        }
-        let count = batch.len();
-        let granted =
-            nodes.has(count) && core.buffer.admit_all(&snapshot.thresholds, self.port, demand);
-        if granted {
-            for queue in demand.queues().iter() {
-                self.enqueued[queue.pri()] += demand.frames_of(queue);
-            }
-            let queues = routes.iter().map(|&route| QueueId::from_low_bits(route));
-            self.voq.push_all(nodes.peek(count), demand.queues(), batch.drain(..).zip(queues));
-            nodes.skip(count);
-        }
-        demand.clear();
-        granted
     }
 
     /// Queues a frame for all of `outputs`.
@@ -776,34 +616,5 @@ impl Lane {
         }
         stats.kernel_rx.set(now.kernel_rx);
         lane.seen = now;
-    }
-}
-
-/// The bin of a frame of `len` octets without FCS.
-#[inline]
-fn size_bin(len: usize) -> usize {
-    // Bins double from 64 on, but for the last two bounds: 1,023 and 1,518.
-    let with_fcs = len + 4;
-    match with_fcs {
-        ..=64 => 0,
-        65..=1_023 => with_fcs.ilog2() as usize - 5,
-        1_024..=1_518 => 5,
-        _ => 6,
-    }
-}
-
-const _: () = assert!(HEAD_LEN == 64, "the first cache line of a frame");
-
-#[cfg(test)]
-mod tests {
-    use super::size_bin;
-    use crate::stats::SIZE_BINS;
-
-    #[test]
-    fn a_frame_is_in_the_first_bin_that_holds_it() {
-        for len in 14..=9_300 {
-            let want = SIZE_BINS.iter().position(|&bound| len + 4 <= bound);
-            assert_eq!(Some(size_bin(len)), want, "{len}");
-        }
     }
 }

@@ -9,6 +9,7 @@ mod build;
 mod crossbar;
 mod egress;
 mod ingress;
+mod known;
 mod ledger;
 mod route;
 

@@ -29,20 +29,14 @@ pub struct NullConfig {
     pub limit: Option<u64>,
 }
 
-/// A frame to make: the first of its lines, how many they are, and its octets.
-#[derive(Clone, Copy, Debug)]
-struct Template {
-    first: usize,
-    lines: usize,
-    len: u16,
-}
-
 /// A port without a wire.
 pub struct Null {
     caps: PortCaps,
-    /// Templates in whole lines, one behind the other, so that the processor reads ahead.
-    lines: Box<[[u8; HEAD_LEN]]>,
-    templates: Box<[Template]>,
+    /// The templates' first octets, one behind the other, so that the processor reads ahead, and their
+    /// lengths.
+    heads: Box<[([u8; HEAD_LEN], u16)]>,
+    /// All of each.
+    templates: Vec<Vec<u8>>,
     /// The next template.
     next: usize,
     per_burst: usize,
@@ -65,8 +59,8 @@ impl Null {
         };
         Self {
             caps,
-            lines: Box::default(),
-            templates: Box::default(),
+            heads: Box::default(),
+            templates: Vec::new(),
             next: 0,
             per_burst: 0,
             left: 0,
@@ -80,7 +74,6 @@ impl Null {
     /// # Errors
     /// A template is shorter than 14 octets or longer than `frame_len_max`, or `per_burst` is out of
     /// range.
-    #[expect(clippy::needless_pass_by_value, reason = "a description that ends here")]
     pub fn generator(config: NullConfig) -> Result<Self, PortOpenError> {
         let refuse = |what, had| PortOpenError::Config {
             device: config.name.clone(),
@@ -98,19 +91,13 @@ impl Null {
         }
         let mut port = Self::sink(&config.name, config.rate);
         port.caps.frame_len_max = config.frame_len_max;
-        let mut lines = Vec::new();
-        let template = |octets: &Vec<u8>| {
-            let first = lines.len();
-            lines.extend(octets.chunks(HEAD_LEN).map(|part| {
-                let mut line = [0; HEAD_LEN];
-                line.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
-                line
-            }));
-            let len = u16::try_from(octets.len()).unwrap_or(u16::MAX); // within frame_len_max
-            Template { first, lines: lines.len() - first, len }
+        let head = |octets: &Vec<u8>| {
+            let mut head = [0; HEAD_LEN];
+            head.iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
+            (head, u16::try_from(octets.len()).unwrap_or(u16::MAX)) // within frame_len_max
         };
-        port.templates = config.templates.iter().map(template).collect();
-        port.lines = lines.into_boxed_slice();
+        port.heads = config.templates.iter().map(head).collect();
+        port.templates = config.templates;
         port.per_burst = config.per_burst;
         port.left = config.limit.unwrap_or(u64::MAX);
         Ok(port)
@@ -133,27 +120,30 @@ impl Port for Null {
         let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(room);
         let mut made = 0;
         while made < want {
-            if self.next == self.templates.len() {
+            if self.next == self.heads.len() {
                 self.next = 0;
             }
-            let templates = self.templates.get(self.next..).unwrap_or_default();
-            let lines =
-                |t: &Template| self.lines.get(t.first..t.first + t.lines).unwrap_or_default();
-            let frames = templates.iter().map(|t| (lines(t), t.len));
-            let count = bufs.alloc_lines(want - made, frames, batch);
-            made += count;
-            self.next += count;
-            if count > 0 {
+            let heads = self.heads.get(self.next..).unwrap_or_default().iter();
+            let short = bufs.alloc_heads(want - made, heads.map(|(h, len)| (h, *len)), batch);
+            made += short;
+            self.next += short;
+            if short > 0 {
                 continue;
             }
-            // A made frame waits for a chunk: back-pressure, not a loss. One that no chunk holds would
-            // wait for ever.
-            if templates.first().is_some_and(|t| usize::from(t.len) > bufs.room()) {
-                self.counters.rx_drop(DropReason::TooLong);
-                self.next += 1;
-                self.left = self.left.saturating_sub(1);
-            }
-            break;
+            let Some(template) = self.templates.get(self.next) else { break };
+            let Some(desc) = bufs.alloc_from(template) else {
+                // A made frame waits for a chunk: back-pressure, not a loss. One that no chunk
+                // holds would wait for ever.
+                if template.len() > bufs.room() {
+                    self.counters.rx_drop(DropReason::TooLong);
+                    self.next += 1;
+                    self.left = self.left.saturating_sub(1);
+                }
+                break;
+            };
+            batch.push(desc);
+            self.next += 1;
+            made += 1;
         }
         if self.left != u64::MAX {
             self.left -= made as u64;

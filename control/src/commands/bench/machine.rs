@@ -112,13 +112,15 @@ pub struct Link {
     pub bps: Option<u64>,
     /// Longest packet, as the interface is set.
     pub mtu: Option<u64>,
+    /// What is to be known of the port, such as why it is not of the kind that one would expect.
+    pub note: Option<String>,
 }
 
 impl Link {
-    /// What is known of the port of `caps`.
+    /// What is known of the port of `caps`, of which `note` is to be told.
     #[must_use]
-    pub fn of(caps: &PortCaps) -> Self {
-        Self::below(Path::new("/sys/class/net"), caps)
+    pub fn of(caps: &PortCaps, note: Option<String>) -> Self {
+        Self { note, ..Self::below(Path::new("/sys/class/net"), caps) }
     }
 
     fn below(root: &Path, caps: &PortCaps) -> Self {
@@ -138,6 +140,7 @@ impl Link {
             // a veth or tap names a rate that it does not keep to
             bps: number("speed").filter(|mbps| hardware && *mbps > 0).map(|mbps| mbps * 1_000_000),
             mtu: number("mtu").filter(|_| known),
+            note: None,
         }
     }
 
@@ -152,7 +155,8 @@ impl Link {
         };
         let rate =
             self.bps.map_or(String::new(), |bps| format!(", {} Gbit/s", bps / 1_000_000_000));
-        format!("{kind} {device}{what}{rate}")
+        let note = self.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
+        format!("{kind} {device}{what}{rate}{note}")
     }
 }
 

@@ -9,17 +9,19 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use weft_dataplane::port::Port;
+
 use super::machine::{Link, Machine};
 use super::measure::{Measure, SizeError};
 use super::plan::{Plan, PortsArgs};
 use super::result::{LeftOut, PortsResult};
-use super::trial::{Rig, TrialError};
+use super::trial::{CHUNKS, Rig, TrialError};
 use super::{html, stop_flag, system, text};
 use crate::commands::{progress, write_json};
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
 use crate::error::CliError;
-use crate::live::devices;
+use crate::live::{self, devices};
 
 /// Trials that could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -89,15 +91,18 @@ fn config(args: &PortsArgs) -> Result<Config, CliError> {
 /// Opens the ports and measures every size of `plan`.
 fn measure(plan: Plan, config: &Config, stop: Arc<AtomicBool>) -> Result<PortsResult, CliError> {
     let mut switch = config.switch.clone();
-    let ports = devices::open_all(config, &mut switch)
+    let pool = live::pool(&config.run, CHUNKS + devices::chunks(config))
+        .map_err(|source| system("make room for frames", source))?;
+    let (ports, facts) = devices::open_all(config, &mut switch, &pool)
         .map_err(|source| system("open the ports", source))?;
     let frame_len_max = switch.ports.iter().map(|port| port.frame_len_max).min().unwrap_or(0);
     let Ok(ports) = <[_; 2]>::try_from(ports) else {
         return Err(CliError::Usage("--set: expected no ports but --tx and --rx".to_owned()));
     };
-    let [tx, rx] = [Link::of(ports[0].caps()), Link::of(ports[1].caps())];
-    let mut rig = Rig::new(ports, config.run.frame_len_max, &plan, stop)
-        .map_err(|source| system("prepare trials", source))?;
+    let mut notes = facts.into_iter().map(|facts| facts.note);
+    let mut link = |port: &dyn Port| Link::of(port.caps(), notes.next().flatten());
+    let [tx, rx] = [link(ports[0].as_ref()), link(ports[1].as_ref())];
+    let mut rig = Rig::new(ports, &pool, &plan, stop);
     let progress = progress::trials();
     let (mut sizes, mut left_out, mut interrupted) = (Vec::new(), Vec::new(), false);
     for &size in &plan.sizes {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use weft_dataplane::pool::{Bufs, Pool, PoolError};
+use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCounters, PortError};
 use weft_dataplane::time::{Instant, Span};
 use weft_endpoints::frames::{FrameSpec, Kind, Station};
@@ -21,8 +21,8 @@ use super::plan::Plan;
 use super::search::Offered;
 use crate::commands::traffic::{now, wait};
 
-/// Chunks of both sides' pool: bursts both ways, and what the ports hold.
-const CHUNKS: usize = 16_384;
+/// Chunks of both sides' pool, beside what the ports hold: bursts both ways.
+pub const CHUNKS: usize = 16_384;
 /// How far a generator may fall behind its schedule and still catch up.
 const LAG_MAX: Span = Span::from_ms(10);
 /// How much longer than planned sending may take before it is given up.
@@ -49,9 +49,6 @@ pub enum TrialError {
     /// A device is gone.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// No room for frames.
-    #[error(transparent)]
-    Pool(#[from] PoolError),
     /// A side's thread did not come back.
     #[error("a sending or receiving thread failed")]
     Thread,
@@ -162,17 +159,14 @@ struct Shared {
 }
 
 impl Rig {
-    /// Trials from the first port to the second, or both ways; `stop` ends one early.
-    ///
-    /// # Errors
-    /// No room for frames.
+    /// Trials of frames in `pool` from the first port to the second, or both ways; `stop` ends one early.
+    #[must_use]
     pub fn new(
         ports: [Box<dyn Port>; 2],
-        frame_len_max: usize,
+        pool: &Arc<Pool>,
         plan: &Plan,
         stop: Arc<AtomicBool>,
-    ) -> Result<Self, TrialError> {
-        let pool = Pool::map(CHUNKS, frame_len_max)?;
+    ) -> Self {
         let mut number = 0;
         let sides = ports.map(|port| {
             number += 1;
@@ -183,7 +177,7 @@ impl Rig {
                 core: plan.cores.get(usize::from(number) - 1).copied(),
             }
         });
-        Ok(Self {
+        Self {
             sides,
             settle: Span::from_ms(plan.settle_ms),
             drain: Span::from_ms(plan.drain_ms),
@@ -191,7 +185,7 @@ impl Rig {
             busy: plan.busy,
             stream: 0,
             stop,
-        })
+        }
     }
 
     /// Makes the stations known, sends what `ask` says in frames like `base`, and counts what came.

@@ -58,6 +58,7 @@ fn result(device: &str) -> PortsResult {
         is_virtual: Some(true),
         bps: None,
         mtu: Some(1_500),
+        note: None,
     };
     let line = Line::try_parse_from(["bench", "--tx", device, "--rx", "b"]).unwrap();
     PortsResult {
