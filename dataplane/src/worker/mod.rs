@@ -9,6 +9,7 @@ mod crew;
 mod idle;
 mod recording;
 mod replaying;
+mod tsc;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ pub use crew::{Crew, CrewError};
 pub use idle::{Idle, Poll};
 pub use recording::Recording;
 pub use replaying::{Divergence, Replaying};
+pub use tsc::tsc;
 
 use crate::pipeline::{Lane, Step};
 use crate::port::Port;
