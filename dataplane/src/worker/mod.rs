@@ -128,7 +128,7 @@ impl Worker {
             self.crew.check_in(self.index);
             self.listen();
             let now = self.clock.now();
-            let cycles = idle::cycles();
+            let cycles = tsc().unwrap_or(0);
             if let Some((since, cycles_then)) = busy.take() {
                 self.lane.stats().count_busy(now.since(since), cycles.wrapping_sub(cycles_then));
             }
