@@ -155,6 +155,7 @@ pub fn weft() -> &'static Path {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let built = Command::new(cargo)
             .args(["build", "--release", "--quiet", "-p", "weft"])
+            .args(if cfg!(feature = "dpdk") { &["--features", "dpdk"][..] } else { &[] })
             .current_dir(root)
             .status();
         assert!(built.is_ok_and(|status| status.success()), "cargo build --release -p weft");
@@ -187,13 +188,27 @@ impl Switch {
     /// When it does not answer.
     #[must_use]
     pub fn start_with(net: &Net, ports: &[&str], config: &str, more: &[&str]) -> Self {
+        Self::start_by(net, "env", ports, config, more)
+    }
+
+    /// As [`Self::start_with`]; `wrapper` is a command, with arguments, that runs another one.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[must_use]
+    pub fn start_by(net: &Net, wrapper: &str, ports: &[&str], config: &str, more: &[&str]) -> Self {
         let folder = Self::folder(net);
         std::fs::create_dir_all(&folder).expect("a folder for the test");
         let socket = folder.join("socket/mgmt.sock");
         let mut switch = Self { child: None, socket, folder };
         switch.configure(config);
-        let mut command = net.at("sw", weft().to_str().expect("a path of text"), "run --json -c");
-        command.arg(switch.folder.join("weft.toml")).args(more);
+        let (wrapper, arguments) = wrapper.split_once(' ').unwrap_or((wrapper, ""));
+        let mut command = net.at("sw", wrapper, arguments);
+        command
+            .arg(weft())
+            .args(["run", "--json", "-c"])
+            .arg(switch.folder.join("weft.toml"))
+            .args(more);
         for port in ports {
             command.args(["--port", port]);
         }

@@ -7,9 +7,10 @@
 use super::{File, Finding, Tree};
 
 /// Crate, and the crates of ours that it may use; what stands at the top may use all.
-const MAP: [(&str, &[&str]); 9] = [
+const MAP: [(&str, &[&str]); 10] = [
     ("weft-parsers", &[]),
-    ("weft-dataplane", &["weft-parsers"]),
+    ("weft-dpdk-sys", &[]),
+    ("weft-dataplane", &["weft-parsers", "weft-dpdk-sys"]),
     ("weft-endpoints", &["weft-dataplane", "weft-parsers"]),
     ("weft-sim", &["weft-endpoints", "weft-dataplane", "weft-parsers"]),
     ("weft", &["weft-sim", "weft-endpoints", "weft-dataplane", "weft-parsers"]),

@@ -31,7 +31,8 @@ use super::value::Value;
 
 pub use endpoint::{EndpointConfig, FlowControl};
 pub use run::{
-    DeviceKind, Forwarding, LogLevel, Poll, RunConfig, RunPort, default_socket, sockets_dir,
+    DeviceKind, Forwarding, LogLevel, Poll, RunConfig, RunPort, XdpConfig, default_socket,
+    sockets_dir,
 };
 
 /// Which clock drives the switch: some defaults differ.
@@ -281,6 +282,13 @@ impl<'a> Resolver<'a> {
 
     fn text(&self, section: &'static str, key: &'static str) -> Option<String> {
         self.get(section, key)?.as_text().map(str::to_owned)
+    }
+
+    /// A list's members as texts.
+    fn texts(&self, section: &'static str, key: &'static str) -> Vec<String> {
+        let list = self.get(section, key);
+        let members = list.iter().flat_map(Value::members);
+        members.filter_map(Value::as_text).map(str::to_owned).collect()
     }
 
     /// A port's value: its own, else that of `port_defaults`, else the default.

@@ -7,10 +7,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use weft_dataplane::port::af_xdp::AttachTo;
 use weft_dataplane::time::Span;
 use weft_parsers::MacAddr;
 
-use super::{Resolver, Value, to_usize};
+use super::{Item, Resolver, Value, to_usize};
 use crate::config::value::listen_addr;
 
 /// How an idle worker waits.
@@ -47,6 +48,10 @@ pub enum LogLevel {
 /// Kind of device behind a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
+    /// A network interface, through AF_XDP if that can be had, else through a packet socket.
+    Auto,
+    /// A network interface, through AF_XDP sockets.
+    AfXdp,
     /// A network interface, through a packet socket.
     AfPacket,
     /// A tap that weft makes.
@@ -55,6 +60,8 @@ pub enum DeviceKind {
     Null,
     /// Capture files.
     Pcap,
+    /// A device of DPDK's.
+    Dpdk,
 }
 
 impl DeviceKind {
@@ -62,19 +69,25 @@ impl DeviceKind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
+            Self::AfXdp => "af_xdp",
             Self::AfPacket => "af_packet",
             Self::Tap => "tap",
             Self::Null => "null",
             Self::Pcap => "pcap",
+            Self::Dpdk => "dpdk",
         }
     }
 
     fn from_name(name: &str) -> Self {
         match name {
+            "af_xdp" => Self::AfXdp,
+            "af_packet" => Self::AfPacket,
             "tap" => Self::Tap,
             "null" => Self::Null,
             "pcap" => Self::Pcap,
-            _ => Self::AfPacket,
+            "dpdk" => Self::Dpdk,
+            _ => Self::Auto,
         }
     }
 }
@@ -86,12 +99,31 @@ pub struct RunPort {
     pub name: String,
     /// Kind of device.
     pub kind: DeviceKind,
-    /// Interface, tap or file.
+    /// Interface, tap, file, or what DPDK calls it.
     pub device: String,
     /// The port's address, where the configuration says; else the device's own is to be taken.
     pub mac: Option<MacAddr>,
-    /// Frames that may wait in the kernel; headroom covers them.
+    /// Frames that may wait in the kernel, or in each queue; headroom covers them.
     pub rx_ring_frames: usize,
+    /// Receive queues of a DPDK device.
+    pub dpdk_queues: usize,
+    /// Frames that a DPDK device may hold until they are sent.
+    pub dpdk_tx_descriptors: usize,
+    /// How `AF_XDP` is used.
+    pub xdp: XdpConfig,
+}
+
+/// How `AF_XDP` is used at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XdpConfig {
+    /// Queues that are received from; all if not given.
+    pub queues: Option<usize>,
+    /// Where the program runs.
+    pub attach: AttachTo,
+    /// Whether copies are avoided where they can be.
+    pub zero_copy: bool,
+    /// How long a call drives the queues; 0 for interrupts.
+    pub busy_poll_us: u32,
 }
 
 /// All that runs around the switch.
@@ -105,6 +137,8 @@ pub struct RunConfig {
     pub cores: Vec<usize>,
     /// How they wait.
     pub poll: Poll,
+    /// Arguments of DPDK's environment.
+    pub eal_args: Vec<String>,
     /// Management socket.
     pub socket: PathBuf,
     /// Metrics server.
@@ -173,6 +207,7 @@ impl Resolver<'_> {
             workers,
             cores,
             poll: if self.is("run", "poll", "busy") { Poll::Busy } else { Poll::Adaptive },
+            eal_args: self.texts("dpdk", "eal_args"),
             socket,
             metrics: self.text("run", "metrics").and_then(|text| listen_addr(&text)),
             log: match self.text("run", "log").as_deref() {
@@ -201,13 +236,41 @@ impl Resolver<'_> {
         let name = text("name").unwrap_or_default();
         let device = text("device").unwrap_or_else(|| name.clone());
         self.derived.insert(("port", index, "device"), Value::Text(device.clone()));
-        let number = |key| self.port_get(item, key).and_then(|value| value.as_int()).unwrap_or(0);
-        RunPort {
+        let number = |key| {
+            let value = self.port_get(item, key).and_then(|value| value.as_int());
+            value.and_then(|int| usize::try_from(int).ok())
+        };
+        let dpdk_tx_descriptors = number("dpdk_tx_descriptors")
+            .unwrap_or_else(|| to_usize(self.int("switch", "tx_ring_frames").unwrap_or(64)));
+        let shown = Value::Int(i64::try_from(dpdk_tx_descriptors).unwrap_or(i64::MAX));
+        let port = RunPort {
             kind: DeviceKind::from_name(&text("kind").unwrap_or_default()),
             device,
             mac: text("mac").and_then(|mac| mac.parse().ok()),
-            rx_ring_frames: usize::try_from(number("rx_ring_frames")).unwrap_or(0),
+            rx_ring_frames: number("rx_ring_frames").unwrap_or(0),
+            dpdk_queues: number("dpdk_queues").unwrap_or(1),
+            dpdk_tx_descriptors,
+            xdp: self.xdp(item),
             name,
+        };
+        self.derived.insert(("port", index, "dpdk_tx_descriptors"), shown);
+        port
+    }
+
+    fn xdp(&self, item: &Item) -> XdpConfig {
+        let number = |key| self.port_get(item, key).and_then(|value| value.as_int());
+        let mode = self.port_get(item, "xdp_mode");
+        XdpConfig {
+            queues: number("xdp_queues").and_then(|queues| usize::try_from(queues).ok()),
+            attach: match mode.as_ref().and_then(Value::as_text) {
+                Some("generic") => AttachTo::Generic,
+                Some("any") => AttachTo::Any,
+                _ => AttachTo::Native,
+            },
+            zero_copy: self.port_get(item, "xdp_zero_copy") != Some(Value::Bool(false)),
+            busy_poll_us: number("xdp_busy_poll_us")
+                .and_then(|us| u32::try_from(us).ok())
+                .unwrap_or(0),
         }
     }
 }
