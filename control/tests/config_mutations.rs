@@ -96,7 +96,7 @@ fn the_full_configuration_holds() {
     for timing in [Timing::Live, Timing::Virtual] {
         let settings = Settings::read(FILE, FULL).unwrap();
         let config = Config::resolve(&settings, timing).unwrap();
-        assert_eq!(config.switch.ports.len(), 2);
+        assert_eq!(config.switch.ports.len(), 4);
     }
 }
 

@@ -42,8 +42,12 @@ fn free_port() -> u16 {
 
 impl Switch {
     fn start() -> Self {
+        Self::start_with(CONFIG)
+    }
+
+    fn start_with(config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("t.toml"), CONFIG).unwrap();
+        std::fs::write(dir.path().join("t.toml"), config).unwrap();
         let made = Command::cargo_bin("weft").unwrap().current_dir(dir.path()).args(MAKE).output();
         assert!(made.unwrap().status.success());
         let metrics = free_port();
@@ -146,6 +150,43 @@ fn a_running_switch_shows_and_changes_its_state() {
     assert_eq!(code, Some(0), "{err}");
     assert!(out.contains("unaccounted 0"), "{out}");
     assert!(!dir.path().join("weft").exists(), "socket and directories are gone");
+}
+
+/// Frames to a station that is not known leave once, each flow by one port of the LAG.
+#[test]
+fn a_lag_is_one_port() {
+    let lag = "[[port]]\nname = \"c\"\nkind = \"null\"\n\
+        [[lag]]\nname = \"up\"\nports = [\"b\", \"c\"]\n";
+    let switch = Switch::start_with(&(CONFIG.to_owned() + lag));
+    let ports = || switch.json(&["show", "ports", "--json"])["ports"].clone();
+    let tx = |ports: &Value| [0, 1, 2].map(|port| ports[port]["tx_frames"].as_u64().unwrap());
+    let seen = (0..200).map(|_| ports()).find(|ports| tx(ports).iter().sum::<u64>() >= FRAMES);
+    let seen = seen.unwrap();
+    let [a, b, c] = tx(&seen);
+    assert!(a == 0 && b + c == FRAMES && b % 20 == 0, "{FRAMES} frames are 3 flows: {seen}");
+    let lags: Vec<_> = [0, 1, 2].iter().map(|&port: &usize| seen[port]["lag"].as_str()).collect();
+    assert_eq!(lags, [None, Some("up"), Some("up")]);
+    let text = switch.ask(&["show", "ports"]).1;
+    assert!(text.contains("b: in LAG up\nc: in LAG up\n"), "{text}");
+    let sum = switch.json(&["show", "conservation", "--json"]);
+    assert_eq!(sum["conservation"]["holds"], true, "{sum}");
+
+    // Entries name the LAG, or its first port for it.
+    for (addr, port) in [("02:00:00:00:77:01", "up"), ("02:00:00:00:77:02", "b")] {
+        let (code, _, err) = switch.ask(&["fdb", "add", addr, port]);
+        assert_eq!(code, 0, "{err}");
+        let shown = switch.json(&["show", "fdb", "--json"]);
+        let rows = shown["fdb"]["entries"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["addr"] == addr).unwrap();
+        assert_eq!(row["port"], "up", "{addr}");
+    }
+    let (code, _, err) = switch.ask(&["fdb", "add", "02:00:00:00:77:03", "c"]);
+    assert!(code == 4 && err.contains("LAG up"), "{code} {err}");
+    let fewer = CONFIG.to_owned() + "[[port]]\nname = \"c\"\nkind = \"null\"\n";
+    std::fs::write(switch.dir.path().join("t.toml"), fewer).unwrap();
+    let (code, _, err) = switch.ask(&["reload"]);
+    assert!(code == 4 && err.contains("can only change with a restart"), "{code} {err}");
+    assert_eq!(switch.stop().0, Some(0));
 }
 
 #[test]

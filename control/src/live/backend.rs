@@ -159,9 +159,13 @@ impl Backend for Switchboard {
     }
 
     fn fdb_add(&self, vid: u16, addr: AddrKey, port: &str) -> Result<(), Refused> {
-        let port = self.port(port)?;
-        let entry = StaticEntry { key: FdbKey::new(Vid::from_low_bits(vid), addr), port };
         let mut state = self.lock();
+        let lag = state.config.switch.lags.iter().find(|lag| lag.name == port);
+        let port = match lag.and_then(|lag| lag.ports.lowest()) {
+            Some(first) => first,
+            None => self.port(port)?,
+        };
+        let entry = StaticEntry::new(FdbKey::new(Vid::from_low_bits(vid), addr), port);
         let before = entries(&state);
         state.added.retain(|had| had.key != entry.key);
         state.added.push(entry);

@@ -47,19 +47,22 @@ impl Header {
     }
 }
 
-/// A static entry: VLAN, space and address as [`AddrKey::to_bits`], port.
+/// A static entry: VLAN, space and address as [`AddrKey::to_bits`], port, ports that it is spread over as a
+/// bit set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry(u16, u64, u8);
+pub struct Entry(u16, u64, u8, #[serde(default)] u64);
 
 impl Entry {
     fn new(entry: &StaticEntry) -> Self {
-        Self(entry.key.vid().get(), entry.key.addr().to_bits(), entry.port.get())
+        let (key, spread) = (entry.key, entry.spread.bits());
+        Self(key.vid().get(), key.addr().to_bits(), entry.port.get(), spread)
     }
 
     /// The entry; none if it is not one.
     fn read(self) -> Option<StaticEntry> {
         let port = PortId::new(self.2.into())?;
-        Some(StaticEntry { key: key(self.0, self.1)?, port })
+        let (key, spread) = (key(self.0, self.1)?, PortSet::from_bits(self.3));
+        Some(StaticEntry { key, port, spread })
     }
 }
 
@@ -123,10 +126,11 @@ mod tests {
     #[test]
     fn changes_are_read_as_they_were_written() {
         let key = FdbKey::new(Vid::from_low_bits(7), AddrKey::gen1(0x12_3456_789A));
-        let entry = StaticEntry { key, port: PortId::new(63).unwrap() };
+        let entry = StaticEntry::over(key, PortSet::from_bits(3 << 62)).unwrap();
         assert_eq!(Entry::new(&entry).read(), Some(entry));
-        assert_eq!(Entry(1, 1, 64).read(), None, "no such port");
-        assert_eq!(Entry(1, u64::MAX, 0).read(), None, "no such address");
+        assert_eq!(serde_json::from_str::<Entry>("[1, 2, 3]").unwrap(), Entry(1, 2, 3, 0));
+        assert_eq!(Entry(1, 1, 64, 0).read(), None, "no such port");
+        assert_eq!(Entry(1, u64::MAX, 0, 0).read(), None, "no such address");
         let sources = Sources { file: None, port: vec!["a=null".into()], set: Vec::new() };
         let changes = [
             Change::Config {

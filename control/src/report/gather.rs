@@ -5,7 +5,9 @@
 //! Source: pipeline.md §10.
 
 use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::fdb::FdbEntry;
 use weft_dataplane::pipeline::{Core, Ledger, PortLedger, QueueLedger};
+use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::stats::{DropReason, SIZE_BINS};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PortId, PortSet, Pri};
@@ -117,7 +119,7 @@ impl Source<'_> {
             .map(|entry| FdbRow {
                 vid: entry.key.vid().get(),
                 addr: entry.key.addr().to_string(),
-                port: name_of(&snapshot.config, entry.port),
+                port: place_of(&snapshot, &entry),
                 is_static: entry.is_static,
                 age_s: entry.age.as_ns() / 1_000_000_000,
             })
@@ -159,6 +161,7 @@ impl Source<'_> {
             rate_bps: of.map_or(0, |port| port.rate.as_bps()),
             mac: of.map_or_else(String::new, |port| port.parse.port_mac.to_string()),
             afh: of.map_or_else(String::new, |port| port.parse.afh.name().to_owned()),
+            lag: lag_of(config, id).map(str::to_owned),
             note: facts.note,
             rx_frames: port.rx_frames,
             rx_bytes: port.rx_bytes,
@@ -227,6 +230,20 @@ impl Source<'_> {
 
 fn name_of(config: &SwitchConfig, id: PortId) -> String {
     config.ports.get(id.index()).map_or_else(|| id.get().to_string(), |port| port.name.clone())
+}
+
+/// The LAG that a port is in.
+fn lag_of(config: &SwitchConfig, id: PortId) -> Option<&str> {
+    config.lags.iter().find(|lag| lag.ports.contains(id)).map(|lag| lag.name.as_str())
+}
+
+/// Where an entry's station is: port, LAG, or several of them.
+fn place_of(snapshot: &Snapshot, entry: &FdbEntry) -> String {
+    let config = &snapshot.config;
+    let spread = snapshot.links.station(entry.key.vid(), entry.key.addr());
+    let ports = spread.filter(|_| entry.is_static).unwrap_or(PortSet::only(entry.port));
+    let name = |id| lag_of(config, id).map_or_else(|| name_of(config, id), str::to_owned);
+    ports.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 /// Counts that are not 0.

@@ -63,6 +63,9 @@ pub struct PortReport {
     pub mac: String,
     /// AFH mode.
     pub afh: String,
+    /// The LAG that it is in, if any.
+    #[serde(default)]
+    pub lag: Option<String>,
     /// What is special about it, if anything.
     pub note: Option<String>,
     /// Received, dropped ones included.

@@ -111,6 +111,9 @@ fn of_ports(ports: &[PortReport]) -> String {
         }),
     );
     for port in ports {
+        if let Some(lag) = &port.lag {
+            let _ = writeln!(text, "{}: in LAG {lag}", port.name); // to a String
+        }
         if let Some(note) = &port.note {
             let _ = writeln!(text, "{}: {note}", port.name); // to a String
         }

@@ -10,6 +10,7 @@
 
 mod buffer;
 mod endpoint;
+mod lag;
 mod ports;
 mod queueing;
 mod run;
@@ -363,6 +364,7 @@ impl<'a> Resolver<'a> {
     fn switch(&mut self, run: &RunConfig) -> Option<SwitchConfig> {
         let maps = self.maps();
         let ports = self.ports();
+        let lags = self.lags(&ports);
         let forward = self.forward();
         if ports.is_empty() || ports.len() > PORTS_MAX {
             return None;
@@ -383,6 +385,7 @@ impl<'a> Resolver<'a> {
             ecn,
             pfc,
             forward,
+            lags,
             mirror: None,
             seed: self.int("switch", "seed")?,
             tx_ring_frames: to_usize(self.int("switch", "tx_ring_frames")?),
@@ -397,6 +400,7 @@ impl<'a> Resolver<'a> {
             SnapshotError::Ecn(_) => ("ecn", "ecn_threshold_low"),
             SnapshotError::Pris(_) | SnapshotError::Pri { .. } => ("switch", "num_priorities"),
             SnapshotError::Ports(_)
+            | SnapshotError::Lag(_)
             | SnapshotError::Vlan(_)
             | SnapshotError::Group(_)
             | SnapshotError::Restart(_) => ("switch", "name"),

@@ -293,7 +293,7 @@ impl Resolver<'_> {
     }
 
     /// The port called `name`, or a refusal at `place`.
-    fn port_named(&mut self, name: &str, place: &Place, key: &str) -> Option<PortId> {
+    pub(super) fn port_named(&mut self, name: &str, place: &Place, key: &str) -> Option<PortId> {
         let ports = self.settings.items("port");
         let named =
             |item: &Item| item.set.get("name").and_then(|set| set.value.as_text()) == Some(name);
@@ -320,12 +320,7 @@ impl Resolver<'_> {
         let mut seen: BTreeMap<FdbKey, Place> = BTreeMap::new();
         let mut entries = Vec::new();
         for item in self.settings.items("static_entry") {
-            let Some(port) = item.set.get("port") else {
-                self.refuse(item.place.clone(), "static_entry.port", "expected the name of a port");
-                continue;
-            };
-            let name = port.value.as_text().unwrap_or_default();
-            let port = self.port_named(name, &port.place, "static_entry.port");
+            let Some(ports) = self.entry_ports(item) else { continue };
             let Some((vid, addr, place)) = self.address(item, "static_entry") else { continue };
             let key = FdbKey::new(vid, addr);
             if is_group(addr) {
@@ -335,7 +330,7 @@ impl Resolver<'_> {
                     format!("expected each address once, found {key} here and at {first}");
                 self.refuse(place, KEY, message);
             }
-            entries.extend(port.map(|port| StaticEntry { key, port }));
+            entries.extend(StaticEntry::over(key, ports));
         }
         entries
     }

@@ -156,6 +156,18 @@ fn names_must_fit_together() {
         ("entry group", "[[static_entry]]\naddr = '03:00:00:00:00:01'\nport = 'p0'\n", "f:6:1: static_entry.addr: expected a station's address, found a group's"),
         ("entry twice", "[[static_entry]]\naddr = 'id:0001'\nport = 'p0'\n[[static_entry]]\naddr = 'id:0001'\nport = 'p1'\n", "f:9:1: static_entry.addr: expected each address once, found id:0001 in VLAN 1 here and at f:6:1"),
         ("no address", "[[static_entry]]\nport = 'p0'\n", "f:5:1: static_entry.addr: expected an address"),
+        ("entry ports", "[[static_entry]]\naddr = 'id:0001'\nports = ['p0', 'p9']\n", "f:7:1: static_entry.ports: expected the name of a port, found \"p9\""),
+        ("entry both", "[[static_entry]]\naddr = 'id:0001'\nports = ['p0', 'p1']\nport = 'p0'\n", "f:7:1: static_entry.ports: expected this or port, found both"),
+        ("entry nowhere", "[[static_entry]]\naddr = 'id:0001'\n", "f:5:1: static_entry.port: expected the name of a port"),
+        ("entry again", "[[static_entry]]\naddr = 'id:0001'\nports = ['p0', 'p0']\n", "f:7:1: static_entry.ports: expected each port once, found \"p0\" again"),
+        ("entry member", "[[lag]]\nname = 'l'\nports = ['p1', 'p0']\n[[static_entry]]\naddr = 'id:0001'\nport = 'p1'\n", "f:10:1: static_entry.port: expected \"l\", the LAG that \"p1\" is in, or its first port"),
+        ("lag name", "[[lag]]\nports = ['p0', 'p1']\n", "f:5:1: lag.name: expected a name and ports of this LAG"),
+        ("lag ports", "[[lag]]\nname = 'l'\n", "f:5:1: lag.ports: expected a name and ports of this LAG"),
+        ("lag port's name", "[[lag]]\nname = 'p0'\nports = ['p0', 'p1']\n", "f:6:1: lag.name: expected a name of its own, found \"p0\" twice"),
+        ("lag port", "[[lag]]\nname = 'l'\nports = ['p0', 'p2']\n", "f:7:1: lag.ports: expected the name of a port, found \"p2\""),
+        ("lag port twice", "[[lag]]\nname = 'l'\nports = ['p0', 'p0']\n", "f:7:1: lag.ports: expected each port once, found \"p0\" in \"l\" too"),
+        ("lag overlap", "[[lag]]\nname = 'l'\nports = ['p0', 'p1']\n[[lag]]\nname = 'm'\nports = ['p1', 'p0']\n", "f:10:1: lag.ports: expected each port once, found \"p1\" in \"l\" too"),
+        ("lag unlike", "[[port]]\nname = 'p2'\nvlan = 'access'\n[[lag]]\nname = 'l'\nports = ['p0', 'p2']\n", "f:10:1: lag.ports: expected ports that are alike, found \"p0\" and \"p2\" with another vlan"),
         ("group station", "[[group]]\naddr = '02:00:00:00:00:01'\nports = []\n", "f:6:1: group.addr: expected a group's address, found a station's"),
         ("group port", "[[group]]\naddr = '01:00:00:00:00:01'\nports = ['p1', 'x']\n", "f:7:1: group.ports: expected the name of a port, found \"x\""),
     ];
@@ -188,6 +200,20 @@ fn sixty_four_ports_need_no_settings() {
         let config = resolve(&text, timing).unwrap();
         assert_eq!(config.switch.ports.len(), 64);
     }
+}
+
+#[test]
+fn entries_name_ports_and_lags() {
+    let text = TWO.to_owned()
+        + "[[port]]\nname = 'p2'\n[[lag]]\nname = 'l'\nports = ['p2', 'p1']\n\
+           [[static_entry]]\naddr = 'id:0001'\nport = 'l'\n\
+           [[static_entry]]\naddr = 'id:0002'\nports = ['l', 'p0']\n\
+           [[static_entry]]\naddr = 'id:0003'\nport = 'p1'\n";
+    let switch = live(&text).unwrap().switch;
+    assert_eq!((switch.lags.len(), switch.lags[0].ports.bits()), (1, 0b110));
+    let entries = switch.forward.static_entries.iter();
+    let entries: Vec<_> = entries.map(|e| (e.port.get(), e.spread.bits())).collect();
+    assert_eq!(entries, [(1, 0), (0, 0b11), (1, 0)]);
 }
 
 #[test]

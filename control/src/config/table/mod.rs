@@ -94,6 +94,12 @@ pub static SECTIONS: &[Section] = &[
         groups: &[port::IDENTITY, port::SETTINGS],
     },
     Section {
+        name: "lag",
+        form: Form::Repeated,
+        doc: "Static link aggregation (IEEE 802.1AX without LACP): ports to one neighbour that are one link; each flow takes one of them, by its hash.",
+        groups: &[switch::LAG],
+    },
+    Section {
         name: "static_entry",
         form: Form::Repeated,
         doc: "A static FDB entry: it never ages and never moves.",
@@ -176,8 +182,14 @@ mod tests {
             .filter(|(_, p)| p.initial == Initial::Required)
             .map(|(s, p)| format!("{}.{}", s.name, p.name))
             .collect();
-        let want =
-            ["port.name", "static_entry.addr", "static_entry.port", "group.addr", "group.ports"];
+        let want = [
+            "port.name",
+            "lag.name",
+            "lag.ports",
+            "static_entry.addr",
+            "group.addr",
+            "group.ports",
+        ];
         assert_eq!(required, want);
     }
 

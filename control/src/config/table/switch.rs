@@ -198,8 +198,26 @@ pub(super) const FDB: &[Param] = &[
 
 pub(super) const STATIC_ENTRY: &[Param] = &[
     hot("addr", Kind::Addr, "", Required, "Address of the station, in its own space."),
-    hot("port", Kind::Name, "", Required, "Port that it is behind."),
+    hot("port", Kind::Name, "", Unset("`ports` is given"), "Port or LAG that it is behind."),
+    hot(
+        "ports",
+        Kind::List(&Kind::Name, 2, 64),
+        "",
+        Unset("`port` is given"),
+        "Ports or LAGs that it is behind, instead of `port`: each flow takes one, by its hash.",
+    ),
     hot("vid", Kind::Int(1, 4_094), "VLAN", Fixed("1"), "Its VLAN."),
+];
+
+pub(super) const LAG: &[Param] = &[
+    restart("name", Kind::Name, "", Required, "Name of the LAG; static entries may name it."),
+    restart(
+        "ports",
+        Kind::List(&Kind::Name, 2, 64),
+        "",
+        Required,
+        "Its ports; alike in rate, longest frame, AFH mode, VLANs and flow control.",
+    ),
 ];
 
 pub(super) const GROUP: &[Param] = &[

@@ -1,0 +1,133 @@
+//! LAGs, and the ports of static entries.
+//!
+//! Shape: each `[[lag]]` to a [`Lag`]; names of ports and LAGs to the ports that stand for them.
+//! Units: none.
+//! Source: IEEE 802.1AX-2020 clause 6; pipeline.md §3.
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::config::PortConfig;
+use weft_dataplane::lag::Lag;
+use weft_dataplane::types::{PortId, PortSet};
+
+use super::{Item, Place, Resolver, Setting, Value};
+
+impl Resolver<'_> {
+    pub(super) fn lags(&mut self, ports: &[PortConfig]) -> Vec<Lag> {
+        let mut taken: BTreeMap<PortId, String> = BTreeMap::new();
+        let mut lags: Vec<Lag> = Vec::new();
+        for item in self.settings.items("lag") {
+            let [name, members] = ["name", "ports"].map(|key| item.set.get(key));
+            let (Some(name), Some(members)) = (name, members) else {
+                let key = if name.is_none() { "lag.name" } else { "lag.ports" };
+                self.refuse(item.place.clone(), key, "expected a name and ports of this LAG");
+                continue;
+            };
+            let text = name.value.as_text().unwrap_or_default();
+            let is_port = ports.iter().any(|port| port.name == text);
+            if is_port || lags.iter().any(|lag| lag.name == text) {
+                let message = format!("expected a name of its own, found {text:?} twice");
+                self.refuse(name.place.clone(), "lag.name", message);
+            }
+            let of = self.members(members, ports, text, &mut taken);
+            lags.push(Lag { name: text.to_owned(), ports: of });
+        }
+        lags
+    }
+
+    /// The ports that a LAG lists: each in no other, and all alike.
+    fn members(
+        &mut self,
+        listed: &Setting,
+        ports: &[PortConfig],
+        lag: &str,
+        taken: &mut BTreeMap<PortId, String>,
+    ) -> PortSet {
+        const KEY: &str = "lag.ports";
+        let mut members = PortSet::EMPTY;
+        for name in listed.value.members().iter().filter_map(Value::as_text) {
+            let Some(port) = self.port_named(name, &listed.place, KEY) else { continue };
+            if let Some(other) = taken.insert(port, lag.to_owned()) {
+                let message = format!("expected each port once, found {name:?} in {other:?} too");
+                self.refuse(listed.place.clone(), KEY, message);
+            }
+            members.insert(port);
+        }
+        let mut all = members.iter().filter_map(|port| ports.get(port.index()));
+        if let Some(first) = all.next()
+            && let Some((other, what)) =
+                all.find_map(|other| Some((other, first.difference(other)?)))
+        {
+            let message = format!(
+                "expected ports that are alike, found {:?} and {:?} with another {what}",
+                first.name, other.name
+            );
+            self.refuse(listed.place.clone(), KEY, message);
+        }
+        members
+    }
+
+    /// The ports that a static entry is behind, each standing for its LAG.
+    pub(super) fn entry_ports(&mut self, item: &Item) -> Option<PortSet> {
+        const ONE: &str = "static_entry.port";
+        const MANY: &str = "static_entry.ports";
+        match (item.set.get("port"), item.set.get("ports")) {
+            (Some(one), None) => {
+                let name = one.value.as_text().unwrap_or_default();
+                let port = self.port_or_lag(name, &one.place, ONE)?;
+                Some(PortSet::only(port))
+            }
+            (None, Some(many)) => {
+                let mut ports = PortSet::EMPTY;
+                for name in many.value.members().iter().filter_map(Value::as_text) {
+                    let port = self.port_or_lag(name, &many.place, MANY)?;
+                    if ports.contains(port) {
+                        let message = format!("expected each port once, found {name:?} again");
+                        self.refuse(many.place.clone(), MANY, message);
+                    }
+                    ports.insert(port);
+                }
+                Some(ports)
+            }
+            (None, None) => {
+                self.refuse(item.place.clone(), ONE, "expected the name of a port");
+                None
+            }
+            (Some(_), Some(many)) => {
+                self.refuse(many.place.clone(), MANY, "expected this or port, found both");
+                None
+            }
+        }
+    }
+
+    /// The port called `name`, or the first one of the LAG called so.
+    fn port_or_lag(&mut self, name: &str, place: &Place, key: &str) -> Option<PortId> {
+        let lags = self.settings.items("lag");
+        let name_of = |item: &Item| item.set.get("name")?.value.as_text().map(str::to_owned);
+        let ports_of = |item: &Item| -> PortSet {
+            let listed = item.set.get("ports").map_or(&[][..], |set| set.value.members());
+            let id = |name: &Value| {
+                let ports = self.settings.items("port");
+                let at = ports
+                    .iter()
+                    .position(|port| port.set.get("name").map(|s| &s.value) == Some(name));
+                at.and_then(PortId::new)
+            };
+            listed.iter().filter_map(id).collect()
+        };
+        if let Some(lag) = lags.iter().find(|lag| name_of(lag).as_deref() == Some(name)) {
+            return ports_of(lag).lowest(); // none: the LAG has been refused
+        }
+        let port = self.port_named(name, place, key)?;
+        let within = |lag: &&Item| {
+            let ports = ports_of(lag);
+            ports.contains(port) && ports.lowest() != Some(port)
+        };
+        if let Some(lag) = lags.iter().find(within).and_then(name_of) {
+            let message =
+                format!("expected {lag:?}, the LAG that {name:?} is in, or its first port");
+            self.refuse(place.clone(), key, message);
+        }
+        Some(port)
+    }
+}
