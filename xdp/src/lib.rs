@@ -14,11 +14,13 @@ mod stations;
 mod stats;
 #[expect(unsafe_code, reason = "maps in memory, membarrier, and what values the kernel may read")]
 mod sys;
+mod trial;
 mod words;
 
 pub use error::{Unavailable, XdpError};
 pub use load::{Mode, Options, Xdp};
 pub use stats::PortCounts;
+pub use trial::{Trial, Verdict};
 pub use words::Words;
 
 include!(concat!(env!("OUT_DIR"), "/object.rs"));

@@ -98,10 +98,8 @@ impl Xdp {
     /// # Errors
     /// The driver cannot, another program is there, or the kernel has no links.
     pub fn attach(&mut self, port: u8, ifindex: u32, mode: Mode) -> Result<(), XdpError> {
-        in_range("port", u64::from(port), PORTS as u64, "0 to 63")?;
         self.detach(port)?;
-        let mut ports: HashMap<_, u32, u32> = map_of(&mut self.ebpf, map::PORT_OF)?;
-        ports.insert(ifindex, u32::from(port), 0).map_err(XdpError::map(map::PORT_OF))?;
+        self.name(port, ifindex)?;
         let how = match mode {
             Mode::Native => XdpMode::Driver,
             Mode::Generic => XdpMode::Skb,
@@ -117,6 +115,16 @@ impl Xdp {
                 Err(why)
             }
         }
+    }
+
+    /// Says which port an interface is, without running the program on it.
+    ///
+    /// # Errors
+    /// A port out of range.
+    pub fn name(&mut self, port: u8, ifindex: u32) -> Result<(), XdpError> {
+        in_range("port", u64::from(port), PORTS as u64, "0 to 63")?;
+        let mut ports: HashMap<_, u32, u32> = map_of(&mut self.ebpf, map::PORT_OF)?;
+        ports.insert(ifindex, u32::from(port), 0).map_err(XdpError::map(map::PORT_OF))
     }
 
     fn link(&mut self, ifindex: u32, mode: XdpMode) -> Result<FdLink, XdpError> {
@@ -218,11 +226,11 @@ impl Xdp {
         grace()
     }
 
-    /// The program, for `BPF_PROG_TEST_RUN`.
-    ///
-    /// # Errors
-    /// Never after [`Self::load`].
-    pub fn program(&mut self) -> Result<&mut Program, XdpError> {
+    pub(crate) const fn program_name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn program(&mut self) -> Result<&mut Program, XdpError> {
         main_program(&mut self.ebpf, self.name)
     }
 }

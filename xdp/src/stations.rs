@@ -4,6 +4,8 @@
 //! Units: ticks of the caller's own.
 //! Source: pipeline.md §3.
 
+use std::io::ErrorKind;
+
 use aya::maps::{HashMap, MapError};
 
 use crate::XdpError;
@@ -33,7 +35,9 @@ impl Xdp {
     pub fn remove_station(&mut self, key: u64) -> Result<bool, XdpError> {
         match self.stations_mut()?.remove(&key) {
             Ok(()) => Ok(true),
-            Err(MapError::KeyNotFound | MapError::ElementNotFound) => Ok(false),
+            Err(MapError::SyscallError(why)) if why.io_error.kind() == ErrorKind::NotFound => {
+                Ok(false)
+            }
             Err(why) => Err(XdpError::map(map::STATIONS)(why)),
         }
     }

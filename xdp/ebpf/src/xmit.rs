@@ -8,9 +8,11 @@
 //! burst ends within the poll that began it, on one processor: so what is reported while nothing of
 //! ours is under way to that output is not ours.
 
+use aya_ebpf::bindings::bpf_map_type::BPF_MAP_TYPE_DEVMAP;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::programs::RawTracePointContext;
 
+use crate::layout::PORTS;
 use crate::maps;
 
 /// Octets from the start of the kernel's `struct net_device` to its `ifindex`; set by the loader.
@@ -28,8 +30,10 @@ pub fn burst(ctx: &RawTracePointContext) {
 /// `xdp_redirect_err(dev, xdp, tgt, err, map_type, map_id, index)`: `index` is the output.
 #[inline(always)]
 pub fn refused(ctx: &RawTracePointContext) {
-    let target: u64 = ctx.arg(2);
-    settle(port_at(ctx.arg(0)), port_at(target), 1, 1);
+    let (kind, index): (u64, u64) = (ctx.arg(4), ctx.arg(6));
+    if kind as u32 == BPF_MAP_TYPE_DEVMAP && index < PORTS as u64 {
+        settle(port_at(ctx.arg(0)), Some(index as u32), 1, 1);
+    }
 }
 
 /// Takes `count` frames off those under way to `output`, `drops` of them lost.
