@@ -85,7 +85,7 @@ fn is_complete(ctx: &XdpContext, frame: &Frame, head: &Head) -> bool {
         Field::Hidden => false,
         Field::At { field, .. } => {
             let mut octets = [0; 2];
-            load(ctx, field, &mut octets, 2)
+            load(ctx, field, &raw mut octets, 2)
                 && u16::from_be_bytes(octets) != partial::pseudo_sum(&frame.octets, head)
         }
     }
