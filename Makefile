@@ -26,12 +26,14 @@ soak:
 	@tools/setup.sh soak
 	$(CARGO) test --release -p weft-tests --test soak -- --ignored --nocapture
 
-# The figures of the issue; exit 1 when one is missed.
+# weft beside other switches; exit 1 when a must is missed. ROWS="memory veth-express" runs a part,
+# BENCH_ARGS=--quick one round. Needs root. bench/results/ keeps what was measured.
 bench:
 	@tools/setup.sh bench
-	@$(CARGO) build --release -p weft -p weft-bench
-	@missed=0; "$${CARGO_TARGET_DIR:-target}/release/weft-bench" || missed=1; \
-	    python3 bench/tcp_ratio.py "$${CARGO_TARGET_DIR:-target}/release/weft" || missed=1; exit $$missed
+	@$(CARGO) build --release -p weft-bench
+	@$(CARGO) build --release -p weft $$(grep -q '^dpdk = ' control/Cargo.toml && \
+	    pkg-config --exists libdpdk && echo --features dpdk)
+	@python3 bench/side_by_side.py $(ROWS) $(BENCH_ARGS)
 
 # Coverage-guided fuzzing, FUZZ_S seconds a target (needs cargo-fuzz and a nightly toolchain).
 FUZZ_S ?= 60

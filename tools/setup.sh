@@ -18,6 +18,16 @@ need() { # need COMMAND PACKAGE
     PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
 }
 
+# The bench starts daemons of its own: what is installed for it must not start the system's (policy-rc.d, 101 is
+# "forbidden"). A policy that is there already stays in force.
+policy=/usr/sbin/policy-rc.d
+forbid_services() {
+    [ -e "$policy" ] && return
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+    trap 'rm -f "$policy"' EXIT
+}
+
 # A linker for rustc and its C library.
 need cc gcc
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
@@ -32,6 +42,15 @@ if wants test || wants demo || wants bench; then
     need python3 python3
     need ps procps
 fi
+if wants bench; then
+    need taskset util-linux
+    need sysctl procps
+    need dpdk-testpmd dpdk-dev # and with it libdpdk-dev and every PMD
+    [ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] || missing="$missing openvswitch-switch-dpdk"
+    need pkg-config pkg-config # weft's feature dpdk
+    need clang clang
+    ls /usr/lib/llvm-*/lib/libclang*.so* >/dev/null 2>&1 || missing="$missing libclang-dev"
+fi
 if wants test || wants demo; then
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 fi
@@ -45,6 +64,8 @@ if [ -n "${missing% }" ]; then
     echo "setup: installing $missing"
     export DEBIAN_FRONTEND=noninteractive
     log=$(mktemp)
+    case "$missing" in *openvswitch*) no_services=1 ;; *) no_services="" ;; esac
+    [ -n "$no_services" ] && forbid_services
     # shellcheck disable=SC2086 # a list of words
     if ! { apt-get update && apt-get install -y --no-install-recommends $missing; } \
         >"$log" 2>&1 </dev/null; then
@@ -53,6 +74,10 @@ if [ -n "${missing% }" ]; then
         exit 1
     fi
     rm -f "$log"
+    # Nor at the next start of the machine.
+    if [ -n "$no_services" ] && command -v systemctl >/dev/null 2>&1; then
+        systemctl disable openvswitch-switch >/dev/null 2>&1 || true
+    fi
 fi
 
 if ! command -v cargo >/dev/null 2>&1; then

@@ -5,4 +5,5 @@
 //! Source: style.md C13; issue 2, "Speed".
 
 pub mod islip_slot;
+pub mod kit;
 pub mod path;

@@ -107,6 +107,14 @@ fn a_running_switch_shows_and_changes_its_state() {
     let sum = switch.json(&["show", "conservation", "--json"]);
     assert_eq!(sum["conservation"]["holds"], true, "{sum}");
     assert_eq!(sum["conservation"]["rx"], FRAMES, "{sum}");
+    let workers = switch.json(&["show", "workers", "--json"])["workers"].clone();
+    let of = |what: &str| workers[0][what].as_u64().unwrap();
+    assert_eq!(of("frames"), FRAMES, "{workers}");
+    assert!((1..=FRAMES).contains(&of("bursts")), "{workers}");
+    assert!(of("busy_ns") > 0 && of("busy_ns") < of("uptime_ns"), "{workers}");
+    assert!(of("busy_cycles") > 0 || !cfg!(target_arch = "x86_64"), "{workers}");
+    let table = switch.ask(&["show", "workers"]).1;
+    assert!(table.contains("frames/burst") && table.contains("cycles/frame"), "{table}");
 
     // The forwarding database takes an entry and gives it back.
     let entries = || {

@@ -27,6 +27,42 @@ pub struct Gist {
     facts: u32,
 }
 
+/// What classification found: input 7:0, priority and flags 15:8, format 23:16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts(u32);
+
+impl Facts {
+    /// As 24 bits.
+    #[inline]
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Facts of the low 24 bits.
+    #[inline]
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits & 0x00FF_FFFF)
+    }
+
+    /// With [`Flag::Pg`].
+    #[must_use]
+    pub const fn charged_to_group(self) -> Self {
+        Self(self.0 | Flag::Pg.bit() >> 8)
+    }
+
+    /// As [`Desc::format_index`].
+    #[inline]
+    #[must_use]
+    pub const fn format_index(self) -> usize {
+        octet(self.0 << 8, FORMAT_SHIFT) as usize
+    }
+}
+
+/// What a port knows of a frame and classification does not change.
+const KEPT: u32 = 0xFF | Flag::PartialCsum.bit() | Flag::Pg.bit() | Flag::Shared.bit();
+
 const VID_SHIFT: u32 = 16;
 const INPUT_SHIFT: u32 = 8;
 const PRI_SHIFT: u32 = 16;
@@ -172,14 +208,26 @@ impl Desc {
         pri: Pri,
         (tagged, ect): (bool, bool),
     ) {
-        let flags = Flag::PartialCsum.bit() | Flag::Pg.bit() | Flag::Shared.bit();
-        let kept = self.facts & (0xFF | flags);
         let found = ((format as u32) << FORMAT_SHIFT)
             | ((pri.get() as u32) << PRI_SHIFT)
             | ((input.get() as u32) << INPUT_SHIFT)
             | (Flag::Tagged.bit() * tagged as u32)
             | (Flag::Ect.bit() * ect as u32);
-        self.facts = kept | found;
+        self.facts = self.facts & KEPT | found;
+    }
+
+    /// What [`Self::classify`] noted.
+    #[inline]
+    #[must_use]
+    pub const fn facts(&self) -> Facts {
+        Facts((self.facts & !KEPT) >> 8)
+    }
+
+    /// Notes what classification found in a frame like this one, and its VLAN.
+    #[inline]
+    pub const fn repeat(&mut self, facts: Facts, vid: u16) {
+        self.facts = self.facts & KEPT | facts.0 << 8;
+        self.size = self.size & 0xFFFF | (vid as u32) << VID_SHIFT;
     }
 
     /// Whether `flag` is set.
@@ -187,6 +235,13 @@ impl Desc {
     #[must_use]
     pub const fn has(&self, flag: Flag) -> bool {
         self.facts & flag.bit() != 0
+    }
+
+    /// Whether any of `flags`, as bits over the priority, is set.
+    #[inline]
+    #[must_use]
+    pub const fn has_any(&self, flags: u8) -> bool {
+        self.facts & (flags as u32) << PRI_SHIFT != 0
     }
 
     /// Sets or clears `flag`.

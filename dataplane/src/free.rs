@@ -61,7 +61,9 @@ impl FreeList {
 /// One worker's free indices: a stack, the last given back is the first taken.
 pub struct FreeCache {
     list: Arc<FreeList>,
-    stack: Vec<u32>,
+    /// With room for all indices there are; `len` of them are in it.
+    stack: Box<[u32]>,
+    len: usize,
     keep: usize,
 }
 
@@ -70,32 +72,90 @@ impl FreeCache {
     #[must_use]
     pub fn new(list: Arc<FreeList>, keep: usize) -> Self {
         let keep = keep.max(2 * CHAIN);
-        Self { stack: Vec::with_capacity(list.count() + CHAIN), list, keep }
+        let stack = vec![0; list.count() + CHAIN].into_boxed_slice();
+        Self { stack, len: 0, list, keep }
     }
 
     /// Takes a free index.
     #[inline]
     pub fn take(&mut self) -> Option<u32> {
-        match self.stack.pop() {
-            Some(id) => Some(id),
-            None => self.refill(),
+        if self.len == 0 {
+            self.refill()?;
         }
+        self.len -= 1;
+        self.stack.get(self.len).copied()
     }
 
+    /// Whether `count` indices can be taken now.
+    #[inline]
+    pub fn has(&mut self, count: usize) -> bool {
+        while self.len < count {
+            if self.refill().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Free indices, up to `most`, the next to be taken last; [`Self::skip`] takes them.
+    #[inline]
+    pub fn peek(&mut self, most: usize) -> &[u32] {
+        self.has(most);
+        let first = self.len.saturating_sub(most);
+        self.stack.get(first..self.len).unwrap_or_default()
+    }
+
+    /// Takes `count` of what [`Self::peek`] showed, from the end.
+    #[inline]
+    pub const fn skip(&mut self, count: usize) {
+        self.len = self.len.saturating_sub(count);
+    }
+
+    /// Gives back as many of `count` indices as `fill` writes, from the front, and returns how many these
+    /// were, which it says.
+    ///
+    /// # Panics
+    /// When more are given back than there are.
+    #[inline]
+    pub fn give_all(&mut self, count: usize, fill: impl FnOnce(&mut [u32]) -> usize) -> usize {
+        while self.len + count > self.keep && self.len > CHAIN {
+            let before = self.len;
+            self.spill();
+            if self.len == before {
+                break;
+            }
+        }
+        let room = self.stack.get_mut(self.len..self.len + count);
+        let given = fill(room.expect("no more indices than there are"));
+        assert!(given <= count, "as many as there was room for");
+        self.len += given;
+        given
+    }
+
+    /// Fetches a chain of free indices; `None` if there is none.
     #[cold]
-    fn refill(&mut self) -> Option<u32> {
+    fn refill(&mut self) -> Option<()> {
         let chain = self.list.chains.pop()?;
-        self.stack.extend(chain.ids.iter().take(chain.len));
-        self.stack.pop()
+        let ids = chain.ids.iter().take(chain.len);
+        for (slot, &id) in self.stack.iter_mut().skip(self.len).zip(ids) {
+            *slot = id;
+        }
+        self.len += chain.len;
+        Some(())
     }
 
     /// Gives an index back.
+    ///
+    /// # Panics
+    /// When more are given back than there are.
     #[inline]
     pub fn give(&mut self, id: u32) {
-        if self.stack.len() >= self.keep {
+        if self.len >= self.keep {
             self.spill();
         }
-        self.stack.push(id); // within the capacity: no more indices than `count` exist
+        let slot = self.stack.get_mut(self.len).expect("no more indices than there are");
+        *slot = id;
+        self.len += 1;
     }
 
     /// Hands the oldest chain to the other workers, so that the warm ones stay here.
@@ -106,30 +166,32 @@ impl FreeCache {
             *slot = *id;
         }
         if self.list.chains.push(chain).is_ok() {
-            self.stack.drain(..CHAIN);
+            self.stack.copy_within(CHAIN..self.len, 0);
+            self.len -= CHAIN;
         }
     }
 
     /// How many this cache holds.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.stack.len()
+    pub const fn len(&self) -> usize {
+        self.len
     }
 
     /// Whether this cache holds none.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.stack.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 }
 
 impl Drop for FreeCache {
     fn drop(&mut self) {
-        while !self.stack.is_empty() {
-            let rest = self.stack.len().saturating_sub(CHAIN);
+        while self.len > 0 {
             let mut chain = Chain { len: 0, ids: [0; CHAIN] };
-            for (slot, id) in chain.ids.iter_mut().zip(self.stack.drain(rest..)) {
-                *slot = id;
+            for slot in &mut chain.ids {
+                let Some(last) = self.len.checked_sub(1) else { break };
+                self.len = last;
+                *slot = self.stack.get(last).copied().unwrap_or_default(); // below the old `len`
                 chain.len += 1;
             }
             if self.list.chains.push(chain).is_err() {

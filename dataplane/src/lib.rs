@@ -16,6 +16,7 @@ pub mod desc;
 pub mod ecn;
 pub mod egress;
 pub mod fdb;
+pub mod flows;
 pub mod free;
 pub mod groups;
 pub mod islip;
@@ -24,6 +25,7 @@ pub mod pipeline;
 #[expect(unsafe_code, reason = "chunks of a mapping, reached through descriptors")]
 pub mod pool;
 pub mod port;
+pub mod queues;
 #[expect(unsafe_code, reason = "slots handed between two threads")]
 pub mod ring;
 pub mod rng;

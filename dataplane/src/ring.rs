@@ -174,6 +174,28 @@ impl<T> Rx<T> {
         })
     }
 
+    /// The first items, up to `most`, in two parts: the second is empty unless the ring's end lies
+    /// between them.
+    ///
+    /// # Panics
+    /// Never: both parts lie within the ring.
+    #[inline]
+    pub fn fronts(&mut self, most: usize) -> [&[T]; 2] {
+        let count = self.len().min(most);
+        let slots = &*self.shared.slots;
+        let first = self.head & (slots.len() - 1);
+        let before_end = count.min(slots.len() - first);
+        let part = |from: usize, count: usize| {
+            let slots = slots.get(from..from + count).expect("within the ring");
+            let at = slots.as_ptr().cast::<T>();
+            // SAFETY: `head..head + count` is below the `tail` that the producer published with
+            // Release: these slots are filled, and left to us until we move `head`; the borrow of self
+            // holds it. Cell and slot have the layout of the item.
+            unsafe { core::slice::from_raw_parts(at, count) }
+        };
+        [part(first, before_end), part(0, count - before_end)]
+    }
+
     /// Takes the first item.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {

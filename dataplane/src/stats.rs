@@ -228,9 +228,22 @@ pub struct WorkerStats {
     pub busy_loops: Counter,
     /// Frames received.
     pub frames: Counter,
+    /// Bursts that they came in.
+    pub bursts: Counter,
+    /// Time of passes in which something was done.
+    pub busy_ns: Counter,
+    /// Ticks of the processor's time-stamp counter in these passes; 0 where there is none.
+    pub busy_cycles: Counter,
 }
 
 impl WorkerStats {
+    /// Counts a pass of the loop in which something was done: its time, by both clocks.
+    #[inline]
+    pub fn count_busy(&self, span: crate::time::Span, cycles: u64) {
+        self.busy_ns.add(span.as_ns());
+        self.busy_cycles.add(cycles);
+    }
+
     /// Counts a drop, once, with the port that the frame came in by (or was to leave by).
     #[inline]
     pub fn count_drop(&self, port: crate::types::PortId, reason: DropReason) {

@@ -1,5 +1,5 @@
 //! Decisions of the whole pipeline under a seeded mixture of traffic: every frame is accounted for,
-//! and the same seed decides the same.
+//! and the same seed decides the same, whether somebody listens or not.
 //!
 //! Shape: ports in memory whose frames, room and links a seed draws; the trace hash of two runs.
 //! Units: frames, nanoseconds.
@@ -13,6 +13,7 @@
 #![expect(clippy::struct_field_names, reason = "`drawn` says it best")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{LiveSizes, MirrorConfig, PfcMode, SwitchConfig};
@@ -20,10 +21,11 @@ use weft_dataplane::groups::Group;
 use weft_dataplane::islip::Discipline;
 use weft_dataplane::pipeline::{Built, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
+use weft_dataplane::port::null::{Null, NullConfig};
 use weft_dataplane::port::{Port, PortCaps, PortError};
 use weft_dataplane::rng::Rng;
-use weft_dataplane::time::{Instant, LinkRate};
-use weft_dataplane::trace::{Event, Trace};
+use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_dataplane::trace::{Event, NoTrace, Trace, Tracer};
 use weft_dataplane::types::{PerPri, PortId, PortSet};
 use weft_dataplane::vlan::{PortMode, VidSet};
 use weft_parsers::{AddrKey, AddrSpace, AfhMode, Vid};
@@ -36,7 +38,8 @@ struct Drawn {
     caps: PortCaps,
     index: usize,
     rng: Rng,
-    octets_sent: u64,
+    /// Hash of all that was sent, in order, over all ports.
+    sent: Arc<AtomicU64>,
     up: bool,
     /// What is drawn anew when time goes on, so that nothing depends on how often the port is asked.
     drawn_at: Option<Instant>,
@@ -134,8 +137,10 @@ impl Port for Drawn {
         let take = batch.len().min(self.tx_room(now));
         self.room -= take;
         for desc in batch.drain(..take) {
-            self.octets_sent +=
-                bufs.bytes(&desc).iter().map(|&octet| u64::from(octet)).sum::<u64>();
+            let octets = bufs.bytes(&desc).iter().map(|&octet| u64::from(octet));
+            let octets = octets.fold(self.index as u64, |sum, octet| sum.rotate_left(9) ^ octet);
+            let sent = self.sent.load(Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            self.sent.store(sent ^ octets, Ordering::Relaxed);
             bufs.free(desc);
         }
         take
@@ -152,7 +157,7 @@ impl Port for Drawn {
     fn release(&mut self, _bufs: &mut Bufs) {}
 }
 
-fn ports(own: &[PortId]) -> Vec<Box<dyn Port>> {
+fn ports(own: &[PortId], sent: &Arc<AtomicU64>) -> Vec<Box<dyn Port>> {
     let make = |port: &PortId| {
         let caps = PortCaps {
             kind: "test",
@@ -167,7 +172,7 @@ fn ports(own: &[PortId]) -> Vec<Box<dyn Port>> {
             caps,
             index: port.index(),
             rng,
-            octets_sent: 0,
+            sent: sent.clone(),
             up: true,
             drawn_at: None,
             room: 0,
@@ -204,33 +209,77 @@ fn vlans(mut config: SwitchConfig) -> SwitchConfig {
     config
 }
 
+/// Without PFC: every frame is lossy.
+fn lossy(mut config: SwitchConfig) -> SwitchConfig {
+    config.pfc.enabled = false;
+    config
+}
+
 /// Runs a switch for `steps` and returns the trace hash, the events and the final ledger.
 fn run(config: SwitchConfig, workers: usize, timing: Timing, steps: u64) -> (u64, u64, Ledger) {
+    let mut trace = Trace::new(|_, _: &Event| {});
+    let (_, ledger) = run_with(config, workers, timing, (steps, 4_000), &mut trace);
+    (trace.hash(), trace.events(), ledger)
+}
+
+/// Runs a switch for `steps` of so many nanoseconds and returns the hash of what was sent and the final
+/// ledger.
+fn run_with<T: Tracer>(
+    config: SwitchConfig,
+    workers: usize,
+    timing: Timing,
+    (steps, step_ns): (u64, u64),
+    trace: &mut T,
+) -> (u64, Ledger) {
     let pool = Pool::in_memory(2_600, 1_518).unwrap();
     let mut spread = vec![Vec::new(); workers];
     for port in (0..PORTS).filter_map(PortId::new) {
         spread[port.index() % workers].push(port);
     }
     let Built { core, mut lanes } = build(config, &pool, &spread, timing).unwrap();
-    let mut lane_ports: Vec<_> = spread.iter().map(|own| ports(own)).collect();
-    let mut trace = Trace::new(|_, _: &Event| {});
+    let sent = Arc::new(AtomicU64::new(0));
+    let mut lane_ports: Vec<_> = spread.iter().map(|own| ports(own, &sent)).collect();
     let mut now = Instant::ZERO;
     for step in 0..steps {
-        now = Instant::from_ns(step * 4_000);
+        now = Instant::from_ns(step * step_ns);
         for (lane, ports) in lanes.iter_mut().zip(&mut lane_ports) {
-            lane.step(now, ports, &mut trace);
+            lane.step(now, ports, trace);
         }
         if step % 64 == 0 {
             assert_eq!(Ledger::read(&core).imbalance(), 0, "step {step}");
         }
     }
     for (lane, ports) in lanes.iter_mut().zip(&mut lane_ports).rev() {
-        lane.stop(now, ports, &mut trace);
+        lane.stop(now, ports, trace);
     }
     let ledger = Ledger::read(&core);
     assert_eq!((core.buffer.charged(), ledger.chunks_used), (0, 0), "all is given back");
     assert_eq!(Arc::strong_count(&core), 1 + workers);
-    (trace.hash(), trace.events(), ledger)
+    (sent.load(Ordering::Relaxed), ledger)
+}
+
+/// A trace sees each frame decided in full; without one, flows that are known and whole bursts go the
+/// short way. Both must come to the same.
+#[test]
+fn an_untraced_switch_decides_as_a_traced_one() {
+    #[rustfmt::skip] // columns: name, configuration, workers, timing, ns a step
+    let cases = [
+        ("live",                config(4, 1_728),        1, Timing::Live,    4_000),
+        ("lossy",               lossy(config(4, 1_728)), 1, Timing::Live,    4_000),
+        ("lossy, small cells",  lossy(config(8, 256)),   1, Timing::Live,    4_000),
+        ("old entries go",      lossy(config(4, 1_728)), 1, Timing::Live,    900_000),
+        ("VLANs and a mirror",  vlans(config(4, 1_728)), 1, Timing::Live,    4_000),
+        ("two workers",         lossy(config(4, 1_728)), 2, Timing::Live,    4_000),
+        ("virtual time",        vlans(config(4, 256)),   1, Timing::Virtual, 4_000),
+    ];
+    for (name, mut config, workers, timing, step_ns) in cases {
+        config.forward.ageing = Span::from_ms(900); // stamps are 0.55 s apart
+        let traced = &mut Trace::new(|_, _: &Event| {});
+        let traced = run_with(config.clone(), workers, timing, (4_000, step_ns), traced);
+        let untraced = run_with(config, workers, timing, (4_000, step_ns), &mut NoTrace);
+        assert_eq!(untraced.1, traced.1, "{name}");
+        assert_eq!(untraced.0, traced.0, "{name}: what was sent");
+    }
 }
 
 #[test]
@@ -260,4 +309,38 @@ fn the_same_seed_decides_the_same_and_accounts_for_every_frame() {
         assert!(sum(&|q| q.ecn_marked) > 0, "{name}: marks");
         assert!(sum(&|q| q.drops.iter().sum()) > 0, "{name}: drops of a known priority");
     }
+}
+
+/// Flows that are known go the short way, and still keep their source from growing old.
+#[test]
+fn a_station_that_sends_does_not_grow_old() {
+    let mut config = lossy(config(4, 1_728));
+    config.forward.ageing = Span::from_ms(2_000);
+    config.forward.fdb_capacity = 64; // so that a step looks at all of it
+    let pool = Pool::in_memory(2_600, 1_518).unwrap();
+    let own: Vec<PortId> = (0..PORTS).filter_map(PortId::new).collect();
+    let Built { core, mut lanes } =
+        build(config, &pool, core::slice::from_ref(&own), Timing::Live).unwrap();
+    let station = |port: usize| [2, 0, 0, 0, 0, u8::try_from(port).unwrap()];
+    let make = |port: &PortId| {
+        let (to, from) = (station((port.index() + 1) % PORTS), station(port.index()));
+        let frame = [&to[..], &from, &[0x88, 0xB7], &[0; 46]].concat();
+        let config = NullConfig {
+            name: String::new(),
+            rate: LinkRate::gbps(10),
+            frame_len_max: 1_400,
+            templates: vec![frame],
+            per_burst: 1,
+            limit: None,
+        };
+        Box::new(Null::generator(config).unwrap()) as Box<dyn Port>
+    };
+    let mut ports: Vec<_> = own.iter().map(make).collect();
+    for step in 0..1_000 {
+        lanes[0].step(Instant::from_ns(step * 10_000_000), &mut ports, &mut NoTrace);
+    }
+    assert_eq!(core.fdb.counters().aged, 0);
+    assert_eq!(core.fdb.counters().learned, PORTS as u64);
+    let ledger = Ledger::read(&core);
+    assert!(ledger.tx >= 1_000 * PORTS as u64, "{ledger:?}");
 }

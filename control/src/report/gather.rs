@@ -211,6 +211,10 @@ impl Source<'_> {
                 WorkerReport {
                     worker,
                     frames: stats.frames.get(),
+                    bursts: stats.bursts.get(),
+                    busy_ns: stats.busy_ns.get(),
+                    busy_cycles: stats.busy_cycles.get(),
+                    uptime_ns: self.now.as_ns(),
                     loops: stats.loops.get(),
                     busy_loops: stats.busy_loops.get(),
                     service_errors: stats.service_errors.get(),

@@ -283,6 +283,14 @@ pub struct WorkerReport {
     pub worker: usize,
     /// Frames that it received.
     pub frames: u64,
+    /// Bursts that they came in.
+    pub bursts: u64,
+    /// Time of passes in which something was done.
+    pub busy_ns: u64,
+    /// The same in ticks of the processor's time-stamp counter; 0 where there is none.
+    pub busy_cycles: u64,
+    /// Time since the start, of which the rest was idle.
+    pub uptime_ns: u64,
     /// Passes of its loop.
     pub loops: u64,
     /// Passes in which something was done.

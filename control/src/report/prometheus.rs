@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::{PfcReport, PortReport, QueueReport, StatsSnapshot};
+use super::{PfcReport, PortReport, QueueReport, StatsSnapshot, WorkerReport};
 
 /// Content type of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -190,22 +190,24 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
     }
     page.family(("weft_unaccounted_frames", GAUGE, "Frames that are not accounted for; always 0."));
     page.sample("weft_unaccounted_frames", &[], sum.imbalance);
-    page.family(("weft_worker_busy_loops_total", COUNTER, "Passes in which something was done."));
-    for worker in &stats.workers {
-        let labels = [("worker", worker.worker.to_string())];
-        page.sample(
-            "weft_worker_busy_loops_total",
-            &[(labels[0].0, &labels[0].1)],
-            worker.busy_loops,
-        );
+    #[rustfmt::skip] // columns: family, value
+    let by_worker: [(Family, fn(&WorkerReport) -> u64); 5] = [
+        (("weft_worker_busy_cycles_total", COUNTER, "Time-stamp counter ticks of passes in which something was done."), |w| w.busy_cycles),
+        (("weft_worker_busy_loops_total", COUNTER, "Passes in which something was done."), |w| w.busy_loops),
+        (("weft_worker_bursts_total", COUNTER, "Bursts received."), |w| w.bursts),
+        (("weft_worker_frames_total", COUNTER, "Frames received."), |w| w.frames),
+        (("weft_worker_loops_total", COUNTER, "Passes of the worker's loop."), |w| w.loops),
+    ];
+    for (family, value) in by_worker {
+        page.family(family);
+        for worker in &stats.workers {
+            page.sample(family.0, &[("worker", &worker.worker.to_string())], value(worker));
+        }
     }
-    page.family(("weft_worker_loops_total", COUNTER, "Passes of the worker's loop."));
+    let busy = "weft_worker_busy_seconds_total";
+    page.family((busy, COUNTER, "Time of passes in which something was done."));
     for worker in &stats.workers {
-        page.sample(
-            "weft_worker_loops_total",
-            &[("worker", &worker.worker.to_string())],
-            worker.loops,
-        );
+        page.sample(busy, &[("worker", &worker.worker.to_string())], seconds(worker.busy_ns));
     }
 }
 

@@ -282,21 +282,45 @@ fn of_conservation(sum: &ConservationReport) -> String {
     ])
 }
 
+/// `of` by `by`, to a tenth; a dash without anything to divide by.
+fn tenths(of: u64, by: u64) -> String {
+    let Some(tenths) = of.saturating_mul(10).checked_div(by) else { return "-".to_owned() };
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
 fn of_workers(workers: &[WorkerReport]) -> String {
-    let heads =
-        ["worker", "frames", "loops", "busy loops", "busy %", "device errors", "learn busy"];
+    let heads = [
+        "worker",
+        "frames",
+        "bursts",
+        "frames/burst",
+        "ns/frame",
+        "cycles/frame",
+        "idle %",
+        "loops",
+        "busy loops",
+        "device errors",
+        "learn busy",
+    ];
     table(
         heads,
         0,
         workers.iter().map(|worker| {
-            let percent =
-                worker.busy_loops.saturating_mul(100).checked_div(worker.loops).unwrap_or(0);
+            let idle_ns = worker.uptime_ns.saturating_sub(worker.busy_ns);
+            let cycles = match worker.busy_cycles {
+                0 => "-".to_owned(),
+                cycles => tenths(cycles, worker.frames),
+            };
             [
                 worker.worker.to_string(),
                 worker.frames.to_string(),
+                worker.bursts.to_string(),
+                tenths(worker.frames, worker.bursts),
+                tenths(worker.busy_ns, worker.frames),
+                cycles,
+                tenths(idle_ns.saturating_mul(100), worker.uptime_ns),
                 worker.loops.to_string(),
                 worker.busy_loops.to_string(),
-                percent.to_string(),
                 worker.service_errors.to_string(),
                 worker.learn_busy.to_string(),
             ]

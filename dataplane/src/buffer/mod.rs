@@ -6,7 +6,12 @@
 //! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches"
 //! (1998); pipeline.md §4; seed 003 §5.5.
 
+mod run;
+
+pub use run::Leaving;
+
 use crate::config::{BufferConfig, Sharing};
+use crate::queues::{Demand, QueueId};
 use crate::stats::DropReason;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::types::{PRIS_MAX, PerPri, PortId, Pri, PriSet};
@@ -360,6 +365,69 @@ impl Buffer {
         Admission { verdict, used, limit }
     }
 
+    /// Asks for room for all frames of a burst of `input`, where priorities `lossless` are charged to
+    /// their groups, and charges them; false, and nothing charged, if they must be asked one by one:
+    /// several threads, static shares, or any frame could be refused or cross XOFF.
+    ///
+    /// The limit falls as the buffer fills: a queue that is within it after all of the burst was within
+    /// it at each frame before.
+    #[inline(never)] // on its own it keeps its state in registers
+    pub fn admit_all(
+        &self,
+        thresholds: &Thresholds,
+        (input, lossless): (PortId, PriSet),
+        demand: &Demand,
+    ) -> bool {
+        let used = self.shared.load(Ordering::Relaxed);
+        let left = thresholds.shared.checked_sub(used + u64::from(demand.cells()));
+        let Some(left) = left.filter(|_| self.solo && thresholds.sharing == Sharing::Dt) else {
+            return false;
+        };
+        let first = input.index() * self.ports * self.pris;
+        let Some(voqs) = self.voq.get(first..first + self.ports * self.pris) else { return false };
+        let word =
+            |queue: QueueId| voqs.get(queue.output().index() * self.pris + queue.pri().index());
+        let reserve = thresholds.voq_reserve;
+        let mut groups = PerPri::<u32>::default();
+        for queue in demand.queues().iter() {
+            if lossless.contains(queue.pri()) {
+                groups[queue.pri()] += demand.cells_of(queue);
+                continue;
+            }
+            let Some(word) = word(queue) else { return false };
+            let after = word.load(Ordering::Relaxed) + demand.cells_of(queue); // far below 2^31
+            if after > thresholds.dynamic(reserve, queue.pri(), left) {
+                return false;
+            }
+        }
+        for pri in lossless.iter() {
+            let after =
+                Self::per_pri(&self.group, input, pri).load(Ordering::Relaxed) + groups[pri];
+            if groups[pri] > 0 && after > thresholds.dynamic(thresholds.pg_reserve, pri, left) {
+                return false;
+            }
+        }
+        let mut taken = 0;
+        let mut charge = |word: &AtomicU32, cells: u32, reserve: u32| {
+            let before = word.load(Ordering::Relaxed);
+            let over = |used: u32| u64::from(used.saturating_sub(reserve));
+            taken += over(before + cells) - over(before);
+            word.store(before + cells, Ordering::Relaxed);
+        };
+        for pri in lossless.iter() {
+            charge(Self::per_pri(&self.group, input, pri), groups[pri], thresholds.pg_reserve);
+        }
+        for queue in demand.queues().iter() {
+            let cells = demand.cells_of(queue);
+            self.add(Self::per_pri(&self.depth, queue.output(), queue.pri()), cells);
+            if let Some(word) = word(queue).filter(|_| !lossless.contains(queue.pri())) {
+                charge(word, cells, reserve);
+            }
+        }
+        self.shared.store(used + taken, Ordering::Relaxed);
+        true
+    }
+
     /// The limit of an ingress group: its XOFF.
     #[inline]
     #[must_use]
@@ -412,15 +480,19 @@ impl Buffer {
         pri: Pri,
     ) -> Leaving<'a> {
         let first = output.index() * self.pris + pri.index();
+        let depth = Self::per_pri(&self.depth, output, pri);
         Leaving {
             buffer: self,
             thresholds,
             voqs: self.voq.get(first..).unwrap_or_default(),
             stride: self.ports * self.pris,
             reserve: thresholds.voq_reserve(),
-            depth: Self::per_pri(&self.depth, output, pri),
+            depth,
             pri,
             freed: 0,
+            depth_before: depth.load(Ordering::Relaxed),
+            left: 0,
+            solo: self.solo,
         }
     }
 
@@ -525,55 +597,6 @@ impl Buffer {
     pub fn charged(&self) -> u64 {
         let all = self.voq.iter().chain(&self.group).chain(&self.headroom);
         all.map(|word| u64::from(word.load(Ordering::Relaxed))).sum()
-    }
-}
-
-/// A run of frames that leave the queues of one (output, pri): what they share is looked up once, and
-/// what they free of the shared part is given back at the end.
-#[must_use = "`end` gives back what the run freed"]
-pub struct Leaving<'a> {
-    buffer: &'a Buffer,
-    thresholds: &'a Thresholds,
-    /// From the first input's VOQ on.
-    voqs: &'a [AtomicU32],
-    /// Words from one input's VOQ to the next input's.
-    stride: usize,
-    reserve: u32,
-    depth: &'a AtomicU32,
-    pri: Pri,
-    freed: u64,
-}
-
-impl Leaving<'_> {
-    /// Gives back what a lossy frame from `input` took in its VOQ.
-    ///
-    /// # Panics
-    /// When there is no such port.
-    #[inline]
-    pub fn lossy(&mut self, input: PortId, cells: u32) {
-        let word = self.voqs.get(input.index() * self.stride).expect("a port of this switch");
-        let before = self.buffer.sub(word, cells);
-        let over = before.saturating_sub(self.reserve);
-        self.freed += u64::from(over.min(cells));
-    }
-
-    /// Gives back what a lossless frame from `input` took in its group.
-    #[inline]
-    pub fn lossless(&self, lease: &mut Lease, input: PortId, cells: u32) {
-        self.buffer.release_group(lease, self.thresholds, (input, self.pri), cells);
-    }
-
-    /// Notes that a copy left; returns the depth of (output, pri) before, in cells.
-    #[inline]
-    #[must_use]
-    pub fn shallow(&self, cells: u32) -> u32 {
-        self.buffer.sub(self.depth, cells)
-    }
-
-    /// Ends the run.
-    #[inline]
-    pub fn end(self, lease: &mut Lease) {
-        self.buffer.give_back(lease, self.freed);
     }
 }
 

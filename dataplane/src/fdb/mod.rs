@@ -106,6 +106,8 @@ pub struct Fdb {
     /// Ports of the alarm that is on, as a [`PortSet`].
     alarm_ports: AtomicU64,
     counters: Counters,
+    /// How often an answer that was given may have become wrong.
+    version: AtomicU64,
     events: ArrayQueue<LearnEvent>,
     writer: Mutex<Writer>,
 }
@@ -124,6 +126,7 @@ impl Fdb {
             ports: PerPort::from_fn(port),
             alarm_ports: AtomicU64::new(0),
             counters: Counters::default(),
+            version: AtomicU64::new(0),
             events: ArrayQueue::new(config.events.max(1)),
             writer: Mutex::new(Writer {
                 used: 0,
@@ -186,6 +189,26 @@ impl Fdb {
         SourceState::Known
     }
 
+    /// Changes when an entry moves, goes or becomes static, not when one comes: what was found before a
+    /// look at this and holds the same version now would be found again.
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire) // pairs with `outdate`
+    }
+
+    /// The age stamp of a frame at `now`, as a number: [`Fdb::touch`] changes an entry once for each.
+    #[inline]
+    #[must_use]
+    pub const fn stamp(now: Instant) -> u32 {
+        Tick::at(now).bits()
+    }
+
+    /// After a change that answers given before do not tell of.
+    fn outdate(&self) {
+        self.version.fetch_add(1, Ordering::Release); // pairs with `version`
+    }
+
     /// Learns that `key` is behind `port`, at the end of a burst.
     pub fn learn(&self, key: FdbKey, port: PortId, now: Instant) -> Learned {
         let Some(mut writer) = self.try_writer() else {
@@ -219,6 +242,7 @@ impl Fdb {
     ) -> Learned {
         let from = value.port();
         entry.set(value.with_port(port).with_tick(Tick::at(now)));
+        self.outdate();
         self.count_learned(from, -1);
         self.count_learned(port, 1);
         add(&self.counters.moved, 1);
@@ -382,6 +406,7 @@ impl Fdb {
                     self.count_learned(value.port(), -1);
                 }
                 entry.set(value.with_port(port).with_static(true));
+                self.outdate();
                 continue;
             }
             let value = Value::new(writer.next_version(), port, Tick::at(Instant::ZERO), true);
@@ -486,6 +511,7 @@ impl Fdb {
 
     fn remove(&self, writer: &mut Writer, entry: &Entry, value: Value) {
         entry.clear();
+        self.outdate();
         writer.used = writer.used.saturating_sub(1);
         if !value.is_static() {
             self.count_learned(value.port(), -1);

@@ -15,6 +15,7 @@ use super::{Context, Core, Lane, Timing};
 use crate::buffer::{Buffer, Lease};
 use crate::config::SwitchConfig;
 use crate::fdb::{Fdb, FdbConfig, StaticError};
+use crate::flows::FlowCache;
 use crate::free::FreeCache;
 use crate::pool::{Bufs, Pool, PoolError};
 use crate::ring::ring;
@@ -131,6 +132,7 @@ pub fn build(
                 .collect(),
             crossbar: crossbar.take(),
             scratch: Box::new(Scratch::new()),
+            flows: FlowCache::new(),
             timing,
             solo,
         });

@@ -30,6 +30,8 @@ pub(super) struct Crossbar {
     /// Frames moved to each output in this step; live, bounded.
     moved: PerPort<usize>,
     budget: usize,
+    /// Some output has got its budget.
+    is_spent: bool,
     slot: Option<Slots>,
 }
 
@@ -71,6 +73,7 @@ impl Crossbar {
             burst: 1,
             moved: PerPort::default(),
             budget: 0,
+            is_spent: false,
             slot: (timing == Timing::Virtual).then(|| Slots {
                 cell: Span::ZERO,
                 next: Instant::ZERO,
@@ -102,8 +105,8 @@ impl Crossbar {
     }
 
     /// Whether some output has got as many frames as a step may move to it.
-    pub fn spent(&self) -> bool {
-        self.moved.iter().any(|(_, &moved)| moved >= self.budget)
+    pub const fn spent(&self) -> bool {
+        self.is_spent
     }
 
     /// Begins a new step.
@@ -111,6 +114,7 @@ impl Crossbar {
         for output in PortSet::first(self.islip.ports()).iter() {
             self.moved[output] = 0;
         }
+        self.is_spent = false;
     }
 
     /// When the next slot is due.
@@ -267,21 +271,17 @@ impl Lane {
                 None => PortSet::EMPTY,
             };
             for input in waiting.iter() {
-                while let Some(desc) = self.take(input, output, pri) {
-                    self.ctx.discard(now, desc, output, reason, tracer);
-                    self.ctx.stats.port[output].pri[pri].purged.add(1);
+                let Self { ctx, crossbar: Some(crossbar), .. } = self else { return gone };
+                let Some(mut queue) = crossbar.drain.queue(input, output, pri) else { continue };
+                while let Some(desc) = queue.pop(&mut ctx.nodes) {
+                    ctx.discard(now, desc, output, reason, tracer);
+                    ctx.stats.port[output].pri[pri].purged.add(1);
                     gone += 1;
                 }
-                if let Some(crossbar) = &mut self.crossbar {
-                    crossbar.drain.settle(input, output, pri);
-                }
+                queue.settle();
             }
         }
         gone
-    }
-
-    fn take(&mut self, input: PortId, output: PortId, pri: Pri) -> Option<Desc> {
-        self.crossbar.as_mut()?.drain.pop(&mut self.ctx.nodes, input, output, pri)
     }
 
     /// Throws away all that waits in VOQs: the switch stops.
@@ -310,15 +310,25 @@ impl Crossbar {
         let most = room.min(self.burst);
         let timed = self.slot.is_some();
         let mut cells = 0;
-        let moved = queue.push_from(most, || {
-            let desc = voq.pop(&mut ctx.nodes)?;
-            if timed {
+        let moved = if timed {
+            queue.push_from(most, || {
+                let desc = voq.pop(&mut ctx.nodes)?;
                 cells += ctx.snapshot.cells(desc.len());
-            }
-            Some(desc)
-        });
-        let empty = self.drain.settle(input, output, pri);
+                Some(desc)
+            })
+        } else {
+            let mut moved = 0;
+            ctx.nodes.give_all(most, |freed| {
+                let mut freed = freed.iter_mut();
+                moved = queue.push_from(most, || voq.pop_to(freed.next()?));
+                moved
+            });
+            moved
+        };
+        let empty = voq.settle();
+        drop(voq);
         self.moved[output] += moved;
+        self.is_spent |= self.moved[output] >= self.budget;
         if let Some(slot) = &mut self.slot {
             let free = now + Span::from_ps(slot.cell.as_ps() * u64::from(cells));
             slot.input_free[input] = free;

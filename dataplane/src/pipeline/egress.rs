@@ -18,7 +18,7 @@ use crate::pool::{Bufs, PartialCsum};
 use crate::port::Port;
 use crate::ring::Rx;
 use crate::snapshot::Snapshot;
-use crate::stats::{DropReason, WorkerStats};
+use crate::stats::{Counter, DropReason, PortStats, WorkerStats};
 use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
@@ -426,6 +426,34 @@ impl OutputLane {
         let (ecn, tags_stay) = (snapshot.ecn, snapshot.tags_stay);
         let cell = u64::from(snapshot.config.buffer.cell_bytes);
         let mut run = core.buffer.leaving(&snapshot.thresholds, port, pri);
+        if !T::ON && tags_stay {
+            // What most frames are: all lossy or all lossless, of one cell, not to be marked or tagged.
+            let marks = if ecn.is_some() { Flag::Ect as u8 } else { 0 };
+            let one = usize::try_from(cell).unwrap_or(usize::MAX);
+            let fronts = queue.fronts(count);
+            let all = |special: u8, group: bool| {
+                let is_plain = |desc: &Desc| {
+                    !desc.has_any(special) & (desc.len() <= one) & (desc.has(Flag::Pg) == group)
+                };
+                fronts.iter().all(|part| part.iter().all(is_plain))
+            };
+            let all_lossy = all(marks, false);
+            if all_lossy || all(marks | Flag::Shared as u8, true) {
+                for part in fronts {
+                    let inputs = part.iter().map(Desc::input);
+                    if all_lossy {
+                        run.lossy_alike(inputs, 1);
+                    } else {
+                        run.lossless_alike(lease, inputs, 1);
+                    }
+                }
+                let before = run.depth() + 1;
+                run.end(lease);
+                let taken = queue.pop_each(count, |desc| pending.push(desc));
+                stats.port[port].pri[pri].dequeued.add(taken as u64);
+                return ctx.relieve(port, pri, before);
+            }
+        }
         let mut lost = ArrayVec::<Desc, BURST>::new();
         let mut before = u32::MAX;
         let taken = queue.pop_each(count, |desc| {
@@ -468,34 +496,43 @@ impl OutputLane {
         if self.pending.is_empty() {
             return 0;
         }
-        // Noted before: what the port takes is its own.
-        let facts: ArrayVec<Gist, BURST> = self.pending.iter().map(Desc::gist).collect();
-        let mut frames = ArrayVec::<u64, BURST>::new();
+        let stats = &ctx.stats.port[self.port];
+        // Counted before: what the port takes is its own. What it leaves is taken off again.
+        let data = self.pending.get(self.pending_control..).unwrap_or_default();
+        count_sent(stats, data, Counter::add);
+        let mut facts = ArrayVec::<(u64, Gist), BURST>::new();
         if T::ON {
-            frames.extend(self.pending.iter().map(|desc| ctx.bufs.trace_id(desc)));
+            facts.extend(self.pending.iter().map(|desc| (ctx.bufs.trace_id(desc), desc.gist())));
         }
         let taken = port.tx(now, &mut ctx.bufs, &mut self.pending);
         let control = taken.min(self.pending_control);
         self.pending_control -= control;
-        let stats = &ctx.stats.port[self.port];
-        stats.tx_frames.add((taken - control) as u64);
-        let sent = facts.get(control..taken).unwrap_or_default();
-        for alike in sent.chunk_by(|a, b| a.is_like(*b)) {
-            let Some(first) = alike.first() else { continue };
-            let octets = alike.iter().map(|fact| fact.len() as u64).sum();
-            stats.tx_bytes.add(octets);
-            stats.pri[first.pri()].tx_bytes.add(octets);
-            if let Some(counter) = stats.tx_format.get(first.format_index()) {
-                counter.add(alike.len() as u64);
-            }
+        if !self.pending.is_empty() {
+            let data = self.pending.get(self.pending_control..).unwrap_or_default();
+            count_sent(stats, data, Counter::sub);
         }
         if T::ON {
-            for (&frame, fact) in frames.iter().zip(&facts).take(taken).skip(control) {
+            for &(frame, fact) in facts.iter().take(taken).skip(control) {
                 let len = u16::try_from(fact.len()).unwrap_or(u16::MAX);
                 tracer.event(now, Event::Tx { frame, port: self.port.get(), len });
             }
         }
         taken
+    }
+}
+
+/// Counts `frames` as sent, or (with [`Counter::sub`]) as not sent after all.
+#[inline]
+fn count_sent(stats: &PortStats, frames: &[Desc], count: impl Fn(&Counter, u64)) {
+    count(&stats.tx_frames, frames.len() as u64);
+    for alike in frames.chunk_by(|a, b| a.gist().is_like(b.gist())) {
+        let Some(first) = alike.first() else { continue };
+        let octets = alike.iter().map(|desc| desc.len() as u64).sum();
+        count(&stats.tx_bytes, octets);
+        count(&stats.pri[first.pri()].tx_bytes, octets);
+        if let Some(counter) = stats.tx_format.get(first.format_index()) {
+            count(counter, alike.len() as u64);
+        }
     }
 }
 

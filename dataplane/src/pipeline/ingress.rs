@@ -4,20 +4,23 @@
 //! Units: cells.
 //! Source: pipeline.md §1 to §4, §9.
 
-use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Vid, parse_head};
+use weft_parsers::{Ecn, Format, Head, Vid, parse_head};
 
 use super::egress::OutputLane;
+use super::known::{Alike, Places, UNKNOWN};
 use super::route::Router;
 use super::{Context, Lane};
 use crate::batch::{BURST, Batch};
-use crate::buffer::Verdict;
+use crate::buffer::Verdict as Granted;
 use crate::config::{PfcMode, Trust};
 use crate::desc::{Desc, Flag};
 use crate::fdb::{FdbKey, Learned, Probe};
+use crate::flows::FlowCache;
 use crate::pfc::PauseTx;
 use crate::port::Port;
+use crate::queues::{Demand, QueueId};
 use crate::snapshot::Snapshot;
-use crate::stats::{DropReason, PortStats};
+use crate::stats::DropReason;
 use crate::storm::StormGuard;
 use crate::sync::Ordering;
 use crate::time::Instant;
@@ -34,7 +37,7 @@ pub(super) struct InputLane {
     /// Lossless priorities whose group has crossed XOFF.
     pub xoff: PriSet,
     /// Frames put into VOQs in this burst.
-    enqueued: PerPri<u64>,
+    pub enqueued: PerPri<u64>,
     seen: crate::port::PortCounters,
 }
 
@@ -88,11 +91,14 @@ pub(super) struct Note {
     /// Keys of the FDB, while the fate is to be forwarded.
     pub dst: Probe,
     pub src: Probe,
-    fate: Fate,
+    pub fate: Fate,
 }
 
 /// Memory of a burst, made once.
 pub(super) struct Scratch {
+    /// By frame: the queue of one whose flow is known, else [`UNKNOWN`]: its note says more.
+    routes: [u16; BURST],
+    demand: Demand,
     notes: [Note; BURST],
     learn: arrayvec::ArrayVec<FdbKey, BURST>,
 }
@@ -106,7 +112,9 @@ impl Scratch {
             src: Probe::EMPTY,
             fate: Fate::Consume,
         };
-        Self { notes: [note; BURST], learn: arrayvec::ArrayVec::new() }
+        let routes = [UNKNOWN; BURST];
+        let (demand, learn) = (Demand::new(), arrayvec::ArrayVec::new());
+        Self { routes, demand, notes: [note; BURST], learn }
     }
 }
 
@@ -119,18 +127,32 @@ impl Lane {
         port: &mut dyn Port,
         tracer: &mut T,
     ) -> usize {
-        let Self { ctx, inputs, outputs, scratch, .. } = self;
+        let Self { ctx, inputs, outputs, scratch, flows, .. } = self;
         let mut batch = Batch::new();
         if port.rx(now, &mut ctx.bufs, &mut batch) == 0 {
             return 0;
         }
         let Some(lane) = inputs.get_mut(index) else { return 0 };
-        let Scratch { notes, learn } = &mut **scratch;
-        ctx.parse(now, lane.port, &mut batch, notes, tracer);
-        lane.forward(ctx, now, &batch, (notes, learn), tracer);
+        let Scratch { routes, demand, notes, learn } = &mut **scratch;
         let count = batch.len();
-        let output = outputs.get_mut(index);
-        lane.dispose(ctx, now, (&mut batch, notes), output, tracer);
+        // A trace tells each frame's way in full.
+        let unknown = if T::ON {
+            routes.fill(UNKNOWN);
+            Places::first(count)
+        } else {
+            ctx.recall(now, lane.port, &mut batch, routes, flows)
+        };
+        if unknown.0 != 0 {
+            ctx.parse(now, lane.port, (&mut batch, unknown), notes, tracer);
+            lane.forward(ctx, now, (&batch, unknown), (notes, learn, flows), tracer);
+        }
+        let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), notes, routes);
+        ctx.stats.port[lane.port].rx_frames.add(count as u64);
+        ctx.stats.frames.add(count as u64);
+        ctx.stats.bursts.add(1);
+        if !(routed && lane.enqueue_all(ctx, &mut batch, routes, demand)) {
+            lane.dispose(ctx, now, &mut batch, (routes, notes), outputs.get_mut(index), tracer);
+        }
         lane.publish(ctx);
         ctx.learn(now, lane.port, learn, tracer);
         count
@@ -138,13 +160,13 @@ impl Lane {
 }
 
 impl Context {
-    /// Parses and classifies the burst.
-    #[inline(never)] // each loop on its own keeps its state in registers
+    /// Parses and classifies frames of the burst.
+    #[inline(never)] // as `recall`
     fn parse<T: Tracer>(
         &mut self,
         now: Instant,
         input: PortId,
-        batch: &mut Batch,
+        (batch, which): (&mut Batch, Places),
         notes: &mut [Note; BURST],
         tracer: &mut T,
     ) {
@@ -153,7 +175,8 @@ impl Context {
         let Some(classifier) = snapshot.classifiers.get(input.index()) else { return };
         let (stats, fdb) = (&self.stats.port[input], &self.core.fdb);
         let mut alike = Alike::default();
-        for (desc, note) in batch.iter_mut().zip(notes) {
+        for place in which.iter() {
+            let Some((desc, note)) = batch.get_mut(place).zip(notes.get_mut(place)) else { break };
             let len = desc.len();
             if T::ON {
                 let digest =
@@ -165,14 +188,14 @@ impl Context {
                 self.bufs.set_trace_id(desc, frame);
             }
             let Ok(head) = parse_head(self.bufs.head(desc), len, &config.parse) else {
-                alike.count(stats, len, Format::Other);
+                alike.count(stats, len, Format::Other as usize);
                 note.fate = Fate::Drop(DropReason::Malformed);
                 let (pri, _) = classifier.pri(&Head::EMPTY);
                 desc.classify(input, Format::Other, pri, (false, false));
                 continue;
             };
             let format = head.format();
-            alike.count(stats, len, format);
+            alike.count(stats, len, format as usize);
             note.fate = if len > config.frame_len_max {
                 Fate::Drop(DropReason::TooLong)
             } else if format == Format::MacControl {
@@ -181,6 +204,7 @@ impl Context {
                 match snapshot.vlan.ingress(input, head.tci()) {
                     Ok(vid) => {
                         note.vid = vid;
+                        desc.set_vid(vid.get());
                         note.dst = fdb.probe(FdbKey::new(vid, head.dst()));
                         note.src = fdb.probe(FdbKey::new(vid, head.src()));
                         Fate::Forward(PortSet::EMPTY)
@@ -205,8 +229,6 @@ impl Context {
             }
         }
         alike.settle(stats);
-        stats.rx_frames.add(batch.len() as u64);
-        self.stats.frames.add(batch.len() as u64);
     }
 
     /// Learns what the burst brought; seen from the next one on.
@@ -252,9 +274,9 @@ impl Context {
         tracer: &mut T,
     ) {
         let verdict = match admission.verdict {
-            Verdict::Queue => "queue",
-            Verdict::Headroom => "in_headroom",
-            Verdict::Drop(reason) => reason.name(),
+            Granted::Queue => "queue",
+            Granted::Headroom => "in_headroom",
+            Granted::Drop(reason) => reason.name(),
         };
         let event = Event::Admit {
             frame: self.bufs.trace_id(desc),
@@ -271,46 +293,19 @@ impl Context {
     }
 }
 
-/// Frames in a row that are of one length and format, counted together.
-#[derive(Default)]
-struct Alike {
-    len: usize,
-    format: usize,
-    frames: u64,
-}
-
-impl Alike {
-    #[inline]
-    fn count(&mut self, stats: &PortStats, len: usize, format: Format) {
-        if (len, format as usize) != (self.len, self.format) {
-            self.settle(stats);
-            (self.len, self.format) = (len, format as usize);
-        }
-        self.frames += 1;
-    }
-
-    #[inline]
-    fn settle(&mut self, stats: &PortStats) {
-        let frames = core::mem::take(&mut self.frames);
-        if let Some(bin) = stats.rx_size.get(size_bin(self.len)) {
-            bin.add(frames);
-        }
-        if let Some(counter) = stats.rx_format.get(self.format) {
-            counter.add(frames);
-        }
-        stats.rx_bytes.add(frames * self.len as u64);
-    }
-}
-
 impl InputLane {
-    /// Decides where the frames of the burst go.
-    #[inline(never)] // as `parse`
+    /// Decides where frames of the burst go.
+    #[inline(never)] // as `recall`
     fn forward<T: Tracer>(
         &mut self,
         ctx: &Context,
         now: Instant,
-        batch: &[Desc],
-        (notes, learn): (&mut [Note; BURST], &mut arrayvec::ArrayVec<FdbKey, BURST>),
+        (batch, which): (&[Desc], Places),
+        (notes, learn, flows): (
+            &mut [Note; BURST],
+            &mut arrayvec::ArrayVec<FdbKey, BURST>,
+            &mut FlowCache,
+        ),
         tracer: &mut T,
     ) {
         let mut router = Router {
@@ -321,13 +316,17 @@ impl InputLane {
             input: self.port,
             up: ctx.core.up(),
         };
-        for (desc, note) in batch.iter().zip(notes) {
+        for place in which.iter() {
+            let Some((desc, note)) = batch.get(place).zip(notes.get_mut(place)) else { break };
             if !matches!(note.fate, Fate::Forward(_)) {
                 continue;
             }
-            router.source(note, learn);
+            let source_known = router.source(note, learn);
             let (fate, by) = router.destination(note, desc.len());
             note.fate = fate;
+            if !T::ON && source_known && matches!(by, "fdb" | "static") {
+                ctx.remember(flows, desc, note);
+            }
             if T::ON
                 && let Fate::Forward(outputs) = fate
             {
@@ -338,18 +337,24 @@ impl InputLane {
     }
 
     /// Carries out what was decided; MAC control frames go to the port's `output` side.
-    #[inline(never)] // as `parse`
+    #[inline(never)] // as `recall`
     fn dispose<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
-        (batch, notes): (&mut Batch, &[Note; BURST]),
+        batch: &mut Batch,
+        (routes, notes): (&[u16; BURST], &[Note; BURST]),
         mut output: Option<&mut OutputLane>,
         tracer: &mut T,
     ) {
-        for (desc, note) in batch.drain(..).zip(notes) {
+        for ((desc, &route), note) in batch.drain(..).zip(routes).zip(notes) {
+            if route != UNKNOWN {
+                let output = QueueId::from_low_bits(route).output();
+                self.enqueue(ctx, now, PortSet::only(output), desc, tracer);
+                continue;
+            }
             match (note.fate, &mut output) {
-                (Fate::Forward(outputs), _) => self.enqueue(ctx, now, outputs, note, desc, tracer),
+                (Fate::Forward(outputs), _) => self.enqueue(ctx, now, outputs, desc, tracer),
                 (Fate::Drop(reason), _) => ctx.end(now, desc, reason, tracer),
                 (Fate::Consume, Some(output)) => {
                     output.consume(ctx, now, &note.head, desc, tracer);
@@ -366,11 +371,9 @@ impl InputLane {
         ctx: &mut Context,
         now: Instant,
         outputs: PortSet,
-        note: &Note,
-        mut desc: Desc,
+        desc: Desc,
         tracer: &mut T,
     ) {
-        desc.set_vid(note.vid.get());
         if ctx.snapshot.is_lossless(self.port, desc.pri()) {
             return self.enqueue_lossless(ctx, now, outputs, desc, tracer);
         }
@@ -422,7 +425,7 @@ impl InputLane {
             ctx.trace_admission(now, &desc, output, cells, admission, tracer);
         }
         match admission.verdict {
-            Verdict::Drop(reason) => ctx.end(now, desc, reason, tracer),
+            Granted::Drop(reason) => ctx.end(now, desc, reason, tracer),
             _ => self.push(ctx, now, output, desc, tracer),
         }
     }
@@ -445,7 +448,7 @@ impl InputLane {
             let first = outputs.lowest().unwrap_or_default();
             ctx.trace_admission(now, &desc, first, cells, admission, tracer);
         }
-        if let Verdict::Drop(reason) = admission.verdict {
+        if let Granted::Drop(reason) = admission.verdict {
             self.cross_xoff(ctx, now, pri, admission.limit, tracer);
             let more = outputs.len().saturating_sub(1);
             ctx.stats.port[input].copies.add(more as u64);
@@ -462,7 +465,7 @@ impl InputLane {
         desc.set(Flag::Pg, true);
         let stats = &ctx.stats.port[input].pri[pri];
         stats.pg_watermark.raise(u64::from(admission.used + cells));
-        if admission.verdict == Verdict::Headroom {
+        if admission.verdict == Granted::Headroom {
             let used = ctx.core.buffer.headroom_used(input, pri);
             stats.headroom_watermark.raise(u64::from(used));
             self.cross_xoff(ctx, now, pri, admission.limit, tracer);
@@ -613,34 +616,5 @@ impl Lane {
         }
         stats.kernel_rx.set(now.kernel_rx);
         lane.seen = now;
-    }
-}
-
-/// The bin of a frame of `len` octets without FCS.
-#[inline]
-fn size_bin(len: usize) -> usize {
-    // Bins double from 64 on, but for the last two bounds: 1,023 and 1,518.
-    let with_fcs = len + 4;
-    match with_fcs {
-        ..=64 => 0,
-        65..=1_023 => with_fcs.ilog2() as usize - 5,
-        1_024..=1_518 => 5,
-        _ => 6,
-    }
-}
-
-const _: () = assert!(HEAD_LEN == 64, "the first cache line of a frame");
-
-#[cfg(test)]
-mod tests {
-    use super::size_bin;
-    use crate::stats::SIZE_BINS;
-
-    #[test]
-    fn a_frame_is_in_the_first_bin_that_holds_it() {
-        for len in 14..=9_300 {
-            let want = SIZE_BINS.iter().position(|&bound| len + 4 <= bound);
-            assert_eq!(Some(size_bin(len)), want, "{len}");
-        }
     }
 }

@@ -9,6 +9,7 @@ mod build;
 mod crossbar;
 mod egress;
 mod ingress;
+mod known;
 mod ledger;
 mod route;
 
@@ -20,6 +21,7 @@ use crate::buffer::{Buffer, Lease, Leaving};
 use crate::config::PfcMode;
 use crate::desc::{Desc, Flag};
 use crate::fdb::Fdb;
+use crate::flows::FlowCache;
 use crate::free::FreeCache;
 use crate::pool::{Bufs, Pool};
 use crate::port::Port;
@@ -154,6 +156,7 @@ pub struct Lane {
     outputs: Vec<OutputLane>,
     crossbar: Option<Crossbar>,
     scratch: Box<Scratch>,
+    flows: FlowCache,
     timing: Timing,
     /// No other worker feeds this one's queues.
     solo: bool,

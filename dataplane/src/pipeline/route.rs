@@ -31,11 +31,11 @@ pub(super) struct Router<'a> {
 }
 
 impl Router<'_> {
-    /// Notes a source that is to be learnt at the end of the burst.
+    /// Notes a source that is to be learnt at the end of the burst; true if there is nothing to learn.
     #[inline]
-    pub fn source(&self, note: &Note, learn: &mut ArrayVec<FdbKey, BURST>) {
+    pub fn source(&self, note: &Note, learn: &mut ArrayVec<FdbKey, BURST>) -> bool {
         if !note.head.source_valid() {
-            return;
+            return true;
         }
         let state = self.core.fdb.touch_at(note.src, self.input, self.now);
         if let SourceState::Unknown | SourceState::OnOtherPort(_) = state {
@@ -43,7 +43,9 @@ impl Router<'_> {
             if learn.last() != Some(&key) {
                 let _ = learn.try_push(key); // as many as a burst has frames
             }
+            return false;
         }
+        true
     }
 
     /// The outputs of a frame, and how they were found.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use weft_parsers::HEAD_LEN;
 
+use crate::batch::Batch;
 use crate::desc::{Desc, Flag};
 use crate::free::{FreeCache, FreeList};
 use crate::sync::{AtomicU32, Ordering};
@@ -240,6 +241,12 @@ impl Pool {
         self.shares.get(chunk as usize).expect("descriptors name chunks of this pool")
     }
 
+    /// Takes one handle of a shared chunk off the count; true if it was the last.
+    fn is_last(&self, desc: &Desc) -> bool {
+        // AcqRel: our reads are done before the last holder may write, and we see theirs.
+        self.share_word(desc.chunk).fetch_sub(1, Ordering::AcqRel) & 0xFFFF == 1
+    }
+
     /// Whether `desc` is the only handle of its chunk.
     #[inline]
     fn sole(&self, desc: &Desc) -> bool {
@@ -319,12 +326,8 @@ impl Bufs {
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "the handle ends here")]
     pub fn free(&mut self, desc: Desc) -> bool {
-        if desc.has(Flag::Shared) {
-            // AcqRel: our reads are done before the last holder may write, and we see theirs.
-            let before = self.pool.share_word(desc.chunk).fetch_sub(1, Ordering::AcqRel);
-            if before & 0xFFFF != 1 {
-                return false;
-            }
+        if desc.has(Flag::Shared) && !self.pool.is_last(&desc) {
+            return false;
         }
         self.taken = self.taken.wrapping_sub(1);
         if self.reserve.len() < self.reserve_len {
@@ -333,6 +336,32 @@ impl Bufs {
             self.cache.give(desc.chunk);
         }
         true
+    }
+
+    /// Gives handles back, as [`Self::free`].
+    #[inline]
+    pub fn free_all(&mut self, descs: impl ExactSizeIterator<Item = Desc>) {
+        let mut descs = descs;
+        while self.reserve.len() < self.reserve_len {
+            let Some(desc) = descs.next() else { return };
+            self.free(desc);
+        }
+        let Self { pool, cache, taken, .. } = self;
+        let given = cache.give_all(descs.len(), |slots| {
+            let mut slots = slots.iter_mut();
+            let mut given = 0;
+            for desc in descs {
+                if desc.has(Flag::Shared) && !pool.is_last(&desc) {
+                    continue;
+                }
+                if let Some(slot) = slots.next() {
+                    *slot = desc.chunk;
+                    given += 1;
+                }
+            }
+            given
+        });
+        *taken = taken.wrapping_sub(given as u64);
     }
 
     /// Octets that a frame in a chunk of this pool can have.
@@ -435,6 +464,35 @@ impl Bufs {
         }
         desc.set_len(u16::try_from(frame.len()).expect("a chunk is shorter than 64 KiB"));
         Some(desc)
+    }
+
+    /// Copies short frames into free chunks and appends them to `batch`, up to `most` and while it has
+    /// room and the pool is not empty: each has zeros after its end, and its octets are counted beside
+    /// it; returns how many. A longer one ends it.
+    #[inline]
+    pub fn alloc_heads<'a>(
+        &mut self,
+        most: usize,
+        mut frames: impl Iterator<Item = (&'a [u8; HEAD_LEN], u16)>,
+        batch: &mut Batch,
+    ) -> usize {
+        let mut made = 0;
+        for &chunk in self.cache.peek(most.min(batch.remaining_capacity())).iter().rev() {
+            let Some((head, len)) = frames.next() else { break };
+            if usize::from(len) > HEAD_LEN {
+                break;
+            }
+            let mut desc = Desc::new(chunk, HEADROOM);
+            if let Some(out) = self.pool.write(&mut desc, HEADROOM, HEAD_LEN).first_chunk_mut() {
+                *out = *head; // of known size: no call
+            }
+            desc.set_len(len);
+            batch.push(desc);
+            made += 1;
+        }
+        self.cache.skip(made);
+        self.taken = self.taken.wrapping_add(made as u64);
+        made
     }
 
     /// Another handle of the same octets.

@@ -4,6 +4,8 @@
 //! Units: frames, octets.
 //! Source: architecture.md, "The house"; pipeline.md §11.
 
+use weft_parsers::HEAD_LEN;
+
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError};
 use crate::batch::{BURST, Batch};
 use crate::pool::{Bufs, FRAME_LEN_MAX};
@@ -30,12 +32,13 @@ pub struct NullConfig {
 /// A port without a wire.
 pub struct Null {
     caps: PortCaps,
-    /// One behind the other, so that the processor reads ahead.
-    octets: Box<[u8]>,
-    lens: Box<[usize]>,
-    /// The next template, and where it starts.
+    /// The templates' first octets, one behind the other, so that the processor reads ahead, and their
+    /// lengths.
+    heads: Box<[([u8; HEAD_LEN], u16)]>,
+    /// All of each.
+    templates: Vec<Vec<u8>>,
+    /// The next template.
     next: usize,
-    start: usize,
     per_burst: usize,
     left: u64,
     counters: PortCounters,
@@ -56,10 +59,9 @@ impl Null {
         };
         Self {
             caps,
-            octets: Box::default(),
-            lens: Box::default(),
+            heads: Box::default(),
+            templates: Vec::new(),
             next: 0,
-            start: 0,
             per_burst: 0,
             left: 0,
             counters: PortCounters::default(),
@@ -72,7 +74,6 @@ impl Null {
     /// # Errors
     /// A template is shorter than 14 octets or longer than `frame_len_max`, or `per_burst` is out of
     /// range.
-    #[expect(clippy::needless_pass_by_value, reason = "a description that ends here")]
     pub fn generator(config: NullConfig) -> Result<Self, PortOpenError> {
         let refuse = |what, had| PortOpenError::Config {
             device: config.name.clone(),
@@ -90,8 +91,13 @@ impl Null {
         }
         let mut port = Self::sink(&config.name, config.rate);
         port.caps.frame_len_max = config.frame_len_max;
-        port.lens = config.templates.iter().map(Vec::len).collect();
-        port.octets = config.templates.concat().into_boxed_slice();
+        let head = |octets: &Vec<u8>| {
+            let mut head = [0; HEAD_LEN];
+            head.iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
+            (head, u16::try_from(octets.len()).unwrap_or(u16::MAX)) // within frame_len_max
+        };
+        port.heads = config.templates.iter().map(head).collect();
+        port.templates = config.templates;
         port.per_burst = config.per_burst;
         port.left = config.limit.unwrap_or(u64::MAX);
         Ok(port)
@@ -114,25 +120,29 @@ impl Port for Null {
         let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(room);
         let mut made = 0;
         while made < want {
-            if self.next == self.lens.len() {
-                (self.next, self.start) = (0, 0);
+            if self.next == self.heads.len() {
+                self.next = 0;
             }
-            let Some(&len) = self.lens.get(self.next) else { break };
-            let Some(template) = self.octets.get(self.start..self.start + len) else { break };
+            let heads = self.heads.get(self.next..).unwrap_or_default().iter();
+            let short = bufs.alloc_heads(want - made, heads.map(|(h, len)| (h, *len)), batch);
+            made += short;
+            self.next += short;
+            if short > 0 {
+                continue;
+            }
+            let Some(template) = self.templates.get(self.next) else { break };
             let Some(desc) = bufs.alloc_from(template) else {
                 // A made frame waits for a chunk: back-pressure, not a loss. One that no chunk
                 // holds would wait for ever.
                 if template.len() > bufs.room() {
                     self.counters.rx_drop(DropReason::TooLong);
                     self.next += 1;
-                    self.start += len;
                     self.left = self.left.saturating_sub(1);
                 }
                 break;
             };
             batch.push(desc);
             self.next += 1;
-            self.start += len;
             made += 1;
         }
         if self.left != u64::MAX {
@@ -147,9 +157,7 @@ impl Port for Null {
 
     fn tx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let count = batch.len();
-        for desc in batch.drain(..) {
-            bufs.free(desc);
-        }
+        bufs.free_all(batch.drain(..));
         self.taken += count as u64;
         count
     }

@@ -11,8 +11,9 @@ use core::mem::MaybeUninit;
 
 use crate::desc::Desc;
 use crate::free::{FreeCache, FreeList};
+use crate::queues::{PerQueue, QueueId, QueueSet};
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
-use crate::types::{PORTS_MAX, PRIS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet};
+use crate::types::{PORTS_MAX, PRIS_MAX, PortId, PortSet, Pri};
 
 const NIL: u32 = u32::MAX;
 
@@ -44,11 +45,6 @@ unsafe impl Sync for Shared {}
 
 impl Shared {
     #[inline]
-    fn node(&self, index: u32) -> &Node {
-        node(&self.nodes, index)
-    }
-
-    #[inline]
     fn word(&self, output: PortId, pri: Pri) -> &AtomicU64 {
         let index = output.index() * PRIS_MAX + pri.index();
         self.occupied.get(index).expect("an output of this switch")
@@ -59,9 +55,8 @@ impl Shared {
 pub struct VoqInput {
     shared: Arc<Shared>,
     input: PortId,
-    tails: PerPort<PerPri<u32>>,
-    touched: PortSet,
-    touched_pris: PerPort<PriSet>,
+    tails: PerQueue<u32>,
+    touched: QueueSet,
 }
 
 /// The consuming end of all queues.
@@ -108,11 +103,10 @@ pub fn voqs(
     let inputs = (0..ports).filter_map(PortId::new).map(|input| VoqInput {
         shared: shared.clone(),
         input,
-        tails: PerPort::from_fn(|output| {
-            PerPri(Pri::ALL.map(|pri| stub(input.index(), output.index(), pri.index())))
+        tails: PerQueue::from_fn(|queue| {
+            stub(input.index(), queue.output().index(), queue.pri().index())
         }),
-        touched: PortSet::EMPTY,
-        touched_pris: PerPort::default(),
+        touched: QueueSet::EMPTY,
     });
     let inputs = inputs.collect();
     let heads = (0..ports * PRIS_MAX * ports)
@@ -139,23 +133,33 @@ impl VoqInput {
         pri: Pri,
         desc: Desc,
     ) -> Result<(), Desc> {
-        let tail = self.tails[output][pri];
-        if tail == NIL {
+        let queue = QueueId::new(output, pri);
+        if self.tails[queue] == NIL {
             return Err(desc);
         }
         let Some(index) = nodes.take() else { return Err(desc) };
-        let node = self.shared.node(index);
-        node.next.store(NIL, Ordering::Relaxed); // published by the Release below
-        node.desc.with_mut(|slot| {
-            // SAFETY: the node came off the free list, so no list holds it and nobody reads it.
-            let slot = unsafe { &mut *slot };
-            slot.write(desc);
-        });
-        self.shared.node(tail).next.store(index, Ordering::Release); // pairs with `VoqDrain::pop`
-        self.tails[output][pri] = index;
-        self.touched.insert(output);
-        self.touched_pris[output].insert(pri);
+        append(&self.shared.nodes, &mut self.tails[queue], index, desc);
+        self.touched.insert(queue);
         Ok(())
+    }
+
+    /// Appends frames, each to the queue beside it, in the free nodes `nodes`, of which there are as
+    /// many; `touched` names these queues. As after [`Self::push`], [`Self::publish`] follows.
+    ///
+    /// # Panics
+    /// When a queue does not exist.
+    #[inline]
+    pub fn push_all(
+        &mut self,
+        nodes: &[u32],
+        touched: &QueueSet,
+        frames: impl Iterator<Item = (Desc, QueueId)>,
+    ) {
+        let all = &*self.shared.nodes;
+        for (&index, (desc, queue)) in nodes.iter().zip(frames) {
+            append(all, &mut self.tails[queue], index, desc);
+        }
+        self.touched.unite(touched);
     }
 
     /// Whether this input has frames for (`output`, `pri`), as far as published and not yet settled.
@@ -175,24 +179,25 @@ impl VoqInput {
         let bit = PortSet::only(self.input).bits();
         if !self.shared.solo {
             // Our `next` stores come before our loads of the words; pairs with the fence in
-            // `VoqDrain::settle`: one of both sides sees what the other did.
+            // `Queue::settle`: one of both sides sees what the other did.
             fence(Ordering::SeqCst);
         }
-        for output in self.touched.iter() {
-            for pri in core::mem::take(&mut self.touched_pris[output]).iter() {
-                fed(output, pri);
-                let word = self.shared.word(output, pri);
-                let now = word.load(Ordering::Relaxed);
-                if now & bit == 0 {
-                    if self.shared.solo {
-                        word.store(now | bit, Ordering::Relaxed);
-                    } else {
-                        word.fetch_or(bit, Ordering::Release); // pairs with `VoqDrain::waiting`
-                    }
+        let mut touched = PortSet::EMPTY;
+        for queue in core::mem::take(&mut self.touched).iter() {
+            let (output, pri) = (queue.output(), queue.pri());
+            fed(output, pri);
+            touched.insert(output);
+            let word = self.shared.word(output, pri);
+            let now = word.load(Ordering::Relaxed);
+            if now & bit == 0 {
+                if self.shared.solo {
+                    word.store(now | bit, Ordering::Relaxed);
+                } else {
+                    word.fetch_or(bit, Ordering::Release); // pairs with `VoqDrain::waiting`
                 }
             }
         }
-        let touched = core::mem::take(&mut self.touched).bits();
+        let touched = touched.bits();
         let outputs = self.shared.outputs.load(Ordering::Relaxed);
         if self.shared.solo {
             self.shared.outputs.store(outputs | touched, Ordering::Relaxed);
@@ -227,18 +232,6 @@ impl VoqDrain {
         }
     }
 
-    /// Takes the oldest frame of a queue; its node goes to `nodes`.
-    #[inline]
-    pub fn pop(
-        &mut self,
-        nodes: &mut FreeCache,
-        input: PortId,
-        output: PortId,
-        pri: Pri,
-    ) -> Option<Desc> {
-        self.queue(input, output, pri)?.pop(nodes)
-    }
-
     /// Where the head of a queue is kept.
     #[inline]
     const fn at(&self, input: PortId, output: PortId, pri: Pri) -> Option<usize> {
@@ -246,72 +239,109 @@ impl VoqDrain {
         if input.index() < self.ports { Some(queue * self.ports + input.index()) } else { None }
     }
 
-    /// One queue, to take several frames off; `None` when there is no such queue.
+    /// One queue, to take frames off; `None` when there is no such queue.
     #[inline]
     pub fn queue(&mut self, input: PortId, output: PortId, pri: Pri) -> Option<Queue<'_>> {
         let at = self.at(input, output, pri)?;
         let head = self.heads.get_mut(at).filter(|head| **head != NIL)?;
-        Some(Queue { shared: &self.shared, head })
-    }
-
-    /// Whether the queue has no frame.
-    #[inline]
-    #[must_use]
-    pub fn is_empty(&self, input: PortId, output: PortId, pri: Pri) -> bool {
-        let at = self.at(input, output, pri);
-        let head = at.and_then(|at| self.heads.get(at)).copied().unwrap_or(NIL);
-        head == NIL || self.shared.node(head).next.load(Ordering::Acquire) == NIL // with `push`
-    }
-
-    /// Clears the queue's occupancy if it is empty, and says whether it did; call after taking from
-    /// it. No frame that is pushed meanwhile is forgotten.
-    #[inline]
-    pub fn settle(&mut self, input: PortId, output: PortId, pri: Pri) -> bool {
-        if !self.is_empty(input, output, pri) {
-            return false;
-        }
-        let bit = PortSet::only(input).bits();
-        let word = self.shared.word(output, pri);
-        if self.shared.solo {
-            word.store(word.load(Ordering::Relaxed) & !bit, Ordering::Relaxed);
-            return true;
-        }
-        word.fetch_and(!bit, Ordering::AcqRel);
-        fence(Ordering::SeqCst); // pairs with the fence in `VoqInput::publish`
-        let empty = self.is_empty(input, output, pri);
-        if !empty {
-            word.fetch_or(bit, Ordering::Release);
-        }
-        empty
+        let shared = &*self.shared;
+        let (nodes, at) = (&*shared.nodes, *head);
+        let word = shared.word(output, pri);
+        Some(Queue { nodes, word, input, solo: shared.solo, head, at, stub: node(nodes, at) })
     }
 }
 
-/// The consuming end of one queue. [`VoqDrain::settle`] follows.
+/// The consuming end of one queue, for a run of frames. [`Queue::settle`] follows.
 pub struct Queue<'a> {
-    shared: &'a Shared,
+    nodes: &'a [Node],
+    word: &'a AtomicU64,
+    input: PortId,
+    solo: bool,
+    /// Where the index of the stub is kept, and the stub.
     head: &'a mut u32,
+    at: u32,
+    stub: &'a Node,
 }
 
 impl Queue<'_> {
     /// Takes the oldest frame; its node goes to `nodes`.
     #[inline]
     pub fn pop(&mut self, nodes: &mut FreeCache) -> Option<Desc> {
-        let all = &*self.shared.nodes;
-        let next = node(all, *self.head).next.load(Ordering::Acquire); // pairs with `push`
+        let mut freed = NIL;
+        let desc = self.pop_to(&mut freed)?;
+        nodes.give(freed);
+        Some(desc)
+    }
+
+    /// Takes the oldest frame; its node is noted in `freed`, to be given back.
+    #[inline]
+    pub fn pop_to(&mut self, freed: &mut u32) -> Option<Desc> {
+        let next = self.stub.next.load(Ordering::Acquire); // pairs with `push`
         if next == NIL {
             return None;
         }
-        let desc = node(all, next).desc.with(|slot| {
+        let stub = node(self.nodes, next);
+        let desc = stub.desc.with(|slot| {
             // SAFETY: the producer let go of the node with its Release store of the link.
             let slot = unsafe { &*slot };
-            // SAFETY: it wrote the descriptor before, and `head` moves past the node below, so it
-            // is read out once.
+            // SAFETY: it wrote the descriptor before, and `settle` moves the head past the node, so
+            // it is read out once.
             unsafe { slot.assume_init_read() }
         });
-        let old = core::mem::replace(self.head, next); // `next` is the stub from now on
-        nodes.give(old);
+        *freed = core::mem::replace(&mut self.at, next); // `next` is the stub from now on
+        self.stub = stub;
         Some(desc)
     }
+
+    /// Whether the queue has no frame.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stub.next.load(Ordering::Acquire) == NIL // pairs with `push`
+    }
+
+    /// Clears the queue's occupancy if it is empty, and says whether it did; call after taking from
+    /// it. No frame that is pushed meanwhile is forgotten.
+    #[inline]
+    #[expect(clippy::must_use_candidate, reason = "most callers only end a run")]
+    pub fn settle(&self) -> bool {
+        if !self.is_empty() {
+            return false;
+        }
+        let bit = PortSet::only(self.input).bits();
+        if self.solo {
+            self.word.store(self.word.load(Ordering::Relaxed) & !bit, Ordering::Relaxed);
+            return true;
+        }
+        self.word.fetch_and(!bit, Ordering::AcqRel);
+        fence(Ordering::SeqCst); // pairs with the fence in `VoqInput::publish`
+        let empty = self.is_empty();
+        if !empty {
+            self.word.fetch_or(bit, Ordering::Release);
+        }
+        empty
+    }
+}
+
+impl Drop for Queue<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        *self.head = self.at;
+    }
+}
+
+/// Puts `desc` into the node `index`, which is free, and that behind the node `tail`.
+#[inline]
+fn append(nodes: &[Node], tail: &mut u32, index: u32, desc: Desc) {
+    let own = node(nodes, index);
+    own.next.store(NIL, Ordering::Relaxed); // published by the Release below
+    own.desc.with_mut(|slot| {
+        // SAFETY: the node came off the free list, so no list holds it and nobody reads it.
+        let slot = unsafe { &mut *slot };
+        slot.write(desc);
+    });
+    node(nodes, *tail).next.store(index, Ordering::Release); // pairs with `Queue::pop`
+    *tail = index;
 }
 
 #[inline]

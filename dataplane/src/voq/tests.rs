@@ -44,8 +44,11 @@ fn random_operations_match_a_map_of_deques() {
             inputs[input].publish(|_, _| {});
         } else {
             let input = PortId::new(input).unwrap();
-            let got = drain.pop(&mut nodes, input, output, pri).map(|d| d.vid());
-            drain.settle(input, output, pri);
+            let got = drain
+                .queue(input, output, pri)
+                .and_then(|mut q| q.pop(&mut nodes))
+                .map(|d| d.vid());
+            drain.queue(input, output, pri).unwrap().settle();
             let want = oracle.get_mut(&key).and_then(VecDeque::pop_front);
             assert_eq!(got, want);
             queued -= usize::from(want.is_some());
@@ -67,9 +70,9 @@ fn queues_that_do_not_exist_are_refused() {
     let pri4 = Pri::new(4).unwrap();
     assert!(inputs[0].push(&mut nodes, p2, Pri::default(), desc(1)).is_err());
     assert!(inputs[0].push(&mut nodes, p0, pri4, desc(1)).is_err());
-    assert_eq!(drain.pop(&mut nodes, p2, p0, Pri::default()), None);
-    assert_eq!(drain.pop(&mut nodes, p0, p0, pri4), None);
-    assert!(drain.is_empty(p0, p0, pri4));
+    assert_eq!(drain.queue(p2, p0, Pri::default()).and_then(|mut q| q.pop(&mut nodes)), None);
+    assert_eq!(drain.queue(p0, p0, pri4).and_then(|mut q| q.pop(&mut nodes)), None);
+    assert!(drain.queue(p0, p0, pri4).is_none_or(|q| q.is_empty()));
 }
 
 /// Two threads, some hundred thousand hand-overs: order kept, nothing lost, no wake-up forgotten.
@@ -108,16 +111,25 @@ fn two_cores_hand_over_every_frame_in_order() {
                 continue;
             }
             for _ in 0..7 {
-                let Some(frame) = drain.pop(&mut nodes, input, output, pri) else { break };
+                let Some(frame) =
+                    drain.queue(input, output, pri).and_then(|mut q| q.pop(&mut nodes))
+                else {
+                    break;
+                };
                 assert_eq!(frame.vid(), next[pri.index()]);
                 next[pri.index()] = next[pri.index()].wrapping_add(1);
                 got += 1;
             }
-            drain.settle(input, output, pri);
+            drain.queue(input, output, pri).unwrap().settle();
         }
     }
     producer.join().unwrap();
-    assert!(Pri::ALL.into_iter().take(4).all(|pri| drain.is_empty(input, output, pri)));
+    assert!(
+        Pri::ALL
+            .into_iter()
+            .take(4)
+            .all(|pri| drain.queue(input, output, pri).is_none_or(|q| q.is_empty()))
+    );
 }
 
 /// Under the model checker: every order of two threads' steps.
@@ -140,24 +152,26 @@ mod loom_tests {
                 input.publish(|_, _| {});
             });
             let mut next = 0;
-            if let Some(frame) = drain.pop(&mut nodes, port, port, pri) {
+            if let Some(frame) = drain.queue(port, port, pri).and_then(|mut q| q.pop(&mut nodes)) {
                 assert_eq!(frame.vid(), next);
                 next += 1;
             }
-            drain.settle(port, port, pri);
+            drain.queue(port, port, pri).unwrap().settle();
             producer.join().unwrap();
             while next < 2 {
                 assert!(
                     drain.waiting(port, pri).contains(port),
                     "a queued frame is always announced"
                 );
-                let frame =
-                    drain.pop(&mut nodes, port, port, pri).expect("what is announced is there");
+                let frame = drain
+                    .queue(port, port, pri)
+                    .and_then(|mut q| q.pop(&mut nodes))
+                    .expect("what is announced is there");
                 assert_eq!(frame.vid(), next);
                 next += 1;
-                drain.settle(port, port, pri);
+                drain.queue(port, port, pri).unwrap().settle();
             }
-            assert!(drain.pop(&mut nodes, port, port, pri).is_none());
+            assert!(drain.queue(port, port, pri).and_then(|mut q| q.pop(&mut nodes)).is_none());
             assert!(!drain.waiting(port, pri).contains(port), "an empty queue announces nothing");
         });
     }

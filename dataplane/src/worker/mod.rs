@@ -121,14 +121,20 @@ impl Worker {
     #[must_use]
     pub fn run(mut self) -> Vec<Box<dyn Port>> {
         let mut quiet_since = None;
+        let mut busy = None; // since when the pass before did something
         while !self.crew.is_stopping() {
             self.crew.check_in(self.index);
             self.listen();
             let now = self.clock.now();
+            let cycles = idle::cycles();
+            if let Some((since, cycles_then)) = busy.take() {
+                self.lane.stats().count_busy(now.since(since), cycles.wrapping_sub(cycles_then));
+            }
             let step = self.step(now);
             self.crew.pass_on(self.index, &step);
             if step.work > 0 {
                 quiet_since = None;
+                busy = Some((now, cycles));
                 continue;
             }
             let since = *quiet_since.get_or_insert(now);

@@ -11,14 +11,15 @@ use super::{File, Finding, Tree};
 const SRC: &str = "dataplane/src/";
 
 /// Building blocks.
-const BLOCKS: [&str; 12] = [
-    "time", "sync", "types", "ring", "pool", "desc", "batch", "free", "rng", "bucket", "stats",
-    "trace",
+const BLOCKS: [&str; 13] = [
+    "time", "sync", "types", "queues", "ring", "pool", "desc", "batch", "free", "rng", "bucket",
+    "stats", "trace",
 ];
 
 /// Switch functions; `config` and `snapshot` are the values that they are told things by.
-const FUNCTIONS: [&str; 11] = [
-    "classify", "fdb", "vlan", "groups", "storm", "buffer", "voq", "islip", "egress", "ecn", "pfc",
+const FUNCTIONS: [&str; 12] = [
+    "classify", "fdb", "flows", "vlan", "groups", "storm", "buffer", "voq", "islip", "egress",
+    "ecn", "pfc",
 ];
 
 /// Whether module `from` may use module `to`; `None` when one of them is not on the map.

@@ -1,0 +1,88 @@
+"""weft-kit's tools at the ends of the wires.
+
+Shape: Kit.generate, .probe end by themselves; Kit.attached(...) answers `ask()` until its block ends.
+Units: octets without FCS, frames a second, seconds, ns.
+Source: bench/src/bin/weft-kit.rs.
+"""
+
+import contextlib
+import json
+import subprocess
+
+from .wires import GENERATOR
+
+
+class Attached:
+    """A tool that stays on an interface and tells its counts when asked."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def ask(self):
+        """Its counts now."""
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+        return self.heard()
+
+    def heard(self):
+        """The next line that it says."""
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{' '.join(self.process.what)} ended")
+        return json.loads(line)
+
+    def frames(self):
+        """Frames counted, and when."""
+        said = self.ask()
+        return said["frames"], said["now_ns"]
+
+
+class Kit:
+    """Where weft-kit is, and where its tools run."""
+
+    def __init__(self, path, crew, core):
+        self.path, self.crew, self.core = path, crew, core
+
+    @contextlib.contextmanager
+    def attached(self, netns, *words):
+        """Sink, redirector or receiver of probes, ready when the block begins."""
+        process = self.crew.start([self.path, *words], netns=netns, core=self.core, stdout=subprocess.PIPE)
+        tool = Attached(process)
+        try:
+            try:
+                tool.heard()
+            except RuntimeError as err:
+                process.wait(5)
+                raise RuntimeError(self.crew.said(process)) from err
+            yield tool
+        finally:
+            process.stdin.close()  # it ends with its input
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                pass
+            self.crew.stop(process)
+            process.stdout.close()
+
+    @contextlib.contextmanager
+    def generating(self, size, flows=256, rate=None, seconds=600):
+        """Frames into g0 while the block runs."""
+        words = ["generate", "g0", "--size", size, "--flows", flows, "--seconds", seconds]
+        words += ["--rate", rate] if rate else []
+        process = self.crew.start([self.path, *words], netns=GENERATOR, core=self.core)
+        try:
+            yield
+            if process.poll() is not None:
+                raise RuntimeError(f"generator: {self.crew.said(process)}")
+        finally:
+            self.crew.stop(process)
+
+    def probe(self, device, size, rate, seconds):
+        """Sends probes out of a device; returns how many were taken."""
+        words = ["probe", device, "--size", size, "--rate", rate, "--seconds", seconds]
+        return json.loads(self.crew.run([self.path, *words], netns=GENERATOR, core=self.core))["frames"]
+
+    def distance(self, cores):
+        """Round trip between two cores in ns: least, median, most."""
+        said = json.loads(self.crew.run([self.path, "distance", *cores]))
+        return [said["min_ns"], said["median_ns"], said["max_ns"]]

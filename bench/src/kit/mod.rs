@@ -1,0 +1,48 @@
+//! What stands at both ends of a wire while switches are measured: generator, sink, redirector, prober.
+//!
+//! Shape: [`program`] assembles BPF for XDP, [`bpf`] loads and attaches it, [`source`] and [`latency`] use it;
+//! [`distance`] tells how far apart two cores are. `weft-kit` is the command line.
+//! Units: octets without FCS, frames a second, ns.
+//! Source: issue 3, item 7: Debian's xdp-tools do not run on new kernels, and no eBPF toolchain is needed here.
+
+#[expect(unsafe_code, reason = "bpf(2) and a map's memory")]
+pub mod bpf;
+pub mod distance;
+pub mod frame;
+pub mod insn;
+pub mod latency;
+pub mod program;
+pub mod source;
+#[expect(unsafe_code, reason = "system calls")]
+pub mod sys;
+
+/// Why a tool cannot do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum KitError {
+    /// A system call failed.
+    #[error("{what}")]
+    Call {
+        /// What was tried.
+        what: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The kernel's verifier refused a program.
+    #[error("the verifier refuses the program {name}: {log}")]
+    Refused {
+        /// Name of the program.
+        name: &'static str,
+        /// Last lines of its log.
+        log: String,
+    },
+    /// A value that cannot be used.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl KitError {
+    /// What the last system call of this thread failed with.
+    fn last(what: impl Into<String>) -> Self {
+        Self::Call { what: what.into(), source: std::io::Error::last_os_error() }
+    }
+}

@@ -1,0 +1,294 @@
+//! Flow cache: what became of the last frame that looked like this one.
+//!
+//! Shape: (input, [`FlowKey`]) → [`Verdict`], in one of two sets, each of two flows and a cache line; one
+//! worker's own.
+//! A verdict holds while nothing that it was made from has changed ([`Inputs`]); whatever else a frame
+//! needs is asked of the tables again.
+//! Units: none.
+//! Source: the exact-match cache of Pfaff et al., "The Design and Implementation of Open vSwitch",
+//! NSDI 2015; pipeline.md §1 to §3, whose answers it repeats.
+
+use weft_parsers::FlowKey;
+
+use crate::desc::Facts;
+use crate::queues::QueueId;
+use crate::types::PortId;
+
+/// Sets of two flows each.
+const SETS: usize = 8_192;
+const INPUT_SHIFT: u32 = 58;
+
+const _: () = assert!(FlowKey::REST_BITS <= INPUT_SHIFT, "the input stands above the key");
+
+/// What every verdict depends on beside the frame. When any of it changes, all verdicts are void.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inputs {
+    /// Configuration in force.
+    pub epoch: u64,
+    /// Version of the forwarding database, without what was only added.
+    pub fdb: u64,
+    /// Age stamp that a source would get now: each known source is seen once while it stands.
+    pub tick: u32,
+    /// Links that are up, as bits.
+    pub up: u64,
+}
+
+/// What becomes of the frames of a flow: known source, known single destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The queue that they wait in.
+    pub queue: QueueId,
+    /// Their VLAN, 0..=4095.
+    pub vid: u16,
+    /// Format, priority, flags and input.
+    pub facts: Facts,
+}
+
+/// Stamp 15:0, vid 27:16, queue 36:28, facts 63:40. Stamp 0 is never in force.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word(u64);
+
+const STAMP: u64 = (1 << 16) - 1;
+const VID_SHIFT: u32 = 16;
+const QUEUE_SHIFT: u32 = 28;
+const FACTS_SHIFT: u32 = 40;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    key: [u64; 3],
+    word: Word,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Set([Flow; 2]);
+
+const _: () = assert!(size_of::<Set>() == 64, "a set is a cache line");
+
+/// One worker's flows.
+#[derive(Debug)]
+pub struct FlowCache {
+    sets: Box<[Set; SETS]>,
+    stamp: u64,
+    inputs: Inputs,
+}
+
+impl Default for FlowCache {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[inline]
+const fn words(input: PortId, key: FlowKey) -> [u64; 3] {
+    let [a, b, c] = key.words();
+    [a, b, c | (input.get() as u64) << INPUT_SHIFT]
+}
+
+/// Two sets, by one wide multiplication whose halves are folded.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "bits above the mask do not matter")]
+const fn homes([a, b, c]: [u64; 3]) -> (usize, usize) {
+    let a = a ^ c.rotate_left(24) ^ 0x9E37_79B9_7F4A_7C15;
+    let wide = (a as u128) * ((b ^ 0xD6E8_FEB8_6659_FD93) as u128);
+    let hash = (wide >> 64) as u64 ^ wide as u64;
+    let hash = hash ^ hash >> 32; // stations are numbered: alone, the middle of a product is too even
+    let again = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15); // its upper bits depend on all of `hash`
+    (hash as usize % SETS, (again >> 40) as usize % SETS)
+}
+
+impl FlowCache {
+    /// An empty cache, half a mebibyte that is touched as flows come.
+    ///
+    /// # Panics
+    /// Never: the number of sets is a constant.
+    #[must_use]
+    pub fn new() -> Self {
+        let sets = vec![Set::default(); SETS].into_boxed_slice();
+        let sets = sets.try_into().expect("as many as were made");
+        Self { sets, stamp: 1, inputs: Inputs::default() }
+    }
+
+    /// Before a burst: voids all verdicts if anything that they depend on has changed.
+    #[inline]
+    pub fn begin(&mut self, inputs: Inputs) {
+        if inputs != self.inputs {
+            self.renew(inputs);
+        }
+    }
+
+    #[cold]
+    fn renew(&mut self, inputs: Inputs) {
+        self.inputs = inputs;
+        self.stamp += 1;
+        if self.stamp > STAMP {
+            self.sets.fill(Set::default()); // stamps come round: none of the old ones may stay
+            self.stamp = 1;
+        }
+    }
+
+    /// What becomes of a frame.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, input: PortId, key: FlowKey) -> Option<Verdict> {
+        let key = words(input, key);
+        let (first, second) = homes(key);
+        match self.find(first, key) {
+            Some(verdict) => Some(verdict),
+            None => self.find(second, key),
+        }
+    }
+
+    #[inline]
+    fn find(&self, home: usize, key: [u64; 3]) -> Option<Verdict> {
+        let Set([first, second]) = self.sets.get(home)?;
+        if self.holds(first, key) {
+            Some(first.word.verdict())
+        } else {
+            self.holds(second, key).then(|| second.word.verdict())
+        }
+    }
+
+    #[inline]
+    const fn holds(&self, flow: &Flow, [a, b, c]: [u64; 3]) -> bool {
+        let key = (flow.key[0] ^ a) | (flow.key[1] ^ b) | (flow.key[2] ^ c);
+        key | ((flow.word.0 ^ self.stamp) & STAMP) == 0
+    }
+
+    /// Remembers what became of a frame.
+    #[inline(never)] // once a flow and tick
+    pub fn put(&mut self, input: PortId, key: FlowKey, verdict: Verdict) {
+        let key = words(input, key);
+        let flow = Flow { key, word: Word::new(self.stamp, verdict) };
+        let (first, second) = homes(key);
+        let stamp = self.stamp;
+        for home in [first, second] {
+            let Some(Set(flows)) = self.sets.get_mut(home) else { return };
+            let free = |at: &&mut Flow| at.key == key || at.word.0 & STAMP != stamp;
+            if let Some(place) = flows.iter_mut().find(free) {
+                *place = flow;
+                return;
+            }
+        }
+        if let Some(Set([newer, older])) = self.sets.get_mut(first) {
+            *older = core::mem::replace(newer, flow);
+        }
+    }
+}
+
+impl Word {
+    const fn new(stamp: u64, verdict: Verdict) -> Self {
+        Self(
+            stamp
+                | (verdict.vid as u64 & 0xFFF) << VID_SHIFT
+                | (verdict.queue.get() as u64) << QUEUE_SHIFT
+                | (verdict.facts.bits() as u64) << FACTS_SHIFT,
+        )
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "fields are cut out of the word")]
+    const fn verdict(self) -> Verdict {
+        Verdict {
+            queue: QueueId::from_low_bits((self.0 >> QUEUE_SHIFT) as u16),
+            vid: (self.0 >> VID_SHIFT) as u16 & 0xFFF,
+            facts: Facts::from_bits((self.0 >> FACTS_SHIFT) as u32),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desc::Desc;
+    use crate::types::Pri;
+    use weft_parsers::{Format, HEAD_LEN, ParseConfig, flow_key};
+
+    fn port(index: usize) -> PortId {
+        PortId::new(index).unwrap()
+    }
+
+    /// The key of a plain frame from station `src`.
+    fn key(src: u32) -> FlowKey {
+        let mut head = [0; HEAD_LEN];
+        head[0] = 2;
+        head[8..12].copy_from_slice(&src.to_be_bytes());
+        flow_key(&head, 64, &ParseConfig::DEFAULT).unwrap()
+    }
+
+    fn verdict(output: usize) -> Verdict {
+        let mut desc = Desc::new(0, 128);
+        let pri = Pri::from_low_bits(3);
+        desc.classify(port(9), Format::Standard, pri, (true, true));
+        let queue = QueueId::new(port(output), pri);
+        Verdict { queue, vid: 4_095, facts: desc.facts() }
+    }
+
+    fn inputs(fdb: u64) -> Inputs {
+        Inputs { fdb, ..Inputs::default() }
+    }
+
+    #[test]
+    fn a_verdict_is_of_one_flow_and_input() {
+        let mut cache = FlowCache::new();
+        cache.begin(inputs(1));
+        assert_eq!(cache.get(port(0), key(1)), None, "empty");
+        cache.put(port(0), key(1), verdict(63));
+        cache.put(port(0), key(3), verdict(0));
+        #[rustfmt::skip] // columns: name, input, source, want
+        let cases = [
+            ("as it was",     0, 1, Some(verdict(63))),
+            ("the other one", 0, 3, Some(verdict(0))),
+            ("another input", 1, 1, None),
+            ("another flow",  0, 2, None),
+        ];
+        for (name, input, src, want) in cases {
+            assert_eq!(cache.get(port(input), key(src)), want, "{name}");
+        }
+        cache.put(port(0), key(1), verdict(5));
+        assert_eq!(cache.get(port(0), key(1)), Some(verdict(5)), "the last one counts");
+    }
+
+    #[test]
+    fn every_change_voids_all_also_when_stamps_come_round() {
+        let mut cache = FlowCache::new();
+        cache.begin(inputs(1));
+        cache.put(port(0), key(1), verdict(1));
+        for n in 2..=2 * STAMP + 3 {
+            cache.begin(inputs(n));
+            assert_eq!(cache.get(port(0), key(1)), None, "change {n}");
+            if n % 100 == 0 {
+                cache.put(port(0), key(1), verdict(2));
+            }
+        }
+        let changes = [
+            Inputs { epoch: 1, ..Inputs::default() },
+            Inputs { tick: 1, ..Inputs::default() },
+            Inputs { up: 1, ..Inputs::default() },
+            Inputs::default(),
+        ];
+        for change in changes {
+            cache.put(port(0), key(1), verdict(3));
+            cache.begin(change);
+            assert_eq!(cache.get(port(0), key(1)), None, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn as_many_flows_as_half_the_sets_stay() {
+        let mut cache = FlowCache::new();
+        cache.begin(inputs(1));
+        let flows = u32::try_from(SETS / 2).unwrap();
+        for src in 0..flows {
+            cache.put(port(0), key(src), verdict(usize::try_from(src % 64).unwrap()));
+        }
+        let mut held = 0;
+        for src in 0..flows {
+            if let Some(found) = cache.get(port(0), key(src)) {
+                assert_eq!(found, verdict(usize::try_from(src % 64).unwrap()), "{src}");
+                held += 1;
+            }
+        }
+        assert!(held > flows * 99 / 100, "{held} of {flows}");
+    }
+}

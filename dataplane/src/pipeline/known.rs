@@ -1,0 +1,216 @@
+//! Known flows: the short way of a burst, without parsing, looking up or asking frame by frame.
+//!
+//! Shape: a burst → a route for each frame whose flow is known → all at once into VOQs, if none of them
+//! could be refused or cross XOFF. The long way ([`super::ingress`]) comes to the same.
+//! Units: cells.
+//! Source: pipeline.md §1 to §4.
+
+use weft_parsers::{HEAD_LEN, flow_key};
+
+use super::Context;
+use super::ingress::{Fate, InputLane, Note};
+use crate::batch::{BURST, Batch};
+use crate::desc::{Desc, Flag};
+use crate::fdb::Fdb;
+use crate::flows::{FlowCache, Inputs, Verdict};
+use crate::queues::{Demand, QueueId};
+use crate::stats::PortStats;
+use crate::time::Instant;
+use crate::types::{PortId, PortSet, PriSet};
+
+/// The route of a frame whose flow is not known.
+pub(super) const UNKNOWN: u16 = u16::MAX;
+
+/// Frames of a burst, by their place in it.
+#[derive(Clone, Copy)]
+pub(super) struct Places(pub u64);
+
+impl Places {
+    pub fn first(count: usize) -> Self {
+        Self(PortSet::first(count).bits())
+    }
+
+    /// Places, lowest first.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        PortSet::from_bits(self.0).iter().map(PortId::index)
+    }
+}
+
+impl Context {
+    /// Classifies frames of flows that are known and notes where they go; returns the others.
+    #[inline(never)] // each loop on its own keeps its state in registers
+    pub(super) fn recall(
+        &self,
+        now: Instant,
+        input: PortId,
+        batch: &mut Batch,
+        routes: &mut [u16; BURST],
+        flows: &mut FlowCache,
+    ) -> Places {
+        let snapshot = &*self.snapshot;
+        let Some(config) = snapshot.config.ports.get(input.index()) else {
+            routes.fill(UNKNOWN);
+            return Places::first(batch.len());
+        };
+        flows.begin(Inputs {
+            epoch: snapshot.epoch,
+            fdb: self.core.fdb.version(),
+            tick: Fdb::stamp(now),
+            up: self.core.up().bits(),
+        });
+        let stats = &self.stats.port[input];
+        let (mut alike, mut unknown) = (Alike::default(), 0_u64);
+        let mut bit = 1;
+        for (desc, route) in batch.iter_mut().zip(routes) {
+            let len = desc.len();
+            let known = flow_key(self.bufs.head(desc), len, &config.parse)
+                .and_then(|key| flows.get(input, key))
+                .filter(|_| len <= snapshot.frame_len_safe);
+            if let Some(known) = known {
+                desc.repeat(known.facts, known.vid);
+                alike.count(stats, len, known.facts.format_index());
+                *route = known.queue.get();
+            } else {
+                unknown |= bit;
+                *route = UNKNOWN;
+            }
+            bit <<= 1;
+        }
+        alike.settle(stats);
+        Places(unknown)
+    }
+
+    /// Notes the queues of frames that were forwarded to one each; whether that is all.
+    pub(super) fn route(
+        &self,
+        (batch, which): (&mut [Desc], Places),
+        notes: &[Note; BURST],
+        routes: &mut [u16; BURST],
+    ) -> bool {
+        for place in which.iter() {
+            let (Some(desc), Some(note)) = (batch.get_mut(place), notes.get(place)) else { break };
+            let Fate::Forward(outputs) = note.fate else { return false };
+            let Some((route, output)) = routes.get_mut(place).zip(outputs.sole()) else {
+                return false;
+            };
+            *route = QueueId::new(output, desc.pri()).get();
+            desc.set(Flag::Pg, self.snapshot.is_lossless(desc.input(), desc.pri()));
+        }
+        true
+    }
+
+    /// Keeps what was decided for the next frames of the flow: its source is known, and so is its one
+    /// destination.
+    pub(super) fn remember(&self, flows: &mut FlowCache, desc: &Desc, note: &Note) {
+        let Some(config) = self.snapshot.config.ports.get(desc.input().index()) else { return };
+        let key = flow_key(self.bufs.head(desc), desc.len(), &config.parse);
+        if let (Some(key), Fate::Forward(outputs)) = (key, note.fate)
+            && let Some(output) = outputs.sole()
+        {
+            let is_lossless = self.snapshot.is_lossless(desc.input(), desc.pri());
+            let facts = if is_lossless { desc.facts().charged_to_group() } else { desc.facts() };
+            let queue = QueueId::new(output, desc.pri());
+            let verdict = Verdict { queue, vid: note.vid.get(), facts };
+            flows.put(desc.input(), key, verdict);
+        }
+    }
+}
+
+impl InputLane {
+    /// Queues a burst of frames, all to known queues; false, and nothing done, if they must be looked at
+    /// one by one.
+    #[inline(never)] // as `recall`
+    pub(super) fn enqueue_all(
+        &mut self,
+        ctx: &mut Context,
+        batch: &mut Batch,
+        routes: &[u16; BURST],
+        demand: &mut Demand,
+    ) -> bool {
+        let Context { core, snapshot, nodes, stats, .. } = ctx;
+        for (desc, &route) in batch.iter().zip(routes) {
+            demand.add(QueueId::from_low_bits(route), snapshot.cells(desc.len()));
+        }
+        let count = batch.len();
+        let lossless =
+            if snapshot.pfc_ports.contains(self.port) { snapshot.lossless } else { PriSet::EMPTY };
+        let groups = (self.port, lossless);
+        let granted =
+            nodes.has(count) && core.buffer.admit_all(&snapshot.thresholds, groups, demand);
+        if granted {
+            for pri in lossless.iter() {
+                let used = core.buffer.group_used(self.port, pri);
+                stats.port[self.port].pri[pri].pg_watermark.raise(u64::from(used));
+            }
+            for queue in demand.queues().iter() {
+                self.enqueued[queue.pri()] += demand.frames_of(queue);
+            }
+            let queues = routes.iter().map(|&route| QueueId::from_low_bits(route));
+            self.voq.push_all(nodes.peek(count), demand.queues(), batch.drain(..).zip(queues));
+            nodes.skip(count);
+        }
+        demand.clear();
+        granted
+    }
+}
+
+/// Frames in a row that are of one length and format, counted together.
+#[derive(Default)]
+pub(super) struct Alike {
+    len: usize,
+    format: usize,
+    frames: u64,
+}
+
+impl Alike {
+    #[inline]
+    pub fn count(&mut self, stats: &PortStats, len: usize, format: usize) {
+        if (len, format) != (self.len, self.format) {
+            self.settle(stats);
+            (self.len, self.format) = (len, format);
+        }
+        self.frames += 1;
+    }
+
+    #[inline]
+    pub fn settle(&mut self, stats: &PortStats) {
+        let frames = core::mem::take(&mut self.frames);
+        if let Some(bin) = stats.rx_size.get(size_bin(self.len)) {
+            bin.add(frames);
+        }
+        if let Some(counter) = stats.rx_format.get(self.format) {
+            counter.add(frames);
+        }
+        stats.rx_bytes.add(frames * self.len as u64);
+    }
+}
+
+/// The bin of a frame of `len` octets without FCS.
+#[inline]
+fn size_bin(len: usize) -> usize {
+    // Bins double from 64 on, but for the last two bounds: 1,023 and 1,518.
+    let with_fcs = len + 4;
+    match with_fcs {
+        ..=64 => 0,
+        65..=1_023 => with_fcs.ilog2() as usize - 5,
+        1_024..=1_518 => 5,
+        _ => 6,
+    }
+}
+
+const _: () = assert!(HEAD_LEN == 64, "the first cache line of a frame");
+
+#[cfg(test)]
+mod tests {
+    use super::size_bin;
+    use crate::stats::SIZE_BINS;
+
+    #[test]
+    fn a_frame_is_in_the_first_bin_that_holds_it() {
+        for len in 14..=9_300 {
+            let want = SIZE_BINS.iter().position(|&bound| len + 4 <= bound);
+            assert_eq!(Some(size_bin(len)), want, "{len}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Queues of outputs, (output, pri): one small index, sets and arrays of it, and what a burst asks of each.
+//!
+//! Shape: [`QueueId`] = output(8:3), pri(2:0); [`QueueSet`] 512 bits; [`PerQueue`] 512 values.
+//! Units: none; [`Demand`] counts frames and cells.
+//! Source: pipeline.md, "Words".
+#![expect(clippy::cast_possible_truncation, reason = "fields are cut out of words")]
+
+use core::ops::{Index, IndexMut};
+
+use crate::batch::BURST;
+use crate::types::{PORTS_MAX, PRIS_MAX, PortId, Pri};
+
+/// Most queues of a switch.
+pub const QUEUES_MAX: usize = PORTS_MAX * PRIS_MAX;
+
+const WORDS: usize = QUEUES_MAX / 64;
+
+/// An output and a priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueId(u16);
+
+impl QueueId {
+    /// Bits of an id.
+    pub const BITS: u32 = QUEUES_MAX.trailing_zeros();
+
+    /// The queue of `pri` at `output`.
+    #[inline]
+    #[must_use]
+    pub const fn new(output: PortId, pri: Pri) -> Self {
+        Self((output.get() as u16) << 3 | pri.get() as u16)
+    }
+
+    /// The queue of the low nine bits.
+    #[inline]
+    #[must_use]
+    pub const fn from_low_bits(bits: u16) -> Self {
+        Self(bits % QUEUES_MAX as u16)
+    }
+
+    /// As nine bits.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+
+    /// The output.
+    #[inline]
+    #[must_use]
+    pub const fn output(self) -> PortId {
+        PortId::from_low_bits((self.0 >> 3) as u8)
+    }
+
+    /// The priority.
+    #[inline]
+    #[must_use]
+    pub const fn pri(self) -> Pri {
+        Pri::from_low_bits(self.0 as u8)
+    }
+
+    #[inline]
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A set of queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueSet([u64; WORDS]);
+
+impl QueueSet {
+    /// No queue.
+    pub const EMPTY: Self = Self([0; WORDS]);
+
+    /// Puts a queue in.
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "an id is below 512 by construction")]
+    pub const fn insert(&mut self, queue: QueueId) {
+        self.0[queue.index() / 64 % WORDS] |= 1 << (queue.index() % 64);
+    }
+
+    /// Puts all of `other` in.
+    #[inline]
+    pub fn unite(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(own, word)| *own |= word);
+    }
+
+    /// Its queues, lowest output first.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = QueueId> + use<> {
+        (0..).zip(self.0).flat_map(|(at, word)| Bits(word).map(move |bit| QueueId(at * 64 + bit)))
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::EMPTY
+    }
+}
+
+/// Places of the bits of a word, lowest first.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = u16;
+
+    #[inline]
+    fn next(&mut self) -> Option<u16> {
+        let bit = (self.0 != 0).then(|| self.0.trailing_zeros() as u16)?;
+        self.0 &= self.0 - 1;
+        Some(bit)
+    }
+}
+
+/// One `T` for each queue that a switch can have.
+#[derive(Clone, Debug)]
+pub struct PerQueue<T>(Box<[T; QUEUES_MAX]>);
+
+impl<T> PerQueue<T> {
+    /// Builds each queue's value.
+    #[must_use]
+    pub fn from_fn(make: impl FnMut(QueueId) -> T) -> Self {
+        let all: Vec<T> = (0..QUEUES_MAX as u16).map(QueueId).map(make).collect();
+        match all.into_boxed_slice().try_into() {
+            Ok(array) => Self(array),
+            Err(_) => unreachable!("made of exactly QUEUES_MAX"),
+        }
+    }
+}
+
+impl<T> Index<QueueId> for PerQueue<T> {
+    type Output = T;
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "an id is below 512 by construction")]
+    fn index(&self, queue: QueueId) -> &T {
+        &self.0[queue.index() % QUEUES_MAX]
+    }
+}
+
+impl<T> IndexMut<QueueId> for PerQueue<T> {
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "an id is below 512 by construction")]
+    fn index_mut(&mut self, queue: QueueId) -> &mut T {
+        &mut self.0[queue.index() % QUEUES_MAX]
+    }
+}
+
+/// What the frames of a burst ask of each queue.
+#[derive(Debug)]
+pub struct Demand {
+    /// Frames in the upper half, cells in the lower.
+    wanted: PerQueue<u64>,
+    queues: QueueSet,
+    cells: u32,
+}
+
+impl Default for Demand {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const FRAME: u64 = 1 << 32;
+const _: () = assert!(BURST * 9_216 < 1 << 32, "cells of a burst never reach the frames");
+
+impl Demand {
+    /// Nothing is asked.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { wanted: PerQueue::from_fn(|_| 0), queues: QueueSet::EMPTY, cells: 0 }
+    }
+
+    /// One frame more, of `cells`.
+    #[inline]
+    pub fn add(&mut self, queue: QueueId, cells: u32) {
+        self.wanted[queue] += FRAME | u64::from(cells);
+        self.queues.insert(queue);
+        self.cells += cells;
+    }
+
+    /// Queues of which something is asked.
+    #[inline]
+    #[must_use]
+    pub const fn queues(&self) -> &QueueSet {
+        &self.queues
+    }
+
+    /// Cells in all.
+    #[inline]
+    #[must_use]
+    pub const fn cells(&self) -> u32 {
+        self.cells
+    }
+
+    /// Cells asked of one queue.
+    #[inline]
+    #[must_use]
+    pub fn cells_of(&self, queue: QueueId) -> u32 {
+        self.wanted[queue] as u32
+    }
+
+    /// Frames for one queue.
+    #[inline]
+    #[must_use]
+    pub fn frames_of(&self, queue: QueueId) -> u64 {
+        self.wanted[queue] >> 32
+    }
+
+    /// Forgets all; costs what there was.
+    #[inline]
+    pub fn clear(&mut self) {
+        for queue in self.queues.iter() {
+            self.wanted[queue] = 0;
+        }
+        (self.queues, self.cells) = (QueueSet::EMPTY, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(output: usize, pri: u8) -> QueueId {
+        QueueId::new(PortId::new(output).unwrap(), Pri::new(pri).unwrap())
+    }
+
+    #[test]
+    fn ids_hold_output_and_priority() {
+        for output in 0..PORTS_MAX {
+            for pri in Pri::ALL {
+                let id = queue(output, pri.get());
+                assert_eq!((id.output().index(), id.pri()), (output, pri));
+                assert_eq!(QueueId::from_low_bits(id.get()), id);
+            }
+        }
+    }
+
+    #[test]
+    fn sets_and_demands_know_what_was_put_in() {
+        let all = [queue(0, 0), queue(0, 7), queue(7, 7), queue(8, 0), queue(31, 3), queue(63, 7)];
+        let mut set = QueueSet::EMPTY;
+        let mut demand = Demand::new();
+        for (n, &id) in (1_u32..).zip(&all) {
+            set.insert(id);
+            demand.add(id, n);
+            demand.add(id, 10);
+        }
+        assert_eq!(set.iter().collect::<Vec<_>>(), all);
+        assert_eq!((demand.queues(), demand.cells()), (&set, 21 + 60));
+        assert_eq!((demand.frames_of(all[5]), demand.cells_of(all[5])), (2, 16));
+        assert_eq!(demand.frames_of(queue(1, 0)), 0);
+        demand.clear();
+        assert!(demand.queues().is_empty());
+        assert_eq!((demand.frames_of(all[5]), demand.cells_of(all[5]), demand.cells()), (0, 0, 0));
+        let mut both = set;
+        both.unite(&QueueSet::EMPTY);
+        assert_eq!(both, set);
+    }
+}

@@ -1,0 +1,156 @@
+//! Flow key: what a frame's classification depends on, in three words.
+//! Shape: `([u8; 64], length, ParseConfig)` to [`FlowKey`]; frames of one port with equal keys have
+//! equal [`crate::Head`]s, or are all malformed.
+//! Units: octets.
+//! Source: wire-formats.md 1.8; the rules are those of `classify`, which a test holds against it.
+
+use crate::bytes::{be16, octet, window};
+use crate::classify::{HEAD_LEN, ParseConfig};
+use crate::types::{AfhMode, ether_type, ip_proto};
+use crate::{ethernet, udp, vlan};
+
+const ETHERNET_LEN: usize = ethernet::LEN;
+const TAGGED_LEN: usize = ethernet::LEN + vlan::LEN;
+const L3_LEN: usize = HEAD_LEN - TAGGED_LEN;
+
+/// Destination and tag, source and EtherType, and what the rest of the head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowKey {
+    /// DA in the low 48 bits as they lie in memory, TCI above.
+    dst: u64,
+    /// SA in the low 48 bits as they lie in memory, EtherType behind the tag above.
+    src: u64,
+    /// TOS 7:0, protocol 15:8, UDP destination port 31:16, facts below, 0 from bit 38 on.
+    rest: u64,
+}
+
+const PROTO_SHIFT: u32 = 8;
+const UDP_PORT_SHIFT: u32 = 16;
+/// Two bits.
+const RH_SHIFT: u32 = 32;
+const FRAGMENT: u64 = 1 << 34;
+const UDP_FITS: u64 = 1 << 35;
+const RH_FITS: u64 = 1 << 36;
+const TAGGED: u64 = 1 << 37;
+const LOW_48: u64 = (1 << 48) - 1;
+
+impl FlowKey {
+    /// Bits of the third word; those above are 0.
+    pub const REST_BITS: u32 = 38;
+
+    /// The key as words.
+    #[inline]
+    #[must_use]
+    pub const fn words(self) -> [u64; 3] {
+        [self.dst, self.src, self.rest]
+    }
+}
+
+/// Least frame that has a key: long enough for all that is looked at, tagged or not, but for UDP over
+/// IPv6.
+const LEN_MIN: usize = 60;
+/// Least frame with UDP over tagged IPv6.
+const IPV6_LEN_MIN: usize = TAGGED_LEN + crate::ipv6::LEN + udp::LEN;
+
+const _: () = assert!(TAGGED_LEN + crate::ipv4::LEN + udp::LEN + crate::rh::LEN <= LEN_MIN);
+
+/// The key of a frame of `len` octets, of which `head` is the beginning (zeros after its end); `None`
+/// for MAC control, for frames of less than 60 octets, and for headers that are too rare to remember:
+/// IP options, a wrong IP version.
+#[expect(clippy::inline_always, reason = "once a frame; a call costs a third of what it does")]
+#[inline(always)]
+#[must_use]
+pub const fn flow_key(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Option<FlowKey> {
+    if len < LEN_MIN {
+        return None;
+    }
+    let dst = u64::from_le_bytes(*window::<0, 8, _>(head)) & LOW_48;
+    let src = u64::from_le_bytes(*window::<6, 8, _>(head)); // with the EtherType
+    let kind = be16::<12, _>(head);
+    if kind == ether_type::MAC_CONTROL {
+        return None;
+    }
+    if matches!(cfg.afh, AfhMode::Lite) {
+        return Some(FlowKey { dst, src: src & LOW_48, rest: 0 });
+    }
+    let (dst, src, kind, l3, facts) = if kind == cfg.tpid {
+        let inner = be16::<16, _>(head);
+        let dst = dst | (be16::<14, _>(head) as u64) << 48;
+        let src = src & LOW_48 | (inner as u64) << 48;
+        (dst, src, inner, window::<TAGGED_LEN, L3_LEN, _>(head), TAGGED)
+    } else {
+        (dst, src, kind, window::<ETHERNET_LEN, L3_LEN, _>(head), 0)
+    };
+    if kind != ether_type::IPV4
+        && kind != ether_type::IPV6
+        && kind != cfg.mac_type1
+        && kind != cfg.mac_type2
+    {
+        return Some(FlowKey { dst, src, rest: facts }); // nothing else is looked at
+    }
+    match rest(l3, kind, len, cfg) {
+        Some(rest) => Some(FlowKey { dst, src, rest: rest | facts }),
+        None => None,
+    }
+}
+
+/// `bit` if `on`.
+#[inline]
+const fn flag(bit: u64, on: bool) -> u64 {
+    bit * on as u64
+}
+
+#[inline(never)] // frames of one kind come one after the other: well predicted, and out of the way
+const fn rest(l3: &[u8; L3_LEN], kind: u16, len: usize, cfg: &ParseConfig) -> Option<u64> {
+    match kind {
+        ether_type::IPV4 => ipv4(l3, cfg),
+        ether_type::IPV6 => ipv6(l3, len),
+        _ => Some((octet::<0, _>(l3) as u64 >> 6) << RH_SHIFT), // AFH
+    }
+}
+
+#[inline]
+const fn ipv4(l3: &[u8; L3_LEN], cfg: &ParseConfig) -> Option<u64> {
+    if octet::<0, _>(l3) != 0x45 {
+        return None;
+    }
+    let proto = octet::<9, _>(l3);
+    let ip = octet::<1, _>(l3) as u64
+        | (proto as u64) << PROTO_SHIFT
+        | flag(FRAGMENT, be16::<6, _>(l3) & 0x3FFF != 0);
+    if proto != ip_proto::UDP {
+        return Some(ip);
+    }
+    let port = be16::<22, _>(l3);
+    let udp = ip
+        | (port as u64) << UDP_PORT_SHIFT
+        | flag(UDP_FITS, be16::<2, _>(l3) as usize >= crate::ipv4::LEN + udp::LEN);
+    if port != cfg.udp_type1 && port != cfg.udp_type2 {
+        return Some(udp);
+    }
+    let rh = (octet::<28, _>(l3) as u64 >> 6) << RH_SHIFT;
+    Some(udp | rh | flag(RH_FITS, be16::<24, _>(l3) as usize >= udp::LEN + crate::rh::LEN))
+}
+
+#[inline]
+const fn ipv6(l3: &[u8; L3_LEN], len: usize) -> Option<u64> {
+    let first = be16::<0, _>(l3);
+    if first >> 12 != 6 {
+        return None;
+    }
+    let next = octet::<6, _>(l3);
+    let ip = (first as u64 >> 4) & 0xFF | (next as u64) << PROTO_SHIFT;
+    if next != ip_proto::UDP {
+        return Some(ip);
+    }
+    if len < IPV6_LEN_MIN {
+        return None;
+    }
+    let fits = flag(UDP_FITS, be16::<4, _>(l3) as usize >= udp::LEN);
+    Some(ip | (be16::<42, _>(l3) as u64) << UDP_PORT_SHIFT | fits)
+}
+
+const _: () = assert!(TAGGED >> (FlowKey::REST_BITS - 1) == 1, "the highest bit that is used");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! A key holds all that a frame's classification depends on.
+//! Shape: random frames, each with one octet after the other changed.
+//! Units: octets.
+//! Source: wire-formats.md 1.8.
+
+use super::*;
+use crate::addr::MacAddr;
+use crate::parse_head;
+use crate::testing::Rng;
+
+const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xAA]);
+
+/// One of `all`.
+fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
+    all[usize::try_from(rng.below(all.len() as u64)).unwrap()]
+}
+
+/// A head in which the values that decide something are likely.
+fn likely(rng: &mut Rng) -> [u8; HEAD_LEN] {
+    let mut head: [u8; HEAD_LEN] = rng.bytes();
+    let kinds = [0x0800_u16, 0x0800, 0x86DD, 0x8100, 0x88B5, 0x88B6, 0x8808, 0x0806];
+    head[0] = pick(rng, &[2, 1, head[0]]);
+    head[12..14].copy_from_slice(&pick(rng, &kinds).to_be_bytes());
+    head[16..18].copy_from_slice(&pick(rng, &kinds).to_be_bytes());
+    for ip in [14, 18] {
+        if !rng.bool() {
+            continue;
+        }
+        head[ip] = pick(rng, &[0x45, 0x45, 0x60, 0x46]);
+        head[ip + 2..ip + 4].copy_from_slice(&pick(rng, &[27_u16, 28, 40]).to_be_bytes());
+        head[ip + 4..ip + 6].copy_from_slice(&pick(rng, &[7_u16, 8, 40]).to_be_bytes());
+        head[ip + 6..ip + 8].copy_from_slice(&pick(rng, &[0_u16, 0x4000, 0x2000]).to_be_bytes());
+        head[ip + 6] = pick(rng, &[head[ip + 6], 17, 6]); // IPv6's next header
+        head[ip + 9] = pick(rng, &[17, 17, 6]);
+        let port = pick(rng, &[4_791_u16, 4_791, 9]);
+        let udp_len = pick(rng, &[8_u16, 15, 16, 24]);
+        head[ip + 22..ip + 24].copy_from_slice(&port.to_be_bytes());
+        head[ip + 24..ip + 26].copy_from_slice(&udp_len.to_be_bytes());
+        head[ip + 42..ip + 44].copy_from_slice(&port.to_be_bytes());
+    }
+    head
+}
+
+#[test]
+fn equal_keys_mean_equal_heads() {
+    let mut rng = Rng::new(31);
+    let modes = [AfhMode::None, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite, AfhMode::Auto];
+    let (mut alike, mut parsed) = ([0_u32; HEAD_LEN], 0);
+    for _ in 0..40_000 {
+        let cfg = ParseConfig {
+            port_mac: OWN,
+            afh: pick(&mut rng, &modes),
+            udp_type2: 9 * u16::from(rng.bool()),
+            ..ParseConfig::DEFAULT
+        };
+        let len = usize::try_from(58 + rng.below(20)).unwrap();
+        let mut head = likely(&mut rng);
+        head[len.min(HEAD_LEN)..].fill(0);
+        let Some(key) = flow_key(&head, len, &cfg) else {
+            continue;
+        };
+        let want = parse_head(&head, len, &cfg);
+        assert!(want.is_ok(), "{want:?}: long enough for every header that has a key");
+        parsed += 1;
+        for (at, alike) in alike.iter_mut().enumerate() {
+            let mut other = head;
+            other[at] = pick(&mut rng, &[rng_octet(at, &head), !head[at], head[at] ^ 1]);
+            let len = usize::try_from(58 + rng.below(20)).unwrap();
+            if len > at && flow_key(&other, len, &cfg) == Some(key) {
+                *alike += 1;
+                assert_eq!(parse_head(&other, len, &cfg), want, "octet {at} of {head:02x?}");
+            }
+        }
+    }
+    assert!(parsed > 20_000, "{parsed}");
+    // Where addresses and EtherType are, a change is another flow, but for the type of Lite frames.
+    assert!(alike[..12].iter().all(|&n| n == 0), "{alike:?}");
+    // Payload is not looked at: octet 57 lies behind everything that is.
+    assert!(alike[57] > 10_000, "{alike:?}");
+}
+
+/// The octet before, so that neighbours swap places now and then; never the octet itself.
+fn rng_octet(at: usize, head: &[u8; HEAD_LEN]) -> u8 {
+    let before = head[at.saturating_sub(1)];
+    if before == head[at] { !before } else { before }
+}
+
+#[test]
+fn what_is_not_remembered_has_no_key() {
+    let mut head = [0; HEAD_LEN];
+    head[12..15].copy_from_slice(&[8, 0, 0x45]);
+    assert!(flow_key(&head, 60, &ParseConfig::DEFAULT).is_some());
+    assert!(flow_key(&head, 59, &ParseConfig::DEFAULT).is_none(), "shorter than on any wire");
+    #[rustfmt::skip] // columns: name, octets 12 to 14
+    let cases = [
+        ("MAC control",       [0x88, 0x08, 0]),
+        ("IP options",        [0x08, 0x00, 0x46]),
+        ("version 6 in 0800", [0x08, 0x00, 0x60]),
+        ("version 4 in 86dd", [0x86, 0xDD, 0x45]),
+    ];
+    for (name, octets) in cases {
+        head[12..15].copy_from_slice(&octets);
+        assert_eq!(flow_key(&head, 64, &ParseConfig::DEFAULT), None, "{name}");
+    }
+}
