@@ -5,18 +5,17 @@
 //! otherwise.
 //! Units: octets, ms.
 //! Source: pipeline.md §11; style.md C12 (kernel).
-#![expect(unsafe_code, reason = "setns and packet sockets of the peer")]
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
+
+mod kernel;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
+use etherparse::{SlicedPacket, TransportSlice};
+use kernel::{Bench, Netns, PacketSender, listener, mac, pause, udp};
 use weft_dataplane::batch::Batch;
 use weft_dataplane::desc::Desc;
 use weft_dataplane::pool::{Bufs, PartialCsum, Pool};
@@ -26,165 +25,8 @@ use weft_dataplane::port::tap::{Tap, TapConfig};
 use weft_dataplane::port::{Port, PortCounters};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 
-/// A namespace that is gone at the end, whatever happens.
-struct Netns(String);
-
-impl Netns {
-    /// `None`, with the reason printed, where namespaces cannot be made.
-    fn new(test: &str) -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weftp-{}-{count}", std::process::id());
-        match Command::new("ip").args(["netns", "add", &name]).output() {
-            Ok(done) if done.status.success() => Some(Self(name)),
-            Ok(done) => {
-                let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-                eprintln!("SKIPPED {test}: ip netns add: {why} (needs root)");
-                None
-            }
-            Err(error) => {
-                eprintln!("SKIPPED {test}: ip: {error}");
-                None
-            }
-        }
-    }
-
-    /// Runs `tool` in the namespace with arguments split at blanks.
-    fn run(&self, tool: &str, arguments: &str) {
-        let done = Command::new(tool)
-            .args(["-n", &self.0])
-            .args(arguments.split_whitespace())
-            .output()
-            .unwrap();
-        let why = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "{tool} {arguments}: {why}");
-    }
-
-    fn ip(&self, arguments: &str) {
-        self.run("ip", arguments);
-    }
-
-    /// Makes the calling thread live in the namespace.
-    fn enter(&self) {
-        let file = std::fs::File::open(format!("/run/netns/{}", self.0)).unwrap();
-        // SAFETY: the call takes a descriptor that lives until after it.
-        let done = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
-        assert_eq!(done, 0, "setns: {}", std::io::Error::last_os_error());
-    }
-
-    /// The usual pair: `sw` for the port, `host` with 10.9.0.1/24, both up and without IPv6.
-    fn veth(&self) {
-        self.enter();
-        self.ip("link add name sw type veth peer name host");
-        self.quiet();
-    }
-
-    fn quiet(&self) {
-        for device in ["sw", "host"] {
-            // The sysctls seen are those of the thread's namespace.
-            let key = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
-            drop(std::fs::write(key, "1"));
-            self.ip(&format!("link set {device} up"));
-        }
-        self.ip("addr add 10.9.0.1/24 dev host");
-    }
-}
-
-impl Drop for Netns {
-    fn drop(&mut self) {
-        drop(Command::new("ip").args(["netns", "del", &self.0]).output());
-    }
-}
-
-/// A port and the virtual clock that drives it.
-struct Bench<P: Port> {
-    port: P,
-    bufs: Bufs,
-    now: Instant,
-}
-
-impl<P: Port> Bench<P> {
-    fn new(port: P, chunks: usize) -> Self {
-        Self { port, bufs: Bufs::new(pool(chunks), 16, 0), now: Instant::ZERO }
-    }
-
-    fn tick(&mut self) -> Result<(), String> {
-        self.now += Span::from_ms(1);
-        self.port.service(self.now, &mut self.bufs).map_err(|e| format!("{e}: {}", e.source))
-    }
-
-    /// Frames, and where their checksums are partial, until `done` or for about two seconds.
-    fn until(
-        &mut self,
-        mut done: impl FnMut(&[u8], Option<PartialCsum>) -> bool,
-    ) -> Vec<(Vec<u8>, Option<PartialCsum>)> {
-        let mut frames = Vec::new();
-        for _ in 0..2_000 {
-            let mut batch = Batch::new();
-            self.port.rx(self.now, &mut self.bufs, &mut batch);
-            let mut end = false;
-            for desc in batch {
-                let (octets, partial) =
-                    (self.bufs.bytes(&desc).to_vec(), self.bufs.partial_csum(&desc));
-                end |= done(&octets, partial);
-                frames.push((octets, partial));
-                self.bufs.free(desc);
-            }
-            self.tick().unwrap();
-            if end {
-                return frames;
-            }
-            pause();
-        }
-        panic!("nothing of what was waited for in {} frames", frames.len());
-    }
-
-    fn send(&mut self, frame: &[u8], partial: Option<PartialCsum>) {
-        let mut desc = self.bufs.alloc_from(frame).unwrap();
-        self.bufs.set_partial_csum(&mut desc, partial);
-        let mut batch = Batch::new();
-        batch.push(desc);
-        assert_eq!(self.port.tx(self.now, &mut self.bufs, &mut batch), 1);
-        assert!(batch.is_empty());
-    }
-
-    /// Waits until the link is up, or down: the kernel takes up to a second to say so. The first
-    /// error on the way.
-    fn link(&mut self, up: bool) -> Option<String> {
-        let mut error = None;
-        for _ in 0..3_000 {
-            error = error.or(self.tick().err());
-            if self.port.link_up() == up {
-                return error;
-            }
-            pause();
-        }
-        panic!("link_up is still {}", !up);
-    }
-
-    /// Lets 30 ms of the virtual clock pass, so that link state is looked at; the first error.
-    fn settle(&mut self) -> Option<String> {
-        let mut error = None;
-        for _ in 0..30 {
-            error = error.or(self.tick().err());
-        }
-        error
-    }
-
-    /// All chunks came back.
-    fn end(mut self) {
-        self.port.release(&mut self.bufs);
-        assert_eq!(self.bufs.used().get(), 0, "chunks leaked");
-    }
-}
-
 fn pool(chunks: usize) -> Arc<Pool> {
     Pool::map(chunks, 1_518).unwrap()
-}
-
-#[expect(clippy::disallowed_methods, reason = "waits for the kernel, a millisecond at a time")]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(1));
 }
 
 fn config(device: &str) -> AfPacketConfig {
@@ -197,38 +39,9 @@ fn config(device: &str) -> AfPacketConfig {
 }
 
 fn af_packet() -> Bench<AfPacket> {
-    let mut bench = Bench::new(AfPacket::open(&config("sw")).unwrap(), 512);
+    let mut bench = Bench::new(AfPacket::open(&config("sw")).unwrap(), pool(512));
     assert_eq!(bench.link(true), None);
     bench
-}
-
-/// A UDP frame to 10.9.0.1:7000 with this payload.
-fn udp(mac: [u8; 6], payload: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::new();
-    PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac)
-        .ipv4([10, 9, 0, 2], [10, 9, 0, 1], 64)
-        .udp(5, 7_000)
-        .write(&mut frame, payload)
-        .unwrap();
-    frame
-}
-
-/// The address of a device in the thread's namespace.
-fn mac(device: &str) -> [u8; 6] {
-    let out = Command::new("ip").args(["-br", "link", "show", device]).output().unwrap();
-    let out = String::from_utf8_lossy(&out.stdout).into_owned();
-    let text = out.split_whitespace().nth(2).unwrap();
-    let mut mac = [0; 6];
-    for (to, from) in mac.iter_mut().zip(text.split(':')) {
-        *to = u8::from_str_radix(from, 16).unwrap();
-    }
-    mac
-}
-
-fn listener() -> UdpSocket {
-    let socket = UdpSocket::bind("10.9.0.1:7000").unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    socket
 }
 
 #[test]
@@ -297,40 +110,6 @@ fn a_tag_in_metadata_is_put_back() {
     assert_eq!(tagged[0].0[12..18], [0x81, 0x00, 0x60, 0x05, 0x08, 0x00]);
     assert_eq!(tagged[1].0[12..18], [0x88, 0xA8, 0x0F, 0xFE, 0x08, 0x00]);
     bench.end();
-}
-
-/// Sends raw frames out of a device.
-struct PacketSender {
-    socket: std::os::fd::OwnedFd,
-    address: libc::sockaddr_ll,
-}
-
-impl PacketSender {
-    fn new(device: &str) -> Self {
-        use std::os::fd::FromRawFd;
-        let name = std::ffi::CString::new(device).unwrap();
-        // SAFETY: takes no pointer.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
-        assert!(fd >= 0);
-        // SAFETY: just made.
-        let socket = unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) };
-        // SAFETY: a terminated string.
-        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        // SAFETY: all octets zero is a valid address.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = u16::try_from(libc::AF_PACKET).unwrap();
-        address.sll_ifindex = index.cast_signed();
-        Self { socket, address }
-    }
-
-    fn send(&mut self, frame: &[u8]) {
-        let address = (&raw const self.address).cast();
-        let len = u32::try_from(size_of::<libc::sockaddr_ll>()).unwrap();
-        let fd = self.socket.as_raw_fd();
-        // SAFETY: frame and address are live.
-        let sent = unsafe { libc::sendto(fd, frame.as_ptr().cast(), frame.len(), 0, address, len) };
-        assert_eq!(sent, frame.len().cast_signed());
-    }
 }
 
 /// Octets of the TCP connection's stream.
@@ -502,7 +281,7 @@ fn the_hosts_own_stack_is_kept_out_while_the_port_is_open() {
         .unwrap()
     };
     assert!(asked(), "without a port the host answers");
-    let mut bench = Bench::new(AfPacket::open(&config("sw")).unwrap(), 512);
+    let mut bench = Bench::new(AfPacket::open(&config("sw")).unwrap(), pool(512));
     assert!(!asked(), "with a port it does not");
     let arp = |f: &[u8]| f.get(12..14) == Some(&[0x08, 0x06]);
     assert!(bench.until(|f, _| arp(f)).iter().any(|(f, _)| arp(f)), "but the port sees it");
@@ -517,7 +296,7 @@ fn the_hosts_own_stack_is_kept_out_while_the_port_is_open() {
 fn an_empty_pool_is_counted_and_the_socket_drained() {
     let Some(ns) = Netns::new("an_empty_pool") else { return };
     ns.veth();
-    let mut bench = Bench::new(AfPacket::open(&config("sw")).unwrap(), 4);
+    let mut bench = Bench::new(AfPacket::open(&config("sw")).unwrap(), pool(4));
     let mut held = Batch::new();
     let mut sender = PacketSender::new("host");
     for _ in 0..10 {
@@ -571,7 +350,7 @@ fn tap_talks_to_a_real_kernel() {
     }
     let settings =
         TapConfig { device: "host".to_owned(), rate: LinkRate::gbps(1), frame_len_max: 1_518 };
-    let mut bench = Bench::new(Tap::open(&settings).unwrap(), 64);
+    let mut bench = Bench::new(Tap::open(&settings).unwrap(), pool(64));
     drop(std::fs::write("/proc/sys/net/ipv6/conf/host/disable_ipv6", "1"));
     ns.ip("addr add 10.9.0.1/24 dev host");
     assert_eq!(bench.link(true), None);

@@ -39,7 +39,11 @@ device = "sw0"
 name = "p1"
 {device}
 """
-DEVICES = {"veth": 'device = "sw1"', "tap": 'kind = "tap"\ndevice = "h1"'}
+DEVICES = {
+    "veth": 'device = "sw1"',
+    "packet": 'kind = "af_packet"\ndevice = "sw1"',
+    "tap": 'kind = "tap"\ndevice = "h1"',
+}
 # A number of its own for each PCP, so that no two queues can be taken for each other.
 COUNTS = [10 + pcp for pcp in range(8)]
 TRANSFER_BYTES = 4 << 20
@@ -113,10 +117,12 @@ def cross(rig, priorities, send, ways):
 def run_frames(kind, priorities, vlan, where):
     priorities = int(priorities)
     plug("sw0", "h0")
-    if kind == "veth":
+    if kind != "tap":
         plug("sw1", "h1")
     config = CONFIG.format(priorities=priorities, vlan=vlan, device=DEVICES[kind])
     with Rig(config) as rig:
+        if kind == "veth" and where == "metadata":  # where tags can be pushed, programs may read them
+            assert {port["name"]: port["kind"] for port in rig.show()["ports"]}["p1"] == "af_xdp"
         if kind == "tap":
             sh("ip link set h1 up")
         send = {"data": send_in_data, "metadata": send_in_metadata}[where]
@@ -211,7 +217,12 @@ def run_hosts():
 @pytest.mark.parametrize("where", ["data", pytest.param("metadata", marks=bpf)])
 @pytest.mark.parametrize(
     ("kind", "priorities", "vlan"),
-    [("veth", 4, "transparent"), ("veth", 8, "trunk"), ("tap", 8, "transparent")],
+    [
+        ("veth", 4, "transparent"),
+        ("veth", 8, "trunk"),
+        ("packet", 8, "trunk"),
+        ("tap", 8, "transparent"),
+    ],
 )
 def test_a_tag_is_kept_and_its_pcp_decides(kind, priorities, vlan, where):
     if kind == "tap" and not os.path.exists("/dev/net/tun"):

@@ -187,13 +187,27 @@ impl Switch {
     /// When it does not answer.
     #[must_use]
     pub fn start_with(net: &Net, ports: &[&str], config: &str, more: &[&str]) -> Self {
+        Self::start_by(net, "env", ports, config, more)
+    }
+
+    /// As [`Self::start_with`]; `wrapper` is a command, with arguments, that runs another one.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[must_use]
+    pub fn start_by(net: &Net, wrapper: &str, ports: &[&str], config: &str, more: &[&str]) -> Self {
         let folder = Self::folder(net);
         std::fs::create_dir_all(&folder).expect("a folder for the test");
         let socket = folder.join("socket/mgmt.sock");
         let mut switch = Self { child: None, socket, folder };
         switch.configure(config);
-        let mut command = net.at("sw", weft().to_str().expect("a path of text"), "run --json -c");
-        command.arg(switch.folder.join("weft.toml")).args(more);
+        let (wrapper, arguments) = wrapper.split_once(' ').unwrap_or((wrapper, ""));
+        let mut command = net.at("sw", wrapper, arguments);
+        command
+            .arg(weft())
+            .args(["run", "--json", "-c"])
+            .arg(switch.folder.join("weft.toml"))
+            .args(more);
         for port in ports {
             command.args(["--port", port]);
         }

@@ -71,7 +71,7 @@ fn a_recorded_live_run_comes_to_the_same_again() {
     let scratch = Scratch(std::env::temp_dir().join(net.name("record")));
     std::fs::create_dir_all(&scratch.0).unwrap();
     let record = scratch.0.join("run.rec");
-    let ports = ["p1=sw1", "p2=sw2", "p3=sw3"];
+    let ports = ["p1=af_packet:sw1", "p2=sw2", "p3=sw3"]; // super-frames at the first
     let switch = Switch::start_with(&net, &ports, CONFIG, &["--record", record.to_str().unwrap()]);
     ping(&net, 200);
     assert!(switch.ask("fdb add 02:00:00:00:00:77 p3").is_some());

@@ -1,6 +1,6 @@
 //! `weft run` between kernel hosts with their default offloads: ping, TCP, and the books at the end.
 //!
-//! Shape: two hosts in namespaces; the switch on `af_packet` and on a tap.
+//! Shape: two hosts in namespaces; the switch on `af_xdp`, on `af_packet` and on a tap.
 //! Units: frames, bit/s.
 //! Source: issue 2, acceptance 2.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
@@ -46,6 +46,13 @@ fn checksum_errors(net: &Net, host: &str) -> u64 {
     values.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
+/// Kinds of the switch's ports.
+fn kinds(switch: &Switch) -> Vec<String> {
+    let shown: Value = serde_json::from_str(&switch.ask("show ports --json").unwrap()).unwrap();
+    let kind = |port: &Value| port["kind"].as_str().unwrap().to_owned();
+    shown["ports"].as_array().unwrap().iter().map(kind).collect()
+}
+
 fn talk(net: &Net, switch: Switch) {
     assert_eq!(ping(net, "h1", "10.78.0.2"), PINGS);
     for (from, to, address) in [("h1", "h2", "10.78.0.2"), ("h2", "h1", "10.78.0.1")] {
@@ -65,7 +72,17 @@ fn kernel_hosts_talk_through_af_packet() {
     let Some(mut net) = Net::new("kernel_hosts_talk_through_af_packet") else { return };
     net.add_joined("h1", "sw1", "10.78.0.1/24");
     net.add_joined("h2", "sw2", "10.78.0.2/24");
-    let switch = Switch::start(&net, &["p0=sw1", "p1=sw2"], "");
+    let switch = Switch::start(&net, &["p0=af_packet:sw1", "p1=af_packet:sw2"], "");
+    talk(&net, switch);
+}
+
+#[test]
+fn kernel_hosts_talk_through_af_xdp() {
+    let Some(mut net) = Net::new("kernel_hosts_talk_through_af_xdp") else { return };
+    net.add_joined("h1", "sw1", "10.78.0.1/24");
+    net.add_joined("h2", "sw2", "10.78.0.2/24");
+    let switch = Switch::start(&net, &["p0=af_xdp:sw1", "p1=sw2"], "");
+    assert_eq!(kinds(&switch), ["af_xdp", "af_xdp"], "auto takes it too");
     talk(&net, switch);
 }
 

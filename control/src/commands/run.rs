@@ -136,9 +136,10 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         ),
         None => None,
     };
-    for (port, run) in config.switch.ports.iter().zip(&config.run.ports) {
-        let (name, kind, device) = (&port.name, run.kind.name(), &run.device);
-        log(LogLevel::Info, format_args!("port {name}: {kind} {device}"));
+    for (port, opened) in config.switch.ports.iter().zip(board.devices()) {
+        let (name, kind, device) = (&port.name, &opened.kind, &opened.device);
+        let note = opened.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
+        log(LogLevel::Info, format_args!("port {name}: {kind} {device}{note}"));
     }
     log(LogLevel::Info, format_args!("switch {:?} is up", config.run.name));
     if let Some(signal) = signals.forever().next() {

@@ -151,7 +151,7 @@ impl Settings {
             item
         };
         item.set.insert("device", setting(device));
-        item.set.insert("kind", setting(kind.unwrap_or("af_packet")));
+        item.set.insert("kind", setting(kind.unwrap_or("auto")));
         Ok(())
     }
 
@@ -387,7 +387,7 @@ mod tests {
                 ["name", "kind", "device"].map(|key| item.set[key].value.to_string()).join(" ")
             })
             .collect();
-        let want = [r#""a" "tap" "t0""#, r#""b" "af_packet" "veth1""#, r#""c" "null" "c""#];
+        let want = [r#""a" "tap" "t0""#, r#""b" "auto" "veth1""#, r#""c" "null" "c""#];
         assert_eq!(shown, want);
         for refused in ["a=veth9", "b=veth9", "noequals", "=veth0", "x y=veth0", "d=", "e=tap:"] {
             assert!(settings.set_port(refused, "--port").is_err(), "{refused}");

@@ -71,19 +71,26 @@ impl Switchboard {
         let slots: Vec<MirrorSlot> =
             config.switch.ports.iter().map(|_| MirrorSlot::default()).collect();
         let live = Live::start(&config, &slots, record)?;
-        let facts = config.run.ports.iter().map(|port| PortFacts {
-            kind: port.kind.name().to_owned(),
+        let facts = config.run.ports.iter().zip(live.devices()).map(|(port, opened)| PortFacts {
+            kind: opened.kind.to_owned(),
             device: port.device.clone(),
-            note: None,
+            note: opened.note.clone(),
         });
+        let facts = facts.collect();
         Ok(Self {
             live,
             args,
-            facts: facts.collect(),
+            facts,
             names: config.switch.ports.iter().map(|port| port.name.clone()).collect(),
             slots,
             state: Mutex::new(State { config, added: Vec::new(), mirrors: BTreeMap::new() }),
         })
+    }
+
+    /// What was opened for each port.
+    #[must_use]
+    pub fn devices(&self) -> &[PortFacts] {
+        &self.facts
     }
 
     /// Stops the switch, ends all mirrors and the record; returns the final counters, and what became

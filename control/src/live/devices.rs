@@ -1,11 +1,16 @@
 //! Opening the devices behind the ports.
 //!
-//! Shape: [`RunPort`] → a boxed [`Port`], by kind; also finds a device's own address.
+//! Shape: [`RunPort`] → a boxed [`Port`], by kind, and what is to be known of it; `auto` takes `AF_XDP`,
+//! or a packet socket and says why. Also finds a device's own address.
 //! Units: octets, frames.
 //! Source: pipeline.md §11.
 
+use std::sync::Arc;
+
 use weft_dataplane::config::{PortConfig, SwitchConfig};
+use weft_dataplane::pool::Pool;
 use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
+use weft_dataplane::port::af_xdp::{AfXdp, AfXdpConfig, Builtin, Umem};
 use weft_dataplane::port::null::Null;
 use weft_dataplane::port::pcap::{Pace, Pcap, PcapConfig};
 use weft_dataplane::port::tap::{Tap, TapConfig};
@@ -15,28 +20,54 @@ use weft_parsers::MacAddr;
 use super::LiveError;
 use crate::config::resolve::{Config, DeviceKind, RunPort};
 
-/// Opens every port of `config`, and notes each one's address in `switch`.
+/// What was opened for a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Kind of port, as in the configuration; never `auto`.
+    pub kind: &'static str,
+    /// What is to be known of it: why it is not what one would expect, or how it works.
+    pub note: Option<String>,
+}
+
+/// Ports, and what was opened for each.
+pub type Opened = (Vec<Box<dyn Port>>, Vec<Facts>);
+
+/// Chunks of the pool that the devices of `config` may have at most.
+#[must_use]
+pub fn chunks(config: &Config) -> usize {
+    let ports = config.switch.ports.iter().zip(&config.run.ports);
+    ports
+        .filter(|(_, run)| matches!(run.kind, DeviceKind::Auto | DeviceKind::AfXdp))
+        .map(|(port, run)| af_xdp(run, port, config.switch.tx_ring_frames).chunks())
+        .sum()
+}
+
+/// Opens every port of `config` for frames in `pool`, and notes each one's address in `switch`.
 ///
 /// # Errors
 /// The first device that cannot be opened; those before it are closed again.
 pub fn open_all(
     config: &Config,
     switch: &mut SwitchConfig,
-) -> Result<Vec<Box<dyn Port>>, LiveError> {
-    let mut ports = Vec::with_capacity(config.run.ports.len());
+    pool: &Arc<Pool>,
+) -> Result<Opened, LiveError> {
+    let umem = Umem::new(pool.clone());
+    let (mut ports, mut facts) = (Vec::new(), Vec::new());
     for (index, (port, run)) in switch.ports.iter_mut().zip(&config.run.ports).enumerate() {
-        let opened = open(run, port, switch.tx_ring_frames);
-        ports.push(opened.map_err(|source| LiveError::Open {
+        let opened = open(run, port, switch.tx_ring_frames, &umem);
+        let (opened, note) = opened.map_err(|source| LiveError::Open {
             name: run.name.clone(),
             source: Box::new(source),
-        })?);
+        })?;
+        facts.push(Facts { kind: opened.caps().kind, note });
+        ports.push(opened);
         port.parse.port_mac =
             run.mac.or_else(|| device_mac(run)).unwrap_or_else(|| made_up_mac(index));
     }
-    Ok(ports)
+    Ok((ports, facts))
 }
 
-/// Opens one device.
+/// Opens one device, and says what is to be known of it.
 ///
 /// # Errors
 /// What was tried, and the kernel's answer.
@@ -44,22 +75,36 @@ pub fn open(
     run: &RunPort,
     port: &PortConfig,
     tx_ring_frames: usize,
-) -> Result<Box<dyn Port>, PortOpenError> {
+    umem: &Arc<Umem>,
+) -> Result<(Box<dyn Port>, Option<String>), PortOpenError> {
     let (device, rate) = (run.device.clone(), port.rate);
     let frame_len_max = port.frame_len_max;
+    let packet = || {
+        let tx_ring_frames = tx_ring_frames.min(64);
+        let device = device.clone();
+        AfPacket::open(&AfPacketConfig { device, rate, frame_len_max, tx_ring_frames })
+    };
+    let xdp = || AfXdp::open(&af_xdp(run, port, tx_ring_frames), umem, Box::new(Builtin::new()));
     Ok(match run.kind {
-        DeviceKind::AfPacket => Box::new(AfPacket::open(&AfPacketConfig {
-            device,
-            rate,
-            frame_len_max,
-            tx_ring_frames: tx_ring_frames.min(64),
-        })?),
-        DeviceKind::Tap => Box::new(Tap::open(&TapConfig { device, rate, frame_len_max })?),
-        DeviceKind::Null => Box::new(Null::sink(&run.name, rate)),
+        DeviceKind::Auto => match xdp().map_err(|error| why(&error)).and_then(needs_tags) {
+            Ok(port) => {
+                let note = note(&port);
+                (Box::new(port), note)
+            }
+            Err(why) => (Box::new(packet()?), Some(format!("not AF_XDP: {why}"))),
+        },
+        DeviceKind::AfXdp => {
+            let port = xdp()?;
+            let note = note(&port);
+            (Box::new(port), note)
+        }
+        DeviceKind::AfPacket => (Box::new(packet()?), None),
+        DeviceKind::Tap => (Box::new(Tap::open(&TapConfig { device, rate, frame_len_max })?), None),
+        DeviceKind::Null => (Box::new(Null::sink(&run.name, rate)), None),
         DeviceKind::Pcap => {
             let (input, output) = device.split_once(':').unwrap_or((&device, ""));
             let file = |name: &str| (!name.is_empty()).then(|| name.into());
-            Box::new(Pcap::open(&PcapConfig {
+            let port = Pcap::open(&PcapConfig {
                 name: run.name.clone(),
                 rate,
                 frame_len_max,
@@ -67,15 +112,63 @@ pub fn open(
                 pace: Pace::Stamps,
                 times: Some(1),
                 output: file(output),
-            })?)
+            })?;
+            (Box::new(port), None)
         }
     })
+}
+
+/// The settings of a port by `AF_XDP`.
+fn af_xdp(run: &RunPort, port: &PortConfig, tx_ring_frames: usize) -> AfXdpConfig {
+    AfXdpConfig {
+        device: run.device.clone(),
+        rate: port.rate,
+        frame_len_max: port.frame_len_max,
+        tx_ring_frames: tx_ring_frames.min(64),
+        rx_ring_frames: run.rx_ring_frames,
+        queues: run.xdp.queues,
+        attach: run.xdp.attach,
+        zero_copy: run.xdp.zero_copy,
+        busy_poll_us: run.xdp.busy_poll_us,
+        fixed_udp_ports: [port.parse.udp_type1, port.parse.udp_type2],
+    }
+}
+
+/// An error with all its causes, in a line, without the device's name.
+fn why(error: &PortOpenError) -> String {
+    let mut text = error.to_string();
+    if let Some((_, rest)) = text.split_once(": ") {
+        text = rest.to_owned();
+    }
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+const UNREAD_TAGS: &str = "VLAN tags that are not in the data cannot be read (`ethtool -K DEVICE rxvlan off` leaves them in)";
+
+/// Refuses a port that would lose the VLAN tags that a device takes out of the data.
+fn needs_tags(port: AfXdp) -> Result<AfXdp, String> {
+    if port.reads_tags() { Ok(port) } else { Err(UNREAD_TAGS.to_owned()) }
+}
+
+/// What is to be known of a port by `AF_XDP`, if it is not as usual.
+fn note(port: &AfXdp) -> Option<String> {
+    let how = port.describe();
+    let tags = if port.reads_tags() { "" } else { UNREAD_TAGS };
+    let usual = how == "native, copy" && tags.is_empty();
+    let join = if tags.is_empty() { "" } else { "; " };
+    (!usual).then(|| format!("{how}{join}{tags}"))
 }
 
 /// The address of the interface behind a port, if it has one.
 #[must_use]
 pub fn device_mac(run: &RunPort) -> Option<MacAddr> {
-    if !matches!(run.kind, DeviceKind::AfPacket | DeviceKind::Tap) {
+    if matches!(run.kind, DeviceKind::Null | DeviceKind::Pcap) {
         return None;
     }
     let text = std::fs::read_to_string(format!("/sys/class/net/{}/address", run.device)).ok()?;

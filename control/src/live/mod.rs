@@ -23,7 +23,7 @@ use weft_dataplane::types::PortId;
 use weft_dataplane::worker::{Clock, Crew, CrewError, Poll, Worker};
 
 use crate::config::Sources;
-use crate::config::resolve::{self, Config};
+use crate::config::resolve::{self, Config, DeviceKind};
 use crate::record::{Change, Header};
 
 /// Why a switch cannot be started or changed.
@@ -77,6 +77,8 @@ pub struct Live {
     /// Serialises changes.
     changing: Mutex<()>,
     recorder: Option<Recorder>,
+    /// What was opened for each port.
+    devices: Vec<devices::Facts>,
 }
 
 /// A record that is to be written.
@@ -97,19 +99,36 @@ pub fn spread(ports: usize, workers: usize) -> Vec<Vec<PortId>> {
     (0..workers).map(of).collect()
 }
 
-/// Builds a switch whose ports are spread over workers as `spread` says, with the pool that it needs.
+/// Chunks that a switch needs, those aside that its devices take.
+#[must_use]
+pub fn chunks(switch: &SwitchConfig, workers: usize) -> usize {
+    let beside = chunks_beside_buffer(switch.ports.len(), workers, switch.tx_ring_frames);
+    let cells = usize::try_from(switch.buffer.total_cells).unwrap_or(usize::MAX);
+    cells.saturating_add(beside)
+}
+
+/// A pool of `count` chunks that suit the devices of `run`.
 ///
 /// # Errors
-/// No memory, or parts that do not fit together.
+/// No memory.
+pub fn pool(run: &resolve::RunConfig, count: usize) -> Result<Arc<Pool>, PoolError> {
+    let frame_len_max = run.frame_len_max.max(64);
+    if run.ports.iter().any(|port| matches!(port.kind, DeviceKind::Auto | DeviceKind::AfXdp)) {
+        return Pool::map_umem(count, frame_len_max);
+    }
+    Pool::map(count, frame_len_max)
+}
+
+/// Builds a switch over `pool` whose ports are spread over workers as `spread` says.
+///
+/// # Errors
+/// Parts that do not fit together.
 pub fn assemble(
-    run: &resolve::RunConfig,
     switch: SwitchConfig,
+    pool: &Arc<Pool>,
     spread: &[Vec<PortId>],
 ) -> Result<Built, LiveError> {
-    let beside = chunks_beside_buffer(switch.ports.len(), spread.len(), switch.tx_ring_frames);
-    let cells = usize::try_from(switch.buffer.total_cells).unwrap_or(usize::MAX);
-    let pool = Pool::map(cells.saturating_add(beside), run.frame_len_max.max(64))?;
-    build(switch, &pool, spread, Timing::Live).map_err(|e| LiveError::Build(Box::new(e)))
+    build(switch, pool, spread, Timing::Live).map_err(|e| LiveError::Build(Box::new(e)))
 }
 
 /// Compiles what is to follow the configuration that is in force.
@@ -153,28 +172,40 @@ impl Live {
         record: Option<NewRecord>,
     ) -> Result<Self, LiveError> {
         let mut switch = config.switch.clone();
-        let ports = devices::open_all(config, &mut switch)?;
-        let recorder = record.map(|record| begin(record, &switch)).transpose()?;
+        let workers = if record.is_some() { 1 } else { config.run.workers };
+        let spread = spread(switch.ports.len(), workers);
+        let count = chunks(&switch, spread.len()) + devices::chunks(config);
+        let pool = pool(&config.run, count)?;
+        let (ports, facts) = devices::open_all(config, &mut switch, &pool)?;
+        let recorder = record.map(|record| begin(record, &switch, &pool)).transpose()?;
         let tee = |(port, slot): (Box<dyn Port>, &MirrorSlot)| -> Box<dyn Port> {
             Box::new(Tee::new(port, slot.clone()))
         };
         let ports = ports.into_iter().zip(mirrors).map(tee).collect();
-        Self::drive(&config.run, switch, ports, recorder.as_ref())
+        let mut live = Self::drive(&config.run, switch, (ports, &pool), recorder.as_ref())?;
+        live.devices = facts;
+        Ok(live)
     }
 
-    /// Starts workers over `ports`, which are in the order of `switch.ports`; one, if the run is
-    /// recorded.
+    /// What was opened for each port, in the order of the configuration.
+    #[must_use]
+    pub fn devices(&self) -> &[devices::Facts] {
+        &self.devices
+    }
+
+    /// Starts workers over `ports`, which are in the order of `switch.ports`, and the pool that they
+    /// were opened for; one, if the run is recorded.
     ///
     /// # Errors
     /// See [`LiveError`].
     pub fn drive(
         run: &resolve::RunConfig,
         switch: SwitchConfig,
-        ports: Vec<Box<dyn Port>>,
+        (ports, pool): (Vec<Box<dyn Port>>, &Arc<Pool>),
         recorder: Option<&Recorder>,
     ) -> Result<Self, LiveError> {
         let spread = spread(ports.len(), if recorder.is_some() { 1 } else { run.workers });
-        let Built { core, lanes } = assemble(run, switch, &spread)?;
+        let Built { core, lanes } = assemble(switch, pool, &spread)?;
         let crew = Crew::new(&spread)?;
         let clock = Clock::start();
         let poll = match run.poll {
@@ -196,6 +227,7 @@ impl Live {
             threads: Mutex::default(),
             changing: Mutex::new(()),
             recorder: recorder.cloned(),
+            devices: Vec::new(),
         };
         for (index, (lane, own)) in lanes.into_iter().zip(&spread).enumerate() {
             let own: Vec<_> =
@@ -312,8 +344,8 @@ impl Drop for Live {
 }
 
 /// Begins a record of a switch whose devices are open.
-fn begin(record: NewRecord, switch: &SwitchConfig) -> Result<Recorder, LiveError> {
-    let header = Header::new(record.sources, switch);
+fn begin(record: NewRecord, switch: &SwitchConfig, pool: &Pool) -> Result<Recorder, LiveError> {
+    let header = Header { chunks: Some(pool.count()), ..Header::new(record.sources, switch) };
     let header = serde_json::to_vec(&header).expect("texts");
     let out = Box::new(record.file);
     Recorder::start(out, &header, switch.ports.len(), record.on_failure).map_err(LiveError::Record)

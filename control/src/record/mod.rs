@@ -27,6 +27,9 @@ pub struct Header {
     pub sources: Sources,
     /// Addresses of the ports, which their devices may have had.
     pub macs: Vec<String>,
+    /// Chunks of its pool, of which devices may have had some.
+    #[serde(default)]
+    pub chunks: Option<usize>,
 }
 
 impl Header {
@@ -34,7 +37,7 @@ impl Header {
     #[must_use]
     pub fn new(sources: Sources, switch: &SwitchConfig) -> Self {
         let macs = switch.ports.iter().map(|port| port.parse.port_mac.to_string()).collect();
-        Self { weft: env!("CARGO_PKG_VERSION").to_owned(), sources, macs }
+        Self { weft: env!("CARGO_PKG_VERSION").to_owned(), sources, macs, chunks: None }
     }
 
     /// The ports' addresses; none if one is not an address.

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Core, Ledger};
+use weft_dataplane::pool::Pool;
 use weft_dataplane::port::PortCaps;
 use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
 use weft_dataplane::port::record::{Answer, Call, Entry, RecordError, RecordReader, Script};
@@ -21,9 +22,9 @@ use weft_dataplane::worker::{Divergence, Replaying};
 
 use super::report::{Counts, RecordReport, Recorded, differences, hex};
 use super::{Change, Header};
-use crate::config::resolve::{Config, RunConfig};
+use crate::config::resolve::Config;
 use crate::config::{ConfigError, Sources, Timing};
-use crate::live::{LiveError, assemble, successor, take_over};
+use crate::live::{LiveError, assemble, chunks, pool, successor, take_over};
 use crate::paths::TraceError;
 use crate::replay::capture_name;
 use crate::replay::trace::Tracer;
@@ -133,7 +134,7 @@ pub fn replay<R: Read>(
     mut tracer: Option<Tracer<'_>>,
     progress: &dyn Fn(u64),
 ) -> Result<RecordReport, Problem> {
-    let Record { mut reader, config, switch, .. } = record;
+    let Record { mut reader, header, config, switch } = record;
     let names: Vec<&str> = config.switch.ports.iter().map(|port| port.name.as_str()).collect();
     let mut captures = Vec::new();
     if let Some(out) = job.out {
@@ -147,7 +148,9 @@ pub fn replay<R: Read>(
     let to = outputs.clone();
     let sent = move |port: usize, at, frame: &[u8]| lock(&to).put(port, at, frame);
     let script = Script::new(names.len(), Some(Box::new(sent)));
-    let mut run = Run::new(&config.run, switch, script, Told(tracer.as_mut()))?;
+    let count = header.chunks.unwrap_or_else(|| chunks(&switch, 1));
+    let pool = pool(&config.run, count).map_err(LiveError::from)?;
+    let mut run = Run::new(&pool, switch, script, Told(tracer.as_mut()))?;
     let ended = run.all(&mut reader, progress)?;
     let report = run.report(ended, &names, &outputs);
     if let Some(tracer) = tracer {
@@ -211,13 +214,13 @@ struct Run<L> {
 
 impl<L: Listen> Run<L> {
     fn new(
-        run: &RunConfig,
+        pool: &Arc<Pool>,
         switch: SwitchConfig,
         script: Script,
         listener: L,
     ) -> Result<Self, Problem> {
         let all = (0..switch.ports.len()).filter_map(PortId::new).collect();
-        let built = assemble(run, switch.clone(), &[all])?;
+        let built = assemble(switch.clone(), pool, &[all])?;
         let lane = built.lanes.into_iter().next();
         let lane = lane.ok_or_else(|| Problem::Text("a switch without ports".to_owned()))?;
         let caps = switch.ports.iter().map(|port| PortCaps {

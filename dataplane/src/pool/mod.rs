@@ -28,6 +28,15 @@ const TAG_LEN: usize = 4;
 const MIN_LEN: usize = 510 + HEAD_LEN;
 /// Largest frame that any pool can be asked to hold.
 pub const FRAME_LEN_MAX: usize = 9_216;
+/// Where the kernel puts a frame that it receives into a chunk of a UMEM (`XDP_PACKET_HEADROOM`).
+pub const UMEM_LEAD: usize = 256;
+/// Octets after a frame that some kernels keep for themselves (`skb_shared_info`).
+const UMEM_TAIL: usize = 320;
+/// Cache lines of a chunk of a UMEM, both odd: the kernel takes 2,048 to 4,096 octets.
+const UMEM_LINES_MIN: usize = 33;
+const UMEM_LINES_MAX: usize = 63;
+/// Longest frame that a chunk of a UMEM can hold.
+pub const UMEM_FRAME_LEN_MAX: usize = UMEM_LINES_MAX * LINE - UMEM_LEAD - TAG_LEN;
 
 /// Brings the cache line where `at` begins near, without waiting for it.
 #[inline]
@@ -76,7 +85,7 @@ pub enum PoolError {
 
 /// The memory behind the chunks.
 enum Memory {
-    Mapped { base: NonNull<u8>, bytes: usize },
+    Mapped { base: NonNull<u8>, bytes: usize, huge_pages: bool },
     Owned { base: NonNull<u8>, bytes: usize },
 }
 
@@ -91,7 +100,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         match *self {
-            Self::Mapped { base, bytes } => {
+            Self::Mapped { base, bytes, .. } => {
                 // SAFETY: `base` and `bytes` are what mmap gave, and no `Bufs` outlives the `Pool`.
                 unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
             }
@@ -108,7 +117,7 @@ impl Drop for Memory {
 pub struct Pool {
     /// Where the memory starts.
     base: NonNull<u8>,
-    _memory: Memory,
+    memory: Memory,
     chunk_size: usize,
     /// Per chunk: handles in the low 16 bits, copies still charged to the buffer in the high 16.
     shares: Box<[AtomicU32]>,
@@ -128,7 +137,25 @@ impl Pool {
     /// # Errors
     /// A size out of range, or no memory.
     pub fn map(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
+        Self::map_chunks(count, Self::chunk_size_for(count, frame_len_max)?)
+    }
+
+    /// As [`Self::map`], with chunks that the kernel takes as the UMEM of `AF_XDP` sockets, if frames
+    /// are not longer than [`UMEM_FRAME_LEN_MAX`].
+    ///
+    /// # Errors
+    /// As for [`Self::map`].
+    pub fn map_umem(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
         let chunk_size = Self::chunk_size_for(count, frame_len_max)?;
+        if frame_len_max > UMEM_FRAME_LEN_MAX {
+            return Self::map_chunks(count, chunk_size);
+        }
+        let lines = (UMEM_LEAD + frame_len_max + TAG_LEN + UMEM_TAIL).div_ceil(LINE);
+        let lines = (lines | 1).clamp(UMEM_LINES_MIN, UMEM_LINES_MAX);
+        Self::map_chunks(count, lines * LINE)
+    }
+
+    fn map_chunks(count: usize, chunk_size: usize) -> Result<Arc<Self>, PoolError> {
         let huge = 2 << 20;
         let bytes = (count * chunk_size).next_multiple_of(huge);
         let attempt = |extra| {
@@ -145,9 +172,11 @@ impl Pool {
             };
             if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast::<u8>()) }
         };
+        let mut huge_pages = true;
         let base = if let Some(base) = attempt(libc::MAP_HUGETLB) {
             base
         } else {
+            huge_pages = false;
             let Some(base) = attempt(0) else {
                 return Err(PoolError::Map { bytes, source: std::io::Error::last_os_error() });
             };
@@ -155,7 +184,7 @@ impl Pool {
             unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
             base
         };
-        Ok(Self::over(Memory::Mapped { base, bytes }, count, chunk_size))
+        Ok(Self::over(Memory::Mapped { base, bytes, huge_pages }, count, chunk_size))
     }
 
     /// A pool in ordinary memory: for tests, Miri and small simulations.
@@ -194,7 +223,7 @@ impl Pool {
     fn over(memory: Memory, count: usize, chunk_size: usize) -> Arc<Self> {
         Arc::new(Self {
             base: memory.base(),
-            _memory: memory,
+            memory,
             chunk_size,
             shares: (0..count).map(|_| AtomicU32::new(0)).collect(),
             free: Arc::new(FreeList::new(0, count)),
@@ -205,6 +234,20 @@ impl Pool {
     #[must_use]
     pub const fn chunk_size(&self) -> usize {
         self.chunk_size
+    }
+
+    /// Where the chunks are, one after the other, page by page; `None` for a pool in ordinary memory,
+    /// which the kernel cannot be given.
+    pub(crate) const fn mapping(&self) -> Option<NonNull<u8>> {
+        match self.memory {
+            Memory::Mapped { base, .. } => Some(base),
+            Memory::Owned { .. } => None,
+        }
+    }
+
+    /// Whether the pages are huge ones (2 MiB), so that most chunks lie in one piece of real memory.
+    pub(crate) const fn has_huge_pages(&self) -> bool {
+        matches!(self.memory, Memory::Mapped { huge_pages: true, .. })
     }
 
     /// Chunks in all.

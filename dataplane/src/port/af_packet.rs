@@ -16,6 +16,7 @@ use super::gso::{GSO_NONE, Splitter};
 use super::join::{Joint, Segment};
 use super::link::{HostGuard, LinkWatch};
 use super::sys::{self, Outgoing, RxRing, TxRing, VNET_LEN};
+use super::tag::put_tag;
 use super::vnet::{Lead, VnetHeader};
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN};
 use crate::batch::{BURST, Batch};
@@ -140,18 +141,6 @@ impl Stuck {
     }
 }
 
-/// Puts a tag back into a frame at `start`, which moves four octets to the front.
-fn put_tag(octets: &mut [u8], start: usize, (tpid, tci): (u16, u16)) -> usize {
-    let to = start - 4;
-    octets.copy_within(start..start + 12, to);
-    let [t0, t1] = tpid.to_be_bytes();
-    let [c0, c1] = tci.to_be_bytes();
-    if let Some(tag) = octets.get_mut(to + 12..to + 16) {
-        tag.copy_from_slice(&[t0, t1, c0, c1]);
-    }
-    to
-}
-
 /// Joins the first of `frames`, at least two of one TCP stream, whose packets have at most `mtu` octets
 /// and which are shorter than `len_max`; their payloads are put to `parts`.
 fn join<'a>(
@@ -272,14 +261,7 @@ impl AfPacket {
                 .or_else(|_| sys::set_option(fd, libc::SOL_SOCKET, plain, len))
                 .map_err(at("set socket buffers"))?;
         }
-        let promiscuous = libc::packet_mreq {
-            mr_ifindex: index,
-            mr_type: u16::try_from(libc::PACKET_MR_PROMISC).unwrap_or_default(),
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
-        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, promiscuous)
-            .map_err(at("set promiscuous"))?;
+        sys::set_promiscuous(fd, index).map_err(at("set promiscuous"))?;
         sys::bind_packet(fd, index).map_err(at("bind to the interface"))?;
         Ok(Open { socket, index, _guard: guard })
     }
@@ -664,15 +646,6 @@ impl Port for AfPacket {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tag_goes_between_addresses_and_type() {
-        let mut octets: Vec<u8> = (0..40).collect();
-        let start = put_tag(&mut octets, 8, (0x88A8, 0x6123));
-        assert_eq!(start, 4);
-        assert_eq!(octets[4..16], (8..20).collect::<Vec<u8>>());
-        assert_eq!(octets[16..22], [0x88, 0xA8, 0x61, 0x23, 20, 21]);
-    }
 
     #[test]
     fn a_frame_that_is_never_taken_is_given_up_and_its_like_at_once() {

@@ -16,8 +16,8 @@ pub(super) const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 pub(super) const GSO_ECN: u8 = 0x80;
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
@@ -108,7 +108,8 @@ impl Splitter {
         Ok(Self { layers, size, len: frame.len(), next: payload, index: 0 })
     }
 
-    fn find_l4(frame: &[u8], l3: usize, v6: bool, want: u8) -> Result<usize, BadGso> {
+    /// Where the header of protocol `want` starts; not in a fragment of IPv6.
+    pub(super) fn find_l4(frame: &[u8], l3: usize, v6: bool, want: u8) -> Result<usize, BadGso> {
         let version = octet(frame, l3)?;
         if !v6 {
             let ihl = usize::from(version & 0xF) * 4;

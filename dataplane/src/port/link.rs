@@ -12,22 +12,29 @@ use std::os::fd::{AsFd, OwnedFd};
 use super::sys;
 
 const HEAD: usize = 16; // nlmsghdr
+pub(super) const INFO_GENERIC: usize = 4; // genlmsghdr
 const INFO: usize = 16; // ifinfomsg
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const ARPHRD_ETHER: u16 = 1;
-const REQUEST: u16 = 0x01;
+pub(super) const REQUEST: u16 = 0x01;
 const ACK: u16 = 0x04;
 const EXCL_CREATE: u16 = 0x600;
 const NESTED: u16 = 0x8000;
 
 /// Builds netlink messages one after the other.
 #[derive(Default)]
-struct Messages(Vec<u8>);
+pub(super) struct Messages(pub Vec<u8>);
 
 impl Messages {
     /// One message: type, flags and sequence number, then what `body` adds.
-    fn message(&mut self, kind: u16, flags: u16, seq: u32, body: impl FnOnce(&mut Self)) {
+    pub(super) fn message(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        seq: u32,
+        body: impl FnOnce(&mut Self),
+    ) {
         let at = self.0.len();
         self.0.extend([0; 4]);
         self.0.extend(kind.to_ne_bytes());
@@ -40,7 +47,7 @@ impl Messages {
     }
 
     /// One attribute, padded.
-    fn attribute(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
+    pub(super) fn attribute(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
         let at = self.0.len();
         self.0.extend([0; 2]);
         self.0.extend(kind.to_ne_bytes());
@@ -50,14 +57,14 @@ impl Messages {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    fn string(&mut self, kind: u16, text: &str) {
+    pub(super) fn string(&mut self, kind: u16, text: &str) {
         self.attribute(kind, |m| {
             m.0.extend(text.as_bytes());
             m.0.push(0);
         });
     }
 
-    fn be32(&mut self, kind: u16, value: u32) {
+    pub(super) fn be32(&mut self, kind: u16, value: u32) {
         self.attribute(kind, |m| m.0.extend(value.to_be_bytes()));
     }
 
@@ -68,16 +75,20 @@ impl Messages {
     }
 }
 
-fn ne16(octets: &[u8], at: usize) -> Option<u16> {
+pub(super) fn ne16(octets: &[u8], at: usize) -> Option<u16> {
     octets.get(at..)?.first_chunk().map(|b| u16::from_ne_bytes(*b))
 }
 
-fn ne32(octets: &[u8], at: usize) -> Option<u32> {
+pub(super) fn ne32(octets: &[u8], at: usize) -> Option<u32> {
     octets.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b))
 }
 
+pub(super) fn ne64(octets: &[u8], at: usize) -> Option<u64> {
+    octets.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b))
+}
+
 /// Calls `each` with the type and body of every whole message in `octets`.
-fn for_each_message(mut octets: &[u8], mut each: impl FnMut(u16, &[u8])) {
+pub(super) fn for_each_message(mut octets: &[u8], mut each: impl FnMut(u16, &[u8])) {
     while let (Some(len), Some(kind)) = (ne32(octets, 0), ne16(octets, 4)) {
         let len = len as usize;
         let Some(body) = octets.get(HEAD..len) else { return };
@@ -87,7 +98,7 @@ fn for_each_message(mut octets: &[u8], mut each: impl FnMut(u16, &[u8])) {
 }
 
 /// The value of the first attribute of `kind`.
-fn attribute(mut octets: &[u8], kind: u16) -> Option<&[u8]> {
+pub(super) fn attribute(mut octets: &[u8], kind: u16) -> Option<&[u8]> {
     while let (Some(len), Some(found)) = (ne16(octets, 0), ne16(octets, 2)) {
         let len = usize::from(len);
         let value = octets.get(4..len)?;

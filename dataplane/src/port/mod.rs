@@ -7,16 +7,20 @@
 
 #[expect(unsafe_code, reason = "recvmmsg into chunks that the port holds")]
 pub mod af_packet;
+#[expect(unsafe_code, reason = "rings that the kernel shares, system calls")]
+pub mod af_xdp;
 pub mod capture;
 pub mod csum;
 pub mod gso;
 mod join;
 mod link;
+pub mod netdev;
 pub mod null;
 pub mod pcap;
 pub mod record;
 #[expect(unsafe_code, reason = "system calls")]
 mod sys;
+mod tag;
 pub mod tap;
 pub mod tee;
 mod vnet;
@@ -33,7 +37,7 @@ const TX_LEN_MIN: usize = 60;
 /// Facts that hold for a port's life.
 #[derive(Clone, Debug)]
 pub struct PortCaps {
-    /// Kind of port, as in the configuration: `af_packet`, `tap`, `null`, `wire`, `pcap`.
+    /// Kind of port, as in the configuration: `af_xdp`, `af_packet`, `tap`, `null`, `wire`, `pcap`.
     pub kind: &'static str,
     /// Device, file or peer behind it.
     pub device: String,

@@ -7,7 +7,7 @@
 //! Source: packet(7), recvmmsg(2), sendmmsg(2), netdevice(7), `Documentation/networking/tuntap.rst`.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::batch::BURST;
 
@@ -69,7 +69,8 @@ pub(super) fn packet_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     check(got).map(|_| stats.tp_drops)
 }
 
-fn bind<T>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
+/// Binds a socket to an address of its family.
+pub(super) fn bind<T>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
     let at = core::ptr::from_ref(address).cast();
     // SAFETY: the kernel reads `size_of::<T>()` octets of a live address.
     check(unsafe { libc::bind(fd.as_raw_fd(), at, socklen::<T>()) }).map(drop)
@@ -89,6 +90,25 @@ pub(super) fn bind_packet(fd: BorrowedFd<'_>, ifindex: i32) -> io::Result<()> {
             sll_addr: [0; 8],
         },
     )
+}
+
+/// Receives what is for other stations too, as long as the socket is open, which itself receives
+/// nothing.
+pub(super) fn promiscuous(ifindex: i32) -> io::Result<OwnedFd> {
+    let socket = socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    set_promiscuous(socket.as_fd(), ifindex)?;
+    Ok(socket)
+}
+
+/// Receives what is for other stations too, as long as this packet socket is open.
+pub(super) fn set_promiscuous(fd: BorrowedFd<'_>, ifindex: i32) -> io::Result<()> {
+    let promiscuous = libc::packet_mreq {
+        mr_ifindex: ifindex,
+        mr_type: u16::try_from(libc::PACKET_MR_PROMISC).unwrap_or_default(),
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, promiscuous)
 }
 
 /// Joins the multicast groups of a netlink socket.
@@ -147,7 +167,8 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
 }
 
 fn ioctl(fd: BorrowedFd<'_>, call: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: all calls made here read and write one `ifreq`, which is live and ours.
+    // SAFETY: all calls made here read and write one `ifreq`, which is live and ours, and so is what
+    // it points to.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), call, core::ptr::from_mut(request)) }).map(drop)
 }
 
@@ -186,6 +207,56 @@ pub(super) fn set_up(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     request.ifr_ifru.ifru_flags = flags | i16::try_from(libc::IFF_UP).unwrap_or_default();
     ioctl(fd, libc::SIOCSIFFLAGS, &mut request)
+}
+
+/// Runs an ethtool command whose arguments are `T`, which starts with the command's number.
+fn ethtool<T>(fd: BorrowedFd<'_>, name: &str, arguments: &mut T) -> io::Result<()> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = core::ptr::from_mut(arguments).cast();
+    ioctl(fd, libc::SIOCETHTOOL as libc::Ioctl, &mut request)
+}
+
+/// `struct ethtool_channels`.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct Channels {
+    command: u32,
+    max: [u32; 4],
+    /// Queues that only receive.
+    pub rx: u32,
+    tx: u32,
+    other: u32,
+    /// Queues that receive and send.
+    pub combined: u32,
+}
+
+/// The queues of an interface; `fd` is any socket.
+pub(super) fn channels(fd: BorrowedFd<'_>, name: &str) -> io::Result<Channels> {
+    let mut channels = Channels { command: 0x3C, ..Channels::default() };
+    ethtool(fd, name, &mut channels)?;
+    Ok(channels)
+}
+
+/// `struct ethtool_drvinfo`: after the command the driver's name, then 160 octets of other facts.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// The driver of an interface, ended by a zero; `fd` is any socket.
+pub(super) fn driver(fd: BorrowedFd<'_>, name: &str) -> io::Result<[u8; 32]> {
+    let mut info = DriverInfo { command: 0x03, driver: [0; 32], rest: [0; 160] };
+    ethtool(fd, name, &mut info)?;
+    Ok(info.driver)
+}
+
+/// The answer to an ethtool command that has one number; `fd` is any socket.
+pub(super) fn ethtool_value(fd: BorrowedFd<'_>, name: &str, command: u32) -> io::Result<u32> {
+    let mut value = [command, 0];
+    ethtool(fd, name, &mut value)?;
+    Ok(value[1])
 }
 
 const NO_IOV: libc::iovec = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };

@@ -37,9 +37,12 @@ impl Resolver<'_> {
         let headroom_cells: Vec<u32> = ports
             .iter()
             .zip(&run.ports)
-            .map(|(port, device)| match self.int(HERE, "headroom_bytes") {
-                Some(octets) => cells(octets),
-                None => to_u32(self.headroom(port, device.rx_ring_frames as u64, cell)),
+            .map(|(port, device)| {
+                if let Some(octets) = self.int(HERE, "headroom_bytes") {
+                    return cells(octets);
+                }
+                let rings = device.rx_ring_frames * device.xdp.queues.unwrap_or(1);
+                to_u32(self.headroom(port, rings as u64, cell))
             })
             .collect();
         if let Some(&most) = headroom_cells.iter().max() {

@@ -31,7 +31,8 @@ use super::value::Value;
 
 pub use endpoint::{EndpointConfig, FlowControl};
 pub use run::{
-    DeviceKind, Forwarding, LogLevel, Poll, RunConfig, RunPort, default_socket, sockets_dir,
+    DeviceKind, Forwarding, LogLevel, Poll, RunConfig, RunPort, XdpConfig, default_socket,
+    sockets_dir,
 };
 
 /// Which clock drives the switch: some defaults differ.

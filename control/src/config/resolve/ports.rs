@@ -66,9 +66,10 @@ impl Resolver<'_> {
                     format!("expected each port once, found {name:?} here and at {first}");
                 self.refuse(place, "port.name", message);
             }
-            let kind = text("kind").unwrap_or("af_packet");
+            let kind = text("kind").unwrap_or("auto");
             let device = text("device").unwrap_or(name);
-            let key = (kind.to_owned(), device.to_owned());
+            let is_interface = matches!(kind, "auto" | "af_xdp" | "af_packet");
+            let key = (if is_interface { "auto" } else { kind }.to_owned(), device.to_owned());
             if kind != "null"
                 && let Some(other) = devices.insert(key, name.to_owned())
             {

@@ -7,10 +7,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use weft_dataplane::port::af_xdp::AttachTo;
 use weft_dataplane::time::Span;
 use weft_parsers::MacAddr;
 
-use super::{Resolver, Value, to_usize};
+use super::{Item, Resolver, Value, to_usize};
 use crate::config::value::listen_addr;
 
 /// How an idle worker waits.
@@ -47,6 +48,10 @@ pub enum LogLevel {
 /// Kind of device behind a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
+    /// A network interface, through AF_XDP if that can be had, else through a packet socket.
+    Auto,
+    /// A network interface, through AF_XDP sockets.
+    AfXdp,
     /// A network interface, through a packet socket.
     AfPacket,
     /// A tap that weft makes.
@@ -62,6 +67,8 @@ impl DeviceKind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
+            Self::AfXdp => "af_xdp",
             Self::AfPacket => "af_packet",
             Self::Tap => "tap",
             Self::Null => "null",
@@ -71,10 +78,12 @@ impl DeviceKind {
 
     fn from_name(name: &str) -> Self {
         match name {
+            "af_xdp" => Self::AfXdp,
+            "af_packet" => Self::AfPacket,
             "tap" => Self::Tap,
             "null" => Self::Null,
             "pcap" => Self::Pcap,
-            _ => Self::AfPacket,
+            _ => Self::Auto,
         }
     }
 }
@@ -92,6 +101,21 @@ pub struct RunPort {
     pub mac: Option<MacAddr>,
     /// Frames that may wait in the kernel; headroom covers them.
     pub rx_ring_frames: usize,
+    /// How `AF_XDP` is used.
+    pub xdp: XdpConfig,
+}
+
+/// How `AF_XDP` is used at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XdpConfig {
+    /// Queues that are received from; all if not given.
+    pub queues: Option<usize>,
+    /// Where the program runs.
+    pub attach: AttachTo,
+    /// Whether copies are avoided where they can be.
+    pub zero_copy: bool,
+    /// How long a call drives the queues; 0 for interrupts.
+    pub busy_poll_us: u32,
 }
 
 /// All that runs around the switch.
@@ -207,7 +231,25 @@ impl Resolver<'_> {
             device,
             mac: text("mac").and_then(|mac| mac.parse().ok()),
             rx_ring_frames: usize::try_from(number("rx_ring_frames")).unwrap_or(0),
+            xdp: self.xdp(item),
             name,
+        }
+    }
+
+    fn xdp(&self, item: &Item) -> XdpConfig {
+        let number = |key| self.port_get(item, key).and_then(|value| value.as_int());
+        let mode = self.port_get(item, "xdp_mode");
+        XdpConfig {
+            queues: number("xdp_queues").and_then(|queues| usize::try_from(queues).ok()),
+            attach: match mode.as_ref().and_then(Value::as_text) {
+                Some("generic") => AttachTo::Generic,
+                Some("any") => AttachTo::Any,
+                _ => AttachTo::Native,
+            },
+            zero_copy: self.port_get(item, "xdp_zero_copy") != Some(Value::Bool(false)),
+            busy_poll_us: number("xdp_busy_poll_us")
+                .and_then(|us| u32::try_from(us).ok())
+                .unwrap_or(0),
         }
     }
 }

@@ -28,7 +28,7 @@ fn two_named_ports_are_a_switch() {
     assert_eq!(switch.pris, 4);
     assert_eq!(switch.ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["p0", "p1"]);
     assert_eq!(config.run.ports[1].device, "p1");
-    assert_eq!(config.run.ports[1].kind, DeviceKind::AfPacket);
+    assert_eq!(config.run.ports[1].kind, DeviceKind::Auto);
     assert_eq!(switch.ports[0].rate.as_bps(), 1_000_000_000);
     assert_eq!(switch.ports[0].egress.strict.bits(), 0b1000);
     assert_eq!(switch.ports[0].egress.weights.0[..3], [10, 40, 50]);

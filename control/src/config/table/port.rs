@@ -11,7 +11,7 @@ use super::PRI;
 use Initial::{ByPris, Derived, Fixed, Required, Unset};
 
 /// Kinds of a port's device.
-pub const DEVICE_KINDS: &[&str] = &["af_packet", "tap", "null", "pcap"];
+pub const DEVICE_KINDS: &[&str] = &["auto", "af_xdp", "af_packet", "tap", "null", "pcap"];
 
 /// Keys that only `[[port]]` has, not `[port_defaults]`.
 pub const PORT_KEYS: &[&str] = &["name", "kind", "device", "mac"];
@@ -22,8 +22,9 @@ pub(super) const IDENTITY: &[Param] = &[
         "kind",
         Kind::Word(DEVICE_KINDS),
         "",
-        Fixed("\"af_packet\""),
-        "Way in and out: a network interface, a tap, a sink, or capture files.",
+        Fixed("\"auto\""),
+        "Way in and out: an interface by AF_XDP, by a packet socket, or (auto) by the better one that \
+         works; a tap, a sink, or capture files.",
     ),
     restart(
         "device",
@@ -200,5 +201,33 @@ pub(super) const SETTINGS: &[Param] = &[
         "frames",
         Fixed("512"),
         "Frames that may wait in the kernel until a worker takes them; headroom covers them.",
+    ),
+    restart(
+        "xdp_queues",
+        Kind::Int(1, 64),
+        "",
+        Unset("all that the interface has"),
+        "AF_XDP: queues that are received from, with rx_ring_frames each; frames of others are lost.",
+    ),
+    restart(
+        "xdp_mode",
+        Kind::Word(&["native", "generic", "any"]),
+        "",
+        Fixed("\"native\""),
+        "AF_XDP: where the program runs: in the driver, before the host's stack, or the first that works.",
+    ),
+    restart(
+        "xdp_zero_copy",
+        Kind::Bool,
+        "",
+        Fixed("true"),
+        "AF_XDP: no copy between device and pool where driver and huge pages allow that.",
+    ),
+    restart(
+        "xdp_busy_poll_us",
+        Kind::Int(0, 1_000_000),
+        "us",
+        Fixed("0"),
+        "AF_XDP: the worker drives the queues for this long at each call; 0 leaves it to interrupts.",
     ),
 ];

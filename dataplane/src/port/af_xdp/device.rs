@@ -1,0 +1,189 @@
+//! The interface of an `AF_XDP` port while it is there: its sockets, its program, the host kept out.
+//!
+//! Shape: [`Device::open`] takes it, dropping it lets go of it.
+//! Units: none.
+//! Source: pipeline.md §11.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+pub(super) use super::queue::Refused;
+use super::queue::{Plan, Queue};
+use super::steering::{Attach, Steering, Target};
+use super::umem::{CopyMode, Umem};
+use super::{AfXdpConfig, AttachTo, sys};
+use crate::port::link::HostGuard;
+use crate::port::netdev::{self, Features};
+use crate::port::sys as socket;
+
+/// What is wanted.
+pub(super) struct Wish<'a> {
+    pub config: &'a AfXdpConfig,
+    pub umem: &'a Arc<Umem>,
+    pub index: i32,
+}
+
+/// An interface with sockets at its queues; the first one sends.
+pub(super) struct Device {
+    pub queues: Vec<Queue>,
+    /// All sockets at once, where there are several.
+    all: Option<OwnedFd>,
+    pub index: i32,
+    target: Target,
+    how: Attach,
+    features: Features,
+    /// Frames to other stations are received as long as this is open.
+    _promiscuous: OwnedFd,
+    /// Keeps the host out while no program does; none where the kernel has no such tables.
+    _guard: Option<HostGuard>,
+}
+
+const ATTACH: &str = "attach the XDP program";
+const IN_DRIVER: &str = "run XDP in the driver";
+
+/// What is often the reason for a refusal.
+pub(super) fn hint(call: &str, error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => " (it takes CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW)",
+        Some(libc::EEXIST | libc::EBUSY) if call == ATTACH => {
+            " (another XDP program is attached; `ip link show` names it)"
+        }
+        Some(libc::EEXIST) => " (it is already a port of a running switch)",
+        Some(libc::EBUSY) => " (another socket has the queue)",
+        Some(libc::EOPNOTSUPP) => " (the driver has no XDP)",
+        Some(libc::ERANGE | libc::EINVAL) if call == ATTACH => {
+            " (its MTU, or that of a veth's peer, may be too long for XDP)"
+        }
+        Some(libc::EAFNOSUPPORT | libc::ENOSYS) => " (this kernel has no AF_XDP)",
+        _ => "",
+    }
+}
+
+impl Device {
+    pub(super) fn open(wish: &Wish<'_>, steering: &mut dyn Steering) -> Result<Self, Refused> {
+        let at = |call| move |e: io::Error| (call, e);
+        let Wish { config, umem, index } = *wish;
+        let guard = match HostGuard::open(&config.device) {
+            Ok(guard) => Some(guard),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::EPERM)) => {
+                return Err(("keep the host out (nftables netdev)", e));
+            }
+            Err(_) => None,
+        };
+        let promiscuous = socket::promiscuous(index).map_err(at("set promiscuous"))?;
+        // An older kernel does not say what a driver can do: then it is tried.
+        let features = netdev::features(index).ok();
+        let native = features.is_none_or(Features::has_native_xdp);
+        let how = match config.attach {
+            AttachTo::Native | AttachTo::Any if native => Attach::Native,
+            AttachTo::Native => {
+                return Err((IN_DRIVER, io::Error::from_raw_os_error(libc::EOPNOTSUPP)));
+            }
+            AttachTo::Any | AttachTo::Generic => Attach::Generic,
+        };
+        let features = features.unwrap_or_default();
+        let queues = config.queues.unwrap_or_else(|| netdev::rx_queues(&config.device)).min(64);
+        let has = netdev::rx_queues(&config.device);
+        let target = Target {
+            index: index.cast_unsigned(),
+            queues: u32::try_from(queues.max(has)).unwrap_or(u32::MAX),
+            shows_tags: features.shows_tags(),
+        };
+        steering.attach(target, how).map_err(at(ATTACH))?;
+        let zero_copy = config.zero_copy
+            && how == Attach::Native
+            && features.has_zero_copy()
+            && umem.pool().has_huge_pages();
+        let opened = (0..queues).map(|queue| {
+            let plan = |mode| Plan {
+                at: (target.index, u32::try_from(queue).unwrap_or(u32::MAX)),
+                posted_max: u32::try_from(config.rx_ring_frames).unwrap_or(1 << 16),
+                sends: queue == 0,
+                mode,
+                busy_poll_us: (config.busy_poll_us > 0)
+                    .then(|| i32::try_from(config.busy_poll_us).unwrap_or(i32::MAX)),
+            };
+            if zero_copy && let Ok(queue) = Queue::open(umem, &plan(CopyMode::Zero)) {
+                return Ok(queue);
+            }
+            Queue::open(umem, &plan(CopyMode::Copy))
+        });
+        let queues = opened.collect::<Result<Vec<Queue>, Refused>>().inspect_err(|_| {
+            steering.detach();
+        })?;
+        let sockets: Vec<BorrowedFd<'_>> = queues.iter().map(|q| q.socket.as_fd()).collect();
+        let all = match sockets.as_slice() {
+            [_] => None,
+            several => Some(sys::wait_for_any(several).map_err(at("wait for several queues"))?),
+        };
+        let device = Self {
+            queues,
+            all,
+            index,
+            target,
+            how,
+            features,
+            _promiscuous: promiscuous,
+            _guard: guard,
+        };
+        device.set_sockets(steering)?;
+        Ok(device)
+    }
+
+    /// Attaches the program again.
+    pub(super) fn steer(&self, steering: &mut dyn Steering) -> Result<(), Refused> {
+        steering.attach(self.target, self.how).map_err(|e| (ATTACH, e))?;
+        self.set_sockets(steering)
+    }
+
+    fn set_sockets(&self, steering: &mut dyn Steering) -> Result<(), Refused> {
+        for (number, queue) in (0..).zip(&self.queues) {
+            steering
+                .set_socket(number, queue.socket.as_fd())
+                .map_err(|e| ("hand the socket to the XDP program", e))?;
+        }
+        Ok(())
+    }
+
+    /// The queue that sends.
+    pub(super) fn sender(&mut self) -> &mut Queue {
+        self.queues.first_mut().expect("a device has a queue")
+    }
+
+    fn first(&self) -> &Queue {
+        self.queues.first().expect("a device has a queue")
+    }
+
+    /// Whether what is sent is not copied.
+    pub(super) fn is_zero_copy(&self) -> bool {
+        self.first().member.mode == CopyMode::Zero
+    }
+
+    /// Whether a partial checksum may be left to the kernel.
+    pub(super) fn completes_checksums(&self) -> bool {
+        let copies = !self.is_zero_copy();
+        self.first().member.tx_metadata && (copies || self.features.completes_checksums())
+    }
+
+    /// Frames that the kernel has not looked at.
+    pub(super) fn unsent(&self) -> u32 {
+        self.first().tx.as_ref().map_or(0, super::rings::Producer::waiting)
+    }
+
+    pub(super) fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.all.as_ref().map_or(self.first().socket.as_fd(), AsFd::as_fd)
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let how = if self.how == Attach::Native { "native" } else { "generic" };
+        let copy = if self.is_zero_copy() { "zero-copy" } else { "copy" };
+        let (ours, all) = (self.queues.len(), self.target.queues as usize);
+        let several = match (ours, all) {
+            (1, 1) => String::new(),
+            _ if ours == all => format!(", {ours} queues"),
+            _ => format!(", {ours} of {all} queues; frames of the others are dropped"),
+        };
+        format!("{how}, {copy}{several}")
+    }
+}

@@ -1,0 +1,125 @@
+//! What was lost before a port saw it.
+//!
+//! Shape: two sums of the same frames, those that the sockets counted and those that the interface
+//! did: drivers count what a socket did not take among their own drops, so the larger one holds.
+//! Units: frames.
+//! Source: pipeline.md §10 (`kernel_rx`); proc(5), `/proc/PID/net/dev`.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+
+use crate::time::{Instant, Span};
+
+/// How often the interface is asked.
+const ASK_EVERY: Span = Span::from_ms(500);
+
+/// Counts of frames lost, over all lives of an interface.
+pub(super) struct Losses {
+    device: String,
+    /// Interfaces of the namespace in which the port was opened.
+    file: Option<File>,
+    text: Vec<u8>,
+    ask_at: Instant,
+    /// Of sockets that are closed; of those that are open.
+    sockets: (u64, u64),
+    /// Of earlier lives; of this one; what it had lost before it was ours.
+    interface: (u64, u64, u64),
+}
+
+impl Losses {
+    pub(super) fn new(device: &str) -> Self {
+        Self {
+            device: device.to_owned(),
+            file: File::open("/proc/thread-self/net/dev").ok(),
+            text: Vec::with_capacity(64 << 10),
+            ask_at: Instant::ZERO,
+            sockets: (0, 0),
+            interface: (0, 0, 0),
+        }
+    }
+
+    /// Frames lost so far.
+    pub(super) fn total(&self) -> u64 {
+        let (closed, open) = self.sockets;
+        let (before, now, _) = self.interface;
+        (closed + open).max(before + now)
+    }
+
+    /// The sockets that are open have lost `count` in all.
+    pub(super) const fn of_sockets(&mut self, count: u64) {
+        self.sockets.1 = count;
+    }
+
+    /// The interface is ours from now on.
+    pub(super) fn begin(&mut self) {
+        self.interface.2 = self.read().unwrap_or(0);
+    }
+
+    /// The interface is not ours any more.
+    pub(super) const fn end(&mut self) {
+        let ((closed, open), (before, now, _)) = (self.sockets, self.interface);
+        self.sockets = (closed + open, 0);
+        self.interface = (before + now, 0, 0);
+    }
+
+    /// Asks the interface, if it is time.
+    pub(super) fn ask(&mut self, now: Instant) {
+        if now < self.ask_at {
+            return;
+        }
+        self.ask_at = now + ASK_EVERY;
+        if let Some(count) = self.read() {
+            self.interface.1 = self.interface.1.max(count.saturating_sub(self.interface.2));
+        }
+    }
+
+    fn read(&mut self) -> Option<u64> {
+        let file = self.file.as_mut()?;
+        file.rewind().ok()?;
+        self.text.clear();
+        file.take(64 << 10).read_to_end(&mut self.text).ok()?;
+        dropped(&self.text, self.device.as_bytes())
+    }
+}
+
+/// The fourth number of a device's line: dropped or missed at receive.
+fn dropped(text: &[u8], device: &[u8]) -> Option<u64> {
+    text.split(|&octet| octet == b'\n').find_map(|line| {
+        let numbers = line.trim_ascii_start().strip_prefix(device)?.strip_prefix(b":")?;
+        let mut words = numbers.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        core::str::from_utf8(words.nth(3)?).ok()?.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drops_of_a_device_are_found() {
+        let text = b"Inter-|   Receive\n face |bytes    packets errs drop fifo\n\
+            \x20   lo:  10  2 0 7 0 0\n    sw0: 11 3 1 8 0 0\n  sw: 12 4 0 9 1 0\n";
+        for (device, want) in [("lo", Some(7)), ("sw", Some(9)), ("sw0", Some(8)), ("s", None)] {
+            assert_eq!(dropped(text, device.as_bytes()), want, "{device}");
+        }
+        for len in 0..text.len() {
+            let cut = dropped(&text[..len], b"lo");
+            assert!(matches!(cut, None | Some(7)), "cut to {len}");
+        }
+    }
+
+    #[test]
+    fn the_larger_sum_holds_over_all_lives() {
+        let mut losses = Losses::new("no-such-if0");
+        losses.of_sockets(3);
+        losses.interface.1 = 5;
+        assert_eq!(losses.total(), 5);
+        losses.end();
+        losses.of_sockets(4);
+        assert_eq!(losses.total(), 7);
+        losses.interface.1 = 1;
+        assert_eq!(losses.total(), 7);
+        losses.ask(Instant::ZERO); // no such interface: nothing changes
+        assert_eq!(losses.total(), 7);
+    }
+}

@@ -1,0 +1,700 @@
+//! Port on a Linux interface by `AF_XDP` sockets: frames come into the pool and leave from it, without
+//! a copy of ours, and without the host's stack.
+//!
+//! Shape: an XDP program ([`Steering`]) hands every frame to the socket of its queue; chunks are lent to
+//! the kernel by fill and transmit rings and come back by receive and completion rings.
+//! Units: octets, frames.
+//! Source: Linux `Documentation/networking/af_xdp.rst`; architecture.md, "Data's way through";
+//! pipeline.md §11. Linux 5.10 or later, 6.8 for VLAN tags in metadata and for partial checksums that
+//! the kernel completes; `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_NET_RAW`.
+
+mod bpf;
+mod btf;
+mod device;
+mod lent;
+mod loss;
+mod queue;
+mod rings;
+mod steering;
+mod sys;
+mod umem;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use self::device::{Device, Wish};
+use self::lent::Lent;
+use self::loss::Losses;
+pub use self::steering::{Attach, Builtin, Steering, TAG_NOTE_LEN, TagNote, Target};
+pub use self::umem::Umem;
+use self::umem::{CopyMode, TX_METADATA_LEN};
+use super::link::LinkWatch;
+use super::tag::put_tag;
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, csum, netdev};
+use crate::batch::{BURST, Batch};
+use crate::desc::{Desc, Flag};
+use crate::pool::{Bufs, PartialCsum, UMEM_LEAD};
+use crate::stats::DropReason;
+use crate::time::{Instant, LinkRate, Span};
+
+/// How often link, program and losses are looked at.
+const CHECK_EVERY: Span = Span::from_ms(10);
+/// How often a vanished interface, or a program that cannot be attached, is tried again.
+const RETRY_EVERY: Span = Span::from_ms(250);
+/// Where in a chunk a frame can start at most.
+const START_MAX: usize = 510;
+/// An address in a ring: where the chunk starts, and above these bits how far behind it the frame does.
+const ADDRESS_BITS: u32 = 48;
+/// `XDP_TXMD_FLAGS_CHECKSUM` of a frame's transmit metadata.
+const TX_CHECKSUM: u64 = libc::XDP_TXMD_FLAGS_CHECKSUM as u64;
+
+/// Where the program is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachTo {
+    /// In the driver.
+    Native,
+    /// Before the host's stack.
+    Generic,
+    /// In the driver if it can, else before the host's stack.
+    Any,
+}
+
+/// Settings of an `af_xdp` port.
+#[derive(Clone, Debug)]
+pub struct AfXdpConfig {
+    /// Interface, in the network namespace of the thread that opens the port.
+    pub device: String,
+    /// Rate of the link, for quanta and wire time.
+    pub rate: LinkRate,
+    /// Longest frame without FCS, tags included.
+    pub frame_len_max: usize,
+    /// Most frames handed to the kernel and not yet sent, 1..=64.
+    pub tx_ring_frames: usize,
+    /// Frames that may wait in the kernel for each queue, 64..=65536.
+    pub rx_ring_frames: usize,
+    /// Queues that are received from; all that the interface has if not given.
+    pub queues: Option<usize>,
+    /// Where the program is to run.
+    pub attach: AttachTo,
+    /// Whether frames are not to be copied, where the driver can do that and the pool has huge pages.
+    pub zero_copy: bool,
+    /// Microseconds that a call drives the queue for, instead of interrupts; 0 for interrupts.
+    pub busy_poll_us: u32,
+    /// UDP ports whose checksum is a fixed value, never a partial one; 0 for none.
+    pub fixed_udp_ports: [u16; 2],
+}
+
+impl AfXdpConfig {
+    /// Chunks that a port of these settings lends to the kernel at most.
+    #[must_use]
+    pub fn chunks(&self) -> usize {
+        let queues = self.queues.unwrap_or_else(|| netdev::rx_queues(&self.device));
+        queues * self.rx_ring_frames + self.tx_ring_frames
+    }
+}
+
+/// A port on a Linux interface.
+pub struct AfXdp {
+    caps: PortCaps,
+    config: AfXdpConfig,
+    steering: Box<dyn Steering>,
+    device: Option<Device>,
+    // After the device: the pool's memory outlives its sockets.
+    umem: Arc<Umem>,
+    watch: LinkWatch,
+    /// The program is where it belongs.
+    steered: bool,
+    /// Octets before a frame at which its tag is noted.
+    tag_note: Option<usize>,
+    /// Chunks in fill and receive rings.
+    posted: Lent,
+    /// Chunks in the transmit ring or on their way, and those of them that other frames share.
+    sent: Lent,
+    shared: Lent,
+    /// The queue that is received from first.
+    turn: usize,
+    /// Where a frame is put together that has to move to another chunk.
+    spare: Box<[u8]>,
+    counters: PortCounters,
+    losses: Losses,
+    system_calls: u64,
+    check_at: Instant,
+    retry_at: Instant,
+    /// What the kernel refused, for `service` to report.
+    fault: Option<(&'static str, i32)>,
+}
+
+impl AfXdp {
+    /// Opens a port on an interface that is there; `umem` is that of the pool that all ports use.
+    ///
+    /// # Errors
+    /// A setting is out of range; a frame can be longer than a chunk holds; the interface is missing,
+    /// not Ethernet, already a port, or has a program of somebody else's; its driver has no XDP; or a
+    /// call was refused.
+    pub fn open(
+        config: &AfXdpConfig,
+        umem: &Arc<Umem>,
+        steering: Box<dyn Steering>,
+    ) -> Result<Self, PortOpenError> {
+        check(config, umem)?;
+        let device = config.device.clone();
+        let refused = |call, hint, source| PortOpenError::Call {
+            device: config.device.clone(),
+            call,
+            hint,
+            source,
+        };
+        let code = io::Error::from_raw_os_error;
+        let watch = LinkWatch::open(&device).map_err(|e| refused("follow the link", "", e))?;
+        let state = watch.state();
+        let index =
+            state.index.ok_or_else(|| refused("find the interface", "", code(libc::ENODEV)))?;
+        if !state.ethernet {
+            let hint = " (it is not Ethernet)";
+            return Err(refused("use the interface", hint, code(libc::EPROTOTYPE)));
+        }
+        let chunks = umem.pool().count();
+        let mut port = Self {
+            caps: PortCaps {
+                kind: "af_xdp",
+                device,
+                frame_len_max: config.frame_len_max,
+                rate: config.rate,
+                tx_partial_csum: true,
+                virtual_time: false,
+            },
+            config: config.clone(),
+            umem: umem.clone(),
+            steering,
+            device: None,
+            watch,
+            steered: false,
+            tag_note: None,
+            posted: Lent::new(chunks),
+            sent: Lent::new(chunks),
+            shared: Lent::new(chunks),
+            turn: 0,
+            spare: vec![0; umem.pool().chunk_size()].into(),
+            counters: PortCounters::default(),
+            losses: Losses::new(&config.device),
+            system_calls: 0,
+            check_at: Instant::ZERO,
+            retry_at: Instant::ZERO,
+            fault: None,
+        };
+        port.attach(index).map_err(|(call, source)| {
+            let hint = device::hint(call, &source);
+            refused(call, hint, source)
+        })?;
+        Ok(port)
+    }
+
+    /// Whether VLAN tags that a device took out of the data are seen: the program notes them, or the
+    /// device leaves them in.
+    #[must_use]
+    pub fn reads_tags(&self) -> bool {
+        self.tag_note.is_some() || netdev::leaves_tags(&self.config.device)
+    }
+
+    /// How frames come and go, in a few words: native or generic, copied or not, queues.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        self.device.as_ref().map_or_else(|| "no interface".to_owned(), Device::describe)
+    }
+
+    /// Calls of the kernel so far.
+    #[must_use]
+    pub const fn system_calls(&self) -> u64 {
+        self.system_calls
+    }
+
+    fn error(&self, call: &'static str, source: io::Error) -> PortError {
+        PortError { device: self.caps.device.clone(), call, source }
+    }
+
+    /// Takes the interface: program and sockets.
+    fn attach(&mut self, index: i32) -> Result<(), device::Refused> {
+        let wish = Wish { config: &self.config, umem: &self.umem, index };
+        let device = Device::open(&wish, self.steering.as_mut())?;
+        self.device = Some(device);
+        self.losses.begin();
+        (self.steered, self.tag_note) = (true, self.steering.tag_note());
+        Ok(())
+    }
+
+    /// Lets go of the interface, and takes back what the kernel had of the pool.
+    fn let_go(&mut self, bufs: &mut Bufs) {
+        self.count_losses();
+        self.steering.detach();
+        if let Some(device) = self.device.take() {
+            // What the kernel has not looked at is not sent any more.
+            self.counters.tx_failed += u64::from(device.unsent());
+        }
+        self.losses.end();
+        self.steered = false;
+        // The sockets are closed: the kernel is done with these.
+        while let Some(chunk) = self.posted.take_any() {
+            bufs.free(Desc::new(chunk, UMEM_LEAD));
+        }
+        while let Some(chunk) = self.sent.take_any() {
+            self.end_sent(bufs, chunk);
+        }
+    }
+
+    fn count_losses(&mut self) {
+        if let Some(device) = &self.device {
+            self.system_calls += device.queues.len() as u64;
+            self.losses.of_sockets(device.queues.iter().map(queue::Queue::lost).sum());
+        }
+        self.counters.kernel_rx = self.losses.total();
+    }
+
+    /// Remembers a refusal for `service`, which then looks at the link at once.
+    fn fail(&mut self, call: &'static str, error: &io::Error) {
+        let code = error.raw_os_error().unwrap_or(libc::EIO);
+        if matches!(code, libc::ENETDOWN | libc::ENXIO | libc::ENODEV) {
+            self.watch.suspect();
+        }
+        self.fault = Some((call, code));
+    }
+
+    // Receive -------------------------------------------------------------------------------
+
+    /// The frame of a receive ring's entry; `None` when it was dropped.
+    #[inline]
+    fn received(&mut self, bufs: &mut Bufs, entry: libc::xdp_desc) -> Option<Desc> {
+        let chunk_size = self.umem.pool().chunk_size() as u64;
+        let base = entry.addr & ((1 << ADDRESS_BITS) - 1);
+        let chunk = u32::try_from(base / chunk_size).unwrap_or(u32::MAX);
+        if !self.posted.take(chunk) {
+            debug_assert!(false, "the kernel gave chunk {chunk}, which it did not have");
+            return None;
+        }
+        let start = usize::try_from(base % chunk_size + (entry.addr >> ADDRESS_BITS));
+        let (start, len) = (start.unwrap_or(usize::MAX), entry.len as usize);
+        let mut desc = Desc::new(chunk, UMEM_LEAD);
+        let fits = start <= START_MAX
+            && start.is_multiple_of(2)
+            && start >= UMEM_LEAD
+            && start + len <= self.umem.pool().chunk_size();
+        if !fits || len < 14 {
+            return self.dropped(bufs, desc, DropReason::Malformed);
+        }
+        desc.set_start(start);
+        bufs.set_len(&mut desc, len);
+        let tag = self.tag_note.and_then(|lead| {
+            let (chunk, start) = bufs.chunk_mut(&mut desc)?;
+            TagNote::parse(*chunk.get(start.checked_sub(lead)?..)?.first_chunk()?)
+        });
+        let whole = len + if tag.is_some() { 4 } else { 0 };
+        if whole > self.caps.frame_len_max {
+            return self.dropped(bufs, desc, DropReason::TooLong);
+        }
+        if let Some(tag) = tag
+            && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
+        {
+            let start = put_tag(chunk, start, (tag.tpid, tag.tci));
+            bufs.set_bounds(&mut desc, start, whole);
+        }
+        let partial = csum::find_partial(bufs.bytes(&desc), &self.config.fixed_udp_ports);
+        bufs.set_partial_csum(&mut desc, partial);
+        Some(desc)
+    }
+
+    #[cold]
+    fn dropped(&mut self, bufs: &mut Bufs, desc: Desc, reason: DropReason) -> Option<Desc> {
+        self.counters.rx_drop(reason);
+        bufs.free(desc);
+        None
+    }
+
+    /// Lends the kernel as many chunks to receive into as it may have and the pool gives.
+    fn refill(&mut self, bufs: &mut Bufs) {
+        let Some(device) = &mut self.device else { return };
+        let chunk_size = self.umem.pool().chunk_size() as u64;
+        let mut torn = arrayvec::ArrayVec::<Desc, BURST>::new();
+        for queue in &mut device.queues {
+            let room = (queue.posted_max - queue.posted).min(queue.fill.free());
+            let mut count = 0;
+            while count < room {
+                let Some(desc) = bufs.alloc() else { break };
+                if queue.member.mode == CopyMode::Zero && self.umem.is_torn(desc.chunk()) {
+                    if let Err(full) = torn.try_push(desc) {
+                        bufs.free(full.element());
+                        break;
+                    }
+                    continue;
+                }
+                let chunk = desc.chunk();
+                let new = self.posted.lend(chunk);
+                debug_assert!(new, "a free chunk is not lent");
+                queue.fill.push(u64::from(chunk) * chunk_size);
+                count += 1;
+            }
+            if count > 0 {
+                queue.posted += count;
+                queue.fill.publish();
+                if queue.fill.needs_wakeup() {
+                    self.system_calls += 1;
+                    drop(sys::kick_rx(queue.socket.as_fd())); // the driver looks again by itself
+                }
+            }
+        }
+        for desc in torn {
+            bufs.free(desc);
+        }
+    }
+
+    // Transmit ------------------------------------------------------------------------------
+
+    /// Frees a frame that the kernel is done with.
+    #[inline]
+    fn end_sent(&mut self, bufs: &mut Bufs, chunk: u32) {
+        let mut desc = Desc::new(chunk, UMEM_LEAD);
+        desc.set(Flag::Shared, self.shared.take(chunk));
+        bufs.free(desc);
+    }
+
+    /// Frees what was sent.
+    fn reap(&mut self, bufs: &mut Bufs) {
+        let chunk_size = self.umem.pool().chunk_size() as u64;
+        let Some(ring) = self.device.as_mut().map(|device| &mut device.sender().completed) else {
+            return;
+        };
+        if ring.ready() == 0 {
+            return;
+        }
+        let mut done = arrayvec::ArrayVec::<u32, { 2 * BURST }>::new();
+        while !done.is_full()
+            && let Some(address) = ring.pop()
+        {
+            let base = address & ((1 << ADDRESS_BITS) - 1);
+            done.push(u32::try_from(base / chunk_size).unwrap_or(u32::MAX));
+        }
+        ring.release();
+        for chunk in done {
+            let lent = self.sent.take(chunk);
+            debug_assert!(lent, "the kernel completed chunk {chunk}, which it did not have");
+            if lent {
+                self.end_sent(bufs, chunk);
+            }
+        }
+    }
+
+    /// Makes the frame at `at` one that can be handed over as it is: its checksum complete if it cannot
+    /// be left to the kernel, in a chunk that the device can read; false when that takes a chunk and
+    /// there is none.
+    fn prepare(&mut self, bufs: &mut Bufs, batch: &mut Batch, at: usize) -> bool {
+        let Some(device) = &self.device else { return false };
+        let Some(desc) = batch.get(at) else { return false };
+        let complete = desc.has(Flag::PartialCsum)
+            && (desc.has(Flag::Shared) || !device.completes_checksums());
+        let torn = device.is_zero_copy() && self.umem.is_torn(desc.chunk());
+        if !complete && !torn {
+            return true;
+        }
+        let mut desc = batch.remove(at);
+        let mut ready = true;
+        if complete {
+            match csum::complete(bufs, desc) {
+                Ok(done) => desc = done,
+                Err(same) => (desc, ready) = (same, false),
+            }
+        }
+        if ready && torn {
+            (desc, ready) = self.moved(bufs, desc);
+        }
+        batch.insert(at, desc);
+        ready
+    }
+
+    /// Copies a frame into a chunk that is in one piece, if there is one.
+    fn moved(&mut self, bufs: &mut Bufs, desc: Desc) -> (Desc, bool) {
+        let Some(spare) = self.spare.get_mut(..desc.len()) else { return (desc, false) };
+        spare.copy_from_slice(bufs.bytes(&desc));
+        let mut torn = arrayvec::ArrayVec::<Desc, 4>::new();
+        let mut copy = None;
+        while copy.is_none()
+            && !torn.is_full()
+            && let Some(made) = bufs.alloc_from(spare)
+        {
+            if self.umem.is_torn(made.chunk()) {
+                torn.push(made);
+            } else {
+                copy = Some(made);
+            }
+        }
+        for desc in torn {
+            bufs.free(desc);
+        }
+        let Some(mut copy) = copy else { return (desc, false) };
+        let partial = bufs.partial_csum(&desc);
+        bufs.set_partial_csum(&mut copy, partial);
+        bufs.free(desc);
+        (copy, true)
+    }
+
+    /// Puts a frame into the transmit ring; false when it must wait.
+    #[inline]
+    fn push(&mut self, bufs: &mut Bufs, desc: &mut Desc) -> bool {
+        let (chunk, len) = (desc.chunk(), desc.len().max(TX_LEN_MIN));
+        let Some(device) = &mut self.device else { return false };
+        let Some(ring) = &mut device.sender().tx else { return false };
+        if ring.free() == 0 {
+            return false;
+        }
+        if !self.sent.lend(chunk) {
+            return false; // another copy of it is on its way out of this port
+        }
+        if desc.has(Flag::Shared) {
+            self.shared.lend(chunk);
+        }
+        let mut options = 0;
+        if let Some(partial) = bufs.partial_csum(desc)
+            && usize::from(partial.start) + usize::from(partial.offset) + 2 <= len
+            && let Some((octets, start)) = bufs.chunk_mut(desc)
+            && let Some(metadata) = octets.get_mut(start - TX_METADATA_LEN..start)
+        {
+            put_tx_metadata(metadata, partial);
+            options = libc::XDP_TX_METADATA;
+        }
+        let base = u64::from(chunk) * self.umem.pool().chunk_size() as u64;
+        let addr = base | (desc.start() as u64) << ADDRESS_BITS;
+        let len = u32::try_from(len).unwrap_or(0);
+        ring.push(libc::xdp_desc { addr, len, options })
+    }
+
+    /// Has the kernel send what is in the transmit ring.
+    fn kick(&mut self) {
+        let mut fault = None;
+        let Some(device) = &mut self.device else { return };
+        let copies = !device.is_zero_copy();
+        let queue = device.sender();
+        let Some(ring) = &queue.tx else { return };
+        let mut waiting = ring.waiting();
+        while waiting > 0 && ring.needs_wakeup() {
+            self.system_calls += 1;
+            let kicked = sys::kick_tx(queue.socket.as_fd());
+            let left = ring.waiting();
+            let went_on = left < waiting;
+            waiting = left;
+            match kicked.map_err(|e| (e.raw_os_error(), e)) {
+                // Where the kernel copies: the device took one from it and threw it away.
+                Err((Some(libc::EBUSY), _)) if copies && went_on => self.counters.tx_failed += 1,
+                Ok(())
+                | Err((Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOBUFS), _)) => {
+                    if !went_on {
+                        break; // there is no room: at the next call
+                    }
+                }
+                Err((_, e)) => {
+                    fault = Some(e);
+                    break;
+                }
+            }
+        }
+        if let Some(e) = fault {
+            self.fail("send", &e);
+        }
+    }
+
+    /// Has the kernel drive the queues, where it does so only when it is called.
+    fn poll_busily(&mut self) {
+        if self.config.busy_poll_us == 0 {
+            return;
+        }
+        let Some(device) = &self.device else { return };
+        for queue in &device.queues {
+            self.system_calls += 1;
+            drop(sys::kick_rx(queue.socket.as_fd())); // what is wrong shows at the next check
+        }
+    }
+
+    // Link ----------------------------------------------------------------------------------
+
+    /// Follows interface and program: takes them again when they are back, lets go when they are gone.
+    fn follow(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError> {
+        self.system_calls += 2;
+        let state = self.watch.poll().map_err(|e| self.error("follow the link", e))?;
+        let code = io::Error::from_raw_os_error;
+        let index = self.device.as_ref().map(|device| device.index);
+        if index.is_some() && state.index != index {
+            self.let_go(bufs);
+            self.retry_at = now;
+            return Err(self.error("interface is gone", code(libc::ENODEV)));
+        }
+        if let (None, Some(index)) = (index, state.index)
+            && state.ethernet
+            && self.retry_at <= now
+        {
+            self.retry_at = now + RETRY_EVERY;
+            self.attach(index).map_err(|(call, e)| self.error(call, e))?;
+            self.refill(bufs);
+        }
+        if let Some(device) = &self.device
+            && !(self.steered && self.steering.is_attached())
+            && (self.steered || self.retry_at <= now)
+        {
+            let was_steered = core::mem::replace(&mut self.steered, false);
+            self.retry_at = now + RETRY_EVERY;
+            let steered = device.steer(self.steering.as_mut());
+            steered.map_err(|(call, e)| self.error(call, e))?;
+            (self.steered, self.tag_note) = (true, self.steering.tag_note());
+            if was_steered {
+                return Err(
+                    self.error("the XDP program was removed; it is back", code(libc::EIDRM))
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Port for AfXdp {
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let before = batch.len();
+        let queues = self.device.as_ref().map_or(0, |device| device.queues.len());
+        for n in 0..queues {
+            let at = (self.turn + n) % queues;
+            let mut count = 0;
+            // Taken out and put back by parts: `received` needs the rest of the port.
+            while !batch.is_full() {
+                let Some(queue) = self.device.as_mut().and_then(|d| d.queues.get_mut(at)) else {
+                    break;
+                };
+                if count == 0 && queue.rx.ready() == 0 {
+                    break;
+                }
+                let Some(entry) = queue.rx.pop() else { break };
+                count += 1;
+                if let Some(desc) = self.received(bufs, entry) {
+                    batch.push(desc);
+                }
+            }
+            if count > 0
+                && let Some(queue) = self.device.as_mut().and_then(|d| d.queues.get_mut(at))
+            {
+                queue.rx.release();
+                queue.posted -= count;
+            }
+        }
+        self.turn = if self.turn + 1 < queues { self.turn + 1 } else { 0 };
+        batch.len() - before
+    }
+
+    fn tx_room(&mut self, _now: Instant) -> usize {
+        if !self.link_up() {
+            return 0;
+        }
+        let Some(device) = &mut self.device else { return 0 };
+        let completed = device.sender().completed.ready() as usize;
+        let under_way = self.sent.count().saturating_sub(completed);
+        self.config.tx_ring_frames.saturating_sub(under_way)
+    }
+
+    fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        self.reap(bufs);
+        let count = batch.len().min(self.tx_room(now));
+        let mut taken = 0;
+        while taken < count && self.prepare(bufs, batch, taken) {
+            let Some(desc) = batch.get_mut(taken) else { break };
+            if !self.push(bufs, desc) {
+                break;
+            }
+            taken += 1;
+        }
+        if taken > 0
+            && let Some(device) = &mut self.device
+            && let Some(ring) = &device.sender().tx
+        {
+            ring.publish();
+        }
+        drop(batch.drain(..taken)); // they are lent: `sent` has them
+        taken
+    }
+
+    fn service(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError> {
+        self.kick();
+        self.reap(bufs);
+        self.refill(bufs);
+        self.poll_busily();
+        let fault = self.fault.take();
+        if fault.is_none() && now < self.check_at {
+            return Ok(());
+        }
+        self.check_at = now + CHECK_EVERY;
+        self.losses.ask(now);
+        self.count_losses();
+        if fault.is_some() {
+            self.watch.ask().map_err(|e| self.error("follow the link", e))?;
+        }
+        self.follow(now, bufs)?;
+        match fault {
+            Some((call, code)) => Err(self.error(call, io::Error::from_raw_os_error(code))),
+            None => Ok(()),
+        }
+    }
+
+    fn link_up(&self) -> bool {
+        self.device.is_some() && self.steered && self.watch.state().up
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    /// Another one after the interface was gone: ask again before each wait.
+    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.device.as_ref().map(Device::wait_fd)
+    }
+
+    fn release(&mut self, bufs: &mut Bufs) {
+        self.kick();
+        self.reap(bufs);
+        self.let_go(bufs);
+    }
+}
+
+/// Refuses settings that are out of range, and frames that no chunk holds.
+fn check(config: &AfXdpConfig, umem: &Umem) -> Result<(), PortOpenError> {
+    let range = |what, had: usize, want, fits: bool| {
+        let had = had as u64;
+        let device = config.device.clone();
+        if fits { Ok(()) } else { Err(PortOpenError::Config { device, what, had, want }) }
+    };
+    let (len, tx, rx) = (config.frame_len_max, config.tx_ring_frames, config.rx_ring_frames);
+    range("tx_ring_frames", tx, "1..=64 frames", (1..=BURST).contains(&tx))?;
+    range("rx_ring_frames", rx, "64..=65536 frames", (64..=65_536).contains(&rx))?;
+    let queues = config.queues.unwrap_or(1);
+    range("queues", queues, "1..=64", (1..=64).contains(&queues))?;
+    let chunk = umem.pool().chunk_size();
+    let room = umem.frame_len_max();
+    range(
+        "pool chunk",
+        chunk,
+        "2048..=4096 octets for AF_XDP: switch.max_frame is 3772 at most then",
+        room.is_some(),
+    )?;
+    let want = "at least 64 octets, and no more than a chunk of the pool holds: 3772 at most";
+    range("max_frame", len, want, len >= 64 && room.is_some_and(|room| len <= room))
+}
+
+/// Asks the kernel to complete a checksum: the front of `struct xsk_tx_metadata`.
+fn put_tx_metadata(metadata: &mut [u8], PartialCsum { start, offset }: PartialCsum) {
+    metadata.fill(0);
+    if let Some((flags, rest)) = metadata.split_first_chunk_mut::<8>()
+        && let Some(request) = rest.first_chunk_mut::<4>()
+    {
+        *flags = TX_CHECKSUM.to_ne_bytes();
+        let ([s0, s1], [o0, o1]) = (start.to_ne_bytes(), offset.to_ne_bytes());
+        *request = [s0, s1, o0, o1];
+    }
+}
+
+#[cfg(test)]
+mod tests;

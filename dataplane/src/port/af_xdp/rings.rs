@@ -1,0 +1,272 @@
+//! Rings between an `AF_XDP` socket and the kernel.
+//!
+//! Shape: [`Producer`] gives entries, [`Consumer`] takes them; each keeps its own index and the last it
+//! saw of the other side's. In the kernel's memory, or in plain memory for tests.
+//! Units: entries; indices run on and wrap at 2^32.
+//! Source: Linux `Documentation/networking/af_xdp.rst`, "Rings"; `net/xdp/xsk_queue.h` (barriers).
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::sys::Mapping;
+
+/// Entries that may be in a ring: plain numbers, whatever the octets are.
+pub(super) trait Entry: Copy {}
+impl Entry for u64 {}
+impl Entry for libc::xdp_desc {}
+
+/// Where things are in the memory of a ring, in octets.
+pub(super) type Offsets = libc::xdp_ring_offset;
+
+/// What keeps a ring's memory.
+enum Memory {
+    Kernel {
+        _mapping: Mapping,
+    },
+    #[cfg(test)]
+    Plain {
+        _words: Vec<u64>,
+    },
+}
+
+/// The memory of a ring and where we are in it.
+struct Ring<T> {
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<T>,
+    mask: u32,
+    /// Our index, of entries that are not yet shown to the other side too.
+    own: u32,
+    /// The other side's index, as last seen.
+    far: u32,
+    _memory: Memory,
+    of: PhantomData<T>,
+}
+
+// SAFETY: the pointers go to memory that the ring keeps, and nothing in it belongs to a thread.
+unsafe impl<T: Entry> Send for Ring<T> {}
+
+impl<T: Entry> Ring<T> {
+    /// A ring of `count` entries over `base`, which `memory` keeps.
+    fn over(base: NonNull<u8>, memory: Memory, offsets: &Offsets, count: u32) -> Self {
+        assert!(count.is_power_of_two(), "indices are masked");
+        let at = |offset: u64| {
+            let offset = usize::try_from(offset).expect("a ring fits the address space");
+            // SAFETY: the offsets are the kernel's for this mapping, which holds `count` entries.
+            unsafe { base.add(offset) }
+        };
+        let mut ring = Self {
+            producer: at(offsets.producer).cast(),
+            consumer: at(offsets.consumer).cast(),
+            flags: at(offsets.flags).cast(),
+            entries: at(offsets.desc).cast(),
+            mask: count - 1,
+            own: 0,
+            far: 0,
+            _memory: memory,
+            of: PhantomData,
+        };
+        ring.own = ring.producer().load(Ordering::Relaxed); // nothing has gone either way yet
+        ring.far = ring.own;
+        ring
+    }
+
+    fn map(fd: BorrowedFd<'_>, page: u64, offsets: &Offsets, count: u32) -> io::Result<Self> {
+        let len = offsets.desc + u64::from(count) * size_of::<T>() as u64;
+        let mapping = Mapping::ring(fd, page, len)?;
+        let base = mapping.base();
+        Ok(Self::over(base, Memory::Kernel { _mapping: mapping }, offsets, count))
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: aligned, and in memory that `self` keeps; both sides only use it atomically.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as for `producer`.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    /// The kernel asks to be woken before it looks at this ring again.
+    fn needs_wakeup(&self) -> bool {
+        // SAFETY: as for `producer`.
+        let flags = unsafe { self.flags.as_ref() };
+        flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    fn slot(&self, index: u32) -> NonNull<T> {
+        // SAFETY: masked, so one of the entries, all of which are in memory that `self` keeps.
+        unsafe { self.entries.add((index & self.mask) as usize) }
+    }
+}
+
+/// The side that gives entries: fill and transmit rings.
+pub(super) struct Producer<T>(Ring<T>);
+
+impl<T: Entry> Producer<T> {
+    pub(super) fn map(
+        fd: BorrowedFd<'_>,
+        page: u64,
+        offsets: &Offsets,
+        count: u32,
+    ) -> io::Result<Self> {
+        let mut ring = Ring::map(fd, page, offsets, count)?;
+        ring.far = ring.consumer().load(Ordering::Acquire);
+        Ok(Self(ring))
+    }
+
+    /// For how many entries there is surely room: 0 only if there is none.
+    #[inline]
+    pub(super) fn free(&mut self) -> u32 {
+        let used = self.0.own.wrapping_sub(self.0.far);
+        if used <= self.0.mask {
+            return self.0.mask + 1 - used;
+        }
+        self.0.far = self.0.consumer().load(Ordering::Acquire); // pairs with the kernel's release
+        self.0.mask + 1 - self.0.own.wrapping_sub(self.0.far)
+    }
+
+    /// Adds an entry, if there is room, that the kernel sees after [`Self::publish`].
+    #[inline]
+    pub(super) fn push(&mut self, entry: T) -> bool {
+        if self.free() == 0 {
+            return false;
+        }
+        // SAFETY: there is room, so the slot is ours until `publish`.
+        unsafe { self.0.slot(self.0.own).write(entry) };
+        self.0.own = self.0.own.wrapping_add(1);
+        true
+    }
+
+    /// Shows the kernel what was added.
+    #[inline]
+    pub(super) fn publish(&self) {
+        self.0.producer().store(self.0.own, Ordering::Release); // pairs with the kernel's acquire
+    }
+
+    /// How many entries the kernel has not taken yet.
+    #[inline]
+    pub(super) fn waiting(&self) -> u32 {
+        self.0.own.wrapping_sub(self.0.consumer().load(Ordering::Acquire))
+    }
+
+    /// The kernel asks to be woken to go on.
+    #[inline]
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.0.needs_wakeup()
+    }
+}
+
+/// The side that takes entries: receive and completion rings.
+pub(super) struct Consumer<T>(Ring<T>);
+
+impl<T: Entry> Consumer<T> {
+    pub(super) fn map(
+        fd: BorrowedFd<'_>,
+        page: u64,
+        offsets: &Offsets,
+        count: u32,
+    ) -> io::Result<Self> {
+        let mut ring = Ring::map(fd, page, offsets, count)?;
+        ring.own = ring.consumer().load(Ordering::Relaxed);
+        ring.far = ring.own;
+        Ok(Self(ring))
+    }
+
+    /// How many entries there are to take.
+    #[inline]
+    pub(super) fn ready(&mut self) -> u32 {
+        self.0.far = self.0.producer().load(Ordering::Acquire); // pairs with the kernel's release
+        self.0.far.wrapping_sub(self.0.own)
+    }
+
+    /// Takes an entry out of those that [`Self::ready`] has seen; its slot goes back to the kernel with
+    /// [`Self::release`].
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<T> {
+        if self.0.own == self.0.far {
+            return None;
+        }
+        // SAFETY: the kernel has published this slot and does not touch it before `release`.
+        let entry = unsafe { self.0.slot(self.0.own).read() };
+        self.0.own = self.0.own.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Gives the slots of all entries that were taken back to the kernel.
+    #[inline]
+    pub(super) fn release(&self) {
+        self.0.consumer().store(self.0.own, Ordering::Release); // pairs with the kernel's acquire
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFFSETS: Offsets = Offsets { producer: 0, consumer: 64, flags: 128, desc: 192 };
+
+    /// Both sides of one ring of `count` entries whose indices start at `start`.
+    fn pair(count: u32, start: u32) -> (Producer<u64>, Consumer<u64>) {
+        let mut words = vec![0_u64; 24 + count as usize];
+        let base = NonNull::new(words.as_mut_ptr()).unwrap().cast::<u8>();
+        let side = |words| Ring::over(base, Memory::Plain { _words: words }, &OFFSETS, count);
+        let (mut producer, mut consumer) = (side(words), side(Vec::new()));
+        producer.producer().store(start, Ordering::Relaxed);
+        producer.consumer().store(start, Ordering::Relaxed);
+        for ring in [&mut producer, &mut consumer] {
+            (ring.own, ring.far) = (start, start);
+        }
+        (Producer(producer), Consumer(consumer))
+    }
+
+    #[test]
+    fn entries_come_out_in_order_and_only_once_published() {
+        for start in [0, u32::MAX - 5] {
+            let (mut producer, mut consumer) = pair(4, start);
+            let (mut given, mut taken) = (0_u64, 0_u64);
+            for round in 0..40_u64 {
+                let want = round % 6;
+                let room = 4 - (given - taken);
+                assert!(u64::from(producer.free()) <= room, "{round}");
+                let pushed = (0..want).filter(|n| producer.push(given + n)).count();
+                assert_eq!(pushed as u64, room.min(want), "{round}");
+                assert_eq!(u64::from(consumer.ready()), given - taken, "unseen");
+                producer.publish();
+                given += pushed as u64;
+                let ready = consumer.ready();
+                assert_eq!(u64::from(ready), given - taken, "{round}");
+                for _ in 0..u64::from(ready).min(1 + round % 3) {
+                    assert_eq!(consumer.pop(), Some(taken), "{round}");
+                    taken += 1;
+                }
+                consumer.release();
+            }
+            assert!(taken > 40, "the indices went round: {taken}");
+            assert_eq!(u64::from(producer.waiting()), given - taken);
+        }
+    }
+
+    #[test]
+    fn a_full_ring_takes_no_more_until_slots_are_released() {
+        let (mut producer, mut consumer) = pair(2, 7);
+        assert!(producer.push(1) && producer.push(2) && !producer.push(3));
+        producer.publish();
+        assert_eq!(consumer.ready(), 2);
+        assert_eq!(consumer.pop(), Some(1));
+        assert_eq!(producer.free(), 0, "taken, but not released");
+        consumer.release();
+        assert_eq!(producer.free(), 1);
+        assert!(producer.push(3) && !producer.push(4));
+        producer.publish();
+        assert_eq!(consumer.pop(), Some(2));
+        assert_eq!(consumer.pop(), None, "not looked at yet");
+        assert_eq!((consumer.ready(), consumer.pop()), (1, Some(3)));
+        assert!(!producer.needs_wakeup());
+    }
+}

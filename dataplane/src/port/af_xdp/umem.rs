@@ -1,0 +1,162 @@
+//! The packet pool as the kernel's UMEM, shared by all `AF_XDP` ports of a switch.
+//!
+//! Shape: each way of copying has one registration, which a first socket makes and further ones share
+//! through any that is bound; whoever leaves takes nothing from the others.
+//! Units: octets.
+//! Source: architecture.md, "Data's way through"; Linux `net/xdp/xsk.c` (`xsk_bind`, 5.10 and later).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::sys;
+use crate::pool::{Pool, UMEM_LEAD};
+
+/// Octets before a frame that may tell the device what to do with it: `struct xsk_tx_metadata`.
+pub(super) const TX_METADATA_LEN: usize = 24;
+/// Sizes of a chunk that the kernel takes.
+const CHUNK_SIZES: core::ops::RangeInclusive<usize> = 2_048..=4_096;
+/// Real memory is in one piece within such a part of the pool, if it has huge pages.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Whether the kernel copies frames between a device's memory and the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CopyMode {
+    Zero,
+    Copy,
+}
+
+/// A socket that is bound.
+struct Bound {
+    id: u64,
+    fd: RawFd,
+    mode: CopyMode,
+    tx_metadata: bool,
+}
+
+#[derive(Default)]
+struct Members {
+    bound: Vec<Bound>,
+    next_id: u64,
+}
+
+/// The pool, for all `AF_XDP` ports of a switch.
+pub struct Umem {
+    pool: Arc<Pool>,
+    members: Mutex<Members>,
+}
+
+/// That a socket is bound and others may share through it, until this is dropped: before the socket.
+pub(super) struct Member {
+    umem: Arc<Umem>,
+    id: u64,
+    /// How its frames are copied.
+    pub mode: CopyMode,
+    /// Whether the octets before a frame may speak to the device.
+    pub tx_metadata: bool,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.umem.lock().bound.retain(|bound| bound.id != self.id);
+    }
+}
+
+impl Umem {
+    /// The UMEM over `pool`; best one of [`Pool::map_umem`].
+    #[must_use]
+    pub fn new(pool: Arc<Pool>) -> Arc<Self> {
+        Arc::new(Self { pool, members: Mutex::default() })
+    }
+
+    /// The pool.
+    #[must_use]
+    pub const fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Longest frame that can be received into a chunk; `None` where the kernel takes no such chunks.
+    #[must_use]
+    pub fn frame_len_max(&self) -> Option<usize> {
+        let size = self.pool.chunk_size();
+        self.pool.mapping()?;
+        CHUNK_SIZES.contains(&size).then(|| size - UMEM_LEAD)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether `chunk` may lie in two pieces of real memory, which a device that does not copy cannot
+    /// use.
+    pub(super) fn is_torn(&self, chunk: u32) -> bool {
+        let size = self.pool.chunk_size();
+        let first = chunk as usize * size;
+        !self.pool.has_huge_pages() || first / HUGE_PAGE != (first + size - 1) / HUGE_PAGE
+    }
+
+    /// Binds `fd`, which has its rings, to a queue of an interface: over the registration that others
+    /// of this mode have made, or over a new one.
+    ///
+    /// The socket must stay open until the answer is dropped.
+    pub(super) fn bind(
+        self: &Arc<Self>,
+        fd: BorrowedFd<'_>,
+        at: (u32, u32),
+        mode: CopyMode,
+    ) -> io::Result<Member> {
+        let mut members = self.lock(); // nobody closes a socket through which we share
+        let mut shared = None;
+        for other in members.bound.iter().filter(|other| other.mode == mode) {
+            // SAFETY: open, as its `Member` leaves the list before it is closed.
+            let through = unsafe { BorrowedFd::borrow_raw(other.fd) };
+            match sys::bind(fd, at, libc::XDP_SHARED_UMEM, Some(through)) {
+                Ok(()) => {
+                    shared = Some(other.tx_metadata);
+                    break;
+                }
+                // Its interface has just vanished.
+                Err(e) if e.raw_os_error() == Some(libc::EBADF) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let tx_metadata = match shared {
+            Some(tx_metadata) => tx_metadata,
+            None => self.register_and_bind(fd, at, mode)?,
+        };
+        let id = members.next_id;
+        members.next_id += 1;
+        members.bound.push(Bound { id, fd: fd.as_raw_fd(), mode, tx_metadata });
+        Ok(Member { umem: self.clone(), id, mode, tx_metadata })
+    }
+
+    /// Registers the pool for `fd`; whether the octets before a frame may speak to the device.
+    fn register_and_bind(
+        &self,
+        fd: BorrowedFd<'_>,
+        at: (u32, u32),
+        mode: CopyMode,
+    ) -> io::Result<bool> {
+        let base = self.pool.mapping().ok_or(io::ErrorKind::Unsupported)?;
+        let size = self.pool.chunk_size();
+        let memory = (base, self.pool.count() * size);
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        let register = |metadata_len| {
+            // SAFETY: ports keep the pool for longer than their sockets, and lend chunks: no
+            // descriptor names a chunk while the kernel has it for receiving.
+            unsafe { sys::register(fd, memory, size, metadata_len) }
+        };
+        let tx_metadata = match register(u32::try_from(TX_METADATA_LEN).unwrap_or(0)) {
+            Ok(()) => true,
+            // Before 6.8.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                register(0)?;
+                false
+            }
+            Err(e) => return Err(e),
+        };
+        let copy = if mode == CopyMode::Zero { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
+        sys::bind(fd, at, copy | libc::XDP_USE_NEED_WAKEUP, None)?;
+        Ok(tx_metadata)
+    }
+}

@@ -1,0 +1,160 @@
+//! What the driver of an interface can do with XDP, and how it is set up to receive.
+//!
+//! Shape: [`Features`] by generic netlink (family `netdev`), queues and offloads by ethtool.
+//! Units: none.
+//! Source: Linux `Documentation/netlink/specs/netdev.yaml` (6.3 and later), ethtool(8).
+
+use std::io;
+use std::os::fd::AsFd;
+
+use super::link::{INFO_GENERIC, Messages, REQUEST, attribute, for_each_message, ne16, ne64};
+use super::sys;
+
+const CTRL: u16 = 0x10;
+const CTRL_GET_FAMILY: u8 = 3;
+const CTRL_FAMILY_ID: u16 = 1;
+const CTRL_FAMILY_NAME: u16 = 2;
+const NETDEV_DEV_GET: u8 = 1;
+const DEV_IFINDEX: u16 = 1;
+const DEV_XDP: u16 = 3;
+const DEV_RX_METADATA: u16 = 5;
+const DEV_XSK: u16 = 6;
+
+/// `ETHTOOL_GFLAGS` and the flag in its answer: tags are taken out of received frames.
+const GET_FLAGS: u32 = 0x25;
+const FLAG_RX_VLAN: u32 = 1 << 8;
+
+/// What a driver offers, as the kernel says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// `enum netdev_xdp_act`.
+    xdp: u64,
+    /// `enum netdev_xdp_rx_metadata`.
+    rx_metadata: u64,
+    /// `enum netdev_xsk_flags`.
+    xsk: u64,
+}
+
+impl Features {
+    /// XDP programs run in the driver, and may hand frames on to a socket.
+    #[must_use]
+    pub const fn has_native_xdp(self) -> bool {
+        self.xdp & 0b11 == 0b11
+    }
+
+    /// Frames that another device's program redirects are taken. Changes at run time.
+    #[must_use]
+    pub const fn takes_redirected(self) -> bool {
+        self.xdp & 1 << 2 != 0
+    }
+
+    /// `AF_XDP` sockets without a copy.
+    #[must_use]
+    pub const fn has_zero_copy(self) -> bool {
+        self.xdp & 1 << 3 != 0
+    }
+
+    /// A program can read a VLAN tag that is not in the data.
+    #[must_use]
+    pub const fn shows_tags(self) -> bool {
+        self.rx_metadata & 1 << 2 != 0
+    }
+
+    /// Checksums are completed by the device as transmit metadata asks, without a copy too.
+    #[must_use]
+    pub const fn completes_checksums(self) -> bool {
+        self.xsk & 1 << 1 != 0
+    }
+}
+
+/// Asks one question of generic netlink and hands the attributes of each answer to `each`.
+fn ask(
+    family: u16,
+    command: u8,
+    body: impl FnOnce(&mut Messages),
+    mut each: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_GENERIC)?;
+    sys::bind_netlink(socket.as_fd(), 0)?;
+    let mut messages = Messages::default();
+    messages.message(family, REQUEST, 1, |m| {
+        m.0.extend([command, 1, 0, 0]);
+        body(m);
+    });
+    sys::send(socket.as_fd(), &messages.0)?;
+    let mut buffer = [0; 8 << 10];
+    let len = sys::recv(socket.as_fd(), &mut buffer)?; // the answer is there by now
+    let mut refused = None;
+    for_each_message(buffer.get(..len).unwrap_or_default(), |kind, body| {
+        if kind == family {
+            each(body.get(INFO_GENERIC..).unwrap_or_default());
+        } else if i32::from(kind) == libc::NLMSG_ERROR {
+            refused = body.first_chunk().map(|code| i32::from_ne_bytes(*code).wrapping_neg());
+        }
+    });
+    refused.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
+}
+
+/// What the driver of interface `index` offers.
+///
+/// # Errors
+/// `NotFound` where the kernel is older than 6.3 and cannot say.
+pub fn features(index: i32) -> io::Result<Features> {
+    let mut family = None;
+    let name = |m: &mut Messages| m.string(CTRL_FAMILY_NAME, "netdev");
+    ask(CTRL, CTRL_GET_FAMILY, name, |answer| {
+        family = attribute(answer, CTRL_FAMILY_ID).and_then(|id| ne16(id, 0));
+    })?;
+    let family = family.ok_or(io::ErrorKind::NotFound)?;
+    let mut features = Features::default();
+    let device = |m: &mut Messages| m.attribute(DEV_IFINDEX, |m| m.0.extend(index.to_ne_bytes()));
+    ask(family, NETDEV_DEV_GET, device, |answer| {
+        let word = |kind| attribute(answer, kind).and_then(|w| ne64(w, 0)).unwrap_or(0);
+        features =
+            Features { xdp: word(DEV_XDP), rx_metadata: word(DEV_RX_METADATA), xsk: word(DEV_XSK) };
+    })?;
+    Ok(features)
+}
+
+/// How many queues the interface receives by now; 1 where the driver does not say.
+#[must_use]
+pub fn rx_queues(device: &str) -> usize {
+    let ask = || {
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        sys::channels(socket.as_fd(), device)
+    };
+    ask().map_or(1, |channels| (channels.rx + channels.combined) as usize).max(1)
+}
+
+/// Whether the interface leaves the VLAN tags of received frames in their data. A veth takes what
+/// its peer sends, whatever is set here.
+#[must_use]
+pub fn leaves_tags(device: &str) -> bool {
+    let ask = || {
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        let veth = sys::driver(socket.as_fd(), device)?.starts_with(b"veth\0");
+        let flags = sys::ethtool_value(socket.as_fd(), device, GET_FLAGS)?;
+        io::Result::Ok(!veth && flags & FLAG_RX_VLAN == 0)
+    };
+    ask().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(not(miri))]
+    fn the_loopback_device_has_neither_xdp_nor_zero_copy() {
+        match features(1) {
+            Ok(features) => {
+                assert!(!features.has_native_xdp() && !features.has_zero_copy());
+                assert!(!features.shows_tags() && !features.completes_checksums());
+            }
+            Err(error) => eprintln!("SKIPPED the_loopback_device: netdev family: {error}"),
+        }
+        assert!(features(i32::MAX).is_err(), "no such interface");
+        assert_eq!(rx_queues("no-such-if0"), 1);
+        assert!(!leaves_tags("no-such-if0"));
+    }
+}
