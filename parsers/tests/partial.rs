@@ -8,7 +8,7 @@
 
 use etherparse::{PacketBuilder, PacketBuilderStep, SingleVlanHeader, VlanHeader, VlanId, VlanPcp};
 use weft_parsers::checksum::{pseudo_v4, pseudo_v6};
-use weft_parsers::partial::{Place, place, pseudo_sum};
+use weft_parsers::partial::{PartialCsum, Place, find, place, pseudo_sum};
 use weft_parsers::{HEAD_LEN, Head, ParseConfig, parse_head};
 
 const SOURCE: [u8; 16] = [0xFE, 0x80, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0xFF];
@@ -105,4 +105,68 @@ fn fixed_fields_fragments_and_other_protocols_have_none_and_options_hide_it() {
         let (_, head) = head(&frame, &ParseConfig::DEFAULT);
         assert_eq!(place(&head), want, "{name}");
     }
+}
+
+#[test]
+fn a_partial_checksum_is_found_by_its_value() {
+    for bits in 0..8_u8 {
+        let (udp, v6, tagged) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
+        for len in [0, 1, 100, 1_400] {
+            let name = format!("udp {udp}, v6 {v6}, tagged {tagged}, {len} octets");
+            let (mut frame, pseudo) = frame(udp, v6, tagged, &vec![0x5A; len]);
+            assert_eq!(find(&frame, &[]), None, "{name}: complete");
+            let l3 = 14 + if tagged { 4 } else { 0 };
+            let start = l3 + if v6 { 40 } else { 20 };
+            let field = start + if udp { 6 } else { 16 };
+            frame[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
+            let want = partial(start, field - start);
+            assert_eq!(find(&frame, &[]), Some(want), "{name}");
+            let (octets, head) = head(&frame, &ParseConfig::DEFAULT);
+            let place = place(&head);
+            assert_eq!(place, Place::At { start, field }, "{name}: one pass says the same");
+            assert_eq!(pseudo_sum(&octets, &head), pseudo, "{name}: one pass says the same");
+            assert_eq!(find(&frame, &[5001]), (!udp).then_some(want), "{name}: a fixed value");
+            let more = [&frame[..12], &[0x88, 0xA8, 0, 5], &frame[12..]].concat();
+            assert_eq!(find(&more, &[]), Some(partial(start + 4, field - start)), "{name}: a tag");
+            for cut in 0..frame.len() {
+                assert_eq!(find(&frame[..cut], &[]), None, "{name}, cut to {cut}");
+            }
+            let padded = [frame.as_slice(), &[0; 3]].concat();
+            assert_eq!(find(&padded, &[]), None, "{name}: padded");
+            if !v6 {
+                let mut fragment = frame.clone();
+                fragment[l3 + 6] |= 0x20;
+                assert_eq!(find(&fragment, &[]), None, "{name}: a fragment");
+            }
+        }
+    }
+    assert_eq!(find(&[0; 60], &[]), None, "not IP");
+}
+
+#[test]
+fn options_and_extension_headers_are_passed_over() {
+    let (mut four, pseudo) = frame(true, false, false, &[1; 20]);
+    four[40..42].copy_from_slice(&pseudo.to_be_bytes());
+    four.splice(34..34, [1; 4]); // an option
+    four[14] = 0x46;
+    let len = u16::try_from(four.len() - 14).unwrap();
+    four[16..18].copy_from_slice(&len.to_be_bytes());
+    assert_eq!(find(&four, &[]), Some(partial(38, 6)));
+    let (_, hidden) = head(&four, &ParseConfig::DEFAULT);
+    assert_eq!(place(&hidden), Place::Hidden, "one pass does not look there");
+
+    let (mut six, pseudo) = frame(false, true, false, &[1; 20]);
+    six[70..72].copy_from_slice(&pseudo.to_be_bytes());
+    six.splice(54..54, [6, 0, 1, 4, 0, 0, 0, 0]); // hop by hop, then TCP
+    six[20] = 0;
+    let len = u16::try_from(six.len() - 54).unwrap();
+    six[18..20].copy_from_slice(&len.to_be_bytes());
+    assert_eq!(find(&six, &[]), Some(partial(62, 16)));
+    six[20] = 44; // a fragment header
+    assert_eq!(find(&six, &[]), None);
+}
+
+fn partial(start: usize, offset: usize) -> PartialCsum {
+    let [start, offset] = [start, offset].map(|at| u16::try_from(at).unwrap());
+    PartialCsum { start, offset }
 }
