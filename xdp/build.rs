@@ -1,7 +1,7 @@
-//! Builds the program in the kernel, or says why it could not.
+//! Builds the programs in the kernel, or says why it could not.
 //!
-//! Shape: `ebpf/` to `OUT_DIR/object.rs`, a constant `OBJECT: Result<&[u8], &str>`; a warning when it
-//! is an error. Without it weft builds and runs all the same, only slower.
+//! Shape: `ebpf/` to `OUT_DIR/object.rs`, a constant `OBJECTS: Result<[&[u8]; 2], &str>`; a warning when
+//! it is an error. Without them weft builds and runs all the same, only slower.
 //! Units: none.
 //! Source: architecture.md, "The fast path in the kernel"; rustc's `bpfel-unknown-none` target.
 //!
@@ -16,6 +16,8 @@ use std::process::Command;
 
 const TARGET: &str = "bpfel-unknown-none";
 const LINKER: &str = "bpf-linker";
+/// Programs of `ebpf/`.
+const OBJECTS: [&str; 2] = ["weft-ebpf", "weft-xmit"];
 const NO_SOURCES: &str = "the toolchain has no sources of the core library (rustup component add \
                           rust-src, or the distribution's package of Rust's sources)";
 const SOURCES: &str = "lib/rustlib/src/rust/library/core/src/lib.rs";
@@ -30,11 +32,16 @@ fn main() -> io::Result<()> {
     for name in ["WEFT_EBPF", "PATH"] {
         println!("cargo:rerun-if-env-changed={name}");
     }
-    let object = match build(&root, &out) {
-        Ok(built) => {
-            fs::copy(built, out.join("weft.bpf.o"))?;
-            "Ok(aya::include_bytes_aligned!(concat!(env!(\"OUT_DIR\"), \"/weft.bpf.o\")))"
-                .to_owned()
+    let objects = match build(&root, &out) {
+        Ok(folder) => {
+            let mut text = "Ok([".to_owned();
+            for name in OBJECTS {
+                fs::copy(folder.join(name), out.join(name))?;
+                text += "aya::include_bytes_aligned!(concat!(env!(\"OUT_DIR\"), \"/";
+                text += name;
+                text += "\")), ";
+            }
+            text + "])"
         }
         Err(why) => {
             println!("cargo:warning=no fast path in the kernel: {why}");
@@ -43,7 +50,7 @@ fn main() -> io::Result<()> {
     };
     fs::write(
         out.join("object.rs"),
-        format!("pub(crate) const OBJECT: Result<&[u8], &str> = {object};\n"),
+        format!("pub(crate) const OBJECTS: Result<[&[u8]; 2], &str> = {objects};\n"),
     )
 }
 
@@ -51,7 +58,7 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_default()
 }
 
-/// Builds the object, or gives the reason why not in one line.
+/// Builds the objects into a folder, or gives the reason why not in one line.
 fn build(root: &Path, out: &Path) -> Result<PathBuf, String> {
     if variable("WEFT_EBPF") == "off" {
         return Err("WEFT_EBPF=off when weft was built".to_owned());
@@ -66,7 +73,7 @@ fn build(root: &Path, out: &Path) -> Result<PathBuf, String> {
     let mut reasons = Vec::new();
     for toolchain in toolchains() {
         match compile(root, out, &linker, &toolchain) {
-            Ok(object) => return Ok(object),
+            Ok(folder) => return Ok(folder),
             Err(why) => reasons.push(why),
         }
     }
@@ -170,7 +177,7 @@ fn compile(
     }
     let said = command.output().map_err(|why| format!("{name} toolchain: {program}: {why}"))?;
     if said.status.success() {
-        return Ok(target.join(TARGET).join("release/weft-ebpf"));
+        return Ok(target.join(TARGET).join("release"));
     }
     let text = String::from_utf8_lossy(&said.stderr);
     let error = text.lines().find(|line| line.starts_with("error")).unwrap_or("cargo failed");

@@ -115,9 +115,9 @@ fn pings(net: &Net, count: u32) -> bool {
 fn sums(xdp: &Xdp) -> ([u64; 2], [u64; 2], [u64; 2]) {
     let counts = [0, 1].map(|port| xdp.counts(port).unwrap());
     (
-        counts.map(|c| Tally::sum(&c.express_in).frames),
-        counts.map(|c| c.refused_in),
-        counts.map(|c| c.refused_out),
+        counts.map(|c| Tally::sum(&c.stats.express_in).frames),
+        counts.map(|c| c.refusals.refused_in),
+        counts.map(|c| c.refusals.refused_out),
     )
 }
 
@@ -135,7 +135,12 @@ fn hosts_reach_each_other_in_the_kernel_and_what_is_refused_is_counted() {
     assert!(express_in.iter().all(|&frames| frames >= 20), "{express_in:?}");
     assert_eq!((refused_in, refused_out), ([0; 2], [0; 2]));
     let counts = xdp.counts(1).unwrap();
-    assert_eq!((counts.given, counts.settled), (express_in[0], express_in[0]), "all are known");
+    assert_eq!(counts.stats.given, express_in[0]);
+    if xdp.counts_refusals() {
+        assert_eq!(counts.refusals.settled, express_in[0], "all are known");
+    } else {
+        eprintln!("SKIPPED counts of what is refused: no types of the kernel, or no tracepoints");
+    }
 
     let set = net.run("b", "ethtool", "-K eth0 gro off");
     assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));

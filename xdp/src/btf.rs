@@ -1,10 +1,15 @@
 //! Where the kernel that runs keeps a field of a struct: read from its own type information.
 //!
-//! Shape: `/sys/kernel/btf/vmlinux` to the offset of a member, 0 levels deep.
+//! Shape: `/sys/kernel/btf/vmlinux` to offsets of members, 0 levels deep; the number of a namespace.
 //! Units: octets.
 //! Source: Linux `Documentation/bpf/btf.rst`. aya finds types by name but does not show members.
 
+use std::os::unix::fs::MetadataExt;
+
+use crate::layout::Places;
+
 const FILE: &str = "/sys/kernel/btf/vmlinux";
+const NAMESPACE: &str = "/proc/thread-self/ns/net";
 const HEADER: usize = 24;
 const STRUCT: u32 = 4;
 
@@ -50,10 +55,16 @@ fn find(btf: &[u8], of: &str, member: &str) -> Option<u64> {
     None
 }
 
-/// Where this kernel's `struct net_device` has its `ifindex`; `None` when it does not say.
-pub(crate) fn ifindex_offset() -> Option<u64> {
-    let btf = std::fs::read(FILE).ok()?;
-    (btf.len() > HEADER).then(|| find(&btf, "net_device", "ifindex"))?
+/// Where this kernel keeps index and namespace of an interface, and the namespace of this thread;
+/// `None` when it does not say.
+pub(crate) fn places() -> Option<Places> {
+    let btf = std::fs::read(FILE).ok().filter(|btf| btf.len() > HEADER)?;
+    Some(Places {
+        ifindex: find(&btf, "net_device", "ifindex")?,
+        net: find(&btf, "net_device", "nd_net")?,
+        inum: find(&btf, "net", "ns")? + find(&btf, "ns_common", "inum")?,
+        ours: std::fs::metadata(NAMESPACE).ok()?.ino(),
+    })
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //! What the program in the kernel and its loader share: maps by name, and their values.
 //!
 //! Shape: `repr(C)` values without padding or pointers, compiled by both sides; sizes of the maps.
@@ -46,6 +47,10 @@ pub mod map {
     pub const SOCKETS: &str = "SOCKETS";
     /// [`super::PortStats`] by port, one per processor.
     pub const STATS: &str = "STATS";
+    /// Of the tracepoints: interface index to port.
+    pub const NAMED: &str = "NAMED";
+    /// Of the tracepoints: [`super::Refusals`] by port, one per processor.
+    pub const REFUSALS: &str = "REFUSALS";
 }
 
 /// Names of the programs.
@@ -219,14 +224,34 @@ pub struct PortStats {
     pub no_socket: u64,
     /// As an input: handed over without a count, for want of room before the frame.
     pub no_meta: u64,
-    /// As an input: express frames that their output refused.
-    pub refused_in: u64,
-    /// As an output: express frames that it refused.
-    pub refused_out: u64,
     /// As an output: express frames given to the kernel.
     pub given: u64,
-    /// As an output: of those, known to be sent or refused.
+}
+
+/// What one processor counts about a port's express frames after they were given to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Refusals {
+    /// As an output: known to be sent or refused.
     pub settled: u64,
+    /// As an input: refused by their output.
+    pub refused_in: u64,
+    /// As an output: refused by it.
+    pub refused_out: u64,
+}
+
+/// Octets from the start of a struct of the kernel to a member, and the namespace that is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Places {
+    /// `net_device.ifindex`; 0: not known.
+    pub ifindex: u64,
+    /// `net_device.nd_net`.
+    pub net: u64,
+    /// `net.ns.inum`.
+    pub inum: u64,
+    /// Number of the namespace.
+    pub ours: u64,
 }
 
 /// What stands before a frame that is handed to user space.

@@ -16,6 +16,7 @@ mod stats;
 mod sys;
 mod trial;
 mod words;
+mod xmit;
 
 pub use error::{Unavailable, XdpError};
 pub use load::{Mode, Options, Xdp};
@@ -25,13 +26,22 @@ pub use words::Words;
 
 include!(concat!(env!("OUT_DIR"), "/object.rs"));
 
-/// The compiled program.
+/// What was compiled for the kernel: two objects, each of its own license.
+#[derive(Clone, Copy, Debug)]
+pub struct Objects {
+    /// The XDP program.
+    pub main: &'static [u8],
+    /// The tracepoints.
+    pub xmit: &'static [u8],
+}
+
+/// The compiled programs.
 ///
 /// # Errors
-/// When it could not be built together with weft: with the reason.
-pub const fn object() -> Result<&'static [u8], Unavailable> {
-    match OBJECT {
-        Ok(octets) => Ok(octets),
+/// When they could not be built together with weft: with the reason.
+pub const fn object() -> Result<Objects, Unavailable> {
+    match OBJECTS {
+        Ok([main, xmit]) => Ok(Objects { main, xmit }),
         Err(why) => Err(Unavailable(why)),
     }
 }

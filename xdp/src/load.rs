@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use aya::maps::{Array, DevMap, HashMap, Map, MapData, XskMap};
 use aya::programs::links::FdLink;
-use aya::programs::{ProgramError, RawTracePoint, Xdp as Program, XdpMode};
+use aya::programs::{ProgramError, Xdp as Program, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::layout::{
@@ -19,7 +19,8 @@ use crate::layout::{
 };
 use crate::sys::{Mapped, grace};
 use crate::words::Words;
-use crate::{XdpError, btf, object};
+use crate::xmit::Xmit;
+use crate::{Objects, XdpError, object};
 
 /// How the program runs on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ pub struct Xdp {
     words: Arc<Words>,
     name: &'static str,
     links: BTreeMap<u8, (u32, FdLink)>,
-    counts_refusals: bool,
+    pub(crate) xmit: Option<Xmit>,
 }
 
 impl Xdp {
@@ -61,12 +62,11 @@ impl Xdp {
     /// # Errors
     /// No program in this build, no capability, or a kernel that is too old.
     pub fn load(options: &Options) -> Result<Self, XdpError> {
-        let offset = btf::ifindex_offset().unwrap_or(0);
+        let Objects { main, xmit } = object()?;
         let mut ebpf = EbpfLoader::new()
             .btf(None)
             .map_max_entries(map::STATIONS, options.stations.max(1))
-            .override_global("IFINDEX_AT", &offset, true)
-            .load(object()?)
+            .load(main)
             .map_err(Box::new)?;
         let name = if options.frags { program::WEFT_FRAGS } else { program::WEFT };
         main_program(&mut ebpf, name)?.load().map_err(XdpError::program(name))?;
@@ -76,8 +76,8 @@ impl Xdp {
             handed: mapped(&ebpf, map::HANDED, Words::COUNTS)?,
             done: mapped(&ebpf, map::DONE, Words::COUNTS)?,
         };
-        let counts_refusals = offset != 0 && attach_tracepoints(&mut ebpf).is_ok();
-        Ok(Self { ebpf, words: Arc::new(words), name, links: BTreeMap::new(), counts_refusals })
+        let xmit = Xmit::load(xmit).ok();
+        Ok(Self { ebpf, words: Arc::new(words), name, links: BTreeMap::new(), xmit })
     }
 
     /// The words that workers steer by.
@@ -90,7 +90,7 @@ impl Xdp {
     /// follow two tracepoints.
     #[must_use]
     pub const fn counts_refusals(&self) -> bool {
-        self.counts_refusals
+        self.xmit.is_some()
     }
 
     /// Makes the interface `port`, and runs the program on it.
@@ -123,6 +123,9 @@ impl Xdp {
     /// A port out of range.
     pub fn name(&mut self, port: u8, ifindex: u32) -> Result<(), XdpError> {
         in_range("port", u64::from(port), PORTS as u64, "0 to 63")?;
+        if let Some(xmit) = &mut self.xmit {
+            xmit.name(port, ifindex)?;
+        }
         let mut ports: HashMap<_, u32, u32> = map_of(&mut self.ebpf, map::PORT_OF)?;
         ports.insert(ifindex, u32::from(port), 0).map_err(XdpError::map(map::PORT_OF))
     }
@@ -137,6 +140,9 @@ impl Xdp {
     }
 
     fn forget(&mut self, ifindex: u32) -> Result<(), XdpError> {
+        if let Some(xmit) = &mut self.xmit {
+            xmit.forget(ifindex)?;
+        }
         let mut ports: HashMap<_, u32, u32> = map_of(&mut self.ebpf, map::PORT_OF)?;
         drop(ports.remove(&ifindex)); // the interface may be gone, and its entry with it
         Ok(())
@@ -240,19 +246,7 @@ fn main_program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Pr
     found.try_into().map_err(XdpError::program(name))
 }
 
-fn attach_tracepoints(ebpf: &mut Ebpf) -> Result<(), XdpError> {
-    for (name, at) in
-        [(program::XMIT, "xdp_devmap_xmit"), (program::REDIRECT_ERR, "xdp_redirect_err")]
-    {
-        let found = ebpf.program_mut(name).ok_or(XdpError::Missing(name))?;
-        let program: &mut RawTracePoint = found.try_into().map_err(XdpError::program(name))?;
-        program.load().map_err(XdpError::program(name))?;
-        program.attach(at).map_err(XdpError::program(name))?;
-    }
-    Ok(())
-}
-
-fn map_of<'a, T>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<T, XdpError>
+pub(crate) fn map_of<'a, T>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<T, XdpError>
 where
     T: TryFrom<&'a mut Map, Error = aya::maps::MapError>,
 {

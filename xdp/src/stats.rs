@@ -7,11 +7,17 @@
 use aya::maps::PerCpuArray;
 
 use crate::XdpError;
-use crate::layout::{PortStats, SIZES, Tally, map};
+use crate::layout::{PortStats, Refusals, SIZES, Tally, map};
 use crate::load::Xdp;
 
-/// What the program counted about one port; all processors.
-pub type PortCounts = PortStats;
+/// What was counted about one port; all processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortCounts {
+    /// By the program.
+    pub stats: PortStats,
+    /// By the tracepoints; zero without them.
+    pub refusals: Refusals,
+}
 
 impl Tally {
     const fn add(&mut self, other: Self) {
@@ -38,10 +44,7 @@ impl PortStats {
         sizes: [0; SIZES],
         no_socket: 0,
         no_meta: 0,
-        refused_in: 0,
-        refused_out: 0,
         given: 0,
-        settled: 0,
     };
 
     /// Adds what another processor counted.
@@ -57,10 +60,7 @@ impl PortStats {
         self.sizes.iter_mut().zip(other.sizes).for_each(|(sum, n)| *sum += n);
         self.no_socket += other.no_socket;
         self.no_meta += other.no_meta;
-        self.refused_in += other.refused_in;
-        self.refused_out += other.refused_out;
         self.given += other.given;
-        self.settled += other.settled;
     }
 }
 
@@ -75,6 +75,7 @@ impl Xdp {
         let each = all.get(&u32::from(port), 0).map_err(XdpError::map(map::STATS))?;
         let mut sum = PortStats::ZERO;
         each.iter().for_each(|stats| sum.add(stats));
-        Ok(sum)
+        let refusals = self.xmit.as_ref().map_or(Ok(Refusals::default()), |xmit| xmit.counts(port));
+        Ok(PortCounts { stats: sum, refusals: refusals? })
     }
 }

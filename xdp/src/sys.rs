@@ -9,7 +9,7 @@ use core::sync::atomic::AtomicU64;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::layout::{Counts, OutputWord, PortRules, PortStats, Station};
+use crate::layout::{Counts, OutputWord, Places, PortRules, PortStats, Refusals, Station};
 
 // SAFETY: `repr(C)`, integers only, and no padding, which `layout` asserts.
 unsafe impl aya::Pod for PortRules {}
@@ -21,6 +21,10 @@ unsafe impl aya::Pod for PortStats {}
 unsafe impl aya::Pod for Counts {}
 // SAFETY: as above.
 unsafe impl aya::Pod for OutputWord {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Refusals {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Places {}
 
 /// A BPF array, seen in memory: the kernel's program and we read and write the same words.
 #[derive(Debug)]

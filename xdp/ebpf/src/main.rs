@@ -1,7 +1,7 @@
 //! The fast path in the kernel: frames that the whole pipeline would pass on at once, unchanged.
 //!
-//! Shape: `weft` (frames in one piece) and `weft_frags` (in several) on interfaces; two tracepoints
-//! that count what an output refused after all. Maps and their values: `layout`.
+//! Shape: `weft` (frames in one piece) and `weft_frags` (in several) on interfaces; what an output
+//! refused after all is counted by another object, `xmit`. Maps and their values: `layout`.
 //! Units: octets, frames.
 //! Source: architecture.md, "The fast path in the kernel"; pipeline.md §1 to §3, §11.
 #![no_std]
@@ -17,19 +17,18 @@ mod maps;
 mod pass;
 #[path = "../../src/rules.rs"]
 mod rules;
-mod xmit;
 
 use aya_ebpf::bindings::xdp_action;
-use aya_ebpf::macros::{raw_tracepoint, xdp};
-use aya_ebpf::programs::{RawTracePointContext, XdpContext};
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
 
 use crate::frame::Frame;
 use crate::layout::Control;
 
-/// What the kernel asks of a program that reads its memory (the tracepoints do).
+/// Of the parser and all else in here. Nothing is called that the kernel keeps for GPL programs.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
-static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+static LICENSE: [u8; 11] = *b"Apache-2.0\0";
 
 /// Frames in one piece.
 #[xdp]
@@ -41,20 +40,6 @@ pub fn weft(ctx: XdpContext) -> u32 {
 #[xdp(frags)]
 pub fn weft_frags(ctx: XdpContext) -> u32 {
     decide::<true>(&ctx)
-}
-
-/// An output took some frames of a burst.
-#[raw_tracepoint]
-pub fn weft_xmit(ctx: RawTracePointContext) -> i32 {
-    xmit::burst(&ctx);
-    0
-}
-
-/// A frame was refused before it came to its output.
-#[raw_tracepoint]
-pub fn weft_redirect_err(ctx: RawTracePointContext) -> i32 {
-    xmit::refused(&ctx);
-    0
 }
 
 /// Sends the frame to its output if it is express, and to user space if not.
