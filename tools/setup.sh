@@ -42,14 +42,26 @@ if wants test || wants demo || wants bench; then
     need python3 python3
     need ps procps
 fi
+# DPDK, for the port kind of that name: what is built against, and drivers of virtual devices.
+if wants test || wants bench; then
+    need pkg-config pkg-config
+    need clang clang # headers of its own, which bindgen's libclang reads
+    ls /usr/lib/llvm-*/lib/libclang.so >/dev/null 2>&1 || missing="$missing libclang-dev"
+    pkg-config --exists libdpdk 2>/dev/null || missing="$missing libdpdk-dev"
+    for driver in af-packet memif null pcap ring tap; do
+        ls /usr/lib/*/dpdk/pmds-*/librte_net_"$(echo $driver | tr - _)".so >/dev/null 2>&1 ||
+            missing="$missing librte-net-${driver}23"
+    done
+    for part in bus_vdev/librte-bus-vdev23 mempool_ring/librte-mempool-ring23; do
+        ls /usr/lib/*/dpdk/pmds-*/librte_"${part%/*}".so >/dev/null 2>&1 ||
+            missing="$missing ${part#*/}"
+    done
+fi
 if wants bench; then
     need taskset util-linux
     need sysctl procps
     need dpdk-testpmd dpdk-dev # and with it libdpdk-dev and every PMD
     [ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] || missing="$missing openvswitch-switch-dpdk"
-    need pkg-config pkg-config # weft's feature dpdk
-    need clang clang
-    ls /usr/lib/llvm-*/lib/libclang*.so* >/dev/null 2>&1 || missing="$missing libclang-dev"
 fi
 if wants test || wants demo; then
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"

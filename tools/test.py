@@ -140,6 +140,33 @@ def miri(name):
     return cargo_tests(name, [*toolchain, "test", "-p", "weft-dataplane", "--lib", "--", *modules], env)
 
 
+def dpdk(name):
+    """Ports on DPDK's virtual devices, with builds that have them, or a skip that says what is missing."""
+    probe = subprocess.run(
+        ["pkg-config", "--atleast-version=22.11", "--print-errors", "libdpdk"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if probe.returncode != 0:
+        why = (probe.stderr.strip().splitlines() or ["no DPDK 22.11 or later"])[0]
+        return [Tally(name, skips=[("ports of kind dpdk", why)])]
+    feature = ["--features", "dpdk"]
+    lint = ["cargo", "clippy", "--quiet", "-p", "weft", "-p", "weft-dataplane", "-p", "weft-tests"]
+    lints = plain(f"{name}: clippy", [*lint, *feature, "--all-targets", "--", "-D", "warnings"])
+    build, _, seconds = run(name, ["cargo", "build", "--quiet", "-p", "weft", *feature])
+    if not build:
+        return [*lints, Tally(f"{name}: build", failed=1, seconds=seconds)]
+    env = {"WEFT_BIN": os.path.join(TARGET, "debug", "weft")}
+    unit = ["cargo", "test", "-p", "weft-dataplane", *feature, "--lib", "--", "dpdk"]
+    ports = ["cargo", "test", "-p", "weft-dataplane", *feature, "--test", "dpdk_ports", "--", "--show-output"]
+    live = ["cargo", "test", "-p", "weft-tests", *feature, "--test", "live_dpdk", "--", "--show-output"]
+    ran = []
+    for part, command in (("unit", unit), ("ports", ports), ("live", live)):
+        ran += cargo_tests(f"{name}: {part}", command, env)
+    return [*lints, *ran]
+
+
 TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"))
 BINARY_ENV = {"WEFT_BIN": os.path.join(TARGET, "release", "weft")}
 CARGO_TEST = ["cargo", "test", "--workspace", "--no-fail-fast", "--", "--show-output"]
@@ -156,6 +183,7 @@ SUITES = {
     ),
     "miri": miri,
     "loom": lambda n: cargo_tests(n, LOOM, {"RUSTFLAGS": "--cfg loom", "CARGO_TARGET_DIR": f"{TARGET}/loom"}),
+    "dpdk": dpdk,
     "python": lambda n: pytest(n, [".venv/bin/python", "-m", "pytest", "-q", "-rs", "tests/py"], BINARY_ENV),
 }
 

@@ -155,6 +155,7 @@ pub fn weft() -> &'static Path {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let built = Command::new(cargo)
             .args(["build", "--release", "--quiet", "-p", "weft"])
+            .args(if cfg!(feature = "dpdk") { &["--features", "dpdk"][..] } else { &[] })
             .current_dir(root)
             .status();
         assert!(built.is_ok_and(|status| status.success()), "cargo build --release -p weft");

@@ -1,7 +1,7 @@
 //! Opening the devices behind the ports.
 //!
 //! Shape: [`RunPort`] → a boxed [`Port`], by kind, and what is to be known of it; `auto` takes `AF_XDP`,
-//! or a packet socket and says why. Also finds a device's own address.
+//! or a packet socket and says why. Also finds each device's own address.
 //! Units: octets, frames.
 //! Source: pipeline.md §11.
 
@@ -17,7 +17,7 @@ use weft_dataplane::port::tap::{Tap, TapConfig};
 use weft_dataplane::port::{Port, PortOpenError};
 use weft_parsers::MacAddr;
 
-use super::LiveError;
+use super::{LiveError, dpdk};
 use crate::config::resolve::{Config, DeviceKind, RunPort};
 
 /// What was opened for a port.
@@ -29,17 +29,30 @@ pub struct Facts {
     pub note: Option<String>,
 }
 
+/// One port that was opened.
+pub struct OpenedOne {
+    /// The port.
+    pub port: Box<dyn Port>,
+    /// What is to be known of it.
+    pub note: Option<String>,
+    /// Its device's own address, if that has one.
+    pub mac: Option<MacAddr>,
+}
+
 /// Ports, and what was opened for each.
 pub type Opened = (Vec<Box<dyn Port>>, Vec<Facts>);
 
 /// Chunks of the pool that the devices of `config` may have at most.
 #[must_use]
 pub fn chunks(config: &Config) -> usize {
-    let ports = config.switch.ports.iter().zip(&config.run.ports);
-    ports
-        .filter(|(_, run)| matches!(run.kind, DeviceKind::Auto | DeviceKind::AfXdp))
-        .map(|(port, run)| af_xdp(run, port, config.switch.tx_ring_frames).chunks())
-        .sum()
+    let held = |(port, run): (&PortConfig, &RunPort)| match run.kind {
+        DeviceKind::Auto | DeviceKind::AfXdp => {
+            af_xdp(run, port, config.switch.tx_ring_frames).chunks()
+        }
+        DeviceKind::Dpdk => run.queues * run.rx_ring_frames + run.tx_descriptors,
+        _ => 0,
+    };
+    config.switch.ports.iter().zip(&config.run.ports).map(held).sum()
 }
 
 /// Opens every port of `config` for frames in `pool`, and notes each one's address in `switch`.
@@ -51,18 +64,20 @@ pub fn open_all(
     switch: &mut SwitchConfig,
     pool: &Arc<Pool>,
 ) -> Result<Opened, LiveError> {
+    let named = |run: &RunPort| {
+        let name = run.name.clone();
+        move |source| LiveError::Open { name, source: Box::new(source) }
+    };
+    if let Some(first) = config.run.ports.iter().find(|run| run.kind == DeviceKind::Dpdk) {
+        dpdk::start(first, &config.run.eal_args).map_err(named(first))?;
+    }
     let umem = Umem::new(pool.clone());
     let (mut ports, mut facts) = (Vec::new(), Vec::new());
     for (index, (port, run)) in switch.ports.iter_mut().zip(&config.run.ports).enumerate() {
-        let opened = open(run, port, switch.tx_ring_frames, &umem);
-        let (opened, note) = opened.map_err(|source| LiveError::Open {
-            name: run.name.clone(),
-            source: Box::new(source),
-        })?;
-        facts.push(Facts { kind: opened.caps().kind, note });
-        ports.push(opened);
-        port.parse.port_mac =
-            run.mac.or_else(|| device_mac(run)).unwrap_or_else(|| made_up_mac(index));
+        let opened = open(run, port, switch.tx_ring_frames, &umem).map_err(named(run))?;
+        facts.push(Facts { kind: opened.port.caps().kind, note: opened.note });
+        ports.push(opened.port);
+        port.parse.port_mac = run.mac.or(opened.mac).unwrap_or_else(|| made_up_mac(index));
     }
     Ok((ports, facts))
 }
@@ -76,7 +91,7 @@ pub fn open(
     port: &PortConfig,
     tx_ring_frames: usize,
     umem: &Arc<Umem>,
-) -> Result<(Box<dyn Port>, Option<String>), PortOpenError> {
+) -> Result<OpenedOne, PortOpenError> {
     let (device, rate) = (run.device.clone(), port.rate);
     let frame_len_max = port.frame_len_max;
     let packet = || {
@@ -85,7 +100,7 @@ pub fn open(
         AfPacket::open(&AfPacketConfig { device, rate, frame_len_max, tx_ring_frames })
     };
     let xdp = || AfXdp::open(&af_xdp(run, port, tx_ring_frames), umem, Box::new(Builtin::new()));
-    Ok(match run.kind {
+    let (opened, note): (Box<dyn Port>, Option<String>) = match run.kind {
         DeviceKind::Auto => match xdp().map_err(|error| why(&error)).and_then(needs_tags) {
             Ok(port) => {
                 let note = note(&port);
@@ -115,7 +130,9 @@ pub fn open(
             })?;
             (Box::new(port), None)
         }
-    })
+        DeviceKind::Dpdk => return dpdk::open(run, port),
+    };
+    Ok(OpenedOne { port: opened, note, mac: device_mac(run) })
 }
 
 /// The settings of a port by `AF_XDP`.
@@ -166,9 +183,8 @@ fn note(port: &AfXdp) -> Option<String> {
 }
 
 /// The address of the interface behind a port, if it has one.
-#[must_use]
-pub fn device_mac(run: &RunPort) -> Option<MacAddr> {
-    if matches!(run.kind, DeviceKind::Null | DeviceKind::Pcap) {
+fn device_mac(run: &RunPort) -> Option<MacAddr> {
+    if matches!(run.kind, DeviceKind::Null | DeviceKind::Pcap | DeviceKind::Dpdk) {
         return None;
     }
     let text = std::fs::read_to_string(format!("/sys/class/net/{}/address", run.device)).ok()?;

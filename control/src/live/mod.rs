@@ -6,6 +6,7 @@
 
 pub mod backend;
 pub mod devices;
+mod dpdk;
 mod trace;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -205,7 +206,7 @@ impl Live {
         recorder: Option<&Recorder>,
     ) -> Result<Self, LiveError> {
         let spread = spread(ports.len(), if recorder.is_some() { 1 } else { run.workers });
-        let Built { core, lanes } = assemble(switch, pool, &spread)?;
+        let Built { core, mut lanes } = assemble(switch, pool, &spread)?;
         let crew = Crew::new(&spread)?;
         let clock = Clock::start();
         let poll = match run.poll {
@@ -220,6 +221,15 @@ impl Live {
         };
         let ports = ports.into_iter().enumerate().map(wrap);
         let mut slots: Vec<Option<Box<dyn Port>>> = ports.map(Some).collect();
+        for (lane, own) in lanes.iter_mut().zip(&spread) {
+            for port in own {
+                let Some(Some(slot)) = slots.get_mut(port.index()) else { continue };
+                slot.start(lane.bufs()).map_err(|source| LiveError::Open {
+                    name: run.ports.get(port.index()).map_or_else(String::new, |p| p.name.clone()),
+                    source: Box::new(source),
+                })?;
+            }
+        }
         let live = Self {
             core,
             crew: crew.clone(),

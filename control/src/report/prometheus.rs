@@ -46,6 +46,8 @@ type OfPort = (Family, fn(&PortReport) -> u64);
 type OfQueue = (Family, fn(&QueueReport) -> u64);
 /// A number of a queue's flow control, and how it is read.
 type OfPfc = (Family, fn(&PfcReport) -> u64);
+/// A number of a worker, and how it is read.
+type OfWorker = (Family, fn(&WorkerReport) -> u64);
 
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
@@ -191,7 +193,7 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
     page.family(("weft_unaccounted_frames", GAUGE, "Frames that are not accounted for; always 0."));
     page.sample("weft_unaccounted_frames", &[], sum.imbalance);
     #[rustfmt::skip] // columns: family, value
-    let by_worker: [(Family, fn(&WorkerReport) -> u64); 5] = [
+    let by_worker: [OfWorker; 5] = [
         (("weft_worker_busy_cycles_total", COUNTER, "Time-stamp counter ticks of passes in which something was done."), |w| w.busy_cycles),
         (("weft_worker_busy_loops_total", COUNTER, "Passes in which something was done."), |w| w.busy_loops),
         (("weft_worker_bursts_total", COUNTER, "Bursts received."), |w| w.bursts),

@@ -242,6 +242,14 @@ impl Pool {
         matches!(self.memory, Memory::Mapped { huge_pages: true, .. })
     }
 
+    /// All chunks, one behind the other, and what is mapped after them: for a port whose device gets at
+    /// them by itself, when it has a descriptor's chunk.
+    #[must_use]
+    pub const fn octets(&self) -> NonNull<[u8]> {
+        let (Memory::Mapped { bytes, .. } | Memory::Owned { bytes, .. }) = self.memory;
+        NonNull::slice_from_raw_parts(self.base, bytes)
+    }
+
     /// Chunks in all.
     #[must_use]
     pub fn count(&self) -> usize {

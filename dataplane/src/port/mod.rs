@@ -11,6 +11,8 @@ pub mod af_packet;
 pub mod af_xdp;
 pub mod capture;
 pub mod csum;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod gso;
 mod join;
 mod link;
@@ -37,7 +39,8 @@ const TX_LEN_MIN: usize = 60;
 /// Facts that hold for a port's life.
 #[derive(Clone, Debug)]
 pub struct PortCaps {
-    /// Kind of port, as in the configuration: `af_xdp`, `af_packet`, `tap`, `null`, `wire`, `pcap`.
+    /// Kind of port, as in the configuration: `af_xdp`, `af_packet`, `tap`, `null`, `pcap`, `dpdk`; or
+    /// `wire`.
     pub kind: &'static str,
     /// Device, file or peer behind it.
     pub device: String,
@@ -136,6 +139,15 @@ pub enum PortOpenError {
 pub trait Port: Send {
     /// Facts that hold for the port's life.
     fn caps(&self) -> &PortCaps;
+
+    /// Gives the port its memory, once, before all else; a port that needs none is ready as it is.
+    ///
+    /// # Errors
+    /// The device refuses the memory, or cannot be set going with it.
+    fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
+        let _ = bufs;
+        Ok(())
+    }
 
     /// Appends received frames to `batch` while it has room; returns how many.
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize;

@@ -16,7 +16,7 @@ use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 
 use super::capture::{CaptureError, CaptureFormat, CaptureWriter, Direction, Meta};
-use super::{Port, PortCaps, PortCounters, PortError, csum};
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::pool::{Bufs, FRAME_LEN_MAX};
@@ -257,6 +257,10 @@ impl<P: Port> Port for Tee<P> {
         self.port.caps()
     }
 
+    fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
+        self.port.start(bufs)
+    }
+
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let before = batch.len();
         let count = self.port.rx(now, bufs, batch);
@@ -326,6 +330,10 @@ impl<P: Port> Port for Tee<P> {
 impl<P: Port + ?Sized> Port for Box<P> {
     fn caps(&self) -> &PortCaps {
         (**self).caps()
+    }
+
+    fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
+        (**self).start(bufs)
     }
 
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {

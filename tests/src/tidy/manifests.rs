@@ -7,11 +7,12 @@
 use super::{File, Finding, Tree};
 
 /// Crate, and the crates of ours that it may use; what stands at the top may use all.
-const MAP: [(&str, &[&str]); 11] = [
+const MAP: [(&str, &[&str]); 12] = [
     ("weft-parsers", &[]),
     ("weft-ebpf", &["weft-parsers"]),
     ("weft-xdp", &["weft-parsers"]),
-    ("weft-dataplane", &["weft-parsers"]),
+    ("weft-dpdk-sys", &[]),
+    ("weft-dataplane", &["weft-parsers", "weft-dpdk-sys"]),
     ("weft-endpoints", &["weft-dataplane", "weft-parsers"]),
     ("weft-sim", &["weft-endpoints", "weft-dataplane", "weft-parsers"]),
     ("weft", &["weft-sim", "weft-endpoints", "weft-xdp", "weft-dataplane", "weft-parsers"]),

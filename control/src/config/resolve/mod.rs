@@ -284,6 +284,13 @@ impl<'a> Resolver<'a> {
         self.get(section, key)?.as_text().map(str::to_owned)
     }
 
+    /// A list's members as texts.
+    fn texts(&self, section: &'static str, key: &'static str) -> Vec<String> {
+        let list = self.get(section, key);
+        let members = list.iter().flat_map(Value::members);
+        members.filter_map(Value::as_text).map(str::to_owned).collect()
+    }
+
     /// A port's value: its own, else that of `port_defaults`, else the default.
     fn port_get(&self, item: &Item, key: &'static str) -> Option<Value> {
         if let Some(set) = item.set.get(key) {

@@ -60,6 +60,8 @@ pub enum DeviceKind {
     Null,
     /// Capture files.
     Pcap,
+    /// A device of DPDK's.
+    Dpdk,
 }
 
 impl DeviceKind {
@@ -73,6 +75,7 @@ impl DeviceKind {
             Self::Tap => "tap",
             Self::Null => "null",
             Self::Pcap => "pcap",
+            Self::Dpdk => "dpdk",
         }
     }
 
@@ -83,6 +86,7 @@ impl DeviceKind {
             "tap" => Self::Tap,
             "null" => Self::Null,
             "pcap" => Self::Pcap,
+            "dpdk" => Self::Dpdk,
             _ => Self::Auto,
         }
     }
@@ -95,12 +99,16 @@ pub struct RunPort {
     pub name: String,
     /// Kind of device.
     pub kind: DeviceKind,
-    /// Interface, tap or file.
+    /// Interface, tap, file, or what DPDK calls it.
     pub device: String,
     /// The port's address, where the configuration says; else the device's own is to be taken.
     pub mac: Option<MacAddr>,
-    /// Frames that may wait in the kernel; headroom covers them.
+    /// Frames that may wait in the kernel, or in each queue; headroom covers them.
     pub rx_ring_frames: usize,
+    /// Receive queues of a DPDK device.
+    pub queues: usize,
+    /// Frames that a DPDK device may hold until they are sent.
+    pub tx_descriptors: usize,
     /// How `AF_XDP` is used.
     pub xdp: XdpConfig,
 }
@@ -129,6 +137,8 @@ pub struct RunConfig {
     pub cores: Vec<usize>,
     /// How they wait.
     pub poll: Poll,
+    /// Arguments of DPDK's environment.
+    pub eal_args: Vec<String>,
     /// Management socket.
     pub socket: PathBuf,
     /// Metrics server.
@@ -197,6 +207,7 @@ impl Resolver<'_> {
             workers,
             cores,
             poll: if self.is("run", "poll", "busy") { Poll::Busy } else { Poll::Adaptive },
+            eal_args: self.texts("dpdk", "eal_args"),
             socket,
             metrics: self.text("run", "metrics").and_then(|text| listen_addr(&text)),
             log: match self.text("run", "log").as_deref() {
@@ -225,15 +236,25 @@ impl Resolver<'_> {
         let name = text("name").unwrap_or_default();
         let device = text("device").unwrap_or_else(|| name.clone());
         self.derived.insert(("port", index, "device"), Value::Text(device.clone()));
-        let number = |key| self.port_get(item, key).and_then(|value| value.as_int()).unwrap_or(0);
-        RunPort {
+        let number = |key| {
+            let value = self.port_get(item, key).and_then(|value| value.as_int());
+            value.and_then(|int| usize::try_from(int).ok())
+        };
+        let tx_descriptors = number("tx_descriptors")
+            .unwrap_or_else(|| to_usize(self.int("switch", "tx_ring_frames").unwrap_or(64)));
+        let shown = Value::Int(i64::try_from(tx_descriptors).unwrap_or(i64::MAX));
+        let port = RunPort {
             kind: DeviceKind::from_name(&text("kind").unwrap_or_default()),
             device,
             mac: text("mac").and_then(|mac| mac.parse().ok()),
-            rx_ring_frames: usize::try_from(number("rx_ring_frames")).unwrap_or(0),
+            rx_ring_frames: number("rx_ring_frames").unwrap_or(0),
+            queues: number("queues").unwrap_or(1),
+            tx_descriptors,
             xdp: self.xdp(item),
             name,
-        }
+        };
+        self.derived.insert(("port", index, "tx_descriptors"), shown);
+        port
     }
 
     fn xdp(&self, item: &Item) -> XdpConfig {

@@ -34,6 +34,12 @@ pub static SECTIONS: &[Section] = &[
         groups: &[switch::RUN],
     },
     Section {
+        name: "dpdk",
+        form: Form::Table,
+        doc: "DPDK, for ports of its kind: weft must be built with the cargo feature `dpdk`.",
+        groups: &[switch::DPDK],
+    },
+    Section {
         name: "formats",
         form: Form::Table,
         doc: "Numbers by which frame formats are told apart (wire-formats.md section 1).",

@@ -11,7 +11,7 @@ use super::PRI;
 use Initial::{ByPris, Derived, Fixed, Required, Unset};
 
 /// Kinds of a port's device.
-pub const DEVICE_KINDS: &[&str] = &["auto", "af_xdp", "af_packet", "tap", "null", "pcap"];
+pub const DEVICE_KINDS: &[&str] = &["auto", "af_xdp", "af_packet", "tap", "null", "pcap", "dpdk"];
 
 /// Keys that only `[[port]]` has, not `[port_defaults]`.
 pub const PORT_KEYS: &[&str] = &["name", "kind", "device", "mac"];
@@ -24,14 +24,14 @@ pub(super) const IDENTITY: &[Param] = &[
         "",
         Fixed("\"auto\""),
         "Way in and out: an interface by AF_XDP, by a packet socket, or (auto) by the better one that \
-         works; a tap, a sink, or capture files.",
+         works; a tap, a sink, capture files, or a device of DPDK's.",
     ),
     restart(
         "device",
         Kind::Path,
         "",
         Derived("the port's name"),
-        "Interface, tap or capture files: IN, IN:OUT or :OUT, IN played once at its stamps.",
+        "Interface, tap, capture files (IN, IN:OUT or :OUT, IN played once at its stamps), or DPDK's virtual device with arguments or PCI address.",
     ),
     restart(
         "mac",
@@ -200,7 +200,21 @@ pub(super) const SETTINGS: &[Param] = &[
         Kind::Int(64, 65_536),
         "frames",
         Fixed("512"),
-        "Frames that may wait in the kernel until a worker takes them; headroom covers them.",
+        "Frames that may wait in the kernel, or in each receive queue of a DPDK device, until a worker takes them; headroom covers them.",
+    ),
+    restart(
+        "queues",
+        Kind::Int(1, 64),
+        "queues",
+        Fixed("1"),
+        "Receive queues of a DPDK device, over which it spreads flows.",
+    ),
+    restart(
+        "tx_descriptors",
+        Kind::Int(8, 32_768),
+        "frames",
+        Derived("switch.tx_ring_frames"),
+        "Frames that a DPDK device may hold until they are sent, if its driver takes so few; they do not heed a PAUSE any more.",
     ),
     restart(
         "xdp_queues",

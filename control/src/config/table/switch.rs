@@ -101,6 +101,14 @@ pub(super) const RUN: &[Param] = &[
     ),
 ];
 
+pub(super) const DPDK: &[Param] = &[restart(
+    "eal_args",
+    Kind::List(&Kind::Path, 0, 64),
+    "",
+    Fixed("[\"--in-memory\", \"--no-telemetry\"]"),
+    "Arguments of DPDK's environment; a core (-l) and \"-a 0000:00:00.0\", so that only devices of ports are taken, are added unless they are given.",
+)];
+
 pub(super) const FORMATS: &[Param] = &[
     hot(
         "gen2_order",

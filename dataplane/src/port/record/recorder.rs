@@ -15,7 +15,7 @@ use super::format::{self, PoolMove};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::pool::Bufs;
-use crate::port::{Port, PortCaps, PortCounters, PortError};
+use crate::port::{Port, PortCaps, PortCounters, PortError, PortOpenError};
 use crate::time::{Instant, Span};
 
 /// Octets that are written at once.
@@ -322,6 +322,12 @@ impl<P: Port> Recorded<P> {
 impl<P: Port> Port for Recorded<P> {
     fn caps(&self) -> &PortCaps {
         self.port.caps()
+    }
+
+    fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
+        let (result, effect) = Effect::of(bufs, |bufs| self.port.start(bufs));
+        self.recorder.lock().untold.add(&effect);
+        result
     }
 
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {

@@ -1,0 +1,78 @@
+//! Devices of DPDK's, or what is said in a build that has none.
+//!
+//! Shape: [`start`] once, then [`open`] for each port of the kind.
+//! Units: frames, octets.
+//! Source: pipeline.md §11; cargo feature `dpdk`.
+
+use std::io;
+
+use weft_dataplane::config::PortConfig;
+use weft_dataplane::port::PortOpenError;
+
+use super::devices::OpenedOne;
+use crate::config::resolve::RunPort;
+
+/// A refusal to start DPDK for the port of `run`.
+fn refused(run: &RunPort, hint: &'static str, why: String) -> PortOpenError {
+    let (device, source) = (run.device.clone(), io::Error::other(why));
+    PortOpenError::Call { device, call: "start DPDK", hint, source }
+}
+
+/// Starts DPDK, which the port of `run` is the first to need.
+///
+/// # Errors
+/// What DPDK says.
+#[cfg(feature = "dpdk")]
+pub fn start(run: &RunPort, args: &[String]) -> Result<(), PortOpenError> {
+    const NO_HUGE: &str = " (without huge pages it takes \
+        dpdk.eal_args = [\"--no-huge\", \"-m\", \"256\", \"--no-shconf\"])";
+    weft_dataplane::port::dpdk::start_eal(args).map_err(|error| {
+        let why = error.to_string();
+        refused(run, if why.contains("hugepage") { NO_HUGE } else { "" }, why)
+    })
+}
+
+/// Opens a device.
+///
+/// # Errors
+/// There is no such device or driver.
+#[cfg(feature = "dpdk")]
+pub fn open(run: &RunPort, port: &PortConfig) -> Result<OpenedOne, PortOpenError> {
+    use weft_dataplane::port::dpdk::{Dpdk, DpdkConfig};
+
+    let number = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+    let opened = Dpdk::open(&DpdkConfig {
+        device: run.device.clone(),
+        rate: port.rate,
+        frame_len_max: port.frame_len_max,
+        queues: number(run.queues),
+        rx_descriptors: number(run.rx_ring_frames),
+        tx_descriptors: number(run.tx_descriptors),
+    })?;
+    let mac = opened.mac();
+    Ok(OpenedOne { port: Box::new(opened), note: None, mac })
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn missing(run: &RunPort) -> PortOpenError {
+    let hint = " (it takes a build with --features dpdk)";
+    refused(run, hint, "this weft was built without the feature dpdk".to_owned())
+}
+
+/// Refuses.
+///
+/// # Errors
+/// There is no DPDK in this build.
+#[cfg(not(feature = "dpdk"))]
+pub fn start(run: &RunPort, _args: &[String]) -> Result<(), PortOpenError> {
+    Err(missing(run))
+}
+
+/// Refuses.
+///
+/// # Errors
+/// There is no DPDK in this build.
+#[cfg(not(feature = "dpdk"))]
+pub fn open(run: &RunPort, _port: &PortConfig) -> Result<OpenedOne, PortOpenError> {
+    Err(missing(run))
+}

@@ -1,0 +1,276 @@
+//! Bursts: a driver's mbufs to descriptors and back.
+//!
+//! Shape: [`Frames::rx`] and [`Frames::tx`], one pass over a burst each; what is rare stands apart.
+//! Units: octets, frames.
+//! Source: DPDK 22.11 `rte_mbuf.h` (an mbuf that is free has one reference, one segment, no next).
+
+use std::sync::Arc;
+
+use sys::rte_mbuf;
+use weft_dpdk_sys as sys;
+
+use super::memory::Mbufs;
+use super::plain::Plain;
+use super::{PortCounters, TX_LEN_MIN, csum};
+use crate::batch::{BURST, Batch};
+use crate::desc::{Desc, Flag};
+use crate::pool::{Bufs, prefetch};
+use crate::stats::DropReason;
+
+/// Largest start that a descriptor can hold.
+const START_MAX: u16 = 510;
+/// Octets that are read of every frame.
+const HEAD_LEN: usize = weft_parsers::HEAD_LEN;
+
+/// A queue of a device.
+#[derive(Clone, Copy)]
+pub struct Queue {
+    /// The device's port.
+    pub port: u16,
+    /// Its number.
+    pub index: u16,
+}
+
+/// Mbufs on their way; valid within a call.
+pub struct Burst(Box<[*mut rte_mbuf; BURST]>);
+
+// SAFETY: nothing in it is used after the call that put it there.
+unsafe impl Send for Burst {}
+
+impl Burst {
+    pub fn new() -> Self {
+        Self(Box::new([core::ptr::null_mut(); BURST]))
+    }
+}
+
+/// Where frames are while the driver has them.
+pub enum Frames {
+    /// In the pool's chunks; carriers are for those that are shared.
+    Own { mbufs: Arc<Mbufs>, carriers: Plain },
+    /// In DPDK's memory: copied in and out; `spare` is where checksums are completed.
+    Copied { buffers: Plain, spare: Box<[u8]> },
+}
+
+impl Frames {
+    /// Appends what `queue` has to `batch`, and counts in `counters` what cannot be; returns how many
+    /// mbufs it was.
+    #[inline]
+    pub fn rx(
+        &mut self,
+        queue: Queue,
+        burst: &mut Burst,
+        bufs: &mut Bufs,
+        (batch, counters): (&mut Batch, &mut PortCounters),
+    ) -> usize {
+        let want = u16::try_from(batch.remaining_capacity()).unwrap_or(0);
+        match self {
+            Self::Own { mbufs, .. } => {
+                let got = {
+                    let _loan = mbufs.lend(bufs);
+                    receive(queue, burst, want)
+                };
+                for &mbuf in got {
+                    match plain(mbufs, bufs, mbuf) {
+                        Some(desc) => batch.push(desc),
+                        None => odd(Some(mbufs), bufs, mbuf, batch, counters),
+                    }
+                }
+                got.len()
+            }
+            Self::Copied { .. } => {
+                let got = receive(queue, burst, want);
+                for &mbuf in got {
+                    odd(None, bufs, mbuf, batch, counters);
+                }
+                got.len()
+            }
+        }
+    }
+
+    /// Hands the front of `batch` to `queue`; what it does not take stays.
+    #[inline]
+    pub fn tx(
+        &mut self,
+        queue: Queue,
+        burst: &mut Burst,
+        bufs: &mut Bufs,
+        batch: &mut Batch,
+    ) -> usize {
+        match self {
+            Self::Own { mbufs, carriers } => {
+                let mut count = 0;
+                for (desc, slot) in batch.iter_mut().zip(&mut *burst.0) {
+                    let mbuf = if desc.has(Flag::Shared) || desc.has(Flag::PartialCsum) {
+                        let Some(mbuf) = special(mbufs, carriers, bufs, desc) else { break };
+                        mbuf
+                    } else {
+                        mbufs.of_chunk(desc.chunk())
+                    };
+                    fill(mbuf, desc);
+                    *slot = mbuf;
+                    count += 1;
+                }
+                let sent = {
+                    let _loan = mbufs.lend(bufs);
+                    transmit(queue, burst, count)
+                };
+                if sent < count {
+                    for &mbuf in burst.0.get(sent..count).unwrap_or_default() {
+                        if mbufs.chunk_of(mbuf).is_none() {
+                            // SAFETY: a carrier that `special` made and the driver did not take.
+                            unsafe { sys::weft_dpdk_uncarry(mbuf) };
+                        }
+                    }
+                }
+                drop(batch.drain(..sent)); // the driver has the chunks now
+                sent
+            }
+            Self::Copied { buffers, spare } => {
+                copy_out(queue, burst, bufs, batch, (buffers, spare))
+            }
+        }
+    }
+}
+
+/// Asks the driver for at most `want` mbufs.
+#[inline]
+fn receive(queue: Queue, burst: &mut Burst, want: u16) -> &[*mut rte_mbuf] {
+    // SAFETY: the device is started and the queue is one of its; `want` is at most what `burst` holds.
+    let got = unsafe { sys::weft_dpdk_rx(queue.port, queue.index, burst.0.as_mut_ptr(), want) };
+    burst.0.get(..usize::from(got)).unwrap_or_default()
+}
+
+/// Hands the first `count` mbufs to the driver; returns how many it took.
+#[inline]
+fn transmit(queue: Queue, burst: &mut Burst, count: usize) -> usize {
+    let count = u16::try_from(count).unwrap_or(0);
+    // SAFETY: the device is started; the mbufs were filled by `fill` and nobody else uses them.
+    let sent = unsafe { sys::weft_dpdk_tx(queue.port, queue.index, burst.0.as_mut_ptr(), count) };
+    usize::from(sent)
+}
+
+/// The descriptor of an mbuf that holds a whole frame in a chunk of ours, as nearly all do.
+#[inline]
+fn plain(mbufs: &Mbufs, bufs: &mut Bufs, mbuf: *mut rte_mbuf) -> Option<Desc> {
+    let chunk = mbufs.chunk_of(mbuf)?;
+    // SAFETY: the driver has just given the mbuf to us.
+    let facts = unsafe { &*mbuf };
+    let (start, len) = (facts.data_off, facts.pkt_len as usize);
+    let fits = usize::from(start) + len.max(HEAD_LEN) <= bufs.pool().chunk_size();
+    let rare = facts.nb_segs != 1 || facts.ol_flags & sys::WEFT_DPDK_NOT_DIRECT != 0;
+    if rare || !fits || start > START_MAX || !start.is_multiple_of(2) {
+        return None;
+    }
+    let mut desc = Desc::new(chunk, usize::from(start));
+    bufs.set_len(&mut desc, len);
+    prefetch(bufs.head(&desc));
+    Some(desc)
+}
+
+/// Copies a frame out of mbufs that are not a chunk of ours alone: of another mempool, in several
+/// segments, or where a descriptor cannot point.
+#[cold]
+fn odd(
+    mbufs: Option<&Mbufs>,
+    bufs: &mut Bufs,
+    mbuf: *mut rte_mbuf,
+    batch: &mut Batch,
+    counters: &mut PortCounters,
+) {
+    // SAFETY: the driver has just given the mbuf to us.
+    let len = unsafe { (*mbuf).pkt_len } as usize;
+    if len > bufs.room() {
+        counters.rx_drop(DropReason::TooLong);
+    } else if let Some(mut desc) = bufs.alloc() {
+        let mut at = 0;
+        let mut next = mbuf;
+        // SAFETY: segments are linked until null.
+        while let Some(segment) = unsafe { next.as_ref() } {
+            let start = segment.buf_addr.cast::<u8>().wrapping_add(segment.data_off.into());
+            // SAFETY: a segment holds `data_len` octets there, which nobody writes now.
+            let octets = unsafe { core::slice::from_raw_parts(start, segment.data_len.into()) };
+            let space = bufs.space_mut(&mut desc).and_then(|s| s.get_mut(at..at + octets.len()));
+            if let Some(space) = space {
+                space.copy_from_slice(octets);
+            }
+            at += octets.len();
+            next = segment.next;
+        }
+        bufs.set_len(&mut desc, len);
+        batch.push(desc);
+    } else {
+        counters.rx_drop(DropReason::Pool);
+    }
+    let _loan = mbufs.map(|mbufs| mbufs.lend(bufs));
+    // SAFETY: the mbuf is ours and read to its end.
+    unsafe { sys::weft_dpdk_free(mbuf) };
+}
+
+/// The mbuf of a frame that others share, or whose checksum is to be completed; `None` when there is
+/// no memory for it now.
+#[cold]
+fn special(
+    mbufs: &Mbufs,
+    carriers: &Plain,
+    bufs: &mut Bufs,
+    desc: &mut Desc,
+) -> Option<*mut rte_mbuf> {
+    if desc.has(Flag::PartialCsum) {
+        // In software: asking for it in hardware makes drivers take a slower way for all frames.
+        *desc = csum::complete(bufs, desc.twin()).ok()?;
+    }
+    if desc.has(Flag::Shared)
+        && bufs.bytes_mut(desc).is_none()
+        && let Some(carrier) = carriers.alloc()
+    {
+        mbufs.carry(carrier.as_ptr(), desc.chunk());
+        return Some(carrier.as_ptr());
+    }
+    *desc = bufs.make_sole(desc.twin()).ok()?;
+    Some(mbufs.of_chunk(desc.chunk()))
+}
+
+/// Has `mbuf` say where in its buffer the frame is. A short one is padded: what follows it is zero.
+#[inline]
+fn fill(mbuf: *mut rte_mbuf, desc: &Desc) {
+    let len = desc.len().max(TX_LEN_MIN);
+    // SAFETY: the mbuf is that of the frame's chunk or its carrier: ours until the driver has it.
+    let mbuf = unsafe { &mut *mbuf };
+    mbuf.data_off = u16::try_from(desc.start()).unwrap_or(0);
+    mbuf.ol_flags &= sys::WEFT_DPDK_NOT_DIRECT; // what a carrier is, and nothing of what was received
+    mbuf.pkt_len = u32::try_from(len).unwrap_or(0);
+    mbuf.data_len = u16::try_from(len).unwrap_or(0);
+}
+
+/// Sends copies.
+fn copy_out(
+    queue: Queue,
+    burst: &mut Burst,
+    bufs: &mut Bufs,
+    batch: &mut Batch,
+    (buffers, spare): (&Plain, &mut [u8]),
+) -> usize {
+    let mut count = 0;
+    for (desc, slot) in batch.iter().zip(&mut *burst.0) {
+        let octets = csum::outgoing(bufs, desc, spare);
+        let Some(mbuf) = buffers.alloc().map(core::ptr::NonNull::as_ptr) else { break };
+        // SAFETY: fresh and ours.
+        let fresh = unsafe { &mut *mbuf };
+        let space = fresh.buf_addr.cast::<u8>().wrapping_add(fresh.data_off.into());
+        // SAFETY: a buffer holds the longest frame of the pool behind its headroom, and is ours.
+        unsafe { core::ptr::copy_nonoverlapping(octets.as_ptr(), space, octets.len()) };
+        fresh.pkt_len = u32::try_from(octets.len()).unwrap_or(0);
+        fresh.data_len = u16::try_from(octets.len()).unwrap_or(0);
+        *slot = mbuf;
+        count += 1;
+    }
+    let sent = transmit(queue, burst, count);
+    for &mbuf in burst.0.get(sent..count).unwrap_or_default() {
+        // SAFETY: made above and not taken.
+        unsafe { sys::weft_dpdk_free(mbuf) };
+    }
+    for desc in batch.drain(..sent) {
+        bufs.free(desc);
+    }
+    sent
+}

@@ -1,0 +1,235 @@
+//! DPDK's environment: started once a process, and what it says when it refuses.
+//!
+//! Shape: arguments → [`start`], once; [`call`] makes any later call and quotes its messages.
+//! Units: none.
+//! Source: DPDK 22.11 `rte_eal.h`; EAL parameters in `doc/guides/linux_gsg/linux_eal_parameters`.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use weft_dpdk_sys as sys;
+
+use super::memory;
+
+/// Why DPDK could not be started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EalError {
+    /// An argument that would end the process, or that is no C string.
+    #[error("argument {0:?} cannot be used here")]
+    Argument(String),
+    /// It was started before.
+    #[error("was started with {0:?} before; that is done once a process")]
+    Other(Vec<String>),
+    /// It refused; what it said.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A start of DPDK.
+struct Started {
+    args: Vec<String>,
+    result: Result<(), EalError>,
+}
+
+/// The one there was: also a failed one cannot be tried again.
+static STARTED: Mutex<Option<Started>> = Mutex::new(None);
+/// Octets of messages that are looked at: EAL's usage and what is said before and after it.
+const QUOTE: usize = 16_384;
+/// One call at a time, so that messages belong to it.
+static CALLING: Mutex<()> = Mutex::new(());
+
+/// Options that say which devices are taken.
+const DEVICES: [&str; 5] = ["-a", "--allow", "-b", "--block", "--no-pci"];
+/// Options that say which cores there are.
+const CORES: [&str; 5] = ["-l", "-c", "--lcores", "--main-lcore", "-S"];
+/// No device has it: nothing is taken but what a port names.
+const NO_DEVICE: &str = "0000:00:00.0";
+
+/// Starts DPDK with `args`, once a process. Added are a name, and unless `args` say otherwise one core
+/// (`-l`; workers are weft's own threads) and `-a 0000:00:00.0`.
+///
+/// # Errors
+/// See [`EalError`].
+pub fn start(args: &[String]) -> Result<(), EalError> {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(before) = &*started {
+        let differs = before.result.is_ok() && before.args != args;
+        return if differs {
+            Err(EalError::Other(before.args.clone()))
+        } else {
+            before.result.clone()
+        };
+    }
+    let argv = completed(args)?;
+    // In a thread of its own: EAL pins the one that starts it to a core.
+    let result = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| init(argv));
+        thread.join().unwrap_or_else(|_| Err(EalError::Refused("it panicked".to_owned())))
+    });
+    *started = Some(Started { args: args.to_vec(), result: result.clone() });
+    result
+}
+
+/// Whether `args` has one of `options`, alone or with its value behind it.
+fn has(args: &[String], options: &[&str]) -> bool {
+    args.iter().any(|arg| options.iter().any(|option| arg.starts_with(option)))
+}
+
+/// Whether EAL would print its usage and exit: `--help` or any start of it, and `h` among flags.
+fn is_help(arg: &str) -> bool {
+    match arg.strip_prefix("--") {
+        Some(long) => !long.is_empty() && "help".starts_with(long),
+        None => arg
+            .strip_prefix('-')
+            .is_some_and(|flags| flags.trim_start_matches('v').starts_with('h')),
+    }
+}
+
+/// The arguments as EAL gets them.
+fn completed(args: &[String]) -> Result<Vec<CString>, EalError> {
+    let mut all = vec!["weft".to_owned()];
+    if !has(args, &CORES) {
+        all.extend(["-l".to_owned(), first_core().to_string()]);
+    }
+    if !has(args, &DEVICES) {
+        all.extend(["-a", NO_DEVICE].map(str::to_owned));
+    }
+    all.extend_from_slice(args);
+    if let Some(help) = args.iter().find(|arg| is_help(arg)) {
+        return Err(EalError::Argument(help.clone()));
+    }
+    all.into_iter()
+        .map(|arg| CString::new(arg.clone()).map_err(|_| EalError::Argument(arg)))
+        .collect()
+}
+
+/// The first core that this thread may run on.
+fn first_core() -> usize {
+    // SAFETY: an all-zero cpu_set_t is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+    // SAFETY: `set` has the size that is given.
+    let got = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    let mut cores = 0..libc::CPU_SETSIZE.cast_unsigned() as usize;
+    // SAFETY: the number is within the set's size.
+    cores.find(|&core| got == 0 && unsafe { libc::CPU_ISSET(core, &set) }).unwrap_or(0)
+}
+
+fn init(argv: Vec<CString>) -> Result<(), EalError> {
+    let count = c_int::try_from(argv.len()).unwrap_or(c_int::MAX);
+    // EAL moves the pointers and keeps some of the texts: they stay for good.
+    let mut argv: Vec<*mut c_char> = argv.into_iter().map(CString::into_raw).collect();
+    argv.push(core::ptr::null_mut());
+    let (done, said) = listen(true, || {
+        // SAFETY: `argv` holds `count` C strings and a null behind them.
+        unsafe { sys::rte_eal_init(count, argv.as_mut_ptr()) }
+    });
+    if done >= 0 {
+        return memory::register().map_err(|error| EalError::Refused(error.to_string()));
+    }
+    Err(EalError::Refused(if said.is_empty() { strerror(errno()) } else { said }))
+}
+
+/// Makes a call that answers with a negative errno; the error has what DPDK said meanwhile.
+pub fn call(call: impl FnOnce() -> c_int) -> io::Result<c_int> {
+    let (done, said) = listen(false, call);
+    if done >= 0 {
+        return Ok(done);
+    }
+    Err(refusal(done, &said))
+}
+
+/// Makes a call that answers with a pointer, or with null and the thread's errno.
+pub fn make<T>(call: impl FnOnce() -> *mut T) -> io::Result<core::ptr::NonNull<T>> {
+    let (made, said) = listen(false, || (call(), errno()));
+    core::ptr::NonNull::new(made.0).ok_or_else(|| refusal(-made.1, &said))
+}
+
+fn refusal(code: c_int, said: &str) -> io::Error {
+    let kind = io::Error::from_raw_os_error(-code).kind();
+    let text = strerror(-code);
+    io::Error::new(kind, if said.is_empty() { text } else { format!("{text} ({said})") })
+}
+
+/// Makes a call, and returns what DPDK said meanwhile, on one line.
+fn listen<R>(all: bool, call: impl FnOnce() -> R) -> (R, String) {
+    let _turn = CALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: plain call; one at a time by the lock.
+    if !unsafe { sys::weft_dpdk_listen(all) } {
+        return (call(), String::new());
+    }
+    let result = call();
+    let mut text = vec![0; QUOTE];
+    // SAFETY: `text` has that size.
+    unsafe { sys::weft_dpdk_quote(text.as_mut_ptr(), text.len()) };
+    // SAFETY: the shim has put a zero at the end.
+    let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
+    (result, last_lines(&text))
+}
+
+/// The last lines of `text` that say something, joined: those that begin with who says it, such as
+/// `EAL:`. What EAL notes of every start, and its usage, are left out.
+fn last_lines(text: &str) -> String {
+    const LINES: usize = 3;
+    let noted = ["Detected", "Selected IOVA", "Multi-process socket"];
+    let says = |line: &&str| match line.split_once(": ") {
+        Some((who, what)) => {
+            !who.contains(' ')
+                && who != "Usage"
+                && !noted.iter().any(|noted| what.starts_with(noted))
+        }
+        None => false,
+    };
+    let mut lines: Vec<&str> = text.lines().filter(says).collect();
+    lines.dedup();
+    lines.split_off(lines.len().saturating_sub(LINES)).join("; ")
+}
+
+/// This thread's error number.
+pub fn errno() -> c_int {
+    // SAFETY: reads a number of this thread's.
+    unsafe { sys::weft_dpdk_errno() }
+}
+
+fn strerror(code: c_int) -> String {
+    // SAFETY: plain call.
+    let text = unsafe { sys::rte_strerror(code) };
+    // SAFETY: a C string of this thread's that stays until the next such call.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_end_the_process_is_refused() {
+        #[rustfmt::skip] // columns: argument, whether it is refused
+        let cases = [("-h", true), ("--help", true), ("--he", true), ("-vh", true), ("-v", false),
+            ("--huge-dir", false), ("--h", true), ("-n", false), ("--", false), ("/h", false)];
+        for (arg, want) in cases {
+            let refused = completed(&[arg.to_owned()]).is_err();
+            assert_eq!(refused, want, "{arg}");
+        }
+        assert!(completed(&["a\0b".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn cores_and_devices_are_added_unless_they_are_given() {
+        let texts = |args: &[&str]| -> Vec<String> {
+            let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+            completed(&args).unwrap().iter().map(|c| c.to_str().unwrap().to_owned()).collect()
+        };
+        let core = first_core().to_string();
+        assert_eq!(texts(&["--no-huge"]), ["weft", "-l", &core, "-a", NO_DEVICE, "--no-huge"]);
+        assert_eq!(texts(&["--lcores=0@1", "--no-pci"]), ["weft", "--lcores=0@1", "--no-pci"]);
+        assert_eq!(texts(&["-l0", "-a", "03:00.0"]), ["weft", "-l0", "-a", "03:00.0"]);
+    }
+
+    #[test]
+    fn what_is_quoted_is_what_went_wrong() {
+        let text = "EAL: Detected CPU lcores: 2\nEAL: no x\n\nUsage: weft\n  -c: MASK\nEAL: no x\nw(): bad\n";
+        assert_eq!(last_lines(text), "EAL: no x; w(): bad");
+        assert_eq!(last_lines(""), "");
+    }
+}

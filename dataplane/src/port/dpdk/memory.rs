@@ -1,0 +1,456 @@
+//! Memory that DPDK's drivers and weft's pool share: each chunk of the pool has an mbuf for good.
+//!
+//! Shape: [`Mbufs`] is a mempool whose objects are the mbufs of a pool's chunks: mbuf i points at
+//! chunk i, so a received mbuf *is* a descriptor's chunk and back. What the mempool gives and takes
+//! are chunks of the [`Bufs`] that a worker lends for the time of a call ([`Mbufs::lend`]).
+//! Units: octets; chunks.
+//! Source: DPDK 22.11 `rte_mempool.h`, `rte_mbuf.h`; architecture.md, "Data's way through".
+
+use core::cell::Cell;
+use core::ffi::{CStr, c_int, c_uint, c_void};
+use core::mem::MaybeUninit;
+use core::ptr::{NonNull, null_mut};
+use std::alloc::Layout;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use sys::{rte_mbuf, rte_mempool};
+use weft_dpdk_sys as sys;
+
+use super::eal;
+use super::plain::{ANY_NODE, fresh_name};
+use crate::desc::{Desc, Flag};
+use crate::pool::{Bufs, HEADROOM, Pool};
+
+/// Name under which DPDK knows our way of keeping mbufs.
+const OPS: &CStr = c"weft";
+/// What DPDK puts before each object of a mempool.
+const OBJECT_HEAD: usize =
+    size_of::<sys::rte_mempool_objhdr>().next_multiple_of(sys::RTE_CACHE_LINE_SIZE as usize);
+/// From one mbuf to the next.
+const STRIDE: usize = OBJECT_HEAD + size_of::<rte_mbuf>();
+/// Objects that are not in DPDK's own memory have no address that it knows.
+const NO_IOVA: sys::rte_iova_t = sys::rte_iova_t::MAX;
+const HUGE: usize = 2 << 20;
+
+const _: () = assert!(
+    sys::RTE_PKTMBUF_HEADROOM as usize == HEADROOM,
+    "drivers put frames where weft's own ports do"
+);
+
+thread_local! {
+    /// What the calls of this thread take chunks from: of whom, and which.
+    static LENT: Cell<(*const Mbufs, *mut Bufs)> =
+        const { Cell::new((core::ptr::null(), null_mut())) };
+}
+
+/// A chunk that came back while nothing was lent.
+struct Stray {
+    chunk: u32,
+    shared: bool,
+}
+
+/// The mbufs of a pool.
+pub struct Mbufs {
+    pool: Arc<Pool>,
+    mempool: *mut rte_mempool,
+    /// The mbuf of chunk 0.
+    first: NonNull<u8>,
+    /// All of them, object heads included.
+    octets: NonNull<u8>,
+    layout: Layout,
+    /// While objects are added one by one, they are not given back by anybody.
+    filling: AtomicBool,
+    strays: Mutex<Vec<Stray>>,
+    stray_count: AtomicUsize,
+}
+
+// SAFETY: an mbuf is touched by whoever holds its chunk's descriptor or got it from a driver, one at a
+// time; the mempool itself is not changed after it was filled.
+unsafe impl Send for Mbufs {}
+// SAFETY: as above.
+unsafe impl Sync for Mbufs {}
+
+/// The mbufs there are, one for each pool with DPDK ports.
+static KNOWN: Mutex<Vec<Weak<Mbufs>>> = Mutex::new(Vec::new());
+
+/// Tells DPDK how mbufs of ours are kept.
+pub(super) fn register() -> io::Result<()> {
+    let mut ops = sys::rte_mempool_ops {
+        alloc: Some(ops_alloc),
+        free: Some(ops_free),
+        enqueue: Some(enqueue),
+        dequeue: Some(dequeue),
+        get_count: Some(count),
+        ..Default::default()
+    };
+    for (to, &from) in ops.name.iter_mut().zip(OPS.to_bytes()) {
+        *to = from.cast_signed();
+    }
+    // SAFETY: DPDK copies the description.
+    eal::call(|| unsafe { sys::rte_mempool_register_ops(&raw const ops) }).map(drop)
+}
+
+impl Mbufs {
+    /// Those of `pool`, made if there are none.
+    ///
+    /// # Errors
+    /// No memory, or DPDK lays them out in another way than its headers say.
+    pub fn of(pool: &Arc<Pool>) -> io::Result<Arc<Self>> {
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|mbufs| mbufs.strong_count() > 0);
+        let mut found = known.iter().filter_map(Weak::upgrade);
+        if let Some(mbufs) = found.find(|mbufs| Arc::ptr_eq(&mbufs.pool, pool)) {
+            return Ok(mbufs);
+        }
+        let mbufs = Self::make(pool)?;
+        known.push(Arc::downgrade(&mbufs));
+        Ok(mbufs)
+    }
+
+    fn make(pool: &Arc<Pool>) -> io::Result<Arc<Self>> {
+        let bytes = (pool.count() * STRIDE).next_multiple_of(HUGE);
+        let layout = Layout::from_size_align(bytes, HUGE).map_err(io::Error::other)?;
+        // SAFETY: the layout is not empty.
+        let octets = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) });
+        let octets = octets.ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: advice on memory of our own; a refusal changes nothing.
+        unsafe { libc::madvise(octets.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+        // SAFETY: there is a first object, and its head is before it.
+        let first = unsafe { octets.add(OBJECT_HEAD) };
+        let (strays, stray_count) = (Mutex::default(), AtomicUsize::new(0));
+        let mut mbufs = Arc::new(Self {
+            pool: pool.clone(),
+            mempool: null_mut(),
+            first,
+            octets,
+            layout,
+            filling: AtomicBool::new(true),
+            strays,
+            stray_count,
+        });
+        let this = Arc::get_mut(&mut mbufs).expect("nobody else has it yet");
+        this.mempool = this.new_mempool()?;
+        this.fill()?;
+        *this.filling.get_mut() = false;
+        Ok(mbufs)
+    }
+
+    fn new_mempool(&self) -> io::Result<*mut rte_mempool> {
+        let name = fresh_name();
+        let count = c_uint::try_from(self.pool.count()).unwrap_or(c_uint::MAX);
+        let flags = sys::RTE_MEMPOOL_F_NO_SPREAD | sys::RTE_MEMPOOL_F_NO_IOVA_CONTIG;
+        let [size, private] = [size_of::<rte_mbuf>(), size_of::<sys::rte_pktmbuf_pool_private>()]
+            .map(|size| c_uint::try_from(size).unwrap_or(c_uint::MAX));
+        let made = eal::make(|| {
+            // SAFETY: the name is a C string; no cache, as chunks have caches of their own.
+            unsafe {
+                sys::rte_mempool_create_empty(
+                    name.as_ptr(),
+                    count,
+                    size,
+                    0,
+                    private,
+                    ANY_NODE,
+                    flags,
+                )
+            }
+        })?;
+        Ok(made.as_ptr())
+    }
+
+    /// Adds an mbuf for each chunk.
+    fn fill(&self) -> io::Result<()> {
+        let chunk_size = u16::try_from(self.pool.chunk_size()).expect("less than 64 KiB");
+        let mut private =
+            sys::rte_pktmbuf_pool_private { mbuf_data_room_size: chunk_size, ..Default::default() };
+        let this = core::ptr::from_ref(self).cast_mut().cast::<c_void>();
+        // SAFETY: the mempool is fresh and has no objects; `this` outlives it, as `drop` frees it.
+        eal::call(|| unsafe { sys::rte_mempool_set_ops_byname(self.mempool, OPS.as_ptr(), this) })?;
+        // SAFETY: the private area was asked for with this size.
+        unsafe { sys::rte_pktmbuf_pool_init(self.mempool, (&raw mut private).cast()) };
+        let bytes = self.pool.count() * STRIDE;
+        // SAFETY: the memory is ours, of that size, aligned, and outlives the mempool.
+        let added = eal::call(|| unsafe {
+            let at = self.octets.as_ptr().cast();
+            sys::rte_mempool_populate_iova(self.mempool, at, NO_IOVA, bytes, None, null_mut())
+        })?;
+        let mut misplaced = added.cast_unsigned() as usize != self.pool.count();
+        // SAFETY: `start` is called for every object of the mempool with the address of `misplaced`.
+        unsafe {
+            sys::rte_mempool_obj_iter(self.mempool, Some(start), (&raw mut misplaced).cast());
+        }
+        if misplaced {
+            return Err(io::Error::other(
+                "mbufs are laid out in another way than DPDK's headers say",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The mempool, for receive queues.
+    pub const fn mempool(&self) -> *mut rte_mempool {
+        self.mempool
+    }
+
+    /// The mbuf of a chunk.
+    #[inline]
+    pub fn of_chunk(&self, chunk: u32) -> *mut rte_mbuf {
+        debug_assert!((chunk as usize) < self.pool.count(), "a chunk of this pool");
+        self.first.as_ptr().wrapping_add(chunk as usize * STRIDE).cast()
+    }
+
+    /// The chunk of an mbuf; `None` for one of another mempool.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a pool has at most 2^24 chunks")]
+    pub fn chunk_of(&self, mbuf: *mut rte_mbuf) -> Option<u32> {
+        let at = (mbuf as usize).wrapping_sub(self.first.as_ptr() as usize) / STRIDE;
+        (at < self.pool.count()).then_some(at as u32)
+    }
+
+    /// Where a chunk is.
+    #[inline]
+    pub fn octets_of(&self, chunk: u32) -> *mut u8 {
+        let octets = self.pool.octets().as_ptr().cast::<u8>();
+        octets.wrapping_add(chunk as usize * self.pool.chunk_size())
+    }
+
+    /// Has this thread's calls take chunks from `bufs` and give them back there, until the loan is
+    /// dropped.
+    ///
+    /// # Panics
+    /// When `bufs` is of another pool: its chunks have no mbufs here.
+    #[inline]
+    pub fn lend<'a>(&'a self, bufs: &'a mut Bufs) -> Loan<'a> {
+        assert!(Arc::ptr_eq(bufs.pool(), &self.pool), "one pool for a port's life");
+        LENT.set((core::ptr::from_ref(self), core::ptr::from_mut(bufs)));
+        Loan { _mbufs: self, _bufs: bufs }
+    }
+
+    /// What calls of this thread take chunks from.
+    #[inline]
+    fn lent(&self) -> Option<*mut Bufs> {
+        let (of, bufs) = LENT.get();
+        core::ptr::eq(of, self).then_some(bufs)
+    }
+
+    /// Takes a handle of a chunk back, wherever it comes from.
+    #[inline]
+    fn give_back(&self, chunk: u32, shared: bool) {
+        let Some(bufs) = self.lent() else { return self.strand(chunk, shared) };
+        // SAFETY: lent to this thread by `lend`, whose caller is in a call of DPDK's now and touches
+        // it again only after that.
+        let bufs = unsafe { &mut *bufs };
+        bufs.free(handle(chunk, shared));
+    }
+
+    /// Keeps a chunk that came from a thread without a loan, until a worker collects it.
+    #[cold]
+    fn strand(&self, chunk: u32, shared: bool) {
+        if self.filling.load(Ordering::Relaxed) {
+            return; // written before anybody else could see us
+        }
+        let mut strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
+        strays.push(Stray { chunk, shared });
+        self.stray_count.store(strays.len(), Ordering::Relaxed); // a hint; the lock orders the rest
+    }
+
+    /// Gives chunks that came back without a loan to `bufs`.
+    #[inline]
+    pub fn collect(&self, bufs: &mut Bufs) {
+        if self.stray_count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
+        for stray in strays.drain(..) {
+            bufs.free(handle(stray.chunk, stray.shared));
+        }
+        self.stray_count.store(0, Ordering::Relaxed); // as above
+    }
+
+    /// Has `carrier` send the chunk of a shared frame: its handle comes back when it is freed.
+    pub fn carry(&self, carrier: *mut rte_mbuf, chunk: u32) {
+        let at = self.octets_of(chunk);
+        let size = u16::try_from(self.pool.chunk_size()).expect("less than 64 KiB");
+        let this = core::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the carrier is fresh and has room for what the shim notes; the chunk stays until
+        // its handle is given back; `self` outlives the port and with it the carrier.
+        unsafe {
+            sys::weft_dpdk_carry(carrier, at.cast(), at as u64, size, Some(uncarried), this);
+        }
+    }
+
+    /// Makes the chunks known to a device that reads and writes them itself.
+    ///
+    /// # Errors
+    /// The pool is not a mapping, or DPDK refused.
+    pub fn map_for(&self, device: *mut sys::rte_device) -> io::Result<()> {
+        const PAGE: usize = 4_096;
+        let octets = self.pool.octets();
+        let (at, len) = (octets.as_ptr().cast::<c_void>(), octets.len());
+        if !(at as usize).is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) {
+            return Err(io::Error::other("the pool does not lie on pages"));
+        }
+        let known = eal::call(|| {
+            // SAFETY: the pool's memory stays until after `drop`; it may be known from another port.
+            let answer = unsafe { sys::rte_extmem_register(at, len, null_mut(), 0, PAGE) };
+            let code = eal::errno();
+            if answer == 0 || code == libc::EEXIST { 0 } else { -code }
+        });
+        known?;
+        // SAFETY: as above; the device is one that DPDK has.
+        eal::call(|| unsafe { sys::rte_dev_dma_map(device, at, at as u64, len) }).map(drop)
+    }
+
+    /// Takes back what [`Self::map_for`] did for this device.
+    pub fn unmap_for(&self, device: *mut sys::rte_device) {
+        let octets = self.pool.octets();
+        let at = octets.as_ptr().cast::<c_void>();
+        // SAFETY: mapped by `map_for`; the device is stopped.
+        unsafe { sys::rte_dev_dma_unmap(device, at, at as u64, octets.len()) };
+    }
+}
+
+impl Drop for Mbufs {
+    fn drop(&mut self) {
+        if !self.mempool.is_null() {
+            // SAFETY: ports hold us, so all are closed and no driver has any of the mbufs.
+            unsafe { sys::rte_mempool_free(self.mempool) };
+        }
+        let octets = self.pool.octets();
+        // SAFETY: nothing is mapped for any device any more; unknown memory is refused.
+        unsafe { sys::rte_extmem_unregister(octets.as_ptr().cast(), octets.len()) };
+        // SAFETY: allocated with this layout.
+        unsafe { std::alloc::dealloc(self.octets.as_ptr(), self.layout) };
+    }
+}
+
+/// A [`Bufs`] lent to calls of this thread; it is the lender's again when this is dropped.
+pub struct Loan<'a> {
+    _mbufs: &'a Mbufs,
+    _bufs: &'a mut Bufs,
+}
+
+impl Drop for Loan<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        LENT.set((core::ptr::null(), null_mut()));
+    }
+}
+
+/// A handle of a chunk, made again out of its number.
+const fn handle(chunk: u32, shared: bool) -> Desc {
+    let mut desc = Desc::new(chunk, HEADROOM);
+    desc.set(Flag::Shared, shared);
+    desc
+}
+
+/// What a mempool of ours belongs to.
+///
+/// # Safety
+/// `mempool` is one of an [`Mbufs`] that lives.
+#[inline]
+unsafe fn owner<'a>(mempool: *const rte_mempool) -> &'a Mbufs {
+    // SAFETY: by the caller.
+    let config = unsafe { (*mempool).pool_config };
+    // SAFETY: `fill` has DPDK keep the address there, and the mempool goes before the `Mbufs`.
+    unsafe { &*config.cast::<Mbufs>() }
+}
+
+unsafe extern "C" fn ops_alloc(_mempool: *mut rte_mempool) -> c_int {
+    0
+}
+
+unsafe extern "C" fn ops_free(_mempool: *mut rte_mempool) {}
+
+unsafe extern "C" fn count(_mempool: *const rte_mempool) -> c_uint {
+    0 // free chunks are not the mempool's
+}
+
+/// A driver gives mbufs back.
+unsafe extern "C" fn enqueue(
+    mempool: *mut rte_mempool,
+    objects: *const *mut c_void,
+    count: c_uint,
+) -> c_int {
+    // SAFETY: DPDK calls us for mempools of ours only.
+    let mbufs = unsafe { owner(mempool) };
+    // SAFETY: `objects` has `count` of them.
+    let objects = unsafe { core::slice::from_raw_parts(objects, count as usize) };
+    for chunk in objects.iter().filter_map(|mbuf| mbufs.chunk_of(mbuf.cast())) {
+        mbufs.give_back(chunk, false);
+    }
+    0
+}
+
+/// A driver wants `count` mbufs, all or none.
+unsafe extern "C" fn dequeue(
+    mempool: *mut rte_mempool,
+    objects: *mut *mut c_void,
+    count: c_uint,
+) -> c_int {
+    // SAFETY: DPDK calls us for mempools of ours only.
+    let mbufs = unsafe { owner(mempool) };
+    let Some(bufs) = mbufs.lent() else { return -libc::ENOBUFS };
+    // SAFETY: as in `give_back`.
+    let bufs = unsafe { &mut *bufs };
+    // SAFETY: `objects` has room for `count` of them; they are only written.
+    let objects = unsafe {
+        core::slice::from_raw_parts_mut(objects.cast::<MaybeUninit<_>>(), count as usize)
+    };
+    for (done, object) in objects.iter_mut().enumerate() {
+        let Some(desc) = bufs.alloc() else {
+            for object in objects.iter().take(done) {
+                // SAFETY: written just before.
+                let mbuf: *mut c_void = unsafe { object.assume_init() };
+                if let Some(chunk) = mbufs.chunk_of(mbuf.cast()) {
+                    bufs.free(handle(chunk, false));
+                }
+            }
+            return -libc::ENOBUFS;
+        };
+        object.write(mbufs.of_chunk(desc.chunk()).cast());
+    }
+    0
+}
+
+/// Makes an object the mbuf of its chunk; notes in `misplaced` if it is not where it should be.
+unsafe extern "C" fn start(
+    mempool: *mut rte_mempool,
+    misplaced: *mut c_void,
+    object: *mut c_void,
+    index: c_uint,
+) {
+    // SAFETY: DPDK calls us for mempools of ours only.
+    let mbufs = unsafe { owner(mempool) };
+    let mbuf = mbufs.of_chunk(index);
+    if mbuf.cast() != object {
+        // SAFETY: `fill` gave the address of a bool.
+        unsafe { *misplaced.cast::<bool>() = true };
+        return;
+    }
+    let octets = mbufs.octets_of(index);
+    let fresh = rte_mbuf {
+        buf_addr: octets.cast(),
+        buf_iova: octets as u64,
+        buf_len: u16::try_from(mbufs.pool.chunk_size()).unwrap_or(u16::MAX),
+        data_off: u16::try_from(HEADROOM).unwrap_or(0),
+        refcnt: 1,
+        nb_segs: 1,
+        port: u16::MAX, // of no device
+        pool: mempool,
+        ..Default::default()
+    };
+    // SAFETY: the object is an mbuf's size and ours.
+    unsafe { mbuf.write(fresh) };
+}
+
+/// The driver has freed a carrier.
+unsafe extern "C" fn uncarried(at: *mut c_void, mbufs: *mut c_void) {
+    // SAFETY: `carry` gave the address of the `Mbufs`, which lives as long as the port.
+    let mbufs = unsafe { &*mbufs.cast::<Mbufs>() };
+    let base = mbufs.pool.octets().as_ptr().cast::<u8>() as usize;
+    let chunk = (at as usize - base) / mbufs.pool.chunk_size();
+    mbufs.give_back(u32::try_from(chunk).unwrap_or(u32::MAX), true);
+}

@@ -1,0 +1,300 @@
+//! DPDK port: any device that DPDK has a driver for, virtual or bound to vfio.
+//!
+//! Shape: the driver's mbufs are the pool's chunks ([`memory::Mbufs`]): a frame is neither copied nor
+//! bound when it is received or sent. A frame that others share is sent by a carrier that points at
+//! the chunk. A driver that wants its mempool's own memory gets one, and frames are copied once.
+//! Units: octets, frames, descriptors.
+//! Source: DPDK 22.11 or later; pipeline.md §11. Root or vfio's rights; huge pages unless `--no-huge`.
+
+#[expect(unsafe_code, reason = "mbufs that a driver gives or takes")]
+mod burst;
+#[expect(unsafe_code, reason = "calls of DPDK")]
+mod device;
+#[expect(unsafe_code, reason = "calls of DPDK")]
+mod eal;
+#[expect(unsafe_code, reason = "mbufs in memory that DPDK and the pool share")]
+mod memory;
+#[expect(unsafe_code, reason = "calls of DPDK")]
+mod plain;
+
+use std::io;
+
+use weft_parsers::MacAddr;
+
+use self::burst::{Burst, Frames, Queue};
+
+use self::device::{Device, Refused, Setup};
+use self::memory::Mbufs;
+use self::plain::Plain;
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, csum};
+use crate::batch::{BURST, Batch};
+use crate::pool::{Bufs, FRAME_LEN_MAX};
+use crate::time::{Instant, LinkRate, Span};
+
+pub use self::eal::{EalError, start as start_eal};
+
+/// How often it is looked whether the link is up.
+const LINK_EVERY: Span = Span::from_ms(10);
+/// How often the device is asked what it counted.
+const COUNT_EVERY: Span = Span::from_ms(100);
+/// Frames that a ring can still hold when its port is closed, at most.
+const RING_MAX: usize = 1 << 16;
+
+/// Settings of a DPDK port.
+#[derive(Clone, Debug)]
+pub struct DpdkConfig {
+    /// Virtual device with its arguments, or PCI address.
+    pub device: String,
+    /// Rate that the port claims.
+    pub rate: LinkRate,
+    /// Longest frame without FCS, tags included.
+    pub frame_len_max: usize,
+    /// Receive queues, over which the device spreads flows.
+    pub queues: u16,
+    /// Descriptors of each receive queue.
+    pub rx_descriptors: u16,
+    /// Descriptors of the transmit queue.
+    pub tx_descriptors: u16,
+}
+
+/// A DPDK port.
+pub struct Dpdk {
+    caps: PortCaps,
+    config: DpdkConfig,
+    /// Closed before its memory goes.
+    device: Option<Device>,
+    frames: Option<Frames>,
+    mapped: bool,
+    burst: Burst,
+    /// The queue that is asked first.
+    queue: u16,
+    counters: PortCounters,
+    up: bool,
+    blocked: bool,
+    link_at: Instant,
+    count_at: Instant,
+}
+
+impl Dpdk {
+    /// Finds or makes the device; DPDK was started before with [`start_eal`].
+    ///
+    /// # Errors
+    /// A setting is out of range, or there is no such device or driver.
+    pub fn open(config: &DpdkConfig) -> Result<Self, PortOpenError> {
+        let refuse = |what, had, want| {
+            Err(PortOpenError::Config { device: config.device.clone(), what, had, want })
+        };
+        if !(64..=FRAME_LEN_MAX).contains(&config.frame_len_max) {
+            return refuse("frame_len_max", config.frame_len_max as u64, "64..=9216 octets");
+        }
+        if !(1..=64).contains(&config.queues) {
+            return refuse("queues", config.queues.into(), "1..=64");
+        }
+        let device = Device::attach(&config.device).map_err(|r| refused(config, r))?;
+        let caps = PortCaps {
+            kind: "dpdk",
+            device: config.device.clone(),
+            frame_len_max: config.frame_len_max,
+            rate: config.rate,
+            tx_partial_csum: false,
+            virtual_time: false,
+        };
+        Ok(Self {
+            caps,
+            config: config.clone(),
+            device: Some(device),
+            frames: None,
+            mapped: false,
+            burst: Burst::new(),
+            queue: 0,
+            counters: PortCounters::default(),
+            up: false,
+            blocked: false,
+            link_at: Instant::ZERO,
+            count_at: Instant::ZERO,
+        })
+    }
+
+    /// The device's own address, if it has one.
+    #[must_use]
+    pub fn mac(&self) -> Option<MacAddr> {
+        self.device.as_ref()?.mac()
+    }
+
+    /// The driver's name; empty once the port is released.
+    #[must_use]
+    pub fn driver(&self) -> &str {
+        self.device.as_ref().map_or("", Device::driver)
+    }
+
+    /// Whether frames are copied between the pool and DPDK's memory; known once started.
+    #[must_use]
+    pub const fn copies(&self) -> bool {
+        matches!(self.frames, Some(Frames::Copied { .. }))
+    }
+
+    /// Gives the device its memory and sets it going.
+    fn set_going(&mut self, bufs: &mut Bufs) -> Result<(), Refused> {
+        let Some(device) = &mut self.device else {
+            return Err(("start the device", io::ErrorKind::NotConnected.into()));
+        };
+        let config = &self.config;
+        let descriptors = usize::from(config.queues) * usize::from(config.rx_descriptors)
+            + usize::from(config.tx_descriptors);
+        let memory = |e| ("make mempools", e);
+        let frames = if device.takes_foreign_memory() {
+            let mbufs = Mbufs::of(bufs.pool()).map_err(memory)?;
+            if device.is_pci() {
+                mbufs.map_for(device.handle()).map_err(|e| ("map the pool for the device", e))?;
+                self.mapped = true;
+            }
+            let carriers = Plain::carriers(usize::from(config.tx_descriptors) + BURST);
+            Frames::Own { mbufs, carriers: carriers.map_err(memory)? }
+        } else {
+            let buffers = Plain::buffers(descriptors + 4 * BURST, bufs.room());
+            let spare = vec![0; bufs.pool().chunk_size()].into();
+            Frames::Copied { buffers: buffers.map_err(memory)?, spare }
+        };
+        let setup = |mempool| Setup {
+            queues: config.queues,
+            rx_descriptors: config.rx_descriptors,
+            tx_descriptors: config.tx_descriptors,
+            frame_len_max: config.frame_len_max,
+            room: bufs.room(),
+            mempool,
+        };
+        match self.frames.insert(frames) {
+            Frames::Own { mbufs, .. } => {
+                let setup = setup(mbufs.mempool());
+                let _loan = mbufs.lend(bufs);
+                device.start(&setup)?;
+            }
+            Frames::Copied { buffers, .. } => device.start(&setup(buffers.mempool()))?,
+        }
+        self.up = device.link_up();
+        Ok(())
+    }
+
+    /// Asks the device for what it counted.
+    fn count(&mut self) -> Result<(), PortError> {
+        let Some(device) = &self.device else { return Ok(()) };
+        let counts = device.counts().map_err(|source| PortError {
+            device: self.caps.device.clone(),
+            call: "read the device's counters",
+            source,
+        })?;
+        self.counters.kernel_rx = self.counters.kernel_rx.max(counts.rx_lost);
+        self.counters.tx_failed = self.counters.tx_failed.max(counts.tx_failed);
+        Ok(())
+    }
+
+    /// Takes frames that wait in a ring of ours, which is to be left empty.
+    fn empty(&mut self, bufs: &mut Bufs) {
+        let mut left = RING_MAX;
+        while left > 0 {
+            let mut batch = Batch::new();
+            let got = self.rx(Instant::ZERO, bufs, &mut batch);
+            for desc in batch {
+                bufs.free(desc);
+            }
+            if got == 0 {
+                break;
+            }
+            left = left.saturating_sub(got);
+        }
+    }
+}
+
+/// An error of a port out of one of its device.
+fn refused(config: &DpdkConfig, (call, source): Refused) -> PortOpenError {
+    PortOpenError::Call { device: config.device.clone(), call, hint: "", source }
+}
+
+impl Port for Dpdk {
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
+        self.set_going(bufs).map_err(|error| refused(&self.config, error))
+    }
+
+    fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let (Some(device), Some(frames)) = (&self.device, &mut self.frames) else { return 0 };
+        let before = batch.len();
+        let port = device.id();
+        for _ in 0..self.config.queues {
+            let queue = Queue { port, index: self.queue };
+            frames.rx(queue, &mut self.burst, bufs, (batch, &mut self.counters));
+            if batch.is_full() {
+                break;
+            }
+            self.queue = if self.queue + 1 < self.config.queues { self.queue + 1 } else { 0 };
+        }
+        batch.len() - before
+    }
+
+    fn tx_room(&mut self, _now: Instant) -> usize {
+        if self.blocked || !self.up { 0 } else { BURST }
+    }
+
+    fn tx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let (Some(device), Some(frames)) = (&self.device, &mut self.frames) else { return 0 };
+        if self.blocked || !self.up {
+            return 0;
+        }
+        let sent = frames.tx(Queue { port: device.id(), index: 0 }, &mut self.burst, bufs, batch);
+        self.blocked = !batch.is_empty();
+        sent
+    }
+
+    fn service(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError> {
+        self.blocked = false;
+        if now < self.link_at {
+            return Ok(());
+        }
+        self.link_at = now + LINK_EVERY;
+        self.up = self.device.as_ref().is_some_and(Device::link_up);
+        if let Some(Frames::Own { mbufs, .. }) = &self.frames {
+            mbufs.collect(bufs);
+        }
+        if now < self.count_at {
+            return Ok(());
+        }
+        self.count_at = now + COUNT_EVERY;
+        self.count()
+    }
+
+    fn link_up(&self) -> bool {
+        self.up
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    fn release(&mut self, bufs: &mut Bufs) {
+        if self.device.as_ref().is_some_and(|device| device.is_ring() && device.is_started()) {
+            self.empty(bufs);
+        }
+        drop(self.count()); // a device that is gone counts no more
+        self.up = false;
+        let Some(mut device) = self.device.take() else { return };
+        match &self.frames {
+            Some(Frames::Own { mbufs, .. }) => {
+                let handle = device.handle();
+                {
+                    let _loan = mbufs.lend(bufs);
+                    device.stop();
+                    if core::mem::take(&mut self.mapped) {
+                        mbufs.unmap_for(handle);
+                    }
+                    drop(device);
+                }
+                mbufs.collect(bufs);
+            }
+            Some(Frames::Copied { .. }) | None => drop(device),
+        }
+        self.frames = None;
+    }
+}
