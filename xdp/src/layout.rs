@@ -1,9 +1,10 @@
-// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //! What the program in the kernel and its loader share: maps by name, and their values.
 //!
 //! Shape: `repr(C)` values without padding or pointers, compiled by both sides; sizes of the maps.
 //! Units: octets, frames; indices are of ports (0..64), priorities (0..8), queues (0..64).
 //! Source: architecture.md, "The fast path in the kernel".
+
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 
 /// Ports of a switch.
 pub const PORTS: usize = 64;

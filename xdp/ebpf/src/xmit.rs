@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //! Express frames that their output refused after all: seen only in tracepoints.
 //!
 //! Shape: an object of its own, as programs that read the kernel's memory must be GPL's, which the
@@ -8,6 +7,7 @@
 //!
 //! Tracepoints see all namespaces, where interface indices repeat. Only one program can be on an
 //! interface: what goes between two ports of our namespace is ours.
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #![no_std]
 #![no_main]
 
