@@ -95,7 +95,7 @@ class Weft:
 
     def known(self):
         """(MAC, port) of all entries."""
-        return {(row["addr"], row["port"]) for row in self.show("fdb")}
+        return {(row["addr"], row["port"]) for row in self.show("fdb")["entries"]}
 
     def notes(self):
         """What the ports and drops say."""

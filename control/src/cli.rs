@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{config, decode, generate, model, replay, run, running, trace, traffic};
+use crate::commands::{
+    bench, config, decode, generate, model, replay, run, running, trace, traffic,
+};
 use crate::config::{Settings, Sources};
 use crate::error::{CliError, EXIT_CODES};
 
@@ -51,6 +53,9 @@ pub enum Command {
     /// Run a model on the switch's own code
     #[command(subcommand)]
     Model(model::ModelCommand),
+    /// Measure the switch in memory, or what lies between two ports
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -54,6 +54,14 @@ fn exit_codes_are_those_of_the_help() {
         (&["config", "check", "--set", "ecn.ecn_enabled=7", "--port", "p0=veth0"], USAGE,
          "error: --set ecn.ecn_enabled=7: ecn.ecn_enabled: expected true or false, found 7"),
         (&["config", "check", "/nonexistent.toml"], SYSTEM, "error: read /nonexistent.toml: No such file"),
+        (&["bench", "ports", "--tx", "a", "--rx", "a"], USAGE, "--tx a --rx a: expected two ports"),
+        (&["bench", "ports", "--tx", "a"], USAGE, "--rx"),
+        (&["bench", "ports", "--tx", "a", "--rx", "b", "--size", "63"], USAGE, "expected 64 to 9220 octets"),
+        (&["bench", "ports", "--tx", "a", "--rx", "b", "--kind", "fly"], USAGE, "--kind fly: expected one of port.kind"),
+        (&["bench", "ports", "--tx", "a", "--rx", "b", "--html", "/nonexistent/a.html"], SYSTEM, "write /nonexistent/a.html"),
+        (&["bench", "ports", "--tx", "nosuch0", "--rx", "nosuch1"], SYSTEM, "open the ports: port tx: nosuch0"),
+        (&["bench", "pipeline", "--macs", "3", "--ports", "4"], USAGE, "3 stations: expected 4 to 32767"),
+        (&["bench", "pipeline", "--size", "1522", "--format", "gen1"], USAGE, "gen1 frame of 1518 octets"),
         (&["model", "islip", "--ports", "65"], USAGE, "65 ports: expected 1 to 64"),
         (&["decode", "/nonexistent.pcap"], SYSTEM, "/nonexistent.pcap"),
         (&["show", "ports", "--socket", "/nonexistent/mgmt.sock"], SWITCH, "no switch listens at /nonexistent/mgmt.sock"),
@@ -264,4 +272,24 @@ fn a_reader_that_goes_is_no_error() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+/// Counts and structure of a short run; how fast it was is not judged.
+#[test]
+fn bench_pipeline_counts_what_went_through() {
+    let flags = ["--rounds", "2", "--round-ms", "50", "--ports", "4", "--macs", "40", "--json"];
+    for format in ["ethernet", "standard", "gen1", "gen2", "lite"] {
+        let args = [&["bench", "pipeline", "--format", format], &flags[..]].concat();
+        let ended = weft(&args);
+        assert_eq!(ended.code, OK, "{format}: {}", ended.err);
+        let told = json(&ended.out);
+        let number = |at: &str| told.pointer(at).and_then(Value::as_u64);
+        assert_eq!(number("/frame_octets_with_fcs"), Some(64), "{format}");
+        assert!(number("/received") > Some(0), "{format}: {told}");
+        for figure in ["frames_per_s", "ns_per_frame_x1000"] {
+            let at = |part| number(&format!("/{figure}/{part}")).unwrap();
+            assert!(at("least") <= at("median") && at("median") <= at("most"), "{format}: {told}");
+        }
+        assert_eq!(told.get("rounds").and_then(Value::as_array).map(Vec::len), Some(2), "{format}");
+    }
 }

@@ -58,6 +58,7 @@ fn config(device: &str) -> DpdkConfig {
         queues: 1,
         rx_descriptors: 256,
         tx_descriptors: 256,
+        fixed_udp_ports: [0; 2],
     }
 }
 

@@ -4,6 +4,7 @@
 //! Units: as each command says.
 //! Source: issue 2, "`weft` binary".
 
+pub mod bench;
 pub mod config;
 pub mod decode;
 pub mod generate;
@@ -28,6 +29,7 @@ use crate::error::CliError;
 /// Whatever keeps the command from ending with exit code 0.
 pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
     match cli.command {
+        Command::Bench(command) => bench::run(&command, out),
         Command::Config(command) => config::run(&command, out),
         Command::Model(command) => model::run(&command, out),
         Command::Replay(args) => replay::run(&args, out),

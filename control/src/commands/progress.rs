@@ -32,3 +32,16 @@ pub fn spinner(what: &'static str) -> ProgressBar {
     }
     bar.with_message(what)
 }
+
+/// A count of trials, each with a message of its own; hidden unless standard error is a terminal.
+#[must_use]
+pub fn trials() -> ProgressBar {
+    const TIMES_PER_SECOND: u8 = 10;
+    let target = ProgressDrawTarget::stderr_with_hz(TIMES_PER_SECOND);
+    let bar = ProgressBar::with_draw_target(None, target);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} trial {human_pos}: {msg}, {elapsed}")
+    {
+        bar.set_style(style);
+    }
+    bar
+}

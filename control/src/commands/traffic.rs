@@ -126,7 +126,7 @@ fn priorities(text: &str) -> Result<u8, String> {
     }
 }
 
-fn kind(text: &str) -> Result<Kind, String> {
+pub(super) fn kind(text: &str) -> Result<Kind, String> {
     let data = Kind::from_name(text).filter(|kind| !kind.is_control());
     data.ok_or_else(|| "expected standard, roce_v2, gen1, gen2, lite or ethernet".to_owned())
 }
@@ -274,7 +274,7 @@ fn drive(
 }
 
 /// Waits for a frame or until the time is over; short times are spun through.
-fn wait(port: &dyn Port, span: Span) {
+pub(super) fn wait(port: &dyn Port, span: Span) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     if span < Span::from_us(20) {
         std::hint::spin_loop();
@@ -288,7 +288,7 @@ fn wait(port: &dyn Port, span: Span) {
 }
 
 /// The time on the clock that all processes of a machine share.
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let (s, ns) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
     Instant::from_ns(s.wrapping_mul(1_000_000_000).wrapping_add(ns))

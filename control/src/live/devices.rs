@@ -49,7 +49,7 @@ pub fn chunks(config: &Config) -> usize {
         DeviceKind::Auto | DeviceKind::AfXdp => {
             af_xdp(run, port, config.switch.tx_ring_frames).chunks()
         }
-        DeviceKind::Dpdk => run.queues * run.rx_ring_frames + run.tx_descriptors,
+        DeviceKind::Dpdk => run.dpdk_queues * run.rx_ring_frames + run.dpdk_tx_descriptors,
         _ => 0,
     };
     config.switch.ports.iter().zip(&config.run.ports).map(held).sum()

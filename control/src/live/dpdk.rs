@@ -45,9 +45,10 @@ pub fn open(run: &RunPort, port: &PortConfig) -> Result<OpenedOne, PortOpenError
         device: run.device.clone(),
         rate: port.rate,
         frame_len_max: port.frame_len_max,
-        queues: number(run.queues),
+        queues: number(run.dpdk_queues),
         rx_descriptors: number(run.rx_ring_frames),
-        tx_descriptors: number(run.tx_descriptors),
+        tx_descriptors: number(run.dpdk_tx_descriptors),
+        fixed_udp_ports: [port.parse.udp_type1, port.parse.udp_type2],
     })?;
     let mac = opened.mac();
     Ok(OpenedOne { port: Box::new(opened), note: None, mac })

@@ -363,7 +363,7 @@ fn begin(record: NewRecord, switch: &SwitchConfig, pool: &Pool) -> Result<Record
 
 /// The core of worker `index`: as configured, else the last ones first, away from the interrupts
 /// that usually land on core 0; none when there are more workers than cores.
-fn core_for(configured: &[usize], index: usize) -> Option<core_affinity::CoreId> {
+pub(crate) fn core_for(configured: &[usize], index: usize) -> Option<core_affinity::CoreId> {
     if !configured.is_empty() {
         return configured.get(index).map(|&id| core_affinity::CoreId { id });
     }

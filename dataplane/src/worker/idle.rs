@@ -92,18 +92,6 @@ impl Idle {
     }
 }
 
-/// The processor's time-stamp counter; 0 where there is none.
-#[inline]
-pub(super) fn cycles() -> u64 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        // SAFETY: every x86-64 processor has the instruction, and it changes nothing.
-        unsafe { core::arch::x86_64::_rdtsc() }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    0
-}
-
 /// A new bell.
 pub(super) fn bell() -> std::io::Result<OwnedFd> {
     // SAFETY: plain call; the result is checked.

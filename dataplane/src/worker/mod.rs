@@ -9,6 +9,7 @@ mod crew;
 mod idle;
 mod recording;
 mod replaying;
+mod tsc;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ pub use crew::{Crew, CrewError};
 pub use idle::{Idle, Poll};
 pub use recording::Recording;
 pub use replaying::{Divergence, Replaying};
+pub use tsc::tsc;
 
 use crate::pipeline::{Lane, Step};
 use crate::port::Port;
@@ -126,7 +128,7 @@ impl Worker {
             self.crew.check_in(self.index);
             self.listen();
             let now = self.clock.now();
-            let cycles = idle::cycles();
+            let cycles = tsc().unwrap_or(0);
             if let Some((since, cycles_then)) = busy.take() {
                 self.lane.stats().count_busy(now.since(since), cycles.wrapping_sub(cycles_then));
             }

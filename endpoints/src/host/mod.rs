@@ -56,6 +56,11 @@ pub struct HostSpec {
     pub streams: Vec<StreamSpec>,
     /// Stations that it makes known beside the sources of its streams.
     pub stations: Vec<FrameSpec>,
+    /// Tells the time once more after frames were taken from the port, for arrivals; without it they
+    /// count as of the poll's `now`, before which they may have been sent.
+    pub arrival_clock: Option<fn() -> Instant>,
+    /// Arrivals that are kept of each stream: of frames too short to carry a send time.
+    pub keep_arrivals: usize,
 }
 
 impl HostSpec {
@@ -72,6 +77,8 @@ impl HostSpec {
             slow: None,
             streams: Vec::new(),
             stations: Vec::new(),
+            arrival_clock: None,
+            keep_arrivals: 0,
         }
     }
 }
@@ -124,6 +131,8 @@ pub struct Host {
     /// Frames that the port refused, with their lanes, oldest first.
     pending: VecDeque<(usize, Desc)>,
     streams_rx: BTreeMap<u16, StreamRx>,
+    keep_arrivals: usize,
+    arrival_clock: Option<fn() -> Instant>,
     pauses: Pauses,
     slow: Option<SlowReceiver>,
     tx_table: Table,
@@ -167,6 +176,8 @@ impl Host {
             own: VecDeque::new(),
             pending: VecDeque::new(),
             streams_rx: BTreeMap::new(),
+            keep_arrivals: spec.keep_arrivals,
+            arrival_clock: spec.arrival_clock,
             tx_table: Table::default(),
             rx_table: Table::default(),
             control: ControlReport::default(),
@@ -277,8 +288,13 @@ impl Host {
     /// Frames of `stream` that were sent.
     #[must_use]
     pub fn sent(&self, stream: u16) -> Option<u64> {
-        let tx = self.senders.iter().map(|sender| &sender.tx);
-        tx.filter(|tx| tx.spec().id == stream).map(StreamTx::sent).next()
+        self.sending(stream).map(StreamTx::sent)
+    }
+
+    /// The sending end of `stream`.
+    #[must_use]
+    pub fn sending(&self, stream: u16) -> Option<&StreamTx> {
+        self.senders.iter().map(|sender| &sender.tx).find(|tx| tx.spec().id == stream)
     }
 
     /// What the host did and saw until `now`, with what its port counted.

@@ -10,7 +10,7 @@ use weft_parsers::{Head, Pfc};
 
 use crate::frames::receive;
 use crate::stamp::Reading;
-use crate::stream::rx::{Arrival, count};
+use crate::stream::rx::{Arrival, StreamRx, count};
 
 /// Most bursts that one poll takes in, so that sending is not starved.
 const RX_BURSTS: usize = 16;
@@ -30,6 +30,7 @@ impl Host {
         let full = if port.caps().virtual_time { 1 } else { BURST };
         for _ in 0..RX_BURSTS {
             let had = port.rx(now, bufs, &mut batch);
+            let now = self.arrival_clock.filter(|_| had > 0).map_or(now, |clock| clock());
             for desc in batch.drain(..) {
                 self.take(now, rate, bufs.head(&desc), bufs.bytes(&desc));
                 bufs.free(desc);
@@ -67,7 +68,9 @@ impl Host {
                     ecn: head.ecn(),
                     flaw: received.flaw,
                 };
-                self.streams_rx.entry(mark.stream).or_default().note(&mark, &arrival);
+                let keep = self.keep_arrivals;
+                let new = || StreamRx::keeping_arrivals(keep);
+                self.streams_rx.entry(mark.stream).or_insert_with(new).note(&mark, &arrival);
             }
         }
         if let Some(slow) = &mut self.slow {

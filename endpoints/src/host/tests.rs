@@ -478,3 +478,34 @@ fn the_wrap_of_time_is_crossed() {
     assert_eq!(first, Some(before + LinkRate::gbps(100).quanta(1000)));
     assert_eq!(host.sent(1), Some(200));
 }
+
+/// Frames too short for a send time: what sender and receiver kept gives the latency all the same.
+#[test]
+fn latency_is_known_of_frames_without_room_for_a_send_time() {
+    let short = frame(Kind::Standard).with_sizes(Sizes::Fixed(60));
+    let rate = Rate::Fps(1_000_000);
+    let sent = StreamSpec { count: Some(5), keep_times: 4, rate, ..StreamSpec::new(3, short) };
+    let receiver = HostSpec { keep_arrivals: 10, ..host("b", 2, vec![]) };
+    let mut hosts = pair(host("a", 1, vec![sent]), receiver);
+    run(&mut hosts, &mut wire(100, 1), &mut bufs(64, 1600), FAR);
+    let rx = hosts[1].received(3).unwrap();
+    assert_eq!((rx.frames, rx.latency.count()), (5, 0));
+    let latency = rx.latency_with(hosts[0].sending(3).unwrap().times());
+    let exact = Span::from_ps(6_720 + 1_000_000); // 60 octets at 100G, and the wire
+    assert_eq!((latency.count(), latency.min(), latency.max()), (4, exact, exact));
+}
+
+/// With a clock of its own, a host counts an arrival from when the frame was taken.
+#[test]
+fn arrivals_are_timed_after_frames_were_taken() {
+    let later = || Instant::from_ps(9_000_000);
+    for (clock, want_ps) in [(None, 2_000_000), (Some(later as fn() -> Instant), 9_000_000)] {
+        let spec = HostSpec { arrival_clock: clock, ..host("b", 2, vec![]) };
+        let mut receiver = Host::new(spec).unwrap();
+        let [mut end, _other] = wire(100, 1);
+        let stamp = Stamp { stream: 4, seq: 0, sent: Instant::ZERO };
+        end.inject(Instant::ZERO, &frame(Kind::Gen1).to_vec(&stamp, 0).unwrap());
+        polled(&mut receiver, 2_000_000, &mut end, &mut bufs(16, 1600));
+        assert_eq!(receiver.received(4).unwrap().latency.max().as_ps(), want_ps);
+    }
+}

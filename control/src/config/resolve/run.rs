@@ -106,9 +106,9 @@ pub struct RunPort {
     /// Frames that may wait in the kernel, or in each queue; headroom covers them.
     pub rx_ring_frames: usize,
     /// Receive queues of a DPDK device.
-    pub queues: usize,
+    pub dpdk_queues: usize,
     /// Frames that a DPDK device may hold until they are sent.
-    pub tx_descriptors: usize,
+    pub dpdk_tx_descriptors: usize,
     /// How `AF_XDP` is used.
     pub xdp: XdpConfig,
 }
@@ -240,20 +240,20 @@ impl Resolver<'_> {
             let value = self.port_get(item, key).and_then(|value| value.as_int());
             value.and_then(|int| usize::try_from(int).ok())
         };
-        let tx_descriptors = number("tx_descriptors")
+        let dpdk_tx_descriptors = number("dpdk_tx_descriptors")
             .unwrap_or_else(|| to_usize(self.int("switch", "tx_ring_frames").unwrap_or(64)));
-        let shown = Value::Int(i64::try_from(tx_descriptors).unwrap_or(i64::MAX));
+        let shown = Value::Int(i64::try_from(dpdk_tx_descriptors).unwrap_or(i64::MAX));
         let port = RunPort {
             kind: DeviceKind::from_name(&text("kind").unwrap_or_default()),
             device,
             mac: text("mac").and_then(|mac| mac.parse().ok()),
             rx_ring_frames: number("rx_ring_frames").unwrap_or(0),
-            queues: number("queues").unwrap_or(1),
-            tx_descriptors,
+            dpdk_queues: number("dpdk_queues").unwrap_or(1),
+            dpdk_tx_descriptors,
             xdp: self.xdp(item),
             name,
         };
-        self.derived.insert(("port", index, "tx_descriptors"), shown);
+        self.derived.insert(("port", index, "dpdk_tx_descriptors"), shown);
         port
     }
 

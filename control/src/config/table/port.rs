@@ -203,14 +203,14 @@ pub(super) const SETTINGS: &[Param] = &[
         "Frames that may wait in the kernel, or in each receive queue of a DPDK device, until a worker takes them; headroom covers them.",
     ),
     restart(
-        "queues",
+        "dpdk_queues",
         Kind::Int(1, 64),
-        "queues",
+        "",
         Fixed("1"),
         "Receive queues of a DPDK device, over which it spreads flows.",
     ),
     restart(
-        "tx_descriptors",
+        "dpdk_tx_descriptors",
         Kind::Int(8, 32_768),
         "frames",
         Derived("switch.tx_ring_frames"),

@@ -39,6 +39,7 @@ pub struct Device {
     info: sys::rte_eth_dev_info,
     driver: String,
     bus: String,
+    hides_partial: bool,
     started: bool,
     before: Counts,
 }
@@ -92,7 +93,17 @@ impl Device {
         // SAFETY: a bus of DPDK's.
         let bus = unsafe { sys::rte_bus_name(bus) };
         let (driver, bus) = (text_of(info.driver_name), text_of(bus));
-        Ok(Self { id, owner, info, driver, bus, started: false, before: Counts::default() })
+        let hides_partial = driver == "net_af_packet";
+        Ok(Self {
+            id,
+            owner,
+            info,
+            driver,
+            bus,
+            hides_partial,
+            started: false,
+            before: Counts::default(),
+        })
     }
 
     /// The port of a device that exists.
@@ -157,6 +168,12 @@ impl Device {
     /// The device, for mapping memory.
     pub const fn handle(&self) -> *mut sys::rte_device {
         self.info.device
+    }
+
+    /// Whether it gives frames with partial checksums as if they were complete: a packet socket says
+    /// so in metadata that its driver does not read.
+    pub fn hides_partial_checksums(&self) -> bool {
+        self.hides_partial
     }
 
     /// Whether frames come and go.

@@ -55,6 +55,8 @@ pub struct DpdkConfig {
     pub rx_descriptors: u16,
     /// Descriptors of the transmit queue.
     pub tx_descriptors: u16,
+    /// UDP ports whose checksum is a fixed value, never a partial one; 0 for none.
+    pub fixed_udp_ports: [u16; 2],
 }
 
 /// A DPDK port.
@@ -223,6 +225,7 @@ impl Port for Dpdk {
         let (Some(device), Some(frames)) = (&self.device, &mut self.frames) else { return 0 };
         let before = batch.len();
         let port = device.id();
+        let partial = device.hides_partial_checksums();
         for _ in 0..self.config.queues {
             let queue = Queue { port, index: self.queue };
             frames.rx(queue, &mut self.burst, bufs, (batch, &mut self.counters));
@@ -230,6 +233,12 @@ impl Port for Dpdk {
                 break;
             }
             self.queue = if self.queue + 1 < self.config.queues { self.queue + 1 } else { 0 };
+        }
+        if partial {
+            for desc in batch.iter_mut().skip(before) {
+                let found = csum::find_partial(bufs.bytes(desc), &self.config.fixed_udp_ports);
+                bufs.set_partial_csum(desc, found);
+            }
         }
         batch.len() - before
     }

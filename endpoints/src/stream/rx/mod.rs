@@ -219,12 +219,37 @@ pub struct StreamRx {
     pub first_last: Option<(Instant, Instant)>,
     /// Latency of the frames that carry a send time.
     pub latency: Latency,
+    /// Arrivals of the first frames that carry none, with their numbers, as many as are kept.
+    arrivals: Vec<(u64, Instant)>,
+    /// How many are kept.
+    keep_arrivals: usize,
 }
 
 impl StreamRx {
+    /// Keeps the arrivals of the first `count` frames that carry no send time.
+    #[must_use]
+    pub fn keeping_arrivals(count: usize) -> Self {
+        let arrivals = Vec::with_capacity(count);
+        Self { arrivals, keep_arrivals: count, ..Self::default() }
+    }
+
+    /// Latency of all frames whose send time is known: carried, or in the sender's `times`.
+    #[must_use]
+    pub fn latency_with(&self, times: &[Instant]) -> Latency {
+        let mut latency = self.latency.clone();
+        for (seq, at) in &self.arrivals {
+            let sent = usize::try_from(*seq).ok().and_then(|seq| times.get(seq));
+            if let Some(sent) = sent {
+                latency.note(at.since(*sent));
+            }
+        }
+        latency
+    }
+
     /// Notes a frame.
     pub fn note(&mut self, mark: &Mark, arrival: &Arrival) -> Order {
-        let order = self.window.note(mark.seq.near(self.window.next()));
+        let seq = mark.seq.near(self.window.next());
+        let order = self.window.note(seq);
         match order {
             Order::Ahead => {}
             Order::Late => self.reordered += 1,
@@ -245,6 +270,8 @@ impl StreamRx {
         self.first_last = Some((first, arrival.now));
         if let Some(sent) = mark.sent {
             self.latency.note(arrival.now.since(sent));
+        } else if self.arrivals.len() < self.keep_arrivals {
+            self.arrivals.push((seq, arrival.now));
         }
         order
     }

@@ -49,6 +49,8 @@ pub struct StreamSpec {
     pub lag_max: Option<Span>,
     /// Seed of sizes and random gaps.
     pub seed: u64,
+    /// Frames whose send times are kept, from the first: for frames too short to carry theirs.
+    pub keep_times: usize,
 }
 
 impl StreamSpec {
@@ -67,6 +69,7 @@ impl StreamSpec {
             duration: None,
             lag_max: None,
             seed: id as u64,
+            keep_times: 0,
         }
     }
 }
@@ -131,6 +134,7 @@ pub struct StreamTx {
     octets: u64,
     behind: Span,
     stopped: bool,
+    times: Vec<Instant>,
 }
 
 impl StreamTx {
@@ -160,6 +164,7 @@ impl StreamTx {
             octets: 0,
             behind: Span::ZERO,
             stopped: false,
+            times: Vec::with_capacity(spec.keep_times),
             spec,
         })
     }
@@ -186,6 +191,12 @@ impl StreamTx {
     #[must_use]
     pub const fn behind(&self) -> Span {
         self.behind
+    }
+
+    /// Send times of the first frames, as many as were to be kept.
+    #[must_use]
+    pub fn times(&self) -> &[Instant] {
+        &self.times
     }
 
     /// Ends the stream.
@@ -231,6 +242,9 @@ impl StreamTx {
     fn advance(&mut self, now: Instant, len: usize) {
         self.seq += 1;
         self.octets += len as u64;
+        if self.times.len() < self.spec.keep_times {
+            self.times.push(now);
+        }
         self.ahead = self.ahead + self.pacer.gap(len);
         self.burst_left -= 1;
         if self.burst_left > 0 {

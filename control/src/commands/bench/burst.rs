@@ -1,0 +1,57 @@
+//! The search for the longest burst: frames back to back, all of which come.
+//!
+//! Shape: a length in, whether all came out; halving between what passed and what did not.
+//! Units: frames.
+//! Source: RFC 2544 §26.4.
+
+/// The longest burst of at most `frames_max` frames that `trial` passes, to `resolution` frames; 0 when
+/// not even the shortest that was tried does.
+///
+/// # Errors
+/// The first trial that could not be run.
+pub fn longest<E>(
+    frames_max: u64,
+    resolution: u64,
+    mut trial: impl FnMut(u64) -> Result<bool, E>,
+) -> Result<u64, E> {
+    if trial(frames_max)? {
+        return Ok(frames_max);
+    }
+    let (mut low, mut high) = (0, frames_max);
+    while high - low > resolution.max(1) {
+        let middle = low.midpoint(high);
+        if trial(middle)? {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_burst_is_found() {
+        #[rustfmt::skip] // columns: name, frames that pass, most, resolution, found at least, at most, trials
+        let cases = [
+            ("inside",       4_097,     1_000_000, 1,     4_097,     4_097,     21),
+            ("coarse",       4_097,     1_000_000, 1_000, 3_097,     4_097,     11),
+            ("all",          u64::MAX,  1_000_000, 1,     1_000_000, 1_000_000, 1),
+            ("none",         0,         1_000_000, 1,     0,         0,         21),
+            ("no step",      0,         7,         0,     0,         0,         4),
+        ];
+        for (name, passes, most, resolution, from, to, trials_max) in cases {
+            let mut trials = 0;
+            let found: Result<_, ()> = longest(most, resolution, |frames| {
+                trials += 1;
+                Ok(frames <= passes)
+            });
+            let found = found.unwrap();
+            assert!((from..=to).contains(&found), "{name}: {found}");
+            assert!(trials <= trials_max, "{name}: {trials} trials");
+        }
+    }
+}

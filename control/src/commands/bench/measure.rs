@@ -1,0 +1,263 @@
+//! The tests of RFC 2544 with frames of one size.
+//!
+//! Shape: a [`Rig`] and a [`Plan`] → [`SizeResult`]; each test is a function.
+//! Units: frames, frames a second, parts per million.
+//! Source: RFC 2544 §26.1 to §26.4.
+
+use indicatif::ProgressBar;
+use weft_dataplane::time::Span;
+use weft_endpoints::frames::FrameSpec;
+
+use super::burst;
+use super::machine::Link;
+use super::plan::{Plan, Test, octets_of_twelve};
+use super::result::{
+    BurstResult, LatencyResult, PREAMBLE_AND_GAP, SizeResult, TaggedResult, Throughput, Totals,
+};
+use super::search::{Found, Limit, Offered, Search, share};
+use super::trial::{Ask, Extent, Outcome, Rig, TrialError};
+
+/// Frames and rate of the first look whether anything comes through at all.
+const LOOK_FRAMES: u64 = 20;
+const LOOK_FPS: u64 = 1_000;
+/// Offered loads of the loss test go down by this (RFC 2544 §26.3).
+const LOSS_STEP_PPM: u64 = 100_000;
+/// A generator that fills this much of its link is not what limits.
+const LINK_FULL_PPM: u64 = 990_000;
+
+/// Why a size has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum SizeError {
+    /// A trial could not be run.
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+    /// Nothing came through.
+    #[error(
+        "{0} frames went out of {1} and none came in at {2}: is there a way, is its MTU enough?"
+    )]
+    NoWay(u64, String, String),
+}
+
+/// Tests with frames of one size.
+pub struct Measure<'a> {
+    /// The ports.
+    pub rig: &'a mut Rig,
+    /// What to do.
+    pub plan: &'a Plan,
+    /// Frames of this size.
+    pub frame: FrameSpec,
+    /// Name of the size.
+    pub size: String,
+    /// Sending and receiving port.
+    pub links: [&'a Link; 2],
+    /// Told of each trial.
+    pub progress: &'a ProgressBar,
+    /// What was seen so far.
+    pub totals: Totals,
+}
+
+impl Measure<'_> {
+    /// Does all tests of the plan.
+    ///
+    /// # Errors
+    /// What kept a trial from being run.
+    pub fn run(mut self) -> Result<SizeResult, SizeError> {
+        let look = Ask { fps: Some(LOOK_FPS), extent: Extent::Frames(LOOK_FRAMES), latency: false };
+        let (look, _) = self.trial("first look", &look)?;
+        if look.received_frames == 0 {
+            let [tx, rx] = self.links.map(|link| link.device.clone());
+            return Err(SizeError::NoWay(look.sent_frames, tx, rx));
+        }
+        let whole = self.load("all that can be offered", None)?;
+        let twelve_octets = octets_of_twelve(&self.frame);
+        let mut result = SizeResult {
+            size: self.size.clone(),
+            twelve_octets,
+            link_fps: self.links[0].bps.map(|bps| link_fps(bps, twelve_octets)),
+            generator_fps: whole.offered_fps,
+            throughput: None,
+            partial: None,
+            latency: None,
+            latency_tagged: None,
+            loss: Vec::new(),
+            burst: None,
+            totals: Totals::default(),
+        };
+        let does = |test| self.plan.tests.contains(&test);
+        let (latency, loss, burst) = (does(Test::Latency), does(Test::Loss), does(Test::Burst));
+        if does(Test::Throughput) || latency {
+            self.throughput(whole, &mut result)?;
+        }
+        if latency {
+            self.latency(&mut result)?;
+        }
+        if loss {
+            result.loss = self.loss(whole)?;
+        }
+        if burst {
+            result.burst = Some(self.burst(whole.offered_fps)?);
+        }
+        result.totals = self.totals;
+        Ok(result)
+    }
+
+    /// One trial, with what it saw added to the totals.
+    fn trial(&mut self, what: &str, ask: &Ask) -> Result<(Offered, Outcome), TrialError> {
+        let rate = ask.fps.map_or("as fast as can be".to_owned(), |fps| format!("{fps} frames/s"));
+        self.progress.set_message(format!("{} octets, {what}, {rate}", self.size));
+        self.progress.inc(1);
+        if self.plan.rest_ms > 0 {
+            std::thread::park_timeout(std::time::Duration::from_millis(self.plan.rest_ms));
+        }
+        let outcome = self.rig.run(&self.frame, ask)?;
+        self.totals.trials += 1;
+        for way in &outcome.ways {
+            self.totals.sent += way.sent;
+            self.totals.received += way.unique;
+            self.totals.duplicates += way.duplicates;
+            self.totals.reordered += way.reordered;
+            self.totals.corrupt += way.corrupt;
+            self.totals.late += way.late;
+        }
+        Ok((outcome.offered(), outcome))
+    }
+
+    /// A trial of the plan's length.
+    fn load(&mut self, what: &str, fps: Option<u64>) -> Result<Offered, TrialError> {
+        let extent = Extent::Time(Span::from_ms(self.plan.trial_ms));
+        Ok(self.trial(what, &Ask { fps, extent, latency: false })?.0)
+    }
+
+    /// NDR and PDR (§26.1), as often as planned; every repetition begins anew.
+    fn throughput(&mut self, whole: Offered, result: &mut SizeResult) -> Result<(), TrialError> {
+        let (mut strict, mut partial) = (Vec::new(), Vec::new());
+        let mut whole = Some(whole);
+        for _ in 0..self.plan.repetitions {
+            let first = match whole.take() {
+                Some(whole) => whole,
+                None => self.load("all that can be offered", None)?,
+            };
+            let mut known = vec![first];
+            let ndr = self.search("throughput", self.plan.accepted_loss_ppm, &known)?;
+            known.extend(&ndr.trials);
+            let pdr = self.search("partial drop rate", self.plan.partial_loss_ppm, &known)?;
+            strict.push(ndr);
+            partial.push(pdr);
+        }
+        let link_fps = result.link_fps;
+        for found in strict.iter_mut().chain(&mut partial) {
+            found.limit = at_link(found, link_fps);
+        }
+        let of = |ppm, searches| Throughput::of(ppm, result.twelve_octets, searches);
+        result.throughput = of(self.plan.accepted_loss_ppm, strict);
+        result.partial = of(self.plan.partial_loss_ppm, partial);
+        Ok(())
+    }
+
+    fn search(
+        &mut self,
+        what: &str,
+        accepted_ppm: u64,
+        known: &[Offered],
+    ) -> Result<Found, TrialError> {
+        let search = Search { accepted_ppm, resolution_ppm: self.plan.resolution_ppm };
+        search.run(known, |fps| self.load(what, fps))
+    }
+
+    /// Latency at a share of the throughput, and of tagged frames at all of it (§26.2).
+    fn latency(&mut self, result: &mut SizeResult) -> Result<(), TrialError> {
+        let throughput = result.throughput.as_ref().map_or(0, |found| found.median_fps);
+        if throughput == 0 {
+            return Ok(()); // without a rate that passes there is no load to name
+        }
+        let extent = Extent::Time(Span::from_ms(self.plan.latency_trial_ms));
+        let fps = share(throughput, self.plan.latency_load_ppm).max(1);
+        let (offered, outcome) =
+            self.trial("latency", &Ask { fps: Some(fps), extent, latency: true })?;
+        let mut latency = weft_endpoints::stream::rx::Latency::default();
+        for way in &outcome.ways {
+            latency.merge(&way.latency);
+        }
+        result.latency = LatencyResult::of(offered, &latency);
+        let (mut tagged_ns, mut expected, mut least_fps) = (Vec::new(), 0, throughput);
+        for _ in 0..self.plan.latency_repetitions {
+            let ask = Ask { fps: Some(throughput), extent, latency: true };
+            let (offered, outcome) = self.trial("latency of a tagged frame", &ask)?;
+            least_fps = least_fps.min(offered.offered_fps);
+            expected += outcome.ways.len() as u64;
+            tagged_ns.extend(outcome.ways.iter().filter_map(|way| Some(way.tagged?.as_ns())));
+        }
+        result.latency_tagged = TaggedResult::of(least_fps, expected, &tagged_ns);
+        Ok(())
+    }
+
+    /// Loss from the most that could be offered down by tenths, until two loads in turn lose nothing
+    /// (§26.3).
+    fn loss(&mut self, whole: Offered) -> Result<Vec<Offered>, TrialError> {
+        let mut points = vec![whole];
+        let mut ppm = 1_000_000;
+        while ppm > LOSS_STEP_PPM {
+            let last_two = points.iter().rev().take(2);
+            if points.len() >= 2 && last_two.clone().all(|point| point.lost() == 0) {
+                break;
+            }
+            ppm -= LOSS_STEP_PPM;
+            let fps = share(whole.offered_fps, ppm).max(1);
+            points.push(self.load("loss", Some(fps))?);
+        }
+        Ok(points)
+    }
+
+    /// Longest burst of which nothing is lost (§26.4).
+    fn burst(&mut self, most_fps: u64) -> Result<BurstResult, TrialError> {
+        let most = share(most_fps, self.plan.burst_ms_max * 1_000).max(1);
+        let resolution = share(most, self.plan.resolution_ppm);
+        let mut frames = Vec::new();
+        for _ in 0..self.plan.burst_repetitions {
+            let longest = burst::longest(most, resolution, |count| {
+                let ask = Ask { fps: None, extent: Extent::Frames(count), latency: false };
+                Ok::<_, TrialError>(self.trial("burst", &ask)?.0.lost() == 0)
+            })?;
+            frames.push(longest);
+        }
+        let mean_frames = frames.iter().sum::<u64>().checked_div(frames.len() as u64);
+        Ok(BurstResult { most_tried_frames: most, mean_frames: mean_frames.unwrap_or(0), frames })
+    }
+}
+
+/// Most frames a second that a link of `bps` carries, of which twelve have `twelve_octets`.
+fn link_fps(bps: u64, twelve_octets: u64) -> u64 {
+    let bits = (twelve_octets + 12 * PREAMBLE_AND_GAP) * 8;
+    u64::try_from(u128::from(bps) * 12 / u128::from(bits)).unwrap_or(u64::MAX)
+}
+
+/// The limit of a search, which does not know of links.
+fn at_link(found: &Found, link_fps: Option<u64>) -> Limit {
+    let full = link_fps
+        .zip(found.best)
+        .is_some_and(|(link_fps, best)| share(link_fps, LINK_FULL_PPM) <= best.offered_fps);
+    if found.limit == Limit::Generator && full { Limit::Link } else { found.limit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_link_is_told_from_a_slow_generator() {
+        let gigabit = link_fps(1_000_000_000, 12 * 64);
+        assert_eq!(gigabit, 1_488_095);
+        #[rustfmt::skip] // columns: offered, limit of the search, rate of the link, limit
+        let cases = [
+            (1_488_000, Limit::Generator, Some(gigabit), Limit::Link),
+            (1_400_000, Limit::Generator, Some(gigabit), Limit::Generator),
+            (1_488_000, Limit::Generator, None,          Limit::Generator),
+            (1_488_000, Limit::Device,    Some(gigabit), Limit::Device),
+        ];
+        for (offered_fps, limit, link, want) in cases {
+            let best = Offered { asked_fps: None, offered_fps, sent_frames: 1, received_frames: 1 };
+            let found = Found { best: Some(best), limit, trials: vec![] };
+            assert_eq!(at_link(&found, link), want, "{offered_fps} {limit:?} {link:?}");
+        }
+    }
+}

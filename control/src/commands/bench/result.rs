@@ -1,0 +1,299 @@
+//! What a run of `weft bench ports` found: plain data, for JSON, text and HTML alike.
+//!
+//! Shape: [`PortsResult`] has a [`SizeResult`] for each size.
+//! Units: as each name says; sizes and `_bps` count the FCS, `_wire_bps` preamble and gap too.
+//! Source: RFC 2544 §26 (what is to be reported); style.md C13.
+
+use serde::Serialize;
+use weft_endpoints::stream::rx::Latency;
+
+use super::machine::{Link, Machine};
+use super::plan::Plan;
+use super::search::{Found, Limit, Offered};
+
+/// All of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct PortsResult {
+    /// `ports`.
+    pub bench: &'static str,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Sending port.
+    pub tx: Link,
+    /// Receiving port.
+    pub rx: Link,
+    /// What was run.
+    pub plan: Plan,
+    /// By size.
+    pub sizes: Vec<SizeResult>,
+    /// Sizes that were left out, or not finished, and why.
+    pub left_out: Vec<LeftOut>,
+    /// Whether a signal ended the run.
+    pub interrupted: bool,
+}
+
+/// A size that was left out.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftOut {
+    /// The size.
+    pub size: String,
+    /// Why.
+    pub why: String,
+    /// Whether it was asked for, or could have been measured.
+    pub failed: bool,
+}
+
+/// What was found with frames of one size.
+#[derive(Clone, Debug, Serialize)]
+pub struct SizeResult {
+    /// Octets with FCS, or `imix`.
+    pub size: String,
+    /// Octets with FCS of twelve frames, one after the other.
+    pub twelve_octets: u64,
+    /// Most that the sending port's link carries, where its rate is known.
+    pub link_fps: Option<u64>,
+    /// Most that the generator offered.
+    pub generator_fps: u64,
+    /// No more than the accepted loss (NDR).
+    pub throughput: Option<Throughput>,
+    /// No more than the partial loss (PDR).
+    pub partial: Option<Throughput>,
+    /// At a share of the throughput.
+    pub latency: Option<LatencyResult>,
+    /// At the throughput, of one frame a trial (RFC 2544 §26.2).
+    pub latency_tagged: Option<TaggedResult>,
+    /// Loss over load (§26.3).
+    pub loss: Vec<Offered>,
+    /// Back to back (§26.4).
+    pub burst: Option<BurstResult>,
+    /// Over all trials.
+    pub totals: Totals,
+}
+
+/// A throughput: the median of several searches.
+#[derive(Clone, Debug, Serialize)]
+pub struct Throughput {
+    /// Loss that passes.
+    pub accepted_ppm: u64,
+    /// Median rate that was offered and passed; 0 when none did.
+    pub median_fps: u64,
+    /// Bits of these frames a second, FCS counted.
+    pub median_bps: u64,
+    /// Likewise with preamble and gap.
+    pub median_wire_bps: u64,
+    /// Least of the searches.
+    pub least_fps: u64,
+    /// Most of the searches.
+    pub most_fps: u64,
+    /// Why the median is not higher.
+    pub limit: Limit,
+    /// Each search with its trials.
+    pub searches: Vec<Found>,
+}
+
+impl Throughput {
+    /// The median of `searches`, of frames of which twelve have `twelve_octets`; none without one.
+    #[must_use]
+    pub fn of(accepted_ppm: u64, twelve_octets: u64, mut searches: Vec<Found>) -> Option<Self> {
+        let rate = |found: &Found| found.best.map_or(0, |best| best.offered_fps);
+        searches.sort_by_key(rate);
+        let (least, most) = (searches.first()?, searches.last()?);
+        let median = searches.get((searches.len() - 1) / 2)?;
+        let median_fps = rate(median);
+        Some(Self {
+            accepted_ppm,
+            median_fps,
+            median_bps: bits(median_fps, twelve_octets),
+            median_wire_bps: bits(median_fps, twelve_octets + 12 * PREAMBLE_AND_GAP),
+            least_fps: rate(least),
+            most_fps: rate(most),
+            limit: median.limit,
+            searches,
+        })
+    }
+}
+
+/// Octets of preamble, start of frame and least gap (IEEE 802.3 4.4.2).
+pub const PREAMBLE_AND_GAP: u64 = 20;
+
+/// Bits a second of frames of which twelve have `twelve_octets`.
+fn bits(fps: u64, twelve_octets: u64) -> u64 {
+    let bits = u128::from(fps) * u128::from(twelve_octets) * 8 / 12;
+    u64::try_from(bits).unwrap_or(u64::MAX)
+}
+
+/// Latencies under load.
+#[derive(Clone, Debug, Serialize)]
+pub struct LatencyResult {
+    /// The trial.
+    pub trial: Offered,
+    /// Frames whose latency is known.
+    pub frames: u64,
+    /// Least.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// Not exceeded by half of them.
+    pub p50_ns: u64,
+    /// By 99 of 100.
+    pub p99_ns: u64,
+    /// By 999 of 1,000.
+    pub p999_ns: u64,
+    /// Most.
+    pub max_ns: u64,
+    /// Quantiles in parts per million, with their latencies.
+    pub curve_ns: Vec<(u64, u64)>,
+}
+
+/// Quantiles of the curve.
+const CURVE: [(u64, f64); 12] = [
+    (0, 0.0),
+    (100_000, 0.1),
+    (250_000, 0.25),
+    (500_000, 0.5),
+    (750_000, 0.75),
+    (900_000, 0.9),
+    (950_000, 0.95),
+    (990_000, 0.99),
+    (999_000, 0.999),
+    (999_900, 0.9999),
+    (999_990, 0.99999),
+    (1_000_000, 1.0),
+];
+
+impl LatencyResult {
+    /// What `latency` says; none when no latency is known.
+    #[must_use]
+    pub fn of(trial: Offered, latency: &Latency) -> Option<Self> {
+        let at = |quantile| latency.quantile(quantile).as_ns();
+        (latency.count() > 0).then(|| Self {
+            trial,
+            frames: latency.count(),
+            min_ns: latency.min().as_ns(),
+            mean_ns: latency.mean().as_ns(),
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: latency.max().as_ns(),
+            curve_ns: CURVE.iter().map(|&(ppm, quantile)| (ppm, at(quantile))).collect(),
+        })
+    }
+}
+
+/// Latencies of tagged frames.
+#[derive(Clone, Debug, Serialize)]
+pub struct TaggedResult {
+    /// Least rate that was offered of the streams that they went in.
+    pub fps: u64,
+    /// Trials.
+    pub trials: u64,
+    /// Trials whose tagged frames did not come.
+    pub missing: u64,
+    /// Mean of those that came.
+    pub mean_ns: u64,
+    /// Least.
+    pub min_ns: u64,
+    /// Most.
+    pub max_ns: u64,
+}
+
+impl TaggedResult {
+    /// What `latencies_ns` of `trials` trials say; none when no frame came.
+    #[must_use]
+    pub fn of(fps: u64, trials: u64, latencies_ns: &[u64]) -> Option<Self> {
+        let came = latencies_ns.len() as u64;
+        let sum: u128 = latencies_ns.iter().map(|ns| u128::from(*ns)).sum();
+        Some(Self {
+            fps,
+            trials,
+            missing: trials.saturating_sub(came),
+            mean_ns: u64::try_from(sum.checked_div(u128::from(came))?).unwrap_or(u64::MAX),
+            min_ns: *latencies_ns.iter().min()?,
+            max_ns: *latencies_ns.iter().max()?,
+        })
+    }
+}
+
+/// Back-to-back frames.
+#[derive(Clone, Debug, Serialize)]
+pub struct BurstResult {
+    /// Longest burst that was tried: a result as long says only that.
+    pub most_tried_frames: u64,
+    /// Mean of the longest bursts that came whole.
+    pub mean_frames: u64,
+    /// Each.
+    pub frames: Vec<u64>,
+}
+
+/// What all trials of a size saw.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Totals {
+    /// Trials.
+    pub trials: u64,
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames that came, each counted once.
+    pub received: u64,
+    /// Frames that came again.
+    pub duplicates: u64,
+    /// Frames that came behind later ones.
+    pub reordered: u64,
+    /// Frames that came with wrong octets.
+    pub corrupt: u64,
+    /// Frames that came after their trial was over.
+    pub late: u64,
+}
+
+/// A few words for why a throughput is not higher.
+#[must_use]
+pub const fn limit_words(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Device => "above it frames are lost",
+        Limit::Link => "the link carries no more",
+        Limit::Generator => "the generator offers no more",
+        Limit::NonePassed => "no rate passed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_dataplane::time::Span;
+
+    #[test]
+    fn the_median_of_searches_counts_in_every_unit() {
+        let found = |fps| {
+            let best =
+                Offered { asked_fps: None, offered_fps: fps, sent_frames: 1, received_frames: 1 };
+            Found { best: Some(best), limit: Limit::Device, trials: vec![best] }
+        };
+        let none = Found { best: None, limit: Limit::NonePassed, trials: vec![] };
+        let of = |searches| Throughput::of(0, 12 * 64, searches).unwrap();
+        let three = of(vec![found(1_488_095), found(3_000_000), none.clone()]);
+        assert_eq!((three.median_fps, three.least_fps, three.most_fps), (1_488_095, 0, 3_000_000));
+        assert_eq!(three.median_bps, 761_904_640);
+        assert_eq!(three.median_wire_bps, 999_999_840, "64 octets on a gigabit");
+        assert_eq!(of(vec![found(9), none]).limit, Limit::NonePassed, "of two, the lower");
+        assert!(Throughput::of(0, 768, vec![]).is_none());
+    }
+
+    #[test]
+    fn latencies_are_told_only_where_there_are_some() {
+        let trial = Offered { asked_fps: None, offered_fps: 1, sent_frames: 1, received_frames: 1 };
+        let mut latency = Latency::default();
+        assert!(LatencyResult::of(trial, &latency).is_none());
+        for us in 1..=1_000 {
+            latency.note(Span::from_us(us));
+        }
+        let told = LatencyResult::of(trial, &latency).unwrap();
+        assert_eq!((told.frames, told.min_ns, told.max_ns), (1_000, 1_000, 1_000_000));
+        for (had, want) in [(told.p50_ns, 500_000), (told.p99_ns, 990_000), (told.p999_ns, 999_000)]
+        {
+            assert!(had.abs_diff(want) <= want / 50, "{had} is not {want}");
+        }
+        assert!(told.curve_ns.is_sorted_by_key(|(_, ns)| *ns), "{:?}", told.curve_ns);
+        assert!(TaggedResult::of(5, 3, &[]).is_none());
+        let tagged = TaggedResult::of(5, 3, &[10, 20]).unwrap();
+        assert_eq!((tagged.mean_ns, tagged.missing, tagged.max_ns), (15, 1, 20));
+    }
+}

@@ -1,0 +1,308 @@
+//! The search for a throughput: the highest offered rate at which no more than so much is lost.
+//!
+//! Shape: a rate in, an [`Offered`] out of each trial; halving between what passed and what did not.
+//! Units: frames a second, parts per million.
+//! Source: RFC 2544 §26.1; §24 and §20 (a rate counts as offered, not as asked).
+
+use serde::Serialize;
+
+/// Parts of the whole.
+const MILLION: u128 = 1_000_000;
+/// A generator that offers less of what it was asked for, in parts per million, is at its limit.
+const REACHED_PPM: u64 = 990_000;
+/// Most trials of one search; halving 64 bits takes fewer.
+const TRIALS_MAX: usize = 70;
+
+/// What a trial offered, and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(clippy::struct_field_names, reason = "keys of the JSON result")]
+pub struct Offered {
+    /// Frames a second and direction that were asked for; none for as many as possible.
+    pub asked_fps: Option<u64>,
+    /// Frames a second and direction that were sent.
+    pub offered_fps: u64,
+    /// Frames sent.
+    pub sent_frames: u64,
+    /// Of these, frames that came, each counted once.
+    pub received_frames: u64,
+}
+
+impl Offered {
+    /// Frames that did not come.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.sent_frames.saturating_sub(self.received_frames)
+    }
+
+    /// Lost frames in parts per million of those sent, rounded up; all when none was sent.
+    #[must_use]
+    pub fn lost_ppm(&self) -> u64 {
+        if self.sent_frames == 0 {
+            return 1_000_000;
+        }
+        let ppm = (u128::from(self.lost()) * MILLION).div_ceil(u128::from(self.sent_frames));
+        u64::try_from(ppm).unwrap_or(u64::MAX)
+    }
+
+    /// Whether no more than `accepted_ppm` was lost.
+    #[must_use]
+    pub fn passes(&self, accepted_ppm: u64) -> bool {
+        self.lost_ppm() <= accepted_ppm
+    }
+
+    /// Whether the generator sent what it was asked for; one that was asked for all it can, did not.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        let reached = |asked| share(asked, REACHED_PPM) <= self.offered_fps;
+        self.asked_fps.is_some_and(reached)
+    }
+}
+
+/// `ppm` millionths of `whole`.
+#[must_use]
+pub fn share(whole: u64, ppm: u64) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(ppm) / MILLION).unwrap_or(u64::MAX)
+}
+
+/// What kept the throughput from being higher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// What lies between the ports: above it, frames are lost.
+    Device,
+    /// The sending port's link: no more frames fit on it.
+    Link,
+    /// The generator: it offers no more, and what it offers passes.
+    Generator,
+    /// No rate passed, down to the resolution.
+    NonePassed,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// The trial with the highest offered rate that passed; none if none did.
+    pub best: Option<Offered>,
+    /// Why it is not higher.
+    pub limit: Limit,
+    /// Trials that the search made, in order.
+    pub trials: Vec<Offered>,
+}
+
+/// What is searched for.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// Loss that passes.
+    pub accepted_ppm: u64,
+    /// How far what passes and what does not may lie apart in the end, in parts of the most that was
+    /// ever offered.
+    pub resolution_ppm: u64,
+}
+
+impl Search {
+    /// Searches by means of `trial`, which is asked for a rate, or for all that can be offered.
+    /// `known` are trials made before with the same frames; the first of them, or else of this
+    /// search, asks for all that can be offered.
+    ///
+    /// # Errors
+    /// The first trial that could not be run.
+    pub fn run<E>(
+        &self,
+        known: &[Offered],
+        mut trial: impl FnMut(Option<u64>) -> Result<Offered, E>,
+    ) -> Result<Found, E> {
+        let mut trials = Vec::new();
+        let whole = if let Some(known) = known.first() {
+            *known
+        } else {
+            let first = trial(None)?;
+            trials.push(first);
+            first
+        };
+        if whole.passes(self.accepted_ppm) {
+            return Ok(Found { best: Some(whole), limit: Limit::Generator, trials });
+        }
+        let gap = share(whole.offered_fps, self.resolution_ppm).max(1);
+        let mut ends = Ends { best: None, low: 0, high: whole.offered_fps, limit: Limit::Device };
+        for trial in known {
+            ends.learn(trial, self.accepted_ppm);
+        }
+        while ends.high.saturating_sub(ends.low) > gap && trials.len() < TRIALS_MAX {
+            let asked = ends.low.midpoint(ends.high);
+            let offered = trial(Some(asked))?;
+            trials.push(offered);
+            ends.narrow(asked, &offered, self.accepted_ppm);
+        }
+        let limit = if ends.best.is_some() { ends.limit } else { Limit::NonePassed };
+        Ok(Found { best: ends.best, limit, trials })
+    }
+}
+
+/// Between what the throughput lies.
+struct Ends {
+    best: Option<Offered>,
+    /// Passed, or 0.
+    low: u64,
+    /// Did not pass, or could not be offered.
+    high: u64,
+    /// Why `high` is where it is.
+    limit: Limit,
+}
+
+impl Ends {
+    /// Takes over what a trial of an earlier search says: the lowest rate that does not pass is above
+    /// all that is believed to pass.
+    fn learn(&mut self, trial: &Offered, accepted_ppm: u64) {
+        if !trial.passes(accepted_ppm) && trial.offered_fps < self.high {
+            self.high = trial.offered_fps;
+            if self.low >= self.high {
+                (self.low, self.best) = (0, None);
+            }
+        } else if trial.passes(accepted_ppm)
+            && trial.offered_fps > self.low
+            && trial.offered_fps < self.high
+        {
+            (self.low, self.best) = (trial.offered_fps, Some(*trial));
+        }
+    }
+
+    /// Moves one end to `asked` or beyond it, so that the distance is halved at least.
+    fn narrow(&mut self, asked: u64, offered: &Offered, accepted_ppm: u64) {
+        if offered.passes(accepted_ppm) {
+            if self.best.is_none_or(|best| offered.offered_fps > best.offered_fps) {
+                self.best = Some(*offered);
+            }
+            if offered.is_reached() {
+                self.low = asked;
+                return;
+            }
+            // passes, but less was offered than asked: nothing is known of what was asked for
+            self.limit = Limit::Generator;
+        } else {
+            self.limit = Limit::Device;
+        }
+        self.high = asked;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that forwards up to a rate, and a generator that offers up to another.
+    struct Model {
+        forwards_fps: u64,
+        generates_fps: u64,
+        /// Lost of every million, at any rate.
+        floor_ppm: u64,
+    }
+
+    impl Model {
+        fn trial(&self, asked_fps: Option<u64>) -> Offered {
+            let offered_fps = asked_fps.unwrap_or(u64::MAX).min(self.generates_fps);
+            let sent_frames = offered_fps * 10; // ten seconds
+            let through = sent_frames.min(self.forwards_fps * 10);
+            let received_frames = through - share(through, self.floor_ppm);
+            Offered { asked_fps, offered_fps, sent_frames, received_frames }
+        }
+
+        fn search(&self, accepted_ppm: u64, resolution_ppm: u64, known: &[Offered]) -> Found {
+            let search = Search { accepted_ppm, resolution_ppm };
+            let found: Result<_, ()> = search.run(known, |asked| Ok(self.trial(asked)));
+            found.unwrap()
+        }
+    }
+
+    const RESOLUTION_PPM: u64 = 1_000;
+
+    /// Throughput with and without accepted loss, to the resolution, for devices of known rate.
+    #[test]
+    fn throughput_is_found_within_the_resolution() {
+        #[rustfmt::skip] // columns: name, device, generator, accepted ppm, wanted rate, limit
+        let cases = [
+            ("no loss",               1_234_567, 10_000_000, 0,     1_234_567, Limit::Device),
+            ("half a percent",        1_000_000, 10_000_000, 5_000, 1_005_025, Limit::Device),
+            ("just below all",        9_990_000, 10_000_000, 0,     9_990_000, Limit::Device),
+            ("a thousandth of all",   30_000,    10_000_000, 0,     30_000,    Limit::Device),
+            ("nothing is ever lost",  u64::MAX / 100, 5_000_000, 0, 5_000_000, Limit::Generator),
+            ("all that is offered",   5_000_000, 5_000_000,  0,     5_000_000, Limit::Generator),
+        ];
+        for (name, forwards_fps, generates_fps, accepted_ppm, want, limit) in cases {
+            let model = Model { forwards_fps, generates_fps, floor_ppm: 0 };
+            let found = model.search(accepted_ppm, RESOLUTION_PPM, &[]);
+            let best = found.best.unwrap();
+            assert!(best.passes(accepted_ppm), "{name}");
+            assert!(best.offered_fps <= want, "{name}: {} is above {want}", best.offered_fps);
+            let short = want - best.offered_fps;
+            assert!(short <= share(generates_fps, RESOLUTION_PPM), "{name}: short by {short}");
+            assert_eq!(found.limit, limit, "{name}");
+            assert!(found.trials.len() <= 12, "{name}: {} trials", found.trials.len());
+        }
+    }
+
+    #[test]
+    fn a_device_that_loses_always_ends_the_search_without_a_rate() {
+        for (name, forwards_fps, floor_ppm) in [("black hole", 0, 0), ("leak", 1 << 40, 1_000)] {
+            let model = Model { forwards_fps, generates_fps: 10_000_000, floor_ppm };
+            let found = model.search(0, RESOLUTION_PPM, &[]);
+            assert_eq!((found.best, found.limit), (None, Limit::NonePassed), "{name}");
+            assert!(found.trials.len() <= 12, "{name}: {} trials", found.trials.len());
+        }
+    }
+
+    #[test]
+    fn what_is_known_saves_trials_and_changes_nothing() {
+        let model = Model { forwards_fps: 1_000_000, generates_fps: 10_000_000, floor_ppm: 0 };
+        let ndr = model.search(0, RESOLUTION_PPM, &[]);
+        let (alone, after) = (
+            model.search(5_000, RESOLUTION_PPM, &[]),
+            model.search(5_000, RESOLUTION_PPM, &ndr.trials),
+        );
+        assert!(after.trials.len() < alone.trials.len(), "{after:?}");
+        let rate = |found: &Found| found.best.unwrap().offered_fps;
+        assert!(rate(&after).abs_diff(rate(&alone)) <= 10_000, "{after:?} {alone:?}");
+        assert!(rate(&after) >= rate(&ndr));
+    }
+
+    /// A generator that does not keep up below its best: what it did not offer is not reported.
+    #[test]
+    fn no_rate_is_reported_that_was_not_offered() {
+        let model = Model { forwards_fps: 4_000_000, generates_fps: 3_000_000, floor_ppm: 0 };
+        let mut first = true;
+        let search = Search { accepted_ppm: 0, resolution_ppm: RESOLUTION_PPM };
+        let found: Result<_, ()> = search.run(&[], |asked| {
+            if core::mem::take(&mut first) {
+                // a burst that is lost, faster than what is ever offered again
+                let (offered_fps, sent_frames) = (8_000_000, 80_000_000);
+                return Ok(Offered {
+                    asked_fps: asked,
+                    offered_fps,
+                    sent_frames,
+                    received_frames: 1,
+                });
+            }
+            Ok(model.trial(asked))
+        });
+        let found = found.unwrap();
+        assert_eq!(found.limit, Limit::Generator);
+        assert_eq!(found.best.unwrap().offered_fps, 3_000_000);
+    }
+
+    #[test]
+    fn a_trial_that_cannot_be_run_ends_the_search() {
+        let search = Search { accepted_ppm: 0, resolution_ppm: 1 };
+        assert_eq!(search.run(&[], |_| Err("unplugged")), Err("unplugged"));
+    }
+
+    #[test]
+    fn shares_of_loss_are_rounded_against_the_device() {
+        let lost = |sent_frames, received_frames| {
+            let trial = Offered { asked_fps: None, offered_fps: 1, sent_frames, received_frames };
+            trial.lost_ppm()
+        };
+        assert_eq!(lost(10_000_000, 9_999_999), 1, "one of ten million is a loss");
+        assert_eq!(lost(10, 10), 0);
+        assert_eq!(lost(0, 0), 1_000_000, "nothing sent passes no test");
+        assert_eq!(lost(5, 9), 0, "copies make up for nothing, but are no loss");
+    }
+}

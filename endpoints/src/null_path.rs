@@ -1,0 +1,220 @@
+//! A switch between null ports that make its frames: the whole path in memory, without a wire.
+//!
+//! Shape: [`NullLoad`] → [`NullPath`]: a core, and a lane with its ports for each worker; whoever drives
+//! the lanes has the clock. All ports send to stations behind each other.
+//! Units: frames, octets without FCS.
+//! Source: issue 2 and 3, "Speed" (own null ports).
+
+use std::sync::Arc;
+
+use weft_dataplane::config::{LiveSizes, SwitchConfig};
+use weft_dataplane::pipeline::{
+    BuildError, Built, Core, Lane, Timing, build, chunks_beside_buffer,
+};
+use weft_dataplane::pool::{Pool, PoolError};
+use weft_dataplane::port::null::{Null, NullConfig};
+use weft_dataplane::port::{Port, PortOpenError};
+use weft_dataplane::time::{Instant, LinkRate};
+use weft_dataplane::types::{PORTS_MAX, PortId};
+use weft_parsers::AfhMode;
+
+use crate::frames::{FrameError, FrameSpec, Kind, Station};
+use crate::sizes::Sizes;
+use crate::stamp::Stamp;
+
+/// Rate that the ports claim.
+const RATE: LinkRate = LinkRate::gbps(100);
+/// Longest frame.
+pub const FRAME_LEN_MAX: usize = 1_518;
+/// Chunks that the buffer may fill.
+const CELLS: u32 = 8_192;
+/// Least chunks of the pool.
+const CHUNKS_MIN: usize = 16_384;
+/// Most stations: each has a 16-bit number of its own, below those of groups.
+pub const STATIONS_MAX: usize = 32_767;
+/// Type of plain Ethernet frames: neither IP nor AFH (local experimental, IEEE 802).
+const ETHER_TYPE: u16 = 0x88B7;
+
+/// What goes through the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NullLoad {
+    /// Format of all frames.
+    pub kind: Kind,
+    /// Ports, all of them sending and receiving.
+    pub ports: usize,
+    /// Stations, spread over the ports.
+    pub stations: usize,
+    /// Octets of a frame, without FCS.
+    pub frame_len: usize,
+}
+
+/// A load that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum NullPathError {
+    /// A number out of range.
+    #[error("{had} {what}: expected {min} to {max}")]
+    Range {
+        /// What there is too much or too little of.
+        what: &'static str,
+        /// How much.
+        had: usize,
+        /// Least.
+        min: usize,
+        /// Most.
+        max: usize,
+    },
+    /// No such frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// No room for frames.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// The parts do not fit together.
+    #[error(transparent)]
+    Build(#[from] Box<BuildError>),
+    /// A port refused its frames.
+    #[error(transparent)]
+    Port(#[from] Box<PortOpenError>),
+}
+
+/// A switch of null ports, before its first step.
+pub struct NullPath {
+    /// What the workers share.
+    pub core: Arc<Core>,
+    /// By worker: its lane, and its ports.
+    pub lanes: Vec<(Lane, Vec<Box<dyn Port>>)>,
+    /// By worker: the numbers of its ports.
+    pub spread: Vec<Vec<PortId>>,
+}
+
+impl NullPath {
+    /// A switch for `load`, its ports dealt out to `workers` in turn.
+    ///
+    /// # Errors
+    /// A load that cannot be made.
+    pub fn new(load: &NullLoad, workers: usize) -> Result<Self, NullPathError> {
+        let range = |what, had, min, max| {
+            let fits = (min..=max).contains(&had);
+            if fits { Ok(()) } else { Err(NullPathError::Range { what, had, min, max }) }
+        };
+        range("ports", load.ports, 2, PORTS_MAX)?;
+        range("stations", load.stations, load.ports, STATIONS_MAX)?;
+        range("octets of a frame (without FCS)", load.frame_len, 60, FRAME_LEN_MAX)?;
+        range("workers", workers, 1, load.ports)?;
+        let switch = switch(load);
+        let beside = chunks_beside_buffer(load.ports, workers, switch.tx_ring_frames);
+        let chunks = CHUNKS_MIN.max(CELLS as usize + beside);
+        let pool = Pool::map(chunks, FRAME_LEN_MAX)?;
+        let of = |worker| (worker..load.ports).step_by(workers).filter_map(PortId::new).collect();
+        let spread: Vec<Vec<PortId>> = (0..workers).map(of).collect();
+        let Built { core, lanes } =
+            build(switch, &pool, &spread, Timing::Live).map_err(Box::new)?;
+        let ports = |own: &Vec<PortId>| own.iter().map(|id| port(load, *id)).collect();
+        let ports = spread.iter().map(ports).collect::<Result<Vec<Vec<_>>, NullPathError>>()?;
+        Ok(Self { core, lanes: lanes.into_iter().zip(ports).collect(), spread })
+    }
+}
+
+/// Frames that all ports of `core` have taken so far.
+#[must_use]
+pub fn frames_sent(core: &Core, ports: usize) -> u64 {
+    let of = |port: PortId| core.stats.iter().map(move |stats| stats.port[port].tx_frames.get());
+    (0..ports).filter_map(PortId::new).flat_map(of).sum()
+}
+
+fn switch(load: &NullLoad) -> SwitchConfig {
+    let mut switch = SwitchConfig::live(&LiveSizes {
+        names: (0..load.ports).map(|port| format!("p{port}")).collect(),
+        rate: RATE,
+        pris: 4,
+        cells: CELLS,
+        cell_bytes: 1_916,
+        headroom_cells: 64,
+        frame_len_max: FRAME_LEN_MAX,
+    });
+    if load.kind == Kind::Lite {
+        for port in &mut switch.ports {
+            port.parse.afh = AfhMode::Lite; // has no type of its own
+        }
+    }
+    switch
+}
+
+fn port(load: &NullLoad, id: PortId) -> Result<Box<dyn Port>, NullPathError> {
+    let config = NullConfig {
+        name: format!("p{}", id.get()),
+        rate: RATE,
+        frame_len_max: FRAME_LEN_MAX,
+        templates: templates(load, id.index())?,
+        per_burst: 64,
+        limit: None,
+    };
+    Ok(Box::new(Null::generator(config).map_err(Box::new)?))
+}
+
+/// Frames that `port` sends, one from each of its stations, to stations behind all other ports. Over
+/// all ports every station is named once as destination, so that the octets to copy stay few and
+/// what is measured is the switch.
+fn templates(load: &NullLoad, port: usize) -> Result<Vec<Vec<u8>>, FrameError> {
+    let own = (port..load.stations).step_by(load.ports);
+    let to = |row: usize| {
+        let column = (port + 1 + row % (load.ports - 1)) % load.ports;
+        let wanted = row * load.ports + column;
+        if wanted < load.stations { wanted } else { column }
+    };
+    own.enumerate().map(|(row, src)| frame(load, to(row), src)).collect()
+}
+
+/// A frame from station `src` to station `dst`.
+fn frame(load: &NullLoad, dst: usize, src: usize) -> Result<Vec<u8>, FrameError> {
+    let station = |index: usize| Station::numbered(u16::try_from(index + 1).unwrap_or(u16::MAX));
+    let mut spec = FrameSpec::new(load.kind, station(src), station(dst))
+        .with_sizes(Sizes::Fixed(load.frame_len));
+    if load.kind == Kind::Ethernet {
+        spec.ether_type = ETHER_TYPE;
+    }
+    spec.to_vec(&Stamp { stream: 0, seq: 0, sent: Instant::ZERO }, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_dataplane::pipeline::Ledger;
+    use weft_dataplane::trace::NoTrace;
+
+    /// Every format passes, and what is not lost while stations are learnt leaves again.
+    #[test]
+    fn every_format_passes() {
+        for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_control()) {
+            let load = NullLoad { kind, ports: 4, stations: 40, frame_len: 124 };
+            let mut path = NullPath::new(&load, 1).unwrap();
+            let (lane, ports) = &mut path.lanes[0];
+            for step in 1..200 {
+                lane.step(Instant::from_ns(step * 10_000), ports, &mut NoTrace);
+            }
+            let ledger = Ledger::read(&path.core);
+            assert!(frames_sent(&path.core, 4) > 10_000, "{kind:?}: {ledger:?}");
+            assert_eq!(ledger.imbalance(), 0, "{kind:?}");
+            let busy = ledger.port.iter().filter(|port| port.tx_frames > 0).count();
+            assert_eq!(busy, 4, "{kind:?}: every port has stations that others send to");
+        }
+    }
+
+    #[test]
+    fn loads_out_of_range_are_refused() {
+        let good = NullLoad { kind: Kind::Ethernet, ports: 2, stations: 2, frame_len: 60 };
+        #[rustfmt::skip] // columns: load, workers, what is told
+        let cases = [
+            (NullLoad { ports: 1, ..good },                      1, "1 ports: expected 2 to 64"),
+            (NullLoad { stations: 1, ..good },                   1, "1 stations: expected 2 to 32767"),
+            (NullLoad { stations: 32_768, ..good },              1, "32768 stations: expected 2 to 32767"),
+            (NullLoad { frame_len: 59, ..good },                 1, "59 octets of a frame (without FCS): expected 60 to 1518"),
+            (good,                                               3, "3 workers: expected 1 to 2"),
+            (NullLoad { kind: Kind::Gen1, frame_len: 1_500, ..good }, 1, "gen1 frame of 1500 octets"),
+        ];
+        for (load, workers, want) in cases {
+            let told = NullPath::new(&load, workers).err().map(|error| error.to_string());
+            assert!(told.as_ref().is_some_and(|told| told.starts_with(want)), "{want}: {told:?}");
+        }
+    }
+}
