@@ -16,13 +16,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path[:0] = [os.path.join(ROOT, "tools"), HERE]
 
-from beside import machine, result, row_latency, row_memory, row_own, row_tcp, row_veth  # noqa: E402
+from beside import machine, result, row_latency, row_memory, row_own, row_tcp, row_veth, row_workers  # noqa: E402
 from beside.bench import FAULTS, Bench  # noqa: E402
 from beside.crew import Skip  # noqa: E402
 from namespaces import enter, sh  # noqa: E402 - needs the path above
 
 INSIDE = "WEFT_BENCH_INSIDE"
-ROWS = (row_memory, row_veth, row_tcp, row_latency, row_own)
+ROWS = (row_memory, row_veth, row_tcp, row_latency, row_workers, row_own)
 HUGE_MIB = 1_280
 BUSY_MAX = 0.05
 
@@ -68,7 +68,7 @@ def warn(bench, busy, when):
 def run_row(bench, row, mine):
     """Runs rows of a module; what cannot begin at all is told in their stead."""
     # Threads that nobody pins inherit the generator's core, except where hosts run freely.
-    os.sched_setaffinity(0, set(bench.cores) if row in (row_tcp, row_own) else {bench.cores[0]})
+    os.sched_setaffinity(0, set(bench.cores) if row in (row_tcp, row_own, row_workers) else {bench.cores[0]})
     try:
         row.run(bench, mine)
     except Skip as reason:

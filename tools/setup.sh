@@ -97,6 +97,45 @@ if ! command -v cargo >/dev/null 2>&1; then
     exit 1
 fi
 
+# The program in the kernel: sources of the core library, and a linker for BPF with an LLVM that is no
+# older than the compiler's. Without them weft builds all the same, says so, and is only slower.
+ebpf_linker() {
+    [ -n "$(PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin" command -v bpf-linker)" ] && return 0
+    oldest=$(rustc -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')
+    llvm=$(seq "${oldest:-22}" 23 | while read -r version; do
+        [ -e "/usr/lib/llvm-$version/lib/libLLVM.so" ] && echo "$version" && break
+    done)
+    if [ -z "$llvm" ] && [ "$(id -u)" = 0 ]; then
+        apt-get update >/dev/null 2>&1 </dev/null || true
+        llvm=$(seq "${oldest:-22}" 23 | while read -r version; do
+            apt-cache show "llvm-$version-dev" >/dev/null 2>&1 && echo "$version" && break
+        done)
+        [ -z "$llvm" ] || DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+            "llvm-$llvm-dev" >/dev/null 2>&1 </dev/null || llvm=""
+    fi
+    if [ -z "$llvm" ]; then
+        echo "setup: no LLVM ${oldest:-22} or newer to be had (llvm-${oldest:-22}-dev)" >&2
+        return 1
+    fi
+    echo "setup: building bpf-linker with LLVM $llvm"
+    log=$(mktemp)
+    if ! env LLVM_PREFIX="/usr/lib/llvm-$llvm" RUSTFLAGS="-L /usr/lib/llvm-$llvm/lib" \
+        CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_DEBUG=false \
+        cargo install bpf-linker --version '~0.13' --locked --quiet \
+        --no-default-features --features "llvm-$llvm" >"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
+}
+if [ ! -e "$(rustc --print sysroot)/lib/rustlib/src/rust/library/core/src/lib.rs" ] &&
+    command -v rustup >/dev/null 2>&1; then
+    echo "setup: adding the sources of Rust's core library"
+    rustup component add rust-src >/dev/null 2>&1 </dev/null || true
+fi
+ebpf_linker || echo "setup: weft is built without its fast path in the kernel" >&2
+
 # The independent side of the tests: scapy and numpy in an environment of their own.
 if wants test || wants demo; then
     want=$(cksum <tests/py/requirements.txt)

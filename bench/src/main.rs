@@ -37,6 +37,10 @@ static ALLOCATOR: Counting = Counting;
 /// Least million frames a second through the whole path.
 const PATH_MPPS: f64 = 10.0;
 
+/// Most ticks of the time-stamp counter for a frame through the whole path, and what is aimed at.
+const PATH_TSC: f64 = 95.0;
+const PATH_TSC_GOAL: f64 = 75.0;
+
 /// Least cells a port and slot that the crossbar accepts at load 1.0 in one iteration.
 const ISLIP_THROUGHPUT: f64 = 0.985;
 
@@ -71,6 +75,14 @@ fn main() -> ExitCode {
             format!("{PATH_MPPS:.0} Mpps or more"),
             mpps >= PATH_MPPS,
         );
+        if let Some((least, median)) = path.tsc_per_frame {
+            report(
+                "the same, in TSC cycles",
+                format!("{least:.0} a frame (median of the rounds {median:.0})"),
+                format!("{PATH_TSC:.0} or less, goal {PATH_TSC_GOAL:.0}"),
+                least <= PATH_TSC,
+            );
+        }
         report(
             "allocations during those frames",
             path.allocations.to_string(),

@@ -2,7 +2,7 @@
 //!
 //! Shape: a switch whose ports all make frames for stations behind each other's; [`measure`] drives
 //! its one lane and returns a [`PathFigure`].
-//! Units: frames/s, TSC-free nanoseconds, allocations.
+//! Units: frames/s, nanoseconds, TSC cycles, allocations.
 //! Source: issue 2, "Speed"; style.md C13.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::NoTrace;
+use weft_dataplane::worker::tsc;
 use weft_endpoints::frames::Kind;
 use weft_endpoints::null_path::{NullLoad, NullPath, frames_sent};
 
@@ -34,6 +35,9 @@ pub struct PathFigure {
     pub ns_per_frame: f64,
     /// Time of a frame in the median round.
     pub median_ns_per_frame: f64,
+    /// Ticks of the processor's time-stamp counter a frame, in the least and in the median round; none
+    /// where there is no such counter.
+    pub tsc_per_frame: Option<(f64, f64)>,
     /// Allocations during the measured frames.
     pub allocations: u64,
     /// Frames dropped during the whole run.
@@ -69,18 +73,25 @@ pub fn measure(load: PathLoad, frames: u64) -> PathFigure {
         done
     };
     let mut rounds = Vec::with_capacity(usize::try_from(ROUNDS).unwrap_or(0)); // before the count of allocations begins
+    let mut cycles = Vec::with_capacity(usize::try_from(ROUNDS).unwrap_or(0));
     let mut total = run(frames / ROUNDS); // all stations learnt, all caches warm
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     for _ in 0..ROUNDS {
-        let start = std::time::Instant::now();
+        let (start, ticks) = (std::time::Instant::now(), tsc());
         let reached = run(total + frames / ROUNDS);
-        rounds.push(start.elapsed().as_nanos() as f64 / (reached - total) as f64);
+        let count = (reached - total) as f64;
+        rounds.push(start.elapsed().as_nanos() as f64 / count);
+        if let (Some(before), Some(after)) = (ticks, tsc()) {
+            cycles.push(after.wrapping_sub(before) as f64 / count);
+        }
         total = reached;
     }
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     rounds.sort_by(f64::total_cmp);
     let round = |index| rounds.get(index).copied().unwrap_or(f64::INFINITY);
     let (ns_per_frame, median_ns_per_frame) = (round(0), round(rounds.len() / 2));
+    cycles.sort_by(f64::total_cmp);
+    let tsc_per_frame = cycles.first().copied().zip(cycles.get(cycles.len() / 2).copied());
     let dropped = Ledger::read(&core).dropped;
-    PathFigure { ns_per_frame, median_ns_per_frame, allocations, dropped }
+    PathFigure { ns_per_frame, median_ns_per_frame, tsc_per_frame, allocations, dropped }
 }

@@ -37,6 +37,14 @@ impl Sum {
         Self(self.0 + word as u64)
     }
 
+    /// Adds four words.
+    #[inline]
+    #[must_use]
+    pub const fn with64(self, words: u64) -> Self {
+        // 2^16 is 1 in this arithmetic, so that words may be added two at a time.
+        Self(self.0 + (words >> 32) + (words & 0xFFFF_FFFF))
+    }
+
     /// The sum folded into 16 bits, not inverted: what a partial checksum field holds.
     #[inline]
     #[must_use]

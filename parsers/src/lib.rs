@@ -27,6 +27,7 @@ pub mod head;
 pub mod ipv4;
 pub mod ipv6;
 pub mod mac_control;
+pub mod partial;
 pub mod rh;
 pub mod types;
 pub mod udp;

@@ -10,6 +10,7 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use weft_parsers::HEAD_LEN;
+pub use weft_parsers::partial::PartialCsum;
 
 use crate::batch::Batch;
 use crate::desc::{Desc, Flag};
@@ -49,15 +50,6 @@ pub fn prefetch<T>(at: &T) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = at;
-}
-
-/// A TCP or UDP checksum that is still to be completed (virtio-net's `csum_start`, `csum_offset`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartialCsum {
-    /// Octet of the frame where the sum starts.
-    pub start: u16,
-    /// Octet after `start` where the 16-bit checksum goes.
-    pub offset: u16,
 }
 
 /// Why a pool could not be made.

@@ -7,7 +7,6 @@
 
 use weft_parsers::checksum::{self, Sum};
 
-use super::gso::{Splitter, TCP, UDP};
 use crate::desc::Desc;
 use crate::pool::{Bufs, PartialCsum};
 
@@ -38,47 +37,6 @@ pub fn complete(bufs: &mut Bufs, desc: Desc) -> Result<Desc, Desc> {
     }
     bufs.set_partial_csum(&mut desc, None);
     Ok(desc)
-}
-
-/// Where the checksum of a frame is that nothing says is partial, if it is: the field of TCP or UDP
-/// holds the folded sum of the pseudo-header. (A complete one may by chance look the same; completing
-/// it changes nothing then.) Fragments, and UDP to a port in `fixed_ports`, have none.
-#[must_use]
-pub fn find_partial(frame: &[u8], fixed_ports: &[u16]) -> Option<PartialCsum> {
-    let be16 = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
-    let mut l3 = 12;
-    while matches!(be16(l3)?, 0x8100 | 0x88A8) && l3 < 20 {
-        l3 += 4;
-    }
-    let v6 = match be16(l3)? {
-        0x0800 => false,
-        0x86DD => true,
-        _ => return None,
-    };
-    l3 += 2;
-    let (end, addresses) = if v6 {
-        (l3 + 40 + usize::from(be16(l3 + 4)?), frame.get(l3 + 8..l3 + 40)?)
-    } else {
-        let is_fragment = be16(l3 + 6)? & 0x3FFF != 0;
-        (
-            l3 + usize::from(if is_fragment { 0 } else { be16(l3 + 2)? }),
-            frame.get(l3 + 12..l3 + 20)?,
-        )
-    };
-    if end != frame.len() {
-        return None; // padded, cut, or a fragment: a sum up to the frame's end would be of something else
-    }
-    let find = |want| Some((Splitter::find_l4(frame, l3, v6, want).ok()?, want));
-    let (l4, protocol) = find(TCP).or_else(|| find(UDP))?;
-    let offset: u16 = if protocol == UDP { 6 } else { 16 };
-    if protocol == UDP && fixed_ports.contains(&be16(l4 + 2)?) {
-        return None;
-    }
-    let field = be16(l4 + usize::from(offset))?;
-    let len = u16::try_from(end.checked_sub(l4)?).ok()?;
-    let pseudo = Sum::ZERO.with(addresses).with16(len).with16(protocol.into()).fold();
-    let start = u16::try_from(l4).ok()?;
-    (field == pseudo).then_some(PartialCsum { start, offset })
 }
 
 /// What is written for a frame: padded, its checksum complete; `spare` holds what the chunk, which
@@ -166,37 +124,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn a_partial_checksum_is_found_by_its_value() {
-        for udp in [false, true] {
-            for v6 in [false, true] {
-                for len in [0, 1, 100, 1_460] {
-                    let name = format!("udp {udp} v6 {v6} len {len}");
-                    let (mut frame, partial, _) = built(udp, v6, len);
-                    assert_eq!(find_partial(&frame, &[]), Some(partial), "{name}");
-                    let tagged: Vec<u8> =
-                        [&frame[..12], &[0x88, 0xA8, 0, 5, 0x81, 0, 0, 7], &frame[12..]].concat();
-                    let moved = PartialCsum { start: partial.start + 8, ..partial };
-                    assert_eq!(find_partial(&tagged, &[]), Some(moved), "{name}");
-                    assert_eq!(find_partial(&frame, &[2]), (!udp).then_some(partial), "{name}");
-                    for cut in 0..frame.len() {
-                        assert_eq!(find_partial(&frame[..cut], &[]), None, "{name} cut to {cut}");
-                    }
-                    let padded = [frame.as_slice(), &[0; 3]].concat();
-                    assert_eq!(find_partial(&padded, &[]), None, "{name}");
-                    if !v6 {
-                        let mut fragment = frame.clone();
-                        fragment[20] |= 0x20;
-                        assert_eq!(find_partial(&fragment, &[]), None, "{name}");
-                    }
-                    assert!(complete_frame(&mut frame, partial));
-                    assert_eq!(find_partial(&frame, &[]), None, "{name} complete");
-                }
-            }
-        }
-        assert_eq!(find_partial(&[0; 60], &[]), None, "not IP");
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! Units: octets.
 //! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`, `udp_offload.c`.
 
+use weft_parsers::{ip_proto, partial};
+
 use super::csum;
 use crate::pool::PartialCsum;
 
@@ -90,7 +92,8 @@ impl Splitter {
             (GSO_UDP_L4, 0x86DD) => (true, true),
             _ => return Err(BadGso),
         };
-        let l4 = Self::find_l4(frame, l3, v6, if udp { UDP } else { TCP })?;
+        let wanted = if udp { ip_proto::UDP } else { ip_proto::TCP };
+        let l4 = partial::transport(frame, l3, v6, wanted).ok_or(BadGso)?;
         if csum_start.is_some_and(|start| usize::from(start) != l4) {
             return Err(BadGso); // a tunnel: the inner segment is meant
         }
@@ -106,31 +109,6 @@ impl Splitter {
             return Err(BadGso);
         }
         Ok(Self { layers, size, len: frame.len(), next: payload, index: 0 })
-    }
-
-    /// Where the header of protocol `want` starts; not in a fragment of IPv6.
-    pub(super) fn find_l4(frame: &[u8], l3: usize, v6: bool, want: u8) -> Result<usize, BadGso> {
-        let version = octet(frame, l3)?;
-        if !v6 {
-            let ihl = usize::from(version & 0xF) * 4;
-            let fits = version >> 4 == 4 && ihl >= 20 && octet(frame, l3 + 9)? == want;
-            return if fits { Ok(l3 + ihl) } else { Err(BadGso) };
-        }
-        if version >> 4 != 6 {
-            return Err(BadGso);
-        }
-        let (mut header, mut at) = (octet(frame, l3 + 6)?, l3 + 40);
-        for _ in 0..8 {
-            match header {
-                _ if header == want => return Ok(at),
-                0 | 43 | 60 => {
-                    header = octet(frame, at)?;
-                    at += (usize::from(octet(frame, at + 1)?) + 1) * 8;
-                }
-                _ => return Err(BadGso),
-            }
-        }
-        Err(BadGso)
     }
 
     /// Frames still to come.

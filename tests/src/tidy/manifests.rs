@@ -7,21 +7,30 @@
 use super::{File, Finding, Tree};
 
 /// Crate, and the crates of ours that it may use; what stands at the top may use all.
-const MAP: [(&str, &[&str]); 10] = [
+const MAP: [(&str, &[&str]); 12] = [
     ("weft-parsers", &[]),
+    ("weft-ebpf", &["weft-parsers"]),
+    ("weft-xdp", &["weft-parsers"]),
     ("weft-dpdk-sys", &[]),
     ("weft-dataplane", &["weft-parsers", "weft-dpdk-sys"]),
     ("weft-endpoints", &["weft-dataplane", "weft-parsers"]),
     ("weft-sim", &["weft-endpoints", "weft-dataplane", "weft-parsers"]),
-    ("weft", &["weft-sim", "weft-endpoints", "weft-dataplane", "weft-parsers"]),
+    ("weft", &["weft-sim", "weft-endpoints", "weft-xdp", "weft-dataplane", "weft-parsers"]),
     ("weft-bench", TOP),
     ("weft-tests", TOP),
     ("weft-fuzz", TOP),
     ("weft-pcaps", TOP),
 ];
 
-const TOP: &[&str] =
-    &["weft", "weft-tests", "weft-sim", "weft-endpoints", "weft-dataplane", "weft-parsers"];
+const TOP: &[&str] = &[
+    "weft",
+    "weft-tests",
+    "weft-sim",
+    "weft-endpoints",
+    "weft-xdp",
+    "weft-dataplane",
+    "weft-parsers",
+];
 
 /// A dependency as a manifest states it.
 struct Dependency<'a> {
@@ -120,7 +129,9 @@ mod tests {
     #[test]
     fn arrows_point_down() {
         #[rustfmt::skip] // columns: crate, dependencies, lines of findings
-        let cases: [(&str, &str, &[usize]); 8] = [
+        let cases: [(&str, &str, &[usize]); 10] = [
+            ("weft-dataplane", "[dependencies]\nweft-xdp.workspace = true\n", &[4]),
+            ("weft-xdp", "[dependencies]\nweft-dataplane.workspace = true\n", &[4]),
             ("weft-sim", "[dependencies]\nweft-parsers.workspace = true\n", &[]),
             ("weft-parsers", "[dev-dependencies]\nweft-sim.workspace = true\n", &[4]),
             ("weft-dataplane", "[target.'cfg(loom)'.dependencies]\nweft = { path = \"..\" }\n", &[4]),

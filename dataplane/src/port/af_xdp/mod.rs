@@ -23,6 +23,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use weft_parsers::partial;
+
 use self::device::{Device, Wish};
 use self::lent::Lent;
 use self::loss::Losses;
@@ -297,7 +299,7 @@ impl AfXdp {
             let start = put_tag(chunk, start, (tag.tpid, tag.tci));
             bufs.set_bounds(&mut desc, start, whole);
         }
-        let partial = csum::find_partial(bufs.bytes(&desc), &self.config.fixed_udp_ports);
+        let partial = partial::find(bufs.bytes(&desc), &self.config.fixed_udp_ports);
         bufs.set_partial_csum(&mut desc, partial);
         Some(desc)
     }

@@ -1,0 +1,103 @@
+//! A configuration as the XDP program looks it up.
+//!
+//! Shape: [`Snapshot`] to [`PortRules`] by port and members by VID.
+//! Units: octets, VIDs, priorities as bits.
+//! Source: pipeline.md §1 to §3; architecture.md, "The fast path in the kernel".
+
+use weft_dataplane::config::{PortConfig, Trust};
+use weft_dataplane::snapshot::Snapshot;
+use weft_dataplane::types::{PortId, Pri, PriSet};
+use weft_dataplane::vlan::PortMode;
+use weft_parsers::{AfhMode, Format, Gen2Order, Vid};
+use weft_xdp::layout::{NO_VID, PortRules, VIDS, tags, trust};
+
+/// Rules of all ports.
+#[must_use]
+pub fn ports(snapshot: &Snapshot) -> Vec<PortRules> {
+    let ids = (0..).map_while(PortId::new);
+    ids.zip(&snapshot.config.ports).map(|(id, port)| port_rules(snapshot, id, port)).collect()
+}
+
+/// Ports of each VLAN.
+#[must_use]
+pub fn members(snapshot: &Snapshot) -> Vec<u64> {
+    let vids = (0..u16::try_from(VIDS).unwrap_or(u16::MAX)).filter_map(Vid::new);
+    vids.map(|vid| snapshot.vlan.members(vid).bits()).collect()
+}
+
+/// Priorities whose frames may leave `output` unqueued as far as its configuration goes: no rate holds
+/// them back, and no mirror wants a copy.
+#[must_use]
+pub fn open_pris(snapshot: &Snapshot, output: PortId) -> PriSet {
+    let mirrored = snapshot.config.mirror.is_some_and(|mirror| mirror.from.contains(output));
+    match snapshot.config.ports.get(output.index()) {
+        Some(port) if !mirrored && port.egress.port_max_rate.is_none() => {
+            let limits = &port.egress.pri_max_rate;
+            snapshot.pris.iter().filter(|&pri| limits[pri].is_none()).collect()
+        }
+        _ => PriSet::EMPTY,
+    }
+}
+
+fn port_rules(snapshot: &Snapshot, id: PortId, port: &PortConfig) -> PortRules {
+    let (tags, untagged) = match &port.vlan {
+        PortMode::Transparent { pvid } => (tags::AS_ARRIVED, Some(*pvid)),
+        PortMode::Access { pvid } => (tags::NEVER, Some(*pvid)),
+        PortMode::Trunk { native, .. } => (tags::ALL_BUT_NATIVE, *native),
+    };
+    let carries = Format::ALL.iter().zip(&snapshot.carriers);
+    let carries = carries.filter(|(_, ports)| ports.contains(id));
+    let maps = &snapshot.config.maps;
+    let parse = &port.parse;
+    PortRules {
+        pcp_to_pri: maps.pcp_to_pri.map(Pri::get),
+        dscp_to_pri: maps.dscp_to_pri.map(Pri::get),
+        tc_to_pri: maps.tc_to_pri.map(Pri::get),
+        trust: core::array::from_fn(|carried| decides(&port.trust, carried)),
+        port_mac: parse.port_mac.0,
+        tpid: parse.tpid,
+        mac_type1: parse.mac_type1,
+        mac_type2: parse.mac_type2,
+        udp_type1: parse.udp_type1,
+        udp_type2: parse.udp_type2,
+        untagged: untagged.map_or(NO_VID, Vid::get),
+        frame_len_max: u16::try_from(port.frame_len_max).unwrap_or(u16::MAX),
+        default_pri: port.default_pri.get(),
+        afh: match parse.afh {
+            AfhMode::None => 0,
+            AfhMode::Gen1 => 1,
+            AfhMode::Gen2 => 2,
+            AfhMode::Lite => 3,
+            AfhMode::Auto => 4,
+        },
+        gen2_order: match parse.gen2_order {
+            Gen2Order::Slap => 0,
+            Gen2Order::AsDocumented => 1,
+        },
+        tags,
+        carries: carries.fold(0, |bits, (format, _)| bits | 1 << *format as u8),
+        express_pris: express_pris(snapshot, id).bits(),
+        spare: [0; 6],
+    }
+}
+
+/// Priorities of an input whose frames may pass the pipeline by: those that may be lost, unless all
+/// are mirrored.
+fn express_pris(snapshot: &Snapshot, input: PortId) -> PriSet {
+    if snapshot.config.mirror.is_some_and(|mirror| mirror.from.contains(input)) {
+        return PriSet::EMPTY;
+    }
+    snapshot.pris.iter().filter(|&pri| !snapshot.is_lossless(input, pri)).collect()
+}
+
+/// What decides the priority of a frame that carries `carried`: bit 0 a tag, bit 1 IP, bit 2 a
+/// Traffic Class.
+fn decides(list: &[Trust], carried: usize) -> u8 {
+    let source = |trust: &Trust| match trust {
+        Trust::Pcp => (1, trust::PCP),
+        Trust::Dscp => (2, trust::DSCP),
+        Trust::Tc => (4, trust::TC),
+    };
+    let first = list.iter().map(source).find(|(bit, _)| carried & bit != 0);
+    first.map_or(trust::DEFAULT, |(_, by)| by)
+}

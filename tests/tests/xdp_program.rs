@@ -1,0 +1,417 @@
+//! The program in the kernel against the switch's own functions, frame by frame.
+//!
+//! Shape: every golden capture through the kernel's test run; what it answers and counts must be what
+//! parser, classifier, VLAN table and FDB of the dataplane say. Skips without BPF, by name.
+//! Units: octets without FCS.
+//! Source: issue 3; architecture.md, "The fast path in the kernel"; pipeline.md §11.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+#[path = "xdp_program/oracle.rs"]
+mod oracle;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use oracle::{Fate, Oracle};
+use weft::config::resolve::{Config, Timing};
+use weft::config::settings::Settings;
+use weft::express::rules;
+use weft_dataplane::port::capture::{CaptureReader, Record};
+use weft_dataplane::snapshot::Snapshot;
+use weft_dataplane::types::PortId;
+use weft_xdp::layout::{Meta, NO_PORT, Refusals, Tally};
+use weft_xdp::{Mode, Options, PortCounts, Trial, Verdict, Xdp, XdpError};
+
+const GOLDEN: [&str; 7] =
+    ["standard", "standard_vlan", "gen1", "gen2", "gen2_doc", "lite", "malformed"];
+/// The interface that trials come in by.
+const LO: u32 = 1;
+
+fn pcaps(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps").join(path)
+}
+
+/// A loaded program, or the reason why there can be none here, told by the name of `test`.
+fn loaded(test: &str, frags: bool) -> Option<Xdp> {
+    if let Err(why) = weft_xdp::object() {
+        eprintln!("SKIPPED {test}: the XDP program is {why}");
+        return None;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED {test}: BPF needs root");
+        return None;
+    }
+    Some(Xdp::load(&Options { frags, ..Options::default() }).expect("the verifier takes it"))
+}
+
+/// The configuration of a golden set, with or without lossless priorities.
+fn snapshot(set: &str, pfc: bool) -> Snapshot {
+    let file = pcaps(&format!("conformance/{set}.toml"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let settings = Settings::read(set, &text).unwrap();
+    let mut switch = Config::resolve(&settings, Timing::Virtual).unwrap().switch;
+    switch.pfc.enabled &= pfc;
+    Snapshot::compile(switch, 0).unwrap()
+}
+
+/// Frames of a set, each with its input; those without an Ethernet header the kernel does not try.
+fn frames(set: &str, snapshot: &Snapshot) -> Vec<(PortId, Vec<u8>)> {
+    let mut frames = Vec::new();
+    for (index, port) in snapshot.config.ports.iter().enumerate() {
+        let file = pcaps(&format!("in/{set}/{}.pcap", port.name));
+        if !file.exists() {
+            continue;
+        }
+        let mut reader = CaptureReader::open(&file).unwrap();
+        let mut record = Record::default();
+        while reader.read_into(&mut record).unwrap() {
+            if record.data.len() >= ETHERNET {
+                frames.push((PortId::new(index).unwrap(), record.data.clone()));
+            }
+        }
+    }
+    assert!(!frames.is_empty(), "{set} has frames");
+    frames
+}
+
+/// A program under test, steered like a switch that is at rest.
+struct Bench {
+    xdp: Xdp,
+    snapshot: Arc<Snapshot>,
+    _sockets: Vec<std::os::fd::OwnedFd>,
+}
+
+impl Bench {
+    fn new(mut xdp: Xdp, snapshot: Snapshot) -> Self {
+        xdp.configure(&rules::ports(&snapshot), &rules::members(&snapshot)).unwrap();
+        let mut sockets = Vec::new();
+        for port in snapshot.ports.iter() {
+            xdp.set_output(port.get(), LO).unwrap();
+            let socket = rustix::net::socket(
+                rustix::net::AddressFamily::XDP,
+                rustix::net::SocketType::RAW,
+                None,
+            );
+            let socket = socket.unwrap();
+            xdp.set_socket(port.get(), 0, Some(std::os::fd::AsFd::as_fd(&socket))).unwrap();
+            sockets.push(socket);
+        }
+        Self { xdp, snapshot: Arc::new(snapshot), _sockets: sockets }
+    }
+
+    fn open(&self, open: bool) {
+        for port in self.snapshot.ports.iter() {
+            let pris = rules::open_pris(&self.snapshot, port).bits();
+            self.xdp.words().set_open(port.get(), if open { pris } else { 0 });
+        }
+    }
+
+    fn learn(&mut self, oracle: &Oracle) {
+        for (key, port) in oracle.stations() {
+            self.xdp.put_station(weft::express::station_key(key), port.get(), false).unwrap();
+        }
+    }
+
+    /// Runs one frame, and lets user space be done with it at once.
+    fn run(&mut self, input: PortId, frame: &[u8]) -> Trial {
+        self.xdp.name(input.get(), LO).unwrap();
+        let trial = self.xdp.trial(frame).unwrap();
+        if let Some(meta) = trial.meta {
+            self.xdp.words().add_done(meta.port, meta.queue, meta.pri, 1);
+        }
+        trial
+    }
+}
+
+/// Checks a trial of a frame that belongs to the socket: its octets, and what stands before it.
+fn to_socket(name: &str, trial: &Trial, want: oracle::Facts, input: PortId, frame: &[u8]) {
+    assert_eq!(trial.verdict, Verdict::Redirect, "{name}");
+    assert_eq!(trial.octets, frame, "{name}: octets");
+    let meta = trial.meta.unwrap_or_else(|| panic!("{name}: nothing before the frame"));
+    let (pri, format) = (want.pri.get(), want.format as u8);
+    let wanted = Meta { tag: Meta::TAG, port: input.get(), queue: 0, pri, format, ..meta };
+    assert_eq!(meta, wanted, "{name}");
+}
+
+/// Checks a trial of an express frame: its octets, and nothing before it.
+fn is_express(name: &str, trial: &Trial, frame: &[u8]) {
+    assert_eq!((trial.verdict, trial.meta), (Verdict::Redirect, None), "{name}");
+    assert_eq!(trial.octets, frame, "{name}: octets");
+}
+
+/// Every frame of every golden set: the same verdict, priority, format and octets as the dataplane's
+/// functions say, the counters add up; and with all closed, all of them go to the sockets.
+fn golden(test: &str, frags: bool) {
+    for (set, pfc) in GOLDEN.into_iter().flat_map(|set| [(set, true), (set, false)]) {
+        let Some(xdp) = loaded(test, frags) else { return };
+        let snapshot = snapshot(set, pfc);
+        let frames = frames(set, &snapshot);
+        let oracle = Oracle::new(&snapshot, &frames);
+        let mut bench = Bench::new(xdp, snapshot);
+        bench.learn(&oracle);
+        let (mut passed, mut express) = ([0; 64], 0);
+        for open in [false, true] {
+            bench.open(open);
+            for (n, (input, frame)) in frames.iter().enumerate() {
+                let name = format!("{set}, PFC {pfc}, frame {n} of {input:?}, open {open}");
+                let want = oracle.facts(*input, frame);
+                let trial = bench.run(*input, frame);
+                match want.fate {
+                    Fate::Express(_) if open => {
+                        is_express(&name, &trial, frame);
+                        express += 1;
+                    }
+                    _ => {
+                        to_socket(&name, &trial, want, *input, frame);
+                        passed[input.index()] += 1;
+                    }
+                }
+            }
+        }
+        for port in bench.snapshot.ports.iter() {
+            let PortCounts { stats: counts, refusals } = bench.xdp.counts(port.get()).unwrap();
+            let sums = oracle.expected(&frames, port);
+            assert_eq!(Tally::sum(&counts.passed).frames, passed[port.index()], "{set} {port:?}");
+            assert_eq!(counts.express_in, sums.express_in, "{set} {port:?}: in");
+            assert_eq!(counts.express_out, sums.express_out, "{set} {port:?}: out");
+            assert_eq!(counts.sizes, sums.sizes, "{set} {port:?}: sizes");
+            assert_eq!((counts.no_socket, counts.no_meta), (0, 0), "{set} {port:?}");
+            assert_eq!(refusals, Refusals::default(), "{set} {port:?}");
+        }
+        assert_eq!(express > 0, set != "malformed", "{set}, PFC {pfc}: {express} were express");
+    }
+}
+
+#[test]
+fn golden_frames_fare_as_the_dataplane_says() {
+    golden("golden_frames_fare_as_the_dataplane_says", false);
+}
+
+#[test]
+fn golden_frames_fare_the_same_in_the_program_for_pieces() {
+    golden("golden_frames_fare_the_same_in_the_program_for_pieces", true);
+}
+
+/// Cut anywhere, a frame fares as the dataplane's parser says: no octet from before is read.
+#[test]
+fn a_frame_of_every_length_fares_as_the_dataplane_says() {
+    let test = "a_frame_of_every_length_fares_as_the_dataplane_says";
+    let Some(xdp) = loaded(test, false) else { return };
+    let snapshot = snapshot("standard_vlan", false);
+    let frames = frames("standard_vlan", &snapshot);
+    let oracle = Oracle::new(&snapshot, &frames);
+    let mut bench = Bench::new(xdp, snapshot);
+    bench.learn(&oracle);
+    bench.open(true);
+    let mut express = 0;
+    for (input, frame) in frames.iter().take(12) {
+        // Something longer first, whose octets must not be taken for this frame's.
+        bench.run(*input, &[0xFF; 200]);
+        for len in (0..=HEAD).chain([HEAD + 1, frame.len()]) {
+            let part = &frame[..len.min(frame.len())];
+            if part.len() < ETHERNET {
+                let refused = bench.xdp.trial(part);
+                assert!(
+                    matches!(refused, Err(XdpError::Program { .. })),
+                    "{len}: the kernel's own"
+                );
+                continue;
+            }
+            let name = format!("{len} octets of {input:?}");
+            let want = oracle.facts(*input, part);
+            let trial = bench.run(*input, part);
+            if let Fate::Express(_) = want.fate {
+                assert!(len >= 60, "{name}: shorter ones are padded by the pipeline");
+                is_express(&name, &trial, part);
+                express += 1;
+            } else {
+                to_socket(&name, &trial, want, *input, part);
+            }
+        }
+    }
+    assert!(express > 0, "some lengths are express");
+}
+
+const HEAD: usize = 64;
+const ETHERNET: usize = 14;
+
+/// The first frame of the standard set that is express, in a bench where it is.
+fn express_frame(test: &str) -> Option<(Bench, PortId, PortId, Vec<u8>, oracle::Facts)> {
+    let xdp = loaded(test, false)?;
+    let snapshot = snapshot("standard", false);
+    let frames = frames("standard", &snapshot);
+    let oracle = Oracle::new(&snapshot, &frames);
+    let mut bench = Bench::new(xdp, snapshot);
+    bench.learn(&oracle);
+    bench.open(true);
+    let found = frames.into_iter().find_map(|(input, frame)| {
+        let facts = oracle.facts(input, &frame);
+        match facts.fate {
+            Fate::Express(output) => Some((input, output, frame, facts)),
+            Fate::Pass => None,
+        }
+    });
+    let (input, output, frame, facts) = found.expect("the set has express frames");
+    Some((bench, input, output, frame, facts))
+}
+
+/// While a frame of the same queue and priority is in user space, none may pass it by.
+#[test]
+fn express_waits_for_what_was_handed_over() {
+    let test = "express_waits_for_what_was_handed_over";
+    let Some((mut bench, input, output, frame, want)) = express_frame(test) else { return };
+    let pri = want.pri.get();
+    is_express("at rest", &bench.run(input, &frame), &frame);
+    // Three are handed over while the output is closed, and user space is not done with them.
+    bench.xdp.words().set_open(output.get(), 0);
+    for count in 1..=3 {
+        let trial = bench.xdp.trial(&frame).unwrap();
+        to_socket("closed", &trial, want, input, &frame);
+        assert_eq!(trial.meta.unwrap().count, count);
+    }
+    bench.open(true);
+    let words = bench.xdp.words().clone();
+    for done in 1..=2 {
+        words.add_done(input.get(), 0, pri, 1);
+        let trial = bench.xdp.trial(&frame).unwrap();
+        assert_eq!(trial.meta.map(|meta| meta.count), Some(3 + done), "{done} done");
+    }
+    assert_eq!((words.handed(input.get(), 0, pri), words.done(input.get(), 0, pri)), (5, 2));
+    words.add_done(input.get(), 0, pri, 2);
+    assert!(bench.xdp.trial(&frame).unwrap().meta.is_some(), "4 of 5");
+    // What was lost on the way is settled.
+    assert_eq!(words.settle(input.get(), 0, pri), 2, "6 handed over, 4 done");
+    is_express("settled", &bench.run(input, &frame), &frame);
+    assert_eq!(words.settle(input.get(), 0, pri), 0);
+}
+
+/// Without a socket a frame that is not express is dropped and counted, never given to the host.
+#[test]
+fn without_a_socket_frames_are_dropped_and_counted() {
+    let test = "without_a_socket_frames_are_dropped_and_counted";
+    let Some((mut bench, input, output, frame, _)) = express_frame(test) else { return };
+    bench.xdp.set_socket(input.get(), 0, None).unwrap();
+    is_express("no socket is needed", &bench.run(input, &frame), &frame);
+    bench.xdp.words().set_open(output.get(), 0);
+    let trial = bench.run(input, &frame);
+    assert_eq!((trial.verdict, trial.meta), (Verdict::Drop, None));
+    let counts = bench.xdp.counts(input.get()).unwrap().stats;
+    assert_eq!((counts.no_socket, Tally::sum(&counts.passed).frames), (1, 0));
+    let words = bench.xdp.words();
+    assert_eq!(words.handed(input.get(), 0, 0), 0, "nothing was handed over");
+}
+
+/// A station heard elsewhere gets no frames until user space has learnt where it is; one that is
+/// heard where it was is stamped; static ones neither move nor age.
+#[test]
+fn stations_are_stamped_and_do_not_get_frames_while_they_move() {
+    let test = "stations_are_stamped_and_do_not_get_frames_while_they_move";
+    let Some((mut bench, input, output, frame, _)) = express_frame(test) else { return };
+    let source = |bench: &Bench| {
+        let all = bench.xdp.stations().unwrap();
+        let key = oracle::source_key(&bench.snapshot, input, &frame);
+        all.into_iter().find(|(k, _)| *k == key).expect("it was learnt")
+    };
+    bench.xdp.set_tick(77);
+    is_express("known", &bench.run(input, &frame), &frame);
+    let (key, station) = source(&bench);
+    assert_eq!((u8::try_from(station.port), station.heard), (Ok(input.get()), 77));
+    // The same source by the output's port.
+    assert!(bench.run(output, &frame).meta.is_some(), "moved");
+    assert_eq!(source(&bench).1.port, NO_PORT);
+    assert!(bench.run(input, &frame).meta.is_some(), "user space does not know yet");
+    bench.xdp.put_station(key, input.get(), true).unwrap();
+    is_express("fixed", &bench.run(input, &frame), &frame);
+    bench.xdp.set_tick(78);
+    assert!(bench.run(output, &frame).meta.is_some(), "its destination is behind the input");
+    let station = source(&bench).1;
+    assert_eq!((u8::try_from(station.port), station.heard), (Ok(input.get()), 77));
+    assert!(bench.xdp.remove_station(key).unwrap(), "there it was");
+    assert!(!bench.xdp.remove_station(key).unwrap(), "gone");
+    assert!(bench.run(input, &frame).meta.is_some(), "unknown");
+}
+
+/// A new configuration is in force whole, from one frame to the next.
+#[test]
+fn a_reload_changes_priorities_and_what_is_express() {
+    let test = "a_reload_changes_priorities_and_what_is_express";
+    let Some((mut bench, input, _, frame, want)) = express_frame(test) else { return };
+    is_express("before", &bench.run(input, &frame), &frame);
+    let mut config = bench.snapshot.config.clone();
+    let other = weft_dataplane::types::Pri::new(3 - want.pri.get()).unwrap();
+    let port = &mut config.ports[input.index()];
+    (port.trust, port.default_pri, port.frame_len_max) = (Vec::new(), other, frame.len() - 1);
+    let after = Snapshot::compile(config, 1).unwrap();
+    bench.xdp.configure(&rules::ports(&after), &rules::members(&after)).unwrap();
+    let trial = bench.run(input, &frame);
+    let want = oracle::Facts { pri: other, ..want };
+    to_socket("too long now", &trial, want, input, &frame);
+    let back = bench.snapshot.clone();
+    bench.xdp.configure(&rules::ports(&back), &rules::members(&back)).unwrap();
+    is_express("back", &bench.run(input, &frame), &frame);
+}
+
+/// An interface that is no port's is not forwarded and not given to the host.
+#[test]
+fn frames_of_other_interfaces_are_aborted() {
+    let Some(mut xdp) = loaded("frames_of_other_interfaces_are_aborted", false) else { return };
+    let trial = xdp.trial(&[0; 64]).unwrap();
+    assert_eq!((trial.verdict, trial.meta), (Verdict::Aborted, None));
+    let absent = xdp.attach(0, u32::MAX >> 1, Mode::Native);
+    assert!(matches!(absent, Err(XdpError::Attach { .. })), "{absent:?}");
+}
+
+/// TCP and UDP whose checksum the kernel left partial go to user space, which completes it; so does
+/// what hides its checksum.
+#[test]
+fn partial_checksums_are_not_express() {
+    let test = "partial_checksums_are_not_express";
+    let Some((mut bench, input, _, frame, _)) = express_frame(test) else { return };
+    let addresses = &frame[..12];
+    for bits in 0..8_u8 {
+        let (udp, v6, tagged) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
+        let name = format!("udp {udp}, v6 {v6}, tagged {tagged}");
+        let (complete, field, pseudo) = transport(addresses, udp, v6, tagged);
+        is_express(&name, &bench.run(input, &complete), &complete);
+        let mut partial = complete.clone();
+        partial[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
+        assert!(bench.run(input, &partial).meta.is_some(), "{name}: partial");
+        let mut hidden = complete.clone();
+        let ip = if tagged { 18 } else { 14 };
+        if v6 {
+            hidden[ip + 6] = 0; // hop-by-hop options
+        } else {
+            hidden[ip] = 0x46;
+        }
+        assert!(bench.run(input, &hidden).meta.is_some(), "{name}: hidden");
+    }
+}
+
+/// A frame with some checksum that is not its pseudo-header's sum, where it is, and that sum.
+fn transport(addresses: &[u8], udp: bool, v6: bool, tagged: bool) -> (Vec<u8>, usize, u16) {
+    let mut frame = addresses.to_vec();
+    if tagged {
+        frame.extend([0x81, 0, 0, 1]);
+    }
+    let (proto, payload) = (if udp { 17 } else { 6 }, 60_u16);
+    let sum = if v6 {
+        frame.extend([0x86, 0xDD, 0x60, 0, 0, 0, 0, 60, proto, 64]);
+        frame.extend((0..32).map(|i: u8| i.wrapping_mul(37)));
+        let at = frame.len() - 32;
+        let [source, target] = [at, at + 16].map(|at| *frame[at..].first_chunk().unwrap());
+        weft_parsers::checksum::pseudo_v6(source, target, proto, payload.into())
+    } else {
+        frame.extend([8, 0, 0x45, 0, 0, 80, 0, 0, 0x40, 0, 64, proto, 0, 0]);
+        frame.extend([10, 0, 0, 200, 10, 0, 99, 255]);
+        weft_parsers::checksum::pseudo_v4([10, 0, 0, 200], [10, 0, 99, 255], proto, payload)
+    };
+    let field = frame.len() + if udp { 6 } else { 16 };
+    frame.extend([0x5A; 60]);
+    if udp {
+        let at = frame.len() - 60;
+        frame[at + 4..at + 6].copy_from_slice(&payload.to_be_bytes());
+    }
+    assert_ne!(sum.fold(), 0x5A5A, "what is there is not the sum");
+    (frame, field, sum.fold())
+}

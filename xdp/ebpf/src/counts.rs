@@ -1,0 +1,68 @@
+//! Counters of one processor: no lock, no shared cache line.
+//!
+//! Shape: a frame's [`Place`] and length to the cells of `PortStats`.
+//! Units: frames, octets.
+//! Source: pipeline.md §10.
+
+use weft_parsers::Format;
+
+use crate::layout::{KINDS, Tally};
+use crate::maps;
+
+/// Where a frame came in, and as what.
+pub struct Place {
+    pub port: u32,
+    pub queue: u32,
+    pub pri: u8,
+    pub format: Format,
+}
+
+impl Place {
+    /// Its cell by priority and format.
+    #[inline(always)]
+    pub const fn kind(&self) -> usize {
+        ((self.pri as usize & 7) << 3 | self.format as usize & 7) & (KINDS - 1)
+    }
+}
+
+#[inline(always)]
+fn count(cells: &mut [Tally; KINDS], kind: usize, len: usize) {
+    let cell = &mut cells[kind & (KINDS - 1)];
+    cell.frames += 1;
+    cell.bytes += len as u64;
+}
+
+/// A frame went from input to `output`.
+#[inline(always)]
+pub fn express(at: &Place, output: u32, len: usize) {
+    if let Some(stats) = maps::stats(at.port) {
+        count(&mut stats.express_in, at.kind(), len);
+        stats.sizes[size_bin(len)] += 1;
+    }
+    if let Some(stats) = maps::stats(output) {
+        count(&mut stats.express_out, at.kind(), len);
+        stats.given += 1;
+    }
+}
+
+/// A frame goes to user space.
+#[inline(always)]
+pub fn passed(at: &Place, len: usize) {
+    if let Some(stats) = maps::stats(at.port) {
+        count(&mut stats.passed, at.kind(), len);
+    }
+}
+
+/// Bins double from 64 on, but for the last two bounds, 1,023 and 1,518; with FCS.
+#[inline(always)]
+const fn size_bin(len: usize) -> usize {
+    match len + 4 {
+        ..=64 => 0,
+        65..=127 => 1,
+        128..=255 => 2,
+        256..=511 => 3,
+        512..=1_023 => 4,
+        1_024..=1_518 => 5,
+        _ => 6,
+    }
+}

@@ -1,0 +1,92 @@
+//! Which frames are express: those that the whole pipeline would pass on at once and unchanged.
+//!
+//! Shape: what was found in a frame to the output it goes to, or `None`: the pipeline decides.
+//! Units: octets.
+//! Source: architecture.md, "The fast path in the kernel"; pipeline.md §3 and §11.
+
+use aya_ebpf::programs::XdpContext;
+use weft_parsers::partial::{self, Place as Field};
+use weft_parsers::{Format, Head};
+
+use crate::counts::Place;
+use crate::frame::{Frame, load};
+use crate::layout::{NO_PORT, NO_VID, PORTS, PortRules, Station, fdb_key};
+use crate::maps;
+
+/// Frames below this are padded on transmit, which only the pipeline does.
+const LEN_MIN: usize = 60;
+
+/// The output of an express frame.
+#[inline(always)]
+pub fn output(
+    ctx: &XdpContext,
+    frame: &Frame,
+    head: &Head,
+    at: &Place,
+    rules: &PortRules,
+    (bank, tick): (u32, u32),
+) -> Option<u32> {
+    let len = frame.len;
+    let may = rules.express_pris >> (at.pri & 7) & 1 != 0;
+    let fits = len >= LEN_MIN && len <= rules.frame_len_max as usize;
+    let plain = !matches!(head.format(), Format::MacControl | Format::Pbr);
+    if !may || !fits || !plain || !head.individual() || !head.source_valid() {
+        return None;
+    }
+    let vid = rules.vid(head.tci());
+    if vid == NO_VID {
+        return None;
+    }
+    let members = maps::members(bank, vid);
+    let to = known(vid, head, at.port, tick)?;
+    let both = 1 << to | 1 << at.port;
+    let other = maps::rules(bank, to)?;
+    let stays =
+        members & both == both && other.keeps_tag(vid, head.tci()) && other.takes(head, len);
+    let at_rest = maps::is_open(to, at.pri) && nothing_waits(at);
+    (to != at.port && stays && at_rest && is_complete(ctx, frame, head)).then_some(to)
+}
+
+/// Where the destination is, if the source is known at `port`, too: then it has been heard.
+#[inline(always)]
+fn known(vid: u16, head: &Head, port: u32, tick: u32) -> Option<u32> {
+    let source = maps::station(fdb_key(vid, head.src().to_bits()))?;
+    // SAFETY: a station's value is 8 octets of a map; a field read while it is replaced is one or
+    // the other.
+    let Station { port: from, fixed, heard } = unsafe { source.read_volatile() };
+    if fixed == 0 && u32::from(from) != port {
+        // It has moved: no frame is sent to where it was until user space has learnt where it is.
+        // SAFETY: as above, two aligned octets.
+        unsafe { (&raw mut (*source).port).write_volatile(NO_PORT) };
+        return None;
+    }
+    if fixed == 0 && heard != tick {
+        // SAFETY: as above, four aligned octets.
+        unsafe { (&raw mut (*source).heard).write_volatile(tick) };
+    }
+    let destination = maps::station(fdb_key(vid, head.dst().to_bits()))?;
+    // SAFETY: as above.
+    let to = u32::from(unsafe { (&raw const (*destination).port).read_volatile() });
+    (to < PORTS as u32).then_some(to)
+}
+
+/// Whether user space is done with all frames of this (port, queue, priority).
+#[inline(always)]
+fn nothing_waits(at: &Place) -> bool {
+    let handed = maps::handed(at.port, at.queue, at.pri);
+    handed.is_some() && handed == maps::done(at.port, at.queue, at.pri)
+}
+
+/// Whether the checksum of the frame's transport header, if it has one, is complete.
+#[inline(always)]
+fn is_complete(ctx: &XdpContext, frame: &Frame, head: &Head) -> bool {
+    match partial::place(head) {
+        Field::Nowhere => true,
+        Field::Hidden => false,
+        Field::At { field, .. } => {
+            let mut octets = [0; 2];
+            load(ctx, field, &raw mut octets, 2)
+                && u16::from_be_bytes(octets) != partial::pseudo_sum(&frame.octets, head)
+        }
+    }
+}

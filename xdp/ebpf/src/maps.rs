@@ -1,0 +1,139 @@
+//! The maps, and what is looked up in them.
+//!
+//! Shape: one static a map, by the names in `layout::map`; lookups give references or values.
+//! Units: indices as in `layout`.
+//! Source: Linux `Documentation/bpf/maps.rst`.
+
+use aya_ebpf::bindings::{BPF_F_MMAPABLE, xdp_action};
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, DevMap, HashMap, PerCpuArray, XskMap};
+
+use crate::layout::{
+    BANKS, Control, Counts, FDB, OutputWord, PORTS, PortRules, PortStats, QUEUES, Station, VIDS,
+    port_queue,
+};
+
+#[map]
+static PORT_OF: HashMap<u32, u32> = HashMap::with_max_entries(PORTS as u32, 0);
+#[map]
+static RULES: Array<PortRules> = Array::with_max_entries((BANKS * PORTS) as u32, 0);
+#[map]
+static MEMBERS: Array<u64> = Array::with_max_entries((BANKS * VIDS) as u32, 0);
+#[map]
+static CONTROL: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+#[map]
+static OPEN: Array<OutputWord> = Array::with_max_entries(PORTS as u32, BPF_F_MMAPABLE);
+#[map]
+static HANDED: Array<Counts> = Array::with_max_entries((PORTS * QUEUES) as u32, BPF_F_MMAPABLE);
+#[map]
+static DONE: Array<Counts> = Array::with_max_entries((PORTS * QUEUES) as u32, BPF_F_MMAPABLE);
+#[map]
+static STATIONS: HashMap<u64, Station> = HashMap::with_max_entries(FDB as u32, 0);
+#[map]
+static OUTPUTS: DevMap = DevMap::with_max_entries(PORTS as u32, 0);
+#[map]
+static SOCKETS: XskMap = XskMap::with_max_entries((PORTS * QUEUES) as u32, 0);
+#[map]
+static STATS: PerCpuArray<PortStats> = PerCpuArray::with_max_entries(PORTS as u32, 0);
+
+/// The port of an interface.
+#[inline(always)]
+pub fn port_of(ifindex: u32) -> Option<u32> {
+    // SAFETY: an entry lives as long as the interface is a port; a stale value is a port, too.
+    unsafe { PORT_OF.get(ifindex) }.map(|port| *port & (PORTS as u32 - 1))
+}
+
+/// What user space steers by.
+#[inline(always)]
+pub fn control() -> Control {
+    let word = CONTROL.get_ptr(0).map_or(0, |at| shared(at));
+    Control::from_word(word)
+}
+
+/// A word that user space writes while we read it.
+#[inline(always)]
+fn shared(at: *const u64) -> u64 {
+    // SAFETY: `at` is an aligned word of a map's value, which lives as long as the program. Volatile,
+    // because BPF before its version 4 has no atomic loads; the machine's loads of words are.
+    unsafe { at.read_volatile() }
+}
+
+/// A port's part of the configuration.
+#[inline(always)]
+pub fn rules(bank: u32, port: u32) -> Option<&'static PortRules> {
+    // SAFETY: user space writes the bank that is not in force, so that this value stands still; map
+    // values live as long as the program.
+    RULES.get_ptr(bank * PORTS as u32 + port).map(|at| unsafe { &*at })
+}
+
+/// Ports of a VLAN.
+#[inline(always)]
+pub fn members(bank: u32, vid: u16) -> u64 {
+    MEMBERS.get(bank * VIDS as u32 + (u32::from(vid) & (VIDS as u32 - 1))).copied().unwrap_or(0)
+}
+
+/// Whether frames of `pri` may be sent by `output` at once.
+#[inline(always)]
+pub fn is_open(output: u32, pri: u8) -> bool {
+    OPEN.get_ptr(output).is_some_and(|at| shared(at.cast()) >> (pri & 7) & 1 != 0)
+}
+
+/// Frames handed over.
+#[inline(always)]
+pub fn handed(port: u32, queue: u32, pri: u8) -> Option<u64> {
+    Some(shared(word_of(HANDED.get_ptr(at(port, queue)?)?, pri)))
+}
+
+/// Counts one more frame handed over; the number that it is. A driver serves a queue on one
+/// processor at a time; generic XDP may not, and there no frame is express.
+#[inline(always)]
+pub fn hand(port: u32, queue: u32, pri: u8) -> Option<u64> {
+    let word = word_of(HANDED.get_ptr(at(port, queue)?)?, pri);
+    let count = shared(word) + 1;
+    // SAFETY: as in `shared`; nobody else writes this map.
+    unsafe { word.cast_mut().write_volatile(count) };
+    Some(count)
+}
+
+/// Frames of those that user space is done with.
+#[inline(always)]
+pub fn done(port: u32, queue: u32, pri: u8) -> Option<u64> {
+    Some(shared(word_of(DONE.get_ptr(at(port, queue)?)?, pri)))
+}
+
+#[inline(always)]
+fn at(port: u32, queue: u32) -> Option<u32> {
+    (queue < QUEUES as u32).then(|| port_queue(port, queue))
+}
+
+#[inline(always)]
+fn word_of(counts: *const Counts, pri: u8) -> *const u64 {
+    // SAFETY: `Counts` is 8 words, and the index is below 8.
+    unsafe { counts.cast::<u64>().add(usize::from(pri & 7)) }
+}
+
+/// Where a station is known to be.
+#[inline(always)]
+pub fn station(key: u64) -> Option<*mut Station> {
+    STATIONS.get_ptr_mut(key)
+}
+
+/// Asks the kernel to give the frame to `output`; false when there is no such interface.
+#[inline(always)]
+pub fn redirect(output: u32) -> bool {
+    OUTPUTS.redirect(output, u64::from(xdp_action::XDP_ABORTED)).is_ok()
+}
+
+/// Asks the kernel to give the frame to the socket of (port, queue); false when there is none.
+#[inline(always)]
+pub fn to_socket(port: u32, queue: u32) -> bool {
+    let Some(at) = at(port, queue) else { return false };
+    SOCKETS.redirect(at, u64::from(xdp_action::XDP_ABORTED)).is_ok()
+}
+
+/// This processor's counters of a port.
+#[inline(always)]
+pub fn stats(port: u32) -> Option<&'static mut PortStats> {
+    // SAFETY: values of this processor are only touched in its softirq, one program at a time.
+    STATS.get_ptr_mut(port).map(|at| unsafe { &mut *at })
+}

@@ -1,0 +1,107 @@
+//! Express frames that their output refused after all: seen only in tracepoints.
+//!
+//! Shape: an object of its own, as programs that read the kernel's memory must be GPL's, which the
+//! parser is not: arguments of `xdp_devmap_xmit` and `xdp_redirect_err` to [`Refusals`] by port.
+//! Units: frames.
+//! Source: Linux `include/trace/events/xdp.h`.
+//!
+//! Tracepoints see all namespaces, where interface indices repeat. Only one program can be on an
+//! interface: what goes between two ports of our namespace is ours.
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+#![no_std]
+#![no_main]
+
+#[allow(dead_code, reason = "most of it is for the other object and the loader")]
+#[path = "../../src/layout.rs"]
+mod layout;
+
+use aya_ebpf::bindings::bpf_map_type::BPF_MAP_TYPE_DEVMAP;
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::macros::{map, raw_tracepoint};
+use aya_ebpf::maps::{HashMap, PerCpuArray};
+use aya_ebpf::programs::RawTracePointContext;
+
+use crate::layout::{PORTS, Places, Refusals};
+
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 4] = *b"GPL\0";
+
+/// Where the kernel keeps what is read here, and which namespace is ours; set by the loader.
+#[unsafe(no_mangle)]
+static PLACES: Places = Places { ifindex: 0, net: 0, inum: 0, ours: 0 };
+
+#[map]
+static NAMED: HashMap<u32, u32> = HashMap::with_max_entries(PORTS as u32, 0);
+#[map]
+static REFUSALS: PerCpuArray<Refusals> = PerCpuArray::with_max_entries(PORTS as u32, 0);
+
+/// An output took some frames of a burst: `xdp_devmap_xmit(from_dev, to_dev, sent, drops, err)`.
+#[raw_tracepoint]
+pub fn weft_xmit(ctx: RawTracePointContext) -> i32 {
+    let (sent, drops): (u64, u64) = (ctx.arg(2), ctx.arg(3));
+    let sent = if (sent as i32) < 0 { 0 } else { sent & 0xFFFF };
+    settle(port_at(ctx.arg(0)), port_at(ctx.arg(1)), sent + (drops & 0xFFFF), drops & 0xFFFF);
+    0
+}
+
+/// A frame was refused before it came to its output, which is `index`:
+/// `xdp_redirect_err(dev, xdp, tgt, err, map_type, map_id, index)`.
+#[raw_tracepoint]
+pub fn weft_redirect_err(ctx: RawTracePointContext) -> i32 {
+    let (kind, index): (u64, u64) = (ctx.arg(4), ctx.arg(6));
+    if kind as u32 == BPF_MAP_TYPE_DEVMAP && index < PORTS as u64 {
+        settle(port_at(ctx.arg(0)), Some(index as u32), 1, 1);
+    }
+    0
+}
+
+/// `count` frames came to their end at `output`, `drops` of them lost.
+#[inline(always)]
+fn settle(input: Option<u32>, output: Option<u32>, count: u64, drops: u64) {
+    let (Some(input), Some(output)) = (input, output) else { return };
+    if let Some(refusals) = refusals(output) {
+        refusals.settled += count;
+        refusals.refused_out += drops;
+    }
+    if let Some(refusals) = refusals(input) {
+        refusals.refused_in += drops;
+    }
+}
+
+/// This processor's counters of a port.
+#[inline(always)]
+fn refusals(port: u32) -> Option<&'static mut Refusals> {
+    // SAFETY: values of this processor are only touched in its softirq, one program at a time.
+    REFUSALS.get_ptr_mut(port).map(|at| unsafe { &mut *at })
+}
+
+/// The port of the `struct net_device` at `device`, if it is in our namespace.
+#[inline(always)]
+fn port_at(device: u64) -> Option<u32> {
+    // SAFETY: a read-only value that the loader sets before it loads us.
+    let places = unsafe { core::ptr::read_volatile(&raw const PLACES) };
+    if device == 0 || places.ifindex == 0 {
+        return None;
+    }
+    let net: u64 = read(device + places.net)?;
+    let namespace: u32 = read(net + places.inum)?;
+    if u64::from(namespace) != places.ours {
+        return None;
+    }
+    let index: u32 = read(device + places.ifindex)?;
+    // SAFETY: an entry lives as long as the interface is a port; a stale value is a port, too.
+    unsafe { NAMED.get(index) }.map(|port| *port & (PORTS as u32 - 1))
+}
+
+#[inline(always)]
+fn read<T>(at: u64) -> Option<T> {
+    // SAFETY: the helper reads what it can and fails otherwise.
+    unsafe { bpf_probe_read_kernel(at as *const T) }.ok()
+}
+
+/// Nothing here panics; the compiler wants to know what would be done.
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

@@ -1,0 +1,287 @@
+//! What the program in the kernel and its loader share: maps by name, and their values.
+//!
+//! Shape: `repr(C)` values without padding or pointers, compiled by both sides; sizes of the maps.
+//! Units: octets, frames; indices are of ports (0..64), priorities (0..8), queues (0..64).
+//! Source: architecture.md, "The fast path in the kernel".
+
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+
+/// Ports of a switch.
+pub const PORTS: usize = 64;
+/// Receive queues of a port that can have a socket.
+pub const QUEUES: usize = 64;
+const QUEUE_BITS: u32 = QUEUES.ilog2();
+/// Switch-internal priorities.
+pub const PRIS: usize = 8;
+/// VLAN identifiers.
+pub const VIDS: usize = 4096;
+/// Cells of a table by priority and format: `pri * 8 + format`.
+pub const KINDS: usize = 64;
+/// Size bins, as in RFC 2819.
+pub const SIZES: usize = 7;
+/// Generations of the configuration: one is in force, the other is written.
+pub const BANKS: usize = 2;
+/// Entries of the forwarding table unless the loader says otherwise.
+pub const FDB: usize = 65_536;
+
+/// Names of the maps.
+pub mod map {
+    /// Interface index to port.
+    pub const PORT_OF: &str = "PORT_OF";
+    /// [`super::PortRules`], two banks of ports.
+    pub const RULES: &str = "RULES";
+    /// Ports of a VLAN as bits, two banks of VIDs.
+    pub const MEMBERS: &str = "MEMBERS";
+    /// One [`super::Control`] word, mapped.
+    pub const CONTROL: &str = "CONTROL";
+    /// [`super::OutputWord`] by output, mapped.
+    pub const OPEN: &str = "OPEN";
+    /// [`super::Counts`] of frames handed to user space, by port and queue, mapped.
+    pub const HANDED: &str = "HANDED";
+    /// [`super::Counts`] of those that user space is done with, mapped.
+    pub const DONE: &str = "DONE";
+    /// Where stations are: [`super::fdb_key`] to [`super::Station`].
+    pub const STATIONS: &str = "STATIONS";
+    /// Output to interface.
+    pub const OUTPUTS: &str = "OUTPUTS";
+    /// Port and queue to socket.
+    pub const SOCKETS: &str = "SOCKETS";
+    /// [`super::PortStats`] by port, one per processor.
+    pub const STATS: &str = "STATS";
+    /// Of the tracepoints: interface index to port.
+    pub const NAMED: &str = "NAMED";
+    /// Of the tracepoints: [`super::Refusals`] by port, one per processor.
+    pub const REFUSALS: &str = "REFUSALS";
+}
+
+/// Names of the programs.
+pub mod program {
+    /// For frames in one piece.
+    pub const WEFT: &str = "weft";
+    /// For frames in several pieces, too.
+    pub const WEFT_FRAGS: &str = "weft_frags";
+    /// On the tracepoint `xdp_devmap_xmit`.
+    pub const XMIT: &str = "weft_xmit";
+    /// On the tracepoint `xdp_redirect_err`.
+    pub const REDIRECT_ERR: &str = "weft_redirect_err";
+}
+
+/// Where a port and a queue meet in `HANDED`, `DONE` and `SOCKETS`.
+#[must_use]
+pub const fn port_queue(port: u32, queue: u32) -> u32 {
+    port << QUEUE_BITS | queue
+}
+
+/// Key of a station: VID in bits 61:50, address space and address below.
+#[must_use]
+pub const fn fdb_key(vid: u16, addr: u64) -> u64 {
+    (vid as u64) << 50 | addr
+}
+
+/// The word that user space steers by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// Bank of the configuration in force.
+    pub bank: u32,
+    /// Time of user space's own making, written to stations that are heard.
+    pub tick: u32,
+}
+
+impl Control {
+    /// Both in one word, so that they are read at once.
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        (self.bank as u64) << 32 | self.tick as u64
+    }
+
+    /// From [`Self::word`]; a bank that there is.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
+    pub const fn from_word(word: u64) -> Self {
+        Self { bank: (word >> 32) as u32 & (BANKS as u32 - 1), tick: word as u32 }
+    }
+}
+
+/// One word by output on a cache line of its own: bit n opens priority n to express frames.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub struct OutputWord {
+    /// Open priorities.
+    pub open: u64,
+    spare: [u64; 7],
+}
+
+/// Frames by priority of one (port, queue), on a cache line of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct Counts(pub [u64; PRIS]);
+
+/// A station.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Station {
+    /// Its port, or [`NO_PORT`] after it was heard elsewhere, until user space has learnt where.
+    pub port: u16,
+    /// Not 0: set by configuration; it neither ages nor moves.
+    pub fixed: u16,
+    /// [`Control::tick`] when it was last heard by express frames.
+    pub heard: u32,
+}
+
+/// No port.
+pub const NO_PORT: u16 = 0xFFFF;
+/// No VLAN.
+pub const NO_VID: u16 = 0xFFFF;
+
+/// What decides a priority.
+pub mod trust {
+    /// The port's default.
+    pub const DEFAULT: u8 = 0;
+    /// VLAN PCP.
+    pub const PCP: u8 = 1;
+    /// DSCP of IPv4 or IPv6.
+    pub const DSCP: u8 = 2;
+    /// Traffic Class of AFH.
+    pub const TC: u8 = 3;
+}
+
+/// What an output does to tags.
+pub mod tags {
+    /// Leaves them, where they name the VLAN.
+    pub const AS_ARRIVED: u8 = 0;
+    /// Takes them out.
+    pub const NEVER: u8 = 1;
+    /// All frames carry one but those of the native VLAN.
+    pub const ALL_BUT_NATIVE: u8 = 2;
+}
+
+/// One port's part of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct PortRules {
+    /// Priority by PCP.
+    pub pcp_to_pri: [u8; 8],
+    /// Priority by DSCP.
+    pub dscp_to_pri: [u8; 64],
+    /// Priority by bits 7:2 of the Traffic Class.
+    pub tc_to_pri: [u8; 64],
+    /// What decides ([`trust`]) by what a frame carries: bit 0 a tag, bit 1 IP, bit 2 a Traffic Class.
+    pub trust: [u8; 8],
+    /// The port's own address, which PFC may be sent to.
+    pub port_mac: [u8; 6],
+    /// EtherType of the tag.
+    pub tpid: u16,
+    /// `EtherType` of AFH frames.
+    pub mac_type1: u16,
+    /// The second of them.
+    pub mac_type2: u16,
+    /// UDP destination port of Standard frames.
+    pub udp_type1: u16,
+    /// The second of them; 0 for none.
+    pub udp_type2: u16,
+    /// VLAN of frames without a VID; [`NO_VID`] for none.
+    pub untagged: u16,
+    /// Longest frame, without FCS.
+    pub frame_len_max: u16,
+    /// Priority of frames that carry nothing that decides.
+    pub default_pri: u8,
+    /// `AfhMode` as a number.
+    pub afh: u8,
+    /// `Gen2Order` as a number.
+    pub gen2_order: u8,
+    /// As an output: what becomes of tags ([`tags`]).
+    pub tags: u8,
+    /// As an output: formats that it may send, as bits.
+    pub carries: u8,
+    /// As an input: priorities whose frames may be express, as bits.
+    pub express_pris: u8,
+    /// Zero.
+    pub spare: [u8; 6],
+}
+
+/// Frames and octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Tally {
+    /// Frames.
+    pub frames: u64,
+    /// Their octets, without FCS.
+    pub bytes: u64,
+}
+
+/// What one processor counts about one port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct PortStats {
+    /// As an input: handed to the socket, by priority and format.
+    pub passed: [Tally; KINDS],
+    /// As an input: express, by priority and format.
+    pub express_in: [Tally; KINDS],
+    /// As an output: express, by priority and format.
+    pub express_out: [Tally; KINDS],
+    /// As an input: express, by size.
+    pub sizes: [u64; SIZES],
+    /// As an input: dropped because no socket is there.
+    pub no_socket: u64,
+    /// As an input: handed over without a count, for want of room before the frame.
+    pub no_meta: u64,
+    /// As an output: express frames given to the kernel.
+    pub given: u64,
+}
+
+/// What one processor counts about a port's express frames after they were given to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Refusals {
+    /// As an output: known to be sent or refused.
+    pub settled: u64,
+    /// As an input: refused by their output.
+    pub refused_in: u64,
+    /// As an output: refused by it.
+    pub refused_out: u64,
+}
+
+/// Octets from the start of a struct of the kernel to a member, and the namespace that is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Places {
+    /// `net_device.ifindex`; 0: not known.
+    pub ifindex: u64,
+    /// `net_device.nd_net`.
+    pub net: u64,
+    /// `net.ns.inum`.
+    pub inum: u64,
+    /// Number of the namespace.
+    pub ours: u64,
+}
+
+/// What stands before a frame that is handed to user space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Meta {
+    /// Frames of this (port, queue, priority) handed over, this one included.
+    pub count: u64,
+    /// [`Meta::TAG`].
+    pub tag: u32,
+    /// The port.
+    pub port: u8,
+    /// The queue.
+    pub queue: u8,
+    /// The priority.
+    pub pri: u8,
+    /// The format.
+    pub format: u8,
+}
+
+impl Meta {
+    /// Octets of it.
+    pub const LEN: usize = 16;
+    /// Tells it from what may lie there by chance.
+    pub const TAG: u32 = 0x7765_6674;
+}
+
+const _: () = assert!(size_of::<Meta>() == Meta::LEN, "no padding");
+const _: () = assert!(size_of::<PortRules>() == 176, "no padding");
+const _: () = assert!(size_of::<Station>() == 8, "no padding");
+const _: () = assert!(size_of::<Counts>() == 64, "a cache line");
+const _: () = assert!(size_of::<OutputWord>() == 64, "a cache line");

@@ -1,0 +1,47 @@
+//! The fast path in the kernel, from user space: loads the program, attaches it, steers it.
+//!
+//! Shape: [`Xdp`] is one program with its maps, for all ports of a switch; [`object`] says whether
+//! there is one in this build. What both sides know: [`layout`], [`rules`].
+//! Units: octets, frames.
+//! Source: architecture.md, "The fast path in the kernel".
+
+mod btf;
+mod error;
+pub mod layout;
+mod load;
+pub mod rules;
+mod stations;
+mod stats;
+#[expect(unsafe_code, reason = "maps in memory, membarrier, and what values the kernel may read")]
+mod sys;
+mod trial;
+mod words;
+mod xmit;
+
+pub use error::{Unavailable, XdpError};
+pub use load::{Mode, Options, Xdp};
+pub use stats::PortCounts;
+pub use trial::{Trial, Verdict};
+pub use words::Words;
+
+include!(concat!(env!("OUT_DIR"), "/object.rs"));
+
+/// What was compiled for the kernel: two objects, each of its own license.
+#[derive(Clone, Copy, Debug)]
+pub struct Objects {
+    /// The XDP program.
+    pub main: &'static [u8],
+    /// The tracepoints.
+    pub xmit: &'static [u8],
+}
+
+/// The compiled programs.
+///
+/// # Errors
+/// When they could not be built together with weft: with the reason.
+pub const fn object() -> Result<Objects, Unavailable> {
+    match OBJECTS {
+        Ok([main, xmit]) => Ok(Objects { main, xmit }),
+        Err(why) => Err(Unavailable(why)),
+    }
+}

@@ -1,0 +1,87 @@
+//! What a port's rules say of a frame: the switch functions that express frames need, once more.
+//!
+//! Shape: [`PortRules`] and a [`Head`] to priority, VLAN, and whether a tag stays; compiled by both sides.
+//! Units: priorities 0..=7, VIDs.
+//! Source: pipeline.md §2 and §3; tests hold it against `dataplane::{classify, vlan}`.
+
+#![expect(clippy::indexing_slicing, reason = "a PCP is below 8, a DSCP and TC[7:2] below 64")]
+
+use weft_parsers::{AfhMode, Gen2Order, Head, MacAddr, ParseConfig, Tci};
+
+use crate::layout::{NO_VID, PortRules, tags, trust};
+
+impl PortRules {
+    /// How frames are read at this port.
+    #[inline]
+    #[must_use]
+    pub const fn parse_config(&self) -> ParseConfig {
+        ParseConfig {
+            afh: match self.afh {
+                0 => AfhMode::None,
+                1 => AfhMode::Gen1,
+                2 => AfhMode::Gen2,
+                3 => AfhMode::Lite,
+                _ => AfhMode::Auto,
+            },
+            gen2_order: match self.gen2_order {
+                0 => Gen2Order::Slap,
+                _ => Gen2Order::AsDocumented,
+            },
+            tpid: self.tpid,
+            mac_type1: self.mac_type1,
+            mac_type2: self.mac_type2,
+            udp_type1: self.udp_type1,
+            udp_type2: self.udp_type2,
+            port_mac: MacAddr(self.port_mac),
+        }
+    }
+
+    /// Priority of a frame; with no head (malformed) the port's default.
+    #[inline]
+    #[must_use]
+    pub fn pri(&self, head: Option<&Head>) -> u8 {
+        let Some(head) = head else { return self.default_pri & 7 };
+        let (tci, dscp, tc) = (head.tci(), head.dscp(), head.tc());
+        let mut carries = usize::from(tci.is_some());
+        carries |= usize::from(dscp.is_some()) << 1;
+        carries |= usize::from(tc.is_some()) << 2;
+        let pri = match (self.trust[carries & 7], tci, dscp, tc) {
+            (trust::PCP, Some(tci), _, _) => self.pcp_to_pri[tci.pcp().get() as usize & 7],
+            (trust::DSCP, _, Some(dscp), _) => self.dscp_to_pri[dscp.get() as usize & 63],
+            (trust::TC, _, _, Some(tc)) => self.tc_to_pri[tc.0 as usize >> 2 & 63],
+            _ => self.default_pri,
+        };
+        pri & 7
+    }
+
+    /// VLAN of a frame with the outer tag `tag`, before it is asked whether the port is a member.
+    #[inline]
+    #[must_use]
+    pub const fn vid(&self, tag: Option<Tci>) -> u16 {
+        match tag {
+            Some(tci) if tci.vid().get() != 0 => tci.vid().get(),
+            _ => self.untagged,
+        }
+    }
+
+    /// Whether this port, as an output, leaves the tag of a frame of VLAN `vid` as it came.
+    #[inline]
+    #[must_use]
+    pub const fn keeps_tag(&self, vid: u16, tag: Option<Tci>) -> bool {
+        let native = self.untagged == vid && vid != NO_VID;
+        match (self.tags, tag) {
+            (tags::NEVER, tag) => tag.is_none(),
+            (tags::ALL_BUT_NATIVE, None) => native,
+            (tags::ALL_BUT_NATIVE, Some(tci)) => tci.vid().get() != 0 && !native,
+            (_, Some(tci)) if tci.vid().get() != 0 => true,
+            _ => native,
+        }
+    }
+
+    /// Whether this port, as an output, may send frames of this format and length.
+    #[inline]
+    #[must_use]
+    pub const fn takes(&self, head: &Head, len: usize) -> bool {
+        self.carries >> (head.format() as u32 & 7) & 1 != 0 && len <= self.frame_len_max as usize
+    }
+}

@@ -1,0 +1,81 @@
+//! Counters of the program, summed over processors.
+//!
+//! Shape: [`PortCounts`] by port.
+//! Units: frames, octets.
+//! Source: pipeline.md §10.
+
+use aya::maps::PerCpuArray;
+
+use crate::XdpError;
+use crate::layout::{PortStats, Refusals, SIZES, Tally, map};
+use crate::load::Xdp;
+
+/// What was counted about one port; all processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortCounts {
+    /// By the program.
+    pub stats: PortStats,
+    /// By the tracepoints; zero without them.
+    pub refusals: Refusals,
+}
+
+impl Tally {
+    const fn add(&mut self, other: Self) {
+        self.frames += other.frames;
+        self.bytes += other.bytes;
+    }
+
+    /// The sum of some.
+    #[must_use]
+    pub fn sum(of: &[Self]) -> Self {
+        of.iter().fold(Self::default(), |mut sum, tally| {
+            sum.add(*tally);
+            sum
+        })
+    }
+}
+
+impl PortStats {
+    /// Nothing counted.
+    pub const ZERO: Self = Self {
+        passed: [Tally { frames: 0, bytes: 0 }; crate::layout::KINDS],
+        express_in: [Tally { frames: 0, bytes: 0 }; crate::layout::KINDS],
+        express_out: [Tally { frames: 0, bytes: 0 }; crate::layout::KINDS],
+        sizes: [0; SIZES],
+        no_socket: 0,
+        no_meta: 0,
+        given: 0,
+    };
+
+    /// Adds what another processor counted.
+    pub fn add(&mut self, other: &Self) {
+        let tables = [
+            (&mut self.passed, &other.passed),
+            (&mut self.express_in, &other.express_in),
+            (&mut self.express_out, &other.express_out),
+        ];
+        for (sums, more) in tables {
+            sums.iter_mut().zip(more).for_each(|(sum, tally)| sum.add(*tally));
+        }
+        self.sizes.iter_mut().zip(other.sizes).for_each(|(sum, n)| *sum += n);
+        self.no_socket += other.no_socket;
+        self.no_meta += other.no_meta;
+        self.given += other.given;
+    }
+}
+
+impl Xdp {
+    /// What was counted about `port` so far.
+    ///
+    /// # Errors
+    /// The kernel refuses the map.
+    pub fn counts(&self, port: u8) -> Result<PortCounts, XdpError> {
+        let all = self.ebpf.map(map::STATS).ok_or(XdpError::Missing(map::STATS))?;
+        let all = PerCpuArray::<_, PortStats>::try_from(all).map_err(XdpError::map(map::STATS))?;
+        let each = all.get(&u32::from(port), 0).map_err(XdpError::map(map::STATS))?;
+        let mut sum = PortStats::ZERO;
+        each.iter().for_each(|stats| sum.add(stats));
+        let refusals = self.xmit.as_ref().map_or(Ok(Refusals::default()), |xmit| xmit.counts(port));
+        Ok(PortCounts { stats: sum, refusals: refusals? })
+    }
+}

@@ -1,0 +1,88 @@
+//! The words that workers and the program steer by, without a system call.
+//!
+//! Shape: [`Words`] over the mapped arrays: open priorities by output; frames handed to user space
+//! and done with, by (port, queue, priority).
+//! Units: frames; wrapping counts.
+//! Source: architecture.md, "No reordering".
+
+use core::sync::atomic::Ordering;
+
+use crate::layout::{Control, PORTS, PRIS, QUEUES};
+use crate::sys::Mapped;
+
+const LINE: usize = 8;
+
+/// Mapped arrays of one program; for any thread.
+#[derive(Debug)]
+pub struct Words {
+    pub(crate) control: Mapped,
+    pub(crate) open: Mapped,
+    pub(crate) handed: Mapped,
+    pub(crate) done: Mapped,
+}
+
+impl Words {
+    /// Words of each map.
+    pub(crate) const CONTROL: usize = 1;
+    pub(crate) const OPEN: usize = PORTS * LINE;
+    pub(crate) const COUNTS: usize = PORTS * QUEUES * PRIS;
+
+    /// Opens the priorities of `pris` (bits) of `output`, and closes all others.
+    #[inline]
+    pub fn set_open(&self, output: u8, pris: u8) {
+        // Release: what made the output quiet is seen by whoever sees it open.
+        self.open.word(usize::from(output) * LINE).store(u64::from(pris), Ordering::Release);
+    }
+
+    /// Open priorities of `output`.
+    #[must_use]
+    pub fn open(&self, output: u8) -> u8 {
+        self.open.word(usize::from(output) * LINE).load(Ordering::Relaxed).to_le_bytes()[0]
+    }
+
+    #[inline]
+    const fn cell(port: u8, queue: u8, pri: u8) -> usize {
+        (port as usize * QUEUES + queue as usize) * PRIS + pri as usize % PRIS
+    }
+
+    /// Frames of (port, queue, priority) that the program has handed to the socket.
+    #[inline]
+    #[must_use]
+    pub fn handed(&self, port: u8, queue: u8, pri: u8) -> u64 {
+        self.handed.word(Self::cell(port, queue, pri)).load(Ordering::Acquire)
+    }
+
+    /// Frames of them that user space is done with.
+    #[must_use]
+    pub fn done(&self, port: u8, queue: u8, pri: u8) -> u64 {
+        self.done.word(Self::cell(port, queue, pri)).load(Ordering::Relaxed)
+    }
+
+    /// Notes `count` more frames that user space is done with: sent and completed, dropped, or lost
+    /// on the way to it.
+    #[inline]
+    pub fn add_done(&self, port: u8, queue: u8, pri: u8, count: u64) {
+        // Release: the program must not see the count before the frames are out.
+        self.done.word(Self::cell(port, queue, pri)).fetch_add(count, Ordering::Release);
+    }
+
+    /// Makes both counts equal; returns how many frames were still missing.
+    #[must_use = "they are lost, and to be counted"]
+    pub fn settle(&self, port: u8, queue: u8, pri: u8) -> u64 {
+        let handed = self.handed(port, queue, pri);
+        let before = self.done.word(Self::cell(port, queue, pri)).swap(handed, Ordering::AcqRel);
+        handed.wrapping_sub(before)
+    }
+
+    /// What the program steers by.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        Control::from_word(self.control.word(0).load(Ordering::Relaxed))
+    }
+
+    /// Only control writes this word.
+    pub(crate) fn set_control(&self, control: Control) {
+        // Release: the bank that is named has been written.
+        self.control.word(0).store(control.word(), Ordering::Release);
+    }
+}
