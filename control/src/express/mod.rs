@@ -1,6 +1,6 @@
 //! The fast path in the kernel, as the switch's configuration has it.
 //!
-//! Shape: [`rules`]: a [`Snapshot`] to what the XDP program looks up; [`stations`]: FDB entries to keys.
+//! Shape: [`rules`]: a configuration in force to what the XDP program looks up.
 //! Units: octets, VIDs, priorities.
 //! Source: architecture.md, "The fast path in the kernel".
 

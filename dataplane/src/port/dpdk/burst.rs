@@ -9,9 +9,10 @@ use std::sync::Arc;
 use sys::rte_mbuf;
 use weft_dpdk_sys as sys;
 
+use super::super::csum;
 use super::memory::Mbufs;
 use super::plain::Plain;
-use super::{PortCounters, TX_LEN_MIN, csum};
+use super::{PortCounters, TX_LEN_MIN};
 use crate::batch::{BURST, Batch};
 use crate::desc::{Desc, Flag};
 use crate::pool::{Bufs, prefetch};

@@ -19,14 +19,14 @@ mod plain;
 
 use std::io;
 
-use weft_parsers::MacAddr;
+use weft_parsers::{MacAddr, partial};
 
 use self::burst::{Burst, Frames, Queue};
 
 use self::device::{Device, Refused, Setup};
 use self::memory::Mbufs;
 use self::plain::Plain;
-use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, csum};
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN};
 use crate::batch::{BURST, Batch};
 use crate::pool::{Bufs, FRAME_LEN_MAX};
 use crate::time::{Instant, LinkRate, Span};
@@ -236,7 +236,7 @@ impl Port for Dpdk {
         }
         if partial {
             for desc in batch.iter_mut().skip(before) {
-                let found = csum::find_partial(bufs.bytes(desc), &self.config.fixed_udp_ports);
+                let found = partial::find(bufs.bytes(desc), &self.config.fixed_udp_ports);
                 bufs.set_partial_csum(desc, found);
             }
         }
