@@ -365,6 +365,13 @@ impl Buffer {
         Admission { verdict, used, limit }
     }
 
+    /// Whether [`Self::admit_all`] can say yes at all: one thread, dynamic thresholds.
+    #[inline]
+    #[must_use]
+    pub fn admits_bursts(&self, thresholds: &Thresholds) -> bool {
+        self.solo && thresholds.sharing == Sharing::Dt
+    }
+
     /// Asks for room for all frames of a burst of `input`, where priorities `lossless` are charged to
     /// their groups, and charges them; false, and nothing charged, if they must be asked one by one:
     /// several threads, static shares, or any frame could be refused or cross XOFF.
@@ -380,9 +387,7 @@ impl Buffer {
     ) -> bool {
         let used = self.shared.load(Ordering::Relaxed);
         let left = thresholds.shared.checked_sub(used + u64::from(demand.cells()));
-        let Some(left) = left.filter(|_| self.solo && thresholds.sharing == Sharing::Dt) else {
-            return false;
-        };
+        let Some(left) = left.filter(|_| self.admits_bursts(thresholds)) else { return false };
         let first = input.index() * self.ports * self.pris;
         let Some(voqs) = self.voq.get(first..first + self.ports * self.pris) else { return false };
         let word =

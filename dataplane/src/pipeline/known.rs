@@ -129,6 +129,9 @@ impl InputLane {
         demand: &mut Demand,
     ) -> bool {
         let Context { core, snapshot, nodes, stats, .. } = ctx;
+        if !core.buffer.admits_bursts(&snapshot.thresholds) {
+            return false;
+        }
         for (desc, &route) in batch.iter().zip(routes) {
             demand.add(QueueId::from_low_bits(route), snapshot.cells(desc.len()));
         }
