@@ -238,3 +238,23 @@ impl PacketSender {
         assert_eq!(sent, frame.len().cast_signed());
     }
 }
+
+/// The far end takes no frame as long as every other one of four: these are given up, and the others
+/// arrive.
+pub fn gives_up_what_the_far_end_never_takes<P: Port>(mut bench: Bench<P>) {
+    let socket = listener();
+    let mut batch = Batch::new();
+    for len in [1_400, 100, 1_400, 100] {
+        batch.push(bench.bufs.alloc_from(&udp(mac("host"), &vec![0; len])).unwrap());
+    }
+    for _ in 0..100 {
+        bench.port.tx(bench.now, &mut bench.bufs, &mut batch);
+        bench.tick().unwrap();
+    }
+    assert!(batch.is_empty());
+    assert_eq!(bench.port.counters().tx_failed, 2);
+    for _ in 0..2 {
+        assert_eq!(socket.recv(&mut [0; 2_000]).unwrap(), 100);
+    }
+    bench.end();
+}
