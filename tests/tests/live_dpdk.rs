@@ -4,7 +4,7 @@
 //! `net_pcap`; refusals as a user reads them.
 //! Units: frames, bit/s.
 //! Source: issue 3, item 5; pipeline.md §11.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -14,40 +14,12 @@ use std::time::Duration;
 use serde_json::Value;
 use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
 use weft_tests::netns::{Net, Switch, weft};
+use weft_tests::talk::{checksum_errors, ping, tcp};
 
 const EAL: &str =
     "[dpdk]\neal_args = [\"--no-huge\", \"-m\", \"128\", \"--no-shconf\", \"--no-telemetry\"]\n";
 /// Pings of which every one must come back.
 const PINGS: u64 = 500;
-
-fn ping(net: &Net, from: &str, to: &str) -> u64 {
-    let done = net.run(from, "ping", &format!("-q -c {PINGS} -i 0.002 -W 2 {to}"));
-    let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    let received = said.split(" received").next().and_then(|text| text.rsplit(' ').next());
-    received.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("ping said: {said}"))
-}
-
-/// Bits a second of a TCP stream of a second to `to`.
-fn tcp(net: &Net, from: &str, (to, address): (&str, &str)) -> f64 {
-    let mut server = net.at(to, "iperf3", "-s -1").stdout(Stdio::null()).spawn().unwrap();
-    park_timeout(Duration::from_millis(500));
-    let done = net.run(from, "iperf3", &format!("-c {address} -t 1 -J"));
-    drop(server.kill());
-    drop(server.wait());
-    let said: Value = serde_json::from_slice(&done.stdout).expect("iperf3 -J says JSON");
-    let rate = said["end"]["sum_received"]["bits_per_second"].as_f64();
-    rate.unwrap_or_else(|| panic!("iperf3 said: {said}"))
-}
-
-/// `TcpInCsumErrors` of a host.
-fn checksum_errors(net: &Net, host: &str) -> u64 {
-    let done = net.run(host, "cat", "/proc/net/snmp");
-    let text = String::from_utf8_lossy(&done.stdout).into_owned();
-    let mut tcp = text.lines().filter(|line| line.starts_with("Tcp:"));
-    let (names, values) = (tcp.next().unwrap(), tcp.next().unwrap());
-    let at = names.split(' ').position(|name| name == "InCsumErrors").unwrap();
-    values.split(' ').nth(at).unwrap().parse().unwrap()
-}
 
 fn sum(ledger: &Value, keys: &[&str]) -> u64 {
     keys.iter().map(|key| ledger[*key].as_u64().unwrap()).sum()
@@ -80,7 +52,7 @@ fn hosts_talk_through_taps_and_sockets_of_dpdk() {
     let hosts = [("h1", "10.79.0.1"), ("h2", "10.79.0.2"), ("sw", "10.79.0.3")];
     for (from, to) in [(0, 2), (2, 1), (1, 0), (0, 1)] {
         assert_eq!(
-            ping(&net, hosts[from].0, hosts[to].1),
+            ping(&net, hosts[from].0, hosts[to].1, PINGS),
             PINGS,
             "{} {}",
             hosts[from].0,
@@ -89,7 +61,7 @@ fn hosts_talk_through_taps_and_sockets_of_dpdk() {
     }
     // From h1 and h2 checksums come partial, and leave by DPDK complete.
     for (from, to) in [(1, 0), (1, 2), (2, 0), (0, 1)] {
-        let rate = tcp(&net, hosts[from].0, hosts[to]);
+        let rate = tcp(&net, hosts[from].0, hosts[to], 1);
         println!("TCP {} to {}: {rate:.0} bit/s", hosts[from].0, hosts[to].0);
         assert!(rate > 1e6, "{} to {}: {rate} bit/s", hosts[from].0, hosts[to].0);
     }

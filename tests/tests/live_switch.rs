@@ -5,46 +5,14 @@
 //! Source: issue 2, acceptance 2.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-use std::process::Stdio;
-use std::thread::park_timeout;
-use std::time::Duration;
-
 use serde_json::Value;
 use weft_tests::netns::{Net, Switch};
+use weft_tests::talk::{checksum_errors, ping, tcp};
 
 /// Pings of which every one must come back.
 const PINGS: u64 = 1_000;
 /// Seconds of a TCP stream.
 const TCP_S: u64 = 3;
-
-fn ping(net: &Net, from: &str, to: &str) -> u64 {
-    let done = net.run(from, "ping", &format!("-q -c {PINGS} -i 0.002 -W 2 {to}"));
-    let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    let received = said.split(" received").next().and_then(|text| text.rsplit(' ').next());
-    received.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("ping said: {said}"))
-}
-
-/// Bits a second of a TCP stream to the server at 10.78.0.2.
-fn tcp(net: &Net, from: &str, to: &str, address: &str) -> f64 {
-    let mut server = net.at(to, "iperf3", "-s -1").stdout(Stdio::null()).spawn().unwrap();
-    park_timeout(Duration::from_millis(500));
-    let done = net.run(from, "iperf3", &format!("-c {address} -t {TCP_S} -J"));
-    drop(server.kill());
-    drop(server.wait());
-    let said: Value = serde_json::from_slice(&done.stdout).expect("iperf3 -J says JSON");
-    let rate = said["end"]["sum_received"]["bits_per_second"].as_f64();
-    rate.unwrap_or_else(|| panic!("iperf3 said: {said}"))
-}
-
-/// `TcpInCsumErrors` of a host.
-fn checksum_errors(net: &Net, host: &str) -> u64 {
-    let done = net.run(host, "cat", "/proc/net/snmp");
-    let text = String::from_utf8_lossy(&done.stdout).into_owned();
-    let mut tcp = text.lines().filter(|line| line.starts_with("Tcp:"));
-    let (names, values) = (tcp.next().unwrap(), tcp.next().unwrap());
-    let at = names.split(' ').position(|name| name == "InCsumErrors").unwrap();
-    values.split(' ').nth(at).unwrap().parse().unwrap()
-}
 
 /// Kinds of the switch's ports.
 fn kinds(switch: &Switch) -> Vec<String> {
@@ -54,9 +22,9 @@ fn kinds(switch: &Switch) -> Vec<String> {
 }
 
 fn talk(net: &Net, switch: Switch) {
-    assert_eq!(ping(net, "h1", "10.78.0.2"), PINGS);
+    assert_eq!(ping(net, "h1", "10.78.0.2", PINGS), PINGS);
     for (from, to, address) in [("h1", "h2", "10.78.0.2"), ("h2", "h1", "10.78.0.1")] {
-        let rate = tcp(net, from, to, address);
+        let rate = tcp(net, from, (to, address), TCP_S);
         println!("TCP {from} to {to}: {rate:.0} bit/s");
         assert!(rate > 10e6, "{from} to {to}: {rate} bit/s");
     }
