@@ -7,9 +7,12 @@ Source: style.md C12 and C14. Exit 1 when anything failed, also when a suite ran
 """
 
 import os
+import queue
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -20,6 +23,10 @@ SKIPPED = re.compile(r"^SKIPPED ([^\s:]+): (.+)$")
 IGNORED = re.compile(r"^test (\S+) \.\.\. ignored(?:, (.+))?$")
 PYTEST = re.compile(r"^=*\s*((?:\d+ \w+(?:, )?)+) in [\d.]+s")
 PYTEST_SKIP = re.compile(r"^SKIPPED \[(\d+)\] (\S+): (.+)$")
+
+
+# A suite that takes longer hangs: the longest takes 10 minutes on two busy cores.
+SUITE_S = 1500
 
 
 @dataclass
@@ -38,9 +45,9 @@ class Tally:
 
 
 def run(name, command, env=None):
-    """Runs `command`, showing its output; returns (good, lines, seconds)."""
+    """Runs `command`, showing its output; returns (good, lines, seconds). One that hangs is ended."""
     print(f"\n== {name}: {' '.join(command)}", flush=True)
-    start, lines = time.monotonic(), []
+    start, lines, said = time.monotonic(), [], queue.SimpleQueue()
     try:
         child = subprocess.Popen(
             command,
@@ -51,16 +58,33 @@ def run(name, command, env=None):
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            start_new_session=True,
         )
     except OSError as err:
         print(f"{command[0]}: {err}")
         return False, [], time.monotonic() - start
-    with child:
-        for line in child.stdout:
-            lines.append(line.rstrip("\n"))
-            if not line.startswith(("   Compiling ", "    Checking ", "  Downloaded ", " Documenting ")):
-                print(line, end="", flush=True)
-    return child.returncode == 0, lines, time.monotonic() - start
+    threading.Thread(target=read_all, args=(child.stdout, said), daemon=True).start()
+    while True:
+        try:
+            line = said.get(timeout=max(0.0, start + SUITE_S - time.monotonic()))
+        except queue.Empty:
+            # What a broken kernel holds on to does not even end so: it is left behind.
+            os.killpg(child.pid, signal.SIGKILL)
+            print(f"{name}: ended, as it took more than {SUITE_S} s", flush=True)
+            return False, lines, time.monotonic() - start
+        if line is None:
+            break
+        lines.append(line.rstrip("\n"))
+        if not line.startswith(("   Compiling ", "    Checking ", "  Downloaded ", " Documenting ")):
+            print(line, end="", flush=True)
+    return child.wait() == 0, lines, time.monotonic() - start
+
+
+def read_all(pipe, said):
+    """Hands over the lines of `pipe`, then None."""
+    for line in pipe:
+        said.put(line)
+    said.put(None)
 
 
 def plain(name, command, env=None):
