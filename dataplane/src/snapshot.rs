@@ -13,7 +13,7 @@ use crate::ecn::{EcnError, EcnProfile};
 use crate::groups::{GroupError, GroupTable};
 use crate::lag::{LagError, Links};
 use crate::pfc::{ClassError, check_classes};
-use crate::types::{PORTS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
+use crate::types::{PORTS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet};
 use crate::vlan::{PortMode, VlanError, VlanTable};
 
 /// Why a configuration cannot be compiled.
@@ -89,6 +89,9 @@ pub struct Snapshot {
     pub lossless: PriSet,
     /// Ports where PFC is on.
     pub pfc_ports: PortSet,
+    /// By output: priorities whose frames may leave unqueued as far as the configuration goes. No rate
+    /// holds them back, no mirror wants a copy, no other link could have been taken.
+    pub unshaped: PerPort<PriSet>,
     /// A frame up to this length fits every port.
     pub frame_len_safe: usize,
     /// ECN profile in octets, if marking is on.
@@ -134,6 +137,7 @@ impl Snapshot {
             .ports
             .iter()
             .map(|port| Classifier::new(&port.trust, port.default_pri, &config.maps));
+        let links = links(&config)?;
         Ok(Self {
             epoch,
             plan,
@@ -141,7 +145,8 @@ impl Snapshot {
             vlan: VlanTable::build(ids().map(|(id, port)| (id, &port.vlan)))?,
             tags_stay: tags_stay(&config),
             groups: GroupTable::build(&config.forward.groups)?,
-            links: links(&config)?,
+            unshaped: PerPort::from_fn(|port| unshaped(&config, &links, pris, port)),
+            links,
             classifiers: classifiers.collect(),
             carriers,
             ports: PortSet::first(count),
@@ -239,6 +244,18 @@ fn tags_stay(config: &SwitchConfig) -> bool {
     });
     let first = pvids.next().flatten();
     first.is_some() && pvids.all(|pvid| pvid == first)
+}
+
+fn unshaped(config: &SwitchConfig, links: &Links, pris: PriSet, output: PortId) -> PriSet {
+    let is_mirrored = config.mirror.is_some_and(|mirror| mirror.from.contains(output));
+    let is_lag = links.members(output).len() > 1;
+    match config.ports.get(output.index()) {
+        Some(port) if !is_mirrored && !is_lag && port.egress.port_max_rate.is_none() => {
+            let limits = &port.egress.pri_max_rate;
+            pris.iter().filter(|&pri| limits[pri].is_none()).collect()
+        }
+        _ => PriSet::EMPTY,
+    }
 }
 
 /// Links of `config`: what one member of a LAG may do with a frame, each other one may.

@@ -118,6 +118,10 @@ drop_reasons! {
     BadGso = 21, "bad_gso";
     /// No TTL or flags: a frame of a format that the switch does not forward (reserved for PBR).
     Unsupported = 22, "unsupported";
+    /// Lost between the program in the kernel and the port.
+    XskRing = 23, "xsk_ring";
+    /// An express frame that its output refused.
+    ExpressXmit = 24, "express_xmit";
 }
 
 /// How many drop reasons there are.
@@ -247,8 +251,14 @@ impl WorkerStats {
     /// Counts a drop, once, with the port that the frame came in by (or was to leave by).
     #[inline]
     pub fn count_drop(&self, port: crate::types::PortId, reason: DropReason) {
+        self.count_drops(port, reason, 1);
+    }
+
+    /// Counts `count` drops.
+    #[inline]
+    pub fn count_drops(&self, port: crate::types::PortId, reason: DropReason, count: u64) {
         if let Some(counter) = self.port[port].drops.get(reason as usize) {
-            counter.add(1);
+            counter.add(count);
         }
     }
 

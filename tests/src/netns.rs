@@ -96,6 +96,38 @@ impl Net {
         assert!(done.status.success(), "ip -n {name} {arguments}: {}", text(&done.stderr));
     }
 
+    /// Index of an interface.
+    ///
+    /// # Panics
+    /// There is none of that name.
+    #[must_use]
+    pub fn index(&self, host: &str, device: &str) -> u32 {
+        let said = self.run(host, "ip", &format!("-o link show {device}"));
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        text.split(':').next().and_then(|number| number.trim().parse().ok()).expect("an index")
+    }
+
+    /// Address of a host's `eth0`.
+    ///
+    /// # Panics
+    /// It has none.
+    #[must_use]
+    pub fn mac(&self, host: &str) -> weft_parsers::MacAddr {
+        let said = self.run(host, "ip", "-br link show eth0");
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        text.split_whitespace().find_map(|word| word.parse().ok()).expect("an address")
+    }
+
+    /// Switches NAPI of a host's `eth0`, without which it takes no redirected frames.
+    ///
+    /// # Panics
+    /// It cannot be switched.
+    pub fn napi(&self, host: &str, on: bool) {
+        let word = if on { "on" } else { "off" };
+        let set = self.run(host, "ethtool", &format!("-K eth0 gro {word}"));
+        assert!(set.status.success(), "ethtool: {}", String::from_utf8_lossy(&set.stderr));
+    }
+
     /// `program` at `host`, with arguments split at blanks.
     #[must_use]
     pub fn at(&self, host: &str, program: &str, arguments: &str) -> Command {
@@ -113,6 +145,17 @@ impl Net {
     pub fn run(&self, host: &str, program: &str, arguments: &str) -> Output {
         self.at(host, program, arguments).output().expect("nsenter runs")
     }
+}
+
+/// Moves this thread into a namespace; the thread ends with the test.
+///
+/// # Panics
+/// There is none of that name.
+pub fn enter(name: &str) {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    let file = std::fs::File::open(format!("/run/netns/{name}")).expect("a namespace");
+    let fd = std::os::fd::AsFd::as_fd(&file);
+    move_into_link_name_space(fd, Some(LinkNameSpaceType::Network)).expect("to enter it");
 }
 
 impl Drop for Net {
@@ -246,6 +289,16 @@ impl Switch {
     #[must_use]
     pub fn folder(net: &Net) -> PathBuf {
         std::env::temp_dir().join(net.name("run"))
+    }
+
+    /// Its process.
+    ///
+    /// # Panics
+    /// When it has ended.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        // nsenter and env become what they run.
+        self.child.as_ref().expect("it runs until it is stopped").id()
     }
 
     /// Asks the running switch; `None` when it refuses.

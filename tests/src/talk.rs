@@ -30,18 +30,13 @@ pub fn ping(net: &Net, from: &str, to: &str, count: u64) -> u64 {
 /// # Panics
 /// When iperf3 does not say.
 #[must_use]
-pub fn tcp(net: &Net, from: &str, (to, address): (&str, &str), seconds: u64) -> f64 {
-    let mut server = net.at(to, "iperf3", "-s -1").stdout(Stdio::null()).spawn().unwrap();
-    park_timeout(Duration::from_millis(500));
-    let done = net.run(from, "iperf3", &format!("-c {address} -t {seconds} -J"));
-    drop(server.kill());
-    drop(server.wait());
-    let said: Value = serde_json::from_slice(&done.stdout).expect("iperf3 -J says JSON");
+pub fn tcp(net: &Net, from: &str, to: (&str, &str), seconds: u64) -> f64 {
+    let said = iperf3(net, from, to, &format!("-t {seconds}"));
     let rate = said["end"]["sum_received"]["bits_per_second"].as_f64();
     rate.unwrap_or_else(|| panic!("iperf3 said: {said}"))
 }
 
-/// `TcpInCsumErrors` of a host.
+/// `InCsumErrors` of a host, TCP and UDP.
 ///
 /// # Panics
 /// When the kernel does not say.
@@ -49,8 +44,33 @@ pub fn tcp(net: &Net, from: &str, (to, address): (&str, &str), seconds: u64) -> 
 pub fn checksum_errors(net: &Net, host: &str) -> u64 {
     let done = net.run(host, "cat", "/proc/net/snmp");
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
-    let mut tcp = text.lines().filter(|line| line.starts_with("Tcp:"));
-    let (names, values) = (tcp.next().unwrap(), tcp.next().unwrap());
-    let at = names.split(' ').position(|name| name == "InCsumErrors").unwrap();
-    values.split(' ').nth(at).unwrap().parse().unwrap()
+    let of = |protocol: &str| {
+        let mut lines = text.lines().filter(|line| line.starts_with(protocol));
+        let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+        let at = names.split(' ').position(|name| name == "InCsumErrors").unwrap();
+        values.split(' ').nth(at).unwrap().parse::<u64>().unwrap()
+    };
+    of("Tcp:") + of("Udp:")
+}
+
+/// Datagrams of a UDP stream of so many seconds that came to host `to` at `address`.
+///
+/// # Panics
+/// When iperf3 does not say.
+#[must_use]
+pub fn udp(net: &Net, from: &str, to: (&str, &str), seconds: u64) -> u64 {
+    let said = iperf3(net, from, to, &format!("-u -b 50M -t {seconds}"));
+    let sum = &said["end"]["sum"];
+    let number = |name: &str| sum[name].as_u64().unwrap_or_else(|| panic!("iperf3 said: {said}"));
+    number("packets") - number("lost_packets")
+}
+
+/// What iperf3 says of a stream to host `to` at `address`.
+fn iperf3(net: &Net, from: &str, (to, address): (&str, &str), options: &str) -> Value {
+    let mut server = net.at(to, "iperf3", "-s -1").stdout(Stdio::null()).spawn().unwrap();
+    park_timeout(Duration::from_millis(500));
+    let done = net.run(from, "iperf3", &format!("-c {address} -J {options}"));
+    drop(server.kill());
+    drop(server.wait());
+    serde_json::from_slice(&done.stdout).expect("iperf3 -J says JSON")
 }

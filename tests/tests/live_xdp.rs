@@ -7,15 +7,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use weft_parsers::{AddrKey, MacAddr};
-use weft_tests::netns::Net;
+use weft_dataplane::port::af_xdp::{Attach, Link, Program, Target};
+use weft_dataplane::port::netdev;
+use weft_parsers::AddrKey;
+use weft_tests::netns::{Net, enter};
 use weft_xdp::layout::{NO_VID, PortRules, Tally, VIDS, fdb_key, tags, trust};
-use weft_xdp::{Mode, Options, Xdp};
+use weft_xdp::{Options, Xdp};
 
 const HOSTS: [(&str, &str, &str); 2] = [("a", "p0", "10.77.0.1"), ("b", "p1", "10.77.0.2")];
 const CHILD: &str = "WEFT_XDP_CHILD";
@@ -29,36 +28,14 @@ fn network(test: &str) -> Option<Net> {
     let mut net = Net::new(test)?;
     for (host, port, address) in HOSTS {
         net.add_joined(host, port, &format!("{address}/24"));
-        // Only an end with NAPI takes redirected frames.
-        let set = net.run(host, "ethtool", "-K eth0 gro on");
-        assert!(set.status.success(), "ethtool: {}", String::from_utf8_lossy(&set.stderr));
+        net.napi(host, true); // only such an end takes redirected frames
     }
     for ((host, _, _), (other, _, address)) in HOSTS.iter().zip(HOSTS.iter().rev()) {
-        let mac = mac(&net, other);
+        let mac = net.mac(other);
         net.ip(host, &format!("neigh replace {address} lladdr {mac} dev eth0 nud permanent"));
     }
     enter(&net.name("sw"));
     Some(net)
-}
-
-/// Moves this thread into a namespace; the thread ends with the test.
-fn enter(name: &str) {
-    let file = File::open(format!("/run/netns/{name}")).unwrap();
-    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-}
-
-/// Address of a host's interface.
-fn mac(net: &Net, host: &str) -> MacAddr {
-    let said = net.run(host, "ip", "-br link show eth0");
-    let text = String::from_utf8_lossy(&said.stdout).into_owned();
-    text.split_whitespace().find_map(|word| word.parse().ok()).expect("an address")
-}
-
-/// Index of an interface of the switch.
-fn index(net: &Net, port: &str) -> u32 {
-    let said = net.run("sw", "ip", &format!("-o link show {port}"));
-    let text = String::from_utf8_lossy(&said.stdout).into_owned();
-    text.split(':').next().and_then(|number| number.trim().parse().ok()).expect("an index")
 }
 
 /// What `ip` says of programs on an interface.
@@ -90,20 +67,33 @@ const OPEN: PortRules = PortRules {
     spare: [0; 6],
 };
 
-/// A program on both interfaces that knows both hosts.
-fn express(net: &Net) -> Xdp {
+/// The program of `port` on an interface, as `weft run` attaches it.
+fn attach(xdp: &mut Xdp, port: u8, ifindex: u32) -> std::io::Result<Link> {
+    let shows_tags =
+        netdev::features(ifindex.cast_signed()).is_ok_and(netdev::Features::shows_tags);
+    let target = Target { index: ifindex, queues: 1, shows_tags };
+    let vlan_tag = target.vlan_tag(Attach::Native);
+    let program = Program::load(&xdp.program(port, vlan_tag), vlan_tag.map(|_| ifindex));
+    xdp.name(port, ifindex).unwrap();
+    Link::attach(&program.expect("the verifier takes it"), ifindex, true)
+}
+
+/// Programs on both interfaces that know both hosts.
+fn express(net: &Net) -> (Xdp, Vec<Link>) {
     assert_ne!(OPEN.untagged, NO_VID);
-    let mut xdp = Xdp::load(&Options::default()).expect("the verifier takes it");
-    xdp.configure(&[OPEN; 2], &vec![0b11; VIDS]).unwrap();
+    let mut xdp = Xdp::load(&Options::default()).expect("the kernel makes the maps");
+    xdp.prepare(&[OPEN; 2], &vec![0b11; VIDS]).unwrap();
+    xdp.commit();
+    let mut links = Vec::new();
     for (port, (host, name, _)) in (0..).zip(HOSTS) {
-        let ifindex = index(net, name);
-        xdp.attach(port, ifindex, Mode::Native).unwrap();
+        let ifindex = net.index("sw", name);
+        links.push(attach(&mut xdp, port, ifindex).unwrap());
         xdp.set_output(port, ifindex).unwrap();
-        let station = AddrKey::ethernet(mac(net, host)).to_bits();
+        let station = AddrKey::ethernet(net.mac(host)).to_bits();
         xdp.put_station(fdb_key(1, station), port, false).unwrap();
         xdp.words().set_open(port, 1);
     }
-    xdp
+    (xdp, links)
 }
 
 fn pings(net: &Net, count: u32) -> bool {
@@ -129,7 +119,7 @@ fn hosts_reach_each_other_in_the_kernel_and_what_is_refused_is_counted() {
     else {
         return;
     };
-    let xdp = express(&net);
+    let (xdp, _links) = express(&net);
     assert!(pings(&net, 20), "both know each other");
     let (express_in, refused_in, refused_out) = sums(&xdp);
     assert!(express_in.iter().all(|&frames| frames >= 20), "{express_in:?}");
@@ -142,8 +132,7 @@ fn hosts_reach_each_other_in_the_kernel_and_what_is_refused_is_counted() {
         eprintln!("SKIPPED counts of what is refused: no types of the kernel, or no tracepoints");
     }
 
-    let set = net.run("b", "ethtool", "-K eth0 gro off");
-    assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
+    net.napi("b", false);
     assert!(!pings(&net, 3), "nothing comes through");
     let (after, refused_in, refused_out) = sums(&xdp);
     let lost = after[0] - express_in[0];
@@ -159,24 +148,24 @@ fn the_program_is_gone_with_its_owner() {
     let test = "the_program_is_gone_with_its_owner";
     if let Ok(index) = std::env::var(CHILD) {
         let mut xdp = Xdp::load(&Options::default()).unwrap();
-        xdp.attach(0, index.parse().unwrap(), Mode::Native).unwrap();
+        let _link = attach(&mut xdp, 0, index.parse().unwrap()).unwrap();
         println!("attached");
         std::thread::park(); // until it is killed
         return;
     }
     let Some(net) = network(test) else { return };
-    let mut xdp = express(&net);
+    let (mut xdp, mut links) = express(&net);
     assert!(has_program(&net, "p0") && has_program(&net, "p1"));
-    xdp.detach(0).unwrap();
+    drop(links.remove(0));
     assert!(!has_program(&net, "p0") && has_program(&net, "p1"), "detached alone");
-    let taken = Xdp::load(&Options::default()).unwrap().attach(0, index(&net, "p1"), Mode::Native);
+    let taken = attach(&mut xdp, 0, net.index("sw", "p1"));
     assert!(taken.is_err(), "a second program is refused");
-    drop(xdp);
+    drop(links);
     assert!(!has_program(&net, "p1"), "dropped");
 
     let mut child = Command::new("nsenter");
     child.arg(format!("--net=/run/netns/{}", net.name("sw"))).arg(std::env::current_exe().unwrap());
-    child.args(["--exact", test, "--nocapture"]).env(CHILD, index(&net, "p0").to_string());
+    child.args(["--exact", test, "--nocapture"]).env(CHILD, net.index("sw", "p0").to_string());
     let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let said = std::io::BufReader::new(child.stdout.take().unwrap());
     let attached = std::io::BufRead::lines(said).any(|line| line.unwrap().contains("attached"));

@@ -10,6 +10,7 @@
 #[path = "xdp_program/oracle.rs"]
 mod oracle;
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,11 +18,12 @@ use oracle::{Fate, Oracle};
 use weft::config::resolve::{Config, Timing};
 use weft::config::settings::Settings;
 use weft::express::rules;
+use weft_dataplane::port::af_xdp::{Attach, Program, Target};
 use weft_dataplane::port::capture::{CaptureReader, Record};
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::types::PortId;
 use weft_xdp::layout::{Meta, NO_PORT, Refusals, Tally};
-use weft_xdp::{Mode, Options, PortCounts, Trial, Verdict, Xdp, XdpError};
+use weft_xdp::{Options, PortCounts, Trial, Verdict, Xdp};
 
 const GOLDEN: [&str; 7] =
     ["standard", "standard_vlan", "gen1", "gen2", "gen2_doc", "lite", "malformed"];
@@ -33,7 +35,7 @@ fn pcaps(path: &str) -> PathBuf {
 }
 
 /// A loaded program, or the reason why there can be none here, told by the name of `test`.
-fn loaded(test: &str, frags: bool) -> Option<Xdp> {
+fn loaded(test: &str) -> Option<Xdp> {
     if let Err(why) = weft_xdp::object() {
         eprintln!("SKIPPED {test}: the XDP program is {why}");
         return None;
@@ -42,7 +44,7 @@ fn loaded(test: &str, frags: bool) -> Option<Xdp> {
         eprintln!("SKIPPED {test}: BPF needs root");
         return None;
     }
-    Some(Xdp::load(&Options { frags, ..Options::default() }).expect("the verifier takes it"))
+    Some(Xdp::load(&Options::default()).expect("the kernel makes the maps"))
 }
 
 /// The configuration of a golden set, with or without lossless priorities.
@@ -78,13 +80,19 @@ fn frames(set: &str, snapshot: &Snapshot) -> Vec<(PortId, Vec<u8>)> {
 /// A program under test, steered like a switch that is at rest.
 struct Bench {
     xdp: Xdp,
+    /// By port.
+    programs: Vec<Program>,
     snapshot: Arc<Snapshot>,
     _sockets: Vec<std::os::fd::OwnedFd>,
 }
 
 impl Bench {
     fn new(mut xdp: Xdp, snapshot: Snapshot) -> Self {
-        xdp.configure(&rules::ports(&snapshot), &rules::members(&snapshot)).unwrap();
+        configure(&mut xdp, &snapshot);
+        let program = |port: PortId| {
+            Program::load(&xdp.program(port.get(), None), None).expect("the verifier takes it")
+        };
+        let programs = snapshot.ports.iter().map(program).collect();
         let mut sockets = Vec::new();
         for port in snapshot.ports.iter() {
             xdp.set_output(port.get(), LO).unwrap();
@@ -94,15 +102,15 @@ impl Bench {
                 None,
             );
             let socket = socket.unwrap();
-            xdp.set_socket(port.get(), 0, Some(std::os::fd::AsFd::as_fd(&socket))).unwrap();
+            xdp.set_socket(port.get(), 0, Some(socket.as_fd())).unwrap();
             sockets.push(socket);
         }
-        Self { xdp, snapshot: Arc::new(snapshot), _sockets: sockets }
+        Self { xdp, programs, snapshot: Arc::new(snapshot), _sockets: sockets }
     }
 
     fn open(&self, open: bool) {
         for port in self.snapshot.ports.iter() {
-            let pris = rules::open_pris(&self.snapshot, port).bits();
+            let pris = self.snapshot.unshaped[port].bits();
             self.xdp.words().set_open(port.get(), if open { pris } else { 0 });
         }
     }
@@ -115,13 +123,23 @@ impl Bench {
 
     /// Runs one frame, and lets user space be done with it at once.
     fn run(&mut self, input: PortId, frame: &[u8]) -> Trial {
-        self.xdp.name(input.get(), LO).unwrap();
-        let trial = self.xdp.trial(frame).unwrap();
+        let trial = self.hand(input, frame).unwrap();
         if let Some(meta) = trial.meta {
-            self.xdp.words().add_done(meta.port, meta.queue, meta.pri, 1);
+            self.xdp.words().set_done(meta.port, 0, meta.bucket, meta.count);
         }
         trial
     }
+
+    /// Runs one frame, which stays in user space if it goes there.
+    fn hand(&self, input: PortId, frame: &[u8]) -> std::io::Result<Trial> {
+        Trial::run(self.programs[input.index()].as_fd(), frame)
+    }
+}
+
+/// Has the program do what `snapshot` says.
+fn configure(xdp: &mut Xdp, snapshot: &Snapshot) {
+    xdp.prepare(&rules::ports(snapshot), &rules::members(snapshot)).unwrap();
+    xdp.commit();
 }
 
 /// Checks a trial of a frame that belongs to the socket: its octets, and what stands before it.
@@ -130,7 +148,8 @@ fn to_socket(name: &str, trial: &Trial, want: oracle::Facts, input: PortId, fram
     assert_eq!(trial.octets, frame, "{name}: octets");
     let meta = trial.meta.unwrap_or_else(|| panic!("{name}: nothing before the frame"));
     let (pri, format) = (want.pri.get(), want.format as u8);
-    let wanted = Meta { tag: Meta::TAG, port: input.get(), queue: 0, pri, format, ..meta };
+    let (port, tagged) = (input.get(), 0);
+    let wanted = Meta { tag: Meta::TAG, port, pri, format, tagged, tpid: 0, tci: 0, ..meta };
     assert_eq!(meta, wanted, "{name}");
 }
 
@@ -142,9 +161,11 @@ fn is_express(name: &str, trial: &Trial, frame: &[u8]) {
 
 /// Every frame of every golden set: the same verdict, priority, format and octets as the dataplane's
 /// functions say, the counters add up; and with all closed, all of them go to the sockets.
-fn golden(test: &str, frags: bool) {
+#[test]
+fn golden_frames_fare_as_the_dataplane_says() {
+    let test = "golden_frames_fare_as_the_dataplane_says";
     for (set, pfc) in GOLDEN.into_iter().flat_map(|set| [(set, true), (set, false)]) {
-        let Some(xdp) = loaded(test, frags) else { return };
+        let Some(xdp) = loaded(test) else { return };
         let snapshot = snapshot(set, pfc);
         let frames = frames(set, &snapshot);
         let oracle = Oracle::new(&snapshot, &frames);
@@ -183,21 +204,11 @@ fn golden(test: &str, frags: bool) {
     }
 }
 
-#[test]
-fn golden_frames_fare_as_the_dataplane_says() {
-    golden("golden_frames_fare_as_the_dataplane_says", false);
-}
-
-#[test]
-fn golden_frames_fare_the_same_in_the_program_for_pieces() {
-    golden("golden_frames_fare_the_same_in_the_program_for_pieces", true);
-}
-
 /// Cut anywhere, a frame fares as the dataplane's parser says: no octet from before is read.
 #[test]
 fn a_frame_of_every_length_fares_as_the_dataplane_says() {
     let test = "a_frame_of_every_length_fares_as_the_dataplane_says";
-    let Some(xdp) = loaded(test, false) else { return };
+    let Some(xdp) = loaded(test) else { return };
     let snapshot = snapshot("standard_vlan", false);
     let frames = frames("standard_vlan", &snapshot);
     let oracle = Oracle::new(&snapshot, &frames);
@@ -211,11 +222,7 @@ fn a_frame_of_every_length_fares_as_the_dataplane_says() {
         for len in (0..=HEAD).chain([HEAD + 1, frame.len()]) {
             let part = &frame[..len.min(frame.len())];
             if part.len() < ETHERNET {
-                let refused = bench.xdp.trial(part);
-                assert!(
-                    matches!(refused, Err(XdpError::Program { .. })),
-                    "{len}: the kernel's own"
-                );
+                assert!(bench.hand(*input, part).is_err(), "{len}: the kernel's own");
                 continue;
             }
             let name = format!("{len} octets of {input:?}");
@@ -238,7 +245,7 @@ const ETHERNET: usize = 14;
 
 /// The first frame of the standard set that is express, in a bench where it is.
 fn express_frame(test: &str) -> Option<(Bench, PortId, PortId, Vec<u8>, oracle::Facts)> {
-    let xdp = loaded(test, false)?;
+    let xdp = loaded(test)?;
     let snapshot = snapshot("standard", false);
     let frames = frames("standard", &snapshot);
     let oracle = Oracle::new(&snapshot, &frames);
@@ -256,34 +263,65 @@ fn express_frame(test: &str) -> Option<(Bench, PortId, PortId, Vec<u8>, oracle::
     Some((bench, input, output, frame, facts))
 }
 
-/// While a frame of the same queue and priority is in user space, none may pass it by.
+/// While a frame of the same flow is in user space, none may pass it by; others may.
 #[test]
 fn express_waits_for_what_was_handed_over() {
     let test = "express_waits_for_what_was_handed_over";
     let Some((mut bench, input, output, frame, want)) = express_frame(test) else { return };
-    let pri = want.pri.get();
     is_express("at rest", &bench.run(input, &frame), &frame);
     // Three are handed over while the output is closed, and user space is not done with them.
     bench.xdp.words().set_open(output.get(), 0);
+    let mut bucket = 0;
     for count in 1..=3 {
-        let trial = bench.xdp.trial(&frame).unwrap();
+        let trial = bench.hand(input, &frame).unwrap();
         to_socket("closed", &trial, want, input, &frame);
-        assert_eq!(trial.meta.unwrap().count, count);
+        let meta = trial.meta.unwrap();
+        assert_eq!(meta.count, count);
+        bucket = meta.bucket;
     }
     bench.open(true);
     let words = bench.xdp.words().clone();
     for done in 1..=2 {
-        words.add_done(input.get(), 0, pri, 1);
-        let trial = bench.xdp.trial(&frame).unwrap();
+        words.set_done(input.get(), 0, bucket, done);
+        let trial = bench.hand(input, &frame).unwrap();
         assert_eq!(trial.meta.map(|meta| meta.count), Some(3 + done), "{done} done");
     }
-    assert_eq!((words.handed(input.get(), 0, pri), words.done(input.get(), 0, pri)), (5, 2));
-    words.add_done(input.get(), 0, pri, 2);
-    assert!(bench.xdp.trial(&frame).unwrap().meta.is_some(), "4 of 5");
-    // What was lost on the way is settled.
-    assert_eq!(words.settle(input.get(), 0, pri), 2, "6 handed over, 4 done");
-    is_express("settled", &bench.run(input, &frame), &frame);
-    assert_eq!(words.settle(input.get(), 0, pri), 0);
+    assert_eq!((words.handed(input.get(), 0, bucket), words.done(input.get(), 0, bucket)), (5, 2));
+    words.set_done(input.get(), 0, bucket, 4);
+    assert!(bench.hand(input, &frame).unwrap().meta.is_some(), "4 of 5");
+    // The other way the flow is another one.
+    let mut back = frame.clone();
+    back[..6].copy_from_slice(&frame[6..12]);
+    back[6..12].copy_from_slice(&frame[..6]);
+    is_express("another flow", &bench.run(output, &back), &back);
+    words.set_done(input.get(), 0, bucket, 6);
+    is_express("caught up", &bench.run(input, &frame), &frame);
+}
+
+/// Where a queue has to come to rest, most frames that would wait are dropped and counted; those that
+/// are at rest are express, and those that never are come through.
+#[test]
+fn a_queue_that_drains_drops_what_would_wait() {
+    let test = "a_queue_that_drains_drops_what_would_wait";
+    let Some((mut bench, input, output, frame, _)) = express_frame(test) else { return };
+    let words = bench.xdp.words().clone();
+    words.set_drain(input.get(), 0, true);
+    is_express("at rest", &bench.run(input, &frame), &frame);
+    words.set_open(output.get(), 0);
+    for count in 1..=3 {
+        let trial = bench.hand(input, &frame).unwrap();
+        assert_eq!(trial.meta.map(|meta| meta.count), Some(count), "not express anyway");
+    }
+    bench.open(true);
+    let verdicts = (0..640).map(|_| bench.hand(input, &frame).unwrap().verdict);
+    let through = verdicts.filter(|verdict| *verdict == Verdict::Redirect).count() as u64;
+    assert!((1..=20).contains(&through), "{through} of 640");
+    let counts = bench.xdp.counts(input.get()).unwrap().stats;
+    assert_eq!(counts.drained + through, 640);
+    words.set_drain(input.get(), 0, false);
+    let meta = bench.hand(input, &frame).unwrap().meta.expect("it follows");
+    words.set_done(input.get(), 0, meta.bucket, meta.count);
+    is_express("at rest again", &bench.run(input, &frame), &frame);
 }
 
 /// Without a socket a frame that is not express is dropped and counted, never given to the host.
@@ -343,23 +381,33 @@ fn a_reload_changes_priorities_and_what_is_express() {
     let port = &mut config.ports[input.index()];
     (port.trust, port.default_pri, port.frame_len_max) = (Vec::new(), other, frame.len() - 1);
     let after = Snapshot::compile(config, 1).unwrap();
-    bench.xdp.configure(&rules::ports(&after), &rules::members(&after)).unwrap();
+    configure(&mut bench.xdp, &after);
     let trial = bench.run(input, &frame);
     let want = oracle::Facts { pri: other, ..want };
     to_socket("too long now", &trial, want, input, &frame);
     let back = bench.snapshot.clone();
-    bench.xdp.configure(&rules::ports(&back), &rules::members(&back)).unwrap();
+    configure(&mut bench.xdp, &back);
     is_express("back", &bench.run(input, &frame), &frame);
 }
 
-/// An interface that is no port's is not forwarded and not given to the host.
+/// The number of a kernel function is put in, and room for what the verifier adds: the kernel takes it
+/// bound to an interface whose driver has the function, and it has not grown.
 #[test]
-fn frames_of_other_interfaces_are_aborted() {
-    let Some(mut xdp) = loaded("frames_of_other_interfaces_are_aborted", false) else { return };
-    let trial = xdp.trial(&[0; 64]).unwrap();
-    assert_eq!((trial.verdict, trial.meta), (Verdict::Aborted, None));
-    let absent = xdp.attach(0, u32::MAX >> 1, Mode::Native);
-    assert!(matches!(absent, Err(XdpError::Attach { .. })), "{absent:?}");
+fn the_program_that_reads_tags_is_taken_bound() {
+    let test = "the_program_that_reads_tags_is_taken_bound";
+    let Some(xdp) = loaded(test) else { return };
+    let Some(mut net) = weft_tests::netns::Net::new(test) else { return };
+    net.add_joined("a", "p0", "10.77.0.1/24");
+    weft_tests::netns::enter(&net.name("sw"));
+    let index = net.index("sw", "p0");
+    let features = weft_dataplane::port::netdev::features(index.cast_signed()).unwrap();
+    let target = Target { index, queues: 1, shows_tags: features.shows_tags() };
+    let Some(vlan_tag) = target.vlan_tag(Attach::Native) else {
+        eprintln!("SKIPPED {test}: this kernel does not show tags to programs");
+        return;
+    };
+    let code = xdp.program(0, Some(vlan_tag));
+    Program::load(&code, Some(index)).expect("the verifier takes it, and it has not grown");
 }
 
 /// TCP and UDP whose checksum the kernel left partial go to user space, which completes it; so does

@@ -35,17 +35,6 @@ pub enum XdpError {
     /// A program or map that the object should have.
     #[error("the object has no {0}")]
     Missing(&'static str),
-    /// An interface that takes no program.
-    #[error("attach to interface {ifindex}")]
-    Attach {
-        /// Its index.
-        ifindex: u32,
-        /// The kernel's answer.
-        source: Box<ProgramError>,
-    },
-    /// A kernel without links: its programs would stay after a kill.
-    #[error("attach to interface {0}: the kernel has no BPF links")]
-    NoLinks(u32),
     /// A map refused a value.
     #[error("map {name}")]
     Map {

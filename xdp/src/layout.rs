@@ -19,15 +19,16 @@ pub const VIDS: usize = 4096;
 pub const KINDS: usize = 64;
 /// Size bins, as in RFC 2819.
 pub const SIZES: usize = 7;
-/// Generations of the configuration: one is in force, the other is written.
+/// Generations of the configuration and of counters: one is in use, the other is written or read.
 pub const BANKS: usize = 2;
+/// Groups of flows that are kept in order, of a (port, queue): frames of one address pair and priority
+/// are in one group.
+pub const BUCKETS: usize = 64;
 /// Entries of the forwarding table unless the loader says otherwise.
 pub const FDB: usize = 65_536;
 
 /// Names of the maps.
 pub mod map {
-    /// Interface index to port.
-    pub const PORT_OF: &str = "PORT_OF";
     /// [`super::PortRules`], two banks of ports.
     pub const RULES: &str = "RULES";
     /// Ports of a VLAN as bits, two banks of VIDs.
@@ -40,13 +41,15 @@ pub mod map {
     pub const HANDED: &str = "HANDED";
     /// [`super::Counts`] of those that user space is done with, mapped.
     pub const DONE: &str = "DONE";
+    /// Not 0: too many frames wait at (port, queue), which has to come to rest; mapped.
+    pub const DRAIN: &str = "DRAIN";
     /// Where stations are: [`super::fdb_key`] to [`super::Station`].
     pub const STATIONS: &str = "STATIONS";
     /// Output to interface.
     pub const OUTPUTS: &str = "OUTPUTS";
     /// Port and queue to socket.
     pub const SOCKETS: &str = "SOCKETS";
-    /// [`super::PortStats`] by port, one per processor.
+    /// [`super::PortStats`], two banks of ports, one per processor.
     pub const STATS: &str = "STATS";
     /// Of the tracepoints: interface index to port.
     pub const NAMED: &str = "NAMED";
@@ -56,17 +59,23 @@ pub mod map {
 
 /// Names of the programs.
 pub mod program {
-    /// For frames in one piece.
+    /// On interfaces.
     pub const WEFT: &str = "weft";
-    /// For frames in several pieces, too.
-    pub const WEFT_FRAGS: &str = "weft_frags";
     /// On the tracepoint `xdp_devmap_xmit`.
     pub const XMIT: &str = "weft_xmit";
     /// On the tracepoint `xdp_redirect_err`.
     pub const REDIRECT_ERR: &str = "weft_redirect_err";
 }
 
-/// Where a port and a queue meet in `HANDED`, `DONE` and `SOCKETS`.
+/// Numbers of helpers that there are not: what the loader puts in their place.
+pub mod placeholder {
+    /// The port that the program is for.
+    pub const PORT: usize = 0x7EF1;
+    /// `bpf_xdp_metadata_rx_vlan_tag`, or a constant that says that there is no tag.
+    pub const VLAN_TAG: usize = 0x7EF2;
+}
+
+/// Where a port and a queue meet in `HANDED`, `DONE`, `DRAIN` and `SOCKETS`.
 #[must_use]
 pub const fn port_queue(port: u32, queue: u32) -> u32 {
     port << QUEUE_BITS | queue
@@ -83,6 +92,8 @@ pub const fn fdb_key(vid: u16, addr: u64) -> u64 {
 pub struct Control {
     /// Bank of the configuration in force.
     pub bank: u32,
+    /// Bank that is counted in.
+    pub stats: u32,
     /// Time of user space's own making, written to stations that are heard.
     pub tick: u32,
 }
@@ -91,14 +102,15 @@ impl Control {
     /// Both in one word, so that they are read at once.
     #[must_use]
     pub const fn word(self) -> u64 {
-        (self.bank as u64) << 32 | self.tick as u64
+        ((self.stats as u64) << 1 | self.bank as u64) << 32 | self.tick as u64
     }
 
-    /// From [`Self::word`]; a bank that there is.
+    /// From [`Self::word`]; banks that there are.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
     pub const fn from_word(word: u64) -> Self {
-        Self { bank: (word >> 32) as u32 & (BANKS as u32 - 1), tick: word as u32 }
+        let (bank, stats) = ((word >> 32) as u32 & 1, (word >> 33) as u32 & 1);
+        Self { bank, stats, tick: word as u32 }
     }
 }
 
@@ -111,10 +123,10 @@ pub struct OutputWord {
     spare: [u64; 7],
 }
 
-/// Frames by priority of one (port, queue), on a cache line of their own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Frames by group of flows of one (port, queue), on cache lines of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub struct Counts(pub [u64; PRIS]);
+pub struct Counts(pub [u64; BUCKETS]);
 
 /// A station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,8 +235,10 @@ pub struct PortStats {
     pub sizes: [u64; SIZES],
     /// As an input: dropped because no socket is there.
     pub no_socket: u64,
-    /// As an input: handed over without a count, for want of room before the frame.
+    /// As an input: dropped for want of room before the frame.
     pub no_meta: u64,
+    /// As an input: dropped so that its queue comes to rest.
+    pub drained: u64,
     /// As an output: express frames given to the kernel.
     pub given: u64,
 }
@@ -259,23 +273,29 @@ pub struct Places {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Meta {
-    /// Frames of this (port, queue, priority) handed over, this one included.
+    /// Frames of this (port, queue, group of flows) handed over, this one included.
     pub count: u64,
     /// [`Meta::TAG`].
     pub tag: u32,
-    /// The port.
-    pub port: u8,
-    /// The queue.
-    pub queue: u8,
+    /// The group of flows.
+    pub bucket: u8,
     /// The priority.
     pub pri: u8,
     /// The format.
     pub format: u8,
+    /// The port.
+    pub port: u8,
+    /// Not 0: the frame has a VLAN tag that is not in its data.
+    pub tagged: u32,
+    /// TPID of that tag, in network order.
+    pub tpid: u16,
+    /// Its TCI, in the machine's order.
+    pub tci: u16,
 }
 
 impl Meta {
     /// Octets of it.
-    pub const LEN: usize = 16;
+    pub const LEN: usize = 24;
     /// Tells it from what may lie there by chance.
     pub const TAG: u32 = 0x7765_6674;
 }
@@ -283,5 +303,5 @@ impl Meta {
 const _: () = assert!(size_of::<Meta>() == Meta::LEN, "no padding");
 const _: () = assert!(size_of::<PortRules>() == 176, "no padding");
 const _: () = assert!(size_of::<Station>() == 8, "no padding");
-const _: () = assert!(size_of::<Counts>() == 64, "a cache line");
+const _: () = assert!(size_of::<Counts>() == 8 * BUCKETS, "cache lines");
 const _: () = assert!(size_of::<OutputWord>() == 64, "a cache line");

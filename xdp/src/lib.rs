@@ -1,11 +1,12 @@
-//! The fast path in the kernel, from user space: loads the program, attaches it, steers it.
+//! The fast path in the kernel, from user space: makes the program, steers it.
 //!
-//! Shape: [`Xdp`] is one program with its maps, for all ports of a switch; [`object`] says whether
+//! Shape: [`Xdp`] has the maps of a switch and makes the program of each port; [`object`] says whether
 //! there is one in this build. What both sides know: [`layout`], [`rules`].
 //! Units: octets, frames.
 //! Source: architecture.md, "The fast path in the kernel".
 
 mod btf;
+mod code;
 mod error;
 pub mod layout;
 mod load;
@@ -19,7 +20,7 @@ mod words;
 mod xmit;
 
 pub use error::{Unavailable, XdpError};
-pub use load::{Mode, Options, Xdp};
+pub use load::{Options, Xdp};
 pub use stats::PortCounts;
 pub use trial::{Trial, Verdict};
 pub use words::Words;

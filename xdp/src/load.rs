@@ -1,83 +1,76 @@
-//! Loading the program, attaching it to interfaces, and telling it what the switch is told.
+//! Loading the maps, making the program of each port, and telling it what the switch is told.
 //!
-//! Shape: [`Xdp`] owns programs, maps and links: all end with it, also when the process is killed.
+//! Shape: [`Xdp`] owns the maps; [`Xdp::program`] is what a port attaches: instructions, as a driver's
+//! metadata can only be asked for by a program that is bound to one interface.
 //! Units: interface indices, ports 0..64, queues 0..64.
-//! Source: bpf(2); Linux `Documentation/bpf/redirect.rst`, `map_devmap.rst`, `map_xskmap.rst`.
+//! Source: bpf(2); Linux `Documentation/bpf/redirect.rst`, `map_devmap.rst`, `map_xskmap.rst`,
+//! `Documentation/networking/xdp-rx-metadata.rst`.
 //! Needs: Linux 5.18, `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-use aya::maps::{Array, DevMap, HashMap, Map, MapData, XskMap};
-use aya::programs::links::FdLink;
-use aya::programs::{ProgramError, Xdp as Program, XdpMode};
+use aya::maps::{Array, DevMap, Map, MapData, XskMap};
 use aya::{Ebpf, EbpfLoader};
+use aya_obj::Object;
 
+use crate::code;
 use crate::layout::{
-    BANKS, Control, FDB, PORTS, PortRules, QUEUES, VIDS, map, port_queue, program,
+    BANKS, Control, FDB, PORTS, PortRules, QUEUES, VIDS, map, placeholder, port_queue, program,
 };
 use crate::sys::{Mapped, grace};
 use crate::words::Words;
 use crate::xmit::Xmit;
 use crate::{Objects, XdpError, object};
 
-/// How the program runs on an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// In the driver.
-    Native,
-    /// In the host's stack, for drivers that cannot: to sockets only, no frame is express.
-    Generic,
-}
+/// `-ENODATA`: what is said of a frame without a tag.
+const NO_DATA: i32 = -libc::ENODATA;
 
-/// What is fixed when the program is loaded.
+/// What is fixed when the maps are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Stations that can be known.
     pub stations: u32,
-    /// Frames may come in several pieces.
-    pub frags: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { stations: u32::try_from(FDB).unwrap_or(u32::MAX), frags: false }
+        Self { stations: u32::try_from(FDB).unwrap_or(u32::MAX) }
     }
 }
 
-/// One loaded program for all ports of a switch.
+/// The maps of a switch, and its program.
 #[derive(Debug)]
 pub struct Xdp {
     pub(crate) ebpf: Ebpf,
     words: Arc<Words>,
-    name: &'static str,
-    links: BTreeMap<u8, (u32, FdLink)>,
+    /// Instructions, with placeholders.
+    code: Vec<u64>,
     pub(crate) xmit: Option<Xmit>,
 }
 
 impl Xdp {
-    /// Loads program and maps; nothing is attached yet, no priority is open.
+    /// Makes the maps; no priority is open.
     ///
     /// # Errors
     /// No program in this build, no capability, or a kernel that is too old.
     pub fn load(options: &Options) -> Result<Self, XdpError> {
         let Objects { main, xmit } = object()?;
-        let mut ebpf = EbpfLoader::new()
+        let ebpf = EbpfLoader::new()
             .btf(None)
             .map_max_entries(map::STATIONS, options.stations.max(1))
             .load(main)
             .map_err(Box::new)?;
-        let name = if options.frags { program::WEFT_FRAGS } else { program::WEFT };
-        main_program(&mut ebpf, name)?.load().map_err(XdpError::program(name))?;
         let words = Words {
             control: mapped(&ebpf, map::CONTROL, Words::CONTROL)?,
             open: mapped(&ebpf, map::OPEN, Words::OPEN)?,
             handed: mapped(&ebpf, map::HANDED, Words::COUNTS)?,
             done: mapped(&ebpf, map::DONE, Words::COUNTS)?,
+            drain: mapped(&ebpf, map::DRAIN, Words::DRAIN)?,
         };
-        let xmit = Xmit::load(xmit).ok();
-        Ok(Self { ebpf, words: Arc::new(words), name, links: BTreeMap::new(), xmit })
+        let code = instructions(&ebpf, main)?;
+        Ok(Self { ebpf, words: Arc::new(words), code, xmit: Xmit::load(xmit).ok() })
     }
 
     /// The words that workers steer by.
@@ -93,69 +86,32 @@ impl Xdp {
         self.xmit.is_some()
     }
 
-    /// Makes the interface `port`, and runs the program on it.
-    ///
-    /// # Errors
-    /// The driver cannot, another program is there, or the kernel has no links.
-    pub fn attach(&mut self, port: u8, ifindex: u32, mode: Mode) -> Result<(), XdpError> {
-        self.detach(port)?;
-        self.name(port, ifindex)?;
-        let how = match mode {
-            Mode::Native => XdpMode::Driver,
-            Mode::Generic => XdpMode::Skb,
-        };
-        let link = self.link(ifindex, how);
-        match link {
-            Ok(link) => {
-                self.links.insert(port, (ifindex, link));
-                Ok(())
-            }
-            Err(why) => {
-                self.forget(ifindex)?;
-                Err(why)
-            }
-        }
+    /// The program of `port`. With the number of the kernel's `bpf_xdp_metadata_rx_vlan_tag` it reads
+    /// tags that are not in the data, and must be bound to its interface; without, it takes a frame to
+    /// have none.
+    #[must_use]
+    pub fn program(&self, port: u8, vlan_tag: Option<u32>) -> Vec<u64> {
+        let tag = vlan_tag.map_or_else(|| code::constant(NO_DATA), code::kernel_function);
+        let put =
+            [(placeholder::PORT, code::constant(i32::from(port))), (placeholder::VLAN_TAG, tag)];
+        code::filled(&self.code, &put, vlan_tag.is_some())
     }
 
-    /// Says which port an interface is, without running the program on it.
+    /// Counts refusals of the interface as those of `port`.
     ///
     /// # Errors
     /// A port out of range.
     pub fn name(&mut self, port: u8, ifindex: u32) -> Result<(), XdpError> {
         in_range("port", u64::from(port), PORTS as u64, "0 to 63")?;
-        if let Some(xmit) = &mut self.xmit {
-            xmit.name(port, ifindex)?;
-        }
-        let mut ports: HashMap<_, u32, u32> = map_of(&mut self.ebpf, map::PORT_OF)?;
-        ports.insert(ifindex, u32::from(port), 0).map_err(XdpError::map(map::PORT_OF))
+        self.xmit.as_mut().map_or(Ok(()), |xmit| xmit.name(port, ifindex))
     }
 
-    fn link(&mut self, ifindex: u32, mode: XdpMode) -> Result<FdLink, XdpError> {
-        let refused = |source: ProgramError| XdpError::Attach { ifindex, source: Box::new(source) };
-        let program = main_program(&mut self.ebpf, self.name)?;
-        let link = program.attach_to_if_index(ifindex, mode).map_err(refused)?;
-        let link = program.take_link(link).map_err(refused)?;
-        // What is attached by netlink would stay after a kill.
-        FdLink::try_from(link).map_err(|_| XdpError::NoLinks(ifindex))
-    }
-
-    fn forget(&mut self, ifindex: u32) -> Result<(), XdpError> {
-        if let Some(xmit) = &mut self.xmit {
-            xmit.forget(ifindex)?;
-        }
-        let mut ports: HashMap<_, u32, u32> = map_of(&mut self.ebpf, map::PORT_OF)?;
-        drop(ports.remove(&ifindex)); // the interface may be gone, and its entry with it
-        Ok(())
-    }
-
-    /// Takes the program off the port's interface, if it is on one.
+    /// An interface is a port no more.
     ///
     /// # Errors
-    /// The kernel refuses a map.
-    pub fn detach(&mut self, port: u8) -> Result<(), XdpError> {
-        let Some((ifindex, link)) = self.links.remove(&port) else { return Ok(()) };
-        drop(link);
-        self.forget(ifindex)
+    /// The kernel refuses the map.
+    pub fn forget(&mut self, ifindex: u32) -> Result<(), XdpError> {
+        self.xmit.as_mut().map_or(Ok(()), |xmit| xmit.forget(ifindex))
     }
 
     /// Where frames of (port, queue) go that are not express; `None`: nowhere.
@@ -191,17 +147,28 @@ impl Xdp {
             .map_err(|source| XdpError::Output { ifindex, source: Box::new(source) })
     }
 
-    /// Puts a configuration in force, whole: `rules` by port, `members` by VID.
+    /// Express frames go to `port` no more.
+    ///
+    /// # Errors
+    /// The kernel refuses the map.
+    pub fn unset_output(&mut self, port: u8) -> Result<(), XdpError> {
+        let mut all: DevMap<_> = map_of(&mut self.ebpf, map::OUTPUTS)?;
+        // Interface 0 is none.
+        all.set(u32::from(port), 0, None, 0)
+            .map_err(|source| XdpError::Output { ifindex: 0, source: Box::new(source) })
+    }
+
+    /// Writes a configuration to where it is not in force: `rules` by port, `members` by VID.
     ///
     /// # Errors
     /// The kernel refuses a map.
     ///
     /// # Panics
     /// With more than 64 ports or 4,096 VIDs.
-    pub fn configure(&mut self, rules: &[PortRules], members: &[u64]) -> Result<(), XdpError> {
+    pub fn prepare(&mut self, rules: &[PortRules], members: &[u64]) -> Result<(), XdpError> {
         assert!(rules.len() <= PORTS && members.len() <= VIDS, "ports and VLANs of a switch");
-        let Control { bank, tick } = self.words.control();
-        let next = (bank + 1) % u32::try_from(BANKS).unwrap_or(1);
+        let control = self.words.control();
+        let next = (control.bank + 1) % u32::try_from(BANKS).unwrap_or(1);
         // Whoever still reads that bank began before the last change.
         grace().map_err(|source| XdpError::Mmap { name: map::CONTROL, source })?;
         let entries =
@@ -214,14 +181,19 @@ impl Xdp {
         for (vid, ports) in members.iter().enumerate() {
             all.set(entries(VIDS, vid), ports, 0).map_err(XdpError::map(map::MEMBERS))?;
         }
-        self.words.set_control(Control { bank: next, tick });
         Ok(())
+    }
+
+    /// Puts in force what was written last, whole.
+    pub fn commit(&mut self) {
+        let control = self.words.control();
+        self.words.set_control(Control { bank: control.bank ^ 1, ..control });
     }
 
     /// Sets the time that is written to stations which are heard from now on.
     pub fn set_tick(&mut self, tick: u32) {
-        let bank = self.words.control().bank;
-        self.words.set_control(Control { bank, tick });
+        let control = self.words.control();
+        self.words.set_control(Control { tick, ..control });
     }
 
     /// Waits until no program runs that could have seen what was before.
@@ -231,19 +203,39 @@ impl Xdp {
     pub fn grace(&self) -> std::io::Result<()> {
         grace()
     }
-
-    pub(crate) const fn program_name(&self) -> &'static str {
-        self.name
-    }
-
-    pub(crate) fn program(&mut self) -> Result<&mut Program, XdpError> {
-        main_program(&mut self.ebpf, self.name)
-    }
 }
 
-fn main_program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Program, XdpError> {
-    let found = ebpf.program_mut(name).ok_or(XdpError::Missing(name))?;
-    found.try_into().map_err(XdpError::program(name))
+/// The program's instructions over the maps of `ebpf`. aya loads programs only as they are, and each
+/// once.
+fn instructions(ebpf: &Ebpf, object: &[u8]) -> Result<Vec<u64>, XdpError> {
+    let refused = |source: aya::EbpfError| XdpError::Load(Box::new(source));
+    let mut object = Object::parse(object).map_err(|e| refused(e.into()))?;
+    let mut maps = Vec::new();
+    for (name, map) in object.maps.clone() {
+        let found = ebpf.map(&name).ok_or(XdpError::Missing("one of its maps"))?;
+        maps.push((name, data_of(found).ok_or(XdpError::Missing("a kind of map"))?, map));
+    }
+    let sections: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
+    let maps =
+        maps.iter().map(|(name, data, map)| (name.as_str(), data.fd().as_fd().as_raw_fd(), map));
+    object.relocate_maps(maps, &sections).map_err(|e| refused(e.into()))?;
+    object.relocate_calls(&sections).map_err(|e| refused(e.into()))?;
+    let found = object.programs.get(program::WEFT).ok_or(XdpError::Missing(program::WEFT))?;
+    let function = object.functions.get(&found.function_key());
+    let function = function.ok_or(XdpError::Missing(program::WEFT))?;
+    Ok(function.instructions.iter().copied().map(code::word).collect())
+}
+
+/// What is behind a map of a kind that the program has.
+const fn data_of(map: &Map) -> Option<&MapData> {
+    match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::DevMap(data)
+        | Map::XskMap(data)
+        | Map::PerCpuArray(data) => Some(data),
+        _ => None,
+    }
 }
 
 pub(crate) fn map_of<'a, T>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<T, XdpError>

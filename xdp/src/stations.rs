@@ -28,6 +28,21 @@ impl Xdp {
         self.stations_mut()?.insert(key, station, 0).map_err(XdpError::map(map::STATIONS))
     }
 
+    /// A station, if it is there.
+    ///
+    /// # Errors
+    /// The kernel refuses the map.
+    pub fn station(&self, key: u64) -> Result<Option<Station>, XdpError> {
+        let all = self.ebpf.map(map::STATIONS).ok_or(XdpError::Missing(map::STATIONS))?;
+        let all =
+            HashMap::<_, u64, Station>::try_from(all).map_err(XdpError::map(map::STATIONS))?;
+        match all.get(&key, 0) {
+            Ok(station) => Ok(Some(station)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(why) => Err(XdpError::map(map::STATIONS)(why)),
+        }
+    }
+
     /// Takes a station out; true if it was there.
     ///
     /// # Errors

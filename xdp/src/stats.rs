@@ -7,7 +7,7 @@
 use aya::maps::PerCpuArray;
 
 use crate::XdpError;
-use crate::layout::{PortStats, Refusals, SIZES, Tally, map};
+use crate::layout::{BANKS, Control, PORTS, PortStats, Refusals, SIZES, Tally, map};
 use crate::load::Xdp;
 
 /// What was counted about one port; all processors.
@@ -44,6 +44,7 @@ impl PortStats {
         sizes: [0; SIZES],
         no_socket: 0,
         no_meta: 0,
+        drained: 0,
         given: 0,
     };
 
@@ -60,22 +61,54 @@ impl PortStats {
         self.sizes.iter_mut().zip(other.sizes).for_each(|(sum, n)| *sum += n);
         self.no_socket += other.no_socket;
         self.no_meta += other.no_meta;
+        self.drained += other.drained;
         self.given += other.given;
     }
 }
 
 impl Xdp {
-    /// What was counted about `port` so far.
+    /// What was counted about `port` so far, up to some moment in the past: no frame is half counted.
     ///
     /// # Errors
     /// The kernel refuses the map.
     pub fn counts(&self, port: u8) -> Result<PortCounts, XdpError> {
+        let mut sum = PortStats::ZERO;
+        for bank in 0..BANKS {
+            sum.add(&self.bank(bank, port)?);
+        }
+        Ok(PortCounts { stats: sum, refusals: self.refusals(port)? })
+    }
+
+    /// Has programs count in the other bank from now on; returns the one that is at rest then.
+    ///
+    /// # Errors
+    /// A kernel without membarrier(2).
+    pub fn turn(&mut self) -> Result<usize, XdpError> {
+        let control = self.words().control();
+        self.words().set_control(Control { stats: control.stats ^ 1, ..control });
+        self.grace().map_err(|source| XdpError::Mmap { name: map::CONTROL, source })?;
+        Ok(control.stats as usize)
+    }
+
+    /// What was counted in `bank` about `port`, all processors.
+    ///
+    /// # Errors
+    /// The kernel refuses the map.
+    pub fn bank(&self, bank: usize, port: u8) -> Result<PortStats, XdpError> {
         let all = self.ebpf.map(map::STATS).ok_or(XdpError::Missing(map::STATS))?;
         let all = PerCpuArray::<_, PortStats>::try_from(all).map_err(XdpError::map(map::STATS))?;
-        let each = all.get(&u32::from(port), 0).map_err(XdpError::map(map::STATS))?;
+        let at = u32::try_from(bank * PORTS).unwrap_or(0) + u32::from(port);
+        let each = all.get(&at, 0).map_err(XdpError::map(map::STATS))?;
         let mut sum = PortStats::ZERO;
         each.iter().for_each(|stats| sum.add(stats));
-        let refusals = self.xmit.as_ref().map_or(Ok(Refusals::default()), |xmit| xmit.counts(port));
-        Ok(PortCounts { stats: sum, refusals: refusals? })
+        Ok(sum)
+    }
+
+    /// What outputs refused of the express frames of `port`, and what it refused.
+    ///
+    /// # Errors
+    /// The kernel refuses the map.
+    pub fn refusals(&self, port: u8) -> Result<Refusals, XdpError> {
+        self.xmit.as_ref().map_or(Ok(Refusals::default()), |xmit| xmit.counts(port))
     }
 }

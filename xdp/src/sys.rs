@@ -1,6 +1,6 @@
 //! System calls and layouts that the compiler cannot check; all unsafe code of the loader is here.
 //!
-//! Shape: [`Mapped`]: the words of a BPF array in memory; [`grace`]; the values that maps hold.
+//! Shape: [`Mapped`]: the words of a BPF array in memory; [`grace`]; [`test_run`]; values of maps.
 //! Units: words of 64 bits.
 //! Source: bpf(2), `BPF_F_MMAPABLE` (Linux 5.5); membarrier(2).
 
@@ -83,4 +83,63 @@ pub(crate) fn grace() -> io::Result<()> {
     // SAFETY: takes no pointer.
     let done = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What a program answered to a frame.
+pub(crate) struct Ran {
+    /// Its answer.
+    pub verdict: u32,
+    /// Octets of the frame after it, with those before.
+    pub len: usize,
+    /// Time of a run.
+    pub mean: core::time::Duration,
+}
+
+/// The front of `bpf_attr`, as `BPF_PROG_TEST_RUN` reads it.
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    program: u32,
+    verdict: u32,
+    len_in: u32,
+    len_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    nanoseconds: u32,
+    context_len: [u32; 2],
+    context: [u64; 2],
+}
+
+const PROG_TEST_RUN: libc::c_int = 10;
+
+/// Runs a program on a frame, `repeat` times; by hand, as aya does so only with programs that it loaded
+/// itself.
+pub(crate) fn test_run(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    out: &mut [u8],
+    repeat: u32,
+) -> io::Result<Ran> {
+    let len = |octets: &[u8]| u32::try_from(octets.len()).unwrap_or(u32::MAX);
+    let mut attributes = TestRun {
+        program: program.as_raw_fd().cast_unsigned(),
+        len_in: len(frame),
+        len_out: len(out),
+        data_in: frame.as_ptr() as u64,
+        data_out: out.as_mut_ptr() as u64,
+        repeat,
+        ..TestRun::default()
+    };
+    let (at, size) = (&raw mut attributes, size_of::<TestRun>());
+    // SAFETY: both buffers are live and as long as is said; the kernel writes to `out` and to these.
+    let done = unsafe { libc::syscall(libc::SYS_bpf, PROG_TEST_RUN, at, size) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Ran {
+        verdict: attributes.verdict,
+        len: attributes.len_out as usize,
+        mean: core::time::Duration::from_nanos(attributes.nanoseconds.into()),
+    })
 }

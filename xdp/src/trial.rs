@@ -4,13 +4,12 @@
 //! Units: octets.
 //! Source: bpf(2), `BPF_PROG_TEST_RUN`: as if the frame came by interface 1 (`lo`), queue 0.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use aya::{TestRun, TestRunOptions};
-
-use crate::XdpError;
 use crate::layout::Meta;
-use crate::load::Xdp;
+use crate::sys;
 
 /// What the program answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,42 +38,33 @@ pub struct Trial {
 /// Octets more than the frame that the kernel may answer with.
 const MORE: usize = 256;
 
-impl Xdp {
-    /// Runs the program on `frame`.
+impl Trial {
+    /// Runs a loaded `program` on `frame`.
     ///
     /// # Errors
     /// A frame that the kernel does not try: shorter than 14 octets, or than a page leaves room for.
-    pub fn trial(&mut self, frame: &[u8]) -> Result<Trial, XdpError> {
+    pub fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<Self> {
         let mut out = vec![0; frame.len() + MORE];
-        let options = TestRunOptions {
-            data_in: Some(frame),
-            data_out: Some(&mut out),
-            ..TestRunOptions::default()
-        };
-        let name = self.program_name();
-        let ran = self.program()?.test_run(options).map_err(XdpError::program(name))?;
-        out.truncate(ran.data_size_out as usize);
+        let ran = sys::test_run(program, frame, &mut out, 1)?;
+        out.truncate(ran.len);
         let before = out.len().saturating_sub(frame.len());
         let octets = out.split_off(before);
-        let verdict = match ran.return_value {
+        let verdict = match ran.verdict {
             0 => Verdict::Aborted,
             1 => Verdict::Drop,
             4 => Verdict::Redirect,
             other => Verdict::Other(other),
         };
-        Ok(Trial { verdict, meta: out.first_chunk().map(Meta::from_octets), octets })
+        Ok(Self { verdict, meta: out.first_chunk().map(Meta::from_octets), octets })
     }
 
-    /// Mean time that the program takes for `frame` in `count` runs.
+    /// Mean time that `program` takes for `frame` in `count` runs.
     ///
     /// # Errors
-    /// As [`Self::trial`].
-    pub fn time(&mut self, frame: &[u8], count: u32) -> Result<Duration, XdpError> {
-        let options =
-            TestRunOptions { data_in: Some(frame), repeat: count, ..TestRunOptions::default() };
-        let name = self.program_name();
-        let ran = self.program()?.test_run(options).map_err(XdpError::program(name))?;
-        Ok(ran.duration)
+    /// As [`Self::run`].
+    pub fn time(program: BorrowedFd<'_>, frame: &[u8], count: u32) -> io::Result<Duration> {
+        let mut out = vec![0; frame.len() + MORE];
+        sys::test_run(program, frame, &mut out, count).map(|ran| ran.mean)
     }
 }
 
@@ -82,10 +72,18 @@ impl Meta {
     /// What stands before a frame.
     #[must_use]
     pub fn from_octets(octets: &[u8; Self::LEN]) -> Self {
-        let [port, queue, pri, format] = *octets.last_chunk().unwrap_or(&[0; 4]);
-        let tag = octets.get(8..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; 4]);
-        let count = octets.first_chunk().unwrap_or(&[0; 8]);
-        let (count, tag) = (u64::from_ne_bytes(*count), u32::from_ne_bytes(*tag));
-        Self { count, tag, port, queue, pri, format }
+        let [c0, c1, c2, c3, c4, c5, c6, c7, t0, t1, t2, t3, rest @ ..] = *octets;
+        let [bucket, pri, format, port, n0, n1, n2, n3, p0, p1, i0, i1] = rest;
+        Self {
+            count: u64::from_ne_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
+            tag: u32::from_ne_bytes([t0, t1, t2, t3]),
+            bucket,
+            pri,
+            format,
+            port,
+            tagged: u32::from_ne_bytes([n0, n1, n2, n3]),
+            tpid: u16::from_ne_bytes([p0, p1]),
+            tci: u16::from_ne_bytes([i0, i1]),
+        }
     }
 }

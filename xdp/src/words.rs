@@ -1,13 +1,13 @@
 //! The words that workers and the program steer by, without a system call.
 //!
 //! Shape: [`Words`] over the mapped arrays: open priorities by output; frames handed to user space
-//! and done with, by (port, queue, priority).
+//! and done with, by (port, queue, group of flows).
 //! Units: frames; wrapping counts.
 //! Source: architecture.md, "No reordering".
 
 use core::sync::atomic::Ordering;
 
-use crate::layout::{Control, PORTS, PRIS, QUEUES};
+use crate::layout::{BUCKETS, Control, PORTS, QUEUES};
 use crate::sys::Mapped;
 
 const LINE: usize = 8;
@@ -19,13 +19,15 @@ pub struct Words {
     pub(crate) open: Mapped,
     pub(crate) handed: Mapped,
     pub(crate) done: Mapped,
+    pub(crate) drain: Mapped,
 }
 
 impl Words {
     /// Words of each map.
     pub(crate) const CONTROL: usize = 1;
     pub(crate) const OPEN: usize = PORTS * LINE;
-    pub(crate) const COUNTS: usize = PORTS * QUEUES * PRIS;
+    pub(crate) const COUNTS: usize = PORTS * QUEUES * BUCKETS;
+    pub(crate) const DRAIN: usize = PORTS * QUEUES;
 
     /// Opens the priorities of `pris` (bits) of `output`, and closes all others.
     #[inline]
@@ -41,37 +43,36 @@ impl Words {
     }
 
     #[inline]
-    const fn cell(port: u8, queue: u8, pri: u8) -> usize {
-        (port as usize * QUEUES + queue as usize) * PRIS + pri as usize % PRIS
+    const fn cell(port: u8, queue: u8, bucket: u8) -> usize {
+        (port as usize * QUEUES + queue as usize) * BUCKETS + bucket as usize % BUCKETS
     }
 
-    /// Frames of (port, queue, priority) that the program has handed to the socket.
+    /// Frames of (port, queue, group) that the program has handed to the socket.
     #[inline]
     #[must_use]
-    pub fn handed(&self, port: u8, queue: u8, pri: u8) -> u64 {
-        self.handed.word(Self::cell(port, queue, pri)).load(Ordering::Acquire)
+    pub fn handed(&self, port: u8, queue: u8, bucket: u8) -> u64 {
+        self.handed.word(Self::cell(port, queue, bucket)).load(Ordering::Acquire)
     }
 
     /// Frames of them that user space is done with.
     #[must_use]
-    pub fn done(&self, port: u8, queue: u8, pri: u8) -> u64 {
-        self.done.word(Self::cell(port, queue, pri)).load(Ordering::Relaxed)
+    pub fn done(&self, port: u8, queue: u8, bucket: u8) -> u64 {
+        self.done.word(Self::cell(port, queue, bucket)).load(Ordering::Relaxed)
     }
 
-    /// Notes `count` more frames that user space is done with: sent and completed, dropped, or lost
-    /// on the way to it.
+    /// Notes that user space is done with the first `count` frames: sent and completed, dropped, or
+    /// lost on the way to it.
     #[inline]
-    pub fn add_done(&self, port: u8, queue: u8, pri: u8, count: u64) {
+    pub fn set_done(&self, port: u8, queue: u8, bucket: u8, count: u64) {
         // Release: the program must not see the count before the frames are out.
-        self.done.word(Self::cell(port, queue, pri)).fetch_add(count, Ordering::Release);
+        self.done.word(Self::cell(port, queue, bucket)).store(count, Ordering::Release);
     }
 
-    /// Makes both counts equal; returns how many frames were still missing.
-    #[must_use = "they are lost, and to be counted"]
-    pub fn settle(&self, port: u8, queue: u8, pri: u8) -> u64 {
-        let handed = self.handed(port, queue, pri);
-        let before = self.done.word(Self::cell(port, queue, pri)).swap(handed, Ordering::AcqRel);
-        handed.wrapping_sub(before)
+    /// Has (port, queue) come to rest, or take all frames again: until then, of frames that would be
+    /// express if none were waiting, most are dropped.
+    pub fn set_drain(&self, port: u8, queue: u8, on: bool) {
+        let at = usize::from(port) * QUEUES + usize::from(queue);
+        self.drain.word(at).store(u64::from(on), Ordering::Relaxed);
     }
 
     /// What the program steers by.

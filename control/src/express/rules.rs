@@ -25,20 +25,6 @@ pub fn members(snapshot: &Snapshot) -> Vec<u64> {
     vids.map(|vid| snapshot.vlan.members(vid).bits()).collect()
 }
 
-/// Priorities whose frames may leave `output` unqueued as far as its configuration goes: no rate holds
-/// them back, and no mirror wants a copy.
-#[must_use]
-pub fn open_pris(snapshot: &Snapshot, output: PortId) -> PriSet {
-    let mirrored = snapshot.config.mirror.is_some_and(|mirror| mirror.from.contains(output));
-    match snapshot.config.ports.get(output.index()) {
-        Some(port) if !mirrored && port.egress.port_max_rate.is_none() => {
-            let limits = &port.egress.pri_max_rate;
-            snapshot.pris.iter().filter(|&pri| limits[pri].is_none()).collect()
-        }
-        _ => PriSet::EMPTY,
-    }
-}
-
 fn port_rules(snapshot: &Snapshot, id: PortId, port: &PortConfig) -> PortRules {
     let (tags, untagged) = match &port.vlan {
         PortMode::Transparent { pvid } => (tags::AS_ARRIVED, Some(*pvid)),
@@ -82,9 +68,10 @@ fn port_rules(snapshot: &Snapshot, id: PortId, port: &PortConfig) -> PortRules {
 }
 
 /// Priorities of an input whose frames may pass the pipeline by: those that may be lost, unless all
-/// are mirrored.
+/// are mirrored, or stations are learnt at another port of its LAG.
 fn express_pris(snapshot: &Snapshot, input: PortId) -> PriSet {
-    if snapshot.config.mirror.is_some_and(|mirror| mirror.from.contains(input)) {
+    let is_mirrored = snapshot.config.mirror.is_some_and(|mirror| mirror.from.contains(input));
+    if is_mirrored || snapshot.links.members(input).len() > 1 {
         return PriSet::EMPTY;
     }
     snapshot.pris.iter().filter(|&pri| !snapshot.is_lossless(input, pri)).collect()

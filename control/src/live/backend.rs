@@ -23,6 +23,7 @@ use super::{Live, LiveError, NewRecord, trace};
 use crate::cli::SettingsArgs;
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
+use crate::express::Watch;
 use crate::mgmt::{Backend, MirrorTarget, Refused, TraceStream};
 use crate::paths::Filter;
 use crate::record::Change;
@@ -37,7 +38,8 @@ struct State {
     config: Config,
     /// Static entries that were added by hand, after the file's.
     added: Vec<StaticEntry>,
-    mirrors: BTreeMap<PortId, Mirror>,
+    /// With what has all frames come to user space.
+    mirrors: BTreeMap<PortId, (Mirror, Option<Watch>)>,
 }
 
 /// Static entries: those added by hand, those of the configuration.
@@ -75,6 +77,7 @@ impl Switchboard {
             kind: opened.kind.to_owned(),
             device: port.device.clone(),
             note: opened.note.clone(),
+            no_express: None,
         });
         let facts = facts.collect();
         Ok(Self {
@@ -116,9 +119,14 @@ impl Switchboard {
 
     fn source<R>(&self, look: impl FnOnce(&Source<'_>) -> R) -> R {
         let name = self.lock().config.run.name.clone();
+        self.live.count_express();
+        let mut facts = self.facts.clone();
+        for (facts, reason) in facts.iter_mut().zip(self.live.no_express()) {
+            facts.no_express = reason;
+        }
         self.live.crew().hold(|| {
             let core = self.live.core();
-            look(&Source { name: &name, core, facts: &self.facts, now: self.live.now() })
+            look(&Source { name: &name, core, facts: &facts, now: self.live.now() })
         })
     }
 
@@ -223,7 +231,7 @@ impl Backend for Switchboard {
         let slot = self.slots.get(from.index()).cloned().unwrap_or_default();
         let mut state = self.lock();
         slot.set(None);
-        if let Some(old) = state.mirrors.remove(&from) {
+        if let Some((old, _)) = state.mirrors.remove(&from) {
             let report = old.finish();
             report.written.map_err(|error| Refused::because(error.to_string()))?;
         }
@@ -236,8 +244,9 @@ impl Backend for Switchboard {
                 let format = CaptureFormat::for_path(path);
                 let mirror = Mirror::start(path, format, 0, MIRROR_SLOTS, &[port])
                     .map_err(|error| Refused::because(error.to_string()))?;
+                let watch = self.live.watch();
                 slot.set(Some(mirror.handle(0)));
-                state.mirrors.insert(from, mirror);
+                state.mirrors.insert(from, (mirror, watch));
             }
             Some(MirrorTarget::Port(name)) => {
                 let port = self.port(name)?;
@@ -264,7 +273,8 @@ impl Backend for Switchboard {
     ) -> Result<Box<dyn TraceStream>, Refused> {
         let number = |name: &str| self.port(name).ok().map(PortId::get);
         let filter = Filter::parse(filter.unwrap_or(""), number).map_err(Refused::bad_request)?;
+        let watch = self.live.watch();
         let stream = trace::begin(self.live.crew(), filter, count, octets, self.names.clone());
-        Ok(Box::new(stream))
+        Ok(Box::new(stream.with(watch)))
     }
 }

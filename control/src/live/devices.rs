@@ -10,15 +10,17 @@ use std::sync::Arc;
 use weft_dataplane::config::{PortConfig, SwitchConfig};
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
-use weft_dataplane::port::af_xdp::{AfXdp, AfXdpConfig, Builtin, Umem};
+use weft_dataplane::port::af_xdp::{AfXdp, AfXdpConfig, Builtin, Steering, Umem};
 use weft_dataplane::port::null::Null;
 use weft_dataplane::port::pcap::{Pace, Pcap, PcapConfig};
 use weft_dataplane::port::tap::{Tap, TapConfig};
 use weft_dataplane::port::{Port, PortOpenError};
+use weft_dataplane::types::PortId;
 use weft_parsers::MacAddr;
 
 use super::{LiveError, dpdk};
 use crate::config::resolve::{Config, DeviceKind, RunPort};
+use crate::express::Express;
 
 /// What was opened for a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +57,8 @@ pub fn chunks(config: &Config) -> usize {
     config.switch.ports.iter().zip(&config.run.ports).map(held).sum()
 }
 
-/// Opens every port of `config` for frames in `pool`, and notes each one's address in `switch`.
+/// Opens every port of `config` for frames in `pool`, with a fast path if there is one, and notes each
+/// one's address in `switch`.
 ///
 /// # Errors
 /// The first device that cannot be opened; those before it are closed again.
@@ -63,6 +66,7 @@ pub fn open_all(
     config: &Config,
     switch: &mut SwitchConfig,
     pool: &Arc<Pool>,
+    express: Option<&Express>,
 ) -> Result<Opened, LiveError> {
     let named = |run: &RunPort| {
         let name = run.name.clone();
@@ -74,7 +78,12 @@ pub fn open_all(
     let umem = Umem::new(pool.clone());
     let (mut ports, mut facts) = (Vec::new(), Vec::new());
     for (index, (port, run)) in switch.ports.iter_mut().zip(&config.run.ports).enumerate() {
-        let opened = open(run, port, switch.tx_ring_frames, &umem).map_err(named(run))?;
+        let steering: Box<dyn Steering> = match express.zip(PortId::new(index)) {
+            Some((express, id)) => Box::new(express.steering(id, &run.device)),
+            None => Box::new(Builtin::new()),
+        };
+        let opened =
+            open(run, port, switch.tx_ring_frames, (&umem, steering)).map_err(named(run))?;
         facts.push(Facts { kind: opened.port.caps().kind, note: opened.note });
         ports.push(opened.port);
         port.parse.port_mac = run.mac.or(opened.mac).unwrap_or_else(|| made_up_mac(index));
@@ -90,7 +99,7 @@ pub fn open(
     run: &RunPort,
     port: &PortConfig,
     tx_ring_frames: usize,
-    umem: &Arc<Umem>,
+    (umem, steering): (&Arc<Umem>, Box<dyn Steering>),
 ) -> Result<OpenedOne, PortOpenError> {
     let (device, rate) = (run.device.clone(), port.rate);
     let frame_len_max = port.frame_len_max;
@@ -99,7 +108,7 @@ pub fn open(
         let device = device.clone();
         AfPacket::open(&AfPacketConfig { device, rate, frame_len_max, tx_ring_frames })
     };
-    let xdp = || AfXdp::open(&af_xdp(run, port, tx_ring_frames), umem, Box::new(Builtin::new()));
+    let xdp = || AfXdp::open(&af_xdp(run, port, tx_ring_frames), umem, steering);
     let (opened, note): (Box<dyn Port>, Option<String>) = match run.kind {
         DeviceKind::Auto => match xdp().map_err(|error| why(&error)).and_then(needs_tags) {
             Ok(port) => {

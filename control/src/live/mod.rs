@@ -9,7 +9,7 @@ pub mod devices;
 mod dpdk;
 mod trace;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use weft_dataplane::config::SwitchConfig;
@@ -25,6 +25,7 @@ use weft_dataplane::worker::{Clock, Crew, CrewError, Poll, Worker};
 
 use crate::config::Sources;
 use crate::config::resolve::{self, Config, DeviceKind};
+use crate::express::{Express, Watch};
 use crate::record::{Change, Header};
 
 /// Why a switch cannot be started or changed.
@@ -61,6 +62,9 @@ pub enum LiveError {
     /// The record cannot be begun.
     #[error("begin the record")]
     Record(#[source] std::io::Error),
+    /// The kernel refused the configuration of its part.
+    #[error("fast path in the kernel")]
+    Express(#[from] weft_xdp::XdpError),
     /// A static entry was refused.
     #[error(transparent)]
     Static(#[from] weft_dataplane::fdb::StaticError),
@@ -80,6 +84,9 @@ pub struct Live {
     recorder: Option<Recorder>,
     /// What was opened for each port.
     devices: Vec<devices::Facts>,
+    express: Mutex<Option<Express>>,
+    /// Why there is no fast path at all, if it was asked for.
+    no_express: Option<String>,
 }
 
 /// A record that is to be written.
@@ -177,14 +184,26 @@ impl Live {
         let spread = spread(switch.ports.len(), workers);
         let count = chunks(&switch, spread.len()) + devices::chunks(config);
         let pool = pool(&config.run, count)?;
-        let (ports, facts) = devices::open_all(config, &mut switch, &pool)?;
+        let express = fast_path(config, record.is_some());
+        let (express, no_express) = match express {
+            Some(Ok(express)) => (Some(express), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
+        let (ports, facts) = devices::open_all(config, &mut switch, &pool, express.as_ref())?;
         let recorder = record.map(|record| begin(record, &switch, &pool)).transpose()?;
         let tee = |(port, slot): (Box<dyn Port>, &MirrorSlot)| -> Box<dyn Port> {
             Box::new(Tee::new(port, slot.clone()))
         };
         let ports = ports.into_iter().zip(mirrors).map(tee).collect();
         let mut live = Self::drive(&config.run, switch, (ports, &pool), recorder.as_ref())?;
-        live.devices = facts;
+        (live.devices, live.no_express) = (facts, no_express);
+        if let Some(mut express) = express {
+            if let Err(error) = express.follow(&live.core, live.clock) {
+                live.no_express = Some(error.to_string());
+            }
+            live.express = Mutex::new(Some(express));
+        }
         Ok(live)
     }
 
@@ -192,6 +211,35 @@ impl Live {
     #[must_use]
     pub fn devices(&self) -> &[devices::Facts] {
         &self.devices
+    }
+
+    fn express(&self) -> MutexGuard<'_, Option<Express>> {
+        self.express.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds up what the kernel has sent on by itself.
+    pub fn count_express(&self) {
+        if let Some(express) = &*self.express() {
+            express.count(&self.core);
+        }
+    }
+
+    /// Why frames of (or to) each port are not sent on by the kernel; `None` where they may be, and
+    /// where that is not wanted.
+    #[must_use]
+    pub fn no_express(&self) -> Vec<Option<String>> {
+        let reasons = self.express().as_ref().map(Express::reasons).unwrap_or_default();
+        let of = |(index, facts): (usize, &devices::Facts)| {
+            let reason = reasons.get(index).cloned().flatten().or_else(|| self.no_express.clone());
+            reason.filter(|_| facts.kind == "af_xdp")
+        };
+        self.devices.iter().enumerate().map(of).collect()
+    }
+
+    /// Has all frames come to user space as long as the answer lives.
+    #[must_use]
+    pub fn watch(&self) -> Option<Watch> {
+        self.express().as_ref().map(Express::watch)
     }
 
     /// Starts workers over `ports`, which are in the order of `switch.ports`, and the pool that they
@@ -238,6 +286,8 @@ impl Live {
             changing: Mutex::new(()),
             recorder: recorder.cloned(),
             devices: Vec::new(),
+            express: Mutex::new(None),
+            no_express: None,
         };
         for (index, (lane, own)) in lanes.into_iter().zip(&spread).enumerate() {
             let own: Vec<_> =
@@ -298,11 +348,17 @@ impl Live {
         let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let change = self.recorder.as_ref().map(|_| Change::config(&switch, sources));
         let new = successor(&self.core, switch)?;
+        let express = self.express();
+        let prepared = express.as_ref().map(|express| express.prepare(&new)).transpose()?;
         self.crew.hold(|| {
             if let Some(change) = &change {
                 self.note(change);
             }
-            take_over(&self.core, &new)
+            take_over(&self.core, &new)?;
+            if let Some(prepared) = prepared {
+                prepared.commit();
+            }
+            Ok(())
         })
     }
 
@@ -327,7 +383,7 @@ impl Live {
         self.recorder.as_ref().map(|recorder| recorder.finish(&text))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Thread>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Thread>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -343,6 +399,9 @@ impl Live {
     #[must_use]
     pub fn stop(&self) -> Ledger {
         self.halt();
+        if let Some(express) = &mut *self.express() {
+            express.end(&self.core);
+        }
         Ledger::read(&self.core)
     }
 }
@@ -351,6 +410,15 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.halt();
     }
+}
+
+/// The fast path of a switch whose ports can have one, if it is wanted: not while all is recorded.
+fn fast_path(config: &Config, is_recorded: bool) -> Option<Result<Express, String>> {
+    let ports = &config.run.ports;
+    let can = ports.iter().any(|run| matches!(run.kind, DeviceKind::Auto | DeviceKind::AfXdp));
+    let wanted = config.run.express && can && !is_recorded;
+    let stations = config.switch.forward.fdb_capacity;
+    wanted.then(|| Express::new(ports.len(), stations).map_err(|error| error.to_string()))
 }
 
 /// Begins a record of a switch whose devices are open.

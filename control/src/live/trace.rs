@@ -14,6 +14,7 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen};
 use weft_dataplane::worker::Crew;
 
+use crate::express::Watch;
 use crate::mgmt::{TraceStream, Traced};
 use crate::paths::{Filter, Path, Paths, ShownPath};
 
@@ -30,7 +31,7 @@ pub fn begin(crew: &Crew, filter: Filter, count: u64, octets: bool, ports: Vec<S
     for worker in 0..crew.len() {
         crew.trace(worker, Box::new(Follower { trace: trace.clone(), send: send.clone() }));
     }
-    Stream { trace, receive, left: count, ports }
+    Stream { trace, receive, left: count, ports, watch: None }
 }
 
 /// What all who take part share: a frame may come in at one worker and leave by another.
@@ -81,6 +82,17 @@ pub struct Stream {
     receive: Receiver<Path>,
     left: u64,
     ports: Vec<String>,
+    /// Has all frames come to the workers.
+    watch: Option<Watch>,
+}
+
+impl Stream {
+    /// Keeps `watch` as long as somebody is told.
+    #[must_use]
+    pub fn with(mut self, watch: Option<Watch>) -> Self {
+        self.watch = watch;
+        self
+    }
 }
 
 impl Drop for Stream {
@@ -117,7 +129,7 @@ mod tests {
         let is_over = AtomicBool::new(false);
         let trace = Arc::new(Trace { paths: Mutex::default(), filter, octets: false, is_over });
         let follower = Follower { trace: trace.clone(), send };
-        (follower, Stream { trace, receive, left: 2, ports: Vec::new() })
+        (follower, Stream { trace, receive, left: 2, ports: Vec::new(), watch: None })
     }
 
     /// Frame `number` comes in and is dropped.

@@ -27,6 +27,13 @@ pub struct PortFacts {
     pub device: String,
     /// What is special about it.
     pub note: Option<String>,
+    /// Why no frame passes the pipeline by, where that is wanted.
+    pub no_express: Option<String>,
+}
+
+/// Frames that came in here and passed the pipeline by.
+fn express(stats: &weft_dataplane::stats::PortStats) -> u64 {
+    Pri::ALL.iter().map(|&pri| stats.pri[pri].enqueued.get()).sum()
 }
 
 /// Everything that a report is made of.
@@ -163,6 +170,8 @@ impl Source<'_> {
             afh: of.map_or_else(String::new, |port| port.parse.afh.name().to_owned()),
             lag: lag_of(config, id).map(str::to_owned),
             note: facts.note,
+            no_express: facts.no_express,
+            express: express(&self.core.fast.stats.port[id]),
             rx_frames: port.rx_frames,
             rx_bytes: port.rx_bytes,
             tx_frames: port.tx_frames,

@@ -68,6 +68,12 @@ pub struct PortReport {
     pub lag: Option<String>,
     /// What is special about it, if anything.
     pub note: Option<String>,
+    /// Why no frame passes the pipeline by in the kernel, where that is wanted.
+    #[serde(default)]
+    pub no_express: Option<String>,
+    /// Received frames that did; part of `rx_frames`.
+    #[serde(default)]
+    pub express: u64,
     /// Received, dropped ones included.
     pub rx_frames: u64,
     /// Octets of them, without FCS.

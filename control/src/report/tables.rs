@@ -85,6 +85,7 @@ fn of_ports(ports: &[PortReport]) -> String {
         "dropped",
         "consumed",
         "kernel rx",
+        "express",
         "pfc rx",
         "pfc tx",
     ];
@@ -105,6 +106,7 @@ fn of_ports(ports: &[PortReport]) -> String {
                 port.dropped.to_string(),
                 port.consumed.to_string(),
                 port.kernel_rx.to_string(),
+                port.express.to_string(),
                 port.pfc_rx.to_string(),
                 port.pfc_tx.to_string(),
             ]
@@ -116,6 +118,9 @@ fn of_ports(ports: &[PortReport]) -> String {
         }
         if let Some(note) = &port.note {
             let _ = writeln!(text, "{}: {note}", port.name); // to a String
+        }
+        if let Some(why) = &port.no_express {
+            let _ = writeln!(text, "{}: no express: {why}", port.name); // to a String
         }
     }
     text

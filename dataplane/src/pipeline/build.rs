@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 
 use super::crossbar::Crossbar;
 use super::egress::OutputLane;
+use super::fast::FastCore;
 use super::ingress::{InputLane, Scratch};
 use super::{Context, Core, Lane, Timing};
 use crate::buffer::{Buffer, Lease};
@@ -105,6 +106,7 @@ pub fn build(
         storms: AtomicU64::new(0),
         xoff: PerPort::from_fn(|_| AtomicU8::new(0)),
         congested: PerPri(Pri::ALL.map(|_| AtomicU64::new(0))),
+        fast: FastCore::new(),
     });
     // A frame in a VOQ takes a node; replicated ones take one per copy.
     let (inputs, drain, nodes) = voqs(ports, snapshot.config.pris, 2 * pool.count(), solo);
@@ -138,6 +140,7 @@ pub fn build(
             flows: FlowCache::new(),
             timing,
             solo,
+            has_fast_path: None,
         });
     }
     Ok(Built { core, lanes })

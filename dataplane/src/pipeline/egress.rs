@@ -19,7 +19,7 @@ use crate::port::Port;
 use crate::ring::Rx;
 use crate::snapshot::Snapshot;
 use crate::stats::{Counter, DropReason, PortStats, WorkerStats};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
 use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
@@ -45,6 +45,8 @@ pub(super) struct OutputLane {
     closed_until: Option<Instant>,
     /// The port had no room for all that was ready.
     full: bool,
+    /// Priorities that may pass the pipeline by.
+    pub gate: PriSet,
 }
 
 impl OutputLane {
@@ -64,6 +66,7 @@ impl OutputLane {
             backlog: false,
             closed_until: None,
             full: false,
+            gate: PriSet::EMPTY,
         }
     }
 
@@ -89,6 +92,11 @@ impl OutputLane {
     /// Whether frames wait for room at the port.
     pub fn is_blocked(&self) -> bool {
         self.full || !self.pending.is_empty()
+    }
+
+    /// Frames off the queues that the port has not taken.
+    pub fn unsent(&self) -> usize {
+        self.pending.len() - self.pending_control
     }
 
     /// Queues that hold a frame, and the lengths of their first ones.
@@ -448,9 +456,10 @@ impl OutputLane {
                     }
                 }
                 let before = run.depth() + 1;
-                run.end(lease);
                 let taken = queue.pop_each(count, |desc| pending.push(desc));
                 stats.port[port].pri[pri].dequeued.add(taken as u64);
+                fence(Ordering::Release); // who sees the depth fall sees that they were taken
+                run.end(lease);
                 return ctx.relieve(port, pri, before);
             }
         }
@@ -476,8 +485,9 @@ impl OutputLane {
                 Err(desc) => lost.push(desc),
             }
         });
-        run.end(lease);
         stats.port[port].pri[pri].dequeued.add(taken as u64);
+        fence(Ordering::Release); // as above
+        run.end(lease);
         ctx.relieve(port, pri, before);
         for desc in lost {
             ctx.stats.port[port].late_drops.add(1);

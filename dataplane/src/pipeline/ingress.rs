@@ -7,6 +7,7 @@
 use weft_parsers::{Ecn, Format, Head, Vid, flow_hash, parse_head};
 
 use super::egress::OutputLane;
+use super::fast::Catching;
 use super::known::{Alike, Places, UNKNOWN};
 use super::route::Router;
 use super::{Context, Lane};
@@ -38,6 +39,8 @@ pub(super) struct InputLane {
     pub xoff: PriSet,
     /// Frames put into VOQs in this burst.
     pub enqueued: PerPri<u64>,
+    /// What became of frames that could have passed by.
+    pub catching: Catching,
     seen: crate::port::PortCounters,
 }
 
@@ -50,6 +53,7 @@ impl InputLane {
             pause: PauseTx::new(),
             xoff: PriSet::EMPTY,
             enqueued: PerPri::default(),
+            catching: Catching::default(),
             seen: crate::port::PortCounters::default(),
         }
     }
@@ -133,6 +137,7 @@ impl Lane {
             return 0;
         }
         let Some(lane) = inputs.get_mut(index) else { return 0 };
+        lane.catching.receive();
         let Scratch { routes, demand, notes, learn } = &mut **scratch;
         let count = batch.len();
         // A trace tells each frame's way in full.
@@ -512,7 +517,10 @@ impl InputLane {
     ) {
         let pri = desc.pri();
         match self.voq.push(&mut ctx.nodes, output, pri, desc) {
-            Ok(()) => self.enqueued[pri] += 1,
+            Ok(()) => {
+                self.enqueued[pri] += 1;
+                self.catching.queue(output, pri);
+            }
             Err(desc) => ctx.discard(now, desc, output, DropReason::Pool, tracer),
         }
     }
@@ -619,16 +627,13 @@ impl Lane {
         for (slot, &(reason, total)) in now.rx_dropped.iter().enumerate() {
             let before = lane.seen.rx_dropped.get(slot).map_or(0, |&(_, total)| total);
             let Some(reason) = reason else { continue };
-            for _ in before..total {
-                stats.rx_frames.add(1);
-                self.ctx.stats.count_drop(lane.port, reason);
-            }
+            stats.rx_frames.add(total - before);
+            self.ctx.stats.count_drops(lane.port, reason, total - before);
         }
-        for _ in lane.seen.tx_failed..now.tx_failed {
-            stats.tx_frames.sub(1);
-            stats.late_drops.add(1);
-            self.ctx.stats.count_drop(lane.port, DropReason::TxError);
-        }
+        let failed = now.tx_failed - lane.seen.tx_failed;
+        stats.tx_frames.sub(failed);
+        stats.late_drops.add(failed);
+        self.ctx.stats.count_drops(lane.port, DropReason::TxError, failed);
         stats.kernel_rx.set(now.kernel_rx);
         lane.seen = now;
     }

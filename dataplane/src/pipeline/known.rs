@@ -148,6 +148,7 @@ impl InputLane {
             }
             for queue in demand.queues().iter() {
                 self.enqueued[queue.pri()] += demand.frames_of(queue);
+                self.catching.queue(queue.output(), queue.pri());
             }
             let queues = routes.iter().map(|&route| QueueId::from_low_bits(route));
             self.voq.push_all(nodes.peek(count), demand.queues(), batch.drain(..).zip(queues));

@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::Core;
-use crate::stats::{Counter, DROP_REASONS, FORMATS, SIZE_BINS};
+use crate::stats::{Counter, DROP_REASONS, FORMATS, SIZE_BINS, WorkerStats};
 use crate::types::{PortId, Pri};
 
 macro_rules! ledger {
@@ -144,9 +144,14 @@ impl Ledger {
     }
 }
 
+/// All that count: workers, and what passes them by.
+fn workers(core: &Core) -> impl Iterator<Item = &WorkerStats> {
+    core.stats.iter().map(|stats| &**stats).chain([&core.fast.stats])
+}
+
 fn read_port(core: &Core, port: PortId, pris: usize) -> PortLedger {
     let mut sum = PortLedger::default();
-    for worker in &core.stats {
+    for worker in workers(core) {
         let from = &worker.port[port];
         sum.add_counters(from);
         add_all(&mut sum.rx_format, &from.rx_format);
@@ -164,7 +169,7 @@ fn read_port(core: &Core, port: PortId, pris: usize) -> PortLedger {
                 headroom_used: core.buffer.headroom_used(port, pri).into(),
                 ..QueueLedger::default()
             };
-            for worker in &core.stats {
+            for worker in workers(core) {
                 let from = &worker.port[port].pri[pri];
                 queue.add_counters(from);
                 add_all(&mut queue.drops, &from.drops);

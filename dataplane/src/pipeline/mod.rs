@@ -8,6 +8,7 @@
 mod build;
 mod crossbar;
 mod egress;
+mod fast;
 mod ingress;
 mod known;
 mod ledger;
@@ -35,6 +36,7 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, PriSet};
 
 pub use build::{BuildError, Built, build, chunks_beside_buffer};
+pub use fast::FastCore;
 pub use ledger::{Ledger, PortLedger, QueueLedger};
 
 use crossbar::Crossbar;
@@ -67,6 +69,8 @@ pub struct Core {
     xoff: PerPort<AtomicU8>,
     /// `egress-queue` mode, by priority: outputs above their mark.
     congested: PerPri<AtomicU64>,
+    /// What passes the pipeline by.
+    pub fast: FastCore,
 }
 
 impl Core {
@@ -164,6 +168,8 @@ pub struct Lane {
     timing: Timing,
     /// No other worker feeds this one's queues.
     solo: bool,
+    /// Whether frames may pass the pipeline by at any port; asked for at the first step.
+    has_fast_path: Option<bool>,
 }
 
 impl Lane {
@@ -255,6 +261,7 @@ impl Lane {
             self.join(now);
         }
         step.blocked = self.outputs.iter().any(OutputLane::is_blocked);
+        self.steer(ports, &mut step);
         step.next = self.next_due(now, ports);
         step
     }

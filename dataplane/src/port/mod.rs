@@ -32,6 +32,7 @@ use crate::batch::Batch;
 use crate::pool::Bufs;
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate};
+use crate::types::PriSet;
 
 /// Shortest frame that is sent, without FCS; shorter ones are padded with zeros.
 const TX_LEN_MIN: usize = 60;
@@ -71,13 +72,21 @@ impl PortCounters {
     /// # Panics
     /// When a port kind uses more than six reasons.
     pub fn rx_drop(&mut self, reason: DropReason) {
+        self.rx_drops(reason, 1);
+    }
+
+    /// Counts `count` frames that were received, or should have been, and dropped for `reason`.
+    ///
+    /// # Panics
+    /// As [`Self::rx_drop`].
+    pub fn rx_drops(&mut self, reason: DropReason, count: u64) {
         let slot = self
             .rx_dropped
             .iter_mut()
             .find(|(r, _)| r.is_none() || *r == Some(reason))
             .expect("a port kind has at most six reasons");
         slot.0 = Some(reason);
-        slot.1 += 1;
+        slot.1 += count;
     }
 }
 
@@ -133,6 +142,22 @@ pub enum PortOpenError {
     },
 }
 
+/// A way past the pipeline, in hardware or in the kernel: the pipeline says when frames may take it, and
+/// when it is done with those that did not.
+pub trait FastPath {
+    /// Lets frames of `pris` be sent by this port past the pipeline, and no others.
+    fn set_gate(&mut self, pris: PriSet);
+
+    /// Frames that the port took, and that may not have left yet.
+    fn sending(&self) -> usize;
+
+    /// Marks what was received so far.
+    fn mark(&mut self);
+
+    /// All frames that were received before the mark have left the switch, or were dropped.
+    fn caught_up(&mut self);
+}
+
 /// One way in and out of the switch.
 ///
 /// One worker owns a port. No method blocks, allocates or reads a clock.
@@ -167,6 +192,12 @@ pub trait Port: Send {
     /// Whether the link is up: the device exists and has a carrier.
     fn link_up(&self) -> bool {
         true
+    }
+
+    /// The way past the pipeline that frames may take at this port, if there is one; there is for the
+    /// port's whole life, or never.
+    fn fast_path(&mut self) -> Option<&mut dyn FastPath> {
+        None
     }
 
     /// What was counted beside delivered frames.

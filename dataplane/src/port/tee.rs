@@ -16,7 +16,7 @@ use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 
 use super::capture::{CaptureError, CaptureFormat, CaptureWriter, Direction, Meta};
-use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
+use super::{FastPath, Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::pool::{Bufs, FRAME_LEN_MAX};
@@ -306,6 +306,10 @@ impl<P: Port> Port for Tee<P> {
         self.port.link_up()
     }
 
+    fn fast_path(&mut self) -> Option<&mut dyn FastPath> {
+        self.port.fast_path()
+    }
+
     fn counters(&self) -> PortCounters {
         self.port.counters()
     }
@@ -354,6 +358,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn link_up(&self) -> bool {
         (**self).link_up()
+    }
+
+    fn fast_path(&mut self) -> Option<&mut dyn FastPath> {
+        (**self).fast_path()
     }
 
     fn counters(&self) -> PortCounters {

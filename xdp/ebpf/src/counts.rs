@@ -15,6 +15,10 @@ pub struct Place {
     pub queue: u32,
     pub pri: u8,
     pub format: Format,
+    /// Its group of flows.
+    pub bucket: usize,
+    /// The bank that is counted in.
+    pub stats: u32,
 }
 
 impl Place {
@@ -35,11 +39,11 @@ fn count(cells: &mut [Tally; KINDS], kind: usize, len: usize) {
 /// A frame went from input to `output`.
 #[inline(always)]
 pub fn express(at: &Place, output: u32, len: usize) {
-    if let Some(stats) = maps::stats(at.port) {
+    if let Some(stats) = maps::stats(at.stats, at.port) {
         count(&mut stats.express_in, at.kind(), len);
         stats.sizes[size_bin(len)] += 1;
     }
-    if let Some(stats) = maps::stats(output) {
+    if let Some(stats) = maps::stats(at.stats, output) {
         count(&mut stats.express_out, at.kind(), len);
         stats.given += 1;
     }
@@ -48,7 +52,7 @@ pub fn express(at: &Place, output: u32, len: usize) {
 /// A frame goes to user space.
 #[inline(always)]
 pub fn passed(at: &Place, len: usize) {
-    if let Some(stats) = maps::stats(at.port) {
+    if let Some(stats) = maps::stats(at.stats, at.port) {
         count(&mut stats.passed, at.kind(), len);
     }
 }

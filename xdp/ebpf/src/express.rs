@@ -16,9 +16,37 @@ use crate::maps;
 /// Frames below this are padded on transmit, which only the pipeline does.
 const LEN_MIN: usize = 60;
 
-/// The output of an express frame.
+/// What becomes of a frame.
+pub enum Way {
+    /// To this output, at once.
+    Express(u32),
+    /// To this output, behind the ones of its flow before it, which are still in user space.
+    Follow(u32),
+    /// User space decides.
+    Pass,
+}
+
+/// The way of a frame.
 #[inline(always)]
-pub fn output(
+pub fn way(
+    ctx: &XdpContext,
+    frame: &Frame,
+    head: &Head,
+    at: &Place,
+    rules: &PortRules,
+    (bank, tick): (u32, u32),
+) -> Way {
+    let Some(to) = output(ctx, frame, head, at, rules, (bank, tick)) else { return Way::Pass };
+    match maps::cells(at.port, at.queue, at.bucket) {
+        Some(cells) if cells.at_rest() => Way::Express(to),
+        Some(_) => Way::Follow(to),
+        None => Way::Pass,
+    }
+}
+
+/// The output of a frame that the pipeline would pass on at once.
+#[inline(always)]
+fn output(
     ctx: &XdpContext,
     frame: &Frame,
     head: &Head,
@@ -43,8 +71,8 @@ pub fn output(
     let other = maps::rules(bank, to)?;
     let stays =
         members & both == both && other.keeps_tag(vid, head.tci()) && other.takes(head, len);
-    let at_rest = maps::is_open(to, at.pri) && nothing_waits(at);
-    (to != at.port && stays && at_rest && is_complete(ctx, frame, head)).then_some(to)
+    let open = maps::is_open(to, at.pri);
+    (to != at.port && stays && open && is_complete(ctx, frame, head)).then_some(to)
 }
 
 /// Where the destination is, if the source is known at `port`, too: then it has been heard.
@@ -68,13 +96,6 @@ fn known(vid: u16, head: &Head, port: u32, tick: u32) -> Option<u32> {
     // SAFETY: as above.
     let to = u32::from(unsafe { (&raw const (*destination).port).read_volatile() });
     (to < PORTS as u32).then_some(to)
-}
-
-/// Whether user space is done with all frames of this (port, queue, priority).
-#[inline(always)]
-fn nothing_waits(at: &Place) -> bool {
-    let handed = maps::handed(at.port, at.queue, at.pri);
-    handed.is_some() && handed == maps::done(at.port, at.queue, at.pri)
 }
 
 /// Whether the checksum of the frame's transport header, if it has one, is complete.

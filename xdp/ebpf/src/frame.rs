@@ -3,16 +3,16 @@
 //!
 //! Shape: [`Frame`]: the first 64 octets, zeros behind a shorter frame, and the length.
 //! Units: octets, without FCS.
-//! Source: Linux `bpf_xdp_load_bytes` (5.18), `bpf_xdp_get_buff_len`.
+//! Source: Linux `bpf_xdp_load_bytes` (5.18); `Documentation/networking/xdp-rx-metadata.rst`.
 
 use core::mem::MaybeUninit;
 
 use aya_ebpf::EbpfContext as _;
-use aya_ebpf::helpers::generated::{bpf_xdp_get_buff_len, bpf_xdp_load_bytes};
+use aya_ebpf::helpers::generated::bpf_xdp_load_bytes;
 use aya_ebpf::programs::XdpContext;
 use weft_parsers::{HEAD_LEN, Head, parse_head};
 
-use crate::layout::PortRules;
+use crate::layout::{PortRules, placeholder};
 
 /// What is known of a frame before it is parsed.
 pub struct Frame {
@@ -23,23 +23,20 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Reads the front of the frame at hand.
+    /// Reads the front of the frame at hand, which is in one piece.
     #[inline(always)]
-    pub fn read<const FRAGS: bool>(ctx: &XdpContext) -> Self {
-        let len = if FRAGS {
-            // SAFETY: the context is the one that the program was called with.
-            unsafe { bpf_xdp_get_buff_len(ctx.as_ptr().cast()) as usize }
-        } else {
-            ctx.data_end() - ctx.data()
-        };
+    pub fn read(ctx: &XdpContext) -> Self {
+        let (start, end) = (ctx.data(), ctx.data_end());
+        let len = end - start;
         let mut front = Front(MaybeUninit::uninit());
         let to = front.0.as_mut_ptr().cast::<[u8; HEAD_LEN]>();
-        if len < HEAD_LEN {
+        if start + HEAD_LEN <= end {
+            front.copy(start);
+        } else {
             front.clear();
-        }
-        let part = if len < HEAD_LEN { len } else { HEAD_LEN };
-        if !load(ctx, 0, to, part) {
-            front.clear(); // an empty frame, which no driver delivers
+            if !load(ctx, 0, to, len) {
+                front.clear(); // an empty frame, which no driver delivers
+            }
         }
         // SAFETY: all 64 octets were read, or cleared before.
         Self { octets: unsafe { to.read() }, len }
@@ -65,14 +62,52 @@ impl Front {
             unsafe { words.add(n).write_volatile(0) };
         }
     }
+
+    /// Copies the octets from `start` on, which the caller has seen to be there.
+    #[inline(always)]
+    fn copy(&mut self, start: usize) {
+        let (from, to) = (start as *const u64, self.0.as_mut_ptr().cast::<u64>());
+        for n in 0..HEAD_LEN / 8 {
+            // SAFETY: within the frame, and within the room. Volatile for words instead of octets: a
+            // machine on which BPF needs them aligned refuses the program.
+            unsafe { to.add(n).write(from.add(n).read_volatile()) };
+        }
+    }
 }
 
-/// Copies `len` octets of the frame from `offset` on; false, and nothing, when they are not there.
+/// Copies `len` octets of the frame from `offset` on, 1 to N, a power of two; false, and nothing, when
+/// they are not there.
 #[inline(always)]
 pub fn load<const N: usize>(ctx: &XdpContext, offset: usize, to: *mut [u8; N], len: usize) -> bool {
-    if len == 0 || len > N {
-        return false;
-    }
+    // The verifier wants to see the bounds, which the compiler may know and leave out.
+    let len = (core::hint::black_box(len).wrapping_sub(1) & (N - 1)) + 1;
     // SAFETY: the kernel writes `len` octets, which the verifier sees to be at most N.
     unsafe { bpf_xdp_load_bytes(ctx.as_ptr().cast(), offset as u32, to.cast(), len as u32) == 0 }
+}
+
+/// A VLAN tag that is not in the data.
+#[derive(Clone, Copy)]
+pub struct Tag {
+    /// TPID, in network order.
+    pub tpid: u16,
+    /// TCI, in the machine's order.
+    pub tci: u16,
+}
+
+/// The tag that the driver took out of the data, if this program can ask for it.
+#[inline(always)]
+pub fn tag(ctx: &XdpContext) -> Option<Tag> {
+    let mut tag = Tag { tpid: 0, tci: 0 };
+    // SAFETY: a number, in whose place the loader puts a function of the kernel that takes these.
+    let ask: extern "C" fn(*mut core::ffi::c_void, *mut u16, *mut u16) -> i32 =
+        unsafe { core::mem::transmute(placeholder::VLAN_TAG) };
+    (ask(ctx.as_ptr(), &raw mut tag.tpid, &raw mut tag.tci) == 0).then_some(tag)
+}
+
+/// The port that this program is for.
+#[inline(always)]
+pub fn port() -> u32 {
+    // SAFETY: a number, in whose place the loader puts a constant.
+    let ask: extern "C" fn() -> u32 = unsafe { core::mem::transmute(placeholder::PORT) };
+    ask() & (crate::layout::PORTS as u32 - 1)
 }

@@ -1,9 +1,10 @@
 //! The fast path in the kernel: frames that the whole pipeline would pass on at once, unchanged.
 //!
-//! Shape: `weft` (frames in one piece) and `weft_frags` (in several) on interfaces; what an output
-//! refused after all is counted by another object, `xmit`. Maps and their values: `layout`.
+//! Shape: `weft` on interfaces, a copy for each; what an output refused after all is counted by another
+//! object, `xmit`. Maps and their values: `layout`.
 //! Units: octets, frames.
 //! Source: architecture.md, "The fast path in the kernel"; pipeline.md §1 to §3, §11.
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #![no_std]
 #![no_main]
 
@@ -21,49 +22,53 @@ mod rules;
 use aya_ebpf::bindings::xdp_action;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
+use weft_parsers::Head;
 
+use crate::counts::Place;
+use crate::express::Way;
 use crate::frame::Frame;
 use crate::layout::Control;
 
-/// Of the parser and all else in here. Nothing is called that the kernel keeps for GPL programs.
+/// Of the parser and all else in here: functions that show a driver's metadata are for GPL programs.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
-static LICENSE: [u8; 11] = *b"Apache-2.0\0";
-
-/// Frames in one piece.
-#[xdp]
-pub fn weft(ctx: XdpContext) -> u32 {
-    decide::<false>(&ctx)
-}
-
-/// Frames in one piece or several.
-#[xdp(frags)]
-pub fn weft_frags(ctx: XdpContext) -> u32 {
-    decide::<true>(&ctx)
-}
+static LICENSE: [u8; 4] = *b"GPL\0";
 
 /// Sends the frame to its output if it is express, and to user space if not.
-#[inline(always)]
-fn decide<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
-    // An interface without a port is none of ours; the kernel counts an exception.
-    let Some(port) = maps::port_of(ctx.ingress_ifindex() as u32) else {
-        return xdp_action::XDP_ABORTED;
-    };
-    let Control { bank, tick } = maps::control();
+#[xdp]
+pub fn weft(ctx: XdpContext) -> u32 {
+    let port = frame::port();
+    let Control { bank, stats, tick } = maps::control();
     let Some(rules) = maps::rules(bank, port) else { return xdp_action::XDP_ABORTED };
-    let frame = Frame::read::<FRAGS>(ctx);
+    let frame = Frame::read(&ctx);
     let head = frame.parse(rules);
     let pri = rules.pri(head.as_ref());
     let format = head.as_ref().map_or(weft_parsers::Format::Other, weft_parsers::Head::format);
-    let at = counts::Place { port, queue: ctx.rx_queue_index(), pri, format };
-    if let Some(head) = &head
-        && let Some(output) = express::output(ctx, &frame, head, &at, rules, (bank, tick))
-        && maps::redirect(output)
+    let bucket = head.as_ref().map_or(0, |head| bucket(head, pri));
+    let at = Place { port, queue: ctx.rx_queue_index(), pri, format, bucket, stats };
+    let tag = frame::tag(&ctx);
+    // A frame loses its metadata when it is sent on.
+    if tag.is_none()
+        && let Some(head) = &head
     {
-        counts::express(&at, output, frame.len);
-        return xdp_action::XDP_REDIRECT;
+        match express::way(&ctx, &frame, head, &at, rules, (bank, tick)) {
+            Way::Express(output) if maps::redirect(output) => {
+                counts::express(&at, output, frame.len);
+                return xdp_action::XDP_REDIRECT;
+            }
+            Way::Follow(output) => return pass::follow(&ctx, &at, output, frame.len),
+            Way::Express(_) | Way::Pass => {}
+        }
     }
-    pass::hand_over(ctx, &at, frame.len)
+    pass::hand_over(&ctx, &at, tag, frame.len)
+}
+
+/// The group that a frame is kept in order with: that of its addresses and priority.
+#[inline(always)]
+fn bucket(head: &Head, pri: u8) -> usize {
+    const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let pair = head.src().to_bits().rotate_left(17) ^ head.dst().to_bits() ^ u64::from(pri) << 61;
+    (pair.wrapping_mul(SPREAD) >> 58) as usize & (layout::BUCKETS - 1)
 }
 
 /// Nothing here panics; the compiler wants to know what would be done.

@@ -9,12 +9,10 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, DevMap, HashMap, PerCpuArray, XskMap};
 
 use crate::layout::{
-    BANKS, Control, Counts, FDB, OutputWord, PORTS, PortRules, PortStats, QUEUES, Station, VIDS,
-    port_queue,
+    BANKS, BUCKETS, Control, Counts, FDB, OutputWord, PORTS, PortRules, PortStats, QUEUES, Station,
+    VIDS, port_queue,
 };
 
-#[map]
-static PORT_OF: HashMap<u32, u32> = HashMap::with_max_entries(PORTS as u32, 0);
 #[map]
 static RULES: Array<PortRules> = Array::with_max_entries((BANKS * PORTS) as u32, 0);
 #[map]
@@ -28,20 +26,15 @@ static HANDED: Array<Counts> = Array::with_max_entries((PORTS * QUEUES) as u32, 
 #[map]
 static DONE: Array<Counts> = Array::with_max_entries((PORTS * QUEUES) as u32, BPF_F_MMAPABLE);
 #[map]
+static DRAIN: Array<u64> = Array::with_max_entries((PORTS * QUEUES) as u32, BPF_F_MMAPABLE);
+#[map]
 static STATIONS: HashMap<u64, Station> = HashMap::with_max_entries(FDB as u32, 0);
 #[map]
 static OUTPUTS: DevMap = DevMap::with_max_entries(PORTS as u32, 0);
 #[map]
 static SOCKETS: XskMap = XskMap::with_max_entries((PORTS * QUEUES) as u32, 0);
 #[map]
-static STATS: PerCpuArray<PortStats> = PerCpuArray::with_max_entries(PORTS as u32, 0);
-
-/// The port of an interface.
-#[inline(always)]
-pub fn port_of(ifindex: u32) -> Option<u32> {
-    // SAFETY: an entry lives as long as the interface is a port; a stale value is a port, too.
-    unsafe { PORT_OF.get(ifindex) }.map(|port| *port & (PORTS as u32 - 1))
-}
+static STATS: PerCpuArray<PortStats> = PerCpuArray::with_max_entries((BANKS * PORTS) as u32, 0);
 
 /// What user space steers by.
 #[inline(always)]
@@ -78,38 +71,52 @@ pub fn is_open(output: u32, pri: u8) -> bool {
     OPEN.get_ptr(output).is_some_and(|at| shared(at.cast()) >> (pri & 7) & 1 != 0)
 }
 
-/// Frames handed over.
-#[inline(always)]
-pub fn handed(port: u32, queue: u32, pri: u8) -> Option<u64> {
-    Some(shared(word_of(HANDED.get_ptr(at(port, queue)?)?, pri)))
+/// The words of a group of flows.
+#[derive(Clone, Copy)]
+pub struct Cells {
+    handed: *mut u64,
+    done: *const u64,
 }
 
-/// Counts one more frame handed over; the number that it is. A driver serves a queue on one
-/// processor at a time; generic XDP may not, and there no frame is express.
+/// Those of group `bucket` of (port, queue); `None` for a queue beyond those that can have a socket.
 #[inline(always)]
-pub fn hand(port: u32, queue: u32, pri: u8) -> Option<u64> {
-    let word = word_of(HANDED.get_ptr(at(port, queue)?)?, pri);
-    let count = shared(word) + 1;
-    // SAFETY: as in `shared`; nobody else writes this map.
-    unsafe { word.cast_mut().write_volatile(count) };
-    Some(count)
+pub fn cells(port: u32, queue: u32, bucket: usize) -> Option<Cells> {
+    let at = at(port, queue)?;
+    let (handed, done) = (HANDED.get_ptr_mut(at)?, DONE.get_ptr(at)?);
+    let bucket = bucket & (BUCKETS - 1);
+    // SAFETY: `Counts` is as many words, and the index is below.
+    Some(unsafe {
+        Cells { handed: handed.cast::<u64>().add(bucket), done: done.cast::<u64>().add(bucket) }
+    })
 }
 
-/// Frames of those that user space is done with.
+impl Cells {
+    /// Whether user space is done with all that it was handed.
+    #[inline(always)]
+    pub fn at_rest(self) -> bool {
+        shared(self.handed) == shared(self.done)
+    }
+
+    /// Counts one more frame handed over; the number that it is. A driver serves a queue on one
+    /// processor at a time; generic XDP may not, and there no frame is express.
+    #[inline(always)]
+    pub fn hand(self) -> u64 {
+        let count = shared(self.handed) + 1;
+        // SAFETY: as in `shared`; nobody else writes this map.
+        unsafe { self.handed.write_volatile(count) };
+        count
+    }
+}
+
+/// Whether the queue has to come to rest.
 #[inline(always)]
-pub fn done(port: u32, queue: u32, pri: u8) -> Option<u64> {
-    Some(shared(word_of(DONE.get_ptr(at(port, queue)?)?, pri)))
+pub fn drains(port: u32, queue: u32) -> bool {
+    at(port, queue).and_then(|at| DRAIN.get_ptr(at)).is_some_and(|at| shared(at) != 0)
 }
 
 #[inline(always)]
 fn at(port: u32, queue: u32) -> Option<u32> {
     (queue < QUEUES as u32).then(|| port_queue(port, queue))
-}
-
-#[inline(always)]
-fn word_of(counts: *const Counts, pri: u8) -> *const u64 {
-    // SAFETY: `Counts` is 8 words, and the index is below 8.
-    unsafe { counts.cast::<u64>().add(usize::from(pri & 7)) }
 }
 
 /// Where a station is known to be.
@@ -133,7 +140,7 @@ pub fn to_socket(port: u32, queue: u32) -> bool {
 
 /// This processor's counters of a port.
 #[inline(always)]
-pub fn stats(port: u32) -> Option<&'static mut PortStats> {
+pub fn stats(bank: u32, port: u32) -> Option<&'static mut PortStats> {
     // SAFETY: values of this processor are only touched in its softirq, one program at a time.
-    STATS.get_ptr_mut(port).map(|at| unsafe { &mut *at })
+    STATS.get_ptr_mut(bank * PORTS as u32 + port).map(|at| unsafe { &mut *at })
 }

@@ -6,52 +6,71 @@
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::xdp_action;
-use aya_ebpf::helpers::generated::bpf_xdp_adjust_meta;
+use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_xdp_adjust_meta};
 use aya_ebpf::programs::XdpContext;
 
 use crate::counts::{self, Place};
-use crate::layout::Meta;
+use crate::frame::Tag;
+use crate::layout::{Meta, PortStats};
 use crate::maps;
+
+/// Of frames to a queue that has to come to rest, one in so many goes on: those that follow what was
+/// lost tell user space of it.
+const DRAINED: u32 = 64;
 
 /// Hands the frame to user space. It is never given to the host's own stack.
 #[inline(always)]
-pub fn hand_over(ctx: &XdpContext, at: &Place, len: usize) -> u32 {
-    if !maps::to_socket(at.port, at.queue) {
-        if let Some(stats) = maps::stats(at.port) {
-            stats.no_socket += 1;
-        }
-        return xdp_action::XDP_DROP;
-    }
-    let count = maps::hand(at.port, at.queue, at.pri).unwrap_or(0);
-    counts::passed(at, len);
-    let meta = Meta {
-        count,
-        tag: Meta::TAG,
-        port: at.port as u8,
-        queue: at.queue as u8,
-        pri: at.pri,
-        format: at.format as u8,
+pub fn hand_over(ctx: &XdpContext, at: &Place, tag: Option<Tag>, len: usize) -> u32 {
+    let Some(cells) = maps::cells(at.port, at.queue, at.bucket) else {
+        return drop_it(at, |stats| stats.no_socket += 1);
     };
-    if !write(ctx, meta)
-        && let Some(stats) = maps::stats(at.port)
-    {
-        stats.no_meta += 1; // express stays closed here: the count is never reached
+    if !maps::to_socket(at.port, at.queue) {
+        return drop_it(at, |stats| stats.no_socket += 1);
     }
-    xdp_action::XDP_REDIRECT
-}
-
-/// Writes `meta` before the frame; false when the driver leaves no room.
-#[inline(always)]
-fn write(ctx: &XdpContext, meta: Meta) -> bool {
     // SAFETY: the context is the one that the program was called with.
     if unsafe { bpf_xdp_adjust_meta(ctx.as_ptr().cast(), -(Meta::LEN as i32)) } != 0 {
-        return false;
+        return drop_it(at, |stats| stats.no_meta += 1);
     }
     let start = ctx.metadata();
     if start + Meta::LEN > ctx.data() {
-        return false; // cannot be; the verifier wants to see it
+        return xdp_action::XDP_ABORTED; // cannot be; the verifier wants to see it
     }
+    let meta = Meta {
+        count: cells.hand(),
+        tag: Meta::TAG,
+        bucket: at.bucket as u8,
+        pri: at.pri,
+        format: at.format as u8,
+        port: at.port as u8,
+        tagged: u32::from(tag.is_some()),
+        tpid: tag.map_or(0, |tag| tag.tpid),
+        tci: tag.map_or(0, |tag| tag.tci),
+    };
     // SAFETY: the octets from `start` to the frame are ours, as many as were just checked.
     unsafe { (start as *mut Meta).write_unaligned(meta) };
-    true
+    counts::passed(at, len);
+    xdp_action::XDP_REDIRECT
+}
+
+/// What becomes of a frame that would be express, but that others of its flow are in user space: it
+/// follows them, or is dropped where so many wait that some are lost anyway.
+#[inline(always)]
+pub fn follow(ctx: &XdpContext, at: &Place, output: u32, len: usize) -> u32 {
+    // Only where it helps: there is no express to an interface that takes no redirected frames.
+    // SAFETY: takes nothing.
+    if maps::drains(at.port, at.queue)
+        && maps::redirect(output)
+        && unsafe { bpf_get_prandom_u32() } % DRAINED != 0
+    {
+        return drop_it(at, |stats| stats.drained += 1);
+    }
+    hand_over(ctx, at, None, len)
+}
+
+#[inline(always)]
+fn drop_it(at: &Place, count: impl FnOnce(&mut PortStats)) -> u32 {
+    if let Some(stats) = maps::stats(at.stats, at.port) {
+        count(stats);
+    }
+    xdp_action::XDP_DROP
 }

@@ -139,6 +139,8 @@ pub struct RunConfig {
     pub poll: Poll,
     /// Arguments of DPDK's environment.
     pub eal_args: Vec<String>,
+    /// Whether frames may be sent on by the kernel.
+    pub express: bool,
     /// Management socket.
     pub socket: PathBuf,
     /// Metrics server.
@@ -208,6 +210,7 @@ impl Resolver<'_> {
             cores,
             poll: if self.is("run", "poll", "busy") { Poll::Busy } else { Poll::Adaptive },
             eal_args: self.texts("dpdk", "eal_args"),
+            express: self.get("express", "enabled") != Some(Value::Bool(false)),
             socket,
             metrics: self.text("run", "metrics").and_then(|text| listen_addr(&text)),
             log: match self.text("run", "log").as_deref() {

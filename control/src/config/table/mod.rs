@@ -34,6 +34,12 @@ pub static SECTIONS: &[Section] = &[
         groups: &[switch::RUN],
     },
     Section {
+        name: "express",
+        form: Form::Table,
+        doc: "The fast path in the kernel, for ports by AF_XDP (docs/express.md).",
+        groups: &[switch::EXPRESS],
+    },
+    Section {
         name: "dpdk",
         form: Form::Table,
         doc: "DPDK, for ports of its kind: weft must be built with the cargo feature `dpdk`.",

@@ -101,6 +101,14 @@ pub(super) const RUN: &[Param] = &[
     ),
 ];
 
+pub(super) const EXPRESS: &[Param] = &[restart(
+    "enabled",
+    Kind::Bool,
+    "",
+    Fixed("true"),
+    "Whether the kernel may send frames on by itself that the whole pipeline would pass on at once and unchanged.",
+)];
+
 pub(super) const DPDK: &[Param] = &[restart(
     "eal_args",
     Kind::List(&Kind::Path, 0, 64),

@@ -1,4 +1,4 @@
-//! The few bpf(2) calls that steering takes: a map of sockets, a program, a link.
+//! The few bpf(2) calls that steering takes: a map of sockets, a [`Program`], a [`Link`].
 //!
 //! Shape: attributes as plain structs, `io::Result` out. By hand: aya would bring maps, relocation and
 //! BTF of whole objects for a program of two dozen instructions.
@@ -6,7 +6,7 @@
 //! Source: bpf(2); Linux `include/uapi/linux/bpf.h`. Linux 5.9 or later (XDP links).
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
@@ -58,8 +58,9 @@ struct ProgLoad {
     count: u32,
     instructions: u64,
     license: u64,
-    log: [u32; 2],
-    log_buffer: u64,
+    log_level: u32,
+    log_len: u32,
+    log: u64,
     kernel: u32,
     flags: u32,
     name: [u8; 16],
@@ -102,6 +103,23 @@ struct LinkInfo {
     ifindex: u32,
     zeros: [u32; 3],
 }
+
+/// What the kernel says of an object: plain numbers.
+trait Info {}
+impl Info for LinkInfo {}
+
+/// The front of `bpf_prog_info`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramInfo {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    /// Octets of machine code, and of instructions after the verifier.
+    compiled: u32,
+    translated: u32,
+}
+impl Info for ProgramInfo {}
 
 /// # Safety
 /// What the attributes point to is live, and of the sizes that they say.
@@ -161,55 +179,131 @@ pub(super) fn set_socket(
     unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
 }
 
-/// Loads an XDP program, bound to an interface if it asks its driver for metadata.
-pub(super) fn load(instructions: &[u64], bound_to: Option<u32>) -> io::Result<OwnedFd> {
-    let license = c"GPL"; // kernel functions are for such programs only
-    let mut attributes = ProgLoad {
-        kind: PROG_TYPE_XDP,
-        count: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
-        instructions: instructions.as_ptr() as u64,
-        license: license.as_ptr() as u64,
-        log: [0; 2],
-        log_buffer: 0,
-        kernel: 0,
-        flags: if bound_to.is_some() { XDP_DEV_BOUND_ONLY } else { 0 },
-        name: NAME,
-        ifindex: bound_to.unwrap_or(0),
-        attach: ATTACH_XDP,
-    };
-    // SAFETY: instructions and license are live.
-    unsafe { make(PROG_LOAD, &mut attributes) }
+/// An XDP program in the kernel.
+#[derive(Debug)]
+pub struct Program(OwnedFd);
+
+impl Program {
+    /// Loads instructions, bound to an interface if they ask its driver for metadata.
+    ///
+    /// # Errors
+    /// The kernel's answer: no capability, or its verifier refuses them. A bound program that has grown
+    /// is refused here (`EFBIG`): Linux forgets where it is then, until the interface goes.
+    pub fn load(instructions: &[u64], bound_to: Option<u32>) -> io::Result<Self> {
+        // The verifier gives up when a signal comes.
+        let mut tries = (0..LOADS).map(|_| Self::try_load(instructions, bound_to, &mut []));
+        let is_interrupted = |tried: &io::Result<Self>| matches!(tried, Err(e) if e.raw_os_error() == Some(libc::EAGAIN));
+        let tried = tries.find(|tried| !is_interrupted(tried));
+        let program = match tried.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into())) {
+            Ok(program) => program,
+            Err(error) => {
+                // Once more, to be told why.
+                let mut log = vec![0; LOG_LEN];
+                let again = Self::try_load(instructions, bound_to, &mut log);
+                again.map_err(|_| reason(error, &log))?
+            }
+        };
+        if bound_to.is_some() && program.len()? > instructions.len() {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        Ok(program)
+    }
+
+    fn try_load(instructions: &[u64], bound_to: Option<u32>, log: &mut [u8]) -> io::Result<Self> {
+        let license = c"GPL"; // kernel functions are for such programs only
+        let mut attributes = ProgLoad {
+            kind: PROG_TYPE_XDP,
+            count: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
+            instructions: instructions.as_ptr() as u64,
+            license: license.as_ptr() as u64,
+            log_level: u32::from(!log.is_empty()),
+            log_len: u32::try_from(log.len()).unwrap_or(u32::MAX),
+            log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
+            kernel: 0,
+            flags: if bound_to.is_some() { XDP_DEV_BOUND_ONLY } else { 0 },
+            name: NAME,
+            ifindex: bound_to.unwrap_or(0),
+            attach: ATTACH_XDP,
+        };
+        // SAFETY: instructions and license are live, and so is the log, if there is one.
+        unsafe { make(PROG_LOAD, &mut attributes) }.map(Self)
+    }
+
+    /// Instructions that the kernel has made of it.
+    fn len(&self) -> io::Result<usize> {
+        let mut info = ProgramInfo::default();
+        get_info(self.0.as_fd(), &mut info)?;
+        Ok(info.translated as usize / size_of::<u64>())
+    }
 }
 
-/// Attaches a program to an interface, in its driver or before the host's stack, until the link is
-/// closed: by us, or by the kernel when we are killed.
-pub(super) fn attach(
-    program: BorrowedFd<'_>,
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// How often it is tried to load a program, as others do.
+const LOADS: usize = 5;
+/// Room for what the verifier says at the end of a program that it refuses.
+const LOG_LEN: usize = 64 << 10;
+
+/// `error` with the verifier's reason: its last line but for the one with its statistics.
+fn reason(error: io::Error, log: &[u8]) -> io::Error {
+    let text = log.split(|&octet| octet == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
+    let said = text.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed "));
+    match said {
+        Some(said) => io::Error::new(error.kind(), format!("{error}: {said}")),
+        None => error,
+    }
+}
+
+/// A program on an interface, until this is dropped, or the kernel does so as we are killed.
+#[derive(Debug)]
+pub struct Link {
+    fd: OwnedFd,
     ifindex: u32,
-    in_driver: bool,
-) -> io::Result<OwnedFd> {
-    let flags = if in_driver { DRV_MODE } else { SKB_MODE };
-    let mut attributes = LinkCreate { program: raw(program), ifindex, attach: ATTACH_XDP, flags };
-    // SAFETY: they point nowhere.
-    unsafe { make(LINK_CREATE, &mut attributes) }
 }
 
-/// Detaches a link, whoever else may hold it.
-pub(super) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
-    let mut attributes = LinkDetach { link: raw(link) };
-    // SAFETY: they point nowhere.
-    unsafe { bpf(LINK_DETACH, &mut attributes) }.map(drop)
+impl Link {
+    /// Attaches `program` to an interface, in its driver or before the host's stack.
+    ///
+    /// # Errors
+    /// The kernel's answer: the driver cannot, or another program is there.
+    pub fn attach(program: &Program, ifindex: u32, in_driver: bool) -> io::Result<Self> {
+        let flags = if in_driver { DRV_MODE } else { SKB_MODE };
+        let mut attributes =
+            LinkCreate { program: raw(program.as_fd()), ifindex, attach: ATTACH_XDP, flags };
+        // SAFETY: they point nowhere.
+        let fd = unsafe { make(LINK_CREATE, &mut attributes) }?;
+        Ok(Self { fd, ifindex })
+    }
+
+    /// Whether it is still there: neither was it detached, nor is the interface gone.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        let mut info = LinkInfo::default();
+        get_info(self.fd.as_fd(), &mut info).is_ok() && info.ifindex == self.ifindex
+    }
 }
 
-/// The interface that a link attaches to; 0 when it was detached or the interface is gone.
-pub(super) fn attached_to(link: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut info = LinkInfo::default();
+impl Drop for Link {
+    fn drop(&mut self) {
+        // At once, even if a child that is just being started still has a copy of the link.
+        let mut attributes = LinkDetach { link: raw(self.fd.as_fd()) };
+        // SAFETY: they point nowhere.
+        drop(unsafe { bpf(LINK_DETACH, &mut attributes) }); // it may be detached already
+    }
+}
+
+/// Asks what the kernel knows of an object.
+fn get_info<T: Info>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     let mut attributes = GetInfo {
-        object: raw(link),
-        len: u32::try_from(size_of::<LinkInfo>()).unwrap_or(0),
-        info: (&raw mut info) as u64,
+        object: raw(object),
+        len: u32::try_from(size_of::<T>()).unwrap_or(0),
+        info: core::ptr::from_mut(info) as u64,
     };
     // SAFETY: the kernel writes at most `len` octets to `info`, which is live.
-    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes) }?;
-    Ok(info.ifindex)
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes) }.map(drop)
 }

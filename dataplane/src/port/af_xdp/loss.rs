@@ -45,9 +45,10 @@ impl Losses {
         (closed + open).max(before + now)
     }
 
-    /// The sockets that are open have lost `count` in all.
-    pub(super) const fn of_sockets(&mut self, count: u64) {
-        self.sockets.1 = count;
+    /// The sockets that are open have lost `count` in all; returns how many are new.
+    pub(super) const fn of_sockets(&mut self, count: u64) -> u64 {
+        let before = core::mem::replace(&mut self.sockets.1, count);
+        count.saturating_sub(before)
     }
 
     /// The interface is ours from now on.

@@ -13,6 +13,7 @@ mod btf;
 mod device;
 mod lent;
 mod loss;
+mod marks;
 mod queue;
 mod rings;
 mod steering;
@@ -25,20 +26,27 @@ use std::sync::Arc;
 
 use weft_parsers::partial;
 
+pub use self::bpf::{Link, Program};
 use self::device::{Device, Wish};
 use self::lent::Lent;
 use self::loss::Losses;
-pub use self::steering::{Attach, Builtin, Steering, TAG_NOTE_LEN, TagNote, Target};
+use self::marks::Marks;
+pub use self::steering::{
+    Attach, BUCKETS, Builtin, NUMBER_LEN, Number, Steering, TAG_NOTE_LEN, TagNote, Target,
+};
 pub use self::umem::Umem;
 use self::umem::{CopyMode, TX_METADATA_LEN};
 use super::link::LinkWatch;
 use super::tag::put_tag;
-use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, csum, netdev};
+use super::{
+    FastPath, Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, csum, netdev,
+};
 use crate::batch::{BURST, Batch};
 use crate::desc::{Desc, Flag};
 use crate::pool::{Bufs, PartialCsum, UMEM_LEAD};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
+use crate::types::PriSet;
 
 /// How often link, program and losses are looked at.
 const CHECK_EVERY: Span = Span::from_ms(10);
@@ -105,10 +113,20 @@ pub struct AfXdp {
     // After the device: the pool's memory outlives its sockets.
     umem: Arc<Umem>,
     watch: LinkWatch,
-    /// The program is where it belongs.
+    /// Whether the program is where it belongs.
     steered: bool,
     /// Octets before a frame at which its tag is noted.
     tag_note: Option<usize>,
+    /// The program numbers frames.
+    numbered: bool,
+    /// What is known of them, if it may.
+    marks: Option<Marks>,
+    /// Frames of them that were lost on the way to us, and are counted here.
+    missed: u64,
+    /// The program drops frames so that the queues come to rest.
+    draining: bool,
+    /// Priorities that may pass the pipeline by.
+    gate: PriSet,
     /// Chunks in fill and receive rings.
     posted: Lent,
     /// Chunks in the transmit ring or on their way, and those of them that other frames share.
@@ -157,6 +175,7 @@ impl AfXdp {
             return Err(refused("use the interface", hint, code(libc::EPROTOTYPE)));
         }
         let chunks = umem.pool().count();
+        let marks = steering.has_fast_path().then(|| Marks::new(64));
         let mut port = Self {
             caps: PortCaps {
                 kind: "af_xdp",
@@ -173,6 +192,11 @@ impl AfXdp {
             watch,
             steered: false,
             tag_note: None,
+            numbered: false,
+            marks,
+            missed: 0,
+            draining: false,
+            gate: PriSet::EMPTY,
             posted: Lent::new(chunks),
             sent: Lent::new(chunks),
             shared: Lent::new(chunks),
@@ -221,13 +245,21 @@ impl AfXdp {
         let device = Device::open(&wish, self.steering.as_mut())?;
         self.device = Some(device);
         self.losses.begin();
-        (self.steered, self.tag_note) = (true, self.steering.tag_note());
+        self.steered();
         Ok(())
+    }
+
+    /// The program is where it belongs.
+    fn steered(&mut self) {
+        self.steered = true;
+        (self.tag_note, self.numbered) = (self.steering.tag_note(), self.steering.numbers());
+        self.steering.set_gate(self.gate);
     }
 
     /// Lets go of the interface, and takes back what the kernel had of the pool.
     fn let_go(&mut self, bufs: &mut Bufs) {
         self.count_losses();
+        self.steering.set_gate(PriSet::EMPTY);
         self.steering.detach();
         if let Some(device) = self.device.take() {
             // What the kernel has not looked at is not sent any more.
@@ -247,9 +279,20 @@ impl AfXdp {
     fn count_losses(&mut self) {
         if let Some(device) = &self.device {
             self.system_calls += device.queues.len() as u64;
-            self.losses.of_sockets(device.queues.iter().map(queue::Queue::lost).sum());
+            let lost = device.queues.iter().map(queue::Queue::lost).sum();
+            let is_losing = self.losses.of_sockets(lost) > 0 && self.marks.is_some();
+            if is_losing != self.draining {
+                self.drain(is_losing);
+            }
         }
-        self.counters.kernel_rx = self.losses.total();
+        self.counters.kernel_rx = self.losses.total().saturating_sub(self.missed);
+    }
+
+    /// Has the program bring the queues to rest, or take all frames again.
+    fn drain(&mut self, on: bool) {
+        let queues = self.device.as_ref().map_or(0, |device| device.queues.len());
+        self.steering.set_drain(u32::try_from(queues).unwrap_or(0), on);
+        self.draining = on;
     }
 
     /// Remembers a refusal for `service`, which then looks at the link at once.
@@ -265,7 +308,7 @@ impl AfXdp {
 
     /// The frame of a receive ring's entry; `None` when it was dropped.
     #[inline]
-    fn received(&mut self, bufs: &mut Bufs, entry: libc::xdp_desc) -> Option<Desc> {
+    fn received(&mut self, bufs: &mut Bufs, queue: usize, entry: libc::xdp_desc) -> Option<Desc> {
         let chunk_size = self.umem.pool().chunk_size() as u64;
         let base = entry.addr & ((1 << ADDRESS_BITS) - 1);
         let chunk = u32::try_from(base / chunk_size).unwrap_or(u32::MAX);
@@ -285,6 +328,19 @@ impl AfXdp {
         }
         desc.set_start(start);
         bufs.set_len(&mut desc, len);
+        if self.numbered
+            && let Some(marks) = &mut self.marks
+            && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
+            && let Some(number) = start.checked_sub(NUMBER_LEN + TAG_NOTE_LEN)
+            && let Some(octets) = chunk.get(number..).and_then(<[u8]>::first_chunk)
+            && let Some(number) = Number::parse(*octets)
+        {
+            let missed = marks.note(queue, number);
+            if missed > 0 {
+                self.missed += missed;
+                self.counters.rx_drops(DropReason::XskRing, missed);
+            }
+        }
         let tag = self.tag_note.and_then(|lead| {
             let (chunk, start) = bufs.chunk_mut(&mut desc)?;
             TagNote::parse(*chunk.get(start.checked_sub(lead)?..)?.first_chunk()?)
@@ -542,7 +598,7 @@ impl AfXdp {
             self.retry_at = now + RETRY_EVERY;
             let steered = device.steer(self.steering.as_mut());
             steered.map_err(|(call, e)| self.error(call, e))?;
-            (self.steered, self.tag_note) = (true, self.steering.tag_note());
+            self.steered();
             if was_steered {
                 return Err(
                     self.error("the XDP program was removed; it is back", code(libc::EIDRM))
@@ -574,7 +630,7 @@ impl Port for AfXdp {
                 }
                 let Some(entry) = queue.rx.pop() else { break };
                 count += 1;
-                if let Some(desc) = self.received(bufs, entry) {
+                if let Some(desc) = self.received(bufs, at, entry) {
                     batch.push(desc);
                 }
             }
@@ -650,6 +706,10 @@ impl Port for AfXdp {
         self.counters
     }
 
+    fn fast_path(&mut self) -> Option<&mut dyn FastPath> {
+        if self.marks.is_some() { Some(self) } else { None }
+    }
+
     /// Another one after the interface was gone: ask again before each wait.
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.device.as_ref().map(Device::wait_fd)
@@ -659,6 +719,36 @@ impl Port for AfXdp {
         self.kick();
         self.reap(bufs);
         self.let_go(bufs);
+    }
+}
+
+impl FastPath for AfXdp {
+    fn set_gate(&mut self, pris: PriSet) {
+        self.gate = pris;
+        self.steering.set_gate(pris);
+    }
+
+    fn sending(&self) -> usize {
+        self.sent.count()
+    }
+
+    fn mark(&mut self) {
+        if let Some(marks) = &mut self.marks {
+            marks.mark();
+        }
+    }
+
+    fn caught_up(&mut self) {
+        let Some(marks) = &mut self.marks else { return };
+        let mut at_rest = true;
+        marks.settle(|queue, number| at_rest &= self.steering.set_done(queue, number));
+        if self.draining && at_rest {
+            let queues = self.device.iter_mut().flat_map(|device| &mut device.queues);
+            let waiting: u32 = queues.map(|queue| queue.rx.ready()).sum();
+            if waiting == 0 {
+                self.drain(false);
+            }
+        }
     }
 }
 

@@ -9,7 +9,9 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{bpf, btf};
+use super::bpf::{self, Link, Program};
+use super::btf;
+use crate::types::PriSet;
 
 /// Where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,15 @@ pub struct Target {
     pub queues: u32,
     /// Whether its driver shows VLAN tags to programs.
     pub shows_tags: bool,
+}
+
+impl Target {
+    /// The number of the kernel's function that tells a program of a frame's tag, if this interface's
+    /// driver has it.
+    #[must_use]
+    pub fn vlan_tag(&self, how: Attach) -> Option<u32> {
+        if how == Attach::Native && self.shows_tags { btf::rx_vlan_tag() } else { None }
+    }
 }
 
 /// Octets of a [`TagNote`].
@@ -52,6 +63,35 @@ impl TagNote {
         let [f0, f1, f2, f3, t0, t1, c0, c1] = octets;
         let (tpid, tci) = (u16::from_be_bytes([t0, t1]), u16::from_ne_bytes([c0, c1]));
         ([f0, f1, f2, f3] != [0; 4]).then_some(Self { tpid, tci })
+    }
+}
+
+/// Octets of a [`Number`], which stands before the [`TagNote`].
+pub const NUMBER_LEN: usize = 16;
+/// Groups of flows that a program keeps in order.
+pub const BUCKETS: usize = 64;
+
+/// What a program that sends frames on by itself writes about those that it hands over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// Frames of this queue and group of flows that were handed over, this one included.
+    pub count: u64,
+    /// The group, below [`BUCKETS`].
+    pub bucket: u8,
+}
+
+impl Number {
+    /// Tells it from what may stand there by chance.
+    pub const MAGIC: u32 = 0x7765_6674;
+
+    /// The number that is noted, if there is one.
+    #[inline]
+    #[must_use]
+    pub fn parse(octets: [u8; NUMBER_LEN]) -> Option<Self> {
+        let [c0, c1, c2, c3, c4, c5, c6, c7, m0, m1, m2, m3, bucket, ..] = octets;
+        let is_number = u32::from_ne_bytes([m0, m1, m2, m3]) == Self::MAGIC;
+        let count = u64::from_ne_bytes([c0, c1, c2, c3, c4, c5, c6, c7]);
+        (is_number && usize::from(bucket) < BUCKETS).then_some(Self { count, bucket })
     }
 }
 
@@ -79,6 +119,33 @@ pub trait Steering: Send {
 
     /// How many octets before each frame a [`TagNote`] stands, if this program writes any.
     fn tag_note(&self) -> Option<usize>;
+
+    /// Whether a program of this kind may send frames on by itself.
+    fn has_fast_path(&self) -> bool {
+        false
+    }
+
+    /// Whether the program that is attached writes a [`Number`] before the frames that it hands over.
+    fn numbers(&self) -> bool {
+        false
+    }
+
+    /// Lets the program send frames of `pris` to this interface by itself, and no others.
+    fn set_gate(&mut self, pris: PriSet) {
+        let _ = pris;
+    }
+
+    /// All frames up to `number` of `queue` have left the switch, or were dropped or lost; whether none
+    /// was handed over since.
+    fn set_done(&mut self, queue: u32, number: Number) -> bool {
+        let _ = (queue, number);
+        true
+    }
+
+    /// Has the first `queues` queues come to rest, or take all frames again.
+    fn set_drain(&mut self, queues: u32, on: bool) {
+        let _ = (queues, on);
+    }
 }
 
 /// The smallest program that does.
@@ -89,9 +156,8 @@ pub struct Builtin {
 
 struct Attached {
     // In this order: nothing is steered into a map that is gone.
-    link: OwnedFd,
+    link: Link,
     map: OwnedFd,
-    index: u32,
     notes_tags: bool,
 }
 
@@ -108,20 +174,17 @@ impl Steering for Builtin {
         self.detach();
         let map = bpf::socket_map(target.queues)?;
         let mut noting = None;
-        if how == Attach::Native
-            && target.shows_tags
-            && let Some(vlan_tag) = btf::rx_vlan_tag()
-        {
+        if let Some(vlan_tag) = target.vlan_tag(how) {
             let program = program(map.as_fd(), Some(vlan_tag));
-            noting = bpf::load(&program, Some(target.index)).ok();
+            noting = Program::load(&program, Some(target.index)).ok();
         }
         let notes_tags = noting.is_some();
         let program = match noting {
             Some(program) => program,
-            None => bpf::load(&program(map.as_fd(), None), None)?,
+            None => Program::load(&program(map.as_fd(), None), None)?,
         };
-        let link = bpf::attach(program.as_fd(), target.index, how == Attach::Native)?;
-        self.attached = Some(Attached { link, map, index: target.index, notes_tags });
+        let link = Link::attach(&program, target.index, how == Attach::Native)?;
+        self.attached = Some(Attached { link, map, notes_tags });
         Ok(())
     }
 
@@ -133,26 +196,15 @@ impl Steering for Builtin {
     }
 
     fn is_attached(&self) -> bool {
-        self.attached.as_ref().is_some_and(|attached| {
-            bpf::attached_to(attached.link.as_fd()).is_ok_and(|index| index == attached.index)
-        })
+        self.attached.as_ref().is_some_and(|attached| attached.link.is_attached())
     }
 
     fn detach(&mut self) {
-        if let Some(attached) = self.attached.take() {
-            // At once, even if a child that is just being started still has a copy of the link.
-            drop(bpf::detach(attached.link.as_fd()));
-        }
+        self.attached = None;
     }
 
     fn tag_note(&self) -> Option<usize> {
         self.attached.as_ref().is_some_and(|a| a.notes_tags).then_some(TAG_NOTE_LEN)
-    }
-}
-
-impl Drop for Builtin {
-    fn drop(&mut self) {
-        self.detach();
     }
 }
 

@@ -1,0 +1,132 @@
+//! The forwarding table in the kernel: what it holds, and how it follows the switch's own.
+//!
+//! Shape: events as they come; the whole table against what is held whenever answers may have changed;
+//! stations that the kernel has heard are refreshed in the switch.
+//! Units: ticks of our own making, one for each look at ages.
+//! Source: pipeline.md §3; architecture.md, "The fast path in the kernel".
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::fdb::{Fdb, FdbKey, LearnKind};
+use weft_dataplane::snapshot::Snapshot;
+use weft_dataplane::time::Instant;
+use weft_dataplane::types::PortId;
+use weft_xdp::layout::NO_PORT;
+use weft_xdp::{Xdp, XdpError};
+
+use super::station_key;
+
+/// A station as the kernel was told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    port: PortId,
+    is_static: bool,
+}
+
+/// What the kernel holds.
+#[derive(Debug, Default)]
+pub(super) struct Mirror {
+    stations: BTreeMap<FdbKey, Held>,
+    /// What the table and the configuration were when all was compared last.
+    compared: Option<(u64, u64, u64)>,
+}
+
+impl Mirror {
+    /// Follows what was learnt since the last call.
+    pub(super) fn learn(&mut self, xdp: &mut Xdp, fdb: &Fdb) -> Result<(), XdpError> {
+        while let Some(event) = fdb.pop_event() {
+            match event.kind {
+                LearnKind::New | LearnKind::Moved { .. } => {
+                    self.put(xdp, event.key, Held { port: event.port, is_static: false })?;
+                }
+                LearnKind::Aged => self.remove(xdp, event.key)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something may have gone or moved without an event that tells of it.
+    pub(super) fn is_outdated(&self, fdb: &Fdb, snapshot: &Snapshot) -> bool {
+        self.compared != Some(stamp(fdb, snapshot))
+    }
+
+    /// Makes the kernel hold what the table holds.
+    pub(super) fn compare(
+        &mut self,
+        xdp: &mut Xdp,
+        fdb: &Fdb,
+        snapshot: &Snapshot,
+        now: Instant,
+    ) -> Result<(), XdpError> {
+        let stamp = stamp(fdb, snapshot);
+        // Flows to stations behind several ports are spread by the pipeline.
+        let spread = |key: FdbKey| {
+            let entries = &snapshot.config.forward.static_entries;
+            entries.iter().any(|entry| entry.key == key && !entry.spread.is_empty())
+        };
+        let mut table = BTreeMap::new();
+        for entry in fdb.iter(now) {
+            if !(entry.is_static && spread(entry.key)) {
+                let held = Held { port: entry.port, is_static: entry.is_static };
+                table.insert(entry.key, held);
+            }
+        }
+        let gone: Vec<FdbKey> =
+            self.stations.keys().filter(|key| !table.contains_key(key)).copied().collect();
+        for key in gone {
+            self.remove(xdp, key)?;
+        }
+        for (key, held) in table {
+            if self.stations.get(&key) != Some(&held) {
+                self.put(xdp, key, held)?;
+            }
+        }
+        self.compared = Some(stamp);
+        Ok(())
+    }
+
+    /// Refreshes stations that the kernel has heard since the last call, and tells it again where those
+    /// are that it took to have moved.
+    pub(super) fn refresh(
+        &mut self,
+        xdp: &mut Xdp,
+        fdb: &Fdb,
+        now: Instant,
+    ) -> Result<(), XdpError> {
+        let tick = xdp.words().control().tick;
+        let learned = self.stations.iter().filter(|(_, held)| !held.is_static);
+        let mut moved = Vec::new();
+        for (&key, held) in learned {
+            let Some(station) = xdp.station(station_key(key))? else { continue };
+            if station.port == NO_PORT {
+                moved.push((key, *held));
+            } else if station.heard == tick {
+                fdb.touch(key, held.port, now);
+            }
+        }
+        // One that is on its way is told of again when it was learnt.
+        for (key, held) in moved {
+            self.put(xdp, key, held)?;
+        }
+        xdp.set_tick(tick.wrapping_add(1));
+        Ok(())
+    }
+
+    fn put(&mut self, xdp: &mut Xdp, key: FdbKey, held: Held) -> Result<(), XdpError> {
+        xdp.put_station(station_key(key), held.port.get(), held.is_static)?;
+        self.stations.insert(key, held);
+        Ok(())
+    }
+
+    fn remove(&mut self, xdp: &mut Xdp, key: FdbKey) -> Result<(), XdpError> {
+        if self.stations.remove(&key).is_some() {
+            xdp.remove_station(station_key(key))?;
+        }
+        Ok(())
+    }
+}
+
+/// Changes when an answer of the table may have.
+fn stamp(fdb: &Fdb, snapshot: &Snapshot) -> (u64, u64, u64) {
+    (fdb.version(), fdb.counters().events_lost, snapshot.epoch)
+}

@@ -1,0 +1,150 @@
+//! Steering by the program of a port; by one that only steers where that cannot be.
+//!
+//! Shape: [`Steer`] implements [`Steering`]: attached in the driver, bound to the interface where tags
+//! come beside the data.
+//! Units: queues, priorities as bits.
+//! Source: architecture.md, "The fast path in the kernel"; Linux
+//! `Documentation/networking/xdp-rx-metadata.rst`.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use weft_dataplane::port::af_xdp::{
+    Attach, BUCKETS, Builtin, Link, NUMBER_LEN, Number, Program, Steering, TAG_NOTE_LEN, Target,
+};
+use weft_dataplane::port::netdev;
+use weft_dataplane::types::{PortId, PriSet};
+use weft_xdp::layout::{self, Meta};
+
+use super::Shared;
+
+const _: () = assert!(Meta::LEN == NUMBER_LEN + TAG_NOTE_LEN && Meta::TAG == Number::MAGIC);
+const _: () = assert!(layout::BUCKETS == BUCKETS);
+
+/// The program on one port.
+pub struct Steer {
+    port: u8,
+    device: String,
+    shared: Arc<Shared>,
+    attached: Option<(Link, Target)>,
+    /// What steers where the program cannot.
+    builtin: Builtin,
+}
+
+impl Steer {
+    pub(super) fn new(port: PortId, device: &str, shared: Arc<Shared>) -> Self {
+        let (port, device) = (port.get(), device.to_owned());
+        Self { port, device, shared, attached: None, builtin: Builtin::new() }
+    }
+
+    /// Attaches the program, or says why it cannot be.
+    fn attach_own(&self, target: Target, how: Attach) -> Result<Link, String> {
+        if how == Attach::Generic {
+            return Err("the driver has no XDP".to_owned());
+        }
+        let vlan_tag = target.vlan_tag(how);
+        if vlan_tag.is_none() && !netdev::leaves_tags(&self.device) {
+            return Err("VLAN tags that are not in the data cannot be read".to_owned());
+        }
+        let code = self.shared.lock().xdp.program(self.port, vlan_tag);
+        let program = Program::load(&code, vlan_tag.map(|_| target.index));
+        let program =
+            program.map_err(|error| format!("the kernel refuses the program: {error}"))?;
+        Link::attach(&program, target.index, true).map_err(|error| error.to_string())
+    }
+
+    /// Notes where the program is, or why it is not.
+    fn note(&self, ifindex: Option<u32>, why_not: Option<String>) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        let state = &mut *state;
+        let Some(place) = state.ports.get_mut(usize::from(self.port)) else { return Ok(()) };
+        place.not_in = why_not;
+        let mut done = Ok(());
+        if place.ifindex != ifindex {
+            if let Some(old) = place.ifindex {
+                done = state.xdp.forget(old);
+            }
+            if let Some(new) = ifindex {
+                done = done.and(state.xdp.name(self.port, new));
+            }
+            place.ifindex = ifindex;
+            if core::mem::take(&mut place.is_output) {
+                done = done.and(state.xdp.unset_output(self.port));
+            }
+        }
+        done.map_err(io::Error::other)
+    }
+}
+
+impl Steering for Steer {
+    fn attach(&mut self, target: Target, how: Attach) -> io::Result<()> {
+        self.detach();
+        match self.attach_own(target, how) {
+            Ok(link) => {
+                self.attached = Some((link, target));
+                self.note(Some(target.index), None)
+            }
+            Err(why) => {
+                self.note(None, Some(why))?;
+                self.builtin.attach(target, how)
+            }
+        }
+    }
+
+    fn set_socket(&mut self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        if self.attached.is_none() {
+            return self.builtin.set_socket(queue, socket);
+        }
+        let queue = u8::try_from(queue).map_err(io::Error::other)?;
+        let mut state = self.shared.lock();
+        state.xdp.set_socket(self.port, queue, Some(socket)).map_err(io::Error::other)
+    }
+
+    fn is_attached(&self) -> bool {
+        match &self.attached {
+            Some((link, _)) => link.is_attached(),
+            None => self.builtin.is_attached(),
+        }
+    }
+
+    fn detach(&mut self) {
+        self.attached = None;
+        self.builtin.detach();
+        drop(self.note(None, None)); // what refers to an interface that is gone has gone with it
+    }
+
+    fn tag_note(&self) -> Option<usize> {
+        if self.attached.is_some() { Some(TAG_NOTE_LEN) } else { self.builtin.tag_note() }
+    }
+
+    fn has_fast_path(&self) -> bool {
+        true
+    }
+
+    fn numbers(&self) -> bool {
+        self.attached.is_some()
+    }
+
+    fn set_gate(&mut self, pris: PriSet) {
+        self.shared.words.set_open(self.port, pris.bits());
+    }
+
+    fn set_done(&mut self, queue: u32, Number { count, bucket }: Number) -> bool {
+        let Ok(queue) = u8::try_from(queue) else { return true };
+        self.shared.words.set_done(self.port, queue, bucket, count);
+        self.shared.words.handed(self.port, queue, bucket) == count
+    }
+
+    fn set_drain(&mut self, queues: u32, on: bool) {
+        for queue in 0..u8::try_from(queues).unwrap_or(u8::MAX) {
+            self.shared.words.set_drain(self.port, queue, on);
+        }
+    }
+}
+
+impl Drop for Steer {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}

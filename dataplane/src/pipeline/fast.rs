@@ -1,0 +1,186 @@
+//! Fast path: when frames may pass the pipeline by, and when it is done with those that did not.
+//!
+//! Shape: per output a gate of priorities; per input what was received up to a mark, until each output
+//! that it went to has sent all that it had taken by then.
+//! Units: frames.
+//! Source: architecture.md, "The fast path in the kernel".
+
+use super::{Core, Lane, Step};
+use crate::pipeline::egress::OutputLane;
+use crate::port::{FastPath, Port};
+use crate::stats::WorkerStats;
+use crate::sync::{AtomicU64, Ordering, fence};
+use crate::types::{PerPort, PortId, PortSet, PriSet};
+
+/// What is shared of outputs that have a fast path.
+pub struct FastCore {
+    /// Outputs that have one.
+    outputs: AtomicU64,
+    /// By output: frames taken off its queues that have left since, or were dropped.
+    ended: PerPort<AtomicU64>,
+    /// What went past the pipeline, as its owner counts it.
+    pub stats: WorkerStats,
+}
+
+impl FastCore {
+    pub(super) fn new() -> Self {
+        Self {
+            outputs: AtomicU64::new(0),
+            ended: PerPort::from_fn(|_| AtomicU64::new(0)),
+            stats: WorkerStats::default(),
+        }
+    }
+
+    /// Outputs that have a fast path.
+    #[must_use]
+    pub fn outputs(&self) -> PortSet {
+        PortSet::from_bits(self.outputs.load(Ordering::Relaxed))
+    }
+}
+
+/// What an input waits for.
+#[derive(Default)]
+pub(super) struct Catching {
+    /// Frames were received since the last mark, and where they were queued.
+    received: bool,
+    outputs: PortSet,
+    pris: PerPort<PriSet>,
+    /// The same of those before the mark, as long as they may be queued.
+    is_marked: bool,
+    queued: PortSet,
+    queued_pris: PerPort<PriSet>,
+    /// Outputs that had taken all of them, and what they had taken then.
+    sending: PortSet,
+    taken: PerPort<u64>,
+}
+
+impl Catching {
+    /// A burst was received.
+    pub const fn receive(&mut self) {
+        self.received = true;
+    }
+
+    /// Frames of a burst were queued.
+    #[inline]
+    pub fn queue(&mut self, output: PortId, pri: crate::types::Pri) {
+        self.outputs.insert(output);
+        self.pris[output].insert(pri);
+    }
+
+    /// Begins with what was received until now.
+    fn mark(&mut self) {
+        self.is_marked = true;
+        self.received = false;
+        self.queued = core::mem::take(&mut self.outputs);
+        for output in self.queued.iter() {
+            self.queued_pris[output] = core::mem::take(&mut self.pris[output]);
+        }
+    }
+
+    /// Whether all frames from before the mark have left.
+    fn is_caught_up(&mut self, core: &Core) -> bool {
+        let fast = core.fast.outputs();
+        for output in self.queued.iter() {
+            // Nothing overtakes where nothing passes by.
+            if !fast.contains(output) {
+                self.queued.remove(output);
+                continue;
+            }
+            let is_queued = |pri| core.buffer.depth(output, pri) > 0;
+            if self.queued_pris[output].iter().any(is_queued) {
+                continue;
+            }
+            fence(Ordering::Acquire); // pairs with `OutputLane::take`
+            self.queued.remove(output);
+            self.sending.insert(output);
+            self.taken[output] = core.taken(output);
+        }
+        for output in self.sending.iter() {
+            let ended = core.fast.ended[output].load(Ordering::Acquire); // pairs with `tell`
+            if ended.wrapping_sub(self.taken[output]).cast_signed() >= 0 {
+                self.sending.remove(output);
+            }
+        }
+        self.is_marked = !(self.queued.is_empty() && self.sending.is_empty());
+        !self.is_marked
+    }
+}
+
+impl Core {
+    /// Frames that `output` took off its queues.
+    fn taken(&self, output: PortId) -> u64 {
+        let of = |stats: &WorkerStats| taken(stats, output);
+        self.stats.iter().fold(0, |sum, stats| sum.wrapping_add(of(stats)))
+    }
+}
+
+fn taken(stats: &WorkerStats, output: PortId) -> u64 {
+    let queues = &stats.port[output].pri;
+    crate::types::Pri::ALL.iter().fold(0, |sum, &pri| sum.wrapping_add(queues[pri].dequeued.get()))
+}
+
+impl Lane {
+    /// Sets the gates of this lane's outputs, tells what they have sent, and lets inputs know that they
+    /// have caught up.
+    pub(super) fn steer(&mut self, ports: &mut [Box<dyn Port>], step: &mut Step) {
+        let any = *self
+            .has_fast_path
+            .get_or_insert_with(|| any_fast(&self.ctx.core, &self.outputs, ports));
+        if !any {
+            return;
+        }
+        let Self { ctx, inputs, outputs, .. } = self;
+        for (lane, port) in outputs.iter_mut().zip(ports.iter_mut()) {
+            let Some(fast) = port.fast_path() else { continue };
+            lane.tell(&ctx.core, &ctx.stats, fast);
+            let gate = lane.gate(&ctx.core, ctx.snapshot.unshaped[lane.port]);
+            if gate != lane.gate {
+                lane.gate = gate;
+                fast.set_gate(gate);
+            }
+        }
+        for (lane, port) in inputs.iter_mut().zip(ports) {
+            let Some(fast) = port.fast_path() else { continue };
+            let catching = &mut lane.catching;
+            if !catching.is_marked && catching.received {
+                fast.mark();
+                catching.mark();
+            }
+            if catching.is_marked && catching.is_caught_up(&ctx.core) {
+                fast.caught_up();
+            }
+            step.blocked |= catching.is_marked || catching.received;
+        }
+    }
+}
+
+/// Notes which outputs have a fast path; whether any has.
+fn any_fast(core: &Core, outputs: &[OutputLane], ports: &mut [Box<dyn Port>]) -> bool {
+    let mut fast = PortSet::EMPTY;
+    for (lane, port) in outputs.iter().zip(ports) {
+        if port.fast_path().is_some() {
+            fast.insert(lane.port);
+        }
+    }
+    core.fast.outputs.fetch_or(fast.bits(), Ordering::Relaxed);
+    !fast.is_empty()
+}
+
+impl OutputLane {
+    /// Tells how many of the frames that were taken off the queues have left.
+    fn tell(&self, core: &Core, stats: &WorkerStats, fast: &dyn FastPath) {
+        let under_way = self.unsent() + fast.sending();
+        let ended = taken(stats, self.port).wrapping_sub(under_way as u64);
+        core.fast.ended[self.port].store(ended, Ordering::Release); // pairs with `is_caught_up`
+    }
+
+    /// Priorities of `unshaped` whose frames may be sent at once: none is paused, or has a frame queued.
+    fn gate(&self, core: &Core, unshaped: PriSet) -> PriSet {
+        if !self.up || self.unsent() > 0 {
+            return PriSet::EMPTY;
+        }
+        let held = core.paused(self.port).or(core.storming(self.port));
+        let open = unshaped.without(held);
+        open.iter().filter(|&pri| core.buffer.depth(self.port, pri) == 0).collect()
+    }
+}

@@ -1,0 +1,297 @@
+//! Frames that the kernel sends on by itself, on a running switch: `weft run` with its ports by AF_XDP.
+//!
+//! Shape: hosts in namespaces whose ends have NAPI; what went express, what did not and why, and that
+//! the books are even after all of it.
+//! Units: frames.
+//! Source: issue 3, item 3 and acceptance 1; architecture.md, "The fast path in the kernel".
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+use std::process::{Child, Command, Stdio};
+use std::thread::park_timeout;
+use std::time::Duration;
+
+use serde_json::Value;
+use weft_dataplane::stats::DropReason;
+use weft_tests::netns::{Net, Switch};
+use weft_tests::talk;
+
+const PORTS: [&str; 2] = ["p0=sw1", "p1=sw2"];
+const ADDRESSES: [&str; 2] = ["10.79.0.1", "10.79.0.2"];
+
+/// Two hosts whose ends have NAPI, or the reason why not.
+fn two_hosts(test: &str) -> Option<Net> {
+    if let Err(why) = weft_xdp::object() {
+        eprintln!("SKIPPED {test}: the XDP program is {why}");
+        return None;
+    }
+    let mut net = Net::new(test)?;
+    for (host, port, address) in [("h1", "sw1", ADDRESSES[0]), ("h2", "sw2", ADDRESSES[1])] {
+        net.add_joined(host, port, &format!("{address}/24"));
+        net.napi(host, true);
+    }
+    for host in ["sw", "h1", "h2"] {
+        // No frames but those of the test.
+        let quiet = net.run(host, "sysctl", "-qw net.ipv6.conf.all.disable_ipv6=1");
+        assert!(quiet.status.success(), "sysctl: {}", String::from_utf8_lossy(&quiet.stderr));
+    }
+    Some(net)
+}
+
+/// What `weft show` says of the ports.
+fn ports(switch: &Switch) -> Vec<Value> {
+    let shown: Value = serde_json::from_str(&switch.ask("show ports --json").unwrap()).unwrap();
+    shown["ports"].as_array().unwrap().clone()
+}
+
+/// Waits until no port says why none of its frames would be express.
+fn wait_until_open(switch: &Switch) {
+    let mut said = Vec::new();
+    for _ in 0..100 {
+        said = ports(switch);
+        if said.iter().all(|port| port["no_express"].is_null()) {
+            return;
+        }
+        park_timeout(Duration::from_millis(20));
+    }
+    panic!("still closed: {said:?}");
+}
+
+/// Express frames by input.
+fn express(switch: &Switch) -> Vec<u64> {
+    ports(switch).iter().map(|port| port["express"].as_u64().unwrap()).collect()
+}
+
+/// Stops the switch; its books must be even, and no chunk of the pool missing.
+fn stop(switch: Switch) -> Value {
+    let end = switch.stop();
+    let sum = |name: &str| end[name].as_u64().unwrap();
+    let (came, went) = (sum("rx") + sum("copies"), sum("tx") + sum("dropped") + sum("consumed"));
+    assert_eq!((came, sum("queued")), (went, 0), "the books of {end}");
+    end
+}
+
+/// Hosts that know each other talk in the kernel: most frames are express, all are counted.
+#[test]
+fn hosts_that_are_known_talk_in_the_kernel() {
+    let Some(net) = two_hosts("hosts_that_are_known_talk_in_the_kernel") else { return };
+    let switch = Switch::start(&net, &PORTS, "");
+    wait_until_open(&switch);
+    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 1_000), 1_000);
+    let went = express(&switch);
+    assert!(went.iter().all(|&frames| frames >= 900), "{went:?} of 1,000 each way");
+    let end = stop(switch);
+    let frames = end["port"][0]["rx_frames"].as_u64().unwrap();
+    assert!(frames >= 1_000, "{frames}");
+}
+
+/// A `weft traffic` host, to be waited for.
+fn traffic(net: &Net, host: &str, options: &str) -> Child {
+    let weft = weft_tests::netns::weft().to_str().unwrap();
+    let mut command = net.at(host, weft, &format!("traffic eth0 --json {options}"));
+    command.stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// What a host reports at its end.
+fn report(host: Child) -> Value {
+    let done = host.wait_with_output().unwrap();
+    serde_json::from_slice(&done.stdout).expect("a report as JSON")
+}
+
+/// Signals a switch's process, or a host's.
+fn signal(pid: u32, name: &str) {
+    let done = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(done.unwrap().success(), "kill -{name} {pid}");
+}
+
+/// Frames of each priority, of which 1 and 2 are lossless and never express.
+const FRAMES: u64 = 1_000_000;
+
+/// Millions of numbered frames, of priorities that are express and of those that are not; in the
+/// middle all of them come to a switch that is stopped, so that its fill ring runs empty. Express comes
+/// back, nothing is out of order or comes twice, every frame that is lost is counted.
+#[test]
+fn order_holds_through_starvation_and_what_is_lost_is_counted() {
+    let Some(net) = two_hosts("order_holds_through_starvation") else { return };
+    let switch = Switch::start(&net, &PORTS, "");
+    wait_until_open(&switch);
+    let noise = [crossed(&net, "h1", "tx"), crossed(&net, "h2", "rx")];
+    let receiver = traffic(&net, "h2", "--station 2 --to 1 --count 1 --linger 300");
+    let plan = format!("--station 1 --to 2 --pri all --rate 80kfps --count {FRAMES}");
+    let sender = traffic(&net, "h1", &plan);
+    park_timeout(Duration::from_secs(4));
+    let before = express(&switch)[0];
+    assert!(before > 0, "the first frames were express");
+
+    // All frames come to user space, which stands still.
+    let capture = Switch::folder(&net).join("all.pcap");
+    switch.ask(&format!("mirror p0 {}", capture.display())).expect("the switch mirrors");
+    park_timeout(Duration::from_millis(200));
+    signal(switch.pid(), "STOP");
+    park_timeout(Duration::from_millis(300));
+    signal(switch.pid(), "CONT");
+    park_timeout(Duration::from_millis(200));
+    switch.ask("mirror p0 --off").expect("the switch mirrors no more");
+    wait_until_open(&switch);
+    let closed = express(&switch)[0];
+    park_timeout(Duration::from_secs(2));
+    let back = express(&switch)[0];
+    assert!(back > closed + 1_000, "express is back: {before}, {closed}, {back}");
+
+    drop(report(sender));
+    park_timeout(Duration::from_secs(1));
+    signal(receiver.id(), "INT");
+    let received = report(receiver);
+    let end = stop(switch);
+    let streams = received["rx_streams"].as_array().unwrap();
+    assert_eq!(streams.len(), 4, "{streams:?}");
+    let of = |stream: &Value, name: &str| stream[name].as_u64().unwrap();
+    for stream in streams {
+        let faults = ["reordered", "duplicates", "corrupt", "too_old"].map(|name| of(stream, name));
+        assert_eq!(faults, [0; 4], "{stream}");
+    }
+    let drops = |reason| drops_of(&end, reason);
+    assert!(drops(DropReason::XskRing) > 0, "starvation was forced");
+    assert_eq!(end["dropped"].as_u64().unwrap(), drops(DropReason::XskRing), "and nothing else");
+    let [input, output] = [0, 1].map(|port| &end["port"][port]);
+    let came = of(input, "rx_frames") + of(input, "kernel_rx");
+    let crossed = |host, way| crossed(&net, host, way);
+    assert_eq!(came, crossed("h1", "tx") - noise[0], "what was sent came in, or is counted");
+    assert_eq!(of(output, "tx_frames"), crossed("h2", "rx") - noise[1], "what was sent came out");
+}
+
+/// Frames that a host's interface sent (`tx`) or received (`rx`).
+fn crossed(net: &Net, host: &str, way: &str) -> u64 {
+    let said = net.run(host, "ip", "-s -j link show eth0");
+    let shown: Value = serde_json::from_slice(&said.stdout).expect("ip -j says JSON");
+    shown[0]["stats64"][way]["packets"].as_u64().unwrap()
+}
+
+/// Drops of a reason, over all ports.
+fn drops_of(end: &Value, reason: DropReason) -> u64 {
+    let of = |port: &Value| port["drops"][reason as usize].as_u64().unwrap();
+    end["port"].as_array().unwrap().iter().map(of).sum()
+}
+
+/// A far end that takes no redirected frames: nothing is lost, and `weft show ports` says why nothing
+/// is express; when it takes them, they are.
+#[test]
+fn an_end_without_napi_gets_its_frames_from_the_switch() {
+    let Some(net) = two_hosts("an_end_without_napi") else { return };
+    net.napi("h2", false);
+    let switch = Switch::start(&net, &PORTS, "");
+    let why = |switch: &Switch| ports(switch)[1]["no_express"].as_str().map(str::to_owned);
+    for _ in 0..100 {
+        if why(&switch).is_some() {
+            break;
+        }
+        park_timeout(Duration::from_millis(20));
+    }
+    let said = why(&switch).unwrap_or_default();
+    assert!(said.contains("NAPI"), "{said:?}");
+    assert!(switch.ask("show ports").unwrap().contains("p1: no express: "));
+    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 200), 200);
+    let went = express(&switch);
+    assert!(went[0] == 0 && went[1] >= 150, "only what goes to the other end: {went:?}");
+    net.napi("h2", true);
+    wait_until_open(&switch);
+    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 200), 200);
+    assert!(express(&switch)[0] >= 150);
+    stop(switch);
+}
+
+/// TCP and UDP of hosts that leave checksums to their device, by every way through the switch.
+#[test]
+fn checksums_hold_on_every_way() {
+    let Some(net) = two_hosts("checksums_hold_on_every_way") else { return };
+    let ways = [
+        ("express", ["p0=sw1", "p1=sw2"], ""),
+        ("AF_XDP", ["p0=sw1", "p1=sw2"], "[express]\nenabled = false\n"),
+        ("packet sockets", ["p0=af_packet:sw1", "p1=af_packet:sw2"], ""),
+    ];
+    for (name, ports, config) in ways {
+        let switch = Switch::start(&net, &ports, config);
+        assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 20), 20, "{name}");
+        let before = express(&switch);
+        let rate = talk::tcp(&net, "h1", ("h2", ADDRESSES[1]), 2);
+        assert!(rate > 1e6, "{name}: {rate} bit/s");
+        let datagrams = talk::udp(&net, "h1", ("h2", ADDRESSES[1]), 2);
+        assert!(datagrams > 100, "{name}: {datagrams} datagrams");
+        for host in ["h1", "h2"] {
+            assert_eq!(talk::checksum_errors(&net, host), 0, "{name}: {host}");
+        }
+        if name == "express" {
+            // What comes with a checksum to be completed goes the long way, all else does not.
+            assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 100), 100);
+            let after = express(&switch);
+            assert!(after[0] >= before[0] + 90, "{before:?}, {after:?}");
+        }
+        stop(switch);
+    }
+}
+
+/// A station that only the kernel hears does not age; one that is silent does; one that moves gets its
+/// frames where it is.
+#[test]
+fn stations_age_and_move_as_they_are_heard_in_the_kernel() {
+    let Some(net) = two_hosts("stations_age_and_move") else { return };
+    let switch = Switch::start(&net, &PORTS, "[fdb]\nageing_s = 3\n");
+    wait_until_open(&switch);
+    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 100), 100);
+    let learned = |switch: &Switch| {
+        let shown: Value = serde_json::from_str(&switch.ask("show fdb --json").unwrap()).unwrap();
+        shown["fdb"]["entries"].as_array().unwrap_or_else(|| panic!("{shown}")).len()
+    };
+    let before = express(&switch)[0];
+    for _ in 0..25 {
+        assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 10), 10);
+        park_timeout(Duration::from_millis(200));
+        assert_eq!(learned(&switch), 2, "they are heard");
+    }
+    let went = express(&switch)[0] - before;
+    assert!(went >= 240, "{went} of 250 express");
+    for _ in 0..100 {
+        if learned(&switch) == 0 {
+            break;
+        }
+        park_timeout(Duration::from_millis(100));
+    }
+    assert_eq!(learned(&switch), 0, "they are silent");
+
+    // The address of the second host moves to the first port, and back.
+    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 20), 20);
+    let (mac, own) = (net.mac("h2"), net.mac("h1"));
+    net.ip("h1", &format!("link set eth0 address {mac}"));
+    net.ip("h1", &format!("neigh replace {} lladdr {own} dev eth0 nud permanent", ADDRESSES[1]));
+    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 20), 0, "nobody has that address");
+    net.ip("h1", &format!("link set eth0 address {own}"));
+    net.ip("h1", &format!("neigh replace {} lladdr {mac} dev eth0 nud permanent", ADDRESSES[1]));
+    // The switch hears it where it is.
+    assert_eq!(talk::ping(&net, "h2", ADDRESSES[0], 1), 1);
+    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 200), 200);
+    stop(switch);
+}
+
+/// Who wants to see every frame sees them: those that would be express, too.
+#[test]
+fn a_mirror_sees_what_would_be_express() {
+    let Some(net) = two_hosts("a_mirror_sees_what_would_be_express") else { return };
+    let switch = Switch::start(&net, &PORTS, "");
+    wait_until_open(&switch);
+    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 100), 100);
+    let before = express(&switch);
+    assert!(before[0] > 0);
+    let capture = Switch::folder(&net).join("all.pcap");
+    switch.ask(&format!("mirror p0 {}", capture.display())).expect("the switch mirrors");
+    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 100), 100);
+    assert_eq!(express(&switch), before, "none was");
+    assert!(ports(&switch)[0]["no_express"].as_str().unwrap().contains("mirror"));
+    switch.ask("mirror p0 --off").unwrap();
+    let mut reader = weft_dataplane::port::capture::CaptureReader::open(&capture).unwrap();
+    let seen = reader.by_ref().filter(|record| record.as_ref().unwrap().data.len() > 80).count();
+    assert!(seen >= 200, "{seen} of 100 pings and their answers");
+    wait_until_open(&switch);
+    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 100), 100);
+    assert!(express(&switch)[0] > before[0]);
+    stop(switch);
+}
