@@ -6,6 +6,7 @@
 //! Units: octets.
 //! Source: packet(7), recvmmsg(2), sendmmsg(2), netdevice(7), `Documentation/networking/tuntap.rst`.
 
+use core::ptr::NonNull;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -16,6 +17,43 @@ pub(super) const VNET_LEN: usize = 10;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Memory that a socket shares with the kernel, until this is dropped.
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// `len` octets of what `fd` shares, from `offset` on.
+    pub(super) fn shared(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Self> {
+        let too_long = |_| io::Error::from_raw_os_error(libc::EINVAL);
+        let (len, offset) =
+            (usize::try_from(len).map_err(too_long)?, i64::try_from(offset).map_err(too_long)?);
+        let (fd, flags) = (fd.as_raw_fd(), libc::MAP_SHARED | libc::MAP_POPULATE);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, wherever the kernel likes, touches none of ours.
+        let at = unsafe { libc::mmap(core::ptr::null_mut(), len, protection, flags, fd, offset) };
+        match NonNull::new(at.cast::<u8>()) {
+            Some(base) if at != libc::MAP_FAILED => Ok(Self { base, len }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    pub(super) const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: what mmap gave; whoever points into it keeps the mapping.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "sizes of small structs")]
@@ -67,6 +105,14 @@ pub(super) fn packet_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
         )
     };
     check(got).map(|_| stats.tp_drops)
+}
+
+/// Has the kernel send what is in a socket's transmit ring, without waiting.
+pub(super) fn kick_tx(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let none = core::ptr::null();
+    // SAFETY: no octets, no address.
+    let sent = unsafe { libc::sendto(fd.as_raw_fd(), none, 0, libc::MSG_DONTWAIT, none.cast(), 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Binds a socket to an address of its family.

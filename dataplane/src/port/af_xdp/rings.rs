@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::sys::Mapping;
+use super::super::sys::Mapping;
 
 /// Entries that may be in a ring: plain numbers, whatever the octets are.
 pub(super) trait Entry: Copy {}
@@ -77,7 +77,7 @@ impl<T: Entry> Ring<T> {
 
     fn map(fd: BorrowedFd<'_>, page: u64, offsets: &Offsets, count: u32) -> io::Result<Self> {
         let len = offsets.desc + u64::from(count) * size_of::<T>() as u64;
-        let mapping = Mapping::ring(fd, page, len)?;
+        let mapping = Mapping::shared(fd, page, len)?;
         let base = mapping.base();
         Ok(Self::over(base, Memory::Kernel { _mapping: mapping }, offsets, count))
     }
