@@ -7,6 +7,7 @@
 //! Source: pipeline.md §11; style.md C12 (kernel).
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
+mod headers;
 mod kernel;
 
 use std::io::{Read, Write};
@@ -14,7 +15,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
 
-use etherparse::{SlicedPacket, TransportSlice};
+use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
 use kernel::{Bench, Netns, PacketSender, listener, mac, pause, udp};
 use weft_dataplane::batch::Batch;
 use weft_dataplane::desc::Desc;
@@ -23,6 +24,7 @@ use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
 use weft_dataplane::port::csum;
 use weft_dataplane::port::tap::{Tap, TapConfig};
 use weft_dataplane::port::{Port, PortCounters};
+use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 
 fn pool(chunks: usize) -> Arc<Pool> {
@@ -35,6 +37,7 @@ fn config(device: &str) -> AfPacketConfig {
         rate: LinkRate::gbps(1),
         frame_len_max: 1_518,
         tx_ring_frames: 64,
+        rx_ring_frames: 512,
     }
 }
 
@@ -109,6 +112,214 @@ fn a_tag_in_metadata_is_put_back() {
     let tagged: Vec<_> = frames.iter().filter(|(f, _)| f.len() == 60).collect();
     assert_eq!(tagged[0].0[12..18], [0x81, 0x00, 0x60, 0x05, 0x08, 0x00]);
     assert_eq!(tagged[1].0[12..18], [0x88, 0xA8, 0x0F, 0xFE, 0x08, 0x00]);
+    bench.end();
+}
+
+/// A TCP frame of the host's with a tag or without, with `len` octets of payload that begin with `n`.
+fn tcp(n: u16, tagged: bool, len: usize) -> Vec<u8> {
+    let rest = (2..len).map(|i| u8::try_from(i % 251).unwrap());
+    let payload: Vec<u8> = n.to_be_bytes().into_iter().chain(rest).collect();
+    let mut frame = Vec::new();
+    let ip = PacketBuilder::ethernet2(mac("host"), [2; 6]).ipv4([10, 9, 0, 1], [10, 9, 0, 2], 64);
+    ip.tcp(n, 9, 0, 4).write(&mut frame, &payload).unwrap();
+    if tagged {
+        frame.splice(12..12, [0x81, 0x00, 0x60, 0x05]);
+    }
+    frame
+}
+
+/// As [`tcp`], with the header that says how it splits.
+fn super_tcp(n: u16, tagged: bool, len: usize, size: u16) -> Vec<u8> {
+    let frame = tcp(n, tagged, len);
+    let start = if tagged { 38 } else { 34 };
+    let words = [start + 20, size, start, 16].map(u16::to_ne_bytes);
+    [&[1, 1], words.as_flattened(), &frame].concat()
+}
+
+#[test]
+fn frames_that_fit_no_slot_keep_their_place_among_others() {
+    const ROUNDS: u16 = 40; // more than one call receives
+    let Some(ns) = Netns::new("frames_that_fit_no_slot") else { return };
+    ns.veth();
+    for device in ["sw", "host"] {
+        ns.ip(&format!("link set {device} mtu 3000"));
+    }
+    let mut bench = af_packet();
+    let mut sender = headers::sender("host");
+    let plain = |frame: Vec<u8>| [vec![0; 10], frame].concat();
+    for n in 0..ROUNDS {
+        let tagged = n % 2 == 1;
+        sender.send(&plain(tcp(n, tagged, 100)));
+        sender.send(&super_tcp(n, tagged, 10_000, 1_440)); // a message
+        sender.send(&plain(tcp(n, tagged, 200)));
+        sender.send(&super_tcp(n, tagged, 900, 500)); // in its slot
+        sender.send(&plain(tcp(n, tagged, 2_000))); // too long for the port
+    }
+    let mut lens = vec![];
+    let mut bodies = Vec::new();
+    while bench.port.counters().rx_dropped[0].1 < u64::from(ROUNDS) {
+        for (octets, partial) in bench.until(|_, _| true) {
+            let tag = if octets[12..14] == [0x81, 0x00] { 4 } else { 0 };
+            let n = u16::from_be_bytes([octets[34 + tag], octets[35 + tag]]);
+            assert_eq!(tag, usize::from(n % 2) * 4, "{n}");
+            assert!(tag == 0 || octets[14..16] == [0x60, 0x05], "{n}");
+            let split = lens.len() % 11 != 0 && lens.len() % 11 != 8;
+            assert_eq!(partial.map(|p| usize::from(p.start)), split.then_some(34 + tag), "{n}");
+            assert_eq!(usize::from(n), lens.len() / 11, "in order");
+            lens.push(octets.len() - 54 - tag);
+            bodies.extend_from_slice(&octets[54 + tag..]);
+        }
+    }
+    let body = |n, len| tcp(n, false, len).split_off(54);
+    let round = [100, 1_440, 1_440, 1_440, 1_440, 1_440, 1_440, 1_360, 200, 500, 400];
+    assert_eq!(lens, round.repeat(usize::from(ROUNDS)));
+    let want: Vec<u8> = (0..ROUNDS)
+        .flat_map(|n| [body(n, 100), body(n, 10_000), body(n, 200), body(n, 900)].concat())
+        .collect();
+    assert!(bodies == want, "octets");
+    assert_eq!(bench.port.super_frames(), 2 * u64::from(ROUNDS));
+    let dropped = bench.port.counters().rx_dropped;
+    assert_eq!(dropped[0], (Some(DropReason::TooLong), u64::from(ROUNDS)));
+    assert_eq!((dropped[1].0, bench.port.counters().kernel_rx), (None, 0));
+    bench.end();
+}
+
+#[test]
+fn a_ring_that_runs_full_is_counted() {
+    let Some(ns) = Netns::new("a_ring_that_runs_full") else { return };
+    ns.veth();
+    let few = AfPacketConfig { rx_ring_frames: 64, ..config("sw") };
+    let mut bench = Bench::new(AfPacket::open(&few).unwrap(), pool(512));
+    bench.link(true);
+    let mut sender = PacketSender::new("host");
+    for n in 0..200_u8 {
+        sender.send(&[&[0xFF; 12], &[0x12, 0x34, n][..], &[0; 45]].concat());
+    }
+    let mut batch = Batch::new();
+    let mut seen = Vec::new();
+    while bench.port.rx(bench.now, &mut bench.bufs, &mut batch) > 0 {
+        for desc in batch.drain(..) {
+            seen.push(bench.bufs.bytes(&desc)[14]);
+            bench.bufs.free(desc);
+        }
+    }
+    let kept = u8::try_from(seen.len()).unwrap();
+    assert!((64..100).contains(&kept), "{kept} slots");
+    assert_eq!(seen, (0..kept).collect::<Vec<_>>(), "the first of them");
+    assert_eq!(bench.settle(), None);
+    assert_eq!(bench.port.counters().kernel_rx, 200 - u64::from(kept));
+
+    sender.send(&[0xFF; 60]); // it goes on
+    bench.until(|f, _| f == [0xFF; 60]);
+    assert_eq!(bench.port.counters().kernel_rx, 200 - u64::from(kept));
+    bench.end();
+}
+
+#[test]
+fn a_frame_that_the_kernel_refuses_is_counted_and_those_behind_it_leave() {
+    let Some(ns) = Netns::new("a_frame_that_the_kernel_refuses") else { return };
+    ns.veth();
+    let mut bench = af_packet();
+    let socket = listener();
+    let mut octets = [0; 2_000];
+    for round in 1..=40_u64 {
+        let mut batch = Batch::new();
+        for len in [100, 1_473, 200, 300, 1_472] {
+            // With one octet more than its MTU the device would not take it.
+            let mut desc = bench.bufs.alloc_from(&udp(mac("host"), &vec![0; len])).unwrap();
+            if len == 300 {
+                // A checksum that begins in the MAC addresses: the kernel sees it in the slot.
+                let nowhere = PartialCsum { start: 2, offset: 6 };
+                bench.bufs.set_partial_csum(&mut desc, Some(nowhere));
+            }
+            batch.push(desc);
+        }
+        assert_eq!(bench.port.tx(bench.now, &mut bench.bufs, &mut batch), 5);
+        for want in [100, 200, 1_472] {
+            assert_eq!(socket.recv(&mut octets).unwrap(), want, "{round}");
+        }
+        assert_eq!(bench.port.counters().tx_failed, 2 * round);
+    }
+    bench.end();
+}
+
+#[test]
+fn frames_that_wait_while_the_interface_goes_down_are_received_or_counted() {
+    let Some(ns) = Netns::new("frames_that_wait_while") else { return };
+    ns.veth();
+    let mut bench = af_packet();
+    let mut sender = headers::sender("host");
+    for n in 0..20 {
+        sender.send(&super_tcp(n, false, 3_000, 1_000)); // in the ring and in the socket
+    }
+    ns.ip("link set sw down");
+    bench.link(false);
+    let mut batch = Batch::new();
+    let mut received = 0;
+    let mut error = None;
+    for _ in 0..30 {
+        bench.port.rx(bench.now, &mut bench.bufs, &mut batch);
+        received += batch.len();
+        for desc in batch.drain(..) {
+            bench.bufs.free(desc);
+        }
+        error = error.or(bench.settle());
+    }
+    assert_eq!(received, 60, "what was there before");
+    assert!(error.is_some_and(|e| e.contains("Network is down")), "the socket says so");
+    assert_eq!(bench.settle(), None, "once");
+
+    ns.ip("link set sw up");
+    bench.link(true);
+    let base = bench.port.counters().kernel_rx;
+    for n in 0..40 {
+        sender.send(&super_tcp(n, false, 3_000, 1_000));
+    }
+    bench.port.rx(bench.now, &mut bench.bufs, &mut batch);
+    assert_eq!(batch.len(), 64, "21 of them, and a third of the next");
+    for desc in batch.drain(..) {
+        bench.bufs.free(desc);
+    }
+    ns.ip("link del sw");
+    bench.link(false);
+    assert_eq!(bench.port.counters().kernel_rx - base, 18, "they went with it");
+    ns.veth();
+    bench.link(true);
+    let mut sender = headers::sender("host");
+    sender.send(&super_tcp(77, false, 3_000, 1_000));
+    let number = |f: &[u8]| f[35];
+    let frames = bench.until(|f, _| number(f) == 77);
+    let numbers: Vec<_> = frames.iter().map(|(f, _)| number(f)).collect();
+    assert_eq!(numbers, [21, 21, 77, 77, 77], "nothing of what was before but the rest of one");
+    bench.end();
+}
+
+#[test]
+fn a_call_of_the_kernel_is_for_sixteen_frames_at_least() {
+    const ROUNDS: u64 = 200;
+    let Some(ns) = Netns::new("a_call_of_the_kernel") else { return };
+    ns.veth();
+    let mut bench = af_packet();
+    let mut sender = headers::sender("host");
+    let single = [&[0; 10][..], &[2; 6], &[2, 0, 0, 0, 0, 8], &[0x12; 48]].concat();
+    let of_two = super_tcp(7, false, 2_400, 1_200); // comes as a message, and leaves as one
+    for (frame, count) in [(&single, 64), (&of_two, 32)] {
+        let before = bench.port.system_calls();
+        for _ in 0..ROUNDS {
+            for _ in 0..count {
+                sender.send(frame);
+            }
+            let mut batch = Batch::new();
+            assert_eq!(bench.port.rx(bench.now, &mut bench.bufs, &mut batch), 64);
+            assert_eq!(bench.port.tx(bench.now, &mut bench.bufs, &mut batch), 64);
+            bench.now += Span::from_us(100); // 1.28 million frames a second
+            bench.port.service(bench.now, &mut bench.bufs).unwrap();
+        }
+        let calls = bench.port.system_calls() - before;
+        assert!(calls <= 2 * 64 * ROUNDS / 16, "{calls} calls");
+        assert!(calls >= ROUNDS, "{calls} calls: are all counted?");
+    }
+    assert_eq!(bench.port.super_frames(), 32 * ROUNDS);
     bench.end();
 }
 

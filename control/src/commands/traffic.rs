@@ -322,9 +322,17 @@ fn open(args: &TrafficArgs) -> Result<Box<dyn Port>, CliError> {
     })
 }
 
+/// Frames that may wait for the host: it has nothing to fear from them but memory.
+const RX_RING_FRAMES: usize = 8_192;
+
 fn af_packet(device: &str, rate: LinkRate, frame_len_max: usize) -> Result<AfPacket, CliError> {
-    let config =
-        AfPacketConfig { device: device.to_owned(), rate, frame_len_max, tx_ring_frames: 64 };
+    let config = AfPacketConfig {
+        device: device.to_owned(),
+        rate,
+        frame_len_max,
+        tx_ring_frames: 64,
+        rx_ring_frames: RX_RING_FRAMES,
+    };
     AfPacket::open(&config).map_err(|source| system("open the device", source))
 }
 

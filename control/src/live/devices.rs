@@ -105,8 +105,9 @@ pub fn open(
     let frame_len_max = port.frame_len_max;
     let packet = || {
         let tx_ring_frames = tx_ring_frames.min(64);
-        let device = device.clone();
-        AfPacket::open(&AfPacketConfig { device, rate, frame_len_max, tx_ring_frames })
+        let (device, rx_ring_frames) = (device.clone(), run.rx_ring_frames);
+        let config = AfPacketConfig { device, rate, frame_len_max, tx_ring_frames, rx_ring_frames };
+        AfPacket::open(&config)
     };
     let xdp = || AfXdp::open(&af_xdp(run, port, tx_ring_frames), umem, steering);
     let (opened, note): (Box<dyn Port>, Option<String>) = match run.kind {

@@ -5,7 +5,7 @@
 //! Units: octets, frames, bit/s.
 //! Source: style.md C6; pipeline.md §11.
 
-#[expect(unsafe_code, reason = "recvmmsg into chunks that the port holds")]
+#[expect(unsafe_code, reason = "rings that the kernel shares, arrays of recvmmsg and sendmmsg")]
 pub mod af_packet;
 #[expect(unsafe_code, reason = "rings that the kernel shares, system calls")]
 pub mod af_xdp;

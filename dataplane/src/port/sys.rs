@@ -1,21 +1,70 @@
-//! System calls of the live ports; all unsafe code of `port` is here.
+//! System calls of the live ports, and memory that they share with the kernel.
 //!
-//! Shape: one function a call, `io::Result` out; [`RxRing`] and [`TxRing`] hold the message arrays of
-//! recvmmsg and sendmmsg. Raw libc: rustix has neither packet-socket options nor recvmmsg, and nix's
-//! recvmmsg allocates and does not know `PACKET_AUXDATA`.
+//! Shape: one function a call, `io::Result` out; [`Mapping`] owns a mapping. Raw libc: rustix has no
+//! packet-socket options.
 //! Units: octets.
-//! Source: packet(7), recvmmsg(2), sendmmsg(2), netdevice(7), `Documentation/networking/tuntap.rst`.
+//! Source: packet(7), mmap(2), netdevice(7), `Documentation/networking/tuntap.rst`.
 
+use core::ptr::NonNull;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-
-use crate::batch::BURST;
 
 /// Octets of the `virtio_net_hdr` that a packet socket puts before each frame.
 pub(super) const VNET_LEN: usize = 10;
 
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Memory that a socket shares with the kernel, until this is dropped.
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// `len` octets of what `fd` shares, from `offset` on.
+    pub(super) fn shared(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Self> {
+        Self::map(Some(fd), offset, len, libc::MAP_SHARED | libc::MAP_POPULATE)
+    }
+
+    /// Memory of nobody else's, all zero.
+    #[cfg(test)]
+    pub(super) fn private(len: u64) -> io::Result<Self> {
+        Self::map(None, 0, len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)
+    }
+
+    fn map(fd: Option<BorrowedFd<'_>>, offset: u64, len: u64, flags: i32) -> io::Result<Self> {
+        let too_long = |_| io::Error::from_raw_os_error(libc::EINVAL);
+        let (len, offset) =
+            (usize::try_from(len).map_err(too_long)?, i64::try_from(offset).map_err(too_long)?);
+        let fd = fd.map_or(-1, |fd| fd.as_raw_fd());
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, wherever the kernel likes, touches none of ours.
+        let at = unsafe { libc::mmap(core::ptr::null_mut(), len, protection, flags, fd, offset) };
+        match NonNull::new(at.cast::<u8>()) {
+            Some(base) if at != libc::MAP_FAILED => Ok(Self { base, len }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    pub(super) const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: what mmap gave; whoever points into it keeps the mapping.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "sizes of small structs")]
@@ -37,6 +86,7 @@ pub(super) fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedF
 pub(super) trait Plain: Copy {}
 impl Plain for i32 {}
 impl Plain for libc::packet_mreq {}
+impl Plain for libc::tpacket_req {}
 
 /// Sets a socket option.
 pub(super) fn set_option<T: Plain>(
@@ -69,6 +119,27 @@ pub(super) fn packet_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     check(got).map(|_| stats.tp_drops)
 }
 
+/// The error that waits at a socket, which this takes away.
+pub(super) fn take_error(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut code: libc::c_int = 0;
+    let mut len = socklen::<libc::c_int>();
+    let at = (&raw mut code).cast();
+    // SAFETY: the kernel writes at most `len` octets, the size of `code`.
+    let got = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ERROR, at, &raw mut len)
+    };
+    check(got)?;
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+}
+
+/// Has the kernel send what is in a socket's transmit ring, without waiting.
+pub(super) fn kick_tx(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let none = core::ptr::null();
+    // SAFETY: no octets, no address.
+    let sent = unsafe { libc::sendto(fd.as_raw_fd(), none, 0, libc::MSG_DONTWAIT, none.cast(), 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Binds a socket to an address of its family.
 pub(super) fn bind<T>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
     let at = core::ptr::from_ref(address).cast();
@@ -76,13 +147,13 @@ pub(super) fn bind<T>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
     check(unsafe { libc::bind(fd.as_raw_fd(), at, socklen::<T>()) }).map(drop)
 }
 
-/// Starts receiving all frames of an interface.
-pub(super) fn bind_packet(fd: BorrowedFd<'_>, ifindex: i32) -> io::Result<()> {
+/// Ties a packet socket to an interface, and starts receiving all of its frames if it `receives`.
+pub(super) fn bind_packet(fd: BorrowedFd<'_>, ifindex: i32, receives: bool) -> io::Result<()> {
     bind(
         fd,
         &libc::sockaddr_ll {
             sll_family: AF_PACKET,
-            sll_protocol: ETH_P_ALL.to_be(),
+            sll_protocol: if receives { ETH_P_ALL.to_be() } else { 0 },
             sll_ifindex: ifindex,
             sll_hatype: 0,
             sll_pkttype: 0,
@@ -259,200 +330,9 @@ pub(super) fn ethtool_value(fd: BorrowedFd<'_>, name: &str, command: u32) -> io:
     Ok(value[1])
 }
 
-const NO_IOV: libc::iovec = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
-
-fn messages() -> Vec<libc::mmsghdr> {
-    // SAFETY: all octets zero is a valid, empty message.
-    (0..BURST).map(|_| unsafe { core::mem::zeroed() }).collect()
-}
-
-/// What the kernel says beside a received frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Received {
-    /// Octets written, header included.
-    pub len: usize,
-    /// The buffers were too short for it.
-    pub cut: bool,
-    /// A VLAN tag that was taken out of the data: TPID and TCI.
-    pub tag: Option<(u16, u16)>,
-}
-
-/// Room for one control message with a `tpacket_auxdata`.
-#[repr(align(8))]
-#[derive(Clone, Copy)]
-struct Control([u8; 64]);
-
-/// Arrays of recvmmsg: two buffers a message, and room for its auxiliary data.
-pub(super) struct RxRing {
-    messages: Vec<libc::mmsghdr>,
-    iovs: Vec<[libc::iovec; 2]>,
-    controls: Vec<Control>,
-}
-
-// SAFETY: the pointers in it go to its own arrays and to buffers that its owner answers for
-// (`receive`); nothing in it belongs to a thread.
-unsafe impl Send for RxRing {}
-
-impl RxRing {
-    pub(super) fn new() -> Self {
-        Self {
-            messages: messages(),
-            iovs: vec![[NO_IOV; 2]; BURST],
-            controls: vec![Control([0; 64]); BURST],
-        }
-    }
-
-    /// Names the buffers of message `index`: first and overflow.
-    pub(super) fn set(&mut self, index: usize, buffers: [(*mut u8, usize); 2]) {
-        if let Some(iov) = self.iovs.get_mut(index) {
-            *iov = buffers.map(|(at, len)| libc::iovec { iov_base: at.cast(), iov_len: len });
-        }
-    }
-
-    /// Receives up to `count` frames into the buffers of messages 0, 1, ...
-    ///
-    /// # Safety
-    /// The buffers that were last named for those messages are valid for writing their length, and
-    /// nobody else reads or writes them during the call.
-    pub(super) unsafe fn receive(&mut self, fd: BorrowedFd<'_>, count: usize) -> io::Result<usize> {
-        let count = count.min(BURST);
-        let arrays = self.messages.iter_mut().zip(&mut self.iovs).zip(&mut self.controls);
-        for ((message, iov), control) in arrays.take(count) {
-            let header = &mut message.msg_hdr;
-            header.msg_iov = iov.as_mut_ptr();
-            header.msg_iovlen = 2;
-            header.msg_control = control.0.as_mut_ptr().cast();
-            header.msg_controllen = control.0.len();
-        }
-        let (at, vlen) = (self.messages.as_mut_ptr(), u32::try_from(count).unwrap_or(0));
-        // SAFETY: `vlen` messages are live; their arrays are ours, and the caller answers for the
-        // buffers.
-        let got = unsafe {
-            libc::recvmmsg(fd.as_raw_fd(), at, vlen, libc::MSG_DONTWAIT, core::ptr::null_mut())
-        };
-        check(got).map(|n| usize::try_from(n).unwrap_or(0))
-    }
-
-    /// What was received as message `index` of the last call.
-    pub(super) fn received(&self, index: usize) -> Received {
-        let (Some(message), Some(control)) = (self.messages.get(index), self.controls.get(index))
-        else {
-            return Received::default();
-        };
-        let control = control.0.get(..message.msg_hdr.msg_controllen).unwrap_or_default();
-        Received {
-            len: usize::try_from(message.msg_len).unwrap_or(0),
-            cut: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-            tag: tag(control),
-        }
-    }
-}
-
-/// The tag in a control message; there is only one message, `PACKET_AUXDATA`.
-fn tag(control: &[u8]) -> Option<(u16, u16)> {
-    const HEAD: usize = size_of::<libc::cmsghdr>();
-    let word =
-        |at: usize| control.get(at..).and_then(|c| c.first_chunk()).map(|w| u32::from_ne_bytes(*w));
-    let half =
-        |at: usize| control.get(at..).and_then(|c| c.first_chunk()).map(|w| u16::from_ne_bytes(*w));
-    let is = |at, want: i32| word(at).is_some_and(|w| w.cast_signed() == want);
-    if !is(HEAD - 8, libc::SOL_PACKET) || !is(HEAD - 4, libc::PACKET_AUXDATA) {
-        return None;
-    }
-    // tpacket_auxdata: status, len, snaplen (32 bits), mac, net, tci, tpid (16 bits)
-    let status = word(HEAD)?;
-    let (tci, tpid) = (half(HEAD + 16)?, half(HEAD + 18)?);
-    let tpid = if status & libc::TP_STATUS_VLAN_TPID_VALID == 0 { 0x8100 } else { tpid };
-    (status & libc::TP_STATUS_VLAN_VALID != 0).then_some((tpid, tci))
-}
-
-/// One message to send: what comes first (virtio-net header, perhaps headers), then what follows.
-#[derive(Clone, Copy)]
-pub(super) struct Outgoing<'a> {
-    pub lead: &'a [u8],
-    pub parts: &'a [&'a [u8]],
-}
-
-/// Arrays of sendmmsg.
-pub(super) struct TxRing {
-    messages: Vec<libc::mmsghdr>,
-    iovs: Vec<libc::iovec>,
-}
-
-// SAFETY: the pointers in it are set and used within one call of `transmit`.
-unsafe impl Send for TxRing {}
-
-impl TxRing {
-    /// Buffers of all messages of a call.
-    const IOVS: usize = 2 * BURST;
-
-    pub(super) fn new() -> Self {
-        Self { messages: messages(), iovs: Vec::with_capacity(Self::IOVS) }
-    }
-
-    /// Sends messages; returns how many of the first were taken. What has more than 128 buffers in
-    /// all, or comes after that, is left.
-    pub(super) fn transmit(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        outgoing: &[Outgoing<'_>],
-    ) -> io::Result<usize> {
-        self.iovs.clear();
-        let buffers = outgoing.iter().flat_map(|out| core::iter::once(&out.lead).chain(out.parts));
-        self.iovs.extend(buffers.take(Self::IOVS).map(|part| libc::iovec {
-            // The kernel only reads these; iovec has no const pointer.
-            iov_base: part.as_ptr().cast_mut().cast(),
-            iov_len: part.len(),
-        }));
-        let (mut rest, mut count) = (self.iovs.as_mut_slice(), 0);
-        for (message, out) in self.messages.iter_mut().zip(outgoing) {
-            let Some((own, after)) = rest.split_at_mut_checked(1 + out.parts.len()) else { break };
-            message.msg_hdr.msg_iov = own.as_mut_ptr();
-            message.msg_hdr.msg_iovlen = own.len();
-            rest = after;
-            count += 1;
-        }
-        let at = self.messages.as_mut_ptr();
-        // SAFETY: `count` messages were just set to buffers that are borrowed until the end of this
-        // function.
-        let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), at, count, libc::MSG_DONTWAIT) };
-        check(sent).map(|n| usize::try_from(n).unwrap_or(0))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn control(level: i32, status: u32, tci: u16, tpid: u16) -> Vec<u8> {
-        let mut octets = (size_of::<libc::cmsghdr>() + 20).to_ne_bytes().to_vec();
-        octets.extend(level.to_ne_bytes());
-        octets.extend(libc::PACKET_AUXDATA.to_ne_bytes());
-        octets.extend(status.to_ne_bytes());
-        octets.extend([0; 12]);
-        octets.extend(tci.to_ne_bytes());
-        octets.extend(tpid.to_ne_bytes());
-        octets
-    }
-
-    #[test]
-    fn tags_are_found_in_auxiliary_data() {
-        let both = libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID;
-        #[rustfmt::skip] // columns: name, level, status, tci, tpid, want
-        let cases = [
-            ("tag with tpid", libc::SOL_PACKET, both, 0x6005, 0x88A8, Some((0x88A8, 0x6005))),
-            ("old kernel",    libc::SOL_PACKET, libc::TP_STATUS_VLAN_VALID, 5, 0, Some((0x8100, 5))),
-            ("no tag",        libc::SOL_PACKET, 1,    5,      0x8100, None),
-            ("other message", libc::SOL_SOCKET, both, 5,      0x8100, None),
-        ];
-        for (name, level, status, tci, tpid, want) in cases {
-            let octets = control(level, status, tci, tpid);
-            assert_eq!(tag(&octets), want, "{name}");
-            for len in 0..octets.len() {
-                assert_eq!(tag(&octets[..len]), None, "{name} cut to {len}");
-            }
-        }
-    }
 
     #[test]
     fn interface_names_out_of_range_are_refused() {

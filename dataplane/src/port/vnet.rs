@@ -40,6 +40,16 @@ impl VnetHeader {
         [NEEDS_CSUM, GSO_NONE, 0, 0, 0, 0, c0, c1, o0, o1]
     }
 
+    /// As [`Self::emit`], of a frame whose `len` octets the kernel is to copy, instead of pointing to
+    /// those after the headers.
+    pub(super) fn emit_whole(partial: Option<PartialCsum>, len: usize) -> [u8; VNET_LEN] {
+        let mut octets = Self::emit(partial);
+        if let Some(header_len) = octets.get_mut(2..4) {
+            header_len.copy_from_slice(&u16::try_from(len).unwrap_or(0).to_ne_bytes());
+        }
+        octets
+    }
+
     pub(super) fn emit_joined(joined: Joined) -> [u8; VNET_LEN] {
         let mut octets = Self::emit(Some(joined.partial));
         let ([h0, h1], [s0, s1]) = (joined.header_len.to_ne_bytes(), joined.gso_size.to_ne_bytes());
@@ -100,6 +110,14 @@ mod tests {
         assert_eq!(VnetHeader::parse(octets, 4).partial, moved);
         assert_eq!(VnetHeader::emit(None), [0; VNET_LEN]);
         assert_eq!(VnetHeader::parse([0; VNET_LEN], 4).partial, None);
+    }
+
+    #[test]
+    fn the_header_of_a_whole_frame_says_how_much_is_copied() {
+        let partial = Some(PartialCsum { start: 34, offset: 16 });
+        let octets = VnetHeader::emit_whole(partial, 1_514);
+        assert_eq!(VnetHeader::parse(octets, 0).partial, partial);
+        assert_eq!((octets[1], u16::from_ne_bytes([octets[2], octets[3]])), (GSO_NONE, 1_514));
     }
 
     #[test]

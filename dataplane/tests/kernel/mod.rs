@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "setns and packet sockets of the peer")]
 
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -209,6 +209,12 @@ pub fn listener() -> UdpSocket {
 pub struct PacketSender {
     socket: std::os::fd::OwnedFd,
     address: libc::sockaddr_ll,
+}
+
+impl AsFd for PacketSender {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 impl PacketSender {

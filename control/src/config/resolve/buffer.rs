@@ -28,26 +28,12 @@ impl Resolver<'_> {
         &mut self,
         ports: &[PortConfig],
         pfc: &PfcConfig,
-        run: &RunConfig,
+        run: &mut RunConfig,
     ) -> BufferConfig {
         const HERE: &str = "buffer";
         let cell = self.cell_bytes(run.frame_len_max);
         let cells = |octets: u64| to_u32(octets.div_ceil(cell));
         let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
-        let headroom_cells: Vec<u32> = ports
-            .iter()
-            .zip(&run.ports)
-            .map(|(port, device)| {
-                if let Some(octets) = self.int(HERE, "headroom_bytes") {
-                    return cells(octets);
-                }
-                let rings = device.rx_ring_frames * device.xdp.queues.unwrap_or(1);
-                to_u32(self.headroom(port, rings as u64, cell))
-            })
-            .collect();
-        if let Some(&most) = headroom_cells.iter().max() {
-            self.derive(HERE, "headroom_bytes", u64::from(most) * cell);
-        }
         let frame_cells = (run.frame_len_max as u64).div_ceil(cell);
         let xon_offset = self.int(HERE, "xon_offset_bytes").unwrap_or(2 * frame_cells * cell);
         self.derive(HERE, "xon_offset_bytes", xon_offset);
@@ -62,11 +48,18 @@ impl Resolver<'_> {
             alpha: self.alpha(),
             voq_reserve_cells: cells(self.int(HERE, "voq_reserve_bytes").unwrap_or(0)),
             pg_reserve_cells: cells(self.int(HERE, "pg_reserve_bytes").unwrap_or(0)),
-            headroom_cells,
+            headroom_cells: self.headrooms(ports, run, cell),
             xon_offset_cells: cells(xon_offset),
         };
         let total = match self.int(HERE, "buffer_size_mb") {
-            Some(mib) => (mib * MIB) / cell,
+            Some(mib) => {
+                let total = (mib * MIB) / cell;
+                let fixed = fixed_cells(&config, ports, self.pris, lossless);
+                if self.timing == Timing::Live && fixed > total / 2 && self.shrink_rings(run) {
+                    config.headroom_cells = self.headrooms(ports, run, cell);
+                }
+                total
+            }
             None => SHARED_BYTES / cell + fixed_cells(&config, ports, self.pris, lossless),
         };
         if total > CELLS_MAX {
@@ -79,6 +72,25 @@ impl Resolver<'_> {
         self.derive(HERE, "buffer_size_mb", (total * cell).div_ceil(MIB));
         config.total_cells = to_u32(total);
         config
+    }
+
+    /// Cells of headroom of an ingress group of each port.
+    fn headrooms(&mut self, ports: &[PortConfig], run: &RunConfig, cell: u64) -> Vec<u32> {
+        const HERE: &str = "buffer";
+        let mut cells = Vec::with_capacity(ports.len());
+        for (port, device) in ports.iter().zip(&run.ports) {
+            let of_port = if let Some(octets) = self.int(HERE, "headroom_bytes") {
+                octets.div_ceil(cell)
+            } else {
+                let rings = device.rx_ring_frames * device.xdp.queues.unwrap_or(1);
+                self.headroom(port, rings as u64, cell)
+            };
+            cells.push(to_u32(of_port));
+        }
+        if let Some(&most) = cells.iter().max() {
+            self.derive(HERE, "headroom_bytes", u64::from(most) * cell);
+        }
+        cells
     }
 
     fn derive(&mut self, section: &'static str, key: &'static str, value: u64) {

@@ -86,8 +86,8 @@ impl Config {
     pub fn resolve(settings: &Settings, timing: Timing) -> Result<Self, ConfigError> {
         let mut resolver = Resolver::new(settings, timing);
         let endpoint = resolver.endpoint();
-        let run = resolver.run();
-        let switch = resolver.switch(&run);
+        let mut run = resolver.run();
+        let switch = resolver.switch(&mut run);
         if resolver.problems.is_empty() {
             match switch {
                 Some(switch) => {
@@ -361,7 +361,7 @@ impl<'a> Resolver<'a> {
         all
     }
 
-    fn switch(&mut self, run: &RunConfig) -> Option<SwitchConfig> {
+    fn switch(&mut self, run: &mut RunConfig) -> Option<SwitchConfig> {
         let maps = self.maps();
         let ports = self.ports();
         let lags = self.lags(&ports);

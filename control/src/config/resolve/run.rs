@@ -92,6 +92,12 @@ impl DeviceKind {
     }
 }
 
+/// Frames that a receive ring holds unless it is set: what comes within a millisecond or two while
+/// the worker is not running, at the speed of a software switch.
+const RX_RING_FRAMES: usize = 2_048;
+/// The same where the buffer is too small for the headroom of so many.
+const RX_RING_FRAMES_SMALL: usize = 512;
+
 /// A port's device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPort {
@@ -250,14 +256,34 @@ impl Resolver<'_> {
             kind: DeviceKind::from_name(&text("kind").unwrap_or_default()),
             device,
             mac: text("mac").and_then(|mac| mac.parse().ok()),
-            rx_ring_frames: number("rx_ring_frames").unwrap_or(0),
+            rx_ring_frames: number("rx_ring_frames").unwrap_or(RX_RING_FRAMES),
             dpdk_queues: number("dpdk_queues").unwrap_or(1),
             dpdk_tx_descriptors,
             xdp: self.xdp(item),
             name,
         };
         self.derived.insert(("port", index, "dpdk_tx_descriptors"), shown);
+        self.show_ring(index, port.rx_ring_frames);
         port
+    }
+
+    fn show_ring(&mut self, index: usize, frames: usize) {
+        let shown = Value::Int(i64::try_from(frames).unwrap_or(i64::MAX));
+        self.derived.insert(("port", index, "rx_ring_frames"), shown);
+    }
+
+    /// Makes receive rings smaller whose size is not set; whether there are any.
+    pub(super) fn shrink_rings(&mut self, run: &mut RunConfig) -> bool {
+        let mut any = false;
+        for (index, port) in run.ports.iter_mut().enumerate() {
+            let item = self.settings.items("port").get(index);
+            if item.is_some_and(|item| self.port_get(item, "rx_ring_frames").is_none()) {
+                port.rx_ring_frames = RX_RING_FRAMES_SMALL;
+                self.show_ring(index, RX_RING_FRAMES_SMALL);
+                any = true;
+            }
+        }
+        any
     }
 
     fn xdp(&self, item: &Item) -> XdpConfig {

@@ -35,10 +35,10 @@ fn two_named_ports_are_a_switch() {
     assert_eq!(switch.pfc.lossless.bits(), 0b110);
     assert_eq!(switch.pfc.classes.0[..4], [0b101, 0b10, 0b1_1000, 0b1110_0000]);
     assert_eq!(switch.buffer.cell_bytes, 2_048);
-    // 10 ms at 1 Gbit/s are 1,250,000 octets, 611 cells; 64 + 512 frames wait in rings.
-    assert_eq!(switch.buffer.headroom_cells, [611 + 64 + 512; 2]);
+    // 10 ms at 1 Gbit/s are 1,250,000 octets, 611 cells; 64 + 2,048 frames wait in rings.
+    assert_eq!(switch.buffer.headroom_cells, [611 + 64 + 2_048; 2]);
     // 32 MiB, headroom of 2 ports x 2 priorities, and 2 cells of reserve for each.
-    assert_eq!(switch.buffer.total_cells, 16_384 + 4 * 1_187 + 4 * 2);
+    assert_eq!(switch.buffer.total_cells, 16_384 + 4 * 2_723 + 4 * 2);
     // What is shared / (2 x outputs), of which ECN takes 50 and 80 %.
     let capacity: u64 = (32 << 20) / 4;
     assert_eq!(switch.ecn.low_bytes, capacity / 2);
@@ -46,6 +46,43 @@ fn two_named_ports_are_a_switch() {
     assert_eq!(switch.pfc.mode, PfcMode::IngressPg);
     assert_eq!(switch.crossbar.burst, 32);
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+}
+
+#[test]
+fn receive_rings_that_are_not_set_leave_half_of_a_small_buffer() {
+    #[rustfmt::skip] // columns: name, configuration, rings; headroom takes 21.3 MiB of 2,048 frames
+    let cases = [
+        ("no size",         "",                                               [2_048, 2_048]),
+        ("just enough",     "[buffer]\nbuffer_size_mb = 43\n",              [2_048, 2_048]),
+        ("just too little", "[buffer]\nbuffer_size_mb = 42\n",              [512, 512]),
+        ("set for all",     "[buffer]\nbuffer_size_mb = 42\n[port_defaults]\nrx_ring_frames = 2048\n",
+                                                                              [2_048, 2_048]),
+        ("headroom is set", "[buffer]\nbuffer_size_mb = 42\nheadroom_bytes = 2097152\n",
+                                                                              [2_048, 2_048]),
+    ];
+    for (name, text, rings) in cases {
+        let config = live(&(text.to_owned() + TWO)).unwrap();
+        let of = |port: &RunPort| port.rx_ring_frames as u64;
+        assert_eq!(config.run.ports.iter().map(of).collect::<Vec<_>>(), rings, "{name}");
+        let first: u64 = rings[0];
+        if name != "headroom is set" {
+            assert_eq!(
+                config.switch.buffer.headroom_cells,
+                [to_u32(first) + 611 + 64; 2],
+                "{name}"
+            );
+        }
+    }
+    let one = "[buffer]\nbuffer_size_mb = 34\n[[port]]\nname = 'a'\n\
+               [[port]]\nname = 'b'\nrx_ring_frames = 1024\n";
+    let config = live(one).unwrap();
+    assert_eq!(config.switch.buffer.headroom_cells, [611 + 64 + 512, 611 + 64 + 1_024]);
+    let shown = |item, key| {
+        let of = |e: &&Effective| e.section == "port" && e.item == item && e.param.name == key;
+        config.effective.iter().find(of).unwrap().value.as_ref().map(ToString::to_string)
+    };
+    assert_eq!(shown(0, "rx_ring_frames"), Some("512".into()));
+    assert_eq!(shown(1, "rx_ring_frames"), Some("1024".into()));
 }
 
 #[test]

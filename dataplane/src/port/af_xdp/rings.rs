@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::sys::Mapping;
+use super::super::sys::Mapping;
 
 /// Entries that may be in a ring: plain numbers, whatever the octets are.
 pub(super) trait Entry: Copy {}
@@ -77,7 +77,7 @@ impl<T: Entry> Ring<T> {
 
     fn map(fd: BorrowedFd<'_>, page: u64, offsets: &Offsets, count: u32) -> io::Result<Self> {
         let len = offsets.desc + u64::from(count) * size_of::<T>() as u64;
-        let mapping = Mapping::ring(fd, page, len)?;
+        let mapping = Mapping::shared(fd, page, len)?;
         let base = mapping.base();
         Ok(Self::over(base, Memory::Kernel { _mapping: mapping }, offsets, count))
     }
@@ -198,6 +198,16 @@ impl<T: Entry> Consumer<T> {
         Some(entry)
     }
 
+    /// The entry `ahead` of the one that [`Self::pop`] gives next, if [`Self::ready`] has seen it.
+    #[inline]
+    pub(super) fn peek(&self, ahead: u32) -> Option<T> {
+        if self.0.far.wrapping_sub(self.0.own) <= ahead {
+            return None;
+        }
+        // SAFETY: as in `pop`.
+        Some(unsafe { self.0.slot(self.0.own.wrapping_add(ahead)).read() })
+    }
+
     /// Gives the slots of all entries that were taken back to the kernel.
     #[inline]
     pub(super) fn release(&self) {
@@ -258,7 +268,9 @@ mod tests {
         assert!(producer.push(1) && producer.push(2) && !producer.push(3));
         producer.publish();
         assert_eq!(consumer.ready(), 2);
+        assert_eq!([0, 1, 2].map(|n| consumer.peek(n)), [Some(1), Some(2), None]);
         assert_eq!(consumer.pop(), Some(1));
+        assert_eq!([0, 1].map(|n| consumer.peek(n)), [Some(2), None]);
         assert_eq!(producer.free(), 0, "taken, but not released");
         consumer.release();
         assert_eq!(producer.free(), 1);

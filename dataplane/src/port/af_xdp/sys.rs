@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::super::sys;
+pub(super) use super::super::sys::kick_tx;
 use super::rings::Offsets;
 
 /// `XDP_MAX_TX_SKB_BUDGET` (6.17): frames that one call sends where the kernel copies.
@@ -16,50 +17,6 @@ const MAX_TX_BUDGET: libc::c_int = 9;
 /// `AF_XDP` of `sockaddr_xdp`.
 const FAMILY: u16 = 44;
 const _: () = assert!(libc::AF_XDP == 44);
-
-/// A ring's memory, until it is dropped.
-pub(super) struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: a mapping belongs to the process, not to a thread.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    /// `len` octets of the ring that `page` names.
-    pub(super) fn ring(fd: BorrowedFd<'_>, page: u64, len: u64) -> io::Result<Self> {
-        let too_long = |_| io::Error::from_raw_os_error(libc::EINVAL);
-        let (len, page) =
-            (usize::try_from(len).map_err(too_long)?, i64::try_from(page).map_err(too_long)?);
-        // SAFETY: a new mapping of the socket's own memory touches none of ours.
-        let at = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                fd.as_raw_fd(),
-                page,
-            )
-        };
-        match NonNull::new(at.cast::<u8>()) {
-            Some(base) if at != libc::MAP_FAILED => Ok(Self { base, len }),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
-    pub(super) const fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: what mmap gave; whoever points into it keeps the mapping.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
 
 /// A new `AF_XDP` socket.
 pub(super) fn socket() -> io::Result<OwnedFd> {
@@ -168,14 +125,6 @@ pub(super) fn bind(
         sxdp_shared_umem_fd: shared.map_or(0, |fd| fd.as_raw_fd().cast_unsigned()),
     };
     sys::bind(fd, &address)
-}
-
-/// Has the kernel send what is in the transmit ring, without waiting.
-pub(super) fn kick_tx(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let none = core::ptr::null();
-    // SAFETY: no octets, no address.
-    let sent = unsafe { libc::sendto(fd.as_raw_fd(), none, 0, libc::MSG_DONTWAIT, none.cast(), 0) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Has the kernel look at the fill ring, or drive the queue when it is busily polled.

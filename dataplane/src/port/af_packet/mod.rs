@@ -1,0 +1,430 @@
+//! Port on a Linux interface by packet sockets: any driver, no setup, every offload undone.
+//!
+//! Shape: a ring of slots that the kernel fills, each copied into a chunk (`receiver`); a ring of
+//! slots that it sends, one call for a burst (`sender`); messages for what is longer than a slot.
+//! Units: octets, frames.
+//! Source: packet(7), Linux `Documentation/networking/packet_mmap.rst`; pipeline.md §11. Linux 5.12 or
+//! later; `CAP_NET_RAW` and `CAP_NET_ADMIN`.
+
+mod messages;
+mod receiver;
+mod sender;
+mod slots;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use self::receiver::Receiver;
+use self::sender::{Out, Sender};
+use self::slots::RxSlots;
+use super::link::{HostGuard, LinkWatch};
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, sys};
+use crate::batch::{BURST, Batch};
+use crate::pool::{Bufs, FRAME_LEN_MAX};
+use crate::time::{Instant, LinkRate, Span};
+
+/// Receive buffer for what is longer than a slot, and send buffers.
+const RX_BUFFER: i32 = 16 << 20;
+const TX_BUFFER: i32 = 8 << 20;
+/// How often the link and the kernel's drop count are looked at.
+const CHECK_EVERY: Span = Span::from_ms(10);
+/// How often a vanished interface is tried again.
+const RETRY_EVERY: Span = Span::from_ms(250);
+/// Settings of an `af_packet` port.
+#[derive(Clone, Debug)]
+pub struct AfPacketConfig {
+    /// Interface, in the network namespace of the thread that opens the port.
+    pub device: String,
+    /// Rate of the link, for quanta and wire time.
+    pub rate: LinkRate,
+    /// Longest frame without FCS, tags included.
+    pub frame_len_max: usize,
+    /// Most frames handed to the kernel and not yet sent, 1..=64.
+    pub tx_ring_frames: usize,
+    /// Frames that may wait in the kernel, 64..=65536; a few more may be.
+    pub rx_ring_frames: usize,
+}
+
+/// What there is while the interface is there.
+struct Open {
+    /// Super-frames leave by this one's socket too, which tells of the interface.
+    rx: receiver::Ring,
+    tx: sender::Ring,
+    index: i32,
+    _guard: HostGuard,
+}
+
+/// A port on a Linux interface.
+pub struct AfPacket {
+    caps: PortCaps,
+    config: AfPacketConfig,
+    open: Option<Open>,
+    watch: LinkWatch,
+    receiver: Receiver,
+    sender: Sender,
+    counters: PortCounters,
+    /// Calls of the kernel beside those of receiver and sender.
+    other_calls: u64,
+    /// The kernel took no more; until the next `service`.
+    blocked: bool,
+    check_at: Instant,
+    retry_at: Instant,
+    /// What rx or tx was refused, for `service` to report.
+    fault: Option<(&'static str, i32)>,
+}
+
+impl AfPacket {
+    /// Opens a port on an interface that is there.
+    ///
+    /// # Errors
+    /// A setting is out of range; the interface is missing, not Ethernet, already a port of another
+    /// process; or a call was refused.
+    pub fn open(config: &AfPacketConfig) -> Result<Self, PortOpenError> {
+        let device = config.device.clone();
+        let range = |what, had: usize, want, fits: bool| {
+            let had = had as u64;
+            let device = config.device.clone();
+            if fits { Ok(()) } else { Err(PortOpenError::Config { device, what, had, want }) }
+        };
+        let (len, tx, rx) = (config.frame_len_max, config.tx_ring_frames, config.rx_ring_frames);
+        range("frame_len_max", len, "64..=9216 octets", (64..=FRAME_LEN_MAX).contains(&len))?;
+        range("tx_ring_frames", tx, "1..=64 frames", (1..=BURST).contains(&tx))?;
+        range("rx_ring_frames", rx, "64..=65536 frames", (64..=65_536).contains(&rx))?;
+        let refused = |call, hint, source| PortOpenError::Call {
+            device: config.device.clone(),
+            call,
+            hint,
+            source,
+        };
+        let watch = LinkWatch::open(&device).map_err(|e| refused("follow the link", "", e))?;
+        let state = watch.state();
+        let index = state.index.ok_or_else(|| {
+            refused("find the interface", "", io::Error::from_raw_os_error(libc::ENODEV))
+        })?;
+        if !state.ethernet {
+            let source = io::Error::from_raw_os_error(libc::EPROTOTYPE);
+            return Err(refused("use the interface", " (it is not Ethernet)", source));
+        }
+        let open = Self::open_device(config, index).map_err(|(call, source)| {
+            let hint = match source.raw_os_error() {
+                Some(libc::EPERM) => " (it takes CAP_NET_RAW and CAP_NET_ADMIN)",
+                Some(libc::EEXIST) => " (it is already a port of a running switch)",
+                _ => "",
+            };
+            refused(call, hint, source)
+        })?;
+        Ok(Self {
+            caps: PortCaps {
+                kind: "af_packet",
+                device,
+                frame_len_max: config.frame_len_max,
+                rate: config.rate,
+                tx_partial_csum: true,
+                virtual_time: false,
+            },
+            config: config.clone(),
+            open: Some(open),
+            watch,
+            receiver: Receiver::new(config.frame_len_max),
+            sender: Sender::new(),
+            counters: PortCounters::default(),
+            other_calls: 0,
+            blocked: false,
+            check_at: Instant::ZERO,
+            retry_at: Instant::ZERO,
+            fault: None,
+        })
+    }
+
+    /// Keeps the host out, and takes a socket that sees the interface's frames and one that only sends.
+    fn open_device(config: &AfPacketConfig, index: i32) -> Result<Open, (&'static str, io::Error)> {
+        let at = |call| move |e: io::Error| (call, e);
+        let guard =
+            HostGuard::open(&config.device).map_err(at("keep the host out (nftables netdev)"))?;
+        let version = i32::try_from(libc::tpacket_versions::TPACKET_V2 as u32).unwrap_or(1);
+        let len = config.frame_len_max;
+        let both = [
+            (libc::PACKET_VERSION, version, "set PACKET_VERSION"),
+            (libc::PACKET_VNET_HDR, 1, "set PACKET_VNET_HDR"),
+            (libc::PACKET_QDISC_BYPASS, 1, "set PACKET_QDISC_BYPASS"),
+        ];
+
+        let sends = packet_socket(&both)?;
+        let tx = sender::Ring::new(sends, config.tx_ring_frames, len)
+            .map_err(at("make the transmit ring"))?;
+        sys::bind_packet(tx.fd(), index, false).map_err(at("bind to the interface"))?;
+
+        let socket = packet_socket(&both)?;
+        let fd = socket.as_fd();
+        let receives = [
+            (libc::PACKET_IGNORE_OUTGOING, 1, "set PACKET_IGNORE_OUTGOING"),
+            (libc::PACKET_COPY_THRESH, 1, "set PACKET_COPY_THRESH"),
+        ];
+        for (name, value, call) in receives {
+            sys::set_option(fd, libc::SOL_PACKET, name, value).map_err(at(call))?;
+        }
+        let slots =
+            RxSlots::map(fd, config.rx_ring_frames, len).map_err(at("make the receive ring"))?;
+        sys::set_promiscuous(fd, index).map_err(at("set promiscuous"))?;
+        sys::bind_packet(fd, index, true).map_err(at("bind to the interface"))?;
+        Ok(Open { rx: receiver::Ring { slots, socket }, tx, index, _guard: guard })
+    }
+
+    /// Frames that went as part of the one before them so far.
+    #[must_use]
+    pub const fn joined_frames(&self) -> u64 {
+        self.sender.joined_frames
+    }
+
+    /// Super-frames that were split so far.
+    #[must_use]
+    pub const fn super_frames(&self) -> u64 {
+        self.receiver.super_frames
+    }
+
+    /// Calls of the kernel so far.
+    #[must_use]
+    pub const fn system_calls(&self) -> u64 {
+        self.receiver.system_calls + self.sender.system_calls + self.other_calls
+    }
+
+    fn error(&self, call: &'static str, source: io::Error) -> PortError {
+        PortError { device: self.caps.device.clone(), call, source }
+    }
+
+    /// Remembers a refusal for `service`, which then looks at the link at once.
+    fn fail(&mut self, call: &'static str, error: &io::Error) {
+        let code = error.raw_os_error().unwrap_or(libc::EIO);
+        if matches!(code, libc::ENETDOWN | libc::ENXIO | libc::ENODEV) {
+            self.watch.suspect();
+        }
+        self.fault = Some((call, code));
+    }
+
+    // Link ----------------------------------------------------------------------------------
+
+    /// Follows the interface: takes a socket for it when it is back, lets go when it is gone.
+    fn follow(&mut self, now: Instant) -> Result<(), PortError> {
+        self.other_calls += 1;
+        let state = self.watch.poll().map_err(|e| self.error("follow the link", e))?;
+        if let Some(open) = &self.open
+            && state.index != Some(open.index)
+        {
+            self.let_go();
+            self.retry_at = now;
+            let gone = io::Error::from_raw_os_error(libc::ENODEV);
+            return Err(self.error("interface is gone", gone));
+        }
+        if let (None, Some(index)) = (&self.open, state.index)
+            && state.ethernet
+            && self.retry_at <= now
+        {
+            self.retry_at = now + RETRY_EVERY;
+            let open = Self::open_device(&self.config, index);
+            self.open = Some(open.map_err(|(call, e)| self.error(call, e))?);
+            self.blocked = false;
+        }
+        Ok(())
+    }
+
+    /// Lets go of an interface that is gone, and with it of what waits in its ring.
+    fn let_go(&mut self) {
+        self.count_kernel_drops();
+        if let Some(open) = self.open.take() {
+            self.counters.kernel_rx += open.rx.slots.waiting() as u64;
+        }
+        self.receiver.forget_messages();
+    }
+
+    fn count_kernel_drops(&mut self) {
+        if let Some(open) = &self.open {
+            self.other_calls += 1;
+            let drops = sys::packet_drops(open.rx.socket.as_fd());
+            self.counters.kernel_rx += drops.map_or(0, u64::from);
+        }
+    }
+
+    /// Takes note of what the kernel has against the receiving socket, which keeps it readable.
+    fn take_error(&mut self) {
+        let Some(open) = &self.open else { return };
+        self.other_calls += 1;
+        if let Err(e) = sys::take_error(open.rx.socket.as_fd()) {
+            self.fail("receive", &e);
+        }
+    }
+}
+
+impl Port for AfPacket {
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let before = batch.len();
+        let ring = self.open.as_mut().map(|open| &mut open.rx);
+        if let Err(e) = self.receiver.receive(ring, bufs, batch, &mut self.counters) {
+            self.fail("receive", &e);
+        } else if batch.len() == before && !self.watch.state().up {
+            self.take_error();
+        }
+        batch.len() - before
+    }
+
+    fn tx_room(&mut self, _now: Instant) -> usize {
+        if self.blocked || !self.link_up() {
+            return 0;
+        }
+        let under_way = self.open.as_mut().map_or(0, |open| open.tx.under_way());
+        self.config.tx_ring_frames.saturating_sub(under_way)
+    }
+
+    fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let count = batch.len().min(self.tx_room(now));
+        let Some(open) = &mut self.open else { return 0 };
+        let socket = open.rx.socket.as_fd();
+        let mut out = Out { socket, ring: &mut open.tx, mtu: self.watch.state().mtu };
+        let sender = &mut self.sender;
+        let mut taken = 0;
+        let mut fault = None;
+        while let Some(frames) = batch.get(taken..count)
+            && let Some(first) = frames.first()
+        {
+            let len = first.len().max(TX_LEN_MIN);
+            let handed = sender.hand_over(now, &mut out, bufs, frames);
+            let sent = frames.iter().take(handed.taken).map(|desc| desc.len().max(TX_LEN_MIN));
+            if let Some(longest) = sent.max() {
+                sender.stuck.sent(longest);
+            }
+            taken += handed.taken;
+            let Some(e) = handed.refused else {
+                if handed.taken == 0 {
+                    break;
+                }
+                continue;
+            };
+            let next = batch.get(taken).map_or(len, |desc| desc.len().max(TX_LEN_MIN));
+            match e.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                    fault = Some(e);
+                    break;
+                }
+                Some(libc::EAGAIN) => {
+                    self.blocked = true;
+                    break;
+                }
+                // A device that does not segment, or has no room for so much: one by one then.
+                _ if handed.joined => sender.part(now),
+                Some(libc::ENOBUFS) if !sender.stuck.refused(now, next) => {
+                    self.blocked = true;
+                    break;
+                }
+                _ => {
+                    // Of this frame only: longer than the device's MTU, say.
+                    self.counters.tx_failed += 1;
+                    taken += 1;
+                }
+            }
+        }
+        if let Some(e) = fault {
+            self.fail("send", &e);
+        }
+        for desc in batch.drain(..taken) {
+            bufs.free(desc);
+        }
+        taken
+    }
+
+    fn service(&mut self, now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
+        self.blocked = false;
+        let fault = self.fault.take();
+        if fault.is_none() && now < self.check_at {
+            return Ok(());
+        }
+        self.check_at = now + CHECK_EVERY;
+        self.count_kernel_drops();
+        if fault.is_some() {
+            self.other_calls += 1;
+            self.watch.ask().map_err(|e| self.error("follow the link", e))?;
+        }
+        self.follow(now)?;
+        if self.link_up() {
+            self.take_error(); // one that was down for a moment only
+        }
+        match fault {
+            Some((call, code)) => Err(self.error(call, io::Error::from_raw_os_error(code))),
+            None => Ok(()),
+        }
+    }
+
+    fn link_up(&self) -> bool {
+        self.open.is_some() && self.watch.state().up
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    /// Another one after the interface was gone: ask again before each wait.
+    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.open.as_ref().map(|open| open.rx.socket.as_fd())
+    }
+
+    fn release(&mut self, _bufs: &mut Bufs) {
+        self.count_kernel_drops();
+        self.open = None;
+        self.receiver.clear();
+    }
+}
+
+/// A packet socket that receives nothing yet, and can send a lot.
+fn packet_socket(
+    options: &[(i32, i32, &'static str)],
+) -> Result<OwnedFd, (&'static str, io::Error)> {
+    let at = |call| move |e: io::Error| (call, e);
+    let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(at("open socket"))?;
+    let fd = socket.as_fd();
+    for &(name, value, call) in options {
+        sys::set_option(fd, libc::SOL_PACKET, name, value).map_err(at(call))?;
+    }
+    let buffers = [
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RX_BUFFER),
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, TX_BUFFER),
+    ];
+    for (force, plain, len) in buffers {
+        sys::set_option(fd, libc::SOL_SOCKET, force, len)
+            .or_else(|_| sys::set_option(fd, libc::SOL_SOCKET, plain, len))
+            .map_err(at("set socket buffers"))?;
+    }
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_out_of_range_are_refused_before_anything_is_tried() {
+        #[rustfmt::skip] // columns: frame_len_max, tx_ring_frames, rx_ring_frames, part of the message
+        let cases = [
+            (63,    32, 512,    "frame_len_max is 63"),
+            (9_217, 32, 512,    "frame_len_max is 9217"),
+            (1_518, 0,  512,    "tx_ring_frames is 0"),
+            (1_518, 65, 512,    "tx_ring_frames is 65"),
+            (1_518, 32, 63,     "rx_ring_frames is 63"),
+            (1_518, 32, 65_537, "rx_ring_frames is 65537"),
+            (1_518, 32, 512,    "find the interface"),
+        ];
+        for (frame_len_max, tx_ring_frames, rx_ring_frames, want) in cases {
+            let config = AfPacketConfig {
+                device: "no-such-if0".to_owned(),
+                rate: LinkRate::gbps(1),
+                frame_len_max,
+                tx_ring_frames,
+                rx_ring_frames,
+            };
+            let error = AfPacket::open(&config).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The receiving side: each slot's frame into a chunk; super-frames, and what is longer than a slot,
+//! by way of scratch memory.
+//!
+//! Shape: slots of the ring in turn → frames in a burst, tags put back, super-frames split.
+//! Units: octets, frames.
+//! Source: packet(7); pipeline.md §11.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::super::gso::{GSO_NONE, Splitter};
+use super::super::tag::put_tag;
+use super::super::vnet::VnetHeader;
+use super::messages::{MESSAGES, RxMessages, Scratch};
+use super::slots::RxSlots;
+use crate::batch::Batch;
+use crate::desc::Desc;
+use crate::pool::Bufs;
+use crate::port::PortCounters;
+use crate::stats::DropReason;
+
+/// A super-frame that is being split.
+#[derive(Clone, Copy)]
+struct Splitting {
+    frame: Scratch,
+    splitter: Splitter,
+}
+
+/// A socket that receives into its ring.
+pub(super) struct Ring {
+    // In this order: the kernel has the memory for longer than we do.
+    pub slots: RxSlots,
+    pub socket: OwnedFd,
+}
+
+/// What takes frames from a ring.
+pub(super) struct Receiver {
+    frame_len_max: usize,
+    messages: RxMessages,
+    splitting: Option<Splitting>,
+    pub super_frames: u64,
+    pub system_calls: u64,
+}
+
+/// What stops a burst before it is full or the ring is empty.
+pub(super) enum Stop {
+    /// Nothing is left for now.
+    Empty,
+    /// The kernel refused a call.
+    Refused(io::Error),
+}
+
+impl Receiver {
+    pub(super) fn new(frame_len_max: usize) -> Self {
+        Self {
+            frame_len_max,
+            messages: RxMessages::new(),
+            splitting: None,
+            super_frames: 0,
+            system_calls: 0,
+        }
+    }
+
+    /// Forgets what was received and not handed on.
+    pub(super) fn clear(&mut self) {
+        self.splitting = None;
+        self.forget_messages();
+    }
+
+    /// Forgets messages whose slots are gone; the super-frame that is being split stays.
+    pub(super) fn forget_messages(&mut self) {
+        self.messages.clear();
+    }
+
+    /// Fills `batch`, from the super-frame that is being split and from `ring`, if there is one.
+    pub(super) fn receive(
+        &mut self,
+        ring: Option<&mut Ring>,
+        bufs: &mut Bufs,
+        batch: &mut Batch,
+        counters: &mut PortCounters,
+    ) -> io::Result<()> {
+        let mut ring = ring;
+        while !batch.is_full() {
+            if let Some(splitting) = self.splitting {
+                self.deliver_parts(splitting, bufs, batch, counters);
+                continue;
+            }
+            let Some(ring) = &mut ring else { break };
+            match self.deliver_front(ring, bufs, batch, counters) {
+                Ok(()) => {}
+                Err(Stop::Empty) => break,
+                Err(Stop::Refused(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on the frame of the first slot, or a reason why not.
+    #[inline]
+    fn deliver_front(
+        &mut self,
+        ring: &mut Ring,
+        bufs: &mut Bufs,
+        batch: &mut Batch,
+        counters: &mut PortCounters,
+    ) -> Result<(), Stop> {
+        let front = ring.slots.front().ok_or(Stop::Empty)?;
+        ring.slots.prefetch();
+        if front.frame.len() < front.len {
+            let (len, tag, queued) = (front.len, front.tag, front.queued);
+            return self.deliver_message(ring, (len, tag, queued), bufs, batch, counters);
+        }
+        let header = VnetHeader::parse(front.lead, if front.tag.is_some() { 4 } else { 0 });
+        if header.gso_type == GSO_NONE {
+            match self.copied(front.frame, front.tag, bufs) {
+                Ok(mut desc) => {
+                    bufs.set_partial_csum(&mut desc, header.partial);
+                    batch.push(desc);
+                }
+                Err(reason) => counters.rx_drop(reason),
+            }
+        } else if let Some(kept) = self.messages.keep(front.frame) {
+            self.split(kept, front.tag, header, counters);
+        }
+        ring.slots.release();
+        Ok(())
+    }
+
+    /// Copies a frame into a chunk, its tag put back.
+    #[inline]
+    fn copied(
+        &self,
+        frame: &[u8],
+        tag: Option<(u16, u16)>,
+        bufs: &mut Bufs,
+    ) -> Result<Desc, DropReason> {
+        let whole = frame.len() + if tag.is_some() { 4 } else { 0 };
+        if frame.len() < 14 {
+            return Err(DropReason::Malformed);
+        }
+        if whole > self.frame_len_max || frame.len() > bufs.room() {
+            return Err(DropReason::TooLong);
+        }
+        let mut desc = bufs.alloc_from(frame).ok_or(DropReason::Pool)?;
+        if let Some(tag) = tag
+            && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
+        {
+            let start = put_tag(chunk, start, tag);
+            bufs.set_bounds(&mut desc, start, whole);
+        }
+        Ok(desc)
+    }
+
+    /// Hands on a frame that does not fit its slot, and that the kernel keeps in whole if it could.
+    #[cold]
+    fn deliver_message(
+        &mut self,
+        ring: &mut Ring,
+        (len, tag, queued): (usize, Option<(u16, u16)>, bool),
+        bufs: &mut Bufs,
+        batch: &mut Batch,
+        counters: &mut PortCounters,
+    ) -> Result<(), Stop> {
+        if queued && self.messages.is_empty() {
+            self.system_calls += 1;
+            let count = ring.slots.queued(4 * MESSAGES).min(MESSAGES);
+            match self.messages.receive(ring.socket.as_fd(), count) {
+                Ok(()) => {}
+                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {}
+                Err(e) if e.raw_os_error() == Some(libc::EINTR) => return Err(Stop::Empty),
+                Err(e) => return Err(Stop::Refused(e)), // the message is still there
+            }
+        }
+        let message = if queued { self.messages.take() } else { None };
+        ring.slots.release();
+        let Some((lead, frame)) = message else {
+            counters.kernel_rx += 1; // its buffer for such frames was full
+            return Ok(());
+        };
+        let Some(frame) = frame.filter(|frame| frame.len == len) else {
+            counters.rx_drop(DropReason::TooLong);
+            return Ok(());
+        };
+        let header = VnetHeader::parse(lead, if tag.is_some() { 4 } else { 0 });
+        if header.gso_type != GSO_NONE {
+            self.split(frame, tag, header, counters);
+            return Ok(());
+        }
+        match self.copied(self.messages.frame(frame), tag, bufs) {
+            Ok(mut desc) => {
+                bufs.set_partial_csum(&mut desc, header.partial);
+                batch.push(desc);
+            }
+            Err(reason) => counters.rx_drop(reason),
+        }
+        Ok(())
+    }
+
+    /// Begins to split a super-frame.
+    fn split(
+        &mut self,
+        frame: Scratch,
+        tag: Option<(u16, u16)>,
+        header: VnetHeader,
+        counters: &mut PortCounters,
+    ) {
+        let frame = tag.map_or(frame, |tag| self.messages.put_tag(frame, tag));
+        let octets = self.messages.frame(frame);
+        let sum = header.partial.map(|p| p.start);
+        match Splitter::new(octets, header.gso_type, header.gso_size, sum) {
+            Ok(splitter) => {
+                self.super_frames += 1;
+                self.splitting = Some(Splitting { frame, splitter });
+            }
+            Err(_) => counters.rx_drop(DropReason::BadGso),
+        }
+    }
+
+    /// Hands the frames of a super-frame on; what finds no room waits for the next call.
+    fn deliver_parts(
+        &mut self,
+        splitting: Splitting,
+        bufs: &mut Bufs,
+        batch: &mut Batch,
+        counters: &mut PortCounters,
+    ) {
+        let Splitting { frame, mut splitter } = splitting;
+        let octets = self.messages.frame(frame);
+        while splitter.left() > 0 && !batch.is_full() {
+            if splitter.next_len() > self.frame_len_max.min(bufs.room()) {
+                counters.rx_drop(DropReason::TooLong);
+                splitter.skip();
+                continue;
+            }
+            let Some(mut desc) = bufs.alloc() else {
+                counters.rx_drop(DropReason::Pool);
+                splitter.skip();
+                continue;
+            };
+            let made = bufs.space_mut(&mut desc).and_then(|into| splitter.emit(octets, into));
+            let Some((len, partial)) = made else {
+                bufs.free(desc);
+                counters.rx_drop(DropReason::BadGso);
+                splitter.skip();
+                continue;
+            };
+            bufs.set_len(&mut desc, len);
+            bufs.set_partial_csum(&mut desc, Some(partial));
+            batch.push(desc);
+        }
+        self.splitting = (splitter.left() > 0).then_some(Splitting { splitter, ..splitting });
+    }
+}

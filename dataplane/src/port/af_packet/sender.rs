@@ -1,0 +1,364 @@
+//! The sending side: single frames by the ring, one call for all; what the kernel takes for several
+//! frames of one TCP stream by messages.
+//!
+//! Shape: frames from the front of a burst → how many were taken, and what was said of the next one.
+//! Units: octets, frames.
+//! Source: packet(7); pipeline.md §11.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use arrayvec::ArrayVec;
+
+use super::super::join::{Joint, Segment};
+use super::super::sys;
+use super::super::vnet::{Lead, VnetHeader};
+use super::messages::{Outgoing, TxMessages};
+use super::slots::{Settled, TxSlots};
+use crate::batch::BURST;
+use crate::desc::{Desc, Flag};
+use crate::pool::{Bufs, PartialCsum};
+use crate::port::TX_LEN_MIN;
+use crate::time::{Instant, Span};
+
+/// How long the kernel may refuse the first frame for lack of room before the frame is to blame.
+const STUCK_AFTER: Span = Span::from_ms(10);
+/// How long frames go one by one after the kernel refused several in one.
+const JOIN_AGAIN_AFTER: Span = Span::from_ms(10);
+/// Of a frame without tags, before its packet.
+const ETHERNET_LEN: usize = 14;
+
+/// Tells a frame that cannot be sent from a device that has no room: the kernel says ENOBUFS to both,
+/// for example when the far end of a veth has a smaller MTU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stuck {
+    /// Since when the first frame has been refused.
+    since: Option<Instant>,
+    /// Frames of this length or more were refused for [`STUCK_AFTER`]; one that is sent clears it.
+    len: usize,
+}
+
+impl Default for Stuck {
+    fn default() -> Self {
+        Self { since: None, len: usize::MAX }
+    }
+}
+
+impl Stuck {
+    /// The first frame was refused; true when it is to be given up.
+    pub(super) fn refused(&mut self, now: Instant, len: usize) -> bool {
+        let since = *self.since.get_or_insert(now);
+        if len < self.len && now.since(since) < STUCK_AFTER {
+            return false;
+        }
+        *self = Self { since: None, len: len.min(self.len) };
+        true
+    }
+
+    pub(super) fn sent(&mut self, len: usize) {
+        self.since = None;
+        if len >= self.len {
+            self.len = usize::MAX;
+        }
+    }
+}
+
+/// Joins the first of `frames`, at least two of one TCP stream, whose packets have at most `mtu` octets
+/// and which are shorter than `len_max`; their payloads are put to `parts`.
+fn join<'a>(
+    bufs: &'a Bufs,
+    frames: &'a [Desc],
+    mtu: usize,
+    len_max: usize,
+    parts: &mut ArrayVec<&'a [u8], BURST>,
+) -> Option<Joint<'a>> {
+    let segment = |desc: &'a Desc| Segment::parse(bufs.bytes(desc), bufs.partial_csum(desc)?);
+    let (first, rest) = frames.split_first()?;
+    let next = rest.first().filter(|next| next.has(Flag::PartialCsum))?;
+    let first = segment(first).filter(|s| s.packet_len() <= mtu && s.len() < len_max)?;
+    let mut joint = Joint::new(first);
+    let next = segment(next).filter(|next| joint.take(next))?;
+    parts.extend([first.payload(), next.payload()]);
+    for desc in rest.get(1..)? {
+        let Some(next) = segment(desc).filter(|next| joint.take(next)) else { break };
+        parts.push(next.payload());
+    }
+    Some(joint)
+}
+
+/// The octets that are sent for a frame: what follows a short one is zero up to 64 octets, so this is
+/// its padding.
+fn octets<'a>(bufs: &'a Bufs, desc: &'a Desc) -> &'a [u8] {
+    match bufs.head(desc).get(..TX_LEN_MIN) {
+        Some(padded) if desc.len() < TX_LEN_MIN => padded,
+        _ => bufs.bytes(desc),
+    }
+}
+
+/// The partial checksum of a frame, if its bounds are in it.
+fn partial(bufs: &Bufs, desc: &Desc) -> Option<PartialCsum> {
+    let fits = |p: &PartialCsum| usize::from(p.start) + usize::from(p.offset) + 2 <= desc.len();
+    bufs.partial_csum(desc).filter(fits)
+}
+
+/// Whether a device whose packets have up to `mtu` octets takes the frame: what the kernel asks of a
+/// message, but not of a slot.
+fn fits_mtu(frame: &[u8], mtu: usize) -> bool {
+    let tag = if frame.get(12..14) == Some(&[0x81, 0x00]) { 4 } else { 0 };
+    mtu == 0 || frame.len() <= mtu + ETHERNET_LEN + tag
+}
+
+/// What became of the first frames that were handed over.
+#[derive(Debug, Default)]
+pub(super) struct Handed {
+    /// So many were taken.
+    pub taken: usize,
+    /// What the kernel said of the next one.
+    pub refused: Option<io::Error>,
+    /// The next one was refused together with frames behind it.
+    pub joined: bool,
+}
+
+/// Ways to the interface, as long as it is there.
+pub(super) struct Out<'a> {
+    /// The socket that messages leave by.
+    pub socket: BorrowedFd<'a>,
+    pub ring: &'a mut Ring,
+    /// Octets of the device's longest packet; 0 while not known.
+    pub mtu: usize,
+}
+
+/// A socket that only sends, by its ring.
+pub(super) struct Ring {
+    // In this order: the kernel has the memory for longer than we do.
+    slots: TxSlots,
+    socket: OwnedFd,
+}
+
+impl Ring {
+    /// Makes the ring of `socket` for `frames` of up to `frame_len_max`.
+    pub(super) fn new(socket: OwnedFd, frames: usize, frame_len_max: usize) -> io::Result<Self> {
+        Ok(Self { slots: TxSlots::map(socket.as_fd(), frames, frame_len_max)?, socket })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Frames that a device has and has not sent yet.
+    #[inline]
+    pub(super) fn under_way(&mut self) -> usize {
+        self.slots.under_way()
+    }
+}
+
+/// What sends frames.
+pub(super) struct Sender {
+    messages: TxMessages,
+    /// What goes before the octets of each message.
+    leads: Vec<Lead>,
+    /// From when on frames of one TCP stream are handed over as one.
+    join_at: Instant,
+    pub joined_frames: u64,
+    pub system_calls: u64,
+    pub stuck: Stuck,
+}
+
+impl Sender {
+    pub(super) fn new() -> Self {
+        Self {
+            messages: TxMessages::new(),
+            leads: vec![Lead::default(); BURST],
+            join_at: Instant::ZERO,
+            joined_frames: 0,
+            system_calls: 0,
+            stuck: Stuck::default(),
+        }
+    }
+
+    /// Lets frames go one by one for a while.
+    pub(super) fn part(&mut self, now: Instant) {
+        self.join_at = now + JOIN_AGAIN_AFTER;
+    }
+
+    /// Hands the first of `frames` to the kernel.
+    pub(super) fn hand_over(
+        &mut self,
+        now: Instant,
+        out: &mut Out<'_>,
+        bufs: &Bufs,
+        frames: &[Desc],
+    ) -> Handed {
+        let is_partial = |desc: &Desc| desc.has(Flag::PartialCsum);
+        let pair = |two: &[Desc]| two.iter().all(is_partial);
+        self.system_calls += 1;
+        if self.join_at <= now && frames.windows(2).any(pair) {
+            let mut parts = ArrayVec::new();
+            if self.plan(bufs, frames, out.mtu, &mut parts) {
+                return self.by_messages(out, &parts);
+            }
+        }
+        by_ring(out, bufs, frames)
+    }
+
+    /// Decides which of `frames` go in one message; whether any do.
+    fn plan<'a>(
+        &mut self,
+        bufs: &'a Bufs,
+        frames: &'a [Desc],
+        mtu: usize,
+        parts: &mut ArrayVec<&'a [u8], BURST>,
+    ) -> bool {
+        let mut any = false;
+        let mut leads = self.leads.iter_mut();
+        let mut rest = frames;
+        while let (Some(desc), Some(lead)) = (rest.first(), leads.next()) {
+            let from = parts.len();
+            if let Some(joint) = join(bufs, rest, mtu, self.stuck.len, parts)
+                && lead.set_many(&joint, parts.len() - from)
+            {
+                any = true;
+                rest = rest.get(lead.frames..).unwrap_or_default();
+                continue;
+            }
+            parts.truncate(from);
+            lead.set_one(partial(bufs, desc));
+            parts.push(octets(bufs, desc));
+            rest = rest.get(1..).unwrap_or_default();
+        }
+        any
+    }
+
+    /// Sends what was planned.
+    fn by_messages(&mut self, out: &Out<'_>, parts: &[&[u8]]) -> Handed {
+        let mut outgoing = ArrayVec::<_, BURST>::new();
+        let mut at = 0;
+        for lead in &self.leads {
+            let own = parts.get(at..at + lead.frames).unwrap_or_default();
+            if own.is_empty() || at >= parts.len() {
+                break;
+            }
+            outgoing.push(Outgoing { lead: lead.octets(), parts: own });
+            at += lead.frames;
+        }
+        match self.messages.transmit(out.socket, &outgoing) {
+            Ok(sent) => {
+                let taken = self.leads.iter().take(sent).map(|lead| lead.frames).sum::<usize>();
+                self.joined_frames += (taken - sent) as u64;
+                Handed { taken, ..Handed::default() }
+            }
+            Err(error) => {
+                let joined = self.leads.first().is_some_and(|lead| lead.frames > 1);
+                Handed { refused: Some(error), joined, ..Handed::default() }
+            }
+        }
+    }
+}
+
+/// Sends the first of `frames` through the ring, by one call.
+fn by_ring(out: &mut Out<'_>, bufs: &Bufs, frames: &[Desc]) -> Handed {
+    let slots = &mut out.ring.slots;
+    let (mut put, mut too_long) = (0, false);
+    for desc in frames {
+        let octets = octets(bufs, desc);
+        too_long = !fits_mtu(octets, out.mtu);
+        if too_long || !slots.put(VnetHeader::emit_whole(partial(bufs, desc), octets.len()), octets)
+        {
+            break;
+        }
+        put += 1;
+    }
+    if put == 0 {
+        let code = if too_long { libc::EMSGSIZE } else { libc::EAGAIN };
+        let refused = Some(io::Error::from_raw_os_error(code));
+        return Handed { refused, ..Handed::default() };
+    }
+    let said = sys::kick_tx(out.ring.socket.as_fd());
+    handed(put, slots.settle(), said)
+}
+
+/// What became of `put` frames, after a call that said this.
+fn handed(put: usize, settled: Settled, said: io::Result<()>) -> Handed {
+    let code = |code| Some(io::Error::from_raw_os_error(code));
+    let refused = match said {
+        _ if settled.sent == put => None,
+        Err(error) if !settled.refused || error.raw_os_error() != Some(libc::ENOBUFS) => {
+            Some(error)
+        }
+        _ if settled.refused => code(libc::EINVAL),
+        _ => code(libc::EAGAIN),
+    };
+    Handed { taken: settled.sent, refused, joined: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_is_never_taken_is_given_up_and_its_like_at_once() {
+        #[rustfmt::skip] // columns: name, at ms, length, refused (else sent), given up
+        let steps = [
+            ("no room yet",           0, 1_000, true,  false),
+            ("still none",            9, 1_000, true,  false),
+            ("room",                  9, 1_000, false, false),
+            ("none again",           12, 1_000, true,  false),
+            ("just before",          21, 1_000, true,  false),
+            ("too long",             22, 1_000, true,  true),
+            ("as long",              22, 1_000, true,  true),
+            ("shorter may wait",     22,   999, true,  false),
+            ("shorter is sent",      23,   999, false, false),
+            ("longer",               23, 1_500, true,  true),
+            ("a longer one is sent", 24, 1_500, false, false),
+            ("so all may wait",      24, 1_500, true,  false),
+        ];
+        let mut stuck = Stuck::default();
+        for (name, ms, len, refused, want) in steps {
+            let now = Instant::ZERO + Span::from_ms(ms);
+            if refused {
+                assert_eq!(stuck.refused(now, len), want, "{name}");
+            } else {
+                stuck.sent(len);
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_fits_as_the_kernel_has_it() {
+        #[rustfmt::skip] // columns: name, EtherType, length, MTU, fits
+        let cases = [
+            ("longest",          [0x08, 0x00], 1_514, 1_500, true),
+            ("too long",         [0x08, 0x00], 1_515, 1_500, false),
+            ("longest with tag", [0x81, 0x00], 1_518, 1_500, true),
+            ("too long with it", [0x81, 0x00], 1_519, 1_500, false),
+            ("service tag",      [0x88, 0xA8], 1_518, 1_500, false),
+            ("MTU not known",    [0x08, 0x00], 9_000, 0,     true),
+        ];
+        for (name, kind, len, mtu, want) in cases {
+            let mut frame = vec![0; len];
+            frame[12..14].copy_from_slice(&kind);
+            assert_eq!(fits_mtu(&frame, mtu), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_left_is_told_apart() {
+        let error = |code| Err(io::Error::from_raw_os_error(code));
+        #[rustfmt::skip] // columns: name, sent of 3, wrong format, the call's answer, code for the next
+        let cases = [
+            ("all went",         3, false, Ok(()),               None),
+            ("a late error",     3, false, error(libc::EINVAL),  None),
+            ("no memory for it", 1, false, Ok(()),               Some(libc::EAGAIN)),
+            ("no room",          1, false, error(libc::ENOBUFS), Some(libc::ENOBUFS)),
+            ("down",             0, false, error(libc::ENETDOWN), Some(libc::ENETDOWN)),
+            ("wrong format",     2, true,  error(libc::EMSGSIZE), Some(libc::EMSGSIZE)),
+            ("said otherwise",   2, true,  Ok(()),               Some(libc::EINVAL)),
+            ("and worse",        2, true,  error(libc::ENOBUFS), Some(libc::EINVAL)),
+        ];
+        for (name, sent, refused, said, want) in cases {
+            let handed = handed(3, Settled { sent, refused }, said);
+            let code = handed.refused.and_then(|e| e.raw_os_error());
+            assert_eq!((handed.taken, code), (sent, want), "{name}");
+        }
+    }
+}

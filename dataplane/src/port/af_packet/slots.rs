@@ -1,0 +1,496 @@
+//! Rings of slots that a packet socket shares with the kernel: whole frames, one after the other.
+//!
+//! Shape: status 32 (whose the slot is), length 32, octets there 32, where they start 16, (16, 64 of
+//! time), VLAN TCI 16, TPID 16, in host order; then an address or a virtio-net header and a frame.
+//! Units: octets; slots.
+//! Source: Linux `Documentation/networking/packet_mmap.rst`, `TPACKET_V2`; `net/packet/af_packet.c`.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::super::sys::{self, Mapping, VNET_LEN};
+use crate::pool::prefetch;
+
+/// Slots do not cross the bounds of such parts of a ring, which the kernel has in one piece.
+const BLOCK_LEN: usize = 64 << 10;
+const LINE: usize = 64;
+/// What the kernel notes before a frame, and where the frame that it wants sent starts after it.
+const HEADER_LEN: usize = size_of::<libc::tpacket2_hdr>();
+const _: () = assert!(HEADER_LEN == 32);
+/// Where the kernel puts a received frame: after header, address and virtio-net header, so that its
+/// packet is aligned.
+const RX_FRAME_AT: usize = 76;
+/// How far ahead of the slot that is looked at others are brought near.
+const AHEAD: usize = 6;
+
+const KERNEL: u32 = libc::TP_STATUS_KERNEL;
+const AVAILABLE: u32 = libc::TP_STATUS_AVAILABLE;
+
+/// Slots, in turn the kernel's and ours.
+struct Slots {
+    memory: Mapping,
+    /// Where each one starts.
+    offsets: Box<[u32]>,
+    len: usize,
+    /// The one that is handled next.
+    next: usize,
+}
+
+/// Octets of a slot for frames of up to `frame_len_max`: an odd number of cache lines, so that slots
+/// do not all meet in the same sets of the caches.
+const fn slot_len(frame_len_max: usize) -> usize {
+    ((RX_FRAME_AT + frame_len_max).div_ceil(LINE) | 1) * LINE
+}
+
+impl Slots {
+    /// A ring of `frames` slots or a few more; `name` says which of the socket's two.
+    fn map(fd: BorrowedFd<'_>, name: i32, frames: usize, frame_len_max: usize) -> io::Result<Self> {
+        let slot = slot_len(frame_len_max);
+        let in_block = BLOCK_LEN / slot;
+        let blocks = frames.div_ceil(in_block);
+        let word =
+            |n: usize| u32::try_from(n).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
+        let request = libc::tpacket_req {
+            tp_block_size: word(BLOCK_LEN)?,
+            tp_block_nr: word(blocks)?,
+            tp_frame_size: word(slot)?,
+            tp_frame_nr: word(blocks * in_block)?,
+        };
+        sys::set_option(fd, libc::SOL_PACKET, name, request)?;
+        Ok(Self::over(Mapping::shared(fd, 0, (blocks * BLOCK_LEN) as u64)?, slot))
+    }
+
+    fn over(memory: Mapping, len: usize) -> Self {
+        let in_block = BLOCK_LEN / len;
+        let slots = memory.len() / BLOCK_LEN * in_block;
+        let offset = |slot: usize| slot / in_block * BLOCK_LEN + slot % in_block * len;
+        let offsets = (0..slots).map(|slot| u32::try_from(offset(slot)).unwrap_or(u32::MAX));
+        Self { offsets: offsets.collect(), memory, len, next: 0 }
+    }
+
+    const fn count(&self) -> usize {
+        self.offsets.len()
+    }
+
+    /// The slot `ahead` of the next one; `ahead` is less than there are slots.
+    #[inline]
+    const fn index(&self, ahead: usize) -> usize {
+        let index = self.next + ahead;
+        if index < self.count() { index } else { index - self.count() }
+    }
+
+    #[inline]
+    fn at(&self, index: usize) -> NonNull<u8> {
+        let offset = self.offsets.get(index).map_or(0, |offset| *offset as usize);
+        // SAFETY: `over` made it: inside the memory, with `len` octets after it; there is a slot 0.
+        unsafe { self.memory.base().add(offset) }
+    }
+
+    #[inline]
+    fn status(&self, index: usize) -> &AtomicU32 {
+        // SAFETY: aligned, as slots are; in memory that `self` keeps, which is only used atomically.
+        unsafe { self.at(index).cast::<AtomicU32>().as_ref() }
+    }
+
+    /// What is in a slot after its status.
+    #[inline]
+    fn behind_status(&self, index: usize) -> (NonNull<u8>, usize) {
+        // SAFETY: inside the slot.
+        (unsafe { self.at(index).add(size_of::<u32>()) }, self.len - size_of::<u32>())
+    }
+
+    /// One of the first three cache lines of a slot, whosoever it is, to bring it near.
+    #[inline]
+    fn line(&self, index: usize, line: usize) -> &AtomicU32 {
+        const { assert!(slot_len(0) > 2 * LINE, "the least slot has three") };
+        // SAFETY: inside the slot.
+        let at = unsafe { self.at(index).add(line.min(2) * LINE) };
+        // SAFETY: as for `status`; nobody looks at the value.
+        unsafe { at.cast::<AtomicU32>().as_ref() }
+    }
+
+    /// All octets of a slot but its status.
+    ///
+    /// # Safety
+    /// Its status says that it is ours.
+    #[inline]
+    unsafe fn octets(&self, index: usize) -> &[u8] {
+        let (at, len) = self.behind_status(index);
+        // SAFETY: the slot has that many; the kernel does not write what is ours.
+        unsafe { core::slice::from_raw_parts(at.as_ptr(), len) }
+    }
+
+    /// As [`Self::octets`], for writing.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    unsafe fn octets_mut(&mut self, index: usize) -> &mut [u8] {
+        let (at, len) = self.behind_status(index);
+        // SAFETY: as there, and borrowed mutably.
+        unsafe { core::slice::from_raw_parts_mut(at.as_ptr(), len) }
+    }
+}
+
+#[inline]
+fn word(octets: &[u8], at: usize) -> u32 {
+    octets.get(at - 4..at).and_then(|o| o.first_chunk()).map_or(0, |o| u32::from_ne_bytes(*o))
+}
+
+#[inline]
+fn half(octets: &[u8], at: usize) -> u16 {
+    octets.get(at - 4..at - 2).and_then(|o| o.first_chunk()).map_or(0, |o| u16::from_ne_bytes(*o))
+}
+
+/// A frame that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Filled<'a> {
+    /// Its octets: more than `frame` has if it is longer than a slot.
+    pub len: usize,
+    pub frame: &'a [u8],
+    /// The virtio-net header.
+    pub lead: [u8; VNET_LEN],
+    /// A VLAN tag that was taken out of the data: TPID and TCI.
+    pub tag: Option<(u16, u16)>,
+    /// It waits as a message of the socket too, in whole.
+    pub queued: bool,
+}
+
+impl<'a> Filled<'a> {
+    /// The frame of a slot, whose octets are all but the status.
+    #[inline]
+    fn parse(status: u32, octets: &'a [u8]) -> Self {
+        let (len, there, at) = (word(octets, 4), word(octets, 8), usize::from(half(octets, 12)));
+        let tpid = half(octets, 26);
+        let tpid = if status & libc::TP_STATUS_VLAN_TPID_VALID == 0 { 0x8100 } else { tpid };
+        let tag = status & libc::TP_STATUS_VLAN_VALID != 0;
+        let frame = octets.get(at.saturating_sub(4)..).unwrap_or_default();
+        let lead = octets.get(at.saturating_sub(4 + VNET_LEN)..).and_then(|o| o.first_chunk());
+        Self {
+            len: len as usize,
+            frame: frame.get(..there as usize).unwrap_or_default(),
+            lead: lead.copied().unwrap_or_default(),
+            tag: tag.then(|| (tpid, half(octets, 24))),
+            queued: status & libc::TP_STATUS_COPY != 0,
+        }
+    }
+}
+
+/// Slots that the kernel fills.
+pub(super) struct RxSlots(Slots);
+
+impl RxSlots {
+    /// Makes the receive ring of a socket for `frames` of up to `frame_len_max`.
+    pub(super) fn map(fd: BorrowedFd<'_>, frames: usize, frame_len_max: usize) -> io::Result<Self> {
+        Slots::map(fd, libc::PACKET_RX_RING, frames, frame_len_max).map(Self)
+    }
+
+    /// The status of a slot that the kernel has filled.
+    #[inline]
+    fn filled(&self, index: usize) -> Option<u32> {
+        let status = self.0.status(index).load(Ordering::Acquire); // pairs with the kernel's barrier
+        (status & libc::TP_STATUS_USER != 0).then_some(status)
+    }
+
+    /// The frame that came first of those that were not [released](Self::release).
+    #[inline]
+    pub(super) fn front(&self) -> Option<Filled<'_>> {
+        let status = self.filled(self.0.next)?;
+        // SAFETY: filled, so ours until `release`, which cannot be while this is borrowed.
+        Some(Filled::parse(status, unsafe { self.0.octets(self.0.next) }))
+    }
+
+    /// Brings near a frame that comes some frames later.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        let index = self.0.index(AHEAD.min(self.0.count() - 1));
+        for line in 0..3 {
+            prefetch(self.0.line(index, line));
+        }
+    }
+
+    /// Gives the slot of [`Self::front`] back to the kernel.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        self.0.status(self.0.next).store(KERNEL, Ordering::Release); // we are done with the octets
+        self.0.next = self.0.index(1);
+    }
+
+    /// Frames that wait.
+    pub(super) fn waiting(&self) -> usize {
+        (0..self.0.count()).take_while(|n| self.filled(self.0.index(*n)).is_some()).count()
+    }
+
+    /// How many of the next `most` frames that wait do so as messages too.
+    pub(super) fn queued(&self, most: usize) -> usize {
+        let statuses = (0..most.min(self.0.count())).map_while(|n| self.filled(self.0.index(n)));
+        statuses.filter(|status| status & libc::TP_STATUS_COPY != 0).count()
+    }
+}
+
+/// What the kernel did with the frames that were put into a transmit ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settled {
+    /// So many of the first were taken.
+    pub sent: usize,
+    /// The one after these can never be.
+    pub refused: bool,
+}
+
+/// Slots that the kernel sends.
+pub(super) struct TxSlots {
+    slots: Slots,
+    /// Slots that were filled, from the next on.
+    put: usize,
+    /// Slots before the next that a device may still have.
+    under_way: usize,
+}
+
+impl TxSlots {
+    /// Makes the transmit ring of a socket for `frames` of up to `frame_len_max`.
+    pub(super) fn map(fd: BorrowedFd<'_>, frames: usize, frame_len_max: usize) -> io::Result<Self> {
+        Slots::map(fd, libc::PACKET_TX_RING, frames, frame_len_max).map(Self::over)
+    }
+
+    const fn over(slots: Slots) -> Self {
+        Self { slots, put: 0, under_way: 0 }
+    }
+
+    /// Frames that a device has and has not sent yet.
+    #[inline]
+    pub(super) fn under_way(&mut self) -> usize {
+        let count = self.slots.count();
+        while self.under_way > 0 {
+            let oldest = self.slots.index(count - self.under_way);
+            if self.slots.status(oldest).load(Ordering::Acquire) != AVAILABLE {
+                break; // a device sends in order: those after it are under way too
+            }
+            self.under_way -= 1;
+        }
+        self.under_way
+    }
+
+    /// Puts a frame into the next slot, for the kernel to send at the next call; false when there is
+    /// none, or when it does not fit.
+    #[inline]
+    pub(super) fn put(&mut self, lead: [u8; VNET_LEN], frame: &[u8]) -> bool {
+        let index = self.slots.index(self.put);
+        let len = VNET_LEN + frame.len();
+        if self.put + self.under_way >= self.slots.count() || HEADER_LEN + len > self.slots.len {
+            return false;
+        }
+        // SAFETY: neither put nor under way, so the kernel has nothing to do with it.
+        let octets = unsafe { self.slots.octets_mut(index) };
+        if let Some((tp_len, rest)) = octets.split_first_chunk_mut::<4>()
+            && let Some(data) = rest.get_mut(HEADER_LEN - 8..)
+            && let Some((header, data)) = data.split_first_chunk_mut()
+            && let Some(data) = data.get_mut(..frame.len())
+        {
+            *tp_len = u32::try_from(len).unwrap_or(0).to_ne_bytes();
+            *header = lead;
+            data.copy_from_slice(frame);
+        }
+        // The kernel looks at the octets after it has seen this.
+        self.slots.status(index).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
+        self.put += 1;
+        true
+    }
+
+    /// Takes stock after a call; what was not sent is taken back out of the ring.
+    pub(super) fn settle(&mut self) -> Settled {
+        let mut settled = Settled::default();
+        for n in 0..self.put {
+            match self.slots.status(self.slots.index(n)).load(Ordering::Acquire) {
+                libc::TP_STATUS_SEND_REQUEST => break,
+                libc::TP_STATUS_WRONG_FORMAT => {
+                    settled.refused = true;
+                    break;
+                }
+                _ => settled.sent += 1,
+            }
+        }
+        // The kernel stopped at the first of these, and goes on from there.
+        for n in settled.sent..self.put {
+            self.slots.status(self.slots.index(n)).store(AVAILABLE, Ordering::Relaxed);
+        }
+        self.slots.next = self.slots.index(settled.sent);
+        (self.put, self.under_way) = (0, self.under_way + settled.sent);
+        settled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME_LEN_MAX: usize = 1_518;
+
+    fn slots(blocks: u64) -> Slots {
+        let memory = Mapping::private(blocks * BLOCK_LEN as u64).unwrap();
+        Slots::over(memory, slot_len(FRAME_LEN_MAX))
+    }
+
+    /// Fills a slot as the kernel does: what of `frame` fits `room`.
+    fn fill(slots: &mut Slots, index: usize, status: u32, frame: &[u8], room: usize) {
+        assert_eq!(slots.status(index).load(Ordering::Relaxed), KERNEL, "the kernel's");
+        // SAFETY: the test is the kernel.
+        let octets = unsafe { slots.octets_mut(index) };
+        let there = frame.len().min(room);
+        let (len, snap) = (u32::try_from(frame.len()).unwrap(), u32::try_from(there).unwrap());
+        octets[..4].copy_from_slice(&len.to_ne_bytes());
+        octets[4..8].copy_from_slice(&snap.to_ne_bytes());
+        octets[8..10].copy_from_slice(&76_u16.to_ne_bytes());
+        octets[20..22].copy_from_slice(&0x6005_u16.to_ne_bytes());
+        octets[22..24].copy_from_slice(&0x88A8_u16.to_ne_bytes());
+        octets[62..72].copy_from_slice(&[9; VNET_LEN]);
+        octets[72..72 + there].copy_from_slice(&frame[..there]);
+        slots.status(index).store(status, Ordering::Release);
+    }
+
+    #[test]
+    fn frames_come_in_order_round_and_round_and_a_full_ring_has_no_slot_for_more() {
+        let mut rx = RxSlots(slots(2));
+        let count = rx.0.count();
+        assert_eq!(count, 2 * (BLOCK_LEN / 1_600), "slots of 25 lines, none across a block");
+        let (mut given, mut taken) = (0_usize, 0_usize);
+        for round in 0..400 {
+            let room = count - (given - taken);
+            for _ in 0..(round % 50).min(room) {
+                let frame = vec![u8::try_from(given % 251).unwrap(); 60 + given % 1_459];
+                fill(&mut rx.0, given % count, libc::TP_STATUS_USER, &frame, 9_999);
+                given += 1;
+            }
+            assert_eq!(rx.waiting(), given - taken);
+            for _ in 0..round % 47 {
+                let Some(front) = rx.front() else { break };
+                assert_eq!((front.len, front.frame.len()), (60 + taken % 1_459, front.len));
+                assert!(front.frame.iter().all(|o| usize::from(*o) == taken % 251), "{taken}");
+                assert_eq!((front.lead, front.tag, front.queued), ([9; VNET_LEN], None, false));
+                rx.prefetch();
+                rx.release();
+                taken += 1;
+            }
+        }
+        assert!(taken > 3 * count, "{taken}: it went round");
+        while given - taken < count {
+            fill(&mut rx.0, given % count, libc::TP_STATUS_USER, &[0; 60], 60);
+            given += 1;
+        }
+        assert_eq!(rx.waiting(), count);
+        let next = rx.0.status(given % count).load(Ordering::Relaxed);
+        assert_ne!(next, KERNEL, "a full ring has no slot for the kernel");
+        rx.release();
+        assert_eq!(rx.0.status(given % count).load(Ordering::Relaxed), KERNEL);
+    }
+
+    #[test]
+    fn what_is_beside_a_frame_is_read() {
+        let user = libc::TP_STATUS_USER;
+        let (tag, tpid) = (libc::TP_STATUS_VLAN_VALID, libc::TP_STATUS_VLAN_TPID_VALID);
+        let copy = libc::TP_STATUS_COPY;
+        #[rustfmt::skip] // columns: name, status, octets of 2,000 that are there, tag, queued
+        let cases = [
+            ("plain",        user,                    2_000, None,                   false),
+            ("tag",          user | tag | tpid,       2_000, Some((0x88A8, 0x6005)), false),
+            ("without TPID", user | tag,              2_000, Some((0x8100, 0x6005)), false),
+            ("only TPID",    user | tpid,             2_000, None,                   false),
+            ("cut",          user,                    1_000, None,                   false),
+            ("a message",    user | copy | tag,       1_000, Some((0x8100, 0x6005)), true),
+        ];
+        for (name, status, there, tag, queued) in cases {
+            let mut rx = RxSlots(Slots::over(slots(1).memory, slot_len(2_000)));
+            fill(&mut rx.0, 0, status, &[3; 2_000], there);
+            let front = rx.front().unwrap();
+            assert_eq!((front.len, front.frame.len()), (2_000, there), "{name}");
+            assert_eq!((front.tag, front.queued), (tag, queued), "{name}");
+            assert_eq!(rx.queued(9), usize::from(queued), "{name}");
+        }
+    }
+
+    #[test]
+    fn lengths_and_places_outside_the_slot_give_no_frame() {
+        let octets = vec![0xFF; slot_len(FRAME_LEN_MAX) - 4];
+        let filled = Filled::parse(u32::MAX, &octets);
+        assert_eq!((filled.len, filled.frame), (u32::MAX as usize, &[][..]));
+        for len in 0..80 {
+            Filled::parse(u32::MAX, &octets[..len]);
+            Filled::parse(libc::TP_STATUS_USER, &vec![0; len]);
+        }
+    }
+
+    /// Sends from a ring as the kernel does, with these statuses; stops where there is nothing to send.
+    fn kernel(tx: &mut TxSlots, head: &mut usize, statuses: &[u32]) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        for status in statuses {
+            let index = *head % tx.slots.count();
+            if tx.slots.status(index).load(Ordering::Acquire) != libc::TP_STATUS_SEND_REQUEST {
+                break;
+            }
+            // SAFETY: the test is the kernel.
+            let octets = unsafe { tx.slots.octets(index) };
+            let len = u32::from_ne_bytes(octets[..4].try_into().unwrap()) as usize;
+            assert_eq!(octets[28..38], [5; VNET_LEN]);
+            frames.push(octets[38..28 + len].to_vec());
+            tx.slots.status(index).store(*status, Ordering::Release);
+            if *status == libc::TP_STATUS_WRONG_FORMAT {
+                break;
+            }
+            *head += 1;
+        }
+        frames
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_take_comes_back_and_the_next_frame_goes_in_its_slot() {
+        const SENT: u32 = AVAILABLE;
+        const BUSY: u32 = libc::TP_STATUS_SENDING;
+        const BAD: u32 = libc::TP_STATUS_WRONG_FORMAT;
+        #[rustfmt::skip] // columns: name, frames put, statuses, sent, refused, under way after it
+        let cases: [(_, _, &[u32], _, _, _); 6] = [
+            ("all",        3, &[SENT; 3],         3, false, 0),
+            ("the first",  3, &[SENT],            1, false, 0),
+            ("none",       3, &[],                0, false, 0),
+            ("one is bad", 3, &[SENT, BAD],       1, true,  0),
+            ("first bad",  3, &[BAD],             0, true,  0),
+            ("on its way", 3, &[SENT, BUSY, SENT], 3, false, 2),
+        ];
+        let (mut tx, mut head) = (TxSlots::over(slots(1)), 0);
+        for round in 0..100_u8 {
+            for (name, put, statuses, sent, refused, under_way) in &cases {
+                let frames: Vec<_> = (0..*put).map(|n: u8| vec![round ^ n; 60]).collect();
+                assert!(frames.iter().all(|frame| tx.put([5; VNET_LEN], frame)), "{name}");
+                let seen = kernel(&mut tx, &mut head, statuses);
+                assert_eq!(seen, frames[..statuses.len()], "{name} {round}");
+                let want = Settled { sent: *sent, refused: *refused };
+                assert_eq!(tx.settle(), want, "{name} {round}");
+                assert_eq!(tx.under_way(), *under_way, "{name} {round}");
+                for index in 0..tx.slots.count() {
+                    tx.slots.status(index).store(AVAILABLE, Ordering::Relaxed); // it is sent
+                }
+                assert_eq!(tx.under_way(), 0);
+            }
+        }
+        assert!(head > 5 * tx.slots.count(), "it went round");
+    }
+
+    #[test]
+    fn a_full_ring_takes_no_more_and_no_slot_a_frame_that_is_too_long() {
+        let mut tx = TxSlots::over(slots(1));
+        assert!(!tx.put([5; VNET_LEN], &[0; 1_600 - 32 - VNET_LEN + 1]));
+        assert!(tx.put([5; VNET_LEN], &[0; 1_600 - 32 - VNET_LEN]));
+        let count = tx.slots.count();
+        assert!((1..count).all(|_| tx.put([5; VNET_LEN], &[0; 60])));
+        assert!(!tx.put([5; VNET_LEN], &[0; 60]), "full");
+        let mut head = 0;
+        kernel(&mut tx, &mut head, &vec![libc::TP_STATUS_SENDING; count]);
+        assert_eq!(tx.settle().sent, count);
+        assert_eq!(tx.under_way(), count);
+        assert!(!tx.put([5; VNET_LEN], &[0; 60]), "all are on their way");
+        tx.slots.status(0).store(AVAILABLE, Ordering::Release);
+        assert_eq!(tx.under_way(), count - 1);
+        assert!(tx.put([5; VNET_LEN], &[0; 60]));
+        assert!(!tx.put([5; VNET_LEN], &[0; 60]));
+    }
+}
