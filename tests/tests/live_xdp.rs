@@ -7,13 +7,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use weft_parsers::{AddrKey, MacAddr};
-use weft_tests::netns::Net;
+use weft_tests::netns::{Net, enter};
 use weft_xdp::layout::{NO_VID, PortRules, Tally, VIDS, fdb_key, tags, trust};
 use weft_xdp::{Mode, Options, Xdp};
 
@@ -39,12 +36,6 @@ fn network(test: &str) -> Option<Net> {
     }
     enter(&net.name("sw"));
     Some(net)
-}
-
-/// Moves this thread into a namespace; the thread ends with the test.
-fn enter(name: &str) {
-    let file = File::open(format!("/run/netns/{name}")).unwrap();
-    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
 }
 
 /// Address of a host's interface.
