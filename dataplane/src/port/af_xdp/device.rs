@@ -112,20 +112,12 @@ impl Hold {
 }
 
 impl Device {
-    /// Opens sockets at an interface that is ours; it is given back where that fails.
-    pub(super) fn open(
-        wish: &Wish<'_>,
-        hold: Hold,
-        steering: &mut dyn Steering,
-    ) -> Result<Self, (Refused, Hold)> {
-        let (queues, all) = match open_queues(wish, &hold) {
-            Ok(opened) => opened,
-            Err(refused) => return Err((refused, hold)),
-        };
-        let device = Self { queues, all, hold };
-        match device.set_sockets(steering) {
-            Ok(()) => Ok(device),
-            Err(refused) => Err((refused, device.hold)),
+    /// Opens sockets at an interface that is ours, which is given back where that fails. They get frames
+    /// after [`Self::set_sockets`].
+    pub(super) fn open(wish: &Wish<'_>, hold: Hold) -> Result<Self, (Refused, Hold)> {
+        match open_queues(wish, &hold) {
+            Ok((queues, all)) => Ok(Self { queues, all, hold }),
+            Err(refused) => Err((refused, hold)),
         }
     }
 
@@ -140,7 +132,8 @@ impl Device {
         self.set_sockets(steering)
     }
 
-    fn set_sockets(&self, steering: &mut dyn Steering) -> Result<(), Refused> {
+    /// Has the program hand frames to the sockets.
+    pub(super) fn set_sockets(&self, steering: &mut dyn Steering) -> Result<(), Refused> {
         for (number, queue) in (0..).zip(&self.queues) {
             steering
                 .set_socket(number, queue.socket.as_fd())

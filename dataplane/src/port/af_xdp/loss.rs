@@ -13,6 +13,9 @@ use crate::time::{Instant, Span};
 /// How often the interface is asked.
 const ASK_EVERY: Span = Span::from_ms(500);
 
+/// What an interface that is not ours had lost before: all that it ever will.
+const NOT_OURS: u64 = u64::MAX;
+
 /// Counts of frames lost, over all lives of an interface.
 pub(super) struct Losses {
     device: String,
@@ -39,7 +42,7 @@ impl Losses {
             ask_at: Instant::ZERO,
             sockets: (0, 0),
             unread: 0,
-            interface: (0, 0, 0),
+            interface: (0, 0, NOT_OURS),
             received: 0,
         }
     }
@@ -56,11 +59,12 @@ impl Losses {
         self.sockets.1 = count;
     }
 
-    /// The interface has sockets of ours from now on; `held` if it was ours before, without them.
+    /// Sockets of ours get the interface's frames from now on; `held` if it was ours before, without them.
     pub(super) fn begin(&mut self, held: bool) {
-        let (received, dropped) = self.read().unwrap_or((0, 0));
+        let (received, dropped) = self.read().unwrap_or((0, NOT_OURS));
         if held {
             self.unread += received.saturating_sub(self.received);
+            self.received = received;
         }
         self.interface.2 = dropped;
     }
@@ -71,7 +75,7 @@ impl Losses {
         self.unread += unread;
         let ((closed, open), (before, now, _)) = (self.sockets, self.interface);
         self.sockets = (closed + open, 0);
-        self.interface = (before + now, 0, 0);
+        self.interface = (before + now, 0, NOT_OURS);
     }
 
     /// Asks the interface, if it is time.
@@ -139,6 +143,10 @@ mod tests {
         assert_eq!(losses.total(), 7);
         losses.end(2);
         assert_eq!(losses.total(), 9, "the larger sum and what nobody took");
+        assert_eq!(
+            losses.interface.2, NOT_OURS,
+            "what is asked between two lives counts for neither"
+        );
         losses.begin(true);
         assert_eq!(losses.total(), 9);
     }

@@ -230,7 +230,14 @@ impl AfXdp {
             Some(hold) => (hold, true),
             None => (Hold::take(&wish, steering)?, false),
         };
-        match Device::open(&wish, hold, self.steering.as_mut()) {
+        let opened = Device::open(&wish, hold).and_then(|device| {
+            self.losses.begin(was_held); // sockets count for themselves what they lose from now on
+            match device.set_sockets(steering) {
+                Ok(()) => Ok(device),
+                Err(refused) => Err((refused, device.part().1)),
+            }
+        });
+        match opened {
             Ok(device) => self.device = Some(device),
             Err((refused, hold)) => {
                 self.hold = Some(hold).filter(|_| was_held);
@@ -240,7 +247,6 @@ impl AfXdp {
                 return Err(refused);
             }
         }
-        self.losses.begin(was_held);
         (self.steered, self.tag_note) = (true, self.steering.tag_note());
         Ok(())
     }
