@@ -8,6 +8,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 mod kernel;
+#[path = "kernel/links.rs"]
+mod links;
 
 use std::process::Command;
 use std::sync::Arc;
@@ -440,44 +442,50 @@ fn an_interface_that_vanishes_comes_back() {
     bench.end();
 }
 
-/// A command of bpf(2) with a few 32-bit words; the words as the kernel leaves them.
-fn bpf(command: i32, words: [u32; 4]) -> Result<(i64, [u32; 4]), std::io::Error> {
-    let mut words = words;
-    // SAFETY: none of the commands used here takes a pointer in these words, but for `link_info`,
-    // which answers for it; the kernel writes within them.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, command, words.as_mut_ptr(), 16) };
-    if done < 0 { Err(std::io::Error::last_os_error()) } else { Ok((done, words)) }
-}
-
-/// Detaches all links of XDP programs from an interface of the thread's namespace, as `bpftool link
-/// detach` does; how many there were.
-fn detach_links(device: &str) -> usize {
-    const OBJ_GET_INFO: i32 = 15;
-    const LINK_GET_FD: i32 = 30;
-    const LINK_GET_NEXT: i32 = 31;
-    const LINK_DETACH: i32 = 34;
-    let name = std::ffi::CString::new(device).unwrap();
-    // SAFETY: a terminated string.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    let (mut id, mut count) = (0, 0);
-    while let Ok((_, words)) = bpf(LINK_GET_NEXT, [id, 0, 0, 0]) {
-        id = words[1];
-        let Ok((fd, _)) = bpf(LINK_GET_FD, [id, 0, 0, 0]) else { continue };
-        let fd = u32::try_from(fd).unwrap();
-        // bpf_link_info: type (6 is XDP), id, program, then the interface.
-        let mut info = [0_u32; 8];
-        let at = (&raw mut info) as u64;
-        let (low, high) =
-            (u32::try_from(at & 0xFFFF_FFFF).unwrap(), u32::try_from(at >> 32).unwrap());
-        bpf(OBJ_GET_INFO, [fd, 32, low, high]).unwrap();
-        if info[0] == 6 && info[4] == index {
-            bpf(LINK_DETACH, [fd, 0, 0, 0]).unwrap();
-            count += 1;
+/// What was handed over and not sent is given up at once, and not sent when the link is back.
+#[test]
+fn frames_for_an_interface_that_is_down_are_given_up() {
+    let Some(ns) = Netns::new("af_xdp_frames_for_an_interface_that_is_down") else { return };
+    ns.veth();
+    let mut bench = af_xdp(512);
+    let used = bench.bufs.used().get();
+    let receiver = PacketReceiver::new("host");
+    let mut sender = PacketSender::new("host");
+    for round in 1..=3 {
+        for number in 0..40 {
+            bench.send(&numbered(100, number), None);
         }
-        // SAFETY: ours, and used no more.
-        unsafe { libc::close(fd.cast_signed()) };
+        assert_eq!(bench.bufs.used().get(), used + 40);
+        sender.send(&numbered(100, 5)); // it comes in, and nobody takes it
+        ns.ip("link set sw down");
+        let error = bench.link(false).expect("reported");
+        assert!(error.starts_with("sw: send"), "{error}");
+        assert_eq!(bench.port.counters().tx_failed, 40 * round);
+        assert_eq!(bench.port.counters().kernel_rx, round);
+        // Its sockets are closed, and new ones opened: all of it is back but what is in new rings.
+        for _ in 0..2_000 {
+            assert_eq!(bench.tick(), Ok(()), "reported once");
+            bench.bufs.settle();
+            if bench.bufs.used().get() == used {
+                break;
+            }
+            pause();
+        }
+        assert_eq!(bench.bufs.used().get(), used, "round {round}");
+        let calls = bench.port.system_calls();
+        assert_eq!(bench.settle(), None, "once");
+        assert!(bench.port.system_calls() < calls + 30, "it is not tried at every step");
+
+        ns.ip("link set sw up");
+        assert_eq!(bench.link(true), None);
+        bench.bufs.settle();
+        assert_eq!(bench.bufs.used().get(), used, "round {round}");
+        bench.send(&numbered(100, 99), None);
+        bench.tick().unwrap();
+        assert_eq!(receiver.expect(1), [numbered(100, 99)]);
     }
-    count
+    assert_eq!(bench.port.counters().tx_failed, 120);
+    bench.end();
 }
 
 #[test]
@@ -494,7 +502,7 @@ fn a_program_that_is_removed_is_put_back() {
     assert!(!off.unwrap().status.success());
     assert_eq!(bench.settle(), None);
 
-    assert_eq!(detach_links("sw"), 1);
+    assert_eq!(links::detach("sw"), 1);
     let error = bench.settle().expect("reported");
     assert!(error.contains("the XDP program was removed; it is back"), "{error}");
     assert_eq!(bench.settle(), None, "once");
@@ -504,9 +512,9 @@ fn a_program_that_is_removed_is_put_back() {
 
     // Somebody else's program takes its place: said again and again, and tried again until it is gone.
     let umem = umem(512);
-    assert_eq!(detach_links("sw"), 1);
+    assert_eq!(links::detach("sw"), 1);
     let mut other = Builtin::new();
-    let target = Target { index: index("sw"), queues: 1, shows_tags: false };
+    let target = Target { index: links::index("sw"), queues: 1, shows_tags: false };
     other.attach(target, Attach::Native).unwrap();
     let error = bench.link(false).expect("reported");
     assert!(error.contains("attach the XDP program"), "{error}");
@@ -517,13 +525,7 @@ fn a_program_that_is_removed_is_put_back() {
     sender.send(&numbered(80, 2));
     bench.until(|f, _| *f == numbered(80, 2));
     bench.end();
-    assert_eq!(detach_links("sw"), 0, "nothing is left attached");
-}
-
-fn index(device: &str) -> u32 {
-    let name = std::ffi::CString::new(device).unwrap();
-    // SAFETY: a terminated string.
-    unsafe { libc::if_nametoindex(name.as_ptr()) }
+    assert_eq!(links::detach("sw"), 0, "nothing is left attached");
 }
 
 #[test]

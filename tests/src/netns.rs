@@ -6,12 +6,17 @@
 //! Source: style.md C12 (kernel); ip-netns(8), veth(4).
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
 
 /// First part of the names of all namespaces of ours; the process id follows.
 const PREFIX: &str = "weftnet";
@@ -19,6 +24,8 @@ const PREFIX: &str = "weftnet";
 /// Namespaces that go away with it.
 pub struct Net {
     base: String,
+    /// How many the process had made before.
+    count: usize,
     hosts: Vec<String>,
 }
 
@@ -29,12 +36,12 @@ impl Net {
     /// Never where namespaces work.
     #[must_use]
     pub fn new(test: &str) -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
         static SWEPT: OnceLock<()> = OnceLock::new();
         SWEPT.get_or_init(sweep);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut net =
-            Self { base: format!("{PREFIX}{}-{count}", std::process::id()), hosts: Vec::new() };
+        let base = format!("{PREFIX}{}-{count}", std::process::id());
+        let mut net = Self { base, count, hosts: Vec::new() };
         match net.try_host("sw") {
             Ok(()) => Some(net),
             Err(why) => {
@@ -77,6 +84,32 @@ impl Net {
         self.ip("sw", &format!("link add {port} type veth peer name eth0 netns {there}"));
         self.ip("sw", &format!("link set {port} up"));
         self.address(host, address);
+    }
+
+    /// Adds host `far`, with `count` interfaces `f0`, `f1`, ..., the other ends of which are `s0`, `s1`,
+    /// ... at the switch; all are up, and no kernel says anything by itself.
+    pub fn add_wires(&mut self, count: usize) {
+        self.add_host("far");
+        for host in ["sw", "far"] {
+            // Where there is no IPv6 there is nothing to turn off.
+            let quiet = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+            self.within(host, || drop(std::fs::write(quiet, "1")));
+        }
+        for index in 0..count {
+            self.add_wire(index);
+        }
+    }
+
+    /// Adds one of [`Self::add_wires`]; its end at the switch has a number that no other interface of the
+    /// machine has, as a link of bpf(2) names its interface by that alone.
+    pub fn add_wire(&self, index: usize) {
+        let far = self.name("far");
+        let pid = usize::try_from(std::process::id()).unwrap_or(0);
+        let number = 10_000_000 + (pid % 20_000) * 10_000 + self.count % 100 * 100 + index;
+        let ends = format!("name s{index} index {number} type veth peer name f{index} netns {far}");
+        self.ip("sw", &format!("link add {ends}"));
+        self.ip("sw", &format!("link set s{index} up"));
+        self.ip("far", &format!("link set f{index} up"));
     }
 
     /// Gives `eth0` of `host` an address and takes it up.
@@ -128,6 +161,21 @@ impl Net {
         assert!(set.status.success(), "ethtool: {}", String::from_utf8_lossy(&set.stderr));
     }
 
+    /// Calls `look` in the namespace of `host`: sockets that it makes stay there.
+    ///
+    /// # Panics
+    /// When the namespace is gone, or `look` panics.
+    pub fn within<R: Send>(&self, host: &str, look: impl FnOnce() -> R + Send) -> R {
+        let name = self.name(host);
+        std::thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                enter(&name);
+                look()
+            });
+            there.join().expect("it does not panic")
+        })
+    }
+
     /// `program` at `host`, with arguments split at blanks.
     #[must_use]
     pub fn at(&self, host: &str, program: &str, arguments: &str) -> Command {
@@ -147,17 +195,6 @@ impl Net {
     }
 }
 
-/// Moves this thread into a namespace; the thread ends with the test.
-///
-/// # Panics
-/// There is none of that name.
-pub fn enter(name: &str) {
-    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-    let file = std::fs::File::open(format!("/run/netns/{name}")).expect("a namespace");
-    let fd = std::os::fd::AsFd::as_fd(&file);
-    move_into_link_name_space(fd, Some(LinkNameSpaceType::Network)).expect("to enter it");
-}
-
 impl Drop for Net {
     fn drop(&mut self) {
         for name in &self.hosts {
@@ -165,6 +202,21 @@ impl Drop for Net {
             drop(Command::new("ip").args(["netns", "del", name]).output());
         }
     }
+}
+
+/// Lets `span` pass, all of it: `park_timeout` ends early after [`Net::within`].
+#[expect(clippy::disallowed_methods, reason = "waits for the kernel and for other processes")]
+pub fn pause(span: Duration) {
+    std::thread::sleep(span);
+}
+
+/// Moves this thread into a namespace, for as long as it lives.
+///
+/// # Panics
+/// When there is no such namespace.
+pub fn enter(name: &str) {
+    let file = File::open(format!("/run/netns/{name}")).expect("the namespace is there");
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
 }
 
 /// Removes namespaces whose process is gone.
@@ -316,12 +368,33 @@ impl Switch {
         asked.status.success().then(|| text(&asked.stdout))
     }
 
+    /// What `weft show WHAT --json` says.
+    ///
+    /// # Panics
+    /// When the switch does not answer, or not in JSON.
+    #[must_use]
+    pub fn show(&self, what: &str) -> Value {
+        let said = self.ask(&format!("show {what} --json"));
+        let said = said.unwrap_or_else(|| panic!("weft show {what}: no answer"));
+        let mut shown: Value = serde_json::from_str(&said).expect("JSON");
+        shown.get_mut(what).map(Value::take).unwrap_or(shown)
+    }
+
+    /// Its process.
+    ///
+    /// # Panics
+    /// Never: it runs until it is stopped.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs until it is stopped").id()
+    }
+
     /// Stops it as a user would and returns the final counters.
     ///
     /// # Panics
     /// When it does not end well, or its counters are not JSON.
     #[must_use]
-    pub fn stop(mut self) -> serde_json::Value {
+    pub fn stop(mut self) -> Value {
         let child = self.child.take().expect("it runs until it is stopped");
         let pid = child.id().to_string();
         let told = Command::new("kill").args(["-TERM", &pid]).status();

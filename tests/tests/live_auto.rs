@@ -4,18 +4,16 @@
 //! Shape: a host in a namespace; switches that start under different conditions.
 //! Units: none.
 //! Source: issue 3, item 2 and acceptance 1.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+#![expect(clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::thread::park_timeout;
 use std::time::Duration;
 
-use serde_json::Value;
 use weft_tests::netns::{Net, Switch};
 
 /// Kind and note of the first port.
 fn first(switch: &Switch) -> (String, String) {
-    let shown: Value = serde_json::from_str(&switch.ask("show ports --json").unwrap()).unwrap();
-    let port = &shown["ports"][0];
+    let port = &switch.show("ports")[0];
     let text = |key: &str| port[key].as_str().unwrap_or_default().to_owned();
     (text("kind"), text("note"))
 }

@@ -16,9 +16,8 @@ const TCP_S: u64 = 3;
 
 /// Kinds of the switch's ports.
 fn kinds(switch: &Switch) -> Vec<String> {
-    let shown: Value = serde_json::from_str(&switch.ask("show ports --json").unwrap()).unwrap();
     let kind = |port: &Value| port["kind"].as_str().unwrap().to_owned();
-    shown["ports"].as_array().unwrap().iter().map(kind).collect()
+    switch.show("ports").as_array().unwrap().iter().map(kind).collect()
 }
 
 fn talk(net: &Net, switch: Switch) {

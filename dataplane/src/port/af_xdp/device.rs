@@ -1,6 +1,6 @@
 //! The interface of an `AF_XDP` port while it is there: its sockets, its program, the host kept out.
 //!
-//! Shape: [`Device::open`] takes it, dropping it lets go of it.
+//! Shape: [`Hold::take`] takes it, [`Device::open`] opens its sockets, dropping either lets go of it.
 //! Units: none.
 //! Source: pipeline.md §11.
 
@@ -24,11 +24,15 @@ pub(super) struct Wish<'a> {
     pub index: i32,
 }
 
-/// An interface with sockets at its queues; the first one sends.
-pub(super) struct Device {
-    pub queues: Vec<Queue>,
-    /// All sockets at once, where there are several.
-    all: Option<OwnedFd>,
+impl Wish<'_> {
+    /// Queues that are to be received from.
+    fn queues(&self) -> usize {
+        self.config.queues.unwrap_or_else(|| netdev::rx_queues(&self.config.device)).min(64)
+    }
+}
+
+/// An interface that is ours: it has our program, and the host is kept out.
+pub(super) struct Hold {
     pub index: i32,
     target: Target,
     how: Attach,
@@ -37,6 +41,18 @@ pub(super) struct Device {
     _promiscuous: OwnedFd,
     /// Keeps the host out while no program does; none where the kernel has no such tables.
     _guard: Option<HostGuard>,
+}
+
+/// Sockets of all queues, and one descriptor for several.
+pub(super) type Sockets = (Vec<Queue>, Option<OwnedFd>);
+
+/// An interface with sockets at its queues; the first one sends.
+pub(super) struct Device {
+    // Sockets are closed before the interface is let go.
+    pub queues: Vec<Queue>,
+    /// All sockets at once, where there are several.
+    all: Option<OwnedFd>,
+    pub hold: Hold,
 }
 
 const ATTACH: &str = "attach the XDP program";
@@ -60,10 +76,11 @@ pub(super) fn hint(call: &str, error: &io::Error) -> &'static str {
     }
 }
 
-impl Device {
-    pub(super) fn open(wish: &Wish<'_>, steering: &mut dyn Steering) -> Result<Self, Refused> {
+impl Hold {
+    /// Takes the interface; its frames are dropped as long as it has no sockets.
+    pub(super) fn take(wish: &Wish<'_>, steering: &mut dyn Steering) -> Result<Self, Refused> {
         let at = |call| move |e: io::Error| (call, e);
-        let Wish { config, umem, index } = *wish;
+        let Wish { config, index, .. } = *wish;
         let guard = match HostGuard::open(&config.device) {
             Ok(guard) => Some(guard),
             Err(e) if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::EPERM)) => {
@@ -83,61 +100,40 @@ impl Device {
             AttachTo::Any | AttachTo::Generic => Attach::Generic,
         };
         let features = features.unwrap_or_default();
-        let queues = config.queues.unwrap_or_else(|| netdev::rx_queues(&config.device)).min(64);
         let has = netdev::rx_queues(&config.device);
         let target = Target {
             index: index.cast_unsigned(),
-            queues: u32::try_from(queues.max(has)).unwrap_or(u32::MAX),
+            queues: u32::try_from(wish.queues().max(has)).unwrap_or(u32::MAX),
             shows_tags: features.shows_tags(),
         };
         steering.attach(target, how).map_err(at(ATTACH))?;
-        let zero_copy = config.zero_copy
-            && how == Attach::Native
-            && features.has_zero_copy()
-            && umem.pool().has_huge_pages();
-        let opened = (0..queues).map(|queue| {
-            let plan = |mode| Plan {
-                at: (target.index, u32::try_from(queue).unwrap_or(u32::MAX)),
-                posted_max: u32::try_from(config.rx_ring_frames).unwrap_or(1 << 16),
-                sends: queue == 0,
-                mode,
-                busy_poll_us: (config.busy_poll_us > 0)
-                    .then(|| i32::try_from(config.busy_poll_us).unwrap_or(i32::MAX)),
-            };
-            if zero_copy && let Ok(queue) = Queue::open(umem, &plan(CopyMode::Zero)) {
-                return Ok(queue);
-            }
-            Queue::open(umem, &plan(CopyMode::Copy))
-        });
-        let queues = opened.collect::<Result<Vec<Queue>, Refused>>().inspect_err(|_| {
-            steering.detach();
-        })?;
-        let sockets: Vec<BorrowedFd<'_>> = queues.iter().map(|q| q.socket.as_fd()).collect();
-        let all = match sockets.as_slice() {
-            [_] => None,
-            several => Some(sys::wait_for_any(several).map_err(at("wait for several queues"))?),
-        };
-        let device = Self {
-            queues,
-            all,
-            index,
-            target,
-            how,
-            features,
-            _promiscuous: promiscuous,
-            _guard: guard,
-        };
-        device.set_sockets(steering)?;
-        Ok(device)
+        Ok(Self { index, target, how, features, _promiscuous: promiscuous, _guard: guard })
+    }
+}
+
+impl Device {
+    /// Opens sockets at an interface that is ours, which is given back where that fails. They get frames
+    /// after [`Self::set_sockets`].
+    pub(super) fn open(wish: &Wish<'_>, hold: Hold) -> Result<Self, (Refused, Hold)> {
+        match open_queues(wish, &hold) {
+            Ok((queues, all)) => Ok(Self { queues, all, hold }),
+            Err(refused) => Err((refused, hold)),
+        }
+    }
+
+    /// The sockets, which may be closed, and the interface, which stays ours.
+    pub(super) fn part(self) -> (Sockets, Hold) {
+        ((self.queues, self.all), self.hold)
     }
 
     /// Attaches the program again.
     pub(super) fn steer(&self, steering: &mut dyn Steering) -> Result<(), Refused> {
-        steering.attach(self.target, self.how).map_err(|e| (ATTACH, e))?;
+        steering.attach(self.hold.target, self.hold.how).map_err(|e| (ATTACH, e))?;
         self.set_sockets(steering)
     }
 
-    fn set_sockets(&self, steering: &mut dyn Steering) -> Result<(), Refused> {
+    /// Has the program hand frames to the sockets.
+    pub(super) fn set_sockets(&self, steering: &mut dyn Steering) -> Result<(), Refused> {
         for (number, queue) in (0..).zip(&self.queues) {
             steering
                 .set_socket(number, queue.socket.as_fd())
@@ -163,7 +159,7 @@ impl Device {
     /// Whether a partial checksum may be left to the kernel.
     pub(super) fn completes_checksums(&self) -> bool {
         let copies = !self.is_zero_copy();
-        self.first().member.tx_metadata && (copies || self.features.completes_checksums())
+        self.first().member.tx_metadata && (copies || self.hold.features.completes_checksums())
     }
 
     /// Frames that the kernel has not looked at.
@@ -176,9 +172,9 @@ impl Device {
     }
 
     pub(super) fn describe(&self) -> String {
-        let how = if self.how == Attach::Native { "native" } else { "generic" };
+        let how = if self.hold.how == Attach::Native { "native" } else { "generic" };
         let copy = if self.is_zero_copy() { "zero-copy" } else { "copy" };
-        let (ours, all) = (self.queues.len(), self.target.queues as usize);
+        let (ours, all) = (self.queues.len(), self.hold.target.queues as usize);
         let several = match (ours, all) {
             (1, 1) => String::new(),
             _ if ours == all => format!(", {ours} queues"),
@@ -186,4 +182,34 @@ impl Device {
         };
         format!("{how}, {copy}{several}")
     }
+}
+
+/// Sockets at all queues of an interface, and one descriptor for several.
+fn open_queues(wish: &Wish<'_>, hold: &Hold) -> Result<Sockets, Refused> {
+    let Wish { config, umem, .. } = *wish;
+    let zero_copy = config.zero_copy
+        && hold.how == Attach::Native
+        && hold.features.has_zero_copy()
+        && umem.pool().has_huge_pages();
+    let opened = (0..wish.queues()).map(|queue| {
+        let plan = |mode| Plan {
+            at: (hold.target.index, u32::try_from(queue).unwrap_or(u32::MAX)),
+            posted_max: u32::try_from(config.rx_ring_frames).unwrap_or(1 << 16),
+            sends: queue == 0,
+            mode,
+            busy_poll_us: (config.busy_poll_us > 0)
+                .then(|| i32::try_from(config.busy_poll_us).unwrap_or(i32::MAX)),
+        };
+        if zero_copy && let Ok(queue) = Queue::open(umem, &plan(CopyMode::Zero)) {
+            return Ok(queue);
+        }
+        Queue::open(umem, &plan(CopyMode::Copy))
+    });
+    let queues = opened.collect::<Result<Vec<Queue>, Refused>>()?;
+    let sockets: Vec<BorrowedFd<'_>> = queues.iter().map(|q| q.socket.as_fd()).collect();
+    let all = match sockets.as_slice() {
+        [_] => None,
+        several => Some(sys::wait_for_any(several).map_err(|e| ("wait for several queues", e))?),
+    };
+    Ok((queues, all))
 }

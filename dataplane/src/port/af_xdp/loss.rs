@@ -13,6 +13,9 @@ use crate::time::{Instant, Span};
 /// How often the interface is asked.
 const ASK_EVERY: Span = Span::from_ms(500);
 
+/// What an interface that is not ours had lost before: all that it ever will.
+const NOT_OURS: u64 = u64::MAX;
+
 /// Counts of frames lost, over all lives of an interface.
 pub(super) struct Losses {
     device: String,
@@ -22,8 +25,12 @@ pub(super) struct Losses {
     ask_at: Instant,
     /// Of sockets that are closed; of those that are open.
     sockets: (u64, u64),
+    /// What no socket took because there was none, or because it was closed: no driver counts that.
+    unread: u64,
     /// Of earlier lives; of this one; what it had lost before it was ours.
     interface: (u64, u64, u64),
+    /// What the interface had received when the sockets were closed.
+    received: u64,
 }
 
 impl Losses {
@@ -34,7 +41,9 @@ impl Losses {
             text: Vec::with_capacity(64 << 10),
             ask_at: Instant::ZERO,
             sockets: (0, 0),
-            interface: (0, 0, 0),
+            unread: 0,
+            interface: (0, 0, NOT_OURS),
+            received: 0,
         }
     }
 
@@ -42,7 +51,7 @@ impl Losses {
     pub(super) fn total(&self) -> u64 {
         let (closed, open) = self.sockets;
         let (before, now, _) = self.interface;
-        (closed + open).max(before + now)
+        self.unread + (closed + open).max(before + now)
     }
 
     /// The sockets that are open have lost `count` in all; returns how many are new.
@@ -51,16 +60,23 @@ impl Losses {
         count.saturating_sub(before)
     }
 
-    /// The interface is ours from now on.
-    pub(super) fn begin(&mut self) {
-        self.interface.2 = self.read().unwrap_or(0);
+    /// Sockets of ours get the interface's frames from now on; `held` if it was ours before, without them.
+    pub(super) fn begin(&mut self, held: bool) {
+        let (received, dropped) = self.read().unwrap_or((0, NOT_OURS));
+        if held {
+            self.unread += received.saturating_sub(self.received);
+            self.received = received;
+        }
+        self.interface.2 = dropped;
     }
 
-    /// The interface is not ours any more.
-    pub(super) const fn end(&mut self) {
+    /// The sockets are closed, with `unread` frames that nobody had taken out of them.
+    pub(super) fn end(&mut self, unread: u64) {
+        self.received = self.read().map_or(u64::MAX, |(received, _)| received);
+        self.unread += unread;
         let ((closed, open), (before, now, _)) = (self.sockets, self.interface);
         self.sockets = (closed + open, 0);
-        self.interface = (before + now, 0, 0);
+        self.interface = (before + now, 0, NOT_OURS);
     }
 
     /// Asks the interface, if it is time.
@@ -69,26 +85,28 @@ impl Losses {
             return;
         }
         self.ask_at = now + ASK_EVERY;
-        if let Some(count) = self.read() {
-            self.interface.1 = self.interface.1.max(count.saturating_sub(self.interface.2));
+        if let Some((_, dropped)) = self.read() {
+            self.interface.1 = self.interface.1.max(dropped.saturating_sub(self.interface.2));
         }
     }
 
-    fn read(&mut self) -> Option<u64> {
+    /// What the interface has received, and what it has dropped of it.
+    fn read(&mut self) -> Option<(u64, u64)> {
         let file = self.file.as_mut()?;
         file.rewind().ok()?;
         self.text.clear();
         file.take(64 << 10).read_to_end(&mut self.text).ok()?;
-        dropped(&self.text, self.device.as_bytes())
+        counts(&self.text, self.device.as_bytes())
     }
 }
 
-/// The fourth number of a device's line: dropped or missed at receive.
-fn dropped(text: &[u8], device: &[u8]) -> Option<u64> {
+/// The second and the fourth number of a device's line: received; dropped or missed at receive.
+fn counts(text: &[u8], device: &[u8]) -> Option<(u64, u64)> {
     text.split(|&octet| octet == b'\n').find_map(|line| {
         let numbers = line.trim_ascii_start().strip_prefix(device)?.strip_prefix(b":")?;
         let mut words = numbers.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-        core::str::from_utf8(words.nth(3)?).ok()?.parse().ok()
+        let number = |word| core::str::from_utf8(word).ok()?.parse().ok();
+        Some((number(words.nth(1)?)?, number(words.nth(1)?)?))
     })
 }
 
@@ -97,15 +115,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_drops_of_a_device_are_found() {
+    fn the_counts_of_a_device_are_found() {
         let text = b"Inter-|   Receive\n face |bytes    packets errs drop fifo\n\
             \x20   lo:  10  2 0 7 0 0\n    sw0: 11 3 1 8 0 0\n  sw: 12 4 0 9 1 0\n";
-        for (device, want) in [("lo", Some(7)), ("sw", Some(9)), ("sw0", Some(8)), ("s", None)] {
-            assert_eq!(dropped(text, device.as_bytes()), want, "{device}");
+        let cases =
+            [("lo", Some((2, 7))), ("sw", Some((4, 9))), ("sw0", Some((3, 8))), ("s", None)];
+        for (device, want) in cases {
+            assert_eq!(counts(text, device.as_bytes()), want, "{device}");
         }
         for len in 0..text.len() {
-            let cut = dropped(&text[..len], b"lo");
-            assert!(matches!(cut, None | Some(7)), "cut to {len}");
+            let cut = counts(&text[..len], b"lo");
+            assert!(matches!(cut, None | Some((2, 7))), "cut to {len}");
         }
     }
 
@@ -115,12 +135,20 @@ mod tests {
         losses.of_sockets(3);
         losses.interface.1 = 5;
         assert_eq!(losses.total(), 5);
-        losses.end();
+        losses.end(0);
         losses.of_sockets(4);
         assert_eq!(losses.total(), 7);
         losses.interface.1 = 1;
         assert_eq!(losses.total(), 7);
         losses.ask(Instant::ZERO); // no such interface: nothing changes
         assert_eq!(losses.total(), 7);
+        losses.end(2);
+        assert_eq!(losses.total(), 9, "the larger sum and what nobody took");
+        assert_eq!(
+            losses.interface.2, NOT_OURS,
+            "what is asked between two lives counts for neither"
+        );
+        losses.begin(true);
+        assert_eq!(losses.total(), 9);
     }
 }

@@ -23,11 +23,12 @@ mod umem;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use weft_parsers::partial;
 
 pub use self::bpf::{Link, Program};
-use self::device::{Device, Wish};
+use self::device::{Device, Hold, Sockets, Wish};
 use self::lent::Lent;
 use self::loss::Losses;
 use self::marks::Marks;
@@ -113,6 +114,10 @@ pub struct AfXdp {
     config: AfXdpConfig,
     steering: Box<dyn Steering>,
     device: Option<Device>,
+    /// Closes the sockets of an interface that was taken down.
+    closing: Option<JoinHandle<()>>,
+    /// The interface while it has no sockets.
+    hold: Option<Hold>,
     // After the device: the pool's memory outlives its sockets.
     umem: Arc<Umem>,
     watch: LinkWatch,
@@ -192,6 +197,8 @@ impl AfXdp {
             umem: umem.clone(),
             steering,
             device: None,
+            closing: None,
+            hold: None,
             watch,
             steered: false,
             tag_note: None,
@@ -242,12 +249,32 @@ impl AfXdp {
         PortError { device: self.caps.device.clone(), call, source }
     }
 
-    /// Takes the interface: program and sockets.
+    /// Takes the interface, if it is not ours already, and opens its sockets.
     fn attach(&mut self, index: i32) -> Result<(), device::Refused> {
         let wish = Wish { config: &self.config, umem: &self.umem, index };
-        let device = Device::open(&wish, self.steering.as_mut())?;
-        self.device = Some(device);
-        self.losses.begin();
+        let steering = self.steering.as_mut();
+        let (hold, was_held) = match self.hold.take() {
+            Some(hold) => (hold, true),
+            None => (Hold::take(&wish, steering)?, false),
+        };
+        let opened = Device::open(&wish, hold).and_then(|device| {
+            // A program that numbers frames counts itself what no socket took.
+            self.losses.begin(was_held && !self.numbered); // sockets count for themselves what they lose from now on
+            match device.set_sockets(steering) {
+                Ok(()) => Ok(device),
+                Err(refused) => Err((refused, device.part().1)),
+            }
+        });
+        match opened {
+            Ok(device) => self.device = Some(device),
+            Err((refused, hold)) => {
+                self.hold = Some(hold).filter(|_| was_held);
+                if !was_held {
+                    self.steering.detach();
+                }
+                return Err(refused);
+            }
+        }
         self.steered();
         Ok(())
     }
@@ -261,22 +288,48 @@ impl AfXdp {
 
     /// Lets go of the interface, and takes back what the kernel had of the pool.
     fn let_go(&mut self, bufs: &mut Bufs) {
-        self.count_losses();
         self.steering.set_gate(PriSet::EMPTY);
+        drop(self.close());
+        self.reclaim(bufs);
         self.steering.detach();
-        if let Some(device) = self.device.take() {
-            // What the kernel has not looked at is not sent any more.
-            self.counters.tx_failed += u64::from(device.unsent());
-        }
-        self.losses.end();
+        self.hold = None;
+    }
+
+    /// Parts with the sockets, which are still to be dropped: what comes in is lost from now on.
+    fn close(&mut self) -> Option<Sockets> {
+        self.count_losses();
         self.steered = false;
-        // The sockets are closed: the kernel is done with these.
+        let mut device = self.device.take()?;
+        // What the kernel has not looked at is not sent any more.
+        self.counters.tx_failed += u64::from(device.unsent());
+        let unread: u32 = device.queues.iter_mut().map(|queue| queue.rx.ready()).sum();
+        self.losses.end(unread.into());
+        self.counters.kernel_rx = self.losses.total().saturating_sub(self.missed);
+        let (sockets, hold) = device.part();
+        self.hold = Some(hold);
+        Some(sockets)
+    }
+
+    /// Takes back what the kernel had of the pool, once the sockets are closed.
+    fn reclaim(&mut self, bufs: &mut Bufs) {
+        if let Some(closing) = self.closing.take() {
+            drop(closing.join()); // it has no result
+        }
         while let Some(chunk) = self.posted.take_any() {
             bufs.free(Desc::new(chunk, UMEM_LEAD));
         }
         while let Some(chunk) = self.sent.take_any() {
             self.end_sent(bufs, chunk);
         }
+    }
+
+    /// Forgets what the kernel has not sent of an interface that was taken down: it would leave when
+    /// that is up again, behind frames of the same flows that have gone another way meanwhile.
+    fn forget(&mut self) {
+        let sockets = self.close();
+        // The kernel takes 10 ms to close one, in which other ports are to be served.
+        let close = std::thread::Builder::new().name("weft-close".to_owned());
+        self.closing = close.spawn(move || drop(sockets)).ok(); // else they are closed by now
     }
 
     fn count_losses(&mut self) {
@@ -579,18 +632,34 @@ impl AfXdp {
         self.system_calls += 2;
         let state = self.watch.poll().map_err(|e| self.error("follow the link", e))?;
         let code = io::Error::from_raw_os_error;
-        let index = self.device.as_ref().map(|device| device.index);
+        let held = self.device.as_ref().map(|device| &device.hold).or(self.hold.as_ref());
+        let index = held.map(|hold| hold.index);
         if index.is_some() && state.index != index {
             self.let_go(bufs);
             self.retry_at = now;
             return Err(self.error("interface is gone", code(libc::ENODEV)));
         }
-        if let (None, Some(index)) = (index, state.index)
+        if !state.up && self.device.as_ref().is_some_and(|device| device.unsent() > 0) {
+            self.forget();
+        }
+        if self.device.is_none() && self.hold.is_some() {
+            if self.closing.as_ref().is_some_and(|closing| !closing.is_finished()) {
+                return Ok(());
+            }
+            self.reclaim(bufs);
+        }
+        if self.device.is_none()
+            && let Some(index) = state.index
             && state.ethernet
             && self.retry_at <= now
         {
             self.retry_at = now + RETRY_EVERY;
-            self.attach(index).map_err(|(call, e)| self.error(call, e))?;
+            match self.attach(index) {
+                Err((_, e)) if self.hold.is_some() && e.raw_os_error() == Some(libc::EBUSY) => {
+                    self.retry_at = now + CHECK_EVERY; // not yet
+                }
+                attached => attached.map_err(|(call, e)| self.error(call, e))?,
+            }
             self.refill(bufs);
         }
         if let Some(device) = &self.device

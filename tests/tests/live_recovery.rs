@@ -1,0 +1,252 @@
+//! Faults under full load: an interface that is pulled, moved away, taken down; a program that is
+//! removed or not let in; a buffer that is too small. The switch recovers or says so, other ports are
+//! not disturbed, and no chunk is lost.
+//!
+//! Shape: three wires; stations 0 and 1 talk to each other all the time, station 2 is behind the port
+//! to which it happens, and sends to and gets from both.
+//! Units: frames, chunks.
+//! Source: issue 3, acceptance.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+#![expect(unsafe_code, reason = "bpf(2)")]
+
+#[path = "../../dataplane/tests/kernel/links.rs"]
+mod links;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use weft_dataplane::port::af_xdp::{Attach, Builtin, Steering, Target};
+use weft_tests::netns::{Net, Switch, pause};
+use weft_tests::stations::{BURST, Load, Station, frame, mac};
+
+const WIRES: usize = 3;
+/// The port to which it happens.
+const HIT: usize = 2;
+
+/// A switch under load, and what it was like before.
+struct Case {
+    net: Net,
+    switch: Switch,
+    load: Option<Load>,
+    chunks: u64,
+}
+
+/// What is shown at one moment.
+struct Shown(Value);
+
+impl Shown {
+    fn port(&self, index: usize, key: &str) -> u64 {
+        self.0["ports"][index][key].as_u64().unwrap()
+    }
+
+    fn up(&self, index: usize) -> bool {
+        self.0["ports"][index]["link_up"] == true
+    }
+
+    fn chunks(&self) -> u64 {
+        self.0["buffer"]["chunks_used"].as_u64().unwrap()
+    }
+
+    fn errors(&self) -> u64 {
+        self.0["workers"][0]["service_errors"].as_u64().unwrap()
+    }
+}
+
+impl Case {
+    /// The switch, idle.
+    fn new(test: &str, config: &str) -> Option<Self> {
+        let mut net = Net::new(test)?;
+        net.add_wires(WIRES);
+        let switch = Switch::start(&net, &["p0=af_xdp:s0", "p1=af_xdp:s1", "p2=af_xdp:s2"], config);
+        let mut case = Self { net, switch, load: None, chunks: 0 };
+        case.chunks = case.until("idle", |shown| (0..WIRES).all(|n| shown.up(n))).chunks();
+        Some(case)
+    }
+
+    /// Starts the load: every station sends to both others.
+    fn load(&mut self) {
+        let stations = (0..WIRES).map(|n| Station::sender(&self.net, "far", &format!("f{n}")));
+        self.load = Some(Load::start(stations.collect(), |index, burst, _| {
+            let address = |n: usize| mac(u8::try_from(n % WIRES).unwrap());
+            let to = |n: usize| address(index + 1 + n % 2);
+            burst.clear();
+            burst.extend((0..BURST).map(|n| frame(to(n), address(index), 60, 0)));
+        }));
+        pause(Duration::from_millis(300));
+    }
+
+    fn shown(&self) -> Shown {
+        let shown = Shown(self.switch.show("all"));
+        assert_eq!(shown.0["conservation"]["imbalance"], 0, "{}", shown.0["conservation"]);
+        shown
+    }
+
+    /// Waits for what `holds` says, for up to 5 s.
+    fn until(&self, what: &str, holds: impl Fn(&Shown) -> bool) -> Shown {
+        for _ in 0..100 {
+            let shown = self.shown();
+            if holds(&shown) {
+                return shown;
+            }
+            pause(Duration::from_millis(50));
+        }
+        panic!("not within 5 s: {what}: {}", self.shown().0);
+    }
+
+    /// Stations 0 and 1 reach each other, and nothing of theirs is thrown away on the way out.
+    fn others_work(&self) {
+        let before = self.shown();
+        pause(Duration::from_millis(300));
+        let after = self.shown();
+        for n in [0, 1] {
+            assert!(after.up(n), "p{n}");
+            for key in ["rx_frames", "tx_frames"] {
+                let (was, is) = (before.port(n, key), after.port(n, key));
+                assert!(is > was + 1_000, "p{n}: {key} from {was} to {is}");
+            }
+        }
+    }
+
+    /// Station 2 is served, too.
+    fn all_work(&self) {
+        self.others_work();
+        let before = self.shown();
+        let enough =
+            |key: &str, shown: &Shown| shown.port(HIT, key) > before.port(HIT, key) + 1_000;
+        self.until("frames at the port again", |shown| {
+            enough("rx_frames", shown) && enough("tx_frames", shown)
+        });
+    }
+
+    /// No load, and every chunk is where it was before.
+    fn end(mut self) {
+        drop(self.load.take());
+        let shown = self.until("chunks as before", |shown| {
+            shown.0["conservation"]["queued"] == 0 && shown.chunks() == self.chunks
+        });
+        println!("{} {}", shown.0["drops"]["total"], shown.0["workers"]);
+        let Self { switch, net, .. } = self;
+        let _ledger = switch.stop();
+        drop(net);
+    }
+}
+
+#[test]
+fn an_interface_that_is_pulled_is_taken_again_when_it_is_back() {
+    let Some(mut case) = Case::new("an_interface_that_is_pulled", "") else { return };
+    case.load();
+    case.all_work();
+    for round in 0..3 {
+        let errors = case.shown().errors();
+        if round < 2 {
+            case.net.ip("sw", "link del s2");
+        } else {
+            case.net.ip("sw", &format!("link set s2 netns {}", case.net.name("far")));
+        }
+        let down = case.until("the port is down", |shown| !shown.up(HIT));
+        assert!(down.errors() > errors, "round {round}: it is not reported");
+        case.others_work();
+        if round < 2 {
+            case.net.add_wire(HIT);
+        } else {
+            case.net.ip("far", &format!("link set s2 netns {}", case.net.name("sw")));
+            case.net.ip("sw", "link set s2 up");
+        }
+        case.until("the port is up", |shown| shown.up(HIT));
+        // The station's socket is as dead as its interface was.
+        drop(case.load.take());
+        case.load();
+        case.all_work();
+    }
+    case.end();
+}
+
+#[test]
+fn an_interface_that_is_taken_down_goes_on_when_it_is_up() {
+    let Some(mut case) = Case::new("an_interface_that_is_taken_down", "") else { return };
+    case.load();
+    for (host, device) in [("sw", "s2"), ("far", "f2"), ("sw", "s2")] {
+        case.net.ip(host, &format!("link set {device} down"));
+        let down = case.until("the port is down", |shown| !shown.up(HIT));
+        case.others_work();
+        let errors = case.shown().errors() - down.errors();
+        assert!(
+            errors < 10,
+            "{device}: {errors} errors while it is down: it is tried all the time"
+        );
+        case.net.ip(host, &format!("link set {device} up"));
+        case.until("the port is up", |shown| shown.up(HIT));
+        case.all_work();
+    }
+    case.end();
+}
+
+#[test]
+fn a_program_that_is_removed_comes_back_under_load() {
+    let Some(mut case) = Case::new("a_program_that_is_removed_comes_back", "") else { return };
+    case.load();
+    let off = case.net.run("sw", "ip", "link set dev s2 xdp off");
+    assert!(!off.status.success(), "what is attached as a link stays");
+    case.all_work();
+    for _ in 0..3 {
+        let errors = case.shown().errors();
+        let detached = case.net.within("sw", || links::detach("s2"));
+        assert!(detached >= 1, "there was one");
+        case.until("it is reported", |shown| shown.errors() > errors);
+        case.until("the port is up", |shown| shown.up(HIT));
+        case.all_work();
+    }
+    case.end();
+}
+
+/// Attaches another program to `device` of the thread's namespace, where ours was; ours is back within
+/// 10 ms, so it takes some tries.
+fn usurp(device: &str) -> Builtin {
+    let index = links::index(device);
+    let target = Target { index, queues: 1, shows_tags: false };
+    for _ in 0..100 {
+        links::detach(device);
+        let mut other = Builtin::new();
+        if other.attach(target, Attach::Native).is_ok() {
+            return other;
+        }
+    }
+    panic!("the switch was faster each time");
+}
+
+#[test]
+fn a_program_of_somebody_else_is_reported_until_it_is_gone() {
+    let Some(mut case) = Case::new("a_program_of_somebody_else_is_reported", "") else { return };
+    case.load();
+    let other = case.net.within("sw", || usurp("s2"));
+    let down = case.until("the port is down", |shown| !shown.up(HIT));
+    case.others_work();
+    let tries = case.shown().errors() - down.errors();
+    assert!((1..10).contains(&tries), "{tries} tries in 300 ms");
+    drop(other);
+    case.until("the port is up", |shown| shown.up(HIT));
+    case.all_work();
+    case.end();
+}
+
+/// An output that is too slow for what it gets takes what the buffer has; the others still work, and
+/// it drains when it is fast again.
+#[test]
+fn a_buffer_that_is_full_costs_frames_and_nothing_else() {
+    let config = |gbps: &str| {
+        format!(
+            "[buffer]\nbuffer_size_mb = 1\ndt_alpha = 8\n[pfc]\npfc_enabled = false\n\
+             [[port]]\nname = \"p0\"\n[[port]]\nname = \"p1\"\n[[port]]\nname = \"p2\"\nmax_rate_gbps = {gbps}\n"
+        )
+    };
+    let Some(mut case) = Case::new("a_buffer_that_is_full", &config("0.001")) else { return };
+    case.load();
+    let full = case
+        .until("frames are dropped", |shown| shown.0["drops"]["total"]["dt"].as_u64() > Some(0));
+    println!("{} {}", full.0["buffer"], full.0["drops"]);
+    case.others_work();
+    case.switch.configure(&config("1"));
+    assert!(case.switch.ask("reload").is_some());
+    case.all_work();
+    case.end();
+}
