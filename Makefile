@@ -21,10 +21,11 @@ test:
 	@tools/setup.sh test
 	@python3 tools/test.py
 
-# Long runs in virtual time. WEFT_SEED=N repeats one, WEFT_SOAK_FRAMES=N sets its length.
+# Long runs: in virtual time (WEFT_SEED=N repeats one, WEFT_SOAK_FRAMES=N sets its length), then on
+# sixteen AF_XDP ports (as root; for WEFT_SOAK_S seconds).
 soak:
 	@tools/setup.sh soak
-	$(CARGO) test --release -p weft-tests --test soak -- --ignored --nocapture
+	$(CARGO) test --release -p weft-tests --test soak --test live_soak -- --ignored --nocapture
 
 # weft beside other switches; exit 1 when a must is missed. ROWS="memory veth-express" runs a part,
 # BENCH_ARGS=--quick one round. Needs root. bench/results/ keeps what was measured.

@@ -31,7 +31,7 @@ forbid_services() {
 # A linker for rustc and its C library.
 need cc gcc
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
-if wants test || wants demo || wants bench; then
+if wants test || wants demo || wants bench || wants soak; then
     need ip iproute2       # namespaces, veth
     need tc iproute2       # rates and classifiers of the tests
     need ping iputils-ping # hosts that answer
