@@ -42,16 +42,11 @@ pub const UMEM_FRAME_LEN_MAX: usize = UMEM_LINES_MAX * LINE - UMEM_LEAD - TAG_LE
 /// Brings the cache line where `at` begins near, without waiting for it.
 #[inline]
 pub fn prefetch<T>(at: &T) {
-    prefetch_octet(core::ptr::from_ref(at).cast());
-}
-
-#[inline]
-fn prefetch_octet(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch changes nothing but caches, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        // SAFETY: the address is valid, and a prefetch changes nothing but caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(at).cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = at;
@@ -267,12 +262,6 @@ impl Pool {
         let chunk = chunk as usize;
         assert!(chunk < self.shares.len() && at + len <= self.chunk_size, "inside the pool");
         self.base.as_ptr().wrapping_add(chunk * self.chunk_size + at)
-    }
-
-    /// Brings near the cache line of octet `base` + `start` of all chunks, whosesoever it is.
-    #[inline]
-    pub(crate) fn prefetch(&self, base: u64, start: u64) {
-        prefetch_octet(self.base.as_ptr().wrapping_add(usize::try_from(base + start).unwrap_or(0)));
     }
 
     #[inline]

@@ -57,9 +57,6 @@ const RETRY_EVERY: Span = Span::from_ms(250);
 const START_MAX: usize = 510;
 /// An address in a ring: where the chunk starts, and above these bits how far behind it the frame does.
 const ADDRESS_BITS: u32 = 48;
-const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
-/// How far ahead of the frame that is received others are brought near.
-const AHEAD: u32 = 4;
 /// `XDP_TXMD_FLAGS_CHECKSUM` of a frame's transmit metadata.
 const TX_CHECKSUM: u64 = libc::XDP_TXMD_FLAGS_CHECKSUM as u64;
 
@@ -701,11 +698,6 @@ impl Port for AfXdp {
                     break;
                 }
                 let Some(entry) = queue.rx.pop() else { break };
-                if let Some(later) = queue.rx.peek(AHEAD) {
-                    self.umem
-                        .pool()
-                        .prefetch(later.addr & ADDRESS_MASK, later.addr >> ADDRESS_BITS);
-                }
                 count += 1;
                 if let Some(desc) = self.received(bufs, at, entry) {
                     batch.push(desc);

@@ -198,16 +198,6 @@ impl<T: Entry> Consumer<T> {
         Some(entry)
     }
 
-    /// The entry `ahead` of the one that [`Self::pop`] gives next, if [`Self::ready`] has seen it.
-    #[inline]
-    pub(super) fn peek(&self, ahead: u32) -> Option<T> {
-        if self.0.far.wrapping_sub(self.0.own) <= ahead {
-            return None;
-        }
-        // SAFETY: as in `pop`.
-        Some(unsafe { self.0.slot(self.0.own.wrapping_add(ahead)).read() })
-    }
-
     /// Gives the slots of all entries that were taken back to the kernel.
     #[inline]
     pub(super) fn release(&self) {
@@ -268,9 +258,7 @@ mod tests {
         assert!(producer.push(1) && producer.push(2) && !producer.push(3));
         producer.publish();
         assert_eq!(consumer.ready(), 2);
-        assert_eq!([0, 1, 2].map(|n| consumer.peek(n)), [Some(1), Some(2), None]);
         assert_eq!(consumer.pop(), Some(1));
-        assert_eq!([0, 1].map(|n| consumer.peek(n)), [Some(2), None]);
         assert_eq!(producer.free(), 0, "taken, but not released");
         consumer.release();
         assert_eq!(producer.free(), 1);
