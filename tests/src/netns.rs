@@ -343,16 +343,6 @@ impl Switch {
         std::env::temp_dir().join(net.name("run"))
     }
 
-    /// Its process.
-    ///
-    /// # Panics
-    /// When it has ended.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        // nsenter and env become what they run.
-        self.child.as_ref().expect("it runs until it is stopped").id()
-    }
-
     /// Asks the running switch; `None` when it refuses.
     ///
     /// # Panics

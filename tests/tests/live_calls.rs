@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use weft_tests::netns::{Net, Switch, pause};
 use weft_tests::stations::{BURST, Load, Station, frame, mac};
 
@@ -96,11 +97,21 @@ fn frames(switch: &Switch) -> u64 {
     workers.as_array().unwrap().iter().map(|worker| worker["frames"].as_u64().unwrap()).sum()
 }
 
+#[test]
+fn af_xdp_takes_one_call_for_sixteen_frames() {
+    few_calls("af_xdp_takes_one_call_for_sixteen_frames", "af_xdp");
+}
+
 fn few_calls(test: &str, kind: &str) {
     let Some(mut net) = Net::new(test) else { return };
     net.add_wires(2);
     let ports = [format!("p0={kind}:s0"), format!("p1={kind}:s1")];
-    let switch = Switch::start(&net, &[&ports[0], &ports[1]], "");
+    // One core for both, taken in turn, so that much has come whenever it is the worker's.
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let core = usize::from(kind == "af_packet") % cores;
+    let set = format!("run.cores=[{core}]");
+    let more = ["--set", &set, "--set", "run.poll=busy"];
+    let switch = Switch::start_with(&net, &[&ports[0], &ports[1]], "", &more);
     let threads = workers(switch.pid());
     assert_eq!(threads.len(), 1);
     let calls = match Calls::start(&threads) {
@@ -111,7 +122,13 @@ fn few_calls(test: &str, kind: &str) {
         }
     };
     let stations = ["f0", "f1"].map(|device| Station::sender(&net, "far", device));
-    let load = Load::start(stations.into(), |index, burst, _| {
+    let mut is_pinned = false;
+    let load = Load::start(stations.into(), move |index, burst, _| {
+        if !core::mem::replace(&mut is_pinned, true) {
+            let mut cores = CpuSet::new();
+            cores.set(core);
+            sched_setaffinity(None, &cores).unwrap();
+        }
         let (from, to) = if index == 0 { (mac(0), mac(1)) } else { (mac(1), mac(0)) };
         burst.resize_with(BURST, || frame(to, from, 60, 0));
     });
