@@ -187,8 +187,9 @@ impl Program {
     /// Loads instructions, bound to an interface if they ask its driver for metadata.
     ///
     /// # Errors
-    /// The kernel's answer: no capability, or its verifier refuses them. A bound program that has grown
-    /// is refused here (`EFBIG`): Linux forgets where it is then, until the interface goes.
+    /// The kernel's answer: no capability, or its verifier refuses them. A bound program that may have
+    /// been moved is refused here (`EFBIG`): Linux loses track of it then, and fails when its interface
+    /// goes.
     pub fn load(instructions: &[u64], bound_to: Option<u32>) -> io::Result<Self> {
         // The verifier gives up when a signal comes.
         let mut tries = (0..LOADS).map(|_| Self::try_load(instructions, bound_to, &mut []));
@@ -203,7 +204,7 @@ impl Program {
                 again.map_err(|_| reason(error, &log))?
             }
         };
-        if bound_to.is_some() && program.len()? > instructions.len() {
+        if bound_to.is_some() && may_have_moved(instructions.len(), program.len()?) {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
         Ok(program)
@@ -241,6 +242,15 @@ impl AsFd for Program {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Whether the kernel may have moved a program of so many instructions, as it made more of them. It
+/// keeps a header before them, of 48 to 128 octets in the kernels that there are.
+const fn may_have_moved(before: usize, after: usize) -> bool {
+    const PAGE: usize = 4_096;
+    let had = (48 + before * size_of::<u64>()).div_ceil(PAGE);
+    let has = (128 + after * size_of::<u64>()).div_ceil(PAGE);
+    has > had
 }
 
 /// How often it is tried to load a program, as others do.
@@ -306,4 +316,17 @@ fn get_info<T: Info>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     };
     // SAFETY: the kernel writes at most `len` octets to `info`, which is live.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes) }.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_have_moved;
+
+    #[test]
+    fn a_program_that_stays_within_its_pages_has_not_moved() {
+        assert!(!may_have_moved(30, 60));
+        assert!(!may_have_moved(3_000, 2_500));
+        assert!(may_have_moved(30, 500));
+        assert!(may_have_moved(2_000, 3_000));
+    }
 }
