@@ -14,8 +14,8 @@ use crate::types::{PerPort, PortId, PortSet, PriSet};
 
 /// What is shared of outputs that have a fast path.
 pub struct FastCore {
-    /// Outputs that have one.
-    outputs: AtomicU64,
+    /// Outputs that surely have none.
+    without: AtomicU64,
     /// By output: frames taken off its queues that have left since, or were dropped.
     ended: PerPort<AtomicU64>,
     /// What went past the pipeline, as its owner counts it.
@@ -25,16 +25,10 @@ pub struct FastCore {
 impl FastCore {
     pub(super) fn new() -> Self {
         Self {
-            outputs: AtomicU64::new(0),
+            without: AtomicU64::new(0),
             ended: PerPort::from_fn(|_| AtomicU64::new(0)),
             stats: WorkerStats::default(),
         }
-    }
-
-    /// Outputs that have a fast path.
-    #[must_use]
-    pub fn outputs(&self) -> PortSet {
-        PortSet::from_bits(self.outputs.load(Ordering::Relaxed))
     }
 }
 
@@ -79,10 +73,10 @@ impl Catching {
 
     /// Whether all frames from before the mark have left.
     fn is_caught_up(&mut self, core: &Core) -> bool {
-        let fast = core.fast.outputs();
+        let without = PortSet::from_bits(core.fast.without.load(Ordering::Relaxed));
         for output in self.queued.iter() {
             // Nothing overtakes where nothing passes by.
-            if !fast.contains(output) {
+            if without.contains(output) {
                 self.queued.remove(output);
                 continue;
             }
@@ -154,16 +148,16 @@ impl Lane {
     }
 }
 
-/// Notes which outputs have a fast path; whether any has.
+/// Notes which outputs have no fast path; whether any has one.
 fn any_fast(core: &Core, outputs: &[OutputLane], ports: &mut [Box<dyn Port>]) -> bool {
-    let mut fast = PortSet::EMPTY;
+    let mut without = PortSet::EMPTY;
     for (lane, port) in outputs.iter().zip(ports) {
-        if port.fast_path().is_some() {
-            fast.insert(lane.port);
+        if port.fast_path().is_none() {
+            without.insert(lane.port);
         }
     }
-    core.fast.outputs.fetch_or(fast.bits(), Ordering::Relaxed);
-    !fast.is_empty()
+    core.fast.without.fetch_or(without.bits(), Ordering::Relaxed);
+    without.len() < outputs.len()
 }
 
 impl OutputLane {

@@ -1,0 +1,341 @@
+//! The fast path's side of the pipeline: gates, and when an input has caught up, on ports in memory.
+//!
+//! Shape: ports that a test fills and drains, with a fast path that notes what it is told; one worker
+//! and two that take turns.
+//! Units: frames, microseconds.
+//! Source: architecture.md, "No reordering".
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use weft_dataplane::batch::Batch;
+use weft_dataplane::config::{LiveSizes, SwitchConfig};
+use weft_dataplane::lag::Lag;
+use weft_dataplane::pipeline::{Core, Lane, Ledger, Timing, build};
+use weft_dataplane::pool::{Bufs, Pool};
+use weft_dataplane::port::{FastPath, Port, PortCaps, PortError};
+use weft_dataplane::rng::Rng;
+use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_dataplane::trace::NoTrace;
+use weft_dataplane::types::{PortId, PortSet, PriSet};
+use weft_parsers::MacAddr;
+use weft_parsers::mac_control::{FRAME_LEN, Pfc};
+
+const PORTS: usize = 3;
+
+/// What a test sees and sets of a port.
+#[derive(Default)]
+struct Wire {
+    arriving: VecDeque<Vec<u8>>,
+    room: usize,
+    is_down: bool,
+    /// Frames taken that have not left, and all that left.
+    held: Vec<Vec<u8>>,
+    sent: usize,
+    gate: PriSet,
+    received: u64,
+    marked: u64,
+    caught_up: u64,
+}
+
+type Wires = Arc<Mutex<[Wire; PORTS]>>;
+
+struct Line {
+    caps: PortCaps,
+    at: usize,
+    wires: Wires,
+}
+
+impl Line {
+    fn with<R>(&self, act: impl FnOnce(&mut Wire) -> R) -> R {
+        act(&mut self.wires.lock().unwrap()[self.at])
+    }
+}
+
+impl Port for Line {
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        self.with(|wire| {
+            let before = batch.len();
+            while !batch.is_full()
+                && let Some(frame) = wire.arriving.pop_front()
+            {
+                batch.push(bufs.alloc_from(&frame).unwrap());
+                wire.received += 1;
+            }
+            batch.len() - before
+        })
+    }
+
+    fn tx_room(&mut self, _now: Instant) -> usize {
+        self.with(|wire| wire.room)
+    }
+
+    fn tx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        self.with(|wire| {
+            let count = batch.len().min(wire.room);
+            for desc in batch.drain(..count) {
+                wire.held.push(bufs.bytes(&desc).to_vec());
+                bufs.free(desc);
+            }
+            wire.room -= count;
+            count
+        })
+    }
+
+    fn service(&mut self, _now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn link_up(&self) -> bool {
+        !self.with(|wire| wire.is_down)
+    }
+
+    fn fast_path(&mut self) -> Option<&mut dyn FastPath> {
+        Some(self)
+    }
+
+    fn release(&mut self, _bufs: &mut Bufs) {}
+}
+
+impl FastPath for Line {
+    fn set_gate(&mut self, pris: PriSet) {
+        self.with(|wire| wire.gate = pris);
+    }
+
+    fn sending(&self) -> usize {
+        self.with(|wire| wire.held.len())
+    }
+
+    fn mark(&mut self) {
+        self.with(|wire| wire.marked = wire.received);
+    }
+
+    fn caught_up(&mut self) {
+        self.with(|wire| wire.caught_up = wire.marked);
+    }
+}
+
+struct Rig {
+    core: Arc<Core>,
+    lanes: Vec<(Lane, Vec<Box<dyn Port>>)>,
+    wires: Wires,
+    now: Instant,
+}
+
+impl Rig {
+    fn new(config: SwitchConfig, spread: &[&[usize]]) -> Self {
+        let pool = Pool::in_memory(4_000, 1_518).unwrap();
+        let ids = |own: &&[usize]| own.iter().filter_map(|&port| PortId::new(port)).collect();
+        let spread: Vec<Vec<PortId>> = spread.iter().map(ids).collect();
+        let built = build(config, &pool, &spread, Timing::Live).unwrap();
+        let wires = Wires::default();
+        let line = |port: &PortId| {
+            let caps = PortCaps {
+                kind: "line",
+                device: String::new(),
+                frame_len_max: 1_518,
+                rate: LinkRate::gbps(10),
+                tx_partial_csum: true,
+                virtual_time: false,
+            };
+            Box::new(Line { caps, at: port.index(), wires: wires.clone() }) as Box<dyn Port>
+        };
+        let ports = |own: &Vec<PortId>| own.iter().map(line).collect();
+        let lanes = built.lanes.into_iter().zip(spread.iter().map(ports)).collect();
+        let mut rig = Self { core: built.core, lanes, wires, now: Instant::ZERO };
+        rig.steps(2);
+        rig
+    }
+
+    fn wire<R>(&self, at: usize, act: impl FnOnce(&mut Wire) -> R) -> R {
+        act(&mut self.wires.lock().unwrap()[at])
+    }
+
+    fn arrive(&self, port: usize, frame: Vec<u8>) {
+        self.wire(port, |wire| wire.arriving.push_back(frame));
+    }
+
+    /// One step of a lane.
+    fn step(&mut self, lane: usize) {
+        self.now += Span::from_us(10);
+        let (lane, ports) = &mut self.lanes[lane];
+        lane.step(self.now, ports, &mut NoTrace);
+        assert_eq!(Ledger::read(&self.core).imbalance(), 0);
+    }
+
+    fn steps(&mut self, times: usize) {
+        for _ in 0..times {
+            (0..self.lanes.len()).for_each(|lane| self.step(lane));
+        }
+    }
+
+    /// What a port holds leaves.
+    fn leave(&self, port: usize) {
+        self.wire(port, |wire| wire.sent += wire.held.drain(..).count());
+    }
+
+    fn gate(&self, port: usize) -> u8 {
+        self.wire(port, |wire| wire.gate.bits())
+    }
+
+    /// Frames received by a port, and those of them that it was told to be done with.
+    fn state(&self, port: usize) -> (u64, u64) {
+        self.wire(port, |wire| (wire.received, wire.caught_up))
+    }
+}
+
+fn config() -> SwitchConfig {
+    let mut config = SwitchConfig::live(&LiveSizes {
+        names: (0..PORTS).map(|port| format!("p{port}")).collect(),
+        rate: LinkRate::gbps(10),
+        pris: 4,
+        cells: 2_000,
+        cell_bytes: 1_728,
+        headroom_cells: 8,
+        frame_len_max: 1_518,
+    });
+    config.pfc.enabled = true;
+    config
+}
+
+fn frame(to: u8, from: u8) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    (frame[0], frame[5], frame[6], frame[11]) = (2, to, 2, from);
+    (frame[12], frame[13]) = (0x90, 0);
+    frame
+}
+
+/// All stations are known: station n is behind port n.
+fn known(spread: &[&[usize]]) -> Rig {
+    let mut rig = Rig::new(config(), spread);
+    for port in 0..PORTS {
+        rig.wire(port, |wire| wire.room = 64);
+    }
+    for port in 0..PORTS {
+        rig.arrive(port, frame(0xFE, u8::try_from(port).unwrap()));
+    }
+    rig.steps(4);
+    (0..PORTS).for_each(|port| rig.leave(port));
+    rig.steps(4);
+    for port in 0..PORTS {
+        assert_eq!(rig.state(port), (1, 1), "port {port} has caught up");
+        rig.wire(port, |wire| wire.room = 0);
+    }
+    rig
+}
+
+/// An input has caught up when its frame has left, and not while it is queued, or held by the port; by
+/// then the gate of the output's priority is open again.
+fn catches_up(spread: &[&[usize]]) {
+    let mut rig = known(spread);
+    rig.arrive(0, frame(1, 0));
+    rig.steps(3);
+    assert_eq!(rig.state(0), (2, 1), "queued");
+    assert_eq!(rig.gate(1) & 1, 0, "one is queued: none may pass it");
+    rig.wire(1, |wire| wire.room = 64);
+    rig.steps(3);
+    assert_eq!(rig.wire(1, |wire| wire.held.len()), 1);
+    assert_eq!(rig.state(0), (2, 1), "held by the port");
+    assert_eq!(rig.gate(1) & 1, 1, "nothing is queued");
+    rig.leave(1);
+    rig.steps(2);
+    assert_eq!(rig.state(0), (2, 2), "it has left");
+}
+
+#[test]
+fn an_input_has_caught_up_when_its_frames_have_left() {
+    catches_up(&[&[0, 1, 2]]);
+}
+
+#[test]
+fn so_it_has_when_another_worker_sends_them() {
+    catches_up(&[&[0, 2], &[1]]);
+}
+
+/// What others send by the same output all the time does not keep an input waiting.
+#[test]
+fn others_at_the_same_output_do_not_keep_it_waiting() {
+    let mut rig = known(&[&[0, 1, 2]]);
+    rig.wire(1, |wire| wire.room = 640);
+    rig.arrive(0, frame(1, 0));
+    rig.step(0);
+    for _ in 0..6 {
+        let left = rig.wire(1, |wire| wire.held.drain(..wire.held.len().min(1)).count());
+        assert!(left <= 1);
+        rig.arrive(2, frame(1, 2));
+        rig.step(0);
+        assert!(rig.wire(1, |wire| !wire.held.is_empty()), "there is always one on its way");
+    }
+    assert_eq!(rig.state(0), (2, 2));
+}
+
+/// A lane never says that it is done with a frame that has not left, whatever the order of things.
+#[test]
+fn nothing_is_said_to_have_left_that_has_not() {
+    let mut rng = Rng::new(7);
+    for spread in [&[&[0, 1, 2][..]][..], &[&[0, 2][..], &[1][..]][..]] {
+        let mut rig = known(spread);
+        let (mut in_order, mut sent_before) = (VecDeque::new(), 0);
+        let lanes = rig.lanes.len() as u64;
+        for round in 0..4_000_u64 {
+            match rng.below(6) {
+                0 | 1 => {
+                    rig.arrive(0, frame(1, 0));
+                    in_order.push_back(round);
+                }
+                2 => rig.wire(1, |wire| wire.room = 2),
+                3 => {
+                    let sent = rig.wire(1, |wire| {
+                        let sent = wire.held.len().min(1);
+                        wire.held.drain(..sent);
+                        sent
+                    });
+                    sent_before += sent as u64;
+                }
+                _ => rig.step(usize::try_from(rng.below(lanes)).unwrap()),
+            }
+            let (received, done) = rig.state(0);
+            assert!(done <= received && done <= sent_before + 1, "round {round}: {done} done");
+        }
+        rig.wire(1, |wire| wire.room = 1_000_000);
+        rig.steps(50);
+        rig.leave(1);
+        rig.steps(50);
+        let (received, done) = rig.state(0);
+        assert_eq!((received, received), (in_order.len() as u64 + 1, done), "all are done with");
+    }
+}
+
+/// Gates follow what the configuration, a PAUSE and the link say.
+#[test]
+fn gates_are_open_where_nothing_holds_frames_back() {
+    let mut rig = known(&[&[0, 1, 2]]);
+    assert_eq!((0..PORTS).map(|port| rig.gate(port)).collect::<Vec<_>>(), [0b1111; PORTS]);
+    let mut pause = vec![0; FRAME_LEN];
+    let mut quanta = [0; 8];
+    quanta[3] = 0xFFFF;
+    let wire = Pfc { enable: 1 << 3, quanta };
+    wire.emit(MacAddr([2, 0, 0, 0, 0, 9]), pause.first_chunk_mut().unwrap());
+    rig.arrive(1, pause);
+    rig.steps(2);
+    assert_ne!(rig.gate(1), 0b1111, "a class is paused");
+    assert_eq!(rig.gate(2), 0b1111);
+    rig.wire(2, |wire| wire.is_down = true);
+    rig.steps(2);
+    assert_eq!(rig.gate(2), 0, "its link is down");
+    rig.wire(2, |wire| wire.is_down = false);
+    rig.steps(2);
+    assert_eq!(rig.gate(2), 0b1111);
+
+    let mut shaped = config();
+    shaped.ports[0].egress.port_max_rate = Some(LinkRate::gbps(1).into());
+    shaped.lags = vec![Lag { name: "l0".into(), ports: PortSet::from_bits(0b110) }];
+    let rig = Rig::new(shaped, &[&[0, 1, 2]]);
+    let gates: Vec<u8> = (0..PORTS).map(|port| rig.gate(port)).collect();
+    assert_eq!(gates, [0; PORTS], "a rate, and the links of a LAG");
+}
