@@ -27,7 +27,9 @@ pub struct Steer {
     port: u8,
     device: String,
     shared: Arc<Shared>,
-    attached: Option<(Link, Target)>,
+    link: Option<Link>,
+    /// What was loaded last, and for which interface.
+    program: Option<(u32, Program)>,
     /// What steers where the program cannot.
     builtin: Builtin,
 }
@@ -35,11 +37,11 @@ pub struct Steer {
 impl Steer {
     pub(super) fn new(port: PortId, device: &str, shared: Arc<Shared>) -> Self {
         let (port, device) = (port.get(), device.to_owned());
-        Self { port, device, shared, attached: None, builtin: Builtin::new() }
+        Self { port, device, shared, link: None, program: None, builtin: Builtin::new() }
     }
 
     /// Attaches the program, or says why it cannot be.
-    fn attach_own(&self, target: Target, how: Attach) -> Result<Link, String> {
+    fn attach_own(&mut self, target: Target, how: Attach) -> Result<Link, String> {
         if how == Attach::Generic {
             return Err("the driver has no XDP".to_owned());
         }
@@ -47,11 +49,17 @@ impl Steer {
         if vlan_tag.is_none() && !netdev::leaves_tags(&self.device) {
             return Err("VLAN tags that are not in the data cannot be read".to_owned());
         }
-        let code = self.shared.lock().xdp.program(self.port, vlan_tag);
-        let program = Program::load(&code, vlan_tag.map(|_| target.index));
-        let program =
-            program.map_err(|error| format!("the kernel refuses the program: {error}"))?;
-        Link::attach(&program, target.index, true).map_err(|error| error.to_string())
+        // The verifier takes tens of milliseconds, for which the worker stands still.
+        let had = self.program.take().filter(|(index, _)| *index == target.index);
+        let load = || {
+            let code = self.shared.lock().xdp.program(self.port, vlan_tag);
+            Program::load(&code, vlan_tag.map(|_| target.index))
+                .map_err(|error| format!("the kernel refuses the program: {error}"))
+        };
+        let program = had.map_or_else(load, |(_, program)| Ok(program))?;
+        let link = Link::attach(&program, target.index, true).map_err(|error| error.to_string());
+        self.program = Some((target.index, program));
+        link
     }
 
     /// Notes where the program is, or why it is not.
@@ -82,7 +90,7 @@ impl Steering for Steer {
         self.detach();
         match self.attach_own(target, how) {
             Ok(link) => {
-                self.attached = Some((link, target));
+                self.link = Some(link);
                 self.note(Some(target.index), None)
             }
             Err(why) => {
@@ -93,7 +101,7 @@ impl Steering for Steer {
     }
 
     fn set_socket(&mut self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
-        if self.attached.is_none() {
+        if self.link.is_none() {
             return self.builtin.set_socket(queue, socket);
         }
         let queue = u8::try_from(queue).map_err(io::Error::other)?;
@@ -102,20 +110,20 @@ impl Steering for Steer {
     }
 
     fn is_attached(&self) -> bool {
-        match &self.attached {
-            Some((link, _)) => link.is_attached(),
+        match &self.link {
+            Some(link) => link.is_attached(),
             None => self.builtin.is_attached(),
         }
     }
 
     fn detach(&mut self) {
-        self.attached = None;
+        self.link = None;
         self.builtin.detach();
         drop(self.note(None, None)); // what refers to an interface that is gone has gone with it
     }
 
     fn tag_note(&self) -> Option<usize> {
-        if self.attached.is_some() { Some(TAG_NOTE_LEN) } else { self.builtin.tag_note() }
+        if self.link.is_some() { Some(TAG_NOTE_LEN) } else { self.builtin.tag_note() }
     }
 
     fn has_fast_path(&self) -> bool {
@@ -123,7 +131,7 @@ impl Steering for Steer {
     }
 
     fn numbers(&self) -> bool {
-        self.attached.is_some()
+        self.link.is_some()
     }
 
     fn set_gate(&mut self, pris: PriSet) {
