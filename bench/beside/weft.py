@@ -107,7 +107,7 @@ class Weft:
 def veth_ports(kind):
     """Ports p0 and p1 on f0 and f1, and settings, of one of the ways between interfaces."""
     keys = {"af_packet": {"kind": "af_packet"}, "af_xdp": {"kind": "af_xdp"}, "express": {"kind": "af_xdp"}}
-    settings = {"af_packet": "", "af_xdp": "", "express": "[express]\nenabled = true\n"}
+    settings = {"af_packet": "", "af_xdp": "[express]\nenabled = false\n", "express": ""}
     return [port(f"p{number}", device=f"f{number}", **keys[kind]) for number in (0, 1)], settings[kind]
 
 
