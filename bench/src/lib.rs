@@ -7,3 +7,4 @@
 pub mod islip_slot;
 pub mod kit;
 pub mod path;
+pub mod stages;

@@ -82,6 +82,11 @@ fn main() -> ExitCode {
                 format!("{PATH_TSC:.0} or less, goal {PATH_TSC_GOAL:.0}"),
                 least <= PATH_TSC,
             );
+            let parts =
+                path.tsc_of_parts.iter().map(|(name, cycles)| format!("{name} {cycles:.0}"));
+            let parts: Vec<String> = parts.collect();
+            // For people: reading the counter between the parts takes a few cycles itself.
+            let _ = writeln!(std::io::stdout(), "     by part of a step: {}", parts.join(", "));
         }
         report(
             "allocations during those frames",

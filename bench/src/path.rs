@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::time::Instant;
-use weft_dataplane::trace::NoTrace;
+use weft_dataplane::trace::{NoTrace, Part};
 use weft_dataplane::worker::tsc;
 use weft_endpoints::frames::Kind;
 use weft_endpoints::null_path::{NullLoad, NullPath, frames_sent};
+
+use crate::stages::Stages;
 
 /// Allocations since the start, counted by the binary's global allocator.
 pub static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -29,7 +31,7 @@ pub struct PathLoad {
 }
 
 /// What came out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PathFigure {
     /// Time of a frame in the least disturbed round: what else a shared machine does only adds.
     pub ns_per_frame: f64,
@@ -38,6 +40,9 @@ pub struct PathFigure {
     /// Ticks of the processor's time-stamp counter a frame, in the least and in the median round; none
     /// where there is no such counter.
     pub tsc_per_frame: Option<(f64, f64)>,
+    /// The same of each part of a step, in a round of its own that reads the counter between them;
+    /// by name.
+    pub tsc_of_parts: Vec<(&'static str, f64)>,
     /// Allocations during the measured frames.
     pub allocations: u64,
     /// Frames dropped during the whole run.
@@ -63,22 +68,26 @@ pub fn measure(load: PathLoad, frames: u64) -> PathFigure {
     let core = path.core;
     let (mut lane, mut ports) = path.lanes.remove(0);
     let mut now = 0;
-    let mut run = |frames: u64| {
+    let mut run = |frames: u64, stages: Option<&mut Stages>| {
         let mut done = 0;
+        let mut stages = stages;
         while done < frames {
             now += 10_000;
-            lane.step(Instant::from_ns(now), &mut ports, &mut NoTrace);
+            match &mut stages {
+                Some(stages) => lane.step(Instant::from_ns(now), &mut ports, &mut **stages),
+                None => lane.step(Instant::from_ns(now), &mut ports, &mut NoTrace),
+            };
             done = frames_sent(&core, load.ports);
         }
         done
     };
     let mut rounds = Vec::with_capacity(usize::try_from(ROUNDS).unwrap_or(0)); // before the count of allocations begins
     let mut cycles = Vec::with_capacity(usize::try_from(ROUNDS).unwrap_or(0));
-    let mut total = run(frames / ROUNDS); // all stations learnt, all caches warm
+    let mut total = run(frames / ROUNDS, None); // all stations learnt, all caches warm
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     for _ in 0..ROUNDS {
         let (start, ticks) = (std::time::Instant::now(), tsc());
-        let reached = run(total + frames / ROUNDS);
+        let reached = run(total + frames / ROUNDS, None);
         let count = (reached - total) as f64;
         rounds.push(start.elapsed().as_nanos() as f64 / count);
         if let (Some(before), Some(after)) = (ticks, tsc()) {
@@ -87,11 +96,22 @@ pub fn measure(load: PathLoad, frames: u64) -> PathFigure {
         total = reached;
     }
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let mut stages = Stages::start();
+    let count = (run(total + frames / ROUNDS, Some(&mut stages)) - total) as f64;
+    let parts = Part::ALL.iter().zip(stages.sums());
+    let tsc_of_parts = parts.map(|(part, &sum)| (part.name(), sum as f64 / count)).collect();
     rounds.sort_by(f64::total_cmp);
     let round = |index| rounds.get(index).copied().unwrap_or(f64::INFINITY);
     let (ns_per_frame, median_ns_per_frame) = (round(0), round(rounds.len() / 2));
     cycles.sort_by(f64::total_cmp);
     let tsc_per_frame = cycles.first().copied().zip(cycles.get(cycles.len() / 2).copied());
     let dropped = Ledger::read(&core).dropped;
-    PathFigure { ns_per_frame, median_ns_per_frame, tsc_per_frame, allocations, dropped }
+    PathFigure {
+        ns_per_frame,
+        median_ns_per_frame,
+        tsc_per_frame,
+        tsc_of_parts,
+        allocations,
+        dropped,
+    }
 }

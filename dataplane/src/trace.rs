@@ -222,6 +222,48 @@ pub trait Tracer {
 
     /// The next frame's number.
     fn number(&mut self) -> u64;
+
+    /// A part of a step has ended: called whether there is anyone to hear or not.
+    #[inline]
+    fn part(&mut self, part: Part) {
+        let _ = part;
+    }
+}
+
+/// A part of what a lane does in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Frames are taken from a port.
+    Receive,
+    /// Parsed, classified, forwarded, admitted and put into VOQs.
+    Ingress,
+    /// Moved to egress queues.
+    Crossbar,
+    /// Picked and marked.
+    Egress,
+    /// Given to a port.
+    Transmit,
+    /// All else: timers, links, chores of the ports.
+    Rest,
+}
+
+impl Part {
+    /// All of them, in the order of a step.
+    pub const ALL: [Self; 6] =
+        [Self::Receive, Self::Ingress, Self::Crossbar, Self::Egress, Self::Transmit, Self::Rest];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Receive => "receive",
+            Self::Ingress => "ingress",
+            Self::Crossbar => "crossbar",
+            Self::Egress => "egress",
+            Self::Transmit => "transmit",
+            Self::Rest => "rest",
+        }
+    }
 }
 
 /// Hears nothing.

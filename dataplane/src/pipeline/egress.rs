@@ -21,7 +21,7 @@ use crate::snapshot::Snapshot;
 use crate::stats::{Counter, DropReason, PortStats, WorkerStats};
 use crate::sync::{Ordering, fence};
 use crate::time::Instant;
-use crate::trace::{Event, Tracer};
+use crate::trace::{Event, Part, Tracer};
 use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
 use crate::vlan::{Arrival, Extent, TagOp};
 
@@ -514,7 +514,9 @@ impl OutputLane {
         if T::ON {
             facts.extend(self.pending.iter().map(|desc| (ctx.bufs.trace_id(desc), desc.gist())));
         }
+        tracer.part(Part::Egress);
         let taken = port.tx(now, &mut ctx.bufs, &mut self.pending);
+        tracer.part(Part::Transmit);
         let control = taken.min(self.pending_control);
         self.pending_control -= control;
         if !self.pending.is_empty() {

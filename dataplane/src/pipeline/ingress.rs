@@ -25,7 +25,7 @@ use crate::stats::DropReason;
 use crate::storm::StormGuard;
 use crate::sync::Ordering;
 use crate::time::Instant;
-use crate::trace::{Event, Tracer};
+use crate::trace::{Event, Part, Tracer};
 use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
 use crate::voq::VoqInput;
 
@@ -133,7 +133,9 @@ impl Lane {
     ) -> usize {
         let Self { ctx, inputs, outputs, scratch, flows, .. } = self;
         let mut batch = Batch::new();
-        if port.rx(now, &mut ctx.bufs, &mut batch) == 0 {
+        let received = port.rx(now, &mut ctx.bufs, &mut batch);
+        tracer.part(Part::Receive);
+        if received == 0 {
             return 0;
         }
         let Some(lane) = inputs.get_mut(index) else { return 0 };
@@ -165,6 +167,7 @@ impl Lane {
         }
         lane.publish(ctx);
         ctx.learn(now, lane.port, learn, tracer);
+        tracer.part(Part::Ingress);
         count
     }
 }

@@ -32,7 +32,7 @@ use crate::snapshot::Snapshot;
 use crate::stats::{DropReason, WorkerStats};
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::time::Instant;
-use crate::trace::{Event, Tracer};
+use crate::trace::{Event, Part, Tracer};
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, PriSet};
 
 pub use build::{BuildError, Built, build, chunks_beside_buffer};
@@ -219,6 +219,7 @@ impl Lane {
             joined_spreads.keep(core.up(), snapshot.links.spreads());
         }
         self.pauses(now, tracer);
+        tracer.part(Part::Rest);
         for (index, port) in ports.iter_mut().enumerate() {
             step.work += self.receive(now, index, port.as_mut(), tracer);
         }
@@ -226,12 +227,14 @@ impl Lane {
         loop {
             // Egress queues are filled first, so that a port gets long bursts.
             let moved = self.cross(now, tracer, &mut step);
+            tracer.part(Part::Crossbar);
             let mut sent = 0;
             for (index, port) in ports.iter_mut().enumerate() {
                 if !self.is_idle(index, step.fed) {
                     sent += self.send(now, index, port.as_mut(), tracer);
                 }
             }
+            tracer.part(Part::Egress);
             step.work += moved + sent;
             if let Some(crossbar) = self.crossbar.as_mut().filter(|_| sent > 0) {
                 crossbar.drained();
