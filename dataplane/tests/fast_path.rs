@@ -333,7 +333,7 @@ fn gates_are_open_where_nothing_holds_frames_back() {
     assert_eq!(rig.gate(2), 0b1111);
 
     let mut shaped = config();
-    shaped.ports[0].egress.port_max_rate = Some(LinkRate::gbps(1).into());
+    shaped.ports[0].egress.port_max_rate = Some(LinkRate::gbps(1));
     shaped.lags = vec![Lag { name: "l0".into(), ports: PortSet::from_bits(0b110) }];
     let rig = Rig::new(shaped, &[&[0, 1, 2]]);
     let gates: Vec<u8> = (0..PORTS).map(|port| rig.gate(port)).collect();

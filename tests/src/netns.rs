@@ -151,13 +151,13 @@ impl Net {
         text.split_whitespace().find_map(|word| word.parse().ok()).expect("an address")
     }
 
-    /// Switches NAPI of a host's `eth0`, without which it takes no redirected frames.
+    /// Switches NAPI of a host's device, without which that takes no redirected frames.
     ///
     /// # Panics
     /// It cannot be switched.
-    pub fn napi(&self, host: &str, on: bool) {
+    pub fn napi(&self, (host, device): (&str, &str), on: bool) {
         let word = if on { "on" } else { "off" };
-        let set = self.run(host, "ethtool", &format!("-K eth0 gro {word}"));
+        let set = self.run(host, "ethtool", &format!("-K {device} gro {word}"));
         assert!(set.status.success(), "ethtool: {}", String::from_utf8_lossy(&set.stderr));
     }
 

@@ -28,7 +28,7 @@ fn two_hosts(test: &str) -> Option<Net> {
     let mut net = Net::new(test)?;
     for (host, port, address) in [("h1", "sw1", ADDRESSES[0]), ("h2", "sw2", ADDRESSES[1])] {
         net.add_joined(host, port, &format!("{address}/24"));
-        net.napi(host, true);
+        net.napi((host, "eth0"), true);
     }
     for host in ["sw", "h1", "h2"] {
         // No frames but those of the test.
@@ -178,7 +178,7 @@ fn drops_of(end: &Value, reason: DropReason) -> u64 {
 #[test]
 fn an_end_without_napi_gets_its_frames_from_the_switch() {
     let Some(net) = two_hosts("an_end_without_napi") else { return };
-    net.napi("h2", false);
+    net.napi(("h2", "eth0"), false);
     let switch = Switch::start(&net, &PORTS, "");
     let why = |switch: &Switch| ports(switch)[1]["no_express"].as_str().map(str::to_owned);
     for _ in 0..100 {
@@ -193,7 +193,7 @@ fn an_end_without_napi_gets_its_frames_from_the_switch() {
     assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 200), 200);
     let went = express(&switch);
     assert!(went[0] == 0 && went[1] >= 150, "only what goes to the other end: {went:?}");
-    net.napi("h2", true);
+    net.napi(("h2", "eth0"), true);
     wait_until_open(&switch);
     assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 200), 200);
     assert!(express(&switch)[0] >= 150);

@@ -28,7 +28,7 @@ fn network(test: &str) -> Option<Net> {
     let mut net = Net::new(test)?;
     for (host, port, address) in HOSTS {
         net.add_joined(host, port, &format!("{address}/24"));
-        net.napi(host, true); // only such an end takes redirected frames
+        net.napi((host, "eth0"), true); // only such an end takes redirected frames
     }
     for ((host, _, _), (other, _, address)) in HOSTS.iter().zip(HOSTS.iter().rev()) {
         let mac = net.mac(other);
@@ -132,7 +132,7 @@ fn hosts_reach_each_other_in_the_kernel_and_what_is_refused_is_counted() {
         eprintln!("SKIPPED counts of what is refused: no types of the kernel, or no tracepoints");
     }
 
-    net.napi("b", false);
+    net.napi(("b", "eth0"), false);
     assert!(!pings(&net, 3), "nothing comes through");
     let (after, refused_in, refused_out) = sums(&xdp);
     let lost = after[0] - express_in[0];

@@ -126,15 +126,24 @@ pub fn rx_queues(device: &str) -> usize {
     ask().map_or(1, |channels| (channels.rx + channels.combined) as usize).max(1)
 }
 
+/// Whether the interface is one end of a veth pair.
+#[must_use]
+pub fn is_veth(device: &str) -> bool {
+    let ask = || {
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        io::Result::Ok(sys::driver(socket.as_fd(), device)?.starts_with(b"veth\0"))
+    };
+    ask().unwrap_or(false)
+}
+
 /// Whether the interface leaves the VLAN tags of received frames in their data. A veth takes what
 /// its peer sends, whatever is set here.
 #[must_use]
 pub fn leaves_tags(device: &str) -> bool {
     let ask = || {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-        let veth = sys::driver(socket.as_fd(), device)?.starts_with(b"veth\0");
         let flags = sys::ethtool_value(socket.as_fd(), device, GET_FLAGS)?;
-        io::Result::Ok(!veth && flags & FLAG_RX_VLAN == 0)
+        io::Result::Ok(!is_veth(device) && flags & FLAG_RX_VLAN == 0)
     };
     ask().unwrap_or(false)
 }

@@ -61,13 +61,14 @@ impl Losses {
     }
 
     /// Sockets of ours get the interface's frames from now on; `held` if it was ours before, without them.
-    pub(super) fn begin(&mut self, held: bool) {
+    /// Its own count holds, too, if `by_interface`.
+    pub(super) fn begin(&mut self, held: bool, by_interface: bool) {
         let (received, dropped) = self.read().unwrap_or((0, NOT_OURS));
         if held {
             self.unread += received.saturating_sub(self.received);
             self.received = received;
         }
-        self.interface.2 = dropped;
+        self.interface.2 = if by_interface { dropped } else { NOT_OURS };
     }
 
     /// The sockets are closed, with `unread` frames that nobody had taken out of them.
@@ -148,7 +149,7 @@ mod tests {
             losses.interface.2, NOT_OURS,
             "what is asked between two lives counts for neither"
         );
-        losses.begin(true);
+        losses.begin(true, true);
         assert_eq!(losses.total(), 9);
     }
 }

@@ -1,5 +1,7 @@
+use super::transmit::put_tx_metadata;
+use super::umem::TX_METADATA_LEN;
 use super::*;
-use crate::pool::Pool;
+use crate::pool::{PartialCsum, Pool};
 
 /// What a case changes.
 type Change = fn(&mut AfXdpConfig);
