@@ -14,6 +14,9 @@ use weft_parsers::{HEAD_LEN, Head, parse_head};
 
 use crate::layout::{PortRules, placeholder};
 
+/// Shortest frame on a wire, without FCS: the most usual of those that are shorter than a head.
+const SHORTEST: usize = 60;
+
 /// What is known of a frame before it is parsed.
 pub struct Frame {
     /// Its first octets.
@@ -31,7 +34,12 @@ impl Frame {
         let mut front = Front(MaybeUninit::uninit());
         let to = front.0.as_mut_ptr().cast::<[u8; HEAD_LEN]>();
         if start + HEAD_LEN <= end {
-            front.copy(start);
+            front.copy(start, HEAD_LEN);
+        } else if start + SHORTEST <= end {
+            front.copy(start, SHORTEST);
+            if len > SHORTEST && !load(ctx, 0, to, len) {
+                front.clear(); // cannot be: they were just seen to be there
+            }
         } else {
             front.clear();
             if !load(ctx, 0, to, len) {
@@ -63,14 +71,20 @@ impl Front {
         }
     }
 
-    /// Copies the octets from `start` on, which the caller has seen to be there.
+    /// Copies `len` octets from `start` on, which the caller has seen to be there: 60 or 64, a constant.
     #[inline(always)]
-    fn copy(&mut self, start: usize) {
+    fn copy(&mut self, start: usize, len: usize) {
         let (from, to) = (start as *const u64, self.0.as_mut_ptr().cast::<u64>());
-        for n in 0..HEAD_LEN / 8 {
+        for n in 0..len / 8 {
             // SAFETY: within the frame, and within the room. Volatile for words instead of octets: a
             // machine on which BPF needs them aligned refuses the program.
             unsafe { to.add(n).write(from.add(n).read_volatile()) };
+        }
+        if len % 8 != 0 {
+            // SAFETY: as above, the last four octets.
+            let rest = unsafe { from.add(len / 8).cast::<u32>().read_volatile() };
+            // SAFETY: as above; zeros behind them.
+            unsafe { to.add(len / 8).write(u64::from(rest)) };
         }
     }
 }
