@@ -58,6 +58,8 @@ struct State {
     tally: Tally,
     /// The configuration in force, once there is one.
     snapshot: Option<Arc<Snapshot>>,
+    /// How often a configuration was written for the kernel.
+    written: u64,
     /// How many want to see every frame in user space.
     watchers: usize,
     /// What the kernel refused, as long as it does.
@@ -89,6 +91,7 @@ impl Express {
             mirror: Mirror::default(),
             tally: Tally::new(ports.min(PORTS)),
             snapshot: None,
+            written: 0,
             watchers: 0,
             fault: None,
             xdp,
@@ -120,7 +123,7 @@ impl Express {
     pub fn prepare(&self, new: &Arc<Snapshot>) -> Result<Prepared<'_>, XdpError> {
         let mut state = self.shared.lock();
         state.write(new)?;
-        Ok(Prepared { state, new: new.clone() })
+        Ok(Prepared { shared: &self.shared, new: new.clone(), written: state.written })
     }
 
     /// Has all frames come to user space as long as the answer lives.
@@ -158,17 +161,26 @@ impl Express {
     }
 }
 
-/// A configuration that the kernel has, and does not follow yet.
+/// A configuration that the kernel has, and does not follow yet. It holds no lock: a worker that is
+/// waited for may be in the middle of attaching a program.
 pub struct Prepared<'a> {
-    state: MutexGuard<'a, State>,
+    shared: &'a Shared,
     new: Arc<Snapshot>,
+    /// [`State::written`] when it was written.
+    written: u64,
 }
 
 impl Prepared<'_> {
     /// Puts it in force, whole.
-    pub fn commit(mut self) {
-        self.state.xdp.commit();
-        self.state.snapshot = Some(self.new);
+    pub fn commit(self) {
+        let mut state = self.shared.lock();
+        if state.written != self.written {
+            // A trace or a mirror came or went meanwhile, and wrote over it.
+            let again = state.write(&self.new);
+            state.note(again);
+        }
+        state.xdp.commit();
+        state.snapshot = Some(self.new);
     }
 }
 
@@ -197,6 +209,7 @@ impl Shared {
 impl State {
     /// Writes what `snapshot` says to where it is not in force yet.
     fn write(&mut self, snapshot: &Snapshot) -> Result<(), XdpError> {
+        self.written += 1;
         let mut ports = rules::ports(snapshot);
         if self.watchers > 0 {
             for rules in &mut ports {
