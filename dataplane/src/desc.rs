@@ -20,6 +20,31 @@ pub struct Desc {
     facts: u32,
 }
 
+/// A descriptor laid down in a queue; whoever takes it out holds the frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parked {
+    chunk: u32,
+    size: u32,
+    facts: u32,
+}
+
+impl Parked {
+    /// A place where nothing was laid down yet.
+    pub const NONE: Self = Self { chunk: u32::MAX, size: 0, facts: 0 };
+
+    /// As [`Desc::len`].
+    #[inline]
+    pub const fn len(self) -> usize {
+        (self.size & 0xFFFF) as usize
+    }
+
+    /// The descriptor; once.
+    #[inline]
+    pub const fn unpark(self) -> Desc {
+        Desc { chunk: self.chunk, size: self.size, facts: self.facts }
+    }
+}
+
 /// What statistics want to know of a frame that is gone: a descriptor without its chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct Gist {
@@ -117,6 +142,12 @@ impl Desc {
     pub(crate) const fn new(chunk: u32, start: usize) -> Self {
         let facts = half(start) as u32 | (Format::Other as u32) << FORMAT_SHIFT;
         Self { chunk, size: 0, facts }
+    }
+
+    /// To be laid down in a queue.
+    #[inline]
+    pub(crate) const fn park(self) -> Parked {
+        Parked { chunk: self.chunk, size: self.size, facts: self.facts }
     }
 
     /// A second handle of the same chunk; the pool counts it.

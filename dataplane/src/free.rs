@@ -1,4 +1,4 @@
-//! Free indices (chunks, list nodes) that circulate between workers, with a cache per worker.
+//! Free indices (chunks) that circulate between workers, with a cache per worker.
 //!
 //! Shape: [`FreeList`] shared, passing chains of up to 62 indices; [`FreeCache`] one worker's stack.
 //! Units: indices, u32.
@@ -88,7 +88,7 @@ impl FreeCache {
 
     /// Whether `count` indices can be taken now.
     #[inline]
-    pub fn has(&mut self, count: usize) -> bool {
+    fn has(&mut self, count: usize) -> bool {
         while self.len < count {
             if self.refill().is_none() {
                 return false;

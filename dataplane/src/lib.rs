@@ -38,7 +38,7 @@ pub mod time;
 pub mod trace;
 pub mod types;
 pub mod vlan;
-#[expect(unsafe_code, reason = "nodes handed between two threads")]
 pub mod voq;
+pub mod words;
 #[expect(unsafe_code, reason = "ppoll and eventfd")]
 pub mod worker;

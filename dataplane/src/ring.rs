@@ -95,23 +95,22 @@ impl<T> Tx<T> {
         Ok(())
     }
 
-    /// Appends what `next` gives, up to `most` items and while there is room; returns how many. They
-    /// are seen all at once.
+    /// Appends all of `items`, seen at once.
+    ///
+    /// # Panics
+    /// When there is no room for them.
     #[inline]
-    pub fn push_from(&mut self, most: usize, mut next: impl FnMut() -> Option<T>) -> usize {
-        let most = self.room(most).min(most);
+    pub fn push_all(&mut self, items: impl ExactSizeIterator<Item = T>) {
+        let count = items.len();
+        assert!(self.room(count) >= count, "the caller made sure that there is room");
         let slots = &*self.shared.slots;
         let mut tail = self.tail;
-        let mut count = 0;
-        while count < most {
-            let Some(item) = next() else { break };
+        for item in items.take(count) {
             write(slots, tail, item);
             tail = tail.wrapping_add(1);
-            count += 1;
         }
         self.tail = tail;
         self.shared.tail.0.store(tail, Ordering::Release); // pairs with `Rx::len`
-        count
     }
 }
 

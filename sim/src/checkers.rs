@@ -459,11 +459,12 @@ impl Checkers {
                 }
             }
         }
-        if dynamic && shared != core.buffer.shared_used() {
-            let had = core.buffer.shared_used();
+        if dynamic && shared != core.buffer.shared_used(&snapshot.thresholds) {
+            let had = core.buffer.shared_used(&snapshot.thresholds);
             self.object(now, "buffer", format!("{had} cells shared, {shared} by queues"));
         }
-        if core.buffer.shared_used() > snapshot.thresholds.shared() || charged > snapshot.plan.total
+        if core.buffer.shared_used(&snapshot.thresholds) > snapshot.thresholds.shared()
+            || charged > snapshot.plan.total
         {
             self.object(now, "buffer", format!("{charged} cells are more than there are"));
         }

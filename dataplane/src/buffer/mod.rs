@@ -1,12 +1,15 @@
 //! Shared buffer: who may queue how much, by dynamic thresholds, with headroom for lossless groups.
 //!
 //! Shape: cells used per VOQ (lossy), per ingress group (lossless, shared part and headroom apart),
-//! per (output, pri), and of the shared part in all; [`Lease`] is one worker's hold on the latter.
+//! per (output, pri), and of the shared part in all. Every word but the last has one writer: what a queue
+//! uses is known to its input's worker, which folds in what other workers let leave; [`Lease`] is one
+//! worker's hold.
 //! Units: cells.
 //! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches"
 //! (1998); pipeline.md §4; seed 003 §5.5.
 
 mod run;
+mod tally;
 
 pub use run::Leaving;
 
@@ -14,7 +17,9 @@ use crate::config::{BufferConfig, Sharing};
 use crate::queues::{Demand, QueueId};
 use crate::stats::DropReason;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::types::{PRIS_MAX, PerPri, PortId, Pri, PriSet};
+use crate::types::{PORTS_MAX, PRIS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
+use crate::words::{LINE, Words, add};
+use tally::Tally;
 
 /// Cells that a worker takes from or gives back to the shared part at once, when there are several.
 const LEASE: u64 = 64;
@@ -162,6 +167,15 @@ impl Thresholds {
         }
     }
 
+    /// What a group holds before it draws on the shared part.
+    #[inline]
+    const fn group_reserve(&self) -> u32 {
+        match self.sharing {
+            Sharing::Dt => self.pg_reserve,
+            Sharing::Static => self.static_share.saturating_mul(self.ports),
+        }
+    }
+
     /// Headroom of a group of `input`.
     #[inline]
     #[must_use]
@@ -183,74 +197,93 @@ impl Thresholds {
     }
 }
 
-/// One worker's hold on the shared part: cells taken ahead, so that workers rarely meet.
-#[derive(Debug, Default)]
+/// One worker's hold on the buffer: cells of the shared part taken ahead, so that workers rarely meet, and
+/// the inputs whose counts it writes.
+#[derive(Debug)]
 pub struct Lease {
     cells: u64,
+    worker: usize,
+    inputs: PortSet,
 }
+
+impl Lease {
+    /// The hold of worker `worker`, which receives from `inputs`.
+    #[must_use]
+    pub const fn new(worker: usize, inputs: PortSet) -> Self {
+        Self { cells: 0, worker, inputs }
+    }
+}
+
+impl Default for Lease {
+    /// That of the only worker.
+    fn default() -> Self {
+        Self::new(0, PortSet::first(PORTS_MAX))
+    }
+}
+
+/// A count that all workers write, alone on its cache line.
+#[repr(align(64))]
+struct Shared(AtomicU64);
 
 /// The counts.
 pub struct Buffer {
     pris: usize,
     ports: usize,
+    /// One thread does all: what frames leave free is known at once.
     solo: bool,
-    voq: Box<[AtomicU32]>,
-    group: Box<[AtomicU32]>,
-    headroom: Box<[AtomicU32]>,
-    depth: Box<[AtomicU32]>,
-    shared: AtomicU64,
-}
-
-fn zeros(count: usize) -> Box<[AtomicU32]> {
-    (0..count).map(|_| AtomicU32::new(0)).collect()
+    /// By input, output and priority, as the input's worker knows it; each input has its own lines.
+    voq: Words,
+    stride: usize,
+    /// By input, a line each: groups by priority, then their headroom.
+    group: Words,
+    shared: Shared,
+    workers: Box<[Tally]>,
 }
 
 impl Buffer {
-    /// An empty buffer of a switch; `solo` when one thread does all, which saves locked instructions.
+    /// An empty buffer of a switch with so many workers; alone, one saves what it takes to know what
+    /// others let leave.
     #[must_use]
-    pub fn new(ports: usize, pris: usize, solo: bool) -> Self {
+    pub fn new(ports: usize, pris: usize, workers: usize) -> Self {
+        let stride = (ports * pris).next_multiple_of(LINE);
+        let solo = workers <= 1;
         Self {
             pris,
             ports,
             solo,
-            voq: zeros(ports * ports * pris),
-            group: zeros(ports * PRIS_MAX),
-            headroom: zeros(ports * PRIS_MAX),
-            depth: zeros(ports * PRIS_MAX),
-            shared: AtomicU64::new(0),
+            voq: Words::new(ports * stride),
+            stride,
+            group: Words::new(ports * LINE),
+            shared: Shared(AtomicU64::new(0)),
+            workers: (0..workers.max(1)).map(|_| Tally::new(ports, pris, solo)).collect(),
         }
     }
 
     #[inline]
-    fn voq_word(&self, input: PortId, output: PortId, pri: Pri) -> &AtomicU32 {
-        let index = (input.index() * self.ports + output.index()) * self.pris + pri.index();
-        self.voq.get(index).expect("ports and priorities of this switch")
+    const fn voq_at(&self, input: PortId, output: PortId, pri: Pri) -> usize {
+        input.index() * self.stride + output.index() * self.pris + pri.index()
     }
 
     #[inline]
-    fn per_pri(words: &[AtomicU32], port: PortId, pri: Pri) -> &AtomicU32 {
-        words.get(port.index() * PRIS_MAX + pri.index()).expect("a port of this switch")
+    fn group_word(&self, input: PortId, pri: Pri) -> &AtomicU32 {
+        self.group.at(input.index() * LINE + pri.index())
     }
 
     #[inline]
-    fn add(&self, word: &AtomicU32, cells: u32) -> u32 {
-        if self.solo {
-            let before = word.load(Ordering::Relaxed);
-            word.store(before + cells, Ordering::Relaxed);
-            return before;
-        }
-        word.fetch_add(cells, Ordering::Relaxed) // counts only; the queues order the frames
+    fn headroom_word(&self, input: PortId, pri: Pri) -> &AtomicU32 {
+        self.group.at(input.index() * LINE + PRIS_MAX + pri.index())
     }
 
     #[inline]
-    fn sub(&self, word: &AtomicU32, cells: u32) -> u32 {
-        if self.solo {
-            let before = word.load(Ordering::Relaxed);
-            debug_assert!(before >= cells, "a queue gives back what it took");
-            word.store(before.wrapping_sub(cells), Ordering::Relaxed);
-            return before;
-        }
-        word.fetch_sub(cells, Ordering::Relaxed)
+    fn tally(&self, lease: &Lease) -> &Tally {
+        self.workers.get(lease.worker).expect("a worker of this switch")
+    }
+
+    /// Whether one thread does all.
+    #[inline]
+    #[must_use]
+    pub const fn is_solo(&self) -> bool {
+        self.solo
     }
 
     /// Takes up to what is wanted for the lease; true if it now holds `need`.
@@ -261,12 +294,12 @@ impl Buffer {
         }
         let short = need - lease.cells;
         for want in [short.max(LEASE), short] {
-            let used = self.shared.fetch_add(want, Ordering::Relaxed);
+            let used = self.shared.0.fetch_add(want, Ordering::Relaxed);
             if used + want <= total {
                 lease.cells += want;
                 return true;
             }
-            self.shared.fetch_sub(want, Ordering::Relaxed);
+            self.shared.0.fetch_sub(want, Ordering::Relaxed);
         }
         false
     }
@@ -274,14 +307,14 @@ impl Buffer {
     #[inline]
     fn give_back(&self, lease: &mut Lease, cells: u64) {
         if self.solo {
-            let used = self.shared.load(Ordering::Relaxed);
+            let used = self.shared.0.load(Ordering::Relaxed);
             debug_assert!(used >= cells, "a queue gives back what it took");
-            self.shared.store(used.wrapping_sub(cells), Ordering::Relaxed);
+            self.shared.0.store(used.wrapping_sub(cells), Ordering::Relaxed);
             return;
         }
         lease.cells += cells;
         if lease.cells >= 2 * LEASE {
-            self.shared.fetch_sub(lease.cells - LEASE, Ordering::Relaxed);
+            self.shared.0.fetch_sub(lease.cells - LEASE, Ordering::Relaxed);
             lease.cells = LEASE;
         }
     }
@@ -290,17 +323,18 @@ impl Buffer {
     pub fn settle(&self, lease: &mut Lease) {
         let cells = core::mem::take(&mut lease.cells);
         if cells > 0 {
-            self.shared.fetch_sub(cells, Ordering::Relaxed);
+            self.shared.0.fetch_sub(cells, Ordering::Relaxed);
         }
     }
 
     /// What the shared part has left, as this worker sees it.
     #[inline]
     fn free(&self, lease: &Lease, total: u64) -> u64 {
-        (total + lease.cells).saturating_sub(self.shared.load(Ordering::Relaxed))
+        (total + lease.cells).saturating_sub(self.shared.0.load(Ordering::Relaxed))
     }
 
-    /// Asks for room in a queue that holds `used`, with reserve `reserve`; charges `word` if granted.
+    /// Asks for room in a queue of this worker's that holds `used`, with reserve `reserve`; charges `word`
+    /// if granted.
     #[inline]
     fn charge(
         &self,
@@ -309,33 +343,41 @@ impl Buffer {
         (used, limit, reserve, total): (u32, u32, u32, u64),
         cells: u32,
     ) -> bool {
-        let over = |used: u32| u64::from(used.saturating_sub(reserve));
         let Some(after) = used.checked_add(cells).filter(|&after| after <= limit) else {
             return false;
         };
-        let need = over(after) - over(used);
+        let need = over(after, reserve) - over(used, reserve);
         if self.solo {
             // Nobody else changes anything meanwhile, and a lease is used up at once.
             debug_assert_eq!(lease.cells, 0, "alone, nothing is taken ahead");
-            let shared = self.shared.load(Ordering::Relaxed);
+            let shared = self.shared.0.load(Ordering::Relaxed);
             if shared + need > total {
                 return false;
             }
-            self.shared.store(shared + need, Ordering::Relaxed);
-            word.store(after, Ordering::Relaxed);
-            return true;
-        }
-        if !self.reserve(lease, need, total) {
+            self.shared.0.store(shared + need, Ordering::Relaxed);
+        } else if self.reserve(lease, need, total) {
+            lease.cells -= need;
+        } else {
             return false;
         }
-        // Meanwhile the queue may only have become shorter: then less of the shared part is needed.
-        let before = self.add(word, cells);
-        let taken = over(before + cells) - over(before);
-        lease.cells -= taken;
+        word.store(after, Ordering::Relaxed);
         true
     }
 
-    /// Asks for room for a lossy frame of `cells` in its VOQ, and charges it.
+    /// Reserve and limit of a VOQ of `pri`.
+    #[inline]
+    fn voq_limit(&self, lease: &Lease, thresholds: &Thresholds, pri: Pri) -> (u32, u32) {
+        match thresholds.sharing {
+            Sharing::Dt => {
+                let free = self.free(lease, thresholds.shared);
+                let reserve = thresholds.voq_reserve;
+                (reserve, thresholds.dynamic(reserve, pri, free))
+            }
+            Sharing::Static => (thresholds.static_share, thresholds.static_share),
+        }
+    }
+
+    /// Asks for room for a lossy frame of `cells` in its VOQ, whose input is this worker's, and charges it.
     #[expect(clippy::inline_always, reason = "once a frame; a call costs a fifth of what it does")]
     #[inline(always)]
     pub fn admit_voq(
@@ -345,19 +387,17 @@ impl Buffer {
         (input, output, pri): (PortId, PortId, Pri),
         cells: u32,
     ) -> Admission {
-        let word = self.voq_word(input, output, pri);
-        let used = word.load(Ordering::Relaxed);
-        let (reserve, limit) = match thresholds.sharing {
-            Sharing::Dt => {
-                let free = self.free(lease, thresholds.shared);
-                let reserve = thresholds.voq_reserve;
-                (reserve, thresholds.dynamic(reserve, pri, free))
-            }
-            Sharing::Static => (thresholds.static_share, thresholds.static_share),
-        };
+        let at = self.voq_at(input, output, pri);
+        let word = self.voq.at(at);
+        let mut used = word.load(Ordering::Relaxed);
+        let (reserve, mut limit) = self.voq_limit(lease, thresholds, pri);
+        if !self.solo && used.saturating_add(cells) > limit {
+            used = self.fold_voq(lease, thresholds, (input, output, pri));
+            (_, limit) = self.voq_limit(lease, thresholds, pri);
+        }
         let numbers = (used, limit, reserve, thresholds.shared);
         let verdict = if self.charge(lease, word, numbers, cells) {
-            self.add(Self::per_pri(&self.depth, output, pri), cells);
+            self.deepen(lease, output, pri, cells);
             Verdict::Queue
         } else {
             Verdict::Drop(DropReason::Dt)
@@ -365,71 +405,82 @@ impl Buffer {
         Admission { verdict, used, limit }
     }
 
-    /// Whether [`Self::admit_all`] can say yes at all: one thread, dynamic thresholds.
+    /// Whether [`Self::admit_all`] can say yes at all: with dynamic thresholds.
     #[inline]
     #[must_use]
     pub fn admits_bursts(&self, thresholds: &Thresholds) -> bool {
-        self.solo && thresholds.sharing == Sharing::Dt
+        thresholds.sharing == Sharing::Dt
     }
 
-    /// Asks for room for all frames of a burst of `input`, where priorities `lossless` are charged to
-    /// their groups, and charges them; false, and nothing charged, if they must be asked one by one:
-    /// several threads, static shares, or any frame could be refused or cross XOFF.
+    /// Asks for room for all frames of a burst of `input`, this worker's, where priorities `lossless` are
+    /// charged to their groups, and charges them; false, and nothing charged, if they must be asked one by
+    /// one: static shares, or any frame could be refused or cross XOFF.
     ///
     /// The limit falls as the buffer fills: a queue that is within it after all of the burst was within
     /// it at each frame before.
     #[inline(never)] // on its own it keeps its state in registers
     pub fn admit_all(
         &self,
+        lease: &mut Lease,
         thresholds: &Thresholds,
         (input, lossless): (PortId, PriSet),
         demand: &Demand,
     ) -> bool {
-        let used = self.shared.load(Ordering::Relaxed);
-        let left = thresholds.shared.checked_sub(used + u64::from(demand.cells()));
+        let wanted = u64::from(demand.cells());
+        let left = self.free(lease, thresholds.shared).checked_sub(wanted);
         let Some(left) = left.filter(|_| self.admits_bursts(thresholds)) else { return false };
-        let first = input.index() * self.ports * self.pris;
-        let Some(voqs) = self.voq.get(first..first + self.ports * self.pris) else { return false };
+        let voqs = self.voq.from(input.index() * self.stride);
+        let Some(voqs) = voqs.get(..self.stride) else { return false };
         let word =
             |queue: QueueId| voqs.get(queue.output().index() * self.pris + queue.pri().index());
         let reserve = thresholds.voq_reserve;
         let mut groups = PerPri::<u32>::default();
         for queue in demand.queues().iter() {
-            if lossless.contains(queue.pri()) {
-                groups[queue.pri()] += demand.cells_of(queue);
+            let (pri, cells) = (queue.pri(), demand.cells_of(queue));
+            if lossless.contains(pri) {
+                groups[pri] += cells;
                 continue;
             }
+            let limit = thresholds.dynamic(reserve, pri, left);
             let Some(word) = word(queue) else { return false };
-            let after = word.load(Ordering::Relaxed) + demand.cells_of(queue); // far below 2^31
-            if after > thresholds.dynamic(reserve, queue.pri(), left) {
+            if word.load(Ordering::Relaxed) + cells <= limit {
+                continue; // a sum far below 2^31
+            }
+            let place = (input, queue.output(), pri);
+            if self.solo || self.fold_voq(lease, thresholds, place) + cells > limit {
                 return false;
             }
         }
         for pri in lossless.iter() {
-            let after =
-                Self::per_pri(&self.group, input, pri).load(Ordering::Relaxed) + groups[pri];
+            let after = self.group_word(input, pri).load(Ordering::Relaxed) + groups[pri];
             if groups[pri] > 0 && after > thresholds.dynamic(thresholds.pg_reserve, pri, left) {
                 return false;
             }
         }
+        if !self.solo && !self.reserve(lease, wanted, thresholds.shared) {
+            return false;
+        }
         let mut taken = 0;
         let mut charge = |word: &AtomicU32, cells: u32, reserve: u32| {
-            let before = word.load(Ordering::Relaxed);
-            let over = |used: u32| u64::from(used.saturating_sub(reserve));
-            taken += over(before + cells) - over(before);
-            word.store(before + cells, Ordering::Relaxed);
+            let before = add(word, cells);
+            taken += over(before + cells, reserve) - over(before, reserve);
         };
         for pri in lossless.iter() {
-            charge(Self::per_pri(&self.group, input, pri), groups[pri], thresholds.pg_reserve);
+            charge(self.group_word(input, pri), groups[pri], thresholds.pg_reserve);
         }
+        let tally = self.tally(lease);
         for queue in demand.queues().iter() {
             let cells = demand.cells_of(queue);
-            self.add(Self::per_pri(&self.depth, queue.output(), queue.pri()), cells);
+            add(tally.entered(queue.output(), queue.pri()), cells);
             if let Some(word) = word(queue).filter(|_| !lossless.contains(queue.pri())) {
                 charge(word, cells, reserve);
             }
         }
-        self.shared.store(used + taken, Ordering::Relaxed);
+        if self.solo {
+            add_shared(&self.shared, taken);
+        } else {
+            lease.cells -= taken;
+        }
         true
     }
 
@@ -446,8 +497,8 @@ impl Buffer {
         }
     }
 
-    /// Asks for room for a lossless frame of `cells` in its ingress group, and charges it there, or
-    /// in the headroom. Each output that gets a copy is told by [`Self::deepen`].
+    /// Asks for room for a lossless frame of `cells` in its ingress group, whose input is this worker's, and
+    /// charges it there, or in the headroom. Each output that gets a copy is told by [`Self::deepen`].
     #[inline]
     pub fn admit_group(
         &self,
@@ -456,19 +507,21 @@ impl Buffer {
         (input, pri): (PortId, Pri),
         cells: u32,
     ) -> Admission {
-        let word = Self::per_pri(&self.group, input, pri);
-        let used = word.load(Ordering::Relaxed);
-        let limit = self.group_limit(lease, thresholds, pri);
-        let reserve = match thresholds.sharing {
-            Sharing::Dt => thresholds.pg_reserve,
-            Sharing::Static => limit,
-        };
-        let head = Self::per_pri(&self.headroom, input, pri);
+        let word = self.group_word(input, pri);
+        let mut used = word.load(Ordering::Relaxed);
+        let mut limit = self.group_limit(lease, thresholds, pri);
+        if !self.solo && used.saturating_add(cells) > limit {
+            self.fold_group(lease, thresholds, (input, pri));
+            used = word.load(Ordering::Relaxed);
+            limit = self.group_limit(lease, thresholds, pri);
+        }
+        let reserve = thresholds.group_reserve();
+        let head = self.headroom_word(input, pri);
         let numbers = (used, limit, reserve, thresholds.shared);
         let verdict = if self.charge(lease, word, numbers, cells) {
             Verdict::Queue
         } else if head.load(Ordering::Relaxed) + cells <= thresholds.headroom(input) {
-            self.add(head, cells);
+            add(head, cells);
             Verdict::Headroom
         } else {
             Verdict::Drop(DropReason::Headroom)
@@ -480,130 +533,107 @@ impl Buffer {
     #[inline]
     pub fn leaving<'a>(
         &'a self,
+        lease: &Lease,
         thresholds: &'a Thresholds,
         output: PortId,
         pri: Pri,
     ) -> Leaving<'a> {
-        let first = output.index() * self.pris + pri.index();
-        let depth = Self::per_pri(&self.depth, output, pri);
-        Leaving {
-            buffer: self,
-            thresholds,
-            voqs: self.voq.get(first..).unwrap_or_default(),
-            stride: self.ports * self.pris,
-            reserve: thresholds.voq_reserve(),
-            depth,
-            pri,
-            freed: 0,
-            depth_before: depth.load(Ordering::Relaxed),
-            left: 0,
-            solo: self.solo,
-        }
+        Leaving::new(self, lease, thresholds, output, pri)
     }
 
-    /// Notes that a copy of a lossless frame was queued for an output.
+    /// Notes that a copy of a frame was queued for an output.
     #[inline]
-    pub fn deepen(&self, output: PortId, pri: Pri, cells: u32) {
-        self.add(Self::per_pri(&self.depth, output, pri), cells);
-    }
-
-    /// Notes that a copy left the queues of an output; returns the depth before.
-    #[inline]
-    pub fn shallow(&self, output: PortId, pri: Pri, cells: u32) -> u32 {
-        self.sub(Self::per_pri(&self.depth, output, pri), cells)
-    }
-
-    /// Gives back what a lossy frame took in its VOQ.
-    #[inline]
-    pub fn release_voq(
-        &self,
-        lease: &mut Lease,
-        thresholds: &Thresholds,
-        (input, output, pri): (PortId, PortId, Pri),
-        cells: u32,
-    ) {
-        let mut run = self.leaving(thresholds, output, pri);
-        run.lossy(input, cells);
-        run.end(lease);
-    }
-
-    /// Gives back what a lossless frame took: of the group's headroom first.
-    #[inline]
-    pub fn release_group(
-        &self,
-        lease: &mut Lease,
-        thresholds: &Thresholds,
-        (input, pri): (PortId, Pri),
-        cells: u32,
-    ) {
-        let head = Self::per_pri(&self.headroom, input, pri);
-        let mut in_head = head.load(Ordering::Relaxed);
-        let mut from_head = 0;
-        while in_head > 0 {
-            from_head = in_head.min(cells);
-            let left = in_head - from_head;
-            match head.compare_exchange(in_head, left, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(now) => {
-                    in_head = now;
-                    from_head = 0;
-                }
-            }
-        }
-        let rest = cells - from_head;
-        if rest == 0 {
-            return;
-        }
-        let reserve = match thresholds.sharing {
-            Sharing::Dt => thresholds.pg_reserve,
-            Sharing::Static => thresholds.static_share.saturating_mul(thresholds.ports),
-        };
-        let before = self.sub(Self::per_pri(&self.group, input, pri), rest);
-        let over = |used: u32| u64::from(used.saturating_sub(reserve));
-        self.give_back(lease, over(before) - over(before.saturating_sub(rest)));
+    pub fn deepen(&self, lease: &Lease, output: PortId, pri: Pri, cells: u32) {
+        add(self.tally(lease).entered(output, pri), cells);
     }
 
     /// Cells of a VOQ's lossy frames.
     #[must_use]
     pub fn voq_used(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
-        self.voq_word(input, output, pri).load(Ordering::Relaxed)
+        let known = self.voq.at(self.voq_at(input, output, pri)).load(Ordering::Relaxed);
+        known.wrapping_sub(self.unseen_of_voq(input, output, pri))
     }
 
     /// Cells of an ingress group, without headroom.
     #[inline]
     #[must_use]
     pub fn group_used(&self, input: PortId, pri: Pri) -> u32 {
-        Self::per_pri(&self.group, input, pri).load(Ordering::Relaxed)
+        let known = self.group_word(input, pri).load(Ordering::Relaxed);
+        if self.solo {
+            return known;
+        }
+        let head = self.headroom_word(input, pri).load(Ordering::Relaxed);
+        known.wrapping_sub(self.unseen_of_group(input, pri).saturating_sub(head))
     }
 
     /// Cells of an ingress group's headroom in use.
     #[inline]
     #[must_use]
     pub fn headroom_used(&self, input: PortId, pri: Pri) -> u32 {
-        Self::per_pri(&self.headroom, input, pri).load(Ordering::Relaxed)
+        let known = self.headroom_word(input, pri).load(Ordering::Relaxed);
+        if self.solo { known } else { known.saturating_sub(self.unseen_of_group(input, pri)) }
     }
 
-    /// Cells queued for (output, pri), VOQs and egress queue together; a replicated frame counts at
-    /// each of its outputs.
-    #[inline]
+    /// Cells of the shared part in use, leases included; exact while no worker changes anything.
     #[must_use]
-    pub fn depth(&self, output: PortId, pri: Pri) -> u32 {
-        Self::per_pri(&self.depth, output, pri).load(Ordering::Relaxed)
+    pub fn shared_used(&self, thresholds: &Thresholds) -> u64 {
+        let taken = self.shared.0.load(Ordering::Relaxed);
+        if self.solo {
+            return taken;
+        }
+        // What left and will be given back as soon as its worker hears of it.
+        let (group, voq) = (thresholds.group_reserve(), thresholds.voq_reserve());
+        let due = |before: u32, unseen: u32, reserve: u32| {
+            over(before, reserve).saturating_sub(over(before.saturating_sub(unseen), reserve))
+        };
+        let mut sum = 0;
+        for (input, pri) in self.groups() {
+            let head = self.headroom_word(input, pri).load(Ordering::Relaxed);
+            let unseen = self.unseen_of_group(input, pri).saturating_sub(head);
+            sum += due(self.group_word(input, pri).load(Ordering::Relaxed), unseen, group);
+            for output in self.ports().filter(|_| voq > 0) {
+                let before = self.voq.at(self.voq_at(input, output, pri)).load(Ordering::Relaxed);
+                sum += due(before, self.unseen_of_voq(input, output, pri), voq);
+            }
+        }
+        taken.saturating_sub(sum)
     }
 
-    /// Cells of the shared part in use, leases included.
-    #[must_use]
-    pub fn shared_used(&self) -> u64 {
-        self.shared.load(Ordering::Relaxed)
+    fn ports(&self) -> impl Iterator<Item = PortId> + use<> {
+        (0..self.ports).filter_map(PortId::new)
+    }
+
+    fn groups(&self) -> impl Iterator<Item = (PortId, Pri)> + use<> {
+        let pris = self.pris;
+        self.ports().flat_map(move |port| Pri::ALL.into_iter().take(pris).map(move |p| (port, p)))
     }
 
     /// Cells charged in all: every VOQ and group, headroom included.
     #[must_use]
     pub fn charged(&self) -> u64 {
-        let all = self.voq.iter().chain(&self.group).chain(&self.headroom);
-        all.map(|word| u64::from(word.load(Ordering::Relaxed))).sum()
+        let mut sum = 0;
+        for (input, pri) in self.groups() {
+            let voqs = self.ports().map(|output| u64::from(self.voq_used(input, output, pri)));
+            let group = self.group_used(input, pri) + self.headroom_used(input, pri);
+            sum += voqs.sum::<u64>() + u64::from(group);
+        }
+        sum
     }
 }
 
+/// Cells that a queue draws on the shared part.
+#[inline]
+const fn over(used: u32, reserve: u32) -> u64 {
+    used.saturating_sub(reserve) as u64
+}
+
+/// The only worker takes cells of the shared part.
+#[inline]
+fn add_shared(shared: &Shared, cells: u64) {
+    shared.0.store(shared.0.load(Ordering::Relaxed) + cells, Ordering::Relaxed);
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -4,66 +4,86 @@
 //! Units: cells.
 //! Source: pipeline.md §4.
 
-use super::{Buffer, Lease, Thresholds};
+use super::tally::Tally;
+use super::{Buffer, Lease, Thresholds, over};
 use crate::sync::{AtomicU32, Ordering};
-use crate::types::{PortId, Pri};
+use crate::types::{PortId, PortSet, Pri};
+use crate::words::{add, sub};
 
 /// A run of frames that leave the queues of one (output, pri): what they share is looked up once, and
 /// what they free of the shared part is given back at the end.
 #[must_use = "`end` gives back what the run freed"]
 pub struct Leaving<'a> {
-    pub(super) buffer: &'a Buffer,
-    pub(super) thresholds: &'a Thresholds,
+    buffer: &'a Buffer,
+    thresholds: &'a Thresholds,
+    tally: &'a Tally,
+    /// Inputs whose counts this worker writes.
+    own: PortSet,
     /// From the first input's VOQ on.
-    pub(super) voqs: &'a [AtomicU32],
-    /// Words from one input's VOQ to the next input's.
-    pub(super) stride: usize,
-    pub(super) reserve: u32,
-    pub(super) depth: &'a AtomicU32,
-    pub(super) pri: Pri,
-    pub(super) freed: u64,
+    voqs: &'a [AtomicU32],
+    output: PortId,
+    pri: Pri,
+    reserve: u32,
+    freed: u64,
     /// Cells of (output, pri) before the run, and those that left since; others may add meanwhile.
-    pub(super) depth_before: u32,
-    pub(super) left: u32,
-    pub(super) solo: bool,
+    depth_before: u32,
+    left: u32,
 }
 
-impl Leaving<'_> {
+impl<'a> Leaving<'a> {
+    #[inline]
+    pub(super) fn new(
+        buffer: &'a Buffer,
+        lease: &Lease,
+        thresholds: &'a Thresholds,
+        output: PortId,
+        pri: Pri,
+    ) -> Self {
+        Self {
+            buffer,
+            thresholds,
+            tally: buffer.tally(lease),
+            own: lease.inputs,
+            voqs: buffer.voq.from(buffer.voq_at(PortId::default(), output, pri)),
+            output,
+            pri,
+            reserve: thresholds.voq_reserve(),
+            freed: 0,
+            depth_before: buffer.depth(output, pri),
+            left: 0,
+        }
+    }
+
+    #[inline]
+    fn voq(&self, input: PortId) -> &'a AtomicU32 {
+        self.voqs.get(input.index() * self.buffer.stride).expect("a port of this switch")
+    }
+
     /// Gives back what a lossy frame from `input` took in its VOQ.
-    ///
-    /// # Panics
-    /// When there is no such port.
     #[inline]
     pub fn lossy(&mut self, input: PortId, cells: u32) {
-        let word = self.voqs.get(input.index() * self.stride).expect("a port of this switch");
-        let before = if self.solo {
-            let before = word.load(Ordering::Relaxed);
+        if self.buffer.solo || self.own.contains(input) {
+            let before = sub(self.voq(input), cells);
             debug_assert!(before >= cells, "a queue gives back what it took");
-            word.store(before.wrapping_sub(cells), Ordering::Relaxed);
-            before
+            self.freed += over(before, self.reserve).min(u64::from(cells));
         } else {
-            word.fetch_sub(cells, Ordering::Relaxed)
-        };
-        let over = before.saturating_sub(self.reserve);
-        self.freed += u64::from(over.min(cells));
+            add(self.tally.voq(input, self.output, self.pri), cells);
+            if self.reserve == 0 {
+                self.freed += u64::from(cells); // all of it was shared
+            }
+        }
     }
 
     /// As [`Self::lossy`] and [`Self::shallow`] for a frame of `cells` from each of `inputs`.
-    ///
-    /// # Panics
-    /// When there is no such port.
     #[inline]
     pub fn lossy_alike(&mut self, inputs: impl Iterator<Item = PortId>, cells: u32) {
-        let before = self.freed;
         let mut count = 0;
-        if self.solo && self.reserve == 0 {
+        if self.buffer.solo && self.reserve == 0 {
             for input in inputs {
-                let word = self.voqs.get(input.index() * self.stride);
-                let word = word.expect("a port of this switch");
-                word.store(word.load(Ordering::Relaxed).wrapping_sub(cells), Ordering::Relaxed);
+                sub(self.voq(input), cells);
                 count += 1;
             }
-            self.freed = before + u64::from(count * cells); // all of it was shared
+            self.freed += u64::from(count * cells); // all of it was shared
         } else {
             for input in inputs {
                 self.lossy(input, cells);
@@ -91,14 +111,18 @@ impl Leaving<'_> {
     /// Gives back what a lossless frame from `input` took in its group.
     #[inline]
     pub fn lossless(&self, lease: &mut Lease, input: PortId, cells: u32) {
-        self.buffer.release_group(lease, self.thresholds, (input, self.pri), cells);
+        if self.buffer.solo || self.own.contains(input) {
+            self.buffer.release(lease, self.thresholds, (input, self.pri), cells);
+        } else {
+            add(self.tally.group(input, self.pri), cells);
+        }
     }
 
     /// Notes that a copy left; returns the depth of (output, pri) before, in cells.
     #[inline]
     #[must_use]
     pub const fn shallow(&mut self, cells: u32) -> u32 {
-        let before = self.depth_before.wrapping_sub(self.left);
+        let before = self.depth();
         self.left += cells;
         before
     }
@@ -110,10 +134,23 @@ impl Leaving<'_> {
         self.depth_before.wrapping_sub(self.left)
     }
 
+    /// Cells of (output, pri) before the run.
+    #[inline]
+    #[must_use]
+    pub const fn depth_before(&self) -> u32 {
+        self.depth_before
+    }
+
     /// Ends the run.
     #[inline]
     pub fn end(self, lease: &mut Lease) {
-        self.buffer.sub(self.depth, self.left);
+        if self.buffer.solo {
+            sub(self.tally.entered(self.output, self.pri), self.left);
+        } else {
+            let word = self.tally.left(self.output, self.pri);
+            let left = word.load(Ordering::Relaxed).wrapping_add(self.left);
+            word.store(left, Ordering::Release); // pairs with `Buffer::depth`
+        }
         self.buffer.give_back(lease, self.freed);
     }
 }

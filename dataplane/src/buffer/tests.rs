@@ -75,11 +75,47 @@ impl Oracle {
     }
 }
 
+/// A frame of `cells` for one output asks for room.
+fn admit(
+    buffer: &Buffer,
+    lease: &mut Lease,
+    thresholds: &Thresholds,
+    (input, output, pri): (PortId, PortId, Pri),
+    cells: u32,
+) -> Admission {
+    if !lossless().contains(pri) {
+        return buffer.admit_voq(lease, thresholds, (input, output, pri), cells);
+    }
+    let got = buffer.admit_group(lease, thresholds, (input, pri), cells);
+    if !matches!(got.verdict, Verdict::Drop(_)) {
+        buffer.deepen(lease, output, pri, cells);
+    }
+    got
+}
+
+/// A frame of `cells` leaves; its last copy, if it is lossless.
+fn leave(
+    buffer: &Buffer,
+    lease: &mut Lease,
+    thresholds: &Thresholds,
+    (input, output, pri): (PortId, PortId, Pri),
+    cells: u32,
+) {
+    let mut run = buffer.leaving(lease, thresholds, output, pri);
+    if lossless().contains(pri) {
+        run.lossless(lease, input, cells);
+    } else {
+        run.lossy(input, cells);
+    }
+    let _ = run.shallow(cells);
+    run.end(lease);
+}
+
 #[test]
 fn random_frames_get_room_exactly_as_the_formula_says() {
     let config = config(Sharing::Dt, 200);
     let thresholds = thresholds(&config);
-    let (buffer, mut lease) = (Buffer::new(PORTS, PRIS, true), Lease::default());
+    let (buffer, mut lease) = (Buffer::new(PORTS, PRIS, 1), Lease::default());
     let mut oracle = Oracle { shared_total: thresholds.shared() as i64, ..Oracle::default() };
     let mut rng = Rng::new(11);
     let mut queued: Vec<(u64, u64, u8, u32)> = Vec::new();
@@ -110,7 +146,7 @@ fn random_frames_get_room_exactly_as_the_formula_says() {
                     Verdict::Drop(_) => 2,
                 }] += 1;
                 if !matches!(want, Verdict::Drop(_)) {
-                    buffer.deepen(port(o), pri(p), cells);
+                    buffer.deepen(&lease, port(o), pri(p), cells);
                     queued.push((i, o, p, cells));
                 }
             } else {
@@ -126,22 +162,20 @@ fn random_frames_get_room_exactly_as_the_formula_says() {
             }
         } else if !queued.is_empty() {
             let (i, o, p, cells) = queued.swap_remove(rng.below(queued.len() as u64) as usize);
-            buffer.shallow(port(o), pri(p), cells);
+            leave(&buffer, &mut lease, &thresholds, (port(i), port(o), pri(p)), cells);
             if lossless().contains(pri(p)) {
-                buffer.release_group(&mut lease, &thresholds, (port(i), pri(p)), cells);
                 let head = oracle.headroom.entry((i, p)).or_default();
                 let first = (*head).min(cells.into());
                 *head -= first;
                 oracle.used.entry((1, i, 0, p)).or_insert((4, 0)).1 -= i64::from(cells) - first;
             } else {
-                buffer.release_voq(&mut lease, &thresholds, (port(i), port(o), pri(p)), cells);
                 oracle.used.entry((0, i, o, p)).or_insert((2, 0)).1 -= i64::from(cells);
             }
         }
         let used: i64 = oracle.used.values().map(|(_, used)| used).sum();
         let head: i64 = oracle.headroom.values().sum();
         assert_eq!(buffer.charged() as i64, used + head);
-        assert_eq!(buffer.shared_used() as i64, oracle.shared_total - oracle.free());
+        assert_eq!(buffer.shared_used(&thresholds) as i64, oracle.shared_total - oracle.free());
         assert_eq!(buffer.charged(), queued.iter().map(|&(.., c)| u64::from(c)).sum::<u64>());
     }
     assert!(seen.iter().all(|&n| n > 100), "every verdict occurs: {seen:?}");
@@ -152,7 +186,7 @@ fn a_static_share_is_kept_to_the_cell() {
     let mut config = config(Sharing::Static, 200);
     config.headroom_cells = vec![0; PORTS];
     let thresholds = thresholds(&config); // 200 cells over 36 VOQs: 5 each
-    let (buffer, mut lease) = (Buffer::new(PORTS, PRIS, true), Lease::default());
+    let (buffer, mut lease) = (Buffer::new(PORTS, PRIS, 1), Lease::default());
     let queue = (port(0), port(1), pri(0));
     for used in 0..5 {
         let got = buffer.admit_voq(&mut lease, &thresholds, queue, 1);
@@ -162,7 +196,7 @@ fn a_static_share_is_kept_to_the_cell() {
     assert_eq!(over.verdict, Verdict::Drop(DropReason::Dt));
     let other = buffer.admit_voq(&mut lease, &thresholds, (port(2), port(1), pri(0)), 5);
     assert_eq!(other.verdict, Verdict::Queue, "another queue's share is its own");
-    assert_eq!(buffer.shared_used(), 0, "nothing is shared");
+    assert_eq!(buffer.shared_used(&thresholds), 0, "nothing is shared");
 }
 
 #[test]
@@ -179,41 +213,151 @@ fn a_buffer_that_leaves_nothing_is_refused() {
     assert_eq!(plan(3), Err(BufferError::ShareBelowFrame { share: 2, frame: 3 }));
 }
 
-/// Two workers admit and release at once: the shared part is never overdrawn, and all comes back.
+type Queue = (PortId, PortId, Pri);
+
+/// All counts against the frames that are queued.
+fn check_counts(buffer: &Buffer, thresholds: &Thresholds, queued: &[(Queue, u32)]) {
+    let cells = |of: &dyn Fn(&Queue) -> bool| -> u32 {
+        queued.iter().filter(|(queue, _)| of(queue)).map(|(_, cells)| cells).sum()
+    };
+    assert_eq!(buffer.charged(), u64::from(cells(&|_| true)));
+    let mut drawn = 0;
+    for (port, pri) in port_pris() {
+        assert_eq!(buffer.depth(port, pri), cells(&|(_, o, p)| (*o, *p) == (port, pri)));
+        drawn += over(buffer.group_used(port, pri), thresholds.group_reserve());
+        for output in (0..PORTS).filter_map(PortId::new) {
+            let used = buffer.voq_used(port, output, pri);
+            drawn += over(used, thresholds.voq_reserve());
+            if !lossless().contains(pri) {
+                assert_eq!(used, cells(&|queue| *queue == (port, output, pri)));
+            }
+        }
+    }
+    let used = buffer.shared_used(thresholds);
+    assert!(drawn <= used && used <= thresholds.shared(), "{drawn} drawn of {used}");
+}
+
+/// What two workers queue and let leave, of their own inputs and of the other's, in one thread so that the
+/// truth is known at each step: a queue counts exactly what is in it, is refused only by exact numbers,
+/// and the shared part holds at least what the queues draw on it.
+#[test]
+fn workers_know_what_others_let_leave() {
+    for (reserve, sharing) in [(0, Sharing::Dt), (2, Sharing::Dt), (0, Sharing::Static)] {
+        let mut config = config(sharing, 700);
+        config.voq_reserve_cells = reserve;
+        let thresholds = thresholds(&config);
+        let buffer = Buffer::new(PORTS, PRIS, 2);
+        let owner = |input: PortId| input.index() % 2;
+        let own = |worker| (0..PORTS).filter_map(PortId::new).filter(move |&i| owner(i) == worker);
+        let mut leases = [0, 1].map(|worker| Lease::new(worker, own(worker).collect()));
+        let mut rng = Rng::new(u64::from(reserve) + 5);
+        let mut queued: Vec<(Queue, u32)> = Vec::new();
+        let (mut dropped, mut headroom) = (0, 0);
+        for step in 0..60_000 {
+            // Long enough up and down for queues to fill and to empty.
+            let fills = step / 1_000 % 2 == 0;
+            if rng.below(100) < if fills { 70 } else { 30 } {
+                let queue = (port(rng.below(3)), port(rng.below(3)), pri(rng.below(4) as u8));
+                let (input, output, pri) = queue;
+                let cells = 1 + rng.below(5) as u32;
+                let lease = &mut leases[owner(input)];
+                let got = admit(&buffer, lease, &thresholds, queue, cells);
+                let of = |other: &Queue| {
+                    other.0 == input
+                        && other.2 == pri
+                        && (lossless().contains(pri) || other.1 == output)
+                };
+                let truth: u32 = queued.iter().filter(|(q, _)| of(q)).map(|(_, c)| c).sum();
+                let head = buffer.headroom_used(input, pri);
+                match got.verdict {
+                    Verdict::Queue => queued.push((queue, cells)),
+                    Verdict::Headroom => {
+                        headroom += 1;
+                        assert_eq!(got.used + head - cells, truth, "refused by exact numbers");
+                        queued.push((queue, cells));
+                    }
+                    Verdict::Drop(_) => {
+                        dropped += 1;
+                        assert_eq!(got.used + head, truth, "refused by exact numbers");
+                    }
+                }
+            } else if !queued.is_empty() {
+                let (queue, cells) = queued.swap_remove(rng.below(queued.len() as u64) as usize);
+                let worker = rng.below(2) as usize; // that of the output, or of the crossbar
+                leave(&buffer, &mut leases[worker], &thresholds, queue, cells);
+            }
+            if rng.below(50) == 0 {
+                let worker = rng.below(2) as usize;
+                let uses = buffer.catch_up(&mut leases[worker], &thresholds, lossless());
+                let is_kept = |(i, _, p): &Queue| {
+                    owner(*i) == worker && (lossless().contains(*p) || thresholds.voq_reserve() > 0)
+                };
+                assert_eq!(uses, queued.iter().any(|(queue, _)| is_kept(queue)));
+            }
+            check_counts(&buffer, &thresholds, &queued);
+        }
+        assert!(dropped > 100 && headroom > 100, "all verdicts: {dropped} {headroom}");
+        let [_, other] = &mut leases;
+        queued
+            .drain(..)
+            .for_each(|(queue, cells)| leave(&buffer, other, &thresholds, queue, cells));
+        for lease in &mut leases {
+            assert!(!buffer.catch_up(lease, &thresholds, lossless()));
+            buffer.settle(lease);
+        }
+        assert_eq!((buffer.charged(), buffer.shared_used(&thresholds)), (0, 0));
+    }
+}
+
+/// Two workers admit at once, and let leave what the other admitted: the shared part is never overdrawn,
+/// and all comes back.
 #[test]
 fn leases_never_overdraw_the_shared_part() {
     let config = config(Sharing::Dt, 400);
     let thresholds = thresholds(&config);
-    let buffer = Buffer::new(PORTS, PRIS, false);
-    std::thread::scope(|scope| {
-        for worker in 0..2u64 {
+    let buffer = Buffer::new(PORTS, PRIS, 2);
+    let (to_1, of_0) = std::sync::mpsc::channel();
+    let (to_0, of_1) = std::sync::mpsc::channel();
+    let sides = [(0u64, to_1, of_1), (1, to_0, of_0)];
+    let leases = std::thread::scope(|scope| {
+        let threads = sides.map(|(worker, to, from)| {
             let (buffer, thresholds) = (&buffer, &thresholds);
             scope.spawn(move || {
-                let (mut lease, mut rng) = (Lease::default(), Rng::new(worker));
-                let mut queued: Vec<(PortId, u32)> = Vec::new();
+                let mut lease = Lease::new(worker as usize, PortSet::only(port(worker)));
+                let mut rng = Rng::new(worker);
                 for _ in 0..if cfg!(miri) { 200 } else { 200_000 } {
-                    let queue = (port(worker), port(rng.below(3)), pri(3));
                     if rng.below(2) == 0 {
                         let cells = 1 + rng.below(5) as u32;
-                        let got = buffer.admit_voq(&mut lease, thresholds, queue, cells);
-                        if got.verdict == Verdict::Queue {
-                            queued.push((queue.1, cells));
+                        let pri = pri(2 + rng.below(2) as u8); // lossless and lossy
+                        let queue = (port(worker), port(rng.below(3)), pri);
+                        let verdict = admit(buffer, &mut lease, thresholds, queue, cells).verdict;
+                        if !matches!(verdict, Verdict::Drop(_)) {
+                            to.send((queue, cells)).unwrap();
                         }
-                    } else if let Some((output, cells)) = queued.pop() {
-                        buffer.shallow(output, pri(3), cells);
-                        let queue = (port(worker), output, pri(3));
-                        buffer.release_voq(&mut lease, thresholds, queue, cells);
+                    } else if let Ok((queue, cells)) = from.try_recv() {
+                        leave(buffer, &mut lease, thresholds, queue, cells);
                     }
-                    let reserves = 9 * 2;
-                    assert!(buffer.charged() <= thresholds.shared() + reserves, "overdrawn");
+                    let taken = buffer.shared.0.load(Ordering::Relaxed); // one attempt each apart
+                    assert!(taken <= thresholds.shared() + 2 * LEASE, "overdrawn");
                 }
-                for (output, cells) in queued {
-                    let queue = (port(worker), output, pri(3));
-                    buffer.release_voq(&mut lease, thresholds, queue, cells);
+                drop(to);
+                for (queue, cells) in from {
+                    leave(buffer, &mut lease, thresholds, queue, cells);
                 }
-                buffer.settle(&mut lease);
-            });
-        }
+                lease
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
     });
-    assert_eq!((buffer.charged(), buffer.shared_used()), (0, 0));
+    for mut lease in leases {
+        assert!(!buffer.catch_up(&mut lease, &thresholds, lossless()));
+        buffer.settle(&mut lease);
+    }
+    assert!(port_pris().all(|(port, pri)| buffer.depth(port, pri) == 0));
+    assert_eq!((buffer.charged(), buffer.shared_used(&thresholds)), (0, 0));
+}
+
+fn port_pris() -> impl Iterator<Item = (PortId, Pri)> {
+    let ports = (0..PORTS).filter_map(PortId::new);
+    ports.flat_map(|port| Pri::ALL.into_iter().take(PRIS).map(move |pri| (port, pri)))
 }

@@ -8,25 +8,26 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::crossbar::Crossbar;
+use super::crossbar::{Crossbar, Links};
 use super::egress::OutputLane;
 use super::fast::FastCore;
+use super::handover::{Downlink, Feed, downlink, uplink};
 use super::ingress::{InputLane, Scratch};
-use super::{Context, Core, Lane, Timing};
+use super::{Context, Core, Lane, Timing, Way};
 use crate::buffer::{Buffer, Lease};
 use crate::config::SwitchConfig;
+use crate::desc::Desc;
 use crate::fdb::{Fdb, FdbConfig, StaticError};
 use crate::flows::FlowCache;
-use crate::free::FreeCache;
 use crate::lag::Joined;
 use crate::pool::{Bufs, Pool, PoolError};
-use crate::ring::ring;
+use crate::ring::{Rx, ring};
 use crate::rng::Rng;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::stats::WorkerStats;
 use crate::sync::{AtomicU8, AtomicU64};
 use crate::types::{PerPort, PerPri, PortId, Pri};
-use crate::voq::voqs;
+use crate::voq::Voqs;
 
 /// Why a switch cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +97,7 @@ pub fn build(
     let core = Arc::new(Core {
         pool: pool.clone(),
         fdb,
-        buffer: Buffer::new(ports, snapshot.config.pris, solo),
+        buffer: Buffer::new(ports, snapshot.config.pris, spread.len()),
         snapshot: ArcSwap::new(snapshot.clone()),
         stats: stats.clone(),
         chunks_used: bufs.iter().map(Bufs::used).collect(),
@@ -108,38 +109,38 @@ pub fn build(
         congested: PerPri(Pri::ALL.map(|_| AtomicU64::new(0))),
         fast: FastCore::new(),
     });
-    // A frame in a VOQ takes a node; replicated ones take one per copy.
-    let (inputs, drain, nodes) = voqs(ports, snapshot.config.pris, 2 * pool.count(), solo);
-    let mut inputs: Vec<Option<_>> = inputs.into_iter().map(Some).collect();
-    let (mut txs, mut rxs) = egress_queues(&snapshot);
-    let mut crossbar = Some(Crossbar::new(drain, core::mem::take(&mut txs), &snapshot, timing));
+    // Replicated frames take a place per copy.
+    let voqs = Voqs::new(ports, snapshot.config.pris, 2 * pool.count());
+    let view = voqs.view();
+    let Wiring { mut queues, feeds, links, ways, downlinks } = wire(&snapshot, spread, voqs);
+    let mut crossbar = Some(Crossbar::new(feeds, links, &snapshot, timing));
     let mut lanes = Vec::with_capacity(spread.len());
-    for ((worker, own), stats) in spread.iter().enumerate().zip(stats) {
-        let taken =
-            own.iter().filter_map(|&port| Some((port, inputs.get_mut(port.index())?.take()?)));
+    let ends = ways.into_iter().zip(downlinks);
+    for (((worker, own), stats), (way, downlink)) in spread.iter().enumerate().zip(stats).zip(ends)
+    {
         let ctx = Context {
             core: core.clone(),
             snapshot: snapshot.clone(),
             stats,
             bufs: bufs.remove(0),
-            nodes: FreeCache::new(nodes.clone(), keep(2 * CACHE)),
-            lease: Lease::default(),
+            way,
+            lease: Lease::new(worker, own.iter().copied().collect()),
             rng: Rng::new(snapshot.config.seed.wrapping_add(worker as u64)),
             joined_lags: Joined::new(),
             joined_spreads: Joined::new(),
         };
         lanes.push(Lane {
             ctx,
-            inputs: taken.map(|(port, voq)| InputLane::new(port, voq, &snapshot)).collect(),
+            inputs: own.iter().map(|&port| InputLane::new(port, view.clone(), &snapshot)).collect(),
             outputs: own
                 .iter()
-                .map(|&port| OutputLane::new(port, core::mem::take(&mut rxs[port]), &snapshot))
+                .map(|&port| OutputLane::new(port, core::mem::take(&mut queues[port]), &snapshot))
                 .collect(),
             crossbar: crossbar.take(),
+            downlink,
             scratch: Box::new(Scratch::new()),
             flows: FlowCache::new(),
             timing,
-            solo,
             has_fast_path: None,
         });
     }
@@ -148,19 +149,44 @@ pub fn build(
 
 type Ends<T> = PerPort<PerPri<Option<T>>>;
 
-/// Both ends of every egress queue.
-fn egress_queues(
-    snapshot: &Snapshot,
-) -> (Ends<crate::ring::Tx<crate::desc::Desc>>, Ends<crate::ring::Rx<crate::desc::Desc>>) {
-    let (mut txs, mut rxs) = (Ends::default(), Ends::default());
+/// How frames go from inputs to VOQs and from the crossbar to outputs.
+struct Wiring {
+    /// The far end of each egress queue.
+    queues: Ends<Rx<Desc>>,
+    feeds: PerPort<PerPri<Feed>>,
+    links: Links,
+    /// By worker; the first has the crossbar and all VOQs, the others are linked to it.
+    ways: Vec<Way>,
+    downlinks: Vec<Option<Downlink>>,
+}
+
+fn wire(snapshot: &Snapshot, spread: &[Vec<PortId>], voqs: Voqs) -> Wiring {
+    let capacity = snapshot.config.crossbar.egress_queue_frames.max(1);
+    let (mut txs, mut queues) = (Ends::default(), Ends::default());
     for port in snapshot.ports.iter() {
         for pri in snapshot.pris.iter() {
-            let (tx, rx) = ring(snapshot.config.crossbar.egress_queue_frames.max(1));
+            let (tx, rx) = ring(capacity);
             txs[port][pri] = Some(tx);
-            rxs[port][pri] = Some(rx);
+            queues[port][pri] = Some(rx);
         }
     }
-    (txs, rxs)
+    let mut feeds = PerPort::<PerPri<Feed>>::default();
+    let mut links = Links::default();
+    let (mut ways, mut downlinks) = (vec![Way::Here(Box::new(voqs))], vec![None]);
+    for own in spread.iter().skip(1) {
+        let (up, from) = uplink(snapshot.config.ports.len());
+        let (far, down) = downlink(links.ways.len(), own, &mut txs, &mut feeds, capacity);
+        links.from.push(from);
+        links.ways.push(far);
+        ways.push(Way::There(up));
+        downlinks.push(Some(down));
+    }
+    for &port in spread.first().into_iter().flatten() {
+        for pri in Pri::ALL {
+            feeds[port][pri] = txs[port][pri].take().map_or(Feed::Nowhere, Feed::Here);
+        }
+    }
+    Wiring { queues, feeds, links, ways, downlinks }
 }
 
 fn new_fdb(snapshot: &Snapshot, ports: usize) -> Result<Fdb, StaticError> {

@@ -6,25 +6,25 @@
 //! Units: frames, slots.
 //! Source: pipeline.md §6; model.md.
 
-use super::{Context, Core, Lane, Step, Timing};
-use crate::desc::Desc;
+use super::handover::{Far, Feed, Queued};
+use super::{Context, Lane, Step, Timing, Way};
 use crate::islip::{Islip, Match, Matches, Requests};
-use crate::ring::Tx;
+use crate::queues::QueueId;
+use crate::ring::Rx;
 use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
 use crate::time::{Instant, Span};
 use crate::trace::{Event, Tracer};
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, PriSet};
-use crate::voq::VoqDrain;
 
 /// What the crossbar's owner keeps.
 pub(super) struct Crossbar {
-    pub drain: VoqDrain,
     islip: Islip,
     requests: Requests,
     matches: Matches,
-    /// The producing end of each egress queue.
-    pub queues: PerPort<PerPri<Option<Tx<Desc>>>>,
+    /// Where each egress queue is fed.
+    feeds: PerPort<PerPri<Feed>>,
+    links: Links,
     limit: usize,
     burst: usize,
     /// Frames moved to each output in this step; live, bounded.
@@ -33,6 +33,15 @@ pub(super) struct Crossbar {
     /// Some output has got its budget.
     is_spent: bool,
     slot: Option<Slots>,
+}
+
+/// What links the crossbar to workers that have none.
+#[derive(Default)]
+pub(super) struct Links {
+    /// What they send up.
+    pub from: Vec<Rx<Queued>>,
+    /// The ways down.
+    pub ways: Vec<Far>,
 }
 
 /// Virtual time's slots.
@@ -52,14 +61,13 @@ struct Slots {
 
 impl Crossbar {
     pub fn new(
-        drain: VoqDrain,
-        queues: PerPort<PerPri<Option<Tx<Desc>>>>,
+        feeds: PerPort<PerPri<Feed>>,
+        links: Links,
         snapshot: &Snapshot,
         timing: Timing,
     ) -> Self {
         let config = &snapshot.config.crossbar;
         let mut crossbar = Self {
-            drain,
             islip: Islip::new(
                 snapshot.config.ports.len(),
                 snapshot.config.pris,
@@ -68,7 +76,8 @@ impl Crossbar {
             ),
             requests: Requests::new(),
             matches: Matches::new(),
-            queues,
+            feeds,
+            links,
             limit: config.egress_queue_frames,
             burst: 1,
             moved: PerPort::default(),
@@ -132,20 +141,22 @@ impl Crossbar {
     }
 
     /// Collects who asks for what.
-    fn collect(&mut self, now: Instant, core: &Core, snapshot: &Snapshot) {
+    fn collect(&mut self, now: Instant, ctx: &mut Context) {
+        let Context { core, snapshot, way, .. } = ctx;
         self.requests.clear();
+        let Way::Here(voqs) = way else { return };
         let up = core.up();
         let busy: PortSet = match &self.slot {
             None => PortSet::EMPTY,
             Some(slot) => snapshot.ports.iter().filter(|&p| now < slot.input_free[p]).collect(),
         };
         let (mut held_until, mut full) = (None, false);
-        for output in self.drain.outputs().and(up).iter() {
+        for output in voqs.outputs().and(up).iter() {
             let open = snapshot.pris.without(core.paused(output)).without(core.storming(output));
             let output_busy = self.slot.as_ref().is_some_and(|s| now < s.output_free[output]);
             let mut waits = false;
             for pri in snapshot.pris.iter() {
-                let inputs = self.drain.waiting(output, pri);
+                let inputs = voqs.waiting(output, pri);
                 if inputs.is_empty() {
                     continue;
                 }
@@ -154,8 +165,7 @@ impl Crossbar {
                     continue;
                 }
                 let limit = self.limit;
-                let Some(queue) = self.queues[output][pri].as_mut() else { continue };
-                if queue.len() >= limit {
+                if self.feeds[output][pri].len(&self.links.ways) >= limit {
                     full = true;
                     continue;
                 }
@@ -173,7 +183,7 @@ impl Crossbar {
                 }
             }
             if !waits {
-                self.drain.retire(output);
+                voqs.retire(output);
             }
         }
         if let Some(slot) = &mut self.slot {
@@ -194,7 +204,10 @@ impl Lane {
         tracer: &mut T,
         step: &mut Step,
     ) -> usize {
-        let mut total = self.purge(now, tracer);
+        let Self { ctx, crossbar, .. } = self;
+        let Some(crossbar) = crossbar else { return 0 };
+        let mut total = crossbar.gather(ctx, now, tracer);
+        total += self.purge(now, tracer);
         let Self { ctx, crossbar, .. } = self;
         let Some(crossbar) = crossbar else { return 0 };
         if let Some(slot) = &mut crossbar.slot
@@ -203,7 +216,7 @@ impl Lane {
             slot.dirty = true; // whatever this step changed, the next slot is to see it
             return total;
         }
-        crossbar.collect(now, &ctx.core, &ctx.snapshot);
+        crossbar.collect(now, ctx);
         // Without a request no slot is used, so that extra steps change nothing.
         while !crossbar.requests.is_empty() {
             crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
@@ -266,19 +279,13 @@ impl Lane {
     ) -> usize {
         let mut gone = 0;
         for pri in pris.iter() {
-            let waiting = match &self.crossbar {
-                Some(crossbar) => crossbar.drain.waiting(output, pri),
-                None => PortSet::EMPTY,
-            };
-            for input in waiting.iter() {
-                let Self { ctx, crossbar: Some(crossbar), .. } = self else { return gone };
-                let Some(mut queue) = crossbar.drain.queue(input, output, pri) else { continue };
-                while let Some(desc) = queue.pop(&mut ctx.nodes) {
-                    ctx.discard(now, desc, output, reason, tracer);
-                    ctx.stats.port[output].pri[pri].purged.add(1);
+            let id = QueueId::new(output, pri);
+            let Way::Here(voqs) = &self.ctx.way else { return gone };
+            for input in voqs.waiting(output, pri).iter() {
+                while let Some(desc) = self.ctx.voqs().and_then(|voqs| voqs.pop(input, id)) {
+                    self.ctx.purge(now, desc, output, reason, tracer);
                     gone += 1;
                 }
-                queue.settle();
             }
         }
         gone
@@ -286,6 +293,9 @@ impl Lane {
 
     /// Throws away all that waits in VOQs: the switch stops.
     pub(super) fn drain_all<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+        if let Some(crossbar) = &mut self.crossbar {
+            crossbar.gather(&mut self.ctx, now, tracer);
+        }
         for output in self.ctx.snapshot.ports.iter() {
             self.purge_output(now, output, self.ctx.snapshot.pris, DropReason::Shutdown, tracer);
         }
@@ -293,6 +303,31 @@ impl Lane {
 }
 
 impl Crossbar {
+    /// Puts what other workers sent up into the VOQs; returns how many frames it was.
+    fn gather<T: Tracer>(&mut self, ctx: &mut Context, now: Instant, tracer: &mut T) -> usize {
+        let mut count = 0;
+        for frames in &mut self.links.from {
+            let most = frames.len();
+            count += frames.pop_each(most, |Queued { desc, queue }| {
+                let input = desc.input();
+                let pushed = match &mut ctx.way {
+                    Way::Here(voqs) => voqs.push(input, queue, desc),
+                    Way::There(_) => Err(desc),
+                };
+                if let Err(desc) = pushed {
+                    ctx.purge(now, desc, queue.output(), DropReason::Pool, tracer);
+                }
+            });
+        }
+        count
+    }
+
+    /// Whether frames wait in VOQs that may go on as soon as another worker has made room.
+    pub fn waits(&self, ctx: &Context) -> bool {
+        !self.links.ways.is_empty()
+            && matches!(&ctx.way, Way::Here(voqs) if !voqs.outputs().is_empty())
+    }
+
     /// Moves the frames of one match; returns how many.
     #[inline(never)] // on its own it keeps its state in registers
     fn transfer(
@@ -301,32 +336,37 @@ impl Crossbar {
         now: Instant,
         (input, output, pri): (PortId, PortId, Pri),
     ) -> usize {
-        let queue = self.queues[output][pri].as_mut();
-        let Some((queue, mut voq)) = queue.zip(self.drain.queue(input, output, pri)) else {
+        let Self { feeds, links, .. } = self;
+        let feed = &mut feeds[output][pri];
+        let Context { way, snapshot, .. } = ctx;
+        let queue = match way {
+            Way::Here(voqs) => voqs.queue(input, QueueId::new(output, pri)),
+            Way::There(_) => None,
+        };
+        let Some(mut voq) = queue.filter(|_| !matches!(feed, Feed::Nowhere)) else {
             self.requests.remove(input, output, pri); // nobody could ask this
             return 0;
         };
-        let room = self.limit.saturating_sub(queue.len());
+        let room = self.limit.saturating_sub(feed.len(&links.ways));
         let most = room.min(self.burst);
         let timed = self.slot.is_some();
         let mut cells = 0;
-        let moved = if timed {
-            queue.push_from(most, || {
-                let desc = voq.pop(&mut ctx.nodes)?;
-                cells += ctx.snapshot.cells(desc.len());
-                Some(desc)
-            })
-        } else {
-            let mut moved = 0;
-            ctx.nodes.give_all(most, |freed| {
-                let mut freed = freed.iter_mut();
-                moved = queue.push_from(most, || voq.pop_to(freed.next()?));
-                moved
-            });
-            moved
-        };
+        let mut moved = 0;
+        loop {
+            let run = voq.run(most - moved);
+            if run.is_empty() {
+                break;
+            }
+            moved += run.len();
+            if timed {
+                cells += run.iter().map(|frame| snapshot.cells(frame.len())).sum::<u32>();
+            }
+            feed.push(&mut links.ways, QueueId::new(output, pri), run);
+            if moved == most {
+                break;
+            }
+        }
         let empty = voq.settle();
-        drop(voq);
         self.moved[output] += moved;
         self.is_spent |= self.moved[output] >= self.budget;
         if let Some(slot) = &mut self.slot {

@@ -162,12 +162,10 @@ impl Lane {
         sent
     }
 
-    /// Whether a port surely has nothing to send: this worker alone feeds queues, and did not feed
-    /// those of this one.
+    /// Whether a port surely has nothing to send: its queues, `fed` apart, got nothing.
     #[inline]
     pub(super) fn is_idle(&self, index: usize, fed: PortSet) -> bool {
-        self.solo
-            && self.outputs.get(index).is_some_and(|o| o.up && !o.backlog && !fed.contains(o.port))
+        self.outputs.get(index).is_some_and(|o| o.up && !o.backlog && !fed.contains(o.port))
             && self.inputs.get(index).is_some_and(|input| input.pause.is_idle())
     }
 
@@ -286,8 +284,7 @@ impl OutputLane {
     ) {
         for pri in pris.iter() {
             while let Some(desc) = self.queues[pri].as_mut().and_then(Rx::pop) {
-                ctx.stats.port[self.port].pri[pri].purged.add(1);
-                ctx.discard(now, desc, self.port, reason, tracer);
+                ctx.purge(now, desc, self.port, reason, tracer);
             }
         }
     }
@@ -433,7 +430,12 @@ impl OutputLane {
         let Context { core, snapshot, stats, bufs, lease, rng, .. } = ctx;
         let (ecn, tags_stay) = (snapshot.ecn, snapshot.tags_stay);
         let cell = u64::from(snapshot.config.buffer.cell_bytes);
-        let mut run = core.buffer.leaving(&snapshot.thresholds, port, pri);
+        let mut run = core.buffer.leaving(lease, &snapshot.thresholds, port, pri);
+        if !core.buffer.is_solo() {
+            // How deep a queue gets is seen when a frame leaves it: between, it only grows.
+            let depth = u64::from(run.depth_before());
+            stats.port[port].pri[pri].depth_watermark.raise(depth);
+        }
         if !T::ON && tags_stay {
             // What most frames are: all lossy or all lossless, of one cell, not to be marked or tagged.
             let marks = if ecn.is_some() { Flag::Ect as u8 } else { 0 };

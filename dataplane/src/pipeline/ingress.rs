@@ -10,7 +10,7 @@ use super::egress::OutputLane;
 use super::fast::Catching;
 use super::known::{Alike, Places, UNKNOWN};
 use super::route::Router;
-use super::{Context, Lane};
+use super::{Context, Lane, Way};
 use crate::batch::{BURST, Batch};
 use crate::buffer::Verdict as Granted;
 use crate::config::{PfcMode, Trust};
@@ -19,7 +19,7 @@ use crate::fdb::{FdbKey, Learned, Probe};
 use crate::flows::FlowCache;
 use crate::pfc::PauseTx;
 use crate::port::Port;
-use crate::queues::{Demand, QueueId};
+use crate::queues::{Demand, QueueId, QueueSet};
 use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
 use crate::storm::StormGuard;
@@ -27,12 +27,14 @@ use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::trace::{Event, Part, Tracer};
 use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
-use crate::voq::VoqInput;
+use crate::voq::VoqView;
 
 /// What one worker keeps for a port as input.
 pub(super) struct InputLane {
     pub port: PortId,
-    pub voq: VoqInput,
+    view: VoqView,
+    /// Queues that got frames in this burst.
+    pub touched: QueueSet,
     storm: StormGuard,
     pub pause: PauseTx,
     /// Lossless priorities whose group has crossed XOFF.
@@ -45,10 +47,11 @@ pub(super) struct InputLane {
 }
 
 impl InputLane {
-    pub fn new(port: PortId, voq: VoqInput, snapshot: &Snapshot) -> Self {
+    pub fn new(port: PortId, view: VoqView, snapshot: &Snapshot) -> Self {
         Self {
             port,
-            voq,
+            view,
+            touched: QueueSet::EMPTY,
             storm: StormGuard::new(storm_limits(snapshot, port)),
             pause: PauseTx::new(),
             xoff: PriSet::EMPTY,
@@ -301,7 +304,7 @@ impl Context {
             cells,
             used: admission.used,
             limit: admission.limit,
-            shared_used: self.core.buffer.shared_used(),
+            shared_used: self.core.buffer.shared_used(&self.snapshot.thresholds),
         };
         tracer.event(now, event);
     }
@@ -496,7 +499,7 @@ impl InputLane {
         let mut left = outputs;
         while let Some(output) = left.lowest() {
             left.remove(output);
-            ctx.core.buffer.deepen(output, pri, cells);
+            ctx.core.buffer.deepen(&ctx.lease, output, pri, cells);
             if left.is_empty() {
                 return self.push(ctx, now, output, desc, tracer);
             }
@@ -519,8 +522,14 @@ impl InputLane {
         tracer: &mut T,
     ) {
         let pri = desc.pri();
-        match self.voq.push(&mut ctx.nodes, output, pri, desc) {
+        let queue = QueueId::new(output, pri);
+        let pushed = match &mut ctx.way {
+            Way::Here(voqs) => voqs.push(self.port, queue, desc),
+            Way::There(uplink) => uplink.push(desc, queue),
+        };
+        match pushed {
             Ok(()) => {
+                self.touched.insert(queue);
                 self.enqueued[pri] += 1;
                 self.catching.queue(output, pri);
             }
@@ -528,7 +537,7 @@ impl InputLane {
         }
     }
 
-    /// Ends a burst: what it put into VOQs is counted, and shown to the crossbar.
+    /// Ends a burst: what it put into VOQs is counted, and how deep these have become.
     #[inline]
     fn publish(&mut self, ctx: &Context) {
         for pri in Pri::ALL {
@@ -542,14 +551,20 @@ impl InputLane {
             PfcMode::EgressQueue { xoff_bytes, .. } => xoff_bytes,
             PfcMode::IngressPg => u64::MAX,
         };
-        self.voq.publish(|output, pri| {
+        // With several workers, an output's own sees how deep its queues get.
+        let touched = core::mem::take(&mut self.touched);
+        if !ctx.core.buffer.is_solo() && xoff_bytes == u64::MAX {
+            return;
+        }
+        for queue in touched.iter() {
+            let (output, pri) = (queue.output(), queue.pri());
             let depth = u64::from(ctx.core.buffer.depth(output, pri));
             ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
             if depth * u64::from(buffer.cell_bytes) > xoff_bytes {
                 let bit = PortSet::only(output).bits();
                 ctx.core.congested[pri].fetch_or(bit, Ordering::Relaxed);
             }
-        });
+        }
     }
 
     /// Notes that a group is above XOFF.
@@ -582,6 +597,8 @@ impl InputLane {
 impl Lane {
     /// Releases groups that have reached XON, and in `egress-queue` mode follows the queues.
     pub(super) fn groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+        let Context { core, snapshot, lease, .. } = &mut self.ctx;
+        core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
         for lane in &mut self.inputs {
             for pri in lane.xoff.iter() {
                 let buffer = &self.ctx.core.buffer;
@@ -608,7 +625,7 @@ impl Lane {
                     let hot =
                         PortSet::from_bits(self.ctx.core.congested[pri].load(Ordering::Relaxed));
                     let on = self.ctx.snapshot.pfc_ports.contains(lane.port)
-                        && hot.iter().any(|output| lane.voq.is_waiting(output, pri));
+                        && hot.iter().any(|output| lane.view.is_waiting(lane.port, output, pri));
                     lane.pause.set(pri, on);
                     let word = &self.ctx.core.xoff[lane.port];
                     let bits = word.load(Ordering::Relaxed);

@@ -7,8 +7,8 @@
 
 use weft_parsers::{HEAD_LEN, flow_key};
 
-use super::Context;
 use super::ingress::{Fate, InputLane, Note};
+use super::{Context, Way};
 use crate::batch::{BURST, Batch};
 use crate::desc::{Desc, Flag};
 use crate::fdb::Fdb;
@@ -128,7 +128,7 @@ impl InputLane {
         routes: &[u16; BURST],
         demand: &mut Demand,
     ) -> bool {
-        let Context { core, snapshot, nodes, stats, .. } = ctx;
+        let Context { core, snapshot, stats, lease, way, .. } = ctx;
         if !core.buffer.admits_bursts(&snapshot.thresholds) {
             return false;
         }
@@ -139,8 +139,12 @@ impl InputLane {
         let lossless =
             if snapshot.pfc_ports.contains(self.port) { snapshot.lossless } else { PriSet::EMPTY };
         let groups = (self.port, lossless);
+        let has_room = match way {
+            Way::Here(voqs) => voqs.has_room(count),
+            Way::There(_) => true, // or it would not have been received
+        };
         let granted =
-            nodes.has(count) && core.buffer.admit_all(&snapshot.thresholds, groups, demand);
+            has_room && core.buffer.admit_all(lease, &snapshot.thresholds, groups, demand);
         if granted {
             for pri in lossless.iter() {
                 let used = core.buffer.group_used(self.port, pri);
@@ -151,8 +155,12 @@ impl InputLane {
                 self.catching.queue(queue.output(), queue.pri());
             }
             let queues = routes.iter().map(|&route| QueueId::from_low_bits(route));
-            self.voq.push_all(nodes.peek(count), demand.queues(), batch.drain(..).zip(queues));
-            nodes.skip(count);
+            let frames = batch.drain(..).zip(queues);
+            match way {
+                Way::Here(voqs) => voqs.push_all(self.port, demand.queues(), frames),
+                Way::There(uplink) => uplink.push_all(frames),
+            }
+            self.touched.unite(demand.queues());
         }
         demand.clear();
         granted

@@ -110,7 +110,7 @@ impl Ledger {
                 .filter_map(PortId::new)
                 .map(|p| read_port(core, p, snapshot.config.pris))
                 .collect(),
-            shared_used: core.buffer.shared_used(),
+            shared_used: core.buffer.shared_used(&snapshot.thresholds),
             shared_total: snapshot.thresholds.shared(),
             chunks_used: core.chunks_used(),
             chunks: core.pool.count() as u64,

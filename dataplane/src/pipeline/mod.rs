@@ -9,6 +9,7 @@ mod build;
 mod crossbar;
 mod egress;
 mod fast;
+mod handover;
 mod ingress;
 mod known;
 mod ledger;
@@ -23,7 +24,6 @@ use crate::config::PfcMode;
 use crate::desc::{Desc, Flag};
 use crate::fdb::Fdb;
 use crate::flows::FlowCache;
-use crate::free::FreeCache;
 use crate::lag::Joined;
 use crate::pool::{Bufs, Pool};
 use crate::port::Port;
@@ -34,6 +34,7 @@ use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::time::Instant;
 use crate::trace::{Event, Part, Tracer};
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, PriSet};
+use crate::voq::Voqs;
 
 pub use build::{BuildError, Built, build, chunks_beside_buffer};
 pub use fast::FastCore;
@@ -41,6 +42,7 @@ pub use ledger::{Ledger, PortLedger, QueueLedger};
 
 use crossbar::Crossbar;
 use egress::OutputLane;
+use handover::{Downlink, Uplink};
 use ingress::{InputLane, Scratch};
 
 /// What all workers of a switch share.
@@ -149,12 +151,20 @@ struct Context {
     snapshot: Arc<Snapshot>,
     stats: Arc<WorkerStats>,
     bufs: Bufs,
-    nodes: FreeCache,
+    way: Way,
     lease: Lease,
     rng: Rng,
     /// Links that this worker's flows may take: in LAGs, and to stations behind several ports.
     joined_lags: Joined,
     joined_spreads: Joined,
+}
+
+/// Where received frames go.
+enum Way {
+    /// Into the VOQs, where the crossbar is.
+    Here(Box<Voqs>),
+    /// To the worker that has it.
+    There(Uplink),
 }
 
 /// What one worker owns: its ports' queues and schedulers, and perhaps the crossbar.
@@ -163,11 +173,11 @@ pub struct Lane {
     inputs: Vec<InputLane>,
     outputs: Vec<OutputLane>,
     crossbar: Option<Crossbar>,
+    /// The way from the crossbar, if another worker has it.
+    downlink: Option<Downlink>,
     scratch: Box<Scratch>,
     flows: FlowCache,
     timing: Timing,
-    /// No other worker feeds this one's queues.
-    solo: bool,
     /// Whether frames may pass the pipeline by at any port; asked for at the first step.
     has_fast_path: Option<bool>,
 }
@@ -220,10 +230,18 @@ impl Lane {
         }
         self.pauses(now, tracer);
         tracer.part(Part::Rest);
-        for (index, port) in ports.iter_mut().enumerate() {
+        for index in 0..ports.len() {
+            if !self.has_room() {
+                step.blocked = true; // frames wait in their ports until the crossbar has caught up
+                break;
+            }
+            let Some(port) = ports.get_mut(index) else { break };
             step.work += self.receive(now, index, port.as_mut(), tracer);
+            if self.downlink.is_some() {
+                step.work += self.pass_down(now, ports, tracer);
+            }
         }
-        step.queued = step.work > 0;
+        step.fed = self.absorb(now, tracer);
         loop {
             // Egress queues are filled first, so that a port gets long bursts.
             let moved = self.cross(now, tracer, &mut step);
@@ -245,7 +263,10 @@ impl Lane {
         }
         if let Some(crossbar) = &mut self.crossbar {
             crossbar.rewind();
+            step.blocked |= crossbar.waits(&self.ctx);
         }
+        self.report();
+        step.queued = step.work > 0;
         for (index, port) in ports.iter_mut().enumerate() {
             self.tend(now, index, port.as_mut());
         }
@@ -258,12 +279,15 @@ impl Lane {
         if step.work > 0 {
             self.ctx.stats.busy_loops.add(1);
         } else {
-            self.ctx.core.buffer.settle(&mut self.ctx.lease);
+            let Context { core, snapshot, lease, .. } = &mut self.ctx;
+            // What others still hold of this worker's room comes back by and by.
+            step.blocked |= core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
+            core.buffer.settle(lease);
         }
         if spread {
             self.join(now);
         }
-        step.blocked = self.outputs.iter().any(OutputLane::is_blocked);
+        step.blocked |= self.outputs.iter().any(OutputLane::is_blocked);
         self.steer(ports, &mut step);
         step.next = self.next_due(now, ports);
         step
@@ -376,6 +400,7 @@ impl Lane {
     /// crossbar's owner goes last.
     pub fn stop<T: Tracer>(&mut self, now: Instant, ports: &mut [Box<dyn Port>], tracer: &mut T) {
         self.drain_all(now, tracer);
+        self.absorb(now, tracer);
         for lane in &mut self.outputs {
             lane.empty(&mut self.ctx, now, DropReason::Shutdown, tracer);
         }
@@ -393,7 +418,7 @@ impl Context {
     /// the depth of (output, pri) before, in cells. [`Self::relieve`] follows.
     fn release(&mut self, desc: &Desc, output: PortId) -> u32 {
         let Self { core, snapshot, bufs, lease, .. } = self;
-        let mut run = core.buffer.leaving(&snapshot.thresholds, output, desc.pri());
+        let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, desc.pri());
         let before = leave(&mut run, bufs, lease, desc, snapshot.cells(desc.len()));
         run.end(lease);
         before
@@ -422,6 +447,28 @@ impl Context {
         let (cells, pri) = (self.release(&desc, output), desc.pri());
         self.relieve(output, pri, cells);
         self.end(now, desc, reason, tracer);
+    }
+
+    /// The VOQs, where they are this worker's.
+    fn voqs(&mut self) -> Option<&mut Voqs> {
+        match &mut self.way {
+            Way::Here(voqs) => Some(voqs),
+            Way::There(_) => None,
+        }
+    }
+
+    /// Ends a frame that was counted as queued for `output` and never came to its egress queue, or not
+    /// off it by the scheduler.
+    fn purge<T: Tracer>(
+        &mut self,
+        now: Instant,
+        desc: Desc,
+        output: PortId,
+        reason: DropReason,
+        tracer: &mut T,
+    ) {
+        self.stats.port[output].pri[desc.pri()].purged.add(1);
+        self.discard(now, desc, output, reason, tracer);
     }
 
     /// Ends a frame: counts it at the input, frees it.

@@ -169,12 +169,12 @@ impl Crew {
         muster.arrived -= 1;
     }
 
-    /// Out of the loop for good; the crossbar's owner waits for all others.
-    pub(super) fn leave(&self, worker: usize) {
+    /// Out of the loop for good; waits for all others, who may hand frames over until then.
+    pub(super) fn leave(&self) {
         let mut muster = self.muster.lock().unwrap_or_else(PoisonError::into_inner);
         muster.left += 1;
         self.changed.notify_all();
-        while worker == 0 && muster.left < self.members.len() {
+        while muster.left < self.members.len() {
             muster = self.changed.wait(muster).unwrap_or_else(PoisonError::into_inner);
         }
     }

@@ -175,8 +175,7 @@ impl Worker {
     }
 
     fn stop(mut self) -> Vec<Box<dyn Port>> {
-        // Whoever has the crossbar drains the VOQs once all others have left their loops.
-        self.crew.leave(self.index);
+        self.crew.leave();
         let now = self.clock.now();
         match &mut self.tracing {
             Tracing::Off => self.lane.stop(now, &mut self.ports, &mut NoTrace),

@@ -11,9 +11,9 @@ use super::{File, Finding, Tree};
 const SRC: &str = "dataplane/src/";
 
 /// Building blocks.
-const BLOCKS: [&str; 13] = [
+const BLOCKS: [&str; 14] = [
     "time", "sync", "types", "queues", "ring", "pool", "desc", "batch", "free", "rng", "bucket",
-    "stats", "trace",
+    "stats", "trace", "words",
 ];
 
 /// Switch functions; `config` and `snapshot` are the values that they are told things by.

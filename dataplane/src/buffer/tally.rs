@@ -1,0 +1,200 @@
+//! What a worker adds to the counts, and how others come to know of it.
+//!
+//! Shape: [`Tally`], written by one worker: cells queued and left by (output, pri), and what it let leave of
+//! other workers' queues, which their workers fold into what these use.
+//! Units: cells, as wrapping sums.
+//! Source: pipeline.md §4; counts split by writer ([`crate::words`]).
+
+use super::{Buffer, Lease, Thresholds, over};
+use crate::sync::{AtomicU32, Ordering, fence};
+use crate::types::{PRIS_MAX, PortId, Pri, PriSet};
+use crate::words::{LINE, Words, sub};
+
+/// What one worker counts.
+pub(super) struct Tally {
+    pris: usize,
+    /// By (output, pri): cells queued; alone, those that are still queued.
+    entered: Words,
+    /// By (output, pri): cells that left.
+    left: Words,
+    /// By (output, pri, input): cells of other workers' VOQs that left; of this worker's own, less what
+    /// it has folded in of those that others let leave. So all workers' together are what it has not.
+    voq: Words,
+    row: usize,
+    /// The same by (input, pri), for groups.
+    group: Words,
+}
+
+impl Tally {
+    pub fn new(ports: usize, pris: usize, solo: bool) -> Self {
+        let unless_solo = |count| Words::new(if solo { 0 } else { count });
+        let row = ports.next_multiple_of(LINE);
+        Self {
+            pris,
+            entered: Words::new(ports * pris),
+            left: unless_solo(ports * pris),
+            voq: unless_solo(ports * pris * row),
+            row,
+            group: unless_solo(ports * PRIS_MAX),
+        }
+    }
+
+    /// Cells queued for (output, pri).
+    #[inline]
+    pub fn entered(&self, output: PortId, pri: Pri) -> &AtomicU32 {
+        self.entered.at(output.index() * self.pris + pri.index())
+    }
+
+    /// Cells that left (output, pri).
+    #[inline]
+    pub fn left(&self, output: PortId, pri: Pri) -> &AtomicU32 {
+        self.left.at(output.index() * self.pris + pri.index())
+    }
+
+    /// Cells of a VOQ that left, or were folded in.
+    #[inline]
+    pub fn voq(&self, input: PortId, output: PortId, pri: Pri) -> &AtomicU32 {
+        let queue = output.index() * self.pris + pri.index();
+        self.voq.at(queue * self.row + input.index())
+    }
+
+    /// Cells of a group that left, or were folded in.
+    #[inline]
+    pub fn group(&self, input: PortId, pri: Pri) -> &AtomicU32 {
+        self.group.at(input.index() * PRIS_MAX + pri.index())
+    }
+}
+
+/// Sum of what workers count.
+#[inline]
+fn sum<'a>(workers: &'a [Tally], of: impl Fn(&'a Tally) -> &'a AtomicU32) -> u32 {
+    let add = |sum: u32, tally| sum.wrapping_add(of(tally).load(Ordering::Relaxed));
+    workers.iter().fold(0, add)
+}
+
+impl Buffer {
+    /// Cells queued for (output, pri), VOQs and egress queue together; a replicated frame counts at
+    /// each of its outputs. Never fewer than there are, if others change it meanwhile.
+    #[inline]
+    #[must_use]
+    pub fn depth(&self, output: PortId, pri: Pri) -> u32 {
+        if self.solo {
+            return sum(&self.workers, |tally| tally.entered(output, pri));
+        }
+        let left = sum(&self.workers, |tally| tally.left(output, pri));
+        fence(Ordering::Acquire); // pairs with `Leaving::end`: who left had entered
+        sum(&self.workers, |tally| tally.entered(output, pri)).wrapping_sub(left)
+    }
+
+    /// What other workers let leave of a VOQ and its own has not yet folded in.
+    #[inline]
+    pub(super) fn unseen_of_voq(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
+        if self.solo { 0 } else { sum(&self.workers, |tally| tally.voq(input, output, pri)) }
+    }
+
+    /// The same of a group.
+    #[inline]
+    pub(super) fn unseen_of_group(&self, input: PortId, pri: Pri) -> u32 {
+        if self.solo { 0 } else { sum(&self.workers, |tally| tally.group(input, pri)) }
+    }
+
+    /// Folds in what other workers let leave of a VOQ of this worker's; returns what it uses then.
+    #[inline(never)] // rare: when it seems to be full
+    pub(super) fn fold_voq(
+        &self,
+        lease: &mut Lease,
+        thresholds: &Thresholds,
+        (input, output, pri): (PortId, PortId, Pri),
+    ) -> u32 {
+        let word = self.voq.at(self.voq_at(input, output, pri));
+        let unseen = self.unseen_of_voq(input, output, pri);
+        if unseen == 0 {
+            return word.load(Ordering::Relaxed);
+        }
+        sub(self.tally(lease).voq(input, output, pri), unseen);
+        let before = sub(word, unseen);
+        let after = before.wrapping_sub(unseen);
+        let reserve = thresholds.voq_reserve();
+        if reserve > 0 {
+            self.give_back(lease, over(before, reserve) - over(after, reserve));
+        } // else whoever let the frames leave has given back
+        after
+    }
+
+    /// Folds in what other workers let leave of a group of this worker's.
+    #[inline]
+    pub(super) fn fold_group(
+        &self,
+        lease: &mut Lease,
+        thresholds: &Thresholds,
+        (input, pri): (PortId, Pri),
+    ) {
+        let unseen = self.unseen_of_group(input, pri);
+        if unseen > 0 {
+            sub(self.tally(lease).group(input, pri), unseen);
+            self.release(lease, thresholds, (input, pri), unseen);
+        }
+    }
+
+    /// Gives back what lossless frames took in a group of this worker's: of its headroom first.
+    #[inline]
+    pub(super) fn release(
+        &self,
+        lease: &mut Lease,
+        thresholds: &Thresholds,
+        (input, pri): (PortId, Pri),
+        cells: u32,
+    ) {
+        let head = self.headroom_word(input, pri);
+        let from_head = head.load(Ordering::Relaxed).min(cells);
+        if from_head > 0 {
+            sub(head, from_head);
+        }
+        let rest = cells - from_head;
+        if rest == 0 {
+            return;
+        }
+        let reserve = thresholds.group_reserve();
+        let before = sub(self.group_word(input, pri), rest);
+        debug_assert!(before >= rest, "a queue gives back what it took");
+        self.give_back(lease, over(before, reserve) - over(before.saturating_sub(rest), reserve));
+    }
+
+    /// Folds in what other workers let leave of this worker's groups, of priorities `lossless`, and of its
+    /// VOQs with a reserve; true if any of these still uses a cell, so that more is to come.
+    pub fn catch_up(&self, lease: &mut Lease, thresholds: &Thresholds, lossless: PriSet) -> bool {
+        if self.solo {
+            return false;
+        }
+        let mut uses = false;
+        for input in lease.inputs.iter() {
+            for pri in lossless.iter() {
+                let cells = || {
+                    let group = self.group_word(input, pri).load(Ordering::Relaxed);
+                    group + self.headroom_word(input, pri).load(Ordering::Relaxed)
+                };
+                if cells() > 0 {
+                    self.fold_group(lease, thresholds, (input, pri));
+                    uses |= cells() > 0;
+                }
+            }
+            if thresholds.voq_reserve() > 0 {
+                uses |= self.fold_voqs(lease, thresholds, input);
+            }
+        }
+        uses
+    }
+
+    fn fold_voqs(&self, lease: &mut Lease, thresholds: &Thresholds, input: PortId) -> bool {
+        let mut uses = false;
+        for output in self.ports() {
+            for pri in Pri::ALL.into_iter().take(self.pris) {
+                let word = self.voq.at(self.voq_at(input, output, pri));
+                if word.load(Ordering::Relaxed) > 0 {
+                    uses |= self.fold_voq(lease, thresholds, (input, output, pri)) > 0;
+                }
+            }
+        }
+        uses
+    }
+}
