@@ -223,9 +223,13 @@ fn a_program_of_somebody_else_is_reported_until_it_is_gone() {
     case.others_work();
     let tries = case.shown().errors() - down.errors();
     assert!((1..10).contains(&tries), "{tries} tries in 300 ms");
+    let trouble = |shown: &Shown| shown.0["ports"][HIT]["trouble"].as_str().map(str::to_owned);
+    let why = trouble(&case.shown()).unwrap();
+    assert!(why.starts_with("s2: ") && why.contains("busy"), "{why}");
     drop(other);
     case.until("the port is up", |shown| shown.up(HIT));
     case.all_work();
+    assert_eq!(trouble(&case.shown()), None);
     case.end();
 }
 

@@ -170,6 +170,7 @@ impl Source<'_> {
             afh: of.map_or_else(String::new, |port| port.parse.afh.name().to_owned()),
             lag: lag_of(config, id).map(str::to_owned),
             note: facts.note,
+            trouble: self.core.trouble(id, |error| format!("{error}: {}", error.source)),
             no_express: facts.no_express,
             express: express(&self.core.fast.stats.port[id]),
             rx_frames: port.rx_frames,

@@ -68,6 +68,9 @@ pub struct PortReport {
     pub lag: Option<String>,
     /// What is special about it, if anything.
     pub note: Option<String>,
+    /// What it could not do, until its link is up and it can.
+    #[serde(default)]
+    pub trouble: Option<String>,
     /// Why no frame passes the pipeline by in the kernel, where that is wanted.
     #[serde(default)]
     pub no_express: Option<String>,

@@ -58,6 +58,7 @@ const OF_PORTS: &[OfPort] = &[
     (("weft_port_rate_bits_per_second", GAUGE, "Rate of the link."), |p| p.rate_bps),
     (("weft_port_rx_frames_total", COUNTER, "Frames received, dropped ones included."), |p| p.rx_frames),
     (("weft_port_rx_bytes_total", COUNTER, "Octets received, without FCS."), |p| p.rx_bytes),
+    (("weft_port_express_frames_total", COUNTER, "Frames received and passed on in the kernel; part of weft_port_rx_frames_total."), |p| p.express),
     (("weft_port_tx_frames_total", COUNTER, "Frames sent."), |p| p.tx_frames),
     (("weft_port_tx_bytes_total", COUNTER, "Octets sent, without FCS."), |p| p.tx_bytes),
     (("weft_port_copies_total", COUNTER, "Copies of replicated frames beyond the first."), |p| p.copies),

@@ -119,6 +119,9 @@ fn of_ports(ports: &[PortReport]) -> String {
         if let Some(note) = &port.note {
             let _ = writeln!(text, "{}: {note}", port.name); // to a String
         }
+        if let Some(why) = &port.trouble {
+            let _ = writeln!(text, "{}: trouble: {why}", port.name); // to a String
+        }
         if let Some(why) = &port.no_express {
             let _ = writeln!(text, "{}: no express: {why}", port.name); // to a String
         }

@@ -4,7 +4,7 @@
 //! Units: chunks, frames.
 //! Source: architecture.md, "Data's way through"; pipeline.md §4.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 
@@ -108,6 +108,7 @@ pub fn build(
         xoff: PerPort::from_fn(|_| AtomicU8::new(0)),
         congested: PerPri(Pri::ALL.map(|_| AtomicU64::new(0))),
         fast: FastCore::new(),
+        trouble: PerPort::from_fn(|_| Mutex::new(None)),
     });
     // Replicated frames take a place per copy.
     let voqs = Voqs::new(ports, snapshot.config.pris, 2 * pool.count());

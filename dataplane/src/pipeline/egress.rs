@@ -37,6 +37,8 @@ pub(super) struct OutputLane {
     pending: Batch,
     pending_control: usize,
     pub up: bool,
+    /// Its port could not do its chores; control is told why.
+    in_trouble: bool,
     /// No pause runs and no storm is on, and everybody knows.
     calm: bool,
     /// Frames were left in queues or pending when this output was last looked after.
@@ -62,6 +64,7 @@ impl OutputLane {
             pending: Batch::new(),
             pending_control: 0,
             up: false,
+            in_trouble: false,
             calm: false,
             backlog: false,
             closed_until: None,
@@ -171,8 +174,15 @@ impl Lane {
 
     /// Lets the port do its chores and books what it counted.
     pub(super) fn tend(&mut self, now: Instant, index: usize, port: &mut dyn Port) {
-        if port.service(now, &mut self.ctx.bufs).is_err() {
-            self.ctx.stats.service_errors.add(1); // the link's state says the rest
+        let served = port.service(now, &mut self.ctx.bufs);
+        let Some(lane) = self.outputs.get_mut(index) else { return };
+        if let Err(error) = served {
+            self.ctx.stats.service_errors.add(1);
+            self.ctx.core.set_trouble(lane.port, Some(error));
+            lane.in_trouble = true;
+        } else if lane.in_trouble && port.link_up() {
+            self.ctx.core.set_trouble(lane.port, None);
+            lane.in_trouble = false;
         }
         self.settle_port(index, port);
     }

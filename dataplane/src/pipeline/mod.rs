@@ -15,7 +15,7 @@ mod known;
 mod ledger;
 mod route;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
@@ -26,7 +26,7 @@ use crate::fdb::Fdb;
 use crate::flows::FlowCache;
 use crate::lag::Joined;
 use crate::pool::{Bufs, Pool};
-use crate::port::Port;
+use crate::port::{Port, PortError};
 use crate::rng::Rng;
 use crate::snapshot::Snapshot;
 use crate::stats::{DropReason, WorkerStats};
@@ -73,6 +73,8 @@ pub struct Core {
     congested: PerPri<AtomicU64>,
     /// What passes the pipeline by.
     pub fast: FastCore,
+    /// By port: why it could not do its chores, until its link is up and it can.
+    trouble: PerPort<Mutex<Option<PortError>>>,
 }
 
 impl Core {
@@ -108,6 +110,17 @@ impl Core {
     #[must_use]
     pub fn xoff(&self, input: PortId) -> PriSet {
         PriSet::from_bits(self.xoff[input].load(Ordering::Relaxed))
+    }
+
+    /// What `say` makes of why `port` cannot do its chores, if it cannot.
+    pub fn trouble<R>(&self, port: PortId, say: impl FnOnce(&PortError) -> R) -> Option<R> {
+        let trouble = self.trouble[port].lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.as_ref().map(say)
+    }
+
+    /// Sets what [`Self::trouble`] tells.
+    fn set_trouble(&self, port: PortId, trouble: Option<PortError>) {
+        *self.trouble[port].lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
     /// Chunks in use: by frames, ports and reserves.
