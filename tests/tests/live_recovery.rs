@@ -12,6 +12,7 @@
 #[path = "../../dataplane/tests/kernel/links.rs"]
 mod links;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -196,6 +197,38 @@ fn a_program_that_is_removed_comes_back_under_load() {
         case.until("the port is up", |shown| shown.up(HIT));
         case.all_work();
     }
+    case.end();
+}
+
+/// A worker that puts its program back needs what a reload changes, and a reload waits for workers.
+#[test]
+fn reloads_go_on_while_programs_are_removed_and_come_back() {
+    let Some(mut case) = Case::new("reloads_go_on", "") else { return };
+    case.load();
+    let done = AtomicBool::new(false);
+    let Case { net, switch, .. } = &case;
+    let detached = std::thread::scope(|scope| {
+        let remover = scope.spawn(|| {
+            net.within("sw", || {
+                let mut detached = 0;
+                while !done.load(Ordering::Relaxed) {
+                    detached += links::detach("s2");
+                    pause(Duration::from_millis(15));
+                }
+                detached
+            })
+        });
+        let reloaded = (0..80).all(|round| {
+            switch.configure(&format!("[buffer]\ndt_alpha = {}\n", 1 + round % 2));
+            switch.ask("reload").is_some()
+        });
+        done.store(true, Ordering::Relaxed);
+        assert!(reloaded, "a reload did not come to an end");
+        remover.join().unwrap()
+    });
+    assert!(detached > 20, "{detached} times detached: too rarely to meet a reload");
+    case.until("the port is up", |shown| shown.up(HIT));
+    case.all_work();
     case.end();
 }
 
