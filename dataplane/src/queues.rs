@@ -79,6 +79,14 @@ impl QueueSet {
         self.0[queue.index() / 64 % WORDS] |= 1 << (queue.index() % 64);
     }
 
+    /// Whether a queue is in it.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "an id is below 512 by construction")]
+    pub const fn contains(&self, queue: QueueId) -> bool {
+        self.0[queue.index() / 64 % WORDS] >> (queue.index() % 64) & 1 == 1
+    }
+
     /// Puts all of `other` in.
     #[inline]
     pub fn unite(&mut self, other: &Self) {
@@ -247,6 +255,7 @@ mod tests {
             demand.add(id, 10);
         }
         assert_eq!(set.iter().collect::<Vec<_>>(), all);
+        assert!(all.iter().all(|&id| set.contains(id)) && !set.contains(queue(0, 1)));
         assert_eq!((demand.queues(), demand.cells()), (&set, 21 + 60));
         assert_eq!((demand.frames_of(all[5]), demand.cells_of(all[5])), (2, 16));
         assert_eq!(demand.frames_of(queue(1, 0)), 0);

@@ -35,6 +35,8 @@ pub(super) struct InputLane {
     view: VoqView,
     /// Queues that got frames in this burst.
     pub touched: QueueSet,
+    /// `egress-queue` mode: those of which some may still be on their way to the crossbar's owner.
+    sent_up: QueueSet,
     storm: StormGuard,
     pub pause: PauseTx,
     /// Lossless priorities whose group has crossed XOFF.
@@ -52,6 +54,7 @@ impl InputLane {
             port,
             view,
             touched: QueueSet::EMPTY,
+            sent_up: QueueSet::EMPTY,
             storm: StormGuard::new(storm_limits(snapshot, port)),
             pause: PauseTx::new(),
             xoff: PriSet::EMPTY,
@@ -556,6 +559,9 @@ impl InputLane {
         if !ctx.core.buffer.is_solo() && xoff_bytes == u64::MAX {
             return;
         }
+        if matches!(ctx.way, Way::There(_)) {
+            self.sent_up.unite(&touched);
+        }
         for queue in touched.iter() {
             let (output, pri) = (queue.output(), queue.pri());
             let depth = u64::from(ctx.core.buffer.depth(output, pri));
@@ -599,7 +605,14 @@ impl Lane {
     pub(super) fn groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         let Context { core, snapshot, lease, .. } = &mut self.ctx;
         core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
+        let all_arrived = match &mut self.ctx.way {
+            Way::Here(_) => true,
+            Way::There(uplink) => uplink.is_empty(),
+        };
         for lane in &mut self.inputs {
+            if all_arrived {
+                lane.sent_up = QueueSet::EMPTY; // what still waits is seen
+            }
             for pri in lane.xoff.iter() {
                 let buffer = &self.ctx.core.buffer;
                 let limit = buffer.group_limit(&self.ctx.lease, &self.ctx.snapshot.thresholds, pri);
@@ -625,7 +638,10 @@ impl Lane {
                     let hot =
                         PortSet::from_bits(self.ctx.core.congested[pri].load(Ordering::Relaxed));
                     let on = self.ctx.snapshot.pfc_ports.contains(lane.port)
-                        && hot.iter().any(|output| lane.view.is_waiting(lane.port, output, pri));
+                        && hot.iter().any(|output| {
+                            lane.sent_up.contains(QueueId::new(output, pri))
+                                || lane.view.is_waiting(lane.port, output, pri)
+                        });
                     lane.pause.set(pri, on);
                     let word = &self.ctx.core.xoff[lane.port];
                     let bits = word.load(Ordering::Relaxed);
