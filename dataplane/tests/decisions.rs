@@ -12,11 +12,13 @@
 )]
 #![expect(clippy::struct_field_names, reason = "`drawn` says it best")]
 
+mod memory;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_dataplane::batch::Batch;
-use weft_dataplane::config::{LiveSizes, MirrorConfig, PfcMode, SwitchConfig};
+use weft_dataplane::config::{MirrorConfig, PfcMode, SwitchConfig};
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::groups::Group;
 use weft_dataplane::islip::Discipline;
@@ -161,17 +163,9 @@ impl Port for Drawn {
 
 fn ports(own: &[PortId], sent: &Arc<AtomicU64>) -> Vec<Box<dyn Port>> {
     let make = |port: &PortId| {
-        let caps = PortCaps {
-            kind: "test",
-            device: String::new(),
-            frame_len_max: 1_518,
-            rate: LinkRate::gbps(10),
-            tx_partial_csum: true,
-            virtual_time: false,
-        };
         let rng = Rng::new(SEED + port.index() as u64);
         Box::new(Drawn {
-            caps,
+            caps: memory::caps(),
             index: port.index(),
             rng,
             sent: sent.clone(),
@@ -184,11 +178,7 @@ fn ports(own: &[PortId], sent: &Arc<AtomicU64>) -> Vec<Box<dyn Port>> {
 }
 
 fn config(pris: usize, cell_bytes: u32) -> SwitchConfig {
-    let names = (0..PORTS).map(|port| format!("p{port}")).collect();
-    let (rate, frame_len_max) = (LinkRate::gbps(10), 1_518);
-    let sizes =
-        LiveSizes { names, rate, pris, cells: 700, cell_bytes, headroom_cells: 8, frame_len_max };
-    let mut config = SwitchConfig::live(&sizes);
+    let mut config = memory::config(PORTS, pris, (700, cell_bytes), 8);
     config.ports[4].frame_len_max = 1_400;
     config.ports[4].pfc = false;
     config.ports[5].egress.port_max_rate = LinkRate::bps(900_000_000);
@@ -275,13 +265,13 @@ fn run_with<T: Tracer>(
 fn an_untraced_switch_decides_as_a_traced_one() {
     #[rustfmt::skip] // columns: name, configuration, workers, timing, ns a step
     let cases = [
-        ("live",                config(4, 1_728),        1, Timing::Live,    4_000),
-        ("lossy",               lossy(config(4, 1_728)), 1, Timing::Live,    4_000),
+        ("live",                config(4, memory::CHUNK),        1, Timing::Live,    4_000),
+        ("lossy",               lossy(config(4, memory::CHUNK)), 1, Timing::Live,    4_000),
         ("lossy, small cells",  lossy(config(8, 256)),   1, Timing::Live,    4_000),
-        ("old entries go",      lossy(config(4, 1_728)), 1, Timing::Live,    900_000),
-        ("VLANs and a mirror",  vlans(config(4, 1_728)), 1, Timing::Live,    4_000),
-        ("two workers",         lossy(config(4, 1_728)), 2, Timing::Live,    4_000),
-        ("LAG",                 lag(config(4, 1_728)),   1, Timing::Live,    4_000),
+        ("old entries go",      lossy(config(4, memory::CHUNK)), 1, Timing::Live,    900_000),
+        ("VLANs and a mirror",  vlans(config(4, memory::CHUNK)), 1, Timing::Live,    4_000),
+        ("two workers",         lossy(config(4, memory::CHUNK)), 2, Timing::Live,    4_000),
+        ("LAG",                 lag(config(4, memory::CHUNK)),   1, Timing::Live,    4_000),
         ("LAG, two workers",    lag(config(8, 256)),     2, Timing::Live,    4_000),
         ("LAG, virtual time",   lag(config(4, 256)),     1, Timing::Virtual, 4_000),
         ("virtual time",        vlans(config(4, 256)),   1, Timing::Virtual, 4_000),
@@ -300,11 +290,11 @@ fn an_untraced_switch_decides_as_a_traced_one() {
 fn the_same_seed_decides_the_same_and_accounts_for_every_frame() {
     #[rustfmt::skip] // columns: name, configuration, workers, timing
     let cases = [
-        ("live, 4 priorities",  config(4, 1_728),        1, Timing::Live),
+        ("live, 4 priorities",  config(4, memory::CHUNK),        1, Timing::Live),
         ("live, small cells",   config(4, 256),          1, Timing::Live),
-        ("live, 8 priorities",  config(8, 1_728),        1, Timing::Live),
-        ("VLANs and a mirror",  vlans(config(4, 1_728)), 1, Timing::Live),
-        ("two workers",         config(4, 1_728),        2, Timing::Live),
+        ("live, 8 priorities",  config(8, memory::CHUNK),        1, Timing::Live),
+        ("VLANs and a mirror",  vlans(config(4, memory::CHUNK)), 1, Timing::Live),
+        ("two workers",         config(4, memory::CHUNK),        2, Timing::Live),
         ("LAG",                 lag(config(4, 256)),     1, Timing::Live),
         ("virtual time",        vlans(config(4, 256)),   1, Timing::Virtual),
     ];
@@ -329,7 +319,7 @@ fn the_same_seed_decides_the_same_and_accounts_for_every_frame() {
 /// Flows that are known go the short way, and still keep their source from growing old.
 #[test]
 fn a_station_that_sends_does_not_grow_old() {
-    let mut config = lossy(config(4, 1_728));
+    let mut config = lossy(config(4, memory::CHUNK));
     config.forward.ageing = Span::from_ms(2_000);
     config.forward.fdb_capacity = 64; // so that a step looks at all of it
     let pool = Pool::in_memory(2_600, 1_518).unwrap();

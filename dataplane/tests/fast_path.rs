@@ -6,11 +6,13 @@
 //! Source: architecture.md, "No reordering".
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
+mod memory;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use weft_dataplane::batch::Batch;
-use weft_dataplane::config::{LiveSizes, SwitchConfig};
+use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::lag::Lag;
 use weft_dataplane::pipeline::{Core, Lane, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
@@ -129,20 +131,13 @@ struct Rig {
 
 impl Rig {
     fn new(config: SwitchConfig, spread: &[&[usize]]) -> Self {
-        let pool = Pool::in_memory(4_000, 1_518).unwrap();
+        let pool = Pool::in_memory(4_000, memory::FRAME_LEN_MAX).unwrap();
         let ids = |own: &&[usize]| own.iter().filter_map(|&port| PortId::new(port)).collect();
         let spread: Vec<Vec<PortId>> = spread.iter().map(ids).collect();
         let built = build(config, &pool, &spread, Timing::Live).unwrap();
         let wires = Wires::default();
         let line = |port: &PortId| {
-            let caps = PortCaps {
-                kind: "line",
-                device: String::new(),
-                frame_len_max: 1_518,
-                rate: LinkRate::gbps(10),
-                tx_partial_csum: true,
-                virtual_time: false,
-            };
+            let caps = memory::caps();
             Box::new(Line { caps, at: port.index(), wires: wires.clone() }) as Box<dyn Port>
         };
         let ports = |own: &Vec<PortId>| own.iter().map(line).collect();
@@ -190,15 +185,7 @@ impl Rig {
 }
 
 fn config() -> SwitchConfig {
-    let mut config = SwitchConfig::live(&LiveSizes {
-        names: (0..PORTS).map(|port| format!("p{port}")).collect(),
-        rate: LinkRate::gbps(10),
-        pris: 4,
-        cells: 2_000,
-        cell_bytes: 1_728,
-        headroom_cells: 8,
-        frame_len_max: 1_518,
-    });
+    let mut config = memory::config(PORTS, 4, (2_000, memory::CHUNK), 8);
     config.pfc.enabled = true;
     config
 }

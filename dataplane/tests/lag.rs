@@ -11,11 +11,13 @@
     reason = "a test may fail, and its numbers are small"
 )]
 
+mod memory;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use weft_dataplane::batch::Batch;
-use weft_dataplane::config::{LiveSizes, SwitchConfig};
+use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::lag::{Lag, LagError};
 use weft_dataplane::pipeline::{Core, Lane, Ledger, Timing, build};
@@ -98,19 +100,12 @@ struct Rig {
 
 impl Rig {
     fn new(config: SwitchConfig) -> Self {
-        let pool = Pool::in_memory(4_000, 1_518).unwrap();
+        let pool = Pool::in_memory(4_000, memory::FRAME_LEN_MAX).unwrap();
         let ids: Vec<_> = (0..PORTS).filter_map(PortId::new).collect();
         let mut built = build(config, &pool, std::slice::from_ref(&ids), Timing::Live).unwrap();
         let wires = Arc::new(Mutex::new(Wires::default()));
         let line = |&port: &PortId| {
-            let caps = PortCaps {
-                kind: "line",
-                device: String::new(),
-                frame_len_max: 1_518,
-                rate: LinkRate::gbps(10),
-                tx_partial_csum: true,
-                virtual_time: false,
-            };
+            let caps = memory::caps();
             Box::new(Line { caps, port, wires: wires.clone() }) as Box<dyn Port>
         };
         let ports = ids.iter().map(line).collect();
@@ -152,15 +147,7 @@ impl Rig {
 
 /// Without PFC, so that all that is lost was lost by a link; ports 1 and 2 are a LAG.
 fn config() -> SwitchConfig {
-    let mut config = SwitchConfig::live(&LiveSizes {
-        names: (0..PORTS).map(|port| format!("p{port}")).collect(),
-        rate: LinkRate::gbps(10),
-        pris: 4,
-        cells: 2_000,
-        cell_bytes: 1_728,
-        headroom_cells: 8,
-        frame_len_max: 1_518,
-    });
+    let mut config = memory::config(PORTS, 4, (2_000, memory::CHUNK), 8);
     config.pfc.enabled = false;
     config.lags = vec![Lag { name: "l0".into(), ports: PortSet::from_bits(0b110) }];
     config

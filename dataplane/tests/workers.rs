@@ -8,19 +8,21 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 #![expect(clippy::cast_possible_truncation, reason = "small drawn numbers")]
 
+mod memory;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use weft_dataplane::batch::Batch;
-use weft_dataplane::config::{LiveSizes, PfcMode, Sharing, SwitchConfig};
+use weft_dataplane::config::{PfcMode, Sharing, SwitchConfig};
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::pipeline::{Built, Core, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortError};
 use weft_dataplane::rng::Rng;
 use weft_dataplane::stats::DropReason;
-use weft_dataplane::time::{Instant, LinkRate};
-use weft_dataplane::types::{PortId, Pri};
+use weft_dataplane::time::Instant;
+use weft_dataplane::types::{PerPri, PortId, Pri};
 use weft_dataplane::worker::{Clock, Crew, Poll, Worker};
 use weft_parsers::mac_control::Pfc;
 use weft_parsers::{AddrKey, AddrSpace, Vid};
@@ -172,15 +174,7 @@ impl Port for Numbered {
 }
 
 fn config(lossless: bool) -> SwitchConfig {
-    let mut config = SwitchConfig::live(&LiveSizes {
-        names: (0..PORTS).map(|port| format!("p{port}")).collect(),
-        rate: LinkRate::gbps(10),
-        pris: PRIS,
-        cells: 3_000,
-        cell_bytes: 1_728,
-        headroom_cells: 150,
-        frame_len_max: 1_518,
-    });
+    let mut config = memory::config(PORTS, PRIS, (3_000, memory::CHUNK), 150);
     config.pfc.enabled = lossless;
     for port in 0..PORTS {
         let octets = station(port);
@@ -193,16 +187,8 @@ fn config(lossless: bool) -> SwitchConfig {
 }
 
 fn port(index: PortId, lossless: bool, seen: &Arc<Seen>) -> Box<dyn Port> {
-    let caps = PortCaps {
-        kind: "numbered",
-        device: String::new(),
-        frame_len_max: 1_518,
-        rate: LinkRate::gbps(10),
-        tx_partial_csum: true,
-        virtual_time: false,
-    };
     Box::new(Numbered {
-        caps,
+        caps: memory::caps(),
         index: index.index(),
         rng: Rng::new(index.index() as u64),
         next: [[0; PRIS]; PORTS],
@@ -219,7 +205,7 @@ fn run(config: SwitchConfig, workers: usize, frames: u64) -> (Arc<Core>, Arc<See
     let lossless = config.pfc.enabled;
     let of = |worker| (worker..PORTS).step_by(workers).filter_map(PortId::new).collect();
     let spread: Vec<Vec<PortId>> = (0..workers).map(of).collect();
-    let pool = Pool::in_memory(8_000, 1_518).unwrap();
+    let pool = Pool::in_memory(8_000, memory::FRAME_LEN_MAX).unwrap();
     let Built { core, lanes } = build(config, &pool, &spread, Timing::Live).unwrap();
     let (crew, clock) = (Crew::new(&spread).unwrap(), Clock::start());
     let seen = Arc::new(Seen::default());
@@ -256,7 +242,9 @@ fn frames_that_cross_between_workers_stay_in_order_and_in_the_books() {
         config
     };
     let by_egress = |mut config: SwitchConfig| {
-        config.pfc.mode = PfcMode::EgressQueue { xoff_bytes: 100_000, xon_bytes: 50_000 };
+        config.pfc.mode = PfcMode::EgressQueue { xoff_bytes: 35_000, xon_bytes: 17_000 };
+        // In this mode room for what comes up to the marks is a matter of configuration.
+        config.buffer.alpha = PerPri([-3, 3, 3, -3, 0, 0, 0, 0]);
         config
     };
     #[rustfmt::skip] // columns: name, configuration, workers

@@ -1,0 +1,48 @@
+//! Switches whose ports are a test's own, in memory: what they claim, and a configuration for them.
+//!
+//! Shape: [`caps`] of such a port, [`config`] of a switch of so many.
+//! Units: octets, cells.
+//! Source: none.
+#![expect(clippy::redundant_pub_crate, reason = "shared by several tests")]
+
+use weft_dataplane::config::{LiveSizes, SwitchConfig};
+use weft_dataplane::port::PortCaps;
+use weft_dataplane::time::LinkRate;
+
+/// Rate that the ports claim.
+const RATE: LinkRate = LinkRate::gbps(10);
+/// Longest frame.
+pub(crate) const FRAME_LEN_MAX: usize = 1_518;
+/// Octets of a cell that is a chunk of the pool.
+pub(crate) const CHUNK: u32 = 1_728;
+
+/// What a port in memory says of itself.
+pub(crate) fn caps() -> PortCaps {
+    PortCaps {
+        kind: "test",
+        device: String::new(),
+        frame_len_max: FRAME_LEN_MAX,
+        rate: RATE,
+        tx_partial_csum: true,
+        virtual_time: false,
+    }
+}
+
+/// A live switch of `ports` ports with so many priorities, for `cells` cells of frames, of `cell_bytes` each,
+/// and so many of headroom for each lossless group.
+pub(crate) fn config(
+    ports: usize,
+    pris: usize,
+    (cells, cell_bytes): (u32, u32),
+    headroom_cells: u32,
+) -> SwitchConfig {
+    SwitchConfig::live(&LiveSizes {
+        names: (0..ports).map(|port| format!("p{port}")).collect(),
+        rate: RATE,
+        pris,
+        cells,
+        cell_bytes,
+        headroom_cells,
+        frame_len_max: FRAME_LEN_MAX,
+    })
+}
