@@ -239,16 +239,12 @@ pub struct PortStats {
     pub no_meta: u64,
     /// As an input: dropped so that its queue comes to rest.
     pub drained: u64,
-    /// As an output: express frames given to the kernel.
-    pub given: u64,
 }
 
 /// What one processor counts about a port's express frames after they were given to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Refusals {
-    /// As an output: known to be sent or refused.
-    pub settled: u64,
     /// As an input: refused by their output.
     pub refused_in: u64,
     /// As an output: refused by it.

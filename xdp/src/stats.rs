@@ -45,7 +45,6 @@ impl PortStats {
         no_socket: 0,
         no_meta: 0,
         drained: 0,
-        given: 0,
     };
 
     /// Adds what another processor counted.
@@ -62,7 +61,6 @@ impl PortStats {
         self.no_socket += other.no_socket;
         self.no_meta += other.no_meta;
         self.drained += other.drained;
-        self.given += other.given;
     }
 }
 

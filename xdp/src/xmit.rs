@@ -57,7 +57,6 @@ impl Xmit {
             PerCpuArray::<_, Refusals>::try_from(all).map_err(XdpError::map(map::REFUSALS))?;
         let each = all.get(&u32::from(port), 0).map_err(XdpError::map(map::REFUSALS))?;
         Ok(each.iter().fold(Refusals::default(), |sum, one| Refusals {
-            settled: sum.settled + one.settled,
             refused_in: sum.refused_in + one.refused_in,
             refused_out: sum.refused_out + one.refused_out,
         }))

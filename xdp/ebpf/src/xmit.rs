@@ -36,12 +36,14 @@ static NAMED: HashMap<u32, u32> = HashMap::with_max_entries(PORTS as u32, 0);
 #[map]
 static REFUSALS: PerCpuArray<Refusals> = PerCpuArray::with_max_entries(PORTS as u32, 0);
 
-/// An output took some frames of a burst: `xdp_devmap_xmit(from_dev, to_dev, sent, drops, err)`.
+/// An output took some frames of a burst: `xdp_devmap_xmit(from_dev, to_dev, sent, drops, err)`. Nearly
+/// always all of them: then nothing is looked at, as whose they were takes longer than sending one.
 #[raw_tracepoint]
 pub fn weft_xmit(ctx: RawTracePointContext) -> i32 {
-    let (sent, drops): (u64, u64) = (ctx.arg(2), ctx.arg(3));
-    let sent = if (sent as i32) < 0 { 0 } else { sent & 0xFFFF };
-    settle(port_at(ctx.arg(0)), port_at(ctx.arg(1)), sent + (drops & 0xFFFF), drops & 0xFFFF);
+    let drops: u64 = ctx.arg(3);
+    if drops & 0xFFFF != 0 {
+        refuse(port_at(ctx.arg(0)), port_at(ctx.arg(1)), drops & 0xFFFF);
+    }
     0
 }
 
@@ -51,21 +53,20 @@ pub fn weft_xmit(ctx: RawTracePointContext) -> i32 {
 pub fn weft_redirect_err(ctx: RawTracePointContext) -> i32 {
     let (kind, index): (u64, u64) = (ctx.arg(4), ctx.arg(6));
     if kind as u32 == BPF_MAP_TYPE_DEVMAP && index < PORTS as u64 {
-        settle(port_at(ctx.arg(0)), Some(index as u32), 1, 1);
+        refuse(port_at(ctx.arg(0)), Some(index as u32), 1);
     }
     0
 }
 
-/// `count` frames came to their end at `output`, `drops` of them lost.
+/// `count` frames were lost at `output`.
 #[inline(always)]
-fn settle(input: Option<u32>, output: Option<u32>, count: u64, drops: u64) {
+fn refuse(input: Option<u32>, output: Option<u32>, count: u64) {
     let (Some(input), Some(output)) = (input, output) else { return };
     if let Some(refusals) = refusals(output) {
-        refusals.settled += count;
-        refusals.refused_out += drops;
+        refusals.refused_out += count;
     }
     if let Some(refusals) = refusals(input) {
-        refusals.refused_in += drops;
+        refusals.refused_in += count;
     }
 }
 
