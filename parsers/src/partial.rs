@@ -13,8 +13,10 @@ use crate::{ethernet, ipv4, ipv6, vlan};
 
 /// Extension headers of IPv6 that are passed over.
 const EXTENSIONS_MAX: usize = 8;
-const TCP_FIELD: usize = 16;
-const UDP_FIELD: usize = 6;
+/// Octet of the TCP header where its checksum is.
+pub const TCP_FIELD: usize = 16;
+/// Octet of the UDP header where its checksum is.
+pub const UDP_FIELD: usize = 6;
 const PLAIN: usize = ethernet::LEN;
 const TAGGED: usize = ethernet::LEN + vlan::LEN;
 

@@ -9,7 +9,7 @@ use weft_parsers::partial::{self, Place as Field};
 use weft_parsers::{Format, Head};
 
 use crate::counts::Place;
-use crate::frame::{Frame, load};
+use crate::frame::{self, Frame};
 use crate::layout::{NO_PORT, NO_VID, PORTS, PortRules, Station, fdb_key};
 use crate::maps;
 
@@ -104,10 +104,7 @@ fn is_complete(ctx: &XdpContext, frame: &Frame, head: &Head) -> bool {
     match partial::place(head) {
         Field::Nowhere => true,
         Field::Hidden => false,
-        Field::At { field, .. } => {
-            let mut octets = [0; 2];
-            load(ctx, field, &raw mut octets, 2)
-                && u16::from_be_bytes(octets) != partial::pseudo_sum(&frame.octets, head)
-        }
+        Field::At { field, .. } => frame::field(ctx, field)
+            .is_some_and(|found| found != partial::pseudo_sum(&frame.octets, head)),
     }
 }

@@ -10,7 +10,8 @@ use core::mem::MaybeUninit;
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::helpers::generated::bpf_xdp_load_bytes;
 use aya_ebpf::programs::XdpContext;
-use weft_parsers::{HEAD_LEN, Head, parse_head};
+use weft_parsers::partial::{TCP_FIELD, UDP_FIELD};
+use weft_parsers::{HEAD_LEN, Head, ethernet, ipv4, ipv6, parse_head, vlan};
 
 use crate::layout::{PortRules, placeholder};
 
@@ -97,6 +98,42 @@ pub fn load<const N: usize>(ctx: &XdpContext, offset: usize, to: *mut [u8; N], l
     let len = (core::hint::black_box(len).wrapping_sub(1) & (N - 1)) + 1;
     // SAFETY: the kernel writes `len` octets, which the verifier sees to be at most N.
     unsafe { bpf_xdp_load_bytes(ctx.as_ptr().cast(), offset as u32, to.cast(), len as u32) == 0 }
+}
+
+/// Two octets of the frame at one of the places where a checksum can be; `None` when it ends before.
+///
+/// Each place has instructions of its own, as the verifier wants a constant offset: a helper that takes
+/// any costs as much as half of the parser.
+#[inline(always)]
+pub fn field(ctx: &XdpContext, at: usize) -> Option<u16> {
+    const UDP_V4: usize = ethernet::LEN + ipv4::LEN + UDP_FIELD;
+    const TCP_V4: usize = ethernet::LEN + ipv4::LEN + TCP_FIELD;
+    const UDP_V6: usize = ethernet::LEN + ipv6::LEN + UDP_FIELD;
+    const TCP_V6: usize = ethernet::LEN + ipv6::LEN + TCP_FIELD;
+    const TAGGED_UDP_V4: usize = vlan::LEN + UDP_V4;
+    const TAGGED_TCP_V4: usize = vlan::LEN + TCP_V4;
+    const TAGGED_UDP_V6: usize = vlan::LEN + UDP_V6;
+    const TAGGED_TCP_V6: usize = vlan::LEN + TCP_V6;
+    let octets = match at {
+        UDP_V4 => octets::<UDP_V4>(ctx),
+        TCP_V4 => octets::<TCP_V4>(ctx),
+        UDP_V6 => octets::<UDP_V6>(ctx),
+        TCP_V6 => octets::<TCP_V6>(ctx),
+        TAGGED_UDP_V4 => octets::<TAGGED_UDP_V4>(ctx),
+        TAGGED_TCP_V4 => octets::<TAGGED_TCP_V4>(ctx),
+        TAGGED_UDP_V6 => octets::<TAGGED_UDP_V6>(ctx),
+        TAGGED_TCP_V6 => octets::<TAGGED_TCP_V6>(ctx),
+        _ => None,
+    };
+    octets.map(u16::from_be_bytes)
+}
+
+/// The two octets from `AT` on.
+#[inline(always)]
+fn octets<const AT: usize>(ctx: &XdpContext) -> Option<[u8; 2]> {
+    let (start, end) = (ctx.data(), ctx.data_end());
+    // SAFETY: within the frame, as was just seen.
+    (start + AT + 2 <= end).then(|| unsafe { ((start + AT) as *const [u8; 2]).read_volatile() })
 }
 
 /// A VLAN tag that is not in the data.
