@@ -50,6 +50,28 @@ impl Head {
         format: Format::Other,
     };
 
+    /// All but the keys, in three words.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
+    pub const fn rest(&self) -> [u32; 3] {
+        let high = (self.facts >> 32) as u32 & 0xFFFF | (self.tci_or_opcode as u32) << 16;
+        [self.facts as u32, high, self.format as u32]
+    }
+
+    /// This head with what [`Head::rest`] said of one instead of its own.
+    ///
+    /// The program in the kernel puts these words through memory: its verifier then takes them for any
+    /// values, and follows it once instead of once for every way through the parser.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
+    pub const fn with_rest(self, [low, high, format]: [u32; 3]) -> Self {
+        let facts = (high as u64 & 0xFFFF) << 32 | low as u64;
+        let tci_or_opcode = (high >> 16) as u16;
+        Self { facts, tci_or_opcode, format: Format::from_low_bits(format as u8), ..self }
+    }
+
     /// Octet of the facts at `shift`.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the upper bits are meant to go")]
@@ -265,5 +287,34 @@ impl fmt::Debug for Head {
             .field("mac_control_opcode", &self.mac_control_opcode())
             .field("pfc_da", &self.pfc_da())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Rng;
+
+    #[test]
+    fn all_but_the_keys_comes_back_from_words() {
+        let mut rng = Rng::new(7);
+        for n in 0..1_000 {
+            let (facts, tci_or_opcode) = (rng.u64() >> 16, rng.u16());
+            let format = Format::ALL[n % Format::COUNT];
+            let keys = Head { dst: AddrKey::id16(1), src: AddrKey::id16(2), ..Head::EMPTY };
+            let found = Head { facts, tci_or_opcode, format, ..Head::EMPTY };
+            let both = Head { facts, tci_or_opcode, format, ..keys };
+            assert_eq!(keys.with_rest(found.rest()), both);
+            assert_eq!(found.with_rest(found.rest()), found);
+        }
+    }
+
+    #[test]
+    fn a_format_is_found_by_its_code() {
+        for format in Format::ALL {
+            assert_eq!(Format::from_low_bits(format as u8), format);
+            assert_eq!(Format::from_low_bits(format as u8 | 0xF8), format);
+        }
+        assert_eq!(Format::from_low_bits(7), Format::Other);
     }
 }

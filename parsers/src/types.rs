@@ -73,6 +73,21 @@ impl Format {
         Self::Other,
     ];
 
+    /// The format of this code, `format as u8`; of 7, which is none, the last one.
+    #[inline]
+    #[must_use]
+    pub const fn from_low_bits(code: u8) -> Self {
+        match code & 7 {
+            0 => Self::Standard,
+            1 => Self::AfhGen1,
+            2 => Self::AfhGen2,
+            3 => Self::AfhLite,
+            4 => Self::Pbr,
+            5 => Self::MacControl,
+            _ => Self::Other,
+        }
+    }
+
     /// Name used in output, counters and configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -30,7 +30,7 @@ pub enum Way {
 #[inline(always)]
 pub fn way(
     ctx: &XdpContext,
-    frame: &Frame,
+    frame: &Frame<'_>,
     head: &Head,
     at: &Place,
     rules: &PortRules,
@@ -48,7 +48,7 @@ pub fn way(
 #[inline(always)]
 fn output(
     ctx: &XdpContext,
-    frame: &Frame,
+    frame: &Frame<'_>,
     head: &Head,
     at: &Place,
     rules: &PortRules,
@@ -100,11 +100,11 @@ fn known(vid: u16, head: &Head, port: u32, tick: u32) -> Option<u32> {
 
 /// Whether the checksum of the frame's transport header, if it has one, is complete.
 #[inline(always)]
-fn is_complete(ctx: &XdpContext, frame: &Frame, head: &Head) -> bool {
+fn is_complete(ctx: &XdpContext, frame: &Frame<'_>, head: &Head) -> bool {
     match partial::place(head) {
         Field::Nowhere => true,
         Field::Hidden => false,
         Field::At { field, .. } => frame::field(ctx, field)
-            .is_some_and(|found| found != partial::pseudo_sum(&frame.octets, head)),
+            .is_some_and(|found| found != partial::pseudo_sum(frame.octets, head)),
     }
 }

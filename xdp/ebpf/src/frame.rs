@@ -19,20 +19,19 @@ use crate::layout::{PortRules, placeholder};
 const SHORTEST: usize = 60;
 
 /// What is known of a frame before it is parsed.
-pub struct Frame {
+pub struct Frame<'a> {
     /// Its first octets.
-    pub octets: [u8; HEAD_LEN],
+    pub octets: &'a [u8; HEAD_LEN],
     /// All of it.
     pub len: usize,
 }
 
-impl Frame {
-    /// Reads the front of the frame at hand, which is in one piece.
+impl<'a> Frame<'a> {
+    /// Reads the front of the frame at hand, which is in one piece, to `front`.
     #[inline(always)]
-    pub fn read(ctx: &XdpContext) -> Self {
+    pub fn read(ctx: &XdpContext, front: &'a mut Front) -> Self {
         let (start, end) = (ctx.data(), ctx.data_end());
         let len = end - start;
-        let mut front = Front(MaybeUninit::uninit());
         let to = front.0.as_mut_ptr().cast::<[u8; HEAD_LEN]>();
         if start + HEAD_LEN <= end {
             front.copy(start, HEAD_LEN);
@@ -48,21 +47,28 @@ impl Frame {
             }
         }
         // SAFETY: all 64 octets were read, or cleared before.
-        Self { octets: unsafe { to.read() }, len }
+        Self { octets: unsafe { &*to }, len }
     }
 
     /// What the pipeline's own parser says; `None` when malformed.
     #[inline(always)]
     pub fn parse(&self, rules: &PortRules) -> Option<Head> {
-        parse_head(&self.octets, self.len, &rules.parse_config()).ok()
+        let head = parse_head(self.octets, self.len, &rules.parse_config()).ok()?;
+        Some(head.with_rest(head.rest().map(forgotten)))
     }
 }
 
 /// Room for the front of a frame. It is cleared by words: what the compiler makes of an array of
 /// octets is a loop, and took longer than the parser.
-struct Front(MaybeUninit<[u64; HEAD_LEN / 8]>);
+pub struct Front(MaybeUninit<[u64; HEAD_LEN / 8]>);
 
 impl Front {
+    /// Room that nothing was written to.
+    #[inline(always)]
+    pub const fn new() -> Self {
+        Self(MaybeUninit::uninit())
+    }
+
     #[inline(always)]
     fn clear(&mut self) {
         let words = self.0.as_mut_ptr().cast::<u64>();
@@ -98,6 +104,18 @@ pub fn load<const N: usize>(ctx: &XdpContext, offset: usize, to: *mut [u8; N], l
     let len = (core::hint::black_box(len).wrapping_sub(1) & (N - 1)) + 1;
     // SAFETY: the kernel writes `len` octets, which the verifier sees to be at most N.
     unsafe { bpf_xdp_load_bytes(ctx.as_ptr().cast(), offset as u32, to.cast(), len as u32) == 0 }
+}
+
+/// The same word, of which the verifier knows nothing any more: it does not follow the upper half of a
+/// word on the stack.
+#[inline(always)]
+fn forgotten(word: u32) -> u32 {
+    let mut room = 0_u64;
+    let at = &raw mut room;
+    // SAFETY: a word of ours. Volatile, so that it goes to the stack and comes back.
+    unsafe { at.write_volatile(u64::from(word) << 32 | 1) };
+    // SAFETY: its upper half: the target is little-endian.
+    unsafe { at.cast::<u32>().add(1).read_volatile() }
 }
 
 /// Two octets of the frame at one of the places where a checksum can be; `None` when it ends before.

@@ -26,7 +26,7 @@ use weft_parsers::Head;
 
 use crate::counts::Place;
 use crate::express::Way;
-use crate::frame::Frame;
+use crate::frame::{Frame, Front};
 use crate::layout::Control;
 
 /// Of the parser and all else in here: functions that show a driver's metadata are for GPL programs.
@@ -40,7 +40,8 @@ pub fn weft(ctx: XdpContext) -> u32 {
     let port = frame::port();
     let Control { bank, stats, tick } = maps::control();
     let Some(rules) = maps::rules(bank, port) else { return xdp_action::XDP_ABORTED };
-    let frame = Frame::read(&ctx);
+    let mut front = Front::new();
+    let frame = Frame::read(&ctx, &mut front);
     let head = frame.parse(rules);
     let pri = rules.pri(head.as_ref());
     let format = head.as_ref().map_or(weft_parsers::Format::Other, weft_parsers::Head::format);
