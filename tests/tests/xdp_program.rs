@@ -22,7 +22,7 @@ use weft_dataplane::port::af_xdp::{Attach, Program, Target};
 use weft_dataplane::port::capture::{CaptureReader, Record};
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::types::PortId;
-use weft_xdp::layout::{Meta, NO_PORT, Refusals, Tally};
+use weft_xdp::layout::{Meta, NO_PORT, Refusals, Tally, fdb_key};
 use weft_xdp::{Options, PortCounts, Trial, Verdict, Xdp};
 
 const GOLDEN: [&str; 7] =
@@ -36,6 +36,10 @@ fn pcaps(path: &str) -> PathBuf {
 
 /// A loaded program, or the reason why there can be none here, told by the name of `test`.
 fn loaded(test: &str) -> Option<Xdp> {
+    loaded_for(test, Options::default())
+}
+
+fn loaded_for(test: &str, options: Options) -> Option<Xdp> {
     if let Err(why) = weft_xdp::object() {
         eprintln!("SKIPPED {test}: the XDP program is {why}");
         return None;
@@ -44,7 +48,7 @@ fn loaded(test: &str) -> Option<Xdp> {
         eprintln!("SKIPPED {test}: BPF needs root");
         return None;
     }
-    Some(Xdp::load(&Options::default()).expect("the kernel makes the maps"))
+    Some(Xdp::load(&options).expect("the kernel makes the maps"))
 }
 
 /// The configuration of a golden set, with or without lossless priorities.
@@ -117,7 +121,8 @@ impl Bench {
 
     fn learn(&mut self, oracle: &Oracle) {
         for (key, port) in oracle.stations() {
-            self.xdp.put_station(weft::express::station_key(key), port.get(), false).unwrap();
+            let key = weft::express::station_key(key);
+            assert!(self.xdp.put_station(key, port.get(), false).unwrap(), "there is room");
         }
     }
 
@@ -347,9 +352,8 @@ fn stations_are_stamped_and_do_not_get_frames_while_they_move() {
     let test = "stations_are_stamped_and_do_not_get_frames_while_they_move";
     let Some((mut bench, input, output, frame, _)) = express_frame(test) else { return };
     let source = |bench: &Bench| {
-        let all = bench.xdp.stations().unwrap();
         let key = oracle::source_key(&bench.snapshot, input, &frame);
-        all.into_iter().find(|(k, _)| *k == key).expect("it was learnt")
+        bench.xdp.stations().find(|(k, _)| *k == key).expect("it was learnt")
     };
     bench.xdp.set_tick(77);
     is_express("known", &bench.run(input, &frame), &frame);
@@ -365,9 +369,71 @@ fn stations_are_stamped_and_do_not_get_frames_while_they_move() {
     assert!(bench.run(output, &frame).meta.is_some(), "its destination is behind the input");
     let station = source(&bench).1;
     assert_eq!((u8::try_from(station.port), station.heard), (Ok(input.get()), 77));
-    assert!(bench.xdp.remove_station(key).unwrap(), "there it was");
-    assert!(!bench.xdp.remove_station(key).unwrap(), "gone");
+    assert!(bench.xdp.remove_station(key), "there it was");
+    assert!(!bench.xdp.remove_station(key), "gone");
     assert!(bench.run(input, &frame).meta.is_some(), "unknown");
+}
+
+/// A destination that moved gets its frames where it is, one that is not known by user space.
+#[test]
+fn frames_go_where_their_destination_is() {
+    let test = "frames_go_where_their_destination_is";
+    let Some((mut bench, input, output, frame, _)) = express_frame(test) else { return };
+    let key = oracle::destination_key(&bench.snapshot, input, &frame);
+    let third = bench.snapshot.ports.iter().find(|&port| port != input && port != output).unwrap();
+    let sent = |bench: &Bench| {
+        [output, third].map(|port| {
+            let counts = bench.xdp.counts(port.get()).unwrap();
+            Tally::sum(&counts.stats.express_out).frames
+        })
+    };
+    is_express("where it was", &bench.run(input, &frame), &frame);
+    assert_eq!(sent(&bench), [1, 0]);
+    assert!(bench.xdp.put_station(key, third.get(), false).unwrap());
+    is_express("where it is", &bench.run(input, &frame), &frame);
+    assert_eq!(sent(&bench), [1, 1]);
+    assert!(bench.xdp.put_station(key, input.get(), false).unwrap());
+    assert!(bench.run(input, &frame).meta.is_some(), "where the frame came from");
+    assert!(bench.xdp.remove_station(key));
+    assert!(bench.run(input, &frame).meta.is_some(), "nowhere");
+    assert!(bench.xdp.put_station(key, output.get(), true).unwrap());
+    is_express("back", &bench.run(input, &frame), &frame);
+    assert_eq!(sent(&bench), [2, 1]);
+}
+
+/// A station is found in every place of its two buckets, as source and as destination; where others have
+/// them all, it is user space's.
+#[test]
+fn stations_are_found_in_every_place_of_their_buckets() {
+    const PLACES: usize = 8;
+    let test = "stations_are_found_in_every_place_of_their_buckets";
+    let Some((bench, input, output, frame, _)) = express_frame(test) else { return };
+    let Some(xdp) = loaded_for(test, Options { stations: 2 }) else { return };
+    let source = (oracle::source_key(&bench.snapshot, input, &frame), input);
+    let destination = (oracle::destination_key(&bench.snapshot, input, &frame), output);
+    let mut bench = Bench::new(xdp, (*bench.snapshot).clone());
+    bench.open(true);
+    let others: Vec<u64> = (0..8).map(|n| fdb_key(4_000, 1 << 20 | n)).collect();
+    let put = |bench: &mut Bench, key, port: PortId| bench.xdp.put_station(key, port.get(), false);
+    for ((key, port), partner) in [(source, destination), (destination, source)] {
+        for place in 0..PLACES {
+            let held: Vec<u64> = bench.xdp.stations().map(|(key, _)| key).collect();
+            assert!(held.into_iter().all(|key| bench.xdp.remove_station(key)));
+            assert!(others.iter().all(|&other| put(&mut bench, other, port).unwrap()));
+            let at = |bench: &Bench, place| bench.xdp.stations().nth(place).unwrap().0;
+            let out = at(&bench, (place + 3) % PLACES);
+            bench.xdp.remove_station(out);
+            assert!(put(&mut bench, partner.0, partner.1).unwrap());
+            assert!(!put(&mut bench, key, port).unwrap(), "all places are taken");
+            assert!(bench.xdp.station(key).is_none());
+            assert!(bench.run(input, &frame).meta.is_some(), "{place}: not known");
+            let out = at(&bench, place);
+            bench.xdp.remove_station(out);
+            assert!(put(&mut bench, key, port).unwrap());
+            assert_eq!(at(&bench, place), key);
+            is_express(&format!("at {place}"), &bench.run(input, &frame), &frame);
+        }
+    }
 }
 
 /// A new configuration is in force whole, from one frame to the next.

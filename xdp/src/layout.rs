@@ -24,7 +24,7 @@ pub const BANKS: usize = 2;
 /// Groups of flows that are kept in order, of a (port, queue): frames of one address pair and priority
 /// are in one group.
 pub const BUCKETS: usize = 64;
-/// Entries of the forwarding table unless the loader says otherwise.
+/// Stations that are kept unless the loader says otherwise.
 pub const FDB: usize = 65_536;
 
 /// Names of the maps.
@@ -43,7 +43,7 @@ pub mod map {
     pub const DONE: &str = "DONE";
     /// Not 0: too many frames wait at (port, queue), which has to come to rest; mapped.
     pub const DRAIN: &str = "DRAIN";
-    /// Where stations are: [`super::fdb_key`] to [`super::Station`].
+    /// Where stations are: [`super::Bucket`] by [`super::homes`], mapped.
     pub const STATIONS: &str = "STATIONS";
     /// Output to interface.
     pub const OUTPUTS: &str = "OUTPUTS";
@@ -73,6 +73,8 @@ pub mod placeholder {
     pub const PORT: usize = 0x7EF1;
     /// `bpf_xdp_metadata_rx_vlan_tag`, or a constant that says that there is no tag.
     pub const VLAN_TAG: usize = 0x7EF2;
+    /// Buckets of `STATIONS`, less one.
+    pub const STATIONS: usize = 0x7EF3;
 }
 
 /// Where a port and a queue meet in `HANDED`, `DONE`, `DRAIN` and `SOCKETS`.
@@ -81,10 +83,21 @@ pub const fn port_queue(port: u32, queue: u32) -> u32 {
     port << QUEUE_BITS | queue
 }
 
-/// Key of a station: VID in bits 61:50, address space and address below.
+/// Key of a station, never 0: bit 63, VID in bits 61:50, address space and address below.
 #[must_use]
 pub const fn fdb_key(vid: u16, addr: u64) -> u64 {
-    (vid as u64) << 50 | addr
+    (1 << 13 | vid as u64) << 50 | addr
+}
+
+/// The two buckets that can hold `key`, of `mask` + 1, a power of two: the second is looked at when the
+/// first has not got it.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "the mask takes the lower bits")]
+pub const fn homes(key: u64, mask: u32) -> (u32, u32) {
+    const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let hash = (key ^ key >> 29).wrapping_mul(SPREAD);
+    let (first, second) = ((hash >> 40) as u32 & mask, (hash >> 16) as u32 & mask);
+    (first, if first == second { first ^ 1 } else { second })
 }
 
 /// The word that user space steers by.
@@ -138,6 +151,37 @@ pub struct Station {
     pub fixed: u16,
     /// [`Control::tick`] when it was last heard by express frames.
     pub heard: u32,
+}
+
+impl Station {
+    /// All of it, so that it is read and written at once.
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.port as u64 | (self.fixed as u64) << 16 | (self.heard as u64) << 32
+    }
+
+    /// From [`Self::word`].
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
+    pub const fn from_word(word: u64) -> Self {
+        Self { port: word as u16, fixed: (word >> 16) as u16, heard: (word >> 32) as u32 }
+    }
+}
+
+/// Stations of a [`Bucket`].
+pub const WAYS: usize = 4;
+
+/// Some stations, on a cache line.
+///
+/// User space fills a place, key last, and clears it, key last; a place that was in use is not filled
+/// again before all programs that may have seen it have ended. Where no key is, the station is [`NO_PORT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct Bucket {
+    /// [`fdb_key`]; 0: none.
+    pub keys: [u64; WAYS],
+    /// The stations of these.
+    pub stations: [Station; WAYS],
 }
 
 /// No port.
@@ -299,5 +343,6 @@ impl Meta {
 const _: () = assert!(size_of::<Meta>() == Meta::LEN, "no padding");
 const _: () = assert!(size_of::<PortRules>() == 176, "no padding");
 const _: () = assert!(size_of::<Station>() == 8, "no padding");
+const _: () = assert!(size_of::<Bucket>() == 64, "a cache line");
 const _: () = assert!(size_of::<Counts>() == 8 * BUCKETS, "cache lines");
 const _: () = assert!(size_of::<OutputWord>() == 64, "a cache line");

@@ -19,6 +19,7 @@ use crate::code;
 use crate::layout::{
     BANKS, Control, FDB, PORTS, PortRules, QUEUES, VIDS, map, placeholder, port_queue, program,
 };
+use crate::stations::{self, Stations};
 use crate::sys::{Mapped, grace};
 use crate::words::Words;
 use crate::xmit::Xmit;
@@ -45,6 +46,7 @@ impl Default for Options {
 pub struct Xdp {
     pub(crate) ebpf: Ebpf,
     words: Arc<Words>,
+    pub(crate) stations: Stations,
     /// Instructions, with placeholders.
     code: Vec<u64>,
     pub(crate) xmit: Option<Xmit>,
@@ -57,9 +59,10 @@ impl Xdp {
     /// No program in this build, no capability, or a kernel that is too old.
     pub fn load(options: &Options) -> Result<Self, XdpError> {
         let Objects { main, xmit } = object()?;
+        let buckets = stations::buckets(options.stations);
         let ebpf = EbpfLoader::new()
             .btf(None)
-            .map_max_entries(map::STATIONS, options.stations.max(1))
+            .map_max_entries(map::STATIONS, buckets)
             .load(main)
             .map_err(Box::new)?;
         let words = Words {
@@ -69,8 +72,10 @@ impl Xdp {
             done: mapped(&ebpf, map::DONE, Words::COUNTS)?,
             drain: mapped(&ebpf, map::DRAIN, Words::DRAIN)?,
         };
+        let stations = mapped(&ebpf, map::STATIONS, buckets as usize * Stations::BUCKET)?;
+        let stations = Stations::new(stations, buckets);
         let code = instructions(&ebpf, main)?;
-        Ok(Self { ebpf, words: Arc::new(words), code, xmit: Xmit::load(xmit).ok() })
+        Ok(Self { ebpf, words: Arc::new(words), stations, code, xmit: Xmit::load(xmit).ok() })
     }
 
     /// The words that workers steer by.
@@ -92,8 +97,11 @@ impl Xdp {
     #[must_use]
     pub fn program(&self, port: u8, vlan_tag: Option<u32>) -> Vec<u64> {
         let tag = vlan_tag.map_or_else(|| code::constant(NO_DATA), code::kernel_function);
-        let put =
-            [(placeholder::PORT, code::constant(i32::from(port))), (placeholder::VLAN_TAG, tag)];
+        let put = [
+            (placeholder::PORT, code::constant(i32::from(port))),
+            (placeholder::VLAN_TAG, tag),
+            (placeholder::STATIONS, code::constant(self.stations.mask().cast_signed())),
+        ];
         code::filled(&self.code, &put, vlan_tag.is_some())
     }
 
@@ -229,11 +237,9 @@ fn instructions(ebpf: &Ebpf, object: &[u8]) -> Result<Vec<u64>, XdpError> {
 /// What is behind a map of a kind that the program has.
 const fn data_of(map: &Map) -> Option<&MapData> {
     match map {
-        Map::Array(data)
-        | Map::HashMap(data)
-        | Map::DevMap(data)
-        | Map::XskMap(data)
-        | Map::PerCpuArray(data) => Some(data),
+        Map::Array(data) | Map::DevMap(data) | Map::XskMap(data) | Map::PerCpuArray(data) => {
+            Some(data)
+        }
         _ => None,
     }
 }

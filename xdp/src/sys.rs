@@ -52,6 +52,21 @@ impl Mapped {
         Ok(Self { base, words })
     }
 
+    /// Memory of our own, for tests.
+    #[cfg(test)]
+    pub fn anonymous(words: usize) -> io::Result<Self> {
+        let len = words * size_of::<u64>();
+        let (access, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: asks for new memory; no address of ours is given.
+        let at = unsafe { libc::mmap(core::ptr::null_mut(), len, access, kind, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(at.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { base, words })
+    }
+
     /// Word `index`.
     ///
     /// # Panics

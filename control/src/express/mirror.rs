@@ -39,7 +39,7 @@ impl Mirror {
                 LearnKind::New | LearnKind::Moved { .. } => {
                     self.put(xdp, event.key, Held { port: event.port, is_static: false })?;
                 }
-                LearnKind::Aged => self.remove(xdp, event.key)?,
+                LearnKind::Aged => self.remove(xdp, event.key),
             }
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Mirror {
         let gone: Vec<FdbKey> =
             self.stations.keys().filter(|key| !table.contains_key(key)).copied().collect();
         for key in gone {
-            self.remove(xdp, key)?;
+            self.remove(xdp, key);
         }
         for (key, held) in table {
             if self.stations.get(&key) != Some(&held) {
@@ -94,13 +94,12 @@ impl Mirror {
         now: Instant,
     ) -> Result<(), XdpError> {
         let tick = xdp.words().control().tick;
-        let learned = self.stations.iter().filter(|(_, held)| !held.is_static);
         let mut moved = Vec::new();
-        for (&key, held) in learned {
-            let Some(station) = xdp.station(station_key(key))? else { continue };
+        for (&key, held) in &self.stations {
+            let Some(station) = xdp.station(station_key(key)) else { continue };
             if station.port == NO_PORT {
                 moved.push((key, *held));
-            } else if station.heard == tick {
+            } else if station.heard == tick && !held.is_static {
                 fdb.touch(key, held.port, now);
             }
         }
@@ -113,16 +112,16 @@ impl Mirror {
     }
 
     fn put(&mut self, xdp: &mut Xdp, key: FdbKey, held: Held) -> Result<(), XdpError> {
-        xdp.put_station(station_key(key), held.port.get(), held.is_static)?;
-        self.stations.insert(key, held);
+        if xdp.put_station(station_key(key), held.port.get(), held.is_static)? {
+            self.stations.insert(key, held);
+        } // else no room: it is the pipeline's alone
         Ok(())
     }
 
-    fn remove(&mut self, xdp: &mut Xdp, key: FdbKey) -> Result<(), XdpError> {
+    fn remove(&mut self, xdp: &mut Xdp, key: FdbKey) {
         if self.stations.remove(&key).is_some() {
-            xdp.remove_station(station_key(key))?;
+            xdp.remove_station(station_key(key));
         }
-        Ok(())
     }
 }
 

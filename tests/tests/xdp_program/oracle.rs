@@ -11,7 +11,7 @@ use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::stats::SIZE_BINS;
 use weft_dataplane::types::{PortId, Pri};
 use weft_dataplane::vlan::{Arrival, TagOp};
-use weft_parsers::{Format, HEAD_LEN, Head, ParseError, parse_head};
+use weft_parsers::{AddrKey, Format, HEAD_LEN, Head, ParseError, parse_head};
 use weft_xdp::layout::{KINDS, SIZES, Tally};
 
 /// What becomes of a frame while the switch is at rest.
@@ -49,9 +49,18 @@ fn head(snapshot: &Snapshot, input: PortId, frame: &[u8]) -> Result<Head, ParseE
 
 /// Key of a frame's source in the kernel.
 pub fn source_key(snapshot: &Snapshot, input: PortId, frame: &[u8]) -> u64 {
+    key(snapshot, input, frame, Head::src)
+}
+
+/// Key of its destination.
+pub fn destination_key(snapshot: &Snapshot, input: PortId, frame: &[u8]) -> u64 {
+    key(snapshot, input, frame, Head::dst)
+}
+
+fn key(snapshot: &Snapshot, input: PortId, frame: &[u8], of: fn(&Head) -> AddrKey) -> u64 {
     let head = head(snapshot, input, frame).unwrap();
     let vid = snapshot.vlan.ingress(input, head.tci()).unwrap();
-    weft::express::station_key(FdbKey::new(vid, head.src()))
+    weft::express::station_key(FdbKey::new(vid, of(&head)))
 }
 
 impl Oracle {

@@ -10,7 +10,7 @@ use weft_parsers::{Format, Head};
 
 use crate::counts::Place;
 use crate::frame::{self, Frame};
-use crate::layout::{NO_PORT, NO_VID, PORTS, PortRules, Station, fdb_key};
+use crate::layout::{NO_PORT, NO_VID, PORTS, PortRules, fdb_key};
 use crate::maps;
 
 /// Frames below this are padded on transmit, which only the pipeline does.
@@ -78,23 +78,22 @@ fn output(
 /// Where the destination is, if the source is known at `port`, too: then it has been heard.
 #[inline(always)]
 fn known(vid: u16, head: &Head, port: u32, tick: u32) -> Option<u32> {
-    let source = maps::station(fdb_key(vid, head.src().to_bits()))?;
-    // SAFETY: a station's value is 8 octets of a map; a field read while it is replaced is one or
-    // the other.
-    let Station { port: from, fixed, heard } = unsafe { source.read_volatile() };
-    if fixed == 0 && u32::from(from) != port {
-        // It has moved: no frame is sent to where it was until user space has learnt where it is.
-        // SAFETY: as above, two aligned octets.
-        unsafe { (&raw mut (*source).port).write_volatile(NO_PORT) };
+    let mask = frame::stations();
+    let source = maps::station(fdb_key(vid, head.src().to_bits()), mask)?;
+    let station = source.read();
+    if station.fixed == 0 && u32::from(station.port) != port {
+        // It has moved: no frame is sent to where it was until user space has learnt where it is. Noted
+        // once: user space may be about to say so.
+        if station.port != NO_PORT {
+            source.lose();
+        }
         return None;
     }
-    if fixed == 0 && heard != tick {
-        // SAFETY: as above, four aligned octets.
-        unsafe { (&raw mut (*source).heard).write_volatile(tick) };
+    if station.fixed == 0 && station.heard != tick {
+        source.hear(tick);
     }
-    let destination = maps::station(fdb_key(vid, head.dst().to_bits()))?;
-    // SAFETY: as above.
-    let to = u32::from(unsafe { (&raw const (*destination).port).read_volatile() });
+    let destination = maps::station(fdb_key(vid, head.dst().to_bits()), mask)?;
+    let to = u32::from(destination.read().port);
     (to < PORTS as u32).then_some(to)
 }
 

@@ -173,6 +173,14 @@ pub fn tag(ctx: &XdpContext) -> Option<Tag> {
     (ask(ctx.as_ptr(), &raw mut tag.tpid, &raw mut tag.tci) == 0).then_some(tag)
 }
 
+/// Buckets of stations, less one.
+#[inline(always)]
+pub fn stations() -> u32 {
+    // SAFETY: as in `port`.
+    let ask: extern "C" fn() -> u32 = unsafe { core::mem::transmute(placeholder::STATIONS) };
+    ask()
+}
+
 /// The port that this program is for.
 #[inline(always)]
 pub fn port() -> u32 {

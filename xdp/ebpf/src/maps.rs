@@ -6,11 +6,11 @@
 
 use aya_ebpf::bindings::{BPF_F_MMAPABLE, xdp_action};
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, DevMap, HashMap, PerCpuArray, XskMap};
+use aya_ebpf::maps::{Array, DevMap, PerCpuArray, XskMap};
 
 use crate::layout::{
-    BANKS, BUCKETS, Control, Counts, FDB, OutputWord, PORTS, PortRules, PortStats, QUEUES, Station,
-    VIDS, port_queue,
+    BANKS, BUCKETS, Bucket, Control, Counts, NO_PORT, OutputWord, PORTS, PortRules, PortStats,
+    QUEUES, Station, VIDS, WAYS, homes, port_queue,
 };
 
 #[map]
@@ -28,7 +28,7 @@ static DONE: Array<Counts> = Array::with_max_entries((PORTS * QUEUES) as u32, BP
 #[map]
 static DRAIN: Array<u64> = Array::with_max_entries((PORTS * QUEUES) as u32, BPF_F_MMAPABLE);
 #[map]
-static STATIONS: HashMap<u64, Station> = HashMap::with_max_entries(FDB as u32, 0);
+static STATIONS: Array<Bucket> = Array::with_max_entries(1, BPF_F_MMAPABLE); // the loader says how many
 #[map]
 static OUTPUTS: DevMap = DevMap::with_max_entries(PORTS as u32, 0);
 #[map]
@@ -119,10 +119,58 @@ fn at(port: u32, queue: u32) -> Option<u32> {
     (queue < QUEUES as u32).then(|| port_queue(port, queue))
 }
 
-/// Where a station is known to be.
+/// The word of a station.
+#[derive(Clone, Copy)]
+pub struct StationCell(*mut u64);
+
+/// Where a station is known to be, in a table of `mask` + 1 buckets.
 #[inline(always)]
-pub fn station(key: u64) -> Option<*mut Station> {
-    STATIONS.get_ptr_mut(key)
+pub fn station(key: u64, mask: u32) -> Option<StationCell> {
+    let (first, second) = homes(key, mask);
+    match held(first, key) {
+        Some(station) => Some(station),
+        None => held(second, key),
+    }
+}
+
+/// The station in a bucket.
+#[inline(always)]
+fn held(bucket: u32, key: u64) -> Option<StationCell> {
+    let bucket = STATIONS.get_ptr_mut(bucket)?;
+    for way in 0..WAYS {
+        // SAFETY: a place of the bucket, which lives as long as the program.
+        let at = unsafe { (&raw const (*bucket).keys).cast::<u64>().add(way) };
+        if shared(at) == key {
+            // SAFETY: as above.
+            return Some(StationCell(unsafe {
+                (&raw mut (*bucket).stations).cast::<u64>().add(way)
+            }));
+        }
+    }
+    None
+}
+
+impl StationCell {
+    /// The station.
+    #[inline(always)]
+    pub fn read(self) -> Station {
+        Station::from_word(shared(self.0))
+    }
+
+    /// Notes that it is no more where user space had put it. Where that has just put it elsewhere, it
+    /// finds this note, and puts it there once more.
+    #[inline(always)]
+    pub fn lose(self) {
+        // SAFETY: its port, two aligned octets of a map's value.
+        unsafe { (&raw mut (*self.0.cast::<Station>()).port).write_volatile(NO_PORT) };
+    }
+
+    /// Notes that it was heard at `tick`.
+    #[inline(always)]
+    pub fn hear(self, tick: u32) {
+        // SAFETY: as above, four aligned octets.
+        unsafe { (&raw mut (*self.0.cast::<Station>()).heard).write_volatile(tick) };
+    }
 }
 
 /// Asks the kernel to give the frame to `output`; false when there is no such interface.
