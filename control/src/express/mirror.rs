@@ -129,3 +129,87 @@ impl Mirror {
 fn stamp(fdb: &Fdb, snapshot: &Snapshot) -> (u64, u64, u64) {
     (fdb.version(), fdb.counters().events_lost, snapshot.epoch)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use weft_dataplane::fdb::{FdbConfig, StaticEntry};
+    use weft_dataplane::port::af_xdp::Program;
+    use weft_parsers::{AddrKey, MacAddr, Vid};
+    use weft_xdp::{Options, Trial};
+
+    use super::*;
+    use crate::config::resolve::{Config, Timing};
+    use crate::config::settings::Settings;
+    use crate::express::rules;
+
+    /// A switch of two ports in the kernel, and its configuration; or the reason why not.
+    fn switch(test: &str, stations: u32) -> Option<(Xdp, Snapshot)> {
+        if let Err(why) = weft_xdp::object() {
+            eprintln!("SKIPPED {test}: the XDP program is {why}");
+            return None;
+        }
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED {test}: BPF needs root");
+            return None;
+        }
+        let settings = Settings::read(test, "[[port]]\nname = \"p0\"\n[[port]]\nname = \"p1\"\n");
+        let config = Config::resolve(&settings.unwrap(), Timing::Virtual).unwrap();
+        let snapshot = Snapshot::compile(config.switch, 0).unwrap();
+        let mut xdp = Xdp::load(&Options { stations }).unwrap();
+        xdp.prepare(&rules::ports(&snapshot), &rules::members(&snapshot)).unwrap();
+        xdp.commit();
+        Some((xdp, snapshot))
+    }
+
+    const fn mac(number: u8) -> MacAddr {
+        MacAddr([2, 0, 0, 0, 0, number])
+    }
+
+    fn entry(number: u8) -> StaticEntry {
+        let key = FdbKey::new(Vid::new(1).unwrap(), AddrKey::ethernet(mac(number)));
+        StaticEntry::new(key, PortId::new(0).unwrap())
+    }
+
+    /// A program that read a station before it was made static may note only then that it has moved.
+    #[test]
+    fn a_static_station_that_is_said_to_have_moved_is_put_back() {
+        let Some((mut xdp, snapshot)) = switch("a_static_station_is_put_back", 8) else { return };
+        let (fdb, now, station) = (Fdb::new(FdbConfig::default()), Instant::from_ns(0), entry(1));
+        fdb.set_static(&[station]).unwrap();
+        let mut mirror = Mirror::default();
+        mirror.compare(&mut xdp, &fdb, &snapshot, now).unwrap();
+        let key = station_key(station.key);
+        assert!(xdp.put_station(key, 0, false).unwrap(), "as the program saw it");
+        let program = Program::load(&xdp.program(1, None), None).unwrap();
+        let frame = [&mac(2).0[..], &mac(1).0, &[0x12, 0x34], &[0; 50]].concat();
+        Trial::run(program.as_fd(), &frame).unwrap();
+        assert_eq!(xdp.station(key).map(|station| station.port), Some(NO_PORT));
+        mirror.refresh(&mut xdp, &fdb, now).unwrap();
+        let held = xdp.station(key).map(|station| (station.port, station.fixed));
+        assert_eq!(held, Some((0, 1)));
+    }
+
+    /// What the kernel has no room for is no fault, and comes in when there is room.
+    #[test]
+    fn a_station_without_room_waits_for_it() {
+        let Some((mut xdp, snapshot)) = switch("a_station_without_room", 2) else { return };
+        let (fdb, now) = (Fdb::new(FdbConfig::default()), Instant::from_ns(0));
+        let entries: Vec<StaticEntry> = (1..=9).map(entry).collect();
+        fdb.set_static(&entries).unwrap();
+        let mut mirror = Mirror::default();
+        mirror.compare(&mut xdp, &fdb, &snapshot, now).unwrap();
+        let known = |xdp: &Xdp, entry: &StaticEntry| xdp.station(station_key(entry.key)).is_some();
+        let out = entries.iter().find(|entry| !known(&xdp, entry)).expect("nine in eight places");
+        assert_eq!((mirror.stations.len(), xdp.stations().count()), (8, 8));
+        mirror.refresh(&mut xdp, &fdb, now).unwrap();
+        let gone = entries.iter().find(|entry| entry.key != out.key).unwrap();
+        let rest: Vec<StaticEntry> =
+            entries.iter().copied().filter(|entry| entry.key != gone.key).collect();
+        fdb.set_static(&rest).unwrap();
+        assert!(mirror.is_outdated(&fdb, &snapshot));
+        mirror.compare(&mut xdp, &fdb, &snapshot, now).unwrap();
+        assert!(rest.iter().all(|entry| known(&xdp, entry)) && !known(&xdp, gone));
+    }
+}
