@@ -163,6 +163,7 @@ impl Desc {
         (self.size & 0xFFFF) as usize
     }
 
+    #[inline]
     pub(crate) const fn set_len(&mut self, len: u16) {
         self.size = self.size & !0xFFFF | len as u32;
     }

@@ -376,6 +376,8 @@ fn a_capture_goes_through_unchanged() {
         }
         for desc in &batch {
             assert_eq!(rig.bufs.bytes(desc), frames[seen], "frame {seen}");
+            let after = rig.bufs.head(desc).iter().skip(desc.len());
+            assert!(after.copied().all(|octet| octet == 0), "frame {seen}: zeros after its end");
             seen += 1;
         }
         rig.tx(&mut batch);

@@ -42,11 +42,17 @@ pub const UMEM_FRAME_LEN_MAX: usize = UMEM_LINES_MAX * LINE - UMEM_LEAD - TAG_LE
 /// Brings the cache line where `at` begins near, without waiting for it.
 #[inline]
 pub fn prefetch<T>(at: &T) {
+    prefetch_at(core::ptr::from_ref(at).cast());
+}
+
+/// As [`prefetch`], of any address.
+#[inline]
+pub fn prefetch_at(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the address is valid, and a prefetch changes nothing but caches.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(at).cast()) };
+        // SAFETY: a prefetch changes nothing but caches, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = at;

@@ -15,7 +15,7 @@ use super::plain::Plain;
 use super::{PortCounters, TX_LEN_MIN};
 use crate::batch::{BURST, Batch};
 use crate::desc::{Desc, Flag};
-use crate::pool::{Bufs, prefetch};
+use crate::pool::{Bufs, prefetch_at};
 use crate::stats::DropReason;
 
 /// Largest start that a descriptor can hold.
@@ -152,7 +152,7 @@ fn transmit(queue: Queue, burst: &mut Burst, count: usize) -> usize {
 
 /// The descriptor of an mbuf that holds a whole frame in a chunk of ours, as nearly all do.
 #[inline]
-fn plain(mbufs: &Mbufs, bufs: &mut Bufs, mbuf: *mut rte_mbuf) -> Option<Desc> {
+fn plain(mbufs: &Mbufs, bufs: &Bufs, mbuf: *mut rte_mbuf) -> Option<Desc> {
     let chunk = mbufs.chunk_of(mbuf)?;
     // SAFETY: the driver has just given the mbuf to us.
     let facts = unsafe { &*mbuf };
@@ -162,9 +162,15 @@ fn plain(mbufs: &Mbufs, bufs: &mut Bufs, mbuf: *mut rte_mbuf) -> Option<Desc> {
     if rare || !fits || start > START_MAX || !start.is_multiple_of(2) {
         return None;
     }
+    let head = mbufs.octets_of(chunk).wrapping_add(start.into());
+    prefetch_at(head);
+    if let Some(short @ 1..) = HEAD_LEN.checked_sub(len) {
+        // SAFETY: the head fits the chunk, as was checked above, and nobody else has the frame.
+        unsafe { core::ptr::write_bytes(head.wrapping_add(len), 0, short) };
+    }
+    // Not `Bufs::set_len`: a descriptor that was in memory is put into the batch only once it is there.
     let mut desc = Desc::new(chunk, usize::from(start));
-    bufs.set_len(&mut desc, len);
-    prefetch(bufs.head(&desc));
+    desc.set_len(u16::try_from(len).ok()?);
     Some(desc)
 }
 
