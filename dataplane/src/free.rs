@@ -158,6 +158,17 @@ impl FreeCache {
         self.len += 1;
     }
 
+    /// As [`Self::give`], if that takes no more than to note it; else returns false.
+    #[inline]
+    pub fn give_warm(&mut self, id: u32) -> bool {
+        let Some(slot) = self.stack.get_mut(self.len).filter(|_| self.len < self.keep) else {
+            return false;
+        };
+        *slot = id;
+        self.len += 1;
+        true
+    }
+
     /// Hands the oldest chain to the other workers, so that the warm ones stay here.
     #[cold]
     fn spill(&mut self) {

@@ -387,6 +387,15 @@ impl Bufs {
         true
     }
 
+    /// Gives back the one handle of `chunk`, as [`Self::free`], if that takes no more than to note it; else
+    /// returns false.
+    #[inline]
+    pub fn free_warm(&mut self, chunk: u32) -> bool {
+        let done = self.reserve.len() == self.reserve_len && self.cache.give_warm(chunk);
+        self.taken = self.taken.wrapping_sub(u64::from(done));
+        done
+    }
+
     /// Gives handles back, as [`Self::free`].
     #[inline]
     pub fn free_all(&mut self, descs: impl ExactSizeIterator<Item = Desc>) {

@@ -23,6 +23,34 @@ fn a_frame_keeps_its_octets_until_it_is_freed() {
 }
 
 #[test]
+fn a_chunk_is_only_noted_when_nobody_waits_for_it() {
+    let pool = Pool::in_memory(300, 256).unwrap();
+    let mut bufs = Bufs::new(pool.clone(), 124, 2);
+    let mut held: Vec<Desc> = core::iter::from_fn(|| bufs.alloc()).collect();
+    let control = bufs.alloc_control().unwrap();
+    let one = held.pop().unwrap();
+    assert!(!bufs.free_warm(one.chunk()), "the reserve comes first");
+    bufs.free(control);
+    assert!(bufs.free_warm(one.chunk()));
+    assert_eq!(
+        (bufs.used().get(), bufs.alloc().map(|desc| desc.chunk())),
+        (297, Some(one.chunk()))
+    );
+    held.push(one);
+    while bufs.free_warm(held.last().unwrap().chunk()) {
+        let _gone = held.pop();
+    }
+    assert_eq!(held.len(), 298 - 124, "what is above `keep` goes to the other workers");
+    for desc in held {
+        assert!(bufs.free(desc));
+    }
+    assert_eq!(bufs.used().get(), 0);
+    drop(bufs);
+    let mut other = Bufs::new(pool, 124, 0);
+    assert_eq!(core::iter::from_fn(|| other.alloc()).count(), 300, "none is lost");
+}
+
+#[test]
 fn a_short_frame_is_zero_up_to_the_head() {
     let mut bufs = bufs(4);
     let full = bufs.alloc_from(&[0xFF; 64]).unwrap();

@@ -368,8 +368,32 @@ unsafe extern "C" fn count(_mempool: *const rte_mempool) -> c_uint {
     0 // free chunks are not the mempool's
 }
 
-/// A driver gives mbufs back.
+/// A driver gives mbufs back: most do it one by one, to a worker that has room for what was used last.
 unsafe extern "C" fn enqueue(
+    mempool: *mut rte_mempool,
+    objects: *const *mut c_void,
+    count: c_uint,
+) -> c_int {
+    // SAFETY: DPDK calls us for mempools of ours only.
+    let mbufs = unsafe { owner(mempool) };
+    if count == 1
+        && let Some(bufs) = mbufs.lent()
+    {
+        // SAFETY: `objects` has one.
+        let mbuf = unsafe { *objects };
+        // SAFETY: as in `give_back`.
+        let bufs = unsafe { &mut *bufs };
+        if mbufs.chunk_of(mbuf.cast()).is_some_and(|chunk| bufs.free_warm(chunk)) {
+            return 0;
+        }
+    }
+    // SAFETY: as ours.
+    unsafe { enqueue_all(mempool, objects, count) }
+}
+
+/// As [`enqueue`], whatever there is to be done; apart, so that the usual case saves no registers.
+#[inline(never)]
+unsafe extern "C" fn enqueue_all(
     mempool: *mut rte_mempool,
     objects: *const *mut c_void,
     count: c_uint,
