@@ -187,6 +187,14 @@ impl Demand {
         self.cells += cells;
     }
 
+    /// `frames` frames more, of `cells` in all.
+    #[inline]
+    pub fn add_alike(&mut self, queue: QueueId, frames: usize, cells: u32) {
+        self.wanted[queue] += FRAME * frames as u64 + u64::from(cells);
+        self.queues.insert(queue);
+        self.cells += cells;
+    }
+
     /// Queues of which something is asked.
     #[inline]
     #[must_use]
@@ -259,6 +267,10 @@ mod tests {
         assert_eq!((demand.queues(), demand.cells()), (&set, 21 + 60));
         assert_eq!((demand.frames_of(all[5]), demand.cells_of(all[5])), (2, 16));
         assert_eq!(demand.frames_of(queue(1, 0)), 0);
+        let mut alike = Demand::new();
+        alike.add_alike(all[5], 2, 16);
+        assert_eq!((alike.frames_of(all[5]), alike.cells_of(all[5]), alike.cells()), (2, 16, 16));
+        assert_eq!(alike.queues().iter().collect::<Vec<_>>(), [all[5]]);
         demand.clear();
         assert!(demand.queues().is_empty());
         assert_eq!((demand.frames_of(all[5]), demand.cells_of(all[5]), demand.cells()), (0, 0, 0));

@@ -132,10 +132,17 @@ impl InputLane {
         if !core.buffer.admits_bursts(&snapshot.thresholds) {
             return false;
         }
-        for (desc, &route) in batch.iter().zip(routes) {
-            demand.add(QueueId::from_low_bits(route), snapshot.cells(desc.len()));
-        }
         let count = batch.len();
+        let (first, others) = (routes[0], routes.get(..count).unwrap_or_default());
+        if others.iter().fold(0, |sum, route| sum | (route ^ first)) == 0 {
+            // All to one queue: nothing to be added up in memory, frame after frame.
+            let cells = batch.iter().map(|desc| snapshot.cells(desc.len())).sum();
+            demand.add_alike(QueueId::from_low_bits(first), count, cells);
+        } else {
+            for (desc, &route) in batch.iter().zip(routes) {
+                demand.add(QueueId::from_low_bits(route), snapshot.cells(desc.len()));
+            }
+        }
         let lossless =
             if snapshot.pfc_ports.contains(self.port) { snapshot.lossless } else { PriSet::EMPTY };
         let groups = (self.port, lossless);
