@@ -461,10 +461,12 @@ impl OutputLane {
             if all_lossy || all(marks | Flag::Shared as u8, true) {
                 for part in fronts {
                     let inputs = part.iter().map(Desc::input);
-                    if all_lossy {
-                        run.lossy_alike(inputs, 1);
-                    } else {
+                    if !all_lossy {
                         run.lossless_alike(lease, inputs, 1);
+                    } else if let Some((input, cells)) = of_one_input(part) {
+                        run.lossy_alike(core::iter::once(input), cells);
+                    } else {
+                        run.lossy_alike(inputs, 1);
                     }
                 }
                 let before = run.depth() + 1;
@@ -543,6 +545,15 @@ impl OutputLane {
         }
         taken
     }
+}
+
+/// The input that all of `frames` came in by, and how many there are: what they free of its queue need not
+/// be taken off in memory frame after frame.
+#[inline]
+fn of_one_input(frames: &[Desc]) -> Option<(PortId, u32)> {
+    let (first, last) = (frames.first()?.input(), frames.last()?.input());
+    let is_one = first == last && frames.iter().all(|desc| desc.input() == first);
+    is_one.then_some((first, u32::try_from(frames.len()).ok()?))
 }
 
 /// Counts `frames` as sent, or (with [`Counter::sub`]) as not sent after all.
