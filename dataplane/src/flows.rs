@@ -55,7 +55,7 @@ const FACTS_SHIFT: u32 = 40;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
-    key: [u64; 3],
+    key: Key,
     word: Word,
 }
 
@@ -79,8 +79,18 @@ impl Default for FlowCache {
     }
 }
 
+/// What a flow is found by: a frame's key and its input, in words that tell flows apart as they are.
+pub type Key = [u64; 3];
+
+/// The key of no flow.
+pub const NO_KEY: Key = [u64::MAX; 3];
+
+const _: () = assert!(FlowKey::REST_BITS < INPUT_SHIFT, "no key has all bits set");
+
+/// The key of a frame that came in by `input`.
 #[inline]
-const fn words(input: PortId, key: FlowKey) -> [u64; 3] {
+#[must_use]
+pub const fn key_of(input: PortId, key: FlowKey) -> Key {
     let [a, b, c] = key.words();
     [a, b, c | (input.get() as u64) << INPUT_SHIFT]
 }
@@ -88,7 +98,7 @@ const fn words(input: PortId, key: FlowKey) -> [u64; 3] {
 /// Two sets, by one wide multiplication whose halves are folded.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "bits above the mask do not matter")]
-const fn homes([a, b, c]: [u64; 3]) -> (usize, usize) {
+const fn homes([a, b, c]: Key) -> (usize, usize) {
     let a = a ^ c.rotate_left(24) ^ 0x9E37_79B9_7F4A_7C15;
     let wide = (a as u128) * ((b ^ 0xD6E8_FEB8_6659_FD93) as u128);
     let hash = (wide >> 64) as u64 ^ wide as u64;
@@ -128,10 +138,10 @@ impl FlowCache {
     }
 
     /// What becomes of a frame.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "once a frame; its answer is to stay in registers")]
+    #[inline(always)]
     #[must_use]
-    pub fn get(&self, input: PortId, key: FlowKey) -> Option<Verdict> {
-        let key = words(input, key);
+    pub fn get(&self, key: Key) -> Option<Verdict> {
         let (first, second) = homes(key);
         match self.find(first, key) {
             Some(verdict) => Some(verdict),
@@ -140,7 +150,7 @@ impl FlowCache {
     }
 
     #[inline]
-    fn find(&self, home: usize, key: [u64; 3]) -> Option<Verdict> {
+    fn find(&self, home: usize, key: Key) -> Option<Verdict> {
         let Set([first, second]) = self.sets.get(home)?;
         if self.holds(first, key) {
             Some(first.word.verdict())
@@ -150,15 +160,14 @@ impl FlowCache {
     }
 
     #[inline]
-    const fn holds(&self, flow: &Flow, [a, b, c]: [u64; 3]) -> bool {
+    const fn holds(&self, flow: &Flow, [a, b, c]: Key) -> bool {
         let key = (flow.key[0] ^ a) | (flow.key[1] ^ b) | (flow.key[2] ^ c);
         key | ((flow.word.0 ^ self.stamp) & STAMP) == 0
     }
 
     /// Remembers what became of a frame.
     #[inline(never)] // once a flow and tick
-    pub fn put(&mut self, input: PortId, key: FlowKey, verdict: Verdict) {
-        let key = words(input, key);
+    pub fn put(&mut self, key: Key, verdict: Verdict) {
         let flow = Flow { key, word: Word::new(self.stamp, verdict) };
         let (first, second) = homes(key);
         let stamp = self.stamp;
@@ -208,12 +217,12 @@ mod tests {
         PortId::new(index).unwrap()
     }
 
-    /// The key of a plain frame from station `src`.
-    fn key(src: u32) -> FlowKey {
+    /// The key of a plain frame from station `src` that came in by port `input`.
+    fn key(input: usize, src: u32) -> Key {
         let mut head = [0; HEAD_LEN];
         head[0] = 2;
         head[8..12].copy_from_slice(&src.to_be_bytes());
-        flow_key(&head, 64, &ParseConfig::DEFAULT).unwrap()
+        key_of(port(input), flow_key(&head, 64, &ParseConfig::DEFAULT).unwrap())
     }
 
     fn verdict(output: usize) -> Verdict {
@@ -232,9 +241,9 @@ mod tests {
     fn a_verdict_is_of_one_flow_and_input() {
         let mut cache = FlowCache::new();
         cache.begin(inputs(1));
-        assert_eq!(cache.get(port(0), key(1)), None, "empty");
-        cache.put(port(0), key(1), verdict(63));
-        cache.put(port(0), key(3), verdict(0));
+        assert_eq!(cache.get(key(0, 1)), None, "empty");
+        cache.put(key(0, 1), verdict(63));
+        cache.put(key(0, 3), verdict(0));
         #[rustfmt::skip] // columns: name, input, source, want
         let cases = [
             ("as it was",     0, 1, Some(verdict(63))),
@@ -243,22 +252,22 @@ mod tests {
             ("another flow",  0, 2, None),
         ];
         for (name, input, src, want) in cases {
-            assert_eq!(cache.get(port(input), key(src)), want, "{name}");
+            assert_eq!(cache.get(key(input, src)), want, "{name}");
         }
-        cache.put(port(0), key(1), verdict(5));
-        assert_eq!(cache.get(port(0), key(1)), Some(verdict(5)), "the last one counts");
+        cache.put(key(0, 1), verdict(5));
+        assert_eq!(cache.get(key(0, 1)), Some(verdict(5)), "the last one counts");
     }
 
     #[test]
     fn every_change_voids_all_also_when_stamps_come_round() {
         let mut cache = FlowCache::new();
         cache.begin(inputs(1));
-        cache.put(port(0), key(1), verdict(1));
+        cache.put(key(0, 1), verdict(1));
         for n in 2..=2 * STAMP + 3 {
             cache.begin(inputs(n));
-            assert_eq!(cache.get(port(0), key(1)), None, "change {n}");
+            assert_eq!(cache.get(key(0, 1)), None, "change {n}");
             if n % 100 == 0 {
-                cache.put(port(0), key(1), verdict(2));
+                cache.put(key(0, 1), verdict(2));
             }
         }
         let changes = [
@@ -268,9 +277,9 @@ mod tests {
             Inputs::default(),
         ];
         for change in changes {
-            cache.put(port(0), key(1), verdict(3));
+            cache.put(key(0, 1), verdict(3));
             cache.begin(change);
-            assert_eq!(cache.get(port(0), key(1)), None, "{change:?}");
+            assert_eq!(cache.get(key(0, 1)), None, "{change:?}");
         }
     }
 
@@ -280,11 +289,11 @@ mod tests {
         cache.begin(inputs(1));
         let flows = u32::try_from(SETS / 2).unwrap();
         for src in 0..flows {
-            cache.put(port(0), key(src), verdict(usize::try_from(src % 64).unwrap()));
+            cache.put(key(0, src), verdict(usize::try_from(src % 64).unwrap()));
         }
         let mut held = 0;
         for src in 0..flows {
-            if let Some(found) = cache.get(port(0), key(src)) {
+            if let Some(found) = cache.get(key(0, src)) {
                 assert_eq!(found, verdict(usize::try_from(src % 64).unwrap()), "{src}");
                 held += 1;
             }

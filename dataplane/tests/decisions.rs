@@ -48,6 +48,8 @@ struct Drawn {
     /// What is drawn anew when time goes on, so that nothing depends on how often the port is asked.
     drawn_at: Option<Instant>,
     room: usize,
+    /// A frame of a flow that fills whole bursts.
+    flow: Vec<u8>,
 }
 
 impl Drawn {
@@ -122,9 +124,19 @@ impl Port for Drawn {
         self.pass(now);
         let most = if self.rng.chance(1, 8) { 64 } else { 12 };
         let want = (self.rng.below(most) as usize).min(batch.remaining_capacity());
+        if self.flow.is_empty() || self.rng.chance(1, 60) {
+            self.flow = self.frame();
+        }
+        let of_flow = self.rng.chance(1, 3); // all of the burst, or nearly all
         let mut made = 0;
         while made < want {
-            let frame = self.frame();
+            let frame = if of_flow && !self.rng.chance(1, 40) {
+                let mut frame = self.flow.clone();
+                frame.resize(60 + self.rng.below(1_459) as usize, 0);
+                frame
+            } else {
+                self.frame()
+            };
             let Some(desc) = bufs.alloc_from(&frame) else { break };
             batch.push(desc);
             made += 1;
@@ -172,6 +184,7 @@ fn ports(own: &[PortId], sent: &Arc<AtomicU64>) -> Vec<Box<dyn Port>> {
             up: true,
             drawn_at: None,
             room: 0,
+            flow: Vec::new(),
         }) as Box<dyn Port>
     };
     own.iter().map(make).collect()
