@@ -134,11 +134,12 @@ impl<'a> Leaving<'a> {
         self.depth_before.wrapping_sub(self.left)
     }
 
-    /// Cells of (output, pri) before the run.
+    /// Cells of (output, pri) before the run, where there are several workers, of whom none knows
+    /// otherwise.
     #[inline]
     #[must_use]
-    pub const fn depth_before(&self) -> u32 {
-        self.depth_before
+    pub const fn depth_of_all(&self) -> Option<u32> {
+        if self.buffer.solo { None } else { Some(self.depth_before) }
     }
 
     /// Ends the run.

@@ -10,6 +10,7 @@ use weft_parsers::{Head, Tci, Vid, mark_ce};
 
 use super::{Context, Lane, leave};
 use crate::batch::{BURST, Batch};
+use crate::buffer::Leaving;
 use crate::config::StormAction;
 use crate::desc::{Desc, Flag, Gist};
 use crate::egress::EgressSched;
@@ -441,11 +442,7 @@ impl OutputLane {
         let (ecn, tags_stay) = (snapshot.ecn, snapshot.tags_stay);
         let cell = u64::from(snapshot.config.buffer.cell_bytes);
         let mut run = core.buffer.leaving(lease, &snapshot.thresholds, port, pri);
-        if !core.buffer.is_solo() {
-            // How deep a queue gets is seen when a frame leaves it: between, it only grows.
-            let depth = u64::from(run.depth_before());
-            stats.port[port].pri[pri].depth_watermark.raise(depth);
-        }
+        note_depth(stats, (port, pri), &run);
         if !T::ON && tags_stay {
             // What most frames are: all lossy or all lossless, of one cell, not to be marked or tagged.
             let marks = if ecn.is_some() { Flag::Ect as u8 } else { 0 };
@@ -544,6 +541,14 @@ impl OutputLane {
             }
         }
         taken
+    }
+}
+
+/// With several workers, notes how deep a queue has become: between frames that leave it, it only grows.
+#[inline]
+fn note_depth(stats: &WorkerStats, (port, pri): (PortId, Pri), run: &Leaving<'_>) {
+    if let Some(depth) = run.depth_of_all() {
+        stats.port[port].pri[pri].depth_watermark.raise(u64::from(depth));
     }
 }
 
