@@ -200,9 +200,15 @@ fn port(index: PortId, lossless: bool, seen: &Arc<Seen>) -> Box<dyn Port> {
     })
 }
 
-/// Runs a switch until its ports have been given `frames` frames; looks at the books in between.
+/// Whether lossy frames find no room: where marks at the outputs stop what is lossless, the rest may pass.
+fn loses(config: &SwitchConfig) -> bool {
+    !config.pfc.enabled || config.pfc.mode == PfcMode::IngressPg
+}
+
+/// Runs a switch until its ports have been given `frames` frames, and have seen what they are there for;
+/// looks at the books in between.
 fn run(config: SwitchConfig, workers: usize, frames: u64) -> (Arc<Core>, Arc<Seen>) {
-    let lossless = config.pfc.enabled;
+    let (lossless, loses) = (config.pfc.enabled, loses(&config));
     let of = |worker| (worker..PORTS).step_by(workers).filter_map(PortId::new).collect();
     let spread: Vec<Vec<PortId>> = (0..workers).map(of).collect();
     let pool = Pool::in_memory(8_000, memory::FRAME_LEN_MAX).unwrap();
@@ -216,7 +222,13 @@ fn run(config: SwitchConfig, workers: usize, frames: u64) -> (Arc<Core>, Arc<See
             scope.spawn(move || worker.run());
         }
         let mut looked = 0;
-        while seen.frames.load(Ordering::Relaxed) < frames && looked < 60_000 {
+        let have = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let enough = || {
+            have(&seen.frames) >= frames
+                && (!loses || have(&seen.lost) > 0)
+                && (!lossless || have(&seen.pauses) > 10)
+        };
+        while !enough() && looked < 30_000 {
             let (imbalance, up) = crew.hold(|| (Ledger::read(&core).imbalance(), core.up()));
             seen.begun.store(up.len() == PORTS, Ordering::Relaxed);
             if imbalance != 0 {
@@ -259,7 +271,7 @@ fn frames_that_cross_between_workers_stay_in_order_and_in_the_books() {
     ];
     for (name, config, workers) in cases {
         let name = format!("{name}, {workers} workers");
-        let (lossless, mode) = (config.pfc.enabled, config.pfc.mode);
+        let (lossless, mode, loses) = (config.pfc.enabled, config.pfc.mode, loses(&config));
         let (core, seen) = run(config, workers, 300_000);
         let ledger = Ledger::read(&core);
         let drops = DropReason::ALL.iter().map(|reason| {
@@ -277,7 +289,7 @@ fn frames_that_cross_between_workers_stay_in_order_and_in_the_books() {
         let queues = || ledger.port.iter().flat_map(|port| Pri::ALL[..PRIS].iter().zip(&port.pri));
         assert!(queues().all(|(_, queue)| queue.depth_watermark > 0), "{name}");
         // The mixture reaches what it is there for.
-        assert!(seen.lost.load(Ordering::Relaxed) > 0, "{name}: lossy frames are dropped");
+        assert!(!loses || seen.lost.load(Ordering::Relaxed) > 0, "{name}: lossy frames are lost");
         assert!(seen.copies.load(Ordering::Relaxed) > 1_000, "{name}");
         if lossless {
             assert!(seen.pauses.load(Ordering::Relaxed) > 10, "{name}");
