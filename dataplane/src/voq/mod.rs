@@ -1,6 +1,6 @@
 //! Virtual output queues: `voq[input][output][pri]`, up to 64 x 64 x 8, FIFO; all of them one worker's.
 //!
-//! Shape: lists of cache lines ([`Line`]), each of up to five descriptors and the number of the next one;
+//! Shape: lists of cache lines, each of up to five descriptors and the number of the next one;
 //! a queue that is empty has none. Occupancy is one word per (output, pri): bit i is input i.
 //! Units: frames.
 //! Source: pipeline.md §5; unrolled linked lists (Shao, Reppy and Appel, LFP 1994).
