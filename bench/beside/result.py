@@ -60,6 +60,10 @@ class Line:
             return ""
         return "ok" if self.holds(self.must) else "MISS"
 
+    def told(self):
+        """What was printed where it was measured, and behind it what was said of it."""
+        return "; ".join([self.printed, *self.notes])
+
     def cells(self):
         """The line as a row of text."""
         figure, sign = self.figure(), "≥" if self.least else "≤"
@@ -88,7 +92,7 @@ def table(lines):
     widths = [max((len(row[at]) for row in rows), default=0) for at in range(len(HEAD))]
     out = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip() for row in rows]
     reasons = dict.fromkeys(f"     {line.row}: {line.reason}" for line in lines if line.reason)
-    return "\n".join([*out, *(f"{line.verdict():4} {line.printed}" for line in judged), *reasons])
+    return "\n".join([*out, *(f"{line.verdict():4} {line.told()}" for line in judged), *reasons])
 
 
 def markdown(facts, lines):
@@ -97,7 +101,7 @@ def markdown(facts, lines):
     out += [f"- {name}: {value}" for name, value in facts.items() if not isinstance(value, (dict, list))]
     out += ["", "| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD)]
     out += ["| " + " | ".join(line.cells()) + " |" for line in lines if not line.printed]
-    out += ["", *(f"- {line.verdict()}: {line.printed}" for line in lines if line.printed)]
+    out += ["", *(f"- {line.verdict()}: {line.told()}" for line in lines if line.printed)]
     out += ["", "Figures are medians of the rounds; a ratio is the median of the rounds' ratios.", ""]
     out += ["## Rows", ""]
     for line in (line for line in lines if not line.printed):

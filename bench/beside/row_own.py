@@ -1,6 +1,7 @@
 """weft's own null ports: what `weft-bench` measures and judges by itself.
 
-Shape: run(bench) adds a line for each that it prints: "ok WHAT: FIGURE (wanted: BOUND)".
+Shape: run(bench) adds a line for each that it prints: "ok WHAT: FIGURE (wanted: BOUND)"; what is indented is a
+note on the one before.
 Units: as printed.
 Source: bench/src/main.rs.
 """
@@ -19,11 +20,17 @@ def run(bench, _wanted):
     argv = [bench.weft_bench]
     bench.crew.commands.append(" ".join(argv))
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
-    found = [match.groups() for line in done.stdout.splitlines() if (match := PRINTED.match(line))]
-    for verdict, work, figure, wanted in found:
-        bench.say(f"own: {verdict} {work}: {figure}")
-        printed = f"{work}: {figure} (wanted: {wanted})"
-        bench.lines.append(Line("own", work, "-", "", printed=printed, judged=verdict))
-    if not found or (done.returncode != 0 and all(verdict != "MISS" for verdict, *_ in found)):
+    found = []
+    for text in done.stdout.splitlines():
+        if match := PRINTED.match(text):
+            verdict, work, figure, wanted = match.groups()
+            bench.say(f"own: {verdict} {work}: {figure}")
+            printed = f"{work}: {figure} (wanted: {wanted})"
+            found.append(Line("own", work, "-", "", printed=printed, judged=verdict))
+        elif found and text.startswith(" "):
+            bench.say(f"own: {text.strip()}")
+            found[-1].notes.append(text.strip())
+    bench.lines += found
+    if not found or (done.returncode != 0 and all(line.judged != "MISS" for line in found)):
         reason = f"weft-bench ended with {done.returncode}: {done.stderr.strip()[-300:]}"
         bench.lines.append(Line("own", "weft-bench", "-", "", failed=True, reason=reason))
