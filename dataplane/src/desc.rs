@@ -24,24 +24,23 @@ pub struct Desc {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parked {
     chunk: u32,
-    size: u32,
-    facts: u32,
+    gist: Gist,
 }
 
 impl Parked {
     /// A place where nothing was laid down yet.
-    pub const NONE: Self = Self { chunk: u32::MAX, size: 0, facts: 0 };
+    pub const NONE: Self = Self { chunk: u32::MAX, gist: Gist { size: 0, facts: 0 } };
 
-    /// As [`Desc::len`].
+    /// What is known of the frame.
     #[inline]
-    pub const fn len(self) -> usize {
-        (self.size & 0xFFFF) as usize
+    pub const fn gist(self) -> Gist {
+        self.gist
     }
 
     /// The descriptor; once.
     #[inline]
     pub const fn unpark(self) -> Desc {
-        Desc { chunk: self.chunk, size: self.size, facts: self.facts }
+        Desc { chunk: self.chunk, size: self.gist.size, facts: self.gist.facts }
     }
 }
 
@@ -147,7 +146,7 @@ impl Desc {
     /// To be laid down in a queue.
     #[inline]
     pub(crate) const fn park(self) -> Parked {
-        Parked { chunk: self.chunk, size: self.size, facts: self.facts }
+        Parked { chunk: self.chunk, gist: self.gist() }
     }
 
     /// A second handle of the same chunk; the pool counts it.

@@ -150,9 +150,10 @@ impl FreeCache {
     /// When more are given back than there are.
     #[inline]
     pub fn give(&mut self, id: u32) {
-        if self.len >= self.keep {
-            self.spill();
+        if self.give_warm(id) {
+            return;
         }
+        self.spill();
         let slot = self.stack.get_mut(self.len).expect("no more indices than there are");
         *slot = id;
         self.len += 1;

@@ -167,6 +167,13 @@ impl Thresholds {
         }
     }
 
+    /// Whether [`Buffer::admit_all`] can say yes at all: they are dynamic.
+    #[inline]
+    #[must_use]
+    pub fn admit_bursts(&self) -> bool {
+        self.sharing == Sharing::Dt
+    }
+
     /// What a group holds before it draws on the shared part.
     #[inline]
     const fn group_reserve(&self) -> u32 {
@@ -405,13 +412,6 @@ impl Buffer {
         Admission { verdict, used, limit }
     }
 
-    /// Whether [`Self::admit_all`] can say yes at all: with dynamic thresholds.
-    #[inline]
-    #[must_use]
-    pub fn admits_bursts(&self, thresholds: &Thresholds) -> bool {
-        thresholds.sharing == Sharing::Dt
-    }
-
     /// Asks for room for all frames of a burst of `input`, this worker's, where priorities `lossless` are
     /// charged to their groups, and charges them; false, and nothing charged, if they must be asked one by
     /// one: static shares, or any frame could be refused or cross XOFF.
@@ -428,7 +428,7 @@ impl Buffer {
     ) -> bool {
         let wanted = u64::from(demand.cells());
         let left = self.free(lease, thresholds.shared).checked_sub(wanted);
-        let Some(left) = left.filter(|_| self.admits_bursts(thresholds)) else { return false };
+        let Some(left) = left.filter(|_| thresholds.admit_bursts()) else { return false };
         let voqs = self.voq.from(input.index() * self.stride);
         let Some(voqs) = voqs.get(..self.stride) else { return false };
         let word =
@@ -477,7 +477,8 @@ impl Buffer {
             }
         }
         if self.solo {
-            add_shared(&self.shared, taken);
+            let used = self.shared.0.load(Ordering::Relaxed);
+            self.shared.0.store(used + taken, Ordering::Relaxed);
         } else {
             lease.cells -= taken;
         }
@@ -529,18 +530,6 @@ impl Buffer {
         Admission { verdict, used, limit }
     }
 
-    /// Begins a run of frames that leave the queues of (output, pri).
-    #[inline]
-    pub fn leaving<'a>(
-        &'a self,
-        lease: &Lease,
-        thresholds: &'a Thresholds,
-        output: PortId,
-        pri: Pri,
-    ) -> Leaving<'a> {
-        Leaving::new(self, lease, thresholds, output, pri)
-    }
-
     /// Notes that a copy of a frame was queued for an output.
     #[inline]
     pub fn deepen(&self, lease: &Lease, output: PortId, pri: Pri, cells: u32) {
@@ -583,17 +572,15 @@ impl Buffer {
         }
         // What left and will be given back as soon as its worker hears of it.
         let (group, voq) = (thresholds.group_reserve(), thresholds.voq_reserve());
-        let due = |before: u32, unseen: u32, reserve: u32| {
-            over(before, reserve).saturating_sub(over(before.saturating_sub(unseen), reserve))
+        let due = |known: &AtomicU32, used: u32, reserve: u32| {
+            over(known.load(Ordering::Relaxed), reserve).saturating_sub(over(used, reserve))
         };
         let mut sum = 0;
         for (input, pri) in self.groups() {
-            let head = self.headroom_word(input, pri).load(Ordering::Relaxed);
-            let unseen = self.unseen_of_group(input, pri).saturating_sub(head);
-            sum += due(self.group_word(input, pri).load(Ordering::Relaxed), unseen, group);
+            sum += due(self.group_word(input, pri), self.group_used(input, pri), group);
             for output in self.ports().filter(|_| voq > 0) {
-                let before = self.voq.at(self.voq_at(input, output, pri)).load(Ordering::Relaxed);
-                sum += due(before, self.unseen_of_voq(input, output, pri), voq);
+                let known = self.voq.at(self.voq_at(input, output, pri));
+                sum += due(known, self.voq_used(input, output, pri), voq);
             }
         }
         taken.saturating_sub(sum)
@@ -625,12 +612,6 @@ impl Buffer {
 #[inline]
 const fn over(used: u32, reserve: u32) -> u64 {
     used.saturating_sub(reserve) as u64
-}
-
-/// The only worker takes cells of the shared part.
-#[inline]
-fn add_shared(shared: &Shared, cells: u64) {
-    shared.0.store(shared.0.load(Ordering::Relaxed) + cells, Ordering::Relaxed);
 }
 
 #[cfg(all(test, loom))]

@@ -30,30 +30,33 @@ pub struct Leaving<'a> {
     left: u32,
 }
 
-impl<'a> Leaving<'a> {
+impl Buffer {
+    /// Begins a run of frames that leave the queues of (output, pri).
     #[inline]
-    pub(super) fn new(
-        buffer: &'a Buffer,
+    pub fn leaving<'a>(
+        &'a self,
         lease: &Lease,
         thresholds: &'a Thresholds,
         output: PortId,
         pri: Pri,
-    ) -> Self {
-        Self {
-            buffer,
+    ) -> Leaving<'a> {
+        Leaving {
+            buffer: self,
             thresholds,
-            tally: buffer.tally(lease),
+            tally: self.tally(lease),
             own: lease.inputs,
-            voqs: buffer.voq.from(buffer.voq_at(PortId::default(), output, pri)),
+            voqs: self.voq.from(self.voq_at(PortId::default(), output, pri)),
             output,
             pri,
             reserve: thresholds.voq_reserve(),
             freed: 0,
-            depth_before: buffer.depth(output, pri),
+            depth_before: self.depth(output, pri),
             left: 0,
         }
     }
+}
 
+impl<'a> Leaving<'a> {
     #[inline]
     fn voq(&self, input: PortId) -> &'a AtomicU32 {
         self.voqs.get(input.index() * self.buffer.stride).expect("a port of this switch")

@@ -352,19 +352,16 @@ impl Crossbar {
         let timed = self.slot.is_some();
         let mut cells = 0;
         let mut moved = 0;
-        loop {
+        while moved < most {
             let run = voq.run(most - moved);
             if run.is_empty() {
                 break;
             }
             moved += run.len();
             if timed {
-                cells += run.iter().map(|frame| snapshot.cells(frame.len())).sum::<u32>();
+                cells += run.iter().map(|frame| snapshot.cells(frame.gist().len())).sum::<u32>();
             }
             feed.push(&mut links.ways, QueueId::new(output, pri), run);
-            if moved == most {
-                break;
-            }
         }
         let empty = voq.settle();
         self.moved[output] += moved;

@@ -91,9 +91,8 @@ pub(super) enum Feed {
         far: usize,
         /// Its place among that worker's.
         at: usize,
-        /// Frames sent, and of these the ones taken off the queue as far as is known; wrapping.
+        /// Frames sent, wrapping.
         sent: u32,
-        taken: u32,
     },
 }
 
@@ -118,16 +117,18 @@ impl Feed {
     }
 
     /// Frames in the queue and on the way to it; never fewer than there are.
+    ///
+    /// # Panics
+    /// Never: a way is made with the feeds that name it.
     #[inline]
     pub fn len(&mut self, ways: &[Far]) -> usize {
         match self {
             Self::Nowhere => usize::MAX,
             Self::Here(queue) => queue.len(),
-            Self::There { far, at, sent, taken } => {
-                if let Some(far) = ways.get(*far) {
-                    *taken = far.taken.at(*at).load(Ordering::Acquire); // pairs with `report`
-                }
-                sent.wrapping_sub(*taken) as usize
+            Self::There { far, at, sent } => {
+                let far = ways.get(*far).expect("a way for each worker");
+                let taken = far.taken.at(*at).load(Ordering::Acquire); // pairs with `report`
+                sent.wrapping_sub(taken) as usize
             }
         }
     }
@@ -163,7 +164,7 @@ pub(super) fn downlink(
         for pri in Pri::ALL {
             let Some(queue) = queues[output][pri].take() else { continue };
             inner[output][pri] = Some(Inner { queue, at, fed: 0 });
-            feeds[output][pri] = Feed::There { far, at, sent: 0, taken: 0 };
+            feeds[output][pri] = Feed::There { far, at, sent: 0 };
             at += 1;
         }
     }

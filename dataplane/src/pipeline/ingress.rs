@@ -601,10 +601,11 @@ impl InputLane {
 }
 
 impl Lane {
-    /// Releases groups that have reached XON, and in `egress-queue` mode follows the queues.
-    pub(super) fn groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+    /// Releases groups that have reached XON, and in `egress-queue` mode follows the queues; true if other
+    /// workers still hold room of this one's, which comes back by and by.
+    pub(super) fn groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> bool {
         let Context { core, snapshot, lease, .. } = &mut self.ctx;
-        core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
+        let held = core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
         let all_arrived = match &mut self.ctx.way {
             Way::Here(_) => true,
             Way::There(uplink) => uplink.is_empty(),
@@ -650,6 +651,7 @@ impl Lane {
                 }
             }
         }
+        held
     }
 
     /// Books what a port counted beside the frames that it delivered and took.

@@ -155,7 +155,7 @@ impl InputLane {
         demand: &mut Demand,
     ) -> bool {
         let Context { core, snapshot, stats, lease, way, .. } = ctx;
-        if !core.buffer.admits_bursts(&snapshot.thresholds) {
+        if !snapshot.thresholds.admit_bursts() {
             return false;
         }
         let count = batch.len();

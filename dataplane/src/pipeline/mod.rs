@@ -283,7 +283,7 @@ impl Lane {
         for (index, port) in ports.iter_mut().enumerate() {
             self.tend(now, index, port.as_mut());
         }
-        self.groups(now, tracer);
+        let held = self.groups(now, tracer);
         if self.crossbar.is_some() {
             self.ctx.core.fdb.age(now, AGE_BUCKETS);
         }
@@ -292,10 +292,8 @@ impl Lane {
         if step.work > 0 {
             self.ctx.stats.busy_loops.add(1);
         } else {
-            let Context { core, snapshot, lease, .. } = &mut self.ctx;
-            // What others still hold of this worker's room comes back by and by.
-            step.blocked |= core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
-            core.buffer.settle(lease);
+            step.blocked |= held;
+            self.ctx.core.buffer.settle(&mut self.ctx.lease);
         }
         if spread {
             self.join(now);
@@ -409,8 +407,8 @@ impl Lane {
         Instant::earlier(next, self.ctx.joined_spreads.next())
     }
 
-    /// Ends all frames that are still queued and takes back what ports hold: the switch stops. The
-    /// crossbar's owner goes last.
+    /// Ends all frames that are still queued and takes back what ports hold: the switch stops, and no
+    /// lane makes a step any more.
     pub fn stop<T: Tracer>(&mut self, now: Instant, ports: &mut [Box<dyn Port>], tracer: &mut T) {
         self.drain_all(now, tracer);
         self.absorb(now, tracer);
