@@ -40,12 +40,8 @@ fn loaded(test: &str) -> Option<Xdp> {
 }
 
 fn loaded_for(test: &str, options: Options) -> Option<Xdp> {
-    if let Err(why) = weft_xdp::object() {
-        eprintln!("SKIPPED {test}: the XDP program is {why}");
-        return None;
-    }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED {test}: BPF needs root");
+    if let Some(why) = Trial::refused() {
+        eprintln!("SKIPPED {test}: {why}");
         return None;
     }
     Some(Xdp::load(&options).expect("the kernel makes the maps"))

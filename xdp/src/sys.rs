@@ -89,6 +89,12 @@ impl Drop for Mapped {
     }
 }
 
+/// Whether this process runs as root.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: takes nothing, and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Waits until every program that runs now has ended: what was written before, all others see.
 ///
 /// # Errors

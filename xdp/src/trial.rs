@@ -39,6 +39,15 @@ pub struct Trial {
 const MORE: usize = 256;
 
 impl Trial {
+    /// Why no program can be tried here, if none can.
+    #[must_use]
+    pub fn refused() -> Option<String> {
+        if let Err(why) = crate::object() {
+            return Some(format!("the XDP program is {why}"));
+        }
+        (!sys::is_root()).then(|| "BPF needs root".to_owned())
+    }
+
     /// Runs a loaded `program` on `frame`.
     ///
     /// # Errors

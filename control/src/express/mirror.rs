@@ -146,12 +146,8 @@ mod tests {
 
     /// A switch of two ports in the kernel, and its configuration; or the reason why not.
     fn switch(test: &str, stations: u32) -> Option<(Xdp, Snapshot)> {
-        if let Err(why) = weft_xdp::object() {
-            eprintln!("SKIPPED {test}: the XDP program is {why}");
-            return None;
-        }
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED {test}: BPF needs root");
+        if let Some(why) = Trial::refused() {
+            eprintln!("SKIPPED {test}: {why}");
             return None;
         }
         let settings = Settings::read(test, "[[port]]\nname = \"p0\"\n[[port]]\nname = \"p1\"\n");
