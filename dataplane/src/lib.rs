@@ -21,6 +21,7 @@ pub mod free;
 pub mod groups;
 pub mod islip;
 pub mod lag;
+pub mod pbr;
 pub mod pfc;
 pub mod pipeline;
 #[expect(unsafe_code, reason = "chunks of a mapping, reached through descriptors")]

@@ -25,11 +25,14 @@
 //! ```
 
 pub mod classes;
+pub mod fabric_mem;
 pub mod frames;
+pub mod gfd;
 pub mod host;
 pub mod null_path;
 pub mod pace;
 pub mod patterns;
+pub mod pci;
 pub mod pfc;
 pub mod report;
 pub mod sizes;

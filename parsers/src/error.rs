@@ -33,6 +33,24 @@ pub enum Layer {
     Pause,
     /// UEC credit counter update.
     CcUpdate,
+    /// Header in front of a TLP on an Ethernet link.
+    TlpLink,
+    /// TLP prefix.
+    TlpPrefix,
+    /// PBR TLP header.
+    Pth,
+    /// TLP base header with its extensions.
+    Tlp,
+    /// Payload of a TLP.
+    TlpPayload,
+    /// PBR vendor-defined message.
+    Vdm,
+    /// CCI message header.
+    Cci,
+    /// Payload of a CCI message.
+    CciPayload,
+    /// MCTP message in a stream.
+    Mctp,
 }
 
 impl Layer {
@@ -52,6 +70,15 @@ impl Layer {
             Self::Pfc => "pfc",
             Self::Pause => "pause",
             Self::CcUpdate => "cc_update",
+            Self::TlpLink => "tlp link header",
+            Self::TlpPrefix => "tlp prefix",
+            Self::Pth => "pth",
+            Self::Tlp => "tlp",
+            Self::TlpPayload => "tlp payload",
+            Self::Vdm => "pbr vdm",
+            Self::Cci => "cci",
+            Self::CciPayload => "cci payload",
+            Self::Mctp => "mctp",
         }
     }
 }

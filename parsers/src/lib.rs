@@ -1,7 +1,7 @@
 //! Wire views, emitters and the classification of a frame's first 64 octets.
 //! Shape: bytes in, a view (`&[u8; LEN]` cut off once) or a [`Head`] out; plain `...Repr` structs `emit`.
 //! Units: octets and bits; every getter returns host order; lengths never include the FCS.
-//! Source: design page `wire-formats.md` sections 0 to 2, which cites the standard of each layout.
+//! Source: design page `wire-formats.md`, which cites the standard of each layout.
 //!
 //! No std, no alloc, no unsafe, no dependency, no panic on any input: the XDP program compiles the
 //! same code. [`parse_head`] is the one function that the dataplane calls per frame; the views serve
@@ -14,12 +14,14 @@ pub mod afh;
 pub mod bth;
 mod bytes;
 pub mod cc_update;
+pub mod cci;
 pub mod checksum;
 pub mod classify;
 pub mod crc;
 pub mod ecn;
 pub mod error;
 pub mod ethernet;
+pub mod fabric;
 pub mod flow;
 pub mod flow_hash;
 pub mod frame;
@@ -29,6 +31,7 @@ pub mod ipv6;
 pub mod mac_control;
 pub mod partial;
 pub mod rh;
+pub mod tlp;
 pub mod types;
 pub mod udp;
 pub mod vlan;

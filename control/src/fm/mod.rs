@@ -1,0 +1,4 @@
+//! Fabric manager: discovers, numbers, routes and binds a PBR fabric.
+//! Shape: commands of CCI to components; plans as plain values.
+//! Units: none.
+//! Source: fabric.md, "FM module"; CXL 3.1 section 7.7.12.
