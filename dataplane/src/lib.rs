@@ -8,6 +8,8 @@
 //! Source: design pages pipeline.md §1 to §13; each module names its standard and clause.
 
 pub mod batch;
+#[expect(unsafe_code, reason = "eventfd")]
+pub mod bell;
 pub mod bucket;
 pub mod buffer;
 pub mod classify;
@@ -41,5 +43,5 @@ pub mod types;
 pub mod vlan;
 pub mod voq;
 pub mod words;
-#[expect(unsafe_code, reason = "ppoll and eventfd")]
+#[expect(unsafe_code, reason = "ppoll")]
 pub mod worker;

@@ -19,6 +19,7 @@ mod link;
 pub mod netdev;
 pub mod null;
 pub mod pcap;
+pub mod pipe;
 pub mod record;
 #[expect(unsafe_code, reason = "system calls")]
 mod sys;
@@ -41,7 +42,7 @@ const TX_LEN_MIN: usize = 60;
 #[derive(Clone, Debug)]
 pub struct PortCaps {
     /// Kind of port, as in the configuration: `af_xdp`, `af_packet`, `tap`, `null`, `pcap`, `dpdk`; or
-    /// `wire`.
+    /// `wire`, `pipe`.
     pub kind: &'static str,
     /// Device, file or peer behind it.
     pub device: String,

@@ -1,13 +1,13 @@
 //! Crew: how control reaches the workers, and how they wake each other.
 //!
-//! Shape: flags that workers look at once a loop, a bell (eventfd) for those that sleep.
+//! Shape: flags that workers look at once a loop, a bell for those that sleep.
 //! Units: none.
-//! Source: architecture.md, "Control"; eventfd(2).
+//! Source: architecture.md, "Control".
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::Listener;
+use crate::bell::Bell;
 use crate::pipeline::Step;
 use crate::sync::{AtomicBool, Ordering, fence};
 use crate::types::{PORTS_MAX, PortId};
@@ -24,7 +24,7 @@ pub struct CrewError {
 }
 
 struct Member {
-    bell: Arc<OwnedFd>,
+    bell: Arc<Bell>,
     sleeps: AtomicBool,
     listener: Mutex<Option<Listener>>,
     has_listener: AtomicBool,
@@ -62,7 +62,7 @@ impl Crew {
                     *slot = worker;
                 }
             }
-            let bell = super::idle::bell().map_err(|source| CrewError { worker, source })?;
+            let bell = Bell::new().map_err(|source| CrewError { worker, source })?;
             members.push(Member {
                 bell: Arc::new(bell),
                 sleeps: AtomicBool::new(false),
@@ -143,7 +143,7 @@ impl Crew {
         member.listener.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(super) fn bell(&self, worker: usize) -> Option<Arc<OwnedFd>> {
+    pub(super) fn bell(&self, worker: usize) -> Option<Arc<Bell>> {
         self.members.get(worker).map(|member| member.bell.clone())
     }
 
@@ -231,11 +231,6 @@ impl Crew {
 
 impl Member {
     fn ring(&self) {
-        super::idle::ring(self.bell.as_raw_fd());
+        self.bell.ring();
     }
-}
-
-/// The descriptor that `poll` waits on for a bell.
-pub(super) fn raw(bell: &Arc<OwnedFd>) -> RawFd {
-    bell.as_raw_fd()
 }

@@ -3,13 +3,14 @@
 //! Shape: `busy` spins; `adaptive` spins for a short while, then sleeps in `ppoll` on its ports and
 //! its bell, no longer than to the next timer.
 //! Units: nanoseconds.
-//! Source: ppoll(2), eventfd(2); architecture.md.
+//! Source: ppoll(2); architecture.md.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
-use super::crew::{Crew, raw};
+use super::crew::Crew;
 use super::{QUIET, SLEEP_MAX};
+use crate::bell::Bell;
 use crate::pipeline::Step;
 use crate::port::Port;
 use crate::time::{Instant, Span};
@@ -26,7 +27,7 @@ pub enum Poll {
 /// A worker's way of being idle.
 pub struct Idle {
     poll: Poll,
-    bell: Option<Arc<OwnedFd>>,
+    bell: Option<Arc<Bell>>,
     fds: Vec<libc::pollfd>,
 }
 
@@ -34,7 +35,7 @@ pub struct Idle {
 const BLOCKED: Span = Span::from_us(100);
 
 impl Idle {
-    pub(super) fn new(poll: Poll, bell: Option<Arc<OwnedFd>>) -> Self {
+    pub(super) fn new(poll: Poll, bell: Option<Arc<Bell>>) -> Self {
         Self { poll, bell, fds: Vec::with_capacity(65) }
     }
 
@@ -62,7 +63,7 @@ impl Idle {
             }
         }
         if let Some(bell) = &self.bell {
-            self.fds.push(wait(raw(bell)));
+            self.fds.push(wait(bell.as_fd().as_raw_fd()));
         }
         let mut sleep = if step.blocked { BLOCKED } else { SLEEP_MAX };
         if let Some(next) = step.next {
@@ -75,7 +76,7 @@ impl Idle {
         self.sleep(sleep);
         crew.wake_up(worker);
         if let Some(bell) = &self.bell {
-            quieten(raw(bell));
+            bell.quieten();
         }
     }
 
@@ -90,28 +91,4 @@ impl Idle {
         // SAFETY: `fds` holds `count` entries, the timeout outlives the call, no signal mask is set.
         unsafe { libc::ppoll(self.fds.as_mut_ptr(), count, &raw const timeout, core::ptr::null()) };
     }
-}
-
-/// A new bell.
-pub(super) fn bell() -> std::io::Result<OwnedFd> {
-    // SAFETY: plain call; the result is checked.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor that was just made and that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Rings a bell.
-pub(super) fn ring(fd: RawFd) {
-    let one = 1u64.to_ne_bytes();
-    // SAFETY: `one` holds the 8 octets that an eventfd takes. A full counter rings anyway.
-    unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
-}
-
-fn quieten(fd: RawFd) {
-    let mut count = [0u8; 8];
-    // SAFETY: `count` has room for the 8 octets that an eventfd gives; it never blocks.
-    unsafe { libc::read(fd, count.as_mut_ptr().cast(), count.len()) };
 }

@@ -11,8 +11,8 @@ use super::{File, Finding, Tree};
 const SRC: &str = "dataplane/src/";
 
 /// Building blocks.
-const BLOCKS: [&str; 14] = [
-    "time", "sync", "types", "queues", "ring", "pool", "desc", "batch", "free", "rng", "bucket",
+const BLOCKS: [&str; 15] = [
+    "bell", "time", "sync", "types", "queues", "ring", "pool", "desc", "batch", "free", "rng", "bucket",
     "stats", "trace", "words",
 ];
 
