@@ -1,4 +1,40 @@
 //! Port-based routing of TLPs: the tables of an edge and of a switch, and the decisions taken by them.
-//! Shape: immutable tables; an address or an id in, a PID or a port out.
+//! Shape: immutable tables ([`Tables`]); plain values of a TLP in, a PID, a port or a [`Refusal`] out.
 //! Units: octets; PIDs of 12 bits.
-//! Source: fabric.md; CXL 3.1 section 7.7.6.
+//! Source: fabric.md; CXL 3.1 section 7.7.6; wire-formats.md 3.4, 3.7, 4.5, 4.6, 5.
+//!
+//! Nothing here knows a header's layout: whoever reads and rewrites TLPs calls [`Tables::ingress`] for one
+//! that comes in at an edge, [`Tables::forward`] for one that comes in with a PTH, [`Tables::pick`] for the
+//! port behind a DPID, and [`egress::leave`] for one that goes out at an edge.
+
+pub mod access;
+pub mod bridge;
+pub mod drt;
+pub mod edge;
+pub mod egress;
+pub mod error;
+pub mod fast;
+pub mod gather;
+pub mod ingress;
+pub mod ldst;
+pub mod refusal;
+pub mod rerouter;
+pub mod segments;
+pub mod tables;
+pub mod vcs;
+
+pub use access::{Access, AccessVector};
+pub use bridge::{Bridge, Window};
+pub use drt::{Dispatch, Flow, Load, Routes};
+pub use edge::{EdgePort, Prefixes, Role};
+pub use egress::{Bindings, Leaving, Out};
+pub use error::TableError;
+pub use fast::Fast;
+pub use gather::Gather;
+pub use ingress::{Kind, Request, Verdict};
+pub use ldst::Ldst;
+pub use refusal::Refusal;
+pub use rerouter::ReRouter;
+pub use segments::Found;
+pub use tables::{Arrival, Tables};
+pub use vcs::{Binding, Function, Hop, Implicit, Route, Side, Vcs, Vppb};

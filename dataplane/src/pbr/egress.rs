@@ -1,0 +1,134 @@
+//! What becomes of a TLP that leaves the fabric: at an edge port, or at the vPPB at the end of a virtual link.
+//! Shape: [`leave`]: port and [`Leaving`] → [`Out`]; [`Bindings`]: (SPID, DPID) → virtual switch and side.
+//! Units: none.
+//! Source: fabric.md "Egress at an edge"; seed 000 sections 7.7.2.7, 7.7.3.3, 7.7.6.4; wire-formats.md 3.7.
+
+use std::sync::Arc;
+
+use weft_parsers::fabric::Pid;
+
+use super::edge::{EdgePort, Role};
+use super::error::TableError;
+use super::ingress::Kind;
+use super::refusal::Refusal;
+use super::vcs::{Binding, Function, Side, Vcs};
+
+/// What of a TLP with a PTH decides how it goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaving {
+    /// What it is.
+    pub kind: Kind,
+    /// Source in its PTH.
+    pub spid: Pid,
+    /// PIF of its PTH.
+    pub pif: bool,
+}
+
+/// How a TLP goes out at an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Out {
+    /// Without PTH.
+    Strip {
+        /// PID for a `VendPrefixL0` in front.
+        prefix: Option<Pid>,
+    },
+    /// With its PTH, DSAR set: to a GFD.
+    Keep,
+    /// To the GAE of the host behind the port, not to the link.
+    Internal(Function),
+    /// Answered with UR.
+    UnsupportedRequest(Refusal),
+    /// Dropped, and nobody is told.
+    Drop(Refusal),
+}
+
+/// How a TLP goes out at `port`, that came from edge to edge.
+#[inline]
+#[must_use]
+pub const fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
+    match (port.role, leaving.kind) {
+        (Role::Gfd, _) => Out::Keep,
+        (Role::Usp, Kind::Gam) => Out::Internal(Function::Gae),
+        (Role::Dsp, Kind::Gam) => Out::Drop(Refusal::GamToPeer),
+        (_, Kind::UioRequest) if leaving.pif => {
+            if port.prefixes.egress_request {
+                Out::Strip { prefix: Some(leaving.spid) }
+            } else {
+                Out::UnsupportedRequest(Refusal::EgressPrefixNotEnabled)
+            }
+        }
+        _ => Out::Strip { prefix: None },
+    }
+}
+
+/// Whether a GFD behind `port` may send as `spid`; its TLPs come in with a PTH.
+///
+/// # Errors
+/// [`Refusal::ForeignSpid`], and [`Refusal::WrongRole`] where no GFD is.
+#[inline]
+pub fn from_gfd(port: &EdgePort, spid: Pid) -> Result<(), Refusal> {
+    match port.role {
+        Role::Gfd if port.has_pid(spid) => Ok(()),
+        Role::Gfd => Err(Refusal::ForeignSpid),
+        _ => Err(Refusal::WrongRole),
+    }
+}
+
+/// One end of a virtual link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct End {
+    /// DPID and SPID of what comes in, 12 bits each.
+    key: u32,
+    vcs: u8,
+    /// 0 for the vUSP, n + 1 for the vDSP n.
+    place: u16,
+}
+
+/// Both PIDs of each vDSP and vUSP of a switch: they own no PID, so both must match.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bindings {
+    /// By key.
+    ends: Arc<[End]>,
+}
+
+const fn key(spid: Pid, dpid: Pid) -> u32 {
+    (dpid.bits() as u32) << 12 | spid.bits() as u32
+}
+
+impl Bindings {
+    /// The virtual links that end in `switches`.
+    ///
+    /// # Errors
+    /// [`TableError::BoundTwice`]: what comes in with one pair of PIDs can end at one vPPB only.
+    pub fn of<'a>(switches: impl Iterator<Item = (u8, &'a Vcs)>) -> Result<Self, TableError> {
+        let mut ends = Vec::new();
+        for (vcs, switch) in switches {
+            let all = core::iter::once(switch.upstream()).chain(switch.below());
+            for (place, vppb) in (0..).zip(all) {
+                if let Binding::Fabric { spid: ours, dpid: theirs } = vppb.binding {
+                    ends.push((End { key: key(theirs, ours), vcs, place }, theirs, ours));
+                }
+            }
+        }
+        ends.sort_unstable();
+        for pair in ends.windows(2) {
+            if let &[(a, spid, dpid), (b, _, _)] = pair
+                && a.key == b.key
+            {
+                return Err(TableError::BoundTwice { spid, dpid });
+            }
+        }
+        Ok(Self { ends: ends.into_iter().map(|(end, _, _)| end).collect() })
+    }
+
+    /// Where what comes in with these PIDs and Hie set enters a virtual switch.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, spid: Pid, dpid: Pid) -> Option<(u8, Side)> {
+        let key = key(spid, dpid);
+        let at = self.ends.binary_search_by_key(&key, |end| end.key).ok()?;
+        let &End { vcs, place, .. } = self.ends.get(at)?;
+        let below = place.checked_sub(1).and_then(|vppb| u8::try_from(vppb).ok());
+        Some((vcs, below.map_or(Side::Above, Side::Below)))
+    }
+}

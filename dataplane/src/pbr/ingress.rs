@@ -1,0 +1,230 @@
+//! What becomes of a TLP that comes in at an edge: to which PID it goes, or to which port of this switch.
+//! Shape: [`EdgePort`], its [`Vcs`], [`Request`] → [`Verdict`], in five steps; the first that decides holds.
+//! Units: octets.
+//! Source: fabric.md "Ingress at an edge: which DPID"; seed 000 sections 7.7.2.4, 7.7.3.3, 7.7.9; wire-formats.md 3.7.
+
+use weft_parsers::fabric::{Hpa, Pid};
+
+use super::edge::{EdgePort, Role};
+use super::refusal::Refusal;
+use super::segments::Found;
+use super::vcs::{Binding, Function, Hop, Route, Side, Vcs};
+use crate::types::PortId;
+
+/// What kind of TLP it is, as far as that decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// UIO read or write.
+    UioRequest,
+    /// Any answer to one.
+    UioCompletion,
+    /// Any other request for memory, CXL.mem too.
+    MemoryRequest,
+    /// Any other completion.
+    Completion,
+    /// A GFD's notification for a GAE.
+    Gam,
+    /// I/O, configuration, messages.
+    Other,
+}
+
+impl Kind {
+    /// Whether it answers a request: then nobody is told that it was refused.
+    #[inline]
+    #[must_use]
+    pub const fn is_completion(self) -> bool {
+        matches!(self, Self::UioCompletion | Self::Completion)
+    }
+}
+
+/// What of a TLP decides where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What it is.
+    pub kind: Kind,
+    /// Where it says that it goes.
+    pub route: Route,
+    /// PID of its `VendPrefixL0`.
+    pub prefix: Option<Pid>,
+    /// Destination segment of a completion, where it names one.
+    pub segment: Option<u8>,
+}
+
+/// What goes into the PTH of a TLP on its way through the fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Source.
+    pub spid: Pid,
+    /// Destination.
+    pub dpid: Pid,
+    /// The far edge puts SPID into `VendPrefixL0`.
+    pub pif: bool,
+    /// Hierarchical: on a static route from vDSP to vUSP or back.
+    pub hie: bool,
+    /// Downstream of a host.
+    pub dsar: bool,
+}
+
+/// What becomes of a TLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Into the fabric, by [`super::Tables::forward`] with this header.
+    Fabric {
+        /// Its PTH.
+        header: Header,
+        /// Requester segment to put into it.
+        segment: Option<u8>,
+        /// Type 1 configuration becomes Type 0.
+        type1_to_0: bool,
+    },
+    /// Out at a port of this switch, without PTH.
+    Port {
+        /// Which.
+        port: PortId,
+        /// The logical device behind it.
+        ld: Option<u16>,
+        /// Type 1 configuration becomes Type 0.
+        type1_to_0: bool,
+    },
+    /// To a function of the virtual switch.
+    Internal(Function),
+    /// Below each of [`Vcs::bound`], by [`out`].
+    Broadcast,
+    /// One answer of many, for the virtual switch's [`super::Gather`].
+    Gather,
+    /// A message that ends here.
+    Here,
+    /// Answered with UR where an answer is due, dropped where none is; counted by reason either way.
+    UnsupportedRequest(Refusal),
+    /// Dropped, counted as Unexpected Completion.
+    UnexpectedCompletion(Refusal),
+    /// Dropped.
+    Drop(Refusal),
+}
+
+impl Verdict {
+    /// Refused: a completion is dropped, anything else is unsupported.
+    #[inline]
+    const fn refuse(kind: Kind, refusal: Refusal) -> Self {
+        if kind.is_completion() {
+            Self::UnexpectedCompletion(refusal)
+        } else {
+            Self::UnsupportedRequest(refusal)
+        }
+    }
+}
+
+/// From this edge straight to the edge of `dpid`.
+#[inline]
+fn straight(port: &EdgePort, dpid: Pid, pif: bool) -> Verdict {
+    let dsar = matches!(port.role, Role::Usp);
+    let header = Header { spid: port.pid, dpid, pif, hie: false, dsar };
+    Verdict::Fabric { header, segment: None, type1_to_0: false }
+}
+
+/// Where a TLP goes that came in without PTH at `port`, whose virtual switch is `vcs`.
+#[inline]
+#[must_use]
+pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict {
+    if let Role::Gfd = port.role {
+        return Verdict::refuse(request.kind, Refusal::WrongRole); // a GFD speaks PBR
+    }
+    if let Some(pid) = request.prefix {
+        return by_prefix(port, request.kind, pid);
+    }
+    match (request.kind, request.route) {
+        (Kind::UioRequest | Kind::MemoryRequest, Route::Memory(hpa)) => {
+            if let Some(verdict) = by_address(port, request.kind, hpa) {
+                return verdict;
+            }
+        }
+        (Kind::UioCompletion, Route::Id(id)) => {
+            let found = port.rerouter().and_then(|table| table.lookup(request.segment, id));
+            // An entry whose target is no longer allowed counts as none.
+            if let Some(dpid) = found.filter(|&dpid| port.access().lav.contains(dpid)) {
+                return straight(port, dpid, false);
+            }
+        }
+        _ => {}
+    }
+    match (vcs, port.vcs) {
+        (Some(vcs), Some((_, side))) => hierarchical(vcs, side, request),
+        _ => Verdict::refuse(request.kind, Refusal::NoVcs),
+    }
+}
+
+/// Step 1: the prefix says where it goes, if the port and the FM allow that.
+fn by_prefix(port: &EdgePort, kind: Kind, pid: Pid) -> Verdict {
+    let enabled = match kind {
+        Kind::UioRequest => port.prefixes.ingress_request,
+        Kind::UioCompletion => port.prefixes.egress_request,
+        _ => return Verdict::refuse(kind, Refusal::PrefixNeedsUio),
+    };
+    if !enabled {
+        return Verdict::refuse(kind, Refusal::PrefixNotEnabled);
+    }
+    if !port.access().vtv.contains(pid) {
+        return Verdict::refuse(kind, Refusal::PrefixNotInVtv);
+    }
+    straight(port, pid, matches!(kind, Kind::UioRequest))
+}
+
+/// Steps 2 and 3: FAST, then LDST; `None` for what neither of them knows.
+#[inline]
+fn by_address(port: &EdgePort, kind: Kind, hpa: Hpa) -> Option<Verdict> {
+    let is_uio = matches!(kind, Kind::UioRequest);
+    let refuse = |refusal| Some(Verdict::UnsupportedRequest(refusal));
+    match port.fast().lookup(hpa) {
+        Found::Invalid => return refuse(Refusal::NoFastEntry),
+        Found::Hit { flag: true, .. } if !is_uio => return refuse(Refusal::GimNeedsUio),
+        Found::Hit { flag: true, dpid } if port.access().vtv.contains(dpid) => {
+            return Some(straight(port, dpid, true));
+        }
+        Found::Hit { flag: true, .. } => return refuse(Refusal::GimNotInVtv),
+        Found::Hit { flag: false, dpid } if port.access().gmv.contains(dpid) => {
+            return Some(straight(port, dpid, false));
+        }
+        Found::Hit { flag: false, .. } => return refuse(Refusal::NotInGmv),
+        Found::Miss if !is_uio => return None,
+        Found::Miss => {}
+    }
+    match port.ldst().lookup(hpa) {
+        Found::Hit { dpid, .. } if !port.access().lav.contains(dpid) => refuse(Refusal::LavClear),
+        Found::Hit { flag, dpid } => match straight(port, dpid, false) {
+            Verdict::Fabric { header, type1_to_0, .. } => {
+                let segment = flag.then_some(port.segment);
+                Some(Verdict::Fabric { header, segment, type1_to_0 })
+            }
+            other => Some(other),
+        },
+        Found::Invalid | Found::Miss => None,
+    }
+}
+
+/// Step 5: what the virtual switch says of a TLP that comes into it from `side`, from a link or out of the fabric.
+#[must_use]
+pub fn hierarchical(vcs: &Vcs, side: Side, request: &Request) -> Verdict {
+    match vcs.route(side, request.route) {
+        Ok(Hop::Up(binding)) => out(binding, false, false),
+        Ok(Hop::Down { binding, type1_to_0, .. }) => out(binding, true, type1_to_0),
+        Ok(Hop::Internal(function)) => Verdict::Internal(function),
+        Ok(Hop::Broadcast) => Verdict::Broadcast,
+        Ok(Hop::Gather) => Verdict::Gather,
+        Ok(Hop::Here) => Verdict::Here,
+        Err(refusal) => Verdict::refuse(request.kind, refusal),
+    }
+}
+
+/// Out by what a vPPB is bound to; `down` from above it.
+#[must_use]
+pub const fn out(binding: Binding, down: bool, type1_to_0: bool) -> Verdict {
+    match binding {
+        Binding::Unbound => Verdict::UnsupportedRequest(Refusal::Unbound),
+        Binding::Port(port) => Verdict::Port { port, ld: None, type1_to_0 },
+        Binding::Ld { port, ld } => Verdict::Port { port, ld: Some(ld), type1_to_0 },
+        Binding::Fabric { spid, dpid } => {
+            let header = Header { spid, dpid, pif: false, hie: true, dsar: down };
+            Verdict::Fabric { header, segment: None, type1_to_0 }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Why a TLP is not forwarded: each level of protection by itself, so that it can be counted and reported.
+//! Shape: [`Refusal`], `repr(u8)`; the number is a counter's index and is never used again.
+//! Units: none.
+//! Source: fabric.md "Ingress", "Inside", "Egress"; seed 000 sections 7.7.2.5, 7.7.3.3, 7.7.9; seed 002.
+
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What stopped a TLP.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Refusal {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Refusal {
+            /// All of them, by number.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name as counters spell it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+refusals! {
+    /// The address lies in the fabric window, and its FAST or IDT entry is not valid.
+    NoFastEntry = "no-fast-entry",
+    /// A G-FAM target that GMV does not allow.
+    NotInGmv = "not-in-gmv",
+    /// A GIM target that VTV does not allow.
+    GimNotInVtv = "gim-not-in-vtv",
+    /// GIM reached by something else than a UIO request.
+    GimNeedsUio = "gim-needs-uio",
+    /// `VendPrefixL0` came in at a port that may not use it.
+    PrefixNotEnabled = "prefix-not-enabled",
+    /// The PID of `VendPrefixL0` is not in VTV.
+    PrefixNotInVtv = "prefix-not-in-vtv",
+    /// `VendPrefixL0` on something else than UIO.
+    PrefixNeedsUio = "prefix-needs-uio",
+    /// An LD-FAM target that LAV does not allow.
+    LavClear = "lav-clear",
+    /// The port belongs to no virtual switch.
+    NoVcs = "no-vcs",
+    /// The upstream bridge claims neither the address nor the bus.
+    UpstreamClaimsNot = "upstream-claims-not",
+    /// The upstream bridge claims it, and no vPPB below does.
+    NobodyClaims = "nobody-claims",
+    /// It would go back to where it came from: inside of the own windows or buses of that bridge.
+    OwnRange = "own-range",
+    /// A bridge on the way up is no bus master.
+    BusMasterOff = "bus-master-off",
+    /// Configuration from below; only the root sends any.
+    ConfigFromBelow = "config-from-below",
+    /// No function has that number.
+    NoFunction = "no-function",
+    /// The vPPB that claims it is bound to nothing.
+    Unbound = "unbound",
+    /// A message to the root from above, or a broadcast from below.
+    MessageDirection = "message-direction",
+    /// The DPID has no valid DRT entry.
+    NoDrtEntry = "no-drt-entry",
+    /// All ports that the message may take are down.
+    RouteDown = "route-down",
+    /// Hie is set, the DPID is ours, and no vDSP or vUSP has that pair of PIDs.
+    NoBinding = "no-binding",
+    /// PIF is set, and the edge may not send `VendPrefixL0`.
+    EgressPrefixNotEnabled = "egress-prefix-not-enabled",
+    /// A GFD's notification to a device that is no host.
+    GamToPeer = "gam-to-peer",
+    /// A GFD spoke with a PID that is not its own.
+    ForeignSpid = "foreign-spid",
+    /// The kind of TLP does not belong on a link of this role.
+    WrongRole = "wrong-role",
+}
+
+impl Refusal {
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Place of its counter.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_places_and_names_differ() {
+        for (place, refusal) in Refusal::ALL.iter().enumerate() {
+            assert_eq!(refusal.index(), place, "{refusal:?}");
+            let same = Refusal::ALL.iter().filter(|other| other.name() == refusal.name());
+            assert_eq!(same.count(), 1, "{}", refusal.name());
+        }
+    }
+}

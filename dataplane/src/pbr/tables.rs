@@ -1,0 +1,249 @@
+//! All tables of one switch, as one value that nobody changes while TLPs are looked up in it.
+//! Shape: control clones [`Tables`], changes the clone and publishes it; a worker calls its lookups.
+//! Units: none.
+//! Source: fabric.md "Ingress", "Inside", "Egress"; style.md C7.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
+
+use super::access::Access;
+use super::drt::{Dispatch, Flow, Load, Owner, Routes};
+use super::edge::EdgePort;
+use super::egress::Bindings;
+use super::error::TableError;
+use super::ingress::{self, Request, Verdict};
+use super::refusal::Refusal;
+use super::vcs::{Side, Vcs};
+use crate::types::{PerPort, PortId, PortSet};
+
+/// Most virtual switches: what the commands can name.
+pub const VCS_MAX: usize = 256;
+
+/// What a PID is assigned to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assigned {
+    /// The switch.
+    Switch,
+    /// A port, edge or fabric; a port can have several.
+    Port(PortId),
+}
+
+/// Where a TLP goes that has a PTH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// For this switch.
+    Here,
+    /// Into a virtual switch: [`Tables::hierarchical`].
+    Vcs(u8, Side),
+    /// On to a port: [`Tables::pick`].
+    Out(Dispatch),
+}
+
+/// Everything that routes TLPs in one switch. A clone costs a few counts; a change copies what it changes.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    ports: PerPort<Option<Arc<EdgePort>>>,
+    routes: Routes,
+    bindings: Bindings,
+    vcses: Arc<[Option<Arc<Vcs>>]>,
+    assigned: Arc<BTreeMap<Pid, Assigned>>,
+}
+
+impl Tables {
+    /// A switch of `ports` and `groups` routing groups that routes nothing yet; all ports are fabric ports.
+    ///
+    /// # Errors
+    /// More than 256 groups.
+    pub fn new(ports: PortSet, groups: usize) -> Result<Self, TableError> {
+        Ok(Self {
+            ports: PerPort::default(),
+            routes: Routes::new(ports, groups)?,
+            bindings: Bindings::default(),
+            vcses: Arc::new([]),
+            assigned: Arc::default(),
+        })
+    }
+
+    /// An edge port; `None` where a fabric port or none is.
+    #[inline]
+    #[must_use]
+    pub fn edge(&self, port: PortId) -> Option<&EdgePort> {
+        self.ports[port].as_deref()
+    }
+
+    /// DRT and RGT.
+    #[must_use]
+    pub const fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// A virtual switch.
+    #[inline]
+    #[must_use]
+    pub fn vcs(&self, index: u8) -> Option<&Vcs> {
+        self.vcses.get(usize::from(index))?.as_deref()
+    }
+
+    /// PIDs that are assigned here, lowest first.
+    pub fn assigned(&self) -> impl Iterator<Item = (Pid, Assigned)> {
+        self.assigned.iter().map(|(&pid, &to)| (pid, to))
+    }
+
+    /// Where a TLP goes that came in at edge `port` without PTH.
+    #[inline]
+    #[must_use]
+    pub fn ingress(&self, port: PortId, request: &Request) -> Verdict {
+        match self.edge(port) {
+            Some(edge) => {
+                let vcs = edge.vcs.and_then(|(index, _)| self.vcs(index));
+                ingress::ingress(edge, vcs, request)
+            }
+            None => Verdict::Drop(Refusal::WrongRole),
+        }
+    }
+
+    /// Where a TLP goes that has a PTH: one that came in so, or that [`Tables::ingress`] sends into the fabric.
+    ///
+    /// # Errors
+    /// [`Refusal::NoBinding`] and [`Refusal::NoDrtEntry`].
+    #[inline]
+    pub fn forward(&self, spid: Pid, dpid: Pid, hie: bool) -> Result<Arrival, Refusal> {
+        if hie && self.routes.is_ours(dpid) {
+            let end = self.bindings.find(spid, dpid).ok_or(Refusal::NoBinding)?;
+            return Ok(Arrival::Vcs(end.0, end.1));
+        }
+        Ok(match self.routes.lookup(dpid)? {
+            Dispatch::Here => Arrival::Here,
+            out => Arrival::Out(out),
+        })
+    }
+
+    /// What a virtual switch does with a TLP that came out of the fabric at `side` of it.
+    #[must_use]
+    pub fn hierarchical(&self, vcs: u8, side: Side, request: &Request) -> Verdict {
+        match self.vcs(vcs) {
+            Some(vcs) => ingress::hierarchical(vcs, side, request),
+            None => Verdict::Drop(Refusal::NoVcs),
+        }
+    }
+
+    /// The port that a TLP takes; `None` for this switch. [`Routes::pick`].
+    ///
+    /// # Errors
+    /// [`Refusal::RouteDown`], and [`Refusal::NoDrtEntry`] for a group that does not exist.
+    #[inline]
+    pub fn pick(
+        &self,
+        to: Dispatch,
+        flow: Flow,
+        up: PortSet,
+        draw: u64,
+        load: &impl Load,
+    ) -> Result<Option<PortId>, Refusal> {
+        self.routes.pick(to, flow, up, draw, load)
+    }
+
+    /// Makes `port` an edge port, or a fabric port again.
+    ///
+    /// # Errors
+    /// The switch has no such port.
+    pub fn set_edge(&mut self, port: PortId, edge: Option<EdgePort>) -> Result<(), TableError> {
+        if !self.routes.ports().contains(port) {
+            return Err(TableError::Port(port.get()));
+        }
+        self.ports[port] = edge.map(Arc::new);
+        Ok(())
+    }
+
+    /// Changes an edge port; where `change` fails, nothing has changed.
+    ///
+    /// # Errors
+    /// No edge port, or what `change` returns.
+    pub fn change_edge(
+        &mut self,
+        port: PortId,
+        change: impl FnOnce(&mut EdgePort) -> Result<(), TableError>,
+    ) -> Result<(), TableError> {
+        let mut edge = self.edge(port).ok_or(TableError::Port(port.get()))?.clone();
+        change(&mut edge)?;
+        self.ports[port] = Some(Arc::new(edge));
+        Ok(())
+    }
+
+    /// What the host of virtual switch `vcs` may reach, at all ports of that switch.
+    pub fn set_access(&mut self, vcs: u8, access: &Arc<Access>) {
+        for port in self.routes.ports().iter() {
+            if let Some(edge) = &mut self.ports[port]
+                && edge.vcs.is_some_and(|(index, _)| index == vcs)
+            {
+                Arc::make_mut(edge).set_access(Arc::clone(access));
+            }
+        }
+    }
+
+    /// Sets virtual switch `index`, and with it the vDSPs and vUSPs; nothing has changed where that fails.
+    ///
+    /// # Errors
+    /// [`TableError::BoundTwice`].
+    pub fn set_vcs(&mut self, index: u8, vcs: Option<Vcs>) -> Result<(), TableError> {
+        let mut all = self.vcses.to_vec();
+        all.resize(all.len().max(usize::from(index) + 1), None);
+        if let Some(place) = all.get_mut(usize::from(index)) {
+            *place = vcs.map(Arc::new);
+        }
+        let named = (0..=u8::MAX).zip(&all);
+        self.bindings = Bindings::of(named.filter_map(|(at, vcs)| Some((at, vcs.as_deref()?))))?;
+        self.vcses = all.into();
+        Ok(())
+    }
+
+    /// Assigns `pid`; no entry of the DRT changes by that.
+    ///
+    /// # Errors
+    /// PID `0xFFF`, a port that is not there, or [`TableError::Assigned`] to another target.
+    pub fn assign(&mut self, pid: Pid, to: Assigned) -> Result<(), TableError> {
+        if let Assigned::Port(port) = to
+            && !self.routes.ports().contains(port)
+        {
+            return Err(TableError::Port(port.get()));
+        }
+        if self.assigned.get(&pid).is_some_and(|&other| other != to) {
+            return Err(TableError::Assigned(pid));
+        }
+        let owner = match to {
+            Assigned::Switch => Owner::Switch,
+            Assigned::Port(_) => Owner::Port,
+        };
+        self.routes.own(pid, Some(owner))?;
+        Arc::make_mut(&mut self.assigned).insert(pid, to);
+        Ok(())
+    }
+
+    /// Takes `pid` from what it is assigned to; no entry of the DRT changes by that.
+    ///
+    /// # Errors
+    /// PID `0xFFF`.
+    pub fn clear(&mut self, pid: Pid) -> Result<(), TableError> {
+        self.routes.own(pid, None)?;
+        Arc::make_mut(&mut self.assigned).remove(&pid);
+        Ok(())
+    }
+
+    /// Set DRT: [`Routes::set_drt`].
+    ///
+    /// # Errors
+    /// See [`Routes::set_drt`].
+    pub fn set_drt(&mut self, start: usize, entries: &[DrtEntry]) -> Result<(), TableError> {
+        self.routes.set_drt(start, entries)
+    }
+
+    /// Set RGT: [`Routes::set_rgt`].
+    ///
+    /// # Errors
+    /// See [`Routes::set_rgt`].
+    pub fn set_rgt(&mut self, start: usize, entries: &[RgtEntry]) -> Result<(), TableError> {
+        self.routes.set_rgt(start, entries)
+    }
+}

@@ -1,0 +1,436 @@
+//! One virtual switch: an upstream vPPB and those below it, and where they send a TLP.
+//! Shape: ([`Side`] that it came from, [`Route`]) → [`Hop`] or [`Refusal`]; a plain HBR switch is one too.
+//! Units: octets.
+//! Source: seed 002 sections 5.2.1 to 5.2.3; wire-formats.md 3.4; seed 000 section 7.7.6.4.
+
+use std::sync::Arc;
+
+use weft_parsers::fabric::{Bdf, Hpa, Pid};
+
+use super::bridge::{Bridge, Window};
+use super::error::TableError;
+use super::refusal::Refusal;
+use crate::types::PortId;
+
+/// Most vPPBs below the upstream one.
+pub const VPPBS_MAX: usize = 255;
+
+/// No vPPB, in the map of buses.
+const NOBODY: u8 = u8::MAX;
+
+/// What a vPPB leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Binding {
+    /// Nothing: the host sees a slot without a device.
+    #[default]
+    Unbound,
+    /// A port of this switch.
+    Port(PortId),
+    /// One logical device behind a port of this switch.
+    Ld {
+        /// The port.
+        port: PortId,
+        /// LD-ID.
+        ld: u16,
+    },
+    /// The other end of a virtual link: TLPs go out with these PIDs, and come in with them exchanged.
+    Fabric {
+        /// Ours.
+        spid: Pid,
+        /// The other end's.
+        dpid: Pid,
+    },
+}
+
+/// One virtual PCI-to-PCI bridge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vppb {
+    /// Device and function number on its primary bus, 5 and 3 bits.
+    pub function: u8,
+    /// Its registers.
+    pub bridge: Bridge,
+    /// Its own registers in memory, as its BAR says.
+    pub bar: Window,
+    /// What it leads to.
+    pub binding: Binding,
+}
+
+/// The GAE beside the upstream vPPB, or in its place where it has the same function number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gae {
+    /// Device and function number on the primary bus.
+    pub function: u8,
+    /// Its registers in memory.
+    pub bar: Window,
+}
+
+/// From which side a TLP comes into the virtual switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// From the root.
+    Above,
+    /// From below a vPPB.
+    Below(u8),
+}
+
+/// What a TLP says of where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Memory requests, messages by address.
+    Memory(Hpa),
+    /// I/O requests.
+    Io(u64),
+    /// Completions, messages by id.
+    Id(Bdf),
+    /// Type 0 configuration: for the function at the end of this link.
+    Config0(Bdf),
+    /// Type 1 configuration: on its way.
+    Config1(Bdf),
+    /// Messages that name nobody.
+    Implicit(Implicit),
+}
+
+/// Where a message goes that names nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Implicit {
+    /// 000: to the root.
+    ToRoot,
+    /// 011: from the root to all.
+    Broadcast,
+    /// 100: ends where it is received.
+    Local,
+    /// 101: to the root, one for all.
+    Gather,
+}
+
+impl Implicit {
+    /// From the three bits of a message's type; `None` for by address, by id, and the reserved ones.
+    #[must_use]
+    pub const fn from_bits(routing: u8) -> Option<Self> {
+        match routing {
+            0 => Some(Self::ToRoot),
+            3 => Some(Self::Broadcast),
+            4 => Some(Self::Local),
+            5 => Some(Self::Gather),
+            _ => None,
+        }
+    }
+}
+
+/// A function of the virtual switch itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// The upstream vPPB.
+    Upstream,
+    /// The vPPB of that index below it.
+    Below(u8),
+    /// The GAE.
+    Gae,
+}
+
+/// Where the virtual switch sends a TLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hop {
+    /// To the root, by what the upstream vPPB is bound to, never [`Binding::Unbound`].
+    Up(Binding),
+    /// Out below a vPPB.
+    Down {
+        /// Which.
+        vppb: u8,
+        /// What it is bound to, never [`Binding::Unbound`].
+        binding: Binding,
+        /// Type 1 configuration becomes Type 0: this is its bus.
+        type1_to_0: bool,
+    },
+    /// To a function of the virtual switch.
+    Internal(Function),
+    /// Below all vPPBs that are bound: [`Vcs::bound`].
+    Broadcast,
+    /// One answer of many: [`super::Gather`] says when to send one up.
+    Gather,
+    /// It ends here.
+    Here,
+}
+
+/// Addresses that a vPPB claims from above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    window: Window,
+    vppb: u8,
+    /// Its own registers, not what lies below.
+    own: bool,
+}
+
+/// A virtual switch, or a whole HBR switch.
+///
+/// Routing by id reads this header, one line of the map of buses and one of the vPPB; by address, the list of claims
+/// up to the first that holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vcs {
+    upstream: Vppb,
+    gae: Option<Gae>,
+    below: Arc<[Vppb]>,
+    /// Which vPPB a bus lies below.
+    buses: Arc<[u8; 256]>,
+    memory: Arc<[Claim]>,
+    io: Arc<[Claim]>,
+}
+
+impl Vcs {
+    /// The virtual switch of these bridges. Where two claim the same, the first one has it.
+    ///
+    /// # Errors
+    /// More than [`VPPBS_MAX`] below.
+    pub fn new(upstream: Vppb, gae: Option<Gae>, below: &[Vppb]) -> Result<Self, TableError> {
+        if below.len() > VPPBS_MAX {
+            return Err(TableError::Vppb(below.len()));
+        }
+        let mut buses = [NOBODY; 256];
+        let (mut memory, mut io) = (Vec::new(), Vec::new());
+        for (vppb, Vppb { bridge, bar, .. }) in (0..NOBODY).zip(below) {
+            for (bus, by) in (0..=u8::MAX).zip(&mut buses) {
+                if *by == NOBODY && bridge.has_bus(bus) {
+                    *by = vppb;
+                }
+            }
+            if bridge.memory_on() {
+                memory.push(Claim { window: *bar, vppb, own: true });
+                memory.extend([bridge.memory, bridge.prefetchable].map(|window| Claim {
+                    window,
+                    vppb,
+                    own: false,
+                }));
+            }
+            if bridge.io_on() {
+                io.push(Claim { window: bridge.io, vppb, own: false });
+            }
+        }
+        for claims in [&mut memory, &mut io] {
+            claims.retain(|claim| claim.window != Window::OFF);
+        }
+        let (below, buses) = (below.into(), buses.into());
+        Ok(Self { upstream, gae, below, buses, memory: memory.into(), io: io.into() })
+    }
+
+    /// The upstream vPPB.
+    #[must_use]
+    pub const fn upstream(&self) -> &Vppb {
+        &self.upstream
+    }
+
+    /// The GAE.
+    #[must_use]
+    pub const fn gae(&self) -> Option<&Gae> {
+        self.gae.as_ref()
+    }
+
+    /// vPPBs below the upstream one.
+    #[must_use]
+    pub fn below(&self) -> &[Vppb] {
+        &self.below
+    }
+
+    /// vPPBs below that lead somewhere: where a broadcast goes.
+    pub fn bound(&self) -> impl Iterator<Item = (u8, Binding)> {
+        let bound = |(_, vppb): &(u8, &Vppb)| vppb.binding != Binding::Unbound;
+        (0..NOBODY).zip(self.below.iter()).filter(bound).map(|(at, vppb)| (at, vppb.binding))
+    }
+
+    /// Where a TLP goes that comes in from `side`.
+    ///
+    /// # Errors
+    /// What nobody claims, and what may not go where it wants to.
+    pub fn route(&self, side: Side, route: Route) -> Result<Hop, Refusal> {
+        match (side, route) {
+            (_, Route::Implicit(kind)) => self.message(side, kind),
+            (Side::Above, Route::Memory(Hpa(address))) => self.memory_down(address),
+            (Side::Above, Route::Io(address)) => {
+                if !self.upstream.bridge.has_io(address) {
+                    return Err(Refusal::UpstreamClaimsNot);
+                }
+                claim(&self.io, address).map_or(Err(Refusal::NobodyClaims), |it| self.claimed(it))
+            }
+            (Side::Above, Route::Id(id)) => self.id_down(id),
+            (Side::Above, Route::Config0(id)) => self.own_function(id),
+            (Side::Above, Route::Config1(id)) => self.config_down(id),
+            (Side::Below(_), Route::Config0(_) | Route::Config1(_)) => {
+                Err(Refusal::ConfigFromBelow)
+            }
+            (Side::Below(from), Route::Memory(Hpa(address))) => {
+                let own = |bridge: &Bridge| bridge.has_memory(address);
+                self.address_up(from, &self.memory, address, own)
+            }
+            (Side::Below(from), Route::Io(address)) => {
+                let own = |bridge: &Bridge| bridge.has_io(address);
+                self.address_up(from, &self.io, address, own)
+            }
+            (Side::Below(from), Route::Id(id)) => self.id_up(from, id),
+        }
+    }
+
+    /// Seed 002 section 5.2.1, TLP 1: the upstream bridge's windows, then those below.
+    fn memory_down(&self, address: u64) -> Result<Hop, Refusal> {
+        if let Some(function) = self.registers(address) {
+            return Ok(Hop::Internal(function));
+        }
+        if !self.upstream.bridge.has_memory(address) {
+            return Err(Refusal::UpstreamClaimsNot);
+        }
+        claim(&self.memory, address).map_or(Err(Refusal::NobodyClaims), |it| self.claimed(it))
+    }
+
+    /// TLP 2 and TLP 3: not into the windows that it came out of, else to a peer that claims it, else up.
+    fn address_up(
+        &self,
+        from: u8,
+        claims: &[Claim],
+        address: u64,
+        inside: impl Fn(&Bridge) -> bool,
+    ) -> Result<Hop, Refusal> {
+        let bridge = &self.vppb(from)?.bridge;
+        if !bridge.master_on() {
+            return Err(Refusal::BusMasterOff);
+        }
+        if let Some(claim) = claim(claims, address) {
+            if claim.vppb == from && !claim.own {
+                return Err(Refusal::OwnRange);
+            }
+            return self.claimed(claim);
+        }
+        if inside(&self.upstream.bridge) {
+            return Err(Refusal::NobodyClaims); // the upstream bridge sends nothing up that lies below it
+        }
+        if !self.upstream.bridge.master_on() {
+            return Err(Refusal::BusMasterOff);
+        }
+        self.up()
+    }
+
+    /// Section 5.2.2, downwards.
+    fn id_down(&self, id: Bdf) -> Result<Hop, Refusal> {
+        if id.bus() == self.upstream.bridge.primary
+            && let Ok(hop) = self.own_function(id)
+        {
+            return Ok(hop);
+        }
+        if !self.upstream.bridge.has_bus(id.bus()) {
+            return Err(Refusal::UpstreamClaimsNot);
+        }
+        if id.bus() == self.upstream.bridge.secondary {
+            return self.vppb_function(id);
+        }
+        self.by_bus(id.bus(), false)
+    }
+
+    /// Section 5.2.2, upwards: to the internal bus, and from there to a peer or to the root.
+    fn id_up(&self, from: u8, id: Bdf) -> Result<Hop, Refusal> {
+        if self.vppb(from)?.bridge.has_bus(id.bus()) {
+            return Err(Refusal::OwnRange);
+        }
+        if self.upstream.bridge.has_bus(id.bus()) {
+            return self.id_down(id);
+        }
+        if id.bus() == self.upstream.bridge.primary
+            && let Ok(hop) = self.own_function(id)
+        {
+            return Ok(hop);
+        }
+        self.up()
+    }
+
+    /// Section 5.2.2, Type 1: becomes Type 0 on its bus, is passed on before it.
+    fn config_down(&self, id: Bdf) -> Result<Hop, Refusal> {
+        if !self.upstream.bridge.has_bus(id.bus()) {
+            return Err(Refusal::UpstreamClaimsNot);
+        }
+        if id.bus() == self.upstream.bridge.secondary {
+            return self.vppb_function(id);
+        }
+        let bridge = match self.by_bus(id.bus(), false)? {
+            Hop::Down { vppb, .. } => &self.vppb(vppb)?.bridge,
+            _ => return Err(Refusal::NobodyClaims),
+        };
+        let last = id.bus() == bridge.secondary;
+        if last && id.device() != 0 && !bridge.ari {
+            return Err(Refusal::NoFunction); // one device at the end of a link
+        }
+        self.by_bus(id.bus(), last)
+    }
+
+    /// Section 5.2.3.
+    fn message(&self, side: Side, kind: Implicit) -> Result<Hop, Refusal> {
+        match (side, kind) {
+            (_, Implicit::Local) => Ok(Hop::Here),
+            (Side::Above, Implicit::Broadcast) => Ok(Hop::Broadcast),
+            (Side::Below(_), Implicit::ToRoot) => self.up(),
+            (Side::Below(_), Implicit::Gather) => Ok(Hop::Gather),
+            _ => Err(Refusal::MessageDirection),
+        }
+    }
+
+    /// The upstream vPPB or the GAE, by the function number alone: Type 0 crosses no bridge.
+    fn own_function(&self, id: Bdf) -> Result<Hop, Refusal> {
+        let [_, function] = id.bits().to_be_bytes();
+        if self.gae.is_some_and(|gae| gae.function == function) {
+            return Ok(Hop::Internal(Function::Gae));
+        }
+        if self.upstream.function == function {
+            return Ok(Hop::Internal(Function::Upstream));
+        }
+        Err(Refusal::NoFunction)
+    }
+
+    /// A vPPB on the internal bus, by its device and function number.
+    fn vppb_function(&self, id: Bdf) -> Result<Hop, Refusal> {
+        let [_, function] = id.bits().to_be_bytes();
+        let found = (0..NOBODY).zip(self.below.iter()).find(|(_, vppb)| vppb.function == function);
+        found.map(|(at, _)| Hop::Internal(Function::Below(at))).ok_or(Refusal::NoFunction)
+    }
+
+    /// Which of the upstream functions has its registers at `address`.
+    fn registers(&self, address: u64) -> Option<Function> {
+        if self.gae.is_some_and(|gae| gae.bar.contains(address)) {
+            return Some(Function::Gae);
+        }
+        let own = self.upstream.bridge.memory_on() && self.upstream.bar.contains(address);
+        own.then_some(Function::Upstream)
+    }
+
+    fn claimed(&self, claim: Claim) -> Result<Hop, Refusal> {
+        if claim.own {
+            return Ok(Hop::Internal(Function::Below(claim.vppb)));
+        }
+        self.down(claim.vppb, false)
+    }
+
+    fn by_bus(&self, bus: u8, type1_to_0: bool) -> Result<Hop, Refusal> {
+        match self.buses.get(usize::from(bus)) {
+            Some(&vppb) if vppb != NOBODY => self.down(vppb, type1_to_0),
+            _ => Err(Refusal::NobodyClaims),
+        }
+    }
+
+    fn down(&self, vppb: u8, type1_to_0: bool) -> Result<Hop, Refusal> {
+        match self.vppb(vppb)?.binding {
+            Binding::Unbound => Err(Refusal::Unbound),
+            binding => Ok(Hop::Down { vppb, binding, type1_to_0 }),
+        }
+    }
+
+    fn up(&self) -> Result<Hop, Refusal> {
+        match self.upstream.binding {
+            Binding::Unbound => Err(Refusal::Unbound),
+            binding => Ok(Hop::Up(binding)),
+        }
+    }
+
+    fn vppb(&self, index: u8) -> Result<&Vppb, Refusal> {
+        self.below.get(usize::from(index)).ok_or(Refusal::NoVcs)
+    }
+}
+
+/// The first of `claims` that holds.
+#[inline]
+fn claim(claims: &[Claim], address: u64) -> Option<Claim> {
+    claims.iter().find(|claim| claim.window.contains(address)).copied()
+}
