@@ -247,3 +247,6 @@ impl Tables {
         self.routes.set_rgt(start, entries)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -228,3 +228,6 @@ pub const fn out(binding: Binding, down: bool, type1_to_0: bool) -> Verdict {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
