@@ -48,6 +48,8 @@ pub struct Request {
     pub prefix: Option<Pid>,
     /// Destination segment of a completion, where it names one.
     pub segment: Option<u8>,
+    /// LD-ID, at the port of a device with several logical devices.
+    pub ld: Option<u16>,
 }
 
 /// What goes into the PTH of a TLP on its way through the fabric.

@@ -81,7 +81,7 @@ fn pair() -> (Tables, Tables) {
 }
 
 fn request(kind: Kind, route: Route) -> Request {
-    Request { kind, route, prefix: None, segment: None }
+    Request { kind, route, prefix: None, segment: None, ld: None }
 }
 
 fn header(verdict: Verdict) -> Header {
@@ -258,4 +258,44 @@ fn changes_that_fail_change_nothing() {
     let read = request(Kind::MemoryRequest, Route::Memory(Hpa(0)));
     assert_eq!(tables.ingress(port(1), &read), Verdict::Drop(Refusal::WrongRole), "a fabric port");
     assert_eq!(tables.hierarchical(9, Side::Above, &read), Verdict::Drop(Refusal::NoVcs));
+}
+
+/// seed 000 section 7.7.12.3 (Bind vPPB): logical devices behind one port belong to different hosts.
+#[test]
+fn logical_devices_of_a_port_have_their_own_hosts() {
+    let mut tables = Tables::new(PortSet::first(3), 0).unwrap();
+    let ld = |ld| Binding::Ld { port: port(2), ld };
+    for (vcs, binding) in [(0, ld(0)), (1, ld(5))] {
+        let root = Binding::Port(port(usize::from(vcs)));
+        let whole = Vcs::new(vppb(bridge(1, 4), root), None, &[vppb(bridge(2, 4), binding)]);
+        tables.set_vcs(vcs, Some(whole.unwrap())).unwrap();
+    }
+    let edge = |vcs| {
+        let tables = (Fast::new(1, 0).unwrap(), Ldst::new(1, 0).unwrap());
+        let mut edge = EdgePort::new(Role::Dsp, pid(DEVICE), tables.0, tables.1);
+        edge.vcs = Some((vcs, Side::Below(0)));
+        edge
+    };
+    let mut device = edge(0);
+    device.vcs = None;
+    device.set_ld(0, Some(edge(0))).unwrap();
+    device.set_ld(5, Some(edge(1))).unwrap();
+    assert_eq!(device.set_ld(16, None), Err(TableError::Ld(16)));
+    tables.set_edge(port(2), Some(device)).unwrap();
+    let read = request(Kind::MemoryRequest, Route::Memory(Hpa(0x1000)));
+    let decide = |tables: &Tables, ld| tables.ingress(port(2), &Request { ld, ..read });
+    let out = |at| Verdict::Port { port: port(at), ld: None, type1_to_0: false };
+    assert_eq!((decide(&tables, Some(0)), decide(&tables, Some(5))), (out(0), out(1)));
+    for unbound in [Some(1), Some(0xFFFF)] {
+        assert_eq!(decide(&tables, unbound), Verdict::Drop(Refusal::Unbound), "{unbound:?}");
+    }
+    assert_eq!(decide(&tables, None), Verdict::UnsupportedRequest(Refusal::NoVcs));
+    let mut access = Access::default();
+    access.lav.allow(pid(7)).unwrap();
+    tables.set_access(1, &Arc::new(access));
+    let allowed = [0, 5].map(|ld| {
+        let part = tables.edge(port(2)).unwrap().part(Some(ld)).unwrap();
+        part.access().lav.contains(pid(7))
+    });
+    assert_eq!(allowed, [false, true], "each has what its own host may reach");
 }
