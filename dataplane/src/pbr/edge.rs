@@ -67,9 +67,14 @@ pub struct EdgePort {
     fast: Fast,
     ldst: Ldst,
     rerouter: Option<ReRouter>,
+    /// By LD-ID: each logical device has its own host, and so its own tables.
+    lds: Arc<[Option<Arc<Self>>]>,
 }
 
 impl EdgePort {
+    /// Most logical devices of a port.
+    pub const LDS_MAX: u16 = 16;
+
     /// A port that reaches nothing yet, with these tables.
     #[must_use]
     pub fn new(role: Role, pid: Pid, fast: Fast, ldst: Ldst) -> Self {
@@ -84,7 +89,47 @@ impl EdgePort {
             fast,
             ldst,
             rerouter: None,
+            lds: Arc::new([]),
         }
+    }
+
+    /// What stands for a TLP with this LD-ID, or for one without: the logical device, or the port itself.
+    #[inline]
+    #[must_use]
+    pub fn part(&self, ld: Option<u16>) -> Option<&Self> {
+        match ld {
+            None => Some(self),
+            Some(ld) => self.lds.get(usize::from(ld))?.as_deref(),
+        }
+    }
+
+    /// Sets a logical device, or takes it away.
+    ///
+    /// # Errors
+    /// An LD-ID from [`Self::LDS_MAX`] on.
+    pub fn set_ld(&mut self, ld: u16, part: Option<Self>) -> Result<(), TableError> {
+        if ld >= Self::LDS_MAX {
+            return Err(TableError::Ld(ld));
+        }
+        let mut all = self.lds.to_vec();
+        all.resize(all.len().max(usize::from(ld) + 1), None);
+        if let Some(place) = all.get_mut(usize::from(ld)) {
+            *place = part.map(Arc::new);
+        }
+        self.lds = all.into();
+        Ok(())
+    }
+
+    /// Calls `change` with the port and with each logical device that belongs to virtual switch `vcs`.
+    pub(super) fn each_of(&mut self, vcs: u8, change: &impl Fn(&mut Self)) {
+        if self.vcs.is_some_and(|(index, _)| index == vcs) {
+            change(self);
+        }
+        let mut lds = self.lds.to_vec();
+        for part in lds.iter_mut().flatten() {
+            Arc::make_mut(part).each_of(vcs, change);
+        }
+        self.lds = lds.into();
     }
 
     /// What its host may reach.

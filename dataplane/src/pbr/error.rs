@@ -103,7 +103,7 @@ pub enum TableError {
     /// A vPPB that the virtual switch does not have, or more than one can have.
     #[error("there is no vPPB {0}")]
     Vppb(usize),
-    /// A virtual switch that the switch does not have.
-    #[error("there is no virtual switch {0}")]
-    Vcs(usize),
+    /// A logical device that a port cannot have.
+    #[error("there is no logical device {0}")]
+    Ld(u16),
 }

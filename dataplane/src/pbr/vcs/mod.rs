@@ -434,3 +434,6 @@ impl Vcs {
 fn claim(claims: &[Claim], address: u64) -> Option<Claim> {
     claims.iter().find(|claim| claim.window.contains(address)).copied()
 }
+
+#[cfg(test)]
+mod tests;

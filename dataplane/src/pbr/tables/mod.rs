@@ -95,13 +95,10 @@ impl Tables {
     #[inline]
     #[must_use]
     pub fn ingress(&self, port: PortId, request: &Request) -> Verdict {
-        match self.edge(port) {
-            Some(edge) => {
-                let vcs = edge.vcs.and_then(|(index, _)| self.vcs(index));
-                ingress::ingress(edge, vcs, request)
-            }
-            None => Verdict::Drop(Refusal::WrongRole),
-        }
+        let Some(edge) = self.edge(port) else { return Verdict::Drop(Refusal::WrongRole) };
+        let Some(part) = edge.part(request.ld) else { return Verdict::Drop(Refusal::Unbound) };
+        let vcs = part.vcs.and_then(|(index, _)| self.vcs(index));
+        ingress::ingress(part, vcs, request)
     }
 
     /// Where a TLP goes that has a PTH: one that came in so, or that [`Tables::ingress`] sends into the fabric.
@@ -172,13 +169,11 @@ impl Tables {
         Ok(())
     }
 
-    /// What the host of virtual switch `vcs` may reach, at all ports of that switch.
+    /// What the host of virtual switch `vcs` may reach, at all ports and logical devices of that switch.
     pub fn set_access(&mut self, vcs: u8, access: &Arc<Access>) {
         for port in self.routes.ports().iter() {
-            if let Some(edge) = &mut self.ports[port]
-                && edge.vcs.is_some_and(|(index, _)| index == vcs)
-            {
-                Arc::make_mut(edge).set_access(Arc::clone(access));
+            if let Some(edge) = &mut self.ports[port] {
+                Arc::make_mut(edge).each_of(vcs, &|edge| edge.set_access(Arc::clone(access)));
             }
         }
     }
@@ -247,3 +242,6 @@ impl Tables {
         self.routes.set_rgt(start, entries)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -132,3 +132,6 @@ impl Bindings {
         Some((vcs, below.map_or(Side::Above, Side::Below)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,8 @@ pub struct Request {
     pub prefix: Option<Pid>,
     /// Destination segment of a completion, where it names one.
     pub segment: Option<u8>,
+    /// LD-ID, at the port of a device with several logical devices.
+    pub ld: Option<u16>,
 }
 
 /// What goes into the PTH of a TLP on its way through the fabric.
@@ -228,3 +230,6 @@ pub const fn out(binding: Binding, down: bool, type1_to_0: bool) -> Verdict {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
