@@ -6,6 +6,7 @@
 //! Source: pipeline.md §1 to §12.
 
 use weft_parsers::ParseConfig;
+use weft_parsers::tlp::{Mode, Oui};
 
 use crate::egress::EgressConfig;
 use crate::islip::Discipline;
@@ -39,6 +40,8 @@ pub struct SwitchConfig {
     pub seed: u64,
     /// Frames that one call of a port's `tx` is offered at most; live, its ring (restart).
     pub tx_ring_frames: usize,
+    /// TLPs.
+    pub tlp: TlpConfig,
 }
 
 /// One port.
@@ -66,6 +69,90 @@ pub struct PortConfig {
     pub frame_len_max: usize,
     /// Whether PAUSE is sent and obeyed here.
     pub pfc: bool,
+    /// What the link carries (restart).
+    pub role: PortRole,
+}
+
+/// What a port's link carries, and who is at its other end (fabric.md, "Port roles").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PortRole {
+    /// Ethernet.
+    #[default]
+    L2,
+    /// TLPs without PTH, from and to a host's root port.
+    Usp(TlpLink),
+    /// TLPs without PTH, from and to a device or an HBR switch; with PTH, a GFD's.
+    Dsp(TlpLink),
+    /// TLPs with PTH, from and to another switch.
+    Fport(TlpLink),
+    /// Within the process: the functions that the switch itself has.
+    Agent,
+}
+
+impl PortRole {
+    /// Name used in configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::L2 => "l2",
+            Self::Usp(_) => "usp",
+            Self::Dsp(_) => "dsp",
+            Self::Fport(_) => "fport",
+            Self::Agent => "agent",
+        }
+    }
+
+    /// The link's settings, where it carries TLPs.
+    #[inline]
+    #[must_use]
+    pub const fn link(self) -> Option<TlpLink> {
+        match self {
+            Self::Usp(link) | Self::Dsp(link) | Self::Fport(link) => Some(link),
+            Self::L2 | Self::Agent => None,
+        }
+    }
+}
+
+/// Settings of a link that carries TLPs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlpLink {
+    /// Header layout of TLPs without PTH; those with one are in flit mode.
+    pub mode: Mode,
+    /// `Max_Payload_Size`, octets: 128 to 4,096, a power of two.
+    pub payload_max: u16,
+}
+
+impl Default for TlpLink {
+    fn default() -> Self {
+        Self { mode: Mode::Flit, payload_max: 512 }
+    }
+}
+
+/// What holds for all TLPs of a switch (pipeline.md §2, wire-formats.md 3.7a).
+#[derive(Clone, Debug)]
+pub struct TlpConfig {
+    /// OUI of their frames.
+    pub oui: Oui,
+    /// Priority by Traffic Class.
+    pub tc_to_pri: [Pri; 8],
+    /// Priority of UIO requests, and of their completions: different ones, for routes without deadlock.
+    pub uio_req_pri: Pri,
+    /// See above.
+    pub uio_cpl_pri: Pri,
+}
+
+impl TlpConfig {
+    /// The defaults for 4 or 8 priorities, all of them lossless by default: UIO completions have one of
+    /// their own; UIO requests, too, where there are eight, and classes 4 to 7 go before classes 0 to 3.
+    #[must_use]
+    pub fn for_pris(pris: usize) -> Self {
+        let pri = Pri::from_low_bits;
+        let of_tc = |tc: usize| pri(if pris > 4 && tc >= 4 { 2 } else { 1 });
+        let (uio_req_pri, uio_cpl_pri) =
+            if pris <= 4 { (pri(1), pri(2)) } else { (pri(3), pri(4)) };
+        let tc_to_pri = core::array::from_fn(of_tc);
+        Self { oui: Oui::DEFAULT, tc_to_pri, uio_req_pri, uio_cpl_pri }
+    }
 }
 
 impl PortConfig {
@@ -79,6 +166,7 @@ impl PortConfig {
             ("afh",                 self.parse.afh == other.parse.afh),
             ("vlan",                self.vlan == other.vlan),
             ("flow_control",        self.pfc == other.pfc),
+            ("role",                self.role == other.role),
         ];
         all.into_iter().find(|(_, alike)| !alike).map(|(name, _)| name)
     }
@@ -317,6 +405,7 @@ impl SwitchConfig {
             egress: EgressConfig::for_pris(sizes.pris),
             frame_len_max: sizes.frame_len_max,
             pfc: true,
+            role: PortRole::L2,
         };
         Self {
             ports: sizes.names.iter().map(port).collect(),
@@ -360,6 +449,7 @@ impl SwitchConfig {
             mirror: None,
             seed: 1,
             tx_ring_frames: 64,
+            tlp: TlpConfig::for_pris(sizes.pris),
         }
     }
 }

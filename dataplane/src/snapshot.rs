@@ -8,7 +8,7 @@ use weft_parsers::{AfhMode, Format};
 
 use crate::buffer::{BufferError, BufferPlan, Thresholds};
 use crate::classify::Classifier;
-use crate::config::SwitchConfig;
+use crate::config::{PortConfig, PortRole, SwitchConfig};
 use crate::ecn::{EcnError, EcnProfile};
 use crate::groups::{GroupError, GroupTable};
 use crate::lag::{LagError, Links};
@@ -83,6 +83,10 @@ pub struct Snapshot {
     pub carriers: [PortSet; Format::COUNT],
     /// The ports that exist.
     pub ports: PortSet,
+    /// Of those, ones that carry TLPs, and the one for the switch's own functions.
+    pub tlp_ports: PortSet,
+    /// That one.
+    pub agent: Option<PortId>,
     /// The priorities that exist.
     pub pris: PriSet,
     /// Priorities that must not lose frames; none while PFC is off.
@@ -128,7 +132,7 @@ impl Snapshot {
         let plan = BufferPlan::new(&buffer, count, config.pris, lossless, frame_cells)?;
         let ids = || (0..count).filter_map(PortId::new).zip(&config.ports);
         let carriers = Format::ALL.map(|format| {
-            ids().filter(|(_, port)| carries(port.parse.afh, format)).map(|(id, _)| id).collect()
+            ids().filter(|(_, port)| carries(port, format)).map(|(id, _)| id).collect()
         });
         let marks = (config.ecn.low_bytes, config.ecn.high_bytes);
         let ecn = EcnProfile::new(marks.0, marks.1)?;
@@ -150,6 +154,8 @@ impl Snapshot {
             classifiers: classifiers.collect(),
             carriers,
             ports: PortSet::first(count),
+            tlp_ports: ids().filter(|(_, p)| p.role != PortRole::L2).map(|(id, _)| id).collect(),
+            agent: ids().find(|(_, p)| p.role == PortRole::Agent).map(|(id, _)| id),
             pris,
             lossless,
             pfc_ports: ids()
@@ -183,6 +189,10 @@ impl Snapshot {
             rates(old) == rates(new)
         })?;
         same("a LAG", old.lags == new.lags)?;
+        same("a port's role", {
+            let roles = |c: &SwitchConfig| c.ports.iter().map(|p| p.role).collect::<Vec<_>>();
+            roles(old) == roles(new)
+        })?;
         same("num_priorities", old.pris == new.pris)?;
         same("the seed", old.seed == new.seed)?;
         same("tx_ring_frames", old.tx_ring_frames == new.tx_ring_frames)?;
@@ -225,9 +235,14 @@ impl Snapshot {
     }
 }
 
-/// Whether a port whose AFH mode is `afh` may send frames of `format`.
-const fn carries(afh: AfhMode, format: Format) -> bool {
+/// Whether `port` may send frames of `format`.
+const fn carries(port: &PortConfig, format: Format) -> bool {
+    if !matches!(port.role, PortRole::L2) {
+        return matches!(format, Format::Pbr);
+    }
+    let afh = port.parse.afh;
     match format {
+        Format::Pbr => false,
         Format::AfhLite => matches!(afh, AfhMode::Lite),
         Format::AfhGen1 => matches!(afh, AfhMode::Gen1 | AfhMode::Auto),
         Format::AfhGen2 => matches!(afh, AfhMode::Gen2 | AfhMode::Auto),
@@ -289,5 +304,9 @@ fn check_pris(config: &SwitchConfig, pris: PriSet) -> Result<(), SnapshotError> 
     within("dscp_to_pri", &mut config.maps.dscp_to_pri.iter().copied())?;
     within("tc_to_pri", &mut config.maps.tc_to_pri.iter().copied())?;
     within("default_pri", &mut config.ports.iter().map(|port| port.default_pri))?;
+    let tlp = &config.tlp;
+    within("tlp_tc_to_pri", &mut tlp.tc_to_pri.iter().copied())?;
+    within("uio_req_pri", &mut core::iter::once(tlp.uio_req_pri))?;
+    within("uio_cpl_pri", &mut core::iter::once(tlp.uio_cpl_pri))?;
     within("pfc_priorities", &mut config.pfc.lossless.iter())
 }

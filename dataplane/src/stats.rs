@@ -122,12 +122,22 @@ drop_reasons! {
     XskRing = 23, "xsk_ring";
     /// An express frame that its output refused.
     ExpressXmit = 24, "express_xmit";
+    /// A TLP that asks for no answer and that nobody claims, or that may not go where it wants to.
+    UnsupportedRequest = 25, "unsupported_request";
+    /// A completion that nobody waits for (CXL 3.1 section 7.7.3.3).
+    UnexpectedCompletion = 26, "unexpected_completion";
+    /// On a port for TLPs: a frame that holds none, or not one of the kind that its link carries.
+    NotTlp = 27, "not_tlp";
+    /// A TLP that is refused without a word.
+    TlpRefused = 28, "tlp_refused";
 }
 
 /// How many drop reasons there are.
 pub const DROP_REASONS: usize = DropReason::ALL.len();
 /// Formats that are counted, by `Format as usize`.
 pub const FORMATS: usize = 7;
+/// Reasons for which TLPs are refused, at most; [`crate::pbr::Refusal`] names them.
+pub const REFUSALS_MAX: usize = 32;
 /// Upper bounds of the size bins, octets with FCS (RFC 2819 etherStatsPkts), then one for the rest.
 pub const SIZE_BINS: [usize; 7] = [64, 127, 255, 511, 1_023, 1_518, usize::MAX];
 
@@ -174,6 +184,12 @@ pub struct PortStats {
     pub fdb_moves: Counter,
     /// Drops by reason, over all priorities.
     pub drops: [Counter; DROP_REASONS],
+    /// TLPs refused, by reason: dropped, or turned into a completion that says so.
+    pub refused: [Counter; REFUSALS_MAX],
+    /// Of those, requests that became a completion.
+    pub answered: Counter,
+    /// Frames for the switch's own functions.
+    pub to_agent: Counter,
     /// Counts for each priority.
     pub pri: PerPri<PriStats>,
 }

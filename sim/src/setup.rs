@@ -6,7 +6,7 @@
 
 use weft_dataplane::config::{
     BufferConfig, CrossbarConfig, EcnConfig, ForwardConfig, PfcConfig, PfcMode, PortConfig,
-    PriMaps, Sharing, StormAction, SwitchConfig, Trust,
+    PortRole, PriMaps, Sharing, StormAction, SwitchConfig, TlpConfig, Trust,
 };
 use weft_dataplane::egress::EgressConfig;
 use weft_dataplane::islip::Discipline;
@@ -194,6 +194,7 @@ impl Setup {
             mirror: None,
             seed: self.seed,
             tx_ring_frames: 64,
+            tlp: TlpConfig::for_pris(self.pris),
         }
     }
 
@@ -210,6 +211,7 @@ impl Setup {
             egress: EgressConfig::for_pris(self.pris),
             frame_len_max: self.frame_len_max,
             pfc: self.pfc,
+            role: PortRole::L2,
         }
     }
 

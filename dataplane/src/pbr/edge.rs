@@ -103,6 +103,13 @@ impl EdgePort {
         }
     }
 
+    /// Whether TLPs name a logical device here.
+    #[inline]
+    #[must_use]
+    pub fn has_lds(&self) -> bool {
+        !self.lds.is_empty()
+    }
+
     /// Sets a logical device, or takes it away.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
+use weft_parsers::MacAddr;
 
 use super::crossbar::{Crossbar, Links};
 use super::egress::OutputLane;
@@ -20,6 +21,7 @@ use crate::desc::Desc;
 use crate::fdb::{Fdb, FdbConfig, StaticError};
 use crate::flows::FlowCache;
 use crate::lag::Joined;
+use crate::pbr::{TableError, Tables};
 use crate::pool::{Bufs, Pool, PoolError};
 use crate::ring::{Rx, ring};
 use crate::rng::Rng;
@@ -41,6 +43,9 @@ pub enum BuildError {
     /// A static FDB entry cannot be set.
     #[error(transparent)]
     Static(#[from] StaticError),
+    /// The tables for TLPs cannot be made.
+    #[error(transparent)]
+    Tables(#[from] TableError),
     /// A port belongs to no worker or to several.
     #[error("each port belongs to one worker, but {0:?} does not")]
     Spread(PortId),
@@ -56,6 +61,8 @@ pub struct Built {
 
 /// Control frames' reserve of each worker, in chunks a port.
 const RESERVE_PER_PORT: usize = 4;
+/// Routing groups of a switch that routes TLPs.
+const GROUPS: usize = 256;
 /// Free chunks that a worker keeps at hand.
 const CACHE: usize = 512;
 
@@ -94,6 +101,7 @@ pub fn build(
         .iter()
         .map(|own| Bufs::new(pool.clone(), keep(CACHE), own.len() * RESERVE_PER_PORT))
         .collect();
+    let tables = Arc::new(Tables::new(snapshot.tlp_ports, GROUPS)?);
     let core = Arc::new(Core {
         pool: pool.clone(),
         fdb,
@@ -107,6 +115,8 @@ pub fn build(
         storms: AtomicU64::new(0),
         xoff: PerPort::from_fn(|_| AtomicU8::new(0)),
         congested: PerPri(Pri::ALL.map(|_| AtomicU64::new(0))),
+        tables: ArcSwap::from(Arc::clone(&tables)),
+        partners: PerPort::from_fn(|_| AtomicU64::new(MacAddr::BROADCAST.to_bits())),
         fast: FastCore::new(),
         trouble: PerPort::from_fn(|_| Mutex::new(None)),
     });
@@ -122,6 +132,7 @@ pub fn build(
         let ctx = Context {
             core: core.clone(),
             snapshot: snapshot.clone(),
+            tables: tables.clone(),
             stats,
             bufs: bufs.remove(0),
             way,

@@ -18,6 +18,7 @@ use crate::desc::{Desc, Flag};
 use crate::fdb::{FdbKey, Learned, Probe};
 use crate::flows::FlowCache;
 use crate::pfc::PauseTx;
+use crate::pool::Bufs;
 use crate::port::Port;
 use crate::queues::{Demand, QueueId, QueueSet};
 use crate::snapshot::Snapshot;
@@ -111,6 +112,8 @@ pub(super) struct Scratch {
     demand: Demand,
     notes: [Note; BURST],
     learn: arrayvec::ArrayVec<FdbKey, BURST>,
+    /// Where TLPs are written anew.
+    space: super::tlp::Space,
 }
 
 impl Scratch {
@@ -124,7 +127,7 @@ impl Scratch {
         };
         let routes = [UNKNOWN; BURST];
         let (demand, learn) = (Demand::new(), arrayvec::ArrayVec::new());
-        Self { routes, demand, notes: [note; BURST], learn }
+        Self { routes, demand, notes: [note; BURST], learn, space: [0; _] }
     }
 }
 
@@ -146,8 +149,17 @@ impl Lane {
         }
         let Some(lane) = inputs.get_mut(index) else { return 0 };
         lane.catching.receive();
-        let Scratch { routes, demand, notes, learn } = &mut **scratch;
+        let Scratch { routes, demand, notes, learn, space } = &mut **scratch;
         let count = batch.len();
+        if ctx.snapshot.tlp_ports.contains(lane.port) {
+            ctx.tlps(now, lane.port, &mut batch, (notes, space), tracer);
+            ctx.count_burst(lane.port, count);
+            routes.fill(UNKNOWN);
+            lane.dispose(ctx, now, &mut batch, (routes, notes), outputs.get_mut(index), tracer);
+            lane.publish(ctx);
+            tracer.part(Part::Ingress);
+            return count;
+        }
         // A trace tells each frame's way in full.
         let unknown = if T::ON {
             routes.fill(UNKNOWN);
@@ -165,9 +177,7 @@ impl Lane {
             }
         }
         let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), notes, routes);
-        ctx.stats.port[lane.port].rx_frames.add(count as u64);
-        ctx.stats.frames.add(count as u64);
-        ctx.stats.bursts.add(1);
+        ctx.count_burst(lane.port, count);
         if !(routed && lane.enqueue_all(ctx, &mut batch, routes, demand)) {
             lane.dispose(ctx, now, &mut batch, (routes, notes), outputs.get_mut(index), tracer);
         }
@@ -178,7 +188,31 @@ impl Lane {
     }
 }
 
+/// Numbers a frame that came in, and tells of it.
+pub(super) fn trace_rx<T: Tracer>(
+    bufs: &mut Bufs,
+    now: Instant,
+    input: PortId,
+    desc: &mut Desc,
+    tracer: &mut T,
+) {
+    let digest = bufs.head(desc).first_chunk().map_or(0, |d| u64::from_be_bytes(*d));
+    let frame = tracer.number();
+    let len = u16::try_from(desc.len()).unwrap_or(u16::MAX);
+    tracer.event(now, Event::Rx { frame, port: input.get(), len, digest });
+    tracer.octets(frame, bufs.bytes(desc));
+    bufs.set_trace_id(desc, frame);
+}
+
 impl Context {
+    /// Counts a burst that came in.
+    #[inline]
+    fn count_burst(&self, input: PortId, count: usize) {
+        self.stats.port[input].rx_frames.add(count as u64);
+        self.stats.frames.add(count as u64);
+        self.stats.bursts.add(1);
+    }
+
     /// Parses and classifies frames of the burst.
     #[inline(never)] // as `recall`
     fn parse<T: Tracer>(
@@ -198,13 +232,7 @@ impl Context {
             let Some((desc, note)) = batch.get_mut(place).zip(notes.get_mut(place)) else { break };
             let len = desc.len();
             if T::ON {
-                let digest =
-                    self.bufs.head(desc).first_chunk().map_or(0, |d| u64::from_be_bytes(*d));
-                let frame = tracer.number();
-                let len = u16::try_from(len).unwrap_or(u16::MAX);
-                tracer.event(now, Event::Rx { frame, port: input.get(), len, digest });
-                tracer.octets(frame, self.bufs.bytes(desc));
-                self.bufs.set_trace_id(desc, frame);
+                trace_rx(&mut self.bufs, now, input, desc, tracer);
             }
             let Ok(head) = parse_head(self.bufs.head(desc), len, &config.parse) else {
                 alike.count(stats, len, Format::Other as usize);

@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::Core;
-use crate::stats::{Counter, DROP_REASONS, FORMATS, SIZE_BINS, WorkerStats};
+use crate::stats::{Counter, DROP_REASONS, FORMATS, REFUSALS_MAX, SIZE_BINS, WorkerStats};
 use crate::types::{PortId, Pri};
 
 macro_rules! ledger {
@@ -51,7 +51,8 @@ ledger! {
     /// One port.
     PortLedger from crate::stats::PortStats {
         rx_frames, rx_bytes, tx_frames, tx_bytes, copies, consumed, pfc_rx, pause_rx, cbfc_rx,
-        mac_control_bad, mac_control_unknown, pfc_tx, pfc_tx_late, fdb_moves, kernel_rx, late_drops;
+        mac_control_bad, mac_control_unknown, pfc_tx, pfc_tx_late, fdb_moves, kernel_rx, late_drops, answered,
+        to_agent;
         max
     }
     /// Received, by format.
@@ -62,6 +63,8 @@ ledger! {
     pub rx_size: [u64; SIZE_BINS.len()],
     /// Drops by reason.
     pub drops: [u64; DROP_REASONS],
+    /// TLPs refused, by [`crate::pbr::Refusal`].
+    pub refused: [u64; REFUSALS_MAX],
     /// By priority.
     pub pri: Vec<QueueLedger>,
 }
@@ -158,6 +161,7 @@ fn read_port(core: &Core, port: PortId, pris: usize) -> PortLedger {
         add_all(&mut sum.tx_format, &from.tx_format);
         add_all(&mut sum.rx_size, &from.rx_size);
         add_all(&mut sum.drops, &from.drops);
+        add_all(&mut sum.refused, &from.refused);
     }
     sum.pri = Pri::ALL
         .into_iter()

@@ -14,6 +14,7 @@ mod ingress;
 mod known;
 mod ledger;
 mod route;
+mod tlp;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,6 +26,7 @@ use crate::desc::{Desc, Flag};
 use crate::fdb::Fdb;
 use crate::flows::FlowCache;
 use crate::lag::Joined;
+use crate::pbr::Tables;
 use crate::pool::{Bufs, Pool};
 use crate::port::{Port, PortError};
 use crate::rng::Rng;
@@ -39,6 +41,7 @@ use crate::voq::Voqs;
 pub use build::{BuildError, Built, build, chunks_beside_buffer};
 pub use fast::FastCore;
 pub use ledger::{Ledger, PortLedger, QueueLedger};
+pub use tlp::{AGENT_MAC, agent_port_mac, port_of_agent_mac};
 
 use crossbar::Crossbar;
 use egress::OutputLane;
@@ -71,6 +74,10 @@ pub struct Core {
     xoff: PerPort<AtomicU8>,
     /// `egress-queue` mode, by priority: outputs above their mark.
     congested: PerPri<AtomicU64>,
+    /// What TLPs are routed by.
+    pub tables: ArcSwap<Tables>,
+    /// By port: address of the partner on a link for TLPs, 48 bits; all ones before it has spoken.
+    partners: PerPort<AtomicU64>,
     /// What passes the pipeline by.
     pub fast: FastCore,
     /// By port: why it could not do its chores, until its link is up and it can.
@@ -162,6 +169,7 @@ const AGE_BUCKETS: usize = 16;
 struct Context {
     core: Arc<Core>,
     snapshot: Arc<Snapshot>,
+    tables: Arc<Tables>,
     stats: Arc<WorkerStats>,
     bufs: Bufs,
     way: Way,

@@ -12,8 +12,8 @@ const SRC: &str = "dataplane/src/";
 
 /// Building blocks.
 const BLOCKS: [&str; 15] = [
-    "bell", "time", "sync", "types", "queues", "ring", "pool", "desc", "batch", "free", "rng", "bucket",
-    "stats", "trace", "words",
+    "bell", "time", "sync", "types", "queues", "ring", "pool", "desc", "batch", "free", "rng",
+    "bucket", "stats", "trace", "words",
 ];
 
 /// Switch functions; `config` and `snapshot` are the values that they are told things by.

@@ -20,7 +20,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use toml::de::DeValue;
-use weft_dataplane::config::{PriMaps, SwitchConfig, Trust};
+use weft_dataplane::config::{PriMaps, SwitchConfig, TlpConfig, Trust};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
 use weft_dataplane::types::{PORTS_MAX, PerPri};
 
@@ -389,6 +389,7 @@ impl<'a> Resolver<'a> {
             mirror: None,
             seed: self.int("switch", "seed")?,
             tx_ring_frames: to_usize(self.int("switch", "tx_ring_frames")?),
+            tlp: TlpConfig::for_pris(self.pris),
         })
     }
 

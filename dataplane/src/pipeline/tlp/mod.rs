@@ -1,0 +1,284 @@
+//! TLPs: where a frame goes that came in at a port for them, and what its octets become on the way.
+//!
+//! Shape: a frame → [`Facts`] → [`Plan`] by the tables of `pbr` → its front written anew: addresses, prefix, PTH.
+//! Units: octets; places are counted from the frame's first octet.
+//! Source: fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; wire-formats.md 3.7, 3.7a.
+//!
+//! All of it is done before the frame is queued, as it has one output. What the switch's own functions have to
+//! do with (configuration of vPPBs, mailboxes, messages for many) goes to the agent's port as it came in, with the
+//! input in its source address. What the agent sends names the output in its destination address, or the agent
+//! itself: then the tables decide by the PTH.
+
+mod octets;
+mod plan;
+mod read;
+
+use weft_parsers::tlp::Mode;
+use weft_parsers::{Format, MacAddr, ether_type, parse_head};
+
+use super::Context;
+use super::ingress::{Fate, Note, trace_rx};
+use super::known::Alike;
+use crate::batch::{BURST, Batch};
+use crate::config::{PortRole, TlpLink};
+use crate::desc::Desc;
+use crate::pbr::{Refusal, Tables};
+use crate::stats::{DropReason, REFUSALS_MAX};
+use crate::sync::Ordering;
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PortId, PortSet, Pri};
+
+use octets::{Change, LinkEnds, Unfit};
+use plan::Plan;
+use read::{Facts, Read};
+
+pub(super) use octets::Space;
+
+const _: () = assert!(Refusal::COUNT <= REFUSALS_MAX, "each refusal has its counter");
+
+/// Addresses of frames between the switch and its agent: 02-57-46-A0-00-00 is the agent, 02-57-46-A1-00-nn the
+/// port nn. Nothing outside of the process sees them.
+pub const AGENT_MAC: MacAddr = MacAddr([0x02, 0x57, 0x46, 0xA0, 0, 0]);
+
+/// What the agent knows a port by.
+#[must_use]
+pub const fn agent_port_mac(port: PortId) -> MacAddr {
+    MacAddr([0x02, 0x57, 0x46, 0xA1, 0, port.get()])
+}
+
+/// The port that [`agent_port_mac`] made `mac` of.
+#[must_use]
+pub const fn port_of_agent_mac(mac: MacAddr) -> Option<PortId> {
+    match mac.0 {
+        [0x02, 0x57, 0x46, 0xA1, 0, port] => PortId::new(port as usize),
+        _ => None,
+    }
+}
+
+impl Context {
+    /// Decides where each frame of a burst goes that came in at `input`, a port for TLPs, and makes it ready.
+    #[inline(never)] // as `recall`
+    pub(super) fn tlps<T: Tracer>(
+        &mut self,
+        now: Instant,
+        input: PortId,
+        batch: &mut Batch,
+        (notes, space): (&mut [Note; BURST], &mut Space),
+        tracer: &mut T,
+    ) {
+        let current = self.core.tables.load();
+        if !std::sync::Arc::ptr_eq(&current, &self.tables) {
+            self.tables = std::sync::Arc::clone(&current);
+        }
+        let tables = std::sync::Arc::clone(&self.tables);
+        let mut alike = Alike::default();
+        for (desc, note) in batch.iter_mut().zip(notes.iter_mut()) {
+            if T::ON {
+                trace_rx(&mut self.bufs, now, input, desc, tracer);
+            }
+            let len = desc.len();
+            note.fate = self.tlp(&tables, input, desc, note, space);
+            alike.count(&self.stats.port[input], len, desc.format_index());
+            if T::ON
+                && let Fate::Forward(outputs) = note.fate
+            {
+                let frame = self.bufs.trace_id(desc);
+                tracer.event(now, Event::Forward { frame, by: "pbr", outputs: outputs.bits() });
+            }
+        }
+        alike.settle(&self.stats.port[input]);
+    }
+
+    /// Decides where one frame goes, and makes it ready.
+    fn tlp(
+        &mut self,
+        tables: &Tables,
+        input: PortId,
+        desc: &mut Desc,
+        note: &mut Note,
+        space: &mut Space,
+    ) -> Fate {
+        let snapshot = &self.snapshot;
+        let Some(config) = snapshot.config.ports.get(input.index()) else {
+            return Fate::Drop(DropReason::NotTlp);
+        };
+        let (len, head) = (desc.len(), self.bufs.head(desc));
+        if octets::ether_type(head) == ether_type::MAC_CONTROL {
+            let Ok(head) = parse_head(head, len, &config.parse) else {
+                return self.unread(input, desc, DropReason::Malformed);
+            };
+            note.head = head;
+            desc.classify(input, Format::MacControl, Pri::default(), (false, false));
+            return Fate::Consume;
+        }
+        if len > config.frame_len_max {
+            return self.unread(input, desc, DropReason::TooLong);
+        }
+        let link = match config.role {
+            PortRole::Usp(link) | PortRole::Dsp(link) | PortRole::Fport(link) => link,
+            PortRole::Agent => return self.take_of_agent(tables, input, desc, space),
+            PortRole::L2 => return self.unread(input, desc, DropReason::NotTlp),
+        };
+        let (_, sender) = octets::addresses(head);
+        let partner = &self.core.partners[input];
+        if partner.load(Ordering::Relaxed) != sender.to_bits() {
+            partner.store(sender.to_bits(), Ordering::Relaxed); // whoever speaks last is the partner
+        }
+        let tlp = &snapshot.config.tlp;
+        match read::read(self.bufs.bytes(desc), tables.edge(input), link, tlp) {
+            Ok(Read::Tlp(facts)) => {
+                desc.classify(input, Format::Pbr, facts.pri, (false, false));
+                let plan = self.plan(tables, input, &facts);
+                self.carry_out(tables, input, desc, (&facts, plan), space)
+            }
+            Ok(Read::Control) => {
+                desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], (false, false));
+                self.hand_to_agent(input, desc)
+            }
+            Err(reason) => self.unread(input, desc, reason),
+        }
+    }
+
+    /// A frame that was not understood.
+    fn unread(&self, input: PortId, desc: &mut Desc, reason: DropReason) -> Fate {
+        let pri = self.snapshot.config.tlp.tc_to_pri[0];
+        desc.classify(input, Format::Other, pri, (false, false));
+        Fate::Drop(reason)
+    }
+
+    /// Makes of a frame what `plan` says.
+    fn carry_out(
+        &mut self,
+        tables: &Tables,
+        input: PortId,
+        desc: &mut Desc,
+        (facts, plan): (&Facts, Plan),
+        space: &mut Space,
+    ) -> Fate {
+        let refusal = match plan {
+            Plan::Agent => return self.hand_to_agent(input, desc),
+            Plan::Out { port, front, type1_to_0, segment } => {
+                let Some((mode, ends)) = self.link_of(port) else {
+                    return self.refuse(input, Refusal::WrongRole, DropReason::TlpRefused);
+                };
+                let change = Change { front, mode: front.mode(mode), type1_to_0, segment };
+                match octets::change(&mut self.bufs, desc, facts, change, ends, space) {
+                    Ok(()) => return self.towards(port),
+                    Err(Unfit::Room) => return Fate::Drop(DropReason::TooLong),
+                    Err(Unfit::Form) if facts.request.kind.is_completion() => {
+                        let reason = DropReason::UnexpectedCompletion;
+                        return self.refuse(input, Refusal::NoForm, reason);
+                    }
+                    Err(Unfit::Form) => Refusal::NoForm,
+                }
+            }
+            Plan::Refuse(refusal) => refusal,
+            Plan::Unexpected(refusal) => {
+                return self.refuse(input, refusal, DropReason::UnexpectedCompletion);
+            }
+            Plan::Drop(refusal) => return self.refuse(input, refusal, DropReason::TlpRefused),
+        };
+        let refused = self.refuse(input, refusal, DropReason::UnsupportedRequest);
+        if !facts.wants_completion {
+            return refused;
+        }
+        self.answer(tables, input, desc, facts, space).unwrap_or(refused)
+    }
+
+    /// Layout of TLPs on the link of `port`, its addresses, and its longest frame.
+    fn link_of(&self, port: PortId) -> Option<(Mode, (LinkEnds, usize))> {
+        let config = self.snapshot.config.ports.get(port.index())?;
+        let link = config.role.link()?;
+        let to = MacAddr::from_bits(self.core.partners[port].load(Ordering::Relaxed));
+        let oui = self.snapshot.config.tlp.oui;
+        let ends = LinkEnds { to, from: config.parse.port_mac, oui };
+        Some((link.mode, (ends, config.frame_len_max)))
+    }
+
+    /// Counts a TLP that is not forwarded.
+    fn refuse(&self, input: PortId, refusal: Refusal, reason: DropReason) -> Fate {
+        if let Some(counter) = self.stats.port[input].refused.get(refusal.index()) {
+            counter.add(1);
+        }
+        Fate::Drop(reason)
+    }
+
+    /// Makes a request its own completion, which says UR, and sends it back; `None` if there is no way back.
+    fn answer(
+        &mut self,
+        tables: &Tables,
+        input: PortId,
+        desc: &mut Desc,
+        facts: &Facts,
+        space: &mut Space,
+    ) -> Option<Fate> {
+        let Plan::Out { port, front, .. } = self.way_back(tables, input, facts) else {
+            return None;
+        };
+        let completer = plan::completer(tables, input, facts).unwrap_or_default();
+        let (mode, ends) = self.link_of(port)?;
+        let form = (front, front.mode(mode));
+        octets::answer(&mut self.bufs, desc, facts, form, ends, (completer, space)).ok()?;
+        let pri = facts.pri_of_answer(&self.snapshot.config.tlp);
+        desc.classify(input, Format::Pbr, pri, (false, false));
+        self.stats.port[input].answered.add(1);
+        Some(self.towards(port))
+    }
+
+    /// Out at `port`, if its link is up.
+    fn towards(&self, port: PortId) -> Fate {
+        if self.core.up().contains(port) {
+            Fate::Forward(PortSet::only(port))
+        } else {
+            Fate::Drop(DropReason::PortDown)
+        }
+    }
+
+    /// To the switch's own functions.
+    fn hand_to_agent(&mut self, input: PortId, desc: &mut Desc) -> Fate {
+        let Some(agent) = self.snapshot.agent else { return Fate::Drop(DropReason::NotTlp) };
+        if agent == input {
+            return Fate::Drop(DropReason::SamePort);
+        }
+        octets::readdress(&mut self.bufs, desc, AGENT_MAC, agent_port_mac(input));
+        self.stats.port[input].to_agent.add(1);
+        self.towards(agent)
+    }
+
+    /// What the switch's own functions send: out at the port that it names, or by its PTH.
+    fn take_of_agent(
+        &mut self,
+        tables: &Tables,
+        input: PortId,
+        desc: &mut Desc,
+        space: &mut Space,
+    ) -> Fate {
+        let config = &self.snapshot.config.tlp;
+        let (to, _) = octets::addresses(self.bufs.head(desc));
+        let link = TlpLink { payload_max: u16::MAX, ..TlpLink::default() };
+        let facts = match read::read(self.bufs.bytes(desc), None, link, config) {
+            Ok(Read::Tlp(facts)) => Some(facts),
+            Ok(Read::Control) => None,
+            // What is for a link without PTH is not read here: whoever made it knows what it is.
+            Err(DropReason::NotTlp) if to != AGENT_MAC => None,
+            Err(reason) => return self.unread(input, desc, reason),
+        };
+        let pri = facts.map_or(config.tc_to_pri[0], |facts| facts.pri);
+        desc.classify(input, Format::Pbr, pri, (false, false));
+        match (port_of_agent_mac(to), facts) {
+            (Some(port), _) => {
+                let Some((_, (ends, _))) = self.link_of(port) else {
+                    return Fate::Drop(DropReason::NoOutput);
+                };
+                octets::readdress(&mut self.bufs, desc, ends.to, ends.from);
+                self.towards(port)
+            }
+            (None, Some(facts)) => {
+                let plan = self.plan(tables, input, &facts);
+                self.carry_out(tables, input, desc, (&facts, plan), space)
+            }
+            (None, None) => self.unread(input, desc, DropReason::NotTlp),
+        }
+    }
+}

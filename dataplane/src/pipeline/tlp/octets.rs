@@ -1,0 +1,217 @@
+//! The octets of a frame with a TLP: what stands in front of it, and a TLP that is written anew.
+//!
+//! Shape: a frame, [`Facts`] and a [`Change`] → the frame as it goes out; its payload is moved only where the
+//! header's length changes with the header's layout.
+//! Units: octets.
+//! Source: wire-formats.md 3.5, 3.7, 3.7a.
+
+use weft_parsers::fabric::Bdf;
+use weft_parsers::tlp::{
+    self, Completion, Kind, Mode, Oui, Protocol, Pth, Status, Tlp, TlpLink, VendPrefixL0, convert,
+};
+use weft_parsers::{HEAD_LEN, MacAddr};
+
+use super::read::Facts;
+use crate::desc::Desc;
+use crate::pool::Bufs;
+
+/// Destination and source.
+pub(super) const MACS_LEN: usize = 12;
+/// An 802.1Q tag.
+pub(super) const TAG_LEN: usize = 4;
+/// Addresses, link header, prefix or PTH.
+const FRONT_MAX: usize = MACS_LEN + tlp::link::LEN + 4;
+
+/// Memory for a TLP that is written anew: header, OHC, 4 KiB.
+pub(in crate::pipeline) type Space = [u8; 4_096 + 128];
+
+/// What goes in front of a TLP on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Front {
+    /// A local prefix at most.
+    Hbr(Option<VendPrefixL0>),
+    /// A PTH; the TLP is in flit mode.
+    Pbr(Pth),
+}
+
+impl Front {
+    /// Layout of the TLP's header, on a link whose own one is `link`.
+    pub const fn mode(self, link: Mode) -> Mode {
+        match self {
+            Self::Hbr(_) => link,
+            Self::Pbr(_) => Mode::Flit,
+        }
+    }
+}
+
+/// How a TLP changes on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change {
+    pub front: Front,
+    pub mode: Mode,
+    pub type1_to_0: bool,
+    pub segment: Option<u8>,
+}
+
+/// Why a frame cannot go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// The link has no such TLP.
+    Form,
+    /// It is longer than the chunk, or the port's longest frame.
+    Room,
+}
+
+/// Addresses of a link, and whose protocol its frames speak.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkEnds {
+    pub to: MacAddr,
+    pub from: MacAddr,
+    pub oui: Oui,
+}
+
+/// EtherType behind the addresses.
+pub(super) const fn ether_type(head: &[u8; HEAD_LEN]) -> u16 {
+    let [_, _, _, _, _, _, _, _, _, _, _, _, high, low, ..] = *head;
+    u16::from_be_bytes([high, low])
+}
+
+/// Destination and source address.
+pub(super) const fn addresses(head: &[u8; HEAD_LEN]) -> (MacAddr, MacAddr) {
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *head;
+    (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]))
+}
+
+/// Octets in front of a TLP.
+struct Head {
+    octets: [u8; FRONT_MAX],
+    len: usize,
+}
+
+impl Head {
+    fn new(ends: LinkEnds, front: Front, mode: Mode) -> Self {
+        let mut head = Self { octets: [0; FRONT_MAX], len: 0 };
+        head.put(&ends.to.0);
+        head.put(&ends.from.0);
+        let protocol = match (front, mode) {
+            (Front::Pbr(_), _) => Protocol::Pbr,
+            (Front::Hbr(_), Mode::Flit) => Protocol::HbrFlit,
+            (Front::Hbr(_), Mode::NonFlit) => Protocol::HbrNonFlit,
+        };
+        let mut link = [0; tlp::link::LEN];
+        let written = TlpLink { oui: ends.oui, protocol }.emit(&mut link);
+        debug_assert!(written.is_ok(), "the array is of its length");
+        head.put(&link);
+        match front {
+            Front::Hbr(None) => {}
+            Front::Hbr(Some(prefix)) => head.put(&prefix.emit()),
+            Front::Pbr(pth) => head.put(&pth.emit()),
+        }
+        head
+    }
+
+    fn put(&mut self, octets: &[u8]) {
+        let places = self.octets.get_mut(self.len..).unwrap_or_default();
+        for (place, &octet) in places.iter_mut().zip(octets) {
+            *place = octet;
+        }
+        self.len += octets.len();
+    }
+
+    fn octets(&self) -> &[u8] {
+        self.octets.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// Sends frames on by other addresses, and leaves the rest as it is.
+pub(super) fn readdress(bufs: &mut Bufs, desc: &mut Desc, to: MacAddr, from: MacAddr) {
+    if let Some(macs) = bufs.bytes_mut(desc).and_then(|bytes| bytes.first_chunk_mut::<MACS_LEN>()) {
+        let [d0, d1, d2, d3, d4, d5] = to.0;
+        let [s0, s1, s2, s3, s4, s5] = from.0;
+        *macs = [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5];
+    }
+}
+
+/// Makes a frame ready to go out.
+pub(super) fn change(
+    bufs: &mut Bufs,
+    desc: &mut Desc,
+    facts: &Facts,
+    change: Change,
+    (ends, len_max): (LinkEnds, usize),
+    space: &mut Space,
+) -> Result<(), Unfit> {
+    let head = Head::new(ends, change.front, change.mode);
+    if facts.mode == change.mode && change.segment.is_none() {
+        if head.len + facts.end - facts.at > len_max {
+            return Err(Unfit::Room);
+        }
+        let (chunk, start) = bufs.chunk_mut(desc).ok_or(Unfit::Room)?;
+        let at = start + facts.at;
+        if change.type1_to_0
+            && let Some(tlp) = chunk.get_mut(at..start + facts.end)
+        {
+            convert::type1_to_type0(facts.mode, tlp).map_err(|_| Unfit::Form)?;
+        }
+        let first = at.checked_sub(head.len).ok_or(Unfit::Room)?;
+        let places = chunk.get_mut(first..at).ok_or(Unfit::Room)?;
+        places.copy_from_slice(head.octets());
+        bufs.set_bounds(desc, first, head.len + facts.end - facts.at);
+        return Ok(());
+    }
+    let bytes = bufs.bytes(desc).get(facts.at..facts.end).unwrap_or_default();
+    let tlp = Tlp::parse(facts.mode, bytes).map_err(|_| Unfit::Form)?;
+    let mut repr = match (facts.mode, change.mode) {
+        (Mode::NonFlit, Mode::Flit) => convert::flit_repr(&tlp).map_err(|_| Unfit::Form)?,
+        (Mode::Flit, Mode::NonFlit) => convert::non_flit_repr(&tlp).map_err(|_| Unfit::Form)?,
+        _ => tlp.repr(),
+    };
+    repr.requester_segment = change.segment.or(repr.requester_segment);
+    if change.type1_to_0 {
+        repr.kind = match repr.kind {
+            Kind::CfgRead { .. } => Kind::CfgRead { type1: false },
+            Kind::CfgWrite { .. } => Kind::CfgWrite { type1: false },
+            kind => kind,
+        };
+    }
+    let len = repr.emit(space).map_err(|_| Unfit::Form)?;
+    replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), len_max)
+}
+
+/// Makes a request its completion, which says that it is not supported.
+pub(super) fn answer(
+    bufs: &mut Bufs,
+    desc: &mut Desc,
+    facts: &Facts,
+    (front, mode): (Front, Mode),
+    (ends, len_max): (LinkEnds, usize),
+    (completer, space): (Bdf, &mut Space),
+) -> Result<(), Unfit> {
+    let bytes = bufs.bytes(desc).get(facts.at..facts.end).unwrap_or_default();
+    let tlp = Tlp::parse(facts.mode, bytes).map_err(|_| Unfit::Form)?;
+    let repr = Completion::of(&tlp, Status::UnsupportedRequest, completer).ok_or(Unfit::Form)?;
+    let len = repr.emit(space).map_err(|_| Unfit::Form)?;
+    let head = Head::new(ends, front, mode);
+    replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), len_max)
+}
+
+/// Puts a head and a TLP in a frame's place.
+fn replace(
+    bufs: &mut Bufs,
+    desc: &mut Desc,
+    head: &Head,
+    tlp: &[u8],
+    len_max: usize,
+) -> Result<(), Unfit> {
+    let len = head.len + tlp.len();
+    if len > len_max {
+        return Err(Unfit::Room);
+    }
+    let (chunk, start) = bufs.chunk_mut(desc).ok_or(Unfit::Room)?;
+    let places = chunk.get_mut(start..start + len).ok_or(Unfit::Room)?;
+    let (front, rest) = places.split_at_mut(head.len);
+    front.copy_from_slice(head.octets());
+    rest.copy_from_slice(tlp);
+    bufs.set_bounds(desc, start, len);
+    Ok(())
+}

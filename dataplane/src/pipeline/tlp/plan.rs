@@ -1,0 +1,230 @@
+//! Where a TLP goes: in at an edge or out of the fabric, through virtual switches, out at a port.
+//!
+//! Shape: [`Facts`] → [`Plan`]; a TLP goes through a bounded number of virtual switches of this switch.
+//! Units: octets.
+//! Source: fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
+
+use weft_parsers::fabric::Bdf;
+use weft_parsers::tlp::{Pth, VendPrefixL0};
+
+use super::octets::Front;
+use super::read::Facts;
+use crate::buffer::Buffer;
+use crate::pbr::egress::{from_gfd, leave};
+use crate::pbr::tables::Arrival;
+use crate::pbr::{
+    Dispatch, Flow, Kind, Leaving, Load, Out, Refusal, Request, Role, Route, Tables, Verdict,
+};
+use crate::pipeline::Context;
+use crate::types::{PortId, Pri};
+
+/// Virtual switches of one switch that a TLP goes through.
+const HOPS_MAX: usize = 8;
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// Out at a port.
+    Out { port: PortId, front: Front, type1_to_0: bool, segment: Option<u8> },
+    /// To the switch's own functions, as it is.
+    Agent,
+    /// Unsupported: back as a completion that says so; dropped if nobody waits for one.
+    Refuse(Refusal),
+    /// Dropped as a completion that nobody waits for.
+    Unexpected(Refusal),
+    /// Dropped without a word.
+    Drop(Refusal),
+}
+
+/// What happens to a TLP's header on its way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Edits {
+    type1_to_0: bool,
+    segment: Option<u8>,
+}
+
+/// Queue depths, for groups that avoid congestion.
+struct Depths<'a> {
+    buffer: &'a Buffer,
+    pri: Pri,
+    cell: u64,
+    full: u64,
+}
+
+impl Load for Depths<'_> {
+    fn queued_octets(&self, port: PortId) -> u64 {
+        u64::from(self.buffer.depth(port, self.pri)) * self.cell
+    }
+
+    fn is_full(&self, port: PortId) -> bool {
+        self.queued_octets(port) >= self.full
+    }
+}
+
+impl Context {
+    /// Where a TLP goes that came in at `input`.
+    pub(super) fn plan(&mut self, tables: &Tables, input: PortId, facts: &Facts) -> Plan {
+        let Some(pth) = facts.pth else {
+            let verdict = tables.ingress(input, &facts.request);
+            return self.obey(tables, facts, verdict);
+        };
+        if pth.dpid.is_none() {
+            return Plan::Agent;
+        }
+        if let Some(edge) = tables.edge(input)
+            && edge.role == Role::Gfd
+            && let Err(refusal) = from_gfd(edge, pth.spid)
+        {
+            return Plan::Drop(refusal);
+        }
+        match self.onward(tables, facts, pth, Edits::default()) {
+            Ok(plan) => plan,
+            Err(verdict) => self.obey(tables, facts, verdict),
+        }
+    }
+
+    /// Carries a verdict on until the TLP leaves the switch or ends in it.
+    fn obey(&mut self, tables: &Tables, facts: &Facts, verdict: Verdict) -> Plan {
+        let mut verdict = verdict;
+        for _ in 0..HOPS_MAX {
+            let (header, edits) = match verdict {
+                Verdict::Fabric { header, segment, type1_to_0 } => {
+                    (header, Edits { type1_to_0, segment })
+                }
+                Verdict::Port { port, ld, type1_to_0 } => {
+                    let prefix = ld.map(VendPrefixL0::from_ld_id);
+                    let front = Front::Hbr(prefix);
+                    return Plan::Out { port, front, type1_to_0, segment: None };
+                }
+                Verdict::Internal(_) | Verdict::Broadcast | Verdict::Gather | Verdict::Here => {
+                    return Plan::Agent;
+                }
+                Verdict::UnsupportedRequest(refusal) => return Plan::Refuse(refusal),
+                Verdict::UnexpectedCompletion(refusal) => return Plan::Unexpected(refusal),
+                Verdict::Drop(refusal) => return Plan::Drop(refusal),
+            };
+            let crate::pbr::ingress::Header { spid, dpid, pif, hie, dsar } = header;
+            match self.onward(tables, facts, Pth { pif, dsar, hie, spid, dpid }, edits) {
+                Ok(plan) => return plan,
+                Err(next) => verdict = next,
+            }
+        }
+        Plan::Drop(Refusal::NoBinding) // virtual switches that are bound in a circle
+    }
+
+    /// Takes a TLP with a PTH on: to the end of its way in this switch, or (`Err`) into a virtual switch.
+    fn onward(
+        &mut self,
+        tables: &Tables,
+        facts: &Facts,
+        pth: Pth,
+        edits: Edits,
+    ) -> Result<Plan, Verdict> {
+        let kind = facts.request.kind;
+        let refused = |refusal| {
+            if kind.is_completion() { Plan::Unexpected(refusal) } else { Plan::Refuse(refusal) }
+        };
+        let to = match tables.forward(pth.spid, pth.dpid, pth.hie) {
+            Ok(Arrival::Here) => return Ok(Plan::Agent),
+            Ok(Arrival::Vcs(vcs, side)) => {
+                let route = match facts.request.route {
+                    Route::Config1(bdf) if edits.type1_to_0 => Route::Config0(bdf),
+                    route => route,
+                };
+                let request = Request { route, prefix: None, ld: None, ..facts.request };
+                let verdict = tables.hierarchical(vcs, side, &request);
+                return Err(converted(verdict, edits.type1_to_0));
+            }
+            Ok(Arrival::Out(to)) => to,
+            Err(refusal) => return Ok(refused(refusal)),
+        };
+        Ok(match self.exit(tables, to, (kind, facts.pri), pth) {
+            Ok(Plan::Out { port, front, .. }) => {
+                let Edits { type1_to_0, segment } = edits;
+                Plan::Out { port, front, type1_to_0, segment }
+            }
+            Ok(plan) => plan,
+            Err(refusal) => refused(refusal),
+        })
+    }
+
+    /// Out by the port that `to` leads to, as that port's link wants it.
+    fn exit(
+        &mut self,
+        tables: &Tables,
+        to: Dispatch,
+        (kind, pri): (Kind, Pri),
+        pth: Pth,
+    ) -> Result<Plan, Refusal> {
+        let is_uio = matches!(kind, Kind::UioRequest | Kind::UioCompletion);
+        let flow = if is_uio && !pth.hie { Flow::Dynamic } else { Flow::Static };
+        let config = &self.snapshot.config;
+        let cell = u64::from(config.buffer.cell_bytes);
+        // What an output's own queue holds: beyond that, frames pile up in the VOQs.
+        let full = config.crossbar.egress_queue_frames as u64 * cell;
+        let depths = Depths { buffer: &self.core.buffer, pri, cell, full };
+        let up = self.core.up().and(self.snapshot.tlp_ports);
+        let Some(port) = tables.pick(to, flow, up, self.rng.next_u64(), &depths)? else {
+            return Ok(Plan::Agent);
+        };
+        let front = match tables.edge(port) {
+            None => Front::Pbr(pth),
+            Some(edge) => match leave(edge, &Leaving { kind, spid: pth.spid, pif: pth.pif }) {
+                Out::Keep => Front::Pbr(Pth { dsar: true, ..pth }),
+                Out::Strip { prefix } => Front::Hbr(prefix.map(VendPrefixL0::from_pid)),
+                Out::Internal(_) => return Ok(Plan::Agent),
+                Out::UnsupportedRequest(refusal) => return Ok(Plan::Refuse(refusal)),
+                Out::Drop(refusal) => return Ok(Plan::Drop(refusal)),
+            },
+        };
+        Ok(Plan::Out { port, front, type1_to_0: false, segment: None })
+    }
+
+    /// Where the completion of a refused request goes: back to where that came from.
+    pub(super) fn way_back(&mut self, tables: &Tables, input: PortId, facts: &Facts) -> Plan {
+        let Some(pth) = facts.pth else {
+            let front = Front::Hbr(facts.request.ld.map(VendPrefixL0::from_ld_id));
+            return Plan::Out { port: input, front, type1_to_0: false, segment: None };
+        };
+        let (kind, pri) = match facts.request.kind {
+            Kind::UioRequest => {
+                (Kind::UioCompletion, facts.pri_of_answer(&self.snapshot.config.tlp))
+            }
+            _ => (Kind::Completion, facts.pri),
+        };
+        let back = Pth { pif: false, dsar: !pth.dsar, spid: pth.dpid, dpid: pth.spid, ..pth };
+        match tables.routes().lookup(back.dpid) {
+            Ok(to) => match self.exit(tables, to, (kind, pri), back) {
+                Ok(plan) => plan,
+                Err(refusal) => Plan::Drop(refusal),
+            },
+            Err(refusal) => Plan::Drop(refusal),
+        }
+    }
+}
+
+/// `verdict` on a TLP that has become Type 0 already.
+const fn converted(verdict: Verdict, type1_to_0: bool) -> Verdict {
+    match verdict {
+        Verdict::Port { port, ld, type1_to_0: now } => {
+            Verdict::Port { port, ld, type1_to_0: now || type1_to_0 }
+        }
+        Verdict::Fabric { header, segment, type1_to_0: now } => {
+            Verdict::Fabric { header, segment, type1_to_0: now || type1_to_0 }
+        }
+        other => other,
+    }
+}
+
+/// Who answers for a request that is refused: the upstream bridge of the virtual switch that it is in.
+pub(super) fn completer(tables: &Tables, input: PortId, facts: &Facts) -> Option<Bdf> {
+    let vcs = match facts.pth {
+        None => tables.edge(input)?.part(facts.request.ld)?.vcs?.0,
+        Some(pth) => match tables.forward(pth.spid, pth.dpid, pth.hie) {
+            Ok(Arrival::Vcs(vcs, _)) => vcs,
+            _ => return None,
+        },
+    };
+    let upstream = tables.vcs(vcs)?.upstream();
+    Some(Bdf::from_bits(u16::from_be_bytes([upstream.bridge.primary, upstream.function])))
+}

@@ -1,0 +1,177 @@
+//! What of a frame with a TLP decides where it goes.
+//!
+//! Shape: a frame's octets → [`Facts`], or the reason for which it is dropped.
+//! Units: octets; places are counted from the frame's first octet.
+//! Source: wire-formats.md 3.7, 3.7a.
+
+use weft_parsers::ether_type;
+use weft_parsers::fabric::Bdf;
+use weft_parsers::tlp::{
+    self, AddressSpace, Mode, PbrTlp, PbrVdm, Protocol, Pth, Tlp, VdmOp, VendPrefixL0,
+};
+
+use super::octets;
+use crate::config::{TlpConfig, TlpLink};
+use crate::pbr::{EdgePort, Implicit, Kind, Request, Role, Route};
+use crate::stats::DropReason;
+use crate::types::Pri;
+
+/// LD-ID of the logical device that the FM owns.
+const FM_LD: u16 = 0xFFFF;
+/// A frame that was read.
+pub(super) enum Read {
+    /// A TLP.
+    Tlp(Facts),
+    /// What the two ends of a link tell each other, and what is for the FM's logical device.
+    Control,
+}
+
+/// What a frame holds.
+#[derive(Clone, Copy)]
+pub(super) struct Facts {
+    pub request: Request,
+    /// Somebody waits for an answer.
+    pub wants_completion: bool,
+    pub pth: Option<Pth>,
+    pub mode: Mode,
+    /// Where the TLP begins, without local prefixes, and where it ends.
+    pub at: usize,
+    pub end: usize,
+    pub tc: u8,
+    pub pri: Pri,
+}
+
+impl Facts {
+    /// Priority of the completion that this one is turned into.
+    pub fn pri_of_answer(&self, config: &TlpConfig) -> Pri {
+        match self.request.kind {
+            Kind::UioRequest => config.uio_cpl_pri,
+            _ => pri(self.request.kind, self.tc, config),
+        }
+    }
+}
+
+/// Reads a frame that came in at a port whose tables are `edge`; `None` for a fabric port.
+pub(super) fn read(
+    frame: &[u8],
+    edge: Option<&EdgePort>,
+    link: TlpLink,
+    config: &TlpConfig,
+) -> Result<Read, DropReason> {
+    let tagged = frame.get(12..14) == Some(&ether_type::CTAG.to_be_bytes());
+    let start = octets::MACS_LEN + if tagged { octets::TAG_LEN } else { 0 };
+    let header = frame.get(start..).unwrap_or_default();
+    let Ok((found, rest)) = tlp::TlpLink::parse(header, config.oui) else {
+        return Err(DropReason::NotTlp);
+    };
+    let start = start + tlp::link::LEN;
+    let role = edge.map(|edge| edge.role);
+    let (tlp, pth, at) = match found.protocol {
+        Protocol::Control => return Ok(Read::Control),
+        Protocol::Pbr => {
+            let pbr = match PbrTlp::parse(rest) {
+                Ok(Some(pbr)) => pbr,
+                Ok(None) => return Err(DropReason::NotTlp), // nothing but NOPs
+                Err(_) => return Err(DropReason::Malformed),
+            };
+            let pth = pbr.pth();
+            if pbr.vend_prefix().is_some() {
+                return Err(DropReason::Malformed); // edges take it off
+            }
+            if matches!(role, Some(Role::Usp | Role::Dsp)) && !pth.dpid.is_none() {
+                return Err(DropReason::NotTlp); // but partners may say who they are
+            }
+            (*pbr.tlp(), Some(pth), start + pbr.pth_at() + tlp::pth::LEN)
+        }
+        Protocol::HbrFlit | Protocol::HbrNonFlit => {
+            let mode = match found.protocol {
+                Protocol::HbrFlit => Mode::Flit,
+                _ => Mode::NonFlit,
+            };
+            if !matches!(role, Some(Role::Usp | Role::Dsp)) || mode != link.mode {
+                return Err(DropReason::NotTlp);
+            }
+            let tlp = Tlp::parse(mode, rest).map_err(|_| DropReason::Malformed)?;
+            (tlp, None, start + tlp.local_prefix_len())
+        }
+    };
+    if tlp.payload().len() > usize::from(link.payload_max) {
+        return Err(DropReason::Malformed);
+    }
+    let vend = tlp.vend_prefix();
+    let has_lds = edge.is_some_and(EdgePort::has_lds);
+    let ld = vend.filter(|_| has_lds).map(VendPrefixL0::ld_id);
+    if ld == Some(FM_LD) {
+        return Ok(Read::Control);
+    }
+    let kind = kind(&tlp);
+    let request = Request {
+        kind,
+        route: route(&tlp).ok_or(DropReason::NotTlp)?,
+        prefix: vend.filter(|_| !has_lds).map(VendPrefixL0::pid),
+        segment: tlp.dest_segment(),
+        ld,
+    };
+    let tlp_len = tlp.len() - tlp.local_prefix_len();
+    Ok(Read::Tlp(Facts {
+        request,
+        wants_completion: tlp.wants_completion(),
+        pth,
+        mode: tlp.mode(),
+        at,
+        end: at + tlp_len,
+        tc: tlp.tc(),
+        pri: pri(kind, tlp.tc(), config),
+    }))
+}
+
+/// UIO has priorities of its own; all others go by their Traffic Class.
+fn pri(kind: Kind, tc: u8, config: &TlpConfig) -> Pri {
+    match kind {
+        Kind::UioRequest => config.uio_req_pri,
+        Kind::UioCompletion => config.uio_cpl_pri,
+        _ => config.tc_to_pri.get(usize::from(tc & 7)).copied().unwrap_or_default(),
+    }
+}
+
+fn kind(tlp: &Tlp<'_>) -> Kind {
+    let kind = tlp.kind();
+    if kind.is_uio_request() {
+        Kind::UioRequest
+    } else if kind.is_uio_completion() {
+        Kind::UioCompletion
+    } else if kind.is_memory() {
+        Kind::MemoryRequest
+    } else if tlp.is_completion() {
+        Kind::Completion
+    } else if is_gam(tlp) {
+        Kind::Gam
+    } else {
+        Kind::Other
+    }
+}
+
+fn is_gam(tlp: &Tlp<'_>) -> bool {
+    tlp.message_code() == Some(tlp::view::CODE_VDM_TYPE0)
+        && PbrVdm::parse(tlp).is_ok_and(|vdm| vdm.op == VdmOp::Gam)
+}
+
+/// `None` for a NOP, which goes nowhere.
+fn route(tlp: &Tlp<'_>) -> Option<Route> {
+    let to = |bdf: Bdf, type1: bool| if type1 { Route::Config1(bdf) } else { Route::Config0(bdf) };
+    Some(match (tlp.kind(), tlp.route()) {
+        (tlp::Kind::Nop, _) => return None,
+        (tlp::Kind::CfgRead { type1 } | tlp::Kind::CfgWrite { type1 }, tlp::Route::Id(bdf)) => {
+            to(bdf, type1)
+        }
+        (_, tlp::Route::Address { space: AddressSpace::Io, addr, .. }) => Route::Io(addr.0),
+        (_, tlp::Route::Address { addr, .. }) => Route::Memory(addr),
+        (_, tlp::Route::Id(bdf)) => Route::Id(bdf),
+        (_, tlp::Route::Implicit(how)) => Route::Implicit(match how {
+            tlp::Implicit::ToRoot => Implicit::ToRoot,
+            tlp::Implicit::Broadcast => Implicit::Broadcast,
+            tlp::Implicit::Local => Implicit::Local,
+            tlp::Implicit::Gather => Implicit::Gather,
+        }),
+    })
+}

@@ -1,0 +1,595 @@
+//! TLPs through the pipeline: frames in at ports of every role, what comes out octet for octet, and the books.
+//!
+//! Shape: a switch whose ports are lists of frames; tables set by hand; one step a case.
+//! Units: octets.
+//! Source: fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; wire-formats.md 3.4 to 3.7a; seed 000
+//! sections 7.7.2.4, 7.7.3.3.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+mod memory;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use weft_dataplane::batch::Batch;
+use weft_dataplane::config::{PortRole, TlpLink};
+use weft_dataplane::pbr::tables::Assigned;
+use weft_dataplane::pbr::{
+    Access, Binding, Bridge, EdgePort, Fast, Ldst, Prefixes, Refusal, Role, Side, Tables, Vcs,
+    Vppb, Window,
+};
+use weft_dataplane::pipeline::{AGENT_MAC, Built, Lane, Ledger, Timing, agent_port_mac, build};
+use weft_dataplane::pool::{Bufs, Pool};
+use weft_dataplane::port::{Port, PortCaps, PortError};
+use weft_dataplane::stats::DropReason;
+use weft_dataplane::time::Instant;
+use weft_dataplane::trace::NoTrace;
+use weft_dataplane::types::PortId;
+use weft_parsers::MacAddr;
+use weft_parsers::fabric::{Bdf, DrtEntry, FastEntry, Hpa, Interleave, Pid, Target};
+use weft_parsers::tlp::{Body, Kind, Mode, Pth, TlpRepr, VendPrefixL0};
+
+/// Frames that came out of a port, or are to go in.
+type Desk = Arc<Mutex<VecDeque<Vec<u8>>>>;
+
+/// A port of frames in memory.
+struct Listed {
+    caps: PortCaps,
+    rx: Desk,
+    tx: Desk,
+}
+
+impl Port for Listed {
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let mut frames = self.rx.lock().unwrap();
+        let count = frames.len();
+        batch.extend(frames.drain(..).map(|frame| bufs.alloc_from(&frame).unwrap()));
+        count
+    }
+
+    fn tx_room(&mut self, _now: Instant) -> usize {
+        64
+    }
+
+    fn tx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        let count = batch.len();
+        for desc in batch.drain(..) {
+            self.tx.lock().unwrap().push_back(bufs.bytes(&desc).to_vec());
+            bufs.free(desc);
+        }
+        count
+    }
+
+    fn service(&mut self, _now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn release(&mut self, _bufs: &mut Bufs) {}
+}
+
+/// Ports of the switch, by what hangs on them.
+const HOST: usize = 0;
+const DEVICE: usize = 1;
+const GFD: usize = 2;
+const FABRIC: usize = 3;
+const AGENT: usize = 4;
+const L2: usize = 5;
+const OLD_HOST: usize = 6;
+const OLD_DEVICE: usize = 7;
+const PORTS: usize = 8;
+
+const HOST_PID: u16 = 0x0A1;
+const DEVICE_PID: u16 = 0x0B2;
+const GFD_PID: u16 = 0x123;
+const FAR_GFD: u16 = 0x124;
+const FAR_HOST: u16 = 0x0C3;
+/// Both ends of a virtual link from the host to a switch behind the fabric port.
+const LINK_NEAR: u16 = 0x0A2;
+const LINK_FAR: u16 = 0x0D4;
+
+fn pid(bits: u16) -> Pid {
+    Pid::from_low_bits(bits)
+}
+
+fn id(port: usize) -> PortId {
+    PortId::new(port).unwrap()
+}
+
+struct Rig {
+    lane: Lane,
+    ports: Vec<Box<dyn Port>>,
+    rx: Vec<Desk>,
+    tx: Vec<Desk>,
+    now: Instant,
+}
+
+fn role(port: usize) -> PortRole {
+    let link = TlpLink::default();
+    let old = TlpLink { mode: Mode::NonFlit, ..link };
+    match port {
+        HOST => PortRole::Usp(link),
+        OLD_HOST => PortRole::Usp(old),
+        DEVICE | GFD => PortRole::Dsp(link),
+        OLD_DEVICE => PortRole::Dsp(old),
+        FABRIC => PortRole::Fport(link),
+        AGENT => PortRole::Agent,
+        _ => PortRole::L2,
+    }
+}
+
+fn bridge(primary: u8, secondary: u8, subordinate: u8, memory: Window) -> Bridge {
+    let command = Bridge::ALL_ON;
+    Bridge { command, primary, secondary, subordinate, memory, ..Bridge::default() }
+}
+
+/// The host's virtual switch on bus 1: bus 3 is the device's link, 4 to 6 lie beyond the fabric.
+fn host_vcs() -> Vcs {
+    let all = Window::memory(0xE000, 0xE0F0);
+    let up =
+        Vppb { bridge: bridge(1, 2, 6, all), binding: Binding::Port(id(HOST)), ..Vppb::default() };
+    let device = Vppb {
+        function: 0,
+        bridge: bridge(2, 3, 3, Window::memory(0xE000, 0xE000)),
+        binding: Binding::Port(id(DEVICE)),
+        ..Vppb::default()
+    };
+    let far = Vppb {
+        function: 1 << 3,
+        bridge: bridge(2, 4, 6, Window::memory(0xE010, 0xE010)),
+        binding: Binding::Fabric { spid: pid(LINK_NEAR), dpid: pid(LINK_FAR) },
+        ..Vppb::default()
+    };
+    let unbound = Vppb {
+        function: 2 << 3,
+        bridge: bridge(2, 0, 0, Window::memory(0xE020, 0xE020)),
+        ..Vppb::default()
+    };
+    Vcs::new(up, None, &[device, far, unbound]).unwrap()
+}
+
+/// A virtual switch between two links of the old kind.
+fn old_vcs() -> Vcs {
+    let memory = Window::memory(0xD000, 0xD000);
+    let up = Vppb {
+        bridge: bridge(1, 2, 3, memory),
+        binding: Binding::Port(id(OLD_HOST)),
+        ..Vppb::default()
+    };
+    let down = Vppb {
+        bridge: bridge(2, 3, 3, memory),
+        binding: Binding::Port(id(OLD_DEVICE)),
+        ..Vppb::default()
+    };
+    Vcs::new(up, None, &[down]).unwrap()
+}
+
+fn tables(ports: weft_dataplane::types::PortSet) -> Tables {
+    let mut tables = Tables::new(ports, 4).unwrap();
+    let edge = |role, bits: u16, side: Option<(u8, Side)>| {
+        let (fast, ldst) = (Fast::new(16, 16).unwrap(), Ldst::new(16, 16).unwrap());
+        let mut edge = EdgePort::new(role, pid(bits), fast, ldst);
+        edge.vcs = side;
+        edge
+    };
+    let mut host = edge(Role::Usp, HOST_PID, Some((0, Side::Above)));
+    let mut access = Access::default();
+    for bits in [GFD_PID, FAR_GFD] {
+        access.gmv.allow(pid(bits)).unwrap();
+    }
+    access.vtv.allow(pid(FAR_HOST)).unwrap();
+    host.set_access(access.into());
+    host.prefixes = Prefixes::from_bits(1);
+    // 1 TB on: segments of 64 GB; the first one here, the second one far away, the third one GIM
+    host.configure_fast(0, Hpa(1 << 40), Hpa((1 << 40) + (8 << 36))).unwrap();
+    let entry = |gim, bits| {
+        Some(FastEntry { gim, interleave: Interleave::NONE, target: Target::Direct(pid(bits)) })
+    };
+    host.set_fast(0, &[entry(false, GFD_PID), entry(false, FAR_GFD), entry(true, FAR_HOST)])
+        .unwrap();
+    tables.set_edge(id(HOST), Some(host)).unwrap();
+    let device = edge(Role::Dsp, DEVICE_PID, Some((0, Side::Below(0))));
+    tables.set_edge(id(DEVICE), Some(device)).unwrap();
+    tables.set_edge(id(GFD), Some(edge(Role::Gfd, GFD_PID, None))).unwrap();
+    let old_host = edge(Role::Usp, 0x0E1, Some((1, Side::Above)));
+    tables.set_edge(id(OLD_HOST), Some(old_host)).unwrap();
+    let old_device = edge(Role::Dsp, 0x0E2, Some((1, Side::Below(0))));
+    tables.set_edge(id(OLD_DEVICE), Some(old_device)).unwrap();
+    tables.set_vcs(0, Some(host_vcs())).unwrap();
+    tables.set_vcs(1, Some(old_vcs())).unwrap();
+    tables.assign(pid(LINK_NEAR), Assigned::Port(id(HOST))).unwrap();
+    tables.assign(pid(0x010), Assigned::Switch).unwrap();
+    let routes = [
+        (HOST_PID, HOST),
+        (DEVICE_PID, DEVICE),
+        (GFD_PID, GFD),
+        (FAR_GFD, FABRIC),
+        (FAR_HOST, FABRIC),
+        (LINK_FAR, FABRIC),
+        (LINK_NEAR, HOST),
+    ];
+    for (bits, port) in routes {
+        let port = u8::try_from(port).unwrap();
+        tables.set_drt(usize::from(bits), &[DrtEntry::Port(port)]).unwrap();
+    }
+    tables
+}
+
+fn mac(port: usize) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, u8::try_from(port).unwrap()])
+}
+
+/// Address of who is at the other end.
+fn partner(port: usize) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 1, u8::try_from(port).unwrap()])
+}
+
+impl Rig {
+    fn new() -> Self {
+        let mut config = memory::config(PORTS, 8, (2_048, memory::CHUNK), 16);
+        for (at, port) in config.ports.iter_mut().enumerate() {
+            port.role = role(at);
+            port.parse.port_mac = mac(at);
+        }
+        let pool = Pool::in_memory(4_096, memory::FRAME_LEN_MAX).unwrap();
+        let spread = vec![(0..PORTS).map(id).collect::<Vec<_>>()];
+        let Built { core, mut lanes } = build(config, &pool, &spread, Timing::Live).unwrap();
+        let ports = core.snapshot.load().tlp_ports;
+        core.tables.store(Arc::new(tables(ports)));
+        let desks = || (0..PORTS).map(|_| Desk::default()).collect::<Vec<_>>();
+        let (rx, tx) = (desks(), desks());
+        let ports = rx.iter().zip(&tx).map(|(rx, tx)| {
+            let (rx, tx) = (rx.clone(), tx.clone());
+            Box::new(Listed { caps: memory::caps(), rx, tx }) as Box<dyn Port>
+        });
+        let mut rig =
+            Self { lane: lanes.remove(0), ports: ports.collect(), rx, tx, now: Instant::ZERO };
+        rig.step();
+        rig
+    }
+
+    fn step(&mut self) {
+        self.now = Instant::from_ns(self.now.as_ns() + 1_000);
+        self.lane.step(self.now, &mut self.ports, &mut NoTrace);
+    }
+
+    /// Puts a frame in at `port`; what came out, by port. The books are even.
+    fn frame(&mut self, port: usize, frame: &[u8]) -> Vec<(usize, Vec<u8>)> {
+        self.rx[port].lock().unwrap().push_back(frame.to_vec());
+        self.step();
+        let ledger = self.ledger();
+        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0));
+        let out = self.tx.iter().enumerate();
+        out.flat_map(|(at, tx)| {
+            tx.lock().unwrap().drain(..).map(move |f| (at, f)).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger::read(self.lane.core())
+    }
+
+    fn drops(&self, port: usize, reason: DropReason) -> u64 {
+        self.ledger().port[port].drops[reason as usize]
+    }
+
+    fn refused(&self, port: usize, refusal: Refusal) -> u64 {
+        self.ledger().port[port].refused[refusal.index()]
+    }
+}
+
+/// A frame of wire-formats.md 3.7a: `protocol` and what follows it.
+fn wire(to: MacAddr, from: MacAddr, protocol: u8, tlp: &[u8]) -> Vec<u8> {
+    let head = [0x88, 0xB7, 0x02, 0x57, 0x46, 0x00, protocol, 0x10];
+    [&to.0[..], &from.0, &head, tlp].concat()
+}
+
+/// As a partner at `port` sends it.
+fn from_partner(port: usize, protocol: u8, tlp: &[u8]) -> Vec<u8> {
+    wire(mac(port), partner(port), protocol, tlp)
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: String = text.split_whitespace().collect();
+    (0..digits.len() / 2)
+        .map(|n| u8::from_str_radix(&digits[2 * n..2 * n + 2], 16).unwrap())
+        .collect()
+}
+
+/// A UIO read of 64 octets, tag 5, by 01:00.0 (wire-formats.md 3.5, with an address of ours).
+fn uio_read(address: u64) -> Vec<u8> {
+    [hex("22 00 00 10 01 00 00 05"), address.to_be_bytes().to_vec()].concat()
+}
+
+fn pth(spid: u16, dpid: u16) -> Pth {
+    Pth::new(pid(spid), pid(dpid))
+}
+
+const GFAM: u64 = 1 << 40;
+const FAR_GFAM: u64 = GFAM + (1 << 36);
+const GIM: u64 = GFAM + (2 << 36);
+const NOWHERE: u64 = GFAM + (3 << 36);
+
+/// Seed 000 section 7.7.2.4: the original address, the edge's PID as the source, to the GFD with its PTH.
+#[test]
+fn a_uio_read_of_gfam_goes_to_the_gfd_and_its_data_come_back() {
+    let mut rig = Rig::new();
+    let request = uio_read(GFAM + 0x40);
+    let out = rig.frame(HOST, &from_partner(HOST, 2, &request));
+    let header = Pth { dsar: true, ..pth(HOST_PID, GFD_PID) };
+    let want = [&header.emit()[..], &request].concat();
+    assert_eq!(out, [(GFD, wire(MacAddr::BROADCAST, mac(GFD), 1, &want))]);
+
+    let answer = [hex("48 00 00 10 00 00 00 05 01 00 00 00"), vec![0xAB; 64]].concat();
+    let back = [&pth(GFD_PID, HOST_PID).emit()[..], &answer].concat();
+    let out = rig.frame(GFD, &from_partner(GFD, 1, &back));
+    assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), 2, &answer))]);
+    let sent = &rig.ledger().port[HOST].pri;
+    assert!(sent[4].tx_bytes > 0, "completions have a priority of their own");
+}
+
+/// The same TLP on a fabric link is that of wire-formats.md 3.7, with our PIDs; in transit nothing changes.
+#[test]
+fn a_request_crosses_fabric_links_as_it_is() {
+    let mut rig = Rig::new();
+    let request = uio_read(FAR_GFAM);
+    let out = rig.frame(HOST, &from_partner(HOST, 2, &request));
+    let header = Pth { dsar: true, ..pth(HOST_PID, FAR_GFD) };
+    let pbr = [&header.emit()[..], &request].concat();
+    assert_eq!(out, [(FABRIC, wire(MacAddr::BROADCAST, mac(FABRIC), 1, &pbr))]);
+
+    let transit = [&Pth { pif: true, ..pth(0x777, GFD_PID) }.emit()[..], &request].concat();
+    let out = rig.frame(FABRIC, &from_partner(FABRIC, 1, &transit));
+    let kept =
+        [&Pth { pif: true, dsar: true, ..pth(0x777, GFD_PID) }.emit()[..], &request].concat();
+    assert_eq!(out, [(GFD, wire(MacAddr::BROADCAST, mac(GFD), 1, &kept))]);
+}
+
+/// Seed 000 section 7.7.3.3, flow one: PIF on the way out, the source as a prefix where it arrives.
+#[test]
+fn gim_sets_pif_and_the_far_edge_inserts_the_prefix() {
+    let mut rig = Rig::new();
+    let request = uio_read(GIM);
+    let out = rig.frame(HOST, &from_partner(HOST, 2, &request));
+    let header = Pth { pif: true, dsar: true, ..pth(HOST_PID, FAR_HOST) };
+    let pbr = [&header.emit()[..], &request].concat();
+    assert_eq!(out, [(FABRIC, wire(MacAddr::BROADCAST, mac(FABRIC), 1, &pbr))]);
+
+    let came = [&Pth { pif: true, ..pth(FAR_HOST, HOST_PID) }.emit()[..], &request].concat();
+    let out = rig.frame(FABRIC, &from_partner(FABRIC, 1, &came));
+    let with = [&VendPrefixL0::from_pid(pid(FAR_HOST)).emit()[..], &request].concat();
+    assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), 2, &with))]);
+
+    // The answer carries the same PID, which is where it goes; no completion has a prefix when it leaves.
+    let answer = hex("0C 00 00 00 00 00 00 05 01 00 00 00");
+    let prefixed = [&VendPrefixL0::from_pid(pid(FAR_HOST)).emit()[..], &answer].concat();
+    let out = rig.frame(HOST, &from_partner(HOST, 2, &prefixed));
+    let header = Pth { dsar: true, ..pth(HOST_PID, FAR_HOST) };
+    let want = [&header.emit()[..], &answer].concat();
+    assert_eq!(out, [(FABRIC, wire(partner(FABRIC), mac(FABRIC), 1, &want))]);
+}
+
+/// A request that is refused comes back as a completion; what asks for none is dropped. Both are counted.
+#[test]
+fn refused_requests_are_answered_where_an_answer_is_due() {
+    let mut rig = Rig::new();
+    let ur = |tag: u8| hex(&format!("0D 01 00 00 01 00 00 {tag:02X} 01 00 00 00 00 00 00 01"));
+    // FAST entry not valid
+    let out = rig.frame(HOST, &from_partner(HOST, 2, &uio_read(NOWHERE)));
+    assert_eq!(
+        out,
+        [(HOST, wire(partner(HOST), mac(HOST), 2, &ur(5)))],
+        "UIORdCpl, UR, by 01:00.0"
+    );
+    assert_eq!(rig.refused(HOST, Refusal::NoFastEntry), 1);
+    assert_eq!(rig.ledger().port[HOST].answered, 1);
+    // plain memory writes to GIM: nobody waits
+    let write = hex("60 00 00 01 01 00 00 00 00 00 01 20 00 00 00 00 DE AD BE EF");
+    assert_eq!(rig.frame(HOST, &from_partner(HOST, 2, &write)), []);
+    assert_eq!(rig.refused(HOST, Refusal::GimNeedsUio), 1);
+    assert_eq!(rig.drops(HOST, DropReason::UnsupportedRequest), 1);
+    // a prefix on a request at a port that may not use it there
+    let prefixed = [&VendPrefixL0::from_pid(pid(FAR_HOST)).emit()[..], &uio_read(GIM)].concat();
+    let out = rig.frame(HOST, &from_partner(HOST, 2, &prefixed));
+    assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), 2, &ur(5)))]);
+    assert_eq!(rig.refused(HOST, Refusal::PrefixNotEnabled), 1);
+    // a completion to a PID that VTV does not name
+    let answer = hex("0C 00 00 00 00 00 00 05 01 00 00 00");
+    let stray = [&VendPrefixL0::from_pid(pid(0x555)).emit()[..], &answer].concat();
+    assert_eq!(rig.frame(HOST, &from_partner(HOST, 2, &stray)), []);
+    assert_eq!(rig.drops(HOST, DropReason::UnexpectedCompletion), 1);
+    // out of the fabric to where nothing leads: back with the PIDs exchanged
+    let lost = [&pth(FAR_HOST, 0x999).emit()[..], &uio_read(0)].concat();
+    let out = rig.frame(FABRIC, &from_partner(FABRIC, 1, &lost));
+    let header = Pth { dsar: true, ..pth(0x999, FAR_HOST) };
+    let back = hex("0D 01 00 00 00 00 00 05 01 00 00 00 00 00 00 01");
+    let want = [&header.emit()[..], &back].concat();
+    assert_eq!(out, [(FABRIC, wire(partner(FABRIC), mac(FABRIC), 1, &want))]);
+    assert_eq!(rig.refused(FABRIC, Refusal::NoDrtEntry), 1);
+}
+
+/// Seed 002 sections 5.2.1 and 5.2.2: by address and by id, Type 1 to Type 0 at the target's bus.
+#[test]
+fn hierarchical_requests_find_their_bridge() {
+    let mut rig = Rig::new();
+    let here = |rig: &mut Rig, tlp: &str| rig.frame(HOST, &from_partner(HOST, 2, &hex(tlp)));
+    // CfgRd1 to 03:00.0 becomes CfgRd0 on the device's link
+    let out = here(&mut rig, "05 01 00 01 00 00 00 01 03 00 00 00 00 00 00 0F");
+    let want = hex("04 01 00 01 00 00 00 01 03 00 00 00 00 00 00 0F");
+    assert_eq!(out, [(DEVICE, wire(MacAddr::BROADCAST, mac(DEVICE), 2, &want))]);
+    // CfgRd1 to 05:00.0 lies beyond the virtual link, whose far end is 4: unchanged, hierarchical
+    let far = "05 01 00 01 00 00 00 02 05 00 00 00 00 00 00 0F";
+    let out = here(&mut rig, far);
+    let header = Pth { hie: true, dsar: true, ..pth(LINK_NEAR, LINK_FAR) };
+    let want = [&header.emit()[..], &hex(far)].concat();
+    assert_eq!(out, [(FABRIC, wire(MacAddr::BROADCAST, mac(FABRIC), 1, &want))]);
+    // CfgRd1 to 04:00.0 is for the far end itself: Type 0 on the virtual link
+    let out = here(&mut rig, "05 01 00 01 00 00 00 02 04 00 00 00 00 00 00 0F");
+    let type0 = hex("04 01 00 01 00 00 00 02 04 00 00 00 00 00 00 0F");
+    let want = [&header.emit()[..], &type0].concat();
+    assert_eq!(out, [(FABRIC, wire(MacAddr::BROADCAST, mac(FABRIC), 1, &want))]);
+    // its completion comes back by the same two PIDs
+    let answer = hex("4A 00 00 01 04 00 00 02 00 00 00 04 AA BB CC DD");
+    let back = [&Pth { hie: true, ..pth(LINK_FAR, LINK_NEAR) }.emit()[..], &answer].concat();
+    let out = rig.frame(FABRIC, &from_partner(FABRIC, 1, &back));
+    assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), 2, &answer))]);
+    // the device writes to the host's memory, and another one's request for it goes down
+    let dma = "40 00 00 01 03 00 00 00 00 10 00 00 01 02 03 04";
+    let out = rig.frame(DEVICE, &from_partner(DEVICE, 2, &hex(dma)));
+    assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), 2, &hex(dma)))]);
+    let out = here(&mut rig, "40 00 00 01 01 00 00 00 E0 00 01 00 01 02 03 04");
+    assert_eq!(out[0].0, DEVICE);
+    // a window without a device, and an address that nobody claims
+    let read = |address: &str| format!("03 00 00 01 01 00 00 07 {address}");
+    for (address, refusal) in [
+        ("E0 20 00 00", Refusal::Unbound),
+        ("10 00 00 00", Refusal::UpstreamClaimsNot),
+        ("E0 30 00 00", Refusal::NobodyClaims),
+    ] {
+        let out = here(&mut rig, &read(address));
+        // Cpl, UR in OHC-A5, by 01:00.0, byte count 4
+        let want = hex("0A 01 00 00 01 00 00 07 01 00 00 04 00 00 00 01");
+        assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), 2, &want))], "{address}");
+        assert_eq!(rig.refused(HOST, refusal), 1, "{address}");
+    }
+}
+
+/// Between two links of the old kind a TLP keeps its octets, LN among them; from one of them to the fabric it
+/// changes its header's layout.
+#[test]
+fn non_flit_links_keep_their_layout_and_translate_at_the_fabric() {
+    let mut rig = Rig::new();
+    let ln_read = hex("00 02 00 10 03 00 21 FF 10 00 00 00");
+    let out = rig.frame(OLD_DEVICE, &from_partner(OLD_DEVICE, 3, &ln_read));
+    assert_eq!(out, [(OLD_HOST, wire(MacAddr::BROADCAST, mac(OLD_HOST), 3, &ln_read))]);
+    // a flit-mode frame has no business there
+    let out = rig.frame(OLD_DEVICE, &from_partner(OLD_DEVICE, 2, &uio_read(0)));
+    assert_eq!((out.len(), rig.drops(OLD_DEVICE, DropReason::NotTlp)), (0, 1));
+
+    // With the device bound to the host on a flit-mode link, the layout changes on the way.
+    let core = rig.lane.core().clone();
+    let mut tables = (**core.tables.load()).clone();
+    let up = Vppb { binding: Binding::Port(id(HOST)), ..*old_vcs().upstream() };
+    tables.set_vcs(1, Some(Vcs::new(up, None, old_vcs().below()).unwrap())).unwrap();
+    core.tables.store(Arc::new(tables));
+    let out = rig.frame(OLD_DEVICE, &from_partner(OLD_DEVICE, 3, &ln_read));
+    let flit = hex("03 00 00 10 03 00 00 21 10 00 00 00");
+    assert_eq!(out, [(HOST, wire(MacAddr::BROADCAST, mac(HOST), 2, &flit))], "and LN is gone");
+}
+
+/// UIO has no form on a non-flit link: the requester hears of it.
+#[test]
+fn what_has_no_form_on_the_output_is_refused() {
+    let mut rig = Rig::new();
+    let core = rig.lane.core().clone();
+    let mut tables = (**core.tables.load()).clone();
+    tables.set_drt(usize::from(FAR_GFD), &[DrtEntry::Port(7)]).unwrap();
+    core.tables.store(Arc::new(tables));
+    let out = rig.frame(HOST, &from_partner(HOST, 2, &uio_read(FAR_GFAM)));
+    let ur = hex("0D 01 00 00 01 00 00 05 01 00 00 00 00 00 00 01");
+    assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), 2, &ur))]);
+    assert_eq!(rig.refused(HOST, Refusal::NoForm), 1);
+}
+
+/// Configuration of the virtual switch itself, link control and what is for the switch goes to the agent's port.
+#[test]
+fn the_agent_is_told_of_the_input_and_names_the_output() {
+    let mut rig = Rig::new();
+    // CfgRd0 on the host's link is the upstream vPPB's
+    let config = hex("04 01 00 01 00 00 00 01 01 00 00 00 00 00 00 0F");
+    let out = rig.frame(HOST, &from_partner(HOST, 2, &config));
+    assert_eq!(out, [(AGENT, wire(AGENT_MAC, agent_port_mac(id(HOST)), 2, &config))]);
+    let control = vec![1, 2, 3, 4];
+    let out = rig.frame(GFD, &from_partner(GFD, 4, &control));
+    assert_eq!(out, [(AGENT, wire(AGENT_MAC, agent_port_mac(id(GFD)), 4, &control))]);
+    for dpid in [0xFFF, 0x010] {
+        let vdm = hex("34 00 00 00 00 00 00 7E 00 00 1E 98 00 00 00 90");
+        let pbr = [&pth(0xFFF, dpid).emit()[..], &vdm].concat();
+        let out = rig.frame(FABRIC, &from_partner(FABRIC, 1, &pbr));
+        assert_eq!(out, [(AGENT, wire(AGENT_MAC, agent_port_mac(id(FABRIC)), 1, &pbr))]);
+    }
+    assert_eq!(rig.ledger().port[FABRIC].to_agent, 2);
+    // its answer
+    let answer = hex("4A 00 00 01 01 00 00 01 00 00 00 04 98 1E 00 01");
+    let out = rig.frame(AGENT, &wire(agent_port_mac(id(HOST)), AGENT_MAC, 2, &answer));
+    assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), 2, &answer))]);
+    // by its PTH
+    let vdm = hex("34 00 00 00 00 00 00 7E 00 00 1E 98 00 00 04 80");
+    let pbr = [&Pth { hie: true, ..pth(LINK_NEAR, LINK_FAR) }.emit()[..], &vdm].concat();
+    let out = rig.frame(AGENT, &wire(AGENT_MAC, MacAddr::ZERO, 1, &pbr));
+    assert_eq!(out, [(FABRIC, wire(partner(FABRIC), mac(FABRIC), 1, &pbr))]);
+}
+
+/// TLPs keep to their ports, and Ethernet to its own.
+#[test]
+fn frames_of_another_kind_do_not_pass() {
+    let mut rig = Rig::new();
+    let mut arp = [&[0xFF; 6][..], &partner(L2).0, &[8, 6]].concat();
+    arp.resize(60, 0);
+    assert_eq!(rig.frame(L2, &arp), [], "no TLP port is flooded");
+    let tlp = from_partner(L2, 2, &uio_read(GFAM));
+    assert_eq!(rig.frame(L2, &tlp), [], "nor is a TLP routed that comes in by Ethernet");
+    let frames = [
+        ("Ethernet", HOST, arp.clone()),
+        ("PBR at a host's port", HOST, from_partner(HOST, 1, &pth(1, 2).emit())),
+        ("no PTH on a fabric link", FABRIC, from_partner(FABRIC, 2, &uio_read(GFAM))),
+        ("no protocol", HOST, from_partner(HOST, 9, &uio_read(GFAM))),
+        ("cut off", HOST, from_partner(HOST, 2, &uio_read(GFAM)[..9])),
+        ("reserved type", HOST, from_partner(HOST, 2, &[0x1F; 16])),
+        ("empty", HOST, from_partner(HOST, 2, &[])),
+    ];
+    for (name, port, frame) in frames {
+        let before = rig.ledger().port[port].drops.iter().sum::<u64>();
+        assert_eq!(rig.frame(port, &frame), [], "{name}");
+        assert_eq!(rig.ledger().port[port].drops.iter().sum::<u64>(), before + 1, "{name}");
+    }
+    // longer than Max_Payload_Size
+    let payload = vec![0; 1_024];
+    let body = Body::Address {
+        addr: Hpa(GFAM),
+        wide: true,
+        at: weft_parsers::tlp::At::default(),
+        no_write: false,
+        length_dw: 256,
+        first_be: 15,
+        last_be: 15,
+    };
+    let mut write = TlpRepr::new(Mode::Flit, Kind::UioWrite, Bdf::new(1, 0, 0), 1, body);
+    write.payload = &payload;
+    let mut octets = [0; 1_200];
+    let len = write.emit(&mut octets).unwrap();
+    let before = rig.drops(HOST, DropReason::Malformed);
+    assert_eq!(rig.frame(HOST, &from_partner(HOST, 2, &octets[..len])), []);
+    assert_eq!(rig.drops(HOST, DropReason::Malformed), before + 1);
+    assert_eq!(rig.refused(HOST, Refusal::NoVcs), 0);
+}
+
+/// A VLAN tag in front of a TLP is tolerated and left behind; padding is cut off.
+#[test]
+fn tags_and_padding_are_left_behind() {
+    let mut rig = Rig::new();
+    let request = uio_read(GFAM);
+    let plain = from_partner(HOST, 2, &request);
+    let mut tagged = [&plain[..12], &[0x81, 0, 0, 5], &plain[12..]].concat();
+    tagged.resize(64, 0xEE);
+    let header = Pth { dsar: true, ..pth(HOST_PID, GFD_PID) };
+    let want = [&header.emit()[..], &request].concat();
+    let want = [(GFD, wire(MacAddr::BROADCAST, mac(GFD), 1, &want))];
+    assert_eq!(rig.frame(HOST, &tagged), want);
+    assert_eq!(rig.frame(HOST, &plain), want);
+}
+
+/// A GFD speaks as itself only.
+#[test]
+fn a_gfd_cannot_speak_as_another() {
+    let mut rig = Rig::new();
+    let answer = hex("0C 00 00 00 00 00 00 05 01 00 00 00");
+    let forged = [&pth(0x0BB, HOST_PID).emit()[..], &answer].concat();
+    assert_eq!(rig.frame(GFD, &from_partner(GFD, 1, &forged)), []);
+    assert_eq!(rig.refused(GFD, Refusal::ForeignSpid), 1);
+    assert_eq!(rig.drops(GFD, DropReason::TlpRefused), 1);
+}
