@@ -103,6 +103,24 @@ pub enum Field {
     MsgType,
     /// `Key_words` of GEN2 and Lite.
     KeyWords,
+    /// Octets that follow, of a CCI message, its payload or a message in a stream.
+    Length,
+    /// Category of a CCI message.
+    Category,
+    /// What a command is to do.
+    Operation,
+    /// Kind of what a command or an entry speaks of.
+    Kind,
+    /// How dynamic capacity is chosen.
+    Policy,
+    /// Ways or granularity of interleaving.
+    Interleave,
+    /// How a routing group chooses.
+    Mode,
+    /// Last primary port of a routing group.
+    Primary,
+    /// Octets that a command asks for.
+    Size,
 }
 
 impl Field {
@@ -118,6 +136,15 @@ impl Field {
             Self::Cid => "cid",
             Self::MsgType => "message type",
             Self::KeyWords => "key_words",
+            Self::Length => "length",
+            Self::Category => "category",
+            Self::Operation => "operation",
+            Self::Kind => "kind",
+            Self::Policy => "policy",
+            Self::Interleave => "interleave",
+            Self::Mode => "mode",
+            Self::Primary => "last primary port",
+            Self::Size => "size",
         }
     }
 }
