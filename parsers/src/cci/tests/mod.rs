@@ -4,6 +4,7 @@ mod basics;
 mod edge;
 mod gfd;
 mod pbr;
+mod stream;
 mod switch;
 
 use super::wire::refused;
