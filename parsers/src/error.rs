@@ -129,6 +129,24 @@ pub enum Field {
     VdmCode,
     /// Cache line of a Lightweight Notification.
     LnLine,
+    /// Octets that follow, of a CCI message, its payload or a message in a stream.
+    Length,
+    /// Category of a CCI message.
+    Category,
+    /// What a command is to do.
+    Operation,
+    /// Kind of what a command or an entry speaks of.
+    Kind,
+    /// How dynamic capacity is chosen.
+    Policy,
+    /// Ways or granularity of interleaving.
+    Interleave,
+    /// How a routing group chooses.
+    Mode,
+    /// Last primary port of a routing group.
+    Primary,
+    /// Octets that a command asks for.
+    Size,
 }
 
 impl Field {
@@ -157,6 +175,15 @@ impl Field {
             Self::VendorId => "vendor id",
             Self::VdmCode => "vdm code",
             Self::LnLine => "line",
+            Self::Length => "length",
+            Self::Category => "category",
+            Self::Operation => "operation",
+            Self::Kind => "kind",
+            Self::Policy => "policy",
+            Self::Interleave => "interleave",
+            Self::Mode => "mode",
+            Self::Primary => "last primary port",
+            Self::Size => "size",
         }
     }
 }

@@ -10,7 +10,7 @@ use weft_dataplane::rng::Rng;
 use weft_dataplane::time::Span;
 use weft_tests::fuzz::frames::Mutator;
 use weft_tests::fuzz::rig::Rig;
-use weft_tests::fuzz::{TARGETS, config, record};
+use weft_tests::fuzz::{TARGETS, cci, config, record};
 
 fn fuzz_dir() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace").join("fuzz")
@@ -109,4 +109,27 @@ fn two_thousand_damaged_records_are_replayed_or_refused() {
     let partly = done.iter().filter(|done| done.as_ref().is_ok_and(|&n| n > 0 && n < all)).count();
     println!("{refused} of 2000 refused, {partly} replayed in part");
     assert!(refused > 100 && partly > 100, "both are common: {refused}, {partly}");
+}
+
+/// A hundred thousand damaged CCI messages of every command: each is read and written again, or refused
+/// for a reason; all reasons and both outcomes are common.
+#[test]
+fn a_hundred_thousand_damaged_cci_messages_are_read_or_refused() {
+    const MESSAGES: usize = 100_000;
+    let valid = cci::valid();
+    let mut rng = Rng::new(20_261_122);
+    let mut all = cci::Outcome::default();
+    for whole in valid.iter().cycle().take(MESSAGES) {
+        let one = cci::stream(&cci::damaged(whole, &mut rng));
+        all.read += one.read;
+        all.length += one.length;
+        all.input += one.input;
+        all.unsupported += one.unsupported;
+        all.header += one.header;
+    }
+    println!("{all:?} of {MESSAGES}");
+    let common = MESSAGES / 20..MESSAGES;
+    assert!(common.contains(&all.read) && common.contains(&all.refused()), "{all:?}");
+    let reasons = [all.length, all.input, all.unsupported, all.header];
+    assert!(reasons.into_iter().all(|count| count > 100), "{all:?}");
 }

@@ -5,6 +5,7 @@
 //! Source: issue 2, acceptance 9; style.md C12.
 
 pub mod capture;
+pub mod cci;
 pub mod config;
 pub mod frames;
 pub mod management;
@@ -17,8 +18,9 @@ pub mod rig;
 pub type Target = fn(&[u8]);
 
 /// Every target by name; `fuzz/fuzz_targets/NAME.rs` and `fuzz/regress/NAME/` go by the same.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("capture", capture::run),
+    ("cci", cci::run),
     ("config", config::run),
     ("management", management::run),
     ("parser", parser::run),

@@ -1,0 +1,100 @@
+//! Messages in messages: Tunnel Management Command (5300h) and Fabric Crawl Out (5701h).
+//!
+//! Shape: [`Layers`] walks from the outermost message inwards; the last one it yields is no tunnel.
+//! Units: octets; layers.
+//! Source: wire-formats.md 4.1, 4.5 (more than two tunnel layers: Unsupported); CXL 3.1 section 7.7.13.3.
+
+use super::commands::{Opcode, Request, RequestError};
+use super::header::Header;
+use super::mld::{TunnelRequest, TunnelTarget};
+use super::pbr::{CrawlOut, CrawlTarget};
+use super::wire::List;
+
+/// Most tunnels around a message.
+pub const TUNNELS_MAX: usize = 2;
+
+/// Whom the message within is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hop {
+    /// A port or LD (5300h).
+    Tunnel {
+        /// Port or LD.
+        id: u8,
+        /// Which of them the id is.
+        target: TunnelTarget,
+    },
+    /// The other end of a port, or a PID (5701h).
+    Crawl(CrawlTarget),
+}
+
+impl Hop {
+    /// Writes a request that carries `message` there, and returns its length; `None` when it does not fit.
+    pub fn emit_message(self, tag: u8, message: &[u8], out: &mut [u8]) -> Option<usize> {
+        let message = List::of(message);
+        let request = match self {
+            Self::Tunnel { id, target } => Request::Tunnel(TunnelRequest { id, target, message }),
+            Self::Crawl(target) => Request::CrawlOut(CrawlOut { target, message }),
+        };
+        request.emit_message(tag, out)
+    }
+}
+
+/// A message on the way inwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layer<'a> {
+    /// Its header.
+    pub header: Header,
+    /// Its payload.
+    pub payload: &'a [u8],
+    /// Where it carries another message; `None` for the innermost one.
+    pub hop: Option<Hop>,
+}
+
+/// Requests from the outermost to the innermost; an error ends it.
+#[derive(Clone, Debug)]
+pub struct Layers<'a> {
+    next: Option<&'a [u8]>,
+}
+
+/// Walks the requests in `message`.
+#[must_use]
+pub const fn layers(message: &[u8]) -> Layers<'_> {
+    Layers { next: Some(message) }
+}
+
+/// Counts the tunnels around the innermost request of `message`; stops at one more than [`TUNNELS_MAX`].
+///
+/// # Errors
+/// A header or the payload of a tunnel is not right.
+pub fn tunnels(message: &[u8]) -> Result<usize, RequestError> {
+    let mut count = 0;
+    for layer in layers(message).take(TUNNELS_MAX + 1) {
+        count += usize::from(layer?.hop.is_some());
+    }
+    Ok(count)
+}
+
+impl<'a> Iterator for Layers<'a> {
+    type Item = Result<Layer<'a>, RequestError>;
+
+    /// Each layer is shorter than the one around it, so this ends.
+    fn next(&mut self) -> Option<Self::Item> {
+        let message = self.next.take()?;
+        let (header, payload) = match Header::parse(message) {
+            Ok(parts) => parts,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let tunnel = matches!(header.opcode, Opcode::TUNNEL | Opcode::CRAWL_OUT);
+        if !tunnel || header.category != super::header::Category::Request {
+            return Some(Ok(Layer { header, payload, hop: None }));
+        }
+        let (hop, inner) = match Request::parse(header.opcode, payload) {
+            Ok(Request::Tunnel(t)) => (Hop::Tunnel { id: t.id, target: t.target }, t.message),
+            Ok(Request::CrawlOut(crawl)) => (Hop::Crawl(crawl.target), crawl.message),
+            Ok(_) => return Some(Ok(Layer { header, payload, hop: None })),
+            Err(error) => return Some(Err(error)),
+        };
+        self.next = Some(inner.octets());
+        Some(Ok(Layer { header, payload, hop: Some(hop) }))
+    }
+}

@@ -1,0 +1,140 @@
+//! Physical switch commands 5100h to 5107h.
+//!
+//! Shape: [`SwitchIdentity`] 73 octets, [`PortState`] 16 octets a port, configuration cycles.
+//! Units: octets.
+//! Source: wire-formats.md 4.3; CXL 3.1 section 7.6.7.1.
+
+use super::layout::{codes, message, record};
+use super::wire::{Wire, front, put_front};
+use crate::ParseError;
+
+record! {
+    /// Response of Identify Switch Device (5100h).
+    struct SwitchIdentity: 73 {
+        /// Port that the request came in by.
+        0 => ingress_port: u8,
+        /// Physical ports.
+        2 => ports: u8,
+        /// Virtual CXL switches.
+        3 => vcss: u8,
+        /// Bit per port that is enabled; port 0 is bit 0 of octet 0.
+        4 => active_ports: [u8; 32],
+        /// Bit per VCS that is enabled.
+        36 => active_vcss: [u8; 32],
+        /// Virtual bridges in all.
+        68 => vppbs: u16,
+        /// Virtual bridges that are bound.
+        70 => active_vppbs: u16,
+        /// HDM decoders of each upstream port.
+        72 => decoders: u8,
+    }
+}
+
+message! {
+    /// Request of Get Physical Port State (5101h), and of Get PBR Link Partner Info (5702h).
+    struct PortList: 1 {}
+    /// The ports.
+    0 as u8 => ports: [u8]
+}
+
+record! {
+    /// State of a physical port; codes as in CXL 3.1 table 7-19.
+    struct PortState: 16 {
+        /// The port.
+        0 => port: u8,
+        /// 0 disabled, 1 bind in progress, 2 unbind in progress, 3 DSP, 4 USP, 5 fabric port, F invalid.
+        1 => config_state: u8,
+        /// Version of CXL that the partner speaks.
+        2 => partner_version: u8,
+        /// What the partner is.
+        4 => partner_type: u8,
+        /// Bit per version of CXL.
+        5 => versions: u8,
+        /// Lanes at most.
+        6 => width_max: u8,
+        /// Lanes in use.
+        7 => width: u8,
+        /// Bit per speed.
+        8 => speeds: u8,
+        /// Fastest speed.
+        9 => speed_max: u8,
+        /// Speed in use.
+        10 => speed: u8,
+        /// State of the link's training.
+        11 => ltssm: u8,
+        /// First lane in use.
+        12 => first_lane: u8,
+        /// Flags of the link.
+        13 => link_state: u16,
+        /// Logical devices behind it.
+        15 => lds: u8,
+    }
+}
+
+message! {
+    /// Response of Get Physical Port State (5101h).
+    struct PortStates: 4 {}
+    /// One for each port that was asked for.
+    0 as u8 => ports: [PortState]
+}
+
+codes! {
+    /// What Physical Port Control is to do.
+    enum PortOp: Operation, 0xFF {
+        /// Asserts PERST#.
+        0 => AssertPerst,
+        /// Deasserts PERST#.
+        1 => DeassertPerst,
+        /// Resets the bridge.
+        2 => ResetPpb,
+    }
+}
+
+record! {
+    /// Request of Physical Port Control (5102h).
+    struct PortControl: 2 {
+        /// The port.
+        0 => port: u8,
+        /// What to do.
+        1 => op: PortOp,
+    }
+}
+
+/// Which register of a configuration space, and whether it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConfigAccess {
+    /// Register in words of 4 octets, 12 bits: extended register above the register.
+    pub register: u16,
+    /// First DW byte enables, 4 bits.
+    pub first_be: u8,
+    /// Writes instead of reading.
+    pub write: bool,
+}
+
+impl Wire for ConfigAccess {
+    const LEN: usize = 3;
+
+    fn read(octets: &[u8]) -> Result<Self, ParseError> {
+        let [low, mid, high] = front(octets)?;
+        let register = u16::from_le_bytes([low, mid & 0xF]);
+        Ok(Self { register, first_be: mid >> 4, write: high & 0x80 != 0 })
+    }
+
+    fn write(&self, octets: &mut [u8]) {
+        let [low, high] = self.register.to_le_bytes();
+        let mid = (high & 0xF) | (self.first_be << 4);
+        put_front(octets, [low, mid, u8::from(self.write) << 7]);
+    }
+}
+
+record! {
+    /// Request of Send PPB CXL.io Configuration Request (5103h).
+    struct PpbConfig: 8 {
+        /// The port.
+        0 => port: u8,
+        /// Where.
+        1 => access: ConfigAccess,
+        /// What is written.
+        4 => data: u32,
+    }
+}
