@@ -1,4 +1,7 @@
 //! G-FAM device: decoders, protection, dynamic capacity and the memory behind them.
-//! Shape: plain state; requests in, answers and events out.
-//! Units: octets.
+//! Shape: [`Gfd`] is plain state; requests and commands in, answers and [`events`] out.
+//! Units: octets; time as a parameter.
 //! Source: fabric.md, "GFD (endpoint)"; CXL 3.1 section 7.7.2.
+
+pub mod code;
+pub mod decode;
