@@ -5,3 +5,4 @@
 
 pub mod code;
 pub mod decode;
+pub mod protect;
