@@ -5,4 +5,5 @@
 
 pub mod code;
 pub mod decode;
+pub mod memory;
 pub mod protect;
