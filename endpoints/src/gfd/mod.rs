@@ -3,7 +3,9 @@
 //! Units: octets; time as a parameter.
 //! Source: fabric.md, "GFD (endpoint)"; CXL 3.1 section 7.7.2.
 
+pub mod capacity;
 pub mod code;
 pub mod decode;
+pub mod dmp;
 pub mod memory;
 pub mod protect;
