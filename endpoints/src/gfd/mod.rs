@@ -7,5 +7,8 @@ pub mod capacity;
 pub mod code;
 pub mod decode;
 pub mod dmp;
+pub mod events;
+pub mod gam;
 pub mod memory;
 pub mod protect;
+pub mod qos;
