@@ -4,6 +4,7 @@
 //! Units: in the names, `_ns` and so on.
 //! Source: style.md C13; issue 2, "Speed".
 
+pub mod gfd;
 pub mod islip_slot;
 pub mod kit;
 pub mod path;

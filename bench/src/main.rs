@@ -9,6 +9,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
+use weft_bench::gfd;
 use weft_bench::islip_slot::{self, Load};
 use weft_bench::path::{self, ALLOCATIONS, PathLoad};
 use weft_bench::pbr::{self, Segments};
@@ -49,6 +50,35 @@ const ISLIP_THROUGHPUT: f64 = 0.985;
 fn frames() -> u64 {
     let set = std::env::var("WEFT_BENCH_FRAMES").ok();
     set.and_then(|frames| frames.parse().ok()).unwrap_or(75_000_000)
+}
+
+/// The rows of the G-FAM device.
+fn gfd_rows(report: &mut impl FnMut(&str, String, String, bool)) {
+    let mut device = match gfd::device() {
+        Ok(device) => device,
+        Err(code) => {
+            return report("GFD, its setting up", code.to_string(), "success".to_owned(), false);
+        }
+    };
+    let (check_ns, median_ns, refused) = gfd::check(&device, frames() / 3);
+    report(
+        "GFD, GDT + MGT + SAT of an access, 4,095 requesters x 8 decoders, 4 ways, random, one core",
+        format!("{check_ns:.1} ns (median of the rounds {median_ns:.1} ns), {refused} refused"),
+        format!("{:.0} ns or less, none refused", gfd::GOAL_NS),
+        check_ns <= gfd::GOAL_NS && refused == 0,
+    );
+    for (len, writes) in [(4_096, false), (4_096, true), (64, false), (64, true)] {
+        let verb = if writes { "writes" } else { "reads" };
+        let rate = gfd::copy(&mut device, len, writes).unwrap_or(0.0);
+        // Small pieces are bound by the miss of each, not by the rate of copying.
+        let goal = if len < 4_096 { 0.0 } else { gfd::GOAL_GBPS };
+        report(
+            &format!("GFD, {verb} of {len} octets with all checks, random in 128 MiB, one core"),
+            format!("{rate:.2} GB/s"),
+            if goal > 0.0 { format!("{goal:.0} GB/s or more") } else { "told only".to_owned() },
+            rate > goal,
+        );
+    }
 }
 
 #[expect(clippy::float_arithmetic, reason = "figures for people")]
@@ -123,6 +153,9 @@ fn main() -> ExitCode {
     }
     if wanted("pbr") {
         cxl(&mut report);
+    }
+    if wanted("gfd") {
+        gfd_rows(&mut report);
     }
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,0 +1,234 @@
+//! The device as a whole.
+//! Shape: [`Request`] and octets in; [`Done`] or [`Refusal`] out, and a notification for the latter.
+//! Units: octets; time as a parameter.
+//! Source: fabric.md, "GFD (endpoint)".
+
+use weft_dataplane::time::{Instant, LinkRate};
+use weft_parsers::fabric::{Dpa, Hpa, Pid};
+
+use super::access::{self, Enables, Fault, Guard, Refusal};
+use super::capacity::Capacity;
+use super::commands::LinkStatus;
+use super::decode::Gdt;
+use super::events::{Event, Events, Kind};
+use super::memory::Memory;
+use super::protect::{GROUPS, Sat};
+use super::qos::{DevLoad, Qos};
+
+/// What a device is built with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Its own port id.
+    pub pid: Pid,
+    /// Payload that it moves, for limits of requesters.
+    pub rate: LinkRate,
+    /// Groups, 1..=64.
+    pub groups: u16,
+    /// Media partitions that can be set, 1..=4.
+    pub dmps: u8,
+    /// Regions that can be set, 1..=8.
+    pub regions: u8,
+}
+
+impl Config {
+    /// All that there is, at `rate`.
+    #[must_use]
+    pub const fn full(pid: Pid, rate: LinkRate) -> Self {
+        Self { pid, rate, groups: GROUPS, dmps: 4, regions: 8 }
+    }
+}
+
+/// Who wants to touch what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Requester.
+    pub rpid: Pid,
+    /// First address.
+    pub hpa: Hpa,
+    /// Opcode for notifications, 4 bits.
+    pub opcode: Option<u8>,
+}
+
+/// What goes with an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Not before.
+    pub due: Instant,
+    /// How loaded the device is.
+    pub load: DevLoad,
+}
+
+/// A G-FAM device.
+#[derive(Debug)]
+pub struct Gfd {
+    pub(super) config: Config,
+    pub(super) gdt: Gdt,
+    pub(super) sat: Sat,
+    pub(super) capacity: Capacity,
+    pub(super) memory: Memory,
+    pub(super) events: Events,
+    pub(super) qos: Qos,
+    pub(super) link: LinkStatus,
+}
+
+impl Gfd {
+    /// A device with `memory` behind it and nothing configured; numbers out of range are clamped.
+    #[must_use]
+    pub fn new(config: Config, memory: Memory) -> Self {
+        let config = Config {
+            groups: config.groups.clamp(1, GROUPS),
+            dmps: config.dmps.clamp(1, 4),
+            regions: config.regions.clamp(1, 8),
+            ..config
+        };
+        Self {
+            config,
+            gdt: Gdt::default(),
+            sat: Sat::default(),
+            capacity: Capacity::new(memory.size()),
+            memory,
+            events: Events::default(),
+            qos: Qos::new(config.rate),
+            link: LinkStatus::default(),
+        }
+    }
+
+    /// Its port id, which notifications carry.
+    #[must_use]
+    pub const fn pid(&self) -> Pid {
+        self.config.pid
+    }
+
+    /// Gives it another port id.
+    pub const fn set_pid(&mut self, pid: Pid) {
+        self.config.pid = pid;
+    }
+
+    /// The tables that accesses go through, to ask them what they would say.
+    #[inline]
+    #[must_use]
+    pub const fn guard(&self) -> Guard<'_> {
+        Guard { gdt: &self.gdt, mgt: self.capacity.mgt(), sat: &self.sat }
+    }
+
+    /// Decoders, also for the way back.
+    #[must_use]
+    pub const fn gdt(&self) -> &Gdt {
+        &self.gdt
+    }
+
+    /// Who has which memory.
+    #[must_use]
+    pub const fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    /// Notifications that wait to be sent.
+    pub const fn events(&mut self) -> &mut Events {
+        &mut self.events
+    }
+
+    /// Reads `out.len()` octets.
+    ///
+    /// # Errors
+    /// [`Refusal`], of which a notification tells; `out` is as before.
+    #[inline]
+    pub fn read(
+        &mut self,
+        now: Instant,
+        request: Request,
+        out: &mut [u8],
+    ) -> Result<Done, Refusal> {
+        let guard = Guard { gdt: &self.gdt, mgt: self.capacity.mgt(), sat: &self.sat };
+        match access::read(guard, &self.memory, request.rpid, request.hpa, out) {
+            Ok(()) => Ok(self.done(now, request.rpid, out.len())),
+            Err(fault) => Err(self.refuse(now, request, fault)),
+        }
+    }
+
+    /// Writes the octets of `data` that `enables` names.
+    ///
+    /// # Errors
+    /// [`Refusal`], of which a notification tells; nothing was written.
+    #[inline]
+    pub fn write(
+        &mut self,
+        now: Instant,
+        request: Request,
+        data: &[u8],
+        enables: Enables,
+    ) -> Result<Done, Refusal> {
+        let guard = Guard { gdt: &self.gdt, mgt: self.capacity.mgt(), sat: &self.sat };
+        let place = (request.rpid, request.hpa);
+        match access::write(guard, &mut self.memory, place, data, enables) {
+            Ok(()) => Ok(self.done(now, request.rpid, data.len())),
+            Err(fault) => Err(self.refuse(now, request, fault)),
+        }
+    }
+
+    /// The address to snoop `rpid` with for `dpa`.
+    ///
+    /// # Errors
+    /// [`Refusal::NoWayBack`], of which a notification tells.
+    pub fn snoop_hpa(&mut self, now: Instant, rpid: Pid, dpa: Dpa) -> Result<Hpa, Refusal> {
+        self.gdt.reverse(rpid, dpa).map_err(|miss| {
+            let refusal = Refusal::NoWayBack(miss);
+            let (kind, trigger) = refusal.notice();
+            let event = Event {
+                kind,
+                trigger,
+                rpid,
+                by_request: false,
+                dpa: Some(dpa),
+                hpa: None,
+                group: None,
+                opcode: None,
+            };
+            self.events.raise(now, event, self.sat.notify(rpid));
+            refusal
+        })
+    }
+
+    /// Tells of a request that never got to the memory: unrecognised, unexpected, invalid.
+    pub fn reject(&mut self, now: Instant, request: Request, kind: Kind) {
+        let event = Event {
+            kind,
+            trigger: 0,
+            rpid: request.rpid,
+            by_request: true,
+            dpa: None,
+            hpa: Some(request.hpa),
+            group: None,
+            opcode: request.opcode,
+        };
+        self.events.raise(now, event, self.sat.notify(request.rpid));
+    }
+
+    /// Notes that `waiting` of at most `room` requests or responses wait.
+    pub fn sample_backlog(&mut self, waiting: u32, room: u32) {
+        self.qos.sample(waiting, room);
+    }
+
+    #[inline]
+    fn done(&mut self, now: Instant, rpid: Pid, octets: usize) -> Done {
+        let (due, load) = self.qos.draw(now, rpid, octets as u64);
+        Done { due, load }
+    }
+
+    #[cold]
+    fn refuse(&mut self, now: Instant, request: Request, fault: Fault) -> Refusal {
+        let (kind, trigger) = fault.refusal.notice();
+        let event = Event {
+            kind,
+            trigger,
+            rpid: request.rpid,
+            by_request: true,
+            dpa: fault.dpa,
+            hpa: Some(fault.hpa),
+            group: fault.refusal.group(),
+            opcode: request.opcode,
+        };
+        self.events.raise(now, event, self.sat.notify(request.rpid));
+        fault.refusal
+    }
+}

@@ -1,0 +1,288 @@
+//! The memory behind a device: a sparse file, or memory that is taken when it is first written.
+//! Shape: DPA -> octets, in chunks of 2 MiB; what was never written reads as zero and costs nothing.
+//! Units: octets.
+//! Source: fabric.md, "GFD (endpoint)"; style.md C10 (no unsafe here).
+//!
+//! A file is read and written at positions and not mapped: mapping one is unsafe in every crate that is
+//! kept (`memmap2`, `rustix::mm`), because another process can change the octets behind a reference.
+//! The octets are the same that a mapping of the file shows to others.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::FallocateFlags;
+
+const CHUNK: usize = 2 << 20;
+/// Zeros that a file without holes is overwritten with at once.
+const ZEROS: usize = 64 << 10;
+
+type Chunk = Box<[u8; CHUNK]>;
+
+/// Octets 0..size.
+#[derive(Debug)]
+pub struct Memory {
+    size: u64,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Anonymous(Vec<Option<Chunk>>),
+    File(File),
+}
+
+/// The part of an access that lies in one chunk: its number, where it begins, how long it is.
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the place is below 2 MiB; the number is checked"
+)]
+fn part(at: u64, len: usize) -> (usize, usize, usize) {
+    let place = at as usize % CHUNK;
+    ((at / CHUNK as u64) as usize, place, len.min(CHUNK - place))
+}
+
+/// A chunk of zeros: fresh pages of the system, which take room only when written.
+fn fresh() -> Option<Chunk> {
+    vec![0; CHUNK].into_boxed_slice().try_into().ok()
+}
+
+fn beyond() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the address is beyond the device's memory")
+}
+
+impl Memory {
+    /// `size` octets in this process, at most 2^48; untouched ones take no room.
+    #[must_use]
+    pub fn anonymous(size: u64) -> Self {
+        let size = size.min(1 << 48);
+        let chunks = usize::try_from(size.div_ceil(CHUNK as u64)).unwrap_or(0);
+        let mut table = Vec::new();
+        table.resize_with(chunks, || None);
+        Self { size, kind: Kind::Anonymous(table) }
+    }
+
+    /// `size` octets in `file`, which grows to that size; what it holds already stays.
+    ///
+    /// # Errors
+    /// The file cannot be grown.
+    pub fn in_file(file: File, size: u64) -> io::Result<Self> {
+        if file.metadata()?.len() < size {
+            file.set_len(size)?;
+        }
+        Ok(Self { size, kind: Kind::File(file) })
+    }
+
+    /// Octets.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether `at..at + len` is all there.
+    #[inline]
+    fn holds(&self, at: u64, len: u64) -> bool {
+        at <= self.size && len <= self.size - at
+    }
+
+    /// Reads from `at` on.
+    ///
+    /// # Errors
+    /// Beyond the end, or the file fails.
+    #[inline]
+    pub fn read(&self, mut at: u64, mut out: &mut [u8]) -> io::Result<()> {
+        if !self.holds(at, out.len() as u64) {
+            return Err(beyond());
+        }
+        let chunks = match &self.kind {
+            Kind::Anonymous(chunks) => chunks,
+            Kind::File(file) => return file.read_exact_at(out, at),
+        };
+        while !out.is_empty() {
+            let (number, place, len) = part(at, out.len());
+            let (now, later) = out.split_at_mut_checked(len).ok_or_else(beyond)?;
+            match chunks.get(number).ok_or_else(beyond)? {
+                Some(chunk) => {
+                    now.copy_from_slice(chunk.get(place..place + len).ok_or_else(beyond)?);
+                }
+                None => now.fill(0),
+            }
+            (at, out) = (at + len as u64, later);
+        }
+        Ok(())
+    }
+
+    /// Writes from `at` on.
+    ///
+    /// # Errors
+    /// Beyond the end, no memory, or the file fails.
+    #[inline]
+    pub fn write(&mut self, mut at: u64, mut data: &[u8]) -> io::Result<()> {
+        if !self.holds(at, data.len() as u64) {
+            return Err(beyond());
+        }
+        let chunks = match &mut self.kind {
+            Kind::Anonymous(chunks) => chunks,
+            Kind::File(file) => return file.write_all_at(data, at),
+        };
+        while !data.is_empty() {
+            let (number, place, len) = part(at, data.len());
+            let (now, later) = data.split_at_checked(len).ok_or_else(beyond)?;
+            let slot = chunks.get_mut(number).ok_or_else(beyond)?;
+            if slot.is_none() {
+                *slot = fresh();
+            }
+            let chunk = slot.as_mut().ok_or(io::ErrorKind::OutOfMemory)?;
+            chunk.get_mut(place..place + len).ok_or_else(beyond)?.copy_from_slice(now);
+            (at, data) = (at + len as u64, later);
+        }
+        Ok(())
+    }
+
+    /// Makes `at..at + len` zero, and gives back the room of it where it can.
+    ///
+    /// # Errors
+    /// Beyond the end, or the file fails.
+    pub fn clear(&mut self, mut at: u64, mut len: u64) -> io::Result<()> {
+        if !self.holds(at, len) {
+            return Err(beyond());
+        }
+        let chunks = match &mut self.kind {
+            Kind::Anonymous(chunks) => chunks,
+            Kind::File(file) => return clear_file(file, at, len),
+        };
+        while len > 0 {
+            let most = usize::try_from(len).unwrap_or(usize::MAX);
+            let (number, place, now) = part(at, most);
+            let slot = chunks.get_mut(number).ok_or_else(beyond)?;
+            if now == CHUNK {
+                *slot = None;
+            } else if let Some(chunk) = slot {
+                chunk.get_mut(place..place + now).ok_or_else(beyond)?.fill(0);
+            }
+            (at, len) = (at + now as u64, len - now as u64);
+        }
+        Ok(())
+    }
+
+    /// Chunks that take room.
+    #[cfg(test)]
+    fn taken(&self) -> usize {
+        match &self.kind {
+            Kind::Anonymous(chunks) => chunks.iter().flatten().count(),
+            Kind::File(_) => 0,
+        }
+    }
+}
+
+/// Punches a hole; writes zeros where the file system has no holes.
+fn clear_file(file: &File, mut at: u64, mut len: u64) -> io::Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    if rustix::fs::fallocate(file, flags, at, len).is_ok() {
+        return Ok(());
+    }
+    let zeros = vec![0; ZEROS];
+    while len > 0 {
+        let now = usize::try_from(len).map_or(ZEROS, |len| len.min(ZEROS));
+        file.write_all_at(zeros.get(..now).unwrap_or_default(), at)?;
+        (at, len) = (at + now as u64, len - now as u64);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+    use weft_dataplane::rng::Rng;
+
+    /// A file that is gone from its directory at once.
+    fn nameless(name: &str) -> File {
+        let path = std::env::temp_dir().join(format!("weft-gfd-{}-{name}", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file
+    }
+
+    /// Both kinds against a plain vector, at random places around the ends of chunks.
+    #[test]
+    fn both_kinds_hold_what_a_vector_holds() {
+        let size = 3 * CHUNK as u64 + 100;
+        let file = Memory::in_file(nameless("vector"), size).unwrap();
+        for mut memory in [Memory::anonymous(size), file] {
+            let mut want = vec![0; usize::try_from(size).unwrap()];
+            let mut rng = Rng::new(0xF11E);
+            for _ in 0..400 {
+                let near = rng.below(4) * CHUNK as u64;
+                let at = (near + rng.below(200)).saturating_sub(100).min(size);
+                let longest = if rng.chance(1, 20) { 2 * CHUNK as u64 } else { 200 };
+                let len = rng.below(longest).min(size - at);
+                let range = usize::try_from(at).unwrap()..usize::try_from(at + len).unwrap();
+                if rng.chance(1, 6) {
+                    memory.clear(at, len).unwrap();
+                    want[range].fill(0);
+                    continue;
+                }
+                let mut out = vec![0xEE; range.len()];
+                memory.read(at, &mut out).unwrap();
+                assert_eq!(out, want[range.clone()], "{at:#x} {len}");
+                out.fill_with(|| rng.next_u64().to_le_bytes()[0]);
+                memory.write(at, &out).unwrap();
+                want[range].copy_from_slice(&out);
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_is_the_end() {
+        let file = Memory::in_file(nameless("end"), 4096).unwrap();
+        for mut memory in [Memory::anonymous(4096), file] {
+            #[rustfmt::skip] // columns: at, len, holds
+            let cases = [
+                (4095, 1, true), (4096, 0, true), (4095, 2, false), (4096, 1, false),
+                (u64::MAX, 1, false), (u64::MAX, 0, false), (0, 4097, false),
+            ];
+            for (at, len, holds) in cases {
+                let mut out = vec![0; len];
+                assert_eq!(memory.read(at, &mut out).is_ok(), holds, "read {at} {len}");
+                assert_eq!(memory.write(at, &out).is_ok(), holds, "write {at} {len}");
+                assert_eq!(memory.clear(at, len as u64).is_ok(), holds, "clear {at} {len}");
+            }
+        }
+    }
+
+    /// 256 devices of 64 GB in one process: 16 TB that nobody has written.
+    #[test]
+    fn untouched_memory_costs_nothing() {
+        let mut all: Vec<Memory> = (0..256).map(|_| Memory::anonymous(64 << 30)).collect();
+        let mut out = [1; 64];
+        for memory in &mut all {
+            memory.read((64 << 30) - 64, &mut out).unwrap();
+            assert_eq!((out, memory.taken()), ([0; 64], 0));
+        }
+        let one = &mut all[255];
+        one.write(CHUNK as u64 - 1, &[1, 2]).unwrap();
+        assert_eq!(one.taken(), 2);
+        one.clear(0, 2 * CHUNK as u64).unwrap();
+        assert_eq!(one.taken(), 0);
+    }
+
+    #[test]
+    fn a_file_keeps_its_octets_and_its_holes() {
+        let file = nameless("holes");
+        file.write_all_at(b"kept", 10).unwrap();
+        let mut memory = Memory::in_file(file.try_clone().unwrap(), 1 << 30).unwrap();
+        let mut out = [0; 4];
+        memory.read(10, &mut out).unwrap();
+        assert_eq!(&out, b"kept");
+        memory.write(1 << 20, &vec![0xAA; 1 << 20]).unwrap();
+        assert!(file.metadata().unwrap().blocks() * 512 < 4 << 20, "1 GiB takes what was written");
+        memory.clear(1 << 20, 1 << 20).unwrap();
+        memory.read((2 << 20) - 4, &mut out).unwrap();
+        assert_eq!(out, [0; 4]);
+    }
+}
