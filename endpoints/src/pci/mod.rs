@@ -6,6 +6,7 @@
 //! Source: PCIe 6.0 chapter 7; PCI-to-PCI Bridge 1.2 chapter 3; CXL 3.1 §8.1, §8.2.8; fabric.md.
 
 pub mod aer;
+pub mod bridge;
 pub mod cxl;
 pub mod express;
 pub mod function;
@@ -13,6 +14,7 @@ pub mod regs;
 pub mod space;
 
 pub use aer::{ErrorMessage, Uncorrectable};
+pub use bridge::{Bridge, BridgeEffects, BridgeSpec, SlotSpec, Windows};
 pub use cxl::{CxlKind, RegisterBlock};
 pub use express::{Identity, Link, Msi, PortKind};
 pub use function::{BarKind, BarSpec, Function, FunctionSpec};

@@ -175,6 +175,7 @@ pub mod aer {
     pub const HEADER: u16 = 0x1C;
     pub const ROOT_COMMAND: u16 = 0x2C;
     pub const ROOT_STATUS: u16 = 0x30;
+    pub const SOURCE: u16 = 0x34;
     pub const LEN: u16 = 0x2C;
     pub const LEN_ROOT: u16 = 0x38;
 }
