@@ -123,21 +123,16 @@ pub fn add_locator(space: &mut Space, blocks: &[RegisterBlock]) -> Result<u16, S
     Ok(at)
 }
 
-/// The blocks that the locator at `at` names, read word by word by `read(offset)`.
-pub fn register_blocks(at: u16, mut read: impl FnMut(u16) -> u32) -> Vec<RegisterBlock> {
-    let end = at.saturating_add(u16::try_from(read(at + dvsec::HEADER1) >> 20).unwrap_or(0));
-    let mut blocks = Vec::new();
-    for entry in (at + LOCATOR_HEAD..).step_by(8) {
-        if entry + 8 > end.min(0x1000) {
-            break;
-        }
-        let value = u64::from(read(entry + 4)) << 32 | u64::from(read(entry));
-        let [low, id, ..] = value.to_le_bytes();
-        if id != 0 {
-            blocks.push(RegisterBlock { bar: low & 7, id, offset: value & !0xFFFF });
-        }
-    }
-    blocks
+/// The blocks that a locator names, from the double words of its DVSEC, the header's first.
+#[must_use]
+pub fn register_blocks(words: &[u32]) -> Vec<RegisterBlock> {
+    let (entries, _) = words.get(3..).unwrap_or_default().as_chunks::<2>();
+    let blocks = entries.iter().map(|&[entry, upper]| {
+        let [low, id, ..] = entry.to_le_bytes();
+        let offset = u64::from(upper) << 32 | u64::from(entry & !0xFFFF);
+        RegisterBlock { bar: low & 7, id, offset }
+    });
+    blocks.filter(|block| block.id != 0).collect()
 }
 
 #[cfg(test)]
@@ -173,10 +168,12 @@ mod tests {
         add_device(&mut space, &CxlSpec { kind: CxlKind::Type3, memory: 0 }).unwrap();
         let at = add_locator(&mut space, &blocks).unwrap();
         assert_eq!((space.get32(at + 4), space.get32(at + 0x14)), (0x01C0_1E98, 0x2345_0302));
-        assert_eq!(register_blocks(at, |offset| space.get32(offset)), blocks);
-        // A length beyond the space, and one shorter than the head.
-        assert!(register_blocks(0xFF0, |_| u32::MAX).len() < 2);
-        assert!(register_blocks(0x100, |_| 0x0040_0000).is_empty());
+        let words: Vec<u32> = (at..at + 0x1C).step_by(4).map(|at| space.get32(at)).collect();
+        assert_eq!(register_blocks(&words), blocks);
+        for len in 0..words.len() {
+            let whole = len.saturating_sub(3) / 2;
+            assert_eq!(register_blocks(&words[..len]), blocks[..whole], "{len} double words");
+        }
         assert!(add_locator(&mut space, &vec![blocks[0]; 9000]).is_err());
     }
 }

@@ -8,14 +8,21 @@
 pub mod aer;
 pub mod bridge;
 pub mod cxl;
+pub mod enumerate;
 pub mod express;
 pub mod function;
 pub mod regs;
 pub mod space;
+pub mod tree;
 
 pub use aer::{ErrorMessage, Uncorrectable};
 pub use bridge::{Bridge, BridgeEffects, BridgeSpec, SlotSpec, Windows};
 pub use cxl::{CxlKind, RegisterBlock};
+pub use enumerate::{ConfigAccess, Enumerator, HostSpec};
 pub use express::{Identity, Link, Msi, PortKind};
 pub use function::{BarKind, BarSpec, Function, FunctionSpec};
 pub use space::{ByteEnables, Reg, Space};
+pub use tree::{Node, Problem, Tree, Trouble};
+
+#[cfg(test)]
+mod testing;
