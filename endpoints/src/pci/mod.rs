@@ -11,6 +11,7 @@ pub mod cxl;
 pub mod enumerate;
 pub mod express;
 pub mod function;
+pub mod mailbox;
 pub mod regs;
 pub mod space;
 pub mod tree;
@@ -21,6 +22,7 @@ pub use cxl::{CxlKind, RegisterBlock};
 pub use enumerate::{ConfigAccess, Enumerator, HostSpec};
 pub use express::{Identity, Link, Msi, PortKind};
 pub use function::{BarKind, BarSpec, Function, FunctionSpec};
+pub use mailbox::Mailbox;
 pub use space::{ByteEnables, Reg, Space};
 pub use tree::{Node, Problem, Tree, Trouble};
 
