@@ -27,4 +27,6 @@ pub use space::{ByteEnables, Reg, Space};
 pub use tree::{Node, Problem, Tree, Trouble};
 
 #[cfg(test)]
+mod lspci_tests;
+#[cfg(test)]
 mod testing;

@@ -95,6 +95,7 @@ fn bars_take_their_addresses_while_they_are_enabled() {
     }
     assert_eq!(function.bar_of(Hpa(0x9000_0000)), None, "not enabled");
     assert_eq!(function.io_bar_of(0x2000), None, "not enabled");
+    assert!(function.write(Reg::at(regs::COMMAND), 0x1, ALL).decode);
     assert!(function.write(Reg::at(regs::COMMAND), 0x3, ALL).decode);
     #[rustfmt::skip] // columns: address, memory, I/O
     let cases = [
