@@ -42,6 +42,9 @@ if wants test || wants demo || wants bench || wants soak; then
     need python3 python3
     need ps procps
 fi
+if wants test; then
+    need lspci pciutils # reads configuration spaces independently of ours
+fi
 # DPDK, for the port kind of that name: what is built against, and drivers of virtual devices.
 if wants test || wants bench; then
     need pkg-config pkg-config

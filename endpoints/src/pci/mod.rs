@@ -1,4 +1,32 @@
 //! Configuration space of functions and bridges, and the software that enumerates them.
-//! Shape: registers in, what changed out; `Enumerator` over any way to read and write them.
+//!
+//! Shape: registers in, what changed out ([`Function`], [`Bridge`] over [`Space`], [`mailbox`]); the
+//! host's software over any way to read and write them ([`enumerate`]), which finds a [`Tree`].
 //! Units: octets; register numbers in double words.
-//! Source: PCIe 6.0 chapter 7; PCI-to-PCI Bridge 1.2 chapter 3.
+//! Source: PCIe 6.0 chapter 7; PCI-to-PCI Bridge 1.2 chapter 3; CXL 3.1 §8.1, §8.2.8; fabric.md.
+
+pub mod aer;
+pub mod bridge;
+pub mod cxl;
+pub mod enumerate;
+pub mod express;
+pub mod function;
+pub mod mailbox;
+pub mod regs;
+pub mod space;
+pub mod tree;
+
+pub use aer::{ErrorMessage, Uncorrectable};
+pub use bridge::{Bridge, BridgeEffects, BridgeSpec, SlotSpec, Windows};
+pub use cxl::{CxlKind, RegisterBlock};
+pub use enumerate::{ConfigAccess, Enumerator, HostSpec};
+pub use express::{Identity, Link, Msi, PortKind};
+pub use function::{BarKind, BarSpec, Function, FunctionSpec};
+pub use mailbox::Mailbox;
+pub use space::{ByteEnables, Reg, Space};
+pub use tree::{Node, Problem, Tree, Trouble};
+
+#[cfg(test)]
+mod lspci_tests;
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,401 @@
+//! A bridge with a type 1 header: root port, or upstream or downstream port (vPPB) of a switch.
+//!
+//! Shape: [`BridgeSpec`] makes it, reads and writes of registers drive it, [`BridgeEffects`] says what
+//! a write or an event did; [`Bridge::windows`], [`Bridge::bus_route`] are what a switch routes by.
+//! Units: octets; granularity 4 KiB (I/O), 1 MiB (memory).
+//! Source: PCIe 6.0 §7.5.1.3; seed 002 section 5.2; wire-formats.md 3.4; fabric.md (virtual switch).
+
+pub mod slot;
+
+use weft_parsers::fabric::{Bdf, Hpa};
+
+use super::aer::{Aer, ErrorMessage, Uncorrectable};
+use super::express::{self, Express, ExpressSpec, Identity, Link, LnSystem, Msi, PortKind};
+use super::regs::{
+    self, aer as aer_regs, bridge_control, command, express as express_regs, status,
+};
+use super::space::{ByteEnables, Reg, Space, SpaceError, Written};
+pub use slot::SlotSpec;
+
+/// What a bridge is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BridgeSpec {
+    /// Who made it; the class is PCI-to-PCI bridge whatever it says.
+    pub identity: Identity,
+    /// Root, upstream or downstream port.
+    pub kind: PortKind,
+    /// Number of the port.
+    pub port: u8,
+    /// Fastest and widest link.
+    pub link: Link,
+    /// The slot behind it (root and downstream ports).
+    pub slot: Option<SlotSpec>,
+    /// Device serial number.
+    pub serial: Option<u64>,
+    /// Its device has more functions.
+    pub multi_function: bool,
+    /// LN system that a root port offers.
+    pub ln: LnSystem,
+}
+
+/// Why a bridge cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BridgeError {
+    /// An endpoint, or an upstream port with a slot.
+    #[error(
+        "a bridge is a root, upstream or downstream port, and a slot is behind the first or last"
+    )]
+    Kind,
+    /// The capabilities take more than there is.
+    #[error(transparent)]
+    Space(#[from] SpaceError),
+}
+
+/// Addresses from `base` to `limit`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Window {
+    /// First.
+    pub base: u64,
+    /// Last.
+    pub limit: u64,
+}
+
+impl Window {
+    /// Whether `address` is in it.
+    #[must_use]
+    pub const fn contains(self, address: u64) -> bool {
+        self.base <= address && address <= self.limit
+    }
+
+    /// From `base` to `limit`, unless that is nothing.
+    fn open(base: u64, limit: u64) -> Option<Self> {
+        (base <= limit).then_some(Self { base, limit })
+    }
+}
+
+/// What a bridge takes downstream; `None` is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Windows {
+    /// I/O ports.
+    pub io: Option<Window>,
+    /// Memory below 4 GiB.
+    pub mem: Option<Window>,
+    /// Prefetchable memory.
+    pub pref: Option<Window>,
+}
+
+impl Windows {
+    /// Whether a memory request to `address` goes downstream.
+    #[must_use]
+    pub fn claim_memory(&self, address: Hpa) -> bool {
+        [self.mem, self.pref].into_iter().flatten().any(|window| window.contains(address.0))
+    }
+
+    /// Whether an I/O request to `port` goes downstream.
+    #[must_use]
+    pub fn claim_io(&self, port: u32) -> bool {
+        self.io.is_some_and(|window| window.contains(port.into()))
+    }
+}
+
+/// Bus numbers of a bridge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buses {
+    /// Above it.
+    pub primary: u8,
+    /// Directly below it; 0 while there is none.
+    pub secondary: u8,
+    /// The last below it.
+    pub subordinate: u8,
+}
+
+/// Where a bus lies, seen from a bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BusRoute {
+    /// Directly below: a configuration request becomes one of type 0.
+    Secondary,
+    /// Further below.
+    Below,
+    /// Not below.
+    Elsewhere,
+}
+
+/// What a write or an event did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each acted on by itself")]
+pub struct BridgeEffects {
+    /// Bus numbers changed.
+    pub buses: bool,
+    /// Windows, or their enables, changed.
+    pub windows: bool,
+    /// The right to pass requests upstream changed.
+    pub master: bool,
+    /// Secondary bus reset was asserted, or ended.
+    pub reset: Option<bool>,
+    /// The link was disabled, or enabled again.
+    pub link_disabled: Option<bool>,
+    /// The slot's power was switched on, or off.
+    pub power: Option<bool>,
+    /// Hot plug events may interrupt from now on, or no more.
+    pub hot_plug: Option<bool>,
+    /// An interrupt message is to be sent to [`Bridge::msi`].
+    pub interrupt: bool,
+    /// An error message is to be sent to the root.
+    pub message: Option<ErrorMessage>,
+}
+
+/// A bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bridge {
+    space: Space,
+    initial: Space,
+    kind: PortKind,
+    express: Express,
+    aer: Aer,
+    msi: u16,
+    slot: Option<SlotSpec>,
+    link: Option<Link>,
+    present: bool,
+}
+
+impl Bridge {
+    /// As it is after power-on: no bus numbers, windows closed by the enables, link down, slot empty.
+    ///
+    /// # Errors
+    /// See [`BridgeError`].
+    pub fn new(spec: &BridgeSpec) -> Result<Self, BridgeError> {
+        if spec.kind == PortKind::Endpoint || (spec.slot.is_some() && !spec.kind.is_above_link()) {
+            return Err(BridgeError::Kind);
+        }
+        let mut space = Space::new();
+        Identity { class: 0x06_04_00, ..spec.identity }.emit(&mut space, 1, spec.multi_function);
+        space.allow32(regs::BUSES, 0x00FF_FFFF);
+        // I/O of 32 bits, prefetchable memory of 64 bits.
+        space.set16(regs::IO_WINDOW, 0x0101);
+        space.allow16(regs::IO_WINDOW, 0xF0F0);
+        space.allow32(regs::IO_UPPER, u32::MAX);
+        space.clear_by_one16(regs::SECONDARY_STATUS, status::ERRORS);
+        space.allow32(regs::MEM_WINDOW, 0xFFF0_FFF0);
+        space.set32(regs::PREF_WINDOW, 0x0001_0001);
+        space.allow32(regs::PREF_WINDOW, 0xFFF0_FFF0);
+        space.allow32(regs::PREF_UPPER, u32::MAX);
+        space.allow32(regs::PREF_UPPER + 4, u32::MAX);
+        space.allow16(regs::BRIDGE_CONTROL, bridge_control::WRITABLE);
+        let express = ExpressSpec {
+            kind: spec.kind,
+            link: spec.link,
+            payload: 2,
+            port: spec.port,
+            flr: false,
+            ln: spec.ln,
+        };
+        let express = express::add_express(&mut space, &express)?;
+        if let Some(slot) = &spec.slot {
+            slot.emit(&mut space, express);
+        }
+        let msi = express::add_msi(&mut space)?;
+        let aer = Aer::add(&mut space, spec.kind == PortKind::Root)?;
+        if let Some(serial) = spec.serial {
+            express::add_serial(&mut space, serial)?;
+        }
+        let (initial, kind, slot) = (space.clone(), spec.kind, spec.slot);
+        Ok(Self { space, initial, kind, express, aer, msi, slot, link: None, present: false })
+    }
+
+    /// What software reads.
+    #[must_use]
+    pub fn read(&self, reg: Reg) -> u32 {
+        self.space.read(reg)
+    }
+
+    /// A write by software.
+    pub fn write(&mut self, reg: Reg, value: u32, enables: ByteEnables) -> BridgeEffects {
+        let wanted = self.wants_interrupt();
+        let written = self.space.write(reg, value, enables);
+        self.complete_command(&written);
+        let mut effects = self.effects(&written);
+        effects.interrupt = !wanted && self.wants_interrupt();
+        effects
+    }
+
+    fn effects(&self, written: &Written) -> BridgeEffects {
+        let changed = written.old != written.new;
+        let offset = written.reg.offset();
+        let command = written.changed16(regs::COMMAND);
+        let windows = [
+            regs::IO_WINDOW,
+            regs::MEM_WINDOW,
+            regs::PREF_WINDOW,
+            regs::PREF_UPPER,
+            regs::PREF_UPPER + 4,
+            regs::IO_UPPER,
+        ];
+        let in_window = |at: &u16| *at == offset;
+        let io_status = if offset == regs::IO_WINDOW { 0xFFFF } else { u32::MAX };
+        let toggled = |at: u16, bit: u16| {
+            let on = self.space.get16(at) & bit != 0;
+            (written.changed16(at) & bit != 0).then_some(on)
+        };
+        let slot_control = self.express.reg(express_regs::SLOT_CTL);
+        BridgeEffects {
+            buses: offset == regs::BUSES && changed,
+            windows: (windows.iter().any(in_window)
+                && (written.old ^ written.new) & io_status != 0)
+                || command & (command::IO | command::MEM) != 0,
+            master: command & command::MASTER != 0,
+            reset: toggled(regs::BRIDGE_CONTROL, bridge_control::RESET),
+            link_disabled: toggled(
+                self.express.reg(express_regs::LINK_CTL),
+                express_regs::LINK_CTL_DISABLE,
+            ),
+            power: toggled(slot_control, express_regs::SLOT_CTL_POWER_OFF).map(|off| !off),
+            hot_plug: toggled(slot_control, express_regs::SLOT_CTL_INTERRUPT),
+            interrupt: false,
+            message: None,
+        }
+    }
+
+    /// Back to power-on, but for the link below and what is in the slot: reset from above.
+    pub fn reset(&mut self) {
+        self.space.clone_from(&self.initial);
+        self.express.set_link(&mut self.space, self.link);
+        self.show_presence();
+    }
+
+    /// Bus numbers.
+    #[must_use]
+    pub fn buses(&self) -> Buses {
+        Buses {
+            primary: self.space.get8(regs::BUSES),
+            secondary: self.space.get8(regs::BUSES + 1),
+            subordinate: self.space.get8(regs::BUSES + 2),
+        }
+    }
+
+    //= seed 002 section 5.2.2: the secondary bus by type 0, buses up to the subordinate unchanged
+    /// Where `bus` lies.
+    #[must_use]
+    pub fn bus_route(&self, bus: u8) -> BusRoute {
+        let Buses { secondary, subordinate, .. } = self.buses();
+        match bus {
+            _ if secondary == 0 => BusRoute::Elsewhere,
+            _ if bus == secondary => BusRoute::Secondary,
+            _ if secondary < bus && bus <= subordinate => BusRoute::Below,
+            _ => BusRoute::Elsewhere,
+        }
+    }
+
+    //= seed 002 section 5.2.1: downstream what base and limit include
+    /// What goes downstream at this moment: the windows, as far as they are enabled.
+    #[must_use]
+    pub fn windows(&self) -> Windows {
+        let space = &self.space;
+        let command = space.get16(regs::COMMAND);
+        let io_at = |low: u16, high: u16| {
+            u64::from(space.get8(low) & 0xF0) << 8 | u64::from(space.get16(high)) << 16
+        };
+        let mem_at = |low: u16| u64::from(space.get16(low) & 0xFFF0) << 16;
+        let pref_at = |low: u16, high: u16| mem_at(low) | u64::from(space.get32(high)) << 32;
+        let io = Window::open(
+            io_at(regs::IO_WINDOW, regs::IO_UPPER),
+            io_at(regs::IO_WINDOW + 1, regs::IO_UPPER + 2) | 0xFFF,
+        );
+        let mem = Window::open(mem_at(regs::MEM_WINDOW), mem_at(regs::MEM_WINDOW + 2) | 0xF_FFFF);
+        let pref = Window::open(
+            pref_at(regs::PREF_WINDOW, regs::PREF_UPPER),
+            pref_at(regs::PREF_WINDOW + 2, regs::PREF_UPPER + 4) | 0xF_FFFF,
+        );
+        let mem_on = command & command::MEM != 0;
+        Windows {
+            io: io.filter(|_| command & command::IO != 0),
+            mem: mem.filter(|_| mem_on),
+            pref: pref.filter(|_| mem_on),
+        }
+    }
+
+    /// Whether requests from below may go on upstream.
+    #[must_use]
+    pub fn is_master(&self) -> bool {
+        self.space.get16(regs::COMMAND) & command::MASTER != 0
+    }
+
+    /// Whether software holds what is below in reset.
+    #[must_use]
+    pub fn is_resetting(&self) -> bool {
+        self.space.get16(regs::BRIDGE_CONTROL) & bridge_control::RESET != 0
+    }
+
+    /// Whether software has disabled the link.
+    #[must_use]
+    pub fn is_link_disabled(&self) -> bool {
+        let control = self.space.get16(self.express.reg(express_regs::LINK_CTL));
+        control & express_regs::LINK_CTL_DISABLE != 0
+    }
+
+    /// The link as it is; `None` while it is down.
+    #[must_use]
+    pub const fn link(&self) -> Option<Link> {
+        self.link
+    }
+
+    /// Which port it is.
+    #[must_use]
+    pub const fn kind(&self) -> PortKind {
+        self.kind
+    }
+
+    /// Where its interrupt goes; `None` while it may not send one.
+    #[must_use]
+    pub fn msi(&self) -> Option<Msi> {
+        express::msi_target(&self.space, self.msi)
+    }
+
+    /// Notes an error; see [`Aer::report`].
+    #[must_use = "the message must be sent"]
+    pub fn report(
+        &mut self,
+        error: Uncorrectable,
+        posted: bool,
+        header: [u32; 4],
+    ) -> Option<ErrorMessage> {
+        self.aer.report(&mut self.space, self.express, error, posted, header)
+    }
+
+    /// Uncorrectable errors that have been seen and not cleared, by [`Uncorrectable::bit`].
+    #[must_use]
+    pub fn errors(&self) -> u32 {
+        self.aer.status(&self.space)
+    }
+
+    /// Takes in a message about an error of `source` (root ports); returns whether to interrupt.
+    pub fn receive_error(&mut self, source: Bdf, message: ErrorMessage) -> bool {
+        if self.kind != PortKind::Root {
+            return false;
+        }
+        let at = self.aer.at;
+        let old = self.space.get32(at + aer_regs::ROOT_STATUS);
+        let (seen, enable) = match message {
+            ErrorMessage::Correctable => (0b000_0001, 0b001),
+            ErrorMessage::NonFatal => (0b010_0100, 0b010),
+            ErrorMessage::Fatal => (0b100_0100, 0b100),
+        };
+        let first = old & seen & 0b101 == 0;
+        let more = if first { 0 } else { (seen & 0b101) << 1 };
+        let fatal_first = if first && message == ErrorMessage::Fatal { 0b1_0000 } else { 0 };
+        self.space.set32(at + aer_regs::ROOT_STATUS, old | seen | more | fatal_first);
+        if first {
+            let high = if message == ErrorMessage::Correctable { 0 } else { 2 };
+            self.space.set16(at + aer_regs::SOURCE + high, source.bits());
+        }
+        self.space.get32(at + aer_regs::ROOT_COMMAND) & enable != 0
+    }
+
+    /// Its registers, for dumps and for what this page does not model.
+    #[must_use]
+    pub const fn space(&self) -> &Space {
+        &self.space
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! Designated vendor-specific capabilities that tell a host that a function speaks CXL.
+//!
+//! Shape: [`add_device`] says which protocols and how much memory, [`add_locator`] where the register
+//! blocks stand in the BARs; [`register_blocks`] reads the latter.
+//! Units: octets; memory in multiples of 256 MiB.
+//! Source: CXL 3.1 §8.1.3 (device, revision 1: without the fields of later ones), §8.1.9 (locator).
+
+use super::regs::{dvsec, ext};
+use super::space::{Space, SpaceError, high32, low32};
+
+const DEVICE_LEN: u16 = 0x38;
+const LOCATOR_HEAD: u16 = 0x0C;
+
+/// Type of a CXL device: which protocols it speaks besides CXL.io.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CxlKind {
+    /// CXL.cache: accelerator without memory.
+    Type1,
+    /// CXL.cache and CXL.mem: accelerator with memory.
+    Type2,
+    /// CXL.mem: memory.
+    Type3,
+}
+
+impl CxlKind {
+    /// Capability bits: cache, io, mem.
+    const fn bits(self) -> u16 {
+        match self {
+            Self::Type1 => 0b011,
+            Self::Type2 => 0b111,
+            Self::Type3 => 0b110,
+        }
+    }
+
+    /// From the capability's bits; `None` for a device of CXL.io alone.
+    #[must_use]
+    pub const fn from_bits(bits: u16) -> Option<Self> {
+        match (bits & 1 != 0, bits & 4 != 0) {
+            (true, false) => Some(Self::Type1),
+            (true, true) => Some(Self::Type2),
+            (false, true) => Some(Self::Type3),
+            (false, false) => None,
+        }
+    }
+}
+
+/// What the device's DVSEC says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CxlSpec {
+    /// Type.
+    pub kind: CxlKind,
+    /// Octets of memory that the host manages; rounded down to 256 MiB.
+    pub memory: u64,
+}
+
+/// Which registers a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum BlockId {
+    /// Component registers (HDM decoders, RAS).
+    Component = 1,
+    /// Device registers: status and mailboxes.
+    Device = 3,
+}
+
+/// Where a block of registers stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegisterBlock {
+    /// Number of the BAR, 0..=5.
+    pub bar: u8,
+    /// What it holds, as a [`BlockId`] or another value.
+    pub id: u8,
+    /// Offset in the BAR, a multiple of 64 KiB.
+    pub offset: u64,
+}
+
+/// Adds a DVSEC of the CXL consortium; returns its offset.
+fn add(space: &mut Space, id: u16, revision: u8, len: u16) -> Result<u16, SpaceError> {
+    let at = space.add_ext(ext::DVSEC, 1, len)?;
+    let head = u32::from(dvsec::CXL) | u32::from(revision) << 16 | u32::from(len) << 20;
+    space.set32(at + dvsec::HEADER1, head);
+    space.set16(at + dvsec::HEADER2, id);
+    Ok(at)
+}
+
+/// Adds the PCIe DVSEC for CXL devices.
+///
+/// # Errors
+/// No room is left.
+pub fn add_device(space: &mut Space, spec: &CxlSpec) -> Result<u16, SpaceError> {
+    let at = add(space, dvsec::CXL_DEVICE, 1, DEVICE_LEN)?;
+    let memory = if spec.kind == CxlKind::Type1 { 0 } else { spec.memory & !0x0FFF_FFFF };
+    let ranges = u16::from(memory > 0);
+    // Memory is there without the host's doing (Mem_HwInit_Mode).
+    space.set16(at + 0x0A, spec.kind.bits() | ranges << 3 | ranges << 4);
+    // IO is always on; cache and mem are the host's to switch.
+    space.set16(at + 0x0C, 0b010);
+    space.allow16(at + 0x0C, spec.kind.bits() & 0b101);
+    space.clear_by_one16(at + 0x0E, 1 << 14); // viral
+    space.allow16(at + 0x14, 1); // configuration lock
+    if memory > 0 {
+        space.set32(at + 0x18, high32(memory));
+        // Valid, active, media and class as CDAT says.
+        space.set32(at + 0x1C, low32(memory) | 0b0100_1011);
+        space.allow32(at + 0x20, u32::MAX);
+        space.allow32(at + 0x24, 0xF000_0000);
+    }
+    Ok(at)
+}
+
+/// Adds the register locator.
+///
+/// # Errors
+/// No room is left.
+pub fn add_locator(space: &mut Space, blocks: &[RegisterBlock]) -> Result<u16, SpaceError> {
+    let len = u16::try_from(blocks.len()).ok().and_then(|count| count.checked_mul(8));
+    let len = len.map_or(u16::MAX, |entries| entries.saturating_add(LOCATOR_HEAD));
+    let at = add(space, dvsec::LOCATOR, 0, len)?;
+    for (entry, block) in (at + LOCATOR_HEAD..).step_by(8).zip(blocks) {
+        let low = u64::from(block.bar & 7) | u64::from(block.id) << 8;
+        space.set64(entry, low | (block.offset & !0xFFFF));
+    }
+    Ok(at)
+}
+
+/// The blocks that a locator names, from the double words of its DVSEC, the header's first.
+#[must_use]
+pub fn register_blocks(words: &[u32]) -> Vec<RegisterBlock> {
+    let (entries, _) = words.get(3..).unwrap_or_default().as_chunks::<2>();
+    let blocks = entries.iter().map(|&[entry, upper]| {
+        let [low, id, ..] = entry.to_le_bytes();
+        let offset = u64::from(upper) << 32 | u64::from(entry & !0xFFFF);
+        RegisterBlock { bar: low & 7, id, offset }
+    });
+    blocks.filter(|block| block.id != 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_says_its_type_and_memory() {
+        #[rustfmt::skip] // columns: kind, memory, capability, size high, size low
+        let cases = [
+            (CxlKind::Type1, 1 << 30,       0x0003, 0, 0),
+            (CxlKind::Type2, 0,             0x0007, 0, 0),
+            (CxlKind::Type3, 0x5_8FFF_FFFF, 0x001E, 5, 0x8000_004B),
+        ];
+        for (kind, memory, want, size_high, size_low) in cases {
+            let mut space = Space::new();
+            let at = add_device(&mut space, &CxlSpec { kind, memory }).unwrap();
+            assert_eq!(space.get32(at + 4), 0x0381_1E98, "{kind:?}");
+            assert_eq!(space.get16(at + 0x0A), want, "{kind:?}");
+            assert_eq!(space.get32(at + 0x18), size_high, "{kind:?}");
+            assert_eq!(space.get32(at + 0x1C), size_low, "{kind:?}");
+            assert_eq!(CxlKind::from_bits(want), Some(kind));
+        }
+    }
+
+    #[test]
+    fn the_locator_leads_to_the_blocks() {
+        let blocks = [
+            RegisterBlock { bar: 0, id: BlockId::Component as u8, offset: 0 },
+            RegisterBlock { bar: 2, id: BlockId::Device as u8, offset: 0x1_2345_0000 },
+        ];
+        let mut space = Space::new();
+        add_device(&mut space, &CxlSpec { kind: CxlKind::Type3, memory: 0 }).unwrap();
+        let at = add_locator(&mut space, &blocks).unwrap();
+        assert_eq!((space.get32(at + 4), space.get32(at + 0x14)), (0x01C0_1E98, 0x2345_0302));
+        let words: Vec<u32> = (at..at + 0x1C).step_by(4).map(|at| space.get32(at)).collect();
+        assert_eq!(register_blocks(&words), blocks);
+        for len in 0..words.len() {
+            let whole = len.saturating_sub(3) / 2;
+            assert_eq!(register_blocks(&words[..len]), blocks[..whole], "{len} double words");
+        }
+        assert!(add_locator(&mut space, &vec![blocks[0]; 9000]).is_err());
+    }
+}

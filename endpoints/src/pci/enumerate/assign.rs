@@ -1,0 +1,242 @@
+//! Who gets which addresses: sizes add up from the leaves, places are given from the root.
+//!
+//! Shape: a list of nodes and what there is, in; BAR addresses and windows set in the nodes, and the
+//! BARs that found no room, out.
+//! Units: octets; windows in steps of 4 KiB (I/O) and 1 MiB (memory).
+//! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §7.5.1.2.1 (what may lie in which window).
+//!
+//! Prefetchable memory of 64 bits goes to the prefetchable window if every bridge above it takes 64
+//! bits; all other memory goes below 4 GiB. On one bus the largest alignment comes first. Where there
+//! is too little, first the reserve for hot plug goes, then the largest BAR, until the rest fits.
+
+use weft_parsers::fabric::Bdf;
+
+use super::Reserve;
+use crate::pci::bridge::{Window, Windows};
+use crate::pci::function::BarKind;
+use crate::pci::tree::{Bar, Below, Node, Problem, Trouble};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pool {
+    Io,
+    Mem,
+    Pref,
+}
+
+impl Pool {
+    const fn step(self) -> u64 {
+        match self {
+            Self::Io => 0x1000,
+            Self::Mem | Self::Pref => 0x10_0000,
+        }
+    }
+
+    const fn of(self, windows: &Windows) -> Option<Window> {
+        match self {
+            Self::Io => windows.io,
+            Self::Mem => windows.mem,
+            Self::Pref => windows.pref,
+        }
+    }
+
+    fn set(self, windows: &mut Windows, window: Option<Window>) {
+        match self {
+            Self::Io => windows.io = window,
+            Self::Mem => windows.mem = window,
+            Self::Pref => windows.pref = window,
+        }
+    }
+
+    const fn reserve(self, reserve: &Reserve) -> u64 {
+        match self {
+            Self::Io => reserve.io,
+            Self::Mem => reserve.mem,
+            Self::Pref => reserve.pref,
+        }
+    }
+
+    /// Where `bar` goes if there is prefetchable memory of 64 bits on its bus, or not.
+    const fn for_bar(bar: &Bar, pref: bool) -> Self {
+        match bar.kind {
+            BarKind::Io => Self::Io,
+            BarKind::Mem64 { prefetch: true } if pref => Self::Pref,
+            _ => Self::Mem,
+        }
+    }
+}
+
+/// What is being given away.
+#[derive(Clone, Copy)]
+struct Giving {
+    pool: Pool,
+    /// Kept below each slot.
+    reserve: u64,
+}
+
+/// Octets and alignment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Need {
+    size: u64,
+    align: u64,
+}
+
+const NOTHING: Need = Need { size: 0, align: 1 };
+
+/// What can be placed on a bus: a BAR, or the window of a bridge, by the node's place in the list.
+#[derive(Clone, Copy)]
+struct Item {
+    node: usize,
+    /// Place in the node's BARs; `None` for the window.
+    bar: Option<usize>,
+    need: Need,
+}
+
+/// `value`, up to a multiple of `align`, which is a power of two; as far as 64 bits go.
+fn up(value: u64, align: u64) -> u64 {
+    value.checked_next_multiple_of(align).unwrap_or(u64::MAX)
+}
+
+impl Giving {
+    /// Things to place on a bus, in the order in which they are placed. `pref` says whether the bus
+    /// has prefetchable memory of 64 bits.
+    fn items(self, nodes: &[Node], pref: bool) -> Vec<Item> {
+        let mut items = Vec::new();
+        for (at, node) in nodes.iter().enumerate() {
+            for (bar, found) in node.bars.iter().enumerate() {
+                let wanted = found.address.is_some() && Pool::for_bar(found, pref) == self.pool;
+                if wanted {
+                    let need = Need { size: found.size, align: found.size };
+                    items.push(Item { node: at, bar: Some(bar), need });
+                }
+            }
+            let need = node.below.as_ref().map_or(NOTHING, |below| self.window(below, pref));
+            if need.size > 0 {
+                items.push(Item { node: at, bar: None, need });
+            }
+        }
+        items.sort_by_key(|item| std::cmp::Reverse((item.need.align, item.need.size)));
+        items
+    }
+
+    /// What a bridge needs.
+    fn window(self, below: &Below, pref: bool) -> Need {
+        let pref = pref && below.pref64;
+        if below.buses.secondary == 0 || (self.pool == Pool::Pref && !pref) {
+            return NOTHING;
+        }
+        let inside = self.bus(&below.nodes, pref);
+        let reserve = if below.slot.is_some() { self.reserve } else { 0 };
+        let step = self.pool.step();
+        Need { size: up(inside.size.max(reserve), step), align: inside.align.max(step) }
+    }
+
+    /// What all things on a bus need.
+    fn bus(self, nodes: &[Node], pref: bool) -> Need {
+        self.items(nodes, pref).iter().fold(NOTHING, |need, Item { need: next, .. }| Need {
+            size: up(need.size, next.align).saturating_add(next.size),
+            align: need.align.max(next.align),
+        })
+    }
+
+    /// Puts all things on a bus from `base` on, which is aligned for them.
+    fn place(self, nodes: &mut [Node], pref: bool, base: u64) {
+        let mut next = base;
+        for Item { node, bar, need } in self.items(nodes, pref) {
+            let at = up(next, need.align);
+            next = at.saturating_add(need.size);
+            let Some(node) = nodes.get_mut(node) else { continue };
+            if let Some(bar) = bar.and_then(|bar| node.bars.get_mut(bar)) {
+                bar.address = Some(at);
+            } else if let Some(below) = &mut node.below {
+                let window = Window { base: at, limit: at.saturating_add(need.size - 1) };
+                self.pool.set(&mut below.windows, Some(window));
+                let pref = pref && below.pref64;
+                self.place(&mut below.nodes, pref, at);
+            }
+        }
+    }
+
+    /// Gives up the largest BAR below, the last of several; `None` if there is none.
+    fn give_up(self, nodes: &mut [Node], pref: bool) -> Option<Problem> {
+        let (bdf, index, size) = self.largest(nodes, pref)?;
+        drop_bar(nodes, bdf, index);
+        Some(Problem { bdf, trouble: Trouble::NoRoom { index, size } })
+    }
+
+    fn largest(self, nodes: &[Node], pref: bool) -> Option<(Bdf, u8, u64)> {
+        let mut found: Option<(Bdf, u8, u64)> = None;
+        for node in nodes {
+            let own = node
+                .bars
+                .iter()
+                .filter(|bar| bar.address.is_some() && Pool::for_bar(bar, pref) == self.pool);
+            let own = own.map(|bar| (node.bdf, bar.index, bar.size));
+            let below = node.below.as_ref();
+            let inside = below.and_then(|below| self.largest(&below.nodes, pref && below.pref64));
+            for next in own.chain(inside) {
+                if found.is_none_or(|(.., size)| next.2 >= size) {
+                    found = Some(next);
+                }
+            }
+        }
+        found
+    }
+}
+
+fn drop_bar(nodes: &mut [Node], bdf: Bdf, index: u8) {
+    for node in nodes {
+        if node.bdf == bdf {
+            for bar in node.bars.iter_mut().filter(|bar| bar.index == index) {
+                bar.address = None;
+            }
+        }
+        if let Some(below) = &mut node.below {
+            drop_bar(&mut below.nodes, bdf, index);
+        }
+    }
+}
+
+/// Every BAR wants an address again, and no window stands.
+fn reset(nodes: &mut [Node]) {
+    for node in nodes {
+        for bar in &mut node.bars {
+            bar.address = Some(0);
+        }
+        if let Some(below) = &mut node.below {
+            below.windows = Windows::default();
+            reset(&mut below.nodes);
+        }
+    }
+}
+
+/// Gives addresses from `apertures` to all BARs and bridges of `nodes`, the bus below them; returns
+/// what found no room.
+pub fn assign(nodes: &mut [Node], apertures: &Windows, reserve: &Reserve) -> Vec<Problem> {
+    reset(nodes);
+    let pref = apertures.pref.is_some();
+    let mut problems = Vec::new();
+    for pool in [Pool::Io, Pool::Mem, Pool::Pref] {
+        let mut giving = Giving { pool, reserve: pool.reserve(reserve) };
+        loop {
+            let need = giving.bus(nodes, pref);
+            if need.size == 0 {
+                break;
+            }
+            let base = pool.of(apertures).map(|window| (up(window.base, need.align), window.limit));
+            if let Some((base, limit)) = base
+                && base.checked_add(need.size - 1).is_some_and(|last| last <= limit)
+            {
+                giving.place(nodes, pref, base);
+                break;
+            }
+            if giving.reserve > 0 {
+                giving.reserve = 0;
+            } else if let Some(problem) = giving.give_up(nodes, pref) {
+                problems.push(problem);
+            } else {
+                break;
+            }
+        }
+    }
+    problems
+}

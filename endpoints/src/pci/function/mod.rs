@@ -1,0 +1,374 @@
+//! A function with a type 0 header: an endpoint, or the GAE of a switch.
+//!
+//! Shape: [`FunctionSpec`] makes it, reads and writes of registers drive it, [`FunctionEffects`] says
+//! what a write did, [`Function::bar_of`] which BAR takes an address.
+//! Units: octets, cache lines.
+//! Source: PCIe 6.0 §7.5.1.2; wire-formats.md 3.3 (LNR); CXL 3.1 §8.1.
+//!
+//! A BAR at address 0, or at its own sizing pattern, decodes nothing.
+
+use weft_parsers::fabric::Hpa;
+
+use super::aer::{Aer, ErrorMessage, Uncorrectable};
+use super::cxl::{self, CxlSpec, RegisterBlock};
+use super::express::{self, Express, ExpressSpec, Identity, Link, LnSystem, Msi, PortKind};
+use super::regs::{self, command, ext, lnr as lnr_regs};
+use super::space::{ByteEnables, Reg, Space, SpaceError, high32, low32};
+
+/// BARs of a type 0 header.
+pub const BAR_COUNT: usize = 6;
+
+/// What a BAR decodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BarKind {
+    /// I/O ports.
+    Io,
+    /// Memory below 4 GiB.
+    Mem32 {
+        /// Reads have no effect, and writes may merge.
+        prefetch: bool,
+    },
+    /// Memory anywhere; takes this BAR and the next.
+    Mem64 {
+        /// Reads have no effect, and writes may merge.
+        prefetch: bool,
+    },
+}
+
+impl BarKind {
+    /// The low bits of the register.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::Io => 1,
+            Self::Mem32 { prefetch } => (prefetch as u32) << 3,
+            Self::Mem64 { prefetch } => (prefetch as u32) << 3 | 4,
+        }
+    }
+}
+
+/// A BAR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BarSpec {
+    /// What it decodes.
+    pub kind: BarKind,
+    /// Octets: a power of two, 4..=256 of I/O, 16.. of memory.
+    pub size: u64,
+}
+
+/// What the LNR capability says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LnrSpec {
+    /// Lines of 64 octets.
+    pub cls64: bool,
+    /// Lines of 128 octets.
+    pub cls128: bool,
+    /// At most 2 to the power of this lines are registered, 0..=31.
+    pub registrations: u8,
+}
+
+/// What the LNR is told by its control register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LnrControl {
+    /// It may register lines.
+    pub enabled: bool,
+    /// Octets of a line, 64 or 128.
+    pub line: u16,
+    /// Lines that it may register.
+    pub limit: u32,
+}
+
+/// What a function is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctionSpec {
+    /// Who made it.
+    pub identity: Identity,
+    /// BARs; behind one of 64 bits is `None`.
+    pub bars: [Option<BarSpec>; BAR_COUNT],
+    /// Device serial number.
+    pub serial: Option<u64>,
+    /// Its device has more functions.
+    pub multi_function: bool,
+    /// Lightweight Notification.
+    pub lnr: Option<LnrSpec>,
+    /// CXL device.
+    pub cxl: Option<CxlSpec>,
+    /// Register blocks in its BARs, told by the register locator.
+    pub blocks: Vec<RegisterBlock>,
+    /// Fastest link.
+    pub link: Link,
+}
+
+/// Why a function cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FunctionError {
+    /// Size of a BAR is not a power of two in its range.
+    #[error("BAR {bar} cannot be of {size:#x} octets")]
+    BarSize {
+        /// Which.
+        bar: usize,
+        /// Asked for.
+        size: u64,
+    },
+    /// A 64-bit BAR at the end, or with another BAR in its upper half.
+    #[error("BAR {bar} has no room for its upper half")]
+    BarUpper {
+        /// Which.
+        bar: usize,
+    },
+    /// LNR with no line size, or too many registrations.
+    #[error("an LN requester has lines of 64 or 128 octets and at most 2^31 registrations")]
+    Lnr,
+    /// The capabilities take more than there is.
+    #[error(transparent)]
+    Space(#[from] SpaceError),
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each acted on by itself")]
+pub struct FunctionEffects {
+    /// What the function decodes changed: BARs, or their enables.
+    pub decode: bool,
+    /// The right to send requests changed.
+    pub master: bool,
+    /// It was reset (FLR): all it does is forgotten.
+    pub reset: bool,
+    /// LNR control changed; when it went off, local copies are to be dropped.
+    pub lnr: bool,
+}
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    space: Space,
+    initial: Space,
+    bars: [Option<BarSpec>; BAR_COUNT],
+    express: Express,
+    aer: Aer,
+    msi: u16,
+    lnr: Option<(u16, LnrSpec)>,
+    link: Option<Link>,
+}
+
+impl Function {
+    /// As it is after power-on; its link is up.
+    ///
+    /// # Errors
+    /// See [`FunctionError`].
+    pub fn new(spec: &FunctionSpec) -> Result<Self, FunctionError> {
+        let mut space = Space::new();
+        spec.identity.emit(&mut space, 0, spec.multi_function);
+        let (vendor, device) = spec.identity.subsystem;
+        space.set16(regs::SUBSYSTEM, vendor);
+        space.set16(regs::SUBSYSTEM + 2, device);
+        let mut upper = false;
+        for (bar, slot) in spec.bars.iter().enumerate() {
+            if let Some(slot) = slot {
+                if upper {
+                    return Err(FunctionError::BarUpper { bar: bar - 1 });
+                }
+                put_bar(&mut space, bar, *slot)?;
+            }
+            upper = slot.is_some_and(|slot| matches!(slot.kind, BarKind::Mem64 { .. }));
+        }
+        if upper {
+            return Err(FunctionError::BarUpper { bar: BAR_COUNT - 1 });
+        }
+        let express = ExpressSpec {
+            kind: PortKind::Endpoint,
+            link: spec.link,
+            payload: 2,
+            port: 0,
+            flr: true,
+            ln: LnSystem::None,
+        };
+        let express = express::add_express(&mut space, &express)?;
+        let msi = express::add_msi(&mut space)?;
+        let aer = Aer::add(&mut space, false)?;
+        if let Some(serial) = spec.serial {
+            express::add_serial(&mut space, serial)?;
+        }
+        let lnr = match spec.lnr {
+            Some(lnr) => Some((add_lnr(&mut space, lnr)?, lnr)),
+            None => None,
+        };
+        if let Some(cxl) = &spec.cxl {
+            cxl::add_device(&mut space, cxl)?;
+        }
+        if !spec.blocks.is_empty() {
+            cxl::add_locator(&mut space, &spec.blocks)?;
+        }
+        let (initial, bars) = (space.clone(), spec.bars);
+        let mut function = Self { space, initial, bars, express, aer, msi, lnr, link: None };
+        function.set_link(Some(spec.link));
+        Ok(function)
+    }
+
+    /// What software reads.
+    #[must_use]
+    pub fn read(&self, reg: Reg) -> u32 {
+        self.space.read(reg)
+    }
+
+    /// A write by software.
+    pub fn write(&mut self, reg: Reg, value: u32, enables: ByteEnables) -> FunctionEffects {
+        let before = self.lnr_control();
+        let written = self.space.write(reg, value, enables);
+        if self.express.starts_flr(&self.space, &written) {
+            self.reset();
+            return FunctionEffects { decode: true, master: true, reset: true, lnr: true };
+        }
+        self.guard_lnr();
+        let bars = regs::BAR0..regs::BAR0 + 24;
+        let command = written.changed16(regs::COMMAND);
+        FunctionEffects {
+            decode: (bars.contains(&reg.offset()) && written.old != written.new)
+                || command & (command::IO | command::MEM) != 0,
+            master: command & command::MASTER != 0,
+            reset: false,
+            lnr: before != self.lnr_control(),
+        }
+    }
+
+    /// Back to power-on, but for the link: hot reset from above, or FLR.
+    pub fn reset(&mut self) {
+        self.space.clone_from(&self.initial);
+        self.set_link(self.link);
+    }
+
+    /// Tells the state of the link to its status register.
+    pub fn set_link(&mut self, link: Option<Link>) {
+        self.link = link;
+        self.express.set_link(&mut self.space, link);
+    }
+
+    /// The memory BAR that takes `address`, and the offset in it.
+    #[must_use]
+    pub fn bar_of(&self, address: Hpa) -> Option<(u8, u64)> {
+        self.decode(command::MEM, false, address.0)
+    }
+
+    /// The I/O BAR that takes `port`, and the offset in it.
+    #[must_use]
+    pub fn io_bar_of(&self, port: u32) -> Option<(u8, u64)> {
+        self.decode(command::IO, true, port.into())
+    }
+
+    fn decode(&self, enable: u16, io: bool, address: u64) -> Option<(u8, u64)> {
+        if self.space.get16(regs::COMMAND) & enable == 0 {
+            return None;
+        }
+        let of_kind = (0u8..).zip(&self.bars).filter_map(|(bar, slot)| Some((bar, (*slot)?)));
+        of_kind.filter(|(_, slot)| (slot.kind == BarKind::Io) == io).find_map(|(bar, slot)| {
+            let at = regs::BAR0 + 4 * u16::from(bar);
+            let (base, all) = match slot.kind {
+                BarKind::Io => (u64::from(self.space.get32(at) & !3), 0xFFFF_FFFF),
+                BarKind::Mem32 { .. } => (u64::from(self.space.get32(at) & !15), 0xFFFF_FFFF),
+                BarKind::Mem64 { .. } => (self.space.get64(at) & !15, u64::MAX),
+            };
+            let sizing = all & !(slot.size - 1);
+            let offset = address.checked_sub(base)?;
+            (base != 0 && base != sizing && offset < slot.size).then_some((bar, offset))
+        })
+    }
+
+    /// Whether it may send requests.
+    #[must_use]
+    pub fn is_master(&self) -> bool {
+        self.space.get16(regs::COMMAND) & command::MASTER != 0
+    }
+
+    /// Where its interrupt goes; `None` while it may not send one.
+    #[must_use]
+    pub fn msi(&self) -> Option<Msi> {
+        express::msi_target(&self.space, self.msi)
+    }
+
+    /// Largest payload that it may send, and largest read that it may ask for, octets.
+    #[must_use]
+    pub fn sizes_max(&self) -> (usize, usize) {
+        (self.express.payload_max(&self.space), self.express.read_request_max(&self.space))
+    }
+
+    /// Notes an error; see [`Aer::report`].
+    #[must_use = "the message must be sent"]
+    pub fn report(
+        &mut self,
+        error: Uncorrectable,
+        posted: bool,
+        header: [u32; 4],
+    ) -> Option<ErrorMessage> {
+        self.aer.report(&mut self.space, self.express, error, posted, header)
+    }
+
+    /// What the LN requester is told; `None` where there is none.
+    #[must_use]
+    pub fn lnr_control(&self) -> Option<LnrControl> {
+        let (at, spec) = self.lnr?;
+        let control = self.space.get16(at + lnr_regs::CONTROL);
+        let limit = (control & lnr_regs::LIMIT) >> lnr_regs::LIMIT_SHIFT;
+        Some(LnrControl {
+            enabled: control & lnr_regs::ENABLE != 0,
+            line: if control & lnr_regs::CLS_128 == 0 { 64 } else { 128 },
+            limit: 1 << limit.min(spec.registrations.into()),
+        })
+    }
+
+    //= seed 001 section 5.1: line size and limit are set while the LNR is off, or as it goes on
+    fn guard_lnr(&mut self) {
+        if let Some((at, spec)) = self.lnr {
+            let on = self.space.get16(at + lnr_regs::CONTROL) & lnr_regs::ENABLE != 0;
+            self.space.allow16(at + lnr_regs::CONTROL, lnr_writable(spec, on));
+        }
+    }
+
+    /// Its registers, for dumps and for what this page does not model.
+    #[must_use]
+    pub const fn space(&self) -> &Space {
+        &self.space
+    }
+}
+
+fn put_bar(space: &mut Space, bar: usize, spec: BarSpec) -> Result<(), FunctionError> {
+    let (least, most) = match spec.kind {
+        BarKind::Io => (4, 256),
+        BarKind::Mem32 { .. } => (16, 1 << 31),
+        BarKind::Mem64 { .. } => (16, 1 << 63),
+    };
+    if !spec.size.is_power_of_two() || spec.size < least || spec.size > most {
+        return Err(FunctionError::BarSize { bar, size: spec.size });
+    }
+    let at = u16::try_from(bar).map_or(regs::BAR0, |bar| regs::BAR0 + 4 * bar);
+    let mask = !(spec.size - 1);
+    space.set32(at, spec.kind.bits());
+    space.allow32(at, low32(mask));
+    if matches!(spec.kind, BarKind::Mem64 { .. }) {
+        space.allow32(at + 4, high32(mask));
+    }
+    Ok(())
+}
+
+fn add_lnr(space: &mut Space, spec: LnrSpec) -> Result<u16, FunctionError> {
+    if !(spec.cls64 || spec.cls128) || spec.registrations > 31 {
+        return Err(FunctionError::Lnr);
+    }
+    let at = space.add_ext(ext::LNR, 1, lnr_regs::LEN)?;
+    let sizes = if spec.cls64 { lnr_regs::CAP_64 } else { 0 }
+        | if spec.cls128 { lnr_regs::CAP_128 } else { 0 };
+    let lines = u16::from(spec.registrations) << lnr_regs::LIMIT_SHIFT;
+    space.set16(at + lnr_regs::CAP, sizes | lines);
+    let cls = if spec.cls64 { 0 } else { lnr_regs::CLS_128 };
+    space.set16(at + lnr_regs::CONTROL, cls | lines);
+    space.allow16(at + lnr_regs::CONTROL, lnr_writable(spec, false));
+    Ok(at)
+}
+
+/// Bits of LNR control that software may write while it is `on` or off.
+const fn lnr_writable(spec: LnrSpec, on: bool) -> u16 {
+    let cls = if spec.cls64 && spec.cls128 { lnr_regs::CLS_128 } else { 0 };
+    lnr_regs::ENABLE | if on { 0 } else { lnr_regs::LIMIT | cls }
+}
+
+#[cfg(test)]
+mod tests;

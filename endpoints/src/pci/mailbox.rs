@@ -1,0 +1,496 @@
+//! The register block of a CXL device, with its primary mailbox: how a host gives it commands.
+//!
+//! Shape: reads and writes of octets in the block in; a [`Command`] to execute out; its result in by
+//! [`Mailbox::complete`]. [`capabilities`] is how the host finds the mailbox in the block.
+//! Units: octets, little-endian.
+//! Source: CXL 3.1 §8.2.8.1 and .2 (capability array), .3 (status), .4 (mailbox); wire-formats.md 4.1
+//! (return codes).
+//!
+//! While a command runs, writes to the mailbox are ignored. What cannot be executed (a payload that is
+//! longer than the area) is answered here.
+
+/// Offset of the device status in the block.
+const STATUS_AT: u32 = 0x80;
+/// Offset of the memory device status (memory devices only).
+const MEMORY_AT: u32 = 0x88;
+/// Offset of the mailbox in the block.
+pub const MAILBOX_AT: u32 = 0x100;
+
+const HEADER_LEN: usize = 0x10;
+const ID_STATUS: u16 = 0x0001;
+/// Capability id of the primary mailbox.
+pub const ID_MAILBOX: u16 = 0x0002;
+const ID_MEMORY: u16 = 0x4000;
+
+// Offsets in the mailbox.
+const CAPABILITIES: usize = 0x00;
+const CONTROL: usize = 0x04;
+const COMMAND: usize = 0x08;
+const STATUS: usize = 0x10;
+const BACKGROUND: usize = 0x18;
+const PAYLOAD: usize = 0x20;
+
+const DOORBELL: u8 = 1 << 0;
+const DOORBELL_INTERRUPT: u8 = 1 << 1;
+const BACKGROUND_INTERRUPT: u8 = 1 << 2;
+/// The mailbox is ready (memory device status).
+const READY: u8 = 1 << 4;
+
+/// Return codes that this page gives by itself, or looks at.
+pub mod code {
+    /// Done.
+    pub const SUCCESS: u16 = 0x00;
+    /// It goes on in the background.
+    pub const BACKGROUND: u16 = 0x01;
+    /// The executor broke its promise on the length of a result.
+    pub const INTERNAL: u16 = 0x04;
+    /// The payload does not fit.
+    pub const PAYLOAD_LENGTH: u16 = 0x16;
+}
+
+/// Which kind of component a block belongs to, as its capability array says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BlockKind {
+    /// As the class code of the function says.
+    #[default]
+    FromClass,
+    /// Memory device: the block also says that the mailbox is ready.
+    Memory,
+    /// Mailbox CCI of a switch, such as a GAE.
+    Switch,
+}
+
+impl BlockKind {
+    const fn bits(self) -> u8 {
+        match self {
+            Self::FromClass => 0,
+            Self::Memory => 1,
+            Self::Switch => 2,
+        }
+    }
+}
+
+/// Why a mailbox cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MailboxError {
+    /// The payload area is of 256 octets to 1 MiB.
+    #[error("a mailbox has 2^8 to 2^20 octets of payload, not 2^{shift}")]
+    Payload {
+        /// Asked for.
+        shift: u8,
+    },
+}
+
+/// A command that the host gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Opcode.
+    pub opcode: u16,
+    /// Input payload.
+    pub payload: Vec<u8>,
+}
+
+/// What a write did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MailboxEffects {
+    /// To be executed, and then completed.
+    pub command: Option<Command>,
+    /// An interrupt is to be sent.
+    pub interrupt: bool,
+}
+
+/// The block of registers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mailbox {
+    /// The block's head: capability array and status.
+    head: Vec<u8>,
+    /// The mailbox's registers, and its payload.
+    registers: Vec<u8>,
+    /// Opcode of what goes on in the background.
+    background: Option<u16>,
+}
+
+impl Mailbox {
+    /// An idle mailbox with 2 to the power of `shift` octets of payload, 8..=20.
+    ///
+    /// # Errors
+    /// `shift` is out of range.
+    pub fn new(kind: BlockKind, shift: u8) -> Result<Self, MailboxError> {
+        if !(8..=20).contains(&shift) {
+            return Err(MailboxError::Payload { shift });
+        }
+        let mut this = Self {
+            head: vec![0; 0x100],
+            registers: vec![0; PAYLOAD + (1 << shift)],
+            background: None,
+        };
+        let mailbox_len = u32::try_from(this.registers.len()).unwrap_or(0);
+        let mut blocks = vec![(ID_STATUS, STATUS_AT, 8), (ID_MAILBOX, MAILBOX_AT, mailbox_len)];
+        if kind == BlockKind::Memory {
+            blocks.push((ID_MEMORY, MEMORY_AT, 8));
+            put(&mut this.head, MEMORY_AT as usize, &[READY]);
+        }
+        let [count, ..] = blocks.len().to_le_bytes();
+        put(&mut this.head, 0, &[0, 0, 1, kind.bits(), count, 0]);
+        for ((id, offset, len), at) in blocks.into_iter().zip((HEADER_LEN..).step_by(HEADER_LEN)) {
+            put(&mut this.head, at, &id.to_le_bytes());
+            put(&mut this.head, at + 2, &[1]);
+            put(&mut this.head, at + 4, &u32::to_le_bytes(offset));
+            put(&mut this.head, at + 8, &u32::to_le_bytes(len));
+        }
+        // Both interrupts, as message 0; the kind once more, bits 22:19.
+        let caps = u32::from(shift) | 0x60 | u32::from(kind.bits()) << 19;
+        put(&mut this.registers, CAPABILITIES, &caps.to_le_bytes());
+        Ok(this)
+    }
+
+    /// Octets of the block; a BAR or what is left of it must hold as many.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.head.len() + self.registers.len()
+    }
+
+    /// Never: a block has registers.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Octets of payload that fit.
+    #[must_use]
+    pub const fn payload_max(&self) -> usize {
+        self.registers.len() - PAYLOAD
+    }
+
+    /// Whether a command runs in the foreground.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.control() & DOORBELL != 0
+    }
+
+    /// What the host reads from `offset` of the block on; 0 beyond it.
+    pub fn read(&self, offset: u64, octets: &mut [u8]) {
+        octets.fill(0);
+        let all = self.head.iter().chain(&self.registers);
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        for (to, octet) in octets.iter_mut().zip(all.skip(from)) {
+            *to = *octet;
+        }
+    }
+
+    /// A write of the host to `offset` of the block.
+    pub fn write(&mut self, offset: u64, octets: &[u8]) -> MailboxEffects {
+        let mailbox = offset.checked_sub(MAILBOX_AT.into()).and_then(|at| usize::try_from(at).ok());
+        let Some(at) = mailbox.filter(|_| !self.is_busy()) else {
+            return MailboxEffects::default();
+        };
+        let mut rings = false;
+        for (at, octet) in (at..self.registers.len()).zip(octets) {
+            let value = match at {
+                CONTROL => {
+                    rings = octet & DOORBELL != 0;
+                    octet & (DOORBELL_INTERRUPT | BACKGROUND_INTERRUPT)
+                }
+                COMMAND..STATUS | PAYLOAD.. => *octet,
+                _ => continue,
+            };
+            put(&mut self.registers, at, &[value]);
+        }
+        if rings { self.ring() } else { MailboxEffects::default() }
+    }
+
+    /// The doorbell: a command is there.
+    fn ring(&mut self) -> MailboxEffects {
+        let control = self.control() | DOORBELL;
+        put(&mut self.registers, CONTROL, &[control]);
+        let [low, high, len @ .., _, _, _] = self.command();
+        let [len_low, len_middle, len_high] = len;
+        let len = u32::from_le_bytes([len_low, len_middle, len_high & 0x1F, 0]);
+        let payload = usize::try_from(len).ok().filter(|len| *len <= self.payload_max());
+        let payload = payload.and_then(|len| self.registers.get(PAYLOAD..PAYLOAD + len));
+        if let Some(payload) = payload {
+            let (opcode, payload) = (u16::from_le_bytes([low, high]), payload.to_vec());
+            MailboxEffects { command: Some(Command { opcode, payload }), interrupt: false }
+        } else {
+            let interrupt = self.complete(code::PAYLOAD_LENGTH, 0, &[]);
+            MailboxEffects { command: None, interrupt }
+        }
+    }
+
+    /// Ends the running command with a return code, a vendor's status, and its output; returns whether
+    /// an interrupt is to be sent. With [`code::BACKGROUND`] it goes on in the background.
+    pub fn complete(&mut self, code: u16, vendor: u16, output: &[u8]) -> bool {
+        if !self.is_busy() {
+            return false;
+        }
+        let fits = output.len() <= self.payload_max();
+        let (code, output) = if fits { (code, output) } else { (code::INTERNAL, &[][..]) };
+        put(&mut self.registers, PAYLOAD, output);
+        let [low, high, ..] = self.command();
+        put(&mut self.registers, COMMAND + 2, &[0; 6]);
+        let len = u32::try_from(output.len()).unwrap_or(0);
+        put(&mut self.registers, COMMAND + 2, &len.to_le_bytes());
+        put(&mut self.registers, STATUS + 4, &code.to_le_bytes());
+        put(&mut self.registers, STATUS + 6, &vendor.to_le_bytes());
+        if code == code::BACKGROUND {
+            self.background = Some(u16::from_le_bytes([low, high]));
+            put(&mut self.registers, STATUS, &[1]);
+            put(&mut self.registers, BACKGROUND, &[low, high, 0, 0, 0, 0, 0, 0]);
+        }
+        let control = self.control() & !DOORBELL;
+        put(&mut self.registers, CONTROL, &[control]);
+        control & DOORBELL_INTERRUPT != 0
+    }
+
+    /// Tells how far the command in the background is, in percent.
+    pub fn progress(&mut self, percent: u8) {
+        if self.background.is_some() {
+            put(&mut self.registers, BACKGROUND + 2, &[percent.min(99)]);
+        }
+    }
+
+    /// Ends the command in the background; returns whether an interrupt is to be sent.
+    pub fn finish_background(&mut self, code: u16, vendor: u16) -> bool {
+        if self.background.take().is_none() {
+            return false;
+        }
+        put(&mut self.registers, BACKGROUND + 2, &[100]);
+        put(&mut self.registers, BACKGROUND + 4, &code.to_le_bytes());
+        put(&mut self.registers, BACKGROUND + 6, &vendor.to_le_bytes());
+        put(&mut self.registers, STATUS, &[0]);
+        self.control() & BACKGROUND_INTERRUPT != 0
+    }
+
+    /// Opcode of the command in the background: an executor answers others of that kind with Busy.
+    #[must_use]
+    pub const fn background(&self) -> Option<u16> {
+        self.background
+    }
+
+    /// Sets the event status of the device: bits of logs that hold records.
+    pub fn set_events(&mut self, logs: u8) {
+        put(&mut self.head, STATUS_AT as usize, &[logs]);
+    }
+
+    /// Back to idle: the function was reset.
+    pub fn reset(&mut self) {
+        self.background = None;
+        if let Some(registers) = self.registers.get_mut(CONTROL..) {
+            registers.fill(0);
+        }
+        self.set_events(0);
+    }
+
+    fn control(&self) -> u8 {
+        self.registers.get(CONTROL).copied().unwrap_or(0)
+    }
+
+    fn command(&self) -> [u8; 8] {
+        let octets = self.registers.get(COMMAND..).and_then(|rest| rest.first_chunk());
+        octets.copied().unwrap_or_default()
+    }
+}
+
+/// Copies `octets` to `at`, as far as they fit.
+fn put(block: &mut [u8], at: usize, octets: &[u8]) {
+    for (to, octet) in block.iter_mut().skip(at).zip(octets) {
+        *to = *octet;
+    }
+}
+
+/// A capability of a block of device registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Id, such as [`ID_MAILBOX`].
+    pub id: u16,
+    /// Offset in the block.
+    pub offset: u32,
+    /// Octets.
+    pub len: u32,
+}
+
+/// Octets from the start of a block that its capability array takes, from the array's first 8.
+#[must_use]
+pub const fn array_len(first: [u8; 8]) -> usize {
+    let [.., low, high, _, _] = first;
+    HEADER_LEN * (1 + u16::from_le_bytes([low, high]) as usize)
+}
+
+/// The capabilities that the start of a block names; empty if it is no block of device registers.
+#[must_use]
+pub fn capabilities(block: &[u8]) -> Vec<Capability> {
+    let Some((&[0, 0, _, _, low, high, ..], rest)) = block.split_first_chunk::<HEADER_LEN>() else {
+        return Vec::new();
+    };
+    let count = usize::from(u16::from_le_bytes([low, high]));
+    let (headers, _) = rest.as_chunks::<HEADER_LEN>();
+    let parse = |header: &[u8; HEADER_LEN]| {
+        let [i0, i1, _, _, o0, o1, o2, o3, l0, l1, l2, l3, ..] = *header;
+        Capability {
+            id: u16::from_le_bytes([i0, i1]),
+            offset: u32::from_le_bytes([o0, o1, o2, o3]),
+            len: u32::from_le_bytes([l0, l1, l2, l3]),
+        }
+    };
+    headers.iter().take(count).map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_dataplane::rng::Rng;
+
+    use super::*;
+
+    const AT: u64 = MAILBOX_AT as u64;
+
+    fn mailbox() -> Mailbox {
+        Mailbox::new(BlockKind::Switch, 8).unwrap()
+    }
+
+    fn get<const N: usize>(mailbox: &Mailbox, offset: u64) -> [u8; N] {
+        let mut octets = [0xEE; N];
+        mailbox.read(offset, &mut octets);
+        octets
+    }
+
+    /// As a driver does: payload, command, doorbell.
+    fn send(mailbox: &mut Mailbox, opcode: u16, payload: &[u8], control: u8) -> MailboxEffects {
+        mailbox.write(AT + 0x20, payload);
+        let command = u64::from(opcode) | (payload.len() as u64) << 16;
+        mailbox.write(AT + 8, &command.to_le_bytes());
+        mailbox.write(AT + 4, &[control | 1, 0, 0, 0])
+    }
+
+    #[test]
+    fn a_host_finds_the_mailbox_in_the_block() {
+        for (kind, count) in [(BlockKind::Switch, 2), (BlockKind::Memory, 3)] {
+            let mailbox = Mailbox::new(kind, 11).unwrap();
+            assert_eq!(get(&mailbox, 0), [0, 0, 1, kind.bits(), count, 0, 0, 0], "{kind:?}");
+            let head: [u8; 0x80] = get(&mailbox, 0);
+            assert_eq!(array_len(get(&mailbox, 0)), 16 * (1 + usize::from(count)));
+            let found = capabilities(&head[..array_len(get(&mailbox, 0))]);
+            assert_eq!(found.len(), usize::from(count), "{kind:?}");
+            let want = Capability { id: ID_MAILBOX, offset: 0x100, len: 0x820 };
+            assert!(found.contains(&want), "{kind:?}");
+            assert_eq!(u32::from_le_bytes(get(&mailbox, AT)) & 0x1F, 11, "payload of 2^11");
+            let ready: [u8; 1] = get(&mailbox, MEMORY_AT.into());
+            assert_eq!(ready, [if kind == BlockKind::Memory { READY } else { 0 }]);
+            for len in 0..head.len() {
+                assert!(capabilities(&head[..len]).len() <= (len / 16).saturating_sub(1));
+            }
+        }
+        assert_eq!(capabilities(&[1; 64]), [], "another kind of block");
+        for shift in [0, 7, 21, 255] {
+            let refused = Mailbox::new(BlockKind::Switch, shift);
+            assert_eq!(refused, Err(MailboxError::Payload { shift }));
+        }
+    }
+
+    #[test]
+    fn a_command_goes_in_and_its_result_comes_out() {
+        let mut mailbox = mailbox();
+        assert_eq!(mailbox.write(AT + 4, &[0]), MailboxEffects::default());
+        let effects = send(&mut mailbox, 0x5804, &[1, 2, 3], 0);
+        let want = Command { opcode: 0x5804, payload: vec![1, 2, 3] };
+        assert_eq!(effects, MailboxEffects { command: Some(want), interrupt: false });
+        assert!(mailbox.is_busy());
+        assert_eq!(get(&mailbox, AT + 4), [1, 0, 0, 0], "the doorbell stands");
+        let running = mailbox.clone();
+        assert_eq!(send(&mut mailbox, 1, &[9; 9], 2), MailboxEffects::default());
+        assert_eq!(mailbox, running, "nothing is taken while it runs");
+
+        assert!(!mailbox.complete(code::SUCCESS, 0x1234, &[7; 200]), "no interrupt wanted");
+        assert_eq!(get(&mailbox, AT + 4), [0; 4]);
+        assert_eq!(get(&mailbox, AT + 8), [0x04, 0x58, 200, 0, 0, 0, 0, 0]);
+        assert_eq!(get(&mailbox, AT + 0x10), [0, 0, 0, 0, 0, 0, 0x34, 0x12]);
+        assert_eq!(get(&mailbox, AT + 0x20), [7; 200]);
+        let idle = mailbox.clone();
+        assert!(!mailbox.complete(2, 2, &[2]), "nothing runs");
+        assert_eq!(mailbox, idle);
+    }
+
+    #[test]
+    fn lengths_are_checked_on_both_ways() {
+        #[rustfmt::skip] // columns: name, control, length, executed, code, interrupt
+        let cases = [
+            ("nothing",          0, 0,         true,  0x00, false),
+            ("all",              0, 256,       true,  0x00, false),
+            ("one more",         0, 257,       false, 0x16, false),
+            ("with interrupt",   2, 257,       false, 0x16, true),
+            ("most of 21 bits",  0, 0x1F_FFFF, false, 0x16, false),
+        ];
+        for (name, control, len, executed, want, interrupt) in cases {
+            let mut mailbox = mailbox();
+            mailbox.write(AT + 8, &u64::to_le_bytes(0x5800 | len << 16));
+            let effects = mailbox.write(AT + 4, &[control | 1]);
+            assert_eq!(effects.command.is_some(), executed, "{name}");
+            assert_eq!(effects.interrupt, interrupt, "{name}");
+            if executed {
+                mailbox.complete(code::SUCCESS, 0, &[]);
+            }
+            let [_, _, _, _, low, high, ..]: [u8; 8] = get(&mailbox, AT + 0x10);
+            assert_eq!(u16::from_le_bytes([low, high]), want, "{name}");
+            assert!(!mailbox.is_busy(), "{name}");
+        }
+        let mut mailbox = mailbox();
+        send(&mut mailbox, 1, &[], 0);
+        mailbox.complete(code::SUCCESS, 0, &[1; 257]);
+        assert_eq!(get(&mailbox, AT + 0x14), [0x04, 0], "an output too long is no success");
+        assert_eq!(get(&mailbox, AT + 0x20), [0; 4]);
+    }
+
+    #[test]
+    fn a_command_may_go_on_in_the_background() {
+        let mut mailbox = mailbox();
+        assert!(!mailbox.finish_background(0, 0), "nothing is there");
+        send(&mut mailbox, 0x5201, &[], 6);
+        assert!(mailbox.complete(code::BACKGROUND, 0, &[]));
+        assert_eq!(mailbox.background(), Some(0x5201));
+        mailbox.progress(40);
+        assert_eq!(get(&mailbox, AT + 0x10), [1, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(get(&mailbox, AT + 0x18), [0x01, 0x52, 40, 0, 0, 0, 0, 0]);
+        assert!(send(&mut mailbox, 0x0002, &[], 6).command.is_some(), "others run meanwhile");
+        assert!(mailbox.complete(code::SUCCESS, 0, &[]));
+        assert!(mailbox.finish_background(2, 5));
+        assert_eq!(get(&mailbox, AT + 0x18), [0x01, 0x52, 100, 0, 2, 0, 5, 0]);
+        assert_eq!(get(&mailbox, AT + 0x10), [0; 8]);
+        assert_eq!(mailbox.background(), None);
+    }
+
+    #[test]
+    fn a_reset_leaves_an_idle_mailbox() {
+        let mut mailbox = mailbox();
+        let fresh = mailbox.clone();
+        mailbox.set_events(0b101);
+        assert_eq!(get(&mailbox, STATUS_AT.into()), [0b101]);
+        send(&mut mailbox, 0x5201, &[1; 256], 6);
+        mailbox.complete(code::BACKGROUND, 0, &[]);
+        send(&mut mailbox, 0x5202, &[1; 256], 6);
+        mailbox.reset();
+        assert_eq!(mailbox, fresh);
+    }
+
+    /// Writes of any length anywhere, some past the end, change registers that may be written only.
+    #[test]
+    fn random_writes_keep_to_the_mailbox() {
+        let mut rng = Rng::new(0x003A_11B0);
+        let mut mailbox = mailbox();
+        let fresh = mailbox.clone();
+        for _ in 0..20_000 {
+            let near = rng.below(0x300);
+            let offset = if rng.chance(1, 50) { rng.next_u64() } else { near };
+            let octets = rng.next_u64().to_le_bytes();
+            let len = usize::try_from(rng.below(9)).unwrap();
+            let effects = mailbox.write(offset, &octets[..len]);
+            if let Some(command) = effects.command {
+                assert!(command.payload.len() <= mailbox.payload_max() && mailbox.is_busy());
+                mailbox.complete(code::SUCCESS, 0, &octets[..len]);
+            }
+            assert!(!mailbox.is_busy());
+            assert_eq!(get::<0x104>(&mailbox, 0), get::<0x104>(&fresh, 0));
+            assert_eq!(get::<8>(&mailbox, AT + 0x18), [0; 8]);
+            assert_eq!(mailbox.len(), fresh.len());
+        }
+        assert_eq!(get::<4>(&mailbox, u64::MAX), [0; 4], "nothing is there");
+    }
+}

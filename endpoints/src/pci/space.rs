@@ -1,0 +1,494 @@
+//! The 4 KiB configuration space of one function, bit by bit.
+//!
+//! Shape: value, writable bits, bits that a 1 clears; capabilities are linked as they are added.
+//! Units: octets for the side that owns it, double words ([`Reg`]) for the side that accesses it.
+//! Source: PCIe 6.0 §7.2 (accesses), §7.5.1.1.11 (list), §7.6.3 (extended list).
+//!
+//! A bit is read-only unless it is made otherwise. Octets beyond the space read 0 and take nothing.
+
+use std::fmt;
+
+use super::regs;
+
+/// Double words in a space.
+pub const REG_COUNT: usize = 1024;
+/// Where capabilities begin, past the header.
+const LIST_FIRST: u16 = 0x40;
+/// Where extended capabilities begin.
+pub const EXT_FIRST: u16 = 0x100;
+const EXT_END: u16 = 0x1000;
+
+/// Number of a double word in a configuration space, 0..=1023.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reg(u16);
+
+impl Reg {
+    /// Number `index`; its low 10 bits count, as on the wire.
+    #[must_use]
+    pub const fn new(index: u16) -> Self {
+        Self(index & 0x3FF)
+    }
+
+    /// The one that holds the octet at `offset`.
+    #[must_use]
+    pub const fn at(offset: u16) -> Self {
+        Self::new(offset >> 2)
+    }
+
+    /// Number.
+    #[must_use]
+    pub const fn index(self) -> u16 {
+        self.0
+    }
+
+    /// Offset of its first octet.
+    #[must_use]
+    pub const fn offset(self) -> u16 {
+        self.0 << 2
+    }
+}
+
+impl fmt::Debug for Reg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reg({:#05x})", self.offset())
+    }
+}
+
+/// Which octets of a double word a write is for; bit 0 is the one at the lowest offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteEnables(u8);
+
+impl ByteEnables {
+    /// The whole double word.
+    pub const ALL: Self = Self(0xF);
+
+    /// From the wire's 4 bits.
+    #[must_use]
+    pub const fn from_low_bits(bits: u8) -> Self {
+        Self(bits & 0xF)
+    }
+
+    /// Those of the `len` octets from `offset`, as far as they lie in its double word.
+    #[must_use]
+    pub const fn of(offset: u16, len: u16) -> Self {
+        let from = offset & 3;
+        let end = if from + len > 4 { 4 } else { from + len };
+        Self::from_low_bits((((1u16 << end) - 1) & !((1u16 << from) - 1)).to_le_bytes()[0])
+    }
+
+    /// The wire's 4 bits.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The 32 bits that they let through.
+    #[must_use]
+    pub const fn mask(self) -> u32 {
+        let mut mask = 0;
+        let mut at = 0;
+        while at < 4 {
+            if self.0 >> at & 1 != 0 {
+                mask |= 0xFF << (8 * at);
+            }
+            at += 1;
+        }
+        mask
+    }
+}
+
+/// What a write did to a double word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Which.
+    pub reg: Reg,
+    /// Before.
+    pub old: u32,
+    /// After.
+    pub new: u32,
+    /// The value that was written, bits that were not enabled as 0.
+    pub value: u32,
+    /// Bits that the byte enables let through.
+    pub mask: u32,
+}
+
+impl Written {
+    /// Whether octets `offset..offset + len` were written, whatever came of it.
+    #[must_use]
+    pub fn touches(&self, offset: u16, len: u16) -> bool {
+        self.reg == Reg::at(offset) && self.mask & ByteEnables::of(offset, len).mask() != 0
+    }
+
+    /// Bits that became 1 of the u16 at `offset`.
+    #[must_use]
+    pub fn rose16(&self, offset: u16) -> u16 {
+        half(self.new & !self.old, self.reg, offset)
+    }
+
+    /// Bits that changed of the u16 at `offset`.
+    #[must_use]
+    pub fn changed16(&self, offset: u16) -> u16 {
+        half(self.new ^ self.old, self.reg, offset)
+    }
+
+    /// The value written to the u16 at `offset`, not enabled bits as 0.
+    #[must_use]
+    pub fn value16(&self, offset: u16) -> u16 {
+        half(self.value, self.reg, offset)
+    }
+}
+
+/// The u16 at `offset` of a double word `value` of number `reg`; 0 if it is of another.
+fn half(value: u32, reg: Reg, offset: u16) -> u16 {
+    if reg != Reg::at(offset) {
+        return 0;
+    }
+    let [a, b, c, d] = value.to_le_bytes();
+    u16::from_le_bytes(if offset & 2 == 0 { [a, b] } else { [c, d] })
+}
+
+/// Why a capability cannot be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpaceError {
+    /// No room is left below the end of the list's part of the space.
+    #[error("capability {id:#06x} of {len} octets does not fit before {end:#05x}")]
+    Full {
+        /// Capability id.
+        id: u16,
+        /// Octets asked for.
+        len: u16,
+        /// End of the part.
+        end: u16,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Word {
+    value: u32,
+    rw: u32,
+    w1c: u32,
+}
+
+/// A configuration space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Space {
+    words: Vec<Word>,
+    /// Next free octet, and the last capability, in each list.
+    list: (u16, Option<u16>),
+    ext: (u16, Option<u16>),
+}
+
+impl Default for Space {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Space {
+    /// All zeros, all read-only.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            words: vec![Word::default(); REG_COUNT],
+            list: (LIST_FIRST, None),
+            ext: (EXT_FIRST, None),
+        }
+    }
+
+    /// What software reads.
+    #[must_use]
+    pub fn read(&self, reg: Reg) -> u32 {
+        self.word(reg).value
+    }
+
+    /// A write by software: changes writable bits, and clears those that a 1 clears.
+    pub fn write(&mut self, reg: Reg, value: u32, enables: ByteEnables) -> Written {
+        let Word { value: old, rw, w1c } = self.word(reg);
+        let mask = enables.mask();
+        let value = value & mask;
+        let new = ((old & !(rw & mask)) | (value & rw)) & !(value & w1c);
+        self.put(reg, new);
+        Written { reg, old, new, value, mask }
+    }
+
+    fn word(&self, reg: Reg) -> Word {
+        self.words.get(usize::from(reg.index())).copied().unwrap_or_default()
+    }
+
+    fn put(&mut self, reg: Reg, value: u32) {
+        if let Some(word) = self.words.get_mut(usize::from(reg.index())) {
+            word.value = value;
+        }
+    }
+
+    /// Sets the bits of `mask` in the double word that holds `offset` to those of `value`; both
+    /// start at that octet.
+    fn set(&mut self, offset: u16, mask: u32, value: u32) {
+        let (reg, shift) = place(offset);
+        let old = self.read(reg);
+        self.put(reg, (old & !(mask << shift)) | ((value & mask) << shift));
+    }
+
+    /// The octet at `offset`.
+    #[must_use]
+    pub fn get8(&self, offset: u16) -> u8 {
+        let [octet, ..] = self.get32(offset).to_le_bytes();
+        octet
+    }
+
+    /// The u16 at `offset`, which is even.
+    #[must_use]
+    pub fn get16(&self, offset: u16) -> u16 {
+        let [a, b, ..] = self.get32(offset).to_le_bytes();
+        u16::from_le_bytes([a, b])
+    }
+
+    /// The u32 at `offset`, a multiple of 4; what is left of its double word elsewhere.
+    #[must_use]
+    pub fn get32(&self, offset: u16) -> u32 {
+        let (reg, shift) = place(offset);
+        self.read(reg) >> shift
+    }
+
+    /// Sets the octet at `offset`, as the function itself can.
+    pub fn set8(&mut self, offset: u16, value: u8) {
+        self.set(offset, 0xFF, value.into());
+    }
+
+    /// Sets the u16 at `offset`, which is even.
+    pub fn set16(&mut self, offset: u16, value: u16) {
+        self.set(offset, 0xFFFF, value.into());
+    }
+
+    /// Sets the u32 at `offset`, which is a multiple of 4.
+    pub fn set32(&mut self, offset: u16, value: u32) {
+        self.set(offset, u32::MAX, value);
+    }
+
+    /// The u64 at `offset`, a multiple of 4.
+    #[must_use]
+    pub fn get64(&self, offset: u16) -> u64 {
+        u64::from(self.get32(offset.saturating_add(4))) << 32 | u64::from(self.get32(offset))
+    }
+
+    /// Sets the u64 at `offset`.
+    pub fn set64(&mut self, offset: u16, value: u64) {
+        for (at, octet) in (offset..).zip(value.to_le_bytes()) {
+            self.set8(at, octet);
+        }
+    }
+
+    /// Sets or clears `bits` of the u16 at `offset`.
+    pub fn set_bits16(&mut self, offset: u16, bits: u16, on: bool) {
+        self.set(offset, bits.into(), if on { u32::MAX } else { 0 });
+    }
+
+    /// Makes exactly `bits` of the u16 at `offset` writable.
+    pub fn allow16(&mut self, offset: u16, bits: u16) {
+        self.masks(offset, 0xFFFF, bits.into(), None);
+    }
+
+    /// Makes exactly `bits` of the u32 at `offset` writable.
+    pub fn allow32(&mut self, offset: u16, bits: u32) {
+        self.masks(offset, u32::MAX, bits, None);
+    }
+
+    /// Lets a 1 clear `bits` of the u16 at `offset`, and makes no other of them writable.
+    pub fn clear_by_one16(&mut self, offset: u16, bits: u16) {
+        self.masks(offset, 0xFFFF, 0, Some(bits.into()));
+    }
+
+    /// Lets a 1 clear `bits` of the u32 at `offset`, and makes no other of them writable.
+    pub fn clear_by_one32(&mut self, offset: u16, bits: u32) {
+        self.masks(offset, u32::MAX, 0, Some(bits));
+    }
+
+    fn masks(&mut self, offset: u16, mask: u32, rw: u32, w1c: Option<u32>) {
+        let (reg, shift) = place(offset);
+        let mask = mask << shift;
+        if let Some(word) = self.words.get_mut(usize::from(reg.index())) {
+            word.rw = (word.rw & !mask) | ((rw << shift) & mask);
+            word.w1c = (word.w1c & !mask) | ((w1c.unwrap_or(0) << shift) & mask);
+        }
+    }
+
+    /// Bits of `reg` that no write can change.
+    #[must_use]
+    pub fn read_only(&self, reg: Reg) -> u32 {
+        let word = self.word(reg);
+        !(word.rw | word.w1c)
+    }
+
+    /// Appends a capability of `len` octets to the list and returns its offset.
+    ///
+    /// # Errors
+    /// No room is left below 100h.
+    pub fn add(&mut self, id: u8, len: u16) -> Result<u16, SpaceError> {
+        let (at, last) = self.list;
+        let next = after(at, len, EXT_FIRST).ok_or(SpaceError::Full {
+            id: id.into(),
+            len,
+            end: EXT_FIRST,
+        })?;
+        let [octet, _] = at.to_le_bytes();
+        self.set8(last.map_or(regs::CAPABILITIES, |last| last + 1), octet);
+        self.set_bits16(regs::STATUS, regs::status::CAPABILITIES, true);
+        self.set8(at, id);
+        self.list = (next, Some(at));
+        Ok(at)
+    }
+
+    /// Appends an extended capability of `len` octets, its header among them; returns its offset.
+    ///
+    /// # Errors
+    /// No room is left in the space.
+    pub fn add_ext(&mut self, id: u16, version: u8, len: u16) -> Result<u16, SpaceError> {
+        let (at, last) = self.ext;
+        let next = after(at, len, EXT_END).ok_or(SpaceError::Full { id, len, end: EXT_END })?;
+        if let Some(last) = last {
+            self.set16(last + 2, (self.get16(last + 2) & 0xF) | (at << 4));
+        }
+        self.set16(at, id);
+        self.set16(at + 2, u16::from(version & 0xF));
+        self.ext = (next, Some(at));
+        Ok(at)
+    }
+
+    /// The space as octets, as `lspci -xxxx` dumps it.
+    #[must_use]
+    pub fn octets(&self) -> Vec<u8> {
+        self.words.iter().flat_map(|word| word.value.to_le_bytes()).collect()
+    }
+}
+
+/// Lower 32 bits.
+pub(super) const fn low32(value: u64) -> u32 {
+    let [a, b, c, d, ..] = value.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// Upper 32 bits.
+pub(super) const fn high32(value: u64) -> u32 {
+    low32(value >> 32)
+}
+
+/// Double word that holds `offset`, and the bits below it there; beyond the space, no double word.
+const fn place(offset: u16) -> (Reg, u32) {
+    if offset >= EXT_END {
+        return (Reg(u16::MAX), 0);
+    }
+    (Reg::at(offset), (offset & 3) as u32 * 8)
+}
+
+/// Where the next capability starts behind one of `len` octets at `at`; `None` if that is past `end`.
+fn after(at: u16, len: u16, end: u16) -> Option<u16> {
+    let next = at.checked_add(len)?.checked_next_multiple_of(4)?;
+    (next <= end && len >= 2).then_some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_dataplane::rng::Rng;
+
+    use super::*;
+
+    #[test]
+    fn byte_enables_let_their_octets_through() {
+        #[rustfmt::skip] // columns: offset, len, bits, mask
+        let cases = [
+            (0x04, 2, 0b0011, 0x0000_FFFF),
+            (0x06, 2, 0b1100, 0xFFFF_0000),
+            (0x05, 1, 0b0010, 0x0000_FF00),
+            (0x00, 4, 0b1111, 0xFFFF_FFFF),
+            (0x03, 4, 0b1000, 0xFF00_0000),
+            (0x03, 0, 0b0000, 0x0000_0000),
+        ];
+        for (offset, len, bits, mask) in cases {
+            let enables = ByteEnables::of(offset, len);
+            assert_eq!((enables.bits(), enables.mask()), (bits, mask), "{len} at {offset:#x}");
+        }
+    }
+
+    #[test]
+    fn a_write_changes_what_it_may() {
+        let mut space = Space::new();
+        space.set32(0x10, 0xA5A5_00FF);
+        space.allow16(0x10, 0xFFF0);
+        space.clear_by_one16(0x12, 0x00FF);
+        #[rustfmt::skip] // columns: name, value, enables, want
+        let cases = [
+            ("read-only nibble stays",   0x0000_0000, 0b0001, 0xA5A5_000F),
+            ("other octet is untouched", 0xFFFF_FFFF, 0b0000, 0xA5A5_00FF),
+            ("second octet only",        0xFFFF_12FF, 0b0010, 0xA5A5_12FF),
+            ("a 1 clears",               0xFF01_0000, 0b1100, 0xA5A4_00FF),
+            ("a 0 does not clear",       0x0000_0000, 0b1100, 0xA5A5_00FF),
+            ("all",                      0xFFFF_FFFF, 0b1111, 0xA500_FFFF),
+        ];
+        for (name, value, enables, want) in cases {
+            let mut space = space.clone();
+            let written = space.write(Reg::at(0x10), value, ByteEnables::from_low_bits(enables));
+            assert_eq!(space.read(Reg::at(0x10)), want, "{name}");
+            assert_eq!((written.old, written.new), (0xA5A5_00FF, want), "{name}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_linked_in_order_and_end() {
+        let mut space = Space::new();
+        assert_eq!(space.get16(regs::STATUS), 0);
+        assert_eq!(space.add(0x10, 0x3C), Ok(0x40));
+        assert_eq!(space.add(0x05, 0x0E), Ok(0x7C));
+        assert_eq!(space.add(0x11, 0x0C), Ok(0x8C));
+        assert_eq!(
+            (space.get8(0x34), space.get16(0x40), space.get16(0x7C)),
+            (0x40, 0x7C10, 0x8C05)
+        );
+        assert_eq!((space.get16(0x8C), space.get16(regs::STATUS)), (0x0011, 0x10));
+        assert_eq!(space.add(0x09, 0x69), Err(SpaceError::Full { id: 9, len: 0x69, end: 0x100 }));
+        assert_eq!(space.add(0x09, 0x68), Ok(0x98), "to the last octet");
+
+        assert_eq!(space.get32(0x100), 0, "no extended capability");
+        assert_eq!(space.add_ext(0x0001, 2, 0x2C), Ok(0x100));
+        assert_eq!(space.add_ext(0x001C, 1, 8), Ok(0x12C));
+        assert_eq!((space.get32(0x100), space.get32(0x12C)), (0x12C2_0001, 0x0001_001C));
+        assert!(space.add_ext(3, 1, 0xECD).is_err());
+        assert_eq!(space.add_ext(3, 1, 0xECC), Ok(0x134));
+    }
+
+    #[test]
+    fn octets_beyond_the_space_are_not_there() {
+        let mut space = Space::new();
+        for offset in [0x1000, 0x1002, 0xFFFC, 0xFFFF] {
+            space.set32(offset, u32::MAX);
+            space.allow32(offset, u32::MAX);
+            assert_eq!(space.get32(offset), 0);
+        }
+        assert_eq!(space, Space::new());
+        assert_eq!(Reg::new(1024), Reg::new(0), "10 bits, as on the wire");
+    }
+
+    /// Against a model of bits: what is not enabled and not writable never changes.
+    #[test]
+    fn random_writes_keep_to_the_masks() {
+        let mut rng = Rng::new(0x5BACE);
+        for _ in 0..20_000 {
+            let mut draw = || u32::try_from(rng.below(1 << 32)).unwrap();
+            let word = Word { value: draw(), rw: draw(), w1c: draw() };
+            let rw = word.rw & !word.w1c;
+            let mut space = Space::new();
+            space.set32(0x80, word.value);
+            space.masks(0x80, u32::MAX, rw, Some(word.w1c));
+            let (value, enables) = (draw(), ByteEnables::from_low_bits(draw().to_le_bytes()[0]));
+            space.write(Reg::at(0x80), value, enables);
+            for bit in 0..32 {
+                let of = |word: u32| word >> bit & 1;
+                let want = match (enables.bits() >> (bit / 8) & 1, of(rw), of(word.w1c)) {
+                    (1, 1, _) => of(value),
+                    (1, _, 1) if of(value) == 1 => 0,
+                    _ => of(word.value),
+                };
+                assert_eq!(of(space.get32(0x80)), want, "bit {bit} of {word:x?}, {value:x}");
+            }
+        }
+    }
+}

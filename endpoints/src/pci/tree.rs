@@ -1,0 +1,292 @@
+//! What a host finds: bridges and functions, with their numbers and addresses, as plain data.
+//!
+//! Shape: [`Tree`] of [`Node`]s, comparable, and as text: an outline like that of `lspci -t`, then one
+//! line for each node, then what is wrong.
+//! Units: octets, addresses of the bus.
+//! Source: PCI-to-PCI Bridge 1.2 chapter 3; seed 000 section 7.7.6.1 (what hosts must see).
+
+use std::fmt;
+
+use weft_parsers::fabric::Bdf;
+
+use super::bridge::{Buses, Window, Windows};
+use super::cxl::{CxlKind, RegisterBlock};
+use super::express::PortKind;
+use super::function::BarKind;
+
+/// A BAR that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bar {
+    /// Number.
+    pub index: u8,
+    /// What it decodes.
+    pub kind: BarKind,
+    /// Octets.
+    pub size: u64,
+    /// Where it was put; `None` if it found no room.
+    pub address: Option<u64>,
+}
+
+/// What a bridge has below.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Below {
+    /// Bus numbers.
+    pub buses: Buses,
+    /// Windows that were given to it.
+    pub windows: Windows,
+    /// Its prefetchable window takes 64-bit addresses.
+    pub pref64: bool,
+    /// Number of its hot-plug slot.
+    pub slot: Option<u16>,
+    /// What is there, in the order of numbers.
+    pub nodes: Vec<Node>,
+}
+
+/// A function, or a bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Where it is.
+    pub bdf: Bdf,
+    /// Vendor ID.
+    pub vendor: u16,
+    /// Device ID.
+    pub device: u16,
+    /// Class code, 24 bits.
+    pub class: u32,
+    /// Port type and offset of the PCI Express capability.
+    pub express: Option<(Option<PortKind>, u16)>,
+    /// Offset of the MSI capability.
+    pub msi: Option<u16>,
+    /// Device serial number.
+    pub serial: Option<u64>,
+    /// Offset of the LNR capability.
+    pub lnr: Option<u16>,
+    /// CXL device type.
+    pub cxl: Option<CxlKind>,
+    /// Register blocks that it names.
+    pub blocks: Vec<RegisterBlock>,
+    /// BARs.
+    pub bars: Vec<Bar>,
+    /// What is below; `None` for a function.
+    pub below: Option<Below>,
+}
+
+/// What is wrong with a function, which the rest of the tree does not suffer from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It asked for more time, again and again.
+    NotReady,
+    /// It stopped answering.
+    Lost,
+    /// A header that is neither of type 0 nor 1.
+    Header(u8),
+    /// A list of capabilities leads back into itself, or out of the space, at this offset.
+    Capabilities(u16),
+    /// A BAR answers with this to being sized.
+    Bar {
+        /// Number.
+        index: u8,
+        /// Answer, of one or two registers.
+        answer: u64,
+    },
+    /// A BAR for which there is no room.
+    NoRoom {
+        /// Number.
+        index: u8,
+        /// Octets.
+        size: u64,
+    },
+    /// A bridge for which there is no bus number.
+    NoBus,
+    /// A bridge that does not keep the windows written to it.
+    Windows,
+}
+
+/// A trouble and who has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Who.
+    pub bdf: Bdf,
+    /// What.
+    pub trouble: Trouble,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tree {
+    /// First bus.
+    pub bus: u8,
+    /// What is on it.
+    pub nodes: Vec<Node>,
+    /// What is wrong, in the order in which it was found.
+    pub problems: Vec<Problem>,
+}
+
+impl Node {
+    /// Which port it is.
+    #[must_use]
+    pub fn kind(&self) -> Option<PortKind> {
+        self.express.and_then(|(kind, _)| kind)
+    }
+
+    /// What is below it.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        self.below.as_ref().map_or(&[], |below| &below.nodes)
+    }
+}
+
+impl Tree {
+    /// All nodes, those above first.
+    pub fn iter(&self) -> impl Iterator<Item = &Node> {
+        let mut left: Vec<&Node> = self.nodes.iter().rev().collect();
+        std::iter::from_fn(move || {
+            let node = left.pop()?;
+            left.extend(node.nodes().iter().rev());
+            Some(node)
+        })
+    }
+
+    /// The node at `bdf`.
+    #[must_use]
+    pub fn get(&self, bdf: Bdf) -> Option<&Node> {
+        self.iter().find(|node| node.bdf == bdf)
+    }
+
+    /// What is below the bridge at `bdf`.
+    pub fn below_mut(&mut self, bdf: Bdf) -> Option<&mut Below> {
+        fn find(nodes: &mut [Node], bdf: Bdf) -> Option<&mut Below> {
+            for node in nodes {
+                if node.bdf == bdf {
+                    return node.below.as_mut();
+                }
+                let below = node.below.as_mut().map(|below| below.nodes.as_mut_slice());
+                if let Some(found) = below.and_then(|nodes| find(nodes, bdf)) {
+                    return Some(found);
+                }
+            }
+            None
+        }
+        find(&mut self.nodes, bdf)
+    }
+
+    /// Takes out what is below the bridge at `bdf`, and what was wrong with it.
+    pub fn remove_below(&mut self, bdf: Bdf) -> Vec<Node> {
+        let Some(below) = self.below_mut(bdf) else { return Vec::new() };
+        let (buses, gone) = (below.buses, std::mem::take(&mut below.nodes));
+        let inside = |bdf: Bdf| buses.secondary <= bdf.bus() && bdf.bus() <= buses.subordinate;
+        self.problems.retain(|problem| buses.secondary == 0 || !inside(problem.bdf));
+        gone
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReady => f.write_str("is never ready"),
+            Self::Lost => f.write_str("stopped answering"),
+            Self::Header(kind) => write!(f, "has a header of type {kind}"),
+            Self::Capabilities(at) => write!(f, "has a broken list of capabilities at {at:#05x}"),
+            Self::Bar { index, answer } => {
+                write!(f, "has a BAR {index} that answers {answer:#x} to being sized")
+            }
+            Self::NoRoom { index, size } => write!(f, "finds no {size:#x} octets for BAR {index}"),
+            Self::NoBus => f.write_str("finds no bus number"),
+            Self::Windows => f.write_str("does not keep its windows"),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.bdf, self.trouble)
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{:x}", self.base, self.limit)
+    }
+}
+
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            BarKind::Io => "io",
+            BarKind::Mem32 { prefetch: false } => "mem32",
+            BarKind::Mem32 { prefetch: true } => "pref32",
+            BarKind::Mem64 { prefetch: false } => "mem64",
+            BarKind::Mem64 { prefetch: true } => "pref64",
+        };
+        match self.address {
+            Some(address) => write!(f, "BAR{} {kind} {address:x}+{:x}", self.index, self.size),
+            None => write!(f, "BAR{} {kind} nowhere+{:x}", self.index, self.size),
+        }
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match (self.kind(), &self.below) {
+            (Some(PortKind::Endpoint), _) => "endpoint",
+            (Some(PortKind::Root), _) => "root port",
+            (Some(PortKind::Upstream), _) => "upstream port",
+            (Some(PortKind::Downstream), _) => "downstream port",
+            (None, Some(_)) => "bridge",
+            (None, None) => "function",
+        };
+        let Self { bdf, vendor, device, class, .. } = self;
+        write!(f, "{bdf} {class:06x} {vendor:04x}:{device:04x} {kind}")?;
+        if let Some(below) = &self.below {
+            let Buses { secondary, subordinate, .. } = below.buses;
+            if let Some(slot) = below.slot {
+                write!(f, ", slot {slot}")?;
+            }
+            write!(f, ", bus {secondary:02x}-{subordinate:02x}")?;
+            let Windows { io, mem, pref } = below.windows;
+            for (name, window) in [("io", io), ("mem", mem), ("pref", pref)] {
+                if let Some(window) = window {
+                    write!(f, ", {name} {window}")?;
+                }
+            }
+        }
+        if let Some(cxl) = self.cxl {
+            write!(f, ", CXL {cxl:?}")?;
+        }
+        if self.lnr.is_some() {
+            f.write_str(", LNR")?;
+        }
+        if let Some(serial) = self.serial {
+            write!(f, ", serial {serial:016x}")?;
+        }
+        self.bars.iter().try_for_each(|bar| write!(f, ", {bar}"))
+    }
+}
+
+/// Writes the outline of `nodes`, each line behind `indent`.
+fn outline(f: &mut fmt::Formatter<'_>, nodes: &[Node], indent: &str) -> fmt::Result {
+    for (at, node) in nodes.iter().enumerate() {
+        let (joint, down) = if at + 1 == nodes.len() { ("\\-", "  ") } else { ("+-", "| ") };
+        write!(f, "{indent}{joint}{:02x}.{}", node.bdf.device(), node.bdf.function())?;
+        match node.below.as_ref().map(|below| below.buses) {
+            Some(Buses { secondary, subordinate, .. }) if secondary == subordinate => {
+                writeln!(f, "-[{secondary:02x}]")?;
+            }
+            Some(Buses { secondary, subordinate, .. }) => {
+                writeln!(f, "-[{secondary:02x}-{subordinate:02x}]")?;
+            }
+            None => writeln!(f)?,
+        }
+        outline(f, node.nodes(), &format!("{indent}{down}"))?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "-[{:02x}]", self.bus)?;
+        outline(f, &self.nodes, " ")?;
+        self.iter().try_for_each(|node| writeln!(f, "{node}"))?;
+        self.problems.iter().try_for_each(|problem| writeln!(f, "{problem}"))
+    }
+}
