@@ -29,6 +29,7 @@ pub mod fabric_mem;
 pub mod frames;
 pub mod gfd;
 pub mod host;
+pub mod ln;
 pub mod null_path;
 pub mod pace;
 pub mod patterns;
