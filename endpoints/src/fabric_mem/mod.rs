@@ -1,4 +1,43 @@
 //! Fabric memory transfers: memory registered, shared and copied by trains of UIO requests.
-//! Shape: an engine of plain state over a trait that sends requests.
-//! Units: octets.
-//! Source: fabric.md, "Fabric memory transfers"; seed 004.
+//!
+//! Shape: [`Engine`] is plain state, driven by `poll(now, port, memory)`: [`UioPort`] sends requests,
+//! [`Memory`] holds what is registered, [`Message`]s between peers are carried by whoever owns the engine.
+//! Units: octets; picoseconds; fabric addresses are `Hpa`, others are their owner's.
+//! Source: seed 004; fabric.md, "Fabric memory transfers"; wire-formats.md 3.6, 5.5.
+
+pub mod engine;
+pub mod error;
+pub mod options;
+pub mod peers;
+pub mod pools;
+pub mod port;
+pub mod registry;
+pub mod train;
+
+mod run;
+
+pub use engine::{Engine, EngineSpec, Op, Status, TransferOpDesc, Usage};
+pub use error::{Error, Reason};
+pub use options::Options;
+pub use peers::{Message, Segment};
+pub use port::{
+    Answer, Body, Completion, Full, MemKind, Memory, Place, Request, StreamId, Tag, UioPort,
+};
+pub use registry::{MemDesc, Share, Window};
+
+/// Names a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(u64);
+
+/// Names a peer; the transport gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u32);
+
+/// Names an asynchronous transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransferReq(u64);
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,466 @@
+//! The engine's calls: registration, connections, transfers and their status.
+//!
+//! Shape: each call checks all, then changes all or nothing; [`Engine::poll`] (in `run`) does the work.
+//! Units: octets; picoseconds.
+//! Source: seed 004; fabric.md, "Fabric memory transfers".
+//!
+//! A registration in use is not taken back: [`Engine::deregister`] says how many transfers use it. A transfer
+//! that ends early (failure, timeout, disconnection) gives its streams back at once; tags of its outstanding
+//! requests rest until their completions have come or can come no more, and data that still comes is dropped.
+//! What a failed WRITE had sent may still reach the peer's memory.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::fabric::Pid;
+
+use super::error::{Error, Reason};
+use super::options::{Options, TIMEOUT_MAX};
+use super::peers::{Imports, Message, Peer, Segment};
+use super::pools::{Streams, Tags};
+use super::port::{MemKind, Memory, StreamId, Tag};
+use super::registry::{MemDesc, Registry, Share, Window};
+use super::run::Flight;
+use super::train::{self, Train};
+use super::{Handle, PeerId, TransferReq};
+
+/// Direction of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// From the peer's memory to ours.
+    Read,
+    /// From our memory to the peer's.
+    Write,
+}
+
+/// One operation of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferOpDesc {
+    /// Own address.
+    pub local: u64,
+    /// The peer's address, as the peer knows it.
+    pub remote: u64,
+    /// Octets.
+    pub len: u64,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Not at its end.
+    Waiting,
+    /// All is copied.
+    Completed,
+    /// It ended early.
+    Failed(Reason),
+    /// It took too long.
+    Timeout,
+}
+
+/// What an engine is built from.
+#[derive(Clone, Debug)]
+pub struct EngineSpec {
+    /// Options.
+    pub options: Options,
+    /// Where own host memory is shown to peers; its port id is the engine's own.
+    pub window: Window,
+    /// Which own addresses lead to which port id.
+    pub segments: BTreeMap<Pid, Segment>,
+}
+
+/// What is in use; all zero when nothing is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Registrations.
+    pub registrations: usize,
+    /// Peers, connected or about to be.
+    pub peers: usize,
+    /// Ranges of peers that are mapped.
+    pub imports: usize,
+    /// Transfers that run or whose end was not asked for.
+    pub transfers: usize,
+    /// Streams that transfers have.
+    pub streams: usize,
+    /// Tags of requests that can still be completed.
+    pub tags: usize,
+}
+
+pub(super) struct Live {
+    pub peer: PeerId,
+    pub op: Op,
+    pub train: Train,
+    /// Streams, with their outstanding requests; none before the transfer has its turn.
+    pub lanes: Vec<(StreamId, usize)>,
+    pub deadline: Instant,
+    pub handles: BTreeSet<Handle>,
+}
+
+pub(super) enum Transfer {
+    Live(Box<Live>),
+    Done(Status),
+}
+
+/// Fabric memory of one host or device.
+pub struct Engine {
+    pub(super) options: Options,
+    pub(super) off: Option<Error>,
+    pid: Pid,
+    segments: BTreeMap<Pid, Segment>,
+    registry: Registry,
+    peers: BTreeMap<PeerId, Peer>,
+    pub(super) transfers: BTreeMap<TransferReq, Transfer>,
+    /// Transfers that have no streams yet, oldest first.
+    pub(super) waiting: VecDeque<TransferReq>,
+    /// Transfers that have, in the order of their turns.
+    pub(super) running: VecDeque<TransferReq>,
+    pub(super) flights: BTreeMap<Tag, Flight>,
+    /// The same by the order of issue, and so of their deadlines.
+    pub(super) issued: BTreeMap<u64, Tag>,
+    pub(super) streams: Streams,
+    pub(super) tags: Tags,
+    pub(super) seq: u64,
+    pub(super) unexpected: u64,
+    pub(super) scratch: Vec<u8>,
+}
+
+impl Engine {
+    /// An engine; with options that leave the mode off, all its calls say so.
+    ///
+    /// # Errors
+    /// An option is out of range, or two exclude each other.
+    pub fn new(spec: EngineSpec) -> Result<Self, Error> {
+        let options = spec.options.checked()?;
+        Ok(Self {
+            off: (!options.enabled).then_some(Error::Disabled),
+            pid: spec.window.place.pid,
+            segments: spec.segments,
+            registry: Registry::new(spec.window),
+            peers: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            running: VecDeque::new(),
+            flights: BTreeMap::new(),
+            issued: BTreeMap::new(),
+            streams: Streams::new(options.streams_max),
+            tags: Tags::new(),
+            seq: 0,
+            unexpected: 0,
+            scratch: Vec::new(),
+            options,
+        })
+    }
+
+    /// What is in use.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let imports = self.peers.values().map(|peer| match peer {
+            Peer::Connecting => 0,
+            Peer::Connected { imports, .. } => imports.len(),
+        });
+        Usage {
+            registrations: self.registry.len(),
+            peers: self.peers.len(),
+            imports: imports.sum(),
+            transfers: self.transfers.len(),
+            streams: self.streams.used(),
+            tags: self.flights.len(),
+        }
+    }
+
+    /// Completions that belonged to no request.
+    #[must_use]
+    pub const fn unexpected(&self) -> u64 {
+        self.unexpected
+    }
+
+    /// Registers memory for transfers, and for peers that connect from now on.
+    ///
+    /// # Errors
+    /// See [`Registry::add`].
+    pub fn register(
+        &mut self,
+        mem: MemDesc,
+        kind: MemKind,
+        memory: &dyn Memory,
+    ) -> Result<Handle, Error> {
+        self.on()?;
+        self.registry.add(mem, kind, memory)
+    }
+
+    /// Takes a registration back. Peers' requests to it are refused from now on.
+    ///
+    /// # Errors
+    /// It is unknown, or transfers use it.
+    pub fn deregister(&mut self, handle: Handle) -> Result<(), Error> {
+        self.on()?;
+        self.registry.remove(handle)
+    }
+
+    /// Share handles of all registrations.
+    ///
+    /// # Errors
+    /// The engine is off.
+    pub fn shares(&self) -> Result<Vec<Share>, Error> {
+        self.on()?;
+        Ok(self.registry.shares().collect())
+    }
+
+    /// Begins a connection: the message is to be sent to the peer.
+    ///
+    /// # Errors
+    /// The peer is connected already, or about to be.
+    pub fn connect(&mut self, peer: PeerId) -> Result<Message, Error> {
+        let shares = self.shares()?;
+        if self.peers.contains_key(&peer) {
+            return Err(Error::Connected(peer));
+        }
+        self.peers.insert(peer, Peer::Connecting);
+        Ok(Message::Hello { pid: self.pid, shares })
+    }
+
+    /// Takes a peer's message; what it returns is to be sent back.
+    ///
+    /// # Errors
+    /// The peer is connected already, or its shares cannot be mapped: it is not connected then, and should be
+    /// told goodbye.
+    pub fn receive(&mut self, peer: PeerId, message: &Message) -> Result<Option<Message>, Error> {
+        let own = self.shares()?;
+        let connected = matches!(self.peers.get(&peer), Some(Peer::Connected { .. }));
+        match message {
+            Message::Hello { .. } if connected => Err(Error::Connected(peer)),
+            Message::Hello { pid, shares } => {
+                self.import(peer, *pid, shares)?;
+                Ok(Some(Message::Welcome { pid: self.pid, shares: own }))
+            }
+            Message::Welcome { .. } if connected => Ok(None), // both had sent a hello
+            Message::Welcome { .. } if !self.peers.contains_key(&peer) => {
+                Err(Error::NotConnected(peer))
+            }
+            Message::Welcome { pid, shares } => self.import(peer, *pid, shares).map(|()| None),
+            Message::Goodbye => {
+                self.drop_peer(peer, Reason::Disconnected);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether shares were exchanged with the peer.
+    #[must_use]
+    pub fn is_connected(&self, peer: PeerId) -> bool {
+        matches!(self.peers.get(&peer), Some(Peer::Connected { .. }))
+    }
+
+    /// Ends a connection: imports are freed and transfers fail. The message is to be sent to the peer.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub fn disconnect(&mut self, peer: PeerId) -> Result<Message, Error> {
+        self.on()?;
+        if !self.drop_peer(peer, Reason::Disconnected) {
+            return Err(Error::NotConnected(peer));
+        }
+        Ok(Message::Goodbye)
+    }
+
+    /// The transport found that the peer is gone: imports are freed and transfers fail.
+    ///
+    /// # Errors
+    /// There was no connection.
+    pub fn peer_lost(&mut self, peer: PeerId) -> Result<(), Error> {
+        self.on()?;
+        let dropped = self.drop_peer(peer, Reason::PeerLost);
+        if dropped { Ok(()) } else { Err(Error::NotConnected(peer)) }
+    }
+
+    /// Frees everything; all later calls are refused. Returns the peers that should be told goodbye.
+    ///
+    /// # Errors
+    /// The engine is off.
+    pub fn finalize(&mut self) -> Result<Vec<PeerId>, Error> {
+        self.on()?;
+        let peers: Vec<PeerId> = self.peers.keys().copied().collect();
+        for peer in &peers {
+            self.drop_peer(*peer, Reason::Disconnected);
+        }
+        self.transfers.clear();
+        self.registry.clear();
+        for tag in std::mem::take(&mut self.flights).into_keys() {
+            self.tags.give(tag);
+        }
+        self.issued.clear();
+        self.off = Some(Error::Finalized);
+        Ok(peers)
+    }
+
+    /// Own address of `len` octets at `offset` of the own segment, for a request of port id `requester`:
+    /// `None`, and so status UR, for what is not registered or who is not connected.
+    #[must_use]
+    pub fn serve(&self, requester: Pid, offset: u64, len: u64) -> Option<u64> {
+        let is = |peer: &Peer| matches!(peer, Peer::Connected { pid, .. } if *pid == requester);
+        self.peers.values().any(is).then(|| self.registry.shown_at(offset, len)).flatten()
+    }
+
+    /// Begins a transfer; `timeout` is the options' own if there is none.
+    ///
+    /// # Errors
+    /// A range is bad, not registered or not shared; two operations have a common destination; too many
+    /// transfers run; the peer is not connected.
+    pub fn transfer_async(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        op: Op,
+        ops: &[TransferOpDesc],
+        timeout: Option<Span>,
+    ) -> Result<TransferReq, Error> {
+        self.on()?;
+        let Some(Peer::Connected { imports, .. }) = self.peers.get(&peer) else {
+            return Err(Error::NotConnected(peer));
+        };
+        if ops.is_empty() {
+            return Err(Error::Empty);
+        }
+        if self.transfers.len() >= self.options.transfers_max {
+            return Err(Error::TooMany(self.transfers.len()));
+        }
+        let (mut spans, mut handles) = (Vec::with_capacity(ops.len()), BTreeSet::new());
+        for (index, &TransferOpDesc { local, remote, len }) in ops.iter().enumerate() {
+            let here = MemDesc { addr: local, len }.checked()?;
+            let there = MemDesc { addr: remote, len }.checked()?;
+            handles.insert(self.registry.find(here).ok_or(Error::Local { index, addr: local })?);
+            let fabric = imports.find(there).ok_or(Error::Remote { index, addr: remote })?;
+            spans.push(train::Span { local, fabric, len });
+        }
+        destinations_apart(op, &spans)?;
+        for handle in &handles {
+            self.registry.count_user(*handle, 1);
+        }
+        self.seq += 1;
+        let req = TransferReq(self.seq);
+        let timeout = timeout.unwrap_or(self.options.transfer_timeout).min(TIMEOUT_MAX);
+        let live = Live {
+            peer,
+            op,
+            train: Train::new(spans, self.options.request_len_max),
+            lanes: Vec::new(),
+            deadline: now + timeout,
+            handles,
+        };
+        self.transfers.insert(req, Transfer::Live(Box::new(live)));
+        self.waiting.push_back(req);
+        Ok(req)
+    }
+
+    /// How far a transfer is. An end is told once; the transfer is forgotten then.
+    ///
+    /// # Errors
+    /// The transfer is not known, or its end was told.
+    pub fn status(&mut self, req: TransferReq) -> Result<Status, Error> {
+        self.on()?;
+        match self.transfers.get(&req) {
+            None => Err(Error::UnknownRequest(req)),
+            Some(Transfer::Live(_)) => Ok(Status::Waiting),
+            Some(&Transfer::Done(status)) => {
+                self.transfers.remove(&req);
+                Ok(status)
+            }
+        }
+    }
+
+    /// Makes a transfer and waits for its end. `drive` lets time pass, polls the engine, and returns the time.
+    ///
+    /// # Errors
+    /// As [`Self::transfer_async`]; or the transfer failed, or took too long.
+    pub fn transfer_sync(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        op: Op,
+        ops: &[TransferOpDesc],
+        timeout: Option<Span>,
+        drive: &mut dyn FnMut(&mut Self) -> Result<Instant, Error>,
+    ) -> Result<(), Error> {
+        let req = self.transfer_async(now, peer, op, ops, timeout)?;
+        let (mut last, mut at_once) = (now, 0);
+        loop {
+            match self.status(req)? {
+                Status::Completed => return Ok(()),
+                Status::Failed(reason) => return Err(Error::Failed(reason)),
+                Status::Timeout => return Err(Error::Timeout),
+                Status::Waiting => {}
+            }
+            let driven = drive(self);
+            let Ok(now) = driven else {
+                self.end(req, Status::Failed(Reason::Disconnected));
+                self.transfers.remove(&req);
+                return driven.map(|_| ());
+            };
+            at_once = if now == last { at_once + 1 } else { 0 };
+            last = now;
+            let late = matches!(self.transfers.get(&req), Some(Transfer::Live(live)) if live.deadline <= now);
+            if late || at_once > DRIVES_AT_ONCE_MAX {
+                self.end(req, Status::Timeout);
+            }
+        }
+    }
+
+    pub(super) fn on(&self) -> Result<(), Error> {
+        self.off.clone().map_or(Ok(()), Err)
+    }
+
+    /// Ends a transfer that runs: streams go back, registrations are free, outstanding requests have no
+    /// transfer any more.
+    pub(super) fn end(&mut self, req: TransferReq, status: Status) {
+        let Some(transfer) = self.transfers.get_mut(&req) else { return };
+        let Transfer::Live(live) = std::mem::replace(transfer, Transfer::Done(status)) else {
+            return *transfer = Transfer::Done(status);
+        };
+        self.streams.give(live.lanes.iter().map(|(stream, _)| *stream));
+        for handle in live.handles {
+            self.registry.count_user(handle, -1);
+        }
+        for flight in self.flights.values_mut().filter(|flight| flight.transfer == Some(req)) {
+            flight.transfer = None;
+        }
+        self.waiting.retain(|other| *other != req);
+        self.running.retain(|other| *other != req);
+    }
+
+    fn import(&mut self, peer: PeerId, pid: Pid, shares: &[Share]) -> Result<(), Error> {
+        self.peers.remove(&peer);
+        let imports = Imports::map(peer, shares, self.options.shares_max, &self.segments)?;
+        self.peers.insert(peer, Peer::Connected { pid, imports });
+        Ok(())
+    }
+
+    fn drop_peer(&mut self, peer: PeerId, reason: Reason) -> bool {
+        let is =
+            |transfer: &Transfer| matches!(transfer, Transfer::Live(live) if live.peer == peer);
+        let of_peer = self.transfers.iter().filter(|(_, transfer)| is(transfer));
+        for req in of_peer.map(|(req, _)| *req).collect::<Vec<_>>() {
+            self.end(req, Status::Failed(reason));
+        }
+        self.peers.remove(&peer).is_some()
+    }
+}
+
+/// Drives in which no time passes, before a synchronous transfer gives up.
+const DRIVES_AT_ONCE_MAX: u32 = 1 << 20;
+
+fn destinations_apart(op: Op, spans: &[train::Span]) -> Result<(), Error> {
+    let start = |span: &train::Span| match op {
+        Op::Read => span.local,
+        Op::Write => span.fabric.0,
+    };
+    let mut sorted: Vec<(u64, u64, usize)> =
+        spans.iter().enumerate().map(|(i, span)| (start(span), span.len, i)).collect();
+    sorted.sort_unstable();
+    for pair in sorted.windows(2) {
+        if let [(at, len, first), (next, _, second)] = *pair
+            && at + len > next
+        {
+            return Err(Error::Destinations { first, second });
+        }
+    }
+    Ok(())
+}

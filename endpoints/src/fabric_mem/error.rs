@@ -1,0 +1,167 @@
+//! What calls refuse, and why a transfer failed.
+//! Shape: [`Error`] is a call's answer and changes nothing; [`Reason`] belongs to one transfer.
+//! Units: octets; addresses of the owner unless they are `Hpa`.
+//! Source: seed 004, "checks"; wire-formats.md 3.6.
+
+use weft_parsers::fabric::{Hpa, Pid};
+
+use super::port::MemKind;
+use super::{Handle, PeerId, TransferReq};
+
+/// Why a call was refused. Nothing was changed by it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The mode is off.
+    #[error("fabric memory is off: set enable_use_fabric_mem to 1")]
+    Disabled,
+    /// The engine was finalized.
+    #[error("the engine was finalized")]
+    Finalized,
+    /// Two options exclude each other.
+    #[error("enable_use_fabric_mem and buffer_pool exclude each other")]
+    OptionConflict,
+    /// An option is not known, or its value is out of range.
+    #[error("option {key} = {value:?}: {why}")]
+    Option {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// What was expected.
+        why: &'static str,
+    },
+    /// A range is empty or ends beyond 64 bits.
+    #[error("range at {addr:#x} of {len:#x} octets is empty or ends beyond 64 bits")]
+    Extent {
+        /// First address.
+        addr: u64,
+        /// Octets.
+        len: u64,
+    },
+    /// A range overlaps a registration.
+    #[error("range at {addr:#x} overlaps {with:?}")]
+    Overlap {
+        /// First address.
+        addr: u64,
+        /// The registration.
+        with: Handle,
+    },
+    /// The memory at a range is not, or not all, of the kind that was named.
+    #[error("memory at {addr:#x} is not all {kind:?} memory")]
+    Kind {
+        /// First address.
+        addr: u64,
+        /// What was named.
+        kind: MemKind,
+    },
+    /// Device memory that has no place on the fabric cannot be shared.
+    #[error("device memory at {addr:#x} has no place on the fabric")]
+    NoPlace {
+        /// First address.
+        addr: u64,
+    },
+    /// The window for exports is full.
+    #[error("no {len:#x} octets are left in the window for exports")]
+    WindowFull {
+        /// Octets that were wanted.
+        len: u64,
+    },
+    /// No such registration.
+    #[error("{0:?} is not registered")]
+    UnknownHandle(Handle),
+    /// Transfers use the registration.
+    #[error("{transfers} transfers use {handle:?}")]
+    Busy {
+        /// The registration.
+        handle: Handle,
+        /// How many.
+        transfers: usize,
+    },
+    /// The peer is not connected.
+    #[error("peer {0:?} is not connected")]
+    NotConnected(PeerId),
+    /// The peer is connected, or about to be.
+    #[error("peer {0:?} is connected already")]
+    Connected(PeerId),
+    /// The peer's shares make no sense.
+    #[error("peer {peer:?}: share {index} {why}")]
+    BadShare {
+        /// Who sent it.
+        peer: PeerId,
+        /// Which one.
+        index: usize,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The fabric address table has no segment for a port id.
+    #[error("no fabric segment is known for port id {0}")]
+    NoSegment(Pid),
+    /// A transfer has no operation.
+    #[error("the transfer has no operation")]
+    Empty,
+    /// A local range of an operation is not within one registration.
+    #[error("operation {index}: local range at {addr:#x} is not within one registration")]
+    Local {
+        /// Which operation.
+        index: usize,
+        /// First address.
+        addr: u64,
+    },
+    /// A remote range of an operation is not within one import.
+    #[error("operation {index}: remote range at {addr:#x} is not within what the peer shares")]
+    Remote {
+        /// Which operation.
+        index: usize,
+        /// First address.
+        addr: u64,
+    },
+    /// Two operations write to the same octets, in no order.
+    #[error("operations {first} and {second} write to the same octets")]
+    Destinations {
+        /// One of them.
+        first: usize,
+        /// The other.
+        second: usize,
+    },
+    /// So many transfers run or have results that nobody asked for.
+    #[error("{0} transfers run or were not asked about")]
+    TooMany(usize),
+    /// No such transfer, or its result was taken.
+    #[error("{0:?} is not known: never begun, or its end was told")]
+    UnknownRequest(TransferReq),
+    /// A synchronous transfer failed.
+    #[error("the transfer failed: {0}")]
+    Failed(Reason),
+    /// A synchronous transfer took too long.
+    #[error("the transfer did not end in time")]
+    Timeout,
+}
+
+/// Why a transfer failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// Whoever answers for the address refused: status UR.
+    #[error("unsupported request at {0}")]
+    Unsupported(Hpa),
+    /// Whoever answers for the address gave up: status CA.
+    #[error("completer abort at {0}")]
+    Aborted(Hpa),
+    /// The data is marked as bad.
+    #[error("poisoned data for {0}")]
+    Poisoned(Hpa),
+    /// A completion does not fit its request: kind, place, length, or twice the same octets.
+    #[error("malformed completion for {0}")]
+    Malformed(Hpa),
+    /// A request was not completed in time; it is not sent again.
+    #[error("no completion for {0}")]
+    Lost(Hpa),
+    /// The memory at a local address could not be read or written.
+    #[error("local memory at {0:#x} cannot be accessed")]
+    Memory(u64),
+    /// The connection was closed, by either side.
+    #[error("disconnected")]
+    Disconnected,
+    /// The peer is gone.
+    #[error("the peer is gone")]
+    PeerLost,
+}

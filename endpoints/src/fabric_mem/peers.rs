@@ -1,0 +1,119 @@
+//! Peers: what they share, and at which fabric addresses it is found here.
+//! Shape: [`Message`]s carry [`Share`]s; [`Imports`] maps the owner's addresses to fabric addresses.
+//! Units: octets.
+//! Source: seed 004, "connection" and checks 7 and 9; wire-formats.md 5.1 (segments).
+
+use std::collections::BTreeMap;
+
+use weft_parsers::fabric::{Hpa, Pid};
+
+use super::PeerId;
+use super::error::Error;
+use super::registry::{MemDesc, Share};
+
+/// What two engines tell each other. A transport carries it in order; nothing outlives its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Begins a connection.
+    Hello {
+        /// Port id that the sender's requests come from.
+        pid: Pid,
+        /// All that it has registered.
+        shares: Vec<Share>,
+    },
+    /// Answers a hello.
+    Welcome {
+        /// Port id that the sender's requests come from.
+        pid: Pid,
+        /// All that it has registered.
+        shares: Vec<Share>,
+    },
+    /// Ends the connection.
+    Goodbye,
+}
+
+/// Addresses of this host that lead to one port id: an entry, or several, of its fabric address table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// First address.
+    pub base: Hpa,
+    /// Octets.
+    pub len: u64,
+}
+
+/// A peer's memory, as mapped here.
+pub struct Imports {
+    /// By the owner's first address: octets and fabric address. Disjoint.
+    ranges: BTreeMap<u64, (u64, Hpa)>,
+}
+
+impl Imports {
+    /// Maps all `shares` of `peer`, or none.
+    ///
+    /// # Errors
+    /// There are too many, one is empty or overlaps another, or does not lie in a known segment.
+    pub fn map(
+        peer: PeerId,
+        shares: &[Share],
+        shares_max: usize,
+        segments: &BTreeMap<Pid, Segment>,
+    ) -> Result<Self, Error> {
+        let mut ranges = BTreeMap::new();
+        for (index, share) in shares.iter().enumerate() {
+            let bad = |why| Error::BadShare { peer, index, why };
+            let MemDesc { addr, len } =
+                share.mem.checked().map_err(|_| bad("is empty or ends beyond 64 bits"))?;
+            if index >= shares_max {
+                return Err(bad("is one too many"));
+            }
+            let before: Option<(&u64, &(u64, Hpa))> = ranges.range(..addr + len).next_back();
+            if before.is_some_and(|(start, (before_len, _))| start + before_len > addr) {
+                return Err(bad("overlaps another"));
+            }
+            let pid = share.place.pid;
+            let segment = segments.get(&pid).ok_or(Error::NoSegment(pid))?;
+            let behind = share.place.offset.checked_add(len);
+            if behind.is_none_or(|behind| behind > segment.len) {
+                return Err(bad("ends behind its segment"));
+            }
+            let fabric = segment.base.0.checked_add(share.place.offset);
+            let fabric = fabric.filter(|fabric| fabric.checked_add(len).is_some());
+            let fabric = fabric.ok_or(bad("ends beyond 64 bits of fabric address"))?;
+            ranges.insert(addr, (len, Hpa(fabric)));
+        }
+        Ok(Self { ranges })
+    }
+
+    /// Fabric address of a range that lies within one share.
+    #[must_use]
+    pub fn find(&self, mem: MemDesc) -> Option<Hpa> {
+        let (start, (len, fabric)) = self.ranges.range(..=mem.addr).next_back()?;
+        let behind = mem.addr.checked_add(mem.len)?;
+        (behind <= start + len).then(|| Hpa(fabric.0 + (mem.addr - start)))
+    }
+
+    /// Shares that are mapped.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether the peer shares nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+}
+
+/// How far a connection is.
+pub enum Peer {
+    /// Hello was sent.
+    Connecting,
+    /// Shares were exchanged.
+    Connected {
+        /// Port id that its requests come from.
+        pid: Pid,
+        /// What it shares.
+        imports: Imports,
+    },
+}

@@ -1,0 +1,136 @@
+//! What an engine stands on: memory by address, and a way to send UIO requests.
+//! Shape: [`Memory`] reads and writes; [`UioPort`] takes [`Request`]s and hands in [`Completion`]s.
+//! Units: octets; tags of 14 bits.
+//! Source: wire-formats.md 3.6, 5.5; style.md C6.
+
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::{Hpa, Pid};
+
+/// Where memory lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemKind {
+    /// In a host.
+    Host,
+    /// In a device; it has a place on the fabric of its own.
+    Device,
+}
+
+/// A place on the fabric: whose segment, and how far in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Port id that the segment leads to.
+    pub pid: Pid,
+    /// Octets from the segment's start.
+    pub offset: u64,
+}
+
+/// Memory of the host or device, by the addresses that its user knows.
+pub trait Memory {
+    /// What all `len` octets from `addr` on are; `None` when there is no such memory, or two kinds.
+    fn kind(&self, addr: u64, len: u64) -> Option<MemKind>;
+    /// Where `len` octets of device memory lie on the fabric.
+    fn place(&self, addr: u64, len: u64) -> Option<Place>;
+    /// Fills `into`; false when it cannot be read.
+    fn read(&self, addr: u64, into: &mut [u8]) -> bool;
+    /// Writes `data`; false when it cannot be written.
+    fn write(&mut self, addr: u64, data: &[u8]) -> bool;
+}
+
+/// Tag of a request, 14 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub(super) u16);
+
+impl Tag {
+    /// How many there are.
+    pub const COUNT: u16 = 1 << 14;
+
+    /// The low 14 bits of `bits`.
+    #[must_use]
+    pub const fn from_low_bits(bits: u16) -> Self {
+        Self(bits & (Self::COUNT - 1))
+    }
+
+    /// The 14 bits.
+    #[must_use]
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+}
+
+/// Number of a stream: requests of one may share a queue or a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub(super) u32);
+
+impl StreamId {
+    /// The number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// `UIOMRd` of so many octets.
+    Read(u64),
+    /// `UIOMWr` of these octets.
+    Write(&'a [u8]),
+}
+
+/// A UIO request of at most 4 KiB that crosses no 4 KiB boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Comes back in its completions.
+    pub tag: Tag,
+    /// Stream that it belongs to.
+    pub stream: StreamId,
+    /// Fabric address.
+    pub addr: Hpa,
+    /// What to do.
+    pub body: Body<'a>,
+}
+
+/// What a completion says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer<'a> {
+    /// `UIORdCplD`: a part of the data.
+    Data {
+        /// Octets from the request's address.
+        offset: u64,
+        /// The data.
+        data: &'a [u8],
+        /// It is marked as bad.
+        poisoned: bool,
+    },
+    /// `UIOWrCpl`: written.
+    Written,
+    /// Status UR.
+    Unsupported,
+    /// Status CA.
+    Aborted,
+}
+
+/// A completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion<'a> {
+    /// Of the request.
+    pub tag: Tag,
+    /// What it says.
+    pub answer: Answer<'a>,
+}
+
+/// There is no room; try again later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// A way to send UIO requests and get their completions. No method blocks.
+pub trait UioPort {
+    /// Takes a request, its data with it.
+    ///
+    /// # Errors
+    /// There is no room now; nothing was taken.
+    fn submit(&mut self, now: Instant, request: Request<'_>) -> Result<(), Full>;
+    /// Hands in the completions that have come by `now`.
+    fn poll(&mut self, now: Instant, each: &mut dyn FnMut(Completion<'_>));
+}

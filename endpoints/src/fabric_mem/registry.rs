@@ -1,0 +1,209 @@
+//! Registered memory: what may be transferred, and where peers find it on the fabric.
+//! Shape: ranges by address, each within one [`Handle`]; host memory gets a place in the window for exports,
+//! device memory has one of its own.
+//! Units: octets; places are aligned to 4 KiB as their addresses are.
+//! Source: seed 004, "registration" and checks 2 and 4.
+
+use std::collections::BTreeMap;
+
+use super::Handle;
+use super::error::Error;
+use super::options::REQUEST_LEN_MAX;
+use super::port::{MemKind, Memory, Place};
+
+/// A range of memory, by its owner's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemDesc {
+    /// First address.
+    pub addr: u64,
+    /// Octets.
+    pub len: u64,
+}
+
+impl MemDesc {
+    /// # Errors
+    /// The range is empty or ends beyond 64 bits.
+    pub fn checked(self) -> Result<Self, Error> {
+        let Self { addr, len } = self;
+        match addr.checked_add(len) {
+            Some(_) if len > 0 => Ok(self),
+            _ => Err(Error::Extent { addr, len }),
+        }
+    }
+}
+
+/// What peers are told of a registration: the share handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The range, by the owner's addresses.
+    pub mem: MemDesc,
+    /// Where it lies.
+    pub kind: MemKind,
+    /// Where it is found on the fabric.
+    pub place: Place,
+}
+
+/// Part of a segment that leads to this host, in which its memory is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The segment's port id and where in it the window starts; a multiple of 4 KiB.
+    pub place: Place,
+    /// Octets.
+    pub len: u64,
+}
+
+struct Registration {
+    handle: Handle,
+    share: Share,
+    /// Transfers that use it.
+    users: usize,
+}
+
+/// All registrations of an engine.
+pub struct Registry {
+    window: Window,
+    /// By first address; disjoint.
+    ranges: BTreeMap<u64, Registration>,
+    /// First address by handle.
+    handles: BTreeMap<Handle, u64>,
+    /// First address by offset in the window's segment: host memory only.
+    shown: BTreeMap<u64, u64>,
+    count: u64,
+}
+
+const fn page_up(octets: u64) -> Option<u64> {
+    octets.checked_next_multiple_of(REQUEST_LEN_MAX)
+}
+
+impl Registry {
+    /// Nothing is registered.
+    #[must_use]
+    pub const fn new(window: Window) -> Self {
+        Self {
+            window,
+            ranges: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            shown: BTreeMap::new(),
+            count: 0,
+        }
+    }
+
+    /// Registers a range of memory of one kind.
+    ///
+    /// # Errors
+    /// The range is bad, overlaps another, is of another kind, or has no place on the fabric.
+    pub fn add(
+        &mut self,
+        mem: MemDesc,
+        kind: MemKind,
+        memory: &dyn Memory,
+    ) -> Result<Handle, Error> {
+        let MemDesc { addr, len } = mem.checked()?;
+        let before = self.ranges.range(..addr + len).next_back();
+        if let Some((_, with)) = before.filter(|(start, r)| **start + r.share.mem.len > addr) {
+            return Err(Error::Overlap { addr, with: with.handle });
+        }
+        if memory.kind(addr, len) != Some(kind) {
+            return Err(Error::Kind { addr, kind });
+        }
+        let place = match kind {
+            MemKind::Device => memory.place(addr, len).ok_or(Error::NoPlace { addr })?,
+            MemKind::Host => self.show(mem)?,
+        };
+        self.count += 1;
+        let handle = Handle(self.count);
+        self.handles.insert(handle, addr);
+        self.ranges
+            .insert(addr, Registration { handle, share: Share { mem, kind, place }, users: 0 });
+        Ok(handle)
+    }
+
+    /// Takes a registration back; peers' requests to it are refused from now on.
+    ///
+    /// # Errors
+    /// It is unknown, or in use.
+    pub fn remove(&mut self, handle: Handle) -> Result<(), Error> {
+        let addr = *self.handles.get(&handle).ok_or(Error::UnknownHandle(handle))?;
+        let users = self.ranges.get(&addr).map_or(0, |registration| registration.users);
+        if users > 0 {
+            return Err(Error::Busy { handle, transfers: users });
+        }
+        self.handles.remove(&handle);
+        self.ranges.remove(&addr);
+        self.shown.retain(|_, shown| *shown != addr);
+        Ok(())
+    }
+
+    /// The registration that the whole range lies in.
+    #[must_use]
+    pub fn find(&self, mem: MemDesc) -> Option<Handle> {
+        let (start, found) = self.ranges.range(..=mem.addr).next_back()?;
+        let behind = mem.addr.checked_add(mem.len)?;
+        (behind <= *start + found.share.mem.len).then_some(found.handle)
+    }
+
+    /// Counts a transfer that begins (`by` 1) or has ended (-1).
+    pub fn count_user(&mut self, handle: Handle, by: isize) {
+        let range = self.handles.get(&handle).and_then(|addr| self.ranges.get_mut(addr));
+        if let Some(registration) = range {
+            registration.users = registration.users.saturating_add_signed(by);
+        }
+    }
+
+    /// What peers are told.
+    pub fn shares(&self) -> impl Iterator<Item = Share> {
+        self.ranges.values().map(|registration| registration.share)
+    }
+
+    /// Own address of `len` octets at `offset` of the window's segment, where host memory is shown.
+    #[must_use]
+    pub fn shown_at(&self, offset: u64, len: u64) -> Option<u64> {
+        let (_, addr) = self.shown.range(..=offset).next_back()?;
+        let share = self.ranges.get(addr)?.share;
+        let within = offset.checked_sub(share.place.offset)?;
+        (within.checked_add(len)? <= share.mem.len).then(|| addr + within)
+    }
+
+    /// Registrations.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether nothing is registered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Drops all registrations, in use or not.
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+        self.handles.clear();
+        self.shown.clear();
+    }
+
+    /// Finds room for a range in the window: the first that fits, of whole pages.
+    fn show(&mut self, MemDesc { addr, len }: MemDesc) -> Result<Place, Error> {
+        let full = Error::WindowFull { len };
+        let in_page = addr % REQUEST_LEN_MAX;
+        let pages = in_page.checked_add(len).and_then(page_up).ok_or(full.clone())?;
+        let start = self.window.place.offset;
+        let end = start.checked_add(self.window.len).ok_or(full.clone())?;
+        let mut free = page_up(start).ok_or(full.clone())?;
+        for (offset, shown) in &self.shown {
+            let page = offset - offset % REQUEST_LEN_MAX;
+            if free.checked_add(pages).is_some_and(|behind| behind <= page) {
+                break;
+            }
+            let shown_len = self.ranges.get(shown).map_or(0, |r| r.share.mem.len);
+            free = offset.checked_add(shown_len).and_then(page_up).ok_or(full.clone())?;
+        }
+        if free.checked_add(pages).is_none_or(|behind| behind > end) {
+            return Err(full);
+        }
+        let place = Place { pid: self.window.place.pid, offset: free + in_page };
+        self.shown.insert(place.offset, addr);
+        Ok(place)
+    }
+}

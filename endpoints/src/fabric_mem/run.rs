@@ -1,0 +1,220 @@
+//! The engine's work: requests out, completions in, time.
+//! Shape: [`Engine::poll`] takes completions, ends what is late, gives streams out, and sends what there is
+//! room for, one request of each transfer in turn.
+//! Units: octets; picoseconds.
+//! Source: seed 004, "transfer"; wire-formats.md 3.6, 5.5. A request is never sent twice.
+
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::Hpa;
+
+use super::TransferReq;
+use super::engine::{Engine, Op, Status, Transfer};
+use super::error::{Error, Reason};
+use super::port::{Answer, Body, Completion, Memory, Request, Tag, UioPort};
+use super::train::{Cover, Piece};
+
+/// An outstanding request.
+pub(super) struct Flight {
+    /// `None` when the transfer has ended.
+    pub transfer: Option<TransferReq>,
+    lane: usize,
+    op: Op,
+    piece: Piece,
+    cover: Cover,
+    deadline: Instant,
+    seq: u64,
+}
+
+enum Sent {
+    One,
+    /// Nothing to send, or no stream or tag for it.
+    None,
+    Full,
+}
+
+impl Engine {
+    /// Does what there is to do at `now`; returns when something is late next.
+    ///
+    /// # Errors
+    /// The engine is off.
+    pub fn poll(
+        &mut self,
+        now: Instant,
+        port: &mut dyn UioPort,
+        memory: &mut dyn Memory,
+    ) -> Result<Option<Instant>, Error> {
+        self.on()?;
+        port.poll(now, &mut |completion| self.complete(&completion, memory));
+        self.expire(now);
+        self.start();
+        self.send(now, port, memory);
+        Ok(self.next_deadline())
+    }
+
+    fn complete(&mut self, completion: &Completion<'_>, memory: &mut dyn Memory) {
+        let Some(flight) = self.flights.get_mut(&completion.tag) else {
+            self.unexpected += 1;
+            return;
+        };
+        let (req, lane) = (flight.transfer, flight.lane);
+        let (done, result) = judge(flight, completion.answer, memory);
+        if done {
+            self.release(completion.tag);
+        }
+        let Some(req) = req else { return };
+        if let Err(reason) = result {
+            return self.end(req, Status::Failed(reason));
+        }
+        let Some(Transfer::Live(live)) = self.transfers.get_mut(&req) else { return };
+        if done {
+            if let Some((_, outstanding)) = live.lanes.get_mut(lane) {
+                *outstanding = outstanding.saturating_sub(1);
+            }
+            let none_out = live.lanes.iter().all(|(_, outstanding)| *outstanding == 0);
+            if none_out && live.train.peek().is_none() {
+                self.end(req, Status::Completed);
+            }
+        }
+    }
+
+    fn release(&mut self, tag: Tag) {
+        if let Some(flight) = self.flights.remove(&tag) {
+            self.issued.remove(&flight.seq);
+            self.tags.give(tag);
+        }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        while let Some((_, &tag)) = self.issued.first_key_value() {
+            let Some(flight) = self.flights.get(&tag).filter(|flight| flight.deadline <= now)
+            else {
+                break;
+            };
+            let (req, fabric) = (flight.transfer, flight.piece.fabric);
+            self.release(tag);
+            if let Some(req) = req {
+                self.end(req, Status::Failed(Reason::Lost(fabric)));
+            }
+        }
+        let all = self.waiting.iter().chain(&self.running);
+        let late = all.filter(|req| {
+            matches!(self.transfers.get(req), Some(Transfer::Live(live)) if live.deadline <= now)
+        });
+        for req in late.copied().collect::<Vec<_>>() {
+            self.end(req, Status::Timeout);
+        }
+    }
+
+    /// Gives streams to transfers that wait, in their order.
+    fn start(&mut self) {
+        while let Some(&req) = self.waiting.front() {
+            let Some(streams) = self.streams.take(self.options.streams_per_transfer) else { break };
+            self.waiting.pop_front();
+            match self.transfers.get_mut(&req) {
+                Some(Transfer::Live(live)) => {
+                    live.lanes = streams.into_iter().map(|stream| (stream, 0)).collect();
+                    self.running.push_back(req);
+                }
+                _ => self.streams.give(streams),
+            }
+        }
+    }
+
+    fn send(&mut self, now: Instant, port: &mut dyn UioPort, memory: &mut dyn Memory) {
+        let mut idle = 0; // turns in a row in which nothing was sent
+        while idle < self.running.len() {
+            let Some(req) = self.running.pop_front() else { break };
+            self.running.push_back(req);
+            match self.send_one(now, req, port, memory) {
+                Sent::One => idle = 0,
+                Sent::None => idle += 1,
+                Sent::Full => break,
+            }
+        }
+    }
+
+    fn send_one(
+        &mut self,
+        now: Instant,
+        req: TransferReq,
+        port: &mut dyn UioPort,
+        memory: &mut dyn Memory,
+    ) -> Sent {
+        let Some(Transfer::Live(live)) = self.transfers.get_mut(&req) else { return Sent::None };
+        let depth = self.options.stream_depth;
+        let lanes = live.lanes.iter_mut().enumerate();
+        let Some((lane, (stream, outstanding))) =
+            lanes.min_by_key(|(_, (_, out))| *out).filter(|(_, (_, out))| *out < depth)
+        else {
+            return Sent::None;
+        };
+        let Some(piece) = live.train.peek() else { return Sent::None };
+        let Some(tag) = self.tags.take() else { return Sent::None };
+        let body = match live.op {
+            Op::Read => Body::Read(piece.len),
+            Op::Write => {
+                self.scratch.resize(usize::try_from(piece.len).unwrap_or(0), 0);
+                if !memory.read(piece.local, &mut self.scratch) {
+                    self.tags.put_back(tag);
+                    self.end(req, Status::Failed(Reason::Memory(piece.local)));
+                    return Sent::None;
+                }
+                Body::Write(&self.scratch)
+            }
+        };
+        if port.submit(now, Request { tag, stream: *stream, addr: piece.fabric, body }).is_err() {
+            self.tags.put_back(tag);
+            return Sent::Full;
+        }
+        *outstanding += 1;
+        live.train.advance();
+        let op = live.op;
+        self.seq += 1;
+        let (seq, deadline) = (self.seq, now + self.options.completion_timeout);
+        self.issued.insert(seq, tag);
+        let cover = Cover::default();
+        self.flights
+            .insert(tag, Flight { transfer: Some(req), lane, op, piece, cover, deadline, seq });
+        Sent::One
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let first = self.issued.first_key_value().and_then(|(_, tag)| self.flights.get(tag));
+        let all = self.waiting.iter().chain(&self.running);
+        all.filter_map(|req| match self.transfers.get(req) {
+            Some(Transfer::Live(live)) => Some(live.deadline),
+            _ => None,
+        })
+        .fold(first.map(|flight| flight.deadline), |next, at| Instant::earlier(next, Some(at)))
+    }
+}
+
+/// Whether a request can have no further completion, and whether its transfer goes on. Data goes to memory
+/// only while there is a transfer.
+fn judge(
+    flight: &mut Flight,
+    answer: Answer<'_>,
+    memory: &mut dyn Memory,
+) -> (bool, Result<(), Reason>) {
+    let Piece { local, fabric, len } = flight.piece;
+    match (flight.op, answer) {
+        (_, Answer::Unsupported) => (true, Err(Reason::Unsupported(fabric))),
+        (_, Answer::Aborted) => (true, Err(Reason::Aborted(fabric))),
+        (Op::Write, Answer::Written) => (true, Ok(())),
+        (Op::Read, Answer::Data { offset, data, poisoned }) => {
+            if !flight.cover.add(offset, data.len() as u64, len) {
+                return (false, Err(Reason::Malformed(fabric)));
+            }
+            let done = flight.cover.is_whole(len);
+            let result = if poisoned {
+                Err(Reason::Poisoned(Hpa(fabric.0 + offset)))
+            } else if flight.transfer.is_some() && !memory.write(local + offset, data) {
+                Err(Reason::Memory(local + offset))
+            } else {
+                Ok(())
+            };
+            (done, result)
+        }
+        _ => (false, Err(Reason::Malformed(fabric))),
+    }
+}

@@ -1,0 +1,8 @@
+//! The engine against a model of memory and fabric.
+//! Shape: `checks` are the seed's eight, `random` copies with chance in everything, `parts` are tables.
+//! Units: octets; nanoseconds.
+//! Source: seed 004.
+
+mod checks;
+mod parts;
+mod random;

@@ -1,0 +1,139 @@
+//! The LN Requester extended capability of a function.
+//! Shape: 8 octets: header id 001Ch 16, version 4, next 12; capability 16; control 16 - each little-endian.
+//! Units: sizes are exponents, 2^n lines; line size 0 is 64 octets, 1 is 128.
+//! Source: seed 001 sections 5.1, 5.2; wire-formats.md 3.3.
+
+use super::LineSize;
+
+const ENABLE: u16 = 1;
+const CLS: u16 = 1 << 1;
+const EXPONENT: u16 = 0x1F;
+
+/// What a write to the control register did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlChange {
+    /// LN is as on or off as before.
+    None,
+    /// LN was off and is on.
+    Enabled,
+    /// LN was on and is off: state must be cleared.
+    Disabled,
+}
+
+/// Capability and control registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LnrRegisters {
+    supported: Supported,
+    max: u8,
+    enabled: bool,
+    line: LineSize,
+    limit: u8,
+    /// Writes that tried to change what is fixed while LN is on.
+    refused_writes: u64,
+}
+
+/// Line sizes that a requester supports: at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Supported {
+    /// Only one; its control bit is hardwired.
+    Only(LineSize),
+    /// Both.
+    Both,
+}
+
+impl LnrRegisters {
+    /// Octets of the capability.
+    pub const LEN: usize = 8;
+    /// Id of the extended capability.
+    pub const ID: u16 = 0x001C;
+
+    /// LN off. `max` is the exponent of the lines that can be registered, 5 bits; the limit starts there.
+    #[must_use]
+    pub const fn new(supported: Supported, max: u8) -> Self {
+        let line = match supported {
+            Supported::Only(line) => line,
+            Supported::Both => LineSize::B64,
+        };
+        let max = max & 0x1F;
+        Self { supported, max, enabled: false, line, limit: max, refused_writes: 0 }
+    }
+
+    /// Whether LN is on.
+    #[must_use]
+    pub const fn enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Line size that control selects.
+    #[must_use]
+    pub const fn line(&self) -> LineSize {
+        self.line
+    }
+
+    /// Lines that software allows.
+    #[must_use]
+    pub const fn limit_lines(&self) -> usize {
+        1 << self.limit
+    }
+
+    /// Writes that tried to change line size or limit while LN was on.
+    #[must_use]
+    pub const fn refused_writes(&self) -> u64 {
+        self.refused_writes
+    }
+
+    /// The capability register.
+    #[must_use]
+    pub const fn capability(&self) -> u16 {
+        let sizes = match self.supported {
+            Supported::Only(LineSize::B64) => 1,
+            Supported::Only(LineSize::B128) => 2,
+            Supported::Both => 3,
+        };
+        sizes | ((self.max as u16) << 8)
+    }
+
+    /// The control register.
+    #[must_use]
+    pub const fn control(&self) -> u16 {
+        let cls = match self.line {
+            LineSize::B64 => 0,
+            LineSize::B128 => CLS,
+        };
+        self.enabled as u16 | cls | ((self.limit as u16) << 8)
+    }
+
+    /// All 8 octets as configuration space holds them; `next` is where the next capability stands.
+    #[must_use]
+    pub const fn octets(&self, next: u16) -> [u8; Self::LEN] {
+        let [h0, h1] = Self::ID.to_le_bytes();
+        let [h2, h3] = (1 | (next << 4)).to_le_bytes();
+        let [c0, c1] = self.capability().to_le_bytes();
+        let [k0, k1] = self.control().to_le_bytes();
+        [h0, h1, h2, h3, c0, c1, k0, k1]
+    }
+
+    /// Writes the control register. While LN is on, line size and limit stay as they are (the seed leaves the
+    /// result open); otherwise they and the enable bit may come in one write. A limit above the capability's
+    /// maximum is taken as the maximum; a line size that is not supported leaves the hardwired one.
+    pub fn write_control(&mut self, value: u16) -> ControlChange {
+        let enable = value & ENABLE != 0;
+        if self.enabled {
+            if (value ^ self.control()) & !ENABLE & (CLS | (EXPONENT << 8)) != 0 {
+                self.refused_writes += 1;
+            }
+        } else {
+            let [limit, _] = (value & (EXPONENT << 8)).to_be_bytes();
+            self.limit = limit.min(self.max);
+            if self.supported == Supported::Both {
+                self.line = if value & CLS == 0 { LineSize::B64 } else { LineSize::B128 };
+            }
+        }
+        let before = core::mem::replace(&mut self.enabled, enable);
+        match (before, enable) {
+            (false, true) => ControlChange::Enabled,
+            (true, false) => ControlChange::Disabled,
+            _ => ControlChange::None,
+        }
+    }
+}
