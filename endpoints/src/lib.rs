@@ -40,3 +40,4 @@ pub mod report;
 pub mod sizes;
 pub mod stamp;
 pub mod stream;
+pub mod tlp_end;

@@ -1,0 +1,157 @@
+//! Tests of [`TlpEnd`]: two ends back to back over a pipe.
+
+use super::*;
+use weft_dataplane::pool::Pool;
+use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
+use weft_dataplane::time::{LinkRate, Span};
+use weft_parsers::fabric::{Bdf, Hpa, Pid};
+use weft_parsers::tlp::{At, Body, Completion, Status};
+
+struct Pair {
+    ends: [TlpEnd; 2],
+    ports: [Pipe; 2],
+    bufs: Bufs,
+}
+
+fn pair(carries: [Carries; 2], depth: usize) -> Pair {
+    let names = ["a".to_owned(), "b".to_owned()];
+    let config =
+        PipeConfig { names, depth, rate: LinkRate::gbps(100), frame_len_max: 4_400, bells: false };
+    let (mut a, mut b) = pipe(config).unwrap();
+    let mut bufs = Bufs::new(Pool::in_memory(512, 4_400).unwrap(), 16, 0);
+    a.start(&mut bufs).unwrap();
+    b.start(&mut bufs).unwrap();
+    let end = |n: u8, carries| {
+        TlpEnd::new(EndConfig {
+            mac: MacAddr([2, 0, 0, 0, 0, n]),
+            carries,
+            tlp: TlpConfig::for_pris(8),
+            classes: PriMap::eight(),
+            payload_max: 512,
+        })
+    };
+    let [first, second] = carries;
+    Pair { ends: [end(1, first), end(2, second)], ports: [a, b], bufs }
+}
+
+impl Pair {
+    fn poll(
+        &mut self,
+        which: usize,
+        now: Instant,
+        handler: &mut dyn FnMut(Frame<'_>, &mut Outbox),
+    ) -> Progress {
+        self.ends[which].poll(now, &mut self.ports[which], &mut self.bufs, handler).unwrap()
+    }
+}
+
+fn body(length_dw: u16) -> Body {
+    Body::Address {
+        addr: Hpa(0x1000),
+        wide: true,
+        at: At::default(),
+        no_write: false,
+        length_dw,
+        first_be: 15,
+        last_be: if length_dw > 1 { 15 } else { 0 },
+    }
+}
+
+fn read(tag: u16) -> TlpRepr<'static> {
+    TlpRepr::new(Mode::Flit, Kind::UioRead, Bdf::new(1, 0, 0), tag, body(16))
+}
+
+/// Requests one way, their answers the other, in order, with and without PTH.
+#[test]
+fn answers_of_a_handler_go_back_in_order() {
+    let pth = Pth::new(Pid::from_low_bits(1), Pid::from_low_bits(2));
+    for (carries, pth) in [(Carries::Hbr(Mode::Flit), None), (Carries::Pbr, Some(pth))] {
+        let mut pair = pair([carries; 2], 8);
+        for tag in 0..100 {
+            pair.ends[0].outbox().send(pth, &read(tag)).unwrap();
+        }
+        let mut tags = Vec::new();
+        for n in 0..40 {
+            pair.poll(0, Instant::from_ns(n), &mut |frame, _| {
+                let Came::Tlp(came_with, tlp) = frame.came else { panic!("{frame:?}") };
+                assert_eq!((came_with, frame.from), (pth, MacAddr([2, 0, 0, 0, 0, 2])));
+                assert_eq!(tlp.kind(), Kind::UioReadCompletion { data: true });
+                tags.push(tlp.tag());
+            });
+            pair.poll(1, Instant::from_ns(n), &mut |frame, out| {
+                let Came::Tlp(came_with, tlp) = frame.came else { panic!("{frame:?}") };
+                let answer = Completion::with_data(&tlp, Bdf::new(2, 0, 0), 0, &[7; 64]).unwrap();
+                out.send(came_with, &answer).unwrap();
+            });
+        }
+        assert_eq!(tags, (0..100).collect::<Vec<_>>());
+        assert_eq!((pair.ends[0].waiting(), pair.ends[1].waiting()), (0, 0));
+        assert_eq!((pair.ends[0].counts().tx, pair.ends[0].counts().rx), (100, 100));
+        assert_eq!(pair.bufs.used().get(), 0);
+    }
+}
+
+/// A pause stops its own priority, and nothing is lost while the port has no room.
+#[test]
+fn a_pause_stops_requests_and_not_completions() {
+    let mut pair = pair([Carries::Hbr(Mode::Flit); 2], 8);
+    let config = TlpConfig::for_pris(8);
+    let class = (0..8u8).find(|&c| PriMap::eight().pcp[usize::from(c)] == config.uio_req_pri);
+    let pfc = Pfc { enable: 0, quanta: [0; 8] }.with(class.unwrap(), 1_000);
+    let mut frame = [0; weft_parsers::mac_control::FRAME_LEN];
+    pfc.emit(MacAddr([2, 0, 0, 0, 0, 2]), &mut frame);
+    let desc = pair.bufs.alloc_from(&frame).unwrap();
+    let mut batch: Batch = core::iter::once(desc).collect();
+    pair.ports[1].tx(Instant::ZERO, &mut pair.bufs, &mut batch);
+    pair.ends[0].outbox().send(None, &read(1)).unwrap();
+    let uio = TlpRepr::new(Mode::Flit, Kind::UioRead, Bdf::new(1, 0, 0), 2, body(16));
+    let mut octets = [0; 64];
+    let len = uio.emit(&mut octets).unwrap();
+    let request = Tlp::parse(Mode::Flit, &octets[..len]).unwrap();
+    let answer = Completion::of(&request, Status::Success, Bdf::new(2, 0, 0)).unwrap();
+    pair.ends[0].outbox().send(None, &answer).unwrap();
+    let progress = pair.poll(0, Instant::ZERO, &mut |_, _| panic!("nothing came"));
+    let end = Instant::ZERO + LinkRate::gbps(100).quanta(1_000);
+    assert_eq!((progress.blocked, progress.next), (true, Some(end)));
+    let mut kinds = Vec::new();
+    let mut note = |frame: Frame<'_>, _: &mut Outbox| {
+        if let Came::Tlp(_, tlp) = frame.came {
+            kinds.push(tlp.kind());
+        }
+    };
+    pair.poll(1, Instant::ZERO, &mut note);
+    pair.poll(0, end - Span::from_ps(1), &mut |_, _| {});
+    pair.poll(1, end, &mut note);
+    pair.poll(0, end, &mut |_, _| {});
+    pair.poll(1, end, &mut note);
+    assert_eq!(kinds, [Kind::UioReadCompletion { data: false }, Kind::UioRead]);
+}
+
+/// What does not belong on the link is counted and goes nowhere.
+#[test]
+fn foreign_and_malformed_frames_are_counted() {
+    let mut pair = pair([Carries::Hbr(Mode::NonFlit), Carries::Both], 64);
+    let macs = [0; 12];
+    let link = |protocol: u8| [0x88, 0xB7, 2, 0x57, 0x46, 0, protocol, 0x10];
+    let frames: [(&[u8], &[u8]); 5] = [
+        (&[0x08, 0x00], &[0; 60]),
+        (&link(2), &[0x22; 32]),
+        (&link(3), &[0xFF; 32]),
+        (&link(3), &[0x20]),
+        (&[], &[]),
+    ];
+    for (head, tlp) in frames {
+        let desc = pair.bufs.alloc_from(&[&macs[..], head, tlp].concat()).unwrap();
+        let mut batch: Batch = core::iter::once(desc).collect();
+        pair.ports[1].tx(Instant::ZERO, &mut pair.bufs, &mut batch);
+    }
+    pair.poll(0, Instant::ZERO, &mut |frame, _| panic!("{frame:?}"));
+    let counts = pair.ends[0].counts();
+    assert_eq!((counts.rx, counts.foreign, counts.malformed), (0, 3, 2));
+    let with_pth = Pth::new(Pid::NONE, Pid::NONE);
+    let refused = pair.ends[0].outbox().send(Some(with_pth), &read(1));
+    assert_eq!(refused, Err(SendError::Pth("without PTH")));
+    let uio_in_old_mode = TlpRepr { mode: Mode::NonFlit, ..read(1) };
+    assert!(matches!(pair.ends[0].outbox().send(None, &uio_in_old_mode), Err(SendError::Emit(_))));
+    assert!(pair.ends[0].outbox().is_empty());
+}
