@@ -7,4 +7,5 @@
 pub mod islip_slot;
 pub mod kit;
 pub mod path;
+pub mod routes;
 pub mod stages;
