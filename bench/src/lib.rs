@@ -9,4 +9,5 @@ pub mod islip_slot;
 pub mod kit;
 pub mod path;
 pub mod pbr;
+pub mod routes;
 pub mod stages;

@@ -13,6 +13,7 @@ use weft_bench::gfd;
 use weft_bench::islip_slot::{self, Load};
 use weft_bench::path::{self, ALLOCATIONS, PathLoad};
 use weft_bench::pbr::{self, Segments};
+use weft_bench::routes;
 use weft_sim::islip_model::IslipModel;
 
 /// The system's allocator, counted.
@@ -157,6 +158,9 @@ fn main() -> ExitCode {
     if wanted("gfd") {
         gfd_rows(&mut report);
     }
+    if wanted("routes") {
+        report_routes(&mut report);
+    }
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -195,4 +199,49 @@ fn cxl(report: &mut impl FnMut(&str, String, String, bool)) {
         "0".to_owned(),
         allocations == 0,
     );
+}
+
+/// Routes of the fabric manager: from nothing, and after a link was lost.
+#[expect(clippy::float_arithmetic, reason = "figures for people")]
+fn report_routes(report: &mut impl FnMut(&str, String, String, bool)) {
+    let fabrics = routes::fabrics().expect("of sizes that a graph takes");
+    for (name, graph, judged) in fabrics {
+        let cost = match routes::measure(graph) {
+            Ok(cost) => cost,
+            Err(fault) => {
+                report(name, fault.to_string(), "a proof".to_owned(), false);
+                continue;
+            }
+        };
+        let whole_s = cost.route_s + cost.proof_s;
+        report(
+            &format!("{name}; routes, proof found and checked"),
+            format!("{whole_s:.2} s ({:.2} routes, {:.2} proof)", cost.route_s, cost.proof_s),
+            format!("{:.0} s or less", routes::WHOLE_S),
+            whole_s <= routes::WHOLE_S,
+        );
+        let loss_s = cost.loss_s + cost.loss_proof_s;
+        let figure =
+            format!("{loss_s:.2} s ({:.2} routes, {:.2} proof)", cost.loss_s, cost.loss_proof_s);
+        if judged {
+            let bound = format!("{:.0} s or less", routes::LOSS_S);
+            report("the same after a lost link", figure, bound, loss_s <= routes::LOSS_S);
+        } else {
+            let _ = writeln!(
+                std::io::stdout(),
+                "     the same after a lost link, not judged: {figure}"
+            );
+        }
+        let (hops_max, static_max, mean) = cost.hops;
+        // For people: what the routes are worth, and what a change costs besides.
+        let _ = writeln!(
+            std::io::stdout(),
+            "     static {mean:.2} hops on average and {static_max} at most, dynamic {hops_max}; {} entries short of \
+             groups; after the loss {} entries to send, {} PIDs withdrawn, planned in {:.2} s",
+            cost.short,
+            cost.sent,
+            cost.withdrawn,
+            cost.transit_s,
+        );
+    }
 }

@@ -2,3 +2,7 @@
 //! Shape: commands of CCI to components; plans as plain values.
 //! Units: none.
 //! Source: fabric.md, "FM module"; CXL 3.1 section 7.7.12.
+
+pub mod graph;
+pub mod proof;
+pub mod routes;

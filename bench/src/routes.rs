@@ -1,0 +1,108 @@
+//! What an FM's routes cost, on this machine, now.
+//!
+//! Shape: [`fabrics`] -> [`measure`]: routes and proof from nothing; the same after a link was lost, with what to send.
+//! Units: seconds of wall clock; one core.
+//! Source: issue 4, "Speed": routes and proof of a k = 16 fat tree and of 4,095 PIDs in 10 s, after a loss in 1 s.
+
+use weft::fm::graph::{Graph, GraphError, LinkId, generate};
+use weft::fm::proof::{Fault, Proof, Traffic};
+use weft::fm::routes::{Options, Transit, route};
+
+/// The most that routes and proof may take, seconds.
+pub const WHOLE_S: f64 = 10.0;
+/// The most that new routes after a lost link may take, seconds.
+pub const LOSS_S: f64 = 1.0;
+
+/// What was measured on a fabric.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Routes from nothing.
+    pub route_s: f64,
+    /// Finding the proof, and checking it again.
+    pub proof_s: f64,
+    /// Routes after a link was lost.
+    pub loss_s: f64,
+    /// Proof of those, found.
+    pub loss_proof_s: f64,
+    /// What to send in which order.
+    pub transit_s: f64,
+    /// Entries to send.
+    pub sent: usize,
+    /// PIDs that have to be withdrawn for a moment.
+    pub withdrawn: usize,
+    /// Entries with fewer ports than there are.
+    pub short: usize,
+    /// Most hops of any packet, and hops of static messages: the most, and the mean.
+    pub hops: (u32, u32, f64),
+}
+
+/// Fabrics to measure: name, graph, whether [`LOSS_S`] is asked of it. The last is four times what is asked for.
+///
+/// # Errors
+/// None: they are of sizes that a graph takes.
+pub fn fabrics() -> Result<[(&'static str, Graph, bool); 3], GraphError> {
+    Ok([
+        (
+            "fat tree, k 16: 320 switches, 1,024 hosts",
+            generate::own_pids(generate::fat_tree(16)?)?,
+            true,
+        ),
+        (
+            "irregular: 256 switches, 1,023 links, 4,095 PIDs",
+            generate::irregular(1, 256, 768)?,
+            true,
+        ),
+        (
+            "irregular: 1,024 switches, 4,095 links, 4,095 PIDs",
+            generate::irregular(1, 1_024, 3_072)?,
+            false,
+        ),
+    ])
+}
+
+/// Measures a fabric; the link that is lost is the middle one.
+///
+/// # Errors
+/// The routes are wrong.
+#[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "figures for people")]
+pub fn measure(mut graph: Graph) -> Result<Cost, Fault> {
+    let (traffic, options) = (Traffic::new(3, 4, 2), Options::default());
+    let (route_s, routed) = timed(|| route(&graph, &options, None));
+    let (proof_s, facts) = timed(|| prove(&graph, &routed.tables, &traffic));
+    let counts = facts?.counts;
+    let middle = LinkId(u32::try_from(graph.links().count() / 2).unwrap_or(0));
+    let known = graph.set_link(middle, false);
+    debug_assert!(known.is_ok(), "a graph has its middle link");
+    let (loss_s, after) = timed(|| route(&graph, &options, Some(&routed)));
+    let (loss_proof_s, proved) = timed(|| Proof::find(&graph, &after.tables, &traffic));
+    proved?;
+    let (transit_s, transit) = timed(|| Transit::plan(&graph, &routed, &after));
+    let transit = transit?;
+    let mean = counts.static_hops as f64 / counts.routes as f64;
+    Ok(Cost {
+        route_s,
+        proof_s,
+        loss_s,
+        loss_proof_s,
+        transit_s,
+        sent: routed.tables.diff(&after.tables).len(),
+        withdrawn: transit.withdrawn.len(),
+        short: routed.short,
+        hops: (counts.hops_max, counts.static_hops_max, mean),
+    })
+}
+
+fn prove(
+    graph: &Graph,
+    tables: &weft::fm::routes::Tables,
+    traffic: &Traffic,
+) -> Result<weft::fm::proof::Facts, Fault> {
+    Proof::find(graph, tables, traffic)?.check(graph, tables)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
+    let start = std::time::Instant::now();
+    let done = work();
+    (start.elapsed().as_secs_f64(), done)
+}
