@@ -213,7 +213,7 @@ OFFSETS = [
     ("FAST base", 0x5803, "response", {"base": 0x1122}, 0x0A, "22 11"),
     ("GAM head", 0x0109, "response", {"valid": 1, "address_32": 0x1000 >> 5, "head": 7}, 0, "01 10" + "00" * 5 + "07"),
     ("notification flags", 0x0107, "request", {"opcode_valid": 1, "handle": 0x42}, 0x1C, "20 00 42 00"),
-    ("PPB register", 0x5103, "request", {"port": 3, "reg": 0x12, "ext_reg": 1, "first_be": 15, "write": 1}, 0, "03 12 f1 80"),
+    ("PPB register", 0x5103, "request", {"reg": 0x12, "ext_reg": 1, "first_be": 15, "write": 1}, 1, "12 f1 80"),
     ("DC Add", 0x4907, "request", {"policy": 2, "region": 1, "length": 0x55}, 2, "02 01 55"),
     ("DC Release sanitizes", 0x4908, "request", {"policy": 1, "sanitize": 1}, 2, "21 00"),
 ]
@@ -315,7 +315,7 @@ def test_header_carries_the_background_bit_and_21_bits_of_length():
 
 
 def test_return_codes_have_the_numbers_of_the_page():
-    names = {0: "Success", 0xA: "FW auth", 0x10: "Poison limit", 0x16: "Invalid payload length", 0x20: "Background not abortable"}
+    names = {0: "Success", 0xA: "FW auth", 0x10: "Poison limit", 0x16: "Invalid payload length"}
     assert {code: cci.code_name(code) for code in names} == names
     assert cci.code_name(cci.EXHAUSTED) == "Resources Exhausted" and len(cci.RETURN_CODES) == 0x21
 
