@@ -132,6 +132,10 @@ def check_device(check):
         check.bad("no such port", opcode, ports=[facts["no_port"]])
     check.bad("no such port", 0x5102, port=facts["no_port"], op=0)
     check.bad("operation 255", 0x5102, port=ports[0], op=255)
+    check.good("register 0", 0x5103, port=ports[0], first_be=15)
+    check.good("SV state", 0x5104)
+    check.good("SV state of a VCS", 0x5106, vcs=args.vcs)
+    check.good("SV of a VCS", 0x5107, vcs=args.vcs)
     check.bad("no such port", 0x5103, port=facts["no_port"], first_be=15)
     check.bad("no such port", 0x5301, port=facts["no_port"], first_be=15)
 

@@ -16,7 +16,8 @@ What the page leaves open, and what is chosen here:
 - MCTP type 07 to a switch, 08 to a GFD (--mctp).
 - Background commands may answer 0 or 1; their effect is waited for (--settle seconds).
 - 570C to 5714, 58xx and 0109/010A are the host's: sent over --host-connect, left out (and said so) without it.
-- Not driven: 5302, 5809 to 580B, notifications; good requests of 5102, 5105, 5300, 5301 (they disturb or need an MLD).
+- Not driven: 5302 and notifications; good requests of 5809 to 580B (they need a GFD) and of 5102, 5105, 5300, 5301
+  (they disturb, or need an MLD).
 - --absent takes opcodes that the component need not have: they must answer Unsupported.
 """
 

@@ -28,12 +28,13 @@ class Toy:
 
     def __init__(self, fault):
         self.fault, self.pid, self.drt = fault, b"\xff\x0f", bytearray(8192)
-        self.primary, self.secondary, self.owner = NONE, NONE, None
+        self.primary, self.secondary, self.owner, self.former = NONE, NONE, None, None
 
     def answer(self, who, opcode, body):
         if self.fault == "yes":
             return 0, cci.COMMANDS[opcode].response.encode() if opcode in cci.COMMANDS else b""
-        if opcode not in (0x0700, 0x0701) and who is not self.owner and self.fault != "open to all":
+        owns = who is self.owner or self.fault == "two owners" and who is self.former
+        if opcode not in (0x0700, 0x0701) and not owns and self.fault != "open to all":
             return 3, b""
         if opcode == 0x5709:
             size = 6 + 2 * int.from_bytes(body[2:4], "little")
@@ -60,6 +61,7 @@ class Toy:
             self.pid = assigned
         elif op == 3 and fm == self.secondary != NONE:
             self.primary, self.secondary = self.secondary, NONE
+            self.former = self.owner
             self.owner = who if self.fault != "old owner" else self.owner
         else:
             return 2, b""
@@ -130,6 +132,7 @@ FAULTS = [
     ("open to all", "5700 before Claim Ownership"),
     ("stolen", "0701 register primary again"),
     ("old owner", "0701 promote"),
+    ("two owners", "0701 promote"),
     ("long", "5709 fewer entries than sent"),
     ("half set", "5709 no such port behind a good entry"),
     ("not stored", "5708 entries reads back"),
