@@ -5,18 +5,12 @@
 //! Units: octets, nanoseconds.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2; PCIe 6.0 §2.3.1 (retry status), §6.7 (hot plug), §7.5.1.
 //!
-//! The steps are written as straight code that awaits each answer, and polled by hand: nothing
-//! runs but within `step`, in the same order each time. Broken functions are left out, or used as far
-//! as possible, and [`Tree::problems`] says why.
+//! Nothing runs but within `step`, and the state between two steps is plain data. Broken functions are
+//! left out, or used as far as possible, and [`Tree::problems`] says why.
 
 pub mod assign;
 mod scan;
 mod wire;
-
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 
 use weft_parsers::fabric::Bdf;
 
@@ -24,7 +18,6 @@ use super::bridge::{Window, Windows};
 use super::space::{ByteEnables, Reg};
 use super::tree::Tree;
 use scan::Scanner;
-use wire::Wire;
 
 /// A way to configuration registers.
 pub trait ConfigAccess {
@@ -145,73 +138,47 @@ pub enum Step {
     Done,
 }
 
-type Outcome = Result<Tree, EnumerateError>;
-
 /// Enumeration as a state machine.
+#[derive(Clone, Debug)]
 pub struct Enumerator {
-    wire: Wire,
-    /// `None` when it is over.
-    work: Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
-    outcome: Option<Outcome>,
-}
-
-impl fmt::Debug for Enumerator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Enumerator")
-            .field("wire", &self.wire)
-            .field("outcome", &self.outcome)
-            .finish_non_exhaustive()
-    }
+    scanner: Scanner,
+    outcome: Option<Result<Tree, EnumerateError>>,
 }
 
 impl Enumerator {
-    fn start<F>(host: HostSpec, work: impl FnOnce(Scanner) -> F) -> Self
-    where
-        F: Future<Output = Outcome> + Send + 'static,
-    {
-        let wire = Wire::new(host.accesses_max);
-        let scanner = Scanner::new(wire.clone(), host);
-        Self { wire, work: Some(Box::pin(work(scanner))), outcome: None }
+    const fn start(scanner: Scanner) -> Self {
+        Self { scanner, outcome: None }
     }
 
     /// Enumerates everything.
     #[must_use]
     pub fn all(host: HostSpec) -> Self {
-        Self::start(host, |mut scanner| async move { scanner.all().await })
+        Self::start(Scanner::all(host))
     }
 
     /// Enumerates anew what is below the bridge at `bdf`, within its bus numbers and windows.
     #[must_use]
     pub fn rescan(host: HostSpec, tree: Tree, bdf: Bdf) -> Self {
-        Self::start(host, move |mut scanner| async move { scanner.rescan(tree, bdf).await })
+        Self::start(Scanner::rescan(host, tree, bdf))
     }
 
     /// Answers an interrupt of the slot at `bdf`: takes out what is gone, enumerates what has come.
     #[must_use]
     pub fn service(host: HostSpec, tree: Tree, bdf: Bdf) -> Self {
-        Self::start(host, move |mut scanner| async move { scanner.service(tree, bdf).await })
+        Self::start(Scanner::service(host, tree, bdf))
     }
 
     /// What is to be done; the same again until it is answered.
     pub fn step(&mut self) -> Step {
-        if let Some(request) = self.wire.request() {
-            return Step::Do(request);
+        if self.outcome.is_none() && self.scanner.wire.request().is_none() {
+            self.outcome = self.scanner.advance();
         }
-        let Some(work) = &mut self.work else { return Step::Done };
-        match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(outcome) => {
-                self.outcome = Some(outcome);
-                self.work = None;
-                Step::Done
-            }
-            // Work waits for nothing but answers, so a request stands now.
-            Poll::Pending => self.wire.request().map_or(Step::Done, Step::Do),
-        }
+        self.scanner.wire.request().map_or(Step::Done, Step::Do)
     }
 
     /// Tells what the request has brought: a register's value, or `None` where nothing answered.
     pub fn answer(&mut self, value: Option<u32>) {
-        self.wire.answer(value);
+        self.scanner.wire.answer(value);
     }
 
     /// The tree, once it is finished.
@@ -223,7 +190,7 @@ impl Enumerator {
     /// Accesses and pauses so far.
     #[must_use]
     pub fn accesses(&self) -> u64 {
-        self.wire.count()
+        self.scanner.wire.count()
     }
 
     /// Runs to the end over `access`.

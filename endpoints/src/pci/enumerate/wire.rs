@@ -1,106 +1,113 @@
-//! Registers as something to wait for: one request at a time, and its answer.
+//! Registers as something to ask for, one at a time, by code that is written straight on.
 //!
-//! Shape: the enumerator's outside sees [`Wire::request`] and [`Wire::answer`], its inside awaits.
+//! Shape: a job runs until it asks what has no answer yet, and stops; with the answer it runs again
+//! from its start, where earlier answers are the same. A finished job's answers are forgotten.
 //! Units: octets.
 //! Source: see the enumerator.
-
-use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+//!
+//! Jobs are short (one function), so that running them again costs little: what a function takes
+//! grows with the square of its own accesses, never with the tree.
 
 use weft_parsers::fabric::Bdf;
 
 use super::{EnumerateError, Request};
 use crate::pci::space::{ByteEnables, Reg};
 
-/// What a request brought: a value, or nothing.
-#[derive(Clone, Copy, Debug)]
-struct Answer(Option<u32>);
+/// Why a job does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// A request stands.
+    Asked,
+    /// It cannot go on at all.
+    Failed(EnumerateError),
+}
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Exchange {
+impl From<EnumerateError> for Stop {
+    fn from(why: EnumerateError) -> Self {
+        Self::Failed(why)
+    }
+}
+
+pub(super) type Done<T> = Result<T, Stop>;
+
+/// What was asked and answered in a job.
+#[derive(Clone, Debug)]
+pub(super) struct Wire {
     request: Option<Request>,
-    answer: Option<Answer>,
+    /// Answers since the job began, and how many of them it has been told in this run.
+    answers: Vec<Option<u32>>,
+    told: usize,
     count: u64,
     max: u64,
 }
 
-/// Shared by the two sides of one enumerator; never contended.
-#[derive(Clone, Debug)]
-pub(super) struct Wire(Arc<Mutex<Exchange>>);
-
 impl Wire {
-    pub(super) fn new(max: u64) -> Self {
-        Self(Arc::new(Mutex::new(Exchange { max, ..Exchange::default() })))
+    pub(super) const fn new(max: u64) -> Self {
+        Self { request: None, answers: Vec::new(), told: 0, count: 0, max }
     }
 
-    fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) const fn request(&self) -> Option<Request> {
+        self.request
     }
 
-    pub(super) fn request(&self) -> Option<Request> {
-        self.exchange().request
-    }
-
-    pub(super) fn answer(&self, value: Option<u32>) {
-        let mut exchange = self.exchange();
-        if exchange.request.take().is_some() {
-            exchange.answer = Some(Answer(value));
+    pub(super) fn answer(&mut self, value: Option<u32>) {
+        if self.request.take().is_some() {
+            self.answers.push(value);
         }
     }
 
-    pub(super) fn count(&self) -> u64 {
-        self.exchange().count
+    pub(super) const fn count(&self) -> u64 {
+        self.count
     }
 
-    async fn ask(&self, request: Request) -> Result<Option<u32>, EnumerateError> {
-        {
-            let mut exchange = self.exchange();
-            if exchange.count >= exchange.max {
-                return Err(EnumerateError::TooManyAccesses { max: exchange.max });
-            }
-            exchange.count += 1;
-            exchange.request = Some(request);
+    /// A job starts, or starts again.
+    pub(super) const fn rewind(&mut self) {
+        self.told = 0;
+    }
+
+    /// A job is finished.
+    pub(super) fn forget(&mut self) {
+        self.answers.clear();
+        self.told = 0;
+    }
+
+    fn ask(&mut self, request: Request) -> Done<Option<u32>> {
+        if let Some(answer) = self.answers.get(self.told) {
+            self.told += 1;
+            return Ok(*answer);
         }
-        let arrived = poll_fn(|_| self.exchange().answer.take().map_or(Poll::Pending, Poll::Ready));
-        let Answer(value) = arrived.await;
-        Ok(value)
+        if self.count >= self.max {
+            return Err(EnumerateError::TooManyAccesses { max: self.max }.into());
+        }
+        self.count += 1;
+        self.request = Some(request);
+        Err(Stop::Asked)
     }
 
     /// The double word that holds `offset`; all ones where nothing answers.
-    pub(super) async fn read(&self, bdf: Bdf, offset: u16) -> Result<u32, EnumerateError> {
-        let answer = self.ask(Request::Read { bdf, reg: Reg::at(offset) }).await?;
+    pub(super) fn read(&mut self, bdf: Bdf, offset: u16) -> Done<u32> {
+        let answer = self.ask(Request::Read { bdf, reg: Reg::at(offset) })?;
         Ok(answer.unwrap_or(u32::MAX))
     }
 
     /// The u16 at `offset`.
-    pub(super) async fn read16(&self, bdf: Bdf, offset: u16) -> Result<u16, EnumerateError> {
-        let [a, b, c, d] = self.read(bdf, offset).await?.to_le_bytes();
+    pub(super) fn read16(&mut self, bdf: Bdf, offset: u16) -> Done<u16> {
+        let [a, b, c, d] = self.read(bdf, offset)?.to_le_bytes();
         Ok(u16::from_le_bytes(if offset & 2 == 0 { [a, b] } else { [c, d] }))
     }
 
-    pub(super) async fn write(
-        &self,
-        bdf: Bdf,
-        offset: u16,
-        value: u32,
-    ) -> Result<(), EnumerateError> {
+    pub(super) fn write(&mut self, bdf: Bdf, offset: u16, value: u32) -> Done<()> {
         let enables = ByteEnables::ALL;
-        self.ask(Request::Write { bdf, reg: Reg::at(offset), value, enables }).await.map(|_| ())
+        self.ask(Request::Write { bdf, reg: Reg::at(offset), value, enables }).map(|_| ())
     }
 
-    pub(super) async fn write16(
-        &self,
-        bdf: Bdf,
-        offset: u16,
-        value: u16,
-    ) -> Result<(), EnumerateError> {
+    pub(super) fn write16(&mut self, bdf: Bdf, offset: u16, value: u16) -> Done<()> {
         let value = u32::from(value) << (8 * (offset & 2));
         let (reg, enables) = (Reg::at(offset), ByteEnables::of(offset, 2));
-        self.ask(Request::Write { bdf, reg, value, enables }).await.map(|_| ())
+        self.ask(Request::Write { bdf, reg, value, enables }).map(|_| ())
     }
 
-    pub(super) async fn wait(&self, ns: u64) -> Result<(), EnumerateError> {
-        self.ask(Request::Wait { ns }).await.map(|_| ())
+    pub(super) fn wait(&mut self, ns: u64) -> Done<()> {
+        self.ask(Request::Wait { ns }).map(|_| ())
     }
 }
