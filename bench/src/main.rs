@@ -44,6 +44,9 @@ const PATH_MPPS: f64 = 10.0;
 const PATH_TSC: f64 = 95.0;
 const PATH_TSC_GOAL: f64 = 75.0;
 
+/// TLPs a second through the whole path, against Ethernet frames.
+const TLP_RATIO: f64 = 0.7;
+
 /// Least cells a port and slot that the crossbar accepts at load 1.0 in one iteration.
 const ISLIP_THROUGHPUT: f64 = 0.985;
 
@@ -133,6 +136,9 @@ fn main() -> ExitCode {
             path.dropped < frames() / 1_000,
         );
     }
+    if wanted("tlps") {
+        tlps(&mut report);
+    }
     if wanted("islip") {
         let (slot_ns, median_ns) = islip_slot::measure(Load::goal(), frames() / 375);
         report(
@@ -162,6 +168,31 @@ fn main() -> ExitCode {
         report_routes(&mut report);
     }
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// TLPs through the whole path, beside Ethernet frames of the same length in the same run.
+#[expect(clippy::float_arithmetic, reason = "a ratio for people")]
+fn tlps(report: &mut impl FnMut(&str, String, String, bool)) {
+    let load = PathLoad { ports: 16, macs: 1_000, frame_len: 64 };
+    let ethernet = path::measure(load, frames() / 2);
+    let tlps = path::measure_tlps(16, 1_000, frames() / 2);
+    let ratio = ethernet.ns_per_frame / tlps.ns_per_frame;
+    let tsc =
+        tlps.tsc_per_frame.map_or(String::new(), |(least, _)| format!(", {least:.0} TSC cycles"));
+    report(
+        "PBR TLPs of 64 octets, 1,000 PIDs, 16 fabric ports, one core, against Ethernet",
+        format!(
+            "{ratio:.2} ({:.1} ns a TLP{tsc}; {:.1} ns a frame)",
+            tlps.ns_per_frame, ethernet.ns_per_frame
+        ),
+        format!("{TLP_RATIO} or more"),
+        ratio >= TLP_RATIO,
+    );
+    let parts = tlps.tsc_of_parts.iter().map(|(name, cycles)| format!("{name} {cycles:.0}"));
+    let parts: Vec<String> = parts.collect();
+    let _ = writeln!(std::io::stdout(), "     by part of a step: {}", parts.join(", "));
+    let lost = (tlps.dropped, tlps.allocations);
+    report("TLPs dropped, and allocations", format!("{lost:?}"), "none".to_owned(), lost == (0, 0));
 }
 
 /// Figures of the CXL stage's decision.

@@ -58,15 +58,29 @@ const ROUNDS: u64 = 45;
 /// When the load cannot be built: the figures are constants of the caller.
 #[must_use]
 #[inline(never)] // a profiler finds it by name
-#[expect(clippy::float_arithmetic, reason = "a figure for people")]
-#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
-#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
 pub fn measure(load: PathLoad, frames: u64) -> PathFigure {
     let PathLoad { ports, macs, frame_len } = load;
     let load = NullLoad { kind: Kind::Ethernet, ports, stations: macs, frame_len };
-    let mut path = NullPath::new(&load, 1).expect("a load of constants");
+    drive(NullPath::new(&load, 1).expect("a load of constants"), frames)
+}
+
+/// As [`measure`], of TLPs of 64 octets between `ports` fabric ports, to `pids` PIDs.
+///
+/// # Panics
+/// As [`measure`].
+#[must_use]
+#[inline(never)] // as above
+pub fn measure_tlps(ports: usize, pids: u16, frames: u64) -> PathFigure {
+    drive(NullPath::of_tlps(ports, pids, 1).expect("a load of constants"), frames)
+}
+
+#[expect(clippy::float_arithmetic, reason = "a figure for people")]
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+fn drive(mut path: NullPath, frames: u64) -> PathFigure {
     let core = path.core;
     let (mut lane, mut ports) = path.lanes.remove(0);
+    let count_ports = ports.len();
     let mut now = 0;
     let mut run = |frames: u64, stages: Option<&mut Stages>| {
         let mut done = 0;
@@ -77,7 +91,7 @@ pub fn measure(load: PathLoad, frames: u64) -> PathFigure {
                 Some(stages) => lane.step(Instant::from_ns(now), &mut ports, &mut **stages),
                 None => lane.step(Instant::from_ns(now), &mut ports, &mut NoTrace),
             };
-            done = frames_sent(&core, load.ports);
+            done = frames_sent(&core, count_ports);
         }
         done
     };

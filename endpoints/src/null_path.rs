@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use weft_dataplane::config::{LiveSizes, SwitchConfig};
+use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpLink};
+use weft_dataplane::pbr::TableError;
 use weft_dataplane::pipeline::{
     BuildError, Built, Core, Lane, Timing, build, chunks_beside_buffer,
 };
@@ -17,6 +18,8 @@ use weft_dataplane::port::{Port, PortOpenError};
 use weft_dataplane::time::{Instant, LinkRate};
 use weft_dataplane::types::{PORTS_MAX, PortId};
 use weft_parsers::AfhMode;
+use weft_parsers::fabric::{Bdf, DrtEntry, Hpa, Pid};
+use weft_parsers::tlp::{self, At, Body, Mode, Oui, Protocol, Pth, TlpRepr};
 
 use crate::frames::{FrameError, FrameSpec, Kind, Station};
 use crate::sizes::Sizes;
@@ -72,6 +75,9 @@ pub enum NullPathError {
     /// The parts do not fit together.
     #[error(transparent)]
     Build(#[from] Box<BuildError>),
+    /// Routes that the tables cannot take.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// A port refused its frames.
     #[error(transparent)]
     Port(#[from] Box<PortOpenError>),
@@ -101,18 +107,78 @@ impl NullPath {
         range("stations", load.stations, load.ports, STATIONS_MAX)?;
         range("octets of a frame (without FCS)", load.frame_len, 60, FRAME_LEN_MAX)?;
         range("workers", workers, 1, load.ports)?;
-        let switch = switch(load);
-        let beside = chunks_beside_buffer(load.ports, workers, switch.tx_ring_frames);
+        Self::of(switch(load), workers, &|port| Ok(templates(load, port)?))
+    }
+
+    /// A switch between fabric ports: each sends UIO writes of 24 octets, frames of 64, to `pids` PIDs, which lie
+    /// behind all ports in turn.
+    ///
+    /// # Errors
+    /// A load that cannot be made.
+    pub fn of_tlps(ports: usize, pids: u16, workers: usize) -> Result<Self, NullPathError> {
+        let load = NullLoad { kind: Kind::Ethernet, ports, stations: ports, frame_len: 64 };
+        let mut switch = switch(&load);
+        for port in &mut switch.ports {
+            port.role = PortRole::Fport(TlpLink::default());
+        }
+        let path = Self::of(switch, workers, &|port| Ok(tlp_templates(ports, pids, port)))?;
+        let mut tables = (**path.core.tables.load()).clone();
+        let behind = |pid: u16| u8::try_from(usize::from(pid) % ports).unwrap_or(0);
+        let entries: Vec<DrtEntry> = (0..pids).map(|pid| DrtEntry::Port(behind(pid))).collect();
+        tables.set_drt(0, &entries)?;
+        path.core.tables.store(Arc::new(tables));
+        Ok(path)
+    }
+
+    /// `switch`, its ports dealt out to `workers` in turn, each with the frames that `templates` gives.
+    fn of(
+        switch: SwitchConfig,
+        workers: usize,
+        templates: &dyn Fn(usize) -> Result<Vec<Vec<u8>>, NullPathError>,
+    ) -> Result<Self, NullPathError> {
+        let count = switch.ports.len();
+        let beside = chunks_beside_buffer(count, workers, switch.tx_ring_frames);
         let chunks = CHUNKS_MIN.max(CELLS as usize + beside);
         let pool = Pool::map(chunks, FRAME_LEN_MAX)?;
-        let of = |worker| (worker..load.ports).step_by(workers).filter_map(PortId::new).collect();
+        let of = |worker| (worker..count).step_by(workers).filter_map(PortId::new).collect();
         let spread: Vec<Vec<PortId>> = (0..workers).map(of).collect();
         let Built { core, lanes } =
             build(switch, &pool, &spread, Timing::Live).map_err(Box::new)?;
-        let ports = |own: &Vec<PortId>| own.iter().map(|id| port(load, *id)).collect();
+        let port = |id: &PortId| port(*id, templates(id.index())?);
+        let ports = |own: &Vec<PortId>| own.iter().map(port).collect();
         let ports = spread.iter().map(ports).collect::<Result<Vec<Vec<_>>, NullPathError>>()?;
         Ok(Self { core, lanes: lanes.into_iter().zip(ports).collect(), spread })
     }
+}
+
+/// UIO writes that `port` sends, to PIDs behind all others; over all ports every PID is named once.
+fn tlp_templates(ports: usize, pids: u16, port: usize) -> Vec<Vec<u8>> {
+    const PAYLOAD: [u8; 24] = [0xA5; 24];
+    let spid = Pid::from_low_bits(u16::try_from(port).unwrap_or(0));
+    let sender = |pid: u16| (usize::from(pid) + 1 + usize::from(pid) / ports % (ports - 1)) % ports;
+    let to_pid = |pid: u16| {
+        let body = Body::Address {
+            addr: Hpa(0x0123_4567_0000 | u64::from(pid) << 6),
+            wide: true,
+            at: At::default(),
+            no_write: false,
+            length_dw: 6,
+            first_be: 0xF,
+            last_be: 0xF,
+        };
+        let write = TlpRepr::new(Mode::Flit, tlp::Kind::UioWrite, Bdf::new(1, 0, 0), pid, body);
+        let write = TlpRepr { payload: &PAYLOAD, ..write };
+        let mut frame = vec![0; 64];
+        let (macs, rest) = frame.split_at_mut(12);
+        macs.copy_from_slice(&[0x02, 0, 0, 0, 1, 0, 0x02, 0, 0, 0, 2, 0]);
+        let link = tlp::TlpLink { oui: Oui::DEFAULT, protocol: Protocol::Pbr };
+        let rest = link.emit(rest).expect("room for the head");
+        let pth = Pth::new(spid, Pid::from_low_bits(pid));
+        let len = tlp::pth::emit_pbr(pth, &write, rest).expect("a TLP of constants");
+        debug_assert_eq!(len, rest.len(), "64 octets in all");
+        frame
+    };
+    (0..pids).filter(|&pid| sender(pid) == port).map(to_pid).collect()
 }
 
 /// Frames that all ports of `core` have taken so far.
@@ -140,12 +206,12 @@ fn switch(load: &NullLoad) -> SwitchConfig {
     switch
 }
 
-fn port(load: &NullLoad, id: PortId) -> Result<Box<dyn Port>, NullPathError> {
+fn port(id: PortId, templates: Vec<Vec<u8>>) -> Result<Box<dyn Port>, NullPathError> {
     let config = NullConfig {
         name: format!("p{}", id.get()),
         rate: RATE,
         frame_len_max: FRAME_LEN_MAX,
-        templates: templates(load, id.index())?,
+        templates,
         per_burst: 64,
         limit: None,
     };
@@ -197,6 +263,23 @@ mod tests {
             assert_eq!(ledger.imbalance(), 0, "{kind:?}");
             let busy = ledger.port.iter().filter(|port| port.tx_frames > 0).count();
             assert_eq!(busy, 4, "{kind:?}: every port has stations that others send to");
+        }
+    }
+
+    /// TLPs pass by their PIDs, all of them as they are.
+    #[test]
+    fn tlps_pass() {
+        let mut path = NullPath::of_tlps(4, 40, 1).unwrap();
+        let (lane, ports) = &mut path.lanes[0];
+        for step in 1..200 {
+            lane.step(Instant::from_ns(step * 10_000), ports, &mut NoTrace);
+        }
+        let ledger = Ledger::read(&path.core);
+        assert!(frames_sent(&path.core, 4) > 10_000, "{ledger:?}");
+        assert_eq!((ledger.imbalance(), ledger.dropped), (0, 0));
+        for port in &ledger.port {
+            assert_eq!(port.tx_bytes, port.tx_frames * 64);
+            assert!(port.tx_frames > 0 && port.tx_format[weft_parsers::Format::Pbr as usize] > 0);
         }
     }
 
