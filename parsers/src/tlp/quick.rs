@@ -1,0 +1,170 @@
+//! The commonest flit-mode TLPs at a glance: what a switch wants to know of them, out of 16 octets.
+//! Shape: first four DWs → [`Quick`]; `None` for whatever [`super::Tlp::parse`] must look at.
+//! Units: octets.
+//! Source: PCIe 6.0 table 2-5; wire-formats.md 3.5, 3.6.
+//!
+//! Memory and UIO requests and completions without OHC and trailer: nothing but the first DW says how long they
+//! are, and their byte enables are all ones. What this takes, `Tlp::parse` takes, with the same meaning.
+
+use super::kind::Flow;
+use crate::bytes::window;
+
+/// What a TLP is, in brief.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuickKind {
+    /// `MRd`, `MWr`.
+    Memory,
+    /// `UIOMRd`, `UIOMWr`.
+    Uio,
+    /// `Cpl`, `CplD`.
+    Completion,
+    /// `UIOWrCpl`, `UIORdCpl`, `UIORdCplD`.
+    UioCompletion,
+}
+
+/// A TLP at a glance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quick {
+    /// What it is.
+    pub kind: QuickKind,
+    /// Which credits it takes.
+    pub flow: Flow,
+    /// Traffic Class.
+    pub tc: u8,
+    /// Octets of header and payload.
+    pub len: u16,
+    /// Octets of payload.
+    pub data_len: u16,
+    /// Address of a request, 0 of a completion.
+    pub address: u64,
+}
+
+const KIND: u8 = 3;
+const DATA: u8 = 4;
+const WIDE: u8 = 8;
+const ADDRESS: u8 = 16;
+const NON_POSTED: u8 = 32;
+const TAKEN: u8 = 64;
+
+/// By first octet.
+const TABLE: [u8; 256] = {
+    let mut table = [0; 256];
+    let (uio, cpl, uio_cpl) = (1, 2, 3);
+    table[0x03] = TAKEN | ADDRESS | NON_POSTED;
+    table[0x20] = TAKEN | ADDRESS | NON_POSTED | WIDE;
+    table[0x40] = TAKEN | ADDRESS | DATA;
+    table[0x60] = TAKEN | ADDRESS | DATA | WIDE;
+    table[0x22] = TAKEN | ADDRESS | NON_POSTED | WIDE | uio;
+    table[0x61] = TAKEN | ADDRESS | DATA | WIDE | uio;
+    table[0x0A] = TAKEN | cpl;
+    table[0x4A] = TAKEN | DATA | cpl;
+    table[0x0C] = TAKEN | uio_cpl;
+    table[0x0D] = TAKEN | uio_cpl;
+    table[0x48] = TAKEN | DATA | uio_cpl;
+    table
+};
+
+/// Looks at the first 16 octets of a TLP without prefixes; a shorter one has anything behind it.
+#[inline]
+#[must_use]
+#[expect(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "an octet finds one of 256 entries; a payload is 4 KiB at most; the rest is masked"
+)]
+pub const fn quick(head: &[u8; 16]) -> Option<Quick> {
+    let [first, _, _, _, ..] = *head;
+    let facts = TABLE[first as usize];
+    let dw0 = u32::from_be_bytes(*window::<0, 4, _>(head));
+    // OHC and TS
+    if facts == 0 || dw0 & 0x001F_E000 != 0 {
+        return None;
+    }
+    let octets = (((dw0.wrapping_sub(1)) & 0x3FF) + 1) * 4;
+    let high = u32::from_be_bytes(*window::<8, 4, _>(head));
+    let low = u32::from_be_bytes(*window::<12, 4, _>(head));
+    let wide = facts & WIDE != 0;
+    let address = if wide { (high as u64) << 32 | low as u64 } else { high as u64 };
+    let is_request = facts & ADDRESS != 0;
+    // a translation request, or beyond the next 4 KiB
+    if is_request && (address & 3 == 1 || (address as u32 & 0xFFC) + octets > 4_096) {
+        return None;
+    }
+    let data_len = if facts & DATA != 0 { octets as u16 } else { 0 };
+    let kind = match facts & KIND {
+        0 => QuickKind::Memory,
+        1 => QuickKind::Uio,
+        2 => QuickKind::Completion,
+        _ => QuickKind::UioCompletion,
+    };
+    Some(Quick {
+        kind,
+        flow: if !is_request {
+            Flow::Completion
+        } else if facts & NON_POSTED != 0 {
+            Flow::NonPosted
+        } else {
+            Flow::Posted
+        },
+        tc: (dw0 >> 21) as u8 & 7,
+        len: data_len + if wide { 16 } else { 12 },
+        data_len,
+        address: if is_request { address & !3 } else { 0 },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::Hpa;
+    use crate::testing::Rng;
+    use crate::tlp::{Kind, Mode, Tlp};
+
+    /// Whatever is taken at a glance parses, and means the same.
+    #[test]
+    fn a_glance_sees_what_a_look_sees() {
+        const TYPES: [u8; 12] =
+            [0x03, 0x20, 0x40, 0x60, 0x22, 0x61, 0x0A, 0x4A, 0x0C, 0x0D, 0x48, 0x05];
+        let mut rng = Rng::new(11);
+        let (mut taken, mut left) = (0, 0);
+        for n in 0..300_000_u32 {
+            let mut bytes = [0; 16 + 4_096];
+            for octet in &mut bytes[..16] {
+                *octet = rng.u8();
+            }
+            if n % 4 != 0 {
+                bytes[0] = TYPES[n as usize % TYPES.len()];
+                bytes[1] &= 0xE0;
+                bytes[2] &= 0x1F;
+            }
+            let head = bytes.first_chunk().unwrap();
+            let parsed = Tlp::parse(Mode::Flit, &bytes);
+            let Some(quick) = quick(head) else {
+                left += u32::from(parsed.is_ok());
+                continue;
+            };
+            taken += 1;
+            let tlp = parsed.unwrap_or_else(|error| panic!("{:02x?}: {error}", &bytes[..16]));
+            let kind = match tlp.kind() {
+                Kind::MemRead | Kind::MemWrite => QuickKind::Memory,
+                Kind::UioRead | Kind::UioWrite => QuickKind::Uio,
+                Kind::Completion { locked: false, .. } => QuickKind::Completion,
+                Kind::UioReadCompletion { .. } | Kind::UioWriteCompletion => {
+                    QuickKind::UioCompletion
+                }
+                other => panic!("{other:?}"),
+            };
+            let Hpa(address) = tlp.addr().unwrap_or_default();
+            let want = Quick {
+                kind,
+                flow: tlp.flow(),
+                tc: tlp.tc(),
+                len: tlp.len().try_into().unwrap(),
+                data_len: tlp.payload().len().try_into().unwrap(),
+                address,
+            };
+            assert_eq!(quick, want, "{:02x?}", &bytes[..16]);
+        }
+        assert!(taken > 50_000 && left > 1_000, "{taken} taken, {left} left to parse");
+    }
+}
