@@ -23,6 +23,12 @@ pub(crate) const fn be24<const OFF: usize, const LEN: usize>(bytes: &[u8; LEN]) 
     u32::from_be_bytes([0, high, mid, low])
 }
 
+/// Big-endian 32 bits at `OFF`.
+#[inline]
+pub(crate) const fn be32<const OFF: usize, const LEN: usize>(bytes: &[u8; LEN]) -> u32 {
+    u32::from_be_bytes(*window::<OFF, 4, LEN>(bytes))
+}
+
 /// Big-endian 64 bits at `OFF`.
 #[inline]
 pub(crate) const fn be64<const OFF: usize, const LEN: usize>(bytes: &[u8; LEN]) -> u64 {

@@ -103,6 +103,32 @@ pub enum Field {
     MsgType,
     /// `Key_words` of GEN2 and Lite.
     KeyWords,
+    /// First octet of a TLP header or prefix.
+    TlpType,
+    /// Place of a TLP prefix among the others, or a second one where one may be.
+    TlpPrefixOrder,
+    /// Length of a TLP in DW.
+    TlpLength,
+    /// Byte enables of a TLP.
+    ByteEnables,
+    /// Address of a TLP: alignment, or what lies beyond the next 4 KiB.
+    TlpAddress,
+    /// OHC of a flit-mode TLP.
+    Ohc,
+    /// TS of a flit-mode TLP.
+    Trailer,
+    /// What stands in front of or behind a PTH.
+    PbrGrammar,
+    /// OUI of an extended EtherType.
+    Oui,
+    /// Protocol of an extended EtherType.
+    Protocol,
+    /// Vendor ID of a message.
+    VendorId,
+    /// CXL VDM code, and PBR opcode below it.
+    VdmCode,
+    /// Cache line of a Lightweight Notification.
+    LnLine,
 }
 
 impl Field {
@@ -118,6 +144,19 @@ impl Field {
             Self::Cid => "cid",
             Self::MsgType => "message type",
             Self::KeyWords => "key_words",
+            Self::TlpType => "type",
+            Self::TlpPrefixOrder => "order of prefixes",
+            Self::TlpLength => "length",
+            Self::ByteEnables => "byte enables",
+            Self::TlpAddress => "address",
+            Self::Ohc => "ohc",
+            Self::Trailer => "ts",
+            Self::PbrGrammar => "next double word",
+            Self::Oui => "oui",
+            Self::Protocol => "protocol",
+            Self::VendorId => "vendor id",
+            Self::VdmCode => "vdm code",
+            Self::LnLine => "line",
         }
     }
 }

@@ -1,4 +1,35 @@
 //! PCIe and CXL.io TLPs, non-flit and flit mode, and what a PBR link puts around them.
-//! Shape: views over octets, and plain structs that emit.
+//! Shape: [`Tlp`] reads octets, [`TlpRepr`] emits them; `pth` and `link` are what goes in front, `vdm`, `ln`
+//! and `uio` the contents that have a layout of their own.
 //! Units: octets and double words (DW, 4 octets); big-endian.
 //! Source: wire-formats.md 3; PCIe 6.0 section 2.2; CXL 3.1 section 7.7.6.
+
+pub mod completion;
+pub mod convert;
+pub mod fields;
+pub mod kind;
+mod layout;
+pub mod link;
+
+pub mod ohc;
+pub mod prefix;
+pub mod pth;
+pub mod repr;
+mod rules;
+pub mod uio;
+
+pub mod view;
+
+pub use completion::Completion;
+pub use convert::{ConvertError, to_flit, to_non_flit, type1_to_type0};
+pub use fields::{AddressSpace, At, Attr, DevLoad, Implicit, Pasid, Route, Status};
+pub use kind::{Flow, Kind, Mode, Routing};
+pub use link::{Oui, Protocol, TlpLink};
+pub use prefix::VendPrefixL0;
+pub use pth::{PbrTlp, Pth};
+pub use repr::{Body, EmitError, TlpRepr};
+
+pub use view::Tlp;
+
+#[cfg(test)]
+mod tests;

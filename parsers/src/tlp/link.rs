@@ -1,0 +1,115 @@
+//! What stands between the addresses of an Ethernet frame and the TLP in it.
+//! Shape: EtherType 16 (0x88B7), OUI 24, protocol 16, version 4, flags 4 bits; then one TLP, then padding.
+//! Units: octets.
+//! Source: IEEE 802 section 9.2.4 (OUI Extended EtherType); proposed in wire-formats.md 3.7a.
+
+use crate::bytes::{be16, cut, cut_mut, octet, put, window};
+use crate::error::{Field, Layer, ParseError};
+use crate::tlp::view::refused;
+
+/// Octets from the EtherType to the TLP.
+pub const LEN: usize = 8;
+/// OUI Extended EtherType.
+pub const ETHER_TYPE: u16 = 0x88B7;
+/// The one version there is.
+pub const VERSION: u8 = 1;
+
+/// OUI whose protocols are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Oui(pub [u8; 3]);
+
+impl Oui {
+    /// Locally administered; ports may be set to another.
+    pub const DEFAULT: Self = Self([0x02, 0x57, 0x46]);
+}
+
+impl Default for Oui {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Protocol {
+    /// TLP of a PBR link: PTH first, local prefixes before it.
+    Pbr = 1,
+    /// Flit-mode TLP.
+    HbrFlit = 2,
+    /// Non-flit TLP.
+    HbrNonFlit = 3,
+    /// Partner information and keep-alive.
+    Control = 4,
+}
+
+impl Protocol {
+    /// Reads the field.
+    #[must_use]
+    pub const fn decode(bits: u16) -> Option<Self> {
+        Some(match bits {
+            1 => Self::Pbr,
+            2 => Self::HbrFlit,
+            3 => Self::HbrNonFlit,
+            4 => Self::Control,
+            _ => return None,
+        })
+    }
+}
+
+/// Header of a TLP on an Ethernet link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlpLink {
+    /// Whose protocol it is.
+    pub oui: Oui,
+    /// What follows.
+    pub protocol: Protocol,
+}
+
+impl TlpLink {
+    /// Splits the header off the front of `bytes`, which start with the EtherType (a VLAN tag before it is
+    /// the caller's); also returns what follows it. Flags are ignored.
+    ///
+    /// # Errors
+    /// Fewer than [`LEN`] octets, or another EtherType, OUI, protocol or version.
+    #[inline]
+    pub const fn parse(bytes: &[u8], oui: Oui) -> Result<(Self, &[u8]), ParseError> {
+        let (head, rest) = match cut::<LEN>(bytes, Layer::TlpLink) {
+            Ok(parts) => parts,
+            Err(error) => return Err(error),
+        };
+        if be16::<0, _>(head) != ETHER_TYPE {
+            return Err(refused(Layer::TlpLink, Field::EtherType, be16::<0, _>(head)));
+        }
+        let [a, b, c] = *window::<2, 3, _>(head);
+        let Oui([want_a, want_b, want_c]) = oui;
+        if a != want_a || b != want_b || c != want_c {
+            return Err(refused(Layer::TlpLink, Field::Oui, u16::from_be_bytes([b, c])));
+        }
+        let version = octet::<7, _>(head);
+        if version >> 4 != VERSION {
+            return Err(refused(Layer::TlpLink, Field::Version, version as u16));
+        }
+        match Protocol::decode(be16::<5, _>(head)) {
+            Some(protocol) => Ok((Self { oui, protocol }, rest)),
+            None => Err(refused(Layer::TlpLink, Field::Protocol, be16::<5, _>(head))),
+        }
+    }
+
+    /// Writes the header, flags 0, at the front of `bytes`; returns what follows it.
+    ///
+    /// # Errors
+    /// [`ParseError::Short`] when there is no room for [`LEN`] octets.
+    #[inline]
+    pub const fn emit(self, bytes: &mut [u8]) -> Result<&mut [u8], ParseError> {
+        let (head, rest) = match cut_mut::<LEN>(bytes, Layer::TlpLink) {
+            Ok(parts) => parts,
+            Err(error) => return Err(error),
+        };
+        put::<0, 2, _>(head, ETHER_TYPE.to_be_bytes());
+        put::<2, 3, _>(head, self.oui.0);
+        put::<5, 2, _>(head, (self.protocol as u16).to_be_bytes());
+        put::<7, 1, _>(head, [VERSION << 4]);
+        Ok(rest)
+    }
+}

@@ -1,0 +1,195 @@
+//! The header in front of every TLP on a PBR link, and the grammar of what may stand before it.
+//! Shape: PTH = 11, reserved 3, Hie 1, DSAR 1, PIF 1, SPID 12, DPID 12 bits; [`PbrTlp`] = NOPs, reserved DWs and
+//! local prefixes, PTH, flit-mode TLP.
+//! Units: octets.
+//! Source: CXL 3.1 section 7.7.6.2; wire-formats.md 3.7.
+
+use super::kind::Mode;
+use super::prefix::{self, Scope, VendPrefixL0};
+use super::repr::{EmitError, TlpRepr};
+use super::view::{Tlp, refused};
+use crate::bytes::{cut, octet};
+use crate::error::{Field, Layer, ParseError};
+use crate::fabric::Pid;
+
+/// Octets of a PTH.
+pub const LEN: usize = 4;
+
+/// PBR TLP header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pth {
+    /// PIF: the egress edge puts the source's PID in front as a local prefix.
+    pub pif: bool,
+    /// DSAR: on its way downstream, or from a source that hosts trust.
+    pub dsar: bool,
+    /// Hie: of a hierarchy, static routes only.
+    pub hie: bool,
+    /// Source.
+    pub spid: Pid,
+    /// Destination.
+    pub dpid: Pid,
+}
+
+impl Pth {
+    /// A header from `spid` to `dpid` with no bit set.
+    #[must_use]
+    pub const fn new(spid: Pid, dpid: Pid) -> Self {
+        Self { pif: false, dsar: false, hie: false, spid, dpid }
+    }
+
+    /// Splits a header off the front of `bytes`; also returns what follows it.
+    ///
+    /// # Errors
+    /// Fewer than [`LEN`] octets remain, or bits 7:6 of the first are not 11.
+    #[inline]
+    pub const fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let (head, rest) = match cut::<LEN>(bytes, Layer::Pth) {
+            Ok(parts) => parts,
+            Err(error) => return Err(error),
+        };
+        let flags = octet::<0, _>(head);
+        if flags >> 6 != 0b11 {
+            return Err(refused(Layer::Pth, Field::PbrGrammar, flags as u16));
+        }
+        let [_, high, mid, low] = *head;
+        let pth = Self {
+            pif: flags & 1 != 0,
+            dsar: flags & 2 != 0,
+            hie: flags & 4 != 0,
+            spid: Pid::from_low_bits(u16::from_be_bytes([high, mid]) >> 4),
+            dpid: Pid::from_low_bits(u16::from_be_bytes([mid, low])),
+        };
+        Ok((pth, rest))
+    }
+
+    /// The header, reserved bits 0.
+    #[inline]
+    #[must_use]
+    pub const fn emit(self) -> [u8; LEN] {
+        let flags = 0xC0 | (self.hie as u8) << 2 | (self.dsar as u8) << 1 | self.pif as u8;
+        let [high, spid_low] = (self.spid.bits() << 4).to_be_bytes();
+        let [dpid_high, low] = self.dpid.bits().to_be_bytes();
+        [flags, high, spid_low | dpid_high, low]
+    }
+}
+
+/// A TLP on a PBR link.
+#[derive(Clone, Copy, Debug)]
+pub struct PbrTlp<'a> {
+    vend: Option<VendPrefixL0>,
+    pth: Pth,
+    pth_at: usize,
+    tlp: Tlp<'a>,
+}
+
+impl<'a> PbrTlp<'a> {
+    /// Reads the first TLP with a PTH in `bytes`; NOPs and reserved DWs before it are passed over.
+    /// `None` if there is nothing else: one such DW, zeros behind it, and the end.
+    ///
+    /// # Errors
+    /// `bytes` ends too soon, or is malformed.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, ParseError> {
+        let mut vend = None;
+        for (index, dw) in bytes.chunks(4).enumerate() {
+            let pth_at = index * 4;
+            let &[first, a, b, c] = dw else {
+                // fewer than four octets at the end: padding if nothing is open, and all zeros
+                if vend.is_none() && pth_at > 0 && dw.iter().all(|&octet| octet == 0) {
+                    return Ok(None);
+                }
+                return Err(ParseError::short(Layer::Pth, pth_at + 4, bytes.len()));
+            };
+            match (first >> 6, prefix::scope(Mode::Flit, first)) {
+                (0b00, _) if first == 0 => {}
+                (0b01, _) => {}
+                (0b10, Some(Scope::Local)) => {
+                    let prefix = VendPrefixL0::from_octets([a, b, c]);
+                    vend = vend.or(Some((first == prefix::VEND_L0).then_some(prefix)));
+                }
+                (0b11, _) => {
+                    let (pth, rest) = Pth::parse(bytes.get(pth_at..).unwrap_or_default())?;
+                    let tlp = Self::behind_pth(pth_at, rest, bytes.len())?;
+                    return Ok(Some(Self { vend: vend.flatten(), pth, pth_at, tlp }));
+                }
+                _ => return Err(refused(Layer::Pth, Field::PbrGrammar, u16::from(first))),
+            }
+        }
+        match vend {
+            None if !bytes.is_empty() => Ok(None),
+            _ => Err(ParseError::short(Layer::Pth, bytes.len() + 4, bytes.len())),
+        }
+    }
+
+    /// Neither NOP nor prefix may follow a PTH.
+    #[inline]
+    fn behind_pth(pth_at: usize, rest: &'a [u8], had: usize) -> Result<Tlp<'a>, ParseError> {
+        if let Some(&first) = rest.first()
+            && (first == 0 || prefix::scope(Mode::Flit, first).is_some())
+        {
+            return Err(refused(Layer::Pth, Field::PbrGrammar, u16::from(first)));
+        }
+        Tlp::parse(Mode::Flit, rest).map_err(|error| match error {
+            ParseError::Short { layer, need, .. } => {
+                ParseError::short(layer, usize::from(need) + pth_at + LEN, had)
+            }
+            value @ ParseError::Value { .. } => value,
+        })
+    }
+
+    /// The PTH.
+    #[inline]
+    #[must_use]
+    pub const fn pth(&self) -> Pth {
+        self.pth
+    }
+
+    /// Octets in front of the PTH.
+    #[inline]
+    #[must_use]
+    pub const fn pth_at(&self) -> usize {
+        self.pth_at
+    }
+
+    /// The TLP behind the PTH, which has no local prefix.
+    #[inline]
+    #[must_use]
+    pub const fn tlp(&self) -> &Tlp<'a> {
+        &self.tlp
+    }
+
+    /// Vendor-defined local prefix 0 in front of the PTH; edges must not send one here.
+    #[inline]
+    #[must_use]
+    pub const fn vend_prefix(&self) -> Option<VendPrefixL0> {
+        self.vend
+    }
+
+    /// Octets from the front to the end of the TLP.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a TLP is never empty")]
+    pub const fn len(&self) -> usize {
+        self.pth_at + LEN + self.tlp.len()
+    }
+}
+
+/// Writes `pth` and `tlp` behind it at the front of `out`; returns the length of both.
+///
+/// # Errors
+/// As [`TlpRepr::emit`]; [`EmitError::Field`] for a TLP with a local prefix or of non-flit mode.
+pub fn emit_pbr(pth: Pth, tlp: &TlpRepr<'_>, out: &mut [u8]) -> Result<usize, EmitError> {
+    if tlp.vend_prefix.is_some() || tlp.mode != Mode::Flit {
+        return Err(EmitError::Field);
+    }
+    let had = out.len();
+    let Some((head, rest)) = out.split_first_chunk_mut() else {
+        return Err(EmitError::Room { need: LEN + tlp.emit_len()?, had });
+    };
+    let len = tlp.emit(rest).map_err(|error| match error {
+        EmitError::Room { need, .. } => EmitError::Room { need: need + LEN, had },
+        other => other,
+    })?;
+    *head = pth.emit();
+    Ok(LEN + len)
+}

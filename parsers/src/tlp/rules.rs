@@ -1,0 +1,70 @@
+//! What makes a TLP malformed beside its type: lengths, byte enables, addresses, missing OHC.
+//! Shape: a parsed [`Tlp`] in, the first rule it breaks out.
+//! Units: DW and octets.
+//! Source: PCIe 6.0 sections 2.2.5, 2.2.7, 2.2.8.10 ("malformed TLP" clauses); wire-formats.md 3.5.
+
+use super::fields::At;
+use super::kind::{Kind, Mode};
+use super::layout::flit;
+use super::view::{Tlp, refused};
+use crate::error::{Field, Layer, ParseError};
+
+/// Refuses what PCIe calls malformed.
+#[inline]
+pub(super) const fn check(tlp: &Tlp<'_>) -> Result<(), ParseError> {
+    let kind = tlp.kind();
+    let missing = matches!(tlp.mode(), Mode::Flit)
+        && (kind.is_io() || kind.is_config())
+        && tlp.ohc_bits() & flit::OHC_A == 0;
+    if missing {
+        return Err(refused(Layer::Tlp, Field::Ohc, tlp.ohc_bits() as u16));
+    }
+    if !is_length_ok(kind, tlp.length_dw()) {
+        return Err(refused(Layer::Tlp, Field::TlpLength, tlp.length_dw()));
+    }
+    // of a translation request, Length and address mean other things
+    if matches!(tlp.at(), At::TranslationRequest) {
+        return Ok(());
+    }
+    if !are_byte_enables_ok(tlp) {
+        return Err(refused(Layer::Tlp, Field::ByteEnables, tlp.byte_enables() as u16));
+    }
+    if kind.is_memory() && !is_address_ok(tlp) {
+        let low = (tlp.address_or_zero() & 0xFFFF) as u32;
+        return Err(refused(Layer::Tlp, Field::TlpAddress, super::layout::low16(low)));
+    }
+    Ok(())
+}
+
+/// One DW of configuration or I/O; atomics in their operand sizes.
+const fn is_length_ok(kind: Kind, length_dw: u16) -> bool {
+    match kind {
+        Kind::FetchAdd | Kind::Swap => matches!(length_dw, 1 | 2),
+        Kind::Cas => matches!(length_dw, 2 | 4 | 8),
+        kind if kind.is_io() || kind.is_config() => length_dw == 1,
+        _ => true,
+    }
+}
+
+/// One DW has no last byte enables; more have both, and without a gap unless they are one aligned
+/// quadword.
+const fn are_byte_enables_ok(tlp: &Tlp<'_>) -> bool {
+    let (first, last) = (tlp.first_be(), tlp.last_be());
+    match tlp.length_dw() {
+        0 => true,
+        1 => last == 0,
+        2 if tlp.address_or_zero().is_multiple_of(8) => first != 0 && last != 0,
+        _ => matches!(first, 0x8 | 0xC | 0xE | 0xF) && matches!(last, 0x1 | 0x3 | 0x7 | 0xF),
+    }
+}
+
+/// No access crosses 4 KiB; atomics are aligned to their operand.
+const fn is_address_ok(tlp: &Tlp<'_>) -> bool {
+    let (addr, octets) = (tlp.address_or_zero(), tlp.length_dw() as u64 * 4);
+    let operand = match tlp.kind() {
+        Kind::FetchAdd | Kind::Swap => octets,
+        Kind::Cas => octets / 2,
+        _ => 4,
+    };
+    addr % 4_096 + octets <= 4_096 && addr.is_multiple_of(operand)
+}

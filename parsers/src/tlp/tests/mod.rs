@@ -1,0 +1,48 @@
+//! Every worked octet string of wire-formats.md 3, both ways; what is refused; random TLPs of every kind.
+
+use super::*;
+use crate::error::{Field, Layer, ParseError};
+use crate::fabric::{Bdf, Hpa, Pid};
+use Mode::{Flit, NonFlit};
+
+mod worked;
+
+/// Octets of a text of hexadecimal digits and blanks, zeros behind them.
+pub(super) struct Octets {
+    octets: [u8; 4_200],
+    pub len: usize,
+}
+
+impl core::ops::Deref for Octets {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.octets[..self.len]
+    }
+}
+
+pub(super) fn hex(text: &str) -> Octets {
+    let mut all = Octets { octets: [0; 4_200], len: 0 };
+    for part in text.split_whitespace() {
+        all.octets[all.len] = u8::from_str_radix(part, 16).unwrap();
+        all.len += 1;
+    }
+    all
+}
+
+pub(super) fn hex_and_zeros(text: &str, zeros: usize) -> Octets {
+    let mut all = hex(text);
+    all.len += zeros;
+    all
+}
+
+/// Parses, and checks that emitting the fields gives the octets back.
+pub(super) fn both_ways(name: &str, mode: Mode, octets: &[u8]) {
+    let tlp = Tlp::parse(mode, octets).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(tlp.len(), octets.len(), "{name}");
+    let repr = tlp.repr();
+    let mut out = [0xEE; 4_200];
+    let len = repr.emit(&mut out).unwrap_or_else(|error| panic!("{name}: {error}: {repr:?}"));
+    assert_eq!(&out[..len], octets, "{name}");
+    assert_eq!(repr.emit_len(), Ok(len), "{name}");
+}
