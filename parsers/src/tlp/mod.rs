@@ -10,14 +10,14 @@ pub mod fields;
 pub mod kind;
 mod layout;
 pub mod link;
-
+pub mod ln;
 pub mod ohc;
 pub mod prefix;
 pub mod pth;
 pub mod repr;
 mod rules;
 pub mod uio;
-
+pub mod vdm;
 pub mod view;
 
 pub use completion::Completion;
@@ -28,7 +28,7 @@ pub use link::{Oui, Protocol, TlpLink};
 pub use prefix::VendPrefixL0;
 pub use pth::{PbrTlp, Pth};
 pub use repr::{Body, EmitError, TlpRepr};
-
+pub use vdm::{PbrVdm, VdmOp};
 pub use view::Tlp;
 
 #[cfg(test)]
