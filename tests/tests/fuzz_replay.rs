@@ -10,6 +10,7 @@ use weft_dataplane::rng::Rng;
 use weft_dataplane::time::Span;
 use weft_tests::fuzz::frames::Mutator;
 use weft_tests::fuzz::rig::Rig;
+use weft_tests::fuzz::tlp;
 use weft_tests::fuzz::{TARGETS, config, record};
 
 fn fuzz_dir() -> std::path::PathBuf {
@@ -109,4 +110,16 @@ fn two_thousand_damaged_records_are_replayed_or_refused() {
     let partly = done.iter().filter(|done| done.as_ref().is_ok_and(|&n| n > 0 && n < all)).count();
     println!("{refused} of 2000 refused, {partly} replayed in part");
     assert!(refused > 100 && partly > 100, "both are common: {refused}, {partly}");
+}
+
+/// A million damaged TLPs of every kind on every kind of link: each is refused, or emitted, translated and
+/// answered to the same meaning.
+#[test]
+fn a_million_damaged_tlps_are_refused_or_keep_their_meaning() {
+    let seed = std::env::var("WEFT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_122);
+    println!("seed {seed} (WEFT_SEED sets another)");
+    let mut frames = tlp::Frames::new(seed);
+    let parsed = (0..1_000_000).filter(|_| tlp::parse(frames.frame())).count();
+    println!("{parsed} of 1000000 were well-formed");
+    assert!((200_000..800_000).contains(&parsed), "both are common: {parsed} parsed");
 }

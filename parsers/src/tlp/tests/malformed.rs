@@ -133,6 +133,9 @@ fn what_may_stand_on_a_pbr_link() {
             }
         }
     }
+    let nop = TlpRepr::new(Flit, Kind::Nop, Bdf::default(), 0, Body::Nop);
+    let pth = Pth::new(Pid::NONE, Pid::NONE);
+    assert_eq!(pth::emit_pbr(pth, &nop, &mut [0; 16]), Err(EmitError::Kind), "no PTH before it");
     assert!(PbrTlp::parse(&hex_and_zeros("40 00 00 00", 42)).unwrap().is_none(), "only a NOP");
     assert!(PbrTlp::parse(&[]).is_err());
     assert!(PbrTlp::parse(&hex("8E 00 00 00")).is_err(), "a prefix of nothing");
