@@ -10,7 +10,7 @@ use weft_dataplane::rng::Rng;
 use weft_dataplane::time::Span;
 use weft_tests::fuzz::frames::Mutator;
 use weft_tests::fuzz::rig::Rig;
-use weft_tests::fuzz::{TARGETS, cci, config, record};
+use weft_tests::fuzz::{TARGETS, cci, config, record, tlp};
 
 fn fuzz_dir() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace").join("fuzz")
@@ -132,4 +132,16 @@ fn a_hundred_thousand_damaged_cci_messages_are_read_or_refused() {
     assert!(common.contains(&all.read) && common.contains(&all.refused()), "{all:?}");
     let reasons = [all.length, all.input, all.unsupported, all.header];
     assert!(reasons.into_iter().all(|count| count > 100), "{all:?}");
+}
+
+/// A million damaged TLPs of every kind on every kind of link: each is refused, or emitted, translated and
+/// answered to the same meaning.
+#[test]
+fn a_million_damaged_tlps_are_refused_or_keep_their_meaning() {
+    let seed = std::env::var("WEFT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_122);
+    println!("seed {seed} (WEFT_SEED sets another)");
+    let mut frames = tlp::Frames::new(seed);
+    let parsed = (0..1_000_000).filter(|_| tlp::parse(frames.frame())).count();
+    println!("{parsed} of 1000000 were well-formed");
+    assert!((200_000..800_000).contains(&parsed), "both are common: {parsed} parsed");
 }

@@ -9,7 +9,8 @@ use super::repr::{Body, TlpRepr};
 use super::view::Tlp;
 use crate::fabric::{Bdf, Hpa};
 
-/// Makes completions.
+/// Makes completions. The completer is of segment 0 and lightly loaded unless the caller says otherwise
+/// in what it gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion;
 
@@ -21,19 +22,16 @@ impl Completion {
             return None;
         }
         let locked = matches!(request.kind(), Kind::MemReadLocked);
+        let completer_segment = completer_segment(request);
+        let uio = uio_body(request, status, completer, 0);
         let (kind, body) = match request.kind() {
-            Kind::UioRead => (
-                Kind::UioReadCompletion { data: false },
-                uio_body(status, completer, DevLoad::Light, 0),
-            ),
-            Kind::UioWrite => {
-                (Kind::UioWriteCompletion, uio_body(status, completer, DevLoad::Light, 0))
-            }
+            Kind::UioRead => (Kind::UioReadCompletion { data: false }, uio),
+            Kind::UioWrite => (Kind::UioWriteCompletion, uio),
             _ => (
                 Kind::Completion { locked, data: false },
                 Body::Completion {
                     completer,
-                    completer_segment: None,
+                    completer_segment,
                     status,
                     byte_count: byte_count(request),
                     lower_address: lower_address(request),
@@ -58,7 +56,7 @@ impl Completion {
         }
         let locked = matches!(request.kind(), Kind::MemReadLocked);
         let (kind, body) = if let Kind::UioRead = request.kind() {
-            let body = uio_body(Status::Success, completer, DevLoad::Light, from_dw);
+            let body = uio_body(request, Status::Success, completer, from_dw);
             (Kind::UioReadCompletion { data: true }, body)
         } else {
             let whole = u32::from(byte_count(request));
@@ -70,7 +68,7 @@ impl Completion {
             let [.., first] = first.to_be_bytes();
             let body = Body::Completion {
                 completer,
-                completer_segment: None,
+                completer_segment: completer_segment(request),
                 status: Status::Success,
                 byte_count: count,
                 lower_address: first & 0x7F,
@@ -103,8 +101,23 @@ const fn answer_octets(request: &Tlp<'_>) -> usize {
     }
 }
 
-const fn uio_body(status: Status, completer: Bdf, dev_load: DevLoad, offset_dw: u16) -> Body {
-    Body::UioCompletion { completer, completer_segment: None, status, dev_load, offset_dw }
+const fn uio_body(request: &Tlp<'_>, status: Status, completer: Bdf, offset_dw: u16) -> Body {
+    let completer_segment = completer_segment(request);
+    Body::UioCompletion {
+        completer,
+        completer_segment,
+        status,
+        dev_load: DevLoad::Light,
+        offset_dw,
+    }
+}
+
+/// Segment 0, where the request names its own and so the completion must name both.
+const fn completer_segment(request: &Tlp<'_>) -> Option<u8> {
+    match request.requester_segment() {
+        Some(_) => Some(0),
+        None => None,
+    }
 }
 
 /// What a completion takes over from its request.

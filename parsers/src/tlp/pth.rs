@@ -4,7 +4,7 @@
 //! Units: octets.
 //! Source: CXL 3.1 section 7.7.6.2; wire-formats.md 3.7.
 
-use super::kind::Mode;
+use super::kind::{Kind, Mode};
 use super::prefix::{self, Scope, VendPrefixL0};
 use super::repr::{EmitError, TlpRepr};
 use super::view::{Tlp, refused};
@@ -177,10 +177,14 @@ impl<'a> PbrTlp<'a> {
 /// Writes `pth` and `tlp` behind it at the front of `out`; returns the length of both.
 ///
 /// # Errors
-/// As [`TlpRepr::emit`]; [`EmitError::Field`] for a TLP with a local prefix or of non-flit mode.
+/// As [`TlpRepr::emit`]; [`EmitError::Field`] for a TLP with a local prefix or of non-flit mode, and
+/// [`EmitError::Kind`] for a NOP, which has no PTH.
 pub fn emit_pbr(pth: Pth, tlp: &TlpRepr<'_>, out: &mut [u8]) -> Result<usize, EmitError> {
     if tlp.vend_prefix.is_some() || tlp.mode != Mode::Flit {
         return Err(EmitError::Field);
+    }
+    if tlp.kind == Kind::Nop {
+        return Err(EmitError::Kind);
     }
     let had = out.len();
     let Some((head, rest)) = out.split_first_chunk_mut() else {

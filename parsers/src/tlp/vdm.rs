@@ -247,14 +247,16 @@ impl<'a> PbrVdm<'a> {
 }
 
 /// Payload of [`VdmOp::LinkPartnerInfo`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartnerInfo {
     /// Port of the sender.
     pub port: u8,
     /// Port of the receiver, as far as the sender knows it.
     pub far_port: u8,
-    /// PID and type: bits 11:0 and 15:12.
-    pid_and_type: u16,
+    /// PID of the sender.
+    pub pid: Pid,
+    /// [`Self::SWITCH`], [`Self::GFD`] or a reserved type, 4 bits.
+    pub component_type: u8,
     /// Component.
     pub uuid: [u8; 16],
     /// Virtual channels with standard flow control, bit n = `VCn`.
@@ -275,24 +277,20 @@ impl PartnerInfo {
     /// Type of a GFD.
     pub const GFD: u8 = 1;
 
-    /// With PID and type, 4 bits.
+    /// Of a component of which nothing else is known yet.
     #[must_use]
-    pub const fn with(self, pid: Pid, component_type: u8) -> Self {
-        let pid_and_type = pid.bits() | (component_type as u16) << 12;
-        Self { pid_and_type, ..self }
-    }
-
-    /// PID of the sender.
-    #[must_use]
-    pub const fn pid(&self) -> Pid {
-        Pid::from_low_bits(self.pid_and_type)
-    }
-
-    /// [`Self::SWITCH`], [`Self::GFD`] or a reserved type.
-    #[must_use]
-    pub const fn component_type(&self) -> u8 {
-        let [_, high] = self.pid_and_type.to_le_bytes();
-        high >> 4
+    pub const fn new(pid: Pid, component_type: u8) -> Self {
+        Self {
+            port: 0,
+            far_port: 0,
+            pid,
+            component_type,
+            uuid: [0; 16],
+            vcs: 0,
+            uio_vcs: 0,
+            primary_fm: [0; 16],
+            secondary_fm: [0; 16],
+        }
     }
 
     /// Reads the payload.
@@ -307,7 +305,8 @@ impl PartnerInfo {
         Ok(Self {
             port: octet::<0, _>(octets),
             far_port: octet::<1, _>(octets),
-            pid_and_type: u16::from_le_bytes(*window::<2, 2, _>(octets)),
+            pid: Pid::from_low_bits(u16::from_le_bytes(*window::<2, 2, _>(octets))),
+            component_type: octet::<3, _>(octets) >> 4,
             uuid: *window::<4, 16, _>(octets),
             vcs: octet::<20, _>(octets),
             uio_vcs: octet::<21, _>(octets),
@@ -321,7 +320,8 @@ impl PartnerInfo {
     pub const fn emit(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         put::<0, 2, _>(&mut out, [self.port, self.far_port]);
-        put::<2, 2, _>(&mut out, self.pid_and_type.to_le_bytes());
+        let pid_and_type = self.pid.bits() | (self.component_type as u16 & 0xF) << 12;
+        put::<2, 2, _>(&mut out, pid_and_type.to_le_bytes());
         put::<4, 16, _>(&mut out, self.uuid);
         put::<20, 2, _>(&mut out, [self.vcs, self.uio_vcs]);
         put::<22, 16, _>(&mut out, self.primary_fm);

@@ -13,12 +13,13 @@ pub mod parser;
 pub mod pipeline;
 pub mod record;
 pub mod rig;
+pub mod tlp;
 
 /// A target's body.
 pub type Target = fn(&[u8]);
 
 /// Every target by name; `fuzz/fuzz_targets/NAME.rs` and `fuzz/regress/NAME/` go by the same.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("capture", capture::run),
     ("cci", cci::run),
     ("config", config::run),
@@ -26,6 +27,7 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("parser", parser::run),
     ("pipeline", pipeline::run),
     ("record", record::run),
+    ("tlp", tlp::run),
 ];
 
 /// Octets that are taken from the front, zeros when they are used up.

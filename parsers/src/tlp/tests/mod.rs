@@ -5,6 +5,9 @@ use crate::error::{Field, Layer, ParseError};
 use crate::fabric::{Bdf, Hpa, Pid};
 use Mode::{Flit, NonFlit};
 
+mod contents;
+mod malformed;
+mod random;
 mod worked;
 
 /// Octets of a text of hexadecimal digits and blanks, zeros behind them.
