@@ -85,7 +85,6 @@ fn gfd_rows(report: &mut impl FnMut(&str, String, String, bool)) {
     }
 }
 
-#[expect(clippy::float_arithmetic, reason = "figures for people")]
 fn main() -> ExitCode {
     let mut missed = 0;
     let mut report = |what: &str, figure: String, wanted: String, holds: bool| {
@@ -98,43 +97,7 @@ fn main() -> ExitCode {
     let only = std::env::args().nth(1);
     let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
     if wanted("path") {
-        let load = PathLoad { ports: 16, macs: 1_000, frame_len: 64 };
-        let path = path::measure(load, frames());
-        let mpps = 1e3 / path.ns_per_frame;
-        report(
-            "null → whole path → null, 64 octets, 1,000 MACs, 16 ports, one core",
-            format!(
-                "{mpps:.1} Mpps, {:.1} ns a frame (median of the rounds {:.1} ns)",
-                path.ns_per_frame, path.median_ns_per_frame
-            ),
-            format!("{PATH_MPPS:.0} Mpps or more"),
-            mpps >= PATH_MPPS,
-        );
-        if let Some((least, median)) = path.tsc_per_frame {
-            report(
-                "the same, in TSC cycles",
-                format!("{least:.0} a frame (median of the rounds {median:.0})"),
-                format!("{PATH_TSC:.0} or less, goal {PATH_TSC_GOAL:.0}"),
-                least <= PATH_TSC,
-            );
-            let parts =
-                path.tsc_of_parts.iter().map(|(name, cycles)| format!("{name} {cycles:.0}"));
-            let parts: Vec<String> = parts.collect();
-            // For people: reading the counter between the parts takes a few cycles itself.
-            let _ = writeln!(std::io::stdout(), "     by part of a step: {}", parts.join(", "));
-        }
-        report(
-            "allocations during those frames",
-            path.allocations.to_string(),
-            "0".to_owned(),
-            path.allocations == 0,
-        );
-        report(
-            "frames dropped on the way: those flooded before their station was learnt, and DT's",
-            path.dropped.to_string(),
-            "less than 1 in 1,000".to_owned(),
-            path.dropped < frames() / 1_000,
-        );
+        whole_path(&mut report);
     }
     if wanted("tlps") {
         tlps(&mut report);
@@ -168,6 +131,47 @@ fn main() -> ExitCode {
         report_routes(&mut report);
     }
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Ethernet frames through the whole path.
+#[expect(clippy::float_arithmetic, reason = "rates for people")]
+fn whole_path(report: &mut impl FnMut(&str, String, String, bool)) {
+    let load = PathLoad { ports: 16, macs: 1_000, frame_len: 64 };
+    let path = path::measure(load, frames());
+    let mpps = 1e3 / path.ns_per_frame;
+    report(
+        "null → whole path → null, 64 octets, 1,000 MACs, 16 ports, one core",
+        format!(
+            "{mpps:.1} Mpps, {:.1} ns a frame (median of the rounds {:.1} ns)",
+            path.ns_per_frame, path.median_ns_per_frame
+        ),
+        format!("{PATH_MPPS:.0} Mpps or more"),
+        mpps >= PATH_MPPS,
+    );
+    if let Some((least, median)) = path.tsc_per_frame {
+        report(
+            "the same, in TSC cycles",
+            format!("{least:.0} a frame (median of the rounds {median:.0})"),
+            format!("{PATH_TSC:.0} or less, goal {PATH_TSC_GOAL:.0}"),
+            least <= PATH_TSC,
+        );
+        let parts = path.tsc_of_parts.iter().map(|(name, cycles)| format!("{name} {cycles:.0}"));
+        let parts: Vec<String> = parts.collect();
+        // For people: reading the counter between the parts takes a few cycles itself.
+        let _ = writeln!(std::io::stdout(), "     by part of a step: {}", parts.join(", "));
+    }
+    report(
+        "allocations during those frames",
+        path.allocations.to_string(),
+        "0".to_owned(),
+        path.allocations == 0,
+    );
+    report(
+        "frames dropped on the way: those flooded before their station was learnt, and DT's",
+        path.dropped.to_string(),
+        "less than 1 in 1,000".to_owned(),
+        path.dropped < frames() / 1_000,
+    );
 }
 
 /// TLPs through the whole path, beside Ethernet frames of the same length in the same run.

@@ -21,9 +21,10 @@ use weft_dataplane::pbr::{
 use weft_dataplane::pipeline::{AGENT_MAC, Built, Lane, Ledger, Timing, agent_port_mac, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortError};
+use weft_dataplane::rng::Rng;
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::Instant;
-use weft_dataplane::trace::NoTrace;
+use weft_dataplane::trace::{Event, Listen, NoTrace, Trace};
 use weft_dataplane::types::PortId;
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::{Bdf, DrtEntry, FastEntry, Hpa, Interleave, Pid, Target};
@@ -105,6 +106,15 @@ struct Rig {
     rx: Vec<Desk>,
     tx: Vec<Desk>,
     now: Instant,
+    /// With one, every frame takes the long way.
+    trace: Option<Trace<Deaf>>,
+}
+
+/// Nobody hears.
+struct Deaf;
+
+impl Listen for Deaf {
+    fn listen(&mut self, _now: Instant, _event: &Event) {}
 }
 
 fn role(port: usize) -> PortRole {
@@ -245,15 +255,24 @@ impl Rig {
             let (rx, tx) = (rx.clone(), tx.clone());
             Box::new(Listed { caps: memory::caps(), rx, tx }) as Box<dyn Port>
         });
-        let mut rig =
-            Self { lane: lanes.remove(0), ports: ports.collect(), rx, tx, now: Instant::ZERO };
+        let mut rig = Self {
+            lane: lanes.remove(0),
+            ports: ports.collect(),
+            rx,
+            tx,
+            now: Instant::ZERO,
+            trace: None,
+        };
         rig.step();
         rig
     }
 
     fn step(&mut self) {
         self.now = Instant::from_ns(self.now.as_ns() + 1_000);
-        self.lane.step(self.now, &mut self.ports, &mut NoTrace);
+        match &mut self.trace {
+            Some(trace) => self.lane.step(self.now, &mut self.ports, trace),
+            None => self.lane.step(self.now, &mut self.ports, &mut NoTrace),
+        };
     }
 
     /// Puts a frame in at `port`; what came out, by port. The books are even.
@@ -592,4 +611,137 @@ fn a_gfd_cannot_speak_as_another() {
     assert_eq!(rig.frame(GFD, &from_partner(GFD, 1, &forged)), []);
     assert_eq!(rig.refused(GFD, Refusal::ForeignSpid), 1);
     assert_eq!(rig.drops(GFD, DropReason::TlpRefused), 1);
+}
+
+/// A well-formed TLP of any kind that takes the short way, or of some others.
+fn drawn_tlp(rng: &mut Rng) -> Vec<u8> {
+    const KINDS: [Kind; 9] = [
+        Kind::UioRead,
+        Kind::UioWrite,
+        Kind::MemRead,
+        Kind::MemWrite,
+        Kind::Completion { locked: false, data: false },
+        Kind::UioWriteCompletion,
+        Kind::UioReadCompletion { data: true },
+        Kind::FetchAdd,
+        Kind::CfgRead { type1: true },
+    ];
+    let mut below = |bound: usize| usize::try_from(rng.below(bound as u64)).unwrap();
+    let kind = KINDS[below(KINDS.len())];
+    let segment = [0, GFAM, FAR_GFAM, GIM, NOWHERE, 0xE000_0000, 0xE010_0000][below(7)];
+    let length_dw = if kind == Kind::FetchAdd { 1 } else { u16::try_from(1 + below(40)).unwrap() };
+    let wide = kind.is_uio() || below(2) == 0 || segment > u64::from(u32::MAX);
+    let (first_be, last_be) = match (below(8), length_dw) {
+        (0, 1) => (3, 0),
+        (_, 1) => (15, 0),
+        _ => (15, 15),
+    };
+    let body = match kind {
+        Kind::Completion { .. } => Body::Completion {
+            completer: Bdf::new(3, 0, 0),
+            completer_segment: None,
+            status: weft_parsers::tlp::Status::Success,
+            byte_count: 4,
+            lower_address: 0,
+        },
+        Kind::UioWriteCompletion | Kind::UioReadCompletion { .. } => Body::UioCompletion {
+            completer: Bdf::new(3, 0, 0),
+            completer_segment: None,
+            status: weft_parsers::tlp::Status::Success,
+            dev_load: weft_parsers::tlp::DevLoad::Light,
+            offset_dw: 0,
+        },
+        Kind::CfgRead { .. } => {
+            let dest = Bdf::new(u8::try_from(1 + below(7)).unwrap(), 0, 0);
+            Body::Config { dest, register: 0, first_be: 15 }
+        }
+        _ => Body::Address {
+            addr: Hpa(segment + 64 * below(64) as u64),
+            wide,
+            at: weft_parsers::tlp::At::default(),
+            no_write: false,
+            length_dw,
+            first_be,
+            last_be,
+        },
+    };
+    let payload = vec![u8::try_from(below(256)).unwrap(); usize::from(length_dw) * 4];
+    let requester = Bdf::new(u8::try_from(1 + below(4)).unwrap(), 0, 0);
+    let mut tlp =
+        TlpRepr::new(Mode::Flit, kind, requester, u16::try_from(below(900)).unwrap(), body);
+    tlp.tc = u8::try_from(below(8)).unwrap();
+    if kind.has_data() {
+        tlp.payload = &payload;
+    }
+    let mut octets = vec![0; 512];
+    let len = tlp.emit(&mut octets).unwrap_or_default(); // or nothing, which is malformed
+    octets.truncate(len);
+    octets
+}
+
+/// A frame that any port could get, now and then damaged.
+fn drawn(rng: &mut Rng) -> (usize, Vec<u8>) {
+    const PIDS: [u16; 9] =
+        [HOST_PID, DEVICE_PID, GFD_PID, FAR_GFD, FAR_HOST, LINK_NEAR, LINK_FAR, 0x999, 0xFFF];
+    let octets = drawn_tlp(rng);
+    let mut below = |bound: usize| usize::try_from(rng.below(bound as u64)).unwrap();
+    let port = [HOST, DEVICE, GFD, FABRIC, FABRIC][below(5)];
+    let mut frame = if below(8) == 0 || matches!(port, GFD | FABRIC) {
+        let pth = Pth {
+            pif: below(4) == 0,
+            dsar: below(2) == 0,
+            hie: below(4) == 0,
+            ..pth(PIDS[below(9)], PIDS[below(9)])
+        };
+        from_partner(port, 1, &[&pth.emit()[..], &octets].concat())
+    } else {
+        from_partner(port, 2, &octets)
+    };
+    match below(12) {
+        0 => frame.truncate(12 + below(frame.len() - 12)),
+        1 => frame.resize(frame.len() + below(30), 0),
+        2 => {
+            let at = 12 + below(30);
+            if let Some(octet) = frame.get_mut(at) {
+                *octet ^= 1 << below(8);
+            }
+        }
+        _ => {}
+    }
+    (port, frame)
+}
+
+/// What is told at a glance goes where the long way would send it, octet for octet and count for count.
+#[test]
+fn the_short_way_comes_to_the_same_as_the_long_one() {
+    let mut rng = Rng::new(4);
+    let (mut short, mut long) = (Rig::new(), Rig::new());
+    long.trace = Some(Trace::new(Deaf));
+    let mut passed = 0;
+    for n in 0..4_000 {
+        let frames: Vec<_> = (0..=n % 5).map(|_| drawn(&mut rng)).collect();
+        for rig in [&mut short, &mut long] {
+            for (port, frame) in &frames {
+                rig.rx[*port].lock().unwrap().push_back(frame.clone());
+            }
+            rig.step();
+        }
+        for (port, (ours, theirs)) in short.tx.iter().zip(&long.tx).enumerate() {
+            let (mut ours, mut theirs) = (ours.lock().unwrap(), theirs.lock().unwrap());
+            assert_eq!(
+                ours.make_contiguous(),
+                theirs.make_contiguous(),
+                "port {port}: {frames:02x?}"
+            );
+            passed += ours.len();
+            ours.clear();
+            theirs.clear();
+        }
+    }
+    let (short, long) = (short.ledger(), long.ledger());
+    assert_eq!(short.imbalance(), 0);
+    for (short, long) in short.port.iter().zip(&long.port) {
+        assert_eq!(short, long);
+    }
+    assert!(passed > 4_000, "{passed} frames passed");
 }

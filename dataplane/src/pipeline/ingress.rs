@@ -152,10 +152,12 @@ impl Lane {
         let Scratch { routes, demand, notes, learn, space } = &mut **scratch;
         let count = batch.len();
         if ctx.snapshot.tlp_ports.contains(lane.port) {
-            ctx.tlps(now, lane.port, &mut batch, (notes, space), tracer);
+            let memory = (&mut *notes, &mut *routes, space);
+            let routed = ctx.tlps(now, lane.port, &mut batch, memory, tracer);
             ctx.count_burst(lane.port, count);
-            routes.fill(UNKNOWN);
-            lane.dispose(ctx, now, &mut batch, (routes, notes), outputs.get_mut(index), tracer);
+            if !(routed && lane.enqueue_all(ctx, &mut batch, routes, demand)) {
+                lane.dispose(ctx, now, &mut batch, (routes, notes), outputs.get_mut(index), tracer);
+            }
             lane.publish(ctx);
             tracer.part(Part::Ingress);
             return count;

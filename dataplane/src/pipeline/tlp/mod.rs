@@ -9,6 +9,7 @@
 //! input in its source address. What the agent sends names the output in its destination address, or the agent
 //! itself: then the tables decide by the PTH.
 
+mod brisk;
 mod octets;
 mod plan;
 mod read;
@@ -18,7 +19,7 @@ use weft_parsers::{Format, MacAddr, ether_type, parse_head};
 
 use super::Context;
 use super::ingress::{Fate, Note, trace_rx};
-use super::known::Alike;
+use super::known::{Alike, Places, UNKNOWN};
 use crate::batch::{BURST, Batch};
 use crate::config::{PortRole, TlpLink};
 use crate::desc::Desc;
@@ -57,23 +58,43 @@ pub const fn port_of_agent_mac(mac: MacAddr) -> Option<PortId> {
 }
 
 impl Context {
-    /// Decides where each frame of a burst goes that came in at `input`, a port for TLPs, and makes it ready.
+    /// Decides where each frame of a burst goes that came in at `input`, a port for TLPs, and makes it ready;
+    /// true if all of them have one queue each, which `routes` then name.
     #[inline(never)] // as `recall`
     pub(super) fn tlps<T: Tracer>(
         &mut self,
         now: Instant,
         input: PortId,
         batch: &mut Batch,
-        (notes, space): (&mut [Note; BURST], &mut Space),
+        (notes, routes, space): (&mut [Note; BURST], &mut [u16; BURST], &mut Space),
         tracer: &mut T,
-    ) {
+    ) -> bool {
         let current = self.core.tables.load();
         if !std::sync::Arc::ptr_eq(&current, &self.tables) {
             self.tables = std::sync::Arc::clone(&current);
         }
+        drop(current);
         let tables = std::sync::Arc::clone(&self.tables);
+        if let Some(last) = batch.last() {
+            let (_, sender) = octets::addresses(self.bufs.head(last));
+            let partner = &self.core.partners[input];
+            if partner.load(Ordering::Relaxed) != sender.to_bits() {
+                partner.store(sender.to_bits(), Ordering::Relaxed); // whoever speaks last
+            }
+        }
+        // A trace tells each frame's way in full.
+        let left = if T::ON {
+            routes.fill(UNKNOWN);
+            Places::first(batch.len())
+        } else {
+            self.hasten(&tables, input, batch, routes)
+        };
+        if left.0 == 0 {
+            return true;
+        }
         let mut alike = Alike::default();
-        for (desc, note) in batch.iter_mut().zip(notes.iter_mut()) {
+        for place in left.iter() {
+            let Some((desc, note)) = batch.get_mut(place).zip(notes.get_mut(place)) else { break };
             if T::ON {
                 trace_rx(&mut self.bufs, now, input, desc, tracer);
             }
@@ -88,6 +109,7 @@ impl Context {
             }
         }
         alike.settle(&self.stats.port[input]);
+        !T::ON && self.route((batch, left), notes, routes)
     }
 
     /// Decides where one frame goes, and makes it ready.
@@ -120,11 +142,6 @@ impl Context {
             PortRole::Agent => return self.take_of_agent(tables, input, desc, space),
             PortRole::L2 => return self.unread(input, desc, DropReason::NotTlp),
         };
-        let (_, sender) = octets::addresses(head);
-        let partner = &self.core.partners[input];
-        if partner.load(Ordering::Relaxed) != sender.to_bits() {
-            partner.store(sender.to_bits(), Ordering::Relaxed); // whoever speaks last is the partner
-        }
         let tlp = &snapshot.config.tlp;
         match read::read(self.bufs.bytes(desc), tables.edge(input), link, tlp) {
             Ok(Read::Tlp(facts)) => {

@@ -123,6 +123,38 @@ impl Head {
     }
 }
 
+/// Both addresses of a frame, from the 48 bits of each.
+#[inline]
+pub(super) const fn macs(to: u64, from: u64) -> [u8; MACS_LEN] {
+    let [_, _, d0, d1, d2, d3, d4, d5] = to.to_be_bytes();
+    let [_, _, s0, s1, s2, s3, s4, s5] = from.to_be_bytes();
+    [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5]
+}
+
+/// Puts addresses, link header and perhaps a PTH in front of the flit-mode TLP of `len` octets at `at`.
+#[inline]
+pub(super) fn put_front(
+    bufs: &mut Bufs,
+    desc: &mut Desc,
+    (at, len): (usize, usize),
+    (macs, pth): ([u8; MACS_LEN], Option<Pth>),
+    oui: Oui,
+) -> Option<()> {
+    let (chunk, start) = bufs.chunk_mut(desc)?;
+    let front_len = MACS_LEN + tlp::link::LEN + if pth.is_some() { tlp::pth::LEN } else { 0 };
+    let first = (start + at).checked_sub(front_len)?;
+    let (places, _) = chunk.get_mut(first..)?.split_first_chunk_mut::<MACS_LEN>()?;
+    *places = macs;
+    let protocol = if pth.is_some() { Protocol::Pbr } else { Protocol::HbrFlit };
+    let rest = chunk.get_mut(first + MACS_LEN..)?;
+    let rest = TlpLink { oui, protocol }.emit(rest).ok()?;
+    if let Some(pth) = pth {
+        *rest.first_chunk_mut()? = pth.emit();
+    }
+    bufs.set_bounds(desc, first, front_len + len);
+    Some(())
+}
+
 /// Sends frames on by other addresses, and leaves the rest as it is.
 pub(super) fn readdress(bufs: &mut Bufs, desc: &mut Desc, to: MacAddr, from: MacAddr) {
     if let Some(macs) = bufs.bytes_mut(desc).and_then(|bytes| bytes.first_chunk_mut::<MACS_LEN>()) {

@@ -1,0 +1,206 @@
+//! The short way of TLPs: what can be told at a glance, from edge to edge, without translation or refusal.
+//!
+//! Shape: a burst → a route for each frame that took the short way; [`super::Context::tlps`] does the others, and
+//! comes to the same for all of them.
+//! Units: octets.
+//! Source: fabric.md "Ingress at an edge" step 2, "Inside", "Egress at an edge".
+
+use weft_parsers::fabric::Hpa;
+use weft_parsers::tlp::{Mode, Pth, Quick, QuickKind, TlpLink as LinkHeader, link, pth, quick};
+use weft_parsers::{Format, HEAD_LEN};
+
+use super::octets::{self, MACS_LEN};
+use crate::batch::{BURST, Batch};
+use crate::config::{PortRole, TlpLink};
+use crate::desc::{Desc, Flag};
+use crate::pbr::segments::Found;
+use crate::pbr::tables::Arrival;
+use crate::pbr::{Dispatch, EdgePort, Role, Tables};
+use crate::pipeline::Context;
+use crate::pipeline::known::{Alike, Places, UNKNOWN};
+use crate::queues::QueueId;
+use crate::types::{PortId, Pri};
+
+/// Where the TLP is in a frame without tag and prefixes, behind a PTH or without one.
+const PBR_AT: usize = MACS_LEN + link::LEN + pth::LEN;
+const HBR_AT: usize = MACS_LEN + link::LEN;
+
+/// Link headers as words, their flags zero: others take the long way.
+struct Words {
+    pbr: u64,
+    hbr: u64,
+}
+
+/// A frame at a glance.
+struct Glance {
+    quick: Quick,
+    pth: Option<Pth>,
+    at: usize,
+}
+
+impl Context {
+    /// Routes the frames of a burst that take the short way; returns the others.
+    #[inline(never)] // each loop on its own keeps its state in registers
+    pub(super) fn hasten(
+        &mut self,
+        tables: &Tables,
+        input: PortId,
+        batch: &mut Batch,
+        routes: &mut [u16; BURST],
+    ) -> Places {
+        let all = Places::first(batch.len());
+        let Some(config) = self.snapshot.config.ports.get(input.index()) else { return all };
+        let (Some(own), len_max) = (config.role.link(), config.frame_len_max) else { return all };
+        let edge = tables.edge(input);
+        let oui = self.snapshot.config.tlp.oui;
+        let words = Words {
+            pbr: word(LinkHeader { oui, protocol: weft_parsers::tlp::Protocol::Pbr }),
+            hbr: word(LinkHeader { oui, protocol: weft_parsers::tlp::Protocol::HbrFlit }),
+        };
+        let mut alike = Alike::default();
+        let (mut unknown, mut bit) = (0_u64, 1_u64);
+        for (desc, route) in batch.iter_mut().zip(routes) {
+            let len = desc.len();
+            let head = self.bufs.head(desc);
+            let taken = (len <= len_max)
+                .then(|| glance(head, len, &words, (edge, own)))
+                .flatten()
+                .and_then(|glance| self.short_way(tables, (input, edge), desc, &glance));
+            if let Some(queue) = taken {
+                alike.count(&self.stats.port[input], len, Format::Pbr as usize);
+                *route = queue.get();
+            } else {
+                unknown |= bit;
+                *route = UNKNOWN;
+            }
+            bit <<= 1;
+        }
+        alike.settle(&self.stats.port[input]);
+        Places(unknown)
+    }
+
+    /// The queue of a frame that needs no more than a new front, which it then has.
+    #[inline]
+    fn short_way(
+        &mut self,
+        tables: &Tables,
+        (input, edge): (PortId, Option<&EdgePort>),
+        desc: &mut Desc,
+        glance: &Glance,
+    ) -> Option<QueueId> {
+        let quick = &glance.quick;
+        let pth = match (glance.pth, edge) {
+            (Some(pth), None) => pth,
+            (None, Some(edge)) => by_fast(edge, quick)?,
+            _ => return None,
+        };
+        if pth.hie && tables.routes().is_ours(pth.dpid) {
+            return None;
+        }
+        let Ok(Arrival::Out(Dispatch::Port(port))) = tables.forward(pth.spid, pth.dpid, false)
+        else {
+            return None;
+        };
+        if !self.core.up().contains(port) {
+            return None;
+        }
+        let config = self.snapshot.config.ports.get(port.index())?;
+        let (front, dsar) = match (tables.edge(port).map(|edge| edge.role), config.role) {
+            (None, PortRole::Fport(_)) => (Some(pth), pth.dsar),
+            (Some(Role::Gfd), _) => (Some(pth), true),
+            // a prefix is put in, or not, the long way
+            (Some(Role::Usp | Role::Dsp), PortRole::Usp(link) | PortRole::Dsp(link))
+                if link.mode == Mode::Flit && !pth.pif =>
+            {
+                (None, false)
+            }
+            _ => return None,
+        };
+        let len = usize::from(quick.len);
+        let before = MACS_LEN + link::LEN + if front.is_some() { pth::LEN } else { 0 };
+        if before + len > config.frame_len_max {
+            return None;
+        }
+        let to = self.core.partners[port].load(crate::sync::Ordering::Relaxed);
+        let macs = octets::macs(to, config.parse.port_mac.to_bits());
+        let same =
+            glance.pth.is_some() == front.is_some() && glance.pth.map(|p| p.dsar) == Some(dsar);
+        if same && desc.len() == glance.at + len {
+            // from link to link as it is, but for the addresses
+            let bytes = self.bufs.bytes_mut(desc)?.first_chunk_mut::<MACS_LEN>()?;
+            *bytes = macs;
+        } else {
+            let front = front.map(|pth| Pth { dsar, ..pth });
+            let oui = self.snapshot.config.tlp.oui;
+            octets::put_front(&mut self.bufs, desc, (glance.at, len), (macs, front), oui)?;
+        }
+        let pri = pri_of(quick, &self.snapshot.config.tlp);
+        desc.classify(input, Format::Pbr, pri, (false, false));
+        desc.set(Flag::Pg, self.snapshot.is_lossless(input, pri));
+        Some(QueueId::new(port, pri))
+    }
+}
+
+/// The PTH of a request that FAST sends to a GFD.
+#[inline]
+fn by_fast(edge: &EdgePort, quick: &Quick) -> Option<Pth> {
+    if !matches!(quick.kind, QuickKind::Uio | QuickKind::Memory) || edge.has_lds() {
+        return None;
+    }
+    match edge.fast().lookup(Hpa(quick.address)) {
+        Found::Hit { flag: false, dpid } if edge.access().gmv.contains(dpid) => {
+            Some(Pth { dsar: edge.role == Role::Usp, ..Pth::new(edge.pid, dpid) })
+        }
+        _ => None,
+    }
+}
+
+#[inline]
+fn pri_of(quick: &Quick, config: &crate::config::TlpConfig) -> Pri {
+    match quick.kind {
+        QuickKind::Uio => config.uio_req_pri,
+        QuickKind::UioCompletion => config.uio_cpl_pri,
+        QuickKind::Memory | QuickKind::Completion => {
+            config.tc_to_pri.get(usize::from(quick.tc & 7)).copied().unwrap_or_default()
+        }
+    }
+}
+
+/// A link header as a word.
+fn word(header: LinkHeader) -> u64 {
+    let mut octets = [0; link::LEN];
+    let written = header.emit(&mut octets);
+    debug_assert!(written.is_ok(), "the array is of its length");
+    u64::from_be_bytes(octets)
+}
+
+/// Looks at a frame of `len` octets; `None` for one that takes the long way.
+#[inline]
+fn glance(
+    head: &[u8; HEAD_LEN],
+    len: usize,
+    words: &Words,
+    (edge, own): (Option<&EdgePort>, TlpLink),
+) -> Option<Glance> {
+    let (_, rest) = head.split_first_chunk::<MACS_LEN>()?;
+    let (header, rest) = rest.split_first_chunk::<8>()?;
+    let header = u64::from_be_bytes(*header);
+    let (pth, at, rest) = match edge {
+        None if header == words.pbr => {
+            let reserved = rest.first().is_some_and(|first| first & 0x38 != 0);
+            let (pth, rest) = Pth::parse(rest).ok()?;
+            if pth.dpid.is_none() || reserved {
+                return None;
+            }
+            (Some(pth), PBR_AT, rest)
+        }
+        Some(edge) if header == words.hbr => {
+            let flit = own.mode == Mode::Flit && edge.role != Role::Gfd;
+            flit.then_some((None, HBR_AT, rest))?
+        }
+        _ => return None,
+    };
+    let quick = quick(rest.first_chunk()?)?;
+    let fits = at + usize::from(quick.len) <= len && quick.data_len <= own.payload_max;
+    fits.then_some(Glance { quick, pth, at })
+}
