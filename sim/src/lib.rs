@@ -8,6 +8,7 @@
 pub mod chaos;
 pub mod checkers;
 pub mod events;
+pub mod fabric;
 pub mod frames;
 pub mod islip_model;
 pub mod replay;

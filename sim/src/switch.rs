@@ -73,6 +73,23 @@ impl Switch {
     /// # Panics
     /// Never: a switch has the one lane that it is built with.
     pub fn new(config: SwitchConfig, around: &Around) -> Result<(Self, Vec<WireEnd>), BuildError> {
+        let cables = config.ports.iter().map(|_| cable(around.cable_frames));
+        let (near, far): (Vec<_>, Vec<_>) = cables.unzip();
+        Ok((Self::on(config, around, near)?, far))
+    }
+
+    /// Builds a switch on `ends` of cables, one a port, in their order.
+    ///
+    /// # Errors
+    /// As [`build`].
+    ///
+    /// # Panics
+    /// As [`Switch::new`].
+    pub fn on(
+        config: SwitchConfig,
+        around: &Around,
+        ends: Vec<WireEnd>,
+    ) -> Result<Self, BuildError> {
         let count = config.ports.len();
         let frame_len_max = config.ports.iter().map(|p| p.frame_len_max).max().unwrap_or(0);
         let cells = config.buffer.total_cells as usize;
@@ -93,14 +110,12 @@ impl Switch {
             .collect();
         let spread = [(0..count).filter_map(PortId::new).collect()];
         let built = build(config, &pool, &spread, Timing::Virtual)?;
-        let (mut ports, mut ends) = (Vec::new(), Vec::new());
-        for (wire, frame_len_max) in wires {
-            let (near, far) = cable(around.cable_frames);
-            ports.push(Box::new(Wire::new(wire, frame_len_max, near)) as Box<dyn Port>);
-            ends.push(far);
-        }
+        let ports = wires.into_iter().zip(ends).map(|((wire, frame_len_max), end)| {
+            Box::new(Wire::new(wire, frame_len_max, end)) as Box<dyn Port>
+        });
+        let ports = ports.collect();
         let lane = built.lanes.into_iter().next().expect("one worker was asked for");
-        let switch = Self {
+        Ok(Self {
             lane,
             ports,
             latency: around.latency,
@@ -109,8 +124,7 @@ impl Switch {
             steps: 0,
             at_once: 0,
             taken: Vec::new(),
-        };
-        Ok((switch, ends))
+        })
     }
 
     /// What workers share: counters, buffer, FDB, configuration.

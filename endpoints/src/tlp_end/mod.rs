@@ -89,8 +89,8 @@ pub struct EndCounts {
     pub malformed: u64,
     /// TLPs that the port took.
     pub tx: u64,
-    /// TLPs that found no chunk in the pool.
-    pub lost: u64,
+    /// TLPs that are longer than a chunk of the pool: dropped.
+    pub too_long: u64,
     /// PFC frames.
     pub pfc_rx: u64,
 }
@@ -381,21 +381,32 @@ impl TlpEnd {
         }
     }
 
-    /// Moves frames out of the outbox into chunks.
+    /// Moves frames out of the outbox into chunks; what finds none stays for the next time.
     fn load(&mut self, bufs: &mut Bufs) {
-        let mut from = 0;
-        let ends = core::mem::take(&mut self.outbox.ends);
-        for &(end, pri) in &ends {
-            let frame = self.outbox.octets.get(from..end).unwrap_or_default();
-            match bufs.alloc_from(frame) {
-                Some(desc) => self.waiting[pri].push_back(desc),
-                None => self.counts.lost += 1,
+        let Outbox { octets, ends, .. } = &mut self.outbox;
+        let (mut from, mut moved) = (0, 0);
+        for &(end, pri) in &*ends {
+            let frame = octets.get(from..end).unwrap_or_default();
+            if frame.len() > bufs.room() {
+                self.counts.too_long += 1;
+            } else if let Some(desc) = bufs.alloc_from(frame) {
+                self.waiting[pri].push_back(desc);
+            } else {
+                break;
             }
             from = end;
+            moved += 1;
         }
-        self.outbox.octets.clear();
-        self.outbox.ends = ends;
-        self.outbox.ends.clear();
+        if moved == ends.len() {
+            octets.clear();
+            ends.clear();
+            return;
+        }
+        octets.drain(..from);
+        ends.drain(..moved);
+        for (end, _) in ends {
+            *end -= from;
+        }
     }
 
     /// Sends what waits and is not paused, higher priorities first; returns how many frames the port took.

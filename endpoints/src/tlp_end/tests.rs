@@ -155,3 +155,26 @@ fn foreign_and_malformed_frames_are_counted() {
     assert!(matches!(pair.ends[0].outbox().send(None, &uio_in_old_mode), Err(SendError::Emit(_))));
     assert!(pair.ends[0].outbox().is_empty());
 }
+
+/// A pool that is used up holds TLPs back; none is lost, and they stay in order.
+#[test]
+fn what_finds_no_chunk_waits() {
+    let mut pair = pair([Carries::Hbr(Mode::Flit); 2], 8);
+    let mut held: Vec<Desc> = core::iter::from_fn(|| pair.bufs.alloc()).collect();
+    for tag in 0..20 {
+        pair.ends[0].outbox().send(None, &read(tag)).unwrap();
+    }
+    let mut tags = Vec::new();
+    for n in 0..60 {
+        let progress = pair.poll(0, Instant::from_ns(n), &mut |_, _| {});
+        assert_eq!(progress.blocked, pair.ends[0].waiting() > 0, "{n}");
+        if let Some(desc) = held.pop().filter(|_| n % 3 == 0) {
+            pair.bufs.free(desc);
+        }
+        pair.poll(1, Instant::from_ns(n), &mut |frame, _| {
+            let Came::Tlp(_, tlp) = frame.came else { panic!("{frame:?}") };
+            tags.push(tlp.tag());
+        });
+    }
+    assert_eq!(tags, (0..20).collect::<Vec<_>>());
+}
