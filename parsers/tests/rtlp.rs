@@ -5,10 +5,7 @@
 //! have 3 DW; a flit-mode message has a base header of 3 DW; OHC-E counts as one DW for each of its two bits;
 //! digest and trailer have no length; an address keeps its last two bits; 13 flit-mode types are known.
 
-#![expect(
-    clippy::indexing_slicing,
-    reason = "a test may panic; helpers outside test functions too"
-)]
+#![expect(clippy::unwrap_used, reason = "a test may panic; helpers outside test functions too")]
 
 use rtlp_lib::{
     FlitDW0, FlitOhcA, FlitTlpType, TlpFmt, TlpMode, TlpPacket, TlpType, new_cmpl_req,
