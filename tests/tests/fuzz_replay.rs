@@ -6,11 +6,12 @@
 
 use std::path::Path;
 
+use weft_dataplane::pbr::Refusal;
 use weft_dataplane::rng::Rng;
 use weft_dataplane::time::Span;
 use weft_tests::fuzz::frames::Mutator;
 use weft_tests::fuzz::rig::Rig;
-use weft_tests::fuzz::{TARGETS, cci, config, record, tlp};
+use weft_tests::fuzz::{TARGETS, cci, config, record, tlp, tlp_switch};
 
 fn fuzz_dir() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace").join("fuzz")
@@ -144,4 +145,63 @@ fn a_million_damaged_tlps_are_refused_or_keep_their_meaning() {
     let parsed = (0..1_000_000).filter(|_| tlp::parse(frames.frame())).count();
     println!("{parsed} of 1000000 were well-formed");
     assert!((200_000..800_000).contains(&parsed), "both are common: {parsed} parsed");
+}
+
+/// A million damaged TLPs into a switch with ports of every role, whose tables say something else every ten
+/// thousand: no panic, and each of them left, became its own answer, or was dropped for one reason.
+#[test]
+fn a_million_damaged_tlps_are_all_accounted_for_by_a_switch() {
+    const FRAMES: u64 = 1_000_000;
+    let seed = std::env::var("WEFT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_122);
+    println!("seed {seed} (WEFT_SEED sets another)");
+    let (mut rng, mut frames) = (Rng::new(seed), tlp::Frames::new(seed));
+    let mut rig = Rig::new(tlp_switch::switch(), 1_024);
+    let (mut fed, mut renewed) = (0, 0);
+    while fed < FRAMES {
+        if fed >= renewed {
+            let ports = rig.core().snapshot.load().tlp_ports;
+            rig.core().tables.store(std::sync::Arc::new(tlp_switch::tables(&mut rng, ports)));
+            renewed += 10_000;
+            for port in 0..tlp_switch::PORTS {
+                rig.set_link(port, rng.below(8) > 0);
+            }
+        }
+        for port in 0..tlp_switch::PORTS {
+            for _ in 0..rng.below(12) {
+                if fed < FRAMES {
+                    rig.arrive(port, &tlp_switch::frame(&mut rng, port, frames.frame()));
+                    fed += 1;
+                }
+            }
+            rig.open(port, usize::try_from(rng.below(32)).unwrap());
+        }
+        rig.step(Span::from_ns(rng.below(4_000)));
+        if fed % 64 == 0 {
+            rig.check();
+        }
+    }
+    for port in 0..tlp_switch::PORTS {
+        rig.set_link(port, true);
+    }
+    while rig.check().rx < FRAMES {
+        rig.step(Span::from_us(1));
+    }
+    let ledger = rig.finish();
+    let sum = |of: &dyn Fn(&weft_dataplane::pipeline::PortLedger) -> u64| -> u64 {
+        ledger.port.iter().map(of).sum()
+    };
+    let dropped = sum(&|port| port.drops.iter().sum());
+    let (answered, refused) = (sum(&|port| port.answered), sum(&|port| port.refused.iter().sum()));
+    let to_agent = sum(&|port| port.to_agent);
+    println!(
+        "{} sent, {answered} answered of {refused} refused, {to_agent} to the agent",
+        ledger.tx
+    );
+    assert_eq!((ledger.rx, dropped), (FRAMES, ledger.dropped), "each drop has one reason");
+    assert!(ledger.tx > FRAMES / 20 && answered > 1_000 && to_agent > 1_000);
+    for refusal in Refusal::ALL {
+        let count = sum(&|port| port.refused[refusal.index()]);
+        println!("{:26} {count}", refusal.name());
+        assert!(count > 0, "{} is reached", refusal.name());
+    }
 }

@@ -78,8 +78,6 @@ refusals! {
     WrongRole = "wrong-role",
     /// The TLP has no form on the link that it would go out by: UIO on a non-flit link.
     NoForm = "no-form",
-    /// A header that lies to itself, or longer than `Max_Payload_Size`.
-    Malformed = "malformed",
 }
 
 impl Refusal {

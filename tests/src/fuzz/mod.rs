@@ -14,6 +14,7 @@ pub mod pipeline;
 pub mod record;
 pub mod rig;
 pub mod tlp;
+pub mod tlp_switch;
 
 /// A target's body.
 pub type Target = fn(&[u8]);
