@@ -34,7 +34,7 @@ pub enum Event {
         format: &'static str,
         /// Priority.
         pri: u8,
-        /// What decided: `pcp`, `dscp`, `tc` or `default`.
+        /// What decided: `pcp`, `dscp`, `tc`, `tlp` (kind and Traffic Class of a TLP) or `default`.
         by: &'static str,
         /// VLAN.
         vid: u16,
@@ -43,7 +43,7 @@ pub enum Event {
     Forward {
         /// Frame number.
         frame: u64,
-        /// `fdb`, `static`, `group`, `broadcast`, `flood`.
+        /// `fdb`, `static`, `group`, `broadcast`, `flood`, `pbr`.
         by: &'static str,
         /// Bit set of outputs.
         outputs: u64,

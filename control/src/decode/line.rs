@@ -32,6 +32,9 @@ impl fmt::Display for Decoded {
                 write!(f, " xpu {xpu_id:#x}")?;
             }
         }
+        if let Some(tlp) = &self.tlp {
+            write!(f, " {tlp}")?;
+        }
         self.fmt_ip(f)?;
         if let Some(rh) = &self.rh {
             write!(f, " rh {} psn {} qp {}", rh.opcode, rh.psn, rh.dest_qp)?;
@@ -64,7 +67,9 @@ impl Decoded {
     fn fmt_ip(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(ip) = &self.ip else {
             return match &self.ether_type {
-                Some(text) if self.mac_control.is_none() && self.afh.is_none() => {
+                Some(text)
+                    if self.mac_control.is_none() && self.afh.is_none() && self.tlp.is_none() =>
+                {
                     write!(f, " type {text}")
                 }
                 _ => Ok(()),

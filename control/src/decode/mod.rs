@@ -3,12 +3,13 @@
 //! Shape: octets and how the port reads them in, [`Decoded`] out; never refuses a frame, an error of
 //! a layer is one of its fields.
 //! Units: octets without FCS; times in ns.
-//! Source: wire-formats.md §1 and §2.
+//! Source: wire-formats.md §1 to §3.
 
 mod line;
 mod spans;
 #[cfg(test)]
 mod tests;
+mod tlp;
 
 use serde::Serialize;
 use weft_parsers::afh::{Gen1, Gen2, Lite};
@@ -26,13 +27,15 @@ use weft_parsers::{
 };
 
 pub use spans::{FieldSpan, field_spans};
+pub use tlp::{PthFields, TlpFields};
 
 /// A frame as fields; those that it does not have are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Decoded {
     /// Octets that were captured.
     pub len: usize,
-    /// `standard`, `gen1`, `gen2`, `lite`, `mac_control`, `other`; none of a malformed frame.
+    /// `standard`, `gen1`, `gen2`, `lite`, `pbr` (TLPs of any kind), `mac_control`, `other`; none of a malformed
+    /// frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<&'static str>,
     /// Destination in its address space.
@@ -67,6 +70,9 @@ pub struct Decoded {
     /// MAC control.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac_control: Option<MacControlFields>,
+    /// A TLP and what stands in front of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tlp: Option<TlpFields>,
     /// Octets behind the headers, padding and ICRC included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_len: Option<usize>,
@@ -262,6 +268,17 @@ fn fill(
     }
     decoded.ether_type = Some(format!("{ether_type:#06x}"));
     decoded.payload_len = Some(rest.len());
+    let from_type = frame.get(frame.len() - rest.len() - 2..).unwrap_or_default();
+    if head.format() == Format::Other
+        && let Some((fields, read)) = tlp::read(from_type)
+    {
+        decoded.format = Some(Format::Pbr.name());
+        decoded.tlp = Some(fields);
+        let (payload, behind) = read?;
+        decoded.payload_len = Some(payload);
+        decoded.padding_len = Some(behind).filter(|len| *len > 0);
+        return Ok(());
+    }
     match head.format() {
         Format::MacControl => mac_control(decoded, frame),
         Format::AfhGen1 => {

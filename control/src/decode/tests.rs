@@ -16,6 +16,12 @@ const GEN2: &str = "82 A1 A2 A3 00 02  20 B1 B2 B3 00 01  88 B5  21 12 34 5A 90 
 const GEN2_DOC: &str = "20 A1 A2 A3 00 02  82 B1 B2 B3 00 01  88 B5  21 12 34 5A 90 15 61 23";
 const ACK: &str = "82 00 00 00 00 01  24 00 00 00 00 02  88 B5  41 12 34 5A 3E 15 60 45";
 const LITE: &str = "82 00 00 00 00 02 40 00 2A 00 00 01";
+const UIO: &str = "02 00 00 00 00 02 02 00 00 00 00 01 88 B7 02 57 46 00 01 10 C1 0A 11 23 22 00 00 10 01 00 00 05 00 00 01 23 45 67 BA 40";
+const UR: &str = "02 00 00 00 00 02 02 00 00 00 00 01 88 B7 02 57 46 00 03 10 0A 00 00 00 00 00 20 40 01 00 21 00";
+const LN: &str = "02 00 00 00 00 02 02 00 00 00 00 01 88 B7 02 57 46 00 03 10 20 02 00 10 01 00 21 FF 00 00 00 01 23 45 67 80";
+const CFG: &str = "02 00 00 00 00 02 02 00 00 00 00 01 88 B7 02 57 46 00 02 10 04 01 00 01 00 00 00 01 02 00 00 00 00 00 00 0F";
+const VDM: &str = "02 00 00 00 00 02 02 00 00 00 00 01 88 B7 02 57 46 00 01 10 C6 01 00 20 34 00 00 00 00 00 00 7E 00 00 1E 98 00 00 01 80";
+const CUT: &str = "02 00 00 00 00 02 02 00 00 00 00 01 88 B7 02 57 46 00 02 10 04 01 00 01";
 const PFC: &str = "01 80 C2 00 00 01 02 00 00 00 00 01 88 08 01 01 00 0A 00 00 FF FF 00 00 00 00 00 00 00 00 00 00 00 00";
 
 #[test]
@@ -33,6 +39,12 @@ fn worked_frames_are_read_as_the_design_says() {
         ("ack", ACK, 38, any, "gen2 id:0002 > id:0001 len 60 tc 0x24 vc 1 flow 1 key_words 0x82 rh ack psn 171 qp 69 syndrome 0x1f payload 38".to_owned()),
         ("lite", LITE, 64, lite, "lite id:0001 > id:0002 len 76 tc 0x40 vc 2 flow 0 key_words 0x82 xpu 0x2a payload 64".to_owned()),
         ("pfc", PFC, 26, any, "mac_control 02:00:00:00:00:01 > 01:80:c2:00:00:01 len 60 pfc class 1: 65535 class 3: 0 payload 44".to_owned()),
+        ("uio", UIO, 20, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 60 pbr 0a1 > 123 pif UIOMRd tc 0 01:00.0 tag 5 to 0x1234567ba40 16 DW payload 0".to_owned()),
+        ("ur", UR, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 32 hbr non-flit Cpl tc 0 by 00:00.0 for 01:00.0 tag 33 UR payload 0".to_owned()),
+        ("ln", LN, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 36 hbr non-flit MRd tc 0 01:00.0 tag 33 to 0x123456780 16 DW ln payload 0".to_owned()),
+        ("config", CFG, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 36 hbr flit CfgRd0 tc 0 00:00.0 tag 1 to 02:00.0 register 0x000 1 DW payload 0".to_owned()),
+        ("reset", VDM, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 40 pbr 010 > 020 hie dsar Msg tc 0 AssertReset 00:00.0 to here payload 0".to_owned()),
+        ("cut off", CUT, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 24 hbr flit payload 10 ERROR tlp: needs 12 octets, has 4".to_owned()),
         ("other", "FFFFFFFFFFFF 020000000001 0806", 46, any, "other 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff len 60 type 0x0806 payload 46".to_owned()),
         ("short", "FFFFFFFFFFFF 020000000001 08", 0, any, "malformed len 13 ERROR ethernet: needs 14 octets, has 13".to_owned()),
     ];

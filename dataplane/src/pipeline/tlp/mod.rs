@@ -105,6 +105,8 @@ impl Context {
                 && let Fate::Forward(outputs) = note.fate
             {
                 let frame = self.bufs.trace_id(desc);
+                let (format, pri) = (Format::Pbr.name(), desc.pri().get());
+                tracer.event(now, Event::Classify { frame, format, pri, by: "tlp", vid: 0 });
                 tracer.event(now, Event::Forward { frame, by: "pbr", outputs: outputs.bits() });
             }
         }

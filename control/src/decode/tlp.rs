@@ -1,0 +1,256 @@
+//! TLPs as fields by name.
+//!
+//! Shape: what follows the addresses and the tag of a frame → [`TlpFields`], or why it is none.
+//! Units: octets; DW where a name says so.
+//! Source: wire-formats.md §3.
+
+use std::fmt;
+
+use serde::Serialize;
+use weft_parsers::ParseError;
+use weft_parsers::tlp::{
+    Implicit, Kind, Mode, Oui, PbrTlp, PbrVdm, Protocol, Pth, Route, Routing, Status, Tlp, TlpLink,
+};
+
+/// What a frame carries between two ends of a link for TLPs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TlpFields {
+    /// `pbr`, `hbr flit`, `hbr non-flit` or `link control`.
+    pub link: &'static str,
+    /// PBR TLP header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pth: Option<PthFields>,
+    /// The standard's mnemonic, as `UIOMRd` or `CfgRd1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// Traffic Class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tc: Option<u8>,
+    /// Octets of `VendPrefixL0`'s contents: an LD-ID, or a PID in its upper 12 bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vend_prefix: Option<String>,
+    /// Who asks, or asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requester: Option<String>,
+    /// Who answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completer: Option<String>,
+    /// Tag.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<u16>,
+    /// Where it goes: an address, an id, or how it is routed without either.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Register of a configuration request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub register: Option<u16>,
+    /// Length field, DW.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length_dw: Option<u16>,
+    /// Byte enables of the first and last DW of a request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub byte_enables: Option<[u8; 2]>,
+    /// Completion status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<&'static str>,
+    /// Message code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Lightweight Notification.
+    #[serde(skip_serializing_if = "is_false")]
+    pub ln: bool,
+    /// The payload is poisoned.
+    #[serde(skip_serializing_if = "is_false")]
+    pub poisoned: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// A PBR TLP header.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PthFields {
+    /// Source, hexadecimal.
+    pub spid: String,
+    /// Destination, hexadecimal.
+    pub dpid: String,
+    /// The far edge inserts a prefix.
+    pub pif: bool,
+    /// Downstream, or from whom hosts trust.
+    pub dsar: bool,
+    /// Of a hierarchy.
+    pub hie: bool,
+}
+
+impl From<Pth> for PthFields {
+    fn from(pth: Pth) -> Self {
+        let Pth { pif, dsar, hie, spid, dpid } = pth;
+        Self { spid: spid.to_string(), dpid: dpid.to_string(), pif, dsar, hie }
+    }
+}
+
+/// Octets of a TLP's payload, and those behind it; or why it is none.
+type Lengths = Result<(usize, usize), ParseError>;
+
+/// Reads what starts with the EtherType of TLPs; `None` when that is another protocol's.
+pub(super) fn read(bytes: &[u8]) -> Option<(TlpFields, Lengths)> {
+    let (link, rest) = TlpLink::parse(bytes, Oui::DEFAULT).ok()?;
+    let mut fields = TlpFields::default();
+    let read = match link.protocol {
+        Protocol::Control => {
+            fields.link = "link control";
+            return Some((fields, Ok((rest.len(), 0))));
+        }
+        Protocol::Pbr => {
+            fields.link = "pbr";
+            PbrTlp::parse(rest).map(|found| {
+                found.map(|pbr| {
+                    fields.pth = Some(pbr.pth().into());
+                    (*pbr.tlp(), rest.len() - pbr.len())
+                })
+            })
+        }
+        Protocol::HbrFlit | Protocol::HbrNonFlit => {
+            let (mode, name) = match link.protocol {
+                Protocol::HbrFlit => (Mode::Flit, "hbr flit"),
+                _ => (Mode::NonFlit, "hbr non-flit"),
+            };
+            fields.link = name;
+            Tlp::parse(mode, rest).map(|tlp| Some((tlp, rest.len() - tlp.len())))
+        }
+    };
+    let read = read.map(|found| {
+        if let Some((tlp, behind)) = found {
+            fill(&mut fields, &tlp);
+            (tlp.payload().len(), behind)
+        } else {
+            fields.kind = Some("NOP");
+            (0, rest.len())
+        }
+    });
+    Some((fields, read))
+}
+
+fn fill(fields: &mut TlpFields, tlp: &Tlp<'_>) {
+    let kind = tlp.kind();
+    let is_message = matches!(kind, Kind::Message { .. });
+    fields.kind = Some(name(tlp));
+    fields.tc = Some(tlp.tc());
+    fields.vend_prefix = tlp.vend_prefix().map(|prefix| format!("{:#06x}", prefix.ld_id()));
+    fields.requester = Some(tlp.requester().to_string());
+    fields.completer = tlp.completer().map(|bdf| bdf.to_string());
+    fields.tag = (!is_message).then(|| tlp.tag());
+    fields.to = match tlp.route() {
+        Route::Address { addr, .. } => Some(addr.to_string()),
+        Route::Id(bdf) if !tlp.is_completion() => Some(bdf.to_string()),
+        Route::Id(_) => None, // the requester
+        Route::Implicit(Implicit::ToRoot) => Some("root".to_owned()),
+        Route::Implicit(Implicit::Broadcast) => Some("all".to_owned()),
+        Route::Implicit(Implicit::Local) => Some("here".to_owned()),
+        Route::Implicit(Implicit::Gather) => Some("root, gathered".to_owned()),
+    };
+    fields.register = tlp.register();
+    fields.length_dw = Some(tlp.length_dw()).filter(|&length| length > 0);
+    let has_enables = kind.is_memory() || kind.is_io() || kind.is_config();
+    fields.byte_enables = has_enables.then(|| [tlp.first_be(), tlp.last_be()]);
+    fields.status = tlp.status().map(|status| match status {
+        Status::Success => "SC",
+        Status::UnsupportedRequest => "UR",
+        Status::RequestRetry => "RRS",
+        Status::CompleterAbort => "CA",
+    });
+    fields.message = tlp.message_code().map(|code| match PbrVdm::parse(tlp) {
+        Ok(vdm) => format!("{:?}", vdm.op),
+        Err(_) => format!("{code:#04x}"),
+    });
+    fields.ln = tlp.ln();
+    fields.poisoned = tlp.ep();
+}
+
+/// The standard's mnemonic.
+const fn name(tlp: &Tlp<'_>) -> &'static str {
+    match tlp.kind() {
+        Kind::Nop => "NOP",
+        Kind::MemRead => "MRd",
+        Kind::MemReadLocked => "MRdLk",
+        Kind::MemWrite => "MWr",
+        Kind::DeferrableMemWrite => "DMWr",
+        Kind::IoRead => "IORd",
+        Kind::IoWrite => "IOWr",
+        Kind::CfgRead { type1: false } => "CfgRd0",
+        Kind::CfgRead { type1: true } => "CfgRd1",
+        Kind::CfgWrite { type1: false } => "CfgWr0",
+        Kind::CfgWrite { type1: true } => "CfgWr1",
+        Kind::Completion { locked: false, data: false } => "Cpl",
+        Kind::Completion { locked: false, data: true } => "CplD",
+        Kind::Completion { locked: true, data: false } => "CplLk",
+        Kind::Completion { locked: true, data: true } => "CplDLk",
+        Kind::Message { routing: Routing::Broadcast, data: false } => "Msg (broadcast)",
+        Kind::Message { data: false, .. } => "Msg",
+        Kind::Message { data: true, .. } => "MsgD",
+        Kind::FetchAdd => "FetchAdd",
+        Kind::Swap => "Swap",
+        Kind::Cas => "CAS",
+        Kind::UioRead => "UIOMRd",
+        Kind::UioWrite => "UIOMWr",
+        Kind::UioReadCompletion { data: false } => "UIORdCpl",
+        Kind::UioReadCompletion { data: true } => "UIORdCplD",
+        Kind::UioWriteCompletion => "UIOWrCpl",
+    }
+}
+
+impl fmt::Display for TlpFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.link)?;
+        if let Some(pth) = &self.pth {
+            write!(f, " {} > {}", pth.spid, pth.dpid)?;
+            for (on, name) in [(pth.hie, " hie"), (pth.dsar, " dsar"), (pth.pif, " pif")] {
+                f.write_str(if on { name } else { "" })?;
+            }
+        }
+        if let Some(prefix) = &self.vend_prefix {
+            write!(f, " prefix {prefix}")?;
+        }
+        if let Some(kind) = self.kind {
+            write!(f, " {kind}")?;
+        }
+        if let Some(tc) = self.tc {
+            write!(f, " tc {tc}")?;
+        }
+        if let Some(message) = &self.message {
+            write!(f, " {message}")?;
+        }
+        if let Some(completer) = &self.completer {
+            write!(f, " by {completer} for")?;
+        }
+        if let Some(requester) = &self.requester {
+            write!(f, " {requester}")?;
+        }
+        if let Some(tag) = self.tag {
+            write!(f, " tag {tag}")?;
+        }
+        if let Some(status) = self.status {
+            write!(f, " {status}")?;
+        }
+        if let Some(to) = &self.to {
+            write!(f, " to {to}")?;
+        }
+        if let Some(register) = self.register {
+            write!(f, " register {register:#05x}")?;
+        }
+        if let Some(length) = self.length_dw {
+            write!(f, " {length} DW")?;
+        }
+        if let Some([first, last]) = self.byte_enables.filter(|[first, last]| first & last != 0xF)
+            && (first, last) != (0xF, 0)
+        {
+            write!(f, " be {first:#x}/{last:#x}")?;
+        }
+        for (on, name) in [(self.ln, " ln"), (self.poisoned, " poisoned")] {
+            f.write_str(if on { name } else { "" })?;
+        }
+        Ok(())
+    }
+}
