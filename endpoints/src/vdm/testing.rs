@@ -55,7 +55,7 @@ impl Wire {
         Self { rng, drop, twice, delay_max_ns, queue, last: Instant::ZERO, dropped: 0 }
     }
 
-    pub fn send_octets(&mut self, now: Instant, octets: Vec<u8>) {
+    pub fn send_octets(&mut self, now: Instant, octets: &[u8]) {
         let copies = if self.rng.chance(self.drop, 1_000) {
             self.dropped += 1;
             0
@@ -65,12 +65,12 @@ impl Wire {
         for _ in 0..copies {
             let at = now + Span::from_ns(1 + self.rng.below(self.delay_max_ns));
             self.last = self.last.max(at);
-            self.queue.push_back((self.last, octets.clone()));
+            self.queue.push_back((self.last, octets.to_vec()));
         }
     }
 
     pub fn send(&mut self, now: Instant, vdm: &Vdm) {
-        self.send_octets(now, wire_of(vdm));
+        self.send_octets(now, &wire_of(vdm));
     }
 
     pub fn recv_octets(&mut self, now: Instant) -> Option<Vec<u8>> {
