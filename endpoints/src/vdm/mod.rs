@@ -9,6 +9,7 @@
 //!
 //! No machine reads a clock or allocates without bound, and none panics, whatever comes in.
 
+pub mod mctp;
 pub mod partner;
 pub mod proxy;
 pub mod reset;
