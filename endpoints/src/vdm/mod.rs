@@ -9,10 +9,12 @@
 //!
 //! No machine reads a clock or allocates without bound, and none panics, whatever comes in.
 
+pub mod gam;
 pub mod mctp;
 pub mod partner;
 pub mod proxy;
 pub mod reset;
+pub mod rtupdate;
 #[cfg(test)]
 mod testing;
 
