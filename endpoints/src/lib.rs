@@ -3,7 +3,8 @@
 //! Shape: [`frames`] build octets, [`stamp`] marks and checks them, [`stream`] paces and judges a
 //! sequence of them, [`host`] drives streams over any `Port` and speaks PFC, [`patterns`] makes the
 //! streams of N hosts, [`report`] is what a run says; [`null_path`] is a switch that feeds itself.
-//! [`fabric_mem`] copies memory over a CXL fabric, [`ln`] keeps copies of a host's cache lines.
+//! [`fabric_mem`] copies memory over a CXL fabric, [`ln`] keeps copies of a host's cache lines, [`vdm`] holds
+//! what components of a fabric say to each other.
 //! Units: picoseconds (`dataplane::time`), octets without FCS, bit/s; no float but in reports.
 //! Source: issue 2, item 6 (`weft traffic`); pipeline.md §2, §9; wire-formats.md §1, §2.
 //!
@@ -41,3 +42,4 @@ pub mod sizes;
 pub mod stamp;
 pub mod stream;
 pub mod tlp_end;
+pub mod vdm;

@@ -1,0 +1,455 @@
+//! A tunnel for CCI messages between the components of a fabric: MCTP over vendor-defined messages.
+//! Shape: [`Tunnel::request`] cuts a message into [`Sent`] packets; [`Tunnel::receive`] puts those that come together
+//! ([`parts`]); [`Event`]s are requests to be answered, responses, and requests that got none.
+//! Units: octets; picoseconds.
+//! Source: DMTF DSP0236 section 8, DSP0238; wire-formats.md 4.1, 4.5 (5701); CXL 3.1 section 7.7.12.
+//!
+//! EIDs are null: the PTH addresses. DPID FFF is the partner at a port, who has no PID yet; he is answered the same
+//! way, as the route back may not be there either. A requester owns the tag of its message (TO); its eight tags
+//! per peer bound what is under way to it.
+
+pub mod parts;
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "small numbers that make tests short")]
+mod tests;
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::cci::mctp::MessageType;
+use weft_parsers::cci::{Category, Header, header};
+use weft_parsers::fabric::{Bdf, Pid};
+use weft_parsers::tlp::mctp::{EID_NULL, UNIT};
+use weft_parsers::tlp::{MctpPacket, Mode, Pth, TlpRepr};
+
+use parts::{PartCounts, Parts};
+
+/// Longest CCI message: what the size of Fabric Crawl Out (5701) can say.
+pub const MESSAGE_MAX: usize = u16::MAX as usize;
+/// Requests that wait for their response, to all peers.
+pub const PENDING_MAX: usize = 64;
+/// Requests of others that wait for [`Tunnel::respond`].
+pub const SERVING_MAX: usize = 32;
+/// After so long nobody waits for a response any more.
+pub const SERVING_TIME: Span = Span::from_ms(10_000);
+/// Messages that wait to be cut up.
+const OUT_MAX: usize = PENDING_MAX + SERVING_MAX;
+/// Events that wait to be taken.
+const EVENTS_MAX: usize = 128;
+const TAGS: u8 = 8;
+
+/// The other end of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Peer {
+    /// The link partner at a port, by DPID FFF.
+    Port(u8),
+    /// A component of the fabric.
+    Pid(Pid),
+}
+
+/// A packet to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// To whom: at this port, or where the routes lead.
+    pub peer: Peer,
+    /// Its PTH.
+    pub pth: Pth,
+    first: bool,
+    last: bool,
+    seq: u8,
+    owner: bool,
+    tag: u8,
+    payload: ArrayVec<u8, UNIT>,
+}
+
+impl Sent {
+    /// The packet.
+    #[must_use]
+    pub fn packet(&self) -> MctpPacket<'_> {
+        let Self { first, last, seq, owner, tag, ref payload, .. } = *self;
+        let (dest, source) = (EID_NULL, EID_NULL);
+        MctpPacket { dest, source, first, last, seq, owner, tag, pad: 0, payload }
+    }
+
+    /// The TLP behind the PTH.
+    #[must_use]
+    pub fn repr(&self) -> TlpRepr<'_> {
+        self.packet().repr(Mode::Flit, Bdf::from_bits(0), Bdf::from_bits(0))
+    }
+}
+
+/// A request, by which its end is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestId(u64);
+
+/// A request of another component, to be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+/// Why a request has no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// None came in time.
+    #[error("no response in time")]
+    TimedOut,
+    /// The link to the peer went down.
+    #[error("the link to the peer went down")]
+    Gone,
+}
+
+/// What came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The response to a request, header and payload.
+    Response(RequestId, Vec<u8>),
+    /// There is none.
+    Failed(RequestId, Failure),
+    /// A request, to be answered.
+    Request {
+        /// Who asks.
+        from: Peer,
+        /// For the response.
+        ticket: Ticket,
+        /// Which commands are meant.
+        kind: MessageType,
+        /// Header and payload.
+        message: Vec<u8>,
+    },
+    /// A notification; nobody answers.
+    Notice {
+        /// Who tells.
+        from: Peer,
+        /// Header and payload.
+        message: Vec<u8>,
+    },
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TunnelError {
+    /// Longer than [`MESSAGE_MAX`].
+    #[error("a message of {0} octets, at most {MESSAGE_MAX} fit")]
+    TooLong(usize),
+    /// No CCI message, or a response where a request is wanted or the other way round.
+    #[error("not a CCI message of this category")]
+    Form,
+    /// All tags of the peer, or all places, are taken.
+    #[error("too many messages under way")]
+    Busy,
+    /// Nobody waits for it any more.
+    #[error("the request is answered or forgotten")]
+    Gone,
+}
+
+/// Counts of a tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunnelCounts {
+    /// Packets for another PID or EID, or without a PID to answer.
+    pub misdirected: u64,
+    /// Whole messages that are no CCI messages.
+    pub malformed: u64,
+    /// Responses that nobody waits for.
+    pub unexpected: u64,
+    /// Requests that came twice.
+    pub twice: u64,
+    /// Requests and notifications that found no place.
+    pub no_room: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Outgoing {
+    peer: Peer,
+    owner: bool,
+    tag: u8,
+    body: Vec<u8>,
+    at: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    id: RequestId,
+    peer: Peer,
+    tag: u8,
+    header: Header,
+    until: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct Serving {
+    ticket: Ticket,
+    peer: Peer,
+    tag: u8,
+    kind: MessageType,
+    header: Header,
+    until: Instant,
+}
+
+/// One component's end of all its tunnels.
+#[derive(Clone, Debug)]
+pub struct Tunnel {
+    own: Pid,
+    out: VecDeque<Outgoing>,
+    pending: Vec<Pending>,
+    serving: Vec<Serving>,
+    parts: Parts,
+    events: VecDeque<Event>,
+    numbers: u64,
+    tag: u8,
+    counts: TunnelCounts,
+}
+
+impl Tunnel {
+    /// The end of a component with PID `own`, or none yet.
+    #[must_use]
+    pub fn new(own: Pid) -> Self {
+        Self {
+            own,
+            out: VecDeque::new(),
+            pending: Vec::new(),
+            serving: Vec::new(),
+            parts: Parts::default(),
+            events: VecDeque::new(),
+            numbers: 0,
+            tag: 0,
+            counts: TunnelCounts::default(),
+        }
+    }
+
+    /// The component got another PID.
+    pub const fn set_own(&mut self, own: Pid) {
+        self.own = own;
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub const fn counts(&self) -> (TunnelCounts, PartCounts) {
+        (self.counts, self.parts.counts())
+    }
+
+    /// Sends a request; what becomes of it is told as an event within `timeout`.
+    ///
+    /// # Errors
+    /// See [`TunnelError`].
+    pub fn request(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        kind: MessageType,
+        message: &[u8],
+        timeout: Span,
+    ) -> Result<RequestId, TunnelError> {
+        let header = checked(message, Category::Request)?;
+        let tag = self.free_tag(peer).ok_or(TunnelError::Busy)?;
+        if self.pending.len() >= PENDING_MAX
+            || self.out.len() >= OUT_MAX
+            || self.events.len() >= EVENTS_MAX
+        {
+            return Err(TunnelError::Busy);
+        }
+        self.tag = tag;
+        self.numbers += 1;
+        let id = RequestId(self.numbers);
+        self.pending.push(Pending { id, peer, tag, header, until: now + timeout });
+        self.push(peer, true, tag, kind, message);
+        Ok(id)
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// See [`TunnelError`]; with [`TunnelError::Gone`] there is nobody to answer.
+    pub fn respond(&mut self, ticket: Ticket, message: &[u8]) -> Result<(), TunnelError> {
+        checked(message, Category::Response)?;
+        let at = self.serving.iter().position(|serving| serving.ticket == ticket);
+        let at = at.ok_or(TunnelError::Gone)?;
+        if self.out.len() >= OUT_MAX {
+            return Err(TunnelError::Busy);
+        }
+        let Serving { peer, tag, kind, .. } = self.serving.swap_remove(at);
+        self.push(peer, false, tag, kind, message);
+        Ok(())
+    }
+
+    /// Takes a packet in that came with `pth` at `port`.
+    pub fn receive(&mut self, now: Instant, port: u8, pth: Pth, packet: &MctpPacket<'_>) {
+        let peer = if pth.dpid.is_none() {
+            Peer::Port(port)
+        } else if pth.dpid == self.own && !pth.spid.is_none() {
+            Peer::Pid(pth.spid)
+        } else {
+            self.counts.misdirected += 1;
+            return;
+        };
+        if packet.dest != EID_NULL {
+            self.counts.misdirected += 1;
+            return;
+        }
+        if let Some(body) = self.parts.push(now, peer, packet) {
+            self.whole(now, peer, packet, &body);
+        }
+    }
+
+    /// The link at `port` went down, or `peer` cannot be reached: what is under way with it ends.
+    pub fn forget(&mut self, peer: Peer) {
+        self.parts.forget(peer);
+        self.out.retain(|out| out.peer != peer);
+        self.serving.retain(|serving| serving.peer != peer);
+        self.fail(Failure::Gone, |pending| pending.peer == peer);
+    }
+
+    /// The next packet to be sent; to be called until there is none. Messages take turns.
+    pub fn poll(&mut self, now: Instant) -> Option<Sent> {
+        self.expire(now);
+        let mut out = self.out.pop_front()?;
+        let left = out.body.get(out.at..).unwrap_or_default();
+        let piece = left.get(..UNIT).unwrap_or(left);
+        let padded = piece.iter().copied().chain(core::iter::repeat(0));
+        let dpid = match out.peer {
+            Peer::Port(_) => Pid::NONE,
+            Peer::Pid(pid) => pid,
+        };
+        let sent = Sent {
+            peer: out.peer,
+            pth: Pth { dsar: true, ..Pth::new(self.own, dpid) },
+            first: out.at == 0,
+            last: piece.len() == left.len(),
+            seq: u8::try_from(out.at / UNIT % 4).unwrap_or_default(),
+            owner: out.owner,
+            tag: out.tag,
+            payload: padded.take(piece.len().next_multiple_of(4)).collect(),
+        };
+        out.at += piece.len();
+        if !sent.last {
+            self.out.push_back(out);
+        }
+        Some(sent)
+    }
+
+    /// The next event.
+    pub fn pop_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When to poll next, other than after a call that put something to be sent.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        let pending = self.pending.iter().map(|pending| pending.until).min();
+        let serving = self.serving.iter().map(|serving| serving.until).min();
+        Instant::earlier(Instant::earlier(pending, serving), self.parts.next_due())
+    }
+
+    /// The next tag, going round, that no request to `peer` has.
+    fn free_tag(&self, peer: Peer) -> Option<u8> {
+        let tags = (1..=TAGS).map(|step| (self.tag + step) % TAGS);
+        let mut tags = tags.filter(|&tag| {
+            !self.pending.iter().any(|pending| pending.peer == peer && pending.tag == tag)
+        });
+        tags.next()
+    }
+
+    fn push(&mut self, peer: Peer, owner: bool, tag: u8, kind: MessageType, message: &[u8]) {
+        let body = core::iter::once(kind as u8).chain(message.iter().copied()).collect();
+        self.out.push_back(Outgoing { peer, owner, tag, body, at: 0 });
+    }
+
+    /// Takes a message in that is whole.
+    fn whole(&mut self, now: Instant, peer: Peer, packet: &MctpPacket<'_>, body: &[u8]) {
+        let Some((kind, header, message)) = opened(body) else {
+            self.counts.malformed += 1;
+            return;
+        };
+        match (packet.owner, header.category) {
+            (true, Category::Request) => self.serve(now, peer, packet.tag, kind, header, message),
+            (true, Category::Event) if self.events.len() < EVENTS_MAX => {
+                self.events.push_back(Event::Notice { from: peer, message: message.to_vec() });
+            }
+            (true, Category::Event) => self.counts.no_room += 1,
+            (false, Category::Response) => {
+                let found = self.pending.iter().position(|pending| {
+                    pending.peer == peer
+                        && pending.tag == packet.tag
+                        && pending.header.tag == header.tag
+                        && pending.header.opcode == header.opcode
+                });
+                let Some(at) = found else {
+                    self.counts.unexpected += 1;
+                    return;
+                };
+                let Pending { id, .. } = self.pending.swap_remove(at);
+                self.events.push_back(Event::Response(id, message.to_vec()));
+            }
+            _ => self.counts.malformed += 1,
+        }
+    }
+
+    fn serve(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        tag: u8,
+        kind: MessageType,
+        header: Header,
+        message: &[u8],
+    ) {
+        if let Some(at) = self.serving.iter().position(|old| old.peer == peer && old.tag == tag) {
+            if self.serving.get(at).is_some_and(|old| old.header == header) {
+                self.counts.twice += 1;
+                return;
+            }
+            self.serving.swap_remove(at); // its requester has given it up, as the tag is used again
+        }
+        if self.serving.len() >= SERVING_MAX || self.events.len() >= EVENTS_MAX {
+            self.counts.no_room += 1;
+            return;
+        }
+        self.numbers += 1;
+        let ticket = Ticket(self.numbers);
+        let until = now + SERVING_TIME;
+        self.serving.push(Serving { ticket, peer, tag, kind, header, until });
+        let message = message.to_vec();
+        self.events.push_back(Event::Request { from: peer, ticket, kind, message });
+    }
+
+    fn expire(&mut self, now: Instant) {
+        self.parts.expire(now);
+        self.serving.retain(|serving| serving.until > now);
+        self.fail(Failure::TimedOut, |pending| pending.until <= now);
+    }
+
+    /// Ends requests without a response; what was not sent of them is not.
+    fn fail(&mut self, why: Failure, which: impl Fn(&Pending) -> bool) {
+        let (events, out) = (&mut self.events, &mut self.out);
+        self.pending.retain(|pending| {
+            let over = which(pending);
+            if over {
+                events.push_back(Event::Failed(pending.id, why));
+                out.retain(|o| !(o.owner && o.peer == pending.peer && o.tag == pending.tag));
+            }
+            !over
+        });
+    }
+}
+
+/// Header of a message that is to be sent.
+fn checked(message: &[u8], category: Category) -> Result<Header, TunnelError> {
+    if message.len() > MESSAGE_MAX {
+        return Err(TunnelError::TooLong(message.len()));
+    }
+    match Header::parse(message) {
+        Ok((header, _)) if header.category == category => Ok(header),
+        _ => Err(TunnelError::Form),
+    }
+}
+
+/// Type, header and all octets of the CCI message in a body that may be padded to whole DWs.
+fn opened(body: &[u8]) -> Option<(MessageType, Header, &[u8])> {
+    let (kind, padded) = match body.split_first()? {
+        (7, message) => (MessageType::FmApi, message),
+        (8, message) => (MessageType::Cci, message),
+        _ => return None,
+    };
+    let (header, len, _) = Header::cut(padded).ok()?;
+    let message = padded.get(..header::LEN.checked_add(len)?)?;
+    (padded.len() - message.len() < 4).then_some((kind, header, message))
+}

@@ -1,0 +1,115 @@
+//! Packets of MCTP messages on their way to a whole one.
+//! Shape: [`Parts::push`] -> body of a whole message; one message at a time of each peer, tag and tag owner.
+//! Units: octets; picoseconds.
+//! Source: DMTF DSP0236 section 8.1.5 (what ends an assembly); number and time of assemblies are ours.
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::tlp::MctpPacket;
+
+use super::{MESSAGE_MAX, Peer};
+
+/// Messages that are put together at once.
+pub const PARTS_MAX: usize = 32;
+/// How long the next packet of a message may take: as for a peer that does not answer at all.
+pub const PACKET_GAP: Span = Span::from_ms(100);
+/// Longest body: type, message, padding.
+const BODY_MAX: usize = 1 + MESSAGE_MAX + 3;
+
+/// Why messages did not become whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartCounts {
+    /// Packets without a message they belong to.
+    pub orphans: u64,
+    /// Messages with a packet lost, twice or in another place.
+    pub out_of_order: u64,
+    /// Messages with packets of unlike length, or without an octet.
+    pub unit: u64,
+    /// Messages that were given up for another one with the same tag.
+    pub restarted: u64,
+    /// Messages that are too long.
+    pub too_long: u64,
+    /// Messages whose next packet did not come in time.
+    pub timed_out: u64,
+    /// Messages beyond [`PARTS_MAX`].
+    pub no_room: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    octets: Vec<u8>,
+    next: u8,
+    unit: usize,
+    until: Instant,
+}
+
+/// Messages that are put together.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    open: BTreeMap<(Peer, bool, u8), Part>,
+    counts: PartCounts,
+}
+
+impl Parts {
+    /// Counts so far.
+    #[must_use]
+    pub const fn counts(&self) -> PartCounts {
+        self.counts
+    }
+
+    /// Takes a packet in; returns the body that it completes.
+    pub fn push(&mut self, now: Instant, peer: Peer, packet: &MctpPacket<'_>) -> Option<Vec<u8>> {
+        self.expire(now);
+        let key = (peer, packet.owner, packet.tag & 7);
+        let (body, next) = (packet.body(), (packet.seq + 1) & 3);
+        let had = self.open.remove(&key);
+        let mut part = if packet.first {
+            self.counts.restarted += u64::from(had.is_some());
+            Part { octets: Vec::new(), next: packet.seq, unit: body.len(), until: now }
+        } else if let Some(part) = had {
+            part
+        } else {
+            self.counts.orphans += 1;
+            return None;
+        };
+        let fits = if packet.last { body.len() <= part.unit } else { body.len() == part.unit };
+        if packet.seq != part.next {
+            self.counts.out_of_order += 1;
+        } else if !fits || body.is_empty() {
+            self.counts.unit += 1;
+        } else if part.octets.len() + body.len() > BODY_MAX {
+            self.counts.too_long += 1;
+        } else {
+            part.octets.extend_from_slice(body);
+            if packet.last {
+                return Some(part.octets);
+            }
+            if self.open.len() < PARTS_MAX {
+                (part.next, part.until) = (next, now + PACKET_GAP);
+                self.open.insert(key, part);
+            } else {
+                self.counts.no_room += 1;
+            }
+        }
+        None
+    }
+
+    /// Gives up what has waited for too long.
+    pub fn expire(&mut self, now: Instant) {
+        let had = self.open.len();
+        self.open.retain(|_, part| part.until > now);
+        self.counts.timed_out += (had - self.open.len()) as u64;
+    }
+
+    /// Gives up what came of `peer`.
+    pub fn forget(&mut self, peer: Peer) {
+        self.open.retain(|key, _| key.0 != peer);
+    }
+
+    /// When the first is given up.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        self.open.values().map(|part| part.until).min()
+    }
+}

@@ -1,0 +1,364 @@
+//! The GFD's side of proxied commands: pulls them, hands them out, sends the responses.
+//! Shape: one command per pair of PIDs; [`GfdProxy::take`] gives a whole one, [`GfdProxy::respond`] its response.
+//! Units: octets, DWs of 4; picoseconds.
+//! Source: wire-formats.md 3.8; CXL 3.1 section 7.7.11.5; how many are pulled at once is ours.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_dataplane::time::Instant;
+use weft_parsers::cci;
+use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::VdmOp;
+
+use super::{Log, PARTNER_TIMEOUT, Stale, announced, seq_num};
+use crate::vdm::{PAYLOAD_MAX, Vdm};
+
+/// Commands that are pulled, executed or answered at once; others wait for their `UCPull`.
+pub const ACTIVE_MAX: usize = 8;
+/// Pairs with a command, waiting ones too.
+pub const PAIRS_MAX: usize = 4_096;
+/// Messages that wait to be sent, responses apart.
+const OUT_MAX: usize = 1_024;
+
+/// A command by which it can be answered; worthless once another of the same pair came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    pair: Pair,
+    number: u64,
+}
+
+impl Ticket {
+    /// The host edge that sent the command.
+    #[must_use]
+    pub const fn from(self) -> Pid {
+        Pid::from_low_bits(self.pair.0)
+    }
+}
+
+/// A whole command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// For the response.
+    pub ticket: Ticket,
+    /// CCI message.
+    pub message: Vec<u8>,
+    /// Octets that the host has room for.
+    pub response_max: usize,
+}
+
+/// Why a response was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RespondError {
+    /// It was aborted, has run out of time or is answered.
+    #[error("the command is no longer active")]
+    Gone,
+    /// It is empty or longer than the host has room for; the host is told that there is none.
+    #[error("a response of {had} octets, the host takes 1 to {most}")]
+    Size {
+        /// Octets of the response.
+        had: usize,
+        /// Most that fit.
+        most: usize,
+    },
+}
+
+/// Counts of the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounts {
+    /// Commands that were announced.
+    pub announced: u64,
+    /// Commands that another of the same pair, or the host's edge, put an end to.
+    pub aborted: u64,
+    /// Commands that came wrong or not in time.
+    pub failed: u64,
+    /// Commands answered in full.
+    pub answered: u64,
+    /// Messages without a sender to answer, of another kind, or beyond [`PAIRS_MAX`].
+    pub refused: u64,
+    /// Messages that found no room to be sent.
+    pub lost: u64,
+}
+
+/// SPID and DPID of `DPCmd`.
+type Pair = (u16, u16);
+
+/// How far a command is.
+#[derive(Clone, Debug)]
+enum State {
+    Waiting,
+    Pulling { octets: Vec<u8>, until: Instant },
+    Ready { message: Vec<u8>, response_max: usize },
+    Executing { response_max: usize },
+    Responding { octets: Vec<u8>, sent: usize },
+}
+
+#[derive(Clone, Debug)]
+struct Active {
+    number: u64,
+    cmd_seq: u8,
+    seq_len: u8,
+    state: State,
+}
+
+/// Commands of all hosts at one device.
+#[derive(Clone, Debug, Default)]
+pub struct GfdProxy {
+    active: BTreeMap<Pair, Active>,
+    /// In order of announcement.
+    waiting: VecDeque<Pair>,
+    ready: VecDeque<Pair>,
+    responding: VecDeque<Pair>,
+    out: VecDeque<Vdm>,
+    numbers: u64,
+    log: Log,
+    counts: DeviceCounts,
+}
+
+impl GfdProxy {
+    /// Counts so far.
+    #[must_use]
+    pub const fn counts(&self) -> DeviceCounts {
+        self.counts
+    }
+
+    /// Messages that were dropped because they came out of turn, in all.
+    #[must_use]
+    pub const fn stale(&self) -> u64 {
+        self.log.all
+    }
+
+    /// The oldest of the last [`super::LOG_MAX`] of them.
+    pub fn pop_stale(&mut self) -> Option<Stale> {
+        self.log.last.pop_front()
+    }
+
+    /// Takes a message in.
+    pub fn receive(&mut self, now: Instant, vdm: &Vdm) {
+        let pair = (vdm.pth.spid.bits(), vdm.pth.dpid.bits());
+        match vdm.op {
+            _ if vdm.pth.spid.is_none() || vdm.pth.dpid.is_none() => self.counts.refused += 1,
+            VdmOp::DpCmd => self.announce(pair, vdm),
+            VdmOp::DcReq | VdmOp::DcReqLast => self.piece(now, pair, vdm),
+            VdmOp::DcReqFail => self.no_command(pair, vdm),
+            _ => self.counts.refused += 1,
+        }
+        self.pull(now);
+    }
+
+    /// The next whole command, first come, first served.
+    pub fn take(&mut self) -> Option<Command> {
+        let pair = self.ready.pop_front()?;
+        let active = self.active.get_mut(&pair)?;
+        let State::Ready { message, response_max } = &mut active.state else { return None };
+        let (message, response_max) = (core::mem::take(message), *response_max);
+        active.state = State::Executing { response_max };
+        Some(Command { ticket: Ticket { pair, number: active.number }, message, response_max })
+    }
+
+    /// Answers a command.
+    ///
+    /// # Errors
+    /// See [`RespondError`].
+    pub fn respond(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        response: &[u8],
+    ) -> Result<(), RespondError> {
+        let Some(active) = self.executing(ticket) else { return Err(RespondError::Gone) };
+        let State::Executing { response_max: most } = active.state else {
+            return Err(RespondError::Gone);
+        };
+        if response.is_empty() || response.len() > most {
+            self.fail(ticket.pair);
+            self.pull(now);
+            return Err(RespondError::Size { had: response.len(), most });
+        }
+        active.state = State::Responding { octets: response.to_vec(), sent: 0 };
+        self.responding.push_back(ticket.pair);
+        Ok(())
+    }
+
+    /// Says that there is no response to a command.
+    ///
+    /// # Errors
+    /// [`RespondError::Gone`].
+    pub fn refuse(&mut self, now: Instant, ticket: Ticket) -> Result<(), RespondError> {
+        if self.executing(ticket).is_none() {
+            return Err(RespondError::Gone);
+        }
+        self.fail(ticket.pair);
+        self.pull(now);
+        Ok(())
+    }
+
+    /// The next message to be sent; to be called until there is none.
+    pub fn poll(&mut self, now: Instant) -> Option<Vdm> {
+        self.expire(now);
+        if let Some(vdm) = self.out.pop_front() {
+            return Some(vdm);
+        }
+        let pair = self.responding.pop_front()?;
+        let active = self.active.get_mut(&pair)?;
+        let State::Responding { octets, sent } = &mut active.state else { return None };
+        let left = octets.get(*sent..).unwrap_or_default();
+        let piece = left.get(..PAYLOAD_MAX).unwrap_or(left);
+        let is_last = piece.len() == left.len();
+        let op = if is_last { VdmOp::UcRspLast } else { VdmOp::UcRsp };
+        let mut vdm = message(pair, active.cmd_seq, op).with_payload(piece);
+        vdm.seq_num = seq_num(*sent);
+        *sent += piece.len();
+        if is_last {
+            self.active.remove(&pair);
+            self.counts.answered += 1;
+            self.pull(now);
+        } else {
+            self.responding.push_back(pair);
+        }
+        Some(vdm)
+    }
+
+    /// When to poll next, other than after a call that put something to be sent.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        let untils = self.active.values().filter_map(|active| match active.state {
+            State::Pulling { until, .. } => Some(until),
+            _ => None,
+        });
+        untils.min()
+    }
+
+    fn executing(&mut self, ticket: Ticket) -> Option<&mut Active> {
+        let active = self.active.get_mut(&ticket.pair)?;
+        let executing = matches!(active.state, State::Executing { .. });
+        (executing && active.number == ticket.number).then_some(active)
+    }
+
+    /// `DPCmd`: one is active of each pair, and a second one aborts the first.
+    fn announce(&mut self, pair: Pair, vdm: &Vdm) {
+        let had = self.active.remove(&pair);
+        if had.is_none() && self.active.len() >= PAIRS_MAX {
+            self.counts.refused += 1;
+            return;
+        }
+        if had.is_some() {
+            self.counts.aborted += 1;
+            self.forget(pair);
+        }
+        self.counts.announced += 1;
+        self.numbers += 1;
+        let (cmd_seq, seq_len) = (vdm.cmd_seq, vdm.seq_len);
+        let active = Active { number: self.numbers, cmd_seq, seq_len, state: State::Waiting };
+        self.active.insert(pair, active);
+        self.waiting.push_back(pair);
+    }
+
+    /// `DCReq` and `DCReq-Last`.
+    fn piece(&mut self, now: Instant, pair: Pair, vdm: &Vdm) {
+        let active_seq = self.active.get(&pair).map(|active| active.cmd_seq);
+        let Some(active) = self.active.get_mut(&pair).filter(|a| a.cmd_seq == vdm.cmd_seq) else {
+            self.log.push(vdm, active_seq);
+            return;
+        };
+        let State::Pulling { octets, until } = &mut active.state else {
+            self.log.push(vdm, active_seq);
+            return;
+        };
+        let whole = announced(active.seq_len);
+        let in_order = vdm.seq_num == seq_num(octets.len());
+        octets.extend_from_slice(&vdm.payload);
+        *until = now + PARTNER_TIMEOUT;
+        let is_last = vdm.op == VdmOp::DcReqLast;
+        let fits = if is_last { octets.len() == whole } else { octets.len() < whole };
+        if !in_order || !fits {
+            self.fail(pair);
+        } else if is_last {
+            let response_max = announced(vdm.seq_len);
+            match message_in(octets) {
+                Some(len) => {
+                    let mut message = core::mem::take(octets);
+                    message.truncate(len);
+                    active.state = State::Ready { message, response_max };
+                    self.ready.push_back(pair);
+                }
+                None => self.fail(pair),
+            }
+        }
+    }
+
+    /// `DCReq-Fail`: the host's edge has no command, or no longer.
+    fn no_command(&mut self, pair: Pair, vdm: &Vdm) {
+        match self.active.get(&pair) {
+            Some(Active { cmd_seq, state: State::Waiting | State::Pulling { .. }, .. })
+                if *cmd_seq == vdm.cmd_seq =>
+            {
+                self.active.remove(&pair);
+                self.forget(pair);
+                self.counts.aborted += 1;
+            }
+            other => {
+                let active = other.map(|active| active.cmd_seq);
+                self.log.push(vdm, active);
+            }
+        }
+    }
+
+    /// Pulls those that wait, as many as may be active.
+    fn pull(&mut self, now: Instant) {
+        while self.active.len().saturating_sub(self.waiting.len()) < ACTIVE_MAX
+            && let Some(pair) = self.waiting.pop_front()
+        {
+            let Some(active) = self.active.get_mut(&pair) else { continue };
+            active.state = State::Pulling { octets: Vec::new(), until: now + PARTNER_TIMEOUT };
+            let mut vdm = message(pair, active.cmd_seq, VdmOp::UcPull);
+            vdm.seq_len = active.seq_len;
+            self.send(vdm);
+        }
+    }
+
+    /// Ends a command without a response.
+    fn fail(&mut self, pair: Pair) {
+        if let Some(active) = self.active.remove(&pair) {
+            self.forget(pair);
+            self.counts.failed += 1;
+            self.send(message(pair, active.cmd_seq, VdmOp::UcRspFail));
+        }
+    }
+
+    fn forget(&mut self, pair: Pair) {
+        for queue in [&mut self.waiting, &mut self.ready, &mut self.responding] {
+            queue.retain(|&other| other != pair);
+        }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        while self.next_due().is_some_and(|due| due <= now) {
+            let over = self.active.iter().find(
+                |(_, active)| matches!(active.state, State::Pulling { until, .. } if until <= now),
+            );
+            let Some((&pair, _)) = over else { break };
+            self.fail(pair);
+            self.pull(now);
+        }
+    }
+
+    fn send(&mut self, vdm: Vdm) {
+        if self.out.len() < OUT_MAX {
+            self.out.push_back(vdm);
+        } else {
+            self.counts.lost += 1;
+        }
+    }
+}
+
+fn message(pair: Pair, cmd_seq: u8, op: VdmOp) -> Vdm {
+    let (host, own) = (Pid::from_low_bits(pair.0), Pid::from_low_bits(pair.1));
+    Vdm { cmd_seq, ..Vdm::new(own, host, op) }
+}
+
+/// Length of the CCI message that `octets` hold, filled up to whole DWs.
+fn message_in(octets: &[u8]) -> Option<usize> {
+    let (_, len, _) = cci::Header::cut(octets).ok()?;
+    let len = cci::header::LEN.checked_add(len)?;
+    (len.next_multiple_of(4) == octets.len()).then_some(len)
+}

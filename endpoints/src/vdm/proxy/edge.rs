@@ -1,0 +1,542 @@
+//! The host edge's side of proxied commands: threads that read them from the host's memory and write the responses.
+//! Shape: commands 5809, 580A and 580B -> [`ProxyThreads`] -> [`EdgeOut`]: messages, accesses to memory, ends.
+//! Units: octets, DWs of 4; picoseconds.
+//! Source: wire-formats.md 3.8, 4.6; CXL 3.1 sections 7.7.11.5, 7.7.14.10 to 12.
+//!
+//! A second 5809 for a GFD whose thread runs is refused as Busy, so an edge never aborts a command of its own by
+//! `DPCmd`; a host cancels first. What the host has asked for ends exactly once, as [`EdgeOut::Ended`], behind all
+//! writes of the response; a cancelled thread ends without.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use arrayvec::ArrayVec;
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::cci::gae::{ProxyCommand, ProxyStarted, ProxyStatus};
+use weft_parsers::cci::header;
+use weft_parsers::cci::{Bits, ReturnCode};
+use weft_parsers::fabric::{Bdf, Hpa, Pid};
+use weft_parsers::tlp::{At, Body, Kind, Mode, TlpRepr, VdmOp};
+
+use super::{COMMAND_MAX, Log, PARTNER_TIMEOUT, Stale, seq_len, seq_num};
+use crate::vdm::{PAYLOAD_MAX, Vdm};
+
+/// Most threads, so that a read's tag has place for the thread and how often it was used.
+pub const THREADS_MAX: u8 = 16;
+/// How long a read of the host's memory may take: `Completion Timeout`, default range of PCIe.
+pub const READ_TIMEOUT: Span = Span::from_ms(50);
+/// No access crosses a multiple of this.
+const PAGE: u64 = 4_096;
+/// What waits to be taken by [`ProxyThreads::poll`] before no new command is taken.
+const OUT_MAX: usize = 1_024;
+
+/// How a thread ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The response is in the host's memory: that many octets, filled up to whole DWs where there is room.
+    Done(u16),
+    /// The GFD has no response.
+    Failed,
+    /// The GFD is not, or no longer, in the GMV.
+    NotAllowed,
+    /// The host's memory could not be read.
+    HostMemory,
+    /// Messages of the GFD were lost, came in the wrong order or with a wrong length.
+    Sequence,
+    /// The response was longer than the room for it; what fitted was written.
+    Overrun,
+    /// The GFD said nothing for [`PARTNER_TIMEOUT`].
+    TimedOut,
+}
+
+/// `MRd` to the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostRead {
+    /// Tag, 10 bits.
+    pub tag: u16,
+    /// First octet, at a DW.
+    pub addr: Hpa,
+    /// Octets, whole DWs, at most 128.
+    pub len: usize,
+}
+
+/// `MWr` to the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostWrite {
+    /// First octet, at a DW.
+    pub addr: Hpa,
+    /// Octets to be written.
+    pub len: usize,
+    /// These, filled up to whole DWs.
+    pub data: ArrayVec<u8, PAYLOAD_MAX>,
+}
+
+fn memory(mode: Mode, kind: Kind, id: Bdf, tag: u16, addr: Hpa, len: usize) -> TlpRepr<'static> {
+    let dws = u16::try_from(len.div_ceil(4)).unwrap_or(u16::MAX);
+    let last = match len % 4 {
+        0 => 0xF,
+        octets => (1 << octets) - 1,
+    };
+    let (first_be, last_be) = if dws <= 1 { (last, 0) } else { (0xF, last) };
+    let wide = addr.0 >> 32 != 0;
+    let (at, no_write) = (At::Untranslated, false);
+    let body = Body::Address { addr, wide, at, no_write, length_dw: dws, first_be, last_be };
+    TlpRepr::new(mode, kind, id, tag, body)
+}
+
+impl HostRead {
+    /// The TLP, from the requester `id`.
+    #[must_use]
+    pub fn repr(&self, mode: Mode, id: Bdf) -> TlpRepr<'static> {
+        memory(mode, Kind::MemRead, id, self.tag, self.addr, self.len)
+    }
+}
+
+impl HostWrite {
+    /// `data` at `addr`.
+    #[must_use]
+    pub fn new(addr: Hpa, data: &[u8]) -> Self {
+        let data = data.get(..PAYLOAD_MAX).unwrap_or(data);
+        let padded = data.iter().copied().chain(core::iter::repeat(0));
+        let filled = padded.take(data.len().next_multiple_of(4)).collect();
+        Self { addr, len: data.len(), data: filled }
+    }
+
+    /// The TLP, from the requester `id`.
+    #[must_use]
+    pub fn repr(&self, mode: Mode, id: Bdf) -> TlpRepr<'_> {
+        let repr = memory(mode, Kind::MemWrite, id, 0, self.addr, self.len);
+        TlpRepr { payload: &self.data, ..repr }
+    }
+}
+
+/// What the edge has to do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EdgeOut {
+    /// Send to the GFD.
+    Vdm(Vdm),
+    /// Read the host's memory and tell [`ProxyThreads::read_data`] or [`ProxyThreads::read_failed`].
+    Read(HostRead),
+    /// Write to the host's memory.
+    Write(HostWrite),
+    /// A thread ended: set the bit of the PID in the interrupt vector.
+    Ended {
+        /// The GFD.
+        pid: Pid,
+        /// The command.
+        cmd_seq: u8,
+        /// How.
+        outcome: Outcome,
+    },
+}
+
+/// Counts of the edge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EdgeCounts {
+    /// Commands taken.
+    pub started: u64,
+    /// Commands cancelled.
+    pub cancelled: u64,
+    /// Messages of GFDs that are not in the GMV.
+    pub not_allowed: u64,
+    /// Messages for another PID or of another kind.
+    pub refused: u64,
+    /// Data of no read that is under way.
+    pub unexpected: u64,
+    /// Messages to GFDs that are not in the GMV which found no room to be sent.
+    pub lost: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// `DPCmd` is out.
+    Announced,
+    /// Reads the command and hands it over.
+    Handing,
+    /// The response comes.
+    Answering,
+}
+
+#[derive(Clone, Debug)]
+struct Thread {
+    pid: Pid,
+    cmd_seq: u8,
+    phase: Phase,
+    until: Instant,
+    command: ProxyCommand,
+    tag: u16,
+    /// What was read so far.
+    octets: ArrayVec<u8, COMMAND_MAX>,
+    /// Where the read that is under way ends.
+    reading_to: usize,
+    /// Octets of the command that were handed over.
+    handed: usize,
+    /// Octets of the response that came.
+    answered: usize,
+}
+
+/// The threads of one host's GAE.
+#[derive(Clone, Debug)]
+pub struct ProxyThreads {
+    own: Pid,
+    slots: Vec<Option<Thread>>,
+    /// How often each was used.
+    uses: Vec<u8>,
+    /// Last `CmdSeq` with each GFD.
+    seqs: BTreeMap<u16, u8>,
+    out: VecDeque<EdgeOut>,
+    log: Log,
+    counts: EdgeCounts,
+}
+
+impl ProxyThreads {
+    /// `threads` of them, at most [`THREADS_MAX`], of the port with PID `own`.
+    #[must_use]
+    pub fn new(own: Pid, threads: u8) -> Self {
+        let threads = usize::from(threads.min(THREADS_MAX));
+        Self {
+            own,
+            slots: vec![None; threads],
+            uses: vec![0; threads],
+            seqs: BTreeMap::new(),
+            out: VecDeque::new(),
+            log: Log::default(),
+            counts: EdgeCounts::default(),
+        }
+    }
+
+    /// Threads in all.
+    #[must_use]
+    pub fn threads(&self) -> u16 {
+        u16::try_from(self.slots.len()).unwrap_or(u16::MAX)
+    }
+
+    /// Threads that are free.
+    #[must_use]
+    pub fn free(&self) -> u16 {
+        let free = self.slots.iter().filter(|slot| slot.is_none()).count();
+        u16::try_from(free).unwrap_or(u16::MAX)
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub const fn counts(&self) -> EdgeCounts {
+        self.counts
+    }
+
+    /// Messages that were dropped because they came out of turn, in all.
+    #[must_use]
+    pub const fn stale(&self) -> u64 {
+        self.log.all
+    }
+
+    /// The oldest of the last [`super::LOG_MAX`] of them.
+    pub fn pop_stale(&mut self) -> Option<Stale> {
+        self.log.last.pop_front()
+    }
+
+    /// Proxy GFD Management Command (5809); `allowed` says whether the GFD is in the GMV.
+    ///
+    /// # Errors
+    /// Invalid Input: the PID is none or not in the GMV, an address is not at a DW or wraps, the command is shorter
+    /// than a CCI header or longer than [`COMMAND_MAX`], or there is no room for a header in the response. Busy: a
+    /// thread runs for this GFD. Resources Exhausted: no thread is free.
+    pub fn start(
+        &mut self,
+        now: Instant,
+        command: &ProxyCommand,
+        allowed: bool,
+    ) -> Result<ProxyStarted, ReturnCode> {
+        let (len, room) = (usize::from(command.len), usize::from(command.response_max));
+        let fits = |Hpa(addr): Hpa| addr % 4 == 0 && addr.checked_add(COMMAND_MAX as u64).is_some();
+        let sizes = (header::LEN..=COMMAND_MAX).contains(&len) && room >= header::LEN;
+        if !allowed
+            || command.pid.is_none()
+            || !sizes
+            || !fits(command.request)
+            || !fits(command.response)
+        {
+            return Err(ReturnCode::InvalidInput);
+        }
+        if self.slot_of(command.pid).is_some() {
+            return Err(ReturnCode::Busy);
+        }
+        let free = self.slots.iter().position(Option::is_none);
+        let (Some(slot), true) = (free, self.out.len() < OUT_MAX) else {
+            return Err(ReturnCode::ResourcesExhausted);
+        };
+        let last = self.seqs.entry(command.pid.bits()).or_insert(0);
+        *last = (*last + 1) & 7;
+        let cmd_seq = *last;
+        let tag = self.uses.get_mut(slot).map_or(0, |uses| {
+            *uses = uses.wrapping_add(1) & 0x3F;
+            u16::from(*uses) << 4 | u16::try_from(slot).unwrap_or_default()
+        });
+        let thread = Thread {
+            pid: command.pid,
+            cmd_seq,
+            phase: Phase::Announced,
+            until: now + PARTNER_TIMEOUT,
+            command: *command,
+            tag,
+            octets: ArrayVec::new(),
+            reading_to: 0,
+            handed: 0,
+            answered: 0,
+        };
+        let mut vdm = thread.message(self.own, VdmOp::DpCmd);
+        vdm.seq_len = seq_len(len);
+        self.out.push_back(EdgeOut::Vdm(vdm));
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Some(thread);
+        }
+        self.counts.started += 1;
+        Ok(ProxyStarted { seq: Bits::from_low_bits(cmd_seq), free: self.free() })
+    }
+
+    /// Get Proxy Thread Status (580A).
+    #[must_use]
+    pub fn status(&self, pid: Pid, cmd_seq: u8) -> ProxyStatus {
+        ProxyStatus { running: self.find(pid, cmd_seq).is_some(), free: self.free() }
+    }
+
+    /// Cancel Proxy Thread (580B); returns how many are free then.
+    ///
+    /// A GFD that has not got the whole command is told that there is none; what others still send is stale.
+    ///
+    /// # Errors
+    /// Invalid Input: no such thread runs.
+    pub fn cancel(&mut self, pid: Pid, cmd_seq: u8) -> Result<u16, ReturnCode> {
+        let slot = self.find(pid, cmd_seq).ok_or(ReturnCode::InvalidInput)?;
+        if let Some(thread) = self.slots.get_mut(slot).and_then(Option::take) {
+            self.counts.cancelled += 1;
+            if thread.phase != Phase::Answering {
+                let fail = thread.message(self.own, VdmOp::DcReqFail);
+                self.out.push_back(EdgeOut::Vdm(fail));
+            }
+        }
+        Ok(self.free())
+    }
+
+    /// Takes a message of a GFD in; `allowed` says whether the GFD is in the GMV.
+    pub fn receive(&mut self, now: Instant, vdm: &Vdm, allowed: bool) {
+        let known =
+            [VdmOp::UcPull, VdmOp::UcRsp, VdmOp::UcRspLast, VdmOp::UcRspFail].contains(&vdm.op);
+        if !known || vdm.pth.dpid != self.own || vdm.pth.spid.is_none() {
+            self.counts.refused += 1;
+            return;
+        }
+        let pid = vdm.pth.spid;
+        let found = self.find(pid, vdm.cmd_seq);
+        if !allowed {
+            self.counts.not_allowed += 1;
+            if vdm.op == VdmOp::UcPull {
+                self.refuse(pid, vdm.cmd_seq);
+            }
+            if let Some(slot) = found {
+                self.end(slot, Outcome::NotAllowed);
+            }
+            return;
+        }
+        let active = self.slot_of(pid).and_then(|slot| self.thread(slot));
+        let active = active.map(|thread| thread.cmd_seq);
+        let Some(thread) = found.and_then(|slot| self.slots.get_mut(slot)?.as_mut()) else {
+            self.log.push(vdm, active);
+            return;
+        };
+        let slot = found.unwrap_or_default();
+        match (vdm.op, thread.phase) {
+            (VdmOp::UcPull, Phase::Announced) => {
+                if vdm.seq_len == seq_len(usize::from(thread.command.len)) {
+                    thread.phase = Phase::Handing;
+                    self.read(now, slot);
+                } else {
+                    self.refuse(pid, vdm.cmd_seq);
+                    self.end(slot, Outcome::Sequence);
+                }
+            }
+            (VdmOp::UcPull, _) => self.log.push(vdm, active),
+            (VdmOp::UcRspFail, _) => self.end(slot, Outcome::Failed),
+            (_, Phase::Answering) => self.response(now, slot, vdm),
+            _ => self.end(slot, Outcome::Sequence),
+        }
+    }
+
+    /// Data of a read, in order; one read may get them in several parts.
+    pub fn read_data(&mut self, now: Instant, tag: u16, data: &[u8]) {
+        let Some(slot) = self.reader(tag) else {
+            self.counts.unexpected += 1;
+            return;
+        };
+        let Some(thread) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        if thread.octets.len() + data.len() > thread.reading_to {
+            self.counts.unexpected += 1;
+            self.no_command(slot, Outcome::HostMemory);
+            return;
+        }
+        thread.octets.extend(data.iter().copied());
+        if thread.octets.len() == thread.reading_to {
+            self.hand(now, slot);
+        }
+    }
+
+    /// A read was answered with an error.
+    pub fn read_failed(&mut self, tag: u16) {
+        match self.reader(tag) {
+            Some(slot) => self.no_command(slot, Outcome::HostMemory),
+            None => self.counts.unexpected += 1,
+        }
+    }
+
+    /// What is to be done next; to be called until there is nothing.
+    pub fn poll(&mut self, now: Instant) -> Option<EdgeOut> {
+        for slot in 0..self.slots.len() {
+            if let Some(thread) = self.thread(slot)
+                && thread.until <= now
+            {
+                match thread.phase {
+                    Phase::Handing => self.no_command(slot, Outcome::HostMemory),
+                    Phase::Announced | Phase::Answering => self.end(slot, Outcome::TimedOut),
+                }
+            }
+        }
+        self.out.pop_front()
+    }
+
+    /// When to poll next, other than after a call that put something to be done.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        self.slots.iter().flatten().map(|thread| thread.until).min()
+    }
+
+    fn thread(&self, slot: usize) -> Option<&Thread> {
+        self.slots.get(slot)?.as_ref()
+    }
+
+    fn slot_of(&self, pid: Pid) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.as_ref().is_some_and(|thread| thread.pid == pid))
+    }
+
+    fn find(&self, pid: Pid, cmd_seq: u8) -> Option<usize> {
+        let slot = self.slot_of(pid)?;
+        self.thread(slot).is_some_and(|thread| thread.cmd_seq == cmd_seq).then_some(slot)
+    }
+
+    /// The thread whose read is under way and has this tag.
+    fn reader(&self, tag: u16) -> Option<usize> {
+        self.slots.iter().position(|slot| {
+            slot.as_ref().is_some_and(|thread| {
+                thread.tag == tag
+                    && thread.phase == Phase::Handing
+                    && thread.octets.len() < thread.reading_to
+            })
+        })
+    }
+
+    /// Asks the host for the next part of the command: at most 128 octets, within a page.
+    fn read(&mut self, now: Instant, slot: usize) {
+        let Some(thread) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        let from = thread.octets.len();
+        let addr = Hpa(thread.command.request.0 + from as u64);
+        let left = thread.whole() - from;
+        let len = in_page(addr, left.min(PAYLOAD_MAX));
+        thread.reading_to = from + len;
+        thread.until = now + READ_TIMEOUT;
+        self.out.push_back(EdgeOut::Read(HostRead { tag: thread.tag, addr, len }));
+    }
+
+    /// Hands over what was read: pieces of 32 DWs, and what is left at last.
+    fn hand(&mut self, now: Instant, slot: usize) {
+        let Some(thread) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        let whole = thread.whole();
+        loop {
+            let had = thread.octets.get(thread.handed..).unwrap_or_default();
+            let piece = had.get(..PAYLOAD_MAX).unwrap_or(had);
+            let is_last = thread.handed + piece.len() == whole;
+            if piece.len() < PAYLOAD_MAX && !is_last {
+                break;
+            }
+            let op = if is_last { VdmOp::DcReqLast } else { VdmOp::DcReq };
+            let mut vdm = thread.message(self.own, op).with_payload(piece);
+            vdm.seq_num = seq_num(thread.handed);
+            if is_last {
+                vdm.seq_len = seq_len(usize::from(thread.command.response_max).min(COMMAND_MAX));
+            }
+            thread.handed += piece.len();
+            self.out.push_back(EdgeOut::Vdm(vdm));
+            if is_last {
+                thread.phase = Phase::Answering;
+                thread.until = now + PARTNER_TIMEOUT;
+                return;
+            }
+        }
+        self.read(now, slot);
+    }
+
+    /// `UCRsp` and `UCRsp-Last`.
+    fn response(&mut self, now: Instant, slot: usize, vdm: &Vdm) {
+        let Some(thread) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        if vdm.seq_num != seq_num(thread.answered) {
+            self.end(slot, Outcome::Sequence);
+            return;
+        }
+        let room = usize::from(thread.command.response_max).min(COMMAND_MAX);
+        let mut at = thread.answered;
+        thread.answered += vdm.payload.len();
+        thread.until = now + PARTNER_TIMEOUT;
+        let mut data = vdm.payload.as_slice();
+        data = data.get(..room.saturating_sub(at)).unwrap_or(data);
+        while !data.is_empty() {
+            let addr = Hpa(thread.command.response.0 + at as u64);
+            let Some((now, rest)) = data.split_at_checked(in_page(addr, data.len())) else { break };
+            self.out.push_back(EdgeOut::Write(HostWrite::new(addr, now)));
+            at += now.len();
+            data = rest;
+        }
+        if thread.answered > room.next_multiple_of(4) {
+            self.end(slot, Outcome::Overrun);
+        } else if vdm.op == VdmOp::UcRspLast {
+            let octets = u16::try_from(thread.answered.min(room)).unwrap_or(u16::MAX);
+            self.end(slot, Outcome::Done(octets));
+        }
+    }
+
+    /// Ends a thread that has not handed its command over.
+    fn no_command(&mut self, slot: usize, outcome: Outcome) {
+        if let Some(thread) = self.thread(slot) {
+            let fail = thread.message(self.own, VdmOp::DcReqFail);
+            self.out.push_back(EdgeOut::Vdm(fail));
+            self.end(slot, outcome);
+        }
+    }
+
+    fn refuse(&mut self, pid: Pid, cmd_seq: u8) {
+        if self.out.len() < OUT_MAX {
+            let fail = Vdm { cmd_seq, ..Vdm::new(self.own, pid, VdmOp::DcReqFail) };
+            self.out.push_back(EdgeOut::Vdm(fail));
+        } else {
+            self.counts.lost += 1;
+        }
+    }
+
+    fn end(&mut self, slot: usize, outcome: Outcome) {
+        if let Some(Thread { pid, cmd_seq, .. }) = self.slots.get_mut(slot).and_then(Option::take) {
+            self.out.push_back(EdgeOut::Ended { pid, cmd_seq, outcome });
+        }
+    }
+}
+
+impl Thread {
+    fn message(&self, own: Pid, op: VdmOp) -> Vdm {
+        Vdm { cmd_seq: self.cmd_seq, ..Vdm::new(own, self.pid, op) }
+    }
+
+    /// Octets of the command, filled up to whole DWs.
+    fn whole(&self) -> usize {
+        usize::from(self.command.len).next_multiple_of(4)
+    }
+}
+
+/// As many of `len` octets from `addr` on as lie within its page.
+fn in_page(Hpa(addr): Hpa, len: usize) -> usize {
+    usize::try_from(PAGE - addr % PAGE).unwrap_or(usize::MAX).min(len)
+}

@@ -1,0 +1,300 @@
+//! `CacheID`s of a downstream edge on their way to the host's edge: `RTUpdate`, its Ack and Nak.
+//! Shape: [`RtSender::commit`] -> `RTUpdate` of up to 16 pairs -> [`CacheIds::receive`] -> Ack or Nak -> [`Answer`].
+//! Units: picoseconds.
+//! Source: wire-formats.md 3.8; CXL 3.1 section 7.7.12.5; what is refused, and that a new update takes the place of
+//! the one before it from the same edge, are ours: the pages do not say.
+
+use std::collections::BTreeMap;
+
+use arrayvec::ArrayVec;
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::VdmOp;
+use weft_parsers::tlp::vdm::RtPair;
+
+use super::{Due, Retry, Vdm};
+
+/// `CacheID`s that there are.
+pub const CACHE_IDS: usize = 16;
+
+/// What became of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The host's edge has it.
+    Ack,
+    /// The host's edge refuses it.
+    Nak,
+    /// It has not answered any try.
+    None,
+}
+
+/// The downstream edge's side of one binding.
+#[derive(Clone, Debug)]
+pub struct RtSender {
+    own: Pid,
+    host: Pid,
+    pairs: ArrayVec<RtPair, { RtPair::COUNT_MAX }>,
+    retry: Retry,
+    out_of_turn: u64,
+}
+
+impl RtSender {
+    /// From the edge's PID to that of the host's edge.
+    #[must_use]
+    pub fn new(own: Pid, host: Pid) -> Self {
+        Self { own, host, pairs: ArrayVec::new(), retry: Retry::default(), out_of_turn: 0 }
+    }
+
+    /// The host has committed its routing table: sends `pairs` until they are answered. A commit before the answer
+    /// takes the place of the first one, whose answer may then be taken for its own: answers have no number.
+    ///
+    /// `false`, and nothing is sent, when there are more than [`RtPair::COUNT_MAX`].
+    pub fn commit(&mut self, now: Instant, pairs: &[RtPair]) -> bool {
+        let Ok(pairs) = ArrayVec::try_from(pairs) else { return false };
+        self.pairs = pairs;
+        self.retry.start(now);
+        true
+    }
+
+    /// Takes a message in.
+    pub fn receive(&mut self, vdm: &Vdm) -> Option<Answer> {
+        let ours = vdm.pth.spid == self.host && vdm.pth.dpid == self.own;
+        let answer = match vdm.op {
+            VdmOp::RtUpdateAck if ours => Answer::Ack,
+            VdmOp::RtUpdateNak if ours => Answer::Nak,
+            _ => {
+                self.out_of_turn += 1;
+                return None;
+            }
+        };
+        if !self.retry.is_running() {
+            self.out_of_turn += 1;
+            return None;
+        }
+        self.retry.stop();
+        Some(answer)
+    }
+
+    /// What is due: a message, or that there was no answer; to be called until there is neither.
+    pub fn poll(&mut self, now: Instant) -> Option<Result<Vdm, Answer>> {
+        match self.retry.tick(now) {
+            Due::Nothing => None,
+            Due::Send => Some(Ok(self.message())),
+            Due::GaveUp => Some(Err(Answer::None)),
+        }
+    }
+
+    /// When to poll next.
+    #[must_use]
+    pub const fn next_due(&self) -> Option<Instant> {
+        self.retry.at
+    }
+
+    /// Messages that are no answer, or not to an update under way.
+    #[must_use]
+    pub const fn out_of_turn(&self) -> u64 {
+        self.out_of_turn
+    }
+
+    /// All pairs, filled up to whole DWs, at least one, by pairs that mean nothing.
+    fn message(&self) -> Vdm {
+        let count = self.pairs.len().next_multiple_of(2).max(2);
+        let nothing = RtPair { pid: Pid::NONE, cache_id: 0 };
+        let filled = self.pairs.iter().copied().chain(core::iter::repeat(nothing)).take(count);
+        let payload: ArrayVec<u8, { RtPair::COUNT_MAX * RtPair::LEN }> =
+            filled.flat_map(RtPair::emit).collect();
+        Vdm::new(self.own, self.host, VdmOp::RtUpdate).with_payload(&payload)
+    }
+}
+
+/// The host edge's table: which port has which `CacheID`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheIds {
+    /// By `CacheID`: the downstream edge that told, and the port.
+    ports: BTreeMap<u8, (Pid, Pid)>,
+    refused: u64,
+}
+
+impl CacheIds {
+    /// Port with a `CacheID`.
+    #[must_use]
+    pub fn port(&self, cache_id: u8) -> Option<Pid> {
+        self.ports.get(&cache_id).map(|(_, port)| *port)
+    }
+
+    /// Messages of another kind, and those without a PID to answer.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Takes an update in and answers it. It takes the place of all that its sender has told before, whole or, with
+    /// a Nak, not at all: when `bound` is not set (no binding with this pair of PIDs), one `CacheID` is given to two
+    /// ports, or it is that of a port of another edge. The same update twice changes nothing.
+    pub fn receive(&mut self, vdm: &Vdm, bound: bool) -> Option<Vdm> {
+        let edge = vdm.pth.spid;
+        if vdm.op != VdmOp::RtUpdate || edge.is_none() || vdm.pth.dpid.is_none() {
+            self.refused += 1;
+            return None;
+        }
+        let accepted = bound && self.replace(edge, &vdm.payload);
+        let op = if accepted { VdmOp::RtUpdateAck } else { VdmOp::RtUpdateNak };
+        Some(Vdm::new(vdm.pth.dpid, edge, op))
+    }
+
+    /// Forgets all of an edge: its binding has ended.
+    pub fn forget(&mut self, edge: Pid) {
+        self.ports.retain(|_, (told_by, _)| *told_by != edge);
+    }
+
+    fn replace(&mut self, edge: Pid, payload: &[u8]) -> bool {
+        let mut fresh = self.ports.clone();
+        fresh.retain(|_, (told_by, _)| *told_by != edge);
+        for RtPair { pid, cache_id } in RtPair::all(payload) {
+            let had = fresh.insert(cache_id, (edge, pid));
+            if had.is_some_and(|had| had != (edge, pid)) {
+                return false;
+            }
+        }
+        self.ports = fresh;
+        true
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "small numbers that make tests short")]
+mod tests {
+    use super::super::testing::{Wire, ms, pid, vdm_of, wire_of};
+    use super::super::{TRIES_MAX, Vdm};
+    use super::*;
+    use weft_dataplane::rng::Rng;
+
+    const EDGE: Pid = Pid::from_low_bits(0x020);
+    const HOST: Pid = Pid::from_low_bits(0x010);
+
+    fn pair(port: u16, cache_id: u8) -> RtPair {
+        RtPair { pid: pid(port), cache_id }
+    }
+
+    fn update(pairs: &[RtPair]) -> Vdm {
+        let mut sender = RtSender::new(EDGE, HOST);
+        assert!(sender.commit(ms(0), pairs));
+        sender.poll(ms(0)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn updates_and_answers_stand_on_the_wire_as_the_page_has_them() {
+        let octets = wire_of(&update(&[pair(0x123, 0xA), pair(0x456, 0), pair(0x0FF, 0xF)]));
+        #[rustfmt::skip]
+        let want = [
+            0xC2, 0x02, 0x00, 0x10, 0x74, 0, 0, 2, 0, 0, 0, 0x7E, 0, 0, 0x1E, 0x98, 0, 0, 0x10, 0xA1,
+            0x23, 0xA1, 0x56, 0x04, 0xFF, 0xF0, 0xFF, 0x0F,
+        ];
+        assert_eq!(octets, want);
+        let mut table = CacheIds::default();
+        let answer = table.receive(&vdm_of(&octets), true).unwrap();
+        let want = [0xC2, 0x01, 0x00, 0x20, 0x34, 0, 0, 0, 0, 0, 0, 0x7E, 0, 0, 0x1E, 0x98, 0, 0];
+        assert_eq!(wire_of(&answer), [&want[..], &[0x12, 0xA1]].concat());
+        let ports = [0xA, 0, 0xF, 1].map(|id| table.port(id));
+        assert_eq!(ports, [Some(pid(0x123)), Some(pid(0x456)), Some(pid(0x0FF)), None]);
+        let answer = table.receive(&vdm_of(&octets), false).unwrap();
+        assert_eq!(wire_of(&answer), [&want[..], &[0x13, 0xA1]].concat());
+    }
+
+    #[test]
+    fn sizes_go_from_one_to_eight_dws() {
+        let all: Vec<_> = (0..16).map(|k| pair(0x100 + u16::from(k), k)).collect();
+        for count in 0..=16 {
+            let vdm = vdm_of(&wire_of(&update(&all[..count])));
+            assert_eq!(vdm.payload.len(), 4 * count.div_ceil(2).max(1));
+            let mut table = CacheIds::default();
+            assert_eq!(table.receive(&vdm, true).unwrap().op, VdmOp::RtUpdateAck);
+            assert_eq!((0..16).filter(|&id| table.port(id).is_some()).count(), count);
+        }
+        let more = [all.clone(), vec![pair(1, 1)]].concat();
+        assert!(!RtSender::new(EDGE, HOST).commit(ms(0), &more));
+    }
+
+    #[test]
+    fn an_update_is_taken_whole_or_not_at_all() {
+        let mut table = CacheIds::default();
+        let mut other = update(&[pair(0x200, 7)]);
+        other.pth.spid = pid(0x030);
+        table.receive(&other, true).unwrap();
+        table.receive(&update(&[pair(0x100, 1), pair(0x101, 2)]), true).unwrap();
+        let before = table.clone();
+        #[rustfmt::skip] // columns: name, pairs
+        let cases: [(&str, &[RtPair]); 2] = [
+            ("one id for two ports",    &[pair(0x100, 3), pair(0x101, 3)]),
+            ("id of another edge's",    &[pair(0x100, 3), pair(0x101, 7)]),
+        ];
+        for (name, pairs) in cases {
+            let answer = table.receive(&update(pairs), true).unwrap();
+            assert_eq!((answer.op, &table), (VdmOp::RtUpdateNak, &before), "{name}");
+        }
+        let next = update(&[pair(0x100, 2), pair(0x100, 2)]);
+        for _ in 0..2 {
+            assert_eq!(table.receive(&next, true).unwrap().op, VdmOp::RtUpdateAck);
+            let ports = [1, 2, 7].map(|id| table.port(id));
+            assert_eq!(ports, [None, Some(pid(0x100)), Some(pid(0x200))]);
+        }
+        table.forget(pid(0x030));
+        assert_eq!(table.port(7), None);
+        assert_eq!(table.receive(&Vdm::new(EDGE, HOST, VdmOp::RtUpdateAck), true), None);
+        assert_eq!(table.refused(), 1);
+    }
+
+    #[test]
+    fn without_an_answer_it_is_told_so() {
+        let mut sender = RtSender::new(EDGE, HOST);
+        sender.commit(ms(0), &[pair(1, 1)]);
+        for k in 0..u64::from(TRIES_MAX) {
+            assert!(matches!(sender.poll(ms(10 * k)), Some(Ok(_))));
+            assert_eq!(sender.poll(ms(10 * k)), None);
+        }
+        assert_eq!(sender.next_due(), Some(ms(100)));
+        assert_eq!((sender.poll(ms(100)), sender.next_due()), (Some(Err(Answer::None)), None));
+        let late = Vdm::new(HOST, EDGE, VdmOp::RtUpdateAck);
+        assert_eq!((sender.receive(&late), sender.out_of_turn()), (None, 1));
+        sender.commit(ms(200), &[pair(1, 1)]);
+        let foreign = Vdm::new(pid(9), EDGE, VdmOp::RtUpdateAck);
+        assert_eq!((sender.receive(&foreign), sender.out_of_turn()), (None, 2));
+        assert_eq!(sender.receive(&Vdm::new(HOST, EDGE, VdmOp::RtUpdateNak)), Some(Answer::Nak));
+    }
+
+    /// Over a wire that loses, doubles and delays: an Ack means that the table holds what was committed.
+    #[test]
+    fn an_ack_means_that_the_table_is_right() {
+        for seed in 0..100 {
+            let mut rng = Rng::new(seed);
+            let mut wires = [0, 1].map(|k| Wire::new(seed * 2 + k, 300, 200, 4_000_000));
+            let (mut sender, mut table) = (RtSender::new(EDGE, HOST), CacheIds::default());
+            let (mut committed, mut acks) = (Vec::new(), 0);
+            for t in 0..2_000 {
+                if t % 200 == 0 {
+                    committed = (0..rng.below(17) as u8)
+                        .map(|id| pair(rng.below(4_095) as u16, id))
+                        .collect();
+                    assert!(sender.commit(ms(t), &committed));
+                }
+                while let Some(Ok(vdm)) = sender.poll(ms(t)) {
+                    wires[0].send(ms(t), &vdm);
+                }
+                while let Some(vdm) = wires[0].recv(ms(t)) {
+                    let answer = table.receive(&vdm, true).unwrap();
+                    wires[1].send(ms(t), &answer);
+                }
+                while let Some(vdm) = wires[1].recv(ms(t)) {
+                    if sender.receive(&vdm) == Some(Answer::Ack) {
+                        acks += 1;
+                        let told: Vec<_> = (0..16)
+                            .filter_map(|id| table.port(id).map(|p| pair(p.bits(), id)))
+                            .collect();
+                        assert_eq!(told, committed, "seed {seed}");
+                    }
+                }
+            }
+            assert!(acks >= 8, "seed {seed}: {acks}");
+        }
+    }
+}
