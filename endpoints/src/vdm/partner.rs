@@ -118,7 +118,7 @@ impl Partner {
                 return false;
             }
         };
-        let far = match info.component_type() {
+        let far = match info.component_type {
             PartnerInfo::SWITCH => FarEnd::Switch(info),
             PartnerInfo::GFD => FarEnd::Gfd(info),
             _ => {
@@ -182,7 +182,7 @@ impl Partner {
     fn send(&mut self, far_port: u8) -> Vdm {
         self.counts.sent += 1;
         let info = heard_from(self.own, far_port);
-        let vdm = Vdm::new(info.pid(), Pid::NONE, VdmOp::LinkPartnerInfo);
+        let vdm = Vdm::new(info.pid, Pid::NONE, VdmOp::LinkPartnerInfo);
         vdm.with_payload(&info.emit())
     }
 }
@@ -211,7 +211,7 @@ mod tests {
     use weft_dataplane::time::Span;
 
     fn info(port: u8, own: u16, kind: u8) -> PartnerInfo {
-        let mut info = PartnerInfo::default().with(pid(own), kind);
+        let mut info = PartnerInfo::new(pid(own), kind);
         (info.port, info.uuid, info.vcs, info.uio_vcs) = (port, [port; 16], 1, 8);
         info
     }
@@ -340,7 +340,7 @@ mod tests {
         ends[0].set_own(ms(400), own);
         run(&mut ends, &mut wires, ms(400), ms(700));
         let FarEnd::Switch(known) = ends[1].far_end() else { panic!() };
-        assert_eq!((known.pid(), known.primary_fm), (pid(0x123), [9; 16]));
+        assert_eq!((known.pid, known.primary_fm), (pid(0x123), [9; 16]));
         assert_eq!(ends[0].counts().sent, sent + 1, "one was enough");
         // A far end that answers no more stays known: the link is still up.
         wires[0].drop = 1_000;
