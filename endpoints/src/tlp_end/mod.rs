@@ -331,6 +331,12 @@ impl TlpEnd {
         self.waiting() >= WAITING_MAX
     }
 
+    /// Whether a pause was asked for that has not been seen to end.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.counts.pfc_rx > 0 && !self.pauses.paused().is_empty()
+    }
+
     /// TLPs that wait to be sent.
     #[must_use]
     pub fn waiting(&self) -> usize {
