@@ -25,6 +25,7 @@
 //! }
 //! ```
 
+pub mod cci;
 pub mod classes;
 pub mod fabric_mem;
 pub mod frames;
