@@ -26,6 +26,7 @@
 //! }
 //! ```
 
+pub mod cci;
 pub mod classes;
 pub mod fabric_mem;
 pub mod frames;
