@@ -9,11 +9,11 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use weft_bench::gfd;
 use weft_bench::islip_slot::{self, Load};
 use weft_bench::path::{self, ALLOCATIONS, PathLoad};
 use weft_bench::pbr::{self, Segments};
 use weft_bench::routes;
+use weft_bench::{gfd, gfd_link};
 use weft_sim::islip_model::IslipModel;
 
 /// The system's allocator, counted.
@@ -78,6 +78,27 @@ fn gfd_rows(report: &mut impl FnMut(&str, String, String, bool)) {
             format!("{rate:.2} GB/s"),
             if goal > 0.0 { format!("{goal:.0} GB/s or more") } else { "told only".to_owned() },
             rate > goal,
+        );
+    }
+}
+
+/// The rows of a G-FAM device at the end of a link.
+fn gfd_link_rows(report: &mut impl FnMut(&str, String, String, bool)) {
+    let device = gfd::device().map_err(|code| gfd_link::LinkError::Made(code.to_string()));
+    let [writes, reads, copies] = match device.and_then(gfd_link::measure) {
+        Ok(rates) => rates,
+        Err(error) => {
+            return report("GFD over a link", error.to_string(), "success".to_owned(), false);
+        }
+    };
+    for (verb, rate) in [("writes", writes), ("reads", reads)] {
+        report(
+            &format!(
+                "GFD over a pipe, UIO {verb} of 4 KiB, 4 streams, requester and device on one core"
+            ),
+            format!("{rate:.2} GB/s (copying the same memory: {copies:.2} GB/s)"),
+            format!("{:.0} GB/s or more", gfd_link::GOAL_GBPS),
+            rate >= gfd_link::GOAL_GBPS,
         );
     }
 }
@@ -157,6 +178,9 @@ fn main() -> ExitCode {
     }
     if wanted("gfd") {
         gfd_rows(&mut report);
+    }
+    if wanted("gfd-link") {
+        gfd_link_rows(&mut report);
     }
     if wanted("routes") {
         report_routes(&mut report);

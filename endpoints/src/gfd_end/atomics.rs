@@ -24,7 +24,7 @@ impl Desk {
         let (first, second) = payload.split_at_checked(len).unwrap_or_default();
         let mut old = [0; KEPT_MAX];
         let place = old.get_mut(..len).ok_or(Refusal::Enables)?;
-        let done = self.gfd.read(now, request, place)?;
+        let done = self.device.gfd.read(now, request, place)?;
         let was = value(place);
         let new = match tlp.kind() {
             Kind::FetchAdd => was.wrapping_add(value(first)),
@@ -35,7 +35,7 @@ impl Desk {
         // what is compared and left is written too: who may not write has no use of an atomic
         let new = new.to_le_bytes();
         let new = new.get(..len).unwrap_or_default();
-        self.gfd.write(now, request, new, Enables::All)?;
+        self.device.gfd.write(now, request, new, Enables::All)?;
         self.counts.atomics += 1;
         Ok((done, Content::Kept(old, len)))
     }

@@ -9,8 +9,9 @@ use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::vdm::PartnerInfo;
 use weft_parsers::tlp::{PbrVdm, Pth, Tlp, VdmOp};
 
+use super::component::Device;
 use super::serve::{Desk, NOWHERE};
-use crate::gfd::Gfd;
+use crate::cci::Component;
 use crate::gfd::device::Request;
 use crate::gfd::events::Kind;
 use crate::tlp_end::{Outbox, TlpEnd};
@@ -24,11 +25,13 @@ const UIO_VCS: u8 = 1 << 3;
 
 /// What messages for the device lead to, commands of hosts first of all.
 pub trait InBand: core::fmt::Debug + Send {
-    /// Takes a message that came from `from.spid`; answers go into `out`. False: it knows no such message.
+    /// Takes a message that came from `from.spid`; answers go into `out`. A command that it makes whole is carried out
+    /// by [`crate::cci::serve`] on `device`, as [`crate::cci::Session::Proxy`] or `InBand`. False: it knows no such
+    /// message.
     fn message(
         &mut self,
         now: Instant,
-        gfd: &mut Gfd,
+        device: &mut Device,
         from: Pth,
         message: &PbrVdm<'_>,
         out: &mut Outbox,
@@ -41,10 +44,10 @@ impl Desk {
         let request = Request { rpid: pth.spid, hpa: NOWHERE, opcode: None };
         let Ok(vdm) = PbrVdm::parse(tlp) else {
             self.counts.unrecognised += 1;
-            self.gfd.reject(now, request, Kind::UnrecognisedRequest);
+            self.device.gfd.reject(now, request, Kind::UnrecognisedRequest);
             return;
         };
-        let own = self.gfd.pid();
+        let own = self.device.gfd.pid();
         if vdm.op == VdmOp::LinkPartnerInfo {
             // of the link, whatever PIDs its ends have by now
             let Ok(info) = PartnerInfo::decode(vdm.payload) else { return };
@@ -56,11 +59,11 @@ impl Desk {
         } else if pth.spid.is_none() || pth.dpid != own || own.is_none() {
             self.unexpected(now, request);
         } else if let Some(in_band) = &mut self.in_band
-            && in_band.message(now, &mut self.gfd, pth, &vdm, out)
+            && in_band.message(now, &mut self.device, pth, &vdm, out)
         {
         } else {
             self.counts.unrecognised += 1;
-            self.gfd.reject(now, request, Kind::UnrecognisedRequest);
+            self.device.gfd.reject(now, request, Kind::UnrecognisedRequest);
         }
     }
 
@@ -72,19 +75,20 @@ impl Desk {
         info.far_port = self.partner.map_or(0, |partner| partner.port);
         info.uuid = self.config.uuid;
         (info.vcs, info.uio_vcs) = (VCS, UIO_VCS);
-        (info.primary_fm, info.secondary_fm) = self.owners;
-        let payload = info.with(self.gfd.pid(), PartnerInfo::GFD).emit();
-        let pth = Pth { dsar: true, ..Pth::new(self.gfd.pid(), Pid::NONE) };
+        let owners = self.device.common().ownership.owners();
+        (info.primary_fm, info.secondary_fm) = (owners.primary_uuid, owners.secondary_uuid);
+        let payload = info.with(self.device.gfd.pid(), PartnerInfo::GFD).emit();
+        let pth = Pth { dsar: true, ..Pth::new(self.device.gfd.pid(), Pid::NONE) };
         let sent = out.send(Some(pth), &PbrVdm::new(VdmOp::LinkPartnerInfo, &payload).repr());
         debug_assert!(sent.is_ok(), "a message of its own making");
     }
 
     /// Sends the notifications that wait for hosts.
     pub(super) fn notify(&mut self, end: &mut TlpEnd) {
-        let own = self.gfd.pid();
+        let own = self.device.gfd.pid();
         while !own.is_none()
             && !end.is_full()
-            && let Some(notice) = self.gfd.events().pop_host()
+            && let Some(notice) = self.device.gfd.events().pop_host()
         {
             let payload = notice.for_host(own);
             let pth = Pth { dsar: true, ..Pth::new(own, notice.event.rpid) };

@@ -9,6 +9,7 @@
 //! its head. Answers of a requester with a bandwidth limit wait until they are due, and no other's behind them.
 
 mod atomics;
+mod component;
 mod jobs;
 mod messages;
 mod serve;
@@ -21,9 +22,11 @@ use weft_dataplane::time::Instant;
 use weft_parsers::fabric::{Bdf, Pid};
 use weft_parsers::tlp::vdm::PartnerInfo;
 
+pub use component::Device;
 pub use jobs::Order;
 pub use messages::InBand;
 
+use crate::cci::{Served, Session, serve as serve_cci};
 use crate::gfd::Gfd;
 use crate::gfd::events::FM_LEN;
 use crate::tlp_end::{Came, Carries, EndConfig, EndCounts, Progress, TlpEnd};
@@ -82,12 +85,12 @@ pub struct GfdEnd {
 }
 
 impl GfdEnd {
-    /// `gfd` at the end of a link like `end`, which carries TLPs with PTH.
+    /// `device` at the end of a link like `end`, which carries TLPs with PTH.
     #[must_use]
-    pub fn new(gfd: Gfd, config: GfdEndConfig, end: EndConfig) -> Self {
+    pub fn new(device: Device, config: GfdEndConfig, end: EndConfig) -> Self {
         let jobs = Jobs::new(end.payload_max, config.order);
         let end = TlpEnd::new(EndConfig { carries: Carries::Pbr, ..end });
-        Self { end, desk: Desk::new(gfd, config, jobs), up: false }
+        Self { end, desk: Desk::new(device, config, jobs), up: false }
     }
 
     /// Has proxied commands and whatever else comes as a message for the device handed to `in_band`.
@@ -98,12 +101,28 @@ impl GfdEnd {
     /// The device.
     #[must_use]
     pub const fn gfd(&self) -> &Gfd {
-        &self.desk.gfd
+        &self.desk.device.gfd
     }
 
-    /// The device, to command it.
+    /// The device, to command it past its FM.
     pub const fn gfd_mut(&mut self) -> &mut Gfd {
-        &mut self.desk.gfd
+        &mut self.desk.device.gfd
+    }
+
+    /// The device as a component: what a [`crate::cci::StreamServer`] serves.
+    pub const fn device(&mut self) -> &mut Device {
+        &mut self.desk.device
+    }
+
+    /// Carries out a CCI message for `session`, and appends the response to `out`.
+    pub fn cci(
+        &mut self,
+        now: Instant,
+        session: Session,
+        message: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Served {
+        serve_cci(&mut self.desk.device, now, session, message, out)
     }
 
     /// Counts so far.
@@ -120,13 +139,13 @@ impl GfdEnd {
 
     /// Payload of the next notification (0107) for the FM.
     pub fn pop_fm(&mut self) -> Option<[u8; FM_LEN]> {
-        let pid = self.desk.gfd.pid();
-        self.desk.gfd.events().pop_fm().map(|notice| notice.for_fm(pid))
+        let pid = self.desk.device.gfd.pid();
+        self.desk.device.gfd.events().pop_fm().map(|notice| notice.for_fm(pid))
     }
 
     /// Gives the device its PID, and tells the partner.
     pub fn set_pid(&mut self, now: Instant, pid: Pid) {
-        self.desk.gfd.set_pid(pid);
+        self.desk.device.set_pid(pid);
         self.announce(now);
     }
 
@@ -147,8 +166,11 @@ impl GfdEnd {
     ) -> Result<Progress, PortError> {
         let Self { end, desk, up } = self;
         let was_up = core::mem::replace(up, port.link_up());
+        let changed = desk.device.take_change();
         if *up && !was_up {
             desk.partner = None;
+        }
+        if *up && (!was_up || changed) {
             desk.announce(now, end.outbox());
         }
         let bursts = match (desk.jobs.len() < JOBS_MAX, end.is_full()) {
@@ -160,9 +182,9 @@ impl GfdEnd {
                 desk.take(now, pth, &tlp, out);
             }
         });
-        desk.gfd.sample_backlog(u32::try_from(desk.jobs.len()).unwrap_or(u32::MAX), ROOM);
+        desk.device.gfd.sample_backlog(u32::try_from(desk.jobs.len()).unwrap_or(u32::MAX), ROOM);
         desk.notify(end);
-        let next = desk.jobs.run(now, &mut desk.gfd, end, bufs);
+        let next = desk.jobs.run(now, &mut desk.device.gfd, end, bufs);
         let sent = end.flush(now, port, bufs)?;
         Ok(Progress {
             frames: frames + sent.frames,

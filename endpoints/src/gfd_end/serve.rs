@@ -17,25 +17,24 @@ use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::{At, Completion, Kind as TlpKind, Pth, Status, Tlp, vdm::PartnerInfo};
 
+use super::component::Device;
 use super::jobs::{Content, Job, Jobs};
 use super::messages::InBand;
 use super::{GfdCounts, GfdEndConfig, JOBS_MAX};
 use crate::gfd::device::Request;
 use crate::gfd::events::Kind;
-use crate::gfd::{Enables, Gfd, Refusal};
+use crate::gfd::{Enables, Refusal};
 use crate::tlp_end::Outbox;
 
 /// The device, and what it owes.
 #[derive(Debug)]
 pub(super) struct Desk {
-    pub gfd: Gfd,
+    pub device: Device,
     pub config: GfdEndConfig,
     pub jobs: Jobs,
     pub counts: GfdCounts,
     pub partner: Option<PartnerInfo>,
     pub announced: Option<Instant>,
-    /// UUIDs of the primary and the secondary FM.
-    pub owners: ([u8; 16], [u8; 16]),
     pub in_band: Option<Box<dyn InBand>>,
 }
 
@@ -43,15 +42,14 @@ pub(super) struct Desk {
 type Outcome = Result<(crate::gfd::device::Done, Content), Refusal>;
 
 impl Desk {
-    pub(super) fn new(gfd: Gfd, config: GfdEndConfig, jobs: Jobs) -> Self {
+    pub(super) fn new(device: Device, config: GfdEndConfig, jobs: Jobs) -> Self {
         Self {
-            gfd,
+            device,
             config,
             jobs,
             counts: GfdCounts::default(),
             partner: None,
             announced: None,
-            owners: Default::default(),
             in_band: None,
         }
     }
@@ -63,7 +61,7 @@ impl Desk {
         }
         let hpa = tlp.addr().unwrap_or_default();
         let request = Request { rpid: pth.spid, hpa, opcode: None };
-        if pth.spid.is_none() || pth.dpid != self.gfd.pid() || pth.dpid.is_none() {
+        if pth.spid.is_none() || pth.dpid != self.device.gfd.pid() || pth.dpid.is_none() {
             self.unexpected(now, request);
             if !tlp.is_completion() {
                 self.answer_refused(now, pth, tlp, Status::UnsupportedRequest);
@@ -84,7 +82,7 @@ impl Desk {
             }
             _ => {
                 self.counts.unrecognised += 1;
-                self.gfd.reject(now, request, Kind::UnrecognisedRequest);
+                self.device.gfd.reject(now, request, Kind::UnrecognisedRequest);
                 self.answer_refused(now, pth, tlp, Status::UnsupportedRequest);
             }
         }
@@ -92,13 +90,13 @@ impl Desk {
 
     pub(super) fn unexpected(&mut self, now: Instant, request: Request) {
         self.counts.unexpected += 1;
-        self.gfd.reject(now, request, Kind::UnexpectedPacket);
+        self.device.gfd.reject(now, request, Kind::UnexpectedPacket);
     }
 
     fn memory(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, request: Request) {
         let kind = tlp.kind();
         if tlp.ep() && kind.has_data() {
-            self.gfd.reject(now, request, Kind::Failure);
+            self.device.gfd.reject(now, request, Kind::Failure);
             return self.answer_refused(now, pth, tlp, Status::UnsupportedRequest);
         }
         let outcome = match kind {
@@ -123,7 +121,7 @@ impl Desk {
     fn read(&mut self, now: Instant, tlp: &Tlp<'_>, request: Request) -> Outcome {
         let none = tlp.length_dw() == 1 && tlp.first_be() == 0;
         let len = if none { 0 } else { usize::from(tlp.length_dw()) * 4 };
-        let done = self.gfd.admit(now, request, len)?;
+        let done = self.device.gfd.admit(now, request, len)?;
         self.counts.reads += 1;
         // one of no octets is answered with a doubleword that says nothing
         let content = if none {
@@ -136,7 +134,7 @@ impl Desk {
 
     fn write(&mut self, now: Instant, tlp: &Tlp<'_>, request: Request) -> Outcome {
         let enables = Enables::Ends { first: tlp.first_be(), last: tlp.last_be() };
-        let done = self.gfd.write(now, request, tlp.payload(), enables)?;
+        let done = self.device.gfd.write(now, request, tlp.payload(), enables)?;
         self.counts.writes += 1;
         Ok((done, Content::Status))
     }
@@ -147,17 +145,17 @@ impl Desk {
             self.counts.refused_posted += 1;
             return;
         };
-        if pth.spid.is_none() || self.gfd.pid().is_none() {
+        if pth.spid.is_none() || self.device.gfd.pid().is_none() {
             return; // nobody to tell, or nobody who tells
         }
         self.counts.refused += 1;
-        let (pth, load, content) = (self.back(pth), self.gfd.load(), Content::Status);
+        let (pth, load, content) = (self.back(pth), self.device.gfd.load(), Content::Status);
         self.jobs.push(now, Job { due: now, pth, answer, load, content });
     }
 
     /// The way back: PIDs exchanged, no bit set.
     const fn back(&self, pth: Pth) -> Pth {
-        Pth::new(self.gfd.pid(), pth.spid)
+        Pth::new(self.device.gfd.pid(), pth.spid)
     }
 }
 

@@ -91,7 +91,7 @@ impl Bench {
         let mut bufs = Bufs::new(Pool::in_memory(512, 4_400).unwrap(), 16, 0);
         a.start(&mut bufs).unwrap();
         b.start(&mut bufs).unwrap();
-        let gfd = GfdEnd::new(gfd, config, end(1));
+        let gfd = GfdEnd::new(Device::new(gfd, 0), config, end(1));
         let host = TlpEnd::new(end(2));
         let mut bench =
             Self { gfd, host, ports: [a, b], bufs, now: Instant::ZERO, came: Vec::new() };
