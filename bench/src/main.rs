@@ -103,6 +103,27 @@ fn gfd_link_rows(report: &mut impl FnMut(&str, String, String, bool)) {
     }
 }
 
+/// The rows of the crossbar.
+fn islip_rows(report: &mut impl FnMut(&str, String, String, bool)) {
+    let (slot_ns, median_ns) = islip_slot::measure(Load::goal(), frames() / 375);
+    report(
+        "iSLIP, 64 ports x 4 priorities, all VOQs busy, 2 iterations",
+        format!("{slot_ns:.0} ns a slot (median of the rounds {median_ns:.0} ns)"),
+        format!("{:.0} ns or less", islip_slot::GOAL_NS),
+        slot_ns <= islip_slot::GOAL_NS,
+    );
+    for ports in [16, 32] {
+        let model = IslipModel { ports, iterations: 1, load: 1.0, slots: 200_000, seed: 1 };
+        let throughput = model.run(&mut |_| ()).map_or(0.0, |result| result.throughput);
+        report(
+            &format!("iSLIP, {ports} ports, load 1.0, one iteration, 200,000 slots"),
+            format!("{throughput:.4} accepted"),
+            format!("{ISLIP_THROUGHPUT} or more"),
+            throughput >= ISLIP_THROUGHPUT,
+        );
+    }
+}
+
 #[expect(clippy::float_arithmetic, reason = "figures for people")]
 fn main() -> ExitCode {
     let mut missed = 0;
@@ -155,23 +176,7 @@ fn main() -> ExitCode {
         );
     }
     if wanted("islip") {
-        let (slot_ns, median_ns) = islip_slot::measure(Load::goal(), frames() / 375);
-        report(
-            "iSLIP, 64 ports x 4 priorities, all VOQs busy, 2 iterations",
-            format!("{slot_ns:.0} ns a slot (median of the rounds {median_ns:.0} ns)"),
-            format!("{:.0} ns or less", islip_slot::GOAL_NS),
-            slot_ns <= islip_slot::GOAL_NS,
-        );
-        for ports in [16, 32] {
-            let model = IslipModel { ports, iterations: 1, load: 1.0, slots: 200_000, seed: 1 };
-            let throughput = model.run(&mut |_| ()).map_or(0.0, |result| result.throughput);
-            report(
-                &format!("iSLIP, {ports} ports, load 1.0, one iteration, 200,000 slots"),
-                format!("{throughput:.4} accepted"),
-                format!("{ISLIP_THROUGHPUT} or more"),
-                throughput >= ISLIP_THROUGHPUT,
-            );
-        }
+        islip_rows(&mut report);
     }
     if wanted("pbr") {
         cxl(&mut report);

@@ -70,7 +70,7 @@ impl Desk {
         }
         match tlp.kind() {
             _ if tlp.wants_completion() && self.jobs.len() >= 4 * JOBS_MAX => {
-                self.counts.overrun += 1
+                self.counts.overrun += 1;
             }
             TlpKind::Nop => {}
             _ if tlp.is_completion() => self.unexpected(now, request),

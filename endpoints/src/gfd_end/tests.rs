@@ -459,7 +459,7 @@ fn answers_wait_for_their_time() {
     // rights that go while an answer waits
     assert_eq!(bench.ask(&read).len(), 0);
     bench.gfd.gfd_mut().set_sat(&[(HOST, 0)]).unwrap();
-    bench.now = bench.now + Span::from_ms(1);
+    bench.now += Span::from_ms(1);
     bench.step();
     let statuses: Vec<_> = bench.came.iter().map(|kept| kept.tlp().status().unwrap()).collect();
     assert_eq!(statuses, [Status::Success, Status::UnsupportedRequest], "the write, the read");

@@ -200,7 +200,7 @@ impl Device {
         send_extents(release.group, &page, reply)
     }
 
-    fn tags(&self, get: &GetTags, reply: &mut Reply) -> Done {
+    fn tags(&self, get: GetTags, reply: &mut Reply) -> Done {
         let count = self.room(TAGS_HEAD, TagEntry::LEN).min(index(get.max));
         let page = self.gfd.tags(index(get.start), count).map_err(code)?;
         let entry = |&(tag, fm_reference): &(_, _)| TagEntry { tag, fm_reference };
@@ -212,7 +212,7 @@ impl Device {
         }))
     }
 
-    fn sat(&self, range: &SatRange, reply: &mut Reply) -> Done {
+    fn sat(&self, range: SatRange, reply: &mut Reply) -> Done {
         let count = self.room(TABLE_HEAD, u32::LEN).min(usize::from(range.count));
         let page = self.gfd.sat(range.start.index(), count).map_err(code)?;
         if range.start.index() >= page.total {
@@ -228,7 +228,7 @@ impl Device {
         done(self.gfd.set_sat(&entries))
     }
 
-    fn set_qos(&mut self, set: &QosControl, reply: &mut Reply) -> Done {
+    fn set_qos(&mut self, set: QosControl, reply: &mut Reply) -> Done {
         let control = Control {
             flags: set.control,
             moderate_percent: set.moderate_percent,
@@ -253,7 +253,7 @@ impl Device {
         }
     }
 
-    fn limits(&self, range: &LimitRange, reply: &mut Reply) -> Done {
+    fn limits(&self, range: LimitRange, reply: &mut Reply) -> Done {
         let count = self.room(TABLE_HEAD, 1).min(usize::from(range.count));
         let page = self.gfd.bandwidth_limits(range.start.index(), count).map_err(code)?;
         if range.start.index() >= page.total {
@@ -272,7 +272,7 @@ impl Device {
         reply.send(&Response::SetQosLimit(*set))
     }
 
-    fn gdt(&self, range: &GdtRange, reply: &mut Reply) -> Done {
+    fn gdt(&self, range: GdtRange, reply: &mut Reply) -> Done {
         let (start, count) = (usize::from(range.start), usize::from(range.count));
         let page = self.gfd.decoders(range.rpid, start, count).map_err(code)?;
         if start >= page.total {
@@ -377,15 +377,15 @@ impl Component for Device {
             Request::DcRelease(release) => self.release(now, release, reply),
             Request::DcAddReference(tag) => done(self.gfd.add_reference(*tag)),
             Request::DcRemoveReference(tag) => done(self.gfd.remove_reference(*tag)),
-            Request::DcListTags(get) => self.tags(get, reply),
-            Request::GetSat(range) => self.sat(range, reply),
+            Request::DcListTags(get) => self.tags(*get, reply),
+            Request::GetSat(range) => self.sat(*range, reply),
             Request::SetSat(set) => self.set_sat(set),
             Request::GetQosControl => reply.send(&Response::GetQosControl(self.qos())),
-            Request::SetQosControl(set) => self.set_qos(set, reply),
+            Request::SetQosControl(set) => self.set_qos(*set, reply),
             Request::GetQosStatus => reply.send(&Response::GetQosStatus(self.gfd.qos_status())),
-            Request::GetQosLimit(range) => self.limits(range, reply),
+            Request::GetQosLimit(range) => self.limits(*range, reply),
             Request::SetQosLimit(set) => self.set_limits(set, reply),
-            Request::GetGdt(range) => self.gdt(range, reply),
+            Request::GetGdt(range) => self.gdt(*range, reply),
             Request::SetGdt(set) => self.set_gdt(set),
             _ => Err(ReturnCode::Unsupported),
         }
@@ -519,3 +519,6 @@ fn gdt_entry((index, decoder): (u8, &Option<Decoder>)) -> GdtEntry {
     });
     GdtEntry { index, decoder }
 }
+
+#[cfg(test)]
+mod tests;
