@@ -1,7 +1,7 @@
 //! A G-FAM device on a port: TLPs in, memory behind them, completions and notifications out.
 //!
-//! Shape: [`GfdEnd::poll`] takes in what came, [`serve`] makes jobs of requests, jobs that are due write their
-//! completions straight into chunks; [`messages`] are GAM, partner information and proxied commands.
+//! Shape: [`GfdEnd::poll`] takes in what came, `serve` makes jobs of requests, jobs that are due write their
+//! completions straight into chunks; `messages` are GAM, partner information and proxied commands.
 //! Units: octets; time as a parameter.
 //! Source: fabric.md, "GFD (endpoint)"; wire-formats.md 3.6 to 3.8, 5.2.
 //!
