@@ -5,6 +5,7 @@
 //! Source: style.md C13; issue 2, "Speed".
 
 pub mod gfd;
+pub mod gfd_link;
 pub mod islip_slot;
 pub mod kit;
 pub mod path;

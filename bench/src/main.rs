@@ -9,11 +9,11 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use weft_bench::gfd;
 use weft_bench::islip_slot::{self, Load};
 use weft_bench::path::{self, ALLOCATIONS, PathLoad};
 use weft_bench::pbr::{self, Segments};
 use weft_bench::routes;
+use weft_bench::{gfd, gfd_link};
 use weft_sim::islip_model::IslipModel;
 
 /// The system's allocator, counted.
@@ -85,6 +85,48 @@ fn gfd_rows(report: &mut impl FnMut(&str, String, String, bool)) {
     }
 }
 
+/// The rows of a G-FAM device at the end of a link.
+fn gfd_link_rows(report: &mut impl FnMut(&str, String, String, bool)) {
+    let device = gfd::device().map_err(|code| gfd_link::LinkError::Made(code.to_string()));
+    let [writes, reads, copies] = match device.and_then(gfd_link::measure) {
+        Ok(rates) => rates,
+        Err(error) => {
+            return report("GFD over a link", error.to_string(), "success".to_owned(), false);
+        }
+    };
+    for (verb, rate) in [("writes", writes), ("reads", reads)] {
+        report(
+            &format!(
+                "GFD over a pipe, UIO {verb} of 4 KiB, 4 streams, requester and device on one core"
+            ),
+            format!("{rate:.2} GB/s (copying the same memory: {copies:.2} GB/s)"),
+            format!("{:.0} GB/s or more", gfd_link::GOAL_GBPS),
+            rate >= gfd_link::GOAL_GBPS,
+        );
+    }
+}
+
+/// The rows of the crossbar.
+fn islip_rows(report: &mut impl FnMut(&str, String, String, bool)) {
+    let (slot_ns, median_ns) = islip_slot::measure(Load::goal(), frames() / 375);
+    report(
+        "iSLIP, 64 ports x 4 priorities, all VOQs busy, 2 iterations",
+        format!("{slot_ns:.0} ns a slot (median of the rounds {median_ns:.0} ns)"),
+        format!("{:.0} ns or less", islip_slot::GOAL_NS),
+        slot_ns <= islip_slot::GOAL_NS,
+    );
+    for ports in [16, 32] {
+        let model = IslipModel { ports, iterations: 1, load: 1.0, slots: 200_000, seed: 1 };
+        let throughput = model.run(&mut |_| ()).map_or(0.0, |result| result.throughput);
+        report(
+            &format!("iSLIP, {ports} ports, load 1.0, one iteration, 200,000 slots"),
+            format!("{throughput:.4} accepted"),
+            format!("{ISLIP_THROUGHPUT} or more"),
+            throughput >= ISLIP_THROUGHPUT,
+        );
+    }
+}
+
 fn main() -> ExitCode {
     let mut missed = 0;
     let mut report = |what: &str, figure: String, wanted: String, holds: bool| {
@@ -103,29 +145,16 @@ fn main() -> ExitCode {
         tlps(&mut report);
     }
     if wanted("islip") {
-        let (slot_ns, median_ns) = islip_slot::measure(Load::goal(), frames() / 375);
-        report(
-            "iSLIP, 64 ports x 4 priorities, all VOQs busy, 2 iterations",
-            format!("{slot_ns:.0} ns a slot (median of the rounds {median_ns:.0} ns)"),
-            format!("{:.0} ns or less", islip_slot::GOAL_NS),
-            slot_ns <= islip_slot::GOAL_NS,
-        );
-        for ports in [16, 32] {
-            let model = IslipModel { ports, iterations: 1, load: 1.0, slots: 200_000, seed: 1 };
-            let throughput = model.run(&mut |_| ()).map_or(0.0, |result| result.throughput);
-            report(
-                &format!("iSLIP, {ports} ports, load 1.0, one iteration, 200,000 slots"),
-                format!("{throughput:.4} accepted"),
-                format!("{ISLIP_THROUGHPUT} or more"),
-                throughput >= ISLIP_THROUGHPUT,
-            );
-        }
+        islip_rows(&mut report);
     }
     if wanted("pbr") {
         cxl(&mut report);
     }
     if wanted("gfd") {
         gfd_rows(&mut report);
+    }
+    if wanted("gfd-link") {
+        gfd_link_rows(&mut report);
     }
     if wanted("routes") {
         report_routes(&mut report);

@@ -3,8 +3,8 @@
 //! Shape: [`frames`] build octets, [`stamp`] marks and checks them, [`stream`] paces and judges a
 //! sequence of them, [`host`] drives streams over any `Port` and speaks PFC, [`patterns`] makes the
 //! streams of N hosts, [`report`] is what a run says; [`null_path`] is a switch that feeds itself.
-//! [`fabric_mem`] copies memory over a CXL fabric, [`ln`] keeps copies of a host's cache lines, [`vdm`] holds
-//! what components of a fabric say to each other.
+//! [`gfd`] is a G-FAM device, [`gfd_end`] one on a link, [`fabric_mem`] copies memory over a CXL fabric,
+//! [`ln`] keeps copies of a host's cache lines, [`vdm`] holds what components of a fabric say to each other.
 //! Units: picoseconds (`dataplane::time`), octets without FCS, bit/s; no float but in reports.
 //! Source: issue 2, item 6 (`weft traffic`); pipeline.md §2, §9; wire-formats.md §1, §2.
 //!
@@ -26,10 +26,12 @@
 //! }
 //! ```
 
+pub mod cci;
 pub mod classes;
 pub mod fabric_mem;
 pub mod frames;
 pub mod gfd;
+pub mod gfd_end;
 pub mod host;
 pub mod ln;
 pub mod null_path;

@@ -1,18 +1,20 @@
 """Commands of a GFD, 49xx, and the address arithmetic of its decoders.
 
 Shape: entries are dicts with the names of REGION, DMP, EXTENT, TAG_ENTRY, SAT_ENTRY and GDT_ENTRY.
-Units: octets, little-endian; capacities of 4900 in 256 MB; addresses, lengths and block sizes in octets.
+Units: octets, little-endian; capacities of 4900 and decode units in 256 MB; addresses, lengths and block sizes in octets.
 Source: wire-formats.md 4.7, 5.2.
 
-What the page leaves open: entries of 4902 (28h) are read as 4903's record (also 28h), not as a DMP entry. 4900 has no
-words for octets 7 and Bh: reserved. The eleven octets of 4901 are one each but the last two, as in 5101. 490B sends no
-count: the list runs to the end. Bandwidth fractions are one octet each. Get and Set in one row (4902/03, 4905/06,
+What the page leaves open: entries of 4902 (28h) are CXL's DC region configuration with a sanitize octet, their place is
+their number, and decode lengths of regions count units of 256 MB; 4903 has a record of its own, also of 28h. 4900 has
+no words for octets 7 and Bh: reserved. The eleven octets of 4901 are one each but the last two, as in 5101. 490B sends
+no count: the list runs to the end. Bandwidth fractions are one octet each. Get and Set in one row (4902/03, 4905/06,
 490E/0F, 4911/12, 4913/14): a Set may answer nothing or like Get. 4906 has 4905's four octets before its list.
 """
 
 from ccilayout import Layout, command
 
-REGION = Layout("id:1 -:3 block:8 sanitize:1 -:3 base:8 decode_length:8 length:8")
+REGION = Layout("id:1 -:3 block:8 sanitize:1 -:3 base:8 decode_units:8 length:8")
+REGION_ROW = Layout("base:8 decode_units:8 length:8 block:8 flags:1 -:3 sanitize:1.1 -:3")
 DMP = Layout(
     "base:8 decode_length:8 length:8 block:8"
     " (non_volatile=2+1,sharable=3+1,coherent=4+1,dynamic=5+1,read_only=6+1):1 index:1 -:2 sanitize:1.1 -:3"
@@ -31,6 +33,7 @@ GDT_COUNT = 8
 PROPERTIES = "control:1 moderate:1 severe:1 interval:1 basis:2 completion_interval:1"
 ITEMS = {
     "region": REGION,
+    "region_row": REGION_ROW,
     "dmp": DMP,
     "extent": EXTENT,
     "tag": TAG_ENTRY,
@@ -49,7 +52,7 @@ def rows(*table):
         command(opcode, name, request, response, ITEMS, may_be_empty=shared)
 
 
-REGIONS = "-:2 available:1 returned:1 list[returned]:region extents:4 extents_free:4 tags:4 tags_free:4"
+REGIONS = "-:2 available:1 returned:1 list[returned]:region_row extents:4 extents_free:4 tags:4 tags_free:4"
 DMPS = "-:2 available:1 returned:1 list[returned]:dmp"
 FRACTIONS = "num:2 start:2.12 fractions[num]:1"
 GDT = "rpid:2.12 -:2 start:1 returned:1 total:1 -:1 list[returned]:gdt"

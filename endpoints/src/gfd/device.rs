@@ -146,6 +146,42 @@ impl Gfd {
         }
     }
 
+    /// Checks a read of `len` octets and draws for it: its data may be had by [`Self::fetch`] when it is due.
+    ///
+    /// # Errors
+    /// [`Refusal`], of which a notification tells.
+    #[inline]
+    pub fn admit(&mut self, now: Instant, request: Request, len: usize) -> Result<Done, Refusal> {
+        match self.guard().check(request.rpid, request.hpa, len, false) {
+            Ok(_) => Ok(self.done(now, request.rpid, len)),
+            Err(fault) => Err(self.refuse(now, request, fault)),
+        }
+    }
+
+    /// Reads all or a part of what [`Self::admit`] let through. It is checked again: rights may have gone since.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    #[inline]
+    pub fn fetch(&mut self, now: Instant, request: Request, out: &mut [u8]) -> Result<(), Refusal> {
+        let guard = Guard { gdt: &self.gdt, mgt: self.capacity.mgt(), sat: &self.sat };
+        let read = access::read(guard, &self.memory, request.rpid, request.hpa, out);
+        read.map_err(|fault| self.refuse(now, request, fault))
+    }
+
+    /// The memory, past all checks.
+    #[cfg(test)]
+    pub(crate) const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// How loaded the device is.
+    #[inline]
+    #[must_use]
+    pub fn load(&self) -> DevLoad {
+        self.qos.load()
+    }
+
     /// Writes the octets of `data` that `enables` names.
     ///
     /// # Errors

@@ -168,7 +168,7 @@ impl Memory {
 
     /// Chunks that take room.
     #[cfg(test)]
-    fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         match &self.kind {
             Kind::Anonymous(chunks) => chunks.iter().flatten().count(),
             Kind::File(_) => 0,

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use arrayvec::ArrayVec;
 use weft_dataplane::batch::{BURST, Batch};
 use weft_dataplane::config::TlpConfig;
 use weft_dataplane::desc::Desc;
@@ -118,6 +119,26 @@ pub enum SendError {
     Pth(&'static str),
 }
 
+/// Why a TLP was not placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// It cannot be written, or does not belong on the link.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The pool has no chunk now.
+    #[error("the pool is empty")]
+    NoChunk,
+    /// Whoever was to fill it did not.
+    #[error("there is no payload")]
+    Unfilled,
+}
+
+impl From<EmitError> for PlaceError {
+    fn from(error: EmitError) -> Self {
+        Self::Send(error.into())
+    }
+}
+
 impl Outbox {
     /// Appends a TLP. On a link of several kinds, its PTH says which one it is.
     ///
@@ -137,21 +158,10 @@ impl Outbox {
         pth: Option<Pth>,
         tlp: &TlpRepr<'_>,
     ) -> Result<(), SendError> {
-        match (self.carries, pth) {
-            (Carries::Hbr(_), Some(_)) => return Err(SendError::Pth("without PTH")),
-            (Carries::Pbr, None) => return Err(SendError::Pth("with PTH")),
-            _ => {}
-        }
+        let protocol = self.protocol(pth, tlp)?;
         let pri = pri_of(tlp.kind, tlp.tc, &self.tlp);
-        let protocol = match (pth, tlp.mode) {
-            (Some(_), _) => Protocol::Pbr,
-            (None, Mode::Flit) => Protocol::HbrFlit,
-            (None, Mode::NonFlit) => Protocol::HbrNonFlit,
-        };
-        let start = self.begin(to, protocol);
-        if let Some(pth) = pth {
-            self.octets.extend_from_slice(&pth.emit());
-        }
+        let start = self.octets.len();
+        self.octets.extend_from_slice(self.head(to, protocol, pth).octets());
         let at = self.octets.len();
         let written = tlp.emit_len().and_then(|len| {
             self.octets.resize(at + len, 0);
@@ -172,21 +182,38 @@ impl Outbox {
 
     /// Appends what is said of the link itself (protocol 4).
     pub fn control(&mut self, octets: &[u8]) {
-        self.begin(self.partner, Protocol::Control);
+        let head = self.head(self.partner, Protocol::Control, None);
+        self.octets.extend_from_slice(head.octets());
         self.octets.extend_from_slice(octets);
         self.ends.push((self.octets.len(), self.tlp.tc_to_pri[0]));
     }
 
-    /// Writes a frame's head; returns where it begins.
-    fn begin(&mut self, to: MacAddr, protocol: Protocol) -> usize {
-        let start = self.octets.len();
-        self.octets.extend_from_slice(&to.0);
-        self.octets.extend_from_slice(&self.mac.0);
-        let mut head = [0; link::LEN];
-        let written = TlpLink { oui: self.tlp.oui, protocol }.emit(&mut head);
+    /// How the link names a TLP.
+    fn protocol(&self, pth: Option<Pth>, tlp: &TlpRepr<'_>) -> Result<Protocol, SendError> {
+        match (self.carries, pth) {
+            (Carries::Hbr(_), Some(_)) => return Err(SendError::Pth("without PTH")),
+            (Carries::Pbr, None) => return Err(SendError::Pth("with PTH")),
+            _ => {}
+        }
+        Ok(match (pth, tlp.mode) {
+            (Some(_), _) => Protocol::Pbr,
+            (None, Mode::Flit) => Protocol::HbrFlit,
+            (None, Mode::NonFlit) => Protocol::HbrNonFlit,
+        })
+    }
+
+    fn head(&self, to: MacAddr, protocol: Protocol, pth: Option<Pth>) -> Head {
+        let mut head = Head { octets: ArrayVec::new() };
+        head.push(&to.0);
+        head.push(&self.mac.0);
+        let mut link = [0; link::LEN];
+        let written = TlpLink { oui: self.tlp.oui, protocol }.emit(&mut link);
         debug_assert!(written.is_ok(), "the array is of its length");
-        self.octets.extend_from_slice(&head);
-        start
+        head.push(&link);
+        if let Some(pth) = pth {
+            head.push(&pth.emit());
+        }
+        head
     }
 
     /// TLPs that wait in it.
@@ -199,6 +226,41 @@ impl Outbox {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ends.is_empty()
+    }
+}
+
+/// What stands in front of a TLP.
+struct Head {
+    octets: ArrayVec<u8, HEAD_MAX>,
+}
+
+impl Head {
+    fn push(&mut self, octets: &[u8]) {
+        let pushed = self.octets.try_extend_from_slice(octets);
+        debug_assert!(pushed.is_ok(), "it has room for all parts");
+    }
+
+    fn octets(&self) -> &[u8] {
+        &self.octets
+    }
+
+    /// Writes itself and the TLP into `space`; returns the length of all.
+    fn write(
+        &self,
+        tlp: &TlpRepr<'_>,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+        space: &mut [u8],
+    ) -> Result<usize, PlaceError> {
+        let had = space.len();
+        let short = || EmitError::Room { need: HEAD_MAX, had };
+        let (head, rest) = space.split_at_mut_checked(self.octets.len()).ok_or_else(short)?;
+        head.copy_from_slice(&self.octets);
+        let at = tlp.emit_head(payload_len, rest)?;
+        let need = self.octets.len() + at + payload_len;
+        let payload = rest.get_mut(at..at + payload_len);
+        let payload = payload.ok_or(EmitError::Room { need, had })?;
+        if fill(payload) { Ok(need) } else { Err(PlaceError::Unfilled) }
     }
 }
 
@@ -269,6 +331,12 @@ impl TlpEnd {
         self.waiting() >= WAITING_MAX
     }
 
+    /// Whether a pause was asked for that has not been seen to end.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.counts.pfc_rx > 0 && !self.pauses.paused().is_empty()
+    }
+
     /// TLPs that wait to be sent.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -286,25 +354,83 @@ impl TlpEnd {
         bufs: &mut Bufs,
         handler: &mut dyn FnMut(Frame<'_>, &mut Outbox),
     ) -> Result<Progress, PortError> {
-        let mut progress = Progress::default();
+        let received = self.receive(now, port, bufs, RX_BURSTS, handler);
+        let progress = self.flush(now, port, bufs)?;
+        Ok(Progress { frames: progress.frames + received, ..progress })
+    }
+
+    /// The first half of [`Self::poll`]: takes in `bursts` at most; returns how many frames came.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        port: &mut dyn Port,
+        bufs: &mut Bufs,
+        bursts: usize,
+        handler: &mut dyn FnMut(Frame<'_>, &mut Outbox),
+    ) -> usize {
+        let mut frames = 0;
         let mut batch = Batch::new();
-        for _ in 0..RX_BURSTS {
+        for _ in 0..bursts.min(RX_BURSTS) {
             let had = port.rx(now, bufs, &mut batch);
             for desc in batch.drain(..) {
                 self.take(now, port, bufs.bytes(&desc), handler);
                 bufs.free(desc);
             }
-            progress.frames += had;
+            frames += had;
             if had == 0 {
                 break;
             }
         }
         self.load(bufs);
-        progress.frames += self.send(now, port, bufs);
+        frames
+    }
+
+    /// Appends a TLP that is written straight into its chunk: `fill` gets the place of the payload, of
+    /// `payload_len` octets with anything in them, and says whether the TLP is to go.
+    ///
+    /// # Errors
+    /// See [`PlaceError`]; nothing is appended then.
+    pub fn place(
+        &mut self,
+        bufs: &mut Bufs,
+        pth: Option<Pth>,
+        (tlp, payload_len): (&TlpRepr<'_>, usize),
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<(), PlaceError> {
+        let protocol = self.outbox.protocol(pth, tlp)?;
+        let mut desc = bufs.alloc().ok_or(PlaceError::NoChunk)?;
+        let space = bufs.space_mut(&mut desc).unwrap_or_default();
+        let head = self.outbox.head(self.outbox.partner, protocol, pth);
+        let written = head.write(tlp, payload_len, fill, space);
+        match written {
+            Ok(len) => {
+                bufs.set_len(&mut desc, len);
+                self.waiting[pri_of(tlp.kind, tlp.tc, &self.config.tlp)].push_back(desc);
+                Ok(())
+            }
+            Err(error) => {
+                bufs.free(desc);
+                Err(error)
+            }
+        }
+    }
+
+    /// The second half of [`Self::poll`]: sends what waits.
+    ///
+    /// # Errors
+    /// The port's own.
+    pub fn flush(
+        &mut self,
+        now: Instant,
+        port: &mut dyn Port,
+        bufs: &mut Bufs,
+    ) -> Result<Progress, PortError> {
+        self.load(bufs);
+        let frames = self.send(now, port, bufs);
         port.service(now, bufs)?;
-        progress.blocked = self.waiting() > 0;
-        progress.next = self.pauses.tick(now).filter(|_| progress.blocked);
-        Ok(progress)
+        let blocked = self.waiting() > 0;
+        let next = self.pauses.tick(now).filter(|_| blocked);
+        Ok(Progress { frames, blocked, next })
     }
 
     /// Gives back all chunks that wait.

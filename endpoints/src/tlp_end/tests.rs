@@ -91,6 +91,42 @@ fn answers_of_a_handler_go_back_in_order() {
     }
 }
 
+/// What is written straight into its chunk is what the outbox would have sent; what fails leaves nothing.
+#[test]
+fn placed_and_sent_are_alike() {
+    let pth = Pth::new(Pid::from_low_bits(1), Pid::from_low_bits(2));
+    let mut pair = pair([Carries::Pbr; 2], 8);
+    let payload: Vec<u8> = (0..128).collect();
+    let write = TlpRepr::new(Mode::Flit, Kind::UioWrite, Bdf::new(1, 0, 0), 9, body(32));
+    let whole = TlpRepr { payload: &payload, ..write };
+    pair.ends[0].outbox().send(Some(pth), &whole).unwrap();
+    let Pair { ends: [end, _], bufs, .. } = &mut pair;
+    let fill = |place: &mut [u8]| {
+        place.copy_from_slice(&payload);
+        true
+    };
+    end.place(bufs, Some(pth), (&write, 128), fill).unwrap();
+    let unfilled = end.place(bufs, Some(pth), (&write, 128), |_| false);
+    assert_eq!(unfilled, Err(PlaceError::Unfilled));
+    assert_eq!(
+        end.place(bufs, None, (&write, 128), |_| true),
+        Err(SendError::Pth("with PTH").into())
+    );
+    let room = end.place(bufs, Some(pth), (&TlpRepr { body: body(1_024), ..write }, 8_192), fill);
+    assert!(room.is_err(), "{room:?}");
+    let mut frames = Vec::new();
+    for _ in 0..2 {
+        pair.poll(0, Instant::ZERO, &mut |frame, _| panic!("{frame:?}"));
+    }
+    pair.poll(1, Instant::ZERO, &mut |frame, _| {
+        let Came::Tlp(pth, tlp) = frame.came else { panic!("{frame:?}") };
+        frames.push((pth, frame.from, tlp.bytes().to_vec()));
+    });
+    assert_eq!(frames.len(), 2);
+    assert_eq!(frames[0], frames[1]);
+    assert_eq!(pair.bufs.used().get(), 0);
+}
+
 /// A pause stops its own priority, and nothing is lost while the port has no room.
 #[test]
 fn a_pause_stops_requests_and_not_completions() {

@@ -262,24 +262,14 @@ impl TlpRepr<'_> {
     /// # Errors
     /// `out` is too small, or there is no well-formed TLP with these fields: then `out` holds nothing of use.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, EmitError> {
-        let header = self.header()?;
-        let pasid = match self.mode {
-            Mode::NonFlit => self.pasid.map(prefix::emit_pasid),
-            Mode::Flit => None,
-        };
-        let local = self.vend_prefix.map(|prefix| u32::from_be_bytes(prefix.emit()));
-        let head = [local, pasid].into_iter().flatten();
-        let base = header.dw.into_iter().take(header.dws);
-        let dws = head.chain(base).chain(header.ohc.into_iter().flatten());
-        let need = dws.clone().count() * 4 + self.payload.len();
-        let had = out.len();
+        let payload_len = self.payload.len();
+        let at = self.emit_head(payload_len, out).map_err(|error| match error {
+            EmitError::Room { need, had } => EmitError::Room { need: need + payload_len, had },
+            other => other,
+        })?;
+        let (need, had) = (at + payload_len, out.len());
         let out = out.get_mut(..need).ok_or(EmitError::Room { need, had })?;
-        let (head, payload) = out
-            .split_at_mut_checked(need - self.payload.len())
-            .ok_or(EmitError::Room { need, had })?;
-        for (octets, dw) in head.chunks_exact_mut(4).zip(dws) {
-            octets.copy_from_slice(&dw.to_be_bytes());
-        }
+        let payload = out.get_mut(at..).unwrap_or_default();
         payload.copy_from_slice(self.payload);
         match Tlp::parse(self.mode, out) {
             Ok(tlp) if tlp.len() == need && tlp.repr() == *self => Ok(need),
@@ -288,32 +278,55 @@ impl TlpRepr<'_> {
         }
     }
 
+    /// Writes the header alone, of a TLP with `payload_len` octets that the caller puts behind it: where they
+    /// come from their source straight to their place. Returns the header's length. Not every combination of
+    /// fields is refused that [`Self::emit`] refuses: it reads the whole back, and this does not.
+    ///
+    /// # Errors
+    /// As far as the header tells; `out` has no room for the header.
+    pub fn emit_head(&self, payload_len: usize, out: &mut [u8]) -> Result<usize, EmitError> {
+        let header = self.header(payload_len)?;
+        let pasid = match self.mode {
+            Mode::NonFlit => self.pasid.map(prefix::emit_pasid),
+            Mode::Flit => None,
+        };
+        let local = self.vend_prefix.map(|prefix| u32::from_be_bytes(prefix.emit()));
+        let base = header.dw.into_iter().take(header.dws);
+        let in_front = [local, pasid].into_iter().flatten();
+        let dws = in_front.chain(base).chain(header.ohc.into_iter().flatten());
+        let (need, had) = (dws.clone().count() * 4, out.len());
+        let head = out.get_mut(..need).ok_or(EmitError::Room { need, had })?;
+        for (octets, dw) in head.chunks_exact_mut(4).zip(dws) {
+            octets.copy_from_slice(&dw.to_be_bytes());
+        }
+        Ok(need)
+    }
+
     /// Octets that [`Self::emit`] writes.
     ///
     /// # Errors
     /// As of `emit`, as far as the header tells.
     pub fn emit_len(&self) -> Result<usize, EmitError> {
-        let header = self.header()?;
+        let header = self.header(self.payload.len())?;
         let in_front = usize::from(self.vend_prefix.is_some())
             + usize::from(self.pasid.is_some() && self.mode == Mode::NonFlit);
         let dws = in_front + header.dws + header.ohc.iter().flatten().count();
         Ok(dws * 4 + self.payload.len())
     }
 
-    fn header(&self) -> Result<Header, EmitError> {
+    fn header(&self, payload_len: usize) -> Result<Header, EmitError> {
         let wide = matches!(self.body, Body::Address { wide: true, .. } | Body::Message { .. });
         let first = self.kind.octet(self.mode, wide).ok_or(EmitError::Kind)?;
-        if self.kind.has_data() == self.payload.is_empty() || !self.payload.len().is_multiple_of(4)
-        {
+        if self.kind.has_data() == (payload_len == 0) || !payload_len.is_multiple_of(4) {
             return Err(EmitError::Body);
         }
         let mut header = Header { dws: self.kind.base_len(wide) / 4, ..Header::default() };
         let length = match self.body {
             Body::Address { length_dw, .. } => usize::from(length_dw),
             Body::Config { .. } => 1,
-            _ => self.payload.len() / 4,
+            _ => payload_len / 4,
         };
-        if self.kind.has_data() && length * 4 != self.payload.len() || length > 1_024 {
+        if self.kind.has_data() && length * 4 != payload_len || length > 1_024 {
             return Err(EmitError::Body);
         }
         // 1,024 is written as 0

@@ -1,0 +1,231 @@
+//! Commands and state of every component: identity, owners, background, logs, and requests that wait for others.
+//!
+//! Shape: [`Common`], a field of each component; [`Common::execute`] carries out what is not the component's own.
+//! Units: octets; time as `Instant`.
+//! Source: wire-formats.md 4.2, 4.4; CXL 3.1 sections 8.2.9.1, 8.2.9.5.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::cci::generic::{Identity, LogData, SupportedLog, SupportedLogs};
+use weft_parsers::cci::mld::TunnelResponse;
+use weft_parsers::cci::{Header, List, Opcode, Request, Response, ReturnCode};
+
+use super::background::Background;
+use super::logs::{self, Command, effect, who};
+use super::ownership::Ownership;
+use super::reply::Reply;
+use super::session::Session;
+use super::{Done, Outcome, respond};
+
+/// Longest message, 2^n octets: what a stream can carry, rounded up.
+const MESSAGE_MAX_LOG2: u8 = 16;
+/// Shortest limit that can be set, 2^n octets.
+const LIMIT_MIN_LOG2: u8 = 8;
+/// Largest limit that can be asked for, 2^n octets.
+const LIMIT_MAX_LOG2: u8 = 20;
+/// Requests that may wait for others at a time.
+const PENDING_MAX: usize = 256;
+
+/// Names a request whose answer comes from elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// A response to a request that was pending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Which request.
+    pub ticket: Ticket,
+    /// Whose it was.
+    pub session: Session,
+    /// The response, header and payload.
+    pub message: Vec<u8>,
+}
+
+/// A request whose answer is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pending {
+    until: Instant,
+    /// Set by [`Common::hold`], before anybody can answer.
+    of: Option<(Session, Header)>,
+}
+
+/// What all components have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Common {
+    /// Response of Identify (0001h).
+    pub identity: Identity,
+    /// Who owns it.
+    pub ownership: Ownership,
+    /// What goes on in the background.
+    pub background: Background,
+    limit_log2: u8,
+    next_ticket: u64,
+    pending: BTreeMap<Ticket, Pending>,
+    answers: VecDeque<Answer>,
+}
+
+impl Common {
+    /// Commands that it carries out, and who may use them.
+    pub const COMMANDS: &[Command] = &[
+        Command::get(Opcode::IDENTIFY, who::ALL),
+        Command::get(Opcode::BACKGROUND_STATUS, who::PRIMARY | who::HOST | who::PROXY),
+        Command::get(Opcode::GET_RESPONSE_LIMIT, who::PRIMARY),
+        Command { opcode: Opcode::SET_RESPONSE_LIMIT, effects: effect::POLICY, who: who::PRIMARY },
+        Command::get(Opcode::ABORT_BACKGROUND, who::PRIMARY),
+        Command::get(Opcode::GET_SUPPORTED_LOGS, who::ALL),
+        Command::get(Opcode::GET_LOG, who::ALL),
+        Command::get(Opcode::IDENTIFY_PBR_COMPONENT, who::ANY_FM),
+        Command::set(Opcode::CLAIM_OWNERSHIP, who::ANY_FM),
+    ];
+
+    /// How long an answer is awaited from elsewhere.
+    pub const PATIENCE: Span = Span::from_ms(1_000);
+
+    /// A component that nobody owns.
+    #[must_use]
+    pub const fn new(identity: Identity) -> Self {
+        Self {
+            identity: Identity { message_max_log2: MESSAGE_MAX_LOG2, ..identity },
+            ownership: Ownership::new(),
+            background: Background::IDLE,
+            limit_log2: MESSAGE_MAX_LOG2,
+            next_ticket: 0,
+            pending: BTreeMap::new(),
+            answers: VecDeque::new(),
+        }
+    }
+
+    /// Longest response, octets with the header.
+    #[must_use]
+    pub const fn response_limit(&self) -> usize {
+        1 << self.limit_log2
+    }
+
+    /// Carries out a command of [`Common::COMMANDS`], besides Claim Ownership; `None` for others. `commands` are the
+    /// component's own, for the log.
+    pub fn execute(
+        &mut self,
+        now: Instant,
+        commands: &[Command],
+        request: &Request<'_>,
+        reply: &mut Reply,
+    ) -> Option<Done> {
+        Some(match *request {
+            Request::Identify => reply.send(&Response::Identify(self.identity)),
+            Request::BackgroundStatus => {
+                reply.send(&Response::BackgroundStatus(self.background.status(now)))
+            }
+            Request::GetResponseLimit => reply.send(&Response::GetResponseLimit(self.limit_log2)),
+            Request::SetResponseLimit(log2) => self.set_limit(log2, reply),
+            Request::AbortBackground => self.background.abort().map(|()| Outcome::Done),
+            Request::GetSupportedLogs => {
+                let len = u32::try_from(effects_of(commands).len()).unwrap_or(u32::MAX);
+                let logs = [SupportedLog { log: logs::COMMAND_EFFECTS, len }];
+                let logs = SupportedLogs { logs: List::of(&logs) };
+                reply.send(&Response::GetSupportedLogs(logs))
+            }
+            Request::GetLog(get) => logs::part(&effects_of(commands), &get)
+                .and_then(|data| reply.send(&Response::GetLog(LogData { data }))),
+            Request::IdentifyPbrComponent => {
+                reply.send(&Response::IdentifyPbrComponent(self.ownership.identity()))
+            }
+            _ => return None,
+        })
+    }
+
+    fn set_limit(&mut self, log2: u8, reply: &mut Reply) -> Done {
+        if !(LIMIT_MIN_LOG2..=LIMIT_MAX_LOG2).contains(&log2) {
+            return Err(ReturnCode::InvalidInput);
+        }
+        self.limit_log2 = log2.min(MESSAGE_MAX_LOG2);
+        reply.send(&Response::SetResponseLimit(self.limit_log2))
+    }
+
+    /// Takes a ticket for a request whose answer comes from elsewhere; it goes stale after [`Common::PATIENCE`].
+    ///
+    /// # Errors
+    /// Busy: too many wait.
+    pub fn ticket(&mut self, now: Instant) -> Result<Ticket, ReturnCode> {
+        if self.pending.len() >= PENDING_MAX {
+            return Err(ReturnCode::Busy);
+        }
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let until = Instant::from_ps(now.as_ps().wrapping_add(Self::PATIENCE.as_ps()));
+        self.pending.insert(ticket, Pending { until, of: None });
+        Ok(ticket)
+    }
+
+    /// Notes whose request a ticket is for.
+    pub(super) fn hold(&mut self, ticket: Ticket, session: Session, header: Header) {
+        if let Some(pending) = self.pending.get_mut(&ticket) {
+            pending.of = Some((session, header));
+        }
+    }
+
+    /// Whether an answer is still awaited.
+    #[must_use]
+    pub fn is_pending(&self, ticket: Ticket) -> bool {
+        self.pending.contains_key(&ticket)
+    }
+
+    /// The answer to a request that was pending: of a tunnel, the message that came back; of any other command, its
+    /// payload. `None` where nobody waits any more.
+    pub fn complete(
+        &mut self,
+        ticket: Ticket,
+        answer: Result<&[u8], ReturnCode>,
+    ) -> Option<Answer> {
+        let (session, header) = self.pending.remove(&ticket)?.of?;
+        let mut reply = Reply::new();
+        let mut payload = answer.unwrap_or_default();
+        let mut code = answer.err().unwrap_or(ReturnCode::Success);
+        if code == ReturnCode::Success
+            && matches!(header.opcode, Opcode::TUNNEL | Opcode::CRAWL_OUT)
+        {
+            let inner = Response::Tunnel(TunnelResponse { message: List::of(payload) });
+            match reply.send(&inner) {
+                Ok(_) => payload = reply.payload(),
+                Err(error) => (code, payload) = (error, &[]),
+            }
+        }
+        let mut message = Vec::new();
+        respond(header, code, payload, &mut message);
+        Some(Answer { ticket, session, message })
+    }
+
+    /// Answers that nobody gave: Retry Required, as the other end may be there the next time. Whoever sends responses
+    /// takes them after a tick.
+    pub fn answers(&mut self) -> impl Iterator<Item = Answer> {
+        self.answers.drain(..)
+    }
+
+    /// Gives up on requests that have waited too long.
+    pub fn tick(&mut self, now: Instant) {
+        let stale = |pending: &Pending| pending.until <= now;
+        let late: Vec<Ticket> =
+            self.pending.iter().filter(|(_, it)| stale(it)).map(|(&ticket, _)| ticket).collect();
+        for ticket in late {
+            let answer = self.complete(ticket, Err(ReturnCode::RetryRequired));
+            self.answers.extend(answer);
+        }
+    }
+
+    /// When something is due: an answer goes stale, or a background operation ends.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        let stale = self.pending.values().map(|pending| pending.until).min();
+        Instant::earlier(stale, self.background.end())
+    }
+
+    /// A stream has ended: what it waits for is nobody's, and it is no longer the primary's.
+    pub fn forget(&mut self, session: Session) {
+        self.ownership.forget(session);
+        self.pending.retain(|_, pending| pending.of.is_none_or(|(whose, _)| whose != session));
+    }
+}
+
+fn effects_of(commands: &[Command]) -> Vec<u8> {
+    logs::command_effects(Common::COMMANDS.iter().chain(commands))
+}

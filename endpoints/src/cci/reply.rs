@@ -1,0 +1,51 @@
+//! The payload of a response while it is made.
+//!
+//! Shape: [`Reply::send`] writes a [`Response`]; nothing else ever stands in it.
+//! Units: octets.
+//! Source: none of its own.
+
+use weft_parsers::cci::{Response, ReturnCode, header, mctp};
+
+use super::{Done, Outcome};
+
+/// Longest payload that a response can have on a stream.
+pub const PAYLOAD_MAX: usize = mctp::MESSAGE_MAX - header::LEN;
+/// Room that is tried first: what all responses but long lists fit in.
+const SHORT: usize = 1_024;
+
+/// A payload, empty at first.
+#[derive(Clone, Debug, Default)]
+pub struct Reply {
+    octets: Vec<u8>,
+}
+
+impl Reply {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { octets: Vec::new() }
+    }
+
+    /// Sets what is answered.
+    ///
+    /// # Errors
+    /// Internal Error: it is longer than [`PAYLOAD_MAX`], or a list longer than its count can say.
+    pub fn send(&mut self, response: &Response<'_>) -> Done {
+        for room in [SHORT, PAYLOAD_MAX] {
+            self.octets.clear();
+            self.octets.resize(room, 0);
+            if let Some(len) = response.emit(&mut self.octets) {
+                self.octets.truncate(len);
+                return Ok(Outcome::Done);
+            }
+        }
+        self.octets.clear();
+        Err(ReturnCode::InternalError)
+    }
+
+    /// What is answered.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.octets
+    }
+}

@@ -1,0 +1,142 @@
+//! CCI over a stream of octets, such as a TCP connection: octets in, octets out, no socket.
+//!
+//! Shape: [`StreamServer::receive`] takes what came, carries out each whole request and appends the responses.
+//! Units: octets.
+//! Source: fabric.md "FM module"; wire-formats.md 4.1 (MCTP types 07h and 08h).
+//!
+//! One request of a tag may wait at a time. What answers late, as from beyond a tunnel, is appended by
+//! [`StreamServer::resolve`].
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::time::Instant;
+use weft_parsers::ParseError;
+use weft_parsers::cci::mctp::{self, Decoded, MessageType};
+use weft_parsers::cci::{Category, Header, ReturnCode};
+
+use super::common::{Answer, Ticket};
+use super::session::Session;
+use super::{Component, Served, respond, serve};
+
+/// Why a stream cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// It is out of step: nothing tells where the next message begins.
+    #[error("the stream is out of step: {0}")]
+    OutOfStep(ParseError),
+}
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    kind: MessageType,
+    tag: u8,
+}
+
+/// The state of one connection.
+#[derive(Clone, Debug)]
+pub struct StreamServer {
+    session: Session,
+    /// What has come of a message that is not whole.
+    octets: Vec<u8>,
+    waiting: BTreeMap<Ticket, Waiting>,
+    ignored: u64,
+}
+
+impl StreamServer {
+    /// A connection by which nothing has come yet.
+    #[must_use]
+    pub const fn new(session: Session) -> Self {
+        Self { session, octets: Vec::new(), waiting: BTreeMap::new(), ignored: 0 }
+    }
+
+    /// Whose connection it is.
+    #[must_use]
+    pub const fn session(&self) -> Session {
+        self.session
+    }
+
+    /// Messages that were no requests.
+    #[must_use]
+    pub const fn ignored(&self) -> u64 {
+        self.ignored
+    }
+
+    /// Octets that are kept of a message that is not whole: at most [`mctp::STREAM_MAX`].
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.octets.len()
+    }
+
+    /// Takes in `octets`, carries out what is whole, and appends the responses to `out`.
+    ///
+    /// # Errors
+    /// [`StreamError`]: the connection must be closed. Responses to what came before stand in `out`.
+    pub fn receive(
+        &mut self,
+        component: &mut dyn Component,
+        now: Instant,
+        octets: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), StreamError> {
+        self.octets.extend_from_slice(octets);
+        let all = core::mem::take(&mut self.octets);
+        let mut rest = all.as_slice();
+        loop {
+            match mctp::decode(rest).map_err(StreamError::OutOfStep)? {
+                Decoded::NeedMore { .. } => break,
+                Decoded::Message { kind, message, rest: behind } => {
+                    self.request(component, now, kind, message, out);
+                    rest = behind;
+                }
+            }
+        }
+        self.octets = rest.to_vec();
+        Ok(())
+    }
+
+    fn request(
+        &mut self,
+        component: &mut dyn Component,
+        now: Instant,
+        kind: MessageType,
+        message: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        let mut response = Vec::new();
+        if let Ok((header, _, _)) = Header::cut(message)
+            && header.category == Category::Request
+            && self.waiting.values().any(|waiting| waiting.tag == header.tag)
+        {
+            respond(header, ReturnCode::Busy, &[], &mut response);
+            frame(kind, &response, out);
+            return;
+        }
+        match serve(component, now, self.session, message, &mut response) {
+            Served::Response => frame(kind, &response, out),
+            Served::Ignored => self.ignored += 1,
+            Served::Pending(ticket) => {
+                let tag = Header::cut(message).map_or(0, |(header, _, _)| header.tag);
+                self.waiting.insert(ticket, Waiting { kind, tag });
+            }
+        }
+    }
+
+    /// Appends a response that was awaited; returns whether it is one of this connection's.
+    pub fn resolve(&mut self, answer: &Answer, out: &mut Vec<u8>) -> bool {
+        if answer.session != self.session {
+            return false;
+        }
+        let Some(waiting) = self.waiting.remove(&answer.ticket) else { return false };
+        frame(waiting.kind, &answer.message, out);
+        true
+    }
+}
+
+/// Appends `message` with its length and type.
+fn frame(kind: MessageType, message: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + mctp::HEAD_LEN + message.len(), 0);
+    let written = mctp::emit(kind, message, out.get_mut(start..).unwrap_or_default());
+    debug_assert!(written.is_some(), "a reply fits in a stream's message");
+}

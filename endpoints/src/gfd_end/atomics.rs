@@ -1,0 +1,50 @@
+//! `FetchAdd`, `Swap` and `CAS`: the old value is answered, the new one stays.
+//! Shape: operands of 4 or 8 octets, of CAS also 16; little-endian in memory and on the link.
+//! Units: octets.
+//! Source: PCIe 6.0 sections 2.2.7, 6.15.
+
+use weft_dataplane::time::Instant;
+use weft_parsers::tlp::{Kind, Tlp};
+
+use super::jobs::{Content, KEPT_MAX};
+use super::serve::Desk;
+use crate::gfd::device::{Done, Request};
+use crate::gfd::{Enables, Refusal};
+
+impl Desk {
+    /// Carries out an atomic. It is refused before anything is written.
+    pub(super) fn atomic(
+        &mut self,
+        now: Instant,
+        tlp: &Tlp<'_>,
+        request: Request,
+    ) -> Result<(Done, Content), Refusal> {
+        let payload = tlp.payload();
+        let len = if tlp.kind() == Kind::Cas { payload.len() / 2 } else { payload.len() };
+        let (first, second) = payload.split_at_checked(len).unwrap_or_default();
+        let mut old = [0; KEPT_MAX];
+        let place = old.get_mut(..len).ok_or(Refusal::Enables)?;
+        let done = self.device.gfd.read(now, request, place)?;
+        let was = value(place);
+        let new = match tlp.kind() {
+            Kind::FetchAdd => was.wrapping_add(value(first)),
+            Kind::Cas if was == value(first) => value(second),
+            Kind::Cas => was,
+            _ => value(first),
+        };
+        // what is compared and left is written too: who may not write has no use of an atomic
+        let new = new.to_le_bytes();
+        let new = new.get(..len).unwrap_or_default();
+        self.device.gfd.write(now, request, new, Enables::All)?;
+        self.counts.atomics += 1;
+        Ok((done, Content::Kept(old, len)))
+    }
+}
+
+fn value(octets: &[u8]) -> u128 {
+    let mut all = [0; KEPT_MAX];
+    if let Some(place) = all.get_mut(..octets.len()) {
+        place.copy_from_slice(octets);
+    }
+    u128::from_le_bytes(all)
+}

@@ -1,0 +1,524 @@
+//! The device as a component that is commanded by CCI: its tables and its capacity, besides what all components have.
+//!
+//! Shape: [`Device`] is [`Gfd`] and [`Common`]; each request of 49xxh, read by the parsers, to one method of [`Gfd`].
+//! Units: octets; regions' decode lengths, and capacities of 4900h, in 256 MiB on the wire.
+//! Source: wire-formats.md 4.4, 4.7; fabric.md, "Tables of an edge and who may write them".
+//!
+//! What the page leaves open: tables of fixed size (regions, partitions, SAT, limits, decoders) refuse a start behind
+//! their end, lists one beyond it; a decoder's index is its place. Lists that can be asked for in parts are cut to
+//! what the response limit lets through, so that no command that has changed something fails for its answer.
+
+use weft_dataplane::time::Instant;
+use weft_parsers::cci::component::{Cdat, ReadCdat};
+use weft_parsers::cci::dcd::{self, AddPolicy, ExtentList, GetExtents, ReleasePolicy};
+use weft_parsers::cci::generic::Identity;
+use weft_parsers::cci::gfd::{
+    DcAdd, DcRegion, DcRegions, DcRelease, DcTotals, DmpEntry, Dmps, GetTags, GfdIdentity,
+    GfdRange, GfdStatus, SetDcRegion, SetDmps, TagEntry, Tags,
+};
+use weft_parsers::cci::gfd_access::{
+    Gdt, GdtDecoder, GdtEntry, GdtRange, LimitRange, Limits, QosControl, SatEntries, SatRange,
+    SetGdt, SetSat,
+};
+use weft_parsers::cci::wire::Wire;
+use weft_parsers::cci::{List, Opcode, Request, Response, ReturnCode, header};
+use weft_parsers::fabric::{Dpa, Pid};
+
+use crate::cci::{Command, Common, Component, Done, Outcome, Reply, Session, effect, who};
+use crate::gfd::capacity::{Choice, Extent, Part};
+use crate::gfd::commands::Page;
+use crate::gfd::decode::DECODERS;
+use crate::gfd::dmp::{Dmp, Media, Region, UNIT};
+use crate::gfd::qos::Control;
+use crate::gfd::{self, Decoder, Gfd};
+
+/// Who commands the memory: the primary FM, or a host through its GAE.
+const WHO: u8 = who::PRIMARY | who::PROXY;
+/// Octets in front of the list of [`ExtentList`], of [`Tags`], and of those of fixed tables at most.
+const EXTENTS_HEAD: usize = 24;
+const TAGS_HEAD: usize = 12;
+const TABLE_HEAD: usize = 8;
+
+const COMMANDS: &[Command] = &[
+    Command::get(Opcode::READ_CDAT, WHO),
+    Command::get(Opcode::IDENTIFY_GFD, WHO),
+    Command::get(Opcode::GET_GFD_STATUS, WHO),
+    Command::get(Opcode::GET_DC_REGIONS, WHO),
+    Command::set(Opcode::SET_DC_REGION, WHO),
+    Command::get(Opcode::GET_GFD_EXTENTS, WHO),
+    Command::get(Opcode::GET_DMPS, WHO),
+    Command::set(Opcode::SET_DMPS, WHO),
+    Command::set(Opcode::DC_ADD, WHO),
+    Command { opcode: Opcode::DC_RELEASE, effects: effect::CONFIG | effect::DATA, who: WHO },
+    Command::set(Opcode::DC_ADD_REFERENCE, WHO),
+    Command {
+        opcode: Opcode::DC_REMOVE_REFERENCE,
+        effects: effect::CONFIG | effect::DATA,
+        who: WHO,
+    },
+    Command::get(Opcode::DC_LIST_TAGS, WHO),
+    Command::get(Opcode::GET_SAT, WHO),
+    Command::set(Opcode::SET_SAT, WHO),
+    Command::get(Opcode::GET_QOS_CONTROL, WHO),
+    Command { opcode: Opcode::SET_QOS_CONTROL, effects: effect::POLICY, who: WHO },
+    Command::get(Opcode::GET_QOS_STATUS, WHO),
+    Command::get(Opcode::GET_QOS_LIMIT, WHO),
+    Command { opcode: Opcode::SET_QOS_LIMIT, effects: effect::POLICY, who: WHO },
+    Command::get(Opcode::GET_GDT, WHO),
+    Command::set(Opcode::SET_GDT, WHO),
+];
+
+/// What Identify (0001h) calls a GFD.
+const COMPONENT: u8 = 4;
+
+/// A CDAT without entries: its header, of 16 octets that add up to 0.
+const EMPTY_CDAT: [u8; 16] = [16, 0, 0, 0, 1, 239, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// A device and what it says of itself.
+#[derive(Debug)]
+pub struct Device {
+    /// The device.
+    pub gfd: Gfd,
+    /// What Read CDAT (0702h) returns.
+    pub cdat: Vec<u8>,
+    common: Common,
+    owners_changed: bool,
+}
+
+impl Device {
+    /// `gfd`, which keeps its PID, with nobody to own it.
+    #[must_use]
+    pub fn new(gfd: Gfd, serial: u64) -> Self {
+        let identity = Identity {
+            vendor: 0,
+            device: 0,
+            subsystem_vendor: 0,
+            subsystem: 0,
+            serial,
+            message_max_log2: 0, // all components': set by `Common`
+            component: COMPONENT,
+        };
+        let mut common = Common::new(identity);
+        common.ownership.set_pid(gfd.pid());
+        Self { gfd, cdat: EMPTY_CDAT.to_vec(), common, owners_changed: false }
+    }
+
+    /// Gives it a PID without a fabric manager.
+    pub const fn set_pid(&mut self, pid: Pid) {
+        self.gfd.set_pid(pid);
+        self.common.ownership.set_pid(pid);
+    }
+
+    /// Whether PID or owners have changed since this was last asked.
+    pub(super) const fn take_change(&mut self) -> bool {
+        core::mem::replace(&mut self.owners_changed, false)
+    }
+
+    /// Items of `len` octets that a response has room for behind `head` octets.
+    fn room(&self, head: usize, len: usize) -> usize {
+        let most = self.common.response_limit().min(header::LEN + crate::cci::reply::PAYLOAD_MAX);
+        most.saturating_sub(header::LEN + head) / len
+    }
+
+    fn regions(&self, range: GfdRange, reply: &mut Reply) -> Done {
+        let (set, totals) = self.gfd.regions(0, usize::MAX).map_err(code)?;
+        let available = self.gfd.identify().regions;
+        let entry = |id: u8| {
+            let region = set.list.iter().find(|region| region.id == id);
+            region.map_or(EMPTY_REGION, |region| DcRegion {
+                base: region.base,
+                decode_len: region.decode_len / UNIT,
+                len: region.len,
+                block: region.block,
+                flags: 0,
+                sanitize: region.sanitize,
+            })
+        };
+        let regions: Vec<DcRegion> = fixed(available, range)?.map(entry).collect();
+        let totals = DcTotals {
+            extents: totals.extents,
+            extents_free: totals.extents_left,
+            tags: totals.tags,
+            tags_free: totals.tags_left,
+        };
+        reply.send(&Response::GetDcRegions(DcRegions {
+            available,
+            regions: List::of(&regions),
+            totals,
+        }))
+    }
+
+    fn dmps(&self, range: GfdRange, reply: &mut Reply) -> Done {
+        let set = self.gfd.dmps(0, usize::MAX).map_err(code)?;
+        let available = self.gfd.identify().dmps;
+        let entry = |index: u8| {
+            let dmp = set.list.iter().find(|dmp| dmp.index == index);
+            dmp.map_or(DmpEntry { index, ..EMPTY_DMP }, dmp_entry)
+        };
+        let entries: Vec<DmpEntry> = fixed(available, range)?.map(entry).collect();
+        reply.send(&Response::GetDmps(Dmps { available, entries: List::of(&entries) }))
+    }
+
+    fn set_dmps(&mut self, set: &SetDmps<'_>) -> Done {
+        let places = u16::from(set.start)..;
+        if set.entries.iter().zip(places).any(|(entry, place)| u16::from(entry.index) != place) {
+            return Err(ReturnCode::InvalidInput);
+        }
+        let dmps: Vec<Dmp> = set.entries.iter().map(|entry| dmp(&entry)).collect();
+        done(self.gfd.set_dmps(&dmps))
+    }
+
+    fn extents(&self, get: &GetExtents, reply: &mut Reply) -> Done {
+        let count = self.room(EXTENTS_HEAD, dcd::Extent::LEN).min(index(get.count));
+        let page = self.gfd.extents(get.owner, index(get.start), count).map_err(code)?;
+        send_extents(get.owner, &page, reply)
+    }
+
+    fn add(&mut self, now: Instant, add: &DcAdd<'_>, reply: &mut Reply) -> Done {
+        let count = self.room(EXTENTS_HEAD, dcd::Extent::LEN).min(index(add.response_max));
+        let extents: Vec<Extent> = add.extents.iter().map(|extent| range(&extent)).collect();
+        let (region, len) = (add.region, add.len);
+        let choice = match add.policy {
+            AddPolicy::Free => Choice::Free { region, len },
+            AddPolicy::Contiguous => Choice::Contiguous { region, len },
+            AddPolicy::Prescriptive => Choice::Prescriptive { region, extents: &extents },
+            AddPolicy::EnableShared => Choice::EnableShared,
+        };
+        let page = self.gfd.add_capacity(now, (add.group, add.tag), choice, count).map_err(code)?;
+        send_extents(add.group, &page, reply)
+    }
+
+    fn release(&mut self, now: Instant, release: &DcRelease<'_>, reply: &mut Reply) -> Done {
+        let count = self.room(EXTENTS_HEAD, dcd::Extent::LEN).min(index(release.response_max));
+        let extents: Vec<Extent> = release.extents.iter().map(|extent| range(&extent)).collect();
+        let part = match release.flags.policy {
+            ReleasePolicy::Tag => Part::Tag { tag: release.tag, len: release.len },
+            ReleasePolicy::Prescriptive => Part::Prescriptive(&extents),
+        };
+        let part = (part, release.flags.sanitize);
+        let page = self.gfd.release_capacity(now, release.group, part, count).map_err(code)?;
+        send_extents(release.group, &page, reply)
+    }
+
+    fn tags(&self, get: GetTags, reply: &mut Reply) -> Done {
+        let count = self.room(TAGS_HEAD, TagEntry::LEN).min(index(get.max));
+        let page = self.gfd.tags(index(get.start), count).map_err(code)?;
+        let entry = |&(tag, fm_reference): &(_, _)| TagEntry { tag, fm_reference };
+        let tags: Vec<TagEntry> = page.list.iter().map(entry).collect();
+        reply.send(&Response::DcListTags(Tags {
+            generation: page.generation,
+            total: u32::try_from(page.total).unwrap_or(u32::MAX),
+            tags: List::of(&tags),
+        }))
+    }
+
+    fn sat(&self, range: SatRange, reply: &mut Reply) -> Done {
+        let count = self.room(TABLE_HEAD, u32::LEN).min(usize::from(range.count));
+        let page = self.gfd.sat(range.start.index(), count).map_err(code)?;
+        if range.start.index() >= page.total {
+            return Err(ReturnCode::InvalidInput);
+        }
+        let vectors = List::of(&page.list);
+        reply.send(&Response::GetSat(SatEntries { start: range.start, vectors }))
+    }
+
+    fn set_sat(&mut self, set: &SetSat<'_>) -> Done {
+        let entries: Vec<(Pid, u32)> =
+            set.updates.iter().map(|update| (update.rpid, update.vector)).collect();
+        done(self.gfd.set_sat(&entries))
+    }
+
+    fn set_qos(&mut self, set: QosControl, reply: &mut Reply) -> Done {
+        let control = Control {
+            flags: set.control,
+            moderate_percent: set.moderate_percent,
+            severe_percent: set.severe_percent,
+            interval: set.interval,
+            req_cmp_basis: set.compare_basis,
+            completion_interval: set.completion_interval,
+        };
+        self.gfd.set_qos_control(control).map_err(code)?;
+        reply.send(&Response::SetQosControl(self.qos()))
+    }
+
+    const fn qos(&self) -> QosControl {
+        let control = self.gfd.qos_control();
+        QosControl {
+            control: control.flags,
+            moderate_percent: control.moderate_percent,
+            severe_percent: control.severe_percent,
+            interval: control.interval,
+            compare_basis: control.req_cmp_basis,
+            completion_interval: control.completion_interval,
+        }
+    }
+
+    fn limits(&self, range: LimitRange, reply: &mut Reply) -> Done {
+        let count = self.room(TABLE_HEAD, 1).min(usize::from(range.count));
+        let page = self.gfd.bandwidth_limits(range.start.index(), count).map_err(code)?;
+        if range.start.index() >= page.total {
+            return Err(ReturnCode::InvalidInput);
+        }
+        let fractions = List::of(&page.list);
+        reply.send(&Response::GetQosLimit(Limits { start: range.start, fractions }))
+    }
+
+    fn set_limits(&mut self, set: &Limits<'_>, reply: &mut Reply) -> Done {
+        if set.fractions.len() > self.room(TABLE_HEAD, 1) {
+            return Err(ReturnCode::ResourcesExhausted); // the answer repeats them
+        }
+        let fractions: Vec<u8> = set.fractions.iter().collect();
+        self.gfd.set_bandwidth_limits(set.start.index(), &fractions).map_err(code)?;
+        reply.send(&Response::SetQosLimit(*set))
+    }
+
+    fn gdt(&self, range: GdtRange, reply: &mut Reply) -> Done {
+        let (start, count) = (usize::from(range.start), usize::from(range.count));
+        let page = self.gfd.decoders(range.rpid, start, count).map_err(code)?;
+        if start >= page.total {
+            return Err(ReturnCode::InvalidInput);
+        }
+        let entries: Vec<GdtEntry> = (range.start..).zip(&page.list).map(gdt_entry).collect();
+        reply.send(&Response::GetGdt(Gdt {
+            rpid: range.rpid,
+            start: range.start,
+            total: u8::try_from(page.total).unwrap_or(u8::MAX),
+            entries: List::of(&entries),
+        }))
+    }
+
+    fn set_gdt(&mut self, set: &SetGdt<'_>) -> Done {
+        let places = usize::from(set.start)..;
+        let is_out_of_place = |(place, entry): (usize, GdtEntry)| usize::from(entry.index) != place;
+        if usize::from(set.start) >= DECODERS || places.zip(set.entries.iter()).any(is_out_of_place)
+        {
+            return Err(ReturnCode::InvalidInput);
+        }
+        let decoders: Vec<Option<Decoder>> =
+            set.entries.iter().map(|entry| entry.decoder.as_ref().map(decoder)).collect();
+        done(self.gfd.set_decoders(set.rpid, usize::from(set.start), &decoders))
+    }
+
+    fn read_cdat(&self, read: &ReadCdat, reply: &mut Reply) -> Done {
+        let known = read.target == self.gfd.pid();
+        let start = usize::try_from(read.start).map_err(|_| ReturnCode::InvalidInput)?;
+        let rest = self.cdat.get(start..).filter(|_| known).ok_or(ReturnCode::InvalidInput)?;
+        let len = usize::try_from(read.len).unwrap_or(usize::MAX).min(rest.len());
+        let len = len.min(self.room(2 * TABLE_HEAD, 1));
+        let data = List::of(rest.get(..len).unwrap_or_default());
+        reply.send(&Response::ReadCdat(Cdat { total: self.cdat.len() as u64, data }))
+    }
+
+    fn identify(&self) -> GfdIdentity {
+        let id = self.gfd.identify();
+        GfdIdentity {
+            partitions: id.dmps,
+            regions: id.regions,
+            groups: id.groups,
+            add_policies: u16::try_from(id.add_policies).unwrap_or(u16::MAX),
+            qos: id.qos,
+            release_policies: id.release_policies,
+            sanitize: id.sanitize,
+            capacity: id.capacity,
+            region_blocks: id.region_blocks,
+            partition_blocks: id.dmp_blocks,
+            volatile_only: id.volatile,
+            persistent_only: id.persistent,
+        }
+    }
+
+    const fn status(&self) -> GfdStatus {
+        let link = self.gfd.status();
+        GfdStatus {
+            flags: link.flags,
+            link_mode: link.mode,
+            width_max: link.width_max,
+            width: link.width,
+            speeds: link.speeds,
+            speed_max: link.speed_max,
+            speed: link.speed,
+            ltssm: link.ltssm,
+            first_lane: link.first_lane,
+            link_state: link.link_flags,
+        }
+    }
+}
+
+impl Component for Device {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn common_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn commands(&self) -> &'static [Command] {
+        COMMANDS
+    }
+
+    fn execute(
+        &mut self,
+        now: Instant,
+        _session: Session,
+        request: &Request<'_>,
+        reply: &mut Reply,
+    ) -> Done {
+        match request {
+            Request::ReadCdat(read) => self.read_cdat(read, reply),
+            Request::IdentifyGfd => reply.send(&Response::IdentifyGfd(self.identify())),
+            Request::GetGfdStatus => reply.send(&Response::GetGfdStatus(self.status())),
+            Request::GetDcRegions(range) => self.regions(*range, reply),
+            Request::SetDcRegion(set) => done(self.gfd.set_region(region(set)?)),
+            Request::GetGfdExtents(get) => self.extents(get, reply),
+            Request::GetDmps(range) => self.dmps(*range, reply),
+            Request::SetDmps(set) => self.set_dmps(set),
+            Request::DcAdd(add) => self.add(now, add, reply),
+            Request::DcRelease(release) => self.release(now, release, reply),
+            Request::DcAddReference(tag) => done(self.gfd.add_reference(*tag)),
+            Request::DcRemoveReference(tag) => done(self.gfd.remove_reference(*tag)),
+            Request::DcListTags(get) => self.tags(*get, reply),
+            Request::GetSat(range) => self.sat(*range, reply),
+            Request::SetSat(set) => self.set_sat(set),
+            Request::GetQosControl => reply.send(&Response::GetQosControl(self.qos())),
+            Request::SetQosControl(set) => self.set_qos(*set, reply),
+            Request::GetQosStatus => reply.send(&Response::GetQosStatus(self.gfd.qos_status())),
+            Request::GetQosLimit(range) => self.limits(*range, reply),
+            Request::SetQosLimit(set) => self.set_limits(set, reply),
+            Request::GetGdt(range) => self.gdt(*range, reply),
+            Request::SetGdt(set) => self.set_gdt(set),
+            _ => Err(ReturnCode::Unsupported),
+        }
+    }
+
+    fn owned(&mut self) {
+        self.gfd.set_pid(self.common.ownership.pid());
+        self.owners_changed = true;
+    }
+}
+
+const EMPTY_REGION: DcRegion =
+    DcRegion { base: Dpa(0), decode_len: 0, len: 0, block: 0, flags: 0, sanitize: false };
+const EMPTY_DMP: DmpEntry = DmpEntry {
+    base: Dpa(0),
+    decode_len: 0,
+    len: 0,
+    block: 0,
+    flags: DmpEntry::DC_MANAGED,
+    index: 0,
+    sanitize: false,
+};
+
+const fn code(code: gfd::ReturnCode) -> ReturnCode {
+    ReturnCode::from_bits(code.number())
+}
+
+fn done(result: Result<(), gfd::ReturnCode>) -> Done {
+    result.map_or_else(|error| Err(code(error)), |()| Ok(Outcome::Done))
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// The numbers of a table of `available` that are asked for.
+fn fixed(available: u8, range: GfdRange) -> Result<core::ops::Range<u8>, ReturnCode> {
+    if range.start >= available {
+        return Err(ReturnCode::InvalidInput);
+    }
+    Ok(range.start..available.min(range.start.saturating_add(range.count)))
+}
+
+fn region(set: &SetDcRegion) -> Result<Region, ReturnCode> {
+    let decode_len = set.decode_len.checked_mul(UNIT).ok_or(ReturnCode::InvalidInput)?;
+    Ok(Region {
+        id: set.region,
+        block: set.block,
+        sanitize: set.sanitize,
+        base: set.base,
+        decode_len,
+        len: set.len,
+    })
+}
+
+fn dmp_entry(dmp: &Dmp) -> DmpEntry {
+    let Media { non_volatile, sharable, coherent, read_only, sanitize } = dmp.media;
+    let flags = [
+        (non_volatile, DmpEntry::NON_VOLATILE),
+        (sharable, DmpEntry::SHARABLE),
+        (coherent, DmpEntry::COHERENT),
+        (true, DmpEntry::DC_MANAGED),
+        (read_only, DmpEntry::READ_ONLY),
+    ];
+    DmpEntry {
+        base: dmp.base,
+        decode_len: dmp.decode_len,
+        len: dmp.len,
+        block: dmp.block,
+        flags: flags.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum(),
+        index: dmp.index,
+        sanitize,
+    }
+}
+
+fn dmp(entry: &DmpEntry) -> Dmp {
+    let has = |bit| entry.flags & bit != 0;
+    Dmp {
+        index: entry.index,
+        base: entry.base,
+        decode_len: entry.decode_len,
+        len: entry.len,
+        block: entry.block,
+        media: Media {
+            non_volatile: has(DmpEntry::NON_VOLATILE),
+            sharable: has(DmpEntry::SHARABLE),
+            coherent: has(DmpEntry::COHERENT),
+            read_only: has(DmpEntry::READ_ONLY),
+            sanitize: entry.sanitize,
+        },
+    }
+}
+
+const fn range(extent: &dcd::Extent) -> Extent {
+    let dcd::Extent { start, len, tag, shared_seq } = *extent;
+    Extent { start, len, tag, sequence: shared_seq }
+}
+
+fn send_extents(owner: u16, page: &Page<Extent>, reply: &mut Reply) -> Done {
+    let entry = |extent: &Extent| dcd::Extent {
+        start: extent.start,
+        len: extent.len,
+        tag: extent.tag,
+        shared_seq: extent.sequence,
+    };
+    let extents: Vec<dcd::Extent> = page.list.iter().map(entry).collect();
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    // 4904h, 4907h and 4908h answer alike
+    reply.send(&Response::GetGfdExtents(ExtentList {
+        owner,
+        start: number(page.start),
+        total: number(page.total),
+        generation: page.generation,
+        extents: List::of(&extents),
+    }))
+}
+
+const fn decoder(decoder: &GdtDecoder) -> Decoder {
+    let GdtDecoder { coherent, hpa, dpa, dpa_len, interleave, way } = *decoder;
+    Decoder { coherent, hpa_base: hpa, dpa_base: dpa, dpa_len, interleave, way }
+}
+
+fn gdt_entry((index, decoder): (u8, &Option<Decoder>)) -> GdtEntry {
+    let decoder = decoder.as_ref().map(|decoder| GdtDecoder {
+        coherent: decoder.coherent,
+        hpa: decoder.hpa_base,
+        dpa: decoder.dpa_base,
+        dpa_len: decoder.dpa_len,
+        interleave: decoder.interleave,
+        way: decoder.way,
+    });
+    GdtEntry { index, decoder }
+}
+
+#[cfg(test)]
+mod tests;

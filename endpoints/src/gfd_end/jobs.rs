@@ -1,0 +1,253 @@
+//! Answers that are to be given: when, to whom, and what goes into them.
+//!
+//! Shape: [`Jobs`] keeps those that are due in order of arrival and the others until they are; [`Jobs::run`] writes
+//! them into chunks, the data of a read in pieces of `Max_Payload_Size`.
+//! Units: octets.
+//! Source: wire-formats.md 3.6; PCIe 6.0 section 2.3.1.1 (how completions of a read are cut).
+
+use std::collections::VecDeque;
+
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::Hpa;
+use weft_parsers::tlp::{Body, DevLoad, Kind, Pth, Status, TlpRepr};
+
+use super::{JOBS_MAX, PLACED_MAX};
+use crate::gfd::device::Request;
+use crate::gfd::{Gfd, qos};
+use crate::tlp_end::{PlaceError, TlpEnd};
+
+/// Longest data of a job that keeps them: the old value that an atomic answers with.
+pub(super) const KEPT_MAX: usize = 16;
+
+/// Order in which the completions of one UIO read leave; requesters take any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Lowest address first.
+    #[default]
+    Forward,
+    /// Highest address first.
+    Backward,
+}
+
+/// What goes into an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content {
+    /// Nothing.
+    Status,
+    /// So many of these octets.
+    Kept([u8; KEPT_MAX], usize),
+    /// Memory, of which octets `from..to` are still to be sent.
+    Memory { hpa: Hpa, from: usize, to: usize },
+}
+
+/// An answer that is to be given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    /// Not before.
+    pub due: Instant,
+    /// Its way.
+    pub pth: Pth,
+    /// A completion without data that belongs to its request.
+    pub answer: TlpRepr<'static>,
+    /// Load of the device.
+    pub load: qos::DevLoad,
+    /// What goes into it.
+    pub content: Content,
+}
+
+/// What is to be done with a job that had its turn.
+enum Then {
+    Next,
+    Again,
+    Wait,
+}
+
+/// Answers that are to be given.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    ready: VecDeque<Job>,
+    later: Vec<Job>,
+    next: Option<Instant>,
+    payload_max: usize,
+    order: Order,
+}
+
+impl Jobs {
+    pub(super) fn new(payload_max: usize, order: Order) -> Self {
+        let payload_max = payload_max.clamp(128, 4_096) & !3;
+        let ready = VecDeque::with_capacity(JOBS_MAX);
+        Self { ready, later: Vec::new(), next: None, payload_max, order }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ready.len() + self.later.len()
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(super) fn push(&mut self, now: Instant, job: Job) {
+        if job.due <= now {
+            self.ready.push_back(job);
+        } else {
+            self.next = Some(self.next.map_or(job.due, |next| next.min(job.due)));
+            self.later.push(job);
+        }
+    }
+
+    /// Writes what is due into chunks, while there are any; returns when the next one is due.
+    pub(super) fn run(
+        &mut self,
+        now: Instant,
+        gfd: &mut Gfd,
+        end: &mut TlpEnd,
+        bufs: &mut Bufs,
+    ) -> Option<Instant> {
+        self.ripen(now);
+        while end.waiting() < PLACED_MAX
+            && let Some(job) = self.ready.front_mut()
+        {
+            match job.step(now, (self.payload_max, self.order), gfd, end, bufs) {
+                Then::Next => drop(self.ready.pop_front()),
+                Then::Again => {}
+                Then::Wait => break,
+            }
+        }
+        self.next
+    }
+
+    /// Makes ready what is due, in order of arrival.
+    fn ripen(&mut self, now: Instant) {
+        if self.next.is_none_or(|next| next > now) {
+            return;
+        }
+        self.next = None;
+        let Self { ready, later, next, .. } = self;
+        later.retain(|job| {
+            let waits = job.due > now;
+            if waits {
+                *next = Some(next.map_or(job.due, |next| next.min(job.due)));
+            } else {
+                ready.push_back(*job);
+            }
+            waits
+        });
+    }
+}
+
+impl Job {
+    /// Sends the next piece.
+    fn step(
+        &mut self,
+        now: Instant,
+        (payload_max, order): (usize, Order),
+        gfd: &mut Gfd,
+        end: &mut TlpEnd,
+        bufs: &mut Bufs,
+    ) -> Then {
+        let pth = Some(self.pth);
+        let placed = match self.content {
+            Content::Status => {
+                let answer = self.piece(0, 0);
+                end.place(bufs, pth, (&answer, 0), |_| true)
+            }
+            Content::Kept(octets, len) => {
+                let answer = self.piece(0, len);
+                end.place(bufs, pth, (&answer, len), |place| {
+                    let data = octets.get(..place.len());
+                    data.is_some_and(|data| {
+                        place.copy_from_slice(data);
+                        true
+                    })
+                })
+            }
+            Content::Memory { hpa, from, to } => {
+                let backward = order == Order::Backward && self.answer.kind.is_uio_completion();
+                let (at, upto) = cut(hpa, (from, to), payload_max, backward);
+                let answer = self.piece(at, upto - at);
+                let request =
+                    Request { rpid: self.pth.dpid, hpa: Hpa(hpa.0 + at as u64), opcode: None };
+                let placed = end.place(bufs, pth, (&answer, upto - at), |place| {
+                    gfd.fetch(now, request, place).is_ok()
+                });
+                let left = if backward { (from, at) } else { (upto, to) };
+                if placed.is_ok() && left.0 < left.1 {
+                    self.content = Content::Memory { hpa, from: left.0, to: left.1 };
+                    return Then::Again;
+                }
+                placed
+            }
+        };
+        match placed {
+            Err(PlaceError::NoChunk) => Then::Wait,
+            Err(PlaceError::Unfilled) => {
+                self.content = Content::Status;
+                self.refuse(Status::UnsupportedRequest);
+                Then::Again
+            }
+            // one that cannot be written at all: its request had no such answer
+            Ok(()) | Err(PlaceError::Send(_)) => Then::Next,
+        }
+    }
+
+    /// Makes it say that nothing came of the request.
+    pub(super) const fn refuse(&mut self, with: Status) {
+        if let Body::Completion { status, .. } | Body::UioCompletion { status, .. } =
+            &mut self.answer.body
+        {
+            *status = with;
+        }
+    }
+
+    /// The header of octets `at..at + len`, counted from the first one that was asked for.
+    fn piece(&self, at: usize, len: usize) -> TlpRepr<'static> {
+        let mut answer = self.answer;
+        if len > 0 {
+            answer.kind = match answer.kind {
+                Kind::Completion { locked, .. } => Kind::Completion { locked, data: true },
+                Kind::UioReadCompletion { .. } => Kind::UioReadCompletion { data: true },
+                other => other,
+            };
+        }
+        match &mut answer.body {
+            Body::UioCompletion { dev_load, offset_dw, .. } => {
+                *dev_load = wire_load(self.load);
+                *offset_dw = u16::try_from(at / 4).unwrap_or_default();
+            }
+            Body::Completion { byte_count, lower_address, .. } if at > 0 => {
+                // the first doubleword counts from its first octet that was asked for
+                let done = at - usize::from(*lower_address % 4);
+                *byte_count = byte_count.saturating_sub(u16::try_from(done).unwrap_or_default());
+                let [.., low] = (usize::from(*lower_address) + done).to_be_bytes();
+                *lower_address = low & 0x7F;
+            }
+            _ => {}
+        }
+        answer
+    }
+}
+
+/// The next piece of `from..to` behind `hpa`: it ends, or begins, at a multiple of `payload_max` if all do not fit.
+fn cut(hpa: Hpa, (from, to): (usize, usize), payload_max: usize, last: bool) -> (usize, usize) {
+    let most = payload_max as u64;
+    if last {
+        let begin = (hpa.0 + to as u64 - 1) / most * most;
+        let at = usize::try_from(begin.saturating_sub(hpa.0)).unwrap_or(from);
+        (at.max(from), to)
+    } else {
+        let begin = hpa.0 + from as u64;
+        let room = usize::try_from(most - begin % most).unwrap_or(payload_max);
+        (from, to.min(from + room))
+    }
+}
+
+const fn wire_load(load: qos::DevLoad) -> DevLoad {
+    match load {
+        qos::DevLoad::Light => DevLoad::Light,
+        qos::DevLoad::Optimal => DevLoad::Optimal,
+        qos::DevLoad::Moderate => DevLoad::ModerateOverload,
+        qos::DevLoad::Severe => DevLoad::SevereOverload,
+    }
+}

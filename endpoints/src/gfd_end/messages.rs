@@ -1,0 +1,99 @@
+//! Messages: notifications to hosts, who is at which end of the link, and proxied commands.
+//!
+//! Shape: GAM out, [`PartnerInfo`] both ways, whatever else is the device's own to [`InBand`].
+//! Units: octets of payloads.
+//! Source: wire-formats.md 3.8, 4.6, 4.8.
+
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::vdm::PartnerInfo;
+use weft_parsers::tlp::{PbrVdm, Pth, Tlp, VdmOp};
+
+use super::component::Device;
+use super::serve::{Desk, NOWHERE};
+use crate::cci::Component;
+use crate::gfd::device::Request;
+use crate::gfd::events::Kind;
+use crate::tlp_end::{Outbox, TlpEnd};
+
+/// Least time between two answers to partner information that says nothing new.
+const ANSWER_HOLD: Span = Span::from_ms(10);
+
+/// Bit of each virtual channel that carries TLPs of PCIe, and of that which carries UIO.
+const VCS: u8 = 1;
+const UIO_VCS: u8 = 1 << 3;
+
+/// What messages for the device lead to, commands of hosts first of all.
+pub trait InBand: core::fmt::Debug + Send {
+    /// Takes a message that came from `from.spid`; answers go into `out`. A command that it makes whole is carried out
+    /// by [`crate::cci::serve`] on `device`, as [`crate::cci::Session::Proxy`] or `InBand`. False: it knows no such
+    /// message.
+    fn message(
+        &mut self,
+        now: Instant,
+        device: &mut Device,
+        from: Pth,
+        message: &PbrVdm<'_>,
+        out: &mut Outbox,
+    ) -> bool;
+}
+
+impl Desk {
+    /// Takes in a message.
+    pub(super) fn message(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, out: &mut Outbox) {
+        let request = Request { rpid: pth.spid, hpa: NOWHERE, opcode: None };
+        let Ok(vdm) = PbrVdm::parse(tlp) else {
+            self.counts.unrecognised += 1;
+            self.device.gfd.reject(now, request, Kind::UnrecognisedRequest);
+            return;
+        };
+        let own = self.device.gfd.pid();
+        if vdm.op == VdmOp::LinkPartnerInfo {
+            // of the link, whatever PIDs its ends have by now
+            let Ok(info) = PartnerInfo::decode(vdm.payload) else { return };
+            let is_new = self.partner.replace(info) != Some(info);
+            let held = self.announced.is_some_and(|at| now < at + ANSWER_HOLD);
+            if is_new || !held {
+                self.announce(now, out);
+            }
+        } else if pth.spid.is_none() || pth.dpid != own || own.is_none() {
+            self.unexpected(now, request);
+        } else if let Some(in_band) = &mut self.in_band
+            && in_band.message(now, &mut self.device, pth, &vdm, out)
+        {
+        } else {
+            self.counts.unrecognised += 1;
+            self.device.gfd.reject(now, request, Kind::UnrecognisedRequest);
+        }
+    }
+
+    /// Tells the partner who is here.
+    pub(super) fn announce(&mut self, now: Instant, out: &mut Outbox) {
+        self.announced = Some(now);
+        let mut info = PartnerInfo::default();
+        info.port = self.config.port;
+        info.far_port = self.partner.map_or(0, |partner| partner.port);
+        info.uuid = self.config.uuid;
+        (info.vcs, info.uio_vcs) = (VCS, UIO_VCS);
+        let owners = self.device.common().ownership.owners();
+        (info.primary_fm, info.secondary_fm) = (owners.primary_uuid, owners.secondary_uuid);
+        let payload = info.with(self.device.gfd.pid(), PartnerInfo::GFD).emit();
+        let pth = Pth { dsar: true, ..Pth::new(self.device.gfd.pid(), Pid::NONE) };
+        let sent = out.send(Some(pth), &PbrVdm::new(VdmOp::LinkPartnerInfo, &payload).repr());
+        debug_assert!(sent.is_ok(), "a message of its own making");
+    }
+
+    /// Sends the notifications that wait for hosts.
+    pub(super) fn notify(&mut self, end: &mut TlpEnd) {
+        let own = self.device.gfd.pid();
+        while !own.is_none()
+            && !end.is_full()
+            && let Some(notice) = self.device.gfd.events().pop_host()
+        {
+            let payload = notice.for_host(own);
+            let pth = Pth { dsar: true, ..Pth::new(own, notice.event.rpid) };
+            let gam = PbrVdm::new(VdmOp::Gam, &payload);
+            self.counts.gam += u64::from(end.outbox().send(Some(pth), &gam.repr()).is_ok());
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A G-FAM device on a port: TLPs in, memory behind them, completions and notifications out.
+//!
+//! Shape: [`GfdEnd::poll`] takes in what came, `serve` makes jobs of requests, jobs that are due write their
+//! completions straight into chunks; `messages` are GAM, partner information and proxied commands.
+//! Units: octets; time as a parameter.
+//! Source: fabric.md, "GFD (endpoint)"; wire-formats.md 3.6 to 3.8, 5.2.
+//!
+//! Writes are carried out as they come, reads when their completion is written, so that no answer is kept but
+//! its head. Answers of a requester with a bandwidth limit wait until they are due, and no other's behind them.
+
+mod atomics;
+mod component;
+mod jobs;
+mod messages;
+mod serve;
+#[cfg(test)]
+mod tests;
+
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::{Port, PortError};
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::{Bdf, Pid};
+use weft_parsers::tlp::vdm::PartnerInfo;
+
+pub use component::Device;
+pub use jobs::Order;
+pub use messages::InBand;
+
+use crate::cci::{Served, Session, serve as serve_cci};
+use crate::gfd::Gfd;
+use crate::gfd::events::FM_LEN;
+use crate::tlp_end::{Came, Carries, EndConfig, EndCounts, Progress, TlpEnd};
+use jobs::Jobs;
+use serve::Desk;
+
+/// Requests that may wait to be answered before no more are taken in.
+const JOBS_MAX: usize = 4_096;
+/// TLPs that may wait for room at the port before no more answers are written.
+const PLACED_MAX: usize = 128;
+/// Bursts that one poll takes in.
+const BURSTS: usize = 4;
+
+/// What a device on a link is like, beside its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GfdEndConfig {
+    /// Who its completions say has answered.
+    pub completer: Bdf,
+    /// Number of its port.
+    pub port: u8,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Order of the completions of one UIO read.
+    pub order: Order,
+}
+
+/// Counts of a device on a link; those of the link itself are [`EndCounts`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GfdCounts {
+    /// Reads that were let through.
+    pub reads: u64,
+    /// Writes that were carried out.
+    pub writes: u64,
+    /// Atomics that were carried out.
+    pub atomics: u64,
+    /// Requests that were refused and answered so.
+    pub refused: u64,
+    /// Posted writes that were refused: nobody hears of them.
+    pub refused_posted: u64,
+    /// Requests and messages that the device does not serve.
+    pub unrecognised: u64,
+    /// Packets out of turn: completions, and what is for another or from nobody.
+    pub unexpected: u64,
+    /// Requests that came while too many waited, and got no answer.
+    pub overrun: u64,
+    /// Notifications sent to hosts.
+    pub gam: u64,
+}
+
+/// A G-FAM device on a port. Whoever drives it has the port and a handle of the pool.
+#[derive(Debug)]
+pub struct GfdEnd {
+    end: TlpEnd,
+    desk: Desk,
+    up: bool,
+}
+
+impl GfdEnd {
+    /// `device` at the end of a link like `end`, which carries TLPs with PTH.
+    #[must_use]
+    pub fn new(device: Device, config: GfdEndConfig, end: EndConfig) -> Self {
+        let jobs = Jobs::new(end.payload_max, config.order);
+        let end = TlpEnd::new(EndConfig { carries: Carries::Pbr, ..end });
+        Self { end, desk: Desk::new(device, config, jobs), up: false }
+    }
+
+    /// Has proxied commands and whatever else comes as a message for the device handed to `in_band`.
+    pub fn set_in_band(&mut self, in_band: Box<dyn InBand>) {
+        self.desk.in_band = Some(in_band);
+    }
+
+    /// The device.
+    #[must_use]
+    pub const fn gfd(&self) -> &Gfd {
+        &self.desk.device.gfd
+    }
+
+    /// The device, to command it past its FM.
+    pub const fn gfd_mut(&mut self) -> &mut Gfd {
+        &mut self.desk.device.gfd
+    }
+
+    /// The device as a component: what a [`crate::cci::StreamServer`] serves.
+    pub const fn device(&mut self) -> &mut Device {
+        &mut self.desk.device
+    }
+
+    /// Carries out a CCI message for `session`, and appends the response to `out`.
+    pub fn cci(
+        &mut self,
+        now: Instant,
+        session: Session,
+        message: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Served {
+        serve_cci(&mut self.desk.device, now, session, message, out)
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub const fn counts(&self) -> (GfdCounts, EndCounts) {
+        (self.desk.counts, self.end.counts())
+    }
+
+    /// What the partner said of itself since the link came up.
+    #[must_use]
+    pub const fn partner(&self) -> Option<PartnerInfo> {
+        self.desk.partner
+    }
+
+    /// Payload of the next notification (0107) for the FM.
+    pub fn pop_fm(&mut self) -> Option<[u8; FM_LEN]> {
+        let pid = self.desk.device.gfd.pid();
+        self.desk.device.gfd.events().pop_fm().map(|notice| notice.for_fm(pid))
+    }
+
+    /// Gives the device its PID, and tells the partner.
+    pub fn set_pid(&mut self, now: Instant, pid: Pid) {
+        self.desk.device.set_pid(pid);
+        self.announce(now);
+    }
+
+    /// Tells the partner of the link who it is.
+    pub fn announce(&mut self, now: Instant) {
+        self.desk.announce(now, self.end.outbox());
+    }
+
+    /// Takes in what the port has, and sends what is due.
+    ///
+    /// # Errors
+    /// The port's own.
+    pub fn poll(
+        &mut self,
+        now: Instant,
+        port: &mut dyn Port,
+        bufs: &mut Bufs,
+    ) -> Result<Progress, PortError> {
+        let Self { end, desk, up } = self;
+        let was_up = core::mem::replace(up, port.link_up());
+        let changed = desk.device.take_change();
+        if *up && !was_up {
+            desk.partner = None;
+        }
+        if *up && (!was_up || changed) {
+            desk.announce(now, end.outbox());
+        }
+        let bursts = match (desk.jobs.len() < JOBS_MAX, end.is_full()) {
+            (true, false) => BURSTS,
+            _ => usize::from(end.is_paused()), // the end of a pause must be heard of
+        };
+        let frames = end.receive(now, port, bufs, bursts, &mut |frame, out| {
+            if let Came::Tlp(Some(pth), tlp) = frame.came {
+                desk.take(now, pth, &tlp, out);
+            }
+        });
+        desk.device.gfd.sample_backlog(u32::try_from(desk.jobs.len()).unwrap_or(u32::MAX), ROOM);
+        desk.notify(end);
+        let next = desk.jobs.run(now, &mut desk.device.gfd, end, bufs);
+        let sent = end.flush(now, port, bufs)?;
+        Ok(Progress {
+            frames: frames + sent.frames,
+            blocked: sent.blocked || desk.jobs.has_ready(),
+            next: match (sent.next, next) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            },
+        })
+    }
+
+    /// Gives back all chunks that wait.
+    pub fn release(&mut self, bufs: &mut Bufs) {
+        self.end.release(bufs);
+    }
+}
+
+/// As [`JOBS_MAX`], for the share of it that is taken.
+#[expect(clippy::cast_possible_truncation, reason = "a small constant")]
+const ROOM: u32 = JOBS_MAX as u32;

@@ -1,0 +1,163 @@
+//! Requests: whether they are for the device, what it does, and what is answered.
+//!
+//! Shape: [`Desk::take`]: PTH and TLP in; memory changed, a [`Job`] for the answer, a notification of what is wrong.
+//! Units: octets.
+//! Source: wire-formats.md 3.5 to 3.7, 4.6 (types 03 to 07), 5.2; PCIe 6.0 sections 2.3.1, 2.7.2.1 (poison).
+//!
+//! | request | answer |
+//! |---|---|
+//! | for another PID, or while the device has none | UR if it can be said, unexpected packet |
+//! | from nobody (SPID FFF) | none, unexpected packet |
+//! | poisoned write or atomic | UR, failure; nothing is written |
+//! | refused by the tables | UR, as [`crate::gfd::Refusal::notice`] says |
+//! | memory failed | CA, failure |
+//! | locked, I/O, configuration, translation | UR, unrecognised |
+
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::Hpa;
+use weft_parsers::tlp::{At, Completion, Kind as TlpKind, Pth, Status, Tlp, vdm::PartnerInfo};
+
+use super::component::Device;
+use super::jobs::{Content, Job, Jobs};
+use super::messages::InBand;
+use super::{GfdCounts, GfdEndConfig, JOBS_MAX};
+use crate::gfd::device::Request;
+use crate::gfd::events::Kind;
+use crate::gfd::{Enables, Refusal};
+use crate::tlp_end::Outbox;
+
+/// The device, and what it owes.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub device: Device,
+    pub config: GfdEndConfig,
+    pub jobs: Jobs,
+    pub counts: GfdCounts,
+    pub partner: Option<PartnerInfo>,
+    pub announced: Option<Instant>,
+    pub in_band: Option<Box<dyn InBand>>,
+}
+
+/// How a request went: when its answer is due, the load, and what goes into it.
+type Outcome = Result<(crate::gfd::device::Done, Content), Refusal>;
+
+impl Desk {
+    pub(super) fn new(device: Device, config: GfdEndConfig, jobs: Jobs) -> Self {
+        Self {
+            device,
+            config,
+            jobs,
+            counts: GfdCounts::default(),
+            partner: None,
+            announced: None,
+            in_band: None,
+        }
+    }
+
+    /// Takes in a TLP.
+    pub(super) fn take(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, out: &mut Outbox) {
+        if let TlpKind::Message { .. } = tlp.kind() {
+            return self.message(now, pth, tlp, out);
+        }
+        let hpa = tlp.addr().unwrap_or_default();
+        let request = Request { rpid: pth.spid, hpa, opcode: None };
+        if pth.spid.is_none() || pth.dpid != self.device.gfd.pid() || pth.dpid.is_none() {
+            self.unexpected(now, request);
+            if !tlp.is_completion() {
+                self.answer_refused(now, pth, tlp, Status::UnsupportedRequest);
+            }
+            return;
+        }
+        match tlp.kind() {
+            _ if tlp.wants_completion() && self.jobs.len() >= 4 * JOBS_MAX => {
+                self.counts.overrun += 1;
+            }
+            TlpKind::Nop => {}
+            _ if tlp.is_completion() => self.unexpected(now, request),
+            kind if kind.is_memory()
+                && kind != TlpKind::MemReadLocked
+                && tlp.at() != At::TranslationRequest =>
+            {
+                self.memory(now, pth, tlp, request);
+            }
+            _ => {
+                self.counts.unrecognised += 1;
+                self.device.gfd.reject(now, request, Kind::UnrecognisedRequest);
+                self.answer_refused(now, pth, tlp, Status::UnsupportedRequest);
+            }
+        }
+    }
+
+    pub(super) fn unexpected(&mut self, now: Instant, request: Request) {
+        self.counts.unexpected += 1;
+        self.device.gfd.reject(now, request, Kind::UnexpectedPacket);
+    }
+
+    fn memory(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, request: Request) {
+        let kind = tlp.kind();
+        if tlp.ep() && kind.has_data() {
+            self.device.gfd.reject(now, request, Kind::Failure);
+            return self.answer_refused(now, pth, tlp, Status::UnsupportedRequest);
+        }
+        let outcome = match kind {
+            TlpKind::UioRead | TlpKind::MemRead => self.read(now, tlp, request),
+            TlpKind::FetchAdd | TlpKind::Swap | TlpKind::Cas => self.atomic(now, tlp, request),
+            _ => self.write(now, tlp, request),
+        };
+        match outcome {
+            Ok((done, content)) => {
+                let answer = Completion::of(tlp, Status::Success, self.config.completer);
+                if let Some(answer) = answer {
+                    let pth = self.back(pth);
+                    let job = Job { due: done.due, pth, answer, load: done.load, content };
+                    self.jobs.push(now, job);
+                }
+            }
+            Err(Refusal::Memory) => self.answer_refused(now, pth, tlp, Status::CompleterAbort),
+            Err(_) => self.answer_refused(now, pth, tlp, Status::UnsupportedRequest),
+        }
+    }
+
+    fn read(&mut self, now: Instant, tlp: &Tlp<'_>, request: Request) -> Outcome {
+        let none = tlp.length_dw() == 1 && tlp.first_be() == 0;
+        let len = if none { 0 } else { usize::from(tlp.length_dw()) * 4 };
+        let done = self.device.gfd.admit(now, request, len)?;
+        self.counts.reads += 1;
+        // one of no octets is answered with a doubleword that says nothing
+        let content = if none {
+            Content::Kept([0; _], 4)
+        } else {
+            Content::Memory { hpa: request.hpa, from: 0, to: len }
+        };
+        Ok((done, content))
+    }
+
+    fn write(&mut self, now: Instant, tlp: &Tlp<'_>, request: Request) -> Outcome {
+        let enables = Enables::Ends { first: tlp.first_be(), last: tlp.last_be() };
+        let done = self.device.gfd.write(now, request, tlp.payload(), enables)?;
+        self.counts.writes += 1;
+        Ok((done, Content::Status))
+    }
+
+    /// Says that nothing came of a request, if anyone waits for it and can be told.
+    fn answer_refused(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, status: Status) {
+        let Some(answer) = Completion::of(tlp, status, self.config.completer) else {
+            self.counts.refused_posted += 1;
+            return;
+        };
+        if pth.spid.is_none() || self.device.gfd.pid().is_none() {
+            return; // nobody to tell, or nobody who tells
+        }
+        self.counts.refused += 1;
+        let (pth, load, content) = (self.back(pth), self.device.gfd.load(), Content::Status);
+        self.jobs.push(now, Job { due: now, pth, answer, load, content });
+    }
+
+    /// The way back: PIDs exchanged, no bit set.
+    const fn back(&self, pth: Pth) -> Pth {
+        Pth::new(self.device.gfd.pid(), pth.spid)
+    }
+}
+
+/// Place of a request for notifications that have none.
+pub(super) const NOWHERE: Hpa = Hpa(0);
