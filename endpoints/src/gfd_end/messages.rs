@@ -70,14 +70,14 @@ impl Desk {
     /// Tells the partner who is here.
     pub(super) fn announce(&mut self, now: Instant, out: &mut Outbox) {
         self.announced = Some(now);
-        let mut info = PartnerInfo::default();
+        let mut info = PartnerInfo::new(self.device.gfd.pid(), PartnerInfo::GFD);
         info.port = self.config.port;
         info.far_port = self.partner.map_or(0, |partner| partner.port);
         info.uuid = self.config.uuid;
         (info.vcs, info.uio_vcs) = (VCS, UIO_VCS);
         let owners = self.device.common().ownership.owners();
         (info.primary_fm, info.secondary_fm) = (owners.primary_uuid, owners.secondary_uuid);
-        let payload = info.with(self.device.gfd.pid(), PartnerInfo::GFD).emit();
+        let payload = info.emit();
         let pth = Pth { dsar: true, ..Pth::new(self.device.gfd.pid(), Pid::NONE) };
         let sent = out.send(Some(pth), &PbrVdm::new(VdmOp::LinkPartnerInfo, &payload).repr());
         debug_assert!(sent.is_ok(), "a message of its own making");

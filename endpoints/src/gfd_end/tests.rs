@@ -480,13 +480,13 @@ fn partners_tell_each_other() {
                 (vdm.op, info.uuid, kept.pth.dpid),
                 (VdmOp::LinkPartnerInfo, uuid, Pid::NONE)
             );
-            (info.pid().bits(), info.component_type(), info.port, info.far_port)
+            (info.pid.bits(), info.component_type, info.port, info.far_port)
         };
         came.iter().map(info).collect()
     };
-    let mut info = PartnerInfo::default();
+    let mut info = PartnerInfo::new(HOST, PartnerInfo::SWITCH);
     info.port = 3;
-    let payload = info.with(HOST, PartnerInfo::SWITCH).emit();
+    let payload = info.emit();
     let asks = PbrVdm::new(VdmOp::LinkPartnerInfo, &payload).repr();
     let nobody = Pth::new(Pid::NONE, Pid::NONE);
     assert_eq!(told(&bench.ask_as(nobody, &asks)), [(0x123, 1, 7, 3)]);
