@@ -22,18 +22,15 @@ impl Completion {
         }
         let locked = matches!(request.kind(), Kind::MemReadLocked);
         let (kind, body) = match request.kind() {
-            Kind::UioRead => (
-                Kind::UioReadCompletion { data: false },
-                uio_body(status, completer, DevLoad::Light, 0),
-            ),
-            Kind::UioWrite => {
-                (Kind::UioWriteCompletion, uio_body(status, completer, DevLoad::Light, 0))
+            Kind::UioRead => {
+                (Kind::UioReadCompletion { data: false }, uio_body(request, status, completer, 0))
             }
+            Kind::UioWrite => (Kind::UioWriteCompletion, uio_body(request, status, completer, 0)),
             _ => (
                 Kind::Completion { locked, data: false },
                 Body::Completion {
                     completer,
-                    completer_segment: None,
+                    completer_segment: completer_segment(request),
                     status,
                     byte_count: byte_count(request),
                     lower_address: lower_address(request),
@@ -58,7 +55,7 @@ impl Completion {
         }
         let locked = matches!(request.kind(), Kind::MemReadLocked);
         let (kind, body) = if let Kind::UioRead = request.kind() {
-            let body = uio_body(Status::Success, completer, DevLoad::Light, from_dw);
+            let body = uio_body(request, Status::Success, completer, from_dw);
             (Kind::UioReadCompletion { data: true }, body)
         } else {
             let whole = u32::from(byte_count(request));
@@ -70,7 +67,7 @@ impl Completion {
             let [.., first] = first.to_be_bytes();
             let body = Body::Completion {
                 completer,
-                completer_segment: None,
+                completer_segment: completer_segment(request),
                 status: Status::Success,
                 byte_count: count,
                 lower_address: first & 0x7F,
@@ -103,8 +100,17 @@ const fn answer_octets(request: &Tlp<'_>) -> usize {
     }
 }
 
-const fn uio_body(status: Status, completer: Bdf, dev_load: DevLoad, offset_dw: u16) -> Body {
-    Body::UioCompletion { completer, completer_segment: None, status, dev_load, offset_dw }
+const fn uio_body(request: &Tlp<'_>, status: Status, completer: Bdf, offset_dw: u16) -> Body {
+    let (completer_segment, dev_load) = (completer_segment(request), DevLoad::Light);
+    Body::UioCompletion { completer, completer_segment, status, dev_load, offset_dw }
+}
+
+/// A completion that names the requester's segment has a place for the completer's too: 0 until it is set.
+const fn completer_segment(request: &Tlp<'_>) -> Option<u8> {
+    match (request.mode(), request.requester_segment()) {
+        (Mode::Flit, Some(_)) => Some(0),
+        _ => None,
+    }
 }
 
 /// What a completion takes over from its request.
