@@ -5,6 +5,7 @@
 //! streams of N hosts, [`report`] is what a run says; [`null_path`] is a switch that feeds itself.
 //! [`gfd`] is a G-FAM device, [`gfd_end`] one on a link, [`fabric_mem`] copies memory over a CXL fabric,
 //! [`ln`] keeps copies of a host's cache lines, [`vdm`] holds what components of a fabric say to each other.
+//! [`cxl_host`], [`cxl_device`] and [`hbr`] hang on links of TLPs; [`requester`] and [`completer`] are their two halves.
 //! Units: picoseconds (`dataplane::time`), octets without FCS, bit/s; no float but in reports.
 //! Source: issue 2, item 6 (`weft traffic`); pipeline.md §2, §9; wire-formats.md §1, §2.
 //!
@@ -28,10 +29,14 @@
 
 pub mod cci;
 pub mod classes;
+pub mod completer;
+pub mod cxl_device;
+pub mod cxl_host;
 pub mod fabric_mem;
 pub mod frames;
 pub mod gfd;
 pub mod gfd_end;
+pub mod hbr;
 pub mod host;
 pub mod ln;
 pub mod null_path;
@@ -40,6 +45,7 @@ pub mod patterns;
 pub mod pci;
 pub mod pfc;
 pub mod report;
+pub mod requester;
 pub mod sizes;
 pub mod stamp;
 pub mod stream;

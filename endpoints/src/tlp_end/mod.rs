@@ -180,6 +180,25 @@ impl Outbox {
         }
     }
 
+    /// Appends a TLP without PTH as it came, with what [`TlpRepr`] leaves behind.
+    ///
+    /// # Errors
+    /// The link wants a PTH; nothing is appended then.
+    pub fn pass(&mut self, tlp: &Tlp<'_>) -> Result<(), SendError> {
+        if self.carries == Carries::Pbr {
+            return Err(SendError::Pth("with PTH"));
+        }
+        let protocol = match tlp.mode() {
+            Mode::Flit => Protocol::HbrFlit,
+            Mode::NonFlit => Protocol::HbrNonFlit,
+        };
+        let head = self.head(self.partner, protocol, None);
+        self.octets.extend_from_slice(head.octets());
+        self.octets.extend_from_slice(tlp.bytes().get(..tlp.len()).unwrap_or_default());
+        self.ends.push((self.octets.len(), pri_of(tlp.kind(), tlp.tc(), &self.tlp)));
+        Ok(())
+    }
+
     /// Appends what is said of the link itself (protocol 4).
     pub fn control(&mut self, octets: &[u8]) {
         let head = self.head(self.partner, Protocol::Control, None);

@@ -146,6 +146,26 @@ fn the_worked_read_gets_the_worked_ur() {
     assert_eq!(out[..len], *hex("0D 01 00 00 00 00 00 05 01 00 00 00 00 00 00 01"));
 }
 
+/// Seed 000 section 7.7.9: the answer goes to the segment that the request came from, and can be written.
+#[test]
+fn a_request_with_a_segment_gets_answers_to_it() {
+    for octets in ["03 00 00 10 01 00 00 07 10 00 00 00", UIO_READ] {
+        let octets = hex(octets);
+        let plain = Tlp::parse(Flit, &octets).unwrap();
+        let mut out = [0; 64];
+        let asked = TlpRepr { requester_segment: Some(0x5A), ..plain.repr() };
+        let len = asked.emit(&mut out).unwrap();
+        let request = Tlp::parse(Flit, &out[..len]).unwrap();
+        let ur = Completion::of(&request, Status::UnsupportedRequest, Bdf::default()).unwrap();
+        let data = Completion::with_data(&request, Bdf::default(), 0, &[0; 8]).unwrap();
+        for answer in [ur, data] {
+            let mut out = [0; 64];
+            let len = answer.emit(&mut out).unwrap();
+            assert_eq!(Tlp::parse(Flit, &out[..len]).unwrap().dest_segment(), Some(0x5A));
+        }
+    }
+}
+
 #[test]
 fn type1_becomes_type0_in_place() {
     let mut octets = hex("05 00 00 01 00 00 01 0F 02 00 00 00");

@@ -1,0 +1,334 @@
+//! One function of a device: its registers, what is behind its BARs, its memory for hosts, its requests.
+//! Shape: a [`Target`] by address; effects of configuration writes reach all parts of it.
+//! Units: octets.
+//! Source: PCIe 6.0 sections 6.6.2 (FLR), 7.5.1.2; seed 001 section 5.2; seed 000 section 7.7.9 (HDM).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::{Bdf, Hpa};
+use weft_parsers::tlp::{Mode, TlpRepr};
+
+use crate::completer::Target;
+use crate::gfd::memory::Memory;
+use crate::ln::registers::Supported;
+use crate::ln::{CplData, LineSize, Lnr, LnrRegisters, LnrRequest, Outcome, Ticket};
+use crate::pci::function::{BAR_COUNT, FunctionEffects, FunctionError};
+use crate::pci::mailbox::Command;
+use crate::pci::{ByteEnables, Function, FunctionSpec, Mailbox, Reg};
+use crate::requester::uio::UioSide;
+use crate::requester::{Ask, Done, Failure, Requester, RequesterSpec, What};
+
+/// Where a mailbox stands.
+#[derive(Clone, Debug)]
+pub struct MailboxPlace {
+    /// BAR.
+    pub bar: u8,
+    /// Offset of the block in it.
+    pub offset: u64,
+    /// The block.
+    pub mailbox: Mailbox,
+}
+
+/// What a function is.
+#[derive(Debug, Default)]
+pub struct FunctionConfig {
+    /// Its registers.
+    pub spec: FunctionSpec,
+    /// A mailbox in one of its BARs.
+    pub mailbox: Option<MailboxPlace>,
+    /// Memory that the host manages: first address, octets. UIO requests reach it.
+    pub hdm: Option<(Hpa, u64)>,
+}
+
+/// A function's state.
+pub(super) struct State {
+    pub function: Function,
+    spec: FunctionSpec,
+    bars: BTreeMap<u8, Memory>,
+    pub mailbox: Option<MailboxPlace>,
+    hdm: Option<(Hpa, Memory)>,
+    pub requester: Requester,
+    pub uio: UioSide,
+    pub lnr: Option<Lnr>,
+    tickets: BTreeMap<crate::requester::OpId, Ticket>,
+    /// What came of LN reads and probes.
+    pub outcomes: VecDeque<(Ticket, Outcome)>,
+    pub commands: VecDeque<Command>,
+    /// The mailbox interrupts.
+    interrupt: bool,
+    me: Bdf,
+    mode: Mode,
+    payload_max: usize,
+}
+
+impl State {
+    pub(super) fn new(
+        config: FunctionConfig,
+        requester: RequesterSpec,
+    ) -> Result<Self, FunctionError> {
+        let function = Function::new(&config.spec)?;
+        let specs = (0u8..).zip(config.spec.bars);
+        let bars = specs.filter_map(|(bar, spec)| Some((bar, Memory::anonymous(spec?.size))));
+        Ok(Self {
+            function,
+            bars: bars.take(BAR_COUNT).collect(),
+            spec: config.spec,
+            mailbox: config.mailbox,
+            hdm: config.hdm.map(|(base, len)| (base, Memory::anonymous(len))),
+            requester: Requester::new(requester, Bdf::default()),
+            uio: UioSide::default(),
+            lnr: None,
+            tickets: BTreeMap::new(),
+            outcomes: VecDeque::new(),
+            commands: VecDeque::new(),
+            interrupt: false,
+            me: Bdf::default(),
+            mode: requester.mode,
+            payload_max: requester.payload_max,
+        })
+    }
+
+    pub(super) const fn me(&self) -> Bdf {
+        self.me
+    }
+
+    pub(super) const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    //= PCIe 6.0 section 2.2.6.2: the id is that of the latest configuration write of type 0
+    pub(super) const fn capture(&mut self, me: Bdf) {
+        self.me = me;
+        self.requester.set_id(me);
+    }
+
+    pub(super) fn configure(
+        &mut self,
+        reg: Reg,
+        value: u32,
+        enables: ByteEnables,
+    ) -> FunctionEffects {
+        let effects = self.function.write(reg, value, enables);
+        if effects.reset {
+            self.forget();
+        } else if effects.lnr {
+            self.control_lnr();
+        }
+        effects
+    }
+
+    /// Hot reset.
+    pub(super) fn reset(&mut self) {
+        self.function.reset();
+        self.forget();
+    }
+
+    /// All that a reset ends; memory keeps its octets.
+    fn forget(&mut self) {
+        self.requester.give_up();
+        self.lnr = None;
+        self.tickets.clear();
+        self.commands.clear();
+        if let Some(place) = &mut self.mailbox {
+            place.mailbox.reset();
+        }
+    }
+
+    fn control_lnr(&mut self) {
+        let (Some(spec), Some(control)) = (self.spec.lnr, self.function.lnr_control()) else {
+            return;
+        };
+        let cls = if control.line == 128 { 2 } else { 0 };
+        let [limit, ..] = control.limit.trailing_zeros().to_le_bytes();
+        let value = u16::from(control.enabled) | cls | u16::from(limit) << 8;
+        if control.enabled {
+            let supported = match (spec.cls64, spec.cls128) {
+                (true, true) => Supported::Both,
+                (_, true) => Supported::Only(LineSize::B128),
+                _ => Supported::Only(LineSize::B64),
+            };
+            let registers = LnrRegisters::new(supported, spec.registrations);
+            let flit = self.mode == Mode::Flit;
+            self.lnr = Some(Lnr::new(self.me, registers, flit));
+        }
+        if let Some(lnr) = &mut self.lnr {
+            lnr.write_control(value);
+        }
+    }
+
+    /// Sends what the LN requester asked for.
+    pub(super) fn send_ln(&mut self, requests: Vec<LnrRequest>) {
+        let line = self.lnr.as_ref().map_or(0, |lnr| lnr.registers().line().bytes());
+        for request in requests {
+            let (what, ticket) = match request {
+                LnrRequest::Read { ticket, line: at } => {
+                    (What::Read { addr: at.addr(), len: line }, Some(ticket))
+                }
+                LnrRequest::Probe { ticket, line: at } => {
+                    (What::Read { addr: at.addr(), len: 0 }, Some(ticket))
+                }
+                LnrRequest::Write { addr, data } => (What::Write { addr, data }, None),
+                LnrRequest::Deregister { line: at } => {
+                    (What::Write { addr: at.addr(), data: Vec::new() }, None)
+                }
+            };
+            let op = self.requester.submit(Ask { ln: true, ..what.into() });
+            if let Some(ticket) = ticket {
+                self.tickets.insert(op, ticket);
+            }
+        }
+    }
+
+    /// Ends of asks that are nobody's within the function.
+    pub(super) fn finish(&mut self, each: &mut dyn FnMut(Done)) {
+        while let Some(done) = self.requester.next_done() {
+            let Some(ticket) = self.tickets.remove(&done.op) else {
+                if let Some(done) = self.uio.take(done) {
+                    each(done);
+                }
+                continue;
+            };
+            let data = match &done.result {
+                Ok(octets) => CplData::Good(octets),
+                Err(Failure::Poisoned) => CplData::Poisoned,
+                Err(Failure::Timeout) => CplData::Lost,
+                Err(_) => CplData::Failed,
+            };
+            if let Some(lnr) = &mut self.lnr {
+                let outcome = lnr.on_completion(ticket, done.ln, data);
+                self.outcomes.push_back((ticket, outcome));
+            }
+        }
+    }
+
+    /// Sends what it may.
+    pub(super) fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&TlpRepr<'_>) -> bool) {
+        if core::mem::take(&mut self.interrupt) {
+            self.send_interrupt();
+        }
+        if !self.function.is_master() {
+            return;
+        }
+        let (payload, read) = self.function.sizes_max();
+        self.requester.set_sizes(payload.min(self.payload_max), read);
+        self.requester.flush(now, send);
+    }
+
+    /// Writes its interrupt message; false while it may not.
+    pub(super) fn send_interrupt(&mut self) -> bool {
+        let Some(msi) = self.function.msi() else { return false };
+        let data = u32::from(msi.data).to_le_bytes().to_vec();
+        self.requester.submit(What::Write { addr: Hpa(msi.address), data }.into());
+        true
+    }
+
+    /// Ends the command that its mailbox runs.
+    pub(super) fn complete(&mut self, code: u16, vendor: u16, output: &[u8]) {
+        if let Some(place) = &mut self.mailbox {
+            self.interrupt |= place.mailbox.complete(code, vendor, output);
+        }
+    }
+
+    pub(super) fn bar(&self, bar: u8) -> Option<&Memory> {
+        self.bars.get(&bar)
+    }
+
+    pub(super) fn bar_mut(&mut self, bar: u8) -> Option<&mut Memory> {
+        self.bars.get_mut(&bar)
+    }
+
+    pub(super) const fn hdm(&mut self) -> Option<&mut Memory> {
+        match &mut self.hdm {
+            Some((_, memory)) => Some(memory),
+            None => None,
+        }
+    }
+
+    /// What a request of memory (or I/O, or UIO) to `addr` reaches.
+    pub(super) fn reach(&mut self, io: bool, uio: bool) -> Reach<'_> {
+        Reach { state: self, io, uio }
+    }
+}
+
+/// A function as what requests of one kind reach.
+pub(super) struct Reach<'a> {
+    state: &'a mut State,
+    io: bool,
+    uio: bool,
+}
+
+enum Place<'a> {
+    Bar(u8, u64),
+    Hdm(&'a Memory, u64),
+}
+
+impl Reach<'_> {
+    fn find(&self, addr: u64, len: u64) -> Option<Place<'_>> {
+        let Self { state, io, uio } = self;
+        if let Some((base, memory)) = state.hdm.as_ref().filter(|_| *uio)
+            && let Some(offset) = addr.checked_sub(base.0)
+            && offset.checked_add(len).is_some_and(|end| end <= memory.size())
+        {
+            return Some(Place::Hdm(memory, offset));
+        }
+        let (bar, offset) = if *io {
+            state.function.io_bar_of(u32::try_from(addr).ok()?)?
+        } else {
+            state.function.bar_of(Hpa(addr))?
+        };
+        let size = state.bars.get(&bar)?.size();
+        offset.checked_add(len).is_some_and(|end| end <= size).then_some(Place::Bar(bar, offset))
+    }
+
+    /// The place in the mailbox's block of an offset in a BAR.
+    fn in_mailbox(place: &MailboxPlace, bar: u8, offset: u64) -> Option<u64> {
+        let at = offset.checked_sub(place.offset).filter(|_| bar == place.bar)?;
+        (at < place.mailbox.len() as u64).then_some(at)
+    }
+}
+
+impl Target for Reach<'_> {
+    fn holds(&self, addr: u64, len: u64) -> bool {
+        self.find(addr, len).is_some()
+    }
+
+    fn read(&self, addr: u64, into: &mut [u8]) -> bool {
+        match self.find(addr, into.len() as u64) {
+            Some(Place::Hdm(memory, offset)) => memory.read(offset, into).is_ok(),
+            Some(Place::Bar(bar, offset)) => {
+                let mailbox = self.state.mailbox.as_ref();
+                if let Some((place, at)) =
+                    mailbox.and_then(|it| Some((it, Self::in_mailbox(it, bar, offset)?)))
+                {
+                    place.mailbox.read(at, into);
+                    return true;
+                }
+                self.state.bars.get(&bar).is_some_and(|memory| memory.read(offset, into).is_ok())
+            }
+            None => false,
+        }
+    }
+
+    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
+        match self.find(addr, data.len() as u64) {
+            Some(Place::Hdm(_, offset)) => {
+                let memory = self.state.hdm.as_mut().map(|(_, memory)| memory);
+                memory.is_some_and(|memory| memory.write(offset, data).is_ok())
+            }
+            Some(Place::Bar(bar, offset)) => {
+                if let Some(place) = &mut self.state.mailbox
+                    && let Some(at) = Self::in_mailbox(place, bar, offset)
+                {
+                    let effects = place.mailbox.write(at, data);
+                    self.state.interrupt |= effects.interrupt;
+                    self.state.commands.extend(effects.command);
+                    return true;
+                }
+                let memory = self.state.bars.get_mut(&bar);
+                memory.is_some_and(|memory| memory.write(offset, data).is_ok())
+            }
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The enumerator's accesses as TLPs: which of them cross the link, and of which type.
+//! Shape: [`Scan::step`] → [`Want`]; its answer comes with the ask's end.
+//! Units: nanoseconds.
+//! Source: seed 002 section 5.2.2 (types 0 and 1); PCIe 6.0 section 2.3.1 (retry status).
+
+use weft_dataplane::time::{Instant, Span};
+
+use crate::pci::bridge::BusRoute;
+use crate::pci::enumerate::{Request, Step};
+use crate::pci::{Bridge, Enumerator, Reg};
+use crate::requester::{Ask, Failure, OpId, What};
+use weft_parsers::tlp::Status;
+
+/// What a read of the Vendor ID answers for a function that is not ready (PCIe 6.0 section 2.3.1).
+const NOT_READY: u32 = 0xFFFF_0001;
+
+/// Where the enumerator stands.
+#[derive(Debug)]
+pub(super) struct Scan {
+    enumerator: Enumerator,
+    under_way: Option<(OpId, Request)>,
+    until: Option<Instant>,
+    retries: u16,
+}
+
+/// What the host has to do for it.
+pub(super) enum Want {
+    /// Nothing until an answer comes, or until then.
+    Nothing,
+    /// Access the root port's own registers.
+    Own(Request),
+    /// Send this, and tell [`Scan::sent`].
+    Send(Request, Ask),
+    /// It is finished.
+    Finished,
+}
+
+impl Scan {
+    pub(super) const fn new(enumerator: Enumerator) -> Self {
+        Self { enumerator, under_way: None, until: None, retries: 0 }
+    }
+
+    pub(super) const fn enumerator(&self) -> &Enumerator {
+        &self.enumerator
+    }
+
+    pub(super) const fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    pub(super) fn step(&mut self, now: Instant, bus: u8, root: &Bridge) -> Want {
+        if self.under_way.is_some() || self.until.is_some_and(|until| now < until) {
+            return Want::Nothing;
+        }
+        if self.until.take().is_some() {
+            self.enumerator.answer(None);
+        }
+        loop {
+            let request = match self.enumerator.step() {
+                Step::Done => return Want::Finished,
+                Step::Do(request) => request,
+            };
+            let (dest, what) = match request {
+                Request::Wait { ns } => {
+                    self.until = Some(now + Span::from_ns(ns));
+                    return Want::Nothing;
+                }
+                Request::Read { bdf, reg } => (bdf, (reg, None)),
+                Request::Write { bdf, reg, value, enables } => (bdf, (reg, Some((value, enables)))),
+            };
+            if dest.bus() == bus {
+                if (dest.device(), dest.function()) == (0, 0) {
+                    return Want::Own(request);
+                }
+                self.enumerator.answer(None);
+                continue;
+            }
+            let type1 = match root.bus_route(dest.bus()) {
+                _ if root.link().is_none() => None,
+                BusRoute::Elsewhere => None,
+                BusRoute::Secondary => (dest.device() == 0).then_some(false),
+                BusRoute::Below => Some(true),
+            };
+            let Some(type1) = type1 else {
+                self.enumerator.answer(None); // nobody is there
+                continue;
+            };
+            let what = match what {
+                (reg, None) => What::ConfigRead { dest, reg, type1 },
+                (reg, Some((value, enables))) => {
+                    What::ConfigWrite { dest, reg, type1, value, enables }
+                }
+            };
+            return Want::Send(request, what.into());
+        }
+    }
+
+    pub(super) const fn sent(&mut self, op: OpId, request: Request) {
+        self.under_way = Some((op, request));
+    }
+
+    pub(super) fn own(&mut self, value: Option<u32>) {
+        self.enumerator.answer(value);
+    }
+
+    /// Takes an ask's end if it is the enumerator's; otherwise gives it back.
+    pub(super) fn take(&mut self, op: OpId, result: &Result<Vec<u8>, Failure>, max: u16) -> bool {
+        let Some((_, request)) = self.under_way.take_if(|(other, _)| *other == op) else {
+            return false;
+        };
+        let retry = *result == Err(Failure::Status(Status::RequestRetry));
+        let vendor = matches!(request, Request::Read { reg, .. } if reg == Reg::at(0));
+        if retry && !vendor && self.retries < max {
+            self.retries += 1;
+            return true; // the enumerator asks the same again
+        }
+        self.retries = 0;
+        let value = match result {
+            Ok(octets) => octets.first_chunk().copied().map(u32::from_le_bytes),
+            Err(_) if retry && vendor => Some(NOT_READY),
+            Err(_) => None,
+        };
+        self.enumerator.answer(value);
+        true
+    }
+}

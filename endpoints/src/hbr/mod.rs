@@ -1,0 +1,515 @@
+//! A plain switch: an upstream port, downstream ports, a bridge each, and TLPs routed between their links.
+//!
+//! Shape: [`HbrSwitch::poll`] over its ports, the upstream one first; bridges ([`Bridge`]) hold the registers,
+//! [`Vcs`] routes by what is in them.
+//! Units: ports, octets.
+//! Source: seed 002 section 5.2; wire-formats.md 3.4, 3.5; PCIe 6.0 sections 2.2.1.2, 6.7; fabric.md.
+//!
+//! A TLP goes out as it came, but for type 1 to type 0 and a change of the header's layout between links of two
+//! modes. What cannot go where it wants is answered with UR, or dropped and counted.
+
+mod registers;
+
+use weft_dataplane::pbr::vcs::{Function, Hop, Implicit, Route, Side};
+use weft_dataplane::pbr::{Gather, Vcs};
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::{Port, PortError};
+use weft_dataplane::time::Instant;
+use weft_dataplane::types::PortId;
+use weft_parsers::fabric::{Bdf, Hpa};
+use weft_parsers::tlp::{
+    AddressSpace, Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, fields, to_flit,
+    to_non_flit, type1_to_type0,
+};
+
+use crate::cxl_host::code;
+use crate::pci::bridge::BridgeError;
+use crate::pci::express::LnSystem;
+use crate::pci::{
+    Bridge, BridgeEffects, BridgeSpec, ErrorMessage, Identity, Link, PortKind, SlotSpec,
+    Uncorrectable,
+};
+use crate::tlp_end::{Came, Carries, EndConfig, EndCounts, Progress, TlpEnd};
+
+/// Longest TLP with its prefixes: header, OHC, payload of 4 KiB.
+const TLP_LEN_MAX: usize = 4_096 + 64;
+/// Downstream ports that a switch may have: a device number each.
+pub const DOWN_MAX: usize = 32;
+
+/// What a switch is.
+#[derive(Clone, Debug)]
+pub struct HbrConfig {
+    /// Who made it.
+    pub identity: Identity,
+    /// The end of the link upstream, then those downstream.
+    pub ends: Vec<EndConfig>,
+    /// Number of the first slot; port n has the n-th behind it.
+    pub slot_first: u16,
+    /// Things may vanish from its slots without notice.
+    pub surprise: bool,
+}
+
+/// Why there is no switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HbrError {
+    /// No link upstream, none downstream, or too many.
+    #[error("a switch has a link upstream and 1 to {DOWN_MAX} downstream")]
+    Links,
+    /// A link carries TLPs with PTH, or several kinds.
+    #[error("a switch's links carry TLPs of one mode without PTH")]
+    Link,
+    /// A bridge cannot be made.
+    #[error(transparent)]
+    Bridge(#[from] BridgeError),
+}
+
+/// What its owner should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Software resets what is below this downstream port, or ends that.
+    Reset {
+        /// Number, from 0.
+        port: usize,
+        /// It begins.
+        on: bool,
+    },
+    /// Software switched the slot's power.
+    Power {
+        /// Number, from 0.
+        port: usize,
+        /// On.
+        on: bool,
+    },
+}
+
+/// Counts of a switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HbrCounts {
+    /// TLPs that came in; each is in one of the next seven.
+    pub came: u64,
+    /// Sent on, once or to several.
+    pub passed: u64,
+    /// Configuration of its own bridges.
+    pub own: u64,
+    /// Answers that were gathered, and messages that end here.
+    pub ended: u64,
+    /// Refused with UR.
+    pub refused: u64,
+    /// Dropped: nobody waits for an answer.
+    pub dropped: u64,
+    /// Has no form on the link that it should go out by; answered if an answer was due.
+    pub no_form: u64,
+    /// NOPs, link control.
+    pub other: u64,
+    /// Messages of its own: interrupts and errors.
+    pub messages: u64,
+}
+
+/// A TLP on its way from one of its links.
+struct Transit {
+    from: usize,
+    mode: Mode,
+    octets: Vec<u8>,
+}
+
+/// A switch. Whoever drives it has the ports and a handle of the pool.
+pub struct HbrSwitch {
+    ends: Vec<TlpEnd>,
+    modes: Vec<Mode>,
+    /// The upstream bridge, then those downstream.
+    bridges: Vec<Bridge>,
+    up: Vec<bool>,
+    /// Bus of the link upstream, as it was last written to by type 0.
+    bus: u8,
+    vcs: Vcs,
+    gather: Gather,
+    events: Vec<Event>,
+    counts: HbrCounts,
+}
+
+impl HbrSwitch {
+    /// A switch as it is after power-on, with all links down.
+    ///
+    /// # Errors
+    /// See [`HbrError`].
+    pub fn new(config: HbrConfig) -> Result<Self, HbrError> {
+        if !(2..=DOWN_MAX + 1).contains(&config.ends.len()) {
+            return Err(HbrError::Links);
+        }
+        let mut modes = Vec::new();
+        for end in &config.ends {
+            let Carries::Hbr(mode) = end.carries else { return Err(HbrError::Link) };
+            modes.push(mode);
+        }
+        let mut bridges = Vec::new();
+        for (port, at) in (0u8..).zip(0..config.ends.len()) {
+            let slot = (config.slot_first..).nth(at.saturating_sub(1)).map(|number| SlotSpec {
+                number,
+                surprise: config.surprise,
+                ..SlotSpec::default()
+            });
+            bridges.push(Bridge::new(&BridgeSpec {
+                identity: config.identity,
+                kind: if at == 0 { PortKind::Upstream } else { PortKind::Downstream },
+                port,
+                link: Link::default(),
+                slot: slot.filter(|_| at > 0),
+                serial: None,
+                multi_function: false,
+                ln: LnSystem::None,
+            })?);
+        }
+        let up = vec![false; bridges.len()];
+        let vcs = registers::vcs(&bridges, &up, 0);
+        let ends = config.ends.into_iter().map(TlpEnd::new).collect();
+        let (gather, counts) = (Gather::default(), HbrCounts::default());
+        Ok(Self { ends, modes, bridges, up, bus: 0, vcs, gather, events: Vec::new(), counts })
+    }
+
+    /// Its bridges, the upstream one first.
+    #[must_use]
+    pub fn bridges(&self) -> &[Bridge] {
+        &self.bridges
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub const fn counts(&self) -> HbrCounts {
+        self.counts
+    }
+
+    /// Counts of its links.
+    #[must_use]
+    pub fn end_counts(&self) -> Vec<EndCounts> {
+        self.ends.iter().map(TlpEnd::counts).collect()
+    }
+
+    /// What happened that its owner should act on.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        core::mem::take(&mut self.events)
+    }
+
+    /// Takes in what the ports have, and sends what is to be sent. Ports are in the order of the links.
+    ///
+    /// # Errors
+    /// A port's own.
+    pub fn poll(
+        &mut self,
+        now: Instant,
+        ports: &mut [&mut dyn Port],
+        bufs: &mut Bufs,
+    ) -> Result<Progress, PortError> {
+        let mut all = Progress::default();
+        for (at, port) in ports.iter_mut().enumerate() {
+            self.watch(at, port.link_up());
+        }
+        let mut came = Vec::new();
+        for (from, port) in ports.iter_mut().enumerate() {
+            let (Some(end), Some(&mode)) = (self.ends.get_mut(from), self.modes.get(from)) else {
+                continue;
+            };
+            let counts = &mut self.counts;
+            let progress = end.poll(now, &mut **port, bufs, &mut |frame, _| {
+                counts.came += 1;
+                match frame.came {
+                    Came::Tlp(None, tlp) if tlp.kind() != Kind::Nop => {
+                        let octets = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
+                        came.push(Transit { from, mode, octets });
+                    }
+                    _ => counts.other += 1,
+                }
+            })?;
+            all.frames += progress.frames;
+            all.next = Instant::earlier(all.next, progress.next);
+        }
+        for transit in came {
+            self.route(transit);
+        }
+        all.blocked = self.ends.iter().any(|end| end.waiting() > 0);
+        Ok(all)
+    }
+
+    /// Gives back all chunks that wait.
+    pub fn release(&mut self, bufs: &mut Bufs) {
+        for end in &mut self.ends {
+            end.release(bufs);
+        }
+    }
+
+    /// A link came up or went down.
+    fn watch(&mut self, at: usize, up: bool) {
+        let Some(was) = self.up.get_mut(at) else { return };
+        if core::mem::replace(was, up) == up {
+            return;
+        }
+        if at == 0 {
+            // The host is gone, or there again: all bridges begin anew.
+            if let Some(bridge) = self.bridges.first_mut() {
+                bridge.reset();
+                bridge.set_link(up.then(Link::default));
+            }
+            self.bus = 0;
+            self.reset_below(!up);
+        } else if let Some(bridge) = self.bridges.get_mut(at) {
+            let effects = if up {
+                [bridge.set_present(true), bridge.set_link(Some(Link::default()))]
+            } else {
+                [bridge.lose_link(), bridge.set_present(false)]
+            };
+            for effects in effects {
+                self.react(at, &effects);
+            }
+            let vppb = u8::try_from(at - 1).unwrap_or(u8::MAX);
+            if !up && self.gather.answer(vppb) {
+                self.gathered();
+            }
+        }
+        self.renew();
+    }
+
+    /// All below the upstream bridge is reset, or no more.
+    fn reset_below(&mut self, on: bool) {
+        for (port, bridge) in self.bridges.iter_mut().skip(1).enumerate() {
+            if on {
+                bridge.reset();
+            }
+            self.events.push(Event::Reset { port, on });
+        }
+    }
+
+    fn renew(&mut self) {
+        self.vcs = registers::vcs(&self.bridges, &self.up, self.bus);
+    }
+
+    /// A bridge's id: the upstream one is device 0 on the bus above, the others on the bus within.
+    fn id(&self, at: usize) -> Bdf {
+        let within = self.bridges.first().map_or(0, |bridge| bridge.buses().secondary);
+        match u8::try_from(at) {
+            Ok(at @ 1..) => Bdf::new(within, at - 1, 0),
+            _ => Bdf::new(self.bus, 0, 0),
+        }
+    }
+
+    fn react(&mut self, at: usize, effects: &BridgeEffects) {
+        if let Some(message) = effects.message {
+            self.error(at, message);
+        }
+        let msi = self.bridges.get(at).and_then(Bridge::msi).filter(|_| effects.interrupt);
+        if let (Some(msi), Some(&mode)) = (msi, self.modes.first()) {
+            let body = Body::Address {
+                addr: Hpa(msi.address),
+                wide: msi.address >> 32 != 0,
+                at: fields::At::Untranslated,
+                no_write: false,
+                length_dw: 1,
+                first_be: 0xF,
+                last_be: 0,
+            };
+            let payload = u32::from(msi.data).to_le_bytes();
+            let tlp = TlpRepr::new(mode, Kind::MemWrite, self.id(at), 0, body);
+            self.say(&TlpRepr { payload: &payload, ..tlp });
+        }
+        match (effects.reset, at.checked_sub(1)) {
+            (Some(on), Some(port)) => self.events.push(Event::Reset { port, on }),
+            (Some(on), None) => self.reset_below(on),
+            (None, _) => {}
+        }
+        if let Some(port) = at.checked_sub(1) {
+            self.events.extend(effects.power.map(|on| Event::Power { port, on }));
+        }
+    }
+
+    /// Sends a TLP of the switch's own to the root.
+    fn say(&mut self, tlp: &TlpRepr<'_>) {
+        if let Some(end) = self.ends.first_mut()
+            && end.outbox().send(None, tlp).is_ok()
+        {
+            self.counts.messages += 1;
+        }
+    }
+
+    fn error(&mut self, at: usize, message: ErrorMessage) {
+        let Some(&mode) = self.modes.first() else { return };
+        let kind = Kind::Message { routing: Routing::ToRoot, data: false };
+        let body = Body::Message { code: message.code(), dw2: 0, dw3: 0 };
+        self.say(&TlpRepr::new(mode, kind, self.id(at), 0, body));
+    }
+
+    /// All below have answered: one answer goes up.
+    fn gathered(&mut self) {
+        let Some(&mode) = self.modes.first() else { return };
+        let kind = Kind::Message { routing: Routing::Gather, data: false };
+        let body = Body::Message { code: code::PME_TO_ACK, dw2: 0, dw3: 0 };
+        self.say(&TlpRepr::new(mode, kind, self.id(0), 0, body));
+    }
+
+    fn route(&mut self, mut transit: Transit) {
+        let Ok(tlp) = Tlp::parse(transit.mode, &transit.octets) else {
+            self.counts.dropped += 1; // it was parsed before
+            return;
+        };
+        let side = match u8::try_from(transit.from) {
+            Ok(at @ 1..) => Side::Below(at - 1),
+            _ => Side::Above,
+        };
+        let config0 =
+            matches!(tlp.kind(), Kind::CfgRead { type1: false } | Kind::CfgWrite { type1: false });
+        match self.vcs.route(side, route_of(&tlp)) {
+            Ok(Hop::Up(_)) => self.pass(&transit, &[0]),
+            Ok(Hop::Down { vppb, type1_to_0, .. }) => {
+                if type1_to_0 {
+                    let changed = type1_to_type0(transit.mode, &mut transit.octets);
+                    debug_assert!(changed.is_ok(), "it was routed as one of type 1");
+                }
+                self.pass(&transit, &[usize::from(vppb) + 1]);
+            }
+            Ok(Hop::Broadcast) => {
+                let is_turn_off = tlp.message_code() == Some(code::PME_TURN_OFF);
+                let below: Vec<usize> =
+                    self.vcs.bound().map(|(vppb, _)| usize::from(vppb) + 1).collect();
+                if is_turn_off && self.gather.start(&self.vcs) {
+                    self.gathered();
+                }
+                self.pass(&transit, &below);
+            }
+            Ok(Hop::Gather) => {
+                self.counts.ended += 1;
+                if let Side::Below(vppb) = side
+                    && self.gather.answer(vppb)
+                {
+                    self.gathered();
+                }
+            }
+            Ok(Hop::Here) => self.counts.ended += 1,
+            Ok(Hop::Internal(function)) if tlp.kind().is_config() => {
+                if let (true, fields::Route::Id(dest)) = (config0, tlp.route()) {
+                    self.bus = dest.bus();
+                }
+                let at = match function {
+                    Function::Below(vppb) => usize::from(vppb) + 1,
+                    _ => 0,
+                };
+                self.configure(&transit, at);
+            }
+            Ok(Hop::Internal(_)) | Err(_) => self.refuse(&transit),
+        }
+    }
+
+    /// A configuration request for one of its bridges.
+    fn configure(&mut self, transit: &Transit, at: usize) {
+        self.counts.own += 1;
+        let Ok(tlp) = Tlp::parse(transit.mode, &transit.octets) else { return };
+        let Some(bridge) = self.bridges.get_mut(at) else { return };
+        let fields::Route::Id(me) = tlp.route() else { return };
+        let effects = registers::access(bridge, &tlp);
+        let value = effects.value.to_le_bytes();
+        let answer = if effects.write.is_some() {
+            Completion::of(&tlp, Status::Success, me)
+        } else {
+            Completion::with_data(&tlp, me, 0, &value)
+        };
+        if let (Some(answer), Some(end)) = (answer, self.ends.get_mut(transit.from)) {
+            let sent = end.outbox().send(None, &answer);
+            debug_assert!(sent.is_ok(), "the request came on this link");
+        }
+        if let Some(effects) = effects.write {
+            self.react(at, &effects);
+        }
+        self.renew();
+    }
+
+    /// Sends a TLP out by links, in each one's layout.
+    fn pass(&mut self, transit: &Transit, to: &[usize]) {
+        let Ok(tlp) = Tlp::parse(transit.mode, &transit.octets) else { return };
+        let (mut passed, mut no_form) = (false, false);
+        for &at in to {
+            let (Some(end), Some(&mode)) = (self.ends.get_mut(at), self.modes.get(at)) else {
+                continue;
+            };
+            if !self.up.get(at).copied().unwrap_or_default() {
+                continue;
+            }
+            if mode == transit.mode {
+                passed |= end.outbox().pass(&tlp).is_ok();
+                continue;
+            }
+            let mut octets = vec![0; TLP_LEN_MAX];
+            let converted = match mode {
+                Mode::Flit => to_flit(&tlp, &mut octets),
+                Mode::NonFlit => to_non_flit(&tlp, &mut octets),
+            };
+            let len = converted.unwrap_or_default();
+            match Tlp::parse(mode, octets.get(..len).unwrap_or_default()) {
+                Ok(tlp) if len > 0 => passed |= end.outbox().pass(&tlp).is_ok(),
+                _ => no_form = true,
+            }
+        }
+        if passed {
+            self.counts.passed += 1;
+        } else if no_form {
+            self.counts.no_form += 1;
+            self.answer(transit, &tlp);
+        } else if tlp.wants_completion() || to.len() == 1 {
+            self.refuse(transit);
+        } else {
+            self.counts.ended += 1; // a broadcast to nobody
+        }
+    }
+
+    fn answer(&mut self, transit: &Transit, tlp: &Tlp<'_>) -> bool {
+        let answer = Completion::of(tlp, Status::UnsupportedRequest, self.id(transit.from));
+        let (Some(answer), Some(end)) = (answer, self.ends.get_mut(transit.from)) else {
+            return false;
+        };
+        end.outbox().send(None, &answer).is_ok()
+    }
+
+    //= seed 002 section 5.2.1: what nobody claims is an unsupported request
+    /// Nobody claims it.
+    fn refuse(&mut self, transit: &Transit) {
+        let Ok(tlp) = Tlp::parse(transit.mode, &transit.octets) else { return };
+        if self.answer(transit, &tlp) {
+            self.counts.refused += 1;
+        } else {
+            self.counts.dropped += 1;
+        }
+        let (error, posted) = if tlp.is_completion() {
+            (Uncorrectable::UnexpectedCompletion, false)
+        } else {
+            (Uncorrectable::UnsupportedRequest, !tlp.wants_completion())
+        };
+        if tlp.kind().is_config() {
+            return; // how software finds out that nothing is there
+        }
+        let bridge = self.bridges.get_mut(transit.from);
+        if let Some(message) = bridge.and_then(|bridge| bridge.report(error, posted, [0; 4])) {
+            self.error(transit.from, message);
+        }
+    }
+}
+
+/// What a TLP says of where it goes, as a virtual switch takes it.
+fn route_of(tlp: &Tlp<'_>) -> Route {
+    match tlp.route() {
+        fields::Route::Address { space: AddressSpace::Io, addr, .. } => Route::Io(addr.0),
+        fields::Route::Address { space: AddressSpace::Memory, addr, .. } => Route::Memory(addr),
+        fields::Route::Id(dest) => match tlp.kind() {
+            Kind::CfgRead { type1: false } | Kind::CfgWrite { type1: false } => {
+                Route::Config0(dest)
+            }
+            Kind::CfgRead { type1: true } | Kind::CfgWrite { type1: true } => Route::Config1(dest),
+            _ => Route::Id(dest),
+        },
+        fields::Route::Implicit(implicit) => Route::Implicit(match implicit {
+            fields::Implicit::ToRoot => Implicit::ToRoot,
+            fields::Implicit::Broadcast => Implicit::Broadcast,
+            fields::Implicit::Local => Implicit::Local,
+            fields::Implicit::Gather => Implicit::Gather,
+        }),
+    }
+}
+
+/// The port of a link, as a virtual switch names it.
+fn port_id(at: usize) -> Option<PortId> {
+    PortId::new(at)
+}

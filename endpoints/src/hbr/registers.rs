@@ -1,0 +1,77 @@
+//! From registers of bridges to what routes: [`Vcs`] of the bridges as they stand.
+//! Shape: [`vcs`]; [`access`] is a configuration request to one of them.
+//! Units: octets.
+//! Source: seed 002 section 5.2; PCI-to-PCI Bridge 1.2 chapter 3.
+
+use weft_dataplane::pbr::{self, Binding, Vcs, Vppb};
+use weft_parsers::tlp::Tlp;
+
+use super::port_id;
+use crate::pci::bridge::{Window, Windows};
+use crate::pci::{Bridge, BridgeEffects, ByteEnables, Reg, regs};
+
+/// What a configuration request did.
+pub(super) struct Accessed {
+    /// What it read.
+    pub value: u32,
+    /// What it did, if it wrote.
+    pub write: Option<BridgeEffects>,
+}
+
+/// Reads or writes a register.
+pub(super) fn access(bridge: &mut Bridge, tlp: &Tlp<'_>) -> Accessed {
+    let reg = Reg::at(tlp.register().unwrap_or_default());
+    let write = tlp.payload().first_chunk().map(|&value| {
+        let enables = ByteEnables::from_low_bits(tlp.first_be());
+        bridge.write(reg, u32::from_le_bytes(value), enables)
+    });
+    Accessed { value: bridge.read(reg), write }
+}
+
+fn window(window: Option<Window>) -> pbr::Window {
+    window.map_or(pbr::Window::OFF, |window| pbr::Window::new(window.base, window.limit))
+}
+
+/// A bridge as one that routes, bound to the link `at` if that is up.
+fn vppb(bridge: &Bridge, at: usize, up: bool, function: u8) -> Vppb {
+    let buses = bridge.buses();
+    let Windows { io, mem, pref } = bridge.windows();
+    let usable = up && !bridge.is_resetting() && !bridge.is_link_disabled();
+    Vppb {
+        function,
+        bridge: pbr::Bridge {
+            command: bridge.space().get16(regs::COMMAND),
+            primary: buses.primary,
+            secondary: buses.secondary,
+            subordinate: buses.subordinate,
+            ari: false,
+            io: window(io),
+            memory: window(mem),
+            prefetchable: window(pref),
+        },
+        bar: pbr::Window::OFF,
+        binding: match port_id(at) {
+            Some(port) if usable => Binding::Port(port),
+            _ => Binding::Unbound,
+        },
+    }
+}
+
+/// The switch of these bridges, the upstream one first; `bus` is the one above it.
+pub(super) fn vcs(bridges: &[Bridge], up: &[bool], bus: u8) -> Vcs {
+    let mut all = (0u8..).zip(bridges.iter().zip(up)).map(|(at, (bridge, up))| {
+        let function = at.saturating_sub(1) << 3;
+        vppb(bridge, usize::from(at), *up, function)
+    });
+    let mut upstream = all.next().unwrap_or_default();
+    upstream.bridge.primary = bus;
+    let below: Vec<Vppb> = all.collect();
+    match Vcs::new(upstream, None, &below) {
+        Ok(vcs) => vcs,
+        Err(_) => nothing(upstream), // more vPPBs than device numbers: refused before
+    }
+}
+
+fn nothing(upstream: Vppb) -> Vcs {
+    Vcs::new(upstream, None, &[]).expect("a switch without vPPBs is one")
+}

@@ -1,0 +1,140 @@
+//! A request under way, and the completions that answer it.
+//! Shape: completion → [`Step`]; octets go to their place in the whole answer.
+//! Units: octets, double words.
+//! Source: PCIe 6.0 sections 2.2.9, 2.3.1.1, 2.3.2; wire-formats.md 3.6 (chunks of UIO in any order).
+
+use weft_parsers::fabric::Bdf;
+use weft_parsers::tlp::{Kind, Status, Tlp};
+
+use super::parts::Part;
+use super::{Failure, OpId};
+
+/// What came of a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Others will follow.
+    More,
+    /// It was the last one.
+    Whole,
+    /// The request has failed.
+    Failed(Failure),
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub op: OpId,
+    /// Tells it from earlier ones of its tag.
+    pub serial: u64,
+    requester: Bdf,
+    kind: Kind,
+    addr: u64,
+    /// Where its octets go in the answer, and how many they are.
+    at: usize,
+    len: usize,
+    /// Octets that came.
+    got: usize,
+    /// Double words that came, of a UIO read.
+    seen: Vec<bool>,
+}
+
+impl Flight {
+    pub(super) fn new(op: OpId, requester: Bdf, serial: u64, part: &Part) -> Self {
+        let dws = match part.kind {
+            Kind::UioRead => (usize::from(low2(part.addr)) + part.len).div_ceil(4).max(1),
+            _ => 0,
+        };
+        let (kind, addr, at, len) = (part.kind, part.addr, part.at, part.len);
+        Self { op, serial, requester, kind, addr, at, len, got: 0, seen: vec![false; dws] }
+    }
+
+    /// Whether a completion of its tag is one for it.
+    pub(super) fn is_answered_by(&self, tlp: &Tlp<'_>) -> bool {
+        tlp.requester() == self.requester
+            && match self.kind {
+                Kind::UioRead => matches!(tlp.kind(), Kind::UioReadCompletion { .. }),
+                Kind::UioWrite => tlp.kind() == Kind::UioWriteCompletion,
+                _ => matches!(tlp.kind(), Kind::Completion { locked: false, .. }),
+            }
+    }
+
+    /// Takes a completion; data go to their place in `answer`.
+    pub(super) fn take(&mut self, tlp: &Tlp<'_>, answer: &mut [u8]) -> Step {
+        match tlp.status() {
+            Some(Status::Success) => {}
+            Some(Status::RequestRetry) if !self.kind.is_config() => {
+                return Step::Failed(Failure::Mismatch);
+            }
+            status => return Step::Failed(Failure::Status(status.unwrap_or_default())),
+        }
+        let wants_data =
+            !matches!(self.kind, Kind::UioWrite | Kind::IoWrite | Kind::CfgWrite { .. });
+        if wants_data != tlp.kind().has_data() {
+            return Step::Failed(Failure::Mismatch);
+        }
+        if tlp.ep() {
+            return Step::Failed(Failure::Poisoned);
+        }
+        match self.kind {
+            Kind::UioRead => self.chunk(tlp, answer),
+            Kind::MemRead => self.split(tlp, answer),
+            _ if wants_data && tlp.payload().len() != 4 => Step::Failed(Failure::Mismatch),
+            _ => {
+                let octets = tlp.payload().iter().skip(usize::from(low2(self.addr)));
+                self.put(0, octets, answer);
+                Step::Whole
+            }
+        }
+    }
+
+    /// The next part of a memory read: its place follows from what came before.
+    fn split(&mut self, tlp: &Tlp<'_>, answer: &mut [u8]) -> Step {
+        let left = (self.len - self.got).max(1);
+        let addr = self.addr.wrapping_add(self.got as u64);
+        let [low, ..] = addr.to_le_bytes();
+        // A read of zero length has no first octet: the address stands for it.
+        let fits = tlp.byte_count().map(usize::from) == Some(left)
+            && tlp.lower_address().is_some_and(|lower| lower == low & 0x7F || self.len == 0);
+        let in_front = usize::from(low & 3);
+        let room = tlp.payload().len().saturating_sub(in_front);
+        if !fits || room == 0 || room > left + 3 {
+            return Step::Failed(Failure::Mismatch);
+        }
+        let now = room.min(self.len - self.got);
+        self.put(self.got, tlp.payload().iter().skip(in_front).take(now), answer);
+        self.got += now;
+        if self.got == self.len { Step::Whole } else { Step::More }
+    }
+
+    /// Any part of a UIO read: it says where it belongs.
+    fn chunk(&mut self, tlp: &Tlp<'_>, answer: &mut [u8]) -> Step {
+        let from = tlp.uio_completion().map_or(0, |(_, offset)| usize::from(offset));
+        let dws = from..from + tlp.payload().len() / 4;
+        let Some(seen) = self.seen.get_mut(dws.clone()) else {
+            return Step::Failed(Failure::Mismatch);
+        };
+        if seen.iter().any(|seen| *seen) {
+            return Step::Failed(Failure::Mismatch);
+        }
+        seen.fill(true);
+        let in_front = usize::from(low2(self.addr));
+        let skip = in_front.saturating_sub(dws.start * 4);
+        let start = (dws.start * 4).saturating_sub(in_front);
+        let most = self.len.saturating_sub(start);
+        self.put(start, tlp.payload().iter().skip(skip).take(most), answer);
+        if self.seen.iter().all(|seen| *seen) { Step::Whole } else { Step::More }
+    }
+
+    /// Puts `octets` `from` octets behind this request's first one.
+    fn put<'a>(&self, from: usize, octets: impl Iterator<Item = &'a u8>, answer: &mut [u8]) {
+        let end = (self.at + self.len).min(answer.len());
+        let place = answer.get_mut(self.at + from..end).unwrap_or_default();
+        for (to, octet) in place.iter_mut().zip(octets) {
+            *to = *octet;
+        }
+    }
+}
+
+const fn low2(addr: u64) -> u8 {
+    addr.to_le_bytes()[0] & 3
+}

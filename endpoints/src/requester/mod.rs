@@ -1,0 +1,439 @@
+//! Who makes requests: splits what is asked into TLPs, knows by tag what is under way, puts answers together.
+//!
+//! Shape: [`Ask`] in, TLPs out by [`Requester::flush`], completions in by [`Requester::take`], [`Done`] out.
+//! Units: octets; tags of 10 bits (non-flit) or 14 (flit).
+//! Source: PCIe 6.0 sections 2.2.5 (byte enables), 2.2.6.2 (tags), 2.3.1.1 (split completions), 2.8
+//! (timeout); wire-formats.md 3.1, 3.5, 3.6.
+//!
+//! Asks are sent in the order in which they came. A tag that timed out is the last to be used again, so that
+//! what comes late finds nobody.
+
+mod flight;
+mod parts;
+pub mod uio;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::fabric::{Bdf, Hpa, Pid};
+use weft_parsers::tlp::{Kind, Mode, Status, Tlp, TlpRepr, VendPrefixL0};
+
+use crate::pci::{ByteEnables, Reg};
+use flight::{Flight, Step};
+use parts::Part;
+
+/// Names what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OpId(u64);
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Memory read; of no octets: a read of zero length.
+    Read {
+        /// First octet.
+        addr: Hpa,
+        /// Octets.
+        len: usize,
+    },
+    /// Memory write; of no octets: a write of zero length.
+    Write {
+        /// First octet.
+        addr: Hpa,
+        /// What is written.
+        data: Vec<u8>,
+    },
+    /// I/O read.
+    IoRead {
+        /// First port.
+        port: u32,
+        /// Octets.
+        len: usize,
+    },
+    /// I/O write.
+    IoWrite {
+        /// First port.
+        port: u32,
+        /// What is written.
+        data: Vec<u8>,
+    },
+    /// Configuration read; its answer are the four octets of a register.
+    ConfigRead {
+        /// Whose.
+        dest: Bdf,
+        /// Which.
+        reg: Reg,
+        /// There is a bridge on the way.
+        type1: bool,
+    },
+    /// Configuration write.
+    ConfigWrite {
+        /// Whose.
+        dest: Bdf,
+        /// Which.
+        reg: Reg,
+        /// There is a bridge on the way.
+        type1: bool,
+        /// Value.
+        value: u32,
+        /// Octets of it.
+        enables: ByteEnables,
+    },
+    /// UIO read; flit mode only.
+    UioRead {
+        /// First octet.
+        addr: Hpa,
+        /// Octets.
+        len: usize,
+    },
+    /// UIO write; flit mode only.
+    UioWrite {
+        /// First octet.
+        addr: Hpa,
+        /// What is written.
+        data: Vec<u8>,
+    },
+}
+
+/// A request of any size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// What is asked.
+    pub what: What,
+    /// The LN bit, of memory requests in non-flit mode.
+    pub ln: bool,
+    /// Port that a UIO request goes to, past the switch's address decode.
+    pub to: Option<Pid>,
+    /// Traffic Class.
+    pub tc: u8,
+}
+
+impl From<What> for Ask {
+    fn from(what: What) -> Self {
+        Self { what, ln: false, to: None, tc: 0 }
+    }
+}
+
+/// Why a request did not come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// It was answered with a status other than SC.
+    #[error("answered with {0:?}")]
+    Status(Status),
+    /// It was not answered in time.
+    #[error("not answered in time")]
+    Timeout,
+    /// Its data are marked as bad.
+    #[error("the data are marked as bad")]
+    Poisoned,
+    /// Its completions do not fit together, or not to it.
+    #[error("a completion does not fit the request")]
+    Mismatch,
+    /// The link has no TLP for it.
+    #[error("the link carries no such request")]
+    NoForm,
+    /// It was given up: a reset, or the link went down.
+    #[error("given up")]
+    GivenUp,
+}
+
+/// A request's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Which.
+    pub op: OpId,
+    /// What was read (nothing of a write), or why not.
+    pub result: Result<Vec<u8>, Failure>,
+    /// All completions had the LN bit.
+    pub ln: bool,
+}
+
+/// Counts of a requester.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequesterCounts {
+    /// Requests that were sent.
+    pub sent: u64,
+    /// Requests that wanted an answer and have theirs, whatever it said.
+    pub answered: u64,
+    /// Requests that were not answered in time.
+    pub timeouts: u64,
+    /// Requests that were given up while under way.
+    pub given_up: u64,
+    /// Completions taken.
+    pub completions: u64,
+    /// Completions for nothing that is under way.
+    pub unexpected: u64,
+    /// Completions that do not fit their request.
+    pub mismatched: u64,
+}
+
+/// What a requester is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequesterSpec {
+    /// Layout of its TLPs.
+    pub mode: Mode,
+    /// Most octets of a write, a power of two, 128..=4096.
+    pub payload_max: usize,
+    /// Most octets that one read asks for, a power of two, 128..=4096.
+    pub read_max: usize,
+    /// Requests under way, at most as many as there are tags.
+    pub in_flight_max: usize,
+    /// How long an answer may take.
+    pub timeout: Span,
+}
+
+struct Op {
+    ask: Ask,
+    /// Octets that were split off, and whether that was all.
+    split: usize,
+    whole: bool,
+    under_way: usize,
+    data: Vec<u8>,
+    failure: Option<Failure>,
+    ln: bool,
+}
+
+/// The state of a requester.
+pub struct Requester {
+    spec: RequesterSpec,
+    id: Bdf,
+    ops: BTreeMap<OpId, Op>,
+    /// Not sent to their end yet.
+    queue: VecDeque<OpId>,
+    flights: BTreeMap<u16, Flight>,
+    /// In the order of their ends; those that were answered are passed over.
+    deadlines: VecDeque<(Instant, u16, u64)>,
+    done: VecDeque<Done>,
+    next_op: u64,
+    next_tag: u16,
+    counts: RequesterCounts,
+}
+
+impl Requester {
+    /// Nothing is under way.
+    #[must_use]
+    pub const fn new(spec: RequesterSpec, id: Bdf) -> Self {
+        Self {
+            spec,
+            id,
+            ops: BTreeMap::new(),
+            queue: VecDeque::new(),
+            flights: BTreeMap::new(),
+            deadlines: VecDeque::new(),
+            done: VecDeque::new(),
+            next_op: 0,
+            next_tag: 0,
+            counts: RequesterCounts {
+                sent: 0,
+                answered: 0,
+                timeouts: 0,
+                given_up: 0,
+                completions: 0,
+                unexpected: 0,
+                mismatched: 0,
+            },
+        }
+    }
+
+    /// Who asks from now on.
+    pub const fn set_id(&mut self, id: Bdf) {
+        self.id = id;
+    }
+
+    /// Sizes of writes and reads from now on, powers of two.
+    pub fn set_sizes(&mut self, payload_max: usize, read_max: usize) {
+        self.spec.payload_max = payload_max.clamp(128, 4_096);
+        self.spec.read_max = read_max.clamp(128, 4_096);
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub const fn counts(&self) -> RequesterCounts {
+        self.counts
+    }
+
+    /// Requests under way: sent, and not answered.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Asks that have no end yet.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Takes an ask; it is sent by the next [`Self::flush`].
+    pub fn submit(&mut self, ask: Ask) -> OpId {
+        let op = OpId(self.next_op);
+        self.next_op += 1;
+        let data = vec![0; parts::answer_len(&ask.what)];
+        let state = Op { ask, split: 0, whole: false, under_way: 0, data, failure: None, ln: true };
+        self.ops.insert(op, state);
+        self.queue.push_back(op);
+        op
+    }
+
+    /// The next ask that came to its end.
+    pub fn next_done(&mut self) -> Option<Done> {
+        self.done.pop_front()
+    }
+
+    /// When the next request times out.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        self.deadlines.front().map(|(at, ..)| *at)
+    }
+
+    /// Hands what can be sent to `send`, which says whether the link has a form for it.
+    pub fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&TlpRepr<'_>) -> bool) {
+        while let Some(&op) = self.queue.front() {
+            let Some(state) = self.ops.get_mut(&op) else {
+                self.queue.pop_front();
+                continue;
+            };
+            let part = if state.failure.is_some() {
+                None // the rest is not sent
+            } else {
+                Some(Part::next(&state.ask.what, state.split, &self.spec))
+            };
+            if let Some(part) = part {
+                let tag = if part.kind.wants_completion() {
+                    let most = self.spec.in_flight_max.min(usize::from(tags(self.spec.mode)));
+                    if self.flights.len() >= most {
+                        return;
+                    }
+                    self.next_tag = free_tag(&self.flights, self.next_tag, tags(self.spec.mode));
+                    self.next_tag
+                } else {
+                    0
+                };
+                let head = TlpRepr {
+                    vend_prefix: state.ask.to.map(VendPrefixL0::from_pid),
+                    tc: state.ask.tc,
+                    ln: state.ask.ln && matches!(part.kind, Kind::MemRead | Kind::MemWrite),
+                    ..TlpRepr::new(self.spec.mode, part.kind, self.id, tag, part.body)
+                };
+                if !send(&TlpRepr { payload: &part.payload, ..head }) {
+                    state.failure = Some(Failure::NoForm);
+                    continue;
+                }
+                self.counts.sent += 1;
+                state.split += part.len;
+                state.whole = part.last;
+                if part.kind.wants_completion() {
+                    state.under_way += 1;
+                    let deadline = now + self.spec.timeout;
+                    self.deadlines.push_back((deadline, tag, self.counts.sent));
+                    self.flights.insert(tag, Flight::new(op, self.id, self.counts.sent, &part));
+                }
+                if !part.last {
+                    continue;
+                }
+            }
+            self.queue.pop_front();
+            self.finish(op);
+        }
+    }
+
+    /// Takes a completion. Returns false if there is nothing that it answers.
+    pub fn take(&mut self, tlp: &Tlp<'_>) -> bool {
+        let tag = tlp.tag();
+        let found = self.flights.get_mut(&tag).filter(|flight| flight.is_answered_by(tlp));
+        let Some(flight) = found else {
+            self.counts.unexpected += 1;
+            return false;
+        };
+        self.counts.completions += 1;
+        let op = flight.op;
+        let Some(state) = self.ops.get_mut(&op) else { return false };
+        let ended = match flight.take(tlp, &mut state.data) {
+            Step::More => false,
+            Step::Whole => true,
+            Step::Failed(failure) => {
+                if failure == Failure::Mismatch {
+                    self.counts.mismatched += 1;
+                }
+                state.failure.get_or_insert(failure);
+                true
+            }
+        };
+        state.ln &= tlp.ln();
+        if ended {
+            self.flights.remove(&tag);
+            self.counts.answered += 1;
+            state.under_way -= 1;
+            self.finish(op);
+        }
+        true
+    }
+
+    /// Ends what was not answered by `now`; returns how many requests that were.
+    pub fn expire(&mut self, now: Instant) -> usize {
+        let mut expired = 0;
+        while let Some(&(at, tag, serial)) = self.deadlines.front() {
+            let is_under_way = self.flights.get(&tag).is_some_and(|it| it.serial == serial);
+            if is_under_way && at > now {
+                break;
+            }
+            self.deadlines.pop_front();
+            if !is_under_way {
+                continue;
+            }
+            if let Some(flight) = self.flights.remove(&tag) {
+                self.counts.timeouts += 1;
+                expired += 1;
+                if let Some(state) = self.ops.get_mut(&flight.op) {
+                    state.failure.get_or_insert(Failure::Timeout);
+                    state.under_way -= 1;
+                }
+                self.finish(flight.op);
+            }
+        }
+        expired
+    }
+
+    /// Gives up everything: a reset, or the link went down.
+    pub fn give_up(&mut self) {
+        self.counts.given_up += self.flights.len() as u64;
+        self.flights.clear();
+        self.deadlines.clear();
+        self.queue.clear();
+        for (op, _) in core::mem::take(&mut self.ops) {
+            self.done.push_back(Done { op, result: Err(Failure::GivenUp), ln: false });
+        }
+    }
+
+    /// Ends an ask of which nothing is under way or left to be sent.
+    fn finish(&mut self, op: OpId) {
+        let over = self
+            .ops
+            .get(&op)
+            .is_some_and(|state| state.under_way == 0 && (state.whole || state.failure.is_some()));
+        if !over {
+            return;
+        }
+        if let Some(state) = self.ops.remove(&op) {
+            let result = state.failure.map_or(Ok(state.data), Err);
+            self.done.push_back(Done { op, result, ln: state.ln });
+        }
+    }
+}
+
+/// Tags that a mode has.
+const fn tags(mode: Mode) -> u16 {
+    match mode {
+        Mode::NonFlit => 1 << 10,
+        Mode::Flit => 1 << 14,
+    }
+}
+
+/// The first tag behind `after` that is free; there is one.
+fn free_tag(flights: &BTreeMap<u16, Flight>, after: u16, count: u16) -> u16 {
+    let next = (1..=count).map(|step| after.wrapping_add(step) % count);
+    next.into_iter().find(|tag| !flights.contains_key(tag)).unwrap_or(after)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Tests of [`Requester`]: what it sends, and what it makes of completions in any order and of any kind.
+
+use weft_dataplane::rng::Rng;
+use weft_parsers::tlp::{Body, Completion, DevLoad};
+
+use super::*;
+
+fn requester(mode: Mode) -> Requester {
+    let timeout = Span::from_ns(1_000);
+    let spec = RequesterSpec { mode, payload_max: 128, read_max: 256, in_flight_max: 4, timeout };
+    Requester::new(spec, Bdf::new(1, 0, 0))
+}
+
+/// All that is sent now, as octets.
+fn sent(requester: &mut Requester, now: Instant) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    requester.flush(now, &mut |tlp| {
+        let mut octets = vec![0; 4_200];
+        match tlp.emit(&mut octets) {
+            Ok(len) => {
+                octets.truncate(len);
+                all.push(octets);
+                true
+            }
+            Err(_) => false,
+        }
+    });
+    all
+}
+
+fn octets(tlp: &TlpRepr<'_>) -> Vec<u8> {
+    let mut octets = vec![0; 4_200];
+    let len = tlp.emit(&mut octets).unwrap();
+    octets.truncate(len);
+    octets
+}
+
+#[test]
+fn byte_enables_and_lengths_are_those_of_the_octets() {
+    #[rustfmt::skip] // columns: address, octets, double words, first, last
+    let cases = [
+        (0x100, 4,   1, 0xF, 0x0),
+        (0x101, 1,   1, 0x2, 0x0),
+        (0x103, 1,   1, 0x8, 0x0),
+        (0x102, 4,   2, 0xC, 0x3),
+        (0x100, 8,   2, 0xF, 0xF),
+        (0x101, 127, 32, 0xE, 0xF),
+        (0x100, 0,   1, 0x0, 0x0),
+    ];
+    for (addr, len, dws, first, last) in cases {
+        for mode in [Mode::NonFlit, Mode::Flit] {
+            let mut requester = requester(mode);
+            requester.submit(What::Write { addr: Hpa(addr), data: vec![0xAA; len] }.into());
+            let all = sent(&mut requester, Instant::ZERO);
+            let tlp = Tlp::parse(mode, &all[0]).unwrap();
+            assert_eq!((all.len(), tlp.length_dw()), (1, dws), "{addr:#x} {len}");
+            assert_eq!((tlp.first_be(), tlp.last_be()), (first, last), "{addr:#x} {len}");
+            let done = requester.next_done().unwrap();
+            assert_eq!(done.result, Ok(vec![]), "posted");
+        }
+    }
+}
+
+/// Requests wait for tags, and finish in the order of their answers.
+#[test]
+fn requests_wait_for_tags() {
+    let mut requester = requester(Mode::NonFlit);
+    let ops: Vec<_> =
+        (0..6).map(|n| requester.submit(What::Read { addr: Hpa(n * 64), len: 4 }.into())).collect();
+    let first = sent(&mut requester, Instant::ZERO);
+    assert_eq!((first.len(), requester.in_flight(), requester.pending()), (4, 4, 6));
+    for request in first.iter().rev() {
+        let request = Tlp::parse(Mode::NonFlit, request).unwrap();
+        let answer = Completion::with_data(&request, Bdf::default(), 0, &[1, 2, 3, 4]).unwrap();
+        let answer = octets(&answer);
+        let answer = Tlp::parse(Mode::NonFlit, &answer).unwrap();
+        assert!(requester.take(&answer));
+        assert!(!requester.take(&answer), "a second answer is for nobody");
+    }
+    let done: Vec<_> = std::iter::from_fn(|| requester.next_done()).map(|done| done.op).collect();
+    assert_eq!(done, [ops[3], ops[2], ops[1], ops[0]]);
+    assert_eq!(sent(&mut requester, Instant::ZERO).len(), 2);
+    assert_eq!(requester.expire(Instant::from_ns(999)), 0);
+    assert_eq!(requester.expire(Instant::from_ns(1_000)), 2);
+    let failed: Vec<_> = std::iter::from_fn(|| requester.next_done()).map(|it| it.result).collect();
+    assert_eq!(failed, [Err(Failure::Timeout), Err(Failure::Timeout)]);
+    let counts = requester.counts();
+    assert_eq!((counts.sent, counts.answered, counts.timeouts, counts.unexpected), (6, 4, 2, 4));
+}
+
+/// wire-formats.md 3.6: chunks of a UIO read may come in any order, and each says its place.
+#[test]
+fn chunks_of_uio_come_in_any_order() {
+    let mut rng = Rng::new(0x010);
+    for round in 0..200 {
+        let mut requester = requester(Mode::Flit);
+        let (addr, len) = (0x1000 + rng.below(64), 1 + rng.below(200));
+        let len = usize::try_from(len).unwrap();
+        requester.submit(What::UioRead { addr: Hpa(addr), len }.into());
+        let want: Vec<u8> = (0..len).map(|n| n.to_le_bytes()[0] ^ 0x5A).collect();
+        let mut answers = Vec::new();
+        for request in sent(&mut requester, Instant::ZERO) {
+            let request = Tlp::parse(Mode::Flit, &request).unwrap();
+            let Hpa(base) = request.addr().unwrap();
+            let dws = usize::from(request.length_dw());
+            let octet = |at: u64| {
+                let at = (base + at).checked_sub(addr).and_then(|at| usize::try_from(at).ok());
+                at.and_then(|at| want.get(at)).copied().unwrap_or(0xEE)
+            };
+            let data: Vec<u8> = (0..dws as u64 * 4).map(octet).collect();
+            let mut from = 0;
+            while from < dws {
+                let until = from + 1 + usize::try_from(rng.below((dws - from) as u64)).unwrap();
+                let place = usize::try_from(rng.below(answers.len() as u64 + 1)).unwrap();
+                let from_dw = u16::try_from(from).unwrap();
+                let part = &data[from * 4..until * 4];
+                let answer = Completion::with_data(&request, Bdf::default(), from_dw, part);
+                answers.insert(place, octets(&answer.unwrap()));
+                from = until;
+            }
+        }
+        for answer in &answers {
+            assert!(requester.take(&Tlp::parse(Mode::Flit, answer).unwrap()));
+        }
+        assert_eq!(requester.next_done().unwrap().result, Ok(want), "round {round}");
+    }
+}
+
+#[test]
+fn completions_that_do_not_fit_fail_their_request_only() {
+    let answer = |request: &Tlp<'_>, byte_count, lower_address, len: usize| {
+        let kind = Kind::Completion { locked: false, data: true };
+        let body = Body::Completion {
+            completer: Bdf::default(),
+            completer_segment: None,
+            status: Status::Success,
+            byte_count,
+            lower_address,
+        };
+        let payload = vec![0; len];
+        let tlp = TlpRepr::new(Mode::Flit, kind, request.requester(), request.tag(), body);
+        octets(&TlpRepr { payload: &payload, ..tlp })
+    };
+    #[rustfmt::skip] // columns: name, byte count, lower address, octets, result
+    let cases = [
+        ("it fits",             64, 0x40, 64, None),
+        ("too few announced",   60, 0x40, 60, Some(Failure::Mismatch)),
+        ("another address",     64, 0x44, 64, Some(Failure::Mismatch)),
+        ("too many",            64, 0x40, 68, Some(Failure::Mismatch)),
+    ];
+    for (name, byte_count, lower, len, want) in cases {
+        let mut requester = requester(Mode::Flit);
+        requester.submit(What::Read { addr: Hpa(0x40), len: 64 }.into());
+        let all = sent(&mut requester, Instant::ZERO);
+        let request = Tlp::parse(Mode::Flit, &all[0]).unwrap();
+        let octets = answer(&request, byte_count, lower, len);
+        requester.take(&Tlp::parse(Mode::Flit, &octets).unwrap());
+        assert_eq!(requester.next_done().unwrap().result.err(), want, "{name}");
+    }
+    // a chunk that came before, and one behind the end
+    for offset in [0, 15] {
+        let mut requester = requester(Mode::Flit);
+        requester.submit(What::UioRead { addr: Hpa(0x40), len: 64 }.into());
+        let all = sent(&mut requester, Instant::ZERO);
+        let request = Tlp::parse(Mode::Flit, &all[0]).unwrap();
+        let chunk = |offset_dw| {
+            let kind = Kind::UioReadCompletion { data: true };
+            let body = Body::UioCompletion {
+                completer: Bdf::default(),
+                completer_segment: None,
+                status: Status::Success,
+                dev_load: DevLoad::Light,
+                offset_dw,
+            };
+            let tlp = TlpRepr::new(Mode::Flit, kind, request.requester(), request.tag(), body);
+            octets(&TlpRepr { payload: &[0; 8], ..tlp })
+        };
+        requester.take(&Tlp::parse(Mode::Flit, &chunk(0)).unwrap());
+        requester.take(&Tlp::parse(Mode::Flit, &chunk(offset)).unwrap());
+        assert_eq!(requester.next_done().unwrap().result, Err(Failure::Mismatch), "{offset}");
+        assert_eq!(requester.counts().mismatched, 1);
+    }
+}

@@ -1,0 +1,75 @@
+//! A requester as the way that a fabric memory engine sends its requests by.
+//! Shape: [`UioSide`] remembers which asks are the engine's; [`Uio`] is a [`UioPort`] over both.
+//! Units: octets.
+//! Source: wire-formats.md 3.6, 5.5.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_dataplane::time::Instant;
+use weft_parsers::tlp::Status;
+
+use super::{Done, Failure, OpId, Requester, What};
+use crate::fabric_mem::{Answer, Body, Completion, Full, Request, Tag, UioPort};
+
+/// Asks of an engine: those without an end, and those whose end it has not seen.
+#[derive(Debug, Default)]
+pub struct UioSide {
+    under_way: BTreeMap<OpId, (Tag, bool)>,
+    ended: VecDeque<(Tag, bool, Result<Vec<u8>, Failure>)>,
+}
+
+impl UioSide {
+    /// Takes an ask's end if it is the engine's; otherwise gives it back.
+    pub fn take(&mut self, done: Done) -> Option<Done> {
+        match self.under_way.remove(&done.op) {
+            Some((tag, write)) => {
+                self.ended.push_back((tag, write, done.result));
+                None
+            }
+            None => Some(done),
+        }
+    }
+}
+
+/// The port of an engine.
+pub struct Uio<'a> {
+    /// Sends.
+    pub requester: &'a mut Requester,
+    /// Remembers.
+    pub side: &'a mut UioSide,
+    /// Asks of an engine at a time.
+    pub pending_max: usize,
+}
+
+impl UioPort for Uio<'_> {
+    fn submit(&mut self, _: Instant, request: Request<'_>) -> Result<(), Full> {
+        if self.side.under_way.len() >= self.pending_max {
+            return Err(Full);
+        }
+        let addr = request.addr;
+        let (what, write) = match request.body {
+            Body::Read(len) => {
+                (What::UioRead { addr, len: usize::try_from(len).map_err(|_| Full)? }, false)
+            }
+            Body::Write(data) => (What::UioWrite { addr, data: data.to_vec() }, true),
+        };
+        let op = self.requester.submit(what.into());
+        self.side.under_way.insert(op, (request.tag, write));
+        Ok(())
+    }
+
+    fn poll(&mut self, _: Instant, each: &mut dyn FnMut(Completion<'_>)) {
+        for (tag, write, result) in self.side.ended.drain(..) {
+            let answer = match &result {
+                Ok(_) if write => Answer::Written,
+                Ok(data) => Answer::Data { offset: 0, data, poisoned: false },
+                Err(Failure::Timeout) => continue, // the engine has a timeout of its own
+                Err(Failure::NoForm | Failure::Status(Status::UnsupportedRequest)) => {
+                    Answer::Unsupported
+                }
+                Err(_) => Answer::Aborted,
+            };
+            each(Completion { tag, answer });
+        }
+    }
+}
