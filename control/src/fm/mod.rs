@@ -3,6 +3,8 @@
 //! Units: none.
 //! Source: fabric.md, "FM module"; CXL 3.1 section 7.7.12.
 
+pub mod cci;
 pub mod graph;
 pub mod proof;
 pub mod routes;
+pub mod rules;
