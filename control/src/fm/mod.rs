@@ -4,7 +4,11 @@
 //! Source: fabric.md, "FM module"; CXL 3.1 section 7.7.12.
 
 pub mod cci;
+pub mod discover;
 pub mod graph;
+pub mod inventory;
 pub mod proof;
 pub mod routes;
 pub mod rules;
+#[cfg(test)]
+mod tests;
