@@ -7,6 +7,7 @@ pub mod cci;
 pub mod discover;
 pub mod graph;
 pub mod inventory;
+pub mod plan;
 pub mod proof;
 pub mod routes;
 pub mod rules;

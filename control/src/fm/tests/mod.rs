@@ -7,4 +7,5 @@
 mod discovery;
 mod fake;
 mod fake_gfd;
+mod plan;
 mod tcp;
