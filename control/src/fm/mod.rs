@@ -3,6 +3,7 @@
 //! Units: none.
 //! Source: fabric.md, "FM module"; CXL 3.1 section 7.7.12.
 
+pub mod bind;
 pub mod cci;
 pub mod discover;
 pub mod graph;

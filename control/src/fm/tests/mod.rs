@@ -4,6 +4,7 @@
 //! Units: none.
 //! Source: style.md C12.
 
+mod bind;
 mod discovery;
 mod fake;
 mod fake_gfd;
