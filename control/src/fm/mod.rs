@@ -8,6 +8,7 @@ pub mod cci;
 pub mod discover;
 pub mod graph;
 pub mod inventory;
+pub mod memory;
 pub mod plan;
 pub mod proof;
 pub mod routes;

@@ -8,5 +8,6 @@ mod bind;
 mod discovery;
 mod fake;
 mod fake_gfd;
+mod memory;
 mod plan;
 mod tcp;
