@@ -13,5 +13,6 @@ pub mod plan;
 pub mod proof;
 pub mod routes;
 pub mod rules;
+pub mod store;
 #[cfg(test)]
 mod tests;

@@ -10,4 +10,5 @@ mod fake;
 mod fake_gfd;
 mod memory;
 mod plan;
+mod store;
 mod tcp;
