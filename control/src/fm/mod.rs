@@ -5,6 +5,7 @@
 
 pub mod bind;
 pub mod cci;
+pub mod change;
 pub mod discover;
 pub mod graph;
 pub mod inventory;

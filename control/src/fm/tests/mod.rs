@@ -5,6 +5,7 @@
 //! Source: style.md C12.
 
 mod bind;
+mod change;
 mod discovery;
 mod fake;
 mod fake_gfd;
