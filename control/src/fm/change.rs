@@ -136,7 +136,7 @@ const fn last(link: [PortRef; 2]) -> PortRef {
 }
 
 /// The links by which static messages from a switch go to a PID; none when they do not get there.
-fn way(graph: &Graph, tables: &Tables, from: SwitchId, to: Pid) -> Option<Vec<PortRef>> {
+pub(super) fn way(graph: &Graph, tables: &Tables, from: SwitchId, to: Pid) -> Option<Vec<PortRef>> {
     let (mut at, mut way) = (from, Vec::new());
     for _ in 0..=graph.switch_count() {
         let port = tables.get(at)?.static_port(to)?;

@@ -5,6 +5,7 @@
 
 pub mod bind;
 pub mod cci;
+pub mod cdat;
 pub mod change;
 pub mod discover;
 pub mod graph;
@@ -17,3 +18,4 @@ pub mod rules;
 pub mod store;
 #[cfg(test)]
 mod tests;
+pub mod topology;

@@ -11,5 +11,6 @@ mod fake;
 mod fake_gfd;
 mod memory;
 mod plan;
+mod show;
 mod store;
 mod tcp;
