@@ -3,6 +3,19 @@
 //! Units: none.
 //! Source: fabric.md, "FM module"; CXL 3.1 section 7.7.12.
 
+pub mod bind;
+pub mod cci;
+pub mod cdat;
+pub mod change;
+pub mod discover;
 pub mod graph;
+pub mod inventory;
+pub mod memory;
+pub mod plan;
 pub mod proof;
 pub mod routes;
+pub mod rules;
+pub mod store;
+#[cfg(test)]
+mod tests;
+pub mod topology;

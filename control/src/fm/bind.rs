@@ -1,0 +1,502 @@
+//! Binding: which devices a host sees, below its own edge switch and below others.
+//!
+//! Shape: [`Local`] (5201h, 5202h) binds a port of the same switch; [`Remote`] (5706h) binds two bridges, one at each end,
+//! as one virtual link; [`Bindings`] knows what is bound and what may be.
+//! Units: none; costs as value times base.
+//! Source: CXL 3.1 sections 7.7.6.1, 7.7.6.4, 7.7.12.3; fabric.md, "FM module".
+//!
+//! A host sees at most its own edge switch and, below that, downstream edge switches, with one virtual link to each.
+//! Remote bindings are made from the far end on: the host is told of a hot-add when its own bridge is bound, and by then
+//! all behind it is there. They are undone from the near end on. When the second end fails, the first is undone; when that
+//! fails too, the error says which end is left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use weft_parsers::cci::Request;
+use weft_parsers::cci::pbr::{self, BindOp, BindPid, PathCost, PidBinding};
+use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
+use weft_parsers::fabric::Pid;
+
+use super::cci::{CallError, Fabric, Way};
+use super::discover::virtual_switches;
+use super::graph::{PortRef, SwitchId};
+use super::inventory::{Inventory, Partner, Role, pid_number};
+
+/// LD number that stands for a whole device.
+const WHOLE_DEVICE: u16 = 0xFFFF;
+/// State of a bridge that nothing is bound to.
+const UNBOUND: u8 = 0;
+/// State of a bridge that a port is bound to.
+const BOUND_TO_PORT: u8 = 2;
+/// State of a bridge that an LD is bound to.
+const BOUND_TO_LD: u8 = 3;
+
+/// A bridge of a virtual switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Bridge {
+    /// The switch.
+    pub switch: SwitchId,
+    /// Its virtual switch.
+    pub vcs: u8,
+    /// The bridge.
+    pub vppb: u8,
+}
+
+impl fmt::Display for Bridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} VCS {} vPPB {}", self.switch, self.vcs, self.vppb)
+    }
+}
+
+/// A device at the host's own edge switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Local {
+    /// The bridge that shows it.
+    pub bridge: Bridge,
+    /// Its port.
+    pub port: u8,
+    /// The LD of a device with several.
+    pub ld: Option<u16>,
+}
+
+/// One end of a virtual link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkEnd {
+    /// The bridge: vDSP at the host, vUSP below.
+    pub bridge: Bridge,
+    /// The PID that the other end sends to: of the host edge, of the fabric port.
+    #[serde(with = "pid_number")]
+    pub pid: Pid,
+}
+
+/// A virtual link between a host's edge switch and one below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remote {
+    /// At the host.
+    pub host: LinkEnd,
+    /// Below.
+    pub below: LinkEnd,
+}
+
+/// Why something is not bound or unbound.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The bridge is not there.
+    #[error("there is no {0}")]
+    NoBridge(Bridge),
+    /// The bridge shows something else already.
+    #[error("{0} is bound already")]
+    Taken(Bridge),
+    /// The bridge shows nothing.
+    #[error("{0} is not bound")]
+    NotBound(Bridge),
+    /// The port is no downstream edge port with a device that is no GFD.
+    #[error("{0} has no device that can be bound")]
+    NoDevice(PortRef),
+    /// Another bridge shows the device.
+    #[error("the device at {port} is bound to {by} already")]
+    DeviceTaken {
+        /// Its port.
+        port: PortRef,
+        /// Where it is bound.
+        by: Bridge,
+    },
+    /// The PID belongs to another switch, or to none.
+    #[error("PID {pid} is not at {at}")]
+    WrongPid {
+        /// The PID.
+        pid: Pid,
+        /// Where it would have to be.
+        at: SwitchId,
+    },
+    /// The host has a virtual link to that switch.
+    #[error("VCS {vcs} of {host} has a virtual link to {below} already")]
+    SecondLink {
+        /// The host's edge switch.
+        host: SwitchId,
+        /// Its virtual switch.
+        vcs: u8,
+        /// The switch below.
+        below: SwitchId,
+    },
+    /// Both ends are one switch, or an edge switch below would have another one below.
+    #[error("{0} cannot be below: a host sees its own edge switch and one level below")]
+    TooDeep(SwitchId),
+    /// The first end failed; nothing is bound.
+    #[error("{0}: nothing was changed")]
+    Failed(Bridge, #[source] CallError),
+    /// The second end failed, and the first was undone.
+    #[error("{0}: what was done before was undone")]
+    Undone(Bridge, #[source] CallError),
+    /// An end failed, and undoing failed too, or what became of it could not be seen.
+    #[error("{failed}; {left} may be half-way")]
+    Left {
+        /// The end that failed.
+        failed: Bridge,
+        /// The end that is half-way.
+        left: Bridge,
+        /// What happened at first.
+        source: CallError,
+        /// What happened when it was to be undone.
+        undo: Option<Box<CallError>>,
+    },
+}
+
+/// What a bridge shows, as the switch tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// Nothing.
+    Nothing,
+    /// A port, and perhaps one LD of it.
+    Port(u8, Option<u8>),
+    /// The other end of a virtual link.
+    Pid(Pid),
+    /// Something that is coming or going.
+    InBetween,
+}
+
+/// All bindings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bindings {
+    /// Devices at hosts' own edge switches.
+    pub local: Vec<Local>,
+    /// Virtual links.
+    pub remote: Vec<Remote>,
+}
+
+impl Bindings {
+    fn is_taken(&self, bridge: Bridge) -> bool {
+        let ends = self.remote.iter().flat_map(|link| [link.host.bridge, link.below.bridge]);
+        self.local.iter().map(|local| local.bridge).chain(ends).any(|taken| taken == bridge)
+    }
+
+    fn check_bridge(&self, inventory: &Inventory, bridge: Bridge) -> Result<(), BindError> {
+        let vcss = inventory.switch(bridge.switch).map(|switch| switch.vcss.as_slice());
+        let vcs = vcss.unwrap_or_default().iter().find(|vcs| vcs.id == bridge.vcs);
+        match vcs.and_then(|vcs| vcs.vppbs.get(usize::from(bridge.vppb))) {
+            None => Err(BindError::NoBridge(bridge)),
+            Some(_) if self.is_taken(bridge) => Err(BindError::Taken(bridge)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Checks a local binding.
+    ///
+    /// # Errors
+    /// What is in its way.
+    pub fn check_local(&self, inventory: &Inventory, wanted: Local) -> Result<(), BindError> {
+        self.check_bridge(inventory, wanted.bridge)?;
+        let at = PortRef::new(wanted.bridge.switch, wanted.port);
+        let port = inventory.switch(at.switch).and_then(|switch| switch.port(at.port));
+        if !port.is_some_and(|p| p.role == Role::Dsp && matches!(p.partner, Partner::Device(_))) {
+            return Err(BindError::NoDevice(at));
+        }
+        let same = |local: &&Local| {
+            PortRef::new(local.bridge.switch, local.port) == at
+                && (local.ld == wanted.ld || local.ld.is_none() || wanted.ld.is_none())
+        };
+        match self.local.iter().find(same) {
+            Some(local) => Err(BindError::DeviceTaken { port: at, by: local.bridge }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks a virtual link.
+    ///
+    /// # Errors
+    /// What is in its way.
+    pub fn check_remote(&self, inventory: &Inventory, wanted: &Remote) -> Result<(), BindError> {
+        let (host, below) = (wanted.host.bridge, wanted.below.bridge);
+        if host.switch == below.switch {
+            return Err(BindError::TooDeep(below.switch));
+        }
+        for end in [wanted.host, wanted.below] {
+            self.check_bridge(inventory, end.bridge)?;
+            let at = end.bridge.switch;
+            if !inventory.pids().any(|(pid, port)| pid == end.pid && port.switch == at) {
+                return Err(BindError::WrongPid { pid: end.pid, at });
+            }
+        }
+        for link in &self.remote {
+            let (other_host, other_below) = (link.host.bridge, link.below.bridge);
+            let same_host = (other_host.switch, other_host.vcs) == (host.switch, host.vcs);
+            if same_host && other_below.switch == below.switch {
+                let (host, vcs, below) = (host.switch, host.vcs, below.switch);
+                return Err(BindError::SecondLink { host, vcs, below });
+            }
+            let chained = (other_below.switch, other_below.vcs) == (host.switch, host.vcs)
+                || (other_host.switch, other_host.vcs) == (below.switch, below.vcs);
+            if chained {
+                return Err(BindError::TooDeep(below.switch));
+            }
+        }
+        Ok(())
+    }
+
+    /// Binds a device to a bridge of its own switch.
+    ///
+    /// # Errors
+    /// It may not be, or the switch did not; nothing has changed then, or the error says what is left.
+    pub fn bind_local(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        wanted: Local,
+    ) -> Result<(), BindError> {
+        self.check_local(inventory, wanted)?;
+        let way = way(inventory, wanted.bridge);
+        let Bridge { vcs, vppb, .. } = wanted.bridge;
+        let ld = wanted.ld.unwrap_or(WHOLE_DEVICE);
+        let bind = Request::BindVppb(BindVppb { vcs, vppb, port: wanted.port, ld });
+        let shows = |shows| matches!(shows, Shows::Port(port, _) if port == wanted.port);
+        apply(fabric, way, wanted.bridge, &bind, shows)
+            .map_err(|error| BindError::Failed(wanted.bridge, error))?;
+        self.local.push(wanted);
+        Ok(())
+    }
+
+    /// Takes a device away from its bridge.
+    ///
+    /// # Errors
+    /// Nothing is bound there, or the switch did not take it away.
+    pub fn unbind_local(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        bridge: Bridge,
+        option: UnbindOption,
+    ) -> Result<Local, BindError> {
+        let place = self.local.iter().position(|local| local.bridge == bridge);
+        let place = place.ok_or(BindError::NotBound(bridge))?;
+        let Bridge { vcs, vppb, .. } = bridge;
+        let unbind = Request::UnbindVppb(UnbindVppb { vcs, vppb, option });
+        apply(fabric, way(inventory, bridge), bridge, &unbind, |shows| shows == Shows::Nothing)
+            .map_err(|error| BindError::Failed(bridge, error))?;
+        Ok(self.local.remove(place))
+    }
+
+    /// Makes a virtual link, of which `cost` tells what its path adds.
+    ///
+    /// # Errors
+    /// It may not be, or an end did not; what was done is undone then, or the error says what is left.
+    pub fn bind_remote(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        wanted: Remote,
+        cost: PathCost,
+    ) -> Result<(), BindError> {
+        self.check_remote(inventory, &wanted)?;
+        let (host, below) = (wanted.host, wanted.below);
+        if let Err(EndError { source, undo }) =
+            bind_end(fabric, inventory, below.bridge, host.pid, cost)
+        {
+            let (failed, left) = (below.bridge, below.bridge);
+            return Err(match undo {
+                None => BindError::Failed(failed, source),
+                undo => BindError::Left { failed, left, source, undo },
+            });
+        }
+        if let Err(EndError { source, undo }) =
+            bind_end(fabric, inventory, host.bridge, below.pid, cost)
+        {
+            let failed = host.bridge;
+            return Err(match (unbind_end(fabric, inventory, below.bridge), undo) {
+                (Ok(()), None) => BindError::Undone(failed, source),
+                (Ok(()), undo) => BindError::Left { failed, left: failed, source, undo },
+                (Err(undo), _) => BindError::Left {
+                    failed,
+                    left: below.bridge,
+                    source,
+                    undo: Some(Box::new(undo)),
+                },
+            });
+        }
+        self.remote.push(wanted);
+        Ok(())
+    }
+
+    /// Takes a virtual link away, the host's end first.
+    ///
+    /// # Errors
+    /// There is none, or an end did not let go: the host's is bound again if it was undone, or the error says what is left.
+    pub fn unbind_remote(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        host: Bridge,
+        cost: PathCost,
+    ) -> Result<Remote, BindError> {
+        let place = self.remote.iter().position(|link| link.host.bridge == host);
+        let place = place.ok_or(BindError::NotBound(host))?;
+        let Some(&link) = self.remote.get(place) else { return Err(BindError::NotBound(host)) };
+        if let Err(source) = unbind_end(fabric, inventory, host) {
+            return Err(if source.is_refusal() {
+                BindError::Failed(host, source)
+            } else {
+                BindError::Left { failed: host, left: host, source, undo: None }
+            });
+        }
+        let below = link.below.bridge;
+        if let Err(source) = unbind_end(fabric, inventory, below) {
+            return Err(match bind_end(fabric, inventory, host, link.below.pid, cost) {
+                Ok(()) if source.is_refusal() => BindError::Undone(below, source),
+                Ok(()) => BindError::Left { failed: below, left: below, source, undo: None },
+                Err(EndError { source: undo, .. }) => BindError::Left {
+                    failed: below,
+                    left: host,
+                    source,
+                    undo: Some(Box::new(undo)),
+                },
+            });
+        }
+        Ok(self.remote.remove(place))
+    }
+
+    /// Takes away the virtual links of which `lost` says so, at the ends that still answer.
+    ///
+    /// Returns them, and the ends that did not: what is bound there is found when they come back.
+    pub fn sever(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        lost: impl Fn(&Remote) -> bool,
+    ) -> (Vec<Remote>, Vec<Bridge>) {
+        let (gone, kept): (Vec<Remote>, Vec<Remote>) = self.remote.iter().partition(|r| lost(r));
+        let ends = gone.iter().flat_map(|link| [link.host.bridge, link.below.bridge]);
+        let left = ends.filter(|&end| unbind_end(fabric, inventory, end).is_err()).collect();
+        self.remote = kept;
+        (gone, left)
+    }
+
+    /// What the switches show is held against what is known; returns bridges that show something else.
+    ///
+    /// # Errors
+    /// A switch does not answer.
+    pub fn compare(
+        &self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+    ) -> Result<Vec<(Bridge, Shows)>, CallError> {
+        let mut wanted: BTreeMap<Bridge, Shows> = BTreeMap::new();
+        for local in &self.local {
+            let ld = local.ld.and_then(|ld| u8::try_from(ld).ok());
+            wanted.insert(local.bridge, Shows::Port(local.port, ld));
+        }
+        for link in &self.remote {
+            wanted.insert(link.host.bridge, Shows::Pid(link.below.pid));
+            wanted.insert(link.below.bridge, Shows::Pid(link.host.pid));
+        }
+        let mut all: BTreeSet<Bridge> = wanted.keys().copied().collect();
+        for (switch, found) in inventory.by_id().filter(|(_, switch)| switch.whole) {
+            for vcs in &found.vcss {
+                let count = u8::try_from(vcs.vppbs.len()).unwrap_or(u8::MAX);
+                all.extend((0..count).map(|vppb| Bridge { switch, vcs: vcs.id, vppb }));
+            }
+        }
+        let mut differ = Vec::new();
+        for bridge in all {
+            let now = look(fabric, way(inventory, bridge), bridge)?;
+            let known = wanted.get(&bridge).copied().unwrap_or(Shows::Nothing);
+            if now != known {
+                differ.push((bridge, now));
+            }
+        }
+        Ok(differ)
+    }
+}
+
+fn way(inventory: &Inventory, bridge: Bridge) -> Way {
+    inventory.switch(bridge.switch).map_or(Way::Entry, super::inventory::Switch::way)
+}
+
+/// What a bridge shows.
+///
+/// # Errors
+/// Its switch does not answer.
+pub fn look(fabric: &mut Fabric, way: Way, bridge: Bridge) -> Result<Shows, CallError> {
+    let vcss = virtual_switches(fabric, way, &[bridge.vcs])?;
+    let vppbs = vcss.first().map(|vcs| vcs.vppbs.as_slice()).unwrap_or_default();
+    let Some(vppb) = vppbs.get(usize::from(bridge.vppb)) else { return Ok(Shows::Nothing) };
+    Ok(match vppb.status {
+        UNBOUND => Shows::Nothing,
+        BOUND_TO_PORT => Shows::Port(vppb.port, None),
+        BOUND_TO_LD => Shows::Port(vppb.port, Some(vppb.ld)),
+        1 => Shows::InBetween,
+        _ => {
+            let at = pbr::Vppb { vcs: bridge.vcs, vppb: bridge.vppb };
+            let answer = fabric.call(way, &Request::GetPidBinding(at))?;
+            Shows::Pid(answer.read::<PidBinding>()?.pid)
+        }
+    })
+}
+
+/// Sends a command that changes a bridge. What the bridge shows after decides, also where the answer was lost; a bridge
+/// that does not show what it should although the command is done is an error too.
+fn apply(
+    fabric: &mut Fabric,
+    way: Way,
+    bridge: Bridge,
+    request: &Request<'_>,
+    done: impl Fn(Shows) -> bool,
+) -> Result<(), CallError> {
+    let answer = fabric.call(way, request).map(drop);
+    if let Err(error) = &answer
+        && error.is_refusal()
+    {
+        return answer;
+    }
+    let shows = look(fabric, way, bridge)?;
+    if done(shows) {
+        return Ok(());
+    }
+    let (opcode, what) = (request.opcode(), "it is done, but the bridge shows something else");
+    answer.and(Err(CallError::Unexpected { way, opcode, what }))
+}
+
+/// Why an end was not bound; with why it may be nevertheless.
+struct EndError {
+    source: CallError,
+    undo: Option<Box<CallError>>,
+}
+
+fn bind_end(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    bridge: Bridge,
+    pid: Pid,
+    cost: PathCost,
+) -> Result<(), EndError> {
+    let Bridge { vcs, vppb, .. } = bridge;
+    let bind = Request::BindPid(BindPid { op: BindOp::Bind, vcs, vppb, pid, cost });
+    let result = apply(fabric, way(inventory, bridge), bridge, &bind, |now| now == Shows::Pid(pid));
+    result.map_err(|source| {
+        // It may have come about after all: then it is taken back, so that a failure is one.
+        let undo = (!source.is_refusal()).then(|| unbind_end(fabric, inventory, bridge).err());
+        EndError { source, undo: undo.flatten().map(Box::new) }
+    })
+}
+
+fn unbind_end(fabric: &mut Fabric, inventory: &Inventory, bridge: Bridge) -> Result<(), CallError> {
+    let way = way(inventory, bridge);
+    let mut last = Ok(());
+    // Undoing is worth several tries: whatever is left has to be told to people.
+    for _ in 0..3 {
+        last = look(fabric, way, bridge).and_then(|shows| {
+            if shows == Shows::Nothing {
+                return Ok(());
+            }
+            let Bridge { vcs, vppb, .. } = bridge;
+            let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
+            let pid = Pid::NONE;
+            let unbind = Request::BindPid(BindPid { op: BindOp::Unbind, vcs, vppb, pid, cost });
+            apply(fabric, way, bridge, &unbind, |now| now == Shows::Nothing)
+        });
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}

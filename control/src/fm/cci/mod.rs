@@ -1,0 +1,99 @@
+//! How the FM talks to components.
+//!
+//! Shape: octets of one CCI request -> [`Transport`] -> octets of its response; [`Fabric`] finds the way to a component
+//! and checks what it says.
+//! Units: octets; polls.
+//! Source: wire-formats.md 4.1, 4.5 (5701h); fabric.md, "FM module".
+
+pub mod client;
+pub mod tcp;
+pub mod tunnel;
+
+use std::io;
+
+use weft_parsers::ParseError;
+use weft_parsers::cci::ReturnCode;
+use weft_parsers::cci::pbr::CrawlTarget;
+
+pub use self::client::{Answer, CallError, Client, Fabric, Pace, Way};
+pub use self::tcp::Tcp;
+pub use self::tunnel::Tunnel;
+
+/// Why no response came.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// The connection could not be made, or broke.
+    #[error("{what} {peer}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// With whom.
+        peer: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Nothing came in time.
+    #[error("no answer within {0} ms")]
+    Timeout(u128),
+    /// What came is no message.
+    #[error("what came is no message")]
+    Malformed(#[from] ParseError),
+    /// The component that was to pass the message on refused to.
+    #[error("the component before {} says {}", target_name(*.target), .code.name())]
+    NotPassedOn {
+        /// Where the message was to go.
+        target: CrawlTarget,
+        /// Why not.
+        code: ReturnCode,
+    },
+    /// More than two tunnels around one message.
+    #[error("a message has at most two tunnels around it")]
+    TooDeep,
+    /// The message is longer than its carrier takes.
+    #[error("the message is too long")]
+    TooLong,
+    /// The component does not answer, for a reason of the one who carries the message.
+    #[error("{0}")]
+    Gone(String),
+}
+
+fn target_name(target: CrawlTarget) -> String {
+    match target {
+        CrawlTarget::Port(port) => format!("port {port}"),
+        CrawlTarget::Pid(pid) => format!("PID {pid}"),
+    }
+}
+
+/// The way to one component: a request in, its response out.
+pub trait Transport {
+    /// Sends `request` and waits for its response.
+    ///
+    /// # Errors
+    /// None came; whether the request was carried out is not known then.
+    fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError>;
+
+    /// An event notification that came meanwhile.
+    fn event(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError> {
+        (**self).call(request)
+    }
+
+    fn event(&mut self) -> Option<Vec<u8>> {
+        (**self).event()
+    }
+}
+
+/// A component in this process.
+#[derive(Clone, Copy, Debug)]
+pub struct InProcess<F>(pub F);
+
+impl<F: FnMut(&[u8]) -> Result<Vec<u8>, TransportError>> Transport for InProcess<F> {
+    fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError> {
+        (self.0)(request)
+    }
+}

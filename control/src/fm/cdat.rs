@@ -1,0 +1,72 @@
+//! What a path through the fabric adds to latency, and what bandwidth it has.
+//!
+//! Shape: tables, [`Figures`] -> [`PathCost`] of the way of static messages, as 5706h and 5902h carry it.
+//! Units: picoseconds; MB/s.
+//! Source: CXL 3.1 section 7.7.12.4; PCIe 6.0 rates by lane, after encoding.
+
+use weft_parsers::cci::pbr::PathCost;
+use weft_parsers::fabric::Pid;
+
+use super::change::way;
+use super::graph::SwitchId;
+use super::inventory::Inventory;
+use super::plan::Plan;
+
+/// Latencies that switches do not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// From a port of a switch to another one.
+    pub switch_ps: u64,
+    /// From one end of a link to the other.
+    pub link_ps: u64,
+}
+
+/// Latencies are told in ns.
+const LATENCY_BASE: u64 = 1_000;
+/// Bandwidths are told in 100 MB/s.
+const BANDWIDTH_BASE: u64 = 100;
+
+/// Bandwidth of a lane by the code of its speed (5101h), MB/s: 2.5, 5, 8, 16, 32, 64 GT/s.
+const fn lane_mbps(speed: u8) -> u64 {
+    match speed {
+        1 => 250,
+        2 => 500,
+        3 => 985,
+        4 => 1_969,
+        5 => 3_938,
+        6 => 7_563,
+        _ => 0,
+    }
+}
+
+/// What static messages from a switch to a PID find on their way; none when there is no way.
+///
+/// The latency is rounded up, the bandwidth, that of the slowest link, down; a way within one switch has no link, and
+/// bandwidth 0 says that nothing bounds it.
+#[must_use]
+pub fn cost(
+    inventory: &Inventory,
+    plan: &Plan,
+    from: SwitchId,
+    to: Pid,
+    figures: Figures,
+) -> Option<PathCost> {
+    let ends = way(&plan.graph, &plan.routed.tables, from, to)?;
+    let links = u64::try_from(ends.len() / 2).ok()?;
+    let latency_ps = figures
+        .switch_ps
+        .saturating_mul(links + 1)
+        .saturating_add(figures.link_ps.saturating_mul(links));
+    let rate = |at: &super::graph::PortRef| {
+        let port = inventory.switch(at.switch).and_then(|switch| switch.port(at.port));
+        port.map_or(0, |port| u64::from(port.width) * lane_mbps(port.speed))
+    };
+    let slowest = ends.iter().map(rate).min().unwrap_or(0);
+    let short = |value: u64| u16::try_from(value).unwrap_or(u16::MAX);
+    Some(PathCost {
+        latency_base: LATENCY_BASE,
+        latency: short(latency_ps.div_ceil(LATENCY_BASE)),
+        bandwidth_base: BANDWIDTH_BASE,
+        bandwidth: short(slowest / BANDWIDTH_BASE),
+    })
+}

@@ -1,0 +1,326 @@
+//! What there is in a fabric, as its components told it.
+//!
+//! Shape: switches with ports, PID targets and virtual switches; GFDs; links between fabric ports, each once.
+//! Units: none.
+//! Source: fabric.md, "FM module"; wire-formats.md 4.3 to 4.5.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use weft_parsers::cci::Uuid;
+use weft_parsers::cci::pbr::{PidTarget, PidTargetKind};
+use weft_parsers::fabric::Pid;
+
+use super::cci::Way;
+use super::graph::{Graph, GraphError, Key, PortRef, SwitchId};
+
+/// Port number that stands for a switch itself in a [`Graph`]; no switch has a port of this number.
+pub const OWN_PORT: u8 = 255;
+
+/// [`Pid`] as a number.
+pub mod pid_number {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use weft_parsers::fabric::Pid;
+
+    /// Writes the 12 bits.
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<S: Serializer>(pid: &Pid, to: S) -> Result<S::Ok, S::Error> {
+        pid.bits().serialize(to)
+    }
+
+    /// Reads the 12 bits.
+    ///
+    /// # Errors
+    /// The deserializer's.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Pid, D::Error> {
+        u16::deserialize(from).map(Pid::from_low_bits)
+    }
+}
+
+/// Who manages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manager {
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Its PID; it is at the entry switch.
+    #[serde(with = "pid_number")]
+    pub pid: Pid,
+}
+
+/// What a port of a switch is configured as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Off, or in transition.
+    Off,
+    /// Edge, upstream.
+    Usp,
+    /// Edge, downstream.
+    Dsp,
+    /// Towards another PBR switch.
+    Fabric,
+}
+
+/// Who is at the other end of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Partner {
+    /// Nobody, or the link is down.
+    Nobody,
+    /// A host.
+    Host,
+    /// A device that is no PBR component; the type as its switch tells it (5101h octet 4).
+    Device(u8),
+    /// A GFD, by its place in [`Inventory::gfds`].
+    Gfd(usize),
+    /// A PBR switch.
+    Switch(PortRef),
+    /// Somebody that the FM does not manage; a finding says why.
+    Foreign,
+}
+
+/// A port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// Its number.
+    pub number: u8,
+    /// What it is.
+    pub role: Role,
+    /// Whether its link is up.
+    pub up: bool,
+    /// Lanes in use.
+    pub width: u8,
+    /// Code of the speed in use.
+    pub speed: u8,
+    /// Who is there.
+    pub partner: Partner,
+}
+
+/// Kind of a PID target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TargetKind {
+    /// A port to another PBR switch.
+    Fabric,
+    /// A host edge.
+    Host,
+    /// A downstream edge.
+    Downstream,
+}
+
+/// What can be given a PID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Its id at the switch.
+    pub id: u16,
+    /// What it is.
+    pub kind: TargetKind,
+    /// Which of its PIDs.
+    pub instance: u8,
+    /// VCS of a host edge.
+    pub vcs: u8,
+    /// Physical port.
+    pub port: u8,
+    /// The PID, or FFF.
+    #[serde(with = "pid_number")]
+    pub pid: Pid,
+}
+
+impl From<PidTarget> for Target {
+    fn from(target: PidTarget) -> Self {
+        let kind = match target.kind {
+            PidTargetKind::FabricPort => TargetKind::Fabric,
+            PidTargetKind::HostEdge => TargetKind::Host,
+            PidTargetKind::DownstreamEdge => TargetKind::Downstream,
+        };
+        let PidTarget { id, instance, vcs, port, pid, .. } = target;
+        Self { id, kind, instance, vcs, port, pid }
+    }
+}
+
+/// A virtual bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vppb {
+    /// 0 unbound, 1 in progress, 2 bound to a port, 3 to an LD, 4 by PID.
+    pub status: u8,
+    /// Port that it is bound to.
+    pub port: u8,
+    /// LD that it is bound to.
+    pub ld: u8,
+}
+
+/// A virtual switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vcs {
+    /// Its number.
+    pub id: u8,
+    /// Physical port of its upstream port; of no use where it is virtual.
+    pub usp: u8,
+    /// Its bridges.
+    pub vppbs: Vec<Vppb>,
+}
+
+/// How a component was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Came {
+    /// By this port of another switch.
+    pub from: PortRef,
+    /// At this port of its own.
+    pub at: u8,
+}
+
+/// A PBR switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switch {
+    /// Its UUID; that of the entry switch is not known before a neighbour has told it.
+    pub uuid: Option<Uuid>,
+    /// Its serial number.
+    pub serial: u64,
+    /// Its PID.
+    #[serde(with = "pid_number")]
+    pub pid: Pid,
+    /// How it was found; the entry switch was not.
+    pub came: Option<Came>,
+    /// Modes of routing groups that it has, a bit each.
+    pub modes: u8,
+    /// Routing group tables that it has.
+    pub rgts: u8,
+    /// Its ports.
+    pub ports: Vec<Port>,
+    /// What can have a PID.
+    pub targets: Vec<Target>,
+    /// Its virtual switches.
+    pub vcss: Vec<Vcs>,
+    /// Whether it was read to the end.
+    pub whole: bool,
+}
+
+impl Switch {
+    /// A port by its number.
+    #[must_use]
+    pub fn port(&self, number: u8) -> Option<&Port> {
+        self.ports.iter().find(|port| port.number == number)
+    }
+
+    /// The way to it.
+    #[must_use]
+    pub const fn way(&self) -> Way {
+        if self.came.is_none() { Way::Entry } else { Way::Pid(self.pid) }
+    }
+}
+
+/// A GFD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gfd {
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Its PID.
+    #[serde(with = "pid_number")]
+    pub pid: Pid,
+    /// Where it is.
+    pub at: PortRef,
+    /// Its capacity in units of 256 MiB.
+    pub capacity: u64,
+    /// Groups that it has.
+    pub groups: u16,
+}
+
+/// A fabric.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inventory {
+    /// Who manages it.
+    pub manager: Manager,
+    /// Switches, the entry switch first, by [`SwitchId`].
+    pub switches: Vec<Switch>,
+    /// GFDs.
+    pub gfds: Vec<Gfd>,
+    /// Links between fabric ports, each once, the lower end first.
+    pub links: BTreeSet<[PortRef; 2]>,
+    /// Those of them that are down.
+    pub down: BTreeSet<[PortRef; 2]>,
+}
+
+impl Inventory {
+    /// A switch.
+    #[must_use]
+    pub fn switch(&self, id: SwitchId) -> Option<&Switch> {
+        self.switches.get(id.index())
+    }
+
+    /// All switches with their ids.
+    pub fn by_id(&self) -> impl Iterator<Item = (SwitchId, &Switch)> {
+        self.switches.iter().enumerate().map(|(at, switch)| (SwitchId::at(at), switch))
+    }
+
+    /// The switch with a UUID.
+    #[must_use]
+    pub fn find(&self, uuid: &Uuid) -> Option<SwitchId> {
+        self.by_id().find(|(_, switch)| switch.uuid.as_ref() == Some(uuid)).map(|(id, _)| id)
+    }
+
+    /// All PIDs that are somewhere, with the switch and the port; a switch's own and a fabric port's at [`OWN_PORT`].
+    pub fn pids(&self) -> impl Iterator<Item = (Pid, PortRef)> {
+        let targets = |(id, switch): (SwitchId, &Switch)| {
+            let own = (switch.pid, PortRef::new(id, OWN_PORT));
+            let rest = switch.targets.iter().map(move |target| {
+                let port = if target.kind == TargetKind::Fabric { OWN_PORT } else { target.port };
+                (target.pid, PortRef::new(id, port))
+            });
+            std::iter::once(own).chain(rest).collect::<Vec<_>>()
+        };
+        let manager = (self.manager.pid, PortRef::new(SwitchId(0), OWN_PORT));
+        let gfds = self.gfds.iter().map(|gfd| (gfd.pid, gfd.at));
+        let all = std::iter::once(manager).chain(gfds).chain(self.by_id().flat_map(targets));
+        all.filter(|(pid, _)| !pid.is_none())
+    }
+
+    /// UUIDs and PIDs, to find the same again.
+    #[must_use]
+    pub fn known(&self) -> BTreeMap<Uuid, Pid> {
+        let switches = self.switches.iter().filter_map(|switch| Some((switch.uuid?, switch.pid)));
+        switches.chain(self.gfds.iter().map(|gfd| (gfd.uuid, gfd.pid))).collect()
+    }
+
+    /// The link at a port.
+    #[must_use]
+    pub fn link_at(&self, at: PortRef) -> Option<[PortRef; 2]> {
+        self.links.iter().find(|ends| ends.contains(&at)).copied()
+    }
+
+    /// The graph that routes are made for.
+    ///
+    /// # Errors
+    /// A PID is at two places, or there are too many switches.
+    pub fn graph(&self) -> Result<Graph, GraphError> {
+        let mut graph = Graph::default();
+        for _ in &self.switches {
+            graph.add_switch()?;
+        }
+        for &[a, b] in &self.links {
+            let link = graph.link(a, b)?;
+            graph.set_link(link, !self.down.contains(&[a, b]))?;
+        }
+        for (pid, at) in self.pids() {
+            if at.port == OWN_PORT {
+                graph.attach_own(pid, at)?;
+            } else {
+                graph.attach(pid, at)?;
+            }
+        }
+        Ok(graph)
+    }
+}
+
+/// A UUID as people write it.
+#[derive(Clone, Copy)]
+pub struct Named(pub Uuid);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, octet) in self.0.iter().enumerate() {
+            let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{octet:02x}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,340 @@
+//! Memory of GFDs for hosts: capacity, decoders, rights, and the vectors at the hosts' edges.
+//!
+//! Shape: [`Request`] -> [`Memory::share`] -> [`Share`]; [`Memory::revoke`] and [`Memory::release`] take it back.
+//! Units: octets; blocks as the GFD's partition has them.
+//! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5; wire-formats.md 4.6, 4.7, 5.1, 5.2.
+//!
+//! All or nothing: each step that was taken is remembered with what undoes it, and the steps are undone from the last one
+//! when one fails. The order of steps never shows a host memory that it may not touch: capacity, decoders (GDT), access at
+//! the edge (GMV), rights (SAT) last. The segment table (FAST) is the host's own, and not touched.
+//! To revoke goes the other way round: the right at the GFD goes first, so that the next request is refused.
+
+mod steps;
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use weft_parsers::cci::Uuid;
+use weft_parsers::cci::gfd_access::SAT_NOTIFY;
+use weft_parsers::fabric::{Hpa, Interleave, Pid};
+
+use self::steps::{Done, Step};
+use super::cci::{CallError, Fabric};
+use super::graph::SwitchId;
+use super::inventory::{Inventory, TargetKind, pid_number};
+
+/// Groups that a right can be given to by command (490Dh): bit 31 is something else.
+pub const GROUPS_MAX: u16 = 31;
+/// Decoders of a requester at a GFD.
+pub const DECODERS: u8 = 8;
+
+/// A host: its edge port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Host {
+    /// Its edge switch.
+    pub switch: SwitchId,
+    /// Its virtual switch there.
+    pub vcs: u8,
+    /// Its PID.
+    #[serde(with = "pid_number")]
+    pub pid: Pid,
+}
+
+/// Memory that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What the extents are called; different for each share.
+    pub tag: Uuid,
+    /// Who is to have it.
+    pub hosts: Vec<Host>,
+    /// The GFDs, in the order of the ways: 1, 2, 4, ... 256.
+    pub gfds: Vec<Pid>,
+    /// How much in all.
+    pub len: u64,
+    /// Octets of a turn, where there are several ways: 256 to 16,384.
+    pub granularity: u32,
+    /// Where all hosts see it.
+    pub hpa: Hpa,
+}
+
+/// Memory that hosts have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// What the extents are called.
+    pub tag: Uuid,
+    /// Who has it.
+    pub hosts: Vec<Host>,
+    /// Its parts, by way.
+    pub parts: Vec<Part>,
+    /// How much in all.
+    pub len: u64,
+    /// Where all hosts see it.
+    pub hpa: u64,
+}
+
+/// What one GFD gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The GFD.
+    #[serde(with = "pid_number")]
+    pub gfd: Pid,
+    /// The group.
+    pub group: u16,
+    /// The decoder, the same for all hosts.
+    pub decoder: u8,
+    /// Where in the GFD.
+    pub dpa: u64,
+}
+
+/// Why memory is not given or taken.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The number of GFDs is no number of ways.
+    #[error("{0} GFDs: an interleave set has 1, 2, 4, 8, ... or 256")]
+    Ways(usize),
+    /// Sizes or addresses do not fit.
+    #[error("{0}")]
+    Misfit(&'static str),
+    /// A GFD is not in the inventory.
+    #[error("there is no GFD with PID {0}")]
+    NoGfd(Pid),
+    /// A host is not in the inventory.
+    #[error("PID {0} is no host edge of that virtual switch")]
+    NoHost(Pid),
+    /// The tag is in use, or not.
+    #[error("there is no such share, or one already")]
+    Tag,
+    /// A GFD has no group or decoder left.
+    #[error("GFD {gfd} has no {what} left")]
+    Exhausted {
+        /// Which GFD.
+        gfd: Pid,
+        /// What it lacks.
+        what: &'static str,
+    },
+    /// A step failed; all before it were undone.
+    #[error("{failed}; undone: {} steps", .undone.len())]
+    Undone {
+        /// The step.
+        failed: String,
+        /// What was undone.
+        undone: Vec<String>,
+        /// What happened.
+        source: Box<CallError>,
+    },
+    /// A step failed, and some before it could not be undone.
+    #[error("{failed}; left: {}", .left.join("; "))]
+    Left {
+        /// The step.
+        failed: String,
+        /// What was undone.
+        undone: Vec<String>,
+        /// What was not, and why.
+        left: Vec<String>,
+        /// What happened.
+        source: Box<CallError>,
+    },
+}
+
+/// All shares.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// The shares.
+    pub shares: Vec<Share>,
+}
+
+impl Memory {
+    /// Gives memory to hosts, all of it or none.
+    ///
+    /// # Errors
+    /// See [`MemoryError`].
+    pub fn share(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        wanted: &Request,
+    ) -> Result<&Share, MemoryError> {
+        let interleave = self.check(inventory, wanted)?;
+        let ways = u64::try_from(wanted.gfds.len()).unwrap_or(u64::MAX);
+        let each = wanted.len / ways;
+        let mut done = Done::default();
+        let mut parts = Vec::new();
+        for (way, &gfd) in (0..=u8::MAX).zip(&wanted.gfds) {
+            let group = self.free_group(inventory, gfd)?;
+            let decoder = self.free_decoder(gfd, &wanted.hosts)?;
+            let step = Step::Capacity { gfd, group, len: each, tag: wanted.tag };
+            let dpa = done.take(fabric, inventory, step)?;
+            for host in &wanted.hosts {
+                let step = Step::Decoder {
+                    gfd,
+                    rpid: host.pid,
+                    index: decoder,
+                    hpa: wanted.hpa,
+                    dpa,
+                    len: each,
+                    interleave,
+                    way,
+                };
+                done.take(fabric, inventory, step)?;
+            }
+            parts.push(Part { gfd, group, decoder, dpa });
+        }
+        for host in &wanted.hosts {
+            for part in parts.iter().filter(|part| !self.reaches(*host, part.gfd)) {
+                done.take(fabric, inventory, Step::Edge { host: *host, gfd: part.gfd })?;
+            }
+        }
+        for host in &wanted.hosts {
+            for part in &parts {
+                let step = Step::Right { gfd: part.gfd, rpid: host.pid, group: part.group };
+                done.take(fabric, inventory, step)?;
+            }
+        }
+        let Request { tag, hosts, len, hpa, .. } = wanted.clone();
+        self.shares.push(Share { tag, hosts, parts, len, hpa: hpa.0 });
+        self.shares.last().ok_or(MemoryError::Tag)
+    }
+
+    /// Takes a share away from one host; others keep it.
+    ///
+    /// # Errors
+    /// It does not have it, or a step failed: what was taken away is given back then, or the error says what is left.
+    pub fn revoke(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        tag: &Uuid,
+        host: Host,
+    ) -> Result<(), MemoryError> {
+        let place = self.shares.iter().position(|share| share.tag == *tag);
+        let place = place.ok_or(MemoryError::Tag)?;
+        let Some(mut share) = self.shares.get(place).cloned() else { return Err(MemoryError::Tag) };
+        let had = share.hosts.len();
+        share.hosts.retain(|one| *one != host);
+        if share.hosts.len() == had {
+            return Err(MemoryError::NoHost(host.pid));
+        }
+        let mut done = Done::default();
+        for part in &share.parts {
+            let step = Step::NoRight { gfd: part.gfd, rpid: host.pid, group: part.group };
+            done.take(fabric, inventory, step)?;
+        }
+        let mut rest = self.clone();
+        rest.shares.insert(place, share.clone());
+        rest.shares.remove(place + 1);
+        for part in &share.parts {
+            if !rest.reaches(host, part.gfd) {
+                done.take(fabric, inventory, Step::NoEdge { host, gfd: part.gfd })?;
+            }
+            let (gfd, rpid, index) = (part.gfd, host.pid, part.decoder);
+            done.take(fabric, inventory, Step::NoDecoder { gfd, rpid, index })?;
+        }
+        *self = rest;
+        Ok(())
+    }
+
+    /// Takes a share away from all hosts, and gives its capacity back.
+    ///
+    /// # Errors
+    /// There is none, or a step failed: hosts from whom it was taken do not have it then, the share stays known, and
+    /// releasing it again goes on.
+    pub fn release(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        tag: &Uuid,
+    ) -> Result<Share, MemoryError> {
+        let hosts = self.find(tag).ok_or(MemoryError::Tag)?.hosts.clone();
+        for host in hosts {
+            self.revoke(fabric, inventory, tag, host)?;
+        }
+        while let Some(part) = self.find(tag).and_then(|share| share.parts.last().copied()) {
+            let step = Step::NoCapacity { gfd: part.gfd, group: part.group, tag: *tag };
+            Done::default().take(fabric, inventory, step)?;
+            if let Some(share) = self.shares.iter_mut().find(|share| share.tag == *tag) {
+                share.parts.pop();
+            }
+        }
+        let place = self.shares.iter().position(|share| share.tag == *tag);
+        Ok(self.shares.remove(place.ok_or(MemoryError::Tag)?))
+    }
+
+    /// A share.
+    #[must_use]
+    pub fn find(&self, tag: &Uuid) -> Option<&Share> {
+        self.shares.iter().find(|share| share.tag == *tag)
+    }
+
+    fn check(&self, inventory: &Inventory, wanted: &Request) -> Result<Interleave, MemoryError> {
+        if self.find(&wanted.tag).is_some() {
+            return Err(MemoryError::Tag);
+        }
+        let count = wanted.gfds.len();
+        let different: BTreeSet<&Pid> = wanted.gfds.iter().collect();
+        if !count.is_power_of_two() || count > 256 || different.len() != count {
+            return Err(MemoryError::Ways(count));
+        }
+        let ways = u8::try_from(count.trailing_zeros()).unwrap_or(u8::MAX);
+        let granularity = match wanted.granularity {
+            _ if count == 1 => 0,
+            turn if turn.is_power_of_two() && turn >= 256 => turn.trailing_zeros() - 8,
+            _ => return Err(MemoryError::Misfit("a turn is a power of two from 256 octets on")),
+        };
+        let granularity = u8::try_from(granularity).unwrap_or(u8::MAX);
+        let interleave = Interleave::from_codes(ways, granularity);
+        let interleave = interleave.ok_or(MemoryError::Misfit("a turn has at most 16 KiB"))?;
+        let set = u64::from(interleave.ways()) * u64::from(interleave.granularity());
+        if wanted.len == 0 || !wanted.len.is_multiple_of(set) || !wanted.hpa.0.is_multiple_of(set) {
+            return Err(MemoryError::Misfit("size and address are multiples of ways times turn"));
+        }
+        if wanted.hpa.0.checked_add(wanted.len).is_none() {
+            return Err(MemoryError::Misfit("the addresses end before the memory does"));
+        }
+        for &gfd in &wanted.gfds {
+            if !inventory.gfds.iter().any(|known| known.pid == gfd) {
+                return Err(MemoryError::NoGfd(gfd));
+            }
+        }
+        for host in &wanted.hosts {
+            let targets = inventory.switch(host.switch).map(|switch| switch.targets.as_slice());
+            let is_it = |t: &super::inventory::Target| {
+                t.kind == TargetKind::Host && t.pid == host.pid && t.vcs == host.vcs
+            };
+            if !targets.unwrap_or_default().iter().any(is_it) {
+                return Err(MemoryError::NoHost(host.pid));
+            }
+        }
+        Ok(interleave)
+    }
+
+    /// Whether some share lets a host reach a GFD.
+    fn reaches(&self, host: Host, gfd: Pid) -> bool {
+        let has = |share: &Share| {
+            share.parts.iter().any(|part| part.gfd == gfd)
+                && share.hosts.iter().any(|one| (one.switch, one.vcs) == (host.switch, host.vcs))
+        };
+        self.shares.iter().any(has)
+    }
+
+    fn free_group(&self, inventory: &Inventory, gfd: Pid) -> Result<u16, MemoryError> {
+        let has = inventory.gfds.iter().find(|known| known.pid == gfd).map_or(0, |g| g.groups);
+        let parts = || self.shares.iter().flat_map(|share| &share.parts);
+        let free = |group: &u16| !parts().any(|part| part.gfd == gfd && part.group == *group);
+        let group = (0..has.min(GROUPS_MAX)).find(free);
+        group.ok_or(MemoryError::Exhausted { gfd, what: "group" })
+    }
+
+    fn free_decoder(&self, gfd: Pid, hosts: &[Host]) -> Result<u8, MemoryError> {
+        let takes = |share: &&Share| share.hosts.iter().any(|host| hosts.contains(host));
+        let parts = || self.shares.iter().filter(takes).flat_map(|share| &share.parts);
+        let free = |index: &u8| !parts().any(|part| part.gfd == gfd && part.decoder == *index);
+        (0..DECODERS).find(free).ok_or(MemoryError::Exhausted { gfd, what: "decoder" })
+    }
+}
+
+/// The bit of a group in a right.
+pub(super) const fn group_bit(group: u16) -> u32 {
+    if group < GROUPS_MAX { 1 << group } else { 0 }
+}
+
+const _: () = assert!(group_bit(30) != SAT_NOTIFY && group_bit(31) == 0);

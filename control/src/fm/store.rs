@@ -1,0 +1,159 @@
+//! What the FM knows, over restarts: one embedded database.
+//!
+//! Shape: [`State`] in one transaction -> `state` table, one row a part, each JSON; loaded whole or not at all.
+//! Units: none.
+//! Source: fabric.md, "FM module": state survives a restart.
+//!
+//! Tables of switches are not kept: they are in the switches, and are read there.
+
+use std::path::{Path, PathBuf};
+
+use redb::{Database, TableDefinition};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::bind::Bindings;
+use super::inventory::Inventory;
+use super::memory::Memory;
+
+/// Form of what is kept; a store of another form is refused.
+const FORM: u32 = 1;
+
+const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("state");
+
+/// Why state is not kept or not found.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database refused.
+    #[error("{what} {}", .path.display())]
+    Database {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        source: Box<redb::Error>,
+    },
+    /// A part is not what this FM writes.
+    #[error("{part} in {}", .path.display())]
+    Part {
+        /// Which part.
+        part: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// Another FM wrote it.
+    #[error("{} has form {form}; this FM reads {FORM}", .path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// Its form.
+        form: u32,
+    },
+}
+
+/// All that the FM knows of a fabric.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Components, PIDs, owner.
+    pub inventory: Inventory,
+    /// Who sees what.
+    pub bindings: Bindings,
+    /// Who has which memory.
+    pub memory: Memory,
+}
+
+/// A file with state.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    database: Database,
+}
+
+impl Store {
+    /// Opens a file, or makes it; only one process has it open.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is no store.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let database =
+            Database::create(path).map_err(|error| failed(path, "open", error.into()))?;
+        Ok(Self { path: path.to_path_buf(), database })
+    }
+
+    /// Keeps `state`, whole, before it returns.
+    ///
+    /// # Errors
+    /// The file could not be written: what was kept before still is.
+    pub fn save(&self, state: &State) -> Result<(), StoreError> {
+        let parts = [
+            ("form", self.json("form", &FORM)?),
+            ("inventory", self.json("inventory", &state.inventory)?),
+            ("bindings", self.json("bindings", &state.bindings)?),
+            ("memory", self.json("memory", &state.memory)?),
+        ];
+        self.write(&parts).map_err(|source| failed(&self.path, "write", source))
+    }
+
+    #[expect(clippy::result_large_err, reason = "redb's own; callers box it")]
+    fn write(&self, parts: &[(&'static str, Vec<u8>)]) -> Result<(), redb::Error> {
+        let change = self.database.begin_write()?;
+        {
+            let mut table = change.open_table(TABLE)?;
+            for (name, json) in parts {
+                table.insert(name, json.as_slice())?;
+            }
+        }
+        Ok(change.commit()?)
+    }
+
+    /// What was kept last; none when nothing was.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is of another form.
+    pub fn load(&self) -> Result<Option<State>, StoreError> {
+        let Some(form) = self.part::<u32>("form")? else { return Ok(None) };
+        if form != FORM {
+            return Err(StoreError::Form { path: self.path.clone(), form });
+        }
+        let (Some(inventory), Some(bindings), Some(memory)) =
+            (self.part("inventory")?, self.part("bindings")?, self.part("memory")?)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(State { inventory, bindings, memory }))
+    }
+
+    fn part<T: DeserializeOwned>(&self, part: &'static str) -> Result<Option<T>, StoreError> {
+        let octets = self.read(part).map_err(|source| failed(&self.path, "read", source))?;
+        let path = || self.path.clone();
+        let parse = |octets: Vec<u8>| serde_json::from_slice(&octets);
+        octets.map(parse).transpose().map_err(|source| StoreError::Part {
+            part,
+            path: path(),
+            source,
+        })
+    }
+
+    #[expect(clippy::result_large_err, reason = "redb's own; callers box it")]
+    fn read(&self, part: &str) -> Result<Option<Vec<u8>>, redb::Error> {
+        let view = self.database.begin_read()?;
+        let table = match view.open_table(TABLE) {
+            Ok(table) => table,
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(table.get(part)?.map(|octets| octets.value().to_vec()))
+    }
+
+    fn json<T: Serialize>(&self, part: &'static str, value: &T) -> Result<Vec<u8>, StoreError> {
+        let path = self.path.clone();
+        serde_json::to_vec(value).map_err(|source| StoreError::Part { part, path, source })
+    }
+}
+
+fn failed(path: &Path, what: &'static str, source: redb::Error) -> StoreError {
+    StoreError::Database { what, path: path.to_path_buf(), source: Box::new(source) }
+}

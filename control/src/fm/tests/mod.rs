@@ -1,0 +1,16 @@
+//! The fabric manager against a fabric in memory.
+//!
+//! Shape: [`fake`] answers CCI as wire-formats.md 4 reads; one file a subject.
+//! Units: none.
+//! Source: style.md C12.
+
+mod bind;
+mod change;
+mod discovery;
+mod fake;
+mod fake_gfd;
+mod memory;
+mod plan;
+mod show;
+mod store;
+mod tcp;

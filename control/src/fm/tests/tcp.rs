@@ -1,0 +1,81 @@
+//! The TCP transport against a listener in a thread.
+//!
+//! Shape: scripts of what the other end does.
+//! Units: milliseconds.
+//! Source: fabric.md, "FM module".
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use weft_parsers::cci::mctp::{self, Decoded, MessageType};
+use weft_parsers::cci::{Category, Header, Opcode, ReturnCode};
+
+use crate::fm::cci::{Tcp, Transport, TransportError};
+
+fn read_one(stream: &mut TcpStream) -> Option<Header> {
+    let mut got = Vec::new();
+    loop {
+        if let Ok(Decoded::Message { message, .. }) = mctp::decode(&got) {
+            return Some(Header::parse(message).unwrap().0);
+        }
+        let mut octet = [0];
+        if stream.read(&mut octet).ok()? == 0 {
+            return None;
+        }
+        got.extend(octet);
+    }
+}
+
+fn send(stream: &mut TcpStream, header: Header, in_pieces: bool) {
+    let mut message = [0; 12];
+    header.emit(0, &mut message).unwrap();
+    let mut out = [0; 15];
+    mctp::emit(MessageType::FmApi, &message, &mut out).unwrap();
+    let size = if in_pieces { 4 } else { 15 };
+    for piece in out.chunks(size) {
+        stream.write_all(piece).unwrap();
+        stream.flush().unwrap();
+    }
+}
+
+fn request(tag: u8) -> Vec<u8> {
+    let mut out = vec![0; 12];
+    Header::request(Opcode::IDENTIFY_PBR_SWITCH, tag).emit(0, &mut out).unwrap();
+    out
+}
+
+#[test]
+fn answers_in_pieces_events_and_stale_answers_are_told_apart() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = listener.local_addr().unwrap();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let header = read_one(&mut stream).unwrap();
+        let event = Header { category: Category::Event, ..Header::request(Opcode::EVENT, 0) };
+        send(&mut stream, event, false);
+        send(&mut stream, Header { tag: 99, ..header.response(ReturnCode::Success) }, true);
+        send(&mut stream, header.response(ReturnCode::Busy), true);
+        // The second request stays without an answer, the third comes by a new connection.
+        assert!(read_one(&mut stream).is_some());
+        let (mut second, _) = listener.accept().unwrap();
+        let header = read_one(&mut second).unwrap();
+        send(&mut second, header.response(ReturnCode::Success), false);
+    });
+    let mut tcp = Tcp::new(peer, MessageType::FmApi, Duration::from_millis(300));
+    let code = |answer: Vec<u8>| Header::parse(&answer).unwrap().0.return_code;
+    assert_eq!(code(tcp.call(&request(1)).unwrap()), ReturnCode::Busy);
+    assert!(tcp.event().is_some() && tcp.event().is_none());
+    assert!(matches!(tcp.call(&request(2)), Err(TransportError::Timeout(300))));
+    assert_eq!(code(tcp.call(&request(3)).unwrap()), ReturnCode::Success);
+    other.join().unwrap();
+}
+
+#[test]
+fn who_does_not_listen_is_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = listener.local_addr().unwrap();
+    drop(listener);
+    let mut tcp = Tcp::new(peer, MessageType::FmApi, Duration::from_millis(300));
+    assert!(matches!(tcp.call(&request(1)), Err(TransportError::Io { what: "connect to", .. })));
+}

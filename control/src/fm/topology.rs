@@ -1,0 +1,98 @@
+//! An inventory for people: a tree in text, and a graph for Graphviz.
+//!
+//! Shape: [`Inventory`] -> text.
+//! Units: none.
+//! Source: fabric.md, "FM module"; the DOT language of graphviz.org.
+
+use std::fmt::{self, Write};
+
+use super::graph::SwitchId;
+use super::inventory::{Inventory, Named, Partner, Port, Switch, TargetKind};
+
+/// PIDs of a port's targets, with a blank in front of each.
+fn pids(switch: &Switch, port: &Port) -> String {
+    let has = |t: &&super::inventory::Target| {
+        t.port == port.number && t.kind != TargetKind::Fabric && !t.pid.is_none()
+    };
+    let mut text = String::new();
+    for target in switch.targets.iter().filter(has) {
+        let _ = write!(text, " {}", target.pid);
+    }
+    text
+}
+
+fn partner(inventory: &Inventory, id: SwitchId, switch: &Switch, port: &Port) -> Option<String> {
+    let at = super::graph::PortRef::new(id, port.number);
+    Some(match port.partner {
+        Partner::Nobody => return None,
+        Partner::Host => format!("host{}", pids(switch, port)),
+        Partner::Device(kind) => format!("device of type {kind}{}", pids(switch, port)),
+        Partner::Gfd(place) => {
+            let gfd = inventory.gfds.get(place)?;
+            format!("GFD {}, {} MiB", gfd.pid, gfd.capacity.saturating_mul(256))
+        }
+        Partner::Switch(far) => {
+            let is_down = inventory.link_at(at).is_some_and(|link| inventory.down.contains(&link));
+            format!("{far}{}", if is_down { ", down" } else { "" })
+        }
+        Partner::Foreign => "not managed".to_owned(),
+    })
+}
+
+/// A switch a paragraph, a port a line; switches under those that they were found from.
+///
+/// # Errors
+/// The writer's.
+pub fn tree(inventory: &Inventory, to: &mut dyn Write) -> fmt::Result {
+    let mut open: Vec<(SwitchId, usize)> = vec![(SwitchId(0), 0)];
+    while let Some((id, depth)) = open.pop() {
+        let Some(switch) = inventory.switch(id) else { continue };
+        let indent = "  ".repeat(depth);
+        write!(to, "{indent}{id} PID {}", switch.pid)?;
+        match switch.uuid {
+            Some(uuid) => write!(to, " {}", Named(uuid))?,
+            None => write!(to, " serial {}", switch.serial)?,
+        }
+        writeln!(to, "{}", if switch.whole { "" } else { ", not read" })?;
+        for port in &switch.ports {
+            if let Some(what) = partner(inventory, id, switch, port) {
+                writeln!(to, "{indent}  {}: {what}", port.number)?;
+            }
+        }
+        let found = |(below, switch): (SwitchId, &Switch)| {
+            switch.came.filter(|came| came.from.switch == id).map(|_| (below, depth + 1))
+        };
+        let mut below: Vec<_> = inventory.by_id().filter_map(found).collect();
+        below.reverse();
+        open.extend(below);
+    }
+    Ok(())
+}
+
+/// A graph in the DOT language.
+///
+/// # Errors
+/// The writer's.
+pub fn dot(inventory: &Inventory, to: &mut dyn Write) -> fmt::Result {
+    writeln!(to, "graph fabric {{\n  node [shape=box];")?;
+    for (id, switch) in inventory.by_id() {
+        writeln!(to, "  {id} [label=\"{id}\\nPID {}\"];", switch.pid)?;
+        for port in &switch.ports {
+            if matches!(port.partner, Partner::Switch(_)) {
+                continue;
+            }
+            if let Some(what) = partner(inventory, id, switch, port) {
+                let name = format!("{id}_{}", port.number);
+                writeln!(to, "  {name} [shape=ellipse, label=\"{what}\"];")?;
+                writeln!(to, "  {id} -- {name} [taillabel=\"{}\"];", port.number)?;
+            }
+        }
+    }
+    for link in &inventory.links {
+        let [a, b] = *link;
+        let style = if inventory.down.contains(link) { ", style=dashed" } else { "" };
+        let labels = format!("taillabel=\"{}\", headlabel=\"{}\"", a.port, b.port);
+        writeln!(to, "  {} -- {} [{labels}{style}];", a.switch, b.switch)?;
+    }
+    writeln!(to, "}}")
+}
