@@ -27,6 +27,7 @@
 
 pub mod cci;
 pub mod classes;
+pub mod component;
 pub mod fabric_mem;
 pub mod frames;
 pub mod gfd;
