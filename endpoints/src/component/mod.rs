@@ -14,6 +14,7 @@ pub mod cdat;
 mod commands;
 pub mod config;
 pub mod port;
+mod registers;
 pub mod switch;
 #[cfg(test)]
 mod tests;

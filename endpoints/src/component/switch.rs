@@ -61,6 +61,11 @@ pub enum Event {
         /// The virtual switch.
         vcs: u8,
     },
+    /// A command of a GAE's mailbox is done: its interrupt is to be sent.
+    GaeInterrupt {
+        /// The virtual switch.
+        vcs: u8,
+    },
     /// A host's command is to be forwarded to a GFD.
     Proxy {
         /// The virtual switch.

@@ -33,7 +33,7 @@ pub const GAE_BAR: u64 = 1 << 17;
 /// Octets of the mailbox's payload, as a power of two.
 const MAILBOX_SHIFT: u8 = 15;
 /// Class of a switch's mailbox CCI: serial bus, CXL fabric management.
-const GAE_CLASS: u32 = 0x0C_0B_01;
+const GAE_CLASS: u32 = 0x0C_0B_00;
 
 /// What a vPPB is bound to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,6 +6,7 @@ mod everyone;
 mod fm;
 mod pids;
 mod random;
+mod registers;
 
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
