@@ -274,6 +274,12 @@ fn the_interrupt_vector_tells_what_has_changed_until_it_is_read() {
     assert_eq!(data(&bench.ok(HOST, &ask(1, true))), [8]);
     assert_eq!(data(&bench.ok(HOST, &ask(2, false))), [0, 0x80], "what was read is cleared");
     bench.bad(HOST, &ask(512, true), BAD);
+    bench.ok(FM, &Request::SetResponseLimit(8));
+    let long = VcsVectorRange { vcs: 0, range: VectorRange { start: 0, len: 512 } };
+    bench.bad(FM, &Request::GetVcsLav(long), ReturnCode::ResourcesExhausted);
+    let all = GetInterrupts { range: long.range, clear: true };
+    let read = data(&bench.ok(HOST, &Request::GetPidInterrupts(all)));
+    assert_eq!((read.len(), read[0x25]), (512, 0x80), "the FM's limit is not the host's");
 }
 
 #[test]
