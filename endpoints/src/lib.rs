@@ -30,6 +30,7 @@
 pub mod cci;
 pub mod classes;
 pub mod completer;
+pub mod component;
 pub mod cxl_device;
 pub mod cxl_host;
 pub mod fabric_mem;

@@ -123,7 +123,11 @@ pub fn serve(
         },
         Err(code) => Err(code),
     };
-    let limit = component.common().response_limit();
+    // The limit is the FM's; a mailbox has its own length, and its host's command may have cleared what it read.
+    let limit = match session {
+        Session::Fm(_) | Session::InBand(_) => component.common().response_limit(),
+        Session::Host { .. } | Session::Proxy(_) => usize::MAX,
+    };
     let code = match done {
         Ok(Outcome::Done) if header::LEN + reply.payload().len() > limit => {
             Err(ReturnCode::ResourcesExhausted)

@@ -1,0 +1,26 @@
+//! A PBR switch as a component: what its fabric manager and its hosts command, and the tables that follow from it.
+//!
+//! Shape: requests in by [`crate::cci::serve`]; out come [`Switch::tables`] for the dataplane, [`Event`]s for whoever
+//! drives it, and [`Outgoing`] messages for components further out, answered by `Common::complete`. No clock, socket
+//! or thread.
+//! Units: octets; PIDs of 12 bits; time as `Instant`.
+//! Source: fabric.md; wire-formats.md 4.3 to 4.6, 4.8; seed 000 sections 7.7.2.6, 7.7.5, 7.7.6, 7.7.9, 7.7.12.
+//!
+//! Bridges of a virtual switch are numbered as its commands do: vPPB 0 is the upstream one, the host's port or a
+//! vUSP, and 1 and on are downstream ones. So Configure PID Binding names a vUSP as vPPB 0, and the host's own FAST
+//! is that of vPPB 0.
+
+pub mod cdat;
+mod commands;
+pub mod config;
+pub mod port;
+mod registers;
+pub mod switch;
+#[cfg(test)]
+mod tests;
+pub mod vcs;
+
+pub use config::{ConfigError, PortConfig, Role, Sizes, SwitchConfig, VcsConfig};
+pub use port::{Partner, Port};
+pub use switch::{Event, Far, Outgoing, Switch};
+pub use vcs::{Bound, GaeState, PidBound, VcsState, VppbState};

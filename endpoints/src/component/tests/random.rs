@@ -1,0 +1,55 @@
+//! Random commands: valid ones with octets changed, from whoever.
+
+use super::everyone::samples;
+use super::*;
+use weft_dataplane::rng::Rng;
+
+const COUNT: usize = 100_000;
+
+/// No panic, and whatever is refused leaves the switch as it was.
+#[test]
+fn mutated_messages_never_panic_and_refusals_change_nothing() {
+    let mut rng = Rng::new(0x5716);
+    let mut pick = move |bound: usize| usize::try_from(rng.below(bound as u64)).expect("small");
+    let mut messages = Vec::new();
+    samples(&mut |request| messages.push(message(request)));
+    let mut bench = Bench::new();
+    bench.up(1);
+    bench.up(4);
+    bench.assign(0, 0, 0x20);
+    bench.switch.set_partner(port(1), Partner::Device { lds: 2 });
+    let mut before = bench.switch.clone();
+    let mut counts = [0_usize; 2];
+    for round in 0..COUNT {
+        let mut octets = messages[pick(messages.len())].clone();
+        for _ in 0..pick(4) {
+            // mostly the payload, and small numbers, as more of those mean something
+            let from = if pick(8) == 0 { 0 } else { 12 };
+            let at = from.min(octets.len() - 1) + pick(octets.len() - from.min(octets.len() - 1));
+            octets[at] =
+                u8::try_from(if pick(2) == 0 { pick(8) } else { pick(256) }).expect("octet");
+        }
+        let session = [FM, FM, FM, HOST, HOST, OTHER_HOST, Session::Fm(2)][pick(7)];
+        let (served, out) = bench.send(session, &octets);
+        let done = match served {
+            Served::Ignored => false,
+            Served::Pending(_) => true,
+            Served::Response => {
+                let (header, _) = Header::parse(&out).expect("a whole message");
+                assert_eq!((header.tag, out[3..5].to_vec()), (octets[1], octets[3..5].to_vec()));
+                matches!(header.return_code, ReturnCode::Success | ReturnCode::BackgroundStarted)
+            }
+        };
+        counts[usize::from(done)] += 1;
+        if done {
+            bench.events();
+            bench.switch.outgoing().for_each(drop);
+            bench.wait(Span::from_ms(2));
+            before = bench.switch.clone();
+        } else {
+            assert!(bench.switch == before, "round {round}: {octets:02x?} changed something");
+        }
+    }
+    let [refused, done] = counts;
+    assert!(refused > COUNT / 10 && done > COUNT / 10, "{refused} refused, {done} done");
+}
