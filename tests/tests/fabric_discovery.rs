@@ -10,12 +10,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use weft::fm::bind::{Bindings, Bridge, LinkEnd, Local, Remote};
 use weft::fm::cci::{Fabric, InProcess, Pace, TransportError};
 use weft::fm::discover::{Discovered, Options, discover};
 use weft::fm::graph::{Graph, PortRef, PortUse, SwitchId, generate};
-use weft::fm::inventory::{Inventory, Manager, OWN_PORT};
+use weft::fm::inventory::{Inventory, Manager, OWN_PORT, TargetKind};
 use weft::fm::plan::{self, send::send, wires::read_all};
-use weft_dataplane::pbr::Dispatch;
+use weft_dataplane::pbr::{Binding, Dispatch};
 use weft_dataplane::rng::Rng;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
@@ -24,11 +25,16 @@ use weft_endpoints::component::config::{PortConfig, Role, SwitchConfig, VcsConfi
 use weft_endpoints::component::port::Partner;
 use weft_endpoints::component::switch::{Far, Switch};
 use weft_endpoints::pci::express::Link;
-use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
+use weft_parsers::cci::pbr::{LinkPartner, PathCost, PidAndKind};
+use weft_parsers::cci::vcs::UnbindOption;
 use weft_parsers::cci::{ReturnCode, Uuid};
 use weft_parsers::fabric::Pid;
 
 const FM: Uuid = [0xF1; 16];
+/// Port of a switch's device.
+const DEVICE: u8 = 40;
+const COST: PathCost =
+    PathCost { latency_base: 1_000, latency: 250, bandwidth_base: 1_000, bandwidth: 64 };
 
 fn manager() -> Manager {
     Manager { uuid: FM, pid: Pid::from_low_bits(0xFFE) }
@@ -56,6 +62,12 @@ struct World {
 impl World {
     /// A switch for each of `graph`, with its hosts at upstream ports.
     fn of(graph: &Graph) -> Self {
+        Self::with(graph, &[], &[])
+    }
+
+    /// As [`World::of`], with a device at port [`DEVICE`] of each of `devices`, and for each of `below` a virtual
+    /// switch that a host elsewhere can be bound to.
+    fn with(graph: &Graph, devices: &[usize], below: &[usize]) -> Self {
         let mut far = BTreeMap::new();
         let mut switches = Vec::new();
         for at in graph.switches() {
@@ -71,14 +83,26 @@ impl World {
                         Role::Fabric
                     }
                     PortUse::Edge => {
-                        config.vcses.push(VcsConfig { usp: Some(id), vppbs: 2, gae: true });
+                        config.vcses.push(VcsConfig { usp: Some(id), vppbs: 4, gae: true });
                         Role::Usp
                     }
                     _ => continue,
                 };
                 config.ports.push(PortConfig { port: id, role, pids: 1 });
             }
+            let device = PortId::new(DEVICE.into()).unwrap();
+            let has_device = devices.contains(&usize::from(at.0));
+            if has_device {
+                config.ports.push(PortConfig { port: device, role: Role::Dsp, pids: 1 });
+            }
+            if below.contains(&usize::from(at.0)) {
+                config.vcses.push(VcsConfig { usp: None, vppbs: 2, gae: true });
+            }
             let mut switch = Switch::new(config).unwrap();
+            if has_device {
+                switch.set_link(device, Some(Link::default()));
+                switch.set_partner(device, Partner::Device { lds: 0 });
+            }
             for (port, what) in graph.ports(at) {
                 let id = PortId::new(usize::from(port)).unwrap();
                 if !matches!(what, PortUse::Free) {
@@ -117,7 +141,7 @@ impl World {
 
     /// A message of `session` to switch `at`; tunnels are followed to their ends.
     fn message(&mut self, at: usize, session: Session, message: &[u8]) -> Option<Vec<u8>> {
-        self.now += Span::from_us(10);
+        self.now += Span::from_us(100); // bindings take time
         let mut out = Vec::new();
         let served = serve(&mut self.switches[at], self.now, session, message, &mut out);
         self.tell();
@@ -211,6 +235,18 @@ fn all_reach_all(name: &str, world: &World, inventory: &Inventory) {
     }
 }
 
+/// Gives PIDs and routes to what was found; the inventory with its PIDs, and how many commands that took.
+fn route(name: &str, world: &Arc<Mutex<World>>, inventory: &Inventory) -> (Inventory, u64) {
+    let options = plan::Options::default();
+    let (numbered, assignments) = plan::number(inventory, &options).unwrap();
+    let plan = plan::make(&numbered, &options, None).unwrap();
+    let mut through = fabric(world);
+    let (mut standing, silent) = read_all(&mut through, inventory);
+    assert!(silent.is_empty(), "{name}: {silent:?}");
+    send(&mut through, &numbered, &assignments, &plan, &mut standing, || {}).unwrap();
+    (numbered, through.calls())
+}
+
 #[test]
 fn real_switches_are_found_numbered_and_routed() {
     let mut rng = Rng::new(11);
@@ -227,15 +263,120 @@ fn real_switches_are_found_numbered_and_routed() {
         let world = Arc::new(Mutex::new(World::of(&graph)));
         let found = discovered(&world);
         check(name, &graph, &found);
-        let options = plan::Options::default();
-        let (numbered, assignments) = plan::number(&found.inventory, &options).unwrap();
-        let plan = plan::make(&numbered, &options, None).unwrap();
-        let mut through = fabric(&world);
-        let (mut standing, silent) = read_all(&mut through, &found.inventory);
-        assert!(silent.is_empty(), "{name}: {silent:?}");
-        send(&mut through, &numbered, &assignments, &plan, &mut standing, || {}).unwrap();
+        let (numbered, calls) = route(name, &world, &found.inventory);
         let world = world.lock().unwrap();
         all_reach_all(name, &world, &numbered);
-        println!("{name}: {} commands, {} tunnels", through.calls(), world.tunnelled);
+        println!("{name}: {} commands, {} tunnels", calls, world.tunnelled);
     }
+}
+
+/// What the switches are called in the inventory: ids there go by the order of discovery.
+struct Named {
+    inventory: Inventory,
+}
+
+impl Named {
+    fn id(&self, at: usize) -> SwitchId {
+        let is = |uuid: Option<Uuid>| uuid.is_some_and(|uuid| number(&uuid) == at);
+        self.inventory.by_id().find(|(_, switch)| is(switch.uuid)).unwrap().0
+    }
+
+    fn pid(&self, at: usize, kind: TargetKind) -> Pid {
+        let targets = &self.inventory.switch(self.id(at)).unwrap().targets;
+        targets.iter().find(|t| t.kind == kind && !t.pid.is_none()).unwrap().pid
+    }
+
+    fn bridge(&self, at: usize, vcs: u8, vppb: u8) -> Bridge {
+        Bridge { switch: self.id(at), vcs, vppb }
+    }
+
+    /// vPPB `host.1` of the host at switch `host.0` to virtual switch `below.1` of switch `below.0`.
+    fn link(&self, host: (usize, u8), below: (usize, u8)) -> Remote {
+        Remote {
+            host: LinkEnd {
+                bridge: self.bridge(host.0, 0, host.1),
+                pid: self.pid(host.0, TargetKind::Host),
+            },
+            below: LinkEnd {
+                bridge: self.bridge(below.0, below.1, 0),
+                pid: self.pid(below.0, TargetKind::Fabric),
+            },
+        }
+    }
+
+    /// vPPB 1 of virtual switch `vcs` to the switch's device.
+    fn local(&self, at: usize, vcs: u8) -> Local {
+        Local { bridge: self.bridge(at, vcs, 1), port: DEVICE, ld: None }
+    }
+}
+
+/// The bindings of a switch's virtual switch: upstream, and those below.
+type Bound = (Binding, Vec<Binding>);
+
+/// What is bound in the tables, by switch and virtual switch.
+fn bound(world: &Arc<Mutex<World>>) -> BTreeMap<(usize, u8), Bound> {
+    let world = world.lock().unwrap();
+    let of = |(at, id): (usize, u8)| {
+        let vcs = world.switches[at].tables().vcs(id).unwrap().clone();
+        let below = vcs.below().iter().map(|vppb| vppb.binding).collect();
+        ((at, id), (vcs.upstream().binding, below))
+    };
+    [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1)].map(of).into()
+}
+
+/// Four switches with a device each, hosts at the first and the last, PIDs and routes.
+fn four_switches() -> (Arc<Mutex<World>>, Named) {
+    let mut graph = generate::ring(4, 0).unwrap();
+    for at in [0, 3] {
+        generate::host(&mut graph, SwitchId(at)).unwrap();
+    }
+    let world = Arc::new(Mutex::new(World::with(&graph, &[0, 1, 2, 3], &[1, 2, 3])));
+    let found = discovered(&world);
+    assert!(found.findings.is_empty(), "{:?}", found.findings);
+    let (inventory, _) = route("7-45", &world, &found.inventory);
+    (world, Named { inventory })
+}
+
+/// Figure 7-45: host 0 at switch 0 sees EP0, and by virtual links switches 1 and 3, each with its device; host 1 at
+/// switch 3 sees switch 2 with its own. What the switches' tables then say, and that unbinding leaves nothing.
+#[test]
+fn virtual_hierarchies_of_figure_7_45_are_bound_in_real_switches() {
+    let (world, named) = four_switches();
+    let before = bound(&world);
+    let mut through = fabric(&world);
+    let mut bindings = Bindings::default();
+    let links = [
+        named.link((0, 2), (1, 0)), // host 0: switch 1
+        named.link((0, 3), (3, 1)), // host 0: the second virtual switch of switch 3
+        named.link((3, 2), (2, 0)), // host 1: switch 2
+    ];
+    for wanted in links {
+        bindings.bind_remote(&mut through, &named.inventory, wanted, COST).unwrap();
+    }
+    let locals = [(0, 0), (1, 0), (2, 0), (3, 1)].map(|(at, vcs)| named.local(at, vcs));
+    for wanted in locals {
+        bindings.bind_local(&mut through, &named.inventory, wanted).unwrap();
+    }
+    assert_eq!(bindings.compare(&mut through, &named.inventory).unwrap(), []);
+
+    let device = Binding::Port(PortId::new(DEVICE.into()).unwrap());
+    let [host0, host1] = [0, 3].map(|at| named.pid(at, TargetKind::Host));
+    let [one, two, three] = [1, 2, 3].map(|at| named.pid(at, TargetKind::Fabric));
+    let to = |spid, dpid| Binding::Fabric { spid, dpid };
+    let now = bound(&world);
+    assert_eq!(now[&(0, 0)].1, [device, to(host0, one), to(host0, three), Binding::Unbound]);
+    assert_eq!(now[&(1, 0)], (to(one, host0), vec![device, Binding::Unbound]));
+    assert_eq!(now[&(3, 1)], (to(three, host0), vec![device, Binding::Unbound]));
+    assert_eq!(now[&(3, 0)].1[1], to(host1, two), "host 1 sees switch 2");
+    assert_eq!(now[&(2, 0)], (to(two, host1), vec![device, Binding::Unbound]));
+
+    for wanted in locals {
+        let option = UnbindOption::Managed;
+        bindings.unbind_local(&mut through, &named.inventory, wanted.bridge, option).unwrap();
+    }
+    for wanted in links {
+        let host = wanted.host.bridge;
+        bindings.unbind_remote(&mut through, &named.inventory, host, COST).unwrap();
+    }
+    assert_eq!(bound(&world), before, "nothing is left");
 }
