@@ -101,7 +101,6 @@ pub fn build(
         .iter()
         .map(|own| Bufs::new(pool.clone(), keep(CACHE), own.len() * RESERVE_PER_PORT))
         .collect();
-    let tables = Arc::new(Tables::new(snapshot.tlp_ports, GROUPS)?);
     let core = Arc::new(Core {
         pool: pool.clone(),
         fdb,
@@ -115,7 +114,7 @@ pub fn build(
         storms: AtomicU64::new(0),
         xoff: PerPort::from_fn(|_| AtomicU8::new(0)),
         congested: PerPri(Pri::ALL.map(|_| AtomicU64::new(0))),
-        tables: ArcSwap::from(Arc::clone(&tables)),
+        tables: ArcSwap::from_pointee(Tables::new(snapshot.tlp_ports, GROUPS)?),
         partners: PerPort::from_fn(|_| AtomicU64::new(MacAddr::BROADCAST.to_bits())),
         fast: FastCore::new(),
         trouble: PerPort::from_fn(|_| Mutex::new(None)),
@@ -132,7 +131,6 @@ pub fn build(
         let ctx = Context {
             core: core.clone(),
             snapshot: snapshot.clone(),
-            tables: tables.clone(),
             stats,
             bufs: bufs.remove(0),
             way,

@@ -169,7 +169,6 @@ const AGE_BUCKETS: usize = 16;
 struct Context {
     core: Arc<Core>,
     snapshot: Arc<Snapshot>,
-    tables: Arc<Tables>,
     stats: Arc<WorkerStats>,
     bufs: Bufs,
     way: Way,

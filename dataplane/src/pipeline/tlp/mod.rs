@@ -69,12 +69,7 @@ impl Context {
         (notes, routes, space): (&mut [Note; BURST], &mut [u16; BURST], &mut Space),
         tracer: &mut T,
     ) -> bool {
-        let current = self.core.tables.load();
-        if !std::sync::Arc::ptr_eq(&current, &self.tables) {
-            self.tables = std::sync::Arc::clone(&current);
-        }
-        drop(current);
-        let tables = std::sync::Arc::clone(&self.tables);
+        let tables = self.core.tables.load();
         if let Some(last) = batch.last() {
             let (_, sender) = octets::addresses(self.bufs.head(last));
             let partner = &self.core.partners[input];
