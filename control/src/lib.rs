@@ -12,6 +12,7 @@ pub mod config;
 pub mod decode;
 pub mod error;
 pub mod express;
+pub mod fabric;
 pub mod fm;
 pub mod live;
 pub mod metrics;

@@ -1,0 +1,129 @@
+//! Layouts of the figures, and files that are refused.
+
+use super::super::topology::Topology;
+use super::*;
+
+fn layout(text: &str) -> Result<Layout, LayoutError> {
+    Layout::new(&Topology::parse(text).unwrap())
+}
+
+fn refused(text: &str) -> String {
+    layout(text).unwrap_err().to_string()
+}
+
+#[test]
+fn every_file_of_a_figure_can_be_laid_out() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/fabric");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let topology = Topology::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let layout = Layout::new(&topology);
+        assert!(layout.is_ok(), "{}: {layout:?}", path.display());
+        assert!(!topology.about.is_empty(), "{}", path.display());
+        count += 1;
+    }
+    assert!(count >= 8, "{count}");
+}
+
+/// What host 0 of figure 7-45 sees: a device at its own switch, and two switches below.
+#[test]
+fn devices_further_out_are_behind_one_link_a_switch() {
+    let text = include_str!("../../../../pcaps/fabric/fig-7-45.toml");
+    let layout = layout(text).unwrap();
+    let [s0, s1, s2, s3] = &layout.switches[..] else { panic!() };
+    assert_eq!(s0.vcses.len(), 1);
+    let [Shown::Port(ep0), Shown::Below { switch: 1, vcs: 0 }, Shown::Below { switch: 3, vcs: 0 }] =
+        s0.vcses[0].vppbs[..]
+    else {
+        panic!("{:?}", s0.vcses)
+    };
+    assert_eq!(s0.ports[usize::from(ep0)].far.part, Part::Device(0));
+    assert_eq!((s1.vcses[0].usp, s1.vcses[0].host, s1.vcses[0].vppbs.len()), (None, 0, 1));
+    assert_eq!((s2.vcses[0].usp, s2.vcses[0].host), (None, 1));
+    assert_eq!((s3.vcses[0].host, s3.vcses[1].host), (0, 1));
+    assert!(s3.vcses[0].usp.is_none() && s3.vcses[1].usp.is_some());
+    // Both ends of each wire name each other.
+    for &[one, two] in &layout.wires {
+        for (near, far) in [(one, two), (two, one)] {
+            if let Part::Switch(at) = near.part {
+                assert_eq!(layout.switches[at].ports[usize::from(near.port)].far, far);
+            }
+        }
+    }
+    assert_eq!(layout.wires.len(), 5 + 2 + 5);
+}
+
+#[test]
+fn gfds_of_a_count_go_round_their_switches() {
+    let layout = layout(include_str!("../../../../pcaps/fabric/fig-7-26.toml")).unwrap();
+    let names: Vec<_> = layout.gfds.iter().map(|gfd| gfd.name.as_str()).collect();
+    assert_eq!(names, ["g0", "g1", "g2", "g3"]);
+    assert_eq!(layout.gfds(&["g".to_owned()]), Some(vec![0, 1, 2, 3]));
+    assert_eq!(layout.gfds(&["g1".to_owned(), "g0".to_owned()]), Some(vec![1, 0]));
+    assert_eq!(layout.gfds(&["s0".to_owned()]), None);
+    let uuids: BTreeSet<_> = layout.gfds.iter().map(|gfd| gfd.uuid).collect();
+    assert_eq!(uuids.len(), 4);
+}
+
+#[test]
+fn connections_that_no_rule_allows_are_refused_by_the_name_of_the_rule() {
+    let gfd = r#"switch = [{ name = "s" }]
+        hbr = [{ name = "p", at = "s" }]
+        gfd = [{ name = "g", at = "p" }]"#;
+    assert!(refused(gfd).contains("gfd-to-pbr-dsp"), "{}", refused(gfd));
+    let host = r#"switch = [{ name = "s" }]
+        hbr = [{ name = "p", at = "s" }]
+        host = [{ name = "h", at = "p" }]"#;
+    assert!(refused(host).contains("hbr-dsp"), "{}", refused(host));
+    let below = r#"host = [{ name = "h" }]
+        gfd = [{ name = "g", at = "h" }]"#;
+    assert!(refused(below).contains("gfd-to-pbr-dsp"), "{}", refused(below));
+    let two = r#"host = [{ name = "h" }]
+        device = [{ name = "a", at = "h" }, { name = "b", at = "h" }]"#;
+    assert!(refused(two).contains("ports"), "{}", refused(two));
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_named() {
+    let cases = [
+        (r#"switch = [{ name = "s" }, { name = "s" }]"#, r#""s" is there twice"#),
+        (r#"device = [{ name = "d", at = "x" }]"#, r#"d: there is no switch or host "x""#),
+        (
+            r#"switch = [{ name = "s" }]
+            link = [{ ends = ["s", "s"] }]"#,
+            "links between two switches",
+        ),
+        (
+            r#"switch = [{ name = "s" }]
+            host = [{ name = "a", at = "s", bind = ["d"] }, { name = "b", at = "s", bind = ["d"] }]
+            device = [{ name = "d", at = "s" }]"#,
+            "d: a and b both bind it",
+        ),
+        (
+            r#"switch = [{ name = "s" }]
+            host = [{ name = "a", at = "s", bind = ["d"] }]
+            hbr = [{ name = "p", at = "s" }]
+            device = [{ name = "d", at = "p" }]"#,
+            "a: d cannot be bound: it is at p",
+        ),
+        (
+            r#"switch = [{ name = "s" }]
+            host = [{ name = "a", at = "s" }]
+            gfd = [{ name = "g", at = "s", count = 3 }]
+            memory = [{ name = "m", hosts = ["a"], gfds = ["g"], len = 1, hpa = 0 }]"#,
+            "1, 2, 4, 8, ... or 256",
+        ),
+        (
+            r#"switch = [{ name = "s" }]
+            gfd = [{ name = "g", at = "s", count = 64 }]"#,
+            "s: ports: expected at most 63, found 64",
+        ),
+    ];
+    for (text, want) in cases {
+        let said = refused(text);
+        assert!(said.contains(want), "{said}");
+    }
+    let unknown = Topology::parse("[[host]]\nname = \"h\"\ncolour = 1").unwrap_err().to_string();
+    assert!(unknown.contains("colour") && unknown.contains("line 3"), "{unknown}");
+}

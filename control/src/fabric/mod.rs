@@ -1,0 +1,8 @@
+//! A whole fabric brought up: switches, hosts, devices, GFDs and their manager.
+//!
+//! Shape: a topology file -> [`topology::Topology`] -> [`layout::Layout`], what each component is made of.
+//! Units: none.
+//! Source: issue 4, "CLI" and "Scenarios"; fabric.md; seed 000 sections 7.7.1, 7.7.5, 7.7.6.
+
+pub mod layout;
+pub mod topology;

@@ -1,0 +1,211 @@
+//! What a topology file says.
+//!
+//! Shape: TOML -> [`Topology`]; [`super::layout::Layout`] says whether it can be built.
+//! Units: MiB where a name ends so, octets elsewhere.
+//! Source: docs/fabric.md.
+
+use serde::Deserialize;
+
+/// A fabric, as its file says it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// What it shows, in a line.
+    #[serde(default)]
+    pub about: String,
+    /// In which order hosts and fabric come up.
+    #[serde(default)]
+    pub start: Start,
+    /// PBR switches; the first one is where the fabric manager enters.
+    #[serde(default, rename = "switch")]
+    pub switches: Vec<Switch>,
+    /// Links between switches.
+    #[serde(default, rename = "link")]
+    pub links: Vec<Link>,
+    /// Hosts.
+    #[serde(default, rename = "host")]
+    pub hosts: Vec<Host>,
+    /// Devices that are no GFDs.
+    #[serde(default, rename = "device")]
+    pub devices: Vec<Device>,
+    /// Plain (HBR) switches.
+    #[serde(default, rename = "hbr")]
+    pub plain: Vec<Plain>,
+    /// G-FAM devices.
+    #[serde(default, rename = "gfd")]
+    pub gfds: Vec<Gfd>,
+    /// Memory of GFDs that hosts share.
+    #[serde(default, rename = "memory")]
+    pub memory: Vec<Memory>,
+}
+
+/// In which order hosts and fabric come up (seed 000 section 7.7.12.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// Hosts are held until the fabric is done.
+    #[default]
+    FmFirst,
+    /// Hosts come up on an empty hierarchy; bindings arrive as hot-adds.
+    Simultaneous,
+}
+
+/// A PBR switch.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Switch {
+    /// What it is called.
+    pub name: String,
+}
+
+/// Links between two switches.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Both ends.
+    pub ends: [String; 2],
+    /// How many.
+    #[serde(default = "one")]
+    pub count: u8,
+}
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// What it is called.
+    pub name: String,
+    /// The switch that its root port is at; none where a device or plain switch is at the host.
+    #[serde(default)]
+    pub at: String,
+    /// Its memory.
+    #[serde(default = "memory_mib")]
+    pub memory_mib: u32,
+    /// Devices and plain switches of its hierarchy, in the order of their vPPBs.
+    #[serde(default)]
+    pub bind: Vec<String>,
+    /// vPPBs of its virtual switch that stay free for later.
+    #[serde(default)]
+    pub spare_vppbs: u8,
+    /// Other hosts and their devices reach its memory (GIM).
+    #[serde(default)]
+    pub gim: bool,
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// What it is called.
+    pub name: String,
+    /// The switch, of either kind, that it is at.
+    pub at: String,
+    /// What it is for.
+    #[serde(default)]
+    pub kind: DeviceKind,
+}
+
+/// What a device is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceKind {
+    /// Memory behind a BAR.
+    #[default]
+    Memory,
+    /// Makes UIO requests of its own.
+    Accelerator,
+    /// Moves data between a network and memory, by UIO.
+    Nic,
+}
+
+/// A plain switch.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plain {
+    /// What it is called.
+    pub name: String,
+    /// The switch, of either kind, that its upstream port is at.
+    pub at: String,
+}
+
+/// G-FAM devices.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gfd {
+    /// What it is called; with a count, names end in a number from 0 on.
+    pub name: String,
+    /// The switch that it is at; with a count, the next ones are at the next of these.
+    pub at: OneOrMany,
+    /// How many.
+    #[serde(default)]
+    pub count: Option<u16>,
+    /// Its memory.
+    #[serde(default = "capacity_mib")]
+    pub capacity_mib: u32,
+}
+
+/// A name, or several.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMany {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    /// All of them.
+    #[must_use]
+    pub const fn all(&self) -> &[String] {
+        match self {
+            Self::One(name) => core::slice::from_ref(name),
+            Self::Many(names) => names.as_slice(),
+        }
+    }
+}
+
+/// Memory of GFDs for hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// What it is called.
+    pub name: String,
+    /// Who has it.
+    pub hosts: Vec<String>,
+    /// Where it is, in the order of the ways; the name of several stands for all of them.
+    pub gfds: Vec<String>,
+    /// How much in all, octets.
+    pub len: u64,
+    /// Octets of a turn, where there are several GFDs.
+    #[serde(default = "granularity")]
+    pub granularity: u32,
+    /// Where all hosts see it.
+    pub hpa: u64,
+}
+
+const fn one() -> u8 {
+    1
+}
+
+const fn memory_mib() -> u32 {
+    16
+}
+
+const fn capacity_mib() -> u32 {
+    256
+}
+
+const fn granularity() -> u32 {
+    4_096
+}
+
+impl Topology {
+    /// Reads a topology file.
+    ///
+    /// # Errors
+    /// Place and reason, as TOML has them.
+    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+}
