@@ -80,6 +80,8 @@ struct Fabric {
     gfds: Vec<(GfdEnd, Pipe)>,
     bufs: Bufs,
     now: Instant,
+    /// Octets of each device.
+    memory: u64,
 }
 
 fn end(last: usize, carries: Carries) -> EndConfig {
@@ -164,12 +166,12 @@ fn leaf_tables(lane: &Lane, first: usize, here: usize) -> Tables {
 }
 
 /// All memory is group 0's but the second block; both hosts may use groups 0, and want to be told.
-fn device(k: usize) -> GfdEnd {
-    let mut gfd = Gfd::new(Config::full(gfd_pid(k), RATE), Memory::anonymous(MEMORY));
-    let (base, len, block, media) = (Dpa(0), MEMORY, BLOCK, Media::default());
+fn device(k: usize, memory: u64) -> GfdEnd {
+    let mut gfd = Gfd::new(Config::full(gfd_pid(k), RATE), Memory::anonymous(memory));
+    let (base, len, block, media) = (Dpa(0), memory, BLOCK, Media::default());
     gfd.set_dmps(&[Dmp { index: 0, base, decode_len: len, len, block, media }]).unwrap();
     gfd.set_region(Region { id: 0, block, sanitize: false, base, decode_len: len, len }).unwrap();
-    for (group, blocks) in [(0, 1), (1, 1), (0, 13)] {
+    for (group, blocks) in [(0, 1), (1, 1), (0, memory / BLOCK - 3)] {
         let choice = Choice::Contiguous { region: 0, len: blocks * BLOCK };
         gfd.add_capacity(Instant::ZERO, (group, NO_TAG), choice, 0).unwrap();
     }
@@ -183,6 +185,11 @@ fn device(k: usize) -> GfdEnd {
 impl Fabric {
     /// Two hosts and `count` devices, at a root and as many leaves as it takes.
     fn new(count: usize) -> Self {
+        Self::of(count, MEMORY)
+    }
+
+    /// As [`Fabric::new`], with so much memory in each device.
+    fn of(count: usize, memory: u64) -> Self {
         let leaves = count.div_ceil(LEAF).max(2);
         let per_leaf = count.div_ceil(leaves);
         let pool = Pool::in_memory(65_536, FRAME_LEN_MAX).unwrap();
@@ -209,7 +216,7 @@ impl Fabric {
             for _ in 0..here {
                 let (near, far) = wire(&mut bufs);
                 ports.push(Box::new(near));
-                gfds.push((device(gfds.len()), far));
+                gfds.push((device(gfds.len(), memory), far));
             }
             let roles: Vec<PortRole> = core::iter::once(PortRole::Fport(link))
                 .chain((0..here).map(|_| PortRole::Dsp(link)))
@@ -220,7 +227,7 @@ impl Fabric {
             switches.push(Switch { lane, ports });
         }
         switches[0].ports = root_ports;
-        let mut fabric = Self { switches, hosts, gfds, bufs, now: Instant::ZERO };
+        let mut fabric = Self { switches, hosts, gfds, bufs, now: Instant::ZERO, memory };
         fabric.root(|tables| {
             for (n, host) in HOSTS.into_iter().enumerate() {
                 tables.set_edge(port(n), Some(host_edge(pid(host), count))).unwrap();
@@ -317,7 +324,7 @@ impl Fabric {
                 coherent: false,
                 hpa_base: Hpa(BASE),
                 dpa_base: Dpa(0),
-                dpa_len: MEMORY,
+                dpa_len: self.memory,
                 interleave,
                 way: u8::try_from(k).unwrap(),
             };
@@ -369,6 +376,14 @@ impl Fabric {
                 *slot = (left > came).then_some((number, left - came));
                 done += usize::from(left == came);
             }
+        }
+    }
+
+    /// Books of all switches are even, and nothing waits.
+    fn check(&self) {
+        let books = self.switches.iter().map(|switch| Ledger::read(switch.lane.core()));
+        for (n, ledger) in books.enumerate() {
+            assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {n}");
         }
     }
 
@@ -430,28 +445,30 @@ fn octet(seed: u64, n: u64) -> u8 {
 fn written_by_one_and_read_by_the_other(count: usize, stripes: usize, granularities: &[u8]) {
     let mut fabric = Fabric::new(count);
     for &granularity in granularities {
-        let interleave = fabric.interleave(granularity);
-        let unit = usize::try_from(interleave.granularity()).unwrap();
-        let at = BASE + 64;
-        let len = unit * count * stripes;
-        let data: Vec<u8> = (0..len as u64).map(|n| octet(granularity.into(), n)).collect();
-        let requests = cut(at, len, unit);
-        let mut want = fabric.writes();
-        for (at, _) in &requests {
-            want[usize::try_from((at >> (8 + granularity)) % count as u64).unwrap()] += 1;
-        }
-        fabric.train(0, &requests, Some(&data), |_, _| {});
-        assert_eq!(fabric.writes(), want, "each device has its turns, granularity {granularity}");
-        let mut got = vec![0; len];
-        fabric.train(1, &requests, None, |at, octets| {
-            got[at..at + octets.len()].copy_from_slice(octets);
-        });
-        assert!(got == data, "{count} ways, granularity {granularity}: not what was written");
+        let unit = 256 << granularity;
+        write_and_read(&mut fabric, granularity, BASE + 64, unit * count * stripes);
     }
-    let books = fabric.switches.iter().map(|switch| Ledger::read(switch.lane.core()));
-    for (n, ledger) in books.enumerate() {
-        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {n}");
+    fabric.check();
+}
+
+/// Writes `len` octets at `at` by one host, and reads them by the other.
+fn write_and_read(fabric: &mut Fabric, granularity: u8, at: u64, len: usize) {
+    let count = fabric.gfds.len();
+    let interleave = fabric.interleave(granularity);
+    let unit = usize::try_from(interleave.granularity()).unwrap();
+    let data: Vec<u8> = (0..len as u64).map(|n| octet(granularity.into(), n)).collect();
+    let requests = cut(at, len, unit);
+    let mut want = fabric.writes();
+    for (at, _) in &requests {
+        want[usize::try_from((at >> (8 + granularity)) % count as u64).unwrap()] += 1;
     }
+    fabric.train(0, &requests, Some(&data), |_, _| {});
+    assert_eq!(fabric.writes(), want, "each device has its turns, granularity {granularity}");
+    let mut got = vec![0; len];
+    fabric.train(1, &requests, None, |at, octets| {
+        got[at..at + octets.len()].copy_from_slice(octets);
+    });
+    assert!(got == data, "{count} ways, granularity {granularity}: not what was written");
 }
 
 const ALL: [u8; 7] = [0, 1, 2, 3, 4, 5, 6];
@@ -473,6 +490,19 @@ fn sixteen_mib_over_256_devices_of_every_granularity() {
         let unit = 256 << granularity;
         written_by_one_and_read_by_the_other(256, (16 << 20) / 256 / unit + 1, &[granularity]);
     }
+}
+
+/// 1 GiB over four ways of 4 KiB, behind the block that is another group's.
+#[test]
+#[ignore = "soak: run by `make soak`"]
+fn soak_of_one_gib_over_four_ways() {
+    const GIB: usize = 1 << 30;
+    let mut fabric = Fabric::of(4, 2 * MEMORY);
+    let started = std::time::Instant::now();
+    write_and_read(&mut fabric, 4, BASE + 4 * 2 * BLOCK, GIB);
+    fabric.check();
+    let (seconds, writes) = (started.elapsed().as_secs(), fabric.writes());
+    println!("1 GiB written by one host, read by the other in {seconds} s, writes {writes:?}");
 }
 
 /// A fabric of four devices where one octet of each is written, to be asked for what is refused.

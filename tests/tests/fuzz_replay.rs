@@ -116,11 +116,14 @@ fn two_thousand_damaged_records_are_replayed_or_refused() {
 /// for a reason; all reasons and both outcomes are common.
 #[test]
 fn a_hundred_thousand_damaged_cci_messages_are_read_or_refused() {
-    const MESSAGES: usize = 100_000;
+    damaged_cci_messages(20_261_122, 100_000);
+}
+
+fn damaged_cci_messages(seed: u64, count: usize) {
     let valid = cci::valid();
-    let mut rng = Rng::new(20_261_122);
+    let mut rng = Rng::new(seed);
     let mut all = cci::Outcome::default();
-    for whole in valid.iter().cycle().take(MESSAGES) {
+    for whole in valid.iter().cycle().take(count) {
         let one = cci::stream(&cci::damaged(whole, &mut rng));
         all.read += one.read;
         all.length += one.length;
@@ -128,8 +131,8 @@ fn a_hundred_thousand_damaged_cci_messages_are_read_or_refused() {
         all.unsupported += one.unsupported;
         all.header += one.header;
     }
-    println!("{all:?} of {MESSAGES}");
-    let common = MESSAGES / 20..MESSAGES;
+    println!("{all:?} of {count}");
+    let common = count / 20..count;
     assert!(common.contains(&all.read) && common.contains(&all.refused()), "{all:?}");
     let reasons = [all.length, all.input, all.unsupported, all.header];
     assert!(reasons.into_iter().all(|count| count > 100), "{all:?}");
@@ -139,25 +142,35 @@ fn a_hundred_thousand_damaged_cci_messages_are_read_or_refused() {
 /// answered to the same meaning.
 #[test]
 fn a_million_damaged_tlps_are_refused_or_keep_their_meaning() {
-    let seed = std::env::var("WEFT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_122);
-    println!("seed {seed} (WEFT_SEED sets another)");
+    damaged_tlps(seed(20_261_122), 1_000_000);
+}
+
+fn damaged_tlps(seed: u64, count: usize) {
     let mut frames = tlp::Frames::new(seed);
-    let parsed = (0..1_000_000).filter(|_| tlp::parse(frames.frame())).count();
-    println!("{parsed} of 1000000 were well-formed");
-    assert!((200_000..800_000).contains(&parsed), "both are common: {parsed} parsed");
+    let parsed = (0..count).filter(|_| tlp::parse(frames.frame())).count();
+    println!("{parsed} of {count} were well-formed");
+    assert!((count / 5..count / 5 * 4).contains(&parsed), "both are common: {parsed} parsed");
+}
+
+/// `WEFT_SEED`, or `other`.
+fn seed(other: u64) -> u64 {
+    let seed = std::env::var("WEFT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(other);
+    println!("seed {seed} (WEFT_SEED sets another)");
+    seed
 }
 
 /// A million damaged TLPs into a switch with ports of every role, whose tables say something else every ten
 /// thousand: no panic, and each of them left, became its own answer, or was dropped for one reason.
 #[test]
 fn a_million_damaged_tlps_are_all_accounted_for_by_a_switch() {
-    const FRAMES: u64 = 1_000_000;
-    let seed = std::env::var("WEFT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_122);
-    println!("seed {seed} (WEFT_SEED sets another)");
+    damaged_tlps_through_a_switch(seed(20_261_122), 1_000_000);
+}
+
+fn damaged_tlps_through_a_switch(seed: u64, count: u64) {
     let (mut rng, mut frames) = (Rng::new(seed), tlp::Frames::new(seed));
     let mut rig = Rig::new(tlp_switch::switch(), 1_024);
     let (mut fed, mut renewed) = (0, 0);
-    while fed < FRAMES {
+    while fed < count {
         if fed >= renewed {
             let ports = rig.core().snapshot.load().tlp_ports;
             rig.core().tables.store(std::sync::Arc::new(tlp_switch::tables(&mut rng, ports)));
@@ -168,7 +181,7 @@ fn a_million_damaged_tlps_are_all_accounted_for_by_a_switch() {
         }
         for port in 0..tlp_switch::PORTS {
             for _ in 0..rng.below(12) {
-                if fed < FRAMES {
+                if fed < count {
                     rig.arrive(port, &tlp_switch::frame(&mut rng, port, frames.frame()));
                     fed += 1;
                 }
@@ -183,7 +196,7 @@ fn a_million_damaged_tlps_are_all_accounted_for_by_a_switch() {
     for port in 0..tlp_switch::PORTS {
         rig.set_link(port, true);
     }
-    while rig.check().rx < FRAMES {
+    while rig.check().rx < count {
         rig.step(Span::from_us(1));
     }
     let ledger = rig.finish();
@@ -197,11 +210,21 @@ fn a_million_damaged_tlps_are_all_accounted_for_by_a_switch() {
         "{} sent, {answered} answered of {refused} refused, {to_agent} to the agent",
         ledger.tx
     );
-    assert_eq!((ledger.rx, dropped), (FRAMES, ledger.dropped), "each drop has one reason");
-    assert!(ledger.tx > FRAMES / 20 && answered > 1_000 && to_agent > 1_000);
+    assert_eq!((ledger.rx, dropped), (count, ledger.dropped), "each drop has one reason");
+    assert!(ledger.tx > count / 20 && answered > 1_000 && to_agent > 1_000);
     for refusal in Refusal::ALL {
         let count = sum(&|port| port.refused[refusal.index()]);
         println!("{:26} {count}", refusal.name());
         assert!(count > 0, "{} is reached", refusal.name());
     }
+}
+
+/// Ten times as many of each, from a seed of its own.
+#[test]
+#[ignore = "soak: run by `make soak`"]
+fn soak_of_ten_times_as_many_tlps_and_messages() {
+    let seed = seed(u64::from(std::process::id()));
+    damaged_cci_messages(seed, 1_000_000);
+    damaged_tlps(seed, 10_000_000);
+    damaged_tlps_through_a_switch(seed, 10_000_000);
 }

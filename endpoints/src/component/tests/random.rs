@@ -4,12 +4,22 @@ use super::everyone::samples;
 use super::*;
 use weft_dataplane::rng::Rng;
 
-const COUNT: usize = 100_000;
-
 /// No panic, and whatever is refused leaves the switch as it was.
 #[test]
 fn mutated_messages_never_panic_and_refusals_change_nothing() {
-    let mut rng = Rng::new(0x5716);
+    mutated_messages(0x5716, 100_000);
+}
+
+#[test]
+#[ignore = "soak: run by `make soak`"]
+fn soak_of_mutated_messages() {
+    let seed = std::process::id().into();
+    println!("seed {seed}");
+    mutated_messages(seed, 1_000_000);
+}
+
+fn mutated_messages(seed: u64, count: usize) {
+    let mut rng = Rng::new(seed);
     let mut pick = move |bound: usize| usize::try_from(rng.below(bound as u64)).expect("small");
     let mut messages = Vec::new();
     samples(&mut |request| messages.push(message(request)));
@@ -20,7 +30,7 @@ fn mutated_messages_never_panic_and_refusals_change_nothing() {
     bench.switch.set_partner(port(1), Partner::Device { lds: 2 });
     let mut before = bench.switch.clone();
     let mut counts = [0_usize; 2];
-    for round in 0..COUNT {
+    for round in 0..count {
         let mut octets = messages[pick(messages.len())].clone();
         for _ in 0..pick(4) {
             // mostly the payload, and small numbers, as more of those mean something
@@ -51,5 +61,5 @@ fn mutated_messages_never_panic_and_refusals_change_nothing() {
         }
     }
     let [refused, done] = counts;
-    assert!(refused > COUNT / 10 && done > COUNT / 10, "{refused} refused, {done} done");
+    assert!(refused > count / 10 && done > count / 10, "{refused} refused, {done} done");
 }
