@@ -489,36 +489,12 @@ impl<'a> Builder<'a> {
             let mut shown = Vec::new();
             let mut further: Vec<(usize, Vec<Shown>)> = Vec::new();
             for name in &host.bind {
-                let part = self.find(&host.name, name, "device")?;
-                if let Some(first) = bound.insert(part, index) {
-                    let first = self.layout.name(Part::Host(first)).to_owned();
-                    let (device, second) = (name.clone(), host.name.clone());
-                    return Err(LayoutError::BoundTwice { device, first, second });
-                }
-                let place = self.at.get(&part).copied();
-                match (part, place) {
-                    (
-                        Part::Device(_) | Part::Plain(_),
-                        Some(End { part: Part::Switch(at), port }),
-                    ) => {
-                        if at == edge {
-                            shown.push(Shown::Port(port));
-                        } else if let Some((_, list)) =
-                            further.iter_mut().find(|(other, _)| *other == at)
-                        {
-                            list.push(Shown::Port(port));
-                        } else {
-                            further.push((at, vec![Shown::Port(port)]));
-                        }
-                    }
-                    _ => {
-                        let at = place.map_or("nothing", |place| self.layout.name(place.part));
-                        return Err(LayoutError::Unbindable {
-                            host: host.name.clone(),
-                            device: name.clone(),
-                            at: at.to_owned(),
-                        });
-                    }
+                let (at, port) = self.bindable(index, host, name, &mut bound)?;
+                let list = further.iter_mut().find(|(other, _)| *other == at);
+                match (at == edge, list) {
+                    (true, _) => shown.push(Shown::Port(port)),
+                    (false, Some((_, list))) => list.push(Shown::Port(port)),
+                    (false, None) => further.push((at, vec![Shown::Port(port)])),
                 }
             }
             for (at, vppbs) in further {
@@ -529,6 +505,32 @@ impl<'a> Builder<'a> {
             self.add_vcs(edge, Vcs { host: index, usp: Some(usp), vppbs: shown })?;
         }
         Ok(())
+    }
+
+    /// The PBR switch, and its port there, of what `host` binds by `name`.
+    fn bindable(
+        &self,
+        index: usize,
+        host: &super::topology::Host,
+        name: &str,
+        bound: &mut BTreeMap<Part, usize>,
+    ) -> Result<(usize, u8), LayoutError> {
+        let part = self.find(&host.name, name, "device")?;
+        if let Some(first) = bound.insert(part, index) {
+            return Err(LayoutError::BoundTwice {
+                device: name.to_owned(),
+                first: self.layout.name(Part::Host(first)).to_owned(),
+                second: host.name.clone(),
+            });
+        }
+        let place = self.at.get(&part).copied();
+        if let (Part::Device(_) | Part::Plain(_), Some(End { part: Part::Switch(at), port })) =
+            (part, place)
+        {
+            return Ok((at, port));
+        }
+        let at = place.map_or("nothing", |place| self.layout.name(place.part)).to_owned();
+        Err(LayoutError::Unbindable { host: host.name.clone(), device: name.to_owned(), at })
     }
 
     fn add_vcs(&mut self, at: usize, vcs: Vcs) -> Result<u8, LayoutError> {
