@@ -5,4 +5,5 @@
 //! Source: issue 4, "CLI" and "Scenarios"; fabric.md; seed 000 sections 7.7.1, 7.7.5, 7.7.6.
 
 pub mod layout;
+pub mod software;
 pub mod topology;

@@ -1,0 +1,200 @@
+//! What a host's software does to reach memory of the fabric: the tables of its own edge port.
+//!
+//! Shape: the [`Region`]s that the fabric manager has given a host -> commands for the mailbox of its GAE, in order.
+//! Units: octets; segments of 64 GiB.
+//! Source: fabric.md "Tables of an edge and who may write them"; wire-formats.md 4.6 (5804h to 5808h), 5.1.
+
+use weft_parsers::cci::gae::{PrefixFlags, SetFast};
+use weft_parsers::cci::tables::{SetEntries, SetIdt};
+use weft_parsers::cci::{List, Opcode, Request};
+use weft_parsers::fabric::{FastEntry, Hpa, Interleave, Pid, Target};
+
+/// Octets of a segment, the smallest there is: code 0.
+const SEGMENT: u64 = 64 << 30;
+/// Entries that one command sets: those of a small mailbox.
+const ENTRIES_MAX: usize = 192;
+/// The host's own FAST is that of its upstream bridge.
+const UPSTREAM: u8 = 0;
+
+/// Fabric memory that a host has, within one segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Where it sees it.
+    pub hpa: u64,
+    /// How much.
+    pub len: u64,
+    /// Octets of a turn, where there are several targets.
+    pub granularity: u32,
+    /// GFDs by way, or the host or device whose memory it is.
+    pub targets: Vec<Pid>,
+    /// It is memory of a host or device (GIM), by UIO only.
+    pub gim: bool,
+}
+
+/// Why regions cannot be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// The number of targets or the granularity cannot be.
+    #[error("region at {0:#x}: 1, 2, 4, ... or 256 ways of 256, 512, ... or 16,384 octets")]
+    Interleave(u64),
+    /// Two regions are in one segment, or one is in two.
+    #[error("region at {0:#x}: expected a segment of 64 GiB of its own")]
+    Segment(u64),
+    /// More targets than the table has room for.
+    #[error("region at {0:#x}: the interleave table is full")]
+    Full(u64),
+}
+
+/// A command for a mailbox: its opcode and its payload.
+pub type Command = (Opcode, Vec<u8>);
+
+/// Commands that map `regions`, and nothing else; none of them turns the window off.
+///
+/// # Errors
+/// See [`MapError`].
+pub fn commands(regions: &[Region]) -> Result<Vec<Command>, MapError> {
+    let mut sorted: Vec<&Region> = regions.iter().collect();
+    sorted.sort_by_key(|region| region.hpa);
+    let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
+        let off = SetFast {
+            vppb: UPSTREAM,
+            segment_size: 0,
+            prefix: PrefixFlags::default(),
+            base: Hpa(0),
+            limit: Hpa(0),
+        };
+        return Ok(vec![command(&Request::SetFast(off))]);
+    };
+    let base = first.hpa / SEGMENT * SEGMENT;
+    let limit = (last.hpa / SEGMENT + 1) * SEGMENT;
+    let (prefix, segment_size) = (PrefixFlags::default(), 0);
+    let window =
+        SetFast { vppb: UPSTREAM, segment_size, prefix, base: Hpa(base), limit: Hpa(limit) };
+    let mut all = vec![command(&Request::SetFast(window))];
+    let mut entries = Vec::new();
+    let mut idt = Vec::new();
+    for region in sorted {
+        let index = usize::try_from((region.hpa - base) / SEGMENT).unwrap_or(usize::MAX);
+        let inside = region.hpa % SEGMENT + region.len <= SEGMENT;
+        if index < entries.len() || index > 4_096 || !inside {
+            return Err(MapError::Segment(region.hpa));
+        }
+        entries.resize(index, None);
+        let interleave = interleave(region).ok_or(MapError::Interleave(region.hpa))?;
+        let target = match region.targets[..] {
+            [pid] => Target::Direct(pid),
+            _ => {
+                let at = u16::try_from(idt.len()).ok().filter(|&at| at < 4_096);
+                idt.extend_from_slice(&region.targets);
+                Target::Interleaved(at.ok_or(MapError::Full(region.hpa))?)
+            }
+        };
+        entries.push(Some(FastEntry { gim: region.gim, interleave, target }));
+    }
+    // What entries point to is there before they are.
+    for (at, pids) in (0_u16..).step_by(ENTRIES_MAX).zip(idt.chunks(ENTRIES_MAX)) {
+        let set = SetIdt { vppb: UPSTREAM, start: at, entries: List::of(pids) };
+        all.push(command(&Request::SetIdt(set)));
+    }
+    for (at, part) in (0_u16..).step_by(ENTRIES_MAX).zip(entries.chunks(ENTRIES_MAX)) {
+        let set = SetEntries { vppb: UPSTREAM, start: at, entries: List::of(part) };
+        all.push(command(&Request::SetFastSegments(set)));
+    }
+    Ok(all)
+}
+
+fn interleave(region: &Region) -> Option<Interleave> {
+    let ways = region.targets.len();
+    if ways == 1 {
+        return Some(Interleave::NONE);
+    }
+    let turn = region.granularity;
+    if !ways.is_power_of_two() || !turn.is_power_of_two() || turn < 256 {
+        return None;
+    }
+    let code = |log: u32| u8::try_from(log).ok();
+    Interleave::from_codes(code(ways.trailing_zeros())?, code(turn.trailing_zeros() - 8)?)
+}
+
+fn command(request: &Request<'_>) -> Command {
+    // Six octets a list begins at, or 8, and at most 8 an entry.
+    let mut payload = vec![0; 32 + 8 * ENTRIES_MAX];
+    let len = request.emit(&mut payload).unwrap_or(0);
+    payload.truncate(len);
+    (request.opcode(), payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_dataplane::pbr::Fast;
+    use weft_dataplane::pbr::segments::Found;
+
+    fn pids(count: u16) -> Vec<Pid> {
+        (0..count).map(|n| Pid::from_low_bits(0x100 + n)).collect()
+    }
+
+    fn region(hpa: u64, targets: Vec<Pid>) -> Region {
+        Region { hpa, len: 1 << 30, granularity: 4_096, targets, gim: false }
+    }
+
+    /// Puts commands into a table as a switch does, and looks addresses up.
+    fn table(commands: &[Command]) -> Fast {
+        let mut fast = Fast::new(4_096, 1_024).unwrap();
+        for (opcode, payload) in commands {
+            match Request::parse(*opcode, payload).unwrap() {
+                Request::SetFast(set) => fast.configure(set.segment_size, set.base, set.limit),
+                Request::SetIdt(set) => {
+                    fast.set_idt(set.start.into(), &set.entries.iter().collect::<Vec<_>>())
+                }
+                Request::SetFastSegments(set) => {
+                    fast.set(set.start.into(), &set.entries.iter().collect::<Vec<_>>())
+                }
+                other => panic!("{other:?}"),
+            }
+            .unwrap();
+        }
+        fast
+    }
+
+    #[test]
+    fn regions_are_found_by_address_and_way() {
+        let tera = 1 << 40;
+        let regions =
+            [region(tera + 3 * SEGMENT, pids(256)), region(tera + 4_096, vec![pids(7)[6]])];
+        let all = commands(&regions).unwrap();
+        assert_eq!(all.len(), 4, "window, two parts of the interleave table, entries");
+        assert!(all.iter().all(|(_, payload)| payload.len() <= 2_048 && !payload.is_empty()));
+        let fast = table(&all);
+        let at = |hpa| fast.lookup(Hpa(hpa));
+        let hit = |dpid| Found::Hit { flag: false, dpid };
+        assert_eq!(at(tera + 4_096), hit(pids(7)[6]));
+        for way in [0, 1, 200, 255] {
+            let hpa = tera + 3 * SEGMENT + (5 * 256 + way) * 4_096 + 77;
+            assert_eq!(at(hpa), hit(Pid::from_low_bits(0x100 + u16::try_from(way).unwrap())));
+        }
+        assert_eq!((at(tera + SEGMENT), at(tera - 1)), (Found::Invalid, Found::Miss));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let tera = 1 << 40;
+        let three = commands(&[region(tera, pids(3))]);
+        assert_eq!(three, Err(MapError::Interleave(tera)));
+        let fine = Region { granularity: 128, ..region(tera, pids(2)) };
+        assert_eq!(commands(&[fine]), Err(MapError::Interleave(tera)));
+        let twice = [region(tera, pids(1)), region(tera + (1 << 30), pids(1))];
+        assert_eq!(commands(&twice), Err(MapError::Segment(tera + (1 << 30))));
+        let across = region(tera + SEGMENT - 1, pids(1));
+        assert_eq!(commands(&[across]), Err(MapError::Segment(tera + SEGMENT - 1)));
+        let far = [region(tera, pids(1)), region(tera + 5_000 * SEGMENT, pids(1))];
+        assert_eq!(commands(&far), Err(MapError::Segment(tera + 5_000 * SEGMENT)));
+    }
+
+    #[test]
+    fn no_region_turns_the_window_off() {
+        let [(opcode, payload)] = &commands(&[]).unwrap()[..] else { panic!() };
+        let Ok(Request::SetFast(set)) = Request::parse(*opcode, payload) else { panic!() };
+        assert_eq!((set.base, set.limit), (Hpa(0), Hpa(0)));
+    }
+}
