@@ -92,6 +92,12 @@ impl Ownership {
         if primary { Rank::Primary } else { Rank::Other }
     }
 
+    /// Whether a primary fabric manager has a connection to the component itself.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        !self.sessions.is_empty()
+    }
+
     /// A stream has ended: its number may be another's.
     pub fn forget(&mut self, session: Session) {
         self.sessions.remove(&session);

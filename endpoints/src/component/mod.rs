@@ -10,6 +10,7 @@
 //! vUSP, and 1 and on are downstream ones. So Configure PID Binding names a vUSP as vPPB 0, and the host's own FAST
 //! is that of vPPB 0.
 
+pub mod agent;
 pub mod cdat;
 mod commands;
 pub mod config;
@@ -20,6 +21,7 @@ pub mod switch;
 mod tests;
 pub mod vcs;
 
+pub use agent::{Agent, AgentConfig, AgentCounts};
 pub use config::{ConfigError, PortConfig, Role, Sizes, SwitchConfig, VcsConfig};
 pub use port::{Partner, Port};
 pub use switch::{Event, Far, Outgoing, Switch};

@@ -332,6 +332,22 @@ impl Switch {
         }
     }
 
+    /// A command that was forwarded to a GFD came to its end: its host is told.
+    pub fn proxy_ended(&mut self, vcs: u8, pid: Pid, seq: u8) {
+        self.proxy_done(vcs, pid, seq);
+        if let Some(state) = self.vcses.get_mut(usize::from(vcs))
+            && state.changed.allow(pid).is_ok()
+        {
+            self.events.push_back(Event::AccessChanged { vcs });
+        }
+    }
+
+    /// What a virtual link of a virtual switch to `far` adds; `None` where there is none.
+    #[must_use]
+    pub fn cost_of(&self, vcs: u8, far: Pid) -> Option<weft_parsers::cci::pbr::PathCost> {
+        self.vcs(vcs)?.cost_to(far)
+    }
+
     /// Which vPPBs are bound to a port.
     pub(super) fn bound_to(&self, port: PortId) -> Vec<(u8, u8)> {
         let vcses = (0..=u8::MAX).zip(&self.vcses);
@@ -466,11 +482,14 @@ impl Component for Switch {
     }
 
     fn owned(&mut self) {
-        let pid = self.common.ownership.pid();
+        let ownership = &self.common.ownership;
+        let pid = ownership.pid();
+        // A fabric manager that has a connection to this switch is reached here.
+        let fm = ownership.primary().filter(|_| ownership.is_local()).map(|fm| fm.pid);
         let own: Vec<Pid> = self
             .tables
             .assigned()
-            .filter(|&(taken, to)| to == Assigned::Switch && taken != pid)
+            .filter(|&(taken, to)| to == Assigned::Switch && taken != pid && Some(taken) != fm)
             .map(|(taken, _)| taken)
             .collect();
         for other in own {
@@ -480,6 +499,10 @@ impl Component for Switch {
         if !pid.is_none() {
             let assigned = self.tables.assign(pid, Assigned::Switch);
             debug_assert!(assigned.is_ok(), "`can_be` has said so");
+        }
+        if let Some(fm) = fm {
+            // One whose PID is a port's gets no answers from further out until it takes another.
+            let _ = self.tables.assign(fm, Assigned::Switch);
         }
         self.changed();
     }

@@ -7,7 +7,7 @@
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::vdm::PartnerInfo;
-use weft_parsers::tlp::{PbrVdm, Pth, Tlp, VdmOp};
+use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, Tlp, VdmOp};
 
 use super::component::Device;
 use super::serve::{Desk, NOWHERE};
@@ -36,12 +36,35 @@ pub trait InBand: core::fmt::Debug + Send {
         message: &PbrVdm<'_>,
         out: &mut Outbox,
     ) -> bool;
+
+    /// Takes a packet of a tunnel; as [`InBand::message`]. DPID `FFF` is the device before it has a PID.
+    fn packet(
+        &mut self,
+        _now: Instant,
+        _device: &mut Device,
+        _from: Pth,
+        _packet: &MctpPacket<'_>,
+        _out: &mut Outbox,
+    ) -> bool {
+        false
+    }
+
+    /// Sends what is due; when there is something to do next.
+    fn poll(&mut self, _now: Instant, _device: &mut Device, _out: &mut Outbox) -> Option<Instant> {
+        None
+    }
 }
 
 impl Desk {
     /// Takes in a message.
     pub(super) fn message(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, out: &mut Outbox) {
         let request = Request { rpid: pth.spid, hpa: NOWHERE, opcode: None };
+        if let Ok(packet) = MctpPacket::parse(tlp)
+            && let Some(in_band) = &mut self.in_band
+            && in_band.packet(now, &mut self.device, pth, &packet, out)
+        {
+            return;
+        }
         let Ok(vdm) = PbrVdm::parse(tlp) else {
             self.counts.unrecognised += 1;
             self.device.gfd.reject(now, request, Kind::UnrecognisedRequest);

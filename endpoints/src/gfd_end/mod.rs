@@ -184,7 +184,11 @@ impl GfdEnd {
         });
         desk.device.gfd.sample_backlog(u32::try_from(desk.jobs.len()).unwrap_or(u32::MAX), ROOM);
         desk.notify(end);
-        let next = desk.jobs.run(now, &mut desk.device.gfd, end, bufs);
+        let in_band = match &mut desk.in_band {
+            Some(in_band) => in_band.poll(now, &mut desk.device, end.outbox()),
+            None => None,
+        };
+        let next = Instant::earlier(in_band, desk.jobs.run(now, &mut desk.device.gfd, end, bufs));
         let sent = end.flush(now, port, bufs)?;
         Ok(Progress {
             frames: frames + sent.frames,

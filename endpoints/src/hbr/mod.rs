@@ -10,7 +10,7 @@
 
 mod registers;
 
-use weft_dataplane::pbr::vcs::{Function, Hop, Implicit, Route, Side};
+use weft_dataplane::pbr::vcs::{Function, Hop, Route, Side};
 use weft_dataplane::pbr::{Gather, Vcs};
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
@@ -18,8 +18,8 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{
-    AddressSpace, Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, fields, to_flit,
-    to_non_flit, type1_to_type0,
+    Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, fields, to_flit, to_non_flit,
+    type1_to_type0,
 };
 
 use crate::cxl_host::code;
@@ -354,7 +354,8 @@ impl HbrSwitch {
         };
         let config0 =
             matches!(tlp.kind(), Kind::CfgRead { type1: false } | Kind::CfgWrite { type1: false });
-        match self.vcs.route(side, route_of(&tlp)) {
+        let Some(route) = Route::of(&tlp) else { return }; // NOPs were counted when they came
+        match self.vcs.route(side, route) {
             Ok(Hop::Up(_)) => self.pass(&transit, &[0]),
             Ok(Hop::Down { vppb, type1_to_0, .. }) => {
                 if type1_to_0 {
@@ -485,27 +486,6 @@ impl HbrSwitch {
         if let Some(message) = bridge.and_then(|bridge| bridge.report(error, posted, [0; 4])) {
             self.error(transit.from, message);
         }
-    }
-}
-
-/// What a TLP says of where it goes, as a virtual switch takes it.
-fn route_of(tlp: &Tlp<'_>) -> Route {
-    match tlp.route() {
-        fields::Route::Address { space: AddressSpace::Io, addr, .. } => Route::Io(addr.0),
-        fields::Route::Address { space: AddressSpace::Memory, addr, .. } => Route::Memory(addr),
-        fields::Route::Id(dest) => match tlp.kind() {
-            Kind::CfgRead { type1: false } | Kind::CfgWrite { type1: false } => {
-                Route::Config0(dest)
-            }
-            Kind::CfgRead { type1: true } | Kind::CfgWrite { type1: true } => Route::Config1(dest),
-            _ => Route::Id(dest),
-        },
-        fields::Route::Implicit(implicit) => Route::Implicit(match implicit {
-            fields::Implicit::ToRoot => Implicit::ToRoot,
-            fields::Implicit::Broadcast => Implicit::Broadcast,
-            fields::Implicit::Local => Implicit::Local,
-            fields::Implicit::Gather => Implicit::Gather,
-        }),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Vdm`]s and `now` in; [`Vdm`]s, accesses to a host's memory and events out; each machine says by
 //! `next_due` when it wants to be polled again. [`partner`] asks who is at the far end of a link, [`reset`] keeps a
-//! virtual link, [`mctp`] carries CCI messages, [`proxy`] hands a host's commands over to a GFD, [`gam`] brings
+//! virtual link, [`mctp`] carries CCI messages, [`in_band`] serves them at a GFD, [`proxy`] hands a host's commands over to a GFD, [`gam`] brings
 //! notifications into a host's ring, [`rtupdate`] tells `CacheID`s.
 //! Units: octets and DWs of 4; picoseconds.
 //! Source: wire-formats.md 3.8; CXL 3.1 section 7.7.11.
@@ -10,6 +10,7 @@
 //! No machine reads a clock or allocates without bound, and none panics, whatever comes in.
 
 pub mod gam;
+pub mod in_band;
 pub mod mctp;
 pub mod partner;
 pub mod proxy;

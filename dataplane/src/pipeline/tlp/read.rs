@@ -5,14 +5,11 @@
 //! Source: wire-formats.md 3.7, 3.7a.
 
 use weft_parsers::ether_type;
-use weft_parsers::fabric::Bdf;
-use weft_parsers::tlp::{
-    self, AddressSpace, Mode, PbrTlp, PbrVdm, Protocol, Pth, Tlp, VdmOp, VendPrefixL0,
-};
+use weft_parsers::tlp::{self, Mode, PbrTlp, Protocol, Pth, Tlp};
 
 use super::octets;
 use crate::config::{TlpConfig, TlpLink};
-use crate::pbr::{EdgePort, Implicit, Kind, Request, Role, Route};
+use crate::pbr::{EdgePort, Kind, Request, Role};
 use crate::stats::DropReason;
 use crate::types::Pri;
 
@@ -98,20 +95,12 @@ pub(super) fn read(
     if tlp.payload().len() > usize::from(link.payload_max) {
         return Err(DropReason::Malformed);
     }
-    let vend = tlp.vend_prefix();
     let has_lds = edge.is_some_and(EdgePort::has_lds);
-    let ld = vend.filter(|_| has_lds).map(VendPrefixL0::ld_id);
-    if ld == Some(FM_LD) {
+    let request = Request::of(&tlp, has_lds).ok_or(DropReason::NotTlp)?;
+    if request.ld == Some(FM_LD) {
         return Ok(Read::Control);
     }
-    let kind = kind(&tlp);
-    let request = Request {
-        kind,
-        route: route(&tlp).ok_or(DropReason::NotTlp)?,
-        prefix: vend.filter(|_| !has_lds).map(VendPrefixL0::pid),
-        segment: tlp.dest_segment(),
-        ld,
-    };
+    let kind = request.kind;
     let tlp_len = tlp.len() - tlp.local_prefix_len();
     Ok(Read::Tlp(Facts {
         request,
@@ -132,46 +121,4 @@ fn pri(kind: Kind, tc: u8, config: &TlpConfig) -> Pri {
         Kind::UioCompletion => config.uio_cpl_pri,
         _ => config.tc_to_pri.get(usize::from(tc & 7)).copied().unwrap_or_default(),
     }
-}
-
-fn kind(tlp: &Tlp<'_>) -> Kind {
-    let kind = tlp.kind();
-    if kind.is_uio_request() {
-        Kind::UioRequest
-    } else if kind.is_uio_completion() {
-        Kind::UioCompletion
-    } else if kind.is_memory() {
-        Kind::MemoryRequest
-    } else if tlp.is_completion() {
-        Kind::Completion
-    } else if is_gam(tlp) {
-        Kind::Gam
-    } else {
-        Kind::Other
-    }
-}
-
-fn is_gam(tlp: &Tlp<'_>) -> bool {
-    tlp.message_code() == Some(tlp::view::CODE_VDM_TYPE0)
-        && PbrVdm::parse(tlp).is_ok_and(|vdm| vdm.op == VdmOp::Gam)
-}
-
-/// `None` for a NOP, which goes nowhere.
-fn route(tlp: &Tlp<'_>) -> Option<Route> {
-    let to = |bdf: Bdf, type1: bool| if type1 { Route::Config1(bdf) } else { Route::Config0(bdf) };
-    Some(match (tlp.kind(), tlp.route()) {
-        (tlp::Kind::Nop, _) => return None,
-        (tlp::Kind::CfgRead { type1 } | tlp::Kind::CfgWrite { type1 }, tlp::Route::Id(bdf)) => {
-            to(bdf, type1)
-        }
-        (_, tlp::Route::Address { space: AddressSpace::Io, addr, .. }) => Route::Io(addr.0),
-        (_, tlp::Route::Address { addr, .. }) => Route::Memory(addr),
-        (_, tlp::Route::Id(bdf)) => Route::Id(bdf),
-        (_, tlp::Route::Implicit(how)) => Route::Implicit(match how {
-            tlp::Implicit::ToRoot => Implicit::ToRoot,
-            tlp::Implicit::Broadcast => Implicit::Broadcast,
-            tlp::Implicit::Local => Implicit::Local,
-            tlp::Implicit::Gather => Implicit::Gather,
-        }),
-    })
 }

@@ -160,6 +160,8 @@ pub struct TunnelCounts {
 #[derive(Clone, Debug)]
 struct Outgoing {
     peer: Peer,
+    /// SPID.
+    from: Pid,
     owner: bool,
     tag: u8,
     body: Vec<u8>,
@@ -179,6 +181,8 @@ struct Pending {
 struct Serving {
     ticket: Ticket,
     peer: Peer,
+    /// SPID of the request.
+    spid: Pid,
     tag: u8,
     kind: MessageType,
     header: Header,
@@ -189,6 +193,8 @@ struct Serving {
 #[derive(Clone, Debug)]
 pub struct Tunnel {
     own: Pid,
+    /// Others that are reached here, such as a fabric manager with a connection to this component.
+    guests: Vec<Pid>,
     out: VecDeque<Outgoing>,
     pending: Vec<Pending>,
     serving: Vec<Serving>,
@@ -205,6 +211,7 @@ impl Tunnel {
     pub fn new(own: Pid) -> Self {
         Self {
             own,
+            guests: Vec::new(),
             out: VecDeque::new(),
             pending: Vec::new(),
             serving: Vec::new(),
@@ -219,6 +226,17 @@ impl Tunnel {
     /// The component got another PID.
     pub const fn set_own(&mut self, own: Pid) {
         self.own = own;
+    }
+
+    /// Whose messages end here beside its own.
+    pub fn set_guests(&mut self, guests: Vec<Pid>) {
+        self.guests = guests;
+    }
+
+    /// Who has sent a request that is not answered yet, by its SPID: `FFF` while it has no PID.
+    #[must_use]
+    pub fn asker(&self, ticket: Ticket) -> Option<Pid> {
+        self.serving.iter().find(|it| it.ticket == ticket).map(|it| it.spid)
     }
 
     /// Counts so far.
@@ -239,6 +257,22 @@ impl Tunnel {
         message: &[u8],
         timeout: Span,
     ) -> Result<RequestId, TunnelError> {
+        self.request_as(now, self.own, peer, kind, message, timeout)
+    }
+
+    /// As [`Self::request`], for a guest: the answer goes to `from`.
+    ///
+    /// # Errors
+    /// See [`TunnelError`].
+    pub fn request_as(
+        &mut self,
+        now: Instant,
+        from: Pid,
+        peer: Peer,
+        kind: MessageType,
+        message: &[u8],
+        timeout: Span,
+    ) -> Result<RequestId, TunnelError> {
         let header = checked(message, Category::Request)?;
         let tag = self.free_tag(peer).ok_or(TunnelError::Busy)?;
         if self.pending.len() >= PENDING_MAX
@@ -251,7 +285,7 @@ impl Tunnel {
         self.numbers += 1;
         let id = RequestId(self.numbers);
         self.pending.push(Pending { id, peer, tag, header, until: now + timeout });
-        self.push(peer, true, tag, kind, message);
+        self.push((from, peer), true, tag, kind, message);
         Ok(id)
     }
 
@@ -267,7 +301,7 @@ impl Tunnel {
             return Err(TunnelError::Busy);
         }
         let Serving { peer, tag, kind, .. } = self.serving.swap_remove(at);
-        self.push(peer, false, tag, kind, message);
+        self.push((self.own, peer), false, tag, kind, message);
         Ok(())
     }
 
@@ -275,7 +309,7 @@ impl Tunnel {
     pub fn receive(&mut self, now: Instant, port: u8, pth: Pth, packet: &MctpPacket<'_>) {
         let peer = if pth.dpid.is_none() {
             Peer::Port(port)
-        } else if pth.dpid == self.own && !pth.spid.is_none() {
+        } else if (pth.dpid == self.own || self.guests.contains(&pth.dpid)) && !pth.spid.is_none() {
             Peer::Pid(pth.spid)
         } else {
             self.counts.misdirected += 1;
@@ -286,7 +320,7 @@ impl Tunnel {
             return;
         }
         if let Some(body) = self.parts.push(now, peer, packet) {
-            self.whole(now, peer, packet, &body);
+            self.whole(now, (peer, pth.spid), packet, &body);
         }
     }
 
@@ -311,7 +345,7 @@ impl Tunnel {
         };
         let sent = Sent {
             peer: out.peer,
-            pth: Pth { dsar: true, ..Pth::new(self.own, dpid) },
+            pth: Pth { dsar: true, ..Pth::new(out.from, dpid) },
             first: out.at == 0,
             last: piece.len() == left.len(),
             seq: u8::try_from(out.at / UNIT % 4).unwrap_or_default(),
@@ -348,19 +382,34 @@ impl Tunnel {
         tags.next()
     }
 
-    fn push(&mut self, peer: Peer, owner: bool, tag: u8, kind: MessageType, message: &[u8]) {
+    fn push(
+        &mut self,
+        (from, peer): (Pid, Peer),
+        owner: bool,
+        tag: u8,
+        kind: MessageType,
+        message: &[u8],
+    ) {
         let body = core::iter::once(kind as u8).chain(message.iter().copied()).collect();
-        self.out.push_back(Outgoing { peer, owner, tag, body, at: 0 });
+        self.out.push_back(Outgoing { peer, from, owner, tag, body, at: 0 });
     }
 
     /// Takes a message in that is whole.
-    fn whole(&mut self, now: Instant, peer: Peer, packet: &MctpPacket<'_>, body: &[u8]) {
+    fn whole(
+        &mut self,
+        now: Instant,
+        (peer, spid): (Peer, Pid),
+        packet: &MctpPacket<'_>,
+        body: &[u8],
+    ) {
         let Some((kind, header, message)) = opened(body) else {
             self.counts.malformed += 1;
             return;
         };
         match (packet.owner, header.category) {
-            (true, Category::Request) => self.serve(now, peer, packet.tag, kind, header, message),
+            (true, Category::Request) => {
+                self.serve(now, (peer, spid), packet.tag, kind, (header, message));
+            }
             (true, Category::Event) if self.events.len() < EVENTS_MAX => {
                 self.events.push_back(Event::Notice { from: peer, message: message.to_vec() });
             }
@@ -386,11 +435,10 @@ impl Tunnel {
     fn serve(
         &mut self,
         now: Instant,
-        peer: Peer,
+        (peer, spid): (Peer, Pid),
         tag: u8,
         kind: MessageType,
-        header: Header,
-        message: &[u8],
+        (header, message): (Header, &[u8]),
     ) {
         if let Some(at) = self.serving.iter().position(|old| old.peer == peer && old.tag == tag) {
             if self.serving.get(at).is_some_and(|old| old.header == header) {
@@ -406,7 +454,7 @@ impl Tunnel {
         self.numbers += 1;
         let ticket = Ticket(self.numbers);
         let until = now + SERVING_TIME;
-        self.serving.push(Serving { ticket, peer, tag, kind, header, until });
+        self.serving.push(Serving { ticket, peer, spid, tag, kind, header, until });
         let message = message.to_vec();
         self.events.push_back(Event::Request { from: peer, ticket, kind, message });
     }

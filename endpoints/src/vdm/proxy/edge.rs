@@ -299,6 +299,12 @@ impl ProxyThreads {
         ProxyStatus { running: self.find(pid, cmd_seq).is_some(), free: self.free() }
     }
 
+    /// Number of the command to a GFD that runs.
+    #[must_use]
+    pub fn running(&self, pid: Pid) -> Option<u8> {
+        self.slot_of(pid).and_then(|slot| self.thread(slot)).map(|thread| thread.cmd_seq)
+    }
+
     /// Cancel Proxy Thread (580B); returns how many are free then.
     ///
     /// A GFD that has not got the whole command is told that there is none; what others still send is stale.

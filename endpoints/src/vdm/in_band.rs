@@ -1,0 +1,111 @@
+//! What comes to a GFD as messages: commands that hosts' edges hand over, and CCI messages by tunnel.
+//!
+//! Shape: [`Commands`], an [`InBand`] of a GFD: both machines, and the device's CCI behind them.
+//! Units: octets; picoseconds.
+//! Source: wire-formats.md 3.8, 4.1; fabric.md, "GFD (endpoint)"; CXL 3.1 sections 7.7.11.5, 7.7.12.
+
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, VdmOp};
+
+use super::Vdm;
+use super::mctp::{Event, Tunnel};
+use super::proxy::device::GfdProxy;
+use crate::cci::{Component, Served, Session, serve};
+use crate::gfd_end::{Device, InBand};
+use crate::tlp_end::Outbox;
+
+/// Commands out of the fabric for a GFD.
+#[derive(Debug)]
+pub struct Commands {
+    proxy: GfdProxy,
+    tunnel: Tunnel,
+    port: u8,
+    unsent: u64,
+}
+
+impl Commands {
+    /// Of a device whose port has this number.
+    #[must_use]
+    pub fn new(port: u8) -> Self {
+        let (proxy, unsent) = (GfdProxy::default(), 0);
+        Self { proxy, tunnel: Tunnel::new(Pid::NONE), port, unsent }
+    }
+
+    /// Messages of its own that could not be written: none, unless something is wrong.
+    #[must_use]
+    pub const fn unsent(&self) -> u64 {
+        self.unsent
+    }
+
+    /// Carries out what is whole, and sends what is to be sent.
+    fn settle(&mut self, now: Instant, device: &mut Device, out: &mut Outbox) {
+        while let Some(command) = self.proxy.take() {
+            let mut answer = Vec::new();
+            let session = Session::Proxy(command.ticket.from());
+            let served = serve(device, now, session, &command.message, &mut answer);
+            // One that is too long for the host is told by the machine itself; a pending one a GFD has not.
+            let told = match served {
+                Served::Response => self.proxy.respond(now, command.ticket, &answer),
+                Served::Ignored | Served::Pending(_) => self.proxy.refuse(now, command.ticket),
+            };
+            self.unsent += u64::from(told.is_err());
+        }
+        while let Some(event) = self.tunnel.pop_event() {
+            let Event::Request { ticket, message, .. } = event else { continue };
+            let session = Session::InBand(self.tunnel.asker(ticket).unwrap_or(Pid::NONE));
+            let mut answer = Vec::new();
+            if serve(device, now, session, &message, &mut answer) == Served::Response {
+                self.tunnel.set_own(device.common().ownership.pid());
+                self.unsent += u64::from(self.tunnel.respond(ticket, &answer).is_err());
+            }
+        }
+        while let Some(vdm) = self.proxy.poll(now) {
+            self.unsent += u64::from(out.send(Some(vdm.pth), &vdm.message().repr()).is_err());
+        }
+        while let Some(sent) = self.tunnel.poll(now) {
+            self.unsent += u64::from(out.send(Some(sent.pth), &sent.repr()).is_err());
+        }
+    }
+}
+
+impl InBand for Commands {
+    fn message(
+        &mut self,
+        now: Instant,
+        device: &mut Device,
+        from: Pth,
+        message: &PbrVdm<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        if !matches!(message.op, VdmOp::DpCmd | VdmOp::DcReq | VdmOp::DcReqLast | VdmOp::DcReqFail)
+        {
+            return false;
+        }
+        let PbrVdm { op, seq_len, cmd_seq, seq_num, payload } = *message;
+        let mut vdm = Vdm::new(from.spid, from.dpid, op).with_payload(payload);
+        (vdm.pth, vdm.seq_len, vdm.cmd_seq, vdm.seq_num) = (from, seq_len, cmd_seq, seq_num);
+        self.proxy.receive(now, &vdm);
+        self.settle(now, device, out);
+        true
+    }
+
+    fn packet(
+        &mut self,
+        now: Instant,
+        device: &mut Device,
+        from: Pth,
+        packet: &MctpPacket<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        self.tunnel.set_own(device.common().ownership.pid());
+        self.tunnel.receive(now, self.port, from, packet);
+        self.settle(now, device, out);
+        true
+    }
+
+    fn poll(&mut self, now: Instant, device: &mut Device, out: &mut Outbox) -> Option<Instant> {
+        self.settle(now, device, out);
+        Instant::earlier(self.proxy.next_due(), self.tunnel.next_due())
+    }
+}
