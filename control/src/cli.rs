@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, config, decode, generate, model, replay, run, running, trace, traffic,
+    bench, config, decode, endpoint, generate, model, replay, run, running, trace, traffic,
 };
 use crate::config::{Settings, Sources};
 use crate::error::{CliError, EXIT_CODES};
@@ -35,6 +35,9 @@ pub enum Command {
     Trace(trace::TraceArgs),
     /// Play a host on an interface: send streams and check those that arrive
     Traffic(traffic::TrafficArgs),
+    /// Play a CXL host, device, G-FAM device or plain switch on interfaces, or steer one that runs
+    #[command(subcommand)]
+    Endpoint(Box<endpoint::EndpointCommand>),
     /// Show the state and counters of a running switch
     Show(running::ShowArgs),
     /// Add or remove entries of a running switch's forwarding database

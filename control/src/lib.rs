@@ -10,6 +10,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod decode;
+pub mod endpoint;
 pub mod error;
 pub mod express;
 pub mod fabric;

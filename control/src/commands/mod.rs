@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod config;
 pub mod decode;
+pub mod endpoint;
 pub mod generate;
 pub mod model;
 pub mod progress;
@@ -36,6 +37,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Run(args) => run::run(&args, out),
         Command::Trace(args) => trace::run(&args, out),
         Command::Traffic(args) => traffic::run(&args, out),
+        Command::Endpoint(command) => endpoint::run(*command, out),
         Command::Show(args) => running::show(&args, out),
         Command::Fdb(command) => running::fdb(&command),
         Command::Reload(args) => running::reload(&args, out),

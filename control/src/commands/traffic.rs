@@ -14,8 +14,6 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::Port;
-use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
-use weft_dataplane::port::tap::{Tap, TapConfig};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::{Pri, PriSet};
 use weft_endpoints::classes::PriMap;
@@ -28,7 +26,11 @@ use weft_endpoints::stream::tx::StreamSpec;
 use weft_parsers::{AfhMode, Ecn, Gen2Order, ParseConfig, Pcp, Vid};
 
 use crate::error::CliError;
+use crate::live::single::open;
+pub(super) use crate::live::single::{now, wait};
 
+/// Longest frame.
+const FRAME_LEN_MAX: usize = 9_216;
 /// Chunks for a host: bursts both ways and what waits.
 const CHUNKS: usize = 4_096;
 /// How long an idle host sleeps at most.
@@ -203,7 +205,7 @@ impl FromStr for RateArg {
 /// Flags that contradict each other, a device that cannot be opened, an expectation that failed.
 pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut host = Host::new(spec(args)?).map_err(|error| CliError::Usage(error.to_string()))?;
-    let mut port = open(args)?;
+    let mut port = open(&args.device, LinkRate::gbps(args.gbps), FRAME_LEN_MAX)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())
@@ -273,27 +275,6 @@ fn drive(
     }
 }
 
-/// Waits for a frame or until the time is over; short times are spun through.
-pub(super) fn wait(port: &dyn Port, span: Span) {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    if span < Span::from_us(20) {
-        std::hint::spin_loop();
-        return;
-    }
-    let ns = i64::try_from(span.as_ns()).unwrap_or(i64::MAX).min(1_000_000_000 - 1);
-    let timeout = Timespec { tv_sec: 0, tv_nsec: ns };
-    let fd = port.wait_fd();
-    let mut fds: Vec<PollFd<'_>> = fd.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    let _ = poll(&mut fds, Some(&timeout)); // an interrupted wait only comes back sooner
-}
-
-/// The time on the clock that all processes of a machine share.
-pub(super) fn now() -> Instant {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let (s, ns) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
-    Instant::from_ns(s.wrapping_mul(1_000_000_000).wrapping_add(ns))
-}
-
 #[expect(clippy::float_arithmetic, reason = "seconds of the command line")]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn seconds(seconds: f64) -> Span {
@@ -302,38 +283,6 @@ fn seconds(seconds: f64) -> Span {
 
 fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> CliError {
     CliError::System { what: what.to_owned(), source: Box::new(source) }
-}
-
-fn open(args: &TrafficArgs) -> Result<Box<dyn Port>, CliError> {
-    let rate = LinkRate::gbps(args.gbps);
-    let frame_len_max = 9_216;
-    let failed = |source| system("open the device", source);
-    Ok(match args.device.split_once(':') {
-        Some(("tap", name)) => {
-            let device = name.to_owned();
-            let tap = Tap::open(&TapConfig { device, rate, frame_len_max });
-            Box::new(tap.map_err(failed)?)
-        }
-        Some(("af_packet", name)) => Box::new(af_packet(name, rate, frame_len_max)?),
-        Some((kind, _)) => {
-            return Err(CliError::Usage(format!("expected tap or af_packet, found {kind:?}")));
-        }
-        None => Box::new(af_packet(&args.device, rate, frame_len_max)?),
-    })
-}
-
-/// Frames that may wait for the host: it has nothing to fear from them but memory.
-const RX_RING_FRAMES: usize = 8_192;
-
-fn af_packet(device: &str, rate: LinkRate, frame_len_max: usize) -> Result<AfPacket, CliError> {
-    let config = AfPacketConfig {
-        device: device.to_owned(),
-        rate,
-        frame_len_max,
-        tx_ring_frames: 64,
-        rx_ring_frames: RX_RING_FRAMES,
-    };
-    AfPacket::open(&config).map_err(|source| system("open the device", source))
 }
 
 /// The host that the flags describe.

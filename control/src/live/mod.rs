@@ -7,6 +7,7 @@
 pub mod backend;
 pub mod devices;
 mod dpdk;
+pub mod single;
 mod trace;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Refused, Request};
@@ -73,11 +73,27 @@ impl Client {
         Ok(Self { reader: BufReader::new(stream) })
     }
 
+    /// Waits so long for an answer from now on.
+    ///
+    /// # Errors
+    /// The kernel takes no such time.
+    pub fn set_patience(&self, time: Duration) -> Result<(), ClientError> {
+        Ok(self.reader.get_ref().set_read_timeout(Some(time))?)
+    }
+
     /// Asks, and waits for the answer.
     ///
     /// # Errors
     /// A refusal, or a connection that broke.
     pub fn request(&mut self, request: &Request) -> Result<Value, ClientError> {
+        self.ask(request)
+    }
+
+    /// As [`Self::request`], of whoever understands `request`.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    pub fn ask(&mut self, request: &impl Serialize) -> Result<Value, ClientError> {
         let mut line = serde_json::to_vec(request).map_err(io::Error::other)?;
         line.push(b'\n');
         self.reader.get_ref().write_all(&line)?;

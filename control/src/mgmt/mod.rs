@@ -10,8 +10,10 @@ mod dir;
 mod server;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weft_parsers::AddrKey;
@@ -194,6 +196,21 @@ pub trait Backend: Send + Sync {
     ) -> Result<Box<dyn TraceStream>, Refused>;
 }
 
+/// Who answers lines; all methods may be called from several threads at once.
+pub trait Lines: Send + Sync {
+    /// Answers one line, which may be longer than [`LINE_LEN_MAX`] and is to be refused then.
+    fn answer(&self, line: &[u8]) -> Answer;
+}
+
+/// A switch as one who answers lines.
+struct OfSwitch(Arc<dyn Backend>);
+
+impl Lines for OfSwitch {
+    fn answer(&self, line: &[u8]) -> Answer {
+        answer(line, self.0.as_ref())
+    }
+}
+
 /// What a line is answered with.
 pub enum Answer {
     /// One line, with its newline.
@@ -206,7 +223,7 @@ pub enum Answer {
 #[must_use]
 pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
     let meet = || -> Result<Answer, Refused> {
-        let request = parse(line)?;
+        let request: Request = parse(line)?;
         if let Request::Trace { filter, count, octets } = &request {
             let stream = backend.trace(filter.as_deref(), *count, *octets)?;
             return Ok(Answer::Stream(to_line(&json!({ "ok": "tracing" })), stream));
@@ -224,7 +241,11 @@ pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
     }
 }
 
-fn parse(line: &[u8]) -> Result<Request, Refused> {
+/// Reads a request, of whatever kind.
+///
+/// # Errors
+/// Too long, or not understood.
+pub(crate) fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Refused> {
     if line.len() > LINE_LEN_MAX {
         let message = format!("expected at most {LINE_LEN_MAX} octets, found {}", line.len());
         return Err(Refused::bad_request(message));
@@ -261,7 +282,8 @@ fn meet(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
     }
 }
 
-fn to_line(value: &Value) -> Vec<u8> {
+/// A value as a line.
+pub(crate) fn to_line(value: &Value) -> Vec<u8> {
     let mut line = value.to_string().into_bytes();
     line.push(b'\n');
     line

@@ -1,6 +1,6 @@
 //! The server of the management socket: one blocking thread a client, up to a bound.
 //!
-//! Shape: lines in, answers of [`Backend`] out; a client must be of our user, or root.
+//! Shape: lines in, answers of [`Lines`] out; a client must be of our user, or root.
 //! Units: octets, seconds.
 //! Source: unix(7), `SO_PEERCRED`.
 
@@ -17,7 +17,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::dir::{SocketError, clean_up, listen};
-use super::{Answer, Backend, LINE_LEN_MAX, Refused, TraceStream, Traced, answer, to_line};
+use super::{Answer, Backend, LINE_LEN_MAX, Lines, OfSwitch, Refused};
+use super::{TraceStream, Traced, to_line};
 
 /// Most clients at a time.
 pub const CLIENTS_MAX: usize = 32;
@@ -61,12 +62,20 @@ impl Server {
     /// # Errors
     /// The socket cannot be made, is in use, or would be open to others.
     pub fn start(path: &Path, backend: Arc<dyn Backend>) -> Result<Self, SocketError> {
+        Self::serve(path, Arc::new(OfSwitch(backend)))
+    }
+
+    /// Has `lines` answer at `path`.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn serve(path: &Path, lines: Arc<dyn Lines>) -> Result<Self, SocketError> {
         let listener = listen(path)?;
         let clients = Arc::new(Clients::default());
         let shared = clients.clone();
         let acceptor = std::thread::Builder::new()
             .name("weft-mgmt".to_owned())
-            .spawn(move || accept(&listener, &shared, &backend))
+            .spawn(move || accept(&listener, &shared, &lines))
             .map_err(|source| SocketError::Io {
                 call: "start a thread for",
                 path: path.to_owned(),
@@ -106,14 +115,14 @@ impl Drop for Server {
     }
 }
 
-fn accept(listener: &UnixListener, clients: &Arc<Clients>, backend: &Arc<dyn Backend>) {
+fn accept(listener: &UnixListener, clients: &Arc<Clients>, lines: &Arc<dyn Lines>) {
     for stream in listener.incoming() {
         if clients.stopping.load(Ordering::SeqCst) {
             return;
         }
         // Too many files: the client sees that it is closed, and others end meanwhile.
         let Ok(stream) = stream else { continue };
-        if let Err(refused) = admit(&stream, clients, backend) {
+        if let Err(refused) = admit(&stream, clients, lines) {
             // It learns why, if it listens at all.
             let _ = stream.set_write_timeout(Some(TRACE_WAIT));
             let _ = (&stream).write_all(&to_line(&json!({ "error": refused })));
@@ -124,7 +133,7 @@ fn accept(listener: &UnixListener, clients: &Arc<Clients>, backend: &Arc<dyn Bac
 fn admit(
     stream: &UnixStream,
     clients: &Arc<Clients>,
-    backend: &Arc<dyn Backend>,
+    lines: &Arc<dyn Lines>,
 ) -> Result<(), Refused> {
     let failed = |error: io::Error| Refused::unavailable(error.to_string());
     let peer = rustix::net::sockopt::socket_peercred(stream).map_err(|e| failed(e.into()))?;
@@ -141,11 +150,11 @@ fn admit(
     registered.next += 1;
     let (kept, own) = (stream.try_clone().map_err(failed)?, stream.try_clone().map_err(failed)?);
     registered.streams.insert(number, kept);
-    let (shared, backend) = (clients.clone(), backend.clone());
+    let (shared, lines) = (clients.clone(), lines.clone());
     let spawned =
         std::thread::Builder::new().name("weft-mgmt-client".to_owned()).spawn(move || {
             // Whatever ends a client, the others go on.
-            let _ = serve(&own, backend.as_ref());
+            let _ = serve(&own, lines.as_ref());
             let mut registered = shared.lock();
             registered.streams.remove(&number);
             registered.threads.remove(&number);
@@ -163,19 +172,20 @@ fn admit(
 }
 
 /// Answers one client's lines until it goes.
-fn serve(stream: &UnixStream, backend: &dyn Backend) -> io::Result<()> {
+fn serve(stream: &UnixStream, lines: &dyn Lines) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut out = stream;
     let mut line = Vec::new();
     while read_line(&mut reader, &mut line)? {
         if line.len() > LINE_LEN_MAX {
             // What follows belongs to a line that nobody reads: the end.
-            return out.write_all(&super::handle_line(&line, backend));
+            let (Answer::Line(answer) | Answer::Stream(answer, _)) = lines.answer(&line);
+            return out.write_all(&answer);
         }
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match answer(&line, backend) {
+        match lines.answer(&line) {
             Answer::Line(answer) => out.write_all(&answer)?,
             Answer::Stream(first, mut paths) => {
                 out.write_all(&first)?;

@@ -110,7 +110,7 @@ pub enum Event {
 }
 
 /// Counts of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DeviceCounts {
     /// Requests; their sum with the next three is what the end counts as received.
     pub requests: u64,

@@ -135,7 +135,7 @@ pub enum Event {
 }
 
 /// Counts of a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HostCounts {
     /// TLPs of each kind that were taken: their sum is what the end counts as received.
     pub requests: u64,

@@ -54,7 +54,7 @@ pub struct GfdEndConfig {
 }
 
 /// Counts of a device on a link; those of the link itself are [`EndCounts`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct GfdCounts {
     /// Reads that were let through.
     pub reads: u64,

@@ -83,7 +83,7 @@ pub enum Event {
 }
 
 /// Counts of a switch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HbrCounts {
     /// TLPs that came in; each is in one of the next seven.
     pub came: u64,

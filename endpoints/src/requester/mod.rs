@@ -149,7 +149,7 @@ pub struct Done {
 }
 
 /// Counts of a requester.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RequesterCounts {
     /// Requests that were sent.
     pub sent: u64,

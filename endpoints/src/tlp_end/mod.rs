@@ -80,7 +80,7 @@ pub struct Frame<'a> {
 }
 
 /// Counts of an end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct EndCounts {
     /// TLPs that came in.
     pub rx: u64,

@@ -1,0 +1,361 @@
+//! `weft endpoint ctl`: one command for an endpoint that runs, and its answer.
+//!
+//! Shape: arguments → [`Command`] → the answer as text or JSON.
+//! Units: octets, milliseconds.
+//! Source: docs/endpoint.md.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::show;
+use crate::endpoint::command::{Access, Export, Own, TIMEOUT_MS, Via};
+use crate::endpoint::number::{Hex, Id, Num};
+use crate::endpoint::{Answer, Command};
+use crate::error::CliError;
+use crate::mgmt::{Client, ClientError, LINE_LEN_MAX};
+
+/// What an endpoint is given beyond a command's own time.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// Arguments of `weft endpoint ctl`.
+#[derive(Args, Debug)]
+pub struct CtlArgs {
+    /// Control socket, or the name of an endpoint
+    socket: PathBuf,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+    /// How long it may take, in milliseconds
+    #[arg(long, default_value_t = TIMEOUT_MS, global = true)]
+    timeout_ms: u64,
+    /// What to ask
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What to ask.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// What it is, its links and counts
+    Status,
+    /// What happened since this was last asked
+    Events,
+    /// Host: find what is below
+    Enumerate,
+    /// Host: find anew what is behind a slot
+    Rescan {
+        /// The bridge with the slot
+        bdf: Id,
+    },
+    /// Host: what was found last
+    Tree,
+    /// Host: read or write configuration space
+    #[command(subcommand)]
+    Config(Config),
+    /// Host: read memory
+    Read(AccessArgs),
+    /// Host: write memory
+    Write(WriteArgs),
+    /// Device: read or write memory of the host or a peer
+    #[command(subcommand)]
+    Dma(Dma),
+    /// Write memory of its own
+    Store(OwnArgs),
+    /// Read memory of its own
+    Peek(OwnArgs),
+    /// Host: export memory to others, instead of what was exported before
+    Export {
+        /// What others call BASE is LOCAL here
+        #[arg(value_name = "BASE:SIZE=LOCAL", value_parser = export)]
+        ranges: Vec<Export>,
+        /// Only to these ports
+        #[arg(long, value_name = "PID")]
+        from: Vec<u16>,
+    },
+    /// Host: give a mailbox of a Global Access Endpoint a command
+    Gae {
+        /// Opcode
+        opcode: Num,
+        /// Input, in hexadecimal digits
+        #[arg(default_value = "")]
+        input: Hex,
+        /// Address of its block of registers
+        #[arg(long)]
+        block: Option<Num>,
+    },
+    /// Host: read the ring of notifications
+    Ring {
+        /// Place it there first
+        #[arg(long)]
+        base: Option<Num>,
+        /// Address of the mailbox's block of registers
+        #[arg(long)]
+        block: Option<Num>,
+    },
+    /// Host: have all below get ready to lose power
+    TurnOff,
+    /// Device: interrupt
+    Interrupt {
+        /// Which function
+        #[arg(long, default_value_t = 0)]
+        function: u8,
+    },
+    /// G-FAM device: a CCI command, as a host's GAE forwards it
+    Cci {
+        /// Opcode
+        opcode: Num,
+        /// Input, in hexadecimal digits
+        #[arg(default_value = "")]
+        input: Hex,
+        /// Port of the host
+        #[arg(long, default_value_t = 0)]
+        from: u16,
+    },
+    /// Write a range and read it back, again and again
+    #[command(subcommand)]
+    Load(Load),
+    /// A command as JSON, as it goes over the socket
+    Raw {
+        /// The command
+        json: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Config {
+    /// Read four octets
+    Read {
+        /// Function
+        bdf: Id,
+        /// Offset, a multiple of 4
+        reg: Num,
+    },
+    /// Write four octets, or some of them
+    Write {
+        /// Function
+        bdf: Id,
+        /// Offset, a multiple of 4
+        reg: Num,
+        /// Value
+        value: Num,
+        /// Which octets, a bit each
+        #[arg(long, default_value = "15")]
+        enables: Num,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Dma {
+    /// Read
+    Read(AccessArgs),
+    /// Write
+    Write(WriteArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum Load {
+    /// Begin
+    Start {
+        /// Which range
+        #[command(flatten)]
+        access: AccessArgs,
+        /// End after so many rounds
+        #[arg(long, default_value_t = 0)]
+        rounds: u64,
+    },
+    /// End behind this round
+    Stop,
+    /// How it goes
+    Status,
+}
+
+/// A range.
+#[derive(Args, Debug)]
+struct AccessArgs {
+    /// First address
+    addr: Num,
+    /// Octets; those of --data by default
+    len: Option<Num>,
+    /// What is written, or expected, in hexadecimal digits
+    #[arg(long, conflicts_with = "seed")]
+    data: Option<Hex>,
+    /// Instead: a pattern made of this
+    #[arg(long)]
+    seed: Option<u64>,
+    /// By which requests
+    #[arg(long, value_enum, default_value_t = Via::Auto)]
+    via: Via,
+    /// Port that UIO requests go to
+    #[arg(long, value_name = "PID")]
+    to: Option<u16>,
+    /// Which function of a device
+    #[arg(long, default_value_t = 0)]
+    function: u8,
+}
+
+#[derive(Args, Debug)]
+struct WriteArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// Read back and compare
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Args, Debug)]
+struct OwnArgs {
+    /// A host: an address; a device: an offset
+    addr: Num,
+    /// Octets; those of --data by default
+    len: Option<Num>,
+    /// What is stored, or expected, in hexadecimal digits
+    #[arg(long, conflicts_with = "seed")]
+    data: Option<Hex>,
+    /// Instead: a pattern made of this
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Which function of a device
+    #[arg(long, default_value_t = 0)]
+    function: u8,
+    /// Which BAR of it; without, memory that the host manages
+    #[arg(long)]
+    bar: Option<u8>,
+}
+
+fn export(text: &str) -> Result<Export, String> {
+    let read = || {
+        let (there, local) = text.split_once('=')?;
+        let (base, len) = there.split_once(':')?;
+        let number = |text: &str| text.parse::<Num>().ok();
+        Some(Export {
+            base: number(base)?,
+            len: number(len)?,
+            local: number(local)?,
+            from: Vec::new(),
+        })
+    };
+    read().ok_or_else(|| format!("expected BASE:SIZE=LOCAL, found {text:?}"))
+}
+
+impl AccessArgs {
+    fn access(&self, check: bool, timeout_ms: u64) -> Access {
+        let Self { addr, len, data, seed, via, to, function } = self;
+        let (addr, len, seed, via, to, function) = (*addr, *len, *seed, *via, *to, *function);
+        Access { addr, len, data: data.clone(), seed, via, to, check, function, timeout_ms }
+    }
+}
+
+impl OwnArgs {
+    fn own(&self) -> Own {
+        let Self { addr, len, data, seed, function, bar } = self;
+        let (addr, len, seed, function, bar) = (*addr, *len, *seed, *function, *bar);
+        Own { addr, len, data: data.clone(), seed, function, bar }
+    }
+}
+
+fn bits<T: TryFrom<u64>>(what: &str, number: Num) -> Result<T, CliError> {
+    let text = || format!("{what} of {:#x} is too large", number.0);
+    T::try_from(number.0).map_err(|_| CliError::Usage(text()))
+}
+
+/// The command that the arguments ask for.
+fn command(args: &CtlArgs) -> Result<Command, CliError> {
+    let timeout_ms = args.timeout_ms;
+    Ok(match &args.what {
+        What::Status => Command::Status {},
+        What::Events => Command::Events {},
+        What::Enumerate => Command::Enumerate { timeout_ms },
+        What::Rescan { bdf } => Command::Rescan { bdf: *bdf, timeout_ms },
+        What::Tree => Command::Tree {},
+        What::Config(Config::Read { bdf, reg }) => {
+            Command::ConfigRead { bdf: *bdf, reg: bits("an offset", *reg)? }
+        }
+        What::Config(Config::Write { bdf, reg, value, enables }) => Command::ConfigWrite {
+            bdf: *bdf,
+            reg: bits("an offset", *reg)?,
+            value: *value,
+            enables: bits("octets", *enables)?,
+        },
+        What::Read(access) => Command::Read(access.access(false, timeout_ms)),
+        What::Write(it) => Command::Write(it.access.access(it.check, timeout_ms)),
+        What::Dma(Dma::Read(access)) => Command::DmaRead(access.access(false, timeout_ms)),
+        What::Dma(Dma::Write(it)) => Command::DmaWrite(it.access.access(it.check, timeout_ms)),
+        What::Store(place) => Command::Store(place.own()),
+        What::Peek(place) => Command::Peek(place.own()),
+        What::Export { ranges, from } => {
+            let ranges = ranges.iter().map(|it| Export { from: from.clone(), ..it.clone() });
+            Command::Export { ranges: ranges.collect() }
+        }
+        What::Gae { opcode, input, block } => {
+            Command::Gae { opcode: *opcode, input: input.clone(), block: *block, timeout_ms }
+        }
+        What::Ring { base, block } => Command::Ring { base: *base, block: *block, timeout_ms },
+        What::TurnOff => Command::TurnOff { timeout_ms },
+        What::Interrupt { function } => Command::Interrupt { function: *function },
+        What::Cci { opcode, input, from } => {
+            Command::Cci { opcode: *opcode, input: input.clone(), from: *from }
+        }
+        What::Load(Load::Start { access, rounds }) => {
+            Command::LoadStart { access: access.access(true, timeout_ms), rounds: *rounds }
+        }
+        What::Load(Load::Stop) => Command::LoadStop {},
+        What::Load(Load::Status) => Command::LoadStatus {},
+        What::Raw { json } => serde_json::from_str(json)
+            .map_err(|error| CliError::Usage(format!("no command: {error}")))?,
+    })
+}
+
+/// Asks, and prints the answer.
+///
+/// # Errors
+/// Nobody answers, the endpoint refuses, or a transfer did not come to a good end.
+pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let command = command(args)?;
+    let long = serde_json::to_vec(&command).map_or(0, |line| line.len()) >= LINE_LEN_MAX;
+    if long {
+        let text = format!("a command has at most {LINE_LEN_MAX} octets: use --seed for more data");
+        return Err(CliError::Usage(text));
+    }
+    let named = args.socket.components().count() == 1 && !args.socket.exists();
+    let path = if named {
+        super::default_socket(&args.socket.display().to_string())
+    } else {
+        args.socket.clone()
+    };
+    let asked = || {
+        let mut client = Client::connect(&path)?;
+        client.set_patience(Duration::from_millis(command.timeout_ms()).saturating_add(GRACE))?;
+        client.ask(&command)
+    };
+    let value = asked().map_err(|error| {
+        CliError::Switch(match error {
+            ClientError::Connect { path, source } => {
+                format!("no endpoint listens at {}: {source}", path.display())
+            }
+            other => other.to_string(),
+        })
+    })?;
+    let answer: Answer = serde_json::from_value(value)
+        .map_err(|error| CliError::Switch(format!("the answer is not understood: {error}")))?;
+    if args.json {
+        crate::commands::write_json(out, &answer)?;
+    } else {
+        show::print(&answer, out).map_err(CliError::Output)?;
+    }
+    match answer {
+        Answer::Transfer(report) if !report.ok => {
+            let mut text = format!(
+                "{} of {} requests failed, {} octets differ",
+                report.failed, report.requests, report.mismatched
+            );
+            if report.timed_out {
+                text.push_str(", not all was done in time");
+            }
+            Err(CliError::Difference(text))
+        }
+        _ => Ok(()),
+    }
+}

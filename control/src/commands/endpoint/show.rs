@@ -1,0 +1,110 @@
+//! Answers of an endpoint for people.
+//!
+//! Shape: [`Answer`] → lines.
+//! Units: octets, nanoseconds.
+//! Source: docs/endpoint.md.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use crate::endpoint::Answer;
+use crate::endpoint::command::{LoadReport, Status, TransferReport};
+
+fn failures(all: &BTreeMap<String, u64>) -> String {
+    let each: Vec<String> = all.iter().map(|(how, count)| format!("{how} {count}")).collect();
+    if each.is_empty() { String::new() } else { format!(" ({})", each.join(", ")) }
+}
+
+fn transfer(report: &TransferReport, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(data) = &report.data {
+        return writeln!(out, "{data}").and_then(|()| refusals(report, out));
+    }
+    let TransferReport { written, read, requests, ns, .. } = report;
+    writeln!(out, "written {written}, read {read} octets by {requests} requests in {ns} ns")?;
+    refusals(report, out)
+}
+
+fn refusals(report: &TransferReport, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(at) = report.first_failed {
+        let how = failures(&report.failures);
+        writeln!(out, "failed {}{how}, the first at {at:#x}", report.failed)?;
+    }
+    if let Some(at) = report.first_mismatch {
+        writeln!(out, "{} octets differ, the first at {at:#x}", report.mismatched)?;
+    }
+    if report.timed_out {
+        writeln!(out, "not all was done in time")?;
+    }
+    Ok(())
+}
+
+fn load(report: &LoadReport, out: &mut dyn Write) -> io::Result<()> {
+    let LoadReport { running, done, failed, mismatched, octets, failures: how } = report;
+    let state = if *running { "running" } else { "ended" };
+    let how = failures(how);
+    writeln!(
+        out,
+        "{state}: {done} rounds done, {failed} failed{how}, {mismatched} octets differ, {octets} moved"
+    )
+}
+
+fn status(status: &Status, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{} {}", status.kind, status.name)?;
+    for (number, link) in status.links.iter().enumerate() {
+        let state = if link.up { "up" } else { "down" };
+        writeln!(out, "link {number}: {} {state}", link.device)?;
+    }
+    fields("", &status.counts, out)?;
+    fields("", &status.detail, out)
+}
+
+/// Numbers that are not 0, and words, a line each.
+fn fields(name: &str, value: &Value, out: &mut dyn Write) -> io::Result<()> {
+    match value {
+        Value::Object(all) => all.iter().try_for_each(|(key, value)| {
+            let dot = if name.is_empty() { "" } else { "." };
+            fields(&format!("{name}{dot}{key}"), value, out)
+        }),
+        Value::Array(all) => all
+            .iter()
+            .enumerate()
+            .try_for_each(|(at, value)| fields(&format!("{name}[{at}]"), value, out)),
+        Value::Null => Ok(()),
+        value if value.as_u64() == Some(0) => Ok(()),
+        Value::String(text) => writeln!(out, "{name} {text}"),
+        value => writeln!(out, "{name} {value}"),
+    }
+}
+
+/// Prints an answer.
+pub(super) fn print(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
+    match answer {
+        Answer::Done => writeln!(out, "done"),
+        Answer::Status(it) => status(it, out),
+        Answer::Events { events, lost } => {
+            if *lost > 0 {
+                writeln!(out, "{lost} events were lost")?;
+            }
+            events.iter().try_for_each(|event| {
+                writeln!(out, "{} {} {}: {}", event.number, event.at_ns, event.kind, event.text)
+            })
+        }
+        Answer::Tree { text, .. } if text.is_empty() => writeln!(out, "nothing was enumerated yet"),
+        Answer::Tree { text, .. } => write!(out, "{text}"),
+        Answer::Register { value } => writeln!(out, "{value:#010x}"),
+        Answer::Transfer(report) => transfer(report, out),
+        Answer::Load(report) => load(report, out),
+        Answer::Response { code, name, vendor, output } => {
+            writeln!(out, "{name} ({code:#06x}), vendor status {vendor:#06x}")?;
+            if output.0.is_empty() { Ok(()) } else { writeln!(out, "{output}") }
+        }
+        Answer::Ring { entries, overflow } => {
+            if *overflow {
+                writeln!(out, "others found no room")?;
+            }
+            entries.iter().try_for_each(|entry| writeln!(out, "{entry}"))
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! What an endpoint is asked, and what it answers.
+//!
+//! Shape: [`Command`] in, [`Answer`] out; both are JSON on the control socket and plain values in one process.
+//! Units: octets, milliseconds, addresses of the bus.
+//! Source: docs/endpoint.md.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::number::{Hex, Id, Num};
+
+/// How long a command may take unless it says otherwise, in milliseconds.
+pub const TIMEOUT_MS: u64 = 30_000;
+
+const fn timeout() -> u64 {
+    TIMEOUT_MS
+}
+
+const fn rounds() -> u64 {
+    0
+}
+
+/// By which kind of requests memory is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    /// A host: UIO within its fabric window, memory requests elsewhere. A device: UIO where its link has it.
+    #[default]
+    Auto,
+    /// Memory requests.
+    Plain,
+    /// UIO requests.
+    Uio,
+}
+
+/// A range of memory, what it is written with or compared to, and how it is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Access {
+    /// First address.
+    pub addr: Num,
+    /// Octets; those of `data` if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub len: Option<Num>,
+    /// What is written, or expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Hex>,
+    /// Instead: octets that are made of this seed and their place in the range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// By which requests.
+    #[serde(default)]
+    pub via: Via,
+    /// Port that UIO requests go to past the switch's decoders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u16>,
+    /// Having written, reads back and compares.
+    #[serde(default)]
+    pub check: bool,
+    /// Which function of a device does it.
+    #[serde(default)]
+    pub function: u8,
+    /// How long it may take.
+    #[serde(default = "timeout")]
+    pub timeout_ms: u64,
+}
+
+/// A place in the endpoint itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Own {
+    /// A host: an address. A device: an offset in the BAR, or in memory that the host manages.
+    pub addr: Num,
+    /// Octets; those of `data` if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub len: Option<Num>,
+    /// What is stored, or expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Hex>,
+    /// Instead: a pattern, as in [`Access`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Which function of a device.
+    #[serde(default)]
+    pub function: u8,
+    /// Which BAR of it; without, memory that the host manages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bar: Option<u8>,
+}
+
+/// Memory of a host that others reach by UIO.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Export {
+    /// First address, as others have it.
+    pub base: Num,
+    /// Octets.
+    pub len: Num,
+    /// First address here.
+    pub local: Num,
+    /// Who may; nobody named: all.
+    #[serde(default)]
+    pub from: Vec<u16>,
+}
+
+/// What an endpoint is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Command {
+    /// What it is, its links and counts.
+    Status {},
+    /// What happened since this was last asked.
+    Events {},
+    /// Host: finds what is below.
+    Enumerate {
+        /// How long it may take.
+        #[serde(default = "timeout")]
+        timeout_ms: u64,
+    },
+    /// Host: finds anew what is behind a slot.
+    Rescan {
+        /// The bridge.
+        bdf: Id,
+        /// How long it may take.
+        #[serde(default = "timeout")]
+        timeout_ms: u64,
+    },
+    /// Host: what was found last.
+    Tree {},
+    /// Host: reads four octets of configuration space.
+    ConfigRead {
+        /// Whose.
+        bdf: Id,
+        /// Offset, a multiple of 4.
+        reg: u16,
+    },
+    /// Host: writes configuration space.
+    ConfigWrite {
+        /// Whose.
+        bdf: Id,
+        /// Offset, a multiple of 4.
+        reg: u16,
+        /// Value of the four octets.
+        value: Num,
+        /// Which of them are written, a bit each.
+        #[serde(default = "all_octets")]
+        enables: u8,
+    },
+    /// Host: reads memory.
+    Read(Access),
+    /// Host: writes memory.
+    Write(Access),
+    /// Device: reads memory of the host or of a peer.
+    DmaRead(Access),
+    /// Device: writes memory of the host or of a peer.
+    DmaWrite(Access),
+    /// Writes memory of its own.
+    Store(Own),
+    /// Reads memory of its own.
+    Peek(Own),
+    /// Host: memory that others reach; it takes the place of what was exported before.
+    Export {
+        /// All of it.
+        ranges: Vec<Export>,
+    },
+    /// Host: a command for the mailbox of a Global Access Endpoint.
+    Gae {
+        /// Opcode.
+        opcode: Num,
+        /// Input.
+        #[serde(default)]
+        input: Hex,
+        /// Address of its block of registers; needed where there are several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        block: Option<Num>,
+        /// How long it may take.
+        #[serde(default = "timeout")]
+        timeout_ms: u64,
+    },
+    /// Host: reads the ring of notifications, which begins at `base` if that is given.
+    Ring {
+        /// Places an empty ring of 8 KiB there in the host's memory.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        base: Option<Num>,
+        /// As of [`Command::Gae`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        block: Option<Num>,
+        /// How long each of its commands may take.
+        #[serde(default = "timeout")]
+        timeout_ms: u64,
+    },
+    /// Host: has all below get ready to lose power.
+    TurnOff {
+        /// How long it may take.
+        #[serde(default = "timeout")]
+        timeout_ms: u64,
+    },
+    /// Device: interrupts.
+    Interrupt {
+        /// Which function.
+        #[serde(default)]
+        function: u8,
+    },
+    /// GFD: a CCI command, as the GAE of a host forwards it.
+    Cci {
+        /// Opcode.
+        opcode: Num,
+        /// Input.
+        #[serde(default)]
+        input: Hex,
+        /// Port of the host.
+        #[serde(default)]
+        from: u16,
+    },
+    /// Host or device: begins to write a range and read it back, again and again.
+    LoadStart {
+        /// Which range; `check` is without meaning, the timeout is that of each round.
+        access: Access,
+        /// Rounds after which it ends; 0 goes on until it is stopped.
+        #[serde(default = "rounds")]
+        rounds: u64,
+    },
+    /// How the load went so far.
+    LoadStatus {},
+    /// Ends the load behind the round that is under way, and says how it went.
+    LoadStop {},
+}
+
+const fn all_octets() -> u8 {
+    0xF
+}
+
+impl Command {
+    /// Its name on the socket.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        value.get("cmd").and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+
+    /// How long it may take, in milliseconds.
+    #[must_use]
+    pub const fn timeout_ms(&self) -> u64 {
+        match self {
+            Self::Enumerate { timeout_ms }
+            | Self::Rescan { timeout_ms, .. }
+            | Self::Gae { timeout_ms, .. }
+            | Self::TurnOff { timeout_ms } => *timeout_ms,
+            Self::Ring { timeout_ms, .. } => timeout_ms.saturating_mul(3),
+            Self::Read(access)
+            | Self::Write(access)
+            | Self::DmaRead(access)
+            | Self::DmaWrite(access) => access.timeout_ms,
+            _ => TIMEOUT_MS,
+        }
+    }
+}
+
+/// How a transfer went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferReport {
+    /// All was done, and what was compared is equal.
+    pub ok: bool,
+    /// Octets that were written.
+    pub written: u64,
+    /// Octets that were read.
+    pub read: u64,
+    /// Requests of at most 4 KiB each.
+    pub requests: u64,
+    /// Those that did not come to their end.
+    pub failed: u64,
+    /// How they failed: UR, CA, RRS, timeout, poisoned, mismatch, `no_form`, `given_up`, refused.
+    pub failures: BTreeMap<String, u64>,
+    /// First address of the first one that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_failed: Option<u64>,
+    /// Octets that differ from what was expected.
+    pub mismatched: u64,
+    /// Address of the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_mismatch: Option<u64>,
+    /// Not all was done in time.
+    pub timed_out: bool,
+    /// Time that it took.
+    pub ns: u64,
+    /// What was read, unless it was compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Hex>,
+}
+
+/// How a load went so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// It goes on.
+    pub running: bool,
+    /// Rounds that were done: the range written and read back, whole and equal.
+    pub done: u64,
+    /// Rounds in which a request failed or that took too long.
+    pub failed: u64,
+    /// Octets that differed from what was written.
+    pub mismatched: u64,
+    /// Octets written and read.
+    pub octets: u64,
+    /// How requests failed.
+    pub failures: BTreeMap<String, u64>,
+}
+
+/// One end of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// Device or pipe.
+    pub device: String,
+    /// It is up.
+    pub up: bool,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventReport {
+    /// Number, from 0.
+    pub number: u64,
+    /// When, on the machine's monotonic clock.
+    pub at_ns: u64,
+    /// For programs: `link`, `msi`, `error`, `reset`, `message`, ...
+    pub kind: String,
+    /// For people.
+    pub text: String,
+}
+
+/// What an endpoint is, and counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// `host`, `device`, `gfd`, `hbr`.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// Its links, in order.
+    pub links: Vec<LinkReport>,
+    /// Counts, by who counts.
+    pub counts: Value,
+    /// What else there is to say, by kind.
+    pub detail: Value,
+}
+
+/// What an endpoint answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// What it is.
+    Status(Box<Status>),
+    /// What happened.
+    Events {
+        /// Oldest first.
+        events: Vec<EventReport>,
+        /// Events that nobody asked for in time.
+        lost: u64,
+    },
+    /// What a host found.
+    Tree {
+        /// As a tree of functions.
+        tree: Value,
+        /// For people.
+        text: String,
+    },
+    /// A register.
+    Register {
+        /// Its four octets.
+        value: u64,
+    },
+    /// A transfer.
+    Transfer(Box<TransferReport>),
+    /// A load.
+    Load(Box<LoadReport>),
+    /// An answer to a command of a mailbox or CCI.
+    Response {
+        /// Return code.
+        code: u16,
+        /// Its name.
+        name: String,
+        /// The vendor's status.
+        vendor: u16,
+        /// Output.
+        output: Hex,
+    },
+    /// What was in the ring.
+    Ring {
+        /// Notifications, oldest first.
+        entries: Vec<Hex>,
+        /// Others found no room.
+        overflow: bool,
+    },
+}

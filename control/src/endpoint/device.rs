@@ -1,0 +1,233 @@
+//! A device as a unit: memory behind its BARs, DMA of its functions.
+//!
+//! Shape: commands → asks of [`CxlDevice`]; its events → answers, by number.
+//! Units: octets.
+//! Source: docs/endpoint.md.
+
+use serde_json::json;
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::{Port, PortError};
+use weft_dataplane::time::Instant;
+use weft_endpoints::cxl_device::{CxlDevice, Event, Refusal};
+use weft_endpoints::gfd::memory::Memory;
+use weft_endpoints::requester::{Ask, OpId};
+use weft_endpoints::tlp_end::Progress;
+
+use super::command::{Access, Answer, Command, Own, Status, TransferReport, Via};
+use super::host::load;
+use super::number::Hex;
+use super::transfer::{Plan, Transfers, looked_at, own};
+use super::unit::{Desk, Unit, not_for, sole};
+use crate::mgmt::Refused;
+
+/// A device. Each function's transfers are its own, as their requests are numbered by function.
+pub struct Device {
+    device: CxlDevice,
+    name: String,
+    /// Its link has UIO.
+    flit: bool,
+    transfers: Vec<Transfers>,
+}
+
+fn refused(refusal: Refusal) -> Refused {
+    Refused::because(refusal.to_string())
+}
+
+fn submitter(device: &mut CxlDevice, function: u8) -> impl FnMut(Ask) -> Result<OpId, Refused> {
+    move |ask| device.submit(function, ask).map_err(refused)
+}
+
+impl Device {
+    /// `device` with so many functions, on a link in flit mode or not.
+    #[must_use]
+    pub fn new(device: CxlDevice, name: &str, functions: usize, flit: bool) -> Self {
+        let transfers = (0..functions).map(|_| Transfers::default()).collect();
+        Self { device, name: name.to_owned(), flit, transfers }
+    }
+
+    /// The device itself.
+    pub const fn device(&mut self) -> &mut CxlDevice {
+        &mut self.device
+    }
+
+    fn transfers(&mut self, function: u8) -> Result<(&mut CxlDevice, &mut Transfers), Refused> {
+        let Self { device, transfers, .. } = self;
+        let found = transfers.get_mut(usize::from(function));
+        Ok((device, found.ok_or_else(|| refused(Refusal::NoFunction(function)))?))
+    }
+
+    fn uio(&self, access: &Access) -> bool {
+        match access.via {
+            Via::Plain => false,
+            Via::Uio => true,
+            Via::Auto => self.flit,
+        }
+    }
+
+    fn dma(
+        &mut self,
+        now: Instant,
+        number: u64,
+        access: &Access,
+        write: bool,
+    ) -> Result<Option<Answer>, Refused> {
+        let plan = Plan::new(access, write, self.uio(access))?;
+        let (device, transfers) = self.transfers(access.function)?;
+        transfers.begin(now, number, plan, &mut submitter(device, access.function))?;
+        Ok(None)
+    }
+
+    /// The memory that is meant.
+    fn memory(&mut self, place: &Own) -> Result<&mut Memory, Refused> {
+        self.device.id(place.function).map_err(refused)?;
+        let found = match place.bar {
+            Some(bar) => self.device.bar_mut(place.function, bar),
+            None => self.device.hdm(place.function),
+        };
+        found.ok_or_else(|| {
+            let what = place.bar.map_or("HDM".to_owned(), |bar| format!("BAR {bar}"));
+            Refused::because(format!("function {} has no memory in {what}", place.function))
+        })
+    }
+
+    fn store(&mut self, place: &Own) -> Result<Answer, Refused> {
+        let (at, octets, _) = own(place, true)?;
+        let done = self.memory(place)?.write(at, &octets);
+        done.map_err(|error| Refused::because(error.to_string()))?;
+        let written = octets.len() as u64;
+        Ok(Answer::Transfer(Box::new(TransferReport { ok: true, written, ..Default::default() })))
+    }
+
+    fn peek(&mut self, place: &Own) -> Result<Answer, Refused> {
+        let (at, mut octets, source) = own(place, false)?;
+        let done = self.memory(place)?.read(at, &mut octets);
+        done.map_err(|error| Refused::because(error.to_string()))?;
+        Ok(Answer::Transfer(Box::new(looked_at(at, octets, &source))))
+    }
+
+    fn pump(&mut self, now: Instant, desk: &mut Desk) -> usize {
+        let Self { device, transfers, .. } = self;
+        let (mut sent, mut ended) = (0, Vec::new());
+        for (function, transfers) in (0..).zip(transfers) {
+            sent += transfers.pump(now, &mut submitter(device, function), &mut ended);
+        }
+        for (number, report) in ended {
+            desk.answer(number, Ok(Answer::Transfer(Box::new(report))));
+        }
+        sent
+    }
+
+    fn event(&mut self, event: Event, desk: &mut Desk) {
+        match event {
+            Event::Done { function, done } => {
+                if let Ok((device, transfers)) = self.transfers(function) {
+                    transfers.take(&done, &mut submitter(device, function));
+                }
+            }
+            Event::Ln { function, ticket, outcome } => {
+                desk.note("ln", format!("function {function}: {ticket:?} {outcome:?}"));
+            }
+            Event::Command { function, command } => {
+                desk.note("command", format!("function {function}: {:#06x}", command.opcode));
+                // Nobody serves it: Unsupported.
+                let _ = self.device.complete(function, 0x15, 0, &[]);
+            }
+            Event::Reset(None) => desk.note("reset", "the device"),
+            Event::Reset(Some(function)) => desk.note("reset", format!("function {function}")),
+            Event::Message { from, code, routing, dws, payload } => {
+                let payload = Hex(payload);
+                let text = format!("{from} code {code:#04x} {routing:?} {dws:x?} {payload}");
+                desk.note("message", text);
+            }
+        }
+    }
+}
+
+impl Unit for Device {
+    fn kind(&self) -> &'static str {
+        "device"
+    }
+
+    fn poll(
+        &mut self,
+        now: Instant,
+        ports: &mut [Box<dyn Port>],
+        bufs: &mut Bufs,
+        desk: &mut Desk,
+    ) -> Result<Progress, PortError> {
+        let Some(port) = sole(ports) else { return Ok(Progress::default()) };
+        self.pump(now, desk);
+        let mut progress = self.device.poll(now, port, bufs)?;
+        while let Some(event) = self.device.next_event() {
+            self.event(event, desk);
+            progress.frames += 1;
+        }
+        progress.frames += self.pump(now, desk);
+        Ok(progress)
+    }
+
+    fn begin(
+        &mut self,
+        now: Instant,
+        number: u64,
+        command: &Command,
+    ) -> Result<Option<Answer>, Refused> {
+        match command {
+            Command::DmaRead(access) => self.dma(now, number, access, false),
+            Command::DmaWrite(access) => self.dma(now, number, access, true),
+            Command::Store(place) => self.store(place).map(Some),
+            Command::Peek(place) => self.peek(place).map(Some),
+            Command::Interrupt { function } => {
+                if self.device.interrupt(*function).map_err(refused)? {
+                    return Ok(Some(Answer::Done));
+                }
+                let text = format!("software has not enabled interrupts of function {function}");
+                Err(Refused::because(text))
+            }
+            Command::LoadStart { access, rounds } => {
+                if self.transfers.iter().any(|it| it.load().is_some_and(|load| load.running)) {
+                    return Err(Refused::because("a load runs already: stop it first"));
+                }
+                let uio = self.uio(access);
+                let (_, transfers) = self.transfers(access.function)?;
+                transfers.start_load(access, uio, *rounds)?;
+                for (function, other) in (0..).zip(&mut self.transfers) {
+                    if function != access.function {
+                        other.forget_load();
+                    }
+                }
+                Ok(Some(Answer::Done))
+            }
+            Command::LoadStop {} | Command::LoadStatus {} => {
+                let found = self.transfers.iter_mut().find(|it| it.load().is_some());
+                let found = found.ok_or_else(|| Refused::because("no load was started"))?;
+                load(found, command).map(Some)
+            }
+            _ => Err(not_for("device", command)),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let (device, requester, link) = self.device.counts();
+        let functions: Vec<_> = (0..)
+            .zip(&self.transfers)
+            .map(|(function, _)| {
+                let master = self.device.function(function).is_ok_and(|it| it.is_master());
+                let id = self.device.id(function).map(|id| id.to_string()).unwrap_or_default();
+                json!({ "function": function, "id": id, "master": master })
+            })
+            .collect();
+        let load = self.transfers.iter().find_map(Transfers::load);
+        Status {
+            kind: "device".to_owned(),
+            name: self.name.clone(),
+            links: Vec::new(),
+            counts: json!({ "device": device, "requester": requester, "link": link }),
+            detail: json!({ "functions": functions, "load": load }),
+        }
+    }
+
+    fn release(&mut self, bufs: &mut Bufs) {
+        self.device.release(bufs);
+    }
+}

@@ -1,0 +1,197 @@
+//! A G-FAM device as a unit.
+//!
+//! Shape: CCI commands as a host's GAE would forward them; tables and refusals in the status.
+//! Units: octets.
+//! Source: docs/endpoint.md; fabric.md, "GFD (endpoint)".
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::{Port, PortError};
+use weft_dataplane::time::Instant;
+use weft_endpoints::cci::{Served, Session};
+use weft_endpoints::cxl_host::mailbox::Response;
+use weft_endpoints::gfd::decode::Decoder;
+use weft_endpoints::gfd_end::GfdEnd;
+use weft_endpoints::tlp_end::Progress;
+use weft_parsers::cci::{Header, Opcode};
+use weft_parsers::fabric::Pid;
+
+use super::command::{Answer, Command, Status};
+use super::host::answered;
+use super::unit::{Desk, Unit, not_for, sole};
+use crate::mgmt::Refused;
+
+/// Most octets of a command's input.
+const INPUT_MAX: usize = 1 << 16;
+
+/// A G-FAM device.
+pub struct GfdUnit {
+    end: GfdEnd,
+    name: String,
+    /// Notifications go to the events here; otherwise they wait for a fabric manager.
+    takes_notices: bool,
+    notices: BTreeMap<String, u64>,
+}
+
+impl GfdUnit {
+    /// `end`; `takes_notices` says whether its notifications for the fabric manager become events here.
+    #[must_use]
+    pub fn new(end: GfdEnd, name: &str, takes_notices: bool) -> Self {
+        Self { end, name: name.to_owned(), takes_notices, notices: BTreeMap::new() }
+    }
+
+    /// The device itself.
+    pub const fn end(&mut self) -> &mut GfdEnd {
+        &mut self.end
+    }
+
+    fn cci(
+        &mut self,
+        now: Instant,
+        opcode: u64,
+        input: &[u8],
+        from: u16,
+    ) -> Result<Answer, Refused> {
+        let refuse = |text: String| Refused::bad_request(text);
+        let opcode = u16::try_from(opcode)
+            .map_err(|_| refuse(format!("expected an opcode of 16 bits, found {opcode:#x}")))?;
+        let from = Pid::assignable(from)
+            .ok_or_else(|| refuse(format!("expected a port id 0..=4094, found {from}")))?;
+        if input.len() > INPUT_MAX {
+            return Err(refuse(format!("expected at most {INPUT_MAX} octets of input")));
+        }
+        let header = Header::request(Opcode(opcode), 0);
+        let mut message = vec![0; weft_parsers::cci::header::LEN + input.len()];
+        let len = header.emit(input.len(), &mut message);
+        let Some(len) = len else { return Err(refuse("the command has no form".to_owned())) };
+        if let Some(to) = message.get_mut(weft_parsers::cci::header::LEN..) {
+            to.copy_from_slice(input);
+        }
+        debug_assert!(len <= message.len(), "a header has its length");
+        let mut out = Vec::new();
+        match self.end.cci(now, Session::Proxy(from), &message, &mut out) {
+            Served::Response => {}
+            other => return Err(Refused::unavailable(format!("no response: {other:?}"))),
+        }
+        let (header, payload) = Header::parse(&out)
+            .map_err(|error| Refused::unavailable(format!("no response: {error}")))?;
+        Ok(answered(Response {
+            code: header.return_code.bits(),
+            vendor: header.vendor_status,
+            payload: payload.to_vec(),
+        }))
+    }
+
+    /// Requesters that have something: groups, notification, decoders.
+    fn requesters(&self) -> Vec<Value> {
+        let gfd = self.end.gfd();
+        let sat = gfd.sat(0, Pid::COUNT).map(|page| page.list).unwrap_or_default();
+        let row = |(bits, vector): (u16, &u32)| {
+            let pid = Pid::assignable(bits)?;
+            let decoders: Vec<Value> = (0..)
+                .zip(gfd.gdt().get(pid))
+                .filter_map(|(index, decoder)| Some(decoder_json(index, &decoder?)))
+                .collect();
+            (*vector != 0 || !decoders.is_empty()).then(|| {
+                json!({
+                    "pid": bits,
+                    "groups": vector & !(1 << 31),
+                    "notify": vector >> 31 == 1,
+                    "gdt": decoders,
+                })
+            })
+        };
+        (0..).zip(&sat).filter_map(row).collect()
+    }
+}
+
+fn decoder_json(index: u64, decoder: &Decoder) -> Value {
+    json!({
+        "index": index,
+        "hpa": decoder.hpa_base.0,
+        "dpa": decoder.dpa_base.0,
+        "len": decoder.dpa_len,
+        "ways": decoder.interleave.ways(),
+        "granularity": decoder.interleave.granularity(),
+        "way": decoder.way,
+        "coherent": decoder.coherent,
+    })
+}
+
+impl Unit for GfdUnit {
+    fn kind(&self) -> &'static str {
+        "gfd"
+    }
+
+    fn poll(
+        &mut self,
+        now: Instant,
+        ports: &mut [Box<dyn Port>],
+        bufs: &mut Bufs,
+        desk: &mut Desk,
+    ) -> Result<Progress, PortError> {
+        let Some(port) = sole(ports) else { return Ok(Progress::default()) };
+        let progress = self.end.poll(now, port, bufs)?;
+        while self.takes_notices {
+            let Some(notice) = self.end.gfd_mut().events().pop_fm() else { break };
+            let event = notice.event;
+            let kind = format!("{:?}", event.kind);
+            let text = format!(
+                "{kind} trigger {} by {} at {:?} {:?}",
+                event.trigger, event.rpid, event.hpa, event.dpa
+            );
+            desk.note("notification", text);
+            *self.notices.entry(kind).or_default() += 1;
+        }
+        Ok(progress)
+    }
+
+    fn begin(
+        &mut self,
+        now: Instant,
+        _: u64,
+        command: &Command,
+    ) -> Result<Option<Answer>, Refused> {
+        match command {
+            Command::Cci { opcode, input, from } => {
+                self.cci(now, opcode.0, &input.0, *from).map(Some)
+            }
+            _ => Err(not_for("gfd", command)),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let (gfd, link) = self.end.counts();
+        let device = self.end.gfd();
+        let dmps = device.dmps(0, usize::MAX).map(|page| page.list).unwrap_or_default();
+        let regions = device.regions(0, usize::MAX).map(|(it, _)| it.list).unwrap_or_default();
+        let dmps: Vec<Value> = dmps
+            .iter()
+            .map(|it| json!({ "index": it.index, "base": it.base.0, "len": it.len, "block": it.block }))
+            .collect();
+        let regions: Vec<Value> = regions
+            .iter()
+            .map(|it| json!({ "id": it.id, "base": it.base.0, "len": it.len, "block": it.block }))
+            .collect();
+        Status {
+            kind: "gfd".to_owned(),
+            name: self.name.clone(),
+            links: Vec::new(),
+            counts: json!({ "gfd": gfd, "link": link, "notifications": self.notices }),
+            detail: json!({
+                "pid": device.pid().bits(),
+                "capacity": device.capacity().size(),
+                "media": dmps,
+                "regions": regions,
+                "extents": device.capacity().extent_count(),
+                "requesters": self.requesters(),
+            }),
+        }
+    }
+
+    fn release(&mut self, bufs: &mut Bufs) {
+        self.end.release(bufs);
+    }
+}

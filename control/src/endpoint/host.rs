@@ -1,0 +1,521 @@
+//! A host as a unit: enumeration, configuration space, memory by HPA, mailboxes, the ring of notifications.
+//!
+//! Shape: commands → asks of [`CxlHost`]; its events → answers, by number.
+//! Units: octets.
+//! Source: docs/endpoint.md; wire-formats.md 4.6, 5.4.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::{Port, PortError};
+use weft_dataplane::time::{Instant, Span};
+use weft_endpoints::completer::Target;
+use weft_endpoints::cxl_host::mailbox::{MailboxFailure, Response, Ring, blocks};
+use weft_endpoints::cxl_host::{CxlHost, Event, Exports};
+use weft_endpoints::pci::{ByteEnables, Reg, Tree};
+use weft_endpoints::requester::{Ask, Done, OpId, What};
+use weft_endpoints::tlp_end::Progress;
+use weft_parsers::cci::ReturnCode;
+use weft_parsers::fabric::{Bdf, Hpa, Pid};
+
+use super::command::{Access, Answer, Command, Export, Own, Status, TransferReport, Via};
+use super::number::{Hex, Num};
+use super::transfer::{Plan, Submit, Transfers, looked_at, name, own};
+use super::tree::tree_json;
+use super::unit::{Desk, Unit, not_for, sole};
+use crate::mgmt::Refused;
+
+/// Ranges of memory that others reach.
+#[derive(Clone, Debug, Default)]
+struct Exported(Vec<Export>);
+
+impl Exports for Exported {
+    fn local(&self, from: Pid, addr: Hpa, len: u64) -> Option<u64> {
+        self.0.iter().find_map(|range| {
+            let offset = addr.0.checked_sub(range.base.0)?;
+            let fits = offset.checked_add(len)? <= range.len.0;
+            let may = range.from.is_empty() || range.from.contains(&from.bits());
+            (fits && may).then_some(range.local.0.checked_add(offset)?)
+        })
+    }
+}
+
+/// Where reading the ring stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RingStep {
+    Place,
+    Get,
+    Clear,
+}
+
+/// What a command waits for.
+enum Waits {
+    Scan,
+    Config { op: OpId, write: bool },
+    Mailbox { command: u64 },
+    Ring { command: u64, step: RingStep, block: Hpa, taken: Option<(Vec<Hex>, bool)> },
+    TurnOff,
+}
+
+struct Waiting {
+    what: Waits,
+    until: Instant,
+}
+
+/// A host.
+pub struct Host {
+    host: CxlHost,
+    name: String,
+    /// First address and octets of what is reached by UIO unless it is said otherwise.
+    window: Option<(u64, u64)>,
+    exports: Exported,
+    transfers: Transfers,
+    waiting: BTreeMap<u64, Waiting>,
+    ring: Option<Ring>,
+}
+
+impl Host {
+    /// `host`, with a fabric window of (first address, octets).
+    #[must_use]
+    pub fn new(
+        host: CxlHost,
+        name: &str,
+        window: Option<(u64, u64)>,
+        exports: Vec<Export>,
+    ) -> Self {
+        Self {
+            host,
+            name: name.to_owned(),
+            window,
+            exports: Exported(exports),
+            transfers: Transfers::default(),
+            waiting: BTreeMap::new(),
+            ring: None,
+        }
+    }
+
+    /// The host itself.
+    pub const fn host(&mut self) -> &mut CxlHost {
+        &mut self.host
+    }
+
+    fn uio(&self, access: &Access) -> bool {
+        let inside = |(base, len): (u64, u64)| access.addr.0.wrapping_sub(base) < len;
+        match access.via {
+            Via::Plain => false,
+            Via::Uio => true,
+            Via::Auto => access.to.is_some() || self.window.is_some_and(inside),
+        }
+    }
+
+    fn wait(&mut self, now: Instant, number: u64, what: Waits, timeout_ms: u64) {
+        let until = now + Span::from_us(timeout_ms.min(1 << 40).saturating_mul(1_000));
+        self.waiting.insert(number, Waiting { what, until });
+    }
+
+    fn transfer(
+        &mut self,
+        now: Instant,
+        number: u64,
+        access: &Access,
+        write: bool,
+    ) -> Result<Option<Answer>, Refused> {
+        no_function(access.function)?;
+        let plan = Plan::new(access, write, self.uio(access))?;
+        let Self { host, transfers, .. } = self;
+        transfers.begin(now, number, plan, &mut |ask| Ok(host.submit(ask)))?;
+        Ok(None)
+    }
+
+    fn scan(
+        &mut self,
+        now: Instant,
+        number: u64,
+        slot: Option<Bdf>,
+        timeout_ms: u64,
+    ) -> Result<Option<Answer>, Refused> {
+        if self.host.is_enumerating() {
+            return Err(Refused::unavailable("the host is enumerating already"));
+        }
+        match slot {
+            None => self.host.enumerate(),
+            Some(bdf) => {
+                let is_slot = |tree: &Tree| {
+                    let node = tree.get(bdf).and_then(|node| node.below.as_ref());
+                    node.is_some_and(|below| below.slot.is_some())
+                };
+                if !self.host.tree().is_some_and(is_slot) {
+                    let text = format!("no slot at {bdf}: enumerate first");
+                    return Err(Refused::because(text));
+                }
+                self.host.rescan(bdf);
+            }
+        }
+        self.wait(now, number, Waits::Scan, timeout_ms);
+        Ok(None)
+    }
+
+    fn config(
+        &mut self,
+        now: Instant,
+        number: u64,
+        (dest, register): (Bdf, u16),
+        write: Option<(u64, u8)>,
+    ) -> Result<Option<Answer>, Refused> {
+        if register % 4 != 0 || register > 0xFFC {
+            let text = format!("expected a multiple of 4 below 0x1000, found {register:#x}");
+            return Err(Refused::bad_request(text));
+        }
+        let reg = Reg::at(register);
+        let own_bus = self.host.tree().map_or(0, |tree| tree.bus);
+        if dest.bus() == own_bus {
+            if write.is_some() || (dest.device(), dest.function()) != (0, 0) {
+                let text = "of the host's own bus only the root port's registers can be read";
+                return Err(Refused::because(text));
+            }
+            let value = self.host.root().read(reg).into();
+            return Ok(Some(Answer::Register { value }));
+        }
+        let type1 = dest.bus() != self.host.root().buses().secondary;
+        let what = match write {
+            None => What::ConfigRead { dest, reg, type1 },
+            Some((value, enables)) => {
+                let refuse = |_| Refused::bad_request(format!("{value:#x} is not of 32 bits"));
+                let value = u32::try_from(value).map_err(refuse)?;
+                let enables = ByteEnables::from_low_bits(enables);
+                What::ConfigWrite { dest, reg, type1, value, enables }
+            }
+        };
+        let op = self.host.submit(what);
+        let waits = Waits::Config { op, write: write.is_some() };
+        self.wait(now, number, waits, super::command::TIMEOUT_MS);
+        Ok(None)
+    }
+
+    /// The block of registers of the mailbox that is meant.
+    fn block(&self, asked: Option<Num>) -> Result<Hpa, Refused> {
+        if let Some(Num(addr)) = asked {
+            return Ok(Hpa(addr));
+        }
+        let found = self.host.tree().map(blocks).unwrap_or_default();
+        match found.as_slice() {
+            [(_, block)] => Ok(*block),
+            [] => Err(Refused::because("no function with a mailbox is known: enumerate first")),
+            several => {
+                let show = |(bdf, Hpa(at)): &(Bdf, Hpa)| format!("{at:#x} of {bdf}");
+                let list: Vec<String> = several.iter().map(show).collect();
+                let text = format!("several mailboxes, name one by block: {}", list.join(", "));
+                Err(Refused::because(text))
+            }
+        }
+    }
+
+    fn read_ring(
+        &mut self,
+        now: Instant,
+        number: u64,
+        (base, block): (Option<Num>, Option<Num>),
+        timeout_ms: u64,
+    ) -> Result<Option<Answer>, Refused> {
+        let block = self.block(block)?;
+        if let Some(Num(at)) = base {
+            if at % 32 != 0 || !self.host.memory().holds(at, 8_192) {
+                let text = format!("expected 8 KiB of memory at a multiple of 32, found {at:#x}");
+                return Err(Refused::bad_request(text));
+            }
+            self.ring = Some(Ring::new(Hpa(at)));
+        }
+        let Some(ring) = &self.ring else {
+            return Err(Refused::because("the host has no ring: place one with a base"));
+        };
+        let step = if base.is_some() { RingStep::Place } else { RingStep::Get };
+        let command = match step {
+            RingStep::Place => self.host.command(block, Ring::SET, &ring.set(true)),
+            _ => self.host.command(block, Ring::GET, &[]),
+        };
+        let what = Waits::Ring { command, step, block, taken: None };
+        self.wait(now, number, what, timeout_ms.saturating_mul(3));
+        Ok(None)
+    }
+
+    /// A mailbox answered a command: whose it is, and what becomes of that.
+    fn responded(
+        &mut self,
+        command: u64,
+        result: Result<Response, MailboxFailure>,
+        desk: &mut Desk,
+    ) {
+        let ours = |waiting: &Waiting| match waiting.what {
+            Waits::Mailbox { command: own } | Waits::Ring { command: own, .. } => own == command,
+            _ => false,
+        };
+        let Some(number) = self.waiting.iter().find(|(_, it)| ours(it)).map(|(n, _)| *n) else {
+            return;
+        };
+        let Some(waiting) = self.waiting.remove(&number) else { return };
+        let response = match result {
+            Ok(response) => response,
+            Err(error) => return desk.answer(number, Err(Refused::because(error.to_string()))),
+        };
+        let code = ReturnCode::from_bits(response.code);
+        let Waits::Ring { step, block, taken, .. } = waiting.what else {
+            return desk.answer(number, Ok(answered(response)));
+        };
+        if code != ReturnCode::Success {
+            let text = format!("the ring was refused: {}", code.name());
+            return desk.answer(number, Err(Refused::because(text)));
+        }
+        let Some(ring) = &mut self.ring else { return };
+        let (step, taken, input) = match step {
+            RingStep::Place => (RingStep::Get, None, None),
+            RingStep::Get => {
+                let Some(got) = ring.take(&response.payload, self.host.memory()) else {
+                    let text = "the GAE names another ring than the host's";
+                    return desk.answer(number, Err(Refused::because(text)));
+                };
+                let entries = got.entries.iter().map(|entry| Hex(entry.to_vec())).collect();
+                let set = ring.set(got.overflow);
+                (RingStep::Clear, Some((entries, got.overflow)), Some(set))
+            }
+            RingStep::Clear => {
+                let (entries, overflow) = taken.unwrap_or_default();
+                return desk.answer(number, Ok(Answer::Ring { entries, overflow }));
+            }
+        };
+        let command = match input {
+            None => self.host.command(block, Ring::GET, &[]),
+            Some(input) => self.host.command(block, Ring::SET, &input),
+        };
+        let what = Waits::Ring { command, step, block, taken };
+        self.waiting.insert(number, Waiting { what, until: waiting.until });
+    }
+
+    fn done(&mut self, done: &Done, desk: &mut Desk) {
+        let Self { host, transfers, waiting, .. } = self;
+        if transfers.take(done, &mut |ask: Ask| Ok(host.submit(ask))) {
+            return;
+        }
+        let ours = |it: &Waiting| matches!(it.what, Waits::Config { op, .. } if op == done.op);
+        let Some(number) = waiting.iter().find(|(_, it)| ours(it)).map(|(n, _)| *n) else { return };
+        let write = matches!(
+            waiting.remove(&number),
+            Some(Waiting { what: Waits::Config { write: true, .. }, .. })
+        );
+        desk.answer(
+            number,
+            match &done.result {
+                Ok(_) if write => Ok(Answer::Done),
+                Ok(octets) => {
+                    let value = octets.first_chunk().map_or(0, |it| u32::from_le_bytes(*it));
+                    Ok(Answer::Register { value: value.into() })
+                }
+                Err(failure) => {
+                    let text = format!("the request was {failure} ({})", name(*failure));
+                    Err(Refused::because(text))
+                }
+            },
+        );
+    }
+
+    /// All that wait for `what` have it.
+    fn all(&mut self, what: fn(&Waits) -> bool, answer: &Result<Answer, Refused>, desk: &mut Desk) {
+        self.waiting.retain(|number, waiting| {
+            let is_it = what(&waiting.what);
+            if is_it {
+                desk.answer(*number, answer.clone());
+            }
+            !is_it
+        });
+    }
+
+    fn event(&mut self, event: Event, desk: &mut Desk) {
+        match event {
+            Event::Done(done) => self.done(&done, desk),
+            Event::Response { number, result } => self.responded(number, result, desk),
+            Event::Enumerated(result) => {
+                desk.note("enumerated", result.map_or_else(|e| e.to_string(), |()| "done".into()));
+                let answer = match result {
+                    Ok(()) => Ok(self.tree()),
+                    Err(error) => Err(Refused::because(error.to_string())),
+                };
+                self.all(|it| matches!(it, Waits::Scan), &answer, desk);
+            }
+            Event::TurnedOff => {
+                desk.note("turned_off", "all below are ready to lose power");
+                self.all(|it| matches!(it, Waits::TurnOff), &Ok(Answer::Done), desk);
+            }
+            Event::Msi { addr, data, from } => {
+                desk.note("msi", format!("{from} wrote {data:#x} to {addr}"));
+            }
+            Event::Error { from, message } => desk.note("error", format!("{from}: {message:?}")),
+            Event::Message { from, code, routing, dws, payload } => {
+                let payload = Hex(payload);
+                let text = format!("{from} code {code:#04x} {routing:?} {dws:x?} {payload}");
+                desk.note("message", text);
+            }
+            Event::Link(up) => desk.note("link", if up { "up" } else { "down" }),
+            Event::Reset(on) => desk.note("reset", if on { "begins" } else { "ends" }),
+        }
+    }
+
+    fn tree(&self) -> Answer {
+        let tree = self.host.tree();
+        Answer::Tree {
+            tree: tree.map_or(Value::Null, tree_json),
+            text: tree.map(ToString::to_string).unwrap_or_default(),
+        }
+    }
+
+    fn pump(&mut self, now: Instant, desk: &mut Desk) -> usize {
+        let Self { host, transfers, waiting, .. } = self;
+        let mut ended = Vec::new();
+        let submit: &mut Submit<'_> = &mut |ask| Ok(host.submit(ask));
+        let sent = transfers.pump(now, submit, &mut ended);
+        for (number, report) in ended {
+            desk.answer(number, Ok(Answer::Transfer(Box::new(report))));
+        }
+        waiting.retain(|number, waiting| {
+            let goes_on = now < waiting.until;
+            if !goes_on {
+                desk.answer(*number, Err(Refused::unavailable("not done in time")));
+            }
+            goes_on
+        });
+        sent
+    }
+}
+
+fn no_function(function: u8) -> Result<(), Refused> {
+    if function == 0 { Ok(()) } else { Err(Refused::bad_request("a host has no functions")) }
+}
+
+/// What a mailbox or component answered.
+pub(super) fn answered(response: Response) -> Answer {
+    let Response { code, vendor, payload } = response;
+    let name = ReturnCode::from_bits(code).name().to_owned();
+    Answer::Response { code, name, vendor, output: Hex(payload) }
+}
+
+fn store(host: &mut CxlHost, place: &Own) -> Result<Answer, Refused> {
+    let (addr, octets, _) = own(place, true)?;
+    if !host.store(Hpa(addr), &octets) {
+        return Err(Refused::because(format!("no memory of {} octets at {addr:#x}", octets.len())));
+    }
+    let written = octets.len() as u64;
+    Ok(Answer::Transfer(Box::new(TransferReport { ok: true, written, ..Default::default() })))
+}
+
+fn peek(host: &CxlHost, place: &Own) -> Result<Answer, Refused> {
+    let (addr, mut octets, source) = own(place, false)?;
+    if !Target::read(host.memory(), addr, &mut octets) {
+        return Err(Refused::because(format!("no memory of {} octets at {addr:#x}", octets.len())));
+    }
+    Ok(Answer::Transfer(Box::new(looked_at(addr, octets, &source))))
+}
+
+impl Unit for Host {
+    fn kind(&self) -> &'static str {
+        "host"
+    }
+
+    fn poll(
+        &mut self,
+        now: Instant,
+        ports: &mut [Box<dyn Port>],
+        bufs: &mut Bufs,
+        desk: &mut Desk,
+    ) -> Result<Progress, PortError> {
+        let Some(port) = sole(ports) else { return Ok(Progress::default()) };
+        self.pump(now, desk);
+        let mut progress = self.host.poll_with(now, port, bufs, &self.exports)?;
+        while let Some(event) = self.host.next_event() {
+            self.event(event, desk);
+            progress.frames += 1; // what it led to is to be sent
+        }
+        progress.frames += self.pump(now, desk);
+        Ok(progress)
+    }
+
+    fn begin(
+        &mut self,
+        now: Instant,
+        number: u64,
+        command: &Command,
+    ) -> Result<Option<Answer>, Refused> {
+        match command {
+            Command::Enumerate { timeout_ms } => self.scan(now, number, None, *timeout_ms),
+            Command::Rescan { bdf, timeout_ms } => self.scan(now, number, Some(bdf.0), *timeout_ms),
+            Command::Tree {} => Ok(Some(self.tree())),
+            Command::ConfigRead { bdf, reg } => self.config(now, number, (bdf.0, *reg), None),
+            Command::ConfigWrite { bdf, reg, value, enables } => {
+                self.config(now, number, (bdf.0, *reg), Some((value.0, *enables)))
+            }
+            Command::Read(access) => self.transfer(now, number, access, false),
+            Command::Write(access) => self.transfer(now, number, access, true),
+            Command::Store(place) => store(&mut self.host, place).map(Some),
+            Command::Peek(place) => peek(&self.host, place).map(Some),
+            Command::Export { ranges } => {
+                self.exports = Exported(ranges.clone());
+                Ok(Some(Answer::Done))
+            }
+            Command::Gae { opcode, input, block, timeout_ms } => {
+                let block = self.block(*block)?;
+                let opcode = u16::try_from(opcode.0)
+                    .map_err(|_| Refused::bad_request("expected an opcode of 16 bits"))?;
+                let command = self.host.command(block, opcode, &input.0);
+                self.wait(now, number, Waits::Mailbox { command }, *timeout_ms);
+                Ok(None)
+            }
+            Command::Ring { base, block, timeout_ms } => {
+                self.read_ring(now, number, (*base, *block), *timeout_ms)
+            }
+            Command::TurnOff { timeout_ms } => {
+                self.host.turn_off();
+                self.wait(now, number, Waits::TurnOff, *timeout_ms);
+                Ok(None)
+            }
+            Command::LoadStart { access, rounds } => {
+                no_function(access.function)?;
+                let uio = self.uio(access);
+                self.transfers.start_load(access, uio, *rounds)?;
+                Ok(Some(Answer::Done))
+            }
+            Command::LoadStop {} | Command::LoadStatus {} => {
+                load(&mut self.transfers, command).map(Some)
+            }
+            _ => Err(not_for("host", command)),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let (host, requester, link) = self.host.counts();
+        let window = self.window.map(|(base, len)| json!({ "base": base, "len": len }));
+        Status {
+            kind: "host".to_owned(),
+            name: self.name.clone(),
+            links: Vec::new(),
+            counts: json!({ "host": host, "requester": requester, "link": link }),
+            detail: json!({
+                "enumerated": self.host.tree().is_some(),
+                "enumerating": self.host.is_enumerating(),
+                "fabric_window": window,
+                "exports": self.exports.0,
+                "load": self.transfers.load(),
+            }),
+        }
+    }
+
+    fn release(&mut self, bufs: &mut Bufs) {
+        self.host.release(bufs);
+    }
+}
+
+/// How the load goes, and its end.
+pub(super) fn load(transfers: &mut Transfers, command: &Command) -> Result<Answer, Refused> {
+    if matches!(command, Command::LoadStop {}) {
+        transfers.stop_load()?;
+    }
+    let report = transfers.load().ok_or_else(|| Refused::because("no load was started"))?;
+    Ok(Answer::Load(Box::new(report.clone())))
+}

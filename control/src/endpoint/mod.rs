@@ -1,0 +1,25 @@
+//! The CXL endpoints as stations: hosts, devices, G-FAM devices and plain switches, on ports of any kind.
+//!
+//! Shape: [`spec`] → a [`Unit`] → a [`Station`] on its ports; [`Command`]s in, [`Answer`]s out, in the process or by
+//! lines of JSON over a socket.
+//! Units: octets, milliseconds.
+//! Source: docs/endpoint.md; fabric.md; wire-formats.md 3.7a.
+
+pub mod command;
+pub mod device;
+pub mod gfd;
+pub mod hbr;
+pub mod host;
+pub mod number;
+pub mod spec;
+pub mod station;
+pub mod transfer;
+mod tree;
+pub mod unit;
+
+pub use command::{Answer, Command};
+pub use station::{Handle, Station, StationError};
+pub use unit::Unit;
+
+#[cfg(test)]
+mod tests;

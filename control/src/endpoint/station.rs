@@ -1,0 +1,251 @@
+//! A unit with its ports, driven by the clock, and what asks it.
+//!
+//! Shape: [`Station::step`] moves it on once; [`Station::run`] goes on until it is told to stop; [`Handle`]s ask
+//! from other threads, and answer lines of the control socket.
+//! Units: time as a parameter of steps.
+//! Source: docs/endpoint.md; `commands::traffic`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+use weft_dataplane::bell::Bell;
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::{Port, PortError, PortOpenError};
+use weft_dataplane::time::{Instant, Span};
+use weft_endpoints::tlp_end::Progress;
+
+use super::command::{Answer, Command, EventReport, LinkReport, Status};
+use super::unit::{Desk, Unit};
+use crate::live::single::{now, wait_for};
+use crate::mgmt::{self, Lines, Refused};
+
+/// How long an idle station sleeps at most.
+const SLEEP_MAX: Span = Span::from_ms(5);
+/// What a command is given beyond its own time before who asked gives it up.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A command of another thread.
+struct Call {
+    command: Command,
+    reply: SyncSender<Result<Answer, Refused>>,
+}
+
+/// Why there is no station.
+#[derive(Debug, thiserror::Error)]
+pub enum StationError {
+    /// Not as many ports as the unit has links.
+    #[error("expected {want} ports, found {found}")]
+    Ports {
+        /// Links of the unit.
+        want: usize,
+        /// Ports that were given.
+        found: usize,
+    },
+    /// A port does not start.
+    #[error("start a port")]
+    Start(#[from] PortOpenError),
+    /// No eventfd.
+    #[error("make room for commands")]
+    Bell(#[source] io::Error),
+}
+
+/// Asks a station from other threads.
+#[derive(Clone)]
+pub struct Handle {
+    calls: Arc<Mutex<Sender<Call>>>,
+    bell: Arc<Bell>,
+}
+
+impl Handle {
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// The station refuses, has ended, or does not answer in time.
+    pub fn call(&self, command: Command) -> Result<Answer, Refused> {
+        let time = Duration::from_millis(command.timeout_ms()).saturating_add(GRACE);
+        let (reply, answer) = sync_channel(1);
+        let ended = || Refused::unavailable("the endpoint has ended");
+        self.calls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .send(Call { command, reply })
+            .map_err(|_| ended())?;
+        self.bell.ring();
+        use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
+        match answer.recv_timeout(time) {
+            Ok(answer) => answer,
+            Err(Timeout) => Err(Refused::unavailable("the endpoint does not answer")),
+            Err(Disconnected) => Err(ended()),
+        }
+    }
+}
+
+impl Lines for Handle {
+    fn answer(&self, line: &[u8]) -> mgmt::Answer {
+        let answer = mgmt::parse(line).and_then(|command| self.call(command));
+        mgmt::Answer::Line(mgmt::to_line(&match answer {
+            Ok(answer) => json!({ "ok": answer }),
+            Err(refused) => json!({ "error": refused }),
+        }))
+    }
+}
+
+/// A unit and its ports.
+pub struct Station {
+    unit: Box<dyn Unit>,
+    ports: Vec<Box<dyn Port>>,
+    bufs: Bufs,
+    desk: Desk,
+    calls: Receiver<Call>,
+    handle: Handle,
+    next: u64,
+    /// Who waits for the answer to which command.
+    callers: BTreeMap<u64, SyncSender<Result<Answer, Refused>>>,
+    /// Answers to commands that were given by [`Station::begin`].
+    answers: BTreeMap<u64, Result<Answer, Refused>>,
+    /// A port failed, and nothing has worked since.
+    failing: bool,
+}
+
+impl Station {
+    /// `unit` on `ports`, in the order of its links, with frames in `bufs`.
+    ///
+    /// # Errors
+    /// See [`StationError`].
+    pub fn new(
+        unit: Box<dyn Unit>,
+        mut ports: Vec<Box<dyn Port>>,
+        mut bufs: Bufs,
+    ) -> Result<Self, StationError> {
+        let (want, found) = (unit.link_count(), ports.len());
+        if want != found {
+            return Err(StationError::Ports { want, found });
+        }
+        for port in &mut ports {
+            port.start(&mut bufs)?;
+        }
+        let (send, calls) = channel();
+        let bell = Arc::new(Bell::new().map_err(StationError::Bell)?);
+        let handle = Handle { calls: Arc::new(Mutex::new(send)), bell };
+        let (desk, callers, answers) = (Desk::default(), BTreeMap::new(), BTreeMap::new());
+        let (next, failing) = (0, false);
+        Ok(Self { unit, ports, bufs, desk, calls, handle, next, callers, answers, failing })
+    }
+
+    /// Asks it from another thread while it runs.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// What it drives.
+    pub fn unit(&mut self) -> &mut dyn Unit {
+        self.unit.as_mut()
+    }
+
+    /// What it is, its links and counts.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let link = |port: &Box<dyn Port>| LinkReport {
+            device: port.caps().device.clone(),
+            up: port.link_up(),
+        };
+        Status { links: self.ports.iter().map(link).collect(), ..self.unit.status() }
+    }
+
+    /// What happened since this was last asked, and how much of it was lost.
+    pub fn events(&mut self) -> (Vec<EventReport>, u64) {
+        self.desk.take_events()
+    }
+
+    /// Gives it a command; [`Self::answer`] has what came of it, at once or after some steps.
+    pub fn begin(&mut self, now: Instant, command: &Command) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.desk.set_now(now);
+        let begun = match command {
+            Command::Status {} => Ok(Some(Answer::Status(Box::new(self.status())))),
+            Command::Events {} => {
+                let (events, lost) = self.desk.take_events();
+                Ok(Some(Answer::Events { events, lost }))
+            }
+            command => self.unit.begin(now, number, command),
+        };
+        if let Some(answer) = begun.transpose() {
+            self.desk.answer(number, answer);
+            self.hand_out();
+        }
+        number
+    }
+
+    /// The answer to a command of [`Self::begin`], once there is one.
+    pub fn answer(&mut self, number: u64) -> Option<Result<Answer, Refused>> {
+        self.answers.remove(&number)
+    }
+
+    /// Moves frames and commands on.
+    ///
+    /// # Errors
+    /// A port's own.
+    pub fn step(&mut self, now: Instant) -> Result<Progress, PortError> {
+        self.desk.set_now(now);
+        let mut taken = 0;
+        while let Ok(Call { command, reply }) = self.calls.try_recv() {
+            let number = self.next;
+            self.callers.insert(number, reply);
+            self.begin(now, &command);
+            taken += 1;
+        }
+        let polled = self.unit.poll(now, &mut self.ports, &mut self.bufs, &mut self.desk);
+        self.hand_out();
+        let failed = polled.is_err();
+        if core::mem::replace(&mut self.failing, failed) != failed {
+            let text = polled.as_ref().map_or_else(ToString::to_string, |_| "works again".into());
+            self.desk.note("port", text);
+        }
+        let progress = polled?;
+        Ok(Progress { frames: progress.frames + taken, ..progress })
+    }
+
+    /// Brings answers to who asked.
+    fn hand_out(&mut self) {
+        for (number, answer) in self.desk.take_answers() {
+            match self.callers.remove(&number) {
+                // Who does not listen any more has given it up.
+                Some(caller) => drop(caller.try_send(answer)),
+                None => drop(self.answers.insert(number, answer)),
+            }
+        }
+    }
+
+    /// Goes on until `stop` is set; sleeps while there is nothing to do.
+    pub fn run(&mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            let at = now();
+            let span = match self.step(at) {
+                Err(_) => Span::from_ms(1), // the device is away; it may come back
+                Ok(progress) if progress.frames > 0 => continue,
+                Ok(progress) if progress.blocked => Span::from_us(50),
+                Ok(progress) => progress.next.map_or(SLEEP_MAX, |next| next.since(at)),
+            };
+            let fds = self.ports.iter().filter_map(|port| port.wait_fd());
+            wait_for(fds.chain([self.handle.bell.as_fd()]), span.min(SLEEP_MAX));
+            self.handle.bell.quieten(); // what rings from now on ends the next sleep
+        }
+    }
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        self.unit.release(&mut self.bufs);
+        for port in &mut self.ports {
+            port.release(&mut self.bufs);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What a host found, as JSON.
+//!
+//! Shape: [`Tree`] → a value with the same fields for bridges and functions.
+//! Units: octets, addresses of the bus.
+//! Source: docs/endpoint.md.
+
+use serde_json::{Value, json};
+use weft_endpoints::pci::function::BarKind;
+use weft_endpoints::pci::tree::Bar;
+use weft_endpoints::pci::{Node, Tree};
+
+fn bar(bar: &Bar) -> Value {
+    let (kind, prefetch) = match bar.kind {
+        BarKind::Io => ("io", false),
+        BarKind::Mem32 { prefetch } => ("mem32", prefetch),
+        BarKind::Mem64 { prefetch } => ("mem64", prefetch),
+    };
+    json!({
+        "index": bar.index,
+        "kind": kind,
+        "prefetch": prefetch,
+        "size": bar.size,
+        "address": bar.address,
+    })
+}
+
+fn node(it: &Node) -> Value {
+    let below = it.below.as_ref().map(|below| {
+        json!({
+            "secondary": below.buses.secondary,
+            "subordinate": below.buses.subordinate,
+            "slot": below.slot,
+            "nodes": below.nodes.iter().map(node).collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "bdf": it.bdf.to_string(),
+        "vendor": it.vendor,
+        "device": it.device,
+        "class": it.class,
+        "kind": it.kind().map(|kind| format!("{kind:?}").to_lowercase()),
+        "serial": it.serial,
+        "cxl": it.cxl.map(|kind| format!("{kind:?}")),
+        "lnr": it.lnr.is_some(),
+        "bars": it.bars.iter().map(bar).collect::<Vec<_>>(),
+        "below": below,
+    })
+}
+
+/// All that was found.
+#[must_use]
+pub fn tree_json(tree: &Tree) -> Value {
+    json!({
+        "bus": tree.bus,
+        "nodes": tree.nodes.iter().map(node).collect::<Vec<_>>(),
+        "problems": tree.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
