@@ -7,3 +7,4 @@
 pub mod layout;
 pub mod software;
 pub mod topology;
+pub mod world;

@@ -159,8 +159,8 @@ pub struct Vcs {
 pub struct Switch {
     /// What it is called.
     pub name: String,
-    /// How others know it.
-    pub uuid: Uuid,
+    /// Its serial number; others know it by [`uuid`] of that.
+    pub serial: u64,
     /// Its ports, by number.
     pub ports: Vec<Port>,
     /// Its virtual switches, by number.
@@ -181,8 +181,8 @@ pub struct Plain {
 pub struct Gfd {
     /// What it is called.
     pub name: String,
-    /// How others know it.
-    pub uuid: Uuid,
+    /// Its serial number; others know it by [`uuid`] of that.
+    pub serial: u64,
     /// Its memory, MiB.
     pub capacity_mib: u32,
 }
@@ -206,18 +206,23 @@ pub struct Layout {
     sets: BTreeMap<String, Vec<usize>>,
 }
 
-/// A UUID that is the same in each run: what kind of component, and its name's place in the file.
+/// A serial number that is the same in each run: what kind of component, and its place in the file.
+fn serial(kind: u8, index: usize) -> u64 {
+    let index = u32::try_from(index).unwrap_or(u32::MAX);
+    u64::from(u32::from_be_bytes(*b"weft")) << 32 | u64::from(kind) << 24 | u64::from(index + 1)
+}
+
+/// The UUID of a component of that serial number.
 #[must_use]
-pub fn uuid(kind: u8, index: usize) -> Uuid {
-    let mut uuid = *b"weft fabric s\0\0\0";
-    let [high, low] = u16::try_from(index).unwrap_or(u16::MAX).to_be_bytes();
-    if let Some(end) = uuid.last_chunk_mut::<4>() {
-        *end = [kind, 0, high, low];
+pub fn uuid(serial: u64) -> Uuid {
+    let mut uuid = [0; 16];
+    for (to, octet) in uuid.iter_mut().zip(serial.to_be_bytes()) {
+        *to = octet;
     }
     uuid
 }
 
-/// Kinds of components in UUIDs.
+/// Kinds of components in serial numbers.
 const SWITCH: u8 = b's';
 const GFD: u8 = b'g';
 
@@ -289,7 +294,7 @@ impl<'a> Builder<'a> {
     fn new(topology: &'a Topology) -> Result<Self, LayoutError> {
         let switch = |(at, switch): (usize, &super::topology::Switch)| Switch {
             name: switch.name.clone(),
-            uuid: uuid(SWITCH, at),
+            serial: serial(SWITCH, at),
             ports: Vec::new(),
             vcses: Vec::new(),
         };
@@ -435,8 +440,8 @@ impl<'a> Builder<'a> {
                 if gfd.count.is_some() {
                     self.layout.sets.entry(gfd.name.clone()).or_default().push(index);
                 }
-                let uuid = uuid(GFD, index);
-                self.layout.gfds.push(Gfd { name, uuid, capacity_mib: gfd.capacity_mib });
+                let serial = serial(GFD, index);
+                self.layout.gfds.push(Gfd { name, serial, capacity_mib: gfd.capacity_mib });
                 self.hang(Part::Gfd(index), at, PortRole::Dsp)?;
             }
         }

@@ -62,7 +62,7 @@ fn gfds_of_a_count_go_round_their_switches() {
     assert_eq!(layout.gfds(&["g".to_owned()]), Some(vec![0, 1, 2, 3]));
     assert_eq!(layout.gfds(&["g1".to_owned(), "g0".to_owned()]), Some(vec![1, 0]));
     assert_eq!(layout.gfds(&["s0".to_owned()]), None);
-    let uuids: BTreeSet<_> = layout.gfds.iter().map(|gfd| gfd.uuid).collect();
+    let uuids: BTreeSet<_> = layout.gfds.iter().map(|gfd| uuid(gfd.serial)).collect();
     assert_eq!(uuids.len(), 4);
 }
 

@@ -1,0 +1,470 @@
+//! A whole fabric in one process: switches with their agents, hosts, devices and GFDs, joined by pipes.
+//!
+//! Shape: [`World::new`] of a layout; [`World::step`] polls each of them once; requests to a switch by
+//! [`World::call`], commands to a station by [`World::ask`], both of which step until the answer is there.
+//! Units: time is the caller's: the machine's clock, or any other.
+//! Source: fabric.md; issue 4, item 6.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weft_dataplane::config::{LiveSizes, PortRole as Role, SwitchConfig, TlpConfig, TlpLink};
+use weft_dataplane::pbr::Tables;
+use weft_dataplane::pipeline::{BuildError, Built, Core, Lane, Ledger, Timing, build};
+use weft_dataplane::pool::{Bufs, Pool, PoolError};
+use weft_dataplane::port::pipe::{Pipe, PipeConfig, Plug, pipe};
+use weft_dataplane::port::{Port, PortError, PortOpenError};
+use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_dataplane::trace::NoTrace;
+use weft_dataplane::types::PortId;
+use weft_endpoints::cci::Session;
+use weft_endpoints::classes::PriMap;
+use weft_endpoints::component::{self, Agent, AgentConfig, ConfigError, PortConfig, VcsConfig};
+use weft_endpoints::pci::Link;
+use weft_endpoints::vdm::in_band::Commands;
+use weft_parsers::MacAddr;
+use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::Mode;
+
+use super::layout::{End, Layout, Part, PortRole, uuid};
+use super::topology::{DeviceKind, Topology};
+use crate::endpoint::spec::{Common, DeviceSpec, GfdSpec, HbrSpec, HostSpec, SpecError};
+use crate::endpoint::{Answer, Command, Station, StationError, Unit};
+use crate::fm::cci::TransportError;
+use crate::mgmt::Refused;
+
+/// Longest frame of all links.
+const FRAME_LEN_MAX: usize = 1_518;
+/// Longest payload.
+const PAYLOAD_MAX: u16 = 512;
+/// Rate of all links.
+const RATE: LinkRate = LinkRate::gbps(100);
+/// Chunks of a switch's buffer, and headroom of each of its lossless groups.
+const CELLS: u32 = 4_096;
+const HEADROOM_CELLS: u32 = 4;
+/// Chunks beside the buffers: on pipes, and with a station or agent.
+const CHUNKS_EACH: usize = 512;
+/// Frames on their way in one direction of a link.
+const DEPTH: usize = 128;
+/// How long a bind or unbind takes.
+const BIND_TIME: Span = Span::from_us(100);
+/// GFD commands that a GAE forwards at a time.
+const THREADS: u16 = 4;
+
+/// Why a world cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// No memory.
+    #[error("make room for frames")]
+    Pool(#[from] PoolError),
+    /// A switch's pipeline is refused.
+    #[error("switch {name}")]
+    Switch {
+        /// Which.
+        name: String,
+        /// Why.
+        source: Box<BuildError>,
+    },
+    /// A switch's virtual switches are refused.
+    #[error("switch {name}")]
+    Component {
+        /// Which.
+        name: String,
+        /// Why.
+        source: ConfigError,
+    },
+    /// A host, device, plain switch or GFD is refused.
+    #[error("{name}")]
+    Spec {
+        /// Which.
+        name: String,
+        /// Why.
+        source: SpecError,
+    },
+    /// A station cannot be made.
+    #[error("{name}")]
+    Station {
+        /// Which.
+        name: String,
+        /// Why.
+        source: StationError,
+    },
+    /// A pipe cannot be made.
+    #[error("join the parts")]
+    Pipe(#[from] PortOpenError),
+}
+
+/// A PBR switch.
+struct Node {
+    lane: Lane,
+    core: Arc<Core>,
+    ports: Vec<Box<dyn Port>>,
+    /// Which links of them the agent has been told of.
+    up: Vec<bool>,
+    agent: Agent,
+    agent_port: Pipe,
+    answers: Vec<(Session, Vec<u8>)>,
+}
+
+/// All parts of a fabric.
+pub struct World {
+    layout: Layout,
+    nodes: Vec<Node>,
+    stations: Vec<(Part, Station)>,
+    plugs: Vec<Plug>,
+    bufs: Bufs,
+    clock: Box<dyn FnMut(bool) -> Instant + Send>,
+    failed: u64,
+}
+
+/// The pipes of a layout, by their ends.
+struct Wires {
+    ends: BTreeMap<End, Pipe>,
+    plugs: Vec<Plug>,
+}
+
+impl Wires {
+    fn new(layout: &Layout, bufs: &mut Bufs) -> Result<Self, WorldError> {
+        let (mut ends, mut plugs) = (BTreeMap::new(), Vec::new());
+        for &[one, two] in &layout.wires {
+            let names = [layout.name(two.part), layout.name(one.part)].map(ToOwned::to_owned);
+            let (near, far) = joined(names, bufs)?;
+            plugs.push(near.plug());
+            ends.insert(one, near);
+            ends.insert(two, far);
+        }
+        Ok(Self { ends, plugs })
+    }
+
+    fn take(&mut self, part: Part, port: u8) -> Option<Box<dyn Port>> {
+        Some(Box::new(self.ends.remove(&End { part, port })?))
+    }
+}
+
+fn joined(names: [String; 2], bufs: &mut Bufs) -> Result<(Pipe, Pipe), PortOpenError> {
+    let (rate, frame_len_max) = (RATE, FRAME_LEN_MAX);
+    let config = PipeConfig { names, depth: DEPTH, rate, frame_len_max, bells: false };
+    let (mut near, mut far) = pipe(config)?;
+    near.start(bufs)?;
+    far.start(bufs)?;
+    Ok((near, far))
+}
+
+impl Node {
+    fn new(
+        layout: &Layout,
+        at: usize,
+        wires: &mut Wires,
+        (pool, bufs): (&Arc<Pool>, &mut Bufs),
+    ) -> Result<Option<Self>, WorldError> {
+        let Some(switch) = layout.switches.get(at) else { return Ok(None) };
+        let name = || switch.name.clone();
+        let own = switch.ports.iter().map(|port| port.name.clone());
+        let names: Vec<String> = own.chain(["agent".to_owned()]).collect();
+        let mut config = SwitchConfig::live(&LiveSizes {
+            names,
+            rate: RATE,
+            pris: 8,
+            cells: CELLS,
+            cell_bytes: 2_048,
+            headroom_cells: HEADROOM_CELLS,
+            frame_len_max: FRAME_LEN_MAX,
+        });
+        let link = TlpLink { payload_max: PAYLOAD_MAX, ..TlpLink::default() };
+        let roles = switch.ports.iter().map(|port| match port.role {
+            PortRole::Usp => Role::Usp(link),
+            PortRole::Dsp => Role::Dsp(link),
+            PortRole::Fabric => Role::Fport(link),
+        });
+        let macs = (0..=u8::MAX).zip(roles.chain([Role::Agent]));
+        for (port, (number, role)) in config.ports.iter_mut().zip(macs) {
+            port.role = role;
+            let [.., low] = at.to_be_bytes();
+            port.parse.port_mac = MacAddr([2, 0x57, 0x46, 0, low, number]);
+        }
+        let spread = vec![(0..config.ports.len()).filter_map(PortId::new).collect::<Vec<_>>()];
+        let built = build(config, pool, &spread, Timing::Live);
+        let Built { core, lanes } =
+            built.map_err(|e| WorldError::Switch { name: name(), source: Box::new(e) })?;
+        let mut ports = Vec::new();
+        for port in 0..switch.ports.len() {
+            let number = u8::try_from(port).unwrap_or(u8::MAX);
+            ports.extend(wires.take(Part::Switch(at), number));
+        }
+        let (near, agent_port) = joined(["agent".to_owned(), name()], bufs)?;
+        ports.push(Box::new(near));
+        let agent = agent(layout, at)
+            .map_err(|source| WorldError::Component { name: name(), source })?;
+        let Some(lane) = lanes.into_iter().next() else { return Ok(None) };
+        let up = vec![false; switch.ports.len()];
+        Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers: Vec::new() }))
+    }
+
+    /// Polls it once; whether anything moved.
+    fn step(&mut self, now: Instant, bufs: &mut Bufs) -> Result<bool, PortError> {
+        let moved = self.lane.step(now, &mut self.ports, &mut NoTrace).work;
+        for (at, up) in self.up.iter_mut().enumerate() {
+            let is_up = self.ports.get(at).is_some_and(|port| port.link_up());
+            if core::mem::replace(up, is_up) != is_up
+                && let Some(id) = PortId::new(at)
+            {
+                self.agent.set_link(now, id, is_up.then(Link::default));
+            }
+        }
+        let core = &self.core;
+        let mut publish = |tables: Tables| core.tables.store(Arc::new(tables));
+        let progress = self.agent.poll(now, &mut self.agent_port, bufs, &mut publish)?;
+        while let Some(answer) = self.agent.next_answer() {
+            self.answers.push(answer);
+        }
+        Ok(progress.frames > 0 || moved > 0)
+    }
+}
+
+/// What a switch does itself.
+fn agent(layout: &Layout, at: usize) -> Result<Agent, ConfigError> {
+    let switch = layout.switches.get(at);
+    let serial = switch.map_or(0, |switch| switch.serial);
+    let mut config = component::SwitchConfig::new(uuid(serial), serial);
+    (config.bind_time, config.threads) = (BIND_TIME, THREADS);
+    let mut modes = BTreeMap::new();
+    for (number, port) in switch.into_iter().flat_map(|switch| switch.ports.iter().enumerate()) {
+        let Some(id) = PortId::new(number) else { continue };
+        let (role, pids) = match port.role {
+            PortRole::Usp => (component::Role::Usp, 1),
+            PortRole::Dsp => (component::Role::Dsp, 1),
+            // A fabric port lends its PIDs to the virtual links that end here.
+            PortRole::Fabric => (component::Role::Fabric, 1),
+        };
+        modes.insert(id, Mode::Flit);
+        config.ports.push(PortConfig { port: id, role, pids });
+    }
+    for vcs in switch.into_iter().flat_map(|switch| &switch.vcses) {
+        let vppbs = u8::try_from(vcs.vppbs.len()).unwrap_or(u8::MAX);
+        let usp = vcs.usp.and_then(|usp| PortId::new(usize::from(usp)));
+        config.vcses.push(VcsConfig { usp, vppbs, gae: vcs.usp.is_some() });
+    }
+    let config = component::Switch::new(config)?;
+    Ok(Agent::new(config, AgentConfig {
+        modes,
+        tlp: TlpConfig::for_pris(8),
+        classes: PriMap::eight(),
+        payload_max: PAYLOAD_MAX.into(),
+    }))
+}
+
+/// Where hosts see memory of the fabric: all that lies from 1 TiB on, for 1 PiB.
+const FABRIC_WINDOW: &str = "0x10000000000:0x4000000000000";
+
+fn common(name: &str) -> Common {
+    Common { name: Some(name.to_owned()), ..Common::default() }
+}
+
+/// The unit of a part that is no PBR switch.
+fn unit(topology: &Topology, layout: &Layout, part: Part) -> Result<Option<Box<dyn Unit>>, SpecError> {
+    let common = common(layout.name(part));
+    Ok(Some(match part {
+        Part::Switch(_) => return Ok(None),
+        Part::Host(at) => {
+            let Some(host) = topology.hosts.get(at) else { return Ok(None) };
+            let spec = HostSpec {
+                common,
+                hpa_memory: vec![format!("{}MiB", host.memory_mib)],
+                fabric_window: Some(FABRIC_WINDOW.to_owned()),
+                ..HostSpec::default()
+            };
+            Box::new(spec.build(&[])?)
+        }
+        Part::Device(at) => {
+            let Some(device) = topology.devices.get(at) else { return Ok(None) };
+            let [.., high, low] = at.to_be_bytes();
+            let device_id = 0x0D00 + u64::from(u16::from_be_bytes([high, low]));
+            let spec = DeviceSpec {
+                common,
+                device_id: Some(crate::endpoint::number::Num(device_id)),
+                gim: device.kind != DeviceKind::Memory,
+                ..DeviceSpec::default()
+            };
+            Box::new(spec.build(&[])?)
+        }
+        Part::Plain(at) => {
+            let Some(plain) = layout.plain.get(at) else { return Ok(None) };
+            Box::new(HbrSpec { common, ..HbrSpec::default() }.build(plain.below.len() + 1, &[])?)
+        }
+        Part::Gfd(at) => {
+            let Some(gfd) = layout.gfds.get(at) else { return Ok(None) };
+            let spec = GfdSpec {
+                common,
+                capacity: Some(crate::endpoint::number::Num(u64::from(gfd.capacity_mib) << 20)),
+                serial: Some(crate::endpoint::number::Num(gfd.serial)),
+                keep_notices: true,
+                ..GfdSpec::default()
+            };
+            let mut unit = spec.build(&[])?;
+            unit.end().set_in_band(Box::new(Commands::new(0)));
+            unit.end().set_pid(Instant::ZERO, Pid::NONE);
+            Box::new(unit)
+        }
+    }))
+}
+
+impl World {
+    /// All parts of a topology, as after power-on. `clock` is asked before each step, and told whether the step before
+    /// moved anything.
+    ///
+    /// # Errors
+    /// See [`WorldError`].
+    pub fn new(
+        topology: &Topology,
+        layout: Layout,
+        clock: Box<dyn FnMut(bool) -> Instant + Send>,
+    ) -> Result<Self, WorldError> {
+        let parts = layout.hosts.len() + layout.devices.len() + layout.plain.len();
+        let others = parts + layout.gfds.len() + layout.wires.len() + 2 * layout.switches.len();
+        let cells = usize::try_from(CELLS).unwrap_or(usize::MAX) + 2_048;
+        let chunks = layout.switches.len() * cells + others * CHUNKS_EACH;
+        let pool = Pool::map(chunks, FRAME_LEN_MAX)?;
+        let mut bufs = Bufs::new(pool.clone(), 64, 0);
+        let mut wires = Wires::new(&layout, &mut bufs)?;
+        let mut nodes = Vec::new();
+        for at in 0..layout.switches.len() {
+            nodes.extend(Node::new(&layout, at, &mut wires, (&pool, &mut bufs))?);
+        }
+        let mut all: Vec<Part> = (0..layout.hosts.len()).map(Part::Host).collect();
+        all.extend((0..layout.devices.len()).map(Part::Device));
+        all.extend((0..layout.plain.len()).map(Part::Plain));
+        all.extend((0..layout.gfds.len()).map(Part::Gfd));
+        let mut stations = Vec::new();
+        for part in all {
+            let name = || layout.name(part).to_owned();
+            let unit = unit(topology, &layout, part)
+                .map_err(|source| WorldError::Spec { name: name(), source })?;
+            let Some(unit) = unit else { continue };
+            let links = u8::try_from(unit.link_count()).unwrap_or(u8::MAX);
+            let ports = (0..links).filter_map(|port| wires.take(part, port)).collect();
+            let own = Bufs::new(pool.clone(), 64, 0);
+            let station = Station::new(unit, ports, own)
+                .map_err(|source| WorldError::Station { name: name(), source })?;
+            stations.push((part, station));
+        }
+        let plugs = wires.plugs;
+        Ok(Self { layout, nodes, stations, plugs, bufs, clock, failed: 0 })
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The agent of a switch.
+    #[must_use]
+    pub fn agent(&self, switch: usize) -> Option<&Agent> {
+        self.nodes.get(switch).map(|node| &node.agent)
+    }
+
+    /// Counters of a switch.
+    #[must_use]
+    pub fn ledger(&self, switch: usize) -> Option<Ledger> {
+        self.nodes.get(switch).map(|node| Ledger::read(&node.core))
+    }
+
+    /// The station of a part.
+    pub fn station(&mut self, part: Part) -> Option<&mut Station> {
+        self.stations.iter_mut().find(|(own, _)| *own == part).map(|(_, station)| station)
+    }
+
+    /// Joins or parts a wire.
+    pub fn set_wire(&mut self, wire: usize, up: bool) {
+        if let Some(plug) = self.plugs.get(wire) {
+            plug.set_link(up);
+        }
+    }
+
+    /// Polls each part once; whether anything moved.
+    pub fn step(&mut self, moved: bool) -> bool {
+        let now = (self.clock)(moved);
+        let mut any = false;
+        for node in &mut self.nodes {
+            match node.step(now, &mut self.bufs) {
+                Ok(moved) => any |= moved,
+                Err(_) => self.failed += 1,
+            }
+        }
+        for (_, station) in &mut self.stations {
+            match station.step(now) {
+                Ok(progress) => any |= progress.frames > 0,
+                Err(_) => self.failed += 1,
+            }
+        }
+        any
+    }
+
+    /// Steps until `done` says so, `span` has passed, or `steps` were made; whether it is done.
+    pub fn until(&mut self, span: Span, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let start = (self.clock)(true);
+        let mut moved = true;
+        while !done(self) {
+            moved = self.step(moved);
+            if (self.clock)(true).since(start) > span {
+                return done(self);
+            }
+        }
+        true
+    }
+
+    /// Sends a CCI request to a switch and waits for the answer.
+    ///
+    /// # Errors
+    /// None came in time.
+    pub fn call(
+        &mut self,
+        switch: usize,
+        session: Session,
+        message: &[u8],
+        span: Span,
+    ) -> Result<Vec<u8>, TransportError> {
+        let now = (self.clock)(true);
+        let gone = || TransportError::Gone("there is no such switch".to_owned());
+        let node = self.nodes.get_mut(switch).ok_or_else(gone)?;
+        node.agent.cci(now, session, message);
+        let mut answer = None;
+        self.until(span, |world| {
+            if let Some(node) = world.nodes.get_mut(switch)
+                && let Some(at) = node.answers.iter().position(|(whose, _)| *whose == session)
+            {
+                answer = Some(node.answers.swap_remove(at).1);
+            }
+            answer.is_some()
+        });
+        answer.ok_or(TransportError::Timeout(u128::from(span.as_ns() / 1_000_000)))
+    }
+
+    /// Gives a station a command and waits for the answer.
+    ///
+    /// # Errors
+    /// It refuses, there is none, or it does not answer in time.
+    pub fn ask(&mut self, part: Part, command: &Command) -> Result<Answer, Refused> {
+        let now = (self.clock)(true);
+        let gone = || Refused::unavailable("there is no such station");
+        let station = self.station(part).ok_or_else(gone)?;
+        let number = station.begin(now, command);
+        let mut answer = None;
+        let span = Span::from_ms(command.timeout_ms().saturating_add(1_000));
+        self.until(span, |world| {
+            answer = world.station(part).and_then(|station| station.answer(number));
+            answer.is_some()
+        });
+        answer.unwrap_or_else(|| Err(Refused::unavailable("it does not answer")))
+    }
+}
+
+/// A clock of its own: a tenth of a microsecond a step, and a tenth of a millisecond where nothing moves.
+#[must_use]
+pub fn virtual_clock() -> Box<dyn FnMut(bool) -> Instant + Send> {
+    let mut now = Instant::ZERO;
+    Box::new(move |moved| {
+        now += if moved { Span::from_ns(100) } else { Span::from_us(100) };
+        now
+    })
+}
