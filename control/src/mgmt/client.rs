@@ -1,6 +1,6 @@
 //! The client of the management socket.
 //!
-//! Shape: a [`Request`] out, its answer in; paths of a trace one by one.
+//! Shape: a [`Request`](super::Request) out, its answer in; paths of a trace one by one.
 //! Units: none.
 //! Source: `mgmt`.
 
@@ -9,10 +9,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Refused, Request};
+use super::Refused;
 use crate::config::resolve::sockets_dir;
 use crate::paths::ShownPath;
 
@@ -66,9 +66,17 @@ impl Client {
     /// # Errors
     /// Nobody does.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        Self::connect_for(path, ANSWER_MAX)
+    }
+
+    /// As [`connect`](Self::connect), to somebody who has `longest` for an answer.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_for(path: &Path, longest: Duration) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(path)
             .map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
-        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.set_read_timeout(Some(longest))?;
         stream.set_write_timeout(Some(ANSWER_MAX))?;
         Ok(Self { reader: BufReader::new(stream) })
     }
@@ -77,7 +85,7 @@ impl Client {
     ///
     /// # Errors
     /// A refusal, or a connection that broke.
-    pub fn request(&mut self, request: &Request) -> Result<Value, ClientError> {
+    pub fn request(&mut self, request: &impl Serialize) -> Result<Value, ClientError> {
         let mut line = serde_json::to_vec(request).map_err(io::Error::other)?;
         line.push(b'\n');
         self.reader.get_ref().write_all(&line)?;

@@ -194,6 +194,21 @@ pub trait Backend: Send + Sync {
     ) -> Result<Box<dyn TraceStream>, Refused>;
 }
 
+/// Whoever answers lines: all methods may be called from several threads at once.
+pub trait Lines: Send + Sync {
+    /// Answers one line, which may be longer than [`LINE_LEN_MAX`].
+    fn answer(&self, line: &[u8]) -> Answer;
+}
+
+/// A running switch.
+struct OfSwitch(std::sync::Arc<dyn Backend>);
+
+impl Lines for OfSwitch {
+    fn answer(&self, line: &[u8]) -> Answer {
+        answer(line, self.0.as_ref())
+    }
+}
+
 /// What a line is answered with.
 pub enum Answer {
     /// One line, with its newline.
@@ -206,7 +221,7 @@ pub enum Answer {
 #[must_use]
 pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
     let meet = || -> Result<Answer, Refused> {
-        let request = parse(line)?;
+        let request: Request = parse(line)?;
         if let Request::Trace { filter, count, octets } = &request {
             let stream = backend.trace(filter.as_deref(), *count, *octets)?;
             return Ok(Answer::Stream(to_line(&json!({ "ok": "tracing" })), stream));
@@ -224,7 +239,11 @@ pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
     }
 }
 
-fn parse(line: &[u8]) -> Result<Request, Refused> {
+/// Reads a request.
+///
+/// # Errors
+/// The line is too long, or is none.
+pub fn parse<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, Refused> {
     if line.len() > LINE_LEN_MAX {
         let message = format!("expected at most {LINE_LEN_MAX} octets, found {}", line.len());
         return Err(Refused::bad_request(message));
@@ -261,7 +280,9 @@ fn meet(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
     }
 }
 
-fn to_line(value: &Value) -> Vec<u8> {
+/// `value` and a newline.
+#[must_use]
+pub fn to_line(value: &Value) -> Vec<u8> {
     let mut line = value.to_string().into_bytes();
     line.push(b'\n');
     line

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::dir::{SocketError, clean_up, listen};
-use super::{Answer, Backend, LINE_LEN_MAX, Refused, TraceStream, Traced, answer, to_line};
+use super::{Answer, Backend, LINE_LEN_MAX, Lines, OfSwitch, Refused, TraceStream, Traced, to_line};
 
 /// Most clients at a time.
 pub const CLIENTS_MAX: usize = 32;
@@ -61,6 +61,14 @@ impl Server {
     /// # Errors
     /// The socket cannot be made, is in use, or would be open to others.
     pub fn start(path: &Path, backend: Arc<dyn Backend>) -> Result<Self, SocketError> {
+        Self::serve(path, Arc::new(OfSwitch(backend)))
+    }
+
+    /// Serves whoever answers lines at `path`.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn serve(path: &Path, backend: Arc<dyn Lines>) -> Result<Self, SocketError> {
         let listener = listen(path)?;
         let clients = Arc::new(Clients::default());
         let shared = clients.clone();
@@ -106,7 +114,7 @@ impl Drop for Server {
     }
 }
 
-fn accept(listener: &UnixListener, clients: &Arc<Clients>, backend: &Arc<dyn Backend>) {
+fn accept(listener: &UnixListener, clients: &Arc<Clients>, backend: &Arc<dyn Lines>) {
     for stream in listener.incoming() {
         if clients.stopping.load(Ordering::SeqCst) {
             return;
@@ -124,7 +132,7 @@ fn accept(listener: &UnixListener, clients: &Arc<Clients>, backend: &Arc<dyn Bac
 fn admit(
     stream: &UnixStream,
     clients: &Arc<Clients>,
-    backend: &Arc<dyn Backend>,
+    backend: &Arc<dyn Lines>,
 ) -> Result<(), Refused> {
     let failed = |error: io::Error| Refused::unavailable(error.to_string());
     let peer = rustix::net::sockopt::socket_peercred(stream).map_err(|e| failed(e.into()))?;
@@ -163,19 +171,21 @@ fn admit(
 }
 
 /// Answers one client's lines until it goes.
-fn serve(stream: &UnixStream, backend: &dyn Backend) -> io::Result<()> {
+fn serve(stream: &UnixStream, backend: &dyn Lines) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut out = stream;
     let mut line = Vec::new();
     while read_line(&mut reader, &mut line)? {
         if line.len() > LINE_LEN_MAX {
             // What follows belongs to a line that nobody reads: the end.
-            return out.write_all(&super::handle_line(&line, backend));
+            return match backend.answer(&line) {
+                Answer::Line(answer) | Answer::Stream(answer, _) => out.write_all(&answer),
+            };
         }
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match answer(&line, backend) {
+        match backend.answer(&line) {
             Answer::Line(answer) => out.write_all(&answer)?,
             Answer::Stream(first, mut paths) => {
                 out.write_all(&first)?;

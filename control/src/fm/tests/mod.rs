@@ -12,5 +12,5 @@ mod fake_gfd;
 mod memory;
 mod plan;
 mod show;
+mod socket;
 mod store;
-mod tcp;
