@@ -17,7 +17,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::dir::{SocketError, clean_up, listen};
-use super::{Answer, Backend, LINE_LEN_MAX, Lines, OfSwitch, Refused, TraceStream, Traced, to_line};
+use super::{
+    Answer, Backend, LINE_LEN_MAX, Lines, OfSwitch, Refused, TraceStream, Traced, to_line,
+};
 
 /// Most clients at a time.
 pub const CLIENTS_MAX: usize = 32;

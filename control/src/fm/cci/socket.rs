@@ -164,11 +164,7 @@ impl Socket {
         Ok(stream)
     }
 
-    fn exchange(
-        &mut self,
-        stream: &mut Stream,
-        request: &[u8],
-    ) -> Result<Vec<u8>, TransportError> {
+    fn exchange(&mut self, stream: &mut Stream, request: &[u8]) -> Result<Vec<u8>, TransportError> {
         let (asked, _, _) = Header::cut(request)?;
         let mut out = vec![0; mctp::HEAD_LEN + request.len()];
         let len = mctp::emit(self.kind, request, &mut out).ok_or(TransportError::TooLong)?;
@@ -212,7 +208,8 @@ impl Socket {
 
 impl Transport for Socket {
     fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError> {
-        let mut stream = if let Some(stream) = self.open.take().filter(|stream| !stream.is_closed()) {
+        let mut stream = if let Some(stream) = self.open.take().filter(|stream| !stream.is_closed())
+        {
             stream
         } else {
             self.received.clear();

@@ -11,6 +11,8 @@ mod fake;
 mod fake_gfd;
 mod memory;
 mod plan;
+mod service;
 mod show;
 mod socket;
 mod store;
+mod trace;
