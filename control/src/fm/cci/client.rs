@@ -334,6 +334,15 @@ impl Fabric {
         self.calls
     }
 
+    /// What is said first by each new connection to the entry switch: a request of which the answer does not count.
+    pub fn greet(&mut self, request: &Request<'_>) {
+        let mut out = vec![0; mctp::MESSAGE_MAX];
+        if let Some(len) = request.emit_message(0, &mut out) {
+            out.truncate(len);
+            self.entry.greet(out);
+        }
+    }
+
     /// An event notification that came meanwhile.
     pub fn event(&mut self) -> Option<Vec<u8>> {
         self.entry.event()

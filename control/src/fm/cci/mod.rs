@@ -76,6 +76,9 @@ pub trait Transport {
     fn event(&mut self) -> Option<Vec<u8>> {
         None
     }
+
+    /// What is said first by each new connection, where there are any: who asks.
+    fn greet(&mut self, _greeting: Vec<u8>) {}
 }
 
 impl<T: Transport + ?Sized> Transport for Box<T> {
@@ -85,6 +88,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn event(&mut self) -> Option<Vec<u8>> {
         (**self).event()
+    }
+
+    fn greet(&mut self, greeting: Vec<u8>) {
+        (**self).greet(greeting);
     }
 }
 

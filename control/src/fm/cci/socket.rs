@@ -137,6 +137,7 @@ pub struct Socket {
     open: Option<Stream>,
     received: Vec<u8>,
     events: VecDeque<Vec<u8>>,
+    greeting: Option<Vec<u8>>,
 }
 
 impl Socket {
@@ -144,7 +145,7 @@ impl Socket {
     #[must_use]
     pub fn new(peer: Peer, kind: MessageType, timeout: Duration) -> Self {
         let (received, events) = (Vec::new(), VecDeque::new());
-        Self { peer, kind, timeout, open: None, received, events }
+        Self { peer, kind, timeout, open: None, received, events, greeting: None }
     }
 
     fn failed(&self, what: &'static str, source: io::Error) -> TransportError {
@@ -213,7 +214,11 @@ impl Transport for Socket {
             stream
         } else {
             self.received.clear();
-            self.connect()?
+            let mut stream = self.connect()?;
+            if let Some(greeting) = self.greeting.clone() {
+                self.exchange(&mut stream, &greeting)?;
+            }
+            stream
         };
         let answer = self.exchange(&mut stream, request)?;
         self.open = Some(stream);
@@ -222,5 +227,9 @@ impl Transport for Socket {
 
     fn event(&mut self) -> Option<Vec<u8>> {
         self.events.pop_front()
+    }
+
+    fn greet(&mut self, greeting: Vec<u8>) {
+        self.greeting = Some(greeting);
     }
 }

@@ -439,6 +439,8 @@ impl Fm {
     fn cci(&mut self, to: &str, message: &str) -> Result<Response, Refused> {
         let way = way(to).map_err(Refused::bad_request)?;
         let octets = look::octets(message).map_err(Refused::bad_request)?;
+        weft_parsers::cci::Header::cut(&octets)
+            .map_err(|error| Refused::bad_request(format!("that is no message: {error}")))?;
         look::said(self.fabric.raw(way, &octets)).map(Response::Cci)
     }
 
@@ -461,8 +463,14 @@ impl Fm {
         while let Some(event) = self.fabric.event() {
             self.board.happened(format!("a component notified of an event: {}", look::hex(&event)));
         }
+        let is_ours = self.entry_is_ours();
         let Some(running) = &mut self.running else { return };
         let before = running.inventory.clone();
+        match is_ours {
+            Some(true) => {}
+            Some(false) => return self.bring_back(),
+            None => return self.show(),
+        }
         let again = match running.watch(&mut self.fabric) {
             Ok(reports) => {
                 reports.iter().for_each(|report| self.board.happened(told(report)));
@@ -484,6 +492,40 @@ impl Fm {
                 self.trouble.push(with_causes(&error));
             }
         } else if changed && let Err(error) = self.save() {
+            self.trouble.push(with_causes(&error));
+        }
+        self.show();
+    }
+
+    /// Whether the entry switch is this FM's still; none where it does not answer, and all that can be done is to wait.
+    fn entry_is_ours(&mut self) -> Option<bool> {
+        const SILENT: &str = "the entry switch does not answer";
+        let now = super::discover::identify(&mut self.fabric, Way::Entry);
+        self.trouble.retain(|line| !line.starts_with(SILENT));
+        match now {
+            Ok(now) => {
+                let ours = self.want.manager().uuid;
+                if now.primary.is_none() || now.primary_uuid == ours {
+                    return Some(now.primary_uuid == ours);
+                }
+                let owner = super::inventory::Named(now.primary_uuid);
+                let why = format!("the fabric belongs to the fabric manager {owner} now");
+                self.board.happened(why.clone());
+                self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(why)));
+                None
+            }
+            Err(error) => {
+                self.trouble.push(format!("{SILENT}: {}", error.with_causes()));
+                None
+            }
+        }
+    }
+
+    /// The entry switch has forgotten whose it is.
+    fn bring_back(&mut self) {
+        self.board.happened("the entry switch has nothing of what it was told");
+        if let Err(error) = self.rediscover() {
+            self.board.happened(with_causes(&error));
             self.trouble.push(with_causes(&error));
         }
         self.show();

@@ -214,6 +214,7 @@ impl Fm {
             drain: self.drain,
         });
         trouble.extend(self.register_secondary());
+        self.greet();
         self.trouble = trouble;
         self.board.happened(format!("found {}", self.counted()));
         Ok(())
@@ -280,6 +281,16 @@ impl Fm {
     fn set_running(&mut self, running: Running) {
         self.running = Some(running);
         self.show();
+    }
+
+    /// A new connection to the entry switch begins with who asks.
+    fn greet(&mut self) {
+        let manager = self.want.manager();
+        let Some(running) = &self.running else { return };
+        let Some(entry) = running.inventory.switches.first() else { return };
+        let (op, fm, fm_uuid) = (ClaimOp::UpdatePid, manager.pid, manager.uuid);
+        let claim = ClaimOwnership { op, fm, fm_uuid, pid: entry.pid };
+        self.fabric.greet(&Request::ClaimOwnership(claim));
     }
 
     /// Tells all components who may take over; what does not take it is in the list.

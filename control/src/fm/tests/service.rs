@@ -182,7 +182,7 @@ fn refused_requests_leave_everything_as_it_was() {
         (target(Some("fff")), "expected a PID"),
         (Request::Cci { to: text("pid:xyz"), message: text("00") }, "expected a PID"),
         (Request::Cci { to: text("entry"), message: text("0") }, "pairs of hexadecimal"),
-        (Request::Cci { to: text("entry"), message: text("00") }, "octets"),
+        (Request::Cci { to: text("entry"), message: text("00") }, "no message"),
         (Request::Trace { host: text("s0.99"), hpa: 0 }, "no host"),
     ];
     for (request, part) in cases {
