@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, config, decode, endpoint, generate, model, replay, run, running, trace, traffic,
+    bench, config, decode, endpoint, fm, generate, model, replay, run, running, trace, traffic,
 };
 use crate::config::{Settings, Sources};
 use crate::error::{CliError, EXIT_CODES};
@@ -59,6 +59,9 @@ pub enum Command {
     /// Measure the switch in memory, or what lies between two ports
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Manage a CXL fabric: serve as its fabric manager, or ask one that runs
+    #[command(subcommand)]
+    Fm(fm::FmCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell

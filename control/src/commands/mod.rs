@@ -8,6 +8,7 @@ pub mod bench;
 pub mod config;
 pub mod decode;
 pub mod endpoint;
+pub mod fm;
 pub mod generate;
 pub mod model;
 pub mod progress;
@@ -43,6 +44,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Reload(args) => running::reload(&args, out),
         Command::Mirror(args) => running::mirror(&args),
         Command::Decode(args) => decode::run(&args, out),
+        Command::Fm(command) => fm::run(&command, out),
         Command::Gen(args) => generate::run(&args, out),
         Command::Completions { shell } => shell::completions(shell, out),
         Command::Man => shell::man(out),

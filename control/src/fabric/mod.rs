@@ -4,7 +4,9 @@
 //! Units: none.
 //! Source: issue 4, "CLI" and "Scenarios"; fabric.md; seed 000 sections 7.7.1, 7.7.5, 7.7.6.
 
+pub mod embedded;
 pub mod layout;
 pub mod software;
 pub mod topology;
+pub mod want;
 pub mod world;

@@ -253,8 +253,8 @@ fn agent(layout: &Layout, at: usize) -> Result<Agent, ConfigError> {
     }))
 }
 
-/// Where hosts see memory of the fabric: all that lies from 1 TiB on, for 1 PiB.
-const FABRIC_WINDOW: &str = "0x10000000000:0x4000000000000";
+/// Where hosts see memory of the fabric: all that lies from 1 TiB on, for 256 TiB.
+const FABRIC_WINDOW: &str = "0x10000000000:0x1000000000000";
 
 fn common(name: &str) -> Common {
     Common { name: Some(name.to_owned()), ..Common::default() }

@@ -15,7 +15,9 @@ pub mod plan;
 pub mod proof;
 pub mod routes;
 pub mod rules;
+pub mod service;
 pub mod store;
 #[cfg(test)]
 mod tests;
 pub mod topology;
+pub mod trace;

@@ -1,6 +1,6 @@
 //! The client of the management socket.
 //!
-//! Shape: a [`Request`] out, its answer in; paths of a trace one by one.
+//! Shape: a [`Request`](super::Request) out, its answer in; paths of a trace one by one.
 //! Units: none.
 //! Source: `mgmt`.
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Refused, Request};
+use super::Refused;
 use crate::config::resolve::sockets_dir;
 use crate::paths::ShownPath;
 
@@ -66,34 +66,26 @@ impl Client {
     /// # Errors
     /// Nobody does.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
-        let stream = UnixStream::connect(path)
-            .map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
-        stream.set_read_timeout(Some(ANSWER_MAX))?;
-        stream.set_write_timeout(Some(ANSWER_MAX))?;
-        Ok(Self { reader: BufReader::new(stream) })
+        Self::connect_for(path, ANSWER_MAX)
     }
 
-    /// Waits so long for an answer from now on.
+    /// As [`connect`](Self::connect), to somebody who has `longest` for an answer.
     ///
     /// # Errors
-    /// The kernel takes no such time.
-    pub fn set_patience(&self, time: Duration) -> Result<(), ClientError> {
-        Ok(self.reader.get_ref().set_read_timeout(Some(time))?)
+    /// As [`connect`](Self::connect).
+    pub fn connect_for(path: &Path, longest: Duration) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(path)
+            .map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
+        stream.set_read_timeout(Some(longest))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
+        Ok(Self { reader: BufReader::new(stream) })
     }
 
     /// Asks, and waits for the answer.
     ///
     /// # Errors
     /// A refusal, or a connection that broke.
-    pub fn request(&mut self, request: &Request) -> Result<Value, ClientError> {
-        self.ask(request)
-    }
-
-    /// As [`Self::request`], of whoever understands `request`.
-    ///
-    /// # Errors
-    /// As [`Self::request`].
-    pub fn ask(&mut self, request: &impl Serialize) -> Result<Value, ClientError> {
+    pub fn request(&mut self, request: &impl Serialize) -> Result<Value, ClientError> {
         let mut line = serde_json::to_vec(request).map_err(io::Error::other)?;
         line.push(b'\n');
         self.reader.get_ref().write_all(&line)?;

@@ -10,10 +10,8 @@ mod dir;
 mod server;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weft_parsers::AddrKey;
@@ -196,14 +194,14 @@ pub trait Backend: Send + Sync {
     ) -> Result<Box<dyn TraceStream>, Refused>;
 }
 
-/// Who answers lines; all methods may be called from several threads at once.
+/// Whoever answers lines: all methods may be called from several threads at once.
 pub trait Lines: Send + Sync {
-    /// Answers one line, which may be longer than [`LINE_LEN_MAX`] and is to be refused then.
+    /// Answers one line, which may be longer than [`LINE_LEN_MAX`].
     fn answer(&self, line: &[u8]) -> Answer;
 }
 
-/// A switch as one who answers lines.
-struct OfSwitch(Arc<dyn Backend>);
+/// A running switch.
+struct OfSwitch(std::sync::Arc<dyn Backend>);
 
 impl Lines for OfSwitch {
     fn answer(&self, line: &[u8]) -> Answer {
@@ -241,11 +239,11 @@ pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
     }
 }
 
-/// Reads a request, of whatever kind.
+/// Reads a request.
 ///
 /// # Errors
-/// Too long, or not understood.
-pub(crate) fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Refused> {
+/// The line is too long, or is none.
+pub fn parse<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, Refused> {
     if line.len() > LINE_LEN_MAX {
         let message = format!("expected at most {LINE_LEN_MAX} octets, found {}", line.len());
         return Err(Refused::bad_request(message));
@@ -282,8 +280,9 @@ fn meet(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
     }
 }
 
-/// A value as a line.
-pub(crate) fn to_line(value: &Value) -> Vec<u8> {
+/// `value` and a newline.
+#[must_use]
+pub fn to_line(value: &Value) -> Vec<u8> {
     let mut line = value.to_string().into_bytes();
     line.push(b'\n');
     line

@@ -1,6 +1,6 @@
 //! The server of the management socket: one blocking thread a client, up to a bound.
 //!
-//! Shape: lines in, answers of [`Lines`] out; a client must be of our user, or root.
+//! Shape: lines in, answers of [`Backend`] out; a client must be of our user, or root.
 //! Units: octets, seconds.
 //! Source: unix(7), `SO_PEERCRED`.
 
@@ -17,8 +17,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::dir::{SocketError, clean_up, listen};
-use super::{Answer, Backend, LINE_LEN_MAX, Lines, OfSwitch, Refused};
-use super::{TraceStream, Traced, to_line};
+use super::{
+    Answer, Backend, LINE_LEN_MAX, Lines, OfSwitch, Refused, TraceStream, Traced, to_line,
+};
 
 /// Most clients at a time.
 pub const CLIENTS_MAX: usize = 32;
@@ -65,17 +66,17 @@ impl Server {
         Self::serve(path, Arc::new(OfSwitch(backend)))
     }
 
-    /// Has `lines` answer at `path`.
+    /// Serves whoever answers lines at `path`.
     ///
     /// # Errors
-    /// As [`Self::start`].
-    pub fn serve(path: &Path, lines: Arc<dyn Lines>) -> Result<Self, SocketError> {
+    /// As [`start`](Self::start).
+    pub fn serve(path: &Path, backend: Arc<dyn Lines>) -> Result<Self, SocketError> {
         let listener = listen(path)?;
         let clients = Arc::new(Clients::default());
         let shared = clients.clone();
         let acceptor = std::thread::Builder::new()
             .name("weft-mgmt".to_owned())
-            .spawn(move || accept(&listener, &shared, &lines))
+            .spawn(move || accept(&listener, &shared, &backend))
             .map_err(|source| SocketError::Io {
                 call: "start a thread for",
                 path: path.to_owned(),
@@ -115,14 +116,14 @@ impl Drop for Server {
     }
 }
 
-fn accept(listener: &UnixListener, clients: &Arc<Clients>, lines: &Arc<dyn Lines>) {
+fn accept(listener: &UnixListener, clients: &Arc<Clients>, backend: &Arc<dyn Lines>) {
     for stream in listener.incoming() {
         if clients.stopping.load(Ordering::SeqCst) {
             return;
         }
         // Too many files: the client sees that it is closed, and others end meanwhile.
         let Ok(stream) = stream else { continue };
-        if let Err(refused) = admit(&stream, clients, lines) {
+        if let Err(refused) = admit(&stream, clients, backend) {
             // It learns why, if it listens at all.
             let _ = stream.set_write_timeout(Some(TRACE_WAIT));
             let _ = (&stream).write_all(&to_line(&json!({ "error": refused })));
@@ -133,7 +134,7 @@ fn accept(listener: &UnixListener, clients: &Arc<Clients>, lines: &Arc<dyn Lines
 fn admit(
     stream: &UnixStream,
     clients: &Arc<Clients>,
-    lines: &Arc<dyn Lines>,
+    backend: &Arc<dyn Lines>,
 ) -> Result<(), Refused> {
     let failed = |error: io::Error| Refused::unavailable(error.to_string());
     let peer = rustix::net::sockopt::socket_peercred(stream).map_err(|e| failed(e.into()))?;
@@ -150,11 +151,11 @@ fn admit(
     registered.next += 1;
     let (kept, own) = (stream.try_clone().map_err(failed)?, stream.try_clone().map_err(failed)?);
     registered.streams.insert(number, kept);
-    let (shared, lines) = (clients.clone(), lines.clone());
+    let (shared, backend) = (clients.clone(), backend.clone());
     let spawned =
         std::thread::Builder::new().name("weft-mgmt-client".to_owned()).spawn(move || {
             // Whatever ends a client, the others go on.
-            let _ = serve(&own, lines.as_ref());
+            let _ = serve(&own, backend.as_ref());
             let mut registered = shared.lock();
             registered.streams.remove(&number);
             registered.threads.remove(&number);
@@ -172,20 +173,21 @@ fn admit(
 }
 
 /// Answers one client's lines until it goes.
-fn serve(stream: &UnixStream, lines: &dyn Lines) -> io::Result<()> {
+fn serve(stream: &UnixStream, backend: &dyn Lines) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut out = stream;
     let mut line = Vec::new();
     while read_line(&mut reader, &mut line)? {
         if line.len() > LINE_LEN_MAX {
             // What follows belongs to a line that nobody reads: the end.
-            let (Answer::Line(answer) | Answer::Stream(answer, _)) = lines.answer(&line);
-            return out.write_all(&answer);
+            return match backend.answer(&line) {
+                Answer::Line(answer) | Answer::Stream(answer, _) => out.write_all(&answer),
+            };
         }
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match lines.answer(&line) {
+        match backend.answer(&line) {
             Answer::Line(answer) => out.write_all(&answer)?,
             Answer::Stream(first, mut paths) => {
                 out.write_all(&first)?;

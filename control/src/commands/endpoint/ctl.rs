@@ -326,9 +326,9 @@ pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
         args.socket.clone()
     };
     let asked = || {
-        let mut client = Client::connect(&path)?;
-        client.set_patience(Duration::from_millis(command.timeout_ms()).saturating_add(GRACE))?;
-        client.ask(&command)
+        let longest = Duration::from_millis(command.timeout_ms()).saturating_add(GRACE);
+        let mut client = Client::connect_for(&path, longest)?;
+        client.request(&command)
     };
     let value = asked().map_err(|error| {
         CliError::Switch(match error {

@@ -334,6 +334,15 @@ impl Fabric {
         self.calls
     }
 
+    /// What is said first by each new connection to the entry switch: a request of which the answer does not count.
+    pub fn greet(&mut self, request: &Request<'_>) {
+        let mut out = vec![0; mctp::MESSAGE_MAX];
+        if let Some(len) = request.emit_message(0, &mut out) {
+            out.truncate(len);
+            self.entry.greet(out);
+        }
+    }
+
     /// An event notification that came meanwhile.
     pub fn event(&mut self) -> Option<Vec<u8>> {
         self.entry.event()
@@ -344,18 +353,30 @@ impl Fabric {
     /// # Errors
     /// See [`CallError`].
     pub fn call(&mut self, way: Way, request: &Request<'_>) -> Result<Answer, CallError> {
+        let (pace, mut tag) = (self.pace, self.tag);
+        let answer = self.over(way, |to| Client::new(to, way, pace, &mut tag).call(request));
+        self.tag = tag;
+        answer
+    }
+
+    /// Sends octets as they are to the component that `way` leads to.
+    ///
+    /// # Errors
+    /// No response came, or they are no message that can be carried there.
+    pub fn raw(&mut self, way: Way, message: &[u8]) -> Result<Vec<u8>, TransportError> {
+        self.over(way, |to| to.call(message))
+    }
+
+    fn over<T>(&mut self, way: Way, run: impl FnOnce(&mut dyn Transport) -> T) -> T {
         self.calls += 1;
-        let (pace, tag) = (self.pace, &mut self.tag);
-        let mut with =
-            |transport: &mut dyn Transport| Client::new(transport, way, pace, tag).call(request);
         let entry: &mut dyn Transport = self.entry.as_mut();
         match way {
-            Way::Entry => with(entry),
-            Way::Port(port) => with(&mut Tunnel::new(entry, CrawlTarget::Port(port))),
-            Way::Pid(pid) => with(&mut Tunnel::new(entry, CrawlTarget::Pid(pid))),
+            Way::Entry => run(entry),
+            Way::Port(port) => run(&mut Tunnel::new(entry, CrawlTarget::Port(port))),
+            Way::Pid(pid) => run(&mut Tunnel::new(entry, CrawlTarget::Pid(pid))),
             Way::Behind(pid, port) => {
                 let mut outer = Tunnel::new(entry, CrawlTarget::Pid(pid));
-                with(&mut Tunnel::new(&mut outer, CrawlTarget::Port(port)))
+                run(&mut Tunnel::new(&mut outer, CrawlTarget::Port(port)))
             }
         }
     }

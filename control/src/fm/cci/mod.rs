@@ -6,7 +6,7 @@
 //! Source: wire-formats.md 4.1, 4.5 (5701h); fabric.md, "FM module".
 
 pub mod client;
-pub mod tcp;
+pub mod socket;
 pub mod tunnel;
 
 use std::io;
@@ -16,7 +16,7 @@ use weft_parsers::cci::ReturnCode;
 use weft_parsers::cci::pbr::CrawlTarget;
 
 pub use self::client::{Answer, CallError, Client, Fabric, Pace, Way};
-pub use self::tcp::Tcp;
+pub use self::socket::{Peer, Socket};
 pub use self::tunnel::Tunnel;
 
 /// Why no response came.
@@ -76,6 +76,9 @@ pub trait Transport {
     fn event(&mut self) -> Option<Vec<u8>> {
         None
     }
+
+    /// What is said first by each new connection, where there are any: who asks.
+    fn greet(&mut self, _greeting: Vec<u8>) {}
 }
 
 impl<T: Transport + ?Sized> Transport for Box<T> {
@@ -85,6 +88,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn event(&mut self) -> Option<Vec<u8>> {
         (**self).event()
+    }
+
+    fn greet(&mut self, greeting: Vec<u8>) {
+        (**self).greet(greeting);
     }
 }
 

@@ -94,7 +94,8 @@ impl Search<'_> {
         }
         let pid = self.pid_for(uuid, now.pid, at)?;
         let ours_before = pid == now.pid;
-        if !ours_before {
+        // The entry switch does not know by whose connection this comes before it has been told.
+        if !ours_before || way == Way::Entry {
             claim_as(self.fabric, way, manager, ClaimOp::UpdatePid, pid).map_err(silent)?;
         }
         Ok(Claimed { pid, known: None, ours_before })

@@ -333,7 +333,7 @@ impl Memory {
 }
 
 /// The bit of a group in a right.
-pub(super) const fn group_bit(group: u16) -> u32 {
+pub(crate) const fn group_bit(group: u16) -> u32 {
     if group < GROUPS_MAX { 1 << group } else { 0 }
 }
 

@@ -672,6 +672,14 @@ fn on_edge(state: &mut SwitchState, request: &Request<'_>) -> Reply {
             }
             Ok(Vec::new())
         }
+        Request::GetVcsLav(get) => {
+            let vcs = state.vcss.get(usize::from(get.vcs)).ok_or(invalid)?;
+            let mut all = vec![0_u8; 512];
+            vcs.lav.iter().for_each(|pid| all[pid.index() / 8] |= 1 << (pid.index() % 8));
+            let (start, len) = (get.range.start as usize, get.range.len as usize);
+            let data = all.get(start..start + len).ok_or(invalid)?;
+            reply(&Response::GetVcsLav(tables::Vector { data: List::of(data) }))
+        }
         Request::GetVcsAccess(get) => {
             let vcs = state.vcss.get(usize::from(get.vcs)).ok_or(invalid)?;
             let mut all = vec![0_u8; 1_024];

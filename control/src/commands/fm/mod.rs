@@ -1,0 +1,532 @@
+//! `weft fm`: the fabric manager as a service, and the words that ask it.
+//!
+//! Shape: arguments -> [`Request`] -> [`Response`] as text or JSON; [`serve`] has the service.
+//! Units: as the answers' fields.
+//! Source: fabric.md, "FM module"; `docs/fm.md`.
+
+mod serve;
+mod show;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::write_json;
+use crate::config::resolve::sockets_dir;
+use crate::error::CliError;
+use crate::fm::service::board::Phase;
+use crate::fm::service::request::Drawn;
+use crate::fm::service::want::{parse_address, parse_size};
+use crate::fm::service::{Request, Response, Vector};
+use crate::mgmt::{Client, ClientError};
+
+/// How long an answer may take: a discovery asks every component.
+const ANSWER_MAX: Duration = Duration::from_secs(600);
+/// How often `status --wait` looks.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum FmCommand {
+    /// Be the fabric manager until SIGINT or SIGTERM
+    Serve(serve::ServeArgs),
+    /// How far the fabric manager is: also while start-up runs
+    Status {
+        /// Wait until the fabric is up; fail if it cannot be brought up
+        #[arg(long)]
+        wait: bool,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Find all components again, and bring about what is wanted
+    Discover {
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// As the second fabric manager: become the primary one
+    TakeOver {
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Show switches, links and what hangs on them
+    Topology {
+        /// For Graphviz
+        #[arg(long, conflicts_with_all = ["svg", "json"])]
+        dot: bool,
+        /// As a picture
+        #[arg(long, conflicts_with = "json")]
+        svg: bool,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Show what is bound, or show a device or a virtual switch elsewhere at a bridge
+    Bind {
+        /// SWITCH/VCS/VPPB, such as s0/0/1
+        #[arg(requires = "to")]
+        bridge: Option<String>,
+        /// port:N, port:N.LD, or SWITCH/VCS/VPPB of another switch
+        to: Option<String>,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Take away what a bridge shows
+    Unbind {
+        /// SWITCH/VCS/VPPB
+        bridge: String,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Show the routes, or check the proof that they hold and print it
+    Routes {
+        /// Check the proof again, and print the order of channels
+        #[arg(long)]
+        prove: bool,
+        /// Those of one switch
+        #[arg(long, conflicts_with = "prove")]
+        switch: Option<String>,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Show who has which memory, or give and release it
+    #[command(args_conflicts_with_subcommands = true)]
+    Memory {
+        /// What to do.
+        #[command(subcommand)]
+        command: Option<MemoryCommand>,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Take memory from one host while others keep it
+    Revoke {
+        /// Name of the memory
+        name: String,
+        /// The host
+        host: String,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Show or change what a host's edge lets through
+    Access {
+        /// The host
+        host: String,
+        /// A PID that it may reach
+        #[arg(long, value_name = "PID", conflicts_with = "forbid")]
+        allow: Option<String>,
+        /// A PID that it may not reach any more
+        #[arg(long, value_name = "PID")]
+        forbid: Option<String>,
+        /// In which vector
+        #[arg(long, default_value = "gmv")]
+        vector: Vector,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Show what paths cost, or the CDAT of a component
+    Cdat {
+        /// Read the CDAT of this PID
+        #[arg(long, value_name = "PID")]
+        read: Option<String>,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Show PIDs, or give a target another one
+    Pid {
+        /// SWITCH/TARGET or SWITCH/TARGET/INSTANCE, as the list shows them
+        #[arg(long, value_name = "TARGET")]
+        assign: Option<String>,
+        /// Which PID; a free one otherwise
+        #[arg(long, value_name = "PID", requires = "assign")]
+        to: Option<String>,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Explain every lookup for one address of one host
+    Trace {
+        /// The host
+        #[arg(long)]
+        host: String,
+        /// The address
+        #[arg(long, value_parser = parse_address)]
+        hpa: u64,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Show what happened
+    Events {
+        /// Only after that of this number
+        #[arg(long, default_value_t = 0)]
+        after: u64,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Send a command as octets, and print what comes back
+    Cci {
+        /// Hexadecimal digits: the whole message, or its payload with --opcode
+        hex: String,
+        /// Opcode of the payload, in hexadecimal digits
+        #[arg(long, value_parser = opcode)]
+        opcode: Option<u16>,
+        /// To whom: entry, port:N, pid:P, or pid:P/port:N
+        #[arg(long, default_value = "entry")]
+        to: String,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+}
+
+/// What to do with memory.
+#[derive(Debug, Subcommand)]
+pub enum MemoryCommand {
+    /// Give memory to hosts
+    Add {
+        /// Its name, 1 to 16 octets
+        name: String,
+        /// A host; several may share
+        #[arg(long, required = true)]
+        host: Vec<String>,
+        /// A GFD, in the order of the ways: 1, 2, 4, ... 256 of them
+        #[arg(long)]
+        gfd: Vec<String>,
+        /// How many GFDs, where none are named
+        #[arg(long, required_unless_present = "gfd")]
+        ways: Option<u16>,
+        /// In all, such as 4GiB
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+        /// Octets of a turn, such as 4KiB
+        #[arg(long, value_parser = parse_size, default_value = "4KiB")]
+        granularity: u64,
+        /// Where all hosts see it
+        #[arg(long, value_parser = parse_address)]
+        hpa: u64,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Take memory from all hosts, and its capacity from the GFDs
+    Release {
+        /// Its name
+        name: String,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+}
+
+/// Whom to ask, and how the answer looks.
+#[derive(Args, Clone, Debug, Default)]
+pub struct AskArgs {
+    /// Management socket of the fabric manager
+    #[arg(long, value_name = "FILE")]
+    pub socket: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn opcode(text: &str) -> Result<u16, String> {
+    u16::from_str_radix(text, 16).map_err(|_| format!("expected an opcode, found {text:?}"))
+}
+
+/// Where a fabric manager listens unless it is told otherwise.
+fn default_socket() -> PathBuf {
+    sockets_dir().join("fm").join("fm.sock")
+}
+
+/// Does what `command` asks for.
+///
+/// # Errors
+/// Nobody answers, or the fabric manager refuses; output that cannot be written.
+pub fn run(command: &FmCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    match command {
+        FmCommand::Serve(args) => serve::run(args),
+        FmCommand::Status { wait: true, ask } => wait(ask, out),
+        other => {
+            let (request, ask) = request(other)?;
+            let response = Asker::connect(ask)?.ask(&request)?;
+            write(&response, ask.json, out)
+        }
+    }
+}
+
+fn failed(error: &ClientError) -> CliError {
+    let text = match error {
+        ClientError::Connect { path, source } => {
+            format!("no fabric manager listens at {}: {source}", path.display())
+        }
+        ClientError::Io(source) => format!("connection to the fabric manager: {source}"),
+        other => other.to_string(),
+    };
+    CliError::Switch(text)
+}
+
+struct Asker(Client);
+
+impl Asker {
+    fn connect(ask: &AskArgs) -> Result<Self, CliError> {
+        let path = ask.socket.clone().unwrap_or_else(default_socket);
+        Client::connect_for(&path, ANSWER_MAX).map(Self).map_err(|error| failed(&error))
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Response, CliError> {
+        let answer = self.0.request(request).map_err(|error| failed(&error))?;
+        serde_json::from_value(answer).map_err(|error| {
+            CliError::Switch(format!("answer of the fabric manager is not understood: {error}"))
+        })
+    }
+}
+
+fn write(response: &Response, json: bool, out: &mut dyn Write) -> Result<(), CliError> {
+    if !json {
+        return out.write_all(show::text(response).as_bytes()).map_err(CliError::Output);
+    }
+    // What kind of answer it is goes without saying.
+    let value = serde_json::to_value(response).map_err(|error| CliError::Output(error.into()))?;
+    let inner = value.as_object().and_then(|object| object.values().next());
+    write_json(out, inner.unwrap_or(&value))
+}
+
+/// Looks at the status until the fabric is up or cannot be brought up.
+fn wait(ask: &AskArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let mut asker = Asker::connect(ask)?;
+    loop {
+        let response = asker.ask(&Request::Status)?;
+        let Response::Status(status) = &response else {
+            return Err(CliError::Switch("the answer is no status".to_owned()));
+        };
+        match status.phase {
+            Phase::Up | Phase::Standby => return write(&response, ask.json, out),
+            Phase::Failed => {
+                let why = status.failed.clone().unwrap_or_default();
+                return Err(CliError::Difference(format!("the fabric is not up: {why}")));
+            }
+            Phase::Starting => {}
+        }
+        if !asker.0.wait(LOOK).map_err(|error| failed(&error))? {
+            return Err(CliError::Switch("the fabric manager has stopped".to_owned()));
+        }
+    }
+}
+
+/// What is asked for.
+fn request(command: &FmCommand) -> Result<(Request, &AskArgs), CliError> {
+    Ok(match command {
+        FmCommand::Serve(_) => return Err(CliError::Usage("serve asks nobody".to_owned())),
+        FmCommand::Status { ask, .. } => (Request::Status, ask),
+        FmCommand::Discover { ask } => (Request::Discover, ask),
+        FmCommand::TakeOver { ask } => (Request::TakeOver, ask),
+        FmCommand::Topology { dot, svg, ask } => {
+            let drawn = match (dot, svg, ask.json) {
+                (true, ..) => Drawn::Dot,
+                (_, true, _) => Drawn::Svg,
+                (.., true) => Drawn::Data,
+                _ => Drawn::Text,
+            };
+            (Request::Topology { drawn }, ask)
+        }
+        FmCommand::Bind { bridge: Some(bridge), to: Some(to), ask } => {
+            (Request::Bind { bridge: bridge.clone(), to: to.clone() }, ask)
+        }
+        FmCommand::Bind { ask, .. } => (Request::Bindings, ask),
+        FmCommand::Unbind { bridge, ask } => (Request::Unbind { bridge: bridge.clone() }, ask),
+        FmCommand::Routes { prove, switch, ask } => {
+            (Request::Routes { prove: *prove, switch: switch.clone() }, ask)
+        }
+        FmCommand::Memory { command: None, ask } => (Request::Memory, ask),
+        FmCommand::Memory { command: Some(command), .. } => memory(command)?,
+        FmCommand::Revoke { name, host, ask } => {
+            (Request::Revoke { name: name.clone(), host: host.clone() }, ask)
+        }
+        FmCommand::Access { host, allow, forbid, vector, ask } => {
+            let host = host.clone();
+            let set = |pid: &str, on| {
+                (
+                    Request::SetAccess {
+                        host: host.clone(),
+                        vector: *vector,
+                        pid: pid.to_owned(),
+                        on,
+                    },
+                    ask,
+                )
+            };
+            match (allow, forbid) {
+                (Some(pid), _) => set(pid, true),
+                (None, Some(pid)) => set(pid, false),
+                (None, None) => (Request::Access { host }, ask),
+            }
+        }
+        FmCommand::Cdat { read, ask } => (Request::Cdat { read: read.clone() }, ask),
+        FmCommand::Pid { assign: None, ask, .. } => (Request::Pids, ask),
+        FmCommand::Pid { assign: Some(target), to, ask } => {
+            (assignment(target, to.clone()).map_err(CliError::Usage)?, ask)
+        }
+        FmCommand::Trace { host, hpa, ask } => {
+            (Request::Trace { host: host.clone(), hpa: *hpa }, ask)
+        }
+        FmCommand::Events { after, ask } => (Request::Events { after: *after }, ask),
+        FmCommand::Cci { hex, opcode, to, ask } => {
+            let message = match opcode {
+                Some(opcode) => whole(*opcode, hex).map_err(CliError::Usage)?,
+                None => hex.clone(),
+            };
+            (Request::Cci { to: to.clone(), message }, ask)
+        }
+    })
+}
+
+fn memory(command: &MemoryCommand) -> Result<(Request, &AskArgs), CliError> {
+    Ok(match command {
+        MemoryCommand::Add { name, host, gfd, ways, size, granularity, hpa, ask } => {
+            let granularity = u32::try_from(*granularity)
+                .map_err(|_| CliError::Usage("a turn has at most 16 KiB".to_owned()))?;
+            let share = Request::Share {
+                name: name.clone(),
+                hosts: host.clone(),
+                gfds: gfd.clone(),
+                ways: *ways,
+                size: *size,
+                granularity,
+                hpa: *hpa,
+            };
+            (share, ask)
+        }
+        MemoryCommand::Release { name, ask } => (Request::Release { name: name.clone() }, ask),
+    })
+}
+
+/// A target: SWITCH/TARGET or SWITCH/TARGET/INSTANCE.
+fn assignment(text: &str, pid: Option<String>) -> Result<Request, String> {
+    let bad = || format!("expected SWITCH/TARGET or SWITCH/TARGET/INSTANCE, found {text:?}");
+    let parts: Vec<&str> = text.split('/').collect();
+    let (switch, target, instance) = match parts[..] {
+        [switch, target] => (switch, target, "0"),
+        [switch, target, instance] => (switch, target, instance),
+        _ => return Err(bad()),
+    };
+    let target = target.parse().map_err(|_| bad())?;
+    let instance = instance.parse().map_err(|_| bad())?;
+    Ok(Request::Assign { switch: switch.to_owned(), target, instance, pid })
+}
+
+/// A request with a header around a payload; the digits of both.
+fn whole(opcode: u16, payload: &str) -> Result<String, String> {
+    use weft_parsers::cci::{Header, Opcode, header};
+    let digits: String = payload.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    let len = digits.len() / 2;
+    let mut head = [0; header::LEN];
+    Header::request(Opcode(opcode), 0)
+        .emit(len, &mut head)
+        .ok_or_else(|| format!("a payload of {len} octets is too long"))?;
+    Ok(head.iter().fold(String::new(), |text, octet| text + &format!("{octet:02x}")) + &digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parsed(words: &str) -> Result<Request, String> {
+        let words = ["weft", "fm"].into_iter().chain(words.split_whitespace());
+        match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
+            Command::Fm(command) => request(&command).map(|(r, _)| r).map_err(|e| e.to_string()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn words_become_requests() {
+        let text = str::to_owned;
+        let share = |gfds: Vec<String>, ways| Request::Share {
+            name: text("pool"),
+            hosts: vec![text("h0"), text("h1")],
+            gfds,
+            ways,
+            size: 4 << 30,
+            granularity: 256,
+            hpa: 1 << 40,
+        };
+        let set =
+            |on| Request::SetAccess { host: text("h0"), vector: Vector::Vtv, pid: text("00a"), on };
+        #[rustfmt::skip] // columns: words, request
+        let cases = [
+            ("status", Request::Status),
+            ("topology --svg", Request::Topology { drawn: Drawn::Svg }),
+            ("topology --dot", Request::Topology { drawn: Drawn::Dot }),
+            ("topology --json", Request::Topology { drawn: Drawn::Data }),
+            ("bind", Request::Bindings),
+            ("bind s0/0/1 port:40", Request::Bind { bridge: text("s0/0/1"), to: text("port:40") }),
+            ("unbind s0/0/1", Request::Unbind { bridge: text("s0/0/1") }),
+            ("routes --prove", Request::Routes { prove: true, switch: None }),
+            ("routes --switch s1 --json", Request::Routes { prove: false, switch: Some(text("s1")) }),
+            ("memory", Request::Memory),
+            ("memory --json", Request::Memory),
+            ("memory add pool --host h0 --host h1 --ways 4 --size 4GiB --granularity 256 --hpa 0x10000000000", share(vec![], Some(4))),
+            ("memory add pool --host h0 --host h1 --gfd a --gfd b --size 4GiB --granularity 256 --hpa 0x10000000000", share(vec![text("a"), text("b")], None)),
+            ("memory release pool", Request::Release { name: text("pool") }),
+            ("revoke pool h0", Request::Revoke { name: text("pool"), host: text("h0") }),
+            ("access h0", Request::Access { host: text("h0") }),
+            ("access h0 --allow 00a --vector vtv", set(true)),
+            ("access h0 --forbid 00a --vector vtv", set(false)),
+            ("cdat --read 003", Request::Cdat { read: Some(text("003")) }),
+            ("pid", Request::Pids),
+            ("pid --assign s0/3 --to 0aa", Request::Assign { switch: text("s0"), target: 3, instance: 0, pid: Some(text("0aa")) }),
+            ("pid --assign s0/3/1", Request::Assign { switch: text("s0"), target: 3, instance: 1, pid: None }),
+            ("trace --host h0 --hpa 4096", Request::Trace { host: text("h0"), hpa: 4_096 }),
+            ("events --after 7", Request::Events { after: 7 }),
+            ("cci 0001 --to pid:00a", Request::Cci { to: text("pid:00a"), message: text("0001") }),
+            ("cci --opcode 5700 --to entry 0102", Request::Cci { to: text("entry"), message: text("0000000057020000000000000102") }),
+            ("take-over", Request::TakeOver),
+            ("discover", Request::Discover),
+        ];
+        for (words, want) in cases {
+            assert_eq!(parsed(words), Ok(want), "{words}");
+        }
+    }
+
+    #[test]
+    fn wrong_words_are_refused() {
+        #[rustfmt::skip] // columns: words, part of the error
+        let cases = [
+            ("", "Usage"),
+            ("bind s0/0/1", "required"),
+            ("topology --dot --svg", "cannot be used with"),
+            ("memory add pool --ways 4 --size 4GiB --hpa 0", "--host"),
+            ("memory add pool --host h0 --size 4GiB --hpa 0", "--ways"),
+            ("memory add pool --host h0 --ways 4 --size 4GB --hpa 0", "expected octets"),
+            ("memory add pool --host h0 --ways 4 --size 1 --hpa 0 --granularity 8GiB", "16 KiB"),
+            ("trace --host h0 --hpa 0xzz", "expected an address"),
+            ("pid --assign s0", "expected SWITCH/TARGET"),
+            ("pid --assign s0/x", "expected SWITCH/TARGET"),
+            ("pid --to 001", "--assign"),
+            ("access h0 --allow 001 --forbid 002", "cannot be used with"),
+            ("cci 00 --opcode xyz", "expected an opcode"),
+            ("serve", "--entry"),
+            ("serve --entry 127.0.0.1:1", "expected tcp:HOST:PORT or unix:PATH"),
+            ("serve --entry unix:/x --start never", "possible values"),
+        ];
+        for (words, part) in cases {
+            let error = parsed(words).expect_err(words);
+            assert!(error.contains(part), "{words}: {error}");
+        }
+    }
+}

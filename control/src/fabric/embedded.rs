@@ -1,0 +1,217 @@
+//! A fabric in this process, with its manager.
+//!
+//! Shape: [`Fabric::up`] of a topology: the manager brings about what the file says, hosts enumerate and map what they
+//! were given.
+//! Units: none.
+//! Source: fabric.md, "FM module", "Start-up"; issue 4, item 6.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weft_dataplane::time::{Instant, Span};
+use weft_endpoints::cci::Session;
+
+use super::layout::{Layout, LayoutError, Part};
+use super::software::{self, MapError, Region};
+use super::topology::{Start, Topology};
+use super::want::wanted;
+use super::world::{World, WorldError};
+use crate::endpoint::number::{Hex, Num};
+use crate::endpoint::{Answer, Command};
+use crate::fm::cci::{self, InProcess, Pace};
+use crate::fm::service::board::Mode;
+use crate::fm::service::want::{Want, WantError};
+use crate::fm::service::{Fm, Setup, StartError};
+use crate::mgmt::Refused;
+
+/// How long the FM waits for an answer.
+const ANSWER: Span = Span::from_ms(2_000);
+/// The FM's session at the entry switch.
+const FM: Session = Session::Fm(1);
+/// How long a link's ends may take to tell each other who they are.
+const PARTNERS: Span = Span::from_ms(150);
+
+/// Why a fabric does not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    /// The file is none.
+    #[error("{0}")]
+    File(String),
+    /// It says what cannot be.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A part cannot be made.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// What it wants cannot be said.
+    #[error(transparent)]
+    Want(#[from] WantError),
+    /// The manager does not bring it about.
+    #[error("the fabric manager")]
+    Start(#[source] StartError),
+    /// A host does not find what is below it, or cannot map what it was given.
+    #[error("host {name}: {refused}")]
+    Host {
+        /// Which.
+        name: String,
+        /// Why.
+        refused: Refused,
+    },
+    /// What a host was given cannot be mapped.
+    #[error("host {name}")]
+    Map {
+        /// Which.
+        name: String,
+        /// Why.
+        source: MapError,
+    },
+}
+
+/// A fabric with its manager.
+pub struct Fabric {
+    world: Arc<Mutex<World>>,
+    fm: Fm,
+    topology: Topology,
+}
+
+/// The clock of a world: told whether the last step moved anything.
+pub type Clock = Box<dyn FnMut(bool) -> Instant + Send>;
+
+fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A way to switch `switch` as `session`.
+fn way(world: &Arc<Mutex<World>>, switch: usize, session: Session) -> cci::Fabric {
+    let world = world.clone();
+    let entry =
+        InProcess(move |request: &[u8]| lock(&world).call(switch, session, request, ANSWER));
+    cci::Fabric::new(Box::new(entry), Pace::quick())
+}
+
+impl Fabric {
+    /// Brings a topology up.
+    ///
+    /// # Errors
+    /// See [`UpError`].
+    pub fn up(text: &str, clock: Clock) -> Result<Self, UpError> {
+        let topology = Topology::parse(text).map_err(|error| UpError::File(error.to_string()))?;
+        let layout = Layout::new(&topology)?;
+        let want = Want::parse(&wanted(&topology, &layout, &|_| None))?;
+        let mut world = World::new(&topology, layout, clock)?;
+        world.until(PARTNERS, |_| false);
+        let mode = match topology.start {
+            Start::FmFirst => Mode::FmFirst,
+            Start::Simultaneous => Mode::Simultaneous,
+        };
+        let world = Arc::new(Mutex::new(world));
+        let fabric = way(&world, 0, FM);
+        let setup = Setup { fabric, want, mode, take_over: false, store: None, drain: || {} };
+        let mut up = Self { fm: Fm::new(setup), world, topology };
+        up.open_gaes();
+        if mode == Mode::Simultaneous {
+            up.enumerate()?;
+        }
+        up.fm.start().map_err(UpError::Start)?;
+        up.enumerate()?;
+        for at in 0..up.topology.hosts.len() {
+            up.map(at)?;
+        }
+        Ok(up)
+    }
+
+    /// Lets the FM ask hosts' GAEs, as the hosts themselves would.
+    fn open_gaes(&mut self) {
+        let world = lock(&self.world);
+        let mut all = Vec::new();
+        for (at, switch) in world.layout().switches.iter().enumerate() {
+            for (vcs, owner) in (0_u8..).zip(&switch.vcses) {
+                if owner.usp.is_some() {
+                    all.push((at, vcs, world.layout().name(Part::Host(owner.host)).to_owned()));
+                }
+            }
+        }
+        drop(world);
+        for (at, vcs, name) in all {
+            self.fm.set_gae(&name, way(&self.world, at, Session::Host { vcs }));
+        }
+    }
+
+    /// All parts; whoever holds them keeps time from passing.
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        lock(&self.world)
+    }
+
+    /// The manager.
+    pub const fn fm(&mut self) -> &mut Fm {
+        &mut self.fm
+    }
+
+    /// What the file says.
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Gives a command to what is called `name`.
+    ///
+    /// # Errors
+    /// There is none, or it refuses.
+    pub fn ask(&self, part: Part, command: &Command) -> Result<Answer, Refused> {
+        self.world().ask(part, command)
+    }
+
+    /// All hosts find what is below them.
+    fn enumerate(&self) -> Result<(), UpError> {
+        for (at, host) in self.topology.hosts.iter().enumerate() {
+            let command = Command::Enumerate { timeout_ms: 10_000 };
+            let asked = self.ask(Part::Host(at), &command);
+            asked.map_err(|refused| UpError::Host { name: host.name.clone(), refused })?;
+        }
+        Ok(())
+    }
+
+    /// A host maps the memory that it has been given.
+    ///
+    /// # Errors
+    /// It cannot be mapped, or the host's GAE refuses.
+    pub fn map(&self, host: usize) -> Result<(), UpError> {
+        let Some(named) = self.topology.hosts.get(host) else { return Ok(()) };
+        let name = || named.name.clone();
+        let state = self.fm.state();
+        let shares = state.map(|state| state.memory.shares).unwrap_or_default();
+        let mut regions = Vec::new();
+        for memory in self.topology.memory.iter().filter(|it| it.hosts.contains(&named.name)) {
+            let tag = crate::fm::service::want::tag(&memory.name).unwrap_or_default();
+            let Some(share) = shares.iter().find(|share| share.tag == tag) else { continue };
+            regions.push(Region {
+                hpa: share.hpa,
+                len: share.len,
+                granularity: memory.granularity,
+                targets: share.parts.iter().map(|part| part.gfd).collect(),
+                gim: false,
+            });
+        }
+        if regions.is_empty() {
+            return Ok(());
+        }
+        let commands = software::commands(&regions)
+            .map_err(|source| UpError::Map { name: name(), source })?;
+        for (opcode, input) in commands {
+            let command = Command::Gae {
+                opcode: Num(opcode.0.into()),
+                input: Hex(input),
+                block: None,
+                timeout_ms: 2_000,
+            };
+            let fail = |refused| UpError::Host { name: name(), refused };
+            match self.ask(Part::Host(host), &command).map_err(fail)? {
+                Answer::Response { code: 0, .. } => {}
+                other => {
+                    let text = format!("its GAE refuses {opcode}: {other:?}");
+                    return Err(fail(Refused::because(text)));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! What the fabric manager is to bring about, as a topology says it.
+//!
+//! Shape: [`Topology`] and [`Layout`] -> the text of a wanted state (docs/fm.md).
+//! Units: octets.
+//! Source: docs/fm.md; seed 000 section 7.7.6.1.
+
+use std::fmt::Write;
+
+use super::layout::{Layout, Shown, uuid};
+use super::topology::Topology;
+use crate::fm::inventory::Named;
+
+/// Bridge 0 of a virtual switch is the upstream one.
+const UPSTREAM: u8 = 0;
+
+/// The wanted state. `gae` says where a host's GAE answers for the FM's trace, by the host's number.
+#[must_use]
+pub fn wanted(
+    topology: &Topology,
+    layout: &Layout,
+    gae: &dyn Fn(usize) -> Option<String>,
+) -> String {
+    let mut text = String::new();
+    // Writing to a text cannot fail.
+    let _ = write(&mut text, topology, layout, gae);
+    text
+}
+
+fn write(
+    text: &mut String,
+    topology: &Topology,
+    layout: &Layout,
+    gae: &dyn Fn(usize) -> Option<String>,
+) -> std::fmt::Result {
+    for switch in &layout.switches {
+        let named = Named(uuid(switch.serial));
+        writeln!(text, "[[switch]]\nname = {:?}\nuuid = \"{named}\"", switch.name)?;
+    }
+    for gfd in &layout.gfds {
+        let named = Named(uuid(gfd.serial));
+        writeln!(text, "[[gfd]]\nname = {:?}\nuuid = \"{named}\"", gfd.name)?;
+    }
+    for switch in &layout.switches {
+        for (number, vcs) in (0_u8..).zip(&switch.vcses) {
+            if let (Some(port), Some(name)) = (vcs.usp, layout.hosts.get(vcs.host)) {
+                let at = &switch.name;
+                writeln!(text, "[[host]]\nname = {name:?}\nswitch = {at:?}\nport = {port}")?;
+                if let Some(gae) = gae(vcs.host) {
+                    writeln!(text, "gae = {gae:?}")?;
+                }
+            }
+            for (vppb, shown) in (1_u8..).zip(&vcs.vppbs) {
+                let to = match shown {
+                    Shown::Port(port) => format!("port:{port}"),
+                    Shown::Below { switch, vcs } => {
+                        let below = layout.switches.get(*switch).map(|below| &below.name);
+                        format!("{}/{vcs}/{UPSTREAM}", below.map_or("", String::as_str))
+                    }
+                    Shown::Spare => continue,
+                };
+                let bridge = format!("{}/{number}/{vppb}", switch.name);
+                writeln!(text, "[[bind]]\nbridge = {bridge:?}\nto = {to:?}")?;
+            }
+        }
+    }
+    for memory in &topology.memory {
+        let gfds = layout.gfds(&memory.gfds).unwrap_or_default();
+        let gfds: Vec<&str> =
+            gfds.iter().filter_map(|&at| Some(layout.gfds.get(at)?.name.as_str())).collect();
+        let super::topology::Memory { name, hosts, len, granularity, hpa, .. } = memory;
+        writeln!(
+            text,
+            "[[memory]]\nname = {name:?}\nhosts = {hosts:?}\ngfds = {gfds:?}\nsize = {len}\n\
+             granularity = {granularity}\nhpa = {hpa}"
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fm::service::want::Want;
+
+    /// Every figure's wanted state is one, and has as many bindings and shares as the figure.
+    #[test]
+    fn every_figure_has_a_wanted_state() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/fabric");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let topology = Topology::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            let layout = Layout::new(&topology).unwrap();
+            let text = wanted(&topology, &layout, &|_| None);
+            let want = Want::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let bound = layout.switches.iter().flat_map(|switch| &switch.vcses);
+            let shown = bound.flat_map(|vcs| &vcs.vppbs).filter(|s| **s != Shown::Spare).count();
+            assert_eq!(want.binds.len(), shown, "{}", path.display());
+            assert_eq!(want.memory.len(), topology.memory.len(), "{}", path.display());
+            assert_eq!(want.switches.len(), layout.switches.len());
+        }
+    }
+}

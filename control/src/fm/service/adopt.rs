@@ -1,0 +1,308 @@
+//! What a fabric shows of bindings and memory, whoever made them, and what the FM remembers of them.
+//!
+//! Shape: switches and GFDs are read -> [`Bindings`], [`Memory`]; what was kept is carried over to the new inventory and
+//! held against that.
+//! Units: octets.
+//! Source: fabric.md, "FM module": state survives a restart, and a second FM can take over.
+//!
+//! The fabric is what counts: where it differs from what was kept, the difference is told. Only of what does not answer
+//! now the FM goes on believing what it knew.
+
+use std::collections::BTreeMap;
+
+use weft_parsers::cci::dcd::{ExtentList, GetExtents};
+use weft_parsers::cci::gfd_access::{Gdt, GdtDecoder, GdtRange, SatEntries, SatRange};
+use weft_parsers::cci::{Request, Uuid};
+use weft_parsers::fabric::Pid;
+
+use super::names::hosts;
+use super::want::name_of;
+use crate::fm::bind::{self, Bindings, Bridge, LinkEnd, Local, Remote, Shows};
+use crate::fm::cci::{CallError, Fabric, Way};
+use crate::fm::graph::{Key, PortRef, SwitchId};
+use crate::fm::inventory::{Came, Inventory, Partner, Switch, TargetKind};
+use crate::fm::memory::{DECODERS, GROUPS_MAX, Host, Memory, Part, Share, group_bit};
+use crate::fm::store::State;
+
+/// Extents of a group that are read.
+const EXTENTS_MAX: u32 = 64;
+
+/// Reads what is bound; what only one end shows is in the list of oddities.
+///
+/// # Errors
+/// A switch does not answer.
+pub fn bindings(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+) -> Result<(Bindings, Vec<String>), CallError> {
+    let (mut found, mut odd) = (Bindings::default(), Vec::new());
+    let mut ends: BTreeMap<Bridge, Pid> = BTreeMap::new();
+    for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
+        for vcs in &switch.vcss {
+            for (vppb, state) in (0..=u8::MAX).zip(&vcs.vppbs) {
+                let bridge = Bridge { switch: id, vcs: vcs.id, vppb };
+                if state.status == 0 || (vppb == 0 && state.status == 2) {
+                    continue; // nothing, or a host's own port
+                }
+                match bind::look(fabric, switch.way(), bridge)? {
+                    Shows::Nothing => {}
+                    Shows::Port(port, ld) => {
+                        found.local.push(Local { bridge, port, ld: ld.map(u16::from) });
+                    }
+                    Shows::Pid(pid) => drop(ends.insert(bridge, pid)),
+                    Shows::InBetween => odd.push(format!("{bridge} is neither bound nor unbound")),
+                }
+            }
+        }
+    }
+    let edges = hosts(inventory);
+    let fabric_pid = |at: SwitchId, pid: Pid| {
+        let targets = inventory.switch(at).map(|switch| switch.targets.as_slice());
+        let mut targets = targets.unwrap_or_default().iter();
+        targets.any(|t| t.kind == TargetKind::Fabric && t.pid == pid)
+    };
+    for edge in &edges {
+        let own = |bridge: &Bridge| (bridge.switch, bridge.vcs) == (edge.switch, edge.vcs);
+        let near: Vec<Bridge> = ends.keys().filter(|bridge| own(bridge)).copied().collect();
+        for bridge in near {
+            let Some(&to) = ends.get(&bridge) else { continue };
+            let mut far = ends.iter().filter(|(far, pid)| {
+                **pid == edge.pid && far.switch != bridge.switch && fabric_pid(far.switch, to)
+            });
+            let Some((&below, &host)) = far.next() else { continue };
+            let (host, below) = (LinkEnd { bridge, pid: host }, LinkEnd { bridge: below, pid: to });
+            ends.remove(&host.bridge);
+            ends.remove(&below.bridge);
+            found.remote.push(Remote { host, below });
+        }
+    }
+    odd.extend(ends.iter().map(|(bridge, pid)| {
+        format!("{bridge} is bound to PID {pid}, but nothing is bound to it from there")
+    }));
+    Ok((found, odd))
+}
+
+/// What one GFD gives to one tag.
+struct Piece {
+    part: Part,
+    len: u64,
+    /// Hosts with a decoder for it and the right to it.
+    hosts: Vec<(Host, u8, GdtDecoder)>,
+}
+
+/// Reads who has which memory.
+///
+/// # Errors
+/// A GFD does not answer.
+pub fn memory(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+) -> Result<(Memory, Vec<String>), CallError> {
+    let mut by_tag: BTreeMap<Uuid, Vec<Piece>> = BTreeMap::new();
+    let edges = hosts(inventory);
+    for gfd in inventory.gfds.iter().filter(|gfd| is_there(inventory, gfd.at)) {
+        let way = Way::Pid(gfd.pid);
+        let mut rights = Vec::new();
+        for edge in &edges {
+            let range = GdtRange { rpid: edge.pid, count: DECODERS, start: 0 };
+            let answer = fabric.call(way, &Request::GetGdt(range))?;
+            let gdt = answer.read::<Gdt<'_>>()?.entries;
+            let decoders: Vec<_> = gdt.iter().filter_map(|e| Some((e.index, e.decoder?))).collect();
+            if decoders.is_empty() {
+                continue;
+            }
+            let range = SatRange { count: 1, start: edge.pid };
+            let answer = fabric.call(way, &Request::GetSat(range))?;
+            let vector = answer.read::<SatEntries<'_>>()?.vectors.get(0).unwrap_or(0);
+            rights.push((*edge, decoders, vector));
+        }
+        for group in 0..gfd.groups.min(GROUPS_MAX) {
+            let range = GetExtents { owner: group, count: EXTENTS_MAX, start: 0 };
+            let answer = fabric.call(way, &Request::GetGfdExtents(range))?;
+            for extent in answer.read::<ExtentList<'_>>()?.extents.iter() {
+                let fits = |(_, decoder): &&(u8, GdtDecoder)| {
+                    decoder.dpa == extent.start && decoder.dpa_len == extent.len
+                };
+                let of = |(host, decoders, vector): &(Host, Vec<(u8, GdtDecoder)>, u32)| {
+                    let (index, decoder) = decoders.iter().find(fits)?;
+                    let may = vector & group_bit(group) != 0;
+                    may.then_some((*host, *index, *decoder))
+                };
+                let hosts: Vec<_> = rights.iter().filter_map(of).collect();
+                let decoder = hosts.first().map_or(0, |(_, index, _)| *index);
+                let part = Part { gfd: gfd.pid, group, decoder, dpa: extent.start.0 };
+                by_tag.entry(extent.tag).or_default().push(Piece { part, len: extent.len, hosts });
+            }
+        }
+    }
+    let (mut memory, mut odd) = (Memory::default(), Vec::new());
+    for (tag, pieces) in by_tag {
+        let (share, strange) = share(tag, pieces);
+        memory.shares.push(share);
+        odd.extend(strange);
+    }
+    Ok((memory, odd))
+}
+
+fn share(tag: Uuid, mut pieces: Vec<Piece>) -> (Share, Option<String>) {
+    let way = |piece: &Piece| piece.hosts.first().map_or(0, |(_, _, decoder)| decoder.way);
+    pieces.sort_by_key(way);
+    let has = |host: &Host| pieces.iter().all(|piece| piece.hosts.iter().any(|(h, ..)| h == host));
+    let first = pieces.first().map(|piece| piece.hosts.as_slice()).unwrap_or_default();
+    let hosts: Vec<Host> = first.iter().map(|(host, ..)| *host).filter(has).collect();
+    let partly =
+        pieces.iter().flat_map(|piece| &piece.hosts).find(|(host, ..)| !hosts.contains(host));
+    let odd = partly.map(|(host, ..)| {
+        format!("host {} has only parts of memory {:?}", host.pid, name_of(&tag))
+    });
+    let hpa = first.first().map_or(0, |(_, _, decoder)| decoder.hpa.0);
+    let len = pieces.iter().map(|piece| piece.len).sum();
+    let parts = pieces.iter().map(|piece| piece.part).collect();
+    (Share { tag, hosts, parts, len, hpa }, odd)
+}
+
+/// Whether a component at a port can be asked now.
+fn is_there(inventory: &Inventory, at: PortRef) -> bool {
+    let switch = inventory.switch(at.switch).filter(|switch| switch.whole);
+    let port = switch.and_then(|switch| switch.port(at.port));
+    port.is_some_and(|port| port.up && matches!(port.partner, Partner::Gfd(_)))
+}
+
+/// Carries what was known over to what was found now; components that are not there any more stay known, and are down.
+#[must_use]
+pub fn merge(kept: &State, mut now: Inventory) -> (State, Vec<String>) {
+    let mut gone = Vec::new();
+    let mut ids: BTreeMap<SwitchId, SwitchId> = BTreeMap::new();
+    for (old, switch) in kept.inventory.by_id() {
+        let same = match switch.uuid {
+            _ if old == SwitchId(0) && may_be_entry(switch, &now) => Some(SwitchId(0)),
+            Some(uuid) => now.find(&uuid),
+            None => None,
+        };
+        ids.insert(
+            old,
+            same.unwrap_or_else(|| {
+                gone.push(old);
+                SwitchId::at(now.switches.len() + gone.len() - 1)
+            }),
+        );
+    }
+    let id = |old: SwitchId| ids.get(&old).copied().unwrap_or(old);
+    let at = |old: PortRef| PortRef::new(id(old.switch), old.port);
+    let mut said = Vec::new();
+    for &old in &gone {
+        let Some(switch) = kept.inventory.switch(old) else { continue };
+        let mut lost = switch.clone();
+        let from = lost.came.map_or(PortRef::new(SwitchId(0), 0), |came| at(came.from));
+        lost.came = Some(Came { from, at: lost.came.map_or(0, |came| came.at) });
+        lost.whole = false;
+        said.push(format!("{}, PID {}, is not there any more", id(old), lost.pid));
+        now.switches.push(lost);
+    }
+    for ends in &kept.inventory.links {
+        let mut ends = ends.map(at);
+        ends.sort_unstable();
+        let is_free = |end: &PortRef| now.link_at(*end).is_none();
+        if ends.iter().all(is_free) {
+            now.links.insert(ends);
+            now.down.insert(ends);
+        }
+    }
+    for gfd in &kept.inventory.gfds {
+        if !now.gfds.iter().any(|known| known.uuid == gfd.uuid) {
+            said.push(format!("GFD {} is not there any more", gfd.pid));
+            now.gfds.push(crate::fm::inventory::Gfd { at: at(gfd.at), ..*gfd });
+        }
+    }
+    let mut bindings = kept.bindings.clone();
+    let bridges =
+        bindings.remote.iter_mut().flat_map(|link| [&mut link.host.bridge, &mut link.below.bridge]);
+    for bridge in bridges.chain(bindings.local.iter_mut().map(|local| &mut local.bridge)) {
+        bridge.switch = id(bridge.switch);
+    }
+    let mut memory = kept.memory.clone();
+    for host in memory.shares.iter_mut().flat_map(|share| &mut share.hosts) {
+        host.switch = id(host.switch);
+    }
+    (State { inventory: now, bindings, memory }, said)
+}
+
+fn may_be_entry(old: &Switch, now: &Inventory) -> bool {
+    let Some(entry) = now.switches.first() else { return false };
+    match (old.uuid, entry.uuid) {
+        (Some(old), Some(new)) => old == new,
+        _ => old.serial == entry.serial,
+    }
+}
+
+/// What was believed is held against what the fabric shows; only of what cannot be asked the belief stays.
+#[must_use]
+pub fn compare(believed: &State, shown: (Bindings, Memory)) -> (Bindings, Memory, Vec<String>) {
+    let (mut bindings, mut memory) = shown;
+    let mut said = Vec::new();
+    let inventory = &believed.inventory;
+    let answers =
+        |bridge: Bridge| inventory.switch(bridge.switch).is_some_and(|switch| switch.whole);
+    for local in &believed.bindings.local {
+        if bindings.local.iter().any(|one| one.bridge == local.bridge && one.port == local.port) {
+            continue;
+        }
+        if answers(local.bridge) {
+            said.push(format!("{} does not show port {} any more", local.bridge, local.port));
+        } else {
+            bindings.local.push(*local);
+        }
+    }
+    for link in &believed.bindings.remote {
+        if bindings.remote.contains(link) {
+            continue;
+        }
+        if answers(link.host.bridge) && answers(link.below.bridge) {
+            said.push(format!(
+                "{} does not lead to {} any more",
+                link.host.bridge, link.below.bridge
+            ));
+        } else {
+            bindings.remote.push(*link);
+        }
+    }
+    for share in &believed.memory.shares {
+        let gone = |part: &Part| {
+            let gfd = inventory.gfds.iter().find(|gfd| gfd.pid == part.gfd);
+            !gfd.is_some_and(|gfd| is_there(inventory, gfd.at))
+        };
+        let is_hidden = share.parts.iter().any(gone)
+            || share
+                .hosts
+                .iter()
+                .any(|host| !inventory.switch(host.switch).is_some_and(|switch| switch.whole));
+        let name = name_of(&share.tag);
+        match memory.shares.iter().position(|one| one.tag == share.tag) {
+            // Nobody has a decoder for it: how it was dealt out is known here only.
+            Some(place) if is_hidden || share.hosts.is_empty() => {
+                if let Some(one) = memory.shares.get_mut(place) {
+                    *one = share.clone();
+                }
+            }
+            None if is_hidden => memory.shares.push(share.clone()),
+            None => said.push(format!("memory {name:?} is not there any more")),
+            Some(place) => {
+                if memory.shares.get(place).is_none_or(|one| !same(one, share)) {
+                    said.push(format!("memory {name:?} is not as it was"));
+                }
+            }
+        }
+    }
+    (bindings, memory, said)
+}
+
+/// Whether two shares are the same.
+fn same(now: &Share, before: &Share) -> bool {
+    let hosts = |share: &Share| {
+        let mut pids: Vec<Pid> = share.hosts.iter().map(|host| host.pid).collect();
+        pids.sort_unstable();
+        pids
+    };
+    (now.len, now.hpa, &now.parts) == (before.len, before.hpa, &before.parts)
+        && hosts(now) == hosts(before)
+}

@@ -1,0 +1,582 @@
+//! The fabric manager as a service: one request at a time, and a look at the fabric in between.
+//!
+//! Shape: [`Fm`] owns the way to the fabric and all that is known of it; [`Request`] -> [`Response`]; [`Fm::start`],
+//! [`Fm::watch`]. [`run::Service`] has the threads and answers the lines of clients.
+//! Units: none.
+//! Source: fabric.md, "FM module", "Start-up"; CXL 3.1 section 7.7.12.
+//!
+//! A request that is refused has changed nothing, or the refusal says what is left; what is known is kept in the store
+//! before it is answered.
+
+pub mod adopt;
+pub mod board;
+mod look;
+pub mod names;
+pub mod request;
+pub mod run;
+mod start;
+pub mod want;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use weft_parsers::cci::Request as Command;
+use weft_parsers::cci::gae::{AccessOp, ConfigureAccess};
+use weft_parsers::cci::pbr::PathCost;
+use weft_parsers::cci::tables::{ConfigureLdstAccess, LdstAccess, PidOp};
+use weft_parsers::cci::vcs::UnbindOption;
+use weft_parsers::fabric::{Hpa, Pid};
+
+use self::board::{Board, Mode, Phase};
+use self::names::{Binding, Names, way};
+pub use self::request::{Request, Response, Vector};
+pub use self::start::StartError;
+use self::want::{Want, Wanted, name_of, parse_pid, tag};
+use super::bind::{BindError, Bridge};
+use super::cci::{CallError, Fabric, Way};
+use super::change::{ChangeError, Event, Report, Running};
+use super::graph::{PortRef, SwitchId};
+use super::inventory::{Inventory, Switch};
+use super::memory::{Host, Memory};
+use super::plan::send::send;
+use super::plan::{self, Assignment};
+use super::store::{State, Store, StoreError};
+use super::trace::{Asked, trace};
+use crate::mgmt::Refused;
+
+/// Looks between two tries to find a component that does not come back by itself.
+const ROUNDS: u32 = 16;
+
+/// How a fabric manager is set up.
+pub struct Setup {
+    /// The way to the entry switch.
+    pub fabric: Fabric,
+    /// What is wanted.
+    pub want: Want,
+    /// How the fabric is started.
+    pub mode: Mode,
+    /// As the second FM: takes over.
+    pub take_over: bool,
+    /// Where what is known is kept.
+    pub store: Option<Store>,
+    /// Waits until packets to withdrawn PIDs have left the fabric.
+    pub drain: fn(),
+}
+
+/// A fabric manager.
+pub struct Fm {
+    fabric: Fabric,
+    /// Sessions of hosts at their GAEs, by the host's name.
+    gaes: BTreeMap<String, Fabric>,
+    want: Want,
+    mode: Mode,
+    take_over: bool,
+    options: plan::Options,
+    running: Option<Running>,
+    memory: Memory,
+    store: Option<Store>,
+    board: Arc<Board>,
+    trouble: Vec<String>,
+    /// Links that are down although an end is up, and for which a discovery has been tried.
+    tried: BTreeSet<[PortRef; 2]>,
+    rounds: u32,
+    drain: fn(),
+}
+
+/// The message of an error with all its causes.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+fn no(error: impl std::error::Error) -> Refused {
+    Refused::because(with_causes(&error))
+}
+
+impl Fm {
+    /// A fabric manager that has not started yet.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        let Setup { fabric, want, mode, take_over, store, drain } = setup;
+        let board = Arc::new(Board::default());
+        let manager = want.manager();
+        board.set(|status| {
+            status.mode = mode;
+            status.hosts_held = mode == Mode::FmFirst;
+            status.manager = super::inventory::Named(manager.uuid).to_string();
+            status.pid = manager.pid.bits();
+        });
+        Self {
+            fabric,
+            gaes: BTreeMap::new(),
+            want,
+            mode,
+            take_over,
+            options: plan::Options::default(),
+            running: None,
+            memory: Memory::default(),
+            store,
+            board,
+            trouble: Vec::new(),
+            tried: BTreeSet::new(),
+            rounds: 0,
+            drain,
+        }
+    }
+
+    /// Gives it a session of a host at the host's GAE.
+    pub fn set_gae(&mut self, host: &str, gae: Fabric) {
+        self.gaes.insert(host.to_owned(), gae);
+    }
+
+    /// What others may look at.
+    #[must_use]
+    pub fn board(&self) -> Arc<Board> {
+        self.board.clone()
+    }
+
+    /// What is known of the fabric, once it is up.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        let running = self.running.as_ref()?;
+        let (inventory, bindings) = (running.inventory.clone(), running.bindings.clone());
+        Some(State { inventory, bindings, memory: self.memory.clone() })
+    }
+
+    /// Brings the board up to date.
+    fn show(&self) {
+        let (trouble, calls) = (self.trouble.clone(), self.fabric.calls());
+        let counts = self.running.as_ref().map_or_else(board::Counts::default, |running| {
+            let Inventory { switches, gfds, links, down, .. } = &running.inventory;
+            board::Counts {
+                switches: switches.len(),
+                silent: switches.iter().filter(|switch| !switch.whole).count(),
+                gfds: gfds.len(),
+                hosts: names::hosts(&running.inventory).len(),
+                links: links.len(),
+                down: down.len(),
+                bindings: running.bindings.local.len() + running.bindings.remote.len(),
+                shares: self.memory.shares.len(),
+            }
+        });
+        self.board
+            .set(|status| (status.trouble, status.calls, status.counts) = (trouble, calls, counts));
+    }
+
+    fn save(&mut self) -> Result<(), StoreError> {
+        match (&self.store, self.state()) {
+            (Some(store), Some(state)) => store.save(&state),
+            _ => Ok(()),
+        }
+    }
+
+    fn up(&self) -> Result<&Running, Refused> {
+        self.running.as_ref().ok_or_else(|| Refused::unavailable("the fabric is not up"))
+    }
+
+    fn names<T>(&self, of: impl FnOnce(Names<'_>) -> Result<T, String>) -> Result<T, Refused> {
+        let names = Names { want: &self.want, inventory: &self.up()?.inventory };
+        of(names).map_err(Refused::bad_request)
+    }
+
+    /// Carries out a request.
+    ///
+    /// # Errors
+    /// Why not; nothing has changed then, or the text says what is left.
+    pub fn request(&mut self, request: &Request) -> Result<Response, Refused> {
+        if self.mode == Mode::Static && !request.only_looks() {
+            return Err(Refused::because(
+                "the fabric is static: its switches have their tables from files",
+            ));
+        }
+        let answer = if request.only_looks() { self.look(request) } else { self.change(request) };
+        self.show();
+        answer
+    }
+
+    fn change(&mut self, request: &Request) -> Result<Response, Refused> {
+        let said = match request {
+            Request::Cci { to, message } => return self.cci(to, message),
+            Request::Discover => {
+                self.up()?;
+                self.rediscover().map_err(no)?;
+                vec![format!("found {}", self.counted())]
+            }
+            Request::TakeOver => {
+                self.take_over = true;
+                self.start().map_err(no)?;
+                vec![format!("took over {}", self.counted())]
+            }
+            Request::Bind { bridge, to } => {
+                let binding = self.names(|names| names.binding(bridge, to))?;
+                self.bind(binding).map_err(no)?;
+                vec![format!("{bridge} shows {to}")]
+            }
+            Request::Unbind { bridge } => {
+                let place = self.names(|names| names.bridge(bridge))?;
+                self.unbind(place).map_err(no)?;
+                vec![format!("{bridge} shows nothing")]
+            }
+            Request::Share { name, hosts, gfds, ways, size, granularity, hpa } => {
+                let wanted = Wanted {
+                    name: name.clone(),
+                    hosts: hosts.clone(),
+                    gfds: gfds.clone(),
+                    ways: *ways,
+                    size: *size,
+                    granularity: *granularity,
+                    hpa: *hpa,
+                };
+                self.up()?;
+                let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
+                self.share(&request).map_err(no)?;
+                vec![format!("memory {name:?} is given to {} hosts", hosts.len())]
+            }
+            Request::Release { name } => {
+                let tag = self.tag_of(name)?;
+                let inventory = self.up()?.inventory.clone();
+                self.memory.release(&mut self.fabric, &inventory, &tag).map_err(no)?;
+                vec![format!("memory {name:?} is released")]
+            }
+            Request::Revoke { name, host } => {
+                let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
+                let inventory = self.up()?.inventory.clone();
+                self.memory.revoke(&mut self.fabric, &inventory, &tag, host).map_err(no)?;
+                vec![format!("host {} does not have memory {name:?} any more", host.pid)]
+            }
+            Request::SetAccess { host, vector, pid, on } => {
+                vec![self.set_access(host, *vector, pid, *on)?]
+            }
+            Request::Assign { switch, target, instance, pid } => {
+                vec![self.assign(switch, *target, *instance, pid.as_deref())?]
+            }
+            _ => return Err(Refused::bad_request("that changes nothing")),
+        };
+        for line in &said {
+            self.board.happened(line.clone());
+        }
+        self.save().map_err(|error| {
+            Refused::because(format!("it is done, but not kept: {}", with_causes(&error)))
+        })?;
+        Ok(Response::Done(said))
+    }
+
+    /// The tag of memory that is there.
+    fn tag_of(&self, name: &str) -> Result<weft_parsers::cci::Uuid, Refused> {
+        let by_name = tag(name).ok().filter(|tag| self.memory.find(tag).is_some());
+        let shown = || self.memory.shares.iter().find(|share| name_of(&share.tag) == name);
+        let found = by_name.or_else(|| shown().map(|share| share.tag));
+        found.ok_or_else(|| Refused::because(format!("there is no memory {name:?}")))
+    }
+
+    fn bind(&mut self, binding: Binding) -> Result<(), BindError> {
+        let figures = self.want.figures();
+        let Some(running) = &mut self.running else { return Ok(()) };
+        let (inventory, plan) = (&running.inventory, &running.plan);
+        match binding {
+            Binding::Local(local) => {
+                running.bindings.bind_local(&mut self.fabric, inventory, local)
+            }
+            Binding::Remote(link) => {
+                let (from, to) = (link.host.bridge.switch, link.below.pid);
+                let cost = super::cdat::cost(inventory, plan, from, to, figures).unwrap_or(NO_COST);
+                running.bindings.bind_remote(&mut self.fabric, inventory, link, cost)
+            }
+        }
+    }
+
+    fn unbind(&mut self, bridge: Bridge) -> Result<(), BindError> {
+        let figures = self.want.figures();
+        let Some(running) = &mut self.running else { return Err(BindError::NotBound(bridge)) };
+        let (inventory, plan) = (&running.inventory, &running.plan);
+        let links = &running.bindings.remote;
+        let link =
+            links.iter().find(|l| l.host.bridge == bridge || l.below.bridge == bridge).copied();
+        let Some(link) = link else {
+            let option = UnbindOption::Managed;
+            let fabric = &mut self.fabric;
+            return running.bindings.unbind_local(fabric, inventory, bridge, option).map(drop);
+        };
+        let host = link.host.bridge;
+        let cost = super::cdat::cost(inventory, plan, host.switch, link.below.pid, figures);
+        let cost = cost.unwrap_or(NO_COST);
+        running.bindings.unbind_remote(&mut self.fabric, inventory, host, cost).map(drop)
+    }
+
+    /// Tells a host's edge what the way to a GFD adds.
+    fn tell_cost(&mut self, host: Host, gfd: Pid) -> Result<(), CallError> {
+        let Some(running) = &self.running else { return Ok(()) };
+        let (inventory, plan) = (&running.inventory, &running.plan);
+        let figures = self.want.figures();
+        let Some(cost) = super::cdat::cost(inventory, plan, host.switch, gfd, figures) else {
+            return Ok(());
+        };
+        let access = PidOp { pid: gfd, op: AccessOp::UpdateCost };
+        let set = ConfigureAccess { vcs: host.vcs, access, cost };
+        let way = inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
+        self.fabric.call(way, &Command::ConfigureAccess(set)).map(drop)
+    }
+
+    fn set_access(
+        &mut self,
+        host: &str,
+        vector: Vector,
+        pid: &str,
+        on: bool,
+    ) -> Result<String, Refused> {
+        let host = self.names(|names| names.host(host))?;
+        let pid = self.names(|names| names.gfd(pid).or_else(|_| parse_pid(pid)))?;
+        let uses = |share: &super::memory::Share| {
+            share.hosts.contains(&host) && share.parts.iter().any(|part| part.gfd == pid)
+        };
+        if let Some(share) = self.memory.shares.iter().find(|share| uses(share))
+            && vector == Vector::Gmv
+            && !on
+        {
+            let name = name_of(&share.tag);
+            return Err(Refused::because(format!("memory {name:?} needs it: revoke that first")));
+        }
+        let running = self.up()?;
+        let way = running.inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
+        let op = match (vector, on) {
+            (Vector::Gmv, true) => Some(AccessOp::EnableGmv),
+            (Vector::Gmv, false) => Some(AccessOp::DisableGmv),
+            (Vector::Vtv, true) => Some(AccessOp::EnableVtv),
+            (Vector::Vtv, false) => Some(AccessOp::DisableVtv),
+            (Vector::Lav, _) => None,
+        };
+        let figures = self.want.figures();
+        let cost = super::cdat::cost(&running.inventory, &running.plan, host.switch, pid, figures);
+        let cost = cost.unwrap_or(NO_COST);
+        let command = match op {
+            Some(op) => {
+                let access = PidOp { pid, op };
+                Command::ConfigureAccess(ConfigureAccess { vcs: host.vcs, access, cost })
+            }
+            None => {
+                let op = if on { LdstAccess::Enable } else { LdstAccess::Disable };
+                Command::ConfigureLdstAccess(ConfigureLdstAccess {
+                    vcs: host.vcs,
+                    access: PidOp { pid, op },
+                })
+            }
+        };
+        self.fabric.call(way, &command).map_err(no)?;
+        let says = if on { "may" } else { "may not" };
+        Ok(format!("host {} {says} reach {pid} ({vector:?})", host.pid))
+    }
+
+    /// Gives a target another PID, and brings the routes about.
+    fn assign(
+        &mut self,
+        switch: &str,
+        target: u16,
+        instance: u8,
+        pid: Option<&str>,
+    ) -> Result<String, Refused> {
+        let at = self.names(|names| names.switch(switch))?;
+        let pid = pid.map(parse_pid).transpose().map_err(Refused::bad_request)?;
+        let running = self.up()?;
+        let mut inventory = running.inventory.clone();
+        let taken: BTreeSet<Pid> = inventory.pids().map(|(pid, _)| pid).collect();
+        let free = || (0..).map_while(Pid::assignable).find(|pid| !taken.contains(pid));
+        let Some(pid) = pid.or_else(free) else { return Err(Refused::because("no PID is left")) };
+        if taken.contains(&pid) {
+            return Err(Refused::because(format!("PID {pid} is somewhere already")));
+        }
+        let place = usize::from(at.0);
+        let targets = inventory.switches.get_mut(place).map(|switch| switch.targets.iter_mut());
+        let is_it = |t: &super::inventory::Target| (t.id, t.instance) == (target, instance);
+        let Some(found) = targets.and_then(|mut all| all.find(|t| is_it(t))) else {
+            return Err(Refused::bad_request(format!(
+                "{at} has no target {target}, instance {instance}"
+            )));
+        };
+        let old = std::mem::replace(&mut found.pid, pid);
+        if let Some(user) = self.user_of(old) {
+            return Err(Refused::because(format!("{user} uses PID {old}")));
+        }
+        let running = self.up()?;
+        let plan = plan::make(&inventory, &running.options, Some(&running.plan)).map_err(no)?;
+        let instead_of = (!old.is_none()).then_some(old);
+        let assignment = Assignment { at, target, instance, pid, instead_of };
+        let (drain, fabric) = (self.drain, &mut self.fabric);
+        let Some(running) = &mut self.running else { return Err(Refused::unavailable("not up")) };
+        let standing = &mut running.standing;
+        let sent = send(fabric, &inventory, &[assignment], &plan, standing, drain);
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(error) => {
+                let why = with_causes(&error);
+                let left = self.rediscover().map_err(no);
+                self.show();
+                left?;
+                return Err(Refused::because(format!("{why}; the fabric was read again")));
+            }
+        };
+        (running.inventory, running.plan) = (inventory, plan);
+        Ok(format!("target {target} of {at} has PID {pid}; {} entries were sent", sent.entries))
+    }
+
+    /// Who needs a PID as it is.
+    fn user_of(&self, pid: Pid) -> Option<String> {
+        let running = self.running.as_ref().filter(|_| !pid.is_none())?;
+        let ends = |link: &&super::bind::Remote| link.host.pid == pid || link.below.pid == pid;
+        if let Some(link) = running.bindings.remote.iter().find(ends) {
+            return Some(format!("the virtual link at {}", link.host.bridge));
+        }
+        let has = |share: &&super::memory::Share| share.hosts.iter().any(|host| host.pid == pid);
+        let share = self.memory.shares.iter().find(has)?;
+        Some(format!("memory {:?}", name_of(&share.tag)))
+    }
+
+    fn cci(&mut self, to: &str, message: &str) -> Result<Response, Refused> {
+        let way = way(to).map_err(Refused::bad_request)?;
+        let octets = look::octets(message).map_err(Refused::bad_request)?;
+        weft_parsers::cci::Header::cut(&octets)
+            .map_err(|error| Refused::bad_request(format!("that is no message: {error}")))?;
+        look::said(self.fabric.raw(way, &octets)).map(Response::Cci)
+    }
+
+    fn trace_of(&mut self, host: &str, hpa: u64) -> Result<Response, Refused> {
+        let (host, name) = self.names(|names| {
+            let host = names.host(host)?;
+            Ok((host, names.gae(host).map(str::to_owned)))
+        })?;
+        let gae = name.and_then(|name| self.gaes.get_mut(&name));
+        let Some(running) = &self.running else { return Err(Refused::unavailable("not up")) };
+        let (fabric, inventory, memory) = (&mut self.fabric, &running.inventory, &self.memory);
+        Ok(Response::Trace(trace(Asked { fabric, gae, inventory, memory }, host, Hpa(hpa))))
+    }
+
+    /// Looks what has come or gone, and deals with it.
+    pub fn watch(&mut self) {
+        if self.mode == Mode::Static || self.board.status().phase != Phase::Up {
+            return;
+        }
+        while let Some(event) = self.fabric.event() {
+            self.board.happened(format!("a component notified of an event: {}", look::hex(&event)));
+        }
+        let is_ours = self.entry_is_ours();
+        let Some(running) = &mut self.running else { return };
+        let before = running.inventory.clone();
+        match is_ours {
+            Some(true) => {}
+            Some(false) => return self.bring_back(),
+            None => return self.show(),
+        }
+        let again = match running.watch(&mut self.fabric) {
+            Ok(reports) => {
+                reports.iter().for_each(|report| self.board.happened(told(report)));
+                reports.iter().any(|report| !report.severed.is_empty())
+            }
+            Err(ChangeError::Unknown(at)) => {
+                self.board.happened(format!("{at} has a link that was not known"));
+                true
+            }
+            Err(error) => {
+                self.board.happened(with_causes(&error));
+                true
+            }
+        };
+        let changed = self.running.as_ref().is_some_and(|running| running.inventory != before);
+        if self.may_be_back() || again {
+            if let Err(error) = self.rediscover() {
+                self.board.happened(with_causes(&error));
+                self.trouble.push(with_causes(&error));
+            }
+        } else if changed && let Err(error) = self.save() {
+            self.trouble.push(with_causes(&error));
+        }
+        self.show();
+    }
+
+    /// Whether the entry switch is this FM's still; none where it does not answer, and all that can be done is to wait.
+    fn entry_is_ours(&mut self) -> Option<bool> {
+        const SILENT: &str = "the entry switch does not answer";
+        let now = super::discover::identify(&mut self.fabric, Way::Entry);
+        self.trouble.retain(|line| !line.starts_with(SILENT));
+        match now {
+            Ok(now) => {
+                let ours = self.want.manager().uuid;
+                if now.primary.is_none() || now.primary_uuid == ours {
+                    return Some(now.primary_uuid == ours);
+                }
+                let owner = super::inventory::Named(now.primary_uuid);
+                let why = format!("the fabric belongs to the fabric manager {owner} now");
+                self.board.happened(why.clone());
+                self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(why)));
+                None
+            }
+            Err(error) => {
+                self.trouble.push(format!("{SILENT}: {}", error.with_causes()));
+                None
+            }
+        }
+    }
+
+    /// The entry switch has forgotten whose it is.
+    fn bring_back(&mut self) {
+        self.board.happened("the entry switch has nothing of what it was told");
+        if let Err(error) = self.rediscover() {
+            self.board.happened(with_causes(&error));
+            self.trouble.push(with_causes(&error));
+        }
+        self.show();
+    }
+
+    /// Whether a link that is known to be down has an end that is up: what is there may have come back.
+    fn may_be_back(&mut self) -> bool {
+        let Some(running) = &self.running else { return false };
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.rounds.is_multiple_of(ROUNDS) {
+            self.tried.clear();
+        }
+        let (inventory, mut half) = (&running.inventory, BTreeSet::new());
+        for &link in &inventory.down {
+            let is_up = |end: &PortRef| {
+                let switch = inventory.switch(end.switch).filter(|switch| switch.whole);
+                let way = switch.map(Switch::way);
+                let up =
+                    way.map(|way| super::discover::ports_up(&mut self.fabric, way, &[end.port]));
+                matches!(up, Some(Ok(list)) if list == [end.port])
+            };
+            if link.iter().any(is_up) {
+                half.insert(link);
+            }
+        }
+        let is_new = half.iter().any(|link| !self.tried.contains(link));
+        self.tried = half;
+        is_new
+    }
+}
+
+/// What a path costs that nobody knows.
+const NO_COST: PathCost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
+
+fn told(report: &Report) -> String {
+    let mut text = match report.event {
+        Event::LinkDown(at) => format!("link at {at} is down"),
+        Event::LinkUp(at) => format!("link at {at} is up again"),
+        Event::NewLink(at) => format!("{at} has a new link"),
+        Event::EdgeDown(at) => format!("{at} has lost what was there"),
+        Event::SwitchGone(SwitchId(id)) => format!("s{id} does not answer"),
+    };
+    text += &format!("; {} entries of tables were sent", report.sent.entries);
+    for link in &report.hit {
+        text += &format!("; the virtual link at {} has another way", link.host.bridge);
+    }
+    for link in &report.severed {
+        text += &format!("; the virtual link at {} is cut", link.host.bridge);
+    }
+    if let Some(partition) = &report.partition {
+        text += &format!("; {partition}");
+    }
+    text
+}

@@ -1,0 +1,120 @@
+//! The threads of the service: one that starts the fabric up and looks after it, and those of clients.
+//!
+//! Shape: [`Service`] has the [`Fm`] behind a lock; [`Lines`] takes requests, one at a time; status and events are read
+//! from the board, also while start-up runs.
+//! Units: as [`Duration`] says.
+//! Source: architecture.md, "Control".
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::board::{Board, Phase};
+use super::{Fm, Request, Response};
+use crate::mgmt::{Answer, Lines, Refused, parse, to_line};
+
+struct Shared {
+    fm: Mutex<Fm>,
+    board: Arc<Board>,
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Fm> {
+        self.fm.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A fabric manager that runs; dropping it ends that.
+pub struct Service {
+    shared: Arc<Shared>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Starts the fabric up, in a thread of its own, and looks after it every `pause`.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn start(fm: Fm, pause: Duration) -> std::io::Result<Self> {
+        let board = fm.board();
+        let shared =
+            Arc::new(Shared { fm: Mutex::new(fm), board, stopping: AtomicBool::new(false) });
+        let keeper = shared.clone();
+        let keeper = std::thread::Builder::new()
+            .name("weft-fm".to_owned())
+            .spawn(move || keep(&keeper, pause))?;
+        Ok(Self { shared, keeper: Some(keeper) })
+    }
+
+    /// Who answers lines.
+    #[must_use]
+    pub fn lines(&self) -> Arc<dyn Lines> {
+        Arc::new(Clients(self.shared.clone()))
+    }
+
+    /// What others may look at.
+    #[must_use]
+    pub fn board(&self) -> &Board {
+        &self.shared.board
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        if let Some(keeper) = self.keeper.take() {
+            keeper.thread().unpark();
+            let _ = keeper.join(); // a panic has been printed
+        }
+    }
+}
+
+fn keep(shared: &Shared, pause: Duration) {
+    let is_over = || shared.stopping.load(Ordering::SeqCst);
+    while !is_over() {
+        match shared.board.status().phase {
+            Phase::Starting | Phase::Failed => {
+                let started = shared.lock().start();
+                if let Err(error) = started {
+                    shared.board.happened(format!("start-up: {}", super::with_causes(&error)));
+                }
+            }
+            Phase::Up => shared.lock().watch(),
+            Phase::Standby => {}
+        }
+        if !is_over() {
+            std::thread::park_timeout(pause);
+        }
+    }
+}
+
+struct Clients(Arc<Shared>);
+
+impl Clients {
+    fn meet(&self, line: &[u8]) -> Result<Value, Refused> {
+        let request: Request = parse(line)?;
+        let response = match &request {
+            Request::Status => Response::Status(self.0.board.status()),
+            Request::Events { after } => Response::Events(self.0.board.events(*after)),
+            _ if self.0.board.status().phase == Phase::Starting => {
+                let step = self.0.board.status().step;
+                return Err(Refused::unavailable(format!("start-up runs: {step}")));
+            }
+            _ => self.0.lock().request(&request)?,
+        };
+        serde_json::to_value(response).map_err(|error| Refused::unavailable(error.to_string()))
+    }
+}
+
+impl Lines for Clients {
+    fn answer(&self, line: &[u8]) -> Answer {
+        Answer::Line(to_line(&match self.meet(line) {
+            Ok(value) => json!({ "ok": value }),
+            Err(refused) => json!({ "error": refused }),
+        }))
+    }
+}

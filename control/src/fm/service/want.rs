@@ -1,0 +1,433 @@
+//! The state that is wanted of a fabric, as a file tells it.
+//!
+//! Shape: TOML -> [`Want`]: names, hosts, bindings, memory; what they mean in a fabric is seen by [`super::names`].
+//! Units: octets; ns.
+//! Source: fabric.md, "FM module"; TOML 1.0.
+
+use std::path::Path;
+
+use serde::{Deserialize, Deserializer};
+use weft_parsers::cci::Uuid;
+use weft_parsers::fabric::Pid;
+
+use crate::fm::cci::Peer;
+use crate::fm::cdat::Figures;
+use crate::fm::inventory::Manager;
+
+/// UUID of an FM that is given none.
+const UUID: Uuid = *b"weft fabric mgr\0";
+/// PID of an FM that is given none.
+const PID: u16 = 0xFFE;
+/// Longest file.
+const LEN_MAX: u64 = 16 << 20;
+
+/// Why there is no wanted state.
+#[derive(Debug, thiserror::Error)]
+pub enum WantError {
+    /// The file cannot be read.
+    #[error("read {0}")]
+    File(String, #[source] std::io::Error),
+    /// It is longer than any that means something.
+    #[error("{0} is longer than 16 MiB")]
+    Long(String),
+    /// It is no such TOML.
+    #[error("{0}")]
+    Toml(String),
+    /// It contradicts itself.
+    #[error("{0}")]
+    Bad(String),
+}
+
+/// Who manages, and what is not told by components.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Management {
+    /// UUID of this FM.
+    #[serde(default, deserialize_with = "some_uuid")]
+    pub uuid: Option<Uuid>,
+    /// Its PID.
+    #[serde(default, deserialize_with = "some_pid")]
+    pub pid: Option<Pid>,
+    /// Who may take over.
+    pub secondary: Option<Secondary>,
+    /// From a port of a switch to another one.
+    pub switch_ns: Option<u64>,
+    /// From one end of a link to the other.
+    pub link_ns: Option<u64>,
+}
+
+/// The second FM.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Secondary {
+    /// Its UUID.
+    #[serde(deserialize_with = "uuid")]
+    pub uuid: Uuid,
+    /// Its PID.
+    #[serde(deserialize_with = "pid")]
+    pub pid: Pid,
+}
+
+/// A name of a switch or GFD.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Named {
+    /// The name.
+    pub name: String,
+    /// Whose.
+    #[serde(deserialize_with = "uuid")]
+    pub uuid: Uuid,
+}
+
+/// A host.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostName {
+    /// Its name.
+    pub name: String,
+    /// Its edge switch.
+    pub switch: String,
+    /// The port that it is at.
+    pub port: u8,
+    /// Where its GAE answers, in a session of the host: `tcp:HOST:PORT` or `unix:PATH`.
+    #[serde(default, deserialize_with = "some_peer")]
+    pub gae: Option<Peer>,
+}
+
+/// A binding.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bind {
+    /// SWITCH/VCS/VPPB.
+    pub bridge: String,
+    /// `port:N`, `port:N.LD` or SWITCH/VCS/VPPB.
+    pub to: String,
+}
+
+/// Memory.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// Its name: 1 to 16 octets, the tag of its extents.
+    pub name: String,
+    /// Who has it.
+    pub hosts: Vec<String>,
+    /// GFDs in the order of the ways.
+    #[serde(default)]
+    pub gfds: Vec<String>,
+    /// How many GFDs, where none are named: those that the FM found first.
+    pub ways: Option<u16>,
+    /// In all: octets, or a number with KiB, MiB, GiB or TiB.
+    #[serde(deserialize_with = "size")]
+    pub size: u64,
+    /// Octets of a turn.
+    #[serde(default = "turn", deserialize_with = "small_size")]
+    pub granularity: u32,
+    /// Where all hosts see it.
+    #[serde(deserialize_with = "address")]
+    pub hpa: u64,
+}
+
+/// All that is wanted.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Want {
+    /// Who manages.
+    #[serde(default)]
+    pub fm: Management,
+    /// Names of switches.
+    #[serde(default, rename = "switch")]
+    pub switches: Vec<Named>,
+    /// Names of GFDs.
+    #[serde(default, rename = "gfd")]
+    pub gfds: Vec<Named>,
+    /// Hosts.
+    #[serde(default, rename = "host")]
+    pub hosts: Vec<HostName>,
+    /// Bindings.
+    #[serde(default, rename = "bind")]
+    pub binds: Vec<Bind>,
+    /// Memory.
+    #[serde(default, rename = "memory")]
+    pub memory: Vec<Wanted>,
+}
+
+impl Want {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// See [`WantError`].
+    pub fn load(path: &Path) -> Result<Self, WantError> {
+        use std::io::Read;
+        let name = path.display().to_string();
+        let mut text = String::new();
+        let file = std::fs::File::open(path);
+        let read = file.and_then(|file| file.take(LEN_MAX + 1).read_to_string(&mut text));
+        match read {
+            Err(error) => Err(WantError::File(name, error)),
+            Ok(_) if text.len() as u64 > LEN_MAX => Err(WantError::Long(name)),
+            Ok(_) => Self::parse(&text).map_err(|error| match error {
+                WantError::Toml(why) | WantError::Bad(why) => {
+                    WantError::Bad(format!("{name}: {why}"))
+                }
+                other => other,
+            }),
+        }
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// It is no TOML of this kind, or names something twice.
+    pub fn parse(text: &str) -> Result<Self, WantError> {
+        let want: Self = toml::from_str(text)
+            .map_err(|error| WantError::Toml(error.to_string().trim().to_owned()))?;
+        let named = want.switches.iter().chain(&want.gfds).map(|one| one.name.as_str());
+        let mut names: Vec<&str> =
+            named.chain(want.hosts.iter().map(|host| host.name.as_str())).collect();
+        names.sort_unstable();
+        let twice =
+            names.windows(2).find(|two| two.first() == two.last()).and_then(|two| two.first());
+        if let Some(name) = twice {
+            return Err(WantError::Bad(format!("{name:?} is the name of two")));
+        }
+        if let Some(name) = names.iter().find(|name| !is_name(name)) {
+            let why = "expected a name of letters, digits, '-', '_' and '.' that is no PID";
+            return Err(WantError::Bad(format!("{why}, found {name:?}")));
+        }
+        let mut tags = Vec::new();
+        for share in &want.memory {
+            let tag = tag(&share.name).map_err(WantError::Bad)?;
+            if tags.contains(&tag) {
+                return Err(WantError::Bad(format!("memory {:?} is there twice", share.name)));
+            }
+            tags.push(tag);
+        }
+        Ok(want)
+    }
+
+    /// Who manages.
+    #[must_use]
+    pub fn manager(&self) -> Manager {
+        let pid = self.fm.pid.unwrap_or(Pid::from_low_bits(PID));
+        Manager { uuid: self.fm.uuid.unwrap_or(UUID), pid }
+    }
+
+    /// Latencies that switches do not tell.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let ps = |ns: Option<u64>| ns.unwrap_or(0).saturating_mul(1_000);
+        Figures { switch_ps: ps(self.fm.switch_ns), link_ps: ps(self.fm.link_ns) }
+    }
+}
+
+/// Whether a name cannot be taken for a PID, a port or a bridge.
+fn is_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_number = name.chars().all(|c| c.is_ascii_hexdigit());
+    let is_place = name.strip_prefix('s').is_some_and(|rest| {
+        !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit() || c == '.')
+    });
+    !name.is_empty() && name.chars().all(good) && !is_number && !is_place && name != "entry"
+}
+
+/// The tag of a name.
+///
+/// # Errors
+/// It is empty, or too long.
+pub fn tag(name: &str) -> Result<Uuid, String> {
+    let mut tag = [0; 16];
+    match tag.get_mut(..name.len()) {
+        Some(place) if !name.is_empty() && !name.contains('\0') => {
+            place.copy_from_slice(name.as_bytes())
+        }
+        _ => return Err(format!("expected a name of 1 to 16 octets, found {name:?}")),
+    }
+    Ok(tag)
+}
+
+/// The name of a tag: its text, or its octets.
+#[must_use]
+pub fn name_of(tag: &Uuid) -> String {
+    let len = tag.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
+    let text = std::str::from_utf8(tag.get(..len).unwrap_or_default()).ok();
+    let text = text.filter(|text| !text.is_empty() && !text.chars().any(char::is_control));
+    text.map_or_else(|| crate::fm::inventory::Named(*tag).to_string(), str::to_owned)
+}
+
+/// A UUID as people write it.
+///
+/// # Errors
+/// It is none.
+pub fn parse_uuid(text: &str) -> Result<Uuid, String> {
+    let bad = || format!("expected a UUID of 32 hexadecimal digits, found {text:?}");
+    let digits: Vec<u8> = text.bytes().filter(|octet| *octet != b'-').collect();
+    let digits = std::str::from_utf8(&digits).map_err(|_| bad())?;
+    if digits.len() != 32 || !digits.bytes().all(|octet| octet.is_ascii_hexdigit()) {
+        return Err(bad());
+    }
+    u128::from_str_radix(digits, 16).map(u128::to_be_bytes).map_err(|_| bad())
+}
+
+/// A PID: three hexadecimal digits or fewer.
+///
+/// # Errors
+/// It is none, or FFF.
+pub fn parse_pid(text: &str) -> Result<Pid, String> {
+    let bits = u16::from_str_radix(text, 16).ok().filter(|_| !text.starts_with('+'));
+    let pid = bits.and_then(Pid::assignable);
+    pid.ok_or_else(|| format!("expected a PID of 000 to ffe, found {text:?}"))
+}
+
+/// Octets, with a unit or without.
+///
+/// # Errors
+/// It is no size.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let bad = || format!("expected octets, or a number with KiB, MiB, GiB or TiB, found {text:?}");
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((text, 0));
+    let number: u64 = number.trim().parse().map_err(|_| bad())?;
+    number.checked_mul(1 << shift).ok_or_else(bad)
+}
+
+/// An address: hexadecimal with 0x, or decimal.
+///
+/// # Errors
+/// It is none.
+pub fn parse_address(text: &str) -> Result<u64, String> {
+    let digits = text.replace('_', "");
+    let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => digits.parse(),
+    };
+    number.map_err(|_| format!("expected an address, found {text:?}"))
+}
+
+const fn turn() -> u32 {
+    4_096
+}
+
+/// A text or a number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Number(u64),
+    Text(String),
+}
+
+impl Value {
+    fn read<'de, D: Deserializer<'de>>(
+        from: D,
+        parse: fn(&str) -> Result<u64, String>,
+    ) -> Result<u64, D::Error> {
+        match Self::deserialize(from)? {
+            Self::Number(number) => Ok(number),
+            Self::Text(text) => parse(&text).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Value::read(from, parse_size)
+}
+
+fn small_size<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let octets = Value::read(from, parse_size)?;
+    u32::try_from(octets).map_err(|_| serde::de::Error::custom("a turn has at most 16 KiB"))
+}
+
+fn address<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Value::read(from, parse_address)
+}
+
+fn uuid<'de, D: Deserializer<'de>>(from: D) -> Result<Uuid, D::Error> {
+    parse_uuid(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
+fn some_uuid<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Uuid>, D::Error> {
+    uuid(from).map(Some)
+}
+
+fn pid<'de, D: Deserializer<'de>>(from: D) -> Result<Pid, D::Error> {
+    parse_pid(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
+fn some_pid<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Pid>, D::Error> {
+    pid(from).map(Some)
+}
+
+fn some_peer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Peer>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+[fm]
+uuid = "f1f1f1f1-f1f1-f1f1-f1f1-f1f1f1f1f1f1"
+pid = "ffd"
+secondary = { uuid = "f2f2f2f2f2f2f2f2f2f2f2f2f2f2f2f2", pid = "ffc" }
+switch_ns = 100
+[[switch]]
+name = "leaf-0"
+uuid = "50505050-5050-5050-0000-000000000001"
+[[host]]
+name = "h0"
+switch = "leaf-0"
+port = 3
+gae = "unix:/run/h0"
+[[bind]]
+bridge = "leaf-0/0/1"
+to = "port:4"
+[[memory]]
+name = "pool"
+hosts = ["h0"]
+ways = 4
+size = "4GiB"
+granularity = "256"
+hpa = "0x0100_0000_0000"
+"#;
+
+    #[test]
+    fn a_file_says_what_is_wanted() {
+        let want = Want::parse(GOOD).unwrap();
+        assert_eq!(want.manager(), Manager { uuid: [0xF1; 16], pid: Pid::from_low_bits(0xFFD) });
+        assert_eq!((want.figures().switch_ps, want.figures().link_ps), (100_000, 0));
+        let share = &want.memory[0];
+        assert_eq!((share.size, share.granularity, share.hpa), (4 << 30, 256, 1 << 40));
+        assert_eq!(want.hosts[0].gae, Some(Peer::Unix("/run/h0".into())));
+        assert_eq!(name_of(&tag("pool").unwrap()), "pool");
+        assert_eq!(Want::parse("").unwrap().manager().pid, Pid::from_low_bits(0xFFE));
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_with_what_was_expected() {
+        #[rustfmt::skip] // columns: what is replaced, by what, part of the error
+        let cases = [
+            ("\"ffd\"", "\"fff\"", "expected a PID of 000 to ffe"),
+            ("\"ffd\"", "\"+1\"", "expected a PID"),
+            ("f1f1f1f1-", "f1f1f1f-", "expected a UUID"),
+            ("\"4GiB\"", "\"4GB\"", "expected octets"),
+            ("\"4GiB\"", "\"99999999999TiB\"", "expected octets"),
+            ("\"256\"", "\"1TiB\"", "at most 16 KiB"),
+            ("\"0x0100_0000_0000\"", "\"0x\"", "expected an address"),
+            ("name = \"h0\"", "name = \"leaf-0\"", "the name of two"),
+            ("name = \"h0\"", "name = \"0a\"", "expected a name"),
+            ("name = \"h0\"", "name = \"s0.1\"", "expected a name"),
+            ("name = \"pool\"", "name = \"a pool with a long name\"", "1 to 16 octets"),
+            ("unix:/run/h0", "/run/h0", "expected tcp:HOST:PORT or unix:PATH"),
+            ("ways = 4", "way = 4", "unknown field `way`"),
+            ("port = 3", "port = 300", "300"),
+            ("[[bind]]", "[[bind", "TOML"),
+        ];
+        for (what, by, part) in cases {
+            let text = GOOD.replacen(what, by, 1);
+            let error = Want::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(part), "{by}: {error}");
+        }
+    }
+}

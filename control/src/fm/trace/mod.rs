@@ -1,0 +1,155 @@
+//! What becomes of one address of one host: every lookup, from the host's edge to the memory.
+//!
+//! Shape: [`Asked`], (host, HPA) -> [`Trace`]: a [`Step`] for each table, and how it [`End`]s.
+//! Units: octets; PIDs of 12 bits.
+//! Source: wire-formats.md 4.5 to 4.7, 5.1 to 5.3; seed 000 sections 7.7.2.3 to 7.7.2.5; fabric.md, "FM module".
+//!
+//! The tables themselves are asked, by the commands that read them; what the FM has planned is not looked at. One table
+//! cannot be asked by an FM: FAST, with its IDT, is told to its host alone, through the host's GAE. Where the FM has no
+//! session there, the way is taken from the share that the FM gave, and the step says so.
+
+mod device;
+mod edge;
+mod path;
+
+use serde::{Deserialize, Serialize};
+use weft_parsers::fabric::{Hpa, Pid};
+
+use super::cci::{CallError, Fabric};
+use super::inventory::Inventory;
+use super::memory::{Host, Memory};
+
+/// Whom a trace asks.
+pub struct Asked<'a> {
+    /// The components.
+    pub fabric: &'a mut Fabric,
+    /// The host's GAE, in a session of the host.
+    pub gae: Option<&'a mut Fabric>,
+    /// What there is.
+    pub inventory: &'a Inventory,
+    /// What was given.
+    pub memory: &'a Memory,
+}
+
+/// One lookup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Where.
+    pub at: String,
+    /// In which table.
+    pub table: String,
+    /// Whether the table itself was asked.
+    pub asked: bool,
+    /// What it says.
+    pub found: String,
+}
+
+/// How it ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// At memory that the host may use.
+    Memory,
+    /// At another host's memory (GIM).
+    Host,
+    /// Not in the fabric's part of the addresses: the host's own hierarchy routes it.
+    Hierarchy,
+    /// A table refuses it, and the host sees what the text says.
+    Refused(String),
+    /// A table that would have to be asked does not answer.
+    Unknown(String),
+}
+
+/// The whole way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trace {
+    /// PID of the host: what the request comes from.
+    pub spid: u16,
+    /// The address.
+    pub hpa: u64,
+    /// The lookups, in their order.
+    pub steps: Vec<Step>,
+    /// Where the edge sends it.
+    pub dpid: Option<u16>,
+    /// Links, each as its two ends.
+    pub hops: Vec<String>,
+    /// Where it lies in the device.
+    pub dpa: Option<u64>,
+    /// How it ends.
+    pub end: End,
+}
+
+/// Why the lookups go no further.
+enum Stop {
+    End(End),
+    Silent(CallError),
+}
+
+impl From<CallError> for Stop {
+    fn from(error: CallError) -> Self {
+        Self::Silent(error)
+    }
+}
+
+fn refused<T>(why: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::End(End::Refused(why.into())))
+}
+
+/// Follows an address.
+#[must_use]
+pub fn trace(asked: Asked<'_>, host: Host, hpa: Hpa) -> Trace {
+    let trace = Trace {
+        spid: host.pid.bits(),
+        hpa: hpa.0,
+        steps: Vec::new(),
+        dpid: None,
+        hops: Vec::new(),
+        dpa: None,
+        end: End::Memory,
+    };
+    let mut walk = Walk { asked, host, hpa, trace };
+    let end = match walk.all() {
+        Ok(end) | Err(Stop::End(end)) => end,
+        Err(Stop::Silent(error)) => End::Unknown(error.with_causes()),
+    };
+    walk.trace.end = end;
+    walk.trace
+}
+
+/// A trace under way.
+struct Walk<'a> {
+    asked: Asked<'a>,
+    host: Host,
+    hpa: Hpa,
+    trace: Trace,
+}
+
+impl Walk<'_> {
+    fn all(&mut self) -> Result<End, Stop> {
+        let Some(target) = self.edge()? else { return Ok(End::Hierarchy) };
+        self.trace.dpid = Some(target.dpid.bits());
+        let gfd = self.asked.inventory.gfds.iter().find(|gfd| gfd.pid == target.dpid).copied();
+        self.path(target.dpid)?;
+        match (gfd, target.is_memory) {
+            (Some(gfd), _) => self.device(gfd.pid),
+            (None, false) => Ok(End::Host),
+            (None, true) => refused("nobody there decodes the address: an error completion"),
+        }
+    }
+
+    fn say(&mut self, at: impl ToString, table: &str, found: impl Into<String>) {
+        self.note(at, table, true, found);
+    }
+
+    fn note(&mut self, at: impl ToString, table: &str, asked: bool, found: impl Into<String>) {
+        let (at, table, found) = (at.to_string(), table.to_owned(), found.into());
+        self.trace.steps.push(Step { at, table, asked, found });
+    }
+}
+
+/// Where the edge sends a request.
+struct Target {
+    dpid: Pid,
+    /// It is a device's memory, not a host's.
+    is_memory: bool,
+}

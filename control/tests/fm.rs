@@ -1,0 +1,179 @@
+//! `weft fm serve` on real components over TCP, asked by the other words of `weft fm`.
+//!
+//! Shape: a line of two switches and four GFDs in this process; the fabric manager and its clients are processes.
+//! Units: octets.
+//! Source: fabric.md, "FM module"; `docs/fm.md`.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
+
+#[path = "common/process.rs"]
+mod process;
+#[path = "../../tests/tests/fabric_service/world.rs"]
+#[expect(dead_code, reason = "other tests look into the components, too")]
+mod world;
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use assert_cmd::Command;
+use serde_json::Value;
+use weft_endpoints::cci::Session;
+
+use process::{Guard, start};
+use world::{BLOCK, HOST, World, listen};
+
+struct Served {
+    dir: tempfile::TempDir,
+    entry: String,
+}
+
+impl Served {
+    fn new(world: World) -> Self {
+        let world = Arc::new(Mutex::new(world));
+        let entry = listen(&world, Session::Fm);
+        let gae = listen(&world, |_| Session::Host { vcs: 0 });
+        let want = format!(
+            "[[host]]\nname = \"h0\"\nswitch = \"entry\"\nport = {HOST}\ngae = {gae:?}\n\
+             [[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 2\nsize = {}\nhpa = \"0x10000000000\"\n",
+            2 * BLOCK
+        );
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("want.toml"), want).unwrap();
+        Self { dir, entry }
+    }
+
+    fn serve(&self) -> Guard {
+        let (child, mut err) = start(|command| {
+            let args = ["fm", "serve", "--entry", &self.entry, "--want", "want.toml"];
+            let more = ["--store", "fm.redb", "--socket", "s/fm.sock", "--pause", "50"];
+            command.args(args).args(more).current_dir(self.dir.path())
+        });
+        // What it says later is read, so that it never waits for us.
+        std::thread::spawn(move || err.read_to_end(&mut Vec::new()));
+        child
+    }
+
+    /// Exit code, standard output and standard error of `weft fm ARGS --socket ...`.
+    fn ask(&self, args: &[&str]) -> (i32, String, String) {
+        let mut command = Command::cargo_bin("weft").unwrap();
+        let socket = self.dir.path().join(Path::new("s/fm.sock"));
+        let output = command.arg("fm").args(args).arg("--socket").arg(socket).output().unwrap();
+        let text = |octets| String::from_utf8(octets).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    fn text(&self, args: &[&str]) -> String {
+        let (code, out, err) = self.ask(args);
+        assert_eq!(code, 0, "{args:?}: {err}");
+        out
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let all: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
+        serde_json::from_str(&self.text(&all)).unwrap()
+    }
+}
+
+fn stop(mut child: Guard) {
+    let pid = rustix::process::Pid::from_child(&child.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(child.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_fabric_is_served_asked_and_found_again() {
+    let served = Served::new(World::ring(2, 1, &[0, 1, 1, 0]));
+    let child = served.serve();
+    let status = served.json(&["status", "--wait"]);
+    assert_eq!(
+        (&status["phase"], &status["hosts_held"]),
+        (&"up".into(), &false.into()),
+        "{status}"
+    );
+    assert_eq!(status["trouble"], serde_json::json!([]), "{status}");
+    assert_eq!((&status["counts"]["gfds"], &status["counts"]["shares"]), (&4.into(), &1.into()));
+
+    let memory = served.json(&["memory"]);
+    let gfd = memory[0]["parts"][1]["gfd"].as_u64().unwrap();
+    for (args, part) in [
+        (&["topology"][..], "GFD"),
+        (&["topology", "--dot"], "graph fabric"),
+        (&["topology", "--svg"], "</svg>"),
+        (&["routes", "--prove"], "none of them backwards"),
+        (&["routes", "--switch", "s1"], "s1"),
+        (&["memory"], "pool"),
+        (&["access", "h0"], &format!("{gfd:03x}")),
+        (&["pid"], "host edge"),
+        (&["cdat"], "GFD"),
+        (&["events"], "memory \"pool\" given"),
+        (&["bind"], "bridge"),
+        (&["cci", "--opcode", "5700", ""], "Success"),
+        (
+            &["cci", "--opcode", "4900", "", "--to", &format!("pid:{gfd:03x}")],
+            "Identify GFD: Success",
+        ),
+    ] {
+        let text = served.text(args);
+        assert!(text.contains(part), "{args:?}: {text}");
+    }
+    // The host has written no FAST, and its GAE says so.
+    let trace = served.text(&["trace", "--host", "h0", "--hpa", "0x10000000000"]);
+    assert!(trace.contains("FAST is off") && trace.contains("own hierarchy"), "{trace}");
+
+    let (code, _, err) = served.ask(&["revoke", "pond", "h0"]);
+    assert!(code == 4 && err.contains("there is no memory"), "{code}: {err}");
+    served.text(&[
+        "memory",
+        "add",
+        "more",
+        "--host",
+        "h0",
+        "--ways",
+        "1",
+        "--size",
+        "256MiB",
+        "--hpa",
+        "0x20000000000",
+    ]);
+    served.text(&["revoke", "pool", "h0"]);
+    let before = served.json(&["memory"]);
+    stop(child);
+    let (code, _, err) = served.ask(&["status"]);
+    assert!(code == 4 && err.contains("no fabric manager listens"), "{code}: {err}");
+
+    let child = served.serve();
+    let status = served.json(&["status", "--wait"]);
+    assert_eq!(status["phase"], "up", "{status}");
+    assert_eq!(
+        served.json(&["memory"]),
+        before,
+        "found again, and the revoked host is told of: {status}"
+    );
+    assert!(status["trouble"].to_string().contains("release it first"), "{status}");
+    stop(child);
+}
+
+#[test]
+fn what_cannot_be_brought_up_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let served = Served { dir, entry: format!("tcp:{free}") };
+    std::fs::write(served.dir.path().join("want.toml"), "").unwrap();
+    let child = served.serve();
+    let (code, _, err) = served.ask(&["status", "--wait"]);
+    assert!(code == 1 && err.contains("cannot be claimed"), "{code}: {err}");
+    let status = served.json(&["status"]);
+    assert_eq!(status["hosts_held"], true, "{status}");
+    stop(child);
+    std::fs::write(served.dir.path().join("want.toml"), "[fm]\npid = \"fff\"\n").unwrap();
+    let refused = Command::cargo_bin("weft")
+        .unwrap()
+        .args(["fm", "serve", "--entry", "unix:/nonexistent", "--want", "want.toml"])
+        .current_dir(served.dir.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(text.contains("expected a PID of 000 to ffe"), "{text}");
+}
