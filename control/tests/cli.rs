@@ -48,6 +48,13 @@ fn exit_codes_are_those_of_the_help() {
     let cases: &[(&[&str], i32, &str)] = &[
         (&["--version"], OK, ""),
         (&["config", "defaults"], OK, ""),
+        (&["endpoint", "host"], USAGE, "expected one --port, found 0"),
+        (&["endpoint", "host", "--port", "nosuchdev0", "--mode", "fast"], USAGE, "mode: expected flit"),
+        (&["endpoint", "device", "--port", "pcap:x"], USAGE, "expected tap or af_packet"),
+        (&["endpoint", "hbr", "--port", "a"], USAGE, "a link upstream and 1 to 32 downstream"),
+        (&["endpoint", "gfd", "--port", "nosuchdev0"], SYSTEM, "open the device"),
+        (&["endpoint", "host", "-c", "nosuch.toml"], SYSTEM, "read nosuch.toml"),
+        (&["endpoint", "ctl", "./nosuch.sock", "status"], SWITCH, "no endpoint listens at ./nosuch.sock"),
         (&["fly"], USAGE, "unrecognized subcommand 'fly'"),
         (&["config", "check", "--port", "p0=veth0"], OK, ""),
         (&["config", "check"], USAGE, "error: default: port: expected at least one port"),

@@ -10,6 +10,7 @@ use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
 use weft_endpoints::cxl_device::{CxlDevice, Event, Refusal};
 use weft_endpoints::gfd::memory::Memory;
+use weft_endpoints::pci::Function;
 use weft_endpoints::requester::{Ask, OpId};
 use weft_endpoints::tlp_end::Progress;
 
@@ -22,7 +23,7 @@ use crate::mgmt::Refused;
 
 /// A device. Each function's transfers are its own, as their requests are numbered by function.
 pub struct Device {
-    device: CxlDevice,
+    inner: CxlDevice,
     name: String,
     /// Its link has UIO.
     flit: bool,
@@ -42,16 +43,16 @@ impl Device {
     #[must_use]
     pub fn new(device: CxlDevice, name: &str, functions: usize, flit: bool) -> Self {
         let transfers = (0..functions).map(|_| Transfers::default()).collect();
-        Self { device, name: name.to_owned(), flit, transfers }
+        Self { inner: device, name: name.to_owned(), flit, transfers }
     }
 
     /// The device itself.
     pub const fn device(&mut self) -> &mut CxlDevice {
-        &mut self.device
+        &mut self.inner
     }
 
     fn transfers(&mut self, function: u8) -> Result<(&mut CxlDevice, &mut Transfers), Refused> {
-        let Self { device, transfers, .. } = self;
+        let Self { inner: device, transfers, .. } = self;
         let found = transfers.get_mut(usize::from(function));
         Ok((device, found.ok_or_else(|| refused(Refusal::NoFunction(function)))?))
     }
@@ -79,10 +80,10 @@ impl Device {
 
     /// The memory that is meant.
     fn memory(&mut self, place: &Own) -> Result<&mut Memory, Refused> {
-        self.device.id(place.function).map_err(refused)?;
+        self.inner.id(place.function).map_err(refused)?;
         let found = match place.bar {
-            Some(bar) => self.device.bar_mut(place.function, bar),
-            None => self.device.hdm(place.function),
+            Some(bar) => self.inner.bar_mut(place.function, bar),
+            None => self.inner.hdm(place.function),
         };
         found.ok_or_else(|| {
             let what = place.bar.map_or("HDM".to_owned(), |bar| format!("BAR {bar}"));
@@ -106,7 +107,7 @@ impl Device {
     }
 
     fn pump(&mut self, now: Instant, desk: &mut Desk) -> usize {
-        let Self { device, transfers, .. } = self;
+        let Self { inner: device, transfers, .. } = self;
         let (mut sent, mut ended) = (0, Vec::new());
         for (function, transfers) in (0..).zip(transfers) {
             sent += transfers.pump(now, &mut submitter(device, function), &mut ended);
@@ -130,7 +131,7 @@ impl Device {
             Event::Command { function, command } => {
                 desk.note("command", format!("function {function}: {:#06x}", command.opcode));
                 // Nobody serves it: Unsupported.
-                let _ = self.device.complete(function, 0x15, 0, &[]);
+                let _ = self.inner.complete(function, 0x15, 0, &[]);
             }
             Event::Reset(None) => desk.note("reset", "the device"),
             Event::Reset(Some(function)) => desk.note("reset", format!("function {function}")),
@@ -157,8 +158,8 @@ impl Unit for Device {
     ) -> Result<Progress, PortError> {
         let Some(port) = sole(ports) else { return Ok(Progress::default()) };
         self.pump(now, desk);
-        let mut progress = self.device.poll(now, port, bufs)?;
-        while let Some(event) = self.device.next_event() {
+        let mut progress = self.inner.poll(now, port, bufs)?;
+        while let Some(event) = self.inner.next_event() {
             self.event(event, desk);
             progress.frames += 1;
         }
@@ -178,7 +179,7 @@ impl Unit for Device {
             Command::Store(place) => self.store(place).map(Some),
             Command::Peek(place) => self.peek(place).map(Some),
             Command::Interrupt { function } => {
-                if self.device.interrupt(*function).map_err(refused)? {
+                if self.inner.interrupt(*function).map_err(refused)? {
                     return Ok(Some(Answer::Done));
                 }
                 let text = format!("software has not enabled interrupts of function {function}");
@@ -208,12 +209,12 @@ impl Unit for Device {
     }
 
     fn status(&self) -> Status {
-        let (device, requester, link) = self.device.counts();
+        let (device, requester, link) = self.inner.counts();
         let functions: Vec<_> = (0..)
             .zip(&self.transfers)
             .map(|(function, _)| {
-                let master = self.device.function(function).is_ok_and(|it| it.is_master());
-                let id = self.device.id(function).map(|id| id.to_string()).unwrap_or_default();
+                let master = self.inner.function(function).is_ok_and(Function::is_master);
+                let id = self.inner.id(function).map(|id| id.to_string()).unwrap_or_default();
                 json!({ "function": function, "id": id, "master": master })
             })
             .collect();
@@ -228,6 +229,6 @@ impl Unit for Device {
     }
 
     fn release(&mut self, bufs: &mut Bufs) {
-        self.device.release(bufs);
+        self.inner.release(bufs);
     }
 }

@@ -65,7 +65,7 @@ struct Waiting {
 
 /// A host.
 pub struct Host {
-    host: CxlHost,
+    inner: CxlHost,
     name: String,
     /// First address and octets of what is reached by UIO unless it is said otherwise.
     window: Option<(u64, u64)>,
@@ -85,7 +85,7 @@ impl Host {
         exports: Vec<Export>,
     ) -> Self {
         Self {
-            host,
+            inner: host,
             name: name.to_owned(),
             window,
             exports: Exported(exports),
@@ -97,7 +97,7 @@ impl Host {
 
     /// The host itself.
     pub const fn host(&mut self) -> &mut CxlHost {
-        &mut self.host
+        &mut self.inner
     }
 
     fn uio(&self, access: &Access) -> bool {
@@ -123,7 +123,7 @@ impl Host {
     ) -> Result<Option<Answer>, Refused> {
         no_function(access.function)?;
         let plan = Plan::new(access, write, self.uio(access))?;
-        let Self { host, transfers, .. } = self;
+        let Self { inner: host, transfers, .. } = self;
         transfers.begin(now, number, plan, &mut |ask| Ok(host.submit(ask)))?;
         Ok(None)
     }
@@ -135,21 +135,21 @@ impl Host {
         slot: Option<Bdf>,
         timeout_ms: u64,
     ) -> Result<Option<Answer>, Refused> {
-        if self.host.is_enumerating() {
+        if self.inner.is_enumerating() {
             return Err(Refused::unavailable("the host is enumerating already"));
         }
         match slot {
-            None => self.host.enumerate(),
+            None => self.inner.enumerate(),
             Some(bdf) => {
                 let is_slot = |tree: &Tree| {
                     let node = tree.get(bdf).and_then(|node| node.below.as_ref());
                     node.is_some_and(|below| below.slot.is_some())
                 };
-                if !self.host.tree().is_some_and(is_slot) {
+                if !self.inner.tree().is_some_and(is_slot) {
                     let text = format!("no slot at {bdf}: enumerate first");
                     return Err(Refused::because(text));
                 }
-                self.host.rescan(bdf);
+                self.inner.rescan(bdf);
             }
         }
         self.wait(now, number, Waits::Scan, timeout_ms);
@@ -168,16 +168,16 @@ impl Host {
             return Err(Refused::bad_request(text));
         }
         let reg = Reg::at(register);
-        let own_bus = self.host.tree().map_or(0, |tree| tree.bus);
+        let own_bus = self.inner.tree().map_or(0, |tree| tree.bus);
         if dest.bus() == own_bus {
             if write.is_some() || (dest.device(), dest.function()) != (0, 0) {
                 let text = "of the host's own bus only the root port's registers can be read";
                 return Err(Refused::because(text));
             }
-            let value = self.host.root().read(reg).into();
+            let value = self.inner.root().read(reg).into();
             return Ok(Some(Answer::Register { value }));
         }
-        let type1 = dest.bus() != self.host.root().buses().secondary;
+        let type1 = dest.bus() != self.inner.root().buses().secondary;
         let what = match write {
             None => What::ConfigRead { dest, reg, type1 },
             Some((value, enables)) => {
@@ -187,7 +187,7 @@ impl Host {
                 What::ConfigWrite { dest, reg, type1, value, enables }
             }
         };
-        let op = self.host.submit(what);
+        let op = self.inner.submit(what);
         let waits = Waits::Config { op, write: write.is_some() };
         self.wait(now, number, waits, super::command::TIMEOUT_MS);
         Ok(None)
@@ -198,7 +198,7 @@ impl Host {
         if let Some(Num(addr)) = asked {
             return Ok(Hpa(addr));
         }
-        let found = self.host.tree().map(blocks).unwrap_or_default();
+        let found = self.inner.tree().map(blocks).unwrap_or_default();
         match found.as_slice() {
             [(_, block)] => Ok(*block),
             [] => Err(Refused::because("no function with a mailbox is known: enumerate first")),
@@ -220,7 +220,7 @@ impl Host {
     ) -> Result<Option<Answer>, Refused> {
         let block = self.block(block)?;
         if let Some(Num(at)) = base {
-            if at % 32 != 0 || !self.host.memory().holds(at, 8_192) {
+            if at % 32 != 0 || !self.inner.memory().holds(at, 8_192) {
                 let text = format!("expected 8 KiB of memory at a multiple of 32, found {at:#x}");
                 return Err(Refused::bad_request(text));
             }
@@ -231,8 +231,8 @@ impl Host {
         };
         let step = if base.is_some() { RingStep::Place } else { RingStep::Get };
         let command = match step {
-            RingStep::Place => self.host.command(block, Ring::SET, &ring.set(true)),
-            _ => self.host.command(block, Ring::GET, &[]),
+            RingStep::Place => self.inner.command(block, Ring::SET, &ring.set(true)),
+            _ => self.inner.command(block, Ring::GET, &[]),
         };
         let what = Waits::Ring { command, step, block, taken: None };
         self.wait(now, number, what, timeout_ms.saturating_mul(3));
@@ -270,7 +270,7 @@ impl Host {
         let (step, taken, input) = match step {
             RingStep::Place => (RingStep::Get, None, None),
             RingStep::Get => {
-                let Some(got) = ring.take(&response.payload, self.host.memory()) else {
+                let Some(got) = ring.take(&response.payload, self.inner.memory()) else {
                     let text = "the GAE names another ring than the host's";
                     return desk.answer(number, Err(Refused::because(text)));
                 };
@@ -284,15 +284,15 @@ impl Host {
             }
         };
         let command = match input {
-            None => self.host.command(block, Ring::GET, &[]),
-            Some(input) => self.host.command(block, Ring::SET, &input),
+            None => self.inner.command(block, Ring::GET, &[]),
+            Some(input) => self.inner.command(block, Ring::SET, &input),
         };
         let what = Waits::Ring { command, step, block, taken };
         self.waiting.insert(number, Waiting { what, until: waiting.until });
     }
 
     fn done(&mut self, done: &Done, desk: &mut Desk) {
-        let Self { host, transfers, waiting, .. } = self;
+        let Self { inner: host, transfers, waiting, .. } = self;
         if transfers.take(done, &mut |ask: Ask| Ok(host.submit(ask))) {
             return;
         }
@@ -360,7 +360,7 @@ impl Host {
     }
 
     fn tree(&self) -> Answer {
-        let tree = self.host.tree();
+        let tree = self.inner.tree();
         Answer::Tree {
             tree: tree.map_or(Value::Null, tree_json),
             text: tree.map(ToString::to_string).unwrap_or_default(),
@@ -368,7 +368,7 @@ impl Host {
     }
 
     fn pump(&mut self, now: Instant, desk: &mut Desk) -> usize {
-        let Self { host, transfers, waiting, .. } = self;
+        let Self { inner: host, transfers, waiting, .. } = self;
         let mut ended = Vec::new();
         let submit: &mut Submit<'_> = &mut |ask| Ok(host.submit(ask));
         let sent = transfers.pump(now, submit, &mut ended);
@@ -428,8 +428,8 @@ impl Unit for Host {
     ) -> Result<Progress, PortError> {
         let Some(port) = sole(ports) else { return Ok(Progress::default()) };
         self.pump(now, desk);
-        let mut progress = self.host.poll_with(now, port, bufs, &self.exports)?;
-        while let Some(event) = self.host.next_event() {
+        let mut progress = self.inner.poll_with(now, port, bufs, &self.exports)?;
+        while let Some(event) = self.inner.next_event() {
             self.event(event, desk);
             progress.frames += 1; // what it led to is to be sent
         }
@@ -453,8 +453,8 @@ impl Unit for Host {
             }
             Command::Read(access) => self.transfer(now, number, access, false),
             Command::Write(access) => self.transfer(now, number, access, true),
-            Command::Store(place) => store(&mut self.host, place).map(Some),
-            Command::Peek(place) => peek(&self.host, place).map(Some),
+            Command::Store(place) => store(&mut self.inner, place).map(Some),
+            Command::Peek(place) => peek(&self.inner, place).map(Some),
             Command::Export { ranges } => {
                 self.exports = Exported(ranges.clone());
                 Ok(Some(Answer::Done))
@@ -463,7 +463,7 @@ impl Unit for Host {
                 let block = self.block(*block)?;
                 let opcode = u16::try_from(opcode.0)
                     .map_err(|_| Refused::bad_request("expected an opcode of 16 bits"))?;
-                let command = self.host.command(block, opcode, &input.0);
+                let command = self.inner.command(block, opcode, &input.0);
                 self.wait(now, number, Waits::Mailbox { command }, *timeout_ms);
                 Ok(None)
             }
@@ -471,7 +471,7 @@ impl Unit for Host {
                 self.read_ring(now, number, (*base, *block), *timeout_ms)
             }
             Command::TurnOff { timeout_ms } => {
-                self.host.turn_off();
+                self.inner.turn_off();
                 self.wait(now, number, Waits::TurnOff, *timeout_ms);
                 Ok(None)
             }
@@ -489,7 +489,7 @@ impl Unit for Host {
     }
 
     fn status(&self) -> Status {
-        let (host, requester, link) = self.host.counts();
+        let (host, requester, link) = self.inner.counts();
         let window = self.window.map(|(base, len)| json!({ "base": base, "len": len }));
         Status {
             kind: "host".to_owned(),
@@ -497,8 +497,8 @@ impl Unit for Host {
             links: Vec::new(),
             counts: json!({ "host": host, "requester": requester, "link": link }),
             detail: json!({
-                "enumerated": self.host.tree().is_some(),
-                "enumerating": self.host.is_enumerating(),
+                "enumerated": self.inner.tree().is_some(),
+                "enumerating": self.inner.is_enumerating(),
                 "fabric_window": window,
                 "exports": self.exports.0,
                 "load": self.transfers.load(),
@@ -507,7 +507,7 @@ impl Unit for Host {
     }
 
     fn release(&mut self, bufs: &mut Bufs) {
-        self.host.release(bufs);
+        self.inner.release(bufs);
     }
 }
 

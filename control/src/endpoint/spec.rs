@@ -604,7 +604,7 @@ impl GfdSpec {
     /// See [`SpecError`].
     pub fn build(&self, macs: &[MacAddr]) -> Result<GfdUnit, SpecError> {
         let len = self.capacity.map_or(UNIT, |it| it.0);
-        if len == 0 || len % UNIT != 0 || len > MEMORY_MAX {
+        if len == 0 || !len.is_multiple_of(UNIT) || len > MEMORY_MAX {
             let text = format!("expected a multiple of 256MiB up to 2^48, found {len:#x}");
             return Err(field("capacity", text));
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -77,11 +77,12 @@ impl Handle {
             .send(Call { command, reply })
             .map_err(|_| ended())?;
         self.bell.ring();
-        use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
         match answer.recv_timeout(time) {
             Ok(answer) => answer,
-            Err(Timeout) => Err(Refused::unavailable("the endpoint does not answer")),
-            Err(Disconnected) => Err(ended()),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(Refused::unavailable("the endpoint does not answer"))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(ended()),
         }
     }
 }
@@ -152,11 +153,10 @@ impl Station {
     /// What it is, its links and counts.
     #[must_use]
     pub fn status(&self) -> Status {
-        let link = |port: &Box<dyn Port>| LinkReport {
-            device: port.caps().device.clone(),
-            up: port.link_up(),
-        };
-        Status { links: self.ports.iter().map(link).collect(), ..self.unit.status() }
+        let link =
+            |port: &dyn Port| LinkReport { device: port.caps().device.clone(), up: port.link_up() };
+        let links = self.ports.iter().map(|port| link(port.as_ref())).collect();
+        Status { links, ..self.unit.status() }
     }
 
     /// What happened since this was last asked, and how much of it was lost.
@@ -234,7 +234,7 @@ impl Station {
                 Ok(progress) if progress.blocked => Span::from_us(50),
                 Ok(progress) => progress.next.map_or(SLEEP_MAX, |next| next.since(at)),
             };
-            let fds = self.ports.iter().filter_map(|port| port.wait_fd());
+            let fds = self.ports.iter().filter_map(|port| port.as_ref().wait_fd());
             wait_for(fds.chain([self.handle.bell.as_fd()]), span.min(SLEEP_MAX));
             self.handle.bell.quieten(); // what rings from now on ends the next sleep
         }

@@ -234,15 +234,15 @@ fn a_device_reads_and_writes_the_hosts_memory() {
 /// A host, a plain switch and two devices; the second device's BAR is reached by the first one.
 #[test]
 fn two_devices_behind_a_switch_reach_each_other() {
-    let (a, b) = wire();
-    let (c, d) = wire();
-    let (e, f) = wire();
+    let (root, top) = wire();
+    let (left, first) = wire();
+    let (right, second) = wire();
     let device = |id: u64| DeviceSpec { device_id: Some(Num(id)), ..DeviceSpec::default() };
     let mut net = Net::new(vec![
-        station(host_spec().build(&[]).unwrap(), vec![a]),
-        station(HbrSpec::default().build(3, &[]).unwrap(), vec![b, c, e]),
-        station(device(0xD01).build(&[]).unwrap(), vec![d]),
-        station(device(0xD02).build(&[]).unwrap(), vec![f]),
+        station(host_spec().build(&[]).unwrap(), vec![root]),
+        station(HbrSpec::default().build(3, &[]).unwrap(), vec![top, left, right]),
+        station(device(0xD01).build(&[]).unwrap(), vec![first]),
+        station(device(0xD02).build(&[]).unwrap(), vec![second]),
     ]);
     let [one, two] = net.enumerate(0)[..] else { panic!("two devices") };
     for (seed, bar) in [(1, one), (2, two)] {

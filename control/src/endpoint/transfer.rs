@@ -477,12 +477,11 @@ impl Transfers {
     ) -> usize {
         let mut sent = 0;
         self.active.retain(|number, transfer| {
-            match transfer.pump(submit) {
-                Ok(more) => sent += more,
-                Err(_) => {
-                    transfer.fail(transfer.next, "refused");
-                    transfer.next = transfer.plan.len; // the rest would be refused as well
-                }
+            if let Ok(more) = transfer.pump(submit) {
+                sent += more;
+            } else {
+                transfer.fail(transfer.next, "refused");
+                transfer.next = transfer.plan.len; // the rest would be refused as well
             }
             let end = transfer.end(now);
             let goes_on = end.is_none();

@@ -106,6 +106,7 @@ pub trait Unit: Send {
 }
 
 /// What is said to a command that a unit has no use for.
+#[must_use]
 pub fn not_for(kind: &str, command: &Command) -> Refused {
     Refused::because(format!("a {kind} has no command {:?}", command.name()))
 }

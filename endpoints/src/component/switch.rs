@@ -443,6 +443,11 @@ impl Switch {
         let mut edge = edge.or_else(empty)?;
         let more = state.pids.iter().copied().filter(|&other| !other.is_none() && other != pid);
         edge.more_pids = more.collect();
+        if let (true, Partner::Pbr(gfd)) = (state.is_gfd(), state.partner)
+            && !gfd.far.pid.is_none()
+        {
+            edge.more_pids.push(gfd.far.pid); // what its fabric manager has called it
+        }
         for (ld, part) in lds {
             let set = edge.set_ld(ld, Some(part));
             debug_assert!(set.is_ok(), "{set:?}");

@@ -359,3 +359,91 @@ pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command as Top};
+    use crate::commands::endpoint::EndpointCommand;
+    use clap::Parser;
+
+    fn parse(line: &str) -> Result<EndpointCommand, clap::Error> {
+        let words = ["weft", "endpoint"].into_iter().chain(line.split(' '));
+        match Cli::try_parse_from(words)?.command {
+            Top::Endpoint(command) => Ok(*command),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ctl(line: &str) -> Option<String> {
+        let EndpointCommand::Ctl(args) = parse(&format!("ctl /s {line}")).ok()? else {
+            return None;
+        };
+        command(&args).ok().map(|command| serde_json::to_string(&command).unwrap())
+    }
+
+    #[test]
+    fn commands_become_what_goes_over_the_socket() {
+        #[rustfmt::skip] // columns: arguments, command; empty: refused
+        let cases = [
+            ("status", r#"{"cmd":"status"}"#),
+            ("enumerate --timeout-ms 5", r#"{"cmd":"enumerate","timeout_ms":5}"#),
+            ("--timeout-ms 5 enumerate", r#"{"cmd":"enumerate","timeout_ms":5}"#),
+            ("config read 01:00.0 0x10", r#"{"cmd":"config_read","bdf":"01:00.0","reg":16}"#),
+            ("config write 01:00.0 4 6 --enables 3",
+             r#"{"cmd":"config_write","bdf":"01:00.0","reg":4,"value":6,"enables":3}"#),
+            ("config read 01:00.0 0x10000", ""),
+            ("read 0x1000 4KiB --seed 1 --via uio --to 5",
+             r#"{"cmd":"read","addr":4096,"len":4096,"seed":1,"via":"uio","to":5,"check":false,"function":0,"timeout_ms":30000}"#),
+            ("write 1 --data 0aFF --check",
+             r#"{"cmd":"write","addr":1,"data":"0aff","via":"auto","check":true,"function":0,"timeout_ms":30000}"#),
+            ("write 1 --data 0 --check", ""), ("write 1 --data 00 --seed 1", ""), ("read", ""), ("read -1 4", ""),
+            ("read 1 1 --check", ""), ("write 1 1 --via air --seed 1", ""),
+            ("dma write 1 8 --seed 2 --function 1 --via plain",
+             r#"{"cmd":"dma_write","addr":1,"len":8,"seed":2,"via":"plain","check":false,"function":1,"timeout_ms":30000}"#),
+            ("peek 0 8 --bar 2", r#"{"cmd":"peek","addr":0,"len":8,"function":0,"bar":2}"#),
+            ("export 1MiB:4KiB=0x2000 --from 7",
+             r#"{"cmd":"export","ranges":[{"base":1048576,"len":4096,"local":8192,"from":[7]}]}"#),
+            ("export 1MiB", ""),
+            ("gae 0x5804 0102", r#"{"cmd":"gae","opcode":22532,"input":"0102","timeout_ms":30000}"#),
+            ("ring --base 0x2000", r#"{"cmd":"ring","base":8192,"timeout_ms":30000}"#),
+            ("cci 0x490C --from 3", r#"{"cmd":"cci","opcode":18700,"input":"","from":3}"#),
+            ("load stop", r#"{"cmd":"load_stop"}"#),
+            (r#"raw {"cmd":"tree"}"#, r#"{"cmd":"tree"}"#), ("raw {}", ""), ("fly", ""),
+        ];
+        for (line, want) in cases {
+            assert_eq!(ctl(line).unwrap_or_default(), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn endpoints_are_specified_by_flags() {
+        let host =
+            "host --port tap:t0 --hpa-memory 64MiB --hpa-memory 0x40000000:1M --read-max 256 -c f";
+        let EndpointCommand::Host { spec, .. } = parse(host).unwrap() else { panic!("a host") };
+        assert_eq!((spec.common.port, spec.read_max), (vec!["tap:t0".to_owned()], Some(Num(256))));
+        assert_eq!(spec.hpa_memory, ["64MiB", "0x40000000:1M"]);
+        let device = "device --port a --bar 0=io:64 --gim --functions 2";
+        let EndpointCommand::Device { spec, .. } = parse(device).unwrap() else {
+            panic!("a device")
+        };
+        assert_eq!(
+            (spec.bar, spec.gim, spec.functions),
+            (vec!["0=io:64".to_owned()], true, Some(2))
+        );
+        let gfd = parse("gfd --port a --capacity 1GiB --file m --grant 1=0:16MiB").unwrap();
+        assert!(matches!(gfd, EndpointCommand::Gfd { .. }));
+        let hbr = "hbr --port a --port b --no-surprise";
+        let EndpointCommand::Hbr { spec, .. } = parse(hbr).unwrap() else { panic!("a switch") };
+        assert_eq!((spec.common.port.len(), spec.no_surprise), (2, true));
+        for line in [
+            "host --fly",
+            "device --functions x",
+            "gfd --capacity much",
+            "fly",
+            "host --bar 0=io:64",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}
