@@ -31,8 +31,8 @@ struct Served {
 impl Served {
     fn new(world: World) -> Self {
         let world = Arc::new(Mutex::new(world));
-        let entry = listen(&world, Session::Fm);
-        let gae = listen(&world, |_| Session::Host { vcs: 0 });
+        let entry = listen(&world, Session::Fm).peer;
+        let gae = listen(&world, |_| Session::Host { vcs: 0 }).peer;
         let want = format!(
             "[[host]]\nname = \"h0\"\nswitch = \"entry\"\nport = {HOST}\ngae = {gae:?}\n\
              [[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 2\nsize = {}\nhpa = \"0x10000000000\"\n",
