@@ -183,7 +183,7 @@ fn over_tcp_a_manager_is_known_again_after_a_break_and_after_a_restart() {
     let to = format!("pid:{}", state.inventory.switches[1].pid);
     match second.request(&Request::Cci { to, message }).unwrap() {
         Response::Cci(answer) => {
-            assert_eq!((answer.code, answer.payload.len()), (0, 24), "{answer:?}")
+            assert_eq!((answer.code, answer.payload.len()), (0, 24), "{answer:?}");
         }
         other => panic!("{other:?}"),
     }
