@@ -174,7 +174,7 @@ fn places(
     let width = widest * (BOX.0 + BOX.1) + BOX.1;
     let (mut places, mut y) = (std::collections::BTreeMap::new(), BOX.1);
     for row in rows.values() {
-        let left = (width - row.len() * (BOX.0 + BOX.1) + BOX.1) / 2;
+        let left = (width + BOX.1).saturating_sub(row.len() * (BOX.0 + BOX.1)) / 2;
         let mut lines = 0;
         for (at, &id) in row.iter().enumerate() {
             places.insert(id, (left + at * (BOX.0 + BOX.1), y));

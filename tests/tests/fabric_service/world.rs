@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -211,19 +211,38 @@ fn switch(at: usize, has_host: bool, far: &BTreeMap<(usize, u8), End>) -> Switch
     switch
 }
 
-/// Serves sessions at switch 0 by a port of loopback, a new session for each connection; its address.
-pub fn listen(world: &Arc<Mutex<World>>, session: fn(u32) -> Session) -> String {
+/// A port of loopback where sessions at switch 0 are served.
+pub struct Listening {
+    /// Its address.
+    pub peer: String,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Listening {
+    /// Breaks all connections.
+    pub fn cut(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            stream.shutdown(Shutdown::Both).unwrap();
+        }
+    }
+}
+
+/// Serves sessions at switch 0, a new one for each connection.
+pub fn listen(world: &Arc<Mutex<World>>, session: fn(u32) -> Session) -> Listening {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let peer = format!("tcp:{}", listener.local_addr().unwrap());
     let (world, count) = (Arc::clone(world), AtomicU32::new(1));
+    let open = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&open);
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
+            kept.lock().unwrap().push(stream.try_clone().unwrap());
             let session = session(count.fetch_add(1, Ordering::Relaxed));
             let world = Arc::clone(&world);
             std::thread::spawn(move || connection(&world, session, stream));
         }
     });
-    format!("tcp:{address}")
+    Listening { peer, open }
 }
 
 fn connection(world: &Mutex<World>, session: Session, mut stream: impl Read + Write) {

@@ -127,16 +127,15 @@ fn of_status(status: &Status) -> String {
 }
 
 fn of_routes(routes: &Routes) -> String {
-    let mut text = match &routes.proof {
-        Some(proof) => proof.clone(),
-        None => {
-            let rows = routes.rows.iter().map(|row| {
-                let ports: Vec<String> = row.ports.iter().map(u8::to_string).collect();
-                let group = row.group.map_or(String::new(), |group| group.to_string());
-                [row.switch.clone(), pid(row.pid), ports.join(" "), group]
-            });
-            table(["switch", "PID", "ports", "group"], rows)
-        }
+    let mut text = if let Some(proof) = &routes.proof {
+        proof.clone()
+    } else {
+        let rows = routes.rows.iter().map(|row| {
+            let ports: Vec<String> = row.ports.iter().map(u8::to_string).collect();
+            let group = row.group.map_or(String::new(), |group| group.to_string());
+            [row.switch.clone(), pid(row.pid), ports.join(" "), group]
+        });
+        table(["switch", "PID", "ports", "group"], rows)
     };
     if let Some(partition) = &routes.partition {
         let _ = writeln!(text, "{partition}");

@@ -18,6 +18,7 @@ mod start;
 pub mod want;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::sync::Arc;
 
 use weft_parsers::cci::Request as Command;
@@ -354,18 +355,13 @@ impl Fm {
         let figures = self.want.figures();
         let cost = super::cdat::cost(&running.inventory, &running.plan, host.switch, pid, figures);
         let cost = cost.unwrap_or(NO_COST);
-        let command = match op {
-            Some(op) => {
-                let access = PidOp { pid, op };
-                Command::ConfigureAccess(ConfigureAccess { vcs: host.vcs, access, cost })
-            }
-            None => {
-                let op = if on { LdstAccess::Enable } else { LdstAccess::Disable };
-                Command::ConfigureLdstAccess(ConfigureLdstAccess {
-                    vcs: host.vcs,
-                    access: PidOp { pid, op },
-                })
-            }
+        let vcs = host.vcs;
+        let command = if let Some(op) = op {
+            let access = PidOp { pid, op };
+            Command::ConfigureAccess(ConfigureAccess { vcs, access, cost })
+        } else {
+            let op = if on { LdstAccess::Enable } else { LdstAccess::Disable };
+            Command::ConfigureLdstAccess(ConfigureLdstAccess { vcs, access: PidOp { pid, op } })
         };
         self.fabric.call(way, &command).map_err(no)?;
         let says = if on { "may" } else { "may not" };
@@ -473,7 +469,9 @@ impl Fm {
         }
         let again = match running.watch(&mut self.fabric) {
             Ok(reports) => {
-                reports.iter().for_each(|report| self.board.happened(told(report)));
+                for report in &reports {
+                    self.board.happened(told(report));
+                }
                 reports.iter().any(|report| !report.severed.is_empty())
             }
             Err(ChangeError::Unknown(at)) => {
@@ -568,15 +566,18 @@ fn told(report: &Report) -> String {
         Event::EdgeDown(at) => format!("{at} has lost what was there"),
         Event::SwitchGone(SwitchId(id)) => format!("s{id} does not answer"),
     };
-    text += &format!("; {} entries of tables were sent", report.sent.entries);
+    let mut add = |args: std::fmt::Arguments<'_>| {
+        let _ = text.write_fmt(args); // a String takes everything
+    };
+    add(format_args!("; {} entries of tables were sent", report.sent.entries));
     for link in &report.hit {
-        text += &format!("; the virtual link at {} has another way", link.host.bridge);
+        add(format_args!("; the virtual link at {} has another way", link.host.bridge));
     }
     for link in &report.severed {
-        text += &format!("; the virtual link at {} is cut", link.host.bridge);
+        add(format_args!("; the virtual link at {} is cut", link.host.bridge));
     }
     if let Some(partition) = &report.partition {
-        text += &format!("; {partition}");
+        add(format_args!("; {partition}"));
     }
     text
 }

@@ -26,7 +26,7 @@ use crate::fm::memory::{self, Memory, MemoryError};
 use crate::fm::plan::send::{SendError, send};
 use crate::fm::plan::wires::read_all;
 use crate::fm::plan::{self, Assignment, PlanError};
-use crate::fm::store::{State, StoreError};
+use crate::fm::store::{State, Store, StoreError};
 use weft_parsers::fabric::Hpa;
 
 /// Why a fabric is not up.
@@ -64,14 +64,9 @@ impl Fm {
             status.hosts_held = mode == Mode::FmFirst;
         });
         let result = if mode == Mode::Static { self.start_static() } else { self.start_managed() };
-        match &result {
-            Ok(()) => {}
-            Err(error) => {
-                let text = with_causes(error);
-                self.board.set(|status| {
-                    (status.phase, status.failed) = (Phase::Failed, Some(text));
-                });
-            }
+        if let Err(error) = &result {
+            let text = with_causes(error);
+            self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(text)));
         }
         self.show();
         result
@@ -83,8 +78,8 @@ impl Fm {
     }
 
     fn start_managed(&mut self) -> Result<(), StartError> {
-        let kept = self.store.as_ref().map_or(Ok(None), |store| store.load())?;
-        match self.bring_up(kept) {
+        let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
+        match self.bring_up(kept.as_ref()) {
             Err(StartError::Entry(Finding::Owned { .. })) if self.is_secondary() => {
                 self.step("another fabric manager is the primary one");
                 self.board.set(|status| status.phase = Phase::Standby);
@@ -120,7 +115,7 @@ impl Fm {
                 format!("a static fabric is bound by its switches: {:?} is refused", bind.bridge);
             return Err(StartError::Static(text));
         }
-        let kept = self.store.as_ref().map_or(Ok(None), |store| store.load())?;
+        let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
         let Some(State { inventory, bindings, memory }) = kept else {
             return Err(StartError::Static(
                 "a static start needs a store that was kept before".into(),
@@ -159,27 +154,27 @@ impl Fm {
     /// # Errors
     /// See [`StartError`]; what was known stays known then.
     pub fn rediscover(&mut self) -> Result<(), StartError> {
-        self.bring_up(self.known())?;
+        let known = self.known();
+        self.bring_up(known.as_ref())?;
         self.reconcile();
         self.save()?;
         Ok(())
     }
 
     /// Discovery, PIDs and routes; then what the fabric shows is taken over.
-    fn bring_up(&mut self, kept: Option<State>) -> Result<(), StartError> {
+    fn bring_up(&mut self, kept: Option<&State>) -> Result<(), StartError> {
         self.step("discovery");
-        let Discovered { inventory, findings } = self.find(kept.as_ref())?;
+        let Discovered { inventory, findings } = self.find(kept)?;
         let mut trouble: Vec<String> = findings.iter().map(ToString::to_string).collect();
-        let (believed, said) = match &kept {
-            Some(kept) => adopt::merge(kept, inventory),
-            None => {
-                let (bindings, memory) = (Bindings::default(), Memory::default());
-                (State { inventory, bindings, memory }, Vec::new())
-            }
+        let (believed, said) = if let Some(kept) = kept {
+            adopt::merge(kept, inventory)
+        } else {
+            let (bindings, memory) = (Bindings::default(), Memory::default());
+            (State { inventory, bindings, memory }, Vec::new())
         };
         trouble.extend(said);
         self.step("PIDs and routes");
-        let before = kept.as_ref().map(|kept| &kept.inventory);
+        let before = kept.map(|kept| &kept.inventory);
         let (numbered, assignments) = self.number(before, &believed.inventory)?;
         let same_ids = |running: &&Running| ids(&running.inventory) == ids(&numbered);
         let old = self.running.as_ref().filter(same_ids).map(|running| &running.plan);

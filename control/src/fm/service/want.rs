@@ -239,7 +239,7 @@ pub fn tag(name: &str) -> Result<Uuid, String> {
     let mut tag = [0; 16];
     match tag.get_mut(..name.len()) {
         Some(place) if !name.is_empty() && !name.contains('\0') => {
-            place.copy_from_slice(name.as_bytes())
+            place.copy_from_slice(name.as_bytes());
         }
         _ => return Err(format!("expected a name of 1 to 16 octets, found {name:?}")),
     }

@@ -97,7 +97,7 @@ fn a_component_that_was_started_again_is_found_again() {
         }
     });
     let peer: Peer = format!("unix:{}", path.display()).parse().unwrap();
-    let mut socket = Socket::new(peer, MessageType::FmApi, Duration::from_millis(2_000));
+    let mut socket = Socket::new(peer, MessageType::FmApi, Duration::from_secs(2));
     let code = |answer: Vec<u8>| Header::parse(&answer).unwrap().0.return_code;
     assert_eq!(code(socket.call(&request(1)).unwrap()), ReturnCode::Busy);
     was_closed.recv().unwrap();

@@ -1,4 +1,4 @@
-//! The host's edge: FabricBase, FAST, way, IDT; GMV or VTV; LDST and LAV.
+//! The host's edge: `FabricBase`, FAST, way, IDT; GMV or VTV; LDST and LAV.
 //!
 //! Shape: an address -> [`Target`], or none where the hierarchy routes it.
 //! Units: octets; segments of 64 GiB << n.

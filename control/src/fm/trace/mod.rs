@@ -12,6 +12,8 @@ mod device;
 mod edge;
 mod path;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use weft_parsers::fabric::{Hpa, Pid};
 
@@ -137,12 +139,12 @@ impl Walk<'_> {
         }
     }
 
-    fn say(&mut self, at: impl ToString, table: &str, found: impl Into<String>) {
+    fn say(&mut self, at: impl fmt::Display, table: &str, found: impl Into<String>) {
         self.note(at, table, true, found);
     }
 
-    fn note(&mut self, at: impl ToString, table: &str, asked: bool, found: impl Into<String>) {
-        let (at, table, found) = (at.to_string(), table.to_owned(), found.into());
+    fn note(&mut self, at: impl fmt::Display, table: &str, asked: bool, found: impl Into<String>) {
+        let (at, table, found) = (format!("{at}"), table.to_owned(), found.into());
         self.trace.steps.push(Step { at, table, asked, found });
     }
 }
