@@ -68,3 +68,9 @@ fn figure_7_25_hosts_share_memory_of_a_gfd() {
     let read = transfer(&fabric, Part::Host(1), &Command::Read(range(base, 1 << 16, 7)));
     assert!(read.ok && read.read == 1 << 16, "{read:?}");
 }
+
+#[test]
+fn figure_7_45_each_host_sees_its_own_hierarchy() {
+    let fabric = up("7-45");
+    println!("{}\n{}", tree(&fabric, 0), tree(&fabric, 1));
+}

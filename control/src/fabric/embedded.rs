@@ -25,6 +25,8 @@ use crate::mgmt::Refused;
 
 /// How long the FM waits for an answer.
 const ANSWER: Span = Span::from_ms(2_000);
+/// How often the FM asks whether a background operation is done.
+const POLLS: u32 = 16_384;
 /// The FM's session at the entry switch.
 const FM: Session = Session::Fm(1);
 /// How long a link's ends may take to tell each other who they are.
@@ -85,7 +87,8 @@ fn way(world: &Arc<Mutex<World>>, switch: usize, session: Session) -> cci::Fabri
     let world = world.clone();
     let entry =
         InProcess(move |request: &[u8]| lock(&world).call(switch, session, request, ANSWER));
-    cci::Fabric::new(Box::new(entry), Pace::quick())
+    // Each poll steps the world, so that none has to wait.
+    cci::Fabric::new(Box::new(entry), Pace { polls: POLLS, ..Pace::quick() })
 }
 
 impl Fabric {

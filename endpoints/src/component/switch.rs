@@ -441,13 +441,12 @@ impl Switch {
             }
         }
         let mut edge = edge.or_else(empty)?;
-        let more = state.pids.iter().copied().filter(|&other| !other.is_none() && other != pid);
-        edge.more_pids = more.collect();
-        if let (true, Partner::Pbr(gfd)) = (state.is_gfd(), state.partner)
-            && !gfd.far.pid.is_none()
-        {
-            edge.more_pids.push(gfd.far.pid); // what its fabric manager has called it
-        }
+        let gfd = match state.partner {
+            Partner::Pbr(gfd) if state.is_gfd() => Some(gfd.far.pid), // as its fabric manager calls it
+            _ => None,
+        };
+        let all = state.pids.iter().copied().chain(gfd);
+        edge.more_pids = all.filter(|&other| !other.is_none() && other != pid).collect();
         for (ld, part) in lds {
             let set = edge.set_ld(ld, Some(part));
             debug_assert!(set.is_ok(), "{set:?}");
