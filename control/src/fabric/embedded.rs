@@ -197,8 +197,8 @@ impl Fabric {
         if regions.is_empty() {
             return Ok(());
         }
-        let commands = software::commands(&regions)
-            .map_err(|source| UpError::Map { name: name(), source })?;
+        let commands =
+            software::commands(&regions).map_err(|source| UpError::Map { name: name(), source })?;
         for (opcode, input) in commands {
             let command = Command::Gae {
                 opcode: Num(opcode.0.into()),

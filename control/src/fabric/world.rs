@@ -193,8 +193,8 @@ impl Node {
         }
         let (near, agent_port) = joined(["agent".to_owned(), name()], bufs)?;
         ports.push(Box::new(near));
-        let agent = agent(layout, at)
-            .map_err(|source| WorldError::Component { name: name(), source })?;
+        let agent =
+            agent(layout, at).map_err(|source| WorldError::Component { name: name(), source })?;
         let Some(lane) = lanes.into_iter().next() else { return Ok(None) };
         let up = vec![false; switch.ports.len()];
         Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers: Vec::new() }))
@@ -245,12 +245,15 @@ fn agent(layout: &Layout, at: usize) -> Result<Agent, ConfigError> {
         config.vcses.push(VcsConfig { usp, vppbs, gae: vcs.usp.is_some() });
     }
     let config = component::Switch::new(config)?;
-    Ok(Agent::new(config, AgentConfig {
-        modes,
-        tlp: TlpConfig::for_pris(8),
-        classes: PriMap::eight(),
-        payload_max: PAYLOAD_MAX.into(),
-    }))
+    Ok(Agent::new(
+        config,
+        AgentConfig {
+            modes,
+            tlp: TlpConfig::for_pris(8),
+            classes: PriMap::eight(),
+            payload_max: PAYLOAD_MAX.into(),
+        },
+    ))
 }
 
 /// Where hosts see memory of the fabric: all that lies from 1 TiB on, for 256 TiB.
@@ -261,7 +264,11 @@ fn common(name: &str) -> Common {
 }
 
 /// The unit of a part that is no PBR switch.
-fn unit(topology: &Topology, layout: &Layout, part: Part) -> Result<Option<Box<dyn Unit>>, SpecError> {
+fn unit(
+    topology: &Topology,
+    layout: &Layout,
+    part: Part,
+) -> Result<Option<Box<dyn Unit>>, SpecError> {
     let common = common(layout.name(part));
     Ok(Some(match part {
         Part::Switch(_) => return Ok(None),
