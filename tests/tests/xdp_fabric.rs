@@ -33,7 +33,8 @@ use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::{PortId, PortSet, Pri};
 use weft_parsers::Format;
 use weft_parsers::fabric::{FastEntry, Hpa, Interleave, Pid, Target};
-use weft_parsers::tlp::Oui;
+use weft_parsers::tlp::glance::LinkWords;
+use weft_parsers::tlp::{Oui, Pth};
 use weft_xdp::layout::{SEGMENTS, Tally};
 use weft_xdp::{FabricTables, Options, Trial, Verdict, Xdp};
 
@@ -373,6 +374,67 @@ fn golden_frames_fare_as_in_the_pipeline() {
     }
     println!("{} passed: {:?}", bench.passed, bench.sent);
     assert!(bench.sent[3][4] > 10, "{:?}", bench.sent);
+    assert_eq!(bench.kernel.counts(), bench.counted);
+}
+
+/// TLPs of every length about the shortest frame, with padding and without, on each of the four ways: all are sent.
+#[test]
+fn tlps_of_every_length_are_sent() {
+    let test = "tlps_of_every_length_are_sent";
+    let Some(mut bench) = Bench::new(test, 0) else { return };
+    let (mut tables, pid) = (Tables::new(bench.ports(), 1).unwrap(), Pid::from_low_bits);
+    let mut edge = host_edge(16, 4);
+    let mut access = weft_dataplane::pbr::Access::default();
+    access.gmv.allow(pid(0x200)).unwrap();
+    edge.set_access(access.into());
+    edge.configure_fast(0, Hpa(1 << 40), Hpa(2 << 40)).unwrap();
+    let (interleave, target) = (Interleave::NONE, Target::Direct(pid(0x200)));
+    edge.set_fast(0, &[Some(FastEntry { gim: false, interleave, target })]).unwrap();
+    tables.set_edge(port(0), Some(edge)).unwrap();
+    let mut gfd = host_edge(1, 0);
+    (gfd.role, gfd.pid) = (Role::Gfd, pid(0x202));
+    tables.set_edge(port(2), Some(gfd)).unwrap();
+    for (bits, to) in [(0x200, 3), (0x201, 4), (0x202, 2), (0x0A1, 0)] {
+        tables.set_drt(bits, &[weft_parsers::fabric::DrtEntry::Port(to)]).unwrap();
+    }
+    bench.set(tables, |_| {});
+    let words = LinkWords::new(Oui::DEFAULT);
+    for (input, output, dpid) in [(0, 3, 0), (3, 4, 0x201), (3, 2, 0x202), (3, 0, 0x0A1)] {
+        let mut count = 0;
+        for (first, payload) in (0..40).flat_map(|n| [(0x60, n), (0x61, n), (0x20, 0), (0x40, n)]) {
+            if first & 0x40 != 0 && payload == 0 {
+                continue;
+            }
+            let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 9, 9, 1];
+            if dpid == 0 {
+                frame.extend(words.hbr.to_be_bytes());
+            } else {
+                frame.extend(words.pbr.to_be_bytes());
+                frame.extend(Pth::new(pid(0x123), pid(dpid)).emit());
+            }
+            frame.extend([first, 0, 0, payload.max(1), 1, 2, 3, 4]);
+            let address = (1_u64 << 40 | 0x1000).to_be_bytes();
+            // A narrow one is below the window.
+            frame.extend(if first == 0x40 { &address[4..] } else { &address[..] });
+            frame.extend((0..usize::from(payload) * 4).map(|n| n.to_be_bytes()[7] | 1));
+            for more in [0, 1, 4, 40] {
+                let mut frame = frame.clone();
+                frame.resize(frame.len().max(SHORTEST), 0);
+                frame.extend(vec![0x5A; more]);
+                let before = bench.sent[input][output];
+                bench.run(port(input), &frame).unwrap();
+                let sent = bench.sent[input][output] - before;
+                let goes = frame.len() <= draw::FRAME_LEN_MAX && (dpid != 0 || first != 0x40);
+                // The first one tells who is at the link's other end.
+                assert_eq!(
+                    sent == 1,
+                    goes && (count > 0 || input == 3 && output != 4),
+                    "{input} to {output}: {frame:02x?}"
+                );
+                count += 1;
+            }
+        }
+    }
     assert_eq!(bench.kernel.counts(), bench.counted);
 }
 

@@ -134,3 +134,64 @@ fn words(fast: &Segments) -> Vec<u32> {
     }
     words
 }
+
+#[cfg(test)]
+mod tests {
+    use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpLink};
+    use weft_dataplane::pipeline::{Built, Timing, build};
+    use weft_dataplane::pool::Pool;
+    use weft_dataplane::time::LinkRate;
+    use weft_parsers::fabric::DrtEntry;
+    use weft_xdp::{Options, Trial};
+
+    use super::*;
+
+    /// A switch of two ports, for TLPs unless `is_l2`.
+    fn core(is_l2: bool) -> Arc<Core> {
+        let mut config = SwitchConfig::live(&LiveSizes {
+            names: vec!["a".to_owned(), "b".to_owned()],
+            rate: LinkRate::gbps(100),
+            pris: 8,
+            cells: 256,
+            cell_bytes: 1_728,
+            headroom_cells: 4,
+            frame_len_max: 1_518,
+        });
+        for port in config.ports.iter_mut().filter(|_| !is_l2) {
+            port.role = PortRole::Fport(TlpLink::default());
+        }
+        let pool = Pool::in_memory(2_048, 1_518).unwrap();
+        let all = [vec![PortId::new(0).unwrap(), PortId::new(1).unwrap()]];
+        let Built { core, .. } = build(config, &pool, &all, Timing::Live).unwrap();
+        core
+    }
+
+    /// New tables are put in force once, whole; the same ones are not written again, and a switch without TLPs
+    /// writes none.
+    #[test]
+    fn the_kernel_follows_the_switchs_tables() {
+        if let Some(why) = Trial::refused() {
+            eprintln!("SKIPPED the_kernel_follows_the_switchs_tables: {why}");
+            return;
+        }
+        let mut xdp = Xdp::load(&Options::default()).unwrap();
+        let mut fabric = Fabric::default();
+        fabric.follow(&mut xdp, &core(true)).unwrap();
+        assert_eq!(xdp.words().control().fabric, 0);
+        let core = core(false);
+        let mut bank = 0;
+        for n in 0..6_u8 {
+            let mut tables = (**core.tables.load()).clone();
+            tables.set_drt(5, &[DrtEntry::Port(n % 2)]).unwrap();
+            let want = compile(&tables, core.snapshot.load().tlp_ports);
+            assert_eq!(want.drt.get(5), Some(&(route::PLAIN | u16::from(n % 2))));
+            core.tables.store(Arc::new(tables));
+            fabric.follow(&mut xdp, &core).unwrap();
+            bank ^= 1;
+            assert_eq!(xdp.words().control().fabric, bank);
+            assert_eq!(xdp.fabric_like(&want).unwrap(), want);
+            fabric.follow(&mut xdp, &core).unwrap();
+            assert_eq!(xdp.words().control().fabric, bank, "they are there");
+        }
+    }
+}
