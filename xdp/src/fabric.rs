@@ -11,7 +11,7 @@ use crate::layout::{Edge, NO_PID, TlpRules, segment};
 
 impl Edge {
     /// The DPID of a request to `address`, by what `segments` and `idt` hold at a place of those of all edges.
-    #[inline(always)]
+    #[inline]
     #[must_use]
     pub fn lookup(
         &self,
@@ -46,7 +46,7 @@ impl Edge {
 
 impl TlpRules {
     /// Priority of a TLP.
-    #[inline(always)]
+    #[inline]
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "a Traffic Class is below 8")]
     pub fn pri(&self, glance: &Glance) -> u8 {
@@ -61,14 +61,14 @@ impl TlpRules {
     }
 
     /// Layout of TLPs without PTH.
-    #[inline(always)]
+    #[inline]
     #[must_use]
     pub const fn mode(&self) -> Mode {
         if self.flit == 0 { Mode::NonFlit } else { Mode::Flit }
     }
 }
 
-#[inline(always)]
+#[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the mask takes the lower bits")]
 const fn low(bits: u64, mask: u32) -> u32 {
     bits as u32 & mask
