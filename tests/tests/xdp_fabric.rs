@@ -28,6 +28,7 @@ use weft_dataplane::port::af_xdp::Program;
 use weft_dataplane::port::capture::{CaptureReader, Record};
 use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
 use weft_dataplane::rng::Rng;
+use weft_dataplane::stats::Counter;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::{PortId, PortSet, Pri};
@@ -83,7 +84,7 @@ impl Lanes {
 
     fn settle(&mut self) {
         for _ in 0..4 {
-            self.now = self.now + Span::from_ns(2_000);
+            self.now += Span::from_ns(2_000);
             self.lane.step(self.now, &mut self.ports, &mut NoTrace);
         }
     }
@@ -111,7 +112,7 @@ impl Lanes {
     fn counts(&self) -> Vec<u64> {
         let of = |number| {
             let stats = &self.lane.stats().port[port(number)];
-            let sizes = stats.rx_size.iter().map(|size| size.get());
+            let sizes = stats.rx_size.iter().map(Counter::get);
             let pris = Pri::ALL.iter().flat_map(|&pri| {
                 let pri = &stats.pri[pri];
                 [pri.enqueued.get(), pri.dequeued.get(), pri.tx_bytes.get()]
@@ -217,13 +218,13 @@ impl Bench {
         Some(Self { lanes, kernel, sent: [[0; PORTS]; PORTS], passed: 0, counted })
     }
 
-    fn ports(&self) -> PortSet {
+    fn tlp_ports(&self) -> PortSet {
         self.lanes.core().snapshot.load().tlp_ports
     }
 
     /// Puts tables in force on both sides; `fault` may change the kernel's.
     fn set(&mut self, tables: Tables, fault: impl FnOnce(&mut FabricTables)) {
-        let mut mirrored = fabric::compile(&tables, self.ports());
+        let mut mirrored = fabric::compile(&tables, self.tlp_ports());
         fault(&mut mirrored);
         self.kernel.xdp.set_fabric(&mirrored).unwrap();
         self.lanes.core().tables.store(Arc::new(tables));
@@ -277,7 +278,7 @@ impl Bench {
         frames: usize,
         fault: impl FnOnce(&mut FabricTables),
     ) -> Result<(), String> {
-        let tables = draw::tables(rng, self.ports());
+        let tables = draw::tables(rng, self.tlp_ports());
         self.set(tables.clone(), fault);
         for _ in 0..frames {
             let input = port(usize::try_from(rng.below(draw::ETHERNET as u64)).unwrap());
@@ -325,11 +326,14 @@ fn what_the_kernel_sends_is_what_the_pipeline_sends() {
     }
 }
 
+/// What makes tables wrong.
+type Fault = fn(&mut FabricTables);
+
 /// The comparison finds a table that is not the switch's own.
 #[test]
 fn a_table_that_is_wrong_is_found() {
     let test = "a_table_that_is_wrong_is_found";
-    let faults: [(&str, fn(&mut FabricTables)); 6] = [
+    let faults: [(&str, Fault); 6] = [
         ("access", |all| all.gmv.iter_mut().flatten().for_each(|word| *word = !0)),
         ("DRT", |all| all.drt.iter_mut().for_each(|route| *route ^= 1)),
         ("IDT", |all| all.idt.rotate_left(1)),
@@ -350,7 +354,7 @@ fn a_table_that_is_wrong_is_found() {
 fn golden_frames_fare_as_in_the_pipeline() {
     let test = "golden_frames_fare_as_in_the_pipeline";
     let Some(mut bench) = Bench::new(test, 0) else { return };
-    let mut tables = Tables::new(bench.ports(), 1).unwrap();
+    let mut tables = Tables::new(bench.tlp_ports(), 1).unwrap();
     for bits in 0..0xFFF {
         let to = weft_parsers::fabric::DrtEntry::Port(4);
         tables.set_drt(bits, &[to]).unwrap();
@@ -382,7 +386,7 @@ fn golden_frames_fare_as_in_the_pipeline() {
 fn tlps_of_every_length_are_sent() {
     let test = "tlps_of_every_length_are_sent";
     let Some(mut bench) = Bench::new(test, 0) else { return };
-    let (mut tables, pid) = (Tables::new(bench.ports(), 1).unwrap(), Pid::from_low_bits);
+    let (mut tables, pid) = (Tables::new(bench.tlp_ports(), 1).unwrap(), Pid::from_low_bits);
     let mut edge = host_edge(16, 4);
     let mut access = weft_dataplane::pbr::Access::default();
     access.gmv.allow(pid(0x200)).unwrap();
@@ -448,7 +452,7 @@ fn sending(test: &str) -> Option<(Bench, PortId, Vec<u8>)> {
     let mut bench = Bench::new(test, 0)?;
     let mut rng = Rng::new(3);
     loop {
-        let tables = draw::tables(&mut rng, bench.ports());
+        let tables = draw::tables(&mut rng, bench.tlp_ports());
         bench.set(tables.clone(), |_| {});
         for _ in 0..200 {
             let frame = draw::frame(&mut rng, &tables, port(3), Oui::DEFAULT);

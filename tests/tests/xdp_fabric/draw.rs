@@ -241,7 +241,8 @@ fn tlp(rng: &mut Rng, tables: &Tables, input: PortId, frame: &mut Vec<u8>) {
         2 => limit,
         _ => far,
     } & if rng.chance(1, 20) { !0 } else { !0xFFF };
-    let address = address & !3 | u64::from(rng.chance(1, 30)) | 0x140 * u64::from(rng.chance(1, 2));
+    let odd = u64::from(rng.chance(1, 30));
+    let address = (address & !3) | odd | (0x140 * u64::from(rng.chance(1, 2)));
     frame.extend(dw0.to_be_bytes());
     frame.extend([1, 2, 0, 0x34]);
     let wide = matches!(first, 0x20 | 0x60 | 0x22 | 0x61 | 0x30 | 0x74);
