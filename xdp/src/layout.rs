@@ -24,6 +24,12 @@ pub const BANKS: usize = 2;
 /// Groups of flows that are kept in order, of a (port, queue): frames of one address pair and priority
 /// are in one group.
 pub const BUCKETS: usize = 64;
+/// PIDs of a fabric.
+pub const PIDS: usize = 4_096;
+/// Segments of all edges of a switch together; an edge that finds no room is the pipeline's.
+pub const SEGMENTS: usize = 65_536;
+/// Places of all interleave DPID tables together, as above.
+pub const IDT: usize = 16_384;
 /// Stations that are kept unless the loader says otherwise.
 pub const FDB: usize = 65_536;
 
@@ -45,6 +51,18 @@ pub mod map {
     pub const DRAIN: &str = "DRAIN";
     /// Where stations are: [`super::Bucket`] by [`super::homes`], mapped.
     pub const STATIONS: &str = "STATIONS";
+    /// [`super::Edge`], two banks of ports.
+    pub const EDGES: &str = "EDGES";
+    /// [`super::segment`] words of all edges, two to a word, two banks; mapped.
+    pub const SEGMENTS: &str = "SEGMENTS";
+    /// PIDs of all interleave DPID tables, four to a word, two banks; mapped.
+    pub const IDT: &str = "IDT";
+    /// PIDs that the host behind a port may reach as G-FAM, as bits, two banks of ports; mapped.
+    pub const GMV: &str = "GMV";
+    /// [`super::route`]s by DPID, four to a word, two banks; mapped.
+    pub const DRT: &str = "DRT";
+    /// By port: address of who is at the other end of a link for TLPs, mapped.
+    pub const PARTNERS: &str = "PARTNERS";
     /// Output to interface.
     pub const OUTPUTS: &str = "OUTPUTS";
     /// Port and queue to socket.
@@ -105,6 +123,8 @@ pub const fn homes(key: u64, mask: u32) -> (u32, u32) {
 pub struct Control {
     /// Bank of the configuration in force.
     pub bank: u32,
+    /// Bank of the tables of TLPs in force.
+    pub fabric: u32,
     /// Bank that is counted in.
     pub stats: u32,
     /// Time of user space's own making, written to stations that are heard.
@@ -115,7 +135,8 @@ impl Control {
     /// Both in one word, so that they are read at once.
     #[must_use]
     pub const fn word(self) -> u64 {
-        ((self.stats as u64) << 1 | self.bank as u64) << 32 | self.tick as u64
+        let banks = (self.fabric as u64) << 2 | (self.stats as u64) << 1 | self.bank as u64;
+        banks << 32 | self.tick as u64
     }
 
     /// From [`Self::word`]; banks that there are.
@@ -123,7 +144,7 @@ impl Control {
     #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
     pub const fn from_word(word: u64) -> Self {
         let (bank, stats) = ((word >> 32) as u32 & 1, (word >> 33) as u32 & 1);
-        Self { bank, stats, tick: word as u32 }
+        Self { bank, stats, fabric: (word >> 34) as u32 & 1, tick: word as u32 }
     }
 }
 
@@ -211,6 +232,103 @@ pub mod tags {
     pub const ALL_BUT_NATIVE: u8 = 2;
 }
 
+/// What a port's link carries.
+pub mod role {
+    /// Ethernet.
+    pub const L2: u8 = 0;
+    /// TLPs of a host.
+    pub const USP: u8 = 1;
+    /// TLPs of a device.
+    pub const DSP: u8 = 2;
+    /// TLPs with PTH, of another switch.
+    pub const FPORT: u8 = 3;
+    /// TLPs of the switch's own functions.
+    pub const AGENT: u8 = 4;
+}
+
+/// What a configuration says of a port's TLPs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct TlpRules {
+    /// Priority by Traffic Class.
+    pub tc_to_pri: [u8; 8],
+    /// OUI of their frames.
+    pub oui: [u8; 3],
+    /// What the link carries ([`role`]).
+    pub role: u8,
+    /// Most octets of payload.
+    pub payload_max: u16,
+    /// Priority of UIO requests.
+    pub uio_req_pri: u8,
+    /// Priority of UIO completions.
+    pub uio_cpl_pri: u8,
+    /// Not 0: TLPs without PTH are in flit mode.
+    pub flit: u8,
+    /// Zero.
+    pub spare: [u8; 7],
+}
+
+/// What the fabric knows of an edge port.
+pub mod edge {
+    /// It is none: TLPs have a PTH.
+    pub const FABRIC: u8 = 0;
+    /// A host's.
+    pub const USP: u8 = 1;
+    /// A device's.
+    pub const DSP: u8 = 2;
+    /// A G-FAM device's.
+    pub const GFD: u8 = 3;
+}
+
+/// One port of a fabric, and where its tables are in those of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Edge {
+    /// First octet of the fabric window.
+    pub base: u64,
+    /// Octets of it; 0: the pipeline looks everything up.
+    pub octets: u64,
+    /// First of its segments.
+    pub first: u32,
+    /// Its segments, a power of two, less one.
+    pub mask: u32,
+    /// First place of its interleave DPID table.
+    pub idt: u32,
+    /// Places of it.
+    pub idt_len: u32,
+    /// Address bits inside of a segment.
+    pub shift: u32,
+    /// SPID of what comes in.
+    pub pid: u16,
+    /// What is behind it ([`edge`]).
+    pub kind: u8,
+    /// Zero.
+    pub spare: u8,
+}
+
+/// A segment as a word of 32 bits.
+pub mod segment {
+    /// It is set, and for G-FAM: the pipeline looks after all others.
+    pub const VALID: u32 = 1;
+    /// Number of ways, as a power of two, 4 bits.
+    pub const WAYS_AT: u32 = 4;
+    /// Lowest address bit of the way, 5 bits.
+    pub const SHIFT_AT: u32 = 8;
+    /// PID, or first place in the interleave DPID table, 12 bits.
+    pub const FIELD_AT: u32 = 16;
+}
+
+/// Where a DPID leads, as a word of 16 bits; the port in the lowest 6.
+pub mod route {
+    /// To one port. Without it the pipeline decides.
+    pub const PLAIN: u16 = 1 << 8;
+    /// It belongs to a port of this switch.
+    pub const OURS: u16 = 1 << 9;
+}
+
+/// No PID.
+pub const NO_PID: u16 = 0xFFF;
+
 /// One port's part of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -253,6 +371,8 @@ pub struct PortRules {
     pub express_pris: u8,
     /// Zero.
     pub spare: [u8; 6],
+    /// What holds for TLPs.
+    pub tlp: TlpRules,
 }
 
 /// Frames and octets.
@@ -341,7 +461,9 @@ impl Meta {
 }
 
 const _: () = assert!(size_of::<Meta>() == Meta::LEN, "no padding");
-const _: () = assert!(size_of::<PortRules>() == 176, "no padding");
+const _: () = assert!(size_of::<PortRules>() == 200, "no padding");
+const _: () = assert!(size_of::<TlpRules>() == 24, "no padding");
+const _: () = assert!(size_of::<Edge>() == 40, "no padding");
 const _: () = assert!(size_of::<Station>() == 8, "no padding");
 const _: () = assert!(size_of::<Bucket>() == 64, "a cache line");
 const _: () = assert!(size_of::<Counts>() == 8 * BUCKETS, "cache lines");

@@ -8,6 +8,7 @@
 mod btf;
 mod code;
 mod error;
+pub mod fabric;
 pub mod layout;
 mod load;
 pub mod rules;
@@ -15,6 +16,7 @@ mod stations;
 mod stats;
 #[expect(unsafe_code, reason = "maps in memory, membarrier, and what values the kernel may read")]
 mod sys;
+mod tables;
 mod trial;
 mod words;
 mod xmit;
@@ -22,6 +24,7 @@ mod xmit;
 pub use error::{Unavailable, XdpError};
 pub use load::{Options, Xdp};
 pub use stats::PortCounts;
+pub use tables::FabricTables;
 pub use trial::{Trial, Verdict};
 pub use words::Words;
 

@@ -21,6 +21,7 @@ use crate::layout::{
 };
 use crate::stations::{self, Stations};
 use crate::sys::{Mapped, grace};
+use crate::tables::Fabric;
 use crate::words::Words;
 use crate::xmit::Xmit;
 use crate::{Objects, XdpError, object};
@@ -47,6 +48,7 @@ pub struct Xdp {
     pub(crate) ebpf: Ebpf,
     words: Arc<Words>,
     pub(crate) stations: Stations,
+    pub(crate) fabric: Fabric,
     /// Instructions, with placeholders.
     code: Vec<u64>,
     pub(crate) xmit: Option<Xmit>,
@@ -75,7 +77,8 @@ impl Xdp {
         let stations = mapped(&ebpf, map::STATIONS, buckets as usize * Stations::BUCKET)?;
         let stations = Stations::new(stations, buckets);
         let code = instructions(&ebpf, main)?;
-        Ok(Self { ebpf, words: Arc::new(words), stations, code, xmit: Xmit::load(xmit).ok() })
+        let (fabric, words) = (Fabric::new(&ebpf)?, Arc::new(words));
+        Ok(Self { ebpf, words, stations, fabric, code, xmit: Xmit::load(xmit).ok() })
     }
 
     /// The words that workers steer by.
@@ -252,7 +255,7 @@ where
     T::try_from(found).map_err(XdpError::map(name))
 }
 
-fn mapped(ebpf: &Ebpf, name: &'static str, words: usize) -> Result<Mapped, XdpError> {
+pub(crate) fn mapped(ebpf: &Ebpf, name: &'static str, words: usize) -> Result<Mapped, XdpError> {
     let Some(Map::Array(data)) = ebpf.map(name) else { return Err(XdpError::Missing(name)) };
     let data: &MapData = data;
     Mapped::new(data.fd().as_fd(), words).map_err(|source| XdpError::Mmap { name, source })

@@ -9,10 +9,12 @@ use core::sync::atomic::AtomicU64;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::layout::{Counts, OutputWord, Places, PortRules, PortStats, Refusals, Station};
+use crate::layout::{Counts, Edge, OutputWord, Places, PortRules, PortStats, Refusals, Station};
 
 // SAFETY: `repr(C)`, integers only, and no padding, which `layout` asserts.
 unsafe impl aya::Pod for PortRules {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Edge {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Station {}
 // SAFETY: as above.

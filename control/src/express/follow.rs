@@ -84,6 +84,7 @@ impl Rounds {
             self.outputs = begun + OUTPUTS;
         }
         state.mirror.learn(&mut state.xdp, &core.fdb)?;
+        state.fabric.follow(&mut state.xdp, core)?;
         let Some(snapshot) = &state.snapshot else { return Ok(()) };
         if begun >= self.compare && state.mirror.is_outdated(&core.fdb, snapshot) {
             state.mirror.compare(&mut state.xdp, &core.fdb, snapshot, begun)?;

@@ -5,6 +5,7 @@
 //! Units: octets, VIDs, priorities.
 //! Source: architecture.md, "The fast path in the kernel".
 
+pub mod fabric;
 mod follow;
 mod mirror;
 pub mod rules;
@@ -22,6 +23,7 @@ use weft_dataplane::worker::Clock;
 use weft_xdp::layout::{self, PORTS};
 use weft_xdp::{Options, Words, Xdp, XdpError};
 
+use fabric::Fabric;
 use follow::Follower;
 use mirror::Mirror;
 pub use steer::Steer;
@@ -55,6 +57,7 @@ struct State {
     xdp: Xdp,
     ports: Vec<Place>,
     mirror: Mirror,
+    fabric: Fabric,
     tally: Tally,
     /// The configuration in force, once there is one.
     snapshot: Option<Arc<Snapshot>>,
@@ -89,6 +92,7 @@ impl Express {
         let state = State {
             ports: (0..ports.min(PORTS)).map(|_| Place::default()).collect(),
             mirror: Mirror::default(),
+            fabric: Fabric::default(),
             tally: Tally::new(ports.min(PORTS)),
             snapshot: None,
             written: 0,
@@ -112,6 +116,10 @@ impl Express {
     /// The kernel refuses a map.
     pub fn follow(&mut self, core: &Arc<Core>, clock: Clock) -> Result<(), XdpError> {
         self.prepare(&core.snapshot.load_full())?.commit();
+        let mut state = self.shared.lock();
+        let State { xdp, fabric, .. } = &mut *state;
+        fabric.follow(xdp, core)?;
+        drop(state);
         self.follower = Some(Follower::start(self.shared.clone(), core.clone(), clock));
         Ok(())
     }

@@ -4,12 +4,13 @@
 //! Units: octets, VIDs, priorities as bits.
 //! Source: pipeline.md §1 to §3; architecture.md, "The fast path in the kernel".
 
-use weft_dataplane::config::{PortConfig, Trust};
+use weft_dataplane::config::{PortConfig, PortRole, TlpConfig, Trust};
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::types::{PortId, Pri, PriSet};
 use weft_dataplane::vlan::PortMode;
+use weft_parsers::tlp::Mode;
 use weft_parsers::{AfhMode, Format, Gen2Order, Vid};
-use weft_xdp::layout::{NO_VID, PortRules, VIDS, tags, trust};
+use weft_xdp::layout::{NO_VID, PortRules, TlpRules, VIDS, role, tags, trust};
 
 /// Rules of all ports.
 #[must_use]
@@ -64,6 +65,28 @@ fn port_rules(snapshot: &Snapshot, id: PortId, port: &PortConfig) -> PortRules {
         carries: carries.fold(0, |bits, (format, _)| bits | 1 << *format as u8),
         express_pris: express_pris(snapshot, id).bits(),
         spare: [0; 6],
+        tlp: tlp_rules(&snapshot.config.tlp, port.role),
+    }
+}
+
+fn tlp_rules(config: &TlpConfig, port: PortRole) -> TlpRules {
+    let role = match port {
+        PortRole::L2 => role::L2,
+        PortRole::Usp(_) => role::USP,
+        PortRole::Dsp(_) => role::DSP,
+        PortRole::Fport(_) => role::FPORT,
+        PortRole::Agent => role::AGENT,
+    };
+    let link = port.link();
+    TlpRules {
+        tc_to_pri: config.tc_to_pri.map(Pri::get),
+        oui: config.oui.0,
+        role,
+        payload_max: link.map_or(0, |link| link.payload_max),
+        uio_req_pri: config.uio_req_pri.get(),
+        uio_cpl_pri: config.uio_cpl_pri.get(),
+        flit: u8::from(link.is_some_and(|link| link.mode == Mode::Flit)),
+        spare: [0; 7],
     }
 }
 

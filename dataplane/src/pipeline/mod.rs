@@ -92,6 +92,13 @@ impl Core {
         PortSet::from_bits(self.up.load(Ordering::Relaxed))
     }
 
+    /// Address of the partner on a link for TLPs, all ones before it has spoken.
+    #[inline]
+    #[must_use]
+    pub fn partner(&self, port: PortId) -> weft_parsers::MacAddr {
+        weft_parsers::MacAddr::from_bits(self.partners[port].load(Ordering::Relaxed))
+    }
+
     /// Priorities that `output` must not send now.
     #[inline]
     #[must_use]

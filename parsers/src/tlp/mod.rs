@@ -7,6 +7,7 @@
 pub mod completion;
 pub mod convert;
 pub mod fields;
+pub mod glance;
 pub mod kind;
 mod layout;
 pub mod link;

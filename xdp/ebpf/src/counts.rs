@@ -37,16 +37,16 @@ fn count(cells: &mut [Tally; KINDS], kind: usize, len: usize) {
     cell.bytes += len as u64;
 }
 
-/// A frame went from input to `output`.
+/// A frame of so many octets went from input to `output`, where it has as many as the second says.
 #[inline(always)]
-pub fn express(at: &Place, output: u32, len: usize) {
+pub fn express(at: &Place, output: u32, (came, went): (usize, usize)) {
     let kind = at.kind();
     if let Some(stats) = maps::stats(at.stats, at.port) {
-        count(&mut stats.express_in, kind, len);
-        stats.sizes[size_bin(len)] += 1;
+        count(&mut stats.express_in, kind, came);
+        stats.sizes[size_bin(came)] += 1;
     }
     if let Some(stats) = maps::stats(at.stats, output) {
-        count(&mut stats.express_out, kind, len);
+        count(&mut stats.express_out, kind, went);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::layout::{NO_PORT, NO_VID, PORTS, PortRules, fdb_key};
 use crate::maps;
 
 /// Frames below this are padded on transmit, which only the pipeline does.
-const LEN_MIN: usize = 60;
+pub const LEN_MIN: usize = 60;
 
 /// What becomes of a frame.
 pub enum Way {

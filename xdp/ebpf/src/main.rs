@@ -10,6 +10,8 @@
 
 mod counts;
 mod express;
+#[path = "../../src/fabric.rs"]
+mod fabric;
 mod frame;
 #[allow(dead_code, reason = "names of maps and programs are for the loader")]
 #[path = "../../src/layout.rs"]
@@ -18,6 +20,7 @@ mod maps;
 mod pass;
 #[path = "../../src/rules.rs"]
 mod rules;
+mod tlp;
 
 use aya_ebpf::bindings::xdp_action;
 use aya_ebpf::macros::xdp;
@@ -27,7 +30,7 @@ use weft_parsers::Head;
 use crate::counts::Place;
 use crate::express::Way;
 use crate::frame::{Frame, Front};
-use crate::layout::Control;
+use crate::layout::{Control, role};
 
 /// Of the parser and all else in here: functions that show a driver's metadata are for GPL programs.
 #[unsafe(link_section = "license")]
@@ -38,10 +41,14 @@ static LICENSE: [u8; 4] = *b"GPL\0";
 #[xdp]
 pub fn weft(ctx: XdpContext) -> u32 {
     let port = frame::port();
-    let Control { bank, stats, tick } = maps::control();
+    let control = maps::control();
+    let Control { bank, stats, tick, .. } = control;
     let Some(rules) = maps::rules(bank, port) else { return xdp_action::XDP_ABORTED };
     let mut front = Front::new();
     let frame = Frame::read(&ctx, &mut front);
+    if rules.tlp.role != role::L2 {
+        return tlp::weft(&ctx, &frame, port, rules, control);
+    }
     let head = frame.parse(rules);
     let pri = rules.pri(head.as_ref());
     let format = head.as_ref().map_or(weft_parsers::Format::Other, weft_parsers::Head::format);
@@ -54,7 +61,7 @@ pub fn weft(ctx: XdpContext) -> u32 {
     {
         match express::way(&ctx, &frame, head, &at, rules, (bank, tick)) {
             Way::Express(output) if maps::redirect(output) => {
-                counts::express(&at, output, frame.len);
+                counts::express(&at, output, (frame.len, frame.len));
                 return xdp_action::XDP_REDIRECT;
             }
             Way::Follow(output) => return pass::follow(&ctx, &at, output, frame.len),

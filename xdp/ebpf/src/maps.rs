@@ -9,8 +9,9 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, DevMap, PerCpuArray, XskMap};
 
 use crate::layout::{
-    BANKS, BUCKETS, Bucket, Control, Counts, NO_PORT, OutputWord, PORTS, PortRules, PortStats,
-    QUEUES, Station, VIDS, WAYS, homes, port_queue,
+    BANKS, BUCKETS, Bucket, Control, Counts, Edge, IDT as IDT_LEN, NO_PORT, OutputWord, PIDS,
+    PORTS, PortRules, PortStats, QUEUES, SEGMENTS as SEGMENTS_LEN, Station, VIDS, WAYS, homes,
+    port_queue,
 };
 
 #[map]
@@ -29,6 +30,20 @@ static DONE: Array<Counts> = Array::with_max_entries((PORTS * QUEUES) as u32, BP
 static DRAIN: Array<u64> = Array::with_max_entries((PORTS * QUEUES) as u32, BPF_F_MMAPABLE);
 #[map]
 static STATIONS: Array<Bucket> = Array::with_max_entries(1, BPF_F_MMAPABLE); // the loader says how many
+#[map]
+static EDGES: Array<Edge> = Array::with_max_entries((BANKS * PORTS) as u32, 0);
+#[map]
+static SEGMENTS: Array<u64> =
+    Array::with_max_entries((BANKS * SEGMENTS_LEN / 2) as u32, BPF_F_MMAPABLE);
+#[map]
+static IDT: Array<u64> = Array::with_max_entries((BANKS * IDT_LEN / 4) as u32, BPF_F_MMAPABLE);
+#[map]
+static GMV: Array<u64> =
+    Array::with_max_entries((BANKS * PORTS * PIDS / 64) as u32, BPF_F_MMAPABLE);
+#[map]
+static DRT: Array<u64> = Array::with_max_entries((BANKS * PIDS / 4) as u32, BPF_F_MMAPABLE);
+#[map]
+static PARTNERS: Array<u64> = Array::with_max_entries(PORTS as u32, BPF_F_MMAPABLE);
 #[map]
 static OUTPUTS: DevMap = DevMap::with_max_entries(PORTS as u32, 0);
 #[map]
@@ -63,6 +78,53 @@ pub fn rules(bank: u32, port: u32) -> Option<&'static PortRules> {
 #[inline(always)]
 pub fn members(bank: u32, vid: u16) -> u64 {
     MEMBERS.get(bank * VIDS as u32 + (u32::from(vid) & (VIDS as u32 - 1))).copied().unwrap_or(0)
+}
+
+/// What the fabric knows of a port.
+#[inline(always)]
+pub fn edge(fabric: u32, port: u32) -> Option<&'static Edge> {
+    // SAFETY: as in `rules`.
+    EDGES.get_ptr(fabric * PORTS as u32 + port).map(|at| unsafe { &*at })
+}
+
+/// A segment; an empty one beyond those that there are.
+#[inline(always)]
+pub fn segment(fabric: u32, at: u32) -> u32 {
+    const WORDS: u32 = SEGMENTS_LEN as u32 / 2;
+    let word =
+        SEGMENTS.get_ptr(fabric * WORDS + (at >> 1 & (WORDS - 1))).map_or(0, |at| shared(at));
+    (word >> ((at & 1) * 32)) as u32
+}
+
+/// A place of the interleave DPID tables.
+#[inline(always)]
+pub fn idt(fabric: u32, at: u32) -> u16 {
+    const WORDS: u32 = IDT_LEN as u32 / 4;
+    let word = IDT.get_ptr(fabric * WORDS + (at >> 2 & (WORDS - 1))).map_or(0, |at| shared(at));
+    (word >> ((at & 3) * 16)) as u16
+}
+
+/// Whether the host behind `port` may reach `pid` as G-FAM.
+#[inline(always)]
+pub fn reaches(fabric: u32, port: u32, pid: u16) -> bool {
+    const WORDS: u32 = PIDS as u32 / 64;
+    let pid = u32::from(pid) & (PIDS as u32 - 1);
+    let at = (fabric * PORTS as u32 + port) * WORDS + (pid >> 6);
+    GMV.get_ptr(at).is_some_and(|at| shared(at) >> (pid & 63) & 1 != 0)
+}
+
+/// Where `dpid` leads.
+#[inline(always)]
+pub fn route(fabric: u32, dpid: u16) -> u16 {
+    let dpid = u32::from(dpid) & (PIDS as u32 - 1);
+    let at = fabric * (PIDS as u32 / 4) + (dpid >> 2);
+    DRT.get_ptr(at).map_or(0, |at| (shared(at) >> ((dpid & 3) * 16)) as u16)
+}
+
+/// Who is at the other end of the link of `port`.
+#[inline(always)]
+pub fn partner(port: u32) -> u64 {
+    PARTNERS.get_ptr(port).map_or(0, |at| shared(at))
 }
 
 /// Whether frames of `pri` may be sent by `output` at once.

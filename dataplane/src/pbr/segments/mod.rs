@@ -113,6 +113,12 @@ impl Segments {
         (code, Hpa(self.base), Hpa(self.limit))
     }
 
+    /// Address bits inside of a segment.
+    #[must_use]
+    pub const fn shift(&self) -> u32 {
+        self.shift
+    }
+
     /// Sets the window, inclusive of `limit`; off when `base` or `limit` is 0.
     ///
     /// Entries stand at address bits: with another segment size or base they would speak of other addresses than

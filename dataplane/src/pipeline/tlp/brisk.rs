@@ -5,13 +5,14 @@
 //! Units: octets.
 //! Source: fabric.md "Ingress at an edge" step 2, "Inside", "Egress at an edge".
 
+use weft_parsers::Format;
 use weft_parsers::fabric::Hpa;
-use weft_parsers::tlp::{Mode, Pth, Quick, QuickKind, TlpLink as LinkHeader, link, pth, quick};
-use weft_parsers::{Format, HEAD_LEN};
+use weft_parsers::tlp::glance::{self, Front, Glance, LinkWords, MACS_LEN};
+use weft_parsers::tlp::{Mode, Pth, Quick, QuickKind, link, pth};
 
-use super::octets::{self, MACS_LEN};
+use super::octets;
 use crate::batch::{BURST, Batch};
-use crate::config::{PortRole, TlpLink};
+use crate::config::PortRole;
 use crate::desc::{Desc, Flag};
 use crate::pbr::segments::Found;
 use crate::pbr::tables::Arrival;
@@ -20,23 +21,6 @@ use crate::pipeline::Context;
 use crate::pipeline::known::{Alike, Places, UNKNOWN};
 use crate::queues::QueueId;
 use crate::types::{PortId, Pri};
-
-/// Where the TLP is in a frame without tag and prefixes, behind a PTH or without one.
-const PBR_AT: usize = MACS_LEN + link::LEN + pth::LEN;
-const HBR_AT: usize = MACS_LEN + link::LEN;
-
-/// Link headers as words, their flags zero: others take the long way.
-struct Words {
-    pbr: u64,
-    hbr: u64,
-}
-
-/// A frame at a glance.
-struct Glance {
-    quick: Quick,
-    pth: Option<Pth>,
-    at: usize,
-}
 
 impl Context {
     /// Routes the frames of a burst that take the short way; returns the others.
@@ -52,18 +36,19 @@ impl Context {
         let Some(config) = self.snapshot.config.ports.get(input.index()) else { return all };
         let (Some(own), len_max) = (config.role.link(), config.frame_len_max) else { return all };
         let edge = tables.edge(input);
-        let oui = self.snapshot.config.tlp.oui;
-        let words = Words {
-            pbr: word(LinkHeader { oui, protocol: weft_parsers::tlp::Protocol::Pbr }),
-            hbr: word(LinkHeader { oui, protocol: weft_parsers::tlp::Protocol::HbrFlit }),
+        let front = match edge {
+            None => Front::Pbr,
+            Some(edge) if own.mode == Mode::Flit && edge.role != Role::Gfd => Front::Hbr,
+            Some(_) => return all,
         };
+        let words = LinkWords::new(self.snapshot.config.tlp.oui);
         let mut alike = Alike::default();
         let (mut unknown, mut bit) = (0_u64, 1_u64);
         for (desc, route) in batch.iter_mut().zip(routes) {
             let len = desc.len();
             let head = self.bufs.head(desc);
             let taken = (len <= len_max)
-                .then(|| glance(head, len, &words, (edge, own)))
+                .then(|| glance::glance(head, len, &words, front, own.payload_max))
                 .flatten()
                 .and_then(|glance| self.short_way(tables, (input, edge), desc, &glance));
             if let Some(queue) = taken {
@@ -164,43 +149,4 @@ fn pri_of(quick: &Quick, config: &crate::config::TlpConfig) -> Pri {
             config.tc_to_pri.get(usize::from(quick.tc & 7)).copied().unwrap_or_default()
         }
     }
-}
-
-/// A link header as a word.
-fn word(header: LinkHeader) -> u64 {
-    let mut octets = [0; link::LEN];
-    let written = header.emit(&mut octets);
-    debug_assert!(written.is_ok(), "the array is of its length");
-    u64::from_be_bytes(octets)
-}
-
-/// Looks at a frame of `len` octets; `None` for one that takes the long way.
-#[inline]
-fn glance(
-    head: &[u8; HEAD_LEN],
-    len: usize,
-    words: &Words,
-    (edge, own): (Option<&EdgePort>, TlpLink),
-) -> Option<Glance> {
-    let (_, rest) = head.split_first_chunk::<MACS_LEN>()?;
-    let (header, rest) = rest.split_first_chunk::<8>()?;
-    let header = u64::from_be_bytes(*header);
-    let (pth, at, rest) = match edge {
-        None if header == words.pbr => {
-            let reserved = rest.first().is_some_and(|first| first & 0x38 != 0);
-            let (pth, rest) = Pth::parse(rest).ok()?;
-            if pth.dpid.is_none() || reserved {
-                return None;
-            }
-            (Some(pth), PBR_AT, rest)
-        }
-        Some(edge) if header == words.hbr => {
-            let flit = own.mode == Mode::Flit && edge.role != Role::Gfd;
-            flit.then_some((None, HBR_AT, rest))?
-        }
-        _ => return None,
-    };
-    let quick = quick(rest.first_chunk()?)?;
-    let fits = at + usize::from(quick.len) <= len && quick.data_len <= own.payload_max;
-    fits.then_some(Glance { quick, pth, at })
 }

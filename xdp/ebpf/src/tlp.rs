@@ -1,0 +1,258 @@
+//! TLPs: those that the pipeline would send out at one port with no more than another front.
+//!
+//! Shape: a frame that came in at a port for TLPs to its [`Plan`], then to the frame as it goes out; `None`: the
+//! pipeline decides.
+//! Units: octets.
+//! Source: fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; `dataplane::pipeline::tlp::brisk`.
+
+use aya_ebpf::EbpfContext as _;
+use aya_ebpf::bindings::xdp_action;
+use aya_ebpf::helpers::generated::{bpf_xdp_adjust_head, bpf_xdp_adjust_tail};
+use aya_ebpf::programs::XdpContext;
+use weft_parsers::Format;
+use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::glance::{Front, HBR_AT, LinkWords, PBR_AT, glance};
+use weft_parsers::tlp::{Mode, Oui, Pth, Quick, QuickKind};
+
+use crate::counts::{self, Place};
+use crate::express::LEN_MIN;
+use crate::frame::{self, Frame};
+use crate::layout::{Control, Edge, PortRules, edge, role, route};
+use crate::{maps, pass};
+
+/// Words of 32 bits of the shortest frame that is sent.
+const SHORT: usize = LEN_MIN / 4;
+/// Where a TLP is in words, without PTH and behind one.
+const HBR: usize = HBR_AT / 4;
+const PBR: usize = PBR_AT / 4;
+
+/// What becomes of a frame.
+struct Plan {
+    output: u32,
+    pri: u8,
+    /// Whether the TLP has a PTH, and is to have one.
+    had: bool,
+    has: bool,
+    /// Octets of the frame as it goes out, without padding.
+    went: usize,
+    /// What stands before the TLP then, in the order of the wire; the PTH last.
+    front: [u32; PBR],
+}
+
+/// Sends a frame to its output if the pipeline would do no more, and to user space if not.
+#[inline(always)]
+pub fn weft(
+    ctx: &XdpContext,
+    frame: &Frame<'_>,
+    port: u32,
+    rules: &PortRules,
+    control: Control,
+) -> u32 {
+    let tag = frame::tag(ctx);
+    let queue = ctx.rx_queue_index();
+    // All TLPs of a port are kept in order: what a TLP's flow is, cannot be told of each at a glance.
+    let mut at = Place {
+        port,
+        queue,
+        pri: rules.tlp.tc_to_pri[0] & 7,
+        format: Format::Pbr,
+        bucket: 0,
+        stats: control.stats,
+    };
+    let plan = if tag.is_none() { plan(frame, port, rules, control) } else { None };
+    if let Some(plan) = plan {
+        at.pri = plan.pri;
+        match maps::cells(port, queue, 0) {
+            Some(cells) if cells.at_rest() => {
+                if maps::redirect(plan.output) {
+                    return match carry_out(ctx, frame, &plan) {
+                        Some(true) => {
+                            counts::express(&at, plan.output, (frame.len, plan.went));
+                            xdp_action::XDP_REDIRECT
+                        }
+                        Some(false) => pass::hand_over(ctx, &at, tag, frame.len),
+                        None => xdp_action::XDP_ABORTED,
+                    };
+                }
+            }
+            Some(_) => return pass::follow(ctx, &at, plan.output, frame.len),
+            None => {}
+        }
+    }
+    pass::hand_over(ctx, &at, tag, frame.len)
+}
+
+/// What the pipeline would do at once with a frame, if that is no more than another front.
+#[inline(always)]
+fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Option<Plan> {
+    let Control { bank, fabric, .. } = control;
+    let own = &rules.tlp;
+    let fits = frame.len >= LEN_MIN && frame.len <= rules.frame_len_max as usize;
+    if !fits || own.role == role::AGENT {
+        return None;
+    }
+    let input = maps::edge(fabric, port)?;
+    let behind = match input.kind {
+        edge::FABRIC => Front::Pbr,
+        edge::USP | edge::DSP if own.mode() == Mode::Flit => Front::Hbr,
+        _ => return None,
+    };
+    let words = LinkWords::new(Oui(own.oui));
+    let seen = glance(frame.octets, frame.len, &words, behind, own.payload_max)?;
+    let pri = own.pri(&seen);
+    let may = rules.express_pris >> pri & 1 != 0;
+    // The pipeline is to learn whoever else speaks.
+    if !may || mac(frame.octets, 6) != maps::partner(port) {
+        return None;
+    }
+    let pth = match seen.pth {
+        Some(pth) => pth,
+        None => by_fast(input, &seen.quick, fabric, port)?,
+    };
+    let route = maps::route(fabric, pth.dpid.bits());
+    if route & route::PLAIN == 0 || pth.hie && route & route::OURS != 0 {
+        return None;
+    }
+    let output = u32::from(route) & (crate::layout::PORTS as u32 - 1);
+    let (other, exit) = (maps::rules(bank, output)?, maps::edge(fabric, output)?);
+    let kept = match (exit.kind, other.tlp.role) {
+        (edge::FABRIC, role::FPORT) => Some(pth),
+        (edge::GFD, role::USP | role::DSP | role::FPORT) => Some(Pth { dsar: true, ..pth }),
+        (edge::USP | edge::DSP, role::USP | role::DSP)
+            if other.tlp.mode() == Mode::Flit && !pth.pif =>
+        {
+            None
+        }
+        _ => return None,
+    };
+    let len = usize::from(seen.quick.len);
+    let went = len + if kept.is_some() { PBR_AT } else { HBR_AT };
+    let fits = went <= other.frame_len_max as usize;
+    if !fits || output == port || !maps::is_open(output, pri) {
+        return None;
+    }
+    let link = if kept.is_some() { words.pbr } else { words.hbr };
+    let macs = (maps::partner(output), mac(&other.port_mac, 0));
+    let pth = kept.map_or([0; 4], Pth::emit);
+    let front = front(macs, link, pth);
+    Some(Plan { output, pri, had: seen.pth.is_some(), has: kept.is_some(), went, front })
+}
+
+/// The PTH of a request that the fabric window sends to a G-FAM device.
+#[inline(always)]
+fn by_fast(input: &Edge, quick: &Quick, fabric: u32, port: u32) -> Option<Pth> {
+    if !matches!(quick.kind, QuickKind::Uio | QuickKind::Memory) {
+        return None;
+    }
+    let segments = |at| maps::segment(fabric, at);
+    let dpid = input.lookup(quick.address, segments, |at| maps::idt(fabric, at))?;
+    let (spid, dsar) = (Pid::from_low_bits(input.pid), input.kind == edge::USP);
+    maps::reaches(fabric, port, dpid)
+        .then(|| Pth { dsar, ..Pth::new(spid, Pid::from_low_bits(dpid)) })
+}
+
+/// The address at `at`.
+#[inline(always)]
+fn mac(octets: &[u8], at: usize) -> u64 {
+    let mut bits = 0;
+    for n in at..at + 6 {
+        bits = bits << 8 | octets.get(n).map_or(0, |&octet| u64::from(octet));
+    }
+    bits
+}
+
+/// Words in front of a TLP, in the order of the wire.
+#[inline(always)]
+fn front((to, from): (u64, u64), link: u64, pth: [u8; 4]) -> [u32; PBR] {
+    let words = [
+        (to >> 16) as u32,
+        (to << 16) as u32 | (from >> 32) as u32 & 0xFFFF,
+        from as u32,
+        (link >> 32) as u32,
+        link as u32,
+        u32::from_be_bytes(pth),
+    ];
+    words.map(u32::to_be)
+}
+
+/// Makes of the frame what goes out; false, and the frame is as it was, where there is no room for it. `None`: the
+/// kernel did not do what it always does.
+#[inline(always)]
+fn carry_out(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
+    if plan.went <= LEN_MIN { short(ctx, frame, plan) } else { long(ctx, frame, plan) }
+}
+
+/// The same for a frame of 60 octets with its padding: all of its TLP is at hand.
+#[inline(always)]
+fn short(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
+    if frame.len > LEN_MIN {
+        let by = LEN_MIN as i32 - frame.len as i32;
+        // SAFETY: the context is the one that the program was called with.
+        if unsafe { bpf_xdp_adjust_tail(ctx.as_ptr().cast(), by) } != 0 {
+            return Some(false);
+        }
+    }
+    let (start, end) = (ctx.data(), ctx.data_end());
+    if start + LEN_MIN > end {
+        return None;
+    }
+    let to = start as *mut u32;
+    match (plan.had, plan.has) {
+        (false, false) => write::<HBR, HBR>(to, frame, plan),
+        (false, true) => write::<HBR, PBR>(to, frame, plan),
+        (true, false) => write::<PBR, HBR>(to, frame, plan),
+        (true, true) => write::<PBR, PBR>(to, frame, plan),
+    }
+    Some(true)
+}
+
+/// Writes the 60 octets of a frame whose TLP was at word `FROM` and is to be at word `TO`; zeros behind it.
+#[inline(always)]
+fn write<const FROM: usize, const TO: usize>(to: *mut u32, frame: &Frame<'_>, plan: &Plan) {
+    let from = frame.octets.as_ptr().cast::<u32>();
+    for (n, &word) in plan.front.iter().enumerate().take(TO) {
+        // SAFETY: the caller has seen 60 octets to be there.
+        unsafe { to.add(n).write_volatile(word) };
+    }
+    let went = core::hint::black_box(plan.went) as i64;
+    for n in TO..SHORT {
+        // SAFETY: below word 16 of 64 octets, which stand at a word's place.
+        let word = unsafe { from.add(n - TO + FROM).read() };
+        let keep = ((n * 4) as i64 - went) >> 63; // all ones below the TLP's end
+        // SAFETY: as above. Volatile, so that it stays as many stores.
+        unsafe { to.add(n).write_volatile(word & keep as u32) };
+    }
+}
+
+/// The same for a longer one: its TLP stays where it is, and what is behind it is cut off.
+#[inline(always)]
+fn long(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
+    let by = match (plan.had, plan.has) {
+        (false, true) => -4,
+        (true, false) => 4,
+        _ => 0,
+    };
+    // SAFETY: the context is the one that the program was called with.
+    if by != 0 && unsafe { bpf_xdp_adjust_head(ctx.as_ptr().cast(), by) } != 0 {
+        return Some(false);
+    }
+    let more = (frame.len as i32 - by) - plan.went as i32;
+    // SAFETY: as above.
+    if more > 0 && unsafe { bpf_xdp_adjust_tail(ctx.as_ptr().cast(), -more) } != 0 {
+        return None;
+    }
+    let (start, end) = (ctx.data(), ctx.data_end());
+    if start + PBR_AT > end {
+        return None;
+    }
+    let to = start as *mut u32;
+    for (n, &word) in plan.front.iter().enumerate().take(HBR) {
+        // SAFETY: as many octets were just seen to be there.
+        unsafe { to.add(n).write_volatile(word) };
+    }
+    if plan.has {
+        // SAFETY: as above.
+        unsafe { to.add(HBR).write_volatile(plan.front[HBR]) };
+    }
+    Some(true)
+}

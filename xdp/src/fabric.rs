@@ -1,0 +1,75 @@
+//! Where a TLP goes that needs no more than a look at each table, once more: compiled by both sides.
+//!
+//! Shape: [`Edge`] and an address to a DPID; a [`Glance`] to its priority; `None`: the pipeline decides.
+//! Units: octets.
+//! Source: fabric.md "Ingress at an edge" step 2; wire-formats.md 5.1; tests hold it against `dataplane::pbr`.
+
+use weft_parsers::tlp::glance::Glance;
+use weft_parsers::tlp::{Mode, QuickKind};
+
+use crate::layout::{Edge, NO_PID, TlpRules, segment};
+
+impl Edge {
+    /// The DPID of a request to `address`, by what `segments` and `idt` hold at a place of those of all edges.
+    #[inline]
+    #[must_use]
+    pub fn lookup(
+        &self,
+        address: u64,
+        segments: impl FnOnce(u32) -> u32,
+        idt: impl FnOnce(u32) -> u16,
+    ) -> Option<u16> {
+        let offset = address.wrapping_sub(self.base);
+        let shift = self.shift & 63;
+        if offset >= self.octets || offset >> shift > u64::from(self.mask) {
+            return None;
+        }
+        let word = segments(self.first + low(address >> shift, self.mask));
+        if word & segment::VALID == 0 {
+            return None;
+        }
+        let ways = word >> segment::WAYS_AT & 0xF;
+        let field = word >> segment::FIELD_AT & 0xFFF;
+        let dpid = if ways == 0 {
+            field
+        } else {
+            let way = low(address >> (word >> segment::SHIFT_AT & 0x1F), (1 << ways) - 1);
+            if field + way >= self.idt_len {
+                return None;
+            }
+            u32::from(idt(self.idt + field + way))
+        };
+        let dpid = (dpid & 0xFFF) as u16;
+        (dpid != NO_PID).then_some(dpid)
+    }
+}
+
+impl TlpRules {
+    /// Priority of a TLP.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "a Traffic Class is below 8")]
+    pub fn pri(&self, glance: &Glance) -> u8 {
+        let pri = match glance.quick.kind {
+            QuickKind::Uio => self.uio_req_pri,
+            QuickKind::UioCompletion => self.uio_cpl_pri,
+            QuickKind::Memory | QuickKind::Completion => {
+                self.tc_to_pri[glance.quick.tc as usize & 7]
+            }
+        };
+        pri & 7
+    }
+
+    /// Layout of TLPs without PTH.
+    #[inline]
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        if self.flit == 0 { Mode::NonFlit } else { Mode::Flit }
+    }
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the mask takes the lower bits")]
+const fn low(bits: u64, mask: u32) -> u32 {
+    bits as u32 & mask
+}

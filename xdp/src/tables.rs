@@ -1,0 +1,164 @@
+//! The tables that TLPs are routed by in the kernel: written whole where they are not in force, then put in force.
+//!
+//! Shape: [`FabricTables`] to the maps of one bank, and back.
+//! Units: entries.
+//! Source: fabric.md "Ingress at an edge", "Inside"; architecture.md, "The fast path in the kernel".
+
+use core::sync::atomic::Ordering;
+
+use aya::Ebpf;
+use aya::maps::Array;
+
+use crate::XdpError;
+use crate::layout::{BANKS, Control, Edge, IDT, PIDS, PORTS, SEGMENTS, map};
+use crate::load::{Xdp, map_of, mapped};
+use crate::sys::{Mapped, grace};
+
+/// Words of an access vector.
+const GMV_WORDS: usize = PIDS / 64;
+
+/// Everything that decides where a TLP goes in the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FabricTables {
+    /// By port.
+    pub edges: Vec<Edge>,
+    /// Segments of all edges.
+    pub segments: Vec<u32>,
+    /// PIDs of all interleave DPID tables.
+    pub idt: Vec<u16>,
+    /// By port: PIDs that its host may reach as G-FAM.
+    pub gmv: Vec<[u64; GMV_WORDS]>,
+    /// By DPID.
+    pub drt: Vec<u16>,
+}
+
+/// The maps of them.
+#[derive(Debug)]
+pub(crate) struct Fabric {
+    segments: Mapped,
+    idt: Mapped,
+    gmv: Mapped,
+    drt: Mapped,
+    partners: Mapped,
+}
+
+const SEGMENT_WORDS: usize = SEGMENTS / 2;
+const IDT_WORDS: usize = IDT / 4;
+const DRT_WORDS: usize = PIDS / 4;
+
+impl Fabric {
+    pub fn new(ebpf: &Ebpf) -> Result<Self, XdpError> {
+        Ok(Self {
+            segments: mapped(ebpf, map::SEGMENTS, BANKS * SEGMENT_WORDS)?,
+            idt: mapped(ebpf, map::IDT, BANKS * IDT_WORDS)?,
+            gmv: mapped(ebpf, map::GMV, BANKS * PORTS * GMV_WORDS)?,
+            drt: mapped(ebpf, map::DRT, BANKS * DRT_WORDS)?,
+            partners: mapped(ebpf, map::PARTNERS, PORTS)?,
+        })
+    }
+}
+
+/// Writes `values` of `bits` each from word `first` on, lowest bits first.
+fn pack(to: &Mapped, first: usize, values: impl Iterator<Item = u64>, bits: usize) {
+    let per = 64 / bits;
+    let (mut word, mut at) = (0, 0);
+    for value in values {
+        word |= value << (at % per * bits);
+        at += 1;
+        if at % per == 0 {
+            to.word(first + at / per - 1).store(word, Ordering::Relaxed);
+            word = 0;
+        }
+    }
+    if at % per != 0 {
+        to.word(first + at / per).store(word, Ordering::Relaxed);
+    }
+}
+
+/// Reads `count` of them.
+fn unpack(from: &Mapped, first: usize, count: usize, bits: usize) -> impl Iterator<Item = u64> {
+    let (per, mask) = (64 / bits, u64::MAX >> (64 - bits));
+    (0..count).map(move |at| {
+        from.word(first + at / per).load(Ordering::Relaxed) >> (at % per * bits) & mask
+    })
+}
+
+impl Xdp {
+    /// Puts tables in force, whole: a TLP is looked up in them or in the ones before.
+    ///
+    /// # Errors
+    /// The kernel refuses a map.
+    ///
+    /// # Panics
+    /// With more of anything than there is room for.
+    pub fn set_fabric(&mut self, tables: &FabricTables) -> Result<(), XdpError> {
+        let FabricTables { edges, segments, idt, gmv, drt } = tables;
+        assert!(edges.len() <= PORTS && gmv.len() <= PORTS, "ports of a switch");
+        assert!(segments.len() <= SEGMENTS && idt.len() <= IDT && drt.len() <= PIDS, "room");
+        let control = self.words().control();
+        let next = control.fabric ^ 1;
+        let bank = next as usize;
+        // Whoever still reads that bank began before the last change.
+        grace().map_err(|source| XdpError::Mmap { name: map::CONTROL, source })?;
+        let mut all: Array<_, Edge> = map_of(&mut self.ebpf, map::EDGES)?;
+        for port in 0..PORTS {
+            let at = u32::try_from(bank * PORTS + port).unwrap_or(u32::MAX);
+            let edge = edges.get(port).copied().unwrap_or_default();
+            all.set(at, edge, 0).map_err(XdpError::map(map::EDGES))?;
+        }
+        let Fabric { segments: to_segments, idt: to_idt, gmv: to_gmv, drt: to_drt, .. } =
+            &self.fabric;
+        let words = |values: &[u32]| values.iter().map(|&value| value.into()).collect::<Vec<u64>>();
+        pack(to_segments, bank * SEGMENT_WORDS, words(segments).into_iter(), 32);
+        pack(to_idt, bank * IDT_WORDS, idt.iter().map(|&pid| pid.into()), 16);
+        let all = gmv.iter().flatten().copied();
+        pack(to_gmv, bank * PORTS * GMV_WORDS, all, 64);
+        let nowhere = std::iter::repeat_n(0, PIDS - drt.len());
+        pack(to_drt, bank * DRT_WORDS, drt.iter().map(|&route| route.into()).chain(nowhere), 16);
+        self.words().set_control(Control { fabric: next, ..control });
+        Ok(())
+    }
+
+    /// The tables in force, as much of them as `like` has.
+    ///
+    /// # Errors
+    /// The kernel refuses a map.
+    #[expect(clippy::cast_possible_truncation, reason = "masked to as many bits")]
+    pub fn fabric_like(&self, like: &FabricTables) -> Result<FabricTables, XdpError> {
+        let bank = self.words().control().fabric as usize;
+        let all = self.ebpf.map(map::EDGES).ok_or(XdpError::Missing(map::EDGES))?;
+        let all = Array::<_, Edge>::try_from(all).map_err(XdpError::map(map::EDGES))?;
+        let edge = |port: usize| {
+            let at = u32::try_from(bank * PORTS + port).unwrap_or(u32::MAX);
+            all.get(&at, 0).map_err(XdpError::map(map::EDGES))
+        };
+        let Fabric { segments, idt, gmv, drt, .. } = &self.fabric;
+        let of_port = |port: usize| {
+            let mut words = [0; GMV_WORDS];
+            let at = (bank * PORTS + port) * GMV_WORDS;
+            words.iter_mut().zip(unpack(gmv, at, GMV_WORDS, 64)).for_each(|(to, from)| *to = from);
+            words
+        };
+        Ok(FabricTables {
+            edges: (0..like.edges.len()).map(edge).collect::<Result<_, _>>()?,
+            segments: unpack(segments, bank * SEGMENT_WORDS, like.segments.len(), 32)
+                .map(|word| word as u32)
+                .collect(),
+            idt: unpack(idt, bank * IDT_WORDS, like.idt.len(), 16)
+                .map(|word| word as u16)
+                .collect(),
+            gmv: (0..like.gmv.len()).map(of_port).collect(),
+            drt: unpack(drt, bank * DRT_WORDS, like.drt.len(), 16)
+                .map(|word| word as u16)
+                .collect(),
+        })
+    }
+
+    /// Says who is at the other end of a link for TLPs: 48 bits.
+    ///
+    /// # Panics
+    /// With a port beyond 63.
+    pub fn set_partner(&self, port: u8, mac: u64) {
+        self.fabric.partners.word(port.into()).store(mac, Ordering::Relaxed);
+    }
+}
