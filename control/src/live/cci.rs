@@ -230,7 +230,9 @@ impl Drop for Server {
             let mut registered = self.shared.lock();
             (std::mem::take(&mut registered.streams), std::mem::take(&mut registered.threads))
         };
-        streams.values().for_each(|stream| stream.close());
+        for stream in streams.values() {
+            stream.close();
+        }
         for thread in threads.into_values() {
             let _ = thread.join(); // a panic has been printed
         }
