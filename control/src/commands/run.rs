@@ -141,6 +141,9 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let note = opened.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
         log(LogLevel::Info, format_args!("port {name}: {kind} {device}{note}"));
     }
+    if let Some(at) = board.cci() {
+        log(LogLevel::Info, format_args!("CCI at {at}"));
+    }
     log(LogLevel::Info, format_args!("switch {:?} is up", config.run.name));
     if let Some(signal) = signals.forever().next() {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use toml::Spanned;
@@ -132,6 +133,14 @@ pub enum Kind {
     Addr,
     /// Address and port of TCP.
     Socket,
+    /// Address and port of TCP, or a Unix socket: see [`listen_place`].
+    Listen,
+    /// A whole number from the first to the second that is a power of two.
+    Power(i64, i64),
+    /// A UUID: see [`parse_uuid`].
+    Uuid,
+    /// An OUI: see [`parse_oui`].
+    Oui,
     /// VLAN ids: numbers and ranges such as `"10-20"`.
     Vids,
     /// A list of the kind, of least to most members.
@@ -171,6 +180,12 @@ impl fmt::Display for Kind {
             Self::Socket => {
                 f.write_str("address and port such as \"127.0.0.1:9460\", or a port of loopback")
             }
+            Self::Listen => f.write_str(
+                "address and port such as \"127.0.0.1:4000\", a port of loopback, or the path of a socket",
+            ),
+            Self::Power(min, max) => write!(f, "a power of two {min}..={max}"),
+            Self::Uuid => f.write_str("a UUID such as \"5ed8a1c0-0000-4000-8000-000000000001\""),
+            Self::Oui => f.write_str("an OUI such as \"02:57:46\""),
             Self::Vids => f.write_str("VLANs 1..=4094, as numbers or ranges such as \"10-20\""),
             Self::List(kind, min, max) => write!(f, "a list of {}, each {kind}", count(min, max)),
             Self::OneOr(kind, min, max) => {
@@ -240,6 +255,9 @@ impl Kind {
             (Self::Int(min, max), DeValue::Integer(int)) => {
                 integer(int).filter(|int| (min..=max).contains(int)).map(Value::Int)
             }
+            (Self::Power(min, max), DeValue::Integer(int)) => integer(int)
+                .filter(|int| (min..=max).contains(int) && int.count_ones() == 1)
+                .map(Value::Int),
             (Self::EtherType, DeValue::Integer(int)) => {
                 integer(int).filter(|int| (0x0600..=0xFFFF).contains(int)).map(Value::Int)
             }
@@ -272,6 +290,9 @@ impl Kind {
             Self::Mac => MacAddr::from_str(text).is_ok_and(|mac| !mac.is_group()),
             Self::Addr => parse_addr(text).is_some(),
             Self::Socket => listen_addr(text).is_some(),
+            Self::Listen => listen_place(text).is_some(),
+            Self::Uuid => parse_uuid(text).is_some(),
+            Self::Oui => parse_oui(text).is_some(),
             Self::Vids => vid_range(text).is_some(),
             _ => false,
         }
@@ -323,6 +344,49 @@ pub fn parse_addr(text: &str) -> Option<AddrKey> {
 pub fn listen_addr(text: &str) -> Option<SocketAddr> {
     let of_loopback = || Some(SocketAddr::from((Ipv4Addr::LOCALHOST, text.parse().ok()?)));
     text.parse().ok().or_else(of_loopback)
+}
+
+/// Where something listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// As [`listen_addr`], or what has a `/` as the path of a Unix socket.
+#[must_use]
+pub fn listen_place(text: &str) -> Option<Listen> {
+    if text.contains('/') && Kind::Path.text(text) {
+        return Some(Listen::Unix(PathBuf::from(text)));
+    }
+    listen_addr(text).map(Listen::Tcp)
+}
+
+/// 32 hexadecimal digits, in groups of 8, 4, 4, 4 and 12 or without hyphens; the first octet first.
+#[must_use]
+pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let groups: Vec<&str> = text.split('-').collect();
+    if !matches!(
+        groups.iter().map(|group| group.len()).collect::<Vec<_>>()[..],
+        [8, 4, 4, 4, 12] | [32]
+    ) || !text.bytes().all(|octet| octet == b'-' || octet.is_ascii_hexdigit())
+    {
+        return None;
+    }
+    u128::from_str_radix(&groups.concat(), 16).ok().map(u128::to_be_bytes)
+}
+
+/// Three octets as two hexadecimal digits each, with colons.
+#[must_use]
+pub fn parse_oui(text: &str) -> Option<[u8; 3]> {
+    let octet = |digits: &str| {
+        let is_octet = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        is_octet.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+    };
+    let octets: Option<Vec<u8>> = text.split(':').map(octet).collect();
+    octets?.try_into().ok()
 }
 
 /// `"10-20"` as its first and last VLAN, `"7"` as both.
@@ -427,6 +491,20 @@ mod tests {
             (Kind::Socket, "'9460'", Some("\"9460\"")),
             (Kind::Socket, "'65536'", None),
             (Kind::Socket, "'localhost:80'", None),
+            (Kind::Listen, "'127.0.0.1:80'", Some("\"127.0.0.1:80\"")),
+            (Kind::Listen, "'4000'", Some("\"4000\"")),
+            (Kind::Listen, "'/run/cci.sock'", Some("\"/run/cci.sock\"")),
+            (Kind::Listen, "'cci.sock'", None),
+            (Kind::Power(1, 64), "64", Some("64")),
+            (Kind::Power(1, 64), "48", None),
+            (Kind::Power(1, 64), "128", None),
+            (Kind::Uuid, "'5ed8a1c0-0000-4000-8000-000000000001'", Some("\"5ed8a1c0-0000-4000-8000-000000000001\"")),
+            (Kind::Uuid, "'5ed8a1c0000040008000000000000001'", Some("\"5ed8a1c0000040008000000000000001\"")),
+            (Kind::Uuid, "'5ed8a1c-00000-4000-8000-000000000001'", None),
+            (Kind::Uuid, "'+ed8a1c0-0000-4000-8000-000000000001'", None),
+            (Kind::Oui, "'02:57:46'", Some("\"02:57:46\"")),
+            (Kind::Oui, "'02:57'", None),
+            (Kind::Oui, "'02:57:+6'", None),
             (Kind::Vids, "[1, '10-20']", Some("[1, \"10-20\"]")),
             (Kind::Vids, "4094", Some("4094")),
             (Kind::Vids, "4095", None),

@@ -12,11 +12,13 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 use weft_dataplane::config::MirrorConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
+use weft_dataplane::pbr::explain;
 use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::port::capture::CaptureFormat;
 use weft_dataplane::port::record::Summary;
 use weft_dataplane::port::tee::{Mirror, MirrorSlot};
 use weft_dataplane::types::{PortId, PortSet};
+use weft_parsers::fabric::{Hpa, Pid};
 use weft_parsers::{AddrKey, Vid};
 
 use super::{Live, LiveError, NewRecord, trace};
@@ -28,7 +30,7 @@ use crate::mgmt::{Backend, MirrorTarget, Refused, TraceStream};
 use crate::paths::Filter;
 use crate::record::Change;
 use crate::report::gather::{PortFacts, Source};
-use crate::report::{FdbRow, StatsSnapshot};
+use crate::report::{FdbRow, StatsSnapshot, fabric};
 
 /// Frames that wait for a mirror's writer.
 const MIRROR_SLOTS: usize = 4_096;
@@ -117,6 +119,16 @@ impl Switchboard {
         })
     }
 
+    fn name(&self, port: PortId) -> String {
+        self.names.get(port.index()).cloned().unwrap_or_default()
+    }
+
+    /// Where managers connect, if they can.
+    #[must_use]
+    pub fn cci(&self) -> Option<String> {
+        self.live.cci()
+    }
+
     fn source<R>(&self, look: impl FnOnce(&Source<'_>) -> R) -> R {
         let name = self.lock().config.run.name.clone();
         self.live.count_express();
@@ -151,8 +163,9 @@ impl Switchboard {
 
 impl Backend for Switchboard {
     fn stats(&self, restart_watermarks: bool) -> StatsSnapshot {
+        let fabric = self.live.fabric().map(Box::new); // its lock is not taken while workers are held
         self.source(|source| {
-            let stats = source.stats();
+            let stats = StatsSnapshot { fabric, ..source.stats() };
             if restart_watermarks {
                 self.live.note(&Change::RestartWatermarks);
                 source.restart_watermarks();
@@ -263,6 +276,25 @@ impl Backend for Switchboard {
         let mirror = target.filter(|_| !mirrored.is_empty());
         state.config.switch.mirror = mirror.map(|to| MirrorConfig { from: mirrored, to });
         self.apply(&state, None)
+    }
+
+    fn pbr_edge(&self, port: &str, hpa: u64) -> Result<Value, Refused> {
+        let id = self.port(port)?;
+        let tables = self.live.core().tables.load();
+        let steps = explain::edge(&tables, id, Hpa(hpa));
+        let steps = steps.ok_or_else(|| {
+            Refused::because(format!("port {port:?} is no edge: it has no role usp or dsp"))
+        })?;
+        Ok(fabric::edge(&steps, &|id| self.name(id)))
+    }
+
+    fn pbr_route(&self, dpid: u16) -> Result<Value, Refused> {
+        if self.live.core().snapshot.load().agent.is_none() {
+            return Err(Refused::because("no port of this switch has a role: it routes no TLPs"));
+        }
+        let (tables, dpid) = (self.live.core().tables.load(), Pid::from_low_bits(dpid));
+        let steps = explain::route(&tables, dpid);
+        Ok(fabric::route(dpid, &steps, &|id| self.name(id)))
     }
 
     fn trace(

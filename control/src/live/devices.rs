@@ -7,12 +7,14 @@
 
 use std::sync::Arc;
 
+use weft_dataplane::batch::BURST;
 use weft_dataplane::config::{PortConfig, SwitchConfig};
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
 use weft_dataplane::port::af_xdp::{AfXdp, AfXdpConfig, Builtin, Steering, Umem};
 use weft_dataplane::port::null::Null;
 use weft_dataplane::port::pcap::{Pace, Pcap, PcapConfig};
+use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
 use weft_dataplane::port::tap::{Tap, TapConfig};
 use weft_dataplane::port::{Port, PortOpenError};
 use weft_dataplane::types::PortId;
@@ -41,8 +43,8 @@ pub struct OpenedOne {
     pub mac: Option<MacAddr>,
 }
 
-/// Ports, and what was opened for each.
-pub type Opened = (Vec<Box<dyn Port>>, Vec<Facts>);
+/// Ports, what was opened for each, and the far end of the agent's pipe.
+pub type Opened = (Vec<Box<dyn Port>>, Vec<Facts>, Option<Pipe>);
 
 /// Chunks of the pool that the devices of `config` may have at most.
 #[must_use]
@@ -52,6 +54,7 @@ pub fn chunks(config: &Config) -> usize {
             af_xdp(run, port, config.switch.tx_ring_frames).chunks()
         }
         DeviceKind::Dpdk => run.dpdk_queues * run.rx_ring_frames + run.dpdk_tx_descriptors,
+        DeviceKind::Pipe => 2 * run.rx_ring_frames + 2 * BURST + super::agent::CACHE,
         _ => 0,
     };
     config.switch.ports.iter().zip(&config.run.ports).map(held).sum()
@@ -76,8 +79,17 @@ pub fn open_all(
         dpdk::start(first, &config.run.eal_args).map_err(named(first))?;
     }
     let umem = Umem::new(pool.clone());
-    let (mut ports, mut facts) = (Vec::new(), Vec::new());
+    let (mut facts, mut far) = (Vec::new(), None);
+    let mut ports: Vec<Box<dyn Port>> = Vec::new();
     for (index, (port, run)) in switch.ports.iter_mut().zip(&config.run.ports).enumerate() {
+        port.parse.port_mac = run.mac.unwrap_or_else(|| made_up_mac(index));
+        if run.kind == DeviceKind::Pipe {
+            let (near, end) = open_pipe(run, port).map_err(named(run))?;
+            facts.push(Facts { kind: near.caps().kind, note: None });
+            ports.push(Box::new(near));
+            far = Some(end);
+            continue;
+        }
         let steering: Box<dyn Steering> = match express.zip(PortId::new(index)) {
             Some((express, id)) => Box::new(express.steering(id, &run.device)),
             None => Box::new(Builtin::new()),
@@ -88,7 +100,18 @@ pub fn open_all(
         ports.push(opened.port);
         port.parse.port_mac = run.mac.or(opened.mac).unwrap_or_else(|| made_up_mac(index));
     }
-    Ok((ports, facts))
+    Ok((ports, facts, far))
+}
+
+/// The two ends of the agent's pipe: the port's, and the agent's.
+fn open_pipe(run: &RunPort, port: &PortConfig) -> Result<(Pipe, Pipe), PortOpenError> {
+    pipe(PipeConfig {
+        names: [run.name.clone(), format!("{}-far", run.name)],
+        depth: run.rx_ring_frames,
+        rate: port.rate,
+        frame_len_max: port.frame_len_max,
+        bells: true,
+    })
 }
 
 /// Opens one device, and says what is to be known of it.
@@ -141,6 +164,7 @@ pub fn open(
             (Box::new(port), None)
         }
         DeviceKind::Dpdk => return dpdk::open(run, port),
+        DeviceKind::Pipe => (Box::new(open_pipe(run, port)?.0), None), // an end that nobody is at
     };
     Ok(OpenedOne { port: opened, note, mac: device_mac(run) })
 }
@@ -194,7 +218,8 @@ fn note(port: &AfXdp) -> Option<String> {
 
 /// The address of the interface behind a port, if it has one.
 fn device_mac(run: &RunPort) -> Option<MacAddr> {
-    if matches!(run.kind, DeviceKind::Null | DeviceKind::Pcap | DeviceKind::Dpdk) {
+    if matches!(run.kind, DeviceKind::Null | DeviceKind::Pcap | DeviceKind::Dpdk | DeviceKind::Pipe)
+    {
         return None;
     }
     let text = std::fs::read_to_string(format!("/sys/class/net/{}/address", run.device)).ok()?;

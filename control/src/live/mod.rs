@@ -4,7 +4,9 @@
 //! Units: none of its own.
 //! Source: architecture.md, "Data's way through" and "Control"; pipeline.md §11.
 
+pub mod agent;
 pub mod backend;
+pub mod cci;
 pub mod devices;
 mod dpdk;
 pub mod single;
@@ -28,6 +30,9 @@ use crate::config::Sources;
 use crate::config::resolve::{self, Config, DeviceKind};
 use crate::express::{Express, Watch};
 use crate::record::{Change, Header};
+use crate::report::fabric::FabricReport;
+
+use agent::Agent;
 
 /// Why a switch cannot be started or changed.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +71,20 @@ pub enum LiveError {
     /// The kernel refused the configuration of its part.
     #[error("fast path in the kernel")]
     Express(#[from] weft_xdp::XdpError),
+    /// There is no such switch.
+    #[error("functions of a switch that routes TLPs")]
+    Fabric(#[source] weft_endpoints::component::ConfigError),
+    /// No thread, or no eventfd.
+    #[error("start the agent")]
+    Agent(#[source] std::io::Error),
+    /// Managers cannot connect.
+    #[error("serve CCI")]
+    Cci(#[from] cci::CciError),
+    /// A record does not hold what the agent does.
+    #[error(
+        "a switch whose ports have roles cannot be recorded: what its agent does is in no record"
+    )]
+    NoRecord,
     /// A static entry was refused.
     #[error(transparent)]
     Static(#[from] weft_dataplane::fdb::StaticError),
@@ -88,6 +107,13 @@ pub struct Live {
     express: Mutex<Option<Express>>,
     /// Why there is no fast path at all, if it was asked for.
     no_express: Option<String>,
+    fabric: Mutex<Option<Functions>>,
+}
+
+/// What a switch that routes TLPs has beside workers.
+struct Functions {
+    agent: Arc<Agent>,
+    cci: Option<cci::Server>,
 }
 
 /// A record that is to be written.
@@ -180,6 +206,9 @@ impl Live {
         mirrors: &[MirrorSlot],
         record: Option<NewRecord>,
     ) -> Result<Self, LiveError> {
+        if config.fabric.is_some() && record.is_some() {
+            return Err(LiveError::NoRecord);
+        }
         let mut switch = config.switch.clone();
         let workers = if record.is_some() { 1 } else { config.run.workers };
         let spread = spread(switch.ports.len(), workers);
@@ -191,7 +220,7 @@ impl Live {
             Some(Err(why)) => (None, Some(why)),
             None => (None, None),
         };
-        let (ports, facts) = devices::open_all(config, &mut switch, &pool, express.as_ref())?;
+        let (ports, facts, far) = devices::open_all(config, &mut switch, &pool, express.as_ref())?;
         let recorder = record.map(|record| begin(record, &switch, &pool)).transpose()?;
         let tee = |(port, slot): (Box<dyn Port>, &MirrorSlot)| -> Box<dyn Port> {
             Box::new(Tee::new(port, slot.clone()))
@@ -199,6 +228,12 @@ impl Live {
         let ports = ports.into_iter().zip(mirrors).map(tee).collect();
         let mut live = Self::drive(&config.run, switch, (ports, &pool), recorder.as_ref())?;
         (live.devices, live.no_express) = (facts, no_express);
+        if let Some((fabric, far)) = config.fabric.as_ref().zip(far) {
+            live.no_express = config.run.express.then(|| "ports carry TLPs".to_owned());
+            let agent = Arc::new(Agent::start(fabric, &live.core, live.clock, far)?);
+            let cci = fabric.cci.as_ref().map(|place| cci::Server::start(place, agent.clone()));
+            live.fabric = Mutex::new(Some(Functions { agent, cci: cci.transpose()? }));
+        }
         if let Some(mut express) = express {
             if let Err(error) = express.follow(&live.core, live.clock) {
                 live.no_express = Some(error.to_string());
@@ -216,6 +251,29 @@ impl Live {
 
     fn express(&self) -> MutexGuard<'_, Option<Express>> {
         self.express.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn functions(&self) -> MutexGuard<'_, Option<Functions>> {
+        self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the fabric looks like from here; none where no port has a role.
+    #[must_use]
+    pub fn fabric(&self) -> Option<FabricReport> {
+        let functions = self.functions();
+        let Functions { agent, cci } = functions.as_ref()?;
+        let config = self.core.snapshot.load();
+        let names = |id: PortId| {
+            config.config.ports.get(id.index()).map_or(String::new(), |port| port.name.clone())
+        };
+        let served = cci.as_ref().map(|server| (server.at().to_owned(), server.counts()));
+        Some(agent.look(|switch, counts| FabricReport::new(switch, &names, counts, served)))
+    }
+
+    /// Where managers connect, if they can.
+    #[must_use]
+    pub fn cci(&self) -> Option<String> {
+        Some(self.functions().as_ref()?.cci.as_ref()?.at().to_owned())
     }
 
     /// Adds up what the kernel has sent on by itself.
@@ -289,6 +347,7 @@ impl Live {
             devices: Vec::new(),
             express: Mutex::new(None),
             no_express: None,
+            fabric: Mutex::new(None),
         };
         for (index, (lane, own)) in lanes.into_iter().zip(&spread).enumerate() {
             let own: Vec<_> =
@@ -388,8 +447,13 @@ impl Live {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the workers and closes the ports.
+    /// Ends connections of managers, the workers and the agent, and closes the ports.
     fn halt(&self) {
+        let functions = self.functions().take();
+        if let Some(functions) = &functions {
+            functions.agent.stop();
+        }
+        drop(functions);
         self.crew.stop();
         for worker in self.lock().drain(..) {
             drop(worker.join()); // a worker that panicked has said so itself
@@ -417,7 +481,7 @@ impl Drop for Live {
 fn fast_path(config: &Config, is_recorded: bool) -> Option<Result<Express, String>> {
     let ports = &config.run.ports;
     let can = ports.iter().any(|run| matches!(run.kind, DeviceKind::Auto | DeviceKind::AfXdp));
-    let wanted = config.run.express && can && !is_recorded;
+    let wanted = config.run.express && can && !is_recorded && config.fabric.is_none();
     let stations = config.switch.forward.fdb_capacity;
     wanted.then(|| Express::new(ports.len(), stations).map_err(|error| error.to_string()))
 }

@@ -45,7 +45,7 @@ pub enum SocketError {
 }
 
 /// Listens at `path`; makes its directory, takes the place of a socket that nobody listens at.
-pub(super) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
+pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     let io = |call, path: &Path| {
         let path = path.to_owned();
         move |source| SocketError::Io { call, path, source }
@@ -81,7 +81,7 @@ pub(super) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
 }
 
 /// Removes the socket, and its directories as far as they are empty.
-pub(super) fn clean_up(path: &Path) {
+pub(crate) fn clean_up(path: &Path) {
     // What is left in place hurts nobody: the next start takes its place.
     let _ = fs::remove_file(path);
     for dir in path.ancestors().skip(1).take(2) {

@@ -6,7 +6,7 @@
 //! Source: architecture.md, "Control"; JSON is RFC 8259.
 
 mod client;
-mod dir;
+pub(crate) mod dir;
 mod server;
 
 use std::path::{Path, PathBuf};
@@ -69,6 +69,18 @@ pub enum Request {
         port: String,
         /// Where to; nowhere ends it.
         to: Option<MirrorTarget>,
+    },
+    /// Each step of what an edge port does with a request for an address.
+    PbrEdge {
+        /// Name of the port.
+        port: String,
+        /// The address: `0x` and hexadecimal digits, or decimal ones.
+        hpa: String,
+    },
+    /// Each step of where a PID leads inside of the switch.
+    PbrRoute {
+        /// The PID.
+        dpid: u16,
     },
     /// The path of the next frames, stage by stage.
     Trace {
@@ -182,6 +194,18 @@ pub trait Backend: Send + Sync {
     /// No such port, no such file.
     fn mirror(&self, port: &str, to: Option<&MirrorTarget>) -> Result<(), Refused>;
 
+    /// Each step of what edge `port` does with a request for `hpa`.
+    ///
+    /// # Errors
+    /// No such port, or no edge.
+    fn pbr_edge(&self, port: &str, hpa: u64) -> Result<Value, Refused>;
+
+    /// Each step of where `dpid` leads.
+    ///
+    /// # Errors
+    /// The switch routes no TLPs.
+    fn pbr_route(&self, dpid: u16) -> Result<Value, Refused>;
+
     /// Begins to trace `count` frames, with their octets or without.
     ///
     /// # Errors
@@ -262,6 +286,16 @@ fn station(addr: &str, vid: u16) -> Result<AddrKey, Refused> {
     Ok(key)
 }
 
+fn address(text: &str) -> Result<u64, Refused> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| {
+        Refused::bad_request(format!("expected an address such as 0x10000000000, found {text:?}"))
+    })
+}
+
 fn meet(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
     let done = |()| json!("done");
     match request {
@@ -276,6 +310,11 @@ fn meet(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
         Request::FdbDel { addr, vid } => backend.fdb_del(*vid, station(addr, *vid)?).map(done),
         Request::Reload { path } => backend.reload(path.as_deref()),
         Request::Mirror { port, to } => backend.mirror(port, to.as_ref()).map(done),
+        Request::PbrEdge { port, hpa } => backend.pbr_edge(port, address(hpa)?),
+        Request::PbrRoute { dpid } if *dpid > 0xFFF => {
+            Err(Refused::bad_request(format!("expected a PID 0..=4095, found {dpid}")))
+        }
+        Request::PbrRoute { dpid } => backend.pbr_route(*dpid),
         Request::Trace { .. } => Err(Refused::bad_request("a trace has a stream of its own")),
     }
 }

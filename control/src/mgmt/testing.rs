@@ -74,6 +74,16 @@ impl Backend for Recorder {
         Ok(())
     }
 
+    fn pbr_edge(&self, port: &str, hpa: u64) -> Result<Value, Refused> {
+        self.note(format!("edge {port} {hpa:#x}"));
+        Ok(json!({ "port": port }))
+    }
+
+    fn pbr_route(&self, dpid: u16) -> Result<Value, Refused> {
+        self.note(format!("route {dpid:#x}"));
+        Ok(json!({ "dpid": dpid }))
+    }
+
     fn trace(
         &self,
         filter: Option<&str>,

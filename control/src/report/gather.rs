@@ -68,6 +68,7 @@ impl Source<'_> {
         };
         StatsSnapshot {
             switch: self.name.to_owned(),
+            fabric: None, // its agent knows
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ns: self.now.as_ns(),
             epoch: snapshot.epoch,

@@ -4,6 +4,7 @@
 //! Units: in each field's name; frames and counts have none.
 //! Source: pipeline.md §10.
 
+pub mod fabric;
 pub mod gather;
 pub mod prometheus;
 pub mod tables;
@@ -42,6 +43,9 @@ pub struct StatsSnapshot {
     pub conservation: ConservationReport,
     /// Worker threads.
     pub workers: Vec<WorkerReport>,
+    /// The fabric, where ports carry TLPs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<Box<fabric::FabricReport>>,
 }
 
 /// One port.
@@ -334,6 +338,8 @@ pub enum What {
     Conservation,
     /// Worker threads
     Workers,
+    /// PIDs, virtual switches, routes and functions of a switch that routes TLPs
+    Fabric,
     /// All of it but FDB entries
     All,
 }
@@ -363,6 +369,8 @@ pub enum Shown {
     Conservation(ConservationReport),
     /// Worker threads.
     Workers(Vec<WorkerReport>),
+    /// PIDs, virtual switches, routes and functions of a switch that routes TLPs.
+    Fabric(Option<Box<fabric::FabricReport>>),
     /// All of it but FDB entries.
     All(Box<StatsSnapshot>),
 }
@@ -380,6 +388,7 @@ impl StatsSnapshot {
             What::Drops => Shown::Drops(self.drops),
             What::Conservation => Shown::Conservation(self.conservation),
             What::Workers => Shown::Workers(self.workers),
+            What::Fabric => Shown::Fabric(self.fabric),
             What::All => Shown::All(Box::new(self)),
         }
     }

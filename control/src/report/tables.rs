@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, Row, Table, presets};
 
+use super::fabric::FabricReport;
 use super::{
     BufferReport, ConservationReport, DropsReport, FdbRow, FdbSummary, PfcReport, PortReport,
     QueueReport, Shown, StatsSnapshot, WorkerReport,
@@ -25,6 +26,8 @@ pub fn render(shown: &Shown) -> String {
         Shown::Drops(drops) => of_drops(drops),
         Shown::Conservation(conservation) => of_conservation(conservation),
         Shown::Workers(workers) => of_workers(workers),
+        Shown::Fabric(Some(fabric)) => of_fabric(fabric),
+        Shown::Fabric(None) => "no port of this switch has a role: it routes no TLPs\n".to_owned(),
         Shown::All(stats) => of_all(stats),
     }
 }
@@ -69,6 +72,70 @@ fn rate(bps: u64) -> String {
         return format!("{whole} {unit}");
     }
     format!("{whole}.{thousandths:03}").trim_end_matches('0').to_owned() + " " + unit
+}
+
+fn of_fabric(fabric: &FabricReport) -> String {
+    let or = |text: &Option<String>, none: &str| text.clone().unwrap_or_else(|| none.to_owned());
+    let (agent, cci) = (&fabric.agent, &fabric.cci);
+    let mut text = list(&[
+        ("uuid", fabric.uuid.clone()),
+        ("serial", fabric.serial.to_string()),
+        ("pid", or(&fabric.pid, "none: nobody owns the switch")),
+        ("primary manager", or(&fabric.primary, "none")),
+        ("cci", or(&fabric.cci_at, "no manager can connect")),
+        (
+            "connections",
+            format!("{} open, {} accepted, {} refused", cci.open, cci.accepted, cci.refused),
+        ),
+        ("bad input", format!("{} malformed, {} ignored", cci.malformed, cci.ignored)),
+        (
+            "agent",
+            format!(
+                "{} tables published, {} link changes, {} frames dropped, {} requests for others",
+                agent.published, agent.links, agent.frames, agent.outgoing
+            ),
+        ),
+    ]);
+    text += "\n";
+    text += &table(
+        ["port", "role", "link", "pids", "room"],
+        4,
+        fabric.ports.iter().map(|port| {
+            let link = if port.link_up { "up" } else { "down" }.to_owned();
+            let pids = if port.pids.is_empty() { "-".to_owned() } else { port.pids.join(" ") };
+            [port.name.clone(), port.role.clone(), link, pids, port.pids_max.to_string()]
+        }),
+    );
+    let of = |[used, all]: [u64; 2]| format!("{used}/{all}");
+    for vcs in &fabric.vcses {
+        let (usp, gae) = (or(&vcs.usp, "vUSP"), if vcs.gae { "GAE" } else { "no GAE" });
+        let (gmv, vtv, lav) = (vcs.gmv, vcs.vtv, vcs.lav);
+        let _ = writeln!(text, "\nvcs {}: {usp}, {gae}, gmv {gmv} vtv {vtv} lav {lav}", vcs.vcs); // to a String
+        text += &table(
+            ["vppb", "bound to", "fast", "idt", "ldst", "idt"],
+            2,
+            vcs.vppbs.iter().map(|vppb| {
+                let [fast, fast_idt, ldst, ldst_idt] =
+                    [vppb.fast, vppb.fast_idt, vppb.ldst, vppb.ldst_idt].map(of);
+                [vppb.vppb.to_string(), vppb.bound.clone(), fast, fast_idt, ldst, ldst_idt]
+            }),
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\n{} PIDs lead somewhere; {} routing groups",
+        fabric.drt.len(),
+        fabric.groups
+    ); // to a String
+    let rows = fabric.drt.iter().map(|row| [row.dpid.clone(), row.to.clone()]);
+    if !fabric.drt.is_empty() {
+        text += &table(["dpid", "to"], 2, rows);
+    }
+    for group in &fabric.rgt {
+        let (ports, primary) = (group.ports.join(" "), group.primary);
+        let _ = writeln!(text, "group {}: {ports}, of which {primary} primary", group.group); // to a String
+    }
+    text
 }
 
 fn of_ports(ports: &[PortReport]) -> String {

@@ -13,6 +13,7 @@ pub mod drt;
 pub mod edge;
 pub mod egress;
 pub mod error;
+pub mod explain;
 pub mod fast;
 pub mod gather;
 pub mod ingress;

@@ -49,6 +49,14 @@ impl Backend for Agreeable {
         Ok(())
     }
 
+    fn pbr_edge(&self, _port: &str, _hpa: u64) -> Result<Value, Refused> {
+        Ok(Value::Null)
+    }
+
+    fn pbr_route(&self, _dpid: u16) -> Result<Value, Refused> {
+        Ok(Value::Null)
+    }
+
     fn trace(
         &self,
         _filter: Option<&str>,

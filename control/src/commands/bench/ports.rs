@@ -93,7 +93,7 @@ fn measure(plan: Plan, config: &Config, stop: Arc<AtomicBool>) -> Result<PortsRe
     let mut switch = config.switch.clone();
     let pool = live::pool(&config.run, CHUNKS + devices::chunks(config))
         .map_err(|source| system("make room for frames", source))?;
-    let (ports, facts) = devices::open_all(config, &mut switch, &pool, None)
+    let (ports, facts, _) = devices::open_all(config, &mut switch, &pool, None)
         .map_err(|source| system("open the ports", source))?;
     let frame_len_max = switch.ports.iter().map(|port| port.frame_len_max).min().unwrap_or(0);
     let Ok(ports) = <[_; 2]>::try_from(ports) else {

@@ -6,11 +6,20 @@
 
 use std::collections::BTreeMap;
 
-use weft_dataplane::config::PortConfig;
+use weft_dataplane::config::{PortConfig, PortRole};
 use weft_dataplane::lag::Lag;
 use weft_dataplane::types::{PortId, PortSet};
 
 use super::{Item, Place, Resolver, Setting, Value};
+
+/// A member that carries TLPs, if any does.
+fn of_role<'a>(ports: &'a [PortConfig], listed: &Setting) -> Option<&'a str> {
+    let is_listed = |port: &&PortConfig| {
+        listed.value.members().iter().any(|name| name.as_text() == Some(&port.name))
+    };
+    let found = ports.iter().filter(is_listed).find(|port| port.role != PortRole::L2);
+    found.map(|port| port.name.as_str())
+}
 
 impl Resolver<'_> {
     pub(super) fn lags(&mut self, ports: &[PortConfig]) -> Vec<Lag> {
@@ -28,6 +37,12 @@ impl Resolver<'_> {
             if is_port || lags.iter().any(|lag| lag.name == text) {
                 let message = format!("expected a name of its own, found {text:?} twice");
                 self.refuse(name.place.clone(), "lag.name", message);
+            }
+            if let Some(port) = of_role(ports, members) {
+                let message = format!(
+                    "expected ports of role l2, found {port:?}; several links to one switch are a routing group"
+                );
+                self.refuse(members.place.clone(), "lag.ports", message);
             }
             let of = self.members(members, ports, text, &mut taken);
             lags.push(Lag { name: text.to_owned(), ports: of });

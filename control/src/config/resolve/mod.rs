@@ -10,6 +10,7 @@
 
 mod buffer;
 mod endpoint;
+mod fabric;
 mod lag;
 mod ports;
 mod queueing;
@@ -20,7 +21,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use toml::de::DeValue;
-use weft_dataplane::config::{PriMaps, SwitchConfig, TlpConfig, Trust};
+use weft_dataplane::config::{PriMaps, SwitchConfig, Trust};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
 use weft_dataplane::types::{PORTS_MAX, PerPri};
 
@@ -31,6 +32,7 @@ use super::table::{self, SECTIONS};
 use super::value::Value;
 
 pub use endpoint::{EndpointConfig, FlowControl};
+pub use fabric::{AGENT_PORT, FabricConfig};
 pub use run::{
     DeviceKind, Forwarding, LogLevel, Poll, RunConfig, RunPort, XdpConfig, default_socket,
     sockets_dir,
@@ -72,6 +74,8 @@ pub struct Config {
     pub run: RunConfig,
     /// For hosts that weft plays.
     pub endpoint: EndpointConfig,
+    /// For the functions of a switch that routes TLPs.
+    pub fabric: Option<FabricConfig>,
     /// Every parameter's value.
     pub effective: Vec<Effective>,
     /// What is allowed but doubtful.
@@ -88,6 +92,7 @@ impl Config {
         let endpoint = resolver.endpoint();
         let mut run = resolver.run();
         let switch = resolver.switch(&mut run);
+        let fabric = switch.as_ref().and_then(|switch| resolver.fabric(&switch.ports));
         if resolver.problems.is_empty() {
             match switch {
                 Some(switch) => {
@@ -97,7 +102,7 @@ impl Config {
                     }
                     let effective = effective(settings, &resolver.derived);
                     let warnings = resolver.warnings;
-                    return Ok(Self { switch, run, endpoint, effective, warnings });
+                    return Ok(Self { switch, run, endpoint, fabric, effective, warnings });
                 }
                 None => resolver.refuse(Place::Default, "port", "expected at least one port"),
             }
@@ -119,6 +124,11 @@ impl Config {
             key: "port".to_owned(),
             message: format!("expected {was} ports as before, found {is}; this takes a restart"),
         });
+        let fabric = (count.is_none() && self.fabric != old.fabric).then(|| Problem {
+            place: Place::Derived,
+            key: "fabric".to_owned(),
+            message: "roles and virtual switches can only change with a restart".to_owned(),
+        });
         let changed = self
             .effective
             .iter()
@@ -132,7 +142,7 @@ impl Config {
                 key: format!("{}.{}", e.section, e.param.name),
                 message: "can only change with a restart".to_owned(),
             });
-        count.into_iter().chain(changed).collect()
+        count.into_iter().chain(fabric).chain(changed).collect()
     }
 }
 
@@ -363,7 +373,9 @@ impl<'a> Resolver<'a> {
 
     fn switch(&mut self, run: &mut RunConfig) -> Option<SwitchConfig> {
         let maps = self.maps();
-        let ports = self.ports();
+        let mut ports = self.ports();
+        let agent = self.agent_port(&ports);
+        ports.extend(agent);
         let lags = self.lags(&ports);
         let forward = self.forward();
         if ports.is_empty() || ports.len() > PORTS_MAX {
@@ -389,7 +401,7 @@ impl<'a> Resolver<'a> {
             mirror: None,
             seed: self.int("switch", "seed")?,
             tx_ring_frames: to_usize(self.int("switch", "tx_ring_frames")?),
-            tlp: TlpConfig::for_pris(self.pris),
+            tlp: self.tlp(),
         })
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_dataplane::config::{ForwardConfig, PortConfig, PortRole, PriMaps, Trust};
+use weft_dataplane::config::{ForwardConfig, PortConfig, PriMaps, Trust};
 use weft_dataplane::egress::{EgressConfig, Weighted};
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::groups::Group;
@@ -82,7 +82,7 @@ impl Resolver<'_> {
         ports
     }
 
-    fn port(&mut self, index: usize, item: &Item, name: &str) -> PortConfig {
+    pub(super) fn port(&mut self, index: usize, item: &Item, name: &str) -> PortConfig {
         let text = |me: &Self, key| {
             me.port_get(item, key).and_then(|value| value.as_text().map(str::to_owned))
         };
@@ -115,7 +115,7 @@ impl Resolver<'_> {
             egress: self.egress(item, frame_len_max),
             frame_len_max,
             pfc: text(self, "flow_control").as_deref() == Some("pfc"),
-            role: PortRole::L2,
+            role: self.role(item, frame_len_max),
         }
     }
 

@@ -11,7 +11,7 @@ use weft_dataplane::port::af_xdp::AttachTo;
 use weft_dataplane::time::Span;
 use weft_parsers::MacAddr;
 
-use super::{Item, Resolver, Value, to_usize};
+use super::{AGENT_PORT, Item, Resolver, Value, to_usize};
 use crate::config::value::listen_addr;
 
 /// How an idle worker waits.
@@ -62,6 +62,8 @@ pub enum DeviceKind {
     Pcap,
     /// A device of DPDK's.
     Dpdk,
+    /// The other end is in this process: the agent's; no configuration names it.
+    Pipe,
 }
 
 impl DeviceKind {
@@ -76,6 +78,7 @@ impl DeviceKind {
             Self::Null => "null",
             Self::Pcap => "pcap",
             Self::Dpdk => "dpdk",
+            Self::Pipe => "pipe",
         }
     }
 
@@ -97,6 +100,9 @@ impl DeviceKind {
 const RX_RING_FRAMES: usize = 2_048;
 /// The same where the buffer is too small for the headroom of so many.
 const RX_RING_FRAMES_SMALL: usize = 512;
+
+/// Frames that may wait at each end of the agent's pipe.
+pub const PIPE_FRAMES: usize = 256;
 
 /// A port's device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,9 +238,33 @@ impl Resolver<'_> {
             },
             fixed_latency: Span::from_ns(self.int("switch", "fixed_latency_ns").unwrap_or(0)),
             frame_len_max: to_usize(self.int("switch", "max_frame").unwrap_or(1_522)),
-            ports: (0..ports.len()).map(|index| self.run_port(index)).collect(),
+            ports: self.run_ports(),
             name,
         }
+    }
+
+    /// A device for each port, and one for the agent's where there is one.
+    fn run_ports(&mut self) -> Vec<RunPort> {
+        let count = self.settings.items("port").len();
+        let mut ports: Vec<RunPort> = (0..count).map(|index| self.run_port(index)).collect();
+        if self.has_roles() {
+            ports.push(RunPort {
+                name: AGENT_PORT.to_owned(),
+                kind: DeviceKind::Pipe,
+                device: AGENT_PORT.to_owned(),
+                mac: None,
+                rx_ring_frames: PIPE_FRAMES,
+                dpdk_queues: 1,
+                dpdk_tx_descriptors: 0,
+                xdp: XdpConfig {
+                    queues: Some(1),
+                    attach: AttachTo::Native,
+                    zero_copy: false,
+                    busy_poll_us: 0,
+                },
+            });
+        }
+        ports
     }
 
     fn run_port(&mut self, index: usize) -> RunPort {

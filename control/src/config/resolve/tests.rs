@@ -264,3 +264,125 @@ fn changes_that_need_a_restart_are_named() {
     assert!(!more.restart_needed(&old).is_empty(), "another port");
     assert!(!old.restart_needed(&more).is_empty(), "one port less");
 }
+
+const UUID: &str = "5ed8a1c0-0000-4000-8000-000000000001";
+
+/// `[fabric]` with a UUID and `more`, then ports of each role.
+fn fabric(more: &str) -> String {
+    format!(
+        "[fabric]\nuuid = '{UUID}'\n{more}\n[[port]]\nname = 'h'\nrole = 'usp'\n[[port]]\nname = 'd'\nrole = 'dsp'\n\
+         pids = 4\ntlp = 'non-flit'\nmax_payload = 256\n[[port]]\nname = 'f'\nrole = 'fport'\n[[port]]\nname = 'e'\n"
+    )
+}
+
+#[test]
+fn ports_with_roles_make_a_switch_of_tlps_with_an_agent() {
+    use weft_dataplane::config::{PortRole, TlpConfig, TlpLink};
+    use weft_endpoints::component::{PortConfig, Role, VcsConfig};
+    let text = fabric("cci = '127.0.0.1:4000'\nfast = 64\nthreads = 3\n")
+        + "[[vcs]]\nusp = 'h'\nvppbs = 3\n[[vcs]]\ngae = false\n";
+    let config = live(&text).unwrap();
+    let roles: Vec<_> = config.switch.ports.iter().map(|port| port.role).collect();
+    let link = TlpLink::default();
+    let old = TlpLink { mode: weft_parsers::tlp::Mode::NonFlit, payload_max: 256 };
+    let want = [
+        PortRole::Usp(link),
+        PortRole::Dsp(old),
+        PortRole::Fport(link),
+        PortRole::L2,
+        PortRole::Agent,
+    ];
+    assert_eq!(roles, want);
+    let agent = config.run.ports.last().unwrap();
+    assert_eq!(
+        (config.run.ports.len(), agent.kind, agent.name.as_str()),
+        (5, DeviceKind::Pipe, "agent")
+    );
+    let fabric = config.fabric.unwrap();
+    assert_eq!(fabric.agent, PortId::new(4).unwrap());
+    let port = |at, role, pids| PortConfig { port: PortId::new(at).unwrap(), role, pids };
+    assert_eq!(
+        fabric.switch.ports,
+        [port(0, Role::Usp, 1), port(1, Role::Dsp, 4), port(2, Role::Fabric, 1)]
+    );
+    let vcses = [
+        VcsConfig { usp: PortId::new(0), vppbs: 3, gae: true },
+        VcsConfig { usp: None, vppbs: 4, gae: false },
+    ];
+    assert_eq!(fabric.switch.vcses, vcses);
+    assert_eq!(
+        (fabric.switch.sizes.fast, fabric.switch.sizes.ldst, fabric.switch.threads),
+        (64, 4_096, 3)
+    );
+    assert_eq!(fabric.switch.uuid[..4], [0x5E, 0xD8, 0xA1, 0xC0]);
+    assert_eq!(fabric.switch.identity.serial, 1);
+    assert_eq!(
+        fabric.cci,
+        Some(crate::config::value::Listen::Tcp("127.0.0.1:4000".parse().unwrap()))
+    );
+    // The defaults of the table are those of the dataplane, for either number of priorities.
+    for pris in [4, 8] {
+        let text = format!("[switch]\nnum_priorities = {pris}\n") + &super::tests::fabric("");
+        let (got, want) = (live(&text).unwrap().switch.tlp, TlpConfig::for_pris(pris));
+        assert_eq!((got.tc_to_pri, got.oui), (want.tc_to_pri, want.oui));
+        assert_eq!((got.uio_req_pri, got.uio_cpl_pri), (want.uio_req_pri, want.uio_cpl_pri));
+    }
+    let plain = live(TWO).unwrap();
+    assert!(plain.fabric.is_none() && plain.run.ports.len() == 2);
+}
+
+#[test]
+fn what_is_wrong_with_roles_is_named() {
+    let good = fabric("");
+    let no_uuid = good.replace(&format!("uuid = '{UUID}'"), "");
+    #[rustfmt::skip] // columns: name, text, wanted part
+    let cases = [
+        ("no uuid", no_uuid, "fabric.uuid: expected a UUID for a switch whose ports have roles, found none"),
+        ("bad uuid", good.replace(UUID, "5ed8"), "fabric.uuid: expected a UUID"),
+        ("role", good.replace("'usp'", "'host'"), "port.role: expected \"l2\", \"usp\", \"dsp\" or \"fport\", found \"host\""),
+        ("vcs role", good.clone() + "[[vcs]]\nusp = 'd'\n", "vcs.usp: expected a port of role usp, found \"d\" of role dsp"),
+        ("vcs l2", good.clone() + "[[vcs]]\nusp = 'e'\n", "found \"e\" of role l2"),
+        ("vcs port", good.clone() + "[[vcs]]\nusp = 'x'\n", "vcs.usp: expected the name of a port, found \"x\""),
+        ("vcs twice", good.clone() + "[[vcs]]\nusp = 'h'\n[[vcs]]\nusp = 'h'\n", "vcs.usp: expected each port once, found \"h\" here and at"),
+        ("vcs alone", TWO.to_owned() + "[[vcs]]\n", "vcs: expected a port of role usp, dsp or fport"),
+        ("name", good.replace("'e'", "'agent'"), "port.name: expected another name: \"agent\""),
+        ("fport", good.replace("'fport'", "'fport'\ntlp = 'non-flit'"), "port.tlp: expected flit"),
+        ("payload", good.replace("max_payload = 256", "max_payload = 2048"), "port.max_payload: expected a max_frame of at least 2144 octets for 2048, found 1522"),
+        ("payload of none", good.replace("= 256", "= 300"), "port.max_payload: expected 128, 256, 512"),
+        ("priorities", fabric("uio_cpl_pri = 1\n"), "fabric.uio_cpl_pri: expected another priority than uio_req_pri, found 1 for both"),
+        ("priority", fabric("tc_to_pri = [1,1,1,1,1,1,1,5]\n"), "fabric.tc_to_pri: expected priorities 0..=3"),
+        ("table", fabric("fast = 48\n"), "fabric.fast: expected a power of two 1..=32768, found 48"),
+        ("lag", good.clone() + "[[lag]]\nname = 'l'\nports = ['f', 'h']\n", "lag.ports: expected ports of role l2, found \"h\""),
+        ("cci", fabric("cci = 'here'\n"), "fabric.cci: expected address and port"),
+    ];
+    for (name, text, part) in cases {
+        let refused = live(&text).map(|_| ()).unwrap_err();
+        assert!(refused.iter().any(|line| line.contains(part)), "{name}: {refused:#?}");
+    }
+    let many: String =
+        (0..64).map(|at| format!("[[port]]\nname = 'p{at}'\nrole = 'fport'\n")).collect();
+    let refused = live(&format!("[fabric]\nuuid = '{UUID}'\n{many}")).map(|_| ()).unwrap_err();
+    assert!(
+        refused[0].contains("expected at most 63 ports beside the agent's, found 64"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn roles_and_virtual_switches_take_a_restart() {
+    let old = live(&(fabric("") + "[[vcs]]\nusp = 'h'\n")).unwrap();
+    let lines = |text: &str| -> Vec<String> {
+        live(text).unwrap().restart_needed(&old).iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(lines(&(fabric("tc_to_pri = [1,1,1,1,1,1,1,2]") + "[[vcs]]\nusp = 'h'\n")), [""; 0]);
+    let role = lines(
+        &(fabric("").replace("'dsp'", "'fport'").replace("'non-flit'", "'flit'")
+            + "[[vcs]]\nusp = 'h'\n"),
+    );
+    assert!(
+        role.iter().any(|line| line.contains("port.role: can only change with a restart")),
+        "{role:?}"
+    );
+    let vcs = lines(&(fabric("") + "[[vcs]]\nusp = 'h'\n[[vcs]]\n"));
+    assert_eq!(vcs, ["derived: fabric: roles and virtual switches can only change with a restart"]);
+}

@@ -5,6 +5,7 @@
 //! Source: pipeline.md §12 (names of seed 003 §8.1 and §8.2 are kept) and §1 to §11.
 
 mod endpoint;
+mod fabric;
 mod port;
 mod queueing;
 mod switch;
@@ -91,13 +92,13 @@ pub static SECTIONS: &[Section] = &[
         name: "port_defaults",
         form: Form::Table,
         doc: "What holds for every port that does not say otherwise.",
-        groups: &[port::SETTINGS],
+        groups: &[port::SETTINGS, fabric::LINK],
     },
     Section {
         name: "port",
         form: Form::Repeated,
         doc: "A port; their order gives the port numbers, their number is `port_count` (1 to 64).",
-        groups: &[port::IDENTITY, port::SETTINGS],
+        groups: &[port::IDENTITY, port::SETTINGS, fabric::LINK],
     },
     Section {
         name: "lag",
@@ -116,6 +117,18 @@ pub static SECTIONS: &[Section] = &[
         form: Form::Repeated,
         doc: "A multicast group; groups that are not listed flood their VLAN.",
         groups: &[switch::GROUP],
+    },
+    Section {
+        name: "fabric",
+        form: Form::Table,
+        doc: "A switch that routes TLPs by port, which it is when any port has a role but l2 (docs/fabric.md).",
+        groups: &[fabric::FABRIC],
+    },
+    Section {
+        name: "vcs",
+        form: Form::Repeated,
+        doc: "A virtual switch, with a host at a port or, without one, at another switch; their order gives their numbers.",
+        groups: &[fabric::VCS],
     },
     Section {
         name: "endpoint",

@@ -1,0 +1,242 @@
+//! What makes a switch route TLPs: roles of ports, virtual switches, and what the switch's own functions are told.
+//!
+//! Shape: `[fabric]`, `[[vcs]]` and the roles in `[[port]]` to a [`FabricConfig`] and one more port, the agent's.
+//! Units: octets, entries, [`Span`]s.
+//! Source: fabric.md "Port roles"; seed 000 sections 7.7.2.6, 7.7.5.
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::config::{PortConfig, PortRole, TlpConfig, TlpLink};
+use weft_dataplane::time::Span;
+use weft_dataplane::types::{PORTS_MAX, PortId, Pri};
+use weft_endpoints::component::{self, Role, Sizes, VcsConfig};
+use weft_parsers::tlp::{Mode, Oui};
+
+use super::{Item, Place, Resolver, Value};
+use crate::config::value::{Listen, listen_place, parse_oui, parse_uuid};
+
+/// Name of the port that leads to the switch's own functions.
+pub const AGENT_PORT: &str = "agent";
+/// Most octets of a frame that are not payload: addresses, tag, link header, prefix, PTH, a header of 7 words with
+/// all that may follow it.
+const OVERHEAD: usize = 96;
+
+/// A switch that routes TLPs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FabricConfig {
+    /// What its functions are made of.
+    pub switch: component::SwitchConfig,
+    /// Where managers connect.
+    pub cci: Option<Listen>,
+    /// The port that leads to its functions.
+    pub agent: PortId,
+}
+
+impl Resolver<'_> {
+    /// Whether any port carries TLPs.
+    pub(super) fn has_roles(&self) -> bool {
+        self.settings.items("port").iter().any(|item| self.has_role(item))
+    }
+
+    fn has_role(&self, item: &Item) -> bool {
+        let role = self.port_get(item, "role");
+        role.as_ref().and_then(Value::as_text).is_some_and(|role| role != "l2")
+    }
+
+    pub(super) fn role(&mut self, item: &Item, frame_len_max: usize) -> PortRole {
+        let role = self.port_get(item, "role");
+        let payload = self.port_get(item, "max_payload").and_then(|value| value.as_int());
+        let payload_max = payload.and_then(|octets| u16::try_from(octets).ok()).unwrap_or(512);
+        let mode = match self.port_get(item, "tlp").as_ref().and_then(Value::as_text) {
+            Some("non-flit") => Mode::NonFlit,
+            _ => Mode::Flit,
+        };
+        let link = TlpLink { mode, payload_max };
+        let role = match role.as_ref().and_then(Value::as_text) {
+            Some("usp") => PortRole::Usp(link),
+            Some("dsp") => PortRole::Dsp(link),
+            Some("fport") => PortRole::Fport(link),
+            _ => return PortRole::L2,
+        };
+        if matches!(role, PortRole::Fport(_)) && mode == Mode::NonFlit {
+            let place = self.port_place(item, "tlp");
+            self.refuse(place, "port.tlp", "expected flit where the role is fport, found non-flit");
+        }
+        let need = usize::from(payload_max) + OVERHEAD;
+        if frame_len_max < need {
+            let place = self.port_place(item, "max_payload");
+            let message = format!(
+                "expected a max_frame of at least {need} octets for {payload_max}, found {frame_len_max}"
+            );
+            self.refuse(place, "port.max_payload", message);
+        }
+        role
+    }
+
+    /// The agent's port, behind all others of a switch that routes TLPs.
+    pub(super) fn agent_port(&mut self, ports: &[PortConfig]) -> Option<PortConfig> {
+        if ports.iter().all(|port| port.role == PortRole::L2) {
+            return None;
+        }
+        let items = self.settings.items("port");
+        if items.len() >= PORTS_MAX {
+            let place = items.last().map_or(Place::Default, |item| item.place.clone());
+            let most = PORTS_MAX - 1;
+            let message =
+                format!("expected at most {most} ports beside the agent's, found {}", items.len());
+            self.refuse(place, "port", message);
+        }
+        let named = items.iter().zip(ports).find(|(_, port)| port.name == AGENT_PORT);
+        if let Some((item, _)) = named {
+            let message = format!(
+                "expected another name: {AGENT_PORT:?} is the port that a switch with roles adds"
+            );
+            self.refuse(self.port_place(item, "name"), "port.name", message);
+        }
+        let item = Item { place: Place::Default, set: BTreeMap::new() };
+        let port = self.port(items.len(), &item, AGENT_PORT);
+        Some(PortConfig { role: PortRole::Agent, pfc: false, ..port })
+    }
+
+    /// How TLPs travel.
+    pub(super) fn tlp(&mut self) -> TlpConfig {
+        let mut tlp = TlpConfig::for_pris(self.pris);
+        let mut pris = |key: &'static str| {
+            let (value, place) = (self.get("fabric", key), self.place("fabric", key));
+            self.pri_list(value.as_ref(), &place, &format!("fabric.{key}"))
+        };
+        let [of_tc, request, completion] =
+            ["tc_to_pri", "uio_req_pri", "uio_cpl_pri"].map(&mut pris);
+        for (slot, pri) in tlp.tc_to_pri.iter_mut().zip(of_tc) {
+            *slot = Pri::from_low_bits(pri);
+        }
+        for (slot, pri) in [(&mut tlp.uio_req_pri, request), (&mut tlp.uio_cpl_pri, completion)] {
+            *slot = pri.first().map_or(*slot, |&pri| Pri::from_low_bits(pri));
+        }
+        if tlp.uio_req_pri == tlp.uio_cpl_pri {
+            let place = self.place_of(&[("fabric", "uio_cpl_pri"), ("fabric", "uio_req_pri")]);
+            let message = format!(
+                "expected another priority than uio_req_pri, found {} for both",
+                tlp.uio_cpl_pri.get()
+            );
+            self.refuse(place, "fabric.uio_cpl_pri", message);
+        }
+        if let Some(oui) = self.text("fabric", "oui").and_then(|text| parse_oui(&text)) {
+            tlp.oui = Oui(oui);
+        }
+        tlp
+    }
+
+    /// What the functions of a switch with `ports` are made of; none where no port has a role.
+    pub(super) fn fabric(&mut self, ports: &[PortConfig]) -> Option<FabricConfig> {
+        let agent =
+            ports.iter().position(|port| port.role == PortRole::Agent).and_then(PortId::new);
+        let Some(agent) = agent else {
+            if let Some(item) = self.settings.items("vcs").first() {
+                let message =
+                    "expected a port of role usp, dsp or fport in a switch with virtual switches";
+                self.refuse(item.place.clone(), "vcs", message);
+            }
+            return None;
+        };
+        let uuid = self.text("fabric", "uuid").and_then(|text| parse_uuid(&text));
+        if uuid.is_none() {
+            let items = self.settings.items("port").iter();
+            let first = items
+                .filter(|item| self.has_role(item))
+                .map(|item| self.port_place(item, "role"))
+                .next();
+            let message = "expected a UUID for a switch whose ports have roles, found none";
+            self.refuse(first.unwrap_or(Place::Default), "fabric.uuid", message);
+        }
+        let uuid = uuid.unwrap_or_default();
+        let low = u128::from_be_bytes(uuid) & u128::from(u64::MAX >> 1);
+        let serial = self.int("fabric", "serial").unwrap_or(u64::try_from(low).unwrap_or_default());
+        let shown = Value::Int(i64::try_from(serial).unwrap_or(i64::MAX));
+        self.derived.insert(("fabric", 0, "serial"), shown);
+        let size = |key| self.int("fabric", key).map_or(0, super::to_usize);
+        let number = |key| self.int("fabric", key).and_then(|int| u16::try_from(int).ok());
+        let sizes = Sizes {
+            fast: size("fast"),
+            fast_idt: size("fast_idt"),
+            ldst: size("ldst"),
+            ldst_idt: size("ldst_idt"),
+        };
+        let (groups, threads) = (number("groups").unwrap_or(256), number("threads").unwrap_or(2));
+        let switch = component::SwitchConfig {
+            ports: self.component_ports(ports),
+            groups,
+            sizes,
+            bind_time: Span::from_ms(self.int("fabric", "bind_time_ms").unwrap_or(1)),
+            threads,
+            vcses: self.vcses(ports),
+            ..component::SwitchConfig::new(uuid, serial)
+        };
+        let cci = self.text("fabric", "cci").and_then(|text| listen_place(&text));
+        if self.problems.is_empty()
+            && let Err(error) = component::Switch::new(switch.clone())
+        {
+            let place =
+                self.place_of(&[("fabric", "fast"), ("fabric", "ldst"), ("fabric", "uuid")]);
+            self.refuse(place, "fabric", error.to_string());
+        }
+        Some(FabricConfig { switch, cci, agent })
+    }
+
+    fn component_ports(&self, ports: &[PortConfig]) -> Vec<component::PortConfig> {
+        let items = self.settings.items("port").iter().zip(ports).enumerate();
+        let of = |(index, (item, port)): (usize, (&Item, &PortConfig))| {
+            let role = match port.role {
+                PortRole::L2 | PortRole::Agent => return None,
+                PortRole::Usp(_) => Role::Usp,
+                PortRole::Dsp(_) => Role::Dsp,
+                PortRole::Fport(_) => Role::Fabric,
+            };
+            let pids = self.port_get(item, "pids").and_then(|value| value.as_int());
+            let pids = pids.and_then(|int| u8::try_from(int).ok()).unwrap_or(1);
+            Some(component::PortConfig { port: PortId::new(index)?, role, pids })
+        };
+        items.filter_map(of).collect()
+    }
+
+    fn vcses(&mut self, ports: &[PortConfig]) -> Vec<VcsConfig> {
+        const KEY: &str = "vcs.usp";
+        let mut taken: BTreeMap<PortId, Place> = BTreeMap::new();
+        let mut vcses = Vec::new();
+        let items = self.settings.items("vcs");
+        if let Some(extra) = items.get(255) {
+            let message = format!("expected at most 255 virtual switches, found {}", items.len());
+            self.refuse(extra.place.clone(), "vcs", message);
+        }
+        for item in items {
+            let get = |key| {
+                item.set
+                    .get(key)
+                    .map(|set| set.value.clone())
+                    .or_else(|| self.default_of("vcs", key))
+            };
+            let vppbs =
+                get("vppbs").and_then(|value| u8::try_from(value.as_int()?).ok()).unwrap_or(4);
+            let gae = get("gae") != Some(Value::Bool(false));
+            let Some(set) = item.set.get("usp") else {
+                vcses.push(VcsConfig { usp: None, vppbs, gae });
+                continue;
+            };
+            let name = set.value.as_text().unwrap_or_default();
+            let Some(usp) = self.port_named(name, &set.place, KEY) else { continue };
+            let role = ports.get(usp.index()).map_or(PortRole::L2, |port| port.role);
+            if !matches!(role, PortRole::Usp(_)) {
+                let message =
+                    format!("expected a port of role usp, found {name:?} of role {}", role.name());
+                self.refuse(set.place.clone(), KEY, message);
+            }
+            if let Some(first) = taken.insert(usp, set.place.clone()) {
+                let message =
+                    format!("expected each port once, found {name:?} here and at {first}");
+                self.refuse(set.place.clone(), KEY, message);
+            }
+            vcses.push(VcsConfig { usp: Some(usp), vppbs, gae });
+        }
+        vcses
+    }
+}

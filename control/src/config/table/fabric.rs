@@ -1,0 +1,119 @@
+//! Parameters of a switch that routes TLPs: its name to managers, its tables, its virtual switches.
+//!
+//! Shape: one array of [`Param`] for each section, and what a port of any role but `l2` has.
+//! Units: octets, entries, ms.
+//! Source: fabric.md "Port roles", "Tables of an edge", "FM module"; wire-formats.md 3.7a, 4.1.
+
+use super::super::param::{Initial, Param, hot, restart};
+use super::super::value::Kind;
+use super::PRI;
+
+use Initial::{ByPris, Derived, Fixed, Unset};
+
+/// Roles of a port.
+pub const ROLES: &[&str] = &["l2", "usp", "dsp", "fport"];
+
+const FAST: Kind = Kind::Power(1, 32_768);
+const IDT: Kind = Kind::Int(0, 4_096);
+
+pub(super) const LINK: &[Param] = &[
+    restart(
+        "role",
+        Kind::Word(ROLES),
+        "",
+        Fixed("\"l2\""),
+        "What the link carries: Ethernet, or TLPs from and to a host (usp), a device (dsp) or another switch (fport).",
+    ),
+    restart(
+        "tlp",
+        Kind::Word(&["flit", "non-flit"]),
+        "",
+        Fixed("\"flit\""),
+        "Header layout of TLPs at a usp or dsp; those of an fport are always flit.",
+    ),
+    restart(
+        "max_payload",
+        Kind::IntOf(&[128, 256, 512, 1_024, 2_048, 4_096]),
+        "octets",
+        Fixed("512"),
+        "Max_Payload_Size of a link that carries TLPs.",
+    ),
+    restart(
+        "pids",
+        Kind::Int(1, 255),
+        "",
+        Fixed("1"),
+        "PIDs that a port which carries TLPs can have.",
+    ),
+];
+
+pub(super) const FABRIC: &[Param] = &[
+    restart(
+        "uuid",
+        Kind::Uuid,
+        "",
+        Unset("there are no TLPs: required where any port has a role"),
+        "What the switch is called by fabric managers and link partners, such as \"5ed8a1c0-0000-4000-8000-000000000001\".",
+    ),
+    restart(
+        "serial",
+        Kind::Int(0, i64::MAX),
+        "",
+        Derived("the low 63 bits of uuid"),
+        "Serial number that Identify answers.",
+    ),
+    restart(
+        "cci",
+        Kind::Listen,
+        "address:port or file",
+        Unset("no manager can connect"),
+        "Where managers command the switch by CCI: TCP, such as \"127.0.0.1:4000\", or a Unix socket; whoever reaches it may do so.",
+    ),
+    restart("oui", Kind::Oui, "", Fixed("\"02:57:46\""), "OUI of frames that carry TLPs."),
+    hot(
+        "tc_to_pri",
+        Kind::List(&PRI, 8, 8),
+        "priority",
+        ByPris("[1, 1, 1, 1, 1, 1, 1, 1]", "[1, 1, 1, 1, 2, 2, 2, 2]"),
+        "Priority of each Traffic Class of TLPs.",
+    ),
+    hot("uio_req_pri", PRI, "priority", ByPris("1", "3"), "Priority of UIO requests."),
+    hot(
+        "uio_cpl_pri",
+        PRI,
+        "priority",
+        ByPris("2", "4"),
+        "Priority of UIO completions; not that of the requests, or routes may deadlock.",
+    ),
+    restart("groups", Kind::Int(0, 256), "entries", Fixed("256"), "Routing groups (RGT)."),
+    restart("fast", FAST, "entries", Fixed("4096"), "FAST of each vPPB."),
+    restart("fast_idt", IDT, "entries", Fixed("1024"), "IDT of each FAST."),
+    restart("ldst", FAST, "entries", Fixed("4096"), "LDST of each vPPB."),
+    restart("ldst_idt", IDT, "entries", Fixed("1024"), "IDT of each LDST."),
+    restart(
+        "bind_time_ms",
+        Kind::Int(0, 60_000),
+        "ms",
+        Fixed("1"),
+        "How long a bind or unbind takes.",
+    ),
+    restart(
+        "threads",
+        Kind::Int(1, 8),
+        "",
+        Fixed("2"),
+        "GFD commands that a GAE forwards at a time.",
+    ),
+];
+
+pub(super) const VCS: &[Param] = &[
+    restart(
+        "usp",
+        Kind::Name,
+        "",
+        Unset("its upstream vPPB is a vUSP, to be bound by PID"),
+        "Port of the host, of role usp.",
+    ),
+    restart("vppbs", Kind::Int(0, 254), "", Fixed("4"), "Downstream vPPBs."),
+    restart("gae", Kind::Bool, "", Fixed("true"), "Whether it has a G-FAM access endpoint."),
+];

@@ -1,0 +1,303 @@
+//! The thread of a switch's own functions: what managers command, and the tables that workers route TLPs by.
+//!
+//! Shape: [`Agent`] drives a [`Switch`](component::Switch) at the far end of the agent port's pipe. After each turn, and
+//! after each command before its response is sent, changed tables are in force.
+//! Units: frames; requests.
+//! Source: fabric.md "Tables of an edge and who may write them", "Dynamic change"; pipeline.md §11.
+//!
+//! TLPs for functions behind a port (configuration, messages, mailboxes) are counted and dropped: see `counts.frames`.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
+use weft_dataplane::batch::Batch;
+use weft_dataplane::bell::Bell;
+use weft_dataplane::pipeline::Core;
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::Port;
+use weft_dataplane::port::pipe::Pipe;
+use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_dataplane::types::{PortId, PortSet};
+use weft_dataplane::worker::Clock;
+use weft_endpoints::cci::{Answer, Component, Session, StreamError, StreamServer};
+use weft_endpoints::component;
+use weft_endpoints::pci::Link;
+use weft_parsers::cci::ReturnCode;
+
+use super::LiveError;
+use crate::config::resolve::FabricConfig;
+
+/// Free chunks that the thread keeps at hand.
+pub const CACHE: usize = 64;
+/// How often links are looked at while nothing else happens.
+const LOOK: Span = Span::from_ms(10);
+
+/// What the functions have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentCounts {
+    /// Turns of the thread.
+    pub turns: u64,
+    /// Frames that came for the functions; dropped.
+    pub frames: u64,
+    /// Times that other tables came in force.
+    pub published: u64,
+    /// Links that went up or down.
+    pub links: u64,
+    /// Requests for components further out, which nothing leads to yet: answered with Retry Required.
+    pub outgoing: u64,
+    /// Things that happened at bridges, for which nobody is told yet.
+    pub events: u64,
+}
+
+/// One connection of a manager, as the thread sees it.
+struct Peer {
+    bell: Arc<Bell>,
+    late: Vec<Answer>,
+}
+
+struct State {
+    switch: component::Switch,
+    port: Pipe,
+    bufs: Bufs,
+    /// Links as the functions know them.
+    up: PortSet,
+    /// Tables that are in force.
+    epoch: Option<u64>,
+    peers: BTreeMap<Session, Peer>,
+    sessions: u32,
+    counts: AgentCounts,
+}
+
+struct Shared {
+    core: Arc<Core>,
+    clock: Clock,
+    rates: Vec<(PortId, LinkRate)>,
+    stop: AtomicBool,
+    bell: Bell,
+    state: Mutex<State>,
+}
+
+/// The functions of a running switch.
+pub struct Agent {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Agent {
+    /// Starts the thread at the end `port` of the pipe, and puts the first tables in force.
+    ///
+    /// # Errors
+    /// No such switch, or no thread.
+    pub fn start(
+        fabric: &FabricConfig,
+        core: &Arc<Core>,
+        clock: Clock,
+        mut port: Pipe,
+    ) -> Result<Self, LiveError> {
+        let switch = component::Switch::new(fabric.switch.clone()).map_err(LiveError::Fabric)?;
+        let mut bufs = Bufs::new(core.pool.clone(), CACHE, 0);
+        port.start(&mut bufs).map_err(|source| LiveError::Open {
+            name: crate::config::resolve::AGENT_PORT.to_owned(),
+            source: Box::new(source),
+        })?;
+        let wake = port.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
+        let wake = wake.map_err(LiveError::Agent)?;
+        let config = core.snapshot.load();
+        let rate = |id: PortId| config.config.ports.get(id.index()).map(|port| (id, port.rate));
+        let state = State {
+            switch,
+            port,
+            bufs,
+            up: PortSet::EMPTY,
+            epoch: None,
+            peers: BTreeMap::new(),
+            sessions: 0,
+            counts: AgentCounts::default(),
+        };
+        let shared = Arc::new(Shared {
+            core: core.clone(),
+            clock,
+            rates: fabric.switch.ports.iter().filter_map(|port| rate(port.port)).collect(),
+            stop: AtomicBool::new(false),
+            bell: Bell::new().map_err(LiveError::Agent)?,
+            state: Mutex::new(state),
+        });
+        shared.lock().turn(&shared);
+        let own = shared.clone();
+        let thread = std::thread::Builder::new().name("weft-agent".to_owned());
+        let thread = thread.spawn(move || own.run(wake.as_ref())).map_err(LiveError::Agent)?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// A session of a manager that has connected; `bell` rings when something waits for [`Self::late`].
+    #[must_use]
+    pub fn connect(&self, bell: Arc<Bell>) -> Session {
+        let mut state = self.shared.lock();
+        let session = Session::Fm(state.sessions);
+        state.sessions = state.sessions.wrapping_add(1);
+        state.peers.insert(session, Peer { bell, late: Vec::new() });
+        session
+    }
+
+    /// Carries out what `octets` make whole; the tables that follow are in force when this returns.
+    ///
+    /// # Errors
+    /// The stream is out of step; answers to what came before stand in `out`.
+    pub fn receive(
+        &self,
+        server: &mut StreamServer,
+        octets: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), StreamError> {
+        let mut state = self.shared.lock();
+        let now = self.shared.clock.now();
+        let done = server.receive(&mut state.switch, now, octets, out);
+        state.turn(&self.shared);
+        drop(state);
+        self.shared.bell.ring(); // something else may be due first now
+        done
+    }
+
+    /// Answers that have come late for a connection.
+    #[must_use]
+    pub fn late(&self, session: Session) -> Vec<Answer> {
+        let mut state = self.shared.lock();
+        state.peers.get_mut(&session).map(|peer| std::mem::take(&mut peer.late)).unwrap_or_default()
+    }
+
+    /// A connection has ended.
+    pub fn forget(&self, session: Session) {
+        let mut state = self.shared.lock();
+        state.peers.remove(&session);
+        state.switch.common_mut().forget(session);
+    }
+
+    /// Calls `look` with the switch as its managers see it.
+    pub fn look<R>(&self, look: impl FnOnce(&component::Switch, AgentCounts) -> R) -> R {
+        let state = self.shared.lock();
+        look(&state.switch, state.counts)
+    }
+
+    /// Ends the thread; what is in the pipe goes back to the pool.
+    pub fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Release); // pairs with `run`
+        self.shared.bell.ring();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            drop(thread.join()); // a panic has been printed
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, wake: Option<&OwnedFd>) {
+        while !self.stop.load(Ordering::Acquire) {
+            self.bell.quieten();
+            let (busy, next) = self.lock().turn(self);
+            if !busy {
+                self.wait(wake, next);
+            }
+        }
+        let state = &mut *self.lock();
+        state.port.release(&mut state.bufs);
+    }
+
+    /// Sleeps until a frame or command comes, something is due, or links are to be looked at.
+    fn wait(&self, wake: Option<&OwnedFd>, next: Option<Instant>) {
+        let now = self.clock.now().as_ns();
+        let due = next.map_or(u64::MAX, |next| next.as_ns().saturating_sub(now));
+        let ns = i64::try_from(due.min(LOOK.as_ns())).unwrap_or(i64::MAX);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: ns };
+        let fds = wake.into_iter().map(AsFd::as_fd).chain([self.bell.as_fd()]);
+        let mut fds: Vec<PollFd<'_>> =
+            fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let _ = poll(&mut fds, Some(&timeout)); // an interrupted wait only comes back sooner
+    }
+}
+
+impl State {
+    /// Does all that is to be done now; whether frames came, and what is due next.
+    fn turn(&mut self, shared: &Shared) -> (bool, Option<Instant>) {
+        let now = shared.clock.now();
+        self.counts.turns += 1;
+        let mut batch = Batch::new();
+        self.port.rx(now, &mut self.bufs, &mut batch);
+        let busy = !batch.is_empty();
+        for desc in batch.drain(..) {
+            self.counts.frames += 1;
+            self.bufs.free(desc);
+        }
+        self.follow_links(shared);
+        self.switch.tick(now);
+        self.counts.events += self.switch.events().count() as u64;
+        self.publish(&shared.core);
+        self.answer();
+        (busy, self.switch.next())
+    }
+
+    /// Tells the switch which links went up or down.
+    fn follow_links(&mut self, shared: &Shared) {
+        let up = shared.core.up();
+        if up == self.up {
+            return;
+        }
+        for &(port, rate) in &shared.rates {
+            let is_up = up.contains(port);
+            if is_up != self.up.contains(port) {
+                self.switch.set_link(port, is_up.then(|| link_of(rate)));
+                self.counts.links += 1;
+            }
+        }
+        self.up = up;
+    }
+
+    fn publish(&mut self, core: &Core) {
+        let epoch = self.switch.epoch();
+        if self.epoch != Some(epoch) {
+            core.tables.store(Arc::new(self.switch.tables().clone()));
+            self.epoch = Some(epoch);
+            self.counts.published += 1;
+        }
+    }
+
+    /// Gives answers to the connections that wait for them.
+    fn answer(&mut self) {
+        let outgoing: Vec<_> = self.switch.outgoing().collect();
+        let common = self.switch.common_mut();
+        self.counts.outgoing += outgoing.len() as u64;
+        let refuse = Err(ReturnCode::RetryRequired);
+        let mut answers: Vec<Answer> =
+            outgoing.iter().filter_map(|out| common.complete(out.ticket, refuse)).collect();
+        answers.extend(common.answers());
+        for answer in answers {
+            if let Some(peer) = self.peers.get_mut(&answer.session) {
+                peer.late.push(answer);
+                peer.bell.ring();
+            }
+        }
+    }
+}
+
+/// What a PCIe link of about `rate` would be: x16 at the slowest speed that carries it.
+fn link_of(rate: LinkRate) -> Link {
+    const LANES: u64 = 16;
+    const GTS: [u64; 6] = [2_500, 5_000, 8_000, 16_000, 32_000, 64_000]; // Mbit/s of a lane
+    let mbps = rate.as_bps() / 1_000_000;
+    let slower = GTS.iter().take_while(|&&lane| lane * LANES < mbps).count().min(GTS.len() - 1);
+    Link { speed: u8::try_from(slower + 1).unwrap_or(6), width: 16 }
+}

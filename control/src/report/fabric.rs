@@ -1,0 +1,345 @@
+//! A switch that routes TLPs, as its managers see it, and where an address or a PID leads in it.
+//!
+//! Shape: [`FabricReport`] for `weft show fabric`; [`edge`] and [`route`] tell the steps of a lookup as JSON.
+//! Units: entries; addresses as `0x` and hexadecimal digits, PIDs as three of them.
+//! Source: fabric.md "Ingress at an edge", "Inside: DRT"; issue 2, item 6.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use weft_dataplane::pbr::explain::{EdgeSteps, RouteSteps, SegmentSteps};
+use weft_dataplane::pbr::tables::Assigned;
+use weft_dataplane::pbr::{Dispatch, Tables, Verdict};
+use weft_dataplane::types::PortId;
+use weft_endpoints::cci::Component;
+use weft_endpoints::component::{self, Bound, Role};
+use weft_parsers::fabric::{DrtEntry, Pid, Target};
+
+use crate::live::agent::AgentCounts;
+use crate::live::cci::CciCounts;
+
+/// What a port is called.
+pub type NameOf<'a> = &'a dyn Fn(PortId) -> String;
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FabricReport {
+    /// What the switch is called by managers.
+    pub uuid: String,
+    /// Serial number.
+    pub serial: u64,
+    /// PID of the switch, once somebody owns it.
+    pub pid: Option<String>,
+    /// PID of the primary manager.
+    pub primary: Option<String>,
+    /// Ports that carry TLPs.
+    pub ports: Vec<FabricPort>,
+    /// Virtual switches.
+    pub vcses: Vec<VcsReport>,
+    /// PIDs that lead somewhere.
+    pub drt: Vec<RouteRow>,
+    /// Routing groups that a PID leads to.
+    pub rgt: Vec<GroupRow>,
+    /// Routing groups that there are.
+    pub groups: u64,
+    /// What the switch's own functions have done.
+    pub agent: AgentCounts,
+    /// Where managers connect.
+    pub cci_at: Option<String>,
+    /// What they have done.
+    pub cci: CciCounts,
+}
+
+/// A port that carries TLPs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FabricPort {
+    /// Its number.
+    pub port: u8,
+    /// Its name.
+    pub name: String,
+    /// `usp`, `dsp` or `fport`.
+    pub role: String,
+    /// Whether its link is up.
+    pub link_up: bool,
+    /// PIDs that it has.
+    pub pids: Vec<String>,
+    /// PIDs that it can have.
+    pub pids_max: u64,
+}
+
+/// A virtual switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VcsReport {
+    /// Its number.
+    pub vcs: u8,
+    /// The host's port; none where its upstream vPPB is a vUSP.
+    pub usp: Option<String>,
+    /// Whether it has a GAE.
+    pub gae: bool,
+    /// Targets that its host may reach: G-FAM, GIM, LD-FAM.
+    pub gmv: u64,
+    /// See above.
+    pub vtv: u64,
+    /// See above.
+    pub lav: u64,
+    /// Its bridges; 0 is the upstream one.
+    pub vppbs: Vec<VppbReport>,
+}
+
+/// A vPPB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VppbReport {
+    /// Its number.
+    pub vppb: u8,
+    /// What it is bound to: `-`, `port p1`, `port p1 ld 2`, `pid 00a (own 00b)`.
+    pub bound: String,
+    /// FAST entries that are valid, and all.
+    pub fast: [u64; 2],
+    /// IDT places of the FAST that hold a PID, and all.
+    pub fast_idt: [u64; 2],
+    /// LDST entries that are valid, and all.
+    pub ldst: [u64; 2],
+    /// IDT places of the LDST that hold a PID, and all.
+    pub ldst_idt: [u64; 2],
+}
+
+/// Where a PID leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteRow {
+    /// The PID.
+    pub dpid: String,
+    /// `port p1`, `group 3`, or `here`.
+    pub to: String,
+}
+
+/// A routing group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupRow {
+    /// Its number.
+    pub group: u8,
+    /// Its ports, the primary ones first.
+    pub ports: Vec<String>,
+    /// How many of them are primary.
+    pub primary: u8,
+}
+
+impl FabricReport {
+    /// What `switch` is like; `served` is where managers connect, and what they have done.
+    #[must_use]
+    pub fn new(
+        switch: &component::Switch,
+        name: NameOf<'_>,
+        agent: AgentCounts,
+        served: Option<(String, CciCounts)>,
+    ) -> Self {
+        let config = switch.config();
+        let ownership = &switch.common().ownership;
+        let ports = config.ports.iter().filter_map(|port| switch.port(port.port));
+        let vcses = (0..=u8::MAX).take(config.vcses.len());
+        let (cci_at, cci) = served.map_or((None, CciCounts::default()), |(at, it)| (Some(at), it));
+        let drt = routes(switch.tables(), name);
+        Self {
+            uuid: uuid(config.uuid),
+            serial: config.identity.serial,
+            pid: shown(ownership.pid()),
+            primary: ownership.primary().and_then(|fm| shown(fm.pid)),
+            ports: ports.map(|port| of_port(port, name)).collect(),
+            vcses: vcses.filter_map(|vcs| of_vcs(switch, vcs, name)).collect(),
+            rgt: groups(switch.tables(), name),
+            drt,
+            groups: switch.tables().routes().groups() as u64,
+            agent,
+            cci_at,
+            cci,
+        }
+    }
+}
+
+fn shown(pid: Pid) -> Option<String> {
+    (!pid.is_none()).then(|| hex(pid))
+}
+
+fn hex(pid: Pid) -> String {
+    format!("{:03x}", pid.bits())
+}
+
+/// A UUID in its groups.
+fn uuid(octets: [u8; 16]) -> String {
+    let digits = format!("{:032x}", u128::from_be_bytes(octets));
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if matches!(at, 8 | 12 | 16 | 20) {
+            text.push('-');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn of_port(port: &component::Port, name: NameOf<'_>) -> FabricPort {
+    let role = match port.role {
+        Role::Usp => "usp",
+        Role::Dsp => "dsp",
+        Role::Fabric => "fport",
+    };
+    FabricPort {
+        port: port.id.get(),
+        name: name(port.id),
+        role: role.to_owned(),
+        link_up: port.link.is_some(),
+        pids: port.pids.iter().copied().filter_map(shown).collect(),
+        pids_max: port.pids.len() as u64,
+    }
+}
+
+fn of_vcs(switch: &component::Switch, vcs: u8, name: NameOf<'_>) -> Option<VcsReport> {
+    let state = switch.vcs(vcs)?;
+    let count = |vector: &weft_dataplane::pbr::AccessVector| vector.iter().count() as u64;
+    let vppbs = (0..=u8::MAX).zip(&state.vppbs).map(|(at, vppb)| {
+        let used = |table: &weft_dataplane::pbr::segments::Segments| {
+            let entries = (0..table.len()).filter(|&at| table.get(at).is_some()).count();
+            let places = (0..table.idt_len()).filter_map(|at| table.idt(at));
+            let places = places.filter(|pid| !pid.is_none()).count();
+            let [len, idt] = [table.len(), table.idt_len()];
+            ([entries as u64, len as u64], [places as u64, idt as u64])
+        };
+        let (fast, fast_idt) = used(vppb.tables.fast().segments());
+        let (ldst, ldst_idt) = used(vppb.tables.ldst().segments());
+        let bound = bound(vppb.bound, name);
+        VppbReport { vppb: at, bound, fast, fast_idt, ldst, ldst_idt }
+    });
+    Some(VcsReport {
+        vcs,
+        usp: state.usp.map(name),
+        gae: state.gae.is_some(),
+        gmv: count(&state.access.gmv),
+        vtv: count(&state.access.vtv),
+        lav: count(&state.access.lav),
+        vppbs: vppbs.collect(),
+    })
+}
+
+fn bound(bound: Bound, name: NameOf<'_>) -> String {
+    match bound {
+        Bound::No => "-".to_owned(),
+        Bound::Port(port) => format!("port {}", name(port)),
+        Bound::Ld(port, ld) => format!("port {} ld {ld}", name(port)),
+        Bound::Pid(pid) => {
+            let own = pid.own.map_or_else(|| "none".to_owned(), hex);
+            let down = if pid.up { "" } else { ", path down" };
+            format!("pid {} (own {own}{down})", hex(pid.far))
+        }
+    }
+}
+
+fn routes(tables: &Tables, name: NameOf<'_>) -> Vec<RouteRow> {
+    let pids = (0..0xFFF).map(Pid::from_low_bits);
+    let row = |dpid: Pid| {
+        let to = match tables.routes().lookup(dpid).ok()? {
+            Dispatch::Here => "here".to_owned(),
+            Dispatch::Port(port) => format!("port {}", name(port)),
+            Dispatch::Group(group) => format!("group {group}"),
+        };
+        Some(RouteRow { dpid: hex(dpid), to })
+    };
+    pids.filter_map(row).collect()
+}
+
+fn groups(tables: &Tables, name: NameOf<'_>) -> Vec<GroupRow> {
+    let pids = (0..0xFFF).map(Pid::from_low_bits);
+    let mut used: Vec<u8> = pids
+        .filter_map(|pid| match tables.routes().drt(pid) {
+            DrtEntry::Group(group) => Some(group),
+            _ => None,
+        })
+        .collect();
+    used.sort_unstable();
+    used.dedup();
+    let row = |group: u8| {
+        let entry = tables.routes().rgt(group.into())?;
+        let ports = entry.ports().iter().map(|&port| name(PortId::from_low_bits(port)));
+        Some(GroupRow { group, ports: ports.collect(), primary: entry.primary + 1 })
+    };
+    used.into_iter().filter_map(row).collect()
+}
+
+/// The steps of an address at an edge port.
+#[must_use]
+pub fn edge(steps: &EdgeSteps, name: NameOf<'_>) -> Value {
+    json!({
+        "role": format!("{:?}", steps.role).to_lowercase(),
+        "spid": hex(steps.pid),
+        "vcs": steps.vcs.map(|(vcs, _)| vcs),
+        "fast": of_segment(&steps.fast),
+        "gmv": steps.gmv,
+        "vtv": steps.vtv,
+        "ldst": of_segment(&steps.ldst),
+        "lav": steps.lav,
+        "memory": of_verdict(&steps.memory, name),
+        "uio": of_verdict(&steps.uio, name),
+    })
+}
+
+fn of_segment(steps: &SegmentSteps) -> Value {
+    let address = |address: u64| format!("{address:#x}");
+    json!({
+        "base": address(steps.base.0),
+        "limit": address(steps.limit.0),
+        "segment_bytes": 1_u64 << (36 + u32::from(steps.size)),
+        "index": steps.index,
+        "entry": steps.entry.map(|entry| json!({
+            "flag": entry.flag,
+            "ways": entry.interleave.ways(),
+            "granularity": entry.interleave.granularity(),
+            "dpid": match entry.target { Target::Direct(pid) => Some(hex(pid)), Target::Interleaved(_) => None },
+            "idt": match entry.target { Target::Interleaved(first) => Some(first), Target::Direct(_) => None },
+        })),
+        "way": steps.way.map(|way| json!({
+            "way": way.way, "place": way.place, "dpid": way.dpid.map(hex),
+        })),
+    })
+}
+
+fn of_verdict(verdict: &Verdict, name: NameOf<'_>) -> Value {
+    match *verdict {
+        Verdict::Fabric { header, segment, .. } => json!({
+            "fabric": {
+                "spid": hex(header.spid), "dpid": hex(header.dpid), "pif": header.pif,
+                "hie": header.hie, "dsar": header.dsar, "segment": segment,
+            }
+        }),
+        Verdict::Port { port, ld, .. } => json!({ "port": name(port), "ld": ld }),
+        Verdict::UnsupportedRequest(refusal) => json!({ "unsupported": refusal.name() }),
+        Verdict::UnexpectedCompletion(refusal) => json!({ "unexpected": refusal.name() }),
+        Verdict::Drop(refusal) => json!({ "drop": refusal.name() }),
+        Verdict::Internal(_) => json!("internal"),
+        Verdict::Broadcast => json!("broadcast"),
+        Verdict::Gather => json!("gather"),
+        Verdict::Here => json!("here"),
+    }
+}
+
+/// The steps of a PID.
+#[must_use]
+pub fn route(dpid: Pid, steps: &RouteSteps, name: NameOf<'_>) -> Value {
+    let (port, group) = match steps.entry {
+        DrtEntry::Port(port) => (Some(name(PortId::from_low_bits(port))), None),
+        DrtEntry::Group(group) => (None, Some(group)),
+        DrtEntry::Invalid => (None, None),
+    };
+    let of_group = steps.group.map(|group| {
+        let ports = group.ports().iter().map(|&port| name(PortId::from_low_bits(port)));
+        ports.collect::<Vec<_>>()
+    });
+    json!({
+        "dpid": hex(dpid),
+        "assigned": steps.assigned.map(|to| match to {
+            Assigned::Switch => "switch".to_owned(),
+            Assigned::Port(port) => format!("port {}", name(port)),
+        }),
+        "port": port,
+        "group": group,
+        "group_ports": of_group,
+        "here": steps.found == Ok(Dispatch::Here),
+        "refusal": steps.found.err().map(weft_dataplane::pbr::Refusal::name),
+    })
+}

@@ -1,0 +1,257 @@
+//! Why an address or a PID goes where it goes: each step of the lookup by itself, for people.
+//!
+//! Shape: [`Tables`] and an address at a port → [`EdgeSteps`]; and a PID → [`RouteSteps`]. The verdicts are those of
+//! [`Tables::ingress`] and [`Routes::lookup`](super::Routes::lookup) themselves.
+//! Units: octets; segment sizes are 64 GiB << code.
+//! Source: fabric.md "Ingress at an edge: which DPID", "Inside: DRT"; wire-formats.md 5.1, 5.3.
+
+use weft_parsers::fabric::{DrtEntry, Hpa, Pid, RgtEntry, Target};
+
+use super::drt::Dispatch;
+use super::edge::Role;
+use super::ingress::{Kind, Request, Verdict};
+use super::refusal::Refusal;
+use super::segments::{Found, Segment, Segments};
+use super::tables::{Assigned, Tables};
+use super::vcs::{Route, Side};
+use crate::types::PortId;
+
+/// Address bits inside of a segment of code 0.
+const SHIFT: u32 = 36;
+
+/// The place of the way in an interleave DPID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WayStep {
+    /// The way that the address falls on.
+    pub way: u8,
+    /// Where in the IDT.
+    pub place: usize,
+    /// What stands there; `None` beyond the table or where no PID is.
+    pub dpid: Option<Pid>,
+}
+
+/// One address in a FAST or LDST.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentSteps {
+    /// Code of the segment size.
+    pub size: u8,
+    /// Start of the window.
+    pub base: Hpa,
+    /// Its end; the window is off when this or the base is 0.
+    pub limit: Hpa,
+    /// Command index of the entry, inside of the window.
+    pub index: Option<usize>,
+    /// The entry, if it is valid.
+    pub entry: Option<Segment>,
+    /// The IDT, where the entry is interleaved.
+    pub way: Option<WayStep>,
+    /// What comes of it.
+    pub found: Found,
+}
+
+/// One address at an edge port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgeSteps {
+    /// What the port leads to.
+    pub role: Role,
+    /// SPID of what comes in there.
+    pub pid: Pid,
+    /// Its virtual switch, and where in it the port is.
+    pub vcs: Option<(u8, Side)>,
+    /// FAST and its IDT.
+    pub fast: SegmentSteps,
+    /// Whether the FM allows the PID that the FAST says, as G-FAM and as GIM.
+    pub gmv: Option<bool>,
+    /// See above.
+    pub vtv: Option<bool>,
+    /// LDST and its IDT; asked for UIO outside of the FAST's window.
+    pub ldst: SegmentSteps,
+    /// Whether the FM allows the PID that the LDST says.
+    pub lav: Option<bool>,
+    /// What becomes of a memory request.
+    pub memory: Verdict,
+    /// What becomes of a UIO request.
+    pub uio: Verdict,
+}
+
+/// One PID inside of the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteSteps {
+    /// What of this switch has it.
+    pub assigned: Option<Assigned>,
+    /// Its entry in the DRT.
+    pub entry: DrtEntry,
+    /// The group that the entry names.
+    pub group: Option<RgtEntry>,
+    /// What comes of it.
+    pub found: Result<Dispatch, Refusal>,
+}
+
+/// Each step of looking `hpa` up in `table`.
+#[must_use]
+pub fn segment(table: &Segments, hpa: Hpa) -> SegmentSteps {
+    let (size, base, limit) = table.config();
+    let found = table.lookup(hpa);
+    let mut steps = SegmentSteps { size, base, limit, index: None, entry: None, way: None, found };
+    if found == Found::Miss {
+        return steps;
+    }
+    let index = hpa.0.wrapping_sub(base.0) >> (SHIFT + u32::from(size));
+    steps.index = usize::try_from(index).ok();
+    steps.entry = steps.index.and_then(|index| table.get(index));
+    if let Some(Segment { interleave, target: Target::Interleaved(first), .. }) = steps.entry {
+        let way = interleave.way(hpa.0);
+        let place = usize::from(first) + usize::from(way);
+        let dpid = table.idt(place).filter(|pid| !pid.is_none());
+        steps.way = Some(WayStep { way, place, dpid });
+    }
+    steps
+}
+
+/// Each step of what edge `port` does with a request for `hpa`; `None` where no edge is.
+#[must_use]
+pub fn edge(tables: &Tables, port: PortId, hpa: Hpa) -> Option<EdgeSteps> {
+    let edge = tables.edge(port)?;
+    let (fast, ldst) = (segment(edge.fast().segments(), hpa), segment(edge.ldst().segments(), hpa));
+    let allowed = |found: Found, vector: &super::AccessVector| match found {
+        Found::Hit { dpid, .. } => Some(vector.contains(dpid)),
+        Found::Miss | Found::Invalid => None,
+    };
+    let access = edge.access();
+    let verdict = |kind| {
+        let route = Route::Memory(hpa);
+        tables.ingress(port, &Request { kind, route, prefix: None, segment: None, ld: None })
+    };
+    Some(EdgeSteps {
+        role: edge.role,
+        pid: edge.pid,
+        vcs: edge.vcs,
+        fast,
+        gmv: allowed(fast.found, &access.gmv),
+        vtv: allowed(fast.found, &access.vtv),
+        ldst,
+        lav: allowed(ldst.found, &access.lav),
+        memory: verdict(Kind::MemoryRequest),
+        uio: verdict(Kind::UioRequest),
+    })
+}
+
+/// Each step of where `dpid` leads inside of the switch.
+#[must_use]
+pub fn route(tables: &Tables, dpid: Pid) -> RouteSteps {
+    let routes = tables.routes();
+    let entry = routes.drt(dpid);
+    let group = match entry {
+        DrtEntry::Group(index) => routes.rgt(index.into()),
+        _ => None,
+    };
+    let assigned = tables.assigned().find(|&(pid, _)| pid == dpid).map(|(_, to)| to);
+    RouteSteps { assigned, entry, group, found: routes.lookup(dpid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use weft_parsers::fabric::{FastEntry, Interleave};
+
+    use super::*;
+    use crate::pbr::{Access, EdgePort, Fast, Ldst};
+    use crate::rng::Rng;
+    use crate::types::PortSet;
+
+    fn pid(bits: u16) -> Pid {
+        Pid::from_low_bits(bits)
+    }
+
+    fn tables() -> Tables {
+        let port = PortId::new(0).unwrap();
+        let mut fast = Fast::new(16, 8).unwrap();
+        fast.configure(0, Hpa(1 << 40), Hpa((1 << 40) + (8 << 36))).unwrap();
+        let four = Interleave::from_codes(2, 0).unwrap();
+        let direct = |bits| Target::Direct(pid(bits));
+        let entries = [
+            Some(FastEntry { gim: false, interleave: Interleave::NONE, target: direct(0x11) }),
+            Some(FastEntry { gim: true, interleave: Interleave::NONE, target: direct(0x12) }),
+            Some(FastEntry { gim: false, interleave: four, target: Target::Interleaved(4) }),
+            None,
+            Some(FastEntry { gim: false, interleave: Interleave::NONE, target: direct(0x13) }),
+        ];
+        fast.set(0, &entries).unwrap();
+        fast.set_idt(4, &[pid(0x21), pid(0x22), Pid::NONE, pid(0x24)]).unwrap();
+        let mut edge = EdgePort::new(Role::Usp, pid(7), fast, Ldst::new(1, 0).unwrap());
+        let mut access = Access::default();
+        for bits in [0x11, 0x21, 0x22, 0x24] {
+            access.gmv.allow(pid(bits)).unwrap();
+        }
+        edge.set_access(Arc::new(access));
+        let mut tables = Tables::new(PortSet::first(3), 2).unwrap();
+        tables.set_edge(port, Some(edge)).unwrap();
+        let group = RgtEntry { ports: [1, 2, 0, 0, 0, 0, 0, 0], highest: 1, ..RgtEntry::default() };
+        tables.set_rgt(1, &[group]).unwrap();
+        tables.set_drt(0x11, &[DrtEntry::Port(2), DrtEntry::Group(1)]).unwrap();
+        tables.assign(pid(0x30), Assigned::Switch).unwrap();
+        tables
+    }
+
+    #[test]
+    fn each_step_of_an_address_is_told() {
+        let (tables, port) = (tables(), PortId::new(0).unwrap());
+        let at = |hpa| edge(&tables, port, Hpa(hpa)).unwrap();
+        let first = at((1 << 40) + 5);
+        assert_eq!((first.fast.index, first.gmv, first.vtv), (Some(0), Some(true), Some(false)));
+        assert!(matches!(first.memory, Verdict::Fabric { header, .. } if header.dpid == pid(0x11)));
+        let way = at((1 << 40) + (2 << 36) + 0x100);
+        assert_eq!(way.fast.way, Some(WayStep { way: 1, place: 5, dpid: Some(pid(0x22)) }));
+        let hole = at((1 << 40) + (2 << 36) + 0x200);
+        assert_eq!(hole.fast.way, Some(WayStep { way: 2, place: 6, dpid: None }));
+        assert_eq!(hole.fast.found, Found::Invalid);
+        let none = at((1 << 40) + (3 << 36));
+        assert_eq!((none.fast.index, none.fast.entry), (Some(3), None));
+        assert_eq!(none.memory, Verdict::UnsupportedRequest(Refusal::NoFastEntry));
+        let barred = at((1 << 40) + (4 << 36));
+        assert_eq!(
+            (barred.gmv, barred.uio),
+            (Some(false), Verdict::UnsupportedRequest(Refusal::NotInGmv))
+        );
+        assert_eq!(at(1 << 39).fast.index, None);
+        assert!(edge(&tables, PortId::new(1).unwrap(), Hpa(0)).is_none());
+    }
+
+    #[test]
+    fn each_step_of_a_pid_is_told() {
+        let tables = tables();
+        let port = route(&tables, pid(0x11));
+        assert_eq!(port.found, Ok(Dispatch::Port(PortId::new(2).unwrap())));
+        let group = route(&tables, pid(0x12));
+        assert_eq!(
+            (group.entry, group.group.map(|group| group.ports[1])),
+            (DrtEntry::Group(1), Some(2))
+        );
+        let own = route(&tables, pid(0x30));
+        assert_eq!((own.assigned, own.found), (Some(Assigned::Switch), Ok(Dispatch::Here)));
+        assert_eq!(route(&tables, pid(0x99)).found, Err(Refusal::NoDrtEntry));
+    }
+
+    /// What the steps say follows from each other as the lookup itself does it.
+    #[test]
+    fn steps_lead_to_what_the_lookup_finds() {
+        let (tables, mut rng) = (tables(), Rng::new(5));
+        let fast = tables.edge(PortId::new(0).unwrap()).unwrap().fast().segments();
+        for _ in 0..10_000 {
+            let hpa = Hpa((1 << 40) - (1 << 36) + rng.next_u64() % (11 << 36));
+            let steps = segment(fast, hpa);
+            let told = match (steps.index, steps.entry, steps.way) {
+                (None, ..) => Found::Miss,
+                (_, Some(entry), Some(WayStep { dpid: Some(dpid), .. })) => {
+                    Found::Hit { flag: entry.flag, dpid }
+                }
+                (_, Some(Segment { flag, target: Target::Direct(dpid), .. }), _) => {
+                    Found::Hit { flag, dpid }
+                }
+                _ => Found::Invalid,
+            };
+            assert_eq!((told, steps.found), (fast.lookup(hpa), fast.lookup(hpa)), "{hpa:?}");
+        }
+    }
+}

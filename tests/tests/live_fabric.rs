@@ -1,0 +1,237 @@
+//! A running switch of ports with roles, commanded by octets over its CCI socket.
+//!
+//! Shape: `weft run` with a usp and two fports in a namespace; raw requests over a Unix socket; TLPs of
+//! `pcaps/tlp/link.pcap` in at one wire and out at another.
+//! Units: octets.
+//! Source: fabric.md "Inside: DRT", "FM module"; wire-formats.md 3.7a, 4.1, 4.5.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use weft_dataplane::port::capture::{CaptureReader, Record};
+use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
+use weft_parsers::cci::mctp::{self, Decoded, MessageType};
+use weft_parsers::cci::{Header, Opcode, Request, ReturnCode};
+use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::{Oui, PbrTlp, TlpLink};
+use weft_tests::netns::{Net, Switch, pause};
+use weft_tests::stations::{Station, index_of};
+
+const PORTS: &str = "[[port]]\nname = \"h\"\nkind = \"af_packet\"\ndevice = \"s0\"\nrole = \"usp\"\n\
+    [[port]]\nname = \"a\"\nkind = \"af_packet\"\ndevice = \"s1\"\nrole = \"fport\"\n\
+    [[port]]\nname = \"b\"\nkind = \"af_packet\"\ndevice = \"s2\"\nrole = \"fport\"\npids = 2\n\
+    [[vcs]]\nusp = \"h\"\nvppbs = 2\n";
+/// Number of the frame in the capture, and the DPID that it follows from: 89 times the number.
+const NUMBER: usize = 3;
+const DPID: u16 = 267;
+
+/// A manager.
+struct Fm {
+    stream: UnixStream,
+    tag: u8,
+}
+
+impl Fm {
+    fn connect(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Self { stream, tag: 0 }
+    }
+
+    fn write(&mut self, message: &[u8]) {
+        let mut out = vec![0; mctp::HEAD_LEN + message.len()];
+        mctp::emit(MessageType::FmApi, message, &mut out).unwrap();
+        self.stream.write_all(&out).unwrap();
+    }
+
+    fn read(&mut self) -> (Header, Vec<u8>) {
+        let mut octets = Vec::new();
+        loop {
+            if let Decoded::Message { message, rest, .. } = mctp::decode(&octets).unwrap() {
+                assert!(rest.is_empty(), "one answer to one request");
+                let (header, payload) = Header::parse(message).unwrap();
+                return (header, payload.to_vec());
+            }
+            let mut piece = [0; 4_096];
+            let got = self.stream.read(&mut piece).unwrap();
+            assert!(got > 0, "closed");
+            octets.extend_from_slice(&piece[..got]);
+        }
+    }
+
+    fn message(&mut self, request: &Request<'_>) -> Vec<u8> {
+        self.tag = self.tag.wrapping_add(1);
+        let mut octets = vec![0; 16_384];
+        let len = request.emit_message(self.tag, &mut octets).unwrap();
+        octets.truncate(len);
+        octets
+    }
+
+    /// The answer to octets that begin as a request's message.
+    fn ask_raw(&mut self, message: &[u8]) -> (ReturnCode, Vec<u8>) {
+        self.write(message);
+        let (header, payload) = self.read();
+        (header.return_code, payload)
+    }
+
+    fn ask(&mut self, request: &Request<'_>) -> (ReturnCode, Vec<u8>) {
+        let message = self.message(request);
+        let (code, payload) = self.ask_raw(&message);
+        (code, payload)
+    }
+
+    /// A command with these octets of payload.
+    fn command(&mut self, opcode: u16, payload: &[u8]) -> (ReturnCode, Vec<u8>) {
+        let mut message = self.message(&Request::Identify);
+        message[3..5].copy_from_slice(&opcode.to_le_bytes());
+        let len = u16::try_from(payload.len()).unwrap().to_le_bytes();
+        message[5..7].copy_from_slice(&len);
+        message.extend_from_slice(payload);
+        self.ask_raw(&message)
+    }
+
+    fn ok(&mut self, opcode: Opcode, payload: &[u8]) -> Vec<u8> {
+        let (code, answer) = self.command(opcode.0, payload);
+        assert_eq!(code, ReturnCode::Success, "{opcode} {payload:02x?}");
+        answer
+    }
+
+    /// LTSSM of a port: octet 11 of its 16, behind 4 of the answer.
+    fn ltssm(&mut self, port: u8) -> u8 {
+        self.ok(Opcode::GET_PORT_STATE, &[1, port])[4 + 11]
+    }
+
+    fn is_closed(mut self) -> bool {
+        self.stream.read(&mut [0; 16]).is_ok_and(|got| got == 0)
+    }
+}
+
+/// The capture's frame of [`NUMBER`].
+fn frame() -> Vec<u8> {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/tlp/link.pcap");
+    let mut reader = CaptureReader::open(kept).unwrap();
+    let mut record = Record::default();
+    for _ in 0..=NUMBER {
+        assert!(reader.read_into(&mut record).unwrap());
+    }
+    record.data.clone()
+}
+
+/// DPIDs of PBR TLPs that come out of `f2` within so many milliseconds.
+fn heard(net: &Net, ear: &mut Station, ms: u32) -> Vec<Pid> {
+    let index = net.within("far", || index_of("f2").unwrap());
+    let mut dpids = Vec::new();
+    for _ in 0..ms {
+        ear.receive(|from, octets| {
+            let Ok((_, rest)) = TlpLink::parse(octets.get(12..).unwrap_or_default(), Oui::DEFAULT)
+            else {
+                return;
+            };
+            if let (true, Ok(Some(tlp))) = (from == index, PbrTlp::parse(rest)) {
+                dpids.push(tlp.pth().dpid);
+            }
+        });
+        pause(Duration::from_millis(1));
+    }
+    dpids
+}
+
+fn config(folder: &Path, ports: &str) -> String {
+    let cci = folder.join("cci/cci.sock").display().to_string();
+    format!(
+        "[fabric]\nuuid = \"5ed8a1c0-0000-4000-8000-000000000007\"\ncci = {cci:?}\nfast = 64\nldst = 64\n{ports}"
+    )
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..300 {
+        if is_so() {
+            return;
+        }
+        pause(Duration::from_millis(20));
+    }
+    panic!("not within 6 s: {what}");
+}
+
+/// Identify, port state, DRT, ownership; what is wrong is refused, and what is malformed closes its connection alone.
+#[test]
+fn managers_command_a_running_switch() {
+    let test = "managers_command_a_running_switch";
+    let Some(mut net) = Net::new(test) else { return };
+    net.add_wires(3);
+    let folder = Switch::folder(&net);
+    let good = config(&folder, PORTS);
+    let switch = Switch::start(&net, &[], &good);
+    let path = folder.join("cci/cci.sock");
+    let (mut fm, mut other) = (Fm::connect(&path), Fm::connect(&path));
+    let (code, identity) = fm.ask(&Request::Identify);
+    assert_eq!((code, &identity[..2]), (ReturnCode::Success, &0x1E98_u16.to_le_bytes()[..]));
+    assert_eq!(fm.command(0x4321, &[]).0, ReturnCode::Unsupported);
+    let long = fm.command(Opcode::IDENTIFY.0, &[1]).0;
+    assert_eq!(long, ReturnCode::InvalidPayloadLength);
+    assert_eq!(
+        fm.command(Opcode::SET_DRT.0, &[0; 8]).0,
+        ReturnCode::Unsupported,
+        "nobody's primary"
+    );
+
+    let claim = ClaimOwnership {
+        op: ClaimOp::RegisterPrimary,
+        fm: Pid::from_low_bits(1),
+        fm_uuid: [1; 16],
+        pid: Pid::from_low_bits(0x10),
+    };
+    assert_eq!(fm.ask(&Request::ClaimOwnership(claim)).0, ReturnCode::Success);
+    assert!(!fm.ok(Opcode::IDENTIFY_PBR_SWITCH, &[]).is_empty());
+    eventually("links are up", || (0..3).all(|port| fm.ltssm(port) == 4));
+
+    // Nothing leads there, then port 2 does: table 0, one entry from DPID on, kind 1 is a port.
+    let mut ear = Station::hearer(&net, "far");
+    let mouth = Station::sender(&net, "far", "f1");
+    assert_eq!(mouth.send(&[frame()]), 1);
+    assert_eq!(heard(&net, &mut ear, 200), []);
+    let [low, high] = DPID.to_le_bytes();
+    fm.ok(Opcode::SET_DRT, &[0, 0, 1, 0, low, high, 1, 2]);
+    let drt = fm.ok(Opcode::GET_DRT, &[0, 0, 1, 0, low, high]);
+    assert_eq!(drt[drt.len() - 2..], [1, 2]);
+    assert_eq!(mouth.send(&[frame()]), 1);
+    assert_eq!(heard(&net, &mut ear, 400), [Pid::from_low_bits(DPID)]);
+    assert_eq!(
+        fm.command(Opcode::SET_DRT.0, &[0, 0, 1, 0, low, high, 1, 9]).0,
+        ReturnCode::InvalidInput
+    );
+
+    // A second manager beside the first, which may ask and not command.
+    assert_eq!(other.ask(&Request::Identify).0, ReturnCode::Success);
+    assert_eq!(
+        other.command(Opcode::SET_DRT.0, &[0, 0, 1, 0, low, high, 0, 0]).0,
+        ReturnCode::Unsupported
+    );
+    other.stream.write_all(&[5, 0, 0x55, 0, 0, 0, 0]).unwrap(); // no such message type
+    assert!(other.is_closed());
+    assert_eq!(fm.ask(&Request::Identify).0, ReturnCode::Success);
+
+    let shown = switch.show("fabric");
+    assert_eq!((&shown["pid"], &shown["cci"]["malformed"]), (&"010".into(), &1.into()));
+    let row = serde_json::json!({ "dpid": "10b", "to": "port b" });
+    assert!(shown["drt"].as_array().unwrap().contains(&row), "{shown}");
+    assert!(switch.ask("show fabric").unwrap().contains("primary manager  001"));
+
+    net.ip("far", "link set f2 down");
+    eventually("port 2 is down", || fm.ltssm(2) == 0);
+    assert_eq!(fm.ltssm(1), 4);
+
+    assert!(switch.ask("reload").is_some(), "the same again");
+    switch.configure(&good.replace("pids = 2", "pids = 3"));
+    assert!(switch.ask("reload").is_none(), "what takes a restart");
+    assert_eq!(fm.ask(&Request::Identify).0, ReturnCode::Success);
+    let counters = switch.stop();
+    assert_eq!(
+        (&counters["rx"], &counters["tx"], &counters["dropped"]),
+        (&2.into(), &1.into(), &1.into())
+    );
+    assert!(!path.exists(), "its socket goes with it");
+}
