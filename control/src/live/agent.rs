@@ -1,11 +1,9 @@
 //! The thread of a switch's own functions: what managers command, and the tables that workers route TLPs by.
 //!
-//! Shape: [`Agent`] drives a [`Switch`](component::Switch) at the far end of the agent port's pipe. After each turn, and
-//! after each command before its response is sent, changed tables are in force.
+//! Shape: [`Agent`] drives a [`component::Agent`] at the far end of the agent port's pipe. After each turn, and after
+//! each command before its response is sent, changed tables are in force.
 //! Units: frames; requests.
 //! Source: fabric.md "Tables of an edge and who may write them", "Dynamic change"; pipeline.md §11.
-//!
-//! TLPs for functions behind a port (configuration, messages, mailboxes) are counted and dropped: see `counts.frames`.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,8 +13,8 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
-use weft_dataplane::batch::Batch;
 use weft_dataplane::bell::Bell;
+use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::Core;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::Port;
@@ -24,10 +22,10 @@ use weft_dataplane::port::pipe::Pipe;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::Clock;
-use weft_endpoints::cci::{Answer, Component, Session, StreamError, StreamServer};
+use weft_endpoints::cci::{Answer, Session, StreamError, StreamServer};
+use weft_endpoints::classes::PriMap;
 use weft_endpoints::component;
 use weft_endpoints::pci::Link;
-use weft_parsers::cci::ReturnCode;
 
 use super::LiveError;
 use crate::config::resolve::FabricConfig;
@@ -36,22 +34,22 @@ use crate::config::resolve::FabricConfig;
 pub const CACHE: usize = 64;
 /// How often links are looked at while nothing else happens.
 const LOOK: Span = Span::from_ms(10);
+/// How soon a port that was full is tried again.
+const BLOCKED: Span = Span::from_us(50);
+/// Longest payload that ports may have.
+const PAYLOAD_MAX: usize = 4_096;
 
 /// What the functions have done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentCounts {
     /// Turns of the thread.
     pub turns: u64,
-    /// Frames that came for the functions; dropped.
-    pub frames: u64,
     /// Times that other tables came in force.
     pub published: u64,
     /// Links that went up or down.
     pub links: u64,
-    /// Requests for components further out, which nothing leads to yet: answered with Retry Required.
-    pub outgoing: u64,
-    /// Things that happened at bridges, for which nobody is told yet.
-    pub events: u64,
+    /// What they did with what came.
+    pub functions: component::AgentCounts,
 }
 
 /// One connection of a manager, as the thread sees it.
@@ -61,13 +59,11 @@ struct Peer {
 }
 
 struct State {
-    switch: component::Switch,
+    agent: component::Agent,
     port: Pipe,
     bufs: Bufs,
     /// Links as the functions know them.
     up: PortSet,
-    /// Tables that are in force.
-    epoch: Option<u64>,
     peers: BTreeMap<Session, Peer>,
     sessions: u32,
     counts: AgentCounts,
@@ -108,13 +104,13 @@ impl Agent {
         let wake = port.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
         let wake = wake.map_err(LiveError::Agent)?;
         let config = core.snapshot.load();
+        let agent = component::Agent::new(switch, agent_config(&config.config));
         let rate = |id: PortId| config.config.ports.get(id.index()).map(|port| (id, port.rate));
         let state = State {
-            switch,
+            agent,
             port,
             bufs,
             up: PortSet::EMPTY,
-            epoch: None,
             peers: BTreeMap::new(),
             sessions: 0,
             counts: AgentCounts::default(),
@@ -156,7 +152,8 @@ impl Agent {
     ) -> Result<(), StreamError> {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
-        let done = server.receive(&mut state.switch, now, octets, out);
+        let done =
+            state.agent.command(now, |switch| server.receive(switch, now, octets, out));
         state.turn(&self.shared);
         drop(state);
         self.shared.bell.ring(); // something else may be due first now
@@ -174,13 +171,13 @@ impl Agent {
     pub fn forget(&self, session: Session) {
         let mut state = self.shared.lock();
         state.peers.remove(&session);
-        state.switch.common_mut().forget(session);
+        state.agent.forget(session);
     }
 
     /// Calls `look` with the switch as its managers see it.
     pub fn look<R>(&self, look: impl FnOnce(&component::Switch, AgentCounts) -> R) -> R {
         let state = self.shared.lock();
-        look(&state.switch, state.counts)
+        look(state.agent.switch(), state.counts)
     }
 
     /// Ends the thread; what is in the pipe goes back to the pool.
@@ -235,23 +232,20 @@ impl State {
     fn turn(&mut self, shared: &Shared) -> (bool, Option<Instant>) {
         let now = shared.clock.now();
         self.counts.turns += 1;
-        let mut batch = Batch::new();
-        self.port.rx(now, &mut self.bufs, &mut batch);
-        let busy = !batch.is_empty();
-        for desc in batch.drain(..) {
-            self.counts.frames += 1;
-            self.bufs.free(desc);
-        }
-        self.follow_links(shared);
-        self.switch.tick(now);
-        self.counts.events += self.switch.events().count() as u64;
+        self.follow_links(shared, now);
+        let came = self.agent.receive(now, &mut self.port, &mut self.bufs);
         self.publish(&shared.core);
+        // A pipe has no errors of its own.
+        let sent = self.agent.send(now, &mut self.port, &mut self.bufs);
+        let (frames, blocked) = sent.map_or((0, false), |sent| (sent.frames, sent.blocked));
+        self.counts.functions = self.agent.counts().0;
         self.answer();
-        (busy, self.switch.next())
+        let soon = blocked.then(|| now + BLOCKED);
+        (came + frames > 0, Instant::earlier(soon, self.agent.next_due()))
     }
 
     /// Tells the switch which links went up or down.
-    fn follow_links(&mut self, shared: &Shared) {
+    fn follow_links(&mut self, shared: &Shared, now: Instant) {
         let up = shared.core.up();
         if up == self.up {
             return;
@@ -259,7 +253,7 @@ impl State {
         for &(port, rate) in &shared.rates {
             let is_up = up.contains(port);
             if is_up != self.up.contains(port) {
-                self.switch.set_link(port, is_up.then(|| link_of(rate)));
+                self.agent.set_link(now, port, is_up.then(|| link_of(rate)));
                 self.counts.links += 1;
             }
         }
@@ -267,29 +261,32 @@ impl State {
     }
 
     fn publish(&mut self, core: &Core) {
-        let epoch = self.switch.epoch();
-        if self.epoch != Some(epoch) {
-            core.tables.store(Arc::new(self.switch.tables().clone()));
-            self.epoch = Some(epoch);
+        if let Some(tables) = self.agent.tables() {
+            core.tables.store(Arc::new(tables));
             self.counts.published += 1;
         }
     }
 
     /// Gives answers to the connections that wait for them.
     fn answer(&mut self) {
-        let outgoing: Vec<_> = self.switch.outgoing().collect();
-        let common = self.switch.common_mut();
-        self.counts.outgoing += outgoing.len() as u64;
-        let refuse = Err(ReturnCode::RetryRequired);
-        let mut answers: Vec<Answer> =
-            outgoing.iter().filter_map(|out| common.complete(out.ticket, refuse)).collect();
-        answers.extend(common.answers());
-        for answer in answers {
+        while let Some(answer) = self.agent.next_late() {
             if let Some(peer) = self.peers.get_mut(&answer.session) {
                 peer.late.push(answer);
                 peer.bell.ring();
             }
         }
+    }
+}
+
+/// How the agent speaks, as the switch does.
+fn agent_config(config: &SwitchConfig) -> component::AgentConfig {
+    let links = config.ports.iter().enumerate();
+    let modes = links.filter_map(|(at, port)| Some((PortId::new(at)?, port.role.link()?.mode)));
+    component::AgentConfig {
+        modes: modes.collect(),
+        tlp: config.tlp.clone(),
+        classes: if config.pris == 4 { PriMap::four() } else { PriMap::eight() },
+        payload_max: PAYLOAD_MAX,
     }
 }
 

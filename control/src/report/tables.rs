@@ -91,8 +91,12 @@ fn of_fabric(fabric: &FabricReport) -> String {
         (
             "agent",
             format!(
-                "{} tables published, {} link changes, {} frames dropped, {} requests for others",
-                agent.published, agent.links, agent.frames, agent.outgoing
+                "{} tables published, {} link changes, {} TLPs, {} requests passed on, {} refused",
+                agent.published,
+                agent.links,
+                agent.functions.came,
+                agent.functions.passed_on,
+                agent.functions.unsupported
             ),
         ),
     ]);

@@ -31,7 +31,7 @@ use weft_parsers::tlp::convert::{flit_repr, non_flit_repr};
 use weft_parsers::tlp::{MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr};
 
 use super::switch::Switch;
-use crate::cci::{Answer, Component, Served, Session, serve};
+use crate::cci::{Answer, Component, Served, Session, Ticket, serve};
 use crate::classes::PriMap;
 use crate::tlp_end::{Came, Carries, EndConfig, EndCounts, Progress, TlpEnd};
 use crate::vdm::Vdm;
@@ -59,7 +59,7 @@ pub struct AgentConfig {
 }
 
 /// What an agent has done, and what it could not do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AgentCounts {
     /// TLPs that came.
     pub came: u64,
@@ -116,7 +116,8 @@ pub struct Agent {
     hosts: BTreeMap<u8, HostSide>,
     tunnel: Tunnel,
     tunnelled: Tunnelled,
-    answers: VecDeque<(Session, Vec<u8>)>,
+    /// To be handed out, those that were pending under their tickets.
+    answers: VecDeque<(Option<Ticket>, Session, Vec<u8>)>,
     arrived: VecDeque<Arrived>,
     told_epoch: Option<u64>,
     counts: AgentCounts,
@@ -237,7 +238,7 @@ impl Agent {
     pub fn cci(&mut self, now: Instant, session: Session, message: &[u8]) {
         let mut out = Vec::new();
         match serve(&mut self.switch, now, session, message, &mut out) {
-            Served::Response => self.answers.push_back((session, out)),
+            Served::Response => self.answers.push_back((None, session, out)),
             Served::Pending(_) => {}
             Served::Ignored => self.counts.ignored += 1,
         }
@@ -246,13 +247,28 @@ impl Agent {
 
     /// An answer to a request of [`Self::cci`]. The tables that it tells of are those of [`Self::tables`].
     pub fn next_answer(&mut self) -> Option<(Session, Vec<u8>)> {
-        self.answers.pop_front()
+        self.answers.pop_front().map(|(_, session, message)| (session, message))
+    }
+
+    /// Has the switch carry out what comes by a stream that keeps its own books; what was pending is told by
+    /// [`Self::next_late`].
+    pub fn command<R>(&mut self, now: Instant, command: impl FnOnce(&mut Switch) -> R) -> R {
+        let done = command(&mut self.switch);
+        self.settle(now);
+        done
+    }
+
+    /// An answer to a request of [`Self::command`] that was pending.
+    pub fn next_late(&mut self) -> Option<Answer> {
+        let at = self.answers.iter().position(|(ticket, _, _)| ticket.is_some())?;
+        let (ticket, session, message) = self.answers.remove(at)?;
+        ticket.map(|ticket| Answer { ticket, session, message })
     }
 
     /// A connection has ended.
     pub fn forget(&mut self, session: Session) {
         self.switch.common_mut().forget(session);
-        self.answers.retain(|(whose, _)| *whose != session);
+        self.answers.retain(|(_, whose, _)| *whose != session);
     }
 
     /// Carries on what follows from what has happened, until nothing does.
@@ -280,7 +296,7 @@ impl Agent {
                     self.counts.unsent += 1;
                 }
             }
-            None => self.answers.push_back((answer.session, answer.message)),
+            None => self.answers.push_back((Some(answer.ticket), answer.session, answer.message)),
         }
     }
 
