@@ -9,14 +9,14 @@ use super::{Finding, Tree};
 /// The page.
 const PAGE: &str = "docs/fabric-rules.md";
 
-/// Whether `text` has a test of this name: its attribute stands at most four lines above.
+/// Whether `text` has a test of this name: `#[test]` stands above, with other attributes and comments only between.
 fn has_test(text: &str, name: &str) -> bool {
     let head = format!("fn {name}(");
     let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
     let mut heads = lines.iter().enumerate().filter(|(_, line)| line.starts_with(&head));
     heads.any(|(at, _)| {
-        let above = lines.get(at.saturating_sub(4)..at).unwrap_or_default();
-        above.contains(&"#[test]")
+        let above = lines.get(..at).unwrap_or_default().iter().rev();
+        above.take_while(|line| line.starts_with(['#', '/'])).any(|line| *line == "#[test]")
     })
 }
 
@@ -49,7 +49,8 @@ mod tests {
 
     #[test]
     fn each_row_names_tests_that_are_there() {
-        let source = "#[test]\nfn one() {}\nfn help() {}\n\n\n    #[test]\n    #[ignore]\n    fn two() {}\n";
+        let source =
+            "#[test]\nfn one() {}\nfn help() {}\n\n\n    #[test]\n    #[ignore]\n    fn two() {}\n";
         #[rustfmt::skip] // columns: name, row, findings
         let cases = [
             ("there", "| a | 1 | `a/b.rs::one` |", 0),
@@ -66,8 +67,7 @@ mod tests {
             let tree = Tree::of(&[("a/b.rs", source), (PAGE, row)]);
             assert_eq!(tests_named(&tree).len(), want, "{name}");
         }
-        let far = "#[test]\nfn one() {\n    x();\n    y();\n}\n\nfn help() {}\n";
-        let tree = Tree::of(&[("a/b.rs", far), (PAGE, "| a | 1 | `a/b.rs::help` |")]);
+        let tree = Tree::of(&[("a/b.rs", source), (PAGE, "| a | 1 | `a/b.rs::help` |")]);
         assert_eq!(tests_named(&tree).len(), 1, "a function that is no test");
     }
 }
