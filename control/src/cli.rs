@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, config, decode, endpoint, fm, generate, model, replay, run, running, trace, traffic,
+    bench, config, decode, endpoint, fabric, fm, generate, model, replay, run, running, trace, traffic,
 };
 use crate::config::{Settings, Sources};
 use crate::error::{CliError, EXIT_CODES};
@@ -62,6 +62,9 @@ pub enum Command {
     /// Manage a CXL fabric: serve as its fabric manager, or ask one that runs
     #[command(subcommand)]
     Fm(fm::FmCommand),
+    /// Bring up a whole CXL fabric of a topology file, with its hosts and its manager
+    #[command(subcommand)]
+    Fabric(fabric::FabricCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -8,6 +8,7 @@ pub mod bench;
 pub mod config;
 pub mod decode;
 pub mod endpoint;
+pub mod fabric;
 pub mod fm;
 pub mod generate;
 pub mod model;
@@ -45,6 +46,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Mirror(args) => running::mirror(&args),
         Command::Decode(args) => decode::run(&args, out),
         Command::Fm(command) => fm::run(&command, out),
+        Command::Fabric(command) => fabric::run(&command, out),
         Command::Gen(args) => generate::run(&args, out),
         Command::Completions { shell } => shell::completions(shell, out),
         Command::Man => shell::man(out),

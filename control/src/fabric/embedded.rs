@@ -5,7 +5,9 @@
 //! Units: none.
 //! Source: fabric.md, "FM module", "Start-up"; issue 4, item 6.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use weft_dataplane::time::{Instant, Span};
 use weft_endpoints::cci::Session;
@@ -68,9 +70,57 @@ pub enum UpError {
     },
 }
 
+/// A world that several threads move on.
+///
+/// Whoever wants it says so before it waits, so that the thread that moves it on all the time lets go.
+#[derive(Clone)]
+pub struct Shared {
+    world: Arc<Mutex<World>>,
+    wanted: Arc<AtomicUsize>,
+}
+
+/// How long the moving thread leaves the world to those who want it.
+const LET_GO: Duration = Duration::from_micros(50);
+
+impl Shared {
+    fn new(world: World) -> Self {
+        Self { world: Arc::new(Mutex::new(world)), wanted: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, World> {
+        self.wanted.fetch_add(1, Ordering::Relaxed); // a hint, which orders nothing
+        let world = lock(&self.world);
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        world
+    }
+
+    /// Calls `f` with the world, whose time stands still meanwhile.
+    pub fn with<R>(&self, f: impl FnOnce(&mut World) -> R) -> R {
+        f(&mut self.lock())
+    }
+
+    /// Gives a station a command and waits for the answer.
+    ///
+    /// # Errors
+    /// As [`World::ask`].
+    pub fn ask(&self, part: Part, command: &Command) -> Result<Answer, Refused> {
+        self.with(|world| world.ask(part, command))
+    }
+
+    /// Moves the world on by a step, unless somebody else wants it; whether anything moved.
+    #[must_use]
+    pub fn step(&self, moved: bool) -> bool {
+        if self.wanted.load(Ordering::Relaxed) > 0 {
+            std::thread::park_timeout(LET_GO);
+            return true;
+        }
+        lock(&self.world).step(moved)
+    }
+}
+
 /// A fabric with its manager.
 pub struct Fabric {
-    world: Arc<Mutex<World>>,
+    shared: Shared,
     fm: Fm,
     topology: Topology,
 }
@@ -83,10 +133,11 @@ fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
 }
 
 /// A way to switch `switch` as `session`.
-fn way(world: &Arc<Mutex<World>>, switch: usize, session: Session) -> cci::Fabric {
-    let world = world.clone();
-    let entry =
-        InProcess(move |request: &[u8]| lock(&world).call(switch, session, request, ANSWER));
+fn way(shared: &Shared, switch: usize, session: Session) -> cci::Fabric {
+    let shared = shared.clone();
+    let entry = InProcess(move |request: &[u8]| {
+        shared.with(|world| world.call(switch, session, request, ANSWER))
+    });
     // Each poll steps the world, so that none has to wait.
     cci::Fabric::new(Box::new(entry), Pace { polls: POLLS, ..Pace::quick() })
 }
@@ -106,10 +157,10 @@ impl Fabric {
             Start::FmFirst => Mode::FmFirst,
             Start::Simultaneous => Mode::Simultaneous,
         };
-        let world = Arc::new(Mutex::new(world));
-        let fabric = way(&world, 0, FM);
+        let shared = Shared::new(world);
+        let fabric = way(&shared, 0, FM);
         let setup = Setup { fabric, want, mode, take_over: false, store: None, drain: || {} };
-        let mut up = Self { fm: Fm::new(setup), world, topology };
+        let mut up = Self { fm: Fm::new(setup), shared, topology };
         up.open_gaes();
         if mode == Mode::Simultaneous {
             up.enumerate()?;
@@ -124,7 +175,7 @@ impl Fabric {
 
     /// Lets the FM ask hosts' GAEs, as the hosts themselves would.
     fn open_gaes(&mut self) {
-        let world = lock(&self.world);
+        let world = self.shared.lock();
         let mut all = Vec::new();
         for (at, switch) in world.layout().switches.iter().enumerate() {
             for (vcs, owner) in (0_u8..).zip(&switch.vcses) {
@@ -135,13 +186,19 @@ impl Fabric {
         }
         drop(world);
         for (at, vcs, name) in all {
-            self.fm.set_gae(&name, way(&self.world, at, Session::Host { vcs }));
+            self.fm.set_gae(&name, way(&self.shared, at, Session::Host { vcs }));
         }
     }
 
     /// All parts; whoever holds them keeps time from passing.
     pub fn world(&self) -> MutexGuard<'_, World> {
-        lock(&self.world)
+        self.shared.lock()
+    }
+
+    /// The parts, the manager, and what the file says.
+    #[must_use]
+    pub fn into_parts(self) -> (Shared, Fm, Topology) {
+        (self.shared, self.fm, self.topology)
     }
 
     /// The manager.
@@ -160,7 +217,7 @@ impl Fabric {
     /// # Errors
     /// There is none, or it refuses.
     pub fn ask(&self, part: Part, command: &Command) -> Result<Answer, Refused> {
-        self.world().ask(part, command)
+        self.shared.ask(part, command)
     }
 
     /// All hosts find what is below them.

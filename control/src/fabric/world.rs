@@ -29,7 +29,7 @@ use weft_parsers::tlp::Mode;
 use super::layout::{End, Layout, Part, PortRole, uuid};
 use super::topology::{DeviceKind, Topology};
 use crate::endpoint::spec::{Common, DeviceSpec, GfdSpec, HbrSpec, HostSpec, SpecError};
-use crate::endpoint::{Answer, Command, Station, StationError, Unit};
+use crate::endpoint::{Answer, Command, Handle, Station, StationError, Unit};
 use crate::fm::cci::TransportError;
 use crate::mgmt::Refused;
 
@@ -379,6 +379,15 @@ impl World {
     /// The station of a part.
     pub fn station(&mut self, part: Part) -> Option<&mut Station> {
         self.stations.iter_mut().find(|(own, _)| *own == part).map(|(_, station)| station)
+    }
+
+    /// What asks each station from other threads, by name.
+    #[must_use]
+    pub fn handles(&self) -> Vec<(String, Handle)> {
+        let named = |(part, station): &(Part, Station)| {
+            (self.layout.name(*part).to_owned(), station.handle())
+        };
+        self.stations.iter().map(named).collect()
     }
 
     /// Joins or parts a wire.

@@ -7,6 +7,7 @@
 pub mod arrows;
 pub mod clauses;
 pub mod manifests;
+pub mod pages;
 pub mod readme;
 pub mod text;
 
@@ -161,7 +162,7 @@ impl fmt::Display for Finding {
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// The rules, by name.
-pub const RULES: [(&str, Rule); 11] = [
+pub const RULES: [(&str, Rule); 12] = [
     ("crates use each other as the map says", manifests::crate_arrows),
     ("each dependency says why it is there", manifests::reasons),
     ("modules of the dataplane use each other as the map says", arrows::module_arrows),
@@ -173,6 +174,7 @@ pub const RULES: [(&str, Rule); 11] = [
     ("async serves the management API only", text::asyncs),
     ("no file names a machine's paths", text::machine_paths),
     ("the README's claims can be run", readme::claims),
+    ("tests that the page of rules names are there", pages::tests_named),
 ];
 
 #[cfg(test)]

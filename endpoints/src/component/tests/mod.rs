@@ -1,5 +1,6 @@
 //! A switch by its commands: octets in, octets out, and the tables that follow.
 
+mod absent;
 mod edge;
 mod events;
 mod everyone;

@@ -324,3 +324,18 @@ fn the_log_lists_them() {
     let want: Vec<u16> = core::iter::once(0x0702).chain(0x4900..=0x4914).collect();
     assert_eq!(own, want);
 }
+
+/// Those of switches and of memory devices, at any length.
+#[test]
+fn commands_of_other_components_are_unsupported_and_change_nothing() {
+    let mut rig = Rig::set_up();
+    let laid_out = weft_parsers::cci::Opcode::LAID_OUT.iter().map(|opcode| opcode.0);
+    let mut refused = 0;
+    for opcode in laid_out.filter(|opcode| *opcode >= 0x5000) {
+        for payload in ["", "00", &zeros(64)] {
+            rig.bad(opcode, payload, UNSUPPORTED);
+        }
+        refused += 1;
+    }
+    assert!(refused >= 60, "{refused} commands");
+}

@@ -1,0 +1,196 @@
+//! `weft fabric`: whole fabrics of a topology file.
+//!
+//! Shape: `check` says what a file is made of; `up` brings it up in this process, with a socket for each part.
+//! Units: none.
+//! Source: docs/fabric.md; issue 4, item 6.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::endpoint::{Answer, Command};
+use crate::error::CliError;
+use crate::fabric::embedded::{Fabric, Shared, UpError};
+use crate::fabric::layout::{Layout, Part, Shown};
+use crate::fabric::topology::Topology;
+use crate::fm::service::run::Service;
+use crate::mgmt::Server;
+
+/// How often the manager looks at the fabric.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long the parts rest when nothing moves.
+const REST: Duration = Duration::from_micros(200);
+
+/// What to do with a topology file.
+#[derive(Debug, Subcommand)]
+pub enum FabricCommand {
+    /// Say what a topology file is made of, or what is wrong with it
+    Check {
+        /// The file, TOML
+        file: PathBuf,
+    },
+    /// Bring a topology up in this process: switches, hosts, devices, GFDs and their manager
+    Up(UpArgs),
+}
+
+/// Arguments of `weft fabric up`.
+#[derive(Args, Debug)]
+pub struct UpArgs {
+    /// The file, TOML
+    file: PathBuf,
+    /// Where sockets are made: DIR/fm.sock for `weft fm --socket`, DIR/NAME/endpoint.sock for `weft endpoint ctl`
+    #[arg(long, value_name = "DIR", default_value = "/run/weft/fabric")]
+    dir: PathBuf,
+    /// End when it is up, having shown what hosts see
+    #[arg(long)]
+    once: bool,
+}
+
+/// Does it.
+///
+/// # Errors
+/// A file that cannot be read or be; a fabric that does not come up; sockets that cannot be had.
+pub fn run(command: &FabricCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    match command {
+        FabricCommand::Check { file } => check(file, out),
+        FabricCommand::Up(args) => up(args, out),
+    }
+}
+
+fn read(file: &Path) -> Result<String, CliError> {
+    let error = |source| CliError::File { verb: "read", path: file.to_owned(), source };
+    std::fs::read_to_string(file).map_err(error)
+}
+
+fn check(file: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+    let wrong = |text: String| CliError::Usage(format!("{}: {text}", file.display()));
+    let topology = Topology::parse(&read(file)?).map_err(|error| wrong(error.to_string()))?;
+    let layout = Layout::new(&topology).map_err(|error| wrong(error.to_string()))?;
+    show(&topology, &layout, out).map_err(CliError::Output)
+}
+
+fn show(topology: &Topology, layout: &Layout, out: &mut dyn Write) -> std::io::Result<()> {
+    if !topology.about.is_empty() {
+        writeln!(out, "{}", topology.about)?;
+    }
+    for switch in &layout.switches {
+        let ports: Vec<&str> = switch.ports.iter().map(|port| port.name.as_str()).collect();
+        writeln!(out, "{}: ports to {}", switch.name, ports.join(", "))?;
+        for (number, vcs) in switch.vcses.iter().enumerate() {
+            let owner = layout.name(Part::Host(vcs.host));
+            let shown = vcs.vppbs.iter().map(|shown| match shown {
+                Shown::Port(port) => {
+                    let far = switch.ports.get(usize::from(*port)).map(|port| port.name.as_str());
+                    far.unwrap_or_default().to_owned()
+                }
+                Shown::Below { switch, .. } => layout.name(Part::Switch(*switch)).to_owned(),
+                Shown::Spare => "nothing".to_owned(),
+            });
+            let shown: Vec<String> = shown.collect();
+            let list = if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") };
+            writeln!(out, "  virtual switch {number} of {owner}: {list}")?;
+        }
+    }
+    let (switches, hosts, devices) =
+        (layout.switches.len(), layout.hosts.len(), layout.devices.len());
+    let (plain, gfds, wires) = (layout.plain.len(), layout.gfds.len(), layout.wires.len());
+    writeln!(
+        out,
+        "{switches} switches, {hosts} hosts, {devices} devices, {plain} plain switches, {gfds} GFDs, {wires} links"
+    )
+}
+
+fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let text = read(&args.file)?;
+    // Before any thread is made, so that none of them misses its mask.
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM]).map_err(|source| system("wait for signals", source))?;
+    let fabric = Fabric::up(&text, Box::new(|_| crate::live::single::now()));
+    let fabric = fabric.map_err(|error| match error {
+        UpError::File(_) | UpError::Layout(_) | UpError::Want(_) => {
+            CliError::Usage(format!("{}: {error}", args.file.display()))
+        }
+        other => system("bring the fabric up", other),
+    })?;
+    let (shared, fm, topology) = fabric.into_parts();
+    for (at, host) in topology.hosts.iter().enumerate() {
+        if let Ok(Answer::Tree { text, .. }) = shared.ask(Part::Host(at), &Command::Tree {}) {
+            writeln!(out, "{} sees\n{text}", host.name).map_err(CliError::Output)?;
+        }
+    }
+    for trouble in fm.board().status().trouble {
+        writeln!(out, "trouble: {trouble}").map_err(CliError::Output)?;
+    }
+    if args.once {
+        return Ok(());
+    }
+    let servers = serve(&shared, &args.dir)?;
+    let service = Service::start(fm, PAUSE).map_err(|source| system("start a thread", source))?;
+    let manager = Server::serve(&args.dir.join("fm.sock"), service.lines())
+        .map_err(|source| system("serve the manager's socket", source))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (parts, over) = (shared.clone(), stop.clone());
+    let driver = std::thread::Builder::new()
+        .name("weft-fabric".to_owned())
+        .spawn(move || drive(&parts, &over))
+        .map_err(|source| system("start a thread", source))?;
+    writeln!(out, "fabric is up at {}", args.dir.display()).map_err(CliError::Output)?;
+    out.flush().map_err(CliError::Output)?;
+    if let Some(signal) = signals.forever().next() {
+        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+        anstream::eprintln!("stopping on {name}");
+    }
+    drop((servers, manager, service));
+    stop.store(true, Ordering::Release); // pairs with `drive`
+    let _ = driver.join(); // a panic has been printed
+    shared.with(|world| books(world, out)).map_err(CliError::Output)
+}
+
+/// What each switch has counted.
+fn books(world: &crate::fabric::world::World, out: &mut dyn Write) -> std::io::Result<()> {
+    for (at, switch) in world.layout().switches.iter().enumerate() {
+        let Some(ledger) = world.ledger(at) else { continue };
+        writeln!(
+            out,
+            "{}: rx {} tx {} dropped {}, unaccounted {}",
+            switch.name,
+            ledger.rx,
+            ledger.tx,
+            ledger.dropped,
+            ledger.imbalance()
+        )?;
+    }
+    Ok(())
+}
+
+/// A socket for each part that is no PBR switch.
+fn serve(shared: &Shared, dir: &Path) -> Result<Vec<Server>, CliError> {
+    let handles = shared.with(|world| world.handles());
+    let mut servers = Vec::new();
+    for (name, handle) in handles {
+        let path = dir.join(name).join("endpoint.sock");
+        let server = Server::serve(&path, Arc::new(handle));
+        servers.push(server.map_err(|source| system("serve a socket", source))?);
+    }
+    Ok(servers)
+}
+
+fn drive(shared: &Shared, stop: &AtomicBool) {
+    let mut moved = true;
+    while !stop.load(Ordering::Acquire) {
+        moved = shared.step(moved);
+        if !moved {
+            std::thread::park_timeout(REST);
+        }
+    }
+}
+
+fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> CliError {
+    CliError::System { what: what.to_owned(), source: Box::new(source) }
+}

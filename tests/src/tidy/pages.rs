@@ -1,0 +1,73 @@
+//! Pages: every test that `docs/fabric-rules.md` names is there.
+//!
+//! Shape: rows of the page's tables, tests as `FILE::NAME` in backticks; files of the tree.
+//! Units: lines.
+//! Source: issue 4, acceptance 6 and 7; style.md C11.
+
+use super::{Finding, Tree};
+
+/// The page.
+const PAGE: &str = "docs/fabric-rules.md";
+
+/// Whether `text` has a test of this name: `#[test]` stands above, with other attributes and comments only between.
+fn has_test(text: &str, name: &str) -> bool {
+    let head = format!("fn {name}(");
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let mut heads = lines.iter().enumerate().filter(|(_, line)| line.starts_with(&head));
+    heads.any(|(at, _)| {
+        let above = lines.get(..at).unwrap_or_default().iter().rev();
+        above.take_while(|line| line.starts_with(['#', '/'])).any(|line| *line == "#[test]")
+    })
+}
+
+/// Each row of the page names a test or says `missing`, and every test it names is in the source.
+#[must_use]
+pub fn tests_named(tree: &Tree) -> Vec<Finding> {
+    let Some(page) = tree.get(PAGE) else { return Vec::new() };
+    let mut findings = Vec::new();
+    let rows = page.text.lines().enumerate().filter(|(_, line)| line.starts_with("| "));
+    let rows = rows.filter(|(_, line)| !line.starts_with("| rule |"));
+    for (at, row) in rows {
+        let named: Vec<_> = row.split('`').skip(1).step_by(2).collect();
+        let named: Vec<_> = named.iter().filter_map(|code| code.split_once(".rs::")).collect();
+        if named.is_empty() && !row.contains("missing") {
+            findings.push(Finding::new(page, at + 1, "a row without a test"));
+        }
+        for (file, name) in named {
+            let file = format!("{file}.rs");
+            if !tree.get(&file).is_some_and(|found| has_test(&found.text, name)) {
+                findings.push(Finding::new(page, at + 1, format!("no test {name} in {file}")));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_names_tests_that_are_there() {
+        let source =
+            "#[test]\nfn one() {}\nfn help() {}\n\n\n    #[test]\n    #[ignore]\n    fn two() {}\n";
+        #[rustfmt::skip] // columns: name, row, findings
+        let cases = [
+            ("there", "| a | 1 | `a/b.rs::one` |", 0),
+            ("two of them", "| a | 1 | `a/b.rs::one`, `a/b.rs::two` |", 0),
+            ("one of two gone", "| a | 1 | `a/b.rs::one`, `a/b.rs::three` |", 1),
+            ("another file", "| a | 1 | `a/c.rs::one` |", 1),
+            ("part of a name", "| a | 1 | `a/b.rs::on` |", 1),
+            ("no name", "| a | 1 | one |", 1),
+            ("said to be missing", "| a | 1 | missing |", 0),
+            ("head and line", "| rule | seed | test |\n|---|---|---|", 0),
+            ("text", "see `a/b.rs::gone`", 0),
+        ];
+        for (name, row, want) in cases {
+            let tree = Tree::of(&[("a/b.rs", source), (PAGE, row)]);
+            assert_eq!(tests_named(&tree).len(), want, "{name}");
+        }
+        let tree = Tree::of(&[("a/b.rs", source), (PAGE, "| a | 1 | `a/b.rs::help` |")]);
+        assert_eq!(tests_named(&tree).len(), 1, "a function that is no test");
+    }
+}
