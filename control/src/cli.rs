@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, config, decode, endpoint, fabric, fm, generate, model, replay, run, running, trace, traffic,
+    bench, config, decode, endpoint, fabric, fm, generate, model, replay, run, running, trace,
+    traffic,
 };
 use crate::config::{Settings, Sources};
 use crate::error::{CliError, EXIT_CODES};

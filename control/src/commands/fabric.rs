@@ -44,7 +44,7 @@ pub enum FabricCommand {
 pub struct UpArgs {
     /// The file, TOML
     file: PathBuf,
-    /// Where sockets are made: DIR/fm.sock for `weft fm --socket`, DIR/NAME/endpoint.sock for `weft endpoint ctl`
+    /// Where sockets are made: DIR/fm/fm.sock for `weft fm --socket`, DIR/NAME/endpoint.sock for `weft endpoint ctl`
     #[arg(long, value_name = "DIR", default_value = "/run/weft/fabric")]
     dir: PathBuf,
     /// End when it is up, having shown what hosts see
@@ -132,7 +132,7 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
     let servers = serve(&shared, &args.dir)?;
     let service = Service::start(fm, PAUSE).map_err(|source| system("start a thread", source))?;
-    let manager = Server::serve(&args.dir.join("fm.sock"), service.lines())
+    let manager = Server::serve(&args.dir.join("fm").join("fm.sock"), service.lines())
         .map_err(|source| system("serve the manager's socket", source))?;
     let stop = Arc::new(AtomicBool::new(false));
     let (parts, over) = (shared.clone(), stop.clone());

@@ -152,8 +152,7 @@ impl Agent {
     ) -> Result<(), StreamError> {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
-        let done =
-            state.agent.command(now, |switch| server.receive(switch, now, octets, out));
+        let done = state.agent.command(now, |switch| server.receive(switch, now, octets, out));
         state.turn(&self.shared);
         drop(state);
         self.shared.bell.ring(); // something else may be due first now
