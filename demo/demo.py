@@ -48,7 +48,7 @@ class Demo:
 
     def __init__(self, weft, folder):
         self.weft, self.config = weft, os.path.join(folder, "demo.toml")
-        self.rows, self.good, self.switch = [], True, None
+        self.rows, self.good, self.switch, self.parts = [], True, None, None
 
     def note(self, what, result, good=True):
         """Adds a row to the table of what happened."""
@@ -203,6 +203,36 @@ class Demo:
         text = f"{pauses} times XOFF, {resumes} times XON, {heard} PFC frames at the senders"
         self.note("PFC towards the senders", text, pauses > 0 and pauses == resumes and heard > 0)
 
+    def fabric(self):
+        """A CXL fabric in one process: two hosts on two switches share memory that is dealt out over four GFDs."""
+        folder = os.path.join(os.path.dirname(self.config), "fabric")
+        file = f"{ROOT}/pcaps/fabric/fig-7-26.toml"
+        command = [self.weft, "fabric", "up", file, "--dir", folder]
+        self.parts = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        hosts, bridges = 0, 0
+        for line in self.parts.stdout:
+            hosts += line.rstrip().endswith(" sees")
+            bridges += " port, " in line
+            if line.startswith("fabric is up"):
+                break
+        self.note("a fabric is found, numbered and routed", f"{hosts} hosts see {bridges} bridges", hosts == 2)
+        base, size = "0x10000000000", "1MiB"
+        for host, word in (("h0", "write"), ("h1", "read")):
+            socket = f"{folder}/{host}/endpoint.sock"
+            done = sh(f"{self.weft} endpoint ctl --json {socket} {word} {base} {size} --seed 7")
+            report = json.loads(done)["transfer"]
+            octets = report["written"] + report["read"]
+            text = f"{octets} octets in {report['ns'] / 1e6:.0f} ms by UIO"
+            self.note(f"{host} {word}s over four GFDs", text, report["ok"] and octets == 1 << 20)
+        asked = f"--socket {folder}/fm/fm.sock --host h0 --hpa 0x10000003040"
+        lines = sh(f"{self.weft} fm trace {asked}").splitlines()
+        self.note("what the manager says of an address", lines[-1], lines[-1].startswith("ends: memory"))
+        self.parts.send_signal(signal.SIGTERM)
+        out, _ = self.parts.communicate(timeout=20)
+        books = [line for line in out.splitlines() if "unaccounted" in line]
+        even = len(books) == 2 and all(line.endswith("unaccounted 0") for line in books)
+        self.note("the books of both switches", "; ".join(books), even)
+
     def sums(self):
         """What the switch counted by port, and whether all of it adds up."""
         all_ = self.show()
@@ -239,17 +269,18 @@ def main(argv):
         return enter(INSIDE, weft)
     start, folder = time.monotonic(), tempfile.mkdtemp(dir="/run")
     demo = Demo(weft, folder)
-    print("four hosts in namespaces, one weft switch between them", flush=True)
+    print("four hosts in namespaces, one weft switch between them; then a CXL fabric", flush=True)
     try:
         demo.network()
         demo.run_switch()
-        for step in (demo.ping, demo.tcp, demo.formats, demo.incast, demo.sums, demo.stop):
+        for step in (demo.ping, demo.tcp, demo.formats, demo.incast, demo.sums, demo.stop, demo.fabric):
             step()
     except (RuntimeError, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as err:
         demo.note("demo", f"{type(err).__name__}: {err}", False)
     finally:
-        if demo.switch and demo.switch.poll() is None:
-            demo.switch.kill()
+        for process in (demo.switch, demo.parts):
+            if process and process.poll() is None:
+                process.kill()
         shutil.rmtree(folder, ignore_errors=True)
     width = max(len(what) for what, _, _ in demo.rows)
     print(f"\n{'what':{width}}  result")

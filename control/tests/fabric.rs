@@ -1,0 +1,61 @@
+//! `weft fabric`: a file that is right, files that are not, and a fabric that comes up and shows what hosts see.
+//!
+//! Shape: the binary with a topology file → its output and exit code.
+//! Units: none.
+//! Source: docs/fabric.md.
+
+use assert_cmd::Command;
+
+fn weft() -> Command {
+    let mut weft = Command::cargo_bin("weft").unwrap();
+    weft.timeout(std::time::Duration::from_secs(60));
+    weft
+}
+
+fn figure(name: &str) -> String {
+    format!("{}/../pcaps/fabric/fig-{name}.toml", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn stdout(run: &assert_cmd::assert::Assert) -> String {
+    String::from_utf8_lossy(&run.get_output().stdout).into_owned()
+}
+
+#[test]
+fn a_file_is_checked() {
+    let run = weft().args(["fabric", "check", &figure("7-45")]).assert().success();
+    let text = stdout(&run);
+    assert!(text.contains("virtual switch 0 of h0: ep0, sw1, sw3"), "{text}");
+    assert!(text.contains("4 switches, 2 hosts, 5 devices"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wrong.toml");
+    let cases = [
+        ("switch = [{ name = \"a\", colour = 1 }]", "colour"),
+        (
+            "switch = [{ name = \"a\" }]\nhbr = [{ name = \"p\", at = \"a\" }]\n\
+             gfd = [{ name = \"g\", at = \"p\" }]",
+            "gfd-to-pbr-dsp",
+        ),
+    ];
+    for (text, want) in cases {
+        std::fs::write(&file, text).unwrap();
+        for word in ["check", "up"] {
+            let run = weft().args(["fabric", word]).arg(&file).assert().code(2);
+            let said = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+            assert!(said.contains(want) && said.contains("wrong.toml"), "{said}");
+        }
+    }
+    weft().args(["fabric", "check", "nowhere.toml"]).assert().code(3);
+}
+
+#[test]
+fn a_fabric_comes_up_and_shows_what_its_hosts_see() {
+    let run = weft().args(["fabric", "up", "--once", &figure("7-45")]).assert().success();
+    let text = stdout(&run);
+    assert!(!text.contains("trouble"), "{text}");
+    let devices = text.lines().filter(|line| line.contains(" 1e98:0d0")).count();
+    assert_eq!((devices, text.matches(" sees\n").count()), (5, 2), "{text}");
+}
