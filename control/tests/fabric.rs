@@ -4,11 +4,13 @@
 //! Units: none.
 //! Source: docs/fabric.md.
 
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+
 use assert_cmd::Command;
 
 fn weft() -> Command {
     let mut weft = Command::cargo_bin("weft").unwrap();
-    weft.timeout(std::time::Duration::from_secs(60));
+    weft.timeout(std::time::Duration::from_mins(1));
     weft
 }
 

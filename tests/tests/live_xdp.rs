@@ -13,7 +13,7 @@ use weft_dataplane::port::af_xdp::{Attach, Link, Program, Target};
 use weft_dataplane::port::netdev;
 use weft_parsers::AddrKey;
 use weft_tests::netns::{Net, enter};
-use weft_xdp::layout::{NO_VID, PortRules, Tally, VIDS, fdb_key, tags, trust};
+use weft_xdp::layout::{NO_VID, PortRules, Tally, TlpRules, VIDS, fdb_key, tags, trust};
 use weft_xdp::{Options, Xdp};
 
 const HOSTS: [(&str, &str, &str); 2] = [("a", "p0", "10.77.0.1"), ("b", "p1", "10.77.0.2")];
@@ -65,6 +65,19 @@ const OPEN: PortRules = PortRules {
     carries: 0xFF,
     express_pris: 1,
     spare: [0; 6],
+    tlp: NO_TLPS,
+};
+
+/// A port of Ethernet.
+const NO_TLPS: TlpRules = TlpRules {
+    tc_to_pri: [0; 8],
+    oui: [0; 3],
+    role: 0,
+    payload_max: 0,
+    uio_req_pri: 0,
+    uio_cpl_pri: 0,
+    flit: 0,
+    spare: [0; 7],
 };
 
 /// The program of `port` on an interface, as `weft run` attaches it.

@@ -51,7 +51,7 @@ pub enum UpError {
     Want(#[from] WantError),
     /// The manager does not bring it about.
     #[error("the fabric manager")]
-    Start(#[source] StartError),
+    Start(#[source] Box<StartError>),
     /// A host does not find what is below it, or cannot map what it was given.
     #[error("host {name}: {refused}")]
     Host {
@@ -165,7 +165,7 @@ impl Fabric {
         if mode == Mode::Simultaneous {
             up.enumerate()?;
         }
-        up.fm.start().map_err(UpError::Start)?;
+        up.fm.start().map_err(|error| UpError::Start(Box::new(error)))?;
         up.enumerate()?;
         for at in 0..up.topology.hosts.len() {
             up.map(at)?;

@@ -81,13 +81,12 @@ pub fn commands(regions: &[Region]) -> Result<Vec<Command>, MapError> {
         }
         entries.resize(index, None);
         let interleave = interleave(region).ok_or(MapError::Interleave(region.hpa))?;
-        let target = match region.targets[..] {
-            [pid] => Target::Direct(pid),
-            _ => {
-                let at = u16::try_from(idt.len()).ok().filter(|&at| at < 4_096);
-                idt.extend_from_slice(&region.targets);
-                Target::Interleaved(at.ok_or(MapError::Full(region.hpa))?)
-            }
+        let target = if let [pid] = region.targets[..] {
+            Target::Direct(pid)
+        } else {
+            let at = u16::try_from(idt.len()).ok().filter(|&at| at < 4_096);
+            idt.extend_from_slice(&region.targets);
+            Target::Interleaved(at.ok_or(MapError::Full(region.hpa))?)
         };
         entries.push(Some(FastEntry { gim: region.gim, interleave, target }));
     }

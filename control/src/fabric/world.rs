@@ -71,7 +71,7 @@ pub enum WorldError {
         /// Which.
         name: String,
         /// Why.
-        source: ConfigError,
+        source: Box<ConfigError>,
     },
     /// A host, device, plain switch or GFD is refused.
     #[error("{name}")]
@@ -79,7 +79,7 @@ pub enum WorldError {
         /// Which.
         name: String,
         /// Why.
-        source: SpecError,
+        source: Box<SpecError>,
     },
     /// A station cannot be made.
     #[error("{name}")]
@@ -87,11 +87,11 @@ pub enum WorldError {
         /// Which.
         name: String,
         /// Why.
-        source: StationError,
+        source: Box<StationError>,
     },
     /// A pipe cannot be made.
     #[error("join the parts")]
-    Pipe(#[from] PortOpenError),
+    Pipe(#[from] Box<PortOpenError>),
 }
 
 /// A PBR switch.
@@ -128,7 +128,7 @@ impl Wires {
         let (mut ends, mut plugs) = (BTreeMap::new(), Vec::new());
         for &[one, two] in &layout.wires {
             let names = [layout.name(two.part), layout.name(one.part)].map(ToOwned::to_owned);
-            let (near, far) = joined(names, bufs)?;
+            let (near, far) = joined(names, bufs).map_err(Box::new)?;
             plugs.push(near.plug());
             ends.insert(one, near);
             ends.insert(two, far);
@@ -191,10 +191,10 @@ impl Node {
             let number = u8::try_from(port).unwrap_or(u8::MAX);
             ports.extend(wires.take(Part::Switch(at), number));
         }
-        let (near, agent_port) = joined(["agent".to_owned(), name()], bufs)?;
+        let (near, agent_port) = joined(["agent".to_owned(), name()], bufs).map_err(Box::new)?;
         ports.push(Box::new(near));
-        let agent =
-            agent(layout, at).map_err(|source| WorldError::Component { name: name(), source })?;
+        let agent = agent(layout, at)
+            .map_err(|e| WorldError::Component { name: name(), source: Box::new(e) })?;
         let Some(lane) = lanes.into_iter().next() else { return Ok(None) };
         let up = vec![false; switch.ports.len()];
         Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers: Vec::new() }))
@@ -204,7 +204,7 @@ impl Node {
     fn step(&mut self, now: Instant, bufs: &mut Bufs) -> Result<bool, PortError> {
         let moved = self.lane.step(now, &mut self.ports, &mut NoTrace).work;
         for (at, up) in self.up.iter_mut().enumerate() {
-            let is_up = self.ports.get(at).is_some_and(|port| port.link_up());
+            let is_up = self.ports.get(at).is_some_and(Port::link_up);
             if core::mem::replace(up, is_up) != is_up
                 && let Some(id) = PortId::new(at)
             {
@@ -345,13 +345,13 @@ impl World {
         for part in all {
             let name = || layout.name(part).to_owned();
             let unit = unit(topology, &layout, part)
-                .map_err(|source| WorldError::Spec { name: name(), source })?;
+                .map_err(|source| WorldError::Spec { name: name(), source: Box::new(source) })?;
             let Some(unit) = unit else { continue };
             let links = u8::try_from(unit.link_count()).unwrap_or(u8::MAX);
             let ports = (0..links).filter_map(|port| wires.take(part, port)).collect();
             let own = Bufs::new(pool.clone(), 64, 0);
             let station = Station::new(unit, ports, own)
-                .map_err(|source| WorldError::Station { name: name(), source })?;
+                .map_err(|source| WorldError::Station { name: name(), source: Box::new(source) })?;
             stations.push((part, station));
         }
         let plugs = wires.plugs;

@@ -359,8 +359,9 @@ fn what_is_wrong_with_roles_is_named() {
         let refused = live(&text).map(|_| ()).unwrap_err();
         assert!(refused.iter().any(|line| line.contains(part)), "{name}: {refused:#?}");
     }
-    let many: String =
-        (0..64).map(|at| format!("[[port]]\nname = 'p{at}'\nrole = 'fport'\n")).collect();
+    let many: String = (0..64).fold(String::new(), |all, at| {
+        all + &format!("[[port]]\nname = 'p{at}'\nrole = 'fport'\n")
+    });
     let refused = live(&format!("[fabric]\nuuid = '{UUID}'\n{many}")).map(|_| ()).unwrap_err();
     assert!(
         refused[0].contains("expected at most 63 ports beside the agent's, found 64"),

@@ -15,6 +15,7 @@ use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, VdmOp};
 
 use super::{Agent, From};
+use crate::component::port::Port;
 use crate::component::switch::Event;
 use crate::cxl_host::code;
 use crate::pci::{BridgeEffects, ByteEnables, Reg};
@@ -97,35 +98,23 @@ impl Agent {
             return self.refuse(from, tlp);
         };
         let reg = Reg::at(tlp.register().unwrap_or_default());
-        let answer = match tlp.payload().first_chunk() {
-            Some(&value) => {
-                let enables = ByteEnables::from_low_bits(tlp.first_be());
-                let value = u32::from_le_bytes(value);
-                let there = self.switch.config_write(vcs, function, reg, value, enables);
-                there.then(|| Completion::of(tlp, Status::Success, me))
-            }
-            None => {
-                let value = self.switch.config_read(vcs, function, reg);
-                let octets = value.map(u32::to_le_bytes);
-                return match octets {
-                    Some(octets) => {
-                        self.counts.served += 1;
-                        match Completion::with_data(tlp, me, 0, &octets) {
-                            Some(answer) => self.reply(from, &answer),
-                            None => self.counts.unsent += 1,
-                        }
-                    }
-                    None => self.refuse(from, tlp),
-                };
-            }
+        let octets: [u8; 4];
+        let (there, answer) = if let Some(&value) = tlp.payload().first_chunk() {
+            let enables = ByteEnables::from_low_bits(tlp.first_be());
+            let value = u32::from_le_bytes(value);
+            let there = self.switch.config_write(vcs, function, reg, value, enables);
+            (there, Completion::of(tlp, Status::Success, me))
+        } else {
+            let value = self.switch.config_read(vcs, function, reg);
+            octets = value.unwrap_or_default().to_le_bytes();
+            (value.is_some(), Completion::with_data(tlp, me, 0, &octets))
         };
         match answer {
-            Some(Some(answer)) => {
+            Some(answer) if there => {
                 self.counts.served += 1;
                 self.reply(from, &answer);
             }
-            Some(None) => self.counts.served += 1,
-            None => self.refuse(from, tlp),
+            _ => self.refuse(from, tlp),
         }
     }
 
@@ -265,7 +254,7 @@ impl Agent {
     /// PID of the port that a virtual switch's host is at.
     fn host_pid(&self, vcs: u8) -> Pid {
         let usp = self.switch.vcs(vcs).and_then(|state| state.usp);
-        usp.and_then(|port| self.switch.port(port)).map_or(Pid::NONE, |port| port.pid())
+        usp.and_then(|port| self.switch.port(port)).map_or(Pid::NONE, Port::pid)
     }
 
     fn begin_proxy(&mut self, now: Instant, vcs: u8, seq: u8, command: &ProxyCommand) {
