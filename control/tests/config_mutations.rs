@@ -96,7 +96,7 @@ fn the_full_configuration_holds() {
     for timing in [Timing::Live, Timing::Virtual] {
         let settings = Settings::read(FILE, FULL).unwrap();
         let config = Config::resolve(&settings, timing).unwrap();
-        assert_eq!(config.switch.ports.len(), 4);
+        assert_eq!(config.switch.ports.len(), 6, "five, and the agent's");
     }
 }
 

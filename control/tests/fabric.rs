@@ -10,7 +10,7 @@ use assert_cmd::Command;
 
 fn weft() -> Command {
     let mut weft = Command::cargo_bin("weft").unwrap();
-    weft.timeout(std::time::Duration::from_mins(1));
+    weft.timeout(std::time::Duration::from_secs(60));
     weft
 }
 

@@ -31,6 +31,9 @@ const ANSWER: Span = Span::from_ms(2_000);
 const POLLS: u32 = 16_384;
 /// The FM's session at the entry switch.
 const FM: Session = Session::Fm(1);
+/// How often, and after how long, a host that is looking already is asked again.
+const LOOKS: u32 = 100;
+const LOOK: Span = Span::from_ms(2);
 /// How long a link's ends may take to tell each other who they are.
 const PARTNERS: Span = Span::from_ms(150);
 
@@ -224,7 +227,15 @@ impl Fabric {
     fn enumerate(&self) -> Result<(), UpError> {
         for (at, host) in self.topology.hosts.iter().enumerate() {
             let command = Command::Enumerate { timeout_ms: 10_000 };
-            let asked = self.ask(Part::Host(at), &command);
+            let mut asked = self.ask(Part::Host(at), &command);
+            // A hot-add has it look already; what it finds then may not be all.
+            for _ in 0..LOOKS {
+                if asked.is_ok() {
+                    break;
+                }
+                self.world().until(LOOK, |_| false);
+                asked = self.ask(Part::Host(at), &command);
+            }
             asked.map_err(|refused| UpError::Host { name: host.name.clone(), refused })?;
         }
         Ok(())

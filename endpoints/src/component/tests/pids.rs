@@ -69,6 +69,7 @@ fn configure_pid_assignment_is_whole_or_nothing() {
     assert_eq!(
         assigned,
         [
+            (pid(0x01), Assigned::Switch), // the manager, which has a connection to this switch
             (pid(0x10), Assigned::Switch),
             (pid(0x20), Assigned::Port(port(0))),
             (pid(0x21), Assigned::Port(port(4))),
@@ -94,7 +95,7 @@ fn configure_pid_assignment_is_whole_or_nothing() {
     bench.ok(FM, &assign(AssignOp::Assign, &[entry(0x22, 0, 0)]));
     assert_eq!(bench.switch.tables().edge(port(0)).expect("an edge").pid, pid(0x22), "another one");
     bench.ok(FM, &assign(AssignOp::Clear, &[entry(0x22, 0, 0), entry(0x21, 4, 1)]));
-    assert_eq!(bench.switch.tables().assigned().count(), 1);
+    assert_eq!(bench.switch.tables().assigned().count(), 2);
     let update =
         ClaimOwnership { op: ClaimOp::UpdatePid, fm: pid(1), fm_uuid: [1; 16], pid: pid(0x11) };
     bench.assign(0, 0, 0x11);
