@@ -104,7 +104,7 @@ fn configure_pid_assignment_is_whole_or_nothing() {
     bench.ok(FM, &Request::ClaimOwnership(update));
     assert_eq!(
         bench.switch.tables().assigned().collect::<Vec<_>>(),
-        [(pid(0x11), Assigned::Switch)]
+        [(pid(0x01), Assigned::Switch), (pid(0x11), Assigned::Switch)]
     );
 }
 
