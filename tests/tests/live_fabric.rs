@@ -104,7 +104,7 @@ impl Fm {
         self.ok(Opcode::GET_PORT_STATE, &[1, port])[4 + 11]
     }
 
-    fn is_closed(mut self) -> bool {
+    fn ends(mut self) -> bool {
         self.stream.read(&mut [0; 16]).is_ok_and(|got| got == 0)
     }
 }
@@ -211,7 +211,7 @@ fn managers_command_a_running_switch() {
         ReturnCode::Unsupported
     );
     other.stream.write_all(&[5, 0, 0x55, 0, 0, 0, 0]).unwrap(); // no such message type
-    assert!(other.is_closed());
+    assert!(other.ends());
     assert_eq!(fm.ask(&Request::Identify).0, ReturnCode::Success);
 
     let shown = switch.show("fabric");

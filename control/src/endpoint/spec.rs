@@ -1,4 +1,4 @@
-//! What an endpoint is to be: flags or a TOML file, over defaults, made into a [`Unit`].
+//! What an endpoint is to be: flags or a TOML file, over defaults, made into a `Unit`.
 //!
 //! Shape: [`HostSpec`], [`DeviceSpec`], [`GfdSpec`], [`HbrSpec`]; what is not given has a default; `build` → unit.
 //! Units: octets, milliseconds, Gbit/s.

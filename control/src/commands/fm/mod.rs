@@ -1,6 +1,6 @@
 //! `weft fm`: the fabric manager as a service, and the words that ask it.
 //!
-//! Shape: arguments -> [`Request`] -> [`Response`] as text or JSON; [`serve`] has the service.
+//! Shape: arguments -> [`Request`] -> [`Response`] as text or JSON; `serve` has the service.
 //! Units: as the answers' fields.
 //! Source: fabric.md, "FM module"; `docs/fm.md`.
 
