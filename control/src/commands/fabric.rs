@@ -1,6 +1,6 @@
 //! `weft fabric`: whole fabrics of a topology file.
 //!
-//! Shape: `check` says what a file is made of; `up` brings it up in this process, with a socket for each part.
+//! Shape: `check` says what a file is made of; `up` brings it up, in this process or by many, with a socket for each part.
 //! Units: none.
 //! Source: docs/fabric.md; issue 4, item 6.
 
@@ -18,6 +18,7 @@ use crate::endpoint::{Answer, Command};
 use crate::error::CliError;
 use crate::fabric::embedded::{Fabric, Shared, UpError};
 use crate::fabric::layout::{Layout, Part, Shown};
+use crate::fabric::processes::{ProcessError, Processes};
 use crate::fabric::topology::Topology;
 use crate::fm::service::run::Service;
 use crate::mgmt::Server;
@@ -35,7 +36,7 @@ pub enum FabricCommand {
         /// The file, TOML
         file: PathBuf,
     },
-    /// Bring a topology up in this process: switches, hosts, devices, GFDs and their manager
+    /// Bring a topology up: switches, hosts, devices, GFDs and their manager
     Up(UpArgs),
 }
 
@@ -50,6 +51,18 @@ pub struct UpArgs {
     /// End when it is up, having shown what hosts see
     #[arg(long)]
     once: bool,
+    /// A process for each part, joined by veth pairs in this network namespace (needs root), instead of one for all
+    #[arg(long)]
+    processes: bool,
+    /// First letters of the names of the veth pairs
+    #[arg(long, default_value = "wf", value_parser = prefix, requires = "processes")]
+    prefix: String,
+}
+
+/// An interface has at most 15 letters: room for the number of the wire and the end.
+fn prefix(text: &str) -> Result<String, String> {
+    let good = (1..=8).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_alphanumeric());
+    good.then(|| text.to_owned()).ok_or_else(|| "expected 1 to 8 letters and digits".to_owned())
 }
 
 /// Does it.
@@ -59,6 +72,7 @@ pub struct UpArgs {
 pub fn run(command: &FabricCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         FabricCommand::Check { file } => check(file, out),
+        FabricCommand::Up(args) if args.processes => up_processes(args, out),
         FabricCommand::Up(args) => up(args, out),
     }
 }
@@ -106,6 +120,38 @@ fn show(topology: &Topology, layout: &Layout, out: &mut dyn Write) -> std::io::R
     )
 }
 
+fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let text = read(&args.file)?;
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM]).map_err(|source| system("wait for signals", source))?;
+    let up = Processes::up(&text, &args.dir, &args.prefix).map_err(|error| match error {
+        ProcessError::File(_) | ProcessError::Layout(_) => {
+            CliError::Usage(format!("{}: {error}", args.file.display()))
+        }
+        other => system("bring the fabric up", other),
+    })?;
+    for host in &up.topology().hosts {
+        if let Ok(Answer::Tree { text, .. }) = up.ask(&host.name, &Command::Tree {}) {
+            writeln!(out, "{} sees\n{text}", host.name).map_err(CliError::Output)?;
+        }
+    }
+    if args.once {
+        return Ok(());
+    }
+    writeln!(out, "fabric is up at {}", args.dir.display()).map_err(CliError::Output)?;
+    out.flush().map_err(CliError::Output)?;
+    stopped(&mut signals);
+    Ok(())
+}
+
+/// Waits for a signal that says stop.
+fn stopped(signals: &mut Signals) {
+    if let Some(signal) = signals.forever().next() {
+        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+        anstream::eprintln!("stopping on {name}");
+    }
+}
+
 fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let text = read(&args.file)?;
     // Before any thread is made, so that none of them misses its mask.
@@ -142,10 +188,7 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
         .map_err(|source| system("start a thread", source))?;
     writeln!(out, "fabric is up at {}", args.dir.display()).map_err(CliError::Output)?;
     out.flush().map_err(CliError::Output)?;
-    if let Some(signal) = signals.forever().next() {
-        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-        anstream::eprintln!("stopping on {name}");
-    }
+    stopped(&mut signals);
     drop((servers, manager, service));
     stop.store(true, Ordering::Release); // pairs with `drive`
     let _ = driver.join(); // a panic has been printed

@@ -30,6 +30,7 @@ use weft_endpoints::pci::{
     BridgeSpec, FunctionSpec, HostSpec as Software, Identity, Link, PortKind, SlotSpec,
 };
 use weft_endpoints::tlp_end::{Carries, EndConfig};
+use weft_endpoints::vdm::in_band::Commands;
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::{Hpa, Interleave, Pid};
 use weft_parsers::tlp::Mode;
@@ -202,7 +203,7 @@ pub struct GfdSpec {
     /// Keeps its memory in this file; without, in this process
     #[arg(long)]
     pub file: Option<PathBuf>,
-    /// Its port id before a fabric manager gives it one [default: 1]
+    /// Its port id before a fabric manager gives it one [default: 1; none where notices are kept]
     #[arg(long)]
     pub pid: Option<u16>,
     /// Serial number [default: 1]
@@ -211,7 +212,8 @@ pub struct GfdSpec {
     /// Without a fabric manager: gives a requester so much, at that address; a group of its own each time
     #[arg(long, value_name = "PID=HPA:SIZE")]
     pub grant: Vec<String>,
-    /// Leaves notifications to a fabric manager instead of telling them as events
+    /// Has a fabric manager: takes commands by messages, and leaves notifications to it instead of telling them
+    /// as events
     #[arg(long)]
     pub keep_notices: bool,
 }
@@ -632,7 +634,14 @@ impl GfdSpec {
         }
         let end = self.common.end("gfd", Carries::Pbr, macs, 0)?;
         let config = GfdEndConfig { uuid, ..GfdEndConfig::default() };
-        let end = GfdEnd::new(GfdDevice::new(gfd, serial), config, end);
+        let mut end = GfdEnd::new(GfdDevice::new(gfd, serial), config, end);
+        if self.keep_notices {
+            // Whoever manages it commands it by messages, and calls it by a port id of its choice.
+            end.set_in_band(Box::new(Commands::new(config.port)));
+            if self.pid.is_none() {
+                end.set_pid(Instant::ZERO, Pid::NONE);
+            }
+        }
         Ok(GfdUnit::new(end, &self.common.name("gfd"), !self.keep_notices))
     }
 }

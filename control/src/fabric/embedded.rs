@@ -13,16 +13,15 @@ use weft_dataplane::time::{Instant, Span};
 use weft_endpoints::cci::Session;
 
 use super::layout::{Layout, LayoutError, Part};
-use super::software::{self, MapError, Region};
+use super::settle::{Host, SettleError};
 use super::topology::{Start, Topology};
 use super::want::wanted;
 use super::world::{World, WorldError};
-use crate::endpoint::number::{Hex, Num};
 use crate::endpoint::{Answer, Command};
 use crate::fm::cci::{self, InProcess, Pace};
 use crate::fm::service::board::Mode;
 use crate::fm::service::want::{Want, WantError};
-use crate::fm::service::{Fm, Setup, StartError};
+use crate::fm::service::{Fm, Request, Response, Setup, StartError};
 use crate::mgmt::Refused;
 
 /// How long the FM waits for an answer.
@@ -31,8 +30,7 @@ const ANSWER: Span = Span::from_ms(2_000);
 const POLLS: u32 = 16_384;
 /// The FM's session at the entry switch.
 const FM: Session = Session::Fm(1);
-/// How often, and after how long, a host that is looking already is asked again.
-const LOOKS: u32 = 100;
+/// How long a host that is looking already is left to that.
 const LOOK: Span = Span::from_ms(2);
 /// How long a link's ends may take to tell each other who they are.
 const PARTNERS: Span = Span::from_ms(150);
@@ -55,22 +53,12 @@ pub enum UpError {
     /// The manager does not bring it about.
     #[error("the fabric manager")]
     Start(#[source] Box<StartError>),
-    /// A host does not find what is below it, or cannot map what it was given.
-    #[error("host {name}: {refused}")]
-    Host {
-        /// Which.
-        name: String,
-        /// Why.
-        refused: Refused,
-    },
-    /// What a host was given cannot be mapped.
-    #[error("host {name}")]
-    Map {
-        /// Which.
-        name: String,
-        /// Why.
-        source: MapError,
-    },
+    /// A host is not ready.
+    #[error(transparent)]
+    Host(#[from] SettleError),
+    /// The manager does not say who has which memory.
+    #[error("the fabric manager: {0}")]
+    Memory(Refused),
 }
 
 /// A world that several threads move on.
@@ -170,9 +158,7 @@ impl Fabric {
         }
         up.fm.start().map_err(|error| UpError::Start(Box::new(error)))?;
         up.enumerate()?;
-        for at in 0..up.topology.hosts.len() {
-            up.map(at)?;
-        }
+        up.map()?;
         Ok(up)
     }
 
@@ -223,66 +209,32 @@ impl Fabric {
         self.shared.ask(part, command)
     }
 
-    /// All hosts find what is below them.
-    fn enumerate(&self) -> Result<(), UpError> {
-        for (at, host) in self.topology.hosts.iter().enumerate() {
-            let command = Command::Enumerate { timeout_ms: 10_000 };
-            let mut asked = self.ask(Part::Host(at), &command);
-            // A hot-add has it look already; what it finds then may not be all.
-            for _ in 0..LOOKS {
-                if asked.is_ok() {
-                    break;
-                }
+    /// Calls `f` for each host.
+    fn hosts(&self, f: impl Fn(&Host<'_>) -> Result<(), SettleError>) -> Result<(), UpError> {
+        for at in 0..self.topology.hosts.len() {
+            let ask = |command: &Command| self.ask(Part::Host(at), command);
+            let pause = || {
                 self.world().until(LOOK, |_| false);
-                asked = self.ask(Part::Host(at), &command);
-            }
-            asked.map_err(|refused| UpError::Host { name: host.name.clone(), refused })?;
+            };
+            f(&Host { at, ask: &ask, pause: &pause })?;
         }
         Ok(())
     }
 
-    /// A host maps the memory that it has been given.
+    /// All hosts find what is below them.
+    fn enumerate(&self) -> Result<(), UpError> {
+        self.hosts(|host| host.enumerate(&self.topology))
+    }
+
+    /// All hosts map the memory that they have been given.
     ///
     /// # Errors
-    /// It cannot be mapped, or the host's GAE refuses.
-    pub fn map(&self, host: usize) -> Result<(), UpError> {
-        let Some(named) = self.topology.hosts.get(host) else { return Ok(()) };
-        let name = || named.name.clone();
-        let state = self.fm.state();
-        let shares = state.map(|state| state.memory.shares).unwrap_or_default();
-        let mut regions = Vec::new();
-        for memory in self.topology.memory.iter().filter(|it| it.hosts.contains(&named.name)) {
-            let tag = crate::fm::service::want::tag(&memory.name).unwrap_or_default();
-            let Some(share) = shares.iter().find(|share| share.tag == tag) else { continue };
-            regions.push(Region {
-                hpa: share.hpa,
-                len: share.len,
-                granularity: memory.granularity,
-                targets: share.parts.iter().map(|part| part.gfd).collect(),
-                gim: false,
-            });
-        }
-        if regions.is_empty() {
-            return Ok(());
-        }
-        let commands =
-            software::commands(&regions).map_err(|source| UpError::Map { name: name(), source })?;
-        for (opcode, input) in commands {
-            let command = Command::Gae {
-                opcode: Num(opcode.0.into()),
-                input: Hex(input),
-                block: None,
-                timeout_ms: 2_000,
-            };
-            let fail = |refused| UpError::Host { name: name(), refused };
-            match self.ask(Part::Host(host), &command).map_err(fail)? {
-                Answer::Response { code: 0, .. } => {}
-                other => {
-                    let text = format!("its GAE refuses {opcode}: {other:?}");
-                    return Err(fail(Refused::because(text)));
-                }
-            }
-        }
-        Ok(())
+    /// The manager does not say what, or a host cannot.
+    pub fn map(&mut self) -> Result<(), UpError> {
+        let shares = match self.fm.request(&Request::Memory).map_err(UpError::Memory)? {
+            Response::Memory(shares) => shares,
+            _ => Vec::new(),
+        };
+        self.hosts(|host| host.map(&self.topology, &shares))
     }
 }

@@ -6,6 +6,8 @@
 
 pub mod embedded;
 pub mod layout;
+pub mod processes;
+pub mod settle;
 pub mod software;
 pub mod topology;
 pub mod want;

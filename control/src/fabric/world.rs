@@ -21,9 +21,7 @@ use weft_endpoints::cci::Session;
 use weft_endpoints::classes::PriMap;
 use weft_endpoints::component::{self, Agent, AgentConfig, ConfigError, PortConfig, VcsConfig};
 use weft_endpoints::pci::Link;
-use weft_endpoints::vdm::in_band::Commands;
 use weft_parsers::MacAddr;
-use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::Mode;
 
 use super::layout::{End, Layout, Part, PortRole, uuid};
@@ -257,7 +255,7 @@ fn agent(layout: &Layout, at: usize) -> Result<Agent, ConfigError> {
 }
 
 /// Where hosts see memory of the fabric: all that lies from 1 TiB on, for 256 TiB.
-const FABRIC_WINDOW: &str = "0x10000000000:0x1000000000000";
+pub const FABRIC_WINDOW: &str = "0x10000000000:0x1000000000000";
 
 fn common(name: &str) -> Common {
     Common { name: Some(name.to_owned()), ..Common::default() }
@@ -307,10 +305,7 @@ fn unit(
                 keep_notices: true,
                 ..GfdSpec::default()
             };
-            let mut unit = spec.build(&[])?;
-            unit.end().set_in_band(Box::new(Commands::new(0)));
-            unit.end().set_pid(Instant::ZERO, Pid::NONE);
-            Box::new(unit)
+            Box::new(spec.build(&[])?)
         }
     }))
 }

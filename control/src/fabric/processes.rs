@@ -1,0 +1,443 @@
+//! A fabric of processes: `weft run` for each PBR switch, `weft endpoint` for all else, `weft fm serve`, on veth pairs.
+//!
+//! Shape: [`Processes::up`] of a topology; dropping it ends them all, and removes the pairs.
+//! Units: none.
+//! Source: issue 4, "CLI", acceptance 1; docs/fabric.md; veth(4).
+
+use std::fmt::Write as _;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Run, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::layout::{End, Layout, LayoutError, Part, PortRole, uuid};
+use super::settle::{Host, SettleError};
+use super::topology::{DeviceKind, Start, Topology};
+use super::want::wanted;
+use super::world::FABRIC_WINDOW;
+use crate::endpoint::{Answer, Command};
+use crate::fm::inventory::Named;
+use crate::fm::service::board::Phase;
+use crate::fm::service::{Request, Response};
+use crate::mgmt::{Client, ClientError, Refused};
+
+/// How long a process may take to answer, and the manager to bring all about.
+const START: Duration = Duration::from_secs(30);
+/// Between two looks whether it does.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a process may take to end.
+const END: Duration = Duration::from_secs(5);
+/// Longest time for one answer.
+const ANSWER: Duration = Duration::from_secs(60);
+/// Longest payload of all links.
+const MAX_PAYLOAD: u16 = 512;
+
+/// Why the processes do not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// The file is none.
+    #[error("{0}")]
+    File(String),
+    /// It says what cannot be.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A file or process cannot be made.
+    #[error("{what}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// A command of the system refuses.
+    #[error("{command}: {said}")]
+    Refused {
+        /// What was tried.
+        command: String,
+        /// What it said.
+        said: String,
+    },
+    /// A process ends, or does not answer.
+    #[error("{name} {what}; see {}", .log.display())]
+    Silent {
+        /// Which.
+        name: String,
+        /// What it does.
+        what: String,
+        /// What it has said.
+        log: PathBuf,
+    },
+    /// The manager does not bring it about.
+    #[error("the fabric manager: {0}")]
+    Manager(String),
+    /// A host is not ready.
+    #[error(transparent)]
+    Host(#[from] SettleError),
+}
+
+fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ProcessError {
+    let what = what.into();
+    move |source| ProcessError::Io { what, source }
+}
+
+/// A process of ours.
+struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+/// All processes of a fabric.
+pub struct Processes {
+    dir: PathBuf,
+    topology: Topology,
+    layout: Layout,
+    processes: Vec<Process>,
+    /// One end of each veth pair.
+    pairs: Vec<String>,
+    prefix: String,
+}
+
+impl Processes {
+    /// Brings a topology up, with files and sockets below `dir` and interfaces whose names begin with `prefix`, in the
+    /// network namespace of this process.
+    ///
+    /// # Errors
+    /// See [`ProcessError`]; nothing is left running then.
+    pub fn up(text: &str, dir: &Path, prefix: &str) -> Result<Self, ProcessError> {
+        let topology =
+            Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
+        let layout = Layout::new(&topology)?;
+        let (dir, prefix) = (dir.to_owned(), prefix.to_owned());
+        let (processes, pairs) = (Vec::new(), Vec::new());
+        let mut up = Self { dir, topology, layout, processes, pairs, prefix };
+        up.join()?;
+        up.start_switches()?;
+        up.start_endpoints()?;
+        if up.topology.start == Start::Simultaneous {
+            up.hosts(|host, topology| host.enumerate(topology))?;
+        }
+        up.start_manager()?;
+        up.hosts(|host, topology| host.enumerate(topology))?;
+        let shares = match up.manager(&Request::Memory)? {
+            Response::Memory(shares) => shares,
+            _ => Vec::new(),
+        };
+        up.hosts(|host, topology| host.map(topology, &shares))?;
+        Ok(up)
+    }
+
+    /// What the file says.
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The folder of a part, with its files and sockets.
+    fn folder(&self, name: &str) -> Result<PathBuf, ProcessError> {
+        let folder = self.dir.join(name);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        made.map_err(io(format!("make {}", folder.display())))?;
+        Ok(folder)
+    }
+
+    /// The interface at an end.
+    fn device(&self, end: End) -> String {
+        let at = self.layout.wires.iter().position(|wire| wire.contains(&end));
+        let wire = at.and_then(|at| Some((at, self.layout.wires.get(at)?)));
+        wire.map_or_else(String::new, |(at, [near, _])| {
+            let side = if *near == end { 'a' } else { 'b' };
+            format!("{}{at}{side}", self.prefix)
+        })
+    }
+
+    /// Makes a veth pair for each wire.
+    fn join(&mut self) -> Result<(), ProcessError> {
+        for at in 0..self.layout.wires.len() {
+            let (near, far) = (format!("{}{at}a", self.prefix), format!("{}{at}b", self.prefix));
+            ip(&["link", "add", &near, "type", "veth", "peer", "name", &far])?;
+            self.pairs.push(near.clone());
+            for device in [&near, &far] {
+                // So that no kernel says anything by itself; where there is no IPv6 there is nothing to turn off.
+                let _ = ip(&["link", "set", device, "addrgenmode", "none"]);
+                ip(&["link", "set", device, "up"])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, name: &str, arguments: &[String]) -> Result<(), ProcessError> {
+        let folder = self.folder(name)?;
+        let log = folder.join("log");
+        let file = File::create(&log).map_err(io(format!("make {}", log.display())))?;
+        let program = std::env::current_exe().map_err(io("find the program of this process"))?;
+        let child = Run::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .map_err(io(format!("start {name}")))?;
+        self.processes.push(Process { name: name.to_owned(), child, log });
+        Ok(())
+    }
+
+    /// Waits until the last process has made a socket.
+    fn listens(&mut self, socket: &Path) -> Result<(), ProcessError> {
+        self.wait(|_| Ok(socket.exists().then_some(())))
+    }
+
+    /// Waits until `done` has something, while the last process runs.
+    fn wait<T>(
+        &mut self,
+        mut done: impl FnMut(&Self) -> Result<Option<T>, ProcessError>,
+    ) -> Result<T, ProcessError> {
+        for _ in 0..START.as_millis() / LOOK.as_millis() {
+            if let Some(found) = done(self)? {
+                return Ok(found);
+            }
+            let ended = self.processes.last_mut().map(|last| last.child.try_wait());
+            if let Some(Ok(Some(status))) = ended {
+                return Err(self.silent(&format!("has ended: {status}")));
+            }
+            std::thread::park_timeout(LOOK);
+        }
+        Err(self.silent("does not come up"))
+    }
+
+    fn silent(&self, what: &str) -> ProcessError {
+        let last = self.processes.last();
+        ProcessError::Silent {
+            name: last.map_or_else(String::new, |last| last.name.clone()),
+            what: what.to_owned(),
+            log: last.map_or_else(PathBuf::new, |last| last.log.clone()),
+        }
+    }
+
+    fn start_switches(&mut self) -> Result<(), ProcessError> {
+        for at in 0..self.layout.switches.len() {
+            let Some(switch) = self.layout.switches.get(at) else { continue };
+            let name = switch.name.clone();
+            let folder = self.folder(&name)?;
+            let (file, cci) = (folder.join("switch.toml"), folder.join("cci.sock"));
+            let text = self.switch(at, &folder);
+            std::fs::write(&file, text).map_err(io(format!("write {}", file.display())))?;
+            self.start(&name, &["run".to_owned(), "-c".to_owned(), file.display().to_string()])?;
+            self.listens(&cci)?;
+        }
+        Ok(())
+    }
+
+    /// The configuration of a switch.
+    fn switch(&self, at: usize, folder: &Path) -> String {
+        let mut text = String::new();
+        let Some(switch) = self.layout.switches.get(at) else { return text };
+        let named = Named(uuid(switch.serial));
+        let (socket, cci) = (folder.join("mgmt.sock"), folder.join("cci.sock"));
+        // Writing to a text cannot fail.
+        let _ = write!(
+            text,
+            "[switch]\nname = {:?}\nnum_priorities = 8\n[run]\nsocket = {socket:?}\n\
+             [fabric]\nuuid = \"{named}\"\nserial = {}\ncci = {cci:?}\nthreads = 4\n",
+            switch.name, switch.serial
+        );
+        for (number, port) in (0..=u8::MAX).zip(&switch.ports) {
+            let role = match port.role {
+                PortRole::Usp => "usp",
+                PortRole::Dsp => "dsp",
+                PortRole::Fabric => "fport",
+            };
+            let device = self.device(End { part: Part::Switch(at), port: number });
+            let _ = write!(
+                text,
+                "[[port]]\nname = \"p{number}\"\nkind = \"af_packet\"\ndevice = {device:?}\n\
+                 role = {role:?}\nmax_payload = {MAX_PAYLOAD}\n"
+            );
+        }
+        for vcs in &switch.vcses {
+            let _ = writeln!(text, "[[vcs]]\nvppbs = {}", vcs.vppbs.len());
+            let _ = match vcs.usp {
+                Some(port) => writeln!(text, "usp = \"p{port}\"\ngae = true"),
+                None => writeln!(text, "gae = false"),
+            };
+        }
+        text
+    }
+
+    fn start_endpoints(&mut self) -> Result<(), ProcessError> {
+        let mut parts: Vec<Part> = (0..self.layout.hosts.len()).map(Part::Host).collect();
+        parts.extend((0..self.layout.devices.len()).map(Part::Device));
+        parts.extend((0..self.layout.plain.len()).map(Part::Plain));
+        parts.extend((0..self.layout.gfds.len()).map(Part::Gfd));
+        for part in parts {
+            let name = self.layout.name(part).to_owned();
+            let socket = self.folder(&name)?.join("endpoint.sock");
+            let mut arguments = vec!["endpoint".to_owned()];
+            arguments.extend(self.endpoint(part));
+            let links = match part {
+                Part::Plain(at) => self.layout.plain.get(at).map_or(1, |it| it.below.len() + 1),
+                _ => 1,
+            };
+            for port in (0..=u8::MAX).take(links) {
+                let device = self.device(End { part, port });
+                arguments.extend(["--port".to_owned(), format!("af_packet:{device}")]);
+            }
+            arguments.extend(["--name".to_owned(), name.clone()]);
+            arguments.extend(["--socket".to_owned(), socket.display().to_string()]);
+            self.start(&name, &arguments)?;
+            self.listens(&socket)?;
+        }
+        Ok(())
+    }
+
+    /// What an endpoint is told beside its ports and its name.
+    fn endpoint(&self, part: Part) -> Vec<String> {
+        match part {
+            Part::Switch(_) => Vec::new(),
+            Part::Host(at) => {
+                let memory = self.topology.hosts.get(at).map_or(16, |host| host.memory_mib);
+                let window = FABRIC_WINDOW.to_owned();
+                let size = format!("{memory}MiB");
+                ["host", "--hpa-memory", &size, "--fabric-window", &window].map(Into::into).into()
+            }
+            Part::Device(at) => {
+                let device = self.topology.devices.get(at);
+                let id = (0x0D00 + at).to_string();
+                let mut all = vec!["device".to_owned(), "--device-id".to_owned(), id];
+                if device.is_some_and(|device| device.kind != DeviceKind::Memory) {
+                    all.push("--gim".to_owned());
+                }
+                all
+            }
+            Part::Plain(_) => vec!["hbr".to_owned()],
+            Part::Gfd(at) => {
+                let gfd = self.layout.gfds.get(at);
+                let capacity = format!("{}MiB", gfd.map_or(256, |gfd| gfd.capacity_mib));
+                let serial = gfd.map_or(1, |gfd| gfd.serial).to_string();
+                let all = ["gfd", "--capacity", &capacity, "--serial", &serial, "--keep-notices"];
+                all.map(Into::into).into()
+            }
+        }
+    }
+
+    fn manager_socket(&self) -> PathBuf {
+        self.dir.join("fm").join("fm.sock")
+    }
+
+    /// Starts the manager, and waits until it has brought all about.
+    fn start_manager(&mut self) -> Result<(), ProcessError> {
+        let Some(entry) = self.layout.switches.first().map(|switch| switch.name.clone()) else {
+            return Ok(());
+        };
+        let folder = self.folder("fm")?;
+        let want = folder.join("want.toml");
+        let text = wanted(&self.topology, &self.layout, &|_| None);
+        std::fs::write(&want, text).map_err(io(format!("write {}", want.display())))?;
+        let cci = self.dir.join(entry).join("cci.sock");
+        let start = match self.topology.start {
+            Start::FmFirst => "fm-first",
+            Start::Simultaneous => "simultaneous",
+        };
+        let arguments = [
+            "fm".to_owned(),
+            "serve".to_owned(),
+            "--entry".to_owned(),
+            format!("unix:{}", cci.display()),
+            "--socket".to_owned(),
+            self.manager_socket().display().to_string(),
+            "--want".to_owned(),
+            want.display().to_string(),
+            "--start".to_owned(),
+            start.to_owned(),
+            "--pause".to_owned(),
+            "200".to_owned(),
+        ];
+        self.start("fm", &arguments)?;
+        let socket = self.manager_socket();
+        self.listens(&socket)?;
+        let status = self.wait(|up| {
+            Ok(match up.manager(&Request::Status)? {
+                Response::Status(status) if status.phase == Phase::Up => Some(status),
+                _ => None,
+            })
+        })?;
+        match status.trouble.first() {
+            None => Ok(()),
+            Some(trouble) => Err(ProcessError::Manager(trouble.clone())),
+        }
+    }
+
+    /// Asks the manager.
+    ///
+    /// # Errors
+    /// It refuses, or is not there.
+    pub fn manager(&self, request: &Request) -> Result<Response, ProcessError> {
+        ask(&self.manager_socket(), request)
+            .map_err(|error| ProcessError::Manager(error.to_string()))
+    }
+
+    /// Gives a part a command, by its name.
+    ///
+    /// # Errors
+    /// It refuses, or is not there.
+    pub fn ask(&self, name: &str, command: &Command) -> Result<Answer, Refused> {
+        let socket = self.dir.join(name).join("endpoint.sock");
+        ask(&socket, command).map_err(|error| match error {
+            ClientError::Refused(refused) => refused,
+            other => Refused::unavailable(other.to_string()),
+        })
+    }
+
+    fn hosts(
+        &self,
+        f: impl Fn(&Host<'_>, &Topology) -> Result<(), SettleError>,
+    ) -> Result<(), ProcessError> {
+        for (at, host) in self.topology.hosts.iter().enumerate() {
+            let ask = |command: &Command| self.ask(&host.name, command);
+            f(&Host { at, ask: &ask, pause: &|| std::thread::park_timeout(LOOK) }, &self.topology)?;
+        }
+        Ok(())
+    }
+}
+
+/// Asks who listens at `socket`.
+fn ask<T: DeserializeOwned>(socket: &Path, request: &impl Serialize) -> Result<T, ClientError> {
+    let value = Client::connect_for(socket, ANSWER)?.request(request)?;
+    Ok(serde_json::from_value(value).map_err(std::io::Error::other)?)
+}
+
+fn ip(arguments: &[&str]) -> Result<(), ProcessError> {
+    let done = Run::new("ip").args(arguments).output().map_err(io("run ip (iproute2)"))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+    Err(ProcessError::Refused { command: format!("ip {}", arguments.join(" ")), said })
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        // The manager first, so that it does not see the fabric go.
+        for process in self.processes.iter_mut().rev() {
+            if let Some(pid) = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::TERM); // it may have ended by itself
+            }
+            for _ in 0..END.as_millis() / LOOK.as_millis() {
+                if !matches!(process.child.try_wait(), Ok(None)) {
+                    break;
+                }
+                std::thread::park_timeout(LOOK);
+            }
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+        for near in &self.pairs {
+            let _ = ip(&["link", "del", near]); // it may be gone with its namespace
+        }
+    }
+}
