@@ -58,7 +58,7 @@ impl Up {
     /// Places and Device IDs of what a host sees.
     fn functions(&self, host: &str) -> Vec<(String, String)> {
         let answer = self.well(host, "tree");
-        let text = answer["tree"]["text"].as_str().unwrap().to_owned();
+        let text = answer.pointer("/tree/text").and_then(Value::as_str).unwrap().to_owned();
         let lines = text.lines().filter(|line| line.as_bytes().get(2) == Some(&b':'));
         let parts = lines.map(|line| {
             let mut words = line.split_whitespace();
@@ -154,10 +154,10 @@ fn memory_of_four_gfds_over_veth() {
     let Some(up) = Up::start("memory_of_four_gfds_over_veth", "7-26") else { return };
     up.well("h0", "write 0x10000000000 1MiB --seed 3");
     let read = up.well("h1", "read 0x10000000000 1MiB --seed 3");
-    assert_eq!(read["transfer"]["read"].as_u64(), Some(1 << 20), "{read}");
+    assert_eq!(read.pointer("/transfer/read").and_then(Value::as_u64), Some(1 << 20), "{read}");
     for gfd in ["g0", "g1", "g2", "g3"] {
         let status = up.well(gfd, "status");
-        let writes = status["status"]["counts"]["gfd"]["writes"].as_u64();
+        let writes = status.pointer("/status/counts/gfd/writes").and_then(Value::as_u64);
         assert_eq!(
             writes,
             Some(1_024),

@@ -97,7 +97,7 @@ pub struct Processes {
     dir: PathBuf,
     topology: Topology,
     layout: Layout,
-    processes: Vec<Process>,
+    children: Vec<Process>,
     /// One end of each veth pair.
     pairs: Vec<String>,
     prefix: String,
@@ -114,21 +114,21 @@ impl Processes {
             Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
         let layout = Layout::new(&topology)?;
         let (dir, prefix) = (dir.to_owned(), prefix.to_owned());
-        let (processes, pairs) = (Vec::new(), Vec::new());
-        let mut up = Self { dir, topology, layout, processes, pairs, prefix };
+        let (children, pairs) = (Vec::new(), Vec::new());
+        let mut up = Self { dir, topology, layout, children, pairs, prefix };
         up.join()?;
         up.start_switches()?;
         up.start_endpoints()?;
         if up.topology.start == Start::Simultaneous {
-            up.hosts(|host, topology| host.enumerate(topology))?;
+            up.hosts(|host| host.enumerate(&up.topology))?;
         }
         up.start_manager()?;
-        up.hosts(|host, topology| host.enumerate(topology))?;
+        up.hosts(|host| host.enumerate(&up.topology))?;
         let shares = match up.manager(&Request::Memory)? {
             Response::Memory(shares) => shares,
             _ => Vec::new(),
         };
-        up.hosts(|host, topology| host.map(topology, &shares))?;
+        up.hosts(|host| host.map(&up.topology, &shares))?;
         Ok(up)
     }
 
@@ -183,7 +183,7 @@ impl Processes {
             .stderr(file)
             .spawn()
             .map_err(io(format!("start {name}")))?;
-        self.processes.push(Process { name: name.to_owned(), child, log });
+        self.children.push(Process { name: name.to_owned(), child, log });
         Ok(())
     }
 
@@ -201,7 +201,7 @@ impl Processes {
             if let Some(found) = done(self)? {
                 return Ok(found);
             }
-            let ended = self.processes.last_mut().map(|last| last.child.try_wait());
+            let ended = self.children.last_mut().map(|last| last.child.try_wait());
             if let Some(Ok(Some(status))) = ended {
                 return Err(self.silent(&format!("has ended: {status}")));
             }
@@ -211,7 +211,7 @@ impl Processes {
     }
 
     fn silent(&self, what: &str) -> ProcessError {
-        let last = self.processes.last();
+        let last = self.children.last();
         ProcessError::Silent {
             name: last.map_or_else(String::new, |last| last.name.clone()),
             what: what.to_owned(),
@@ -238,7 +238,8 @@ impl Processes {
         let mut text = String::new();
         let Some(switch) = self.layout.switches.get(at) else { return text };
         let named = Named(uuid(switch.serial));
-        let (socket, cci) = (folder.join("mgmt.sock"), folder.join("cci.sock"));
+        let path = |name: &str| folder.join(name).display().to_string();
+        let (socket, cci) = (path("mgmt.sock"), path("cci.sock"));
         // Writing to a text cannot fail.
         let _ = write!(
             text,
@@ -393,13 +394,10 @@ impl Processes {
         })
     }
 
-    fn hosts(
-        &self,
-        f: impl Fn(&Host<'_>, &Topology) -> Result<(), SettleError>,
-    ) -> Result<(), ProcessError> {
+    fn hosts(&self, f: impl Fn(&Host<'_>) -> Result<(), SettleError>) -> Result<(), ProcessError> {
         for (at, host) in self.topology.hosts.iter().enumerate() {
             let ask = |command: &Command| self.ask(&host.name, command);
-            f(&Host { at, ask: &ask, pause: &|| std::thread::park_timeout(LOOK) }, &self.topology)?;
+            f(&Host { at, ask: &ask, pause: &|| std::thread::park_timeout(LOOK) })?;
         }
         Ok(())
     }
@@ -423,7 +421,7 @@ fn ip(arguments: &[&str]) -> Result<(), ProcessError> {
 impl Drop for Processes {
     fn drop(&mut self) {
         // The manager first, so that it does not see the fabric go.
-        for process in self.processes.iter_mut().rev() {
+        for process in self.children.iter_mut().rev() {
             if let Some(pid) = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::TERM); // it may have ended by itself
             }
