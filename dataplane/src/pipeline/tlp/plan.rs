@@ -12,6 +12,7 @@ use super::read::Facts;
 use crate::buffer::Buffer;
 use crate::pbr::egress::{from_gfd, leave};
 use crate::pbr::tables::Arrival;
+use crate::pbr::vcs::Implicit;
 use crate::pbr::{
     Dispatch, Flow, Kind, Leaving, Load, Out, Refusal, Request, Role, Route, Tables, Verdict,
 };
@@ -136,6 +137,8 @@ impl Context {
                 return Err(converted(verdict, edits.type1_to_0));
             }
             Ok(Arrival::Out(to)) => to,
+            // What the ends of a virtual link say to each other is heard while it is down, too: that it comes up.
+            Err(Refusal::NoBinding) if is_between_ends(facts) => return Ok(Plan::Agent),
             Err(refusal) => return Ok(refused(refusal)),
         };
         Ok(match self.exit(tables, to, (kind, facts.pri), pth) {
@@ -201,6 +204,11 @@ impl Context {
             Err(refusal) => Plan::Drop(refusal),
         }
     }
+}
+
+/// Whether it is a message that ends where it arrives.
+const fn is_between_ends(facts: &Facts) -> bool {
+    matches!(facts.request.route, Route::Implicit(Implicit::Local))
 }
 
 /// `verdict` on a TLP that has become Type 0 already.

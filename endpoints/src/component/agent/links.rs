@@ -17,7 +17,6 @@ use super::Agent;
 use crate::cci::Component;
 use crate::component::config::Role;
 use crate::component::port::{self, Partner as Known};
-use crate::component::switch::Switch;
 use crate::pci::Link;
 use crate::vdm::Vdm;
 use crate::vdm::mctp::Peer;
@@ -50,7 +49,7 @@ impl LinkSide {
 #[derive(Clone, Debug)]
 pub(super) struct Virtual {
     end: VirtualEnd,
-    far: Pid,
+    ends: Binding,
     way: bool,
 }
 
@@ -136,12 +135,9 @@ impl Agent {
     }
 
     fn virtual_message(&mut self, now: Instant, vdm: &Vdm) {
-        let own = |at: &(u8, u8), switch: &Switch| {
-            switch.tables().forward(vdm.pth.spid, vdm.pth.dpid, true).ok()
-                == Some(super::Arrival::Vcs(at.0, side_of(at.1)))
-        };
-        let found = self.virtuals.keys().copied().find(|at| own(at, &self.switch));
-        let Some((at, link)) = found.and_then(|at| Some((at, self.virtuals.get_mut(&at)?))) else {
+        // By its ends: the tables have no link that is down.
+        let found = self.virtuals.iter_mut().find(|(_, link)| link.ends.matches(vdm));
+        let Some((&at, link)) = found else {
             self.counts.unknown += 1;
             return;
         };
@@ -159,11 +155,11 @@ impl Agent {
             LinkEvent::Up => self.switch.set_path(vcs, vppb, true),
             LinkEvent::SurpriseDown | LinkEvent::NoAnswer => {
                 self.switch.set_path(vcs, vppb, false);
+                if vppb == 0 {
+                    self.reset_below(vcs); // as any loss of the link above
+                }
             }
-            LinkEvent::Asserted(_) => {
-                self.switch.reset_vcs(vcs);
-                self.counts.untold += 1; // what hangs on local ports below is not told
-            }
+            LinkEvent::Asserted(_) => self.reset_below(vcs),
             LinkEvent::Deasserted => {
                 if let Some(Virtual { end: VirtualEnd::Usp(end), .. }) =
                     self.virtuals.get_mut(&(vcs, vppb))
@@ -172,6 +168,12 @@ impl Agent {
                 }
             }
         }
+    }
+
+    /// A virtual switch without a host's port is reset from above.
+    fn reset_below(&mut self, vcs: u8) {
+        self.switch.reset_vcs(vcs);
+        self.counts.untold += 1; // what hangs on local ports below is not told
     }
 
     /// A virtual link was bound or unbound.
@@ -187,7 +189,7 @@ impl Agent {
         } else {
             VirtualEnd::Dsp(VirtualDsp::bind(now, ends, None))
         };
-        self.virtuals.insert(at, Virtual { end, far: ends.far, way: true });
+        self.virtuals.insert(at, Virtual { end, ends, way: true });
     }
 
     /// The host resets what is below a vPPB, or ends that; whether the vPPB has a virtual link to tell it by.
@@ -275,7 +277,7 @@ impl Agent {
     }
 
     fn poll_virtual(&mut self, now: Instant, at: (u8, u8)) -> bool {
-        let Some(far) = self.virtuals.get(&at).map(|link| link.far) else { return false };
+        let Some(far) = self.virtuals.get(&at).map(|link| link.ends.far) else { return false };
         let way = self.has_way(far);
         let Some(link) = self.virtuals.get_mut(&at) else { return false };
         let changed = core::mem::replace(&mut link.way, way) != way;
@@ -313,13 +315,5 @@ impl Agent {
             self.link_event(now, at, event);
         }
         any
-    }
-}
-
-/// Where a vPPB is in its virtual switch.
-pub(super) const fn side_of(vppb: u8) -> super::Side {
-    match vppb.checked_sub(1) {
-        Some(below) => super::Side::Below(below),
-        None => super::Side::Above,
     }
 }
