@@ -34,6 +34,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const END: Duration = Duration::from_secs(5);
 /// Longest time for one answer.
 const ANSWER: Duration = Duration::from_secs(60);
+/// How long an answer to a TLP or to a command may take: machines are shared, and processes wait for their turn.
+const ANSWER_MS: u32 = 10_000;
 /// Longest payload of all links.
 const MAX_PAYLOAD: u16 = 512;
 
@@ -289,6 +291,7 @@ impl Processes {
                 arguments.extend(["--port".to_owned(), format!("af_packet:{device}")]);
             }
             arguments.extend(["--name".to_owned(), name.clone()]);
+            arguments.extend(["--answer-ms".to_owned(), ANSWER_MS.to_string()]);
             arguments.extend(["--socket".to_owned(), socket.display().to_string()]);
             self.start(&name, &arguments)?;
             self.listens(&socket)?;
@@ -357,6 +360,8 @@ impl Processes {
             start.to_owned(),
             "--pause".to_owned(),
             "200".to_owned(),
+            "--timeout".to_owned(),
+            ANSWER_MS.to_string(),
         ];
         self.start("fm", &arguments)?;
         let socket = self.manager_socket();

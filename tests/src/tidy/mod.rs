@@ -198,6 +198,7 @@ mod tests {
             ("tools/long.py", &long),
             ("tools/a.sh", concat!("# TO", "DO later\ncd /ro", "ot/x\n")),
             ("README.md", "Forwards 10 Mpps.\n"),
+            ("docs/fabric-rules.md", "| a rule | 1 | no test |\n"),
         ]);
         for (name, rule) in RULES {
             assert!(!rule(&bad).is_empty(), "{name}");

@@ -32,14 +32,20 @@ impl Context {
         batch: &mut Batch,
         routes: &mut [u16; BURST],
     ) -> Places {
-        let all = Places::first(batch.len());
-        let Some(config) = self.snapshot.config.ports.get(input.index()) else { return all };
-        let (Some(own), len_max) = (config.role.link(), config.frame_len_max) else { return all };
+        let config = self.snapshot.config.ports.get(input.index());
         let edge = tables.edge(input);
-        let front = match edge {
-            None => Front::Pbr,
-            Some(edge) if own.mode == Mode::Flit && edge.role != Role::Gfd => Front::Hbr,
-            Some(_) => return all,
+        let front = config.and_then(|config| {
+            let own = config.role.link()?;
+            let front = match edge {
+                None => Front::Pbr,
+                Some(edge) if own.mode == Mode::Flit && edge.role != Role::Gfd => Front::Hbr,
+                Some(_) => return None,
+            };
+            Some((own, config.frame_len_max, front))
+        });
+        let Some((own, len_max, front)) = front else {
+            routes.fill(UNKNOWN); // the last burst's stand there
+            return Places::first(batch.len());
         };
         let words = LinkWords::new(self.snapshot.config.tlp.oui);
         let mut alike = Alike::default();
