@@ -130,7 +130,10 @@ fn heard(net: &Net, ear: &mut Station, ms: u32) -> Vec<Pid> {
             else {
                 return;
             };
-            if let (true, Ok(Some(tlp))) = (from == index, PbrTlp::parse(rest)) {
+            // The agent asks who is there, by no DPID.
+            if let (true, Ok(Some(tlp))) = (from == index, PbrTlp::parse(rest))
+                && !tlp.pth().dpid.is_none()
+            {
                 dpids.push(tlp.pth().dpid);
             }
         });
