@@ -216,8 +216,29 @@ pub fn random(
 /// More than a graph takes: too few switches for so many hosts, or too many links.
 pub fn irregular(seed: u64, count: usize, extra: usize) -> Result<Graph, GraphError> {
     let mut rng = Rng::new(seed);
-    let mut graph = own_pids(random(&mut rng, count, extra, 0)?)?;
-    while graph.endpoint_count() < Pid::COUNT - 1 {
+    let graph = own_pids(random(&mut rng, count, extra, 0)?)?;
+    scatter(rng, graph, Pid::COUNT - 1)
+}
+
+/// An irregular fabric with `hosts` hosts at random switches, which have no PIDs of their own.
+///
+/// # Errors
+/// More than a graph takes: too few switches for so many hosts, or too many links.
+pub fn irregular_edges(
+    seed: u64,
+    count: usize,
+    extra: usize,
+    hosts: usize,
+) -> Result<Graph, GraphError> {
+    let mut rng = Rng::new(seed);
+    let graph = random(&mut rng, count, extra, 0)?;
+    scatter(rng, graph, hosts)
+}
+
+/// Puts hosts at random switches until there are `ends` PIDs.
+fn scatter(mut rng: Rng, mut graph: Graph, ends: usize) -> Result<Graph, GraphError> {
+    let count = graph.switch_count();
+    while graph.endpoint_count() < ends {
         let first = draw(&mut rng, count).index();
         let mut wanted = (first..first + count).map(|at| SwitchId::at(at % count));
         let Some(at) = wanted.find(|&at| graph.free_port(at).is_ok()) else {

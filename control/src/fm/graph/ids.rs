@@ -252,6 +252,13 @@ impl PortMask {
         both
     }
 
+    /// Whether some port is in both.
+    #[inline]
+    #[must_use]
+    pub fn meets(self, other: Self) -> bool {
+        self.0.iter().zip(other.0).any(|(word, more)| word & more != 0)
+    }
+
     /// Whether there is none.
     #[inline]
     #[must_use]

@@ -163,8 +163,27 @@ pub(crate) struct Walk<'a> {
     /// The same for all channels by which packets come into the fabric at a switch.
     starts: Per<SwitchId, PortMask>,
     seen: Per<SwitchId, Seen>,
+    /// Ports by old and by new entries, for [`mix`](Self::mix).
+    ways: Per<SwitchId, (PortMask, PortMask)>,
     stack: Vec<(SwitchId, PortMask)>,
     pub counts: Counts,
+}
+
+/// Ports of every switch that lead up.
+#[derive(Clone, Debug)]
+pub(crate) struct Ups(Per<SwitchId, PortMask>);
+
+impl Ups {
+    pub fn new(graph: &Graph, order: &Order) -> Self {
+        let of = |at: SwitchId| {
+            let leads_up = |port: &u8| {
+                let far = graph.far(PortRef::new(at, *port));
+                far.is_some_and(|far| order.is_up(at, far.switch))
+            };
+            graph.ports(at).map(|(port, _)| port).filter(leads_up).collect()
+        };
+        Self(graph.switches().map(of).collect())
+    }
 }
 
 impl<'a> Walk<'a> {
@@ -175,6 +194,7 @@ impl<'a> Walk<'a> {
             turns: Per::new(channels.list.len(), PortMask::EMPTY),
             starts: Per::new(graph.switch_count(), PortMask::EMPTY),
             seen: Per::new(graph.switch_count(), Seen::default()),
+            ways: Per::new(graph.switch_count(), Default::default()),
             stack: Vec::new(),
             counts: Counts::default(),
         }
@@ -290,17 +310,18 @@ impl<'a> Walk<'a> {
     /// new entry leads to: what came by a way of `old` goes on by either, what came by a way of `new` alone by `new`.
     ///
     /// Packets may end where an entry or a link is missing. Returns whether no packet goes up after it went down.
-    pub fn mix(&mut self, old: &Tables, new: &Tables, order: &Order, to: Pid) -> bool {
+    pub fn mix(&mut self, old: &Tables, new: &Tables, ups: &Ups, to: Pid) -> bool {
         let mut is_legal = true;
         self.seen.fill(Seen::default());
         self.stack.clear();
         let channels = self.channels;
-        let ways = |at| {
+        // Looked up once for each switch, not for each link that leads to it.
+        for at in self.graph.switches() {
             let of = |tables| ports_of(tables, at, to).unwrap_or_default();
-            (of(old), of(new))
-        };
+            self.ways[at] = (of(old), of(new));
+        }
         for &source in &channels.sources {
-            let (before, after) = ways(source);
+            let (before, after) = self.ways[source];
             self.starts[source] = self.starts[source].or(before).or(after);
             self.stack.push((source, PortMask::EMPTY));
         }
@@ -309,21 +330,19 @@ impl<'a> Walk<'a> {
                 continue;
             }
             self.seen[at].state = State::Done;
-            let (before, after) = ways(at);
+            let (before, after) = self.ways[at];
             for port in before.or(after).iter() {
                 if let Some(id) = channels.leaving(at, port)
                     && let Channel::Isl { to: far, .. } = channels.list[id]
                 {
-                    let (old_next, next) = ways(far.switch);
+                    let (old_next, next) = self.ways[far.switch];
                     let more = if before.contains(port) { old_next } else { PortMask::EMPTY };
                     let onward = next.or(more);
                     self.turns[id] = self.turns[id].or(onward);
-                    is_legal &= order.is_up(at, far.switch)
-                        || !onward.iter().any(|port| {
-                            let end = self.graph.far(PortRef::new(far.switch, port));
-                            end.is_some_and(|end| order.is_up(far.switch, end.switch))
-                        });
-                    self.stack.push((far.switch, PortMask::EMPTY));
+                    is_legal &= ups.0[at].contains(port) || !onward.meets(ups.0[far.switch]);
+                    if self.seen[far.switch].state != State::Done {
+                        self.stack.push((far.switch, PortMask::EMPTY));
+                    }
                 }
             }
         }

@@ -16,11 +16,14 @@ pub const GROUPS_MAX: usize = 256;
 pub struct SwitchTables {
     drt: Vec<DrtEntry>,
     rgt: Vec<Option<RgtEntry>>,
+    /// Ports of each routing group, as they are looked up for every PID.
+    masks: Vec<PortMask>,
 }
 
 impl Default for SwitchTables {
     fn default() -> Self {
-        Self { drt: vec![DrtEntry::Invalid; Pid::COUNT], rgt: vec![None; GROUPS_MAX] }
+        let (drt, rgt) = (vec![DrtEntry::Invalid; Pid::COUNT], vec![None; GROUPS_MAX]);
+        Self { drt, rgt, masks: vec![PortMask::EMPTY; GROUPS_MAX] }
     }
 }
 
@@ -48,7 +51,10 @@ impl SwitchTables {
 
     /// Sets a routing group.
     pub fn set_rgt(&mut self, index: u8, entry: Option<RgtEntry>) {
-        if let Some(place) = self.rgt.get_mut(usize::from(index)) {
+        let at = usize::from(index);
+        if let (Some(place), Some(mask)) = (self.rgt.get_mut(at), self.masks.get_mut(at)) {
+            let ports = entry.as_ref().map(|group| group.ports().iter().copied().collect());
+            *mask = ports.unwrap_or_default();
             *place = entry;
         }
     }
@@ -65,7 +71,9 @@ impl SwitchTables {
         match self.drt(to) {
             DrtEntry::Invalid => Some(PortMask::EMPTY),
             DrtEntry::Port(port) => Some(PortMask::one(port)),
-            DrtEntry::Group(index) => self.rgt(index).map(|g| g.ports().iter().copied().collect()),
+            DrtEntry::Group(index) => {
+                self.rgt(index).and_then(|_| self.masks.get(usize::from(index)).copied())
+            }
         }
     }
 

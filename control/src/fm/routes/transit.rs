@@ -21,11 +21,10 @@
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 use super::Routed;
-use super::order::Order;
 use super::tables::{Change, Tables, pid_at};
 use crate::fm::graph::{Graph, SwitchId};
 use crate::fm::proof::Fault;
-use crate::fm::proof::walk::{Channels, Walk};
+use crate::fm::proof::walk::{Channels, Ups, Walk};
 
 /// How often sets of PIDs are tried before the rest is withdrawn.
 const TRIES_MAX: usize = 256;
@@ -55,9 +54,10 @@ impl Transit {
     /// # Errors
     /// `new` lets packets come back or loses them.
     pub fn plan(graph: &Graph, old: &Routed, new: &Routed) -> Result<Self, Fault> {
-        let (order, old, new) = (&new.order, &old.tables, &new.tables);
+        let ups = Ups::new(graph, &new.order);
+        let (old, new) = (&old.tables, &new.tables);
         let channels = Channels::new(graph);
-        let mut fit = Fit::new(graph, &channels, order, old, new);
+        let mut fit = Fit::new(graph, &channels, &ups, old, new);
         let mut scratch = Walk::new(graph, &channels);
         let (mut legal, mut others, mut withdrawn) = (Vec::new(), Vec::new(), Vec::new());
         for to in (0..Pid::COUNT).map(pid_at) {
@@ -65,7 +65,7 @@ impl Transit {
             match fate(graph, old, new, to) {
                 Fate::Same => {}
                 Fate::Regrouped => withdrawn.push(to),
-                Fate::Changed if scratch.mix(old, new, order, to) => legal.push(to),
+                Fate::Changed if scratch.mix(old, new, &ups, to) => legal.push(to),
                 Fate::Changed => others.push(to),
             }
         }
@@ -168,7 +168,7 @@ fn fate(graph: &Graph, old: &Tables, new: &Tables, to: Pid) -> Fate {
 struct Fit<'a> {
     before: Walk<'a>,
     after: Walk<'a>,
-    order: &'a Order,
+    ups: &'a Ups,
     old: &'a Tables,
     new: &'a Tables,
 }
@@ -177,18 +177,18 @@ impl<'a> Fit<'a> {
     fn new(
         graph: &'a Graph,
         channels: &'a Channels,
-        order: &'a Order,
+        ups: &'a Ups,
         old: &'a Tables,
         new: &'a Tables,
     ) -> Self {
         let walk = Walk::new(graph, channels);
-        Self { before: walk.clone(), after: walk, order, old, new }
+        Self { before: walk.clone(), after: walk, ups, old, new }
     }
 
     /// Notes how packets to a PID go before and after.
     fn stay(&mut self, to: Pid) {
-        self.before.mix(self.old, self.old, self.order, to);
-        self.after.mix(self.new, self.new, self.order, to);
+        self.before.mix(self.old, self.old, self.ups, to);
+        self.after.mix(self.new, self.new, self.ups, to);
     }
 
     /// Takes `list` among those that change while packets are on their way, unless a circle came about: while the others
@@ -197,7 +197,7 @@ impl<'a> Fit<'a> {
         let with = |walk: &Walk<'a>| {
             let mut walk = walk.clone();
             for &to in list {
-                walk.mix(self.old, self.new, self.order, to);
+                walk.mix(self.old, self.new, self.ups, to);
             }
             walk.order().is_ok().then_some(walk)
         };
