@@ -4,6 +4,7 @@
 //! Units: in the names, `_ns` and so on.
 //! Source: style.md C13; issue 2, "Speed".
 
+pub mod discovery;
 pub mod gfd;
 pub mod gfd_link;
 pub mod islip_slot;

@@ -101,7 +101,7 @@ fn prove(
 }
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
-fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let start = std::time::Instant::now();
     let done = work();
     (start.elapsed().as_secs_f64(), done)

@@ -1,0 +1,90 @@
+//! What a manager needs to bring up a fabric of real switches, on this machine, now: their tables, behind their commands.
+//!
+//! Shape: [`fabrics`] -> [`measure`]: discovery, PIDs, routes with their proof, sending; then a link is lost.
+//! Units: seconds of wall clock; one core; manager and switches together.
+//! Source: issue 4, "Speed": discovery, PIDs and proved routes in 10 s, reroute after a loss in 1 s.
+
+use std::sync::{Arc, Mutex};
+
+use weft::fm::bind::Bindings;
+use weft::fm::change::Running;
+use weft::fm::discover::{self, discover};
+use weft::fm::graph::{Graph, GraphError, generate};
+use weft::fm::plan::send::send;
+use weft::fm::plan::wires::read_all;
+use weft::fm::plan::{self, make, number};
+use weft_parsers::fabric::Pid;
+use weft_tests::crowd::{World, fabric, manager};
+
+use crate::routes::timed;
+
+/// What was measured on a fabric.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Finding all switches and links.
+    pub discover_s: f64,
+    /// PIDs.
+    pub number_s: f64,
+    /// Routes and their proof.
+    pub make_s: f64,
+    /// Bringing both into the switches, and reading them back.
+    pub send_s: f64,
+    /// From the news that a link is lost to new tables in all switches, read back.
+    pub loss_s: f64,
+    /// PIDs that were given, of switches and of edges.
+    pub pids: usize,
+    /// Entries that were sent after the loss.
+    pub resent: usize,
+}
+
+/// Fabrics to measure, without PIDs for their switches: those get theirs when they are found.
+///
+/// # Errors
+/// None: they are of sizes that a graph takes.
+pub fn fabrics() -> Result<[(&'static str, Graph); 2], GraphError> {
+    let tree = generate::fat_tree(16)?;
+    // One PID each for the switches and for the manager, the rest for hosts.
+    let irregular = generate::irregular_edges(1, 256, 768, Pid::COUNT - 1 - 256 - 1)?;
+    Ok([
+        ("fat tree, k 16: 320 switches, 1,024 hosts", tree),
+        ("irregular: 256 switches, 1,023 links, 4,095 PIDs", irregular),
+    ])
+}
+
+/// Brings a fabric up, then takes the middle one of its links away.
+///
+/// # Errors
+/// What did not go well.
+pub fn measure(graph: &Graph) -> Result<Cost, String> {
+    let world = Arc::new(Mutex::new(World::of(graph)));
+    let mut way = fabric(&world);
+    let (discover_s, found) = timed(|| discover(&mut way, &discover::Options::new(manager())));
+    let found = found.map_err(|error| error.to_string())?;
+    if !found.findings.is_empty() {
+        return Err(format!("{:?}", found.findings));
+    }
+    let options = plan::Options::default();
+    let (number_s, numbered) = timed(|| number(&found.inventory, &options));
+    let (inventory, assignments) = numbered.map_err(|error| error.to_string())?;
+    let (make_s, made) = timed(|| make(&inventory, &options, None));
+    let made = made.map_err(|error| error.to_string())?;
+    let pids = inventory.pids().count();
+    let (mut standing, silent) = read_all(&mut way, &inventory);
+    if let Some((at, error)) = silent.first() {
+        return Err(format!("{at}: {error}"));
+    }
+    let (send_s, sent) =
+        timed(|| send(&mut way, &inventory, &assignments, &made, &mut standing, || {}));
+    sent.map_err(|error| error.to_string())?;
+    let bindings = Bindings::default();
+    let mut running = Running { inventory, plan: made, standing, bindings, options, drain: || {} };
+    let middle = graph.links().nth(graph.links().count() / 2).ok_or("no link")?.1;
+    world
+        .lock()
+        .map_err(|error| error.to_string())?
+        .cut(middle.ends.map(|end| (usize::from(end.switch.0), end.port)));
+    let (loss_s, reports) = timed(|| running.watch(&mut way));
+    let reports = reports.map_err(|error| error.to_string())?;
+    let [report] = reports.as_slice() else { return Err(format!("{reports:?}")) };
+    Ok(Cost { discover_s, number_s, make_s, send_s, loss_s, pids, resent: report.sent.entries })
+}
