@@ -39,6 +39,21 @@ pub struct Rx<T> {
     tail_seen: usize,
 }
 
+/// Sees from aside whether a ring holds something.
+pub struct Watch<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Watch<T> {
+    /// Whether nothing can be popped. What another thread does meanwhile may be seen or not.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let head = self.shared.head.0.load(Ordering::Acquire); // pairs with `pop`
+        self.shared.tail.0.load(Ordering::Acquire) == head // pairs with `push`
+    }
+}
+
 /// A ring for at least `capacity` items.
 ///
 /// # Panics
@@ -145,6 +160,12 @@ fn slot<T>(slots: &[T], index: usize) -> &T {
 }
 
 impl<T> Rx<T> {
+    /// Sees from aside whether there is something.
+    #[must_use]
+    pub fn watch(&self) -> Watch<T> {
+        Watch { shared: self.shared.clone() }
+    }
+
     /// Items that can be popped.
     #[inline]
     pub fn len(&mut self) -> usize {

@@ -18,7 +18,7 @@ use crate::endpoint::{Answer, Command};
 use crate::error::CliError;
 use crate::fabric::embedded::{Fabric, Shared, UpError};
 use crate::fabric::layout::{Layout, Part, Shown};
-use crate::fabric::processes::{ProcessError, Processes};
+use crate::fabric::processes::{self, ProcessError, Processes};
 use crate::fabric::topology::Topology;
 use crate::fm::service::run::Service;
 use crate::mgmt::Server;
@@ -35,6 +35,14 @@ pub enum FabricCommand {
     Check {
         /// The file, TOML
         file: PathBuf,
+    },
+    /// Have the hosts of a fabric that is up map the memory that its manager has given since, and unmap what it took
+    Map {
+        /// The file that it was brought up by
+        file: PathBuf,
+        /// Where its sockets are
+        #[arg(long, value_name = "DIR", default_value = "/run/weft/fabric")]
+        dir: PathBuf,
     },
     /// Bring a topology up: switches, hosts, devices, GFDs and their manager
     Up(UpArgs),
@@ -72,6 +80,7 @@ fn prefix(text: &str) -> Result<String, String> {
 pub fn run(command: &FabricCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         FabricCommand::Check { file } => check(file, out),
+        FabricCommand::Map { file, dir } => map(file, dir),
         FabricCommand::Up(args) if args.processes => up_processes(args, out),
         FabricCommand::Up(args) => up(args, out),
     }
@@ -82,10 +91,20 @@ fn read(file: &Path) -> Result<String, CliError> {
     std::fs::read_to_string(file).map_err(error)
 }
 
-fn check(file: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+fn laid_out(file: &Path) -> Result<(Topology, Layout), CliError> {
     let wrong = |text: String| CliError::Usage(format!("{}: {text}", file.display()));
     let topology = Topology::parse(&read(file)?).map_err(|error| wrong(error.to_string()))?;
     let layout = Layout::new(&topology).map_err(|error| wrong(error.to_string()))?;
+    Ok((topology, layout))
+}
+
+fn map(file: &Path, dir: &Path) -> Result<(), CliError> {
+    let (topology, layout) = laid_out(file)?;
+    processes::map(dir, &topology, &layout).map_err(|source| system("map memory", source))
+}
+
+fn check(file: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+    let (topology, layout) = laid_out(file)?;
     show(&topology, &layout, out).map_err(CliError::Output)
 }
 

@@ -135,9 +135,13 @@ pub struct HostSpec {
     /// Addresses that are reached by UIO: the fabric's memory
     #[arg(long, value_name = "BASE:SIZE")]
     pub fabric_window: Option<String>,
-    /// Most octets of a read, a power of two from 128 to 4096, at most a GFD's granularity [default: 512]
+    /// Most octets of a read, a power of two from 128 to 4096 [default: 512]
     #[arg(long)]
     pub read_max: Option<Num>,
+    /// No UIO request crosses a multiple of this, a power of two from 128 to 4096, at most a GFD's granularity
+    /// [default: 256]
+    #[arg(long)]
+    pub uio_max: Option<Num>,
     /// Requests under way [default: 64]
     #[arg(long)]
     pub in_flight: Option<usize>,
@@ -178,6 +182,10 @@ pub struct DeviceSpec {
     /// A requester of Lightweight Notification for 2 to the power of so many lines
     #[arg(long)]
     pub lnr: Option<u8>,
+    /// No UIO request crosses a multiple of this, a power of two from 128 to 4096, at most a GFD's granularity
+    /// [default: 256]
+    #[arg(long)]
+    pub uio_max: Option<Num>,
     /// Requests under way, of each function [default: 32]
     #[arg(long)]
     pub in_flight: Option<usize>,
@@ -380,6 +388,10 @@ impl Common {
     }
 }
 
+/// What no UIO request crosses a multiple of, unless told otherwise: the least granularity of G-FAM (wire-formats.md
+/// 5.1), so that whatever is mapped can be reached.
+const UIO_MAX: u64 = 256;
+
 fn power(name: &'static str, given: Option<Num>, default: u64) -> Result<usize, SpecError> {
     let number = given.map_or(default, |it| it.0);
     let fits = number.is_power_of_two() && (128..=4_096).contains(&number);
@@ -449,6 +461,7 @@ impl HostSpec {
                 ln: if lnc.is_some() { LnSystem::Cls64 } else { LnSystem::None },
             },
             read_max: power("read_max", self.read_max, 512)?,
+            uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
             in_flight_max: in_flight(self.in_flight, 64)?,
             timeout: self.common.timeout(),
             uio_last_first: false,
@@ -551,6 +564,7 @@ impl DeviceSpec {
         let config = DeviceConfig {
             end: self.common.end("device", self.common.carries()?, macs, 0)?,
             functions: functions.collect::<Result<_, _>>()?,
+            uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
             in_flight_max: in_flight(self.in_flight, 32)?,
             timeout: self.common.timeout(),
             uio_last_first: false,

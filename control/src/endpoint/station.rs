@@ -60,6 +60,8 @@ pub enum StationError {
 pub struct Handle {
     calls: Arc<Mutex<Sender<Call>>>,
     bell: Arc<Bell>,
+    /// Something was sent since the station last looked.
+    called: Arc<AtomicBool>,
 }
 
 impl Handle {
@@ -76,6 +78,7 @@ impl Handle {
             .unwrap_or_else(PoisonError::into_inner)
             .send(Call { command, reply })
             .map_err(|_| ended())?;
+        self.called.store(true, Ordering::Release); // pairs with `Station::step`
         self.bell.ring();
         match answer.recv_timeout(time) {
             Ok(answer) => answer,
@@ -133,7 +136,7 @@ impl Station {
         }
         let (send, calls) = channel();
         let bell = Arc::new(Bell::new().map_err(StationError::Bell)?);
-        let handle = Handle { calls: Arc::new(Mutex::new(send)), bell };
+        let handle = Handle { calls: Arc::new(Mutex::new(send)), bell, called: Arc::default() };
         let (desk, callers, answers) = (Desk::default(), BTreeMap::new(), BTreeMap::new());
         let (next, failing) = (0, false);
         Ok(Self { unit, ports, bufs, desk, calls, handle, next, callers, answers, failing })
@@ -143,6 +146,12 @@ impl Station {
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
+    }
+
+    /// Whether somebody has asked it something that it has not looked at.
+    #[must_use]
+    pub fn is_called(&self) -> bool {
+        self.handle.called.load(Ordering::Acquire) // pairs with `Handle::call`
     }
 
     /// What it drives.
@@ -196,6 +205,7 @@ impl Station {
     pub fn step(&mut self, now: Instant) -> Result<Progress, PortError> {
         self.desk.set_now(now);
         let mut taken = 0;
+        self.handle.called.swap(false, Ordering::AcqRel); // what is sent from now on says so again
         while let Ok(Call { command, reply }) = self.calls.try_recv() {
             let number = self.next;
             self.callers.insert(number, reply);

@@ -235,6 +235,7 @@ impl Fabric {
             Response::Memory(shares) => shares,
             _ => Vec::new(),
         };
-        self.hosts(|host| host.map(&self.topology, &shares))
+        let layout = self.world().layout().clone();
+        self.hosts(|host| host.map(&self.topology, &layout, &shares))
     }
 }

@@ -126,11 +126,7 @@ impl Processes {
         }
         up.start_manager()?;
         up.hosts(|host| host.enumerate(&up.topology))?;
-        let shares = match up.manager(&Request::Memory)? {
-            Response::Memory(shares) => shares,
-            _ => Vec::new(),
-        };
-        up.hosts(|host| host.map(&up.topology, &shares))?;
+        map(&up.dir, &up.topology, &up.layout)?;
         Ok(up)
     }
 
@@ -330,7 +326,7 @@ impl Processes {
     }
 
     fn manager_socket(&self) -> PathBuf {
-        self.dir.join("fm").join("fm.sock")
+        manager_socket(&self.dir)
     }
 
     /// Starts the manager, and waits until it has brought all about.
@@ -383,8 +379,7 @@ impl Processes {
     /// # Errors
     /// It refuses, or is not there.
     pub fn manager(&self, request: &Request) -> Result<Response, ProcessError> {
-        ask(&self.manager_socket(), request)
-            .map_err(|error| ProcessError::Manager(error.to_string()))
+        manager(&self.dir, request)
     }
 
     /// Gives a part a command, by its name.
@@ -392,20 +387,52 @@ impl Processes {
     /// # Errors
     /// It refuses, or is not there.
     pub fn ask(&self, name: &str, command: &Command) -> Result<Answer, Refused> {
-        let socket = self.dir.join(name).join("endpoint.sock");
-        ask(&socket, command).map_err(|error| match error {
-            ClientError::Refused(refused) => refused,
-            other => Refused::unavailable(other.to_string()),
-        })
+        part(&self.dir, name, command)
     }
 
     fn hosts(&self, f: impl Fn(&Host<'_>) -> Result<(), SettleError>) -> Result<(), ProcessError> {
-        for (at, host) in self.topology.hosts.iter().enumerate() {
-            let ask = |command: &Command| self.ask(&host.name, command);
-            f(&Host { at, ask: &ask, pause: &|| std::thread::park_timeout(LOOK) })?;
-        }
-        Ok(())
+        hosts(&self.dir, &self.topology, f)
     }
+}
+
+fn manager_socket(dir: &Path) -> PathBuf {
+    dir.join("fm").join("fm.sock")
+}
+
+fn manager(dir: &Path, request: &Request) -> Result<Response, ProcessError> {
+    ask(&manager_socket(dir), request).map_err(|error| ProcessError::Manager(error.to_string()))
+}
+
+fn part(dir: &Path, name: &str, command: &Command) -> Result<Answer, Refused> {
+    let socket = dir.join(name).join("endpoint.sock");
+    ask(&socket, command).map_err(|error| match error {
+        ClientError::Refused(refused) => refused,
+        other => Refused::unavailable(other.to_string()),
+    })
+}
+
+fn hosts(
+    dir: &Path,
+    topology: &Topology,
+    f: impl Fn(&Host<'_>) -> Result<(), SettleError>,
+) -> Result<(), ProcessError> {
+    for (at, host) in topology.hosts.iter().enumerate() {
+        let ask = |command: &Command| part(dir, &host.name, command);
+        f(&Host { at, ask: &ask, pause: &|| std::thread::park_timeout(LOOK) })?;
+    }
+    Ok(())
+}
+
+/// Has the hosts of a fabric that is up at `dir`, in one process or several, map the memory that its manager has given.
+///
+/// # Errors
+/// Somebody is not there or refuses.
+pub fn map(dir: &Path, topology: &Topology, layout: &Layout) -> Result<(), ProcessError> {
+    let shares = match manager(dir, &Request::Memory)? {
+        Response::Memory(shares) => shares,
+        _ => Vec::new(),
+    };
+    hosts(dir, topology, |host| host.map(topology, layout, &shares))
 }
 
 /// Asks who listens at `socket`.

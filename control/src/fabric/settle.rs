@@ -4,8 +4,11 @@
 //! Units: octets.
 //! Source: fabric.md "Start-up", "Memory"; wire-formats.md 4.6.
 
-use weft_parsers::fabric::Pid;
+use weft_parsers::cci::gae::FastCaps;
+use weft_parsers::cci::{Opcode, Payload};
+use weft_parsers::fabric::{Hpa, Pid};
 
+use super::layout::Layout;
 use super::software::{self, MapError, Region};
 use super::topology::Topology;
 use crate::endpoint::number::{Hex, Num};
@@ -18,6 +21,9 @@ const LOOKS: u32 = 100;
 /// How long a search may take, and a command of a mailbox, in milliseconds.
 const SEARCH_MS: u64 = 20_000;
 const COMMAND_MS: u64 = 5_000;
+
+/// The bridge that a host's own requests enter by.
+const UPSTREAM: u8 = 0;
 
 /// Why a host is not ready.
 #[derive(Debug, thiserror::Error)]
@@ -74,47 +80,70 @@ impl Host<'_> {
         asked.map(drop).map_err(|refused| self.fail(topology, refused))
     }
 
-    /// Has it map the memory that it has been given.
+    /// Has it map the memory that it has been given, and for its devices what they have been given: what its GAE has of
+    /// others is unmapped.
     ///
     /// # Errors
     /// It cannot be mapped, or the host's GAE refuses.
-    pub fn map(&self, topology: &Topology, shares: &[ShareRow]) -> Result<(), SettleError> {
-        let regions = regions(topology, self.at, shares);
-        if regions.is_empty() {
+    pub fn map(
+        &self,
+        topology: &Topology,
+        layout: &Layout,
+        shares: &[ShareRow],
+    ) -> Result<(), SettleError> {
+        if !layout.has_edge(self.at) {
             return Ok(());
         }
-        let name = topology.hosts.get(self.at).map(|host| host.name.clone()).unwrap_or_default();
-        let commands =
-            software::commands(&regions).map_err(|source| SettleError::Map { name, source })?;
-        for (opcode, input) in commands {
-            let opcode = Num(opcode.0.into());
-            let command =
-                Command::Gae { opcode, input: Hex(input), block: None, timeout_ms: COMMAND_MS };
-            match (self.ask)(&command).map_err(|refused| self.fail(topology, refused))? {
-                Answer::Response { code: 0, .. } => {}
-                other => {
-                    let text = format!("its GAE refuses {:04x}h: {other:?}", opcode.0);
-                    return Err(self.fail(topology, Refused::because(text)));
-                }
+        let devices = layout.devices_of(self.at).map(|(vppb, ..)| vppb);
+        for vppb in core::iter::once(UPSTREAM).chain(devices) {
+            let output = self.gae(topology, Opcode::GET_FAST_CAPS, vec![vppb, 0, 0, 0])?;
+            let caps = FastCaps::parse(&output).map_err(|error| {
+                let text = format!("its GAE does not tell of vPPB {vppb}: {error}");
+                self.fail(topology, Refused::because(text))
+            })?;
+            let pids: Vec<u16> = caps.pids.iter().map(Pid::bits).collect();
+            let regions = regions(&pids, shares);
+            if regions.is_empty() && caps.limit == Hpa(0) {
+                continue;
+            }
+            let name = topology.hosts.get(self.at).map(|host| host.name.clone());
+            let commands = software::commands(vppb, &regions)
+                .map_err(|source| SettleError::Map { name: name.unwrap_or_default(), source })?;
+            for (opcode, input) in commands {
+                self.gae(topology, opcode, input)?;
             }
         }
         Ok(())
     }
+
+    /// What its GAE answers.
+    fn gae(
+        &self,
+        topology: &Topology,
+        opcode: Opcode,
+        input: Vec<u8>,
+    ) -> Result<Vec<u8>, SettleError> {
+        let (number, input) = (Num(opcode.0.into()), Hex(input));
+        let command = Command::Gae { opcode: number, input, block: None, timeout_ms: COMMAND_MS };
+        match (self.ask)(&command).map_err(|refused| self.fail(topology, refused))? {
+            Answer::Response { code: 0, output, .. } => Ok(output.0),
+            other => {
+                let text = format!("its GAE refuses {:04x}h: {other:?}", opcode.0);
+                Err(self.fail(topology, Refused::because(text)))
+            }
+        }
+    }
 }
 
-/// What a host of the topology was given.
-fn regions(topology: &Topology, host: usize, shares: &[ShareRow]) -> Vec<Region> {
-    let Some(host) = topology.hosts.get(host) else { return Vec::new() };
-    let own = topology.memory.iter().filter(|memory| memory.hosts.contains(&host.name));
-    let region = |memory: &super::topology::Memory| {
-        let share = shares.iter().find(|share| share.name == memory.name)?;
-        Some(Region {
-            hpa: share.hpa,
-            len: share.size,
-            granularity: memory.granularity,
-            targets: share.parts.iter().map(|part| Pid::from_low_bits(part.gfd)).collect(),
-            gim: false,
-        })
+/// What somebody with these PIDs was given.
+fn regions(pids: &[u16], shares: &[ShareRow]) -> Vec<Region> {
+    let own = shares.iter().filter(|share| share.hosts.iter().any(|pid| pids.contains(pid)));
+    let region = |share: &ShareRow| Region {
+        hpa: share.hpa,
+        len: share.size,
+        granularity: share.granularity,
+        targets: share.parts.iter().map(|part| Pid::from_low_bits(part.gfd)).collect(),
+        gim: false,
     };
-    own.filter_map(region).collect()
+    own.map(region).collect()
 }

@@ -1,8 +1,10 @@
-//! What a host's software does to reach memory of the fabric: the tables of its own edge port.
+//! What a host's software does so that it, or a device of it, reaches memory of the fabric: the tables of the edge port.
 //!
 //! Shape: the [`Region`]s that the fabric manager has given a host -> commands for the mailbox of its GAE, in order.
 //! Units: octets; segments of 64 GiB.
 //! Source: fabric.md "Tables of an edge and who may write them"; wire-formats.md 4.6 (5804h to 5808h), 5.1.
+
+use std::collections::BTreeMap;
 
 use weft_parsers::cci::gae::{PrefixFlags, SetFast};
 use weft_parsers::cci::tables::{SetEntries, SetIdt};
@@ -13,8 +15,6 @@ use weft_parsers::fabric::{FastEntry, Hpa, Interleave, Pid, Target};
 const SEGMENT: u64 = 64 << 30;
 /// Entries that one command sets: those of a small mailbox.
 const ENTRIES_MAX: usize = 192;
-/// The host's own FAST is that of its upstream bridge.
-const UPSTREAM: u8 = 0;
 
 /// Fabric memory that a host has, within one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,16 +48,17 @@ pub enum MapError {
 /// A command for a mailbox: its opcode and its payload.
 pub type Command = (Opcode, Vec<u8>);
 
-/// Commands that map `regions`, and nothing else; none of them turns the window off.
+/// Commands that map `regions`, and nothing else, for what comes in by the bridge `vppb`: 0 is that of the host itself.
+/// No region turns the window off.
 ///
 /// # Errors
 /// See [`MapError`].
-pub fn commands(regions: &[Region]) -> Result<Vec<Command>, MapError> {
+pub fn commands(vppb: u8, regions: &[Region]) -> Result<Vec<Command>, MapError> {
     let mut sorted: Vec<&Region> = regions.iter().collect();
     sorted.sort_by_key(|region| region.hpa);
     let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
         let off = SetFast {
-            vppb: UPSTREAM,
+            vppb,
             segment_size: 0,
             prefix: PrefixFlags::default(),
             base: Hpa(0),
@@ -68,11 +69,11 @@ pub fn commands(regions: &[Region]) -> Result<Vec<Command>, MapError> {
     let base = first.hpa / SEGMENT * SEGMENT;
     let limit = (last.hpa / SEGMENT + 1) * SEGMENT;
     let (prefix, segment_size) = (PrefixFlags::default(), 0);
-    let window =
-        SetFast { vppb: UPSTREAM, segment_size, prefix, base: Hpa(base), limit: Hpa(limit) };
+    let window = SetFast { vppb, segment_size, prefix, base: Hpa(base), limit: Hpa(limit) };
     let mut all = vec![command(&Request::SetFast(window))];
     let mut entries = Vec::new();
-    let mut idt = Vec::new();
+    let mut idt: Vec<Pid> = Vec::new();
+    let mut lists: BTreeMap<&[Pid], u16> = BTreeMap::new(); // the same GFDs need their list once only
     for region in sorted {
         let index = usize::try_from((region.hpa - base) / SEGMENT).unwrap_or(usize::MAX);
         let inside = region.hpa % SEGMENT + region.len <= SEGMENT;
@@ -84,19 +85,25 @@ pub fn commands(regions: &[Region]) -> Result<Vec<Command>, MapError> {
         let target = if let [pid] = region.targets[..] {
             Target::Direct(pid)
         } else {
-            let at = u16::try_from(idt.len()).ok().filter(|&at| at < 4_096);
-            idt.extend_from_slice(&region.targets);
-            Target::Interleaved(at.ok_or(MapError::Full(region.hpa))?)
+            let at = if let Some(&at) = lists.get(region.targets.as_slice()) {
+                at
+            } else {
+                let at = u16::try_from(idt.len()).ok().filter(|&at| at < 4_096);
+                idt.extend_from_slice(&region.targets);
+                at.ok_or(MapError::Full(region.hpa))?
+            };
+            lists.insert(&region.targets, at);
+            Target::Interleaved(at)
         };
         entries.push(Some(FastEntry { gim: region.gim, interleave, target }));
     }
     // What entries point to is there before they are.
     for (at, pids) in (0_u16..).step_by(ENTRIES_MAX).zip(idt.chunks(ENTRIES_MAX)) {
-        let set = SetIdt { vppb: UPSTREAM, start: at, entries: List::of(pids) };
+        let set = SetIdt { vppb, start: at, entries: List::of(pids) };
         all.push(command(&Request::SetIdt(set)));
     }
     for (at, part) in (0_u16..).step_by(ENTRIES_MAX).zip(entries.chunks(ENTRIES_MAX)) {
-        let set = SetEntries { vppb: UPSTREAM, start: at, entries: List::of(part) };
+        let set = SetEntries { vppb, start: at, entries: List::of(part) };
         all.push(command(&Request::SetFastSegments(set)));
     }
     Ok(all)
@@ -161,7 +168,7 @@ mod tests {
         let tera = 1 << 40;
         let regions =
             [region(tera + 3 * SEGMENT, pids(256)), region(tera + 4_096, vec![pids(7)[6]])];
-        let all = commands(&regions).unwrap();
+        let all = commands(0, &regions).unwrap();
         assert_eq!(all.len(), 4, "window, two parts of the interleave table, entries");
         assert!(all.iter().all(|(_, payload)| payload.len() <= 2_048 && !payload.is_empty()));
         let fast = table(&all);
@@ -175,24 +182,46 @@ mod tests {
         assert_eq!((at(tera + SEGMENT), at(tera - 1)), (Found::Invalid, Found::Miss));
     }
 
+    /// Shares of the same GFDs use one list, however they are dealt out; what is of a device is set at its bridge.
+    #[test]
+    fn regions_of_the_same_targets_share_their_list() {
+        let tera = 1 << 40;
+        let turn =
+            |n: u64, granularity| Region { granularity, ..region(tera + n * SEGMENT, pids(4)) };
+        let all =
+            commands(3, &[turn(0, 256), turn(1, 16_384), region(tera + 2 * SEGMENT, pids(2))]);
+        let all = all.unwrap();
+        let idt = all.iter().find_map(|(opcode, payload)| {
+            match Request::parse(*opcode, payload).unwrap() {
+                Request::SetIdt(set) => Some((set.vppb, set.entries.len())),
+                _ => None,
+            }
+        });
+        assert_eq!(idt, Some((3, 6)), "4 and 2 ways");
+        let fast = table(&all);
+        let second = Found::Hit { flag: false, dpid: pids(4)[1] };
+        assert_eq!(fast.lookup(Hpa(tera + 256)), second);
+        assert_eq!(fast.lookup(Hpa(tera + SEGMENT + 16_384)), second);
+    }
+
     #[test]
     fn what_does_not_fit_is_refused() {
         let tera = 1 << 40;
-        let three = commands(&[region(tera, pids(3))]);
+        let three = commands(0, &[region(tera, pids(3))]);
         assert_eq!(three, Err(MapError::Interleave(tera)));
         let fine = Region { granularity: 128, ..region(tera, pids(2)) };
-        assert_eq!(commands(&[fine]), Err(MapError::Interleave(tera)));
+        assert_eq!(commands(0, &[fine]), Err(MapError::Interleave(tera)));
         let twice = [region(tera, pids(1)), region(tera + (1 << 30), pids(1))];
-        assert_eq!(commands(&twice), Err(MapError::Segment(tera + (1 << 30))));
+        assert_eq!(commands(0, &twice), Err(MapError::Segment(tera + (1 << 30))));
         let across = region(tera + SEGMENT - 1, pids(1));
-        assert_eq!(commands(&[across]), Err(MapError::Segment(tera + SEGMENT - 1)));
+        assert_eq!(commands(0, &[across]), Err(MapError::Segment(tera + SEGMENT - 1)));
         let far = [region(tera, pids(1)), region(tera + 5_000 * SEGMENT, pids(1))];
-        assert_eq!(commands(&far), Err(MapError::Segment(tera + 5_000 * SEGMENT)));
+        assert_eq!(commands(0, &far), Err(MapError::Segment(tera + 5_000 * SEGMENT)));
     }
 
     #[test]
     fn no_region_turns_the_window_off() {
-        let [(opcode, payload)] = &commands(&[]).unwrap()[..] else { panic!() };
+        let [(opcode, payload)] = &commands(0, &[]).unwrap()[..] else { panic!() };
         let Ok(Request::SetFast(set)) = Request::parse(*opcode, payload) else { panic!() };
         assert_eq!((set.base, set.limit), (Hpa(0), Hpa(0)));
     }

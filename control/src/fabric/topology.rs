@@ -165,14 +165,18 @@ impl OneOrMany {
     }
 }
 
-/// Memory of GFDs for hosts.
+/// Memory of GFDs for hosts and devices.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
     /// What it is called.
     pub name: String,
     /// Who has it.
+    #[serde(default)]
     pub hosts: Vec<String>,
+    /// Devices that have it too, and reach it by requests of their own.
+    #[serde(default)]
+    pub devices: Vec<String>,
     /// Where it is, in the order of the ways; the name of several stands for all of them.
     pub gfds: Vec<String>,
     /// How much in all, octets.

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use super::layout::{Layout, Shown, uuid};
 use super::topology::Topology;
 use crate::fm::inventory::Named;
+use crate::fm::service::want::is_name;
 
 /// Bridge 0 of a virtual switch is the upstream one.
 const UPSTREAM: u8 = 0;
@@ -67,11 +68,23 @@ fn write(
             }
         }
     }
+    let named = |device: &String| topology.memory.iter().any(|m| m.devices.contains(device));
+    for host in 0..layout.hosts.len() {
+        for (_, switch, port, device) in layout.devices_of(host) {
+            let Some(device) = layout.devices.get(device) else { continue };
+            // A name that might be a PID is none to the manager; the device's place is, then.
+            if is_name(device) || named(device) {
+                let at = name(switch);
+                writeln!(text, "[[device]]\nname = {device:?}\nswitch = {at:?}\nport = {port}")?;
+            }
+        }
+    }
     for memory in &topology.memory {
         let gfds = layout.gfds(&memory.gfds).unwrap_or_default();
         let gfds: Vec<&str> =
             gfds.iter().filter_map(|&at| Some(layout.gfds.get(at)?.name.as_str())).collect();
-        let super::topology::Memory { name, hosts, len, granularity, hpa, .. } = memory;
+        let super::topology::Memory { name, len, granularity, hpa, .. } = memory;
+        let hosts: Vec<&String> = memory.hosts.iter().chain(&memory.devices).collect();
         writeln!(
             text,
             "[[memory]]\nname = {name:?}\nhosts = {hosts:?}\ngfds = {gfds:?}\nsize = {len}\n\

@@ -12,7 +12,7 @@ use weft_dataplane::config::{LiveSizes, PortRole as Role, SwitchConfig, TlpConfi
 use weft_dataplane::pbr::Tables;
 use weft_dataplane::pipeline::{BuildError, Built, Core, Lane, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool, PoolError};
-use weft_dataplane::port::pipe::{Pipe, PipeConfig, Plug, pipe};
+use weft_dataplane::port::pipe::{Inbox, Pipe, PipeConfig, Plug, pipe};
 use weft_dataplane::port::{Port, PortError, PortOpenError};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::NoTrace;
@@ -46,6 +46,8 @@ const CHUNKS_EACH: usize = 512;
 const DEPTH: usize = 128;
 /// How long a bind or unbind takes.
 const BIND_TIME: Span = Span::from_us(100);
+/// How long a part that has nothing to do is not looked at: as long as a station in a process of its own may sleep.
+const REST_MAX: Span = Span::from_ms(5);
 /// GFD commands that a GAE forwards at a time.
 const THREADS: u16 = 4;
 
@@ -92,6 +94,42 @@ pub enum WorldError {
     Pipe(#[from] Box<PortOpenError>),
 }
 
+/// What a part waits for, so that one that has nothing to do is passed over.
+struct Rest {
+    inboxes: Vec<(Inbox, bool)>,
+    /// Nothing moved when it was last polled, and nothing waits for room.
+    still: bool,
+    until: Instant,
+}
+
+impl Rest {
+    fn new(inboxes: Vec<Inbox>) -> Self {
+        let inboxes = inboxes.into_iter().map(|inbox| (inbox, false)).collect();
+        Self { inboxes, still: false, until: Instant::ZERO }
+    }
+
+    /// Has it polled with the next step, whatever there is.
+    const fn wake(&mut self) {
+        self.still = false;
+    }
+
+    /// Whether there is nothing to be done at `now`.
+    fn goes_on(&self, now: Instant) -> bool {
+        let same = |(inbox, up): &(Inbox, bool)| !inbox.is_waiting() && inbox.link_up() == *up;
+        self.still && now < self.until && self.inboxes.iter().all(same)
+    }
+
+    /// It was polled: whether anything moved or waits for room, and when something is due.
+    fn polled(&mut self, now: Instant, busy: bool, next: Option<Instant>) {
+        self.still = !busy;
+        let latest = now + REST_MAX;
+        self.until = next.map_or(latest, |next| next.min(latest));
+        for (inbox, up) in &mut self.inboxes {
+            *up = inbox.link_up();
+        }
+    }
+}
+
 /// A PBR switch.
 struct Node {
     lane: Lane,
@@ -102,13 +140,21 @@ struct Node {
     agent: Agent,
     agent_port: Pipe,
     answers: Vec<(Session, Vec<u8>)>,
+    rest: Rest,
+}
+
+/// A part that is no PBR switch.
+struct Seat {
+    part: Part,
+    station: Station,
+    rest: Rest,
 }
 
 /// All parts of a fabric.
 pub struct World {
     layout: Layout,
     nodes: Vec<Node>,
-    stations: Vec<(Part, Station)>,
+    seats: Vec<Seat>,
     plugs: Vec<Plug>,
     bufs: Bufs,
     clock: Box<dyn FnMut(bool) -> Instant + Send>,
@@ -134,8 +180,10 @@ impl Wires {
         Ok(Self { ends, plugs })
     }
 
-    fn take(&mut self, part: Part, port: u8) -> Option<Box<dyn Port>> {
-        Some(Box::new(self.ends.remove(&End { part, port })?))
+    fn take(&mut self, part: Part, port: u8) -> Option<(Box<dyn Port>, Inbox)> {
+        let end = self.ends.remove(&End { part, port })?;
+        let inbox = end.inbox();
+        Some((Box::new(end), inbox))
     }
 }
 
@@ -184,23 +232,27 @@ impl Node {
         let built = build(config, pool, &spread, Timing::Live);
         let Built { core, lanes } =
             built.map_err(|e| WorldError::Switch { name: name(), source: Box::new(e) })?;
-        let mut ports = Vec::new();
-        for port in 0..switch.ports.len() {
-            let number = u8::try_from(port).unwrap_or(u8::MAX);
-            ports.extend(wires.take(Part::Switch(at), number));
-        }
+        let numbers = (0..=u8::MAX).take(switch.ports.len());
+        let (mut ports, mut inboxes): (Vec<Box<dyn Port>>, Vec<Inbox>) =
+            numbers.filter_map(|number| wires.take(Part::Switch(at), number)).unzip();
         let (near, agent_port) = joined(["agent".to_owned(), name()], bufs).map_err(Box::new)?;
+        inboxes.extend([near.inbox(), agent_port.inbox()]);
         ports.push(Box::new(near));
         let agent = agent(layout, at)
             .map_err(|e| WorldError::Component { name: name(), source: Box::new(e) })?;
         let Some(lane) = lanes.into_iter().next() else { return Ok(None) };
         let up = vec![false; switch.ports.len()];
-        Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers: Vec::new() }))
+        let (answers, rest) = (Vec::new(), Rest::new(inboxes));
+        Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers, rest }))
     }
 
-    /// Polls it once; whether anything moved.
+    /// Polls it once, if there is anything to do; whether anything moved.
     fn step(&mut self, now: Instant, bufs: &mut Bufs) -> Result<bool, PortError> {
-        let moved = self.lane.step(now, &mut self.ports, &mut NoTrace).work;
+        if self.rest.goes_on(now) {
+            return Ok(false);
+        }
+        self.rest.wake();
+        let step = self.lane.step(now, &mut self.ports, &mut NoTrace);
         for (at, up) in self.up.iter_mut().enumerate() {
             let is_up = self.ports.get(at).is_some_and(Port::link_up);
             if core::mem::replace(up, is_up) != is_up
@@ -215,7 +267,10 @@ impl Node {
         while let Some(answer) = self.agent.next_answer() {
             self.answers.push(answer);
         }
-        Ok(progress.frames > 0 || moved > 0)
+        let moved = progress.frames > 0 || step.work > 0;
+        let next = Instant::earlier(progress.next, step.next);
+        self.rest.polled(now, moved || progress.blocked || step.blocked, next);
+        Ok(moved)
     }
 }
 
@@ -336,21 +391,21 @@ impl World {
         all.extend((0..layout.devices.len()).map(Part::Device));
         all.extend((0..layout.plain.len()).map(Part::Plain));
         all.extend((0..layout.gfds.len()).map(Part::Gfd));
-        let mut stations = Vec::new();
+        let mut seats = Vec::new();
         for part in all {
             let name = || layout.name(part).to_owned();
             let unit = unit(topology, &layout, part)
                 .map_err(|source| WorldError::Spec { name: name(), source: Box::new(source) })?;
             let Some(unit) = unit else { continue };
             let links = u8::try_from(unit.link_count()).unwrap_or(u8::MAX);
-            let ports = (0..links).filter_map(|port| wires.take(part, port)).collect();
+            let (ports, inboxes) = (0..links).filter_map(|port| wires.take(part, port)).unzip();
             let own = Bufs::new(pool.clone(), 64, 0);
             let station = Station::new(unit, ports, own)
                 .map_err(|source| WorldError::Station { name: name(), source: Box::new(source) })?;
-            stations.push((part, station));
+            seats.push(Seat { part, station, rest: Rest::new(inboxes) });
         }
         let plugs = wires.plugs;
-        Ok(Self { layout, nodes, stations, plugs, bufs, clock, failed: 0 })
+        Ok(Self { layout, nodes, seats, plugs, bufs, clock, failed: 0 })
     }
 
     /// What it is made of.
@@ -373,16 +428,16 @@ impl World {
 
     /// The station of a part.
     pub fn station(&mut self, part: Part) -> Option<&mut Station> {
-        self.stations.iter_mut().find(|(own, _)| *own == part).map(|(_, station)| station)
+        let seat = self.seats.iter_mut().find(|seat| seat.part == part)?;
+        seat.rest.wake();
+        Some(&mut seat.station)
     }
 
     /// What asks each station from other threads, by name.
     #[must_use]
     pub fn handles(&self) -> Vec<(String, Handle)> {
-        let named = |(part, station): &(Part, Station)| {
-            (self.layout.name(*part).to_owned(), station.handle())
-        };
-        self.stations.iter().map(named).collect()
+        let named = |seat: &Seat| (self.layout.name(seat.part).to_owned(), seat.station.handle());
+        self.seats.iter().map(named).collect()
     }
 
     /// Joins or parts a wire.
@@ -392,7 +447,7 @@ impl World {
         }
     }
 
-    /// Polls each part once; whether anything moved.
+    /// Polls each part that has something to do once; whether anything moved.
     pub fn step(&mut self, moved: bool) -> bool {
         let now = (self.clock)(moved);
         let mut any = false;
@@ -402,9 +457,17 @@ impl World {
                 Err(_) => self.failed += 1,
             }
         }
-        for (_, station) in &mut self.stations {
+        for Seat { station, rest, .. } in &mut self.seats {
+            if rest.goes_on(now) && !station.is_called() {
+                continue;
+            }
+            rest.wake();
             match station.step(now) {
-                Ok(progress) => any |= progress.frames > 0,
+                Ok(progress) => {
+                    any |= progress.frames > 0;
+                    let busy = progress.frames > 0 || progress.blocked;
+                    rest.polled(now, busy, progress.next);
+                }
                 Err(_) => self.failed += 1,
             }
         }
@@ -438,6 +501,7 @@ impl World {
         let now = (self.clock)(true);
         let gone = || TransportError::Gone("there is no such switch".to_owned());
         let node = self.nodes.get_mut(switch).ok_or_else(gone)?;
+        node.rest.wake();
         node.agent.cci(now, session, message);
         let mut answer = None;
         self.until(span, |world| {

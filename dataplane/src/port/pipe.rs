@@ -12,7 +12,7 @@ use crate::batch::Batch;
 use crate::bell::Bell;
 use crate::desc::{Desc, Flag};
 use crate::pool::{Bufs, Pool};
-use crate::ring::{Rx, Tx, ring};
+use crate::ring::{Rx, Tx, Watch, ring};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::time::{Instant, LinkRate};
 
@@ -35,6 +35,12 @@ pub struct PipeConfig {
 struct Shared {
     up: AtomicBool,
     pool: OnceLock<Weak<Pool>>,
+}
+
+impl Shared {
+    fn link_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed) && self.pool.get().is_some()
+    }
 }
 
 /// Wakes the reader of one direction.
@@ -136,10 +142,36 @@ impl Pipe {
         Plug(self.shared.clone())
     }
 
+    /// Tells from aside whether there is something for this end to do, when the port itself is somewhere else.
+    #[must_use]
+    pub fn inbox(&self) -> Inbox {
+        Inbox { ring: self.rx.watch(), shared: self.shared.clone() }
+    }
+
     fn drain(&mut self, bufs: &mut Bufs) {
         while let Some(desc) = self.rx.pop() {
             bufs.free(desc);
         }
+    }
+}
+
+/// What one end of a pipe has to look at.
+pub struct Inbox {
+    ring: Watch<Desc>,
+    shared: Arc<Shared>,
+}
+
+impl Inbox {
+    /// Whether frames wait to be received.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.ring.is_empty()
+    }
+
+    /// As [`Port::link_up`] of the end.
+    #[must_use]
+    pub fn link_up(&self) -> bool {
+        self.shared.link_up()
     }
 }
 
@@ -220,7 +252,7 @@ impl Port for Pipe {
     }
 
     fn link_up(&self) -> bool {
-        self.shared.up.load(Ordering::Relaxed) && self.shared.pool.get().is_some()
+        self.shared.link_up()
     }
 
     fn counters(&self) -> PortCounters {
@@ -261,6 +293,23 @@ mod tests {
 
     fn used(bufs: &Bufs) -> u64 {
         bufs.used().get()
+    }
+
+    /// What is on its way to one end is seen by its inbox alone, until it is taken.
+    #[test]
+    fn an_inbox_tells_of_what_waits() {
+        let (mut a, mut b, mut bufs) = pair(4, 64);
+        let (ours, theirs) = (a.inbox(), b.inbox());
+        assert!(!ours.is_waiting() && !theirs.is_waiting() && ours.link_up());
+        let mut out = batch(&mut bufs, 0..2);
+        a.tx(Instant::ZERO, &mut bufs, &mut out);
+        assert!(theirs.is_waiting() && !ours.is_waiting());
+        let mut got = Batch::new();
+        b.rx(Instant::ZERO, &mut bufs, &mut got);
+        assert!(!theirs.is_waiting());
+        a.set_link(false);
+        assert!(!theirs.link_up() && !ours.link_up());
+        got.drain(..).for_each(|desc| assert!(bufs.free(desc)));
     }
 
     #[test]

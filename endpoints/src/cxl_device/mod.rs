@@ -40,6 +40,8 @@ pub struct DeviceConfig {
     pub end: EndConfig,
     /// Its functions, by number.
     pub functions: Vec<FunctionConfig>,
+    /// What no UIO request that it sends crosses a multiple of.
+    pub uio_max: usize,
     /// Requests under way, of each function.
     pub in_flight_max: usize,
     /// How long an answer may take.
@@ -183,9 +185,16 @@ impl CxlDevice {
             return Err(DeviceError::Functions);
         }
         let payload_max = config.end.payload_max;
-        let (in_flight_max, timeout) = (config.in_flight_max, config.timeout);
-        let spec =
-            RequesterSpec { mode, payload_max, read_max: payload_max, in_flight_max, timeout };
+        let (uio_max, in_flight_max, timeout) =
+            (config.uio_max, config.in_flight_max, config.timeout);
+        let spec = RequesterSpec {
+            mode,
+            payload_max,
+            read_max: payload_max,
+            uio_max,
+            in_flight_max,
+            timeout,
+        };
         let functions = config.functions.into_iter().map(|function| State::new(function, spec));
         let core = Core {
             mode,

@@ -58,6 +58,8 @@ pub struct HostConfig {
     pub root: BridgeSpec,
     /// Most octets of a read that it sends.
     pub read_max: usize,
+    /// What no UIO request that it sends crosses a multiple of.
+    pub uio_max: usize,
     /// Its requests under way.
     pub in_flight_max: usize,
     /// How long an answer may take.
@@ -206,6 +208,7 @@ impl CxlHost {
             mode,
             payload_max: config.end.payload_max,
             read_max: config.read_max,
+            uio_max: config.uio_max,
             in_flight_max: config.in_flight_max,
             timeout: config.timeout,
         };

@@ -176,6 +176,9 @@ pub struct RequesterSpec {
     pub payload_max: usize,
     /// Most octets that one read asks for, a power of two, 128..=4096.
     pub read_max: usize,
+    /// No UIO request crosses a multiple of this, a power of two, 128..=4096: memory that is dealt out over several
+    /// devices changes from one to the next at such a multiple, and no device answers for another one.
+    pub uio_max: usize,
     /// Requests under way, at most as many as there are tags.
     pub in_flight_max: usize,
     /// How long an answer may take.

@@ -1,4 +1,4 @@
-//! One TLP of a request: as much as fits `Max_Payload_Size` or `Max_Read_Request_Size`, within 4 KiB.
+//! One TLP of a request: as much as fits `Max_Payload_Size` or `Max_Read_Request_Size`, within 4 KiB; of UIO within `uio_max`.
 //! Shape: ([`What`], octets sent before) → [`Part`].
 //! Units: octets, double words.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7.
@@ -44,9 +44,12 @@ impl Part {
             What::IoWrite { port, data } => {
                 (Kind::IoWrite, u64::from(*port), data.len(), data.as_slice(), 4)
             }
-            What::UioRead { addr, len } => (Kind::UioRead, addr.0, *len, none, spec.read_max),
+            What::UioRead { addr, len } => {
+                (Kind::UioRead, addr.0, *len, none, spec.read_max.min(spec.uio_max))
+            }
             What::UioWrite { addr, data } => {
-                (Kind::UioWrite, addr.0, data.len(), data.as_slice(), spec.payload_max)
+                let most = spec.payload_max.min(spec.uio_max);
+                (Kind::UioWrite, addr.0, data.len(), data.as_slice(), most)
             }
             What::ConfigRead { dest, reg, type1 } => {
                 let body = Body::Config { dest: *dest, register: reg.offset(), first_be: 0xF };

@@ -7,7 +7,14 @@ use super::*;
 
 fn requester(mode: Mode) -> Requester {
     let timeout = Span::from_ns(1_000);
-    let spec = RequesterSpec { mode, payload_max: 128, read_max: 256, in_flight_max: 4, timeout };
+    let spec = RequesterSpec {
+        mode,
+        payload_max: 128,
+        read_max: 256,
+        uio_max: 4_096,
+        in_flight_max: 4,
+        timeout,
+    };
     Requester::new(spec, Bdf::new(1, 0, 0))
 }
 
@@ -33,6 +40,42 @@ fn octets(tlp: &TlpRepr<'_>) -> Vec<u8> {
     let len = tlp.emit(&mut octets).unwrap();
     octets.truncate(len);
     octets
+}
+
+/// UIO requests stay within turns of interleaved memory, whatever else they might have; memory requests do not care.
+#[test]
+fn uio_requests_cross_no_multiple_of_theirs() {
+    #[rustfmt::skip] // columns: first address, octets, most octets of a UIO request, what is sent
+    let cases: [(u64, usize, usize, &[(u64, usize)]); 4] = [
+        (0x1000, 512,   256, &[(0x1000, 256), (0x1100, 256)]),
+        (0x10F0, 272,   256, &[(0x10F0, 16), (0x1100, 256)]),
+        (0x1000, 512, 4_096, &[(0x1000, 512)]),
+        (0x1100, 768,   512, &[(0x1100, 256), (0x1200, 512)]),
+    ];
+    for (addr, len, uio_max, want) in cases {
+        let timeout = Span::from_ns(1_000);
+        let (payload_max, read_max, in_flight_max) = (512, 512, 64);
+        let mode = Mode::Flit;
+        let spec = RequesterSpec { mode, payload_max, read_max, uio_max, in_flight_max, timeout };
+        for write in [false, true] {
+            let mut requester = Requester::new(spec, Bdf::new(1, 0, 0));
+            let (at, data) = (Hpa(addr), vec![0x55; len]);
+            requester.submit(if write {
+                What::UioWrite { addr: at, data }.into()
+            } else {
+                What::UioRead { addr: at, len }.into()
+            });
+            let place = |octets: &Vec<u8>| {
+                let tlp = Tlp::parse(mode, octets).unwrap();
+                (tlp.addr().unwrap().0, usize::from(tlp.length_dw()) * 4)
+            };
+            let found: Vec<_> = sent(&mut requester, Instant::ZERO).iter().map(place).collect();
+            assert_eq!(found, want, "{addr:#x} {len} {uio_max} {write}");
+        }
+        let mut requester = Requester::new(spec, Bdf::new(1, 0, 0));
+        requester.submit(What::Read { addr: Hpa(0x1000), len: 512 }.into());
+        assert_eq!(sent(&mut requester, Instant::ZERO).len(), 1);
+    }
 }
 
 #[test]

@@ -78,6 +78,7 @@ pub(crate) fn host_config(mode: Mode) -> HostConfig {
             ln: LnSystem::Cls64,
         },
         read_max: 512,
+        uio_max: 512,
         in_flight_max: 64,
         timeout: Span::from_ns(50_000),
         uio_last_first: false,
@@ -102,6 +103,7 @@ pub(crate) fn device_config(mode: Mode, functions: Vec<FunctionConfig>) -> Devic
     DeviceConfig {
         end: end(2, mode, 256),
         functions,
+        uio_max: 512,
         in_flight_max: 32,
         timeout: Span::from_ns(50_000),
         uio_last_first: false,

@@ -160,6 +160,9 @@ fn of_trace(trace: &Trace) -> String {
     if !trace.hops.is_empty() {
         let _ = writeln!(text, "way: {}", trace.hops.join(", "));
     }
+    if !trace.others.is_empty() {
+        let _ = writeln!(text, "or, by routing groups: {}", trace.others.join(", "));
+    }
     let end = match &trace.end {
         End::Memory => "memory that the host may use".to_owned(),
         End::Host => "another host's memory".to_owned(),

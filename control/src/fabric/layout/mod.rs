@@ -68,6 +68,14 @@ pub enum LayoutError {
         /// The other.
         second: String,
     },
+    /// A device is to reach memory, but no host can set the tables of its port.
+    #[error("{by}: {device} is not bound to a host at that host's own switch")]
+    NoTables {
+        /// Which memory.
+        by: String,
+        /// The device.
+        device: String,
+    },
     /// What a host binds hangs on no PBR switch directly.
     #[error("{host}: {device} cannot be bound: it is at {at}, which is no PBR switch")]
     Unbindable {
@@ -267,6 +275,28 @@ impl Layout {
     pub fn gfds(&self, names: &[String]) -> Option<Vec<usize>> {
         let lists = names.iter().map(|name| self.sets.get(name));
         Some(lists.collect::<Option<Vec<_>>>()?.into_iter().flatten().copied().collect())
+    }
+
+    /// Devices that a host sees at its own edge switch: the bridge, the switch, the port there, and which device.
+    pub fn devices_of(&self, host: usize) -> impl Iterator<Item = (u8, usize, u8, usize)> {
+        let own = move |vcs: &&Vcs| vcs.host == host && vcs.usp.is_some();
+        let all = self.switches.iter().enumerate();
+        all.flat_map(move |(at, switch)| {
+            let bridges = switch.vcses.iter().filter(own).flat_map(|vcs| (1_u8..).zip(&vcs.vppbs));
+            bridges.filter_map(move |(vppb, shown)| {
+                let Shown::Port(port) = *shown else { return None };
+                let far = switch.ports.get(usize::from(port))?.far.part;
+                let Part::Device(device) = far else { return None };
+                Some((vppb, at, port, device))
+            })
+        })
+    }
+
+    /// Whether a host has a virtual switch, and so tables of its own.
+    #[must_use]
+    pub fn has_edge(&self, host: usize) -> bool {
+        let mut all = self.switches.iter().flat_map(|switch| &switch.vcses);
+        all.any(|vcs| vcs.host == host && vcs.usp.is_some())
     }
 
     /// What an end is, for the rules of connection.
@@ -567,6 +597,15 @@ impl<'a> Builder<'a> {
             for name in &memory.hosts {
                 if !matches!(self.find(&by, name, "host")?, Part::Host(_)) {
                     return Err(no_such("host", name));
+                }
+            }
+            for name in &memory.devices {
+                let Part::Device(device) = self.find(&by, name, "device")? else {
+                    return Err(no_such("device", name));
+                };
+                let mut hosts = 0..self.layout.hosts.len();
+                if !hosts.any(|host| self.layout.devices_of(host).any(|one| one.3 == device)) {
+                    return Err(LayoutError::NoTables { by, device: name.clone() });
                 }
             }
             for name in &memory.gfds {

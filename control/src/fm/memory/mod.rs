@@ -28,12 +28,12 @@ pub const GROUPS_MAX: u16 = 31;
 /// Decoders of a requester at a GFD.
 pub const DECODERS: u8 = 8;
 
-/// A host: its edge port.
+/// Who makes requests: a host's edge port, or that of a device that is bound to a virtual switch there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Host {
     /// Its edge switch.
     pub switch: SwitchId,
-    /// Its virtual switch there.
+    /// Its virtual switch there, whose vectors say what it may reach.
     pub vcs: u8,
     /// Its PID.
     #[serde(with = "pid_number")]
@@ -70,6 +70,9 @@ pub struct Share {
     pub len: u64,
     /// Where all hosts see it.
     pub hpa: u64,
+    /// Octets of a turn; 0: not known, as nobody had a decoder for it when the fabric was read.
+    #[serde(default)]
+    pub granularity: u32,
 }
 
 /// What one GFD gives.
@@ -99,7 +102,7 @@ pub enum MemoryError {
     #[error("there is no GFD with PID {0}")]
     NoGfd(Pid),
     /// A host is not in the inventory.
-    #[error("PID {0} is no host edge of that virtual switch")]
+    #[error("PID {0} is neither the host edge of that virtual switch nor a downstream edge")]
     NoHost(Pid),
     /// The tag is in use, or not.
     #[error("there is no such share, or one already")]
@@ -191,7 +194,8 @@ impl Memory {
             }
         }
         let Request { tag, hosts, len, hpa, .. } = wanted.clone();
-        self.shares.push(Share { tag, hosts, parts, len, hpa: hpa.0 });
+        let granularity = interleave.granularity();
+        self.shares.push(Share { tag, hosts, parts, len, hpa: hpa.0, granularity });
         self.shares.last().ok_or(MemoryError::Tag)
     }
 
@@ -298,7 +302,8 @@ impl Memory {
         for host in &wanted.hosts {
             let targets = inventory.switch(host.switch).map(|switch| switch.targets.as_slice());
             let is_it = |t: &super::inventory::Target| {
-                t.kind == TargetKind::Host && t.pid == host.pid && t.vcs == host.vcs
+                let own = t.kind == TargetKind::Host && t.vcs == host.vcs;
+                t.pid == host.pid && (own || t.kind == TargetKind::Downstream)
             };
             if !targets.unwrap_or_default().iter().any(is_it) {
                 return Err(MemoryError::NoHost(host.pid));

@@ -15,7 +15,7 @@ use weft_parsers::cci::gfd_access::{Gdt, GdtDecoder, GdtRange, SatEntries, SatRa
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
 
-use super::names::hosts;
+use super::names::{hosts, requesters};
 use super::want::name_of;
 use crate::fm::bind::{self, Bindings, Bridge, LinkEnd, Local, Remote, Shows};
 use crate::fm::cci::{CallError, Fabric, Way};
@@ -97,9 +97,11 @@ struct Piece {
 pub fn memory(
     fabric: &mut Fabric,
     inventory: &Inventory,
+    bindings: &Bindings,
 ) -> Result<(Memory, Vec<String>), CallError> {
     let mut by_tag: BTreeMap<Uuid, Vec<Piece>> = BTreeMap::new();
-    let edges = hosts(inventory);
+    let edges: Vec<Host> =
+        requesters(inventory, bindings).iter().map(|requester| requester.edge).collect();
     for gfd in inventory.gfds.iter().filter(|gfd| is_there(inventory, gfd.at)) {
         let way = Way::Pid(gfd.pid);
         let mut rights = Vec::new();
@@ -158,7 +160,8 @@ fn share(tag: Uuid, mut pieces: Vec<Piece>) -> (Share, Option<String>) {
     let hpa = first.first().map_or(0, |(_, _, decoder)| decoder.hpa.0);
     let len = pieces.iter().map(|piece| piece.len).sum();
     let parts = pieces.iter().map(|piece| piece.part).collect();
-    (Share { tag, hosts, parts, len, hpa }, odd)
+    let granularity = first.first().map_or(0, |(_, _, decoder)| decoder.interleave.granularity());
+    (Share { tag, hosts, parts, len, hpa, granularity }, odd)
 }
 
 /// Whether a component at a port can be asked now.

@@ -111,6 +111,7 @@ impl Fm {
             name: name_of(&share.tag),
             hpa: share.hpa,
             size: share.len,
+            granularity: share.granularity,
             hosts: share.hosts.iter().map(|host| host.pid.bits()).collect(),
             parts: share.parts.iter().map(part).collect(),
         };

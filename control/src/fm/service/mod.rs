@@ -182,7 +182,7 @@ impl Fm {
     }
 
     fn names<T>(&self, of: impl FnOnce(Names<'_>) -> Result<T, String>) -> Result<T, Refused> {
-        let names = Names { want: &self.want, inventory: &self.up()?.inventory };
+        let names = Names::new(&self.want, self.up()?);
         of(names).map_err(Refused::bad_request)
     }
 
@@ -441,14 +441,15 @@ impl Fm {
     }
 
     fn trace_of(&mut self, host: &str, hpa: u64) -> Result<Response, Refused> {
-        let (host, name) = self.names(|names| {
-            let host = names.host(host)?;
-            Ok((host, names.gae(host).map(str::to_owned)))
+        let (from, name) = self.names(|names| {
+            let from = names.requester(host)?;
+            Ok((from, names.gae(from.edge).map(str::to_owned)))
         })?;
         let gae = name.and_then(|name| self.gaes.get_mut(&name));
         let Some(running) = &self.running else { return Err(Refused::unavailable("not up")) };
         let (fabric, inventory, memory) = (&mut self.fabric, &running.inventory, &self.memory);
-        Ok(Response::Trace(trace(Asked { fabric, gae, inventory, memory }, host, Hpa(hpa))))
+        let (edge, vppb) = (from.edge, from.vppb);
+        Ok(Response::Trace(trace(Asked { fabric, gae, vppb, inventory, memory }, edge, Hpa(hpa))))
     }
 
     /// Looks what has come or gone, and deals with it.

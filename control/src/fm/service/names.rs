@@ -8,10 +8,11 @@ use weft_parsers::cci::pbr::CrawlTarget;
 use weft_parsers::fabric::Pid;
 
 use super::want::{Want, parse_pid, parse_uuid};
-use crate::fm::bind::{Bridge, LinkEnd, Local, Remote};
+use crate::fm::bind::{Bindings, Bridge, LinkEnd, Local, Remote};
 use crate::fm::cci::Way;
+use crate::fm::change::Running;
 use crate::fm::graph::{PortRef, SwitchId};
-use crate::fm::inventory::{Inventory, TargetKind};
+use crate::fm::inventory::{Inventory, Target, TargetKind};
 use crate::fm::memory::Host;
 
 /// What names mean in a fabric.
@@ -21,6 +22,19 @@ pub struct Names<'a> {
     pub want: &'a Want,
     /// The fabric.
     pub inventory: &'a Inventory,
+    /// Who sees what in it.
+    pub bindings: &'a Bindings,
+}
+
+/// Who makes requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Requester {
+    /// Its edge.
+    pub edge: Host,
+    /// The port there.
+    pub port: u8,
+    /// The bridge whose tables of segments its requests are looked up in.
+    pub vppb: u8,
 }
 
 /// What is to be bound.
@@ -30,6 +44,14 @@ pub enum Binding {
     Local(Local),
     /// A virtual link.
     Remote(Remote),
+}
+
+impl<'a> Names<'a> {
+    /// What names mean in a fabric that is up.
+    #[must_use]
+    pub const fn new(want: &'a Want, running: &'a Running) -> Self {
+        Self { want, inventory: &running.inventory, bindings: &running.bindings }
+    }
 }
 
 impl Names<'_> {
@@ -72,27 +94,34 @@ impl Names<'_> {
         found.map(|gfd| gfd.pid).ok_or_else(|| format!("there is no GFD {text:?}"))
     }
 
-    /// A host: its name, the place of its port (`s0.3`), or its PID.
+    /// Who makes requests, a host or a device that is bound at its edge switch: its name, the place of its port (`s0.3`),
+    /// or its PID.
+    ///
+    /// # Errors
+    /// There is none, or it has no PID.
+    pub fn requester(&self, text: &str) -> Result<Requester, String> {
+        let none =
+            || format!("there is no host {text:?}, and no device of that name that is bound");
+        let hosts = self.want.hosts.iter().map(|one| (&one.name, &one.switch, one.port));
+        let devices = self.want.devices.iter().map(|one| (&one.name, &one.switch, one.port));
+        let place = match hosts.chain(devices).find(|(name, ..)| *name == text) {
+            Some((_, switch, number)) => Some(PortRef::new(self.switch(switch)?, number)),
+            None => port(text),
+        };
+        let pid = parse_pid(text).ok().filter(|_| place.is_none());
+        let is_it = |one: &Requester| match place {
+            Some(at) => (one.edge.switch, one.port) == (at.switch, at.port),
+            None => Some(one.edge.pid) == pid,
+        };
+        requesters(self.inventory, self.bindings).into_iter().find(is_it).ok_or_else(none)
+    }
+
+    /// The edge of a host or of a device; see [`Self::requester`].
     ///
     /// # Errors
     /// There is none, or it has no PID.
     pub fn host(&self, text: &str) -> Result<Host, String> {
-        let none = || format!("there is no host {text:?}");
-        let named = self.want.hosts.iter().find(|host| host.name == text);
-        let place = match named {
-            Some(host) => Some(PortRef::new(self.switch(&host.switch)?, host.port)),
-            None => port(text),
-        };
-        if let Some(at) = place {
-            let targets = self.inventory.switch(at.switch).map(|switch| switch.targets.as_slice());
-            let is_it = |target: &&crate::fm::inventory::Target| {
-                target.kind == TargetKind::Host && target.port == at.port && !target.pid.is_none()
-            };
-            let target = targets.unwrap_or_default().iter().find(is_it).ok_or_else(none)?;
-            return Ok(Host { switch: at.switch, vcs: target.vcs, pid: target.pid });
-        }
-        let pid = parse_pid(text).map_err(|_| none())?;
-        self.hosts().into_iter().find(|host| host.pid == pid).ok_or_else(none)
+        self.requester(text).map(|requester| requester.edge)
     }
 
     /// All host edges with a PID.
@@ -101,10 +130,13 @@ impl Names<'_> {
         hosts(self.inventory)
     }
 
-    /// The name of a host that has one and whose GAE can be asked.
+    /// The name of the host in whose virtual switch somebody makes requests, if it has one: its GAE can be asked.
     #[must_use]
-    pub fn gae(&self, host: Host) -> Option<&str> {
-        let is_it = |name: &&super::want::HostName| self.host(&name.name) == Ok(host);
+    pub fn gae(&self, edge: Host) -> Option<&str> {
+        let is_it = |name: &&super::want::HostName| {
+            self.host(&name.name)
+                .is_ok_and(|host| (host.switch, host.vcs) == (edge.switch, edge.vcs))
+        };
         self.want.hosts.iter().find(is_it).map(|name| name.name.as_str())
     }
 
@@ -168,6 +200,30 @@ pub fn hosts(inventory: &Inventory) -> Vec<Host> {
         targets.map(|target| Host { switch, vcs: target.vcs, pid: target.pid }).collect::<Vec<_>>()
     };
     inventory.by_id().flat_map(of).collect()
+}
+
+/// All who make requests: hosts, and devices that a port shows in a virtual switch.
+#[must_use]
+pub fn requesters(inventory: &Inventory, bindings: &Bindings) -> Vec<Requester> {
+    let mut all = Vec::new();
+    for (at, switch) in inventory.by_id() {
+        for target in switch.targets.iter().filter(|target| !target.pid.is_none()) {
+            let Target { vcs, pid, port, .. } = *target;
+            let bound =
+                |local: &&Local| (local.bridge.switch, local.port, local.ld) == (at, port, None);
+            let shown = match target.kind {
+                TargetKind::Fabric => None,
+                TargetKind::Host => Some((vcs, 0)),
+                TargetKind::Downstream => {
+                    bindings.local.iter().find(bound).map(|it| (it.bridge.vcs, it.bridge.vppb))
+                }
+            };
+            if let Some((vcs, vppb)) = shown {
+                all.push(Requester { edge: Host { switch: at, vcs, pid }, port, vppb });
+            }
+        }
+    }
+    all
 }
 
 /// A port: `s0.3`.

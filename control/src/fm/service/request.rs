@@ -79,7 +79,7 @@ pub enum Request {
     },
     /// Who has which memory.
     Memory,
-    /// Gives memory to hosts.
+    /// Gives memory to hosts, and to devices that are bound.
     Share {
         /// Its name.
         name: String,
@@ -248,7 +248,10 @@ pub struct ShareRow {
     pub hpa: u64,
     /// In all.
     pub size: u64,
-    /// PIDs of the hosts.
+    /// Octets of a turn; 0: not known.
+    #[serde(default)]
+    pub granularity: u32,
+    /// PIDs of the hosts and devices.
     pub hosts: Vec<u16>,
     /// By way.
     pub parts: Vec<PartRow>,

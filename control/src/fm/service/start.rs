@@ -189,7 +189,7 @@ impl Fm {
         let believed = State { inventory: numbered, ..believed };
         let (bindings, odd) = adopt::bindings(&mut self.fabric, &believed.inventory)?;
         trouble.extend(odd);
-        let (memory, odd) = adopt::memory(&mut self.fabric, &believed.inventory)?;
+        let (memory, odd) = adopt::memory(&mut self.fabric, &believed.inventory, &bindings)?;
         trouble.extend(odd);
         let (bindings, memory) = if kept.is_some() {
             let (bindings, memory, said) = adopt::compare(&believed, (bindings, memory));
@@ -335,7 +335,7 @@ impl Fm {
 
     fn want_binding(&mut self, bridge: &str, to: &str) -> Result<(), String> {
         let running = self.running.as_ref().ok_or("the fabric is not up")?;
-        let names = Names { want: &self.want, inventory: &running.inventory };
+        let names = Names::new(&self.want, running);
         let binding = names.binding(bridge, to)?;
         let is_there = match binding {
             Binding::Local(local) => running.bindings.local.contains(&local),
@@ -378,7 +378,7 @@ impl Fm {
     /// What a request for memory means in the fabric.
     pub(super) fn resolve(&self, wanted: &Wanted) -> Result<memory::Request, String> {
         let running = self.running.as_ref().ok_or("the fabric is not up")?;
-        let names = Names { want: &self.want, inventory: &running.inventory };
+        let names = Names::new(&self.want, running);
         let hosts =
             wanted.hosts.iter().map(|host| names.host(host)).collect::<Result<Vec<_>, _>>()?;
         let gfds = wanted.gfds.iter().map(|gfd| names.gfd(gfd)).collect::<Result<Vec<_>, _>>()?;

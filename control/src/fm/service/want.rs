@@ -94,6 +94,18 @@ pub struct HostName {
     pub gae: Option<Peer>,
 }
 
+/// A device that makes requests of its own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceName {
+    /// Its name.
+    pub name: String,
+    /// The switch that it is at.
+    pub switch: String,
+    /// The port that it is at.
+    pub port: u8,
+}
+
 /// A binding.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -144,6 +156,9 @@ pub struct Want {
     /// Hosts.
     #[serde(default, rename = "host")]
     pub hosts: Vec<HostName>,
+    /// Devices that make requests of their own.
+    #[serde(default, rename = "device")]
+    pub devices: Vec<DeviceName>,
     /// Bindings.
     #[serde(default, rename = "bind")]
     pub binds: Vec<Bind>,
@@ -185,6 +200,7 @@ impl Want {
         let named = want.switches.iter().chain(&want.gfds).map(|one| one.name.as_str());
         let mut names: Vec<&str> =
             named.chain(want.hosts.iter().map(|host| host.name.as_str())).collect();
+        names.extend(want.devices.iter().map(|device| device.name.as_str()));
         names.sort_unstable();
         let twice =
             names.windows(2).find(|two| two.first() == two.last()).and_then(|two| two.first());
@@ -222,7 +238,8 @@ impl Want {
 }
 
 /// Whether a name cannot be taken for a PID, a port or a bridge.
-fn is_name(name: &str) -> bool {
+#[must_use]
+pub fn is_name(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_number = name.chars().all(|c| c.is_ascii_hexdigit());
     let is_place = name.strip_prefix('s').is_some_and(|rest| {

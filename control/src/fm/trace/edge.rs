@@ -19,8 +19,6 @@ use crate::fm::memory::{DECODERS, Part};
 
 /// Octets of GMV in the vectors of a VCS; VTV stands behind it.
 const VTV_AT: u32 = 512;
-/// The bridge of a host's edge that its requests enter by.
-const UPSTREAM: u8 = 0;
 
 /// What a segment table is set up as.
 struct Window {
@@ -74,24 +72,24 @@ impl Kind {
         }
     }
 
-    fn window(self, gae: &mut Fabric) -> Result<Window, Stop> {
+    fn window(self, gae: &mut Fabric, vppb: u8) -> Result<Window, Stop> {
         Ok(match self {
             Self::Fast => {
-                let request = Request::GetFastCaps(GetFastCaps { vppb: UPSTREAM });
+                let request = Request::GetFastCaps(GetFastCaps { vppb });
                 let answer = gae.call(Way::Entry, &request)?;
                 let caps = answer.read::<FastCaps<'_>>()?;
                 Window::new(caps.base, caps.limit, caps.segment_size, caps.segments)
             }
             Self::Ldst => {
-                let answer = gae.call(Way::Entry, &Request::GetLdstCaps(UPSTREAM))?;
+                let answer = gae.call(Way::Entry, &Request::GetLdstCaps(vppb))?;
                 let caps = answer.read::<LdstCaps>()?;
                 Window::new(caps.base, caps.limit, caps.segment_size, caps.segments)
             }
         })
     }
 
-    fn segment(self, gae: &mut Fabric, start: u16) -> Result<Option<Segment>, Stop> {
-        let range = EdgeRange { vppb: UPSTREAM, count: 1, start };
+    fn segment(self, gae: &mut Fabric, vppb: u8, start: u16) -> Result<Option<Segment>, Stop> {
+        let range = EdgeRange { vppb, count: 1, start };
         Ok(match self {
             Self::Fast => {
                 let answer = gae.call(Way::Entry, &Request::GetFastSegments(range))?;
@@ -110,8 +108,8 @@ impl Kind {
         })
     }
 
-    fn dpid(self, gae: &mut Fabric, start: u16) -> Result<Pid, Stop> {
-        let range = EdgeRange { vppb: UPSTREAM, count: 1, start };
+    fn dpid(self, gae: &mut Fabric, vppb: u8, start: u16) -> Result<Pid, Stop> {
+        let range = EdgeRange { vppb, count: 1, start };
         let request = match self {
             Self::Fast => Request::GetIdt(range),
             Self::Ldst => Request::GetLdstIdt(range),
@@ -144,8 +142,8 @@ impl Walk<'_> {
 
     /// Window, entry, way and IDT of one table.
     fn segment(&mut self, gae: &mut Fabric, kind: Kind) -> Result<Option<(Pid, bool)>, Stop> {
-        let (hpa, at, name) = (self.hpa, self.host.switch, kind.name());
-        let window = kind.window(gae)?;
+        let (hpa, at, name, vppb) = (self.hpa, self.host.switch, kind.name(), self.asked.vppb);
+        let window = kind.window(gae, vppb)?;
         let bounds = format!("{:#x} to {:#x}", window.base, window.limit);
         let head = if kind == Kind::Fast { "FabricBase" } else { "LDST window" };
         if window.is_off() {
@@ -162,7 +160,7 @@ impl Walk<'_> {
         };
         let place =
             format!("segment {index} (entry {hardware}) of {} GiB", 1_u64 << (window.shift - 30));
-        let Some(segment) = kind.segment(gae, index)? else {
+        let Some(segment) = kind.segment(gae, vppb, index)? else {
             self.say(at, name, format!("{place}: not valid"));
             return refused(format!("UR at the edge: the {name} entry is not valid"));
         };
@@ -181,7 +179,7 @@ impl Walk<'_> {
                 let way = u16::from(segment.interleave.way(hpa.0));
                 self.say(at, "way", format!("{way}, by the address"));
                 let index = first.saturating_add(way);
-                let pid = kind.dpid(gae, index)?;
+                let pid = kind.dpid(gae, vppb, index)?;
                 self.say(at, &format!("{name} IDT"), format!("[{index:#05x}]: DPID {pid}"));
                 pid
             }

@@ -1,4 +1,4 @@
-//! What becomes of one address of one host: every lookup, from the host's edge to the memory.
+//! What becomes of one address of one host, or of a device: every lookup, from its edge to the memory.
 //!
 //! Shape: [`Asked`], (host, HPA) -> [`Trace`]: a [`Step`] for each table, and how it [`End`]s.
 //! Units: octets; PIDs of 12 bits.
@@ -27,6 +27,8 @@ pub struct Asked<'a> {
     pub fabric: &'a mut Fabric,
     /// The host's GAE, in a session of the host.
     pub gae: Option<&'a mut Fabric>,
+    /// The bridge that the requests enter by: 0 of a host's own.
+    pub vppb: u8,
     /// What there is.
     pub inventory: &'a Inventory,
     /// What was given.
@@ -73,8 +75,11 @@ pub struct Trace {
     pub steps: Vec<Step>,
     /// Where the edge sends it.
     pub dpid: Option<u16>,
-    /// Links, each as its two ends.
+    /// Links, each as its two ends, as far as static messages go.
     pub hops: Vec<String>,
+    /// Other links that a routing group may choose, for UIO: each as its two ends.
+    #[serde(default)]
+    pub others: Vec<String>,
     /// Where it lies in the device.
     pub dpa: Option<u64>,
     /// How it ends.
@@ -106,6 +111,7 @@ pub fn trace(asked: Asked<'_>, host: Host, hpa: Hpa) -> Trace {
         steps: Vec::new(),
         dpid: None,
         hops: Vec::new(),
+        others: Vec::new(),
         dpa: None,
         end: End::Memory,
     };
