@@ -25,7 +25,14 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
         .bind_remote(&mut shared.fabric(US), &inventory, link(&inventory, host, below), COST)
         .unwrap();
     let part = Part { gfd: Pid::from_low_bits(7), group: 1, decoder: 2, dpa: 3 };
-    let share = Share { tag: [1; 16], hosts: Vec::new(), parts: vec![part], len: 4, hpa: u64::MAX };
+    let share = Share {
+        tag: [1; 16],
+        hosts: Vec::new(),
+        parts: vec![part],
+        len: 4,
+        hpa: u64::MAX,
+        granularity: 256,
+    };
     let state = State { inventory, bindings, memory: Memory { shares: vec![share] } };
     {
         let store = Store::open(&path).unwrap();
