@@ -18,13 +18,15 @@ use crate::endpoint::{Answer, Command};
 use crate::error::CliError;
 use crate::fabric::embedded::{Fabric, Shared, UpError};
 use crate::fabric::layout::{Layout, Part, Shown};
-use crate::fabric::processes::{self, ProcessError, Processes};
+use crate::fabric::processes::{self, ProcessError, Processes, Setup};
 use crate::fabric::topology::Topology;
 use crate::fm::service::run::Service;
 use crate::mgmt::Server;
 
 /// How often the manager looks at the fabric.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How often it is looked whether a process has ended, or a signal has come.
+const TEND: Duration = Duration::from_millis(20);
 /// How long the parts rest when nothing moves.
 const REST: Duration = Duration::from_micros(200);
 
@@ -65,6 +67,9 @@ pub struct UpArgs {
     /// First letters of the names of the veth pairs
     #[arg(long, default_value = "wf", value_parser = prefix, requires = "processes")]
     prefix: String,
+    /// How long an answer to a TLP or a command may take, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 10_000, requires = "processes", value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    answer_ms: u32,
 }
 
 /// An interface has at most 15 letters: room for the number of the wire and the end.
@@ -143,7 +148,9 @@ fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let text = read(&args.file)?;
     let mut signals =
         Signals::new([SIGINT, SIGTERM]).map_err(|source| system("wait for signals", source))?;
-    let up = Processes::up(&text, &args.dir, &args.prefix).map_err(|error| match error {
+    let (dir, prefix, answer_ms) = (args.dir.clone(), args.prefix.clone(), args.answer_ms);
+    let up = Processes::up(&text, Setup { dir, prefix, answer_ms });
+    let mut up = up.map_err(|error| match error {
         ProcessError::File(_) | ProcessError::Layout(_) => {
             CliError::Usage(format!("{}: {error}", args.file.display()))
         }
@@ -159,7 +166,12 @@ fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
     writeln!(out, "fabric is up at {}", args.dir.display()).map_err(CliError::Output)?;
     out.flush().map_err(CliError::Output)?;
-    stopped(&mut signals);
+    while signals.pending().next().is_none() {
+        for line in up.tend() {
+            anstream::eprintln!("{line}; its links are down");
+        }
+        std::thread::park_timeout(TEND);
+    }
     Ok(())
 }
 

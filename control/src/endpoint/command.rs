@@ -221,6 +221,9 @@ pub enum Command {
         /// Rounds after which it ends; 0 goes on until it is stopped.
         #[serde(default = "rounds")]
         rounds: u64,
+        /// Milliseconds between one round and the next.
+        #[serde(default)]
+        pause_ms: u64,
     },
     /// How the load went so far.
     LoadStatus {},
@@ -269,6 +272,15 @@ pub struct TransferReport {
     pub read: u64,
     /// Requests of at most 4 KiB each.
     pub requests: u64,
+    /// Those that were answered, with what was expected where something was.
+    #[serde(default)]
+    pub answered: u64,
+    /// Those that were answered with something else.
+    #[serde(default)]
+    pub wrong: u64,
+    /// Posted writes: nobody answers them, the read behind each tells.
+    #[serde(default)]
+    pub posted: u64,
     /// Those that did not come to their end.
     pub failed: u64,
     /// How they failed: UR, CA, RRS, timeout, poisoned, mismatch, `no_form`, `given_up`, refused.
@@ -290,7 +302,8 @@ pub struct TransferReport {
     pub data: Option<Hex>,
 }
 
-/// How a load went so far.
+/// How a load went so far. Every request has one outcome: `requests` are those `answered`, `wrong`, `posted`,
+/// `unanswered` or `under_way` and those of `failures` but `refused`, which were not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadReport {
     /// It goes on.
@@ -303,7 +316,25 @@ pub struct LoadReport {
     pub mismatched: u64,
     /// Octets written and read.
     pub octets: u64,
-    /// How requests failed.
+    /// Requests that were sent, also those of the round that is under way.
+    #[serde(default)]
+    pub requests: u64,
+    /// Those that were answered, with what was expected where something was.
+    #[serde(default)]
+    pub answered: u64,
+    /// Those that were answered with something else.
+    #[serde(default)]
+    pub wrong: u64,
+    /// Posted writes: nobody answers them, the read behind each tells.
+    #[serde(default)]
+    pub posted: u64,
+    /// Those that had no answer when the time of their round was over.
+    #[serde(default)]
+    pub unanswered: u64,
+    /// Those that have no answer yet.
+    #[serde(default)]
+    pub under_way: u64,
+    /// How requests failed: as of a transfer.
     pub failures: BTreeMap<String, u64>,
 }
 

@@ -185,13 +185,13 @@ impl Unit for Device {
                 let text = format!("software has not enabled interrupts of function {function}");
                 Err(Refused::because(text))
             }
-            Command::LoadStart { access, rounds } => {
+            Command::LoadStart { access, rounds, pause_ms } => {
                 if self.transfers.iter().any(|it| it.load().is_some_and(|load| load.running)) {
                     return Err(Refused::because("a load runs already: stop it first"));
                 }
                 let uio = self.uio(access);
                 let (_, transfers) = self.transfers(access.function)?;
-                transfers.start_load(access, uio, *rounds)?;
+                transfers.start_load(access, uio, (*rounds, *pause_ms))?;
                 for (function, other) in (0..).zip(&mut self.transfers) {
                     if function != access.function {
                         other.forget_load();

@@ -475,10 +475,10 @@ impl Unit for Host {
                 self.wait(now, number, Waits::TurnOff, *timeout_ms);
                 Ok(None)
             }
-            Command::LoadStart { access, rounds } => {
+            Command::LoadStart { access, rounds, pause_ms } => {
                 no_function(access.function)?;
                 let uio = self.uio(access);
-                self.transfers.start_load(access, uio, *rounds)?;
+                self.transfers.start_load(access, uio, (*rounds, *pause_ms))?;
                 Ok(Some(Answer::Done))
             }
             Command::LoadStop {} | Command::LoadStatus {} => {
@@ -517,5 +517,5 @@ pub(super) fn load(transfers: &mut Transfers, command: &Command) -> Result<Answe
         transfers.stop_load()?;
     }
     let report = transfers.load().ok_or_else(|| Refused::because("no load was started"))?;
-    Ok(Answer::Load(Box::new(report.clone())))
+    Ok(Answer::Load(Box::new(report)))
 }

@@ -291,12 +291,14 @@ fn a_load_counts_rounds_and_finds_what_changes() {
     let mut net = Net::pair(&host_spec(), &DeviceSpec::default());
     let [bar] = net.enumerate(0)[..] else { panic!("one device") };
     assert_eq!(net.refusal(0, &Command::LoadStatus {}), "no load was started");
-    let start = |rounds| Command::LoadStart { access: seeded(bar, 10_000, 1), rounds };
+    let start = |rounds| Command::LoadStart { access: seeded(bar, 10_000, 1), rounds, pause_ms: 0 };
     assert_eq!(net.ask(0, &start(3)), Ok(Answer::Done));
     assert!(net.refusal(0, &start(1)).contains("runs already"));
     net.steps(2_000);
     let report = net.load(0, &Command::LoadStatus {});
-    let want = LoadReport { done: 3, octets: 60_000, ..LoadReport::default() };
+    // Three pieces a round, each written and read.
+    let counts = LoadReport { requests: 18, answered: 9, posted: 9, ..LoadReport::default() };
+    let want = LoadReport { done: 3, octets: 60_000, ..counts };
     assert_eq!(report, want);
     // Without end, until it is stopped.
     net.ask(0, &start(0)).unwrap();
@@ -307,11 +309,14 @@ fn a_load_counts_rounds_and_finds_what_changes() {
     assert!(!report.running && report.done > 5 && report.failed == 0, "{report:?}");
     // Where nothing is, it fails and does not run away.
     let access = seeded(bar + (1 << 20), 4_096, 1);
-    net.ask(0, &Command::LoadStart { access, rounds: 0 }).unwrap();
+    net.ask(0, &Command::LoadStart { access, rounds: 0, pause_ms: 0 }).unwrap();
     net.steps(30_000); // 30 ms: rounds are 10 ms apart
     let report = net.load(0, &Command::LoadStop {});
     assert!((2..=4).contains(&report.failed) && report.done == 0, "{report:?}");
     assert!(report.failures.contains_key("UR"), "{report:?}");
+    let ends =
+        report.answered + report.posted + report.unanswered + report.failures.values().sum::<u64>();
+    assert_eq!(report.requests, ends + report.under_way, "each has one outcome: {report:?}");
 }
 
 /// On a link of its own a GFD has no host, but its tables can be commanded, and its grants are in them.

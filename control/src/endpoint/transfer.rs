@@ -307,11 +307,14 @@ impl Transfer {
             if uio {
                 self.report.written += len;
             }
+            self.report.answered += u64::from(uio);
+            self.report.posted += u64::from(!uio);
             if self.send(Chunk { at, len, writes: false }, submit).is_err() {
                 self.fail(at, "refused");
             }
             return true;
         }
+        let mismatched = self.report.mismatched;
         if write && (chunk.writes || !uio) {
             self.report.written += chunk.len;
         }
@@ -327,6 +330,9 @@ impl Transfer {
                 compare(&mut self.report, addr, chunk.at, octets, source);
             }
         }
+        let is_right = self.report.mismatched == mismatched;
+        self.report.answered += u64::from(is_right);
+        self.report.wrong += u64::from(!is_right);
         true
     }
 
@@ -348,11 +354,27 @@ impl Transfer {
     }
 }
 
+impl LoadReport {
+    /// Counts what requests of a round have brought.
+    fn add(&mut self, round: &TransferReport) {
+        self.mismatched += round.mismatched;
+        self.octets += round.written + round.read;
+        self.requests += round.requests;
+        self.answered += round.answered;
+        self.wrong += round.wrong;
+        self.posted += round.posted;
+        for (how, count) in &round.failures {
+            *self.failures.entry(how.clone()).or_default() += count;
+        }
+    }
+}
+
 /// A range that is written and read back, again and again.
 struct Load {
     plan: Plan,
     round: u64,
     rounds: u64,
+    pause: Span,
     stopping: bool,
     pause_until: Option<Instant>,
     transfer: Option<Transfer>,
@@ -360,24 +382,27 @@ struct Load {
 }
 
 impl Load {
-    fn count(&mut self, round: &TransferReport) {
-        let report = &mut self.report;
-        report.done += u64::from(round.ok);
-        report.failed += u64::from(round.failed > 0 || round.timed_out);
-        report.mismatched += round.mismatched;
-        report.octets += round.written + round.read;
-        for (how, count) in &round.failures {
-            *report.failures.entry(how.clone()).or_default() += count;
+    /// What is counted so far, with what the round under way has brought.
+    fn report(&self) -> LoadReport {
+        let mut report = self.report.clone();
+        if let Some(round) = &self.transfer {
+            report.add(&round.report);
+            report.under_way = round.under_way.len() as u64;
         }
+        report
     }
 
     fn pump(&mut self, now: Instant, submit: &mut Submit<'_>) -> usize {
         if let Some(round) = self.transfer.as_mut().and_then(|it| it.end(now)) {
-            self.transfer = None;
-            self.count(&round);
+            let open = self.transfer.take().map_or(0, |it| it.under_way.len() as u64);
+            self.report.unanswered += open;
+            self.report.done += u64::from(round.ok);
+            self.report.failed += u64::from(round.failed > 0 || round.timed_out);
+            self.report.add(&round);
             self.round += 1;
             // What fails at once does not fail as often as there is time for.
-            self.pause_until = (!round.ok).then(|| now + LOAD_PAUSE);
+            let pause = if round.ok { self.pause } else { self.pause.max(LOAD_PAUSE) };
+            self.pause_until = Some(now + pause);
         }
         if self.transfer.is_none() {
             self.report.running = !self.stopping && (self.rounds == 0 || self.round < self.rounds);
@@ -393,7 +418,10 @@ impl Load {
         }
         let pumped = self.transfer.as_mut().map_or(Ok(0), |it| it.pump(submit));
         pumped.unwrap_or_else(|_| {
-            self.transfer = None;
+            if let Some(round) = self.transfer.take() {
+                self.report.unanswered += round.under_way.len() as u64;
+                self.report.add(&round.report);
+            }
             self.round += 1;
             self.report.failed += 1;
             *self.report.failures.entry("refused".to_owned()).or_default() += 1;
@@ -432,7 +460,12 @@ impl Transfers {
     ///
     /// # Errors
     /// There is one, or it does not hold together.
-    pub fn start_load(&mut self, access: &Access, uio: bool, rounds: u64) -> Result<(), Refused> {
+    pub fn start_load(
+        &mut self,
+        access: &Access,
+        uio: bool,
+        (rounds, pause_ms): (u64, u64),
+    ) -> Result<(), Refused> {
         if self.load.as_ref().is_some_and(|load| load.report.running) {
             return Err(Refused::because("a load runs already: stop it first"));
         }
@@ -442,8 +475,10 @@ impl Transfers {
         let access = Access { seed: access.seed.or(Some(0)), check: true, ..access.clone() };
         let plan = Plan::new(&access, true, uio)?;
         let report = LoadReport { running: true, ..LoadReport::default() };
+        let pause = Span::from_us(pause_ms.min(1 << 40).saturating_mul(1_000));
         let (round, stopping, pause_until, transfer) = (0, false, None, None);
-        self.load = Some(Load { plan, round, rounds, stopping, pause_until, transfer, report });
+        let load = Load { plan, round, rounds, pause, stopping, pause_until, transfer, report };
+        self.load = Some(load);
         Ok(())
     }
 
@@ -464,8 +499,8 @@ impl Transfers {
 
     /// How the load goes.
     #[must_use]
-    pub fn load(&self) -> Option<&LoadReport> {
-        self.load.as_ref().map(|load| &load.report)
+    pub fn load(&self) -> Option<LoadReport> {
+        self.load.as_ref().map(Load::report)
     }
 
     /// Submits what can be; returns how much that was, and appends those that are over to `ended`.

@@ -1,6 +1,7 @@
 //! A fabric of processes: `weft run` for each PBR switch, `weft endpoint` for all else, `weft fm serve`, on veth pairs.
 //!
-//! Shape: [`Processes::up`] of a topology; dropping it ends them all, and removes the pairs.
+//! Shape: [`Processes::up`] of a topology; [`Processes::tend`] takes down the links of what has ended; dropping it ends
+//! all, and removes the pairs.
 //! Units: none.
 //! Source: issue 4, "CLI", acceptance 1; docs/fabric.md; veth(4).
 
@@ -34,8 +35,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const END: Duration = Duration::from_secs(5);
 /// Longest time for one answer.
 const ANSWER: Duration = Duration::from_secs(60);
-/// How long an answer to a TLP or to a command may take: machines are shared, and processes wait for their turn.
-const ANSWER_MS: u32 = 10_000;
 /// Longest payload of all links.
 const MAX_PAYLOAD: u16 = 512;
 
@@ -87,37 +86,48 @@ fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ProcessError {
     move |source| ProcessError::Io { what, source }
 }
 
+/// Where a fabric of processes is made, and how.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Files and sockets are below it.
+    pub dir: PathBuf,
+    /// Names of interfaces begin with it.
+    pub prefix: String,
+    /// How long an answer to a TLP or to a command may take, in milliseconds.
+    pub answer_ms: u32,
+}
+
 /// A process of ours.
 struct Process {
     name: String,
     child: Child,
     log: PathBuf,
+    /// Interfaces that it drives.
+    devices: Vec<String>,
+    ended: bool,
 }
 
 /// All processes of a fabric.
 pub struct Processes {
-    dir: PathBuf,
+    setup: Setup,
     topology: Topology,
     layout: Layout,
     children: Vec<Process>,
     /// One end of each veth pair.
     pairs: Vec<String>,
-    prefix: String,
 }
 
 impl Processes {
-    /// Brings a topology up, with files and sockets below `dir` and interfaces whose names begin with `prefix`, in the
-    /// network namespace of this process.
+    /// Brings a topology up in the network namespace of this process.
     ///
     /// # Errors
     /// See [`ProcessError`]; nothing is left running then.
-    pub fn up(text: &str, dir: &Path, prefix: &str) -> Result<Self, ProcessError> {
+    pub fn up(text: &str, setup: Setup) -> Result<Self, ProcessError> {
         let topology =
             Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
         let layout = Layout::new(&topology)?;
-        let (dir, prefix) = (dir.to_owned(), prefix.to_owned());
         let (children, pairs) = (Vec::new(), Vec::new());
-        let mut up = Self { dir, topology, layout, children, pairs, prefix };
+        let mut up = Self { setup, topology, layout, children, pairs };
         up.join()?;
         up.start_switches()?;
         up.start_endpoints()?;
@@ -126,7 +136,7 @@ impl Processes {
         }
         up.start_manager()?;
         up.hosts(|host| host.enumerate(&up.topology))?;
-        map(&up.dir, &up.topology, &up.layout)?;
+        map(&up.setup.dir, &up.topology, &up.layout)?;
         Ok(up)
     }
 
@@ -138,7 +148,7 @@ impl Processes {
 
     /// The folder of a part, with its files and sockets.
     fn folder(&self, name: &str) -> Result<PathBuf, ProcessError> {
-        let folder = self.dir.join(name);
+        let folder = self.setup.dir.join(name);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(io(format!("make {}", folder.display())))?;
         Ok(folder)
@@ -150,14 +160,15 @@ impl Processes {
         let wire = at.and_then(|at| Some((at, self.layout.wires.get(at)?)));
         wire.map_or_else(String::new, |(at, [near, _])| {
             let side = if *near == end { 'a' } else { 'b' };
-            format!("{}{at}{side}", self.prefix)
+            format!("{}{at}{side}", self.setup.prefix)
         })
     }
 
     /// Makes a veth pair for each wire.
     fn join(&mut self) -> Result<(), ProcessError> {
         for at in 0..self.layout.wires.len() {
-            let (near, far) = (format!("{}{at}a", self.prefix), format!("{}{at}b", self.prefix));
+            let prefix = &self.setup.prefix;
+            let (near, far) = (format!("{prefix}{at}a"), format!("{prefix}{at}b"));
             ip(&["link", "add", &near, "type", "veth", "peer", "name", &far])?;
             self.pairs.push(near.clone());
             for device in [&near, &far] {
@@ -169,11 +180,22 @@ impl Processes {
         Ok(())
     }
 
-    fn start(&mut self, name: &str, arguments: &[String]) -> Result<(), ProcessError> {
+    /// Starts a process that drives some interfaces and serves a socket; its `run` does the same again.
+    fn start(
+        &mut self,
+        name: &str,
+        arguments: &[String],
+        (devices, socket): (Vec<String>, &Path),
+    ) -> Result<(), ProcessError> {
         let folder = self.folder(name)?;
         let log = folder.join("log");
         let file = File::create(&log).map_err(io(format!("make {}", log.display())))?;
         let program = std::env::current_exe().map_err(io("find the program of this process"))?;
+        let run = folder.join("run");
+        let pid = folder.join("pid");
+        let again = Again { devices: &devices, pid: &pid, log: &log, socket };
+        std::fs::write(&run, again.script(&program, arguments))
+            .map_err(io(format!("write {}", run.display())))?;
         let child = Run::new(program)
             .args(arguments)
             .stdin(Stdio::null())
@@ -181,8 +203,25 @@ impl Processes {
             .stderr(file)
             .spawn()
             .map_err(io(format!("start {name}")))?;
-        self.children.push(Process { name: name.to_owned(), child, log });
+        std::fs::write(&pid, format!("{}\n", child.id()))
+            .map_err(io(format!("write {}", pid.display())))?;
+        let name = name.to_owned();
+        self.children.push(Process { name, child, log, devices, ended: false });
         Ok(())
+    }
+
+    /// Takes down the links of processes that have ended, as those of what has lost its power; which they are.
+    pub fn tend(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        for process in self.children.iter_mut().filter(|process| !process.ended) {
+            let Ok(Some(status)) = process.child.try_wait() else { continue };
+            process.ended = true;
+            for device in &process.devices {
+                let _ = ip(&["link", "set", device, "down"]); // it may be gone with its namespace
+            }
+            said.push(format!("{} has ended: {status}", process.name));
+        }
+        said
     }
 
     /// Waits until the last process has made a socket.
@@ -225,7 +264,12 @@ impl Processes {
             let (file, cci) = (folder.join("switch.toml"), folder.join("cci.sock"));
             let text = self.switch(at, &folder);
             std::fs::write(&file, text).map_err(io(format!("write {}", file.display())))?;
-            self.start(&name, &["run".to_owned(), "-c".to_owned(), file.display().to_string()])?;
+            let ports = self.layout.switches.get(at).map_or(0, |switch| switch.ports.len());
+            let ports = (0..=u8::MAX).take(ports);
+            let device = |port| self.device(End { part: Part::Switch(at), port });
+            let devices = ports.map(device).collect();
+            let arguments = ["run".to_owned(), "-c".to_owned(), file.display().to_string()];
+            self.start(&name, &arguments, (devices, &cci))?;
             self.listens(&cci)?;
         }
         Ok(())
@@ -282,14 +326,15 @@ impl Processes {
                 Part::Plain(at) => self.layout.plain.get(at).map_or(1, |it| it.below.len() + 1),
                 _ => 1,
             };
-            for port in (0..=u8::MAX).take(links) {
-                let device = self.device(End { part, port });
+            let ports = (0..=u8::MAX).take(links);
+            let devices: Vec<String> = ports.map(|port| self.device(End { part, port })).collect();
+            for device in &devices {
                 arguments.extend(["--port".to_owned(), format!("af_packet:{device}")]);
             }
             arguments.extend(["--name".to_owned(), name.clone()]);
-            arguments.extend(["--answer-ms".to_owned(), ANSWER_MS.to_string()]);
+            arguments.extend(["--answer-ms".to_owned(), self.setup.answer_ms.to_string()]);
             arguments.extend(["--socket".to_owned(), socket.display().to_string()]);
-            self.start(&name, &arguments)?;
+            self.start(&name, &arguments, (devices, &socket))?;
             self.listens(&socket)?;
         }
         Ok(())
@@ -326,7 +371,7 @@ impl Processes {
     }
 
     fn manager_socket(&self) -> PathBuf {
-        manager_socket(&self.dir)
+        manager_socket(&self.setup.dir)
     }
 
     /// Starts the manager, and waits until it has brought all about.
@@ -338,7 +383,12 @@ impl Processes {
         let want = folder.join("want.toml");
         let text = wanted(&self.topology, &self.layout, &|_| None);
         std::fs::write(&want, text).map_err(io(format!("write {}", want.display())))?;
-        let cci = self.dir.join(entry).join("cci.sock");
+        let store = folder.join("fm.redb");
+        if store.exists() {
+            // It is of another fabric: that of an earlier run.
+            std::fs::remove_file(&store).map_err(io(format!("remove {}", store.display())))?;
+        }
+        let cci = self.setup.dir.join(entry).join("cci.sock");
         let start = match self.topology.start {
             Start::FmFirst => "fm-first",
             Start::Simultaneous => "simultaneous",
@@ -352,15 +402,17 @@ impl Processes {
             self.manager_socket().display().to_string(),
             "--want".to_owned(),
             want.display().to_string(),
+            "--store".to_owned(),
+            store.display().to_string(),
             "--start".to_owned(),
             start.to_owned(),
             "--pause".to_owned(),
             "200".to_owned(),
             "--timeout".to_owned(),
-            ANSWER_MS.to_string(),
+            self.setup.answer_ms.to_string(),
         ];
-        self.start("fm", &arguments)?;
         let socket = self.manager_socket();
+        self.start("fm", &arguments, (Vec::new(), &socket))?;
         self.listens(&socket)?;
         let status = self.wait(|up| {
             Ok(match up.manager(&Request::Status)? {
@@ -379,7 +431,7 @@ impl Processes {
     /// # Errors
     /// It refuses, or is not there.
     pub fn manager(&self, request: &Request) -> Result<Response, ProcessError> {
-        manager(&self.dir, request)
+        manager(&self.setup.dir, request)
     }
 
     /// Gives a part a command, by its name.
@@ -387,11 +439,11 @@ impl Processes {
     /// # Errors
     /// It refuses, or is not there.
     pub fn ask(&self, name: &str, command: &Command) -> Result<Answer, Refused> {
-        part(&self.dir, name, command)
+        part(&self.setup.dir, name, command)
     }
 
     fn hosts(&self, f: impl Fn(&Host<'_>) -> Result<(), SettleError>) -> Result<(), ProcessError> {
-        hosts(&self.dir, &self.topology, f)
+        hosts(&self.setup.dir, &self.topology, f)
     }
 }
 
@@ -441,6 +493,43 @@ fn ask<T: DeserializeOwned>(socket: &Path, request: &impl Serialize) -> Result<T
     Ok(serde_json::from_value(value).map_err(std::io::Error::other)?)
 }
 
+/// How a process is started again.
+struct Again<'a> {
+    devices: &'a [String],
+    /// Where its number and what it says are written, and where it listens.
+    pid: &'a Path,
+    log: &'a Path,
+    socket: &'a Path,
+}
+
+impl Again<'_> {
+    /// A shell script that runs the program, and takes its interfaces up once it listens: an end of a link that is up is
+    /// there.
+    fn script(&self, program: &Path, arguments: &[String]) -> String {
+        let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
+        let path = |path: &Path| quoted(&path.display().to_string());
+        let (pid, log, socket) = (path(self.pid), path(self.log), path(self.socket));
+        let words = arguments.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        let mut text = "#!/bin/sh\n".to_owned();
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "rm -f {socket}");
+        if !self.devices.is_empty() {
+            let _ = writeln!(text, "(");
+            let _ = writeln!(
+                text,
+                "for i in $(seq 500); do [ -S {socket} ] && break; sleep 0.02; done"
+            );
+            for device in self.devices {
+                let _ = writeln!(text, "ip link set {device} up");
+            }
+            let _ = writeln!(text, ") &");
+        }
+        let _ = writeln!(text, "echo $$ > {pid}");
+        let _ = writeln!(text, "exec {} {words} 2>> {log}", path(program));
+        text
+    }
+}
+
 fn ip(arguments: &[&str]) -> Result<(), ProcessError> {
     let done = Run::new("ip").args(arguments).output().map_err(io("run ip (iproute2)"))?;
     if done.status.success() {
@@ -453,7 +542,7 @@ fn ip(arguments: &[&str]) -> Result<(), ProcessError> {
 impl Drop for Processes {
     fn drop(&mut self) {
         // The manager first, so that it does not see the fabric go.
-        for process in self.children.iter_mut().rev() {
+        for process in self.children.iter_mut().rev().filter(|process| !process.ended) {
             if let Some(pid) = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::TERM); // it may have ended by itself
             }

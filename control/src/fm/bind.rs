@@ -160,9 +160,9 @@ pub enum Shows {
 /// All bindings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bindings {
-    /// Devices at hosts' own edge switches.
+    /// Devices at hosts' own edge switches, by bridge.
     pub local: Vec<Local>,
-    /// Virtual links.
+    /// Virtual links, by the host's bridge.
     pub remote: Vec<Remote>,
 }
 
@@ -254,6 +254,7 @@ impl Bindings {
         apply(fabric, way, wanted.bridge, &bind, shows)
             .map_err(|error| BindError::Failed(wanted.bridge, error))?;
         self.local.push(wanted);
+        self.local.sort_by_key(|local| local.bridge);
         Ok(())
     }
 
@@ -315,6 +316,7 @@ impl Bindings {
             });
         }
         self.remote.push(wanted);
+        self.remote.sort_by_key(|link| link.host.bridge);
         Ok(())
     }
 

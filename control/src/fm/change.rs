@@ -13,12 +13,15 @@ use weft_parsers::fabric::Pid;
 
 use super::bind::{Bindings, Bridge, Remote};
 use super::cci::{CallError, Fabric};
-use super::discover::ports_up;
+use super::discover::{Seen, ports_seen, ports_up};
 use super::graph::{Graph, PortRef, SwitchId};
-use super::inventory::{Inventory, OWN_PORT, Partner, Role};
+use super::inventory::{Inventory, OWN_PORT, Partner, Port, Role};
 use super::plan::send::{SendError, Sent, send};
 use super::plan::{Options, Plan, PlanError, make};
 use super::routes::{Partition, Tables};
+
+/// What a port says of a PBR component at its other end (5101h octet 4).
+const PBR: u8 = 6;
 
 /// Something that came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,8 +94,8 @@ pub fn look(
     let (mut events, mut silent) = (BTreeSet::new(), Vec::new());
     for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
         let asked: Vec<u8> = switch.ports.iter().map(|port| port.number).collect();
-        let up = match ports_up(fabric, switch.way(), &asked) {
-            Ok(up) => up,
+        let seen = match ports_seen(fabric, switch.way(), &asked) {
+            Ok(seen) => seen,
             Err(error) => {
                 silent.push((id, error));
                 continue;
@@ -100,7 +103,8 @@ pub fn look(
         };
         for port in &switch.ports {
             let at = PortRef::new(id, port.number);
-            let is_up = up.contains(&port.number);
+            let now = seen.iter().find(|seen| seen.port == port.number);
+            let is_up = now.is_some_and(|now| now.up);
             let link = inventory.link_at(at);
             let was_up = link.map_or(port.up, |link| !inventory.down.contains(&link));
             match (is_up, was_up, link, port.role) {
@@ -117,12 +121,29 @@ pub fn look(
                 (false, true, None, Role::Usp | Role::Dsp) => {
                     events.insert(Event::EdgeDown(at));
                 }
-                (true, false, None, _) => drop(events.insert(Event::NewLink(at))),
+                (true, _, None, _) if now.is_some_and(|now| is_new(port, *now)) => {
+                    events.insert(Event::NewLink(at));
+                }
                 _ => {}
             }
         }
     }
     (events, silent)
+}
+
+/// Whether somebody is at a port that is up who was not there before, or is somebody else.
+///
+/// A link is up before its ends have told each other who they are; what has not told yet is looked at later.
+const fn is_new(port: &Port, now: Seen) -> bool {
+    match (port.role, port.up, port.partner) {
+        (Role::Usp | Role::Off, up, _) => !up,
+        (_, _, Partner::Foreign | Partner::Switch(_) | Partner::Host) => !port.up,
+        (_, false, _) | (Role::Fabric, true, Partner::Nobody) => now.partner != 0,
+        (Role::Fabric, true, _) => false,
+        (Role::Dsp, true, Partner::Device(was)) => now.partner != was && now.partner != 0,
+        (Role::Dsp, true, Partner::Gfd(_)) => now.partner != PBR && now.partner != 0,
+        (Role::Dsp, true, Partner::Nobody) => now.partner != 0,
+    }
 }
 
 const fn first(link: [PortRef; 2]) -> PortRef {

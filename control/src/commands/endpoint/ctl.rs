@@ -165,6 +165,9 @@ enum Load {
         /// End after so many rounds
         #[arg(long, default_value_t = 0)]
         rounds: u64,
+        /// Milliseconds between one round and the next
+        #[arg(long, default_value_t = 0)]
+        pause_ms: u64,
     },
     /// End behind this round
     Stop,
@@ -298,8 +301,9 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
         What::Cci { opcode, input, from } => {
             Command::Cci { opcode: *opcode, input: input.clone(), from: *from }
         }
-        What::Load(Load::Start { access, rounds }) => {
-            Command::LoadStart { access: access.access(true, timeout_ms), rounds: *rounds }
+        What::Load(Load::Start { access, rounds, pause_ms }) => {
+            let (access, rounds, pause_ms) = (access.access(true, timeout_ms), *rounds, *pause_ms);
+            Command::LoadStart { access, rounds, pause_ms }
         }
         What::Load(Load::Stop) => Command::LoadStop {},
         What::Load(Load::Status) => Command::LoadStatus {},
@@ -409,6 +413,8 @@ mod tests {
             ("ring --base 0x2000", r#"{"cmd":"ring","base":8192,"timeout_ms":30000}"#),
             ("cci 0x490C --from 3", r#"{"cmd":"cci","opcode":18700,"input":"","from":3}"#),
             ("load stop", r#"{"cmd":"load_stop"}"#),
+            ("load start 0x1000 4KiB --seed 1 --pause-ms 5",
+             r#"{"cmd":"load_start","access":{"addr":4096,"len":4096,"seed":1,"via":"auto","check":true,"function":0,"timeout_ms":30000},"rounds":0,"pause_ms":5}"#),
             (r#"raw {"cmd":"tree"}"#, r#"{"cmd":"tree"}"#), ("raw {}", ""), ("fly", ""),
         ];
         for (line, want) in cases {

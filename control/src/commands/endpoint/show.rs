@@ -41,12 +41,17 @@ fn refusals(report: &TransferReport, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn load(report: &LoadReport, out: &mut dyn Write) -> io::Result<()> {
-    let LoadReport { running, done, failed, mismatched, octets, failures: how } = report;
+    let LoadReport { running, done, failed, mismatched, octets, failures: how, .. } = report;
+    let LoadReport { requests, answered, wrong, posted, unanswered, under_way, .. } = report;
     let state = if *running { "running" } else { "ended" };
     let how = failures(how);
     writeln!(
         out,
         "{state}: {done} rounds done, {failed} failed{how}, {mismatched} octets differ, {octets} moved"
+    )?;
+    writeln!(
+        out,
+        "{requests} requests: {answered} answered well, {wrong} wrong, {posted} posted, {unanswered} not in the round's time, {under_way} under way"
     )
 }
 

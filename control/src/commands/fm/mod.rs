@@ -116,6 +116,16 @@ pub enum FmCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
+    /// Give memory that is there to one host more
+    Grant {
+        /// Name of the memory
+        name: String,
+        /// The host
+        host: String,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
     /// Show or change what a host's edge lets through
     Access {
         /// The host
@@ -351,6 +361,9 @@ fn request(command: &FmCommand) -> Result<(Request, &AskArgs), CliError> {
         }
         FmCommand::Memory { command: None, ask } => (Request::Memory, ask),
         FmCommand::Memory { command: Some(command), .. } => memory(command)?,
+        FmCommand::Grant { name, host, ask } => {
+            (Request::Grant { name: name.clone(), host: host.clone() }, ask)
+        }
         FmCommand::Revoke { name, host, ask } => {
             (Request::Revoke { name: name.clone(), host: host.clone() }, ask)
         }
@@ -483,6 +496,7 @@ mod tests {
             ("memory add pool --host h0 --host h1 --ways 4 --size 4GiB --granularity 256 --hpa 0x10000000000", share(vec![], Some(4))),
             ("memory add pool --host h0 --host h1 --gfd a --gfd b --size 4GiB --granularity 256 --hpa 0x10000000000", share(vec![text("a"), text("b")], None)),
             ("memory release pool", Request::Release { name: text("pool") }),
+            ("grant pool h0", Request::Grant { name: text("pool"), host: text("h0") }),
             ("revoke pool h0", Request::Revoke { name: text("pool"), host: text("h0") }),
             ("access h0", Request::Access { host: text("h0") }),
             ("access h0 --allow 00a --vector vtv", set(true)),

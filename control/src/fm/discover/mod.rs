@@ -21,7 +21,7 @@ use weft_parsers::fabric::{DrtEntry, Pid};
 
 use self::claim::Claimed;
 pub use self::claim::{claim_as, identify};
-pub use self::read::{ports_up, targets, virtual_switches};
+pub use self::read::{Seen, ports_seen, ports_up, targets, virtual_switches};
 use super::cci::{CallError, Fabric, Way};
 use super::graph::{Key, PortRef, SwitchId};
 use super::inventory::{Came, Gfd, Inventory, Manager, Named, Partner, Role, Switch};

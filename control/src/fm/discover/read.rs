@@ -69,14 +69,37 @@ pub fn targets(fabric: &mut Fabric, way: Way) -> Result<Vec<Target>, CallError> 
 /// # Errors
 /// It does not answer.
 pub fn ports_up(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<u8>, CallError> {
-    let mut up = Vec::new();
+    let seen = ports_seen(fabric, way, asked)?;
+    Ok(seen.iter().filter(|seen| seen.up).map(|seen| seen.port).collect())
+}
+
+/// What a port says of its link and of who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its number.
+    pub port: u8,
+    /// Whether its link is up.
+    pub up: bool,
+    /// Who is there (5101h octet 4); 0 is a host, or nobody has told yet.
+    pub partner: u8,
+}
+
+/// Asks what these ports of a switch see.
+///
+/// # Errors
+/// It does not answer.
+pub fn ports_seen(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<Seen>, CallError> {
+    let mut seen = Vec::new();
     for list in asked.chunks(PORTS_AT_ONCE) {
         let request = Request::GetPortState(PortList { ports: List::of(list) });
         let answer = fabric.call(way, &request)?;
         let states = answer.read::<PortStates<'_>>()?.ports;
-        up.extend(states.iter().filter(|state| is_up(state.ltssm)).map(|state| state.port));
+        seen.extend(states.iter().map(|state| {
+            let (port, up) = (state.port, is_up(state.ltssm));
+            Seen { port, up, partner: if up { state.partner_type } else { 0 } }
+        }));
     }
-    Ok(up)
+    Ok(seen)
 }
 
 /// Reads the virtual switches of a switch; those that there are not are left out.

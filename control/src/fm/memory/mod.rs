@@ -1,6 +1,7 @@
 //! Memory of GFDs for hosts: capacity, decoders, rights, and the vectors at the hosts' edges.
 //!
-//! Shape: [`Request`] -> [`Memory::share`] -> [`Share`]; [`Memory::revoke`] and [`Memory::release`] take it back.
+//! Shape: [`Request`] -> [`Memory::share`] -> [`Share`]; [`Memory::revoke`] and [`Memory::release`] take it back;
+//! [`Memory::grant`] gives it to one host more, [`Memory::repair`] gives anew what a GFD has forgotten.
 //! Units: octets; blocks as the GFD's partition has them.
 //! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5; wire-formats.md 4.6, 4.7, 5.1, 5.2.
 //!
@@ -62,7 +63,7 @@ pub struct Request {
 pub struct Share {
     /// What the extents are called.
     pub tag: Uuid,
-    /// Who has it.
+    /// Who has it, in order.
     pub hosts: Vec<Host>,
     /// Its parts, by way.
     pub parts: Vec<Part>,
@@ -70,7 +71,7 @@ pub struct Share {
     pub len: u64,
     /// Where all hosts see it.
     pub hpa: u64,
-    /// Octets of a turn; 0: not known, as nobody had a decoder for it when the fabric was read.
+    /// Octets of a turn; of no meaning where there is one way, 0 where nobody has told.
     #[serde(default)]
     pub granularity: u32,
 }
@@ -104,6 +105,9 @@ pub enum MemoryError {
     /// A host is not in the inventory.
     #[error("PID {0} is neither the host edge of that virtual switch nor a downstream edge")]
     NoHost(Pid),
+    /// The host has it.
+    #[error("host {0} has it already")]
+    Has(Pid),
     /// The tag is in use, or not.
     #[error("there is no such share, or one already")]
     Tag,
@@ -142,7 +146,7 @@ pub enum MemoryError {
 /// All shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// The shares.
+    /// The shares, by tag.
     pub shares: Vec<Share>,
 }
 
@@ -193,10 +197,92 @@ impl Memory {
                 done.take(fabric, inventory, step)?;
             }
         }
-        let Request { tag, hosts, len, hpa, .. } = wanted.clone();
+        let Request { tag, mut hosts, len, hpa, .. } = wanted.clone();
         let granularity = interleave.granularity();
+        hosts.sort_unstable();
         self.shares.push(Share { tag, hosts, parts, len, hpa: hpa.0, granularity });
-        self.shares.last().ok_or(MemoryError::Tag)
+        self.shares.sort_by_key(|share| share.tag);
+        self.find(&tag).ok_or(MemoryError::Tag)
+    }
+
+    /// Gives a share to one host more.
+    ///
+    /// # Errors
+    /// It has it, or what it needs is taken; a step failed: those before it are undone then, or the error says what is
+    /// left.
+    pub fn grant(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        tag: &Uuid,
+        host: Host,
+    ) -> Result<(), MemoryError> {
+        let share = self.find(tag).ok_or(MemoryError::Tag)?.clone();
+        if share.hosts.contains(&host) {
+            return Err(MemoryError::Has(host.pid));
+        }
+        check_host(inventory, host)?;
+        let interleave = interleave(share.parts.len(), share.granularity)?;
+        let others = || self.shares.iter().filter(|other| other.hosts.contains(&host));
+        for part in &share.parts {
+            let same = |other: &Part| (other.gfd, other.decoder) == (part.gfd, part.decoder);
+            if others().any(|other| other.parts.iter().any(same)) {
+                let what = "decoder of the number that the other hosts use";
+                return Err(MemoryError::Exhausted { gfd: part.gfd, what });
+            }
+        }
+        let mut done = Done::default();
+        for (way, part) in (0..=u8::MAX).zip(&share.parts) {
+            let step = share.decoder((way, part), host, interleave);
+            done.take(fabric, inventory, step)?;
+        }
+        for part in share.parts.iter().filter(|part| !self.reaches(host, part.gfd)) {
+            done.take(fabric, inventory, Step::Edge { host, gfd: part.gfd })?;
+        }
+        for part in &share.parts {
+            let step = Step::Right { gfd: part.gfd, rpid: host.pid, group: part.group };
+            done.take(fabric, inventory, step)?;
+        }
+        if let Some(share) = self.shares.iter_mut().find(|share| share.tag == *tag) {
+            share.hosts.push(host);
+            share.hosts.sort_unstable();
+        }
+        Ok(())
+    }
+
+    /// Gives anew what a GFD was to give to a share and has forgotten; edges of hosts let it through still.
+    ///
+    /// # Errors
+    /// There is no such part, or a step failed: those before it are undone then, or the error says what is left.
+    pub fn repair(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        tag: &Uuid,
+        gfd: Pid,
+    ) -> Result<(), MemoryError> {
+        let share = self.find(tag).ok_or(MemoryError::Tag)?.clone();
+        let interleave = interleave(share.parts.len(), share.granularity)?;
+        let each = share.len / u64::from(interleave.ways());
+        let ways = (0..=u8::MAX).zip(&share.parts);
+        let (way, part) =
+            ways.into_iter().find(|(_, part)| part.gfd == gfd).ok_or(MemoryError::NoGfd(gfd))?;
+        let mut done = Done::default();
+        let step = Step::Capacity { gfd, group: part.group, len: each, tag: *tag };
+        let part = Part { dpa: done.take(fabric, inventory, step)?, ..*part };
+        for host in &share.hosts {
+            let step = share.decoder((way, &part), *host, interleave);
+            done.take(fabric, inventory, step)?;
+        }
+        for host in &share.hosts {
+            let step = Step::Right { gfd, rpid: host.pid, group: part.group };
+            done.take(fabric, inventory, step)?;
+        }
+        let own = self.shares.iter_mut().find(|share| share.tag == *tag);
+        if let Some(place) = own.and_then(|share| share.parts.get_mut(usize::from(way))) {
+            *place = part;
+        }
+        Ok(())
     }
 
     /// Takes a share away from one host; others keep it.
@@ -278,15 +364,7 @@ impl Memory {
         if !count.is_power_of_two() || count > 256 || different.len() != count {
             return Err(MemoryError::Ways(count));
         }
-        let ways = u8::try_from(count.trailing_zeros()).unwrap_or(u8::MAX);
-        let granularity = match wanted.granularity {
-            _ if count == 1 => 0,
-            turn if turn.is_power_of_two() && turn >= 256 => turn.trailing_zeros() - 8,
-            _ => return Err(MemoryError::Misfit("a turn is a power of two from 256 octets on")),
-        };
-        let granularity = u8::try_from(granularity).unwrap_or(u8::MAX);
-        let interleave = Interleave::from_codes(ways, granularity);
-        let interleave = interleave.ok_or(MemoryError::Misfit("a turn has at most 16 KiB"))?;
+        let interleave = interleave(count, wanted.granularity)?;
         let set = u64::from(interleave.ways()) * u64::from(interleave.granularity());
         if wanted.len == 0 || !wanted.len.is_multiple_of(set) || !wanted.hpa.0.is_multiple_of(set) {
             return Err(MemoryError::Misfit("size and address are multiples of ways times turn"));
@@ -300,14 +378,7 @@ impl Memory {
             }
         }
         for host in &wanted.hosts {
-            let targets = inventory.switch(host.switch).map(|switch| switch.targets.as_slice());
-            let is_it = |t: &super::inventory::Target| {
-                let own = t.kind == TargetKind::Host && t.vcs == host.vcs;
-                t.pid == host.pid && (own || t.kind == TargetKind::Downstream)
-            };
-            if !targets.unwrap_or_default().iter().any(is_it) {
-                return Err(MemoryError::NoHost(host.pid));
-            }
+            check_host(inventory, *host)?;
         }
         Ok(interleave)
     }
@@ -335,6 +406,47 @@ impl Memory {
         let free = |index: &u8| !parts().any(|part| part.gfd == gfd && part.decoder == *index);
         (0..DECODERS).find(free).ok_or(MemoryError::Exhausted { gfd, what: "decoder" })
     }
+}
+
+impl Share {
+    /// The step that sets the decoder of a part for a host.
+    fn decoder(&self, (way, part): (u8, &Part), host: Host, interleave: Interleave) -> Step {
+        Step::Decoder {
+            gfd: part.gfd,
+            rpid: host.pid,
+            index: part.decoder,
+            hpa: Hpa(self.hpa),
+            dpa: part.dpa,
+            len: self.len / u64::from(interleave.ways()),
+            interleave,
+            way,
+        }
+    }
+}
+
+/// How `count` GFDs take turns of `turn` octets.
+fn interleave(count: usize, turn: u32) -> Result<Interleave, MemoryError> {
+    let ways = u8::try_from(count.trailing_zeros()).unwrap_or(u8::MAX);
+    let granularity = match turn {
+        _ if count == 1 => 0,
+        turn if turn.is_power_of_two() && turn >= 256 => turn.trailing_zeros() - 8,
+        _ => return Err(MemoryError::Misfit("a turn is a power of two from 256 octets on")),
+    };
+    let granularity = u8::try_from(granularity).unwrap_or(u8::MAX);
+    let interleave = Interleave::from_codes(ways, granularity);
+    interleave.ok_or(MemoryError::Misfit("a turn has at most 16 KiB"))
+}
+
+fn check_host(inventory: &Inventory, host: Host) -> Result<(), MemoryError> {
+    let targets = inventory.switch(host.switch).map(|switch| switch.targets.as_slice());
+    let is_it = |t: &super::inventory::Target| {
+        let own = t.kind == TargetKind::Host && t.vcs == host.vcs;
+        t.pid == host.pid && (own || t.kind == TargetKind::Downstream)
+    };
+    if targets.unwrap_or_default().iter().any(is_it) {
+        return Ok(());
+    }
+    Err(MemoryError::NoHost(host.pid))
 }
 
 /// The bit of a group in a right.

@@ -158,9 +158,9 @@ fn share(tag: Uuid, mut pieces: Vec<Piece>) -> (Share, Option<String>) {
         format!("host {} has only parts of memory {:?}", host.pid, name_of(&tag))
     });
     let hpa = first.first().map_or(0, |(_, _, decoder)| decoder.hpa.0);
+    let granularity = first.first().map_or(0, |(_, _, decoder)| decoder.interleave.granularity());
     let len = pieces.iter().map(|piece| piece.len).sum();
     let parts = pieces.iter().map(|piece| piece.part).collect();
-    let granularity = first.first().map_or(0, |(_, _, decoder)| decoder.interleave.granularity());
     (Share { tag, hosts, parts, len, hpa, granularity }, odd)
 }
 
@@ -238,11 +238,29 @@ fn may_be_entry(old: &Switch, now: &Inventory) -> bool {
     }
 }
 
-/// What was believed is held against what the fabric shows; only of what cannot be asked the belief stays.
+/// What came of holding what was believed against what the fabric shows.
+#[derive(Debug, Default)]
+pub struct Compared {
+    /// Who sees what.
+    pub bindings: Bindings,
+    /// Who has which memory.
+    pub memory: Memory,
+    /// What is not as it was.
+    pub said: Vec<String>,
+    /// What GFDs have forgotten, by tag: it is part of the memory still.
+    pub forgotten: Vec<(Uuid, Pid)>,
+}
+
+/// What was believed is held against what the fabric shows. The belief stays of what cannot be asked, and of memory that
+/// is `wanted` and of which all is as it was but for GFDs that show nothing of it: they have come back empty.
 #[must_use]
-pub fn compare(believed: &State, shown: (Bindings, Memory)) -> (Bindings, Memory, Vec<String>) {
+pub fn compare(
+    believed: &State,
+    shown: (Bindings, Memory),
+    wanted: &dyn Fn(&Uuid) -> bool,
+) -> Compared {
     let (mut bindings, mut memory) = shown;
-    let mut said = Vec::new();
+    let (mut said, mut forgotten) = (Vec::new(), Vec::new());
     let inventory = &believed.inventory;
     let answers =
         |bridge: Bridge| inventory.switch(bridge.switch).is_some_and(|switch| switch.whole);
@@ -280,6 +298,16 @@ pub fn compare(believed: &State, shown: (Bindings, Memory)) -> (Bindings, Memory
                 .iter()
                 .any(|host| !inventory.switch(host.switch).is_some_and(|switch| switch.whole));
         let name = name_of(&share.tag);
+        let now = memory.shares.iter().position(|one| one.tag == share.tag);
+        let lost = lost(now.and_then(|at| memory.shares.get(at)), share);
+        if !is_hidden && wanted(&share.tag) && !lost.is_empty() {
+            forgotten.extend(lost.iter().map(|gfd| (share.tag, *gfd)));
+            match now.and_then(|at| memory.shares.get_mut(at)) {
+                Some(one) => *one = share.clone(),
+                None => memory.shares.push(share.clone()),
+            }
+            continue;
+        }
         match memory.shares.iter().position(|one| one.tag == share.tag) {
             // Nobody has a decoder for it: how it was dealt out is known here only.
             Some(place) if is_hidden || share.hosts.is_empty() => {
@@ -296,7 +324,21 @@ pub fn compare(believed: &State, shown: (Bindings, Memory)) -> (Bindings, Memory
             }
         }
     }
-    (bindings, memory, said)
+    bindings.local.sort_by_key(|local| local.bridge);
+    bindings.remote.sort_by_key(|link| link.host.bridge);
+    memory.shares.sort_by_key(|share| share.tag);
+    Compared { bindings, memory, said, forgotten }
+}
+
+/// The GFDs that show nothing of their part of a share, where what the others show is as it was; none otherwise.
+fn lost(now: Option<&Share>, before: &Share) -> Vec<Pid> {
+    let (hpa, parts) = now.map_or((before.hpa, &[][..]), |now| (now.hpa, &now.parts[..]));
+    let has = |part: &&Part| parts.iter().any(|other| other.gfd == part.gfd);
+    let (kept, lost): (Vec<&Part>, Vec<&Part>) = before.parts.iter().partition(has);
+    let as_before = kept.into_iter().eq(parts)
+        && (parts.is_empty() || before.hosts.is_empty() || hpa == before.hpa)
+        && now.is_none_or(|now| parts.is_empty() || now.hosts == before.hosts);
+    if as_before { lost.into_iter().map(|part| part.gfd).collect() } else { Vec::new() }
 }
 
 /// Whether two shares are the same.

@@ -36,7 +36,8 @@ use self::want::{Want, Wanted, name_of, parse_pid, tag};
 use super::bind::{BindError, Bridge};
 use super::cci::{CallError, Fabric, Way};
 use super::change::{ChangeError, Event, Report, Running};
-use super::graph::{PortRef, SwitchId};
+use super::discover::virtual_switches;
+use super::graph::{Key, PortRef, SwitchId};
 use super::inventory::{Inventory, Switch};
 use super::memory::{Host, Memory};
 use super::plan::send::send;
@@ -251,6 +252,11 @@ impl Fm {
                 self.memory.revoke(&mut self.fabric, &inventory, &tag, host).map_err(no)?;
                 vec![format!("host {} does not have memory {name:?} any more", host.pid)]
             }
+            Request::Grant { name, host } => {
+                let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
+                self.grant(&tag, host).map_err(no)?;
+                vec![format!("host {} has memory {name:?}", host.pid)]
+            }
             Request::SetAccess { host, vector, pid, on } => {
                 vec![self.set_access(host, *vector, pid, *on)?]
             }
@@ -277,6 +283,44 @@ impl Fm {
     }
 
     fn bind(&mut self, binding: Binding) -> Result<(), BindError> {
+        let bridges = match binding {
+            Binding::Local(local) => vec![local.bridge],
+            Binding::Remote(link) => vec![link.host.bridge, link.below.bridge],
+        };
+        let done = self.bind_it(binding);
+        self.look_at(&bridges);
+        done
+    }
+
+    fn unbind(&mut self, bridge: Bridge) -> Result<(), BindError> {
+        let links = self.running.as_ref().map(|running| running.bindings.remote.iter());
+        let mut links = links.into_iter().flatten();
+        let link = links.find(|l| l.host.bridge == bridge || l.below.bridge == bridge);
+        let bridges = link.map_or(vec![bridge], |link| vec![link.host.bridge, link.below.bridge]);
+        let done = self.unbind_it(bridge);
+        self.look_at(&bridges);
+        done
+    }
+
+    /// Reads anew what virtual switches show that have been bound or unbound; of one that does not answer, what was
+    /// known stays.
+    fn look_at(&mut self, bridges: &[Bridge]) {
+        let Some(running) = &mut self.running else { return };
+        for bridge in bridges {
+            let Some(switch) = running.inventory.switches.get_mut(bridge.switch.index()) else {
+                continue;
+            };
+            let read = virtual_switches(&mut self.fabric, switch.way(), &[bridge.vcs]);
+            for new in read.unwrap_or_default() {
+                let known = switch.vcss.iter_mut().find(|vcs| vcs.id == new.id);
+                if let Some(known) = known {
+                    *known = new;
+                }
+            }
+        }
+    }
+
+    fn bind_it(&mut self, binding: Binding) -> Result<(), BindError> {
         let figures = self.want.figures();
         let Some(running) = &mut self.running else { return Ok(()) };
         let (inventory, plan) = (&running.inventory, &running.plan);
@@ -292,7 +336,7 @@ impl Fm {
         }
     }
 
-    fn unbind(&mut self, bridge: Bridge) -> Result<(), BindError> {
+    fn unbind_it(&mut self, bridge: Bridge) -> Result<(), BindError> {
         let figures = self.want.figures();
         let Some(running) = &mut self.running else { return Err(BindError::NotBound(bridge)) };
         let (inventory, plan) = (&running.inventory, &running.plan);

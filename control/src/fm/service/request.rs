@@ -110,6 +110,13 @@ pub enum Request {
         /// From whom.
         host: String,
     },
+    /// Gives memory that is there to one host more.
+    Grant {
+        /// Its name.
+        name: String,
+        /// To whom.
+        host: String,
+    },
     /// What a host's edge lets through.
     Access {
         /// Whose.

@@ -7,11 +7,11 @@
 //! How hosts are held is not the FM's: no command resets a host. `status` says whether they have to wait; whoever starts
 //! them asks. With `simultaneous` they need not wait once they have routes; each binding after is a hot-add for them.
 
-use weft_parsers::cci::Request;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
+use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
 
-use super::adopt;
+use super::adopt::{self, Compared};
 use super::board::{Mode, Phase};
 use super::names::{Binding, Names, hosts};
 use super::want::{Wanted, name_of, tag};
@@ -22,7 +22,7 @@ use crate::fm::change::Running;
 use crate::fm::discover::{self, Discovered, Finding, discover, identify};
 use crate::fm::graph::Key;
 use crate::fm::inventory::{Inventory, Switch};
-use crate::fm::memory::{self, Memory, MemoryError};
+use crate::fm::memory::{self, Host, Memory, MemoryError};
 use crate::fm::plan::send::{SendError, send};
 use crate::fm::plan::wires::read_all;
 use crate::fm::plan::{self, Assignment, PlanError};
@@ -191,14 +191,18 @@ impl Fm {
         trouble.extend(odd);
         let (memory, odd) = adopt::memory(&mut self.fabric, &believed.inventory, &bindings)?;
         trouble.extend(odd);
-        let (bindings, memory) = if kept.is_some() {
-            let (bindings, memory, said) = adopt::compare(&believed, (bindings, memory));
-            trouble.extend(said);
-            (bindings, memory)
-        } else {
-            (bindings, memory)
+        let shown = Compared { bindings, memory, ..Compared::default() };
+        let wants = |one: &Uuid| self.want.memory.iter().any(|w| tag(&w.name).as_ref() == Ok(one));
+        let shown = match kept {
+            Some(_) => adopt::compare(&believed, (shown.bindings, shown.memory), &wants),
+            None => shown,
         };
+        let Compared { bindings, memory, said, forgotten } = shown;
+        trouble.extend(said);
         self.memory = memory;
+        for (tag, gfd) in forgotten {
+            trouble.extend(self.repair(&believed.inventory, &tag, gfd));
+        }
         let (options, inventory) = (self.options.clone(), believed.inventory);
         self.set_running(Running {
             inventory,
@@ -213,6 +217,18 @@ impl Fm {
         self.trouble = trouble;
         self.board.happened(format!("found {}", self.counted()));
         Ok(())
+    }
+
+    /// Gives anew what a GFD has forgotten; the trouble that there is with that.
+    fn repair(&mut self, inventory: &Inventory, tag: &Uuid, gfd: Pid) -> Option<String> {
+        let text = format!("GFD {gfd} had nothing of memory {:?} any more", name_of(tag));
+        match self.memory.repair(&mut self.fabric, inventory, tag, gfd) {
+            Ok(()) => {
+                self.board.happened(format!("{text}: its part is given anew, and is empty"));
+                None
+            }
+            Err(error) => Some(format!("{text}: {}", with_causes(&error))),
+        }
     }
 
     fn find(&mut self, kept: Option<&State>) -> Result<Discovered, StartError> {
@@ -367,7 +383,8 @@ impl Fm {
             return Err("it is there, but not as it is wanted: release it first".to_owned());
         }
         if let Some(host) = request.hosts.iter().find(|host| !share.hosts.contains(host)) {
-            return Err(format!("host {} does not have it: release it first", host.pid));
+            let pid = host.pid;
+            return Err(format!("host {pid} does not have it: grant it, or release it first"));
         }
         if share.hpa != request.hpa.0 {
             return Err(format!("it is at {:#x}: release it first", share.hpa));
@@ -409,18 +426,31 @@ impl Fm {
         };
         self.memory.share(&mut self.fabric, &running.inventory, request)?;
         for host in &request.hosts {
-            for &gfd in &request.gfds {
-                if let Err(error) = self.tell_cost(*host, gfd) {
-                    let text = format!(
-                        "{} does not know what the way to {gfd} costs: {}",
-                        host.pid,
-                        error.with_causes()
-                    );
-                    self.trouble.push(text);
-                }
-            }
+            self.tell_costs(*host, &request.gfds);
         }
         Ok(())
+    }
+
+    /// Gives memory that is there to one host more, and tells its edge what the paths cost.
+    pub(super) fn grant(&mut self, tag: &Uuid, host: Host) -> Result<(), MemoryError> {
+        let Some(running) = &self.running else {
+            return Err(MemoryError::Misfit("the fabric is not up"));
+        };
+        self.memory.grant(&mut self.fabric, &running.inventory, tag, host)?;
+        let parts = self.memory.find(tag).map(|share| share.parts.iter().map(|part| part.gfd));
+        let gfds: Vec<Pid> = parts.into_iter().flatten().collect();
+        self.tell_costs(host, &gfds);
+        Ok(())
+    }
+
+    fn tell_costs(&mut self, host: Host, gfds: &[Pid]) {
+        for &gfd in gfds {
+            if let Err(error) = self.tell_cost(host, gfd) {
+                let (pid, why) = (host.pid, error.with_causes());
+                self.trouble
+                    .push(format!("{pid} does not know what the way to {gfd} costs: {why}"));
+            }
+        }
     }
 
     pub(super) fn counted(&self) -> String {

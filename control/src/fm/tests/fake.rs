@@ -476,7 +476,11 @@ fn on_switch(state: &mut SwitchState, partners: &[LinkPartner], request: &Reques
         Request::GetPortState(list) => {
             let one = |number| {
                 let port = state.ports.get(&number).ok_or(invalid)?;
-                let partner_type = if port.end == End::Device { 4 } else { 0 };
+                let partner_type = match port.end {
+                    End::Device => 4,
+                    End::Node(..) => 6,
+                    _ => 0,
+                };
                 Ok(switch::PortState {
                     port: number,
                     config_state: port.config,

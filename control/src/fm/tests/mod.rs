@@ -11,6 +11,7 @@ mod fake;
 mod fake_gfd;
 mod memory;
 mod plan;
+mod regain;
 mod service;
 mod show;
 mod socket;
