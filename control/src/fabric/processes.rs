@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::layout::{End, Layout, LayoutError, Part, PortRole, uuid};
-use super::settle::{Host, SettleError};
+use super::settle::{Given, Host, SettleError};
 use super::topology::{DeviceKind, Start, Topology};
 use super::want::wanted;
 use super::world::FABRIC_WINDOW;
@@ -126,11 +126,8 @@ impl Processes {
         }
         up.start_manager()?;
         up.hosts(|host| host.enumerate(&up.topology))?;
-        let shares = match up.manager(&Request::Memory)? {
-            Response::Memory(shares) => shares,
-            _ => Vec::new(),
-        };
-        up.hosts(|host| host.map(&up.topology, &shares))?;
+        let given = Given::by(|request| up.manager(request))?;
+        up.hosts(|host| host.map((&up.topology, &up.layout), &given))?;
         Ok(up)
     }
 
@@ -316,6 +313,9 @@ impl Processes {
                 if device.is_some_and(|device| device.kind != DeviceKind::Memory) {
                     all.push("--gim".to_owned());
                 }
+                if let Some(range) = self.layout.device_memory(at) {
+                    all.extend(["--hdm".to_owned(), range]);
+                }
                 all
             }
             Part::Plain(_) => vec!["hbr".to_owned()],
@@ -346,6 +346,7 @@ impl Processes {
         let start = match self.topology.start {
             Start::FmFirst => "fm-first",
             Start::Simultaneous => "simultaneous",
+            Start::Static => "static",
         };
         let arguments = [
             "fm".to_owned(),

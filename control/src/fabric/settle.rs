@@ -4,13 +4,19 @@
 //! Units: octets.
 //! Source: fabric.md "Start-up", "Memory"; wire-formats.md 4.6.
 
+use weft_parsers::cci::gae::PrefixFlags;
 use weft_parsers::fabric::Pid;
 
+use super::layout::gim::Shown;
+use super::layout::{Layout, Part};
 use super::software::{self, MapError, Region};
 use super::topology::Topology;
+use crate::endpoint::command::Export;
 use crate::endpoint::number::{Hex, Num};
+use crate::endpoint::spec::MEMORY_BASE;
 use crate::endpoint::{Answer, Command};
-use crate::fm::service::request::ShareRow;
+use crate::fm::service::request::{GimRow, ShareRow};
+use crate::fm::service::{Request, Response};
 use crate::mgmt::Refused;
 
 /// How often a host that is looking already is asked again.
@@ -74,18 +80,49 @@ impl Host<'_> {
         asked.map(drop).map_err(|refused| self.fail(topology, refused))
     }
 
-    /// Has it map the memory that it has been given.
+    /// Has it map the memory that it and its devices have been given, and show what it has for others.
     ///
     /// # Errors
     /// It cannot be mapped, or the host's GAE refuses.
-    pub fn map(&self, topology: &Topology, shares: &[ShareRow]) -> Result<(), SettleError> {
-        let regions = regions(topology, self.at, shares);
-        if regions.is_empty() {
-            return Ok(());
+    pub fn map(
+        &self,
+        (topology, layout): (&Topology, &Layout),
+        given: &Given,
+    ) -> Result<(), SettleError> {
+        let host = Part::Host(self.at);
+        let refuse = |refused| self.fail(topology, refused);
+        if layout.gim.iter().any(|gim| gim.of == host) {
+            let ranges = exports(layout, self.at, &given.gim);
+            (self.ask)(&Command::Export { ranges }).map_err(refuse)?;
         }
+        let devices = (0..layout.devices.len()).map(Part::Device);
+        for part in [host].into_iter().chain(devices) {
+            let Some((_, vppb)) = layout.vppb(part).filter(|(owner, _)| *owner == self.at) else {
+                continue;
+            };
+            let mut regions = gim_regions(layout, part, &given.gim);
+            if part == host {
+                regions.extend(self::regions(topology, self.at, &given.shares));
+            }
+            let prefix = prefixes(layout, part, &given.gim);
+            if !regions.is_empty() || layout.gim.iter().any(|gim| concerns(gim, part)) {
+                self.set(topology, vppb, &regions, prefix)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the tables of one edge port by the host's GAE.
+    fn set(
+        &self,
+        topology: &Topology,
+        vppb: u8,
+        regions: &[Region],
+        prefix: PrefixFlags,
+    ) -> Result<(), SettleError> {
         let name = topology.hosts.get(self.at).map(|host| host.name.clone()).unwrap_or_default();
-        let commands =
-            software::commands(&regions).map_err(|source| SettleError::Map { name, source })?;
+        let commands = software::commands(vppb, regions, prefix)
+            .map_err(|source| SettleError::Map { name, source })?;
         for (opcode, input) in commands {
             let opcode = Num(opcode.0.into());
             let command =
@@ -100,6 +137,90 @@ impl Host<'_> {
         }
         Ok(())
     }
+}
+
+/// What the fabric manager says that hosts have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// Memory of GFDs.
+    pub shares: Vec<ShareRow>,
+    /// Memory of hosts and devices.
+    pub gim: Vec<GimRow>,
+}
+
+impl Given {
+    /// Asks the fabric manager.
+    ///
+    /// # Errors
+    /// As `ask`.
+    pub fn by<E>(mut ask: impl FnMut(&Request) -> Result<Response, E>) -> Result<Self, E> {
+        let mut given = Self::default();
+        if let Response::Memory(shares) = ask(&Request::Memory)? {
+            given.shares = shares;
+        }
+        if let Response::Gim(rows) = ask(&Request::Gim)? {
+            given.gim = rows;
+        }
+        Ok(given)
+    }
+}
+
+fn concerns(gim: &Shown, part: Part) -> bool {
+    gim.of == part || gim.from.contains(&part)
+}
+
+/// What of the file the manager has brought about: each with its row.
+fn shown<'a>(
+    layout: &'a Layout,
+    rows: &'a [GimRow],
+) -> impl Iterator<Item = (&'a Shown, &'a GimRow)> {
+    let row = |gim: &Shown| rows.iter().find(|row| row.name == gim.name);
+    layout.gim.iter().filter_map(move |gim| Some((gim, row(gim)?)))
+}
+
+/// Whether a row lets a host or device reach it.
+fn lets(layout: &Layout, row: &GimRow, part: Part) -> bool {
+    row.from.iter().any(|who| who.name == layout.name(part))
+}
+
+/// Memory of others that a host or device reaches by the FAST of its edge port.
+fn gim_regions(layout: &Layout, part: Part, rows: &[GimRow]) -> Vec<Region> {
+    let own = shown(layout, rows).filter(|(_, row)| !row.prefix && lets(layout, row, part));
+    let region = |(_, row): (&Shown, &GimRow)| Region {
+        hpa: row.hpa,
+        len: row.size,
+        granularity: 0,
+        targets: vec![Pid::from_low_bits(row.of.pid)],
+        gim: true,
+    };
+    let mut regions: Vec<Region> = Vec::new();
+    for region in own.map(region) {
+        // Memory of one target under several names is in one segment.
+        if !regions.iter().any(|other| other.hpa == region.hpa) {
+            regions.push(region);
+        }
+    }
+    regions
+}
+
+/// Where `VendPrefixL0` is on at the edge port of a host or device: where it shows memory, and where it names targets.
+fn prefixes(layout: &Layout, part: Part, rows: &[GimRow]) -> PrefixFlags {
+    PrefixFlags {
+        out: shown(layout, rows).any(|(gim, row)| gim.of == part && !row.from.is_empty()),
+        into: shown(layout, rows).any(|(_, row)| row.prefix && lets(layout, row, part)),
+    }
+}
+
+/// What a host lets others reach of its memory.
+fn exports(layout: &Layout, host: usize, rows: &[GimRow]) -> Vec<Export> {
+    let own = shown(layout, rows).filter(|(gim, _)| gim.of == Part::Host(host));
+    let range = |(_, row): (&Shown, &GimRow)| Export {
+        base: Num(row.hpa),
+        len: Num(row.size),
+        local: Num(MEMORY_BASE),
+        from: row.from.iter().map(|who| who.pid).collect(),
+    };
+    own.filter(|(_, row)| !row.from.is_empty()).map(range).collect()
 }
 
 /// What a host of the topology was given.

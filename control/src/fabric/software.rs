@@ -13,8 +13,8 @@ use weft_parsers::fabric::{FastEntry, Hpa, Interleave, Pid, Target};
 const SEGMENT: u64 = 64 << 30;
 /// Entries that one command sets: those of a small mailbox.
 const ENTRIES_MAX: usize = 192;
-/// The host's own FAST is that of its upstream bridge.
-const UPSTREAM: u8 = 0;
+/// The host's own FAST is that of its upstream bridge; that of a device that it binds, of the bridge above that.
+pub const UPSTREAM: u8 = 0;
 
 /// Fabric memory that a host has, within one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,28 +48,25 @@ pub enum MapError {
 /// A command for a mailbox: its opcode and its payload.
 pub type Command = (Opcode, Vec<u8>);
 
-/// Commands that map `regions`, and nothing else; none of them turns the window off.
+/// Commands that map `regions` at the edge port of a bridge, and nothing else; none of them turns the window off.
+/// `prefix` says where `VendPrefixL0` is on there: at most where the fabric manager allows it.
 ///
 /// # Errors
 /// See [`MapError`].
-pub fn commands(regions: &[Region]) -> Result<Vec<Command>, MapError> {
+pub fn commands(
+    vppb: u8,
+    regions: &[Region],
+    prefix: PrefixFlags,
+) -> Result<Vec<Command>, MapError> {
     let mut sorted: Vec<&Region> = regions.iter().collect();
     sorted.sort_by_key(|region| region.hpa);
     let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
-        let off = SetFast {
-            vppb: UPSTREAM,
-            segment_size: 0,
-            prefix: PrefixFlags::default(),
-            base: Hpa(0),
-            limit: Hpa(0),
-        };
+        let off = SetFast { vppb, segment_size: 0, prefix, base: Hpa(0), limit: Hpa(0) };
         return Ok(vec![command(&Request::SetFast(off))]);
     };
     let base = first.hpa / SEGMENT * SEGMENT;
     let limit = (last.hpa / SEGMENT + 1) * SEGMENT;
-    let (prefix, segment_size) = (PrefixFlags::default(), 0);
-    let window =
-        SetFast { vppb: UPSTREAM, segment_size, prefix, base: Hpa(base), limit: Hpa(limit) };
+    let window = SetFast { vppb, segment_size: 0, prefix, base: Hpa(base), limit: Hpa(limit) };
     let mut all = vec![command(&Request::SetFast(window))];
     let mut entries = Vec::new();
     let mut idt = Vec::new();
@@ -92,11 +89,11 @@ pub fn commands(regions: &[Region]) -> Result<Vec<Command>, MapError> {
     }
     // What entries point to is there before they are.
     for (at, pids) in (0_u16..).step_by(ENTRIES_MAX).zip(idt.chunks(ENTRIES_MAX)) {
-        let set = SetIdt { vppb: UPSTREAM, start: at, entries: List::of(pids) };
+        let set = SetIdt { vppb, start: at, entries: List::of(pids) };
         all.push(command(&Request::SetIdt(set)));
     }
     for (at, part) in (0_u16..).step_by(ENTRIES_MAX).zip(entries.chunks(ENTRIES_MAX)) {
-        let set = SetEntries { vppb: UPSTREAM, start: at, entries: List::of(part) };
+        let set = SetEntries { vppb, start: at, entries: List::of(part) };
         all.push(command(&Request::SetFastSegments(set)));
     }
     Ok(all)
@@ -137,6 +134,10 @@ mod tests {
         Region { hpa, len: 1 << 30, granularity: 4_096, targets, gim: false }
     }
 
+    fn mapped(regions: &[Region]) -> Result<Vec<Command>, MapError> {
+        commands(UPSTREAM, regions, PrefixFlags::default())
+    }
+
     /// Puts commands into a table as a switch does, and looks addresses up.
     fn table(commands: &[Command]) -> Fast {
         let mut fast = Fast::new(4_096, 1_024).unwrap();
@@ -161,7 +162,7 @@ mod tests {
         let tera = 1 << 40;
         let regions =
             [region(tera + 3 * SEGMENT, pids(256)), region(tera + 4_096, vec![pids(7)[6]])];
-        let all = commands(&regions).unwrap();
+        let all = mapped(&regions).unwrap();
         assert_eq!(all.len(), 4, "window, two parts of the interleave table, entries");
         assert!(all.iter().all(|(_, payload)| payload.len() <= 2_048 && !payload.is_empty()));
         let fast = table(&all);
@@ -178,21 +179,21 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let tera = 1 << 40;
-        let three = commands(&[region(tera, pids(3))]);
+        let three = mapped(&[region(tera, pids(3))]);
         assert_eq!(three, Err(MapError::Interleave(tera)));
         let fine = Region { granularity: 128, ..region(tera, pids(2)) };
-        assert_eq!(commands(&[fine]), Err(MapError::Interleave(tera)));
+        assert_eq!(mapped(&[fine]), Err(MapError::Interleave(tera)));
         let twice = [region(tera, pids(1)), region(tera + (1 << 30), pids(1))];
-        assert_eq!(commands(&twice), Err(MapError::Segment(tera + (1 << 30))));
+        assert_eq!(mapped(&twice), Err(MapError::Segment(tera + (1 << 30))));
         let across = region(tera + SEGMENT - 1, pids(1));
-        assert_eq!(commands(&[across]), Err(MapError::Segment(tera + SEGMENT - 1)));
+        assert_eq!(mapped(&[across]), Err(MapError::Segment(tera + SEGMENT - 1)));
         let far = [region(tera, pids(1)), region(tera + 5_000 * SEGMENT, pids(1))];
-        assert_eq!(commands(&far), Err(MapError::Segment(tera + 5_000 * SEGMENT)));
+        assert_eq!(mapped(&far), Err(MapError::Segment(tera + 5_000 * SEGMENT)));
     }
 
     #[test]
     fn no_region_turns_the_window_off() {
-        let [(opcode, payload)] = &commands(&[]).unwrap()[..] else { panic!() };
+        let [(opcode, payload)] = &mapped(&[]).unwrap()[..] else { panic!() };
         let Ok(Request::SetFast(set)) = Request::parse(*opcode, payload) else { panic!() };
         assert_eq!((set.base, set.limit), (Hpa(0), Hpa(0)));
     }

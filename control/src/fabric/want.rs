@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
-use super::layout::{Layout, Shown, uuid};
-use super::topology::Topology;
+use super::layout::{Layout, Part, PortRole, Shown, uuid};
+use super::topology::{Flow, Topology};
 use crate::fm::inventory::Named;
 
 /// Bridge 0 of a virtual switch is the upstream one.
@@ -66,6 +66,25 @@ fn write(
                 writeln!(text, "[[bind]]\nbridge = {bridge:?}\nto = {to:?}")?;
             }
         }
+    }
+    for (index, switch) in layout.switches.iter().enumerate() {
+        // Those alone whose PIDs somebody needs: the rest is bound by port.
+        let needs =
+            |part: Part| layout.gim.iter().any(|gim| gim.of == part || gim.from.contains(&part));
+        let devices = (0_u8..).zip(&switch.ports).filter(|(_, port)| port.role == PortRole::Dsp);
+        for (number, port) in devices.filter(|(_, port)| needs(port.far.part)) {
+            let (device, at) = (layout.name(port.far.part), name(index));
+            writeln!(text, "[[device]]\nname = {device:?}\nswitch = {at:?}\nport = {number}")?;
+        }
+    }
+    for gim in &layout.gim {
+        let (own, of, by) = (&gim.name, layout.name(gim.of), gim.by == Flow::Prefix);
+        let from: Vec<&str> = gim.from.iter().map(|part| layout.name(*part)).collect();
+        let (size, hpa) = (gim.len, gim.hpa);
+        writeln!(
+            text,
+            "[[gim]]\nname = {own:?}\nof = {of:?}\nfrom = {from:?}\nprefix = {by}\nsize = {size}\nhpa = {hpa}"
+        )?;
     }
     for memory in &topology.memory {
         let gfds = layout.gfds(&memory.gfds).unwrap_or_default();

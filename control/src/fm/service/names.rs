@@ -8,7 +8,7 @@ use weft_parsers::cci::pbr::CrawlTarget;
 use weft_parsers::fabric::Pid;
 
 use super::want::{Want, parse_pid, parse_uuid};
-use crate::fm::bind::{Bridge, LinkEnd, Local, Remote};
+use crate::fm::bind::{Bindings, Bridge, LinkEnd, Local, Remote};
 use crate::fm::cci::Way;
 use crate::fm::graph::{PortRef, SwitchId};
 use crate::fm::inventory::{Inventory, TargetKind};
@@ -93,6 +93,67 @@ impl Names<'_> {
         }
         let pid = parse_pid(text).map_err(|_| none())?;
         self.hosts().into_iter().find(|host| host.pid == pid).ok_or_else(none)
+    }
+
+    /// Who has memory for others, or reaches that of others: a host, or a device by its name, by `SWITCH/port:N` or by its
+    /// PID. A device has to be bound at its own switch: that virtual switch is the one that lets it through.
+    ///
+    /// # Errors
+    /// There is none, or it is not bound.
+    pub fn edge(&self, text: &str, bindings: &Bindings) -> Result<Host, String> {
+        let no_host = match self.host(text) {
+            Ok(host) => return Ok(host),
+            Err(why) => why,
+        };
+        let named = self.want.devices.iter().find(|device| device.name == text);
+        let place = match (named, text.split_once("/port:")) {
+            (Some(device), _) => Some(PortRef::new(self.switch(&device.switch)?, device.port)),
+            (None, Some((switch, number))) => {
+                let bad = |_| format!("expected SWITCH/port:N, found {text:?}");
+                Some(PortRef::new(self.switch(switch)?, number.parse().map_err(bad)?))
+            }
+            (None, None) => None,
+        };
+        let pid = parse_pid(text).ok();
+        let edges = self.downstream();
+        let is_it = |(at, own): &&(PortRef, Pid)| match place {
+            Some(place) => *at == place,
+            None => pid == Some(*own),
+        };
+        let none = || match place {
+            Some(at) => format!("no device at {at} has a PID"),
+            None => format!("{no_host}, nor a device"),
+        };
+        let (at, pid) = edges.iter().find(is_it).copied().ok_or_else(none)?;
+        let binds = |local: &&Local| (local.bridge.switch, local.port) == (at.switch, at.port);
+        let local = bindings.local.iter().find(binds);
+        let local = local.ok_or_else(|| format!("the device at {at} is bound to no host"))?;
+        Ok(Host { switch: at.switch, vcs: local.bridge.vcs, pid })
+    }
+
+    /// Downstream edges with a PID.
+    fn downstream(&self) -> Vec<(PortRef, Pid)> {
+        let of = |(id, switch): (SwitchId, &crate::fm::inventory::Switch)| {
+            let targets = switch.targets.iter();
+            let own = targets.filter(|t| t.kind == TargetKind::Downstream && !t.pid.is_none());
+            own.map(|t| (PortRef::new(id, t.port), t.pid)).collect::<Vec<_>>()
+        };
+        self.inventory.by_id().flat_map(of).collect()
+    }
+
+    /// What an edge is called: the name of its host or device, else its PID.
+    #[must_use]
+    pub fn name_of(&self, edge: Host) -> String {
+        if let Some(name) = self.gae(edge) {
+            return name.to_owned();
+        }
+        let edges = self.downstream();
+        let at = edges.iter().find(|(_, pid)| *pid == edge.pid).map(|(at, _)| *at);
+        let named = self.want.devices.iter().find(|device| {
+            let place = self.switch(&device.switch).map(|id| PortRef::new(id, device.port));
+            place.ok() == at && at.is_some()
+        });
+        named.map_or_else(|| edge.pid.to_string(), |device| device.name.clone())
     }
 
     /// All host edges with a PID.

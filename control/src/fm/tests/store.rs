@@ -26,7 +26,8 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
         .unwrap();
     let part = Part { gfd: Pid::from_low_bits(7), group: 1, decoder: 2, dpa: 3 };
     let share = Share { tag: [1; 16], hosts: Vec::new(), parts: vec![part], len: 4, hpa: u64::MAX };
-    let state = State { inventory, bindings, memory: Memory { shares: vec![share] } };
+    let gim = crate::fm::gim::Gim::default();
+    let state = State { inventory, bindings, memory: Memory { shares: vec![share] }, gim };
     {
         let store = Store::open(&path).unwrap();
         assert!(store.load().unwrap().is_none());
