@@ -43,7 +43,7 @@ use super::host::Host;
 use super::number::Num;
 
 /// Where a host's memory begins unless it says otherwise.
-const MEMORY_BASE: u64 = 0x10_0000;
+pub const MEMORY_BASE: u64 = 0x10_0000;
 /// Where interrupts are written, and how far that reaches.
 const MSI: (u64, u64) = (0xFEE0_0000, 1 << 20);
 /// Most memory behind one BAR or range.

@@ -13,7 +13,7 @@ use weft_dataplane::time::{Instant, Span};
 use weft_endpoints::cci::Session;
 
 use super::layout::{Layout, LayoutError, Part};
-use super::settle::{Host, SettleError};
+use super::settle::{Given, Host, SettleError};
 use super::topology::{Start, Topology};
 use super::want::wanted;
 use super::world::{World, WorldError};
@@ -21,7 +21,7 @@ use crate::endpoint::{Answer, Command};
 use crate::fm::cci::{self, InProcess, Pace};
 use crate::fm::service::board::Mode;
 use crate::fm::service::want::{Want, WantError};
-use crate::fm::service::{Fm, Request, Response, Setup, StartError};
+use crate::fm::service::{Fm, Setup, StartError};
 use crate::mgmt::Refused;
 
 /// How long the FM waits for an answer.
@@ -147,6 +147,7 @@ impl Fabric {
         let mode = match topology.start {
             Start::FmFirst => Mode::FmFirst,
             Start::Simultaneous => Mode::Simultaneous,
+            Start::Static => Mode::Static,
         };
         let shared = Shared::new(world);
         let fabric = way(&shared, 0, FM);
@@ -231,11 +232,9 @@ impl Fabric {
     /// # Errors
     /// The manager does not say what, or a host cannot.
     pub fn map(&mut self) -> Result<(), UpError> {
-        let shares = match self.fm.request(&Request::Memory).map_err(UpError::Memory)? {
-            Response::Memory(shares) => shares,
-            _ => Vec::new(),
-        };
+        let fm = &mut self.fm;
+        let given = Given::by(|request| fm.request(request)).map_err(UpError::Memory)?;
         let layout = self.world().layout().clone();
-        self.hosts(|host| host.map(&self.topology, &layout, &shares))
+        self.hosts(|host| host.map((&self.topology, &layout), &given))
     }
 }

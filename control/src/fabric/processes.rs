@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::layout::{End, Layout, LayoutError, Part, PortRole, uuid};
-use super::settle::{Host, SettleError};
+use super::settle::{Given, Host, SettleError};
 use super::topology::{DeviceKind, Start, Topology};
 use super::want::wanted;
 use super::world::FABRIC_WINDOW;
@@ -357,6 +357,9 @@ impl Processes {
                 if device.is_some_and(|device| device.kind != DeviceKind::Memory) {
                     all.push("--gim".to_owned());
                 }
+                if let Some(range) = self.layout.device_memory(at) {
+                    all.extend(["--hdm".to_owned(), range]);
+                }
                 all
             }
             Part::Plain(_) => vec!["hbr".to_owned()],
@@ -392,6 +395,7 @@ impl Processes {
         let start = match self.topology.start {
             Start::FmFirst => "fm-first",
             Start::Simultaneous => "simultaneous",
+            Start::Static => "static",
         };
         let arguments = [
             "fm".to_owned(),
@@ -480,11 +484,8 @@ fn hosts(
 /// # Errors
 /// Somebody is not there or refuses.
 pub fn map(dir: &Path, topology: &Topology, layout: &Layout) -> Result<(), ProcessError> {
-    let shares = match manager(dir, &Request::Memory)? {
-        Response::Memory(shares) => shares,
-        _ => Vec::new(),
-    };
-    hosts(dir, topology, |host| host.map(topology, layout, &shares))
+    let given = Given::by(|request| manager(dir, request))?;
+    hosts(dir, topology, |host| host.map((topology, layout), &given))
 }
 
 /// Asks who listens at `socket`.

@@ -4,16 +4,20 @@
 //! Units: octets.
 //! Source: fabric.md "Start-up", "Memory"; wire-formats.md 4.6.
 
-use weft_parsers::cci::gae::FastCaps;
+use weft_parsers::cci::gae::{FastCaps, PrefixFlags};
 use weft_parsers::cci::{Opcode, Payload};
 use weft_parsers::fabric::{Hpa, Pid};
 
-use super::layout::Layout;
-use super::software::{self, MapError, Region};
+use super::layout::gim::Shown;
+use super::layout::{Layout, Part};
+use super::software::{self, MapError, Region, UPSTREAM};
 use super::topology::Topology;
+use crate::endpoint::command::Export;
 use crate::endpoint::number::{Hex, Num};
+use crate::endpoint::spec::MEMORY_BASE;
 use crate::endpoint::{Answer, Command};
-use crate::fm::service::request::ShareRow;
+use crate::fm::service::request::{GimRow, ShareRow};
+use crate::fm::service::{Request, Response};
 use crate::mgmt::Refused;
 
 /// How often a host that is looking already is asked again.
@@ -21,9 +25,6 @@ const LOOKS: u32 = 100;
 /// How long a search may take, and a command of a mailbox, in milliseconds.
 const SEARCH_MS: u64 = 20_000;
 const COMMAND_MS: u64 = 5_000;
-
-/// The bridge that a host's own requests enter by.
-const UPSTREAM: u8 = 0;
 
 /// Why a host is not ready.
 #[derive(Debug, thiserror::Error)]
@@ -80,38 +81,58 @@ impl Host<'_> {
         asked.map(drop).map_err(|refused| self.fail(topology, refused))
     }
 
-    /// Has it map the memory that it has been given, and for its devices what they have been given: what its GAE has of
+    /// Has it map the memory that it and its devices have been given, and show what it has for others: what its GAE has of
     /// others is unmapped.
     ///
     /// # Errors
     /// It cannot be mapped, or the host's GAE refuses.
     pub fn map(
         &self,
-        topology: &Topology,
-        layout: &Layout,
-        shares: &[ShareRow],
+        (topology, layout): (&Topology, &Layout),
+        given: &Given,
     ) -> Result<(), SettleError> {
         if !layout.has_edge(self.at) {
             return Ok(());
         }
-        let devices = layout.devices_of(self.at).map(|(vppb, ..)| vppb);
-        for vppb in core::iter::once(UPSTREAM).chain(devices) {
+        let host = Part::Host(self.at);
+        if layout.gim.iter().any(|gim| gim.of == host) {
+            let ranges = exports(layout, self.at, &given.gim);
+            let shown = (self.ask)(&Command::Export { ranges });
+            shown.map_err(|refused| self.fail(topology, refused))?;
+        }
+        let devices =
+            layout.devices_of(self.at).map(|(vppb, _, _, device)| (vppb, Part::Device(device)));
+        for (vppb, part) in core::iter::once((UPSTREAM, host)).chain(devices) {
             let output = self.gae(topology, Opcode::GET_FAST_CAPS, vec![vppb, 0, 0, 0])?;
             let caps = FastCaps::parse(&output).map_err(|error| {
                 let text = format!("its GAE does not tell of vPPB {vppb}: {error}");
                 self.fail(topology, Refused::because(text))
             })?;
             let pids: Vec<u16> = caps.pids.iter().map(Pid::bits).collect();
-            let regions = regions(&pids, shares);
-            if regions.is_empty() && caps.limit == Hpa(0) {
+            let mut regions = gim_regions(layout, part, &given.gim);
+            regions.extend(self::regions(&pids, &given.shares));
+            let concerned = layout.gim.iter().any(|gim| concerns(gim, part));
+            if regions.is_empty() && caps.limit == Hpa(0) && !concerned {
                 continue;
             }
-            let name = topology.hosts.get(self.at).map(|host| host.name.clone());
-            let commands = software::commands(vppb, &regions)
-                .map_err(|source| SettleError::Map { name: name.unwrap_or_default(), source })?;
-            for (opcode, input) in commands {
-                self.gae(topology, opcode, input)?;
-            }
+            self.set(topology, vppb, &regions, prefixes(layout, part, &given.gim))?;
+        }
+        Ok(())
+    }
+
+    /// Sets the tables of one edge port by the host's GAE.
+    fn set(
+        &self,
+        topology: &Topology,
+        vppb: u8,
+        regions: &[Region],
+        prefix: PrefixFlags,
+    ) -> Result<(), SettleError> {
+        let name = topology.hosts.get(self.at).map(|host| host.name.clone()).unwrap_or_default();
+        let commands = software::commands(vppb, regions, prefix)
+            .map_err(|source| SettleError::Map { name, source })?;
+        for (opcode, input) in commands {
+            self.gae(topology, opcode, input)?;
         }
         Ok(())
     }
@@ -133,6 +154,90 @@ impl Host<'_> {
             }
         }
     }
+}
+
+/// What the fabric manager says that hosts have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// Memory of GFDs.
+    pub shares: Vec<ShareRow>,
+    /// Memory of hosts and devices.
+    pub gim: Vec<GimRow>,
+}
+
+impl Given {
+    /// Asks the fabric manager.
+    ///
+    /// # Errors
+    /// As `ask`.
+    pub fn by<E>(mut ask: impl FnMut(&Request) -> Result<Response, E>) -> Result<Self, E> {
+        let mut given = Self::default();
+        if let Response::Memory(shares) = ask(&Request::Memory)? {
+            given.shares = shares;
+        }
+        if let Response::Gim(rows) = ask(&Request::Gim)? {
+            given.gim = rows;
+        }
+        Ok(given)
+    }
+}
+
+fn concerns(gim: &Shown, part: Part) -> bool {
+    gim.of == part || gim.from.contains(&part)
+}
+
+/// What of the file the manager has brought about: each with its row.
+fn shown<'a>(
+    layout: &'a Layout,
+    rows: &'a [GimRow],
+) -> impl Iterator<Item = (&'a Shown, &'a GimRow)> {
+    let row = |gim: &Shown| rows.iter().find(|row| row.name == gim.name);
+    layout.gim.iter().filter_map(move |gim| Some((gim, row(gim)?)))
+}
+
+/// Whether a row lets a host or device reach it.
+fn lets(layout: &Layout, row: &GimRow, part: Part) -> bool {
+    row.from.iter().any(|who| who.name == layout.name(part))
+}
+
+/// Memory of others that a host or device reaches by the FAST of its edge port.
+fn gim_regions(layout: &Layout, part: Part, rows: &[GimRow]) -> Vec<Region> {
+    let own = shown(layout, rows).filter(|(_, row)| !row.prefix && lets(layout, row, part));
+    let region = |(_, row): (&Shown, &GimRow)| Region {
+        hpa: row.hpa,
+        len: row.size,
+        granularity: 0,
+        targets: vec![Pid::from_low_bits(row.of.pid)],
+        gim: true,
+    };
+    let mut regions: Vec<Region> = Vec::new();
+    for region in own.map(region) {
+        // Memory of one target under several names is in one segment.
+        if !regions.iter().any(|other| other.hpa == region.hpa) {
+            regions.push(region);
+        }
+    }
+    regions
+}
+
+/// Where `VendPrefixL0` is on at the edge port of a host or device: where it shows memory, and where it names targets.
+fn prefixes(layout: &Layout, part: Part, rows: &[GimRow]) -> PrefixFlags {
+    PrefixFlags {
+        out: shown(layout, rows).any(|(gim, row)| gim.of == part && !row.from.is_empty()),
+        into: shown(layout, rows).any(|(_, row)| row.prefix && lets(layout, row, part)),
+    }
+}
+
+/// What a host lets others reach of its memory.
+fn exports(layout: &Layout, host: usize, rows: &[GimRow]) -> Vec<Export> {
+    let own = shown(layout, rows).filter(|(gim, _)| gim.of == Part::Host(host));
+    let range = |(_, row): (&Shown, &GimRow)| Export {
+        base: Num(row.hpa),
+        len: Num(row.size),
+        local: Num(MEMORY_BASE),
+        from: row.from.iter().map(|who| who.pid).collect(),
+    };
+    own.filter(|(_, row)| !row.from.is_empty()).map(range).collect()
 }
 
 /// What somebody with these PIDs was given.

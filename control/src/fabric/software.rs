@@ -15,6 +15,8 @@ use weft_parsers::fabric::{FastEntry, Hpa, Interleave, Pid, Target};
 const SEGMENT: u64 = 64 << 30;
 /// Entries that one command sets: those of a small mailbox.
 const ENTRIES_MAX: usize = 192;
+/// The host's own FAST is that of its upstream bridge; that of a device that it binds, of the bridge above that.
+pub const UPSTREAM: u8 = 0;
 
 /// Fabric memory that a host has, within one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,27 +51,25 @@ pub enum MapError {
 pub type Command = (Opcode, Vec<u8>);
 
 /// Commands that map `regions`, and nothing else, for what comes in by the bridge `vppb`: 0 is that of the host itself.
-/// No region turns the window off.
+/// No region turns the window off. `prefix` says where `VendPrefixL0` is on there: at most where the fabric manager
+/// allows it.
 ///
 /// # Errors
 /// See [`MapError`].
-pub fn commands(vppb: u8, regions: &[Region]) -> Result<Vec<Command>, MapError> {
+pub fn commands(
+    vppb: u8,
+    regions: &[Region],
+    prefix: PrefixFlags,
+) -> Result<Vec<Command>, MapError> {
     let mut sorted: Vec<&Region> = regions.iter().collect();
     sorted.sort_by_key(|region| region.hpa);
     let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
-        let off = SetFast {
-            vppb,
-            segment_size: 0,
-            prefix: PrefixFlags::default(),
-            base: Hpa(0),
-            limit: Hpa(0),
-        };
+        let off = SetFast { vppb, segment_size: 0, prefix, base: Hpa(0), limit: Hpa(0) };
         return Ok(vec![command(&Request::SetFast(off))]);
     };
     let base = first.hpa / SEGMENT * SEGMENT;
     let limit = (last.hpa / SEGMENT + 1) * SEGMENT;
-    let (prefix, segment_size) = (PrefixFlags::default(), 0);
-    let window = SetFast { vppb, segment_size, prefix, base: Hpa(base), limit: Hpa(limit) };
+    let window = SetFast { vppb, segment_size: 0, prefix, base: Hpa(base), limit: Hpa(limit) };
     let mut all = vec![command(&Request::SetFast(window))];
     let mut entries = Vec::new();
     let mut idt: Vec<Pid> = Vec::new();
@@ -144,6 +144,10 @@ mod tests {
         Region { hpa, len: 1 << 30, granularity: 4_096, targets, gim: false }
     }
 
+    fn mapped(regions: &[Region]) -> Result<Vec<Command>, MapError> {
+        commands(UPSTREAM, regions, PrefixFlags::default())
+    }
+
     /// Puts commands into a table as a switch does, and looks addresses up.
     fn table(commands: &[Command]) -> Fast {
         let mut fast = Fast::new(4_096, 1_024).unwrap();
@@ -168,7 +172,7 @@ mod tests {
         let tera = 1 << 40;
         let regions =
             [region(tera + 3 * SEGMENT, pids(256)), region(tera + 4_096, vec![pids(7)[6]])];
-        let all = commands(0, &regions).unwrap();
+        let all = mapped(&regions).unwrap();
         assert_eq!(all.len(), 4, "window, two parts of the interleave table, entries");
         assert!(all.iter().all(|(_, payload)| payload.len() <= 2_048 && !payload.is_empty()));
         let fast = table(&all);
@@ -188,8 +192,11 @@ mod tests {
         let tera = 1 << 40;
         let turn =
             |n: u64, granularity| Region { granularity, ..region(tera + n * SEGMENT, pids(4)) };
-        let all =
-            commands(3, &[turn(0, 256), turn(1, 16_384), region(tera + 2 * SEGMENT, pids(2))]);
+        let all = commands(
+            3,
+            &[turn(0, 256), turn(1, 16_384), region(tera + 2 * SEGMENT, pids(2))],
+            PrefixFlags::default(),
+        );
         let all = all.unwrap();
         let idt = all.iter().find_map(|(opcode, payload)| {
             match Request::parse(*opcode, payload).unwrap() {
@@ -207,21 +214,21 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let tera = 1 << 40;
-        let three = commands(0, &[region(tera, pids(3))]);
+        let three = mapped(&[region(tera, pids(3))]);
         assert_eq!(three, Err(MapError::Interleave(tera)));
         let fine = Region { granularity: 128, ..region(tera, pids(2)) };
-        assert_eq!(commands(0, &[fine]), Err(MapError::Interleave(tera)));
+        assert_eq!(mapped(&[fine]), Err(MapError::Interleave(tera)));
         let twice = [region(tera, pids(1)), region(tera + (1 << 30), pids(1))];
-        assert_eq!(commands(0, &twice), Err(MapError::Segment(tera + (1 << 30))));
+        assert_eq!(mapped(&twice), Err(MapError::Segment(tera + (1 << 30))));
         let across = region(tera + SEGMENT - 1, pids(1));
-        assert_eq!(commands(0, &[across]), Err(MapError::Segment(tera + SEGMENT - 1)));
+        assert_eq!(mapped(&[across]), Err(MapError::Segment(tera + SEGMENT - 1)));
         let far = [region(tera, pids(1)), region(tera + 5_000 * SEGMENT, pids(1))];
-        assert_eq!(commands(0, &far), Err(MapError::Segment(tera + 5_000 * SEGMENT)));
+        assert_eq!(mapped(&far), Err(MapError::Segment(tera + 5_000 * SEGMENT)));
     }
 
     #[test]
     fn no_region_turns_the_window_off() {
-        let [(opcode, payload)] = &commands(0, &[]).unwrap()[..] else { panic!() };
+        let [(opcode, payload)] = &mapped(&[]).unwrap()[..] else { panic!() };
         let Ok(Request::SetFast(set)) = Request::parse(*opcode, payload) else { panic!() };
         assert_eq!((set.base, set.limit), (Hpa(0), Hpa(0)));
     }

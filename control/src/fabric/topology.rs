@@ -37,6 +37,9 @@ pub struct Topology {
     /// Memory of GFDs that hosts share.
     #[serde(default, rename = "memory")]
     pub memory: Vec<Memory>,
+    /// Memory of hosts and devices that others reach.
+    #[serde(default)]
+    pub gim: Vec<Gim>,
 }
 
 /// In which order hosts and fabric come up (seed 000 section 7.7.12.1).
@@ -48,6 +51,8 @@ pub enum Start {
     FmFirst,
     /// Hosts come up on an empty hierarchy; bindings arrive as hot-adds.
     Simultaneous,
+    /// No manager: switches have their tables and bindings from files.
+    Static,
 }
 
 /// A PBR switch.
@@ -87,7 +92,7 @@ pub struct Host {
     /// vPPBs of its virtual switch that stay free for later.
     #[serde(default)]
     pub spare_vppbs: u8,
-    /// Other hosts and their devices reach its memory (GIM).
+    /// All other hosts, and their accelerators and NICs, reach its memory (GIM), by FAST.
     #[serde(default)]
     pub gim: bool,
 }
@@ -103,6 +108,39 @@ pub struct Device {
     /// What it is for.
     #[serde(default)]
     pub kind: DeviceKind,
+    /// All other hosts, and their accelerators and NICs, reach memory of it (GIM), by FAST.
+    #[serde(default)]
+    pub gim: bool,
+}
+
+/// Memory of a host or device that others reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gim {
+    /// What it is called; as whose memory it is where nothing is said.
+    pub name: Option<String>,
+    /// Whose it is: a host, an accelerator or a NIC.
+    pub of: String,
+    /// Who reaches it: hosts, accelerators, NICs; all others where nothing is said.
+    pub from: Option<Vec<String>>,
+    /// By which flow.
+    #[serde(default)]
+    pub by: Flow,
+    /// How much, octets: all of a host's, or 16 MiB of a device.
+    pub len: Option<u64>,
+    /// Where all of them see it.
+    pub hpa: Option<u64>,
+}
+
+/// How requests find their target (seed 000 section 7.7.3.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Flow {
+    /// By the FAST of the requester's edge (figure 7-40).
+    #[default]
+    Fast,
+    /// By the `VendPrefixL0` that the requester puts in front (figure 7-41).
+    Prefix,
 }
 
 /// What a device is for.

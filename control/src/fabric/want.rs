@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
-use super::layout::{Layout, Shown, uuid};
-use super::topology::Topology;
+use super::layout::{Layout, Part, PortRole, Shown, uuid};
+use super::topology::{Flow, Topology};
 use crate::fm::inventory::Named;
 use crate::fm::service::want::is_name;
 
@@ -68,16 +68,32 @@ fn write(
             }
         }
     }
-    let named = |device: &String| topology.memory.iter().any(|m| m.devices.contains(device));
-    for host in 0..layout.hosts.len() {
-        for (_, switch, port, device) in layout.devices_of(host) {
-            let Some(device) = layout.devices.get(device) else { continue };
+    let named = |device: &String| {
+        let needs = |part: Part| layout.name(part) == device.as_str();
+        topology.memory.iter().any(|memory| memory.devices.contains(device))
+            || layout.gim.iter().any(|gim| needs(gim.of) || gim.from.iter().copied().any(needs))
+    };
+    for (index, switch) in layout.switches.iter().enumerate() {
+        for (number, port) in (0_u8..).zip(&switch.ports) {
+            let Part::Device(device) = port.far.part else { continue };
+            let (Some(device), PortRole::Dsp) = (layout.devices.get(device), port.role) else {
+                continue;
+            };
             // A name that might be a PID is none to the manager; the device's place is, then.
             if is_name(device) || named(device) {
-                let at = name(switch);
-                writeln!(text, "[[device]]\nname = {device:?}\nswitch = {at:?}\nport = {port}")?;
+                let at = name(index);
+                writeln!(text, "[[device]]\nname = {device:?}\nswitch = {at:?}\nport = {number}")?;
             }
         }
+    }
+    for gim in &layout.gim {
+        let (own, of, by) = (&gim.name, layout.name(gim.of), gim.by == Flow::Prefix);
+        let from: Vec<&str> = gim.from.iter().map(|part| layout.name(*part)).collect();
+        let (size, hpa) = (gim.len, gim.hpa);
+        writeln!(
+            text,
+            "[[gim]]\nname = {own:?}\nof = {of:?}\nfrom = {from:?}\nprefix = {by}\nsize = {size}\nhpa = {hpa}"
+        )?;
     }
     for memory in &topology.memory {
         let gfds = layout.gfds(&memory.gfds).unwrap_or_default();

@@ -343,6 +343,7 @@ fn unit(
                 common,
                 device_id: Some(crate::endpoint::number::Num(device_id)),
                 gim: device.kind != DeviceKind::Memory,
+                hdm: layout.device_memory(at),
                 ..DeviceSpec::default()
             };
             Box::new(spec.build(&[])?)

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::bind::Bindings;
+use super::gim::Gim;
 use super::inventory::Inventory;
 use super::memory::Memory;
 
@@ -63,6 +64,8 @@ pub struct State {
     pub bindings: Bindings,
     /// Who has which memory.
     pub memory: Memory,
+    /// What hosts and devices show each other.
+    pub gim: Gim,
 }
 
 /// A file with state.
@@ -93,6 +96,7 @@ impl Store {
             ("inventory", self.json("inventory", &state.inventory)?),
             ("bindings", self.json("bindings", &state.bindings)?),
             ("memory", self.json("memory", &state.memory)?),
+            ("gim", self.json("gim", &state.gim)?),
         ];
         self.write(&parts).map_err(|source| failed(&self.path, "write", source))
     }
@@ -123,7 +127,8 @@ impl Store {
         else {
             return Ok(None);
         };
-        Ok(Some(State { inventory, bindings, memory }))
+        let gim = self.part("gim")?.unwrap_or_default(); // stores of before have none
+        Ok(Some(State { inventory, bindings, memory, gim }))
     }
 
     fn part<T: DeserializeOwned>(&self, part: &'static str) -> Result<Option<T>, StoreError> {

@@ -106,11 +106,21 @@ pub enum FmCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
-    /// Take memory from one host while others keep it
+    /// Show who shows whom which memory (GIM), or show some
+    #[command(args_conflicts_with_subcommands = true)]
+    Gim {
+        /// What to do.
+        #[command(subcommand)]
+        command: Option<GimCommand>,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Take memory from one host, or GIM from one host or device, while others keep it
     Revoke {
         /// Name of the memory
         name: String,
-        /// The host
+        /// The host; of GIM also a device
         host: String,
         /// Whom to ask.
         #[command(flatten)]
@@ -231,6 +241,42 @@ pub enum MemoryCommand {
         ask: AskArgs,
     },
     /// Take memory from all hosts, and its capacity from the GFDs
+    Release {
+        /// Its name
+        name: String,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+}
+
+/// What to do with memory that hosts and devices show each other.
+#[derive(Debug, Subcommand)]
+pub enum GimCommand {
+    /// Let hosts and devices reach memory of another
+    Add {
+        /// Its name
+        name: String,
+        /// Whose memory it is: a host, a device, SWITCH/port:N or a PID
+        #[arg(long)]
+        of: String,
+        /// Who reaches it; several may
+        #[arg(long, required = true)]
+        from: Vec<String>,
+        /// They name the target themselves (`VendPrefixL0`) instead of by FAST
+        #[arg(long)]
+        prefix: bool,
+        /// How much, such as 16MiB
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+        /// Where all of them see it
+        #[arg(long, value_parser = parse_address)]
+        hpa: u64,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Hide it from all
     Release {
         /// Its name
         name: String,
@@ -364,6 +410,8 @@ fn request(command: &FmCommand) -> Result<(Request, &AskArgs), CliError> {
         FmCommand::Grant { name, host, ask } => {
             (Request::Grant { name: name.clone(), host: host.clone() }, ask)
         }
+        FmCommand::Gim { command: None, ask } => (Request::Gim, ask),
+        FmCommand::Gim { command: Some(command), .. } => gim(command),
         FmCommand::Revoke { name, host, ask } => {
             (Request::Revoke { name: name.clone(), host: host.clone() }, ask)
         }
@@ -423,6 +471,23 @@ fn memory(command: &MemoryCommand) -> Result<(Request, &AskArgs), CliError> {
         }
         MemoryCommand::Release { name, ask } => (Request::Release { name: name.clone() }, ask),
     })
+}
+
+fn gim(command: &GimCommand) -> (Request, &AskArgs) {
+    match command {
+        GimCommand::Add { name, of, from, prefix, size, hpa, ask } => {
+            let show = Request::ShowGim {
+                name: name.clone(),
+                of: of.clone(),
+                from: from.clone(),
+                prefix: *prefix,
+                size: *size,
+                hpa: *hpa,
+            };
+            (show, ask)
+        }
+        GimCommand::Release { name, ask } => (Request::Release { name: name.clone() }, ask),
+    }
 }
 
 /// A target: SWITCH/TARGET or SWITCH/TARGET/INSTANCE.

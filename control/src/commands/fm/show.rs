@@ -9,7 +9,7 @@ use std::fmt::Write;
 use comfy_table::{Table, presets};
 
 use crate::fm::service::Response;
-use crate::fm::service::request::{Access, Routes, Status};
+use crate::fm::service::request::{Access, Routes, Status, Who};
 use crate::fm::trace::{End, Trace};
 
 fn table<const N: usize>(heads: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
@@ -60,6 +60,17 @@ pub fn text(response: &Response) -> String {
                 let parts = parts.collect::<Vec<_>>().join("\n");
                 let hpa = format!("{:#x}", row.hpa);
                 [row.name.clone(), hpa, (row.size >> 20).to_string(), pids(&row.hosts), parts]
+            }),
+        ),
+        Response::Gim(rows) => table(
+            ["name", "hpa", "KiB", "of", "from"],
+            rows.iter().map(|row| {
+                let who = |who: &Who| format!("{} ({})", who.name, pid(who.pid));
+                let from = row.from.iter().map(who).collect::<Vec<_>>().join("\n");
+                let by = if row.prefix { "\nby prefix" } else { "" };
+                let hpa = format!("{:#x}", row.hpa);
+                let size = (row.size >> 10).to_string();
+                [row.name.clone(), hpa, size, who(&row.of), from + by]
             }),
         ),
         Response::Access(access) => of_access(access),

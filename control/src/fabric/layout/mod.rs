@@ -8,6 +8,8 @@
 //! switch at its edge, with a vPPB for each of its devices there and one for each switch further out that has some; each
 //! of those has a virtual switch for it, whose vPPB 0 is the far end of the virtual link.
 
+pub mod gim;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_parsers::cci::Uuid;
@@ -57,6 +59,16 @@ pub enum LayoutError {
         want: &'static str,
         /// What the file says.
         had: u64,
+    },
+    /// Memory of hosts and devices for others (GIM) that no rule allows.
+    #[error("gim {name}: {who}: {source}")]
+    Gim {
+        /// What it is called.
+        name: String,
+        /// Whose part in it cannot be.
+        who: String,
+        /// The rule.
+        source: gim::Rule,
     },
     /// A device has two hosts.
     #[error("{device}: {first} and {second} both bind it")]
@@ -210,6 +222,8 @@ pub struct Layout {
     pub devices: Vec<String>,
     /// Both ends of each wire.
     pub wires: Vec<[End; 2]>,
+    /// Memory that hosts and devices show others.
+    pub gim: Vec<gim::Shown>,
     /// GFDs, by what a file may call them: each by its name, and those of a count by theirs together.
     sets: BTreeMap<String, Vec<usize>>,
 }
@@ -254,6 +268,7 @@ impl Layout {
         builder.link_switches()?;
         builder.virtual_switches()?;
         builder.check_memory()?;
+        builder.layout.gim = builder.shown()?;
         Ok(builder.layout)
     }
 
@@ -292,11 +307,39 @@ impl Layout {
         })
     }
 
+    /// The vPPB by which a host or device is in the virtual switch of a host at its edge, and that host.
+    #[must_use]
+    pub fn vppb(&self, part: Part) -> Option<(usize, u8)> {
+        let own = |vcs: &&Vcs| vcs.usp.is_some();
+        self.switches.iter().find_map(|switch| {
+            let at = |port: u8| switch.ports.get(usize::from(port)).map(|port| port.far.part);
+            switch.vcses.iter().filter(own).find_map(|vcs| {
+                let is_it =
+                    |shown: &Shown| matches!(shown, Shown::Port(port) if at(*port) == Some(part));
+                let below = vcs.vppbs.iter().position(is_it);
+                let vppb = match below {
+                    Some(at) => u8::try_from(at + 1).ok()?,
+                    None if part == Part::Host(vcs.host) => 0,
+                    None => return None,
+                };
+                Some((vcs.host, vppb))
+            })
+        })
+    }
+
     /// Whether a host has a virtual switch, and so tables of its own.
     #[must_use]
     pub fn has_edge(&self, host: usize) -> bool {
         let mut all = self.switches.iter().flat_map(|switch| &switch.vcses);
         all.any(|vcs| vcs.host == host && vcs.usp.is_some())
+    }
+
+    /// Memory of a device that others reach, as `BASE:SIZE`.
+    #[must_use]
+    pub fn device_memory(&self, device: usize) -> Option<String> {
+        let own = self.gim.iter().filter(|gim| gim.of == Part::Device(device));
+        let longest = own.max_by_key(|gim| gim.len)?;
+        Some(format!("{:#x}:{}", longest.hpa, longest.len))
     }
 
     /// What an end is, for the rules of connection.
@@ -337,6 +380,7 @@ impl<'a> Builder<'a> {
             hosts: topology.hosts.iter().map(|host| host.name.clone()).collect(),
             devices: topology.devices.iter().map(|device| device.name.clone()).collect(),
             wires: Vec::new(),
+            gim: Vec::new(),
             sets: BTreeMap::new(),
         };
         let mut builder = Self { topology, parts: BTreeMap::new(), layout, at: BTreeMap::new() };

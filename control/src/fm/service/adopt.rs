@@ -19,6 +19,7 @@ use super::names::{hosts, requesters};
 use super::want::name_of;
 use crate::fm::bind::{self, Bindings, Bridge, LinkEnd, Local, Remote, Shows};
 use crate::fm::cci::{CallError, Fabric, Way};
+use crate::fm::gim::Gim;
 use crate::fm::graph::{Key, PortRef, SwitchId};
 use crate::fm::inventory::{Came, Inventory, Partner, Switch, TargetKind};
 use crate::fm::memory::{DECODERS, GROUPS_MAX, Host, Memory, Part, Share, group_bit};
@@ -164,6 +165,24 @@ fn share(tag: Uuid, mut pieces: Vec<Piece>) -> (Share, Option<String>) {
     (Share { tag, hosts, parts, len, hpa, granularity }, odd)
 }
 
+/// What hosts and devices show each other, as it was known and still stands; the rest is told.
+///
+/// # Errors
+/// A switch does not answer.
+pub fn gim(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    believed: Gim,
+) -> Result<(Gim, Vec<String>), CallError> {
+    let mut gim = believed;
+    let mut said = Vec::new();
+    for (name, what) in gim.lacks(fabric, inventory)? {
+        said.push(format!("GIM {name:?} is not as it was: it lacks {what}"));
+        gim.grants.retain(|grant| grant.name != name);
+    }
+    Ok((gim, said))
+}
+
 /// Whether a component at a port can be asked now.
 fn is_there(inventory: &Inventory, at: PortRef) -> bool {
     let switch = inventory.switch(at.switch).filter(|switch| switch.whole);
@@ -227,7 +246,13 @@ pub fn merge(kept: &State, mut now: Inventory) -> (State, Vec<String>) {
     for host in memory.shares.iter_mut().flat_map(|share| &mut share.hosts) {
         host.switch = id(host.switch);
     }
-    (State { inventory: now, bindings, memory }, said)
+    let mut gim = kept.gim.clone();
+    for grant in &mut gim.grants {
+        for edge in grant.from.iter_mut().chain([&mut grant.of]) {
+            edge.switch = id(edge.switch);
+        }
+    }
+    (State { inventory: now, bindings, memory, gim }, said)
 }
 
 fn may_be_entry(old: &Switch, now: &Inventory) -> bool {

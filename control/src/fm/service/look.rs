@@ -50,6 +50,7 @@ impl Fm {
             Request::Bindings => Ok(Response::Bindings(bindings(self.up()?))),
             Request::Routes { prove, switch } => self.routes(*prove, switch.as_deref()),
             Request::Memory => self.up().map(|_| Response::Memory(self.shares())),
+            Request::Gim => self.up().map(|_| Response::Gim(self.shown())),
             Request::Access { host } => {
                 let host = self.names(|names| names.host(host))?;
                 self.access(host).map(Response::Access).map_err(no)

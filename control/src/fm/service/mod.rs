@@ -10,6 +10,7 @@
 
 pub mod adopt;
 pub mod board;
+mod gim;
 mod look;
 pub mod names;
 pub mod request;
@@ -32,11 +33,12 @@ use self::board::{Board, Mode, Phase};
 use self::names::{Binding, Names, way};
 pub use self::request::{Request, Response, Vector};
 pub use self::start::StartError;
-use self::want::{Want, Wanted, name_of, parse_pid, tag};
+use self::want::{Want, Wanted, WantedGim, name_of, parse_pid, tag};
 use super::bind::{BindError, Bridge};
 use super::cci::{CallError, Fabric, Way};
 use super::change::{ChangeError, Event, Report, Running};
 use super::discover::virtual_switches;
+use super::gim::Gim;
 use super::graph::{Key, PortRef, SwitchId};
 use super::inventory::{Inventory, Switch};
 use super::memory::{Host, Memory};
@@ -76,6 +78,7 @@ pub struct Fm {
     options: plan::Options,
     running: Option<Running>,
     memory: Memory,
+    gim: Gim,
     store: Option<Store>,
     board: Arc<Board>,
     trouble: Vec<String>,
@@ -123,6 +126,7 @@ impl Fm {
             options: plan::Options::default(),
             running: None,
             memory: Memory::default(),
+            gim: Gim::default(),
             store,
             board,
             trouble: Vec::new(),
@@ -148,7 +152,8 @@ impl Fm {
     pub fn state(&self) -> Option<State> {
         let running = self.running.as_ref()?;
         let (inventory, bindings) = (running.inventory.clone(), running.bindings.clone());
-        Some(State { inventory, bindings, memory: self.memory.clone() })
+        let (memory, gim) = (self.memory.clone(), self.gim.clone());
+        Some(State { inventory, bindings, memory, gim })
     }
 
     /// Brings the board up to date.
@@ -236,9 +241,27 @@ impl Fm {
                     hpa: *hpa,
                 };
                 self.up()?;
+                self.is_free(name)?;
                 let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
                 self.share(&request).map_err(no)?;
                 vec![format!("memory {name:?} is given to {} hosts", hosts.len())]
+            }
+            Request::ShowGim { name, of, from, prefix, size, hpa } => {
+                let wanted = WantedGim {
+                    name: name.clone(),
+                    of: of.clone(),
+                    from: from.clone(),
+                    prefix: *prefix,
+                    size: *size,
+                    hpa: *hpa,
+                };
+                vec![self.show_gim(&wanted)?]
+            }
+            Request::Release { name } if self.gim.find(name).is_some() => {
+                vec![self.hide_gim(name)?]
+            }
+            Request::Revoke { name, host } if self.gim.find(name).is_some() => {
+                self.revoke_gim(name, host)?
             }
             Request::Release { name } => {
                 let tag = self.tag_of(name)?;
@@ -387,6 +410,13 @@ impl Fm {
             let name = name_of(&share.tag);
             return Err(Refused::because(format!("memory {name:?} needs it: revoke that first")));
         }
+        if let Some(grant) = self.gim.user(pid, Some(host))
+            && vector == Vector::Vtv
+            && !on
+        {
+            let name = &grant.name;
+            return Err(Refused::because(format!("GIM {name:?} needs it: revoke that first")));
+        }
         let running = self.up()?;
         let way = running.inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
         let op = match (vector, on) {
@@ -472,6 +502,9 @@ impl Fm {
             return Some(format!("the virtual link at {}", link.host.bridge));
         }
         let has = |share: &&super::memory::Share| share.hosts.iter().any(|host| host.pid == pid);
+        if let Some(grant) = self.gim.user(pid, None) {
+            return Some(format!("GIM {:?}", grant.name));
+        }
         let share = self.memory.shares.iter().find(has)?;
         Some(format!("memory {:?}", name_of(&share.tag)))
     }
@@ -491,9 +524,11 @@ impl Fm {
         })?;
         let gae = name.and_then(|name| self.gaes.get_mut(&name));
         let Some(running) = &self.running else { return Err(Refused::unavailable("not up")) };
-        let (fabric, inventory, memory) = (&mut self.fabric, &running.inventory, &self.memory);
+        let (fabric, inventory) = (&mut self.fabric, &running.inventory);
+        let (memory, gim) = (&self.memory, &self.gim);
         let (edge, vppb) = (from.edge, from.vppb);
-        Ok(Response::Trace(trace(Asked { fabric, gae, vppb, inventory, memory }, edge, Hpa(hpa))))
+        let asked = Asked { fabric, gae, vppb, inventory, memory, gim };
+        Ok(Response::Trace(trace(asked, edge, Hpa(hpa))))
     }
 
     /// Looks what has come or gone, and deals with it.

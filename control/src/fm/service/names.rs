@@ -94,20 +94,29 @@ impl Names<'_> {
         found.map(|gfd| gfd.pid).ok_or_else(|| format!("there is no GFD {text:?}"))
     }
 
-    /// Who makes requests, a host or a device that is bound at its edge switch: its name, the place of its port (`s0.3`),
-    /// or its PID.
+    /// Names of hosts and devices, and where they are: switch and port.
+    fn places(&self) -> impl Iterator<Item = (&String, &String, u8)> {
+        let hosts = self.want.hosts.iter().map(|one| (&one.name, &one.switch, one.port));
+        hosts.chain(self.want.devices.iter().map(|one| (&one.name, &one.switch, one.port)))
+    }
+
+    /// Who makes requests, a host or a device that is bound at its edge switch: its name, the place of its port (`s0.3` or
+    /// `SWITCH/port:3`), or its PID.
     ///
     /// # Errors
     /// There is none, or it has no PID.
     pub fn requester(&self, text: &str) -> Result<Requester, String> {
         let none =
             || format!("there is no host {text:?}, and no device of that name that is bound");
-        let hosts = self.want.hosts.iter().map(|one| (&one.name, &one.switch, one.port));
-        let devices = self.want.devices.iter().map(|one| (&one.name, &one.switch, one.port));
-        let place = match hosts.chain(devices).find(|(name, ..)| *name == text) {
-            Some((_, switch, number)) => Some(PortRef::new(self.switch(switch)?, number)),
-            None => port(text),
-        };
+        let place =
+            match (self.places().find(|(name, ..)| *name == text), text.split_once("/port:")) {
+                (Some((_, switch, number)), _) => Some(PortRef::new(self.switch(switch)?, number)),
+                (None, Some((switch, number))) => {
+                    let bad = |_| format!("expected SWITCH/port:N, found {text:?}");
+                    Some(PortRef::new(self.switch(switch)?, number.parse().map_err(bad)?))
+                }
+                (None, None) => port(text),
+            };
         let pid = parse_pid(text).ok().filter(|_| place.is_none());
         let is_it = |one: &Requester| match place {
             Some(at) => (one.edge.switch, one.port) == (at.switch, at.port),
@@ -122,6 +131,18 @@ impl Names<'_> {
     /// There is none, or it has no PID.
     pub fn host(&self, text: &str) -> Result<Host, String> {
         self.requester(text).map(|requester| requester.edge)
+    }
+
+    /// What an edge is called: the name of its host or device, else its PID.
+    #[must_use]
+    pub fn name_of(&self, edge: Host) -> String {
+        let all = requesters(self.inventory, self.bindings);
+        let at = all.into_iter().find(|one| one.edge == edge).map(|one| one.port);
+        let is_it = |(_, switch, port): &(&String, &String, u8)| {
+            Some(*port) == at && self.switch(switch) == Ok(edge.switch)
+        };
+        let named = self.places().find(is_it).map(|(name, ..)| name.clone());
+        named.unwrap_or_else(|| edge.pid.to_string())
     }
 
     /// All host edges with a PID.

@@ -98,12 +98,30 @@ pub enum Request {
         /// Where all hosts see it.
         hpa: u64,
     },
-    /// Takes memory from all hosts, and its capacity from the GFDs.
+    /// Who shows whom which memory (GIM).
+    Gim,
+    /// Shows memory of a host or device to others.
+    ShowGim {
+        /// Its name.
+        name: String,
+        /// Whose.
+        of: String,
+        /// Hosts and devices that reach it.
+        from: Vec<String>,
+        /// They name the target themselves.
+        #[serde(default)]
+        prefix: bool,
+        /// Octets.
+        size: u64,
+        /// Where all of them see it.
+        hpa: u64,
+    },
+    /// Takes memory from all hosts, and its capacity from the GFDs; or hides GIM.
     Release {
         /// Its name.
         name: String,
     },
-    /// Takes memory from one host.
+    /// Takes memory from one host, or GIM from one host or device.
     Revoke {
         /// Its name.
         name: String,
@@ -187,6 +205,7 @@ impl Request {
                 | Self::Bindings
                 | Self::Routes { .. }
                 | Self::Memory
+                | Self::Gim
                 | Self::Pids
                 | Self::Events { .. }
                 | Self::Access { .. }
@@ -264,6 +283,32 @@ pub struct ShareRow {
     pub parts: Vec<PartRow>,
 }
 
+/// Somebody with a PID.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Who {
+    /// Its name; the PID's digits where it has none.
+    pub name: String,
+    /// Its PID.
+    pub pid: u16,
+}
+
+/// Memory that a host or device shows others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GimRow {
+    /// Its name.
+    pub name: String,
+    /// Whose.
+    pub of: Who,
+    /// Who reaches it.
+    pub from: Vec<Who>,
+    /// They name the target themselves.
+    pub prefix: bool,
+    /// Where all of them see it.
+    pub hpa: u64,
+    /// Octets.
+    pub size: u64,
+}
+
 /// What a host's edge lets through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
@@ -336,6 +381,8 @@ pub enum Response {
     Routes(Routes),
     /// Who has which memory.
     Memory(Vec<ShareRow>),
+    /// Who shows whom which memory.
+    Gim(Vec<GimRow>),
     /// What a host's edge lets through.
     Access(Access),
     /// Who has which PID.

@@ -20,6 +20,7 @@ use crate::fm::bind::Bindings;
 use crate::fm::cci::{CallError, Way};
 use crate::fm::change::Running;
 use crate::fm::discover::{self, Discovered, Finding, discover, identify};
+use crate::fm::gim::Gim;
 use crate::fm::graph::Key;
 use crate::fm::inventory::{Inventory, Switch};
 use crate::fm::memory::{self, Host, Memory, MemoryError};
@@ -110,13 +111,17 @@ impl Fm {
                 "a static fabric has no G-FAM: [[memory]] is refused".into(),
             ));
         }
+        if let Some(gim) = self.want.gim.first() {
+            let text = format!("a static fabric has no GIM: {:?} is refused", gim.name);
+            return Err(StartError::Static(text));
+        }
         if let Some(bind) = self.want.binds.first() {
             let text =
                 format!("a static fabric is bound by its switches: {:?} is refused", bind.bridge);
             return Err(StartError::Static(text));
         }
         let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
-        let Some(State { inventory, bindings, memory }) = kept else {
+        let Some(State { inventory, bindings, memory, gim }) = kept else {
             return Err(StartError::Static(
                 "a static start needs a store that was kept before".into(),
             ));
@@ -124,6 +129,10 @@ impl Fm {
         if !memory.shares.is_empty() || bindings.local.iter().any(|local| local.ld.is_some()) {
             let text = "a static fabric has no G-FAM and no MLD: the store has";
             return Err(StartError::Static(text.into()));
+        }
+        if let Some(grant) = gim.grants.first() {
+            let text = format!("a static fabric has no GIM: the store has {:?}", grant.name);
+            return Err(StartError::Static(text));
         }
         let plan = plan::make(&inventory, &self.options, None)?;
         let standing = plan.routed.tables.clone();
@@ -146,6 +155,7 @@ impl Fm {
             inventory: running.inventory.clone(),
             bindings: running.bindings.clone(),
             memory: self.memory.clone(),
+            gim: self.gim.clone(),
         })
     }
 
@@ -170,7 +180,7 @@ impl Fm {
             adopt::merge(kept, inventory)
         } else {
             let (bindings, memory) = (Bindings::default(), Memory::default());
-            (State { inventory, bindings, memory }, Vec::new())
+            (State { inventory, bindings, memory, gim: Gim::default() }, Vec::new())
         };
         trouble.extend(said);
         self.step("PIDs and routes");
@@ -203,6 +213,9 @@ impl Fm {
         for (tag, gfd) in forgotten {
             trouble.extend(self.repair(&believed.inventory, &tag, gfd));
         }
+        let (gim, odd) = adopt::gim(&mut self.fabric, &believed.inventory, believed.gim)?;
+        trouble.extend(odd);
+        self.gim = gim;
         let (options, inventory) = (self.options.clone(), believed.inventory);
         self.set_running(Running {
             inventory,
@@ -344,6 +357,12 @@ impl Fm {
         for wanted in self.want.memory.clone() {
             if let Err(why) = self.want_memory(&wanted) {
                 self.trouble.push(format!("memory {:?}: {why}", wanted.name));
+            }
+        }
+        self.step("GIM");
+        for wanted in self.want.gim.clone() {
+            if let Err(why) = self.want_gim(&wanted) {
+                self.trouble.push(format!("GIM {:?}: {why}", wanted.name));
             }
         }
         self.show();

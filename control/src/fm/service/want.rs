@@ -94,16 +94,37 @@ pub struct HostName {
     pub gae: Option<Peer>,
 }
 
-/// A device that makes requests of its own.
+/// A device that is no GFD.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceName {
     /// Its name.
     pub name: String,
-    /// The switch that it is at.
+    /// Its switch.
     pub switch: String,
     /// The port that it is at.
     pub port: u8,
+}
+
+/// Memory of a host or device that others reach (GIM).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WantedGim {
+    /// What it is called.
+    pub name: String,
+    /// Whose memory it is: a host or a device.
+    pub of: String,
+    /// Hosts and devices that reach it.
+    pub from: Vec<String>,
+    /// They name the target themselves, by `VendPrefixL0`.
+    #[serde(default)]
+    pub prefix: bool,
+    /// Octets, or a number with KiB, MiB, GiB or TiB.
+    #[serde(deserialize_with = "size")]
+    pub size: u64,
+    /// Where all of them see it.
+    #[serde(deserialize_with = "address")]
+    pub hpa: u64,
 }
 
 /// A binding.
@@ -156,7 +177,7 @@ pub struct Want {
     /// Hosts.
     #[serde(default, rename = "host")]
     pub hosts: Vec<HostName>,
-    /// Devices that make requests of their own.
+    /// Names of devices.
     #[serde(default, rename = "device")]
     pub devices: Vec<DeviceName>,
     /// Bindings.
@@ -165,6 +186,9 @@ pub struct Want {
     /// Memory.
     #[serde(default, rename = "memory")]
     pub memory: Vec<Wanted>,
+    /// Memory that hosts and devices show each other.
+    #[serde(default)]
+    pub gim: Vec<WantedGim>,
 }
 
 impl Want {
@@ -198,9 +222,9 @@ impl Want {
         let want: Self = toml::from_str(text)
             .map_err(|error| WantError::Toml(error.to_string().trim().to_owned()))?;
         let named = want.switches.iter().chain(&want.gfds).map(|one| one.name.as_str());
+        let named = named.chain(want.devices.iter().map(|device| device.name.as_str()));
         let mut names: Vec<&str> =
             named.chain(want.hosts.iter().map(|host| host.name.as_str())).collect();
-        names.extend(want.devices.iter().map(|device| device.name.as_str()));
         names.sort_unstable();
         let twice =
             names.windows(2).find(|two| two.first() == two.last()).and_then(|two| two.first());
@@ -218,6 +242,14 @@ impl Want {
                 return Err(WantError::Bad(format!("memory {:?} is there twice", share.name)));
             }
             tags.push(tag);
+        }
+        for (at, gim) in want.gim.iter().enumerate() {
+            let before = want.gim.iter().take(at).map(|other| &other.name);
+            let mut others = before.chain(want.memory.iter().map(|share| &share.name));
+            if gim.name.is_empty() || others.any(|other| *other == gim.name) {
+                let why = "expected a name of its own, among memory and GIM";
+                return Err(WantError::Bad(format!("{why}, found {:?}", gim.name)));
+            }
         }
         Ok(want)
     }

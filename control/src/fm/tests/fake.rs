@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use weft_dataplane::rng::Rng;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, Owners, PbrIdentity};
-use weft_parsers::cci::gae::AccessOp;
+use weft_parsers::cci::gae::{AccessOp, PrefixFlags};
 use weft_parsers::cci::generic::{BackgroundStatus, Identity, Progress};
 use weft_parsers::cci::pbr::{
     self, AssignOp, BindOp, CrawlTarget, LinkPartner, PathCost, PidAndKind,
@@ -63,6 +63,7 @@ pub struct FakeVcs {
     pub vppbs: Vec<(u8, u8, u8, Pid, Option<PathCost>)>,
     pub gmv: BTreeSet<Pid>,
     pub vtv: BTreeSet<Pid>,
+    pub prefix: PrefixFlags,
     pub lav: BTreeSet<Pid>,
 }
 
@@ -345,6 +346,7 @@ impl Fake {
                 | Request::BindVppb(_)
                 | Request::UnbindVppb(_)
                 | Request::ConfigureAccess(_)
+                | Request::SetPrefix(_)
                 | Request::ClaimOwnership(_)
                 | Request::DcAdd(_)
                 | Request::DcRelease(_)
@@ -695,6 +697,15 @@ fn on_edge(state: &mut SwitchState, request: &Request<'_>) -> Reply {
             let (start, len) = (get.range.start as usize, get.range.len as usize);
             let data = all.get(start..start + len).ok_or(invalid)?;
             reply(&Response::GetVcsAccess(tables::Vector { data: List::of(data) }))
+        }
+        Request::GetPrefix(vcs) => {
+            let vcs = state.vcss.get(usize::from(*vcs)).ok_or(invalid)?;
+            reply(&Response::GetPrefix(vcs.prefix))
+        }
+        Request::SetPrefix(set) => {
+            let vcs = state.vcss.get_mut(usize::from(set.vcs)).ok_or(invalid)?;
+            vcs.prefix = set.prefix;
+            Ok(Vec::new())
         }
         _ => Err(ReturnCode::Unsupported),
     }

@@ -9,6 +9,7 @@ mod change;
 mod discovery;
 mod fake;
 mod fake_gfd;
+mod gim;
 mod memory;
 mod plan;
 mod regain;

@@ -51,7 +51,7 @@ fn host_port() -> u8 {
 
 const POOL: &str = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = \"2GiB\"\nhpa = \"0x10000000000\"\n";
 
-fn manager(shared: &Shared, want: Want, mode: Mode, store: Option<Store>) -> Fm {
+pub fn manager(shared: &Shared, want: Want, mode: Mode, store: Option<Store>) -> Fm {
     let fabric = shared.fabric(want.manager().uuid);
     Fm::new(Setup { fabric, want, mode, take_over: false, store, drain: || {} })
 }
@@ -62,16 +62,16 @@ pub fn started(shared: &Shared, more: &str) -> Fm {
     fm
 }
 
-fn status(fm: &Fm) -> Status {
+pub fn status(fm: &Fm) -> Status {
     fm.board().status()
 }
 
 /// All that the fake components hold.
-fn holds(shared: &Shared) -> Vec<String> {
+pub fn holds(shared: &Shared) -> Vec<String> {
     shared.with(|fake| fake.nodes.iter().map(|node| format!("{node:?}")).collect())
 }
 
-fn done(answer: Result<Response, Refused>) -> Vec<String> {
+pub fn done(answer: Result<Response, Refused>) -> Vec<String> {
     match answer {
         Ok(Response::Done(said)) => said,
         other => panic!("{other:?}"),

@@ -33,7 +33,8 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
         hpa: u64::MAX,
         granularity: 256,
     };
-    let state = State { inventory, bindings, memory: Memory { shares: vec![share] } };
+    let gim = crate::fm::gim::Gim::default();
+    let state = State { inventory, bindings, memory: Memory { shares: vec![share] }, gim };
     {
         let store = Store::open(&path).unwrap();
         assert!(store.load().unwrap().is_none());

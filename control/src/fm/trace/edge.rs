@@ -14,6 +14,7 @@ use weft_parsers::fabric::{FastEntry, Hpa, Interleave, LdstEntry, Pid, Target as
 
 use super::{End, Stop, Target, Walk, refused};
 use crate::fm::cci::{Fabric, Way};
+use crate::fm::gim::{Grant, prefixes};
 use crate::fm::inventory::Switch;
 use crate::fm::memory::{DECODERS, Part};
 
@@ -128,6 +129,9 @@ impl Walk<'_> {
             None => self.segment(gae, Kind::Ldst)?.map(|(dpid, gim)| (dpid, gim, Kind::Ldst)),
         };
         let Some((dpid, gim, kind)) = found else {
+            if let Some(target) = self.by_prefix()? {
+                return Ok(Some(target));
+            }
             let text = "no table of segments takes it: the virtual switch routes it by its windows";
             self.say(self.host.switch, "bridges", text);
             return Ok(None);
@@ -197,6 +201,9 @@ impl Walk<'_> {
             share.hosts.contains(&host) && hpa.0.wrapping_sub(share.hpa) < share.len
         };
         let Some(share) = self.asked.memory.shares.iter().find(has) else {
+            if let Some(target) = self.by_grant()? {
+                return Ok(Some(target));
+            }
             let text = "only the host's GAE tells it; the FM gave the host no memory there";
             self.note(at, "FAST", false, text);
             return Err(Stop::End(End::Unknown(text.to_owned())));
@@ -222,6 +229,43 @@ impl Walk<'_> {
         self.note(at, "FAST", false, text);
         self.may("GMV", part.gfd, 0)?;
         Ok(Some(Target { dpid: part.gfd, is_memory: true }))
+    }
+
+    /// GIM that the FM let the host have.
+    fn grant(&self, by_prefix: bool) -> Option<&Grant> {
+        let (host, hpa) = (self.host, self.hpa);
+        self.asked.gim.grants.iter().find(|grant| {
+            grant.by_prefix == by_prefix
+                && grant.from.contains(&host)
+                && hpa.0.wrapping_sub(grant.hpa) < grant.len
+        })
+    }
+
+    /// GIM as the FM gave it, where only the GAE knows FAST.
+    fn by_grant(&mut self) -> Result<Option<Target>, Stop> {
+        let Some(grant) = self.grant(false) else { return self.by_prefix() };
+        let (dpid, name) = (grant.of.pid, grant.name.clone());
+        let text = format!("only the host's GAE tells it; by the FM's GIM {name:?}: DPID {dpid}");
+        self.note(self.host.switch, "FAST", false, text);
+        self.may("VTV", dpid, VTV_AT)?;
+        Ok(Some(Target { dpid, is_memory: false }))
+    }
+
+    /// GIM whose target the requester names itself.
+    fn by_prefix(&mut self) -> Result<Option<Target>, Stop> {
+        let Some(grant) = self.grant(true) else { return Ok(None) };
+        let (dpid, name) = (grant.of.pid, grant.name.clone());
+        let (at, vcs) = (self.host.switch, self.host.vcs);
+        let into = prefixes(self.asked.fabric, self.asked.inventory, (at, vcs))?.into;
+        let said = if into { "on" } else { "off" };
+        let text =
+            format!("GIM {name:?}, PID {dpid} in the request; VCS {vcs}, requests in: {said}");
+        self.say(at, "VendPrefixL0", text);
+        if !into {
+            return refused(format!("UR at {at}: requests may not have a VendPrefixL0"));
+        }
+        self.may("VTV", dpid, VTV_AT)?;
+        Ok(Some(Target { dpid, is_memory: false }))
     }
 
     /// How a share is dealt out, as one of its GFDs knows it.

@@ -6,11 +6,12 @@
 //!
 //! The tables themselves are asked, by the commands that read them; what the FM has planned is not looked at. One table
 //! cannot be asked by an FM: FAST, with its IDT, is told to its host alone, through the host's GAE. Where the FM has no
-//! session there, the way is taken from the share that the FM gave, and the step says so.
+//! session there, the way is taken from the share or the GIM that the FM gave, and the step says so.
 
 mod device;
 mod edge;
 mod path;
+mod target;
 
 use std::fmt;
 
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use weft_parsers::fabric::{Hpa, Pid};
 
 use super::cci::{CallError, Fabric};
+use super::gim::Gim;
 use super::inventory::Inventory;
 use super::memory::{Host, Memory};
 
@@ -33,6 +35,8 @@ pub struct Asked<'a> {
     pub inventory: &'a Inventory,
     /// What was given.
     pub memory: &'a Memory,
+    /// What hosts and devices show each other.
+    pub gim: &'a Gim,
 }
 
 /// One lookup.
@@ -54,7 +58,7 @@ pub struct Step {
 pub enum End {
     /// At memory that the host may use.
     Memory,
-    /// At another host's memory (GIM).
+    /// At memory of another host, or of its device (GIM).
     Host,
     /// Not in the fabric's part of the addresses: the host's own hierarchy routes it.
     Hierarchy,
@@ -140,7 +144,7 @@ impl Walk<'_> {
         self.path(target.dpid)?;
         match (gfd, target.is_memory) {
             (Some(gfd), _) => self.device(gfd.pid),
-            (None, false) => Ok(End::Host),
+            (None, false) => self.target(target.dpid),
             (None, true) => refused("nobody there decodes the address: an error completion"),
         }
     }

@@ -1,0 +1,237 @@
+//! Memory of hosts and devices that others reach (GIM), as a topology wants it.
+//!
+//! Shape: `[[gim]]` and `gim = true` -> [`Shown`], or the [`Rule`] that forbids it.
+//! Units: octets; segments of 64 GiB.
+//! Source: seed 000 sections 7.7.3.1 to 7.7.3.3, 7.7.2.6, 7.7.12.1; docs/fabric.md.
+//!
+//! Where a file says no address, memory lies in segments behind all that G-FAM has (figure 7-37), one for each host or
+//! device whose memory it is, in the order of the file.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::super::topology::{DeviceKind, Flow, Gim, Start};
+use super::{Builder, End, LayoutError, Part};
+
+/// Octets of a segment, the smallest there is.
+pub const SEGMENT: u64 = 64 << 30;
+/// Where hosts see the fabric: from here on, so many segments.
+pub const WINDOW: (u64, u64) = (1 << 40, 4_096);
+/// Memory of a device, where the file does not say how much.
+const DEVICE_LEN: u64 = 16 << 20;
+
+/// Memory that is to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// What it is called.
+    pub name: String,
+    /// Whose it is: a host or a device.
+    pub of: Part,
+    /// Who reaches it.
+    pub from: Vec<Part>,
+    /// By which flow.
+    pub by: Flow,
+    /// Where all of them see it.
+    pub hpa: u64,
+    /// How much.
+    pub len: u64,
+}
+
+/// A rule of GIM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// GIM is reached by UIO only.
+    UioOnly,
+    /// Whose memory it is takes requests with a prefix, and answers with it.
+    TakesPrefix,
+    /// Prefixes are enabled at edge ports that carry no PTH.
+    EdgeOnly,
+    /// The tables and rights of an edge are those of a GAE.
+    ByGae,
+    /// GIM is memory of another domain.
+    OtherDomain,
+    /// The fabric manager enables prefixes.
+    ManagerOnly,
+    /// GIM lies in the fabric's addresses, in segments of its own.
+    OwnSegment,
+    /// No more is shown than there is.
+    WithinMemory,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UioOnly => {
+                "gim-uio-only: GIM is reached by UIO only, which a memory device does not send"
+            }
+            Self::TakesPrefix => {
+                "gim-takes-prefix: whose memory it is answers with the VendPrefixL0 of the request: \
+                 a host, an accelerator or a NIC"
+            }
+            Self::EdgeOnly => {
+                "gim-edge-only: VendPrefixL0 is for hosts and devices at edge ports of their own \
+                 that carry no PTH"
+            }
+            Self::ByGae => {
+                "gim-by-gae: a device has the rights and tables of the GAE of a host at the same \
+                 switch, which binds it"
+            }
+            Self::OtherDomain => {
+                "gim-other-domain: GIM is memory of another domain than the requester's"
+            }
+            Self::ManagerOnly => {
+                "gim-manager-only: the fabric manager enables VendPrefixL0, and a static fabric has \
+                 none"
+            }
+            Self::OwnSegment => {
+                "gim-own-segment: memory begins in a segment of 64 GiB of the fabric's addresses, \
+                 which has nothing else, and does not leave it"
+            }
+            Self::WithinMemory => "gim-within-memory: more is shown than there is",
+        })
+    }
+}
+
+impl core::error::Error for Rule {}
+
+impl Builder<'_> {
+    /// All memory that is to be shown.
+    pub(super) fn shown(&self) -> Result<Vec<Shown>, LayoutError> {
+        let mut all: Vec<Shown> = Vec::new();
+        let mut places: BTreeMap<Part, u64> = BTreeMap::new();
+        for wanted in self.wanted() {
+            let name = wanted.name.clone().unwrap_or_else(|| wanted.of.clone());
+            let by = format!("gim {name}");
+            let is_share = self.topology.memory.iter().any(|memory| memory.name == name);
+            if is_share || all.iter().any(|other| other.name == name) {
+                return Err(LayoutError::Twice(by));
+            }
+            let refuse = |who: &str, source| LayoutError::Gim {
+                name: name.clone(),
+                who: who.to_owned(),
+                source,
+            };
+            let refuse_of = |rule| refuse(&wanted.of, rule);
+            if self.topology.start == Start::Static {
+                return Err(refuse_of(Rule::ManagerOnly));
+            }
+            let of = self.find(&by, &wanted.of, "host or device")?;
+            if self.kind_of(of) == Some(DeviceKind::Memory) {
+                return Err(refuse_of(Rule::TakesPrefix));
+            }
+            let domain = self.domain(of).map_err(refuse_of)?;
+            let from = match &wanted.from {
+                None => self.others(domain),
+                Some(names) => {
+                    let mut from = Vec::new();
+                    for who in names {
+                        let part = self.find(&by, who, "host or device")?;
+                        self.may(part, domain).map_err(|rule| refuse(who, rule))?;
+                        if from.contains(&part) {
+                            return Err(LayoutError::Twice(format!("{by}: {who}")));
+                        }
+                        from.push(part);
+                    }
+                    from
+                }
+            };
+            if from.is_empty() {
+                let (what, want) = ("who reaches it", "1 or more");
+                return Err(LayoutError::Count { name: by, what, want, had: 0 });
+            }
+            let (hpa, len) = self.place(of, &wanted, &mut places).map_err(refuse_of)?;
+            all.push(Shown { name, of, from, by: wanted.by, hpa, len });
+        }
+        Ok(all)
+    }
+
+    /// What `gim = true` stands for, and `[[gim]]`.
+    fn wanted(&self) -> impl Iterator<Item = Gim> + '_ {
+        let topology = self.topology;
+        let hosts = topology.hosts.iter().filter(|host| host.gim).map(|host| &host.name);
+        let devices = topology.devices.iter().filter(|device| device.gim).map(|it| &it.name);
+        let whole = |name: &String| Gim { of: name.clone(), ..Gim::default() };
+        hosts.chain(devices).map(whole).chain(topology.gim.iter().cloned())
+    }
+
+    fn kind_of(&self, part: Part) -> Option<DeviceKind> {
+        match part {
+            Part::Device(at) => self.topology.devices.get(at).map(|device| device.kind),
+            _ => None,
+        }
+    }
+
+    /// The host in whose domain a host or device is, at an edge port of its own.
+    fn domain(&self, part: Part) -> Result<usize, Rule> {
+        if !matches!(part, Part::Host(_) | Part::Device(_)) {
+            return Err(Rule::EdgeOnly);
+        }
+        let Some(End { part: Part::Switch(at), port }) = self.at.get(&part).copied() else {
+            return Err(Rule::EdgeOnly);
+        };
+        if let Part::Host(host) = part {
+            return Ok(host);
+        }
+        let vcses = self.layout.switches.get(at).map(|switch| switch.vcses.as_slice());
+        let mut own = vcses.unwrap_or_default().iter().filter(|vcs| vcs.usp.is_some());
+        let owner = own.find(|vcs| vcs.vppbs.contains(&super::Shown::Port(port)));
+        owner.map(|vcs| vcs.host).ok_or(Rule::ByGae)
+    }
+
+    /// Whether a part may reach memory of that domain.
+    fn may(&self, part: Part, domain: usize) -> Result<(), Rule> {
+        if self.kind_of(part) == Some(DeviceKind::Memory) {
+            return Err(Rule::UioOnly);
+        }
+        if self.domain(part)? == domain { Err(Rule::OtherDomain) } else { Ok(()) }
+    }
+
+    /// All that may.
+    fn others(&self, domain: usize) -> Vec<Part> {
+        let hosts = (0..self.topology.hosts.len()).map(Part::Host);
+        let all = hosts.chain((0..self.topology.devices.len()).map(Part::Device));
+        all.filter(|&part| self.may(part, domain).is_ok()).collect()
+    }
+
+    /// Where memory is seen, and how much of it.
+    fn place(
+        &self,
+        of: Part,
+        wanted: &Gim,
+        places: &mut BTreeMap<Part, u64>,
+    ) -> Result<(u64, u64), Rule> {
+        let has = match of {
+            Part::Host(at) => {
+                let host = self.topology.hosts.get(at);
+                host.map_or(0, |host| u64::from(host.memory_mib) << 20)
+            }
+            _ => DEVICE_LEN,
+        };
+        let len = wanted.len.unwrap_or(has);
+        if len == 0 || len > has {
+            return Err(Rule::WithinMemory);
+        }
+        let shares = self.topology.memory.iter().map(|memory| (memory.hpa, memory.len));
+        let shares: Vec<(u64, u64)> = shares.collect();
+        let first = shares.iter().map(|(hpa, len)| hpa.saturating_add(*len)).max();
+        let first = first.unwrap_or(0).max(WINDOW.0).div_ceil(SEGMENT);
+        let taken = |segment: u64| {
+            let share = |(hpa, len): &(u64, u64)| {
+                let last = hpa.saturating_add(len.saturating_sub(1));
+                (hpa / SEGMENT..=last / SEGMENT).contains(&segment)
+            };
+            shares.iter().any(share)
+                || places.iter().any(|(part, hpa)| *part != of && hpa / SEGMENT == segment)
+        };
+        let known = places.get(&of).copied();
+        let free = || (first..first + WINDOW.1).find(|at| !taken(*at)).map(|at| at * SEGMENT);
+        let hpa = wanted.hpa.or(known).or_else(free).ok_or(Rule::OwnSegment)?;
+        let inside = hpa >= WINDOW.0 && hpa / SEGMENT - WINDOW.0 / SEGMENT < WINDOW.1;
+        let same = known.is_none_or(|known| known == hpa);
+        if !inside || !same || hpa % SEGMENT + len > SEGMENT || taken(hpa / SEGMENT) {
+            return Err(Rule::OwnSegment);
+        }
+        places.insert(of, hpa);
+        Ok((hpa, len))
+    }
+}

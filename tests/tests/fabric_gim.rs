@@ -1,0 +1,250 @@
+//! Memory of hosts and devices for others (GIM) in whole fabrics of one process: the figures of seed 000, both flows.
+//!
+//! Shape: a file of `pcaps/fabric` → `weft::fabric` in virtual time → what hosts and accelerators write and read.
+//! Units: octets.
+//! Source: seed 000 section 7.7.3; issue 4, item 7.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+use weft::endpoint::Answer;
+use weft::endpoint::command::{Access, Command, Own, TransferReport, Via};
+use weft::endpoint::number::Num;
+use weft::fabric::embedded::Fabric;
+use weft::fabric::layout::Part;
+use weft::fabric::world::virtual_clock;
+use weft::fm::service::board::Phase;
+use weft::fm::service::request::GimRow;
+use weft::fm::service::{Request, Response};
+use weft::fm::trace::{End, Trace};
+
+/// Where a host's memory begins for itself.
+const OWN: u64 = 0x10_0000;
+
+fn up(figure: &str) -> Fabric {
+    let path = format!("{}/../pcaps/fabric/fig-{figure}.toml", env!("CARGO_MANIFEST_DIR"));
+    let mut fabric = Fabric::up(&std::fs::read_to_string(path).unwrap(), virtual_clock())
+        .unwrap_or_else(|error| panic!("{figure}: {error:?}"));
+    let status = fabric.fm().board().status();
+    assert_eq!((status.phase, &status.trouble[..]), (Phase::Up, &[][..]), "{status:?}");
+    fabric
+}
+
+fn rows(fabric: &mut Fabric) -> Vec<GimRow> {
+    match fabric.fm().request(&Request::Gim) {
+        Ok(Response::Gim(rows)) => rows,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn transfer(fabric: &Fabric, part: Part, command: &Command) -> TransferReport {
+    match fabric.ask(part, command).unwrap() {
+        Answer::Transfer(report) => *report,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn range(addr: u64, len: u64, seed: u64) -> Access {
+    let timeout_ms = 60_000;
+    let (addr, len, seed) = (Num(addr), Some(Num(len)), Some(seed));
+    Access { addr, len, seed, timeout_ms, ..Access::default() }
+}
+
+/// A write or read of a host, or the same by DMA of a device.
+fn access(fabric: &Fabric, by: Part, access: Access, write: bool) -> TransferReport {
+    let command = match (by, write) {
+        (Part::Device(_), true) => Command::DmaWrite(access),
+        (Part::Device(_), false) => Command::DmaRead(access),
+        (_, true) => Command::Write(access),
+        (_, false) => Command::Read(access),
+    };
+    transfer(fabric, by, &command)
+}
+
+/// What whose memory it is finds there itself, against a pattern.
+fn has(fabric: &Fabric, of: Part, offset: u64, len: u64, seed: u64) -> bool {
+    let base = if matches!(of, Part::Host(_)) { OWN } else { 0 };
+    let own =
+        Own { addr: Num(base + offset), len: Some(Num(len)), seed: Some(seed), ..Own::default() };
+    transfer(fabric, of, &Command::Peek(own)).ok
+}
+
+/// Writes and reads by `by`, octet for octet, and looks at the memory itself.
+fn reaches(fabric: &Fabric, by: Part, of: Part, to: Access) {
+    let (len, seed) = (to.len.unwrap().0, to.seed.unwrap());
+    let offset = to.addr.0 % (64 << 30);
+    assert!(!has(fabric, of, offset, len, seed), "it is not there before");
+    let write = access(fabric, by, to.clone(), true);
+    assert!(write.ok && write.written == len, "{by:?} to {of:?}: {write:?}");
+    assert!(has(fabric, of, offset, len, seed), "{by:?} to {of:?}");
+    let read = access(fabric, by, to, false);
+    assert!(read.ok && read.read == len && read.mismatched == 0, "{by:?} to {of:?}: {read:?}");
+}
+
+/// A write and a read are refused, and the memory is as it was.
+fn refused(fabric: &Fabric, by: Part, of: Part, to: &Access) {
+    let (len, seed) = (to.len.unwrap().0, to.seed.unwrap());
+    for write in [true, false] {
+        let report = access(fabric, by, to.clone(), write);
+        assert!(
+            !report.ok && report.failures.contains_key("UR"),
+            "{by:?}, write {write}: {report:?}"
+        );
+    }
+    assert!(!has(fabric, of, to.addr.0 % (64 << 30), len, seed), "{by:?} has written");
+}
+
+fn traced(fabric: &mut Fabric, host: &str, hpa: u64) -> Trace {
+    let asked = Request::Trace { host: host.to_owned(), hpa };
+    match fabric.fm().request(&asked) {
+        Ok(Response::Trace(trace)) => trace,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn books(fabric: &Fabric) {
+    let world = fabric.world();
+    for at in 0..world.layout().switches.len() {
+        let ledger = world.ledger(at).unwrap();
+        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {at}: {ledger:?}");
+    }
+}
+
+/// Each host and each accelerator reaches the memory of the other host; the trace says by which tables.
+#[test]
+fn figure_7_38_hosts_show_each_other_their_memory() {
+    let mut fabric = up("7-38");
+    let shown = rows(&mut fabric);
+    let mut seed = 0;
+    for (of, row) in shown.iter().enumerate() {
+        let other = 1 - of;
+        let names: Vec<&str> = row.from.iter().map(|who| who.name.as_str()).collect();
+        assert_eq!(names, [format!("h{other}"), format!("acc{other}")]);
+        for by in [Part::Host(other), Part::Device(other)] {
+            for (offset, len) in [(0, 1 << 14), (0x1_2345, 333), ((16 << 20) - 4_096, 4_096)] {
+                seed += 1;
+                reaches(&fabric, by, Part::Host(of), range(row.hpa + offset, len, seed));
+            }
+            // Behind what is shown, nobody answers but with UR.
+            let behind = access(&fabric, by, range(row.hpa + (16 << 20), 64, seed), false);
+            assert!(behind.failures.contains_key("UR"), "{behind:?}");
+        }
+        let trace = traced(&mut fabric, &format!("h{other}"), row.hpa);
+        assert_eq!((&trace.end, trace.dpid), (&End::Host, Some(row.of.pid)), "{trace:?}");
+        assert!(trace.steps.iter().all(|step| step.asked), "{trace:?}");
+        let tables: Vec<&str> = trace.steps.iter().map(|step| step.table.as_str()).collect();
+        assert!(
+            ["FAST", "VTV", "DRT", "VendPrefixL0"].iter().all(|t| tables.contains(t)),
+            "{tables:?}"
+        );
+    }
+    books(&fabric);
+}
+
+/// Accelerators reach each other's memory, and no host does: not the others, nor the one whose accelerator it is.
+#[test]
+fn figure_7_39_accelerators_show_each_other_theirs() {
+    let mut fabric = up("7-39");
+    let shown = rows(&mut fabric);
+    for (of, row) in shown.iter().enumerate() {
+        for by in (0..3).filter(|by| *by != of) {
+            let (offset, seed) = (0x1_0000 * by as u64 + 0x101, 10 * of as u64 + by as u64);
+            let to = range(row.hpa + offset, 10_000, seed);
+            reaches(&fabric, Part::Device(by), Part::Device(of), to);
+        }
+        for host in 0..3 {
+            refused(&fabric, Part::Host(host), Part::Device(of), &range(row.hpa, 4_096, 99));
+        }
+    }
+    books(&fabric);
+}
+
+/// Flow one: FAST, PIF, the prefix at the far edge, the completion back by it.
+#[test]
+fn figure_7_40_the_fast_of_the_edge_finds_it() {
+    let mut fabric = up("7-40");
+    let row = rows(&mut fabric).remove(0);
+    let [host, device, memory, stranger] =
+        [Part::Host(0), Part::Device(0), Part::Host(1), Part::Host(2)];
+    reaches(&fabric, host, memory, range(row.hpa, 1 << 14, 1));
+    reaches(&fabric, device, memory, range(row.hpa + (1 << 20), 1 << 14, 2));
+    // Not by memory requests (GIM is for UIO), and not by who was not allowed.
+    let plain = Access { via: Via::Plain, ..range(row.hpa, 64, 3) };
+    let read = access(&fabric, host, plain, false);
+    assert!(!read.ok && read.failures.contains_key("UR"), "{read:?}");
+    refused(&fabric, stranger, memory, &range(row.hpa, 4_096, 4));
+    // A stranger's FAST cannot be set to it either: its VTV does not have it.
+    let entry = [3, 0, 0, 0, (row.of.pid & 0xFF) as u8, (row.of.pid >> 8) as u8, 0, 0];
+    let input = [&[0, 1, 0, 0][..], &entry].concat();
+    let set = Command::Gae {
+        opcode: Num(0x5806),
+        input: weft::endpoint::number::Hex(input),
+        block: None,
+        timeout_ms: 1_000,
+    };
+    match fabric.ask(stranger, &set).unwrap() {
+        Answer::Response { code, .. } => assert_ne!(code, 0),
+        other => panic!("{other:?}"),
+    }
+    // Nor may it, or the one that may by FAST, name the target itself.
+    for by in [stranger, host, device] {
+        let to = Access { to: Some(row.of.pid), ..range(row.hpa, 64, 5) };
+        refused(&fabric, by, memory, &to);
+    }
+    books(&fabric);
+}
+
+/// Flow two: the requester names the target's PID itself, where the manager has allowed that.
+#[test]
+fn figure_7_41_the_requester_names_it_itself() {
+    let mut fabric = up("7-41");
+    let row = rows(&mut fabric).remove(0);
+    let memory = Part::Host(1);
+    let named =
+        |offset, seed| Access { to: Some(row.of.pid), ..range(row.hpa + offset, 5_000, seed) };
+    reaches(&fabric, Part::Host(0), memory, named(0, 1));
+    reaches(&fabric, Part::Device(0), memory, named(0x2_0000, 2));
+    // Without the prefix there is no FAST that finds it; with it, others may not.
+    refused(&fabric, Part::Host(0), memory, &range(row.hpa, 64, 3));
+    for by in [Part::Device(1), Part::Host(2)] {
+        refused(&fabric, by, memory, &named(0, 4));
+    }
+    // A PID that VTV does not have is refused even where prefixes are on.
+    let own = fabric.fm().state().unwrap().gim.grants[0].from[0].pid.bits();
+    let to = Access { to: Some(own), ..range(row.hpa, 64, 5) };
+    refused(&fabric, Part::Device(0), memory, &to);
+    let trace = traced(&mut fabric, "h0", row.hpa);
+    assert_eq!((&trace.end, trace.dpid), (&End::Host, Some(row.of.pid)), "{trace:?}");
+    books(&fabric);
+}
+
+/// Revoked, a requester is refused at once and others go on; released, all are; shown again, all is as it was.
+#[test]
+fn revoking_gim_stops_one_and_no_other() {
+    let mut fabric = up("7-40");
+    let row = rows(&mut fabric).remove(0);
+    let [host, device, memory] = [Part::Host(0), Part::Device(0), Part::Host(1)];
+    let access_of = |fabric: &mut Fabric, host: &str| match fabric
+        .fm()
+        .request(&Request::Access { host: host.to_owned() })
+    {
+        Ok(Response::Access(access)) => access,
+        other => panic!("{other:?}"),
+    };
+    let before = (access_of(&mut fabric, "h0"), access_of(&mut fabric, "h1"));
+    reaches(&fabric, host, memory, range(row.hpa, 4_096, 1));
+    let (name, who) = (row.name.clone(), "h0".to_owned());
+    fabric.fm().request(&Request::Revoke { name: name.clone(), host: who }).unwrap();
+    // The accelerator is of the same virtual switch, whose VTV lets it through still; the completion of a request of the
+    // host finds no way back, and none of it is served: the host whose memory it is knows who asks.
+    fabric.map().unwrap();
+    refused(&fabric, host, memory, &range(row.hpa, 4_096, 2));
+    reaches(&fabric, device, memory, range(row.hpa, 4_096, 3));
+    fabric.fm().request(&Request::Release { name }).unwrap();
+    refused(&fabric, device, memory, &range(row.hpa, 4_096, 4));
+    assert_eq!(access_of(&mut fabric, "h1").vtv, Vec::<u16>::new());
+    fabric.fm().request(&Request::Discover).unwrap();
+    fabric.map().unwrap();
+    assert_eq!((access_of(&mut fabric, "h0"), access_of(&mut fabric, "h1")), before);
+    reaches(&fabric, host, memory, range(row.hpa, 4_096, 5));
+    books(&fabric);
+}
