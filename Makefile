@@ -21,13 +21,14 @@ test:
 	@tools/setup.sh test
 	@python3 tools/test.py
 
-# Long runs: of a fabric (damaged TLPs and commands, routes of WEFT_TOPOLOGIES, 1 GiB over four GFDs), in virtual time
+# Long runs: of a fabric (damaged TLPs and commands, routes of WEFT_TOPOLOGIES, 1 GiB over four GFDs, 16 MiB
+# at 1, 2, 4 and 256 ways and every granularity), in virtual time
 # (WEFT_SEED=N repeats one, WEFT_SOAK_FRAMES=N sets its length), then on sixteen AF_XDP ports (as root; for WEFT_SOAK_S
 # seconds).
 soak:
 	@tools/setup.sh soak
 	$(CARGO) test --release -p weft-endpoints --lib --test gfd_fabric -- --ignored --nocapture soak_
-	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric_routes -- --ignored --nocapture soak_
+	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric_routes --test fabric_gfam -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test soak --test live_soak -- --ignored --nocapture
 
 # weft beside other switches; exit 1 when a must is missed. ROWS="memory veth-express" runs a part,

@@ -18,8 +18,9 @@ use weft_endpoints::tlp_end::Progress;
 use weft_parsers::cci::{Header, Opcode};
 use weft_parsers::fabric::Pid;
 
-use super::command::{Answer, Command, Status};
+use super::command::{Answer, Command, Own, Status};
 use super::host::answered;
+use super::transfer::{looked_at, own};
 use super::unit::{Desk, Unit, not_for, sole};
 use crate::mgmt::Refused;
 
@@ -82,6 +83,20 @@ impl GfdUnit {
             vendor: header.vendor_status,
             payload: payload.to_vec(),
         }))
+    }
+
+    /// Its memory by DPA, past decoders and rights.
+    fn peek(&self, place: &Own) -> Result<Answer, Refused> {
+        let (at, mut octets, source) = own(place, false)?;
+        let device = self.end.gfd();
+        let size = device.memory().size();
+        if at.checked_add(octets.len() as u64).is_none_or(|end| end > size) {
+            let text = format!("it has {size:#x} octets, and not {} at {at:#x}", octets.len());
+            return Err(Refused::because(text));
+        }
+        let done = device.memory().read(at, &mut octets);
+        done.map_err(|error| Refused::because(error.to_string()))?;
+        Ok(Answer::Transfer(Box::new(looked_at(at, octets, &source))))
     }
 
     /// Requesters that have something: groups, notification, decoders.
@@ -158,6 +173,7 @@ impl Unit for GfdUnit {
             Command::Cci { opcode, input, from } => {
                 self.cci(now, opcode.0, &input.0, *from).map(Some)
             }
+            Command::Peek(place) => self.peek(place).map(Some),
             _ => Err(not_for("gfd", command)),
         }
     }

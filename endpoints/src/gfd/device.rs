@@ -170,8 +170,8 @@ impl Gfd {
     }
 
     /// The memory, past all checks.
-    #[cfg(test)]
-    pub(crate) const fn memory(&self) -> &Memory {
+    #[must_use]
+    pub const fn memory(&self) -> &Memory {
         &self.memory
     }
 

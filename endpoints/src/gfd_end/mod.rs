@@ -58,8 +58,12 @@ pub struct GfdEndConfig {
 pub struct GfdCounts {
     /// Reads that were let through.
     pub reads: u64,
+    /// Octets that these asked for, whole double words.
+    pub octets_read: u64,
     /// Writes that were carried out.
     pub writes: u64,
+    /// Octets that these brought, whole double words.
+    pub octets_written: u64,
     /// Atomics that were carried out.
     pub atomics: u64,
     /// Requests that were refused and answered so.

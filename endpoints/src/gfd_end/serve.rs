@@ -123,6 +123,7 @@ impl Desk {
         let len = if none { 0 } else { usize::from(tlp.length_dw()) * 4 };
         let done = self.device.gfd.admit(now, request, len)?;
         self.counts.reads += 1;
+        self.counts.octets_read += len as u64;
         // one of no octets is answered with a doubleword that says nothing
         let content = if none {
             Content::Kept([0; _], 4)
@@ -136,6 +137,7 @@ impl Desk {
         let enables = Enables::Ends { first: tlp.first_be(), last: tlp.last_be() };
         let done = self.device.gfd.write(now, request, tlp.payload(), enables)?;
         self.counts.writes += 1;
+        self.counts.octets_written += tlp.payload().len() as u64;
         Ok((done, Content::Status))
     }
 

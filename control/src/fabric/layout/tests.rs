@@ -119,6 +119,15 @@ fn what_cannot_be_is_refused_and_named() {
             gfd = [{ name = "g", at = "s", count = 64 }]"#,
             "s: ports: expected at most 63, found 64",
         ),
+        (
+            r#"switch = [{ name = "s" }, { name = "t" }]
+            link = [{ ends = ["s", "t"] }]
+            host = [{ name = "a", at = "s", bind = ["x"] }]
+            device = [{ name = "x", at = "t" }]
+            gfd = [{ name = "g", at = "s" }]
+            memory = [{ name = "m", devices = ["x"], gfds = ["g"], len = 1, hpa = 0 }]"#,
+            "memory m: x is not bound to a host at that host's own switch",
+        ),
     ];
     for (text, want) in cases {
         let said = refused(text);

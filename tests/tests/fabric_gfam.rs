@@ -1,0 +1,220 @@
+//! Memory end to end in one process: two hosts, an accelerator, 256 G-FAM devices, and the manager that gives them memory.
+//!
+//! Shape: `pcaps/fabric/gfam-256.toml` → `weft::fabric` in virtual time → ranges written by one requester and read by
+//! another, at each number of ways and each granularity; traces held against the memory of the GFDs.
+//! Units: octets.
+//! Source: issue 4, acceptance 2; seed 000 sections 7.7.2.3 to 7.7.2.5; wire-formats.md 5.1, 5.2.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+use weft::endpoint::Answer;
+use weft::endpoint::command::{Access, Command, Own, TransferReport};
+use weft::endpoint::number::Num;
+use weft::fabric::embedded::Fabric;
+use weft::fabric::layout::{Part, uuid};
+use weft::fabric::world::virtual_clock;
+use weft::fm::service::board::Phase;
+use weft::fm::service::{Request, Response};
+use weft::fm::trace::{End, Trace};
+use weft_dataplane::rng::Rng;
+
+/// Every granularity that there is.
+const TURNS: [u32; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
+/// Who makes requests, with the names that the manager knows.
+const REQUESTERS: [(Part, &str); 3] =
+    [(Part::Host(0), "h0"), (Part::Host(1), "h1"), (Part::Device(0), "xpu0")];
+/// Where shares that are made here lie: behind those of the file.
+const HPA: u64 = (1 << 40) + (16 << 36);
+/// Capacity is given in blocks of this size.
+const BLOCK: u64 = 16 << 20;
+/// Most octets that are written and read at a time.
+const LEN: u64 = 16 << 20;
+
+fn up() -> Fabric {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/fabric/gfam-256.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut fabric = Fabric::up(&text, virtual_clock()).unwrap();
+    let status = fabric.fm().board().status();
+    assert_eq!((status.phase, &status.trouble[..]), (Phase::Up, &[][..]), "{status:?}");
+    fabric
+}
+
+fn transfer(fabric: &Fabric, part: Part, command: &Command) -> TransferReport {
+    match fabric.ask(part, command).unwrap() {
+        Answer::Transfer(report) => *report,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn range(addr: u64, len: u64, seed: u64) -> Access {
+    let timeout_ms = 60_000;
+    let (addr, len, seed) = (Num(addr), Some(Num(len)), Some(seed));
+    Access { addr, len, seed, timeout_ms, ..Access::default() }
+}
+
+fn write(fabric: &Fabric, by: Part, access: Access) {
+    let (len, addr) = (access.len.unwrap().0, access.addr.0);
+    let command = match by {
+        Part::Device(_) => Command::DmaWrite(access),
+        _ => Command::Write(access),
+    };
+    let done = transfer(fabric, by, &command);
+    assert!(done.ok && done.written == len, "{by:?} {addr:#x}: {done:?}");
+}
+
+fn read(fabric: &Fabric, by: Part, access: Access) {
+    let (len, addr) = (access.len.unwrap().0, access.addr.0);
+    let command = match by {
+        Part::Device(_) => Command::DmaRead(access),
+        _ => Command::Read(access),
+    };
+    let done = transfer(fabric, by, &command);
+    assert!(done.ok && done.read == len && done.mismatched == 0, "{by:?} {addr:#x}: {done:?}");
+}
+
+/// Octets that each GFD has had written, and has been asked for.
+fn counts(fabric: &Fabric) -> Vec<[u64; 2]> {
+    let count = fabric.world().layout().gfds.len();
+    let of = |at| match fabric.ask(Part::Gfd(at), &Command::Status {}).unwrap() {
+        Answer::Status(status) => ["octets_written", "octets_read"]
+            .map(|what| status.counts["gfd"][what].as_u64().unwrap()),
+        other => panic!("{other:?}"),
+    };
+    (0..count).map(of).collect()
+}
+
+/// One requester writes a range, another one reads it back; the first `ways` GFDs have their part of it, and no other
+/// has heard of it.
+fn round(fabric: &Fabric, nth: usize, hpa: u64, len: u64, ways: usize) {
+    let before = counts(fabric);
+    let seed = nth as u64 + 1;
+    write(fabric, REQUESTERS[nth % 3].0, range(hpa, len, seed));
+    read(fabric, REQUESTERS[(nth + 1) % 3].0, range(hpa, len, seed));
+    let each = len / ways as u64;
+    for (at, (after, before)) in counts(fabric).iter().zip(&before).enumerate() {
+        let own = if at < ways { each } else { 0 };
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [own; 2], "{ways} ways, GFD {at}");
+    }
+}
+
+fn request(fabric: &mut Fabric, request: &Request) -> Response {
+    fabric.fm().request(request).unwrap_or_else(|refused| panic!("{request:?}: {refused:?}"))
+}
+
+/// Gives all requesters memory of the first GFDs, calls `with` with where it is, and takes it again.
+fn shared(fabric: &mut Fabric, ways: u16, granularity: u32, with: impl FnOnce(&mut Fabric, u64)) {
+    let name = "some".to_owned();
+    let hosts = REQUESTERS.map(|(_, name)| name.to_owned()).to_vec();
+    let gfds = (0..ways).map(|gfd| format!("g{gfd}")).collect();
+    let (size, hpa) = (u64::from(ways) * BLOCK, HPA);
+    let share =
+        Request::Share { name: name.clone(), hosts, gfds, ways: None, size, granularity, hpa };
+    request(fabric, &share);
+    fabric.map().unwrap();
+    with(fabric, hpa);
+    request(fabric, &Request::Release { name });
+    fabric.map().unwrap();
+}
+
+fn books(fabric: &Fabric) {
+    let world = fabric.world();
+    for at in 0..world.layout().switches.len() {
+        let ledger = world.ledger(at).unwrap();
+        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {at}: {ledger:?}");
+    }
+}
+
+/// 1, 2, 4 and 256 ways, each at every granularity; `len` says how much of each, and more is taken where that does not
+/// reach all GFDs.
+fn all_ways(len: impl Fn(u16, u32) -> u64) {
+    let len = |ways: u16, turn: u32| len(ways, turn).max(u64::from(ways) * u64::from(turn));
+    let mut fabric = up();
+    let placed: Vec<(u32, u64)> =
+        fabric.topology().memory.iter().map(|share| (share.granularity, share.hpa)).collect();
+    assert_eq!(placed.iter().map(|(turn, _)| *turn).collect::<Vec<_>>(), TURNS);
+    for (nth, (turn, hpa)) in placed.into_iter().enumerate() {
+        round(&fabric, nth, hpa, len(256, turn), 256);
+    }
+    for ways in [1, 2, 4] {
+        for (nth, turn) in TURNS.into_iter().enumerate() {
+            let nth = nth + usize::from(ways);
+            shared(&mut fabric, ways, turn, |fabric, hpa| {
+                round(fabric, nth, hpa, len(ways, turn), ways.into());
+            });
+        }
+    }
+    books(&fabric);
+}
+
+/// 16 MiB at each number of ways by one granularity, and 256 KiB by all others.
+#[test]
+fn memory_of_1_2_4_and_256_ways_at_every_granularity() {
+    all_ways(|ways, turn| match (ways, turn) {
+        (2, 4_096) | (4, 1_024) | (256, 256) => LEN,
+        _ => LEN / 64,
+    });
+}
+
+/// 16 MiB at each number of ways by every granularity.
+#[test]
+#[ignore = "make soak"]
+fn soak_sixteen_mib_at_1_2_4_and_256_ways_and_every_granularity() {
+    all_ways(|_, _| LEN);
+}
+
+fn traced(fabric: &mut Fabric, host: &str, hpa: u64) -> Trace {
+    match request(fabric, &Request::Trace { host: host.to_owned(), hpa }) {
+        Response::Trace(trace) => trace,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Random addresses of random requesters: what the trace says of GFD and DPA is where the octets of a write are.
+#[test]
+fn a_trace_of_256_ways_names_the_gfd_and_the_dpa() {
+    let mut fabric = up();
+    let shares: Vec<u64> = fabric.topology().memory.iter().map(|share| share.hpa).collect();
+    let gfds = fabric.fm().state().unwrap().inventory.gfds;
+    let uuids: Vec<_> = fabric.world().layout().gfds.iter().map(|gfd| uuid(gfd.serial)).collect();
+    let before = counts(&fabric);
+    let mut expected = vec![0; uuids.len()];
+    let mut rng = Rng::new(0x6FA3);
+    for nth in 0..64 {
+        let (part, name) = REQUESTERS[usize::try_from(rng.below(3)).unwrap()];
+        let share = shares[usize::try_from(rng.below(shares.len() as u64)).unwrap()];
+        let hpa = share + rng.below((256 * BLOCK) >> 6 << 6) / 64 * 64;
+        let trace = traced(&mut fabric, name, hpa);
+        assert_eq!(trace.end, End::Memory, "{trace:?}");
+        assert!(trace.steps.iter().all(|step| step.asked), "{trace:?}");
+        assert_eq!(trace.others, [""; 0], "one link between each two switches: {trace:?}");
+        let named = gfds.iter().find(|gfd| Some(gfd.pid.bits()) == trace.dpid).unwrap();
+        let at = uuids.iter().position(|uuid| *uuid == named.uuid).unwrap();
+        expected[at] += 64;
+        write(&fabric, part, range(hpa, 64, nth));
+        let (addr, len, seed) = (Num(trace.dpa.unwrap()), Some(Num(64)), Some(nth));
+        let place = Own { addr, len, seed, ..Own::default() };
+        let seen = transfer(&fabric, Part::Gfd(at), &Command::Peek(place));
+        assert!(seen.ok, "{hpa:#x} of {name}: {seen:?} {trace:?}");
+    }
+    let after = counts(&fabric);
+    let written: Vec<u64> = after.iter().zip(&before).map(|(a, b)| a[0] - b[0]).collect();
+    assert_eq!(written, expected);
+    books(&fabric);
+}
+
+/// What was taken is refused, also to the accelerator, and nobody else is disturbed.
+#[test]
+fn memory_of_an_accelerator_is_revoked_alone() {
+    let mut fabric = up();
+    let share = fabric.topology().memory[4].clone();
+    write(&fabric, Part::Device(0), range(share.hpa, 1 << 16, 3));
+    let (name, host) = (share.name, "xpu0".to_owned());
+    request(&mut fabric, &Request::Revoke { name, host });
+    let access = Command::DmaRead(range(share.hpa, 1 << 16, 3));
+    let refused = transfer(&fabric, Part::Device(0), &access);
+    assert!(!refused.ok && refused.failures.contains_key("UR"), "{refused:?}");
+    read(&fabric, Part::Host(0), range(share.hpa, 1 << 16, 3));
+    read(&fabric, Part::Host(1), range(share.hpa, 1 << 16, 3));
+    let ended = traced(&mut fabric, "xpu0", share.hpa).end;
+    assert!(matches!(&ended, End::Refused(why) if why.contains("no decoder")), "{ended:?}");
+}
