@@ -1,0 +1,263 @@
+//! Whole fabrics as processes in a namespace, for tests: `weft fabric up --processes`, and what asks its parts.
+//!
+//! Shape: [`Up::start`] of a file → [`Up::ask`] a part, [`Up::fm`] the manager, [`Up::show`] a switch; [`Up::kill`] and
+//! [`Up::run`] end parts and start them again.
+//! Units: none.
+//! Source: issue 4, acceptance 1, 2 and 4; docs/fabric.md.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::netns::{Net, Switch, pause, weft};
+
+/// How often something is looked at that is waited for, and how long.
+const LOOK: Duration = Duration::from_millis(30);
+const LOOKS: u32 = 1_000;
+
+/// `weft fabric up --processes` in a namespace; ended when it is dropped.
+pub struct Up {
+    child: Child,
+    folder: PathBuf,
+    /// Parts that were started again, by [`Self::run`].
+    again: Vec<Child>,
+    net: Net,
+}
+
+impl Up {
+    /// Brings a figure of `pcaps/fabric` up, or says why there can be none here, by the name of the test.
+    ///
+    /// # Panics
+    /// It does not come up.
+    #[must_use]
+    pub fn start(test: &str, figure: &str) -> Option<Self> {
+        let file = format!("{}/../pcaps/fabric/fig-{figure}.toml", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(file).expect("the figure is there");
+        Self::start_text(test, &text, &[])
+    }
+
+    /// Brings a topology up, with `more` arguments.
+    ///
+    /// # Panics
+    /// It does not come up.
+    #[must_use]
+    pub fn start_text(test: &str, text: &str, more: &[&str]) -> Option<Self> {
+        let net = Net::new(test)?;
+        let folder = Switch::folder(&net);
+        std::fs::create_dir_all(&folder).expect("a folder for the test");
+        let file = folder.join("topology.toml");
+        std::fs::write(&file, text).expect("the folder takes files");
+        let mut command = net.at("sw", "env", "");
+        command.arg(weft()).args(["fabric", "up", "--processes"]).arg(&file);
+        command.arg("--dir").arg(&folder).args(more);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut up = Self { child: child.expect("nsenter runs"), folder, again: Vec::new(), net };
+        let said = up.child.stdout.take().expect("it is piped");
+        if !BufReader::new(said)
+            .lines()
+            .map_while(Result::ok)
+            .any(|l| l.starts_with("fabric is up"))
+        {
+            panic!("{test}: {}\n{}", up.said(), up.logs());
+        }
+        Some(up)
+    }
+
+    /// What it has said, once it has ended.
+    fn said(&mut self) -> String {
+        let mut said = String::new();
+        if let Some(err) = &mut self.child.stderr {
+            drop(err.read_to_string(&mut said));
+        }
+        said
+    }
+
+    /// Exit code and answer of a part.
+    ///
+    /// # Panics
+    /// `weft` cannot be run.
+    #[must_use]
+    pub fn ask(&self, name: &str, arguments: &str) -> (i32, Value) {
+        let socket = self.folder.join(name).join("endpoint.sock");
+        let mut command = Command::new(weft());
+        command.args(["endpoint", "ctl", "--json"]).arg(socket);
+        answer(&command.args(arguments.split_whitespace()).output().expect("weft runs"))
+    }
+
+    /// The answer to what must go well.
+    ///
+    /// # Panics
+    /// It does not.
+    pub fn well(&self, name: &str, arguments: &str) -> Value {
+        let (code, answer) = self.ask(name, arguments);
+        assert_eq!(code, 0, "{name} {arguments}: {answer}\n{}", self.logs());
+        answer
+    }
+
+    /// Exit code and answer of the fabric manager.
+    ///
+    /// # Panics
+    /// `weft` cannot be run.
+    #[must_use]
+    pub fn ask_fm(&self, arguments: &str) -> (i32, Value) {
+        let mut command = Command::new(weft());
+        command.arg("fm").args(arguments.split_whitespace()).arg("--json").arg("--socket");
+        let socket = self.folder.join("fm").join("fm.sock");
+        answer(&command.arg(socket).output().expect("weft runs"))
+    }
+
+    /// What the fabric manager answers.
+    ///
+    /// # Panics
+    /// It refuses.
+    pub fn fm(&self, arguments: &str) -> Value {
+        let (code, answer) = self.ask_fm(arguments);
+        assert_eq!(code, 0, "fm {arguments}: {answer}\n{}", self.logs());
+        answer
+    }
+
+    /// What `weft show WHAT` says of a switch.
+    ///
+    /// # Panics
+    /// It does not answer.
+    #[must_use]
+    pub fn show(&self, switch: &str, what: &str) -> Value {
+        let mut command = Command::new(weft());
+        command.args(["show", what, "--json", "--socket"]);
+        let socket = self.folder.join(switch).join("mgmt.sock");
+        let (code, mut shown) = answer(&command.arg(socket).output().expect("weft runs"));
+        assert_eq!(code, 0, "show {what} of {switch}: {shown}\n{}", self.logs());
+        shown.get_mut(what).map(Value::take).unwrap_or(shown)
+    }
+
+    /// Places and Device IDs of what a host sees.
+    ///
+    /// # Panics
+    /// It does not answer.
+    #[must_use]
+    pub fn functions(&self, host: &str) -> Vec<(String, String)> {
+        let answer = self.well(host, "tree");
+        let text = answer.pointer("/tree/text").and_then(Value::as_str).expect("a text");
+        let lines = text.lines().filter(|line| line.as_bytes().get(2) == Some(&b':'));
+        let parts = lines.filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.to_owned(), words.nth(1)?.to_owned()))
+        });
+        parts.collect()
+    }
+
+    /// Ends the process of a part as nothing of it could prevent.
+    ///
+    /// # Panics
+    /// It has no process.
+    pub fn kill(&self, name: &str) {
+        let pid = std::fs::read_to_string(self.folder.join(name).join("pid")).expect("a pid");
+        let killed = Command::new("kill").args(["-KILL", pid.trim()]).status();
+        assert!(killed.is_ok_and(|status| status.success()), "kill -KILL {name}");
+    }
+
+    /// Starts a part again as it was.
+    ///
+    /// # Panics
+    /// There is no shell.
+    pub fn run(&mut self, name: &str) {
+        let mut command = self.net.at("sw", "sh", "");
+        let child = command.arg(self.folder.join(name).join("run")).stdout(Stdio::null()).spawn();
+        self.again.push(child.expect("nsenter runs"));
+    }
+
+    /// Takes an interface up or down.
+    pub fn link(&self, device: &str, up: bool) {
+        self.net.ip("sw", &format!("link set {device} {}", if up { "up" } else { "down" }));
+    }
+
+    /// An interface at the first switch for each link between two.
+    ///
+    /// # Panics
+    /// A switch has no file.
+    #[must_use]
+    pub fn links(&self, first: &str, second: &str) -> Vec<String> {
+        let devices = |switch: &str| -> Vec<String> {
+            let file = self.folder.join(switch).join("switch.toml");
+            let text = std::fs::read_to_string(file).expect("a file");
+            let lines = text.lines().filter_map(|line| line.strip_prefix("device = \""));
+            lines.map(|line| line.trim_end_matches('"').to_owned()).collect()
+        };
+        // Both ends of a wire have its number, and a letter.
+        let wire = |device: &String| device.trim_end_matches(['a', 'b']).to_owned();
+        let far: Vec<String> = devices(second).iter().map(wire).collect();
+        devices(first).into_iter().filter(|device| far.contains(&wire(device))).collect()
+    }
+
+    /// Waits until `look` finds something.
+    ///
+    /// # Panics
+    /// It does not, for a long time.
+    pub fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
+        for _ in 0..LOOKS {
+            if let Some(found) = look(self) {
+                return found;
+            }
+            pause(LOOK);
+        }
+        panic!("{what}: not in time\n{}", self.logs());
+    }
+
+    /// What the processes have said.
+    #[must_use]
+    pub fn logs(&self) -> String {
+        logs(&self.folder)
+    }
+
+    /// Ends it as a user would; nothing of it is left.
+    ///
+    /// # Panics
+    /// It does not end well.
+    pub fn stop(mut self) {
+        end(&mut self.again);
+        let pid = self.child.id().to_string();
+        let told = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(told.is_ok_and(|status| status.success()), "kill -TERM {pid}");
+        let said = self.said();
+        assert!(self.child.wait().is_ok_and(|status| status.success()), "{said}");
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        end(&mut self.again);
+        if let Ok(None) = self.child.try_wait() {
+            let pid = self.child.id().to_string();
+            drop(Command::new("kill").args(["-TERM", &pid]).status());
+            drop(self.child.wait());
+        }
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+fn end(children: &mut Vec<Child>) {
+    for mut child in children.drain(..) {
+        drop(child.kill());
+        drop(child.wait());
+    }
+}
+
+fn answer(done: &Output) -> (i32, Value) {
+    let said = String::from_utf8_lossy(&done.stderr);
+    let answer = serde_json::from_slice(&done.stdout).unwrap_or_else(|_| Value::from(said));
+    (done.status.code().unwrap_or(-1), answer)
+}
+
+/// What the processes have said.
+fn logs(folder: &Path) -> String {
+    let mut all = String::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let text = std::fs::read_to_string(entry.path().join("log")).unwrap_or_default();
+        let last: Vec<&str> = text.lines().rev().take(5).collect();
+        all += &[entry.file_name().to_string_lossy().as_ref(), &last.join(" | "), "\n"].join(": ");
+    }
+    all
+}

@@ -1,0 +1,159 @@
+//! What goes and comes under load, in one process and virtual time, where counts are exact.
+//!
+//! Shape: a file of `pcaps/fabric` → `weft::fabric` with loads of both hosts → a fault → who was hit, and who was not.
+//! Units: octets; virtual milliseconds.
+//! Source: issue 4, acceptance 4; fabric.md "Dynamic change".
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+use weft::endpoint::Answer;
+use weft::endpoint::command::{Access, Command, LoadReport};
+use weft::endpoint::number::Num;
+use weft::fabric::embedded::Fabric;
+use weft::fabric::layout::Part;
+use weft::fabric::world::virtual_clock;
+use weft::fm::service::Request;
+use weft_dataplane::time::Span;
+
+/// Figure 7-26: two hosts with four GFDs over two switches that two links join; each host with a load of its own.
+fn loaded() -> Fabric {
+    let path = format!("{}/../pcaps/fabric/fig-7-26.toml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let fabric = Fabric::up(&text, virtual_clock()).unwrap();
+    for host in 0..2 {
+        let addr = Num(fabric.topology().memory[0].hpa + host as u64 * 0x10_0000);
+        let (len, seed) = (Some(Num(1 << 15)), Some(host as u64));
+        let access = Access { addr, len, seed, timeout_ms: 60_000, ..Access::default() };
+        let start = Command::LoadStart { access, rounds: 0, pause_ms: 1 };
+        fabric.ask(Part::Host(host), &start).unwrap();
+    }
+    pass(&fabric, 20);
+    fabric
+}
+
+fn pass(fabric: &Fabric, ms: u64) {
+    fabric.world().until(Span::from_ms(ms), |_| false);
+}
+
+/// How the load of a host goes; each request has one outcome.
+fn load(fabric: &Fabric, host: usize) -> LoadReport {
+    let Answer::Load(load) = fabric.ask(Part::Host(host), &Command::LoadStatus {}).unwrap() else {
+        panic!("no load");
+    };
+    let failures: u64 = load.failures.values().sum();
+    let ends =
+        load.answered + load.wrong + load.posted + load.unanswered + load.under_way + failures;
+    assert_eq!(load.requests, ends, "{load:?}");
+    *load
+}
+
+/// Ends both loads; all is told, and the switches' books are even.
+fn stop(fabric: &Fabric) -> [LoadReport; 2] {
+    let ended = [0, 1].map(|host| {
+        fabric.ask(Part::Host(host), &Command::LoadStop {}).unwrap();
+        fabric.world().until(Span::from_ms(5_000), |world| {
+            let status = world.station(Part::Host(host)).unwrap().status();
+            status.detail["load"]["running"] == false
+        });
+        load(fabric, host)
+    });
+    for report in &ended {
+        assert_eq!((report.running, report.under_way, report.wrong), (false, 0, 0), "{report:?}");
+    }
+    let world = fabric.world();
+    for at in 0..world.layout().switches.len() {
+        let ledger = world.ledger(at).unwrap();
+        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {at}: {ledger:?}");
+    }
+    drop(world);
+    ended
+}
+
+/// The first request that is refused is at the latest the first one behind the manager's answer; the other host loses
+/// none; given back, all is as before.
+#[test]
+fn a_revoked_host_is_refused_from_then_on_and_nobody_else() {
+    let mut fabric = loaded();
+    let before = fabric.fm().state();
+    assert!(load(&fabric, 0).done > 2 && load(&fabric, 0).failed == 0);
+    let (name, host) = ("pool".to_owned(), "h0".to_owned());
+    fabric.fm().request(&Request::Revoke { name: name.clone(), host: host.clone() }).unwrap();
+    let then = load(&fabric, 0);
+    pass(&fabric, 100);
+    let now = load(&fabric, 0);
+    assert!(now.answered - then.answered <= then.under_way, "{then:?} {now:?}");
+    assert!(now.failures["UR"] >= then.failures.get("UR").unwrap_or(&0) + 16, "{now:?}");
+    assert_eq!((now.failures.len(), now.done, now.unanswered), (1, then.done, 0), "{now:?}");
+    fabric.fm().request(&Request::Grant { name, host }).unwrap();
+    pass(&fabric, 30);
+    let given = load(&fabric, 0);
+    pass(&fabric, 100);
+    let later = load(&fabric, 0);
+    assert!(later.done > given.done, "{later:?}");
+    assert_eq!((later.failed, &later.failures), (given.failed, &given.failures), "{later:?}");
+    assert_eq!(fabric.fm().state(), before);
+    let [_, other] = stop(&fabric);
+    assert_eq!((other.failed, other.unanswered, other.failures.len()), (0, 0, 0), "{other:?}");
+    assert_eq!(other.answered, other.requests, "{other:?}");
+}
+
+/// One of two links is pulled and put back: what was on it at that moment is not answered, and is counted so; all else is.
+#[test]
+fn a_pulled_link_costs_what_was_on_it() {
+    let mut fabric = loaded();
+    let before = fabric.fm().state();
+    let is_switch = |part: Part| matches!(part, Part::Switch(_));
+    let wire = {
+        let world = fabric.world();
+        let mut wires = world.layout().wires.iter();
+        wires.position(|ends| ends.iter().all(|end| is_switch(end.part))).unwrap()
+    };
+    let under_way: u64 = [0, 1].iter().map(|host| load(&fabric, *host).under_way).sum();
+    fabric.world().set_wire(wire, false);
+    pass(&fabric, 20);
+    fabric.fm().watch();
+    // Whatever was lost is given up in time, and the loads go on.
+    pass(&fabric, 3_000);
+    let hit = [load(&fabric, 0), load(&fabric, 1)];
+    pass(&fabric, 100);
+    for host in 0..2 {
+        let now = load(&fabric, host);
+        assert!(now.done > hit[host].done && now.failures == hit[host].failures, "{now:?}");
+    }
+    fabric.world().set_wire(wire, true);
+    pass(&fabric, 150);
+    fabric.fm().watch();
+    pass(&fabric, 100);
+    assert_eq!(fabric.fm().state(), before);
+    let ended = stop(&fabric);
+    let lost: u64 = ended.iter().map(|load| load.failures.values().sum::<u64>()).sum();
+    eprintln!("{lost} of {under_way} requests under way were lost");
+    for (load, hit) in ended.iter().zip(&hit) {
+        assert_eq!(load.failures, hit.failures, "nothing is lost when it comes back: {load:?}");
+        assert!(load.failures.keys().all(|how| how == "timeout" || how == "UR"), "{load:?}");
+    }
+}
+
+/// A device is unbound and bound again under the load of others, who do not notice.
+#[test]
+fn unbinding_disturbs_nobody_else() {
+    let mut fabric = loaded();
+    let before = fabric.fm().state();
+    let bridge = "entry/0/1".to_owned();
+    let row = fabric.fm().state().unwrap().bindings.local[0];
+    fabric.fm().request(&Request::Unbind { bridge: bridge.clone() }).unwrap();
+    pass(&fabric, 30);
+    let to = format!("port:{}", row.port);
+    fabric.fm().request(&Request::Bind { bridge, to }).unwrap();
+    pass(&fabric, 30);
+    // What is bound last stands last in the list.
+    let sorted = |state: Option<weft::fm::store::State>| {
+        let mut state = state.unwrap();
+        state.bindings.local.sort_by_key(|local| local.bridge);
+        state
+    };
+    assert_eq!(sorted(fabric.fm().state()), sorted(before));
+    for report in stop(&fabric) {
+        assert_eq!((report.failed, report.answered), (0, report.requests), "{report:?}");
+    }
+}
