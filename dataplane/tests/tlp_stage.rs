@@ -474,6 +474,12 @@ fn hierarchical_requests_find_their_bridge() {
         let want = hex("0A 01 00 00 01 00 00 07 01 00 00 04 00 00 00 01");
         assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), 2, &want))], "{address}");
         assert_eq!(rig.refused(HOST, refusal), 1, "{address}");
+        // a write waits for no answer: it is dropped and counted
+        let dropped = rig.drops(HOST, DropReason::UnsupportedRequest);
+        let write = format!("40 00 00 01 01 00 00 00 {address} 01 02 03 04");
+        assert_eq!(here(&mut rig, &write), [], "{address}");
+        assert_eq!(rig.refused(HOST, refusal), 2, "{address}");
+        assert_eq!(rig.drops(HOST, DropReason::UnsupportedRequest), dropped + 1, "{address}");
     }
 }
 

@@ -359,6 +359,19 @@ fn a_host_finds_its_virtual_switch_and_what_is_bound_and_unbound_later() {
     fabric.check();
 }
 
+/// wire-formats.md 3.8: Link Up is tried ten times, 10 ms apart, unless the other end shows that it has it.
+#[test]
+fn link_up_ends_when_the_host_makes_use_of_the_link() {
+    let mut fabric = up();
+    fabric.bind_far();
+    let sent = |fabric: &Fabric| fabric.nodes[1].agent.link_counts(0, 0).unwrap().sent;
+    fabric.wait_for(FAR, true);
+    let heard = sent(&fabric);
+    assert!((1..10).contains(&heard), "{heard}");
+    fabric.rest(Span::from_ms(200));
+    assert_eq!(sent(&fabric), heard, "none since then");
+}
+
 /// Seed 000 section 7.7.6.1: loss of any link under a virtual link is a surprise link down at the vPPB.
 #[test]
 fn a_lost_link_is_a_surprise_and_one_that_comes_back_a_hot_add() {

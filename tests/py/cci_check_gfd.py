@@ -9,6 +9,7 @@ from cci_gfd import GDT_COUNT, UNIT
 from ccilayout import COMMANDS
 
 PID_NONE, PID_COUNT = 0xFFF, 4096
+HOST_COMMANDS = ()
 EXHAUSTED, INVALID_INPUT, INVALID_LENGTH = 0x1D, 2, 0x16
 TAG, NO_TAG = bytes(range(0x60, 0x70)), bytes(range(0x70, 0x80))
 DECODER = {
@@ -95,6 +96,34 @@ def reads(check):
 def equal(name, want):
     """A judge that compares one value."""
     return lambda found: "" if found[name] == want else f"{name} reads {found[name]}, not {want}"
+
+
+def check_setup(check):
+    """One DMP and one region over all there is, where there are none; nobody has memory yet."""
+    facts = check.facts
+    if any(row["length"] for row in facts["dmp_rows"] + facts["region_rows"]):
+        return check.report("4903 4906", note="there are DMPs and regions already")
+    whole = facts["capacity"] * UNIT
+    dmp = DMP_ENTRY | {"decode_length": whole, "length": whole, "sharable": 1, "dynamic": 1}
+    region = REGION_ENTRY | {"decode_units": facts["capacity"], "length": whole}
+    row = {name: region[name] for name in ("base", "decode_units", "length", "block")}
+
+    def has(name, want):
+        def judge(found):
+            facts[f"{name}_rows"] = found["list"]
+            if not found["list"]:
+                return "none is listed"
+            first = found["list"][0]
+            wrong = [f"{key} reads {first[key]:#x}" for key, value in want.items() if first[key] != value]
+            return "; ".join(wrong)
+
+        return judge
+
+    check.bad("DMP past the end of memory", 0x4906, list=[dmp | {"length": 2 * whole, "decode_length": 2 * whole}])
+    check.good("DMP", 0x4906, count=1, list=[dmp])
+    check.good("DMP reads back", 0x4905, has("dmp", dmp), count=4)
+    check.good("region", 0x4903, **region)
+    check.good("region reads back", 0x4902, has("region", row), count=8)
 
 
 def check_sat(check):
@@ -235,6 +264,7 @@ def check_capacity(check):
 
 
 SECTIONS = {
+    "setup": check_setup,
     "sat": check_sat,
     "gdt": check_gdt,
     "qos": check_qos,

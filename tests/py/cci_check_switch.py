@@ -9,6 +9,7 @@ from cci_switch import DRT_PORT, DRT_RGT, PID_COUNT, bits_of, decode_vcs_info
 from ccilayout import COMMANDS
 
 PID_NONE, UNSUPPORTED, INVALID_LENGTH = 0xFFF, 3, 0x16
+RETRY, BUSY, EXHAUSTED = 5, 6, 0x1D
 HOST_COMMANDS = (0x0109, 0x010A, *range(0x570C, 0x5715), *range(0x5800, 0x580C))
 CHUNK = 1024  # DRT entries a read
 RGT_READ = 16  # RGT entries of a snapshot
@@ -39,6 +40,7 @@ def samples(args, facts=None):
         0x5201: at | {"port": port, "ld": args.ld},
         0x5202: at,
         0x5301: {"port": port, "first_be": 15},
+        0x5302: {"port": port, "first_be": 15, "last_be": 15, "size": 4},
         0x5300: {"id": port, "message": IDENTIFY},
         0x5701: {"target": port, "message": IDENTIFY},
         0x5702: {"ports": [port]},
@@ -277,7 +279,7 @@ def check_binding(check):
 
     check.good("bind", 0x5201, port=args.bind_port, ld=args.ld, **at)
     check.settle("5200 bind reads back", local(True))
-    check.good("unbind", 0x5202, option=0, **at)
+    check.good("unbind", 0x5202, option=args.unbind_option, **at)
     check.settle("5200 unbind reads back", local(False))
 
 
@@ -432,6 +434,103 @@ def check_segments(check, get, prefix, caps):
     check.good(f"disallow for {prefix}", permit, vcs=args.vcs, pid=args.pid, op=1)
 
 
+def check_secret(check):
+    """The host's security value: set by the host, read by the FM."""
+    if check.host is None:
+        return check.report("5105", note="only refused: no --host-connect")
+    vcs, value, before = {"vcs": check.args.vcs}, bytes(range(0x50, 0x60)), {}
+    check.good("state at first", 0x5106, lambda found: before.update(found), **vcs)
+    check.good("set", 0x5105, None, check.host, uuid=value)
+    other = lambda found: f"still reads {found}" if found == before else ""  # noqa: E731
+    check.good("state after set", 0x5106, other, **vcs)
+    check.good("SV after set", 0x5107, equal("uuid", value), **vcs)
+    check.good("state of the host", 0x5104, other, check.host)
+
+
+def check_reset(check):
+    if check.args.reset_port is None:
+        return check.report("5102", note="only refused: no --reset-port")
+    for op in range(3):
+        check.good(f"operation {op}", 0x5102, port=check.args.reset_port, op=op)
+    check.bad("operation 3", 0x5102, port=check.args.reset_port, op=3)
+
+
+def check_mld(check):
+    """Through the switch to an MLD: a message, a register, memory."""
+    facts, args = check.facts, check.args
+    if args.mld_port is None:
+        return check.report("5300 to 5302", note="only refused: no --mld-port")
+    identify = bytes.fromhex("00 5A 00 01 00 00 00 00 00 00 00 00")
+
+    def answered(found):
+        head = found["message"][:5]
+        return "" if head == bytes.fromhex("01 5A 00 01 00") else f"answers {head.hex()}"
+
+    tunnel = {"id": args.mld_port, "message": identify}
+    check.good("Identify of the MLD", 0x5300, answered, **tunnel)
+    check.bad("target type 2", 0x5300, **tunnel | {"type": 2})
+    check.bad("no such port", 0x5300, **tunnel | {"id": facts["no_port"]})
+    check.bad("size of more than was sent", 0x5300, (INVALID_LENGTH,), **tunnel, size=13)
+    register = {"port": args.mld_port, "ld": args.mld_ld, "first_be": 15}
+    line = register | {"reg": 15, "first_be": 1}  # the interrupt line, which every function keeps for software
+    identity = {}
+    check.good("identity of the LD", 0x5301, lambda found: identity.update(found), **register)
+    check.good("and again", 0x5301, lambda found: "" if found == identity else f"reads {found}", **register)
+    check.good("write a register", 0x5301, None, **line, write=1, data=0x5A)
+    low = lambda found: "" if found["data"] & 0xFF == 0x5A else f"reads {found}"  # noqa: E731
+    check.good("register reads back", 0x5301, low, **line | {"first_be": 15})
+    memory = {"port": args.mld_port, "ld": args.mld_ld, "first_be": 15, "last_be": 15, "size": 8, "offset": 0}
+    check.good("write memory", 0x5302, None, **memory, write=1, data=bytes(range(0xA0, 0xA8)))
+    check.good("memory reads back", 0x5302, equal("data", bytes(range(0xA0, 0xA8))), **memory)
+    few = memory | {"size": 8, "write": 1, "data": bytes(7)}
+    check.bad("fewer octets than size says", 0x5302, (INVALID_LENGTH,), **few)
+    check.bad("4,097 octets", 0x5302, (2, INVALID_LENGTH), **memory | {"size": 4097})
+    for name, change in {"no such port": {"port": facts["no_port"]}, "no such LD": {"ld": 0xFFFE}}.items():
+        check.bad(name, 0x5301, **register | change)
+        check.bad(name, 0x5302, **memory | change)
+
+
+def check_proxy(check):
+    """Commands of a host for GFDs: threads are taken one by one, looked at and given back."""
+    if check.host is None:
+        return check.report("5809 to 580B", note="left out: no --host-connect")
+    host, args, facts = check.host, check.args, {}
+    check.good("threads", 0x5800, lambda found: facts.update(found), host, num=1)
+    threads = facts.get("threads", 0)
+    pids = [args.pid + 0x10 + at for at in range(threads + 1)]
+    for pid in pids:
+        check.good("allow", 0x5902, vcs=args.vcs, pid=pid, op=0)
+    to = {"request": 0x1000, "size": 64, "response": 0x2000, "response_max": 64}
+    for size in (0, 11, 1025):
+        check.bad(f"{size} octets", 0x5809, client=host, **to | {"pid": pids[0], "size": size})
+    running = {}
+    for left, pid in zip(range(threads - 1, -1, -1), pids, strict=False):
+
+        def started(found, pid=pid, left=left):
+            running[pid] = found["cmd_seq"]
+            return "" if found["available"] == left else f"{found['available']} threads are left, not {left}"
+
+        check.good("start", 0x5809, started, host, pid=pid, **to)
+        taken = (2, RETRY, BUSY) if left else (2, RETRY, BUSY, EXHAUSTED)
+        check.bad("second of one PID", 0x5809, taken, host, pid=pid, **to)
+    check.bad("no thread is left", 0x5809, (EXHAUSTED,), host, pid=pids[-1], **to)
+    for count, (pid, seq) in enumerate(running.items(), 1):
+        named = {"pid": pid, "cmd_seq": seq}
+        state = lambda found: "" if found["in_progress"] else f"{found}"  # noqa: E731
+        check.good("status", 0x580A, state, host, **named)
+        for opcode in (0x580A, 0x580B):
+            check.bad("another CmdSeq", opcode, client=host, **named | {"cmd_seq": (seq + 1) % 8})
+        check.good("cancel", 0x580B, equal("available", count), host, **named)
+
+        def over(named=named):
+            code, found = host.call(0x580A, **named)
+            return "" if code == 2 or code == 0 and not found["in_progress"] else f"{code}: {found}"
+
+        check.attempt("580a after the cancel", over, 0x580A)
+    for pid in pids:
+        check.good("disallow", 0x5902, vcs=args.vcs, pid=pid, op=1)
+
+
 SECTIONS = {
     "device": check_device,
     "drt": check_drt,
@@ -441,4 +540,8 @@ SECTIONS = {
     "access": check_access,
     "crawl": check_crawl,
     "host": check_host,
+    "secret": check_secret,
+    "reset": check_reset,
+    "mld": check_mld,
+    "proxy": check_proxy,
 }

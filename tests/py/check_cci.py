@@ -16,8 +16,14 @@ What the page leaves open, and what is chosen here:
 - MCTP type 07 to a switch, 08 to a GFD (--mctp).
 - Background commands may answer 0 or 1; their effect is waited for (--settle seconds).
 - 570C to 5714, 58xx and 0109/010A are the host's: sent over --host-connect, left out (and said so) without it.
-- Not driven: 5302 and notifications; good requests of 5809 to 580B (they need a GFD) and of 5102, 5105, 5300, 5301
-  (they disturb, or need an MLD).
+- Good requests that disturb or need somebody are sent where the command line names a place: 5102 to --reset-port,
+  5300 to 5302 to --mld-port and its --mld-ld, 5809 to 580B for PIDs that the FM allows first; 5105 by the host.
+- A second 5809 for one PID is refused by Busy, Retry Required or Invalid Input; 580A of a thread that was cancelled
+  says that it is over, or Invalid Input. A command of 5809 has at most 1024 octets (3.8), and at least a header.
+- Commands that 4.2 names and nothing lays out, and those of the other kind of component, are Unsupported, and so are
+  notifications (0107, 0108), which go from components to others.
+- --complete: each command of this kind that is laid out must have been carried out, and have been refused, at least
+  once (but --absent ones).
 - --absent takes opcodes that the component need not have: they must answer Unsupported.
 """
 
@@ -35,7 +41,22 @@ KINDS = {"switch": cci_check_switch, "gfd": cci_check_gfd}
 MCTP = {"switch": cci.MCTP_FM_API, "gfd": cci.MCTP_COMPONENT}
 UUIDS = {"first": bytes(range(0x10, 0x20)), "second": bytes(range(0x20, 0x30)), "stranger": bytes(range(0x30, 0x40))}
 ALWAYS_ALLOWED = {0x0700, 0x0701}
+NAMED_ONLY = (*range(0x5400, 0x540A), 0x5500, 0x5501, *range(0x5600, 0x5609))
+NOTIFICATIONS = (0x0107, 0x0108)
 OPERATIONS = {"register primary": 0, "register secondary": 1, "update PID": 2, "promote": 3}
+
+
+class Counted(Client):
+    """A client that notes which return codes each opcode was answered with."""
+
+    def __init__(self, tally, *args):
+        super().__init__(*args)
+        self.tally = tally
+
+    def exchange(self, opcode, payload=b""):
+        answer = super().exchange(opcode, payload)
+        self.tally.setdefault(opcode, set()).add(answer.return_code)
+        return answer
 
 
 class Checker:
@@ -201,6 +222,28 @@ def check_common(check):
         check.refused("does not exist", opcode, b"", (UNSUPPORTED,))
 
 
+def check_others(check):
+    """What is named and not laid out, what others have, and what is no command."""
+    others = [kind.samples(check.args) for name, kind in KINDS.items() if name != check.args.kind]
+    rest = [*NAMED_ONLY, *NOTIFICATIONS, *(opcode for sample in others for opcode in sample)]
+    for opcode in rest:
+        row = COMMANDS.get(opcode)
+        values = next((sample[opcode] for sample in others if opcode in sample), {})
+        payload = row.request.encode(**values) if row else b""
+        check.refused("is not of this component", opcode, payload, (UNSUPPORTED,))
+
+
+def check_complete(check, tally):
+    """Each command of this kind was carried out, and was refused."""
+    done = {SUCCESS, cci.BACKGROUND_STARTED}
+    wanted = {0x0700, 0x0701, 0x0702, *check.kind.samples(check.args), *check.kind.HOST_COMMANDS}
+    for opcode in sorted(wanted - check.args.absent):
+        codes = tally.get(opcode, set())
+        wrong = [] if codes & done else ["never carried out"]
+        wrong += [] if codes - done else ["never refused"]
+        check.report(f"{opcode:04x} complete", " and ".join(wrong))
+
+
 def check_takeover(check, second):
     """The secondary becomes primary; tables stay as they are."""
     args = check.args
@@ -231,11 +274,11 @@ def absent_problem(check, opcode, values):
 
 def run(args, out=print):
     """All checks; the list of results."""
-    clients = []
+    clients, tally = [], {}
 
     def connect(place, mctp=None):
         host, _, port = place.rpartition(":")
-        clients.append(Client(host.strip("[]"), int(port), mctp or args.mctp or MCTP[args.kind], args.timeout))
+        clients.append(Counted(tally, host.strip("[]"), int(port), mctp or args.mctp or MCTP[args.kind], args.timeout))
         return clients[-1]
 
     try:
@@ -248,6 +291,7 @@ def run(args, out=print):
         check.reads = [(0x0700, b""), *check.kind.reads(check)]
         if check.args.only is None:
             check_common(check)
+            check_others(check)
             check.lengths(check.kind.samples(args, check.facts))
         for opcode in sorted(args.absent):
             values = check.kind.samples(args, check.facts).get(opcode, {})
@@ -256,6 +300,8 @@ def run(args, out=print):
             if check.args.only is None or name in check.args.only:
                 section(check)
         check_takeover(check, stranger)
+        if args.complete:
+            check_complete(check, tally)
         return check.results
     finally:
         for client in clients:
@@ -275,6 +321,7 @@ def options():
     parser.add_argument("--absent", type=codes, default=set(), metavar="OPCODES", help="hexadecimal, with commas")
     sections = ", ".join(section for kind in KINDS.values() for section in kind.SECTIONS)
     parser.add_argument("--only", type=names, help=f"sections besides ownership: {sections}")
+    parser.add_argument("--complete", action="store_true", help="each command must have been carried out and refused")
     parser.add_argument("--mctp", type=number)
     parser.add_argument("--timeout", type=float, default=5)
     parser.add_argument("--settle", type=float, default=5, help="for background commands")
@@ -286,7 +333,11 @@ def options():
         ("vcs", 0, "a VCS"),
         ("vppb", 0, "an unbound vPPB of it"),
         ("ld", 0xFFFF, "LD of Bind vPPB"),
+        ("unbind-option", 0, "option of Unbind vPPB, which the page does not list"),
         ("bind-port", None, "port to bind; without it 5201 and 5202 are only refused"),
+        ("reset-port", None, "port to reset; without it 5102 is only refused"),
+        ("mld-port", None, "port with an MLD; without it 5300 to 5302 are only refused"),
+        ("mld-ld", 0, "one of its LDs, whose memory's first octets may be written"),
         ("crawl-port", None, "port with a PBR component behind it"),
         ("group", 1, "memory group of a GFD"),
         ("region", 0, "DC region of a GFD"),

@@ -18,7 +18,7 @@ LEARNT = bytes([0, 0, 4, 1, 0xF]) + bytes(31) + b"\x01" + bytes(31) + bytes([1, 
 NONE = b"\xff\x0f" + bytes(16)
 SIZES = {0x0700: 0, 0x0701: 21, 0x5700: 0, 0x5100: 0, 0x5703: 4, 0x5708: 6}
 ABSENT = (
-    "5101,5102,5103,5104,5105,5106,5107,5200,5201,5202,5300,5301,5701,5702,5704,"
+    "5101,5102,5103,5104,5105,5106,5107,5200,5201,5202,5300,5301,5302,5701,5702,5704,"
     "5705,5706,5707,570a,570b,5715,5716,5900,5901,5902,5903,5904,0702"
 )
 
@@ -158,6 +158,15 @@ def test_a_component_that_says_yes_to_all_fails_every_refusal(toy, capsys, kind)
     lengths = [row for row in rows if "one octet too" in row["name"]]
     assert len(lengths) > 40 and not any(row["ok"] for row in lengths)
     assert len(rows) > 150 and not any("Unsupported" in row["problem"] and row["ok"] for row in rows)
+
+
+def test_a_command_that_was_never_sent_is_named(toy, capsys):
+    words = ["--connect", f"127.0.0.1:{toy('')}", "--kind", "switch", "--only", "drt", "--json", "--complete"]
+    assert check_cci.main([*words, "--absent", ABSENT]) == 1
+    rows = json.loads(capsys.readouterr().out)["results"]
+    failed = {row["name"]: row["problem"] for row in rows if not row["ok"]}
+    assert failed["5809 complete"] == "never carried out and never refused"
+    assert not failed.keys() & {"0701 complete", "5708 complete", "5709 complete"}, failed
 
 
 def test_no_component_is_said(capsys):

@@ -66,6 +66,18 @@ impl Up {
         Some(up)
     }
 
+    /// Where the files and sockets of its parts are.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The namespace that it is in.
+    #[must_use]
+    pub const fn net(&self) -> &Net {
+        &self.net
+    }
+
     /// What it has said, once it has ended.
     fn said(&mut self) -> String {
         let mut said = String::new();

@@ -6,17 +6,18 @@
 //! Source: issue 4, acceptance 2; wire-formats.md 3.5 to 3.7a, 5.1, 5.2; packet(7).
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use weft::fabric::layout::{End, Layout, Part};
 use weft::fabric::topology::Topology;
 use weft_dataplane::rng::Rng;
-use weft_tests::netns::{Net, Switch, pause, weft};
+use weft_tests::fabric_up::Up;
+use weft_tests::netns::{Net, pause, weft};
 use weft_tests::stations::{Station, index_of};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/fabric/gfam.toml");
@@ -31,38 +32,23 @@ const SEGMENT: u64 = 64 << 30;
 const BLOCK: u64 = 16 << 20;
 const MIB: u64 = 1 << 20;
 
-/// The fabric in a namespace; ended when it is dropped.
-struct Up {
-    child: Child,
-    folder: PathBuf,
-    net: Net,
-}
+/// The fabric of the file.
+struct Gfam(Up);
 
-impl Up {
+impl Gfam {
     fn start(test: &str) -> Option<Self> {
-        let net = Net::new(test)?;
-        let folder = Switch::folder(&net);
-        let mut command = net.at("sw", "env", "");
-        command.arg(weft()).args(["fabric", "up", "--processes", FILE, "--dir"]).arg(&folder);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        if !lines.any(|line| line.unwrap().starts_with("fabric is up")) {
-            let mut said = String::new();
-            child.stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
-            panic!("{said}");
-        }
-        Some(Self { child, folder, net })
+        Up::start_text(test, &std::fs::read_to_string(FILE).unwrap(), &[]).map(Self)
     }
 
     /// Asks a part; what it answers must be well.
     fn ask(&self, name: &str, request: &Value) -> Value {
-        let answer = ask(&self.folder.join(name).join("endpoint.sock"), request);
+        let answer = ask(&self.0.folder().join(name).join("endpoint.sock"), request);
         answer.get("ok").cloned().unwrap_or_else(|| panic!("{name} {request}: {answer}"))
     }
 
     /// Asks the manager; what it answers must be well.
     fn manager(&self, request: &Value) -> Value {
-        let answer = ask(&self.folder.join("fm").join("fm.sock"), request);
+        let answer = ask(&self.0.folder().join("fm").join("fm.sock"), request);
         answer.get("ok").cloned().unwrap_or_else(|| panic!("{request}: {answer}"))
     }
 
@@ -102,26 +88,6 @@ impl Up {
             assert_eq!(got, [own; 2], "{} of {who:?}, {addr:#x}", GFDS[at]);
         }
     }
-
-    /// Ends it as a user would; nothing of it is left.
-    fn stop(mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        let mut said = String::new();
-        self.child.stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{said}");
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            let pid = self.child.id().to_string();
-            drop(Command::new("kill").args(["-TERM", &pid]).status());
-            drop(self.child.wait());
-        }
-        drop(std::fs::remove_dir_all(&self.folder));
-    }
 }
 
 /// Sends a line to a socket and returns the line that comes back.
@@ -138,7 +104,7 @@ fn ask(socket: &Path, request: &Value) -> Value {
 /// shares of 2 ways and of one are given while all runs, instead of those of the file.
 #[test]
 fn every_granularity_over_veth() {
-    let Some(up) = Up::start("every_granularity_over_veth") else { return };
+    let Some(up) = Gfam::start("every_granularity_over_veth") else { return };
     for nth in 0..TURNS.len() {
         up.round(nth, BASE + nth as u64 * SEGMENT + nth as u64 * MIB, &[0, 1, 2, 3]);
     }
@@ -158,13 +124,14 @@ fn every_granularity_over_veth() {
             up.manager(&share);
         }
         let mut map = Command::new(weft());
-        let mapped = map.args(["fabric", "map", FILE, "--dir"]).arg(&up.folder).output().unwrap();
+        let mapped =
+            map.args(["fabric", "map", FILE, "--dir"]).arg(up.0.folder()).output().unwrap();
         assert!(mapped.status.success(), "{}", String::from_utf8_lossy(&mapped.stderr));
         for (nth, who) in sets.into_iter().enumerate() {
             up.round(nth + ways, BASE + nth as u64 * SEGMENT + MIB, &who[..ways]);
         }
     }
-    up.stop();
+    up.0.stop();
 }
 
 /// What wire-formats.md 3.7a, 3.7 and 3.5 say of a frame: protocol, SPID and DPID, and of the TLP what is looked at.
@@ -316,13 +283,13 @@ impl<'a> Tap<'a> {
 /// captured on the links, and of the GFD's memory.
 #[test]
 fn a_trace_is_what_the_frames_did() {
-    let Some(up) = Up::start("a_trace_is_what_the_frames_did") else { return };
+    let Some(up) = Gfam::start("a_trace_is_what_the_frames_did") else { return };
     let layout = Layout::new(&Topology::parse(&std::fs::read_to_string(FILE).unwrap()).unwrap());
     let layout = layout.unwrap();
     let pids = GFDS.map(|name| {
         up.ask(name, &json!({ "cmd": "status" }))["status"]["detail"]["pid"].as_u64().unwrap()
     });
-    let mut tap = Tap::new(&up.net, &layout);
+    let mut tap = Tap::new(up.0.net(), &layout);
     let mut rng = Rng::new(0x7_3A);
     let mut several = 0;
     for _ in 0..96 {
@@ -344,5 +311,5 @@ fn a_trace_is_what_the_frames_did() {
         assert_eq!(there["transfer"]["ok"], true, "{there} {trace}");
     }
     assert!(several > 10 && several < 90, "{several} ways had a choice of links");
-    up.stop();
+    up.0.stop();
 }

@@ -132,7 +132,13 @@ pub struct Forbidden {
     pub rule: Rule,
 }
 
-/// Checks a connection; which end comes first does not matter.
+impl Forbidden {
+    /// Two fabric ports of one switch: the rule wants those of two.
+    pub const ITSELF: Self = Self { ends: [End::Fport; 2], rule: Rule::FportToFport };
+}
+
+/// Checks a connection of two components; which end comes first does not matter. That they are two is for the caller
+/// to see: [`Forbidden::ITSELF`].
 ///
 /// # Errors
 /// The strictest rule against it: that of the end with the fewest choices.

@@ -80,3 +80,48 @@ impl Request {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_parsers::fabric::Hpa;
+    use weft_parsers::tlp::Mode;
+
+    /// Seed 002 section 5.2: memory and I/O by address, configuration, completions and messages by id by bus, other
+    /// messages by their route field (table 5-4).
+    #[test]
+    fn each_tlp_has_its_kind_of_routing() {
+        let (memory, to) = (|at| Some(Route::Memory(Hpa(at))), Bdf::new(2, 0, 0));
+        let implicit = |how| Some(Route::Implicit(how));
+        let message = |octet: u8| [&[octet, 0, 0, 0, 1, 0, 0, 0x19], &[0; 8][..]].concat();
+        let by_id =
+            |octet: u8| [&[octet, 0, 0, 0, 1, 0, 0, 0x7F, 2, 0, 0x1E, 0x98], &[0; 4][..]].concat();
+        #[rustfmt::skip] // columns: name, octets of a flit-mode header, route
+        let cases: [(&str, Vec<u8>, Option<Route>); 17] = [
+            ("MRd32",   vec![0x03, 0, 0, 1, 1, 0, 0, 5, 0xE0, 0, 0x10, 0],             memory(0xE000_1000)),
+            ("MRd64",   vec![0x20, 0, 0, 1, 1, 0, 0, 5, 0, 0, 1, 0, 0, 0, 0x10, 0],    memory(0x0100_0000_1000)),
+            ("MWr32",   vec![0x40, 0, 0, 1, 1, 0, 0, 5, 0xE0, 0, 0x10, 0, 1, 2, 3, 4], memory(0xE000_1000)),
+            ("UIOMRd",  vec![0x22, 0, 0, 2, 1, 0, 0, 5, 0, 0, 1, 0, 0, 0, 0x10, 0],    memory(0x0100_0000_1000)),
+            ("IORd",    vec![0x02, 1, 0, 1, 1, 0, 0, 5, 0, 0, 0x20, 0, 0, 0, 0, 0xF],  Some(Route::Io(0x2000))),
+            ("CfgRd0",  vec![0x04, 1, 0, 1, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0xF],     Some(Route::Config0(to))),
+            ("CfgRd1",  vec![0x05, 1, 0, 1, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0xF],     Some(Route::Config1(to))),
+            ("CfgWr1",  vec![0x45, 1, 0, 1, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0xF, 1, 2, 3, 4], Some(Route::Config1(to))),
+            ("Cpl",     vec![0x0A, 0, 0, 0, 1, 0, 0, 5, 2, 0, 0, 4],                   Some(Route::Id(to))),
+            ("CplD",    vec![0x4A, 0, 0, 1, 1, 0, 0, 5, 2, 0, 0, 4, 1, 2, 3, 4],       Some(Route::Id(to))),
+            ("VDM, 010", by_id(0x32),                                                  Some(Route::Id(to))),
+            ("000",     message(0x30),                                                 implicit(Implicit::ToRoot)),
+            ("001",     [&message(0x31)[..12], &[0, 0, 0x10, 0]].concat(),             memory(0x1000)),
+            ("011",     message(0x33),                                                 implicit(Implicit::Broadcast)),
+            ("100",     message(0x34),                                                 implicit(Implicit::Local)),
+            ("101",     message(0x35),                                                 implicit(Implicit::Gather)),
+            ("NOP",     vec![0, 0, 0, 0],                                              None),
+        ];
+        for (name, octets, want) in cases {
+            let tlp = Tlp::parse(Mode::Flit, &octets).expect(name);
+            assert_eq!(Route::of(&tlp), want, "{name}");
+        }
+        for reserved in [0x36, 0x37] {
+            assert!(Tlp::parse(Mode::Flit, &message(reserved)).is_err(), "{reserved:#x}");
+        }
+    }
+}

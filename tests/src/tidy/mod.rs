@@ -162,7 +162,7 @@ impl fmt::Display for Finding {
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// The rules, by name.
-pub const RULES: [(&str, Rule); 12] = [
+pub const RULES: [(&str, Rule); 13] = [
     ("crates use each other as the map says", manifests::crate_arrows),
     ("each dependency says why it is there", manifests::reasons),
     ("modules of the dataplane use each other as the map says", arrows::module_arrows),
@@ -175,6 +175,7 @@ pub const RULES: [(&str, Rule); 12] = [
     ("no file names a machine's paths", text::machine_paths),
     ("the README's claims can be run", readme::claims),
     ("tests that the page of rules names are there", pages::tests_named),
+    ("each command has a row on the page of rules", pages::commands_have_rows),
 ];
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! Units: lines.
 //! Source: issue 4, acceptance 6 and 7; style.md C11.
 
+use weft_parsers::cci::Opcode;
+
 use super::{Finding, Tree};
 
 /// The page.
@@ -43,9 +45,64 @@ pub fn tests_named(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Where the rows of commands begin.
+const COMMANDS: &str = "## Commands";
+
+/// Each command that the parsers know, laid out or by name, has one row of its own in the section of commands, with
+/// cells for its octets, for who carries it out and for what is refused.
+#[must_use]
+pub fn commands_have_rows(tree: &Tree) -> Vec<Finding> {
+    let Some(page) = tree.get(PAGE) else { return Vec::new() };
+    let lines =
+        || page.text.lines().enumerate().skip_while(|(_, line)| !line.starts_with(COMMANDS));
+    let mut findings = Vec::new();
+    for opcode in (0..=u16::MAX).map(Opcode) {
+        let Some(name) = opcode.name() else { continue };
+        let head = format!("| {:04X} {name} |", opcode.0);
+        let mut rows = lines().filter(|(_, line)| line.starts_with(&head));
+        match (rows.next(), rows.next()) {
+            (None, _) => findings.push(Finding::new(page, 1, format!("no row \"{head}\""))),
+            (Some(_), Some((at, _))) => {
+                findings.push(Finding::new(page, at + 1, format!("another row \"{head}\"")));
+            }
+            (Some((at, row)), None) => {
+                let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+                if cells.len() != 7 || cells.iter().skip(1).take(5).any(|cell| cell.is_empty()) {
+                    findings.push(Finding::new(
+                        page,
+                        at + 1,
+                        "a command has five cells, none empty",
+                    ));
+                }
+            }
+        }
+    }
+    findings
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_command_has_one_row() {
+        let known = (0..=u16::MAX).map(Opcode).filter_map(|opcode| Some((opcode, opcode.name()?)));
+        let rows: Vec<String> = known
+            .map(|(opcode, name)| format!("| {:04X} {name} | 4 | a | b | c |", opcode.0))
+            .collect();
+        let found = |rows: &[String]| {
+            let text = format!("{COMMANDS} (section 4)\n\n{}\n", rows.join("\n"));
+            commands_have_rows(&Tree::of(&[(PAGE, &text)])).len()
+        };
+        assert_eq!((found(&rows), found(&[])), (0, rows.len()));
+        assert_eq!(found(&rows[1..]), 1, "one is gone");
+        assert_eq!(found(&[&rows[..], &rows[..1]].concat()), 1, "one is there twice");
+        let mut short = rows;
+        short[3] = short[3].replace(" b |", "");
+        assert_eq!(found(&short), 1, "a cell is gone");
+        short[3] = short[3].replace("| 4 |", "| 4 | |");
+        assert_eq!(found(&short), 1, "a cell is empty");
+    }
 
     #[test]
     fn each_row_names_tests_that_are_there() {

@@ -531,7 +531,11 @@ impl<'a> Builder<'a> {
                 *end = self.find(&by, name, "switch")?;
             }
             let [near, far] = ends;
-            if link.count == 0 || near == far {
+            if near == far {
+                let source = Forbidden::ITSELF;
+                return Err(LayoutError::Forbidden { a: a.clone(), b: b.clone(), source });
+            }
+            if link.count == 0 {
                 let (what, want) = ("links between two switches", "1 or more");
                 return Err(LayoutError::Count { name: by, what, want, had: 0 });
             }

@@ -79,6 +79,9 @@ fn connections_that_no_rule_allows_are_refused_by_the_name_of_the_rule() {
     let below = r#"host = [{ name = "h" }]
         gfd = [{ name = "g", at = "h" }]"#;
     assert!(refused(below).contains("gfd-to-pbr-dsp"), "{}", refused(below));
+    let itself = r#"switch = [{ name = "s" }]
+        link = [{ ends = ["s", "s"] }]"#;
+    assert!(refused(itself).contains("fport-to-fport"), "{}", refused(itself));
     let two = r#"host = [{ name = "h" }]
         device = [{ name = "a", at = "h" }, { name = "b", at = "h" }]"#;
     assert!(refused(two).contains("ports"), "{}", refused(two));
@@ -90,8 +93,8 @@ fn what_cannot_be_is_refused_and_named() {
         (r#"switch = [{ name = "s" }, { name = "s" }]"#, r#""s" is there twice"#),
         (r#"device = [{ name = "d", at = "x" }]"#, r#"d: there is no switch or host "x""#),
         (
-            r#"switch = [{ name = "s" }]
-            link = [{ ends = ["s", "s"] }]"#,
+            r#"switch = [{ name = "s" }, { name = "t" }]
+            link = [{ ends = ["s", "t"], count = 0 }]"#,
             "links between two switches",
         ),
         (

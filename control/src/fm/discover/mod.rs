@@ -359,6 +359,11 @@ impl<'a> Search<'a> {
             }
             let far = self.by_uuid.get(&partner.uuid).map(|&id| PortRef::new(id, partner.far_port));
             let own = self.found.switch(at.switch).and_then(|switch| switch.uuid);
+            if far.is_some_and(|far| far.switch == at.switch) {
+                self.note(at, Partner::Foreign);
+                self.findings.push(Finding::Forbidden { at, what: Forbidden::ITSELF });
+                continue;
+            }
             let back = far.and_then(|far| told.get(&far));
             let agrees = |back: &&LinkPartner| {
                 back.far_port == at.port && Some(back.uuid) == own && far != Some(at)

@@ -10,11 +10,12 @@ use weft_dataplane::rng::Rng;
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
-use super::fake::{End, Fake, Faults, Shared};
+use super::fake::{End, Fake, FakePort, Faults, Shared};
 use super::fake_gfd::GfdState;
 use crate::fm::discover::{Discovered, Finding, Options, discover};
 use crate::fm::graph::{Graph, Key, PortRef, SwitchId, generate};
 use crate::fm::inventory::{Inventory, Manager, Partner, Role};
+use crate::fm::rules::{Forbidden, Rule};
 
 pub const US: Uuid = [0xF1; 16];
 
@@ -44,17 +45,22 @@ fn links(inventory: &Inventory) -> BTreeSet<[PortRef; 2]> {
     inventory.links.iter().map(|ends| sorted(ends.map(real))).collect()
 }
 
+/// Links of two switches; those of a switch to itself are against the rules.
 fn true_links(graph: &Graph) -> BTreeSet<[PortRef; 2]> {
     let sorted = |mut ends: [PortRef; 2]| {
         ends.sort_unstable();
         ends
     };
-    graph.links().map(|(_, link)| sorted(link.ends)).collect()
+    let two = graph.links().filter(|(_, link)| link.ends[0].switch != link.ends[1].switch);
+    two.map(|(_, link)| sorted(link.ends)).collect()
 }
 
 fn is_complete(name: &str, graph: &Graph, found: &Discovered) {
     let inventory = &found.inventory;
-    assert!(found.findings.is_empty(), "{name}: {:?}", found.findings);
+    let itself = |finding: &Finding| matches!(finding, Finding::Forbidden { what, .. } if *what == Forbidden::ITSELF);
+    assert!(found.findings.iter().all(itself), "{name}: {:?}", found.findings);
+    let loops = graph.links().count() - true_links(graph).len();
+    assert_eq!(found.findings.len(), 2 * loops, "{name}: both ends of each");
     let numbers: BTreeSet<usize> = inventory.by_id().map(|(id, _)| number(inventory, id)).collect();
     assert_eq!(numbers.len(), graph.switch_count(), "{name}");
     assert_eq!(inventory.switches.len(), graph.switch_count(), "{name}");
@@ -141,6 +147,38 @@ fn what_is_wrong_is_reported_and_the_rest_is_found() {
             .filter(|ends| ends.iter().all(|end| end.switch != SwitchId(3)))
             .collect();
         assert_eq!(links(&found.inventory), whole, "{name}");
+    }
+}
+
+/// Seed 000 section 7.7.5: each of these the manager refuses by the name of its rule, and has no link of it.
+#[test]
+fn connections_against_the_rules_are_refused_by_name() {
+    let graph = generate::ring(4, 1).unwrap();
+    let gfd = |fake: &mut Fake, config| {
+        let port = fake.add(SwitchId(3), Some(GfdState::new(16)));
+        fake.switch(3).ports.get_mut(&port).unwrap().config = config;
+    };
+    let itself = |fake: &mut Fake| {
+        for (port, far) in [(50, 51), (51, 50)] {
+            let link = FakePort { config: 5, end: End::Node(3, far), up: true };
+            fake.switch(3).ports.insert(port, link);
+        }
+    };
+    let is = |rule| move |finding: &Finding| matches!(finding, Finding::Forbidden { what, .. } if what.rule == rule);
+    type Broken<'a> = (&'static str, &'a dyn Fn(&mut Fake), Rule, usize);
+    let cases: [Broken<'_>; 3] = [
+        ("a GFD at a fabric port", &|fake| gfd(fake, 5), Rule::FportToFport, 1),
+        ("a GFD at an upstream port", &|fake| gfd(fake, 4), Rule::PbrUspToHost, 1),
+        ("a switch to itself", &itself, Rule::FportToFport, 2),
+    ];
+    for (name, damage, rule, count) in cases {
+        let mut fake = Fake::of(&graph);
+        damage(&mut fake);
+        let found = found(&Shared::new(fake));
+        let named = found.findings.iter().filter(|finding| is(rule)(finding)).count();
+        assert_eq!((named, found.findings.len()), (count, count), "{name}: {:?}", found.findings);
+        assert_eq!(links(&found.inventory), true_links(&graph), "{name}");
+        assert!(found.inventory.gfds.is_empty(), "{name}");
     }
 }
 

@@ -10,8 +10,8 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PortId, PortSet};
 use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
 use weft_parsers::fabric::Pid;
-use weft_parsers::tlp::VdmOp;
 use weft_parsers::tlp::vdm::PartnerInfo;
+use weft_parsers::tlp::{Pth, VdmOp};
 
 use super::Agent;
 use crate::cci::Component;
@@ -21,7 +21,7 @@ use crate::pci::Link;
 use crate::vdm::Vdm;
 use crate::vdm::mctp::Peer;
 use crate::vdm::partner::{FarEnd, Partner};
-use crate::vdm::reset::{Binding, LinkEvent, Reset, VirtualDsp, VirtualUsp};
+use crate::vdm::reset::{Binding, LinkCounts, LinkEvent, Reset, VirtualDsp, VirtualUsp};
 
 /// Virtual channels with standard flow control: VC0; with that of UIO: VC3.
 const VCS: u8 = 1;
@@ -83,6 +83,15 @@ impl Load for NoLoad {
 }
 
 impl Agent {
+    /// What an end of a virtual link has sent and refused; `None` where the vPPB has none.
+    #[must_use]
+    pub fn link_counts(&self, vcs: u8, vppb: u8) -> Option<LinkCounts> {
+        self.virtuals.get(&(vcs, vppb)).map(|link| match &link.end {
+            VirtualEnd::Dsp(end) => end.counts(),
+            VirtualEnd::Usp(end) => end.counts(),
+        })
+    }
+
     /// The link of a port came up or went down.
     pub fn set_link(&mut self, now: Instant, port: PortId, link: Option<Link>) {
         let Some(state) = self.switch.port(port) else { return };
@@ -147,6 +156,17 @@ impl Agent {
         };
         if let Some(event) = event {
             self.link_event(now, at, event);
+        }
+    }
+
+    /// A TLP came by a virtual link, and is none of its messages: who is at the other end has heard Link Up.
+    pub(super) fn heard_by(&mut self, pth: Pth) {
+        let comes_by =
+            |link: &&mut Virtual| pth.hie && (pth.spid, pth.dpid) == (link.ends.far, link.ends.own);
+        if let Some(Virtual { end: VirtualEnd::Usp(end), .. }) =
+            self.virtuals.values_mut().find(comes_by)
+        {
+            end.heard();
         }
     }
 

@@ -315,6 +315,9 @@ impl Agent {
                 Err(_) => self.counts.unknown += 1,
             };
         }
+        if let Some(pth) = from.pth {
+            self.heard_by(pth);
+        }
         match self.verdict(from, tlp) {
             Some((vcs, side, verdict)) => self.obey(now, (vcs, side), from, tlp, verdict),
             None => self.refuse(from, tlp),

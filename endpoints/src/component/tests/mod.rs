@@ -5,6 +5,7 @@ mod edge;
 mod events;
 mod everyone;
 mod fm;
+mod octets;
 mod pids;
 mod random;
 mod registers;

@@ -4,9 +4,11 @@
 //! Source: wire-formats.md 4.1, 4.4, 4.7.
 
 use super::*;
-use crate::cci::{Component, Served, Session, serve};
+use crate::cci::{Common, Component, Served, Session, serve};
+use crate::gfd::commands::LinkStatus;
 use crate::gfd::{Config, Gfd, Memory};
 use weft_dataplane::time::{Instant, LinkRate};
+use weft_parsers::cci::Opcode;
 use weft_parsers::fabric::Pid;
 
 const OWNER: Session = Session::Fm(0);
@@ -171,7 +173,6 @@ fn partitions_and_regions() {
     rig.bad(0x4906, &format!("00 00 02 00 {}{}", dmp("28", 0), dmp("28", 1)), INVALID_INPUT);
     rig.good(0x4903, &region(0), "");
     let row = format!("{}{}{}{}00 00 00 00 01 00 00 00", le64(0), le64(4), le64(GIB), le64(BLOCK));
-    // 4,096 extents and tags are those of the capacity's own bounds
     let (_, got) = rig.ask(OWNER, 0x4902, "00 00 01 00");
     assert_eq!((&got[..44], got.len()), (&hex(&format!("00 00 02 01 {row}"))[..], 60));
     rig.bad(0x4902, "00 00 01 02", INVALID_INPUT);
@@ -325,17 +326,95 @@ fn the_log_lists_them() {
     assert_eq!(own, want);
 }
 
-/// Those of switches and of memory devices, at any length.
+/// What a device of 1 GiB says of itself, octet for octet.
+#[test]
+fn identity_and_status_by_octets() {
+    let mut rig = Rig::set_up();
+    let (low, high) = ("00 F0 FF FF FF 01 00 00 ", zeros(8));
+    let regions = low.repeat(2) + &high.repeat(6);
+    let partitions = low.repeat(2) + &high.repeat(2);
+    // 2 DMPs, 2 regions, 4 groups, policies 0 to 3, QoS, release policies 0 and 1, sanitize of both; 4 times 256 MB,
+    // all of it volatile
+    let head = "02 02 04 00 0F 00 01 00 03 00 03 00 ";
+    let (four, none) = (le64(4), zeros(16));
+    let identity = format!("{head}{four}{regions}{partitions}{four}{none}{high}");
+    rig.good(0x4900, "", &identity);
+    rig.good(0x4901, "", &zeros(11));
+    rig.0.gfd.set_status(LinkStatus {
+        flags: 1,
+        mode: 2,
+        width_max: 16,
+        width: 8,
+        speeds: 0x3F,
+        speed_max: 6,
+        speed: 5,
+        ltssm: 4,
+        first_lane: 3,
+        link_flags: 0x0102,
+    });
+    rig.good(0x4901, "", "01 02 10 08 3F 06 05 04 03 02 01");
+    let row = format!("{}{}{}{}00 00 00 00 01 00 00 00", le64(0), le64(4), le64(GIB), le64(BLOCK));
+    let none = format!("{}00 00 00 00 00 00 00 00", zeros(32));
+    // 4,096 extents and 1,024 tags, all of them free
+    let totals = "00 10 00 00 00 10 00 00 00 04 00 00 00 04 00 00";
+    rig.good(0x4902, "00 00 08 00", &format!("00 00 02 02 {row}{none}{totals}"));
+}
+
+/// Each command one octet longer and, where it has any, one shorter.
+#[test]
+fn each_command_has_its_length() {
+    let (tag, want) = (TAG, format!("01 00 00 00 {}{TAG} {}08 00 00 00", le64(BLOCK), zeros(4)));
+    let decoder = format!("00 {}", zeros(31));
+    let (regions, partition, gdt) = (
+        region(0),
+        format!("00 00 01 00 {}", dmp("28", 0)),
+        format!("A1 00 00 00 01 00 {decoder}"),
+    );
+    let rest: [(u16, &str); 15] = [
+        (0x0702, "10 00 00 00 00 00 00 00 00 00 00 00 10 00 00 00 00 00 00 00"),
+        (0x4901, ""),
+        (0x4903, &regions),
+        (0x4906, &partition),
+        (0x4907, &want),
+        (0x4908, &want),
+        (0x4909, tag),
+        (0x490A, tag),
+        (0x490D, "01 00 A1 00 03 00 00 00"),
+        (0x490F, "01 19 32 08 34 12 07"),
+        (0x4910, ""),
+        (0x4911, "03 00 A1 00"),
+        (0x4912, "02 00 A1 00 80 40"),
+        (0x4913, "A1 00 00 00 08 00"),
+        (0x4914, &gdt),
+    ];
+    let mut seen: Vec<u16> = Vec::new();
+    for (opcode, payload) in READS.into_iter().chain(rest).filter(|(opcode, _)| *opcode > 0x0700) {
+        let mut rig = Rig::set_up();
+        rig.bad(opcode, &format!("{payload} 00"), INVALID_LENGTH);
+        if let Some(short) = payload.trim_end().len().checked_sub(2) {
+            rig.bad(opcode, &payload[..short], INVALID_LENGTH);
+        }
+        seen.push(opcode);
+    }
+    let own = Rig::new();
+    for command in own.0.commands() {
+        assert!(seen.contains(&command.opcode.0), "{}", command.opcode);
+    }
+}
+
+/// Those of switches and of memory devices, events and notifications, at any length.
 #[test]
 fn commands_of_other_components_are_unsupported_and_change_nothing() {
     let mut rig = Rig::set_up();
-    let laid_out = weft_parsers::cci::Opcode::LAID_OUT.iter().map(|opcode| opcode.0);
-    let mut refused = 0;
-    for opcode in laid_out.filter(|opcode| *opcode >= 0x5000) {
+    let had: Vec<Opcode> =
+        Common::COMMANDS.iter().chain(rig.0.commands()).map(|it| it.opcode).collect();
+    let absent: Vec<Opcode> =
+        Opcode::LAID_OUT.iter().copied().filter(|opcode| !had.contains(opcode)).collect();
+    for opcode in &absent {
         for payload in ["", "00", &zeros(64)] {
-            rig.bad(opcode, payload, UNSUPPORTED);
+            rig.bad(opcode.0, payload, UNSUPPORTED);
         }
-        refused += 1;
     }
-    assert!(refused >= 60, "{refused} commands");
+    let of_a_switch = (0x5100..=0x5107).chain(0x5700..=0x5716).chain(0x5800..=0x580B);
+    assert!(of_a_switch.chain([0x0100, 0x0107, 0x0109]).all(|it| absent.contains(&Opcode(it))));
 }

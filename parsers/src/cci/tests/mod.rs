@@ -226,6 +226,29 @@ fn unknown_commands_are_unsupported() {
     assert_eq!(text.as_str(), "5704h Configure PID Assignment");
 }
 
+/// wire-formats.md 4.2 names them and lays out none: no octets are read, whatever they are.
+#[test]
+fn commands_known_by_name_alone_are_unsupported() {
+    let mut named = 0;
+    for opcode in (0..=u16::MAX).map(Opcode) {
+        if opcode.name().is_none() || Opcode::LAID_OUT.contains(&opcode) {
+            continue;
+        }
+        for payload in [&[][..], &[0; 1], &[0; 64]] {
+            let error = Err(RequestError::Unsupported(opcode));
+            assert_eq!(Request::parse(opcode, payload), error);
+            assert_eq!(Response::parse(opcode, payload).err(), error.err());
+        }
+        assert!(
+            matches!(opcode.0, 0x5400..=0x5409 | 0x5500..=0x5501 | 0x5600..=0x5608),
+            "{opcode}"
+        );
+        named += 1;
+    }
+    assert_eq!(named, 10 + 2 + 4);
+    assert_eq!(RequestError::Unsupported(Opcode(0x5400)).return_code(), ReturnCode::Unsupported);
+}
+
 /// A list says too much or too little: the count is held against the octets.
 #[test]
 fn counts_are_exact() {
