@@ -169,9 +169,9 @@ impl Gfd {
         read.map_err(|fault| self.refuse(now, request, fault))
     }
 
-    /// The memory, past all checks.
-    #[cfg(test)]
-    pub(crate) const fn memory(&self) -> &Memory {
+    /// The memory, past all checks: what is in it, whoever may see it.
+    #[must_use]
+    pub const fn memory(&self) -> &Memory {
         &self.memory
     }
 
