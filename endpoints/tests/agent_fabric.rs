@@ -9,12 +9,13 @@
 mod agent_rig;
 mod rig;
 
+use agent_rig::manager::{
+    FABRIC_PORT, FREE, GFD_PID, HOST_EDGE, MANAGER, NEAR_VPPB, SECOND, SWITCHES, TO_GFD, out_of,
+};
 use agent_rig::{BLOCK, DEVICE, FABRIC, FAR, FM, Fabric, GFD, GFD_UUID, HOST, NEAR, UUIDS};
-use agent_rig::{bar, message, pid, port};
+use agent_rig::{bar, message, pid};
 use rig::{RAM, pattern};
 use weft_dataplane::time::Span;
-use weft_endpoints::cci::Component;
-use weft_endpoints::completer::Target as _;
 use weft_endpoints::component::Partner;
 use weft_endpoints::cxl_host::Event;
 use weft_endpoints::cxl_host::mailbox::Ring;
@@ -28,105 +29,21 @@ use weft_parsers::cci::gae::{
 use weft_parsers::cci::gfd::GfdIdentity;
 use weft_parsers::cci::mld::{LdConfig, TunnelRequest, TunnelTarget};
 use weft_parsers::cci::notify::HostNotification;
-use weft_parsers::cci::pbr::{
-    AssignOp, AssignPids, BindOp, BindPid, CrawlOut, CrawlTarget, PathCost, PidAndKind,
-    PidAssignment,
-};
+use weft_parsers::cci::pbr::{BindOp, BindPid, CrawlOut, CrawlTarget, PidAndKind};
 use weft_parsers::cci::switch::{ConfigAccess, SwitchIdentity};
-use weft_parsers::cci::tables::{PidOp, SetDrt, SetEntries, Vector, VectorRange};
+use weft_parsers::cci::tables::{PidOp, SetEntries, Vector, VectorRange};
 use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
 use weft_parsers::cci::{Header, List, Payload, Request, ReturnCode};
-use weft_parsers::fabric::{Bdf, Dpa, DrtEntry, FastEntry, Hpa, Interleave, Pid, Target};
+use weft_parsers::fabric::{Bdf, Dpa, FastEntry, Hpa, Interleave, Pid, Target};
 use weft_parsers::tlp::Status;
 
-const MANAGER: u16 = 0x001;
-const SWITCHES: [u16; 2] = [0x010, 0x011];
-const GFD_PID: u16 = 0x020;
-/// PID of the host's edge, and of the second switch's fabric port: the ends of the virtual link.
-const HOST_EDGE: u16 = 0x0A1;
-const FABRIC_PORT: u16 = 0x0F1;
-const FREE: PathCost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
-/// The bridge at the host that the far device is behind, and the one that the near device is behind.
+/// The bridge at the host that the far device is behind.
 const LINK_VPPB: u8 = 2;
-const NEAR_VPPB: u8 = 1;
 /// Where the host sees the GFD.
 const WINDOW: u64 = 1 << 40;
 const SEGMENT: u64 = 64 << 30;
 
-const SECOND: [CrawlTarget; 1] = [CrawlTarget::Pid(Pid::from_low_bits(SWITCHES[1]))];
-const TO_GFD: [CrawlTarget; 1] = [CrawlTarget::Pid(Pid::from_low_bits(GFD_PID))];
-
-fn claim(own: u16) -> Request<'static> {
-    let (op, fm) = (ClaimOp::RegisterPrimary, pid(MANAGER));
-    Request::ClaimOwnership(ClaimOwnership { op, fm, fm_uuid: [1; 16], pid: pid(own) })
-}
-
-fn out_of(number: usize) -> CrawlTarget {
-    CrawlTarget::Port(u8::try_from(number).unwrap())
-}
-
 impl Fabric {
-    fn route(&mut self, way: &[CrawlTarget], to: u16, out: usize) {
-        let entries = [DrtEntry::Port(u8::try_from(out).unwrap())];
-        let (table, start) = (0, to);
-        self.ok(way, &Request::SetDrt(SetDrt { table, start, entries: List::of(&entries) }));
-    }
-
-    fn assign(&mut self, way: &[CrawlTarget], target: usize, bits: u16) {
-        let target = u16::try_from(target).unwrap();
-        let list = [PidAssignment { pid: pid(bits), target, instance: 0 }];
-        let (op, assignments) = (AssignOp::Assign, List::of(&list));
-        self.ok(way, &Request::AssignPids(AssignPids { op, assignments }));
-    }
-
-    /// A request that goes on in the background, until it is done.
-    fn background(&mut self, way: &[CrawlTarget], at: usize, request: &Request<'_>) {
-        let (code, _) = self.ask(way, request);
-        assert_eq!(code, ReturnCode::BackgroundStarted, "{request:?}");
-        let now = |fabric: &Self| fabric.net.now;
-        self.until("the end of a background operation", |fabric| {
-            let background = &fabric.nodes[at].agent.switch().common().background;
-            (!background.is_running()).then_some(())
-        });
-        let background = &self.nodes[at].agent.switch().common().background;
-        let code = background.status(now(self)).return_code;
-        assert_eq!(ReturnCode::from_bits(code), ReturnCode::Success, "{request:?}");
-    }
-
-    fn partner(&self, at: usize, number: usize) -> Partner {
-        self.nodes[at].agent.switch().port(port(number)).unwrap().partner
-    }
-
-    /// The first switch, the second one through it, and the GFD through both become a manager's.
-    fn crawl(&mut self) {
-        self.until("a link partner at all ports", |fabric| {
-            let known = |at, number: usize| fabric.partner(at, number) != Partner::Unknown;
-            (0..2).all(|at| (0..3).all(|number| known(at, number))).then_some(())
-        });
-        self.ok(&[], &claim(SWITCHES[0]));
-        let (out, gfd) = (out_of(FABRIC[0]), out_of(GFD));
-        self.ok(&[out], &claim(SWITCHES[1]));
-        self.route(&[], SWITCHES[1], FABRIC[0]);
-        self.route(&[out], MANAGER, FABRIC[1]);
-        self.ok(&[SECOND[0], gfd], &claim(GFD_PID));
-        self.route(&SECOND, GFD_PID, GFD);
-        self.route(&[], GFD_PID, FABRIC[0]);
-        self.assign(&[], HOST, HOST_EDGE);
-        self.assign(&SECOND, FABRIC[1], FABRIC_PORT);
-        for (bits, own, other) in
-            [(HOST_EDGE, HOST, FABRIC[1]), (FABRIC_PORT, FABRIC[0], FABRIC[1])]
-        {
-            self.route(&[], bits, own);
-            self.route(&SECOND, bits, other);
-        }
-    }
-
-    fn bind_near(&mut self) {
-        let number = u8::try_from(DEVICE[0]).unwrap();
-        let bind = BindVppb { vcs: 0, vppb: NEAR_VPPB, port: number, ld: 0xFFFF };
-        self.background(&[], 0, &Request::BindVppb(bind));
-    }
-
     /// The far device below a virtual switch of its own, and that below the host's.
     fn bind_far(&mut self) {
         let number = u8::try_from(DEVICE[1]).unwrap();
@@ -150,14 +67,6 @@ impl Fabric {
         self.background(&SECOND, 1, &unbind(0));
     }
 
-    fn wait_for(&mut self, device: u16, there: bool) {
-        let what = format!("{device:04x} {}", if there { "appears" } else { "goes" });
-        self.until(&what, |fabric| {
-            let looks = fabric.net.hosts[0].0.is_enumerating();
-            (!looks && fabric.sees(device) == there).then_some(())
-        });
-    }
-
     /// The host writes and reads a device's registers and memory, and the device the host's memory.
     fn exercise(&mut self, device: usize, number: u16) {
         let at = bar(self, number, 0).0 + 0x1234;
@@ -170,16 +79,6 @@ impl Fabric {
         assert_eq!(self.dma(device, What::Write { addr, data: data.clone() }), Ok(vec![]));
         let read = self.dma(device, What::Read { addr, len: data.len() });
         assert!(read == Ok(data), "{number:04x}: the host's memory");
-    }
-
-    fn store(&mut self, offset: u64, octets: &[u8]) {
-        assert!(self.net.hosts[0].0.store(Hpa(RAM + offset), octets));
-    }
-
-    fn load(&self, offset: u64, len: usize) -> Vec<u8> {
-        let mut octets = vec![0; len];
-        assert!(self.net.hosts[0].0.memory().read(RAM + offset, &mut octets));
-        octets
     }
 
     /// The host may reach the GFD, and has it from [`WINDOW`] on; the GFD lets it into its first block.
@@ -204,11 +103,6 @@ impl Fabric {
         };
         gfd.set_decoders(pid(HOST_EDGE), 0, &[Some(decoder)]).unwrap();
         gfd.set_sat(&[(pid(HOST_EDGE), 1 | 1 << 31)]).unwrap(); // group 0, and it wants to be told
-    }
-
-    fn allow_gfd(&mut self, op: AccessOp) {
-        let access = PidOp { pid: pid(GFD_PID), op };
-        self.ok(&[], &Request::ConfigureAccess(ConfigureAccess { vcs: 0, access, cost: FREE }));
     }
 }
 

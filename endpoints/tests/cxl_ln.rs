@@ -120,6 +120,23 @@ fn section_3_2_2_an_ln_write_registers_and_others_writes_notify() {
     assert_eq!((copy(&net, 0, WATCHED), messages(&net)), (None, [1, 0]));
 }
 
+/// Seed 001 section 3.2: a device's plain write makes its own copy too old at once, not when it is told.
+#[test]
+fn section_3_2_a_devices_plain_write_takes_its_own_copy() {
+    let mut net = net(Mode::NonFlit, 16, 4);
+    for line in [WATCHED, WATCHED + 64, WATCHED + 128] {
+        assert_eq!(read(&mut net, 0, line), Outcome::Cached);
+    }
+    let write = What::Write { addr: Hpa(WATCHED + 60), data: vec![7; 8] };
+    net.devices[0].0.submit(0, write).unwrap();
+    let copies = [0, 64, 128].map(|line| copy(&net, 0, WATCHED + line).is_some());
+    assert_eq!(copies, [false, false, true]);
+    net.steps(12);
+    assert_eq!(messages(&net), [2, 0], "the completer cannot know, and tells it");
+    assert_eq!(read(&mut net, 0, WATCHED), Outcome::Cached);
+    assert_eq!(copy(&net, 0, WATCHED).unwrap()[60..], [7; 4]);
+}
+
 /// Seed 001 section 3.4: the LN bit of a completion says whether the region takes registrations.
 #[test]
 fn section_3_4_the_ln_bit_of_completions_tells_where_registrations_are_taken() {

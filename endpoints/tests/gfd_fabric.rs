@@ -641,7 +641,11 @@ fn what_is_allowed_goes_through() {
         });
         assert_eq!(fabric.ask(&request(Kind::UioRead, at, 64)), Vec::<Vec<u8>>::new());
         let came = core::mem::take(&mut fabric.hosts[1].came);
-        assert_eq!(Tlp::parse(Mode::Flit, &came[0]).unwrap().addr(), Some(Hpa(at)));
+        let request = Tlp::parse(Mode::Flit, &came[0]).unwrap();
+        assert_eq!(request.addr(), Some(Hpa(at)));
+        // PIF = 1 of GIM brings the source's PID; PIF = 0 brings none, though the port may
+        let prefix = request.vend_prefix().map(VendPrefixL0::pid);
+        assert_eq!(prefix, (at == GIM).then_some(pid(HOSTS[0])), "{at:#x}");
     }
 }
 
@@ -665,7 +669,9 @@ fn prefixes_are_refused_where_they_may_not_be() {
     for (bits, refusal) in [(0, Refusal::PrefixNotEnabled), (3, Refusal::PrefixNotInVtv)] {
         let mut fabric = guarded();
         fabric.edge(|edge| edge.prefixes = Prefixes::from_bits(bits));
-        fabric.access(|access| access.vtv.forbid(pid(HOSTS[1])));
+        if refusal == Refusal::PrefixNotInVtv {
+            fabric.access(|access| access.vtv.forbid(pid(HOSTS[1])));
+        }
         let write =
             TlpRepr { vend_prefix, payload: &[1; 64], ..request(Kind::UioWrite, DIRECT, 64) };
         let answers = fabric.ask(&write);

@@ -25,7 +25,7 @@ use crate::pci::function::FunctionError;
 use crate::pci::mailbox::Command;
 use crate::pci::{ByteEnables, Function, Link, Reg, Uncorrectable};
 use crate::requester::uio::Uio;
-use crate::requester::{Ask, Done, OpId, RequesterCounts, RequesterSpec};
+use crate::requester::{Ask, Done, OpId, RequesterCounts, RequesterSpec, What};
 use crate::tlp_end::{Came, Carries, EndConfig, EndCounts, Frame, Outbox, Progress, TlpEnd};
 use function::State;
 pub use function::{FunctionConfig, MailboxPlace};
@@ -243,7 +243,11 @@ impl CxlDevice {
         if !state.function.is_master() {
             return Err(Refusal::NotMaster(function));
         }
-        Ok(state.requester.submit(ask.into()))
+        let ask = ask.into();
+        if let (What::Write { addr, data }, Some(lnr)) = (&ask.what, &mut state.lnr) {
+            lnr.on_own_write(*addr, data.len() as u64); // what it has a copy of is no longer so
+        }
+        Ok(state.requester.submit(ask))
     }
 
     /// The port of a fabric memory engine.

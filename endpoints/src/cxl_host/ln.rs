@@ -35,7 +35,8 @@ fn request_of(tlp: &Tlp<'_>, addr: Hpa) -> MemRequest {
     }
 }
 
-/// Serves a memory read or write that memory holds, with what it does to registrations.
+/// Serves a request of memory, with what it does to registrations: reads and writes are the completer's, as far as
+/// they are well-formed; any other that writes is an update.
 pub(super) fn serve(
     lnc: &mut Lnc,
     completer: CompleterSpec,
@@ -45,6 +46,17 @@ pub(super) fn serve(
     send: &mut Send<'_>,
 ) -> Served {
     let addr = tlp.addr().unwrap_or_default();
+    let kind = tlp.kind();
+    let other_at = matches!(tlp.at(), At::TranslationRequest | At::Reserved);
+    if !matches!(kind, Kind::MemRead | Kind::MemWrite) || (other_at && !tlp.ln()) {
+        let served = completer.serve(tlp, me, memory, send);
+        if served == Served::Done && kind.has_data() {
+            //= seed 001 section 4.1: whatever changes a line is told
+            let operands = if kind == Kind::Cas { 2 } else { 1 };
+            lnc.on_update(addr, (tlp.payload().len() / operands) as u64);
+        }
+        return served;
+    }
     if !memory.holds(addr.0, u64::from(tlp.length_dw()) * 4) {
         completer.refuse(tlp, Status::UnsupportedRequest, me, send);
         return Served::Unsupported;

@@ -621,7 +621,7 @@ impl Core {
             counts.unsent += u64::from(out.send(None, answer).is_err());
         };
         let served = match (tlp.kind(), tlp.vend_prefix(), lnc) {
-            (Kind::MemRead | Kind::MemWrite, None, Some(lnc)) => {
+            (kind, None, Some(lnc)) if !kind.is_io() => {
                 ln::serve(lnc, *completer, *me, memory, tlp, send)
             }
             (_, None, _) if !tlp.kind().is_io() => completer.serve(tlp, *me, memory, send),

@@ -169,7 +169,7 @@ impl Gfd {
         read.map_err(|fault| self.refuse(now, request, fault))
     }
 
-    /// The memory, past all checks.
+    /// The memory, past all checks: what is in it, whoever may see it.
     #[must_use]
     pub const fn memory(&self) -> &Memory {
         &self.memory

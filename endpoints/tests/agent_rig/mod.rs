@@ -5,6 +5,9 @@
 //! Units: octets, nanoseconds.
 //! Source: none.
 #![expect(clippy::redundant_pub_crate, reason = "a module of a test")]
+#![allow(dead_code, clippy::allow_attributes, reason = "not every test uses all of it")]
+
+pub(crate) mod manager;
 
 use std::sync::Arc;
 
@@ -19,9 +22,9 @@ use weft_dataplane::types::PortId;
 use weft_endpoints::cci::Session;
 use weft_endpoints::classes::PriMap;
 use weft_endpoints::component::{self, Agent, AgentConfig, PortConfig, Role, VcsConfig};
-use weft_endpoints::cxl_device::Event as DeviceEvent;
-use weft_endpoints::cxl_host::Event;
+use weft_endpoints::cxl_device::{DeviceConfig, Event as DeviceEvent, FunctionConfig};
 use weft_endpoints::cxl_host::mailbox::{Response, blocks};
+use weft_endpoints::cxl_host::{Event, Export, HostConfig};
 use weft_endpoints::gfd::capacity::{Choice, NO_TAG};
 use weft_endpoints::gfd::dmp::{Dmp, Media, Region};
 use weft_endpoints::gfd::{Config, Gfd, Memory};
@@ -46,12 +49,14 @@ pub(crate) const FAR: u16 = 0x0D0B;
 /// UUIDs of the switches, and of the GFD.
 pub(crate) const UUIDS: [[u8; 16]; 2] = [[0x51; 16], [0x52; 16]];
 pub(crate) const GFD_UUID: [u8; 16] = [0x6F; 16];
-/// Ports: of the first switch host, device and the other switch; of the second the other switch, GFD and device.
+/// Ports: of the first switch host, device and the other switch; of the second the other switch, GFD and device, or in
+/// the place of that device a second host.
 const ROLES: [[Role; 3]; 2] =
     [[Role::Usp, Role::Dsp, Role::Fabric], [Role::Fabric, Role::Dsp, Role::Dsp]];
 pub(crate) const HOST: usize = 0;
 pub(crate) const DEVICE: [usize; 2] = [1, 2];
 pub(crate) const FABRIC: [usize; 2] = [2, 0];
+pub(crate) const PEER: usize = 2;
 pub(crate) const GFD: usize = 1;
 /// How long a bind takes.
 const BIND_TIME: Span = Span::from_us(20);
@@ -81,10 +86,13 @@ pub(crate) struct Node {
 
 pub(crate) struct Fabric {
     pub net: Net,
+    /// What of each host's memory is there for others.
+    pub exports: [Export; 2],
     pub nodes: Vec<Node>,
     pub gfd: (GfdEnd, Pipe),
-    /// What the host has told.
+    /// What the host has told, and what the second one has.
     pub events: Vec<Event>,
+    pub peer_events: Vec<Event>,
     /// The pipe between the switches.
     pub wire: weft_dataplane::port::pipe::Plug,
     /// Messages of virtual links that came to the first switch before it was told of the link.
@@ -92,7 +100,15 @@ pub(crate) struct Fabric {
     moved: bool,
 }
 
-fn lane(pool: &Arc<Pool>, at: usize) -> (Arc<Core>, Lane) {
+/// What each port of a switch is for.
+const fn roles(at: usize, peer: bool) -> [Role; 3] {
+    match ROLES[at] {
+        [first, second, _] if peer && at == 1 => [first, second, Role::Usp],
+        all => all,
+    }
+}
+
+fn lane(pool: &Arc<Pool>, at: usize, peer: bool) -> (Arc<Core>, Lane) {
     let mut config = SwitchConfig::live(&LiveSizes {
         names: (0..4).map(|port| format!("p{port}")).collect(),
         rate: LinkRate::gbps(100),
@@ -103,7 +119,7 @@ fn lane(pool: &Arc<Pool>, at: usize) -> (Arc<Core>, Lane) {
         frame_len_max: FRAME_LEN_MAX,
     });
     let link = TlpLink::default();
-    let roles = ROLES[at].map(|role| match role {
+    let roles = roles(at, peer).map(|role| match role {
         Role::Usp => PortRole::Usp(link),
         Role::Dsp => PortRole::Dsp(link),
         Role::Fabric => PortRole::Fport(link),
@@ -118,14 +134,15 @@ fn lane(pool: &Arc<Pool>, at: usize) -> (Arc<Core>, Lane) {
     (core, lanes.remove(0))
 }
 
-/// The first switch has the host's virtual switch, the second one that waits to be bound to a host.
-fn agent(at: usize) -> Agent {
+/// The first switch has the host's virtual switch, the second one that waits to be bound to a host, or its own host's.
+fn agent(at: usize, peer: bool) -> Agent {
     let mut config = component::SwitchConfig::new(UUIDS[at], 7 + at as u64);
     config.bind_time = BIND_TIME;
-    let ports = ROLES[at].into_iter().enumerate();
+    let ports = roles(at, peer).into_iter().enumerate();
     config.ports = ports.map(|(at, role)| PortConfig { port: port(at), role, pids: 1 }).collect();
     config.vcses = vec![match at {
         0 => VcsConfig { usp: Some(port(HOST)), vppbs: 2, gae: true },
+        _ if peer => VcsConfig { usp: Some(port(PEER)), vppbs: 1, gae: true },
         _ => VcsConfig { usp: None, vppbs: 1, gae: false },
     }];
     let config = component::Switch::new(config).unwrap();
@@ -152,19 +169,24 @@ fn gfd(payload_max: usize) -> GfdEnd {
 }
 
 impl Node {
-    fn new(at: usize, pool: &Arc<Pool>, net: &mut Net) -> Self {
-        let (core, lane) = lane(pool, at);
+    fn new(at: usize, pool: &Arc<Pool>, net: &mut Net, peer: bool) -> Self {
+        let (core, lane) = lane(pool, at, peer);
         let (near, agent_port) = net.pipe();
         Self {
             lane,
             core,
             ports: vec![Box::new(near)],
             up: vec![false; 3],
-            agent: agent(at),
+            agent: agent(at, peer),
             agent_port,
             answers: Vec::new(),
             published: 0,
         }
+    }
+
+    /// Its counters.
+    pub(crate) fn ledger(&self) -> Ledger {
+        Ledger::read(&self.core)
     }
 
     fn publish(&mut self) {
@@ -201,27 +223,53 @@ impl Fabric {
     /// All of it, as after power-on. Reads of the host ask for up to `read_max` octets, which may be more than a TLP
     /// can carry.
     pub(crate) fn new(payload_max: usize, read_max: usize) -> Self {
+        let mut host = host_config(Mode::Flit);
+        (host.end.payload_max, host.read_max) = (payload_max, read_max);
+        let devices = [NEAR, FAR].map(|number| device_config(Mode::Flit, vec![function(number)]));
+        Self::of(host, None, devices.into(), payload_max)
+    }
+
+    /// As [`Self::new`], with a second host that lets others use its memory in the place of the far device; the near
+    /// device has memory that the first host manages.
+    pub(crate) fn with_peer(payload_max: usize, hdm: (Hpa, u64)) -> Self {
+        let mut host = host_config(Mode::Flit);
+        host.end.payload_max = payload_max;
+        let peer = HostConfig { gim: true, ..host.clone() };
+        let near = FunctionConfig { hdm: Some(hdm), ..function(NEAR) };
+        let devices = vec![device_config(Mode::Flit, vec![near])];
+        Self::of(host, Some(peer), devices, payload_max)
+    }
+
+    fn of(
+        mut host: HostConfig,
+        peer: Option<HostConfig>,
+        devices: Vec<DeviceConfig>,
+        payload_max: usize,
+    ) -> Self {
         let pool = Pool::in_memory(6_144, FRAME_LEN_MAX).unwrap();
         let mut net = Net::new();
         net.bufs = Bufs::new(pool.clone(), 64, 0);
-        let mut host = host_config(Mode::Flit);
         let reserve = Reserve { buses: 8, io: 0x1000, mem: 16 << 20, pref: 16 << 20 };
         host.spec = HostSpec { reserve, ..host.spec };
-        (host.end.payload_max, host.read_max) = (payload_max, read_max);
-        host.timeout = Span::from_ms(20);
-        net.host(host);
-        for number in [NEAR, FAR] {
-            let mut config = device_config(Mode::Flit, vec![function(number)]);
+        let has_peer = peer.is_some();
+        for mut host in core::iter::once(host).chain(peer) {
+            host.timeout = Span::from_ms(20);
+            net.host(host);
+        }
+        for mut config in devices {
             config.timeout = Span::from_ms(20);
             config.end.payload_max = payload_max;
             net.device(config);
         }
-        let mut nodes = [0, 1].map(|at| Node::new(at, &pool, &mut net));
+        let mut nodes = [0, 1].map(|at| Node::new(at, &pool, &mut net, has_peer));
         let made = [(); 5].map(|()| net.pipe());
         let [host, near, between, gfd_wire, far] = made;
         net.hosts[0].1 = Some(host.0);
         net.devices[0].1 = Some(near.0);
-        net.devices[1].1 = Some(far.0);
+        match net.hosts.get_mut(1) {
+            Some((_, pipe)) => *pipe = Some(far.0),
+            None => net.devices[1].1 = Some(far.0),
+        }
         let wire = between.0.plug();
         let own: [[Pipe; 3]; 2] = [[host.1, near.1, between.0], [between.1, gfd_wire.1, far.1]];
         for (node, pipes) in nodes.iter_mut().zip(own) {
@@ -232,9 +280,11 @@ impl Fabric {
         let nodes = Vec::from(nodes);
         Self {
             net,
+            exports: [Export { base: Hpa(0), len: 0, local: 0 }; 2],
             nodes,
             gfd: (gfd(payload_max), gfd_wire.0),
             events: Vec::new(),
+            peer_events: Vec::new(),
             wire,
             early: 0,
             moved: true,
@@ -251,9 +301,11 @@ impl Fabric {
             self.moved |= node.step(now, &mut self.net.bufs);
         }
         let Net { hosts, devices, bufs, .. } = &mut self.net;
-        for (host, pipe) in hosts {
-            self.moved |= host.poll(now, pipe.as_mut().unwrap(), bufs).unwrap().frames > 0;
-            self.events.extend(core::iter::from_fn(|| host.next_event()));
+        let events = [&mut self.events, &mut self.peer_events];
+        for (((host, pipe), exports), events) in hosts.iter_mut().zip(&self.exports).zip(events) {
+            let pipe = pipe.as_mut().unwrap();
+            self.moved |= host.poll_with(now, pipe, bufs, exports).unwrap().frames > 0;
+            events.extend(core::iter::from_fn(|| host.next_event()));
         }
         for (device, pipe) in devices {
             self.moved |= device.poll(now, pipe.as_mut().unwrap(), bufs).unwrap().frames > 0;
