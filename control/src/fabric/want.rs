@@ -68,6 +68,17 @@ fn write(
             }
         }
     }
+    write_devices(text, topology, layout, &name)?;
+    write_memory(text, topology, layout)
+}
+
+/// Names of devices.
+fn write_devices<'a>(
+    text: &mut String,
+    topology: &Topology,
+    layout: &'a Layout,
+    name: &dyn Fn(usize) -> &'a str,
+) -> std::fmt::Result {
     let named = |device: &String| {
         let needs = |part: Part| layout.name(part) == device.as_str();
         topology.memory.iter().any(|memory| memory.devices.contains(device))
@@ -86,6 +97,11 @@ fn write(
             }
         }
     }
+    Ok(())
+}
+
+/// Who has which memory, of others and of GFDs.
+fn write_memory(text: &mut String, topology: &Topology, layout: &Layout) -> std::fmt::Result {
     for gim in &layout.gim {
         let (own, of, by) = (&gim.name, layout.name(gim.of), gim.by == Flow::Prefix);
         let from: Vec<&str> = gim.from.iter().map(|part| layout.name(*part)).collect();

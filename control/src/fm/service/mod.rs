@@ -230,6 +230,26 @@ impl Fm {
                 self.unbind(place).map_err(no)?;
                 vec![format!("{bridge} shows nothing")]
             }
+            Request::SetAccess { host, vector, pid, on } => {
+                vec![self.set_access(host, *vector, pid, *on)?]
+            }
+            Request::Assign { switch, target, instance, pid } => {
+                vec![self.assign(switch, *target, *instance, pid.as_deref())?]
+            }
+            request => self.change_memory(request)?,
+        };
+        for line in &said {
+            self.board.happened(line.clone());
+        }
+        self.save().map_err(|error| {
+            Refused::because(format!("it is done, but not kept: {}", with_causes(&error)))
+        })?;
+        Ok(Response::Done(said))
+    }
+
+    /// Changes who has which memory, of GFDs or of others.
+    fn change_memory(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
+        Ok(match request {
             Request::Share { name, hosts, gfds, ways, size, granularity, hpa } => {
                 let wanted = Wanted {
                     name: name.clone(),
@@ -280,21 +300,8 @@ impl Fm {
                 self.grant(&tag, host).map_err(no)?;
                 vec![format!("host {} has memory {name:?}", host.pid)]
             }
-            Request::SetAccess { host, vector, pid, on } => {
-                vec![self.set_access(host, *vector, pid, *on)?]
-            }
-            Request::Assign { switch, target, instance, pid } => {
-                vec![self.assign(switch, *target, *instance, pid.as_deref())?]
-            }
             _ => return Err(Refused::bad_request("that changes nothing")),
-        };
-        for line in &said {
-            self.board.happened(line.clone());
-        }
-        self.save().map_err(|error| {
-            Refused::because(format!("it is done, but not kept: {}", with_causes(&error)))
-        })?;
-        Ok(Response::Done(said))
+        })
     }
 
     /// The tag of memory that is there.

@@ -150,6 +150,9 @@ fn what_is_wrong_is_reported_and_the_rest_is_found() {
     }
 }
 
+/// Name, damage, rule that is broken, findings.
+type Broken<'a> = (&'static str, &'a dyn Fn(&mut Fake), Rule, usize);
+
 /// Seed 000 section 7.7.5: each of these the manager refuses by the name of its rule, and has no link of it.
 #[test]
 fn connections_against_the_rules_are_refused_by_name() {
@@ -165,7 +168,6 @@ fn connections_against_the_rules_are_refused_by_name() {
         }
     };
     let is = |rule| move |finding: &Finding| matches!(finding, Finding::Forbidden { what, .. } if what.rule == rule);
-    type Broken<'a> = (&'static str, &'a dyn Fn(&mut Fake), Rule, usize);
     let cases: [Broken<'_>; 3] = [
         ("a GFD at a fabric port", &|fake| gfd(fake, 5), Rule::FportToFport, 1),
         ("a GFD at an upstream port", &|fake| gfd(fake, 4), Rule::PbrUspToHost, 1),
