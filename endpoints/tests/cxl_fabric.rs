@@ -29,7 +29,7 @@ use weft_endpoints::fabric_mem::{
     self, Engine, EngineSpec, MemDesc, MemKind, Op, Options, PeerId, Segment, Status,
     TransferOpDesc,
 };
-use weft_endpoints::requester::{Failure, What};
+use weft_endpoints::requester::{Ask, Failure, What};
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::{
     Bdf, DrtEntry, FastEntry, Hpa, Interleave, LdstEntry, Pid, ReRouterEntry, Target as TableTarget,
@@ -88,8 +88,9 @@ fn tables(ports: PortSet, prefixes: [u8; 2]) -> Tables {
         edge.vcs = Some(vcs);
         edge.segment = 0x5A;
         let mut access = Access::default();
-        access.vtv.allow(pid(A)).unwrap();
-        access.vtv.allow(pid(B)).unwrap();
+        for target in [A, B, ACCELERATOR, MEMORY] {
+            access.vtv.allow(pid(target)).unwrap();
+        }
         access.lav.allow(pid(ACCELERATOR)).unwrap();
         access.lav.allow(pid(MEMORY)).unwrap();
         edge.set_access(access.into());
@@ -111,11 +112,17 @@ fn tables(ports: PortSet, prefixes: [u8; 2]) -> Tables {
     let target = TableTarget::Direct(pid(MEMORY));
     let entry = LdstEntry { segment: true, interleave: Interleave::NONE, target };
     accelerator.set_ldst(0, &[Some(entry)]).unwrap();
+    accelerator.prefixes = Prefixes::from_bits(2);
+    accelerator.configure_fast(0, Hpa(FABRIC), Hpa(FABRIC + 8 * SEGMENT)).unwrap();
+    let to_b = TableTarget::Direct(pid(B));
+    let gim = FastEntry { gim: true, interleave: Interleave::NONE, target: to_b };
+    accelerator.set_fast(1, &[Some(gim)]).unwrap();
     tables.set_edge(id(ACCELERATOR), Some(accelerator)).unwrap();
     let mut memory = edge(MEMORY, Role::Dsp, (1, Side::Below(0)));
     let back =
         ReRouterEntry { dpid: pid(ACCELERATOR), segment: Some(0x5A), requester: ACCELERATOR_ID };
     memory.set_rerouter(0, &[Some(back)]).unwrap();
+    memory.prefixes = Prefixes::from_bits(1);
     tables.set_edge(id(MEMORY), Some(memory)).unwrap();
     tables.set_vcs(0, Some(vcs(A, Some(ACCELERATOR)))).unwrap();
     tables.set_vcs(1, Some(vcs(B, Some(MEMORY)))).unwrap();
@@ -170,6 +177,7 @@ impl Fabric {
         for function in [accelerator, memory] {
             let mut config = device_config(Mode::Flit, vec![function]);
             config.uio_last_first = true;
+            config.gim = true;
             places.push(net.device(config));
         }
         let mut ports: Vec<Box<dyn Port>> = Vec::new();
@@ -227,6 +235,38 @@ impl Fabric {
     }
 }
 
+impl Fabric {
+    /// Gives the accelerator its id, and the right to send, as host A's software does.
+    fn wake(&mut self) {
+        let reg = weft_endpoints::pci::Reg::at(4);
+        let enables = weft_endpoints::pci::ByteEnables::of(4, 2);
+        let what = What::ConfigWrite { dest: ACCELERATOR_ID, reg, type1: true, value: 7, enables };
+        let op = self.net.hosts[A].0.submit(what);
+        assert_eq!(self.end(A, &[], op), Ok(vec![]));
+    }
+
+    /// The end of what the accelerator is to ask.
+    fn ask_of_accelerator(
+        &mut self,
+        exports: &[&dyn Exports],
+        ask: impl Into<Ask>,
+    ) -> Result<Vec<u8>, Failure> {
+        use weft_endpoints::cxl_device::Event;
+        let accelerator = ACCELERATOR - 2;
+        let op = self.net.devices[accelerator].0.submit(0, ask).unwrap();
+        for _ in 0..20_000 {
+            while let Some(event) = self.net.devices[accelerator].0.next_event() {
+                match event {
+                    Event::Done { done, .. } if done.op == op => return done.result,
+                    _ => {}
+                }
+            }
+            self.step(exports);
+        }
+        panic!("no end");
+    }
+}
+
 /// What host B shows: the start of its segment is the start of its memory.
 fn exports() -> [Export; 2] {
     [A, B].map(|host| Export {
@@ -236,8 +276,7 @@ fn exports() -> [Export; 2] {
     })
 }
 
-fn transfer(fabric: &mut Fabric, addr: u64, to: Option<Pid>) {
-    let exports = exports();
+fn transfer(fabric: &mut Fabric, exports: [Export; 2], addr: u64, to: Option<Pid>) {
     let exports: [&dyn Exports; 2] = [&exports[0], &exports[1]];
     let data = pattern(7, 10_000);
     let op = fabric.net.hosts[A].0.uio_write(Hpa(addr + 0x1001), &data, to);
@@ -257,22 +296,68 @@ fn transfer(fabric: &mut Fabric, addr: u64, to: Option<Pid>) {
 /// Seed 000 section 7.7.3.3, figure 7-40: by FAST; B's completions carry the prefix that the requests came with.
 #[test]
 fn figure_7_40_gim_by_fast() {
-    transfer(&mut Fabric::new([0, 1]), FABRIC + SEGMENT, None);
+    transfer(&mut Fabric::new([0, 1]), exports(), FABRIC + SEGMENT, None);
 }
 
 /// Seed 000 section 7.7.3.3, figure 7-41: A names B's port itself, and the decoder is passed by.
 #[test]
 fn figure_7_41_gim_by_the_requesters_prefix() {
-    // an address that no FAST segment has
-    let mut fabric = Fabric::new([2, 1]);
+    // segments of FAST that are A's own and nobody's, and an address that FAST does not have
+    for base in [FABRIC, FABRIC + 5 * SEGMENT, 1 << 50] {
+        let mut exports = exports();
+        exports[B].base = Hpa(base);
+        transfer(&mut Fabric::new([2, 1]), exports, base, Some(pid(B)));
+    }
+    // the same without the prefix's right is refused, though FAST would lead there
     let base = FABRIC + SEGMENT;
-    transfer(&mut fabric, base, Some(pid(B)));
-    // the same without the prefix's right is refused
     let mut fabric = Fabric::new([0, 1]);
     let op = fabric.net.hosts[A].0.uio_read(Hpa(base), 64, Some(pid(B)));
     let refused = Err(Failure::Status(CplStatus::UnsupportedRequest));
     assert_eq!(fabric.end(A, &[], op), refused);
     assert_eq!(fabric.refused(A, Refusal::PrefixNotEnabled), 1);
+}
+
+/// Seed 000 section 7.7.3.3: the same flows from a device to a host, from a host to a device, between devices.
+#[test]
+fn section_7_7_3_3_gim_from_and_to_devices() {
+    let exports = exports();
+    let exports: [&dyn Exports; 2] = [&exports[0], &exports[1]];
+    let mut fabric = Fabric::new([2, 1]);
+    fabric.wake();
+    let asks = |to, at: u64, data: &[u8]| {
+        let write = What::UioWrite { addr: Hpa(at), data: data.to_vec() };
+        let read = What::UioRead { addr: Hpa(at), len: data.len() };
+        [write, read].map(|what| Ask { to, ..what.into() })
+    };
+    // to host B, by FAST and by prefix
+    for (seed, to) in [(1, None), (2, Some(pid(B)))] {
+        let data = pattern(seed, 5_000);
+        let [write, read] = asks(to, FABRIC + SEGMENT + 0x1001, &data);
+        assert_eq!(fabric.ask_of_accelerator(&exports, write), Ok(vec![]), "{to:?}");
+        assert!(fabric.ask_of_accelerator(&exports, read) == Ok(data.clone()), "{to:?}");
+        let mut octets = vec![0; data.len()];
+        assert!(fabric.net.hosts[B].0.memory().read(RAM + 0x1001, &mut octets));
+        assert!(octets == data, "{to:?}");
+    }
+    // to the memory device, by prefix, from the accelerator and from host A
+    for seed in [3, 4] {
+        let data = pattern(seed, 5_000);
+        for (ask, want) in
+            asks(Some(pid(MEMORY)), HDM + 0x201, &data).into_iter().zip([vec![], data.clone()])
+        {
+            let got = if seed == 3 {
+                fabric.ask_of_accelerator(&exports, ask)
+            } else {
+                let op = fabric.net.hosts[A].0.submit(ask);
+                fabric.end(A, &exports, op)
+            };
+            assert!(got == Ok(want), "{seed}: {got:?}");
+        }
+        let mut octets = vec![0; data.len()];
+        fabric.net.devices[MEMORY - 2].0.hdm(0).unwrap().read(0x201, &mut octets).unwrap();
+        assert!(octets == data, "{seed}");
+    }
+    fabric.check();
 }
 
 /// Seed 000 section 7.7.3.3: where B's port may insert no prefix, and where B shows nothing.
@@ -299,48 +384,12 @@ fn gim_that_is_not_allowed_is_unsupported() {
 /// its segment; completions name that segment, and the re-router sends them straight back.
 #[test]
 fn section_7_7_9_accelerator_reaches_a_memory_device_by_ldst() {
-    use weft_endpoints::cxl_device::Event;
     let mut fabric = Fabric::new([0, 0]);
-    // its id, and the right to send: as host A's software gives them
-    let reg = weft_endpoints::pci::Reg::at(4);
-    let enables = weft_endpoints::pci::ByteEnables::of(4, 2);
-    let what = What::ConfigWrite { dest: ACCELERATOR_ID, reg, type1: true, value: 7, enables };
-    let op = fabric.net.hosts[A].0.submit(what);
-    assert_eq!(fabric.end(A, &[], op), Ok(vec![]));
+    fabric.wake();
     let accelerator = ACCELERATOR - 2;
     assert_eq!(fabric.net.devices[accelerator].0.id(0), Ok(ACCELERATOR_ID));
     let data = pattern(5, 6_000);
-    let end = |fabric: &mut Fabric, what| {
-        let op = fabric.net.devices[accelerator].0.submit(0, what).unwrap();
-        for _ in 0..20_000 {
-            while let Some(event) = fabric.net.devices[accelerator].0.next_event() {
-                match event {
-                    Event::Done { done, .. } if done.op == op => return done.result,
-                    _ => {}
-                }
-            }
-            fabric.step(&[]);
-        }
-        panic!("no end");
-    };
-    let write = What::UioWrite { addr: Hpa(HDM + 0x101), data: data.clone() };
-    assert_eq!(end(&mut fabric, write), Ok(vec![]));
-    let accelerator = ACCELERATOR - 2;
-    assert_eq!(fabric.net.devices[accelerator].0.id(0), Ok(ACCELERATOR_ID));
-    let data = pattern(5, 6_000);
-    let end = |fabric: &mut Fabric, what| {
-        let op = fabric.net.devices[accelerator].0.submit(0, what).unwrap();
-        for _ in 0..20_000 {
-            while let Some(event) = fabric.net.devices[accelerator].0.next_event() {
-                match event {
-                    Event::Done { done, .. } if done.op == op => return done.result,
-                    _ => {}
-                }
-            }
-            fabric.step(&[]);
-        }
-        panic!("no end");
-    };
+    let end = |fabric: &mut Fabric, what: What| fabric.ask_of_accelerator(&[], what);
     let write = What::UioWrite { addr: Hpa(HDM + 0x101), data: data.clone() };
     assert_eq!(end(&mut fabric, write), Ok(vec![]));
     let read = What::UioRead { addr: Hpa(HDM + 0x101), len: data.len() };

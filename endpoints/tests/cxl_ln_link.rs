@@ -34,8 +34,8 @@ const LINE: usize = 64;
 
 /// What is tested, at the near end of the link.
 enum Near {
-    Host(CxlHost),
-    Device(CxlDevice),
+    Host(Box<CxlHost>),
+    Device(Box<CxlDevice>),
 }
 
 struct Link {
@@ -75,13 +75,13 @@ impl Link {
     fn host() -> Self {
         let mut config = host_config(Mode::NonFlit);
         config.lnc = Some(lnc());
-        Self::new(Near::Host(CxlHost::new(config, memory()).unwrap()))
+        Self::new(Near::Host(Box::new(CxlHost::new(config, memory()).unwrap())))
     }
 
     /// A device that software has given its id, the right to send, and LN for lines of 64 octets.
     fn device() -> Self {
         let config = device_config(Mode::NonFlit, vec![function(0x0D01)]);
-        let mut link = Self::new(Near::Device(CxlDevice::new(config).unwrap()));
+        let mut link = Self::new(Near::Device(Box::new(CxlDevice::new(config).unwrap())));
         let mut at = 0x100;
         let read = |link: &Self, at| {
             let Near::Device(device) = &link.near else { panic!("a host") };

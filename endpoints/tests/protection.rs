@@ -21,13 +21,15 @@ use guarded::{
     PREFIXED, Probe, Told, UIO, WINDOW, decoder, gfam, gim, ldfam, up,
 };
 use weft_dataplane::pbr::Refusal;
-use weft_endpoints::requester::Failure;
+use weft_dataplane::time::Span;
+use weft_endpoints::requester::{Failure, What};
 use weft_parsers::cci::Request;
 use weft_parsers::cci::gae::{AccessOp, PrefixFlags};
 use weft_parsers::cci::gfd_access::SAT_NOTIFY;
 use weft_parsers::cci::notify::trigger;
 use weft_parsers::cci::tables::LdstAccess;
-use weft_parsers::fabric::{Bdf, Dpa, Pid, ReRouterEntry};
+use weft_parsers::fabric::{Bdf, Dpa, Hpa, Pid, ReRouterEntry};
+use weft_parsers::tlp::Status;
 
 /// One level: how it is taken away and given back, what it guards, what it says, and what goes on without it.
 struct Level {
@@ -395,5 +397,48 @@ fn protection_is_each_requesters_own() {
     let unknown = Request::SetGdt(guarded::no_decoders(Pid::NONE));
     fabric.bad_at_gfd(&unknown);
     fabric.works(&DIRECT);
+    fabric.check();
+}
+
+/// Seed 000 section 7.7.2.7: a device's own request is refused as a host's is; the notification for it ends at its edge.
+#[test]
+fn a_device_is_refused_and_never_told() {
+    let mut fabric = up();
+    let ways = [What::UioWrite { addr: Hpa(WINDOW), data: vec![7; 64] }, {
+        What::UioRead { addr: Hpa(WINDOW), len: 64 }
+    }];
+    let plain = What::Read { addr: Hpa(WINDOW), len: 64 };
+    let refused = Err(Failure::Status(Status::UnsupportedRequest));
+    fabric.put_fast_at(NEAR_VPPB, gfam());
+    fabric.decoder_of(NEAR_EDGE, 0, Some(decoder(WINDOW, 0)));
+    for round in 0..2 {
+        fabric.sat_of(NEAR_EDGE, 1 | SAT_NOTIFY);
+        for (what, want) in ways.clone().into_iter().zip([vec![], vec![7; 64]]) {
+            assert_eq!(fabric.dma(0, what), Ok(want), "{round}");
+        }
+        assert_eq!(fabric.dma(0, plain.clone()), Ok(vec![7; 64]), "{round}");
+        fabric.sat_of(NEAR_EDGE, SAT_NOTIFY);
+        for what in ways.iter().chain([&plain]) {
+            fabric.rest(Span::from_ms(2));
+            let before = fabric.books();
+            assert_eq!(fabric.dma(0, what.clone()), refused, "{what:?}");
+            fabric.rest(Span::from_ms(2));
+            let names = [
+                "gfd gam",
+                "gfd refused",
+                "switch 0 port 2 dropped tlp_refused",
+                "switch 0 port 2 refused gam-to-peer",
+            ];
+            let want = names.map(|name| (name.to_owned(), 1));
+            assert_eq!(fabric.changes(&before), want, "{what:?}");
+        }
+    }
+    fabric.sat_of(NEAR_EDGE, 1 | SAT_NOTIFY);
+    fabric.allow_gfd(AccessOp::DisableGmv);
+    fabric.rest(Span::from_ms(1)); // until the host has its interrupt
+    let before = fabric.books();
+    assert_eq!(fabric.dma(0, plain), refused, "GMV is its virtual switch's");
+    let names = ["switch 0 port 1 answered", "switch 0 port 1 refused not-in-gmv"];
+    assert_eq!(fabric.changes(&before), names.map(|name| (name.to_owned(), 1)));
     fabric.check();
 }

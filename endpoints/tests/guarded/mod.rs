@@ -219,6 +219,7 @@ pub(crate) fn up() -> Guarded {
     fabric.assign(&[], DEVICE[0], NEAR_EDGE);
     fabric.assign(&SECOND, PEER, PEER_EDGE);
     fabric.route(&[], NEAR_EDGE, DEVICE[0]);
+    fabric.route(&SECOND, NEAR_EDGE, FABRIC[1]);
     fabric.route(&[], PEER_EDGE, FABRIC[0]);
     fabric.route(&SECOND, PEER_EDGE, PEER);
     fabric.enumerate();

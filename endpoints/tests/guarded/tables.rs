@@ -16,12 +16,12 @@ use weft_parsers::cci::tables::{
 };
 use weft_parsers::cci::{List, Payload, Request, ReturnCode};
 use weft_parsers::fabric::{
-    Dpa, FastEntry, Hpa, Interleave, LdstEntry, Pid, ReRouterEntry, Target,
+    Bdf, Dpa, FastEntry, Hpa, Interleave, LdstEntry, Pid, ReRouterEntry, Target,
 };
 
 use super::super::agent_rig::manager::{FREE, GFD_PID, HOST_EDGE, NEAR_VPPB, TO_GFD};
 use super::super::agent_rig::{BLOCK, pid};
-use super::{Guarded, LD_WINDOW, NEAR_EDGE, PEER_EDGE, SEGMENT, WINDOW};
+use super::{Guarded, LD_WINDOW, NEAR_EDGE, OFF, PEER_EDGE, SEGMENT, WINDOW};
 use weft_dataplane::time::Span;
 
 /// What becomes of the first block of the GFD.
@@ -81,6 +81,15 @@ impl Guarded {
         let entries = [entry];
         let entries = List::of(&entries);
         self.done(&Request::SetFastSegments(SetEdge { vppb: 0, start, entries }));
+    }
+
+    /// The window of a bridge below, with one segment: 5804h and 5806h.
+    pub(crate) fn put_fast_at(&mut self, vppb: u8, entry: FastEntry) {
+        let (prefix, base, limit) = (OFF, Hpa(WINDOW), Hpa(WINDOW + 4 * SEGMENT));
+        self.done(&Request::SetFast(SetFast { vppb, segment_size: 0, prefix, base, limit }));
+        let entries = [Some(entry)];
+        let entries = List::of(&entries);
+        self.done(&Request::SetFastSegments(SetEdge { vppb, start: 0, entries }));
     }
 
     /// Set IDT DPID (5808h), the first ones.
@@ -180,7 +189,7 @@ impl Guarded {
         let (fast, gim, ldst) = ([Some(gfam())], [Some(gim())], [Some(ldfam())]);
         let idt = [pid(GFD_PID)];
         let route =
-            [ReRouterEntry { dpid: pid(NEAR_EDGE), segment: None, requester: Default::default() }];
+            [ReRouterEntry { dpid: pid(NEAR_EDGE), segment: None, requester: Bdf::default() }];
         let (vppb, start) = (0, 3);
         let prefix = PrefixFlags { out: false, into: true };
         let (base, limit) = (Hpa(WINDOW), Hpa(WINDOW + 4 * SEGMENT));
