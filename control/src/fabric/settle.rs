@@ -95,17 +95,18 @@ impl Host<'_> {
             let ranges = exports(layout, self.at, &given.gim);
             (self.ask)(&Command::Export { ranges }).map_err(refuse)?;
         }
-        let devices = (0..layout.devices.len()).map(Part::Device);
-        for part in [host].into_iter().chain(devices) {
-            let Some((_, vppb)) = layout.vppb(part).filter(|(owner, _)| *owner == self.at) else {
-                continue;
-            };
-            let mut regions = gim_regions(layout, part, &given.gim);
-            if part == host {
+        let edges = layout.vppbs(self.at);
+        // What is allowed to a virtual switch is on at all of its ports, but for those where the host says otherwise.
+        let parts = || edges.iter().filter_map(|(_, part)| *part);
+        let any = layout.gim.iter().any(|gim| parts().any(|part| concerns(gim, part)));
+        for &(vppb, part) in &edges {
+            let mut regions =
+                part.map_or_else(Vec::new, |part| gim_regions(layout, part, &given.gim));
+            if part == Some(host) {
                 regions.extend(self::regions(topology, self.at, &given.shares));
             }
-            let prefix = prefixes(layout, part, &given.gim);
-            if !regions.is_empty() || layout.gim.iter().any(|gim| concerns(gim, part)) {
+            let prefix = part.map(|part| prefixes(layout, part, &given.gim)).unwrap_or_default();
+            if any || !regions.is_empty() {
                 self.set(topology, vppb, &regions, prefix)?;
             }
         }

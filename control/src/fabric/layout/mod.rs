@@ -284,24 +284,24 @@ impl Layout {
         Some(lists.collect::<Option<Vec<_>>>()?.into_iter().flatten().copied().collect())
     }
 
-    /// The vPPB by which a host or device is in the virtual switch of a host at its edge, and that host.
+    /// vPPBs of a host's virtual switch at its edge that have a port of the same switch, or will have one, and what is
+    /// at that port: the host itself at vPPB 0.
     #[must_use]
-    pub fn vppb(&self, part: Part) -> Option<(usize, u8)> {
-        let own = |vcs: &&Vcs| vcs.usp.is_some();
-        self.switches.iter().find_map(|switch| {
-            let at = |port: u8| switch.ports.get(usize::from(port)).map(|port| port.far.part);
-            switch.vcses.iter().filter(own).find_map(|vcs| {
-                let is_it =
-                    |shown: &Shown| matches!(shown, Shown::Port(port) if at(*port) == Some(part));
-                let below = vcs.vppbs.iter().position(is_it);
-                let vppb = match below {
-                    Some(at) => u8::try_from(at + 1).ok()?,
-                    None if part == Part::Host(vcs.host) => 0,
-                    None => return None,
-                };
-                Some((vcs.host, vppb))
-            })
-        })
+    pub fn vppbs(&self, host: usize) -> Vec<(u8, Option<Part>)> {
+        let own =
+            |switch: &&Switch| switch.vcses.iter().any(|vcs| vcs.host == host && vcs.usp.is_some());
+        let Some(switch) = self.switches.iter().find(own) else { return Vec::new() };
+        let vcs = switch.vcses.iter().find(|vcs| vcs.host == host && vcs.usp.is_some());
+        let shown = vcs.map(|vcs| vcs.vppbs.as_slice()).unwrap_or_default();
+        let below = (1_u8..).zip(shown).filter_map(|(vppb, shown)| match shown {
+            Shown::Port(port) => {
+                let far = switch.ports.get(usize::from(*port)).map(|port| port.far.part);
+                Some((vppb, far))
+            }
+            Shown::Spare => Some((vppb, None)),
+            Shown::Below { .. } => None,
+        });
+        [(0, Some(Part::Host(host)))].into_iter().chain(below).collect()
     }
 
     /// Memory of a device that others reach, as `BASE:SIZE`.
