@@ -8,14 +8,18 @@
 
 use weft::endpoint::Answer;
 use weft::endpoint::command::{Access, Command, Own, TransferReport, Via};
-use weft::endpoint::number::Num;
+use weft::endpoint::number::{Hex, Num};
 use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::Part;
+use weft::fabric::software::{Region, UPSTREAM, commands};
 use weft::fabric::world::virtual_clock;
 use weft::fm::service::board::Phase;
 use weft::fm::service::request::GimRow;
 use weft::fm::service::{Request, Response};
 use weft::fm::trace::{End, Trace};
+use weft_parsers::cci::gae::PrefixFlags;
+use weft_parsers::cci::{Opcode, ReturnCode};
+use weft_parsers::fabric::Pid;
 
 /// Where a host's memory begins for itself.
 const OWN: u64 = 0x10_0000;
@@ -91,6 +95,16 @@ fn refused(fabric: &Fabric, by: Part, of: Part, to: &Access) {
         );
     }
     assert!(!has(fabric, of, to.addr.0 % (64 << 30), len, seed), "{by:?} has written");
+}
+
+/// What a host's GAE says to a command.
+fn gae(fabric: &Fabric, host: Part, (opcode, input): (Opcode, Vec<u8>)) -> u16 {
+    let (opcode, input) = (Num(opcode.0.into()), Hex(input));
+    let command = Command::Gae { opcode, input, block: None, timeout_ms: 1_000 };
+    match fabric.ask(host, &command).unwrap() {
+        Answer::Response { code, .. } => code,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn traced(fabric: &mut Fabric, host: &str, hpa: u64) -> Trace {
@@ -172,19 +186,13 @@ fn figure_7_40_the_fast_of_the_edge_finds_it() {
     let read = access(&fabric, host, plain, false);
     assert!(!read.ok && read.failures.contains_key("UR"), "{read:?}");
     refused(&fabric, stranger, memory, &range(row.hpa, 4_096, 4));
-    // A stranger's FAST cannot be set to it either: its VTV does not have it.
-    let entry = [3, 0, 0, 0, (row.of.pid & 0xFF) as u8, (row.of.pid >> 8) as u8, 0, 0];
-    let input = [&[0, 1, 0, 0][..], &entry].concat();
-    let set = Command::Gae {
-        opcode: Num(0x5806),
-        input: weft::endpoint::number::Hex(input),
-        block: None,
-        timeout_ms: 1_000,
-    };
-    match fabric.ask(stranger, &set).unwrap() {
-        Answer::Response { code, .. } => assert_ne!(code, 0),
-        other => panic!("{other:?}"),
-    }
+    // A stranger's FAST cannot be set to it either: the window can, and the segment is refused, as its VTV lacks it.
+    let (hpa, len, targets) = (row.hpa, row.size, vec![Pid::from_low_bits(row.of.pid)]);
+    let region = Region { hpa, len, granularity: 0, targets, gim: true };
+    let commands = commands(UPSTREAM, &[region], PrefixFlags::default()).unwrap();
+    let codes: Vec<u16> = commands.into_iter().map(|set| gae(&fabric, stranger, set)).collect();
+    assert_eq!(codes, [ReturnCode::Success, ReturnCode::InvalidInput].map(ReturnCode::bits));
+    refused(&fabric, stranger, memory, &range(row.hpa, 4_096, 4));
     // Nor may it, or the one that may by FAST, name the target itself.
     for by in [stranger, host, device] {
         let to = Access { to: Some(row.of.pid), ..range(row.hpa, 64, 5) };
@@ -234,8 +242,7 @@ fn revoking_gim_stops_one_and_no_other() {
     reaches(&fabric, host, memory, range(row.hpa, 4_096, 1));
     let (name, who) = (row.name.clone(), "h0".to_owned());
     fabric.fm().request(&Request::Revoke { name: name.clone(), host: who }).unwrap();
-    // The accelerator is of the same virtual switch, whose VTV lets it through still; the completion of a request of the
-    // host finds no way back, and none of it is served: the host whose memory it is knows who asks.
+    // VTV has the target still, for the accelerator of the same virtual switch: hosts' software does the rest.
     fabric.map().unwrap();
     refused(&fabric, host, memory, &range(row.hpa, 4_096, 2));
     reaches(&fabric, device, memory, range(row.hpa, 4_096, 3));

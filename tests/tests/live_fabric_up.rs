@@ -74,3 +74,23 @@ fn memory_of_four_gfds_over_veth() {
     }
     up.stop();
 }
+
+/// Seed 000 section 7.7.3.3: an accelerator of host 0 writes and reads memory of host 1, octet for octet; a host that may
+/// not is refused, and has written nothing.
+#[test]
+fn gim_of_a_host_over_veth() {
+    let Some(up) = Up::start("gim_of_a_host_over_veth", "7-40") else { return };
+    let gim = 0x100_0000_0000_u64;
+    up.well("acc0", &format!("dma write {gim} 256KiB --seed 5"));
+    up.well("h1", "peek 0x100000 256KiB --seed 5");
+    let read = up.well("acc0", &format!("dma read {gim} 256KiB --seed 5"));
+    assert_eq!(read.pointer("/transfer/read").and_then(Value::as_u64), Some(256 << 10), "{read}");
+    up.well("h0", &format!("read {gim} 256KiB --seed 5"));
+    for word in ["write", "read"] {
+        let (code, answer) = up.ask("h2", &format!("{word} {gim} 4KiB --seed 6"));
+        let refused = answer.pointer("/transfer/failures/UR").and_then(Value::as_u64);
+        assert!(code == 1 && refused > Some(0), "{word}: {answer}");
+    }
+    up.well("h1", "peek 0x100000 256KiB --seed 5");
+    up.stop();
+}

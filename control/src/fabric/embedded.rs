@@ -147,7 +147,6 @@ impl Fabric {
         let mode = match topology.start {
             Start::FmFirst => Mode::FmFirst,
             Start::Simultaneous => Mode::Simultaneous,
-            Start::Static => Mode::Static,
         };
         let shared = Shared::new(world);
         let fabric = way(&shared, 0, FM);

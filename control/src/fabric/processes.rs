@@ -395,7 +395,6 @@ impl Processes {
         let start = match self.topology.start {
             Start::FmFirst => "fm-first",
             Start::Simultaneous => "simultaneous",
-            Start::Static => "static",
         };
         let arguments = [
             "fm".to_owned(),

@@ -10,7 +10,7 @@ use weft_parsers::fabric::{Hpa, Pid};
 
 use super::layout::gim::Shown;
 use super::layout::{Layout, Part};
-use super::software::{self, MapError, Region, UPSTREAM};
+use super::software::{self, MapError, Region};
 use super::topology::Topology;
 use crate::endpoint::command::Export;
 use crate::endpoint::number::{Hex, Num};
@@ -100,22 +100,25 @@ impl Host<'_> {
             let shown = (self.ask)(&Command::Export { ranges });
             shown.map_err(|refused| self.fail(topology, refused))?;
         }
-        let devices =
-            layout.devices_of(self.at).map(|(vppb, _, _, device)| (vppb, Part::Device(device)));
-        for (vppb, part) in core::iter::once((UPSTREAM, host)).chain(devices) {
+        let edges = layout.vppbs(self.at);
+        // What is allowed to a virtual switch is on at all of its ports, but for those where the host says otherwise.
+        let parts = || edges.iter().filter_map(|(_, part)| *part);
+        let any = layout.gim.iter().any(|gim| parts().any(|part| concerns(gim, part)));
+        for &(vppb, part) in edges.iter().filter(|(_, part)| any || part.is_some()) {
             let output = self.gae(topology, Opcode::GET_FAST_CAPS, vec![vppb, 0, 0, 0])?;
             let caps = FastCaps::parse(&output).map_err(|error| {
                 let text = format!("its GAE does not tell of vPPB {vppb}: {error}");
                 self.fail(topology, Refused::because(text))
             })?;
             let pids: Vec<u16> = caps.pids.iter().map(Pid::bits).collect();
-            let mut regions = gim_regions(layout, part, &given.gim);
+            let mut regions =
+                part.map_or_else(Vec::new, |part| gim_regions(layout, part, &given.gim));
             regions.extend(self::regions(&pids, &given.shares));
-            let concerned = layout.gim.iter().any(|gim| concerns(gim, part));
-            if regions.is_empty() && caps.limit == Hpa(0) && !concerned {
+            let prefix = part.map(|part| prefixes(layout, part, &given.gim)).unwrap_or_default();
+            if regions.is_empty() && caps.limit == Hpa(0) && !any {
                 continue;
             }
-            self.set(topology, vppb, &regions, prefixes(layout, part, &given.gim))?;
+            self.set(topology, vppb, &regions, prefix)?;
         }
         Ok(())
     }

@@ -51,8 +51,6 @@ pub enum Start {
     FmFirst,
     /// Hosts come up on an empty hierarchy; bindings arrive as hot-adds.
     Simultaneous,
-    /// No manager: switches have their tables and bindings from files.
-    Static,
 }
 
 /// A PBR switch.

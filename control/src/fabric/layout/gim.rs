@@ -2,7 +2,7 @@
 //!
 //! Shape: `[[gim]]` and `gim = true` -> [`Shown`], or the [`Rule`] that forbids it.
 //! Units: octets; segments of 64 GiB.
-//! Source: seed 000 sections 7.7.3.1 to 7.7.3.3, 7.7.2.6, 7.7.12.1; docs/fabric.md.
+//! Source: seed 000 sections 7.7.3.1 to 7.7.3.3, 7.7.2.6; docs/fabric.md.
 //!
 //! Where a file says no address, memory lies in segments behind all that G-FAM has (figure 7-37), one for each host or
 //! device whose memory it is, in the order of the file.
@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::super::topology::{DeviceKind, Flow, Gim, Start};
+use super::super::topology::{DeviceKind, Flow, Gim};
 use super::{Builder, End, LayoutError, Part};
 
 /// Octets of a segment, the smallest there is.
@@ -50,8 +50,6 @@ pub enum Rule {
     ByGae,
     /// GIM is memory of another domain.
     OtherDomain,
-    /// The fabric manager enables prefixes.
-    ManagerOnly,
     /// GIM lies in the fabric's addresses, in segments of its own.
     OwnSegment,
     /// No more is shown than there is.
@@ -78,10 +76,6 @@ impl fmt::Display for Rule {
             }
             Self::OtherDomain => {
                 "gim-other-domain: GIM is memory of another domain than the requester's"
-            }
-            Self::ManagerOnly => {
-                "gim-manager-only: the fabric manager enables VendPrefixL0, and a static fabric has \
-                 none"
             }
             Self::OwnSegment => {
                 "gim-own-segment: memory begins in a segment of 64 GiB of the fabric's addresses, \
@@ -112,9 +106,6 @@ impl Builder<'_> {
                 source,
             };
             let refuse_of = |rule| refuse(&wanted.of, rule);
-            if self.topology.start == Start::Static {
-                return Err(refuse_of(Rule::ManagerOnly));
-            }
             let of = self.find(&by, &wanted.of, "host or device")?;
             if self.kind_of(of) == Some(DeviceKind::Memory) {
                 return Err(refuse_of(Rule::TakesPrefix));

@@ -292,39 +292,24 @@ impl Layout {
         Some(lists.collect::<Option<Vec<_>>>()?.into_iter().flatten().copied().collect())
     }
 
-    /// Devices that a host sees at its own edge switch: the bridge, the switch, the port there, and which device.
-    pub fn devices_of(&self, host: usize) -> impl Iterator<Item = (u8, usize, u8, usize)> {
-        let own = move |vcs: &&Vcs| vcs.host == host && vcs.usp.is_some();
-        let all = self.switches.iter().enumerate();
-        all.flat_map(move |(at, switch)| {
-            let bridges = switch.vcses.iter().filter(own).flat_map(|vcs| (1_u8..).zip(&vcs.vppbs));
-            bridges.filter_map(move |(vppb, shown)| {
-                let Shown::Port(port) = *shown else { return None };
-                let far = switch.ports.get(usize::from(port))?.far.part;
-                let Part::Device(device) = far else { return None };
-                Some((vppb, at, port, device))
-            })
-        })
-    }
-
-    /// The vPPB by which a host or device is in the virtual switch of a host at its edge, and that host.
+    /// vPPBs of a host's virtual switch at its edge that have a port of the same switch, or will have one, and what is
+    /// at that port: the host itself at vPPB 0.
     #[must_use]
-    pub fn vppb(&self, part: Part) -> Option<(usize, u8)> {
-        let own = |vcs: &&Vcs| vcs.usp.is_some();
-        self.switches.iter().find_map(|switch| {
-            let at = |port: u8| switch.ports.get(usize::from(port)).map(|port| port.far.part);
-            switch.vcses.iter().filter(own).find_map(|vcs| {
-                let is_it =
-                    |shown: &Shown| matches!(shown, Shown::Port(port) if at(*port) == Some(part));
-                let below = vcs.vppbs.iter().position(is_it);
-                let vppb = match below {
-                    Some(at) => u8::try_from(at + 1).ok()?,
-                    None if part == Part::Host(vcs.host) => 0,
-                    None => return None,
-                };
-                Some((vcs.host, vppb))
-            })
-        })
+    pub fn vppbs(&self, host: usize) -> Vec<(u8, Option<Part>)> {
+        let own =
+            |switch: &&Switch| switch.vcses.iter().any(|vcs| vcs.host == host && vcs.usp.is_some());
+        let Some(switch) = self.switches.iter().find(own) else { return Vec::new() };
+        let vcs = switch.vcses.iter().find(|vcs| vcs.host == host && vcs.usp.is_some());
+        let shown = vcs.map(|vcs| vcs.vppbs.as_slice()).unwrap_or_default();
+        let below = (1_u8..).zip(shown).filter_map(|(vppb, shown)| match shown {
+            Shown::Port(port) => {
+                let far = switch.ports.get(usize::from(*port)).map(|port| port.far.part);
+                Some((vppb, far))
+            }
+            Shown::Spare => Some((vppb, None)),
+            Shown::Below { .. } => None,
+        });
+        [(0, Some(Part::Host(host)))].into_iter().chain(below).collect()
     }
 
     /// Whether a host has a virtual switch, and so tables of its own.
@@ -652,7 +637,8 @@ impl<'a> Builder<'a> {
                     return Err(no_such("device", name));
                 };
                 let mut hosts = 0..self.layout.hosts.len();
-                if !hosts.any(|host| self.layout.devices_of(host).any(|one| one.3 == device)) {
+                let own = Some(Part::Device(device));
+                if !hosts.any(|host| self.layout.vppbs(host).iter().any(|one| one.1 == own)) {
                     return Err(LayoutError::NoTables { by, device: name.clone() });
                 }
             }

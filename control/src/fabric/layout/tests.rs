@@ -139,3 +139,85 @@ fn what_cannot_be_is_refused_and_named() {
     let unknown = Topology::parse("[[host]]\nname = \"h\"\ncolour = 1").unwrap_err().to_string();
     assert!(unknown.contains("colour") && unknown.contains("line 3"), "{unknown}");
 }
+
+/// Two domains with an accelerator each, a memory device, a plain switch with a device, a device at a host's root port,
+/// one bound from further out, one bound by nobody, and a GFD with memory.
+const DOMAINS: &str = r#"
+switch = [{ name = "sw0" }, { name = "sw1" }]
+link = [{ ends = ["sw0", "sw1"] }]
+host = [
+    { name = "h0", at = "sw0", bind = ["acc0", "mem0", "far0", "plain0"] },
+    { name = "h1", at = "sw1", bind = ["acc1"] },
+    { name = "alone" },
+]
+device = [
+    { name = "acc0", at = "sw0", kind = "accelerator" },
+    { name = "mem0", at = "sw0" },
+    { name = "far0", at = "sw1", kind = "nic" },
+    { name = "acc1", at = "sw1", kind = "accelerator" },
+    { name = "below0", at = "plain0", kind = "accelerator" },
+    { name = "own", at = "alone", kind = "accelerator" },
+    { name = "free", at = "sw1", kind = "accelerator" },
+]
+hbr = [{ name = "plain0", at = "sw0" }]
+gfd = [{ name = "g", at = "sw0" }]
+[[memory]]
+name = "pool"
+hosts = ["h0"]
+gfds = ["g"]
+len = 0x10000000
+hpa = 0x10000000000
+"#;
+
+/// Seed 000 section 7.7.3.3, and what follows of it from 7.7.2.6 and 7.7.3.1.
+#[test]
+fn gim_that_no_rule_allows_is_refused_by_its_name() {
+    #[rustfmt::skip] // columns: the table, what the refusal says
+    let cases = [
+        ("of = \"h1\"\nfrom = [\"mem0\"]",              "gim h1: mem0: gim-uio-only"),
+        ("of = \"mem0\"",                               "gim mem0: mem0: gim-takes-prefix"),
+        ("of = \"g\"",                                  "gim g: g: gim-edge-only"),
+        ("of = \"plain0\"",                             "gim plain0: plain0: gim-edge-only"),
+        ("of = \"below0\"",                             "gim below0: below0: gim-edge-only"),
+        ("of = \"own\"",                                "gim own: own: gim-edge-only"),
+        ("of = \"alone\"",                              "gim alone: alone: gim-edge-only"),
+        ("of = \"h1\"\nfrom = [\"below0\"]",            "gim h1: below0: gim-edge-only"),
+        ("of = \"h1\"\nfrom = [\"g\"]",                 "gim h1: g: gim-edge-only"),
+        ("of = \"h1\"\nfrom = [\"far0\"]",              "gim h1: far0: gim-by-gae"),
+        ("of = \"free\"",                               "gim free: free: gim-by-gae"),
+        ("of = \"h0\"\nfrom = [\"acc0\"]",              "gim h0: acc0: gim-other-domain"),
+        ("of = \"acc0\"\nfrom = [\"h0\"]",              "gim acc0: h0: gim-other-domain"),
+        ("of = \"h0\"\nfrom = [\"h0\"]",                "gim h0: h0: gim-other-domain"),
+        ("of = \"h1\"\nhpa = 0x10000000000",            "gim h1: h1: gim-own-segment"),
+        ("of = \"h1\"\nhpa = 0x1000",                   "gim h1: h1: gim-own-segment"),
+        ("of = \"h1\"\nhpa = 0x2FFFFFFFFFF",            "gim h1: h1: gim-own-segment"),
+        ("of = \"h1\"\nlen = 0x1000001",                "gim h1: h1: gim-within-memory"),
+        ("of = \"acc1\"\nlen = 0",                      "gim acc1: acc1: gim-within-memory"),
+        ("of = \"h1\"\nfrom = []",                      "who reaches it"),
+        ("of = \"h1\"\nfrom = [\"h0\", \"h0\"]",        "there twice"),
+        ("of = \"h1\"\nname = \"pool\"",                "\"gim pool\" is there twice"),
+        ("of = \"h1\"\nfrom = [\"h9\"]",                "no host or device \"h9\""),
+    ];
+    for (table, part) in cases {
+        let why = refused(&format!("{DOMAINS}[[gim]]\n{table}\n"));
+        assert!(why.contains(part), "{table}: {why}");
+    }
+}
+
+/// Behind G-FAM (figure 7-37), a segment for each whose memory it is; all others that may reach it do.
+#[test]
+fn gim_lies_behind_g_fam_in_segments_of_its_own() {
+    let more = "[[gim]]\nof = \"h1\"\n[[gim]]\nname = \"again\"\nof = \"h1\"\nfrom = [\"acc0\"]\nby = \"prefix\"\n\
+                [[gim]]\nof = \"acc1\"\nlen = 4096\n";
+    let layout = layout(&format!("{DOMAINS}{more}")).unwrap();
+    let (tera, segment) = (1 << 40, 64 << 30);
+    let places: Vec<_> = layout.gim.iter().map(|gim| (gim.hpa, gim.len)).collect();
+    let whole = 16 << 20;
+    let first = tera + segment;
+    assert_eq!(places, [(first, whole), (first, whole), (first + segment, 4_096)]);
+    assert_eq!(layout.gim[0].from, [Part::Host(0), Part::Device(0)]);
+    assert_eq!(layout.device_memory(3), Some("0x12000000000:4096".to_owned()));
+    let edges = [Part::Host(0), Part::Device(0), Part::Device(1), Part::Plain(0)];
+    let edges = (0..).zip(edges.map(Some)).collect::<Vec<_>>();
+    assert_eq!((layout.vppbs(0), layout.vppbs(2)), (edges, vec![]));
+}

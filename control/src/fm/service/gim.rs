@@ -1,4 +1,4 @@
-//! Requests about memory that hosts and devices show each other (GIM).
+//! Requests that give and take memory: of GFDs, and what hosts and devices show each other (GIM).
 //!
 //! Shape: names -> [`Grant`] -> [`crate::fm::gim::Gim`]; rows of what is shown.
 //! Units: octets.
@@ -8,8 +8,8 @@ use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::fabric::Pid;
 
 use super::names::Names;
-use super::request::{GimRow, Who};
-use super::want::{WantedGim, tag};
+use super::request::{GimRow, Request, Who};
+use super::want::{Wanted, WantedGim, tag};
 use super::{Fm, NO_COST, no, with_causes};
 use crate::fm::cdat;
 use crate::fm::gim::{Gim, GimError, Grant, Means};
@@ -44,6 +44,65 @@ impl Fm {
         Ok(Grant { name, of, from, by_prefix, hpa, len })
     }
 
+    /// Gives or takes memory of either kind; lines for what is done.
+    pub(super) fn change_memory(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
+        Ok(match request {
+            Request::Share { name, hosts, gfds, ways, size, granularity, hpa } => {
+                let wanted = Wanted {
+                    name: name.clone(),
+                    hosts: hosts.clone(),
+                    gfds: gfds.clone(),
+                    ways: *ways,
+                    size: *size,
+                    granularity: *granularity,
+                    hpa: *hpa,
+                };
+                self.up()?;
+                if self.gim.find(name).is_some() {
+                    return Err(Refused::because(format!("{name:?} is the name of GIM")));
+                }
+                let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
+                self.share(&request).map_err(no)?;
+                vec![format!("memory {name:?} is given to {} hosts", hosts.len())]
+            }
+            Request::ShowGim { name, of, from, prefix, size, hpa } => {
+                let wanted = WantedGim {
+                    name: name.clone(),
+                    of: of.clone(),
+                    from: from.clone(),
+                    prefix: *prefix,
+                    size: *size,
+                    hpa: *hpa,
+                };
+                vec![self.show_gim(&wanted)?]
+            }
+            Request::Release { name } if self.gim.find(name).is_some() => {
+                vec![self.hide_gim(name)?]
+            }
+            Request::Revoke { name, host } if self.gim.find(name).is_some() => {
+                self.revoke_gim(name, host)?
+            }
+            Request::Release { name } => {
+                let tag = self.tag_of(name)?;
+                let inventory = self.up()?.inventory.clone();
+                self.memory.release(&mut self.fabric, &inventory, &tag).map_err(no)?;
+                vec![format!("memory {name:?} is released")]
+            }
+            Request::Revoke { name, host } => {
+                let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
+                let inventory = self.up()?.inventory.clone();
+                self.memory.revoke(&mut self.fabric, &inventory, &tag, host).map_err(no)?;
+                vec![format!("host {} does not have memory {name:?} any more", host.pid)]
+            }
+            Request::Grant { name, host } => {
+                let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
+                self.grant(&tag, host).map_err(no)?;
+                vec![format!("host {} has memory {name:?}", host.pid)]
+            }
+            _ => return Err(Refused::bad_request("that changes nothing")),
+        })
+    }
+
     /// Changes what is shown.
     fn change_gim(
         &mut self,
@@ -63,7 +122,7 @@ impl Fm {
     }
 
     /// Whether neither memory nor GIM is called so.
-    pub(super) fn is_free(&self, name: &str) -> Result<(), Refused> {
+    fn is_free(&self, name: &str) -> Result<(), Refused> {
         let share = tag(name).ok().and_then(|tag| self.memory.find(&tag));
         if name.is_empty() || share.is_some() || self.gim.find(name).is_some() {
             let why = "expected a name of its own, among memory and GIM";
@@ -72,7 +131,7 @@ impl Fm {
         Ok(())
     }
 
-    pub(super) fn show_gim(&mut self, wanted: &WantedGim) -> Result<String, Refused> {
+    fn show_gim(&mut self, wanted: &WantedGim) -> Result<String, Refused> {
         self.up()?;
         self.is_free(&wanted.name)?;
         let grant = self.as_grant(wanted).map_err(Refused::bad_request)?;
@@ -81,13 +140,13 @@ impl Fm {
         Ok(format!("memory of {} is shown to {count} as {:?}", wanted.of, wanted.name))
     }
 
-    pub(super) fn hide_gim(&mut self, name: &str) -> Result<String, Refused> {
+    fn hide_gim(&mut self, name: &str) -> Result<String, Refused> {
         self.change_gim(|gim, means, _| gim.release(means, name)).map_err(no)?;
         Ok(format!("GIM {name:?} is released"))
     }
 
     /// A line for what is done, and one for whom the edge lets through still.
-    pub(super) fn revoke_gim(&mut self, name: &str, from: &str) -> Result<Vec<String>, Refused> {
+    fn revoke_gim(&mut self, name: &str, from: &str) -> Result<Vec<String>, Refused> {
         let running = self.up()?;
         let names = Names::new(&self.want, running);
         let edge = names.host(from).map_err(Refused::bad_request)?;

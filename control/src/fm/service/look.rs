@@ -138,7 +138,7 @@ impl Fm {
         })
     }
 
-    /// What paths cost: of hosts to GFDs, and of virtual links.
+    /// What paths cost: of hosts to GFDs, of who reaches GIM to whose it is, and of virtual links.
     fn costs(&self) -> Result<Vec<CostRow>, Refused> {
         let running = self.up()?;
         let figures = self.want.figures();
@@ -157,6 +157,11 @@ impl Fm {
         };
         for host in names::hosts(inventory) {
             inventory.gfds.iter().for_each(|gfd| row(host, gfd.pid, "GFD".to_owned()));
+        }
+        for grant in &self.gim.grants {
+            grant.from.iter().for_each(|&from| {
+                row(from, grant.of.pid, format!("GIM {:?}", grant.name));
+            });
         }
         for link in &running.bindings.remote {
             let host = Host {

@@ -33,7 +33,7 @@ use self::board::{Board, Mode, Phase};
 use self::names::{Binding, Names, way};
 pub use self::request::{Request, Response, Vector};
 pub use self::start::StartError;
-use self::want::{Want, Wanted, WantedGim, name_of, parse_pid, tag};
+use self::want::{Want, name_of, parse_pid, tag};
 use super::bind::{BindError, Bridge};
 use super::cci::{CallError, Fabric, Way};
 use super::change::{ChangeError, Event, Report, Running};
@@ -245,63 +245,6 @@ impl Fm {
             Refused::because(format!("it is done, but not kept: {}", with_causes(&error)))
         })?;
         Ok(Response::Done(said))
-    }
-
-    /// Changes who has which memory, of GFDs or of others.
-    fn change_memory(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
-        Ok(match request {
-            Request::Share { name, hosts, gfds, ways, size, granularity, hpa } => {
-                let wanted = Wanted {
-                    name: name.clone(),
-                    hosts: hosts.clone(),
-                    gfds: gfds.clone(),
-                    ways: *ways,
-                    size: *size,
-                    granularity: *granularity,
-                    hpa: *hpa,
-                };
-                self.up()?;
-                self.is_free(name)?;
-                let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
-                self.share(&request).map_err(no)?;
-                vec![format!("memory {name:?} is given to {} hosts", hosts.len())]
-            }
-            Request::ShowGim { name, of, from, prefix, size, hpa } => {
-                let wanted = WantedGim {
-                    name: name.clone(),
-                    of: of.clone(),
-                    from: from.clone(),
-                    prefix: *prefix,
-                    size: *size,
-                    hpa: *hpa,
-                };
-                vec![self.show_gim(&wanted)?]
-            }
-            Request::Release { name } if self.gim.find(name).is_some() => {
-                vec![self.hide_gim(name)?]
-            }
-            Request::Revoke { name, host } if self.gim.find(name).is_some() => {
-                self.revoke_gim(name, host)?
-            }
-            Request::Release { name } => {
-                let tag = self.tag_of(name)?;
-                let inventory = self.up()?.inventory.clone();
-                self.memory.release(&mut self.fabric, &inventory, &tag).map_err(no)?;
-                vec![format!("memory {name:?} is released")]
-            }
-            Request::Revoke { name, host } => {
-                let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
-                let inventory = self.up()?.inventory.clone();
-                self.memory.revoke(&mut self.fabric, &inventory, &tag, host).map_err(no)?;
-                vec![format!("host {} does not have memory {name:?} any more", host.pid)]
-            }
-            Request::Grant { name, host } => {
-                let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
-                self.grant(&tag, host).map_err(no)?;
-                vec![format!("host {} has memory {name:?}", host.pid)]
-            }
-            _ => return Err(Refused::bad_request("that changes nothing")),
-        })
     }
 
     /// The tag of memory that is there.

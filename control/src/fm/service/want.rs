@@ -273,7 +273,9 @@ impl Want {
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let is_number = name.chars().all(|c| c.is_ascii_hexdigit());
+    // A PID or FFF, or a UUID without its dashes; acc0 is neither.
+    let is_pid = u16::from_str_radix(name, 16).is_ok_and(|bits| bits <= 0xFFF);
+    let is_number = is_pid || parse_uuid(name).is_ok();
     let is_place = name.strip_prefix('s').is_some_and(|rest| {
         !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit() || c == '.')
     });
@@ -451,6 +453,8 @@ hpa = "0x0100_0000_0000"
         assert_eq!(want.hosts[0].gae, Some(Peer::Unix("/run/h0".into())));
         assert_eq!(name_of(&tag("pool").unwrap()), "pool");
         assert_eq!(Want::parse("").unwrap().manager().pid, Pid::from_low_bits(0xFFE));
+        let named = Want::parse(&GOOD.replacen("\"h0\"", "\"acc0\"", 1)).unwrap();
+        assert_eq!(named.hosts[0].name, "acc0", "more than a PID has");
     }
 
     #[test]
@@ -466,6 +470,9 @@ hpa = "0x0100_0000_0000"
             ("\"0x0100_0000_0000\"", "\"0x\"", "expected an address"),
             ("name = \"h0\"", "name = \"leaf-0\"", "the name of two"),
             ("name = \"h0\"", "name = \"0a\"", "expected a name"),
+            ("name = \"h0\"", "name = \"fff\"", "expected a name"),
+            ("name = \"h0\"", "name = \"000a\"", "expected a name"),
+            ("name = \"h0\"", "name = \"50505050-5050-5050-0000-000000000001\"", "expected a name"),
             ("name = \"h0\"", "name = \"s0.1\"", "expected a name"),
             ("name = \"pool\"", "name = \"a pool with a long name\"", "1 to 16 octets"),
             ("unix:/run/h0", "/run/h0", "expected tcp:HOST:PORT or unix:PATH"),

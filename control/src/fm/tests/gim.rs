@@ -78,6 +78,13 @@ fn both_edges_have_their_bits_and_lose_them() {
         let row = rows(&mut fm).remove(0);
         assert_eq!((row.from[0].name.as_str(), row.of.pid), ("h0", of.pid.bits()));
         assert_eq!((row.hpa, row.size, row.prefix), (HPA, 16 << 20, prefix));
+        match fm.request(&Request::Cdat { read: None }) {
+            Ok(Response::Costs(rows)) => {
+                let ours = rows.iter().find(|row| row.what == "GIM \"win\"").unwrap();
+                assert_eq!((ours.from, ours.to), (from.pid.bits(), of.pid.bits()));
+            }
+            other => panic!("{other:?}"),
+        }
         // What it needs cannot be taken away past it.
         let pid = of.pid.to_string();
         let access =
