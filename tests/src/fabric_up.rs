@@ -103,6 +103,7 @@ impl Up {
     ///
     /// # Panics
     /// It does not.
+    #[expect(clippy::must_use_candidate, reason = "most are asked for what they do")]
     pub fn well(&self, name: &str, arguments: &str) -> Value {
         let (code, answer) = self.ask(name, arguments);
         assert_eq!(code, 0, "{name} {arguments}: {answer}\n{}", self.logs());
@@ -125,6 +126,7 @@ impl Up {
     ///
     /// # Panics
     /// It refuses.
+    #[expect(clippy::must_use_candidate, reason = "most are asked for what they do")]
     pub fn fm(&self, arguments: &str) -> Value {
         let (code, answer) = self.ask_fm(arguments);
         assert_eq!(code, 0, "fm {arguments}: {answer}\n{}", self.logs());

@@ -116,9 +116,9 @@ fn a_pulled_link_costs_what_was_on_it() {
     pass(&fabric, 3_000);
     let hit = [load(&fabric, 0), load(&fabric, 1)];
     pass(&fabric, 100);
-    for host in 0..2 {
+    for (host, hit) in hit.iter().enumerate() {
         let now = load(&fabric, host);
-        assert!(now.done > hit[host].done && now.failures == hit[host].failures, "{now:?}");
+        assert!(now.done > hit.done && now.failures == hit.failures, "{now:?}");
     }
     fabric.world().set_wire(wire, true);
     pass(&fabric, 150);

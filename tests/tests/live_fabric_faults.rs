@@ -5,7 +5,7 @@
 //! Units: octets, milliseconds.
 //! Source: issue 4, acceptance 4; fabric.md "Dynamic change"; docs/endpoint.md "Transfers".
 
-#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

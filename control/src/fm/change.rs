@@ -8,6 +8,7 @@
 //! ones stay. A notification says that something happened, not what: whoever gets one calls [`Running::watch`].
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use weft_parsers::fabric::Pid;
 
@@ -50,6 +51,21 @@ pub enum ChangeError {
     /// A discovery is needed first.
     #[error("{0} has a link that is not known: discover")]
     Unknown(PortRef),
+    /// What happened, and why it was not dealt with to the end.
+    #[error("{0}")]
+    Event(Event, #[source] Box<ChangeError>),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LinkDown(at) => write!(f, "link at {at} is down"),
+            Self::LinkUp(at) => write!(f, "link at {at} is up again"),
+            Self::NewLink(at) => write!(f, "{at} has a new link"),
+            Self::EdgeDown(at) => write!(f, "{at} has lost what was there"),
+            Self::SwitchGone(id) => write!(f, "{id} does not answer"),
+        }
+    }
 }
 
 /// What was done.
@@ -229,7 +245,7 @@ impl Running {
     /// else is wrong are gone.
     ///
     /// # Errors
-    /// The first event that was not dealt with to the end.
+    /// The first event that was not dealt with to the end, as [`ChangeError::Event`].
     pub fn watch(&mut self, fabric: &mut Fabric) -> Result<Vec<Report>, ChangeError> {
         let mut reports = Vec::new();
         // Each round takes a link or a switch away, or brings a link back once.
@@ -242,7 +258,8 @@ impl Running {
             let unheard =
                 silent.iter().find(|(id, _)| gone(*id)).map(|(id, _)| Event::SwitchGone(*id));
             let Some(event) = events.first().copied().or(unheard) else { break };
-            reports.push(self.on(fabric, event)?);
+            let done = self.on(fabric, event);
+            reports.push(done.map_err(|error| ChangeError::Event(event, Box::new(error)))?);
         }
         Ok(reports)
     }

@@ -36,10 +36,10 @@ pub use self::start::StartError;
 use self::want::{Want, name_of, parse_pid, tag};
 use super::bind::{BindError, Bridge};
 use super::cci::{CallError, Fabric, Way};
-use super::change::{ChangeError, Event, Report, Running};
+use super::change::{Report, Running};
 use super::discover::virtual_switches;
 use super::gim::Gim;
-use super::graph::{Key, PortRef, SwitchId};
+use super::graph::{Key, PortRef};
 use super::inventory::{Inventory, Switch};
 use super::memory::{Host, Memory};
 use super::plan::send::send;
@@ -504,10 +504,6 @@ impl Fm {
                 }
                 reports.iter().any(|report| !report.severed.is_empty())
             }
-            Err(ChangeError::Unknown(at)) => {
-                self.board.happened(format!("{at} has a link that was not known"));
-                true
-            }
             Err(error) => {
                 self.board.happened(with_causes(&error));
                 true
@@ -589,13 +585,7 @@ impl Fm {
 const NO_COST: PathCost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
 
 fn told(report: &Report) -> String {
-    let mut text = match report.event {
-        Event::LinkDown(at) => format!("link at {at} is down"),
-        Event::LinkUp(at) => format!("link at {at} is up again"),
-        Event::NewLink(at) => format!("{at} has a new link"),
-        Event::EdgeDown(at) => format!("{at} has lost what was there"),
-        Event::SwitchGone(SwitchId(id)) => format!("s{id} does not answer"),
-    };
+    let mut text = report.event.to_string();
     let mut add = |args: std::fmt::Arguments<'_>| {
         let _ = text.write_fmt(args); // a String takes everything
     };

@@ -168,6 +168,7 @@ impl Fm {
         self.bring_up(known.as_ref())?;
         self.reconcile();
         self.save()?;
+        self.step("all is brought about");
         Ok(())
     }
 
