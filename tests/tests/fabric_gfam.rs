@@ -84,16 +84,16 @@ fn counts(fabric: &Fabric) -> Vec<[u64; 2]> {
 }
 
 /// One requester writes a range, another one reads it back; the first `ways` GFDs have their part of it, and no other
-/// has heard of it.
-fn round(fabric: &Fabric, nth: usize, hpa: u64, len: u64, ways: usize) {
-    let before = counts(fabric);
+/// has heard of it. `sum` is what they had of all rounds before.
+fn round(fabric: &Fabric, sum: &mut [[u64; 2]], nth: usize, (hpa, len): (u64, u64), ways: usize) {
     let seed = nth as u64 + 1;
     write(fabric, REQUESTERS[nth % 3].0, range(hpa, len, seed));
     read(fabric, REQUESTERS[(nth + 1) % 3].0, range(hpa, len, seed));
     let each = len / ways as u64;
-    for (at, (after, before)) in counts(fabric).iter().zip(&before).enumerate() {
+    for (at, (after, before)) in counts(fabric).into_iter().zip(sum).enumerate() {
         let own = if at < ways { each } else { 0 };
         assert_eq!([after[0] - before[0], after[1] - before[1]], [own; 2], "{ways} ways, GFD {at}");
+        *before = after;
     }
 }
 
@@ -129,17 +129,18 @@ fn books(fabric: &Fabric) {
 fn all_ways(len: impl Fn(u16, u32) -> u64) {
     let len = |ways: u16, turn: u32| len(ways, turn).max(u64::from(ways) * u64::from(turn));
     let mut fabric = up();
+    let mut sum = counts(&fabric);
     let placed: Vec<(u32, u64)> =
         fabric.topology().memory.iter().map(|share| (share.granularity, share.hpa)).collect();
     assert_eq!(placed.iter().map(|(turn, _)| *turn).collect::<Vec<_>>(), TURNS);
     for (nth, (turn, hpa)) in placed.into_iter().enumerate() {
-        round(&fabric, nth, hpa, len(256, turn), 256);
+        round(&fabric, &mut sum, nth, (hpa, len(256, turn)), 256);
     }
     for ways in [1, 2, 4] {
         for (nth, turn) in TURNS.into_iter().enumerate() {
             let nth = nth + usize::from(ways);
             shared(&mut fabric, ways, turn, |fabric, hpa| {
-                round(fabric, nth, hpa, len(ways, turn), ways.into());
+                round(fabric, &mut sum, nth, (hpa, len(ways, turn)), ways.into());
             });
         }
     }

@@ -93,7 +93,7 @@ impl Gfam {
 /// Sends a line to a socket and returns the line that comes back.
 fn ask(socket: &Path, request: &Value) -> Value {
     let mut stream = UnixStream::connect(socket).unwrap();
-    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     writeln!(stream, "{request}").unwrap();
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
@@ -299,7 +299,7 @@ fn a_trace_is_what_the_frames_did() {
         let trace = &trace["trace"];
         assert_eq!(trace["end"], "memory", "{trace}");
         let data: Vec<u8> = (0..8).flat_map(|_| rng.below(u64::MAX).to_le_bytes()).collect();
-        let digits: String = data.iter().map(|octet| format!("{octet:02x}")).collect();
+        let digits = data.iter().fold(String::new(), |text, octet| text + &format!("{octet:02x}"));
         tap.take(); // what the manager asked
         let cmd = if name == "xpu0" { "dma_write" } else { "write" };
         let done = up.ask(name, &json!({ "cmd": cmd, "addr": hpa, "data": digits }));

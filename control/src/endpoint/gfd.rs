@@ -105,6 +105,9 @@ impl GfdUnit {
         let sat = gfd.sat(0, Pid::COUNT).map(|page| page.list).unwrap_or_default();
         let row = |(bits, vector): (u16, &u32)| {
             let pid = Pid::assignable(bits)?;
+            if *vector == 0 && !gfd.gdt().knows(pid) {
+                return None;
+            }
             let decoders: Vec<Value> = (0..)
                 .zip(gfd.gdt().get(pid))
                 .filter_map(|(index, decoder)| Some(decoder_json(index, &decoder?)))

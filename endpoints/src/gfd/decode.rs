@@ -201,6 +201,12 @@ impl Gdt {
         Ok(Hpa(decoder.hpa_base.0.wrapping_add(off)))
     }
 
+    /// Whether `rpid` has ever had a decoder: most have not.
+    #[must_use]
+    pub fn knows(&self, rpid: Pid) -> bool {
+        self.row_of.get(rpid.index()).is_some_and(|row| *row != 0)
+    }
+
     /// The decoders of `rpid`, by index.
     #[must_use]
     pub fn get(&self, rpid: Pid) -> [Option<Decoder>; DECODERS] {
@@ -284,6 +290,7 @@ mod tests {
         assert_eq!(hit.room, 0x1000 - 0xA40, "to the end of the turn");
         assert_eq!(gdt.reverse(RPID, Dpa(0x1_1159_EA40)), Ok(Hpa(0x0123_4567_BA40)));
         assert_eq!(gdt.get(RPID)[2], Some(decoder));
+        assert!(gdt.knows(RPID) && !gdt.knows(Pid::from_low_bits(0x13)));
     }
 
     #[test]

@@ -42,15 +42,18 @@ fn octets(tlp: &TlpRepr<'_>) -> Vec<u8> {
     octets
 }
 
+/// First address, octets, most octets of a UIO request, and what is sent: addresses and octets.
+type Turns = (u64, usize, usize, Vec<(u64, usize)>);
+
 /// UIO requests stay within turns of interleaved memory, whatever else they might have; memory requests do not care.
 #[test]
 fn uio_requests_cross_no_multiple_of_theirs() {
-    #[rustfmt::skip] // columns: first address, octets, most octets of a UIO request, what is sent
-    let cases: [(u64, usize, usize, &[(u64, usize)]); 4] = [
-        (0x1000, 512,   256, &[(0x1000, 256), (0x1100, 256)]),
-        (0x10F0, 272,   256, &[(0x10F0, 16), (0x1100, 256)]),
-        (0x1000, 512, 4_096, &[(0x1000, 512)]),
-        (0x1100, 768,   512, &[(0x1100, 256), (0x1200, 512)]),
+    #[rustfmt::skip] // columns as of `Turns`
+    let cases: [Turns; 4] = [
+        (0x1000, 512,   256, vec![(0x1000, 256), (0x1100, 256)]),
+        (0x10F0, 272,   256, vec![(0x10F0, 16), (0x1100, 256)]),
+        (0x1000, 512, 4_096, vec![(0x1000, 512)]),
+        (0x1100, 768,   512, vec![(0x1100, 256), (0x1200, 512)]),
     ];
     for (addr, len, uio_max, want) in cases {
         let timeout = Span::from_ns(1_000);
