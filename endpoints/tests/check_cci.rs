@@ -1,7 +1,7 @@
 //! The switch component and the GFD on TCP loopback, driven by the independent client `tests/py/check_cci.py`.
 //!
-//! Shape: a thread for each connection, one component behind a mutex; behind a switch's ports another switch and a device
-//! of several logical devices.
+//! Shape: a thread for each connection, one component behind a mutex; behind a switch's ports another switch and a
+//! device of several logical devices.
 //! Units: octets; a request takes 1 ms of the component's time.
 //! Source: fabric.md "FM module"; `tests/py/check_cci.py` says what it checks.
 

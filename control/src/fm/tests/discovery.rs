@@ -150,12 +150,10 @@ fn what_is_wrong_is_reported_and_the_rest_is_found() {
     }
 }
 
-/// Name, damage, rule that is broken, findings.
-type Broken<'a> = (&'static str, &'a dyn Fn(&mut Fake), Rule, usize);
-
 /// Seed 000 section 7.7.5: each of these the manager refuses by the name of its rule, and has no link of it.
 #[test]
 fn connections_against_the_rules_are_refused_by_name() {
+    type Broken<'a> = (&'static str, &'a dyn Fn(&mut Fake), Rule, usize);
     let graph = generate::ring(4, 1).unwrap();
     let gfd = |fake: &mut Fake, config| {
         let port = fake.add(SwitchId(3), Some(GfdState::new(16)));
