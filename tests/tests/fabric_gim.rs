@@ -4,7 +4,7 @@
 //! Units: octets.
 //! Source: seed 000 section 7.7.3; issue 4, item 7.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use weft::endpoint::Answer;
 use weft::endpoint::command::{Access, Command, Own, TransferReport, Via};
