@@ -3,8 +3,8 @@
 //! Shape: host - switch with its agent - switch with its agent - second host and GFD, a device at the first switch;
 //! before, without and with the level again, writes and reads of each kind that can be sent there.
 //! Units: octets, nanoseconds.
-//! Source: issue 4, acceptance 3; seed 000 sections 7.7.2.5 (figure 7-33), 7.7.3.3, 7.7.9; fabric.md "Ingress at an edge",
-//! "GFD (endpoint)"; wire-formats.md 4.5 to 4.7, 5.4.
+//! Source: issue 4, acceptance 3; seed 000 sections 7.7.2.5 (figure 7-33), 7.7.3.3, 7.7.9; fabric.md "Ingress at an
+//! edge", "GFD (endpoint)"; wire-formats.md 4.5 to 4.7, 5.4.
 //!
 //! All tables are set by requests of the fabric manager's connection, tunnels through it, and the mailbox of the
 //! host's GAE. What a refused request leads to is told by all counters that have changed meanwhile.
@@ -284,7 +284,7 @@ fn prefix_not_enabled_at_the_far_edge() {
     }
 }
 
-/// fabric.md "Ingress", 1: a completion whose prefix is not in VTV is dropped and counted as unexpected; nobody is told.
+/// fabric.md "Ingress", 1: a completion whose prefix is not in VTV is dropped, counted as unexpected; nobody is told.
 #[test]
 fn prefix_of_a_completion_not_in_vtv() {
     let mut fabric = up();
@@ -400,7 +400,7 @@ fn protection_is_each_requesters_own() {
     fabric.check();
 }
 
-/// Seed 000 section 7.7.2.7: a device's own request is refused as a host's is; the notification for it ends at its edge.
+/// Seed 000 section 7.7.2.7: a device's request is refused as a host's is; the notification for it ends at its edge.
 #[test]
 fn a_device_is_refused_and_never_told() {
     let mut fabric = up();
