@@ -201,7 +201,7 @@ fn lost_answers_leave_nothing_half_shown_silently() {
         let shared = shared();
         let mut fm = started(&shared, "");
         let empty = holds(&shared);
-        shared.with(|fake| fake.faults = Some(Faults { rng: Rng::new(seed), per_mille: 350 }));
+        shared.with(|fake| fake.faults = Some(Faults { rng: Rng::new(seed), per_mille: 120 }));
         let show = Request::ShowGim {
             name: "win".to_owned(),
             of: other(),
