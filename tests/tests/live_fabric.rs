@@ -1,7 +1,7 @@
 //! A running switch of ports with roles, commanded by octets over its CCI socket.
 //!
 //! Shape: `weft run` with a usp and two fports in a namespace; raw requests over a Unix socket; TLPs of
-//! `pcaps/tlp/link.pcap` in at one wire and out at another.
+//! `pcaps/tlp/link.pcap` in at one wire and out at another, by the pipeline and past it.
 //! Units: octets.
 //! Source: fabric.md "Inside: DRT", "FM module"; wire-formats.md 3.7a, 4.1, 4.5.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
@@ -16,7 +16,8 @@ use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::mctp::{self, Decoded, MessageType};
 use weft_parsers::cci::{Header, Opcode, Request, ReturnCode};
 use weft_parsers::fabric::Pid;
-use weft_parsers::tlp::{Oui, PbrTlp, TlpLink};
+use weft_parsers::tlp::glance::{LinkWords, PBR_AT};
+use weft_parsers::tlp::{Oui, PbrTlp, Pth, TlpLink};
 use weft_tests::netns::{Net, Switch, pause};
 use weft_tests::stations::{Station, index_of};
 
@@ -93,6 +94,24 @@ impl Fm {
         self.ask_raw(&message)
     }
 
+    /// Becomes the primary manager, and gives the switch its PID.
+    fn claim(&mut self) {
+        let claim = ClaimOwnership {
+            op: ClaimOp::RegisterPrimary,
+            fm: Pid::from_low_bits(1),
+            fm_uuid: [1; 16],
+            pid: Pid::from_low_bits(0x10),
+        };
+        assert_eq!(self.ask(&Request::ClaimOwnership(claim)).0, ReturnCode::Success);
+    }
+
+    /// Has [`DPID`] lead to a port; to none, without one.
+    fn lead(&mut self, port: Option<u8>) {
+        // Table 0, one entry from DPID on, kind 1 is a port.
+        let ([low, high], kind) = (DPID.to_le_bytes(), u8::from(port.is_some()));
+        self.ok(Opcode::SET_DRT, &[0, 0, 1, 0, low, high, kind, port.unwrap_or(0)]);
+    }
+
     fn ok(&mut self, opcode: Opcode, payload: &[u8]) -> Vec<u8> {
         let (code, answer) = self.command(opcode.0, payload);
         assert_eq!(code, ReturnCode::Success, "{opcode} {payload:02x?}");
@@ -122,8 +141,13 @@ fn frame() -> Vec<u8> {
 
 /// DPIDs of PBR TLPs that come out of `f2` within so many milliseconds.
 fn heard(net: &Net, ear: &mut Station, ms: u32) -> Vec<Pid> {
+    frames_heard(net, ear, ms).into_iter().map(|(dpid, _)| dpid).collect()
+}
+
+/// The same, with the whole frames.
+fn frames_heard(net: &Net, ear: &mut Station, ms: u32) -> Vec<(Pid, Vec<u8>)> {
     let index = net.within("far", || index_of("f2").unwrap());
-    let mut dpids = Vec::new();
+    let mut frames = Vec::new();
     for _ in 0..ms {
         ear.receive(|from, octets| {
             let Ok((_, rest)) = TlpLink::parse(octets.get(12..).unwrap_or_default(), Oui::DEFAULT)
@@ -134,13 +158,30 @@ fn heard(net: &Net, ear: &mut Station, ms: u32) -> Vec<Pid> {
             if let (true, Ok(Some(tlp))) = (from == index, PbrTlp::parse(rest))
                 && !tlp.pth().dpid.is_none()
             {
-                dpids.push(tlp.pth().dpid);
+                frames.push((tlp.pth().dpid, octets.to_vec()));
             }
         });
         pause(Duration::from_millis(1));
     }
-    dpids
+    frames
 }
+
+/// A UIO write of 64 octets behind a PTH, with a number as its tag.
+fn numbered(number: u16) -> Vec<u8> {
+    let pth = Pth::new(Pid::from_low_bits(0x123), Pid::from_low_bits(DPID));
+    let mut frame = [[0xFF; 6], [2, 0, 0, 0, 0, 0x77]].concat();
+    frame.extend(LinkWords::new(Oui::DEFAULT).pbr.to_be_bytes());
+    frame.extend(pth.emit());
+    frame.extend((0x61 << 24 | 16_u32).to_be_bytes());
+    frame.extend([1, 2]);
+    frame.extend(number.to_be_bytes());
+    frame.extend((1_u64 << 40).to_be_bytes());
+    frame.extend([0x77; 64]);
+    frame
+}
+
+/// Where its tag is: behind addresses, link words, PTH and six octets of the TLP.
+const TAG_AT: usize = PBR_AT + 6;
 
 fn config(folder: &Path, ports: &str) -> String {
     let cci = folder.join("cci/cci.sock").display().to_string();
@@ -181,23 +222,17 @@ fn managers_command_a_running_switch() {
         "nobody's primary"
     );
 
-    let claim = ClaimOwnership {
-        op: ClaimOp::RegisterPrimary,
-        fm: Pid::from_low_bits(1),
-        fm_uuid: [1; 16],
-        pid: Pid::from_low_bits(0x10),
-    };
-    assert_eq!(fm.ask(&Request::ClaimOwnership(claim)).0, ReturnCode::Success);
+    fm.claim();
     assert!(!fm.ok(Opcode::IDENTIFY_PBR_SWITCH, &[]).is_empty());
     eventually("links are up", || (0..3).all(|port| fm.ltssm(port) == 4));
 
-    // Nothing leads there, then port 2 does: table 0, one entry from DPID on, kind 1 is a port.
+    // Nothing leads there, then port 2 does.
     let mut ear = Station::hearer(&net, "far");
     let mouth = Station::sender(&net, "far", "f1");
     assert_eq!(mouth.send(&[frame()]), 1);
     assert_eq!(heard(&net, &mut ear, 200), []);
     let [low, high] = DPID.to_le_bytes();
-    fm.ok(Opcode::SET_DRT, &[0, 0, 1, 0, low, high, 1, 2]);
+    fm.lead(Some(2));
     let drt = fm.ok(Opcode::GET_DRT, &[0, 0, 1, 0, low, high]);
     assert_eq!(drt[drt.len() - 2..], [1, 2]);
     assert_eq!(mouth.send(&[frame()]), 1);
@@ -237,4 +272,76 @@ fn managers_command_a_running_switch() {
     assert_eq!(count("rx"), count("tx") + count("dropped"), "{counters}");
     assert!(count("tx") > 1 && count("dropped") >= 1, "{counters}");
     assert!(!path.exists(), "its socket goes with it");
+}
+
+/// Frames whose way is clear go past the pipeline: all of them, in order, the same octets as by the pipeline; what the
+/// manager changes is in force in the kernel, too, and all is counted.
+#[test]
+fn tlps_with_a_clean_way_are_sent_on_by_the_kernel() {
+    let test = "tlps_with_a_clean_way_are_sent_on_by_the_kernel";
+    if let Err(why) = weft_xdp::object() {
+        eprintln!("SKIPPED {test}: the XDP program is {why}");
+        return;
+    }
+    let Some(mut net) = Net::new(test) else { return };
+    net.add_wires(3);
+    for device in ["f0", "f1", "f2"] {
+        net.napi(("far", device), true);
+    }
+    let folder = Switch::folder(&net);
+    let ports = PORTS.replace("af_packet", "af_xdp");
+    let ports = ports.replace("role = ", "flow_control = \"none\"\nrole = ");
+    let switch = Switch::start(&net, &[], &config(&folder, &ports));
+    let mut fm = Fm::connect(&folder.join("cci/cci.sock"));
+    fm.claim();
+    eventually("links are up", || (0..3).all(|port| fm.ltssm(port) == 4));
+    fm.lead(Some(2));
+
+    let mut ear = Station::hearer(&net, "far");
+    let mouth = Station::sender(&net, "far", "f1");
+    let express = || {
+        let shown = switch.ask("show ports --json").unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["ports"][1]["no_express"], serde_json::Value::Null, "{shown}");
+        shown["ports"][1]["express"].as_u64().unwrap()
+    };
+    let (mut sent, mut came) = (0, Vec::new());
+    let mut send = |count: u16, ear: &mut Station| {
+        let frames: Vec<Vec<u8>> = (sent..sent + count).map(numbered).collect();
+        assert_eq!(mouth.send(&frames), frames.len());
+        sent += count;
+        frames_heard(&net, ear, 10)
+    };
+    let mut tries = 0;
+    eventually("the kernel sends", || {
+        tries += 1;
+        came.extend(send(1, &mut ear));
+        express() > 0
+    });
+    let before = express();
+    for _ in 0..40 {
+        came.extend(send(10, &mut ear));
+    }
+    came.extend(send(0, &mut ear));
+    let went = express() - before;
+    assert!(went >= 300, "{went} of 400 went past the pipeline");
+    let tag = |frame: &[u8]| u16::from_be_bytes([frame[TAG_AT], frame[TAG_AT + 1]]);
+    let tags: Vec<u16> = came.iter().map(|(_, frame)| tag(frame)).collect();
+    assert_eq!(tags, (0..tries + 400).collect::<Vec<u16>>(), "all, in order");
+    let rest = |frame: &[u8]| [&frame[..TAG_AT], &frame[TAG_AT + 2..]].concat();
+    assert!(
+        came.iter().all(|(_, frame)| rest(frame) == rest(&came[0].1)),
+        "the first by the pipeline"
+    );
+
+    fm.lead(None);
+    pause(Duration::from_millis(50));
+    assert_eq!(send(10, &mut ear), [], "nowhere to go");
+    fm.lead(Some(2));
+    pause(Duration::from_millis(50));
+    assert_eq!(send(10, &mut ear).len(), 10);
+    let counters = switch.stop();
+    let count = |what: &str| counters[what].as_u64().unwrap();
+    assert_eq!(count("rx"), count("tx") + count("dropped"), "{counters}");
+    assert!(count("dropped") >= 10, "{counters}");
 }

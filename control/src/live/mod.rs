@@ -229,7 +229,6 @@ impl Live {
         let mut live = Self::drive(&config.run, switch, (ports, &pool), recorder.as_ref())?;
         (live.devices, live.no_express) = (facts, no_express);
         if let Some((fabric, far)) = config.fabric.as_ref().zip(far) {
-            live.no_express = config.run.express.then(|| "ports carry TLPs".to_owned());
             let agent = Arc::new(Agent::start(fabric, &live.core, live.clock, far)?);
             let cci = fabric.cci.as_ref().map(|place| cci::Server::start(place, agent.clone()));
             live.fabric = Mutex::new(Some(Functions { agent, cci: cci.transpose()? }));
@@ -481,7 +480,7 @@ impl Drop for Live {
 fn fast_path(config: &Config, is_recorded: bool) -> Option<Result<Express, String>> {
     let ports = &config.run.ports;
     let can = ports.iter().any(|run| matches!(run.kind, DeviceKind::Auto | DeviceKind::AfXdp));
-    let wanted = config.run.express && can && !is_recorded && config.fabric.is_none();
+    let wanted = config.run.express && can && !is_recorded;
     let stations = config.switch.forward.fdb_capacity;
     wanted.then(|| Express::new(ports.len(), stations).map_err(|error| error.to_string()))
 }
