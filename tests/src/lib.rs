@@ -1,13 +1,14 @@
 //! What the conformance and end-to-end tests share.
 //!
 //! Shape: `tidy` holds the source tree to the map, `fuzz` holds bodies of fuzz targets, `crowd` many switches
-//! of a fabric, `netns` makes networks of kernel hosts, `fabric_up` whole fabrics of processes in them, `talk`
-//! has them talk, `stations` loads interfaces with frames.
+//! of a fabric, `netns` makes networks of kernel hosts, `fabric_up` whole fabrics of processes in them and
+//! `fabric_here` of one process, `talk` has them talk, `stations` loads interfaces with frames.
 //! Units: as each module says.
 //! Source: style.md C1, C12, C14; architecture.md, "The house".
 #![expect(clippy::indexing_slicing, reason = "a test fails that way")]
 
 pub mod crowd;
+pub mod fabric_here;
 pub mod fabric_up;
 pub mod fuzz;
 pub mod netns;

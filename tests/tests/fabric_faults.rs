@@ -7,23 +7,19 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use weft::endpoint::Answer;
-use weft::endpoint::command::{Access, Command, LoadReport};
-use weft::endpoint::number::Num;
+use weft::endpoint::command::{Command, LoadReport};
 use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::Part;
-use weft::fabric::world::virtual_clock;
 use weft::fm::service::Request;
 use weft_dataplane::time::Span;
+use weft_tests::fabric_here::{books, range, up};
 
 /// Figure 7-26: two hosts with four GFDs over two switches that two links join; each host with a load of its own.
 fn loaded() -> Fabric {
-    let path = format!("{}/../pcaps/fabric/fig-7-26.toml", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(path).unwrap();
-    let fabric = Fabric::up(&text, virtual_clock()).unwrap();
+    let fabric = up("fig-7-26");
     for host in 0..2 {
-        let addr = Num(fabric.topology().memory[0].hpa + host as u64 * 0x10_0000);
-        let (len, seed) = (Some(Num(1 << 15)), Some(host as u64));
-        let access = Access { addr, len, seed, timeout_ms: 60_000, ..Access::default() };
+        let addr = fabric.topology().memory[0].hpa + host as u64 * 0x10_0000;
+        let access = range(addr, 1 << 15, host as u64);
         let start = Command::LoadStart { access, rounds: 0, pause_ms: 1 };
         fabric.ask(Part::Host(host), &start).unwrap();
     }
@@ -60,12 +56,7 @@ fn stop(fabric: &Fabric) -> [LoadReport; 2] {
     for report in &ended {
         assert_eq!((report.running, report.under_way, report.wrong), (false, 0, 0), "{report:?}");
     }
-    let world = fabric.world();
-    for at in 0..world.layout().switches.len() {
-        let ledger = world.ledger(at).unwrap();
-        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {at}: {ledger:?}");
-    }
-    drop(world);
+    books(fabric);
     ended
 }
 

@@ -7,58 +7,20 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use weft::endpoint::Answer;
-use weft::endpoint::command::{Access, Command, Own, TransferReport, Via};
+use weft::endpoint::command::{Access, Command, Own, Via};
 use weft::endpoint::number::Num;
 use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::{End as End2, Part, uuid};
-use weft::fabric::world::virtual_clock;
 use weft::fm::service::board::Phase;
 use weft::fm::service::{Request, Response};
 use weft::fm::trace::End;
 use weft_dataplane::time::Span;
-
-fn file(figure: &str) -> String {
-    let path = format!("{}/../pcaps/fabric/fig-{figure}.toml", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read_to_string(path).unwrap()
-}
-
-/// A figure, up and without trouble.
-fn up(figure: &str) -> Fabric {
-    let mut fabric = Fabric::up(&file(figure), virtual_clock()).unwrap_or_else(|error| {
-        panic!("{figure}: {}", chain(&error));
-    });
-    let status = fabric.fm().board().status();
-    assert_eq!((status.phase, &status.trouble[..]), (Phase::Up, &[][..]), "{status:?}");
-    fabric
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = core::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
+use weft_tests::fabric_here::{books, range, transfer, up};
 
 fn tree(fabric: &Fabric, host: usize) -> String {
     match fabric.ask(Part::Host(host), &Command::Tree {}).unwrap() {
         Answer::Tree { text, .. } => text,
         other => panic!("{other:?}"),
-    }
-}
-
-fn transfer(fabric: &Fabric, part: Part, command: &Command) -> TransferReport {
-    match fabric.ask(part, command).unwrap() {
-        Answer::Transfer(report) => *report,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn range(addr: u64, len: u64, seed: u64) -> Access {
-    let timeout_ms = 60_000;
-    Access {
-        addr: Num(addr),
-        len: Some(Num(len)),
-        seed: Some(seed),
-        timeout_ms,
-        ..Access::default()
     }
 }
 
@@ -82,17 +44,9 @@ fn functions(fabric: &Fabric, host: usize) -> Vec<(String, String)> {
     parts.collect()
 }
 
-fn books(fabric: &Fabric) {
-    let world = fabric.world();
-    for at in 0..world.layout().switches.len() {
-        let ledger = world.ledger(at).unwrap();
-        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {at}: {ledger:?}");
-    }
-}
-
 #[test]
 fn figure_7_25_hosts_share_memory_of_a_gfd() {
-    let fabric = up("7-25");
+    let fabric = up("fig-7-25");
     let base = fabric.topology().memory[0].hpa;
     written_and_read(&fabric, Part::Host(0), Part::Host(1), base, 1 << 16, 7);
     books(&fabric);
@@ -100,7 +54,7 @@ fn figure_7_25_hosts_share_memory_of_a_gfd() {
 
 #[test]
 fn figure_7_26_interleaved_memory_is_one_for_both_hosts() {
-    let fabric = up("7-26");
+    let fabric = up("fig-7-26");
     let base = fabric.topology().memory[0].hpa;
     written_and_read(&fabric, Part::Host(0), Part::Host(1), base, 1 << 18, 1);
     written_and_read(&fabric, Part::Host(1), Part::Host(0), base + (1 << 29), 1 << 18, 2);
@@ -109,7 +63,7 @@ fn figure_7_26_interleaved_memory_is_one_for_both_hosts() {
 
 #[test]
 fn figure_7_27_memory_of_two_ways_of_256_octets() {
-    let fabric = up("7-27");
+    let fabric = up("fig-7-27");
     let base = fabric.topology().memory[0].hpa;
     // Requests stay within a turn: a read has at most 512 octets, and each GFD gets its own part of it.
     let mut write = range(base, 1 << 12, 3);
@@ -123,7 +77,7 @@ fn figure_7_27_memory_of_two_ways_of_256_octets() {
 
 #[test]
 fn figure_7_28_devices_within_a_leaf_and_across() {
-    let fabric = up("7-28");
+    let fabric = up("fig-7-28");
     let found = functions(&fabric, 0);
     let ids: Vec<_> = found.iter().map(|(_, id)| id.as_str()).collect();
     assert!(ids.contains(&"1e98:0d00") && ids.contains(&"1e98:0d01"), "{found:?}");
@@ -136,7 +90,7 @@ fn figure_7_28_devices_within_a_leaf_and_across() {
 /// Each address of the walk: what the trace explains is what the switches and GFDs did.
 #[test]
 fn figure_7_31_a_trace_explains_each_lookup() {
-    let mut fabric = up("7-31");
+    let mut fabric = up("fig-7-31");
     let base = fabric.topology().memory[0].hpa;
     written_and_read(&fabric, Part::Host(0), Part::Host(0), base, 1 << 16, 11);
     for turn in 0..8 {
@@ -173,7 +127,7 @@ fn writes(fabric: &Fabric) -> Vec<u64> {
 
 #[test]
 fn figure_7_33_memory_of_another_is_refused() {
-    let fabric = up("7-33");
+    let fabric = up("fig-7-33");
     let [own, others, both] = [0, 1, 2].map(|at| fabric.topology().memory[at].hpa);
     written_and_read(&fabric, Part::Host(0), Part::Host(0), own, 4_096, 1);
     written_and_read(&fabric, Part::Host(1), Part::Host(1), others, 4_096, 2);
@@ -190,7 +144,7 @@ fn figure_7_33_memory_of_another_is_refused() {
 /// A plain switch below an edge with two devices, one at a host, a device at a host, and one across.
 #[test]
 fn figure_7_42_plain_switches_below_and_beside() {
-    let fabric = up("7-42");
+    let fabric = up("fig-7-42");
     let ids = |host| functions(&fabric, host).into_iter().map(|(_, id)| id).collect::<Vec<_>>();
     let devices =
         |host: usize| ids(host).into_iter().filter(|id| id.starts_with("1e98:0d")).collect();
@@ -203,7 +157,7 @@ fn figure_7_42_plain_switches_below_and_beside() {
 /// Every host reaches memory behind every switch of the mesh; the manager proves its routes anew.
 #[test]
 fn figure_7_43_and_7_44_a_mesh_whose_routes_are_proved() {
-    let mut fabric = up("7-43");
+    let mut fabric = up("fig-7-43");
     let base = fabric.topology().memory[0].hpa;
     for host in 0..4 {
         let addr = base + (host as u64) * 0x10_0000;
@@ -221,7 +175,7 @@ fn figure_7_43_and_7_44_a_mesh_whose_routes_are_proved() {
 /// own host only.
 #[test]
 fn figure_7_45_each_host_sees_its_own_hierarchy() {
-    let fabric = up("7-45");
+    let fabric = up("fig-7-45");
     let want = |list: &[(&str, &str)]| -> Vec<(String, String)> {
         list.iter().map(|(bdf, id)| ((*bdf).to_owned(), (*id).to_owned())).collect()
     };
@@ -278,7 +232,7 @@ fn figure_7_45_each_host_sees_its_own_hierarchy() {
 /// Unbound, a device is gone from its host; bound again it is there; nothing else has changed.
 #[test]
 fn unbinding_takes_away_and_binding_gives_back() {
-    let mut fabric = up("7-45");
+    let mut fabric = up("fig-7-45");
     let before = (functions(&fabric, 0), functions(&fabric, 1));
     // The host hears of it by an interrupt of the slot, and looks for itself.
     let notice = |fabric: &Fabric| fabric.world().until(Span::from_ms(20), |_| false);
@@ -298,7 +252,7 @@ fn unbinding_takes_away_and_binding_gives_back() {
 /// A revoked host is refused at once; the other one goes on.
 #[test]
 fn revoking_stops_one_host_and_no_other() {
-    let mut fabric = up("7-26");
+    let mut fabric = up("fig-7-26");
     let base = fabric.topology().memory[0].hpa;
     written_and_read(&fabric, Part::Host(0), Part::Host(1), base, 1 << 14, 1);
     let (name, host) = ("pool".to_owned(), "h0".to_owned());
@@ -313,7 +267,7 @@ fn revoking_stops_one_host_and_no_other() {
 /// A link of the mesh is pulled: the manager routes around it, and puts it back to use.
 #[test]
 fn a_pulled_link_is_routed_around_and_back() {
-    let mut fabric = up("7-43");
+    let mut fabric = up("fig-7-43");
     let base = fabric.topology().memory[0].hpa;
     let wire = {
         let world = fabric.world();

@@ -8,15 +8,14 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use weft::endpoint::Answer;
-use weft::endpoint::command::{Access, Command, Own, TransferReport};
+use weft::endpoint::command::{Access, Command, Own};
 use weft::endpoint::number::Num;
 use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::{Part, uuid};
-use weft::fabric::world::virtual_clock;
-use weft::fm::service::board::Phase;
 use weft::fm::service::{Request, Response};
 use weft::fm::trace::{End, Trace};
 use weft_dataplane::rng::Rng;
+use weft_tests::fabric_here::{access, books, range, transfer, up};
 
 /// Every granularity that there is.
 const TURNS: [u32; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
@@ -30,45 +29,15 @@ const BLOCK: u64 = 16 << 20;
 /// Most octets that are written and read at a time.
 const LEN: u64 = 16 << 20;
 
-fn up() -> Fabric {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/fabric/gfam-256.toml");
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut fabric = Fabric::up(&text, virtual_clock()).unwrap();
-    let status = fabric.fm().board().status();
-    assert_eq!((status.phase, &status.trouble[..]), (Phase::Up, &[][..]), "{status:?}");
-    fabric
-}
-
-fn transfer(fabric: &Fabric, part: Part, command: &Command) -> TransferReport {
-    match fabric.ask(part, command).unwrap() {
-        Answer::Transfer(report) => *report,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn range(addr: u64, len: u64, seed: u64) -> Access {
-    let timeout_ms = 60_000;
-    let (addr, len, seed) = (Num(addr), Some(Num(len)), Some(seed));
-    Access { addr, len, seed, timeout_ms, ..Access::default() }
-}
-
-fn write(fabric: &Fabric, by: Part, access: Access) {
-    let (len, addr) = (access.len.unwrap().0, access.addr.0);
-    let command = match by {
-        Part::Device(_) => Command::DmaWrite(access),
-        _ => Command::Write(access),
-    };
-    let done = transfer(fabric, by, &command);
+fn write(fabric: &Fabric, by: Part, to: Access) {
+    let (len, addr) = (to.len.unwrap().0, to.addr.0);
+    let done = access(fabric, by, to, true);
     assert!(done.ok && done.written == len, "{by:?} {addr:#x}: {done:?}");
 }
 
-fn read(fabric: &Fabric, by: Part, access: Access) {
-    let (len, addr) = (access.len.unwrap().0, access.addr.0);
-    let command = match by {
-        Part::Device(_) => Command::DmaRead(access),
-        _ => Command::Read(access),
-    };
-    let done = transfer(fabric, by, &command);
+fn read(fabric: &Fabric, by: Part, from: Access) {
+    let (len, addr) = (from.len.unwrap().0, from.addr.0);
+    let done = access(fabric, by, from, false);
     assert!(done.ok && done.read == len && done.mismatched == 0, "{by:?} {addr:#x}: {done:?}");
 }
 
@@ -116,19 +85,11 @@ fn shared(fabric: &mut Fabric, ways: u16, granularity: u32, with: impl FnOnce(&m
     fabric.map().unwrap();
 }
 
-fn books(fabric: &Fabric) {
-    let world = fabric.world();
-    for at in 0..world.layout().switches.len() {
-        let ledger = world.ledger(at).unwrap();
-        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {at}: {ledger:?}");
-    }
-}
-
 /// 1, 2, 4 and 256 ways, each at every granularity; `len` says how much of each, and more is taken where that does not
 /// reach all GFDs.
 fn all_ways(len: impl Fn(u16, u32) -> u64) {
     let len = |ways: u16, turn: u32| len(ways, turn).max(u64::from(ways) * u64::from(turn));
-    let mut fabric = up();
+    let mut fabric = up("gfam-256");
     let mut sum = counts(&fabric);
     let placed: Vec<(u32, u64)> =
         fabric.topology().memory.iter().map(|share| (share.granularity, share.hpa)).collect();
@@ -158,7 +119,7 @@ fn memory_of_1_2_4_and_256_ways_at_every_granularity() {
 
 /// 16 MiB at each number of ways by every granularity.
 #[test]
-#[ignore = "make soak"]
+#[ignore = "soak: run by `make soak`"]
 fn soak_sixteen_mib_at_1_2_4_and_256_ways_and_every_granularity() {
     all_ways(|_, _| LEN);
 }
@@ -173,7 +134,7 @@ fn traced(fabric: &mut Fabric, host: &str, hpa: u64) -> Trace {
 /// Random addresses of random requesters: what the trace says of GFD and DPA is where the octets of a write are.
 #[test]
 fn a_trace_of_256_ways_names_the_gfd_and_the_dpa() {
-    let mut fabric = up();
+    let mut fabric = up("gfam-256");
     let shares: Vec<u64> = fabric.topology().memory.iter().map(|share| share.hpa).collect();
     let gfds = fabric.fm().state().unwrap().inventory.gfds;
     let uuids: Vec<_> = fabric.world().layout().gfds.iter().map(|gfd| uuid(gfd.serial)).collect();
@@ -206,7 +167,7 @@ fn a_trace_of_256_ways_names_the_gfd_and_the_dpa() {
 /// What was taken is refused, also to the accelerator, and nobody else is disturbed.
 #[test]
 fn memory_of_an_accelerator_is_revoked_alone() {
-    let mut fabric = up();
+    let mut fabric = up("gfam-256");
     let share = fabric.topology().memory[4].clone();
     write(&fabric, Part::Device(0), range(share.hpa, 1 << 16, 3));
     let (name, host) = (share.name, "xpu0".to_owned());

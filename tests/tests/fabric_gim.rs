@@ -7,61 +7,27 @@
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use weft::endpoint::Answer;
-use weft::endpoint::command::{Access, Command, Own, TransferReport, Via};
+use weft::endpoint::command::{Access, Command, Own, Via};
 use weft::endpoint::number::{Hex, Num};
 use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::Part;
 use weft::fabric::software::{Region, UPSTREAM, commands};
-use weft::fabric::world::virtual_clock;
-use weft::fm::service::board::Phase;
 use weft::fm::service::request::GimRow;
 use weft::fm::service::{Request, Response};
 use weft::fm::trace::{End, Trace};
 use weft_parsers::cci::gae::PrefixFlags;
 use weft_parsers::cci::{Opcode, ReturnCode};
 use weft_parsers::fabric::Pid;
+use weft_tests::fabric_here::{access, books, range, transfer, up};
 
 /// Where a host's memory begins for itself.
 const OWN: u64 = 0x10_0000;
-
-fn up(figure: &str) -> Fabric {
-    let path = format!("{}/../pcaps/fabric/fig-{figure}.toml", env!("CARGO_MANIFEST_DIR"));
-    let mut fabric = Fabric::up(&std::fs::read_to_string(path).unwrap(), virtual_clock())
-        .unwrap_or_else(|error| panic!("{figure}: {error:?}"));
-    let status = fabric.fm().board().status();
-    assert_eq!((status.phase, &status.trouble[..]), (Phase::Up, &[][..]), "{status:?}");
-    fabric
-}
 
 fn rows(fabric: &mut Fabric) -> Vec<GimRow> {
     match fabric.fm().request(&Request::Gim) {
         Ok(Response::Gim(rows)) => rows,
         other => panic!("{other:?}"),
     }
-}
-
-fn transfer(fabric: &Fabric, part: Part, command: &Command) -> TransferReport {
-    match fabric.ask(part, command).unwrap() {
-        Answer::Transfer(report) => *report,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn range(addr: u64, len: u64, seed: u64) -> Access {
-    let timeout_ms = 60_000;
-    let (addr, len, seed) = (Num(addr), Some(Num(len)), Some(seed));
-    Access { addr, len, seed, timeout_ms, ..Access::default() }
-}
-
-/// A write or read of a host, or the same by DMA of a device.
-fn access(fabric: &Fabric, by: Part, access: Access, write: bool) -> TransferReport {
-    let command = match (by, write) {
-        (Part::Device(_), true) => Command::DmaWrite(access),
-        (Part::Device(_), false) => Command::DmaRead(access),
-        (_, true) => Command::Write(access),
-        (_, false) => Command::Read(access),
-    };
-    transfer(fabric, by, &command)
 }
 
 /// What whose memory it is finds there itself, against a pattern.
@@ -115,18 +81,10 @@ fn traced(fabric: &mut Fabric, host: &str, hpa: u64) -> Trace {
     }
 }
 
-fn books(fabric: &Fabric) {
-    let world = fabric.world();
-    for at in 0..world.layout().switches.len() {
-        let ledger = world.ledger(at).unwrap();
-        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {at}: {ledger:?}");
-    }
-}
-
 /// Each host and each accelerator reaches the memory of the other host; the trace says by which tables.
 #[test]
 fn figure_7_38_hosts_show_each_other_their_memory() {
-    let mut fabric = up("7-38");
+    let mut fabric = up("fig-7-38");
     let shown = rows(&mut fabric);
     let mut seed = 0;
     for (of, row) in shown.iter().enumerate() {
@@ -157,7 +115,7 @@ fn figure_7_38_hosts_show_each_other_their_memory() {
 /// Accelerators reach each other's memory, and no host does: not the others, nor the one whose accelerator it is.
 #[test]
 fn figure_7_39_accelerators_show_each_other_theirs() {
-    let mut fabric = up("7-39");
+    let mut fabric = up("fig-7-39");
     let shown = rows(&mut fabric);
     for (of, row) in shown.iter().enumerate() {
         for by in (0..3).filter(|by| *by != of) {
@@ -175,7 +133,7 @@ fn figure_7_39_accelerators_show_each_other_theirs() {
 /// Flow one: FAST, PIF, the prefix at the far edge, the completion back by it.
 #[test]
 fn figure_7_40_the_fast_of_the_edge_finds_it() {
-    let mut fabric = up("7-40");
+    let mut fabric = up("fig-7-40");
     let row = rows(&mut fabric).remove(0);
     let [host, device, memory, stranger] =
         [Part::Host(0), Part::Device(0), Part::Host(1), Part::Host(2)];
@@ -204,7 +162,7 @@ fn figure_7_40_the_fast_of_the_edge_finds_it() {
 /// Flow two: the requester names the target's PID itself, where the manager has allowed that.
 #[test]
 fn figure_7_41_the_requester_names_it_itself() {
-    let mut fabric = up("7-41");
+    let mut fabric = up("fig-7-41");
     let row = rows(&mut fabric).remove(0);
     let memory = Part::Host(1);
     let named =
@@ -228,7 +186,7 @@ fn figure_7_41_the_requester_names_it_itself() {
 /// Revoked, a requester is refused at once and others go on; released, all are; shown again, all is as it was.
 #[test]
 fn revoking_gim_stops_one_and_no_other() {
-    let mut fabric = up("7-40");
+    let mut fabric = up("fig-7-40");
     let row = rows(&mut fabric).remove(0);
     let [host, device, memory] = [Part::Host(0), Part::Device(0), Part::Host(1)];
     let access_of = |fabric: &mut Fabric, host: &str| match fabric

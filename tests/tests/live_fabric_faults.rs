@@ -51,7 +51,7 @@ const LOADS: [(&str, &str); 5] = [
 ];
 const SWITCHES: [&str; 3] = ["sw0", "sw1", "sw2"];
 /// Longest time for an answer to a request, so that what is lost is known soon.
-const ANSWER_MS: &str = "2000";
+const ANSWER_MS: &str = "4000";
 
 /// One fabric at a time: each is a dozen processes.
 fn alone() -> MutexGuard<'static, ()> {
@@ -145,7 +145,7 @@ impl Loaded {
     /// Waits until the manager has noted an event after that of a number that has `part` in it.
     fn noted(&self, after: u64, part: &str) {
         let mut events = Value::Null;
-        for _ in 0..200 {
+        for _ in 0..600 {
             events = self.up.fm(&format!("events --after {after}"));
             let list = events.as_array().unwrap();
             if list.iter().any(|event| event["what"].as_str().unwrap().contains(part)) {
@@ -159,7 +159,7 @@ impl Loaded {
     /// The state is what it was before, as soon as all have settled.
     fn as_before(&self) {
         let mut now = Value::Null;
-        for _ in 0..100 {
+        for _ in 0..300 {
             now = state(&self.up);
             if now == self.before {
                 assert_eq!(now.to_string(), self.before.to_string(), "octet by octet");

@@ -1,0 +1,85 @@
+//! Whole fabrics in one process and virtual time, for tests: a file of `pcaps/fabric`, and what its parts are asked.
+//!
+//! Shape: [`up`] → [`access`] by hosts and devices, [`transfer`] of any command → [`books`].
+//! Units: octets; milliseconds of virtual time.
+//! Source: docs/fabric.md, docs/endpoint.md.
+
+use weft::endpoint::Answer;
+use weft::endpoint::command::{Access, Command, TransferReport};
+use weft::endpoint::number::Num;
+use weft::fabric::embedded::Fabric;
+use weft::fabric::layout::Part;
+use weft::fabric::world::virtual_clock;
+use weft::fm::service::board::Phase;
+
+/// The text of a file of `pcaps/fabric`.
+///
+/// # Panics
+/// It is not there.
+#[must_use]
+pub fn file(name: &str) -> String {
+    let path = format!("{}/../pcaps/fabric/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).expect("the file is there")
+}
+
+/// A file of `pcaps/fabric`, up and without trouble.
+///
+/// # Panics
+/// It does not come up, or not without trouble.
+#[must_use]
+pub fn up(name: &str) -> Fabric {
+    let mut fabric = Fabric::up(&file(name), virtual_clock()).unwrap_or_else(|error| {
+        let causes = core::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
+        panic!("{name}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "));
+    });
+    let status = fabric.fm().board().status();
+    assert_eq!((status.phase, &status.trouble[..]), (Phase::Up, &[][..]), "{name}: {status:?}");
+    fabric
+}
+
+/// What a part says of a transfer that it is told to make.
+///
+/// # Panics
+/// It refuses, or that is no transfer.
+#[must_use]
+pub fn transfer(fabric: &Fabric, part: Part, command: &Command) -> TransferReport {
+    match fabric.ask(part, command) {
+        Ok(Answer::Transfer(report)) => *report,
+        other => panic!("{part:?} {command:?}: {other:?}"),
+    }
+}
+
+/// A range with the pattern of a seed.
+#[must_use]
+pub fn range(addr: u64, len: u64, seed: u64) -> Access {
+    let timeout_ms = 60_000;
+    let (addr, len, seed) = (Num(addr), Some(Num(len)), Some(seed));
+    Access { addr, len, seed, timeout_ms, ..Access::default() }
+}
+
+/// A write or read of a host, or the same by DMA of a device.
+///
+/// # Panics
+/// It refuses.
+#[must_use]
+pub fn access(fabric: &Fabric, by: Part, access: Access, write: bool) -> TransferReport {
+    let command = match (by, write) {
+        (Part::Device(_), true) => Command::DmaWrite(access),
+        (Part::Device(_), false) => Command::DmaRead(access),
+        (_, true) => Command::Write(access),
+        (_, false) => Command::Read(access),
+    };
+    transfer(fabric, by, &command)
+}
+
+/// Every frame of every switch is accounted for, and none is left.
+///
+/// # Panics
+/// They are not.
+pub fn books(fabric: &Fabric) {
+    let world = fabric.world();
+    for at in 0..world.layout().switches.len() {
+        let ledger = world.ledger(at).expect("as many as switches");
+        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {at}: {ledger:?}");
+    }
+}
