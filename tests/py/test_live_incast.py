@@ -7,6 +7,7 @@ Source: acceptance 5 of issue 2; pipeline.md 4, 9; IEEE 802.1Q 36.
 
 import json
 import subprocess
+import time
 
 import pytest
 
@@ -65,6 +66,7 @@ def incast(pfc):
         load = ("--to", RECEIVER, "--pri", PRI, "--count", FRAMES, "--rate", RATE, "--linger", 1)
         senders = [report(host) for host in [traffic(n, *load) for n in SENDERS]]
         shown = rig.show_settled()
+        time.sleep(1)  # on a busy machine the receiver is behind the switch
         receiver.terminate()
         received = report(receiver)
         for capture in captures:
@@ -132,7 +134,8 @@ def run_without_pfc():
     streams = received["rx_streams"]
     dropped = shown["drops"]["total"]
     arrived = sum_of(streams, "unique")
-    print(f"{arrived} arrived, dropped {dropped}")
+    counts = [(port["name"], port["rx_frames"], port["tx_frames"]) for port in shown["ports"]]
+    print(f"{arrived} arrived, dropped {dropped}; port, in, out: {counts}")
     assert {reason for reason, count in dropped.items() if count} == {"dt"}
     assert arrived + dropped["dt"] == FRAMES * len(SENDERS)
     assert sum_of(streams, "reordered", "duplicates", "too_old", "corrupt") == 0
