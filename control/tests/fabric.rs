@@ -41,6 +41,10 @@ fn what_is_wrong_with_a_file_is_said() {
              gfd = [{ name = \"g\", at = \"p\" }]",
             "gfd-to-pbr-dsp",
         ),
+        (
+            "start = \"static\"\nswitch = [{ name = \"a\" }]\ngfd = [{ name = \"g\", at = \"a\" }]",
+            "a static fabric has no G-FAM",
+        ),
     ];
     for (text, want) in cases {
         std::fs::write(&file, text).unwrap();

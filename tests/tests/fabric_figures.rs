@@ -15,6 +15,8 @@ use weft::fm::service::board::Phase;
 use weft::fm::service::{Request, Response};
 use weft::fm::trace::End;
 use weft_dataplane::time::Span;
+use weft_endpoints::cci::Component;
+use weft_endpoints::component::Fixed;
 use weft_tests::fabric_here::{books, range, transfer, up};
 
 fn tree(fabric: &Fabric, host: usize) -> String {
@@ -176,6 +178,30 @@ fn figure_7_43_and_7_44_a_mesh_whose_routes_are_proved() {
 #[test]
 fn figure_7_45_each_host_sees_its_own_hierarchy() {
     let fabric = up("fig-7-45");
+    hierarchies(&fabric);
+    books(&fabric);
+}
+
+/// Seed 000 section 7.7.12.1: without a manager the hosts see and reach the same, by tables that switches have from the
+/// start; the manager beside them asks nobody.
+#[test]
+fn a_static_fabric_has_the_hierarchies_of_a_managed_one() {
+    let mut fabric = up("static");
+    hierarchies(&fabric);
+    assert_eq!(fabric.fm().board().status().calls, 0);
+    let of = |fabric: &Fabric| -> Vec<Fixed> {
+        let world = fabric.world();
+        (0..4).map(|at| Fixed::of(world.agent(at).unwrap().switch())).collect()
+    };
+    let managed = up("fig-7-45");
+    assert_eq!(of(&fabric), of(&managed), "PIDs, routes, groups and bindings");
+    let unowned = fabric.world().agent(0).unwrap().switch().common().ownership.primary();
+    assert_eq!(unowned, None);
+    books(&fabric);
+}
+
+/// What each host of figure 7-45 sees, and what it and its devices reach.
+fn hierarchies(fabric: &Fabric) {
     let want = |list: &[(&str, &str)]| -> Vec<(String, String)> {
         list.iter().map(|(bdf, id)| ((*bdf).to_owned(), (*id).to_owned())).collect()
     };
@@ -206,27 +232,26 @@ fn figure_7_45_each_host_sees_its_own_hierarchy() {
         ("08:00.0", "1e98:0d02"),
         ("01:00.1", gae),
     ];
-    assert_eq!(functions(&fabric, 0), want(&first));
-    assert_eq!(functions(&fabric, 1), want(&second));
+    assert_eq!(functions(fabric, 0), want(&first));
+    assert_eq!(functions(fabric, 1), want(&second));
     // Host 0 writes into the device behind the second switch, and the device into the host.
     let bar = 0x40_0020_0000;
-    written_and_read(&fabric, Part::Host(0), Part::Host(0), bar, 4_096, 6);
+    written_and_read(fabric, Part::Host(0), Part::Host(0), bar, 4_096, 6);
     let peek =
         Own { addr: Num(0), len: Some(Num(4_096)), seed: Some(6), bar: Some(0), ..Own::default() };
-    let seen = transfer(&fabric, Part::Device(1), &Command::Peek(peek.clone()));
+    let seen = transfer(fabric, Part::Device(1), &Command::Peek(peek.clone()));
     assert!(seen.ok, "{seen:?}");
-    let other = transfer(&fabric, Part::Device(2), &Command::Peek(peek));
+    let other = transfer(fabric, Part::Device(2), &Command::Peek(peek));
     assert!(!other.ok && other.mismatched > 0, "host 1's device at the same address: {other:?}");
     let dma = Access { via: Via::Plain, ..range(0x20_0000, 4_096, 8) };
-    let wrote = transfer(&fabric, Part::Device(1), &Command::DmaWrite(dma));
+    let wrote = transfer(fabric, Part::Device(1), &Command::DmaWrite(dma));
     assert!(wrote.ok, "{wrote:?}");
     let own = |host| {
         let own =
             Own { addr: Num(0x20_0000), len: Some(Num(4_096)), seed: Some(8), ..Own::default() };
-        transfer(&fabric, Part::Host(host), &Command::Peek(own))
+        transfer(fabric, Part::Host(host), &Command::Peek(own))
     };
     assert!(own(0).ok && !own(1).ok, "into the memory of its own host only");
-    books(&fabric);
 }
 
 /// Unbound, a device is gone from its host; bound again it is there; nothing else has changed.

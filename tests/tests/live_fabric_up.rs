@@ -5,6 +5,7 @@
 //! Source: issue 4, acceptance 1 and 2; seed 000 sections 7.7.2.4, 7.7.6.1.
 
 use serde_json::Value;
+use weft_tests::fabric_here::file;
 use weft_tests::fabric_up::Up;
 
 /// Each host sees exactly its hierarchy of the figure, by config reads over the wire; writes and reads of a host and of
@@ -12,6 +13,35 @@ use weft_tests::fabric_up::Up;
 #[test]
 fn figure_7_45_as_processes() {
     let Some(up) = Up::start("figure_7_45_as_processes", "7-45") else { return };
+    hierarchies(&up);
+    up.stop();
+}
+
+/// Seed 000 section 7.7.12.1: the same, of switches that have their PIDs, routes and bindings from their files. Nothing has
+/// commanded them, and nothing can; the manager beside them knows what there is, and proves its routes.
+#[test]
+fn a_static_fabric_as_processes() {
+    let name = "a_static_fabric_as_processes";
+    let Some(mut up) = Up::start_text(name, &file("static"), &[]) else { return };
+    hierarchies(&up);
+    let status = up.fm("status");
+    assert_eq!(status.pointer("/calls").and_then(Value::as_u64), Some(0), "{status}");
+    let (code, routes) = up.ask_fm("routes --prove");
+    assert!(code == 0 && routes.to_string().contains("none of them backwards"), "{routes}");
+    let (code, refused) = up.ask_fm("unbind entry/0/1");
+    assert!(code != 0 && refused.to_string().contains("static"), "{refused}");
+    // A switch that is killed and started again is as before, without anybody.
+    let before = up.functions("h0");
+    let sees = |up: &Up, wanted: bool| ((up.functions("h0") == before) == wanted).then_some(());
+    up.kill("sw1");
+    up.until("host 0 misses what is behind the switch", |up| sees(up, false));
+    up.run("sw1");
+    up.until("host 0 sees all again", |up| sees(up, true));
+    up.stop();
+}
+
+/// What each host of figure 7-45 sees, and what it and its devices reach.
+fn hierarchies(up: &Up) {
     let own = |list: &[(&str, &str)]| -> Vec<(String, String)> {
         list.iter().map(|(bdf, id)| ((*bdf).to_owned(), (*id).to_owned())).collect()
     };
@@ -53,7 +83,6 @@ fn figure_7_45_as_processes() {
     up.well("ep1", "dma write 0x200000 64KiB --seed 8 --check --via plain");
     up.well("h0", "peek 0x200000 64KiB --seed 8");
     assert_eq!(up.ask("h1", "peek 0x200000 64KiB --seed 8").0, 1);
-    up.stop();
 }
 
 /// 1 MiB over four GFDs and two switches, written by one host and read by the other, octet for octet.

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use weft_dataplane::time::{Instant, Span};
 use weft_endpoints::cci::Session;
+use weft_endpoints::component::Fixed;
 
+use super::fixed::Frozen;
 use super::layout::{Layout, LayoutError, Part};
 use super::settle::{Given, Host, SettleError};
 use super::topology::{Start, Topology};
@@ -22,6 +24,7 @@ use crate::fm::cci::{self, InProcess, Pace};
 use crate::fm::service::board::Mode;
 use crate::fm::service::want::{Want, WantError};
 use crate::fm::service::{Fm, Setup, StartError};
+use crate::fm::store::{Store, StoreError};
 use crate::mgmt::Refused;
 
 /// How long the FM waits for an answer.
@@ -53,6 +56,12 @@ pub enum UpError {
     /// The manager does not bring it about.
     #[error("the fabric manager")]
     Start(#[source] Box<StartError>),
+    /// What the manager knows cannot be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The manager knows nothing, although it has brought the fabric up.
+    #[error("the fabric manager knows nothing of the fabric")]
+    Stateless,
     /// A host is not ready.
     #[error(transparent)]
     Host(#[from] SettleError),
@@ -141,16 +150,32 @@ impl Fabric {
     pub fn up(text: &str, clock: Clock) -> Result<Self, UpError> {
         let topology = Topology::parse(text).map_err(|error| UpError::File(error.to_string()))?;
         let layout = Layout::new(&topology)?;
+        if topology.start != Start::Static {
+            return Self::start((topology, layout), &[], clock, None);
+        }
+        let Frozen { switches, state } = Frozen::of(&topology)?;
+        let store = Store::in_memory()?;
+        store.save(&state)?;
+        Self::start((topology, layout), &switches, clock, Some(store))
+    }
+
+    /// Brings up a fabric whose switches have `fixed`, with what its manager knows of it.
+    ///
+    /// # Errors
+    /// See [`UpError`].
+    pub(super) fn start(
+        (topology, layout): (Topology, Layout),
+        fixed: &[Fixed],
+        clock: Clock,
+        store: Option<Store>,
+    ) -> Result<Self, UpError> {
         let want = Want::parse(&wanted(&topology, &layout, &|_| None))?;
-        let mut world = World::new(&topology, layout, clock)?;
+        let mut world = World::new(&topology, layout, fixed, clock)?;
         world.until(PARTNERS, |_| false);
-        let mode = match topology.start {
-            Start::FmFirst => Mode::FmFirst,
-            Start::Simultaneous => Mode::Simultaneous,
-        };
+        let mode = topology.start.into();
         let shared = Shared::new(world);
         let fabric = way(&shared, 0, FM);
-        let setup = Setup { fabric, want, mode, take_over: false, store: None, drain: || {} };
+        let setup = Setup { fabric, want, mode, take_over: false, store, drain: || {} };
         let mut up = Self { fm: Fm::new(setup), shared, topology };
         up.open_gaes();
         if mode == Mode::Simultaneous {

@@ -5,6 +5,7 @@
 //! Source: issue 4, "CLI" and "Scenarios"; fabric.md; seed 000 sections 7.7.1, 7.7.5, 7.7.6.
 
 pub mod embedded;
+pub mod fixed;
 pub mod layout;
 pub mod processes;
 pub mod settle;

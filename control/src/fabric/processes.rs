@@ -16,6 +16,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::embedded::UpError;
+use super::fixed::{Frozen, sections};
 use super::layout::{End, Layout, LayoutError, Part, PortRole, uuid};
 use super::settle::{Given, Host, SettleError};
 use super::topology::{DeviceKind, Start, Topology};
@@ -25,6 +27,7 @@ use crate::endpoint::{Answer, Command};
 use crate::fm::inventory::Named;
 use crate::fm::service::board::Phase;
 use crate::fm::service::{Request, Response};
+use crate::fm::store::{Store, StoreError};
 use crate::mgmt::{Client, ClientError, Refused};
 
 /// How long a process may take to answer, and the manager to bring all about.
@@ -73,6 +76,12 @@ pub enum ProcessError {
         /// What it has said.
         log: PathBuf,
     },
+    /// What switches are set up with from the start cannot be worked out.
+    #[error("work out what switches are set up with")]
+    Tables(#[source] Box<UpError>),
+    /// What the manager is to know cannot be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The manager does not bring it about.
     #[error("the fabric manager: {0}")]
     Manager(String),
@@ -112,6 +121,8 @@ pub struct Processes {
     setup: Setup,
     topology: Topology,
     layout: Layout,
+    /// What there is from the start.
+    frozen: Option<Frozen>,
     children: Vec<Process>,
     /// One end of each veth pair.
     pairs: Vec<String>,
@@ -126,8 +137,11 @@ impl Processes {
         let topology =
             Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
         let layout = Layout::new(&topology)?;
+        let is_static = topology.start == Start::Static;
+        let frozen = is_static.then(|| Frozen::of(&topology)).transpose();
+        let frozen = frozen.map_err(|error| ProcessError::Tables(Box::new(error)))?;
         let (children, pairs) = (Vec::new(), Vec::new());
-        let mut up = Self { setup, topology, layout, children, pairs };
+        let mut up = Self { setup, topology, layout, frozen, children, pairs };
         up.join()?;
         up.start_switches()?;
         up.start_endpoints()?;
@@ -289,6 +303,10 @@ impl Processes {
              [fabric]\nuuid = \"{named}\"\nserial = {}\ncci = {cci:?}\nthreads = 4\n",
             switch.name, switch.serial
         );
+        let fixed = self.frozen.as_ref().and_then(|frozen| frozen.switches.get(at));
+        if let Some(fixed) = fixed {
+            let _ = writeln!(text, "pid = {}", fixed.pid.bits());
+        }
         for (number, port) in (0..=u8::MAX).zip(&switch.ports) {
             let role = match port.role {
                 PortRole::Usp => "usp",
@@ -308,6 +326,9 @@ impl Processes {
                 Some(port) => writeln!(text, "usp = \"p{port}\"\ngae = true"),
                 None => writeln!(text, "gae = false"),
             };
+        }
+        if let Some(fixed) = fixed {
+            text += &sections(fixed);
         }
         text
     }
@@ -392,9 +413,13 @@ impl Processes {
             std::fs::remove_file(&store).map_err(io(format!("remove {}", store.display())))?;
         }
         let cci = self.setup.dir.join(entry).join("cci.sock");
+        if let Some(frozen) = &self.frozen {
+            Store::open(&store)?.save(&frozen.state)?;
+        }
         let start = match self.topology.start {
             Start::FmFirst => "fm-first",
             Start::Simultaneous => "simultaneous",
+            Start::Static => "static",
         };
         let arguments = [
             "fm".to_owned(),

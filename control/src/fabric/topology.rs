@@ -6,6 +6,8 @@
 
 use serde::Deserialize;
 
+use crate::fm::service::board::Mode;
+
 /// A fabric, as its file says it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,6 +53,18 @@ pub enum Start {
     FmFirst,
     /// Hosts come up on an empty hierarchy; bindings arrive as hot-adds.
     Simultaneous,
+    /// Switches have PIDs, tables and bindings from the start, and nothing manages them.
+    Static,
+}
+
+impl From<Start> for Mode {
+    fn from(start: Start) -> Self {
+        match start {
+            Start::FmFirst => Self::FmFirst,
+            Start::Simultaneous => Self::Simultaneous,
+            Start::Static => Self::Static,
+        }
+    }
 }
 
 /// A PBR switch.

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use super::layout::{Layout, Part, PortRole, Shown, uuid};
-use super::topology::{Flow, Topology};
+use super::topology::{Flow, Start, Topology};
 use crate::fm::inventory::Named;
 use crate::fm::service::want::is_name;
 
@@ -55,7 +55,8 @@ fn write(
                     writeln!(text, "gae = {gae:?}")?;
                 }
             }
-            for (vppb, shown) in (1_u8..).zip(&vcs.vppbs) {
+            let is_static = topology.start == Start::Static; // bound by its switches
+            for (vppb, shown) in (1_u8..).zip(&vcs.vppbs).filter(|_| !is_static) {
                 let to = match shown {
                     Shown::Port(port) => format!("port:{port}"),
                     Shown::Below { switch, vcs } => {
@@ -142,7 +143,9 @@ mod tests {
             let text = wanted(&topology, &layout, &|_| None);
             let want = Want::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             let bound = layout.switches.iter().flat_map(|switch| &switch.vcses);
-            let shown = bound.flat_map(|vcs| &vcs.vppbs).filter(|s| **s != Shown::Spare).count();
+            let is_managed = topology.start != Start::Static;
+            let shown = bound.flat_map(|vcs| &vcs.vppbs);
+            let shown = shown.filter(|s| **s != Shown::Spare && is_managed).count();
             assert_eq!(want.binds.len(), shown, "{}", path.display());
             assert_eq!(want.memory.len(), topology.memory.len(), "{}", path.display());
             assert_eq!(want.switches.len() + 1, layout.switches.len().max(1));

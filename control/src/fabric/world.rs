@@ -19,7 +19,9 @@ use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::PortId;
 use weft_endpoints::cci::Session;
 use weft_endpoints::classes::PriMap;
-use weft_endpoints::component::{self, Agent, AgentConfig, ConfigError, PortConfig, VcsConfig};
+use weft_endpoints::component::{
+    self, Agent, AgentConfig, ConfigError, Fixed, PortConfig, VcsConfig,
+};
 use weft_endpoints::pci::Link;
 use weft_parsers::MacAddr;
 use weft_parsers::tlp::Mode;
@@ -200,6 +202,7 @@ impl Node {
     fn new(
         layout: &Layout,
         at: usize,
+        fixed: Option<&Fixed>,
         wires: &mut Wires,
         (pool, bufs): (&Arc<Pool>, &mut Bufs),
     ) -> Result<Option<Self>, WorldError> {
@@ -238,7 +241,7 @@ impl Node {
         let (near, agent_port) = joined(["agent".to_owned(), name()], bufs).map_err(Box::new)?;
         inboxes.extend([near.inbox(), agent_port.inbox()]);
         ports.push(Box::new(near));
-        let agent = agent(layout, at)
+        let agent = agent(layout, at, fixed)
             .map_err(|e| WorldError::Component { name: name(), source: Box::new(e) })?;
         let Some(lane) = lanes.into_iter().next() else { return Ok(None) };
         let up = vec![false; switch.ports.len()];
@@ -275,11 +278,12 @@ impl Node {
 }
 
 /// What a switch does itself.
-fn agent(layout: &Layout, at: usize) -> Result<Agent, ConfigError> {
+fn agent(layout: &Layout, at: usize, fixed: Option<&Fixed>) -> Result<Agent, ConfigError> {
     let switch = layout.switches.get(at);
     let serial = switch.map_or(0, |switch| switch.serial);
     let mut config = component::SwitchConfig::new(uuid(serial), serial);
     (config.bind_time, config.threads) = (BIND_TIME, THREADS);
+    config.fixed = fixed.cloned();
     let mut modes = BTreeMap::new();
     for (number, port) in switch.into_iter().flat_map(|switch| switch.ports.iter().enumerate()) {
         let Some(id) = PortId::new(number) else { continue };
@@ -367,7 +371,7 @@ fn unit(
 }
 
 impl World {
-    /// All parts of a topology, as after power-on. `clock` is asked before each step, and told whether the step before
+    /// All parts of a topology, as after power-on; switches have what `fixed` says of them, by number. `clock` is asked before each step, and told whether the step before
     /// moved anything.
     ///
     /// # Errors
@@ -375,6 +379,7 @@ impl World {
     pub fn new(
         topology: &Topology,
         layout: Layout,
+        fixed: &[Fixed],
         clock: Box<dyn FnMut(bool) -> Instant + Send>,
     ) -> Result<Self, WorldError> {
         let parts = layout.hosts.len() + layout.devices.len() + layout.plain.len();
@@ -386,7 +391,7 @@ impl World {
         let mut wires = Wires::new(&layout, &mut bufs)?;
         let mut nodes = Vec::new();
         for at in 0..layout.switches.len() {
-            nodes.extend(Node::new(&layout, at, &mut wires, (&pool, &mut bufs))?);
+            nodes.extend(Node::new(&layout, at, fixed.get(at), &mut wires, (&pool, &mut bufs))?);
         }
         let mut all: Vec<Part> = (0..layout.hosts.len()).map(Part::Host).collect();
         all.extend((0..layout.devices.len()).map(Part::Device));

@@ -8,6 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
+use redb::backends::InMemoryBackend;
 use redb::{Database, TableDefinition};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,17 @@ impl Store {
         let database =
             Database::create(path).map_err(|error| failed(path, "open", error.into()))?;
         Ok(Self { path: path.to_path_buf(), database })
+    }
+
+    /// One in memory, for a fabric of this process.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn in_memory() -> Result<Self, StoreError> {
+        let path = PathBuf::from("(memory)");
+        let made = Database::builder().create_with_backend(InMemoryBackend::new());
+        let database = made.map_err(|error| failed(&path, "make", error.into()))?;
+        Ok(Self { path, database })
     }
 
     /// Keeps `state`, whole, before it returns.

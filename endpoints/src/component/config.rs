@@ -10,6 +10,7 @@ use weft_dataplane::types::PortId;
 use weft_parsers::cci::Uuid;
 use weft_parsers::cci::generic::Identity;
 
+use super::fixed::{Fixed, FixedError};
 use crate::pci::bridge::BridgeError;
 use crate::pci::function::FunctionError;
 use crate::pci::mailbox::MailboxError;
@@ -85,6 +86,8 @@ pub struct SwitchConfig {
     pub bind_time: Span,
     /// GFD commands that a GAE forwards at a time.
     pub threads: u16,
+    /// What it is set up with where no fabric manager does that.
+    pub fixed: Option<Fixed>,
 }
 
 impl SwitchConfig {
@@ -110,6 +113,7 @@ impl SwitchConfig {
             sizes,
             bind_time: Span::from_ms(1),
             threads: 2,
+            fixed: None,
         }
     }
 }
@@ -134,6 +138,9 @@ pub enum ConfigError {
     /// Tables of that size cannot be made.
     #[error(transparent)]
     Table(#[from] TableError),
+    /// It cannot be set up so.
+    #[error(transparent)]
+    Fixed(#[from] FixedError),
     /// A vPPB cannot be made.
     #[error(transparent)]
     Bridge(#[from] BridgeError),

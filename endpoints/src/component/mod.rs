@@ -14,6 +14,7 @@ pub mod agent;
 pub mod cdat;
 mod commands;
 pub mod config;
+pub mod fixed;
 pub mod port;
 mod registers;
 pub mod switch;
@@ -23,6 +24,7 @@ pub mod vcs;
 
 pub use agent::{Agent, AgentConfig, AgentCounts};
 pub use config::{ConfigError, PortConfig, Role, Sizes, SwitchConfig, VcsConfig};
+pub use fixed::{Fixed, FixedBind, FixedEnd, FixedError, FixedPid};
 pub use port::{Partner, Port};
 pub use switch::{Event, Far, Outgoing, Switch};
 pub use vcs::{Bound, GaeState, PidBound, VcsState, VppbState};

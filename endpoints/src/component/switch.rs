@@ -17,6 +17,7 @@ use weft_parsers::fabric::{Hpa, Pid};
 
 use super::commands::{COMMANDS, Work};
 use super::config::{ConfigError, Role, SwitchConfig};
+use super::fixed::FIXED_COMMANDS;
 use super::port::{Partner, Port};
 use super::vcs::{Bound, VcsState};
 use crate::cci::{Command, Common, Component, Done, Reply, Session, Ticket};
@@ -179,7 +180,8 @@ impl PartialEq for Switch {
 }
 
 impl Switch {
-    /// A switch as after power-on: nobody's, no PID assigned, nothing routed, downstream vPPBs unbound, links down.
+    /// A switch as after power-on: nobody's, links down; but for what its configuration sets up, no PID assigned, nothing
+    /// routed, downstream vPPBs unbound.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -226,6 +228,9 @@ impl Switch {
             outgoing: VecDeque::new(),
         };
         switch.refresh();
+        if let Some(fixed) = switch.config.fixed.clone() {
+            switch.fix(&fixed)?;
+        }
         Ok(switch)
     }
 
@@ -465,7 +470,7 @@ impl Component for Switch {
     }
 
     fn commands(&self) -> &'static [Command] {
-        COMMANDS
+        if self.config.fixed.is_some() { FIXED_COMMANDS.as_slice() } else { COMMANDS }
     }
 
     fn execute(
@@ -482,7 +487,10 @@ impl Component for Switch {
 
     fn can_be(&self, pid: Pid) -> bool {
         let other = |&(taken, to): &(Pid, Assigned)| taken == pid && to != Assigned::Switch;
-        !pid.is_none() && !self.tables.assigned().any(|it| other(&it))
+        // One that is set up from the start keeps its PID, by which others have routes to it.
+        let own = self.common.ownership.pid();
+        let keeps = self.config.fixed.is_none() || own.is_none() || pid == own;
+        keeps && !pid.is_none() && !self.tables.assigned().any(|it| other(&it))
     }
 
     fn owned(&mut self) {

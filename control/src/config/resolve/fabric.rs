@@ -170,14 +170,18 @@ impl Resolver<'_> {
             bind_time: Span::from_ms(self.int("fabric", "bind_time_ms").unwrap_or(1)),
             threads,
             vcses: self.vcses(ports),
+            fixed: self.fixed(),
             ..component::SwitchConfig::new(uuid, serial)
         };
         let cci = self.text("fabric", "cci").and_then(|text| listen_place(&text));
         if self.problems.is_empty()
             && let Err(error) = component::Switch::new(switch.clone())
         {
-            let place =
-                self.place_of(&[("fabric", "fast"), ("fabric", "ldst"), ("fabric", "uuid")]);
+            let sizes = [("fabric", "fast"), ("fabric", "ldst"), ("fabric", "uuid")];
+            let place = match error {
+                component::ConfigError::Fixed(_) => self.place_of(&[("fabric", "pid")]),
+                _ => self.place_of(&sizes),
+            };
             self.refuse(place, "fabric", error.to_string());
         }
         Some(FabricConfig { switch, cci, agent })

@@ -11,6 +11,7 @@
 mod buffer;
 mod endpoint;
 mod fabric;
+mod fixed;
 mod lag;
 mod ports;
 mod queueing;

@@ -48,6 +48,52 @@ fn two_named_ports_are_a_switch() {
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
 }
 
+/// A switch with a host, a device and two others.
+const ROLES: &str = "[fabric]\nuuid = '5ed8a1c0-0000-4000-8000-000000000001'\npid = 1\n\
+    [[port]]\nname = 'p0'\nrole = 'usp'\n[[port]]\nname = 'p1'\nrole = 'dsp'\n\
+    [[port]]\nname = 'p2'\nrole = 'fport'\n[[port]]\nname = 'p3'\nrole = 'fport'\n\
+    [[vcs]]\nusp = 'p0'\nvppbs = 2\n";
+const FIXED: &str = "[[pid]]\nport = 'p0'\npid = 2\n[[pid]]\nport = 'p2'\npid = 3\n\
+    [[routing_group]]\nnumber = 5\nports = ['p2', 'p3']\nprimary = 1\nmix = 2\nmode = 'congestion-avoiding'\n\
+    [[route]]\npid = 9\nrouting_group = 5\n[[route]]\npid = 10\nport = 'p3'\n\
+    [[bind]]\nvppb = 1\nport = 'p1'\n[[bind]]\nvppb = 2\nown = 2\nfar = 9\nlatency_base = 10\nlatency = 3\n";
+
+/// Seed 000 section 7.7.12.1; the text of what it comes to is the same configuration.
+#[test]
+fn a_switch_is_set_up_from_the_start() {
+    let config = live(&format!("{ROLES}{FIXED}")).unwrap();
+    let fixed = config.fabric.unwrap().switch.fixed.unwrap();
+    assert_eq!((fixed.targets.len(), fixed.routes.len(), fixed.binds.len()), (2, 2, 2));
+    let (number, group) = fixed.groups[0];
+    assert_eq!((number, group.ports(), group.primary, group.mix), (5, &[2, 3][..], 0, 2));
+    let again = live(&format!("{ROLES}{}", crate::fabric::fixed::sections(&fixed))).unwrap();
+    assert_eq!(again.fabric.unwrap().switch.fixed, Some(fixed));
+}
+
+#[test]
+fn what_a_switch_cannot_be_set_up_with_is_refused_where_it_is() {
+    #[rustfmt::skip] // columns: what is added, what is said
+    let cases = [
+        ("[[pid]]\nport = 'p9'\npid = 4\n",                           "expected the name of a port, found \"p9\""),
+        ("[[pid]]\nport = 'p3'\n",                                    "expected pid, found none"),
+        ("[[pid]]\npid = 4\n",                                        "expected the name of a port, found none"),
+        ("[[pid]]\nport = 'p3'\npid = 2\n",                           "port 3 cannot have PID 002 as its number 0"),
+        ("[[pid]]\nport = 'p3'\npid = 4095\n",                        "expected a whole number 0..=4094"),
+        ("[[routing_group]]\nnumber = 0\n",                           "expected names of ports, found none"),
+        ("[[routing_group]]\nnumber = 0\nports = ['p2']\nprimary = 2\n", "at most the 1 ports of the group, found 2"),
+        ("[[route]]\npid = 11\n",                                     "expected either a port or a routing_group"),
+        ("[[route]]\npid = 11\nport = 'p2'\nrouting_group = 5\n",     "expected either a port or a routing_group"),
+        ("[[bind]]\nvppb = 2\nown = 2\n",                             "expected either a port, or own and far"),
+        ("[[bind]]\nvppb = 1\nport = 'p1'\n",                         "vPPB 1 cannot be bound to that"),
+    ];
+    for (more, want) in cases {
+        let said = live(&format!("{ROLES}{FIXED}{more}")).unwrap_err().join("\n");
+        assert!(said.contains(want), "{more}: {said}");
+    }
+    let unset = live(&format!("{}{FIXED}", ROLES.replace("pid = 1\n", ""))).unwrap_err().join("\n");
+    assert!(unset.contains("expected a pid in [fabric]"), "{unset}");
+}
+
 #[test]
 fn receive_rings_that_are_not_set_leave_half_of_a_small_buffer() {
     #[rustfmt::skip] // columns: name, configuration, rings; headroom takes 21.3 MiB of 2,048 frames

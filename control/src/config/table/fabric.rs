@@ -8,13 +8,16 @@ use super::super::param::{Initial, Param, hot, restart};
 use super::super::value::Kind;
 use super::PRI;
 
-use Initial::{ByPris, Derived, Fixed, Unset};
+use Initial::{ByPris, Derived, Fixed, Required, Unset};
 
 /// Roles of a port.
 pub const ROLES: &[&str] = &["l2", "usp", "dsp", "fport"];
 
 const FAST: Kind = Kind::Power(1, 32_768);
 const IDT: Kind = Kind::Int(0, 4_096);
+const PID: Kind = Kind::Int(0, 4_094);
+const OCTET: Kind = Kind::Int(0, 255);
+const WORD: Kind = Kind::Int(0, 65_535);
 
 pub(super) const LINK: &[Param] = &[
     restart(
@@ -69,6 +72,13 @@ pub(super) const FABRIC: &[Param] = &[
         Unset("no manager can connect"),
         "Where managers command the switch by CCI: TCP, such as \"127.0.0.1:4000\", or a Unix socket; whoever reaches it may do so.",
     ),
+    restart(
+        "pid",
+        PID,
+        "PID",
+        Unset("fabric managers set the switch up"),
+        "PID of a switch that is set up from the start, by `[[pid]]`, `[[routing_group]]`, `[[route]]` and `[[bind]]`, and by no manager.",
+    ),
     restart("oui", Kind::Oui, "", Fixed("\"02:57:46\""), "OUI of frames that carry TLPs."),
     hot(
         "tc_to_pri",
@@ -116,4 +126,66 @@ pub(super) const VCS: &[Param] = &[
     ),
     restart("vppbs", Kind::Int(0, 254), "", Fixed("4"), "Downstream vPPBs."),
     restart("gae", Kind::Bool, "", Fixed("true"), "Whether it has a G-FAM access endpoint."),
+];
+
+pub(super) const PIDS: &[Param] = &[
+    restart("port", Kind::Name, "", Required, "The port, of a role but l2."),
+    restart("instance", Kind::Int(0, 254), "", Fixed("0"), "Which of the port's PIDs."),
+    restart("pid", PID, "PID", Required, "The PID that it has."),
+];
+
+pub(super) const ROUTING_GROUP: &[Param] = &[
+    restart("number", OCTET, "", Required, "Its place in the RGT."),
+    restart(
+        "ports",
+        Kind::List(&Kind::Name, 1, 8),
+        "",
+        Required,
+        "Its ports, primary ones first; the first one takes static messages.",
+    ),
+    restart(
+        "mode",
+        Kind::Word(&["random", "congestion-avoiding", "advanced-congestion-avoiding"]),
+        "",
+        Fixed("\"random\""),
+        "How messages that are not static choose a port.",
+    ),
+    restart("primary", Kind::Int(1, 8), "ports", Derived("all ports"), "How many are primary."),
+    restart(
+        "mix",
+        Kind::Int(0, 7),
+        "",
+        Fixed("0"),
+        "Share of the primary ports: 7 less this, in eighths; with 7 they are used until they are full.",
+    ),
+];
+
+pub(super) const ROUTE: &[Param] = &[
+    restart("pid", PID, "PID", Required, "Where it leads to."),
+    restart("port", Kind::Name, "", Unset("by a routing group"), "By which port."),
+    restart("routing_group", OCTET, "", Unset("by a port"), "By which routing group."),
+];
+
+pub(super) const BIND: &[Param] = &[
+    restart("vcs", Kind::Int(0, 254), "", Fixed("0"), "The virtual switch, by its order."),
+    restart("vppb", Kind::Int(0, 254), "", Required, "The bridge: 0 is the upstream one."),
+    restart("port", Kind::Name, "", Unset("to a virtual link"), "The port that it is bound to."),
+    restart("own", PID, "PID", Unset("to a port"), "Own PID of a virtual link."),
+    restart("far", PID, "PID", Unset("to a port"), "PID of the other end of a virtual link."),
+    restart(
+        "latency_base",
+        Kind::Int(0, i64::MAX),
+        "ps",
+        Fixed("0"),
+        "Base of the latency that the path adds, as in a CDAT.",
+    ),
+    restart("latency", WORD, "", Fixed("0"), "The latency, times its base."),
+    restart(
+        "bandwidth_base",
+        Kind::Int(0, i64::MAX),
+        "MB/s",
+        Fixed("0"),
+        "Base of the bandwidth of the path.",
+    ),
+    restart("bandwidth", WORD, "", Fixed("0"), "The bandwidth, times its base."),
 ];

@@ -131,6 +131,30 @@ pub static SECTIONS: &[Section] = &[
         groups: &[fabric::VCS],
     },
     Section {
+        name: "pid",
+        form: Form::Repeated,
+        doc: "A PID of a port, of a switch that is set up from the start.",
+        groups: &[fabric::PIDS],
+    },
+    Section {
+        name: "routing_group",
+        form: Form::Repeated,
+        doc: "A routing group (RGT) of a switch that is set up from the start.",
+        groups: &[fabric::ROUTING_GROUP],
+    },
+    Section {
+        name: "route",
+        form: Form::Repeated,
+        doc: "A route (DRT) of a switch that is set up from the start: by a port or by a routing group.",
+        groups: &[fabric::ROUTE],
+    },
+    Section {
+        name: "bind",
+        form: Form::Repeated,
+        doc: "What a bridge of a virtual switch is bound to from the start: a port, or the other end of a virtual link.",
+        groups: &[fabric::BIND],
+    },
+    Section {
         name: "endpoint",
         form: Form::Table,
         doc: "Hosts that weft plays itself: `weft traffic` and `weft gen` (seed 003 section 8.2).",
@@ -194,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ports_entries_and_groups_ask_for_values() {
+    fn only_parts_of_lists_ask_for_values() {
         let required: Vec<_> = SECTIONS
             .iter()
             .flat_map(|s| s.params().map(move |p| (s, p)))
@@ -208,6 +232,12 @@ mod tests {
             "static_entry.addr",
             "group.addr",
             "group.ports",
+            "pid.port",
+            "pid.pid",
+            "routing_group.number",
+            "routing_group.ports",
+            "route.pid",
+            "bind.vppb",
         ];
         assert_eq!(required, want);
     }

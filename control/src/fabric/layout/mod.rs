@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_parsers::cci::Uuid;
 
-use super::topology::Topology;
+use super::topology::{Start, Topology};
 use crate::fm::rules::{self, Forbidden};
 
 /// Most ports of a switch: one of 64 is its agent's.
@@ -70,6 +70,9 @@ pub enum LayoutError {
         /// The rule.
         source: gim::Rule,
     },
+    /// What a fabric without a manager cannot have.
+    #[error("{0:?}: a static fabric has no G-FAM and no GIM")]
+    Static(String),
     /// A device has two hosts.
     #[error("{device}: {first} and {second} both bind it")]
     BoundTwice {
@@ -269,6 +272,7 @@ impl Layout {
         builder.virtual_switches()?;
         builder.check_memory()?;
         builder.layout.gim = builder.shown()?;
+        builder.check_start()?;
         Ok(builder.layout)
     }
 
@@ -614,6 +618,19 @@ impl<'a> Builder<'a> {
         }
         switch.vcses.push(vcs);
         Ok(u8::try_from(vcses).unwrap_or(u8::MAX))
+    }
+
+    /// A static fabric has no memory to give (seed 000 section 7.7.12.1).
+    fn check_start(&self) -> Result<(), LayoutError> {
+        let gfds = self.layout.gfds.iter().map(|gfd| &gfd.name);
+        let memory = self.topology.memory.iter().map(|memory| &memory.name);
+        let mut given = gfds.chain(memory).chain(self.layout.gim.iter().map(|gim| &gim.name));
+        match given.next() {
+            Some(name) if self.topology.start == Start::Static => {
+                Err(LayoutError::Static(name.clone()))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_memory(&self) -> Result<(), LayoutError> {

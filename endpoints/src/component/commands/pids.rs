@@ -44,7 +44,7 @@ impl Switch {
         reply.send(&Response::GetPidTargets(targets))
     }
 
-    pub(super) fn assign_pids(&mut self, request: &AssignPids<'_>) -> Done {
+    pub(in crate::component) fn assign_pids(&mut self, request: &AssignPids<'_>) -> Done {
         let mut ports = self.ports.clone();
         let mut tables = self.tables.clone();
         for assignment in request.assignments.iter() {
@@ -97,14 +97,20 @@ impl Switch {
     /// The PID that a virtual link from a vPPB of `vcs` to `far` has here: of the host's port at a Host ES, of a fabric
     /// port at a vUSP; the first that has none to the same other end, as two links differ in one end at least.
     pub(super) fn own_pid(&self, vcs: u8, far: Pid) -> Option<Pid> {
-        let usp = self.vcs(vcs)?.usp;
-        let mine = |port: &&Port| match usp {
-            Some(usp) => port.id == usp,
-            None => port.role == Role::Fabric,
+        self.own_pids(vcs, far).next()
+    }
+
+    /// All PIDs that such a link may have here.
+    pub(in crate::component) fn own_pids(&self, vcs: u8, far: Pid) -> impl Iterator<Item = Pid> {
+        let owner = self.vcs(vcs);
+        let mine = move |port: &&Port| match owner.map(|owner| owner.usp) {
+            Some(Some(usp)) => port.id == usp,
+            Some(None) => port.role == Role::Fabric,
+            None => false,
         };
-        let mut all = self.ports.iter().filter(mine).flat_map(|port| port.pids.iter().copied());
-        let taken = |own| self.pid_bounds().any(|it| it.own == Some(own) && it.far == far);
-        all.find(|&own| !own.is_none() && !taken(own))
+        let all = self.ports.iter().filter(mine).flat_map(|port| port.pids.iter().copied());
+        let taken = move |own| self.pid_bounds().any(|it| it.own == Some(own) && it.far == far);
+        all.filter(move |&own| !own.is_none() && !taken(own))
     }
 
     /// Virtual links that had no PID of their own may have one now.

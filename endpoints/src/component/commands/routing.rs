@@ -59,7 +59,7 @@ impl Switch {
         reply.send(&Response::GetDrt(Drt { table, start, rgt: 0, entries: List::of(&entries) }))
     }
 
-    pub(super) fn set_drt(&mut self, set: &SetDrt<'_>) -> Done {
+    pub(in crate::component) fn set_drt(&mut self, set: &SetDrt<'_>) -> Done {
         if set.table != 0 {
             return Err(NONE_SUCH);
         }
@@ -80,7 +80,7 @@ impl Switch {
         reply.send(&Response::GetRgt(Rgt { table, start, entries: List::of(&entries) }))
     }
 
-    pub(super) fn set_rgt(&mut self, set: &Rgt<'_>) -> Done {
+    pub(in crate::component) fn set_rgt(&mut self, set: &Rgt<'_>) -> Done {
         if set.table >= self.rgts() {
             return Err(NONE_SUCH);
         }

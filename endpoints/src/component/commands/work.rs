@@ -56,6 +56,8 @@ pub enum Work {
         vppb: u8,
         /// PID of the other end.
         far: Pid,
+        /// PID of this end; none where the switch finds one.
+        own: Option<Pid>,
         /// What the path adds.
         cost: PathCost,
     },
@@ -96,7 +98,7 @@ impl Switch {
     pub(super) fn bind_pid(&mut self, now: Instant, request: &BindPid) -> Done {
         let BindPid { op, vcs, vppb, pid, cost } = *request;
         let work = match op {
-            BindOp::Bind => Work::BindPid { vcs, vppb, far: pid, cost },
+            BindOp::Bind => Work::BindPid { vcs, vppb, far: pid, own: None, cost },
             BindOp::Unbind => Work::UnbindPid { vcs, vppb },
         };
         self.start(now, Opcode::BIND_PID, work)
@@ -181,6 +183,13 @@ impl Switch {
         self.common.background.finish(code);
     }
 
+    /// Does at once what can be done; none where it cannot.
+    pub(in crate::component) fn do_now(&mut self, work: &Work) -> Option<()> {
+        self.check(work).ok()?;
+        self.carry_out(work);
+        Some(())
+    }
+
     fn carry_out(&mut self, work: &Work) {
         let (vcs, vppb) = work.at();
         self.touch(vcs); // the port that it leaves
@@ -197,7 +206,7 @@ impl Switch {
                 self.show_present(vcs, vppb, false);
                 self.bind(vcs, vppb, Bound::No);
             }
-            Work::BindPid { far, cost, .. } => self.bind_far(vcs, vppb, far, cost),
+            Work::BindPid { far, own, cost, .. } => self.bind_far((vcs, vppb), far, own, cost),
             Work::UnbindPid { .. } => {
                 let bound = self.vppb_of(vcs, vppb).map(|it| it.bound);
                 if let Ok(Bound::Pid(PidBound { far, own, .. })) = bound {
@@ -212,13 +221,13 @@ impl Switch {
         self.touch(vcs); // and the one that it comes to
     }
 
-    fn bind_far(&mut self, vcs: u8, vppb: u8, far: Pid, cost: PathCost) {
+    fn bind_far(&mut self, (vcs, vppb): (u8, u8), far: Pid, own: Option<Pid>, cost: PathCost) {
         let old = self.vppb_of(vcs, vppb).map(|it| it.bound);
         if let Ok(Bound::Pid(old)) = old {
             self.bind(vcs, vppb, Bound::Pid(PidBound { cost, ..old })); // another cost of the same path
             return;
         }
-        let own = self.own_pid(vcs, far);
+        let own = own.or_else(|| self.own_pid(vcs, far));
         self.bind(vcs, vppb, Bound::Pid(PidBound { far, own: None, cost, up: true }));
         self.show_present(vcs, vppb, true);
         if let Some(own) = own {

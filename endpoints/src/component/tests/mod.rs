@@ -4,6 +4,7 @@ mod absent;
 mod edge;
 mod events;
 mod everyone;
+mod fixed;
 mod fm;
 mod octets;
 mod pids;

@@ -1,0 +1,161 @@
+//! A switch that is set up from the start: PIDs, routing groups, routes and bindings of its configuration.
+//!
+//! Shape: `[fabric] pid`, `[[pid]]`, `[[routing_group]]`, `[[route]]`, `[[bind]]` to a [`Fixed`].
+//! Units: PIDs of 12 bits.
+//! Source: seed 000 section 7.7.12.1; fabric.md "Start-up"; wire-formats.md 4.5, 5.3.
+
+use weft_dataplane::types::PortId;
+use weft_endpoints::component::{Fixed, FixedBind, FixedEnd, FixedPid};
+use weft_parsers::cci::pbr::PathCost;
+use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry, RgtMode};
+
+use super::{Item, Resolver, Value};
+
+/// Sections that only such a switch has.
+const SECTIONS: [&str; 4] = ["pid", "routing_group", "route", "bind"];
+
+impl Resolver<'_> {
+    /// What a switch is set up with; none where that is its manager's.
+    pub(super) fn fixed(&mut self) -> Option<Fixed> {
+        let own = self.int("fabric", "pid").and_then(|bits| u16::try_from(bits).ok());
+        let Some(pid) = own.map(Pid::from_low_bits) else {
+            for section in SECTIONS {
+                if let Some(item) = self.settings.items(section).first() {
+                    let message = "expected a pid in [fabric], by which the switch is set up from the start, found none";
+                    self.refuse(item.place.clone(), section, message);
+                }
+            }
+            return None;
+        };
+        let settings = self.settings;
+        let mut fixed = Fixed {
+            pid,
+            targets: Vec::new(),
+            groups: Vec::new(),
+            routes: Vec::new(),
+            binds: Vec::new(),
+        };
+        for item in settings.items("pid") {
+            let port = self.fixed_port(item, "pid");
+            let (pid, instance) =
+                (self.fixed_int(item, "pid", "pid"), Self::or_zero(item, "instance"));
+            if let (Some(port), Some(pid)) = (port, pid) {
+                let pid = Pid::from_low_bits(pid);
+                fixed.targets.push(FixedPid { port, instance, pid });
+            }
+        }
+        for item in settings.items("routing_group") {
+            if let Some(group) = self.fixed_group(item) {
+                fixed.groups.push(group);
+            }
+        }
+        for item in settings.items("route") {
+            if let Some(route) = self.fixed_route(item) {
+                fixed.routes.push(route);
+            }
+        }
+        for item in settings.items("bind") {
+            if let Some(bind) = self.fixed_bind(item) {
+                fixed.binds.push(bind);
+            }
+        }
+        Some(fixed)
+    }
+
+    /// A number that must be there.
+    fn fixed_int<T: TryFrom<i64>>(&mut self, item: &Item, section: &str, key: &str) -> Option<T> {
+        let found = Self::int_of(item, key);
+        if found.is_none() {
+            let message = format!("expected {key}, found none");
+            self.refuse(item.place.clone(), &format!("{section}.{key}"), message);
+        }
+        found
+    }
+
+    fn int_of<T: TryFrom<i64>>(item: &Item, key: &str) -> Option<T> {
+        item.set.get(key).and_then(|set| T::try_from(set.value.as_int()?).ok())
+    }
+
+    fn or_zero<T: TryFrom<i64> + Default>(item: &Item, key: &str) -> T {
+        Self::int_of(item, key).unwrap_or_default()
+    }
+
+    /// A port that must be there.
+    fn fixed_port(&mut self, item: &Item, section: &str) -> Option<PortId> {
+        let key = format!("{section}.port");
+        let Some(set) = item.set.get("port") else {
+            self.refuse(item.place.clone(), &key, "expected the name of a port, found none");
+            return None;
+        };
+        self.port_named(set.value.as_text().unwrap_or_default(), &set.place, &key)
+    }
+
+    fn fixed_group(&mut self, item: &Item) -> Option<(u8, RgtEntry)> {
+        let number = self.fixed_int(item, "routing_group", "number")?;
+        let Some(set) = item.set.get("ports") else {
+            let message = "expected names of ports, found none";
+            self.refuse(item.place.clone(), "routing_group.ports", message);
+            return None;
+        };
+        let mut entry = RgtEntry::default();
+        let names: Vec<&str> = set.value.members().iter().filter_map(Value::as_text).collect();
+        for (slot, name) in entry.ports.iter_mut().zip(&names) {
+            *slot = self.port_named(name, &set.place, "routing_group.ports")?.get();
+        }
+        let count = u8::try_from(names.len()).unwrap_or(1).clamp(1, 8);
+        let primary = Self::int_of(item, "primary").unwrap_or(count);
+        if primary > count {
+            let place = item.set.get("primary").map_or(&item.place, |set| &set.place).clone();
+            let message =
+                format!("expected at most the {count} ports of the group, found {primary}");
+            self.refuse(place, "routing_group.primary", message);
+            return None;
+        }
+        (entry.highest, entry.primary) = (count - 1, primary - 1);
+        entry.mode = match item.set.get("mode").and_then(|set| set.value.as_text()) {
+            Some("congestion-avoiding") => RgtMode::CongestionAvoiding,
+            Some("advanced-congestion-avoiding") => RgtMode::AdvancedCongestionAvoiding,
+            _ => RgtMode::Random,
+        };
+        entry.mix = Self::or_zero(item, "mix");
+        Some((number, entry))
+    }
+
+    fn fixed_route(&mut self, item: &Item) -> Option<(Pid, DrtEntry)> {
+        let to = Pid::from_low_bits(self.fixed_int(item, "route", "pid")?);
+        let entry = match (item.set.get("port"), Self::int_of(item, "routing_group")) {
+            (Some(_), None) => DrtEntry::Port(self.fixed_port(item, "route")?.get()),
+            (None, Some(group)) => DrtEntry::Group(group),
+            _ => {
+                let message = "expected either a port or a routing_group";
+                self.refuse(item.place.clone(), "route", message);
+                return None;
+            }
+        };
+        Some((to, entry))
+    }
+
+    fn fixed_bind(&mut self, item: &Item) -> Option<FixedBind> {
+        let (vcs, vppb) = (Self::or_zero(item, "vcs"), self.fixed_int(item, "bind", "vppb")?);
+        let (own, far) = (Self::int_of(item, "own"), Self::int_of(item, "far"));
+        let to = match (item.set.get("port"), own, far) {
+            (Some(_), None, None) => FixedEnd::Port(self.fixed_port(item, "bind")?),
+            (None, Some(own), Some(far)) => FixedEnd::Link {
+                own: Pid::from_low_bits(own),
+                far: Pid::from_low_bits(far),
+                cost: PathCost {
+                    latency_base: Self::or_zero(item, "latency_base"),
+                    latency: Self::or_zero(item, "latency"),
+                    bandwidth_base: Self::or_zero(item, "bandwidth_base"),
+                    bandwidth: Self::or_zero(item, "bandwidth"),
+                },
+            },
+            _ => {
+                let message = "expected either a port, or own and far of a virtual link";
+                self.refuse(item.place.clone(), "bind", message);
+                return None;
+            }
+        };
+        Some(FixedBind { vcs, vppb, to })
+    }
+}

@@ -1,0 +1,162 @@
+//! A switch that is set up from the start: the same tables as by commands, and no command that changes them.
+
+use weft_parsers::cci::pbr::{BindOp, BindPid};
+use weft_parsers::cci::tables::{Rgt, SetDrt};
+use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
+use weft_parsers::fabric::{DrtEntry, RgtEntry, RgtMode};
+
+use super::*;
+
+/// Set up by commands: PIDs of the host's port, of a device and of both ports to other switches; a group of these, routes
+/// by a port and by the group; a device of the host's, a virtual link down and one up.
+fn managed() -> Switch {
+    let mut bench = Bench::new();
+    let entry = |bits, target, instance| PidAssignment { pid: pid(bits), target, instance };
+    let list = [
+        entry(0x20, 0, 0),
+        entry(0x21, 1, 0),
+        entry(0x24, 4, 0),
+        entry(0x34, 4, 1),
+        entry(0x25, 5, 0),
+    ];
+    let assign = AssignPids { op: AssignOp::Assign, assignments: List::of(&list) };
+    bench.ok(FM, &Request::AssignPids(assign));
+    let (mode, ports) = (RgtMode::CongestionAvoiding, [4, 5, 0, 0, 0, 0, 0, 0]);
+    let group = RgtEntry { ports, highest: 1, primary: 0, mode, mix: 3 };
+    bench.ok(FM, &Request::SetRgt(Rgt { table: 0, start: 2, entries: List::of(&[group]) }));
+    let routes = [DrtEntry::Port(5), DrtEntry::Group(2)];
+    let set = SetDrt { table: 0, start: 0x40, entries: List::of(&routes) };
+    bench.ok(FM, &Request::SetDrt(set));
+    let to_manager = SetDrt { table: 0, start: 1, entries: List::of(&[DrtEntry::Port(4)]) };
+    bench.ok(FM, &Request::SetDrt(to_manager));
+    let cost = PathCost { latency_base: 1_000, latency: 7, bandwidth_base: 16, bandwidth: 9 };
+    let bind = BindOp::Bind;
+    for request in [
+        Request::BindVppb(BindVppb { vcs: 0, vppb: 2, port: 1, ld: 0xFFFF }),
+        Request::BindPid(BindPid { op: bind, vcs: 0, vppb: 3, pid: pid(0x40), cost }),
+        Request::BindPid(BindPid { op: bind, vcs: 1, vppb: 0, pid: pid(0x41), cost: FREE }),
+    ] {
+        assert_eq!(bench.background(&request), ReturnCode::Success, "{request:?}");
+    }
+    bench.switch
+}
+
+fn set_up() -> Fixed {
+    Fixed::of(&managed())
+}
+
+fn with(fixed: Fixed) -> Result<Switch, ConfigError> {
+    Switch::new(SwitchConfig { fixed: Some(fixed), ..config() })
+}
+
+#[test]
+fn what_a_manager_has_set_up_is_there_from_the_start() {
+    let (before, fixed) = (managed(), set_up());
+    assert_eq!((fixed.pid, fixed.targets.len(), fixed.binds.len()), (pid(0x10), 5, 3));
+    assert!(!fixed.routes.iter().any(|(to, _)| *to == pid(1)), "the way to its manager is its own");
+    let switch = with(fixed.clone()).expect("a switch");
+    assert_eq!(Fixed::of(&switch), fixed);
+    let own = |switch: &Switch| -> Vec<_> {
+        switch.tables().assigned().filter(|(taken, _)| *taken != pid(1)).collect()
+    };
+    assert_eq!(own(&switch), own(&before));
+    for to in (0..).map_while(Pid::assignable).filter(|to| *to != pid(1)) {
+        let routes = |switch: &Switch| switch.tables().routes().drt(to);
+        assert_eq!(routes(&switch), routes(&before), "{to}");
+    }
+    assert_eq!(switch.tables().routes().rgt(2), before.tables().routes().rgt(2));
+    for vcs in [0, 1] {
+        let bound = |switch: &Switch| -> Vec<_> {
+            switch.vcs(vcs).expect("there").vppbs.iter().map(|vppb| vppb.bound).collect()
+        };
+        assert_eq!(bound(&switch), bound(&before), "virtual switch {vcs}");
+        let placed = |switch: &Switch| -> Vec<_> {
+            let below = switch.tables().vcs(vcs).expect("there").below();
+            below.iter().map(|vppb| vppb.binding).collect()
+        };
+        assert_eq!(placed(&switch), placed(&before), "virtual switch {vcs}");
+    }
+    // Whoever drives it hears of virtual links as of those that a manager binds.
+    let mut switch = switch;
+    let ends: Vec<_> = switch
+        .events()
+        .filter_map(|event| match event {
+            Event::PidBinding { vcs, vppb, bound, own, far } => Some((vcs, vppb, bound, own, far)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends, [(0, 3, true, pid(0x20), pid(0x40)), (1, 0, true, pid(0x24), pid(0x41))]);
+}
+
+#[test]
+fn nothing_of_it_can_be_changed_by_a_command() {
+    let mut bench = Bench { switch: with(set_up()).expect("a switch"), now: Instant::ZERO };
+    let claim = |own| {
+        let (op, fm) = (ClaimOp::RegisterPrimary, pid(1));
+        Request::ClaimOwnership(ClaimOwnership { op, fm, fm_uuid: [1; 16], pid: pid(own) })
+    };
+    bench.bad(FM, &claim(0x11), BAD); // others have routes to the PID that it has
+    bench.ok(FM, &claim(0x10));
+    let entry = [PidAssignment { pid: pid(0x50), target: 2, instance: 0 }];
+    let assign = AssignPids { op: AssignOp::Assign, assignments: List::of(&entry) };
+    let drt = [DrtEntry::Port(4)];
+    let set = SetDrt { table: 0, start: 0x50, entries: List::of(&drt) };
+    let rgt = [RgtEntry::default()];
+    let group = Rgt { table: 0, start: 0, entries: List::of(&rgt) };
+    let port = BindVppb { vcs: 0, vppb: 1, port: 2, ld: 0xFFFF };
+    let away = UnbindVppb { vcs: 0, vppb: 2, option: UnbindOption::WaitLinkDown };
+    let far = BindPid { op: BindOp::Bind, vcs: 0, vppb: 1, pid: pid(0x42), cost: FREE };
+    for request in [
+        Request::AssignPids(assign),
+        Request::SetDrt(set),
+        Request::SetRgt(group),
+        Request::BindVppb(port),
+        Request::UnbindVppb(away),
+        Request::BindPid(far),
+    ] {
+        bench.bad(FM, &request, ReturnCode::Unsupported);
+    }
+    for opcode in [Opcode::CONFIGURE_ACCESS, Opcode::CONFIGURE_LDST_ACCESS, Opcode::SET_PREFIX] {
+        assert!(!bench.switch.commands().iter().any(|command| command.opcode == opcode));
+    }
+    // What only asks is answered.
+    bench.ok(FM, &Request::IdentifyPbrSwitch);
+    assert_eq!(Fixed::of(&bench.switch), set_up());
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_its_place() {
+    let other = |change: fn(&mut Fixed)| {
+        let mut fixed = set_up();
+        change(&mut fixed);
+        match with(fixed) {
+            Err(ConfigError::Fixed(error)) => error,
+            result => panic!("{:?}", result.map(|_| "a switch")),
+        }
+    };
+    let target = |pid, instance| FixedError::Target { port: 0, instance, pid };
+    let bind = |vcs, vppb| FixedError::Bind { vcs, vppb };
+    assert_eq!(other(|it| it.pid = Pid::NONE), FixedError::Own(Pid::NONE));
+    assert_eq!(other(|it| it.targets[0].pid = pid(0x10)), target(pid(0x10), 0));
+    assert_eq!(other(|it| it.targets[0].instance = 2), target(pid(0x20), 2));
+    assert_eq!(
+        other(|it| it.targets.push(FixedPid { pid: pid(0x77), ..it.targets[0] })),
+        target(pid(0x77), 0)
+    );
+    assert_eq!(other(|it| it.groups[0].0 = 4), FixedError::Group(4));
+    assert_eq!(other(|it| it.groups[0].1.ports[0] = 60), FixedError::Group(2));
+    assert_eq!(other(|it| it.routes[0].1 = DrtEntry::Port(60)), FixedError::Route(pid(0x40)));
+    assert_eq!(other(|it| it.binds[0].vppb = 9), bind(0, 9));
+    assert_eq!(other(|it| it.binds[0].vppb = 3), bind(0, 3)); // the virtual link is there already
+    assert_eq!(other(|it| it.binds[0].to = FixedEnd::Port(port(4))), bind(0, 2));
+    let own = |own| FixedEnd::Link { own, far: pid(0x40), cost: FREE };
+    assert_eq!(FixedBind { to: own(pid(0x20)), ..set_up().binds[1] }.vppb, 3);
+    assert_eq!(
+        other(|it| {
+            let FixedEnd::Link { far, cost, .. } = it.binds[1].to else { panic!("a link") };
+            it.binds[1].to = FixedEnd::Link { own: Pid::from_low_bits(0x24), far, cost };
+        }),
+        bind(0, 3),
+        "a host's link begins at the host's port"
+    );
+}
