@@ -57,6 +57,24 @@ fn what_is_wrong_with_a_file_is_said() {
     weft().args(["fabric", "check", "nowhere.toml"]).assert().code(3);
 }
 
+/// What a manager tells as trouble, and mends when it can, nobody would mend here.
+#[test]
+fn a_static_fabric_that_would_lack_something_does_not_come_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("apart.toml");
+    let text = "switch = [{ name = \"near\" }, { name = \"apart\" }]\n\
+        host = [{ name = \"h\", at = \"near\", bind = [\"dev\"] }]\n\
+        device = [{ name = \"dev\", at = \"apart\" }]\n";
+    for (start, code) in [("fm-first", 0), ("static", 3)] {
+        std::fs::write(&file, format!("start = \"{start}\"\n{text}")).unwrap();
+        let run = weft().args(["fabric", "up", "--once"]).arg(&file).assert().code(code);
+        let output = run.get_output();
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("there is no switch \"apart\""), "{start}: {said}");
+    }
+}
+
 #[test]
 fn a_fabric_comes_up_and_shows_what_its_hosts_see() {
     let run = weft().args(["fabric", "up", "--once", &figure("7-45")]).assert().success();

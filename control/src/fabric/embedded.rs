@@ -59,6 +59,9 @@ pub enum UpError {
     /// What the manager knows cannot be kept.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A fabric without a manager would lack something from the start.
+    #[error("what a static fabric is set up with: {0}")]
+    Trouble(String),
     /// The manager knows nothing, although it has brought the fabric up.
     #[error("the fabric manager knows nothing of the fabric")]
     Stateless,

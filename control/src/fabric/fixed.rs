@@ -29,11 +29,14 @@ impl Frozen {
     /// Has a manager number, route and bind the fabric, in this process.
     ///
     /// # Errors
-    /// See [`UpError`].
+    /// See [`UpError`]; also what a manager would tell as trouble, as nobody could mend it later.
     pub fn of(topology: &Topology) -> Result<Self, UpError> {
         let managed = Topology { start: Start::FmFirst, ..topology.clone() };
         let layout = Layout::new(&managed)?;
         let mut fabric = Fabric::start((managed, layout), &[], virtual_clock(), None)?;
+        if let Some(trouble) = fabric.fm().board().status().trouble.into_iter().next() {
+            return Err(UpError::Trouble(trouble));
+        }
         let state = fabric.fm().state().ok_or(UpError::Stateless)?;
         let world = fabric.world();
         let switches = (0..world.layout().switches.len())
