@@ -63,6 +63,7 @@ def incast(pfc):
         ]
         assert all(capture.stdout.readline() == "ready\n" for capture in captures)
         receiver = traffic(RECEIVER)
+        rig.wait_for_frame_from(f"p{RECEIVER}")  # a host that is not there yet loses what is flooded to it
         load = ("--to", RECEIVER, "--pri", PRI, "--count", FRAMES, "--rate", RATE, "--linger", 1)
         senders = [report(host) for host in [traffic(n, *load) for n in SENDERS]]
         shown = rig.show_settled()

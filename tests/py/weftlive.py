@@ -135,6 +135,13 @@ class Rig:
             time.sleep(0.05)
         return now
 
+    def wait_for_frame_from(self, port):
+        """Waits until the host at `port` has announced itself; from then on it hears what it is sent."""
+        end = time.monotonic() + START_TIMEOUT_S
+        while not any(row["name"] == port and row["rx_frames"] for row in self.show()["ports"]):
+            assert time.monotonic() < end, f"nothing came from the host at {port}"
+            time.sleep(0.05)
+
     def stop(self):
         """Ends the switch as a user would; returns the final ledger, which must come out even."""
         self.process.send_signal(signal.SIGTERM)
