@@ -1,8 +1,9 @@
 # weft: make demo, make test, make bench, make soak. Each installs what it needs (tools/setup.sh).
 
 CARGO ?= cargo
+NIGHTLY = $(shell . tools/versions.sh; nightly)
 
-.PHONY: all build demo test soak bench fmt lint doc fuzz clean
+.PHONY: all build demo test deny sanitize soak bench fmt lint doc fuzz clean
 
 all: build
 
@@ -21,14 +22,37 @@ test:
 	@tools/setup.sh test
 	@python3 tools/test.py
 
-# Long runs: of a fabric (damaged TLPs and commands, routes of WEFT_TOPOLOGIES, 1 GiB over four GFDs, 16 MiB
-# at 1, 2, 4 and 256 ways and every granularity), in virtual time
+# Licences, versions and sources of all that weft is made of, by cargo-deny; known faults, where their database can
+# be had. What needs neither network nor tool, `make test` checks (tests/tests/tidy.rs).
+deny:
+	@. tools/versions.sh; [ "$$($(CARGO) deny --version 2>/dev/null)" = "cargo-deny $$CARGO_DENY" ] || \
+	    $(CARGO) install cargo-deny --version "=$$CARGO_DENY" --locked
+	$(CARGO) deny check licenses bans sources
+	$(CARGO) deny --manifest-path xdp/ebpf/Cargo.toml check --config deny.toml licenses bans sources
+	@if $(CARGO) deny fetch db; then $(CARGO) deny check --disable-fetch advisories; \
+	    else echo "SKIPPED advisories: their database cannot be had"; fi
+
+# Unit tests of what has unsafe code, under AddressSanitizer and ThreadSanitizer (a nightly toolchain with rust-src).
+# The standard library is built with the sanitizer, too: without, ThreadSanitizer reports what is none.
+SANITIZE = $(CARGO) +$(NIGHTLY) test -Zbuild-std --target x86_64-unknown-linux-gnu --lib
+sanitize:
+	@tools/setup.sh sanitize
+	for kind in address thread; do \
+	    export RUSTFLAGS="-Zsanitizer=$$kind" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/$$kind"; \
+	    export TSAN_OPTIONS="halt_on_error=1" ASAN_OPTIONS="detect_leaks=1"; \
+	    $(SANITIZE) -p weft-dataplane -- ring:: pool:: port:: && $(SANITIZE) -p weft-xdp || exit 1; done
+
+# Long runs: checks of what is used and of memory (above), the XDP program built at two places, line rate and shares at
+# each length, rate and cell; of a fabric (damaged TLPs and commands, routes of WEFT_TOPOLOGIES, 1 GiB over four GFDs,
+# 16 MiB at 1, 2, 4 and 256 ways and every granularity, each component started again 20 times), in virtual time
 # (WEFT_SEED=N repeats one, WEFT_SOAK_FRAMES=N sets its length), then on sixteen AF_XDP ports (as root; for WEFT_SOAK_S
 # seconds).
-soak:
+soak: deny sanitize
 	@tools/setup.sh soak
+	$(CARGO) test --release -p weft-tests --test xdp_program -- --ignored --nocapture soak_
+	$(CARGO) test --release -p weft-sim --test replay -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-endpoints --lib --test gfd_fabric -- --ignored --nocapture soak_
-	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric_routes --test fabric_gfam -- --ignored --nocapture soak_
+	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric_routes --test fabric_gfam --test fabric_faults -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test soak --test live_soak -- --ignored --nocapture
 
 # weft beside other switches; exit 1 when a must is missed. ROWS="memory veth-express" runs a part,
@@ -43,8 +67,8 @@ bench:
 # Coverage-guided fuzzing, FUZZ_S seconds a target (needs cargo-fuzz and a nightly toolchain).
 FUZZ_S ?= 60
 fuzz:
-	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do \
-	    $(CARGO) +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_S) -timeout=10 || exit 1; done
+	cd fuzz && for target in $$($(CARGO) +$(NIGHTLY) fuzz list); do \
+	    $(CARGO) +$(NIGHTLY) fuzz run "$$target" -- -max_total_time=$(FUZZ_S) -timeout=10 || exit 1; done
 
 fmt:
 	$(CARGO) fmt --all

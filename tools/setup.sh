@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what weft's make targets need, where it is missing; asks nothing, and is quick the second time.
 #
-# Shape: setup.sh [build|test|demo|soak|bench]... ; without arguments everything.
+# Shape: setup.sh [build|test|demo|sanitize|soak|bench]... ; without arguments everything.
 # Needs: Debian 12 or newer with cargo (rustup). Root installs packages; others are told which.
 # Source: issue 2, acceptance 1.
 set -eu
@@ -13,6 +13,7 @@ wants() { # wants GROUP: whether it was asked for
     return 1
 }
 asked="$*"
+. tools/versions.sh
 missing=""
 need() { # need COMMAND PACKAGE
     PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
@@ -124,7 +125,7 @@ ebpf_linker() {
     log=$(mktemp)
     if ! env LLVM_PREFIX="/usr/lib/llvm-$llvm" RUSTFLAGS="-L /usr/lib/llvm-$llvm/lib" \
         CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_DEBUG=false \
-        cargo install bpf-linker --version '~0.13' --locked --quiet \
+        cargo install bpf-linker --version "=$BPF_LINKER" --locked --quiet \
         --no-default-features --features "llvm-$llvm" >"$log" 2>&1 </dev/null; then
         tail -n 20 "$log" >&2
         rm -f "$log"
@@ -153,14 +154,20 @@ if wants test || wants demo; then
 fi
 
 # Rust components beyond the compiler; what cannot be had is skipped by name when its turn comes.
+# The nightly toolchain that tools/versions.sh names; another one that is there is taken, and its version told.
+if { wants test || wants sanitize; } && command -v rustup >/dev/null 2>&1; then
+    rustup toolchain list | grep -q '^nightly' ||
+        rustup toolchain install "$NIGHTLY" --profile minimal --component rust-src --no-self-update </dev/null || true
+    found=$(rustc "+$(nightly)" --version 2>/dev/null || true)
+    [ -z "$found" ] || [ "$found" = "rustc $NIGHTLY_RUSTC" ] ||
+        echo "setup: nightly is $found, not the $NIGHTLY_RUSTC of tools/versions.sh" >&2
+fi
 if wants test && command -v rustup >/dev/null 2>&1; then
     cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 ||
         rustup component add rustfmt clippy </dev/null || true
-    if ! cargo +nightly miri --version >/dev/null 2>&1; then
+    if ! cargo "+$(nightly)" miri --version >/dev/null 2>&1; then
         echo "setup: adding Miri to the nightly toolchain"
-        rustup toolchain list | grep -q '^nightly' ||
-            rustup toolchain install nightly --profile minimal --no-self-update </dev/null || true
-        rustup component add miri rust-src --toolchain nightly </dev/null ||
+        rustup component add miri rust-src --toolchain "$(nightly)" </dev/null ||
             echo "setup: no Miri to be had: its tests will be skipped" >&2
     fi
 fi

@@ -154,12 +154,14 @@ def pytest(name, command, env):
 
 def miri(name):
     """Unsafe blocks under Miri, or a skip that says why there is none."""
-    toolchain = ["cargo", "+nightly", "miri"]
+    asked = ["sh", "-c", ". tools/versions.sh; nightly"]
+    nightly = subprocess.run(asked, capture_output=True, text=True, check=False, cwd=ROOT).stdout.strip()
+    toolchain = ["cargo", f"+{nightly}", "miri"]
     probe = subprocess.run([*toolchain, "--version"], capture_output=True, text=True, check=False, cwd=ROOT)
     if probe.returncode != 0:
         why = (probe.stderr.strip().splitlines() or ["no nightly toolchain with Miri"])[0]
-        return [Tally(name, skips=[("pool, ring and free under Miri", why)])]
-    modules = ["pool::", "ring::", "free::"]
+        return [Tally(name, skips=[("pool, ring, free and loans under Miri", why)])]
+    modules = ["pool::", "ring::", "free::", "port::loan::"]
     env = {"CARGO_TARGET_DIR": f"{TARGET}/miri", "MIRIFLAGS": "-Zmiri-disable-isolation"}
     return cargo_tests(name, [*toolchain, "test", "-p", "weft-dataplane", "--lib", "--", *modules], env)
 

@@ -1,7 +1,7 @@
 """The machine: what it is, its huge pages, its cores, and what else it does.
 
 Shape: facts() -> dict; huge_pages(wanted) gives back what it took; cores() -> (generator's, forwarder's);
-busy() -> share.
+busy() -> share; Others().share(), while the bench itself is at work.
 Units: MiB; shares of 1.
 Source: Linux Documentation/admin-guide/mm/hugetlbpage.rst, proc_stat(5).
 """
@@ -63,6 +63,31 @@ def busy(seconds=0.5):
     time.sleep(seconds)
     used, idle = (after - before for before, after in zip((used, idle), ticks()))
     return round(used / max(used + idle, 1), 3)
+
+
+class Others:
+    """What others use of the processors from now on: user time that is not the bench's, and what guests took."""
+
+    def __init__(self):
+        self.start = self._ticks()
+
+    @staticmethod
+    def _ticks():
+        """Ticks of others so far, and of all processors; the namespace shows the bench's own processes only."""
+        user, nice, system, idle, iowait, irq, softirq, steal, *_ = map(int, _read("/proc/stat").split("\n")[0].split()[1:])
+        own = os.times()
+        ours = (own.user + own.children_user) * os.sysconf("SC_CLK_TCK")
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid():
+                with contextlib.suppress(OSError):  # it may have ended
+                    fields = _read(f"/proc/{name}/stat").rpartition(")")[2].split()
+                    ours += int(fields[11]) + int(fields[13])  # utime and that of children waited for
+        return user + nice - ours + steal, user + nice + system + idle + iowait + irq + softirq + steal
+
+    def share(self):
+        """Their share of the time since the start; a tick of ours that is told late makes it no less than 0."""
+        used, passed = (now - then for now, then in zip(self._ticks(), self.start))
+        return max(used, 0) / max(passed, 1)
 
 
 def _version(*command):

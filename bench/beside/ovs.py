@@ -19,6 +19,7 @@ DAEMON = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 CACHES = ("Rx packets", "PHWOL", "EMC hits", "SMC hits", "Megaflow hits", "Upcalls", "Lost upcalls", "Tx packets")
 MEMORY_MIB, MACS = 512, 65_536
+START_S = 60  # beside busy neighbours; an idle machine takes a second
 
 
 class Control:
@@ -93,7 +94,7 @@ class Ovs:
         crew.run(["ovsdb-tool", "create", f"{folder}/conf.db", SCHEMA], note=False)
         server = ["ovsdb-server", f"{folder}/conf.db", f"--remote=punix:{folder}/db.sock"]
         self.database = crew.start([*server, f"--unixctl={folder}/ovsdb.ctl"], core=main)
-        crew.wait_for(self.database, lambda: os.path.exists(f"{folder}/db.sock"))
+        crew.wait_for(self.database, lambda: os.path.exists(f"{folder}/db.sock"), START_S)
         settings = [f"pmd-cpu-mask={1 << forwarder:#x}"]
         if not self.netns:
             settings += ["dpdk-init=true", f"dpdk-lcore-mask={1 << main:#x}", f"dpdk-socket-mem={MEMORY_MIB}"]
@@ -102,7 +103,7 @@ class Ovs:
         self._vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", *other)
         start = [DAEMON, f"unix:{folder}/db.sock", f"--unixctl={self.control.path}"]
         self.daemon = crew.start(start, netns=self.netns)
-        crew.wait_for(self.daemon, self.control.connect, 20)
+        crew.wait_for(self.daemon, self.control.connect, START_S)
         table = f"other_config:mac-table-size={MACS}"
         self._vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", table)
 
@@ -123,7 +124,7 @@ class Ovs:
 
     def _check(self, name):
         """Waits for the port, which may have been refused."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + START_S
         while time.monotonic() < end:
             got = self._vsctl("get", "Interface", name, "error", "ofport").split("\n")
             if got[0] not in ("[]", '""'):

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, config, decode, endpoint, fabric, fm, generate, model, replay, run, running, trace,
+    bench, config, decode, endpoint, fabric, fm, generate, model, replay, run, running, tls, trace,
     traffic,
 };
 use crate::config::{Settings, Sources};
-use crate::error::{CliError, EXIT_CODES};
+use crate::error::{CliError, EXIT_CODES, THREAD_EXIT_CODES};
 
 /// A software switch for AI scale-up Ethernet.
 #[derive(Debug, Parser)]
@@ -31,6 +31,7 @@ pub enum Command {
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Run the switch until SIGINT or SIGTERM
+    #[command(after_help = THREAD_EXIT_CODES)]
     Run(run::RunArgs),
     /// Follow frames through a running switch, stage by stage, with the numbers that decided
     Trace(trace::TraceArgs),
@@ -50,6 +51,9 @@ pub enum Command {
     Mirror(running::MirrorArgs),
     /// Print the frames of a capture, one a line
     Decode(decode::DecodeArgs),
+    /// Make certificates for switches and fabric managers that speak over TCP
+    #[command(subcommand)]
+    Tls(tls::TlsCommand),
     /// Write a capture of frames of any format, with chosen fields
     Gen(Box<generate::GenArgs>),
     /// Run captures through the switch in virtual time

@@ -23,6 +23,10 @@ pub enum ExitCode {
     System = 3,
     /// No switch answered, or it refused the request.
     Switch = 4,
+    /// The stop took too long, or not all workers stopped.
+    Late = 5,
+    /// A thread made a system call that the filter refuses.
+    Refused = 7,
 }
 
 /// The codes, for `weft --help`.
@@ -31,7 +35,21 @@ pub const EXIT_CODES: &str = "Exit codes:
   1  a comparison or check failed
   2  the command line or a configuration is wrong
   3  a file, device or system call failed
-  4  no switch answered, or it refused the request";
+  4  no switch answered, or it refused the request
+  5  a process that serves was told to stop, and not all of it did in time
+  7  a running switch made a system call that its filter refuses (docs/privileges.md)
+  20 to 31  a thread of a process that serves ended: see `weft run --help`";
+
+/// What `weft run` ends with when a thread of it has, for its help.
+pub const THREAD_EXIT_CODES: &str = "Exit codes when a thread ends by itself, and the process with it:
+  20  worker                   26  writer of a mirror, or closer of sockets
+  21  follower of express      27  events and their log, or looking after the main thread
+  22  agent                    28  reading the configuration again
+  23  CCI                      29  fabric manager (weft fm serve)
+  24  management socket        30  fabric (weft fabric up)
+  25  metrics                  31  main thread
+5: told to stop, and not all of it did in time. 0 to 4 and 7: as for all commands.
+Signals: SIGTERM and SIGINT stop, within 5 s; SIGHUP reads the configuration again; SIGUSR1 is ignored.";
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +87,9 @@ pub enum CliError {
     /// No switch answered, or it refused.
     #[error("{0}")]
     Switch(String),
+    /// Not all of the process has stopped.
+    #[error("{0}; its ports and counters are as they are")]
+    Late(String),
 }
 
 impl CliError {
@@ -80,6 +101,7 @@ impl CliError {
             Self::Usage(_) | Self::Config(_) => ExitCode::Usage,
             Self::File { .. } | Self::Output(_) | Self::System { .. } => ExitCode::System,
             Self::Switch(_) => ExitCode::Switch,
+            Self::Late(_) => ExitCode::Late,
         }
     }
 
@@ -109,9 +131,13 @@ mod tests {
 
     #[test]
     fn every_code_is_documented() {
-        use ExitCode::{Difference, Ok, Switch, System, Usage};
-        for code in [Ok, Difference, Usage, System, Switch] {
+        use ExitCode::{Difference, Late, Ok, Refused, Switch, System, Usage};
+        for code in [Ok, Difference, Usage, System, Switch, Late, Refused] {
             assert!(EXIT_CODES.contains(&format!("\n  {}  ", code as u8)), "{code:?}");
+        }
+        for role in weft_dataplane::threads::Role::ALL {
+            let code = format!("{}  ", role.exit_code());
+            assert!(THREAD_EXIT_CODES.contains(&code), "{role:?}");
         }
     }
 

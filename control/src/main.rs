@@ -15,6 +15,10 @@ use weft::commands;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Err(error) = weft::fabric::left::go_with() {
+        anstream::eprintln!("error: {error}");
+        return ExitCode::from(weft::error::ExitCode::System as u8);
+    }
     let mut out = anstream::AutoStream::auto(std::io::stdout());
     let ended = commands::run(cli, &mut out)
         .and_then(|()| out.flush().map_err(weft::error::CliError::Output));

@@ -5,24 +5,28 @@
 //! Units: octets, seconds.
 //! Source: RFC 9110, RFC 9112; request heads are read by `httparse`.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
+
+use weft_dataplane::threads::Role;
 
 use crate::mgmt::Backend;
 use crate::report::prometheus;
+use crate::serve::{Client, Limits, Listener, Protocol, Server, Stream, Trust};
 
-/// Most connections at a time.
-const CONNECTIONS_MAX: usize = 8;
+/// What clients may use.
+pub const LIMITS: Limits = Limits {
+    clients: 8,
+    unknown: 0,
+    idle: Duration::from_secs(5),
+    request: Duration::from_secs(5),
+    answer: Duration::from_secs(10),
+    unread: 64 << 20,
+};
 /// Longest request head.
 const HEAD_LEN_MAX: usize = 8 * 1024;
-/// Most reads that a head may take: a client that sends octet by octet is sent away.
-const READS_MAX: usize = 64;
-/// Longest wait for each of them, and for each write.
-const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Why there are no metrics.
 #[derive(Debug, thiserror::Error)]
@@ -40,8 +44,7 @@ pub struct MetricsError {
 /// A metrics server; dropping it ends it.
 pub struct MetricsServer {
     addr: SocketAddr,
-    stopping: Arc<AtomicBool>,
-    acceptor: Option<JoinHandle<()>>,
+    _server: Server,
 }
 
 impl MetricsServer {
@@ -50,16 +53,23 @@ impl MetricsServer {
     /// # Errors
     /// The address cannot be had.
     pub fn start(addr: SocketAddr, backend: Arc<dyn Backend>) -> Result<Self, MetricsError> {
+        Self::start_within(addr, backend, LIMITS)
+    }
+
+    /// As [`start`](Self::start), within other limits.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_within(
+        addr: SocketAddr,
+        backend: Arc<dyn Backend>,
+        limits: Limits,
+    ) -> Result<Self, MetricsError> {
         let error = |call| move |source| MetricsError { call, addr, source };
-        let listener = TcpListener::bind(addr).map_err(error("listen at"))?;
-        let addr = listener.local_addr().map_err(error("look at"))?;
-        let stopping = Arc::new(AtomicBool::new(false));
-        let shared = stopping.clone();
-        let acceptor = std::thread::Builder::new()
-            .name("weft-metrics".to_owned())
-            .spawn(move || accept(&listener, &shared, &backend))
-            .map_err(error("start a thread for"))?;
-        Ok(Self { addr, stopping, acceptor: Some(acceptor) })
+        let listener = Listener::tcp(addr).map_err(error("listen at"))?;
+        let at = listener.addr().unwrap_or(addr);
+        let server = Server::start(listener, limits, Arc::new(Pages(backend)));
+        Ok(Self { addr: at, _server: server.map_err(error("start a thread for"))? })
     }
 
     /// Where it listens.
@@ -69,57 +79,43 @@ impl MetricsServer {
     }
 }
 
-impl Drop for MetricsServer {
-    fn drop(&mut self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        let woken = TcpStream::connect_timeout(&self.addr, WAIT_MAX).is_ok();
-        if let Some(acceptor) = self.acceptor.take()
-            && woken
-        {
-            let _ = acceptor.join(); // a panic has been printed
-        }
+struct Pages(Arc<dyn Backend>);
+
+impl Protocol for Pages {
+    fn role(&self) -> Role {
+        Role::Metrics
+    }
+
+    fn name(&self) -> &'static str {
+        "weft-metrics"
+    }
+
+    fn trust(&self, _stream: &Stream) -> Result<Trust, Vec<u8>> {
+        Ok(Trust::Owner) // nobody can tell who it is: all places are for all
+    }
+
+    fn serve(&self, client: &Client) {
+        // Whatever ends a connection, the others go on.
+        let _ = serve(client, self.0.as_ref());
     }
 }
 
-fn accept(listener: &TcpListener, stopping: &AtomicBool, backend: &Arc<dyn Backend>) {
-    let busy = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming() {
-        if stopping.load(Ordering::SeqCst) {
-            return;
-        }
-        // Too many files: the client sees that it is closed.
-        let Ok(stream) = stream else { continue };
-        if busy.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
-            continue; // closed; Prometheus asks again
-        }
-        busy.fetch_add(1, Ordering::SeqCst);
-        let (own, backend) = (busy.clone(), backend.clone());
-        let spawned =
-            std::thread::Builder::new().name("weft-metrics-client".to_owned()).spawn(move || {
-                // Whatever ends a connection, the others go on.
-                let _ = serve(stream, backend.as_ref());
-                own.fetch_sub(1, Ordering::SeqCst);
-            });
-        if spawned.is_err() {
-            busy.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-}
-
-fn serve(mut stream: TcpStream, backend: &dyn Backend) -> io::Result<()> {
-    stream.set_read_timeout(Some(WAIT_MAX))?;
-    stream.set_write_timeout(Some(WAIT_MAX))?;
+fn serve(mut client: &Client, backend: &dyn Backend) -> io::Result<()> {
     let mut head = Vec::new();
     let mut part = [0; 1024];
-    for _ in 0..READS_MAX {
-        let count = stream.read(&mut part)?;
+    loop {
+        let count = client.read(&mut part)?;
+        client.asking();
         head.extend_from_slice(part.get(..count).unwrap_or_default());
-        if let Some(response) = respond(&head, count == 0, backend) {
-            stream.write_all(&response)?;
-            return stream.shutdown(Shutdown::Write);
-        }
+        let Some(response) = respond(&head, count == 0, backend) else { continue };
+        let (_held, response) = match client.hold(response.capacity()) {
+            Ok(held) => (Some(held), response),
+            Err(_) => (None, message("503 Service Unavailable", "Retry-After: 5\r\n", b"")),
+        };
+        client.send(&response)?;
+        client.stream().finish();
+        return Ok(());
     }
-    Ok(())
 }
 
 /// The response to a request whose first octets are `head`; none while more is needed.
@@ -172,6 +168,9 @@ fn message(status: &str, extra: &str, body: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::TcpStream;
+
     use super::*;
     use crate::mgmt::testing::Recorder;
 
@@ -207,12 +206,32 @@ mod tests {
         assert!(got.ends_with(b"\r\n\r\n"));
     }
 
+    /// All places are taken by heads that never end, and Prometheus is answered all the same.
+    #[test]
+    fn slow_clients_do_not_keep_prometheus_out() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let server = MetricsServer::start(any, Arc::new(Recorder::default())).unwrap();
+        let slow: Vec<_> = (0..3 * LIMITS.clients)
+            .map(|_| {
+                let mut stream = TcpStream::connect(server.addr()).unwrap();
+                stream.write_all(b"GET /metr").unwrap();
+                stream
+            })
+            .collect();
+        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        assert!(page.contains("\nweft_unaccounted_frames 0\n"), "{page}");
+        drop(slow);
+    }
+
     #[test]
     fn prometheus_reads_over_tcp() {
         let any = "127.0.0.1:0".parse().unwrap();
         let server = MetricsServer::start(any, Arc::new(Recorder::default())).unwrap();
         let addr = server.addr();
-        for _ in 0..2 * CONNECTIONS_MAX {
+        for _ in 0..2 * LIMITS.clients {
             let mut stream = TcpStream::connect(addr).unwrap();
             stream.write_all(b"GET /metr").unwrap();
             stream.write_all(b"ics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

@@ -1,6 +1,6 @@
-//! `weft run` as a switch with roles, commanded over TCP by the independent client `tests/py/check_cci.py`.
+//! `weft run` as a switch with roles, commanded over its Unix socket by the independent client `tests/py/check_cci.py`.
 //!
-//! Shape: the binary with ports that lead nowhere and CCI on a port of loopback; the client says what is wrong.
+//! Shape: the binary with ports that lead nowhere and CCI at a file of the test's; the client says what is wrong.
 //! Units: none.
 //! Source: issue 4, acceptance 7; wire-formats.md 4, which is all that the client knows.
 
@@ -10,13 +10,12 @@
 mod process;
 
 use std::io::Read;
-use std::net::TcpListener;
 use std::process::Command;
 
 use process::start;
 
 const CONFIG: &str = "[switch]\nname = \"t\"\n\
-    [fabric]\nuuid = \"5ed8a1c0-0000-4000-8000-000000000001\"\ncci = \"127.0.0.1:PORT\"\n\
+    [fabric]\nuuid = \"5ed8a1c0-0000-4000-8000-000000000001\"\ncci = \"CCI\"\n\
     [[port]]\nname = \"h\"\nkind = \"null\"\nrole = \"usp\"\n\
     [[port]]\nname = \"d\"\nkind = \"null\"\nrole = \"dsp\"\n\
     [[port]]\nname = \"e\"\nkind = \"null\"\nrole = \"dsp\"\n\
@@ -27,8 +26,8 @@ const CONFIG: &str = "[switch]\nname = \"t\"\n\
 #[test]
 fn the_independent_client_finds_nothing_wrong_with_a_running_switch() {
     let dir = tempfile::tempdir().unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let config = CONFIG.replace("127.0.0.1:PORT", &free.to_string());
+    let cci = dir.path().join("cci").join("cci.sock").display().to_string();
+    let config = CONFIG.replace("CCI", &cci);
     std::fs::write(dir.path().join("t.toml"), config).unwrap();
     let socket = dir.path().join("weft").join("t").join("mgmt.sock");
     let socket = format!("run.socket={}", socket.display());
@@ -36,9 +35,9 @@ fn the_independent_client_finds_nothing_wrong_with_a_running_switch() {
         command.args(["run", "-c", "t.toml", "--set", &socket]).current_dir(dir.path())
     });
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/py/check_cci.py");
-    let ports = ["--bind-port", "1", "--unbind-option", "1", "--reset-port", "2", "--vppb", "1"];
+    let ports = ["--bind-port", "1", "--unbind-option", "1", "--absent", "5102", "--vppb", "1"];
     let mut client = Command::new("python3");
-    client.arg(script).args(["--connect", &free.to_string(), "--kind", "switch"]).args(ports);
+    client.arg(script).args(["--connect", &format!("unix:{cci}"), "--kind", "switch"]).args(ports);
     let Ok(run) = client.output() else {
         println!("skipped: there is no python3");
         return;

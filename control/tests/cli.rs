@@ -232,6 +232,58 @@ fn made_fields_are_read_back() {
     }
 }
 
+/// `[endpoint]` says what `weft gen` makes where no flag does, and what it refuses.
+/// Settings, more arguments, those of `decode`, and part of the line or of the refusal.
+type HostCase<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], Result<&'a str, &'a str>);
+
+#[test]
+fn hosts_are_what_the_configuration_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = "standard 02:00:00:00:00:01 > 02:00:00:00:00:02 len 256";
+    #[rustfmt::skip] // columns: settings, more arguments, those of decode, part of the line or of the refusal
+    let cases: &[HostCase<'_>] = &[
+        (&[], &[], &[], Ok(plain)),
+        (&[], &[], &[], Ok("ecn ect0")),
+        (&["pkt_format=gen1"], &[], &[], Ok("gen1 ")),
+        (&["lite_mode=true"], &[], &["--afh", "lite"], Ok("lite ")),
+        (&["lite_mode=true", "pkt_format=gen1"], &[], &[], Err("expected true with pkt_format lite")),
+        (&["ecn_capable=false"], &[], &[], Ok("ecn not-ect")),
+        (&["vlan_enabled=true"], &[], &[], Ok("vlan 1 pcp 0")),
+        (&["vlan_enabled=true"], &["--vc", "5"], &[], Ok("vlan 1 pcp 5")),
+        (&["vlan_enabled=true", "vc_pcp_mapping=[7,6,5,4,3,2,1,0]"], &["--vc", "5"], &[], Ok("vlan 1 pcp 2")),
+        (&["pkt_format=gen1"], &["--vc", "5"], &[], Ok("vc 5")),
+        (&["num_vc=2"], &["--vc", "2", "--vlan", "1"], &[], Err("--vc: expected 0..=1 (endpoint.num_vc), found 2")),
+        (&[], &["--vc", "1"], &[], Err("a standard frame without one has no place for it: add --vlan")),
+        (&[], &["pfc", "--vc", "1"], &[], Err("--vc: expected a format with a Traffic Class")),
+        (&[], &["--vc", "1", "--pcp", "2", "--vlan", "1"], &[], Err("cannot be used with")),
+        (&["max_frame_size=200"], &[], &[], Err("--size: expected at most endpoint.max_frame_size, 200 octets, found 256")),
+        (&["num_vc=8"], &["--size", "1398", "--icrc"], &[], Ok("len 1398")),
+        (&["num_vc=8"], &["--size", "1398"], &[], Err("expected")),
+        (&["num_vc=8"], &["--size", "1399", "--icrc"], &[], Err("expected at most endpoint.max_frame_size, 1398")),
+        (&["flow_control_mode=cbfc"], &[], &[], Err("take \"none\"")),
+    ];
+    for (set, more, read, want) in cases {
+        let set: Vec<String> = set.iter().map(|set| format!("endpoint.{set}")).collect();
+        let set = set.iter().flat_map(|set| ["--set", set.as_str()]);
+        let args: Vec<&str> =
+            ["gen", "--out", "z.pcap"].into_iter().chain(more.iter().copied()).chain(set).collect();
+        let made = weft_in(dir.path(), &args);
+        match want {
+            Err(part) => {
+                assert_eq!(made.code, USAGE, "{args:?}: {}", made.err);
+                assert!(made.err.contains(part), "{args:?}: {}", made.err);
+            }
+            Ok(part) => {
+                assert_eq!(made.code, OK, "{args:?}: {}", made.err);
+                let decode: Vec<&str> =
+                    ["decode", "z.pcap"].iter().chain(read.iter()).copied().collect();
+                let line = weft_in(dir.path(), &decode).out;
+                assert!(line.contains(part), "{args:?}: {line}");
+            }
+        }
+    }
+}
+
 #[test]
 fn models_print_json_that_programs_can_read() {
     let args = [

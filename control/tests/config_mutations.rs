@@ -6,6 +6,9 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
+#[path = "config_keys/mod.rs"]
+mod config_keys;
+
 use weft::config::{Config, ConfigError, Place, Settings, Timing};
 use weft_dataplane::rng::Rng;
 

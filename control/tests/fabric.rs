@@ -83,3 +83,11 @@ fn a_fabric_comes_up_and_shows_what_its_hosts_see() {
     let devices = text.lines().filter(|line| line.contains(" 1e98:0d0")).count();
     assert_eq!((devices, text.matches(" sees\n").count()), (5, 2), "{text}");
 }
+
+/// A process of a fabric whose parent ended before it could ask the kernel to end with it.
+#[test]
+fn a_process_whose_fabric_is_gone_does_not_begin() {
+    let run = weft().env("WEFT_PARENT", "1").args(["config", "defaults"]).assert().code(3);
+    let said = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+    assert!(said.contains("is gone"), "{said}");
+}

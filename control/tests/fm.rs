@@ -45,7 +45,7 @@ impl Served {
 
     fn serve(&self) -> Guard {
         let (child, mut err) = start(|command| {
-            let args = ["fm", "serve", "--entry", &self.entry, "--want", "want.toml"];
+            let args = ["fm", "serve", "--entry", &self.entry, "--insecure", "--want", "want.toml"];
             let more = ["--store", "fm.redb", "--socket", "s/fm.sock", "--pause", "50"];
             command.args(args).args(more).current_dir(self.dir.path())
         });
@@ -169,6 +169,14 @@ fn what_cannot_be_brought_up_is_said() {
     let status = served.json(&["status"]);
     assert_eq!(status["hosts_held"], true, "{status}");
     stop(child);
+    let mut bare = Command::cargo_bin("weft").unwrap();
+    let bare = bare.args(["fm", "serve", "--entry", &served.entry]).output().unwrap();
+    let text = String::from_utf8(bare.stderr).unwrap();
+    assert_eq!(bare.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("expected a Unix socket, or --tls-ca, --tls-cert and --tls-key"),
+        "{text}"
+    );
     std::fs::write(served.dir.path().join("want.toml"), "[fm]\npid = \"fff\"\n").unwrap();
     let refused = Command::cargo_bin("weft")
         .unwrap()

@@ -88,6 +88,35 @@ fn golden_captures_come_out_as_wanted() {
     assert_eq!(malformed["conservation"]["consumed"], 5);
 }
 
+/// Without a configuration the inputs name the ports, and what comes in at the only one has somewhere to go.
+#[test]
+fn ports_are_made_for_inputs_without_a_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let [input, other] = ["p0.pcap", "p1.pcap"].map(|name| pcaps("in/gen1").join(name));
+    let [input, other] = [input, other].map(|path| path.display().to_string());
+    #[rustfmt::skip] // columns: inputs, ports
+    let cases: [(Vec<String>, &[&str]); 3] = [
+        (vec![format!("p0={input}")], &["p0", "p1"]),
+        (vec![format!("p1={input}")], &["p1", "p0"]),
+        (vec![format!("left={input}"), format!("right={other}")], &["left", "right"]),
+    ];
+    for (inputs, ports) in cases {
+        let out = dir.path().join(ports[0]);
+        let mut args = strings(["replay", "--out", out.to_str().unwrap()]);
+        args.extend(inputs.iter().flat_map(|input| ["--in".to_owned(), input.clone()]));
+        let (code, _, err) = weft(&args);
+        assert_eq!(code, OK, "{ports:?}: {err}");
+        let result = result(&out);
+        let names: Vec<_> =
+            result["ports"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
+        assert_eq!(names, ports);
+        assert!(result["outputs"].as_u64() > Some(0), "{ports:?}: {result}");
+    }
+    let twice = strings(["replay", "--out", "x", "--in", "p0=a.pcap", "--in", "p0=b.pcap"]);
+    let (code, _, err) = weft(&twice);
+    assert!(code == USAGE && err.contains("each port once"), "{err}");
+}
+
 #[test]
 fn the_same_input_gives_the_same_octets() {
     let dir = tempfile::tempdir().unwrap();

@@ -8,11 +8,17 @@
 
 #[path = "common/process.rs"]
 mod process;
+#[path = "running/supervision.rs"]
+mod supervision;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Stdio};
+use std::time::Duration;
 
 use assert_cmd::Command;
 use serde_json::Value;
@@ -153,6 +159,30 @@ fn a_running_switch_shows_and_changes_its_state() {
 }
 
 /// Frames to a station that is not known leave once, each flow by one port of the LAG.
+/// `run.log` is the least level of what is told.
+#[test]
+fn a_log_of_errors_does_not_tell_what_goes_well() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("t.toml"), "[[port]]\nname = \"a\"\nkind = \"null\"\n").unwrap();
+    let path = socket(dir.path());
+    let set = format!("run.socket={}", path.display());
+    let child = std::process::Command::new(assert_cmd::cargo::cargo_bin("weft"))
+        .args(["run", "-c", "t.toml", "--set", &set, "--set", "run.log=error"])
+        .current_dir(dir.path())
+        .stderr(std::process::Stdio::piped())
+        .spawn();
+    let mut child = process::Guard(child.unwrap());
+    while std::os::unix::net::UnixStream::connect(&path).is_err() {
+        assert!(child.0.try_wait().unwrap().is_none(), "it ended before it was up");
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&child.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let mut told = String::new();
+    child.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!((child.0.wait().unwrap().code(), told.as_str()), (Some(0), ""));
+}
+
 #[test]
 fn a_lag_is_one_port() {
     let lag = "[[port]]\nname = \"c\"\nkind = \"null\"\n\
@@ -239,4 +269,115 @@ fn watching_ends_with_the_switch() {
     let ended = watching.wait_with_output().unwrap();
     let err = String::from_utf8(ended.stderr).unwrap();
     assert!(ended.status.code() == Some(4) && err.contains("switch"), "{err}");
+}
+
+/// Processor time of the thread that accepts management clients, in ticks of a hundredth of a second.
+fn acceptor_ticks(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).ok();
+    let mut stats = tasks.filter_map(|task| stat(task.unwrap()));
+    let stat = stats.find(|stat| stat.contains("(weft-mgmt)")).unwrap();
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+    fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+/// Clients beyond that are sent away, nobody spins, and it goes on when descriptors are free again.
+#[test]
+fn acceptors_wait_when_descriptors_run_out() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let switch = Switch::start();
+    let id = switch.child.0.id();
+    let limits = std::fs::read_to_string(format!("/proc/{id}/limits")).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let [soft, hard] = [3, 4].map(|at| line.split_whitespace().nth(at).unwrap());
+    assert_eq!(soft, hard, "raised to what it may have");
+    // The lowest number that is free: from then on there is none.
+    let none_left = || {
+        let open = std::fs::read_dir(format!("/proc/{id}/fd")).unwrap();
+        let open: BTreeSet<u64> =
+            open.filter_map(|fd| fd.ok()?.file_name().to_str()?.parse().ok()).collect();
+        (0..20_000).find(|number| !open.contains(number)).unwrap()
+    };
+    let limit = |count: u64| {
+        let few = Rlimit { current: Some(count), maximum: hard.parse().ok() };
+        prlimit(Some(Pid::from_child(&switch.child.0)), Resource::Nofile, few).unwrap();
+    };
+    let connect = || {
+        let stream = UnixStream::connect(socket(switch.dir.path())).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream
+    };
+    // One after the other, each asked something: whoever has no answer was sent away.
+    let served = |mut stream: &UnixStream| {
+        let asked = stream.write_all(b"{\"cmd\":\"show\",\"what\":\"drops\"}\n");
+        let mut answer = String::new();
+        let read = asked.and_then(|()| BufReader::new(stream).read_line(&mut answer));
+        let hangs = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        assert!(!read.is_err_and(|error| hangs(&error)), "a client waits in vain");
+        answer.contains("\"ok\"")
+    };
+    let kept = connect();
+    assert!(served(&kept));
+    limit(none_left());
+    let waiting: Vec<UnixStream> = (0..8).map(|_| connect()).collect();
+    let before = acceptor_ticks(id);
+    std::thread::park_timeout(Duration::from_millis(500));
+    let spent = acceptor_ticks(id) - before;
+    assert!(spent < 5, "{spent} hundredths of a second of processor time in half a second");
+    assert!(waiting.iter().all(|stream| !served(stream)));
+    assert!(served(&kept), "who was there before is served on");
+    limit(soft.parse().unwrap_or(4_096));
+    let again = (0..100).any(|_| {
+        std::thread::park_timeout(Duration::from_millis(50));
+        served(&connect())
+    });
+    assert!(again, "nobody is served after descriptors are free");
+    assert_eq!(switch.stop().0, Some(0));
+}
+
+/// What a switch saw is its owner's, and stays unless the owner says otherwise.
+#[test]
+fn files_with_frames_are_private_and_are_not_overwritten() {
+    let switch = Switch::start();
+    let mode = |name: &str| {
+        std::fs::metadata(switch.dir.path().join(name)).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!(mode("out.pcap"), 0o600);
+    let refuses = |args: &[&str], part: &str| {
+        let (code, _, err) = switch.ask(args);
+        assert!([3, 4].contains(&code) && err.contains(part), "{args:?}: {code} {err}");
+    };
+    assert_eq!(switch.ask(&["mirror", "b", "m.pcap"]).0, 0);
+    assert_eq!(mode("m.pcap"), 0o600);
+    assert_eq!(switch.ask(&["mirror", "b", "--off"]).0, 0);
+    refuses(&["mirror", "b", "m.pcap"], "--overwrite replaces it");
+    assert_eq!(switch.ask(&["mirror", "b", "m.pcap", "--overwrite"]).0, 0);
+    std::os::unix::fs::symlink("m.pcap", switch.dir.path().join("link.pcap")).unwrap();
+    refuses(&["mirror", "b", "link.pcap", "--overwrite"], "symbolic link");
+    refuses(&["trace", "--out", "m.pcap.json", "in=z"], "z"); // a filter is looked at first
+    std::fs::write(switch.dir.path().join("t.json"), "mine").unwrap();
+    refuses(&["trace", "--out", "t.json"], "--overwrite replaces it");
+    assert_eq!(std::fs::read(switch.dir.path().join("t.json")).unwrap(), b"mine");
+    let (code, _, err, dir) = switch.stop();
+    assert_eq!(code, Some(0), "{err}");
+    // The same ports again would lose what the first run wrote.
+    let socket = format!("run.socket={}", socket(dir.path()).display());
+    let again = |more: &[&str]| {
+        let mut command = Command::cargo_bin("weft").unwrap();
+        let run = ["run", "-c", "t.toml", "--set", &socket];
+        let ended = command.current_dir(dir.path()).args(run).args(more).output().unwrap();
+        (ended.status.code().unwrap(), String::from_utf8(ended.stderr).unwrap())
+    };
+    let (code, err) = again(&[]);
+    assert!(code == 3 && err.contains("out.pcap") && err.contains("--overwrite"), "{code} {err}");
+    let (code, err) = again(&["--record", "m.pcap"]);
+    assert!(code == 3 && err.contains("m.pcap") && err.contains("--overwrite"), "{code} {err}");
+    // A switch that does not start leaves no empty record, which would be in the way of the next one.
+    let (code, err) = again(&["--record", "r.rec"]);
+    assert!(code == 3 && !dir.path().join("r.rec").exists(), "{code} {err}");
+    let (child, _err) = start(|command| {
+        let run = ["run", "-c", "t.toml", "--set", &socket, "--overwrite", "--record", "m.pcap"];
+        command.args(run).current_dir(dir.path())
+    });
+    drop(child);
 }

@@ -74,7 +74,7 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        let (counters, _) = self.board.stop();
+        let (counters, _, _) = self.board.stop();
         assert!(std::thread::panicking() || counters.imbalance() == 0, "{counters:?}");
     }
 }

@@ -277,8 +277,12 @@ pub struct CrossbarConfig {
     pub iterations: u32,
     /// How priorities are served.
     pub discipline: Discipline,
-    /// Matches per output transmission; counts in virtual time.
+    /// In virtual time: a match takes its input and its output for the frame's wire time, at the port's
+    /// own rate, divided by this.
     pub speedup: u32,
+    /// Whether that wire time has FCS, the 64-octet minimum, preamble and gap in it, as on a true wire
+    /// ([`LinkRate::wire_time`]); the simulator sets it to what its wires do.
+    pub wire_overhead: bool,
     /// Frames that one match moves at most.
     pub burst: usize,
     /// Frames that an egress queue holds (restart).
@@ -294,6 +298,19 @@ pub struct EcnConfig {
     pub low_bytes: u64,
     /// Depth from which on all are.
     pub high_bytes: u64,
+    /// Share that is marked just below that depth, in percent.
+    pub max_percent: u8,
+    /// Which frames may be.
+    pub mark: EcnMark,
+}
+
+/// Which frames may carry ECN marks, if their senders say ECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EcnMark {
+    /// All of IPv4 and IPv6, behind a tag or none.
+    Ip,
+    /// UDP over either to a Standard port.
+    Standard,
 }
 
 /// What decides that PAUSE is sent.
@@ -347,6 +364,10 @@ pub struct ForwardConfig {
     pub ageing: Span,
     /// Unknown unicast is flooded; else dropped.
     pub flood_unknown: bool,
+    /// How long a port is blocked that is part of a loop; `None` for not at all.
+    pub loop_block: Option<Span>,
+    /// How long a station that moved too often stays where it was before; zero for not at all.
+    pub sticky: Span,
     /// Static entries.
     pub static_entries: Vec<crate::fdb::StaticEntry>,
     /// Multicast groups.
@@ -379,6 +400,21 @@ pub struct LiveSizes {
     pub headroom_cells: u32,
     /// Longest frame, without FCS.
     pub frame_len_max: usize,
+}
+
+impl ForwardConfig {
+    /// The defaults.
+    fn live() -> Self {
+        Self {
+            fdb_capacity: crate::fdb::CAPACITY,
+            ageing: crate::fdb::AGEING,
+            flood_unknown: true,
+            loop_block: Some(crate::fdb::LOOP_BLOCK),
+            sticky: crate::fdb::STICKY,
+            static_entries: Vec::new(),
+            groups: Vec::new(),
+        }
+    }
 }
 
 impl SwitchConfig {
@@ -424,10 +460,17 @@ impl SwitchConfig {
                 iterations: 2,
                 discipline: Discipline::Strict,
                 speedup: 2,
+                wire_overhead: true,
                 burst: 32,
                 egress_queue_frames: 32,
             },
-            ecn: EcnConfig { enabled: true, low_bytes: capacity / 2, high_bytes: capacity / 5 * 4 },
+            ecn: EcnConfig {
+                enabled: true,
+                low_bytes: capacity / 2,
+                high_bytes: capacity / 5 * 4,
+                max_percent: 100,
+                mark: EcnMark::Ip,
+            },
             pfc: PfcConfig {
                 enabled: true,
                 lossless,
@@ -437,13 +480,7 @@ impl SwitchConfig {
                 watchdog_restore: crate::pfc::Watchdog::RESTORE,
                 watchdog_action: StormAction::Drop,
             },
-            forward: ForwardConfig {
-                fdb_capacity: crate::fdb::CAPACITY,
-                ageing: crate::fdb::AGEING,
-                flood_unknown: true,
-                static_entries: Vec::new(),
-                groups: Vec::new(),
-            },
+            forward: ForwardConfig::live(),
             lags: Vec::new(),
             maps,
             mirror: None,

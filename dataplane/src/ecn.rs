@@ -2,7 +2,8 @@
 //!
 //! Shape: depth of the queue and [`EcnProfile`] in, [`Verdict`] out; writing the octets is the parsers'.
 //! Units: depth and both marks in one unit, bytes or cells, whichever the caller counts in.
-//! Source: RFC 3168 section 5; pipeline.md §8 (a line from 0 at the low mark to 1 at the high one).
+//! Source: RFC 3168 section 5; pipeline.md §8 (a line from 0 at the low mark to `max_percent` at the high
+//! one, as WRED profiles have it).
 
 use crate::rng::Rng;
 
@@ -17,13 +18,18 @@ pub enum EcnError {
         /// The high mark asked for.
         high: u64,
     },
+    /// A share of more than all.
+    #[error("ECN max_percent {0} is above 100")]
+    MaxPercent(u8),
 }
 
-/// The marks of one queue: none below `low`, all from `high` on, in between a rising share.
+/// The marks of one queue: none below `low`, all from `high` on, in between a share that rises from 0 to
+/// `max_percent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EcnProfile {
     low: u64,
     high: u64,
+    max_percent: u8,
 }
 
 /// What was decided for a frame, with the numbers that decided it (for the trace).
@@ -33,9 +39,9 @@ pub enum Verdict {
     Below,
     /// Between the marks: marked, or not, with probability `num / den`.
     Drawn {
-        /// Depth above the low mark.
+        /// Depth above the low mark, times `max_percent`.
         num: u64,
-        /// Distance of the marks.
+        /// Distance of the marks, times 100.
         den: u64,
         /// How the draw went.
         mark: bool,
@@ -58,12 +64,19 @@ impl Verdict {
 }
 
 impl EcnProfile {
-    /// A profile from its marks; equal ones make a step.
+    /// A profile from its marks, below 2^57, and the share in percent that frames are marked with just
+    /// below the high one; equal marks make a step.
     ///
     /// # Errors
-    /// [`EcnError::LowAboveHigh`].
-    pub const fn new(low: u64, high: u64) -> Result<Self, EcnError> {
-        if low > high { Err(EcnError::LowAboveHigh { low, high }) } else { Ok(Self { low, high }) }
+    /// [`EcnError`].
+    pub const fn new(low: u64, high: u64, max_percent: u8) -> Result<Self, EcnError> {
+        if low > high {
+            Err(EcnError::LowAboveHigh { low, high })
+        } else if max_percent > 100 {
+            Err(EcnError::MaxPercent(max_percent))
+        } else {
+            Ok(Self { low, high, max_percent })
+        }
     }
 
     /// The mark at which marking begins.
@@ -78,6 +91,18 @@ impl EcnProfile {
         self.high
     }
 
+    /// Share in percent at which the line ends, just below the high mark.
+    #[must_use]
+    pub const fn max_percent(self) -> u8 {
+        self.max_percent
+    }
+
+    /// Whether a frame could be marked at queue depth `depth`.
+    #[must_use]
+    pub const fn may_mark(self, depth: u64) -> bool {
+        depth >= self.high || depth > self.low && self.max_percent > 0
+    }
+
     /// Decides at queue depth `depth`; draws from `rng` between the marks only.
     #[inline]
     pub fn verdict(self, depth: u64, rng: &mut Rng) -> Verdict {
@@ -86,8 +111,9 @@ impl EcnProfile {
         }
         match depth.checked_sub(self.low) {
             None => Verdict::Below,
-            Some(num) => {
-                let den = self.high - self.low; // above num, as depth is below high
+            Some(above) => {
+                let num = above.saturating_mul(u64::from(self.max_percent));
+                let den = (self.high - self.low).saturating_mul(100); // above num: depth is below high
                 Verdict::Drawn { num, den, mark: rng.chance(num, den) }
             }
         }
@@ -110,7 +136,7 @@ mod tests {
         let cases = [
             ("empty",                 100, 200,        0, Some(Verdict::Below)),
             ("last below",            100, 200,       99, Some(Verdict::Below)),
-            ("low is p = 0",          100, 200,      100, Some(Verdict::Drawn { num: 0, den: 100, mark: false })),
+            ("low is p = 0",          100, 200,      100, Some(Verdict::Drawn { num: 0, den: 10_000, mark: false })),
             ("first drawn",           100, 200,      101, None),
             ("last drawn",            100, 200,      199, None),
             ("high",                  100, 200,      200, Some(Verdict::Above)),
@@ -118,15 +144,15 @@ mod tests {
             ("step: below",           100, 100,       99, Some(Verdict::Below)),
             ("step: at",              100, 100,      100, Some(Verdict::Above)),
             ("step at 0 marks all",     0,   0,        0, Some(Verdict::Above)),
-            ("0 to 1: empty queue",     0,   1,        0, Some(Verdict::Drawn { num: 0, den: 1, mark: false })),
+            ("0 to 1: empty queue",     0,   1,        0, Some(Verdict::Drawn { num: 0, den: 100, mark: false })),
             ("0 to 1: anything",        0,   1,        1, Some(Verdict::Above)),
         ];
         for (name, low, high, depth, want) in cases {
-            let got = EcnProfile::new(low, high).unwrap().verdict(depth, &mut Rng::new(1));
+            let got = EcnProfile::new(low, high, 100).unwrap().verdict(depth, &mut Rng::new(1));
             match want {
                 Some(want) => assert_eq!(got, want, "{name}"),
                 None => assert!(
-                    matches!(got, Verdict::Drawn { num, den: 100, .. } if num == depth - low),
+                    matches!(got, Verdict::Drawn { num, den: 10_000, .. } if num == (depth - low) * 100),
                     "{name}: {got:?}"
                 ),
             }
@@ -135,34 +161,60 @@ mod tests {
 
     #[test]
     fn a_falling_line_is_refused() {
-        let refused = EcnProfile::new(201, 200).unwrap_err();
+        let refused = EcnProfile::new(201, 200, 100).unwrap_err();
         assert_eq!(refused, EcnError::LowAboveHigh { low: 201, high: 200 });
         assert_eq!(refused.to_string(), "ECN low mark 201 is above the high mark 200");
+        assert_eq!(EcnProfile::new(1, 2, 101), Err(EcnError::MaxPercent(101)));
     }
 
-    /// Marking stays within 2 points of the line in each third of it (issue 2, acceptance 6).
+    /// Marking stays within 2 points of the line in each third of it, whatever share it ends at; from the
+    /// high mark on all are marked.
     #[test]
     fn marking_follows_the_line() {
         let seed = 0x00EC_A001;
         let (low, high) = (50_000, 80_000);
-        let profile = EcnProfile::new(low, high).unwrap();
         let mut rng = Rng::new(seed);
-        for bin in 0..3 {
+        for (max_percent, bin) in [100, 40, 1, 0].into_iter().flat_map(|m| [(m, 0), (m, 1), (m, 2)])
+        {
+            let profile = EcnProfile::new(low, high, max_percent).unwrap();
             let (frames, mut marked, mut expected) = (20_000, 0, 0); // expected: in 1/30,000
             for _ in 0..frames {
                 let depth = low + bin * 10_000 + rng.below(10_000);
                 expected += depth - low;
                 marked += u64::from(decide(depth, &profile, &mut rng));
             }
-            let want = expected / (high - low);
+            let want = expected * u64::from(max_percent) / 100 / (high - low);
             let off = marked.abs_diff(want);
-            assert!(off * 100 <= frames * 2, "seed {seed:#x} bin {bin}: {marked}, not {want}");
+            let case = format!("seed {seed:#x}, {max_percent} %, bin {bin}: {marked}, not {want}");
+            assert!(off * 100 <= frames * 2 && (max_percent > 0 || marked == 0), "{case}");
+            assert!(decide(high, &profile, &mut rng), "{case}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_marked_is_what_the_verdict_can_be() {
+        #[rustfmt::skip] // columns: low, high, max_percent, depth, want
+        let cases = [
+            (100, 200, 100,  99, false),
+            (100, 200, 100, 100, false),
+            (100, 200, 100, 101, true),
+            (100, 200,   0, 199, false),
+            (100, 200,   0, 200, true),
+            (100, 100, 100,  99, false),
+            (100, 100, 100, 100, true),
+            (  0,   0,   0,   0, true),
+        ];
+        for (low, high, max_percent, depth, want) in cases {
+            let profile = EcnProfile::new(low, high, max_percent).unwrap();
+            let mut rng = Rng::new(7);
+            let marked = (0..10_000).any(|_| decide(depth, &profile, &mut rng));
+            assert_eq!((profile.may_mark(depth), marked), (want, want), "{profile:?} at {depth}");
         }
     }
 
     #[test]
     fn certain_verdicts_leave_the_generator_alone() {
-        let profile = EcnProfile::new(10, 20).unwrap();
+        let profile = EcnProfile::new(10, 20, 100).unwrap();
         let mut rng = Rng::new(3);
         for depth in [0, 9, 10, 20, 21] {
             decide(depth, &profile, &mut rng);

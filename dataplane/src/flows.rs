@@ -29,7 +29,7 @@ pub struct Inputs {
     pub fdb: u64,
     /// Age stamp that a source would get now: each known source is seen once while it stands.
     pub tick: u32,
-    /// Links that are up, as bits.
+    /// Links that are up and not blocked, as bits.
     pub up: u64,
 }
 

@@ -37,6 +37,8 @@ pub mod snapshot;
 pub mod stats;
 pub mod storm;
 pub mod sync;
+#[expect(unsafe_code, reason = "gettid, tgkill")]
+pub mod threads;
 pub mod time;
 pub mod trace;
 pub mod types;

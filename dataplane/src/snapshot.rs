@@ -4,11 +4,11 @@
 //! Units: as in `config`.
 //! Source: architecture.md, "Control"; pipeline.md §3, §4, §8, §9.
 
-use weft_parsers::{AfhMode, Format};
+use weft_parsers::{AfhMode, Ecn, Format, Head};
 
 use crate::buffer::{BufferError, BufferPlan, Thresholds};
 use crate::classify::Classifier;
-use crate::config::{PortConfig, PortRole, SwitchConfig};
+use crate::config::{EcnMark, PortConfig, PortRole, SwitchConfig};
 use crate::ecn::{EcnError, EcnProfile};
 use crate::groups::{GroupError, GroupTable};
 use crate::lag::{LagError, Links};
@@ -94,7 +94,8 @@ pub struct Snapshot {
     /// Ports where PFC is on.
     pub pfc_ports: PortSet,
     /// By output: priorities whose frames may leave unqueued as far as the configuration goes. No rate
-    /// holds them back, no mirror wants a copy, no other link could have been taken.
+    /// holds them back, no mirror wants a copy, no other link could have been taken, and no ECN mark is
+    /// due in an empty queue.
     pub unshaped: PerPort<PriSet>,
     /// A frame up to this length fits every port.
     pub frame_len_safe: usize,
@@ -134,8 +135,8 @@ impl Snapshot {
         let carriers = Format::ALL.map(|format| {
             ids().filter(|(_, port)| carries(port, format)).map(|(id, _)| id).collect()
         });
-        let marks = (config.ecn.low_bytes, config.ecn.high_bytes);
-        let ecn = EcnProfile::new(marks.0, marks.1)?;
+        let marks = &config.ecn;
+        let ecn = EcnProfile::new(marks.low_bytes, marks.high_bytes, marks.max_percent)?;
         let ecn = config.ecn.enabled.then_some(ecn);
         let classifiers = config
             .ports
@@ -149,7 +150,13 @@ impl Snapshot {
             vlan: VlanTable::build(ids().map(|(id, port)| (id, &port.vlan)))?,
             tags_stay: tags_stay(&config),
             groups: GroupTable::build(&config.forward.groups)?,
-            unshaped: PerPort::from_fn(|port| unshaped(&config, &links, pris, port)),
+            unshaped: PerPort::from_fn(|port| {
+                if marks_alone(&config, ecn, port) {
+                    PriSet::EMPTY
+                } else {
+                    unshaped(&config, &links, pris, port)
+                }
+            }),
             links,
             classifiers: classifiers.collect(),
             carriers,
@@ -214,6 +221,23 @@ impl Snapshot {
         Self::compile(config, self.epoch + 1)
     }
 
+    /// Whether frames of `head` may carry ECN marks, as far as their format goes and their sender says.
+    #[inline]
+    #[must_use]
+    pub fn may_mark(&self, head: &Head) -> bool {
+        let is_of_kind = match self.config.ecn.mark {
+            EcnMark::Ip => head.ip_valid(),
+            EcnMark::Standard => head.to_standard_port(),
+        };
+        is_of_kind && head.ecn().is_some_and(Ecn::is_ect)
+    }
+
+    /// Whether a frame that finds its queue at `output` empty could be marked all the same.
+    #[must_use]
+    pub fn marks_alone(&self, output: PortId) -> bool {
+        marks_alone(&self.config, self.ecn, output)
+    }
+
     /// Cells of a frame of `len` octets.
     #[inline]
     #[must_use]
@@ -259,6 +283,14 @@ fn tags_stay(config: &SwitchConfig) -> bool {
     });
     let first = pvids.next().flatten();
     first.is_some() && pvids.all(|pvid| pvid == first)
+}
+
+/// Whether a frame that finds its queue at `output` empty could be marked: depth counts the frame itself.
+fn marks_alone(config: &SwitchConfig, ecn: Option<EcnProfile>, output: PortId) -> bool {
+    let Some((ecn, port)) = ecn.zip(config.ports.get(output.index())) else { return false };
+    let cell = u64::from(config.buffer.cell_bytes.max(1));
+    let longest = (port.frame_len_max as u64).div_ceil(cell) * cell;
+    ecn.may_mark(longest)
 }
 
 fn unshaped(config: &SwitchConfig, links: &Links, pris: PriSet, output: PortId) -> PriSet {

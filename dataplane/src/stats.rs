@@ -130,6 +130,8 @@ drop_reasons! {
     NotTlp = 27, "not_tlp";
     /// A TLP that is refused without a word.
     TlpRefused = 28, "tlp_refused";
+    /// Came in by, or was to leave by, a port that is blocked for a loop.
+    LoopBlocked = 29, "loop_blocked";
 }
 
 /// How many drop reasons there are.
@@ -140,6 +142,10 @@ pub const FORMATS: usize = 7;
 pub const REFUSALS_MAX: usize = 32;
 /// Upper bounds of the size bins, octets with FCS (RFC 2819 etherStatsPkts), then one for the rest.
 pub const SIZE_BINS: [usize; 7] = [64, 127, 255, 511, 1_023, 1_518, usize::MAX];
+
+/// Names of [`SIZE_BINS`]: from and to which size, with FCS, each counts (RFC 2819, `etherStatsPkts`).
+pub const SIZE_BIN_NAMES: [&str; SIZE_BINS.len()] =
+    ["0-64", "65-127", "128-255", "256-511", "512-1023", "1024-1518", "1519-"];
 
 /// What a worker counts about one port.
 #[derive(Debug, Default)]
@@ -182,6 +188,8 @@ pub struct PortStats {
     pub pfc_tx_late: Counter,
     /// Addresses that moved to this port.
     pub fdb_moves: Counter,
+    /// Times that it was blocked for a loop.
+    pub loop_blocks: Counter,
     /// Drops by reason, over all priorities.
     pub drops: [Counter; DROP_REASONS],
     /// TLPs refused, by reason: dropped, or turned into a completion that says so.
@@ -244,6 +252,8 @@ pub struct WorkerStats {
     pub service_errors: Counter,
     /// Passes of the loop.
     pub loops: Counter,
+    /// When the last pass began, in nanoseconds of the switch's clock: the heartbeat.
+    pub beat_ns: Counter,
     /// Passes in which something was done.
     pub busy_loops: Counter,
     /// Frames received.
@@ -302,6 +312,16 @@ mod tests {
         for (index, reason) in DropReason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, index, "{reason:?}");
             assert_eq!(DropReason::ALL.iter().filter(|r| r.name() == reason.name()).count(), 1);
+        }
+    }
+
+    #[test]
+    fn bins_are_named_by_their_sizes() {
+        let mut from = 0;
+        for (most, name) in SIZE_BINS.into_iter().zip(SIZE_BIN_NAMES) {
+            let to = if most == usize::MAX { String::new() } else { most.to_string() };
+            assert_eq!(name, format!("{from}-{to}"));
+            from = most.wrapping_add(1);
         }
     }
 

@@ -192,6 +192,14 @@ impl LinkRate {
         self.bit_time((padded + 20) * 8)
     }
 
+    /// Time of a frame of `len` octets (no FCS) on a link: [`Self::frame_time`], or without all that
+    /// (`overhead` false) of its octets alone.
+    #[inline]
+    #[must_use]
+    pub const fn wire_time(self, len: usize, overhead: bool) -> Span {
+        if overhead { self.frame_time(len) } else { self.bit_time(len as u64 * 8) }
+    }
+
     /// Time of `quanta` pause quanta of 512 bit times (IEEE 802.3 Annex 31B.2).
     #[inline]
     #[must_use]

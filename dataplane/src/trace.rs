@@ -96,6 +96,13 @@ pub enum Event {
         /// `new`, `moved`, …
         outcome: &'static str,
     },
+    /// A port was blocked because of a loop, or is so no longer.
+    Block {
+        /// The port.
+        port: u8,
+        /// Which of both.
+        blocked: bool,
+    },
     /// The crossbar moved frames.
     Match {
         /// Input.
@@ -123,6 +130,8 @@ pub enum Event {
         low: u64,
         /// Mark from which on all are.
         high: u64,
+        /// Share that is marked just below it, in percent.
+        max_percent: u8,
         /// Whether the frame may be marked.
         ect: bool,
         /// Whether it was.
@@ -398,9 +407,10 @@ impl Event {
                 let at = u64::from(input) << 16 | u64::from(output) << 8 | u64::from(pri);
                 put("match", &[at, iteration.into(), frames.into()]);
             }
-            Self::Deq { frame, port, pri, depth, low, high, ect, marked } => {
+            Self::Deq { frame, port, pri, depth, low, high, max_percent, ect, marked } => {
                 let at = u64::from(port) << 8 | u64::from(pri);
-                put("deq", &[frame, at, depth, low, high, ect.into(), marked.into()]);
+                let max = max_percent.into();
+                put("deq", &[frame, at, depth, low, high, max, ect.into(), marked.into()]);
             }
             Self::Tx { frame, port, len } => put("tx", &[frame, port.into(), len.into()]),
             Self::PauseRx { port, enable, paused } => {
@@ -412,6 +422,7 @@ impl Event {
             Self::Group { port, pri, xoff, used, limit } => {
                 put("group", &[port.into(), pri.into(), xoff.into(), used.into(), limit.into()]);
             }
+            Self::Block { port, blocked } => put("block", &[port.into(), blocked.into()]),
             Self::Storm { port, pri, active } => {
                 put("storm", &[port.into(), pri.into(), active.into()]);
             }

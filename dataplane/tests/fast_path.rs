@@ -12,12 +12,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use weft_dataplane::batch::Batch;
-use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::config::{EcnConfig, SwitchConfig};
 use weft_dataplane::lag::Lag;
 use weft_dataplane::pipeline::{Core, Lane, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{FastPath, Port, PortCaps, PortError};
 use weft_dataplane::rng::Rng;
+use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::{PortId, PortSet, PriSet};
@@ -325,4 +326,104 @@ fn gates_are_open_where_nothing_holds_frames_back() {
     let rig = Rig::new(shaped, &[&[0, 1, 2]]);
     let gates: Vec<u8> = (0..PORTS).map(|port| rig.gate(port)).collect();
     assert_eq!(gates, [0; PORTS], "a rate, and the links of a LAG");
+}
+
+/// Ports 1 and 2 are joined: what leaves by one comes in by the other.
+fn turn(rig: &mut Rig, times: usize) -> usize {
+    let mut turned = 0;
+    for _ in 0..times {
+        rig.steps(1);
+        for (from, to) in [(1, 2), (2, 1)] {
+            let left: Vec<Vec<u8>> = rig.wire(from, |wire| {
+                wire.room = 64;
+                wire.held.drain(..).collect()
+            });
+            turned += left.len();
+            for frame in left {
+                rig.arrive(to, frame);
+            }
+        }
+        rig.leave(0);
+    }
+    turned
+}
+
+/// One broadcast between two joined ports goes round for ever, unless one of them is blocked: for as long as it
+/// is told, with its gate shut, its stations forgotten and all that comes in by it dropped and counted.
+#[test]
+fn a_loop_is_cut_and_opened_again() {
+    let rig = |block: bool| {
+        let mut looped = config();
+        looped.forward.loop_block = block.then_some(Span::from_ms(10));
+        looped.forward.sticky = Span::from_ms(10_000);
+        let mut rig = Rig::new(looped, &[&[0, 1, 2]]);
+        rig.wire(0, |wire| wire.room = 640);
+        rig.steps(2);
+        rig
+    };
+    let mut broadcast = frame(0, 9);
+    broadcast[..6].fill(0xFF);
+
+    let mut open = rig(false);
+    open.arrive(0, broadcast.clone());
+    turn(&mut open, 100);
+    assert!(turn(&mut open, 100) > 100, "it goes round for ever");
+    assert!(open.core.blocked().is_empty() && !open.core.fdb.loop_ports().is_empty());
+
+    let run = || {
+        let mut rig = rig(true);
+        rig.arrive(0, broadcast.clone());
+        turn(&mut rig, 100);
+        assert_eq!(turn(&mut rig, 100), 0, "nothing goes round any more");
+        let blocked = rig.core.blocked();
+        let cut = blocked.sole().expect("one end is enough").index();
+        assert!(cut == 1 || cut == 2, "not the port of the station");
+        assert_eq!((rig.gate(cut), rig.gate(0)), (0, 0b1111), "only its gate is shut");
+        assert_eq!(rig.core.fdb.learned(PortId::new(cut).unwrap()), 0);
+        let ledger = Ledger::read(&rig.core);
+        let dropped = ledger.port[cut].drops[DropReason::LoopBlocked as usize];
+        assert!(dropped > 0 && ledger.port[cut].loop_blocks == 1, "{dropped}");
+        // Others talk on, by the other end too, and are not sent to the blocked port.
+        rig.arrive(3 - cut, frame(9, 8));
+        rig.arrive(cut, frame(9, 7));
+        rig.steps(3);
+        assert_eq!(rig.wire(0, |wire| wire.held.len()), 1);
+        assert_eq!(rig.wire(cut, |wire| wire.held.len()), 0);
+        (cut, dropped, ledger.port[0].tx_frames, rig)
+    };
+    let (cut, dropped, sent, mut rig) = run();
+    let (again, dropped_again, sent_again, _) = run();
+    assert_eq!((cut, dropped, sent), (again, dropped_again, sent_again), "the same each time");
+    rig.steps(1_100); // 11 ms
+    assert!(rig.core.blocked().is_empty());
+    assert_eq!(rig.gate(cut), 0b1111);
+    rig.leave(0);
+    rig.arrive(cut, frame(9, 7));
+    rig.steps(3);
+    assert_eq!(rig.wire(0, |wire| wire.held.len()), 1, "the port forwards again");
+}
+
+/// A frame that ECN could mark although it finds its queue empty does not pass by: marks are the pipeline's.
+#[test]
+fn gates_are_shut_where_a_lone_frame_may_be_marked() {
+    let longest = u64::try_from(config().ports[0].frame_len_max).unwrap();
+    let cell = u64::from(config().buffer.cell_bytes);
+    let lone = longest.div_ceil(cell) * cell;
+    #[rustfmt::skip] // columns: name, enabled, low, high, max_percent, whether gates are open
+    let cases = [
+        ("off",                       false, 0,        0,        100, true),
+        ("all are marked",            true,  0,        0,        100, false),
+        ("some are",                  true,  lone - 1, lone * 4, 100, false),
+        ("the line begins there",     true,  lone,     lone * 4, 100, true),
+        ("none below the high mark",  true,  0,        lone + 1, 0,   true),
+        ("all from the high mark on", true,  0,        lone,     0,   false),
+    ];
+    for (name, enabled, low_bytes, high_bytes, max_percent, open) in cases {
+        let mut marking = config();
+        marking.ecn = EcnConfig { enabled, low_bytes, high_bytes, max_percent, ..marking.ecn };
+        let rig = Rig::new(marking, &[&[0, 1, 2]]);
+        let want = if open { 0b1111 } else { 0 };
+        let gates: Vec<u8> = (0..PORTS).map(|port| rig.gate(port)).collect();
+        assert_eq!(gates, [want; PORTS], "{name}");
+    }
 }

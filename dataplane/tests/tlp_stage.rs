@@ -7,6 +7,8 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod memory;
+#[path = "tlp_stage/parts.rs"]
+mod parts;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -29,6 +31,8 @@ use weft_dataplane::types::PortId;
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::{Bdf, DrtEntry, FastEntry, Hpa, Interleave, Pid, Target};
 use weft_parsers::tlp::{Body, Kind, Mode, Pth, TlpRepr, VendPrefixL0};
+
+use parts::{old_vcs, tables};
 
 /// Frames that came out of a port, or are to go in.
 type Desk = Arc<Mutex<VecDeque<Vec<u8>>>>;
@@ -129,103 +133,6 @@ fn role(port: usize) -> PortRole {
         AGENT => PortRole::Agent,
         _ => PortRole::L2,
     }
-}
-
-fn bridge(primary: u8, secondary: u8, subordinate: u8, memory: Window) -> Bridge {
-    let command = Bridge::ALL_ON;
-    Bridge { command, primary, secondary, subordinate, memory, ..Bridge::default() }
-}
-
-/// The host's virtual switch on bus 1: bus 3 is the device's link, 4 to 6 lie beyond the fabric.
-fn host_vcs() -> Vcs {
-    let all = Window::memory(0xE000, 0xE0F0);
-    let up =
-        Vppb { bridge: bridge(1, 2, 6, all), binding: Binding::Port(id(HOST)), ..Vppb::default() };
-    let device = Vppb {
-        function: 0,
-        bridge: bridge(2, 3, 3, Window::memory(0xE000, 0xE000)),
-        binding: Binding::Port(id(DEVICE)),
-        ..Vppb::default()
-    };
-    let far = Vppb {
-        function: 1 << 3,
-        bridge: bridge(2, 4, 6, Window::memory(0xE010, 0xE010)),
-        binding: Binding::Fabric { spid: pid(LINK_NEAR), dpid: pid(LINK_FAR) },
-        ..Vppb::default()
-    };
-    let unbound = Vppb {
-        function: 2 << 3,
-        bridge: bridge(2, 0, 0, Window::memory(0xE020, 0xE020)),
-        ..Vppb::default()
-    };
-    Vcs::new(up, None, &[device, far, unbound]).unwrap()
-}
-
-/// A virtual switch between two links of the old kind.
-fn old_vcs() -> Vcs {
-    let memory = Window::memory(0xD000, 0xD000);
-    let up = Vppb {
-        bridge: bridge(1, 2, 3, memory),
-        binding: Binding::Port(id(OLD_HOST)),
-        ..Vppb::default()
-    };
-    let down = Vppb {
-        bridge: bridge(2, 3, 3, memory),
-        binding: Binding::Port(id(OLD_DEVICE)),
-        ..Vppb::default()
-    };
-    Vcs::new(up, None, &[down]).unwrap()
-}
-
-fn tables(ports: weft_dataplane::types::PortSet) -> Tables {
-    let mut tables = Tables::new(ports, 4).unwrap();
-    let edge = |role, bits: u16, side: Option<(u8, Side)>| {
-        let (fast, ldst) = (Fast::new(16, 16).unwrap(), Ldst::new(16, 16).unwrap());
-        let mut edge = EdgePort::new(role, pid(bits), fast, ldst);
-        edge.vcs = side;
-        edge
-    };
-    let mut host = edge(Role::Usp, HOST_PID, Some((0, Side::Above)));
-    let mut access = Access::default();
-    for bits in [GFD_PID, FAR_GFD] {
-        access.gmv.allow(pid(bits)).unwrap();
-    }
-    access.vtv.allow(pid(FAR_HOST)).unwrap();
-    host.set_access(access.into());
-    host.prefixes = Prefixes::from_bits(1);
-    // 1 TB on: segments of 64 GB; the first one here, the second one far away, the third one GIM
-    host.configure_fast(0, Hpa(1 << 40), Hpa((1 << 40) + (8 << 36))).unwrap();
-    let entry = |gim, bits| {
-        Some(FastEntry { gim, interleave: Interleave::NONE, target: Target::Direct(pid(bits)) })
-    };
-    host.set_fast(0, &[entry(false, GFD_PID), entry(false, FAR_GFD), entry(true, FAR_HOST)])
-        .unwrap();
-    tables.set_edge(id(HOST), Some(host)).unwrap();
-    let device = edge(Role::Dsp, DEVICE_PID, Some((0, Side::Below(0))));
-    tables.set_edge(id(DEVICE), Some(device)).unwrap();
-    tables.set_edge(id(GFD), Some(edge(Role::Gfd, GFD_PID, None))).unwrap();
-    let old_host = edge(Role::Usp, 0x0E1, Some((1, Side::Above)));
-    tables.set_edge(id(OLD_HOST), Some(old_host)).unwrap();
-    let old_device = edge(Role::Dsp, 0x0E2, Some((1, Side::Below(0))));
-    tables.set_edge(id(OLD_DEVICE), Some(old_device)).unwrap();
-    tables.set_vcs(0, Some(host_vcs())).unwrap();
-    tables.set_vcs(1, Some(old_vcs())).unwrap();
-    tables.assign(pid(LINK_NEAR), Assigned::Port(id(HOST))).unwrap();
-    tables.assign(pid(0x010), Assigned::Switch).unwrap();
-    let routes = [
-        (HOST_PID, HOST),
-        (DEVICE_PID, DEVICE),
-        (GFD_PID, GFD),
-        (FAR_GFD, FABRIC),
-        (FAR_HOST, FABRIC),
-        (LINK_FAR, FABRIC),
-        (LINK_NEAR, HOST),
-    ];
-    for (bits, port) in routes {
-        let port = u8::try_from(port).unwrap();
-        tables.set_drt(usize::from(bits), &[DrtEntry::Port(port)]).unwrap();
-    }
-    tables
 }
 
 fn mac(port: usize) -> MacAddr {
@@ -608,6 +515,47 @@ fn tags_and_padding_are_left_behind() {
     assert_eq!(rig.frame(HOST, &plain), want);
 }
 
+/// wire-formats.md 3.7: NOPs and reserved DWs before a PTH are passed over, and left behind; nothing else is no TLP.
+#[test]
+fn nops_before_a_pth_are_passed_over() {
+    let mut rig = Rig::new();
+    let request = uio_read(GFAM);
+    let header = Pth { dsar: true, ..pth(0x777, GFD_PID) }.emit();
+    let pbr = [&header[..], &request].concat();
+    let want = [(GFD, wire(MacAddr::BROADCAST, mac(GFD), 1, &pbr))];
+    let fillers: [&[u8]; 4] = [&[], &[0; 4], &[0; 96], &[0, 0, 0, 0, 0x7F, 1, 2, 3, 0, 0, 0, 0]];
+    for filler in fillers {
+        let frame = from_partner(FABRIC, 1, &[filler, &pbr].concat());
+        assert_eq!(rig.frame(FABRIC, &frame), want, "{filler:?}");
+    }
+    let before = rig.drops(FABRIC, DropReason::NotTlp);
+    assert_eq!(rig.frame(FABRIC, &from_partner(FABRIC, 1, &[0; 64])), []);
+    assert_eq!(rig.drops(FABRIC, DropReason::NotTlp), before + 1);
+}
+
+/// wire-formats.md 3.7a, octet 19: another version is none of ours; flags are not looked at, and sent as 0.
+#[test]
+fn the_version_counts_and_the_flags_do_not() {
+    let mut rig = Rig::new();
+    let plain = from_partner(HOST, 2, &uio_read(GFAM));
+    assert_eq!(plain[19], 0x10);
+    let out = rig.frame(HOST, &plain);
+    assert_eq!((out.len(), out[0].1[19]), (1, 0x10));
+    for octet in 0..=u8::MAX {
+        let mut frame = plain.clone();
+        frame[19] = octet;
+        let before = rig.drops(HOST, DropReason::NotTlp);
+        let is_ours = octet >> 4 == 1;
+        assert_eq!(
+            rig.frame(HOST, &frame),
+            if is_ours { out.clone() } else { vec![] },
+            "{octet:#x}"
+        );
+        let dropped = rig.drops(HOST, DropReason::NotTlp) - before;
+        assert_eq!(dropped, u64::from(!is_ours), "{octet:#x}");
+    }
+}
+
 /// A GFD speaks as itself only.
 #[test]
 fn a_gfd_cannot_speak_as_another() {
@@ -617,6 +565,39 @@ fn a_gfd_cannot_speak_as_another() {
     assert_eq!(rig.frame(GFD, &from_partner(GFD, 1, &forged)), []);
     assert_eq!(rig.refused(GFD, Refusal::ForeignSpid), 1);
     assert_eq!(rig.drops(GFD, DropReason::TlpRefused), 1);
+}
+
+/// Whatever stands before its PTH, and whoever it is for, a TLP with one is refused at a host's port, and at a GFD's in
+/// another name; the switch's own functions hear nothing of it.
+#[test]
+fn a_pth_gives_nobody_a_name() {
+    let mut rig = Rig::new();
+    let claim = hex(
+        "72 00 00 04 00 00 00 7F 00 00 1A B4 01 00 00 C9 07 00 01 00 00 01 07 15 00 00 00 00 00 00 00 00",
+    );
+    let info = [hex("74 00 00 10 00 00 00 7E 00 00 1E 98 00 00 00 90"), vec![0; 64]].concat();
+    let answer = hex("0C 00 00 00 00 00 00 05 01 00 00 00");
+    for (at, why) in [(HOST, Refusal::PthAtEdge), (GFD, Refusal::ForeignSpid)] {
+        let mut sent = 0;
+        for dpid in [0xFFF, HOST_PID, GFD_PID, FAR_HOST, FAR_GFD, 0x010, LINK_FAR] {
+            for (tlp, is_info) in [(&claim, false), (&info, true), (&answer, false)] {
+                if at == GFD && is_info && dpid == 0xFFF {
+                    continue; // who its partner is, it may say
+                }
+                let pth = Pth { hie: dpid == LINK_FAR, ..pth(0x0BB, dpid) };
+                let plain = from_partner(at, 1, &[&pth.emit()[..], tlp].concat());
+                let late = from_partner(at, 1, &[&[0; 12], &pth.emit()[..], tlp].concat());
+                let tagged = [&plain[..12], &[0x81, 0, 0xE0, 5], &plain[12..]].concat();
+                for frame in [plain, late, tagged] {
+                    assert_eq!(rig.frame(at, &frame), [], "{at} {dpid:x}");
+                    sent += 1;
+                    assert_eq!(rig.refused(at, why), sent, "{at} {dpid:x}");
+                    assert_eq!(rig.drops(at, DropReason::TlpRefused), sent);
+                }
+            }
+        }
+        assert_eq!(rig.ledger().port[at].to_agent, 0);
+    }
 }
 
 /// A well-formed TLP of any kind that takes the short way, or of some others.

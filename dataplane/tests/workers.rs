@@ -229,7 +229,8 @@ fn run(config: SwitchConfig, workers: usize, frames: u64) -> (Arc<Core>, Arc<See
                 && (!lossless || have(&seen.pauses) > 10)
         };
         while !enough() && looked < 30_000 {
-            let (imbalance, up) = crew.hold(|| (Ledger::read(&core).imbalance(), core.up()));
+            let (imbalance, up) =
+                crew.hold(|| (Ledger::read(&core).imbalance(), core.up())).unwrap();
             seen.begun.store(up.len() == PORTS, Ordering::Relaxed);
             if imbalance != 0 {
                 seen.faults.lock().unwrap().push(format!("books are off by {imbalance}"));

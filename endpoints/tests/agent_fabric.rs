@@ -141,7 +141,8 @@ fn link_partners_tell_each_other_who_they_are_and_who_owns_them() {
     let want = (0, named(GFD_PID, gfd), GFD_UUID, [1; 16]);
     assert_eq!(info(fabric.partner(1, GFD)), want);
     let told = fabric.gfd.0.partner().unwrap();
-    assert_eq!((told.pid, told.uuid, told.primary_fm), (pid(SWITCHES[1]), UUIDS[1], [1; 16]));
+    assert_eq!((told.pid, told.uuid), (Pid::NONE, UUIDS[1]));
+    assert_eq!((told.primary_fm, told.secondary_fm), ([0; 16], [0; 16]), "of no use at an edge");
     fabric.wire.set_link(false);
     fabric.rest(Span::from_ms(1));
     assert_eq!(fabric.partner(0, FABRIC[0]), Partner::Unknown, "gone with the link");
@@ -197,15 +198,11 @@ fn a_tunnel_into_nothing_ends_and_one_whose_asker_is_gone_is_nobodys() {
     fabric.nodes[0].agent.forget(FM);
     fabric.rest(Span::from_ms(1));
     assert_eq!(fabric.nodes[0].agent.next_answer(), None);
-    fabric.ok(
-        &[],
-        &Request::ClaimOwnership(ClaimOwnership {
-            op: ClaimOp::UpdatePid,
-            fm: pid(MANAGER),
-            fm_uuid: [1; 16],
-            pid: pid(SWITCHES[0]),
-        }),
-    );
+    let again = |own: u16| {
+        let (op, fm, fm_uuid) = (ClaimOp::UpdatePid, pid(MANAGER), [1; 16]);
+        Request::ClaimOwnership(ClaimOwnership { op, fm, fm_uuid, pid: pid(own) })
+    };
+    fabric.ok(&[], &again(SWITCHES[0]));
     fabric.ok(&SECOND, &Request::IdentifySwitch);
     fabric.wire.set_link(false);
     let answer = fabric.send(&octets);
@@ -213,6 +210,9 @@ fn a_tunnel_into_nothing_ends_and_one_whose_asker_is_gone_is_nobodys() {
     assert_eq!(header.return_code, ReturnCode::RetryRequired);
     fabric.wire.set_link(true);
     fabric.rest(Span::from_ms(30));
+    // Anybody could be behind that link now: the manager makes itself known anew.
+    assert_eq!(fabric.ask(&SECOND, &Request::IdentifySwitch).0, ReturnCode::Unsupported);
+    fabric.ok(&SECOND, &again(SWITCHES[1]));
     fabric.ok(&SECOND, &Request::IdentifySwitch);
 }
 

@@ -65,7 +65,13 @@ impl Mld {
         match *to {
             Far::Device(_, ref message) => {
                 let mut response = Vec::new();
-                serve(&mut self.device, now, Session::InBand(Pid::NONE), message, &mut response);
+                serve(
+                    &mut self.device,
+                    now,
+                    Session::InBand { port: 7, pid: Pid::NONE },
+                    message,
+                    &mut response,
+                );
                 Some(response)
             }
             Far::LdConfig { ld, access, data, .. } => {
@@ -116,7 +122,8 @@ impl Served for World {
         for request in outgoing {
             let answer = match &request.to {
                 Far::Port(_, message) => {
-                    let (session, mut response) = (Session::InBand(request.spid), Vec::new());
+                    let (session, mut response) =
+                        (Session::InBand { port: 7, pid: request.spid }, Vec::new());
                     serve(&mut self.far, self.now, session, message, &mut response);
                     Some(response)
                 }
@@ -227,16 +234,16 @@ fn check_switch(more: &[&str], host: fn(u32) -> Session) {
 /// carried out and refused once at least.
 #[test]
 fn the_independent_client_finds_nothing_wrong_with_a_host_edge() {
-    let ports = ["--bind-port", "1", "--reset-port", "2", "--mld-port", "3", "--crawl-port", "4"];
-    let more = ["--vppb", "1", "--mld-ld", "1", "--complete"];
+    let ports = ["--bind-port", "1", "--mld-port", "3", "--crawl-port", "4"];
+    let more = ["--vppb", "1", "--mld-ld", "1", "--complete", "--absent", "5102"];
     check_switch(&[&ports[..], &more].concat(), |_| Session::Host { vcs: 0 });
 }
 
 /// A downstream edge: vPPB 0 is its vUSP, unbound. Notifications end at the host edge, so it has no ring for them.
 #[test]
 fn the_independent_client_finds_nothing_wrong_with_a_downstream_edge() {
-    check_switch(&["--vcs", "1", "--crawl-port", "4", "--absent", "109,10a"], |_| Session::Host {
-        vcs: 1,
+    check_switch(&["--vcs", "1", "--crawl-port", "4", "--absent", "109,10a,5102"], |_| {
+        Session::Host { vcs: 1 }
     });
 }
 

@@ -250,3 +250,23 @@ fn devices_come_and_go() {
         assert_eq!(lost, !surprise);
     }
 }
+
+/// What is put into a slot while the host enumerates for the first time, at whatever moment of that, is found.
+#[test]
+fn what_comes_while_the_host_enumerates_is_found() {
+    for before in (0..2_400).step_by(60) {
+        let mut net = net(Mode::Flit, [Mode::Flit; 3], 1, true);
+        net.step();
+        net.hosts[0].0.enumerate();
+        net.steps(before);
+        let late = net.device(device_config(Mode::Flit, vec![function(DEVICES[1])]));
+        net.join(late, Place::Switch(0, 2));
+        let mut quiet = 0;
+        while quiet < 2_000 {
+            net.step();
+            quiet = if net.hosts[0].0.is_enumerating() { 0 } else { quiet + 1 };
+        }
+        let tree = net.hosts[0].0.tree().unwrap();
+        assert!(tree.iter().any(|node| node.device == DEVICES[1]), "after {before}: {tree}");
+    }
+}

@@ -530,7 +530,7 @@ enum Told {
 /// A name, what is changed, the address of the requests, and what is to come of them.
 type Level = (&'static str, fn(&mut Fabric), u64, Told);
 
-const LEVELS: [Level; 9] = [
+const LEVELS: [Level; 8] = [
     ("no FAST entry", |_| {}, NOWHERE, Told::Edge(Refusal::NoFastEntry)),
     (
         "not in GMV",
@@ -545,17 +545,6 @@ const LEVELS: [Level; 9] = [
         Told::Edge(Refusal::NotInGmv),
     ),
     ("no decoder", |_| {}, DIRECT + (64 << 20), Told::Device(2, 1)),
-    (
-        "two decoders",
-        |fabric| {
-            let gfd = fabric.gfds[0].0.gfd_mut();
-            let one = gfd.decoders(pid(HOSTS[0]), 1, 1).unwrap().list[0].unwrap();
-            let other = Decoder { dpa_base: Dpa(2 * BLOCK), ..one };
-            gfd.set_decoders(pid(HOSTS[0]), 2, &[Some(other)]).unwrap();
-        },
-        DIRECT,
-        Told::Device(2, 1),
-    ),
     ("SAT", |_| {}, DIRECT + BLOCK, Told::Device(2, 8)),
     (
         "SAT of all groups",

@@ -23,11 +23,11 @@ use guarded::{
 use weft_dataplane::pbr::Refusal;
 use weft_dataplane::time::Span;
 use weft_endpoints::requester::{Failure, What};
-use weft_parsers::cci::Request;
 use weft_parsers::cci::gae::{AccessOp, PrefixFlags};
-use weft_parsers::cci::gfd_access::SAT_NOTIFY;
+use weft_parsers::cci::gfd_access::{GdtEntry, SAT_NOTIFY, SetGdt};
 use weft_parsers::cci::notify::trigger;
 use weft_parsers::cci::tables::LdstAccess;
+use weft_parsers::cci::{List, Request};
 use weft_parsers::fabric::{Bdf, Dpa, Hpa, Pid, ReRouterEntry};
 use weft_parsers::tlp::Status;
 
@@ -125,17 +125,26 @@ fn no_gdt_hit() {
     .hold();
 }
 
-/// wire-formats.md 5.2: exactly one hit, or an error; the second decoder leads to memory that is the requester's too.
+/// wire-formats.md 5.2: exactly one hit, or an error. A decoder that would take addresses of another one of the same
+/// requester is refused (4914h), and the older one goes on; another requester's may be there.
 #[test]
-fn two_gdt_hits() {
-    Level {
-        take: |fabric| fabric.put_decoder(2, Some(decoder(WINDOW, 0))),
-        give: |fabric| fabric.put_decoder(2, None),
-        guards: DIRECT,
-        told: device(trigger::NO_HPA_MAP, None, None),
-        other: DEALT,
+fn a_second_decoder_for_an_address_is_refused() {
+    let mut fabric = up();
+    fabric.works(&DIRECT);
+    let meets = [WINDOW, WINDOW + 2 * BLOCK - 1, WINDOW - 2 * BLOCK + 1];
+    for (at, dpa) in meets.into_iter().flat_map(|at| [(at, 0), (at, 2 * BLOCK)]) {
+        let entries = [GdtEntry { index: 2, decoder: Some(decoder(at, dpa)) }];
+        let entries = List::of(&entries);
+        fabric.bad_at_gfd(&Request::SetGdt(SetGdt { rpid: pid(HOST_EDGE), start: 2, entries }));
+        fabric.works(&DIRECT);
     }
-    .hold();
+    fabric.put_decoder(2, Some(decoder(WINDOW + 2 * BLOCK, 0)));
+    fabric.works(&DIRECT);
+    fabric.put_decoder(2, None);
+    fabric.decoder_of(PEER_EDGE, 0, Some(decoder(WINDOW, 0)));
+    fabric.works(&DIRECT);
+    fabric.decoder_of(PEER_EDGE, 0, None);
+    fabric.check();
 }
 
 /// Figure 7-33: bit `GrpID` of the requester's `GrpAccVec`. Set SAT (490Dh) by the FM.

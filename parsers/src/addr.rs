@@ -198,7 +198,11 @@ impl fmt::Display for AddrKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.space() {
             AddrSpace::Ethernet => MacAddr::from_bits(self.address()).fmt(f),
-            AddrSpace::Gen1 => write!(f, "gen1:{:010x}", self.address()),
+            // A station has 40 bits, a group all 48.
+            AddrSpace::Gen1 if self.address() >> 40 == 0 => {
+                write!(f, "gen1:{:010x}", self.address())
+            }
+            AddrSpace::Gen1 => write!(f, "gen1:{:012x}", self.address()),
             AddrSpace::Id16 => write!(f, "id:{:04x}", self.address()),
         }
     }

@@ -28,10 +28,11 @@ pub(crate) const RESERVED: u64 = 1 << 1;
 pub(crate) const TAGGED: u64 = 1 << 2;
 pub(crate) const IPV4: u64 = 1 << 3;
 pub(crate) const IPV6: u64 = 1 << 4;
-pub(crate) const MARKABLE: u64 = 1 << 5;
+pub(crate) const STANDARD_PORT: u64 = 1 << 5;
 pub(crate) const HAS_TC: u64 = 1 << 6;
 pub(crate) const HAS_RH: u64 = 1 << 7;
 pub(crate) const PFC_DA: u64 = 1 << 8;
+pub(crate) const IP_VALID: u64 = 1 << 9;
 /// Two bits.
 pub(crate) const RH_OPCODE_SHIFT: u32 = 12;
 /// An octet each, up to bit 47.
@@ -218,12 +219,20 @@ impl Head {
         if self.has_ip() { Some(Ecn::from_low_bits(self.octet(TOS_SHIFT))) } else { None }
     }
 
-    /// The format takes ECN marks: Standard, or UDP over IPv6 to a Standard port (RoCEv2). Whether
-    /// the sender lets it be marked is the codepoint's to say ([`Ecn::is_ect`]).
+    /// The IP header is one that a router would take (RFC 1812 section 5.2.2, RFC 8200 section 3):
+    /// version and IHL are right, and an IPv4 total length has room for the header. Whether an IPv4
+    /// checksum is right is not looked at.
     #[inline]
     #[must_use]
-    pub const fn ecn_markable(&self) -> bool {
-        self.has(MARKABLE)
+    pub const fn ip_valid(&self) -> bool {
+        self.has(IP_VALID)
+    }
+
+    /// UDP over IPv4 or IPv6 to a Standard port: Standard, or RoCEv2 over IPv6.
+    #[inline]
+    #[must_use]
+    pub const fn to_standard_port(&self) -> bool {
+        self.has(STANDARD_PORT)
     }
 
     /// Traffic Class octet of an AFH frame.

@@ -59,7 +59,7 @@ pub const fn place(head: &Head) -> Place {
         IpVersion::V6 => (ipv6::LEN, true),
     };
     let offset = match head.ip_proto() {
-        _ if head.ecn_markable() => return Place::Nowhere,
+        _ if head.to_standard_port() => return Place::Nowhere,
         ip_proto::TCP => TCP_FIELD,
         ip_proto::UDP => UDP_FIELD,
         _ if behind_extensions && head.l4_offset().is_none() => return Place::Hidden,

@@ -373,7 +373,7 @@ fn classification_agrees() {
         head[..seen].copy_from_slice(&frame[..seen]);
         let found = parse_head(&head, frame.len(), &cfg).ok().map(|head| Facts {
             standard: head.format() == Format::Standard,
-            markable: head.ecn_markable(),
+            markable: head.to_standard_port(),
             tci: head.tci().map(|tci| tci.0),
             ip: head.ip_version().map(|version| {
                 let tos = head.dscp().unwrap().get() << 2 | head.ecn().unwrap() as u8;

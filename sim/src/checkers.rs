@@ -258,7 +258,7 @@ impl Checkers {
                 view.paused = PriSet::EMPTY;
             }
             Event::Reload { .. } => self.reloaded = true,
-            Event::Learn { .. } => {}
+            Event::Learn { .. } | Event::Block { .. } => {}
         }
     }
 
@@ -344,12 +344,16 @@ impl Checkers {
     }
 
     fn on_deq(&mut self, now: Instant, event: &Event) {
-        let Event::Deq { frame, port, pri, depth, low, high, ect, marked } = *event else { return };
+        let Event::Deq { frame, port, pri, depth, low, high, max_percent, ect, marked } = *event
+        else {
+            return;
+        };
         if !self.release(frame) {
             self.object(now, "buffer", format!("frame {frame} dequeued, but holds no room"));
         }
         self.last_deq = frame;
-        if marked && (!ect || depth <= low && low < high) {
+        let never = depth <= low || depth < high && max_percent == 0;
+        if marked && (!ect || never && low < high) {
             self.object(now, "ecn", format!("frame {frame} marked: ect {ect}, depth {depth}"));
         }
         if !marked && ect && depth >= high && high > 0 {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use weft_dataplane::config::{PortRole, SwitchConfig, TlpConfig, TlpLink};
-use weft_dataplane::pbr::{EdgePort, Fast, Ldst, Role, TableError, Tables};
+use weft_dataplane::pbr::{TableError, Tables};
 use weft_dataplane::pipeline::{BuildError, Ledger};
 use weft_dataplane::pool::{Bufs, Pool, PoolError};
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
@@ -16,7 +16,6 @@ use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::rng::Rng;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::trace::NoTrace;
-use weft_dataplane::types::PortId;
 use weft_endpoints::classes::PriMap;
 use weft_endpoints::tlp_end::{Came, Carries, EndConfig, Frame, Outbox, TlpEnd};
 use weft_parsers::MacAddr;
@@ -261,7 +260,7 @@ impl Fabric {
     }
 }
 
-/// Switch `index` of `plan`: its seats' ports are edges of GFDs, all others fabric ports.
+/// Switch `index` of `plan`: all ports are fabric ports, as seats ask and answer with a PTH, which no edge lets through.
 fn switch(
     plan: &Plan,
     index: usize,
@@ -272,21 +271,13 @@ fn switch(
     let setup = Setup { ports: ends.len(), buffer_bytes, ..plan.setup.clone() };
     let mut config: SwitchConfig = setup.config();
     config.pfc.watchdog_detect = Span::ZERO; // what comes to a stand is to stay so
-    let here = || plan.seats.iter().filter(move |(_, at)| at.switch == index);
-    for (port, config) in config.ports.iter_mut().enumerate() {
-        let is_edge = here().any(|(_, at)| usize::from(at.port) == port);
-        let link = TlpLink::default();
-        config.role = if is_edge { PortRole::Dsp(link) } else { PortRole::Fport(link) };
+    for config in &mut config.ports {
+        config.role = PortRole::Fport(TlpLink::default());
     }
     // a port without a cable hangs in the air
     let ends = ends.into_iter().map(|end| end.unwrap_or_else(|| cable(1).0)).collect();
     let switch = Switch::on(config, around, ends)?;
     let mut tables: Tables = (**switch.core().tables.load()).clone();
-    for &(pid, at) in here() {
-        let port = PortId::new(usize::from(at.port)).ok_or(FabricError::Port(at))?;
-        let edge = EdgePort::new(Role::Gfd, pid, Fast::new(16, 0)?, Ldst::new(16, 0)?);
-        tables.set_edge(port, Some(edge))?;
-    }
     if let Some(routes) = plan.routes.get(index) {
         for &(group, entry) in &routes.rgt {
             tables.set_rgt(usize::from(group), &[entry])?;

@@ -5,8 +5,8 @@
 //! Source: IEEE 802.1Q-2018 Annex O (buffer requirements for PFC); pipeline.md §2, §4, §7, §8, §9.
 
 use weft_dataplane::config::{
-    BufferConfig, CrossbarConfig, EcnConfig, ForwardConfig, PfcConfig, PfcMode, PortConfig,
-    PortRole, PriMaps, Sharing, StormAction, SwitchConfig, TlpConfig, Trust,
+    BufferConfig, CrossbarConfig, EcnConfig, EcnMark, ForwardConfig, PfcConfig, PfcMode,
+    PortConfig, PortRole, PriMaps, Sharing, StormAction, SwitchConfig, TlpConfig, Trust,
 };
 use weft_dataplane::egress::EgressConfig;
 use weft_dataplane::islip::Discipline;
@@ -180,10 +180,13 @@ impl Setup {
                 iterations: 2,
                 discipline: Discipline::Strict,
                 speedup: 2,
+                wire_overhead: true,
                 burst: 32,
                 egress_queue_frames: 32,
             },
             forward: ForwardConfig {
+                loop_block: Some(weft_dataplane::fdb::LOOP_BLOCK),
+                sticky: weft_dataplane::fdb::STICKY,
                 fdb_capacity: 4_096,
                 ageing: Span::from_ms(300_000),
                 flood_unknown: true,
@@ -223,7 +226,13 @@ impl Setup {
         let lossless_cells = if self.pfc { (headroom + reserves) * groups } else { 0 };
         let shared = u64::from(buffer.total_cells).saturating_sub(lossless_cells);
         let capacity = shared * u64::from(self.cell_bytes) / (2 * self.ports.max(1) as u64);
-        EcnConfig { enabled: self.ecn, low_bytes: capacity / 2, high_bytes: capacity / 5 * 4 }
+        EcnConfig {
+            enabled: self.ecn,
+            low_bytes: capacity / 2,
+            high_bytes: capacity / 5 * 4,
+            max_percent: 100,
+            mark: EcnMark::Ip,
+        }
     }
 }
 

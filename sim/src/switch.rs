@@ -86,10 +86,11 @@ impl Switch {
     /// # Panics
     /// As [`Switch::new`].
     pub fn on(
-        config: SwitchConfig,
+        mut config: SwitchConfig,
         around: &Around,
         ends: Vec<WireEnd>,
     ) -> Result<Self, BuildError> {
+        config.crossbar.wire_overhead = around.overhead;
         let count = config.ports.len();
         let frame_len_max = config.ports.iter().map(|p| p.frame_len_max).max().unwrap_or(0);
         let cells = config.buffer.total_cells as usize;

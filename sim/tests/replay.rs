@@ -3,7 +3,10 @@
 //! Shape: lists of input frames through [`replay`].
 //! Units: picoseconds.
 //! Source: pipeline.md §13.
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+#[path = "replay/line_rate.rs"]
+mod line_rate;
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;

@@ -183,16 +183,30 @@ def check_answer(sent, answer):
     return answer
 
 
+def place(text):
+    """Host and port of HOST:PORT; path and None of unix:PATH."""
+    kind, _, path = text.partition(":")
+    if kind == "unix":
+        return path, None
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 class Client(Caller):
-    """One TCP connection. Several requests may be on their way, each with a tag of its own.
+    """One connection: TCP, or a Unix socket where `port` is None and `host` its path. Several requests may be on their way, each with a tag of its own.
 
     A tag whose answer never came stays taken: its late answer must not be read as that of another request.
     """
 
     def __init__(self, host, port, mctp=MCTP_FM_API, timeout=5.0):
         self.mctp, self.timeout = mctp, timeout
-        self.sock = socket.create_connection((host, port), timeout=timeout)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if port is None:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(timeout)
+            self.sock.connect(host)
+        else:
+            self.sock = socket.create_connection((host, port), timeout=timeout)
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.left, self.next_tag = b"", 0
         self.waiting, self.stale, self.answers, self.events = {}, set(), {}, []
 

@@ -153,6 +153,10 @@ def check_gdt(check):
     for step, (name, change) in enumerate(wrong.items(), 1):  # what must not be written is new
         first = DECODER | {"hpa_base": DECODER["hpa_base"] + (step << 40)}
         check.bad(f"{name} behind a good one", 0x4914, rpid=pid, list=[first, second | change])
+    meets = DECODER | {"index": 2, "hpa_base": DECODER["hpa_base"] + UNIT}  # wire-formats.md 5.2: exactly one hit
+    check.bad("decoder for addresses of another one", 0x4914, rpid=pid, start=2, list=[meets])
+    check.good("another RPID at the same addresses", 0x4914, rpid=pid + 1, start=2, list=[meets])
+    check.good("and switched off", 0x4914, rpid=pid + 1, start=2, list=[meets | {"valid": 0}])
     check.bad("RPID FFF", 0x4914, rpid=PID_NONE, list=[DECODER])
     check.bad("ninth decoder", 0x4914, rpid=pid, start=GDT_COUNT, list=[DECODER | {"index": GDT_COUNT}])
     behind = [DECODER | {"index": 7}, DECODER | {"index": 8}]
@@ -168,6 +172,7 @@ def check_qos(check):
     check.good("QoS", 0x490E, lambda found: before.update(found))
     check.good("set QoS", 0x490F, **QOS)
     check.good("QoS reads back", 0x490E, lambda found: "" if found == QOS else f"reads {found}")
+    check.bad("throughput reduction, which 4900 does not offer", 0x490F, **QOS | {"control": 2})
     check.bad("moderate over 100 %", 0x490F, **QOS | {"moderate": 101, "severe": 101})
     if before:
         check.good("QoS as before", 0x490F, **before)

@@ -65,10 +65,11 @@ def samples(args, facts=None):
 
 def learn(check):
     """What the switch says of itself; reports what cannot be."""
-    facts = {"ports": [], "vcs": [], "targets": [], "drts": 1, "rgts": 0, "gae": False}
+    facts = {"ports": [], "vcs": [], "targets": [], "drts": 1, "rgts": 0, "gae": False, "modes": []}
 
     def switch(found):
         facts.update(drts=found["drts"], rgts=found["rgts"], gae=bool(found["gae_map"] >> check.args.vcs & 1))
+        facts["modes"] = [found["random"], found["ca"], found["advanced_ca"]]
         return "" if found["drts"] else "no DRT"
 
     def device(found):
@@ -197,6 +198,9 @@ def check_rgt(check):
         "primary behind the last": {"valid_max": 0, "primary_max": 1},
         "mode 5": {"mode": 5},
     }
+    for mode, told in enumerate(facts["modes"]):
+        if not told:
+            wrong[f"mode {mode}, which 5700 does not tell of"] = {"mode": mode}
     for mix, (name, change) in enumerate(wrong.items(), 4):  # what must not be written is new
         check.bad(f"{name} behind a good entry", 0x570B, start=1, list=[rows[0] | {"mix": mix}, rows[0] | change])
     check.bad("no such table", 0x570B, idx=facts["rgts"], list=rows)
@@ -448,6 +452,8 @@ def check_secret(check):
 
 
 def check_reset(check):
+    if check.absent(0x5102):
+        return check.report("5102", note="absent")
     if check.args.reset_port is None:
         return check.report("5102", note="only refused: no --reset-port")
     for op in range(3):

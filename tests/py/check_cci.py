@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Drives a live switch or GFD over CCI: what it says of itself, who may command it, each command and refusal.
 
-Shape: check_cci.py --connect HOST:PORT --kind switch|gfd -> one line a check; exit 1 when one failed, 2 broke off.
+Shape: check_cci.py --connect PLACE --kind switch|gfd -> one line a check; exit 1 when one failed, 2 broke off.
 Units: octets; PIDs of 12 bits; seconds.
 Source: wire-formats.md 4, 5.1, 5.2; fabric.md, "FM module", "Tables of an edge and who may write them".
 
 The component is fresh: no FM owns it. After each refused command all tables are read back and must be the same.
 What the page leaves open, and what is chosen here:
-- Who asks: a TCP connection is one FM. The connection of a successful operation 0 is the primary's; operation 3 comes
+- Who asks: a connection is one FM. The connection of a successful operation 0 is the primary's; operation 3 comes
   from another connection with the PID and UUID that operation 1 registered, and makes that connection the primary's.
 - "Identify" that a non-owner may use is 0001 alone; 5700, 4900, 5100 are refused to it as all else is.
 - Operation 2 gives the component another PID (the assigned PID); the FM's stays.
@@ -277,8 +277,8 @@ def run(args, out=print):
     clients, tally = [], {}
 
     def connect(place, mctp=None):
-        host, _, port = place.rpartition(":")
-        clients.append(Counted(tally, host.strip("[]"), int(port), mctp or args.mctp or MCTP[args.kind], args.timeout))
+        host, port = cci.place(place)
+        clients.append(Counted(tally, host, port, mctp or args.mctp or MCTP[args.kind], args.timeout))
         return clients[-1]
 
     try:
@@ -314,10 +314,10 @@ def options():
     number = lambda text: int(text, 0)  # noqa: E731
     codes = lambda text: {int(part, 16) for part in text.split(",") if part}  # noqa: E731
     names = lambda text: set(text.split(","))  # noqa: E731
-    parser.add_argument("--connect", required=True, metavar="HOST:PORT")
+    parser.add_argument("--connect", required=True, metavar="PLACE", help="HOST:PORT or unix:PATH")
     parser.add_argument("--kind", required=True, choices=KINDS)
     parser.add_argument("--json", action="store_true", help="results as JSON instead of lines")
-    parser.add_argument("--host-connect", metavar="HOST:PORT", help="where the host's GAE and LDST commands go")
+    parser.add_argument("--host-connect", metavar="PLACE", help="where the host's GAE and LDST commands go")
     parser.add_argument("--absent", type=codes, default=set(), metavar="OPCODES", help="hexadecimal, with commas")
     sections = ", ".join(section for kind in KINDS.values() for section in kind.SECTIONS)
     parser.add_argument("--only", type=names, help=f"sections besides ownership: {sections}")

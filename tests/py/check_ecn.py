@@ -135,11 +135,11 @@ def name_counts(counts):
     return {name: count for name, count in zip(("not_ect", "ect1", "ect0", "ce", "not_ip"), counts) if count}
 
 
-def probability(depth, low, high):
+def probability(depth, low, high, max_percent=100):
     """Marking probability of the formula."""
     if depth < low:
         return 0.0
-    return 1.0 if depth >= high else (depth - low) / (high - low)
+    return 1.0 if depth >= high else max_percent / 100 * (depth - low) / (high - low)
 
 
 def check_trace(lines, mid_bins, least, points, exact_ends, problems):
@@ -160,13 +160,13 @@ def check_trace(lines, mid_bins, least, points, exact_ends, problems):
             if marked:
                 problems.append(f"trace line {number}: a frame that is not ECT was marked")
             continue
-        share = probability(depth, low, high)
+        share = probability(depth, low, high, event.get("max_percent", 100))
         if depth < low:
             name = "below"
         elif depth >= high:
             name = "above"
         else:
-            name = f"mid{min(mid_bins - 1, int(share * mid_bins))}"
+            name = f"mid{min(mid_bins - 1, int((depth - low) / (high - low) * mid_bins))}"
         if exact_ends and (name == "below" and marked or name == "above" and not marked):
             problems.append(f"trace line {number}: depth {depth} {name} the thresholds, marked {marked}")
         row = bins[name]

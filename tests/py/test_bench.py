@@ -15,7 +15,9 @@ from scapy.utils import rdpcap
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
 
-from beside.captures import Load  # noqa: E402 - needs the path above
+from beside import machine  # noqa: E402 - needs the path above
+from beside.bench import TRIES, take_turns  # noqa: E402
+from beside.captures import Load  # noqa: E402
 from beside.result import Line, table  # noqa: E402
 from beside.row_memory import LOADS  # noqa: E402
 from beside.row_own import PRINTED  # noqa: E402
@@ -77,3 +79,48 @@ def test_lines_of_weft_bench_are_read():
     """As bench/src/main.rs prints them."""
     match = PRINTED.match("MISS iSLIP, 64 ports: 2 iterations: 1205 ns a slot (wanted: 1000 ns or less)")
     assert match.groups() == ("MISS", "iSLIP, 64 ports: 2 iterations", "1205 ns a slot", "1000 ns or less")
+
+
+class Quiet:
+    """A bench of two rounds that says nothing and measures no cores."""
+
+    rounds = 2
+
+    def __init__(self):
+        self.said, self.distances = [], []
+
+    @staticmethod
+    def distance():
+        return []
+
+    def say(self, text):
+        self.said.append(text)
+
+
+def test_a_fault_is_told_and_tried_again():
+    """A contender that fails now and then keeps its place in every round; one that always fails loses it."""
+    bench, calls = Quiet(), {"now and then": 0, "never": 0}
+
+    def now_and_then():
+        calls["now and then"] += 1
+        if calls["now and then"] % TRIES:
+            raise RuntimeError("a neighbour")
+        return 1.0
+
+    def never():
+        calls["never"] += 1
+        raise RuntimeError("broken")
+
+    turns = take_turns(bench, "row", {"now and then": now_and_then, "never": never})
+    assert turns.figures == {"now and then": [1.0, 1.0], "never": []}
+    assert turns.failed == {"never"} and turns.reasons == {"never": "RuntimeError: broken"}
+    assert calls == {"now and then": 2 * TRIES, "never": TRIES}
+    assert sum("a neighbour" in line for line in bench.said) == 2 * (TRIES - 1)
+    assert all("others used" in line for line in bench.said if line.startswith("row, round"))
+
+
+def test_what_others_use_is_no_less_than_nothing():
+    """The share is one of all processors; own work is not in it."""
+    others = machine.Others()
+    assert sum(range(2_000_000)) > 0  # work of our own
+    assert 0 <= others.share() <= 1

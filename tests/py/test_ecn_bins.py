@@ -102,12 +102,17 @@ def ran_fixture(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ecn")
     write_load(folder)
     (folder / "switch.toml").write_text(CONFIG, encoding="ascii")
+    switch(folder)
+    return folder
+
+
+def switch(folder, *more):
+    """One run over the load in `folder`."""
     inputs = [part for name in ("p0", "p1") for part in ("--in", f"{name}={folder / name}.pcap")]
     command = [weft(), "replay", "-c", folder / "switch.toml", *inputs, "--out", folder / "out"]
-    command += ["--trace", folder / "trace.jsonl"]
+    command += ["--trace", folder / "trace.jsonl", *more]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=REPLAY_TIMEOUT_S, check=False)
     assert ended.returncode == 0, ended.stderr
-    return folder
 
 
 def captures(folder):
@@ -135,3 +140,19 @@ def test_a_profile_that_is_off_is_found(ran, tmp_path):
                 event["low"], event["high"] = event["low"] + 20_000, event["high"] + 20_000
             out.write(json.dumps(event) + "\n")
     assert check_ecn.main(["-", "-", str(moved), "--points", "2"]) == 1
+
+
+def test_max_percent_ends_the_line(ran, tmp_path, capsys):
+    """Half of the frames at most below the high threshold, all of them above; the line of 100 % does not fit."""
+    for name in ("p0.pcap", "p1.pcap", "switch.toml"):
+        (tmp_path / name).symlink_to(ran / name)
+    switch(tmp_path, "--set", "ecn.max_percent=50")
+    want = ["--min", "10000", "--points", "2", "--exact-ends", "--min-marked", "10000"]
+    ended = check_ecn.main([*captures(tmp_path), str(tmp_path / "trace.jsonl"), *want])
+    report = json.loads(capsys.readouterr().out)
+    assert ended == 0, report
+    middle = next(row for row in report["bins"] if row["bin"] == "mid0")
+    assert 0.1 < middle["ratio"] < 0.4, report
+    text = (tmp_path / "trace.jsonl").read_text(encoding="utf-8")
+    (tmp_path / "trace.jsonl").write_text(text.replace('"max_percent":50', '"max_percent":100'))
+    assert check_ecn.main(["-", "-", str(tmp_path / "trace.jsonl"), "--points", "2"]) == 1

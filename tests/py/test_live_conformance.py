@@ -14,7 +14,7 @@ import check_conformance
 import make_conformance
 import weftlive
 from tagmeta import RawPort
-from weftlive import ROOT, Rig, assert_lossless, per_priority, plug, sh, tool
+from weftlive import ROOT, Rig, assert_lossless, per_priority, plug, sh, tool, xdp_kind
 from weftpcap import iter_capture
 
 MISSING = weftlive.missing()
@@ -48,7 +48,7 @@ def run_set(made, name, priorities):
     counts = expect["counts"][priorities]
     for number, host in enumerate(HOSTS.values()):
         plug(f"sw{number}", host)
-    flags = [part for number, port in enumerate(PORTS) for part in ("--port", f"{port}=sw{number}")]
+    flags = [part for number, port in enumerate(PORTS) for part in ("--port", f"{port}={xdp_kind()}:sw{number}")]
     flags += ["--set", f"switch.num_priorities={priorities}", "--set", "port_defaults.port_bandwidth_gbps=1"]
     with open(os.path.join(ROOT, "pcaps", "conformance", f"{name}.toml"), encoding="ascii") as file:
         config = file.read()

@@ -34,13 +34,14 @@ num_priorities = {priorities}
 vlan = "{vlan}"
 [[port]]
 name = "p0"
+kind = "{kind}"
 device = "sw0"
 [[port]]
 name = "p1"
 {device}
 """
 DEVICES = {
-    "veth": 'device = "sw1"',
+    "veth": f'kind = "{weftlive.xdp_kind()}"\ndevice = "sw1"',
     "packet": 'kind = "af_packet"\ndevice = "sw1"',
     "tap": 'kind = "tap"\ndevice = "h1"',
 }
@@ -119,7 +120,7 @@ def run_frames(kind, priorities, vlan, where):
     plug("sw0", "h0")
     if kind != "tap":
         plug("sw1", "h1")
-    config = CONFIG.format(priorities=priorities, vlan=vlan, device=DEVICES[kind])
+    config = CONFIG.format(priorities=priorities, vlan=vlan, device=DEVICES[kind], kind=weftlive.xdp_kind())
     with Rig(config) as rig:
         if kind == "veth" and where == "metadata":  # where tags can be pushed, programs may read them
             assert {port["name"]: port["kind"] for port in rig.show()["ports"]}["p1"] == "af_xdp"
@@ -162,7 +163,7 @@ def run_hosts():
     plug("sw0", "h0", "10.9.0.1/24")
     plug("sw1", "h1", "10.9.0.2/24")
     want = hashlib.sha256(bytes(range(256)) * (TRANSFER_BYTES >> 8)).hexdigest()
-    with Rig(CONFIG.format(priorities=8, vlan="trunk", device=DEVICES["veth"])) as rig:
+    with Rig(CONFIG.format(priorities=8, vlan="trunk", device=DEVICES["veth"], kind=weftlive.xdp_kind())) as rig:
         server = subprocess.Popen(at("h1", sys.executable, "-c", SERVE), stdout=subprocess.PIPE, text=True)
         assert server.stdout.readline() == "up\n"
         for pcp in range(8):

@@ -20,6 +20,7 @@ UNSHARE += ["--net", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child
 PRIVATE_RUN = "mount -t tmpfs tmpfs /run && echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6"
 PRIVATE_RUN += ' && exec "$@"'
 START_TIMEOUT_S = 20
+CAP_BPF = 39  # capabilities(7)
 # A switch, and who must keep up with it, has processors of its own; here it at least goes before the rest.
 FIRST = ["nice", "-n", "-15"] if os.geteuid() == 0 else []
 
@@ -87,6 +88,13 @@ def at(host, *command):
     return [*(["nsenter", f"--net=/run/netns/{host}"] if host else []), *map(str, command)]
 
 
+def xdp_kind():
+    """The kind of port that takes AF_XDP where programs may be loaded: by itself weft takes a packet socket on veth."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        held = int(next(line.split()[1] for line in status if line.startswith("CapEff:")), 16)
+    return "af_xdp" if os.geteuid() == 0 and held & (1 << CAP_BPF) else "auto"
+
+
 def plug(port, host, address=None):
     """A cable: `port` at the switch, `host` beside it; with an address, a kernel host with `eth0`."""
     sh(f"ip link add {port} type veth peer name {host}")
@@ -134,13 +142,6 @@ class Rig:
             assert time.monotonic() < end, now["conservation"]
             time.sleep(0.05)
         return now
-
-    def wait_for_frame_from(self, port):
-        """Waits until the host at `port` has announced itself; from then on it hears what it is sent."""
-        end = time.monotonic() + START_TIMEOUT_S
-        while not any(row["name"] == port and row["rx_frames"] for row in self.show()["ports"]):
-            assert time.monotonic() < end, f"nothing came from the host at {port}"
-            time.sleep(0.05)
 
     def stop(self):
         """Ends the switch as a user would; returns the final ledger, which must come out even."""

@@ -189,7 +189,8 @@ impl World {
             Far::Pid(pid, inner) => (self.follow(at, pid), inner),
             _ => (None, Vec::new()),
         };
-        let answer = to.and_then(|to| self.message(to, Session::InBand(ours.spid), &inner));
+        let answer =
+            to.and_then(|to| self.message(to, Session::InBand { port: 7, pid: ours.spid }, &inner));
         let answer = answer.as_deref().ok_or(ReturnCode::RetryRequired);
         let answer = self.switches[at].common_mut().complete(ticket, answer)?;
         Some(answer.message)

@@ -28,7 +28,16 @@ pub fn file(name: &str) -> String {
 /// It does not come up, or not without trouble.
 #[must_use]
 pub fn up(name: &str) -> Fabric {
-    let mut fabric = Fabric::up(&file(name), virtual_clock()).unwrap_or_else(|error| {
+    up_text(name, &file(name))
+}
+
+/// A topology, up and without trouble.
+///
+/// # Panics
+/// It does not come up, or not without trouble.
+#[must_use]
+pub fn up_text(name: &str, text: &str) -> Fabric {
+    let mut fabric = Fabric::up(text, virtual_clock()).unwrap_or_else(|error| {
         let causes = core::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
         panic!("{name}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "));
     });

@@ -50,20 +50,41 @@ impl Up {
         std::fs::create_dir_all(&folder).expect("a folder for the test");
         let file = folder.join("topology.toml");
         std::fs::write(&file, text).expect("the folder takes files");
-        let mut command = net.at("sw", "env", "");
-        command.arg(weft()).args(["fabric", "up", "--processes"]).arg(&file);
-        command.arg("--dir").arg(&folder).args(more);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut up = Self { child: child.expect("nsenter runs"), folder, again: Vec::new(), net };
-        let said = up.child.stdout.take().expect("it is piped");
+        let child = launch(&net, &folder, more);
+        let mut up = Self { child, folder, again: Vec::new(), net };
+        up.is_up(test);
+        Some(up)
+    }
+
+    /// Waits until it is up.
+    fn is_up(&mut self, test: &str) {
+        let said = self.child.stdout.take().expect("it is piped");
         if !BufReader::new(said)
             .lines()
             .map_while(Result::ok)
             .any(|l| l.starts_with("fabric is up"))
         {
-            panic!("{test}: {}\n{}", up.said(), up.logs());
+            panic!("{test}: {}\n{}", self.said(), self.logs());
         }
-        Some(up)
+    }
+
+    /// Kills the process that has brought it up, waits until no process of it is left, and brings it up again.
+    ///
+    /// # Panics
+    /// A process outlives it, or it does not come up again.
+    pub fn kill_all_and_start(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        let parts = std::fs::read_dir(&self.folder).expect("the folder is there").flatten();
+        let pids = parts.filter_map(|part| std::fs::read_to_string(part.path().join("pid")).ok());
+        let pids: Vec<String> = pids.map(|pid| pid.trim().to_owned()).collect();
+        assert!(!pids.is_empty(), "parts have processes");
+        self.until("no process outlives it", |_| {
+            let runs = |pid: &&String| Path::new("/proc").join(pid).join("exe").read_link().is_ok();
+            pids.iter().find(runs).is_none().then_some(())
+        });
+        self.child = launch(&self.net, &self.folder, &[]);
+        self.is_up("again");
     }
 
     /// Where the files and sockets of its parts are.
@@ -206,6 +227,60 @@ impl Up {
         devices(first).into_iter().filter(|device| far.contains(&wire(device))).collect()
     }
 
+    /// Names of the switches.
+    ///
+    /// # Panics
+    /// The folder cannot be read.
+    #[must_use]
+    pub fn switches(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.folder).expect("a folder").flatten();
+        let is_switch = |folder: &PathBuf| folder.join("switch.toml").exists();
+        let found = entries.map(|entry| entry.path()).filter(is_switch);
+        let name = |folder: PathBuf| Some(folder.file_name()?.to_str()?.to_owned());
+        let mut names: Vec<String> = found.filter_map(name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// What `weft show WHAT` says of a switch that may not be there.
+    #[must_use]
+    pub fn ask_switch(&self, switch: &str, what: &str) -> Option<Value> {
+        let mut command = Command::new(weft());
+        command.args(["show", what, "--json", "--socket"]);
+        let socket = self.folder.join(switch).join("mgmt.sock");
+        let (code, mut shown) = answer(&command.arg(socket).output().ok()?);
+        (code == 0).then(|| shown.get_mut(what).map(Value::take).unwrap_or(shown))
+    }
+
+    /// The switch and the port of the wire whose far end `run`, a part's script, names; then the interfaces at the port
+    /// and at the part.
+    #[must_use]
+    pub fn wire_of(&self, run: &str) -> Option<(String, String, String, String)> {
+        for switch in self.switches() {
+            let file = self.folder.join(&switch).join("switch.toml");
+            let text = std::fs::read_to_string(file).ok()?;
+            let mut port = String::new();
+            for line in text.lines() {
+                let value = |key: &str| {
+                    Some(line.strip_prefix(key)?.trim_start_matches(" = ").trim_matches('"'))
+                };
+                if let Some(name) = value("name") {
+                    name.clone_into(&mut port);
+                }
+                let Some(near) = value("device") else { continue };
+                let far = match near.strip_suffix('a') {
+                    Some(wire) => format!("{wire}b"),
+                    None => format!("{}a", near.trim_end_matches('b')),
+                };
+                let parts = |c: char| !(c.is_alphanumeric() || matches!(c, '-' | '_'));
+                if run.split(parts).any(|word| word == far) {
+                    return Some((switch, port, near.to_owned(), far));
+                }
+            }
+        }
+        None
+    }
+
     /// Waits until `look` finds something.
     ///
     /// # Panics
@@ -250,6 +325,15 @@ impl Drop for Up {
         }
         drop(std::fs::remove_dir_all(&self.folder));
     }
+}
+
+/// Starts `weft fabric up --processes` of `topology.toml` in `folder`.
+fn launch(net: &Net, folder: &Path, more: &[&str]) -> Child {
+    let mut command = net.at("sw", "env", "");
+    command.arg(weft()).args(["fabric", "up", "--processes"]).arg(folder.join("topology.toml"));
+    command.arg("--dir").arg(folder).args(more);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    child.expect("nsenter runs")
 }
 
 fn end(children: &mut Vec<Child>) {

@@ -9,6 +9,7 @@
 
 pub mod crowd;
 pub mod fabric_here;
+pub mod fabric_tables;
 pub mod fabric_up;
 pub mod fuzz;
 pub mod netns;

@@ -5,13 +5,14 @@
 //! Source: ping(8), iperf3(1), proc(5).
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Stdio};
 use std::thread::park_timeout;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::netns::Net;
+use crate::netns::{Net, weft};
 
 /// Sends `count` pings from a host to an address; how many came back.
 ///
@@ -23,6 +24,24 @@ pub fn ping(net: &Net, from: &str, to: &str, count: u64) -> u64 {
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
     let received = said.split(" received").next().and_then(|text| text.rsplit(' ').next());
     received.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("ping said: {said}"))
+}
+
+/// A `weft traffic` host at a host's `eth0`, once its port is open; its report, as JSON, is on standard output.
+///
+/// # Panics
+/// It does not open its port.
+#[must_use]
+pub fn host(net: &Net, host: &str, options: &str) -> Child {
+    let mut command = net.at(host, weft().to_str().unwrap(), "traffic eth0 --json");
+    command.args(options.split_whitespace());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut said, mut rest) = (BufReader::new(child.stderr.take().unwrap()), String::new());
+    said.read_line(&mut rest).unwrap();
+    if !rest.contains("is open") {
+        said.read_to_string(&mut rest).unwrap();
+        panic!("weft traffic at {host}: {rest}");
+    }
+    child
 }
 
 /// Bits a second of a TCP stream of so many seconds to host `to` at `address`.

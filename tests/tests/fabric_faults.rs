@@ -6,6 +6,9 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
+#[path = "fabric_faults/restarts.rs"]
+mod restarts;
+
 use weft::endpoint::Answer;
 use weft::endpoint::command::{Command, LoadReport};
 use weft::fabric::embedded::Fabric;

@@ -180,3 +180,46 @@ fn memory_of_an_accelerator_is_revoked_alone() {
     let ended = traced(&mut fabric, "xpu0", share.hpa).end;
     assert!(matches!(&ended, End::Refused(why) if why.contains("no decoder")), "{ended:?}");
 }
+
+/// What would take addresses of older memory, or send them elsewhere, is refused by the rule's name; what lies beside it in
+/// the same segment leaves its data whole, and hosts map both.
+#[test]
+fn memory_beside_memory_leaves_it_whole() {
+    let mut fabric = up("gfam");
+    let old = fabric.topology().memory[0].clone();
+    let (hpa, len) = (old.hpa, 64 << 10);
+    write(&fabric, Part::Host(0), range(hpa, len, 7));
+    let share = |granularity, hpa, gfds: [&str; 4]| Request::Share {
+        name: "more".to_owned(),
+        hosts: vec!["h0".to_owned(), "h1".to_owned()],
+        gfds: gfds.map(str::to_owned).to_vec(),
+        ways: None,
+        size: 4 * BLOCK,
+        granularity,
+        hpa,
+    };
+    let (behind, order) = (hpa + old.len, ["g0", "g1", "g2", "g3"]);
+    let refused = [
+        (share(old.granularity, hpa, order), "memory-own-addresses"),
+        (share(old.granularity, hpa + old.len - 4_096, order), "memory-own-addresses"),
+        (share(4_096, behind, order), "segment-one-entry"),
+        (share(old.granularity, behind, ["g1", "g0", "g2", "g3"]), "segment-one-entry"),
+        (share(old.granularity, 0x40_0000_0000, order), "window-no-own-addresses"),
+        (share(old.granularity, behind + 64, order), "the address is no multiple"),
+    ];
+    for (request, rule) in refused {
+        let error = fabric.fm().request(&request).unwrap_err();
+        assert!(error.message.contains(rule), "{request:?}: {error:?}");
+        read(&fabric, Part::Host(1), range(hpa, len, 7));
+    }
+    fabric.map().unwrap();
+    request(&mut fabric, &share(old.granularity, behind, order));
+    fabric.map().unwrap();
+    write(&fabric, Part::Host(1), range(behind, len, 8));
+    write(&fabric, Part::Host(0), range(hpa + old.len - len, len, 9));
+    for (at, seed) in [(hpa, 7), (behind, 8), (hpa + old.len - len, 9)] {
+        read(&fabric, Part::Host(0), range(at, len, seed));
+        read(&fabric, Part::Host(1), range(at, len, seed));
+    }
+    books(&fabric);
+}

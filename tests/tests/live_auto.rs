@@ -28,10 +28,13 @@ fn pings(net: &Net) -> bool {
     net.run("h1", "ping", "-q -c 5 -i 0.01 -W 2 10.78.0.2").status.success()
 }
 
+/// Two hosts whose devices have NAPI, so that `auto` takes `AF_XDP` where it can.
 fn two_hosts(test: &str) -> Option<Net> {
     let mut net = Net::new(test)?;
-    net.add_joined("h1", "sw1", "10.78.0.1/24");
-    net.add_joined("h2", "sw2", "10.78.0.2/24");
+    for (host, port, address) in [("h1", "sw1", "10.78.0.1/24"), ("h2", "sw2", "10.78.0.2/24")] {
+        net.add_joined(host, port, address);
+        net.napi((host, "eth0"), true);
+    }
     Some(net)
 }
 
@@ -78,6 +81,36 @@ fn auto_says_why_it_takes_a_packet_socket() {
         assert!(!is_attached(&net), "{name}");
         drop(switch.stop());
     }
+}
+
+#[test]
+fn auto_takes_what_is_faster_on_veth() {
+    let Some(net) = two_hosts("auto_takes_what_is_faster_on_veth") else { return };
+    let napi = |host: &str, on| net.napi((host, "eth0"), on);
+    let off = "[express]\nenabled = false\n";
+    #[rustfmt::skip] // columns: name, NAPI at the hosts, configuration, kind, words of the note
+    let cases = [
+        ("both far ends have NAPI", [true, true],   "",  "af_xdp",    ""),
+        ("one has none",            [true, false],  "",  "af_packet", "the far end of sw2 has no NAPI"),
+        ("none has",                [false, false], "",  "af_packet", "the far end of sw1 has no NAPI"),
+        ("express is off",          [true, true],   off, "af_packet", "express.enabled is false"),
+    ];
+    for (name, [first_has, second_has], config, want_kind, want_note) in cases {
+        napi("h1", first_has);
+        napi("h2", second_has);
+        let switch = Switch::start(&net, &PORTS, config);
+        let (kind, note) = first(&switch);
+        assert_eq!(kind, want_kind, "{name}: {note}");
+        assert!(note.contains(want_note), "{name}: {note}");
+        assert_eq!(note.starts_with("not AF_XDP: slower on veth"), kind == "af_packet", "{name}");
+        assert_eq!(is_attached(&net), kind == "af_xdp", "{name}");
+        assert!(pings(&net), "{name}");
+        drop(switch.stop());
+    }
+    // What is no veth, and what is asked for by name, is not asked about.
+    let switch = Switch::start(&net, &["p0=af_xdp:sw1", "p1=af_xdp:sw2"], off);
+    assert_eq!(first(&switch), ("af_xdp".to_owned(), String::new()));
+    drop(switch.stop());
 }
 
 #[test]

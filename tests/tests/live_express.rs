@@ -7,6 +7,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::thread::park_timeout;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use weft_dataplane::stats::DropReason;
 use weft_tests::netns::{Net, Switch};
 use weft_tests::talk;
 
-const PORTS: [&str; 2] = ["p0=sw1", "p1=sw2"];
+const PORTS: [&str; 2] = ["p0=af_xdp:sw1", "p1=af_xdp:sw2"];
 const ADDRESSES: [&str; 2] = ["10.79.0.1", "10.79.0.2"];
 
 /// Two hosts whose ends have NAPI, or the reason why not.
@@ -85,13 +86,6 @@ fn hosts_that_are_known_talk_in_the_kernel() {
     assert!(frames >= 1_000, "{frames}");
 }
 
-/// A `weft traffic` host, to be waited for.
-fn traffic(net: &Net, host: &str, options: &str) -> Child {
-    let weft = weft_tests::netns::weft().to_str().unwrap();
-    let mut command = net.at(host, weft, &format!("traffic eth0 --json {options}"));
-    command.stdout(Stdio::piped()).spawn().unwrap()
-}
-
 /// What a host reports at its end.
 fn report(host: Child) -> Value {
     let done = host.wait_with_output().unwrap();
@@ -116,9 +110,9 @@ fn order_holds_through_starvation_and_what_is_lost_is_counted() {
     let switch = Switch::start(&net, &PORTS, "");
     wait_until_open(&switch);
     let noise = [crossed(&net, "h1", "tx"), crossed(&net, "h2", "rx")];
-    let receiver = traffic(&net, "h2", "--station 2 --to 1 --count 1 --linger 300");
+    let receiver = talk::host(&net, "h2", "--station 2 --to 1 --count 1 --linger 300");
     let plan = format!("--station 1 --to 2 --pri all --rate 80kfps --count {FRAMES}");
-    let sender = traffic(&net, "h1", &plan);
+    let sender = talk::host(&net, "h1", &plan);
     park_timeout(Duration::from_secs(4));
     let before = express(&switch)[0];
     assert!(before > 0, "the first frames were express");
@@ -205,8 +199,8 @@ fn an_end_without_napi_gets_its_frames_from_the_switch() {
 fn checksums_hold_on_every_way() {
     let Some(net) = two_hosts("checksums_hold_on_every_way") else { return };
     let ways = [
-        ("express", ["p0=sw1", "p1=sw2"], ""),
-        ("AF_XDP", ["p0=sw1", "p1=sw2"], "[express]\nenabled = false\n"),
+        ("express", PORTS, ""),
+        ("AF_XDP", PORTS, "[express]\nenabled = false\n"),
         ("packet sockets", ["p0=af_packet:sw1", "p1=af_packet:sw2"], ""),
     ];
     for (name, ports, config) in ways {
@@ -294,4 +288,37 @@ fn a_mirror_sees_what_would_be_express() {
     assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 100), 100);
     assert!(express(&switch)[0] > before[0]);
     stop(switch);
+}
+
+/// Without the follower no station is ever known to the kernel again: the switch ends instead, and says why.
+#[test]
+fn a_switch_whose_follower_is_gone_ends() {
+    let name = "a_switch_whose_follower_is_gone_ends";
+    let Some(net) = two_hosts(name) else { return };
+    // Only a build with debug assertions has the hook: the one beside this test.
+    let own = std::env::current_exe().unwrap();
+    let weft = own.ancestors().nth(2).unwrap().join("weft");
+    if !weft.is_file() {
+        eprintln!("SKIPPED {name}: no debug build at {}", weft.display());
+        return;
+    }
+    let folder = Switch::folder(&net);
+    std::fs::create_dir_all(&folder).unwrap();
+    let hook = folder.join("hook");
+    let mut command = net.at("sw", "env", "");
+    command.arg(format!("WEFT_TEST_HOOK={}", hook.display())).arg(weft).arg("run");
+    for port in PORTS {
+        command.args(["--port", port]);
+    }
+    command.arg("--set").arg(format!("run.socket={}", folder.join("socket/mgmt.sock").display()));
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.by_ref().any(|line| line.starts_with("switch ") && line.ends_with("is up")));
+    std::fs::write(folder.join("new"), "exit weft-express").unwrap();
+    std::fs::rename(folder.join("new"), &hook).unwrap();
+    let rest: Vec<String> = said.collect(); // to its end
+    let code = child.wait().unwrap().code();
+    drop(std::fs::remove_dir_all(&folder));
+    assert_eq!(code, Some(21), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("weft-express is gone")), "{rest:?}");
 }

@@ -7,6 +7,9 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
+#[path = "live_fabric_faults/attack.rs"]
+mod attack;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -211,7 +214,7 @@ fn state(up: &Up) -> Value {
     for switch in SWITCHES {
         let mut fabric = up.show(switch, "fabric");
         let object = fabric.as_object_mut().unwrap();
-        for counters in ["agent", "cci"] {
+        for counters in ["agent", "cci", "refused"] {
             object.remove(counters).unwrap();
         }
         all[switch] = fabric;
@@ -313,6 +316,16 @@ fn endpoints_are_killed_and_come_back() {
     assert!(number(&hit["failed"]) > 0 && number(&hit["wrong"]) == 0, "{hit}");
     fabric.up.run("d1");
     fabric.up.until("h2 sees it again", |up| (up.functions("h2") == tree).then_some(()));
+    fabric.load("h2");
+    fabric.whole(&["h0", "h1", "h2", "h3", "d0"]);
+    fabric.as_before();
+    // One that was started again takes its links down with it, too.
+    let events = fabric.events();
+    fabric.up.kill("d1");
+    fabric.noted(events, "has lost what was there");
+    fabric.ended("h2");
+    fabric.up.run("d1");
+    fabric.up.until("h2 sees it once more", |up| (up.functions("h2") == tree).then_some(()));
     fabric.load("h2");
     fabric.whole(&["h0", "h1", "h2", "h3", "d0"]);
     fabric.as_before();

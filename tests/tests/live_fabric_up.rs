@@ -40,6 +40,30 @@ fn a_static_fabric_as_processes() {
     up.stop();
 }
 
+/// A fabric that is killed takes its processes with it; the next one removes its pairs, and is as the first.
+#[test]
+fn a_fabric_that_is_killed_leaves_nothing() {
+    let text = "switch = [{ name = \"sw\" }]\nhost = [{ name = \"h\", at = \"sw\", bind = [\"dev\"] }]\n\
+        device = [{ name = \"dev\", at = \"sw\" }]\n";
+    let started = Up::start_text("a_fabric_that_is_killed_leaves_nothing", text, &[]);
+    let Some(mut up) = started else { return };
+    let before = up.functions("h");
+    up.kill_all_and_start();
+    assert_eq!(up.functions("h"), before);
+    let second = up.net().run(
+        "sw",
+        weft_tests::netns::weft().to_str().unwrap(),
+        &format!(
+            "fabric up --processes --once {0}/topology.toml --dir {0}/second",
+            up.folder().display()
+        ),
+    );
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("a fabric that runs"), "{said}");
+    assert_eq!(up.functions("h"), before, "the second one has left it alone");
+    up.stop();
+}
+
 /// What each host of figure 7-45 sees, and what it and its devices reach.
 fn hierarchies(up: &Up) {
     let own = |list: &[(&str, &str)]| -> Vec<(String, String)> {

@@ -189,7 +189,7 @@ impl Seen {
         let wire = layout.wires.iter().find(|ends| ends.contains(&self.at)).unwrap();
         let from = wire.iter().find(|end| **end != self.at).unwrap();
         let place = |end: &End| match end.part {
-            Part::Switch(at) => format!("s{at}.{}", end.port),
+            Part::Switch(at) => format!("{}.{}", layout.switches[at].name, end.port),
             _ => format!("{:03x}", self.pth.unwrap().2),
         };
         format!("{} - {}", place(from), place(&self.at))

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use weft_tests::netns::{Net, Switch, weft};
+use weft_tests::talk;
 
 /// A buffer that a slow host fills soon.
 const CONFIG: &str = "[switch]\nseed = 3\n[buffer]\nbuffer_size_mb = 12\n\
@@ -45,13 +46,13 @@ fn tcp(net: &Net) {
 /// A stream of a lossless class to a host that drains it slowly and sends PFC.
 fn pause(net: &Net) {
     let weft = weft().to_str().unwrap();
-    let slow = "traffic eth0 --station 3 --slow 20Mbps --duration 3 --json";
-    let slow = net.at("h3", weft, slow).stdout(Stdio::null()).spawn();
+    let slow = "--station 3 --slow 20Mbps --duration 3";
+    let mut slow = talk::host(net, "h3", slow);
     let fast =
         "traffic eth0 --station 1 --to 3 --pri 2 --size 1000 --rate 200Mbps --duration 2 --json";
     let sent = net.run("h1", weft, fast);
     assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
-    assert!(slow.unwrap().wait().unwrap().success());
+    assert!(slow.wait().unwrap().success());
 }
 
 fn replay(record: &Path, more: &[&str]) -> (Option<i32>, Value, String) {
@@ -71,7 +72,7 @@ fn a_recorded_live_run_comes_to_the_same_again() {
     let scratch = Scratch(std::env::temp_dir().join(net.name("record")));
     std::fs::create_dir_all(&scratch.0).unwrap();
     let record = scratch.0.join("run.rec");
-    let ports = ["p1=af_packet:sw1", "p2=sw2", "p3=sw3"]; // super-frames at the first
+    let ports = ["p1=af_packet:sw1", "p2=af_xdp:sw2", "p3=af_xdp:sw3"]; // super-frames at the first
     let switch = Switch::start_with(&net, &ports, CONFIG, &["--record", record.to_str().unwrap()]);
     ping(&net, 200);
     assert!(switch.ask("fdb add 02:00:00:00:00:77 p3").is_some());

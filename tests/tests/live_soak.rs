@@ -190,7 +190,7 @@ fn soak(test: &str, seconds: u64) {
     for index in (0..PORTS).step_by(2) {
         net.napi(("far", &format!("f{index}")), true); // half of them take what the kernel sends on
     }
-    let ports: Vec<String> = (0..PORTS).map(|n| format!("p{n}=s{n}")).collect();
+    let ports: Vec<String> = (0..PORTS).map(|n| format!("p{n}=af_xdp:s{n}")).collect();
     let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
     let switch = Switch::start_with(&net, &ports, &config(0), &["--set", "run.workers=2"]);
     let before = settled(&switch);

@@ -20,7 +20,7 @@ use weft::express::{fabric, rules};
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pbr::segments::Found;
-use weft_dataplane::pbr::{EdgePort, Fast, Ldst, Role, Tables};
+use weft_dataplane::pbr::{EdgePort, Fast, Ldst, Refusal, Role, Tables};
 use weft_dataplane::pipeline::{Built, Core, Lane, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::Port;
@@ -323,6 +323,51 @@ fn what_the_kernel_sends_is_what_the_pipeline_sends() {
             assert_eq!(bench.sent[5], [0; PORTS], "another layout is translated");
             assert_eq!(bench.sent[2], [0; PORTS], "a G-FAM device's SPID is checked");
         }
+    }
+}
+
+/// What an edge refuses is not sent by the kernel either: it goes up, and is refused there.
+#[test]
+fn the_kernel_sends_nothing_that_an_edge_refuses() {
+    let Some(mut bench) = Bench::new("the_kernel_sends_nothing_that_an_edge_refuses", 0) else {
+        return;
+    };
+    let mut rng = Rng::new(77);
+    let tables = draw::tables(&mut rng, bench.tlp_ports());
+    bench.set(tables, |_| {});
+    let words = LinkWords::new(Oui::DEFAULT);
+    let write: Vec<u8> =
+        [&[0x60, 0, 0, 8, 1, 2, 0, 0x34, 0, 0, 1, 0, 0, 0, 0, 0][..], &[7; 32]].concat();
+    let done: Vec<u8> = [&[0x4A, 0, 0, 8, 1, 2, 0, 0x34, 1, 0, 0, 32][..], &[7; 32]].concat();
+    let refused = |bench: &Bench, at: usize, why: Refusal| {
+        bench.lanes.lane.stats().port[port(at)].refused[why.index()].get()
+    };
+    // Edges of a host, of a device and of a G-FAM device; each in its own name, in others', in none.
+    for (at, own) in [(0, 0x0A0), (1, 0x0A1), (2, 0x0A2)] {
+        for spid in [own, 0x0A5, 0x0A6, 0x103, 0xFFF] {
+            for dpid in (0x100..0x140).chain([0x0A0, 0x0A1, 0xFFF]) {
+                for tlp in [&write, &done] {
+                    let why = match (at, spid == own && dpid != 0xFFF) {
+                        (2, true) if core::ptr::eq(tlp, &raw const done) => continue, // its answer
+                        (2, _) if spid == own || spid == 0xFFF && dpid == 0xFFF => {
+                            Refusal::NotFromGfd
+                        }
+                        (2, _) => Refusal::ForeignSpid,
+                        _ => Refusal::PthAtEdge,
+                    };
+                    let number = u8::try_from(at).unwrap();
+                    let mut frame = vec![2, 0, 0, 0, 0, number, 2, 0, 0, 9, 9, number];
+                    frame.extend(words.pbr.to_be_bytes());
+                    let pth = Pth::new(Pid::from_low_bits(spid), Pid::from_low_bits(dpid));
+                    frame.extend(pth.emit());
+                    frame.extend(tlp);
+                    let had = refused(&bench, at, why);
+                    bench.run(port(at), &frame).unwrap();
+                    assert_eq!(refused(&bench, at, why), had + 1, "{at} {spid:x} {dpid:x} {why:?}");
+                }
+            }
+        }
+        assert_eq!(bench.sent[at], [0; PORTS], "by the kernel");
     }
 }
 

@@ -12,6 +12,7 @@ mod oracle;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use oracle::{Fate, Oracle};
@@ -530,4 +531,64 @@ fn transport(addresses: &[u8], udp: bool, v6: bool, tagged: bool) -> (Vec<u8>, u
     }
     assert_ne!(sum.fold(), 0x5A5A, "what is there is not the sum");
     (frame, field, sum.fold())
+}
+
+/// Copies what git knows below `folder` of the tree to `to`.
+fn copy(root: &Path, folder: &str, to: &Path) {
+    let known = Command::new("git").args(["ls-files", "--", folder]).current_dir(root).output();
+    for file in String::from_utf8(known.unwrap().stdout).unwrap().lines() {
+        std::fs::create_dir_all(to.join(file).parent().unwrap()).unwrap();
+        std::fs::copy(root.join(file), to.join(file)).unwrap();
+    }
+}
+
+/// The programs in the kernel, built at `place` of a copy of their sources by the crate's own build script.
+fn built_at(root: &Path, place: &Path) -> Vec<Vec<u8>> {
+    for folder in ["parsers", "xdp", "Cargo.lock"] {
+        copy(root, folder, place);
+    }
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let (start, end) = (manifest.find("members").unwrap(), manifest.find("exclude").unwrap());
+    let members = "members = [\"parsers\", \"xdp\"]\n";
+    let manifest = [&manifest[..start], members, &manifest[end..]].concat();
+    std::fs::write(place.join("Cargo.toml"), manifest).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--offline", "-p", "weft-xdp"])
+        .current_dir(place)
+        .env("CARGO_TARGET_DIR", place.join("target"))
+        .status();
+    assert!(built.unwrap().success());
+    let found =
+        Command::new("find").arg(place.join("target/debug/build")).args(["-type", "f"]).output();
+    let found = String::from_utf8(found.unwrap().stdout).unwrap();
+    let mut files: Vec<&str> = found
+        .lines()
+        .filter(|file| file.ends_with("out/weft-ebpf") || file.ends_with("out/weft-xmit"))
+        .collect();
+    files.sort_unstable();
+    files.into_iter().map(|file| std::fs::read(file).unwrap()).collect()
+}
+
+/// Whoever builds it, and where: what the kernel is given is the same, octet by octet.
+#[test]
+#[ignore = "soak: builds the core library twice"]
+fn soak_the_program_is_the_same_wherever_it_is_built() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let top = std::env::temp_dir().join(format!("weft-built-{}", std::process::id()));
+    let places = ["a", "another/place/with/a/longer/name"].map(|place| top.join(place));
+    let built = places.each_ref().map(|place| {
+        std::fs::create_dir_all(place).unwrap();
+        built_at(root, place)
+    });
+    std::fs::remove_dir_all(&top).unwrap();
+    if built[0].is_empty() {
+        println!(
+            "SKIPPED soak_the_program_is_the_same_wherever_it_is_built: no bpf-linker or rust-src"
+        );
+        return;
+    }
+    assert_eq!(built[0].len(), 2, "weft-ebpf and weft-xmit");
+    assert!(built[0].iter().all(|object| object.starts_with(b"\x7fELF")));
+    assert!(built[0] == built[1], "the objects differ");
 }

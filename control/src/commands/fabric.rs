@@ -13,6 +13,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use weft_dataplane::threads::{self, Ends, Role};
 
 use crate::endpoint::{Answer, Command};
 use crate::error::CliError;
@@ -21,7 +22,9 @@ use crate::fabric::layout::{Layout, Part, Shown};
 use crate::fabric::processes::{self, ProcessError, Processes, Setup};
 use crate::fabric::topology::Topology;
 use crate::fm::service::run::Service;
+use crate::log::Log;
 use crate::mgmt::Server;
+use crate::supervise::{Supervisor, no_reload};
 
 /// How often the manager looks at the fabric.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -175,19 +178,9 @@ fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Waits for a signal that says stop.
-fn stopped(signals: &mut Signals) {
-    if let Some(signal) = signals.forever().next() {
-        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-        anstream::eprintln!("stopping on {name}");
-    }
-}
-
 fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let text = read(&args.file)?;
-    // Before any thread is made, so that none of them misses its mask.
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM]).map_err(|source| system("wait for signals", source))?;
+    let mut supervisor = Supervisor::begin(Log::default())?;
     let fabric = Fabric::up(&text, Box::new(|_| crate::live::single::now()));
     let fabric = fabric.map_err(|error| match error {
         UpError::File(_) | UpError::Layout(_) | UpError::Want(_) => {
@@ -213,13 +206,14 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
         .map_err(|source| system("serve the manager's socket", source))?;
     let stop = Arc::new(AtomicBool::new(false));
     let (parts, over) = (shared.clone(), stop.clone());
-    let driver = std::thread::Builder::new()
-        .name("weft-fabric".to_owned())
-        .spawn(move || drive(&parts, &over))
+    let asked = stop.clone();
+    let ends = Ends::when(move || asked.load(Ordering::Acquire));
+    let driver = threads::spawn(Role::Fabric, "weft-fabric", ends, move || drive(&parts, &over))
         .map_err(|source| system("start a thread", source))?;
     writeln!(out, "fabric is up at {}", args.dir.display()).map_err(CliError::Output)?;
     out.flush().map_err(CliError::Output)?;
-    stopped(&mut signals);
+    let signal = supervisor.wait(no_reload);
+    anstream::eprintln!("stopping on {signal}");
     drop((servers, manager, service));
     stop.store(true, Ordering::Release); // pairs with `drive`
     let _ = driver.join(); // a panic has been printed

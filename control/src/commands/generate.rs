@@ -17,12 +17,11 @@ use weft_endpoints::classes::PriMap;
 use weft_endpoints::frames::{FrameSpec, Kind, PayloadBits, RhSpec, Station};
 use weft_endpoints::stamp::Stamp;
 use weft_parsers::{
-    Dscp, Ecn, Format, Gen2Order, KeyWords, MacAddr, Pause, Pcp, Pfc, RhOpcode, Tci, TrafficClass,
-    Vid,
+    Dscp, Ecn, Gen2Order, KeyWords, MacAddr, Pause, Pcp, Pfc, RhOpcode, Tci, TrafficClass, Vid,
 };
 
 use super::decode::{Order, capture_error};
-use super::traffic::SizesArg;
+use super::traffic::{SizesArg, kind_of};
 use super::{progress, write_json};
 use crate::cli::SettingsArgs;
 use crate::config::EndpointConfig;
@@ -77,7 +76,7 @@ pub struct GenArgs {
     #[arg(long, value_delimiter = ',', value_name = "PRI")]
     pub pri: Vec<u8>,
     /// Virtual channel: of the Traffic Class, and of the PCP by `endpoint.vc_pcp_mapping`
-    #[arg(long, value_name = "VC", conflicts_with = "pri")]
+    #[arg(long, value_name = "VC", conflicts_with_all = ["pri", "pcp", "tc"])]
     pub vc: Option<u8>,
     /// Seed of random lengths
     #[arg(long, default_value_t = 1)]
@@ -335,29 +334,14 @@ fn streams(
     map: &PriMap,
     pris: usize,
 ) -> Result<Vec<(FrameSpec, Option<Pri>)>, CliError> {
-    let configured = match endpoint.format {
-        Format::AfhGen1 => Kind::Gen1,
-        Format::AfhGen2 => Kind::Gen2,
-        Format::AfhLite => Kind::Lite,
-        Format::Other => Kind::Ethernet,
-        _ => Kind::Standard,
-    };
+    let configured = kind_of(endpoint.format);
     let kinds = if args.formats.is_empty() { vec![configured] } else { args.formats.clone() };
     let is_configured = args.settings.config.is_some() || !args.settings.set.is_empty();
+    let most = if is_configured { endpoint.frame_len_max } else { usize::MAX };
     let mut streams = Vec::new();
     for kind in kinds {
         let spec = spec(args, endpoint, kind)?;
-        if is_configured && !kind.is_control() {
-            let longest =
-                spec.sizes.bounds(spec.len_min(), spec.len_max()).map_or(0, |(_, max)| max);
-            if longest > endpoint.frame_len_max {
-                let most = endpoint.frame_len_max;
-                let message = format!(
-                    "--size: expected at most endpoint.max_frame_size, {most} octets, found {longest}"
-                );
-                return Err(usage(message));
-            }
-        }
+        check_len(&spec, most)?;
         if args.pri.is_empty() || kind.is_control() {
             streams.push((spec, None));
             continue;
@@ -405,16 +389,11 @@ fn spec(args: &GenArgs, endpoint: &EndpointConfig, kind: Kind) -> Result<FrameSp
     if let Some((hi, lo)) = fields.payload_bits {
         spec.payload_bits = PayloadBits::Fixed(hi, lo);
     }
-    let vc = vc_of(args, endpoint)?;
-    if let Some(vc) = vc {
-        spec.tc = TrafficClass::new(vc, spec.tc.flow());
-    }
     spec.tc = fields.tc.map_or(spec.tc, TrafficClass);
     let can_tag = kind != Kind::Lite && !kind.is_control();
     let vlan = fields.vlan.or((endpoint.vlan && can_tag).then_some(1));
     if let Some(vid) = vlan {
-        let of_vc = vc.and_then(|vc| endpoint.vc_pcp.get(usize::from(vc)).copied());
-        let pcp = Pcp::from_low_bits(fields.pcp.or(of_vc).unwrap_or(0));
+        let pcp = Pcp::from_low_bits(fields.pcp.unwrap_or(0));
         spec.vlan = Some(Tci::new(pcp, fields.dei, Vid::from_low_bits(vid)));
     } else if fields.pcp.is_some() || fields.dei {
         return Err(usage("--pcp, --dei: expected --vlan too"));
@@ -426,18 +405,47 @@ fn spec(args: &GenArgs, endpoint: &EndpointConfig, kind: Kind) -> Result<FrameSp
     let none = Pfc { enable: 0, quanta: [0; 8] };
     spec.pfc = fields.classes.iter().fold(none, |pfc, &(class, quanta)| pfc.with(class, quanta));
     spec.pause = Pause { quanta: fields.quanta };
-    Ok(spec)
+    match args.vc {
+        Some(vc) => on_vc(spec, vc, endpoint),
+        None => Ok(spec),
+    }
 }
 
-/// The virtual channel that was asked for.
-fn vc_of(args: &GenArgs, endpoint: &EndpointConfig) -> Result<Option<u8>, CliError> {
-    match args.vc {
-        Some(vc) if vc >= endpoint.vcs => {
-            let most = endpoint.vcs - 1;
-            Err(usage(format!("--vc: expected 0..={most} (endpoint.num_vc), found {vc}")))
-        }
-        vc => Ok(vc),
+/// Refuses lengths above what a host sends, `most` octets.
+pub(super) fn check_len(spec: &FrameSpec, most: usize) -> Result<(), CliError> {
+    let longest = spec.sizes.bounds(spec.len_min(), spec.len_max()).map_or(0, |(_, max)| max);
+    if longest <= most || spec.kind.is_control() {
+        return Ok(());
     }
+    Err(usage(format!(
+        "--size: expected at most endpoint.max_frame_size, {most} octets, found {longest}"
+    )))
+}
+
+/// Puts a frame on a virtual channel: of the Traffic Class of AFH, and of the PCP of a tag.
+pub(super) fn on_vc(
+    mut spec: FrameSpec,
+    vc: u8,
+    endpoint: &EndpointConfig,
+) -> Result<FrameSpec, CliError> {
+    if vc >= endpoint.vcs {
+        let most = endpoint.vcs - 1;
+        return Err(usage(format!("--vc: expected 0..={most} (endpoint.num_vc), found {vc}")));
+    }
+    let has_tc = matches!(spec.kind, Kind::Gen1 | Kind::Gen2 | Kind::Lite);
+    if has_tc {
+        spec.tc = TrafficClass::new(vc, spec.tc.flow());
+    }
+    if let Some(tci) = spec.vlan {
+        let pcp = endpoint.vc_pcp.get(usize::from(vc)).copied().unwrap_or_default();
+        spec.vlan = Some(Tci::new(Pcp::from_low_bits(pcp), tci.dei(), tci.vid()));
+    } else if !has_tc {
+        let kind = spec.kind.name();
+        return Err(usage(format!(
+            "--vc: expected a format with a Traffic Class (gen1, gen2, lite) or a tag; a {kind} frame without one has no place for it: add --vlan, or endpoint.vlan_enabled = true"
+        )));
+    }
+    Ok(spec)
 }
 
 fn rh_of(fields: &Fields, default: &RhSpec) -> RhSpec {

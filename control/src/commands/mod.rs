@@ -18,6 +18,7 @@ mod replay_record;
 pub mod run;
 pub mod running;
 pub mod shell;
+pub mod tls;
 pub mod trace;
 pub mod traffic;
 
@@ -47,6 +48,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Decode(args) => decode::run(&args, out),
         Command::Fm(command) => fm::run(&command, out),
         Command::Fabric(command) => fabric::run(&command, out),
+        Command::Tls(command) => tls::run(&command, out),
         Command::Gen(args) => generate::run(&args, out),
         Command::Completions { shell } => shell::completions(shell, out),
         Command::Man => shell::man(out),
@@ -63,4 +65,30 @@ pub(crate) fn write_json(
         writeln!(out)
     };
     write(out).map_err(CliError::Output)
+}
+
+/// An opcode of CCI: hexadecimal digits as the pages have them, such as 5700, 0x5700 or 5700h.
+///
+/// # Errors
+/// It is none.
+fn opcode(text: &str) -> Result<u16, String> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+    let digits = digits.strip_suffix(['h', 'H']).unwrap_or(digits);
+    let is_plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = u16::from_str_radix(digits, 16).ok().filter(|_| is_plain);
+    number.ok_or_else(|| format!("expected an opcode in hexadecimal digits, found {text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn opcodes_are_hexadecimal_however_they_are_written() {
+        for text in ["5700", "0x5700", "0X5700", "5700h", "5700H", "0x5700h"] {
+            assert_eq!(super::opcode(text), Ok(0x5700), "{text}");
+        }
+        assert_eq!(super::opcode("1"), Ok(1));
+        for text in ["", "h", "0x", "+1", "-1", "57 00", "15700", "xyz", "hh"] {
+            assert!(super::opcode(text).unwrap_err().contains("expected an opcode"), "{text}");
+        }
+    }
 }

@@ -4,12 +4,12 @@
 //! Units: frames, nanoseconds.
 //! Source: issue 2, "`weft` binary"; pipeline.md §13.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weft_dataplane::port::capture::CaptureError;
+use weft_dataplane::port::files::{self, Existing};
 use weft_dataplane::types::PortId;
 
 use super::{progress, write_json};
@@ -28,6 +28,8 @@ pub struct ReplayArgs {
     #[command(flatten)]
     pub settings: SettingsArgs,
     /// Capture of the frames that come in at a port, pcap or pcapng
+    ///
+    /// Without -c and --port the switch has the ports that are named so, and a second one if that is only one.
     #[arg(long = "in", value_name = "PORT=FILE", required_unless_present = "record")]
     pub input: Vec<String>,
     /// Folder for PORT.pcap of each port and result.json; it is made, files in it are replaced
@@ -80,15 +82,13 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
 }
 
 fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<(), CliError> {
-    let config = Config::resolve(&args.settings.load()?, Timing::Virtual)?;
+    let mut sources = args.settings.sources()?;
+    if sources.file.is_none() && sources.port.is_empty() {
+        sources.port = made_ports(&args.input);
+    }
+    let config = Config::resolve(&sources.settings()?, Timing::Virtual)?;
     for warning in &config.warnings {
         anstream::eprintln!("warning: {warning}");
-    }
-    if config.run.forwarding == crate::config::resolve::Forwarding::CutThrough {
-        anstream::eprintln!(
-            "warning: switch.forwarding_mode: captures tell when a frame's last bit was in; \
-             replay stores and forwards"
-        );
     }
     let inputs = inputs(&args.input, &config)?;
     let text_trace = check_outputs(args, Some(dir))?;
@@ -137,6 +137,18 @@ fn failed(error: JobError) -> CliError {
     CliError::System { what: "replay".to_owned(), source: Box::new(error) }
 }
 
+/// Ports of a switch that has no configuration: those that frames come in at, and a second one.
+fn made_ports(given: &[String]) -> Vec<String> {
+    let mut names: Vec<&str> =
+        given.iter().filter_map(|text| Some(text.split_once('=')?.0)).collect();
+    names.dedup(); // a port that is named twice is refused with the inputs
+    let other = if names == ["p1"] { "p0" } else { "p1" };
+    if names.len() == 1 {
+        names.push(other);
+    }
+    names.iter().map(|name| format!("{name}=null:{name}")).collect()
+}
+
 /// Reads `PORT=FILE`s.
 fn inputs(given: &[String], config: &Config) -> Result<Vec<(PortId, PathBuf)>, CliError> {
     let mut inputs: Vec<(PortId, PathBuf)> = Vec::new();
@@ -176,13 +188,13 @@ pub(super) fn tracer<'a>(
         ),
         None => None,
     };
-    let sink = super::trace::sink(path, &ports, base.ns(), out)?;
+    let sink = super::trace::sink((path, Existing::Result), &ports, base.ns(), out)?;
     Ok(Some(Tracer::new(sink, ports, filter, args.trace_count)))
 }
 
 pub(super) fn write_result(path: &Path, report: &impl serde::Serialize) -> Result<(), CliError> {
     let write = || -> std::io::Result<()> {
-        let mut file = BufWriter::new(File::create(path)?);
+        let mut file = BufWriter::new(files::create(path, Existing::Result)?);
         serde_json::to_writer_pretty(&mut file, report)?;
         file.write_all(b"\n")?;
         file.flush()

@@ -10,25 +10,31 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use clap::Args;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::SIGXFSZ;
 use weft_dataplane::pipeline::Ledger;
+use weft_dataplane::port::files::{self, Existing};
 use weft_dataplane::port::record::Summary;
 use weft_dataplane::stats::DropReason;
+use weft_dataplane::threads::{self, Ends, Role};
 
 use crate::cli::SettingsArgs;
 use crate::config::Sources;
-use crate::config::resolve::{Config, LogLevel, Timing};
+use crate::config::resolve::{Config, Timing};
 use crate::config::value::listen_addr;
 use crate::error::CliError;
-use crate::live::NewRecord;
 use crate::live::backend::Switchboard;
+use crate::live::events::{self, Kind};
+use crate::live::watch::Watcher;
+use crate::live::{NewRecord, confine};
+use crate::log::{Level, Log};
 use crate::metrics::MetricsServer;
-use crate::mgmt::Server;
+use crate::mgmt::{Backend, Server, raise_descriptor_limit};
 use crate::record::hex;
+use crate::supervise::{Notifier, Pulse, Supervisor, WELL_MISSED};
 
 /// Arguments of `weft run`.
 #[derive(Args, Debug)]
@@ -41,6 +47,9 @@ pub struct RunArgs {
     /// Record the run, with one worker, for `weft replay --record`: all frames that come in are in it
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Replace files that there are already: the record, and captures that ports write
+    #[arg(long)]
+    overwrite: bool,
     /// Print the final counters as JSON
     #[arg(long)]
     json: bool,
@@ -107,51 +116,43 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
 /// A configuration that is refused, a device that cannot be opened.
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let sources = args.settings.sources()?;
-    let config = Config::resolve(&sources.settings()?, Timing::Live)?;
-    let log = |level: LogLevel, text: std::fmt::Arguments<'_>| {
-        if level <= config.run.log {
-            anstream::eprintln!("{text}");
-        }
-    };
-    for warning in &config.warnings {
-        log(LogLevel::Warn, format_args!("warning: {warning}"));
+    let mut config = Config::resolve(&sources.settings()?, Timing::Live)?;
+    for port in &mut config.run.ports {
+        port.existing = Existing::replace_if(args.overwrite);
     }
-    // Before any thread is made, so that none of them misses its mask.
-    let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|source| system("wait for signals".to_owned(), source))?;
+    config.run.metrics = args.metrics.or(config.run.metrics);
+    let log = Log { least: config.run.log, format: config.run.log_format };
+    for warning in &config.warnings {
+        log.say(Level::Warn, "start", &warning.to_string());
+    }
     // A file that may not grow on is an error where it is written, not the end.
     signal_hook::flag::register(SIGXFSZ, Arc::default())
         .map_err(|source| system("catch SIGXFSZ".to_owned(), source))?;
     let record =
-        args.record.as_deref().map(|path| new_record(path, &config, sources)).transpose()?;
-    let board = Switchboard::start(args.settings.clone(), config.clone(), record)
-        .map_err(|source| system(format!("start switch {:?}", config.run.name), source))?;
-    let board = Arc::new(board);
-    let server = Server::start(&config.run.socket, board.clone())
-        .map_err(|source| system("serve the management socket".to_owned(), source))?;
-    let metrics = match args.metrics.or(config.run.metrics) {
-        Some(addr) => Some(
-            MetricsServer::start(addr, board.clone())
-                .map_err(|source| system("serve metrics".to_owned(), source))?,
-        ),
-        None => None,
-    };
+        args.record.as_deref().map(|path| new_record(path, args.overwrite, &config, sources));
+    let (board, entered, mut supervisor) = open_confined(args, &config, record.transpose()?, log)?;
+    let watcher = Watcher::start(&board, log)
+        .map_err(|source| system("start a thread".to_owned(), source))?;
+    let served = serve(&config, &board)?;
+    let confined = entered
+        .seal()
+        .map_err(|source| system("give up what the switch does not need".to_owned(), source))?;
+    board.set_confined(confined);
     for (port, opened) in config.switch.ports.iter().zip(board.devices()) {
         let (name, kind, device) = (&port.name, &opened.kind, &opened.device);
         let note = opened.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
-        log(LogLevel::Info, format_args!("port {name}: {kind} {device}{note}"));
+        log.say(Level::Info, "start", &format!("port {name}: {kind} {device}{note}"));
     }
     if let Some(at) = board.cci() {
-        log(LogLevel::Info, format_args!("CCI at {at}"));
+        log.say(Level::Info, "start", &format!("CCI at {at}"));
     }
-    log(LogLevel::Info, format_args!("switch {:?} is up", config.run.name));
-    if let Some(signal) = signals.forever().next() {
-        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-        log(LogLevel::Info, format_args!("stopping on {name}"));
-    }
-    drop(metrics);
-    drop(server);
-    let (counters, summary) = board.stop();
+    log.say(Level::Info, "start", &format!("switch {:?} is up", config.run.name));
+    let mut look = Look::new(&board);
+    let signal = supervisor.wait(|notifier, is_hup| look.look(notifier, is_hup));
+    log.say_in_time(Level::Info, "stop", &format!("stopping on {signal}"));
+    drop(served);
+    let (counters, stuck, summary) = board.stop();
+    drop(watcher);
     let path = args.record.as_deref().unwrap_or(Path::new(""));
     let record = summary.as_ref().map(|summary| Recorded::new(path, summary));
     if args.json {
@@ -160,26 +161,123 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         print(&config, &counters, out).map_err(CliError::Output)?;
         record.map_or(Ok(()), |record| record.print(out)).map_err(CliError::Output)?;
     }
+    if let Some(stuck) = stuck {
+        return Err(CliError::Late(stuck.to_string()));
+    }
     match summary.and_then(|summary| summary.failed) {
         Some(source) => Err(CliError::File { verb: "write", path: path.to_owned(), source }),
         None => Ok(()),
     }
 }
 
+/// Gives up what the switch does not need and starts it; system calls are filtered later, when all is open.
+fn open_confined(
+    args: &RunArgs,
+    config: &Config,
+    record: Option<NewRecord>,
+    log: Log,
+) -> Result<(Arc<Switchboard>, confine::Entered, Supervisor), CliError> {
+    raise_descriptor_limit()
+        .map_err(|source| system("raise the limit of descriptors".to_owned(), source))?;
+    // The last that is done with all rights, and before any thread is made.
+    let entered = confine::enter(config)
+        .map_err(|source| system("give up what the switch does not need".to_owned(), source))?;
+    warn_of_reload(args.settings.config.as_deref(), log);
+    // Before any other thread is made, so that it looks after all of them.
+    let supervisor = Supervisor::begin(log)?;
+    let started = Switchboard::start(args.settings.clone(), config.clone(), record);
+    if let (Err(_), Some(path), false) = (&started, &args.record, args.overwrite)
+        && path.symlink_metadata().is_ok_and(|facts| facts.is_file() && facts.len() == 0)
+    {
+        drop(std::fs::remove_file(path)); // made just now, and nothing is in it
+    }
+    let board =
+        started.map_err(|source| system(format!("start switch {:?}", config.run.name), source))?;
+    Ok((Arc::new(board), entered, supervisor))
+}
+
+/// Says so if the configuration, which was just read, could not be read again: without the rights that
+/// were given up, or as another user.
+fn warn_of_reload(config: Option<&Path>, log: Log) {
+    let Some(path) = config.filter(|path| *path != Path::new("-")) else { return };
+    if let Err(error) = File::open(path) {
+        let path = path.display();
+        log.say(
+            Level::Warn,
+            "start",
+            &format!("{path}: {error}: `weft reload` cannot read it again"),
+        );
+    }
+}
+
+/// Serves the management socket, and metrics where they are wanted; the metrics server ends first.
+fn serve(
+    config: &Config,
+    board: &Arc<Switchboard>,
+) -> Result<(Option<MetricsServer>, Server), CliError> {
+    let server = Server::start(&config.run.socket, board.clone())
+        .map_err(|source| system("serve the management socket".to_owned(), source))?;
+    let metrics =
+        config.run.metrics.map(|addr| MetricsServer::start(addr, board.clone())).transpose();
+    Ok((metrics.map_err(|source| system("serve metrics".to_owned(), source))?, server))
+}
+
+/// What is to be looked at while the switch runs.
+struct Look {
+    board: Arc<Switchboard>,
+    pulse: Pulse,
+    /// The thread that reads the configuration again, and whether that is asked for once more.
+    reload: Option<JoinHandle<()>>,
+    again: bool,
+}
+
+impl Look {
+    fn new(board: &Arc<Switchboard>) -> Self {
+        Self { board: board.clone(), pulse: Pulse::default(), reload: None, again: false }
+    }
+
+    /// Begins and ends reloads; whether all workers move.
+    fn look(&mut self, notifier: &mut Notifier, is_hup: bool) -> bool {
+        self.again |= is_hup;
+        if self.reload.take_if(|thread| thread.is_finished()).is_some() {
+            notifier.ready(); // with the configuration before, where that was refused: an event says so
+        }
+        if self.again && self.reload.is_none() {
+            self.again = false;
+            notifier.reloading();
+            let board = self.board.clone();
+            let read = move || drop(board.reload(None)); // an event says how it ended
+            let thread = threads::spawn(Role::Reload, "weft-reload", Ends::Freely, read);
+            match thread {
+                Ok(thread) => self.reload = Some(thread),
+                Err(error) => {
+                    events::post(Kind::ReloadRefused, "", &error.to_string());
+                    notifier.ready();
+                }
+            }
+        }
+        self.pulse.look(self.board.beats()).all(|missed| missed < WELL_MISSED)
+    }
+}
+
 /// Makes the file of a record.
-fn new_record(path: &Path, config: &Config, sources: Sources) -> Result<NewRecord, CliError> {
+fn new_record(
+    path: &Path,
+    overwrite: bool,
+    config: &Config,
+    sources: Sources,
+) -> Result<NewRecord, CliError> {
     if config.run.workers > 1 {
         let workers = config.run.workers;
         let text = format!("--record: expected one worker, found run.workers = {workers}");
         return Err(CliError::Usage(text));
     }
     let error = |source| CliError::File { verb: "write", path: path.to_owned(), source };
-    let file = File::create(path).map_err(error)?;
+    let file = files::create(path, Existing::replace_if(overwrite)).map_err(error)?;
     let name = path.display().to_string();
     let on_failure = Box::new(move |error: &std::io::Error| {
-        anstream::eprintln!(
-            "error: write {name}: {error}; the switch goes on, the record does not"
-        );
+        let why = format!("{error}; the switch goes on, the record does not");
+        events::post(Kind::RecordFailed, &name, &why);
     });
     Ok(NewRecord { file, sources, on_failure })
 }

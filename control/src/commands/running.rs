@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::write_json;
 use crate::error::CliError;
+use crate::live::events::Page;
 use crate::mgmt::{Client, ClientError, MirrorTarget, Request, find_socket};
 use crate::report::{Shown, What, tables};
 
@@ -96,6 +97,9 @@ pub struct MirrorArgs {
     /// Where to: a port, or a capture file (with a '/', or ending with .pcap or .pcapng)
     #[arg(value_name = "FILE|PORT", required_unless_present = "off")]
     pub to: Option<String>,
+    /// Replace a file that there is already
+    #[arg(long, conflicts_with = "off")]
+    pub overwrite: bool,
     /// End it
     #[arg(long, conflicts_with = "to")]
     pub off: bool,
@@ -142,6 +146,9 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
             CliError::Usage(message)
         })?;
     let mut client = args.switch.connect()?;
+    if args.what == What::Events && args.watch {
+        return events(&mut client, args.json, interval, out);
+    }
     let restarts = matches!(args.what, What::Queues | What::Pfc | What::All);
     let restart_watermarks = restarts && !args.keep_watermarks;
     let request = Request::Show { what: args.what, restart_watermarks };
@@ -163,6 +170,9 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
         out.flush().map_err(CliError::Output)?;
         if !args.watch {
             return match shown {
+                Shown::Conservation(sum) if sum.inexact.is_some() => {
+                    Err(CliError::Switch(sum.inexact.unwrap_or_default()))
+                }
                 Shown::Conservation(sum) if !sum.holds => {
                     let message = format!("{} frames are not accounted for", sum.imbalance);
                     Err(CliError::Difference(message))
@@ -170,6 +180,37 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
                 _ => Ok(()),
             };
         }
+        if !client.wait(interval).map_err(switch_error)? {
+            return Err(CliError::Switch("the switch has stopped".to_owned()));
+        }
+    }
+}
+
+/// Writes events as they happen, a line each, those that are kept first.
+fn events(
+    client: &mut Client,
+    json: bool,
+    interval: Duration,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    let mut after = 0;
+    loop {
+        let answer = client.request(&Request::Events { after }).map_err(switch_error)?;
+        let page: Page = serde_json::from_value(answer).map_err(|error| {
+            CliError::Switch(ClientError::Answer(error.to_string()).to_string())
+        })?;
+        if json {
+            for event in &page.events {
+                let line = serde_json::to_string(event).unwrap_or_default();
+                writeln!(out, "{line}").map_err(CliError::Output)?;
+            }
+        } else {
+            let lost = if after == 0 { 0 } else { page.lost };
+            let text = tables::of_events(&Page { lost, ..page.clone() });
+            out.write_all(text.as_bytes()).map_err(CliError::Output)?;
+        }
+        out.flush().map_err(CliError::Output)?;
+        after = page.last;
         if !client.wait(interval).map_err(switch_error)? {
             return Err(CliError::Switch("the switch has stopped".to_owned()));
         }
@@ -220,7 +261,10 @@ pub fn reload(args: &ReloadArgs, out: &mut dyn Write) -> Result<(), CliError> {
 /// # Errors
 /// No switch answers, or it refuses.
 pub fn mirror(args: &MirrorArgs) -> Result<(), CliError> {
-    let to = args.to.as_deref().map(target).transpose()?;
+    let to = match args.to.as_deref().map(target).transpose()? {
+        Some(MirrorTarget::File(path)) if args.overwrite => Some(MirrorTarget::Replace(path)),
+        to => to,
+    };
     args.switch.ask(&Request::Mirror { port: args.port.clone(), to }).map(|_| ())
 }
 

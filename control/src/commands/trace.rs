@@ -1,16 +1,16 @@
 //! `weft trace`: the path of frames through a running switch, stage by stage.
 //!
 //! Shape: a filter and a count → whole paths, as text, JSON lines, or pcapng with comments.
-//! Units: nanoseconds since each frame's receipt (text) or since the switch started (stamps of
-//! pcapng), picoseconds since the start (JSON).
+//! Units: seconds since the switch started and nanoseconds since each frame's receipt (text), nanoseconds
+//! since the start (stamps of pcapng), picoseconds since the start (JSON).
 //! Source: issue 2, "`weft trace`".
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
+use weft_dataplane::port::files::{self, Existing};
 
 use super::running::{SwitchArgs, switch_error};
 use crate::error::CliError;
@@ -35,6 +35,9 @@ pub struct TraceArgs {
     /// came in, their paths as comments and stamps from the switch's start; else JSON lines
     #[arg(long, value_name = "FILE", default_value = "-", conflicts_with = "json")]
     out: PathBuf,
+    /// Replace a file that there is already
+    #[arg(long)]
+    overwrite: bool,
     /// Which switch.
     #[command(flatten)]
     switch: SwitchArgs,
@@ -50,7 +53,9 @@ pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let ports = if octets { ports(&mut client)? } else { Vec::new() };
     let request = Request::Trace { filter: args.filter.clone(), count: args.count, octets };
     client.request(&request).map_err(switch_error)?;
-    let mut sink = if args.json { Sink::json(out) } else { sink(&args.out, &ports, 0, out)? };
+    let existing = Existing::replace_if(args.overwrite);
+    let mut sink =
+        if args.json { Sink::json(out) } else { sink((&args.out, existing), &ports, 0, out)? };
     while let Ok(path) = client.path().map_err(switch_error)? {
         // Whoever ends this in between has all frames until then.
         sink.path(&path).and_then(|()| sink.flush()).map_err(|error| failed(&args.out, error))?;
@@ -76,7 +81,7 @@ fn is_capture(path: &Path) -> bool {
 /// What `path` asks for: text to `out` if it is "-", pcapng if its name ends so, else JSON lines.
 /// Stamps of pcapng are `base_ns` and the time of receipt.
 pub(super) fn sink<'a>(
-    path: &Path,
+    (path, existing): (&Path, Existing),
     ports: &[String],
     base_ns: u64,
     out: &'a mut dyn Write,
@@ -85,13 +90,13 @@ pub(super) fn sink<'a>(
         return Ok(Sink::text(out));
     }
     if is_capture(path) {
-        let made = CaptureWriter::create(path, CaptureFormat::PcapNg, 0);
+        let made = CaptureWriter::create_as(path, existing, CaptureFormat::PcapNg, 0);
         return made
             .map_err(TraceError::from)
             .and_then(|capture| Sink::capture(capture, ports, base_ns))
             .map_err(|error| failed(path, error));
     }
-    match File::create(path) {
+    match files::create(path, existing) {
         Ok(file) => Ok(Sink::json(BufWriter::new(file))),
         Err(error) => Err(failed(path, error.into())),
     }

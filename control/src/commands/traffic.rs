@@ -5,7 +5,10 @@
 //! Units: bit/s, frames/s, seconds, octets without FCS.
 //! Source: issue 2, "`weft traffic`"; pipeline.md §9.
 
+use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +26,12 @@ use weft_endpoints::pace::Rate;
 use weft_endpoints::pfc::SlowSpec;
 use weft_endpoints::sizes::Sizes;
 use weft_endpoints::stream::tx::StreamSpec;
-use weft_parsers::{AfhMode, Ecn, Gen2Order, ParseConfig, Pcp, Vid};
+use weft_parsers::{AfhMode, Ecn, Format, Gen2Order, ParseConfig, Pcp, Vid};
 
+use super::generate::{check_len, on_vc};
+use crate::cli::SettingsArgs;
+use crate::config::EndpointConfig;
+use crate::config::resolve::endpoint_of;
 use crate::error::CliError;
 use crate::live::single::open;
 pub(super) use crate::live::single::{now, wait};
@@ -33,6 +40,12 @@ pub(super) use crate::live::single::{now, wait};
 const FRAME_LEN_MAX: usize = 9_216;
 /// Chunks for a host: bursts both ways and what waits.
 const CHUNKS: usize = 4_096;
+/// How long nothing comes to a port that is empty.
+const QUIET: Span = Span::from_ms(50);
+/// How long emptying a port may take.
+const EMPTY_MAX: Span = Span::from_ms(2_000);
+/// What waits at a slow receiver at most.
+const SLOW_CAPACITY_BYTES: usize = 16 << 20;
 /// How long an idle host sleeps at most.
 const SLEEP_MAX_NS: u64 = 5_000_000;
 
@@ -48,16 +61,19 @@ pub struct TrafficArgs {
     /// Send to this station; may be given several times
     #[arg(long = "to", value_name = "STATION", value_parser = clap::value_parser!(u16).range(1..=255))]
     to: Vec<u16>,
-    /// Formats to send: standard, `roce_v2`, gen1, gen2, lite, ethernet
-    #[arg(long, value_delimiter = ',', default_value = "standard", value_parser = kind)]
+    /// Formats to send: standard, `roce_v2`, gen1, gen2, lite, ethernet; default `endpoint.pkt_format`
+    #[arg(long, value_delimiter = ',', value_parser = kind)]
     format: Vec<Kind>,
     /// Priorities to send, 0 the lowest, a stream for each; `all` for those that the format can ask
     /// for (AFH without a tag has no Traffic Class for priority 1 of 4)
     #[arg(long, value_delimiter = ',', default_value = "0", value_parser = pri)]
     pri: Vec<PriArg>,
-    /// Priorities of the switch: 4 or 8
-    #[arg(long, default_value_t = 4, value_parser = priorities)]
-    priorities: u8,
+    /// Virtual channel to send on: of the Traffic Class, and of the PCP by `endpoint.vc_pcp_mapping`
+    #[arg(long, value_name = "VC", conflicts_with = "pri")]
+    vc: Option<u8>,
+    /// Priorities of the switch, 4 or 8; default `switch.num_priorities`
+    #[arg(long, value_parser = priorities)]
+    priorities: Option<u8>,
     /// Octets of a frame: N, N-M, N,M,..., or imix
     #[arg(long, default_value = "64")]
     size: SizesArg,
@@ -94,15 +110,32 @@ pub struct TrafficArgs {
     /// Do not obey PFC
     #[arg(long)]
     ignore_pfc: bool,
-    /// Receive slowly: drain at this rate and send PFC
+    /// Receive slowly: drain at this rate and send PFC for the lossless priorities of the switch
     #[arg(long, value_name = "RATE")]
     slow: Option<RateArg>,
+    /// Octets waiting at which a slow receiver sends PAUSE
+    #[arg(long, value_name = "OCTETS", requires = "slow", default_value_t = 64 << 10)]
+    slow_xoff: usize,
+    /// Octets waiting at which it sends RESUME
+    #[arg(long, value_name = "OCTETS", requires = "slow", default_value_t = 32 << 10)]
+    slow_xon: usize,
     /// Fail (exit code 1) unless that many frames of streams arrived, whole and in order
     #[arg(long, value_name = "FRAMES")]
     expect: Option<u64>,
+    /// Make this file, which must not be there, once the port is open and the announcement is sent; standard error says
+    /// so, too
+    #[arg(long, value_name = "FILE")]
+    ready: Option<PathBuf>,
     /// Report as JSON
     #[arg(long)]
     json: bool,
+    /// Configuration file, TOML; its `[endpoint]` says what no flag does, and `[classify]`,
+    /// `[pfc]` and `port_defaults.trust` how the switch sorts
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// One parameter, over the file: see `weft config defaults`
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
 }
 
 /// A priority on the command line.
@@ -205,6 +238,10 @@ impl FromStr for RateArg {
 /// Flags that contradict each other, a device that cannot be opened, an expectation that failed.
 pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut host = Host::new(spec(args)?).map_err(|error| CliError::Usage(error.to_string()))?;
+    if let Some(path) = args.ready.as_deref().filter(|path| path.symlink_metadata().is_ok()) {
+        let text = format!("--ready {}: it is there already, and says nothing", path.display());
+        return Err(CliError::Usage(text));
+    }
     let mut port = open(&args.device, LinkRate::gbps(args.gbps), FRAME_LEN_MAX)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -215,7 +252,10 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
         .map_err(|source| system("make room for frames", source))?;
     let mut bufs = Bufs::new(pool, CHUNKS / 4, 4);
     host.announce();
-    drive(args, &mut host, port.as_mut(), &mut bufs, &stop);
+    drive(args, &mut host, port.as_mut(), &mut bufs, &stop)?;
+    if stop.load(Ordering::Relaxed) {
+        empty(&mut host, port.as_mut(), &mut bufs);
+    }
     let report = host.report(now(), &port.counters());
     host.release(&mut bufs);
     port.release(&mut bufs);
@@ -246,31 +286,71 @@ fn drive(
     port: &mut dyn Port,
     bufs: &mut Bufs,
     stop: &AtomicBool,
-) {
+) -> Result<(), CliError> {
     let linger = seconds(args.linger);
     let sends = !args.to.is_empty();
-    let mut over = None;
+    let (mut over, mut told) = (None, false);
     while !stop.load(Ordering::Relaxed) {
         let at = now();
         let Ok(progress) = host.poll(at, port, bufs) else {
             wait(port, Span::from_ms(1)); // the device is away; it may come back
             continue;
         };
+        if !told && !progress.blocked {
+            told = true;
+            is_open(args)?;
+        }
         if sends && host.is_done() && !progress.blocked {
             let end = *over.get_or_insert(at + linger);
             if end <= at {
-                return;
+                break;
             }
         } else if !sends && args.duration.is_some() {
             let end = *over.get_or_insert(at + seconds(args.duration.unwrap_or(0.0)) + linger);
             if end <= at {
-                return;
+                break;
             }
         }
         if progress.sent + progress.received == 0 {
             let until = progress.next.map_or(Span::from_ns(SLEEP_MAX_NS), |next| next.since(at));
             let until = if progress.blocked { Span::from_us(50) } else { until };
             wait(port, until.min(Span::from_ns(SLEEP_MAX_NS)));
+        }
+    }
+    Ok(())
+}
+
+/// Says that the port is open: what is sent to it from now on is heard.
+fn is_open(args: &TrafficArgs) -> Result<(), CliError> {
+    let say = || anstream::eprintln!("port {} is open", args.device);
+    let Some(path) = &args.ready else {
+        say();
+        return Ok(());
+    };
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let written = made.and_then(|mut file| writeln!(file, "{}", std::process::id()));
+    written.map_err(|source| CliError::File { verb: "make", path: path.clone(), source })?;
+    say();
+    Ok(())
+}
+
+/// Takes what has come to the port, and is on its way to it, and sends no more: until nothing comes for [`QUIET`], or
+/// [`EMPTY_MAX`] is over.
+fn empty(host: &mut Host, port: &mut dyn Port, bufs: &mut Bufs) {
+    host.stop();
+    let begun = now();
+    let mut last = begun;
+    loop {
+        let at = now();
+        let received = host.poll(at, port, bufs).map_or(0, |progress| progress.received);
+        if received > 0 {
+            last = at;
+        }
+        if at.since(last) >= QUIET || at.since(begun) >= EMPTY_MAX {
+            return;
+        }
+        if received == 0 {
+            wait(port, Span::from_ms(1));
         }
     }
 }
@@ -285,8 +365,39 @@ fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) ->
     CliError::System { what: what.to_owned(), source: Box::new(source) }
 }
 
+/// What the configuration says of the host, and of the switch at the other end.
+struct Given {
+    /// Whether a configuration was given; else flags and their defaults are all.
+    is_configured: bool,
+    endpoint: EndpointConfig,
+    classes: PriMap,
+    pris: usize,
+    lossless: PriSet,
+}
+
+impl Given {
+    fn read(args: &TrafficArgs) -> Result<Self, CliError> {
+        let is_configured = args.config.is_some() || !args.set.is_empty();
+        let of =
+            SettingsArgs { config: args.config.clone(), port: Vec::new(), set: args.set.clone() };
+        let mut settings = of.load()?;
+        if let Some(count) = args.priorities {
+            settings.set(&format!("switch.num_priorities={count}"), "--priorities")?;
+        }
+        let (endpoint, sorts) = endpoint_of(&settings)?;
+        let classes = match (is_configured, sorts.pris) {
+            (true, _) => PriMap::of_port(&sorts.maps, &sorts.trust, Pri::default()),
+            (false, 8) => PriMap::eight(),
+            (false, _) => PriMap::four(),
+        };
+        let (pris, lossless) = (sorts.pris, sorts.lossless);
+        Ok(Self { is_configured, endpoint, classes, pris, lossless })
+    }
+}
+
 /// The host that the flags describe.
 fn spec(args: &TrafficArgs) -> Result<HostSpec, CliError> {
+    let given = Given::read(args)?;
     let me = Station::numbered(args.station);
     let mut spec = HostSpec::new(format!("station{}", args.station), me.mac);
     spec.parse = ParseConfig {
@@ -295,16 +406,20 @@ fn spec(args: &TrafficArgs) -> Result<HostSpec, CliError> {
         port_mac: me.mac,
         ..ParseConfig::DEFAULT
     };
-    spec.classes = if args.priorities == 8 { PriMap::eight() } else { PriMap::four() };
+    spec.classes = given.classes;
     spec.rate = Some(LinkRate::gbps(args.gbps));
-    spec.honour_pfc = !args.ignore_pfc;
-    spec.slow = args.slow.map(slow).transpose()?;
+    spec.honour_pfc = !args.ignore_pfc && given.endpoint.obeys_pfc;
+    spec.slow = args.slow.map(|rate| slow(args, rate, given.lossless)).transpose()?;
     let start = now() + seconds(args.delay);
-    for &kind in &args.format {
-        spec.stations.push(frame(args, kind, me, Station::ALL));
+    let configured = [kind_of(given.endpoint.format)];
+    for &kind in if args.format.is_empty() { &configured[..] } else { &args.format } {
+        spec.stations.push(frame(args, &given, kind, me, Station::ALL));
         for &to in &args.to {
-            let base = frame(args, kind, me, Station::numbered(to));
-            for frame in at_priorities(args, &base, &spec.classes)? {
+            let base = frame(args, &given, kind, me, Station::numbered(to));
+            if given.is_configured {
+                check_len(&base, given.endpoint.frame_len_max)?;
+            }
+            for frame in at_priorities(args, &given, &base)? {
                 let stream = stream(args, frame, spec.streams.len(), start)?;
                 spec.streams.push(stream);
             }
@@ -316,10 +431,14 @@ fn spec(args: &TrafficArgs) -> Result<HostSpec, CliError> {
 /// `base` at each priority that is asked for.
 fn at_priorities(
     args: &TrafficArgs,
+    given: &Given,
     base: &FrameSpec,
-    map: &PriMap,
 ) -> Result<Vec<FrameSpec>, CliError> {
-    let existing = || Pri::ALL.into_iter().take(usize::from(args.priorities));
+    if let Some(vc) = args.vc {
+        return Ok(vec![on_vc(base.clone(), vc, &given.endpoint)?]);
+    }
+    let map = &given.classes;
+    let existing = || Pri::ALL.into_iter().take(given.pris);
     let mut frames = Vec::new();
     for &wanted in &args.pri {
         match wanted {
@@ -328,7 +447,7 @@ fn at_priorities(
             }
             PriArg::One(pri) => {
                 if !existing().any(|p| p == pri) {
-                    let text = format!("--pri {}: the switch has {}", pri.get(), args.priorities);
+                    let text = format!("--pri {}: the switch has {}", pri.get(), given.pris);
                     return Err(CliError::Usage(text));
                 }
                 let frame = base.clone().with_pri(pri, map);
@@ -340,11 +459,13 @@ fn at_priorities(
 }
 
 /// A frame of `kind`, before its priority.
-fn frame(args: &TrafficArgs, kind: Kind, me: Station, to: Station) -> FrameSpec {
+fn frame(args: &TrafficArgs, given: &Given, kind: Kind, me: Station, to: Station) -> FrameSpec {
     let mut frame = FrameSpec::new(kind, me, to).with_sizes(args.size.0.clone());
     frame.gen2_order = args.gen2_order;
-    frame.ecn = if args.ecn { Ecn::Ect0 } else { Ecn::NotEct };
-    if let Some(vid) = args.vlan {
+    let is_ect = args.ecn || given.is_configured && given.endpoint.ecn;
+    frame.ecn = if is_ect { Ecn::Ect0 } else { Ecn::NotEct };
+    let tagged = given.endpoint.vlan && kind != Kind::Lite;
+    if let Some(vid) = args.vlan.or(tagged.then_some(1)) {
         frame = frame.with_vlan(Pcp::from_low_bits(0), Vid::from_low_bits(vid));
     }
     frame
@@ -370,19 +491,37 @@ fn stream(
     })
 }
 
-/// A receiver that drains at a rate and pauses all priorities but the highest.
-fn slow(rate: RateArg) -> Result<SlowSpec, CliError> {
+/// The format of the configuration, as a kind of frame.
+pub(super) const fn kind_of(format: Format) -> Kind {
+    match format {
+        Format::AfhGen1 => Kind::Gen1,
+        Format::AfhGen2 => Kind::Gen2,
+        Format::AfhLite => Kind::Lite,
+        Format::Other => Kind::Ethernet,
+        _ => Kind::Standard,
+    }
+}
+
+/// A receiver that drains at a rate and pauses the lossless priorities.
+fn slow(args: &TrafficArgs, rate: RateArg, lossless: PriSet) -> Result<SlowSpec, CliError> {
     let drain = match rate.0 {
         Rate::FrameBps(bps) | Rate::WireBps(bps) => LinkRate::bps(bps),
         _ => None,
     };
     let drain = drain.ok_or_else(|| CliError::Usage("--slow: expected N[k|M|G]bps".to_owned()))?;
+    let (xon, xoff) = (args.slow_xon, args.slow_xoff);
+    if xon > xoff || xoff > SLOW_CAPACITY_BYTES {
+        let message = format!(
+            "--slow-xon, --slow-xoff: expected XON <= XOFF <= {SLOW_CAPACITY_BYTES} octets, found {xon} and {xoff}"
+        );
+        return Err(CliError::Usage(message));
+    }
     Ok(SlowSpec {
         drain,
-        xoff_bytes: 64 << 10,
-        xon_bytes: 32 << 10,
-        capacity_bytes: 16 << 20,
-        lossless: PriSet::from_bits(0b0110),
+        xoff_bytes: xoff,
+        xon_bytes: xon,
+        capacity_bytes: SLOW_CAPACITY_BYTES,
+        lossless,
         quanta: 0xFFFF,
     })
 }
@@ -422,6 +561,61 @@ fn print(report: &weft_endpoints::report::Report, out: &mut dyn Write) -> std::i
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: TrafficArgs,
+    }
+
+    /// The host of a command line.
+    fn host(flags: &[&str]) -> Result<HostSpec, CliError> {
+        let line = ["traffic", "tap:t0", "--to", "2"].iter().chain(flags);
+        spec(&<Line as clap::Parser>::try_parse_from(line).unwrap().args)
+    }
+
+    #[test]
+    fn a_host_is_what_its_configuration_says() {
+        let frame = |flags: &[&str]| host(flags).unwrap().streams[0].frame.clone();
+        let plain = frame(&[]);
+        assert_eq!((plain.kind, plain.ecn, plain.vlan), (Kind::Standard, Ecn::NotEct, None));
+        assert!(host(&[]).unwrap().honour_pfc);
+        assert!(!host(&["--set", "endpoint.flow_control_mode=none"]).unwrap().honour_pfc);
+        assert_eq!(frame(&["--set", "endpoint.pkt_format=gen1"]).kind, Kind::Gen1);
+        assert_eq!(frame(&["--set", "endpoint.lite_mode=true"]).kind, Kind::Lite);
+        let both = ["--set", "endpoint.pkt_format=gen1", "--format", "ethernet"];
+        assert_eq!(frame(&both).kind, Kind::Ethernet, "a flag lies over it");
+        let tagged = frame(&["--set", "endpoint.vlan_enabled=true", "--vc", "5"]);
+        assert_eq!(tagged.vlan.map(|tci| (tci.pcp().get(), tci.vid().get())), Some((5, 1)));
+        assert_eq!(tagged.ecn, Ecn::Ect0, "Standard is ECN-capable unless it is said");
+        assert_eq!(frame(&["--set", "endpoint.ecn_capable=false"]).ecn, Ecn::NotEct);
+        #[rustfmt::skip] // columns: flags, part of the refusal
+        let refused: [(&[&str], &str); 4] = [
+            (&["--vc", "1"], "a standard frame without one has no place for it"),
+            (&["--set", "endpoint.max_frame_size=100", "--size", "101"], "at most endpoint.max_frame_size, 100"),
+            (&["--set", "endpoint.flow_control_mode=cbfc"], "take \"none\""),
+            (&["--slow", "1Gbps", "--slow-xon", "70000"], "expected XON <= XOFF"),
+        ];
+        for (flags, part) in refused {
+            let told = host(flags).map(|_| ()).unwrap_err().to_string();
+            assert!(told.contains(part), "{flags:?}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_slow_receiver_pauses_what_the_switch_must_not_lose() {
+        let slow = |flags: &[&str]| {
+            let all = [&["--slow", "1Gbps"][..], flags].concat();
+            let slow = host(&all).unwrap().slow.unwrap();
+            (slow.lossless.bits(), slow.xon_bytes, slow.xoff_bytes)
+        };
+        assert_eq!(slow(&[]), (0b0110, 32 << 10, 64 << 10));
+        assert_eq!(slow(&["--priorities", "8"]).0, 0b1_1110);
+        assert_eq!(slow(&["--set", "switch.num_priorities=8"]).0, 0b1_1110);
+        assert_eq!(slow(&["--set", "pfc.pfc_priorities=[0]"]).0, 1);
+        assert_eq!(slow(&["--set", "pfc.pfc_enabled=false"]).0, 0);
+        assert_eq!(slow(&["--slow-xoff", "9000", "--slow-xon", "4000"]), (0b0110, 4_000, 9_000));
+    }
 
     #[test]
     fn rates_and_sizes_are_read_or_refused() {

@@ -181,7 +181,7 @@ impl fmt::Display for Kind {
                 f.write_str("address and port such as \"127.0.0.1:9460\", or a port of loopback")
             }
             Self::Listen => f.write_str(
-                "address and port such as \"127.0.0.1:4000\", a port of loopback, or the path of a socket",
+                "the path of a socket such as \"/run/weft/s/cci.sock\", or address and port",
             ),
             Self::Power(min, max) => write!(f, "a power of two {min}..={max}"),
             Self::Uuid => f.write_str("a UUID such as \"5ed8a1c0-0000-4000-8000-000000000001\""),

@@ -133,7 +133,7 @@ pub struct UdpFields {
 }
 
 /// An AFH header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AfhFields {
     /// Traffic Class octet.
     pub tc: u8,
@@ -141,6 +141,9 @@ pub struct AfhFields {
     pub vc: u8,
     /// Its flow.
     pub flow: u8,
+    /// All 48 bits of the destination, of GEN1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub da: Option<String>,
     /// `Key_words`, of GEN2 and Lite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_words: Option<u8>,
@@ -283,8 +286,9 @@ fn fill(
         Format::MacControl => mac_control(decoded, frame),
         Format::AfhGen1 => {
             let (gen1, _) = Gen1::parse(frame)?;
-            decoded.dst = Some(gen1.dst().to_string()); // all 48 bits of it are there
-            decoded.afh = Some(afh_fields(gen1.tc()));
+            // A station is known by 40 bits of it.
+            decoded.afh =
+                Some(AfhFields { da: Some(gen1.dst().to_string()), ..afh_fields(gen1.tc()) });
             rc_link(decoded, rest)
         }
         Format::AfhGen2 => {
@@ -315,8 +319,7 @@ fn order_of(frame: &[u8], config: &ParseConfig) -> Gen2Order {
 }
 
 fn afh_fields(tc: TrafficClass) -> AfhFields {
-    let (key_words, payload_hi, payload_lo, xpu_id) = (None, None, None, None);
-    AfhFields { tc: tc.0, vc: tc.vc(), flow: tc.flow(), key_words, payload_hi, payload_lo, xpu_id }
+    AfhFields { tc: tc.0, vc: tc.vc(), flow: tc.flow(), ..AfhFields::default() }
 }
 
 fn lite(decoded: &mut Decoded, frame: &[u8], config: &ParseConfig) -> Result<(), ParseError> {
@@ -402,7 +405,7 @@ fn ip(decoded: &mut Decoded, frame: &[u8], head: &Head) -> Result<(), ParseError
     let claimed = usize::from(udp.len());
     if head.rh_opcode().is_some() {
         rc_link(decoded, payload)?;
-    } else if head.ecn_markable() && claimed >= udp::LEN + bth::LEN {
+    } else if head.to_standard_port() && claimed >= udp::LEN + bth::LEN {
         let (bth, payload) = Bth::parse(payload)?;
         let (fields, name) = (bth.repr(), bth.opcode_name());
         let (opcode, p_key) = (fields.opcode, fields.p_key);

@@ -33,7 +33,7 @@ fn worked_frames_are_read_as_the_design_says() {
     let cases = [
         ("standard", STANDARD, 68, any,
          "standard 02:00:00:00:00:01 > 02:00:00:00:00:02 len 118 10.0.0.1:49152 > 10.0.0.2:4791 dscp 8 ecn ect1 rh send psn 171 qp 291 fack payload 68".to_owned()),
-        ("gen1", GEN1, 64, any, format!("gen1 gen1:0000000001 > 02:00:00:00:00:02 len 86 tc 0x20 vc 1 flow 0 {rh}")),
+        ("gen1", GEN1, 64, any, format!("gen1 gen1:0000000001 > gen1:0000000002 len 86 tc 0x20 vc 1 flow 0 {rh}")),
         ("gen2", GEN2, 64, any, format!("gen2 id:0001 > id:0002 len 86 tc 0x20 vc 1 flow 0 key_words 0x82 {rh}")),
         ("gen2 as documented", GEN2_DOC, 64, any, format!("gen2 id:0001 > id:0002 len 86 tc 0x20 vc 1 flow 0 key_words 0x82 {rh}")),
         ("ack", ACK, 38, any, "gen2 id:0002 > id:0001 len 60 tc 0x24 vc 1 flow 1 key_words 0x82 rh ack psn 171 qp 69 syndrome 0x1f payload 38".to_owned()),

@@ -31,16 +31,15 @@ const INPUT_MAX: usize = 1 << 16;
 pub struct GfdUnit {
     end: GfdEnd,
     name: String,
-    /// Notifications go to the events here; otherwise they wait for a fabric manager.
-    takes_notices: bool,
+    /// Notifications that have become events here, by kind.
     notices: BTreeMap<String, u64>,
 }
 
 impl GfdUnit {
-    /// `end`; `takes_notices` says whether its notifications for the fabric manager become events here.
+    /// `end`; its notifications for the fabric manager (0107h) become events here, as nobody sends them on.
     #[must_use]
-    pub fn new(end: GfdEnd, name: &str, takes_notices: bool) -> Self {
-        Self { end, name: name.to_owned(), takes_notices, notices: BTreeMap::new() }
+    pub fn new(end: GfdEnd, name: &str) -> Self {
+        Self { end, name: name.to_owned(), notices: BTreeMap::new() }
     }
 
     /// The device itself.
@@ -152,8 +151,7 @@ impl Unit for GfdUnit {
     ) -> Result<Progress, PortError> {
         let Some(port) = sole(ports) else { return Ok(Progress::default()) };
         let progress = self.end.poll(now, port, bufs)?;
-        while self.takes_notices {
-            let Some(notice) = self.end.gfd_mut().events().pop_fm() else { break };
+        while let Some(notice) = self.end.gfd_mut().events().pop_fm() {
             let event = notice.event;
             let kind = format!("{:?}", event.kind);
             let text = format!(
@@ -184,6 +182,7 @@ impl Unit for GfdUnit {
     fn status(&self) -> Status {
         let (gfd, link) = self.end.counts();
         let device = self.end.gfd();
+        let (alike, lost) = device.untold();
         let dmps = device.dmps(0, usize::MAX).map(|page| page.list).unwrap_or_default();
         let regions = device.regions(0, usize::MAX).map(|(it, _)| it.list).unwrap_or_default();
         let dmps: Vec<Value> = dmps
@@ -198,7 +197,13 @@ impl Unit for GfdUnit {
             kind: "gfd".to_owned(),
             name: self.name.clone(),
             links: Vec::new(),
-            counts: json!({ "gfd": gfd, "link": link, "notifications": self.notices }),
+            counts: json!({
+                "gfd": gfd,
+                "link": link,
+                "notifications": self.notices,
+                "notifications_alike": { "fm": alike.0, "hosts": alike.1 },
+                "notifications_lost": { "fm": lost.0, "hosts": lost.1 },
+            }),
             detail: json!({
                 "pid": device.pid().bits(),
                 "capacity": device.capacity().size(),

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use weft_dataplane::config::TlpConfig;
+use weft_dataplane::port::files::{self, Existing};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_endpoints::classes::PriMap;
 use weft_endpoints::cxl_device::{CxlDevice, DeviceConfig, DeviceError, FunctionConfig};
@@ -211,7 +212,7 @@ pub struct GfdSpec {
     /// Keeps its memory in this file; without, in this process
     #[arg(long)]
     pub file: Option<PathBuf>,
-    /// Its port id before a fabric manager gives it one [default: 1; none where notices are kept]
+    /// Its port id before a fabric manager gives it one [default: 1; none where it is managed]
     #[arg(long)]
     pub pid: Option<u16>,
     /// Serial number [default: 1]
@@ -220,10 +221,9 @@ pub struct GfdSpec {
     /// Without a fabric manager: gives a requester so much, at that address; a group of its own each time
     #[arg(long, value_name = "PID=HPA:SIZE")]
     pub grant: Vec<String>,
-    /// Has a fabric manager: takes commands by messages, and leaves notifications to it instead of telling them
-    /// as events
+    /// Has a fabric manager: takes commands by messages
     #[arg(long)]
-    pub keep_notices: bool,
+    pub managed: bool,
 }
 
 /// A plain switch.
@@ -580,11 +580,7 @@ impl DeviceSpec {
 impl GfdSpec {
     fn memory(&self, len: u64) -> Result<Memory, SpecError> {
         let Some(path) = &self.file else { return Ok(Memory::anonymous(len)) };
-        let open = || {
-            let mut how = std::fs::OpenOptions::new();
-            let file = how.read(true).write(true).create(true).truncate(false).open(path)?;
-            Memory::in_file(file, len)
-        };
+        let open = || Memory::in_file(files::create(path, Existing::Keep)?, len);
         open().map_err(|source| SpecError::Backing { path: path.clone(), source })
     }
 
@@ -649,14 +645,14 @@ impl GfdSpec {
         let end = self.common.end("gfd", Carries::Pbr, macs, 0)?;
         let config = GfdEndConfig { uuid, ..GfdEndConfig::default() };
         let mut end = GfdEnd::new(GfdDevice::new(gfd, serial), config, end);
-        if self.keep_notices {
+        if self.managed {
             // Whoever manages it commands it by messages, and calls it by a port id of its choice.
             end.set_in_band(Box::new(Commands::new(config.port)));
             if self.pid.is_none() {
                 end.set_pid(Instant::ZERO, Pid::NONE);
             }
         }
-        Ok(GfdUnit::new(end, &self.common.name("gfd"), !self.keep_notices))
+        Ok(GfdUnit::new(end, &self.common.name("gfd")))
     }
 }
 

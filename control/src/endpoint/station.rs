@@ -148,6 +148,15 @@ impl Station {
         self.handle.clone()
     }
 
+    /// Puts another unit in its place, as after power-on: who waits for an answer gets none.
+    pub fn replace(&mut self, unit: Box<dyn Unit>) {
+        self.unit.release(&mut self.bufs);
+        self.unit = unit;
+        self.desk = Desk::default();
+        self.callers.clear();
+        self.answers.clear();
+    }
+
     /// Whether somebody has asked it something that it has not looked at.
     #[must_use]
     pub fn is_called(&self) -> bool {

@@ -330,6 +330,14 @@ fn a_gfd_is_commanded_and_tells_its_tables() {
     let mut net = Net::new(vec![station(spec.build(&[]).unwrap(), vec![a])]);
     drop(b);
     let status = net.status(0);
+    for untold in ["notifications_alike", "notifications_lost"] {
+        let counts = &status.counts[untold];
+        assert_eq!(
+            (counts["fm"].as_u64(), counts["hosts"].as_u64()),
+            (Some(0), Some(0)),
+            "{untold}"
+        );
+    }
     let requesters = status.detail["requesters"].as_array().unwrap().clone();
     let [row] = &requesters[..] else { panic!("{requesters:?}") };
     assert_eq!((row["pid"].as_u64(), row["groups"].as_u64()), (Some(0xA1), Some(3)), "{row}");

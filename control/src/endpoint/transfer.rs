@@ -535,3 +535,20 @@ impl Transfers {
         self.active.values_mut().chain(load).any(|transfer| transfer.take(done, submit))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// docs/endpoint.md, "Transfers": the first octets of seed 1, and any part of them.
+    #[test]
+    fn the_pattern_is_that_of_the_page() {
+        let page = include_str!("../../../docs/endpoint.md");
+        let mut octets = [0; 16];
+        super::pattern(1, 0, &mut octets);
+        let text = octets.iter().fold(String::new(), |text, octet| text + &format!("{octet:02x}"));
+        assert_eq!(text, "c15c0289ec2d0a91afcd1d7b39a820e2");
+        assert!(page.contains(&text));
+        let mut part = [0; 7];
+        super::pattern(1, 5, &mut part);
+        assert_eq!(part, octets[5..12]);
+    }
+}

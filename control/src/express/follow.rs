@@ -5,11 +5,13 @@
 //! Source: architecture.md, "Control".
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weft_dataplane::pipeline::Core;
+use weft_dataplane::threads::{self, Ends, Role};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::worker::Clock;
 use weft_xdp::XdpError;
@@ -28,6 +30,8 @@ const SHARE: u64 = 20;
 /// The thread.
 pub(super) struct Follower {
     stop: Option<Sender<()>>,
+    /// It may end.
+    asked: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -40,13 +44,17 @@ impl Follower {
                 rounds.look(&shared, &core, clock);
             }
         };
-        let thread = std::thread::Builder::new().name("weft-express".to_owned()).spawn(run);
-        Self { stop: Some(stop), thread: thread.ok() } // without it no station is ever known
+        let asked = Arc::new(AtomicBool::new(false));
+        let may = asked.clone();
+        let ends = Ends::when(move || may.load(Ordering::Acquire));
+        let thread = threads::spawn(Role::Express, "weft-express", ends, run);
+        Self { stop: Some(stop), asked, thread: thread.ok() } // without it no station is ever known
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
+        self.asked.store(true, Ordering::Release); // before it can see the end
         self.stop = None;
         if let Some(thread) = self.thread.take() {
             drop(thread.join()); // one that panicked has said so itself
@@ -83,6 +91,7 @@ impl Rounds {
             state.look_at_outputs();
             self.outputs = begun + OUTPUTS;
         }
+        state.follow_blocks(core)?;
         state.mirror.learn(&mut state.xdp, &core.fdb)?;
         state.fabric.follow(&mut state.xdp, core)?;
         let Some(snapshot) = &state.snapshot else { return Ok(()) };

@@ -18,7 +18,7 @@ use weft_dataplane::fdb::FdbKey;
 use weft_dataplane::pipeline::Core;
 use weft_dataplane::port::netdev;
 use weft_dataplane::snapshot::Snapshot;
-use weft_dataplane::types::PortId;
+use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::Clock;
 use weft_xdp::layout::{self, PORTS};
 use weft_xdp::{Options, Words, Xdp, XdpError};
@@ -65,6 +65,8 @@ struct State {
     written: u64,
     /// How many want to see every frame in user space.
     watchers: usize,
+    /// Inputs that are blocked because of a loop.
+    blocked: PortSet,
     /// What the kernel refused, as long as it does.
     fault: Option<String>,
 }
@@ -97,6 +99,7 @@ impl Express {
             snapshot: None,
             written: 0,
             watchers: 0,
+            blocked: PortSet::EMPTY,
             fault: None,
             xdp,
         };
@@ -152,13 +155,16 @@ impl Express {
         let state = self.shared.lock();
         let watched =
             (state.watchers > 0).then(|| "a trace or a mirror wants to see all".to_owned());
-        let of = |place: &Place| {
+        let of = |(index, place): (usize, &Place)| {
             let (not_in, not_out) = (place.not_in.as_ref(), place.not_out.as_ref());
-            let texts = [not_in, not_out, watched.as_ref(), state.fault.as_ref()];
+            let snapshot = state.snapshot.as_ref().zip(PortId::new(index));
+            let marks = snapshot.filter(|(snapshot, port)| snapshot.marks_alone(*port));
+            let marks = marks.map(|_| MARKS_ALONE.to_owned());
+            let texts = [not_in, not_out, marks.as_ref(), watched.as_ref(), state.fault.as_ref()];
             let texts: Vec<&str> = texts.into_iter().flatten().map(String::as_str).collect();
             (!texts.is_empty()).then(|| texts.join("; "))
         };
-        state.ports.iter().map(of).collect()
+        state.ports.iter().enumerate().map(of).collect()
     }
 
     /// Ends following; what was counted last is in `core`.
@@ -219,12 +225,27 @@ impl State {
     fn write(&mut self, snapshot: &Snapshot) -> Result<(), XdpError> {
         self.written += 1;
         let mut ports = rules::ports(snapshot);
-        if self.watchers > 0 {
-            for rules in &mut ports {
+        for (rules, port) in ports.iter_mut().zip((0..).filter_map(PortId::new)) {
+            if self.watchers > 0 || self.blocked.contains(port) {
                 rules.express_pris = 0;
             }
         }
         self.xdp.prepare(&ports, &rules::members(snapshot))
+    }
+
+    /// Shuts inputs that are blocked now, and opens those that are so no longer.
+    fn follow_blocks(&mut self, core: &Core) -> Result<(), XdpError> {
+        let blocked = core.blocked();
+        let Some(snapshot) = self.snapshot.clone().filter(|_| blocked != self.blocked) else {
+            return Ok(());
+        };
+        let before = core::mem::replace(&mut self.blocked, blocked);
+        let written = self.write(&snapshot);
+        match written {
+            Ok(()) => self.xdp.commit(),
+            Err(_) => self.blocked = before, // to be tried again
+        }
+        written
     }
 
     fn count(&mut self, core: &Core) {
@@ -264,6 +285,10 @@ impl State {
         }
     }
 }
+
+/// Why frames to an output are queued even when nothing waits there.
+const MARKS_ALONE: &str = "ECN may mark a frame that finds its queue empty: ecn_threshold_low is below \
+                           a longest frame";
 
 /// Why an output takes no frames from the program.
 const NO_REDIRECT: &str = "the interface takes no redirected frames (a veth takes them when its far \

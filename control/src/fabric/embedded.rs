@@ -20,7 +20,7 @@ use super::topology::{Start, Topology};
 use super::want::wanted;
 use super::world::{World, WorldError};
 use crate::endpoint::{Answer, Command};
-use crate::fm::cci::{self, InProcess, Pace};
+use crate::fm::cci::{self, Pace, QUICK, Transport, TransportError};
 use crate::fm::service::board::Mode;
 use crate::fm::service::want::{Want, WantError};
 use crate::fm::service::{Fm, Setup, StartError};
@@ -137,12 +137,29 @@ fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
 
 /// A way to switch `switch` as `session`.
 fn way(shared: &Shared, switch: usize, session: Session) -> cci::Fabric {
-    let shared = shared.clone();
-    let entry = InProcess(move |request: &[u8]| {
-        shared.with(|world| world.call(switch, session, request, ANSWER))
-    });
+    let entry = Entry { shared: shared.clone(), switch, session, quick: false };
     // Each poll steps the world, so that none has to wait.
     cci::Fabric::new(Box::new(entry), Pace { polls: POLLS, ..Pace::quick() })
+}
+
+/// A switch of the world, as a session has it.
+struct Entry {
+    shared: Shared,
+    switch: usize,
+    session: Session,
+    quick: bool,
+}
+
+impl Transport for Entry {
+    fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError> {
+        let quick = Span::from_us(u64::try_from(QUICK.as_micros()).unwrap_or(u64::MAX));
+        let span = if self.quick { quick } else { ANSWER };
+        self.shared.with(|world| world.call(self.switch, self.session, request, span))
+    }
+
+    fn hurry(&mut self, on: bool) {
+        self.quick = on;
+    }
 }
 
 impl Fabric {
@@ -154,7 +171,8 @@ impl Fabric {
         let topology = Topology::parse(text).map_err(|error| UpError::File(error.to_string()))?;
         let layout = Layout::new(&topology)?;
         if topology.start != Start::Static {
-            return Self::start((topology, layout), &[], clock, None);
+            let store = Some(Store::in_memory()?);
+            return Self::start((topology, layout), &[], clock, store);
         }
         let Frozen { switches, state } = Frozen::of(&topology)?;
         let store = Store::in_memory()?;
@@ -205,6 +223,32 @@ impl Fabric {
         for (at, vcs, name) in all {
             self.fm.set_gae(&name, way(&self.shared, at, Session::Host { vcs }));
         }
+    }
+
+    /// Ends the manager, and starts another one on what it kept.
+    ///
+    /// # Errors
+    /// The file wants what cannot be said, or the new one cannot be started.
+    pub fn restart_manager(&mut self, meanwhile: impl FnOnce(&Self)) -> Result<(), UpError> {
+        let layout = self.world().layout().clone();
+        let want = Want::parse(&wanted(&self.topology, &layout, &|_| None))?;
+        let mode = self.topology.start.into();
+        let fabric = way(&self.shared, 0, FM);
+        let setup = |store| Setup { fabric, want, mode, take_over: false, store, drain: || {} };
+        let old = std::mem::replace(&mut self.fm, Fm::new(setup(None)));
+        meanwhile(self);
+        self.fm.set_store(old.into_store());
+        self.open_gaes();
+        self.fm.start().map_err(|error| UpError::Start(Box::new(error)))
+    }
+
+    /// What hosts do by themselves: they find what is below them, and map the memory that they have been given.
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    pub fn settle(&mut self) -> Result<(), UpError> {
+        self.enumerate()?;
+        self.map()
     }
 
     /// All parts; whoever holds them keeps time from passing.

@@ -64,8 +64,10 @@ fn write(text: &mut String, fixed: &Fixed) -> std::fmt::Result {
         let ports: Vec<String> = group.ports().iter().map(|port| format!("p{port}")).collect();
         let mode = match group.mode {
             RgtMode::Random => "random",
-            RgtMode::CongestionAvoiding => "congestion-avoiding",
-            RgtMode::AdvancedCongestionAvoiding => "advanced-congestion-avoiding",
+            // No switch has the advanced mode.
+            RgtMode::CongestionAvoiding | RgtMode::AdvancedCongestionAvoiding => {
+                "congestion-avoiding"
+            }
         };
         let (primary, mix) = (group.primary + 1, group.mix);
         writeln!(

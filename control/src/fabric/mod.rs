@@ -7,6 +7,7 @@
 pub mod embedded;
 pub mod fixed;
 pub mod layout;
+pub mod left;
 pub mod processes;
 pub mod settle;
 pub mod software;

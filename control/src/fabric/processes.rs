@@ -1,7 +1,7 @@
 //! A fabric of processes: `weft run` for each PBR switch, `weft endpoint` for all else, `weft fm serve`, on veth pairs.
 //!
 //! Shape: [`Processes::up`] of a topology; [`Processes::tend`] takes down the links of what has ended; dropping it ends
-//! all, and removes the pairs.
+//! all, and removes the pairs; what is killed is cleaned up after by the next one ([`left`]).
 //! Units: none.
 //! Source: issue 4, "CLI", acceptance 1; docs/fabric.md; veth(4).
 
@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use super::embedded::UpError;
 use super::fixed::{Frozen, sections};
 use super::layout::{End, Layout, LayoutError, Part, PortRole, uuid};
+use super::left;
 use super::settle::{Given, Host, SettleError};
 use super::topology::{DeviceKind, Start, Topology};
 use super::want::wanted;
@@ -114,6 +115,8 @@ struct Process {
     /// Interfaces that it drives.
     devices: Vec<String>,
     ended: bool,
+    /// The one that was started in its place and runs.
+    again: Option<Pid>,
 }
 
 /// All processes of a fabric.
@@ -180,16 +183,34 @@ impl Processes {
 
     /// Makes a veth pair for each wire.
     fn join(&mut self) -> Result<(), ProcessError> {
+        self.sweep()?;
+        let mark = left::mark();
         for at in 0..self.layout.wires.len() {
             let prefix = &self.setup.prefix;
             let (near, far) = (format!("{prefix}{at}a"), format!("{prefix}{at}b"));
             ip(&["link", "add", &near, "type", "veth", "peer", "name", &far])?;
             self.pairs.push(near.clone());
+            ip(&["link", "set", &near, "alias", &mark])?;
             for device in [&near, &far] {
                 // So that no kernel says anything by itself; where there is no IPv6 there is nothing to turn off.
                 let _ = ip(&["link", "set", device, "addrgenmode", "none"]);
                 ip(&["link", "set", device, "up"])?;
             }
+        }
+        Ok(())
+    }
+
+    /// Removes the pairs of a fabric that was killed.
+    fn sweep(&self) -> Result<(), ProcessError> {
+        let prefix = &self.setup.prefix;
+        let links = Run::new("ip").args(["-j", "link", "show", "type", "veth"]).output();
+        let listed = links.map_err(io("run ip (iproute2)"))?.stdout;
+        let listed = if listed.trim_ascii().is_empty() { b"[]".to_vec() } else { listed };
+        let gone = left::left(&listed, prefix);
+        let gone = gone
+            .map_err(|said| ProcessError::Refused { command: "look for pairs".to_owned(), said })?;
+        for near in gone {
+            ip(&["link", "del", &near])?;
         }
         Ok(())
     }
@@ -210,8 +231,13 @@ impl Processes {
         let again = Again { devices: &devices, pid: &pid, log: &log, socket };
         std::fs::write(&run, again.script(&program, arguments))
             .map_err(io(format!("write {}", run.display())))?;
+        left::remove_stale(socket); // else it would seem that the new one listens already
         let child = Run::new(program)
             .args(arguments)
+            .env(left::PARENT, std::process::id().to_string())
+            // What the service manager wants to be told, it is told by this process.
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("WATCHDOG_USEC")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file)
@@ -220,20 +246,33 @@ impl Processes {
         std::fs::write(&pid, format!("{}\n", child.id()))
             .map_err(io(format!("write {}", pid.display())))?;
         let name = name.to_owned();
-        self.children.push(Process { name, child, log, devices, ended: false });
+        let (ended, again) = (false, None);
+        self.children.push(Process { name, child, log, devices, ended, again });
         Ok(())
     }
 
     /// Takes down the links of processes that have ended, as those of what has lost its power; which they are.
+    ///
+    /// A part that was started again by its `run` is looked at by the number that this has written, as often as it ends.
     pub fn tend(&mut self) -> Vec<String> {
         let mut said = Vec::new();
-        for process in self.children.iter_mut().filter(|process| !process.ended) {
-            let Ok(Some(status)) = process.child.try_wait() else { continue };
-            process.ended = true;
+        for process in &mut self.children {
+            let how = if process.ended {
+                let number = process.log.with_file_name("pid");
+                let now = runs(&number);
+                let ended = process.again.is_some() && now.is_none();
+                process.again = now;
+                ended.then(|| "it had been started again".to_owned())
+            } else {
+                let ended = process.child.try_wait().ok().flatten();
+                process.ended = ended.is_some();
+                ended.map(|status| status.to_string())
+            };
+            let Some(how) = how else { continue };
             for device in &process.devices {
                 let _ = ip(&["link", "set", device, "down"]); // it may be gone with its namespace
             }
-            said.push(format!("{} has ended: {status}", process.name));
+            said.push(format!("{} has ended: {how}", process.name));
         }
         said
     }
@@ -388,7 +427,7 @@ impl Processes {
                 let gfd = self.layout.gfds.get(at);
                 let capacity = format!("{}MiB", gfd.map_or(256, |gfd| gfd.capacity_mib));
                 let serial = gfd.map_or(1, |gfd| gfd.serial).to_string();
-                let all = ["gfd", "--capacity", &capacity, "--serial", &serial, "--keep-notices"];
+                let all = ["gfd", "--capacity", &capacity, "--serial", &serial, "--managed"];
                 all.map(Into::into).into()
             }
         }
@@ -553,6 +592,16 @@ impl Again<'_> {
         let _ = writeln!(text, "exec {} {words} 2>> {log}", path(program));
         text
     }
+}
+
+/// The process whose number is in a file, if it runs: one that nobody has waited for does not.
+fn runs(number: &Path) -> Option<Pid> {
+    let text = std::fs::read_to_string(number).ok()?;
+    let pid = Pid::from_raw(text.trim().parse().ok()?)?;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The state stands behind the name, which may have any character in it.
+    let (_, rest) = stat.rsplit_once(')')?;
+    (!rest.trim_start().starts_with(['Z', 'X'])).then_some(pid)
 }
 
 fn ip(arguments: &[&str]) -> Result<(), ProcessError> {

@@ -11,14 +11,16 @@ use weft_parsers::cci::tables::{SetEntries, SetIdt};
 use weft_parsers::cci::{List, Opcode, Request};
 use weft_parsers::fabric::{FastEntry, Hpa, Interleave, Pid, Target};
 
-/// Octets of a segment, the smallest there is: code 0.
-const SEGMENT: u64 = 64 << 30;
+use crate::fm::memory::map::SEGMENT;
+
+/// Segments of a window at most.
+const SEGMENTS_MAX: usize = 4_096;
 /// Entries that one command sets: those of a small mailbox.
 const ENTRIES_MAX: usize = 192;
 /// The host's own FAST is that of its upstream bridge; that of a device that it binds, of the bridge above that.
 pub const UPSTREAM: u8 = 0;
 
-/// Fabric memory that a host has, within one segment.
+/// Fabric memory that a host has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Where it sees it.
@@ -39,9 +41,14 @@ pub enum MapError {
     /// The number of targets or the granularity cannot be.
     #[error("region at {0:#x}: 1, 2, 4, ... or 256 ways of 256, 512, ... or 16,384 octets")]
     Interleave(u64),
-    /// Two regions are in one segment, or one is in two.
-    #[error("region at {0:#x}: expected a segment of 64 GiB of its own")]
+    /// Two regions are in one segment that one entry cannot lead to.
+    #[error("region at {0:#x}: its segment of 64 GiB has an entry for other targets or turns")]
     Segment(u64),
+    /// A window of all regions is longer than the table.
+    #[error(
+        "region at {0:#x}: expected at most 4,096 segments of 64 GiB from the first region to the last"
+    )]
+    Far(u64),
     /// More targets than the table has room for.
     #[error("region at {0:#x}: the interleave table is full")]
     Full(u64),
@@ -68,19 +75,13 @@ pub fn commands(
         return Ok(vec![command(&Request::SetFast(off))]);
     };
     let base = first.hpa / SEGMENT * SEGMENT;
-    let limit = (last.hpa / SEGMENT + 1) * SEGMENT;
+    let limit = (last_segment(last) + 1).checked_mul(SEGMENT).ok_or(MapError::Far(last.hpa))?;
     let window = SetFast { vppb, segment_size: 0, prefix, base: Hpa(base), limit: Hpa(limit) };
     let mut all = vec![command(&Request::SetFast(window))];
-    let mut entries = Vec::new();
+    let mut entries: Vec<Option<FastEntry>> = Vec::new();
     let mut idt: Vec<Pid> = Vec::new();
     let mut lists: BTreeMap<&[Pid], u16> = BTreeMap::new(); // the same GFDs need their list once only
     for region in sorted {
-        let index = usize::try_from((region.hpa - base) / SEGMENT).unwrap_or(usize::MAX);
-        let inside = region.hpa % SEGMENT + region.len <= SEGMENT;
-        if index < entries.len() || index > 4_096 || !inside {
-            return Err(MapError::Segment(region.hpa));
-        }
-        entries.resize(index, None);
         let interleave = interleave(region).ok_or(MapError::Interleave(region.hpa))?;
         let target = if let [pid] = region.targets[..] {
             Target::Direct(pid)
@@ -95,7 +96,18 @@ pub fn commands(
             lists.insert(&region.targets, at);
             Target::Interleaved(at)
         };
-        entries.push(Some(FastEntry { gim: region.gim, interleave, target }));
+        let entry = FastEntry { gim: region.gim, interleave, target };
+        for segment in region.hpa / SEGMENT..=last_segment(region) {
+            let index = usize::try_from(segment - base / SEGMENT).unwrap_or(usize::MAX);
+            if index >= SEGMENTS_MAX {
+                return Err(MapError::Far(region.hpa));
+            }
+            entries.resize(entries.len().max(index + 1), None);
+            match entries.get_mut(index) {
+                Some(place) if place.is_none_or(|other| other == entry) => *place = Some(entry),
+                _ => return Err(MapError::Segment(region.hpa)),
+            }
+        }
     }
     // What entries point to is there before they are.
     for (at, pids) in (0_u16..).step_by(ENTRIES_MAX).zip(idt.chunks(ENTRIES_MAX)) {
@@ -107,6 +119,10 @@ pub fn commands(
         all.push(command(&Request::SetFastSegments(set)));
     }
     Ok(all)
+}
+
+const fn last_segment(region: &Region) -> u64 {
+    region.hpa.saturating_add(region.len.saturating_sub(1)) / SEGMENT
 }
 
 fn interleave(region: &Region) -> Option<Interleave> {
@@ -130,10 +146,29 @@ fn command(request: &Request<'_>) -> Command {
     (request.opcode(), payload)
 }
 
+/// Puts commands into a table as a switch does.
+#[cfg(test)]
+pub(crate) fn table(commands: &[Command]) -> weft_dataplane::pbr::Fast {
+    let mut fast = weft_dataplane::pbr::Fast::new(4_096, 4_096).unwrap();
+    for (opcode, payload) in commands {
+        match Request::parse(*opcode, payload).unwrap() {
+            Request::SetFast(set) => fast.configure(set.segment_size, set.base, set.limit),
+            Request::SetIdt(set) => {
+                fast.set_idt(set.start.into(), &set.entries.iter().collect::<Vec<_>>())
+            }
+            Request::SetFastSegments(set) => {
+                fast.set(set.start.into(), &set.entries.iter().collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
+        }
+        .unwrap();
+    }
+    fast
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_dataplane::pbr::Fast;
     use weft_dataplane::pbr::segments::Found;
 
     fn pids(count: u16) -> Vec<Pid> {
@@ -146,25 +181,6 @@ mod tests {
 
     fn mapped(regions: &[Region]) -> Result<Vec<Command>, MapError> {
         commands(UPSTREAM, regions, PrefixFlags::default())
-    }
-
-    /// Puts commands into a table as a switch does, and looks addresses up.
-    fn table(commands: &[Command]) -> Fast {
-        let mut fast = Fast::new(4_096, 1_024).unwrap();
-        for (opcode, payload) in commands {
-            match Request::parse(*opcode, payload).unwrap() {
-                Request::SetFast(set) => fast.configure(set.segment_size, set.base, set.limit),
-                Request::SetIdt(set) => {
-                    fast.set_idt(set.start.into(), &set.entries.iter().collect::<Vec<_>>())
-                }
-                Request::SetFastSegments(set) => {
-                    fast.set(set.start.into(), &set.entries.iter().collect::<Vec<_>>())
-                }
-                other => panic!("{other:?}"),
-            }
-            .unwrap();
-        }
-        fast
     }
 
     #[test]
@@ -218,12 +234,39 @@ mod tests {
         assert_eq!(three, Err(MapError::Interleave(tera)));
         let fine = Region { granularity: 128, ..region(tera, pids(2)) };
         assert_eq!(mapped(&[fine]), Err(MapError::Interleave(tera)));
-        let twice = [region(tera, pids(1)), region(tera + (1 << 30), pids(1))];
-        assert_eq!(mapped(&twice), Err(MapError::Segment(tera + (1 << 30))));
-        let across = region(tera + SEGMENT - 1, pids(1));
-        assert_eq!(mapped(&[across]), Err(MapError::Segment(tera + SEGMENT - 1)));
-        let far = [region(tera, pids(1)), region(tera + 5_000 * SEGMENT, pids(1))];
-        assert_eq!(mapped(&far), Err(MapError::Segment(tera + 5_000 * SEGMENT)));
+        let beside = tera + (1 << 30);
+        for other in [
+            region(beside, pids(2)),
+            Region { targets: vec![pids(2)[1]], ..region(beside, pids(1)) },
+            Region { gim: true, ..region(beside, pids(1)) },
+        ] {
+            let twice = [region(tera, pids(1)), other];
+            assert_eq!(mapped(&twice), Err(MapError::Segment(beside)));
+        }
+        let turns = [region(tera, pids(2)), Region { granularity: 256, ..region(beside, pids(2)) }];
+        assert_eq!(mapped(&turns), Err(MapError::Segment(beside)));
+        let far = [region(tera, pids(1)), region(tera + 4_096 * SEGMENT, pids(1))];
+        assert_eq!(mapped(&far), Err(MapError::Far(tera + 4_096 * SEGMENT)));
+        let last = region(u64::MAX - 4_095, pids(1));
+        assert_eq!(mapped(&[last]), Err(MapError::Far(u64::MAX - 4_095)));
+    }
+
+    /// Alike regions share a segment; a region goes on in the next one.
+    #[test]
+    fn alike_regions_share_a_segment_and_one_may_have_several() {
+        let tera = 1 << 40;
+        let all = [
+            region(tera, pids(2)),
+            region(tera + (1 << 30), pids(2)),
+            Region { len: 2 * SEGMENT, ..region(tera + SEGMENT + 8_192, pids(2)) },
+        ];
+        let fast = table(&mapped(&all).unwrap());
+        let odd = Found::Hit { flag: false, dpid: pids(2)[1] };
+        for at in
+            [4_096, (1 << 30) + 4_096, SEGMENT + 12_288, 2 * SEGMENT + 4_096, 3 * SEGMENT + 4_096]
+        {
+            assert_eq!(fast.lookup(Hpa(tera + at)), odd, "{at:#x}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::fmt::Write;
 
+use super::layout::gim::OWN;
 use super::layout::{Layout, Part, PortRole, Shown, uuid};
 use super::topology::{Flow, Start, Topology};
 use crate::fm::inventory::Named;
@@ -34,6 +35,10 @@ fn write(
     gae: &dyn Fn(usize) -> Option<String>,
 ) -> std::fmt::Result {
     // The entry switch's UUID is known by what its neighbours tell, and not where there are none.
+    let entry = layout.switches.first().filter(|switch| is_name(&switch.name));
+    if let Some(entry) = entry {
+        writeln!(text, "[fm]\nentry = {:?}", entry.name)?;
+    }
     for switch in layout.switches.iter().skip(1) {
         let named = Named(uuid(switch.serial));
         writeln!(text, "[[switch]]\nname = {:?}\nuuid = \"{named}\"", switch.name)?;
@@ -54,6 +59,8 @@ fn write(
                 if let Some(gae) = gae(vcs.host) {
                     writeln!(text, "gae = {gae:?}")?;
                 }
+                let [low, high] = OWN.map(|own| format!("{:#x}:{:#x}", own.base, own.len));
+                writeln!(text, "own_addresses = [{low:?}, {high:?}]")?;
             }
             let is_static = topology.start == Start::Static; // bound by its switches
             for (vppb, shown) in (1_u8..).zip(&vcs.vppbs).filter(|_| !is_static) {

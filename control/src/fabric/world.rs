@@ -24,6 +24,7 @@ use weft_endpoints::component::{
 };
 use weft_endpoints::pci::Link;
 use weft_parsers::MacAddr;
+use weft_parsers::cci::Header;
 use weft_parsers::tlp::Mode;
 
 use super::layout::{End, Layout, Part, PortRole, uuid};
@@ -143,6 +144,8 @@ struct Node {
     agent_port: Pipe,
     answers: Vec<(Session, Vec<u8>)>,
     rest: Rest,
+    /// It has no power.
+    off: bool,
 }
 
 /// A part that is no PBR switch.
@@ -150,11 +153,15 @@ struct Seat {
     part: Part,
     station: Station,
     rest: Rest,
+    /// It has no power.
+    off: bool,
 }
 
 /// All parts of a fabric.
 pub struct World {
+    topology: Topology,
     layout: Layout,
+    fixed: Vec<Fixed>,
     nodes: Vec<Node>,
     seats: Vec<Seat>,
     plugs: Vec<Plug>,
@@ -246,12 +253,12 @@ impl Node {
         let Some(lane) = lanes.into_iter().next() else { return Ok(None) };
         let up = vec![false; switch.ports.len()];
         let (answers, rest) = (Vec::new(), Rest::new(inboxes));
-        Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers, rest }))
+        Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers, rest, off: false }))
     }
 
     /// Polls it once, if there is anything to do; whether anything moved.
     fn step(&mut self, now: Instant, bufs: &mut Bufs) -> Result<bool, PortError> {
-        if self.rest.goes_on(now) {
+        if self.off || self.rest.goes_on(now) {
             return Ok(false);
         }
         self.rest.wake();
@@ -362,7 +369,7 @@ fn unit(
                 common,
                 capacity: Some(crate::endpoint::number::Num(u64::from(gfd.capacity_mib) << 20)),
                 serial: Some(crate::endpoint::number::Num(gfd.serial)),
-                keep_notices: true,
+                managed: true,
                 ..GfdSpec::default()
             };
             Box::new(spec.build(&[])?)
@@ -408,10 +415,11 @@ impl World {
             let own = Bufs::new(pool.clone(), 64, 0);
             let station = Station::new(unit, ports, own)
                 .map_err(|source| WorldError::Station { name: name(), source: Box::new(source) })?;
-            seats.push(Seat { part, station, rest: Rest::new(inboxes) });
+            seats.push(Seat { part, station, rest: Rest::new(inboxes), off: false });
         }
         let plugs = wires.plugs;
-        Ok(Self { layout, nodes, seats, plugs, bufs, clock, failed: 0 })
+        let (topology, fixed) = (topology.clone(), fixed.to_vec());
+        Ok(Self { topology, layout, fixed, nodes, seats, plugs, bufs, clock, failed: 0 })
     }
 
     /// What it is made of.
@@ -446,6 +454,66 @@ impl World {
         self.seats.iter().map(named).collect()
     }
 
+    /// The wires of a part.
+    #[must_use]
+    pub fn wires_of(&self, part: Part) -> Vec<usize> {
+        let wires = self.layout.wires.iter().enumerate();
+        let own = wires.filter(|(_, ends)| ends.iter().any(|end| end.part == part));
+        own.map(|(at, _)| at).collect()
+    }
+
+    /// Takes the power from a part: its links go down, and all that it was told is gone.
+    ///
+    /// # Errors
+    /// It cannot be made anew.
+    pub fn stop(&mut self, part: Part) -> Result<(), WorldError> {
+        for wire in self.wires_of(part) {
+            self.set_wire(wire, false);
+        }
+        let name = self.layout.name(part).to_owned();
+        if let Part::Switch(at) = part {
+            let made = agent(&self.layout, at, self.fixed.get(at));
+            let made = made.map_err(|e| WorldError::Component { name, source: Box::new(e) })?;
+            if let Some(node) = self.nodes.get_mut(at) {
+                // The lane stays, for the frames that it holds; nothing of it is a table.
+                node.core.tables.store(Arc::new(made.switch().tables().clone()));
+                (node.agent, node.off) = (made, true);
+                node.up.fill(false);
+                node.answers.clear();
+            }
+            return Ok(());
+        }
+        let made = unit(&self.topology, &self.layout, part);
+        let made = made.map_err(|source| WorldError::Spec { name, source: Box::new(source) })?;
+        let seat = self.seats.iter_mut().find(|seat| seat.part == part);
+        if let (Some(seat), Some(made)) = (seat, made) {
+            seat.station.replace(made);
+            seat.off = true;
+        }
+        Ok(())
+    }
+
+    /// Gives a part its power back, and joins its wires.
+    pub fn run(&mut self, part: Part) {
+        match part {
+            Part::Switch(at) => {
+                if let Some(node) = self.nodes.get_mut(at) {
+                    node.off = false;
+                    node.rest.wake();
+                }
+            }
+            _ => {
+                if let Some(seat) = self.seats.iter_mut().find(|seat| seat.part == part) {
+                    seat.off = false;
+                    seat.rest.wake();
+                }
+            }
+        }
+        for wire in self.wires_of(part) {
+            self.set_wire(wire, true);
+        }
+    }
+
     /// Joins or parts a wire.
     pub fn set_wire(&mut self, wire: usize, up: bool) {
         if let Some(plug) = self.plugs.get(wire) {
@@ -463,8 +531,8 @@ impl World {
                 Err(_) => self.failed += 1,
             }
         }
-        for Seat { station, rest, .. } in &mut self.seats {
-            if rest.goes_on(now) && !station.is_called() {
+        for Seat { station, rest, off, .. } in &mut self.seats {
+            if *off || rest.goes_on(now) && !station.is_called() {
                 continue;
             }
             rest.wake();
@@ -508,16 +576,18 @@ impl World {
         let gone = || TransportError::Gone("there is no such switch".to_owned());
         let node = self.nodes.get_mut(switch).ok_or_else(gone)?;
         node.rest.wake();
+        // What answers a request that was given up is nobody's.
+        node.answers.retain(|(whose, _)| *whose != session);
         node.agent.cci(now, session, message);
+        let tag = |message: &[u8]| Header::cut(message).map(|(header, ..)| header.tag).ok();
         let mut answer = None;
         self.until(span, |world| {
-            if let Some(node) = world.nodes.get_mut(switch)
-                && let Some(at) = node.answers.iter().position(|(whose, _)| *whose == session)
-            {
-                answer = Some(node.answers.swap_remove(at).1);
-            }
+            let node = world.nodes.get_mut(switch);
+            let mut came = node.into_iter().flat_map(|node| node.answers.drain(..));
+            answer = came.find(|(whose, it)| *whose == session && tag(it) == tag(message));
             answer.is_some()
         });
+        let answer = answer.map(|(_, answer)| answer);
         answer.ok_or(TransportError::Timeout(u128::from(span.as_ns() / 1_000_000)))
     }
 

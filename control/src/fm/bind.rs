@@ -164,6 +164,12 @@ pub struct Bindings {
     pub local: Vec<Local>,
     /// Virtual links, by the host's bridge.
     pub remote: Vec<Remote>,
+    /// Virtual links that were unbound because no way was left: they are bound again when there is one.
+    #[serde(default)]
+    pub cut: Vec<Remote>,
+    /// Devices whose switch has forgotten that it shows them, and could not be told yet.
+    #[serde(default)]
+    pub lost: Vec<Local>,
 }
 
 impl Bindings {
@@ -246,6 +252,7 @@ impl Bindings {
         wanted: Local,
     ) -> Result<(), BindError> {
         self.check_local(inventory, wanted)?;
+        self.lost.retain(|local| local.bridge != wanted.bridge);
         let way = way(inventory, wanted.bridge);
         let Bridge { vcs, vppb, .. } = wanted.bridge;
         let ld = wanted.ld.unwrap_or(WHOLE_DEVICE);
@@ -291,6 +298,10 @@ impl Bindings {
     ) -> Result<(), BindError> {
         self.check_remote(inventory, &wanted)?;
         let (host, below) = (wanted.host, wanted.below);
+        self.cut.retain(|link| {
+            let ends = [link.host.bridge, link.below.bridge];
+            !ends.contains(&host.bridge) && !ends.contains(&below.bridge)
+        });
         if let Err(EndError { source, undo }) =
             bind_end(fabric, inventory, below.bridge, host.pid, cost)
         {
@@ -370,7 +381,37 @@ impl Bindings {
         let ends = gone.iter().flat_map(|link| [link.host.bridge, link.below.bridge]);
         let left = ends.filter(|&end| unbind_end(fabric, inventory, end).is_err()).collect();
         self.remote = kept;
+        self.cut.extend(&gone);
         (gone, left)
+    }
+
+    /// Brings about again what was bound and is not: at each end that shows nothing, the far one first. An end that shows it
+    /// still is left as it is.
+    ///
+    /// # Errors
+    /// An end shows something else, or its switch did not; what was done at the other end stays.
+    pub fn restore(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        link: Remote,
+        cost: PathCost,
+    ) -> Result<(), BindError> {
+        for (end, pid) in [(link.below.bridge, link.host.pid), (link.host.bridge, link.below.pid)] {
+            let failed = |source| BindError::Failed(end, source);
+            match look(fabric, way(inventory, end), end).map_err(failed)? {
+                Shows::Pid(shown) if shown == pid => {}
+                Shows::Nothing => bind_end(fabric, inventory, end, pid, cost)
+                    .map_err(|EndError { source, .. }| failed(source))?,
+                _ => return Err(BindError::Taken(end)),
+            }
+        }
+        self.cut.retain(|other| *other != link);
+        if !self.remote.contains(&link) {
+            self.remote.push(link);
+            self.remote.sort_by_key(|link| link.host.bridge);
+        }
+        Ok(())
     }
 
     /// What the switches show is held against what is known; returns bridges that show something else.

@@ -6,6 +6,10 @@
 //!
 //! New tables are made and proved whole before the first of them is sent; until then, and where none can be made, the old
 //! ones stay. A notification says that something happened, not what: whoever gets one calls [`Running::watch`].
+//!
+//! Switches are asked from the entry switch on, nearest first, and none to which the way leads over a link that another one
+//! has just said is down: so what is lost is known before anybody behind it is waited for. All links that are found lost in
+//! one look are acted upon together, because routes by one of them over another would only be waited for.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,9 +18,9 @@ use weft_parsers::fabric::Pid;
 
 use super::bind::{Bindings, Bridge, Remote};
 use super::cci::{CallError, Fabric};
-use super::discover::{Seen, ports_seen, ports_up};
-use super::graph::{Graph, PortRef, SwitchId};
-use super::inventory::{Inventory, OWN_PORT, Partner, Port, Role};
+use super::discover::{Seen, identify, partners, ports_seen, ports_up};
+use super::graph::{Graph, Key, PortRef, SwitchId};
+use super::inventory::{Inventory, OWN_PORT, Partner, Port, Role, Switch};
 use super::plan::send::{SendError, Sent, send};
 use super::plan::{Options, Plan, PlanError, make};
 use super::routes::{Partition, Tables};
@@ -35,8 +39,10 @@ pub enum Event {
     NewLink(PortRef),
     /// An edge port lost its host, device or GFD.
     EdgeDown(PortRef),
-    /// A switch does not answer, though links to it are up.
+    /// A switch does not answer, though links to it are up, or no way leads to it any more.
     SwitchGone(SwitchId),
+    /// What is at the other end has forgotten who it is: it was started again.
+    Restarted(PortRef),
 }
 
 /// Why an event was not dealt with to the end.
@@ -51,6 +57,9 @@ pub enum ChangeError {
     /// A discovery is needed first.
     #[error("{0} has a link that is not known: discover")]
     Unknown(PortRef),
+    /// A discovery has to give it its place again.
+    #[error("what is at {0} has to be discovered again")]
+    Forgotten(PortRef),
     /// What happened, and why it was not dealt with to the end.
     #[error("{0}")]
     Event(Event, #[source] Box<ChangeError>),
@@ -64,6 +73,7 @@ impl fmt::Display for Event {
             Self::NewLink(at) => write!(f, "{at} has a new link"),
             Self::EdgeDown(at) => write!(f, "{at} has lost what was there"),
             Self::SwitchGone(id) => write!(f, "{id} does not answer"),
+            Self::Restarted(at) => write!(f, "what is at {at} was started again"),
         }
     }
 }
@@ -73,6 +83,8 @@ impl fmt::Display for Event {
 pub struct Report {
     /// What happened.
     pub event: Event,
+    /// What else happened at the same time, or because of it.
+    pub more: Vec<Event>,
     /// What was sent.
     pub sent: Sent,
     /// PIDs that do not reach all others now.
@@ -102,49 +114,116 @@ pub struct Running {
     pub drain: fn(),
 }
 
-/// What the switches say has come or gone, and switches that do not answer.
-pub fn look(
-    fabric: &mut Fabric,
-    inventory: &Inventory,
-) -> (BTreeSet<Event>, Vec<(SwitchId, CallError)>) {
-    let (mut events, mut silent) = (BTreeSet::new(), Vec::new());
+/// What came of asking all switches.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// What has come or gone.
+    pub events: BTreeSet<Event>,
+    /// Switches that do not answer.
+    pub silent: Vec<(SwitchId, CallError)>,
+}
+
+/// Asks the switches what has come or gone, nearest first by the routes of `plan`.
+pub fn look(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> Looked {
+    let mut looked = Looked::default();
+    let mut all: Vec<(Vec<PortRef>, SwitchId, &Switch)> = Vec::new();
     for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
-        let asked: Vec<u8> = switch.ports.iter().map(|port| port.number).collect();
-        let seen = match ports_seen(fabric, switch.way(), &asked) {
-            Ok(seen) => seen,
-            Err(error) => {
-                silent.push((id, error));
-                continue;
-            }
+        let way = way(&plan.graph, &plan.routed.tables, SwitchId(0), switch.pid);
+        all.extend(way.map(|way| (way, id, switch)));
+    }
+    all.sort_by_key(|(way, id, _)| (way.len(), *id));
+    for (way, id, switch) in all {
+        let is_lost = |at: &PortRef| {
+            let link = inventory.link_at(*at);
+            link.is_some_and(|link| looked.events.contains(&Event::LinkDown(first(link))))
         };
-        for port in &switch.ports {
-            let at = PortRef::new(id, port.number);
-            let now = seen.iter().find(|seen| seen.port == port.number);
-            let is_up = now.is_some_and(|now| now.up);
-            let link = inventory.link_at(at);
-            let was_up = link.map_or(port.up, |link| !inventory.down.contains(&link));
-            match (is_up, was_up, link, port.role) {
-                (false, true, Some(link), _) => drop(events.insert(Event::LinkDown(first(link)))),
-                (true, false, Some(link), _) => {
-                    // Both ends have to say so; the other one is asked too.
-                    let far = if first(link) == at { last(link) } else { first(link) };
-                    let far_way = inventory.switch(far.switch).map(super::inventory::Switch::way);
-                    let far_up = far_way.map(|way| ports_up(fabric, way, &[far.port]));
-                    if matches!(far_up, Some(Ok(list)) if list == [far.port]) {
-                        events.insert(Event::LinkUp(first(link)));
-                    }
-                }
-                (false, true, None, Role::Usp | Role::Dsp) => {
-                    events.insert(Event::EdgeDown(at));
-                }
-                (true, _, None, _) if now.is_some_and(|now| is_new(port, *now)) => {
-                    events.insert(Event::NewLink(at));
-                }
-                _ => {}
-            }
+        if way.iter().any(is_lost) {
+            continue; // it is behind a link that is lost
+        }
+        if let Err(error) = look_at(fabric, inventory, (id, switch), &mut looked.events) {
+            looked.silent.push((id, error));
         }
     }
-    (events, silent)
+    looked
+}
+
+/// Asks one switch for its ports and for who is at the other ends.
+fn look_at(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    (id, switch): (SwitchId, &Switch),
+    events: &mut BTreeSet<Event>,
+) -> Result<(), CallError> {
+    let asked: Vec<u8> = switch.ports.iter().map(|port| port.number).collect();
+    let seen = ports_seen(fabric, switch.way(), &asked)?;
+    let forgotten = forgotten(fabric, inventory, switch, &seen)?;
+    for port in &switch.ports {
+        let at = PortRef::new(id, port.number);
+        let now = seen.iter().find(|seen| seen.port == port.number);
+        let is_up = now.is_some_and(|now| now.up);
+        let link = inventory.link_at(at);
+        let was_up = link.map_or(port.up, |link| !inventory.down.contains(&link));
+        match (is_up, was_up, link, port.role) {
+            (false, true, Some(link), _) => drop(events.insert(Event::LinkDown(first(link)))),
+            (true, ..) if forgotten.contains(&port.number) => {
+                events.insert(Event::Restarted(at));
+            }
+            (true, false, Some(link), _) => {
+                // Both ends have to say so; the other one is asked too.
+                let far = if first(link) == at { last(link) } else { first(link) };
+                let far_way = inventory.switch(far.switch).filter(|far| far.whole);
+                let far_up = far_way.map(|far_way| ports_up(fabric, far_way.way(), &[far.port]));
+                if matches!(far_up, Some(Ok(list)) if list == [far.port]) {
+                    events.insert(Event::LinkUp(first(link)));
+                }
+            }
+            (false, true, None, Role::Usp | Role::Dsp) => {
+                events.insert(Event::EdgeDown(at));
+            }
+            (true, _, None, _) if now.is_some_and(|now| is_new(port, *now)) => {
+                events.insert(Event::NewLink(at));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Ports at whose other end a component that had a PID says that it has none: it was started again, quicker than its link
+/// was seen to go.
+fn forgotten(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    switch: &Switch,
+    seen: &[Seen],
+) -> Result<Vec<u8>, CallError> {
+    let is_up = |number: u8| seen.iter().any(|seen| seen.port == number && seen.up);
+    let is_ours = |port: &&Port| match port.partner {
+        Partner::Switch(far) => inventory.switch(far.switch).is_some_and(|far| far.whole),
+        Partner::Gfd(_) => true,
+        Partner::Nobody | Partner::Host | Partner::Device(_) | Partner::Foreign => false,
+    };
+    let ours = switch.ports.iter().filter(is_ours).map(|port| port.number);
+    let asked: Vec<u8> = ours.filter(|&number| is_up(number)).collect();
+    let told = partners(fabric, switch.way(), &asked)?;
+    Ok(told.iter().filter(|told| told.far.pid.is_none()).map(|told| told.port).collect())
+}
+
+/// Downstream ports at which somebody calls itself by a PID that is not that port's, and that PID. Switches that do not
+/// answer are left out.
+pub fn strangers(fabric: &mut Fabric, inventory: &Inventory) -> BTreeSet<(PortRef, Pid)> {
+    let mut found = BTreeSet::new();
+    for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
+        let edges = switch.ports.iter().filter(|port| port.role == Role::Dsp);
+        let asked: Vec<u8> = edges.map(|port| port.number).collect();
+        if asked.is_empty() {
+            continue;
+        }
+        let told = partners(fabric, switch.way(), &asked).unwrap_or_default();
+        let strangers = told.iter().filter_map(|told| Some((told.port, switch.stranger(told)?)));
+        found.extend(strangers.map(|(port, pid)| (PortRef::new(id, port), pid)));
+    }
+    found
 }
 
 /// Whether somebody is at a port that is up who was not there before, or is somebody else.
@@ -197,32 +276,32 @@ fn both_ways(graph: &Graph, tables: &Tables, link: &Remote) -> Option<Vec<PortRe
     Some(there)
 }
 
+/// Looks at silent switches in one [`Running::watch`] before they are gone; each waits as long as a hurried look does.
+const MISSES: u32 = 12;
+
 impl Running {
     /// Deals with one event.
     ///
     /// # Errors
     /// See [`ChangeError`]; calling it again goes on.
     pub fn on(&mut self, fabric: &mut Fabric, event: Event) -> Result<Report, ChangeError> {
+        self.on_all(fabric, event, Vec::new())
+    }
+
+    /// Deals with events that came together.
+    fn on_all(
+        &mut self,
+        fabric: &mut Fabric,
+        event: Event,
+        mut more: Vec<Event>,
+    ) -> Result<Report, ChangeError> {
         let mut inventory = self.inventory.clone();
-        match event {
-            Event::LinkDown(at) => {
-                let link = inventory.link_at(at).ok_or(ChangeError::Unknown(at))?;
-                inventory.down.insert(link);
-            }
-            Event::LinkUp(at) => {
-                let link = inventory.link_at(at).ok_or(ChangeError::Unknown(at))?;
-                inventory.down.remove(&link);
-            }
-            Event::NewLink(at) => return Err(ChangeError::Unknown(at)),
-            Event::EdgeDown(at) => edge_down(&mut inventory, at),
-            Event::SwitchGone(id) => {
-                let of = inventory.links.iter().filter(|ends| ends.iter().any(|e| e.switch == id));
-                let lost: Vec<_> = of.copied().collect();
-                inventory.down.extend(lost);
-            }
+        for event in std::iter::once(event).chain(more.iter().copied()) {
+            apply(&mut inventory, event)?;
         }
         let before = self.plan.graph.clone();
         let plan = make(&inventory, &self.options, Some(&self.plan))?;
+        more.extend(cut_off(&mut inventory, &plan).into_iter().filter(|gone| *gone != event));
         // From here on the fabric is as the event says, even where a switch does not take its tables.
         let old = std::mem::replace(&mut self.plan, plan);
         self.inventory = inventory;
@@ -235,10 +314,16 @@ impl Running {
             old.is_some_and(|way| way.into_iter().any(is_cut)) && ways(link).is_some()
         };
         let hit = self.bindings.remote.iter().filter(was_hit).copied().collect();
-        let (severed, left) =
-            self.bindings.sever(fabric, &self.inventory, |link| ways(link).is_none());
-        let partition = plan.routed.partition.clone();
-        Ok(Report { event, sent, partition, hit, severed, left })
+        let (severed, left) = self.sever(fabric);
+        let partition = self.plan.routed.partition.clone();
+        Ok(Report { event, more, sent, partition, hit, severed, left })
+    }
+
+    /// Unbinds virtual links without a way, at the ends that can be reached; returns them, and the ends that were not.
+    pub fn sever(&mut self, fabric: &mut Fabric) -> (Vec<Remote>, Vec<Bridge>) {
+        let (graph, tables) = (&self.plan.graph, &self.plan.routed.tables);
+        let lost = |link: &Remote| both_ways(graph, tables, link).is_none();
+        self.bindings.sever(fabric, &self.inventory, lost)
     }
 
     /// Looks what has happened and deals with it, until there is nothing more; switches that do not answer although nothing
@@ -248,25 +333,110 @@ impl Running {
     /// The first event that was not dealt with to the end, as [`ChangeError::Event`].
     pub fn watch(&mut self, fabric: &mut Fabric) -> Result<Vec<Report>, ChangeError> {
         let mut reports = Vec::new();
-        // Each round takes a link or a switch away, or brings a link back once.
-        for _ in 0..=2 * self.inventory.links.len() + self.inventory.switches.len() {
-            let (events, silent) = look(fabric, &self.inventory);
-            let gone = |id: SwitchId| {
-                let mut links = self.inventory.links.iter();
-                links.any(|l| l.iter().any(|e| e.switch == id) && !self.inventory.down.contains(l))
+        let mut misses = 0;
+        // Each round takes a link or a switch away, or brings a link back once, or waits for who does not answer.
+        let rounds = 2 * self.inventory.links.len() + self.inventory.switches.len();
+        for _ in 0..=rounds + rounds * usize::try_from(MISSES).unwrap_or(0) {
+            fabric.hurry(true);
+            let Looked { events, silent } = look(fabric, &self.inventory, &self.plan);
+            fabric.hurry(false);
+            // What waits for a discovery waits until what is lost has been dealt with.
+            let at_once =
+                |event: &&Event| !matches!(event, Event::NewLink(_) | Event::Restarted(_));
+            let mut now = events.iter().copied().filter(|event| at_once(&event));
+            let done = if let Some(event) = now.next() {
+                misses = 0;
+                let more = now.collect();
+                (event, self.on_in_haste(fabric, event, more))
+            } else if let Some(&event) = events.first() {
+                (event, self.on(fabric, event))
+            } else if let Some((id, _)) = silent.first() {
+                misses += 1;
+                if misses < MISSES {
+                    continue;
+                }
+                // It is asked once more with all patience before it is given up.
+                let way = self.inventory.switch(*id).map(Switch::way);
+                if way.is_some_and(|way| identify(fabric, way).is_ok()) {
+                    break;
+                }
+                misses = 0;
+                (Event::SwitchGone(*id), self.on(fabric, Event::SwitchGone(*id)))
+            } else {
+                break;
             };
-            let unheard =
-                silent.iter().find(|(id, _)| gone(*id)).map(|(id, _)| Event::SwitchGone(*id));
-            let Some(event) = events.first().copied().or(unheard) else { break };
-            let done = self.on(fabric, event);
+            let (event, done) = done;
             reports.push(done.map_err(|error| ChangeError::Event(event, Box::new(error)))?);
         }
         Ok(reports)
     }
+
+    /// Deals with events without waiting long for who does not take the new tables: another link may be lost, which the next
+    /// look finds. Where none is, they are sent with all patience.
+    fn on_in_haste(
+        &mut self,
+        fabric: &mut Fabric,
+        event: Event,
+        mut more: Vec<Event>,
+    ) -> Result<Report, ChangeError> {
+        for _ in 0..=self.inventory.links.len() {
+            fabric.hurry(true);
+            let done = self.on_all(fabric, event, more.clone());
+            let Err(ChangeError::Send(_)) = &done else {
+                fabric.hurry(false);
+                return done;
+            };
+            let looked = look(fabric, &self.inventory, &self.plan);
+            fabric.hurry(false);
+            let lost = |event: &&Event| matches!(event, Event::LinkDown(_));
+            let new: Vec<Event> = looked.events.iter().filter(lost).copied().collect();
+            if new.is_empty() {
+                break;
+            }
+            more.extend(new);
+        }
+        self.on_all(fabric, event, more)
+    }
+}
+
+/// What an event makes of what is known.
+fn apply(inventory: &mut Inventory, event: Event) -> Result<(), ChangeError> {
+    match event {
+        Event::LinkDown(at) => {
+            let link = inventory.link_at(at).ok_or(ChangeError::Unknown(at))?;
+            inventory.down.insert(link);
+        }
+        Event::LinkUp(at) => {
+            let link = inventory.link_at(at).ok_or(ChangeError::Unknown(at))?;
+            inventory.down.remove(&link);
+        }
+        Event::NewLink(at) => return Err(ChangeError::Unknown(at)),
+        Event::Restarted(at) => return Err(ChangeError::Forgotten(at)),
+        Event::EdgeDown(at) => edge_down(inventory, at),
+        Event::SwitchGone(id) => {
+            let of = inventory.links.iter().filter(|ends| ends.iter().any(|e| e.switch == id));
+            let lost: Vec<_> = of.copied().collect();
+            inventory.down.extend(lost);
+        }
+    }
+    Ok(())
+}
+
+/// Switches to which no way leads are known no more than by name until they are discovered again.
+fn cut_off(inventory: &mut Inventory, plan: &Plan) -> Vec<Event> {
+    let mut gone = Vec::new();
+    for (at, switch) in inventory.switches.iter_mut().enumerate() {
+        let id = SwitchId::at(at);
+        if switch.whole && way(&plan.graph, &plan.routed.tables, SwitchId(0), switch.pid).is_none()
+        {
+            switch.whole = false;
+            gone.push(Event::SwitchGone(id));
+        }
+    }
+    gone
 }
 
 fn edge_down(inventory: &mut Inventory, at: PortRef) {
-    use super::graph::Key;
     let switch = inventory.switches.get_mut(at.switch.index());
     let ports = switch.map(|switch| switch.ports.as_mut_slice()).unwrap_or_default();
     if at.port != OWN_PORT

@@ -10,22 +10,16 @@
 //! The segment table (FAST) is the host's own, and not touched.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use weft_parsers::cci::gae::{AccessOp, ConfigureAccess, PrefixFlags, SetPrefix};
-use weft_parsers::cci::pbr::PathCost;
-use weft_parsers::cci::tables::{PidOp, VcsVectorRange, Vector, VectorRange};
-use weft_parsers::cci::{Opcode, Request};
 use weft_parsers::fabric::Pid;
 
-use super::cci::{CallError, Fabric, Way};
-use super::graph::SwitchId;
+use super::cci::{CallError, Fabric};
+use super::edge::{Bit, Means, is_set, set};
 use super::inventory::{Inventory, Switch};
+use super::memory::map::{Kind, Own, Range, fits};
 use super::memory::{Host as Edge, Memory};
 
-/// Octets of GMV in the vectors of a VCS; VTV stands behind it.
-const VTV_AT: u32 = 512;
 /// Tries of putting back what was there.
 const UNDO_TRIES: u32 = 4;
 
@@ -75,23 +69,16 @@ pub enum GimError {
     },
 }
 
-/// Something that is set at an edge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Bit {
-    /// A PID in VTV.
-    Vtv(SwitchId, u8, Pid),
-    /// Requests that leave and completions that enter have a prefix.
-    Out(SwitchId, u8),
-    /// Requests that enter may have one.
-    Into(SwitchId, u8),
-}
-
-impl fmt::Display for Bit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Vtv(at, vcs, pid) => write!(f, "{pid} in VTV of VCS {vcs} of {at}"),
-            Self::Out(at, vcs) => write!(f, "prefixes of requests out of VCS {vcs} of {at}"),
-            Self::Into(at, vcs) => write!(f, "prefixes of requests into VCS {vcs} of {at}"),
+impl Grant {
+    /// Where requesters see it.
+    fn range(&self) -> Range<Pid> {
+        Range {
+            name: format!("GIM {:?}", self.name),
+            hpa: self.hpa,
+            len: self.len,
+            targets: vec![self.of.pid],
+            granularity: 0,
+            kind: if self.by_prefix { Kind::GimByPrefix } else { Kind::Gim },
         }
     }
 }
@@ -100,18 +87,6 @@ impl fmt::Display for Bit {
 struct Bits {
     there: BTreeSet<Bit>,
     back: BTreeSet<Bit>,
-}
-
-/// What is asked and told beside: the fabric, who is in it, what ways cost, and how to wait until they are empty.
-pub struct Means<'a> {
-    /// The way to all components.
-    pub fabric: &'a mut Fabric,
-    /// What there is.
-    pub inventory: &'a Inventory,
-    /// What the way from a switch to a target adds.
-    pub cost: &'a dyn Fn(SwitchId, Pid) -> PathCost,
-    /// Waits until requests under way have been answered.
-    pub drain: fn(),
 }
 
 /// All that is shown.
@@ -126,6 +101,13 @@ impl Gim {
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Grant> {
         self.grants.iter().find(|grant| grant.name == name)
+    }
+
+    /// What a requester reaches, where it sees it.
+    #[must_use]
+    pub fn ranges(&self, from: Edge) -> Vec<Range<Pid>> {
+        let own = self.grants.iter().filter(|grant| grant.from.contains(&from));
+        own.map(Grant::range).collect()
     }
 
     /// The grant that needs `pid` in VTV of the virtual switch of `edge`, or has an edge of this PID.
@@ -148,17 +130,17 @@ impl Gim {
         all.find(same).map(|one| one.pid)
     }
 
-    /// Shows memory, or nothing of it.
+    /// Shows memory, or nothing of it. `own` is what the host of each requester has for itself, in their order.
     ///
     /// # Errors
     /// See [`GimError`].
     pub fn show(
         &mut self,
         means: &mut Means<'_>,
-        memory: &Memory,
+        (memory, own): (&Memory, &[Vec<Own>]),
         grant: Grant,
     ) -> Result<(), GimError> {
-        self.check(memory, &grant)?;
+        self.check(memory, own, &grant)?;
         let mut after = self.clone();
         after.grants.push(grant);
         self.become_(after, means)
@@ -199,7 +181,7 @@ impl Gim {
     }
 
     /// What does not stand in the fabric as it is known here: names of grants, and what they lack. What cannot be asked
-    /// stays believed.
+    /// stays believed, and so does what a switch of `fresh` has lost: that is set again.
     ///
     /// # Errors
     /// A switch does not answer that should.
@@ -207,15 +189,15 @@ impl Gim {
         &self,
         fabric: &mut Fabric,
         inventory: &Inventory,
+        fresh: &BTreeSet<Pid>,
     ) -> Result<Vec<(String, String)>, CallError> {
         let mut lacks = Vec::new();
         for grant in &self.grants {
             let alone = Self { grants: vec![grant.clone()] }.bits();
             for bit in alone.there.union(&alone.back) {
-                let (at, _) = place(*bit);
-                if inventory.switch(at).is_some_and(|switch| switch.whole)
-                    && !is_set(fabric, inventory, *bit)?
-                {
+                let (at, _) = bit.place();
+                let asked = |switch: &Switch| switch.whole && !fresh.contains(&switch.pid);
+                if inventory.switch(at).is_some_and(asked) && !is_set(fabric, inventory, *bit)? {
                     lacks.push((grant.name.clone(), bit.to_string()));
                     break;
                 }
@@ -224,7 +206,7 @@ impl Gim {
         Ok(lacks)
     }
 
-    fn check(&self, memory: &Memory, new: &Grant) -> Result<(), GimError> {
+    fn check(&self, memory: &Memory, own: &[Vec<Own>], new: &Grant) -> Result<(), GimError> {
         let misfit = |text: String| Err(GimError::Misfit(text));
         if self.find(&new.name).is_some() {
             return Err(GimError::Name);
@@ -240,30 +222,27 @@ impl Gim {
         if different.len() != new.from.len() || new.from.is_empty() {
             return misfit("expected requesters, each once".to_owned());
         }
-        let Some(end) = new.hpa.checked_add(new.len).filter(|_| new.len > 0) else {
+        if new.len == 0 || new.hpa.checked_add(new.len).is_none() {
             return misfit(
                 "the addresses end before the memory does, or there are none".to_owned(),
             );
-        };
-        let meets = |hpa: u64, len: u64| hpa < end && new.hpa < hpa.saturating_add(len);
-        let other = self.grants.iter().find(|one| {
-            one.of != new.of
-                && meets(one.hpa, one.len)
-                && one.from.iter().any(|who| new.from.contains(who))
-        });
-        if let Some(other) = other {
-            return misfit(format!("{:?} has addresses of it for the same requester", other.name));
         }
-        let share = memory.shares.iter().find(|share| {
-            meets(share.hpa, share.len) && share.hosts.iter().any(|host| new.from.contains(host))
-        });
-        match share {
-            Some(share) => misfit(format!(
-                "memory {:?} has addresses of it for the same host",
-                super::service::want::name_of(&share.tag)
-            )),
-            None => Ok(()),
+        let nothing = Vec::new();
+        for (one, own) in new.from.iter().zip(own.iter().chain(std::iter::repeat(&nothing))) {
+            let mut others = memory.ranges(*one);
+            others.extend(self.ranges(*one));
+            if let Err(conflict) = fits(&new.range(), &others, own) {
+                return misfit(format!("for PID {}: {conflict}", one.pid));
+            }
         }
+        Ok(())
+    }
+
+    /// All bits that the grants need.
+    #[must_use]
+    pub fn wants(&self) -> BTreeSet<Bit> {
+        let Bits { there, back } = self.bits();
+        there.union(&back).copied().collect()
     }
 
     fn bits(&self) -> Bits {
@@ -328,79 +307,4 @@ fn undo(means: &mut Means<'_>, mut done: Vec<(Bit, bool)>, source: CallError) ->
     } else {
         GimError::Left { failed, left, source }
     }
-}
-
-const fn place(bit: Bit) -> (SwitchId, u8) {
-    match bit {
-        Bit::Vtv(at, vcs, _) | Bit::Out(at, vcs) | Bit::Into(at, vcs) => (at, vcs),
-    }
-}
-
-fn way(inventory: &Inventory, at: SwitchId) -> Way {
-    inventory.switch(at).map_or(Way::Entry, Switch::way)
-}
-
-/// Whether VTV of a virtual switch has a PID.
-///
-/// # Errors
-/// It does not answer.
-pub fn has_vtv(
-    fabric: &mut Fabric,
-    inventory: &Inventory,
-    (at, vcs): (SwitchId, u8),
-    pid: Pid,
-) -> Result<bool, CallError> {
-    let start = VTV_AT + u32::from(pid.bits() / 8);
-    let range = VcsVectorRange { vcs, range: VectorRange { start, len: 1 } };
-    let answer = fabric.call(way(inventory, at), &Request::GetVcsAccess(range))?;
-    let octet = answer.read::<Vector<'_>>()?.data.get(0);
-    Ok(octet.is_some_and(|octet| octet & (1 << (pid.bits() % 8)) != 0))
-}
-
-/// Where `VendPrefixL0` is allowed at a virtual switch.
-///
-/// # Errors
-/// It does not answer.
-pub fn prefixes(
-    fabric: &mut Fabric,
-    inventory: &Inventory,
-    (at, vcs): (SwitchId, u8),
-) -> Result<PrefixFlags, CallError> {
-    fabric.call(way(inventory, at), &Request::GetPrefix(vcs))?.read::<PrefixFlags>()
-}
-
-fn is_set(fabric: &mut Fabric, inventory: &Inventory, bit: Bit) -> Result<bool, CallError> {
-    let at = place(bit);
-    Ok(match bit {
-        Bit::Vtv(_, _, pid) => has_vtv(fabric, inventory, at, pid)?,
-        Bit::Out(..) => prefixes(fabric, inventory, at)?.out,
-        Bit::Into(..) => prefixes(fabric, inventory, at)?.into,
-    })
-}
-
-fn set(means: &mut Means<'_>, bit: Bit, on: bool) -> Result<(), CallError> {
-    let ((at, vcs), inventory) = (place(bit), means.inventory);
-    let way = way(inventory, at);
-    let (request, opcode) = match bit {
-        Bit::Vtv(_, _, pid) => {
-            let op = if on { AccessOp::EnableVtv } else { AccessOp::DisableVtv };
-            let cost = (means.cost)(at, pid);
-            let set = ConfigureAccess { vcs, access: PidOp { pid, op }, cost };
-            (Request::ConfigureAccess(set), Opcode::CONFIGURE_ACCESS)
-        }
-        Bit::Out(..) | Bit::Into(..) => {
-            let mut prefix = prefixes(means.fabric, inventory, (at, vcs))?;
-            match bit {
-                Bit::Out(..) => prefix.out = on,
-                _ => prefix.into = on,
-            }
-            (Request::SetPrefix(SetPrefix { vcs, prefix }), Opcode::SET_PREFIX)
-        }
-    };
-    means.fabric.call(way, &request)?;
-    if is_set(means.fabric, inventory, bit)? == on {
-        return Ok(());
-    }
-    let what = "what was set at the edge is not so";
-    Err(CallError::Unexpected { way, opcode, what })
 }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use weft_parsers::cci::Uuid;
-use weft_parsers::cci::pbr::{PidTarget, PidTargetKind};
+use weft_parsers::cci::pbr::{LinkPartner, PidTarget, PidTargetKind};
 use weft_parsers::fabric::Pid;
 
 use super::cci::Way;
@@ -44,6 +44,7 @@ pub mod pid_number {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manager {
     /// Its UUID.
+    #[serde(with = "uuid_text")]
     pub uuid: Uuid,
     /// Its PID; it is at the entry switch.
     #[serde(with = "pid_number")]
@@ -173,6 +174,7 @@ pub struct Came {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
     /// Its UUID; that of the entry switch is not known before a neighbour has told it.
+    #[serde(with = "some_uuid_text", default)]
     pub uuid: Option<Uuid>,
     /// Its serial number.
     pub serial: u64,
@@ -202,6 +204,16 @@ impl Switch {
         self.ports.iter().find(|port| port.number == number)
     }
 
+    /// What somebody at a downstream port calls itself, where the port has PIDs and that is none of them.
+    #[must_use]
+    pub fn stranger(&self, told: &LinkPartner) -> Option<Pid> {
+        let pid = told.far.pid;
+        let of_port = |t: &&Target| t.kind == TargetKind::Downstream && t.port == told.port;
+        let mut has = self.targets.iter().filter(of_port).map(|target| target.pid);
+        let has_any = has.clone().any(|own| !own.is_none());
+        (has_any && !pid.is_none() && has.all(|own| own != pid)).then_some(pid)
+    }
+
     /// The way to it.
     #[must_use]
     pub const fn way(&self) -> Way {
@@ -213,6 +225,7 @@ impl Switch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gfd {
     /// Its UUID.
+    #[serde(with = "uuid_text")]
     pub uuid: Uuid,
     /// Its PID.
     #[serde(with = "pid_number")]
@@ -260,11 +273,12 @@ impl Inventory {
 
     /// All PIDs that are somewhere, with the switch and the port; a switch's own and a fabric port's at [`OWN_PORT`].
     pub fn pids(&self) -> impl Iterator<Item = (Pid, PortRef)> {
-        let targets = |(id, switch): (SwitchId, &Switch)| {
+        let targets = move |(id, switch): (SwitchId, &Switch)| {
             let own = (switch.pid, PortRef::new(id, OWN_PORT));
-            let rest = switch.targets.iter().map(move |target| {
+            let rest = switch.targets.iter().filter_map(move |target| {
                 let port = if target.kind == TargetKind::Fabric { OWN_PORT } else { target.port };
-                (target.pid, PortRef::new(id, port))
+                let at = PortRef::new(id, port);
+                (!self.is_gfds(at, target.pid)).then_some((target.pid, at))
             });
             std::iter::once(own).chain(rest).collect::<Vec<_>>()
         };
@@ -272,6 +286,12 @@ impl Inventory {
         let gfds = self.gfds.iter().map(|gfd| (gfd.pid, gfd.at));
         let all = std::iter::once(manager).chain(gfds).chain(self.by_id().flat_map(targets));
         all.filter(|(pid, _)| !pid.is_none())
+    }
+
+    /// Whether a port has a PID because it is that of its GFD: the edge lets the GFD speak with no other.
+    #[must_use]
+    pub fn is_gfds(&self, at: PortRef, pid: Pid) -> bool {
+        self.gfds.iter().any(|gfd| (gfd.at, gfd.pid) == (at, pid))
     }
 
     /// UUIDs and PIDs, to find the same again.
@@ -308,6 +328,60 @@ impl Inventory {
             }
         }
         Ok(graph)
+    }
+}
+
+/// A UUID as text; stores of earlier versions have lists of 16 numbers, which are read too.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Told {
+    Text(String),
+    Octets(Uuid),
+}
+
+impl Told {
+    fn uuid<E: serde::de::Error>(self) -> Result<Uuid, E> {
+        match self {
+            Self::Text(text) => super::service::want::parse_uuid(&text).map_err(E::custom),
+            Self::Octets(octets) => Ok(octets),
+        }
+    }
+}
+
+/// A UUID as people write it, in JSON.
+pub mod uuid_text {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use weft_parsers::cci::Uuid;
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<S: Serializer>(uuid: &Uuid, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&super::Named(*uuid))
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Uuid, D::Error> {
+        super::Told::deserialize(from)?.uuid()
+    }
+}
+
+/// The same where there may be none.
+mod some_uuid_text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use weft_parsers::cci::Uuid;
+
+    #[expect(clippy::ref_option, reason = "serde gives it so")]
+    pub fn serialize<S: Serializer>(uuid: &Option<Uuid>, to: S) -> Result<S::Ok, S::Error> {
+        uuid.map(|uuid| super::Named(uuid).to_string()).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Uuid>, D::Error> {
+        Option::<super::Told>::deserialize(from)?.map(super::Told::uuid).transpose()
     }
 }
 

@@ -8,6 +8,7 @@ pub mod cci;
 pub mod cdat;
 pub mod change;
 pub mod discover;
+pub mod edge;
 pub mod gim;
 pub mod graph;
 pub mod inventory;

@@ -4,19 +4,24 @@
 //! Units: none.
 //! Source: fabric.md, "FM module": state survives a restart.
 //!
-//! Tables of switches are not kept: they are in the switches, and are read there.
+//! Tables that switches hold are not kept: they are in the switches, and are read there. Those for when all links work are,
+//! so that a link that comes back finds them also where the FM was started again meanwhile.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use redb::backends::InMemoryBackend;
 use redb::{Database, TableDefinition};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use weft_dataplane::port::files::{self, Existing};
 
 use super::bind::Bindings;
+use super::edge::Bit;
 use super::gim::Gim;
 use super::inventory::Inventory;
 use super::memory::Memory;
+use super::routes::{Kept, Routed};
 
 /// Form of what is kept; a store of another form is refused.
 const FORM: u32 = 1;
@@ -67,6 +72,17 @@ pub struct State {
     pub memory: Memory,
     /// What hosts and devices show each other.
     pub gim: Gim,
+    /// What was let through at edges by command, beside what memory and GIM need.
+    pub granted: BTreeSet<Bit>,
+}
+
+impl State {
+    /// A fabric of which nothing else is known.
+    #[must_use]
+    pub fn of(inventory: Inventory) -> Self {
+        let (bindings, memory, gim) = (Bindings::default(), Memory::default(), Gim::default());
+        Self { inventory, bindings, memory, gim, granted: BTreeSet::new() }
+    }
 }
 
 /// A file with state.
@@ -82,8 +98,11 @@ impl Store {
     /// # Errors
     /// It cannot be opened, or is no store.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let database =
-            Database::create(path).map_err(|error| failed(path, "open", error.into()))?;
+        let file = files::create(path, Existing::Keep)
+            .map_err(|error| failed(path, "open", redb::Error::Io(error)))?;
+        let database = Database::builder()
+            .create_file(file)
+            .map_err(|error| failed(path, "open", error.into()))?;
         Ok(Self { path: path.to_path_buf(), database })
     }
 
@@ -109,6 +128,7 @@ impl Store {
             ("bindings", self.json("bindings", &state.bindings)?),
             ("memory", self.json("memory", &state.memory)?),
             ("gim", self.json("gim", &state.gim)?),
+            ("granted", self.json("granted", &state.granted)?),
         ];
         self.write(&parts).map_err(|source| failed(&self.path, "write", source))
     }
@@ -140,7 +160,26 @@ impl Store {
             return Ok(None);
         };
         let gim = self.part("gim")?.unwrap_or_default(); // stores of before have none
-        Ok(Some(State { inventory, bindings, memory, gim }))
+        let granted = self.part("granted")?.unwrap_or_default(); // nor this
+        Ok(Some(State { inventory, bindings, memory, gim, granted }))
+    }
+
+    /// Keeps the tables for when all links work, beside the state.
+    ///
+    /// # Errors
+    /// The file could not be written: what was kept before still is.
+    pub fn save_home(&self, routed: &Routed) -> Result<(), StoreError> {
+        let kept = Kept::of(routed);
+        let write = self.write(&[("home", self.json("home", &kept)?)]);
+        write.map_err(|source| failed(&self.path, "write", source))
+    }
+
+    /// The tables that were kept last; none when none were.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn load_home(&self) -> Result<Option<Routed>, StoreError> {
+        Ok(self.part::<Kept>("home")?.and_then(|kept| kept.routed()))
     }
 
     fn part<T: DeserializeOwned>(&self, part: &'static str) -> Result<Option<T>, StoreError> {

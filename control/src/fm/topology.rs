@@ -8,6 +8,7 @@ use std::fmt::{self, Write};
 
 use super::graph::SwitchId;
 use super::inventory::{Inventory, Named, Partner, Port, Switch, TargetKind};
+use super::service::spoken::Called;
 
 /// PIDs of a port's targets, with a blank in front of each.
 fn pids(switch: &Switch, port: &Port) -> String {
@@ -21,19 +22,27 @@ fn pids(switch: &Switch, port: &Port) -> String {
     text
 }
 
-fn partner(inventory: &Inventory, id: SwitchId, switch: &Switch, port: &Port) -> Option<String> {
+fn partner(
+    (inventory, called): (&Inventory, &Called),
+    id: SwitchId,
+    switch: &Switch,
+    port: &Port,
+) -> Option<String> {
     let at = super::graph::PortRef::new(id, port.number);
+    let name = called.at(inventory, id, port.number);
     Some(match port.partner {
         Partner::Nobody => return None,
-        Partner::Host => format!("host{}", pids(switch, port)),
-        Partner::Device(kind) => format!("device of type {kind}{}", pids(switch, port)),
+        Partner::Host => {
+            format!("host {name}{}", pids(switch, port).trim_start()).trim_end().to_owned()
+        }
+        Partner::Device(kind) => format!("device {name}of type {kind}{}", pids(switch, port)),
         Partner::Gfd(place) => {
             let gfd = inventory.gfds.get(place)?;
-            format!("GFD {}, {} MiB", gfd.pid, gfd.capacity.saturating_mul(256))
+            format!("GFD {name}{}, {} MiB", gfd.pid, gfd.capacity.saturating_mul(256))
         }
         Partner::Switch(far) => {
             let is_down = inventory.link_at(at).is_some_and(|link| inventory.down.contains(&link));
-            format!("{far}{}", if is_down { ", down" } else { "" })
+            format!("{}{}", called.spoken(&far.to_string()), if is_down { ", down" } else { "" })
         }
         Partner::Foreign => "not managed".to_owned(),
     })
@@ -43,19 +52,19 @@ fn partner(inventory: &Inventory, id: SwitchId, switch: &Switch, port: &Port) ->
 ///
 /// # Errors
 /// The writer's.
-pub fn tree(inventory: &Inventory, to: &mut dyn Write) -> fmt::Result {
+pub fn tree(inventory: &Inventory, called: &Called, to: &mut dyn Write) -> fmt::Result {
     let mut open: Vec<(SwitchId, usize)> = vec![(SwitchId(0), 0)];
     while let Some((id, depth)) = open.pop() {
         let Some(switch) = inventory.switch(id) else { continue };
         let indent = "  ".repeat(depth);
-        write!(to, "{indent}{id} PID {}", switch.pid)?;
+        write!(to, "{indent}{} PID {}", called.switch(id), switch.pid)?;
         match switch.uuid {
             Some(uuid) => write!(to, " {}", Named(uuid))?,
             None => write!(to, " serial {}", switch.serial)?,
         }
         writeln!(to, "{}", if switch.whole { "" } else { ", not read" })?;
         for port in &switch.ports {
-            if let Some(what) = partner(inventory, id, switch, port) {
+            if let Some(what) = partner((inventory, called), id, switch, port) {
                 writeln!(to, "{indent}  {}: {what}", port.number)?;
             }
         }
@@ -73,15 +82,15 @@ pub fn tree(inventory: &Inventory, to: &mut dyn Write) -> fmt::Result {
 ///
 /// # Errors
 /// The writer's.
-pub fn dot(inventory: &Inventory, to: &mut dyn Write) -> fmt::Result {
+pub fn dot(inventory: &Inventory, called: &Called, to: &mut dyn Write) -> fmt::Result {
     writeln!(to, "graph fabric {{\n  node [shape=box];")?;
     for (id, switch) in inventory.by_id() {
-        writeln!(to, "  {id} [label=\"{id}\\nPID {}\"];", switch.pid)?;
+        writeln!(to, "  {id} [label=\"{}\\nPID {}\"];", called.switch(id), switch.pid)?;
         for port in &switch.ports {
             if matches!(port.partner, Partner::Switch(_)) {
                 continue;
             }
-            if let Some(what) = partner(inventory, id, switch, port) {
+            if let Some(what) = partner((inventory, called), id, switch, port) {
                 let name = format!("{id}_{}", port.number);
                 writeln!(to, "  {name} [shape=ellipse, label=\"{what}\"];")?;
                 writeln!(to, "  {id} -- {name} [taillabel=\"{}\"];", port.number)?;
@@ -106,8 +115,8 @@ const ROW: (usize, usize, usize) = (44, 18, 60);
 ///
 /// # Errors
 /// The writer's.
-pub fn svg(inventory: &Inventory, to: &mut dyn Write) -> fmt::Result {
-    let (places, width, height) = places(inventory);
+pub fn svg(inventory: &Inventory, called: &Called, to: &mut dyn Write) -> fmt::Result {
+    let (places, width, height) = places(inventory, called);
     writeln!(
         to,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
@@ -121,6 +130,7 @@ pub fn svg(inventory: &Inventory, to: &mut dyn Write) -> fmt::Result {
         };
         let [a, b] = *link;
         let (Some((x1, y1)), Some((x2, y2))) = (middle(a), middle(b)) else { continue };
+        let [a, b] = [a, b].map(|end| called.spoken(&end.to_string()));
         let line = format!("x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"");
         let state = if is_down { ", down" } else { "" };
         writeln!(
@@ -136,9 +146,9 @@ pub fn svg(inventory: &Inventory, to: &mut dyn Write) -> fmt::Result {
             "  <rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{fill}\" stroke=\"#345\"/>",
             BOX.0, ROW.0
         )?;
-        let text = format!("{id} PID {}", switch.pid);
+        let text = format!("{} PID {}", called.switch(id), switch.pid);
         writeln!(to, "  <text x=\"{}\" y=\"{}\">{text}</text>", x + 8, y + 26)?;
-        for (line, what) in hanging(inventory, id, switch).into_iter().enumerate() {
+        for (line, what) in hanging((inventory, called), id, switch).into_iter().enumerate() {
             let y = y + ROW.0 + ROW.1 * (line + 1) - 4;
             writeln!(to, "  <text x=\"{}\" y=\"{y}\" fill=\"#555\">{what}</text>", x + 4)?;
         }
@@ -147,11 +157,15 @@ pub fn svg(inventory: &Inventory, to: &mut dyn Write) -> fmt::Result {
 }
 
 /// What hangs on a switch, a line each.
-fn hanging(inventory: &Inventory, id: SwitchId, switch: &Switch) -> Vec<String> {
+fn hanging(
+    (inventory, called): (&Inventory, &Called),
+    id: SwitchId,
+    switch: &Switch,
+) -> Vec<String> {
     let ports = switch.ports.iter().filter(|port| !matches!(port.partner, Partner::Switch(_)));
     ports
         .filter_map(|port| {
-            Some(format!("{}: {}", port.number, partner(inventory, id, switch, port)?))
+            Some(format!("{}: {}", port.number, partner((inventory, called), id, switch, port)?))
         })
         .collect()
 }
@@ -159,6 +173,7 @@ fn hanging(inventory: &Inventory, id: SwitchId, switch: &Switch) -> Vec<String> 
 /// Where each switch stands, and how large the picture is.
 fn places(
     inventory: &Inventory,
+    called: &Called,
 ) -> (std::collections::BTreeMap<SwitchId, (usize, usize)>, usize, usize) {
     let mut rows: std::collections::BTreeMap<usize, Vec<SwitchId>> =
         std::collections::BTreeMap::new();
@@ -178,7 +193,8 @@ fn places(
         let mut lines = 0;
         for (at, &id) in row.iter().enumerate() {
             places.insert(id, (left + at * (BOX.0 + BOX.1), y));
-            let count = inventory.switch(id).map_or(0, |s| hanging(inventory, id, s).len());
+            let count =
+                inventory.switch(id).map_or(0, |s| hanging((inventory, called), id, s).len());
             lines = lines.max(count);
         }
         y += ROW.0 + lines * ROW.1 + ROW.2;

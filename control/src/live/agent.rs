@@ -19,6 +19,7 @@ use weft_dataplane::pipeline::Core;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::Port;
 use weft_dataplane::port::pipe::Pipe;
+use weft_dataplane::threads::{self, Ends, Role};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::Clock;
@@ -36,6 +37,8 @@ pub const CACHE: usize = 64;
 const LOOK: Span = Span::from_ms(10);
 /// How soon a port that was full is tried again.
 const BLOCKED: Span = Span::from_us(50);
+/// Octets of late answers that one connection may leave where they are.
+const LATE_MAX: usize = 256 * 1024;
 /// Longest payload that ports may have.
 const PAYLOAD_MAX: usize = 4_096;
 
@@ -56,6 +59,10 @@ pub struct AgentCounts {
 struct Peer {
     bell: Arc<Bell>,
     late: Vec<Answer>,
+    /// Octets of them.
+    octets: usize,
+    /// They were more than [`LATE_MAX`].
+    is_lost: bool,
 }
 
 struct State {
@@ -125,8 +132,11 @@ impl Agent {
         });
         shared.lock().turn(&shared);
         let own = shared.clone();
-        let thread = std::thread::Builder::new().name("weft-agent".to_owned());
-        let thread = thread.spawn(move || own.run(wake.as_ref())).map_err(LiveError::Agent)?;
+        let asked = shared.clone();
+        let ends = Ends::when(move || asked.stop.load(Ordering::Acquire));
+        let thread =
+            threads::spawn(Role::Agent, "weft-agent", ends, move || own.run(wake.as_ref()))
+                .map_err(LiveError::Agent)?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -136,11 +146,12 @@ impl Agent {
         let mut state = self.shared.lock();
         let session = Session::Fm(state.sessions);
         state.sessions = state.sessions.wrapping_add(1);
-        state.peers.insert(session, Peer { bell, late: Vec::new() });
+        state.peers.insert(session, Peer { bell, late: Vec::new(), octets: 0, is_lost: false });
         session
     }
 
-    /// Carries out what `octets` make whole; the tables that follow are in force when this returns.
+    /// Carries out what `octets` make whole, until `most` octets stand in `out`; the tables that follow are in force when
+    /// this returns. Whether requests are left, for a next call without octets.
     ///
     /// # Errors
     /// The stream is out of step; answers to what came before stand in `out`.
@@ -148,22 +159,26 @@ impl Agent {
         &self,
         server: &mut StreamServer,
         octets: &[u8],
+        most: usize,
         out: &mut Vec<u8>,
-    ) -> Result<(), StreamError> {
+    ) -> Result<bool, StreamError> {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
-        let done = state.agent.command(now, |switch| server.receive(switch, now, octets, out));
+        let done =
+            state.agent.command(now, |switch| server.receive_some(switch, now, octets, most, out));
         state.turn(&self.shared);
         drop(state);
         self.shared.bell.ring(); // something else may be due first now
         done
     }
 
-    /// Answers that have come late for a connection.
+    /// Answers that have come late for a connection; none where they were too many, and some are lost.
     #[must_use]
-    pub fn late(&self, session: Session) -> Vec<Answer> {
+    pub fn late(&self, session: Session) -> Option<Vec<Answer>> {
         let mut state = self.shared.lock();
-        state.peers.get_mut(&session).map(|peer| std::mem::take(&mut peer.late)).unwrap_or_default()
+        let peer = state.peers.get_mut(&session).filter(|peer| !peer.is_lost)?;
+        peer.octets = 0;
+        Some(std::mem::take(&mut peer.late))
     }
 
     /// A connection has ended.
@@ -270,7 +285,13 @@ impl State {
     fn answer(&mut self) {
         while let Some(answer) = self.agent.next_late() {
             if let Some(peer) = self.peers.get_mut(&answer.session) {
-                peer.late.push(answer);
+                peer.octets += answer.message.len();
+                if peer.octets > LATE_MAX {
+                    (peer.late, peer.is_lost) = (Vec::new(), true);
+                }
+                if !peer.is_lost {
+                    peer.late.push(answer);
+                }
                 peer.bell.ring();
             }
         }

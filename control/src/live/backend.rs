@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::{Value, json};
 use weft_dataplane::config::MirrorConfig;
@@ -15,12 +15,16 @@ use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::pbr::explain;
 use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::port::capture::CaptureFormat;
+use weft_dataplane::port::files::Existing;
 use weft_dataplane::port::record::Summary;
 use weft_dataplane::port::tee::{Mirror, MirrorSlot};
 use weft_dataplane::types::{PortId, PortSet};
+use weft_dataplane::worker::Stuck;
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_parsers::{AddrKey, Vid};
 
+use super::confine::Confined;
+use super::events::{self, Kind};
 use super::{Live, LiveError, NewRecord, trace};
 use crate::cli::SettingsArgs;
 use crate::config::Sources;
@@ -30,7 +34,9 @@ use crate::mgmt::{Backend, MirrorTarget, Refused, TraceStream};
 use crate::paths::Filter;
 use crate::record::Change;
 use crate::report::gather::{PortFacts, Source};
+use crate::report::process::ProcessReport;
 use crate::report::{FdbRow, StatsSnapshot, fabric};
+use crate::serve::Account;
 
 /// Frames that wait for a mirror's writer.
 const MIRROR_SLOTS: usize = 4_096;
@@ -42,6 +48,17 @@ struct State {
     added: Vec<StaticEntry>,
     /// With what has all frames come to user space.
     mirrors: BTreeMap<PortId, (Mirror, Option<Watch>)>,
+}
+
+/// An error with all its causes.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 /// Static entries: those added by hand, those of the configuration.
@@ -59,6 +76,9 @@ pub struct Switchboard {
     names: Vec<String>,
     slots: Vec<MirrorSlot>,
     state: Mutex<State>,
+    confined: OnceLock<Confined>,
+    /// Memory of traces.
+    traces: Arc<Account>,
 }
 
 impl Switchboard {
@@ -89,7 +109,14 @@ impl Switchboard {
             names: config.switch.ports.iter().map(|port| port.name.clone()).collect(),
             slots,
             state: Mutex::new(State { config, added: Vec::new(), mirrors: BTreeMap::new() }),
+            confined: OnceLock::new(),
+            traces: Arc::new(Account::new(trace::TRACES_SIZE)),
         })
+    }
+
+    /// Notes how the process was restricted, which happens once.
+    pub fn set_confined(&self, confined: Confined) {
+        drop(self.confined.set(confined));
     }
 
     /// What was opened for each port.
@@ -98,14 +125,36 @@ impl Switchboard {
         &self.facts
     }
 
-    /// Stops the switch, ends all mirrors and the record; returns the final counters, and what became
-    /// of the record.
+    /// The switch.
+    pub(super) const fn live(&self) -> &Live {
+        &self.live
+    }
+
+    /// Names of the ports, by number.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Passes of each worker's loop.
+    pub fn beats(&self) -> impl Iterator<Item = u64> + '_ {
+        self.live.beats()
+    }
+
+    /// Calls `look` with each mirror into a file, and the port that is mirrored.
+    pub(super) fn mirrors(&self, mut look: impl FnMut(&str, &Mirror)) {
+        for (port, (mirror, _)) in &self.lock().mirrors {
+            look(self.names.get(port.index()).map_or("", String::as_str), mirror);
+        }
+    }
+
+    /// Stops the switch, ends all mirrors and the record; returns the final counters, workers that do not
+    /// stop, and what became of the record.
     #[must_use]
-    pub fn stop(&self) -> (Ledger, Option<Summary>) {
-        let ledger = self.live.stop();
+    pub fn stop(&self) -> (Ledger, Option<Stuck>, Option<Summary>) {
+        let (ledger, stuck) = self.live.stop();
         self.lock().mirrors.clear();
         let record = self.live.end_record(&ledger);
-        (ledger, record)
+        (ledger, stuck, record)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -136,10 +185,10 @@ impl Switchboard {
         for (facts, reason) in facts.iter_mut().zip(self.live.no_express()) {
             facts.no_express = reason;
         }
-        self.live.crew().hold(|| {
-            let core = self.live.core();
-            look(&Source { name: &name, core, facts: &facts, now: self.live.now() })
-        })
+        let held = self.live.crew().held();
+        let stuck = held.as_ref().err();
+        let (core, now) = (self.live.core(), self.live.now());
+        look(&Source { name: &name, core, facts: &facts, now, stuck })
     }
 
     /// Applies the static entries in `state`, or puts them back as they were `before`.
@@ -159,19 +208,57 @@ impl Switchboard {
         switch.mirror = state.config.switch.mirror;
         self.live.reload(switch, sources).map_err(|error| Refused::because(error.to_string()))
     }
+
+    /// Reads the configuration again, and puts it in force whole, or not at all.
+    fn read_again(&self, path: Option<&FilePath>) -> Result<Value, Refused> {
+        let is_stdin = self.args.config.as_deref() == Some(FilePath::new("-"));
+        if path.is_none() && is_stdin {
+            let why = "the configuration came from standard input, which is read once: name a file (weft reload FILE)";
+            return Err(Refused::because(why));
+        }
+        let mut args = self.args.clone();
+        if let Some(path) = path {
+            args.config = Some(path.to_owned());
+        }
+        let refuse = |error: &dyn std::fmt::Display| Refused::because(error.to_string());
+        let sources = args.sources().map_err(|error| refuse(&error.with_causes()))?;
+        let settings = sources.settings().map_err(|error| refuse(&error))?;
+        let mut config =
+            Config::resolve(&settings, Timing::Live).map_err(|error| refuse(&error))?;
+        let mut state = self.lock();
+        let problems = config.restart_needed(&state.config);
+        if !problems.is_empty() {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            return Err(Refused::because(lines.join("\n")));
+        }
+        config.switch.mirror = state.config.switch.mirror;
+        let old = core::mem::replace(&mut state.config, config);
+        if let Err(refused) = self.apply(&state, Some(&sources)) {
+            state.config = old;
+            return Err(refused);
+        }
+        let epoch = self.live.core().snapshot.load().epoch;
+        Ok(json!({ "epoch": epoch }))
+    }
 }
 
 impl Backend for Switchboard {
     fn stats(&self, restart_watermarks: bool) -> StatsSnapshot {
         let fabric = self.live.fabric().map(Box::new); // its lock is not taken while workers are held
         self.source(|source| {
-            let stats = StatsSnapshot { fabric, ..source.stats() };
-            if restart_watermarks {
+            let events = events::board().counts();
+            let stats = StatsSnapshot { events, fabric, ..source.stats() };
+            if restart_watermarks && source.stuck.is_none() {
                 self.live.note(&Change::RestartWatermarks);
                 source.restart_watermarks();
             }
             stats
         })
+    }
+
+    fn process(&self) -> Result<ProcessReport, Refused> {
+        let confined = self.confined.get().cloned().unwrap_or_default();
+        confined.report().map_err(|error| Refused::unavailable(error.to_string()))
     }
 
     fn fdb(&self) -> Vec<FdbRow> {
@@ -207,36 +294,20 @@ impl Backend for Switchboard {
             self.live.note(&Change::fdb_del(key));
             self.live.core().fdb.del(key)
         };
-        if self.live.crew().hold(del) {
+        let done = self.live.crew().hold(del);
+        if done.map_err(|stuck| Refused::unavailable(stuck.to_string()))? {
             return Ok(());
         }
         Err(Refused::because(format!("no entry {addr} in VLAN {vid}")))
     }
 
     fn reload(&self, path: Option<&FilePath>) -> Result<Value, Refused> {
-        let mut args = self.args.clone();
-        if let Some(path) = path {
-            args.config = Some(path.to_owned());
+        let done = self.read_again(path);
+        match &done {
+            Ok(_) => events::post(Kind::Reloaded, "", "another configuration is in force"),
+            Err(refused) => events::post(Kind::ReloadRefused, "", &refused.message),
         }
-        let refuse = |error: &dyn std::fmt::Display| Refused::because(error.to_string());
-        let sources = args.sources().map_err(|error| refuse(&error.with_causes()))?;
-        let settings = sources.settings().map_err(|error| refuse(&error))?;
-        let mut config =
-            Config::resolve(&settings, Timing::Live).map_err(|error| refuse(&error))?;
-        let mut state = self.lock();
-        let problems = config.restart_needed(&state.config);
-        if !problems.is_empty() {
-            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            return Err(Refused::because(lines.join("\n")));
-        }
-        config.switch.mirror = state.config.switch.mirror;
-        let old = core::mem::replace(&mut state.config, config);
-        if let Err(refused) = self.apply(&state, Some(&sources)) {
-            state.config = old;
-            return Err(refused);
-        }
-        let epoch = self.live.core().snapshot.load().epoch;
-        Ok(json!({ "epoch": epoch }))
+        done
     }
 
     fn mirror(&self, port: &str, to: Option<&MirrorTarget>) -> Result<(), Refused> {
@@ -253,10 +324,12 @@ impl Backend for Switchboard {
         let mut target = state.config.switch.mirror.map(|m| m.to);
         match to {
             None => {}
-            Some(MirrorTarget::File(path)) => {
+            Some(to @ (MirrorTarget::File(path) | MirrorTarget::Replace(path))) => {
                 let format = CaptureFormat::for_path(path);
-                let mirror = Mirror::start(path, format, 0, MIRROR_SLOTS, &[port])
-                    .map_err(|error| Refused::because(error.to_string()))?;
+                let overwrite = matches!(to, MirrorTarget::Replace(_));
+                let file = (path, Existing::replace_if(overwrite));
+                let mirror = Mirror::start(file, format, 0, MIRROR_SLOTS, &[port])
+                    .map_err(|error| Refused::because(with_causes(&error)))?;
                 let watch = self.live.watch();
                 slot.set(Some(mirror.handle(0)));
                 state.mirrors.insert(from, (mirror, watch));
@@ -306,7 +379,11 @@ impl Backend for Switchboard {
         let number = |name: &str| self.port(name).ok().map(PortId::get);
         let filter = Filter::parse(filter.unwrap_or(""), number).map_err(Refused::bad_request)?;
         let watch = self.live.watch();
-        let stream = trace::begin(self.live.crew(), filter, count, octets, self.names.clone());
+        let wanted = trace::Wanted { filter, count, octets };
+        let stream = trace::begin(self.live.crew(), wanted, self.names.clone(), &self.traces);
+        let stream = stream.map_err(|why| {
+            Refused::unavailable(format!("no more traces at a time: {why}; end another one first"))
+        })?;
         Ok(Box::new(stream.with(watch)))
     }
 }

@@ -1,7 +1,7 @@
 //! Opening the devices behind the ports.
 //!
 //! Shape: [`RunPort`] → a boxed [`Port`], by kind, and what is to be known of it; `auto` takes `AF_XDP`,
-//! or a packet socket and says why. Also finds each device's own address.
+//! or a packet socket, where that is faster or all that there is, and says why. Also finds each device's own address.
 //! Units: octets, frames.
 //! Source: pipeline.md §11.
 
@@ -12,6 +12,7 @@ use weft_dataplane::config::{PortConfig, SwitchConfig};
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
 use weft_dataplane::port::af_xdp::{AfXdp, AfXdpConfig, Builtin, Steering, Umem};
+use weft_dataplane::port::netdev;
 use weft_dataplane::port::null::Null;
 use weft_dataplane::port::pcap::{Pace, Pcap, PcapConfig};
 use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
@@ -21,7 +22,7 @@ use weft_dataplane::types::PortId;
 use weft_parsers::MacAddr;
 
 use super::{LiveError, dpdk};
-use crate::config::resolve::{Config, DeviceKind, RunPort};
+use crate::config::resolve::{Config, DeviceKind, RunConfig, RunPort};
 use crate::express::Express;
 
 /// What was opened for a port.
@@ -79,6 +80,7 @@ pub fn open_all(
         dpdk::start(first, &config.run.eal_args).map_err(named(first))?;
     }
     let umem = Umem::new(pool.clone());
+    let slower = slower_by_xdp(&config.run);
     let (mut facts, mut far) = (Vec::new(), None);
     let mut ports: Vec<Box<dyn Port>> = Vec::new();
     for (index, (port, run)) in switch.ports.iter_mut().zip(&config.run.ports).enumerate() {
@@ -94,8 +96,8 @@ pub fn open_all(
             Some((express, id)) => Box::new(express.steering(id, &run.device)),
             None => Box::new(Builtin::new()),
         };
-        let opened =
-            open(run, port, switch.tx_ring_frames, (&umem, steering)).map_err(named(run))?;
+        let by = (&umem, steering, slower.as_deref());
+        let opened = open(run, port, switch.tx_ring_frames, by).map_err(named(run))?;
         facts.push(Facts { kind: opened.port.caps().kind, note: opened.note });
         ports.push(opened.port);
         port.parse.port_mac = run.mac.or(opened.mac).unwrap_or_else(|| made_up_mac(index));
@@ -114,7 +116,25 @@ fn open_pipe(run: &RunPort, port: &PortConfig) -> Result<(Pipe, Pipe), PortOpenE
     })
 }
 
-/// Opens one device, and says what is to be known of it.
+/// Why ports of kind `auto` on veth are served faster by packet sockets than by `AF_XDP`; `None` where they are not.
+///
+/// With `AF_XDP`, hosts behind a veth send no super-frames, and frames are copied at the way in and out. What makes up
+/// for it is the kernel's own way, which leads only to a veth whose far end has NAPI.
+fn slower_by_xdp(run: &RunConfig) -> Option<String> {
+    let is_veth = |port: &&RunPort| port.kind == DeviceKind::Auto && netdev::is_veth(&port.device);
+    let mut ports = run.ports.iter().filter(is_veth).peekable();
+    ports.peek()?;
+    if !run.express {
+        return Some("express.enabled is false".to_owned());
+    }
+    let deaf = ports.find(|port| !netdev::takes_redirected(&port.device))?;
+    Some(format!(
+        "the far end of {} has no NAPI (`ethtool -K FAR-END gro on`), so that the kernel could send nothing on by itself",
+        deaf.device
+    ))
+}
+
+/// Opens one device, and says what is to be known of it; `slower` is why `auto` takes no `AF_XDP` on a veth.
 ///
 /// # Errors
 /// What was tried, and the kernel's answer.
@@ -122,7 +142,7 @@ pub fn open(
     run: &RunPort,
     port: &PortConfig,
     tx_ring_frames: usize,
-    (umem, steering): (&Arc<Umem>, Box<dyn Steering>),
+    (umem, steering, slower): (&Arc<Umem>, Box<dyn Steering>, Option<&str>),
 ) -> Result<OpenedOne, PortOpenError> {
     let (device, rate) = (run.device.clone(), port.rate);
     let frame_len_max = port.frame_len_max;
@@ -134,13 +154,18 @@ pub fn open(
     };
     let xdp = || AfXdp::open(&af_xdp(run, port, tx_ring_frames), umem, steering);
     let (opened, note): (Box<dyn Port>, Option<String>) = match run.kind {
-        DeviceKind::Auto => match xdp().map_err(|error| why(&error)).and_then(needs_tags) {
-            Ok(port) => {
-                let note = note(&port);
-                (Box::new(port), note)
+        DeviceKind::Auto => {
+            let slower = slower.filter(|_| netdev::is_veth(&device));
+            let faster = slower.map_or(Ok(()), |why| Err(format!("slower on veth, as {why}")));
+            let by_xdp = || xdp().map_err(|error| why(&error)).and_then(needs_tags);
+            match faster.and_then(|()| by_xdp()) {
+                Ok(port) => {
+                    let note = note(&port);
+                    (Box::new(port), note)
+                }
+                Err(why) => (Box::new(packet()?), Some(format!("not AF_XDP: {why}"))),
             }
-            Err(why) => (Box::new(packet()?), Some(format!("not AF_XDP: {why}"))),
-        },
+        }
         DeviceKind::AfXdp => {
             let port = xdp()?;
             let note = note(&port);
@@ -160,6 +185,7 @@ pub fn open(
                 pace: Pace::Stamps,
                 times: Some(1),
                 output: file(output),
+                existing: run.existing,
             })?;
             (Box::new(port), None)
         }

@@ -7,13 +7,17 @@
 pub mod agent;
 pub mod backend;
 pub mod cci;
+pub mod confine;
 pub mod devices;
 mod dpdk;
+pub mod events;
 pub mod single;
 mod trace;
+pub mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Built, Core, Ledger, Timing, build, chunks_beside_buffer};
@@ -22,15 +26,16 @@ use weft_dataplane::port::record::{Recorded, Recorder, Summary};
 use weft_dataplane::port::tee::{MirrorSlot, Tee};
 use weft_dataplane::port::{Port, PortOpenError};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
+use weft_dataplane::threads::{self, Ends, Role};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
-use weft_dataplane::worker::{Clock, Crew, CrewError, Poll, Worker};
+use weft_dataplane::worker::{Clock, Crew, CrewError, Poll, Stuck, Worker};
 
 use crate::config::Sources;
 use crate::config::resolve::{self, Config, DeviceKind};
 use crate::express::{Express, Watch};
 use crate::record::{Change, Header};
-use crate::report::fabric::FabricReport;
+use crate::report::fabric::{FabricReport, Served, refusals};
 
 use agent::Agent;
 
@@ -54,6 +59,9 @@ pub enum LiveError {
     /// Workers cannot be woken.
     #[error(transparent)]
     Crew(#[from] CrewError),
+    /// A worker does not answer; nothing was changed.
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
     /// No thread could be started.
     #[error("start worker {worker}")]
     Thread {
@@ -89,6 +97,12 @@ pub enum LiveError {
     #[error(transparent)]
     Static(#[from] weft_dataplane::fdb::StaticError),
 }
+
+/// How often it is looked whether workers have stopped, and how many times: in all 1.5 s, in which one that waits for
+/// another one gives up.
+const HALT: Duration = Duration::from_millis(2);
+/// See [`HALT`].
+const HALTS: u32 = 750;
 
 /// A worker's thread; it ends with its ports.
 type Thread = JoinHandle<Vec<Box<dyn Port>>>;
@@ -189,9 +203,7 @@ pub fn take_over(core: &Core, new: &Arc<Snapshot>) -> Result<(), LiveError> {
     let forward = &new.config.forward;
     core.fdb.set_static(&forward.static_entries)?;
     core.fdb.set_ageing(forward.ageing);
-    for (port, config) in (0..).filter_map(PortId::new).zip(&new.config.ports) {
-        core.fdb.set_learned_max(port, config.learned_max);
-    }
+    weft_dataplane::pipeline::limit_learning(&core.fdb, new);
     core.snapshot.store(new.clone());
     Ok(())
 }
@@ -230,7 +242,7 @@ impl Live {
         (live.devices, live.no_express) = (facts, no_express);
         if let Some((fabric, far)) = config.fabric.as_ref().zip(far) {
             let agent = Arc::new(Agent::start(fabric, &live.core, live.clock, far)?);
-            let cci = fabric.cci.as_ref().map(|place| cci::Server::start(place, agent.clone()));
+            let cci = fabric.cci.as_ref().map(|cci| cci::Server::start(cci, agent.clone()));
             live.fabric = Mutex::new(Some(Functions { agent, cci: cci.transpose()? }));
         }
         if let Some(mut express) = express {
@@ -265,14 +277,32 @@ impl Live {
         let names = |id: PortId| {
             config.config.ports.get(id.index()).map_or(String::new(), |port| port.name.clone())
         };
-        let served = cci.as_ref().map(|server| (server.at().to_owned(), server.counts()));
-        Some(agent.look(|switch, counts| FabricReport::new(switch, &names, counts, served)))
+        let served = cci.as_ref().map(|server| Served {
+            at: server.at().to_owned(),
+            guard: server.guard().to_owned(),
+            counts: server.counts(),
+        });
+        let mut report =
+            agent.look(|switch, counts| FabricReport::new(switch, &names, counts, served));
+        drop(functions);
+        // Counters of a worker that does not move are not exact, and all that there is.
+        let ledger = self.ledger().unwrap_or_else(|_| Ledger::read(&self.core));
+        for port in &report.ports {
+            let counted = ledger.port.get(usize::from(port.port));
+            let refused = counted.map(|port| refusals(&port.refused)).unwrap_or_default();
+            if !refused.is_empty() {
+                report.refused.insert(port.name.clone(), refused);
+            }
+        }
+        Some(report)
     }
 
     /// Where managers connect, if they can.
     #[must_use]
     pub fn cci(&self) -> Option<String> {
-        Some(self.functions().as_ref()?.cci.as_ref()?.at().to_owned())
+        let functions = self.functions();
+        let server = functions.as_ref()?.cci.as_ref()?;
+        Some(format!("{} ({})", server.at(), server.guard()))
     }
 
     /// Adds up what the kernel has sent on by itself.
@@ -356,17 +386,19 @@ impl Live {
                 worker = worker.recorded(recorder.clone());
             }
             let core = core_for(&run.cores, index);
-            let thread = std::thread::Builder::new().name(format!("weft-worker{index}"));
-            let started = thread.spawn(move || {
-                if let Some(core) = core {
-                    core_affinity::set_for_current(core);
-                }
-                worker.run()
-            });
+            let asked = crew.clone();
+            let ends = Ends::when(move || asked.is_stopping());
+            let started =
+                threads::spawn(Role::Worker, format!("weft-worker{index}"), ends, move || {
+                    if let Some(core) = core {
+                        core_affinity::set_for_current(core);
+                    }
+                    worker.run()
+                });
             match started {
                 Ok(handle) => live.lock().push(handle),
                 Err(source) => {
-                    live.halt();
+                    drop(live.halt()); // who is stuck goes with the process
                     return Err(LiveError::Thread { worker: index, source });
                 }
             }
@@ -386,6 +418,11 @@ impl Live {
         &self.crew
     }
 
+    /// Passes of each worker's loop: a number that stands still is a worker that does.
+    pub fn beats(&self) -> impl Iterator<Item = u64> + '_ {
+        self.core.stats.iter().map(|stats| stats.loops.get())
+    }
+
     /// The time on the switch's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
@@ -393,8 +430,10 @@ impl Live {
     }
 
     /// All counters at one moment, so that they add up.
-    #[must_use]
-    pub fn ledger(&self) -> Ledger {
+    ///
+    /// # Errors
+    /// A worker does not answer.
+    pub fn ledger(&self) -> Result<Ledger, Stuck> {
         self.crew.hold(|| Ledger::read(&self.core))
     }
 
@@ -418,7 +457,7 @@ impl Live {
                 prepared.commit();
             }
             Ok(())
-        })
+        })?
     }
 
     /// Has `change`, which is about to be made, in the record; the crew is held.
@@ -446,33 +485,48 @@ impl Live {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends connections of managers, the workers and the agent, and closes the ports.
-    fn halt(&self) {
+    /// Ends connections of managers, the workers and the agent, and closes the ports, but for those of workers that are
+    /// stuck, and are left alone.
+    fn halt(&self) -> Result<(), Stuck> {
         let functions = self.functions().take();
         if let Some(functions) = &functions {
             functions.agent.stop();
         }
         drop(functions);
         self.crew.stop();
-        for worker in self.lock().drain(..) {
-            drop(worker.join()); // a worker that panicked has said so itself
+        let mut running: Vec<_> = self.lock().drain(..).enumerate().collect();
+        for _ in 0..HALTS {
+            let (over, more): (Vec<_>, Vec<_>) =
+                running.into_iter().partition(|(_, worker)| worker.is_finished());
+            for (_, worker) in over {
+                drop(worker.join()); // a worker that panicked has said so itself
+            }
+            running = more;
+            if running.is_empty() {
+                return Ok(());
+            }
+            std::thread::park_timeout(HALT);
         }
+        Err(Stuck { workers: running.into_iter().map(|(worker, _)| worker).collect() })
     }
 
-    /// Stops the workers, closes the ports, and returns the final counters.
+    /// Stops the workers, closes the ports, and returns the final counters; and the workers that do not stop, whose ports
+    /// and counters are as they are.
     #[must_use]
-    pub fn stop(&self) -> Ledger {
-        self.halt();
-        if let Some(express) = &mut *self.express() {
-            express.end(&self.core);
+    pub fn stop(&self) -> (Ledger, Option<Stuck>) {
+        let halted = self.halt();
+        if halted.is_ok()
+            && let Some(express) = &mut *self.express()
+        {
+            express.end(&self.core); // a worker that is stuck may have its lock
         }
-        Ledger::read(&self.core)
+        (Ledger::read(&self.core), halted.err())
     }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
-        self.halt();
+        drop(self.halt()); // who is stuck goes with the process
     }
 }
 

@@ -4,7 +4,7 @@
 //! Units: as the events say.
 //! Source: issue 2, "`weft trace`"; pipeline.md §13.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,21 +17,51 @@ use weft_dataplane::worker::Crew;
 use crate::express::Watch;
 use crate::mgmt::{TraceStream, Traced};
 use crate::paths::{Filter, Path, Paths, ShownPath};
+use crate::serve::{Account, NoShare, Share};
 
 /// Paths that wait for a trace's client; more are lost to it.
 const PATHS_MAX: usize = 4_096;
+/// Octets of memory that these may take.
+const WAITING_MAX: usize = 1 << 20;
+/// Octets of memory that paths may take that are not complete.
+const OPEN_MAX: usize = 2 << 20;
+/// What a trace takes of what all traces may use: the above, the queue itself, and a path on its way to the client.
+const TRACE_SIZE: usize = 4 << 20;
+/// Octets of memory that all traces of a switch may use.
+pub const TRACES_SIZE: usize = 8 * TRACE_SIZE;
 
-/// Has all of `crew` tell the paths of frames that `filter` wants, with their octets or without;
-/// `ports` are the names of the switch's ports.
-#[must_use]
-pub fn begin(crew: &Crew, filter: Filter, count: u64, octets: bool, ports: Vec<String>) -> Stream {
+/// Which paths are wanted.
+#[derive(Debug)]
+pub struct Wanted {
+    /// Those that it wants.
+    pub filter: Filter,
+    /// How many of them.
+    pub count: u64,
+    /// Whether with their octets.
+    pub octets: bool,
+}
+
+/// Has all of `crew` tell the `wanted` paths of frames; `ports` are the names of the switch's ports, `memory` is what all
+/// traces may use.
+///
+/// # Errors
+/// Others use it.
+pub fn begin(
+    crew: &Crew,
+    wanted: Wanted,
+    ports: Vec<String>,
+    memory: &Arc<Account>,
+) -> Result<Stream, NoShare> {
+    let share = memory.take(TRACE_SIZE)?;
+    let Wanted { filter, count, octets } = wanted;
     let (send, receive) = sync_channel(PATHS_MAX);
-    let trace = Trace { paths: Mutex::default(), filter, octets, is_over: AtomicBool::new(false) };
-    let trace = Arc::new(trace);
+    let paths = Mutex::new(Paths::within(OPEN_MAX));
+    let (is_over, waiting) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let trace = Arc::new(Trace { paths, filter, octets, is_over, waiting });
     for worker in 0..crew.len() {
         crew.trace(worker, Box::new(Follower { trace: trace.clone(), send: send.clone() }));
     }
-    Stream { trace, receive, left: count, ports, watch: None }
+    Ok(Stream { trace, receive, left: count, ports, watch: None, _share: Some(share) })
 }
 
 /// What all who take part share: a frame may come in at one worker and leave by another.
@@ -42,6 +72,8 @@ struct Trace {
     octets: bool,
     /// Nobody is there any more to be told.
     is_over: AtomicBool,
+    /// Octets of memory of the paths that wait for the client.
+    waiting: AtomicUsize,
 }
 
 impl Trace {
@@ -61,7 +93,11 @@ impl Listen for Follower {
         let path = self.trace.paths().feed(now, event);
         if let Some(path) = path.filter(|path| self.trace.filter.wants(path)) {
             // A full queue loses the path: the switch does not wait for a client.
-            drop(self.send.try_send(path));
+            let (waiting, size) = (&self.trace.waiting, path.size());
+            let before = waiting.fetch_add(size, Ordering::Relaxed); // a count
+            if before + size > WAITING_MAX || self.send.try_send(path).is_err() {
+                waiting.fetch_sub(size, Ordering::Relaxed); // a count
+            }
         }
     }
 
@@ -84,6 +120,8 @@ pub struct Stream {
     ports: Vec<String>,
     /// Has all frames come to the workers.
     watch: Option<Watch>,
+    /// Of the memory that all traces may use.
+    _share: Option<Share>,
 }
 
 impl Stream {
@@ -109,6 +147,7 @@ impl TraceStream for Stream {
         match self.receive.recv_timeout(wait) {
             Ok(path) => {
                 self.left -= 1;
+                self.trace.waiting.fetch_sub(path.size(), Ordering::Relaxed); // a count
                 Traced::Path(ShownPath::new(path, &self.ports))
             }
             Err(RecvTimeoutError::Timeout) => Traced::Nothing,
@@ -125,11 +164,22 @@ mod tests {
 
     fn follow(filter: &str) -> (Follower, Stream) {
         let (send, receive) = sync_channel(1);
-        let filter = Filter::parse(filter, |_| None).unwrap();
-        let is_over = AtomicBool::new(false);
-        let trace = Arc::new(Trace { paths: Mutex::default(), filter, octets: false, is_over });
-        let follower = Follower { trace: trace.clone(), send };
-        (follower, Stream { trace, receive, left: 2, ports: Vec::new(), watch: None })
+        let trace = trace(filter, false);
+        (Follower { trace: trace.clone(), send }, stream(trace, receive))
+    }
+
+    fn stream(trace: Arc<Trace>, receive: Receiver<Path>) -> Stream {
+        Stream { trace, receive, left: 2, ports: Vec::new(), watch: None, _share: None }
+    }
+
+    fn trace(filter: &str, octets: bool) -> Arc<Trace> {
+        Arc::new(Trace {
+            paths: Mutex::default(),
+            filter: Filter::parse(filter, |_| None).unwrap(),
+            octets,
+            is_over: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+        })
     }
 
     /// Frame `number` comes in and is dropped.
@@ -150,6 +200,53 @@ mod tests {
             drop_one(&mut follower, 2); // wanted or not
             assert!(follower.has_enough(), "{filter:?}");
         }
+    }
+
+    /// Traces that are never read, as many as clients may be: those beyond the cap are refused, and room comes back.
+    #[test]
+    fn traces_take_no_more_memory_in_all_than_they_may() {
+        use crate::config::Settings;
+        use crate::config::resolve::{Config, Timing};
+        use weft_dataplane::port::tee::MirrorSlot;
+        let text = "[[port]]\nname = 'a'\nkind = 'null'\n[[port]]\nname = 'b'\nkind = 'null'\n";
+        let config = Config::resolve(&Settings::read("f", text).unwrap(), Timing::Live).unwrap();
+        let live = crate::live::Live::start(
+            &config,
+            &[MirrorSlot::default(), MirrorSlot::default()],
+            None,
+        )
+        .unwrap();
+        let memory = Arc::new(Account::new(TRACES_SIZE));
+        let begin = || {
+            let wanted = Wanted { filter: Filter::default(), count: 1, octets: true };
+            begin(live.crew(), wanted, Vec::new(), &memory)
+        };
+        let mut traces: Vec<_> = (0..32).filter_map(|_| begin().ok()).collect();
+        assert_eq!((traces.len(), memory.used()), (8, TRACES_SIZE));
+        let refused = begin().map(drop).unwrap_err().to_string();
+        assert!(refused.contains("octets that clients may use are in use"), "{refused}");
+        traces.pop();
+        begin().unwrap();
+    }
+
+    #[test]
+    fn paths_that_nobody_takes_use_no_more_memory_than_they_may() {
+        let (send, receive) = sync_channel(PATHS_MAX);
+        let trace = trace("", true);
+        let mut stream = stream(trace.clone(), receive);
+        let mut follower = Follower { trace: trace.clone(), send };
+        for frame in 1..=1_000 {
+            follower.listen(Instant::ZERO, &Event::Rx { frame, port: 0, len: 60, digest: 0 });
+            follower.octets(frame, &[0; 9_000]);
+            follower.listen(Instant::ZERO, &Event::Drop { frame, port: 0, reason: "dt" });
+        }
+        let waiting = trace.waiting.load(Ordering::Relaxed);
+        assert!((WAITING_MAX - 20_000..=WAITING_MAX).contains(&waiting), "{waiting} octets");
+        stream.left = u64::MAX;
+        let told =
+            (0..1_000).take_while(|_| stream.next(Duration::ZERO) != Traced::Nothing).count();
+        assert!((50..200).contains(&told), "{told} paths");
+        assert_eq!(trace.waiting.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,9 @@ pub enum SocketError {
         /// Its owner.
         owner: u32,
     },
+    /// What is there is no socket.
+    #[error("{}: expected a socket that nobody listens at, or nothing; found something else", .0.display())]
+    NoSocket(PathBuf),
     /// Somebody listens there.
     #[error("{}: a switch of this name is running", .0.display())]
     Running(PathBuf),
@@ -44,8 +47,8 @@ pub enum SocketError {
     NoFile(PathBuf),
 }
 
-/// Listens at `path`; makes its directory, takes the place of a socket that nobody listens at.
-pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
+/// The directory of a socket at `path`; it is made with mode 0700 if there is none.
+pub(crate) fn make_dir_of(path: &Path) -> Result<PathBuf, SocketError> {
     let io = |call, path: &Path| {
         let path = path.to_owned();
         move |source| SocketError::Io { call, path, source }
@@ -58,12 +61,23 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
         DirBuilder::new().recursive(true).mode(0o755).create(above).map_err(io("make", above))?;
     }
     match DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(io("make", dir)(error));
-        }
-        _ => {}
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(io("make", dir)(error)),
+        _ => Ok(dir.to_owned()),
     }
-    let facts = fs::metadata(dir).map_err(io("look at", dir))?;
+}
+
+/// Listens at `path`; makes its directory, takes the place of a socket that nobody listens at.
+pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
+    let io = |call, path: &Path| {
+        let path = path.to_owned();
+        move |source| SocketError::Io { call, path, source }
+    };
+    let dir = &make_dir_of(path)?;
+    let facts = fs::symlink_metadata(dir).map_err(io("look at", dir))?;
+    if !facts.is_dir() {
+        let source = io::Error::from(io::ErrorKind::NotADirectory); // a symbolic link is none
+        return Err(io("use", dir)(source));
+    }
     let (mode, owner) = (facts.mode() & 0o7777, facts.uid());
     if mode & 0o077 != 0 || owner != rustix::process::geteuid().as_raw() {
         return Err(SocketError::Open { path: dir.to_owned(), mode, owner });
@@ -73,6 +87,9 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
         Err(error) => return Err(io("listen at", path)(error)),
     }
+    if !is_socket(path).map_err(io("look at", path))? {
+        return Err(SocketError::NoSocket(path.to_owned()));
+    }
     if UnixStream::connect(path).is_ok() {
         return Err(SocketError::Running(path.to_owned()));
     }
@@ -80,10 +97,17 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     UnixListener::bind(path).map_err(io("listen at", path))
 }
 
+/// Whether there is a socket, and not a symbolic link to one.
+fn is_socket(path: &Path) -> io::Result<bool> {
+    Ok(fs::symlink_metadata(path)?.file_type().is_socket())
+}
+
 /// Removes the socket, and its directories as far as they are empty.
 pub(crate) fn clean_up(path: &Path) {
     // What is left in place hurts nobody: the next start takes its place.
-    let _ = fs::remove_file(path);
+    if is_socket(path).unwrap_or(false) {
+        let _ = fs::remove_file(path);
+    }
     for dir in path.ancestors().skip(1).take(2) {
         let is_ours = dir.file_name().is_some_and(|_| dir.ends_with("weft"))
             || dir.parent().is_some_and(|above| above.ends_with("weft"));

@@ -5,11 +5,13 @@
 //! Units: as each field says.
 //! Source: architecture.md, "Control"; JSON is RFC 8259.
 
+pub(crate) mod accept;
 mod client;
 pub(crate) mod dir;
 mod server;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -17,12 +19,15 @@ use serde_json::{Value, json};
 use weft_parsers::AddrKey;
 
 use crate::config::value::parse_addr;
+use crate::live::events;
 use crate::paths::ShownPath;
-use crate::report::{FdbRow, StatsSnapshot, What};
+use crate::report::process::ProcessReport;
+use crate::report::{FdbRow, Shown, StatsSnapshot, What};
 
+pub use accept::raise_descriptor_limit;
 pub use client::{Client, ClientError, find_socket};
 pub use dir::SocketError;
-pub use server::{CLIENTS_MAX, Server};
+pub use server::{CLIENTS_MAX, LIMITS, Server, trusted};
 
 /// Longest request, in octets with its newline.
 pub const LINE_LEN_MAX: usize = 64 * 1024;
@@ -38,6 +43,12 @@ pub enum Request {
         /// Whether watermarks begin again after it.
         #[serde(default)]
         restart_watermarks: bool,
+    },
+    /// Events after a number.
+    Events {
+        /// Number of the last one that is known; 0 for all that are kept.
+        #[serde(default)]
+        after: u64,
     },
     /// Adds a static FDB entry.
     FdbAdd {
@@ -100,8 +111,10 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MirrorTarget {
-    /// A capture file.
+    /// A capture file, which there is not yet.
     File(PathBuf),
+    /// A capture file, in place of one that may be there.
+    Replace(PathBuf),
     /// A port of the switch.
     Port(String),
 }
@@ -166,6 +179,12 @@ pub trait Backend: Send + Sync {
     /// Everything that is counted; watermarks begin again afterwards if `restart_watermarks`.
     fn stats(&self, restart_watermarks: bool) -> StatsSnapshot;
 
+    /// What the process may do.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    fn process(&self) -> Result<ProcessReport, Refused>;
+
     /// All FDB entries.
     fn fdb(&self) -> Vec<FdbRow>;
 
@@ -225,11 +244,23 @@ pub trait Lines: Send + Sync {
 }
 
 /// A running switch.
-struct OfSwitch(std::sync::Arc<dyn Backend>);
+struct OfSwitch {
+    backend: Arc<dyn Backend>,
+    /// Reports are made one after the other: each may be large while it is made.
+    reports: Mutex<()>,
+}
+
+impl OfSwitch {
+    fn new(backend: Arc<dyn Backend>) -> Self {
+        Self { backend, reports: Mutex::default() }
+    }
+}
 
 impl Lines for OfSwitch {
     fn answer(&self, line: &[u8]) -> Answer {
-        answer(line, self.0.as_ref())
+        let is_report = matches!(parse(line), Ok(Request::Show { .. }));
+        let _one = is_report.then(|| self.reports.lock().unwrap_or_else(PoisonError::into_inner));
+        answer(line, self.backend.as_ref())
     }
 }
 
@@ -249,6 +280,15 @@ pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
         if let Request::Trace { filter, count, octets } = &request {
             let stream = backend.trace(filter.as_deref(), *count, *octets)?;
             return Ok(Answer::Stream(to_line(&json!({ "ok": "tracing" })), stream));
+        }
+        if let Request::Show { what, restart_watermarks } = &request {
+            let shown = match what {
+                What::Process => Shown::Process(backend.process()?),
+                What::Events => Shown::Events(events::board().after(0)), // asks no worker
+                What::Fdb => backend.stats(*restart_watermarks).shown(*what, backend.fdb()),
+                what => backend.stats(*restart_watermarks).shown(*what, Vec::new()),
+            };
+            return server::ok_line(&shown).map(Answer::Line);
         }
         meet(&request, backend).map(|value| Answer::Line(to_line(&json!({ "ok": value }))))
     };
@@ -299,11 +339,8 @@ fn address(text: &str) -> Result<u64, Refused> {
 fn meet(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
     let done = |()| json!("done");
     match request {
-        Request::Show { what, restart_watermarks } => {
-            let rows = if *what == What::Fdb { backend.fdb() } else { Vec::new() };
-            let shown = backend.stats(*restart_watermarks).shown(*what, rows);
-            serde_json::to_value(shown).map_err(|error| Refused::unavailable(error.to_string()))
-        }
+        Request::Events { after } => serde_json::to_value(events::board().after(*after))
+            .map_err(|error| Refused::unavailable(error.to_string())),
         Request::FdbAdd { addr, port, vid } => {
             backend.fdb_add(*vid, station(addr, *vid)?, port).map(done)
         }
@@ -315,7 +352,9 @@ fn meet(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
             Err(Refused::bad_request(format!("expected a PID 0..=4095, found {dpid}")))
         }
         Request::PbrRoute { dpid } => backend.pbr_route(*dpid),
-        Request::Trace { .. } => Err(Refused::bad_request("a trace has a stream of its own")),
+        Request::Show { .. } | Request::Trace { .. } => {
+            Err(Refused::bad_request("a report or trace has an answer of its own"))
+        }
     }
 }
 

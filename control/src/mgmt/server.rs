@@ -1,60 +1,56 @@
-//! The server of the management socket: one blocking thread a client, up to a bound.
+//! The server of a management socket: lines in, answers out.
 //!
-//! Shape: lines in, answers of [`Backend`] out; a client must be of our user, or root.
+//! Shape: [`Lines`] behind [`serve::Server`]; a client must be of our user, or root.
 //! Units: octets, seconds.
-//! Source: unix(7), `SO_PEERCRED`.
+//! Source: unix(7), `SO_PEERCRED`; architecture.md, "Control".
 
-use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use weft_dataplane::threads::Role;
 
-use super::dir::{SocketError, clean_up, listen};
+use super::dir::SocketError;
 use super::{
     Answer, Backend, LINE_LEN_MAX, Lines, OfSwitch, Refused, TraceStream, Traced, to_line,
 };
+use crate::serve::{self, Client, Counts, Limits, Listener, Protocol, Stream, Trust};
 
-/// Most clients at a time.
+/// Most clients at a time; the last place is root's.
 pub const CLIENTS_MAX: usize = 32;
-/// A client that asks nothing for so long is sent away.
-const IDLE_MAX: Duration = Duration::from_secs(300);
-/// A client that takes no answer for so long is sent away.
-const WRITE_MAX: Duration = Duration::from_secs(5);
+/// What clients may use.
+pub const LIMITS: Limits = Limits {
+    clients: CLIENTS_MAX,
+    unknown: 0,
+    idle: Duration::from_secs(300),
+    request: Duration::from_secs(10),
+    answer: Duration::from_secs(30),
+    unread: 64 << 20,
+};
 /// How often a trace without frames looks whether its client is still there.
 const TRACE_WAIT: Duration = Duration::from_millis(200);
 
-/// Clients that are connected, so that stopping can reach them.
-#[derive(Default)]
-struct Clients {
-    stopping: AtomicBool,
-    streams: Mutex<Registered>,
-}
-
-#[derive(Default)]
-struct Registered {
-    next: u64,
-    streams: BTreeMap<u64, UnixStream>,
-    threads: BTreeMap<u64, JoinHandle<()>>,
-}
-
-impl Clients {
-    fn lock(&self) -> MutexGuard<'_, Registered> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+/// How far to trust whoever connects to a Unix socket of ours: root and our own user, nobody else.
+///
+/// # Errors
+/// Why it may not ask.
+pub fn trusted(stream: &Stream) -> Result<Trust, Refused> {
+    let peer = stream.peer().ok_or_else(|| Refused::unavailable("who asks is not known"))?;
+    if peer.uid.is_root() {
+        Ok(Trust::Owner)
+    } else if peer.uid == rustix::process::geteuid() {
+        Ok(Trust::User)
+    } else {
+        Err(Refused::because("only root and the user that runs the switch may ask"))
     }
 }
 
 /// A management socket that is being served; dropping it ends that.
 pub struct Server {
     path: PathBuf,
-    clients: Arc<Clients>,
-    acceptor: Option<JoinHandle<()>>,
+    server: serve::Server,
 }
 
 impl Server {
@@ -63,7 +59,7 @@ impl Server {
     /// # Errors
     /// The socket cannot be made, is in use, or would be open to others.
     pub fn start(path: &Path, backend: Arc<dyn Backend>) -> Result<Self, SocketError> {
-        Self::serve(path, Arc::new(OfSwitch(backend)))
+        Self::serve(path, Arc::new(OfSwitch::new(backend)))
     }
 
     /// Serves whoever answers lines at `path`.
@@ -71,18 +67,26 @@ impl Server {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn serve(path: &Path, backend: Arc<dyn Lines>) -> Result<Self, SocketError> {
-        let listener = listen(path)?;
-        let clients = Arc::new(Clients::default());
-        let shared = clients.clone();
-        let acceptor = std::thread::Builder::new()
-            .name("weft-mgmt".to_owned())
-            .spawn(move || accept(&listener, &shared, &backend))
-            .map_err(|source| SocketError::Io {
-                call: "start a thread for",
-                path: path.to_owned(),
-                source,
-            })?;
-        Ok(Self { path: path.to_owned(), clients, acceptor: Some(acceptor) })
+        Self::serve_within(path, backend, LIMITS)
+    }
+
+    /// As [`serve`](Self::serve), within other limits.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn serve_within(
+        path: &Path,
+        backend: Arc<dyn Lines>,
+        limits: Limits,
+    ) -> Result<Self, SocketError> {
+        let protocol = Arc::new(OfLines { backend, clients: limits.clients });
+        let server = serve::Server::start(Listener::unix(path)?, limits, protocol);
+        let server = server.map_err(|source| SocketError::Io {
+            call: "start a thread for",
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self { path: path.to_owned(), server })
     }
 
     /// Where it listens.
@@ -90,143 +94,103 @@ impl Server {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.clients.stopping.store(true, Ordering::SeqCst);
-        // Wakes the acceptor; when nobody can connect it is gone already.
-        let woken = UnixStream::connect(&self.path).is_ok();
-        if let Some(acceptor) = self.acceptor.take()
-            && woken
-        {
-            let _ = acceptor.join(); // a panic has been printed
-        }
-        let (streams, threads) = {
-            let mut registered = self.clients.lock();
-            (std::mem::take(&mut registered.streams), std::mem::take(&mut registered.threads))
-        };
-        for stream in streams.values() {
-            let _ = stream.shutdown(Shutdown::Both); // it may be closed already
-        }
-        for thread in threads.into_values() {
-            let _ = thread.join(); // a panic has been printed
-        }
-        clean_up(&self.path);
+    /// What clients have done.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.server.counts()
     }
 }
 
-fn accept(listener: &UnixListener, clients: &Arc<Clients>, backend: &Arc<dyn Lines>) {
-    for stream in listener.incoming() {
-        if clients.stopping.load(Ordering::SeqCst) {
-            return;
-        }
-        // Too many files: the client sees that it is closed, and others end meanwhile.
-        let Ok(stream) = stream else { continue };
-        if let Err(refused) = admit(&stream, clients, backend) {
-            // It learns why, if it listens at all.
-            let _ = stream.set_write_timeout(Some(TRACE_WAIT));
-            let _ = (&stream).write_all(&to_line(&json!({ "error": refused })));
-        }
-    }
+struct OfLines {
+    backend: Arc<dyn Lines>,
+    clients: usize,
 }
 
-fn admit(
-    stream: &UnixStream,
-    clients: &Arc<Clients>,
-    backend: &Arc<dyn Lines>,
-) -> Result<(), Refused> {
-    let failed = |error: io::Error| Refused::unavailable(error.to_string());
-    let peer = rustix::net::sockopt::socket_peercred(stream).map_err(|e| failed(e.into()))?;
-    if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
-        return Err(Refused::because("only root and the user that runs the switch may ask"));
+fn refusal(refused: &Refused) -> Vec<u8> {
+    to_line(&json!({ "error": refused }))
+}
+
+impl Protocol for OfLines {
+    fn role(&self) -> Role {
+        Role::Management
     }
-    let mut registered = clients.lock();
-    if registered.streams.len() >= CLIENTS_MAX {
-        return Err(Refused::unavailable(format!("{CLIENTS_MAX} clients are connected already")));
+
+    fn name(&self) -> &'static str {
+        "weft-mgmt"
     }
-    stream.set_read_timeout(Some(IDLE_MAX)).map_err(failed)?;
-    stream.set_write_timeout(Some(WRITE_MAX)).map_err(failed)?;
-    let number = registered.next;
-    registered.next += 1;
-    let (kept, own) = (stream.try_clone().map_err(failed)?, stream.try_clone().map_err(failed)?);
-    registered.streams.insert(number, kept);
-    let (shared, backend) = (clients.clone(), backend.clone());
-    let spawned =
-        std::thread::Builder::new().name("weft-mgmt-client".to_owned()).spawn(move || {
-            // Whatever ends a client, the others go on.
-            let _ = serve(&own, backend.as_ref());
-            let mut registered = shared.lock();
-            registered.streams.remove(&number);
-            registered.threads.remove(&number);
-        });
-    match spawned {
-        Ok(thread) => {
-            registered.threads.insert(number, thread);
-            Ok(())
-        }
-        Err(error) => {
-            registered.streams.remove(&number);
-            Err(failed(error))
-        }
+
+    fn trust(&self, stream: &Stream) -> Result<Trust, Vec<u8>> {
+        trusted(stream).map_err(|refused| refusal(&refused))
+    }
+
+    fn full(&self) -> Vec<u8> {
+        let message = format!("{} clients are connected already", self.clients);
+        refusal(&Refused::unavailable(message))
+    }
+
+    fn serve(&self, client: &Client) {
+        // Whatever ends a client, the others go on.
+        let _ = answer_lines(client, self.backend.as_ref());
     }
 }
 
 /// Answers one client's lines until it goes.
-fn serve(stream: &UnixStream, backend: &dyn Lines) -> io::Result<()> {
-    let mut reader = BufReader::new(stream);
-    let mut out = stream;
+fn answer_lines(client: &Client, backend: &dyn Lines) -> io::Result<()> {
+    let mut reader = BufReader::new(client);
     let mut line = Vec::new();
-    while read_line(&mut reader, &mut line)? {
-        if line.len() > LINE_LEN_MAX {
-            // What follows belongs to a line that nobody reads: the end.
-            return match backend.answer(&line) {
-                Answer::Line(answer) | Answer::Stream(answer, _) => out.write_all(&answer),
-            };
-        }
+    client.idle();
+    while read_line(&mut reader, &mut line, || client.asking())? {
+        client.working();
+        let is_too_long = line.len() > LINE_LEN_MAX;
         if line.trim_ascii().is_empty() {
+            client.idle();
             continue;
         }
         match backend.answer(&line) {
-            Answer::Line(answer) => out.write_all(&answer)?,
+            Answer::Line(answer) => send(client, answer)?,
             Answer::Stream(first, mut paths) => {
-                out.write_all(&first)?;
-                stream_paths(stream, paths.as_mut())?;
+                send(client, first)?;
+                stream_paths(client, paths.as_mut())?;
             }
         }
+        if is_too_long {
+            return Ok(()); // what follows belongs to a line that nobody reads
+        }
+        client.idle();
     }
     Ok(())
 }
 
-/// Sends paths until they end or the client goes.
-fn stream_paths(mut stream: &UnixStream, paths: &mut dyn TraceStream) -> io::Result<()> {
-    loop {
-        match paths.next(TRACE_WAIT) {
-            Traced::Path(path) => stream.write_all(&to_line(&json!({ "path": path })))?,
-            Traced::Ended(end) => return stream.write_all(&to_line(&json!({ "end": end }))),
-            Traced::Nothing => {
-                if has_gone(stream)? {
-                    return Ok(());
-                }
-            }
+/// Sends an answer, or why there is none where others have not read theirs.
+fn send(client: &Client, answer: Vec<u8>) -> io::Result<()> {
+    match client.hold(answer.capacity()) {
+        Ok(_held) => client.send(&answer),
+        Err(why) => {
+            drop(answer);
+            let message = format!("{why}: read the answers that wait, or ask again later");
+            client.send(&refusal(&Refused::unavailable(message)))
         }
     }
 }
 
-/// Whether the other end has closed.
-fn has_gone(stream: &UnixStream) -> io::Result<bool> {
-    use rustix::net::RecvFlags;
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    match rustix::net::recv(stream, &mut [0_u8; 1][..], flags) {
-        Ok((_, count)) => Ok(count == 0),
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
+/// Sends paths until they end or the client goes.
+fn stream_paths(client: &Client, paths: &mut dyn TraceStream) -> io::Result<()> {
+    loop {
+        match paths.next(TRACE_WAIT) {
+            Traced::Path(path) => client.send(&to_line(&json!({ "path": path })))?,
+            Traced::Ended(end) => return client.send(&to_line(&json!({ "end": end }))),
+            Traced::Nothing if client.is_over() || client.stream().is_closed() => {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            Traced::Nothing => {}
+        }
     }
 }
 
-/// Reads up to and without a newline into `line`; more than the bound is cut off one octet above it.
-/// False at the end.
-fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+/// Reads up to and without a newline into `line`; more than the bound is cut off one octet above it. Calls `begun` as
+/// often as octets of a line that is not whole have come. False at the end.
+fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>, begun: impl Fn()) -> io::Result<bool> {
     line.clear();
     loop {
         let available = match reader.fill_buf() {
@@ -247,5 +211,37 @@ fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> 
         if newline.is_some() {
             return Ok(true);
         }
+        begun();
     }
+}
+
+/// JSON that is written as far as there is memory for it.
+#[derive(Default)]
+struct Carefully(Vec<u8>);
+
+impl Write for Carefully {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.0.try_reserve(octets.len()).map_err(io::Error::other)?;
+        self.0.extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// `value` as a line `{"ok": value}`, without a copy of it in between.
+///
+/// # Errors
+/// There is no memory for it.
+pub(super) fn ok_line(value: &impl serde::Serialize) -> Result<Vec<u8>, Refused> {
+    let mut line = Carefully::default();
+    let mut write = || -> io::Result<()> {
+        line.write_all(b"{\"ok\":")?;
+        serde_json::to_writer(&mut line, value)?;
+        line.write_all(b"}\n")
+    };
+    write().map_err(|error| Refused::unavailable(error.to_string()))?;
+    Ok(line.0)
 }

@@ -50,6 +50,10 @@ impl Backend for Recorder {
         StatsSnapshot { switch: "s".into(), conservation, ..Default::default() }
     }
 
+    fn process(&self) -> Result<ProcessReport, Refused> {
+        Ok(ProcessReport { pid: 7, sandbox: "on".into(), ..Default::default() })
+    }
+
     fn fdb(&self) -> Vec<FdbRow> {
         vec![FdbRow { vid: 1, addr: "id:0005".into(), port: "p0".into(), ..Default::default() }]
     }

@@ -10,6 +10,7 @@ use weft_dataplane::rng::Rng;
 use super::testing::Recorder;
 use super::*;
 use crate::report::Shown;
+use crate::serve::Limits;
 
 fn ask(line: &str) -> Value {
     let answer = handle_line(line.as_bytes(), &Recorder::default());
@@ -169,11 +170,53 @@ fn clients_are_bounded_and_bad_ones_do_not_hurt() {
     let mut text = String::new();
     (&stream).read_to_string(&mut text).unwrap();
     assert!(text.contains("epoch"), "{text}");
-    // Clients that were served above may take a moment to be counted out.
-    let kept: Vec<_> = (0..CLIENTS_MAX + 8).map(|_| UnixStream::connect(&path).unwrap()).collect();
-    let mut last = String::new();
-    BufReader::new(kept.last().unwrap()).read_line(&mut last).unwrap();
-    assert!(last.contains("clients are connected already"), "{last}");
+}
+
+/// All places are taken by clients that never end their line, and the owner is answered all the same.
+#[test]
+fn slow_clients_do_not_keep_the_owner_out() {
+    let (_dir, path, _, server) = served();
+    let slow: Vec<_> = (0..3 * CLIENTS_MAX)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(b"{\"cmd\":").unwrap();
+            stream
+        })
+        .collect();
+    let mut owner = Client::connect(&path).unwrap();
+    let request = Request::Show { what: What::Conservation, restart_watermarks: false };
+    owner.request(&request).unwrap();
+    let counts = server.counts();
+    assert!(counts.open <= CLIENTS_MAX as u64 && counts.evicted > CLIENTS_MAX as u64, "{counts:?}");
+    drop(slow);
+}
+
+/// Answers that are not read are bounded in all, and whoever asks then is told why there is none.
+#[test]
+fn answers_that_nobody_reads_are_bounded() {
+    struct Large;
+    impl Lines for Large {
+        fn answer(&self, _line: &[u8]) -> Answer {
+            Answer::Line(vec![b' '; 1 << 20])
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s").join("mgmt.sock");
+    let limits = Limits { unread: 3 << 20, answer: Duration::from_secs(3_600), ..LIMITS };
+    let server = Server::serve_within(&path, Arc::new(Large), limits).unwrap();
+    let greedy: Vec<_> = (0..4)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(b"{}\n").unwrap();
+            // Something has come, so that what is to be held is held.
+            stream.read_exact(&mut [0]).unwrap();
+            stream
+        })
+        .collect();
+    let mut text = String::new();
+    BufReader::new(greedy.last().unwrap()).read_line(&mut text).unwrap();
+    assert!(text.contains("read the answers that wait, or ask again later"), "{text}");
+    drop(server);
 }
 
 #[test]
@@ -187,6 +230,24 @@ fn sockets_are_ours_alone() {
     std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o700)).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     drop(Server::start(&path, backend.clone()).unwrap());
+    // What is no socket stays: a file, and a symbolic link, whatever it points at.
+    let file = parent.join("file");
+    let link = parent.join("link");
+    std::fs::create_dir_all(parent).unwrap();
+    std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::write(&file, "mine").unwrap();
+    drop(std::os::unix::net::UnixListener::bind(parent.join("stale")).unwrap());
+    std::os::unix::fs::symlink(parent.join("stale"), &link).unwrap();
+    for kept in [&file, &link] {
+        let refused = Server::start(kept, backend.clone()).err().unwrap();
+        assert!(matches!(refused, SocketError::NoSocket(_)), "{refused}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+    assert!(link.is_symlink() && parent.join("stale").exists());
+    let aside = dir.path().join("aside");
+    std::os::unix::fs::symlink(parent, &aside).unwrap();
+    let refused = Server::start(&aside.join("mgmt.sock"), backend.clone()).err().unwrap();
+    assert!(matches!(refused, SocketError::Io { call: "use", .. }), "{refused}");
     // A directory that others can enter is refused.
     let open = dir.path().join("open");
     std::fs::create_dir(&open).unwrap();

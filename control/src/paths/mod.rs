@@ -17,7 +17,7 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::trace::Event;
 use weft_parsers::Format;
 
-pub use show::{ShownPath, Stage};
+pub use show::{ShownPath, Stage, event_json};
 pub use sink::{Sink, TraceError};
 
 /// Frames that are followed at once; the oldest is given up beyond that.
@@ -36,24 +36,60 @@ pub struct Path {
     open: u32,
 }
 
+impl Path {
+    /// Octets of memory that it takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let events = self.events.capacity() * size_of::<(Instant, Event)>();
+        size_of::<Self>() + events + self.octets.capacity()
+    }
+}
+
 /// Frames whose paths are not complete.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Paths {
     open: BTreeMap<u64, Path>,
+    /// Octets of memory that they take, and that they may.
+    size: usize,
+    size_max: usize,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self::within(usize::MAX)
+    }
 }
 
 impl Paths {
+    /// No frames; they may take `size_max` octets of memory: the oldest is given up beyond that.
+    #[must_use]
+    pub const fn within(size_max: usize) -> Self {
+        Self { open: BTreeMap::new(), size: 0, size_max }
+    }
+
+    fn give_up(&mut self) {
+        if let Some((_, path)) = self.open.pop_first() {
+            self.size -= path.size();
+        }
+    }
+
     /// Takes an event; gives the path that it completes.
     pub fn feed(&mut self, now: Instant, event: &Event) -> Option<Path> {
         let frame = event.frame()?;
         if matches!(event, Event::Rx { .. }) {
-            if self.open.len() >= FOLLOWED_MAX {
-                self.open.pop_first();
+            if self.open.len() >= FOLLOWED_MAX || self.size > self.size_max {
+                self.give_up();
             }
-            self.open.insert(frame, Path { frame, open: 1, ..Path::default() });
+            let path = Path { frame, open: 1, ..Path::default() };
+            self.size += path.size();
+            if let Some(old) = self.open.insert(frame, path) {
+                self.size -= old.size();
+            }
         }
         let path = self.open.get_mut(&frame)?;
+        let before = path.size();
         path.events.push((now, *event));
+        self.size += path.size() - before;
         match event {
             Event::Forward { outputs, .. } => path.open = outputs.count_ones(),
             Event::Tx { .. } | Event::Drop { .. } | Event::Consume { .. } => {
@@ -61,13 +97,29 @@ impl Paths {
             }
             _ => {}
         }
-        if path.open > 0 { None } else { self.open.remove(&frame) }
+        if path.open > 0 {
+            return None;
+        }
+        let done = self.open.remove(&frame)?;
+        self.size -= done.size();
+        Some(done)
+    }
+
+    /// When the oldest of the frames came in whose paths are not complete.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Instant> {
+        self.open.first_key_value()?.1.events.first().map(|&(at, _)| at)
     }
 
     /// Keeps the octets of a frame that was received.
     pub fn keep(&mut self, frame: u64, octets: &[u8]) {
-        if let Some(path) = self.open.get_mut(&frame) {
+        let is_full = self.size.saturating_add(octets.len()) > self.size_max;
+        if let Some(path) = self.open.get_mut(&frame)
+            && !is_full
+        {
+            let before = path.size();
             path.octets = octets.to_vec();
+            self.size = self.size - before + path.size();
         }
     }
 }
@@ -206,5 +258,26 @@ mod tests {
             paths.feed(Instant::ZERO, &Event::Rx { frame, port: 0, len: 60, digest: 0 });
         }
         assert_eq!(paths.open.len(), FOLLOWED_MAX);
+    }
+
+    #[test]
+    fn paths_take_no_more_memory_than_they_may() {
+        const SIZE_MAX: usize = 100_000;
+        let mut paths = Paths::within(SIZE_MAX);
+        let sum = |paths: &Paths| paths.open.values().map(Path::size).sum::<usize>();
+        for frame in 0..1_000 {
+            for event in events(frame, 0b1001) {
+                paths.feed(Instant::ZERO, &event);
+            }
+            paths.keep(frame, &[0; 9_000]);
+            if frame % 3 == 0 {
+                let drop = |port| Event::Drop { frame, port, reason: "dt" };
+                paths.feed(Instant::ZERO, &drop(0));
+                assert!(paths.feed(Instant::ZERO, &drop(3)).is_some(), "the newest is kept");
+            }
+            assert_eq!(paths.size, sum(&paths), "{frame}");
+            assert!(paths.size < SIZE_MAX + 1_000, "{frame}: {} octets", paths.size);
+        }
+        assert!(paths.size > SIZE_MAX / 2, "{} octets", paths.size);
     }
 }

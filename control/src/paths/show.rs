@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Path`] → [`ShownPath`]: each stage as JSON and as text, with the frame; the management
 //! socket carries it as it is.
-//! Units: as the events say; times in picoseconds since the start.
+//! Units: as the events say; times in picoseconds since the start, in text as seconds to the nanosecond.
 //! Source: issue 2, "`weft trace`"; pipeline.md §13.
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,12 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::trace::Event;
 
 use super::Path;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Fields of events that are a port's number, and the field for its name.
+const NAMED: [(&str, &str); 3] =
+    [("port", "port_name"), ("input", "input_name"), ("output", "output_name")];
 
 /// All that was decided about a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,8 +54,10 @@ impl ShownPath {
         let start = path.events.first().map_or(Instant::ZERO, |&(at, _)| at);
         let stages = path.events.iter().map(|(at, event)| {
             let ns = at.since(start).as_ns();
-            let text = format!("frame {:<6} +{ns:>9} ns  {}", path.frame, stage(event, &name));
-            Stage { event: json(*at, event), text }
+            let (s, sub) = (at.as_ns() / NS_PER_S, at.as_ns() % NS_PER_S);
+            let stage = stage(event, &name);
+            let text = format!("{s}.{sub:09} frame {:<6} +{ns:>9} ns  {stage}", path.frame);
+            Stage { event: event_json(*at, event, ports), text }
         });
         let stages = stages.collect();
         let (port, len) = match path.events.first() {
@@ -60,10 +68,24 @@ impl ShownPath {
     }
 }
 
-/// An event as JSON: its fields, and when.
-fn json(now: Instant, event: &Event) -> Value {
+/// An event as JSON: its fields, when, and beside each number of a port its name.
+#[must_use]
+pub fn event_json(now: Instant, event: &Event, ports: &[String]) -> Value {
     let mut value = serde_json::to_value(event).unwrap_or_else(|_| json!({}));
     if let Some(fields) = value.as_object_mut() {
+        for (key, named) in NAMED {
+            let number = fields.get(key).and_then(Value::as_u64);
+            let name = number.and_then(|number| ports.get(usize::try_from(number).ok()?));
+            if let Some(name) = name {
+                fields.insert(named.to_owned(), name.as_str().into());
+            }
+        }
+        if let Some(outputs) = fields.get("outputs").and_then(Value::as_u64) {
+            let is_in = |(at, _): &(usize, &String)| *at < 64 && outputs >> at & 1 != 0;
+            let names: Vec<&str> =
+                ports.iter().enumerate().filter(is_in).map(|(_, name)| name.as_str()).collect();
+            fields.insert("output_names".to_owned(), names.into());
+        }
         fields.insert("t_ps".to_owned(), now.as_ps().into());
     }
     value
@@ -96,7 +118,7 @@ fn stage(event: &Event, name: &dyn Fn(u8) -> String) -> String {
         Event::Consume { port, opcode, .. } => {
             format!("consume   MAC control opcode {opcode:#06x} at {}", name(port))
         }
-        Event::Deq { port, pri, depth, low, high, ect, marked, .. } => {
+        Event::Deq { port, pri, depth, low, high, max_percent, ect, marked, .. } => {
             let mark = match (ect, marked) {
                 (_, true) => "ECN marked",
                 (true, false) => "ECN capable, not marked",
@@ -104,7 +126,7 @@ fn stage(event: &Event, name: &dyn Fn(u8) -> String) -> String {
             };
             let name = name(port);
             format!(
-                "dequeue   {name} priority {pri}: depth {depth} octets (marks {low} to {high}), {mark}"
+                "dequeue   {name} priority {pri}: depth {depth} octets (marks {low} to {high}, up to {max_percent} %), {mark}"
             )
         }
         Event::Tx { port, len, .. } => format!("tx        {} {len} octets", name(port)),
@@ -128,7 +150,10 @@ mod tests {
             assert_eq!((shown.t_ps, shown.port, shown.len), (5_000, 1, 3));
             let [first, second] = &shown.stages[..] else { panic!("{shown:?}") };
             assert!(first.text.ends_with("rx        p1 3 octets"), "{first:?}");
-            assert_eq!(second.text, "frame 7      +        1 ns  forward   by flood to p0 3");
+            let text = "0.000000006 frame 7      +        1 ns  forward   by flood to p0 3";
+            assert_eq!(second.text, text);
+            assert_eq!(first.event["port_name"], "p1");
+            assert_eq!(second.event["output_names"], json!(["p0"]), "there is no port 3");
             assert_eq!(
                 (&second.event["t_ps"], &second.event["by"]),
                 (&6_000.into(), &"flood".into())

@@ -8,9 +8,9 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use serde_json::Value;
 use weft_dataplane::port::capture::{CaptureError, CaptureWriter, Meta};
 use weft_dataplane::time::Instant;
-use weft_dataplane::trace::Event;
 
 use super::{ShownPath, Stage};
 
@@ -34,13 +34,6 @@ enum Form<'a> {
     Json(Box<dyn Write + 'a>),
     Text(Box<dyn Write + 'a>),
     Capture { capture: Box<CaptureWriter>, base_ns: u64 },
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    t_ps: u64,
-    #[serde(flatten)]
-    event: &'a Event,
 }
 
 /// Most octets of a comment.
@@ -84,13 +77,31 @@ impl<'a> Sink<'a> {
         matches!(self.form, Form::Json(_))
     }
 
+    /// Whether stages are lines of their own, so that those of several frames can be put in order of time.
+    #[must_use]
+    pub const fn takes_stages(&self) -> bool {
+        !matches!(self.form, Form::Capture { .. })
+    }
+
     /// Writes an event on its own, if [`Self::takes_events`].
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn event(&mut self, now: Instant, event: &Event) -> Result<(), TraceError> {
+    pub fn event(&mut self, event: &Value) -> Result<(), TraceError> {
         let Form::Json(out) = &mut self.form else { return Ok(()) };
-        json_line(out, &Line { t_ps: now.as_ps(), event })
+        json_line(out, event)
+    }
+
+    /// Writes a stage on its own, if [`Self::takes_stages`].
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn stage(&mut self, stage: &Stage) -> Result<(), TraceError> {
+        match &mut self.form {
+            Form::Json(out) => json_line(out, &stage.event),
+            Form::Text(out) => Ok(writeln!(out, "{}", stage.text)?),
+            Form::Capture { .. } => Ok(()),
+        }
     }
 
     /// Writes a path.
@@ -99,10 +110,7 @@ impl<'a> Sink<'a> {
     /// It cannot be written.
     pub fn path(&mut self, path: &ShownPath) -> Result<(), TraceError> {
         match &mut self.form {
-            Form::Json(out) => path.stages.iter().try_for_each(|s| json_line(out, &s.event)),
-            Form::Text(out) => {
-                Ok(path.stages.iter().try_for_each(|stage| writeln!(out, "{}", stage.text))?)
-            }
+            Form::Json(_) | Form::Text(_) => path.stages.iter().try_for_each(|s| self.stage(s)),
             Form::Capture { capture, base_ns } => {
                 let comment = comment(path);
                 let meta = Meta {

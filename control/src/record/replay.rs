@@ -371,5 +371,5 @@ impl<L: Listen> Run<L> {
 }
 
 fn restart_watermarks(core: &Core, now: Instant) {
-    Source { name: "", core, facts: &[], now }.restart_watermarks();
+    Source { name: "", core, facts: &[], now, stuck: None }.restart_watermarks();
 }

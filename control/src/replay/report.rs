@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weft_dataplane::pipeline::{Ledger, PortLedger, QueueLedger};
-use weft_dataplane::stats::{DROP_REASONS, DropReason, SIZE_BINS};
+use weft_dataplane::stats::{DROP_REASONS, DropReason, SIZE_BIN_NAMES};
 use weft_parsers::Format;
 use weft_sim::checkers::Violation;
 use weft_sim::replay::ReplayResult;
@@ -103,7 +103,7 @@ pub struct PortReport {
     pub rx_formats: Named,
     /// Sent, by format.
     pub tx_formats: Named,
-    /// Received, by size with FCS.
+    /// Received, by size with FCS, such as `65-127`.
     pub rx_sizes: Named,
     /// Copies of replicated frames beyond the first.
     pub copies: u64,
@@ -117,6 +117,8 @@ pub struct PortReport {
     pub pfc_tx: u64,
     /// Addresses that moved here.
     pub fdb_moves: u64,
+    /// Times that it was blocked for a loop.
+    pub loop_blocks: u64,
     /// Drops by reason, of frames that came in here.
     pub drops: Named,
     /// Priorities, lowest first.
@@ -160,10 +162,7 @@ fn formats(counts: &[u64]) -> Named {
 }
 
 fn sizes(counts: &[u64]) -> Named {
-    let name =
-        |&most: &usize| if most == usize::MAX { "more".to_owned() } else { most.to_string() };
-    let names: Vec<String> = SIZE_BINS.iter().map(name).collect();
-    named(names.iter().map(String::as_str), counts)
+    named(SIZE_BIN_NAMES.into_iter(), counts)
 }
 
 impl Report {
@@ -253,6 +252,7 @@ fn port_report(name: &str, port: &PortLedger, captured: u64) -> PortReport {
         pause_rx: port.pause_rx,
         pfc_tx: port.pfc_tx,
         fdb_moves: port.fdb_moves,
+        loop_blocks: port.loop_blocks,
         drops: drops(&port.drops),
         priorities: port.pri.iter().enumerate().map(pri_report).collect(),
     }
@@ -277,5 +277,55 @@ fn pri_report((pri, queue): (usize, &QueueLedger)) -> PriReport {
         pg_watermark_cells: queue.pg_watermark,
         headroom_watermark_cells: queue.headroom_watermark,
         drops: drops(&queue.drops),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    /// Names of all fields below `value`; the keys of counts by name are no fields.
+    fn fields(value: &Value, into: &mut Vec<String>) {
+        match value {
+            Value::Object(map) => {
+                for (name, value) in map {
+                    into.push(name.clone());
+                    fields(value, into);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| fields(item, into)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_page_tells_of_every_field() {
+        const PAGE: &str = include_str!("../../../docs/replay.md");
+        let port = PortLedger { pri: vec![QueueLedger::default()], ..PortLedger::default() };
+        let ledger = Ledger { port: vec![port], ..Ledger::default() };
+        let violation = Violation { checker: "", at_ps: 0, saw: String::new() };
+        let report = Report {
+            trace_hash: String::new(),
+            events: 0,
+            base_ns: 0,
+            end_ps: 0,
+            inputs: 0,
+            outputs: 0,
+            drops: Named::new(),
+            xoff_overruns: 0,
+            stuck: 0,
+            conservation: Conservation::of(&ledger),
+            buffer: Buffer::of(&ledger),
+            ports: ports_of(&ledger, &["p0"], &[0]),
+            violation_count: 0,
+            violations: vec![violation],
+        };
+        let mut names = Vec::new();
+        fields(&serde_json::to_value(&report).unwrap(), &mut names);
+        assert!(names.len() > 50, "{names:?}");
+        for name in names {
+            assert!(PAGE.contains(&format!("`{name}`")), "{name}");
+        }
     }
 }

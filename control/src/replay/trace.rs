@@ -1,13 +1,18 @@
 //! Decisions of a replay, written as they are made or frame by frame.
 //!
-//! Shape: events in → a [`Sink`], all of them or the paths that are wanted.
+//! Shape: events in → a [`Sink`], all of them or the paths that are wanted; lines in order of time, pcapng by frame.
 //! Units: picoseconds.
 //! Source: issue 2, "`weft trace`"; pipeline.md §13.
+
+use std::collections::BTreeMap;
 
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen};
 
-use crate::paths::{Filter, Paths, ShownPath, Sink, TraceError};
+use crate::paths::{Filter, Paths, ShownPath, Sink, Stage, TraceError, event_json};
+
+/// Lines that wait for older frames to end; beyond that they are written all the same.
+const WAITING_MAX: usize = 1 << 18;
 
 /// Collects paths and writes them.
 pub struct Tracer<'a> {
@@ -20,6 +25,10 @@ pub struct Tracer<'a> {
     /// Every event is written as it comes: nothing to collect.
     streams: bool,
     paths: Paths,
+    /// Stages of wanted frames, by time in ps and number, while an older frame may yet become one.
+    waiting: BTreeMap<(u64, u64), Stage>,
+    /// Stages so far.
+    number: u64,
     /// What went wrong first.
     error: Option<TraceError>,
 }
@@ -41,17 +50,41 @@ impl<'a> Tracer<'a> {
             left: count.unwrap_or(u64::MAX),
             streams,
             paths: Paths::default(),
+            waiting: BTreeMap::new(),
+            number: 0,
             error: None,
         }
     }
 
     fn collect(&mut self, now: Instant, event: &Event) -> Result<(), TraceError> {
         let Some(path) = self.paths.feed(now, event) else { return Ok(()) };
-        if !self.filter.wants(&path) {
-            return Ok(());
+        if self.filter.wants(&path) {
+            self.left -= 1;
+            let times: Vec<u64> = path.events.iter().map(|(at, _)| at.as_ps()).collect();
+            let shown = ShownPath::new(path, &self.ports);
+            if !self.sink.takes_stages() {
+                return self.sink.path(&shown);
+            }
+            for (at, stage) in times.into_iter().zip(shown.stages) {
+                self.waiting.insert((at, self.number), stage);
+                self.number += 1;
+            }
         }
-        self.left -= 1;
-        self.sink.path(&ShownPath::new(path, &self.ports))
+        self.write_before(self.paths.oldest())
+    }
+
+    /// Writes what waits from before `end`: all of it without one.
+    fn write_before(&mut self, end: Option<Instant>) -> Result<(), TraceError> {
+        while let Some(first) = self.waiting.first_entry() {
+            let is_early = end.is_none_or(|end| first.key().0 < end.as_ps());
+            if !is_early && self.waiting.len() <= WAITING_MAX {
+                break;
+            }
+            if let Some((_, stage)) = self.waiting.pop_first() {
+                self.sink.stage(&stage)?;
+            }
+        }
+        Ok(())
     }
 
     /// Ends the trace.
@@ -59,10 +92,11 @@ impl<'a> Tracer<'a> {
     /// # Errors
     /// What could not be written, now or before.
     pub fn finish(mut self) -> Result<(), TraceError> {
-        match self.error {
-            Some(error) => Err(error),
-            None => self.sink.flush(),
+        if let Some(error) = self.error {
+            return Err(error);
         }
+        self.write_before(None)?;
+        self.sink.flush()
     }
 }
 
@@ -71,8 +105,11 @@ impl Listen for Tracer<'_> {
         if self.has_enough() {
             return;
         }
-        let done =
-            if self.streams { self.sink.event(now, event) } else { self.collect(now, event) };
+        let done = if self.streams {
+            self.sink.event(&event_json(now, event, &self.ports))
+        } else {
+            self.collect(now, event)
+        };
         if let Err(error) = done {
             self.error = Some(error);
         }
@@ -112,7 +149,8 @@ mod tests {
         let link = Event::Link { port: 0, up: true };
         let all = run(None, None, &[link, RX, DROP]);
         assert_eq!(all.lines().count(), 3);
-        assert!(all.starts_with("{\"t_ps\":5,\"ev\":\"link\",\"port\":0,\"up\":true}\n"), "{all}");
+        let first: serde_json::Value = serde_json::from_str(all.lines().next().unwrap()).unwrap();
+        assert_eq!(first, serde_json::json!({"t_ps": 5, "ev": "link", "port": 0, "up": true}));
         #[rustfmt::skip] // columns: name, filter, count, lines
         let cases = [
             ("only frames",  None,             Some(1), 2),
@@ -123,5 +161,29 @@ mod tests {
         for (name, filter, count, lines) in cases {
             assert_eq!(run(filter, count, &[link, RX, DROP]).lines().count(), lines, "{name}");
         }
+    }
+
+    /// Frame 1 comes first and leaves last; its lines stand between those of frame 2 all the same.
+    #[test]
+    fn lines_are_in_order_of_time() {
+        let rx = |frame| Event::Rx { frame, port: 0, len: 60, digest: 0 };
+        let tx = |frame| Event::Tx { frame, port: 0, len: 60 };
+        let events = [(1, rx(1)), (2, rx(2)), (3, tx(2)), (4, tx(1))];
+        let mut out = Vec::new();
+        let mut tracer = Tracer::new(Sink::text(&mut out), vec!["left".to_owned()], None, None);
+        for (ns, event) in events {
+            tracer.listen(Instant::from_ns(ns), &event);
+        }
+        tracer.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let starts: Vec<&str> = text.lines().filter_map(|line| line.get(..19)).collect();
+        let want = [
+            "0.000000001 frame 1",
+            "0.000000002 frame 2",
+            "0.000000003 frame 2",
+            "0.000000004 frame 1",
+        ];
+        assert_eq!(starts, want, "{text}");
+        assert!(text.lines().all(|line| line.contains(" left ")), "{text}");
     }
 }

@@ -4,11 +4,13 @@
 //! Units: entries; addresses as `0x` and hexadecimal digits, PIDs as three of them.
 //! Source: fabric.md "Ingress at an edge", "Inside: DRT"; issue 2, item 6.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weft_dataplane::pbr::explain::{EdgeSteps, RouteSteps, SegmentSteps};
 use weft_dataplane::pbr::tables::Assigned;
-use weft_dataplane::pbr::{Dispatch, Tables, Verdict};
+use weft_dataplane::pbr::{Dispatch, Refusal, Tables, Verdict};
 use weft_dataplane::types::PortId;
 use weft_endpoints::cci::Component;
 use weft_endpoints::component::{self, Bound, Role};
@@ -19,6 +21,17 @@ use crate::live::cci::CciCounts;
 
 /// What a port is called.
 pub type NameOf<'a> = &'a dyn Fn(PortId) -> String;
+
+/// Where managers connect.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// The place.
+    pub at: String,
+    /// How it is known who may command.
+    pub guard: String,
+    /// What managers have done.
+    pub counts: CciCounts,
+}
 
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,10 +54,16 @@ pub struct FabricReport {
     pub rgt: Vec<GroupRow>,
     /// Routing groups that there are.
     pub groups: u64,
+    /// TLPs that were refused, by port and reason.
+    #[serde(default)]
+    pub refused: BTreeMap<String, BTreeMap<String, u64>>,
     /// What the switch's own functions have done.
     pub agent: AgentCounts,
     /// Where managers connect.
     pub cci_at: Option<String>,
+    /// How the switch knows who may command it there.
+    #[serde(default)]
+    pub cci_guard: Option<String>,
     /// What they have done.
     pub cci: CciCounts,
 }
@@ -64,6 +83,9 @@ pub struct FabricPort {
     pub pids: Vec<String>,
     /// PIDs that it can have.
     pub pids_max: u64,
+    /// PID that was announced there last and is not the port's, so that it was not taken.
+    #[serde(default)]
+    pub refused_pid: Option<String>,
 }
 
 /// A virtual switch.
@@ -129,13 +151,16 @@ impl FabricReport {
         switch: &component::Switch,
         name: NameOf<'_>,
         agent: AgentCounts,
-        served: Option<(String, CciCounts)>,
+        served: Option<Served>,
     ) -> Self {
         let config = switch.config();
         let ownership = &switch.common().ownership;
         let ports = config.ports.iter().filter_map(|port| switch.port(port.port));
         let vcses = (0..=u8::MAX).take(config.vcses.len());
-        let (cci_at, cci) = served.map_or((None, CciCounts::default()), |(at, it)| (Some(at), it));
+        let (cci_at, cci_guard, cci) = match served {
+            Some(Served { at, guard, counts }) => (Some(at), Some(guard), counts),
+            None => (None, None, CciCounts::default()),
+        };
         let drt = routes(switch.tables(), name);
         Self {
             uuid: uuid(config.uuid),
@@ -147,11 +172,20 @@ impl FabricReport {
             rgt: groups(switch.tables(), name),
             drt,
             groups: switch.tables().routes().groups() as u64,
+            refused: BTreeMap::new(),
             agent,
             cci_at,
+            cci_guard,
             cci,
         }
     }
+}
+
+/// What was refused at one port, by reason; `counts` are in order of [`Refusal::ALL`].
+#[must_use]
+pub fn refusals(counts: &[u64]) -> BTreeMap<String, u64> {
+    let named = Refusal::ALL.iter().zip(counts).filter(|(_, count)| **count > 0);
+    named.map(|(refusal, &count)| (refusal.name().to_owned(), count)).collect()
 }
 
 fn shown(pid: Pid) -> Option<String> {
@@ -188,6 +222,7 @@ fn of_port(port: &component::Port, name: NameOf<'_>) -> FabricPort {
         link_up: port.link.is_some(),
         pids: port.pids.iter().copied().filter_map(shown).collect(),
         pids_max: port.pids.len() as u64,
+        refused_pid: port.refused.and_then(|told| shown(told.far.pid)),
     }
 }
 

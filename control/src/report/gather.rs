@@ -8,9 +8,10 @@ use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::fdb::FdbEntry;
 use weft_dataplane::pipeline::{Core, Ledger, PortLedger, QueueLedger};
 use weft_dataplane::snapshot::Snapshot;
-use weft_dataplane::stats::{DropReason, SIZE_BINS};
+use weft_dataplane::stats::{DropReason, SIZE_BIN_NAMES};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PortId, PortSet, Pri};
+use weft_dataplane::worker::Stuck;
 use weft_parsers::Format;
 
 use super::{
@@ -47,6 +48,8 @@ pub struct Source<'a> {
     pub facts: &'a [PortFacts],
     /// Time since the start.
     pub now: Instant,
+    /// Workers that could not be held: numbers are read while they run, or are stuck.
+    pub stuck: Option<&'a Stuck>,
 }
 
 impl Source<'_> {
@@ -68,7 +71,8 @@ impl Source<'_> {
         };
         StatsSnapshot {
             switch: self.name.to_owned(),
-            fabric: None, // its agent knows
+            events: Named::new(), // the board knows
+            fabric: None,         // its agent knows
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ns: self.now.as_ns(),
             epoch: snapshot.epoch,
@@ -111,6 +115,7 @@ impl Source<'_> {
                 queued: ledger.queued,
                 imbalance: ledger.imbalance(),
                 holds: ledger.imbalance() == 0,
+                inexact: self.stuck.map(ToString::to_string),
             },
             workers: self.workers(),
         }
@@ -172,6 +177,8 @@ impl Source<'_> {
             lag: lag_of(config, id).map(str::to_owned),
             note: facts.note,
             trouble: self.core.trouble(id, |error| format!("{error}: {}", error.source)),
+            blocked: self.blocked(config, id),
+            loop_blocks: port.loop_blocks,
             no_express: facts.no_express,
             express: express(&self.core.fast.stats.port[id]),
             rx_frames: port.rx_frames,
@@ -180,11 +187,7 @@ impl Source<'_> {
             tx_bytes: port.tx_bytes,
             rx_formats: named(Format::ALL.iter().map(|f| f.name()), &port.rx_format),
             tx_formats: named(Format::ALL.iter().map(|f| f.name()), &port.tx_format),
-            rx_sizes: SIZE_BINS
-                .iter()
-                .map(|&most| if most == usize::MAX { "more".to_owned() } else { most.to_string() })
-                .zip(port.rx_size)
-                .collect(),
+            rx_sizes: SIZE_BIN_NAMES.map(str::to_owned).into_iter().zip(port.rx_size).collect(),
             copies: port.copies,
             consumed: port.consumed,
             pause_rx: port.pause_rx,
@@ -201,6 +204,18 @@ impl Source<'_> {
         }
     }
 
+    /// Why a port is blocked.
+    fn blocked(&self, config: &SwitchConfig, id: PortId) -> Option<String> {
+        if !self.core.blocked().contains(id) {
+            return None;
+        }
+        let told = self.core.fdb.last_loop().map(|alarm| {
+            let [from, to] = [alarm.from, alarm.to].map(|port| name_of(config, port));
+            format!(": {} moved between {from} and {to} too often", alarm.key)
+        });
+        Some(format!("loop{}", told.unwrap_or_default()))
+    }
+
     fn fdb(&self, config: &SwitchConfig) -> FdbSummary {
         let (fdb, counters) = (&self.core.fdb, self.core.fdb.counters());
         let names = |ports: PortSet| ports.iter().map(|port| name_of(config, port)).collect();
@@ -214,6 +229,7 @@ impl Source<'_> {
             full: counters.full,
             busy: counters.busy,
             events_lost: counters.events_lost,
+            held: counters.held,
             loop_alarms: counters.loop_alarms,
             loop_ports: names(fdb.loop_ports()),
         }
@@ -229,6 +245,8 @@ impl Source<'_> {
                     busy_ns: stats.busy_ns.get(),
                     busy_cycles: stats.busy_cycles.get(),
                     uptime_ns: self.now.as_ns(),
+                    heartbeat_age_ns: self.now.as_ns().saturating_sub(stats.beat_ns.get()),
+                    stuck: self.stuck.is_some_and(|stuck| stuck.workers.contains(&worker)),
                     loops: stats.loops.get(),
                     busy_loops: stats.busy_loops.get(),
                     service_errors: stats.service_errors.get(),

@@ -6,12 +6,15 @@
 
 pub mod fabric;
 pub mod gather;
+pub mod process;
 pub mod prometheus;
 pub mod tables;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+use crate::live::events::{self, Page};
 
 /// Counts by name: of a drop reason, a format, a size bin.
 pub type Named = BTreeMap<String, u64>;
@@ -43,6 +46,9 @@ pub struct StatsSnapshot {
     pub conservation: ConservationReport,
     /// Worker threads.
     pub workers: Vec<WorkerReport>,
+    /// Events by kind, those that were held back included.
+    #[serde(default)]
+    pub events: Named,
     /// The fabric, where ports carry TLPs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<Box<fabric::FabricReport>>,
@@ -75,6 +81,12 @@ pub struct PortReport {
     /// What it could not do, until its link is up and it can.
     #[serde(default)]
     pub trouble: Option<String>,
+    /// Why it is blocked, while it is.
+    #[serde(default)]
+    pub blocked: Option<String>,
+    /// Times that it was blocked for a loop.
+    #[serde(default)]
+    pub loop_blocks: u64,
     /// Why no frame passes the pipeline by in the kernel, where that is wanted.
     #[serde(default)]
     pub no_express: Option<String>,
@@ -249,6 +261,9 @@ pub struct FdbSummary {
     pub busy: u64,
     /// Learn events that control was too slow for.
     pub events_lost: u64,
+    /// Moves refused of addresses that had moved too often.
+    #[serde(default)]
+    pub held: u64,
     /// Times that an address moved too often.
     pub loop_alarms: u64,
     /// Ports between which one moves too often now.
@@ -290,6 +305,10 @@ pub struct ConservationReport {
     pub imbalance: i64,
     /// Whether it is 0.
     pub holds: bool,
+    /// Why the numbers are not of one moment, and the sum need not come out even: workers that do not
+    /// answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inexact: Option<String>,
 }
 
 /// A worker thread.
@@ -307,6 +326,12 @@ pub struct WorkerReport {
     pub busy_cycles: u64,
     /// Time since the start, of which the rest was idle.
     pub uptime_ns: u64,
+    /// Time since its last pass began: its heartbeat. An idle worker makes ten a second at least.
+    #[serde(default)]
+    pub heartbeat_age_ns: u64,
+    /// Whether it did not answer when this was read.
+    #[serde(default)]
+    pub stuck: bool,
     /// Passes of its loop.
     pub loops: u64,
     /// Passes in which something was done.
@@ -338,9 +363,13 @@ pub enum What {
     Conservation,
     /// Worker threads
     Workers,
+    /// User, capabilities and restrictions of the process
+    Process,
     /// PIDs, virtual switches, routes and functions of a switch that routes TLPs
     Fabric,
-    /// All of it but FDB entries
+    /// What happened: links, storms, loops, stations, refused clients; with --watch as it happens
+    Events,
+    /// All of it but FDB entries and the process
     All,
 }
 
@@ -369,9 +398,13 @@ pub enum Shown {
     Conservation(ConservationReport),
     /// Worker threads.
     Workers(Vec<WorkerReport>),
+    /// User, capabilities and restrictions of the process.
+    Process(process::ProcessReport),
     /// PIDs, virtual switches, routes and functions of a switch that routes TLPs.
     Fabric(Option<Box<fabric::FabricReport>>),
-    /// All of it but FDB entries.
+    /// What happened.
+    Events(Page),
+    /// All of it but FDB entries and the process.
     All(Box<StatsSnapshot>),
 }
 
@@ -388,7 +421,9 @@ impl StatsSnapshot {
             What::Drops => Shown::Drops(self.drops),
             What::Conservation => Shown::Conservation(self.conservation),
             What::Workers => Shown::Workers(self.workers),
+            What::Process => Shown::Process(process::ProcessReport::default()), // asked for by itself
             What::Fabric => Shown::Fabric(self.fabric),
+            What::Events => Shown::Events(events::board().after(0)),
             What::All => Shown::All(Box::new(self)),
         }
     }

@@ -72,6 +72,8 @@ const OF_PORTS: &[OfPort] = &[
     (("weft_port_pfc_tx_late_total", COUNTER, "PFC frames delayed for lack of room."), |p| p.pfc_tx_late),
     (("weft_port_kernel_rx_lost_total", COUNTER, "Frames lost before the switch by kernel or device."), |p| p.kernel_rx),
     (("weft_port_learned_addresses", GAUGE, "Addresses learned on the port."), |p| p.learned),
+    (("weft_port_blocked", GAUGE, "1 while the port is blocked for a loop."), |p| p.blocked.is_some().into()),
+    (("weft_port_loop_blocks_total", COUNTER, "Times that the port was blocked for a loop."), |p| p.loop_blocks),
     (("weft_port_fdb_moves_total", COUNTER, "Addresses that moved to the port."), |p| p.fdb_moves),
 ];
 
@@ -182,6 +184,7 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
         (("weft_fdb_moved_total", COUNTER, "Addresses that went to another port."), fdb.moved),
         (("weft_fdb_aged_total", COUNTER, "Addresses removed for their age."), fdb.aged),
         (("weft_fdb_refused_total", COUNTER, "Addresses not learned for want of room."), fdb.full + fdb.port_limit),
+        (("weft_fdb_held_total", COUNTER, "Moves refused of addresses that had moved too often."), fdb.held),
         (("weft_fdb_loop_alarms_total", COUNTER, "Times that an address moved too often."), fdb.loop_alarms),
         (("weft_rx_frames_total", COUNTER, "Frames received by all ports."), sum.rx),
         (("weft_tx_frames_total", COUNTER, "Frames sent by all ports."), sum.tx),
@@ -212,6 +215,21 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
     for worker in &stats.workers {
         page.sample(busy, &[("worker", &worker.worker.to_string())], seconds(worker.busy_ns));
     }
+    let beat = "weft_worker_heartbeat_age_seconds";
+    page.family((
+        beat,
+        GAUGE,
+        "Time since the worker's last pass began; 0.1 at most where all is well.",
+    ));
+    for worker in &stats.workers {
+        let labels = [("worker", &*worker.worker.to_string())];
+        page.sample(beat, &labels, seconds(worker.heartbeat_age_ns));
+    }
+    let events = "weft_events_total";
+    page.family((events, COUNTER, "Events by kind, those that were held back included."));
+    for (kind, count) in &stats.events {
+        page.sample(events, &[("kind", kind)], count);
+    }
 }
 
 #[cfg(test)]
@@ -227,6 +245,8 @@ mod tests {
         stats.pfc =
             vec![PfcReport { port: "p0".into(), pri: 3, paused_ns: 5, ..Default::default() }];
         stats.drops.ports.insert("p0".into(), [("dt".to_owned(), 2)].into());
+        stats.workers = vec![WorkerReport { worker: 3, heartbeat_age_ns: 9, ..Default::default() }];
+        stats.events.insert("link_up".into(), 4);
         let page = render(&stats);
         for want in [
             "weft_info{switch=\"a\\\"b\",version=\"\"} 1\n",
@@ -235,6 +255,8 @@ mod tests {
             "weft_queue_depth_cells{port=\"p0\",pri=\"3\"} 0\n",
             "weft_pfc_paused_seconds_total{port=\"p0\",pri=\"3\"} 0.000000005\n",
             "weft_dropped_frames_total{port=\"p0\",reason=\"dt\"} 2\n",
+            "weft_worker_heartbeat_age_seconds{worker=\"3\"} 0.000000009\n",
+            "weft_events_total{kind=\"link_up\"} 4\n",
         ] {
             assert!(page.contains(want), "{want} in\n{page}");
         }

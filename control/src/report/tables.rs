@@ -9,10 +9,12 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Row, Table, presets};
 
 use super::fabric::FabricReport;
+use super::process::ProcessReport;
 use super::{
     BufferReport, ConservationReport, DropsReport, FdbRow, FdbSummary, PfcReport, PortReport,
     QueueReport, Shown, StatsSnapshot, WorkerReport,
 };
+use crate::live::events::Page;
 
 /// `shown` as text that ends with a newline.
 #[must_use]
@@ -26,8 +28,10 @@ pub fn render(shown: &Shown) -> String {
         Shown::Drops(drops) => of_drops(drops),
         Shown::Conservation(conservation) => of_conservation(conservation),
         Shown::Workers(workers) => of_workers(workers),
+        Shown::Process(process) => of_process(process),
         Shown::Fabric(Some(fabric)) => of_fabric(fabric),
         Shown::Fabric(None) => "no port of this switch has a role: it routes no TLPs\n".to_owned(),
+        Shown::Events(page) => of_events(page),
         Shown::All(stats) => of_all(stats),
     }
 }
@@ -74,24 +78,29 @@ fn rate(bps: u64) -> String {
     format!("{whole}.{thousandths:03}").trim_end_matches('0').to_owned() + " " + unit
 }
 
-fn of_fabric(fabric: &FabricReport) -> String {
+/// What holds for the switch as a whole.
+fn head_of_fabric(fabric: &FabricReport) -> String {
     let or = |text: &Option<String>, none: &str| text.clone().unwrap_or_else(|| none.to_owned());
     let (agent, cci) = (&fabric.agent, &fabric.cci);
-    let mut text = list(&[
+    list(&[
         ("uuid", fabric.uuid.clone()),
         ("serial", fabric.serial.to_string()),
         ("pid", or(&fabric.pid, "none: nobody owns the switch")),
         ("primary manager", or(&fabric.primary, "none")),
         ("cci", or(&fabric.cci_at, "no manager can connect")),
+        ("may command", or(&fabric.cci_guard, "nobody")),
         (
             "connections",
-            format!("{} open, {} accepted, {} refused", cci.open, cci.accepted, cci.refused),
+            format!(
+                "{} open, {} accepted, {} refused, {} without a role, {} evicted, {} out of time",
+                cci.open, cci.accepted, cci.refused, cci.denied, cci.evicted, cci.overdue
+            ),
         ),
         ("bad input", format!("{} malformed, {} ignored", cci.malformed, cci.ignored)),
         (
             "agent",
             format!(
-                "{} tables published, {} link changes, {} TLPs, {} requests passed on, {} refused",
+                "{} tables published, {} link changes, {} TLPs, {} requests passed on, {} unsupported",
                 agent.published,
                 agent.links,
                 agent.functions.came,
@@ -99,17 +108,35 @@ fn of_fabric(fabric: &FabricReport) -> String {
                 agent.functions.unsupported
             ),
         ),
-    ]);
+        (
+            "not allowed",
+            format!(
+                "{} announcements with a PID that is not the port's, {} messages at edges",
+                agent.functions.foreign, agent.functions.refused
+            ),
+        ),
+    ])
+}
+
+fn of_fabric(fabric: &FabricReport) -> String {
+    let or = |text: &Option<String>, none: &str| text.clone().unwrap_or_else(|| none.to_owned());
+    let mut text = head_of_fabric(fabric);
     text += "\n";
     text += &table(
-        ["port", "role", "link", "pids", "room"],
+        ["port", "role", "link", "pids", "room", "refused pid"],
         4,
         fabric.ports.iter().map(|port| {
             let link = if port.link_up { "up" } else { "down" }.to_owned();
             let pids = if port.pids.is_empty() { "-".to_owned() } else { port.pids.join(" ") };
-            [port.name.clone(), port.role.clone(), link, pids, port.pids_max.to_string()]
+            let refused = port.refused_pid.clone().unwrap_or_else(|| "-".to_owned());
+            let room = port.pids_max.to_string();
+            [port.name.clone(), port.role.clone(), link, pids, room, refused]
         }),
     );
+    for (port, refused) in &fabric.refused {
+        let each = refused.iter().map(|(why, count)| format!("{why} {count}"));
+        let _ = writeln!(text, "{port} refused: {}", each.collect::<Vec<_>>().join(", ")); // to a String
+    }
     let of = |[used, all]: [u64; 2]| format!("{used}/{all}");
     for vcs in &fabric.vcses {
         let (usp, gae) = (or(&vcs.usp, "vUSP"), if vcs.gae { "GAE" } else { "no GAE" });
@@ -167,7 +194,12 @@ fn of_ports(ports: &[PortReport]) -> String {
             [
                 port.name.clone(),
                 format!("{}:{}", port.kind, port.device),
-                if port.link_up { "up" } else { "down" }.to_owned(),
+                match (port.link_up, &port.blocked) {
+                    (true, None) => "up",
+                    (true, Some(_)) => "blocked",
+                    (false, _) => "down",
+                }
+                .to_owned(),
                 rate(port.rate_bps),
                 port.afh.clone(),
                 port.rx_frames.to_string(),
@@ -192,6 +224,9 @@ fn of_ports(ports: &[PortReport]) -> String {
         }
         if let Some(why) = &port.trouble {
             let _ = writeln!(text, "{}: trouble: {why}", port.name); // to a String
+        }
+        if let Some(why) = &port.blocked {
+            let _ = writeln!(text, "{}: blocked: {why}", port.name); // to a String
         }
         if let Some(why) = &port.no_express {
             let _ = writeln!(text, "{}: no express: {why}", port.name); // to a String
@@ -226,6 +261,10 @@ fn of_fdb(summary: &FdbSummary, entries: &[FdbRow]) -> String {
         summary.port_limit,
         summary.full
     );
+    if summary.held > 0 {
+        let held = summary.held;
+        let _ = writeln!(text, "held: {held} moves of addresses that had moved too often"); // to a String
+    }
     if !summary.loop_ports.is_empty() {
         let between = summary.loop_ports.join(", ");
         let _ = writeln!(text, "LOOP ALARM: an address moves between {between}"); // to a String
@@ -347,7 +386,9 @@ fn of_drops(drops: &DropsReport) -> String {
 }
 
 fn of_conservation(sum: &ConservationReport) -> String {
-    let verdict = if sum.holds {
+    let verdict = if let Some(why) = &sum.inexact {
+        format!("not known: {why}, and numbers are not of one moment")
+    } else if sum.holds {
         "holds: every frame is accounted for".to_owned()
     } else {
         format!("DOES NOT HOLD: {} frames are not accounted for", sum.imbalance)
@@ -370,6 +411,22 @@ fn tenths(of: u64, by: u64) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
+/// Events, a line each.
+#[must_use]
+pub fn of_events(page: &Page) -> String {
+    let lost = match page.lost {
+        0 => String::new(),
+        count => format!("{count} events before these are not kept\n"),
+    };
+    page.events.iter().fold(lost, |text, event| text + &event.to_string() + "\n")
+}
+
+/// How long ago a worker's last pass began.
+fn heartbeat(worker: &WorkerReport) -> String {
+    let ago = tenths(worker.heartbeat_age_ns, 1_000_000);
+    if worker.stuck { format!("{ago} STUCK") } else { ago }
+}
+
 fn of_workers(workers: &[WorkerReport]) -> String {
     let heads = [
         "worker",
@@ -379,6 +436,7 @@ fn of_workers(workers: &[WorkerReport]) -> String {
         "ns/frame",
         "cycles/frame",
         "idle %",
+        "heartbeat ms",
         "loops",
         "busy loops",
         "device errors",
@@ -401,6 +459,7 @@ fn of_workers(workers: &[WorkerReport]) -> String {
                 tenths(worker.busy_ns, worker.frames),
                 cycles,
                 tenths(idle_ns.saturating_mul(100), worker.uptime_ns),
+                heartbeat(worker),
                 worker.loops.to_string(),
                 worker.busy_loops.to_string(),
                 worker.service_errors.to_string(),
@@ -408,6 +467,30 @@ fn of_workers(workers: &[WorkerReport]) -> String {
             ]
         }),
     )
+}
+
+fn of_process(process: &ProcessReport) -> String {
+    let words = |words: &[String]| match words {
+        [] => "none".to_owned(),
+        words => words.join(", "),
+    };
+    let sandbox = match &process.note {
+        Some(note) => format!("{}: {note}", process.sandbox),
+        None => process.sandbox.clone(),
+    };
+    list(&[
+        ("process", process.pid.to_string()),
+        ("user, group", format!("{}, {}", process.uid, process.gid)),
+        ("threads", process.threads.to_string()),
+        ("sandbox", sandbox),
+        ("capabilities in force", words(&process.effective)),
+        ("that it may put in force", words(&process.permitted)),
+        ("of what it executes", words(&process.bounding)),
+        ("no_new_privs", if process.no_new_privs { "set" } else { "not set" }.to_owned()),
+        ("seccomp", process.seccomp.clone()),
+        ("Landlock", process.landlock.clone()),
+        ("threads unlike the first", words(&process.unlike)),
+    ])
 }
 
 fn of_all(stats: &StatsSnapshot) -> String {

@@ -26,10 +26,10 @@ pub fn start(args: impl FnOnce(&mut Command) -> &mut Command) -> (Guard, BufRead
     let mut child = command.spawn().unwrap();
     let mut err = BufReader::new(child.stderr.take().unwrap());
     let child = Guard(child);
-    let mut line = String::new();
-    while !line.contains("is up") {
-        line.clear();
-        assert_ne!(err.read_line(&mut line).unwrap(), 0, "the switch ended before it was up");
+    let mut said = String::new();
+    while !said.lines().last().is_some_and(|line| line.contains("is up")) {
+        let more = err.read_line(&mut said).unwrap();
+        assert_ne!(more, 0, "the switch ended before it was up: {said}");
     }
     (child, err)
 }

@@ -15,6 +15,11 @@ pub const CAPACITY: usize = 65_536;
 /// Default life of a learned entry after its station's last frame.
 pub const AGEING: Span = Span::from_ms(300_000);
 
+/// Default time that a port of a loop is blocked for.
+pub const LOOP_BLOCK: Span = Span::from_ms(10_000);
+/// Default time that a station which moved too often stays where it was before.
+pub const STICKY: Span = Span::from_ms(10_000);
+
 /// What a table is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct FdbConfig {
@@ -66,6 +71,15 @@ pub enum Learned {
         /// The port it left.
         from: PortId,
     },
+    /// Moves too often: more than [`MOVES_MAX`] times within a second.
+    Looping {
+        /// Where it was before it began to move.
+        home: PortId,
+        /// The port that it moves to from there, or comes back from.
+        other: PortId,
+    },
+    /// Moved too often, and stays where it is for a while.
+    Held,
     /// Was there already; refreshed.
     Known,
     /// Refused: the port has its `max_learned`.
@@ -168,6 +182,8 @@ pub struct FdbCounters {
     pub learned: u64,
     /// Entries that went to another port.
     pub moved: u64,
+    /// Moves refused as the address had moved too often.
+    pub held: u64,
     /// Entries removed for their age.
     pub aged: u64,
     /// Requests refused for a port's `max_learned`.

@@ -16,8 +16,8 @@ mod table;
 mod tests;
 
 pub use api::{
-    AGEING, CAPACITY, FdbConfig, FdbCounters, FdbEntry, Hit, LearnEvent, LearnKind, Learned,
-    SourceState, StaticEntry, StaticError,
+    AGEING, CAPACITY, FdbConfig, FdbCounters, FdbEntry, Hit, LOOP_BLOCK, LearnEvent, LearnKind,
+    Learned, STICKY, SourceState, StaticEntry, StaticError,
 };
 pub use entry::FdbKey;
 pub use moves::{LoopAlarm, MOVES_MAX};
@@ -28,7 +28,7 @@ use crate::time::{Instant, Span};
 use crate::types::{PerPort, PortId, PortSet};
 use crossbeam_queue::ArrayQueue;
 use entry::{Entry, Tick, Value};
-use moves::MoveLog;
+use moves::{MOVERS, MoveLog};
 use table::Table;
 
 #[derive(Debug, Default)]
@@ -41,6 +41,7 @@ struct Counters {
     busy: AtomicU64,
     events_lost: AtomicU64,
     loop_alarms: AtomicU64,
+    held: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -101,6 +102,8 @@ pub struct Fdb {
     capacity: usize,
     /// Ticks that an entry lives; 0 is for ever.
     life: AtomicU32,
+    /// How long an address that moved too often stays where it is, ps; 0 for not at all.
+    sticky_ps: AtomicU64,
     due: AtomicU64,
     ports: PerPort<PortState>,
     /// Ports of the alarm that is on, as a [`PortSet`].
@@ -109,6 +112,8 @@ pub struct Fdb {
     /// How often an answer that was given may have become wrong.
     version: AtomicU64,
     events: ArrayQueue<LearnEvent>,
+    /// Stations that went to another port, for who tells people: the first few until they are taken.
+    movers: ArrayQueue<(FdbKey, PortId, PortId)>,
     writer: Mutex<Writer>,
 }
 
@@ -122,12 +127,14 @@ impl Fdb {
             table: Table::new(config.capacity, config.seed),
             capacity: config.capacity,
             life: AtomicU32::new(Tick::cover(config.ageing)),
+            sticky_ps: AtomicU64::new(0),
             due: AtomicU64::new(Due::Never.word()),
             ports: PerPort::from_fn(port),
             alarm_ports: AtomicU64::new(0),
             counters: Counters::default(),
             version: AtomicU64::new(0),
             events: ArrayQueue::new(config.events.max(1)),
+            movers: ArrayQueue::new(MOVERS),
             writer: Mutex::new(Writer {
                 used: 0,
                 version: 0,
@@ -222,6 +229,10 @@ impl Fdb {
                 entry.refresh(value, Tick::at(now));
                 Learned::Known
             }
+            Some(_) if writer.moves.is_held(key, now) => {
+                add(&self.counters.held, 1);
+                Learned::Held
+            }
             _ if self.at_limit(port) => {
                 add(&self.counters.port_limit, 1);
                 Learned::PortLimit
@@ -241,14 +252,28 @@ impl Fdb {
         now: Instant,
     ) -> Learned {
         let from = value.port();
-        entry.set(value.with_port(port).with_tick(Tick::at(now)));
-        self.outdate();
-        self.count_learned(from, -1);
-        self.count_learned(port, 1);
-        add(&self.counters.moved, 1);
-        add(&self.counters.loop_alarms, u64::from(writer.moves.note(key, from, port, now)));
+        let noted = writer.moves.note(key, from, port, now);
+        add(&self.counters.loop_alarms, u64::from(noted.crossed));
         self.publish_alarm(writer, now);
-        self.tell(key, port, LearnKind::Moved { from });
+        let sticky = Span::from_ps(self.sticky_ps.load(Ordering::Relaxed)); // a number on its own
+        let stays = noted.excess && sticky > Span::ZERO;
+        if stays {
+            writer.moves.hold(key, now + sticky);
+        }
+        let to = if stays { noted.home } else { port };
+        if to != from {
+            entry.set(value.with_port(to).with_tick(Tick::at(now)));
+            self.outdate();
+            self.count_learned(from, -1);
+            self.count_learned(to, 1);
+            add(&self.counters.moved, 1);
+            self.tell(key, to, LearnKind::Moved { from });
+            let _ = self.movers.push((key, from, to)); // full: enough are told
+        }
+        if noted.excess {
+            let home = noted.home;
+            return Learned::Looping { home, other: if port == home { from } else { port } };
+        }
         Learned::Moved { from }
     }
 
@@ -331,6 +356,11 @@ impl Fdb {
         self.life.store(life, Ordering::Relaxed); // read under the same lock
         writer.sweep_at = 0;
         self.set_due(if life == 0 || writer.used == 0 { Due::Never } else { Due::Now });
+    }
+
+    /// Sets how long an address that moved too often stays where it was before; zero for not at all.
+    pub fn set_sticky(&self, span: Span) {
+        self.sticky_ps.store(span.as_ps(), Ordering::Relaxed); // a number on its own
     }
 
     /// Sets how many addresses can be learnt on `port`. More than that may stay until they age.
@@ -472,6 +502,12 @@ impl Fdb {
         self.events.pop()
     }
 
+    /// The next station that went to another port: which, from where, to where. In a flood of moves only the
+    /// first are kept; all are counted.
+    pub fn pop_move(&self) -> Option<(FdbKey, PortId, PortId)> {
+        self.movers.pop()
+    }
+
     /// Counts since the start.
     #[must_use]
     pub fn counters(&self) -> FdbCounters {
@@ -486,6 +522,7 @@ impl Fdb {
             busy: get(&c.busy),
             events_lost: get(&c.events_lost),
             loop_alarms: get(&c.loop_alarms),
+            held: get(&c.held),
         }
     }
 
@@ -495,6 +532,12 @@ impl Fdb {
     #[must_use]
     pub fn loop_ports(&self) -> PortSet {
         PortSet::from_bits(self.alarm_ports.load(Ordering::Relaxed)) // a word on its own
+    }
+
+    /// The last loop alarm, also when it is over.
+    #[must_use]
+    pub fn last_loop(&self) -> Option<LoopAlarm> {
+        self.writer().moves.last()
     }
 
     /// The loop alarm while it is on, for control.

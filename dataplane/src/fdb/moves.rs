@@ -1,6 +1,7 @@
 //! Loop detection: which addresses move between ports too often.
 //!
-//! Shape: (key, from, to, now) → whether this is move 11 or later within a second.
+//! Shape: (key, from, to, now) → whether this is move 11 or later within a second, and where the address was
+//! before it began to move; addresses that are held meanwhile.
 //! Units: moves within [`WINDOW`], which slides; exact for up to [`MOVERS`] addresses at a time.
 //! Source: pipeline.md §3 (there is no STP).
 
@@ -33,21 +34,47 @@ pub struct LoopAlarm {
     pub at: Instant,
 }
 
+/// What a move comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Noted {
+    /// This is one too many.
+    pub excess: bool,
+    /// It is the first one that is.
+    pub crossed: bool,
+    /// Where the address was before its recent moves.
+    pub home: PortId,
+}
+
 #[derive(Debug)]
 struct Mover {
     /// The address, and its last moves as a ring.
     key: FdbKey,
+    home: PortId,
     moves: [Instant; MOVES_MAX],
     /// Moves noted; the next one goes to `count % MOVES_MAX`.
     count: usize,
     last: Instant,
     alarmed: bool,
+    /// Until when it does not move at all.
+    held_until: Option<Instant>,
 }
 
 impl Mover {
-    fn new(key: FdbKey) -> Self {
-        let zero = Instant::ZERO;
-        Self { key, moves: [zero; MOVES_MAX], count: 0, last: zero, alarmed: false }
+    fn new(key: FdbKey, home: PortId) -> Self {
+        let (zero, held_until) = (Instant::ZERO, None);
+        Self {
+            key,
+            home,
+            moves: [zero; MOVES_MAX],
+            count: 0,
+            last: zero,
+            alarmed: false,
+            held_until,
+        }
+    }
+
+    fn is_held(&self, now: Instant) -> bool {
+        self.held_until.is_some_and(|until| now < until)
     }
 
     /// Notes a move; whether the ten before it were all less than [`WINDOW`] ago.
@@ -65,45 +92,73 @@ impl Mover {
 pub(super) struct MoveLog {
     movers: Vec<Mover>,
     alarm: Option<LoopAlarm>,
+    last: Option<LoopAlarm>,
 }
 
 impl MoveLog {
     pub fn new() -> Self {
-        Self { movers: Vec::with_capacity(MOVERS), alarm: None }
+        Self { movers: Vec::with_capacity(MOVERS), alarm: None, last: None }
     }
 
-    /// Notes that `key` moved; whether this address crossed the mark with this move.
-    pub fn note(&mut self, key: FdbKey, from: PortId, to: PortId, now: Instant) -> bool {
+    /// Notes that `key` moves.
+    pub fn note(&mut self, key: FdbKey, from: PortId, to: PortId, now: Instant) -> Noted {
+        let unwatched = Noted { excess: false, crossed: false, home: from };
         let at = match self.movers.iter().position(|mover| mover.key == key) {
             Some(at) => at,
             None if self.movers.len() < MOVERS => {
-                self.movers.push(Mover::new(key)); // within the capacity: allocates nothing
+                self.movers.push(Mover::new(key, from)); // within the capacity: allocates nothing
                 self.movers.len() - 1
             }
             None => match self.movers.iter().position(|m| now.since(m.last) >= WINDOW) {
                 Some(at) => at,
-                None => return false,
+                None => return unwatched,
             },
         };
-        let Some(mover) = self.movers.get_mut(at) else { return false };
+        let Some(mover) = self.movers.get_mut(at) else { return unwatched };
         if mover.key != key {
-            *mover = Mover::new(key);
+            *mover = Mover::new(key, from);
         }
         let excess = mover.note(now);
         let crossed = excess && !mover.alarmed;
         mover.alarmed = excess;
+        let home = mover.home;
         if excess {
             let mut ports = self.state(now).map_or(PortSet::EMPTY, |alarm| alarm.ports);
             ports.insert(from);
             ports.insert(to);
-            self.alarm = Some(LoopAlarm { ports, key, from, to, at: now });
+            let alarm = LoopAlarm { ports, key, from, to, at: now };
+            (self.alarm, self.last) = (Some(alarm), Some(alarm));
         }
-        crossed
+        Noted { excess, crossed, home }
+    }
+
+    /// Keeps `key`, which has just moved too often, where it is.
+    pub fn hold(&mut self, key: FdbKey, until: Instant) {
+        if let Some(mover) = self.movers.iter_mut().find(|mover| mover.key == key) {
+            mover.held_until = Some(until);
+        }
+    }
+
+    /// Whether `key` is to stay where it is; one that was held and is so no longer begins anew.
+    pub fn is_held(&mut self, key: FdbKey, now: Instant) -> bool {
+        let at =
+            self.movers.iter().position(|mover| mover.key == key && mover.held_until.is_some());
+        let Some(at) = at else { return false };
+        let is_held = self.movers.get(at).is_some_and(|mover| mover.is_held(now));
+        if !is_held {
+            self.movers.swap_remove(at);
+        }
+        is_held
+    }
+
+    /// The last alarm, also when it is over.
+    pub const fn last(&self) -> Option<LoopAlarm> {
+        self.last
     }
 
     /// The alarm, while it is on; forgets what is too old to matter.
     pub fn state(&mut self, now: Instant) -> Option<LoopAlarm> {
-        self.movers.retain(|mover| now.since(mover.last) < WINDOW);
+        self.movers.retain(|mover| now.since(mover.last) < WINDOW || mover.is_held(now));
         self.alarm = self.alarm.filter(|alarm| now.since(alarm.at) < HOLD);
         self.alarm
     }

@@ -315,6 +315,51 @@ fn static_entries_take_the_place_of_learned_ones() {
     assert_eq!((at(&crowded, mac(100)), at(&crowded, mac(101))), (Some(0), Some(1)));
 }
 
+/// An address that moves too often goes back to where it was before, and stays there for as long as it is told;
+/// then it may move again.
+#[test]
+fn an_address_that_moves_too_often_is_held_where_it_was() {
+    let fdb = fdb(64);
+    let sticky = Span::from_ms(10_000);
+    fdb.set_sticky(sticky);
+    let (home, thief) = (port(3), port(5));
+    let ms = |at| Instant::ZERO + Span::from_ms(at);
+    assert_eq!(fdb.learn(mac(1), home, ms(0)), Learned::New);
+    for turn in 0..10 {
+        let to = if turn % 2 == 0 { thief } else { home };
+        assert!(matches!(fdb.learn(mac(1), to, ms(turn)), Learned::Moved { .. }), "{turn}");
+    }
+    assert_eq!(at(&fdb, mac(1)), Some(3));
+    let looping = Learned::Looping { home, other: thief };
+    assert_eq!(fdb.learn(mac(1), thief, ms(20)), looping, "the eleventh");
+    assert_eq!(at(&fdb, mac(1)), Some(3), "it is where it was before");
+    for after in [21, 5_000, 10_019] {
+        assert_eq!(fdb.learn(mac(1), thief, ms(after)), Learned::Held, "{after}");
+        assert_eq!(fdb.touch(mac(1), home, ms(after)), SourceState::Known, "its own port is right");
+    }
+    assert_eq!(fdb.learn(mac(2), thief, ms(10_019)), Learned::New, "others are not held");
+    assert_eq!(fdb.learn(mac(1), thief, ms(10_020)), Learned::Moved { from: home }, "a real move");
+    assert_eq!(fdb.counters().held, 3);
+    assert_eq!((fdb.learned(home), fdb.learned(thief)), (0, 2));
+    assert_eq!(fdb.last_loop().map(|alarm| (alarm.key, alarm.to)), Some((mac(1), thief)));
+}
+
+/// Where the eleventh move would be the one back home, it is made.
+#[test]
+fn an_address_that_is_away_goes_home_to_be_held() {
+    let fdb = fdb(64);
+    fdb.set_sticky(Span::from_ms(1_000));
+    let (home, one, two) = (port(0), port(1), port(2));
+    fdb.learn(mac(1), home, Instant::ZERO);
+    let others = [one, two];
+    let outcomes: Vec<Learned> = (0..11)
+        .map(|turn| fdb.learn(mac(1), others[turn % 2], Instant::ZERO + Span::from_ms(turn as u64)))
+        .collect();
+    assert_eq!(outcomes[10], Learned::Looping { home, other: one });
+    assert_eq!(at(&fdb, mac(1)), Some(0));
+    assert_eq!((fdb.learned(home), fdb.learned(one), fdb.learned(two)), (1, 0, 0));
+}
+
 /// The eleventh move within a second raises the alarm; ten do not, nor eleven in a second and more.
 #[test]
 fn loop_alarm_needs_more_than_ten_moves_within_a_second() {
@@ -334,7 +379,8 @@ fn loop_alarm_needs_more_than_ten_moves_within_a_second() {
             for n in 1..=moves {
                 last = start + Span::from_ps(span / (moves - 1) * (n - 1));
                 let learned = fdb.learn(mac(1), port(n as usize % 2), last);
-                assert!(matches!(learned, Learned::Moved { .. }), "{name}");
+                let moved = matches!(learned, Learned::Moved { .. } | Learned::Looping { .. });
+                assert!(moved, "{name}: {learned:?}");
             }
             let counters = fdb.counters();
             assert_eq!((counters.moved, counters.loop_alarms), (moves, alarms), "{name}");

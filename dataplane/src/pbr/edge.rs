@@ -57,6 +57,8 @@ pub struct EdgePort {
     pub pid: Pid,
     /// Further PIDs of a GFD.
     pub more_pids: Arc<[Pid]>,
+    /// What a GFD calls itself: good for its answers to its link partner, which go no further.
+    pub announced: Pid,
     /// PCIe segment of its host, for requests that leave its hierarchy.
     pub segment: u8,
     /// Index of its virtual switch, and where in it the port is.
@@ -82,6 +84,7 @@ impl EdgePort {
             role,
             pid,
             more_pids: Arc::new([]),
+            announced: Pid::NONE,
             segment: 0,
             vcs: None,
             prefixes: Prefixes::default(),
@@ -265,11 +268,11 @@ impl EdgePort {
         self.rerouter.get_or_insert_default().set(start, entries)
     }
 
-    /// Whether `pid` is one of the GFD's behind this port.
+    /// Whether `pid` is one that the FM gave to this port; `FFF` is none.
     #[inline]
     #[must_use]
     pub fn has_pid(&self, pid: Pid) -> bool {
-        self.pid == pid || self.more_pids.contains(&pid)
+        !pid.is_none() && (self.pid == pid || self.more_pids.contains(&pid))
     }
 }
 

@@ -61,6 +61,11 @@ pub enum TableError {
     /// One way with an index, or several with a PID.
     #[error("a segment of {0} ways has the wrong kind of target")]
     Target(u16),
+    /// A routing group that would need queue depths of other switches.
+    #[error(
+        "depths of queues further on are not known here: use mode 1, congestion avoiding, which goes by those of this switch"
+    )]
+    Mode,
     /// `0xFFF` where a PID must stand.
     #[error("PID fff is never assigned")]
     NoPid,

@@ -3,8 +3,8 @@
 //! Units: octets; PIDs of 12 bits.
 //! Source: fabric.md; CXL 3.1 section 7.7.6; wire-formats.md 3.4, 3.7, 4.5, 4.6, 5.
 //!
-//! Of a header's layout nothing here knows but `request`: whoever reads and rewrites TLPs calls [`Tables::ingress`] for one
-//! that comes in at an edge, [`Tables::forward`] for one that comes in with a PTH, [`Tables::pick`] for the
+//! Of a header's layout nothing here knows but `request` and `source`: whoever reads and rewrites TLPs calls [`Tables::ingress`] for one
+//! that comes in at an edge, [`source::admit`] and [`Tables::forward`] for one that comes in with a PTH, [`Tables::pick`] for the
 //! port behind a DPID, and [`egress::leave`] for one that goes out at an edge.
 
 pub mod access;
@@ -22,6 +22,7 @@ pub mod refusal;
 mod request;
 pub mod rerouter;
 pub mod segments;
+pub mod source;
 pub mod tables;
 pub mod vcs;
 

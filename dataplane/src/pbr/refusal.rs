@@ -78,6 +78,10 @@ refusals! {
     WrongRole = "wrong-role",
     /// The TLP has no form on the link that it would go out by: UIO on a non-flit link.
     NoForm = "no-form",
+    /// A host or device sent a PTH: only its announcement as link partner may have one, and only at a `dsp`.
+    PthAtEdge = "pth-at-edge",
+    /// A GFD sent something else than completions, notifications, its part in a forwarded command, and answers.
+    NotFromGfd = "not-from-gfd",
 }
 
 impl Refusal {

@@ -95,7 +95,7 @@ pub fn build(
     // Alone, a worker keeps all that is free: the last given back is taken next, still warm. Through
     // the shared list, which is a queue, the whole pool would go round.
     let keep = |shared| if solo { usize::MAX } else { shared };
-    let fdb = new_fdb(&snapshot, ports)?;
+    let fdb = new_fdb(&snapshot)?;
     let stats: Vec<Arc<WorkerStats>> = spread.iter().map(|_| Arc::default()).collect();
     let mut bufs: Vec<Bufs> = spread
         .iter()
@@ -109,6 +109,7 @@ pub fn build(
         stats: stats.clone(),
         chunks_used: bufs.iter().map(Bufs::used).collect(),
         up: AtomicU64::new(0),
+        blocks: super::loops::Blocks::new(),
         paused: PerPort::from_fn(|_| AtomicU8::new(0)),
         storming: PerPort::from_fn(|_| AtomicU8::new(0)),
         storms: AtomicU64::new(0),
@@ -199,7 +200,7 @@ fn wire(snapshot: &Snapshot, spread: &[Vec<PortId>], voqs: Voqs) -> Wiring {
     Wiring { queues, feeds, links, ways, downlinks }
 }
 
-fn new_fdb(snapshot: &Snapshot, ports: usize) -> Result<Fdb, StaticError> {
+fn new_fdb(snapshot: &Snapshot) -> Result<Fdb, StaticError> {
     let forward = &snapshot.config.forward;
     let fdb = Fdb::new(FdbConfig {
         capacity: forward.fdb_capacity,
@@ -208,9 +209,18 @@ fn new_fdb(snapshot: &Snapshot, ports: usize) -> Result<Fdb, StaticError> {
         ..FdbConfig::default()
     });
     fdb.set_static(&forward.static_entries)?;
-    for port in (0..ports).filter_map(PortId::new) {
-        let limit = snapshot.config.ports.get(port.index()).map_or(0, |p| p.learned_max);
-        fdb.set_learned_max(port, limit);
-    }
+    limit_learning(&fdb, snapshot);
     Ok(fdb)
+}
+
+/// Puts in force how much ports learn, and how stations that move too often are held. A LAG learns what its
+/// ports may learn together.
+pub fn limit_learning(fdb: &Fdb, snapshot: &Snapshot) {
+    fdb.set_sticky(snapshot.config.forward.sticky);
+    for port in snapshot.ports.iter() {
+        let of =
+            |port: PortId| snapshot.config.ports.get(port.index()).map_or(0, |p| p.learned_max);
+        let members = snapshot.links.members(port).iter();
+        fdb.set_learned_max(port, members.map(of).fold(0, u32::saturating_add));
+    }
 }

@@ -1,9 +1,9 @@
 //! Crossbar: moves frames from VOQs to egress queues, as iSLIP matches them.
 //!
-//! Shape: live, slots follow each other within a step, with the requests kept up to date; in virtual
-//! time a slot takes a cell's time at the speedup, and a frame holds its input and output for all of
-//! its cells.
-//! Units: frames, slots.
+//! Shape: slots follow each other within a step until nobody asks any more; live, with the requests kept
+//! up to date; in virtual time only ports that are free ask, and a frame holds its input and its output
+//! for its wire time over the speedup, each at its own rate.
+//! Units: frames, slots, picoseconds.
 //! Source: pipeline.md §6; model.md.
 
 use super::handover::{Far, Feed, Queued};
@@ -32,7 +32,8 @@ pub(super) struct Crossbar {
     budget: usize,
     /// Some output has got its budget.
     is_spent: bool,
-    slot: Option<Slots>,
+    /// Only in virtual time.
+    holds: Option<Holds>,
 }
 
 /// What links the crossbar to workers that have none.
@@ -44,19 +45,19 @@ pub(super) struct Links {
     pub ways: Vec<Far>,
 }
 
-/// Virtual time's slots.
-struct Slots {
-    /// Time of a cell at the speedup.
-    cell: Span,
-    next: Instant,
-    /// Something changed since the last slot, so that another one may match.
-    dirty: bool,
-    /// A full egress queue kept frames back in the last slot.
+/// Until when frames on their way hold the ports, in virtual time.
+///
+/// No frame is rounded up to a cell, and a fast port is never held at a slow one's rate: then a port could
+/// not carry what its link does.
+struct Holds {
+    /// A full egress queue kept frames back at the last look.
     full: bool,
-    /// When the first of the inputs and outputs falls free for which frames wait.
-    held_until: Option<Instant>,
-    input_free: PerPort<Instant>,
-    output_free: PerPort<Instant>,
+    /// It has sent one since.
+    drained: bool,
+    /// When the first of the pairs falls free for which frames wait.
+    until: Option<Instant>,
+    input: PerPort<Instant>,
+    output: PerPort<Instant>,
 }
 
 impl Crossbar {
@@ -83,14 +84,12 @@ impl Crossbar {
             moved: PerPort::default(),
             budget: 0,
             is_spent: false,
-            slot: (timing == Timing::Virtual).then(|| Slots {
-                cell: Span::ZERO,
-                next: Instant::ZERO,
-                dirty: false,
+            holds: (timing == Timing::Virtual).then(|| Holds {
                 full: false,
-                held_until: None,
-                input_free: PerPort::default(),
-                output_free: PerPort::default(),
+                drained: false,
+                until: None,
+                input: PerPort::default(),
+                output: PerPort::default(),
             }),
         };
         crossbar.reconfigure(snapshot);
@@ -101,16 +100,8 @@ impl Crossbar {
         let config = &snapshot.config.crossbar;
         self.islip.set_iterations(config.iterations);
         self.islip.set_discipline(config.discipline);
-        self.burst = if self.slot.is_some() { 1 } else { config.burst.max(1) };
+        self.burst = if self.holds.is_some() { 1 } else { config.burst.max(1) };
         self.budget = 4 * self.burst;
-        if let Some(slot) = &mut self.slot {
-            let rates = snapshot.config.ports.iter().map(|port| port.rate);
-            let cell_bits = u64::from(snapshot.config.buffer.cell_bytes) * 8;
-            let cell = rates.max().map_or(Span::ZERO, |rate| rate.bit_time(cell_bits));
-            slot.cell =
-                Span::from_ps(cell.as_ps().div_ceil(u64::from(config.speedup.max(1))).max(1));
-            slot.dirty = true;
-        }
     }
 
     /// Whether some output has got as many frames as a step may move to it.
@@ -126,17 +117,16 @@ impl Crossbar {
         self.is_spent = false;
     }
 
-    /// When the next slot is due.
+    /// When frames may move of which nothing else tells; in virtual time only.
     pub fn next(&self, now: Instant) -> Option<Instant> {
-        let slot = self.slot.as_ref()?;
-        let from = if slot.dirty { Some(now) } else { slot.held_until };
-        from.map(|from| from.max(slot.next).max(now))
+        let holds = self.holds.as_ref()?;
+        if holds.drained { Some(now) } else { holds.until }
     }
 
     /// Notes that frames left egress queues, which may have been full.
     pub fn drained(&mut self) {
-        if let Some(slot) = self.slot.as_mut().filter(|slot| slot.full) {
-            slot.dirty = true;
+        if let Some(holds) = &mut self.holds {
+            holds.drained = holds.full;
         }
     }
 
@@ -146,14 +136,13 @@ impl Crossbar {
         self.requests.clear();
         let Way::Here(voqs) = way else { return };
         let up = core.up();
-        let busy: PortSet = match &self.slot {
+        let busy: PortSet = match &self.holds {
             None => PortSet::EMPTY,
-            Some(slot) => snapshot.ports.iter().filter(|&p| now < slot.input_free[p]).collect(),
+            Some(holds) => snapshot.ports.iter().filter(|&p| now < holds.input[p]).collect(),
         };
-        let (mut held_until, mut full) = (None, false);
+        let (mut until, mut full) = (None, false);
         for output in voqs.outputs().and(up).iter() {
             let open = snapshot.pris.without(core.paused(output)).without(core.storming(output));
-            let output_busy = self.slot.as_ref().is_some_and(|s| now < s.output_free[output]);
             let mut waits = false;
             for pri in snapshot.pris.iter() {
                 let inputs = voqs.waiting(output, pri);
@@ -169,35 +158,55 @@ impl Crossbar {
                     full = true;
                     continue;
                 }
-                if let Some(slot) = &self.slot {
-                    if output_busy {
-                        held_until = Instant::earlier(held_until, Some(slot.output_free[output]));
-                    }
-                    for input in inputs.and(busy).iter() {
-                        held_until = Instant::earlier(held_until, Some(slot.input_free[input]));
+                let mut free = inputs.without(busy);
+                if let Some(holds) = &self.holds {
+                    let from = holds.pair_free(output, inputs, free);
+                    if now < from {
+                        until = Instant::earlier(until, Some(from));
+                        free = PortSet::EMPTY;
                     }
                 }
-                let inputs = if output_busy { PortSet::EMPTY } else { inputs.without(busy) };
-                if !inputs.is_empty() {
-                    self.requests.set(output, pri, inputs);
+                if !free.is_empty() {
+                    self.requests.set(output, pri, free);
                 }
             }
             if !waits {
                 voqs.retire(output);
             }
         }
-        if let Some(slot) = &mut self.slot {
-            slot.dirty = false;
-            slot.held_until = held_until;
-            slot.full = full;
+        if let Some(holds) = &mut self.holds {
+            (holds.until, holds.full, holds.drained) = (until, full, false);
         }
     }
 }
 
+impl Holds {
+    /// When `output` and one of `inputs`, of which `free` are, are both free.
+    fn pair_free(&self, output: PortId, inputs: PortSet, free: PortSet) -> Instant {
+        let output = self.output[output];
+        let first = inputs.iter().map(|input| self.input[input]).reduce(Instant::min);
+        match first {
+            Some(first) if free.is_empty() => output.max(first),
+            _ => output,
+        }
+    }
+
+    /// Lets a frame of `len` octets hold its ports from `now` on.
+    fn hold(&mut self, now: Instant, (input, output): (PortId, PortId), len: usize, of: &Snapshot) {
+        let crossbar = &of.config.crossbar;
+        let until = |port: PortId| {
+            let rate = of.config.ports.get(port.index())?.rate;
+            let wire = rate.wire_time(len, crossbar.wire_overhead).as_ps();
+            Some(now + Span::from_ps((wire / u64::from(crossbar.speedup.max(1))).max(1)))
+        };
+        self.input[input] = until(input).unwrap_or(now);
+        self.output[output] = until(output).unwrap_or(now);
+    }
+}
+
 impl Lane {
-    /// Moves what can be moved, if this lane has the crossbar: live, slot after slot until nothing
-    /// asks any more or the step has had its share; in virtual time one slot, if it is due. Returns
-    /// how many frames moved.
+    /// Moves what can be moved, if this lane has the crossbar: slot after slot until nothing asks any
+    /// more or, live, the step has had its share. Returns how many frames moved.
     pub(super) fn cross<T: Tracer>(
         &mut self,
         now: Instant,
@@ -210,15 +219,10 @@ impl Lane {
         total += self.purge(now, tracer);
         let Self { ctx, crossbar, .. } = self;
         let Some(crossbar) = crossbar else { return 0 };
-        if let Some(slot) = &mut crossbar.slot
-            && now < slot.next
-        {
-            slot.dirty = true; // whatever this step changed, the next slot is to see it
-            return total;
-        }
         crossbar.collect(now, ctx);
         // Without a request no slot is used, so that extra steps change nothing.
         while !crossbar.requests.is_empty() {
+            let before = total;
             crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
             for n in 0..crossbar.matches.len() {
                 let Some(found) = crossbar.matches.as_slice().get(n).copied() else { break };
@@ -237,8 +241,14 @@ impl Lane {
                     tracer.event(now, event);
                 }
             }
-            if crossbar.end_slot(now) {
+            if crossbar.holds.is_none() {
+                if crossbar.spent() {
+                    break;
+                }
+            } else if total == before {
                 break;
+            } else {
+                crossbar.collect(now, ctx);
             }
         }
         total
@@ -349,8 +359,8 @@ impl Crossbar {
         };
         let room = self.limit.saturating_sub(feed.len(&links.ways));
         let most = room.min(self.burst);
-        let timed = self.slot.is_some();
-        let mut cells = 0;
+        let timed = self.holds.is_some();
+        let mut len = 0;
         let mut moved = 0;
         while moved < most {
             let run = voq.run(most - moved);
@@ -359,36 +369,20 @@ impl Crossbar {
             }
             moved += run.len();
             if timed {
-                cells += run.iter().map(|frame| snapshot.cells(frame.gist().len())).sum::<u32>();
+                len += run.iter().map(|frame| frame.gist().len()).sum::<usize>(); // of one frame
             }
             feed.push(&mut links.ways, QueueId::new(output, pri), run);
         }
         let empty = voq.settle();
         self.moved[output] += moved;
         self.is_spent |= self.moved[output] >= self.budget;
-        if let Some(slot) = &mut self.slot {
-            let free = now + Span::from_ps(slot.cell.as_ps() * u64::from(cells));
-            slot.input_free[input] = free;
-            slot.output_free[output] = free;
-            slot.dirty = true;
+        if let Some(holds) = &mut self.holds {
+            holds.hold(now, (input, output), len, snapshot);
         } else if moved == room {
             self.requests.set(output, pri, PortSet::EMPTY);
         } else if empty {
             self.requests.remove(input, output, pri);
         }
         moved
-    }
-
-    /// Ends a slot; true if it was the step's last: always in virtual time, where the next one's
-    /// time is set.
-    #[inline]
-    fn end_slot(&mut self, now: Instant) -> bool {
-        match &mut self.slot {
-            Some(slot) => {
-                slot.next = now + slot.cell;
-                true
-            }
-            None => self.spent(),
-        }
     }
 }

@@ -445,7 +445,9 @@ impl OutputLane {
         note_depth(stats, (port, pri), &run);
         if !T::ON && tags_stay {
             // What most frames are: all lossy or all lossless, of one cell, not to be marked or tagged.
-            let marks = if ecn.is_some() { Flag::Ect as u8 } else { 0 };
+            // None is marked in a queue below the low mark: it does not get deeper meanwhile.
+            let depth = u64::from(run.depth()) * cell;
+            let marks = if ecn.is_some_and(|ecn| depth >= ecn.low()) { Flag::Ect as u8 } else { 0 };
             let one = usize::try_from(cell).unwrap_or(usize::MAX);
             let fronts = queue.fronts(count);
             let all = |special: u8, group: bool| {
@@ -480,18 +482,19 @@ impl OutputLane {
             before = leave(&mut run, bufs, lease, &desc, snapshot.cells(desc.len()));
             let depth = u64::from(before) * cell;
             let ect = desc.has(Flag::Ect);
-            let mark = ect && ecn.is_some_and(|ecn| ecn.verdict(depth, rng).is_mark());
+            let marked = ect && ecn.is_some_and(|ecn| ecn.verdict(depth, rng).is_mark());
             if T::ON {
-                let (low, high) = ecn.map_or((0, 0), |ecn| (ecn.low(), ecn.high()));
-                let frame = bufs.trace_id(&desc);
-                let (port, pri) = (port.get(), pri.get());
-                let event = Event::Deq { frame, port, pri, depth, low, high, ect, marked: mark };
+                let (low, high, max_percent) =
+                    ecn.map_or((0, 0, 0), |ecn| (ecn.low(), ecn.high(), ecn.max_percent()));
+                let (frame, port, pri) = (bufs.trace_id(&desc), port.get(), pri.get());
+                let event =
+                    Event::Deq { frame, port, pri, depth, low, high, max_percent, ect, marked };
                 tracer.event(now, event);
             }
-            if !mark && tags_stay {
+            if !marked && tags_stay {
                 return pending.push(desc);
             }
-            match rewrite(bufs, snapshot, stats, (port, pri), desc, mark) {
+            match rewrite(bufs, snapshot, stats, (port, pri), desc, marked) {
                 Ok(desc) => pending.push(desc),
                 Err(desc) => lost.push(desc),
             }

@@ -168,9 +168,10 @@ impl OutputLane {
         core.fast.ended[self.port].store(ended, Ordering::Release); // pairs with `is_caught_up`
     }
 
-    /// Priorities of `unshaped` whose frames may be sent at once: none is paused, or has a frame queued.
+    /// Priorities of `unshaped` whose frames may be sent at once: none is paused, or has a frame queued, and
+    /// the port is not blocked.
     fn gate(&self, core: &Core, unshaped: PriSet) -> PriSet {
-        if !self.up || self.unsent() > 0 {
+        if !self.up || self.unsent() > 0 || core.blocked().contains(self.port) {
             return PriSet::EMPTY;
         }
         let held = core.paused(self.port).or(core.storming(self.port));

@@ -4,7 +4,7 @@
 //! Units: cells.
 //! Source: pipeline.md §1 to §4, §9.
 
-use weft_parsers::{Ecn, Format, Head, Vid, flow_hash, parse_head};
+use weft_parsers::{Format, Head, Vid, flow_hash, parse_head};
 
 use super::egress::OutputLane;
 use super::fast::Catching;
@@ -25,7 +25,7 @@ use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
 use crate::storm::StormGuard;
 use crate::sync::Ordering;
-use crate::time::Instant;
+use crate::time::{Instant, Span};
 use crate::trace::{Event, Part, Tracer};
 use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
 use crate::voq::VoqView;
@@ -162,8 +162,9 @@ impl Lane {
             tracer.part(Part::Ingress);
             return count;
         }
+        let blocked = ctx.core.blocked().contains(lane.port);
         // A trace tells each frame's way in full.
-        let unknown = if T::ON {
+        let unknown = if T::ON || blocked {
             routes.fill(UNKNOWN);
             Places::first(count)
         } else {
@@ -172,7 +173,9 @@ impl Lane {
         if unknown.0 != 0 {
             ctx.parse(now, lane.port, (&mut batch, unknown), notes, tracer);
             let (which, to) = ((&batch[..], unknown), (&mut *notes, &mut *learn, flows));
-            if ctx.snapshot.links.is_any() {
+            if blocked {
+                shut_out(which.1, to.0);
+            } else if ctx.snapshot.links.is_any() {
                 lane.forward::<T, true>(ctx, now, which, to, tracer);
             } else {
                 lane.forward::<T, false>(ctx, now, which, to, tracer);
@@ -187,6 +190,17 @@ impl Lane {
         ctx.learn(now, lane.port, learn, tracer);
         tracer.part(Part::Ingress);
         count
+    }
+}
+
+/// Nothing is forwarded that came in by a port which is blocked; what is for the switch itself is.
+#[cold]
+fn shut_out(which: Places, notes: &mut [Note; BURST]) {
+    for place in which.iter() {
+        let Some(note) = notes.get_mut(place) else { break };
+        if let Fate::Forward(_) = note.fate {
+            note.fate = Fate::Drop(DropReason::LoopBlocked);
+        }
     }
 }
 
@@ -263,8 +277,7 @@ impl Context {
             };
             note.head = head;
             let (pri, by) = classifier.pri(&head);
-            let markable = head.ecn_markable() && head.ecn().is_some_and(Ecn::is_ect);
-            desc.classify(input, format, pri, (head.tagged(), markable));
+            desc.classify(input, format, pri, (head.tagged(), snapshot.may_mark(&head)));
             let filtered = Fate::Drop(DropReason::VlanFiltered); // it was classified, too
             if T::ON && (matches!(note.fate, Fate::Forward(_)) || note.fate == filtered) {
                 let event = Event::Classify {
@@ -295,6 +308,8 @@ impl Context {
             let name = match outcome {
                 Learned::New => "new",
                 Learned::Moved { .. } => "moved",
+                Learned::Looping { .. } => "looping",
+                Learned::Held => "held",
                 Learned::Known => "known",
                 Learned::PortLimit => "port_limit",
                 Learned::Full => "full",
@@ -303,6 +318,11 @@ impl Context {
             };
             match outcome {
                 Learned::Moved { .. } => self.stats.port[input].fdb_moves.add(1),
+                Learned::Looping { home, other } => {
+                    let moved = self.snapshot.config.forward.sticky == Span::ZERO;
+                    self.stats.port[input].fdb_moves.add(u64::from(moved));
+                    self.cut_loop(now, (home, other), tracer);
+                }
                 Learned::Busy => self.stats.learn_busy.add(1),
                 _ => {}
             }
@@ -367,7 +387,7 @@ impl InputLane {
             input: self.port,
             home: links.leader(self.port),
             own: links.members(self.port),
-            up: ctx.core.up(),
+            up: ctx.core.forwarding(),
             joined_lags: ctx.joined_lags.links(),
             joined_spreads: ctx.joined_spreads.links(),
             chosen: false,

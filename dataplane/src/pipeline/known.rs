@@ -57,7 +57,7 @@ impl Context {
             epoch: snapshot.epoch,
             fdb: self.core.fdb.version(),
             tick: Fdb::stamp(now),
-            up: self.core.up().bits(),
+            up: self.core.forwarding().bits(),
         });
         let mut keys = [NO_KEY; BURST];
         for (desc, slot) in batch.iter().zip(&mut keys) {

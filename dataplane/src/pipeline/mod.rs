@@ -13,6 +13,7 @@ mod handover;
 mod ingress;
 mod known;
 mod ledger;
+mod loops;
 mod route;
 mod tlp;
 
@@ -38,7 +39,7 @@ use crate::trace::{Event, Part, Tracer};
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, PriSet};
 use crate::voq::Voqs;
 
-pub use build::{BuildError, Built, build, chunks_beside_buffer};
+pub use build::{BuildError, Built, build, chunks_beside_buffer, limit_learning};
 pub use fast::FastCore;
 pub use ledger::{Ledger, PortLedger, QueueLedger};
 pub use tlp::{AGENT_MAC, agent_port_mac, port_of_agent_mac};
@@ -64,6 +65,8 @@ pub struct Core {
     pub chunks_used: Vec<Arc<crate::stats::Counter>>,
     /// Links that are up.
     up: AtomicU64,
+    /// Ports that are blocked because of a loop.
+    blocks: loops::Blocks,
     /// By output: priorities that must not be sent.
     paused: PerPort<AtomicU8>,
     /// By output: priorities whose frames are thrown away by the watchdog.
@@ -164,7 +167,7 @@ pub struct Step {
 pub enum Timing {
     /// As it does: the crossbar runs as often as there is work.
     Live,
-    /// Virtual: a crossbar slot takes a cell's time at the speedup.
+    /// Virtual: a match of the crossbar takes its ports for the frame's wire time over the speedup.
     Virtual,
 }
 
@@ -249,11 +252,10 @@ impl Lane {
         let mut step = Step::default();
         self.refresh(now, tracer);
         self.links(now, ports, tracer);
+        self.unblock(now, tracer);
         let spread = self.ctx.snapshot.links.is_any();
         if spread {
-            let Context { core, snapshot, joined_lags, joined_spreads, .. } = &mut self.ctx;
-            joined_lags.keep(core.up(), snapshot.links.lags());
-            joined_spreads.keep(core.up(), snapshot.links.spreads());
+            self.keep_joined();
         }
         self.pauses(now, tracer);
         tracer.part(Part::Rest);
@@ -316,6 +318,14 @@ impl Lane {
         self.steer(ports, &mut step);
         step.next = self.next_due(now, ports);
         step
+    }
+
+    /// Lets links that do not forward any more leave their LAGs and spreads.
+    fn keep_joined(&mut self) {
+        let Context { core, snapshot, joined_lags, joined_spreads, .. } = &mut self.ctx;
+        let open = core.forwarding();
+        joined_lags.keep(open, snapshot.links.lags());
+        joined_spreads.keep(open, snapshot.links.spreads());
     }
 
     /// Whether the crossbar may do more in this step: only live, and not without end.
@@ -417,6 +427,7 @@ impl Lane {
         if self.crossbar.is_some() {
             next = Instant::earlier(next, self.ctx.core.fdb.next_age_due(now));
         }
+        next = Instant::earlier(next, self.ctx.core.next_unblock());
         next = Instant::earlier(next, self.ctx.joined_lags.next());
         Instant::earlier(next, self.ctx.joined_spreads.next())
     }

@@ -31,7 +31,7 @@ pub(super) struct Router<'a, const SPREAD: bool> {
     /// What the input is known by, and all that no frame goes back to: itself, or its LAG.
     pub home: PortId,
     pub own: PortSet,
-    /// Links that are up, and those that take flows in LAGs and to stations behind several ports.
+    /// Links that are up and not blocked, and those that take flows in LAGs and to stations behind several ports.
     pub up: PortSet,
     pub joined_lags: PortSet,
     pub joined_spreads: PortSet,
@@ -154,7 +154,8 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         }
         let up = wanted.and(self.up);
         if up.is_empty() {
-            return Fate::Drop(DropReason::PortDown);
+            let is_up = !wanted.and(self.core.up()).is_empty();
+            return Fate::Drop(if is_up { DropReason::LoopBlocked } else { DropReason::PortDown });
         }
         let carriers = snapshot.carriers.get(note.head.format() as usize);
         let mut outputs = up.and(carriers.copied().unwrap_or_default());

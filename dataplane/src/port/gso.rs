@@ -24,6 +24,10 @@ const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
+/// Least segment, TCP options counted, that super-frames are split into: what every host takes (RFC 9293
+/// 3.7.1), so that no stack makes less of a long write. One octet each, a frame of 64 KiB would be 65,000.
+const SEGMENT_LEN_MIN: usize = 536;
+
 /// A super-frame that could not be split: headers that are not what its metadata says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("super-frame whose headers do not fit its gso type")]
@@ -109,6 +113,14 @@ impl Splitter {
             return Err(BadGso);
         }
         Ok(Self { layers, size, len: frame.len(), next: payload, index: 0 })
+    }
+
+    /// Whether it is split into segments of 536 octets or more, or not at all.
+    #[must_use]
+    pub const fn is_worth_it(&self) -> bool {
+        let Layers { udp, l4, payload, .. } = self.layers;
+        let options = payload - l4 - if udp { 8 } else { 20 };
+        self.left() <= 1 || self.size + options >= SEGMENT_LEN_MIN
     }
 
     /// Frames still to come.
@@ -277,6 +289,35 @@ mod tests {
             size,
             ecn,
         })
+    }
+
+    /// Segments of a few octets would be made of a hostile neighbour's long frame by the ten thousand.
+    #[test]
+    fn only_segments_of_a_size_that_hosts_send_are_worth_splitting() {
+        #[rustfmt::skip] // columns: name, udp, octets of payload, of a segment, octets of TCP options, worth it
+        let cases = [
+            ("one octet each",        false, 60_000,     1,  0, false),
+            ("just too short",        false,  5_000,   535,  0, false),
+            ("least",                 false,  5_000,   536,  0, true),
+            ("least with timestamps", false,  5_000,   524, 12, true),
+            ("too short with them",   false,  5_000,   523, 12, false),
+            ("short, but only one",   false,    100,   100,  0, true),
+            ("udp",                   true,  60_000,   100,  0, false),
+            ("udp, least",            true,  60_000,   536,  0, true),
+            ("as usual",              false, 60_000, 1_448, 12, true),
+        ];
+        for (name, udp, payload, size, options, want) in cases {
+            let case = Case { name, v6: false, udp, tags: 0, payload, size, ecn: false };
+            let mut whole = super_frame(&case);
+            let l4 = usize::from(l4(&case));
+            if options > 0 {
+                whole[l4 + 12] += 0x10 * (options / 4);
+                let at = l4 + 20;
+                whole.splice(at..at, std::iter::repeat_n(1, usize::from(options)));
+            }
+            let splitter = Splitter::new(&whole, gso_type(&case), size, None).unwrap();
+            assert_eq!(splitter.is_worth_it(), want, "{name}");
+        }
     }
 
     #[test]

@@ -13,9 +13,13 @@ pub mod capture;
 pub mod csum;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+pub mod files;
 pub mod gso;
 mod join;
 mod link;
+#[cfg(any(test, feature = "dpdk"))]
+#[expect(unsafe_code, reason = "what a driver's callbacks of a call reach of its caller")]
+mod loan;
 pub mod netdev;
 pub mod null;
 pub mod pcap;

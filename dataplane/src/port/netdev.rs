@@ -7,7 +7,9 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use super::link::{INFO_GENERIC, Messages, REQUEST, attribute, for_each_message, ne16, ne64};
+use super::link::{
+    INFO_GENERIC, LinkWatch, Messages, REQUEST, attribute, for_each_message, ne16, ne64,
+};
 use super::sys;
 
 const CTRL: u16 = 0x10;
@@ -124,6 +126,13 @@ pub fn rx_queues(device: &str) -> usize {
         sys::channels(socket.as_fd(), device)
     };
     ask().map_or(1, |channels| (channels.rx + channels.combined) as usize).max(1)
+}
+
+/// Whether frames that another device's program redirects to the interface are taken now.
+#[must_use]
+pub fn takes_redirected(device: &str) -> bool {
+    let index = LinkWatch::open(device).map(|watch| watch.state().index);
+    matches!(index, Ok(Some(index)) if features(index).is_ok_and(Features::takes_redirected))
 }
 
 /// Whether the interface is one end of a veth pair.

@@ -9,6 +9,7 @@
 use std::path::PathBuf;
 
 use super::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
+use super::files::Existing;
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
 use crate::batch::{BURST, Batch};
 use crate::pool::{Bufs, FRAME_LEN_MAX};
@@ -41,6 +42,8 @@ pub struct PcapConfig {
     pub times: Option<u64>,
     /// Capture to write what is sent to; `None` drops it.
     pub output: Option<PathBuf>,
+    /// What becomes of such a file that is there already; the new one is its owner's alone.
+    pub existing: Existing,
 }
 
 /// One frame of the input; its octets lie behind those of the one before.
@@ -103,7 +106,7 @@ impl Pcap {
             None => None,
             Some(path) => {
                 let format = CaptureFormat::for_path(path);
-                Some(CaptureWriter::create(path, format, 0).map_err(capture)?)
+                Some(CaptureWriter::create_as(path, config.existing, format, 0).map_err(capture)?)
             }
         };
         Ok(Self {
@@ -254,6 +257,7 @@ mod tests {
             pace: Pace::Fast,
             times: Some(1),
             output: None,
+            existing: Existing::Replace,
         }
     }
 

@@ -6,8 +6,8 @@
 //! Source: style.md C6 (capture is a port that wraps a port).
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,10 +16,12 @@ use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 
 use super::capture::{CaptureError, CaptureFormat, CaptureWriter, Direction, Meta};
+use super::files::Existing;
 use super::{FastPath, Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::pool::{Bufs, FRAME_LEN_MAX};
+use crate::threads::{self, Ends, Role};
 use crate::time::Instant;
 
 /// How long the writer waits when there is nothing to write.
@@ -41,6 +43,8 @@ struct Shared {
     free: ArrayQueue<Box<Slot>>,
     stop: AtomicBool,
     lost: AtomicU64,
+    /// Why the file takes no more.
+    failure: OnceLock<String>,
 }
 
 /// What became of the copies.
@@ -67,13 +71,14 @@ pub struct MirrorHandle {
 }
 
 impl Mirror {
-    /// Makes a capture with an interface for each of `names` and starts its writer. Frames are cut
-    /// to `snaplen` octets (0: whole); `slots` frames (at least 1) may wait to be written.
+    /// Makes a capture, its owner's alone, with an interface for each of `names` and starts its writer;
+    /// `existing` says what becomes of a file that is there. Frames are cut to `snaplen` octets (0:
+    /// whole); `slots` frames (at least 1) may wait to be written.
     ///
     /// # Errors
     /// The file cannot be made, or the thread not started.
     pub fn start(
-        path: impl AsRef<Path>,
+        (path, existing): (impl AsRef<Path>, Existing),
         format: CaptureFormat,
         snaplen: usize,
         slots: usize,
@@ -81,7 +86,8 @@ impl Mirror {
     ) -> Result<Self, CaptureError> {
         let path = path.as_ref();
         let room = if snaplen == 0 { FRAME_LEN_MAX } else { snaplen.min(FRAME_LEN_MAX) };
-        let mut writer = CaptureWriter::create(path, format, u32::try_from(snaplen).unwrap_or(0))?;
+        let snaplen_u32 = u32::try_from(snaplen).unwrap_or(0);
+        let mut writer = CaptureWriter::create_as(path, existing, format, snaplen_u32)?;
         for name in names {
             writer.add_interface(name)?;
         }
@@ -91,6 +97,7 @@ impl Mirror {
             free: ArrayQueue::new(slots),
             stop: AtomicBool::new(false),
             lost: AtomicU64::new(0),
+            failure: OnceLock::new(),
         });
         for _ in 0..slots {
             let slot = Box::new(Slot {
@@ -104,9 +111,10 @@ impl Mirror {
             drop(shared.free.push(slot)); // as many as it holds
         }
         let theirs = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("weft-mirror".to_owned())
-            .spawn(move || write_all(&theirs, writer))
+        let asked = shared.clone();
+        let ends = Ends::when(move || asked.stop.load(Ordering::Acquire));
+        let write = move || write_all(&theirs, writer);
+        let thread = threads::spawn(Role::Device, "weft-mirror", ends, write)
             .map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
         Ok(Self { shared, writer: Some(thread) })
     }
@@ -121,6 +129,12 @@ impl Mirror {
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed) // a count
+    }
+
+    /// Why the file takes no more copies, if it does not.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.shared.failure.get().cloned()
     }
 
     /// Ends the file; waits until all copies that were made are written.
@@ -144,6 +158,12 @@ impl Drop for Mirror {
     }
 }
 
+/// An error with its cause.
+fn said(error: &CaptureError) -> String {
+    let cause = std::error::Error::source(error);
+    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
 /// The writer thread: until it is told to stop and nothing is left.
 fn write_all(shared: &Shared, mut writer: CaptureWriter) -> Result<u64, CaptureError> {
     let mut failed = None;
@@ -160,6 +180,9 @@ fn write_all(shared: &Shared, mut writer: CaptureWriter) -> Result<u64, CaptureE
             if failed.is_none() {
                 let octets = slot.octets.get(..slot.len).unwrap_or_default();
                 failed = writer.write_with(meta, octets).err();
+                if let Some(error) = &failed {
+                    shared.failure.get_or_init(|| said(error));
+                }
             }
             if failed.is_some() {
                 shared.lost.fetch_add(1, Ordering::Relaxed); // a count
@@ -433,8 +456,14 @@ mod tests {
     #[test]
     fn both_directions_are_in_the_file_in_order_and_whole() {
         let (file, mut bufs) = (Temp::new("tee.pcapng"), bufs());
-        let mirror =
-            Mirror::start(&file.0, CaptureFormat::PcapNg, 0, 1_000, &["other", "gen0"]).unwrap();
+        let mirror = Mirror::start(
+            (&file.0, Existing::Replace),
+            CaptureFormat::PcapNg,
+            0,
+            1_000,
+            &["other", "gen0"],
+        )
+        .unwrap();
         let mut tee = Tee::new(port(), mirror.handle(1));
         let mut batch = Batch::new();
         for round in 0..100 {
@@ -459,7 +488,9 @@ mod tests {
     #[test]
     fn copies_are_lost_and_counted_when_the_writer_is_behind_but_frames_are_not() {
         let (file, mut bufs) = (Temp::new("tee-lost.pcap"), bufs());
-        let mirror = Mirror::start(&file.0, CaptureFormat::Pcap, 64, 4, &["gen0"]).unwrap();
+        let mirror =
+            Mirror::start((&file.0, Existing::Replace), CaptureFormat::Pcap, 64, 4, &["gen0"])
+                .unwrap();
         let mut tee = Tee::new(port(), mirror.handle(0));
         let mut batch = Batch::new();
         for _ in 0..20_000 {
@@ -482,7 +513,8 @@ mod tests {
     #[test]
     fn what_the_port_does_not_take_is_not_in_the_file() {
         let (file, mut bufs) = (Temp::new("tee-left.pcap"), bufs());
-        let mirror = Mirror::start(&file.0, CaptureFormat::Pcap, 0, 8, &["p"]).unwrap();
+        let mirror =
+            Mirror::start((&file.0, Existing::Replace), CaptureFormat::Pcap, 0, 8, &["p"]).unwrap();
         let mut tee = Tee::new(Takes(2, port()), mirror.handle(0));
         let mut batch = Batch::new();
         for len in [60, 61, 62, 63] {

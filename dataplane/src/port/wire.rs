@@ -171,7 +171,7 @@ impl WireConfig {
     #[inline]
     #[must_use]
     pub const fn frame_time(&self, len: usize) -> Span {
-        if self.overhead { self.rate.frame_time(len) } else { self.rate.bit_time(len as u64 * 8) }
+        self.rate.wire_time(len, self.overhead)
     }
 }
 

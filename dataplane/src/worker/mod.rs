@@ -8,14 +8,16 @@
 mod crew;
 mod idle;
 mod recording;
+mod refused;
 mod replaying;
 mod tsc;
 
 use std::sync::Arc;
 
-pub use crew::{Crew, CrewError};
+pub use crew::{Crew, CrewError, Held, Stuck};
 pub use idle::{Idle, Poll};
 pub use recording::Recording;
+pub use refused::end_on_refused_call;
 pub use replaying::{Divergence, Replaying};
 pub use tsc::tsc;
 
@@ -128,6 +130,7 @@ impl Worker {
             self.crew.check_in(self.index);
             self.listen();
             let now = self.clock.now();
+            self.lane.stats().beat_ns.set(now.as_ns());
             let cycles = tsc().unwrap_or(0);
             if let Some((since, cycles_then)) = busy.take() {
                 self.lane.stats().count_busy(now.since(since), cycles.wrapping_sub(cycles_then));
@@ -175,7 +178,7 @@ impl Worker {
     }
 
     fn stop(mut self) -> Vec<Box<dyn Port>> {
-        self.crew.leave();
+        self.crew.leave(self.index);
         let now = self.clock.now();
         match &mut self.tracing {
             Tracing::Off => self.lane.stop(now, &mut self.ports, &mut NoTrace),

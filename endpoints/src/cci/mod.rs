@@ -14,6 +14,7 @@ pub mod common;
 pub mod logs;
 pub mod ownership;
 pub mod reply;
+pub mod rights;
 pub mod session;
 pub mod stream;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use common::{Answer, Common, Ticket};
 pub use logs::{Command, effect, who};
 pub use ownership::{Fm, Ownership, Rank};
 pub use reply::Reply;
+pub use rights::Right;
 pub use session::Session;
 pub use stream::{StreamError, StreamServer};
 
@@ -125,7 +127,7 @@ pub fn serve(
     };
     // The limit is the FM's; a mailbox has its own length, and its host's command may have cleared what it read.
     let limit = match session {
-        Session::Fm(_) | Session::InBand(_) => component.common().response_limit(),
+        Session::Fm(_) | Session::InBand { .. } => component.common().response_limit(),
         Session::Host { .. } | Session::Proxy(_) => usize::MAX,
     };
     let code = match done {

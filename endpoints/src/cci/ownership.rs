@@ -6,7 +6,8 @@
 //!
 //! A stream session is the primary's after an operation 0, 2 or 3 of it that succeeded: each of them carries the
 //! fabric manager's PID and UUID, so a fabric manager that connects again makes itself known by operation 2 with the
-//! PID that the component has already. A message out of the fabric is the primary's if its SPID is.
+//! PID that the component has already. A message out of the fabric is the primary's if it has the primary's SPID and came in
+//! by a port that the primary has claimed the component through, by such an operation, since that port's link came up.
 
 use std::collections::BTreeSet;
 
@@ -15,6 +16,7 @@ use weft_parsers::cci::{ReturnCode, Uuid};
 use weft_parsers::fabric::Pid;
 
 use super::NO_UUID;
+use super::rights::Right;
 use super::session::Session;
 
 /// A fabric manager.
@@ -43,6 +45,10 @@ pub struct Ownership {
     secondary: Option<Fm>,
     /// Streams that the primary has made itself known in.
     sessions: BTreeSet<Session>,
+    /// What the primary's connection might become at most when it became the primary.
+    held_by: Right,
+    /// Ports that it has made itself known through.
+    ways: BTreeSet<u8>,
 }
 
 impl Default for Ownership {
@@ -55,7 +61,14 @@ impl Ownership {
     /// Nobody's, without a PID.
     #[must_use]
     pub const fn new() -> Self {
-        Self { pid: Pid::NONE, primary: None, secondary: None, sessions: BTreeSet::new() }
+        Self {
+            pid: Pid::NONE,
+            primary: None,
+            secondary: None,
+            sessions: BTreeSet::new(),
+            held_by: Right::Primary,
+            ways: BTreeSet::new(),
+        }
     }
 
     /// The component's own PID, `FFF` before it has one.
@@ -81,12 +94,26 @@ impl Ownership {
         self.secondary
     }
 
+    /// What the primary fabric manager's connection might become at most when it claimed the component: others that
+    /// may less do not make themselves known as it.
+    #[must_use]
+    pub const fn held_by(&self) -> Right {
+        self.held_by
+    }
+
+    /// Notes by what right it was claimed last.
+    pub const fn hold_by(&mut self, right: Right) {
+        self.held_by = right;
+    }
+
     /// What `session` is to the component.
     #[must_use]
     pub fn rank(&self, session: Session) -> Rank {
         let primary = match session {
             Session::Fm(_) => self.sessions.contains(&session),
-            Session::InBand(pid) => self.primary.is_some_and(|fm| fm.pid == pid),
+            Session::InBand { port, pid } => {
+                self.primary.is_some_and(|fm| fm.pid == pid) && self.ways.contains(&port)
+            }
             Session::Host { .. } | Session::Proxy(_) => false,
         };
         if primary { Rank::Primary } else { Rank::Other }
@@ -101,6 +128,11 @@ impl Ownership {
     /// A stream has ended: its number may be another's.
     pub fn forget(&mut self, session: Session) {
         self.sessions.remove(&session);
+    }
+
+    /// The link of a port went down: whoever is behind it next has not claimed anything yet.
+    pub fn forget_way(&mut self, port: u8) {
+        self.ways.remove(&port);
     }
 
     /// Claim Ownership (0701h); `free` says that no part of the component is called by the PID that it is to get.
@@ -118,7 +150,7 @@ impl Ownership {
             return Err(ReturnCode::InvalidInput);
         }
         // Out of the fabric nobody can speak for another: the SPID is that of the FM, or none has been given yet.
-        if let Session::InBand(pid) = session
+        if let Session::InBand { pid, .. } = session
             && !pid.is_none()
             && pid != fm.pid
             && claim.op != ClaimOp::RegisterSecondary
@@ -158,6 +190,7 @@ impl Ownership {
                 }
                 self.primary = self.secondary.take();
                 self.sessions.clear();
+                self.ways.clear();
                 self.know(session);
             }
         }
@@ -165,8 +198,10 @@ impl Ownership {
     }
 
     fn know(&mut self, session: Session) {
-        if matches!(session, Session::Fm(_)) {
-            self.sessions.insert(session);
+        match session {
+            Session::Fm(_) => drop(self.sessions.insert(session)),
+            Session::InBand { port, .. } => drop(self.ways.insert(port)),
+            Session::Host { .. } | Session::Proxy(_) => {}
         }
     }
 

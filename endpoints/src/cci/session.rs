@@ -12,8 +12,14 @@ pub enum Session {
     /// A connection of a fabric manager, in the process or over a stream: whoever drives it numbers them, and none
     /// of two at a time, or one after the other without [`super::Ownership::forget`], have one number.
     Fm(u32),
-    /// Messages out of the fabric, as by Fabric Crawl Out: known by their SPID.
-    InBand(Pid),
+    /// Messages out of the fabric, as by Fabric Crawl Out. What they may do is the port's that they came in by: a PID is
+    /// only what the sender calls itself.
+    InBand {
+        /// Number of the port.
+        port: u8,
+        /// SPID.
+        pid: Pid,
+    },
     /// The host of a virtual switch, by the mailbox of its GAE or of a vPPB.
     Host {
         /// The virtual switch.

@@ -4,19 +4,26 @@
 //! Units: octets.
 //! Source: fabric.md "FM module"; wire-formats.md 4.1 (MCTP types 07h and 08h).
 //!
-//! One request of a tag may wait at a time. What answers late, as from beyond a tunnel, is appended by
+//! One request of a tag may wait at a time, and [`WAITING_MAX`] in all. What answers late, as from beyond a tunnel, is appended by
 //! [`StreamServer::resolve`].
 
 use std::collections::BTreeMap;
 
 use weft_dataplane::time::Instant;
 use weft_parsers::ParseError;
+use weft_parsers::cci::component::ClaimOp;
 use weft_parsers::cci::mctp::{self, Decoded, MessageType};
-use weft_parsers::cci::{Category, Header, ReturnCode};
+use weft_parsers::cci::{Category, Header, Opcode, Request, Response, ReturnCode};
 
 use super::common::{Answer, Ticket};
+use super::ownership::Ownership;
+use super::reply::Reply;
+use super::rights::Right;
 use super::session::Session;
 use super::{Component, Served, respond, serve};
+
+/// Requests of one connection that may wait for others at a time.
+pub const WAITING_MAX: usize = 32;
 
 /// Why a stream cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +44,7 @@ struct Waiting {
 #[derive(Clone, Debug)]
 pub struct StreamServer {
     session: Session,
+    right: Right,
     /// What has come of a message that is not whole.
     octets: Vec<u8>,
     waiting: BTreeMap<Ticket, Waiting>,
@@ -44,10 +52,22 @@ pub struct StreamServer {
 }
 
 impl StreamServer {
-    /// A connection by which nothing has come yet.
+    /// A connection by which nothing has come yet, and which may claim the component.
     #[must_use]
     pub const fn new(session: Session) -> Self {
-        Self { session, octets: Vec::new(), waiting: BTreeMap::new(), ignored: 0 }
+        Self {
+            session,
+            right: Right::Primary,
+            octets: Vec::new(),
+            waiting: BTreeMap::new(),
+            ignored: 0,
+        }
+    }
+
+    /// The same, of somebody who may become at most `right`.
+    #[must_use]
+    pub fn with_right(self, right: Right) -> Self {
+        Self { right, ..self }
     }
 
     /// Whose connection it is.
@@ -79,10 +99,31 @@ impl StreamServer {
         octets: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), StreamError> {
+        self.receive_some(component, now, octets, usize::MAX, out).map(drop)
+    }
+
+    /// As [`receive`](Self::receive), until `most` octets or more stand in `out`; whether whole messages may be left, for
+    /// a next call without octets.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn receive_some(
+        &mut self,
+        component: &mut dyn Component,
+        now: Instant,
+        octets: &[u8],
+        most: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, StreamError> {
         self.octets.extend_from_slice(octets);
         let all = core::mem::take(&mut self.octets);
         let mut rest = all.as_slice();
+        let mut is_left = false;
         loop {
+            if out.len() >= most {
+                is_left = !rest.is_empty();
+                break;
+            }
             match mctp::decode(rest).map_err(StreamError::OutOfStep)? {
                 Decoded::NeedMore { .. } => break,
                 Decoded::Message { kind, message, rest: behind } => {
@@ -92,7 +133,7 @@ impl StreamServer {
             }
         }
         self.octets = rest.to_vec();
-        Ok(())
+        Ok(is_left)
     }
 
     fn request(
@@ -104,21 +145,59 @@ impl StreamServer {
         out: &mut Vec<u8>,
     ) {
         let mut response = Vec::new();
-        if let Ok((header, _, _)) = Header::cut(message)
+        if let Ok((header, _, payload)) = Header::cut(message)
             && header.category == Category::Request
-            && self.waiting.values().any(|waiting| waiting.tag == header.tag)
         {
-            respond(header, ReturnCode::Busy, &[], &mut response);
-            frame(kind, &response, out);
-            return;
+            let is_busy = self.waiting.len() >= WAITING_MAX
+                || self.waiting.values().any(|waiting| waiting.tag == header.tag);
+            if is_busy {
+                respond(header, ReturnCode::Busy, &[], &mut response);
+                return frame(kind, &response, out);
+            }
+            let owner = &component.common().ownership;
+            if let Err(code) = self.right.allows(owner, header.opcode, payload) {
+                respond(header, code, &[], &mut response);
+                return frame(kind, &response, out);
+            }
         }
         match serve(component, now, self.session, message, &mut response) {
-            Served::Response => frame(kind, &response, out),
+            Served::Response => {
+                self.judge(component, message, &mut response);
+                frame(kind, &response, out);
+            }
             Served::Ignored => self.ignored += 1,
             Served::Pending(ticket) => {
                 let tag = Header::cut(message).map_or(0, |(header, _, _)| header.tag);
                 self.waiting.insert(ticket, Waiting { kind, tag });
             }
+        }
+    }
+
+    /// Follows up what was answered: an observer is not told who manages the component; by what right it was claimed is
+    /// kept.
+    fn judge(&self, component: &mut dyn Component, request: &[u8], response: &mut Vec<u8>) {
+        let Ok((header, _, payload)) = Header::cut(request) else { return };
+        let is_done = Header::cut(response)
+            .is_ok_and(|(answer, _, _)| answer.return_code == ReturnCode::Success);
+        if !is_done {
+            return;
+        }
+        match header.opcode {
+            Opcode::IDENTIFY_PBR_COMPONENT if self.right == Right::Observer => {
+                let nobody = Response::IdentifyPbrComponent(Ownership::new().identity());
+                let mut reply = Reply::new();
+                let _ = reply.send(&nobody); // as long as the one that it replaces
+                response.clear();
+                respond(header, ReturnCode::Success, reply.payload(), response);
+            }
+            Opcode::CLAIM_OWNERSHIP => {
+                if let Ok(Request::ClaimOwnership(claim)) = Request::parse(header.opcode, payload)
+                    && matches!(claim.op, ClaimOp::RegisterPrimary | ClaimOp::PromoteSecondary)
+                {
+                    component.common_mut().ownership.hold_by(self.right);
+                }
+            }
+            _ => {}
         }
     }
 

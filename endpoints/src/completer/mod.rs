@@ -69,7 +69,7 @@ impl CompleterSpec {
         send: &mut Send<'_>,
     ) -> Served {
         let kind = request.kind();
-        let octets = u64::from(request.length_dw()) * 4;
+        let octets = request.access_len();
         let reserved = matches!(request.at(), At::TranslationRequest | At::Reserved);
         let is_ours = (kind.is_memory() || kind.is_io()) && kind != Kind::MemReadLocked;
         if !is_ours || reserved || !target.holds(addr, octets) {
@@ -188,7 +188,7 @@ pub fn store(request: &Tlp<'_>, addr: u64, target: &mut dyn Target) -> bool {
 /// Executes an atomic operation; returns what was there. Operands are little-endian.
 fn atomic(request: &Tlp<'_>, addr: u64, target: &mut dyn Target) -> Option<Vec<u8>> {
     let payload = request.payload();
-    let len = if request.kind() == Kind::Cas { payload.len() / 2 } else { payload.len() };
+    let len = usize::try_from(request.access_len()).ok()?;
     let (first, second) = payload.split_at_checked(len)?;
     let mut old = vec![0; len];
     if !target.holds(addr, len as u64) || !target.read(addr, &mut old) {

@@ -116,6 +116,30 @@ fn atomics_answer_what_was_there() {
     assert_eq!(new, [1, 2, 3, 4, 0, 0, 0, 0]);
 }
 
+//= PCIe 6.0 section 2.2.7: one operand is what is at the address
+/// At the end of memory and of a page: every atomic of every operand size is carried out where its operand fits.
+#[test]
+fn atomics_reach_the_last_operand_of_memory() {
+    let sizes: [(Kind, &[usize], usize); 3] =
+        [(Kind::FetchAdd, &[4, 8], 1), (Kind::Swap, &[4, 8], 1), (Kind::Cas, &[4, 8, 16], 2)];
+    for (kind, operands, per) in sizes {
+        for &operand in operands {
+            let mut target = Octets(vec![0; 4_096]);
+            let mut payload = vec![0; operand * per];
+            payload[operand * (per - 1)] = 7;
+            let dws = u16::try_from(payload.len() / 4).unwrap();
+            let enables = (0xF, if dws > 1 { 0xF } else { 0 });
+            let mut run = |at: usize| serve(&mut target, kind, at as u64, enables, &payload, dws);
+            let (served, answers) = run(4_096 - operand);
+            assert_eq!(served, Served::Done, "{kind:?} of {operand}");
+            assert_eq!(answers[0].payload, vec![0; operand], "{kind:?} of {operand}");
+            assert_eq!(usize::from(answers[0].byte_count), operand, "{kind:?} of {operand}");
+            assert_eq!(run(4_096).0, Served::Unsupported, "{kind:?} of {operand}");
+            assert_eq!(target.0[4_096 - operand], 7, "{kind:?} of {operand}");
+        }
+    }
+}
+
 #[test]
 fn what_is_not_there_is_unsupported() {
     let mut target = Octets(vec![0; 64]);

@@ -5,7 +5,7 @@
 //! Source: fabric.md "Port roles"; wire-formats.md 4.3, 4.5 (5702h), 4.8.
 
 use weft_dataplane::types::PortId;
-use weft_parsers::cci::pbr::LinkPartner;
+use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
 use weft_parsers::cci::switch::PortState;
 use weft_parsers::fabric::Pid;
 
@@ -42,10 +42,10 @@ pub struct Port {
     pub role: Role,
     /// What is at the other end.
     pub partner: Partner,
+    /// What has been announced there last in a name that is not this port's, and so was not taken.
+    pub refused: Option<LinkPartner>,
     /// The link; `None` while it is down.
     pub link: Option<Link>,
-    /// PERST# is asserted.
-    pub perst: bool,
     /// Its PIDs, `FFF` where none is assigned.
     pub pids: Vec<Pid>,
     /// Registers of its bridge, for whoever manages it without a host.
@@ -79,8 +79,8 @@ impl Port {
             id: config.port,
             role: config.role,
             partner: Partner::Unknown,
+            refused: None,
             link: None,
-            perst: false,
             pids: vec![Pid::NONE; config.pids.into()],
             ppb,
         })
@@ -95,7 +95,23 @@ impl Port {
     /// Whether a GFD is at the other end.
     #[must_use]
     pub const fn is_gfd(&self) -> bool {
-        matches!(self.partner, Partner::Pbr(_)) && matches!(self.role, Role::Dsp)
+        matches!(self.partner, Partner::Pbr(told) if told.far.kind == PidAndKind::GFD)
+            && matches!(self.role, Role::Dsp)
+    }
+
+    /// Whether the fabric manager gave it this PID; `FFF` is none.
+    #[must_use]
+    pub fn has_pid(&self, pid: Pid) -> bool {
+        !pid.is_none() && self.pids.contains(&pid)
+    }
+
+    /// What the GFD at the other end calls itself, where the port has no such PID; `FFF` otherwise.
+    #[must_use]
+    pub fn announced(&self) -> Pid {
+        match self.partner {
+            Partner::Pbr(gfd) if self.is_gfd() && !self.has_pid(gfd.far.pid) => gfd.far.pid,
+            _ => Pid::NONE,
+        }
     }
 
     /// Whether a component that speaks CCI without a PID can be at the other end.
@@ -146,7 +162,7 @@ impl Port {
             speed,
             ltssm,
             first_lane: 0,
-            link_state: if self.perst { PERST } else { 0 },
+            link_state: 0,
             lds: self.lds(),
         }
     }
@@ -154,4 +170,3 @@ impl Port {
 
 const DETECT: u8 = 0;
 const L0: u8 = 4;
-const PERST: u16 = 1 << 1;

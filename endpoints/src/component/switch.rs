@@ -4,13 +4,14 @@
 //! Units: PIDs of 12 bits; time as `Instant`.
 //! Source: fabric.md "Port roles", "Binding", "Dynamic change"; seed 000 section 7.7.6.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use weft_dataplane::pbr::tables::Assigned;
 use weft_dataplane::pbr::{self, EdgePort, Fast, Ldst, Side, Tables};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::mld::MemAccess;
+use weft_parsers::cci::pbr::LinkPartner;
 use weft_parsers::cci::switch::ConfigAccess;
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
@@ -48,15 +49,6 @@ pub enum Event {
         /// PID of the other end.
         far: Pid,
     },
-    /// PERST# of a port.
-    Perst {
-        /// The port.
-        port: PortId,
-        /// It is asserted.
-        on: bool,
-    },
-    /// The bridge of a port is reset, and what is below it.
-    ResetPpb(PortId),
     /// Which targets a host may reach has changed: its GAE interrupts.
     AccessChanged {
         /// The virtual switch.
@@ -152,7 +144,6 @@ pub struct Switch {
     pub(super) vcses: Vec<VcsState>,
     pub(super) work: Option<Work>,
     pub(super) secret: Option<Uuid>,
-    pub(super) cdats: BTreeMap<Pid, Vec<u8>>,
     pub(super) tables: Tables,
     epoch: u64,
     stale_vcses: BTreeSet<u8>,
@@ -170,7 +161,6 @@ impl PartialEq for Switch {
             && self.vcses == other.vcses
             && self.work == other.work
             && self.secret == other.secret
-            && self.cdats == other.cdats
             && self.tables.routes() == other.tables.routes()
             && self.tables.assigned().eq(other.tables.assigned())
             && self.epoch == other.epoch
@@ -221,7 +211,6 @@ impl Switch {
             vcses,
             work: None,
             secret: None,
-            cdats: BTreeMap::new(),
             tables,
             epoch: 0,
             events: VecDeque::new(),
@@ -279,7 +268,7 @@ impl Switch {
         let Some(state) = self.ports.iter_mut().find(|other| other.id == port) else { return };
         state.link = link;
         if link.is_none() {
-            state.partner = Partner::Unknown;
+            (state.partner, state.refused) = (Partner::Unknown, None);
             state.ppb.lose_link();
         } else {
             state.ppb.set_link(link);
@@ -291,12 +280,23 @@ impl Switch {
         self.refresh();
     }
 
-    /// What is known of the other end of a port.
+    /// What is known of the other end of a port. Tables change only with what they hold of that: whoever is there may say
+    /// something else with each message.
     pub fn set_partner(&mut self, port: PortId, partner: Partner) {
         if let Some(state) = self.ports.iter_mut().find(|other| other.id == port) {
+            let held = (state.is_gfd(), state.announced());
             state.partner = partner;
-            self.stale_ports.insert(port);
-            self.refresh();
+            if held != (state.is_gfd(), state.announced()) {
+                self.stale_ports.insert(port);
+                self.refresh();
+            }
+        }
+    }
+
+    /// What has been announced at a port in a name that is not the port's; none once somebody speaks in the right one.
+    pub fn set_refused(&mut self, port: PortId, told: Option<LinkPartner>) {
+        if let Some(state) = self.ports.iter_mut().find(|other| other.id == port) {
+            state.refused = told;
         }
     }
 
@@ -320,11 +320,6 @@ impl Switch {
         if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
             state.host_edge = pid;
         }
-    }
-
-    /// CDAT of a target, as it was read from there.
-    pub fn set_cdat(&mut self, pid: Pid, cdat: Vec<u8>) {
-        self.cdats.insert(pid, cdat);
     }
 
     /// A command that was forwarded to a GFD is done, answered or given up.
@@ -446,12 +441,10 @@ impl Switch {
             }
         }
         let mut edge = edge.or_else(empty)?;
-        let gfd = match state.partner {
-            Partner::Pbr(gfd) if state.is_gfd() => Some(gfd.far.pid), // as its fabric manager calls it
-            _ => None,
-        };
-        let all = state.pids.iter().copied().chain(gfd);
+        // Whoever is there calls itself as it likes: only what the fabric manager gave to the port counts.
+        let all = state.pids.iter().copied();
         edge.more_pids = all.filter(|&other| !other.is_none() && other != pid).collect();
+        edge.announced = state.announced();
         for (ld, part) in lds {
             let set = edge.set_ld(ld, Some(part));
             debug_assert!(set.is_ok(), "{set:?}");

@@ -495,7 +495,7 @@ impl Core {
 
     fn request(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
         let Hpa(addr) = tlp.addr().unwrap_or_default();
-        let len = u64::from(tlp.length_dw()) * 4;
+        let len = tlp.access_len();
         let (io, uio) = (tlp.kind().is_io(), tlp.is_uio());
         let Self { functions, completer, counts, gim, .. } = self;
         let stranger = tlp.vend_prefix().is_some() && !(*gim && uio);

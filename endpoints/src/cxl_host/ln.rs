@@ -52,8 +52,7 @@ pub(super) fn serve(
         let served = completer.serve(tlp, me, memory, send);
         if served == Served::Done && kind.has_data() {
             //= seed 001 section 4.1: whatever changes a line is told
-            let operands = if kind == Kind::Cas { 2 } else { 1 };
-            lnc.on_update(addr, (tlp.payload().len() / operands) as u64);
+            lnc.on_update(addr, tlp.access_len());
         }
         return served;
     }

@@ -46,6 +46,8 @@ pub mod code {
 const MSI_LEN: u64 = 1 << 20;
 /// Events that wait for whoever owns the host; beyond, the oldest is dropped.
 const EVENTS_MAX: usize = 65_536;
+/// Bridges whose interrupts are kept while it enumerates: one for each bus.
+const HEARD_MAX: usize = 256;
 
 /// What a host is like.
 #[derive(Clone, Debug)]
@@ -179,6 +181,8 @@ struct Core {
     tree: Option<Tree>,
     /// Slots that interrupted, in order.
     slots: VecDeque<Bdf>,
+    /// Bridges that interrupted while it enumerates.
+    heard: Vec<Bdf>,
     /// Commands for mailboxes, in order; the first one is under way.
     commands: VecDeque<(u64, Exchange)>,
     command_next: u64,
@@ -231,6 +235,7 @@ impl CxlHost {
             scan: None,
             tree: None,
             slots: VecDeque::new(),
+            heard: Vec::new(),
             commands: VecDeque::new(),
             command_next: 0,
             command_op: None,
@@ -456,15 +461,23 @@ impl Core {
     fn interrupt(&mut self, addr: Hpa, data: u32, from: Bdf) {
         self.counts.interrupts += 1;
         self.note(Event::Msi { addr, data, from });
-        let has_slot = |tree: &Tree| {
-            tree.get(from).and_then(|node| node.below.as_ref()).is_some_and(|it| it.slot.is_some())
-        };
-        if self.hot_plug
-            && self.spec.msi == Some(addr.0)
-            && self.tree.as_ref().is_some_and(has_slot)
-        {
+        if !self.hot_plug || self.spec.msi != Some(addr.0) {
+            return;
+        }
+        if self.scan.is_some() {
+            // Who has a slot is known when this enumeration is done; it may have looked there already.
+            if !self.heard.contains(&from) && self.heard.len() < HEARD_MAX {
+                self.heard.push(from);
+            }
+        } else if self.has_slot(from) {
             self.slots.push_back(from);
         }
+    }
+
+    /// Whether a bridge that the last enumeration found has a slot.
+    fn has_slot(&self, bdf: Bdf) -> bool {
+        let node = self.tree.as_ref().and_then(|tree| tree.get(bdf));
+        node.and_then(|node| node.below.as_ref()).is_some_and(|below| below.slot.is_some())
     }
 
     /// What needs no TLP to come: answers, timeouts, software, messages, and what can be sent.
@@ -580,6 +593,11 @@ impl Core {
                     None => {}
                 }
                 self.scan = None;
+                for from in core::mem::take(&mut self.heard) {
+                    if self.has_slot(from) {
+                        self.slots.push_back(from);
+                    }
+                }
                 true
             }
         }
@@ -626,7 +644,7 @@ impl Core {
             }
             (_, None, _) if !tlp.kind().is_io() => completer.serve(tlp, *me, memory, send),
             (kind, Some(prefix), _) if kind.is_uio() => {
-                let len = u64::from(tlp.length_dw()) * 4;
+                let len = tlp.access_len();
                 let local = exports.local(prefix.pid(), Hpa(addr), len).filter(|_| *gim);
                 if let Some(local) = local {
                     completer.serve_at(tlp, local, *me, memory, send)

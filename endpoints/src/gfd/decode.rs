@@ -4,7 +4,8 @@
 //! Source: wire-formats.md 5.2; CXL 3.1 sections 7.7.2.4 and 7.7.13.
 //!
 //! A decoder takes every HPA of its window, on whichever way it falls: the edge has already chosen this
-//! device by the way, and the window of an interleaved decoder is the whole set's.
+//! device by the way, and the window of an interleaved decoder is the whole set's. Windows of one requester that meet are
+//! refused when they are set, so that a new one never takes addresses from an old one.
 
 use weft_parsers::fabric::{Dpa, Hpa, Interleave, Pid};
 
@@ -104,6 +105,15 @@ impl Row {
             hits |= u32::from(hpa.wrapping_sub(*base) < *span) << k;
         }
         hits
+    }
+
+    /// Whether two windows have an address in common.
+    fn overlaps(&self) -> bool {
+        let all = || self.base.iter().zip(&self.span).filter(|(_, span)| **span > 0);
+        let meets = |(base, span): (&u64, &u64), (other, len): (&u64, &u64)| {
+            base.wrapping_sub(*other) < *len || other.wrapping_sub(*base) < *span
+        };
+        all().enumerate().any(|(at, one)| all().skip(at + 1).any(|other| meets(one, other)))
     }
 
     /// Octets from `hpa` to the first window that begins behind it; 2^64 - 1 when there is none.
@@ -217,13 +227,34 @@ impl Gdt {
     /// Replaces decoders `start..` of `rpid`, all or none of them; `None` takes one away.
     ///
     /// # Errors
-    /// Invalid Input: PID `0xFFF`, an index of 8 or more, or a decoder that does not hold together.
+    /// Invalid Input: PID `0xFFF`, an index of 8 or more, a decoder that does not hold together, or two that would map one
+    /// address: then neither would, whoever asks.
     pub fn set(
         &mut self,
         rpid: Pid,
         start: usize,
         decoders: &[Option<Decoder>],
     ) -> Result<(), ReturnCode> {
+        let row = self.with(rpid, start, decoders)?;
+        if row.overlaps() {
+            return Err(ReturnCode::InvalidInput);
+        }
+        self.put(rpid, row)
+    }
+
+    /// Sets decoders whose windows meet, which no command does: what decodes them does not rely on that.
+    #[cfg(test)]
+    pub(crate) fn force(&mut self, rpid: Pid, start: usize, decoders: &[Option<Decoder>]) {
+        self.put(rpid, self.with(rpid, start, decoders).unwrap()).unwrap();
+    }
+
+    /// The row of `rpid` with decoders `start..` replaced.
+    fn with(
+        &self,
+        rpid: Pid,
+        start: usize,
+        decoders: &[Option<Decoder>],
+    ) -> Result<Row, ReturnCode> {
         let mut row = *self.row(rpid).ok_or(ReturnCode::InvalidInput)?;
         let end = start.checked_add(decoders.len()).ok_or(ReturnCode::InvalidInput)?;
         if rpid.is_none() || end > DECODERS {
@@ -244,6 +275,10 @@ impl Gdt {
                 coherent: decoder.coherent,
             };
         }
+        Ok(row)
+    }
+
+    fn put(&mut self, rpid: Pid, row: Row) -> Result<(), ReturnCode> {
         let Some(place) = self.row_of.get_mut(rpid.index()) else {
             return Err(ReturnCode::InvalidInput);
         };
@@ -297,7 +332,10 @@ mod tests {
     fn exactly_one_decoder_must_hit() {
         let mut gdt = Gdt::default();
         let (low, high) = (plain(0x1000, 0, 0x1000), plain(0x1800, 0x8000, 0x1000));
-        gdt.set(RPID, 0, &[Some(low), None, Some(high)]).unwrap();
+        gdt.set(RPID, 0, &[Some(low)]).unwrap();
+        assert_eq!(gdt.set(RPID, 2, &[Some(high)]), Err(ReturnCode::InvalidInput));
+        assert_eq!(gdt.get(RPID)[2], None, "and nothing has changed");
+        gdt.force(RPID, 2, &[Some(high)]);
         #[rustfmt::skip] // columns: hpa, want
         let cases = [
             (0x0FFF, Err(Miss::None)),
@@ -355,6 +393,7 @@ mod tests {
     #[test]
     fn random_tables_decode_as_written() {
         let mut rng = Rng::new(0x6D7);
+        let mut refused = 0;
         for _ in 0..300 {
             let mut gdt = Gdt::default();
             let mut decoders = [None; DECODERS];
@@ -363,7 +402,7 @@ mod tests {
                 let interleave = Interleave::from_codes(ways, 0).unwrap();
                 let unit = 256 << ways;
                 let decoder = Decoder {
-                    hpa_base: Hpa(rng.below(64) * unit),
+                    hpa_base: Hpa(rng.below(256) * unit),
                     dpa_base: Dpa(rng.below(1 << 40)),
                     dpa_len: 256 * (1 + rng.below(16)),
                     interleave,
@@ -372,7 +411,19 @@ mod tests {
                 };
                 *slot = rng.chance(2, 3).then_some(decoder);
             }
-            gdt.set(RPID, 0, &decoders).unwrap();
+            let window = |d: &Decoder| {
+                let first = u128::from(d.hpa_base.0);
+                first..first + (u128::from(d.dpa_len) << d.interleave.ways_code())
+            };
+            let windows: Vec<_> = decoders.iter().flatten().map(window).collect();
+            let meets = |a: usize, b: usize| {
+                windows[a].start < windows[b].end && windows[b].start < windows[a].end
+            };
+            let any = (0..windows.len()).any(|a| (0..a).any(|b| meets(a, b)));
+            refused += u32::from(any);
+            let set = gdt.set(RPID, 0, &decoders);
+            assert_eq!(set.is_err(), any, "{decoders:?}");
+            gdt.force(RPID, 0, &decoders);
             assert_eq!(gdt.get(RPID), decoders);
             for _ in 0..300 {
                 let hpa = rng.below(1 << 16);
@@ -406,5 +457,6 @@ mod tests {
                 }
             }
         }
+        assert!((30..270).contains(&refused), "{refused} of 300");
     }
 }

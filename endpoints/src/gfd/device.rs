@@ -123,6 +123,12 @@ impl Gfd {
         &self.capacity
     }
 
+    /// Notifications that were not told: as others like them were, and for a full queue; each to the FM and to hosts.
+    #[must_use]
+    pub const fn untold(&self) -> ((u64, u64), (u64, u64)) {
+        (self.events.alike(), self.events.lost())
+    }
+
     /// Notifications that wait to be sent.
     pub const fn events(&mut self) -> &mut Events {
         &mut self.events

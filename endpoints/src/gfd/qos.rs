@@ -35,7 +35,7 @@ pub enum DevLoad {
 /// `QoS` Control as commands 490E and 490F carry it, 7 octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// Bit 0: the backpressure average counts; bit 1: temporary throughput reduction (kept only).
+    /// Bit 0: the backpressure average counts. Bit 1, temporary throughput reduction, is not offered (4900), and refused.
     pub flags: u8,
     /// Backpressure from which load is moderate, 1..=100 %.
     pub moderate_percent: u8,
@@ -96,10 +96,11 @@ impl Qos {
     /// Sets the control fields.
     ///
     /// # Errors
-    /// Invalid Input: a reserved flag, a percentage that is not 1..=100, an interval above 15.
+    /// Invalid Input: a flag that is reserved or not offered, a percentage that is not 1..=100, an interval above 15. Severe
+    /// may be below moderate, and counts first.
     pub fn set_control(&mut self, control: Control) -> Result<(), ReturnCode> {
         let percents = [control.moderate_percent, control.severe_percent];
-        if control.flags > 3
+        if control.flags > 1
             || control.interval > 15
             || percents.iter().any(|percent| !(1..=100).contains(percent))
         {
@@ -266,6 +267,7 @@ mod tests {
         qos.sample(20, 0);
         assert_eq!((qos.backpressure_percent(), qos.load()), (0, DevLoad::Light), "off");
         for bad in [
+            Control { flags: 2, ..control },
             Control { flags: 4, ..control },
             Control { interval: 16, ..control },
             Control { moderate_percent: 0, ..control },

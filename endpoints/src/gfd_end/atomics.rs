@@ -20,7 +20,7 @@ impl Desk {
         request: Request,
     ) -> Result<(Done, Content), Refusal> {
         let payload = tlp.payload();
-        let len = if tlp.kind() == Kind::Cas { payload.len() / 2 } else { payload.len() };
+        let len = usize::try_from(tlp.access_len()).unwrap_or(usize::MAX);
         let (first, second) = payload.split_at_checked(len).unwrap_or_default();
         let mut old = [0; KEPT_MAX];
         let place = old.get_mut(..len).ok_or(Refusal::Enables)?;

@@ -305,6 +305,20 @@ fn refusals_are_answered_and_told() {
     }
 }
 
+/// Of many refusals that are alike one is told, and the others are counted.
+#[test]
+fn refusals_that_are_not_told_are_counted() {
+    let mut bench = Bench::new();
+    let nowhere = plain(Kind::UioRead, BASE + (1 << 40), 16);
+    for _ in 0..5 {
+        bench.ask(&nowhere);
+    }
+    let told = u64::try_from(bench.told().len()).unwrap();
+    let ((alike, hosts), lost) = bench.gfd.gfd().untold();
+    assert_eq!((told + alike, lost), (5, (0, 0)), "{hosts}");
+    assert!(alike > 0 && hosts > 0, "{told} told");
+}
+
 /// A request that goes on in another device's turn is refused as a whole.
 #[test]
 fn what_crosses_a_turn_is_refused() {
@@ -317,9 +331,11 @@ fn what_crosses_a_turn_is_refused() {
     assert_eq!(bench.ask(&write)[0].tlp().status(), Some(Status::UnsupportedRequest));
     assert_eq!((bench.told(), bench.gfd.gfd().memory().taken()), (vec![(2, 1)], 0));
     let both = Decoder { dpa_base: Dpa(MIB), ..one };
-    bench.gfd.gfd_mut().set_decoders(HOST, 0, &[Some(one), Some(both)]).unwrap();
+    let gfd = bench.gfd.gfd_mut();
+    gfd.set_decoders(HOST, 0, &[Some(one)]).unwrap();
+    assert!(gfd.set_decoders(HOST, 1, &[Some(both)]).is_err(), "a second one for its addresses");
     let came = bench.ask(&plain(Kind::UioRead, BASE, 16));
-    assert_eq!(came[0].tlp().status(), Some(Status::UnsupportedRequest), "two decoders");
+    assert_eq!(came[0].tlp().status(), Some(Status::Success), "the first one is whole");
 }
 
 /// A write that nobody waits for leaves a count and a notification; poison goes nowhere.

@@ -53,7 +53,8 @@ impl Commands {
         }
         while let Some(event) = self.tunnel.pop_event() {
             let Event::Request { ticket, message, .. } = event else { continue };
-            let session = Session::InBand(self.tunnel.asker(ticket).unwrap_or(Pid::NONE));
+            let Some((port, pid)) = self.tunnel.asker(ticket) else { continue };
+            let session = Session::InBand { port, pid };
             let mut answer = Vec::new();
             if serve(device, now, session, &message, &mut answer) == Served::Response {
                 self.tunnel.set_own(device.common().ownership.pid());

@@ -107,6 +107,15 @@ impl RtSender {
     }
 }
 
+/// The Nak of who has no use for `CacheID`s: no agent of weft carries CXL.cache, so none takes an update. None for a
+/// message without PIDs to answer by.
+#[must_use]
+pub fn refusal(vdm: &Vdm) -> Option<Vdm> {
+    let edge = vdm.pth.spid;
+    let may_answer = vdm.op == VdmOp::RtUpdate && !edge.is_none() && !vdm.pth.dpid.is_none();
+    may_answer.then(|| Vdm::new(vdm.pth.dpid, edge, VdmOp::RtUpdateNak))
+}
+
 /// The host edge's table: which port has which `CacheID`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheIds {

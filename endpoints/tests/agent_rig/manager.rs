@@ -84,6 +84,7 @@ impl Fabric {
         self.ok(&[out], &claim(SWITCHES[1]));
         self.route(&[], SWITCHES[1], FABRIC[0]);
         self.route(&[out], MANAGER, FABRIC[1]);
+        self.assign(&SECOND, GFD, GFD_PID); // its edge lets it speak with no other
         self.ok(&[SECOND[0], gfd], &claim(GFD_PID));
         self.route(&SECOND, GFD_PID, GFD);
         self.route(&[], GFD_PID, FABRIC[0]);

@@ -16,8 +16,8 @@ use crate::afh::Gen2Order;
 use crate::bytes::{be16, be64, octet, window};
 use crate::error::{Layer, ParseError};
 use crate::head::{
-    HAS_RH, HAS_TC, Head, ID_GROUP, IP_PROTO_SHIFT, IPV4, IPV6, L4_OFFSET_SHIFT, MARKABLE, PFC_DA,
-    RESERVED, RH_OPCODE_SHIFT, TAGGED, TC_SHIFT, TOS_SHIFT,
+    HAS_RH, HAS_TC, Head, ID_GROUP, IP_PROTO_SHIFT, IP_VALID, IPV4, IPV6, L4_OFFSET_SHIFT, PFC_DA,
+    RESERVED, RH_OPCODE_SHIFT, STANDARD_PORT, TAGGED, TC_SHIFT, TOS_SHIFT,
 };
 use crate::types::{AfhMode, Format, ether_type, ip_proto};
 use crate::{ethernet, ipv4 as ip4, ipv6 as ip6, rh, udp, vlan};
@@ -255,14 +255,18 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
     let proto = octet::<9, _>(octets);
     let ip = IPV4 | ip_facts(octet::<1, _>(octets), proto);
     let first = octet::<0, _>(octets);
+    let total_len = be16::<2, _>(octets) as usize;
     let is_fragment = be16::<6, _>(octets) & 0x3FFF != 0; // more fragments, or an offset
     if first != 0x45 {
-        return match ipv4_header_len(frame, first)? {
-            None => Ok((Format::Other, 0)),
-            Some(len) if len < IPV4_LEN || is_fragment => Ok((Format::Other, ip)),
-            Some(len) => Ok((Format::Other, ip | l4_facts(frame.offset + len))),
-        };
+        let Some(len) = ipv4_header_len(frame, first)? else { return Ok((Format::Other, 0)) };
+        if len < IPV4_LEN {
+            return Ok((Format::Other, ip));
+        }
+        let ip = ip | flag(IP_VALID, total_len >= len);
+        let l4 = if is_fragment { 0 } else { l4_facts(frame.offset + len) };
+        return Ok((Format::Other, ip | l4));
     }
+    let ip = ip | flag(IP_VALID, total_len >= IPV4_LEN);
     if is_fragment {
         return Ok((Format::Other, ip));
     }
@@ -270,7 +274,7 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
     if proto != ip_proto::UDP {
         return Ok((Format::Other, with_l4));
     }
-    if (be16::<2, _>(octets) as usize) < IPV4_LEN + UDP_LEN {
+    if total_len < IPV4_LEN + UDP_LEN {
         return Ok((Format::Other, ip)); // what follows is padding
     }
     frame.need(IPV4_LEN + UDP_LEN, Layer::Udp)?;
@@ -282,7 +286,7 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
         frame.need(IPV4_LEN + UDP_LEN + RH_LEN, Layer::Rh)?;
         rh = rh_facts(octet::<28, _>(octets));
     }
-    Ok((Format::Standard, with_l4 | MARKABLE | rh))
+    Ok((Format::Standard, with_l4 | STANDARD_PORT | rh))
 }
 
 /// Header length by an IPv4 header's first octet; `None` when that is not version 4.
@@ -309,7 +313,7 @@ fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> Result<u64, Short> {
     }
     let [_, traffic_class] = (first >> 4).to_be_bytes();
     let next = octet::<6, _>(octets);
-    let ip = IPV6 | ip_facts(traffic_class, next);
+    let ip = IPV6 | IP_VALID | ip_facts(traffic_class, next);
     if is_ipv6_extension(next) {
         return Ok(ip);
     }
@@ -321,7 +325,7 @@ fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> Result<u64, Short> {
         return Ok(ip); // what follows is padding
     }
     frame.need(IPV6_LEN + UDP_LEN, Layer::Udp)?;
-    Ok(with_l4 | flag(MARKABLE, cfg.is_standard_port(be16::<42, _>(octets))))
+    Ok(with_l4 | flag(STANDARD_PORT, cfg.is_standard_port(be16::<42, _>(octets))))
 }
 
 /// Fields of an IP header that the switch looks at.

@@ -223,11 +223,13 @@ fn rule_5_standard_or_ip_with_dscp() {
         ("options",          "46 21 00 68 00 01 40 00 40 11 00 00 0A 00 00 01 0A 00 00 02 01 01 01 00 ", UDP, CFG, Format::Other,  Some(38)),
         ("ihl below 5",      "44 21 00 68 00 01 40 00 40 11 00 00 0A 00 00 01 0A 00 00 02 ", UDP,       CFG,   Format::Other,    None),
         ("udp only padding", "45 21 00 14 00 01 40 00 40 11 00 00 0A 00 00 01 0A 00 00 02 ", UDP,       CFG,   Format::Other,    None),
+        ("total length 19",  "45 21 00 13 00 01 40 00 40 11 00 00 0A 00 00 01 0A 00 00 02 ", UDP,       CFG,   Format::Other,    None),
     ];
     for (name, ip, udp, cfg, format, l4) in cases {
         let head = frame(&[MACS, "08 00", ip, udp, RH]).padded(60).parse(&cfg).expect(name);
         assert_eq!(head.format(), format, "{name}");
-        assert_eq!(head.ecn_markable(), format == Format::Standard, "{name}");
+        assert_eq!(head.to_standard_port(), format == Format::Standard, "{name}");
+        assert_eq!(head.ip_valid(), !matches!(name, "ihl below 5" | "total length 19"), "{name}");
         assert_eq!(head.l4_offset(), l4, "{name}");
         assert_eq!(head.ip_version(), Some(IpVersion::V4), "{name}");
         assert_eq!(head.ip_offset(), Some(14), "{name}");
@@ -239,7 +241,7 @@ fn rule_5_standard_or_ip_with_dscp() {
 }
 
 #[test]
-fn rule_5_ipv6_is_other_but_roce_takes_marks() {
+fn rule_5_ipv6_is_other_and_roce_is_told() {
     let addresses = "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 01 \
                      00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 02 ";
     #[rustfmt::skip] // columns: name, first 8 octets, what follows, markable, offset of L4
@@ -257,7 +259,11 @@ fn rule_5_ipv6_is_other_but_roce_takes_marks() {
         for (tag, shift) in [("", 0), ("81 00 60 64", 4)] {
             let frame = frame(&[MACS, tag, "86 DD", first, addresses, udp, RH]);
             let head = frame.parse(&CFG).expect(name);
-            assert_eq!((head.format(), head.ecn_markable()), (Format::Other, markable), "{name}");
+            assert_eq!(
+                (head.format(), head.to_standard_port()),
+                (Format::Other, markable),
+                "{name}"
+            );
             assert_eq!(head.ip_version(), Some(IpVersion::V6), "{name}");
             assert_eq!(head.ip_offset(), Some(14 + shift), "{name}");
             assert_eq!(head.l4_offset(), l4.map(|l4| l4 + shift), "{name}");
@@ -266,7 +272,7 @@ fn rule_5_ipv6_is_other_but_roce_takes_marks() {
         }
     }
     let strange = frame(&[MACS, "86 DD", IPV4, addresses, UDP]).parse(&CFG).unwrap();
-    assert!(!strange.has_ip(), "version 4 as IPv6");
+    assert!(!strange.has_ip() && !strange.ip_valid(), "version 4 as IPv6");
 }
 
 #[test]
@@ -314,7 +320,7 @@ fn rule_6_afh_by_mode() {
         assert_eq!(head.tc(), tc.map(TrafficClass), "{name}");
         let want = (format != Format::Other).then_some(RhOpcode::Send);
         assert_eq!(head.rh_opcode(), want, "{name}");
-        assert!(!head.has_ip() && !head.ecn_markable(), "{name}");
+        assert!(!head.has_ip() && !head.ip_valid() && !head.to_standard_port(), "{name}");
     }
 }
 
@@ -424,7 +430,11 @@ fn a_datagram_that_claims_no_rh_is_standard_without() {
         let found = frame(&[MACS, "08 00", ip, udp]).padded(len).cut(len).parse(&CFG);
         assert_eq!(found.map(|head| head.rh_opcode()), want, "{name}");
         if let Ok(head) = found {
-            assert_eq!((head.format(), head.ecn_markable()), (Format::Standard, true), "{name}");
+            assert_eq!(
+                (head.format(), head.to_standard_port()),
+                (Format::Standard, true),
+                "{name}"
+            );
         }
     }
 }

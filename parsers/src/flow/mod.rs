@@ -56,7 +56,7 @@ const _: () = assert!(TAGGED_LEN + crate::ipv4::LEN + udp::LEN + crate::rh::LEN 
 
 /// The key of a frame of `len` octets, of which `head` is the beginning (zeros after its end); `None`
 /// for MAC control, for frames of less than 60 octets, and for headers that are too rare to remember:
-/// IP options, a wrong IP version.
+/// IP options, a wrong IP version, a total length without room for the header.
 #[expect(clippy::inline_always, reason = "once a frame; a call costs a third of what it does")]
 #[inline(always)]
 #[must_use]
@@ -111,7 +111,8 @@ const fn rest(l3: &[u8; L3_LEN], kind: u16, len: usize, cfg: &ParseConfig) -> Op
 
 #[inline]
 const fn ipv4(l3: &[u8; L3_LEN], cfg: &ParseConfig) -> Option<u64> {
-    if octet::<0, _>(l3) != 0x45 {
+    let total_len = be16::<2, _>(l3) as usize;
+    if octet::<0, _>(l3) != 0x45 || total_len < crate::ipv4::LEN {
         return None;
     }
     let proto = octet::<9, _>(l3);
@@ -124,7 +125,7 @@ const fn ipv4(l3: &[u8; L3_LEN], cfg: &ParseConfig) -> Option<u64> {
     let port = be16::<22, _>(l3);
     let udp = ip
         | (port as u64) << UDP_PORT_SHIFT
-        | flag(UDP_FITS, be16::<2, _>(l3) as usize >= crate::ipv4::LEN + udp::LEN);
+        | flag(UDP_FITS, total_len >= crate::ipv4::LEN + udp::LEN);
     if port != cfg.udp_type1 && port != cfg.udp_type2 {
         return Some(udp);
     }

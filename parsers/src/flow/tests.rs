@@ -27,7 +27,7 @@ fn likely(rng: &mut Rng) -> [u8; HEAD_LEN] {
             continue;
         }
         head[ip] = pick(rng, &[0x45, 0x45, 0x60, 0x46]);
-        head[ip + 2..ip + 4].copy_from_slice(&pick(rng, &[27_u16, 28, 40]).to_be_bytes());
+        head[ip + 2..ip + 4].copy_from_slice(&pick(rng, &[19_u16, 20, 27, 28, 40]).to_be_bytes());
         head[ip + 4..ip + 6].copy_from_slice(&pick(rng, &[7_u16, 8, 40]).to_be_bytes());
         head[ip + 6..ip + 8].copy_from_slice(&pick(rng, &[0_u16, 0x4000, 0x2000]).to_be_bytes());
         head[ip + 6] = pick(rng, &[head[ip + 6], 17, 6]); // IPv6's next header
@@ -88,7 +88,7 @@ fn rng_octet(at: usize, head: &[u8; HEAD_LEN]) -> u8 {
 #[test]
 fn what_is_not_remembered_has_no_key() {
     let mut head = [0; HEAD_LEN];
-    head[12..15].copy_from_slice(&[8, 0, 0x45]);
+    head[12..18].copy_from_slice(&[8, 0, 0x45, 0, 0, 20]);
     assert!(flow_key(&head, 60, &ParseConfig::DEFAULT).is_some());
     assert!(flow_key(&head, 59, &ParseConfig::DEFAULT).is_none(), "shorter than on any wire");
     #[rustfmt::skip] // columns: name, octets 12 to 14
@@ -102,4 +102,6 @@ fn what_is_not_remembered_has_no_key() {
         head[12..15].copy_from_slice(&octets);
         assert_eq!(flow_key(&head, 64, &ParseConfig::DEFAULT), None, "{name}");
     }
+    head[12..18].copy_from_slice(&[8, 0, 0x45, 0, 0, 19]);
+    assert_eq!(flow_key(&head, 64, &ParseConfig::DEFAULT), None, "no room for the IP header");
 }

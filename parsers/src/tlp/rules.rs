@@ -58,13 +58,9 @@ const fn are_byte_enables_ok(tlp: &Tlp<'_>) -> bool {
     }
 }
 
-/// No access crosses 4 KiB; atomics are aligned to their operand.
+/// No access crosses 4 KiB; atomics are aligned to their operand, so that none of them does.
 const fn is_address_ok(tlp: &Tlp<'_>) -> bool {
-    let (addr, octets) = (tlp.address_or_zero(), tlp.length_dw() as u64 * 4);
-    let operand = match tlp.kind() {
-        Kind::FetchAdd | Kind::Swap => octets,
-        Kind::Cas => octets / 2,
-        _ => 4,
-    };
+    let (addr, octets) = (tlp.address_or_zero(), tlp.access_len());
+    let operand = if tlp.kind().is_atomic() { octets } else { 4 };
     addr % 4_096 + octets <= 4_096 && addr.is_multiple_of(operand)
 }

@@ -389,6 +389,15 @@ impl<'a> Tlp<'a> {
         }
     }
 
+    //= PCIe 6.0 section 2.2.7: of CAS the Length is that of both operands, and one of them is what is at the address
+    /// Octets at the address that a request is about: by Length, of CAS one of two operands; 0 where that means nothing.
+    #[inline]
+    #[must_use]
+    pub const fn access_len(&self) -> u64 {
+        let octets = self.length_dw() as u64 * 4;
+        if matches!(self.kind, Kind::Cas) { octets / 2 } else { octets }
+    }
+
     /// Octets of the payload.
     #[inline]
     #[must_use]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weft::mgmt::{Backend, MirrorTarget, Refused, TraceStream, Traced, handle_line};
+use weft::report::process::ProcessReport;
 use weft::report::{FdbRow, StatsSnapshot};
 use weft_parsers::AddrKey;
 
@@ -27,6 +28,10 @@ impl TraceStream for Over {
 impl Backend for Agreeable {
     fn stats(&self, _restart_watermarks: bool) -> StatsSnapshot {
         StatsSnapshot::default()
+    }
+
+    fn process(&self) -> Result<ProcessReport, Refused> {
+        Ok(ProcessReport::default())
     }
 
     fn fdb(&self) -> Vec<FdbRow> {

@@ -142,7 +142,7 @@ fn addresses(found: &Head, frame: &[u8], config: &ParseConfig) {
 fn network(found: &Head, frame: &[u8]) {
     let Some(offset) = found.ip_offset() else {
         assert_eq!((found.dscp(), found.ecn()), (None, None));
-        assert!(!found.ecn_markable(), "nothing to mark without IP");
+        assert!(!found.to_standard_port(), "nothing to mark without IP");
         return;
     };
     let packet = frame.get(usize::from(offset)..).expect("the header lies in the frame");
@@ -153,7 +153,10 @@ fn network(found: &Head, frame: &[u8]) {
                 assert_eq!(found.dscp(), Some(ip.dscp()));
                 assert_eq!(found.ecn(), Some(ip.ecn()));
                 assert_eq!(found.ip_proto(), ip.proto());
-                assert!(!(ip.is_fragment() && found.ecn_markable()), "a fragment is not Standard");
+                assert!(
+                    !(ip.is_fragment() && found.to_standard_port()),
+                    "a fragment is not Standard"
+                );
             }
         }
         Some(IpVersion::V6) => {
@@ -164,11 +167,11 @@ fn network(found: &Head, frame: &[u8]) {
         }
         None => panic!("an IP header without a version"),
     }
-    if found.ecn_markable() {
-        let mut copy = frame.to_vec();
-        let changed = mark_ce(&mut copy, usize::from(offset));
-        assert_eq!(changed, found.ecn().is_some_and(Ecn::is_ect), "only ECT is marked");
-    }
+    assert!(found.ip_valid() || !found.to_standard_port(), "Standard is IP");
+    let mut copy = frame.to_vec();
+    let changed = mark_ce(&mut copy, usize::from(offset));
+    let want = found.ip_valid() && found.ecn().is_some_and(Ecn::is_ect);
+    assert_eq!(changed, want, "all of valid IP that is ECT is marked, and nothing else");
 }
 
 #[cfg(test)]

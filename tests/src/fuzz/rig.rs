@@ -133,6 +133,9 @@ impl Rig {
             frame_len_max: FRAME_LEN_MAX,
         });
         config.forward.fdb_capacity = 256;
+        // Any station sends from any port: blocked ports would keep frames from the rest of the pipeline.
+        config.forward.loop_block = None;
+        config.forward.sticky = Span::ZERO;
         config
     }
 

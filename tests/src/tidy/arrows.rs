@@ -11,9 +11,9 @@ use super::{File, Finding, Tree};
 const SRC: &str = "dataplane/src/";
 
 /// Building blocks.
-const BLOCKS: [&str; 15] = [
-    "bell", "time", "sync", "types", "queues", "ring", "pool", "desc", "batch", "free", "rng",
-    "bucket", "stats", "trace", "words",
+const BLOCKS: [&str; 16] = [
+    "bell", "time", "sync", "threads", "types", "queues", "ring", "pool", "desc", "batch", "free",
+    "rng", "bucket", "stats", "trace", "words",
 ];
 
 /// Switch functions; `config` and `snapshot` are the values that they are told things by.

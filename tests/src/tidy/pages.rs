@@ -1,4 +1,4 @@
-//! Pages: every test that `docs/fabric-rules.md` names is there.
+//! Pages: every test that `docs/fabric-rules.md`, `docs/forwarding.md` and `docs/security.md` name is there.
 //!
 //! Shape: rows of the page's tables, tests as `FILE::NAME` in backticks; files of the tree.
 //! Units: lines.
@@ -6,10 +6,14 @@
 
 use weft_parsers::cci::Opcode;
 
-use super::{Finding, Tree};
+use super::{File, Finding, Tree};
 
-/// The page.
+/// The page of the fabric.
 const PAGE: &str = "docs/fabric-rules.md";
+/// Pages whose rows name tests.
+const PAGES: [&str; 2] = [PAGE, "docs/forwarding.md"];
+/// The page of who may do what: rows of its tables that end with `test`.
+const SECURITY: &str = "docs/security.md";
 
 /// Whether `text` has a test of this name: `#[test]` stands above, with other attributes and comments only between.
 fn has_test(text: &str, name: &str) -> bool {
@@ -25,10 +29,30 @@ fn has_test(text: &str, name: &str) -> bool {
 /// Each row of the page names a test or says `missing`, and every test it names is in the source.
 #[must_use]
 pub fn tests_named(tree: &Tree) -> Vec<Finding> {
-    let Some(page) = tree.get(PAGE) else { return Vec::new() };
     let mut findings = Vec::new();
-    let rows = page.text.lines().enumerate().filter(|(_, line)| line.starts_with("| "));
-    let rows = rows.filter(|(_, line)| !line.starts_with("| rule |"));
+    for page in PAGES.iter().filter_map(|page| tree.get(page)) {
+        let rows = page.text.lines().enumerate().filter(|(_, line)| line.starts_with("| "));
+        let rows = rows.filter(|(_, line)| !line.starts_with("| rule |"));
+        findings.extend(rows_named(tree, page, rows));
+    }
+    if let Some(page) = tree.get(SECURITY) {
+        let mut counts = false;
+        let rows = page.text.lines().enumerate().filter(|(_, line)| {
+            let is_head = line.starts_with("| ") && line.ends_with(" test |");
+            counts = is_head || (counts && line.starts_with('|'));
+            counts && !is_head && line.starts_with("| ")
+        });
+        findings.extend(rows_named(tree, page, rows));
+    }
+    findings
+}
+
+fn rows_named<'a>(
+    tree: &Tree,
+    page: &File,
+    rows: impl Iterator<Item = (usize, &'a str)>,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
     for (at, row) in rows {
         let named: Vec<_> = row.split('`').skip(1).step_by(2).collect();
         let named: Vec<_> = named.iter().filter_map(|code| code.split_once(".rs::")).collect();
@@ -121,9 +145,16 @@ mod tests {
             ("text", "see `a/b.rs::gone`", 0),
         ];
         for (name, row, want) in cases {
-            let tree = Tree::of(&[("a/b.rs", source), (PAGE, row)]);
-            assert_eq!(tests_named(&tree).len(), want, "{name}");
+            for page in PAGES {
+                let tree = Tree::of(&[("a/b.rs", source), (page, row)]);
+                assert_eq!(tests_named(&tree).len(), want, "{name} in {page}");
+            }
         }
+        let page = "| who | may |\n|---|---|\n| a | all |\n\n| rule | where | test |\n|---|---|---|\n\
+                    | b | c | `a/b.rs::one` |\n| d | e | `a/b.rs::gone` |\n| f | g | none |\n";
+        let tree = Tree::of(&[("a/b.rs", source), (SECURITY, page)]);
+        let lines: Vec<usize> = tests_named(&tree).iter().map(|finding| finding.line).collect();
+        assert_eq!(lines, [8, 9], "of tables of rules alone");
         let tree = Tree::of(&[("a/b.rs", source), (PAGE, "| a | 1 | `a/b.rs::help` |")]);
         assert_eq!(tests_named(&tree).len(), 1, "a function that is no test");
     }

@@ -130,7 +130,7 @@ impl World {
             Far::Pid(pid, inner) => (self.follow(at, pid), inner),
             _ => (None, Vec::new()),
         };
-        let from = Session::InBand(ours.spid);
+        let from = Session::InBand { port: 7, pid: ours.spid };
         let answer = match to {
             Some(End::Switch(far, _)) => self.message(far, from, &inner),
             Some(End::Gfd(far)) => {

@@ -181,7 +181,7 @@ fn drive(
             before = after;
             bar.inc(1);
         }
-        ledger = crew.hold(|| Ledger::read(core));
+        ledger = crew.hold(|| Ledger::read(core)).unwrap_or_else(|_| Ledger::read(core));
         crew.stop();
     });
     bar.finish_and_clear();

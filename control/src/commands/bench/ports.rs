@@ -4,12 +4,12 @@
 //! Units: octets with FCS.
 //! Source: issue 3, item 6; RFC 2544.
 
-use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use weft_dataplane::port::Port;
+use weft_dataplane::port::files::{self, Existing};
 
 use super::machine::{Link, Machine};
 use super::measure::{Measure, SizeError};
@@ -42,7 +42,12 @@ pub fn run(args: &PortsArgs, out: &mut dyn Write) -> Result<(), CliError> {
         path: args.html.clone().unwrap_or_default(),
         source,
     };
-    let mut page = args.html.as_ref().map(File::create).transpose().map_err(failed)?;
+    let mut page = args
+        .html
+        .as_ref()
+        .map(|path| files::create(path, Existing::Result))
+        .transpose()
+        .map_err(failed)?;
     let stop = stop_flag()?;
     let result = measure(plan, &config, stop)?;
     if args.json {

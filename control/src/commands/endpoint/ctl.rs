@@ -25,8 +25,8 @@ const GRACE: Duration = Duration::from_secs(15);
 pub struct CtlArgs {
     /// Control socket, or the name of an endpoint
     socket: PathBuf,
-    /// Print the answer as JSON
-    #[arg(long)]
+    /// As JSON
+    #[arg(long, global = true)]
     json: bool,
     /// How long it may take, in milliseconds
     #[arg(long, default_value_t = TIMEOUT_MS, global = true)]
@@ -34,6 +34,10 @@ pub struct CtlArgs {
     /// What to ask
     #[command(subcommand)]
     what: What,
+}
+
+fn opcode(text: &str) -> Result<Num, String> {
+    crate::commands::opcode(text).map(|opcode| Num(opcode.into()))
 }
 
 /// What to ask.
@@ -77,7 +81,8 @@ enum What {
     },
     /// Host: give a mailbox of a Global Access Endpoint a command
     Gae {
-        /// Opcode
+        /// Opcode, in hexadecimal digits, such as 5804
+        #[arg(value_parser = opcode)]
         opcode: Num,
         /// Input, in hexadecimal digits
         #[arg(default_value = "")]
@@ -105,7 +110,8 @@ enum What {
     },
     /// G-FAM device: a CCI command, as a host's GAE forwards it
     Cci {
-        /// Opcode
+        /// Opcode, in hexadecimal digits, such as 5804
+        #[arg(value_parser = opcode)]
         opcode: Num,
         /// Input, in hexadecimal digits
         #[arg(default_value = "")]
@@ -120,6 +126,7 @@ enum What {
     /// A command as JSON, as it goes over the socket
     Raw {
         /// The command
+        #[arg(id = "command", value_name = "JSON")]
         json: String,
     },
 }
@@ -387,6 +394,21 @@ mod tests {
     }
 
     #[test]
+    fn json_may_stand_before_or_behind_the_command() {
+        for (line, want) in [
+            ("status", false),
+            ("--json status", true),
+            ("status --json", true),
+            ("read 1 1 --json", true),
+        ] {
+            let EndpointCommand::Ctl(args) = parse(&format!("ctl /s {line}")).unwrap() else {
+                panic!("{line}");
+            };
+            assert_eq!(args.json, want, "{line}");
+        }
+    }
+
+    #[test]
     fn commands_become_what_goes_over_the_socket() {
         #[rustfmt::skip] // columns: arguments, command; empty: refused
         let cases = [
@@ -409,6 +431,9 @@ mod tests {
             ("export 1MiB:4KiB=0x2000 --from 7",
              r#"{"cmd":"export","ranges":[{"base":1048576,"len":4096,"local":8192,"from":[7]}]}"#),
             ("export 1MiB", ""),
+            ("status --json", r#"{"cmd":"status"}"#), ("--json status", r#"{"cmd":"status"}"#),
+            ("gae 5804 0102", r#"{"cmd":"gae","opcode":22532,"input":"0102","timeout_ms":30000}"#),
+            ("gae 58040", ""),
             ("gae 0x5804 0102", r#"{"cmd":"gae","opcode":22532,"input":"0102","timeout_ms":30000}"#),
             ("ring --base 0x2000", r#"{"cmd":"ring","base":8192,"timeout_ms":30000}"#),
             ("cci 0x490C --from 3", r#"{"cmd":"cci","opcode":18700,"input":"","from":3}"#),

@@ -21,8 +21,10 @@ use crate::config::resolve::sockets_dir;
 use crate::endpoint::spec::{Common, DeviceSpec, GfdSpec, HbrSpec, HostSpec, SpecError, over};
 use crate::endpoint::{Station, Unit};
 use crate::error::CliError;
-use crate::live::single;
+use crate::live::{confine, single};
+use crate::log::Log;
 use crate::mgmt::Server;
+use crate::supervise::Supervisor;
 
 /// Chunks of the pool, for each link.
 const CHUNKS: usize = 16_384;
@@ -162,8 +164,12 @@ fn play(
     let made: Vec<Option<MacAddr>> = common.port.iter().map(|port| single::mac(port)).collect();
     let macs: Vec<MacAddr> = made.into_iter().map_while(|mac| mac).collect();
     let unit = build(&macs).map_err(|error| usage(&error))?;
+    confine::keep_only(confine::ENDPOINT)
+        .map_err(|source| system("give up capabilities", source))?;
     let rate = common.rate().map_err(|error| usage(&error))?;
     let frame_len_max = common.frame_len_max().map_err(|error| usage(&error))?;
+    // Before any other thread is made, so that it looks after all of them.
+    let mut supervisor = Supervisor::begin(Log::default())?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())
@@ -182,6 +188,7 @@ fn play(
         .map_err(|source| system("listen for commands", source))?;
     let said = writeln!(out, "{kind} {name} listens at {}", server.path().display());
     said.and_then(|()| out.flush()).map_err(CliError::Output)?;
+    supervisor.is_up();
     station.run(&stop);
     drop(station); // first, so that nobody waits for its answers
     drop(server);

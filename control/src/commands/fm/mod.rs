@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::write_json;
+use super::{opcode, write_json};
 use crate::config::resolve::sockets_dir;
 use crate::error::CliError;
 use crate::fm::service::board::Phase;
@@ -199,7 +199,7 @@ pub enum FmCommand {
     Cci {
         /// Hexadecimal digits: the whole message, or its payload with --opcode
         hex: String,
-        /// Opcode of the payload, in hexadecimal digits
+        /// Opcode of the payload, in hexadecimal digits, such as 5700
         #[arg(long, value_parser = opcode)]
         opcode: Option<u16>,
         /// To whom: entry, port:N, pid:P, or pid:P/port:N
@@ -224,8 +224,8 @@ pub enum MemoryCommand {
         /// A GFD, in the order of the ways: 1, 2, 4, ... 256 of them
         #[arg(long)]
         gfd: Vec<String>,
-        /// How many GFDs, where none are named
-        #[arg(long, required_unless_present = "gfd")]
+        /// Instead of --gfd: over how many GFDs, those that were found first
+        #[arg(long)]
         ways: Option<u16>,
         /// In all, such as 4GiB
         #[arg(long, value_parser = parse_size)]
@@ -295,10 +295,6 @@ pub struct AskArgs {
     /// As JSON
     #[arg(long)]
     pub json: bool,
-}
-
-fn opcode(text: &str) -> Result<u16, String> {
-    u16::from_str_radix(text, 16).map_err(|_| format!("expected an opcode, found {text:?}"))
 }
 
 /// Where a fabric manager listens unless it is told otherwise.
@@ -456,6 +452,11 @@ fn request(command: &FmCommand) -> Result<(Request, &AskArgs), CliError> {
 fn memory(command: &MemoryCommand) -> Result<(Request, &AskArgs), CliError> {
     Ok(match command {
         MemoryCommand::Add { name, host, gfd, ways, size, granularity, hpa, ask } => {
+            if gfd.is_empty() && ways.is_none() {
+                let which = "expected --gfd NAME, once for each way and in their order, or --ways N for the N that \
+                             were found first";
+                return Err(CliError::Usage(which.to_owned()));
+            }
             let granularity = u32::try_from(*granularity)
                 .map_err(|_| CliError::Usage("a turn has at most 16 KiB".to_owned()))?;
             let share = Request::Share {
@@ -573,6 +574,7 @@ mod tests {
             ("trace --host h0 --hpa 4096", Request::Trace { host: text("h0"), hpa: 4_096 }),
             ("events --after 7", Request::Events { after: 7 }),
             ("cci 0001 --to pid:00a", Request::Cci { to: text("pid:00a"), message: text("0001") }),
+            ("cci --opcode 0x5700 0102", Request::Cci { to: text("entry"), message: text("0000000057020000000000000102") }),
             ("cci --opcode 5700 --to entry 0102", Request::Cci { to: text("entry"), message: text("0000000057020000000000000102") }),
             ("take-over", Request::TakeOver),
             ("discover", Request::Discover),
@@ -590,7 +592,7 @@ mod tests {
             ("bind s0/0/1", "required"),
             ("topology --dot --svg", "cannot be used with"),
             ("memory add pool --ways 4 --size 4GiB --hpa 0", "--host"),
-            ("memory add pool --host h0 --size 4GiB --hpa 0", "--ways"),
+            ("memory add pool --host h0 --size 4GiB --hpa 0", "expected --gfd NAME, once for each way"),
             ("memory add pool --host h0 --ways 4 --size 4GB --hpa 0", "expected octets"),
             ("memory add pool --host h0 --ways 4 --size 1 --hpa 0 --granularity 8GiB", "16 KiB"),
             ("trace --host h0 --hpa 0xzz", "expected an address"),

@@ -8,20 +8,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use rustls::pki_types::ServerName;
 use weft_parsers::cci::Uuid;
 use weft_parsers::cci::mctp::MessageType;
 
 use super::default_socket;
 use crate::error::CliError;
-use crate::fm::cci::{Fabric, Pace, Peer, Socket};
+use crate::fm::cci::{Fabric, Identity, Pace, Peer, Socket};
 use crate::fm::service::board::Mode;
 use crate::fm::service::run::Service;
 use crate::fm::service::want::{Want, parse_uuid};
 use crate::fm::service::{Fm, Setup};
 use crate::fm::store::Store;
+use crate::live::confine::{self, CapabilitySet};
+use crate::log::Log;
 use crate::mgmt::Server;
+use crate::supervise::{Supervisor, no_reload};
+use crate::tls::{self, Files, SWITCH_NAME};
 
 /// How long packets to a PID may be under way after its routes were withdrawn.
 const DRAIN: Duration = Duration::from_millis(10);
@@ -32,6 +35,21 @@ pub struct ServeArgs {
     /// Where the entry switch answers commands: tcp:HOST:PORT or unix:PATH
     #[arg(long, value_name = "PEER")]
     entry: Peer,
+    /// Certificates (PEM) of the authorities that vouch for switches that are spoken with over TCP
+    #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "tls_key")]
+    tls_ca: Option<PathBuf>,
+    /// Certificate (PEM) of this fabric manager; it says what role it has
+    #[arg(long, value_name = "FILE", requires = "tls_ca")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key (PEM), which nobody else may read
+    #[arg(long, value_name = "FILE", requires = "tls_ca")]
+    tls_key: Option<PathBuf>,
+    /// The name in the certificates of switches
+    #[arg(long, value_name = "NAME", default_value = SWITCH_NAME, requires = "tls_ca", value_parser = server_name)]
+    tls_name: ServerName<'static>,
+    /// Speak TCP without TLS: whoever is in between commands the fabric
+    #[arg(long, conflicts_with = "tls_ca")]
+    insecure: bool,
     /// Management socket to serve
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
@@ -59,12 +77,35 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    fn fabric(&self, peer: &Peer, kind: MessageType) -> Fabric {
+    fn fabric(&self, peer: &Peer, kind: MessageType, identity: Option<&Identity>) -> Fabric {
         let timeout = Duration::from_millis(self.timeout);
-        Fabric::new(Box::new(Socket::new(peer.clone(), kind, timeout)), Pace::live())
+        let socket = Socket::new(peer.clone(), kind, timeout).with_identity(identity.cloned());
+        Fabric::new(Box::new(socket), Pace::live())
+    }
+
+    /// Who the manager is over TCP.
+    fn identity(&self) -> Result<Option<Identity>, CliError> {
+        let files = self.tls_ca.clone().zip(self.tls_cert.clone()).zip(self.tls_key.clone());
+        let Some(((ca, cert), key)) = files else { return Ok(None) };
+        let config = tls::client(&Files { ca, cert, key });
+        let config = config.map_err(|error| CliError::Usage(causes(&error)))?;
+        Ok(Some(Identity { config, name: self.tls_name.clone() }))
+    }
+
+    /// Whether `peer` may be spoken with as it is.
+    fn may_speak(&self, peer: &Peer, identity: Option<&Identity>) -> Result<(), CliError> {
+        match peer {
+            Peer::Tcp(at) if identity.is_none() && !self.insecure => Err(CliError::Usage(format!(
+                "{at}: expected a Unix socket, or --tls-ca, --tls-cert and --tls-key for TCP (`weft tls init DIR` \
+                 makes them), or --insecure, with which whoever is in between commands the fabric"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn manager(&self) -> Result<Fm, CliError> {
+        let identity = self.identity()?;
+        let identity = identity.as_ref();
         let mut want = match &self.want {
             Some(path) => Want::load(path).map_err(|error| CliError::Usage(causes(&error)))?,
             None => Want::default(),
@@ -76,8 +117,11 @@ impl ServeArgs {
             .iter()
             .filter_map(|host| Some((host.name.clone(), host.gae.clone()?)))
             .collect();
+        for peer in [&self.entry].into_iter().chain(gaes.iter().map(|(_, peer)| peer)) {
+            self.may_speak(peer, identity)?;
+        }
         let mut fm = Fm::new(Setup {
-            fabric: self.fabric(&self.entry, MessageType::FmApi),
+            fabric: self.fabric(&self.entry, MessageType::FmApi, identity),
             want,
             mode: self.start,
             take_over: self.take_over,
@@ -85,10 +129,15 @@ impl ServeArgs {
             drain: || std::thread::park_timeout(DRAIN),
         });
         for (name, peer) in gaes {
-            fm.set_gae(&name, self.fabric(&peer, MessageType::Cci));
+            fm.set_gae(&name, self.fabric(&peer, MessageType::Cci, identity));
         }
         Ok(fm)
     }
+}
+
+fn server_name(text: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(text.to_owned())
+        .map_err(|_| "expected a DNS name or an address".to_owned())
 }
 
 fn open(path: &Path) -> Result<Store, CliError> {
@@ -111,19 +160,18 @@ fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) ->
 /// it is tried again, and `weft fm status` says why.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     let fm = args.manager()?;
-    // Before any thread is made, so that none of them misses its mask.
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM]).map_err(|source| system("wait for signals", source))?;
+    confine::keep_only(CapabilitySet::empty())
+        .map_err(|source| system("give up capabilities", source))?;
+    let mut supervisor = Supervisor::begin(Log::default())?;
     let service = Service::start(fm, Duration::from_millis(args.pause))
         .map_err(|source| system("start a thread", source))?;
     let path = args.socket.clone().unwrap_or_else(default_socket);
     let server = Server::serve(&path, service.lines())
         .map_err(|source| system("serve the management socket", source))?;
     anstream::eprintln!("fabric manager is up at {}", path.display());
-    if let Some(signal) = signals.forever().next() {
-        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-        anstream::eprintln!("stopping on {name}");
-    }
+    // SIGHUP has nothing to read again: what is wanted is changed by commands.
+    let signal = supervisor.wait(no_reload);
+    anstream::eprintln!("stopping on {signal}");
     drop(server);
     drop(service);
     Ok(())

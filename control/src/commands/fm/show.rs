@@ -41,7 +41,8 @@ pub fn text(response: &Response) -> String {
         Response::Topology(text) => text.clone(),
         Response::Inventory(inventory) => {
             let mut text = String::new();
-            let _ = crate::fm::topology::tree(inventory, &mut text); // a String takes everything
+            let called = crate::fm::service::spoken::Called::default();
+            let _ = crate::fm::topology::tree(inventory, &called, &mut text); // a String takes everything
             text
         }
         Response::Bindings(rows) => table(

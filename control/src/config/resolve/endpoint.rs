@@ -8,17 +8,6 @@ use weft_parsers::Format;
 
 use super::{Place, Resolver, Value, to_usize};
 
-/// What stops a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlowControl {
-    /// PAUSE of a class.
-    Pfc,
-    /// Credits of its peer.
-    Cbfc,
-    /// Nothing.
-    None,
-}
-
 /// What a host sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointConfig {
@@ -26,8 +15,8 @@ pub struct EndpointConfig {
     pub format: Format,
     /// Longest frame.
     pub frame_len_max: usize,
-    /// What stops it.
-    pub flow_control: FlowControl,
+    /// Whether PAUSE stops it.
+    pub obeys_pfc: bool,
     /// Whether frames carry a tag.
     pub vlan: bool,
     /// Whether frames may be marked.
@@ -41,11 +30,11 @@ pub struct EndpointConfig {
 /// Most payload of TYPE1 and TYPE2.
 const PAYLOAD_LEN_MAX: usize = 1_344;
 
-/// Octets before the payload (wire-formats.md 1.1), without tag.
-const fn header_len(format: Format) -> usize {
+/// Octets beside the payload (wire-formats.md 1.1), without tag: before it, and of the ICRC behind it.
+const fn overhead_len(format: Format) -> usize {
     match format {
-        Format::Standard => 50,
-        Format::AfhGen1 | Format::AfhGen2 => 22,
+        Format::Standard => 50 + 4,
+        Format::AfhGen1 | Format::AfhGen2 => 22 + 4,
         Format::AfhLite => 12,
         _ => 14,
     }
@@ -54,7 +43,10 @@ const fn header_len(format: Format) -> usize {
 impl Resolver<'_> {
     pub(super) fn endpoint(&mut self) -> EndpointConfig {
         const HERE: &str = "endpoint";
+        let lite = self.get(HERE, "lite_mode").map(|lite| lite == Value::Bool(true));
+        let is_set = self.settings.table(HERE, "pkt_format").is_some();
         let format = match self.text(HERE, "pkt_format").as_deref() {
+            _ if lite == Some(true) && !is_set => Format::AfhLite,
             Some("gen1") => Format::AfhGen1,
             Some("gen2") => Format::AfhGen2,
             Some("lite") => Format::AfhLite,
@@ -62,7 +54,6 @@ impl Resolver<'_> {
             _ => Format::Standard,
         };
         let vlan = self.flag(HERE, "vlan_enabled");
-        let lite = self.get(HERE, "lite_mode").map(|lite| lite == Value::Bool(true));
         let ecn = self.get(HERE, "ecn_capable").map(|ecn| ecn == Value::Bool(true));
         let refusals = [
             (
@@ -80,6 +71,11 @@ impl Resolver<'_> {
                 ecn == Some(true) && format != Format::Standard,
                 "expected false: only pkt_format standard has an ECN field",
             ),
+            (
+                "flow_control_mode",
+                self.is(HERE, "flow_control_mode", "cbfc"),
+                "expected \"pfc\" or \"none\", found \"cbfc\": the hosts of weft have no credits; take \"none\"",
+            ),
         ];
         for (key, is_wrong, message) in refusals {
             if is_wrong {
@@ -91,7 +87,7 @@ impl Resolver<'_> {
         self.derived.insert((HERE, 0, "ecn_capable"), Value::Bool(ecn));
         self.derived.insert((HERE, 0, "lite_mode"), Value::Bool(format == Format::AfhLite));
         let tag_len = if vlan { 4 } else { 0 };
-        let longest = header_len(format) + tag_len + PAYLOAD_LEN_MAX;
+        let longest = overhead_len(format) + tag_len + PAYLOAD_LEN_MAX;
         let shown = i64::try_from(longest).unwrap_or(i64::MAX);
         self.derived.insert((HERE, 0, "max_frame_size"), Value::Int(shown));
         let pcps = self.get(HERE, "vc_pcp_mapping");
@@ -102,11 +98,7 @@ impl Resolver<'_> {
         EndpointConfig {
             format,
             frame_len_max: self.int(HERE, "max_frame_size").map_or(longest, to_usize),
-            flow_control: match self.text(HERE, "flow_control_mode").as_deref() {
-                Some("cbfc") => FlowControl::Cbfc,
-                Some("none") => FlowControl::None,
-                _ => FlowControl::Pfc,
-            },
+            obeys_pfc: !self.is(HERE, "flow_control_mode", "none"),
             vlan,
             ecn,
             vcs: self.int(HERE, "num_vc").and_then(|vcs| u8::try_from(vcs).ok()).unwrap_or(8),

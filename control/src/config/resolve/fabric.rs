@@ -5,6 +5,8 @@
 //! Source: fabric.md "Port roles"; seed 000 sections 7.7.2.6, 7.7.5.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
 
 use weft_dataplane::config::{PortConfig, PortRole, TlpConfig, TlpLink};
 use weft_dataplane::time::Span;
@@ -12,8 +14,9 @@ use weft_dataplane::types::{PORTS_MAX, PortId, Pri};
 use weft_endpoints::component::{self, Role, Sizes, VcsConfig};
 use weft_parsers::tlp::{Mode, Oui};
 
-use super::{Item, Place, Resolver, Value};
+use super::{Item, Place, Problem, Resolver, Value};
 use crate::config::value::{Listen, listen_place, parse_oui, parse_uuid};
+use crate::tls::Files;
 
 /// Name of the port that leads to the switch's own functions.
 pub const AGENT_PORT: &str = "agent";
@@ -27,12 +30,86 @@ pub struct FabricConfig {
     /// What its functions are made of.
     pub switch: component::SwitchConfig,
     /// Where managers connect.
-    pub cci: Option<Listen>,
+    pub cci: Option<CciConfig>,
     /// The port that leads to its functions.
     pub agent: PortId,
 }
 
+const BARE_TCP: &str = "expected the path of a Unix socket; or TCP with all of cci_ca, cci_cert and cci_key \
+    (`weft tls init DIR` makes them); or TCP with cci_insecure = true, and whoever reaches it commands the switch";
+const UNIX_IS_ENOUGH: &str = "expected neither cci_insecure nor cci_ca, cci_cert and cci_key at a Unix socket: \
+    the kernel tells who connects";
+const TLS_IS_ENOUGH: &str =
+    "expected either cci_insecure or cci_ca, cci_cert and cci_key, found both";
+const NO_PLACE: &str =
+    "expected a place where cci_insecure, cci_ca, cci_cert or cci_key is set, found none";
+const INSECURE: &str =
+    "whoever reaches cci may do all that the primary manager may: there is no TLS";
+
+/// Where managers connect, and who may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CciConfig {
+    /// Where.
+    pub place: Listen,
+    /// Who may.
+    pub guard: CciGuard,
+}
+
+/// How a switch knows that somebody may command it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CciGuard {
+    /// Root and its own user, over a Unix socket.
+    OwnUser,
+    /// Whoever has a certificate that says so.
+    Tls(Files),
+    /// Everybody may.
+    Insecure,
+}
+
+impl fmt::Display for CciGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OwnUser => "root and the switch's own user",
+            Self::Tls(_) => "TLS 1.3, by certificate",
+            Self::Insecure => "INSECURE: whoever reaches it may command the switch",
+        })
+    }
+}
+
 impl Resolver<'_> {
+    /// Where managers connect, if they may.
+    fn cci(&mut self) -> Option<CciConfig> {
+        let place = self.text("fabric", "cci").and_then(|text| listen_place(&text));
+        let is_insecure = self.get("fabric", "cci_insecure") == Some(Value::Bool(true));
+        let files = ["cci_ca", "cci_cert", "cci_key"].map(|key| self.text("fabric", key));
+        let set = files.iter().flatten().count();
+        let guard = match (&place, set, is_insecure) {
+            (None, 0, false) => return None,
+            (None, _, _) => Err(NO_PLACE),
+            (Some(Listen::Unix(_)), 0, false) => Ok(CciGuard::OwnUser),
+            (Some(Listen::Unix(_)), _, _) => Err(UNIX_IS_ENOUGH),
+            (Some(Listen::Tcp(_)), 0, true) => Ok(CciGuard::Insecure),
+            (Some(Listen::Tcp(_)), 1.., true) => Err(TLS_IS_ENOUGH),
+            (Some(Listen::Tcp(_)), _, false) => {
+                let [ca, cert, key] = files.map(|file| file.map(PathBuf::from));
+                let all = ca.zip(cert).zip(key);
+                all.map(|((ca, cert), key)| CciGuard::Tls(Files { ca, cert, key })).ok_or(BARE_TCP)
+            }
+        };
+        let at =
+            self.place_of(&[("fabric", "cci"), ("fabric", "cci_insecure"), ("fabric", "cci_ca")]);
+        match guard {
+            Err(message) => self.refuse(at, "fabric.cci", message),
+            Ok(CciGuard::Insecure) => {
+                let place = self.place("fabric", "cci_insecure");
+                let (key, message) = ("fabric.cci_insecure".into(), INSECURE.to_owned());
+                self.warnings.push(Problem { place, key, message });
+            }
+            Ok(_) => {}
+        }
+        Some(CciConfig { place: place?, guard: guard.ok()? })
+    }
+
     /// Whether any port carries TLPs.
     pub(super) fn has_roles(&self) -> bool {
         self.settings.items("port").iter().any(|item| self.has_role(item))
@@ -173,7 +250,7 @@ impl Resolver<'_> {
             fixed: self.fixed(),
             ..component::SwitchConfig::new(uuid, serial)
         };
-        let cci = self.text("fabric", "cci").and_then(|text| listen_place(&text));
+        let cci = self.cci();
         if self.problems.is_empty()
             && let Err(error) = component::Switch::new(switch.clone())
         {

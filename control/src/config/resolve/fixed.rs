@@ -114,7 +114,6 @@ impl Resolver<'_> {
         (entry.highest, entry.primary) = (count - 1, primary - 1);
         entry.mode = match item.set.get("mode").and_then(|set| set.value.as_text()) {
             Some("congestion-avoiding") => RgtMode::CongestionAvoiding,
-            Some("advanced-congestion-avoiding") => RgtMode::AdvancedCongestionAvoiding,
             _ => RgtMode::Random,
         };
         entry.mix = Self::or_zero(item, "mix");

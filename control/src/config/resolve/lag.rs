@@ -115,8 +115,15 @@ impl Resolver<'_> {
         }
     }
 
+    /// Whether a LAG is called `name`.
+    pub(super) fn is_lag(&self, name: &str) -> bool {
+        let is_named =
+            |item: &Item| item.set.get("name").and_then(|set| set.value.as_text()) == Some(name);
+        self.settings.items("lag").iter().any(is_named)
+    }
+
     /// The port called `name`, or the first one of the LAG called so.
-    fn port_or_lag(&mut self, name: &str, place: &Place, key: &str) -> Option<PortId> {
+    pub(super) fn port_or_lag(&mut self, name: &str, place: &Place, key: &str) -> Option<PortId> {
         let lags = self.settings.items("lag");
         let name_of = |item: &Item| item.set.get("name")?.value.as_text().map(str::to_owned);
         let ports_of = |item: &Item| -> PortSet {

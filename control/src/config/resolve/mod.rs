@@ -12,6 +12,7 @@ mod buffer;
 mod endpoint;
 mod fabric;
 mod fixed;
+mod idle;
 mod lag;
 mod ports;
 mod queueing;
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 use toml::de::DeValue;
 use weft_dataplane::config::{PriMaps, SwitchConfig, Trust};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
-use weft_dataplane::types::{PORTS_MAX, PerPri};
+use weft_dataplane::types::{PORTS_MAX, PerPri, PriSet};
 
 use super::param::{Apply, Form, Param};
 use super::problem::{ConfigError, Place, Problem};
@@ -32,11 +33,10 @@ use super::settings::{Item, Setting, Settings};
 use super::table::{self, SECTIONS};
 use super::value::Value;
 
-pub use endpoint::{EndpointConfig, FlowControl};
-pub use fabric::{AGENT_PORT, FabricConfig};
+pub use endpoint::EndpointConfig;
+pub use fabric::{AGENT_PORT, CciConfig, CciGuard, FabricConfig};
 pub use run::{
-    DeviceKind, Forwarding, LogLevel, Poll, RunConfig, RunPort, XdpConfig, default_socket,
-    sockets_dir,
+    DeviceKind, LogLevel, Poll, RunConfig, RunPort, XdpConfig, default_socket, sockets_dir,
 };
 
 /// Which clock drives the switch: some defaults differ.
@@ -91,6 +91,7 @@ impl Config {
     pub fn resolve(settings: &Settings, timing: Timing) -> Result<Self, ConfigError> {
         let mut resolver = Resolver::new(settings, timing);
         let endpoint = resolver.endpoint();
+        resolver.refuse_idle();
         let mut run = resolver.run();
         let switch = resolver.switch(&mut run);
         let fabric = switch.as_ref().and_then(|switch| resolver.fabric(&switch.ports));
@@ -156,6 +157,8 @@ pub struct Classes {
     pub maps: PriMaps,
     /// Which fields decide, first to last.
     pub trust: Vec<Trust>,
+    /// Priorities that must not lose frames.
+    pub lossless: PriSet,
 }
 
 /// The part of `settings` that hosts need: what they send, and how the switch sorts it.
@@ -169,8 +172,10 @@ pub fn endpoint_of(settings: &Settings) -> Result<(EndpointConfig, Classes), Con
     let place = Place::Default;
     let none = Item { place, set: BTreeMap::new() };
     let trust = resolver.trust(&none);
+    let pfc = resolver.pfc(&maps);
+    let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
     if resolver.problems.is_empty() {
-        Ok((endpoint, Classes { pris: resolver.pris, maps, trust }))
+        Ok((endpoint, Classes { pris: resolver.pris, maps, trust, lossless }))
     } else {
         Err(ConfigError(resolver.problems))
     }

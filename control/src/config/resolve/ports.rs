@@ -90,8 +90,11 @@ impl Resolver<'_> {
         let default_pri = self.port_get(item, "default_pri");
         let place = self.port_place(item, "default_pri");
         let default_pri = self.pri_list(default_pri.as_ref(), &place, "port.default_pri");
-        let learned_max =
-            self.port_int(item, "max_learned").or_else(|| self.int("fdb", "capacity"));
+        if text(self, "flow_control").as_deref() == Some("cbfc") {
+            let message = "expected \"pfc\" or \"none\", found \"cbfc\": credits pass the switch from end to end and ask nothing of its ports; take \"none\"";
+            self.refuse(self.port_place(item, "flow_control"), "port.flow_control", message);
+        }
+        let learned_max = self.port_int(item, "max_learned").or_else(|| self.fair_share());
         let learned_max = learned_max.unwrap_or(0);
         let shown = i64::try_from(learned_max).unwrap_or(i64::MAX);
         self.derived.insert(("port", index, "max_learned"), Value::Int(shown));
@@ -117,6 +120,12 @@ impl Resolver<'_> {
             pfc: text(self, "flow_control").as_deref() == Some("pfc"),
             role: self.role(item, frame_len_max),
         }
+    }
+
+    /// What each port may learn when none is to keep the others from it.
+    fn fair_share(&self) -> Option<u64> {
+        let ports = self.settings.items("port").len().max(1) as u64;
+        Some((self.int("fdb", "capacity")? / ports).max(1))
     }
 
     fn frame_len(&mut self, index: usize, item: &Item) -> usize {
@@ -284,12 +293,17 @@ impl Resolver<'_> {
             );
             self.refuse(place, "fdb.capacity", message);
         }
+        let groups = self.groups();
+        let seconds =
+            |key, unset| Span::from_ms(self.int("fdb", key).unwrap_or(unset).saturating_mul(1_000));
         ForwardConfig {
             fdb_capacity: capacity,
-            ageing: Span::from_ms(self.int("fdb", "ageing_s").unwrap_or(300).saturating_mul(1_000)),
+            ageing: seconds("ageing_s", 300),
             flood_unknown: !self.is("fdb", "unknown_unicast", "drop"),
+            loop_block: self.is("fdb", "loop_action", "block").then(|| seconds("loop_block_s", 10)),
+            sticky: seconds("sticky_s", 10),
             static_entries,
-            groups: self.groups(),
+            groups,
         }
     }
 
@@ -347,7 +361,12 @@ impl Resolver<'_> {
             };
             let mut ports = PortSet::EMPTY;
             for name in names.value.members().iter().filter_map(Value::as_text) {
-                if let Some(port) = self.port_named(name, &names.place, "group.ports") {
+                let named = if self.is_lag(name) {
+                    self.port_or_lag(name, &names.place, "group.ports") // one of its ports stands for all
+                } else {
+                    self.port_named(name, &names.place, "group.ports")
+                };
+                if let Some(port) = named {
                     ports.insert(port);
                 }
             }

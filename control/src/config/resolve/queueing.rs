@@ -5,8 +5,8 @@
 //! Source: pipeline.md §2, §6, §8, §9.
 
 use weft_dataplane::config::{
-    BufferConfig, CrossbarConfig, EcnConfig, PfcConfig, PfcMode, PortConfig, PriMaps, Sharing,
-    StormAction,
+    BufferConfig, CrossbarConfig, EcnConfig, EcnMark, PfcConfig, PfcMode, PortConfig, PriMaps,
+    Sharing, StormAction,
 };
 use weft_dataplane::islip::Discipline;
 use weft_dataplane::pfc::default_classes;
@@ -36,6 +36,7 @@ impl Resolver<'_> {
                 Discipline::Strict
             },
             speedup: to_u32(self.int(HERE, "speedup").unwrap_or(2)),
+            wire_overhead: true,
             burst: to_usize(self.int(HERE, "burst").unwrap_or(burst.unsigned_abs())),
             egress_queue_frames: to_usize(room),
         }
@@ -155,6 +156,11 @@ impl Resolver<'_> {
             enabled,
             low_bytes: percent(capacity, low),
             high_bytes: percent(capacity, high),
+            max_percent: self
+                .int("ecn", "max_percent")
+                .and_then(|percent| u8::try_from(percent).ok())
+                .unwrap_or(100),
+            mark: if self.is("ecn", "mark", "standard") { EcnMark::Standard } else { EcnMark::Ip },
         }
     }
 

@@ -8,11 +8,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use weft_dataplane::port::af_xdp::AttachTo;
+use weft_dataplane::port::files::Existing;
 use weft_dataplane::time::Span;
 use weft_parsers::MacAddr;
 
 use super::{AGENT_PORT, Item, Resolver, Value, to_usize};
 use crate::config::value::listen_addr;
+use crate::log::LogFormat;
 
 /// How an idle worker waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +23,6 @@ pub enum Poll {
     Adaptive,
     /// It spins.
     Busy,
-}
-
-/// When a frame goes on, in virtual time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forwarding {
-    /// When its last bit is in.
-    StoreAndForward,
-    /// When its header is in.
-    CutThrough,
 }
 
 /// Least level of messages.
@@ -117,6 +110,8 @@ pub struct RunPort {
     pub mac: Option<MacAddr>,
     /// Frames that may wait in the kernel, or in each queue; headroom covers them.
     pub rx_ring_frames: usize,
+    /// What becomes of a file that is there already, where one is written.
+    pub existing: Existing,
     /// Receive queues of a DPDK device.
     pub dpdk_queues: usize,
     /// Frames that a DPDK device may hold until they are sent.
@@ -155,12 +150,16 @@ pub struct RunConfig {
     pub express: bool,
     /// Management socket.
     pub socket: PathBuf,
+    /// As whom it goes on: a user, or user and group.
+    pub user: Option<String>,
+    /// Whether the process gives up what it does not need.
+    pub sandbox: bool,
     /// Metrics server.
     pub metrics: Option<SocketAddr>,
     /// Least level of messages.
     pub log: LogLevel,
-    /// When a frame goes on, in virtual time.
-    pub forwarding: Forwarding,
+    /// Form of messages.
+    pub log_format: LogFormat,
     /// Time from parser to crossbar, in virtual time.
     pub fixed_latency: Span,
     /// Longest frame that the pool's chunks hold, without FCS.
@@ -210,6 +209,11 @@ impl Resolver<'_> {
                 format!("expected a core for each of {workers} workers, found {}", cores.len());
             self.refuse(place, "run.cores", message);
         }
+        if self.is("switch", "forwarding_mode", "cut-through") {
+            let place = self.place("switch", "forwarding_mode");
+            let message = "expected \"store-and-forward\", found \"cut-through\": frames are handed on whole, live and in virtual time; leave the key out, and say with fixed_latency_ns how long a frame takes through the switch";
+            self.refuse(place, "switch.forwarding_mode", message);
+        }
         let ports = self.settings.items("port");
         if workers > ports.len().max(1) {
             let place = self.place("run", "workers");
@@ -224,6 +228,8 @@ impl Resolver<'_> {
             eal_args: self.texts("dpdk", "eal_args"),
             express: self.get("express", "enabled") != Some(Value::Bool(false)),
             socket,
+            user: self.run_user(),
+            sandbox: self.get("run", "sandbox") != Some(Value::Bool(false)),
             metrics: self.text("run", "metrics").and_then(|text| listen_addr(&text)),
             log: match self.text("run", "log").as_deref() {
                 Some("error") => LogLevel::Error,
@@ -231,16 +237,35 @@ impl Resolver<'_> {
                 Some("debug") => LogLevel::Debug,
                 _ => LogLevel::Info,
             },
-            forwarding: if self.is("switch", "forwarding_mode", "cut-through") {
-                Forwarding::CutThrough
+            log_format: if self.is("run", "log_format", "json") {
+                LogFormat::Json
             } else {
-                Forwarding::StoreAndForward
+                LogFormat::Text
             },
             fixed_latency: Span::from_ns(self.int("switch", "fixed_latency_ns").unwrap_or(0)),
             frame_len_max: to_usize(self.int("switch", "max_frame").unwrap_or(1_522)),
             ports: self.run_ports(),
             name,
         }
+    }
+
+    /// As whom the switch goes on, which takes all that a sandbox does.
+    fn run_user(&mut self) -> Option<String> {
+        let user = self.text("run", "user")?;
+        let place = self.place("run", "user");
+        if self.get("run", "sandbox") == Some(Value::Bool(false)) {
+            let message = "expected run.sandbox = true, which gives the user's capabilities up";
+            self.refuse(place.clone(), "run.user", message);
+        }
+        let kinds = self.settings.items("port").iter();
+        let is_dpdk = |item: &Item| {
+            item.set.get("kind").is_some_and(|set| set.value.as_text() == Some("dpdk"))
+        };
+        if kinds.into_iter().any(is_dpdk) {
+            let message = "expected no port of kind dpdk, whose drivers need root; start the switch as the user that may use its devices";
+            self.refuse(place, "run.user", message);
+        }
+        Some(user)
     }
 
     /// A device for each port, and one for the agent's where there is one.
@@ -254,6 +279,7 @@ impl Resolver<'_> {
                 device: AGENT_PORT.to_owned(),
                 mac: None,
                 rx_ring_frames: PIPE_FRAMES,
+                existing: Existing::Refuse,
                 dpdk_queues: 1,
                 dpdk_tx_descriptors: 0,
                 xdp: XdpConfig {
@@ -287,6 +313,7 @@ impl Resolver<'_> {
             device,
             mac: text("mac").and_then(|mac| mac.parse().ok()),
             rx_ring_frames: number("rx_ring_frames").unwrap_or(RX_RING_FRAMES),
+            existing: Existing::Refuse,
             dpdk_queues: number("dpdk_queues").unwrap_or(1),
             dpdk_tx_descriptors,
             xdp: self.xdp(item),

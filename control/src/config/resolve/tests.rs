@@ -81,6 +81,7 @@ fn what_a_switch_cannot_be_set_up_with_is_refused_where_it_is() {
         ("[[pid]]\nport = 'p3'\npid = 4095\n",                        "expected a whole number 0..=4094"),
         ("[[routing_group]]\nnumber = 0\n",                           "expected names of ports, found none"),
         ("[[routing_group]]\nnumber = 0\nports = ['p2']\nprimary = 2\n", "at most the 1 ports of the group, found 2"),
+        ("[[routing_group]]\nnumber = 0\nports = ['p2']\nmode = 'advanced-congestion-avoiding'\n", "expected \"random\" or \"congestion-avoiding\""),
         ("[[route]]\npid = 11\n",                                     "expected either a port or a routing_group"),
         ("[[route]]\npid = 11\nport = 'p2'\nrouting_group = 5\n",     "expected either a port or a routing_group"),
         ("[[bind]]\nvppb = 2\nown = 2\n",                             "expected either a port, or own and far"),
@@ -166,6 +167,26 @@ fn ports_inherit_what_port_defaults_say() {
     assert_eq!(shown("max_rate_gbps"), (None, "default".into()));
 }
 
+/// Groups are named as `weft decode` shows them, and their ports by the name of a LAG, too.
+#[test]
+fn a_group_takes_what_decode_shows_and_the_name_of_a_lag() {
+    let ethernet = [0x01, 0, 0x5E, 0, 0, 1, 2, 0, 0, 0, 0, 1, 0x08, 0x00];
+    let gen1 = [0x03, 0, 0, 0, 0, 5, 0x20, 0, 0, 0, 0, 1, 0x88, 0xB5];
+    for (name, head, shown) in
+        [("ethernet", ethernet, "01:00:5e:00:00:01"), ("gen1", gen1, "gen1:030000000005")]
+    {
+        let frame = [&head[..], &[0; 46]].concat();
+        let decoded = crate::decode::decode(&frame, &weft_parsers::ParseConfig::DEFAULT);
+        assert_eq!(decoded.dst.as_deref(), Some(shown), "{name}");
+        let lag = "[[lag]]\nname = 'up'\nports = ['p0', 'p1']\n";
+        let group = format!("[[group]]\naddr = '{shown}'\nports = ['up']\n");
+        let config = live(&(TWO.to_owned() + lag + &group)).unwrap();
+        let group = &config.switch.forward.groups[0];
+        assert_eq!(group.addr.to_string(), shown, "{name}");
+        assert_eq!(group.ports.lowest(), PortId::new(0), "{name}");
+    }
+}
+
 #[test]
 fn everything_set_arrives() {
     let text = "[switch]\nnum_priorities = 8\nseed = 9\n[run]\npoll = 'busy'\nmetrics = '127.0.0.1:1'\n\
@@ -201,7 +222,7 @@ fn contradictions_are_refused_at_their_place() {
     let cases = [
         ("ecn order", "[ecn]\necn_threshold_low = 90\n", "f:2:1: ecn.ecn_threshold_low", "at most ecn_threshold_high, 80, found 90"),
         ("ecn after pfc", "[pfc]\nmode = 'egress-queue'\n[ecn]\necn_threshold_high = 86\n", "f:4:1: ecn.ecn_threshold_high", "at most pfc.pfc_threshold, 85"),
-        ("pfc order", "[pfc]\npfc_release = 86\n", "f:2:1: pfc.pfc_release", "at most pfc_threshold, 85, found 86"),
+        ("pfc order", "[pfc]\nmode = 'egress-queue'\npfc_release = 86\n", "f:3:1: pfc.pfc_release", "at most pfc_threshold, 85, found 86"),
         ("class twice", "[pfc]\npri_to_pfc = [[0], [1, 2], [2, 3], [4]]\n", "f:2:1: pfc.pri_to_pfc", "found 2 at 1 and 2"),
         ("no class", "[pfc]\npri_to_pfc = [[0], [], [2], [4]]\n", "f:2:1: pfc.pri_to_pfc", "lossless priority 1, found none"),
         ("pri of 8", "[pfc]\npfc_priorities = [1, 5]\n", "f:2:1: pfc.pfc_priorities", "0..=3 (num_priorities is 4), found 5"),
@@ -217,7 +238,7 @@ fn contradictions_are_refused_at_their_place() {
         ("trust twice", "[port_defaults]\ntrust = ['pcp', 'pcp']\n", "f:2:1: port.trust", "found \"pcp\" twice"),
         ("lite tag", "[endpoint]\npkt_format = 'lite'\nvlan_enabled = true\n", "f:3:1: endpoint.vlan_enabled", "expected false"),
         ("ecn format", "[endpoint]\npkt_format = 'gen1'\necn_capable = true\n", "f:3:1: endpoint.ecn_capable", "expected false"),
-        ("lite mode", "[endpoint]\nlite_mode = true\n", "f:2:1: endpoint.lite_mode", "expected true with pkt_format lite"),
+        ("lite mode", "[endpoint]\npkt_format = 'gen1'\nlite_mode = true\n", "f:3:1: endpoint.lite_mode", "expected true with pkt_format lite"),
     ];
     for (name, text, start, part) in cases {
         let refused = live(&(text.to_owned() + TWO)).unwrap_err();
@@ -285,6 +306,21 @@ fn sixty_four_ports_need_no_settings() {
     }
 }
 
+/// None fills the FDB for the others; what is said is taken as it is said.
+#[test]
+fn a_port_learns_a_fair_share_by_default() {
+    #[rustfmt::skip] // columns: settings, what each of two ports learns
+    let cases = [
+        ("", [32_768, 32_768]),
+        ("[fdb]\ncapacity = 100\n", [50, 50]),
+        ("[fdb]\ncapacity = 100\n[port_defaults]\nmax_learned = 100\n", [100, 100]),
+    ];
+    for (settings, want) in cases {
+        let switch = live(&(settings.to_owned() + TWO)).unwrap().switch;
+        assert_eq!([0, 1].map(|port| switch.ports[port].learned_max), want, "{settings}");
+    }
+}
+
 #[test]
 fn entries_name_ports_and_lags() {
     let text = TWO.to_owned()
@@ -325,7 +361,7 @@ fn fabric(more: &str) -> String {
 fn ports_with_roles_make_a_switch_of_tlps_with_an_agent() {
     use weft_dataplane::config::{PortRole, TlpConfig, TlpLink};
     use weft_endpoints::component::{PortConfig, Role, VcsConfig};
-    let text = fabric("cci = '127.0.0.1:4000'\nfast = 64\nthreads = 3\n")
+    let text = fabric("cci = '/run/x/cci.sock'\nfast = 64\nthreads = 3\n")
         + "[[vcs]]\nusp = 'h'\nvppbs = 3\n[[vcs]]\ngae = false\n";
     let config = live(&text).unwrap();
     let roles: Vec<_> = config.switch.ports.iter().map(|port| port.role).collect();
@@ -364,7 +400,10 @@ fn ports_with_roles_make_a_switch_of_tlps_with_an_agent() {
     assert_eq!(fabric.switch.identity.serial, 1);
     assert_eq!(
         fabric.cci,
-        Some(crate::config::value::Listen::Tcp("127.0.0.1:4000".parse().unwrap()))
+        Some(CciConfig {
+            place: crate::config::value::Listen::Unix("/run/x/cci.sock".into()),
+            guard: CciGuard::OwnUser
+        })
     );
     // The defaults of the table are those of the dataplane, for either number of priorities.
     for pris in [4, 8] {
@@ -375,6 +414,20 @@ fn ports_with_roles_make_a_switch_of_tlps_with_an_agent() {
     }
     let plain = live(TWO).unwrap();
     assert!(plain.fabric.is_none() && plain.run.ports.len() == 2);
+}
+
+#[test]
+fn managers_connect_in_one_of_three_ways() {
+    let of = |more: &str| live(&fabric(more)).unwrap();
+    let tls = of("cci = '0.0.0.0:4000'\ncci_ca = 'a'\ncci_cert = 'c'\ncci_key = 'k'\n");
+    let cci = tls.fabric.unwrap().cci.unwrap();
+    let files = crate::tls::Files { ca: "a".into(), cert: "c".into(), key: "k".into() };
+    assert_eq!((cci.guard, tls.warnings.len()), (CciGuard::Tls(files), 0));
+    let open = of("cci = '4000'\ncci_insecure = true\n");
+    assert_eq!(open.fabric.unwrap().cci.unwrap().guard, CciGuard::Insecure);
+    let warning = open.warnings[0].to_string();
+    assert!(warning.contains("whoever reaches cci may do all"), "{warning}");
+    assert!(of("").fabric.unwrap().cci.is_none());
 }
 
 #[test]
@@ -399,7 +452,14 @@ fn what_is_wrong_with_roles_is_named() {
         ("priority", fabric("tc_to_pri = [1,1,1,1,1,1,1,5]\n"), "fabric.tc_to_pri: expected priorities 0..=3"),
         ("table", fabric("fast = 48\n"), "fabric.fast: expected a power of two 1..=32768, found 48"),
         ("lag", good.clone() + "[[lag]]\nname = 'l'\nports = ['f', 'h']\n", "lag.ports: expected ports of role l2, found \"h\""),
-        ("cci", fabric("cci = 'here'\n"), "fabric.cci: expected address and port"),
+        ("cci", fabric("cci = 'here'\n"), "fabric.cci: expected the path of a socket"),
+        ("bare tcp", fabric("cci = '0.0.0.0:4000'\n"), "fabric.cci: expected the path of a Unix socket; or TCP with all of cci_ca, cci_cert and cci_key"),
+        ("bare port", fabric("cci = '4000'\ncci_insecure = false\n"), "or TCP with cci_insecure = true, and whoever reaches it commands the switch"),
+        ("half of tls", fabric("cci = '4000'\ncci_ca = 'a'\ncci_key = 'k'\n"), "fabric.cci: expected the path of a Unix socket; or TCP with all of"),
+        ("both", fabric("cci = '4000'\ncci_insecure = true\ncci_ca = 'a'\ncci_cert = 'c'\ncci_key = 'k'\n"), "fabric.cci: expected either cci_insecure or cci_ca, cci_cert and cci_key, found both"),
+        ("unix and insecure", fabric("cci = '/x/y'\ncci_insecure = true\n"), "fabric.cci: expected neither cci_insecure nor"),
+        ("unix and tls", fabric("cci = '/x/y'\ncci_cert = 'c'\n"), "fabric.cci: expected neither cci_insecure nor"),
+        ("no cci", fabric("cci_insecure = true\n"), "fabric.cci: expected a place where cci_insecure"),
     ];
     for (name, text, part) in cases {
         let refused = live(&text).map(|_| ()).unwrap_err();

@@ -70,7 +70,23 @@ pub(super) const FABRIC: &[Param] = &[
         Kind::Listen,
         "address:port or file",
         Unset("no manager can connect"),
-        "Where managers command the switch by CCI: TCP, such as \"127.0.0.1:4000\", or a Unix socket; whoever reaches it may do so.",
+        "Where managers command the switch by CCI: a Unix socket, for root and the user that runs the switch; or TCP, with cci_ca, cci_cert and cci_key.",
+    ),
+    restart(
+        "cci_ca",
+        Kind::Path,
+        "",
+        Unset("no TLS"),
+        "Certificates (PEM) of the authorities that vouch for managers, where cci is TCP: mutual TLS 1.3.",
+    ),
+    restart("cci_cert", Kind::Path, "", Unset("no TLS"), "Certificate (PEM) of the switch for it."),
+    restart("cci_key", Kind::Path, "", Unset("no TLS"), "Private key (PEM, mode 0600) of that."),
+    restart(
+        "cci_insecure",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether cci may be TCP without TLS: whoever reaches it may then do all that the primary manager may.",
     ),
     restart(
         "pid",
@@ -145,10 +161,10 @@ pub(super) const ROUTING_GROUP: &[Param] = &[
     ),
     restart(
         "mode",
-        Kind::Word(&["random", "congestion-avoiding", "advanced-congestion-avoiding"]),
+        Kind::Word(&["random", "congestion-avoiding"]),
         "",
         Fixed("\"random\""),
-        "How messages that are not static choose a port.",
+        "How messages that are not static choose a port: at random, or the shortest queue of this switch (not advanced: switches do not tell each other of theirs).",
     ),
     restart("primary", Kind::Int(1, 8), "ports", Derived("all ports"), "How many are primary."),
     restart(

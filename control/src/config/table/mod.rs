@@ -79,7 +79,7 @@ pub static SECTIONS: &[Section] = &[
     Section {
         name: "ecn",
         form: Form::Table,
-        doc: "Congestion marks (pipeline.md section 8).",
+        doc: "Congestion marks (pipeline.md section 8): frames that are ECT leave a deep queue as CE. What stands behind two tags, in LLC/SNAP or in a tunnel is not looked at, and a header that RFC 1812 section 5.2.2 refuses is not IP.",
         groups: &[queueing::ECN],
     },
     Section {

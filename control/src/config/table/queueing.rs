@@ -27,7 +27,7 @@ pub(super) const BUFFER: &[Param] = &[
         Kind::Int(64, 16_384),
         "octets",
         Derived("one chunk of the pool when live, 256 in virtual time"),
-        "Unit in which the buffer is accounted for.",
+        "Unit in which the buffer is accounted for; it changes no time.",
     ),
     restart(
         "buffer_sharing",
@@ -114,14 +114,14 @@ pub(super) const CROSSBAR: &[Param] = &[
         Kind::List(&Kind::Int(1, 1_000_000), 4, 8),
         "matches in a round",
         ByPris("[1, 2, 4, 8]", "[1, 1, 2, 2, 4, 4, 8, 8]"),
-        "Weight of each priority, lowest first; for discipline weighted.",
+        "Weight of each priority, lowest first; for discipline weighted only.",
     ),
     hot(
         "speedup",
         Kind::Int(1, 8),
         "",
         Fixed("2"),
-        "Matches for each frame that an output sends, in virtual time.",
+        "In virtual time, a match takes its input and its output for the frame's wire time at the port's own rate, divided by this.",
     ),
     hot(
         "burst",
@@ -154,6 +154,20 @@ pub(super) const ECN: &[Param] = &[
         OF_QUEUE,
         Fixed("80"),
         "Depth from which on all frames are marked.",
+    ),
+    hot(
+        "max_percent",
+        PERCENT,
+        "%",
+        Fixed("100"),
+        "Share of frames that is marked just below ecn_threshold_high; it rises from 0 at ecn_threshold_low.",
+    ),
+    hot(
+        "mark",
+        Kind::Word(&["ip", "standard"]),
+        "",
+        Fixed("\"ip\""),
+        "Which frames may be marked if they are ECT: all of IPv4 and IPv6 behind one tag or none, or only UDP to a Standard port.",
     ),
 ];
 
@@ -191,14 +205,14 @@ pub(super) const PFC: &[Param] = &[
         PERCENT,
         OF_QUEUE,
         Fixed("85"),
-        "XOFF: depth at which PAUSE is sent; for mode egress-queue.",
+        "XOFF: depth at which PAUSE is sent; for mode egress-queue only.",
     ),
     hot(
         "pfc_release",
         PERCENT,
         OF_QUEUE,
         Fixed("65"),
-        "XON: depth at which PAUSE is released; for mode egress-queue.",
+        "XON: depth at which PAUSE is released; for mode egress-queue only.",
     ),
     hot(
         "watchdog_detect_ms",

@@ -24,7 +24,7 @@ pub(super) const SWITCH: &[Param] = &[
         Kind::Word(&["store-and-forward", "cut-through"]),
         "",
         Fixed("\"store-and-forward\""),
-        "When a frame goes on, in virtual time; live ports always hand over whole frames.",
+        "When a frame goes on: when it is whole. cut-through is refused, live and in virtual time.",
     ),
     restart(
         "fixed_latency_ns",
@@ -93,11 +93,32 @@ pub(super) const RUN: &[Param] = &[
         "Where Prometheus reads metrics over HTTP, such as \"127.0.0.1:9460\", or \"9460\" on loopback.",
     ),
     restart(
+        "user",
+        Kind::Path,
+        "USER or USER:GROUP",
+        Unset("the user that starts it"),
+        "User, by name or number, as which the switch goes on; only root may set it. The directories of its sockets become this user's, and every file that it reads again or writes must be within this user's reach.",
+    ),
+    restart(
+        "sandbox",
+        Kind::Bool,
+        "",
+        Fixed("true"),
+        "Whether the process gives up all that it does not need to open its devices again (docs/privileges.md).",
+    ),
+    restart(
         "log",
         Kind::Word(&["error", "warn", "info", "debug"]),
         "",
         Fixed("\"info\""),
         "Least level of what is written to standard error.",
+    ),
+    restart(
+        "log_format",
+        Kind::Word(&["text", "json"]),
+        "",
+        Fixed("\"text\""),
+        "Form of what is written to standard error: lines for people, or JSON objects, one a line.",
     ),
 ];
 
@@ -202,6 +223,27 @@ pub(super) const FDB: &[Param] = &[
         Fixed("\"flood\""),
         "What becomes of frames to stations that are not known.",
     ),
+    hot(
+        "loop_action",
+        Kind::Word(&["block", "alarm"]),
+        "",
+        Fixed("\"block\""),
+        "What is done when a station moves between two ports more than 10 times within a second: the one that it moves to is blocked, or it is only told.",
+    ),
+    hot(
+        "loop_block_s",
+        Kind::Int(1, 86_400),
+        "s",
+        Fixed("10"),
+        "How long a port is blocked; for loop_action block only.",
+    ),
+    hot(
+        "sticky_s",
+        Kind::Int(0, 86_400),
+        "s",
+        Fixed("10"),
+        "How long a station that moves so often stays where it was before; 0 is not at all.",
+    ),
 ];
 
 pub(super) const STATIC_ENTRY: &[Param] = &[
@@ -218,7 +260,13 @@ pub(super) const STATIC_ENTRY: &[Param] = &[
 ];
 
 pub(super) const LAG: &[Param] = &[
-    restart("name", Kind::Name, "", Required, "Name of the LAG; static entries may name it."),
+    restart(
+        "name",
+        Kind::Name,
+        "",
+        Required,
+        "Name of the LAG; static entries and groups may name it.",
+    ),
     restart(
         "ports",
         Kind::List(&Kind::Name, 2, 64),
@@ -229,13 +277,19 @@ pub(super) const LAG: &[Param] = &[
 ];
 
 pub(super) const GROUP: &[Param] = &[
-    hot("addr", Kind::Addr, "", Required, "Address of the group; of 16-bit ids, its id."),
+    hot(
+        "addr",
+        Kind::Addr,
+        "",
+        Required,
+        "Address of the group as `weft decode` shows it; of GEN1 all 48 bits, of 16-bit ids its id.",
+    ),
     hot(
         "ports",
         Kind::List(&Kind::Name, 0, 64),
         "",
         Required,
-        "Ports that its frames go to; none drops them.",
+        "Ports or LAGs that its frames go to; none drops them.",
     ),
     hot("vid", Kind::Int(1, 4_094), "VLAN", Fixed("1"), "Its VLAN."),
 ];

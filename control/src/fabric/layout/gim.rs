@@ -12,11 +12,15 @@ use std::fmt;
 
 use super::super::topology::{DeviceKind, Flow, Gim};
 use super::{Builder, End, LayoutError, Part};
+use crate::fm::memory::map::{Own, SEGMENT};
 
-/// Octets of a segment, the smallest there is.
-pub const SEGMENT: u64 = 64 << 30;
 /// Where hosts see the fabric: from here on, so many segments.
 pub const WINDOW: (u64, u64) = (1 << 40, 4_096);
+/// All else is the hosts' own.
+pub const OWN: [Own; 2] = {
+    let end = WINDOW.0 + WINDOW.1 * SEGMENT;
+    [Own { base: 0, len: WINDOW.0 }, Own { base: end, len: u64::MAX - end }]
+};
 /// Memory of a device, where the file does not say how much.
 const DEVICE_LEN: u64 = 16 << 20;
 

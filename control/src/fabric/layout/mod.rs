@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_parsers::cci::Uuid;
 
 use super::topology::{Start, Topology};
+use crate::fm::memory::map::{self, Conflict, Kind, Range};
 use crate::fm::rules::{self, Forbidden};
 
 /// Most ports of a switch: one of 64 is its agent's.
@@ -69,6 +70,24 @@ pub enum LayoutError {
         who: String,
         /// The rule.
         source: gim::Rule,
+    },
+    /// Memory that cannot be dealt out so.
+    #[error("memory {name}: {why}")]
+    Misfit {
+        /// What it is called.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+    /// Memory where a requester has something else.
+    #[error("memory {name}: {who}: {source}")]
+    Taken {
+        /// What it is called.
+        name: String,
+        /// Whose addresses they are.
+        who: String,
+        /// The rule, and what is there.
+        source: Conflict,
     },
     /// What a fabric without a manager cannot have.
     #[error("{0:?}: a static fabric has no G-FAM and no GIM")]
@@ -664,15 +683,42 @@ impl<'a> Builder<'a> {
                     return Err(no_such("GFD", name));
                 }
             }
-            let ways = self.layout.gfds(&memory.gfds).map_or(0, |gfds| gfds.len());
-            if !ways.is_power_of_two() || ways > 256 {
-                return Err(LayoutError::Count {
-                    name: by,
-                    what: "GFDs of an interleave set",
-                    want: "1, 2, 4, 8, ... or 256",
-                    had: u64::try_from(ways).unwrap_or(u64::MAX),
-                });
+        }
+        self.check_addresses()
+    }
+
+    /// Whether those who have memory have room for all of it.
+    fn check_addresses(&self) -> Result<(), LayoutError> {
+        let mut all: Vec<(&super::topology::Memory, Range<usize>)> = Vec::new();
+        for memory in &self.topology.memory {
+            let super::topology::Memory { name, len, granularity, hpa, .. } = memory;
+            let (len, granularity, hpa) = (*len, *granularity, *hpa);
+            let targets = self.layout.gfds(&memory.gfds).unwrap_or_default();
+            if let Some(why) = map::misfit(targets.len(), granularity, hpa, len) {
+                return Err(LayoutError::Misfit { name: name.clone(), why });
             }
+            if let Some(at) = targets
+                .iter()
+                .enumerate()
+                .find_map(|(n, at)| targets.iter().take(n).any(|other| other == at).then_some(*at))
+            {
+                let gfd = self.layout.name(Part::Gfd(at));
+                return Err(LayoutError::Twice(format!("memory {name}: {gfd}")));
+            }
+            let (kind, called) = (Kind::Memory, format!("memory {name}"));
+            let new = Range { name: called, hpa, len, targets, granularity, kind };
+            for who in memory.hosts.iter().chain(&memory.devices) {
+                let has = |other: &&(&super::topology::Memory, _)| {
+                    other.0.hosts.contains(who) || other.0.devices.contains(who)
+                };
+                let others: Vec<_> = all.iter().filter(has).map(|one| one.1.clone()).collect();
+                map::fits(&new, &others, &gim::OWN).map_err(|source| LayoutError::Taken {
+                    name: name.clone(),
+                    who: who.clone(),
+                    source,
+                })?;
+            }
+            all.push((memory, new));
         }
         Ok(())
     }

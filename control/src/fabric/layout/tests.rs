@@ -115,7 +115,7 @@ fn what_cannot_be_is_refused_and_named() {
             host = [{ name = "a", at = "s" }]
             gfd = [{ name = "g", at = "s", count = 3 }]
             memory = [{ name = "m", hosts = ["a"], gfds = ["g"], len = 1, hpa = 0 }]"#,
-            "1, 2, 4, 8, ... or 256",
+            "memory m: 3 GFDs: an interleave set has 1, 2, 4, 8, ... or 256",
         ),
         (
             r#"switch = [{ name = "s" }]
@@ -220,4 +220,41 @@ fn gim_lies_behind_g_fam_in_segments_of_its_own() {
     let edges = [Part::Host(0), Part::Device(0), Part::Device(1), Part::Plain(0)];
     let edges = (0..).zip(edges.map(Some)).collect::<Vec<_>>();
     assert_eq!((layout.vppbs(0), layout.vppbs(2)), (edges, vec![]));
+}
+
+/// Two hosts with memory of two ways of 4 KiB at the first address, and more of one of them.
+#[test]
+fn memory_that_meets_other_memory_is_refused_by_the_name_of_the_rule() {
+    let file = |more: &str| {
+        format!(
+            "switch = [{{ name = \"s\" }}]\nhost = [{{ name = \"h0\", at = \"s\" }}, {{ name = \"h1\", at = \"s\" }}]\n\
+             gfd = [{{ name = \"g\", at = \"s\", count = 2 }}]\n\
+             [[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\ngfds = [\"g\"]\nlen = 0x10000000\nhpa = 0x10000000000\n\
+             [[memory]]\nname = \"more\"\n{more}\n"
+        )
+    };
+    let at = "gfds = [\"g\"]\nlen = 0x10000000\nhpa = 0x10000000000";
+    let behind = "len = 0x10000000\nhpa = 0x10010000000";
+    #[rustfmt::skip] // columns: the second memory, what the refusal says
+    let cases = [
+        (format!("hosts = [\"h0\"]\n{at}"), Some("memory more: h0: memory-own-addresses")),
+        (format!("hosts = [\"h1\"]\n{at}"), None),
+        (format!("hosts = [\"h0\"]\ngfds = [\"g\"]\n{behind}"), None),
+        (format!("hosts = [\"h0\"]\ngfds = [\"g\"]\ngranularity = 256\n{behind}"), Some("segment-one-entry")),
+        (format!("hosts = [\"h0\"]\ngfds = [\"g0\"]\n{behind}"), Some("memory pool is at 0x10000000000 to 0x1000fffffff, by 2 ways of 4096 octets; this would be by one GFD")),
+        (format!("hosts = [\"h0\"]\ngfds = [\"g1\", \"g0\"]\n{behind}"), Some("segment-one-entry")),
+        ("hosts = [\"h0\"]\ngfds = [\"g\"]\nlen = 0x10000000\nhpa = 0x4000000000".to_owned(), Some("window-no-own-addresses")),
+        ("hosts = [\"h0\"]\ngfds = [\"g\"]\nlen = 0x10000000\nhpa = 0x1010000000000".to_owned(), Some("window-no-own-addresses")),
+        ("hosts = [\"h0\"]\ngfds = [\"g\"]\nlen = 0x1800\nhpa = 0x11000000000".to_owned(), Some("memory more: the size is no multiple of 0x2000")),
+        ("hosts = [\"h0\"]\ngfds = [\"g0\", \"g0\"]\nlen = 0x2000\nhpa = 0x11000000000".to_owned(), Some("memory more: g0")),
+    ];
+    for (more, want) in cases {
+        match want {
+            Some(want) => {
+                let said = refused(&file(&more));
+                assert!(said.contains(want), "{more}: {said}");
+            }
+            None => assert!(layout(&file(&more)).is_ok(), "{more}"),
+        }
+    }
 }

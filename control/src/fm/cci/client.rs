@@ -8,12 +8,14 @@ use std::fmt;
 use std::time::Duration;
 
 use weft_parsers::ParseError;
+use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, PbrIdentity};
 use weft_parsers::cci::generic::BackgroundStatus;
 use weft_parsers::cci::pbr::CrawlTarget;
 use weft_parsers::cci::{Category, Header, Opcode, Payload, Request, ReturnCode, header, mctp};
 use weft_parsers::fabric::Pid;
 
 use super::{Transport, TransportError, Tunnel};
+use crate::fm::inventory::Manager;
 
 /// How to get to a component from the entry switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -311,8 +313,11 @@ impl<'a> Client<'a> {
 pub struct Fabric {
     entry: Box<dyn Transport + Send>,
     pace: Pace,
+    /// Tries of each command are one, and short.
+    quick: bool,
     tag: u8,
     calls: u64,
+    manager: Option<Manager>,
 }
 
 impl fmt::Debug for Fabric {
@@ -325,13 +330,21 @@ impl Fabric {
     /// The fabric behind `entry`.
     #[must_use]
     pub fn new(entry: Box<dyn Transport + Send>, pace: Pace) -> Self {
-        Self { entry, pace, tag: 0, calls: 0 }
+        Self { entry, pace, quick: false, tag: 0, calls: 0, manager: None }
     }
 
     /// Commands so far.
     #[must_use]
     pub const fn calls(&self) -> u64 {
         self.calls
+    }
+
+    /// Has answers waited for once and shortly from now on, or as patiently as it was made.
+    pub fn hurry(&mut self, on: bool) {
+        if self.quick != on {
+            self.quick = on;
+            self.entry.hurry(on);
+        }
     }
 
     /// What is said first by each new connection to the entry switch: a request of which the answer does not count.
@@ -348,12 +361,48 @@ impl Fabric {
         self.entry.event()
     }
 
-    /// Sends a request to the component that `way` leads to.
+    /// Who asks: known to components by the ports that they were claimed through.
+    pub const fn manage(&mut self, manager: Manager) {
+        self.manager = Some(manager);
+    }
+
+    /// Sends a request to the component that `way` leads to. One that has come to a component by another port than before
+    /// has no rights there: the manager makes itself known, and asks again.
     ///
     /// # Errors
     /// See [`CallError`].
     pub fn call(&mut self, way: Way, request: &Request<'_>) -> Result<Answer, CallError> {
-        let (pace, mut tag) = (self.pace, self.tag);
+        match self.ask(way, request) {
+            Err(CallError::Refused { code: ReturnCode::Unsupported, .. })
+                if self.is_known_anew(way, request) =>
+            {
+                self.ask(way, request)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whether a component that is this manager's did not know it by the way that a request came, and does now.
+    fn is_known_anew(&mut self, way: Way, request: &Request<'_>) -> bool {
+        let Some(Manager { pid, uuid, .. }) = self.manager.filter(|_| way != Way::Entry) else {
+            return false;
+        };
+        if matches!(request, Request::IdentifyPbrComponent | Request::ClaimOwnership(_)) {
+            return false;
+        }
+        let now = self.ask(way, &Request::IdentifyPbrComponent);
+        let now = now.and_then(|answer| answer.read::<PbrIdentity>());
+        let Ok(now) = now else { return false };
+        let claim = ClaimOwnership { op: ClaimOp::UpdatePid, fm: pid, fm_uuid: uuid, pid: now.pid };
+        (now.primary, now.primary_uuid) == (pid, uuid)
+            && self.ask(way, &Request::ClaimOwnership(claim)).is_ok()
+    }
+
+    fn ask(&mut self, way: Way, request: &Request<'_>) -> Result<Answer, CallError> {
+        let (mut pace, mut tag) = (self.pace, self.tag);
+        if self.quick {
+            pace.tries = 1;
+        }
         let answer = self.over(way, |to| Client::new(to, way, pace, &mut tag).call(request));
         self.tag = tag;
         answer

@@ -10,13 +10,14 @@ pub mod socket;
 pub mod tunnel;
 
 use std::io;
+use std::time::Duration;
 
 use weft_parsers::ParseError;
 use weft_parsers::cci::ReturnCode;
 use weft_parsers::cci::pbr::CrawlTarget;
 
 pub use self::client::{Answer, CallError, Client, Fabric, Pace, Way};
-pub use self::socket::{Peer, Socket};
+pub use self::socket::{Identity, Peer, Socket};
 pub use self::tunnel::Tunnel;
 
 /// Why no response came.
@@ -79,7 +80,13 @@ pub trait Transport {
 
     /// What is said first by each new connection, where there are any: who asks.
     fn greet(&mut self, _greeting: Vec<u8>) {}
+
+    /// From now on an answer is waited for no longer than [`QUICK`], or as long as before.
+    fn hurry(&mut self, _on: bool) {}
 }
+
+/// How long an answer is waited for by who only looks whether somebody is there.
+pub const QUICK: Duration = Duration::from_millis(250);
 
 impl<T: Transport + ?Sized> Transport for Box<T> {
     fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError> {
@@ -92,6 +99,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn greet(&mut self, greeting: Vec<u8>) {
         (**self).greet(greeting);
+    }
+
+    fn hurry(&mut self, on: bool) {
+        (**self).hurry(on);
     }
 }
 

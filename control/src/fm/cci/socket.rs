@@ -1,4 +1,4 @@
-//! A component at the other end of a socket: TCP, or a file of this machine.
+//! A component at the other end of a socket: a file of this machine, or TCP with TLS.
 //!
 //! Shape: length 16 bits, MCTP message type 8 bits, CCI message; one request at a time.
 //! Units: milliseconds, for the whole of a call.
@@ -16,12 +16,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use weft_parsers::cci::mctp::{self, Decoded, MessageType};
 use weft_parsers::cci::{Category, Header};
 
-use super::{Transport, TransportError};
+use super::{QUICK, Transport, TransportError};
 
 /// Event notifications that are kept until somebody asks; the oldest go first.
 const EVENTS_MAX: usize = 1_024;
@@ -67,49 +70,73 @@ impl fmt::Display for Peer {
     }
 }
 
+/// How a manager says who it is over TCP.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// With what certificate, and who may vouch for the other end.
+    pub config: Arc<ClientConfig>,
+    /// The name that the other end's certificate has.
+    pub name: ServerName<'static>,
+}
+
+/// A connection over TLS.
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
+    Tls(Box<Tls>),
     Unix(UnixStream),
 }
 
 impl Stream {
-    fn open(peer: &Peer, timeout: Duration) -> io::Result<Self> {
-        match peer {
-            Peer::Tcp(address) => TcpStream::connect_timeout(address, timeout).map(Self::Tcp),
-            Peer::Unix(path) => UnixStream::connect(path).map(Self::Unix),
+    fn open(peer: &Peer, identity: Option<&Identity>, timeout: Duration) -> io::Result<Self> {
+        let address = match peer {
+            Peer::Tcp(address) => address,
+            Peer::Unix(path) => {
+                let stream = Self::Unix(UnixStream::connect(path)?);
+                stream.set(timeout)?;
+                return Ok(stream);
+            }
+        };
+        let stream = TcpStream::connect_timeout(address, timeout)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        let Some(Identity { config, name }) = identity else { return Ok(Self::Tcp(stream)) };
+        let tls = ClientConnection::new(config.clone(), name.clone()).map_err(io::Error::other)?;
+        let mut stream = StreamOwned::new(tls, stream);
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
         }
+        Ok(Self::Tls(Box::new(stream)))
     }
 
     fn set(&self, timeout: Duration) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))
-            }
+        let stream = match self {
+            Self::Tcp(stream) => stream,
+            Self::Tls(stream) => &stream.sock,
             Self::Unix(stream) => {
                 stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))
+                return stream.set_write_timeout(Some(timeout));
             }
-        }
+        };
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
+    /// This one, unless the other end has closed it.
+    fn still_open(mut self) -> Option<Self> {
+        let is_closed = self.is_closed();
+        (!is_closed).then_some(self)
+    }
+
+    /// Whether the other end has closed; what it may have sent before is kept.
+    fn is_closed(&mut self) -> bool {
         match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
-        }
-    }
-
-    /// Whether the other end has closed; what it may have sent stays where it is.
-    fn is_closed(&self) -> bool {
-        use rustix::net::RecvFlags;
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match rustix::net::recv(self.fd(), &mut [0_u8; 1][..], flags) {
-            Ok((_, count)) => count == 0,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => false,
-            Err(_) => true,
+            Self::Tcp(stream) => is_at_end(stream.as_fd()),
+            Self::Unix(stream) => is_at_end(stream.as_fd()),
+            Self::Tls(stream) => is_tls_at_end(stream),
         }
     }
 
@@ -117,6 +144,10 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.write_all(octets),
             Self::Unix(stream) => stream.write_all(octets),
+            Self::Tls(stream) => {
+                stream.write_all(octets)?;
+                stream.flush()
+            }
         }
     }
 
@@ -124,16 +155,48 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.read(octets),
             Self::Unix(stream) => stream.read(octets),
+            Self::Tls(stream) => stream.read(octets),
         }
     }
+}
+
+fn is_at_end(fd: BorrowedFd<'_>) -> bool {
+    use rustix::net::RecvFlags;
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match rustix::net::recv(fd, &mut [0_u8; 1][..], flags) {
+        Ok((_, count)) => count == 0,
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => false,
+        Err(_) => true,
+    }
+}
+
+/// What a TLS connection says at its end is not octets of ours: it has to be read.
+fn is_tls_at_end(stream: &mut Tls) -> bool {
+    if stream.sock.set_nonblocking(true).is_err() {
+        return true;
+    }
+    let is_at_end = loop {
+        match stream.conn.read_tls(&mut stream.sock) {
+            Ok(0) => break true,
+            Ok(_) => match stream.conn.process_new_packets() {
+                Ok(state) if !state.peer_has_closed() => {}
+                _ => break true,
+            },
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
+            Err(_) => break true,
+        }
+    };
+    is_at_end || stream.sock.set_nonblocking(false).is_err()
 }
 
 /// A connection, made when it is first needed.
 #[derive(Debug)]
 pub struct Socket {
     peer: Peer,
+    identity: Option<Identity>,
     kind: MessageType,
     timeout: Duration,
+    quick: bool,
     open: Option<Stream>,
     received: Vec<u8>,
     events: VecDeque<Vec<u8>>,
@@ -145,24 +208,33 @@ impl Socket {
     #[must_use]
     pub fn new(peer: Peer, kind: MessageType, timeout: Duration) -> Self {
         let (received, events) = (Vec::new(), VecDeque::new());
-        Self { peer, kind, timeout, open: None, received, events, greeting: None }
+        let (identity, open, greeting) = (None, None, None);
+        Self { peer, identity, kind, timeout, quick: false, open, received, events, greeting }
+    }
+
+    /// How long a piece of an answer may take.
+    fn span(&self) -> Duration {
+        if self.quick { self.timeout.min(QUICK) } else { self.timeout }
+    }
+
+    /// The same; a peer over TCP is spoken with in TLS.
+    #[must_use]
+    pub fn with_identity(self, identity: Option<Identity>) -> Self {
+        Self { identity, ..self }
     }
 
     fn failed(&self, what: &'static str, source: io::Error) -> TransportError {
         match source.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                TransportError::Timeout(self.timeout.as_millis())
+                TransportError::Timeout(self.span().as_millis())
             }
             _ => TransportError::Io { what, peer: self.peer.to_string(), source },
         }
     }
 
     fn connect(&self) -> Result<Stream, TransportError> {
-        let stream = Stream::open(&self.peer, self.timeout)
-            .map_err(|source| self.failed("connect to", source))?;
-        let set = stream.set(self.timeout);
-        set.map_err(|source| self.failed("set up the connection to", source))?;
-        Ok(stream)
+        Stream::open(&self.peer, self.identity.as_ref(), self.span())
+            .map_err(|source| self.failed("connect to", source))
     }
 
     fn exchange(&mut self, stream: &mut Stream, request: &[u8]) -> Result<Vec<u8>, TransportError> {
@@ -209,8 +281,7 @@ impl Socket {
 
 impl Transport for Socket {
     fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError> {
-        let mut stream = if let Some(stream) = self.open.take().filter(|stream| !stream.is_closed())
-        {
+        let mut stream = if let Some(stream) = self.open.take().and_then(Stream::still_open) {
             stream
         } else {
             self.received.clear();
@@ -231,5 +302,12 @@ impl Transport for Socket {
 
     fn greet(&mut self, greeting: Vec<u8>) {
         self.greeting = Some(greeting);
+    }
+
+    fn hurry(&mut self, on: bool) {
+        self.quick = on;
+        let span = self.span();
+        // A connection that cannot be set is made anew.
+        self.open = self.open.take().filter(|stream| stream.set(span).is_ok());
     }
 }

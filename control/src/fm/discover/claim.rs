@@ -10,8 +10,9 @@ use weft_parsers::fabric::Pid;
 
 use super::{Finding, Search};
 use crate::fm::cci::{CallError, Fabric, Way};
-use crate::fm::graph::{PortRef, SwitchId};
-use crate::fm::inventory::Manager;
+use crate::fm::graph::{Key, PortRef, SwitchId};
+use crate::fm::inventory::{Manager, Target, TargetKind};
+use crate::fm::plan::{Assignment, wires};
 
 /// A component that is the FM's now.
 #[derive(Clone, Copy, Debug)]
@@ -65,19 +66,25 @@ pub fn claim_as(
 }
 
 impl Search<'_> {
-    /// Makes the component at `way`, found behind `at`, the FM's.
+    /// Makes the component at `way`, found behind `at`, the FM's. The port of a GFD is given the GFD's PID before the GFD
+    /// is: its edge lets it speak with no other.
     pub(super) fn claim(
         &mut self,
         way: Way,
         at: PortRef,
         uuid: Option<Uuid>,
+        is_gfd: bool,
     ) -> Result<Claimed, Finding> {
         let manager = self.options.manager;
         let silent = |error| Finding::Silent { at, error };
         let now = identify(self.fabric, way).map_err(silent)?;
         if now.primary.is_none() {
             let pid = self.pid_for(uuid, now.pid, at)?;
+            if is_gfd {
+                self.give(at, pid).map_err(silent)?;
+            }
             claim_as(self.fabric, way, manager, ClaimOp::RegisterPrimary, pid).map_err(silent)?;
+            self.fresh.insert(pid);
             return Ok(Claimed { pid, known: None, ours_before: false });
         }
         if now.primary_uuid != manager.uuid {
@@ -93,6 +100,9 @@ impl Search<'_> {
             return Ok(Claimed { pid: now.pid, known: Some(id), ours_before: true });
         }
         let pid = self.pid_for(uuid, now.pid, at)?;
+        if is_gfd {
+            self.give(at, pid).map_err(silent)?;
+        }
         let ours_before = pid == now.pid;
         // The entry switch does not know by whose connection this comes before it has been told.
         if !ours_before || way == Way::Entry {
@@ -103,13 +113,13 @@ impl Search<'_> {
 
     /// The PID of a component: the one it has, the one it had, or the next that is free.
     fn pid_for(&mut self, uuid: Option<Uuid>, has: Pid, at: PortRef) -> Result<Pid, Finding> {
-        let had = uuid.and_then(|uuid| self.options.known.get(&uuid).copied());
-        if let Some(had) = had.filter(|&had| !self.is_somewhere(had)) {
+        let had = uuid.map_or(self.entry_had, |uuid| self.options.known.get(&uuid).copied());
+        if let Some(had) = had.filter(|&had| !self.is_elsewhere(had, at)) {
             return Ok(had);
         }
         let others = self.options.known.values().any(|&pid| pid == has) && uuid.is_some();
         let kept = self.options.reserved.contains(&has) || has == self.options.manager.pid;
-        if !has.is_none() && !others && !kept && !self.is_somewhere(has) {
+        if !has.is_none() && !others && !kept && !self.is_elsewhere(has, at) {
             return Ok(has);
         }
         while let Some(pid) = Pid::assignable(self.next) {
@@ -121,8 +131,30 @@ impl Search<'_> {
         Err(Finding::Full { at, what: "PIDs" })
     }
 
-    fn is_somewhere(&self, pid: Pid) -> bool {
-        self.found.pids().any(|(at, _)| at == pid)
+    /// Whether something else than what is behind a port has this PID.
+    fn is_elsewhere(&self, pid: Pid, behind: PortRef) -> bool {
+        self.found.pids().any(|(taken, at)| taken == pid && at != behind)
+    }
+
+    /// Gives a downstream port the PID of the GFD behind it.
+    fn give(&mut self, at: PortRef, pid: Pid) -> Result<(), CallError> {
+        let Some(switch) = self.found.switch(at.switch) else { return Ok(()) };
+        let of_port = |t: &&Target| t.kind == TargetKind::Downstream && t.port == at.port;
+        let Some(target) = switch.targets.iter().find(of_port).copied() else { return Ok(()) };
+        if switch.targets.iter().filter(of_port).any(|target| target.pid == pid) {
+            return Ok(());
+        }
+        let instead_of = (!target.pid.is_none()).then_some(target.pid);
+        let (way, instance) = (switch.way(), target.instance);
+        let one = Assignment { at: at.switch, target: target.id, instance, pid, instead_of };
+        wires::assign(self.fabric, way, &[one])?;
+        let targets = self.found.switches.get_mut(at.switch.index()).map(|s| &mut s.targets);
+        for place in targets.into_iter().flatten() {
+            if (place.id, place.instance) == (target.id, instance) {
+                place.pid = pid;
+            }
+        }
+        Ok(())
     }
 
     /// Whether a component of this PID answers by it, and is the FM's.

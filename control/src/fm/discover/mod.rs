@@ -21,7 +21,7 @@ use weft_parsers::fabric::{DrtEntry, Pid};
 
 use self::claim::Claimed;
 pub use self::claim::{claim_as, identify};
-pub use self::read::{Seen, ports_seen, ports_up, targets, virtual_switches};
+pub use self::read::{Seen, partners, ports_seen, ports_up, targets, virtual_switches};
 use super::cci::{CallError, Fabric, Way};
 use super::graph::{Key, PortRef, SwitchId};
 use super::inventory::{Came, Gfd, Inventory, Manager, Named, Partner, Role, Switch};
@@ -39,6 +39,8 @@ pub struct Options {
     pub promote: bool,
     /// PIDs that components had before, by UUID.
     pub known: BTreeMap<Uuid, Pid>,
+    /// Serial number and PID that the entry switch had before: it has no UUID before a neighbour tells it.
+    pub entry: Option<(u64, Pid)>,
     /// PIDs that are not to be given to components.
     pub reserved: BTreeSet<Pid>,
 }
@@ -47,7 +49,13 @@ impl Options {
     /// For a manager that has seen nothing before.
     #[must_use]
     pub const fn new(manager: Manager) -> Self {
-        Self { manager, promote: false, known: BTreeMap::new(), reserved: BTreeSet::new() }
+        Self {
+            manager,
+            promote: false,
+            known: BTreeMap::new(),
+            entry: None,
+            reserved: BTreeSet::new(),
+        }
     }
 }
 
@@ -96,6 +104,14 @@ pub enum Finding {
         /// What is used up.
         what: &'static str,
     },
+    /// Somebody at a downstream port calls itself by a PID that is not that port's.
+    #[error("{at}: who is there calls itself PID {pid}, which is not that port's: it is not taken")]
+    Stranger {
+        /// Where.
+        at: PortRef,
+        /// What it calls itself.
+        pid: Pid,
+    },
     /// What answers by the new PID is not what was claimed.
     #[error("{at}: PID {pid} is answered by something else")]
     Astray {
@@ -113,6 +129,8 @@ pub struct Discovered {
     pub inventory: Inventory,
     /// What was odd.
     pub findings: Vec<Finding>,
+    /// Components that belonged to nobody and were claimed: they have nothing of what they may have been told before.
+    pub fresh: BTreeSet<Pid>,
 }
 
 /// Discovers a fabric.
@@ -120,6 +138,7 @@ pub struct Discovered {
 /// # Errors
 /// The entry switch cannot be claimed: nothing goes without it.
 pub fn discover(fabric: &mut Fabric, options: &Options) -> Result<Discovered, Finding> {
+    fabric.manage(options.manager);
     let mut search = Search::new(fabric, options);
     search.entry()?;
     while let Some(id) = search.open.pop_front() {
@@ -134,7 +153,8 @@ pub fn discover(fabric: &mut Fabric, options: &Options) -> Result<Discovered, Fi
         }
     }
     search.join();
-    Ok(Discovered { inventory: search.found, findings: search.findings })
+    let Search { found: inventory, findings, fresh, .. } = search;
+    Ok(Discovered { inventory, findings, fresh })
 }
 
 /// A discovery in progress.
@@ -143,6 +163,9 @@ struct Search<'a> {
     options: &'a Options,
     found: Inventory,
     findings: Vec<Finding>,
+    fresh: BTreeSet<Pid>,
+    /// The PID that the entry switch had.
+    entry_had: Option<Pid>,
     open: VecDeque<SwitchId>,
     /// PIDs that are taken, or reserved.
     taken: BTreeSet<Pid>,
@@ -166,6 +189,8 @@ impl<'a> Search<'a> {
             options,
             found,
             findings: Vec::new(),
+            fresh: BTreeSet::new(),
+            entry_had: None,
             open: VecDeque::new(),
             taken,
             next: 0,
@@ -182,7 +207,13 @@ impl<'a> Search<'a> {
 
     fn entry(&mut self) -> Result<(), Finding> {
         let at = PortRef::new(SwitchId(0), super::inventory::OWN_PORT);
-        let claimed = self.claim(Way::Entry, at, None)?;
+        if let Some((serial, pid)) = self.options.entry {
+            let asked = self.fabric.call(Way::Entry, &Request::Identify);
+            let told = asked.and_then(|answer| answer.read::<Identity>());
+            let told = told.map_err(|error| Finding::Silent { at, error })?;
+            self.entry_had = (told.serial == serial).then_some(pid);
+        }
+        let claimed = self.claim(Way::Entry, at, None, false)?;
         self.add_switch(claimed.pid, None, None);
         Ok(())
     }
@@ -264,7 +295,7 @@ impl<'a> Search<'a> {
         }
         self.note(at, Partner::Foreign);
         let way = self.behind(at)?;
-        let claimed = self.claim(way, at, Some(partner.uuid))?;
+        let claimed = self.claim(way, at, Some(partner.uuid), false)?;
         if let Some(id) = claimed.known {
             self.names(id, partner.uuid);
             return Ok(());
@@ -292,8 +323,12 @@ impl<'a> Search<'a> {
 
     fn gfd(&mut self, at: PortRef, partner: &LinkPartner) -> Result<(), Finding> {
         self.note(at, Partner::Foreign);
+        let switch = self.found.switch(at.switch);
+        if let Some(pid) = switch.and_then(|switch| switch.stranger(partner)) {
+            return Err(Finding::Stranger { at, pid });
+        }
         let way = self.behind(at)?;
-        let claimed = self.claim(way, at, Some(partner.uuid))?;
+        let claimed = self.claim(way, at, Some(partner.uuid), true)?;
         let silent = |error| Finding::Silent { at, error };
         let identify = |fabric: &mut Fabric| {
             let kind = fabric.call(way, &Request::Identify)?.read::<Identity>()?.component;

@@ -102,6 +102,25 @@ pub fn ports_seen(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<See
     Ok(seen)
 }
 
+/// Asks who the PBR components at the other ends of ports are; the others have no UUID, and are left out.
+///
+/// # Errors
+/// It does not answer.
+pub fn partners(
+    fabric: &mut Fabric,
+    way: Way,
+    asked: &[u8],
+) -> Result<Vec<LinkPartner>, CallError> {
+    let mut told = Vec::new();
+    for list in asked.chunks(PORTS_AT_ONCE) {
+        let request = Request::GetLinkPartners(PortList { ports: List::of(list) });
+        let answer = fabric.call(way, &request)?;
+        let partners = answer.read::<LinkPartners<'_>>()?.partners;
+        told.extend(partners.iter().filter(|p| p.uuid != [0; 16] && list.contains(&p.port)));
+    }
+    Ok(told)
+}
+
 /// Reads the virtual switches of a switch; those that there are not are left out.
 ///
 /// # Errors
@@ -175,13 +194,6 @@ impl Search<'_> {
     ) -> Result<Vec<LinkPartner>, CallError> {
         let up = |state: &&PortState| is_up(state.ltssm) && role(state.config_state) != Role::Off;
         let asked: Vec<u8> = states.iter().filter(up).map(|state| state.port).collect();
-        let mut told = Vec::new();
-        for list in asked.chunks(PORTS_AT_ONCE) {
-            let request = Request::GetLinkPartners(PortList { ports: List::of(list) });
-            let answer = self.fabric.call(way, &request)?;
-            let partners = answer.read::<LinkPartners<'_>>()?.partners;
-            told.extend(partners.iter().filter(|p| p.uuid != [0; 16] && list.contains(&p.port)));
-        }
-        Ok(told)
+        partners(self.fabric, way, &asked)
     }
 }

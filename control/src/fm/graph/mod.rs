@@ -87,7 +87,7 @@ pub struct Endpoint {
     pub at: PortRef,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Switch {
     up: bool,
     /// Use of port 0, 1, ...; those behind the last are free.
@@ -95,7 +95,7 @@ struct Switch {
 }
 
 /// A fabric.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     switches: Per<SwitchId, Switch>,
     links: Per<LinkId, Link>,

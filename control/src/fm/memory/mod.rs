@@ -9,7 +9,10 @@
 //! when one fails. The order of steps never shows a host memory that it may not touch: capacity, decoders (GDT), access at
 //! the edge (GMV), rights (SAT) last. The segment table (FAST) is the host's own, and not touched.
 //! To revoke goes the other way round: the right at the GFD goes first, so that the next request is refused.
+//! What would take addresses that a requester uses, or a segment whose entry leads elsewhere, is refused before anything is
+//! sent ([`map`]).
 
+pub mod map;
 mod steps;
 
 use std::collections::BTreeSet;
@@ -19,15 +22,20 @@ use weft_parsers::cci::Uuid;
 use weft_parsers::cci::gfd_access::SAT_NOTIFY;
 use weft_parsers::fabric::{Hpa, Interleave, Pid};
 
+use self::map::{Conflict, Kind, Own, Range, fits, misfit};
 use self::steps::{Done, Step};
 use super::cci::{CallError, Fabric};
+use super::gim::Gim;
 use super::graph::SwitchId;
-use super::inventory::{Inventory, TargetKind, pid_number};
+use super::inventory::{Inventory, TargetKind, pid_number, uuid_text};
+use super::service::want::name_of;
 
 /// Groups that a right can be given to by command (490Dh): bit 31 is something else.
 pub const GROUPS_MAX: u16 = 31;
 /// Decoders of a requester at a GFD.
 pub const DECODERS: u8 = 8;
+/// Octets that a GFD counts its capacity in (4900h).
+const CAPACITY_UNIT: u64 = 256 << 20;
 
 /// Who makes requests: a host's edge port, or that of a device that is bound to a virtual switch there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -62,6 +70,7 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// What the extents are called.
+    #[serde(with = "uuid_text")]
     pub tag: Uuid,
     /// Who has it, in order.
     pub hosts: Vec<Host>,
@@ -93,12 +102,20 @@ pub struct Part {
 /// Why memory is not given or taken.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The number of GFDs is no number of ways.
-    #[error("{0} GFDs: an interleave set has 1, 2, 4, 8, ... or 256")]
-    Ways(usize),
-    /// Sizes or addresses do not fit.
+    /// Numbers of ways, sizes or addresses do not fit.
     #[error("{0}")]
-    Misfit(&'static str),
+    Misfit(String),
+    /// Somebody twice.
+    #[error("PID {0} is there twice")]
+    Twice(Pid),
+    /// A requester has something there.
+    #[error("for PID {pid}: {conflict}")]
+    Taken {
+        /// The requester.
+        pid: Pid,
+        /// Which rule forbids it, and what is there.
+        conflict: Conflict,
+    },
     /// A GFD is not in the inventory.
     #[error("there is no GFD with PID {0}")]
     NoGfd(Pid),
@@ -143,6 +160,15 @@ pub enum MemoryError {
     },
 }
 
+/// What requesters have beside memory of GFDs.
+#[derive(Clone, Copy)]
+pub struct Beside<'a> {
+    /// Memory of hosts and devices.
+    pub gim: &'a Gim,
+    /// What the host of a requester has for itself.
+    pub own: &'a dyn Fn(Host) -> Vec<Own>,
+}
+
 /// All shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
@@ -159,9 +185,10 @@ impl Memory {
         &mut self,
         fabric: &mut Fabric,
         inventory: &Inventory,
+        beside: Beside<'_>,
         wanted: &Request,
     ) -> Result<&Share, MemoryError> {
-        let interleave = self.check(inventory, wanted)?;
+        let interleave = self.check(inventory, beside, wanted)?;
         let ways = u64::try_from(wanted.gfds.len()).unwrap_or(u64::MAX);
         let each = wanted.len / ways;
         let mut done = Done::default();
@@ -214,14 +241,15 @@ impl Memory {
         &mut self,
         fabric: &mut Fabric,
         inventory: &Inventory,
-        tag: &Uuid,
-        host: Host,
+        beside: Beside<'_>,
+        (tag, host): (&Uuid, Host),
     ) -> Result<(), MemoryError> {
         let share = self.find(tag).ok_or(MemoryError::Tag)?.clone();
         if share.hosts.contains(&host) {
             return Err(MemoryError::Has(host.pid));
         }
         check_host(inventory, host)?;
+        self.has_room(beside, host, &share.range())?;
         let interleave = interleave(share.parts.len(), share.granularity)?;
         let others = || self.shares.iter().filter(|other| other.hosts.contains(&host));
         for part in &share.parts {
@@ -349,36 +377,68 @@ impl Memory {
         Ok(self.shares.remove(place.ok_or(MemoryError::Tag)?))
     }
 
+    /// What a requester has, where it sees it.
+    #[must_use]
+    pub fn ranges(&self, host: Host) -> Vec<Range<Pid>> {
+        let own = self.shares.iter().filter(|share| share.hosts.contains(&host));
+        own.map(Share::range).collect()
+    }
+
+    fn has_room(
+        &self,
+        beside: Beside<'_>,
+        host: Host,
+        new: &Range<Pid>,
+    ) -> Result<(), MemoryError> {
+        let mut others = self.ranges(host);
+        others.extend(beside.gim.ranges(host));
+        let fits = fits(new, &others, &(beside.own)(host));
+        fits.map_err(|conflict| MemoryError::Taken { pid: host.pid, conflict })
+    }
+
     /// A share.
     #[must_use]
     pub fn find(&self, tag: &Uuid) -> Option<&Share> {
         self.shares.iter().find(|share| share.tag == *tag)
     }
 
-    fn check(&self, inventory: &Inventory, wanted: &Request) -> Result<Interleave, MemoryError> {
+    fn check(
+        &self,
+        inventory: &Inventory,
+        beside: Beside<'_>,
+        wanted: &Request,
+    ) -> Result<Interleave, MemoryError> {
         if self.find(&wanted.tag).is_some() {
             return Err(MemoryError::Tag);
         }
         let count = wanted.gfds.len();
-        let different: BTreeSet<&Pid> = wanted.gfds.iter().collect();
-        if !count.is_power_of_two() || count > 256 || different.len() != count {
-            return Err(MemoryError::Ways(count));
+        if let Some(pid) = twice(wanted.gfds.iter().copied()) {
+            return Err(MemoryError::Twice(pid));
+        }
+        if let Some(pid) = twice(wanted.hosts.iter().map(|host| host.pid)) {
+            return Err(MemoryError::Twice(pid));
+        }
+        if let Some(why) = misfit(count, wanted.granularity, wanted.hpa.0, wanted.len) {
+            return Err(MemoryError::Misfit(why));
         }
         let interleave = interleave(count, wanted.granularity)?;
-        let set = u64::from(interleave.ways()) * u64::from(interleave.granularity());
-        if wanted.len == 0 || !wanted.len.is_multiple_of(set) || !wanted.hpa.0.is_multiple_of(set) {
-            return Err(MemoryError::Misfit("size and address are multiples of ways times turn"));
-        }
-        if wanted.hpa.0.checked_add(wanted.len).is_none() {
-            return Err(MemoryError::Misfit("the addresses end before the memory does"));
-        }
         for &gfd in &wanted.gfds {
-            if !inventory.gfds.iter().any(|known| known.pid == gfd) {
-                return Err(MemoryError::NoGfd(gfd));
+            let known = inventory.gfds.iter().find(|known| known.pid == gfd);
+            let has = known.ok_or(MemoryError::NoGfd(gfd))?.capacity.saturating_mul(CAPACITY_UNIT);
+            let each = wanted.len / u64::from(interleave.ways());
+            if each > has {
+                let ways = interleave.ways();
+                let text = format!(
+                    "GFD {gfd} has {has:#x} octets in all: {:#x} over {ways} ways are {each:#x} of each",
+                    wanted.len
+                );
+                return Err(MemoryError::Misfit(text));
             }
         }
+        let range = wanted.range(interleave.granularity());
         for host in &wanted.hosts {
             check_host(inventory, *host)?;
+            self.has_room(beside, *host, &range)?;
         }
         Ok(interleave)
     }
@@ -408,7 +468,33 @@ impl Memory {
     }
 }
 
+impl Request {
+    /// Where it would be.
+    fn range(&self, granularity: u32) -> Range<Pid> {
+        Range {
+            name: format!("memory {:?}", name_of(&self.tag)),
+            hpa: self.hpa.0,
+            len: self.len,
+            targets: self.gfds.clone(),
+            granularity,
+            kind: Kind::Memory,
+        }
+    }
+}
+
 impl Share {
+    /// Where it is.
+    fn range(&self) -> Range<Pid> {
+        Range {
+            name: format!("memory {:?}", name_of(&self.tag)),
+            hpa: self.hpa,
+            len: self.len,
+            targets: self.parts.iter().map(|part| part.gfd).collect(),
+            granularity: self.granularity,
+            kind: Kind::Memory,
+        }
+    }
+
     /// The step that sets the decoder of a part for a host.
     fn decoder(&self, (way, part): (u8, &Part), host: Host, interleave: Interleave) -> Step {
         Step::Decoder {
@@ -430,11 +516,20 @@ fn interleave(count: usize, turn: u32) -> Result<Interleave, MemoryError> {
     let granularity = match turn {
         _ if count == 1 => 0,
         turn if turn.is_power_of_two() && turn >= 256 => turn.trailing_zeros() - 8,
-        _ => return Err(MemoryError::Misfit("a turn is a power of two from 256 octets on")),
+        turn => {
+            let text = format!("a turn is a power of two from 256 octets to 16 KiB, not {turn}");
+            return Err(MemoryError::Misfit(text));
+        }
     };
     let granularity = u8::try_from(granularity).unwrap_or(u8::MAX);
     let interleave = Interleave::from_codes(ways, granularity);
-    interleave.ok_or(MemoryError::Misfit("a turn has at most 16 KiB"))
+    interleave.ok_or_else(|| MemoryError::Misfit(format!("{count} GFDs in turns of {turn} octets")))
+}
+
+/// The first that is there a second time.
+fn twice(all: impl Iterator<Item = Pid>) -> Option<Pid> {
+    let mut seen = BTreeSet::new();
+    all.into_iter().find(|pid| !seen.insert(*pid))
 }
 
 fn check_host(inventory: &Inventory, host: Host) -> Result<(), MemoryError> {

@@ -8,13 +8,14 @@ pub mod send;
 pub mod wires;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use weft_parsers::fabric::{DrtEntry, Pid, RgtMode};
 
-use super::graph::{Graph, GraphError, Key, SwitchId};
-use super::inventory::{Inventory, Partner, TargetKind};
+use super::graph::{Graph, GraphError, Key, PortRef, SwitchId};
+use super::inventory::{Inventory, Partner, Switch, TargetKind};
 use super::proof::{Fault, Proof, Traffic};
-use super::routes::{self, Routed, Tables, route};
+use super::routes::{self, Basis, Order, Routed, Tables, route_from};
 
 /// Bits of the modes of a switch (5700h octet 11).
 const RANDOM: u8 = 1 << 0;
@@ -74,7 +75,7 @@ pub enum PlanError {
 
 /// Gives PIDs to all targets that need one; those that have one keep it.
 ///
-/// Every host edge has one, every downstream edge that leads to no GFD, and one fabric port of every switch with
+/// Every host edge has one, every downstream edge (one that leads to a GFD has the GFD's), and one fabric port of every switch with
 /// downstream edges, for its virtual upstream ports.
 ///
 /// # Errors
@@ -89,9 +90,16 @@ pub fn number(
     taken.insert(inventory.manager.pid);
     taken.extend(inventory.switches.iter().map(|switch| switch.pid));
     let mut twice = BTreeSet::new();
+    // A port has the PID of its GFD as long as nobody else is there.
+    let has_device = |switch: &Switch, port| {
+        let partner = switch.port(port).map(|port| port.partner);
+        matches!(partner, Some(Partner::Device(kind)) if kind != 0)
+    };
     for (at, switch) in inventory.by_id() {
         for (place, target) in switch.targets.iter().enumerate() {
-            if !target.pid.is_none() && !taken.insert(target.pid) {
+            let is_gfds = inventory.is_gfds(PortRef::new(at, target.port), target.pid)
+                && !has_device(switch, target.port);
+            if !target.pid.is_none() && !is_gfds && !taken.insert(target.pid) {
                 twice.insert((at, place));
             }
         }
@@ -99,7 +107,12 @@ pub fn number(
     let mut free = (0..).map_while(Pid::assignable).filter(|pid| !taken.contains(pid));
     let mut assignments = Vec::new();
     for (at, switch) in inventory.by_id() {
-        let gfd_at = |port| switch.port(port).is_some_and(|p| matches!(p.partner, Partner::Gfd(_)));
+        let gfd_at = |port| {
+            let here = PortRef::new(at, port);
+            let waits =
+                inventory.gfds.iter().any(|gfd| gfd.at == here) && !has_device(switch, port);
+            waits || switch.port(port).is_some_and(|p| matches!(p.partner, Partner::Gfd(_)))
+        };
         let has_edges = switch.targets.iter().any(|t| t.kind == TargetKind::Downstream);
         let first_fabric = switch.targets.iter().find(|t| t.kind == TargetKind::Fabric);
         for (place, target) in switch.targets.iter().enumerate() {
@@ -139,6 +152,30 @@ pub struct Plan {
     pub proof: Proof,
     /// PIDs of switches and of the FM: they have one port, never a group, and are never withdrawn.
     pub management: BTreeSet<Pid>,
+    /// Those for when all links work: what goes away for a while comes back to the same tables.
+    pub home: Arc<Home>,
+}
+
+/// Tables of a fabric of which all links that are known work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// What they were made for.
+    pub graph: Graph,
+    /// How they were made.
+    pub options: routes::Options,
+    /// The tables.
+    pub routed: Routed,
+}
+
+/// What there is already when tables are made.
+#[derive(Clone, Debug, Default)]
+pub struct Before {
+    /// Tables for when all links work, of before.
+    pub home: Option<Arc<Home>>,
+    /// What the switches hold; only of what differs anything is sent.
+    pub standing: Option<Tables>,
+    /// Components that have just been claimed: the routes to them are those of the search.
+    pub fresh: BTreeSet<Pid>,
 }
 
 /// Makes and proves the tables of a numbered fabric.
@@ -150,7 +187,66 @@ pub fn make(
     options: &Options,
     before: Option<&Plan>,
 ) -> Result<Plan, PlanError> {
+    let known = before.map(|plan| Before {
+        home: Some(plan.home.clone()),
+        standing: Some(plan.routed.tables.clone()),
+        fresh: BTreeSet::new(),
+    });
+    make_from(inventory, options, &known.unwrap_or_default())
+}
+
+/// As [`make`], from what switches hold and what they held when all was well.
+///
+/// # Errors
+/// See [`PlanError`].
+pub fn make_from(
+    inventory: &Inventory,
+    options: &Options,
+    before: &Before,
+) -> Result<Plan, PlanError> {
     let graph = inventory.graph()?;
+    let how = how(inventory, options);
+    let mut management: BTreeSet<Pid> =
+        inventory.switches.iter().map(|switch| switch.pid).collect();
+    management.insert(inventory.manager.pid);
+    let standing = before.standing.as_ref();
+    let make = |graph: &Graph, basis: Basis<'_>| {
+        let mut routed = route_from(graph, &how, basis);
+        pin(graph, &mut routed.tables, &management);
+        routed
+    };
+    let whole = Inventory { down: BTreeSet::new(), ..inventory.clone() }.graph()?;
+    let same = |home: &&Arc<Home>| home.graph == whole && home.options == how;
+    let home = if let Some(home) = before.home.as_ref().filter(same) {
+        home.clone()
+    } else {
+        let old = before.home.as_ref().map(|home| &home.routed);
+        let but = management.union(&before.fresh).copied().collect();
+        let shown = standing.filter(|_| old.is_none());
+        let shown = shown.and_then(|tables| Order::of_tables(&graph, tables, &but));
+        let order = old.map(|old| &old.order).or(shown.as_ref());
+        let home = old.map(|old| &old.tables);
+        let routed = make(&whole, Basis { order, home, standing });
+        Arc::new(Home { graph: whole, options: how, routed })
+    };
+    let routed = if inventory.down.is_empty() {
+        home.routed.clone()
+    } else {
+        let old = &home.routed;
+        let shown = standing.filter(|_| !old.order.serves(&graph));
+        let but = management.union(&before.fresh).copied().collect();
+        let shown = shown.and_then(|tables| Order::of_tables(&graph, tables, &but));
+        let order = shown.as_ref().or(Some(&old.order));
+        make(&graph, Basis { order, home: Some(&old.tables), standing })
+    };
+    let proof = Proof::find(&graph, &routed.tables, &options.traffic)?;
+    proof.check(&graph, &routed.tables)?;
+    Ok(Plan { graph, routed, proof, management, home })
+}
+
+/// How routes are made, as far as all switches can.
+#[must_use]
+pub fn how(inventory: &Inventory, options: &Options) -> routes::Options {
     let all_have = |mode| inventory.switches.iter().all(|switch| switch.modes & mode != 0);
     let mut how = options.routes;
     if inventory.switches.iter().any(|switch| switch.rgts == 0) {
@@ -161,14 +257,7 @@ pub fn make(
     if how.mode == RgtMode::Random && !all_have(RANDOM) {
         how.groups = 0;
     }
-    let mut management: BTreeSet<Pid> =
-        inventory.switches.iter().map(|switch| switch.pid).collect();
-    management.insert(inventory.manager.pid);
-    let mut routed = route(&graph, &how, before.map(|before| &before.routed));
-    pin(&graph, &mut routed.tables, &management);
-    let proof = Proof::find(&graph, &routed.tables, &options.traffic)?;
-    proof.check(&graph, &routed.tables)?;
-    Ok(Plan { graph, routed, proof, management })
+    how
 }
 
 /// Routes of management take the first port of their group: one port, so that a group that changes does not mislead them.

@@ -50,14 +50,14 @@ pub fn read_switch(fabric: &mut Fabric, way: Way, rgts: u8) -> Result<SwitchTabl
     Ok(tables)
 }
 
-/// Reads the tables of all switches; those that do not answer have empty ones, and are listed.
+/// Reads the tables of all switches that were read to the end; those that do not answer have empty ones, and are listed.
 pub fn read_all(
     fabric: &mut Fabric,
     inventory: &Inventory,
 ) -> (Tables, Vec<(SwitchId, CallError)>) {
     let mut all = Tables::new(inventory.switches.len());
     let mut silent = Vec::new();
-    for (id, switch) in inventory.by_id() {
+    for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
         match read_switch(fabric, switch.way(), switch.rgts) {
             Ok(tables) => *all.get_mut(id) = tables,
             Err(error) => silent.push((id, error)),

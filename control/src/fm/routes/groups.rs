@@ -84,16 +84,20 @@ impl Plan {
 
     /// The tables, and how many PIDs have fewer ways in them than there are.
     ///
-    /// A group keeps the place that it has in `before`, and no place is given to another group while `before` uses it:
-    /// then each entry can be sent on its own, and routes of before go on meaning what they meant.
+    /// A group keeps the place that it has in `before`, that of the first tables before that of the others, and no place is
+    /// given to another group while any of them uses it: then each entry can be sent on its own, and routes of before go
+    /// on meaning what they meant.
     pub fn tables(
         &self,
-        before: Option<&SwitchTables>,
+        before: [Option<&SwitchTables>; 2],
         options: &Options,
     ) -> (SwitchTables, usize) {
-        let taken: BTreeMap<[u8; 12], u8> =
-            before.iter().flat_map(|t| t.groups()).map(|(at, group)| (group.emit(), at)).collect();
-        let used: BTreeSet<u8> = before.iter().flat_map(|t| t.groups()).map(|(at, _)| at).collect();
+        let (mut taken, mut used) = (BTreeMap::new(), BTreeSet::new());
+        for (at, group) in before.iter().flatten().flat_map(|tables| in_use(tables)) {
+            if used.insert(at) {
+                taken.entry(group.emit()).or_insert(at);
+            }
+        }
         let room = options.groups.min(GROUPS_MAX);
         let mut free = (0..=u8::MAX).take(room).filter(|at| !used.contains(at));
         let (distinct, numbers) = self.distinct();
@@ -194,6 +198,18 @@ impl Plan {
         }
         (Economy::Sets, Vec::new())
     }
+}
+
+/// Groups that an entry leads to; a switch keeps others too, of before.
+fn in_use(tables: &SwitchTables) -> impl Iterator<Item = (u8, &RgtEntry)> {
+    let entries = (0..Pid::COUNT).map(|at| tables.drt(pid_at(at)));
+    let used: BTreeSet<u8> = entries
+        .filter_map(|entry| match entry {
+            DrtEntry::Group(index) => Some(index),
+            DrtEntry::Invalid | DrtEntry::Port(_) => None,
+        })
+        .collect();
+    tables.groups().filter(move |(at, _)| used.contains(at))
 }
 
 /// The group of these ways with `first` in front; none where one port is all there is.

@@ -6,6 +6,7 @@
 //! Source: fabric.md, "Routes"; CXL 3.1 sections 7.7.5 (figures 7-43, 7-44), 7.7.6.2.
 
 mod groups;
+mod kept;
 pub mod order;
 pub mod tables;
 pub mod transit;
@@ -16,6 +17,7 @@ use std::fmt;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtMode};
 
 use self::groups::{Choice, Plan, Ways};
+pub use self::kept::Kept;
 use self::order::Net;
 pub use self::order::Order;
 pub use self::tables::{Change, Diff, SwitchTables, Tables};
@@ -111,20 +113,41 @@ impl Routed {
 /// so that little has to be sent; without, they are the best that there are.
 #[must_use]
 pub fn route(graph: &Graph, options: &Options, before: Option<&Routed>) -> Routed {
+    let order = before.map(|before| &before.order);
+    let home = before.map(|before| &before.tables);
+    route_from(graph, options, Basis { order, home, standing: None })
+}
+
+/// What routes are to stay like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Basis<'a> {
+    /// Ranks that are kept if they still serve.
+    pub order: Option<&'a Order>,
+    /// What the switches hold when all is well: an entry of it is kept as long as it leads nearer, and no place of its groups
+    /// is given to others, so that it comes back as it was.
+    pub home: Option<&'a Tables>,
+    /// What the switches hold now: kept where that of `home` cannot be. Groups in use keep their places.
+    pub standing: Option<&'a Tables>,
+}
+
+/// Makes the routes of `graph`, as like `basis` as they can be.
+#[must_use]
+pub fn route_from(graph: &Graph, options: &Options, basis: Basis<'_>) -> Routed {
     let net = Net::new(graph);
-    let order = Order::new(&net, before.map(|before| &before.order));
+    let order = Order::new(&net, basis.order);
+    let Basis { home, standing, .. } = basis;
     let mut ends: Per<SwitchId, Vec<Endpoint>> = Per::new(graph.switch_count(), Vec::new());
     for end in graph.endpoints().filter(|end| graph.is_up(end.at.switch)) {
         ends[end.at.switch].push(end);
     }
-    let mut build = Build::new(&net, &order, before.map(|before| &before.tables));
+    let mut build = Build::new(&net, &order, [home, standing]);
     for (to, ends) in ends.iter().filter(|(_, ends)| !ends.is_empty()) {
         build.routes_to(to, ends);
     }
     let mut tables = Tables::default();
     let mut short = 0;
     for (switch, plan) in build.plans.iter() {
-        let before = before.and_then(|before| before.tables.get(switch));
+        let before = [home, standing].map(|tables| tables.and_then(|tables| tables.get(switch)));
         let (made, lacking) = plan.tables(before, options);
         tables.push(made);
         short += lacking;
@@ -160,7 +183,8 @@ struct Near {
 struct Build<'a> {
     net: &'a Net,
     order: &'a Order,
-    before: Option<&'a Tables>,
+    /// Tables that it stays like, the first of them before the others.
+    before: [Option<&'a Tables>; 2],
     plans: Per<SwitchId, Plan>,
     /// Static routes over an arc so far: pairs of PIDs.
     load: Vec<u64>,
@@ -173,7 +197,7 @@ struct Build<'a> {
 }
 
 impl<'a> Build<'a> {
-    fn new(net: &'a Net, order: &'a Order, before: Option<&'a Tables>) -> Self {
+    fn new(net: &'a Net, order: &'a Order, before: [Option<&'a Tables>; 2]) -> Self {
         let count = net.switch_count();
         Self {
             net,
@@ -235,7 +259,12 @@ impl<'a> Build<'a> {
 
     /// The way of static messages before, if it leads nearer still and there are not more ways than there were.
     fn kept<'n>(&self, from: SwitchId, to: Pid, ways: &'n [Near]) -> Option<&'n Near> {
-        let tables = self.before?.get(from)?;
+        let mut before = self.before.iter().flatten();
+        before.find_map(|tables| Self::kept_of(tables, from, to, ways))
+    }
+
+    fn kept_of<'n>(tables: &Tables, from: SwitchId, to: Pid, ways: &'n [Near]) -> Option<&'n Near> {
+        let tables = tables.get(from)?;
         let (first, had) = match tables.drt(to) {
             DrtEntry::Invalid => return None,
             DrtEntry::Port(port) => (port, 1),

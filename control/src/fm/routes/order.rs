@@ -8,8 +8,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use weft_parsers::fabric::Pid;
+
+use super::tables::Tables;
 use super::tree::Tree;
-use crate::fm::graph::{Graph, Key, Per, PortUse, SwitchId};
+use crate::fm::graph::{Graph, Key, Per, PortRef, PortUse, SwitchId};
 
 /// A way out of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +192,73 @@ impl Order {
         chosen
     }
 
+    /// Rank and root of each switch.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = (u32, u16)> {
+        self.rank.values().zip(self.root.values()).map(|(rank, root)| (*rank, root.0))
+    }
+
+    /// The order of these ranks and roots; none where a root is no switch.
+    pub(super) fn of_ranks(ranks: &[(u32, u16)]) -> Option<Self> {
+        let is_switch = |(_, root): &(u32, u16)| usize::from(*root) < ranks.len();
+        ranks.iter().all(is_switch).then(|| Self {
+            rank: ranks.iter().map(|(rank, _)| *rank).collect(),
+            root: ranks.iter().map(|(_, root)| SwitchId(*root)).collect(),
+        })
+    }
+
+    /// Whether it still serves what works of `graph`, so that routes that go by it need no other.
+    #[must_use]
+    pub fn serves(&self, graph: &Graph) -> bool {
+        let net = Net::new(graph);
+        self.kept(&net, &net.parts()).is_some()
+    }
+
+    /// An order that the routes of `tables` go by, as far as links work: none of them leads up after it led down. PIDs of
+    /// `but` are passed over. None where there is no such order.
+    ///
+    /// Of all switches of a part the one with the highest rank, the lowest one, is one that no route goes through between
+    /// two others, and without which the others are still one part; so they are found from the lowest one on.
+    #[must_use]
+    pub fn of_tables(graph: &Graph, tables: &Tables, but: &BTreeSet<Pid>) -> Option<Self> {
+        let net = Net::new(graph);
+        let best = Self::new(&net, None);
+        let turns = turns(graph, tables, but);
+        let is_valley =
+            |&[from, at, to]: &[SwitchId; 3]| best.is_up(at, from) && best.is_up(at, to);
+        if !turns.iter().any(is_valley) {
+            return Some(best);
+        }
+        let mut through = Per::new(net.switch_count(), 0_u32);
+        for &[_, at, _] in &turns {
+            through[at] += 1;
+        }
+        let mut found = best.clone();
+        for part in net.parts() {
+            let mut left = part;
+            left.sort_by_key(|&switch| best.rank[switch]);
+            let mut ranked = Vec::with_capacity(left.len());
+            while !left.is_empty() {
+                let may = |place: &usize| {
+                    left.get(*place).is_some_and(|&s| through[s] == 0)
+                        && stays_one(&net, &left, *place)
+                };
+                let place = (0..left.len()).rev().find(may)?;
+                let lowest = left.remove(place);
+                let freed = |turn: &&[SwitchId; 3]| {
+                    let [from, at, to] = **turn;
+                    // Each turn counts until the first of its two ends is found.
+                    let other = if from == lowest { to } else { from };
+                    at != lowest && (from == lowest || to == lowest) && left.contains(&other)
+                };
+                turns.iter().filter(freed).for_each(|&[_, at, _]| through[at] -= 1);
+                ranked.push(lowest);
+            }
+            ranked.reverse();
+            found.set(&ranked);
+        }
+        Some(found)
+    }
+
     /// Ranks a part's switches as they stand in `ranked`.
     fn set(&mut self, ranked: &[SwitchId]) {
         for (rank, &switch) in (0..).zip(ranked) {
@@ -236,6 +306,44 @@ impl Order {
         }
         (hops, Reverse(ways))
     }
+}
+
+/// Where routes of `tables` go from one switch through a second to a third, each once.
+fn turns(graph: &Graph, tables: &Tables, but: &BTreeSet<Pid>) -> BTreeSet<[SwitchId; 3]> {
+    let mut turns = BTreeSet::new();
+    // Many PIDs have the same ports: each pair of ports of two switches is looked at once.
+    let mut seen = BTreeSet::new();
+    for end in graph.endpoints().filter(|end| !but.contains(&end.pid)) {
+        for from in graph.switches() {
+            let out = tables.get(from).and_then(|tables| tables.ports(end.pid));
+            for port in out.unwrap_or_default().iter() {
+                let Some(at) = graph.far(PortRef::new(from, port)).map(|far| far.switch) else {
+                    continue;
+                };
+                let onward = tables.get(at).and_then(|tables| tables.ports(end.pid));
+                for next in onward.unwrap_or_default().iter() {
+                    if seen.insert((from, port, next))
+                        && let Some(to) = graph.far(PortRef::new(at, next))
+                    {
+                        turns.insert([from, at, to.switch]);
+                    }
+                }
+            }
+        }
+    }
+    turns
+}
+
+/// Whether the switches of `left` are still joined to each other without the one at `place`.
+fn stays_one(net: &Net, left: &[SwitchId], place: usize) -> bool {
+    let Some(&without) = left.get(place) else { return false };
+    let mut open: BTreeSet<SwitchId> = left.iter().copied().filter(|&s| s != without).collect();
+    let Some(first) = open.pop_first() else { return true };
+    let mut found = vec![first];
+    while let Some(switch) = found.pop() {
+        found.extend(net.arcs(switch).iter().map(|arc| arc.far).filter(|far| open.remove(far)));
+    }
+    open.is_empty()
 }
 
 fn first_of(count: usize) -> Per<SwitchId, SwitchId> {

@@ -117,6 +117,11 @@ impl Tables {
         &mut self.switches[switch]
     }
 
+    /// Tables of all switches, in order.
+    pub(super) fn all(&self) -> impl Iterator<Item = &SwitchTables> {
+        self.switches.values()
+    }
+
     /// Number of switches.
     #[must_use]
     pub const fn switch_count(&self) -> usize {

@@ -8,20 +8,20 @@
 //! The fabric is what counts: where it differs from what was kept, the difference is told. Only of what does not answer
 //! now the FM goes on believing what it knew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weft_parsers::cci::dcd::{ExtentList, GetExtents};
 use weft_parsers::cci::gfd_access::{Gdt, GdtDecoder, GdtRange, SatEntries, SatRange};
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
 
-use super::names::{hosts, requesters};
+use super::names::{Binding, hosts, requesters};
 use super::want::name_of;
 use crate::fm::bind::{self, Bindings, Bridge, LinkEnd, Local, Remote, Shows};
 use crate::fm::cci::{CallError, Fabric, Way};
 use crate::fm::gim::Gim;
 use crate::fm::graph::{Key, PortRef, SwitchId};
-use crate::fm::inventory::{Came, Inventory, Partner, Switch, TargetKind};
+use crate::fm::inventory::{Came, Gfd, Inventory, Partner, Switch, TargetKind};
 use crate::fm::memory::{DECODERS, GROUPS_MAX, Host, Memory, Part, Share, group_bit};
 use crate::fm::store::State;
 
@@ -173,73 +173,82 @@ pub fn gim(
     fabric: &mut Fabric,
     inventory: &Inventory,
     believed: Gim,
+    fresh: &BTreeSet<Pid>,
 ) -> Result<(Gim, Vec<String>), CallError> {
     let mut gim = believed;
     let mut said = Vec::new();
-    for (name, what) in gim.lacks(fabric, inventory)? {
+    for (name, what) in gim.lacks(fabric, inventory, fresh)? {
         said.push(format!("GIM {name:?} is not as it was: it lacks {what}"));
         gim.grants.retain(|grant| grant.name != name);
     }
     Ok((gim, said))
 }
 
-/// Whether a component at a port can be asked now.
-fn is_there(inventory: &Inventory, at: PortRef) -> bool {
+/// Whether a GFD at a port can be asked now.
+#[must_use]
+pub fn is_there(inventory: &Inventory, at: PortRef) -> bool {
     let switch = inventory.switch(at.switch).filter(|switch| switch.whole);
     let port = switch.and_then(|switch| switch.port(at.port));
     port.is_some_and(|port| port.up && matches!(port.partner, Partner::Gfd(_)))
 }
 
-/// Carries what was known over to what was found now; components that are not there any more stay known, and are down.
+/// Carries what was known over to what was found now. Components that are not there any more stay known, and are down;
+/// those that are keep their numbers, so that whatever names one goes on meaning it.
 #[must_use]
-pub fn merge(kept: &State, mut now: Inventory) -> (State, Vec<String>) {
-    let mut gone = Vec::new();
-    let mut ids: BTreeMap<SwitchId, SwitchId> = BTreeMap::new();
-    for (old, switch) in kept.inventory.by_id() {
-        let same = match switch.uuid {
-            _ if old == SwitchId(0) && may_be_entry(switch, &now) => Some(SwitchId(0)),
-            Some(uuid) => now.find(&uuid),
-            None => None,
-        };
-        ids.insert(
-            old,
-            same.unwrap_or_else(|| {
-                gone.push(old);
-                SwitchId::at(now.switches.len() + gone.len() - 1)
-            }),
-        );
-    }
+pub fn merge(kept: &State, now: Inventory) -> State {
+    let ids = kept.inventory.by_id().map(|(old, _)| (old, moved(&kept.inventory, &now, old)));
+    let ids: BTreeMap<SwitchId, SwitchId> = ids.collect();
     let id = |old: SwitchId| ids.get(&old).copied().unwrap_or(old);
     let at = |old: PortRef| PortRef::new(id(old.switch), old.port);
-    let mut said = Vec::new();
-    for &old in &gone {
-        let Some(switch) = kept.inventory.switch(old) else { continue };
+    let mut places: BTreeMap<SwitchId, Switch> = BTreeMap::new();
+    for (old, switch) in kept.inventory.by_id() {
         let mut lost = switch.clone();
+        lost.whole = false;
         let from = lost.came.map_or(PortRef::new(SwitchId(0), 0), |came| at(came.from));
         lost.came = Some(Came { from, at: lost.came.map_or(0, |came| came.at) });
-        lost.whole = false;
-        said.push(format!("{}, PID {}, is not there any more", id(old), lost.pid));
-        now.switches.push(lost);
+        for port in &mut lost.ports {
+            if let Partner::Switch(far) = &mut port.partner {
+                *far = at(*far);
+            }
+        }
+        places.insert(id(old), lost);
     }
+    let known = |uuid: Option<Uuid>| {
+        let uuid = uuid?;
+        kept.inventory.find(&uuid).map(id)
+    };
+    let mut free = (0..).map(SwitchId::at).filter(|id| !places.contains_key(id) && id.0 > 0);
+    let mut numbers: BTreeMap<SwitchId, SwitchId> = BTreeMap::new();
+    for (new, switch) in now.by_id() {
+        let number = if new == SwitchId(0) { Some(new) } else { known(switch.uuid) };
+        if let Some(number) = number.or_else(|| free.next()) {
+            numbers.insert(new, number);
+        }
+    }
+    drop(free);
+    let mut gfds: Vec<Gfd> = kept.inventory.gfds.clone();
+    for gfd in &mut gfds {
+        gfd.at = at(gfd.at);
+    }
+    let found = renumbered(now, &numbers, &mut gfds);
+    for (number, switch) in numbers.values().zip(found.switches) {
+        places.insert(*number, switch);
+    }
+    let switches = places.into_values().collect();
+    let mut inventory = Inventory { switches, gfds, ..found };
     for ends in &kept.inventory.links {
         let mut ends = ends.map(at);
         ends.sort_unstable();
-        let is_free = |end: &PortRef| now.link_at(*end).is_none();
-        if ends.iter().all(is_free) {
-            now.links.insert(ends);
-            now.down.insert(ends);
-        }
-    }
-    for gfd in &kept.inventory.gfds {
-        if !now.gfds.iter().any(|known| known.uuid == gfd.uuid) {
-            said.push(format!("GFD {} is not there any more", gfd.pid));
-            now.gfds.push(crate::fm::inventory::Gfd { at: at(gfd.at), ..*gfd });
+        if ends.iter().all(|end| inventory.link_at(*end).is_none()) {
+            inventory.links.insert(ends);
+            inventory.down.insert(ends);
         }
     }
     let mut bindings = kept.bindings.clone();
-    let bridges =
-        bindings.remote.iter_mut().flat_map(|link| [&mut link.host.bridge, &mut link.below.bridge]);
-    for bridge in bridges.chain(bindings.local.iter_mut().map(|local| &mut local.bridge)) {
+    let links = bindings.remote.iter_mut().chain(&mut bindings.cut);
+    let bridges = links.flat_map(|link| [&mut link.host.bridge, &mut link.below.bridge]);
+    let local = bindings.local.iter_mut().chain(&mut bindings.lost);
+    for bridge in bridges.chain(local.map(|local| &mut local.bridge)) {
         bridge.switch = id(bridge.switch);
     }
     let mut memory = kept.memory.clone();
@@ -252,7 +261,68 @@ pub fn merge(kept: &State, mut now: Inventory) -> (State, Vec<String>) {
             edge.switch = id(edge.switch);
         }
     }
-    (State { inventory: now, bindings, memory, gim }, said)
+    let granted = kept.granted.iter().map(|bit| bit.moved(id)).collect();
+    State { inventory, bindings, memory, gim, granted }
+}
+
+/// The number that a switch of before has now: its own, unless another one is the entry switch now, which is number 0.
+fn moved(kept: &Inventory, now: &Inventory, old: SwitchId) -> SwitchId {
+    let first = kept.switches.first();
+    if first.is_none_or(|first| may_be_entry(first, now)) {
+        return old;
+    }
+    let entry = now.switches.first().and_then(|entry| kept.find(&entry.uuid?));
+    match entry {
+        Some(entry) if old == entry => SwitchId(0),
+        Some(entry) if old == SwitchId(0) => entry,
+        Some(_) => old,
+        None => SwitchId::at(old.index() + 1),
+    }
+}
+
+/// What was found, by other numbers; its GFDs go to those that are known.
+fn renumbered(
+    mut now: Inventory,
+    numbers: &BTreeMap<SwitchId, SwitchId>,
+    gfds: &mut Vec<Gfd>,
+) -> Inventory {
+    let id = |new: SwitchId| numbers.get(&new).copied().unwrap_or(new);
+    let at = |new: PortRef| PortRef::new(id(new.switch), new.port);
+    let mut places = Vec::new();
+    for gfd in &now.gfds {
+        let gfd = Gfd { at: at(gfd.at), ..*gfd };
+        let place = gfds.iter().position(|known| known.uuid == gfd.uuid);
+        match place.and_then(|place| gfds.get_mut(place)) {
+            Some(known) => *known = gfd,
+            None => gfds.push(gfd),
+        }
+        places.push(place.unwrap_or(gfds.len() - 1));
+    }
+    for switch in &mut now.switches {
+        switch.came = switch.came.map(|came| Came { from: at(came.from), ..came });
+        for port in &mut switch.ports {
+            match &mut port.partner {
+                Partner::Switch(far) => *far = at(*far),
+                Partner::Gfd(place) => *place = places.get(*place).copied().unwrap_or(*place),
+                Partner::Nobody | Partner::Host | Partner::Device(_) | Partner::Foreign => {}
+            }
+        }
+    }
+    let sorted = |ends: &[PortRef; 2]| {
+        let mut ends = ends.map(at);
+        ends.sort_unstable();
+        ends
+    };
+    now.links = now.links.iter().map(sorted).collect();
+    now.down = now.down.iter().map(sorted).collect();
+    now
+}
+
+/// Whether the entry switch is the one of before, so that switches have the numbers of before.
+#[must_use]
+pub fn same_entry(kept: &State, now: &State) -> bool {
+    let first = kept.inventory.switches.first();
+    first.is_none_or(|first| may_be_entry(first, &now.inventory))
 }
 
 fn may_be_entry(old: &Switch, now: &Inventory) -> bool {
@@ -274,18 +344,22 @@ pub struct Compared {
     pub said: Vec<String>,
     /// What GFDs have forgotten, by tag: it is part of the memory still.
     pub forgotten: Vec<(Uuid, Pid)>,
+    /// What switches that answer do not show any more.
+    pub unbound: Vec<Binding>,
 }
 
 /// What was believed is held against what the fabric shows. The belief stays of what cannot be asked, and of memory that
-/// is `wanted` and of which all is as it was but for GFDs that show nothing of it: they have come back empty.
+/// is `wanted`, of the GFDs that show nothing of it, and of which all else is as it was: they have come back empty.
 #[must_use]
 pub fn compare(
     believed: &State,
     shown: (Bindings, Memory),
-    wanted: &dyn Fn(&Uuid) -> bool,
+    wanted: &dyn Fn(&Uuid, &[Pid]) -> bool,
 ) -> Compared {
     let (mut bindings, mut memory) = shown;
-    let (mut said, mut forgotten) = (Vec::new(), Vec::new());
+    bindings.cut.clone_from(&believed.bindings.cut);
+    bindings.lost.clone_from(&believed.bindings.lost);
+    let (mut said, mut forgotten, mut unbound) = (Vec::new(), Vec::new(), Vec::new());
     let inventory = &believed.inventory;
     let answers =
         |bridge: Bridge| inventory.switch(bridge.switch).is_some_and(|switch| switch.whole);
@@ -294,7 +368,7 @@ pub fn compare(
             continue;
         }
         if answers(local.bridge) {
-            said.push(format!("{} does not show port {} any more", local.bridge, local.port));
+            unbound.push(Binding::Local(*local));
         } else {
             bindings.local.push(*local);
         }
@@ -304,10 +378,7 @@ pub fn compare(
             continue;
         }
         if answers(link.host.bridge) && answers(link.below.bridge) {
-            said.push(format!(
-                "{} does not lead to {} any more",
-                link.host.bridge, link.below.bridge
-            ));
+            unbound.push(Binding::Remote(*link));
         } else {
             bindings.remote.push(*link);
         }
@@ -325,7 +396,7 @@ pub fn compare(
         let name = name_of(&share.tag);
         let now = memory.shares.iter().position(|one| one.tag == share.tag);
         let lost = lost(now.and_then(|at| memory.shares.get(at)), share);
-        if !is_hidden && wanted(&share.tag) && !lost.is_empty() {
+        if !is_hidden && !lost.is_empty() && wanted(&share.tag, &lost) {
             forgotten.extend(lost.iter().map(|gfd| (share.tag, *gfd)));
             match now.and_then(|at| memory.shares.get_mut(at)) {
                 Some(one) => *one = share.clone(),
@@ -352,7 +423,7 @@ pub fn compare(
     bindings.local.sort_by_key(|local| local.bridge);
     bindings.remote.sort_by_key(|link| link.host.bridge);
     memory.shares.sort_by_key(|share| share.tag);
-    Compared { bindings, memory, said, forgotten }
+    Compared { bindings, memory, said, forgotten, unbound }
 }
 
 /// The GFDs that show nothing of their part of a share, where what the others show is as it was; none otherwise.

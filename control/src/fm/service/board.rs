@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::spoken::Called;
+
 /// Events that are kept.
 pub const EVENTS_MAX: usize = 4_096;
 
@@ -101,6 +103,8 @@ pub struct Happened {
 struct Inside {
     status: Status,
     events: VecDeque<Happened>,
+    /// What things are called.
+    called: Called,
 }
 
 /// What others may look at.
@@ -115,7 +119,16 @@ impl Board {
     /// What the FM is doing.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.lock().status.clone()
+        let inside = self.lock();
+        let mut status = inside.status.clone();
+        let said = status.trouble.iter_mut().chain(&mut status.failed);
+        said.for_each(|text| *text = inside.called.spoken(text));
+        status
+    }
+
+    /// Tells it what switches are called from now on.
+    pub(super) fn name(&self, called: Called) {
+        self.lock().called = called;
     }
 
     /// Changes that.
@@ -131,7 +144,8 @@ impl Board {
         if inside.events.len() >= EVENTS_MAX {
             inside.events.pop_front();
         }
-        inside.events.push_back(Happened { number, what: what.into() });
+        let what = inside.called.spoken(&what.into());
+        inside.events.push_back(Happened { number, what });
     }
 
     /// Events after that of a number, as far as they are kept.

@@ -12,8 +12,10 @@ use super::request::{GimRow, Request, Who};
 use super::want::{Wanted, WantedGim, tag};
 use super::{Fm, NO_COST, no, with_causes};
 use crate::fm::cdat;
-use crate::fm::gim::{Gim, GimError, Grant, Means};
+use crate::fm::edge::Means;
+use crate::fm::gim::{Gim, GimError, Grant};
 use crate::fm::graph::SwitchId;
+use crate::fm::memory::map::Own;
 use crate::fm::memory::{Host, Memory};
 use crate::mgmt::Refused;
 
@@ -121,6 +123,13 @@ impl Fm {
         f(&mut self.gim, &mut means, &self.memory)
     }
 
+    /// What the hosts of requesters have for themselves, in order.
+    fn own_of(&self, from: &[Host]) -> Vec<Vec<Own>> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let names = Names::new(&self.want, running);
+        from.iter().map(|one| names.own(*one)).collect()
+    }
+
     /// Whether neither memory nor GIM is called so.
     fn is_free(&self, name: &str) -> Result<(), Refused> {
         let share = tag(name).ok().and_then(|tag| self.memory.find(&tag));
@@ -136,7 +145,8 @@ impl Fm {
         self.is_free(&wanted.name)?;
         let grant = self.as_grant(wanted).map_err(Refused::bad_request)?;
         let count = grant.from.len();
-        self.change_gim(|gim, means, memory| gim.show(means, memory, grant)).map_err(no)?;
+        let own = self.own_of(&grant.from);
+        self.change_gim(|gim, means, memory| gim.show(means, (memory, &own), grant)).map_err(no)?;
         Ok(format!("memory of {} is shown to {count} as {:?}", wanted.of, wanted.name))
     }
 
@@ -167,7 +177,8 @@ impl Fm {
     pub(super) fn want_gim(&mut self, wanted: &WantedGim) -> Result<(), String> {
         let grant = self.as_grant(wanted)?;
         let Some(own) = self.gim.find(&wanted.name) else {
-            self.change_gim(|gim, means, memory| gim.show(means, memory, grant))
+            let own = self.own_of(&grant.from);
+            self.change_gim(|gim, means, memory| gim.show(means, (memory, &own), grant))
                 .map_err(|error| with_causes(&error))?;
             self.board.happened(format!("GIM {:?} shown", wanted.name));
             return Ok(());

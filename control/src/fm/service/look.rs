@@ -15,6 +15,7 @@ use super::request::{
     Access, BindingRow, CciAnswer, CostRow, Drawn, PartRow, PidRow, Request, Response, RouteRow,
     Routes, ShareRow,
 };
+use super::spoken::Called;
 use super::want::{name_of, parse_pid};
 use super::{Fm, names, no, with_causes};
 use crate::fm::cci::{CallError, TransportError, Way};
@@ -38,11 +39,12 @@ impl Fm {
             Request::Topology { drawn } => {
                 let inventory = &self.up()?.inventory;
                 let mut text = String::new();
+                let called = &Called::new(&self.want, inventory);
                 let drawn = match drawn {
                     Drawn::Data => return Ok(Response::Inventory(Box::new(inventory.clone()))),
-                    Drawn::Text => topology::tree(inventory, &mut text),
-                    Drawn::Dot => topology::dot(inventory, &mut text),
-                    Drawn::Svg => topology::svg(inventory, &mut text),
+                    Drawn::Text => topology::tree(inventory, called, &mut text),
+                    Drawn::Dot => topology::dot(inventory, called, &mut text),
+                    Drawn::Svg => topology::svg(inventory, called, &mut text),
                 };
                 drawn.map_err(no)?;
                 Ok(Response::Topology(text))

@@ -10,12 +10,16 @@
 
 pub mod adopt;
 pub mod board;
+mod foreign;
 mod gim;
 mod look;
 pub mod names;
 pub mod request;
+mod restore;
 pub mod run;
+pub mod spoken;
 mod start;
+mod strangers;
 pub mod want;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,18 +36,20 @@ use weft_parsers::fabric::{Hpa, Pid};
 use self::board::{Board, Mode, Phase};
 use self::names::{Binding, Names, way};
 pub use self::request::{Request, Response, Vector};
+use self::spoken::Called;
 pub use self::start::StartError;
 use self::want::{Want, name_of, parse_pid, tag};
 use super::bind::{BindError, Bridge};
 use super::cci::{CallError, Fabric, Way};
-use super::change::{Report, Running};
+use super::change::{Event, Report, Running};
 use super::discover::virtual_switches;
+use super::edge::Bit;
 use super::gim::Gim;
 use super::graph::{Key, PortRef};
 use super::inventory::{Inventory, Switch};
 use super::memory::{Host, Memory};
 use super::plan::send::send;
-use super::plan::{self, Assignment};
+use super::plan::{self, Assignment, Home};
 use super::store::{State, Store, StoreError};
 use super::trace::{Asked, trace};
 use crate::mgmt::Refused;
@@ -79,12 +85,22 @@ pub struct Fm {
     running: Option<Running>,
     memory: Memory,
     gim: Gim,
+    /// What was let through at edges by command.
+    granted: BTreeSet<Bit>,
+    /// Components that were claimed anew, and may not have all that they had yet.
+    fresh: BTreeSet<Pid>,
+    /// The tables that the store has.
+    kept: Option<Arc<Home>>,
     store: Option<Store>,
     board: Arc<Board>,
     trouble: Vec<String>,
+    /// What somebody else has changed.
+    foreign: foreign::Foreign,
     /// Links that are down although an end is up, and for which a discovery has been tried.
     tried: BTreeSet<[PortRef; 2]>,
     rounds: u32,
+    /// Downstream ports at which somebody calls itself by a PID that is not the port's.
+    strangers: BTreeSet<(PortRef, Pid)>,
     drain: fn(),
 }
 
@@ -127,11 +143,16 @@ impl Fm {
             running: None,
             memory: Memory::default(),
             gim: Gim::default(),
+            granted: BTreeSet::new(),
+            fresh: BTreeSet::new(),
+            kept: None,
             store,
             board,
             trouble: Vec::new(),
+            foreign: foreign::Foreign::default(),
             tried: BTreeSet::new(),
             rounds: 0,
+            strangers: BTreeSet::new(),
             drain,
         }
     }
@@ -152,13 +173,15 @@ impl Fm {
     pub fn state(&self) -> Option<State> {
         let running = self.running.as_ref()?;
         let (inventory, bindings) = (running.inventory.clone(), running.bindings.clone());
-        let (memory, gim) = (self.memory.clone(), self.gim.clone());
-        Some(State { inventory, bindings, memory, gim })
+        let (memory, gim, granted) = (self.memory.clone(), self.gim.clone(), self.granted.clone());
+        Some(State { inventory, bindings, memory, gim, granted })
     }
 
     /// Brings the board up to date.
     fn show(&self) {
-        let (trouble, calls) = (self.trouble.clone(), self.fabric.calls());
+        let (mut trouble, calls) = (self.trouble.clone(), self.fabric.calls());
+        trouble.extend(self.standing_trouble());
+        trouble.extend(self.foreign.trouble());
         let counts = self.running.as_ref().map_or_else(board::Counts::default, |running| {
             let Inventory { switches, gfds, links, down, .. } = &running.inventory;
             board::Counts {
@@ -172,15 +195,40 @@ impl Fm {
                 shares: self.memory.shares.len(),
             }
         });
+        self.board.name(self.called());
         self.board
             .set(|status| (status.trouble, status.calls, status.counts) = (trouble, calls, counts));
     }
 
+    /// What things are called.
+    fn called(&self) -> Called {
+        let running = self.running.as_ref();
+        running.map_or_else(Called::default, |it| Called::new(&self.want, &it.inventory))
+    }
+
     fn save(&mut self) -> Result<(), StoreError> {
-        match (&self.store, self.state()) {
-            (Some(store), Some(state)) => store.save(&state),
-            _ => Ok(()),
+        let (Some(store), Some(state)) = (&self.store, self.state()) else { return Ok(()) };
+        store.save(&state)?;
+        let home = self.running.as_ref().map(|running| running.plan.home.clone());
+        let is_kept = |home: &Arc<Home>| {
+            self.kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, home) || kept == home)
+        };
+        if let Some(home) = home.filter(|home| !is_kept(home)) {
+            store.save_home(&home.routed)?;
+            self.kept = Some(home);
         }
+        Ok(())
+    }
+
+    /// Gives it the store of another one, before it starts.
+    pub fn set_store(&mut self, store: Option<Store>) {
+        self.store = store;
+    }
+
+    /// Ends it, and gives its store to the next one.
+    #[must_use]
+    pub fn into_store(self) -> Option<Store> {
+        self.store
     }
 
     fn up(&self) -> Result<&Running, Refused> {
@@ -204,7 +252,10 @@ impl Fm {
         }
         let answer = if request.only_looks() { self.look(request) } else { self.change(request) };
         self.show();
-        answer
+        let called = self.called();
+        let refused =
+            |refused: Refused| Refused { message: called.spoken(&refused.message), ..refused };
+        answer.map(|answer| called.answer(answer)).map_err(refused)
     }
 
     fn change(&mut self, request: &Request) -> Result<Response, Refused> {
@@ -388,6 +439,12 @@ impl Fm {
             Command::ConfigureLdstAccess(ConfigureLdstAccess { vcs, access: PidOp { pid, op } })
         };
         self.fabric.call(way, &command).map_err(no)?;
+        let bit = match vector {
+            Vector::Gmv => Bit::Gmv(host.switch, vcs, pid),
+            Vector::Vtv => Bit::Vtv(host.switch, vcs, pid),
+            Vector::Lav => Bit::Lav(host.switch, vcs, pid),
+        };
+        let _ = if on { self.granted.insert(bit) } else { self.granted.remove(&bit) };
         let says = if on { "may" } else { "may not" };
         Ok(format!("host {} {says} reach {pid} ({vector:?})", host.pid))
     }
@@ -419,6 +476,10 @@ impl Fm {
             )));
         };
         let old = std::mem::replace(&mut found.pid, pid);
+        let here = PortRef::new(at, found.port);
+        if inventory.is_gfds(here, old) {
+            return Err(Refused::because(format!("PID {old} is that of the GFD at {here}")));
+        }
         if let Some(user) = self.user_of(old) {
             return Err(Refused::because(format!("{user} uses PID {old}")));
         }
@@ -461,10 +522,22 @@ impl Fm {
 
     fn cci(&mut self, to: &str, message: &str) -> Result<Response, Refused> {
         let way = way(to).map_err(Refused::bad_request)?;
+        let way = self.of_entry(way);
         let octets = look::octets(message).map_err(Refused::bad_request)?;
         weft_parsers::cci::Header::cut(&octets)
             .map_err(|error| Refused::bad_request(format!("that is no message: {error}")))?;
         look::said(self.fabric.raw(way, &octets)).map(Response::Cci)
+    }
+
+    /// The entry switch's own PID leads to it, as nobody leads there: it is where commands come in.
+    fn of_entry(&self, way: Way) -> Way {
+        let entry = self.running.as_ref().and_then(|running| running.inventory.switches.first());
+        let is_entry = |pid: Pid| entry.is_some_and(|entry| entry.pid == pid);
+        match way {
+            Way::Pid(pid) if is_entry(pid) => Way::Entry,
+            Way::Behind(pid, port) if is_entry(pid) => Way::Port(port),
+            way => way,
+        }
     }
 
     fn trace_of(&mut self, host: &str, hpa: u64) -> Result<Response, Refused> {
@@ -502,7 +575,13 @@ impl Fm {
                 for report in &reports {
                     self.board.happened(told(report));
                 }
-                reports.iter().any(|report| !report.severed.is_empty())
+                let is_up = |report: &Report| {
+                    let more = report.more.iter().chain([&report.event]);
+                    more.into_iter().any(|event| matches!(event, Event::LinkUp(_)))
+                };
+                let bindings = &running.bindings;
+                let lacks = !self.trouble.is_empty() || !bindings.cut.is_empty();
+                reports.iter().any(|report| !report.severed.is_empty() || lacks && is_up(report))
             }
             Err(error) => {
                 self.board.happened(with_causes(&error));
@@ -518,7 +597,18 @@ impl Fm {
         } else if changed && let Err(error) = self.save() {
             self.trouble.push(with_causes(&error));
         }
+        self.look_for_strangers();
+        self.look_for_others();
         self.show();
+    }
+
+    /// Tells what somebody else has changed since the last look.
+    fn look_for_others(&mut self) {
+        let Some(running) = &self.running else { return };
+        let manager = self.want.manager().uuid;
+        for line in self.foreign.look(&mut self.fabric, running, manager) {
+            self.board.happened(line);
+        }
     }
 
     /// Whether the entry switch is this FM's still; none where it does not answer, and all that can be done is to wait.
@@ -586,6 +676,9 @@ const NO_COST: PathCost = PathCost { latency_base: 0, latency: 0, bandwidth_base
 
 fn told(report: &Report) -> String {
     let mut text = report.event.to_string();
+    for event in &report.more {
+        let _ = write!(text, "; {event}"); // a String takes everything
+    }
     let mut add = |args: std::fmt::Arguments<'_>| {
         let _ = text.write_fmt(args); // a String takes everything
     };
@@ -595,6 +688,9 @@ fn told(report: &Report) -> String {
     }
     for link in &report.severed {
         add(format_args!("; the virtual link at {} is cut", link.host.bridge));
+    }
+    for end in &report.left {
+        add(format_args!("; {end} cannot be reached, and may be bound still"));
     }
     if let Some(partition) = &report.partition {
         add(format_args!("; {partition}"));

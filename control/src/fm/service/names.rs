@@ -14,6 +14,7 @@ use crate::fm::change::Running;
 use crate::fm::graph::{PortRef, SwitchId};
 use crate::fm::inventory::{Inventory, Target, TargetKind};
 use crate::fm::memory::Host;
+use crate::fm::memory::map::Own;
 
 /// What names mean in a fabric.
 #[derive(Clone, Copy)]
@@ -55,13 +56,13 @@ impl<'a> Names<'a> {
 }
 
 impl Names<'_> {
-    /// A switch: `entry`, `s0`, its name, its UUID, or `pid:P`.
+    /// A switch: `entry`, its name, `s0`, its UUID, or `pid:P`.
     ///
     /// # Errors
     /// There is none.
     pub fn switch(&self, text: &str) -> Result<SwitchId, String> {
         let none = || format!("there is no switch {text:?}");
-        if text == "entry" {
+        if text == "entry" || self.want.fm.entry.as_deref() == Some(text) {
             return Ok(SwitchId(0));
         }
         let number = text.strip_prefix('s').and_then(|digits| digits.parse::<u16>().ok());
@@ -95,13 +96,19 @@ impl Names<'_> {
     }
 
     /// Names of hosts and devices, and where they are: switch and port.
-    fn places(&self) -> impl Iterator<Item = (&String, &String, u8)> {
+    pub(super) fn places(&self) -> impl Iterator<Item = (&String, &String, u8)> {
         let hosts = self.want.hosts.iter().map(|one| (&one.name, &one.switch, one.port));
         hosts.chain(self.want.devices.iter().map(|one| (&one.name, &one.switch, one.port)))
     }
 
-    /// Who makes requests, a host or a device that is bound at its edge switch: its name, the place of its port (`s0.3` or
-    /// `SWITCH/port:3`), or its PID.
+    /// A port: `s0.3`, or with the name of a switch.
+    fn port(&self, text: &str) -> Option<PortRef> {
+        let (switch, port) = text.rsplit_once('.')?;
+        Some(PortRef::new(self.switch(switch).ok()?, port.parse().ok()?))
+    }
+
+    /// Who makes requests, a host or a device that is bound at its edge switch: its name, the place of its port (`SWITCH.3`
+    /// or `SWITCH/port:3`), or its PID.
     ///
     /// # Errors
     /// There is none, or it has no PID.
@@ -115,7 +122,7 @@ impl Names<'_> {
                     let bad = |_| format!("expected SWITCH/port:N, found {text:?}");
                     Some(PortRef::new(self.switch(switch)?, number.parse().map_err(bad)?))
                 }
-                (None, None) => port(text),
+                (None, None) => self.port(text),
             };
         let pid = parse_pid(text).ok().filter(|_| place.is_none());
         let is_it = |one: &Requester| match place {
@@ -154,11 +161,23 @@ impl Names<'_> {
     /// The name of the host in whose virtual switch somebody makes requests, if it has one: its GAE can be asked.
     #[must_use]
     pub fn gae(&self, edge: Host) -> Option<&str> {
+        self.host_of(edge).map(|host| host.name.as_str())
+    }
+
+    /// The host in whose virtual switch somebody makes requests, if it has a name.
+    fn host_of(&self, edge: Host) -> Option<&super::want::HostName> {
         let is_it = |name: &&super::want::HostName| {
             self.host(&name.name)
                 .is_ok_and(|host| (host.switch, host.vcs) == (edge.switch, edge.vcs))
         };
-        self.want.hosts.iter().find(is_it).map(|name| name.name.as_str())
+        self.want.hosts.iter().find(is_it)
+    }
+
+    /// What the host in whose virtual switch somebody makes requests has for itself: as the wanted state says, else as
+    /// hosts of weft have it.
+    #[must_use]
+    pub fn own(&self, edge: Host) -> Vec<Own> {
+        self.host_of(edge).map_or_else(|| Own::OF_WEFT.to_vec(), super::want::HostName::own)
     }
 
     /// A bridge: SWITCH/VCS/VPPB.
@@ -245,12 +264,6 @@ pub fn requesters(inventory: &Inventory, bindings: &Bindings) -> Vec<Requester> 
         }
     }
     all
-}
-
-/// A port: `s0.3`.
-fn port(text: &str) -> Option<PortRef> {
-    let (switch, port) = text.strip_prefix('s')?.split_once('.')?;
-    Some(PortRef::new(SwitchId(switch.parse().ok()?), port.parse().ok()?))
 }
 
 /// The way to a component: `entry`, `port:N`, `pid:P` or `pid:P/port:N`.

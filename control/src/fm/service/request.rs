@@ -398,3 +398,43 @@ pub enum Response {
     /// What a component said.
     Cci(CciAnswer),
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde::de::DeserializeOwned;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// What the deserializer would have taken: all names of an enum.
+    fn names<T: DeserializeOwned + std::fmt::Debug>(unknown: &str) -> BTreeSet<String> {
+        let error = serde_json::from_str::<T>(unknown).unwrap_err().to_string();
+        let (_, list) = error.split_once("expected one of").expect("it lists them");
+        list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    /// Every request and every answer is in the page, and each of its lines is one.
+    #[test]
+    fn the_page_has_every_request_and_every_answer() {
+        let page = include_str!("../../../../docs/fm-socket.md");
+        let lines: Vec<&str> = page.lines().filter(|line| line.starts_with('{')).collect();
+        let (mut asked, mut answered) = (BTreeSet::new(), BTreeSet::new());
+        for line in lines {
+            let value: Value = serde_json::from_str(line).unwrap();
+            if let Some(cmd) = value.get("cmd") {
+                let request = serde_json::from_str::<Request>(line);
+                request.unwrap_or_else(|error| panic!("{line}: {error}"));
+                asked.insert(cmd.as_str().unwrap().to_owned());
+            } else {
+                let answer: Response =
+                    serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+                assert_eq!(serde_json::to_value(&answer).unwrap(), value, "all of its fields");
+                answered.extend(value.as_object().unwrap().keys().cloned());
+            }
+        }
+        assert_eq!(asked, names::<Request>(r#"{"cmd": "?"}"#));
+        assert_eq!(answered, names::<Response>(r#"{"?": 0}"#));
+    }
+}

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use weft_dataplane::threads::{self, Ends, Role};
 
 use super::board::{Board, Phase};
 use super::{Fm, Request, Response};
@@ -44,9 +45,9 @@ impl Service {
         let shared =
             Arc::new(Shared { fm: Mutex::new(fm), board, stopping: AtomicBool::new(false) });
         let keeper = shared.clone();
-        let keeper = std::thread::Builder::new()
-            .name("weft-fm".to_owned())
-            .spawn(move || keep(&keeper, pause))?;
+        let asked = shared.clone();
+        let ends = Ends::when(move || asked.stopping.load(Ordering::SeqCst));
+        let keeper = threads::spawn(Role::Manager, "weft-fm", ends, move || keep(&keeper, pause))?;
         Ok(Self { shared, keeper: Some(keeper) })
     }
 

@@ -7,6 +7,8 @@
 //! How hosts are held is not the FM's: no command resets a host. `status` says whether they have to wait; whoever starts
 //! them asks. With `simultaneous` they need not wait once they have routes; each binding after is a hot-add for them.
 
+use std::sync::Arc;
+
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
@@ -16,17 +18,15 @@ use super::board::{Mode, Phase};
 use super::names::{Binding, Names, hosts};
 use super::want::{Wanted, name_of, tag};
 use super::{Fm, with_causes};
-use crate::fm::bind::Bindings;
 use crate::fm::cci::{CallError, Way};
 use crate::fm::change::Running;
 use crate::fm::discover::{self, Discovered, Finding, discover, identify};
-use crate::fm::gim::Gim;
-use crate::fm::graph::Key;
+use crate::fm::graph::{Key, PortRef, SwitchId};
 use crate::fm::inventory::{Inventory, Switch};
-use crate::fm::memory::{self, Host, Memory, MemoryError};
+use crate::fm::memory::{self, Beside, Host, MemoryError};
 use crate::fm::plan::send::{SendError, send};
 use crate::fm::plan::wires::read_all;
-use crate::fm::plan::{self, Assignment, PlanError};
+use crate::fm::plan::{self, Assignment, Before, Home, PlanError};
 use crate::fm::store::{State, Store, StoreError};
 use weft_parsers::fabric::Hpa;
 
@@ -73,7 +73,7 @@ impl Fm {
         result
     }
 
-    fn step(&self, step: &str) {
+    pub(super) fn step(&self, step: &str) {
         self.board.set(|status| step.clone_into(&mut status.step));
         self.show();
     }
@@ -121,7 +121,7 @@ impl Fm {
             return Err(StartError::Static(text));
         }
         let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
-        let Some(State { inventory, bindings, memory, gim }) = kept else {
+        let Some(State { inventory, bindings, memory, gim, .. }) = kept else {
             return Err(StartError::Static(
                 "a static start needs a store that was kept before".into(),
             ));
@@ -149,22 +149,12 @@ impl Fm {
         Ok(())
     }
 
-    /// What is known now: of the running fabric, if it runs.
-    fn known(&self) -> Option<State> {
-        self.running.as_ref().map(|running| State {
-            inventory: running.inventory.clone(),
-            bindings: running.bindings.clone(),
-            memory: self.memory.clone(),
-            gim: self.gim.clone(),
-        })
-    }
-
     /// Finds all components again, and brings about what is wanted.
     ///
     /// # Errors
     /// See [`StartError`]; what was known stays known then.
     pub fn rediscover(&mut self) -> Result<(), StartError> {
-        let known = self.known();
+        let known = self.state();
         self.bring_up(known.as_ref())?;
         self.reconcile();
         self.save()?;
@@ -172,52 +162,47 @@ impl Fm {
         Ok(())
     }
 
-    /// Discovery, PIDs and routes; then what the fabric shows is taken over.
+    /// Discovery, PIDs and routes; then what the fabric shows is taken over, and what components have forgotten is restored.
     fn bring_up(&mut self, kept: Option<&State>) -> Result<(), StartError> {
         self.step("discovery");
-        let Discovered { inventory, findings } = self.find(kept)?;
+        let Discovered { inventory, findings, fresh } = self.find(kept)?;
+        self.fresh.extend(fresh);
         let mut trouble: Vec<String> = findings.iter().map(ToString::to_string).collect();
-        let (believed, said) = if let Some(kept) = kept {
-            adopt::merge(kept, inventory)
-        } else {
-            let (bindings, memory) = (Bindings::default(), Memory::default());
-            (State { inventory, bindings, memory, gim: Gim::default() }, Vec::new())
+        let believed = match kept {
+            Some(kept) => adopt::merge(kept, inventory),
+            None => State::of(inventory),
         };
-        trouble.extend(said);
         self.step("PIDs and routes");
         let before = kept.map(|kept| &kept.inventory);
-        let (numbered, assignments) = self.number(before, &believed.inventory)?;
-        let same_ids = |running: &&Running| ids(&running.inventory) == ids(&numbered);
-        let old = self.running.as_ref().filter(same_ids).map(|running| &running.plan);
-        let plan = plan::make(&numbered, &self.options, old)?;
-        let (mut standing, silent) = read_all(&mut self.fabric, &numbered);
+        let (inventory, assignments) = self.number(before, &believed.inventory)?;
+        let believed = State { inventory, ..believed };
+        let (mut standing, silent) = read_all(&mut self.fabric, &believed.inventory);
         trouble.extend(silent.iter().map(|(id, error)| format!("{id}: {}", error.with_causes())));
-        send(&mut self.fabric, &numbered, &assignments, &plan, &mut standing, self.drain)?;
-        if let Some(partition) = &plan.routed.partition {
-            trouble.push(partition.to_string());
-        }
+        let home = self.home(kept, &believed)?;
+        let known = Before { home, standing: Some(standing.clone()), fresh: self.fresh.clone() };
+        let plan = plan::make_from(&believed.inventory, &self.options, &known)?;
+        let fabric = &mut self.fabric;
+        let sent =
+            send(fabric, &believed.inventory, &assignments, &plan, &mut standing, self.drain)?;
+        self.tell_difference(before, &believed.inventory);
+        self.tell_sent(kept.is_some(), &sent);
         self.step("what is bound and given");
-        let believed = State { inventory: numbered, ..believed };
         let (bindings, odd) = adopt::bindings(&mut self.fabric, &believed.inventory)?;
         trouble.extend(odd);
         let (memory, odd) = adopt::memory(&mut self.fabric, &believed.inventory, &bindings)?;
         trouble.extend(odd);
-        let shown = Compared { bindings, memory, ..Compared::default() };
-        let wants = |one: &Uuid| self.want.memory.iter().any(|w| tag(&w.name).as_ref() == Ok(one));
-        let shown = match kept {
-            Some(_) => adopt::compare(&believed, (shown.bindings, shown.memory), &wants),
-            None => shown,
+        let compared = match kept {
+            Some(_) => adopt::compare(&believed, (bindings, memory), &self.gives_anew()),
+            None => Compared { bindings, memory, ..Compared::default() },
         };
-        let Compared { bindings, memory, said, forgotten } = shown;
+        let (gim, odd) =
+            adopt::gim(&mut self.fabric, &believed.inventory, believed.gim, &self.fresh)?;
+        trouble.extend(odd);
+        (self.gim, self.granted) = (gim, believed.granted);
+        let (options, inventory) = (self.options.clone(), believed.inventory);
+        let Compared { bindings, memory, said, forgotten, unbound } = compared;
         trouble.extend(said);
         self.memory = memory;
-        for (tag, gfd) in forgotten {
-            trouble.extend(self.repair(&believed.inventory, &tag, gfd));
-        }
-        let (gim, odd) = adopt::gim(&mut self.fabric, &believed.inventory, believed.gim)?;
-        trouble.extend(odd);
-        self.gim = gim;
-        let (options, inventory) = (self.options.clone(), believed.inventory);
         self.set_running(Running {
             inventory,
             plan,
@@ -226,6 +211,7 @@ impl Fm {
             options,
             drain: self.drain,
         });
+        trouble.extend(self.restore(forgotten, unbound));
         trouble.extend(self.register_secondary());
         self.greet();
         self.trouble = trouble;
@@ -233,16 +219,21 @@ impl Fm {
         Ok(())
     }
 
-    /// Gives anew what a GFD has forgotten; the trouble that there is with that.
-    fn repair(&mut self, inventory: &Inventory, tag: &Uuid, gfd: Pid) -> Option<String> {
-        let text = format!("GFD {gfd} had nothing of memory {:?} any more", name_of(tag));
-        match self.memory.repair(&mut self.fabric, inventory, tag, gfd) {
-            Ok(()) => {
-                self.board.happened(format!("{text}: its part is given anew, and is empty"));
-                None
-            }
-            Err(error) => Some(format!("{text}: {}", with_causes(&error))),
+    /// The tables of before for when all is well: of the running fabric, or those that were kept.
+    fn home(&self, kept: Option<&State>, now: &State) -> Result<Option<Arc<Home>>, StartError> {
+        if let Some(running) = &self.running {
+            return Ok(Some(running.plan.home.clone()));
         }
+        let (Some(kept), Some(store)) = (kept, &self.store) else { return Ok(None) };
+        if !adopt::same_entry(kept, now) {
+            return Ok(None); // its switches have other numbers now
+        }
+        let mut whole = kept.inventory.clone();
+        whole.down.clear();
+        let Ok(graph) = whole.graph() else { return Ok(None) };
+        let made = store.load_home()?;
+        let options = plan::how(&whole, &self.options);
+        Ok(made.map(|routed| Arc::new(Home { graph, options, routed })))
     }
 
     fn find(&mut self, kept: Option<&State>) -> Result<Discovered, StartError> {
@@ -252,6 +243,8 @@ impl Fm {
         options.reserved.extend(self.want.fm.secondary.map(|secondary| secondary.pid));
         if let Some(kept) = kept {
             options.known = kept.inventory.known();
+            let first = kept.inventory.switches.first();
+            options.entry = first.map(|switch| (switch.serial, switch.pid));
             let targets = kept.inventory.switches.iter().flat_map(|switch| &switch.targets);
             options.reserved.extend(targets.map(|target| target.pid).filter(|pid| !pid.is_none()));
         }
@@ -281,11 +274,13 @@ impl Fm {
                             (t.id, t.instance, t.kind) == (target.id, target.instance, target.kind)
                         };
                         let pid = old.targets.iter().find(same)?.pid;
-                        (!pid.is_none()).then_some((at, target.id, target.instance, pid))
+                        (!pid.is_none()).then_some((at, target, pid))
                     })
+                    .map(|(at, target, pid)| (at, (target.id, target.instance, target.port), pid))
                     .collect();
-                for (at, target, instance, pid) in lacks {
-                    if taken(&inventory, pid) {
+                for (at, (target, instance, port), pid) in lacks {
+                    let here = PortRef::new(SwitchId::at(place), port);
+                    if taken(&inventory, pid) && !inventory.is_gfds(here, pid) {
                         continue;
                     }
                     let targets =
@@ -293,7 +288,7 @@ impl Fm {
                     if let Some(one) = targets.and_then(|targets| targets.get_mut(at)) {
                         one.pid = pid;
                     }
-                    let at = crate::fm::graph::SwitchId::at(place);
+                    let at = SwitchId::at(place);
                     again.push(Assignment { at, target, instance, pid, instead_of: None });
                 }
             }
@@ -325,7 +320,9 @@ impl Fm {
         };
         let switches = running.inventory.switches.iter().filter(|switch| switch.whole);
         let mut all: Vec<(Way, Pid)> = switches.map(|switch| (switch.way(), switch.pid)).collect();
-        all.extend(running.inventory.gfds.iter().map(|gfd| (Way::Pid(gfd.pid), gfd.pid)));
+        let inventory = &running.inventory;
+        let gfds = inventory.gfds.iter().filter(|gfd| adopt::is_there(inventory, gfd.at));
+        all.extend(gfds.map(|gfd| (Way::Pid(gfd.pid), gfd.pid)));
         let mut said = Vec::new();
         for (way, pid) in all {
             let done = identify(&mut self.fabric, way).and_then(|now| {
@@ -431,7 +428,9 @@ impl Fm {
             Some(ways) if gfds.len() != usize::from(ways) => {
                 return Err(format!("{} GFDs are named for {ways} ways", gfds.len()));
             }
-            None if gfds.is_empty() => return Err("expected GFDs, or a number of ways".to_owned()),
+            None if gfds.is_empty() => {
+                return Err("expected GFDs, one for each way (gfds), or how many (ways)".to_owned());
+            }
             _ => gfds,
         };
         let (tag, hpa) = (tag(&wanted.name)?, Hpa(wanted.hpa));
@@ -442,9 +441,11 @@ impl Fm {
     /// Gives memory, and tells the hosts' edges what the paths cost.
     pub(super) fn share(&mut self, request: &memory::Request) -> Result<(), MemoryError> {
         let Some(running) = &self.running else {
-            return Err(MemoryError::Misfit("the fabric is not up"));
+            return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
         };
-        self.memory.share(&mut self.fabric, &running.inventory, request)?;
+        let names = Names::new(&self.want, running);
+        let beside = Beside { gim: &self.gim, own: &|host| names.own(host) };
+        self.memory.share(&mut self.fabric, &running.inventory, beside, request)?;
         for host in &request.hosts {
             self.tell_costs(*host, &request.gfds);
         }
@@ -454,9 +455,11 @@ impl Fm {
     /// Gives memory that is there to one host more, and tells its edge what the paths cost.
     pub(super) fn grant(&mut self, tag: &Uuid, host: Host) -> Result<(), MemoryError> {
         let Some(running) = &self.running else {
-            return Err(MemoryError::Misfit("the fabric is not up"));
+            return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
         };
-        self.memory.grant(&mut self.fabric, &running.inventory, tag, host)?;
+        let names = Names::new(&self.want, running);
+        let beside = Beside { gim: &self.gim, own: &|host| names.own(host) };
+        self.memory.grant(&mut self.fabric, &running.inventory, beside, (tag, host))?;
         let parts = self.memory.find(tag).map(|share| share.parts.iter().map(|part| part.gfd));
         let gfds: Vec<Pid> = parts.into_iter().flatten().collect();
         self.tell_costs(host, &gfds);
@@ -491,11 +494,6 @@ impl Fm {
                 .join(", ")
         )
     }
-}
-
-/// Who the switches are, by id.
-fn ids(inventory: &Inventory) -> Vec<(Option<weft_parsers::cci::Uuid>, Pid)> {
-    inventory.switches.iter().map(|switch| (switch.uuid, switch.pid)).collect()
 }
 
 /// The same switch, as it was known.

@@ -13,6 +13,7 @@ use weft_parsers::fabric::Pid;
 use crate::fm::cci::Peer;
 use crate::fm::cdat::Figures;
 use crate::fm::inventory::Manager;
+use crate::fm::memory::map::{self, Kind, Own, Range};
 
 /// UUID of an FM that is given none.
 const UUID: Uuid = *b"weft fabric mgr\0";
@@ -48,6 +49,8 @@ pub struct Management {
     /// Its PID.
     #[serde(default, deserialize_with = "some_pid")]
     pub pid: Option<Pid>,
+    /// Name of the entry switch: its UUID is told by its neighbours only, and not where there are none.
+    pub entry: Option<String>,
     /// Who may take over.
     pub secondary: Option<Secondary>,
     /// From a port of a switch to another one.
@@ -92,6 +95,34 @@ pub struct HostName {
     /// Where its GAE answers, in a session of the host: `tcp:HOST:PORT` or `unix:PATH`.
     #[serde(default, deserialize_with = "some_peer")]
     pub gae: Option<Peer>,
+    /// Addresses that it has for itself, where no fabric memory may be: its memory and the windows of its bridges. As
+    /// hosts of weft have them, where nothing is said.
+    pub own_addresses: Option<Vec<OwnAddresses>>,
+}
+
+/// `BASE:SIZE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnAddresses(pub Own);
+
+impl<'de> Deserialize<'de> for OwnAddresses {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let bad = || serde::de::Error::custom(format!("expected BASE:SIZE, found {text:?}"));
+        let (base, len) = text.split_once(':').ok_or_else(bad)?;
+        let base = parse_address(base).map_err(serde::de::Error::custom)?;
+        let len = parse_size(len).or_else(|_| parse_address(len)).map_err(|_| bad())?;
+        let is_all = len > 0 && base.checked_add(len - 1).is_some();
+        if is_all { Ok(Self(Own { base, len })) } else { Err(bad()) }
+    }
+}
+
+impl HostName {
+    /// Addresses that it has for itself.
+    #[must_use]
+    pub fn own(&self) -> Vec<Own> {
+        let said = self.own_addresses.as_ref();
+        said.map_or_else(|| Own::OF_WEFT.to_vec(), |all| all.iter().map(|one| one.0).collect())
+    }
 }
 
 /// A device that is no GFD.
@@ -225,6 +256,7 @@ impl Want {
         let named = named.chain(want.devices.iter().map(|device| device.name.as_str()));
         let mut names: Vec<&str> =
             named.chain(want.hosts.iter().map(|host| host.name.as_str())).collect();
+        names.extend(want.fm.entry.as_deref());
         names.sort_unstable();
         let twice =
             names.windows(2).find(|two| two.first() == two.last()).and_then(|two| two.first());
@@ -251,7 +283,45 @@ impl Want {
                 return Err(WantError::Bad(format!("{why}, found {:?}", gim.name)));
             }
         }
+        want.check_addresses()?;
         Ok(want)
+    }
+
+    /// Whether those who are called the same have room for all that they are to have; who they are, and which GFDs, is
+    /// seen in the fabric only.
+    fn check_addresses(&self) -> Result<(), WantError> {
+        let mut all: Vec<(&[String], Range<&str>)> = Vec::new();
+        for one in &self.memory {
+            let ways = one.ways.map_or(one.gfds.len(), usize::from);
+            let name = format!("memory {:?}", one.name);
+            if ways == 0 {
+                let which = "expected gfds, one for each way and in their order, or ways";
+                return Err(WantError::Bad(format!("{name}: {which}")));
+            }
+            if let Some(why) = map::misfit(ways, one.granularity, one.hpa, one.size) {
+                return Err(WantError::Bad(format!("{name}: {why}")));
+            }
+            let (hpa, len, granularity) = (one.hpa, one.size, one.granularity);
+            let (kind, targets) = (Kind::Memory, vec![""; ways]);
+            all.push((&one.hosts, Range { name, hpa, len, targets, granularity, kind }));
+        }
+        for one in &self.gim {
+            let kind = if one.prefix { Kind::GimByPrefix } else { Kind::Gim };
+            let (name, targets) = (format!("GIM {:?}", one.name), vec![one.of.as_str()]);
+            let (hpa, len, granularity) = (one.hpa, one.size, 0);
+            all.push((&one.from, Range { name, hpa, len, targets, granularity, kind }));
+        }
+        for (at, (who, new)) in all.iter().enumerate() {
+            for name in *who {
+                let before = all.iter().take(at).filter(|(others, _)| others.contains(name));
+                let others: Vec<Range<&str>> = before.map(|(_, range)| range.clone()).collect();
+                let host = self.hosts.iter().find(|host| host.name == *name);
+                let own = host.map_or_else(Vec::new, HostName::own);
+                map::fits(new, &others, &own)
+                    .map_err(|why| WantError::Bad(format!("{}: {name:?}: {why}", new.name)))?;
+            }
+        }
+        Ok(())
     }
 
     /// Who manages.
@@ -457,6 +527,46 @@ hpa = "0x0100_0000_0000"
         assert_eq!(named.hosts[0].name, "acc0", "more than a PID has");
     }
 
+    /// Two that meet, and two that one FAST entry cannot lead to, are refused before anybody is asked.
+    #[test]
+    fn memory_that_meets_other_memory_is_refused() {
+        let more = |table: &str, hpa: u64, rest: &str| {
+            let hosts = if table == "gim" { "of = \"s1.0\"\nfrom" } else { "hosts" };
+            format!(
+                "{GOOD}[[{table}]]\nname = \"more\"\n{hosts} = [\"h0\"]\nsize = \"4KiB\"\nhpa = {hpa}\n{rest}"
+            )
+        };
+        let (at, end) = (1 << 40, (1 << 40) + (4 << 30));
+        let four = "ways = 4\ngranularity = 256";
+        #[rustfmt::skip] // columns: table, where, the rest, what is said
+        let cases = [
+            ("memory", at, four, Some("memory \"more\": \"h0\": memory-own-addresses")),
+            ("memory", end - 4_096, four, Some("memory \"pool\" is at 0x10000000000 to 0x100ffffffff")),
+            ("memory", end, four, None),
+            ("memory", end, "ways = 4\ngranularity = 512", Some("segment-one-entry")),
+            ("memory", end, "ways = 2\ngranularity = 256", Some("segment-one-entry")),
+            ("memory", at + (64 << 30), "ways = 1", None),
+            ("memory", 0x4000_0000, "ways = 1", Some("window-no-own-addresses")),
+            ("memory", at + (4_096 << 36), "ways = 1", Some("window-depth")),
+            ("gim", end, "", Some("GIM \"more\": \"h0\": segment-one-entry")),
+            ("gim", at, "prefix = true", Some("memory-own-addresses")),
+            ("gim", end, "prefix = true", None),
+        ];
+        for (table, hpa, rest, want) in cases {
+            let error = Want::parse(&more(table, hpa, rest)).err().map(|error| error.to_string());
+            match (want, &error) {
+                (Some(want), Some(error)) => {
+                    assert!(error.contains(want), "{table} {hpa:#x}: {error}");
+                }
+                (None, None) => {}
+                _ => panic!("{table} {hpa:#x} {rest}: {error:?}"),
+            }
+        }
+        let other = more("memory", at, four)
+            .replace("hosts = [\"h0\"]\nsize = \"4KiB\"", "hosts = [\"h1\"]\nsize = \"4KiB\"");
+        assert!(Want::parse(&other).is_ok(), "another host");
+    }
+
     #[test]
     fn what_means_nothing_is_refused_with_what_was_expected() {
         #[rustfmt::skip] // columns: what is replaced, by what, part of the error
@@ -476,6 +586,13 @@ hpa = "0x0100_0000_0000"
             ("name = \"h0\"", "name = \"s0.1\"", "expected a name"),
             ("name = \"pool\"", "name = \"a pool with a long name\"", "1 to 16 octets"),
             ("unix:/run/h0", "/run/h0", "expected tcp:HOST:PORT or unix:PATH"),
+            ("port = 3", "port = 3\nown_addresses = [\"1GiB\"]", "expected BASE:SIZE"),
+            ("port = 3", "port = 3\nown_addresses = [\"0:0\"]", "expected BASE:SIZE"),
+            ("port = 3", "port = 3\nown_addresses = [\"0x10000000000:1\"]", "window-no-own-addresses"),
+            ("0x0100_0000_0000", "0x4000000000", "window-no-own-addresses"),
+            ("ways = 4", "ways = 3", "3 GFDs"),
+            ("ways = 4", "", "expected gfds, one for each way"),
+            ("\"4GiB\"", "\"4097\"", "size is no multiple of 0x400"),
             ("ways = 4", "way = 4", "unknown field `way`"),
             ("port = 3", "port = 300", "300"),
             ("[[bind]]", "[[bind", "TOML"),

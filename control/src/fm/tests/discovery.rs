@@ -118,6 +118,37 @@ fn gfds_and_devices_are_found_at_their_ports() {
     assert_eq!((port.role, port.partner), (Role::Dsp, Partner::Device(4)));
 }
 
+/// The edge lets a GFD speak with its port's PID alone, so the port has it before the GFD has; and who calls itself
+/// otherwise there is nobody that the manager speaks to.
+#[test]
+fn a_gfd_has_the_pid_of_its_port() {
+    let mut fake = Fake::of(&generate::line(3, 1).unwrap());
+    let port = fake.add(SwitchId(2), Some(GfdState::new(64)));
+    let shared = Shared::new(fake);
+    let pid_of_port = |shared: &Shared| {
+        shared.with(|fake| {
+            let of_port = |target: &&(_, _, _, _, u8, Pid)| target.4 == port;
+            fake.switch(2).targets.iter().find(of_port).unwrap().5
+        })
+    };
+    for round in 0..2 {
+        let found = found(&shared);
+        assert!(found.findings.is_empty(), "{:?}", found.findings);
+        let [gfd] = found.inventory.gfds[..] else { panic!("{:?}", found.inventory.gfds) };
+        assert_eq!(pid_of_port(&shared), gfd.pid, "{round}");
+        let at_port = found.inventory.pids().filter(|(pid, _)| *pid == gfd.pid);
+        assert_eq!(at_port.map(|(_, at)| at).collect::<Vec<_>>(), [gfd.at], "once");
+    }
+    let given = pid_of_port(&shared);
+    let other = Pid::from_low_bits(given.bits() + 0x111);
+    shared.with(|fake| fake.nodes[3].base.pid = other);
+    let found = found(&shared);
+    let [Finding::Stranger { pid, .. }] = found.findings[..] else {
+        panic!("{:?}", found.findings)
+    };
+    assert_eq!((pid, found.inventory.gfds.len(), pid_of_port(&shared)), (other, 0, given));
+}
+
 type Case = (&'static str, fn(&mut Fake), fn(&Finding) -> bool);
 
 #[test]

@@ -106,6 +106,8 @@ pub struct Fake {
     pub entry: usize,
     /// Commands that changed something.
     pub sets: u64,
+    /// Commands that nobody answered.
+    pub unanswered: u64,
     /// Called after each command that a component took, with its place; for tests that break things half-way.
     pub after: Option<After>,
 }
@@ -139,7 +141,7 @@ impl Fake {
             }
             nodes.push(node(uuid(0x50, id.index()), Kind::Switch(state)));
         }
-        let mut fake = Self { nodes, faults: None, entry: 0, sets: 0, after: None };
+        let mut fake = Self { nodes, faults: None, entry: 0, sets: 0, unanswered: 0, after: None };
         fake.edges();
         fake
     }
@@ -290,12 +292,8 @@ impl Fake {
     }
 
     /// Who is at the other end of a port.
-    fn across(&mut self, at: usize, port: u8) -> Option<usize> {
-        let port = *self.switch(at).ports.get(&port)?;
-        match port.end {
-            End::Node(far, _) if port.up => Some(far),
-            _ => None,
-        }
+    fn across(&self, at: usize, port: u8) -> Option<usize> {
+        across(&self.nodes, at, port)
     }
 
     fn host_of(&self, gfd: usize) -> Option<usize> {
@@ -306,32 +304,8 @@ impl Fake {
     }
 
     /// Follows a PID from a switch; none when it gets lost.
-    pub fn follow(&mut self, from: usize, to: Pid) -> Option<usize> {
-        let mut at = from;
-        for _ in 0..=self.nodes.len() {
-            if self.nodes[at].base.gone {
-                return None;
-            }
-            if self.nodes[at].base.pid == to {
-                return Some(at);
-            }
-            let Kind::Switch(state) = &self.nodes[at].kind else { return None };
-            let port = match state.drt.get(&to)? {
-                DrtEntry::Invalid => return None,
-                DrtEntry::Port(port) => *port,
-                DrtEntry::Group(group) => *state.rgt.get(group)?.ports().first()?,
-            };
-            let at_edge =
-                state.ports.get(&port).is_some_and(|p| matches!(p.end, End::Host | End::Device));
-            if at_edge && state.targets.iter().any(|t| t.5 == to && t.4 == port) {
-                return Some(at);
-            }
-            match self.across(at, port) {
-                Some(far) => at = far,
-                None => return None,
-            }
-        }
-        None
+    pub fn follow(&self, from: usize, to: Pid) -> Option<usize> {
+        follow(&self.nodes, from, to)
     }
 
     fn carry_out(&mut self, at: usize, sender: Uuid, request: &Request<'_>) -> Reply {
@@ -412,6 +386,41 @@ impl Fake {
         };
         state.ports.iter().map(partner).collect()
     }
+}
+
+fn across(nodes: &[Node], at: usize, port: u8) -> Option<usize> {
+    let Kind::Switch(state) = &nodes.get(at)?.kind else { return None };
+    let port = state.ports.get(&port)?;
+    match port.end {
+        End::Node(far, _) if port.up => Some(far),
+        _ => None,
+    }
+}
+
+/// Follows a PID from a switch through the tables as they are; none when it gets lost.
+pub fn follow(nodes: &[Node], from: usize, to: Pid) -> Option<usize> {
+    let mut at = from;
+    for _ in 0..=nodes.len() {
+        if nodes[at].base.gone {
+            return None;
+        }
+        if nodes[at].base.pid == to {
+            return Some(at);
+        }
+        let Kind::Switch(state) = &nodes[at].kind else { return None };
+        let port = match state.drt.get(&to)? {
+            DrtEntry::Invalid => return None,
+            DrtEntry::Port(port) => *port,
+            DrtEntry::Group(group) => *state.rgt.get(group)?.ports().first()?,
+        };
+        let at_edge =
+            state.ports.get(&port).is_some_and(|p| matches!(p.end, End::Host | End::Device));
+        if at_edge && state.targets.iter().any(|t| t.5 == to && t.4 == port) {
+            return Some(at);
+        }
+        at = across(nodes, at, port)?;
+    }
+    None
 }
 
 /// Stands for "Background Command Started".
@@ -747,6 +756,8 @@ fn answer(fake: &mut Fake, manager: Uuid, message: &[u8]) -> Result<Vec<u8>, Tra
         return Err(gone());
     }
     let entry = fake.entry;
-    let answer = fake.request(entry, manager, message).ok_or_else(gone)?;
+    let answer = fake.request(entry, manager, message);
+    fake.unanswered += u64::from(answer.is_none());
+    let answer = answer.ok_or_else(gone)?;
     if lost(fake) { Err(gone()) } else { Ok(answer) }
 }

@@ -183,7 +183,7 @@ fn what_cannot_be_is_refused_and_sends_nothing() {
         (show("a", "s0/port:99", &[own], 64, 0), "no device of that name that is bound"),
         (show("a", &far, &[own], 0, 0), "there are none"),
         (show("a", &far, &[own], 2, u64::MAX), "end before"),
-        (show("a", &far, &[own], 64, 2 << 40), "\"pool\" has addresses"),
+        (show("a", &far, &[own], 64, 2 << 40), "memory-own-addresses"),
         (Request::Revoke { name: "win".into(), host: far.clone() }, "does not reach"),
     ];
     for (request, part) in cases {

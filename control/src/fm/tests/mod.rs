@@ -4,6 +4,7 @@
 //! Units: none.
 //! Source: style.md C12.
 
+mod anew;
 mod bind;
 mod change;
 mod discovery;
@@ -13,6 +14,7 @@ mod gim;
 mod memory;
 mod plan;
 mod regain;
+mod replan;
 mod service;
 mod show;
 mod socket;

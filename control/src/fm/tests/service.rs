@@ -7,13 +7,14 @@
 use std::time::Duration;
 
 use weft_parsers::cci::Uuid;
-use weft_parsers::fabric::Pid;
+use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
 use super::bind::fabric as three_switches;
 use super::discovery::{US, number};
 use super::fake::{Fake, Kind, Shared};
 use super::fake_gfd::{BLOCK, GfdState};
 use crate::fm::graph::{SwitchId, generate};
+use crate::fm::inventory::Named;
 use crate::fm::service::board::{Mode, Phase, Status};
 use crate::fm::service::request::Drawn;
 use crate::fm::service::run::Service;
@@ -109,6 +110,66 @@ fn what_is_wanted_is_brought_about() {
     }
 }
 
+/// What people read has the names of the wanted state, and they may use them; a name stays with its switch.
+#[test]
+fn switches_are_called_by_their_names() {
+    let shared = shared();
+    let unnamed = started(&shared, "");
+    let state = unnamed.state().unwrap();
+    let uuid = Named(state.inventory.switches[1].uuid.unwrap());
+    let gfd = Named(state.inventory.gfds[0].uuid);
+    drop(unnamed);
+    let text = format!(
+        "[[switch]]\nname = \"leaf.b\"\nuuid = \"{uuid}\"\n[[gfd]]\nname = \"mem-0\"\nuuid = \"{gfd}\"\n"
+    );
+    let mut want = want(&text);
+    want.fm.entry = Some("sw0".to_owned());
+    let mut fm = manager(&shared, want, Mode::FmFirst, None);
+    fm.start().unwrap();
+    let Ok(Response::Topology(tree)) = fm.request(&Request::Topology { drawn: Drawn::Text }) else {
+        panic!("a tree");
+    };
+    for part in ["sw0 PID", "leaf.b PID", "host h0 ", "GFD mem-0 "] {
+        assert!(tree.contains(part), "{part}: {tree}");
+    }
+    assert!(!tree.contains("s0") && !tree.contains("s1"), "{tree}");
+    let Ok(Response::Topology(dot)) = fm.request(&Request::Topology { drawn: Drawn::Dot }) else {
+        panic!("a graph");
+    };
+    assert!(dot.contains("s1 [label=\"leaf.b\\nPID"), "{dot}");
+    let Ok(Response::Pids(rows)) = fm.request(&Request::Pids) else { panic!("rows") };
+    assert!(rows.iter().all(|row| !row.at.starts_with("s1")), "{rows:?}");
+    assert!(rows.iter().any(|row| row.at == "leaf.b") && rows.iter().any(|row| row.at == "sw0"));
+    let host = rows.iter().find(|row| row.at.starts_with("leaf.b.") && row.what == "host edge");
+    let place = host.unwrap().at.clone();
+    assert!(matches!(fm.request(&Request::Access { host: place }), Ok(Response::Access(_))));
+    let only = Request::Routes { prove: false, switch: Some("leaf.b".to_owned()) };
+    let Ok(Response::Routes(routes)) = fm.request(&only) else { panic!("routes") };
+    assert!(!routes.rows.is_empty() && routes.rows.iter().all(|row| row.switch == "leaf.b"));
+    let refused = fm.request(&Request::Unbind { bridge: "leaf.b/0/9".to_owned() }).unwrap_err();
+    assert!(refused.message.contains("leaf.b VCS 0 vPPB 9"), "{refused}");
+    let links = fm.state().unwrap().inventory.links;
+    shared.with(|fake| fake.cut(0, links.first().unwrap()[0].port));
+    fm.watch();
+    let said = fm.board().events(0);
+    let lost = said.iter().find(|event| event.what.contains("is down")).expect("an event");
+    assert!(lost.what.starts_with("link at sw0."), "{lost:?}");
+}
+
+/// The entry switch answers to its own PID as to `entry`.
+#[test]
+fn commands_to_the_pid_of_the_entry_switch_reach_it() {
+    let shared = shared();
+    let mut fm = started(&shared, "");
+    let entry = fm.state().unwrap().inventory.switches[0].pid;
+    let message = "000000000700000000000000".to_owned();
+    let ask = |to: String| Request::Cci { to, message: message.clone() };
+    let by_name = fm.request(&ask("entry".to_owned())).unwrap();
+    let by_pid = fm.request(&ask(format!("pid:{entry}"))).unwrap();
+    assert_eq!(by_name, by_pid);
+    assert!(matches!(by_pid, Response::Cci(answer) if answer.code == 0));
+}
+
 #[test]
 fn each_request_is_answered() {
     let shared = shared();
@@ -164,10 +225,10 @@ fn refused_requests_leave_everything_as_it_was() {
     #[rustfmt::skip] // columns: request, part of the refusal
     let cases = [
         (share("pool", &[&gfd], BLOCK), "one already"),
-        (share("two", &[&gfd, &gfd], 2 * BLOCK), "interleave set"),
-        (share("odd", &[&gfd], 1), "multiples of ways"),
+        (share("two", &[&gfd, &gfd], 2 * BLOCK), "is there twice"),
+        (share("odd", &[&gfd], 1), "the size is no multiple of 0x100"),
         (share("part", &[&gfd], 256), "Invalid Input"),
-        (share("big", &[&gfd], 99 * BLOCK), "Resources Exhausted"),
+        (share("big", &[&gfd], 99 * BLOCK), "octets in all"),
         (share("none", &["eee"], BLOCK), "no GFD"),
         (share("seventeen octets!", &[&gfd], BLOCK), "1 to 16 octets"),
         (Request::Release { name: text("pond") }, "no memory"),
@@ -337,8 +398,9 @@ fn a_restart_keeps_virtual_links_and_binds_again_what_was_lost() {
         shared.with(|fake| fake.switch(at).vcss[vcs].vppbs[vppb] = (0, 255, 255, Pid::NONE, None));
     }
     let third = start();
-    let trouble = status(&third).trouble;
-    assert!(trouble.iter().any(|line| line.contains("does not lead to")), "{trouble:?}");
+    let told = third.board().events(0);
+    assert!(told.iter().any(|event| event.what.contains("it is bound again")), "{told:?}");
+    assert_eq!(status(&third).trouble, Vec::<String>::new(), "what is healed is no trouble");
     assert_eq!(third.state().unwrap().bindings, state.bindings, "bound again");
     assert_eq!(shared.with(|fake| fake.switch(0).vcss[0].vppbs[1].0), 4);
 }
@@ -471,4 +533,51 @@ fn clients_are_answered_one_at_a_time_and_status_always() {
         assert!(ask(bad).contains("bad_request"), "{bad}");
     }
     drop(service);
+}
+
+/// Each look reads owners, PIDs and tables again; what somebody else has changed is told once, and is trouble until it is
+/// as it was.
+#[test]
+fn what_somebody_else_changes_is_told_with_switch_table_and_entry() {
+    let shared = shared();
+    let mut fm = started(&shared, POOL);
+    let said = |fm: &Fm| -> Vec<String> {
+        let events = fm.board().events(0);
+        events.into_iter().map(|e| e.what).filter(|e| e.contains("somebody else")).collect()
+    };
+    let trouble = |fm: &Fm| -> Vec<String> {
+        status(fm).trouble.into_iter().filter(|line| line.contains("somebody else")).collect()
+    };
+    fm.watch();
+    assert_eq!((said(&fm), trouble(&fm)), (vec![], vec![]));
+    let change = |change: &dyn Fn(&mut super::fake::SwitchState)| {
+        shared.with(|fake| match &mut fake.nodes[1].kind {
+            Kind::Switch(state) => change(state),
+            Kind::Gfd(_) => panic!("a GFD"),
+        });
+    };
+    let to = Pid::from_low_bits(0x7AB);
+    change(&|state| {
+        state.drt.insert(to, DrtEntry::Port(1));
+    });
+    let route = "somebody else changed DRT entry 7ab of s1: expected nothing, found port 1";
+    for _ in 0..2 {
+        fm.watch();
+        assert_eq!((said(&fm), trouble(&fm)), (vec![route.to_owned()], vec![route.to_owned()]));
+    }
+    change(&|state| {
+        state.drt.remove(&to);
+    });
+    change(&|state| {
+        let group = RgtEntry::decode([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        state.rgt.insert(77, group);
+    });
+    fm.watch();
+    let group = "somebody else changed RGT entry 77 of s1: expected nothing, found ports [1]";
+    assert_eq!(trouble(&fm), [group]);
+    change(&|state| {
+        state.rgt.remove(&77);
+    });
+    fm.watch();
+    assert_eq!((trouble(&fm), said(&fm)), (vec![], vec![route.to_owned(), group.to_owned()]));
 }

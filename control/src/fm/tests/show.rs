@@ -11,6 +11,7 @@ use crate::fm::cdat::{Figures, cost};
 use crate::fm::graph::{SwitchId, generate};
 use crate::fm::inventory::Inventory;
 use crate::fm::plan::Plan;
+use crate::fm::service::spoken::Called;
 use crate::fm::topology::{dot, tree};
 
 fn line() -> (Inventory, Plan) {
@@ -53,8 +54,8 @@ fn an_inventory_is_shown_as_tree_and_as_graph() {
     let link = *inventory.links.first().unwrap();
     inventory.down.insert(link);
     let (mut text, mut graph) = (String::new(), String::new());
-    tree(&inventory, &mut text).unwrap();
-    dot(&inventory, &mut graph).unwrap();
+    tree(&inventory, &Called::default(), &mut text).unwrap();
+    dot(&inventory, &Called::default(), &mut graph).unwrap();
     let third = inventory.switches[2].pid;
     assert!(text.starts_with("s0 PID 000 50505050-5050-5050-0000-000000000000\n"), "{text}");
     assert!(text.contains(&format!("\n    s2 PID {third} ")), "two levels down: {text}");

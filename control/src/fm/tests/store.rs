@@ -8,6 +8,7 @@ use super::bind::{COST, fabric, link};
 use super::discovery::{US, manager};
 use crate::fm::bind::{Bindings, Bridge};
 use crate::fm::discover::{Options, discover};
+use crate::fm::edge::Bit;
 use crate::fm::graph::SwitchId;
 use crate::fm::memory::{Memory, Part, Share};
 use crate::fm::store::{State, Store, StoreError};
@@ -34,7 +35,9 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
         granularity: 256,
     };
     let gim = crate::fm::gim::Gim::default();
-    let state = State { inventory, bindings, memory: Memory { shares: vec![share] }, gim };
+    let granted = [Bit::Lav(SwitchId(2), 1, part.gfd), Bit::Gmv(SwitchId(0), 0, part.gfd)].into();
+    let memory = Memory { shares: vec![share] };
+    let state = State { inventory, bindings, memory, gim, granted };
     {
         let store = Store::open(&path).unwrap();
         assert!(store.load().unwrap().is_none());

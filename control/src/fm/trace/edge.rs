@@ -14,7 +14,8 @@ use weft_parsers::fabric::{FastEntry, Hpa, Interleave, LdstEntry, Pid, Target as
 
 use super::{End, Stop, Target, Walk, refused};
 use crate::fm::cci::{Fabric, Way};
-use crate::fm::gim::{Grant, prefixes};
+use crate::fm::edge::prefixes;
+use crate::fm::gim::Grant;
 use crate::fm::inventory::Switch;
 use crate::fm::memory::{DECODERS, Part};
 

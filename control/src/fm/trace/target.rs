@@ -7,7 +7,7 @@
 use weft_parsers::fabric::Pid;
 
 use super::{End, Stop, Walk, refused};
-use crate::fm::gim::{has_vtv, prefixes};
+use crate::fm::edge::{has_vtv, prefixes};
 use crate::fm::graph::SwitchId;
 use crate::fm::service::names::hosts;
 

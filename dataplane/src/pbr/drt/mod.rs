@@ -54,11 +54,6 @@ pub trait Load {
     /// Octets that wait for a port.
     fn queued_octets(&self, port: PortId) -> u64;
 
-    /// Octets that are known to wait further on along a port's way.
-    fn beyond_octets(&self, _port: PortId) -> u64 {
-        0
-    }
-
     /// Whether a port's queue is full: a message that prefers it should go elsewhere.
     fn is_full(&self, port: PortId) -> bool;
 }
@@ -204,13 +199,17 @@ impl Routes {
     /// Sets groups from `start` on; all of them or none.
     ///
     /// # Errors
-    /// A range beyond the table, a port that is not there, or a last primary beyond the last port; nothing has changed.
+    /// A range beyond the table, a port that is not there, a last primary beyond the last port, or the mode that goes by
+    /// what is known from further on: switches do not tell each other; nothing has changed.
     pub fn set_rgt(&mut self, start: usize, entries: &[RgtEntry]) -> Result<(), TableError> {
         range(start, entries.len(), self.rgt.len())?;
         for entry in entries {
             if entry.primary > entry.highest || entry.highest > 7 {
                 let RgtEntry { primary, highest, .. } = *entry;
                 return Err(TableError::Primary { primary, highest });
+            }
+            if entry.mode == RgtMode::AdvancedCongestionAvoiding {
+                return Err(TableError::Mode);
             }
             entry.ports().iter().try_for_each(|&port| self.port(port))?;
         }
@@ -281,18 +280,12 @@ fn dynamic(group: &RgtEntry, up: PortSet, draw: u64, load: &impl Load) -> Option
         (true, true) => secondary,
     };
     let turn = nth(open, draw >> 3)?;
-    let beyond = match group.mode {
-        RgtMode::Random => return Some(turn),
-        RgtMode::CongestionAvoiding => false,
-        RgtMode::AdvancedCongestionAvoiding => true,
-    };
-    let waiting = |port| {
-        let further = if beyond { load.beyond_octets(port) } else { 0 };
-        load.queued_octets(port).saturating_add(further)
-    };
+    if group.mode == RgtMode::Random {
+        return Some(turn);
+    }
     // Equals are taken in turns: the search begins at a random one.
     let after = |port: PortId| port.get().wrapping_sub(turn.get()) & 63;
-    open.iter().min_by_key(|&port| (waiting(port), after(port)))
+    open.iter().min_by_key(|&port| (load.queued_octets(port), after(port)))
 }
 
 /// A member of `set`, each as likely; `draw` counts with its low 32 bits.

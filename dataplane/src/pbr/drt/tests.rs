@@ -23,16 +23,12 @@ fn group(ports: &[u8], primary: u8, mode: RgtMode, mix: u8) -> RgtEntry {
 #[derive(Default)]
 struct Depths {
     queued: [u64; 8],
-    beyond: [u64; 8],
     full: PortSet,
 }
 
 impl Load for Depths {
     fn queued_octets(&self, port: PortId) -> u64 {
         self.queued[port.index()]
-    }
-    fn beyond_octets(&self, port: PortId) -> u64 {
-        self.beyond[port.index()]
     }
     fn is_full(&self, port: PortId) -> bool {
         self.full.contains(port)
@@ -177,20 +173,26 @@ fn ports_that_are_down_are_passed_over() {
 }
 
 #[test]
-fn congestion_avoidance_takes_the_shortest_queue_and_the_advanced_one_looks_further() {
+fn congestion_avoidance_takes_the_shortest_queue() {
     let mut routes = routes();
-    let load = Depths {
-        queued: [500, 100, 200, 0, 0, 0, 0, 0],
-        beyond: [0, 600, 0, 0, 0, 0, 0, 0],
-        ..Depths::default()
-    };
-    for (mode, want) in [(RgtMode::CongestionAvoiding, 1), (RgtMode::AdvancedCongestionAvoiding, 2)]
-    {
-        routes.set_rgt(0, &[group(&[0, 1, 2], 2, mode, 0)]).unwrap();
-        assert_eq!(spread(&routes, PortSet::first(8), &load, 1_000)[want], 1_000, "{mode:?}");
-        let even = spread(&routes, PortSet::first(8), &Depths::default(), 3_000);
-        assert!(even[..3].iter().all(|&hits| hits > 800), "equals take turns: {even:?}");
-    }
+    let load = Depths { queued: [500, 100, 200, 0, 0, 0, 0, 0], ..Depths::default() };
+    routes.set_rgt(0, &[group(&[0, 1, 2], 2, RgtMode::CongestionAvoiding, 0)]).unwrap();
+    assert_eq!(spread(&routes, PortSet::first(8), &load, 1_000)[1], 1_000);
+    let even = spread(&routes, PortSet::first(8), &Depths::default(), 3_000);
+    assert!(even[..3].iter().all(|&hits| hits > 800), "equals take turns: {even:?}");
+}
+
+/// Switches do not tell each other of their queues: the mode that would need it is not taken for the plain one.
+#[test]
+fn the_advanced_mode_is_refused_with_what_to_use_instead() {
+    let mut routes = routes();
+    let plain = group(&[0, 1], 1, RgtMode::CongestionAvoiding, 0);
+    let before = routes.clone();
+    let advanced = RgtEntry { mode: RgtMode::AdvancedCongestionAvoiding, ..plain };
+    let error = routes.set_rgt(0, &[plain, advanced]).unwrap_err();
+    assert_eq!(error, TableError::Mode);
+    assert!(error.to_string().contains("use mode 1"), "{error}");
+    assert_eq!(routes, before);
 }
 
 /// Entries set and read at random, against a map.
@@ -243,9 +245,8 @@ fn random_picks_are_members_that_are_up() {
     for _ in 0..3_000 {
         let count = 1 + rng.below(8);
         let ports: Vec<u8> = (0..count).map(|_| u8::try_from(rng.below(8)).unwrap()).collect();
-        let modes =
-            [RgtMode::Random, RgtMode::CongestionAvoiding, RgtMode::AdvancedCongestionAvoiding];
-        let mode = modes[usize::try_from(rng.below(3)).unwrap()];
+        let modes = [RgtMode::Random, RgtMode::CongestionAvoiding];
+        let mode = modes[usize::try_from(rng.below(2)).unwrap()];
         let primary = u8::try_from(rng.below(count)).unwrap();
         routes
             .set_rgt(0, &[group(&ports, primary, mode, u8::try_from(rng.below(8)).unwrap())])
@@ -253,7 +254,6 @@ fn random_picks_are_members_that_are_up() {
         let up = PortSet::from_bits(rng.below(256));
         let load = Depths {
             queued: [0; 8].map(|_| rng.below(4)),
-            beyond: [0; 8].map(|_| rng.below(4)),
             full: PortSet::from_bits(rng.below(256)),
         };
         let picked = routes.pick(Dispatch::Group(0), Flow::Dynamic, up, rng.next_u64(), &load);

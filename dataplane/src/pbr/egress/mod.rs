@@ -61,19 +61,6 @@ pub const fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
     }
 }
 
-/// Whether a GFD behind `port` may send as `spid`; its TLPs come in with a PTH.
-///
-/// # Errors
-/// [`Refusal::ForeignSpid`], and [`Refusal::WrongRole`] where no GFD is.
-#[inline]
-pub fn from_gfd(port: &EdgePort, spid: Pid) -> Result<(), Refusal> {
-    match port.role {
-        Role::Gfd if port.has_pid(spid) => Ok(()),
-        Role::Gfd => Err(Refusal::ForeignSpid),
-        _ => Err(Refusal::WrongRole),
-    }
-}
-
 /// One end of a virtual link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct End {

@@ -1,4 +1,4 @@
-//! Tests of [`leave`], [`from_gfd`] and [`Bindings`]: a test for each rule.
+//! Tests of [`leave`] and [`Bindings`]: a test for each rule.
 
 use super::*;
 use crate::pbr::{Fast, Ldst, Prefixes, Vppb};
@@ -80,16 +80,6 @@ fn to_a_gfd_the_pth_stays() {
 fn a_notification_goes_to_the_gae_and_to_no_peer() {
     assert_eq!(out(&port(Role::Usp, 0), Kind::Gam, false), Out::Internal(Function::Gae));
     assert_eq!(out(&port(Role::Dsp, 0), Kind::Gam, false), Out::Drop(Refusal::GamToPeer));
-}
-
-#[test]
-fn a_gfd_speaks_with_its_own_pids_alone() {
-    let mut gfd = port(Role::Gfd, 0);
-    gfd.more_pids = Arc::new([pid(7), pid(8)]);
-    for (spid, want) in [(0x0A1, Ok(())), (8, Ok(())), (9, Err(Refusal::ForeignSpid))] {
-        assert_eq!(from_gfd(&gfd, pid(spid)), want, "{spid:x}");
-    }
-    assert_eq!(from_gfd(&port(Role::Dsp, 0), pid(0x0A1)), Err(Refusal::WrongRole));
 }
 
 fn vppb(spid: u16, dpid: u16) -> Vppb {

@@ -150,6 +150,10 @@ impl Context {
                 desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], (false, false));
                 self.hand_to_agent(input, desc)
             }
+            Ok(Read::Refused(refusal)) => {
+                desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], (false, false));
+                self.refuse(input, refusal, DropReason::TlpRefused)
+            }
             Err(reason) => self.unread(input, desc, reason),
         }
     }
@@ -273,7 +277,7 @@ impl Context {
         let link = TlpLink { payload_max: u16::MAX, ..TlpLink::default() };
         let facts = match read::read(self.bufs.bytes(desc), None, link, config) {
             Ok(Read::Tlp(facts)) => Some(facts),
-            Ok(Read::Control) => None,
+            Ok(Read::Control | Read::Refused(_)) => None, // refused are edges' only
             // What is for a link without PTH is not read here: whoever made it knows what it is.
             Err(DropReason::NotTlp) if to != AGENT_MAC => None,
             Err(reason) => return self.unread(input, desc, reason),

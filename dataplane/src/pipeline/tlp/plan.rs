@@ -10,11 +10,11 @@ use weft_parsers::tlp::{Pth, VendPrefixL0};
 use super::octets::Front;
 use super::read::Facts;
 use crate::buffer::Buffer;
-use crate::pbr::egress::{from_gfd, leave};
+use crate::pbr::egress::leave;
 use crate::pbr::tables::Arrival;
 use crate::pbr::vcs::Implicit;
 use crate::pbr::{
-    Dispatch, Flow, Kind, Leaving, Load, Out, Refusal, Request, Role, Route, Tables, Verdict,
+    Dispatch, Flow, Kind, Leaving, Load, Out, Refusal, Request, Route, Tables, Verdict,
 };
 use crate::pipeline::Context;
 use crate::types::{PortId, Pri};
@@ -71,12 +71,6 @@ impl Context {
         };
         if pth.dpid.is_none() {
             return Plan::Agent;
-        }
-        if let Some(edge) = tables.edge(input)
-            && edge.role == Role::Gfd
-            && let Err(refusal) = from_gfd(edge, pth.spid)
-        {
-            return Plan::Drop(refusal);
         }
         match self.onward(tables, facts, pth, Edits::default()) {
             Ok(plan) => plan,

@@ -9,7 +9,8 @@ use weft_parsers::tlp::{self, Mode, PbrTlp, Protocol, Pth, Tlp};
 
 use super::octets;
 use crate::config::{TlpConfig, TlpLink};
-use crate::pbr::{EdgePort, Kind, Request, Role};
+use crate::pbr::source::admit;
+use crate::pbr::{EdgePort, Kind, Refusal, Request, Role};
 use crate::stats::DropReason;
 use crate::types::Pri;
 
@@ -21,6 +22,8 @@ pub(super) enum Read {
     Tlp(Facts),
     /// What the two ends of a link tell each other, and what is for the FM's logical device.
     Control,
+    /// A TLP with a PTH that nobody may send at this port.
+    Refused(Refusal),
 }
 
 /// What a frame holds.
@@ -75,8 +78,8 @@ pub(super) fn read(
             if pbr.vend_prefix().is_some() {
                 return Err(DropReason::Malformed); // edges take it off
             }
-            if matches!(role, Some(Role::Usp | Role::Dsp)) && !pth.dpid.is_none() {
-                return Err(DropReason::NotTlp); // but partners may say who they are
+            if let Some(Err(refusal)) = edge.map(|edge| admit(edge, pth, pbr.tlp())) {
+                return Ok(Read::Refused(refusal)); // before anything is decided by what it says
             }
             (*pbr.tlp(), Some(pth), start + pbr.pth_at() + tlp::pth::LEN)
         }

@@ -209,11 +209,11 @@ impl Receiver {
         let octets = self.messages.frame(frame);
         let sum = header.partial.map(|p| p.start);
         match Splitter::new(octets, header.gso_type, header.gso_size, sum) {
-            Ok(splitter) => {
+            Ok(splitter) if splitter.is_worth_it() => {
                 self.super_frames += 1;
                 self.splitting = Some(Splitting { frame, splitter });
             }
-            Err(_) => counters.rx_drop(DropReason::BadGso),
+            _ => counters.rx_drop(DropReason::BadGso),
         }
     }
 

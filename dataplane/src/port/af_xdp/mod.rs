@@ -6,7 +6,7 @@
 //! Units: octets, frames.
 //! Source: Linux `Documentation/networking/af_xdp.rst`; architecture.md, "Data's way through";
 //! pipeline.md §11. Linux 5.10 or later, 6.8 for VLAN tags in metadata and for partial checksums that
-//! the kernel completes; `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_NET_RAW`.
+//! the kernel completes; `CAP_BPF`, `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_IPC_LOCK`.
 
 mod bpf;
 mod btf;
@@ -45,6 +45,7 @@ use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::pool::{Bufs, UMEM_LEAD};
 use crate::stats::DropReason;
+use crate::threads::{self, Ends, Role};
 use crate::time::{Instant, LinkRate, Span};
 use crate::types::PriSet;
 
@@ -325,8 +326,9 @@ impl AfXdp {
     fn forget(&mut self) {
         let sockets = self.close();
         // The kernel takes 10 ms to close one, in which other ports are to be served.
-        let close = std::thread::Builder::new().name("weft-close".to_owned());
-        self.closing = close.spawn(move || drop(sockets)).ok(); // else they are closed by now
+        let close = move || drop(sockets);
+        let closing = threads::spawn(Role::Device, "weft-close", Ends::Freely, close);
+        self.closing = closing.ok(); // else they are closed by now
     }
 
     fn count_losses(&mut self) {

@@ -5,7 +5,6 @@
 //! Units: ns since the epoch, octets.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +13,7 @@ use super::{
     LINK_ETHERNET, MAGIC_NS, OPT_COMMENT, OPT_EPB_FLAGS, OPT_IF_NAME, OPT_IF_TSRESOL, Place,
     RECORD_LEN_MAX,
 };
+use crate::port::files::{self, Existing};
 
 /// Which way a frame went, seen from the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct CaptureWriter {
 }
 
 impl CaptureWriter {
-    /// Makes the file (an old one is overwritten) and writes its header. Frames are cut to `snaplen`
+    /// Makes the file, as a result that replaces an old one, and writes its header. Frames are cut to `snaplen`
     /// octets; 0 is no limit.
     ///
     /// # Errors
@@ -67,8 +67,21 @@ impl CaptureWriter {
         format: CaptureFormat,
         snaplen: u32,
     ) -> Result<Self, CaptureError> {
+        Self::create_as(path, Existing::Result, format, snaplen)
+    }
+
+    /// As [`Self::create`]; `existing` says what becomes of a file that is there, and for whom it is.
+    ///
+    /// # Errors
+    /// The file cannot be made or written, or is there.
+    pub fn create_as(
+        path: impl AsRef<Path>,
+        existing: Existing,
+        format: CaptureFormat,
+        snaplen: u32,
+    ) -> Result<Self, CaptureError> {
         let path = path.as_ref();
-        let file = File::create(path)
+        let file = files::create(path, existing)
             .map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
         Self::new(path, BufWriter::with_capacity(1 << 20, file), format, snaplen)
     }

@@ -66,10 +66,7 @@ impl Frames {
         let want = u16::try_from(batch.remaining_capacity()).unwrap_or(0);
         match self {
             Self::Own { mbufs, .. } => {
-                let got = {
-                    let _loan = mbufs.lend(bufs);
-                    receive(queue, burst, want)
-                };
+                let got = mbufs.lend(bufs, || receive(queue, burst, want));
                 for &mbuf in got {
                     match plain(mbufs, bufs, mbuf) {
                         Some(desc) => batch.push(desc),
@@ -111,10 +108,7 @@ impl Frames {
                     *slot = mbuf;
                     count += 1;
                 }
-                let sent = {
-                    let _loan = mbufs.lend(bufs);
-                    transmit(queue, burst, count)
-                };
+                let sent = mbufs.lend(bufs, || transmit(queue, burst, count));
                 if sent < count {
                     for &mbuf in burst.0.get(sent..count).unwrap_or_default() {
                         if mbufs.chunk_of(mbuf).is_none() {
@@ -208,9 +202,12 @@ fn odd(
     } else {
         counters.rx_drop(DropReason::Pool);
     }
-    let _loan = mbufs.map(|mbufs| mbufs.lend(bufs));
     // SAFETY: the mbuf is ours and read to its end.
-    unsafe { sys::weft_dpdk_free(mbuf) };
+    let free = || unsafe { sys::weft_dpdk_free(mbuf) };
+    match mbufs {
+        Some(mbufs) => mbufs.lend(bufs, free),
+        None => free(),
+    }
 }
 
 /// The mbuf of a frame that others share, or whose checksum is to be completed; `None` when there is

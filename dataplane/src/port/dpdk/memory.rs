@@ -2,11 +2,10 @@
 //!
 //! Shape: [`Mbufs`] is a mempool whose objects are the mbufs of a pool's chunks: mbuf i points at
 //! chunk i, so a received mbuf *is* a descriptor's chunk and back. What the mempool gives and takes
-//! are chunks of the [`Bufs`] that a worker lends for the time of a call ([`Mbufs::lend`]).
+//! are chunks of the [`Bufs`] that a worker lends for the time of a call ([`Mbufs::lend`], `port/loan.rs`).
 //! Units: octets; chunks.
 //! Source: DPDK 22.11 `rte_mempool.h`, `rte_mbuf.h`; architecture.md, "Data's way through".
 
-use core::cell::Cell;
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::{NonNull, null_mut};
@@ -22,6 +21,7 @@ use super::eal;
 use super::plain::{ANY_NODE, fresh_name};
 use crate::desc::{Desc, Flag};
 use crate::pool::{Bufs, HEADROOM, Pool};
+use crate::port::loan;
 
 /// Name under which DPDK knows our way of keeping mbufs.
 const OPS: &CStr = c"weft";
@@ -38,12 +38,6 @@ const _: () = assert!(
     sys::RTE_PKTMBUF_HEADROOM as usize == HEADROOM,
     "drivers put frames where weft's own ports do"
 );
-
-thread_local! {
-    /// What the calls of this thread take chunks from: of whom, and which.
-    static LENT: Cell<(*const Mbufs, *mut Bufs)> =
-        const { Cell::new((core::ptr::null(), null_mut())) };
-}
 
 /// A chunk that came back while nothing was lent.
 struct Stray {
@@ -216,33 +210,23 @@ impl Mbufs {
         octets.wrapping_add(chunk as usize * self.pool.chunk_size())
     }
 
-    /// Has this thread's calls take chunks from `bufs` and give them back there, until the loan is
-    /// dropped.
+    /// Has what `call` asks of DPDK in this thread take chunks from `bufs` and give them back there.
     ///
     /// # Panics
     /// When `bufs` is of another pool: its chunks have no mbufs here.
     #[inline]
-    pub fn lend<'a>(&'a self, bufs: &'a mut Bufs) -> Loan<'a> {
+    pub fn lend<R>(&self, bufs: &mut Bufs, call: impl FnOnce() -> R) -> R {
         assert!(Arc::ptr_eq(bufs.pool(), &self.pool), "one pool for a port's life");
-        LENT.set((core::ptr::from_ref(self), core::ptr::from_mut(bufs)));
-        Loan { _mbufs: self, _bufs: bufs }
-    }
-
-    /// What calls of this thread take chunks from.
-    #[inline]
-    fn lent(&self) -> Option<*mut Bufs> {
-        let (of, bufs) = LENT.get();
-        core::ptr::eq(of, self).then_some(bufs)
+        loan::lend(self, bufs, call)
     }
 
     /// Takes a handle of a chunk back, wherever it comes from.
     #[inline]
     fn give_back(&self, chunk: u32, shared: bool) {
-        let Some(bufs) = self.lent() else { return self.strand(chunk, shared) };
-        // SAFETY: lent to this thread by `lend`, whose caller is in a call of DPDK's now and touches
-        // it again only after that.
-        let bufs = unsafe { &mut *bufs };
-        bufs.free(handle(chunk, shared));
+        let taken = loan::borrow(self, |bufs| bufs.free(handle(chunk, shared)));
+        if taken.is_none() {
+            self.strand(chunk, shared);
+        }
     }
 
     /// Keeps a chunk that came from a thread without a loan, until a worker collects it.
@@ -326,19 +310,6 @@ impl Drop for Mbufs {
     }
 }
 
-/// A [`Bufs`] lent to calls of this thread; it is the lender's again when this is dropped.
-pub struct Loan<'a> {
-    _mbufs: &'a Mbufs,
-    _bufs: &'a mut Bufs,
-}
-
-impl Drop for Loan<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        LENT.set((core::ptr::null(), null_mut()));
-    }
-}
-
 /// A handle of a chunk, made again out of its number.
 const fn handle(chunk: u32, shared: bool) -> Desc {
     let mut desc = Desc::new(chunk, HEADROOM);
@@ -376,14 +347,12 @@ unsafe extern "C" fn enqueue(
 ) -> c_int {
     // SAFETY: DPDK calls us for mempools of ours only.
     let mbufs = unsafe { owner(mempool) };
-    if count == 1
-        && let Some(bufs) = mbufs.lent()
-    {
+    if count == 1 {
         // SAFETY: `objects` has one.
         let mbuf = unsafe { *objects };
-        // SAFETY: as in `give_back`.
-        let bufs = unsafe { &mut *bufs };
-        if mbufs.chunk_of(mbuf.cast()).is_some_and(|chunk| bufs.free_warm(chunk)) {
+        if let Some(chunk) = mbufs.chunk_of(mbuf.cast())
+            && loan::borrow(mbufs, |bufs| bufs.free_warm(chunk)) == Some(true)
+        {
             return 0;
         }
     }
@@ -416,13 +385,17 @@ unsafe extern "C" fn dequeue(
 ) -> c_int {
     // SAFETY: DPDK calls us for mempools of ours only.
     let mbufs = unsafe { owner(mempool) };
-    let Some(bufs) = mbufs.lent() else { return -libc::ENOBUFS };
-    // SAFETY: as in `give_back`.
-    let bufs = unsafe { &mut *bufs };
     // SAFETY: `objects` has room for `count` of them; they are only written.
     let objects = unsafe {
-        core::slice::from_raw_parts_mut(objects.cast::<MaybeUninit<_>>(), count as usize)
+        core::slice::from_raw_parts_mut(objects.cast::<MaybeUninit<*mut c_void>>(), count as usize)
     };
+    let all = loan::borrow(mbufs, |bufs| fill_with(mbufs, bufs, objects));
+    if all == Some(true) { 0 } else { -libc::ENOBUFS }
+}
+
+/// Writes an mbuf of a free chunk to each of `objects`; takes all back if there are not enough.
+#[inline]
+fn fill_with(mbufs: &Mbufs, bufs: &mut Bufs, objects: &mut [MaybeUninit<*mut c_void>]) -> bool {
     for (done, object) in objects.iter_mut().enumerate() {
         let Some(desc) = bufs.alloc() else {
             for object in objects.iter().take(done) {
@@ -432,11 +405,11 @@ unsafe extern "C" fn dequeue(
                     bufs.free(handle(chunk, false));
                 }
             }
-            return -libc::ENOBUFS;
+            return false;
         };
         object.write(mbufs.of_chunk(desc.chunk()).cast());
     }
-    0
+    true
 }
 
 /// Makes an object the mbuf of its chunk; notes in `misplaced` if it is not where it should be.

@@ -168,8 +168,7 @@ impl Dpdk {
         match self.frames.insert(frames) {
             Frames::Own { mbufs, .. } => {
                 let setup = setup(mbufs.mempool());
-                let _loan = mbufs.lend(bufs);
-                device.start(&setup)?;
+                mbufs.lend(bufs, || device.start(&setup))?;
             }
             Frames::Copied { buffers, .. } => device.start(&setup(buffers.mempool()))?,
         }
@@ -292,14 +291,13 @@ impl Port for Dpdk {
         match &self.frames {
             Some(Frames::Own { mbufs, .. }) => {
                 let handle = device.handle();
-                {
-                    let _loan = mbufs.lend(bufs);
+                mbufs.lend(bufs, || {
                     device.stop();
                     if core::mem::take(&mut self.mapped) {
                         mbufs.unmap_for(handle);
                     }
                     drop(device);
-                }
+                });
                 mbufs.collect(bufs);
             }
             Some(Frames::Copied { .. }) | None => drop(device),

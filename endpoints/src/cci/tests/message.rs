@@ -74,7 +74,7 @@ fn what_is_no_request_is_not_answered() {
 #[test]
 fn anyone_may_identify_and_read_the_log_of_commands() {
     let mut toy = Toy::new();
-    for session in [FIRST, HOST, Session::InBand(pid(5)), Session::Proxy(pid(5))] {
+    for session in [FIRST, HOST, Session::InBand { port: 7, pid: pid(5) }, Session::Proxy(pid(5))] {
         let (code, identity) = ask(&mut toy, 0, session, &Request::Identify);
         assert_eq!(
             (code, identity.len(), &identity[..2]),
@@ -206,7 +206,7 @@ fn random_octets_never_panic_and_refusals_change_nothing() {
             octets[at] = u8::try_from(pick(256)).unwrap();
         }
         octets.truncate(octets.len() - if pick(4) == 0 { pick(octets.len()) } else { 0 });
-        let session = [FIRST, SECOND, HOST, Session::InBand(pid(1))][pick(4)];
+        let session = [FIRST, SECOND, HOST, Session::InBand { port: 7, pid: pid(1) }][pick(4)];
         let (served, out) = send(&mut toy, 0, session, &octets);
         let refused = served == Served::Ignored || code_of(&out) != ReturnCode::Success;
         assert!(!refused || toy == before, "{octets:02x?}");

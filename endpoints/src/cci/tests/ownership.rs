@@ -10,7 +10,8 @@ fn try_claim(toy: &mut Toy, session: Session, claim: ClaimOwnership) -> ReturnCo
 
 /// PIDs of the component, the primary, the secondary.
 fn state(toy: &mut Toy) -> (u16, u16, u16) {
-    let (code, payload) = ask(toy, 0, Session::InBand(pid(0x999)), &Request::IdentifyPbrComponent);
+    let (code, payload) =
+        ask(toy, 0, Session::InBand { port: 7, pid: pid(0x999) }, &Request::IdentifyPbrComponent);
     assert_eq!(code, ReturnCode::Success);
     let it = PbrIdentity::parse(&payload).unwrap();
     (it.pid.bits(), it.primary.bits(), it.secondary.bits())
@@ -40,7 +41,7 @@ fn refused_claims_change_nothing() {
         ("promote without a secondary", &fresh, FIRST, PROMOTE, 1, 0x10),
         ("FM without a PID", &fresh, FIRST, REGISTER, 0xFFF, 0x10),
         ("component without a PID", &fresh, FIRST, REGISTER, 1, 0xFFF),
-        ("in another's name", &fresh, Session::InBand(pid(3)), REGISTER, 1, 0x10),
+        ("in another's name", &fresh, Session::InBand { port: 7, pid: pid(3) }, REGISTER, 1, 0x10),
         ("again", &owned, FIRST, REGISTER, 1, 0x10),
         ("there is a primary", &owned, SECOND, REGISTER, 2, 0x10),
         ("secondary of a stranger", &owned, SECOND, SECONDARY, 2, 0x10),
@@ -52,7 +53,7 @@ fn refused_claims_change_nothing() {
         ("second secondary", &both, FIRST, SECONDARY, 3, 0x10),
         ("promote the primary", &both, FIRST, PROMOTE, 1, 0x10),
         ("promote a stranger", &both, Session::Fm(3), PROMOTE, 3, 0x10),
-        ("promote in another's name", &both, Session::InBand(pid(3)), PROMOTE, 2, 0x10),
+        ("promote in another's name", &both, Session::InBand { port: 7, pid: pid(3) }, PROMOTE, 2, 0x10),
     ];
     for (name, component, session, op, fm, own) in cases {
         let mut toy = component.clone();
@@ -74,6 +75,10 @@ fn refused_claims_change_nothing() {
     assert_eq!(toy, both);
 }
 
+fn in_band(port: u8, spid: u16) -> Session {
+    Session::InBand { port, pid: pid(spid) }
+}
+
 #[test]
 fn ownership_goes_from_the_first_to_the_second() {
     let mut toy = Toy::new();
@@ -87,18 +92,18 @@ fn ownership_goes_from_the_first_to_the_second() {
     assert_eq!((owners.secondary, owners.secondary_uuid), (Pid::NONE, [0; 16]));
     assert_eq!(state(&mut toy), (0x10, 1, 0xFFF));
     assert!(owns(&mut toy, FIRST) && !owns(&mut toy, SECOND));
-    assert!(owns(&mut toy, Session::InBand(pid(1))) && !owns(&mut toy, Session::InBand(pid(2))));
+    assert!(!owns(&mut toy, in_band(7, 1)) && !owns(&mut toy, in_band(7, 2)), "by its SPID alone");
 
     assert_eq!(try_claim(&mut toy, FIRST, claim(SECONDARY, 2, 0x22)), ReturnCode::Success);
     assert_eq!(state(&mut toy), (0x10, 1, 2));
-    assert!(!owns(&mut toy, SECOND) && !owns(&mut toy, Session::InBand(pid(2))));
+    assert!(!owns(&mut toy, SECOND) && !owns(&mut toy, in_band(7, 2)));
     assert_eq!(try_claim(&mut toy, FIRST, claim(UPDATE, 1, 0x11)), ReturnCode::Success);
     assert_eq!(state(&mut toy), (0x11, 1, 2));
 
     assert_eq!(try_claim(&mut toy, SECOND, claim(PROMOTE, 2, 0x33)), ReturnCode::Success);
     assert_eq!(state(&mut toy), (0x11, 2, 0xFFF));
-    assert!(owns(&mut toy, SECOND) && owns(&mut toy, Session::InBand(pid(2))));
-    assert!(!owns(&mut toy, FIRST) && !owns(&mut toy, Session::InBand(pid(1))));
+    assert!(owns(&mut toy, SECOND) && !owns(&mut toy, in_band(7, 2)));
+    assert!(!owns(&mut toy, FIRST) && !owns(&mut toy, in_band(7, 1)));
 }
 
 #[test]
@@ -113,10 +118,31 @@ fn an_fm_that_connects_again_makes_itself_known() {
     assert_eq!(state(&mut toy), (0x10, 1, 0xFFF));
 }
 
+/// Whoever asks out of the fabric has the rights of the port that it comes in by: the SPID is what anybody may write.
 #[test]
-fn a_claim_out_of_the_fabric_makes_the_spid_known() {
+fn a_claim_out_of_the_fabric_makes_its_port_the_primarys() {
     let mut toy = Toy::new();
-    let nobody = Session::InBand(Pid::NONE);
+    let nobody = in_band(7, 0xFFF);
     assert_eq!(try_claim(&mut toy, nobody, claim(REGISTER, 1, 0x10)), ReturnCode::Success);
-    assert!(owns(&mut toy, Session::InBand(pid(1))) && !owns(&mut toy, nobody));
+    assert!(owns(&mut toy, in_band(7, 1)) && !owns(&mut toy, nobody));
+    assert!(!owns(&mut toy, in_band(8, 1)), "the same SPID by another port");
+    // A claim that is refused gives no right.
+    let stranger = ClaimOwnership { fm_uuid: [9; 16], ..claim(UPDATE, 1, 0x10) };
+    assert_eq!(try_claim(&mut toy, in_band(8, 1), stranger), ReturnCode::InvalidInput);
+    assert_eq!(
+        try_claim(&mut toy, in_band(8, 1), claim(REGISTER, 1, 0x10)),
+        ReturnCode::InvalidInput
+    );
+    assert!(!owns(&mut toy, in_band(8, 1)));
+    // The manager's way has changed: it makes itself known there, too, and keeps the other one.
+    assert_eq!(try_claim(&mut toy, in_band(8, 1), claim(UPDATE, 1, 0x10)), ReturnCode::Success);
+    assert!(owns(&mut toy, in_band(8, 1)) && owns(&mut toy, in_band(7, 1)));
+    toy.common.ownership.forget_way(7);
+    assert!(!owns(&mut toy, in_band(7, 1)), "somebody else may be behind that link now");
+    assert!(owns(&mut toy, in_band(8, 1)));
+    // Another one takes over: all that the first was known by is gone.
+    assert_eq!(try_claim(&mut toy, in_band(8, 1), claim(SECONDARY, 2, 0x22)), ReturnCode::Success);
+    assert_eq!(try_claim(&mut toy, in_band(9, 2), claim(PROMOTE, 2, 0x10)), ReturnCode::Success);
+    assert!(owns(&mut toy, in_band(9, 2)));
+    assert!(!owns(&mut toy, in_band(8, 1)) && !owns(&mut toy, in_band(8, 2)));
 }

@@ -1,7 +1,8 @@
 //! Messages in a stream of octets.
 
 use super::*;
-use crate::cci::{StreamError, StreamServer};
+use crate::cci::stream::WAITING_MAX;
+use crate::cci::{Right, StreamError, StreamServer};
 use weft_parsers::cci::List;
 use weft_parsers::cci::mctp::{self, Decoded, MessageType};
 use weft_parsers::cci::mld::{TunnelRequest, TunnelTarget};
@@ -80,4 +81,125 @@ fn one_request_of_a_tag_waits_and_is_answered_where_it_came_from() {
     assert!(server.resolve(&answers[0], &mut out));
     assert!(!server.resolve(&answers[0], &mut out), "once");
     assert_eq!(responses(&out), [(kind, 5, ReturnCode::RetryRequired)]);
+}
+
+/// Whoever sends many requests and reads no answers has only so many carried out.
+#[test]
+fn requests_are_carried_out_until_answers_have_piled_up() {
+    const MOST: usize = 200;
+    let one = framed(MessageType::FmApi, &message(&Request::GetSupportedLogs, 1));
+    let (mut toy, mut server, mut out) = (Toy::owned(), StreamServer::new(FIRST), Vec::new());
+    let (mut answered, mut longest, mut octets) = (0, 0, one.repeat(1_000));
+    loop {
+        let is_left =
+            server.receive_some(&mut toy, Instant::ZERO, &octets, MOST, &mut out).unwrap();
+        octets.clear();
+        longest = longest.max(out.len());
+        answered += responses(&out).len();
+        if !is_left {
+            break;
+        }
+        assert!(out.len() >= MOST, "{} octets", out.len());
+        out.clear();
+    }
+    assert_eq!((answered, server.buffered()), (1_000, 0));
+    assert!(longest < MOST + 100, "{longest} octets at a time");
+}
+
+#[test]
+fn one_connection_does_not_take_all_places_for_what_waits() {
+    let (mut toy, mut server, mut out) = (Toy::owned(), StreamServer::new(FIRST), Vec::new());
+    let inner = message(&Request::Identify, 0x11);
+    for tag in 0..=u8::try_from(WAITING_MAX).unwrap() {
+        let message_ = List::of(&inner);
+        let tunnel = TunnelRequest { id: 1, target: TunnelTarget::PortOrLd, message: message_ };
+        let ask = framed(MessageType::Cci, &message(&Request::Tunnel(tunnel), tag));
+        server.receive(&mut toy, Instant::ZERO, &ask, &mut out).unwrap();
+    }
+    let last = u8::try_from(WAITING_MAX).unwrap();
+    assert_eq!(responses(&out), [(MessageType::Cci, last, ReturnCode::Busy)]);
+}
+
+/// What each right may do to a component that nobody owns, that a primary owns, and after a promotion.
+#[test]
+fn a_connection_does_what_its_right_allows() {
+    use ReturnCode::{InvalidInput, Success, Unsupported};
+    const OPS: [ClaimOp; 4] = [
+        ClaimOp::RegisterPrimary,
+        ClaimOp::UpdatePid,
+        ClaimOp::RegisterSecondary,
+        ClaimOp::PromoteSecondary,
+    ];
+    let claim = |op, fm: u8| {
+        let (pid, fm_uuid) = (pid(0x10), [fm; 16]);
+        Request::ClaimOwnership(ClaimOwnership { op, fm: super::pid(fm.into()), fm_uuid, pid })
+    };
+    let code = |toy: &mut Toy, server: &mut StreamServer, request: &Request<'_>| {
+        let mut out = Vec::new();
+        let octets = framed(MessageType::FmApi, &message(request, 1));
+        server.receive(toy, Instant::ZERO, &octets, &mut out).unwrap();
+        responses(&out)[0].2
+    };
+    // Nobody owns it.
+    for (right, want) in [
+        (Right::Observer, Unsupported),
+        (Right::Secondary, InvalidInput),
+        (Right::Primary, Success),
+    ] {
+        let (mut toy, mut server) = (Toy::new(), StreamServer::new(FIRST).with_right(right));
+        assert_eq!(code(&mut toy, &mut server, &claim(OPS[0], 1)), want, "{right:?}");
+        let sets = code(&mut toy, &mut server, &Request::SetSv([7; 16]));
+        assert_eq!((sets == Success, toy.value == 7), (want == Success, want == Success));
+    }
+    // A primary owns it, and another is its secondary.
+    let owned = || {
+        let (mut toy, mut primary) = (Toy::new(), StreamServer::new(FIRST));
+        assert_eq!(code(&mut toy, &mut primary, &claim(OPS[0], 1)), Success);
+        assert_eq!(code(&mut toy, &mut primary, &claim(OPS[2], 2)), Success);
+        toy
+    };
+    #[rustfmt::skip] // columns: right, operation, whose name, code
+    let cases = [
+        (Right::Observer,  OPS[1], 1, Unsupported),
+        (Right::Observer,  OPS[2], 3, Unsupported),
+        (Right::Observer,  OPS[3], 2, Unsupported),
+        (Right::Secondary, OPS[0], 2, InvalidInput),
+        (Right::Secondary, OPS[1], 1, InvalidInput), // in the primary's name
+        (Right::Secondary, OPS[2], 3, InvalidInput),
+        (Right::Secondary, OPS[3], 2, Success),
+        (Right::Primary,   OPS[1], 1, Success),
+    ];
+    for (right, op, name, want) in cases {
+        let (mut toy, mut server) = (owned(), StreamServer::new(SECOND).with_right(right));
+        let before = toy.common.ownership.clone();
+        assert_eq!(code(&mut toy, &mut server, &claim(op, name)), want, "{right:?} {op:?}");
+        let changed = toy.common.ownership != before;
+        assert_eq!(changed, want == Success, "{right:?} {op:?}");
+    }
+    // Once promoted it is the primary, by each of its connections; a new primary takes that back.
+    let mut toy = owned();
+    let mut server = StreamServer::new(SECOND).with_right(Right::Secondary);
+    assert_eq!(code(&mut toy, &mut server, &Request::SetSv([7; 16])), Unsupported);
+    assert_eq!(code(&mut toy, &mut server, &claim(OPS[3], 2)), Success);
+    assert_eq!(code(&mut toy, &mut server, &Request::SetSv([7; 16])), Success);
+    let mut again = StreamServer::new(Session::Fm(9)).with_right(Right::Secondary);
+    assert_eq!(code(&mut toy, &mut again, &claim(OPS[1], 2)), Success);
+    assert_eq!(code(&mut toy, &mut again, &Request::SetSv([8; 16])), Success);
+}
+
+#[test]
+fn an_observer_is_not_told_who_manages() {
+    let mut toy = Toy::owned();
+    for (right, told) in
+        [(Right::Observer, false), (Right::Secondary, true), (Right::Primary, true)]
+    {
+        let mut server = StreamServer::new(SECOND).with_right(right);
+        let mut out = Vec::new();
+        let ask = framed(MessageType::FmApi, &message(&Request::IdentifyPbrComponent, 1));
+        server.receive(&mut toy, Instant::ZERO, &ask, &mut out).unwrap();
+        let Ok(Decoded::Message { message, .. }) = mctp::decode(&out) else { panic!() };
+        let (_, payload) = Header::parse(message).unwrap();
+        let nobody = [[0xFF, 0x0F, 0xFF, 0x0F].as_slice(), &[0; 16], &[0xFF, 0x0F], &[0; 16]];
+        assert_eq!(payload != nobody.concat(), told, "{right:?}: {payload:02x?}");
+    }
 }

@@ -23,7 +23,7 @@ use crate::pci::{BridgeEffects, ByteEnables, Reg};
 use crate::vdm::Vdm;
 use crate::vdm::proxy::edge::{EdgeOut, HostWrite, ProxyThreads, THREADS_MAX};
 use crate::vdm::reset::Binding;
-use crate::vdm::rtupdate::CacheIds;
+use crate::vdm::rtupdate;
 
 /// Octets of a completion: the least `Max_Payload_Size` that there is.
 const READ_PART: usize = 128;
@@ -35,13 +35,11 @@ pub(super) struct HostSide {
     proxies: Option<(Pid, ProxyThreads)>,
     /// The number that the switch has given to the command under way to a GFD.
     seqs: BTreeMap<Pid, u8>,
-    cache_ids: CacheIds,
 }
 
 impl HostSide {
     fn new() -> Self {
-        let (gather, cache_ids) = (Gather::default(), CacheIds::default());
-        Self { gather, proxies: None, seqs: BTreeMap::new(), cache_ids }
+        Self { gather: Gather::default(), proxies: None, seqs: BTreeMap::new() }
     }
 
     /// When it is due.
@@ -199,11 +197,7 @@ impl Agent {
                 Event::Bridge { vcs, vppb, effects } => self.bridge(now, (vcs, vppb), &effects),
                 Event::PidBinding { vcs, vppb, bound, own, far } => {
                     self.bound(now, (vcs, vppb), bound, Binding { own, far });
-                    if !bound {
-                        self.host(vcs).cache_ids.forget(far);
-                    }
                 }
-                Event::Perst { .. } | Event::ResetPpb(_) => self.counts.untold += 1,
                 Event::AccessChanged { vcs } | Event::GaeInterrupt { vcs } => {
                     self.interrupt(vcs, Function::Gae);
                 }
@@ -304,7 +298,10 @@ impl Agent {
                     self.counts.unknown += 1;
                     return;
                 };
+                // Of a target that the host may not reach, it hears nothing.
                 let state = self.switch.vcses.get_mut(usize::from(vcs));
+                let state = state.filter(|state| state.access.gmv.contains(vdm.pth.spid));
+                self.counts.refused += u64::from(state.is_none());
                 if let Some(post) = state.and_then(|state| state.gam.post(entry)) {
                     self.write_host(vcs, &HostWrite::new(post.hpa, &post.payload));
                     self.interrupt(vcs, Function::Gae);
@@ -321,8 +318,9 @@ impl Agent {
                 }
             }
             VdmOp::RtUpdate => {
-                let bound = self.switch.cost_of(vcs, vdm.pth.spid).is_some();
-                if let Some(answer) = self.host(vcs).cache_ids.receive(vdm, bound) {
+                // No CXL.cache goes through here: what a CacheID leads to would be asked by nobody.
+                self.counts.unsupported += 1;
+                if let Some(answer) = rtupdate::refusal(vdm) {
                     self.send_by(answer.pth, &answer.message().repr());
                 }
             }

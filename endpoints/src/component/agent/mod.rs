@@ -18,6 +18,7 @@ mod tunnels;
 use std::collections::{BTreeMap, VecDeque};
 
 use weft_dataplane::config::TlpConfig;
+use weft_dataplane::pbr::source::admit;
 use weft_dataplane::pbr::tables::Arrival;
 use weft_dataplane::pbr::{Binding, EdgePort, Request, Side, Tables, Verdict};
 use weft_dataplane::pipeline::{AGENT_MAC, agent_port_mac, port_of_agent_mac};
@@ -85,6 +86,10 @@ pub struct AgentCounts {
     pub passed_on: u64,
     /// CCI messages that are no requests.
     pub ignored: u64,
+    /// What came in by a port where nobody may send it: commands and other messages of hosts and devices.
+    pub refused: u64,
+    /// Announcements of link partners with a PID that is not their port's.
+    pub foreign: u64,
     /// What the ends of a link say of it (protocol 4).
     pub control: u64,
 }
@@ -302,7 +307,15 @@ impl Agent {
 
     /// Takes a TLP in.
     fn take(&mut self, now: Instant, from: From, tlp: &Tlp<'_>) {
-        if let (Some(pth), Ok(packet)) = (from.pth, MctpPacket::parse(tlp)) {
+        if let (Some(pth), Some(edge)) = (from.pth, self.switch.tables().edge(from.input))
+            && admit(edge, pth, tlp).is_err()
+        {
+            // The pipeline lets nothing of that pass; it has its own tables, which may be older ones.
+            self.counts.refused += 1;
+            return;
+        }
+        // What a virtual link carries is of the host above it and the devices below it, not of the fabric.
+        if let (Some(pth), Ok(packet)) = (from.pth.filter(|pth| !pth.hie), MctpPacket::parse(tlp)) {
             self.counts.messages += 1;
             let port = from.input.get();
             return self.tunnel.receive(now, port, pth, &packet);

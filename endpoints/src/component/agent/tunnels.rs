@@ -8,10 +8,10 @@
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::ReturnCode;
 use weft_parsers::cci::mctp::MessageType;
-use weft_parsers::fabric::Pid;
 
 use super::Agent;
 use crate::cci::{Common, Component, Served, Session, Ticket, serve};
+use crate::component::config::Role;
 use crate::component::switch::{Far, Outgoing};
 use crate::vdm::mctp::{Event, Peer, RequestId, Ticket as Asked};
 
@@ -106,7 +106,14 @@ impl Agent {
     }
 
     fn serve_far(&mut self, now: Instant, asked: Asked, message: &[u8]) {
-        let session = Session::InBand(self.tunnel.asker(asked).unwrap_or(Pid::NONE));
+        let Some((port, pid)) = self.tunnel.asker(asked) else { return };
+        // Commands come by links between switches alone; whoever asks elsewhere is told nothing.
+        let from = self.port_of(port).and_then(|port| self.switch.port(port));
+        if from.is_none_or(|port| port.role != Role::Fabric) {
+            self.counts.refused += 1;
+            return;
+        }
+        let session = Session::InBand { port, pid };
         let mut out = Vec::new();
         match serve(&mut self.switch, now, session, message, &mut out) {
             Served::Response => {

@@ -37,7 +37,7 @@ impl Switch {
     fn send_out(&mut self, now: Instant, session: Session, to: Far) -> Done {
         let ticket = self.common.ticket(now)?;
         let fm = self.common.ownership.primary().map_or(Pid::NONE, |fm| fm.pid);
-        let spid = if let Session::InBand(pid) = session { pid } else { fm };
+        let spid = if let Session::InBand { pid, .. } = session { pid } else { fm };
         self.outgoing.push_back(Outgoing { ticket, spid, to });
         Ok(Outcome::Pending(ticket))
     }
@@ -114,30 +114,14 @@ impl Switch {
         self.send_out(now, session, Far::LdMem { port, ld, access, len, offset, data })
     }
 
-    /// Read CDAT (0702h) of the fabric manager: the switch's own, or that of a target as it was read there.
+    //= seed 000 section 7.7.12.4: hosts are told of targets with what the path adds; not here, as nobody reads theirs
+    /// Read CDAT (0702h): the switch's own, and of no other target.
     pub(super) fn own_cdat(&self, request: &ReadCdat, reply: &mut Reply) -> Done {
         let pid = request.target;
-        let own = pid == self.common.ownership.pid() && !pid.is_none();
-        let cdat = if own {
-            cdat::of_switch(&self.ports)
-        } else {
-            self.cdats.get(&pid).cloned().ok_or(NONE_SUCH)?
-        };
-        send_cdat(&cdat, request, reply)
-    }
-
-    /// Read CDAT (0702h) of a host: that of a target that it may reach, with what the path adds.
-    pub(super) fn host_cdat(&self, vcs: u8, request: &ReadCdat, reply: &mut Reply) -> Done {
-        let pid = request.target;
-        let state = self.vcs_of(vcs)?;
-        let access = &state.access;
-        if pid.is_none() || !(access.gmv.contains(pid) || access.lav.contains(pid)) {
+        if pid.is_none() || pid != self.common.ownership.pid() {
             return Err(NONE_SUCH);
         }
-        let own = self.cdats.get(&pid).ok_or(NONE_SUCH)?;
-        let cost = state.costs.get(&pid).copied().or_else(|| state.cost_to(pid));
-        let cdat = cost.map_or_else(|| own.clone(), |cost| cdat::with_path(own, &cost));
-        send_cdat(&cdat, request, reply)
+        send_cdat(&cdat::of_switch(&self.ports), request, reply)
     }
 }
 

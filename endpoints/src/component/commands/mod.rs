@@ -31,10 +31,9 @@ const HOST: u8 = who::HOST;
 pub(super) const COMMANDS: &[Command] = &[
     Command::get(Opcode::GET_GAM_BUFFER, HOST),
     Command::set(Opcode::SET_GAM_BUFFER, HOST),
-    Command::get(Opcode::READ_CDAT, FM | HOST),
+    Command::get(Opcode::READ_CDAT, FM),
     Command::get(Opcode::IDENTIFY_SWITCH, FM),
     Command::get(Opcode::GET_PORT_STATE, FM),
-    Command::set(Opcode::PORT_CONTROL, FM),
     Command::set(Opcode::PPB_CONFIG, FM),
     Command::get(Opcode::GET_SV_STATE, FM | HOST),
     Command::set(Opcode::SET_SV, FM | HOST),
@@ -145,7 +144,6 @@ impl Switch {
             Request::ReadCdat(it) => self.own_cdat(&it, reply),
             Request::IdentifySwitch => self.identify_switch(reply),
             Request::GetPortState(it) => self.port_states(&it, reply),
-            Request::PortControl(it) => self.port_control(it),
             Request::PpbConfig(it) => self.ppb_config(&it, reply),
             Request::GetSvState => self.sv_state(None, reply),
             Request::SetSv(secret) => self.set_sv(None, secret),
@@ -185,7 +183,6 @@ impl Switch {
         match *request {
             Request::GetGamBuffer => self.gam_buffer(vcs, reply),
             Request::SetGamBuffer(it) => self.set_gam_buffer(vcs, &it),
-            Request::ReadCdat(it) => self.host_cdat(vcs, &it, reply),
             Request::GetSvState => self.sv_state(Some(vcs), reply),
             Request::SetSv(secret) => self.set_sv(Some(vcs), secret),
             Request::GetLdstCaps(vppb) => self.ldst_caps(vcs, vppb, reply),

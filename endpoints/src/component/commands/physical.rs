@@ -1,21 +1,19 @@
-//! Physical switch commands 5100h to 5107h, and 5702h.
+//! Physical switch commands 5100h to 5107h, and 5702h. Not Physical Port Control (5102h): links of Ethernet have no PERST#
+//! and no hot reset, so that it would reset nothing.
 //!
 //! Shape: see the module above.
 //! Units: codes as in CXL 3.1 tables 7-17 to 7-25.
 //! Source: wire-formats.md 4.3; CXL 3.1 section 7.6.7.1. Domain validation: a secret is set once, and then only read.
 
 use weft_parsers::cci::pbr::{LinkPartner, LinkPartners, PidAndKind};
-use weft_parsers::cci::switch::{
-    PortControl, PortList, PortOp, PortState, PortStates, PpbConfig, SwitchIdentity,
-};
+use weft_parsers::cci::switch::{PortList, PortState, PortStates, PpbConfig, SwitchIdentity};
 use weft_parsers::cci::{List, Response, ReturnCode, Uuid};
 use weft_parsers::fabric::Pid;
 
 use super::{DONE, NONE_SUCH, Work};
 use crate::cci::{Done, NO_UUID, Reply};
-use crate::component::config::Role;
 use crate::component::port::Partner;
-use crate::component::switch::{Event, Switch};
+use crate::component::switch::Switch;
 use crate::component::vcs::Bound;
 use crate::pci::{ByteEnables, Reg};
 
@@ -64,8 +62,11 @@ impl Switch {
     pub(super) fn link_partners(&self, list: &PortList<'_>, reply: &mut Reply) -> Done {
         let one = |number| {
             let port = self.port_of(number)?;
-            Ok(match port.partner {
-                Partner::Pbr(told) => LinkPartner { port: number, ..told },
+            // Also what was not taken: the fabric manager is to know what is said in whose name.
+            Ok(match (port.refused, port.partner) {
+                (Some(told), _) | (None, Partner::Pbr(told)) => {
+                    LinkPartner { port: number, ..told }
+                }
                 _ => LinkPartner {
                     port: number,
                     far_port: 0,
@@ -81,32 +82,6 @@ impl Switch {
         let partners: Vec<LinkPartner> =
             list.ports.iter().map(one).collect::<Result<_, ReturnCode>>()?;
         reply.send(&Response::GetLinkPartners(LinkPartners { partners: List::of(&partners) }))
-    }
-
-    pub(super) fn port_control(&mut self, control: PortControl) -> Done {
-        let port = self.port_of(control.port)?;
-        if port.role == Role::Usp {
-            return Err(ReturnCode::InvalidInput);
-        }
-        let id = port.id;
-        let perst = match control.op {
-            PortOp::AssertPerst => Some(true),
-            PortOp::DeassertPerst => Some(false),
-            PortOp::ResetPpb => None,
-        };
-        let Some(state) = self.ports.iter_mut().find(|port| port.id == id) else {
-            return Err(NONE_SUCH);
-        };
-        if let Some(on) = perst {
-            if state.perst != on {
-                state.perst = on;
-                self.events.push_back(Event::Perst { port: id, on });
-            }
-        } else {
-            state.ppb.reset();
-            self.events.push_back(Event::ResetPpb(id));
-        }
-        DONE
     }
 
     pub(super) fn ppb_config(&mut self, config: &PpbConfig, reply: &mut Reply) -> Done {

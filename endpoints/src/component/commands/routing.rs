@@ -16,8 +16,8 @@ use super::{DONE, NONE_SUCH, invalid, listed, whole};
 use crate::cci::{Done, Reply};
 use crate::component::switch::Switch;
 
-/// Random, congestion avoiding, and by what is known further on.
-const MODES: u8 = 0b111;
+/// Random and congestion avoiding. Not the advanced one: it needs queue depths that switches do not tell each other.
+const MODES: u8 = 0b11;
 
 impl Switch {
     pub(super) fn identify_pbr(&self, reply: &mut Reply) -> Done {

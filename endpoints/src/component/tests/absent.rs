@@ -27,6 +27,11 @@ fn commands_of_other_components_are_unsupported_and_change_nothing() {
         refused.push(opcode.0);
     }
     assert!(bench.switch == before);
+    // A link of Ethernet has no PERST# and no hot reset; events and notifications have no sender here.
+    assert!(
+        [0x5102, 0x0100, 0x0107].iter().all(|opcode| refused.contains(opcode)),
+        "{refused:04X?}"
+    );
     let all_of_a_gfd = (0x4900..=0x4914).all(|opcode| refused.contains(&opcode));
     assert!(all_of_a_gfd && refused.contains(&0x5604), "{refused:04X?}");
 }

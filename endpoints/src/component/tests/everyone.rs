@@ -10,7 +10,7 @@ use weft_parsers::cci::notify::GamBuffer;
 use weft_parsers::cci::pbr::{
     BindOp, BindPid, CrawlOut, CrawlTarget, GetPidTargets, GetTables, Vppb,
 };
-use weft_parsers::cci::switch::{ConfigAccess, PortControl, PortList, PortOp, PpbConfig};
+use weft_parsers::cci::switch::{ConfigAccess, PortList, PpbConfig};
 use weft_parsers::cci::tables::{
     ConfigureLdstAccess, EdgeRange, LdstAccess, PidOp, Rgt, RoutingRange, SetDrt, SetEdge, SetLdst,
     VcsVectorRange, VectorRange,
@@ -49,7 +49,6 @@ pub(super) fn samples(then: &mut dyn FnMut(&Request<'_>)) {
         Request::ReadCdat(ReadCdat { target: pid(0x10), start: 0, len: 16 }),
         Request::IdentifySwitch,
         Request::GetPortState(PortList { ports: List::of(&[0, 1]) }),
-        Request::PortControl(PortControl { port: 1, op: PortOp::AssertPerst }),
         Request::PpbConfig(PpbConfig { port: 1, access, data: 0 }),
         Request::GetSvState,
         Request::SetSv([5; 16]),
@@ -153,8 +152,8 @@ fn each_command_is_refused_to_who_may_not_use_it() {
         let who = entry.expect("listed").who;
         let strangers = [
             Session::Fm(2),
-            Session::InBand(pid(2)),
-            Session::InBand(Pid::NONE),
+            Session::InBand { port: 7, pid: pid(2) },
+            Session::InBand { port: 7, pid: Pid::NONE },
             Session::Proxy(pid(1)),
         ];
         for session in strangers {
@@ -165,7 +164,7 @@ fn each_command_is_refused_to_who_may_not_use_it() {
         }
         if who & crate::cci::who::PRIMARY == 0 {
             bench.bad(FM, request, ReturnCode::Unsupported);
-            bench.bad(Session::InBand(pid(1)), request, ReturnCode::Unsupported);
+            bench.bad(Session::InBand { port: 7, pid: pid(1) }, request, ReturnCode::Unsupported);
         }
     });
 }

@@ -8,9 +8,7 @@ use weft_parsers::cci::mld::{LdConfig, LdMemRequest, MemAccess, TunnelRequest, T
 use weft_parsers::cci::pbr::{
     CrawlOut, CrawlTarget, GetTables, LinkPartners, PbrSwitchIdentity, TableDescriptors, TableKind,
 };
-use weft_parsers::cci::switch::{
-    ConfigAccess, PortControl, PortList, PortOp, PortStates, PpbConfig, SwitchIdentity,
-};
+use weft_parsers::cci::switch::{ConfigAccess, PortList, PortStates, PpbConfig, SwitchIdentity};
 use weft_parsers::cci::tables::{Drt, Rgt, RoutingRange, SetDrt};
 use weft_parsers::cci::vcs::{GenerateAer, GetVcsInfo, VcsInfos};
 use weft_parsers::fabric::{DrtEntry, RgtEntry};
@@ -22,7 +20,7 @@ fn identify_switch_and_identify_pbr_switch_say_what_there_is() {
     assert_eq!((it.ports, it.vcss, it.vppbs, it.active_vppbs), (6, 2, 8, 1));
     assert_eq!((it.active_ports[0], it.active_vcss[0]), (0x3F, 3));
     let it: PbrSwitchIdentity = read(&bench.ok(FM, &Request::IdentifyPbrSwitch));
-    assert_eq!((it.gae_map, it.drts, it.rgts, it.modes), (1, 1, 1, 7));
+    assert_eq!((it.gae_map, it.drts, it.rgts, it.modes), (1, 1, 1, 3));
 }
 
 #[test]
@@ -53,22 +51,6 @@ fn get_physical_port_state_and_link_partner_follow_the_links() {
     for number in [6, 64, 255] {
         bench.bad(FM, &Request::GetPortState(PortList { ports: List::of(&[0, number]) }), BAD);
         bench.bad(FM, &Request::GetLinkPartners(PortList { ports: List::of(&[0, number]) }), BAD);
-    }
-}
-
-#[test]
-fn physical_port_control_acts_on_ports_below() {
-    let mut bench = Bench::new();
-    for (op, want) in [
-        (PortOp::AssertPerst, vec![Event::Perst { port: port(1), on: true }]),
-        (PortOp::AssertPerst, vec![]),
-        (PortOp::DeassertPerst, vec![Event::Perst { port: port(1), on: false }]),
-        (PortOp::ResetPpb, vec![Event::ResetPpb(port(1))]),
-    ] {
-        bench.ok(FM, &Request::PortControl(PortControl { port: 1, op }));
-        assert_eq!(bench.events(), want, "{op:?}");
-        bench.bad(FM, &Request::PortControl(PortControl { port: 0, op }), BAD);
-        bench.bad(FM, &Request::PortControl(PortControl { port: 9, op }), BAD);
     }
 }
 
@@ -241,7 +223,11 @@ fn crawl_out_goes_out_and_its_answer_comes_back() {
     let list = [DrtEntry::Port(4)];
     bench.ok(FM, &Request::SetDrt(SetDrt { table: 0, start: 0x55, entries: List::of(&list) }));
     let octets = message(&crawl(CrawlTarget::Pid(pid(0x55)), &inner));
-    let (Served::Pending(_), _) = bench.send(Session::InBand(pid(1)), &octets) else { panic!() };
+    let session = Session::InBand { port: 7, pid: pid(1) };
+    let claim = ClaimOp::UpdatePid;
+    let claim = ClaimOwnership { op: claim, fm: pid(1), fm_uuid: [1; 16], pid: pid(0x10) };
+    bench.ok(session, &Request::ClaimOwnership(claim)); // the manager makes itself known by this port
+    let (Served::Pending(_), _) = bench.send(session, &octets) else { panic!() };
     let out: Vec<Outgoing> = bench.switch.outgoing().collect();
     assert_eq!((out[0].spid, &out[0].to), (pid(1), &Far::Pid(pid(0x55), inner.clone())));
 

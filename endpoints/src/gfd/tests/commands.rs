@@ -72,10 +72,12 @@ fn the_sat_is_set_whole_or_not_at_all() {
 fn decoders_are_set_whole_or_not_at_all() {
     let mut gfd = device(Media::default());
     let (good, bad) = (plain(HPA, 0, MIB), plain(HPA, 0, 0));
-    gfd.set_decoders(pid(2), 1, &[Some(good), None, Some(good)]).unwrap();
+    let other = plain(HPA + MIB, 0, MIB);
+    gfd.set_decoders(pid(2), 1, &[Some(good), None, Some(other)]).unwrap();
+    assert_eq!(gfd.set_decoders(pid(2), 2, &[Some(good)]), REFUSED, "its addresses are taken");
     assert_eq!(gfd.set_decoders(pid(2), 0, &[None, None, Some(bad)]), REFUSED);
     let page = gfd.decoders(pid(2), 1, 3).unwrap();
-    assert_eq!((page.total, page.list), (8, vec![Some(good), None, Some(good)]));
+    assert_eq!((page.total, page.list), (8, vec![Some(good), None, Some(other)]));
     assert_eq!(gfd.decoders(pid(2), 9, 1), Err(ReturnCode::InvalidInput));
     assert_eq!(gfd.decoders(Pid::NONE, 0, 1), Err(ReturnCode::InvalidInput));
 }

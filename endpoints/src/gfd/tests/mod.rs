@@ -13,6 +13,7 @@ use weft_dataplane::time::{Instant, LinkRate};
 use weft_parsers::fabric::{Dpa, Hpa, Interleave, Pid};
 
 use super::capacity::{Choice, NO_TAG};
+use super::code::ReturnCode;
 use super::device::{Config, Gfd, Request};
 use super::dmp::{Dmp, Media, Region};
 use super::{Decoder, Memory};

@@ -66,6 +66,14 @@ fn random_decoder(rng: &mut Rng) -> Option<Decoder> {
     rng.chance(3, 4).then_some(decoder)
 }
 
+/// Whether two windows have an address in common.
+fn do_meet(decoders: &[Option<Decoder>]) -> bool {
+    let window = |d: &Decoder| d.hpa_base.0..d.hpa_base.0 + (d.dpa_len << d.interleave.ways_code());
+    let all: Vec<_> = decoders.iter().flatten().map(window).collect();
+    let meets = |a: usize, b: usize| all[a].start < all[b].end && all[b].start < all[a].end;
+    (0..all.len()).any(|a| (0..a).any(|b| meets(a, b)))
+}
+
 #[test]
 fn random_accesses_do_what_the_model_does() {
     let seed = 0x0060_D5EE;
@@ -82,7 +90,10 @@ fn random_accesses_do_what_the_model_does() {
         let rpid = u16::try_from(rng.below(3)).unwrap();
         if rng.chance(1, 50) {
             let decoders = core::array::from_fn(|_| random_decoder(&mut rng));
-            gfd.set_decoders(pid(rpid), 0, &decoders).unwrap();
+            let any = do_meet(&decoders);
+            let set = gfd.set_decoders(pid(rpid), 0, &decoders);
+            assert_eq!(set.is_err(), any, "seed {seed:#x} step {step}");
+            gfd.gdt.force(pid(rpid), 0, &decoders);
             model.decoders.insert(rpid, decoders);
         }
         if rng.chance(1, 50) {

@@ -25,7 +25,8 @@ fn set_up() -> Gfd {
         Some(Decoder { interleave: two, way: 1, ..plain(HPA + 64 * MIB, 0, MIB) }),
         Some(plain(HPA + 128 * MIB, 4 * GIB, MIB)),
     ];
-    gfd.set_decoders(pid(7), 0, &decoders).unwrap();
+    assert_eq!(gfd.set_decoders(pid(7), 0, &decoders), Err(ReturnCode::InvalidInput), "two meet");
+    gfd.gdt.force(pid(7), 0, &decoders);
     gfd.set_sat(&[(pid(7), 1 << 1 | 1 << 31)]).unwrap();
     while gfd.events().pop_fm().is_some() {}
     gfd

@@ -178,6 +178,9 @@ impl Device {
         let count = self.room(EXTENTS_HEAD, dcd::Extent::LEN).min(index(add.response_max));
         let extents: Vec<Extent> = add.extents.iter().map(|extent| range(&extent)).collect();
         let (region, len) = (add.region, add.len);
+        if add.policy == AddPolicy::Prescriptive {
+            is_their_sum(len, &extents)?;
+        }
         let choice = match add.policy {
             AddPolicy::Free => Choice::Free { region, len },
             AddPolicy::Contiguous => Choice::Contiguous { region, len },
@@ -191,6 +194,9 @@ impl Device {
     fn release(&mut self, now: Instant, release: &DcRelease<'_>, reply: &mut Reply) -> Done {
         let count = self.room(EXTENTS_HEAD, dcd::Extent::LEN).min(index(release.response_max));
         let extents: Vec<Extent> = release.extents.iter().map(|extent| range(&extent)).collect();
+        if release.flags.policy == ReleasePolicy::Prescriptive {
+            is_their_sum(release.len, &extents)?;
+        }
         let part = match release.flags.policy {
             ReleasePolicy::Tag => Part::Tag { tag: release.tag, len: release.len },
             ReleasePolicy::Prescriptive => Part::Prescriptive(&extents),
@@ -422,6 +428,12 @@ fn index(number: u32) -> usize {
 }
 
 /// The numbers of a table of `available` that are asked for.
+/// Whether a request that names its extents says nothing of their length, or the right thing.
+fn is_their_sum(len: u64, extents: &[Extent]) -> Result<(), ReturnCode> {
+    let sum = extents.iter().try_fold(0_u64, |sum, extent| sum.checked_add(extent.len));
+    if len == 0 || sum == Some(len) { Ok(()) } else { Err(ReturnCode::InvalidInput) }
+}
+
 fn fixed(available: u8, range: GfdRange) -> Result<core::ops::Range<u8>, ReturnCode> {
     if range.start >= available {
         return Err(ReturnCode::InvalidInput);

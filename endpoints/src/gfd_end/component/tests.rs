@@ -226,6 +226,11 @@ fn capacity_and_tags() {
     rig.bad(0x4907, &want(2, 0, &nobody, 0, ""), BAD_EXTENTS);
     rig.bad(0x4907, &want(2, 0, &nobody, 1, ""), INVALID_LENGTH);
     rig.bad(0x4907, &want(2, 0, &nobody, 1, &extent(4_096, BLOCK, &nobody)), BAD_EXTENTS);
+    // The length of extents that are named is theirs, or not said.
+    let free = extent(4 * BLOCK, BLOCK, &nobody);
+    rig.bad(0x4907, &want(2, BLOCK + 1, &nobody, 1, &free), INVALID_INPUT);
+    rig.bad(0x4907, &want(2, 2 * BLOCK, &nobody, 1, &free), INVALID_INPUT);
+    rig.bad(0x4908, &want(1, 2 * BLOCK, TAG, 1, &extent(0, BLOCK, TAG)), INVALID_INPUT);
     rig.bad(0x4908, &want(0, 0, &nobody, 0, ""), INVALID_INPUT);
     rig.bad(0x4908, &want(2, 0, TAG, 0, ""), INVALID_INPUT);
     rig.good(0x490A, TAG, "");
@@ -265,7 +270,13 @@ fn quality_of_service() {
     let control = "01 19 32 08 34 12 07";
     rig.good(0x490F, control, control);
     rig.good(0x490E, "", control);
-    rig.bad(0x490F, "00 65 65 08 00 00 08", INVALID_INPUT);
+    rig.good(0x490F, "01 32 19 0F FF FF FF", "01 32 19 0F FF FF FF"); // severe below moderate
+    rig.good(0x490F, control, control);
+    for wrong in
+        ["00 65 65 08", "00 00 19 08", "00 19 00 08", "00 19 32 10", "02 19 32 08", "80 19 32 08"]
+    {
+        rig.bad(0x490F, &format!("{wrong} 00 00 08"), INVALID_INPUT);
+    }
     rig.good(0x4910, "", "00");
     rig.good(0x4912, "02 00 A1 00 80 40", "02 00 A1 00 80 40");
     rig.good(0x4911, "03 00 A1 00", "03 00 A1 00 80 40 00");

@@ -4,6 +4,9 @@
 //! Units: octets; picoseconds.
 //! Source: DMTF DSP0236 section 8, DSP0238; wire-formats.md 4.1, 4.5 (5701); CXL 3.1 section 7.7.12.
 //!
+//! A message comes whole by one port, and the port tells what it may ask for: what comes by another one is another message,
+//! in whosever name it comes.
+//!
 //! EIDs are null: the PTH addresses. DPID FFF is the partner at a port, who has no PID yet; he is answered the same
 //! way, as the route back may not be there either. A requester owns the tag of its message (TO); its eight tags
 //! per peer bound what is under way to it.
@@ -181,7 +184,8 @@ struct Pending {
 struct Serving {
     ticket: Ticket,
     peer: Peer,
-    /// SPID of the request.
+    /// Port and SPID of the request.
+    port: u8,
     spid: Pid,
     tag: u8,
     kind: MessageType,
@@ -233,10 +237,11 @@ impl Tunnel {
         self.guests = guests;
     }
 
-    /// Who has sent a request that is not answered yet, by its SPID: `FFF` while it has no PID.
+    /// Who has sent a request that is not answered yet: the port that it came in by, and its SPID, `FFF` while it has no
+    /// PID.
     #[must_use]
-    pub fn asker(&self, ticket: Ticket) -> Option<Pid> {
-        self.serving.iter().find(|it| it.ticket == ticket).map(|it| it.spid)
+    pub fn asker(&self, ticket: Ticket) -> Option<(u8, Pid)> {
+        self.serving.iter().find(|it| it.ticket == ticket).map(|it| (it.port, it.spid))
     }
 
     /// Counts so far.
@@ -319,8 +324,14 @@ impl Tunnel {
             self.counts.misdirected += 1;
             return;
         }
-        if let Some(body) = self.parts.push(now, peer, packet) {
-            self.whole(now, (peer, pth.spid), packet, &body);
+        // What nobody has asked for takes no place from what somebody has.
+        let asked = |it: &Pending| it.peer == peer && it.tag == packet.tag;
+        if !packet.owner && !self.pending.iter().any(asked) {
+            self.counts.unexpected += u64::from(packet.last);
+            return;
+        }
+        if let Some(body) = self.parts.push(now, (port, peer), packet) {
+            self.whole(now, (port, peer, pth.spid), packet, &body);
         }
     }
 
@@ -398,7 +409,7 @@ impl Tunnel {
     fn whole(
         &mut self,
         now: Instant,
-        (peer, spid): (Peer, Pid),
+        (port, peer, spid): (u8, Peer, Pid),
         packet: &MctpPacket<'_>,
         body: &[u8],
     ) {
@@ -408,7 +419,7 @@ impl Tunnel {
         };
         match (packet.owner, header.category) {
             (true, Category::Request) => {
-                self.serve(now, (peer, spid), packet.tag, kind, (header, message));
+                self.serve(now, (port, peer, spid), packet.tag, kind, (header, message));
             }
             (true, Category::Event) if self.events.len() < EVENTS_MAX => {
                 self.events.push_back(Event::Notice { from: peer, message: message.to_vec() });
@@ -435,12 +446,13 @@ impl Tunnel {
     fn serve(
         &mut self,
         now: Instant,
-        (peer, spid): (Peer, Pid),
+        (port, peer, spid): (u8, Peer, Pid),
         tag: u8,
         kind: MessageType,
         (header, message): (Header, &[u8]),
     ) {
-        if let Some(at) = self.serving.iter().position(|old| old.peer == peer && old.tag == tag) {
+        let same = |old: &Serving| (old.port, old.peer, old.tag) == (port, peer, tag);
+        if let Some(at) = self.serving.iter().position(same) {
             if self.serving.get(at).is_some_and(|old| old.header == header) {
                 self.counts.twice += 1;
                 return;
@@ -454,7 +466,7 @@ impl Tunnel {
         self.numbers += 1;
         let ticket = Ticket(self.numbers);
         let until = now + SERVING_TIME;
-        self.serving.push(Serving { ticket, peer, spid, tag, kind, header, until });
+        self.serving.push(Serving { ticket, peer, port, spid, tag, kind, header, until });
         let message = message.to_vec();
         self.events.push_back(Event::Request { from: peer, ticket, kind, message });
     }

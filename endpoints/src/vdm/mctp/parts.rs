@@ -1,5 +1,6 @@
 //! Packets of MCTP messages on their way to a whole one.
-//! Shape: [`Parts::push`] -> body of a whole message; one message at a time of each peer, tag and tag owner.
+//! Shape: [`Parts::push`] -> body of a whole message; one message at a time of each
+//! port, peer, tag and tag owner.
 //! Units: octets; picoseconds.
 //! Source: DMTF DSP0236 section 8.1.5 (what ends an assembly); number and time of assemblies are ours.
 
@@ -47,7 +48,7 @@ struct Part {
 /// Messages that are put together.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
-    open: BTreeMap<(Peer, bool, u8), Part>,
+    open: BTreeMap<(u8, Peer, bool, u8), Part>,
     counts: PartCounts,
 }
 
@@ -58,10 +59,15 @@ impl Parts {
         self.counts
     }
 
-    /// Takes a packet in; returns the body that it completes.
-    pub fn push(&mut self, now: Instant, peer: Peer, packet: &MctpPacket<'_>) -> Option<Vec<u8>> {
+    /// Takes a packet in that came by a port; returns the body that it completes.
+    pub fn push(
+        &mut self,
+        now: Instant,
+        (port, peer): (u8, Peer),
+        packet: &MctpPacket<'_>,
+    ) -> Option<Vec<u8>> {
         self.expire(now);
-        let key = (peer, packet.owner, packet.tag & 7);
+        let key = (port, peer, packet.owner, packet.tag & 7);
         let (body, next) = (packet.body(), (packet.seq + 1) & 3);
         let had = self.open.remove(&key);
         let mut part = if packet.first {
@@ -104,7 +110,7 @@ impl Parts {
 
     /// Gives up what came of `peer`.
     pub fn forget(&mut self, peer: Peer) {
-        self.open.retain(|key, _| key.0 != peer);
+        self.open.retain(|key, _| key.1 != peer);
     }
 
     /// When the first is given up.

@@ -67,6 +67,30 @@ fn packets_stand_on_the_wire_as_dsp0238_has_them() {
     assert_eq!(wire_of(&sent[0])[19..21], [0xCA, 8]);
 }
 
+/// Whoever writes somebody else's SPID at another port neither gets into his message nor ends it.
+#[test]
+fn a_message_comes_whole_by_one_port() {
+    let (mut a, mut b) = (Tunnel::new(pid(1)), Tunnel::new(pid(2)));
+    let message = request(60, 0);
+    a.request(ms(0), Peer::Pid(pid(2)), MessageType::FmApi, &message, TIMEOUT).unwrap();
+    let [first, last] = <[Sent; 2]>::try_from(drain(&mut a, ms(0))).unwrap();
+    receive(&mut b, ms(1), 7, &wire_of(&first));
+    receive(&mut b, ms(1), 8, &wire_of(&first));
+    receive(&mut b, ms(1), 9, &wire_of(&last));
+    assert_eq!((b.pop_event(), b.counts().1.orphans), (None, 1), "halves of two ports");
+    receive(&mut b, ms(1), 7, &wire_of(&last));
+    let Some(Event::Request { ticket, message: whole, .. }) = b.pop_event() else { panic!() };
+    assert_eq!((b.asker(ticket), whole), (Some((7, pid(1))), message));
+    // Another request with the same tag, in the same name, by another port.
+    let mut forger = Tunnel::new(pid(1));
+    forger.request(ms(1), Peer::Pid(pid(2)), MessageType::FmApi, &request(0, 5), TIMEOUT).unwrap();
+    for sent in &drain(&mut forger, ms(1)) {
+        receive(&mut b, ms(1), 8, &wire_of(sent));
+    }
+    let Some(Event::Request { ticket: other, .. }) = b.pop_event() else { panic!() };
+    assert_eq!((b.asker(ticket), b.asker(other)), (Some((7, pid(1))), Some((8, pid(1)))));
+}
+
 #[test]
 fn partners_without_a_pid_are_answered_by_their_port() {
     let (mut a, mut b) = (Tunnel::new(pid(1)), Tunnel::new(Pid::NONE));

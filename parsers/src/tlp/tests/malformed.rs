@@ -46,6 +46,45 @@ fn every_rule_refuses_what_breaks_it() {
     }
 }
 
+//= PCIe 6.0 section 2.2.7: atomics are naturally aligned to their operand, of which CAS has two in its payload
+/// Every atomic of every operand size at every double word up to a boundary of 4 KiB and behind it: emitter and parser
+/// agree, and refuse what is not aligned and nothing else.
+#[test]
+fn atomics_are_legal_wherever_their_operand_is_aligned() {
+    let (swap, cas) = ([4_u64, 8].as_slice(), [4_u64, 8, 16].as_slice());
+    for (kind, operands, per) in
+        [(Kind::FetchAdd, swap, 1), (Kind::Swap, swap, 1), (Kind::Cas, cas, 2)]
+    {
+        for (operand, mode) in operands.iter().flat_map(|&size| [(size, NonFlit), (size, Flit)]) {
+            for addr in (0xFC0..=0x1040_u64).step_by(4) {
+                let payload = &[0xA5; 32][..usize::try_from(operand * per).unwrap()];
+                let length_dw = u16::try_from(operand * per / 4).unwrap();
+                let body = Body::Address {
+                    addr: Hpa(addr),
+                    wide: false,
+                    at: At::Untranslated,
+                    no_write: false,
+                    length_dw,
+                    first_be: 0xF,
+                    last_be: if length_dw > 1 { 0xF } else { 0 },
+                };
+                let name = format_args!("{kind:?} of {operand} octets at {addr:#x}, {mode:?}");
+                let repr = TlpRepr::new(mode, kind, Bdf::new(1, 0, 0), 7, body);
+                let mut out = [0; 64];
+                let emitted = TlpRepr { payload, ..repr }.emit(&mut out);
+                assert_eq!(emitted.is_ok(), addr.is_multiple_of(operand), "{name}: {emitted:?}");
+                let head = repr.emit_head(payload.len(), &mut out).unwrap();
+                out[head..head + payload.len()].copy_from_slice(payload);
+                let parsed = Tlp::parse(mode, &out[..head + payload.len()]);
+                assert_eq!(parsed.is_ok(), addr.is_multiple_of(operand), "{name}: {parsed:?}");
+                if let Ok(tlp) = parsed {
+                    assert_eq!(tlp.access_len(), operand, "{name}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn what_looks_wrong_and_is_not() {
     #[rustfmt::skip] // columns: name, mode, octets

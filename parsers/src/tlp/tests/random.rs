@@ -57,7 +57,8 @@ fn address(kind: Kind, rng: &mut Rng) -> Body {
         _ => 1 + below(rng, 64),
     };
     let octets = u64::from(length_dw) * 4;
-    // aligned to the operand of an atomic, and within 4 KiB
+    // aligned to the operand of an atomic, and within 4 KiB; of CAS there are two in the payload
+    let octets = if kind == Kind::Cas { octets / 2 } else { octets };
     let step = if kind.is_atomic() { octets } else { 4 };
     let page = if wide { rng.u64() } else { u64::from(rng.u32()) } & !0xFFF;
     let addr = Hpa(page + rng.below((4_096 - octets) / step + 1) * step);

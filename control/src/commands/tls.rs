@@ -1,0 +1,50 @@
+//! `weft tls`: certificates for switches and fabric managers that speak over TCP.
+//!
+//! Shape: a directory in, files in it out.
+//! Units: days.
+//! Source: `tls`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::error::CliError;
+use crate::tls;
+
+/// What `weft tls` does.
+#[derive(Debug, Subcommand)]
+pub enum TlsCommand {
+    /// Make a test authority, and certificates for a switch and for managers of each role
+    Init(InitArgs),
+}
+
+/// Arguments of `weft tls init`.
+#[derive(Args, Debug)]
+pub struct InitArgs {
+    /// Where to put them; made with mode 0700 if it is not there
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Another name or address of switches, for clients that look for it; may be repeated
+    #[arg(long = "name", value_name = "NAME")]
+    names: Vec<String>,
+    /// Days that the certificates are good for
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3_650))]
+    days: u16,
+}
+
+/// Does what `command` asks for.
+///
+/// # Errors
+/// Files that are there already, or that cannot be written.
+pub fn run(command: &TlsCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    let TlsCommand::Init(args) = command;
+    let made = tls::make(&args.dir, &args.names, args.days).map_err(|error| CliError::System {
+        what: "make certificates".to_owned(),
+        source: Box::new(error),
+    })?;
+    for file in made {
+        writeln!(out, "{}: {}", file.path.display(), file.what).map_err(CliError::Output)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Settings that nothing would read: what counts only beside another setting is refused without it, unless it says
+//! what holds anyhow.
+//!
+//! Shape: [`NEEDS`] and [`PORT_NEEDS`] name a key, when it counts, and what to do instead.
+//! Units: none.
+//! Source: pipeline.md §12 (a key that is accepted acts).
+
+use super::{Item, Resolver, Value};
+
+/// A key of a table that counts only sometimes.
+struct Need {
+    section: &'static str,
+    keys: &'static [&'static str],
+    counts: fn(&Resolver<'_>) -> bool,
+    /// What to do instead.
+    instead: &'static str,
+}
+
+const NEEDS: &[Need] = &[
+    Need {
+        section: "crossbar",
+        keys: &["weights"],
+        counts: |all| all.is("crossbar", "discipline", "weighted"),
+        instead: "expected crossbar.discipline = \"weighted\" beside it: strict takes no weights; or leave it out",
+    },
+    Need {
+        section: "pfc",
+        keys: &["pfc_threshold", "pfc_release"],
+        counts: |all| all.is("pfc", "mode", "egress-queue"),
+        instead: "expected pfc.mode = \"egress-queue\" beside it: in ingress-pg the limits are those of buffer.dt_alpha and buffer.xon_offset_bytes; or leave it out",
+    },
+    Need {
+        section: "fdb",
+        keys: &["loop_block_s"],
+        counts: |all| all.is("fdb", "loop_action", "block"),
+        instead: "expected fdb.loop_action = \"block\" beside it; or leave it out",
+    },
+];
+
+/// A key of ports that counts only sometimes; of `port_defaults`, for some port.
+struct PortNeed {
+    keys: &'static [&'static str],
+    counts: fn(&Resolver<'_>, &Item) -> bool,
+    /// What to do instead.
+    instead: &'static str,
+}
+
+const PORT_NEEDS: &[PortNeed] = &[
+    PortNeed {
+        keys: &["pvid"],
+        counts: |all, item| !all.port_is(item, "vlan", &["trunk"]),
+        instead: "expected vlan = \"transparent\" or \"access\" beside it: the untagged VLAN of a trunk is native",
+    },
+    PortNeed {
+        keys: &["allowed", "native"],
+        counts: |all, item| all.port_is(item, "vlan", &["trunk"]),
+        instead: "expected vlan = \"trunk\" beside it: the VLAN of other ports is pvid",
+    },
+    PortNeed {
+        keys: &["rate_burst_ms"],
+        counts: |all, item| {
+            ["max_rate_gbps", "pri_max_rate_gbps"]
+                .iter()
+                .any(|key| all.port_get(item, key).is_some())
+        },
+        instead: "expected max_rate_gbps or pri_max_rate_gbps beside it, whose bucket it is",
+    },
+    PortNeed {
+        keys: &["tlp", "max_payload", "pids"],
+        counts: |all, item| !all.port_is(item, "role", &["l2"]),
+        instead: "expected a role but l2 beside it: a port of role l2 carries no TLPs",
+    },
+    PortNeed {
+        keys: &["dpdk_queues", "dpdk_tx_descriptors"],
+        counts: |all, item| all.port_is(item, "kind", &["dpdk"]),
+        instead: "expected kind = \"dpdk\" beside it",
+    },
+    PortNeed {
+        keys: &["xdp_queues", "xdp_mode", "xdp_zero_copy", "xdp_busy_poll_us"],
+        counts: |all, item| all.port_is(item, "kind", &["auto", "af_xdp"]),
+        instead: "expected kind = \"auto\" or \"af_xdp\" beside it",
+    },
+];
+
+impl Resolver<'_> {
+    /// Whether a port's `key` is one of `words`.
+    fn port_is(&self, item: &Item, key: &'static str, words: &[&str]) -> bool {
+        let value = self.port_get(item, key);
+        value.as_ref().and_then(Value::as_text).is_some_and(|text| words.contains(&text))
+    }
+
+    /// Whether a setting says no more than its default.
+    fn is_default(&self, section: &'static str, key: &'static str, value: &Value) -> bool {
+        // What is derived is told by name: the resolved values have what is set in them.
+        let derived =
+            if key == "dpdk_tx_descriptors" { self.get("switch", "tx_ring_frames") } else { None };
+        self.default_of(section, key).or(derived).as_ref() == Some(value)
+    }
+
+    /// Refuses what is set and would not count.
+    pub(super) fn refuse_idle(&mut self) {
+        for need in NEEDS {
+            for &key in need.keys {
+                if let Some(set) = self.settings.table(need.section, key)
+                    && !(need.counts)(self)
+                    && !self.is_default(need.section, key, &set.value)
+                {
+                    let place = set.place.clone();
+                    self.refuse(place, &format!("{}.{key}", need.section), need.instead);
+                }
+            }
+        }
+        let items = self.settings.items("port");
+        for need in PORT_NEEDS {
+            for &key in need.keys {
+                let idle: Vec<bool> = items.iter().map(|item| !(need.counts)(self, item)).collect();
+                for (item, _) in items.iter().zip(&idle).filter(|(_, idle)| **idle) {
+                    if let Some(set) = item.set.get(key)
+                        && !self.is_default("port", key, &set.value)
+                    {
+                        let place = set.place.clone();
+                        self.refuse(place, &format!("port.{key}"), need.instead);
+                    }
+                }
+                // A key that each port overrides counts as little.
+                let counts = |(item, idle): (&Item, &bool)| !idle && !item.set.contains_key(key);
+                if let Some(set) = self.settings.table("port_defaults", key)
+                    && !items.is_empty()
+                    && !self.is_default("port", key, &set.value)
+                    && !items.iter().zip(&idle).any(counts)
+                {
+                    let place = set.place.clone();
+                    self.refuse(place, &format!("port_defaults.{key}"), need.instead);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a fabric of processes leaves when it is killed: veth pairs, which have its mark, and sockets.
+//!
+//! Shape: [`mark`] goes on each pair as its alias; [`left`] names the pairs whose maker is gone. Processes leave nothing:
+//! each has [`go_with`] its parent.
+//! Units: none.
+//! Source: proc(5) (start time), ip-link(8) (alias), `PR_SET_PDEATHSIG(2const)`.
+
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use serde::Deserialize;
+
+/// Names the process that a process of a fabric goes with.
+pub const PARENT: &str = "WEFT_PARENT";
+
+/// An interface as `ip -j link` has it.
+#[derive(Debug, Deserialize)]
+struct Interface {
+    ifname: String,
+    #[serde(default)]
+    ifalias: String,
+}
+
+/// What is known of who made an interface.
+#[derive(Debug, PartialEq, Eq)]
+enum Maker {
+    /// `weft fabric up`, which is gone.
+    Gone,
+    /// `weft fabric up`, which runs, by its number.
+    Runs(u32),
+    /// Somebody else.
+    Other,
+}
+
+/// When a process was started, in ticks of the machine's clock: with its number, it names it for good.
+fn started(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may hold any letters; the 22nd field is the 20th behind it.
+    text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// What goes on a pair that this process makes.
+#[must_use]
+pub fn mark() -> String {
+    let pid = std::process::id();
+    format!("weft fabric up, process {pid}, started {}", started(pid).unwrap_or(0))
+}
+
+fn maker(alias: &str) -> Maker {
+    let read = || {
+        let (pid, at) = alias.strip_prefix("weft fabric up, process ")?.split_once(", started ")?;
+        Some((pid.parse::<u32>().ok()?, at.parse::<u64>().ok()?))
+    };
+    match read() {
+        Some((pid, at)) if started(pid) == Some(at) => Maker::Runs(pid),
+        Some(_) => Maker::Gone,
+        None => Maker::Other,
+    }
+}
+
+/// Which of the interfaces in `listed`, the answer of `ip -j link`, a dead fabric with this prefix has left.
+///
+/// # Errors
+/// One that would be in the way is somebody's who runs, or has no mark.
+pub fn left(listed: &[u8], prefix: &str) -> Result<Vec<String>, String> {
+    let all: Vec<Interface> = serde_json::from_slice(listed)
+        .map_err(|error| format!("the answer of ip -j link is not understood: {error}"))?;
+    let mut gone = Vec::new();
+    for Interface { ifname, ifalias } in all {
+        let number = ifname.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(['a', 'b']));
+        if !number.is_some_and(|text| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit()))
+        {
+            continue;
+        }
+        match maker(&ifalias) {
+            Maker::Gone => gone.push(ifname),
+            Maker::Runs(pid) => {
+                return Err(format!(
+                    "{ifname} is of a fabric that runs, process {pid}: choose another --prefix"
+                ));
+            }
+            // The far ends have no mark; they go with the near ones.
+            Maker::Other if ifname.ends_with('b') => {}
+            Maker::Other => {
+                return Err(format!(
+                    "{ifname} is there, and is not of weft fabric up: choose another --prefix"
+                ));
+            }
+        }
+    }
+    Ok(gone)
+}
+
+/// Removes a socket at which nobody listens any more.
+pub fn remove_stale(socket: &Path) {
+    let is_socket = socket.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
+    if is_socket && UnixStream::connect(socket).is_err() {
+        let _ = std::fs::remove_file(socket); // somebody else may have
+    }
+}
+
+/// Has this process end with the one that `WEFT_PARENT` names, whatever ends that; ends it at once if that has ended.
+///
+/// The kernel ends it with the *thread* that started it: the main one, which lives as long as its process.
+///
+/// # Errors
+/// The kernel refuses, or the parent is gone.
+pub fn go_with() -> std::io::Result<()> {
+    let Some(parent) = std::env::var_os(PARENT) else { return Ok(()) };
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended before: then nobody tells us.
+    let is_there =
+        getppid().map(Pid::as_raw_nonzero).is_some_and(|pid| *pid.to_string() == *parent);
+    if is_there {
+        Ok(())
+    } else {
+        Err(std::io::Error::other("the fabric that started this process is gone"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_told_from_what_is_in_use() {
+        let own = mark();
+        assert_eq!(maker(&own), Maker::Runs(std::process::id()));
+        let dead = own.replace(", started ", ", started 1");
+        let row =
+            |name: &str, alias: &str| format!("{{\"ifname\":{name:?},\"ifalias\":{alias:?}}}");
+        let list =
+            |rows: &[String]| format!("[{{\"ifname\":\"lo\"}},{}]", rows.join(",")).into_bytes();
+        #[rustfmt::skip] // columns: name, alias, left or why not
+        let cases = [
+            ("wf0a", dead.as_str(), Ok(vec!["wf0a".to_owned()])), ("wf12a", &dead, Ok(vec!["wf12a".to_owned()])),
+            ("wf0b", "", Ok(vec![])), ("wfa", &dead, Ok(vec![])), ("wf1xa", &dead, Ok(vec![])), ("xwf1a", &own, Ok(vec![])),
+            ("wf0a", &own, Err("a fabric that runs")), ("wf0a", "", Err("not of weft fabric up")),
+            ("wf3a", "weft fabric up, process x, started 1", Err("not of weft fabric up")),
+        ];
+        for (name, alias, want) in cases {
+            match (left(&list(&[row(name, alias)]), "wf"), want) {
+                (Ok(found), Ok(want)) => assert_eq!(found, want, "{name} {alias}"),
+                (Err(why), Err(part)) => assert!(why.contains(part) && why.contains(name), "{why}"),
+                (found, _) => panic!("{name} {alias}: {found:?}"),
+            }
+        }
+    }
+}

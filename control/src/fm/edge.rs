@@ -1,0 +1,278 @@
+//! What hosts and devices may reach from an edge: bits of GMV, VTV and LAV, and where `VendPrefixL0` is.
+//!
+//! Shape: memory, GIM and what was granted by command -> [`wanted`], every [`Bit`] that the FM wants -> [`lacks`], those that
+//! the switches do not have -> [`set`].
+//! Units: none.
+//! Source: fabric.md, "Tables of an edge and who may write them"; wire-formats.md 4.6 (5901h to 5906h).
+//!
+//! The list is made from what is known, never kept beside it: start-up and restoring a switch that was restarted both hold
+//! the fabric against it, and so nothing that was given can be left out of either.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use weft_parsers::cci::gae::{AccessOp, ConfigureAccess, PrefixFlags, SetPrefix};
+use weft_parsers::cci::pbr::PathCost;
+use weft_parsers::cci::tables::{
+    ConfigureLdstAccess, LdstAccess, PidOp, VcsVectorRange, Vector, VectorRange,
+};
+use weft_parsers::cci::{Opcode, Request};
+use weft_parsers::fabric::Pid;
+
+use super::cci::{CallError, Fabric, Way};
+use super::gim::Gim;
+use super::graph::SwitchId;
+use super::inventory::{Inventory, Switch, pid_number};
+use super::memory::Memory;
+
+/// Octets of a vector of PIDs: of GMV in the vectors of a VCS, behind which VTV stands.
+const VECTOR: u32 = 512;
+
+/// Something that is set at an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Bit {
+    /// A PID in VTV.
+    Vtv(SwitchId, u8, #[serde(with = "pid_number")] Pid),
+    /// Requests that leave and completions that enter have a prefix.
+    Out(SwitchId, u8),
+    /// Requests that enter may have one.
+    Into(SwitchId, u8),
+    /// A PID in GMV.
+    Gmv(SwitchId, u8, #[serde(with = "pid_number")] Pid),
+    /// A PID in LAV.
+    Lav(SwitchId, u8, #[serde(with = "pid_number")] Pid),
+}
+
+impl fmt::Display for Bit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gmv(at, vcs, pid) => write!(f, "{pid} in GMV of VCS {vcs} of {at}"),
+            Self::Vtv(at, vcs, pid) => write!(f, "{pid} in VTV of VCS {vcs} of {at}"),
+            Self::Lav(at, vcs, pid) => write!(f, "{pid} in LAV of VCS {vcs} of {at}"),
+            Self::Out(at, vcs) => write!(f, "prefixes of requests out of VCS {vcs} of {at}"),
+            Self::Into(at, vcs) => write!(f, "prefixes of requests into VCS {vcs} of {at}"),
+        }
+    }
+}
+
+impl Bit {
+    /// The switch and virtual switch that have it.
+    #[must_use]
+    pub const fn place(self) -> (SwitchId, u8) {
+        match self {
+            Self::Vtv(at, vcs, _)
+            | Self::Out(at, vcs)
+            | Self::Into(at, vcs)
+            | Self::Gmv(at, vcs, _)
+            | Self::Lav(at, vcs, _) => (at, vcs),
+        }
+    }
+
+    /// The same at a switch of another number.
+    #[must_use]
+    pub fn moved(self, to: impl FnOnce(SwitchId) -> SwitchId) -> Self {
+        match self {
+            Self::Vtv(at, vcs, pid) => Self::Vtv(to(at), vcs, pid),
+            Self::Out(at, vcs) => Self::Out(to(at), vcs),
+            Self::Into(at, vcs) => Self::Into(to(at), vcs),
+            Self::Gmv(at, vcs, pid) => Self::Gmv(to(at), vcs, pid),
+            Self::Lav(at, vcs, pid) => Self::Lav(to(at), vcs, pid),
+        }
+    }
+}
+
+/// What is asked and told beside: the fabric, who is in it, what ways cost, and how to wait until they are empty.
+pub struct Means<'a> {
+    /// The way to all components.
+    pub fabric: &'a mut Fabric,
+    /// What there is.
+    pub inventory: &'a Inventory,
+    /// What the way from a switch to a target adds.
+    pub cost: &'a dyn Fn(SwitchId, Pid) -> PathCost,
+    /// Waits until requests under way have been answered.
+    pub drain: fn(),
+}
+
+/// Every bit that the FM wants: of G-FAM for its hosts, of GIM at both its edges, and what was granted by command.
+#[must_use]
+pub fn wanted(memory: &Memory, gim: &Gim, granted: &BTreeSet<Bit>) -> BTreeSet<Bit> {
+    let mut all = gim.wants();
+    all.extend(granted);
+    for share in &memory.shares {
+        for host in &share.hosts {
+            all.extend(share.parts.iter().map(|part| Bit::Gmv(host.switch, host.vcs, part.gfd)));
+        }
+    }
+    all
+}
+
+/// Those of `wanted` that their switches do not have; each virtual switch is asked once. What is at a switch that cannot
+/// be asked is passed over.
+///
+/// # Errors
+/// A switch does not answer that should.
+pub fn lacks(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    wanted: &BTreeSet<Bit>,
+) -> Result<Vec<Bit>, CallError> {
+    let mut asked: BTreeMap<(SwitchId, u8), Held> = BTreeMap::new();
+    let mut lacking = Vec::new();
+    for &bit in wanted {
+        let place = bit.place();
+        if inventory.switch(place.0).is_none_or(|switch| !switch.whole) {
+            continue;
+        }
+        let held = match asked.remove(&place) {
+            Some(held) => held,
+            None => Held::read(fabric, inventory, place)?,
+        };
+        if !held.has(bit) {
+            lacking.push(bit);
+        }
+        asked.insert(place, held);
+    }
+    Ok(lacking)
+}
+
+/// All that a virtual switch has.
+struct Held {
+    /// GMV, then VTV.
+    access: Vec<u8>,
+    lav: Vec<u8>,
+    prefix: PrefixFlags,
+}
+
+impl Held {
+    fn read(
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        (at, vcs): (SwitchId, u8),
+    ) -> Result<Self, CallError> {
+        let way = way(inventory, at);
+        let mut vector = |request: Request<'_>| {
+            let answer = fabric.call(way, &request)?;
+            Ok::<Vec<u8>, CallError>(answer.read::<Vector<'_>>()?.data.iter().collect())
+        };
+        let range = |len| VcsVectorRange { vcs, range: VectorRange { start: 0, len } };
+        let access = vector(Request::GetVcsAccess(range(2 * VECTOR)))?;
+        let lav = vector(Request::GetVcsLav(range(VECTOR)))?;
+        Ok(Self { access, lav, prefix: prefixes(fabric, inventory, (at, vcs))? })
+    }
+
+    fn has(&self, bit: Bit) -> bool {
+        let is_set = |octets: &[u8], start: u32, pid: Pid| {
+            let at = usize::try_from(start).unwrap_or(usize::MAX) + pid.index() / 8;
+            octets.get(at).is_some_and(|octet| octet & (1 << (pid.bits() % 8)) != 0)
+        };
+        match bit {
+            Bit::Gmv(_, _, pid) => is_set(&self.access, 0, pid),
+            Bit::Vtv(_, _, pid) => is_set(&self.access, VECTOR, pid),
+            Bit::Lav(_, _, pid) => is_set(&self.lav, 0, pid),
+            Bit::Out(..) => self.prefix.out,
+            Bit::Into(..) => self.prefix.into,
+        }
+    }
+}
+
+fn way(inventory: &Inventory, at: SwitchId) -> Way {
+    inventory.switch(at).map_or(Way::Entry, Switch::way)
+}
+
+/// Whether VTV of a virtual switch has a PID.
+///
+/// # Errors
+/// It does not answer.
+pub fn has_vtv(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    at: (SwitchId, u8),
+    pid: Pid,
+) -> Result<bool, CallError> {
+    has(fabric, inventory, at, (VECTOR, pid))
+}
+
+/// Whether GMV, or VTV where it starts at [`VECTOR`], has a PID.
+fn has(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    (at, vcs): (SwitchId, u8),
+    (vector, pid): (u32, Pid),
+) -> Result<bool, CallError> {
+    let range = VectorRange { start: vector + u32::from(pid.bits() / 8), len: 1 };
+    let get = Request::GetVcsAccess(VcsVectorRange { vcs, range });
+    let answer = fabric.call(way(inventory, at), &get)?;
+    let octet = answer.read::<Vector<'_>>()?.data.get(0);
+    Ok(octet.is_some_and(|octet| octet & (1 << (pid.bits() % 8)) != 0))
+}
+
+/// Where `VendPrefixL0` is allowed at a virtual switch.
+///
+/// # Errors
+/// It does not answer.
+pub fn prefixes(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    (at, vcs): (SwitchId, u8),
+) -> Result<PrefixFlags, CallError> {
+    fabric.call(way(inventory, at), &Request::GetPrefix(vcs))?.read::<PrefixFlags>()
+}
+
+/// Whether a bit is set.
+///
+/// # Errors
+/// Its switch does not answer.
+pub fn is_set(fabric: &mut Fabric, inventory: &Inventory, bit: Bit) -> Result<bool, CallError> {
+    let place = bit.place();
+    Ok(match bit {
+        Bit::Vtv(_, _, pid) => has_vtv(fabric, inventory, place, pid)?,
+        Bit::Gmv(_, _, pid) => has(fabric, inventory, place, (0, pid))?,
+        Bit::Lav(..) => Held::read(fabric, inventory, place)?.has(bit),
+        Bit::Out(..) => prefixes(fabric, inventory, place)?.out,
+        Bit::Into(..) => prefixes(fabric, inventory, place)?.into,
+    })
+}
+
+/// Sets or clears a bit, and reads it back.
+///
+/// # Errors
+/// The switch refuses, does not answer, or has something else after.
+pub fn set(means: &mut Means<'_>, bit: Bit, on: bool) -> Result<(), CallError> {
+    let ((at, vcs), inventory) = (bit.place(), means.inventory);
+    let way = way(inventory, at);
+    let access = |op: AccessOp, pid: Pid| {
+        let cost = (means.cost)(at, pid);
+        let set = ConfigureAccess { vcs, access: PidOp { pid, op }, cost };
+        (Request::ConfigureAccess(set), Opcode::CONFIGURE_ACCESS)
+    };
+    let (request, opcode) = match bit {
+        Bit::Gmv(_, _, pid) if on => access(AccessOp::EnableGmv, pid),
+        Bit::Gmv(_, _, pid) => access(AccessOp::DisableGmv, pid),
+        Bit::Vtv(_, _, pid) if on => access(AccessOp::EnableVtv, pid),
+        Bit::Vtv(_, _, pid) => access(AccessOp::DisableVtv, pid),
+        Bit::Lav(_, _, pid) => {
+            let op = if on { LdstAccess::Enable } else { LdstAccess::Disable };
+            let request = Request::ConfigureLdstAccess(ConfigureLdstAccess {
+                vcs,
+                access: PidOp { pid, op },
+            });
+            let opcode = request.opcode();
+            (request, opcode)
+        }
+        Bit::Out(..) | Bit::Into(..) => {
+            let mut prefix = prefixes(means.fabric, inventory, (at, vcs))?;
+            match bit {
+                Bit::Out(..) => prefix.out = on,
+                _ => prefix.into = on,
+            }
+            (Request::SetPrefix(SetPrefix { vcs, prefix }), Opcode::SET_PREFIX)
+        }
+    };
+    means.fabric.call(way, &request)?;
+    if is_set(means.fabric, inventory, bit)? == on {
+        return Ok(());
+    }
+    let what = "what was set at the edge is not so";
+    Err(CallError::Unexpected { way, opcode, what })
+}

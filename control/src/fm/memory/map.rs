@@ -1,0 +1,333 @@
+//! What is where in the addresses of one requester, and what may come beside it.
+//!
+//! Shape: a [`Range`] that is new, those that its requester has, its own addresses -> [`fits`], or the [`Conflict`].
+//! Units: octets.
+//! Source: wire-formats.md 5.1, 5.2; fabric.md "Ingress at an edge"; seed 000 sections 7.7.2.2, 7.7.2.4, 7.7.3.1.
+//!
+//! The edge port knows segments, not memory: all requests for a segment go by its one FAST entry. So what lies in a segment
+//! has the same targets in the same turns, or the edge would send requests to GFDs that have other addresses for them. The
+//! GFD has an address once: of two decoders that take it, none does. And what is within the window of the edge port, from
+//! the first segment to the last, goes by FAST and nowhere else.
+
+use std::fmt;
+
+/// Octets of a segment, the smallest there is (code 0).
+pub const SEGMENT: u64 = 64 << 30;
+/// Segments from the first to the last that a window may have: the least FAST that the pages recommend.
+pub const SEGMENTS_MAX: u64 = 4_096;
+/// Octets of the smallest turn.
+const TURN_MIN: u32 = 256;
+/// Octets of the largest.
+const TURN_MAX: u32 = 16_384;
+
+/// Addresses that a host has for itself: its memory, the windows of its bridges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// The first.
+    pub base: u64,
+    /// How many.
+    pub len: u64,
+}
+
+impl Own {
+    /// What a host of weft has for itself (docs/endpoint.md): all below 4 GiB, and the window of 64-bit BARs.
+    pub const OF_WEFT: [Self; 2] =
+        [Self { base: 0, len: 4 << 30 }, Self { base: 0x40_0000_0000, len: 0x40_0000_0000 }];
+}
+
+/// How requests of a range find their target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// G-FAM, by FAST.
+    Memory,
+    /// Memory of a host or device, by FAST.
+    Gim,
+    /// Memory of a host or device whose PID the requester names itself.
+    GimByPrefix,
+}
+
+/// Addresses of a requester, and what they lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range<T> {
+    /// What it is called.
+    pub name: String,
+    /// Where it begins.
+    pub hpa: u64,
+    /// How much; 1 or more, and all of it within 64 bits.
+    pub len: u64,
+    /// GFDs by way, or whose memory it is.
+    pub targets: Vec<T>,
+    /// Octets of a turn; of no meaning where there is one target.
+    pub granularity: u32,
+    /// By what.
+    pub kind: Kind,
+}
+
+/// A rule of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// An address leads to one thing.
+    OwnAddresses,
+    /// A segment has one FAST entry.
+    OneEntry,
+    /// The window has nothing of the host's own in it.
+    OwnWindow,
+    /// The window is no longer than the table.
+    WindowDepth,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OwnAddresses => "memory-own-addresses: an address of a requester leads to one memory",
+            Self::OneEntry => {
+                "segment-one-entry: all memory of a segment of 64 GiB has one FAST entry: the same \
+                 GFDs in the same order, the same turn, and no GIM beside it"
+            }
+            Self::OwnWindow => {
+                "window-no-own-addresses: from the first segment of fabric memory to the last, all \
+                 addresses are the fabric's: none are the host's own memory or its bridges'"
+            }
+            Self::WindowDepth => {
+                "window-depth: from the first segment of fabric memory to the last are at most 4,096"
+            }
+        })
+    }
+}
+
+/// What cannot be, and with what.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{rule}; {what}")]
+pub struct Conflict {
+    /// Which rule forbids it.
+    pub rule: Rule,
+    /// What it would be beside.
+    pub what: String,
+}
+
+impl<T: PartialEq> Range<T> {
+    const fn last(&self) -> u64 {
+        self.hpa.saturating_add(self.len.saturating_sub(1))
+    }
+
+    const fn segments(&self) -> (u64, u64) {
+        (self.hpa / SEGMENT, self.last() / SEGMENT)
+    }
+
+    const fn by_fast(&self) -> bool {
+        !matches!(self.kind, Kind::GimByPrefix)
+    }
+
+    /// Whether both are memory of one host or device: under several names it may be seen at one address.
+    fn same_gim(&self, other: &Self) -> bool {
+        self.kind != Kind::Memory && other.kind != Kind::Memory && self.targets == other.targets
+    }
+
+    /// Whether one FAST entry leads to both.
+    fn same_entry(&self, other: &Self) -> bool {
+        let turns = |one: &Self| if one.targets.len() > 1 { one.granularity } else { 0 };
+        self.kind == other.kind && self.targets == other.targets && turns(self) == turns(other)
+    }
+
+    fn entry(&self) -> String {
+        match (self.kind, self.targets.len()) {
+            (Kind::Memory, 1) => "one GFD".to_owned(),
+            (Kind::Memory, ways) => format!("{ways} ways of {} octets", self.granularity),
+            (Kind::Gim | Kind::GimByPrefix, _) => "memory of a host or device".to_owned(),
+        }
+    }
+}
+
+impl<T> fmt::Display for Range<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = self.hpa.saturating_add(self.len.saturating_sub(1));
+        write!(f, "{} is at {:#x} to {last:#x}", self.name, self.hpa)
+    }
+}
+
+/// Whether `new` may come to a requester that has `others`, and whose host has `own` for itself.
+///
+/// # Errors
+/// The first rule that forbids it, and by what.
+pub fn fits<T: PartialEq>(
+    new: &Range<T>,
+    others: &[Range<T>],
+    own: &[Own],
+) -> Result<(), Conflict> {
+    let refuse = |rule, what: String| Err(Conflict { rule, what });
+    let meets = |other: &&Range<T>| new.hpa <= other.last() && other.hpa <= new.last();
+    if let Some(other) = others.iter().filter(meets).find(|other| !new.same_gim(other)) {
+        return refuse(Rule::OwnAddresses, other.to_string());
+    }
+    let last = new.last();
+    let has = |one: &&Own| {
+        one.len > 0 && new.hpa <= one.base.saturating_add(one.len - 1) && one.base <= last
+    };
+    let says = |one: &Own| {
+        let end = one.base.saturating_add(one.len.saturating_sub(1));
+        format!("the host has {:#x} to {end:#x} for itself", one.base)
+    };
+    if let Some(one) = own.iter().find(has) {
+        return refuse(Rule::OwnWindow, says(one));
+    }
+    if !new.by_fast() {
+        return Ok(());
+    }
+    let (first, last) = new.segments();
+    let by_fast = || others.iter().filter(|other| other.by_fast());
+    let shares = |other: &&Range<T>| {
+        let (from, to) = other.segments();
+        from <= last && first <= to && !other.same_entry(new)
+    };
+    if let Some(other) = by_fast().find(shares) {
+        let (had, has) = (other.entry(), new.entry());
+        return refuse(Rule::OneEntry, format!("{other}, by {had}; this would be by {has}"));
+    }
+    let window = by_fast().fold((first, last), |(low, high), other| {
+        let (from, to) = other.segments();
+        (low.min(from), high.max(to))
+    });
+    // FabricLimit is the first address behind the last segment, and goes by FAST too.
+    let limit = (window.1 + 1).saturating_mul(SEGMENT);
+    let inside = |one: &&Own| {
+        let end = one.base.saturating_add(one.len.saturating_sub(1));
+        one.len > 0 && one.base <= limit && window.0 * SEGMENT <= end
+    };
+    if let Some(one) = own.iter().find(inside) {
+        return refuse(Rule::OwnWindow, says(one));
+    }
+    let count = window.1 - window.0 + 1;
+    if count > SEGMENTS_MAX {
+        return refuse(Rule::WindowDepth, format!("with it there would be {count}"));
+    }
+    Ok(())
+}
+
+/// Why `len` octets at `hpa` cannot be dealt out over `ways` in turns of `turn`; in words, none where they can be.
+#[must_use]
+pub fn misfit(ways: usize, turn: u32, hpa: u64, len: u64) -> Option<String> {
+    if !ways.is_power_of_two() || ways > 256 {
+        return Some(format!("{ways} GFDs: an interleave set has 1, 2, 4, 8, ... or 256"));
+    }
+    let is_turn = turn.is_power_of_two() && (TURN_MIN..=TURN_MAX).contains(&turn);
+    if ways > 1 && !is_turn {
+        return Some(format!("a turn is a power of two from 256 octets to 16 KiB, not {turn}"));
+    }
+    // A single GFD takes no turns; its unit is that of the others all the same.
+    let turn = if ways == 1 { TURN_MIN } else { turn };
+    let set = u64::try_from(ways).unwrap_or(u64::MAX).saturating_mul(turn.into());
+    let off = |what: &str, number: u64| {
+        let sum = format!("{ways} ways of turns of {turn} octets");
+        Some(format!("{what} is no multiple of {set:#x}, the octets of {sum}: {number:#x}"))
+    };
+    if len == 0 || !len.is_multiple_of(set) {
+        return off("the size", len);
+    }
+    if !hpa.is_multiple_of(set) {
+        return off("the address", hpa);
+    }
+    let is_all = hpa.checked_add(len).is_some();
+    (!is_all).then(|| "the addresses end before the memory does".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 1 << 40;
+
+    fn range(name: &str, hpa: u64, len: u64, targets: &[u8], granularity: u32) -> Range<u8> {
+        let (name, targets) = (name.to_owned(), targets.to_vec());
+        Range { name, hpa, len, targets, granularity, kind: Kind::Memory }
+    }
+
+    fn gim(name: &str, hpa: u64, len: u64, of: u8, kind: Kind) -> Range<u8> {
+        Range { kind, ..range(name, hpa, len, &[of], 0) }
+    }
+
+    #[test]
+    fn what_may_be_beside_what() {
+        let old = range("old", BASE, 0x1000_0000, &[1, 2], 4_096);
+        let win = gim("win", BASE + SEGMENT, 0x1000, 9, Kind::Gim);
+        let pre = gim("pre", BASE + 2 * SEGMENT, 0x1000, 9, Kind::GimByPrefix);
+        let others = [old, win, pre];
+        let end = BASE + 0x1000_0000;
+        let (one, entry) = (Some(Rule::OwnAddresses), Some(Rule::OneEntry));
+        let (window, depth) = (Some(Rule::OwnWindow), Some(Rule::WindowDepth));
+        let own = Own::OF_WEFT;
+        #[rustfmt::skip] // columns: name, what comes, the rule against it
+        let cases = [
+            ("behind it, alike",        range("n", end, 0x2000, &[1, 2], 4_096), None),
+            ("before it, alike",        range("n", BASE + 0x2000_0000, 0x2000, &[1, 2], 4_096), None),
+            ("the same",                range("n", BASE, 0x1000_0000, &[1, 2], 4_096), one),
+            ("its last octets",         range("n", end - 0x2000, 0x4000, &[1, 2], 4_096), one),
+            ("within it",               range("n", BASE + 0x2000, 0x2000, &[1, 2], 4_096), one),
+            ("around it",               range("n", BASE - 0x2000, 0x2000_0000, &[1, 2], 4_096), one),
+            ("another turn",            range("n", end, 0x2000, &[1, 2], 256), entry),
+            ("another order",           range("n", end, 0x2000, &[2, 1], 4_096), entry),
+            ("other GFDs",              range("n", end, 0x2000, &[1, 3], 4_096), entry),
+            ("other ways",              range("n", end, 0x2000, &[1], 4_096), entry),
+            ("more ways",               range("n", end, 0x4000, &[1, 2, 3, 4], 4_096), entry),
+            ("from the segment before", range("n", BASE - 0x2000, 0x2000, &[3], 0), None),
+            ("into the next segment",   range("n", BASE + SEGMENT - 0x2000, 0x3000, &[1, 2], 4_096), one),
+            ("GIM in its segment",      gim("n", end, 0x1000, 9, Kind::Gim), entry),
+            ("memory beside GIM",       range("n", BASE + SEGMENT + 0x1000, 0x1000, &[9], 0), entry),
+            ("GIM of the same",         gim("n", BASE + SEGMENT, 0x2000, 9, Kind::Gim), None),
+            ("GIM of another",          gim("n", BASE + SEGMENT, 0x2000, 8, Kind::Gim), one),
+            ("behind it, of another",   gim("n", BASE + SEGMENT + 0x1000, 0x1000, 8, Kind::Gim), entry),
+            ("by prefix, of the same",  gim("n", BASE + SEGMENT, 0x1000, 9, Kind::GimByPrefix), None),
+            ("by prefix, no entry",     gim("n", end, 0x1000, 8, Kind::GimByPrefix), None),
+            ("by prefix, over memory",  gim("n", BASE, 0x1000, 9, Kind::GimByPrefix), one),
+            ("where only a prefix is",  range("n", BASE + 2 * SEGMENT + 0x1000, 0x1000, &[4], 0), None),
+            ("64-bit BARs",             range("n", 0x40_0000_0000, 0x1000, &[4], 0), window),
+            ("up to the BARs",          range("n", 0x3F_FFFF_F000, 0x2000, &[4], 0), window),
+            ("32-bit BARs",             range("n", 0x8000_0000, 0x1000, &[4], 0), window),
+            ("BARs between",            range("n", 0x20_0000_0000, 0x1000, &[4], 0), window),
+            ("right behind the BARs",   range("n", 0x80_0000_0000, 0x1000, &[4], 0), None),
+            ("last of the table",       range("n", BASE + 4_095 * SEGMENT, 0x1000, &[4], 0), None),
+            ("beyond the table",        range("n", BASE + 4_096 * SEGMENT, 0x1000, &[4], 0), depth),
+        ];
+        for (name, new, want) in cases {
+            let got = fits(&new, &others, &own);
+            assert_eq!(got.as_ref().err().map(|conflict| conflict.rule), want, "{name}: {got:?}");
+        }
+        let text = fits(&range("n", BASE, 64, &[1], 0), &others, &own).unwrap_err().to_string();
+        assert!(text.contains("memory-own-addresses") && text.contains("old is at 0x10000000000"));
+        let alone = range("n", 0x4000_0000_0000, 1 << 40, &[4], 0);
+        assert_eq!(fits(&alone, &[], &[]), Ok(()), "several segments");
+        let below = range("n", 0x30_0000_0000, 0x1000, &[4], 0);
+        let bars = Own { base: 0x40_0000_0000, len: 1 };
+        assert_eq!(fits(&below, &[], &[bars]).unwrap_err().rule, Rule::OwnWindow, "FabricLimit");
+        let behind = Own { base: 0x40_0000_0001, ..bars };
+        assert_eq!(fits(&below, &[], &[behind]), Ok(()));
+        let huge = range("n", 0, u64::MAX, &[4], 0);
+        assert_eq!(fits(&huge, &[], &[]).unwrap_err().rule, Rule::WindowDepth);
+    }
+
+    #[test]
+    fn a_misfit_says_which_number_and_why() {
+        #[rustfmt::skip] // columns: ways, turn, address, octets, part of why
+        let cases = [
+            (1,   7,      0,          256,      None),
+            (4,   4_096,  BASE,       0x4000,   None),
+            (256, 16_384, 0x40_0000,  0x40_0000, None),
+            (3,   4_096,  0,          0x3000,   Some("3 GFDs")),
+            (0,   4_096,  0,          0x3000,   Some("0 GFDs")),
+            (512, 256,    0,          0x20000,  Some("512 GFDs")),
+            (2,   3_000,  0,          6_000,    Some("power of two from 256 octets to 16 KiB, not 3000")),
+            (2,   32_768, 0,          65_536,   Some("not 32768")),
+            (2,   128,    0,          256,      Some("not 128")),
+            (4,   4_096,  0,          0x5000,   Some("size is no multiple of 0x4000, the octets of 4 ways of turns of 4096 octets: 0x5000")),
+            (1,   0,      0,          0,        Some("size is no multiple of 0x100")),
+            (4,   4_096,  0x1000,     0x4000,   Some("address is no multiple of 0x4000")),
+            (1,   0,      u64::MAX - 255, 256,  Some("end before")),
+        ];
+        for (ways, turn, hpa, len, part) in cases {
+            let got = misfit(ways, turn, hpa, len);
+            match part {
+                None => assert_eq!(got, None),
+                Some(part) => assert!(got.as_ref().is_some_and(|t| t.contains(part)), "{got:?}"),
+            }
+        }
+    }
+}

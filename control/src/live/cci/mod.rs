@@ -1,0 +1,318 @@
+//! CCI over a Unix socket or TLS: a thread for each connection of a manager.
+//!
+//! Shape: [`Server`] accepts; octets go through [`StreamServer`] to the [`Agent`], responses and late answers back.
+//! Units: octets, connections.
+//! Source: fabric.md "FM module"; wire-formats.md 4.1, 4.4; RFC 8446 (TLS 1.3).
+//!
+//! Who connects to the Unix socket is root or the user that runs the switch, and may claim it. Over TLS the certificate
+//! says what its holder may become ([`tls::right`]). Over bare TCP everybody may, where `cci_insecure` says so.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustls::{ServerConfig, ServerConnection};
+use serde::{Deserialize, Serialize};
+use weft_dataplane::bell::Bell;
+use weft_dataplane::threads::Role;
+use weft_endpoints::cci::{Right, StreamServer};
+
+use super::agent::Agent;
+use crate::config::resolve::{CciConfig, CciGuard};
+use crate::config::value::Listen;
+use crate::mgmt::{SocketError, trusted};
+use crate::serve::{self, Client, Limits, Listener, Protocol, Stream, Trust, wait};
+use crate::tls::{self, TlsError};
+
+/// Most connections at a time; the last place is for root, or for the certificate of a primary fabric manager.
+pub const CONNECTIONS_MAX: usize = 64;
+/// What managers may use.
+pub const LIMITS: Limits = Limits {
+    clients: CONNECTIONS_MAX,
+    unknown: 16,
+    idle: Duration::from_secs(300),
+    request: Duration::from_secs(10),
+    answer: Duration::from_secs(10),
+    unread: 32 << 20,
+};
+/// Octets that one read takes.
+const PIECE: usize = 16 * 1024;
+/// Octets of responses after which no more requests are carried out until they are taken.
+const OUT_MAX: usize = 64 * 1024;
+
+/// What managers have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CciCounts {
+    /// Connections now.
+    pub open: u64,
+    /// Connections since the start.
+    pub accepted: u64,
+    /// Connections that were refused: too many, or of another user.
+    pub refused: u64,
+    /// Connections that had to go for others.
+    pub evicted: u64,
+    /// Connections that were closed as their time was over: idle, a request that does not end, answers not taken.
+    pub overdue: u64,
+    /// Connections without a certificate that says what its holder may do.
+    pub denied: u64,
+    /// Connections that were closed as what they sent was out of step.
+    pub malformed: u64,
+    /// Messages that were no requests.
+    pub ignored: u64,
+}
+
+/// Why managers cannot connect.
+#[derive(Debug, thiserror::Error)]
+pub enum CciError {
+    /// The Unix socket cannot be made.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The kernel refuses.
+    #[error("{0}")]
+    Io(SocketAddr, #[source] io::Error),
+    /// A certificate or key.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// No thread, or no eventfd.
+    #[error("start a thread")]
+    Thread(#[source] io::Error),
+}
+
+#[derive(Default)]
+struct Counters {
+    denied: AtomicU64,
+    malformed: AtomicU64,
+    ignored: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed); // a count, and nothing hangs on it
+}
+
+struct Managers {
+    agent: Arc<Agent>,
+    tls: Option<Arc<ServerConfig>>,
+    counters: Counters,
+}
+
+/// A place where managers connect; dropping it ends all connections.
+pub struct Server {
+    managers: Arc<Managers>,
+    inner: serve::Server,
+    at: String,
+    guard: String,
+}
+
+impl Server {
+    /// Serves `agent` where `config` says.
+    ///
+    /// # Errors
+    /// See [`CciError`].
+    pub fn start(config: &CciConfig, agent: Arc<Agent>) -> Result<Self, CciError> {
+        Self::start_within(config, agent, LIMITS)
+    }
+
+    /// As [`start`](Self::start), within other limits.
+    ///
+    /// # Errors
+    /// See [`CciError`].
+    pub fn start_within(
+        config: &CciConfig,
+        agent: Arc<Agent>,
+        limits: Limits,
+    ) -> Result<Self, CciError> {
+        let tls = match &config.guard {
+            CciGuard::Tls(files) => Some(tls::server(files)?),
+            CciGuard::OwnUser | CciGuard::Insecure => None,
+        };
+        let (listener, at) = match &config.place {
+            Listen::Tcp(addr) => {
+                let listener = Listener::tcp(*addr).map_err(|error| CciError::Io(*addr, error))?;
+                let at = listener.addr().unwrap_or(*addr).to_string();
+                (listener, at)
+            }
+            Listen::Unix(path) => (Listener::unix(path)?, path.display().to_string()),
+        };
+        let managers = Arc::new(Managers { agent, tls, counters: Counters::default() });
+        let server = serve::Server::start(listener, limits, managers.clone());
+        let server = server.map_err(CciError::Thread)?;
+        Ok(Self { managers, inner: server, at, guard: config.guard.to_string() })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn at(&self) -> &str {
+        &self.at
+    }
+
+    /// How it knows who may command.
+    #[must_use]
+    pub fn guard(&self) -> &str {
+        &self.guard
+    }
+
+    /// What managers have done.
+    #[must_use]
+    pub fn counts(&self) -> CciCounts {
+        let Counters { denied, malformed, ignored } = &self.managers.counters;
+        let [denied, malformed, ignored] =
+            [denied, malformed, ignored].map(|count| count.load(Ordering::Relaxed));
+        let serve::Counts { open, accepted, refused, evicted, overdue } = self.inner.counts();
+        CciCounts { open, accepted, refused, evicted, overdue, denied, malformed, ignored }
+    }
+}
+
+impl Protocol for Managers {
+    fn role(&self) -> Role {
+        Role::Cci
+    }
+
+    fn name(&self) -> &'static str {
+        "weft-cci"
+    }
+
+    fn trust(&self, stream: &Stream) -> Result<Trust, Vec<u8>> {
+        match (stream, &self.tls) {
+            (Stream::Unix(_), _) => trusted(stream).map_err(|_| Vec::new()),
+            (Stream::Tcp(_), Some(_)) => Ok(Trust::Unknown),
+            (Stream::Tcp(_), None) => Ok(Trust::User),
+        }
+    }
+
+    fn serve(&self, client: &Client) {
+        let Some((mut wire, right)) = self.meet(client) else {
+            return add(&self.counters.denied, 1);
+        };
+        // Whatever ends a connection, the others go on.
+        if let Ok(bell) = Bell::new() {
+            let _ = self.serve_wire(client, &mut wire, right, &Arc::new(bell));
+        }
+    }
+}
+
+/// A connection, in the clear or not.
+enum Wire {
+    Plain,
+    Tls(Box<ServerConnection>),
+}
+
+impl Wire {
+    /// Waits for octets; 0 at the end.
+    fn read(&mut self, mut stream: &Stream, piece: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain => stream.read(piece),
+            Self::Tls(tls) => rustls::Stream::new(tls.as_mut(), &mut stream).read(piece),
+        }
+    }
+
+    fn write_all(&mut self, mut stream: &Stream, octets: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain => stream.write_all(octets),
+            Self::Tls(tls) => {
+                let mut stream = rustls::Stream::new(tls.as_mut(), &mut stream);
+                stream.write_all(octets)?;
+                stream.flush()
+            }
+        }
+    }
+
+    /// Whether octets have been read that nobody has been given.
+    fn has_more(&mut self) -> bool {
+        match self {
+            Self::Plain => false,
+            Self::Tls(tls) => {
+                tls.process_new_packets().is_ok_and(|s| s.plaintext_bytes_to_read() > 0)
+            }
+        }
+    }
+}
+
+impl Managers {
+    /// Learns who a client is, and what it may become; none where that is not known.
+    fn meet(&self, client: &Client) -> Option<(Wire, Right)> {
+        let Some(config) = &self.tls else { return Some((Wire::Plain, Right::Primary)) };
+        client.asking();
+        let mut tls = Box::new(ServerConnection::new(config.clone()).ok()?);
+        while tls.is_handshaking() {
+            tls.complete_io(&mut client.stream()).ok()?;
+        }
+        let right = tls::right(tls.peer_certificates()?)?;
+        let trust = if right == Right::Primary { Trust::Owner } else { Trust::User };
+        client.raise(trust).ok()?;
+        Some((Wire::Tls(tls), right))
+    }
+
+    /// Serves one manager until it goes, or what it sends makes no sense.
+    fn serve_wire(
+        &self,
+        client: &Client,
+        wire: &mut Wire,
+        right: Right,
+        bell: &Arc<Bell>,
+    ) -> io::Result<()> {
+        let session = self.agent.connect(bell.clone());
+        let mut server = StreamServer::new(session).with_right(right);
+        let done = self.carry_out(client, wire, &mut server, bell);
+        add(&self.counters.ignored, server.ignored());
+        self.agent.forget(session);
+        done
+    }
+
+    fn carry_out(
+        &self,
+        client: &Client,
+        wire: &mut Wire,
+        server: &mut StreamServer,
+        bell: &Bell,
+    ) -> io::Result<()> {
+        let (mut piece, mut out, mut is_left) = (vec![0; PIECE], Vec::new(), false);
+        client.idle();
+        loop {
+            let mut got = 0;
+            if !is_left {
+                let is_there = wire.has_more() || {
+                    let [is_there, _] = wait([client.stream().as_fd(), bell.as_fd()], None);
+                    is_there
+                };
+                bell.quieten();
+                if is_there {
+                    client.asking();
+                    got = match wire.read(client.stream(), &mut piece) {
+                        Ok(0) => return Ok(()),
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+                        other => other?,
+                    };
+                }
+            }
+            let octets = piece.get(..got).unwrap_or_default();
+            let done = self.agent.receive(server, octets, OUT_MAX, &mut out);
+            let late = self.agent.late(server.session());
+            // What was answered late and not taken is more than one connection may leave unread: it is closed.
+            for answer in late.ok_or(io::ErrorKind::OutOfMemory)? {
+                server.resolve(&answer, &mut out);
+            }
+            if !out.is_empty() {
+                let held = client.hold(out.len()).map_err(io::Error::other)?;
+                client.answering(|stream| wire.write_all(stream, &out))?;
+                drop(held);
+                out.clear();
+                out.shrink_to(2 * OUT_MAX);
+            }
+            is_left = done.map_err(|error| {
+                add(&self.counters.malformed, 1);
+                io::Error::other(error)
+            })?;
+            if is_left || server.buffered() > 0 {
+                client.asking();
+            } else {
+                client.idle();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

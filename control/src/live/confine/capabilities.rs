@@ -1,0 +1,83 @@
+//! Capabilities: which ones a switch needs, and giving up all others.
+//!
+//! Shape: a [`Config`] → [`CapabilitySet`]; the calling thread's sets, before it makes others.
+//! Units: none.
+//! Source: capabilities(7); docs/privileges.md, whose table says what each kind of port needs.
+
+use rustix::io;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities,
+};
+
+use crate::config::resolve::{Config, DeviceKind};
+use crate::config::value::Listen;
+
+/// TCP ports below this one take a capability.
+const PORT_UNPRIVILEGED: u16 = 1_024;
+
+/// What a port of `kind` needs to be opened, and opened again when its interface comes back; the program
+/// of express compares pointers, which takes one more.
+fn of_kind(kind: DeviceKind, express: bool) -> CapabilitySet {
+    let xdp = CapabilitySet::NET_ADMIN
+        | CapabilitySet::NET_RAW
+        | CapabilitySet::BPF
+        | CapabilitySet::IPC_LOCK;
+    match kind {
+        DeviceKind::Auto | DeviceKind::AfXdp if express => xdp | CapabilitySet::PERFMON,
+        DeviceKind::Auto | DeviceKind::AfXdp => xdp,
+        DeviceKind::AfPacket => CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN,
+        DeviceKind::Tap => CapabilitySet::NET_ADMIN,
+        DeviceKind::Null | DeviceKind::Pcap | DeviceKind::Pipe => CapabilitySet::empty(),
+        DeviceKind::Dpdk => CapabilitySet::all(),
+    }
+}
+
+/// What the switch of `config` needs as long as it runs.
+#[must_use]
+pub fn needed(config: &Config) -> CapabilitySet {
+    let ports = config.run.ports.iter().map(|port| of_kind(port.kind, config.run.express));
+    let low = |port: u16| (1..PORT_UNPRIVILEGED).contains(&port);
+    let cci = config.fabric.as_ref().and_then(|fabric| Some(&fabric.cci.as_ref()?.place));
+    let serves_low = config.run.metrics.is_some_and(|addr| low(addr.port()))
+        || matches!(cci, Some(Listen::Tcp(addr)) if low(addr.port()));
+    let served = if serves_low { CapabilitySet::NET_BIND_SERVICE } else { CapabilitySet::empty() };
+    ports.fold(served, |all, one| all | one)
+}
+
+/// Takes every capability out of the bounding set, where the process may: without it a program that
+/// is executed gains nothing either, as `NO_NEW_PRIVS` is set.
+pub(super) fn empty_bounding_set() {
+    for number in 0..u64::BITS {
+        let one = CapabilitySet::from_bits_retain(1 << number);
+        if remove_capability_from_bounding_set(one).is_err() {
+            return; // not allowed, or the kernel knows no more of them
+        }
+    }
+}
+
+/// Keeps those of `needed` that the thread has, and no other.
+pub(super) fn keep(needed: CapabilitySet) -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    let has = capabilities(None)?.permitted;
+    let kept = has & needed;
+    let inheritable = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable })
+}
+
+/// What an endpoint's ports need: packet sockets, and `AF_XDP` with a program that compares no pointers.
+pub const ENDPOINT: CapabilitySet = CapabilitySet::NET_ADMIN
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::BPF)
+    .union(CapabilitySet::IPC_LOCK);
+
+/// Gives up every capability but those `needed`, and what a program that is executed might gain; to be
+/// called before any thread is made, as they are each thread's own.
+///
+/// # Errors
+/// The kernel's answer.
+pub fn keep_only(needed: CapabilitySet) -> std::io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    empty_bounding_set();
+    Ok(keep(needed)?)
+}

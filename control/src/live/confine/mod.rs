@@ -1,0 +1,157 @@
+//! What the process of a running switch may still do: the least that opens its devices again.
+//!
+//! Shape: [`enter`] before any thread is made, [`Entered::seal`] when everything is open, and
+//! [`Confined::report`] for whoever asks what is in force. Steps: user, capabilities, `NO_NEW_PRIVS`
+//! and Landlock first, as threads inherit them; the filter of system calls last, for all threads.
+//! Units: none.
+//! Source: capabilities(7), prctl(2), landlock(7), seccomp(2) (`SECCOMP_FILTER_FLAG_TSYNC`);
+//! docs/privileges.md.
+
+mod calls;
+mod capabilities;
+mod paths;
+mod status;
+mod user;
+
+use std::io;
+
+use crate::config::resolve::{Config, DeviceKind};
+use crate::report::process::ProcessReport;
+
+pub use calls::{CallsError, EXIT_CODE, filter_all_threads};
+pub use capabilities::{ENDPOINT, keep_only, needed};
+pub use rustix::thread::CapabilitySet;
+pub use user::UserError;
+
+/// Why a process cannot give up what it does not need.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfineError {
+    /// There are threads already, which would keep everything.
+    #[error("expected no thread but the first, found {0}")]
+    Threads(usize),
+    /// A call failed.
+    #[error("{call}")]
+    Call {
+        /// What was tried.
+        call: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// It cannot go on as `run.user`.
+    #[error("run.user")]
+    User(#[from] UserError),
+    /// Landlock refused.
+    #[error("restrict files by Landlock")]
+    Paths(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// There is no filter of system calls.
+    #[error("filter system calls")]
+    Calls(#[from] CallsError),
+}
+
+/// How much is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// All but what devices need to be opened again.
+    Full,
+    /// Only what a program that is executed might gain: DPDK's drivers and its threads need more, and
+    /// what exactly depends on the driver.
+    Dpdk,
+    /// Nothing: `run.sandbox = false`.
+    Off,
+}
+
+impl Profile {
+    /// That of a configuration.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let has_dpdk = config.run.ports.iter().any(|port| port.kind == DeviceKind::Dpdk);
+        match (config.run.sandbox, has_dpdk) {
+            (false, _) => Self::Off,
+            (true, true) => Self::Dpdk,
+            (true, false) => Self::Full,
+        }
+    }
+
+    /// What `weft show process` calls it, and why it is not the whole.
+    #[must_use]
+    pub const fn describe(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Full => ("on", None),
+            Self::Dpdk => ("weak", Some("DPDK's drivers need more: only no_new_privs is set")),
+            Self::Off => ("off", Some("run.sandbox is false")),
+        }
+    }
+}
+
+/// A process whose user, capabilities and files are restricted; not yet its system calls.
+#[derive(Debug)]
+#[must_use = "system calls are filtered by `seal`"]
+pub struct Entered {
+    profile: Profile,
+    landlock: String,
+}
+
+/// A process that is restricted.
+#[derive(Clone, Debug, Default)]
+pub struct Confined {
+    sandbox: String,
+    note: Option<String>,
+    landlock: String,
+}
+
+fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> ConfineError {
+    move |error| ConfineError::Call { call, source: error.into() }
+}
+
+/// Gives up all that the switch of `config` does not need; to be called before any thread is made,
+/// as capabilities and Landlock's rules are each thread's own and inherited.
+///
+/// # Errors
+/// See [`ConfineError`].
+pub fn enter(config: &Config) -> Result<Entered, ConfineError> {
+    let profile = Profile::of(config);
+    let mut landlock = "none".to_owned();
+    if profile != Profile::Off {
+        let threads = status::threads().map_err(failed("look at the threads"))?.len();
+        if threads != 1 {
+            return Err(ConfineError::Threads(threads));
+        }
+        rustix::thread::set_no_new_privs(true).map_err(failed("set no_new_privs"))?;
+    }
+    if profile == Profile::Full {
+        capabilities::empty_bounding_set();
+        if let Some(name) = &config.run.user {
+            user::become_user(name, &user::sockets(config))?;
+        }
+        capabilities::keep(needed(config)).map_err(failed("drop capabilities"))?;
+        landlock = paths::restrict()?;
+    }
+    Ok(Entered { profile, landlock })
+}
+
+impl Entered {
+    /// Filters the system calls of all threads, those that DPDK or others made included.
+    ///
+    /// # Errors
+    /// The kernel has no filters, or a thread has one that is not ours.
+    pub fn seal(self) -> Result<Confined, ConfineError> {
+        if self.profile == Profile::Full {
+            filter_all_threads()?;
+        }
+        let (sandbox, note) = self.profile.describe();
+        let (sandbox, note) = (sandbox.to_owned(), note.map(str::to_owned));
+        Ok(Confined { sandbox, note, landlock: self.landlock })
+    }
+}
+
+impl Confined {
+    /// What is in force now, as the kernel tells it of each thread.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn report(&self) -> io::Result<ProcessReport> {
+        let report = status::report()?;
+        let (sandbox, note) = (self.sandbox.clone(), self.note.clone());
+        Ok(ProcessReport { sandbox, note, landlock: self.landlock.clone(), ..report })
+    }
+}

@@ -1,0 +1,360 @@
+//! Looks at the levels and counters of a running switch, and puts what changed up on the board of events; and writes events
+//! to standard error. Two threads, as whoever reads standard error may not read it.
+//!
+//! Shape: [`Watcher::start`] over a [`Switchboard`]; a look ten times a second.
+//! Units: looks.
+//! Source: pipeline.md §9 (watchdog), §10 (level-triggered words that control re-reads); docs/running.md "Events".
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use weft_dataplane::fdb::FdbKey;
+use weft_dataplane::threads::{self, Ends, Role};
+use weft_dataplane::types::{PortId, PortSet, PriSet};
+
+use super::backend::Switchboard;
+use super::events::{self, Board, Kind};
+use crate::config::resolve::AGENT_PORT;
+use crate::log::Log;
+use crate::supervise::Pulse;
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+/// Looks after the start in which links may come up: what is down then is told.
+const SETTLED: u64 = 10;
+/// Looks at which a worker stood still, after which it is told: 2 s.
+const STALLED: u32 = 20;
+/// Looks after which a count that goes on rising is told again: a minute.
+const AGAIN: u64 = 600;
+/// How long the last events may take to be written at the end.
+const LAST: Duration = Duration::from_millis(500);
+/// Moves of stations that are told at one look; more are only counted.
+const MOVES: usize = 64;
+
+/// The two threads; dropping it ends them.
+pub struct Watcher {
+    stop: Arc<AtomicBool>,
+    looks: JoinHandle<()>,
+    writes: JoinHandle<()>,
+}
+
+impl Watcher {
+    /// Watches `board`, and writes events to standard error as `log` says.
+    ///
+    /// # Errors
+    /// The kernel gives no thread.
+    pub fn start(board: &Arc<Switchboard>, log: Log) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = || {
+            let stop = stop.clone();
+            Ends::when(move || stop.load(Ordering::Acquire))
+        };
+        let (board, over) = (board.clone(), stop.clone());
+        let looks = threads::spawn(Role::Events, "weft-events", asked(), move || {
+            let mut seen = Seen::new();
+            while !over.load(Ordering::Acquire) {
+                seen.look(&board, events::board());
+                events::board().settle();
+                std::thread::park_timeout(LOOK);
+            }
+        })?;
+        let over = stop.clone();
+        let writes = threads::spawn(Role::Events, "weft-log", asked(), move || {
+            write_all(events::board(), log, &over);
+        })?;
+        Ok(Self { stop, looks, writes })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release); // pairs with both threads
+        self.looks.thread().unpark();
+        let mut left = LAST.as_millis() / 10;
+        // Not for ever: nobody may read what is written.
+        while left > 0 && !self.writes.is_finished() {
+            std::thread::park_timeout(Duration::from_millis(10));
+            left -= 1;
+        }
+    }
+}
+
+/// Writes events until told to stop, and then those that are left.
+fn write_all(board: &Board, log: Log, over: &AtomicBool) {
+    let mut last = 0;
+    loop {
+        let is_over = over.load(Ordering::Acquire); // before the last look
+        let page = board.wait_after(last, if is_over { Duration::ZERO } else { LOOK });
+        for event in &page.events {
+            log.event(event);
+        }
+        last = page.last;
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// A count that is told when it begins to rise, and then now and then while it goes on.
+#[derive(Debug, Default)]
+struct Rising {
+    told: u64,
+    at: Option<u64>,
+}
+
+impl Rising {
+    /// By how much the count has risen since it was told, if that is to be told now.
+    fn look(&mut self, look: u64, count: u64) -> Option<u64> {
+        let more = count.saturating_sub(self.told);
+        let is_due = self.at.is_none_or(|at| look >= at + AGAIN);
+        (more > 0 && is_due).then(|| {
+            (self.told, self.at) = (count, Some(look));
+            more
+        })
+    }
+}
+
+/// What was seen at the last look.
+struct Seen {
+    look: u64,
+    up: PortSet,
+    told_down: bool,
+    trouble: Vec<Option<String>>,
+    storming: Vec<PriSet>,
+    loop_ports: PortSet,
+    blocked: PortSet,
+    held: Rising,
+    full: Rising,
+    limit: Rising,
+    lost: Vec<(String, Rising)>,
+    failed: Vec<String>,
+    pulse: Pulse,
+    stalled: Vec<bool>,
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self {
+            look: 0,
+            up: PortSet::EMPTY,
+            told_down: false,
+            trouble: Vec::new(),
+            storming: Vec::new(),
+            loop_ports: PortSet::EMPTY,
+            blocked: PortSet::EMPTY,
+            held: Rising::default(),
+            full: Rising::default(),
+            limit: Rising::default(),
+            lost: Vec::new(),
+            failed: Vec::new(),
+            pulse: Pulse::default(),
+            stalled: Vec::new(),
+        }
+    }
+
+    fn look(&mut self, switch: &Switchboard, board: &Board) {
+        self.workers(switch, board); // first, as the rest may wait for one
+        self.links(switch, board);
+        self.storms(switch, board);
+        self.stations(switch, board);
+        self.blocks(switch, board);
+        self.mirrors(switch, board);
+        self.look += 1;
+    }
+
+    fn workers(&mut self, switch: &Switchboard, board: &Board) {
+        let missed: Vec<u32> = self.pulse.look(switch.live().beats()).collect();
+        self.stalled.resize(missed.len(), false);
+        for (worker, (missed, stalled)) in missed.into_iter().zip(&mut self.stalled).enumerate() {
+            let name = worker.to_string();
+            if missed == STALLED {
+                *stalled = true;
+                board.post(
+                    Kind::WorkerStalled,
+                    &name,
+                    "its loop has not moved for 2 s: its ports are dead",
+                );
+            } else if missed == 0 && *stalled {
+                *stalled = false;
+                board.post(Kind::WorkerWell, &name, "its loop moves again");
+            }
+        }
+    }
+
+    fn links(&mut self, switch: &Switchboard, board: &Board) {
+        let core = switch.live().core();
+        let up = core.up();
+        let settled = self.look == SETTLED && !self.told_down;
+        self.told_down |= settled;
+        let ports = switch.names().iter().enumerate();
+        self.trouble.resize(ports.len(), None);
+        for ((index, name), had) in ports.zip(&mut self.trouble) {
+            let Some(id) = PortId::new(index) else { continue };
+            if name == AGENT_PORT {
+                continue;
+            }
+            match (self.up.contains(id), up.contains(id)) {
+                (false, true) => board.post(Kind::LinkUp, name, "the link came up"),
+                (true, false) => board.post(Kind::LinkDown, name, "the link went down"),
+                (false, false) if settled => {
+                    board.post(Kind::LinkDown, name, "the link is down since the start");
+                }
+                _ => {}
+            }
+            let has = core.trouble(id, |error| format!("{error}: {}", error.source));
+            if has != *had {
+                match &has {
+                    Some(why) => board.post(Kind::PortTrouble, name, why),
+                    None => board.post(Kind::PortWell, name, "the device works again"),
+                }
+                *had = has;
+            }
+        }
+        self.up = up;
+    }
+
+    fn storms(&mut self, switch: &Switchboard, board: &Board) {
+        let core = switch.live().core();
+        let ports = switch.names().iter().enumerate();
+        self.storming.resize(ports.len(), PriSet::default());
+        for ((index, name), had) in ports.zip(&mut self.storming) {
+            let Some(id) = PortId::new(index) else { continue };
+            let has = core.storming(id);
+            for pri in has.without(*had).iter_down() {
+                let message = format!(
+                    "priority {} is paused without a break: its frames are thrown away or sent, as the watchdog is set",
+                    pri.get()
+                );
+                board.post(Kind::PfcStorm, name, &message);
+            }
+            for pri in had.without(has).iter_down() {
+                let message = format!("priority {} is not paused any more", pri.get());
+                board.post(Kind::PfcStormOver, name, &message);
+            }
+            *had = has;
+        }
+    }
+
+    fn stations(&mut self, switch: &Switchboard, board: &Board) {
+        let fdb = &switch.live().core().fdb;
+        let name = |port: PortId| switch.names().get(port.index()).cloned().unwrap_or_default();
+        let station = |key: FdbKey| format!("{} in VLAN {}", key.addr(), key.vid().get());
+        for (key, from, to) in std::iter::from_fn(|| fdb.pop_move()).take(MOVES) {
+            let message = format!("went from port {} to port {}", name(from), name(to));
+            board.post(Kind::StationMoved, &station(key), &message);
+        }
+        let counters = fdb.counters();
+        if let Some(more) = self.full.look(self.look, counters.full) {
+            let message = format!(
+                "{more} times a station was not learned: {} entries, and no room for it",
+                fdb.len()
+            );
+            board.post(Kind::FdbFull, "fdb", &message);
+        }
+        if let Some(more) = self.limit.look(self.look, counters.port_limit) {
+            let message =
+                format!("{more} times a station was not learned: its port has its max_learned");
+            board.post(Kind::FdbFull, "max_learned", &message);
+        }
+        let mut ports = fdb.loop_ports();
+        if !ports.is_empty() {
+            // Asking is what ends it, too.
+            let alarm = fdb.loop_alarm(switch.live().now());
+            ports = alarm.map_or(PortSet::EMPTY, |alarm| alarm.ports);
+            if ports != self.loop_ports
+                && let Some(alarm) = alarm
+            {
+                let names: Vec<String> = ports.iter().map(name).collect();
+                let station = station(alarm.key);
+                let message = format!("{station} moves between them more than 10 times a second");
+                board.post(Kind::Loop, &names.join(", "), &message);
+            }
+        }
+        if ports.is_empty() && !self.loop_ports.is_empty() {
+            let names: Vec<String> = self.loop_ports.iter().map(name).collect();
+            board.post(
+                Kind::LoopOver,
+                &names.join(", "),
+                "no station has moved too often for 10 s",
+            );
+        }
+        self.loop_ports = ports;
+    }
+
+    /// What was done against loops.
+    fn blocks(&mut self, switch: &Switchboard, board: &Board) {
+        let core = switch.live().core();
+        let blocked = core.blocked();
+        let ports = switch.names().iter().enumerate();
+        for (port, name) in ports.filter_map(|(at, name)| Some((PortId::new(at)?, name))) {
+            match (self.blocked.contains(port), blocked.contains(port)) {
+                (false, true) => {
+                    let message = "takes nothing for fdb.loop_block_s: a loop leads through it";
+                    board.post(Kind::LoopBlocked, name, message);
+                }
+                (true, false) => board.post(Kind::LoopOpened, name, "takes frames again"),
+                _ => {}
+            }
+        }
+        self.blocked = blocked;
+        if let Some(more) = self.held.look(self.look, core.fdb.counters().held) {
+            let key = core.fdb.last_loop().map(|alarm| alarm.key);
+            let station = key.map_or_else(String::new, |key| {
+                format!("{} in VLAN {}", key.addr(), key.vid().get())
+            });
+            let message = format!("held where it was: {more} frames came in at other ports");
+            board.post(Kind::StationHeld, &station, &message);
+        }
+    }
+
+    fn mirrors(&mut self, switch: &Switchboard, board: &Board) {
+        let (look, lost, failed) = (self.look, &mut self.lost, &mut self.failed);
+        let mut names = Vec::new();
+        switch.mirrors(|port, mirror| {
+            names.push(port.to_owned());
+            if !lost.iter().any(|(name, _)| name == port) {
+                lost.push((port.to_owned(), Rising::default()));
+            }
+            let rising = lost.iter_mut().find(|(name, _)| name == port);
+            let why = mirror.failure();
+            if why.is_some() != failed.iter().any(|name| name == port) {
+                if let Some(why) = &why {
+                    failed.push(port.to_owned());
+                    board.post(Kind::MirrorFailed, port, why);
+                } else {
+                    failed.retain(|name| name != port); // a new mirror of the port
+                }
+            }
+            if why.is_none()
+                && let Some((_, rising)) = rising
+                && let Some(more) = rising.look(look, mirror.lost())
+            {
+                let message =
+                    format!("{more} copies are not in its file: the writer does not keep up");
+                board.post(Kind::MirrorLost, port, &message);
+            }
+        });
+        lost.retain(|(name, _)| names.contains(name));
+        failed.retain(|name| names.contains(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_that_rises_is_told_at_once_and_then_now_and_then() {
+        let mut rising = Rising::default();
+        #[rustfmt::skip] // columns: look, count, told
+        let cases = [
+            (0, 0, None), (5, 3, Some(3)), (6, 4, None), (604, 9, None), (605, 9, Some(6)), (2_000, 9, None),
+            (2_001, 10, Some(1)),
+        ];
+        for (look, count, want) in cases {
+            assert_eq!(rising.look(look, count), want, "{look}");
+        }
+    }
+}

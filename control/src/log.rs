@@ -1,0 +1,116 @@
+//! What a process that serves writes to standard error: lines of text, or JSON objects, one a line.
+//!
+//! Shape: [`Log`] is the least level and the form; events of the board have the same form.
+//! Units: times of the wall clock, RFC 3339, UTC, in JSON.
+//! Source: JSON is RFC 8259; docs/running.md "Events".
+
+use serde_json::json;
+
+use crate::config::resolve::LogLevel;
+use crate::live::events::{self, Event};
+
+pub use crate::live::events::Level;
+
+/// Form of the lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where messages go, which, and in which form.
+#[derive(Clone, Copy, Debug)]
+pub struct Log {
+    /// Least level.
+    pub least: LogLevel,
+    /// Form.
+    pub format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { least: LogLevel::Info, format: LogFormat::Text }
+    }
+}
+
+impl Log {
+    const fn wants(self, level: Level) -> bool {
+        match level {
+            Level::Error => true,
+            Level::Warn => !matches!(self.least, LogLevel::Error),
+            Level::Info => matches!(self.least, LogLevel::Info | LogLevel::Debug),
+        }
+    }
+
+    /// A message as a line.
+    #[must_use]
+    pub fn line(self, level: Level, kind: &str, message: &str) -> String {
+        match self.format {
+            LogFormat::Text => match level {
+                Level::Error => format!("error: {message}\n"),
+                Level::Warn => format!("warning: {message}\n"),
+                Level::Info => format!("{message}\n"),
+            },
+            LogFormat::Json => {
+                let time = events::wall_clock();
+                let line = json!({
+                    "time": time, "level": level, "kind": kind, "message": message
+                });
+                format!("{line}\n")
+            }
+        }
+    }
+
+    /// Writes a message of the start or the end of the process.
+    pub fn say(self, level: Level, kind: &str, message: &str) {
+        if self.wants(level) {
+            anstream::eprint!("{}", self.line(level, kind, message));
+        }
+    }
+
+    /// As [`say`](Self::say), without waiting for whoever reads standard error.
+    pub fn say_in_time(self, level: Level, kind: &str, message: &str) {
+        if self.wants(level) {
+            crate::supervise::say_in_time(&self.line(level, kind, message));
+        }
+    }
+
+    /// Writes an event.
+    pub fn event(self, event: &Event) {
+        if !self.wants(event.level) {
+            return;
+        }
+        match self.format {
+            LogFormat::Text => anstream::eprintln!("{event}"),
+            LogFormat::Json => {
+                anstream::eprintln!("{}", serde_json::to_value(event).unwrap_or_default());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_left_out_and_lines_are_of_one_form() {
+        let at = |least| Log { least, format: LogFormat::Text };
+        #[rustfmt::skip] // columns: least level, errors, warnings, information
+        let cases = [
+            (LogLevel::Error, [true, false, false]), (LogLevel::Warn, [true, true, false]),
+            (LogLevel::Info, [true, true, true]), (LogLevel::Debug, [true, true, true]),
+        ];
+        for (least, want) in cases {
+            assert_eq!([Level::Error, Level::Warn, Level::Info].map(|l| at(least).wants(l)), want);
+        }
+        let log = Log { format: LogFormat::Json, ..Log::default() };
+        let line = log.line(Level::Warn, "start", "a \"b\"\nc");
+        let value: serde_json::Value = serde_json::from_str(line.trim_end()).unwrap();
+        assert_eq!((&value["level"], &value["message"]), (&"warn".into(), &"a \"b\"\nc".into()));
+        assert_eq!(line.matches('\n').count(), 1, "{line}");
+    }
+}

@@ -1,0 +1,104 @@
+//! What clients may use of memory, taken before it is used.
+//!
+//! Shape: [`Account`] with a cap; [`Share`]s of it, given back when dropped.
+//! Units: octets.
+//! Source: architecture.md, "Control": what management uses never ends the data path.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Why there is no share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoShare {
+    /// The cap is reached.
+    #[error(
+        "{used} of the {cap} octets that clients may use are in use, and {asked} more are needed"
+    )]
+    Cap {
+        /// Octets in use.
+        used: usize,
+        /// Octets that may be.
+        cap: usize,
+        /// Octets that were asked for.
+        asked: usize,
+    },
+    /// The system has no more.
+    #[error("the system has no {0} octets of memory left")]
+    System(usize),
+}
+
+/// Octets that may be used, and that are.
+#[derive(Debug)]
+pub struct Account {
+    cap: usize,
+    used: AtomicUsize,
+}
+
+/// A part of an [`Account`].
+#[derive(Debug)]
+pub struct Share {
+    account: Arc<Account>,
+    octets: usize,
+}
+
+impl Account {
+    /// Of `cap` octets.
+    #[must_use]
+    pub const fn new(cap: usize) -> Self {
+        Self { cap, used: AtomicUsize::new(0) }
+    }
+
+    /// Octets in use.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed) // a count, and nothing hangs on it
+    }
+
+    /// Takes `octets`, if the account has them and the system too. One share may be larger than the cap where nobody has
+    /// any other: an answer that is large on its own is given all the same.
+    ///
+    /// # Errors
+    /// See [`NoShare`].
+    pub fn take(self: &Arc<Self>, octets: usize) -> Result<Share, NoShare> {
+        let cap = self.cap;
+        let add = |used: usize| used.checked_add(octets).filter(|&sum| used == 0 || sum <= cap);
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
+            .map_err(|used| NoShare::Cap { used, cap, asked: octets })?;
+        let share = Share { account: self.clone(), octets };
+        // Rust ends a process whose allocation fails: a try that may fail goes before those that may not.
+        let mut tried: Vec<u8> = Vec::new();
+        tried.try_reserve_exact(octets).map_err(|_| NoShare::System(octets))?;
+        Ok(share)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.account.used.fetch_sub(self.octets, Ordering::Relaxed); // a count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_gives_no_more_than_it_has() {
+        let account = Arc::new(Account::new(100));
+        let first = account.take(60).unwrap();
+        let refused = account.take(41).unwrap_err();
+        assert_eq!(refused, NoShare::Cap { used: 60, cap: 100, asked: 41 });
+        let second = account.take(40).unwrap();
+        drop(first);
+        assert_eq!(account.used(), 40);
+        drop(second);
+        assert_eq!((account.used(), account.take(usize::MAX).is_err()), (0, true));
+        let large = account.take(150).unwrap();
+        assert!(account.take(1).is_err(), "only one is larger");
+        drop(large);
+        let all = Arc::new(Account::new(usize::MAX));
+        let refused = all.take(usize::MAX).unwrap_err();
+        assert_eq!((refused, all.used()), (NoShare::System(usize::MAX), 0));
+    }
+}

@@ -1,0 +1,157 @@
+//! Clients that are slow, silent, greedy or too many, against a protocol of one line.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
+
+use super::*;
+
+/// Answers each line by as many octets as it says; whoever sends `owner` is one from then on.
+struct Lines;
+
+impl Protocol for Lines {
+    fn role(&self) -> Role {
+        Role::Management
+    }
+
+    fn name(&self) -> &'static str {
+        "weft-test"
+    }
+
+    fn trust(&self, _stream: &Stream) -> Result<Trust, Vec<u8>> {
+        Ok(Trust::User)
+    }
+
+    fn full(&self) -> Vec<u8> {
+        b"full\n".to_vec()
+    }
+
+    fn serve(&self, client: &Client) {
+        let mut reader = BufReader::new(client);
+        let mut line = Vec::new();
+        loop {
+            client.idle();
+            let Ok(available) = reader.fill_buf() else { return };
+            if available.is_empty() {
+                return;
+            }
+            client.asking();
+            line.clear();
+            if reader.read_until(b'\n', &mut line).is_err() || !line.ends_with(b"\n") {
+                return;
+            }
+            client.working();
+            let text = String::from_utf8_lossy(&line);
+            if text.trim() == "owner" {
+                let _ = client.raise(Trust::Owner);
+            }
+            let octets = text.trim().parse().unwrap_or(3);
+            let sent = match client.hold(octets) {
+                Ok(_held) => client.send(&vec![b'x'; octets]),
+                Err(_) => client.send(b"no\n"),
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+const LIMITS: Limits = Limits {
+    clients: 8,
+    unknown: 0,
+    idle: Duration::from_secs(3_600),
+    request: Duration::from_secs(3_600),
+    answer: Duration::from_secs(3_600),
+    unread: 32 << 20,
+};
+
+fn served(limits: Limits) -> (Server, SocketAddr) {
+    let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.addr().unwrap();
+    (Server::start(listener, limits, Arc::new(Lines)).unwrap(), addr)
+}
+
+fn connect(addr: SocketAddr, first: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.write_all(first).unwrap();
+    stream
+}
+
+fn ask(stream: &mut TcpStream, line: &[u8]) -> io::Result<Vec<u8>> {
+    stream.write_all(line)?;
+    let mut answer = vec![0; 3];
+    stream.read_exact(&mut answer)?;
+    Ok(answer)
+}
+
+/// Waits until the server says so; the test's own time limit ends a wait that never does.
+fn until(server: &Server, is_so: impl Fn(Counts) -> bool) {
+    while !is_so(server.counts()) {
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn slow_clients_in_all_places_do_not_keep_others_out() {
+    let (server, addr) = served(LIMITS);
+    let slow: Vec<_> = (0..100).map(|_| connect(addr, b"1")).collect();
+    until(&server, |counts| counts.accepted == 100);
+    assert_eq!(ask(&mut connect(addr, b""), b"3\n").unwrap(), b"xxx");
+    let Counts { open, evicted, refused, .. } = server.counts();
+    assert!(open <= 8 && evicted >= 93 && refused == 0, "{:?}", server.counts());
+    drop(slow);
+}
+
+#[test]
+fn a_place_is_kept_for_an_owner_and_owners_do_not_go_for_others() {
+    let (server, addr) = served(LIMITS);
+    let mut owner = connect(addr, b"");
+    assert_eq!(ask(&mut owner, b"owner\n").unwrap(), b"xxx");
+    let crowd: Vec<_> = (0..100).map(|_| connect(addr, b"")).collect();
+    until(&server, |counts| counts.accepted == 101);
+    assert_eq!(ask(&mut owner, b"3\n").unwrap(), b"xxx");
+    drop(crowd);
+}
+
+#[test]
+fn whoever_is_slower_than_its_time_is_sent_away() {
+    let short = Duration::from_millis(100);
+    #[rustfmt::skip] // columns: name, limits, first octets
+    let cases = [
+        ("idle", Limits { idle: short, ..LIMITS }, b"".as_slice()),
+        ("half a request", Limits { request: short, ..LIMITS }, b"1"),
+        ("an answer that is not taken", Limits { answer: short, ..LIMITS }, b"30000000\n"),
+    ];
+    for (name, limits, first) in cases {
+        let (server, addr) = served(limits);
+        let client = connect(addr, first);
+        until(&server, |counts| counts.overdue == 1);
+        until(&server, |counts| counts.open == 0);
+        drop((client, name));
+    }
+}
+
+/// Octet by octet is as slow as not at all.
+#[test]
+fn a_request_has_its_time_as_a_whole() {
+    let (server, addr) = served(Limits { request: Duration::from_millis(200), ..LIMITS });
+    let mut client = connect(addr, b"");
+    while server.counts().overdue == 0 {
+        let _ = client.write_all(b"1"); // it is closed at last
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn answers_that_nobody_reads_are_bounded_in_all() {
+    let (server, addr) = served(LIMITS);
+    let greedy: Vec<_> = (0..6).map(|_| connect(addr, b"10000000\n")).collect();
+    until(&server, |counts| counts.accepted == 6);
+    while server.unread() < 30_000_000 {
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    assert_eq!(ask(&mut connect(addr, b""), b"10000000\n").unwrap(), b"no\n");
+    assert!(server.unread() <= LIMITS.unread);
+    drop(server); // ends all that wait
+    drop(greedy);
+}

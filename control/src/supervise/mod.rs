@@ -1,0 +1,254 @@
+//! Supervision of a process that serves: no thread ends unnoticed, no signal is missed, no stop takes for ever.
+//!
+//! Shape: [`Supervisor::begin`] before all else, [`Supervisor::wait`] in the main thread until a signal says stop. A thread
+//! of its own looks after the main one, and ends the process when a stop takes too long.
+//! Units: looks, of which there are ten a second while the process runs: while it is stopped none goes by.
+//! Source: signal(7), systemd.service(5); docs/running.md "Exit codes", "Signals".
+
+mod notify;
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use weft_dataplane::threads::{self, Ends, Role};
+use weft_dataplane::time::{Instant, Span};
+
+use crate::error::{CliError, ExitCode};
+use crate::live::single;
+use crate::log::{Level, Log};
+
+pub use notify::Notifier;
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+/// Looks in which the main thread does not move, after which it is taken for gone: 3 s.
+const MAIN_MISSED: u32 = 30;
+/// How long a stop may take; SIGTERM is to be done in 5 s.
+const STOP_MAX: Span = Span::from_ms(4_000);
+/// How long the reason of an end may take to be written.
+const SAY_MAX: Duration = Duration::from_millis(500);
+/// Looks in which a worker does not move, after which the service manager is told no more that all is well.
+pub const WELL_MISSED: u32 = 5;
+
+/// What both threads look at.
+#[derive(Default)]
+struct Shared {
+    /// The signal that said stop; 0 before.
+    stop: Arc<AtomicUsize>,
+    /// Looks of the main thread; they are looked at while it waits.
+    beat: AtomicU64,
+    waits: AtomicBool,
+}
+
+/// Looks after a process that serves.
+pub struct Supervisor {
+    shared: Arc<Shared>,
+    /// Readable after a signal.
+    wake: UnixStream,
+    reload: Arc<AtomicBool>,
+    log: Log,
+    notifier: Notifier,
+}
+
+/// The look of a process that has nothing to read again and nothing of its own to look after.
+pub fn no_reload(notifier: &mut Notifier, is_hup: bool) -> bool {
+    if is_hup {
+        notifier.reloading();
+        notifier.ready();
+    }
+    true
+}
+
+impl Supervisor {
+    /// Takes signals from now on, and starts the thread that looks after this one. What goes wrong is said to `log`.
+    ///
+    /// # Errors
+    /// The kernel refuses signals, or gives no thread.
+    pub fn begin(log: Log) -> Result<Self, CliError> {
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |source: io::Error| CliError::System { what, source: Box::new(source) }
+        };
+        let shared = Arc::new(Shared::default());
+        let reload = Arc::new(AtomicBool::new(false));
+        let (wake, ring) = UnixStream::pair().map_err(failed("wait for signals"))?;
+        wake.set_nonblocking(true).map_err(failed("wait for signals"))?;
+        signals(&shared.stop, &reload, &ring).map_err(failed("wait for signals"))?;
+        threads::enter(Role::Main, "weft-main");
+        let own = shared.clone();
+        // It goes with the process only: what is written at the very end may take for ever, too.
+        threads::spawn(Role::Events, "weft-watch", Ends::when(|| false), move || watch(&own, log))
+            .map_err(failed("start a thread"))?;
+        Ok(Self { shared, wake, reload, log, notifier: Notifier::from_env() })
+    }
+
+    /// For a process whose main thread does not wait here: tells the service manager that it is up. Threads are looked
+    /// after, and a stop that takes too long is ended, all the same.
+    pub fn is_up(&mut self) {
+        self.notifier.ready();
+    }
+
+    /// Waits until a signal says stop, and says which. `look` is called ten times a second, and told whether SIGHUP has come;
+    /// it answers whether the service manager may be told that all is well, and must not take long.
+    ///
+    /// Does not return when a thread has ended unasked: the process ends then.
+    pub fn wait(&mut self, mut look: impl FnMut(&mut Notifier, bool) -> bool) -> &'static str {
+        self.notifier.ready();
+        self.shared.waits.store(true, Ordering::Release); // pairs with `watch`
+        let signal = loop {
+            self.shared.beat.fetch_add(1, Ordering::Relaxed); // a count
+            if let Some(lost) = threads::lost() {
+                end(lost.role.exit_code(), &lost.to_string(), self.log);
+            }
+            let signal = self.shared.stop.load(Ordering::Acquire);
+            if signal != 0 {
+                break signal;
+            }
+            let is_hup = self.reload.swap(false, Ordering::AcqRel);
+            if look(&mut self.notifier, is_hup) {
+                self.notifier.is_well(single::now());
+            }
+            self.notifier.flush();
+            self.rest();
+        };
+        self.shared.waits.store(false, Ordering::Release);
+        let signal = i32::try_from(signal).unwrap_or(SIGTERM);
+        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+        self.notifier.stopping(&format!("stopping on {name}"));
+        name
+    }
+
+    /// Waits for a signal, or the next look.
+    fn rest(&mut self) {
+        let timeout = Timespec::try_from(LOOK).ok();
+        let mut fds = [PollFd::new(&self.wake, PollFlags::IN)];
+        let _ = poll(&mut fds, timeout.as_ref()); // an interrupted wait only comes back sooner
+        let mut rings = [0; 64];
+        while self.wake.read(&mut rings).is_ok_and(|count| count > 0) {} // until nothing is there
+    }
+}
+
+/// Has signals set flags and wake whoever waits at the other end of `ring`.
+fn signals(stop: &Arc<AtomicUsize>, reload: &Arc<AtomicBool>, ring: &UnixStream) -> io::Result<()> {
+    for (signal, value) in [(SIGINT, 2), (SIGTERM, 15)] {
+        signal_hook::flag::register_usize(signal, stop.clone(), value)?;
+        signal_hook::low_level::pipe::register(signal, ring.try_clone()?)?;
+    }
+    signal_hook::flag::register(SIGHUP, reload.clone())?;
+    signal_hook::low_level::pipe::register(SIGHUP, ring.try_clone()?)?;
+    signal_hook::flag::register(SIGUSR1, Arc::default())?; // ignored
+    Ok(())
+}
+
+/// Looks after the main thread, which looks after all, and ends a stop that takes too long. It takes no lock but that of the
+/// register of threads: whoever ends may have any other.
+fn watch(shared: &Shared, log: Log) -> ! {
+    let (mut seen, mut missed) = (0, 0);
+    let mut deadline: Option<Instant> = None;
+    loop {
+        std::thread::park_timeout(LOOK);
+        #[cfg(debug_assertions)]
+        hook();
+        if let Some(lost) = threads::lost() {
+            end(lost.role.exit_code(), &lost.to_string(), log);
+        }
+        let beat = shared.beat.load(Ordering::Relaxed);
+        let waits = shared.waits.load(Ordering::Acquire);
+        missed = if waits && beat == seen { missed + 1 } else { 0 };
+        seen = beat;
+        if missed >= MAIN_MISSED {
+            end(Role::Main.exit_code(), "thread weft-main is gone, or does not move", log);
+        }
+        if shared.stop.load(Ordering::Acquire) != 0 {
+            let now = single::now();
+            if *deadline.get_or_insert(now + STOP_MAX) <= now {
+                let why = "the stop has taken 4 s, and is given up; what was not written is lost";
+                end(ExitCode::Late as u8, why, log);
+            }
+        }
+    }
+}
+
+/// Writes to standard error, if that can be done in time: whoever reads it may not read it, and whoever has ended may hold
+/// its lock.
+pub fn say_in_time(text: &str) {
+    let text = text.to_owned();
+    let (said, heard) = mpsc::channel::<()>();
+    let say = move || {
+        let _ = io::stderr().write_all(text.as_bytes()); // nobody else can be told
+        drop(said);
+    };
+    if std::thread::Builder::new().spawn(say).is_ok() {
+        let _ = heard.recv_timeout(SAY_MAX);
+    }
+}
+
+/// Ends the process: says why, if that can be done in time.
+fn end(code: u8, why: &str, log: Log) -> ! {
+    let text = format!("{why}; the process ends, exit code {code}");
+    say_in_time(&log.line(Level::Error, "ended", &text));
+    Notifier::from_env().stopping(why);
+    threads::end_process(code)
+}
+
+/// How a worker's heartbeat moves, as one thread sees it.
+#[derive(Clone, Debug, Default)]
+pub struct Pulse {
+    /// Of each worker: its number of passes at the last look, and looks at which that was the same.
+    seen: Vec<(u64, u32)>,
+}
+
+impl Pulse {
+    /// A look at the numbers of passes of all workers; at how many looks each has stood still by now.
+    pub fn look(&mut self, beats: impl Iterator<Item = u64>) -> impl Iterator<Item = u32> + '_ {
+        for (at, beat) in beats.enumerate() {
+            match self.seen.get_mut(at) {
+                Some((seen, missed)) if *seen == beat => *missed += 1,
+                Some(slot) => *slot = (beat, 0),
+                None => self.seen.push((beat, 0)),
+            }
+        }
+        self.seen.iter().map(|(_, missed)| *missed)
+    }
+}
+
+/// Ends a thread as a test has asked: `WEFT_TEST_HOOK` names a file, which holds `exit NAME` or `stall NAME` and goes when
+/// that is done. There is no such thing in a release.
+#[cfg(debug_assertions)]
+fn hook() {
+    use weft_dataplane::threads::hook::{Fate, end};
+    let Some(path) = std::env::var_os("WEFT_TEST_HOOK") else { return };
+    let Ok(text) = std::fs::read_to_string(&path) else { return };
+    let fate = match text.split_once(' ') {
+        Some(("exit", name)) => Some((name, Fate::Exit)),
+        Some(("stall", name)) => Some((name, Fate::Stall)),
+        _ => None,
+    };
+    let Some((name, fate)) = fate else { return };
+    // It goes first: the thread that is meant may be this one.
+    let _ = std::fs::remove_file(&path);
+    if !end(name.trim_end(), fate) {
+        let _ = std::fs::write(path, "none");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pulse_counts_looks_at_which_a_worker_stood_still() {
+        let mut pulse = Pulse::default();
+        let mut look = |beats: [u64; 2]| pulse.look(beats.into_iter()).collect::<Vec<_>>();
+        assert_eq!(look([5, 5]), [0, 0], "the first look knows nothing");
+        assert_eq!(look([5, 6]), [1, 0]);
+        assert_eq!(look([5, 6]), [2, 1]);
+        assert_eq!(look([0, 6]), [0, 2]);
+    }
+}

@@ -1,0 +1,147 @@
+//! Mutual TLS 1.3 between switches and their fabric managers.
+//!
+//! Shape: [`Files`] -> a configuration of rustls for either end; certificates -> [`Right`].
+//! Units: none.
+//! Source: RFC 8446; RFC 5280 section 4.2.1.6 (names of a certificate).
+//!
+//! A manager's certificate says by one URI among its names what its holder may become: `urn:weft:role:observer`,
+//! `urn:weft:role:secondary` or `urn:weft:role:primary`. One that says none, or several, is not let in.
+
+mod authority;
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use weft_endpoints::cci::Right;
+
+pub use authority::{AuthorityError, Made, make};
+
+/// The name that certificates of switches have.
+pub const SWITCH_NAME: &str = "switch.weft.internal";
+/// What each right is called in a certificate.
+pub const ROLES: [(Right, &str); 3] =
+    [(Right::Observer, "observer"), (Right::Secondary, "secondary"), (Right::Primary, "primary")];
+/// What stands before it there.
+pub const ROLE_PREFIX: &str = "urn:weft:role:";
+
+/// What one end needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// Certificates of the authorities that may vouch for the other end; PEM.
+    pub ca: PathBuf,
+    /// The own certificate, and those between it and the authority; PEM.
+    pub cert: PathBuf,
+    /// Its private key, which nobody else may read; PEM.
+    pub key: PathBuf,
+}
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file is no certificate or key.
+    #[error("read {}: {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Others may read the private key.
+    #[error("{}: expected a key that only its owner may read (mode 0600), found mode {mode:04o}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// They do not fit together.
+    #[error("certificate {}", path.display())]
+    Unfit {
+        /// The certificate.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+}
+
+fn unreadable(path: &Path) -> impl Fn(String) -> TlsError + '_ {
+    |why| TlsError::File { path: path.to_owned(), why }
+}
+
+fn certs(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let no = unreadable(path);
+    let all = CertificateDer::pem_file_iter(path).map_err(|error| no(error.to_string()))?;
+    let all: Result<Vec<_>, _> = all.collect();
+    let all = all.map_err(|error| no(error.to_string()))?;
+    if all.is_empty() { Err(no("expected a certificate, found none".to_owned())) } else { Ok(all) }
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let no = unreadable(path);
+    let facts = std::fs::metadata(path).map_err(|error: io::Error| no(error.to_string()))?;
+    let mode = facts.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(TlsError::Open { path: path.to_owned(), mode });
+    }
+    PrivateKeyDer::from_pem_file(path).map_err(|error| no(error.to_string()))
+}
+
+fn roots(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for cert in certs(path)? {
+        let added = roots.add(cert);
+        added.map_err(|source| TlsError::Unfit { path: path.to_owned(), source })?;
+    }
+    Ok(Arc::new(roots))
+}
+
+/// The end of a switch: it asks for a certificate.
+///
+/// # Errors
+/// See [`TlsError`].
+pub fn server(files: &Files) -> Result<Arc<ServerConfig>, TlsError> {
+    let unfit = |source| TlsError::Unfit { path: files.cert.clone(), source };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots(&files.ca)?, provider.clone()).build();
+    let verifier = verifier.map_err(|error| unreadable(&files.ca)(error.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(unfit)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(certs(&files.cert)?, key(&files.key)?)
+        .map_err(unfit)?;
+    config.send_tls13_tickets = 0; // each connection shows its certificate
+    Ok(Arc::new(config))
+}
+
+/// The end of a manager: it shows a certificate.
+///
+/// # Errors
+/// See [`TlsError`].
+pub fn client(files: &Files) -> Result<Arc<ClientConfig>, TlsError> {
+    let unfit = |source| TlsError::Unfit { path: files.cert.clone(), source };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(unfit)?
+        .with_root_certificates(roots(&files.ca)?)
+        .with_client_auth_cert(certs(&files.cert)?, key(&files.key)?)
+        .map_err(unfit)?;
+    Ok(Arc::new(config))
+}
+
+/// What the holder of a certificate may become, the first of `chain`; none where it does not say, or says several things.
+#[must_use]
+pub fn right(chain: &[CertificateDer<'_>]) -> Option<Right> {
+    let cert = webpki::EndEntityCert::try_from(chain.first()?).ok()?;
+    let mut roles = cert.valid_uri_names().filter_map(|name| name.strip_prefix(ROLE_PREFIX));
+    let (role, None) = (roles.next()?, roles.next()) else { return None };
+    ROLES.iter().find(|(_, name)| *name == role).map(|(right, _)| *right)
+}

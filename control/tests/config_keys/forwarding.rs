@@ -1,0 +1,119 @@
+//! What `docs/forwarding.md` says of formats, tags and learning, on the wire.
+//!
+//! Shape: a few frames through a switch of three ports; what leaves by which port.
+//! Units: ns; octets without FCS.
+//! Source: pipeline.md §1 to §3; IEEE 802.1Q 6.9, 8.6.3, 8.7; wire-formats.md 1.4.
+
+use weft_endpoints::frames::{FrameSpec, Kind, Station};
+use weft_parsers::{Dscp, Pcp, Vid};
+
+use super::run::{Arrival, Run, THREE, bytes, run, spec};
+use super::with;
+
+/// `frames` from p0, 10 us apart.
+fn from_p0(frames: Vec<Vec<u8>>) -> Vec<Arrival> {
+    (0..).zip(frames).map(|(n, frame)| (0, n * 10_000, frame)).collect()
+}
+
+/// How many frames left by each port.
+fn left(run: &Run) -> Vec<usize> {
+    run.sent.iter().map(Vec::len).collect()
+}
+
+fn octets(run: &Run, port: usize) -> Vec<Vec<u8>> {
+    run.sent[port].iter().map(|(_, frame)| frame.clone()).collect()
+}
+
+/// A Standard frame to station 2 behind p1, with a DSCP.
+fn standard(dscp: u8) -> FrameSpec {
+    let plain = spec(Kind::Standard, 9, Station::numbered(2));
+    FrameSpec { dscp: Dscp::new(dscp).unwrap(), ..plain }
+}
+
+const LITE: &str = "\
+[[port]]
+name = \"p0\"
+[[port]]
+name = \"p1\"
+afh = \"lite\"
+[[port]]
+name = \"p2\"
+afh = \"lite\"
+";
+
+#[test]
+fn a_lite_port_takes_all_for_lite_and_gets_nothing_else() {
+    let lite = bytes(&spec(Kind::Lite, 9, Station::numbered(77)), 0);
+    let other = bytes(&standard(0), 0);
+    let came = run(vec![(1, 0, lite.clone())], LITE);
+    assert_eq!(left(&came), [0, 0, 1], "Lite leaves by Lite ports only");
+    let came = run(vec![(0, 0, other.clone())], LITE);
+    assert_eq!((left(&came), came.number("/drops/format_filtered")), (vec![0, 0, 0], "1".into()));
+    let came = run(vec![(1, 0, other.clone())], LITE);
+    assert_eq!(
+        came.number("/ports/1/rx_formats"),
+        "{\"lite\":1}",
+        "a Standard frame is none there"
+    );
+    assert_eq!(octets(&came, 2), [other]);
+}
+
+#[test]
+fn a_tag_of_any_vlan_passes_transparent_ports_as_it_is() {
+    for (vid, pvid) in [(5, "1"), (5, "5"), (5, "7"), (0, "1")] {
+        let tagged =
+            bytes(&standard(0).with_vlan(Pcp::from_low_bits(6), Vid::from_low_bits(vid)), 0);
+        let came = run(from_p0(vec![tagged.clone()]), &with(THREE, "port.pvid", pvid));
+        let outputs = left(&came);
+        assert_eq!(outputs[0] + outputs[1], 1, "VID {vid}, pvid {pvid}");
+        assert_eq!(octets(&came, 1), [tagged], "VID {vid}, pvid {pvid}: not a bit is changed");
+    }
+}
+
+/// p1 has another pvid than p0: a frame without a VID that goes there gets a tag with p0's.
+#[test]
+fn an_added_tag_has_the_lowest_pcp_of_the_priority() {
+    let text = THREE.replace("name = \"p1\"\n", "name = \"p1\"\npvid = 5\n");
+    #[rustfmt::skip] // columns: DSCP of the frame, its priority of four, PCP of the tag
+    let cases = [(0, 0, 0), (8, 1, 1), (24, 2, 3), (46, 3, 5)];
+    for (dscp, pri, pcp) in cases {
+        let plain = bytes(&standard(dscp), 0);
+        let came = run(from_p0(vec![plain.clone()]), &text);
+        let tag = [0x81, 0, pcp << 5, 1];
+        let want = [&plain[..12], &tag, &plain[12..]].concat();
+        assert_eq!(octets(&came, 1), [want], "DSCP {dscp}, priority {pri}");
+    }
+    // A priority tag becomes one of the VLAN, and keeps its PCP.
+    let tagged = bytes(&standard(0).with_vlan(Pcp::from_low_bits(6), Vid::from_low_bits(0)), 0);
+    let came = run(from_p0(vec![tagged.clone()]), &text);
+    let want = [&tagged[..14], &[6 << 5, 1], &tagged[16..]].concat();
+    assert_eq!(octets(&came, 1), [want]);
+}
+
+#[test]
+fn who_speaks_to_a_reserved_group_is_learnt() {
+    let mut hello = spec(Kind::Ethernet, 100, Station::ALL);
+    hello.dst.mac = weft_parsers::MacAddr([1, 0x80, 0xC2, 0, 0, 0x0E]);
+    let answer = bytes(&spec(Kind::Ethernet, 9, Station::numbered(100)), 0);
+    let came = run(vec![(0, 0, bytes(&hello, 0)), (2, 1_000_000, answer.clone())], THREE);
+    assert_eq!((left(&came), came.number("/drops/reserved_group")), (vec![1, 0, 0], "1".into()));
+    let came = run(vec![(2, 1_000_000, answer)], THREE);
+    assert_eq!(left(&came), [1, 1, 0], "without it the station is not known");
+}
+
+#[test]
+fn octet_6_tells_gen2_from_gen1_under_auto() {
+    #[rustfmt::skip] // columns: octet 6, mode of the port, format
+    let cases = [
+        (0x20, "auto", "gen1"), (0x80, "auto", "gen1"), (0x81, "auto", "gen1"),
+        (0x82, "auto", "gen2"), (0x83, "auto", "gen2"), (0xB2, "auto", "gen2"),
+        (0x82, "gen1", "gen1"), (0x83, "gen1", "gen1"),
+    ];
+    for (octet, mode, format) in cases {
+        let mut frame = bytes(&spec(Kind::Gen1, 9, Station::numbered(2)), 0);
+        frame[6] = octet;
+        let text = with(THREE, "port.afh", &format!("\"{mode}\""));
+        let got = run(from_p0(vec![frame]), &text).number("/ports/0/rx_formats");
+        assert_eq!(got, format!("{{\"{format}\":1}}"), "{octet:#x} on {mode}");
+    }
+}

@@ -1,0 +1,221 @@
+//! Who may send what with a PTH at an edge: looked at before anything is decided by what the PTH says.
+//! Shape: [`admit`]: an edge port, a PTH and its TLP -> admitted, or a [`Refusal`].
+//! Units: none.
+//! Source: fabric.md "Port roles", "GFD (endpoint)"; wire-formats.md 3.7, 3.8; docs/security.md.
+//!
+//! A host and a device have no PTH: whoever is behind their port can only say that it is a link partner. A GFD has one,
+//! and answers with it: it asks nobody for anything.
+
+use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, Tlp, VdmOp};
+
+use super::edge::{EdgePort, Role};
+use super::ingress::Kind;
+use super::refusal::Refusal;
+
+/// Whether a TLP with this PTH may come in at an edge port.
+///
+/// # Errors
+/// [`Refusal::PthAtEdge`]: a host or device has sent it; [`Refusal::ForeignSpid`]: a GFD in the name of somebody else;
+/// [`Refusal::NotFromGfd`]: a GFD has sent what no GFD sends.
+#[inline]
+pub fn admit(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
+    match port.role {
+        Role::Usp => Err(Refusal::PthAtEdge),
+        Role::Dsp if is_announcement(pth, tlp) => Ok(()),
+        Role::Dsp => Err(Refusal::PthAtEdge),
+        Role::Gfd => from_gfd(port, pth, tlp),
+    }
+}
+
+fn from_gfd(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
+    if !pth.dpid.is_none() {
+        let says = match Kind::of(tlp) {
+            Kind::Completion | Kind::UioCompletion | Kind::Gam => true,
+            Kind::UioRequest | Kind::MemoryRequest => false,
+            Kind::Other => is_answer(tlp),
+        };
+        return match (port.has_pid(pth.spid), says && !pth.hie) {
+            (true, true) => Ok(()),
+            (true, false) => Err(Refusal::NotFromGfd),
+            (false, _) => Err(Refusal::ForeignSpid),
+        };
+    }
+    // To the link partner: what it calls itself there is judged by whoever hears it, and goes no further.
+    if is_announcement(pth, tlp) {
+        return Ok(());
+    }
+    let is_own = pth.spid.is_none() || pth.spid == port.announced || port.has_pid(pth.spid);
+    match (is_own, is_answer(tlp)) {
+        (true, true) => Ok(()),
+        (true, false) => Err(Refusal::NotFromGfd),
+        (false, _) => Err(Refusal::ForeignSpid),
+    }
+}
+
+/// Whether somebody tells his link partner who he is.
+fn is_announcement(pth: Pth, tlp: &Tlp<'_>) -> bool {
+    pth.dpid.is_none() && PbrVdm::parse(tlp).is_ok_and(|vdm| vdm.op == VdmOp::LinkPartnerInfo)
+}
+
+/// Whether it is part of an answer to a command: the tag is the asker's.
+fn is_answer(tlp: &Tlp<'_>) -> bool {
+    MctpPacket::parse(tlp).is_ok_and(|packet| !packet.owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pbr::{Fast, Ldst};
+    use std::sync::Arc;
+    use weft_parsers::fabric::{Bdf, Pid};
+    use weft_parsers::tlp::{Body, Kind as TlpKind, Mode, Routing, TlpRepr};
+
+    const OWN: u16 = 0x0A1;
+    const NONE: u16 = 0xFFF;
+
+    fn pid(bits: u16) -> Pid {
+        Pid::from_low_bits(bits)
+    }
+
+    fn octets(repr: &TlpRepr<'_>) -> Vec<u8> {
+        let mut out = vec![0; 256];
+        let len = repr.emit(&mut out).unwrap();
+        out.truncate(len);
+        out
+    }
+
+    fn message(op: VdmOp) -> Vec<u8> {
+        let payload = vec![0; 4 * op.payload_dws().0];
+        octets(&PbrVdm::new(op, &payload).repr())
+    }
+
+    fn mctp(owner: bool, first: bool) -> Vec<u8> {
+        let (dest, source, last, seq, tag, pad) = (0, 0, first, 0, 1, 0);
+        let packet =
+            MctpPacket { dest, source, first, last, seq, owner, tag, pad, payload: &[7; 8] };
+        octets(&packet.repr(Mode::Flit, Bdf::from_bits(0), Bdf::from_bits(0)))
+    }
+
+    /// Reads, writes, configuration and messages: all that asks somebody for something.
+    fn requests() -> Vec<(String, Vec<u8>)> {
+        let mut all: Vec<(String, Vec<u8>)> = [
+            ("MRd", vec![0x20, 0, 0, 1, 1, 0, 0, 5, 0, 0, 1, 0, 0, 0, 0x10, 0]),
+            ("MWr", vec![0x60, 0, 0, 1, 1, 0, 0, 5, 0, 0, 1, 0, 0, 0, 0x10, 0, 1, 2, 3, 4]),
+            ("UIOMRd", vec![0x22, 0, 0, 2, 1, 0, 0, 5, 0, 0, 1, 0, 0, 0, 0x10, 0]),
+            ("UIOMWr", vec![0x61, 0, 0, 1, 1, 0, 0, 5, 0, 0, 1, 0, 0, 0, 0x10, 0, 1, 2, 3, 4]),
+            ("CfgRd0", vec![0x04, 1, 0, 1, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0xF]),
+        ]
+        .map(|(name, octets)| (name.to_owned(), octets))
+        .into();
+        let bare = TlpKind::Message { routing: Routing::Broadcast, data: false };
+        let body = Body::Message { code: 0x19, dw2: 0, dw3: 0 };
+        let bare = TlpRepr::new(Mode::Flit, bare, Bdf::from_bits(0), 0, body);
+        all.push(("broadcast".to_owned(), octets(&bare)));
+        all.push(("a command".to_owned(), mctp(true, true)));
+        all.push(("a command's later part".to_owned(), mctp(true, false)));
+        let of_gfds = [VdmOp::Gam, VdmOp::UcPull, VdmOp::UcRsp, VdmOp::UcRspLast, VdmOp::UcRspFail];
+        for op in VdmOp::ALL.into_iter().filter(|op| !of_gfds.contains(op)) {
+            if op != VdmOp::LinkPartnerInfo {
+                all.push((format!("{op:?}"), message(op)));
+            }
+        }
+        all
+    }
+
+    /// What a GFD sends: completions, notifications, its part in a forwarded command, answers.
+    fn answers() -> Vec<(String, Vec<u8>)> {
+        let mut all: Vec<(String, Vec<u8>)> = [
+            ("Cpl", vec![0x0A, 0, 0, 0, 1, 0, 0, 5, 2, 0, 0, 4]),
+            ("CplD", vec![0x4A, 0, 0, 1, 1, 0, 0, 5, 2, 0, 0, 4, 1, 2, 3, 4]),
+        ]
+        .map(|(name, octets)| (name.to_owned(), octets))
+        .into();
+        for op in [VdmOp::Gam, VdmOp::UcPull, VdmOp::UcRsp, VdmOp::UcRspLast, VdmOp::UcRspFail] {
+            all.push((format!("{op:?}"), message(op)));
+        }
+        all.push(("an answer".to_owned(), mctp(false, true)));
+        all.push(("an answer's later part".to_owned(), mctp(false, false)));
+        all
+    }
+
+    fn judged(port: &EdgePort, pth: Pth, octets: &[u8]) -> Result<(), Refusal> {
+        let tlp = Tlp::parse(Mode::Flit, octets).expect("a TLP");
+        admit(port, pth, &tlp)
+    }
+
+    fn port(role: Role) -> EdgePort {
+        let tables = (Fast::new(1, 0).unwrap(), Ldst::new(1, 0).unwrap());
+        let mut port = EdgePort::new(role, pid(OWN), tables.0, tables.1);
+        port.more_pids = Arc::new([pid(0x0A2)]);
+        port.announced = pid(0x0B0);
+        port
+    }
+
+    /// Whatever a host sends with a PTH is refused, and of a device all but that it is a link partner.
+    #[test]
+    fn hosts_and_devices_have_no_pth() {
+        for (name, octets) in requests().into_iter().chain(answers()) {
+            for (spid, dpid) in [(OWN, NONE), (NONE, NONE), (OWN, 5), (0x0B0, 5), (5, OWN)] {
+                for role in [Role::Usp, Role::Dsp] {
+                    let got = judged(&port(role), Pth::new(pid(spid), pid(dpid)), &octets);
+                    assert_eq!(got, Err(Refusal::PthAtEdge), "{role:?} {name} {spid:x} {dpid:x}");
+                }
+            }
+        }
+        let info = message(VdmOp::LinkPartnerInfo);
+        for spid in [OWN, NONE, 5] {
+            let to = |dpid| Pth::new(pid(spid), pid(dpid));
+            assert_eq!(judged(&port(Role::Dsp), to(NONE), &info), Ok(()));
+            assert_eq!(judged(&port(Role::Usp), to(NONE), &info), Err(Refusal::PthAtEdge));
+            assert_eq!(judged(&port(Role::Dsp), to(5), &info), Err(Refusal::PthAtEdge));
+        }
+    }
+
+    /// A GFD answers in its own name, and asks nobody for anything, in whosever name.
+    #[test]
+    fn a_gfd_answers_with_its_own_pids_alone() {
+        let gfd = port(Role::Gfd);
+        let from = |spid, dpid| Pth::new(pid(spid), pid(dpid));
+        for (name, octets) in answers() {
+            for (spid, own) in
+                [(OWN, true), (0x0A2, true), (0x0B0, false), (9, false), (NONE, false)]
+            {
+                let want = if own { Ok(()) } else { Err(Refusal::ForeignSpid) };
+                assert_eq!(judged(&gfd, from(spid, 5), &octets), want, "{name} {spid:x}");
+            }
+            let hie = Pth { hie: true, ..from(OWN, 5) };
+            assert_eq!(judged(&gfd, hie, &octets), Err(Refusal::NotFromGfd), "{name}");
+        }
+        for (name, octets) in requests() {
+            for dpid in [5, NONE] {
+                let own = judged(&gfd, from(OWN, dpid), &octets);
+                assert_eq!(own, Err(Refusal::NotFromGfd), "{name} {dpid:x}");
+                let other = judged(&gfd, from(9, dpid), &octets);
+                assert_eq!(other, Err(Refusal::ForeignSpid), "{name} {dpid:x}");
+            }
+        }
+        let mut nobody = port(Role::Gfd);
+        (nobody.pid, nobody.more_pids) = (Pid::NONE, Arc::new([]));
+        for spid in [NONE, 0x0B0, OWN] {
+            let got = judged(&nobody, from(spid, 5), &mctp(false, true));
+            assert_eq!(got, Err(Refusal::ForeignSpid), "without a PID of its own: {spid:x}");
+        }
+    }
+
+    /// Answers to the link partner may come in the name that the GFD calls itself by, as they go no further.
+    #[test]
+    fn to_its_partner_a_gfd_only_answers_too() {
+        let gfd = port(Role::Gfd);
+        let to_partner = |spid| Pth::new(pid(spid), Pid::NONE);
+        for (spid, want) in
+            [(OWN, Ok(())), (NONE, Ok(())), (0x0B0, Ok(())), (9, Err(Refusal::ForeignSpid))]
+        {
+            assert_eq!(judged(&gfd, to_partner(spid), &mctp(false, true)), want, "{spid:x}");
+        }
+        for op in [VdmOp::Gam, VdmOp::UcRspLast] {
+            let got = judged(&gfd, to_partner(OWN), &message(op));
+            assert_eq!(got, Err(Refusal::NotFromGfd), "{op:?} for nobody");
+        }
+        assert_eq!(judged(&gfd, to_partner(9), &message(VdmOp::LinkPartnerInfo)), Ok(()));
+    }
+}

@@ -1,0 +1,328 @@
+//! Threads that must not end unnoticed: who runs, and who has ended without being asked.
+//!
+//! Shape: [`spawn`] in place of `std::thread::Builder`; [`lost`] is the first thread that panicked, ended unasked, or is
+//! gone without a trace. Whoever owns the process looks now and then, and ends it.
+//! Units: none.
+//! Source: gettid(2), tgkill(2), `_exit(2)`; docs/running.md "Exit codes".
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// What a thread is for; each has an exit code of its own, so that a supervisor's log tells which one ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Role {
+    /// A worker: drives ports.
+    Worker = 20,
+    /// Keeps the fast path in the kernel in step.
+    Express = 21,
+    /// The own functions of a switch that routes TLPs.
+    Agent = 22,
+    /// Takes or serves connections of fabric managers.
+    Cci = 23,
+    /// Takes or serves connections of the management socket.
+    Management = 24,
+    /// Takes or serves connections of the metrics server.
+    Metrics = 25,
+    /// Does slow work for a port: writes a mirror's file, closes sockets.
+    Device = 26,
+    /// Looks for events, or writes them to the log.
+    Events = 27,
+    /// Reads a configuration again.
+    Reload = 28,
+    /// The fabric manager.
+    Manager = 29,
+    /// Drives a whole fabric in one process.
+    Fabric = 30,
+    /// Waits for signals and looks after all others.
+    Main = 31,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Worker,
+        Self::Express,
+        Self::Agent,
+        Self::Cci,
+        Self::Management,
+        Self::Metrics,
+        Self::Device,
+        Self::Events,
+        Self::Reload,
+        Self::Manager,
+        Self::Fabric,
+        Self::Main,
+    ];
+
+    /// Exit code of a process that ends because such a thread has.
+    #[must_use]
+    pub const fn exit_code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// When a thread may end.
+pub enum Ends {
+    /// When it likes: it serves one client, or does one piece of work. It must not panic.
+    Freely,
+    /// Only when this says so.
+    WhenAsked(Box<dyn Fn() -> bool + Send>),
+}
+
+impl Ends {
+    /// Only when `is_asked` says so.
+    pub fn when(is_asked: impl Fn() -> bool + Send + 'static) -> Self {
+        Self::WhenAsked(Box::new(is_asked))
+    }
+
+    fn may(&self) -> bool {
+        match self {
+            Self::Freely => true,
+            Self::WhenAsked(is_asked) => is_asked(),
+        }
+    }
+}
+
+/// A thread that ended without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// What it was for.
+    pub role: Role,
+    /// Its name.
+    pub name: String,
+    /// How it ended.
+    pub how: String,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "thread {} {}", self.name, self.how)
+    }
+}
+
+/// A thread that runs.
+struct Running {
+    number: u64,
+    role: Role,
+    name: String,
+    id: ThreadId,
+}
+
+struct Register {
+    next: u64,
+    running: Vec<Running>,
+    lost: Option<Lost>,
+}
+
+static REGISTER: Mutex<Register> =
+    Mutex::new(Register { next: 0, running: Vec::new(), lost: None });
+
+fn register() -> MutexGuard<'static, Register> {
+    REGISTER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Register {
+    fn enter(&mut self, role: Role, name: &str) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.running.push(Running { number, role, name: name.to_owned(), id: ThreadId::own() });
+        number
+    }
+
+    fn leave(&mut self, number: u64, how: Option<&str>) {
+        let Some(at) = self.running.iter().position(|thread| thread.number == number) else {
+            return;
+        };
+        let Running { role, name, .. } = self.running.swap_remove(at);
+        if let Some(how) = how {
+            self.lose(Lost { role, name, how: how.to_owned() });
+        }
+    }
+
+    fn lose(&mut self, lost: Lost) {
+        self.lost.get_or_insert(lost); // what follows from it is no news
+    }
+}
+
+/// Starts a thread that is looked after: [`lost`] tells when it panics, ends before `ends` allows it, or is gone.
+///
+/// # Errors
+/// The kernel gives no thread.
+pub fn spawn<T: Send + 'static>(
+    role: Role,
+    name: impl Into<String>,
+    ends: Ends,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let name = name.into();
+    let own = name.clone();
+    Builder::new().name(name).spawn(move || {
+        let number = register().enter(role, &own);
+        let ended = catch_unwind(AssertUnwindSafe(run));
+        let how = match &ended {
+            Ok(_) if ends.may() => None,
+            Ok(_) => Some("has ended, and nobody asked it to".to_owned()),
+            Err(panic) => Some(format!("has panicked: {}", message(panic.as_ref()))),
+        };
+        register().leave(number, how.as_deref());
+        match ended {
+            Ok(value) => value,
+            Err(panic) => resume_unwind(panic), // whoever joins it sees it, too
+        }
+    })
+}
+
+/// Has the calling thread be looked after until the process ends.
+pub fn enter(role: Role, name: &str) {
+    register().enter(role, name);
+}
+
+/// What a panic says.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// The first thread that ended without being asked, if one has.
+#[must_use]
+pub fn lost() -> Option<Lost> {
+    let mut register = register();
+    if register.lost.is_none() {
+        let gone = register.running.iter().find(|thread| !thread.id.runs());
+        let gone = gone.map(|Running { role, name, .. }| Lost {
+            role: *role,
+            name: name.clone(),
+            how: "is gone without a word".to_owned(),
+        });
+        if let Some(gone) = gone {
+            register.lose(gone);
+        }
+    }
+    register.lost.clone()
+}
+
+/// Ends the process at once, whatever its threads do: nothing is unwound, waited for or written.
+pub fn end_process(code: u8) -> ! {
+    // SAFETY: plain call, which does not return.
+    unsafe { libc::_exit(code.into()) }
+}
+
+/// The kernel's number of a thread of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ThreadId(libc::pid_t);
+
+impl ThreadId {
+    fn own() -> Self {
+        // SAFETY: plain call, which cannot fail.
+        Self(unsafe { libc::gettid() })
+    }
+
+    /// Whether there is such a thread of this process; of the main thread also after its end.
+    fn runs(self) -> bool {
+        self.signal(0)
+    }
+
+    fn signal(self, signal: libc::c_int) -> bool {
+        let process = std::process::id();
+        // SAFETY: plain call with numbers; one that names no thread of ours is refused.
+        unsafe { libc::syscall(libc::SYS_tgkill, process, self.0, signal) == 0 }
+    }
+}
+
+/// Ends of threads for tests: what no code of ours does, done from outside, at any place.
+///
+/// Only in builds with `debug_assertions`, and only for a process that asks for it.
+#[cfg(debug_assertions)]
+pub mod hook {
+    use super::register;
+
+    /// What becomes of a thread.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Fate {
+        /// It ends as by `exit(2)` of its own: nothing is unwound, dropped or told.
+        Exit,
+        /// It does nothing any more.
+        Stall,
+    }
+
+    extern "C" fn exit(_signal: libc::c_int) {
+        // SAFETY: ends the calling thread. What it had on its stack is never looked at again, and never freed.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+
+    extern "C" fn stall(_signal: libc::c_int) {
+        loop {
+            // SAFETY: plain call, allowed in a handler.
+            unsafe { libc::pause() };
+        }
+    }
+
+    /// Has a thread called `name` end so; false when there is none.
+    #[must_use]
+    pub fn end(name: &str, fate: Fate) -> bool {
+        let handler: extern "C" fn(libc::c_int) = match fate {
+            Fate::Exit => exit,
+            Fate::Stall => stall,
+        };
+        let found = register().running.iter().find(|thread| thread.name == name).map(|t| t.id);
+        let Some(id) = found else { return false };
+        // SAFETY: the handler is a function of the right kind that may run at any place; SIGUSR2 is nobody else's.
+        unsafe { libc::signal(libc::SIGUSR2, handler as *const () as libc::sighandler_t) };
+        id.signal(libc::SIGUSR2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What became of a thread that was started so, in a register of its own.
+    fn after(ends: Ends, run: impl FnOnce() + Send + 'static, name: &str) -> Option<Lost> {
+        register().lost = None;
+        drop(spawn(Role::Device, name, ends, run).unwrap().join());
+        let lost = lost();
+        register().lost = None;
+        lost.filter(|lost| lost.name == name)
+    }
+
+    #[test]
+    fn who_ends_unasked_or_panics_is_lost_and_nobody_else() {
+        let how = |lost: Option<Lost>| lost.map(|lost| lost.how);
+        assert_eq!(how(after(Ends::Freely, || {}, "free")), None);
+        assert_eq!(how(after(Ends::when(|| true), || {}, "asked")), None);
+        let unasked = how(after(Ends::when(|| false), || {}, "unasked"));
+        assert_eq!(unasked.as_deref(), Some("has ended, and nobody asked it to"));
+        let locked = std::sync::Arc::new(Mutex::new(0));
+        let held = locked.clone();
+        let panics = move || {
+            let _held = held.lock().unwrap();
+            panic!("no {}", "good");
+        };
+        let panicked = how(after(Ends::Freely, panics, "panics"));
+        assert_eq!(panicked.as_deref(), Some("has panicked: no good"));
+        assert!(locked.is_poisoned());
+        // One that ends as by exit(2) of its own leaves no trace; it is missed.
+        let gone = std::thread::Builder::new().spawn(|| enter(Role::Device, "gone"));
+        gone.unwrap().join().unwrap();
+        let lost = loop {
+            if let Some(lost) = lost() {
+                break lost; // the kernel may take a moment after the join
+            }
+        };
+        assert_eq!((lost.name.as_str(), lost.how.as_str()), ("gone", "is gone without a word"));
+        let mut register = register();
+        register.lost = None;
+        register.running.retain(|thread| thread.name != "gone");
+    }
+
+    #[test]
+    fn roles_have_codes_of_their_own_beside_those_of_commands() {
+        for (index, role) in Role::ALL.iter().enumerate() {
+            assert_eq!(usize::from(role.exit_code()), 20 + index, "{role:?}");
+        }
+    }
+}
