@@ -8,13 +8,13 @@ use weft_parsers::{AfhMode, Ecn, Format, Head};
 
 use crate::buffer::{BufferError, BufferPlan, Thresholds};
 use crate::classify::Classifier;
-use crate::config::{EcnMark, PortConfig, PortRole, SwitchConfig};
+use crate::config::{BufferConfig, EcnMark, PortConfig, PortRole, SwitchConfig};
 use crate::ecn::{EcnError, EcnProfile};
 use crate::groups::{GroupError, GroupTable};
 use crate::lag::{LagError, Links};
 use crate::pfc::{ClassError, check_classes};
 use crate::types::{PORTS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet};
-use crate::vlan::{PortMode, VlanError, VlanTable};
+use crate::vlan::{PortMode, TAG_LEN, VlanError, VlanTable};
 
 /// Why a configuration cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,7 +97,7 @@ pub struct Snapshot {
     /// holds them back, no mirror wants a copy, no other link could have been taken, and no ECN mark is
     /// due in an empty queue.
     pub unshaped: PerPort<PriSet>,
-    /// A frame up to this length fits every port.
+    /// A frame that came in with up to this length fits every port, a tag that is put in included.
     pub frame_len_safe: usize,
     /// ECN profile in octets, if marking is on.
     pub ecn: Option<EcnProfile>,
@@ -122,15 +122,8 @@ impl Snapshot {
         check_pris(&config, pris)?;
         let lossless = if config.pfc.enabled { config.pfc.lossless } else { PriSet::EMPTY };
         check_classes(&config.pfc.classes, lossless)?;
-        let frame_len = config.ports.iter().map(|p| p.frame_len_max);
-        let cell = config.buffer.cell_bytes.max(1);
-        let longest = u32::try_from(frame_len.clone().max().unwrap_or(0)).unwrap_or(u32::MAX);
-        let mut buffer = config.buffer.clone();
-        for (cells, port) in buffer.headroom_cells.iter_mut().zip(&config.ports) {
-            *cells = if port.pfc { *cells } else { 0 };
-        }
-        let frame_cells = longest.div_ceil(cell);
-        let plan = BufferPlan::new(&buffer, count, config.pris, lossless, frame_cells)?;
+        let shortest = config.ports.iter().map(|p| p.frame_len_max).min().unwrap_or(0);
+        let (buffer, plan) = plan_buffer(&config.buffer, &config.ports, config.pris, lossless)?;
         let ids = || (0..count).filter_map(PortId::new).zip(&config.ports);
         let carriers = Format::ALL.map(|format| {
             ids().filter(|(_, port)| carries(port, format)).map(|(id, _)| id).collect()
@@ -146,7 +139,7 @@ impl Snapshot {
         Ok(Self {
             epoch,
             plan,
-            thresholds: Thresholds::new(&buffer, &plan, count),
+            thresholds: Thresholds::new(&buffer, &plan),
             vlan: VlanTable::build(ids().map(|(id, port)| (id, &port.vlan)))?,
             tags_stay: tags_stay(&config),
             groups: GroupTable::build(&config.forward.groups)?,
@@ -169,7 +162,7 @@ impl Snapshot {
                 .filter(|(_, p)| p.pfc && config.pfc.enabled)
                 .map(|(id, _)| id)
                 .collect(),
-            frame_len_safe: frame_len.min().unwrap_or(0),
+            frame_len_safe: shortest.saturating_sub(tag_len_added(&config)),
             ecn,
             pcp_of_pri: PerPri(Pri::ALL.map(|pri| {
                 let of = config.maps.pcp_to_pri.iter().position(|&p| p == pri);
@@ -283,6 +276,53 @@ fn tags_stay(config: &SwitchConfig) -> bool {
     });
     let first = pvids.next().flatten();
     first.is_some() && pvids.all(|pvid| pvid == first)
+}
+
+/// Lays a buffer out among `ports`; with what is counted of it.
+///
+/// # Errors
+/// See [`BufferPlan::new`].
+pub fn plan_buffer(
+    buffer: &BufferConfig,
+    ports: &[PortConfig],
+    pris: usize,
+    lossless: PriSet,
+) -> Result<(BufferConfig, BufferPlan), BufferError> {
+    let buffer = without_idle_headroom(buffer, ports);
+    let longest = ports.iter().map(|port| port.frame_len_max).max().unwrap_or(0);
+    let longest = u32::try_from(longest).unwrap_or(u32::MAX);
+    // A TLP may be answered where it came in; a frame never goes back.
+    let back = usize::from(ports.iter().any(|port| port.role != PortRole::L2));
+    let sizes = (ports.len(), ports.len().saturating_sub(1) + back);
+    let frame_cells = longest.div_ceil(buffer.cell_bytes.max(1));
+    let plan = BufferPlan::new(&buffer, sizes, pris, lossless, frame_cells)?;
+    Ok((buffer, plan))
+}
+
+/// Ports without PFC have no headroom.
+#[must_use]
+pub fn without_idle_headroom(buffer: &BufferConfig, ports: &[PortConfig]) -> BufferConfig {
+    let mut counted = buffer.clone();
+    for (cells, port) in counted.headroom_cells.iter_mut().zip(ports) {
+        *cells = if port.pfc { *cells } else { 0 };
+    }
+    counted
+}
+
+/// Octets that a tag may add to a frame on its way through.
+fn tag_len_added(config: &SwitchConfig) -> usize {
+    let untagged = |mode: &PortMode| match *mode {
+        PortMode::Transparent { pvid } | PortMode::Access { pvid } => Some(pvid),
+        PortMode::Trunk { native, .. } => native,
+    };
+    let adds = |output: &PortMode| match output {
+        PortMode::Access { .. } => false,
+        PortMode::Transparent { pvid } => {
+            config.ports.iter().filter_map(|input| untagged(&input.vlan)).any(|vid| vid != *pvid)
+        }
+        PortMode::Trunk { .. } => true,
+    };
+    if config.ports.iter().any(|port| adds(&port.vlan)) { TAG_LEN } else { 0 }
 }
 
 /// Whether a frame that finds its queue at `output` empty could be marked: depth counts the frame itself.

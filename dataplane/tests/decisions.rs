@@ -362,3 +362,33 @@ fn a_station_that_sends_does_not_grow_old() {
     let ledger = Ledger::read(&core);
     assert!(ledger.tx >= 1_000 * PORTS as u64, "{ledger:?}");
 }
+
+/// Chunks that the switch's own functions hold are counted wherever they are taken and given back.
+#[test]
+fn chunks_in_use_are_never_more_than_there_are() {
+    let pool = Pool::in_memory(2_600, 1_518).unwrap();
+    let own: Vec<PortId> = (0..PORTS).filter_map(PortId::new).collect();
+    let config = config(4, memory::CHUNK);
+    let Built { core, mut lanes } =
+        build(config, &pool, core::slice::from_ref(&own), Timing::Live).unwrap();
+    let mut agent = Bufs::new(pool.clone(), 8, 0);
+    core.count_chunks(&agent);
+    let used = || Ledger::read(&core).chunks_used;
+    assert_eq!(used(), 0);
+    // What the agent makes, a worker gives back, and the other way round.
+    let mut made: Vec<_> = (0..10).map(|_| agent.alloc().unwrap()).collect();
+    agent.settle();
+    assert_eq!(used(), 10);
+    let worker = lanes[0].bufs();
+    made.drain(..4).for_each(|desc| assert!(worker.free(desc)));
+    worker.settle();
+    assert_eq!(used(), 6);
+    let came: Vec<_> = (0..20).map(|_| worker.alloc().unwrap()).collect();
+    worker.settle();
+    assert_eq!(used(), 26);
+    made.into_iter().chain(came).for_each(|desc| assert!(agent.free(desc)));
+    // Until the agent tells, what it gave back counts as used; never as more than there is.
+    assert_eq!(used(), 26);
+    agent.settle();
+    assert_eq!(used(), 0);
+}

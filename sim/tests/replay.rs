@@ -7,6 +7,8 @@
 
 #[path = "replay/line_rate.rs"]
 mod line_rate;
+#[path = "replay/queues.rs"]
+mod queues;
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
@@ -17,6 +19,7 @@ use weft_sim::replay::{InputFrame, ReplayResult, replay};
 use weft_sim::setup::Setup;
 use weft_sim::switch::Around;
 
+type Inputs = Vec<(usize, Vec<InputFrame>)>;
 type Outputs = Vec<(u8, Instant, usize)>;
 
 fn frame(at_ns: u64, ends: (usize, usize), len: usize, pri: u8) -> InputFrame {
@@ -24,7 +27,7 @@ fn frame(at_ns: u64, ends: (usize, usize), len: usize, pri: u8) -> InputFrame {
     InputFrame::whole(Instant::from_ns(at_ns), spec.to_vec())
 }
 
-fn run(setup: &Setup, inputs: Vec<(usize, Vec<InputFrame>)>) -> (ReplayResult, Outputs) {
+fn run(setup: &Setup, inputs: Inputs) -> (ReplayResult, Outputs) {
     let mut config = setup.config();
     stations_known(&mut config, Vid::new(1).unwrap());
     let around = Around { latency: setup.latency, ..Around::default() };

@@ -104,6 +104,7 @@ impl Agent {
     ) -> Result<Self, LiveError> {
         let switch = component::Switch::new(fabric.switch.clone()).map_err(LiveError::Fabric)?;
         let mut bufs = Bufs::new(core.pool.clone(), CACHE, 0);
+        core.count_chunks(&bufs);
         port.start(&mut bufs).map_err(|source| LiveError::Open {
             name: crate::config::resolve::AGENT_PORT.to_owned(),
             source: Box::new(source),
@@ -226,6 +227,7 @@ impl Shared {
         }
         let state = &mut *self.lock();
         state.port.release(&mut state.bufs);
+        state.bufs.settle();
     }
 
     /// Sleeps until a frame or command comes, something is due, or links are to be looked at.
@@ -252,6 +254,7 @@ impl State {
         // A pipe has no errors of its own.
         let sent = self.agent.send(now, &mut self.port, &mut self.bufs);
         let (frames, blocked) = sent.map_or((0, false), |sent| (sent.frames, sent.blocked));
+        self.bufs.settle();
         self.counts.functions = self.agent.counts().0;
         self.answer();
         let soon = blocked.then(|| now + BLOCKED);

@@ -57,12 +57,15 @@ impl Base {
 
     /// A stamp of a capture in virtual time; the time from here to it when that is too long.
     fn instant(self, ts_ns: u64) -> Result<Instant, u64> {
-        /// Half of what picoseconds in 64 bits count: what is queued needs time after the last stamp.
-        const SPAN_MAX_NS: u64 = u64::MAX / 1_000 / 2;
         let since = ts_ns.saturating_sub(self.ns);
-        if since > SPAN_MAX_NS { Err(since) } else { Ok(Instant::from_ns(since)) }
+        let fits = since <= SPAN_DAYS * 86_400 * NS_PER_S;
+        if fits { Ok(Instant::from_ns(since)) } else { Err(since) }
     }
 }
+
+/// How far apart stamps may lie: instants are compared the shorter way round, which is half of the 213 days that
+/// picoseconds in 64 bits count, and what is queued needs time after the last stamp.
+pub(super) const SPAN_DAYS: u64 = 106;
 
 /// What the inputs of a replay share with whoever waits for its end.
 #[derive(Default)]

@@ -6,7 +6,7 @@
 //! Source: pipeline.md §13.
 //!
 //! Virtual time begins at the whole second in which the earliest input begins, so that captures of
-//! any date fit the 213 days that picoseconds can count.
+//! any date fit, as long as they lie within 106 days.
 
 pub mod compare;
 mod input;
@@ -58,7 +58,7 @@ pub enum JobError {
     #[error(transparent)]
     Replay(#[from] ReplayError),
     /// An input's stamps span more than virtual time does.
-    #[error("{}: expected stamps within 213 days, found one {ns} ns after the earliest", path.display())]
+    #[error("{}: expected stamps within {days} days, found one {ns} ns after the earliest", path.display(), days = input::SPAN_DAYS)]
     Span {
         /// The input.
         path: PathBuf,

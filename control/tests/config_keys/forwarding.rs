@@ -117,3 +117,14 @@ fn octet_6_tells_gen2_from_gen1_under_auto() {
         assert_eq!(got, format!("{{\"{format}\":1}}"), "{octet:#x} on {mode}");
     }
 }
+
+/// p1 puts a tag in, so that four octets more leave than came.
+#[test]
+fn octets_are_counted_as_received_and_as_sent() {
+    let text = THREE.replace("name = \"p1\"\n", "name = \"p1\"\npvid = 5\n");
+    let plain = bytes(&standard(0), 0);
+    let came = run(from_p0(vec![plain.clone(), plain.clone()]), &text);
+    assert_eq!(octets(&came, 1).iter().map(Vec::len).collect::<Vec<_>>(), [plain.len() + 4; 2]);
+    assert_eq!(came.number("/ports/0/rx_bytes"), (2 * plain.len()).to_string());
+    assert_eq!(came.number("/ports/1/tx_bytes"), (2 * (plain.len() + 4)).to_string());
+}

@@ -56,8 +56,6 @@ pub enum Flow {
     Incast(u8, u16),
     /// The same at two DSCPs, 0 from p0 and this one from p2, with frames of 500 octets.
     Two(u8),
-    /// p0 sends to stations 2 and 3 by turns while p2 sends to station 2.
-    Cross,
     /// Three stations speak at p0, then each is spoken to from p2, after so many ms.
     Learn(u64),
     /// 200 of them.
@@ -90,18 +88,6 @@ fn incast(dscps: [u8; 2], dport: u16) -> Vec<Arrival> {
         spec.sizes = Sizes::Fixed(if port == 0 || alike { 1_000 } else { 500 });
         (spec.dscp, spec.dport) = (Dscp::new(dscp).unwrap(), dport);
         frames.extend((0..1_000).map(|seq| (port, seq * 8_192, bytes(&spec, seq))));
-    }
-    frames
-}
-
-fn cross() -> Vec<Arrival> {
-    let mut frames = incast([0, 0], 4_791);
-    let aside =
-        FrameSpec { sizes: Sizes::Fixed(1_000), ..spec(Kind::Standard, 20, Station::numbered(3)) };
-    for (port, at, frame) in &mut frames {
-        if *port == 0 && at.is_multiple_of(16_384) {
-            *frame = bytes(&aside, *at);
-        }
     }
     frames
 }
@@ -150,7 +136,6 @@ impl Flow {
             }
             Self::Unknown => ten(&spec(Kind::Ethernet, 9, Station::numbered(77))),
             Self::Incast(dscp, dport) => incast([dscp; 2], dport),
-            Self::Cross => cross(),
             Self::Two(dscp) => incast([0, dscp], 4_791),
             Self::Learn(after_ms) => learn(3, after_ms),
             Self::Many => learn(200, 10),

@@ -18,8 +18,8 @@ fn depths_are_never_below_what_is_queued() {
             headroom_cells: vec![0],
             xon_offset_cells: 0,
         };
-        let plan = BufferPlan::new(&config, 1, 1, PriSet::EMPTY, 1).unwrap();
-        let thresholds = Thresholds::new(&config, &plan, 1);
+        let plan = BufferPlan::new(&config, (1, 1), 1, PriSet::EMPTY, 1).unwrap();
+        let thresholds = Thresholds::new(&config, &plan);
         let buffer = crate::sync::Arc::new(Buffer::new(1, 1, 2));
         let (port, pri) = (PortId::default(), Pri::default());
         let (mut tx, mut rx) = ring(2);

@@ -1,7 +1,8 @@
 //! Shared buffer: who may queue how much, by dynamic thresholds, with headroom for lossless groups.
 //!
 //! Shape: cells used per VOQ (lossy), per ingress group (lossless, shared part and headroom apart),
-//! per (output, pri), and of the shared part in all. Every word but the last has one writer: what a queue
+//! per (output, pri), and of the shared part in all; frames of lossless priorities per (input, output,
+//! pri). Every word but that of the shared part has one writer: what a queue
 //! uses is known to its input's worker, which folds in what other workers let leave; [`Lease`] is one
 //! worker's hold.
 //! Units: cells.
@@ -16,7 +17,7 @@ pub use run::Leaving;
 use crate::config::{BufferConfig, Sharing};
 use crate::queues::{Demand, QueueId};
 use crate::stats::DropReason;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::types::{PORTS_MAX, PRIS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
 use crate::words::{LINE, Words, add};
 use tally::Tally;
@@ -62,21 +63,24 @@ pub struct BufferPlan {
     pub shared: u64,
     /// Static mode: the share of a VOQ.
     pub static_share: u64,
+    /// Static mode: the share of an ingress group, that of all VOQs of its input and priority.
+    pub static_group: u64,
 }
 
 impl BufferPlan {
-    /// Lays the buffer of a switch out.
+    /// Lays the buffer of a switch out, where frames of each of `ports` go to so many `outputs`.
     ///
     /// # Errors
     /// When nothing is left to share, or a static share does not take one largest frame.
     pub fn new(
         config: &BufferConfig,
-        ports: usize,
+        (ports, outputs): (usize, usize),
         pris: usize,
         lossless: PriSet,
         frame_cells: u32,
     ) -> Result<Self, BufferError> {
         let (ports, pris) = (ports as u64, pris as u64);
+        let outputs = outputs.max(1) as u64;
         let lossless = lossless.len() as u64;
         let total = u64::from(config.total_cells);
         let per_port: u64 = config.headroom_cells.iter().map(|&cells| u64::from(cells)).sum();
@@ -87,12 +91,13 @@ impl BufferPlan {
         if shared == 0 {
             return Err(BufferError::NothingShared { total, headroom, reserves });
         }
-        let static_share = (total - headroom) / (ports * ports * pris);
+        let static_share = (total - headroom) / (ports * outputs * pris);
         if config.sharing == Sharing::Static && static_share < u64::from(frame_cells) {
             let frame = u64::from(frame_cells);
             return Err(BufferError::ShareBelowFrame { share: static_share, frame });
         }
-        Ok(Self { total, headroom, reserves, shared, static_share })
+        let static_group = static_share * outputs;
+        Ok(Self { total, headroom, reserves, shared, static_share, static_group })
     }
 }
 
@@ -129,13 +134,13 @@ pub struct Thresholds {
     xon_offset: u32,
     shared: u64,
     static_share: u32,
-    ports: u32,
+    static_group: u32,
 }
 
 impl Thresholds {
     /// Thresholds of `plan`.
     #[must_use]
-    pub fn new(config: &BufferConfig, plan: &BufferPlan, ports: usize) -> Self {
+    pub fn new(config: &BufferConfig, plan: &BufferPlan) -> Self {
         Self {
             sharing: config.sharing,
             alpha: config.alpha,
@@ -145,7 +150,7 @@ impl Thresholds {
             xon_offset: config.xon_offset_cells,
             shared: plan.shared,
             static_share: u32::try_from(plan.static_share).unwrap_or(u32::MAX),
-            ports: u32::try_from(ports).unwrap_or(u32::MAX),
+            static_group: u32::try_from(plan.static_group).unwrap_or(u32::MAX),
         }
     }
 
@@ -179,7 +184,7 @@ impl Thresholds {
     const fn group_reserve(&self) -> u32 {
         match self.sharing {
             Sharing::Dt => self.pg_reserve,
-            Sharing::Static => self.static_share.saturating_mul(self.ports),
+            Sharing::Static => self.static_group,
         }
     }
 
@@ -243,6 +248,8 @@ pub struct Buffer {
     stride: usize,
     /// By input, a line each: groups by priority, then their headroom.
     group: Words,
+    /// As `voq`: copies of lossless frames that were queued, wrapping; alone, those that still are.
+    standing: Words,
     shared: Shared,
     workers: Box<[Tally]>,
 }
@@ -261,6 +268,7 @@ impl Buffer {
             voq: Words::new(ports * stride),
             stride,
             group: Words::new(ports * LINE),
+            standing: Words::new(ports * stride),
             shared: Shared(AtomicU64::new(0)),
             workers: (0..workers.max(1)).map(|_| Tally::new(ports, pris, solo)).collect(),
         }
@@ -269,6 +277,11 @@ impl Buffer {
     #[inline]
     const fn voq_at(&self, input: PortId, output: PortId, pri: Pri) -> usize {
         input.index() * self.stride + output.index() * self.pris + pri.index()
+    }
+
+    #[inline]
+    fn standing_word(&self, input: PortId, output: PortId, pri: Pri) -> &AtomicU32 {
+        self.standing.at(self.voq_at(input, output, pri))
     }
 
     #[inline]
@@ -472,6 +485,10 @@ impl Buffer {
         for queue in demand.queues().iter() {
             let cells = demand.cells_of(queue);
             add(tally.entered(queue.output(), queue.pri()), cells);
+            if lossless.contains(queue.pri()) {
+                let frames = u32::try_from(demand.frames_of(queue)).unwrap_or(u32::MAX); // a burst's
+                add(self.standing_word(input, queue.output(), queue.pri()), frames);
+            }
             if let Some(word) = word(queue).filter(|_| !lossless.contains(queue.pri())) {
                 charge(word, cells, reserve);
             }
@@ -494,12 +511,12 @@ impl Buffer {
                 let free = self.free(lease, thresholds.shared);
                 thresholds.dynamic(thresholds.pg_reserve, pri, free)
             }
-            Sharing::Static => thresholds.static_share.saturating_mul(thresholds.ports),
+            Sharing::Static => thresholds.static_group,
         }
     }
 
     /// Asks for room for a lossless frame of `cells` in its ingress group, whose input is this worker's, and
-    /// charges it there, or in the headroom. Each output that gets a copy is told by [`Self::deepen`].
+    /// charges it there, or in the headroom. Each output that gets a copy is told by [`Self::deepen_by`].
     #[inline]
     pub fn admit_group(
         &self,
@@ -532,8 +549,30 @@ impl Buffer {
 
     /// Notes that a copy of a frame was queued for an output.
     #[inline]
-    pub fn deepen(&self, lease: &Lease, output: PortId, pri: Pri, cells: u32) {
+    fn deepen(&self, lease: &Lease, output: PortId, pri: Pri, cells: u32) {
         add(self.tally(lease).entered(output, pri), cells);
+    }
+
+    /// Notes that a copy of a lossless frame was queued for an output.
+    #[inline]
+    pub fn deepen_by(
+        &self,
+        lease: &Lease,
+        (input, output, pri): (PortId, PortId, Pri),
+        cells: u32,
+    ) {
+        add(self.standing_word(input, output, pri), 1);
+        self.deepen(lease, output, pri, cells);
+    }
+
+    /// Whether lossless frames from `input` are queued for (output, pri), in its VOQ, in the egress queue or
+    /// on their way.
+    #[inline]
+    #[must_use]
+    pub fn stands(&self, input: PortId, output: PortId, pri: Pri) -> bool {
+        let gone = self.gone(input, output, pri);
+        fence(Ordering::Acquire); // pairs with `Leaving::end`: who left had entered
+        self.standing_word(input, output, pri).load(Ordering::Relaxed) != gone
     }
 
     /// Cells of a VOQ's lossy frames.

@@ -96,7 +96,7 @@ impl<'a> Leaving<'a> {
         self.left += count * cells;
     }
 
-    /// As [`Self::lossless`] and [`Self::shallow`] for the last copy of a frame of `cells` from each of
+    /// As [`Self::copy_of`], [`Self::lossless`] and [`Self::shallow`] for the only copy of a frame of `cells` from each of
     /// `inputs`.
     #[inline]
     pub fn lossless_alike(
@@ -106,8 +106,20 @@ impl<'a> Leaving<'a> {
         cells: u32,
     ) {
         for input in inputs {
+            self.copy_of(input);
             self.lossless(lease, input, cells);
             self.left += cells;
+        }
+    }
+
+    /// Notes that a copy of a lossless frame from `input` left.
+    #[inline]
+    pub fn copy_of(&self, input: PortId) {
+        if self.buffer.solo {
+            let before = sub(self.buffer.standing_word(input, self.output, self.pri), 1);
+            debug_assert!(before > 0, "who leaves was counted");
+        } else {
+            add(self.tally.gone(input, self.output, self.pri), 1);
         }
     }
 

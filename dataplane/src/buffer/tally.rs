@@ -23,6 +23,8 @@ pub(super) struct Tally {
     row: usize,
     /// The same by (input, pri), for groups.
     group: Words,
+    /// By (output, pri, input): copies of lossless frames that left, wrapping.
+    gone: Words,
 }
 
 impl Tally {
@@ -36,6 +38,7 @@ impl Tally {
             voq: unless_solo(ports * pris * row),
             row,
             group: unless_solo(ports * PRIS_MAX),
+            gone: unless_solo(ports * pris * row),
         }
     }
 
@@ -56,6 +59,13 @@ impl Tally {
     pub fn voq(&self, input: PortId, output: PortId, pri: Pri) -> &AtomicU32 {
         let queue = output.index() * self.pris + pri.index();
         self.voq.at(queue * self.row + input.index())
+    }
+
+    /// Copies of lossless frames of (input, output, pri) that left.
+    #[inline]
+    pub fn gone(&self, input: PortId, output: PortId, pri: Pri) -> &AtomicU32 {
+        let queue = output.index() * self.pris + pri.index();
+        self.gone.at(queue * self.row + input.index())
     }
 
     /// Cells of a group that left, or were folded in.
@@ -84,6 +94,13 @@ impl Buffer {
         let left = sum(&self.workers, |tally| tally.left(output, pri));
         fence(Ordering::Acquire); // pairs with `Leaving::end`: who left had entered
         sum(&self.workers, |tally| tally.entered(output, pri)).wrapping_sub(left)
+    }
+
+    /// Copies of lossless frames of (input, output, pri) that left; alone they are taken off where they
+    /// were added.
+    #[inline]
+    pub(super) fn gone(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
+        if self.solo { 0 } else { sum(&self.workers, |tally| tally.gone(input, output, pri)) }
     }
 
     /// What other workers let leave of a VOQ and its own has not yet folded in.

@@ -30,8 +30,8 @@ fn lossless() -> PriSet {
 }
 
 fn thresholds(config: &BufferConfig) -> Thresholds {
-    let plan = BufferPlan::new(config, PORTS, PRIS, lossless(), 1).unwrap();
-    Thresholds::new(config, &plan, PORTS)
+    let plan = BufferPlan::new(config, (PORTS, PORTS - 1), PRIS, lossless(), 1).unwrap();
+    Thresholds::new(config, &plan)
 }
 
 fn port(index: u64) -> PortId {
@@ -88,7 +88,7 @@ fn admit(
     }
     let got = buffer.admit_group(lease, thresholds, (input, pri), cells);
     if !matches!(got.verdict, Verdict::Drop(_)) {
-        buffer.deepen(lease, output, pri, cells);
+        buffer.deepen_by(lease, (input, output, pri), cells);
     }
     got
 }
@@ -103,6 +103,7 @@ fn leave(
 ) {
     let mut run = buffer.leaving(lease, thresholds, output, pri);
     if lossless().contains(pri) {
+        run.copy_of(input);
         run.lossless(lease, input, cells);
     } else {
         run.lossy(input, cells);
@@ -146,7 +147,7 @@ fn random_frames_get_room_exactly_as_the_formula_says() {
                     Verdict::Drop(_) => 2,
                 }] += 1;
                 if !matches!(want, Verdict::Drop(_)) {
-                    buffer.deepen(&lease, port(o), pri(p), cells);
+                    buffer.deepen_by(&lease, (port(i), port(o), pri(p)), cells);
                     queued.push((i, o, p, cells));
                 }
             } else {
@@ -185,16 +186,16 @@ fn random_frames_get_room_exactly_as_the_formula_says() {
 fn a_static_share_is_kept_to_the_cell() {
     let mut config = config(Sharing::Static, 200);
     config.headroom_cells = vec![0; PORTS];
-    let thresholds = thresholds(&config); // 200 cells over 36 VOQs: 5 each
+    let thresholds = thresholds(&config); // 200 cells over 24 VOQs: 8 each
     let (buffer, mut lease) = (Buffer::new(PORTS, PRIS, 1), Lease::default());
     let queue = (port(0), port(1), pri(0));
-    for used in 0..5 {
+    for used in 0..8 {
         let got = buffer.admit_voq(&mut lease, &thresholds, queue, 1);
-        assert_eq!((got.verdict, got.used, got.limit), (Verdict::Queue, used, 5));
+        assert_eq!((got.verdict, got.used, got.limit), (Verdict::Queue, used, 8));
     }
     let over = buffer.admit_voq(&mut lease, &thresholds, queue, 1);
     assert_eq!(over.verdict, Verdict::Drop(DropReason::Dt));
-    let other = buffer.admit_voq(&mut lease, &thresholds, (port(2), port(1), pri(0)), 5);
+    let other = buffer.admit_voq(&mut lease, &thresholds, (port(2), port(1), pri(0)), 8);
     assert_eq!(other.verdict, Verdict::Queue, "another queue's share is its own");
     assert_eq!(buffer.shared_used(&thresholds), 0, "nothing is shared");
 }
@@ -203,14 +204,18 @@ fn a_static_share_is_kept_to_the_cell() {
 fn a_buffer_that_leaves_nothing_is_refused() {
     // 2 x 16 of headroom, 18 x 2 and 6 x 4 of reserves: 92 cells leave nothing, 93 leave one
     for (total, fits) in [(0, false), (92, false), (93, true)] {
-        let plan = BufferPlan::new(&config(Sharing::Dt, total), PORTS, PRIS, lossless(), 1);
+        let config = config(Sharing::Dt, total);
+        let plan = BufferPlan::new(&config, (PORTS, PORTS - 1), PRIS, lossless(), 1);
         assert_eq!(plan.is_ok(), fits, "{total}");
     }
     let mut small = config(Sharing::Static, 100);
     small.headroom_cells = vec![0; PORTS];
-    let plan = |frame| BufferPlan::new(&small, PORTS, PRIS, lossless(), frame);
-    assert!(plan(2).is_ok(), "100 cells over 36 VOQs: 2 each");
-    assert_eq!(plan(3), Err(BufferError::ShareBelowFrame { share: 2, frame: 3 }));
+    let plan = |outputs, frame| BufferPlan::new(&small, (PORTS, outputs), PRIS, lossless(), frame);
+    assert!(plan(PORTS - 1, 4).is_ok(), "100 cells over 24 VOQs: 4 each");
+    let refused = |share, frame| Err(BufferError::ShareBelowFrame { share, frame });
+    assert_eq!(plan(PORTS - 1, 5), refused(4, 5));
+    assert!(plan(PORTS, 2).is_ok(), "over 36, where frames may go back: 2 each");
+    assert_eq!(plan(PORTS, 3), refused(2, 3));
 }
 
 type Queue = (PortId, PortId, Pri);
@@ -228,8 +233,12 @@ fn check_counts(buffer: &Buffer, thresholds: &Thresholds, queued: &[(Queue, u32)
         for output in (0..PORTS).filter_map(PortId::new) {
             let used = buffer.voq_used(port, output, pri);
             drawn += over(used, thresholds.voq_reserve());
-            if !lossless().contains(pri) {
-                assert_eq!(used, cells(&|queue| *queue == (port, output, pri)));
+            let here = (port, output, pri);
+            if lossless().contains(pri) {
+                let is_queued = queued.iter().any(|(queue, _)| *queue == here);
+                assert_eq!(buffer.stands(port, output, pri), is_queued);
+            } else {
+                assert_eq!(used, cells(&|queue| *queue == here));
             }
         }
     }

@@ -107,7 +107,7 @@ pub fn build(
         buffer: Buffer::new(ports, snapshot.config.pris, spread.len()),
         snapshot: ArcSwap::new(snapshot.clone()),
         stats: stats.clone(),
-        chunks_used: bufs.iter().map(Bufs::used).collect(),
+        chunks_used: Mutex::new(bufs.iter().map(Bufs::used).collect()),
         up: AtomicU64::new(0),
         blocks: super::loops::Blocks::new(),
         paused: PerPort::from_fn(|_| AtomicU8::new(0)),
@@ -122,7 +122,6 @@ pub fn build(
     });
     // Replicated frames take a place per copy.
     let voqs = Voqs::new(ports, snapshot.config.pris, 2 * pool.count());
-    let view = voqs.view();
     let Wiring { mut queues, feeds, links, ways, downlinks } = wire(&snapshot, spread, voqs);
     let mut crossbar = Some(Crossbar::new(feeds, links, &snapshot, timing));
     let mut lanes = Vec::with_capacity(spread.len());
@@ -142,7 +141,7 @@ pub fn build(
         };
         lanes.push(Lane {
             ctx,
-            inputs: own.iter().map(|&port| InputLane::new(port, view.clone(), &snapshot)).collect(),
+            inputs: own.iter().map(|&port| InputLane::new(port, &snapshot)).collect(),
             outputs: own
                 .iter()
                 .map(|&port| OutputLane::new(port, core::mem::take(&mut queues[port]), &snapshot))

@@ -468,18 +468,17 @@ impl OutputLane {
                         run.lossy_alike(inputs, 1);
                     }
                 }
-                let before = run.depth() + 1;
+                let left = run.depth();
                 let taken = queue.pop_each(count, |desc| pending.push(desc));
                 stats.port[port].pri[pri].dequeued.add(taken as u64);
                 fence(Ordering::Release); // who sees the depth fall sees that they were taken
                 run.end(lease);
-                return ctx.relieve(port, pri, before);
+                return ctx.relieve(port, pri, left);
             }
         }
         let mut lost = ArrayVec::<Desc, BURST>::new();
-        let mut before = u32::MAX;
         let taken = queue.pop_each(count, |desc| {
-            before = leave(&mut run, bufs, lease, &desc, snapshot.cells(desc.len()));
+            let before = leave(&mut run, bufs, lease, &desc, snapshot.cells(desc.len()));
             let depth = u64::from(before) * cell;
             let ect = desc.has(Flag::Ect);
             let marked = ect && ecn.is_some_and(|ecn| ecn.verdict(depth, rng).is_mark());
@@ -501,8 +500,9 @@ impl OutputLane {
         });
         stats.port[port].pri[pri].dequeued.add(taken as u64);
         fence(Ordering::Release); // as above
+        let left = run.depth();
         run.end(lease);
-        ctx.relieve(port, pri, before);
+        ctx.relieve(port, pri, left);
         for desc in lost {
             ctx.stats.port[port].late_drops.add(1);
             ctx.end(now, desc, DropReason::Pool, tracer);

@@ -49,12 +49,6 @@ impl Uplink {
         self.frames.room(self.most) >= self.most
     }
 
-    /// Whether all that was sent up is in its VOQ by now, as far as it has not left that again.
-    #[inline]
-    pub fn is_empty(&mut self) -> bool {
-        self.frames.is_empty()
-    }
-
     /// Sends a frame up.
     ///
     /// # Errors

@@ -28,16 +28,12 @@ use crate::sync::Ordering;
 use crate::time::{Instant, Span};
 use crate::trace::{Event, Part, Tracer};
 use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
-use crate::voq::VoqView;
 
 /// What one worker keeps for a port as input.
 pub(super) struct InputLane {
     pub port: PortId,
-    view: VoqView,
     /// Queues that got frames in this burst.
     pub touched: QueueSet,
-    /// `egress-queue` mode: those of which some may still be on their way to the crossbar's owner.
-    sent_up: QueueSet,
     storm: StormGuard,
     pub pause: PauseTx,
     /// Lossless priorities whose group has crossed XOFF.
@@ -50,12 +46,10 @@ pub(super) struct InputLane {
 }
 
 impl InputLane {
-    pub fn new(port: PortId, view: VoqView, snapshot: &Snapshot) -> Self {
+    pub fn new(port: PortId, snapshot: &Snapshot) -> Self {
         Self {
             port,
-            view,
             touched: QueueSet::EMPTY,
-            sent_up: QueueSet::EMPTY,
             storm: StormGuard::new(storm_limits(snapshot, port)),
             pause: PauseTx::new(),
             xoff: PriSet::EMPTY,
@@ -543,8 +537,10 @@ impl InputLane {
         }
         desc.set(Flag::Pg, true);
         let stats = &ctx.stats.port[input].pri[pri];
-        stats.pg_watermark.raise(u64::from(admission.used + cells));
-        if admission.verdict == Granted::Headroom {
+        // What is in headroom is not in the group.
+        if admission.verdict == Granted::Queue {
+            stats.pg_watermark.raise(u64::from(admission.used + cells));
+        } else {
             let used = ctx.core.buffer.headroom_used(input, pri);
             stats.headroom_watermark.raise(u64::from(used));
             self.cross_xoff(ctx, now, pri, admission.limit, tracer);
@@ -552,7 +548,7 @@ impl InputLane {
         let mut left = outputs;
         while let Some(output) = left.lowest() {
             left.remove(output);
-            ctx.core.buffer.deepen(&ctx.lease, output, pri, cells);
+            ctx.core.buffer.deepen_by(&ctx.lease, (input, output, pri), cells);
             if left.is_empty() {
                 return self.push(ctx, now, output, desc, tracer);
             }
@@ -609,9 +605,6 @@ impl InputLane {
         if !ctx.core.buffer.is_solo() && xoff_bytes == u64::MAX {
             return;
         }
-        if matches!(ctx.way, Way::There(_)) {
-            self.sent_up.unite(&touched);
-        }
         for queue in touched.iter() {
             let (output, pri) = (queue.output(), queue.pri());
             let depth = u64::from(ctx.core.buffer.depth(output, pri));
@@ -656,14 +649,7 @@ impl Lane {
     pub(super) fn groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> bool {
         let Context { core, snapshot, lease, .. } = &mut self.ctx;
         let held = core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
-        let all_arrived = match &mut self.ctx.way {
-            Way::Here(_) => true,
-            Way::There(uplink) => uplink.is_empty(),
-        };
         for lane in &mut self.inputs {
-            if all_arrived {
-                lane.sent_up = QueueSet::EMPTY; // what still waits is seen
-            }
             for pri in lane.xoff.iter() {
                 let buffer = &self.ctx.core.buffer;
                 let limit = buffer.group_limit(&self.ctx.lease, &self.ctx.snapshot.thresholds, pri);
@@ -689,10 +675,9 @@ impl Lane {
                     let hot =
                         PortSet::from_bits(self.ctx.core.congested[pri].load(Ordering::Relaxed));
                     let on = self.ctx.snapshot.pfc_ports.contains(lane.port)
-                        && hot.iter().any(|output| {
-                            lane.sent_up.contains(QueueId::new(output, pri))
-                                || lane.view.is_waiting(lane.port, output, pri)
-                        });
+                        && hot
+                            .iter()
+                            .any(|output| self.ctx.core.buffer.stands(lane.port, output, pri));
                     lane.pause.set(pri, on);
                     let word = &self.ctx.core.xoff[lane.port];
                     let bits = word.load(Ordering::Relaxed);

@@ -61,8 +61,8 @@ pub struct Core {
     pub snapshot: ArcSwap<Snapshot>,
     /// By worker.
     pub stats: Vec<Arc<WorkerStats>>,
-    /// By worker: chunks taken and not given back, as wrapping numbers whose sum is what is used.
-    pub chunks_used: Vec<Arc<crate::stats::Counter>>,
+    /// By holder of chunks: those taken and not given back, as wrapping numbers whose sum is what is used.
+    chunks_used: Mutex<Vec<Arc<crate::stats::Counter>>>,
     /// Links that are up.
     up: AtomicU64,
     /// Ports that are blocked because of a loop.
@@ -140,10 +140,20 @@ impl Core {
         *self.trouble[port].lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
-    /// Chunks in use: by frames, ports and reserves.
+    /// Chunks in use: by frames, ports and reserves. While frames go from one holder of chunks to another,
+    /// each tells after a step of its own, so that the sum may be off by what they hand over in one.
     #[must_use]
     pub fn chunks_used(&self) -> u64 {
-        self.chunks_used.iter().fold(0, |sum, counter| sum.wrapping_add(counter.get()))
+        let holders = self.chunks_used.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = holders.iter().fold(0, |sum: u64, counter| sum.wrapping_add(counter.get()));
+        // Below 0 while a chunk is told as given back before it is told as taken.
+        u64::try_from(sum.cast_signed()).unwrap_or(0).min(self.pool.count() as u64)
+    }
+
+    /// Has the chunks that `bufs` takes and gives back counted, beside the workers'.
+    pub fn count_chunks(&self, bufs: &Bufs) {
+        let mut holders = self.chunks_used.lock().unwrap_or_else(PoisonError::into_inner);
+        holders.push(bufs.used());
     }
 }
 
@@ -451,16 +461,17 @@ impl Lane {
 
 impl Context {
     /// Gives back what a queued frame was charged, when it leaves the queues of `output`; returns
-    /// the depth of (output, pri) before, in cells. [`Self::relieve`] follows.
+    /// the depth of (output, pri) that is left, in cells. [`Self::relieve`] follows.
     fn release(&mut self, desc: &Desc, output: PortId) -> u32 {
         let Self { core, snapshot, bufs, lease, .. } = self;
         let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, desc.pri());
-        let before = leave(&mut run, bufs, lease, desc, snapshot.cells(desc.len()));
+        leave(&mut run, bufs, lease, desc, snapshot.cells(desc.len()));
+        let left = run.depth();
         run.end(lease);
-        before
+        left
     }
 
-    /// `egress-queue` mode: notes a queue that was below its XON when its last frame left.
+    /// `egress-queue` mode: notes a queue that is below its XON, at the frame that takes it there.
     #[inline]
     fn relieve(&self, output: PortId, pri: Pri, cells: u32) {
         if let PfcMode::EgressQueue { xon_bytes, .. } = self.snapshot.config.pfc.mode
@@ -528,10 +539,13 @@ fn leave(
     desc: &Desc,
     cells: u32,
 ) -> u32 {
-    if !desc.has(Flag::Pg) {
+    if desc.has(Flag::Pg) {
+        run.copy_of(desc.input());
+        if bufs.uncharge(desc) {
+            run.lossless(lease, desc.input(), cells);
+        }
+    } else {
         run.lossy(desc.input(), cells);
-    } else if bufs.uncharge(desc) {
-        run.lossless(lease, desc.input(), cells);
     }
     run.shallow(cells)
 }

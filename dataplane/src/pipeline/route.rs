@@ -15,6 +15,7 @@ use crate::stats::DropReason;
 use crate::storm::{StormGuard, StormKind};
 use crate::time::Instant;
 use crate::types::{PortId, PortSet};
+use crate::vlan::Arrival;
 
 /// How outputs were found, for traces.
 pub(super) type By = &'static str;
@@ -163,10 +164,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
             return Fate::Drop(DropReason::FormatFiltered);
         }
         if len > snapshot.frame_len_safe {
-            let fits = |port: PortId| {
-                snapshot.config.ports.get(port.index()).is_some_and(|p| len <= p.frame_len_max)
-            };
-            outputs = outputs.iter().filter(|&port| fits(port)).collect();
+            outputs = outputs.iter().filter(|&port| self.fits(port, note, len)).collect();
             if outputs.is_empty() {
                 return Fate::Drop(DropReason::TooLong);
             }
@@ -180,9 +178,20 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
             && !outputs.or(PortSet::only(input)).and(mirror.from).is_empty()
             && mirror.to != input
             && self.up.contains(mirror.to)
+            && (len <= snapshot.frame_len_safe || self.fits(mirror.to, note, len))
         {
             outputs.insert(mirror.to);
         }
         Fate::Forward(outputs)
+    }
+
+    /// Whether `output` may send a frame that came in with `len` octets: what counts is what leaves, with a
+    /// tag that is put in and without one that is taken out.
+    #[inline(never)] // rare
+    fn fits(&self, output: PortId, note: &Note, len: usize) -> bool {
+        let arrival = Arrival::of(note.head.tci());
+        let op = self.snapshot.vlan.egress(output, note.vid, arrival);
+        let port = self.snapshot.config.ports.get(output.index());
+        port.is_some_and(|port| op.len_after(len) <= port.frame_len_max)
     }
 }

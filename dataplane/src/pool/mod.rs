@@ -16,6 +16,7 @@ use crate::batch::Batch;
 use crate::desc::{Desc, Flag};
 use crate::free::{FreeCache, FreeList};
 use crate::sync::{AtomicU32, Ordering};
+use crate::vlan::TAG_LEN;
 
 /// Where a received frame starts in its chunk: room for a tag and a driver's header before it.
 pub const HEADROOM: usize = 128;
@@ -23,8 +24,6 @@ pub const HEADROOM: usize = 128;
 const NOTES: usize = 64;
 /// A cache line.
 const LINE: usize = 64;
-/// Room for a tag that the switch puts in.
-const TAG_LEN: usize = 4;
 /// Least size of a chunk: any start that a descriptor can hold, and a head after it.
 const MIN_LEN: usize = 510 + HEAD_LEN;
 /// Largest frame that any pool can be asked to hold.

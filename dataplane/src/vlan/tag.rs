@@ -7,7 +7,8 @@
 use weft_parsers::Tci;
 
 const ADDRESSES: usize = 12;
-const TAG: usize = 4;
+/// Octets of a tag.
+pub const TAG_LEN: usize = 4;
 const ETHER_TYPE: usize = 2;
 
 /// What becomes of a frame's outer tag.
@@ -33,6 +34,16 @@ pub struct Extent {
 }
 
 impl TagOp {
+    /// Octets of a frame of `len` after this.
+    #[must_use]
+    pub const fn len_after(self, len: usize) -> usize {
+        match self {
+            Self::Keep | Self::Rewrite => len,
+            Self::Insert => len + TAG_LEN,
+            Self::Strip => len.saturating_sub(TAG_LEN),
+        }
+    }
+
     /// Does this to the frame at `at` in `chunk`; `None`, with nothing changed, when the frame is too
     /// short for it, does not lie in the chunk, or there are no 4 octets before it to insert into.
     ///
@@ -44,7 +55,7 @@ impl TagOp {
         let need = match self {
             Self::Keep => 0,
             Self::Insert => ADDRESSES + ETHER_TYPE,
-            Self::Strip | Self::Rewrite => ADDRESSES + TAG + ETHER_TYPE,
+            Self::Strip | Self::Rewrite => ADDRESSES + TAG_LEN + ETHER_TYPE,
         };
         if len < need {
             return None;
@@ -57,16 +68,16 @@ impl TagOp {
             }
             Self::Strip => {
                 let frame = chunk.get_mut(start..end)?;
-                frame.copy_within(..ADDRESSES, TAG);
-                Some(Extent { start: start + TAG, len: len - TAG })
+                frame.copy_within(..ADDRESSES, TAG_LEN);
+                Some(Extent { start: start + TAG_LEN, len: len - TAG_LEN })
             }
             Self::Insert => {
-                let start = start.checked_sub(TAG)?;
+                let start = start.checked_sub(TAG_LEN)?;
                 let frame = chunk.get_mut(start..end)?;
-                frame.copy_within(TAG..TAG + ADDRESSES, 0);
+                frame.copy_within(TAG_LEN..TAG_LEN + ADDRESSES, 0);
                 write(frame, ADDRESSES, tpid)?;
                 write(frame, ADDRESSES + 2, tci.0)?;
-                Some(Extent { start, len: len + TAG })
+                Some(Extent { start, len: len + TAG_LEN })
             }
             Self::Rewrite => {
                 write(chunk.get_mut(start..end)?, ADDRESSES + 2, tci.0)?;
@@ -121,7 +132,7 @@ mod tests {
             let end = at.start + at.len;
             let new = op.apply(&mut bytes, at, TCI, tpid).expect(name);
             let (_, plain) = chunk(0, want);
-            assert_eq!(new.len, plain.len, "{name}");
+            assert_eq!((new.len, op.len_after(at.len)), (plain.len, plain.len), "{name}");
             assert_eq!(new.start + new.len, end, "{name}: the end stays");
             let frame = &bytes[new.start..][..new.len];
             assert_eq!(frame[..12], (1..=12).collect::<Vec<u8>>(), "{name}: addresses");

@@ -6,11 +6,8 @@
 //! Source: pipeline.md §5; unrolled linked lists (Shao, Reppy and Appel, LFP 1994).
 #![expect(clippy::cast_possible_truncation, reason = "the number of lines is checked once")]
 
-use std::sync::Arc;
-
 use crate::desc::{Desc, Parked};
 use crate::queues::{QUEUES_MAX, QueueId, QueueSet};
-use crate::sync::{AtomicU64, Ordering};
 use crate::types::{PORTS_MAX, PRIS_MAX, PortId, PortSet, Pri};
 
 const NIL: u32 = u32::MAX;
@@ -53,34 +50,17 @@ pub struct Voqs {
     /// By input and queue.
     queues: Box<[Ends]>,
     /// `occupied[output * PRIS_MAX + pri]`: inputs with a non-empty queue.
-    occupied: Arc<[AtomicU64]>,
+    occupied: Box<[PortSet]>,
     /// Outputs that may have a bit in `occupied`.
     outputs: PortSet,
     ports: usize,
     pris: usize,
 }
 
-/// What any thread may know of the queues.
-#[derive(Clone)]
-pub struct VoqView(Arc<[AtomicU64]>);
-
-impl VoqView {
-    /// Whether `input` has frames for (`output`, `pri`).
-    #[must_use]
-    pub fn is_waiting(&self, input: PortId, output: PortId, pri: Pri) -> bool {
-        waiting(&self.0, output, pri).contains(input)
-    }
-}
-
 #[inline]
-fn word(occupied: &[AtomicU64], output: PortId, pri: Pri) -> &AtomicU64 {
+fn word(occupied: &mut [PortSet], output: PortId, pri: Pri) -> &mut PortSet {
     let at = output.index() * PRIS_MAX + pri.index();
-    occupied.get(at).expect("a word for each queue that a switch can have")
-}
-
-#[inline]
-fn waiting(occupied: &[AtomicU64], output: PortId, pri: Pri) -> PortSet {
-    PortSet::from_bits(word(occupied, output, pri).load(Ordering::Relaxed))
+    occupied.get_mut(at).expect("a word for each queue that a switch can have")
 }
 
 impl Voqs {
@@ -99,17 +79,11 @@ impl Voqs {
             lines: vec![EMPTY_LINE; lines].into(),
             free: (0..lines as u32).rev().collect(),
             queues: vec![EMPTY; ports * QUEUES_MAX].into(),
-            occupied: (0..PORTS_MAX * PRIS_MAX).map(|_| AtomicU64::new(0)).collect(),
+            occupied: [PortSet::EMPTY; PORTS_MAX * PRIS_MAX].into(),
             outputs: PortSet::EMPTY,
             ports,
             pris,
         }
-    }
-
-    /// A look at the queues from anywhere.
-    #[must_use]
-    pub fn view(&self) -> VoqView {
-        VoqView(self.occupied.clone())
     }
 
     /// The ends of the queues of an input.
@@ -177,9 +151,7 @@ impl Voqs {
     /// Shows that a queue has a frame.
     #[inline]
     fn note(&mut self, input: PortId, queue: QueueId) {
-        let word = word(&self.occupied, queue.output(), queue.pri());
-        let bit = PortSet::only(input).bits();
-        word.store(word.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
+        word(&mut self.occupied, queue.output(), queue.pri()).insert(input);
         self.outputs.insert(queue.output());
     }
 
@@ -187,7 +159,7 @@ impl Voqs {
     #[inline]
     #[must_use]
     pub fn waiting(&self, output: PortId, pri: Pri) -> PortSet {
-        waiting(&self.occupied, output, pri)
+        self.occupied.get(output.index() * PRIS_MAX + pri.index()).copied().unwrap_or_default()
     }
 
     /// Outputs for which [`Self::waiting`] may say something: all others have no frame.
@@ -226,7 +198,7 @@ impl Voqs {
 pub struct Queue<'a> {
     lines: &'a [Line],
     free: &'a mut Vec<u32>,
-    word: &'a AtomicU64,
+    word: &'a mut PortSet,
     input: PortId,
     ends: &'a mut Ends,
 }
@@ -261,8 +233,7 @@ impl<'a> Queue<'a> {
     pub fn settle(self) -> bool {
         let empty = self.ends.head == NIL;
         if empty {
-            let bit = PortSet::only(self.input).bits();
-            self.word.store(self.word.load(Ordering::Relaxed) & !bit, Ordering::Relaxed);
+            self.word.remove(self.input);
         }
         empty
     }

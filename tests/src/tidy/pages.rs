@@ -1,8 +1,9 @@
-//! Pages: every test that `docs/fabric-rules.md`, `docs/forwarding.md` and `docs/security.md` name is there.
+//! Pages: every test that `docs/fabric-rules.md`, `docs/forwarding.md`, `docs/queueing.md` and `docs/security.md` name is
+//! there.
 //!
 //! Shape: rows of the page's tables, tests as `FILE::NAME` in backticks; files of the tree.
 //! Units: lines.
-//! Source: issue 4, acceptance 6 and 7; style.md C11.
+//! Source: style.md C11.
 
 use weft_parsers::cci::Opcode;
 
@@ -11,7 +12,7 @@ use super::{File, Finding, Tree};
 /// The page of the fabric.
 const PAGE: &str = "docs/fabric-rules.md";
 /// Pages whose rows name tests.
-const PAGES: [&str; 2] = [PAGE, "docs/forwarding.md"];
+const PAGES: [&str; 3] = [PAGE, "docs/forwarding.md", "docs/queueing.md"];
 /// The page of who may do what: rows of its tables that end with `test`.
 const SECURITY: &str = "docs/security.md";
 

@@ -4,8 +4,8 @@
 //! Units: cells and octets; times in ns.
 //! Source: pipeline.md §4; IEEE 802.1Q-2022 Annex O (what arrives after a PAUSE was sent).
 
-use weft_dataplane::buffer::BufferPlan;
 use weft_dataplane::config::{BufferConfig, PfcConfig, PortConfig, Sharing};
+use weft_dataplane::snapshot::{plan_buffer, without_idle_headroom};
 use weft_dataplane::time::LinkRate;
 use weft_dataplane::types::PriSet;
 
@@ -161,11 +161,8 @@ impl Resolver<'_> {
         pfc: &PfcConfig,
     ) -> Option<u64> {
         let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
-        let longest = ports.iter().map(|port| port.frame_len_max as u64).max().unwrap_or(0);
-        let frame_cells = to_u32(longest.div_ceil(u64::from(buffer.cell_bytes)));
-        let counted = without_idle_headroom(buffer, ports);
-        match BufferPlan::new(&counted, ports.len(), self.pris, lossless, frame_cells) {
-            Ok(plan) => {
+        match plan_buffer(buffer, ports, self.pris, lossless) {
+            Ok((_, plan)) => {
                 let shared = plan.shared * u64::from(buffer.cell_bytes);
                 let derived = (shared / (2 * ports.len() as u64)).max(1);
                 self.derive("buffer", "queue_capacity_bytes", derived);
@@ -182,15 +179,6 @@ impl Resolver<'_> {
             }
         }
     }
-}
-
-/// Ports without PFC have no headroom.
-fn without_idle_headroom(buffer: &BufferConfig, ports: &[PortConfig]) -> BufferConfig {
-    let mut counted = buffer.clone();
-    for (cells, port) in counted.headroom_cells.iter_mut().zip(ports) {
-        *cells = if port.pfc { *cells } else { 0 };
-    }
-    counted
 }
 
 /// Headroom and reserves.

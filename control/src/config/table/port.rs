@@ -80,7 +80,7 @@ pub(super) const SETTINGS: &[Param] = &[
         Kind::Int(64, 9_216),
         "octets without FCS",
         Derived("switch.max_frame"),
-        "Longest frame received or sent here.",
+        "Longest frame received or sent here. A tag that is put in counts, one that is taken out does not.",
     ),
     hot(
         "vlan",
@@ -165,7 +165,7 @@ pub(super) const SETTINGS: &[Param] = &[
         Kind::Word(&["wrr", "dwrr"]),
         "",
         ByPris("\"wrr\"", "\"dwrr\""),
-        "How the others share: by frames or by octets.",
+        "How the others share: by frames, or by octets without FCS, as they came in.",
     ),
     hot(
         "weights",
@@ -179,7 +179,7 @@ pub(super) const SETTINGS: &[Param] = &[
         RATE,
         "Gbit/s",
         Unset("no limit but the link"),
-        "Most that the port sends.",
+        "Most that the port sends, in time on the wire: FCS, preamble and gap count, a tag that is put in does not.",
     ),
     hot(
         "pri_max_rate_gbps",

@@ -34,7 +34,7 @@ pub(super) const BUFFER: &[Param] = &[
         Kind::Word(&["dt", "static"]),
         "",
         Fixed("\"dt\""),
-        "Dynamic thresholds, or the same fixed share for each VOQ.",
+        "Dynamic thresholds, or the same fixed share for each VOQ; a port has none to itself, but where TLPs are switched.",
     ),
     hot(
         "dt_alpha",
@@ -83,7 +83,7 @@ pub(super) const BUFFER: &[Param] = &[
         Kind::Int(0, 1 << 40),
         "octets",
         Derived("two largest frames"),
-        "How far below its XOFF an ingress group is released.",
+        "How far below its XOFF an ingress group is released; looked at after each burst was sent, in virtual time after each frame.",
     ),
     hot(
         "queue_capacity_bytes",
@@ -191,7 +191,7 @@ pub(super) const PFC: &[Param] = &[
         Kind::List(&Kind::List(&CLASS, 0, 8), 4, 8),
         "PFC classes",
         Derived("every PCP that pcp_to_pri sends to the priority"),
-        "For each priority, the classes that our PAUSE names.",
+        "For each priority, the classes that our PAUSE names. A PAUSE that is received goes by classify.pcp_to_pri.",
     ),
     hot(
         "mode",
@@ -205,14 +205,14 @@ pub(super) const PFC: &[Param] = &[
         PERCENT,
         OF_QUEUE,
         Fixed("85"),
-        "XOFF: depth at which PAUSE is sent; for mode egress-queue only.",
+        "XOFF: the frame that takes the depth above it sends PAUSE to all inputs that have frames there, VOQ and egress queue together; for mode egress-queue only.",
     ),
     hot(
         "pfc_release",
         PERCENT,
         OF_QUEUE,
         Fixed("65"),
-        "XON: depth at which PAUSE is released; for mode egress-queue only.",
+        "XON: the frame that takes the depth below it releases; for mode egress-queue only.",
     ),
     hot(
         "watchdog_detect_ms",

@@ -183,7 +183,7 @@ pub(super) const CLASSIFY: &[Param] = &[
         Kind::List(&PRI, 8, 8),
         "priority",
         ByPris("[0, 1, 0, 2, 2, 3, 3, 3]", "[0, 1, 2, 3, 4, 5, 6, 7]"),
-        "Priority of each PCP; a received PFC class takes the same way.",
+        "Priority of each PCP; a class of a PAUSE that is received takes the same way, whatever pri_to_pfc says.",
     ),
     hot(
         "dscp_to_pri",
@@ -214,7 +214,7 @@ pub(super) const FDB: &[Param] = &[
         Kind::Int(0, 1_000_000),
         "s",
         Fixed("300"),
-        "Life of a learned entry after its station's last frame; 0 is for ever.",
+        "Life of a learned entry after its station's last frame, at most 1.1 s longer: ages are counted in ticks of 0.55 s. 0 is for ever.",
     ),
     hot(
         "unknown_unicast",

@@ -14,11 +14,10 @@ use weft_parsers::{HEAD_LEN, MacAddr};
 use super::read::Facts;
 use crate::desc::Desc;
 use crate::pool::Bufs;
+pub(super) use crate::vlan::TAG_LEN;
 
 /// Destination and source.
 pub(super) const MACS_LEN: usize = 12;
-/// An 802.1Q tag.
-pub(super) const TAG_LEN: usize = 4;
 /// Addresses, link header, prefix or PTH.
 const FRONT_MAX: usize = MACS_LEN + tlp::link::LEN + 4;
 

@@ -1,0 +1,204 @@
+//! What the queues of lossless priorities come to: watermarks, and the marks of `egress-queue` mode to the frame.
+//!
+//! Shape: few frames to an output that is held back by a PAUSE or by its rate; events against counts of the test's own.
+//! Units: cells of 256 octets, of which each frame takes one.
+//! Source: pipeline.md §4, §9.
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::config::{MirrorConfig, PfcMode, SwitchConfig};
+use weft_dataplane::types::{PerPri, PortSet};
+use weft_dataplane::vlan::{PortMode, VidSet};
+use weft_parsers::MacAddr;
+use weft_parsers::mac_control::{FRAME_LEN, Pfc};
+
+use super::*;
+
+/// Octets of a frame and of a cell.
+const CELL: usize = 256;
+/// The lossless priority that all frames have, of four, and its class.
+const PRI: u8 = 2;
+const CLASSES: u8 = 1 << 3 | 1 << 4;
+
+/// What was seen, in order.
+fn events(config: &SwitchConfig, inputs: Inputs) -> (ReplayResult, Vec<(Instant, Event)>) {
+    let mut config = config.clone();
+    stations_known(&mut config, Vid::new(1).unwrap());
+    let around = Around { latency: Span::ZERO, ..Around::default() };
+    let inputs =
+        inputs.into_iter().map(|(p, frames)| (PortId::new(p).unwrap(), frames.into_iter()));
+    let mut seen = Vec::new();
+    let listener = |now, event: &Event| seen.push((now, *event));
+    let mut take = |_, _, _: &[u8]| ();
+    let result = replay(config, &around, inputs.collect(), &mut take, listener).unwrap();
+    assert_eq!((result.imbalance, result.stuck, result.violation_count), (0, 0, 0), "{result:?}");
+    (result, seen)
+}
+
+/// A PAUSE of the frames' class for so many quanta of 512 bit times.
+fn pause(at_ns: u64, quanta: u16) -> InputFrame {
+    let mut out = [0; FRAME_LEN];
+    Pfc { enable: CLASSES, quanta: [quanta; 8] }.emit(MacAddr::from_bits(0x02), &mut out);
+    InputFrame::whole(Instant::from_ns(at_ns), out.to_vec())
+}
+
+/// Frames of `from` to port 3, side by side from `at_ns` on.
+fn burst(at_ns: u64, from: usize, count: usize) -> Vec<InputFrame> {
+    (0..count).map(|_| frame(at_ns, (from, 3), CELL, PRI)).collect()
+}
+
+/// 20 frames fill a group, 2 its headroom, 18 are lost: neither watermark counts what the other holds.
+#[test]
+fn watermarks_of_a_group_leave_its_headroom_out() {
+    const CELL_BYTES: u32 = 16_384;
+    let mut setup = Setup::new(4, 4);
+    setup.cell_bytes = CELL_BYTES;
+    let mut config = setup.config();
+    let buffer = &mut config.buffer;
+    buffer.alpha = PerPri([3; 8]); // 8 times what is free: 2 + 8 x 2 are left at 20 frames
+    (buffer.pg_reserve_cells, buffer.headroom_cells) = (2, vec![2; 4]);
+    // 4 ports x 2 lossless priorities x (2 + 2), and 20 to share
+    buffer.total_cells = 4 * 2 * 4 + 20;
+    let inputs = vec![(3, vec![pause(1_000, 0xFFFF)]), (0, burst(2_000, 0, 40))];
+    let (result, seen) = events(&config, inputs);
+    let held = |verdict: &str| {
+        let is = |event: &Event| matches!(event, Event::Admit { verdict: v, .. } if *v == verdict);
+        seen.iter().filter(|(_, event)| is(event)).count() as u64
+    };
+    let group = &result.ledger.port[0].pri[usize::from(PRI)];
+    assert_eq!((held("queue"), held("in_headroom"), held("headroom")), (20, 2, 18));
+    assert_eq!((group.pg_watermark, group.headroom_watermark), (20, 2));
+    assert_eq!(result.drops.get("headroom"), Some(&18));
+}
+
+/// A switch whose port 3 sends at a tenth of what comes in; 100 cells are the capacity that the marks are of.
+fn by_queue(percent: (u64, u64)) -> SwitchConfig {
+    let mut setup = Setup::new(4, 4);
+    setup.rates = vec![(3, LinkRate::gbps(10))];
+    let mut config = setup.config();
+    let of = |percent| percent * CELL as u64; // of 100 cells
+    config.pfc.mode = PfcMode::EgressQueue { xoff_bytes: of(percent.0), xon_bytes: of(percent.1) };
+    config.ecn.enabled = false;
+    config
+}
+
+/// By input: times at which the first PAUSE was sent and the release after it.
+fn pauses(seen: &[(Instant, Event)]) -> BTreeMap<u8, Vec<(Instant, bool)>> {
+    let mut told = BTreeMap::<u8, Vec<(Instant, bool)>>::new();
+    for &(at, event) in seen {
+        if let Event::PauseTx { port, pausing, .. } = event {
+            let of_port = told.entry(port).or_default();
+            if of_port.last().is_none_or(|&(_, was)| was != (pausing != 0)) {
+                of_port.push((at, pausing != 0)); // not what only refreshes
+            }
+        }
+    }
+    told
+}
+
+/// Depth of the queue before each frame that entered or left, with its time.
+fn depths(seen: &[(Instant, Event)]) -> Vec<(Instant, u32)> {
+    let mut depth = 0;
+    let mut all = Vec::new();
+    for &(at, event) in seen {
+        match event {
+            Event::Admit { output: 3, .. } => depth += 1,
+            Event::Deq { port: 3, .. } => depth -= 1,
+            _ => continue,
+        }
+        all.push((at, depth));
+    }
+    all
+}
+
+/// PAUSE goes out at the frame that takes the depth above 85 cells, the release at the one that takes it below 65.
+#[test]
+fn marks_of_a_queue_hold_to_the_frame() {
+    for (xoff, xon) in [(85, 65), (50, 50), (20, 2), (85, 84)] {
+        let (result, seen) = events(&by_queue((xoff, xon)), vec![(0, burst(1_000, 0, 120))]);
+        assert_eq!(result.drops.values().sum::<u64>(), 0);
+        let depths = depths(&seen);
+        let above = depths.iter().position(|&(_, depth)| u64::from(depth) > xoff).unwrap();
+        let below =
+            above + depths[above..].iter().position(|&(_, depth)| u64::from(depth) < xon).unwrap();
+        let want = vec![(depths[above].0, true), (depths[below].0, false)];
+        let told = pauses(&seen);
+        assert_eq!(told.keys().collect::<Vec<_>>(), [&0], "only the input that has frames there");
+        assert_eq!(told[&0], want, "marks {xoff} and {xon}");
+    }
+}
+
+/// An input whose only frame stands in the egress queue, its VOQ empty, is held as long as that frame is there.
+#[test]
+fn an_input_is_held_while_its_frames_stand_anywhere() {
+    // The one moves at once, and then stands behind frames that take 2 us to leave.
+    let inputs = vec![(2, burst(1_000, 2, 20)), (1, burst(2_800, 1, 1)), (0, burst(1_600, 0, 120))];
+    let (result, seen) = events(&by_queue((85, 65)), inputs);
+    assert_eq!(result.drops.values().sum::<u64>(), 0);
+    let moved = seen.iter().find(|(_, event)| matches!(event, Event::Match { input: 1, .. }));
+    let told = pauses(&seen);
+    let (from, until) = (told[&1][0], told[&1][1]);
+    assert!(moved.unwrap().0 < from.0, "it had left its VOQ");
+    let came = |port: u8| {
+        let came = seen.iter().filter_map(move |(_, event)| match *event {
+            Event::Rx { frame, port: by, .. } if by == port => Some(frame),
+            _ => None,
+        });
+        came.collect::<Vec<_>>()
+    };
+    for (port, last) in [(1, came(1)[0]), (2, came(2)[19])] {
+        let is_last = |event: &Event| matches!(event, Event::Deq { frame, .. } if *frame == last);
+        let left = seen.iter().find(|(_, event)| is_last(event)).unwrap().0;
+        assert_eq!(told[&port], [(told[&0][0].0, true), (left, false)], "{port}");
+    }
+    assert!(until.0 < told[&0][1].0, "the other one is held on");
+}
+
+/// A tag that is put in counts for the longest frame of an output, one that is taken out does not; a mirror's port is an
+/// output as any.
+#[test]
+fn the_longest_frame_is_what_leaves() {
+    let mut setup = Setup::new(4, 4);
+    setup.frame_len_max = 1_526;
+    let mut config = setup.config();
+    let vid = Vid::new(1).unwrap();
+    for port in [1, 2, 3] {
+        config.ports[port].frame_len_max = 1_522;
+    }
+    config.ports[1].vlan = PortMode::Trunk { allowed: VidSet::from_iter([1..=1]), native: None };
+    config.ports[2].vlan = PortMode::Access { pvid: vid };
+    stations_known(&mut config, vid);
+    let tagged = |len: usize| {
+        let mut octets = frame(1_000, (0, 2), len - 4, 0).bytes;
+        octets.splice(12..12, [0x81, 0, 0, 1]);
+        InputFrame::whole(Instant::from_ns(1_000), octets)
+    };
+    #[rustfmt::skip] // columns: name, frame in, leaves by, with
+    let cases = [
+        ("just with a tag",        frame(1_000, (0, 1), 1_518, 0), Some((1, 1_522))),
+        ("too long with a tag",    frame(1_000, (0, 1), 1_519, 0), None),
+        ("untagged at the limit",  frame(1_000, (0, 3), 1_522, 0), Some((3, 1_522))),
+        ("untagged and too long",  frame(1_000, (0, 3), 1_523, 0), None),
+        ("just without its tag",   tagged(1_526),                  Some((2, 1_522))),
+        ("long as it came",        tagged(1_527),                  None),
+    ];
+    for (name, input, want) in cases {
+        let (around, mut out) = (Around::default(), Vec::new());
+        let mut take = |port: PortId, _, bytes: &[u8]| out.push((port.get(), bytes.len()));
+        let inputs = vec![(PortId::new(0).unwrap(), vec![input].into_iter())];
+        let result = replay(config.clone(), &around, inputs, &mut take, |_, _: &Event| ()).unwrap();
+        assert_eq!(out, Vec::from_iter(want), "{name}");
+        assert_eq!(result.drops.get("too_long"), want.is_none().then_some(&1), "{name}");
+    }
+    config.mirror =
+        Some(MirrorConfig { from: PortSet::from_bits(1 << 3), to: PortId::new(1).unwrap() });
+    for (len, copies) in [(1_518, 1), (1_519, 0)] {
+        let (around, mut out) = (Around::default(), Vec::new());
+        let mut take = |port: PortId, _, bytes: &[u8]| out.push((port.get(), bytes.len()));
+        let inputs =
+            vec![(PortId::new(0).unwrap(), vec![frame(1_000, (0, 3), len, 0)].into_iter())];
+        replay(config.clone(), &around, inputs, &mut take, |_, _: &Event| ()).unwrap();
+        let mirrored = out.iter().filter(|&&sent| sent == (1, len + 4)).count();
+        assert_eq!((mirrored, out.len()), (copies, 1 + copies), "{len}");
+    }
+}
