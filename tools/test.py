@@ -29,6 +29,23 @@ PYTEST_SKIP = re.compile(r"^SKIPPED \[(\d+)\] (\S+): (.+)$")
 SUITE_S = 1500
 
 
+class Said(threading.local):
+    """Where a thread's suites print: at once, or into `kept` for later."""
+
+    kept = None
+
+
+SAID = Said()
+
+
+def say(text):
+    """Prints a text, line ends included."""
+    if SAID.kept is None:
+        print(text, end="", flush=True)
+    else:
+        SAID.kept.append(text)
+
+
 @dataclass
 class Tally:
     """What a suite came to."""
@@ -46,7 +63,7 @@ class Tally:
 
 def run(name, command, env=None):
     """Runs `command`, showing its output; returns (good, lines, seconds). One that hangs is ended."""
-    print(f"\n== {name}: {' '.join(command)}", flush=True)
+    say(f"\n== {name}: {' '.join(command)}\n")
     start, lines, said = time.monotonic(), [], queue.SimpleQueue()
     try:
         child = subprocess.Popen(
@@ -61,7 +78,7 @@ def run(name, command, env=None):
             start_new_session=True,
         )
     except OSError as err:
-        print(f"{command[0]}: {err}")
+        say(f"{command[0]}: {err}\n")
         return False, [], time.monotonic() - start
     threading.Thread(target=read_all, args=(child.stdout, said), daemon=True).start()
     while True:
@@ -70,13 +87,13 @@ def run(name, command, env=None):
         except queue.Empty:
             # What a broken kernel holds on to does not even end so: it is left behind.
             os.killpg(child.pid, signal.SIGKILL)
-            print(f"{name}: ended, as it took more than {SUITE_S} s", flush=True)
+            say(f"{name}: ended, as it took more than {SUITE_S} s\n")
             return False, lines, time.monotonic() - start
         if line is None:
             break
         lines.append(line.rstrip("\n"))
         if not line.startswith(("   Compiling ", "    Checking ", "  Downloaded ", " Documenting ")):
-            print(line, end="", flush=True)
+            say(line)
     return child.wait() == 0, lines, time.monotonic() - start
 
 
@@ -217,6 +234,35 @@ SUITES = {
 }
 
 
+# They have directories of their own to build in, and little to wait for: they fill the time in which the tests of
+# `test` wait for links, threads and processes. What they print comes when they are done.
+BESIDE = ("miri", "loom")
+
+
+def run_beside(names):
+    """Starts suites in a thread of their own; returns what waits for them and gives their tallies."""
+    kept, tallies = [], []
+
+    def work():
+        SAID.kept = kept
+        for name in names:
+            try:
+                tallies.extend(SUITES[name](name))
+            except Exception as err:  # a suite that cannot be run is no suite that passed
+                say(f"{name}: {err!r}\n")
+                tallies.append(Tally(name, failed=1))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+
+    def wait():
+        thread.join()
+        say("".join(kept))
+        return tallies
+
+    return wait
+
+
 def main(chosen):
     """Runs the chosen suites, or all; returns the exit code."""
     unknown = [name for name in chosen if name not in SUITES]
@@ -227,9 +273,15 @@ def main(chosen):
         # Of a first build nothing is used again: without what that takes it is done in three quarters of the time.
         os.environ.setdefault("CARGO_INCREMENTAL", "0")
     start, tallies = time.monotonic(), []
-    for name, suite in SUITES.items():
-        if not chosen or name in chosen:
-            tallies += suite(name)
+    names = [name for name in SUITES if not chosen or name in chosen]
+    beside = [name for name in names if name in BESIDE and "test" in names]
+    for name in names:
+        if name == "test":
+            wait = run_beside(beside)
+            tallies += SUITES[name](name)
+            tallies += wait()
+        elif name not in beside:
+            tallies += SUITES[name](name)
     print(f"\n{'suite':34} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
     for t in tallies:
         spent = f"{t.seconds:8.0f}" if t.seconds else " " * 8
