@@ -191,6 +191,31 @@ fn slow_clients_do_not_keep_the_owner_out() {
     drop(slow);
 }
 
+/// Clients that go in the middle of a line, of an answer or of a trace leave nothing behind.
+#[test]
+fn clients_that_die_leave_nothing_behind() {
+    let (_dir, path, _, server) = served();
+    let lines: [&[u8]; 4] = [
+        b"",
+        b"{\"cmd\":",
+        b"{\"cmd\":\"show\",\"what\":\"conservation\"}\n",
+        b"{\"cmd\":\"trace\",\"filter\":\"silent\",\"count\":1}\n",
+    ];
+    for (_, line) in (0..2_000).zip(lines.iter().cycle()) {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        // One that finds no place is told so, and may be gone before it has written.
+        let _ = stream.write_all(line);
+    }
+    let mut owner = Client::connect(&path).unwrap();
+    let request = Request::Show { what: What::Conservation, restart_watermarks: false };
+    owner.request(&request).unwrap();
+    let gone = || {
+        std::thread::park_timeout(Duration::from_millis(5));
+        server.counts().open <= 1
+    };
+    assert!((0..6_000).any(|_| gone()), "{:?}", server.counts());
+}
+
 /// Answers that are not read are bounded in all, and whoever asks then is told why there is none.
 #[test]
 fn answers_that_nobody_reads_are_bounded() {

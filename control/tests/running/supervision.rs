@@ -233,6 +233,25 @@ fn a_stop_is_done_in_time_whatever_is_stuck() {
     assert!(code == 31 && err.contains("weft-main"), "{code} {err}");
 }
 
+/// A process that was stopped for longer than any thread may be stuck goes on as if nothing had been.
+#[test]
+fn a_switch_that_was_stopped_goes_on() {
+    let hooked = Hooked::new();
+    hooked.forwards();
+    hooked.signal(Signal::STOP);
+    // Longer than a main thread that has not moved would be waited for.
+    std::thread::sleep(Duration::from_secs(4));
+    hooked.signal(Signal::CONT);
+    let shown = hooked.switch.json(&["show", "workers", "--json"]);
+    let workers = shown.pointer("/workers").and_then(Value::as_array).unwrap();
+    assert_eq!(workers.len(), 2, "{shown}");
+    let before = hooked.switch.json(&["show", "events", "--json"]);
+    let kinds = before.pointer("/events/events").and_then(Value::as_array).unwrap();
+    assert!(kinds.iter().all(|event| event["kind"] != "worker_stalled"), "{before}");
+    hooked.signal(Signal::TERM);
+    assert_eq!(hooked.end().0, 0);
+}
+
 /// Nobody reads what a switch writes: it serves, and it stops.
 #[test]
 fn a_log_that_nobody_reads_stops_nobody() {
