@@ -16,6 +16,7 @@ use assert_cmd::Command;
 use serde_json::Value;
 
 use frames::sorted;
+use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
 
 const OK: i32 = 0;
 const DIFFERENCE: i32 = 1;
@@ -288,4 +289,29 @@ fn incast_marks_before_it_pauses() {
     assert_eq!(result["conservation"]["imbalance"], 0);
     assert_eq!(result["violation_count"], 0, "{}", result["violations"]);
     assert_eq!(result["conservation"]["rx"], 7 * 500);
+}
+
+/// Instants are compared the shorter way round: two stamps may lie 106 days apart, and no further.
+#[test]
+fn stamps_of_a_replay_lie_within_106_days() {
+    const DAY_NS: u64 = 86_400_000_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let start = 1_700_000_000_000_000_000;
+    for (name, days, code) in
+        [("days105", 105, OK), ("days107", 107, SYSTEM), ("days213", 213, SYSTEM)]
+    {
+        let input = dir.path().join(name).with_extension("pcap");
+        let mut writer = CaptureWriter::create(&input, CaptureFormat::Pcap, 0).unwrap();
+        for at in [start, start + days * DAY_NS] {
+            let frame = [&[0xFF; 6][..], &[2, 0, 0, 0, 0, 1, 0x88, 0xB5], &[0; 46]].concat();
+            writer.write(at, &frame, None).unwrap();
+        }
+        writer.finish().unwrap();
+        let (out, input) = (dir.path().join(name), input.display().to_string());
+        let out = out.display().to_string();
+        let args = strings(["replay", "--out", &out, "--in", &format!("p0={input}")]);
+        let (found, _, err) = weft(&args);
+        assert_eq!(found, code, "{days} days: {err}");
+        assert!(code == OK || err.contains("within 106 days"), "{err}");
+    }
 }
