@@ -28,7 +28,7 @@ deny:
 	@. tools/versions.sh; [ "$$($(CARGO) deny --version 2>/dev/null)" = "cargo-deny $$CARGO_DENY" ] || \
 	    $(CARGO) install cargo-deny --version "=$$CARGO_DENY" --locked
 	$(CARGO) deny check licenses bans sources
-	$(CARGO) deny --manifest-path xdp/ebpf/Cargo.toml check --config deny.toml licenses bans sources
+	$(CARGO) deny --manifest-path xdp/ebpf/Cargo.toml --config deny.toml check licenses bans sources
 	@if $(CARGO) deny fetch db; then $(CARGO) deny check --disable-fetch advisories; \
 	    else echo "SKIPPED advisories: their database cannot be had"; fi
 
