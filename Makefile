@@ -28,19 +28,21 @@ deny:
 	@. tools/versions.sh; [ "$$($(CARGO) deny --version 2>/dev/null)" = "cargo-deny $$CARGO_DENY" ] || \
 	    $(CARGO) install cargo-deny --version "=$$CARGO_DENY" --locked
 	$(CARGO) deny check licenses bans sources
-	$(CARGO) deny --manifest-path xdp/ebpf/Cargo.toml check --config deny.toml licenses bans sources
+	$(CARGO) deny --manifest-path xdp/ebpf/Cargo.toml --config deny.toml check licenses bans sources
 	@if $(CARGO) deny fetch db; then $(CARGO) deny check --disable-fetch advisories; \
 	    else echo "SKIPPED advisories: their database cannot be had"; fi
 
 # Unit tests of what has unsafe code, under AddressSanitizer and ThreadSanitizer (a nightly toolchain with rust-src).
 # The standard library is built with the sanitizer, too: without, ThreadSanitizer reports what is none.
+SANITIZERS ?= address thread
 SANITIZE = $(CARGO) +$(NIGHTLY) test -Zbuild-std --target x86_64-unknown-linux-gnu --lib
 sanitize:
 	@tools/setup.sh sanitize
-	for kind in address thread; do \
-	    export RUSTFLAGS="-Zsanitizer=$$kind" CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/$$kind"; \
-	    export TSAN_OPTIONS="halt_on_error=1" ASAN_OPTIONS="detect_leaks=1"; \
-	    $(SANITIZE) -p weft-dataplane -- ring:: pool:: port:: && $(SANITIZE) -p weft-xdp || exit 1; done
+	for kind in $(SANITIZERS); do \
+	    export RUSTFLAGS="-Zsanitizer=$$kind" TSAN_OPTIONS="halt_on_error=1" ASAN_OPTIONS="detect_leaks=1"; \
+	    target="--target-dir $${CARGO_TARGET_DIR:-target}/$$kind"; \
+	    $(SANITIZE) $$target -p weft-dataplane -- ring:: pool:: port:: && \
+	    $(SANITIZE) $$target -p weft-xdp || exit 1; done
 
 # Long runs: checks of what is used and of memory (above), the XDP program built at two places, line rate and shares at
 # each length, rate and cell; of a fabric (damaged TLPs and commands, routes of WEFT_TOPOLOGIES, 1 GiB over four GFDs,

@@ -177,8 +177,8 @@ def miri(name):
     probe = subprocess.run([*toolchain, "--version"], capture_output=True, text=True, check=False, cwd=ROOT)
     if probe.returncode != 0:
         why = (probe.stderr.strip().splitlines() or ["no nightly toolchain with Miri"])[0]
-        return [Tally(name, skips=[("pool, ring, free and loans under Miri", why)])]
-    modules = ["pool::", "ring::", "free::", "port::loan::"]
+        return [Tally(name, skips=[("pool, rings, free and loans under Miri", why)])]
+    modules = ["pool::", "ring::", "free::", "port::loan::", "port::af_xdp::rings::"]
     env = {"CARGO_TARGET_DIR": f"{TARGET}/miri", "MIRIFLAGS": "-Zmiri-disable-isolation"}
     return cargo_tests(name, [*toolchain, "test", "-p", "weft-dataplane", "--lib", "--", *modules], env)
 

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, config, decode, endpoint, fabric, fm, generate, model, replay, run, running, tls, trace,
-    traffic,
+    bench, config, decode, drops, endpoint, fabric, fm, generate, model, replay, run, running, tls,
+    trace, traffic,
 };
 use crate::config::{Settings, Sources};
 use crate::error::{CliError, EXIT_CODES, THREAD_EXIT_CODES};
@@ -42,6 +42,8 @@ pub enum Command {
     Endpoint(Box<endpoint::EndpointCommand>),
     /// Show the state and counters of a running switch
     Show(running::ShowArgs),
+    /// Tell what a drop counter means and what to do, or all of them, as Markdown
+    Drops(drops::DropsArgs),
     /// Add or remove entries of a running switch's forwarding database
     #[command(subcommand)]
     Fdb(running::FdbCommand),

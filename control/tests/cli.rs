@@ -123,6 +123,39 @@ fn documentation_is_that_of_the_table() {
 }
 
 #[test]
+fn the_page_of_drops_is_that_of_the_reasons() {
+    use weft::commands::drops;
+    use weft::report::{StatsSnapshot, prometheus};
+    use weft_dataplane::stats::DropReason;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = std::fs::read_to_string(root.join("docs/drops.md")).unwrap();
+    assert!(page == drops::page(), "docs/drops.md is out of date: weft drops > docs/drops.md");
+    assert_eq!(weft(&["drops"]).out, page);
+    // What the page names is there.
+    let metrics = prometheus::render(&StatsSnapshot::default());
+    for named in page.split('`').skip(1).step_by(2).filter(|code| code.starts_with("weft_")) {
+        let family = named.split('{').next().unwrap();
+        assert!(metrics.contains(&format!("# TYPE {family} counter")), "{family}");
+    }
+    let defaults = weft(&["config", "defaults"]).out;
+    for reason in DropReason::ALL {
+        let (name, texts) = (reason.name(), [reason.meaning(), reason.remedy()]);
+        let told = weft(&["drops", name]).out;
+        assert!(told.starts_with(name) && texts.iter().all(|text| told.contains(text)), "{told}");
+        for text in texts {
+            assert!(text.ends_with('.') && !text.contains("  ") && !text.contains('\n'), "{name}");
+            for code in text.split('`').skip(1).step_by(2) {
+                let word = code.split([' ', '=']).next().unwrap().trim_matches(['[', ']']);
+                let key = word.rsplit('.').next().unwrap();
+                let is_set = word.contains('_') || word.contains('.');
+                let is_told = key == "pause_tx" || defaults.contains(key);
+                assert!(!is_set || is_told, "{name}: {code}");
+            }
+        }
+    }
+}
+
+#[test]
 fn config_show_says_where_values_come_from() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("w.toml"), "[crossbar]\niterations = 3\n").unwrap();

@@ -19,11 +19,10 @@ use weft::live::backend::Switchboard;
 use weft::mgmt::Server;
 use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
 
-/// With two workers, each has a port.
+/// With as many workers as ports, each has a port.
 const CONFIG: &str = "[switch]\nname = \"t\"\nseed = 1\n\
     [run]\nworkers = 1\n\
-    [[port]]\nname = \"sink\"\nkind = \"null\"\n\
-    [[port]]\nname = \"a\"\nkind = \"pcap\"\ndevice = \"";
+    [[port]]\nname = \"sink\"\nkind = \"null\"\n";
 /// Half a minute of frames: a trace that begins meanwhile sees some, however slow the machine.
 const FRAMES: u64 = 3_000;
 const GAP_NS: u64 = 10_000_000;
@@ -31,7 +30,13 @@ const LEN: usize = 100;
 
 /// Frame `number`, which only its payload tells from the others.
 fn frame(number: u64) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 0x0B, 2, 0, 0, 0, 0, 0x0A, 0x60, 0x07];
+    frame_of("a", number)
+}
+
+/// The same of the station behind `port`.
+fn frame_of(port: &str, number: u64) -> Vec<u8> {
+    let station = port.as_bytes()[0];
+    let mut frame = vec![2, 0, 0, 0, 0, 0x0B, 2, 0, 0, 0, 0, station, 0x60, 0x07];
     frame.resize(LEN - 8, 0x5A);
     frame.extend(number.to_be_bytes());
     frame
@@ -45,16 +50,28 @@ struct Switch {
 
 impl Switch {
     fn start(workers: usize) -> Self {
+        Self::playing(workers, &["a"], 1)
+    }
+
+    /// A switch whose ports `inputs` play `burst` frames at once, again and again.
+    fn playing(workers: usize, inputs: &[&str], burst: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let input = dir.path().join("in.pcap");
-        let mut capture = CaptureWriter::create(&input, CaptureFormat::Pcap, 0).unwrap();
-        for number in 0..FRAMES {
-            capture.write(number * GAP_NS, &frame(number), None).unwrap();
+        let mut config = CONFIG.replace("workers = 1", &format!("workers = {workers}"));
+        for port in inputs {
+            let input = dir.path().join(format!("{port}.pcap"));
+            let mut capture = CaptureWriter::create(&input, CaptureFormat::Pcap, 0).unwrap();
+            for number in 0..FRAMES * burst {
+                let at_ns = number / burst * GAP_NS;
+                capture.write(at_ns, &frame_of(port, number), None).unwrap();
+            }
+            capture.finish().unwrap();
+            let device = input.display();
+            let lines =
+                [format!("name = '{port}'"), format!("kind = 'pcap'\ndevice = '{device}'\n")];
+            config.extend(["[[port]]\n", &lines.join("\n")]);
         }
-        capture.finish().unwrap();
         let file = dir.path().join("t.toml");
-        let config = CONFIG.replace("workers = 1", &format!("workers = {workers}"));
-        std::fs::write(&file, format!("{config}{}\"\n", input.display())).unwrap();
+        std::fs::write(&file, config).unwrap();
         let args = SettingsArgs { config: Some(file), ..SettingsArgs::default() };
         let config = Config::resolve(&args.load().unwrap(), Timing::Live).unwrap();
         let board = Arc::new(Switchboard::start(args, config, None).unwrap());
@@ -159,5 +176,36 @@ fn text_and_json_say_the_same() {
         assert_eq!(events.len(), 12, "{lines}");
         assert!(events.iter().all(|event| event["t_ps"].is_u64()), "{lines}");
         assert_eq!(events.iter().filter(|event| event["ev"] == "admit").count(), 2, "{lines}");
+    }
+}
+
+/// Three workers of which two receive and each sends: what a frame goes through is told by several of them, and frames
+/// overlap.
+#[test]
+fn lines_of_several_workers_are_in_order_of_time() {
+    const COUNT: usize = 200;
+    let switch = Switch::playing(3, &["a", "b"], 8);
+    let (text, ended) = switch.trace(&["-n", &COUNT.to_string()]);
+    ended.unwrap();
+    let lines: Vec<(&str, u64)> = text
+        .lines()
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            assert_eq!(words[1], "frame", "{line}");
+            (words[0], words[2].parse().unwrap())
+        })
+        .collect();
+    assert!(lines.is_sorted_by_key(|&(at, _)| at.parse::<f64>().unwrap()), "{text}");
+    let changes = lines.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
+    assert!(changes > COUNT, "frames that do not overlap show no order: {changes} changes");
+    let frames: std::collections::BTreeSet<u64> = lines.iter().map(|&(_, frame)| frame).collect();
+    assert_eq!(frames.len(), COUNT);
+    for frame in frames {
+        let of_it = text.lines().zip(&lines).filter(|(_, (_, of))| *of == frame);
+        let stages: Vec<&str> =
+            of_it.map(|(line, _)| line.split(" ns  ").nth(1).unwrap()).collect();
+        let is_begun = stages[0].starts_with("rx ") && stages[1].starts_with("classify ");
+        assert!(is_begun && stages.last().unwrap().starts_with("tx "), "{frame}: {stages:?}");
+        assert_eq!(stages.iter().filter(|stage| stage.starts_with("tx ")).count(), 2, "{stages:?}");
     }
 }

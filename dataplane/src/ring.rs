@@ -60,15 +60,20 @@ impl<T> Watch<T> {
 /// When `capacity` is 0 or no power of two fits it.
 #[must_use]
 pub fn ring<T>(capacity: usize) -> (Tx<T>, Rx<T>) {
+    starting(capacity, 0)
+}
+
+/// As [`ring`], with indices that count from `start` on: they wrap, and only their low bits name slots.
+fn starting<T>(capacity: usize, start: usize) -> (Tx<T>, Rx<T>) {
     assert!(capacity > 0, "a ring holds something");
     let slots = (0..capacity.next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit()));
     let shared = Arc::new(Shared {
-        head: Index(AtomicUsize::new(0)),
-        tail: Index(AtomicUsize::new(0)),
+        head: Index(AtomicUsize::new(start)),
+        tail: Index(AtomicUsize::new(start)),
         slots: slots.collect(),
     });
-    let rx = Rx { shared: shared.clone(), head: 0, tail_seen: 0 };
-    (Tx { shared, tail: 0, head_seen: 0 }, rx)
+    let rx = Rx { shared: shared.clone(), head: start, tail_seen: start };
+    (Tx { shared, tail: start, head_seen: start }, rx)
 }
 
 impl<T> Tx<T> {
@@ -281,6 +286,73 @@ mod tests {
         }
     }
 
+    /// All small rings, with indices at each place around their wrap, at each level, after each number of items has
+    /// gone: nothing else decides which slot an index names, so this is every case there is of them.
+    #[test]
+    fn every_level_holds_at_every_place_of_the_indices() {
+        let capacities = [1, 2, 4, 8, 16];
+        let most = if cfg!(miri) { 2 } else { 16 };
+        let mut cases = 0;
+        for capacity in capacities.into_iter().filter(|&capacity| capacity <= most) {
+            for before_wrap in 0..=2 * capacity {
+                for level in 0..=capacity {
+                    for gone in 0..=level {
+                        hold(capacity, 0_usize.wrapping_sub(before_wrap), level, gone);
+                        cases += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(cases, if cfg!(miri) { 39 } else { 5_988 });
+    }
+
+    /// A ring with `level` items of which `gone` were taken, then filled up, then emptied.
+    fn hold(capacity: usize, start: usize, level: usize, gone: usize) {
+        let name = (capacity, start, level, gone);
+        let (mut tx, mut rx) = starting(capacity, start);
+        let watch = rx.watch();
+        tx.push_all((0..level).map(Box::new));
+        for n in 0..gone {
+            assert_eq!(rx.pop().as_deref(), Some(&n), "{name:?}");
+        }
+        let left = level - gone;
+        assert_eq!(watch.is_empty(), left == 0, "{name:?}");
+        for want in 0..=capacity + 1 {
+            let room = tx.room(want); // as far as it must look
+            assert!(
+                room <= capacity - left && room >= want.min(capacity - left),
+                "{name:?}: {room}"
+            );
+        }
+        assert_eq!(rx.front().map(|n| **n), (left > 0).then_some(gone), "{name:?}");
+        for most in 0..=capacity + 1 {
+            let [first, second] = rx.fronts(most);
+            let all = first.iter().chain(second).map(|n| **n);
+            assert!(all.eq(gone..gone + left.min(most)), "{name:?}: the first {most}");
+        }
+        let mut end = level;
+        while let Ok(()) = tx.push(Box::new(end)) {
+            end += 1;
+        }
+        assert_eq!(end - gone, capacity, "{name:?}");
+        assert_eq!((tx.room(1), tx.len(), rx.len()), (0, capacity, capacity), "{name:?}");
+        let mut next = gone;
+        while !rx.is_empty() {
+            let taken = rx.pop_each(gone + 1, |n| {
+                assert_eq!(*n, next, "{name:?}");
+                next += 1;
+            });
+            assert!((1..=gone + 1).contains(&taken), "{name:?}: {taken}");
+        }
+        assert_eq!((next, rx.pop()), (end, None), "{name:?}");
+        assert!(watch.is_empty() && tx.is_empty() && tx.room(capacity) == capacity, "{name:?}");
+        assert_eq!(
+            (tx.tail, rx.head),
+            (start.wrapping_add(end), start.wrapping_add(end)),
+            "{name:?}"
+        );
+    }
+
     #[test]
     fn what_is_left_is_dropped_once() {
         let item = std::sync::Arc::new(());
@@ -325,6 +397,31 @@ mod loom_tests {
                 next += 1;
             }
             assert_eq!(next, sent + 1);
+        });
+    }
+
+    /// Several at once, while the indices wrap and another looks on.
+    #[test]
+    fn batches_cross_whole_where_the_indices_wrap() {
+        loom::model(|| {
+            let (mut tx, mut rx) = starting(2, usize::MAX);
+            let watch = rx.watch();
+            let producer = loom::thread::spawn(move || {
+                tx.push_all([1, 2].map(Box::new).into_iter());
+                tx.push(Box::new(3)).is_ok()
+            });
+            let mut next = 1;
+            let mut check = |item: Box<u32>| {
+                assert_eq!(*item, next);
+                next += 1;
+            };
+            let is_seen = !watch.is_empty();
+            let taken = rx.pop_each(2, &mut check);
+            assert!(taken == 2 || taken == 0 && !is_seen, "both or none: {taken}");
+            let has_room = producer.join().unwrap();
+            let rest = rx.pop_each(3, &mut check);
+            assert_eq!(taken + rest, if has_room { 3 } else { 2 });
+            assert!(watch.is_empty());
         });
     }
 }

@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod config;
 pub mod decode;
+pub mod drops;
 pub mod endpoint;
 pub mod fabric;
 pub mod fm;
@@ -42,6 +43,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Traffic(args) => traffic::run(&args, out),
         Command::Endpoint(command) => endpoint::run(*command, out),
         Command::Show(args) => running::show(&args, out),
+        Command::Drops(args) => drops::run(&args, out),
         Command::Fdb(command) => running::fdb(&command),
         Command::Reload(args) => running::reload(&args, out),
         Command::Mirror(args) => running::mirror(&args),

@@ -1,12 +1,13 @@
 //! `weft trace`: the path of frames through a running switch, stage by stage.
 //!
-//! Shape: a filter and a count → whole paths, as text, JSON lines, or pcapng with comments.
+//! Shape: a filter and a count → paths, as text or JSON lines in order of time, or as pcapng with comments.
 //! Units: seconds since the switch started and nanoseconds since each frame's receipt (text), nanoseconds
 //! since the start (stamps of pcapng), picoseconds since the start (JSON).
 //! Source: issue 2, "`weft trace`".
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
@@ -15,8 +16,11 @@ use weft_dataplane::port::files::{self, Existing};
 use super::running::{SwitchArgs, switch_error};
 use crate::error::CliError;
 use crate::mgmt::{Client, ClientError, Request};
-use crate::paths::{FILTER_HELP, Sink, TraceError};
+use crate::paths::{FILTER_HELP, Lines, Sink, TraceError};
 use crate::report::{Shown, What};
+
+/// How long a line waits for earlier ones: of frames that take longer through the switch, lines come late.
+const HOLD: Duration = Duration::from_millis(200);
 
 /// Arguments of `weft trace`.
 #[derive(Args, Debug)]
@@ -56,11 +60,46 @@ pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let existing = Existing::replace_if(args.overwrite);
     let mut sink =
         if args.json { Sink::json(out) } else { sink((&args.out, existing), &ports, 0, out)? };
+    let write = |error| failed(&args.out, error);
+    if sink.takes_stages() {
+        return in_order(&mut client, &mut sink, write);
+    }
     while let Ok(path) = client.path().map_err(switch_error)? {
         // Whoever ends this in between has all frames until then.
-        sink.path(&path).and_then(|()| sink.flush()).map_err(|error| failed(&args.out, error))?;
+        sink.path(&path).and_then(|()| sink.flush()).map_err(write)?;
     }
     Ok(())
+}
+
+/// Writes the lines of all paths in order of time: frames overlap, and come as they end. Whoever ends this in between
+/// has all lines but those of the last [`HOLD`].
+fn in_order(
+    client: &mut Client,
+    sink: &mut Sink<'_>,
+    failed: impl Fn(TraceError) -> CliError,
+) -> Result<(), CliError> {
+    let hold_ps = u64::try_from(HOLD.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1_000);
+    let mut lines = Lines::default();
+    loop {
+        let told = match client.has_path(HOLD) {
+            Ok(true) => client.path().map(Some),
+            Ok(false) => Ok(None), // whatever still comes is late
+            Err(error) => Err(error),
+        };
+        let (written, ended) = match told {
+            Ok(Some(Ok(path))) => {
+                lines.add(path);
+                (lines.write_settled(hold_ps, sink), None)
+            }
+            Ok(None) => (lines.write_before(None, sink), None),
+            Ok(Some(Err(_))) => (lines.write_before(None, sink), Some(Ok(()))),
+            Err(error) => (lines.write_before(None, sink), Some(Err(switch_error(error)))),
+        };
+        written.and_then(|()| sink.flush()).map_err(&failed)?;
+        if let Some(ended) = ended {
+            return ended;
+        }
+    }
 }
 
 /// Names of the switch's ports.

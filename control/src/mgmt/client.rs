@@ -112,6 +112,14 @@ impl Client {
         }
     }
 
+    /// Waits for `time` at most; whether something is there for [`path`](Self::path) to read, be it the end.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    pub fn has_path(&self, time: Duration) -> Result<bool, ClientError> {
+        Ok(!self.reader.buffer().is_empty() || !self.wait(time)?)
+    }
+
     /// Waits for `time`; false if the switch went meanwhile.
     ///
     /// # Errors

@@ -2,11 +2,12 @@
 //!
 //! Shape: [`Paths`] takes events as they come and gives a frame's [`Path`] once nothing more will be
 //! decided about it; [`Filter`] says which paths are wanted; [`ShownPath`] is one as people and programs
-//! see it, and [`Sink`] writes it.
+//! see it, [`Lines`] puts those of many in order of time, and [`Sink`] writes it.
 //! Units: as the events say; times in picoseconds since the start.
 //! Source: issue 2, "`weft trace`"; pipeline.md §13.
 
 mod hex;
+mod order;
 mod show;
 mod sink;
 
@@ -17,6 +18,7 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::trace::Event;
 use weft_parsers::Format;
 
+pub use order::Lines;
 pub use show::{ShownPath, Stage, event_json};
 pub use sink::{Sink, TraceError};
 
@@ -28,7 +30,7 @@ const FOLLOWED_MAX: usize = 16_384;
 pub struct Path {
     /// Its number.
     pub frame: u64,
-    /// What was decided, in order; its receipt first.
+    /// What was decided, in order; its receipt first, and none at an earlier time than the one before it.
     pub events: Vec<(Instant, Event)>,
     /// The frame as it came in; nothing if nobody kept it.
     pub octets: Vec<u8>,
@@ -88,7 +90,9 @@ impl Paths {
         }
         let path = self.open.get_mut(&frame)?;
         let before = path.size();
-        path.events.push((now, *event));
+        // A worker's time is that of its pass: another one that takes the frame over may have begun its own earlier.
+        let at = path.events.last().map_or(now, |&(before, _)| now.max(before));
+        path.events.push((at, *event));
         self.size += path.size() - before;
         match event {
             Event::Forward { outputs, .. } => path.open = outputs.count_ones(),
@@ -242,6 +246,19 @@ mod tests {
         for (filter, want) in cases {
             assert_eq!(wants(filter), want, "{filter}");
         }
+    }
+
+    #[test]
+    fn times_of_a_path_never_fall_though_workers_differ() {
+        let mut paths = Paths::default();
+        for (event, ns) in events(1, 0b1).into_iter().zip([7, 7, 7]) {
+            assert!(paths.feed(Instant::from_ns(ns), &event).is_none());
+        }
+        // The worker that sends it began its pass before the one that received it.
+        let tx = Event::Tx { frame: 1, port: 0, len: 60 };
+        let path = paths.feed(Instant::from_ns(5), &tx).unwrap();
+        let times: Vec<u64> = path.events.iter().map(|(at, _)| at.as_ns()).collect();
+        assert_eq!(times, [7, 7, 7, 7]);
     }
 
     #[test]

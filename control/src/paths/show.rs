@@ -45,6 +45,14 @@ pub struct Stage {
     pub text: String,
 }
 
+impl Stage {
+    /// When it was, in picoseconds.
+    #[must_use]
+    pub fn at_ps(&self) -> Option<u64> {
+        self.event.get("t_ps")?.as_u64()
+    }
+}
+
 impl ShownPath {
     /// Shows `path` through a switch with these names of ports.
     #[must_use]

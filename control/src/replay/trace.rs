@@ -4,15 +4,10 @@
 //! Units: picoseconds.
 //! Source: issue 2, "`weft trace`"; pipeline.md §13.
 
-use std::collections::BTreeMap;
-
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen};
 
-use crate::paths::{Filter, Paths, ShownPath, Sink, Stage, TraceError, event_json};
-
-/// Lines that wait for older frames to end; beyond that they are written all the same.
-const WAITING_MAX: usize = 1 << 18;
+use crate::paths::{Filter, Lines, Paths, ShownPath, Sink, TraceError, event_json};
 
 /// Collects paths and writes them.
 pub struct Tracer<'a> {
@@ -25,10 +20,8 @@ pub struct Tracer<'a> {
     /// Every event is written as it comes: nothing to collect.
     streams: bool,
     paths: Paths,
-    /// Stages of wanted frames, by time in ps and number, while an older frame may yet become one.
-    waiting: BTreeMap<(u64, u64), Stage>,
-    /// Stages so far.
-    number: u64,
+    /// Lines of wanted frames, while an older frame may yet become one.
+    lines: Lines,
     /// What went wrong first.
     error: Option<TraceError>,
 }
@@ -50,8 +43,7 @@ impl<'a> Tracer<'a> {
             left: count.unwrap_or(u64::MAX),
             streams,
             paths: Paths::default(),
-            waiting: BTreeMap::new(),
-            number: 0,
+            lines: Lines::default(),
             error: None,
         }
     }
@@ -60,31 +52,13 @@ impl<'a> Tracer<'a> {
         let Some(path) = self.paths.feed(now, event) else { return Ok(()) };
         if self.filter.wants(&path) {
             self.left -= 1;
-            let times: Vec<u64> = path.events.iter().map(|(at, _)| at.as_ps()).collect();
             let shown = ShownPath::new(path, &self.ports);
             if !self.sink.takes_stages() {
                 return self.sink.path(&shown);
             }
-            for (at, stage) in times.into_iter().zip(shown.stages) {
-                self.waiting.insert((at, self.number), stage);
-                self.number += 1;
-            }
+            self.lines.add(shown);
         }
-        self.write_before(self.paths.oldest())
-    }
-
-    /// Writes what waits from before `end`: all of it without one.
-    fn write_before(&mut self, end: Option<Instant>) -> Result<(), TraceError> {
-        while let Some(first) = self.waiting.first_entry() {
-            let is_early = end.is_none_or(|end| first.key().0 < end.as_ps());
-            if !is_early && self.waiting.len() <= WAITING_MAX {
-                break;
-            }
-            if let Some((_, stage)) = self.waiting.pop_first() {
-                self.sink.stage(&stage)?;
-            }
-        }
-        Ok(())
+        self.lines.write_before(self.paths.oldest().map(Instant::as_ps), &mut self.sink)
     }
 
     /// Ends the trace.
@@ -95,7 +69,7 @@ impl<'a> Tracer<'a> {
         if let Some(error) = self.error {
             return Err(error);
         }
-        self.write_before(None)?;
+        self.lines.write_before(None, &mut self.sink)?;
         self.sink.flush()
     }
 }

@@ -252,6 +252,56 @@ mod tests {
         }
     }
 
+    /// All small rings, with indices at each place around their wrap, at each level, after each number of entries was
+    /// taken, their slots given back or not: nothing else decides which slot an index names.
+    #[test]
+    fn every_level_holds_at_every_place_of_the_indices() {
+        let most = if cfg!(miri) { 2 } else { 16 };
+        let mut cases = 0;
+        for count in [1, 2, 4, 8, 16].into_iter().filter(|&count| count <= most) {
+            for before_wrap in 0..=2 * count {
+                for level in 0..=count {
+                    for gone in 0..=level {
+                        for is_released in [false, true] {
+                            let start = 0_u32.wrapping_sub(before_wrap);
+                            hold(count, start, (level, gone), is_released);
+                            cases += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(cases, if cfg!(miri) { 78 } else { 11_976 });
+    }
+
+    /// A ring with `level` entries of which `gone` were taken, then filled up, then emptied.
+    fn hold(count: u32, start: u32, (level, gone): (u32, u32), is_released: bool) {
+        let name = (count, start, level, gone, is_released);
+        let (mut producer, mut consumer) = pair(count, start);
+        assert!((0..level).all(|n| producer.push(n.into())), "{name:?}");
+        assert_eq!(consumer.ready(), 0, "{name:?}: not published");
+        producer.publish();
+        assert_eq!((consumer.ready(), producer.waiting()), (level, level), "{name:?}");
+        assert!((0..gone).all(|n| consumer.pop() == Some(n.into())), "{name:?}");
+        if is_released {
+            consumer.release();
+        }
+        let held = if is_released { level - gone } else { level };
+        assert_eq!(producer.waiting(), held, "{name:?}");
+        assert!(producer.free() <= count - held, "{name:?}: {}", producer.free());
+        let mut end = level;
+        while producer.push(end.into()) {
+            end += 1;
+        }
+        assert_eq!((end - level, producer.free()), (count - held, 0), "{name:?}");
+        producer.publish();
+        assert_eq!(consumer.ready(), end - gone, "{name:?}");
+        assert!((gone..end).all(|n| consumer.pop() == Some(n.into())), "{name:?}");
+        assert_eq!(consumer.pop(), None, "{name:?}");
+        consumer.release();
+        assert_eq!((producer.waiting(), producer.free()), (0, count), "{name:?}");
+    }
+
     #[test]
     fn a_full_ring_takes_no_more_until_slots_are_released() {
         let (mut producer, mut consumer) = pair(2, 7);

@@ -4,7 +4,11 @@
 //! Units: frames, octets, picoseconds, as named.
 //! Source: pipeline.md §10; style.md C9.
 
+mod reasons;
+
 use core::sync::atomic::{AtomicU64, Ordering};
+
+pub use reasons::{DropPlace, DropReason, DropWhere};
 
 use crate::types::{PerPort, PerPri};
 
@@ -45,93 +49,6 @@ impl Counter {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
-}
-
-macro_rules! drop_reasons {
-    ($($(#[$doc:meta])* $name:ident = $index:literal, $text:literal;)*) => {
-        /// Why a frame was dropped. The number is the counter's index and is never given anew.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u8)]
-        pub enum DropReason {
-            $($(#[$doc])* $name = $index,)*
-        }
-
-        impl DropReason {
-            /// All reasons, by index.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
-
-            /// The name in every output.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)*
-                }
-            }
-        }
-    };
-}
-
-drop_reasons! {
-    /// Too short for a field that it claims.
-    Malformed = 0, "malformed";
-    /// Cut off by the capture that it was read from.
-    Truncated = 1, "truncated";
-    /// Under 64 octets with FCS on a virtual-time wire.
-    Runt = 2, "runt";
-    /// Longer than `max_frame`.
-    TooLong = 3, "too_long";
-    /// Damaged on a virtual-time wire.
-    Fcs = 4, "fcs";
-    /// No output may carry this format.
-    FormatFiltered = 5, "format_filtered";
-    /// VLAN not allowed on the input.
-    VlanFiltered = 6, "vlan_filtered";
-    /// Destination 01-80-C2-00-00-00..0F.
-    ReservedGroup = 7, "reserved_group";
-    /// The destination is behind the input itself.
-    SamePort = 8, "same_port";
-    /// No port of the VLAN is left to send it to.
-    NoOutput = 9, "no_output";
-    /// Unknown unicast, and the configuration says drop.
-    UnknownUnicast = 10, "unknown_unicast";
-    /// Broadcast over the storm limit.
-    StormBroadcast = 11, "storm_broadcast";
-    /// Unknown unicast over the storm limit.
-    StormUnknown = 12, "storm_unknown_unicast";
-    /// Multicast over the storm limit.
-    StormMulticast = 13, "storm_multicast";
-    /// Over the (dynamic or static) threshold of its queue.
-    Dt = 14, "dt";
-    /// Lossless, and the headroom of its group is full.
-    Headroom = 15, "headroom";
-    /// No free chunk or descriptor.
-    Pool = 16, "pool";
-    /// The watchdog drops what a PAUSE storm holds.
-    Watchdog = 17, "watchdog";
-    /// The output's link is down.
-    PortDown = 18, "port_down";
-    /// The output refused the frame.
-    TxError = 19, "tx_error";
-    /// Still queued when the switch stopped.
-    Shutdown = 20, "shutdown";
-    /// A super-frame that could not be split.
-    BadGso = 21, "bad_gso";
-    /// No TTL or flags: a frame of a format that the switch does not forward (reserved for PBR).
-    Unsupported = 22, "unsupported";
-    /// Lost between the program in the kernel and the port.
-    XskRing = 23, "xsk_ring";
-    /// An express frame that its output refused.
-    ExpressXmit = 24, "express_xmit";
-    /// A TLP that asks for no answer and that nobody claims, or that may not go where it wants to.
-    UnsupportedRequest = 25, "unsupported_request";
-    /// A completion that nobody waits for (CXL 3.1 section 7.7.3.3).
-    UnexpectedCompletion = 26, "unexpected_completion";
-    /// On a port for TLPs: a frame that holds none, or not one of the kind that its link carries.
-    NotTlp = 27, "not_tlp";
-    /// A TLP that is refused without a word.
-    TlpRefused = 28, "tlp_refused";
-    /// Came in by, or was to leave by, a port that is blocked for a loop.
-    LoopBlocked = 29, "loop_blocked";
 }
 
 /// How many drop reasons there are.
@@ -306,14 +223,6 @@ impl WorkerStats {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_reason_has_its_own_index_and_name() {
-        for (index, reason) in DropReason::ALL.iter().enumerate() {
-            assert_eq!(*reason as usize, index, "{reason:?}");
-            assert_eq!(DropReason::ALL.iter().filter(|r| r.name() == reason.name()).count(), 1);
-        }
-    }
 
     #[test]
     fn bins_are_named_by_their_sizes() {

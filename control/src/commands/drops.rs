@@ -1,0 +1,103 @@
+//! `weft drops`: what drop counters mean, and what to do.
+//!
+//! Shape: a counter's name → where it is counted, meaning, remedy; without one docs/drops.md, which a test holds
+//! against [`page`].
+//! Units: frames.
+//! Source: `weft_dataplane::stats::DropReason`; pipeline.md §10.
+
+use std::fmt::Write as _;
+use std::io::Write;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use weft_dataplane::stats::{DropPlace, DropReason, DropWhere};
+
+use crate::error::CliError;
+
+const HEAD: &str = "# Drop counters
+
+<!-- Made by `weft drops` from the reasons in dataplane/src/stats/reasons.rs; a test holds it against them. -->
+
+Each frame that is dropped is counted once, with one reason, and at one port. `weft drops NAME` prints one row of this.
+
+| where | how it looks |
+|---|---|
+| `weft show drops` | port, reason, frames; with `--json` `ports.PORT.REASON` and `total.REASON` |
+| `weft show ports`, `weft show queues` | sums over all reasons: `dropped` of a port, `in dropped` of a port's priority |
+| Prometheus | `weft_dropped_frames_total{port=\"PORT\",reason=\"REASON\"}`; `weft_queue_dropped_frames_total{port=\"PORT\",pri=\"N\"}` over all reasons |
+| `result.json` of `weft replay` | `drops.REASON`, `ports[].drops.REASON`, `ports[].priorities[].drops.REASON` |
+| `weft run`, `weft replay`, at the end | `PORT: dropped N REASON` |
+| `weft trace drop=REASON` | the last line of the frame's path; not of those that were dropped before or after the pipeline |
+
+*in* is the port that a frame came in by: it is in `rx_frames` there, too. *out* is the port that it was to leave by, and
+*pri* that its priority counts it as well, in `priorities` and sums of queues; *pri?* where it was known already. *live*
+reasons are only of switches on devices, *virtual* ones only of replay and models, *fabric* ones only of ports that
+carry TLPs.
+
+`kernel_rx` (`weft show drops`, `weft_port_kernel_rx_lost_total`) is no drop of the switch: the kernel or the device lost
+these frames before weft had them, as far as they can tell. Raise `rx_ring_frames` or `run.workers`.
+
+| counter | counted at | meaning | what to do |
+|---|---|---|---|
+";
+
+/// Arguments of `weft drops`.
+#[derive(Args, Debug)]
+pub struct DropsArgs {
+    /// The counter, by its name in `weft show drops`
+    #[arg(value_name = "NAME", value_parser = names(), hide_possible_values = true)]
+    name: Option<String>,
+}
+
+fn names() -> PossibleValuesParser {
+    DropReason::ALL.iter().map(|reason| reason.name()).collect::<Vec<_>>().into()
+}
+
+/// Prints what is asked for.
+///
+/// # Errors
+/// Output that cannot be written.
+pub fn run(args: &DropsArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let found = DropReason::ALL.iter().find(|reason| args.name.as_deref() == Some(reason.name()));
+    let text = found.map_or_else(page, |&reason| of_one(reason));
+    out.write_all(text.as_bytes()).map_err(CliError::Output)
+}
+
+/// All of docs/drops.md.
+#[must_use]
+pub fn page() -> String {
+    let mut page = HEAD.to_owned();
+    for &reason in DropReason::ALL {
+        let cells = [
+            format!("`{}`", reason.name()),
+            counted_at(reason),
+            reason.meaning().to_owned(),
+            reason.remedy().to_owned(),
+        ];
+        let cells = cells.map(|cell| cell.replace('|', "\\|").replace('<', "&lt;"));
+        let _ = writeln!(page, "| {} |", cells.join(" | ")); // to a String: cannot fail
+    }
+    page
+}
+
+fn of_one(reason: DropReason) -> String {
+    let (name, at) = (reason.name(), counted_at(reason));
+    format!("{name} ({at})\n{}\n\nWhat to do: {}\n", reason.meaning(), reason.remedy())
+}
+
+/// Where a reason is counted, and by which switches, in the page's words.
+fn counted_at(reason: DropReason) -> String {
+    let place = match reason.place() {
+        DropPlace::Input => "in",
+        DropPlace::InputPri => "in, pri",
+        DropPlace::InputMaybePri => "in, pri?",
+        DropPlace::Output => "out",
+    };
+    let by = match reason.at() {
+        DropWhere::Any => "",
+        DropWhere::Live => "; live",
+        DropWhere::Virtual => "; virtual",
+        DropWhere::Fabric => "; fabric",
+    };
+    format!("{place}{by}")
+}
