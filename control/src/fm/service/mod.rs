@@ -491,6 +491,7 @@ impl Fm {
         let Some(running) = &mut self.running else { return Err(Refused::unavailable("not up")) };
         let standing = &mut running.standing;
         let sent = send(fabric, &inventory, &[assignment], &plan, standing, drain);
+        self.tell_withdrawn();
         let sent = match sent {
             Ok(sent) => sent,
             Err(error) => {
@@ -501,7 +502,9 @@ impl Fm {
                 return Err(Refused::because(format!("{why}; the fabric was read again")));
             }
         };
-        (running.inventory, running.plan) = (inventory, plan);
+        if let Some(running) = &mut self.running {
+            (running.inventory, running.plan) = (inventory, plan);
+        }
         Ok(format!("target {target} of {at} has PID {pid}; {} entries were sent", sent.entries))
     }
 
@@ -570,7 +573,10 @@ impl Fm {
             Some(false) => return self.bring_back(),
             None => return self.show(),
         }
-        let again = match running.watch(&mut self.fabric) {
+        let watched = running.watch(&mut self.fabric);
+        self.tell_withdrawn();
+        let Some(running) = &self.running else { return };
+        let again = match watched {
             Ok(reports) => {
                 for report in &reports {
                     self.board.happened(told(report));

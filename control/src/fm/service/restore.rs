@@ -217,13 +217,21 @@ impl Fm {
         if !is_news || (sent.entries, sent.pids) == (0, 0) {
             return;
         }
-        let mut text =
-            format!("{} entries of tables and {} PIDs were sent", sent.entries, sent.pids);
-        if !sent.withdrawn.is_empty() {
-            let pids: Vec<String> = sent.withdrawn.iter().map(ToString::to_string).collect();
-            text = format!("{text}; {} had no route meanwhile", pids.join(", "));
+        let (entries, pids) = (sent.entries, sent.pids);
+        self.board.happened(format!("{entries} entries of tables and {pids} PIDs were sent"));
+    }
+
+    /// Tells to whom there was no route for a moment, whatever came of what was sent, and why.
+    pub(super) fn tell_withdrawn(&mut self) {
+        let pids = self.fabric.take_withdrawn();
+        if pids.is_empty() {
+            return;
         }
-        self.board.happened(text);
+        let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+        self.board.happened(format!(
+            "no route for a moment to PID {}: no order of changes was found in which packets do not wait in a circle",
+            pids.join(", ")
+        ));
     }
 
     /// What is not as it should be as things stand; it ends with its cause.

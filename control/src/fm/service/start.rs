@@ -183,7 +183,9 @@ impl Fm {
         let plan = plan::make_from(&believed.inventory, &self.options, &known)?;
         let fabric = &mut self.fabric;
         let sent =
-            send(fabric, &believed.inventory, &assignments, &plan, &mut standing, self.drain)?;
+            send(fabric, &believed.inventory, &assignments, &plan, &mut standing, self.drain);
+        self.tell_withdrawn();
+        let sent = sent?;
         self.tell_difference(before, &believed.inventory);
         self.tell_sent(kept.is_some(), &sent);
         self.step("what is bound and given");
