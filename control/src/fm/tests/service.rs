@@ -227,7 +227,7 @@ fn refused_requests_leave_everything_as_it_was() {
         (share("pool", &[&gfd], BLOCK), "one already"),
         (share("two", &[&gfd, &gfd], 2 * BLOCK), "is there twice"),
         (share("odd", &[&gfd], 1), "the size is no multiple of 0x100"),
-        (share("part", &[&gfd], 256), "Invalid Input"),
+        (share("part", &[&gfd], BLOCK + 256), "1 GFDs give blocks of 0x10000000 octets: 0x10000100; 0x10000000 or 0x20000000 would do"),
         (share("big", &[&gfd], 99 * BLOCK), "octets in all"),
         (share("none", &["eee"], BLOCK), "no GFD"),
         (share("seventeen octets!", &[&gfd], BLOCK), "1 to 16 octets"),
