@@ -7,6 +7,7 @@
 //! How hosts are held is not the FM's: no command resets a host. `status` says whether they have to wait; whoever starts
 //! them asks. With `simultaneous` they need not wait once they have routes; each binding after is a hot-add for them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
@@ -143,6 +144,7 @@ impl Fm {
             bindings,
             options: self.options.clone(),
             drain: self.drain,
+            strangers: BTreeSet::new(),
         });
         self.step("nothing is managed: tables are the switches' own");
         self.board.set(|status| (status.phase, status.hosts_held) = (Phase::Up, false));
@@ -212,6 +214,7 @@ impl Fm {
             bindings,
             options,
             drain: self.drain,
+            strangers: BTreeSet::new(),
         });
         trouble.extend(self.restore(forgotten, unbound));
         trouble.extend(self.register_secondary());
