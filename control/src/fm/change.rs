@@ -66,6 +66,24 @@ pub enum ChangeError {
     Event(Event, #[source] Box<ChangeError>),
 }
 
+impl Event {
+    /// What happened, with both ends of a link.
+    #[must_use]
+    pub fn told(self, inventory: &Inventory) -> String {
+        let ends = |at: PortRef| {
+            let link = inventory.link_at(at);
+            link.map_or_else(|| at.to_string(), |[one, other]| format!("{one} to {other}"))
+        };
+        match self {
+            Self::LinkDown(at) => format!("link at {} is down", ends(at)),
+            Self::LinkUp(at) => format!("link at {} is up again", ends(at)),
+            Self::NewLink(_) | Self::EdgeDown(_) | Self::SwitchGone(_) | Self::Restarted(_) => {
+                self.to_string()
+            }
+        }
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -122,7 +140,7 @@ pub struct Running {
 pub struct Looked {
     /// What has come or gone.
     pub events: BTreeSet<Event>,
-    /// Switches that do not answer.
+    /// Switches that do not answer; those that refuse are none of them.
     pub silent: Vec<(SwitchId, CallError)>,
     /// Downstream ports at which somebody calls itself by a PID that is not that port's, and that PID.
     pub strangers: BTreeSet<(PortRef, Pid)>,
@@ -145,8 +163,10 @@ pub fn look(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> Looked {
         if way.iter().any(is_lost) {
             continue; // it is behind a link that is lost
         }
-        if let Err(error) = look_at(fabric, inventory, (id, switch), &mut looked) {
-            looked.silent.push((id, error));
+        match look_at(fabric, inventory, (id, switch), &mut looked) {
+            // Who refuses is there: it may be somebody else's by now, which is told by who asks for owners.
+            Err(error) if !error.is_refusal() => looked.silent.push((id, error)),
+            Ok(()) | Err(_) => {}
         }
     }
     looked

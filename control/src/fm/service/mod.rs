@@ -26,11 +26,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
-use weft_parsers::cci::Request as Command;
 use weft_parsers::cci::gae::{AccessOp, ConfigureAccess};
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::tables::{ConfigureLdstAccess, LdstAccess, PidOp};
 use weft_parsers::cci::vcs::UnbindOption;
+use weft_parsers::cci::{Request as Command, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
 
 use self::board::{Board, Mode, Phase};
@@ -101,6 +101,8 @@ pub struct Fm {
     rounds: u32,
     /// Downstream ports at which somebody calls itself by a PID that is not the port's.
     strangers: BTreeSet<(PortRef, Pid)>,
+    /// Components that the last discovery found to be another manager's, and whose.
+    owned: BTreeMap<Uuid, Uuid>,
     drain: fn(),
 }
 
@@ -153,6 +155,7 @@ impl Fm {
             tried: BTreeSet::new(),
             rounds: 0,
             strangers: BTreeSet::new(),
+            owned: BTreeMap::new(),
             drain,
         }
     }
@@ -579,7 +582,7 @@ impl Fm {
         let again = match watched {
             Ok(reports) => {
                 for report in &reports {
-                    self.board.happened(told(report));
+                    self.board.happened(told(report, &running.inventory));
                 }
                 let is_up = |report: &Report| {
                     let more = report.more.iter().chain([&report.event]);
@@ -680,10 +683,16 @@ impl Fm {
 /// What a path costs that nobody knows.
 const NO_COST: PathCost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
 
-fn told(report: &Report) -> String {
-    let mut text = report.event.to_string();
+fn told(report: &Report, inventory: &Inventory) -> String {
+    let mut text = report.event.told(inventory);
+    if let Event::SwitchGone(_) = report.event {
+        text.push_str(", though a link to it is up");
+    }
     for event in &report.more {
-        let _ = write!(text, "; {event}"); // a String takes everything
+        let _ = write!(text, "; {}", event.told(inventory)); // a String takes everything
+        if let Event::SwitchGone(_) = event {
+            text.push_str(": no way leads to it");
+        }
     }
     let mut add = |args: std::fmt::Arguments<'_>| {
         let _ = text.write_fmt(args); // a String takes everything

@@ -169,6 +169,11 @@ impl Fm {
         self.step("discovery");
         let Discovered { inventory, findings, fresh } = self.find(kept)?;
         self.fresh.extend(fresh);
+        let owned = findings.iter().filter_map(|finding| match finding {
+            Finding::Owned { uuid, owner, .. } => Some(((*uuid)?, *owner)),
+            _ => None,
+        });
+        self.owned = owned.collect();
         let mut trouble: Vec<String> = findings.iter().map(ToString::to_string).collect();
         let believed = match kept {
             Some(kept) => adopt::merge(kept, inventory),

@@ -265,7 +265,8 @@ fn a_switch_that_goes_with_all_its_links_is_told_whole_and_at_once() {
     let told: Vec<String> = fm.board().events(after).into_iter().map(|event| event.what).collect();
     let all = told.join("\n");
     assert_eq!(all.matches("is down").count(), 2, "{all}");
-    assert!(all.contains("does not answer") && !all.contains("bound"), "{all}");
+    assert!(all.contains("s1 does not answer: no way leads to it"), "{all}");
+    assert!(!all.contains("bound"), "{all}");
     let now = status(&fm);
     assert!(now.trouble.iter().any(|line| line.contains("is not there any more")), "{now:?}");
     assert_eq!((now.counts.silent, now.counts.down), (1, 2));
