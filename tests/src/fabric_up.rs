@@ -204,6 +204,21 @@ impl Up {
         self.again.push(child.expect("nsenter runs"));
     }
 
+    /// Has hosts map the memory that they have been given, as their software does.
+    ///
+    /// # Errors
+    /// What `weft fabric map` says.
+    ///
+    /// # Panics
+    /// `weft` cannot be run.
+    pub fn map(&self) -> Result<(), String> {
+        let mut command = Command::new(weft());
+        command.args(["fabric", "map"]).arg(self.folder.join("topology.toml"));
+        let done = command.arg("--dir").arg(&self.folder).output().expect("weft runs");
+        let said = || String::from_utf8_lossy(&done.stderr).into_owned();
+        if done.status.success() { Ok(()) } else { Err(said()) }
+    }
+
     /// Takes an interface up or down.
     pub fn link(&self, device: &str, up: bool) {
         self.net.ip("sw", &format!("link set {device} {}", if up { "up" } else { "down" }));

@@ -6,6 +6,8 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
+#[path = "fabric_faults/lost.rs"]
+mod lost;
 #[path = "fabric_faults/restarts.rs"]
 mod restarts;
 

@@ -8,6 +8,8 @@
 
 #[path = "fabric_routes/check.rs"]
 mod check;
+#[path = "fabric_routes/orders.rs"]
+mod orders;
 #[path = "fabric_routes/sim.rs"]
 mod sim;
 
@@ -216,18 +218,25 @@ fn mixtures(
     look(&standing, &mut flying, &mut seen);
     send(rng, &transit.withdraw, &mut standing, |now| look(now, &mut flying, &mut seen));
     assert_eq!(circle(&seen.alone()), None, "{name}: while withdrawing");
-    // Drained: what was withdrawn is nowhere any more.
-    let mut seen = Dependencies::new(graph);
-    for to in &transit.withdrawn {
-        flying.remove(to);
-    }
-    look(&standing, &mut flying, &mut seen);
-    let lists = [&transit.come].into_iter().chain(&transit.layers).chain([&transit.go]);
-    for list in lists {
+    for list in [&transit.park, &transit.come] {
         send(rng, list, &mut standing, |now| look(now, &mut flying, &mut seen));
     }
-    look(&standing, &mut flying, &mut seen);
-    assert_eq!(circle(&seen.alone()), None, "{name}: while setting");
+    assert_eq!(circle(&seen.alone()), None, "{name}: while groups change");
+    if !transit.withdrawn.is_empty() {
+        flying.clear();
+    }
+    for round in &transit.rounds {
+        let mut seen = Dependencies::new(graph);
+        look(&standing, &mut flying, &mut seen);
+        for layer in round {
+            send(rng, layer, &mut standing, |now| look(now, &mut flying, &mut seen));
+        }
+        look(&standing, &mut flying, &mut seen);
+        assert_eq!(circle(&seen.alone()), None, "{name}: while setting");
+        // Drained: packets of before are nowhere any more.
+        flying.clear();
+    }
+    send(rng, &transit.go, &mut standing, |_| {});
     assert_eq!(standing, *new, "{name}: all was sent");
 }
 

@@ -349,6 +349,53 @@ fn endpoints_are_killed_and_come_back() {
     fabric.stop();
 }
 
+/// A switch at the edge, a host, and a switch at the edge of two hosts are killed and started again: who does not need them
+/// loses nothing, and once the hosts' software has mapped its memory again, all is as it was.
+#[test]
+fn edge_switches_and_a_host_are_killed_and_come_back() {
+    let _alone = alone();
+    let name = "edge_switches_and_a_host_are_killed_and_come_back";
+    let Some(mut fabric) = Loaded::start(name) else { return };
+    let tree = fabric.up.functions("h2");
+    #[rustfmt::skip] // columns: who, what is told, who loses nothing, whose load is started again
+    let cases: [(&str, &str, &[&str], &[&str]); 3] = [
+        ("sw2", "sw2 does not answer",       &["h0", "h1", "h2", "d0"], &[]),
+        ("h3",  "has lost what was there",   &["h0", "h1", "h2", "d0"], &["h3"]),
+        ("sw1", "sw1 does not answer",       &["d0"],                   &["h0", "h1", "h2", "h3"]),
+    ];
+    for (part, told, others, again) in cases {
+        let events = fabric.events();
+        fabric.up.kill(part);
+        fabric.noted(events, told);
+        fabric.whole(others);
+        for load in again.iter().filter(|load| **load != part) {
+            let hit = fabric.ended(load);
+            assert_eq!(number(&hit["wrong"]), 0, "{part}: {load}: {hit}");
+        }
+        fabric.up.run(part);
+        fabric.up.until("all of h2 is there", |up| (up.functions("h2") == tree).then_some(()));
+        for host in again.iter().filter(|host| **host != "h2") {
+            fabric.up.until(&format!("{part}: {host} finds what is below it"), |up| {
+                (up.ask(host, "enumerate").0 == 0).then_some(())
+            });
+        }
+        fabric.up.until(&format!("{part}: memory is mapped"), |up| {
+            up.map().inspect_err(|why| eprintln!("{part}: {why}")).ok()
+        });
+        for load in again {
+            fabric.load(load);
+        }
+        fabric.goes_on("h3");
+        fabric.whole(others);
+        fabric.as_before();
+        if part == "sw2" {
+            fabric.ended("h3");
+            fabric.load("h3");
+        }
+    }
+    fabric.stop();
+}
+
 /// One of two links goes: what it carried goes on by the other one. A link that is the only one goes: what is behind it
 /// is not reached. Both come back.
 #[test]

@@ -287,7 +287,9 @@ fn a_trace_is_what_the_frames_did() {
     let layout = Layout::new(&Topology::parse(&std::fs::read_to_string(FILE).unwrap()).unwrap());
     let layout = layout.unwrap();
     let pids = GFDS.map(|name| {
-        up.ask(name, &json!({ "cmd": "status" }))["status"]["detail"]["pid"].as_u64().unwrap()
+        let status = up.ask(name, &json!({ "cmd": "status" }));
+        let pid = status["status"]["detail"]["pid"].as_str().unwrap();
+        u64::from_str_radix(pid, 16).unwrap()
     });
     let mut tap = Tap::new(up.0.net(), &layout);
     let mut rng = Rng::new(0x7_3A);

@@ -113,7 +113,7 @@ impl GfdUnit {
                 .collect();
             (*vector != 0 || !decoders.is_empty()).then(|| {
                 json!({
-                    "pid": bits,
+                    "pid": pid.to_string(),
                     "groups": vector & !(1 << 31),
                     "notify": vector >> 31 == 1,
                     "gdt": decoders,
@@ -205,7 +205,7 @@ impl Unit for GfdUnit {
                 "notifications_lost": { "fm": lost.0, "hosts": lost.1 },
             }),
             detail: json!({
-                "pid": device.pid().bits(),
+                "pid": device.pid().to_string(),
                 "capacity": device.capacity().size(),
                 "media": dmps,
                 "regions": regions,

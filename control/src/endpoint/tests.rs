@@ -340,7 +340,7 @@ fn a_gfd_is_commanded_and_tells_its_tables() {
     }
     let requesters = status.detail["requesters"].as_array().unwrap().clone();
     let [row] = &requesters[..] else { panic!("{requesters:?}") };
-    assert_eq!((row["pid"].as_u64(), row["groups"].as_u64()), (Some(0xA1), Some(3)), "{row}");
+    assert_eq!((row["pid"].as_str(), row["groups"].as_u64()), (Some("0a1"), Some(3)), "{row}");
     assert_eq!(row["gdt"][1]["hpa"].as_u64(), Some(0x200_0000_0000));
     assert_eq!(row["gdt"][1]["dpa"].as_u64(), Some(32 << 20));
     // 490C, Get SAT, is answered; a command that there is not, refused by its code.

@@ -14,6 +14,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use weft_parsers::cci::pbr::LinkPartner;
 use weft_parsers::fabric::Pid;
 
 use super::bind::{Bindings, Bridge, Remote};
@@ -65,6 +66,24 @@ pub enum ChangeError {
     Event(Event, #[source] Box<ChangeError>),
 }
 
+impl Event {
+    /// What happened, with both ends of a link.
+    #[must_use]
+    pub fn told(self, inventory: &Inventory) -> String {
+        let ends = |at: PortRef| {
+            let link = inventory.link_at(at);
+            link.map_or_else(|| at.to_string(), |[one, other]| format!("{one} to {other}"))
+        };
+        match self {
+            Self::LinkDown(at) => format!("link at {} is down", ends(at)),
+            Self::LinkUp(at) => format!("link at {} is up again", ends(at)),
+            Self::NewLink(_) | Self::EdgeDown(_) | Self::SwitchGone(_) | Self::Restarted(_) => {
+                self.to_string()
+            }
+        }
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -112,6 +131,8 @@ pub struct Running {
     pub options: Options,
     /// Waits until packets to withdrawn PIDs have left the fabric.
     pub drain: fn(),
+    /// Who called itself by a PID that is not its port's when the switches were asked last.
+    pub strangers: BTreeSet<(PortRef, Pid)>,
 }
 
 /// What came of asking all switches.
@@ -119,8 +140,10 @@ pub struct Running {
 pub struct Looked {
     /// What has come or gone.
     pub events: BTreeSet<Event>,
-    /// Switches that do not answer.
+    /// Switches that do not answer; those that refuse are none of them.
     pub silent: Vec<(SwitchId, CallError)>,
+    /// Downstream ports at which somebody calls itself by a PID that is not that port's, and that PID.
+    pub strangers: BTreeSet<(PortRef, Pid)>,
 }
 
 /// Asks the switches what has come or gone, nearest first by the routes of `plan`.
@@ -140,8 +163,10 @@ pub fn look(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> Looked {
         if way.iter().any(is_lost) {
             continue; // it is behind a link that is lost
         }
-        if let Err(error) = look_at(fabric, inventory, (id, switch), &mut looked.events) {
-            looked.silent.push((id, error));
+        match look_at(fabric, inventory, (id, switch), &mut looked) {
+            // Who refuses is there: it may be somebody else's by now, which is told by who asks for owners.
+            Err(error) if !error.is_refusal() => looked.silent.push((id, error)),
+            Ok(()) | Err(_) => {}
         }
     }
     looked
@@ -152,11 +177,17 @@ fn look_at(
     fabric: &mut Fabric,
     inventory: &Inventory,
     (id, switch): (SwitchId, &Switch),
-    events: &mut BTreeSet<Event>,
+    Looked { events, strangers, .. }: &mut Looked,
 ) -> Result<(), CallError> {
     let asked: Vec<u8> = switch.ports.iter().map(|port| port.number).collect();
     let seen = ports_seen(fabric, switch.way(), &asked)?;
-    let forgotten = forgotten(fabric, inventory, switch, &seen)?;
+    let told = told(fabric, inventory, switch, &seen)?;
+    let forgotten = forgotten(inventory, switch, &told);
+    let stranger = |told: &LinkPartner| {
+        let pid = switch.stranger(told).filter(|_| is_role(switch, told.port, Role::Dsp))?;
+        Some((PortRef::new(id, told.port), pid))
+    };
+    strangers.extend(told.iter().filter_map(stranger));
     for port in &switch.ports {
         let at = PortRef::new(id, port.number);
         let now = seen.iter().find(|seen| seen.port == port.number);
@@ -189,41 +220,42 @@ fn look_at(
     Ok(())
 }
 
-/// Ports at whose other end a component that had a PID says that it has none: it was started again, quicker than its link
-/// was seen to go.
-fn forgotten(
+fn is_role(switch: &Switch, number: u8, role: Role) -> bool {
+    switch.port(number).is_some_and(|port| port.role == role)
+}
+
+/// Whether a component that the FM manages is at a port.
+fn is_ours(inventory: &Inventory, port: &Port) -> bool {
+    match port.partner {
+        Partner::Switch(far) => inventory.switch(far.switch).is_some_and(|far| far.whole),
+        Partner::Gfd(_) => true,
+        Partner::Nobody | Partner::Host | Partner::Device(_) | Partner::Foreign => false,
+    }
+}
+
+/// What those at the other ends of links that are up tell of themselves: components that the FM manages, and whoever is at
+/// a downstream port.
+fn told(
     fabric: &mut Fabric,
     inventory: &Inventory,
     switch: &Switch,
     seen: &[Seen],
-) -> Result<Vec<u8>, CallError> {
+) -> Result<Vec<LinkPartner>, CallError> {
     let is_up = |number: u8| seen.iter().any(|seen| seen.port == number && seen.up);
-    let is_ours = |port: &&Port| match port.partner {
-        Partner::Switch(far) => inventory.switch(far.switch).is_some_and(|far| far.whole),
-        Partner::Gfd(_) => true,
-        Partner::Nobody | Partner::Host | Partner::Device(_) | Partner::Foreign => false,
-    };
-    let ours = switch.ports.iter().filter(is_ours).map(|port| port.number);
-    let asked: Vec<u8> = ours.filter(|&number| is_up(number)).collect();
-    let told = partners(fabric, switch.way(), &asked)?;
-    Ok(told.iter().filter(|told| told.far.pid.is_none()).map(|told| told.port).collect())
+    let is_asked =
+        |port: &&Port| is_up(port.number) && (port.role == Role::Dsp || is_ours(inventory, port));
+    let asked: Vec<u8> = switch.ports.iter().filter(is_asked).map(|port| port.number).collect();
+    partners(fabric, switch.way(), &asked)
 }
 
-/// Downstream ports at which somebody calls itself by a PID that is not that port's, and that PID. Switches that do not
-/// answer are left out.
-pub fn strangers(fabric: &mut Fabric, inventory: &Inventory) -> BTreeSet<(PortRef, Pid)> {
-    let mut found = BTreeSet::new();
-    for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
-        let edges = switch.ports.iter().filter(|port| port.role == Role::Dsp);
-        let asked: Vec<u8> = edges.map(|port| port.number).collect();
-        if asked.is_empty() {
-            continue;
-        }
-        let told = partners(fabric, switch.way(), &asked).unwrap_or_default();
-        let strangers = told.iter().filter_map(|told| Some((told.port, switch.stranger(told)?)));
-        found.extend(strangers.map(|(port, pid)| (PortRef::new(id, port), pid)));
-    }
-    found
+/// Ports at whose other end a component that had a PID says that it has none: it was started again, quicker than its link
+/// was seen to go.
+fn forgotten(inventory: &Inventory, switch: &Switch, told: &[LinkPartner]) -> Vec<u8> {
+    let of_ours = |told: &&LinkPartner| {
+        told.far.pid.is_none()
+            && switch.port(told.port).is_some_and(|port| is_ours(inventory, port))
+    };
+    told.iter().filter(of_ours).map(|told| told.port).collect()
 }
 
 /// Whether somebody is at a port that is up who was not there before, or is somebody else.
@@ -338,8 +370,9 @@ impl Running {
         let rounds = 2 * self.inventory.links.len() + self.inventory.switches.len();
         for _ in 0..=rounds + rounds * usize::try_from(MISSES).unwrap_or(0) {
             fabric.hurry(true);
-            let Looked { events, silent } = look(fabric, &self.inventory, &self.plan);
+            let Looked { events, silent, strangers } = look(fabric, &self.inventory, &self.plan);
             fabric.hurry(false);
+            self.strangers = strangers;
             // What waits for a discovery waits until what is lost has been dealt with.
             let at_once =
                 |event: &&Event| !matches!(event, Event::NewLink(_) | Event::Restarted(_));

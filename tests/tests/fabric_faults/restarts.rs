@@ -53,16 +53,18 @@ from = ["h0"]
 "#;
 
 /// What is started again; none is the manager.
-const PARTS: [Option<Part>; 9] = [
+const PARTS: [Option<Part>; 11] = [
     None,
     Some(Part::Switch(0)),
     Some(Part::Switch(1)),
     Some(Part::Switch(2)),
     Some(Part::Host(0)),
     Some(Part::Host(1)),
+    Some(Part::Host(2)),
     Some(Part::Device(0)),
     Some(Part::Device(1)),
     Some(Part::Gfd(0)),
+    Some(Part::Gfd(1)),
 ];
 
 /// Hosts whose loads cross neither it nor the links between the first two switches.

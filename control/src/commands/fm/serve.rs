@@ -69,7 +69,7 @@ pub struct ServeArgs {
     #[arg(long)]
     take_over: bool,
     /// Milliseconds between two looks at the fabric
-    #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    #[arg(long, value_name = "MS", default_value_t = 250, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pause: u64,
     /// Milliseconds that a component has for an answer
     #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=600_000))]

@@ -4,6 +4,7 @@
 //! Units: tries, polls.
 //! Source: wire-formats.md 4.1; CXL 3.1 sections 7.6.3, 8.2.9.1.1.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -318,6 +319,7 @@ pub struct Fabric {
     tag: u8,
     calls: u64,
     manager: Option<Manager>,
+    withdrawn: BTreeSet<Pid>,
 }
 
 impl fmt::Debug for Fabric {
@@ -330,13 +332,24 @@ impl Fabric {
     /// The fabric behind `entry`.
     #[must_use]
     pub fn new(entry: Box<dyn Transport + Send>, pace: Pace) -> Self {
-        Self { entry, pace, quick: false, tag: 0, calls: 0, manager: None }
+        let withdrawn = BTreeSet::new();
+        Self { entry, pace, quick: false, tag: 0, calls: 0, manager: None, withdrawn }
     }
 
     /// Commands so far.
     #[must_use]
     pub const fn calls(&self) -> u64 {
         self.calls
+    }
+
+    /// Notes PIDs whose routes are taken away for a moment.
+    pub fn withdrew(&mut self, pids: &[Pid]) {
+        self.withdrawn.extend(pids);
+    }
+
+    /// PIDs whose routes were taken away since this was asked last.
+    pub fn take_withdrawn(&mut self) -> BTreeSet<Pid> {
+        std::mem::take(&mut self.withdrawn)
     }
 
     /// Has answers waited for once and shortly from now on, or as patiently as it was made.

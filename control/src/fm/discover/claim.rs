@@ -89,7 +89,7 @@ impl Search<'_> {
         }
         if now.primary_uuid != manager.uuid {
             if !(self.options.promote && now.secondary_uuid == manager.uuid) {
-                return Err(Finding::Owned { at, owner: now.primary_uuid });
+                return Err(Finding::Owned { at, uuid, owner: now.primary_uuid });
             }
             claim_as(self.fabric, way, manager, ClaimOp::PromoteSecondary, now.pid)
                 .map_err(silent)?;

@@ -75,6 +75,8 @@ pub enum Finding {
     Owned {
         /// Where.
         at: PortRef,
+        /// What is there; the entry switch has not told.
+        uuid: Option<Uuid>,
         /// Whose it is.
         owner: Uuid,
     },

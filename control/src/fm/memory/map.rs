@@ -230,6 +230,23 @@ pub fn misfit(ways: usize, turn: u32, hpa: u64, len: u64) -> Option<String> {
     (!is_all).then(|| "the addresses end before the memory does".to_owned())
 }
 
+/// Why GFDs that give whole blocks of `block` octets cannot give `len` in all, each the same, and which sizes beside it they
+/// can give; none where they can.
+#[must_use]
+pub fn off_blocks(ways: u64, block: u64, len: u64) -> Option<String> {
+    let unit = ways.checked_mul(block).filter(|unit| *unit > 0)?;
+    if len.is_multiple_of(unit) {
+        return None;
+    }
+    let (below, above) = (len / unit * unit, len.checked_next_multiple_of(unit));
+    let sizes = [Some(below).filter(|size| *size > 0), above].into_iter().flatten();
+    let sizes: Vec<String> = sizes.map(|size| format!("{size:#x}")).collect();
+    Some(format!(
+        "the size is no multiple of {unit:#x}, as {ways} GFDs give blocks of {block:#x} octets: {len:#x}; {} would do",
+        sizes.join(" or ")
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,7 @@ use weft_parsers::cci::Uuid;
 use weft_parsers::cci::gfd_access::SAT_NOTIFY;
 use weft_parsers::fabric::{Hpa, Interleave, Pid};
 
-use self::map::{Conflict, Kind, Own, Range, fits, misfit};
+use self::map::{Conflict, Kind, Own, Range, fits, misfit, off_blocks};
 use self::steps::{Done, Step};
 use super::cci::{CallError, Fabric};
 use super::gim::Gim;
@@ -190,6 +190,10 @@ impl Memory {
     ) -> Result<&Share, MemoryError> {
         let interleave = self.check(inventory, beside, wanted)?;
         let ways = u64::try_from(wanted.gfds.len()).unwrap_or(u64::MAX);
+        let block = wanted.gfds.iter().filter_map(|&gfd| steps::block(fabric, gfd)).max();
+        if let Some(why) = off_blocks(ways, block.unwrap_or(1), wanted.len) {
+            return Err(MemoryError::Misfit(why));
+        }
         let each = wanted.len / ways;
         let mut done = Done::default();
         let mut parts = Vec::new();

@@ -8,7 +8,7 @@ use std::fmt;
 
 use weft_parsers::cci::dcd::{AddPolicy, ExtentList, GetExtents, ReleaseFlags, ReleasePolicy};
 use weft_parsers::cci::gae::{AccessOp, ConfigureAccess};
-use weft_parsers::cci::gfd::{DcAdd, DcRelease};
+use weft_parsers::cci::gfd::{DcAdd, DcRelease, DmpEntry, Dmps, GfdRange};
 use weft_parsers::cci::gfd_access::{
     Gdt, GdtDecoder, GdtEntry, GdtRange, SatEntries, SatRange, SatUpdate, SetGdt, SetSat,
 };
@@ -23,6 +23,8 @@ use crate::fm::inventory::{Inventory, Switch};
 
 /// Extents of a list that are asked for: a contiguous add makes one.
 const EXTENTS_MAX: u32 = 64;
+/// Partitions that a GFD may have.
+const PARTITIONS: u8 = 4;
 /// Tries of undoing.
 const UNDO_TRIES: u32 = 4;
 
@@ -246,6 +248,15 @@ fn add(fabric: &mut Fabric, gfd: Pid, group: u16, len: u64, tag: Uuid) -> Result
             Err(CallError::Unexpected { way, opcode: Opcode::DC_ADD, what })
         }
     }
+}
+
+/// Octets of the smallest block that a GFD gives; none where it does not tell.
+pub(super) fn block(fabric: &mut Fabric, gfd: Pid) -> Option<u64> {
+    let request = Request::GetDmps(GfdRange { count: PARTITIONS, start: 0 });
+    let answer = fabric.call(Way::Pid(gfd), &request).ok()?;
+    let partitions = answer.read::<Dmps<'_>>().ok()?.entries;
+    let given = partitions.iter().filter(|one| one.flags & DmpEntry::DC_MANAGED != 0);
+    given.map(|one| one.block).min()
 }
 
 fn release(fabric: &mut Fabric, gfd: Pid, group: u16, tag: Uuid) -> Result<(), CallError> {

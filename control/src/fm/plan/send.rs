@@ -63,7 +63,8 @@ pub struct Sent {
 
 /// Sends PIDs and tables, and reads them back. `standing` is changed as the switches are.
 ///
-/// `drain` waits until packets to withdrawn PIDs have left the fabric.
+/// `drain` waits until packets to withdrawn PIDs, or by ways of before, have left the fabric. Withdrawn PIDs are noted in
+/// `fabric` too, so that they are told also when sending stops half-way.
 ///
 /// # Errors
 /// See [`SendError`]; whatever happened, it says so, and sending again with tables read anew ends it.
@@ -92,20 +93,26 @@ pub fn send(
     };
     let withdraw: Vec<Change> =
         transit.withdraw.iter().filter(|change| !is_managed(change)).copied().collect();
-    let layers = transit.layers.iter();
-    work.of += withdraw.len() + transit.come.len() + layers.map(Vec::len).sum::<usize>();
+    let layers = transit.rounds.iter().flatten();
+    work.of += withdraw.len() + transit.park.len() + transit.come.len();
+    work.of += layers.map(Vec::len).sum::<usize>();
     let lose = withdraw.iter().filter_map(|change| match change {
         Change::Route { to, .. } => Some(*to),
         Change::Group { .. } => None,
     });
     work.sent.withdrawn = lose.collect::<BTreeSet<Pid>>().into_iter().collect();
+    work.fabric.withdrew(&work.sent.withdrawn);
     work.stage(&withdraw)?;
-    if !withdraw.is_empty() {
-        drain();
-    }
+    let mut under_way = !withdraw.is_empty();
+    work.stage(&transit.park)?;
     work.stage(&transit.come)?;
-    for layer in &transit.layers {
-        work.stage(layer)?;
+    for round in &transit.rounds {
+        if std::mem::replace(&mut under_way, true) {
+            drain();
+        }
+        for layer in round {
+            work.stage(layer)?;
+        }
     }
     for &change in &transit.go {
         work.standing.apply(change);

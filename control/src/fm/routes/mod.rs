@@ -8,6 +8,7 @@
 mod groups;
 mod kept;
 pub mod order;
+mod rounds;
 pub mod tables;
 pub mod transit;
 pub mod tree;

@@ -13,21 +13,23 @@
 //! what came by a channel that only the new routes use waits for new ones. If all these waits, of all PIDs together, have
 //! no circle, then no state that can come about locks up, with packets of before still on their way.
 //!
-//! PIDs for which that does not hold are withdrawn first: their entries become invalid, what is on the way to them drains
-//! (packets to them are dropped or refused meanwhile, as without a route), and only then their new routes are set. All
-//! others keep a way throughout, if they had one that works: packets whose old entry leads over a lost link are lost until
-//! the switch has its new entry.
+//! Where they have one, the changes go in rounds ([`rounds`](super::rounds)): packets that came by ways of before have left
+//! when the next round begins. PIDs for which no order of rounds does are withdrawn first: their entries become invalid,
+//! what is on the way to them drains (packets to them are dropped or refused meanwhile, as without a route), and only then
+//! their new routes are set. All others keep a way throughout, if they had one that works: packets whose old entry leads
+//! over a lost link are lost until the switch has its new entry.
+//!
+//! An entry that names a group which is about to have other ports names one port of the old group first: that is a part of
+//! its old ways, and needs no argument of its own. A group that only loses ports is set as it stands.
 
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 use super::Routed;
+use super::rounds::{self, Between, Rounds};
 use super::tables::{Change, Tables, pid_at};
-use crate::fm::graph::{Graph, SwitchId};
+use crate::fm::graph::{Graph, PortRef, SwitchId};
 use crate::fm::proof::Fault;
 use crate::fm::proof::walk::{Channels, Ups, Walk};
-
-/// How often sets of PIDs are tried before the rest is withdrawn.
-const TRIES_MAX: usize = 256;
 
 /// What to send, in this order.
 ///
@@ -38,10 +40,12 @@ pub struct Transit {
     pub withdrawn: Vec<Pid>,
     /// Their entries become invalid. Then wait until no packet to them is left in the fabric.
     pub withdraw: Vec<Change>,
+    /// Entries that leave a group before it has other ports.
+    pub park: Vec<Change>,
     /// Groups that come.
     pub come: Vec<Change>,
-    /// Routes, by layers.
-    pub layers: Vec<Vec<Change>>,
+    /// Routes, in rounds of layers. Between two rounds wait until packets by ways of before have left the fabric.
+    pub rounds: Vec<Vec<Vec<Change>>>,
     /// Groups that nothing points at any more.
     pub go: Vec<Change>,
 }
@@ -54,41 +58,24 @@ impl Transit {
     /// # Errors
     /// `new` lets packets come back or loses them.
     pub fn plan(graph: &Graph, old: &Routed, new: &Routed) -> Result<Self, Fault> {
-        let ups = Ups::new(graph, &new.order);
+        let ups = &Ups::new(graph, &new.order);
         let (old, new) = (&old.tables, &new.tables);
-        let channels = Channels::new(graph);
-        let mut fit = Fit::new(graph, &channels, &ups, old, new);
-        let mut scratch = Walk::new(graph, &channels);
-        let (mut legal, mut others, mut withdrawn) = (Vec::new(), Vec::new(), Vec::new());
-        for to in (0..Pid::COUNT).map(pid_at) {
-            fit.stay(to);
-            match fate(graph, old, new, to) {
-                Fate::Same => {}
-                Fate::Regrouped => withdrawn.push(to),
-                Fate::Changed if scratch.mix(old, new, &ups, to) => legal.push(to),
-                Fate::Changed => others.push(to),
-            }
-        }
-        // Those that never go up after down fit together, if the old order is the new one; they are tried first.
-        let mut open = vec![others, legal];
-        let mut tries = 0;
-        while let Some(mut list) = open.pop() {
-            if list.is_empty() {
-                continue;
-            }
-            tries += 1;
-            if tries <= TRIES_MAX && fit.take(&list) {
-                continue;
-            }
-            if list.len() == 1 || tries > TRIES_MAX {
-                withdrawn.append(&mut list);
-            } else {
-                let half = list.split_off(list.len() / 2);
-                open.extend([half, list]);
-            }
-        }
-        withdrawn.sort_unstable();
+        let (park, channels) = (park(graph, old, new), Channels::new(graph));
         let mut standing = old.clone();
+        for &change in &park {
+            standing.apply(change);
+        }
+        let mut rest = Walk::new(graph, &channels);
+        let mut changed = Vec::new();
+        for to in (0..Pid::COUNT).map(pid_at) {
+            if is_same(graph, &standing, new, to) {
+                rest.mix(new, new, ups, to);
+            } else {
+                changed.push(to);
+            }
+        }
+        let between = Between { graph, ups, old: &standing, new };
+        let Rounds { rounds, withdrawn } = rounds::plan(between, &rest, &changed);
         let mut withdraw = Vec::new();
         for &to in &withdrawn {
             for at in graph.switches() {
@@ -99,10 +86,68 @@ impl Transit {
                 }
             }
         }
+        let is_withdrawn = |change: &Change| match change {
+            Change::Route { to, .. } => withdrawn.binary_search(to).is_ok(),
+            Change::Group { .. } => false,
+        };
+        let park = park.into_iter().filter(|change| !is_withdrawn(change)).collect();
         let diff = standing.diff(new);
-        let layers = layers(&mut Walk::new(graph, &channels), new, diff.routes)?;
-        Ok(Self { withdrawn, withdraw, come: diff.come, layers, go: diff.go })
+        let mut walk = Walk::new(graph, &channels);
+        let mut left = diff.routes;
+        let mut layered = Vec::with_capacity(rounds.len());
+        for round in &rounds {
+            let is_of = |change: &Change| match change {
+                Change::Route { to, .. } => round.binary_search(to).is_ok(),
+                Change::Group { .. } => false,
+            };
+            let (now, later) = left.into_iter().partition(is_of);
+            left = later;
+            layered.push(layers(&mut walk, new, now)?);
+        }
+        // Entries that lead where they did, by a group instead of a port or the other way round.
+        if !left.is_empty() {
+            let more = layers(&mut walk, new, left)?;
+            match layered.first_mut() {
+                Some(first) => join(first, more),
+                None => layered.push(more),
+            }
+        }
+        Ok(Self { withdrawn, withdraw, park, come: diff.come, rounds: layered, go: diff.go })
     }
+}
+
+/// Puts the layers of `more` to those of the same hops.
+fn join(layers: &mut Vec<Vec<Change>>, more: Vec<Vec<Change>>) {
+    layers.resize(layers.len().max(more.len()), Vec::new());
+    layers.iter_mut().zip(more).for_each(|(layer, mut more)| layer.append(&mut more));
+}
+
+/// Entries that name a group which is to have ports that it has not: each becomes one port of the old group, the first of
+/// those that work, so that static messages keep their way if they have one.
+fn park(graph: &Graph, old: &Tables, new: &Tables) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for at in graph.switches() {
+        let (Some(before), Some(after)) = (old.get(at), new.get(at)) else { continue };
+        let grows = |index: u8| {
+            let (Some(old), Some(new)) = (before.rgt(index), after.rgt(index)) else {
+                return false;
+            };
+            new.ports().iter().any(|port| !old.ports().contains(port))
+        };
+        let grows: Vec<bool> = (0..=u8::MAX).map(grows).collect();
+        for to in (0..Pid::COUNT).map(pid_at) {
+            let DrtEntry::Group(index) = before.drt(to) else { continue };
+            let Some(group) =
+                before.rgt(index).filter(|_| grows.get(usize::from(index)) == Some(&true))
+            else {
+                continue;
+            };
+            let works = |port: &&u8| graph.far(PortRef::new(at, **port)).is_some();
+            let port = group.ports().iter().find(works).or(group.ports().first());
+            changes.extend(port.map(|&port| Change::Route { at, to, entry: DrtEntry::Port(port) }));
+        }
+    }
+    changes
 }
 
 /// Routes by most hops that are left behind them.
@@ -135,76 +180,10 @@ fn route(tables: &Tables, at: SwitchId, to: Pid) -> DrtEntry {
     tables.get(at).map(|tables| tables.drt(to)).unwrap_or_default()
 }
 
-/// What becomes of the routes to a PID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Same,
-    Changed,
-    /// A group that its old routes use becomes another before they change.
-    Regrouped,
-}
-
-fn fate(graph: &Graph, old: &Tables, new: &Tables, to: Pid) -> Fate {
-    let mut fate = Fate::Same;
-    for at in graph.switches() {
-        let (before, after) = (old.get(at), new.get(at));
-        let route = route(old, at, to);
-        if let DrtEntry::Group(index) = route {
-            let set_anew = after.and_then(|tables| tables.rgt(index));
-            if set_anew.is_some() && set_anew != before.and_then(|tables| tables.rgt(index)) {
-                return Fate::Regrouped;
-            }
-        }
-        let ports =
-            |tables: Option<&super::SwitchTables>| tables.and_then(|tables| tables.ports(to));
-        if ports(before).unwrap_or_default() != ports(after).unwrap_or_default() {
-            fate = Fate::Changed;
-        }
-    }
-    fate
-}
-
-/// What PIDs are tried against: all waits by old entries, and all by new ones, with those of a change for who is taken.
-struct Fit<'a> {
-    before: Walk<'a>,
-    after: Walk<'a>,
-    ups: &'a Ups,
-    old: &'a Tables,
-    new: &'a Tables,
-}
-
-impl<'a> Fit<'a> {
-    fn new(
-        graph: &'a Graph,
-        channels: &'a Channels,
-        ups: &'a Ups,
-        old: &'a Tables,
-        new: &'a Tables,
-    ) -> Self {
-        let walk = Walk::new(graph, channels);
-        Self { before: walk.clone(), after: walk, ups, old, new }
-    }
-
-    /// Notes how packets to a PID go before and after.
-    fn stay(&mut self, to: Pid) {
-        self.before.mix(self.old, self.old, self.ups, to);
-        self.after.mix(self.new, self.new, self.ups, to);
-    }
-
-    /// Takes `list` among those that change while packets are on their way, unless a circle came about: while the others
-    /// stand as before, or while they are as after.
-    fn take(&mut self, list: &[Pid]) -> bool {
-        let with = |walk: &Walk<'a>| {
-            let mut walk = walk.clone();
-            for &to in list {
-                walk.mix(self.old, self.new, self.ups, to);
-            }
-            walk.order().is_ok().then_some(walk)
-        };
-        let (Some(before), Some(after)) = (with(&self.before), with(&self.after)) else {
-            return false;
-        };
-        (self.before, self.after) = (before, after);
-        true
-    }
+/// Whether packets to a PID go by the same ports before and after.
+fn is_same(graph: &Graph, old: &Tables, new: &Tables, to: Pid) -> bool {
+    let ports = |tables: &Tables, at| {
+        tables.get(at).and_then(|tables| tables.ports(to)).unwrap_or_default()
+    };
+    graph.switches().all(|at| ports(old, at) == ports(new, at))
 }

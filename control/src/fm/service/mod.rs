@@ -26,11 +26,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
-use weft_parsers::cci::Request as Command;
 use weft_parsers::cci::gae::{AccessOp, ConfigureAccess};
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::tables::{ConfigureLdstAccess, LdstAccess, PidOp};
 use weft_parsers::cci::vcs::UnbindOption;
+use weft_parsers::cci::{Request as Command, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
 
 use self::board::{Board, Mode, Phase};
@@ -101,6 +101,8 @@ pub struct Fm {
     rounds: u32,
     /// Downstream ports at which somebody calls itself by a PID that is not the port's.
     strangers: BTreeSet<(PortRef, Pid)>,
+    /// Components that the last discovery found to be another manager's, and whose.
+    owned: BTreeMap<Uuid, Uuid>,
     drain: fn(),
 }
 
@@ -153,6 +155,7 @@ impl Fm {
             tried: BTreeSet::new(),
             rounds: 0,
             strangers: BTreeSet::new(),
+            owned: BTreeMap::new(),
             drain,
         }
     }
@@ -491,6 +494,7 @@ impl Fm {
         let Some(running) = &mut self.running else { return Err(Refused::unavailable("not up")) };
         let standing = &mut running.standing;
         let sent = send(fabric, &inventory, &[assignment], &plan, standing, drain);
+        self.tell_withdrawn();
         let sent = match sent {
             Ok(sent) => sent,
             Err(error) => {
@@ -501,7 +505,9 @@ impl Fm {
                 return Err(Refused::because(format!("{why}; the fabric was read again")));
             }
         };
-        (running.inventory, running.plan) = (inventory, plan);
+        if let Some(running) = &mut self.running {
+            (running.inventory, running.plan) = (inventory, plan);
+        }
         Ok(format!("target {target} of {at} has PID {pid}; {} entries were sent", sent.entries))
     }
 
@@ -570,10 +576,13 @@ impl Fm {
             Some(false) => return self.bring_back(),
             None => return self.show(),
         }
-        let again = match running.watch(&mut self.fabric) {
+        let watched = running.watch(&mut self.fabric);
+        self.tell_withdrawn();
+        let Some(running) = &self.running else { return };
+        let again = match watched {
             Ok(reports) => {
                 for report in &reports {
-                    self.board.happened(told(report));
+                    self.board.happened(told(report, &running.inventory));
                 }
                 let is_up = |report: &Report| {
                     let more = report.more.iter().chain([&report.event]);
@@ -674,10 +683,16 @@ impl Fm {
 /// What a path costs that nobody knows.
 const NO_COST: PathCost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
 
-fn told(report: &Report) -> String {
-    let mut text = report.event.to_string();
+fn told(report: &Report, inventory: &Inventory) -> String {
+    let mut text = report.event.told(inventory);
+    if let Event::SwitchGone(_) = report.event {
+        text.push_str(", though a link to it is up");
+    }
     for event in &report.more {
-        let _ = write!(text, "; {event}"); // a String takes everything
+        let _ = write!(text, "; {}", event.told(inventory)); // a String takes everything
+        if let Event::SwitchGone(_) = event {
+            text.push_str(": no way leads to it");
+        }
     }
     let mut add = |args: std::fmt::Arguments<'_>| {
         let _ = text.write_fmt(args); // a String takes everything

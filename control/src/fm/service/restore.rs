@@ -22,7 +22,7 @@ use crate::fm::cdat;
 use crate::fm::change::Event;
 use crate::fm::edge::{self, Means};
 use crate::fm::graph::SwitchId;
-use crate::fm::inventory::{Inventory, Role};
+use crate::fm::inventory::{Inventory, Named, Role, Switch};
 use crate::fm::plan::send::Sent;
 
 impl Fm {
@@ -190,14 +190,24 @@ impl Fm {
             return; // numbers mean others now
         }
         for event in differences(before, now) {
-            self.board.happened(event.to_string());
+            let taken = match event {
+                Event::SwitchGone(id) => now.switch(id).and_then(|switch| self.taken(id, switch)),
+                _ => None,
+            };
+            self.board.happened(taken.unwrap_or_else(|| event.told(now)));
         }
         let was_there = |uuid| before.gfds.iter().find(|gfd| gfd.uuid == uuid);
         for gfd in &now.gfds {
             let then = was_there(gfd.uuid).is_some_and(|gfd| is_there(before, gfd.at));
             match (then, is_there(now, gfd.at)) {
                 (true, false) => {
-                    self.board.happened(format!("GFD {} at {} does not answer", gfd.pid, gfd.at));
+                    let is_asked = now.switch(gfd.at.switch).is_some_and(|switch| switch.whole);
+                    let how = if is_asked {
+                        "does not answer"
+                    } else {
+                        "is out of reach, as is its switch"
+                    };
+                    self.board.happened(format!("GFD {} at {} {how}", gfd.pid, gfd.at));
                 }
                 (false, true) if was_there(gfd.uuid).is_some() => {
                     self.board.happened(format!("GFD {} at {} is there again", gfd.pid, gfd.at));
@@ -212,18 +222,32 @@ impl Fm {
         }
     }
 
+    /// That a switch belongs to another manager, if it does.
+    fn taken(&self, id: SwitchId, switch: &Switch) -> Option<String> {
+        let owner = Named(*self.owned.get(&switch.uuid?)?);
+        Some(format!("{id}, PID {}, belongs to the fabric manager {owner}", switch.pid))
+    }
+
     /// Tells what tables were changed, where that is news.
     pub(super) fn tell_sent(&self, is_news: bool, sent: &Sent) {
         if !is_news || (sent.entries, sent.pids) == (0, 0) {
             return;
         }
-        let mut text =
-            format!("{} entries of tables and {} PIDs were sent", sent.entries, sent.pids);
-        if !sent.withdrawn.is_empty() {
-            let pids: Vec<String> = sent.withdrawn.iter().map(ToString::to_string).collect();
-            text = format!("{text}; {} had no route meanwhile", pids.join(", "));
+        let (entries, pids) = (sent.entries, sent.pids);
+        self.board.happened(format!("{entries} entries of tables and {pids} PIDs were sent"));
+    }
+
+    /// Tells to whom there was no route for a moment, whatever came of what was sent, and why.
+    pub(super) fn tell_withdrawn(&mut self) {
+        let pids = self.fabric.take_withdrawn();
+        if pids.is_empty() {
+            return;
         }
-        self.board.happened(text);
+        let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+        self.board.happened(format!(
+            "no route for a moment to PID {}: no order of changes was found in which packets do not wait in a circle",
+            pids.join(", ")
+        ));
     }
 
     /// What is not as it should be as things stand; it ends with its cause.
@@ -232,7 +256,8 @@ impl Fm {
         let inventory = &running.inventory;
         let mut trouble: Vec<String> = Vec::new();
         for (id, switch) in inventory.by_id().filter(|(_, switch)| !switch.whole) {
-            trouble.push(format!("{id}, PID {}, is not there any more", switch.pid));
+            let gone = || format!("{id}, PID {}, is not there any more", switch.pid);
+            trouble.push(self.taken(id, switch).unwrap_or_else(gone));
         }
         for gfd in inventory.gfds.iter().filter(|gfd| !is_there(inventory, gfd.at)) {
             trouble.push(format!("GFD {} is not there any more", gfd.pid));

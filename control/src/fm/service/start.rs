@@ -7,6 +7,7 @@
 //! How hosts are held is not the FM's: no command resets a host. `status` says whether they have to wait; whoever starts
 //! them asks. With `simultaneous` they need not wait once they have routes; each binding after is a hot-add for them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
@@ -143,6 +144,7 @@ impl Fm {
             bindings,
             options: self.options.clone(),
             drain: self.drain,
+            strangers: BTreeSet::new(),
         });
         self.step("nothing is managed: tables are the switches' own");
         self.board.set(|status| (status.phase, status.hosts_held) = (Phase::Up, false));
@@ -167,6 +169,11 @@ impl Fm {
         self.step("discovery");
         let Discovered { inventory, findings, fresh } = self.find(kept)?;
         self.fresh.extend(fresh);
+        let owned = findings.iter().filter_map(|finding| match finding {
+            Finding::Owned { uuid, owner, .. } => Some(((*uuid)?, *owner)),
+            _ => None,
+        });
+        self.owned = owned.collect();
         let mut trouble: Vec<String> = findings.iter().map(ToString::to_string).collect();
         let believed = match kept {
             Some(kept) => adopt::merge(kept, inventory),
@@ -183,7 +190,9 @@ impl Fm {
         let plan = plan::make_from(&believed.inventory, &self.options, &known)?;
         let fabric = &mut self.fabric;
         let sent =
-            send(fabric, &believed.inventory, &assignments, &plan, &mut standing, self.drain)?;
+            send(fabric, &believed.inventory, &assignments, &plan, &mut standing, self.drain);
+        self.tell_withdrawn();
+        let sent = sent?;
         self.tell_difference(before, &believed.inventory);
         self.tell_sent(kept.is_some(), &sent);
         self.step("what is bound and given");
@@ -210,6 +219,7 @@ impl Fm {
             bindings,
             options,
             drain: self.drain,
+            strangers: BTreeSet::new(),
         });
         trouble.extend(self.restore(forgotten, unbound));
         trouble.extend(self.register_secondary());

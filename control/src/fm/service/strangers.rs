@@ -5,7 +5,6 @@
 //! Source: docs/security.md; wire-formats.md 4.5 (5702h).
 
 use super::Fm;
-use crate::fm::change::strangers;
 
 /// What trouble of this kind ends with.
 const NOT_TAKEN: &str = "which is not that port's: it is not taken";
@@ -14,7 +13,7 @@ impl Fm {
     /// Tells what has been announced in whose name since the last look. The edge has let none of it pass.
     pub(super) fn look_for_strangers(&mut self) {
         let Some(running) = &self.running else { return };
-        let now = strangers(&mut self.fabric, &running.inventory);
+        let now = running.strangers.clone();
         self.trouble.retain(|line| !line.ends_with(NOT_TAKEN));
         for stranger @ (at, pid) in &now {
             let text = format!("{at}: who is there calls itself PID {pid}, {NOT_TAKEN}");

@@ -4,6 +4,8 @@
 //! Units: none.
 //! Source: CXL 3.1 section 7.7.12.6.
 
+use std::collections::BTreeSet;
+
 use weft_dataplane::rng::Rng;
 
 use super::bind::{COST, link};
@@ -26,7 +28,18 @@ fn running(graph: &Graph, device_at: Option<SwitchId>) -> (Shared, Running) {
     let (standing, silent) = read_all(&mut shared.fabric(US), &inventory);
     assert!(silent.is_empty());
     let (bindings, options) = (Bindings::default(), Options::default());
-    (shared, Running { inventory, plan, standing, bindings, options, drain: || {} })
+    (
+        shared,
+        Running {
+            inventory,
+            plan,
+            standing,
+            bindings,
+            options,
+            drain: || {},
+            strangers: BTreeSet::new(),
+        },
+    )
 }
 
 fn cut(shared: &Shared, running: &Running, at: PortRef) {

@@ -5,7 +5,7 @@
 //! Source: fabric.md, "Routes": the old table is kept until the new one is whole; "Dynamic change".
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use weft_dataplane::rng::Rng;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
@@ -16,6 +16,7 @@ use super::fake_gfd::GfdState;
 use super::service::{manager, status};
 use crate::fm::graph::{Graph, PortRef, SwitchId, generate};
 use crate::fm::inventory::{Inventory, OWN_PORT, Partner};
+use crate::fm::routes::order::{Arc, Net};
 use crate::fm::service::Fm;
 use crate::fm::service::board::Mode;
 use crate::fm::service::want::Want;
@@ -63,8 +64,8 @@ fn ways(shared: &Shared, inventory: &Inventory) -> Vec<(usize, Pid)> {
 }
 
 /// After each command every one of `ways` still leads there; PIDs to which one did not are noted.
-fn guarded(shared: &Shared, ways: Vec<(usize, Pid)>) -> Arc<Mutex<BTreeSet<Pid>>> {
-    let lost = Arc::new(Mutex::new(BTreeSet::new()));
+fn guarded(shared: &Shared, ways: Vec<(usize, Pid)>) -> std::sync::Arc<Mutex<BTreeSet<Pid>>> {
+    let lost = std::sync::Arc::new(Mutex::new(BTreeSet::new()));
     let count = lost.clone();
     shared.with(|fake| {
         let mut sets = fake.sets;
@@ -78,15 +79,18 @@ fn guarded(shared: &Shared, ways: Vec<(usize, Pid)>) -> Arc<Mutex<BTreeSet<Pid>>
     lost
 }
 
-/// Nobody was without a way but PIDs that an event names: those for which no order of changes is free of deadlock.
-fn only_those_that_are_told(fm: &Fm, lost: &Mutex<BTreeSet<Pid>>, name: &str) {
+/// Nobody was without a way but PIDs that an event names, and says why: those for which no order of changes is free of
+/// deadlock. Returns how many were.
+fn only_those_that_are_told(fm: &Fm, lost: &Mutex<BTreeSet<Pid>>, name: &str) -> usize {
     let told: Vec<String> = fm.board().events(0).into_iter().map(|event| event.what).collect();
-    let told: Vec<&String> =
-        told.iter().filter(|what| what.contains("no route meanwhile")).collect();
-    for pid in lost.lock().unwrap().iter() {
+    let why = |what: &&String| what.contains("no route for a moment") && what.contains("circle");
+    let told: Vec<&String> = told.iter().filter(why).collect();
+    let lost = lost.lock().unwrap();
+    for pid in lost.iter() {
         let pid = pid.to_string();
         assert!(told.iter().any(|what| what.contains(&pid)), "{name}: {pid}, {told:?}");
     }
+    lost.len()
 }
 
 fn set_link(shared: &Shared, (at, port): (usize, u8), up: bool) {
@@ -131,9 +135,7 @@ fn a_manager_that_starts_again_takes_no_way_from_anybody() {
         let lost = guarded(&shared, whole);
         let mut second = started(&shared, store);
         let name = format!("round {round}: kept {keeps}, cut {cuts}");
-        if keeps {
-            only_those_that_are_told(&second, &lost, &name);
-        }
+        only_those_that_are_told(&second, &lost, &name);
         rounds_with_a_cut += u64::from(cuts);
         if cuts {
             let told = second.board().events(0);
@@ -141,6 +143,7 @@ fn a_manager_that_starts_again_takes_no_way_from_anybody() {
             assert_eq!(said, keeps, "{name}: {told:?}");
             set_link(&shared, end, true);
             (0..3).for_each(|_| second.watch());
+            only_those_that_are_told(&second, &lost, &name);
         }
         assert_eq!(status(&second).trouble, trouble, "{name}");
         if keeps || !cuts {
@@ -149,6 +152,72 @@ fn a_manager_that_starts_again_takes_no_way_from_anybody() {
         }
     }
     assert!(rounds_with_a_cut > 10);
+}
+
+/// A link comes back, and the routes of before with it: who had none for a moment is told.
+#[test]
+fn who_has_no_route_while_a_link_comes_back_is_told() {
+    let (mut rng, mut without) = (Rng::new(0x260), 0);
+    for round in 0..40 {
+        let graph = match round % 3 {
+            0 => generate::ring(5 + round % 4, 1),
+            1 => generate::torus(&[3, 3], 1),
+            _ => generate::random(&mut rng, 10, 5, 1),
+        };
+        let shared = Shared::new(Fake::of(&graph.unwrap()));
+        let mut fm = started(&shared, None);
+        let before = shared.with(|fake| tables(&fake.nodes));
+        let inventory = fm.state().unwrap().inventory;
+        let links: Vec<[PortRef; 2]> = inventory.links.iter().copied().collect();
+        let some = |rng: &mut Rng| {
+            let [end, _] = links[usize::try_from(rng.below(links.len() as u64)).unwrap()];
+            (number(&inventory, end.switch), end.port)
+        };
+        let cut = [some(&mut rng), some(&mut rng)];
+        let cut = if cut[0] == cut[1] { &cut[..1] } else { &cut[..] };
+        for &end in cut {
+            set_link(&shared, end, false);
+        }
+        (0..3).for_each(|_| fm.watch());
+        let lost = guarded(&shared, ways(&shared, &inventory));
+        for &end in cut {
+            set_link(&shared, end, true);
+        }
+        (0..3).for_each(|_| fm.watch());
+        let name = format!("round {round}");
+        without += only_those_that_are_told(&fm, &lost, &name);
+        assert_eq!(shared.with(|fake| tables(&fake.nodes)), before, "{name}");
+    }
+    println!("{without} PIDs had no route for a moment");
+}
+
+/// What stands in the switches waits in a circle already: nothing but to take some of it away helps, which a manager that
+/// knows nothing of before tells too.
+#[test]
+fn who_has_no_route_while_a_manager_without_a_store_starts_is_told() {
+    let shared = Shared::new(Fake::of(&generate::ring(5, 1).unwrap()));
+    let first = started(&shared, None);
+    let inventory = first.state().unwrap().inventory;
+    drop(first);
+    // The shortest ways of a ring, all of them: who made these did not think of the waits.
+    let graph = inventory.graph().unwrap();
+    let ends: Vec<(Pid, PortRef)> =
+        inventory.pids().filter(|(_, at)| at.port != OWN_PORT).collect();
+    for (from, _) in inventory.by_id() {
+        let real = number(&inventory, from);
+        for (to, at) in ends.iter().filter(|(_, at)| at.switch != from) {
+            let net = Net::new(&graph);
+            let hops = net.hops(&[at.switch]);
+            let near = |arc: &&Arc| hops[arc.far] < hops[from];
+            let port = net.arcs(from).iter().find(near).unwrap().port;
+            shared.with(|fake| fake.switch(real).drt.insert(*to, DrtEntry::Port(port)));
+        }
+    }
+    let lost = guarded(&shared, ways(&shared, &inventory));
+    let second = started(&shared, None);
+    let without = only_those_that_are_told(&second, &lost, "a ring of five");
+    assert!(without > 0 && without < ends.len(), "{without}: {:?}", second.board().events(0));
+    assert_eq!(status(&second).trouble, Vec::<String>::new());
 }
 
 /// What ports say of who is there is so.
@@ -196,7 +265,8 @@ fn a_switch_that_goes_with_all_its_links_is_told_whole_and_at_once() {
     let told: Vec<String> = fm.board().events(after).into_iter().map(|event| event.what).collect();
     let all = told.join("\n");
     assert_eq!(all.matches("is down").count(), 2, "{all}");
-    assert!(all.contains("does not answer") && !all.contains("bound"), "{all}");
+    assert!(all.contains("s1 does not answer: no way leads to it"), "{all}");
+    assert!(!all.contains("bound"), "{all}");
     let now = status(&fm);
     assert!(now.trouble.iter().any(|line| line.contains("is not there any more")), "{now:?}");
     assert_eq!((now.counts.silent, now.counts.down), (1, 2));

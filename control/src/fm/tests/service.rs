@@ -227,7 +227,7 @@ fn refused_requests_leave_everything_as_it_was() {
         (share("pool", &[&gfd], BLOCK), "one already"),
         (share("two", &[&gfd, &gfd], 2 * BLOCK), "is there twice"),
         (share("odd", &[&gfd], 1), "the size is no multiple of 0x100"),
-        (share("part", &[&gfd], 256), "Invalid Input"),
+        (share("part", &[&gfd], BLOCK + 256), "1 GFDs give blocks of 0x10000000 octets: 0x10000100; 0x10000000 or 0x20000000 would do"),
         (share("big", &[&gfd], 99 * BLOCK), "octets in all"),
         (share("none", &["eee"], BLOCK), "no GFD"),
         (share("seventeen octets!", &[&gfd], BLOCK), "1 to 16 octets"),
@@ -533,6 +533,33 @@ fn clients_are_answered_one_at_a_time_and_status_always() {
         assert!(ask(bad).contains("bad_request"), "{bad}");
     }
     drop(service);
+}
+
+/// A switch that another manager has taken is told as that manager's, never as one that does not answer.
+#[test]
+fn a_switch_of_another_manager_is_told_so() {
+    let shared = shared();
+    let mut fm = started(&shared, "");
+    let links = fm.state().unwrap().inventory.links;
+    shared.with(|fake| fake.nodes[1].base.primary = Some((Pid::from_low_bits(9), THEM)));
+    let (after, calls) = (status(&fm).events, status(&fm).calls);
+    fm.watch();
+    assert!(status(&fm).calls < calls + 40, "it is not asked again and again: {calls}");
+    let owner = Named(THEM).to_string();
+    let told = |fm: &Fm| -> Vec<String> {
+        fm.board().events(after).into_iter().map(|event| event.what).collect()
+    };
+    let [line] = &told(&fm)[..] else { panic!("{:?}", told(&fm)) };
+    assert!(line.contains("took s1 over") && line.contains(&owner), "{line}");
+    fm.rediscover().unwrap();
+    let (said, now) = (told(&fm), status(&fm));
+    let says = |part: &str, all: &[String]| all.iter().any(|line| line.contains(part));
+    assert!(says("s1, PID ", &said) && says("belongs to", &said), "{said:?}");
+    assert!(!says("does not answer", &said), "{said:?}");
+    assert!(says("s1, PID 001, belongs to", &now.trouble), "{now:?}");
+    assert!(!says("s1, PID 001, is not there", &now.trouble), "{now:?}");
+    let [[one, other]] = links.into_iter().collect::<Vec<_>>()[..] else { panic!("one link") };
+    assert!(says(&format!("link at {one} to {other} is down"), &said), "{said:?}");
 }
 
 /// Each look reads owners, PIDs and tables again; what somebody else has changed is told once, and is trouble until it is

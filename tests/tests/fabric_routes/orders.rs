@@ -1,0 +1,151 @@
+//! Whose routes are withdrawn: nobody's for whom there is an order of changes without deadlock.
+//!
+//! Shape: two tables of one small fabric, made without each other -> all orders of PIDs are tried one by one, by the means
+//! of [`check`](super::check) alone -> as many are withdrawn as must be.
+//! Units: PIDs.
+//! Source: fabric.md, "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
+
+use std::collections::BTreeMap;
+
+use weft::fm::graph::{Graph, LinkId, SwitchId, generate};
+use weft::fm::routes::{Options, Routed, Tables, Transit, route};
+use weft_dataplane::rng::Rng;
+use weft_parsers::fabric::{DrtEntry, Pid};
+
+use super::check::{Dependencies, circle, walk_static};
+use super::{below, mixtures, seed};
+
+/// Tables without groups, made as if some of the links were not there: a careful manager's, of another day.
+fn made(graph: &Graph, without: &[LinkId]) -> Routed {
+    let mut graph = graph.clone();
+    for &link in without {
+        graph.set_link(link, false).unwrap();
+    }
+    route(&graph, &Options { groups: 0, ..Options::default() }, None)
+}
+
+/// Where the entries for a PID are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Old,
+    New,
+    Nowhere,
+}
+
+struct Orders<'a> {
+    graph: &'a Graph,
+    old: &'a Tables,
+    new: &'a Tables,
+    pids: Vec<Pid>,
+    known: BTreeMap<(Vec<u8>, usize), bool>,
+}
+
+impl Orders<'_> {
+    fn tables(&self, now: &[At]) -> Tables {
+        let mut tables = Tables::new(self.graph.switch_count());
+        for (&to, at) in self.pids.iter().zip(now) {
+            let from = match at {
+                At::Old => self.old,
+                At::New => self.new,
+                At::Nowhere => continue,
+            };
+            for switch in self.graph.switches() {
+                tables.get_mut(switch).set_drt(to, from.get(switch).unwrap().drt(to));
+            }
+        }
+        tables
+    }
+
+    /// Whether one PID can change while the others stand: switches one after the other, nearest to it first, with all
+    /// packets on their way that were sent before.
+    fn can_change(&mut self, now: &[At], which: usize) -> bool {
+        let key = (now.iter().map(|at| *at as u8).collect(), which);
+        if let Some(&known) = self.known.get(&key) {
+            return known;
+        }
+        let (to, mut standing) = (self.pids[which], self.tables(now));
+        let mut switches: Vec<(u32, SwitchId)> = self
+            .graph
+            .switches()
+            .map(|at| (walk_static(self.graph, self.new, at, to).unwrap(), at))
+            .collect();
+        switches.sort_unstable();
+        let (mut flying, mut seen) = (BTreeMap::new(), Dependencies::new(self.graph));
+        let mut stand = |tables: &Tables| seen.stand(self.graph, tables, &mut flying).unwrap();
+        stand(&standing);
+        for (_, at) in switches {
+            standing.get_mut(at).set_drt(to, self.new.get(at).unwrap().drt(to));
+            stand(&standing);
+        }
+        let can = circle(&seen.alone()).is_none();
+        self.known.insert(key, can);
+        can
+    }
+
+    /// Whether all that have old entries can change, in any order.
+    fn can_all(&mut self, now: &mut Vec<At>) -> bool {
+        let open: Vec<usize> = (0..now.len()).filter(|&at| now[at] == At::Old).collect();
+        open.is_empty()
+            || open.into_iter().any(|at| {
+                self.can_change(now, at) && {
+                    now[at] = At::New;
+                    let can = self.can_all(now);
+                    now[at] = At::Old;
+                    can
+                }
+            })
+    }
+
+    /// How many have to be withdrawn at least.
+    fn must(&mut self) -> u32 {
+        let count = self.pids.len();
+        let fits = |set: u32, orders: &mut Self| {
+            [At::New, At::Nowhere].into_iter().any(|meanwhile| {
+                let of = |at| if set & 1_u32 << at == 0 { At::Old } else { meanwhile };
+                orders.can_all(&mut (0..count).map(of).collect())
+            })
+        };
+        let sets = (0..1_u32 << count).filter(|&set| fits(set, self));
+        sets.map(u32::count_ones).min().unwrap()
+    }
+}
+
+#[test]
+fn nobody_is_withdrawn_for_whom_there_is_an_order_without_deadlock() {
+    let mut rng = Rng::new(seed());
+    let (mut at_once, mut in_rounds, mut withdrawn) = (0, 0, 0);
+    for number in 0..400 {
+        let (name, graph) = match number % 4 {
+            0 => ("ring", generate::ring(3 + below(&mut rng, 4), 1)),
+            1 => ("mesh", generate::mesh(4 + below(&mut rng, 2), 1)),
+            2 => ("torus", generate::grid(&[2, 3], true, 1)),
+            _ => ("random", generate::random(&mut rng, 6, 4, 1)),
+        };
+        let graph = graph.unwrap();
+        let links = graph.links().count();
+        let mut some = || {
+            let of = |_| LinkId(u32::try_from(below(&mut rng, links)).unwrap());
+            made(&graph, &(0..=links / 4).map(of).collect::<Vec<_>>())
+        };
+        let (old, new) = (some(), some());
+        if old.partition.is_some() || new.partition.is_some() {
+            continue;
+        }
+        let name = format!("{number}: {name}");
+        let transit = Transit::plan(&graph, &old, &new).unwrap();
+        mixtures(&mut rng, &name, &graph, &old.tables, &new.tables, &transit);
+        let pids: Vec<Pid> = graph.endpoints().map(|end| end.pid).collect();
+        let entry = |tables: &Tables, at, to| tables.get(at).unwrap().drt(to);
+        assert!(pids.iter().all(|&to| entry(&new.tables, SwitchId(0), to) != DrtEntry::Invalid));
+        let (old, new) = (&old.tables, &new.tables);
+        let mut orders = Orders { graph: &graph, old, new, pids, known: BTreeMap::new() };
+        assert_eq!(transit.withdrawn.len(), orders.must() as usize, "{name}: {transit:?}");
+        match (transit.withdrawn.len(), transit.rounds.len()) {
+            (0, 0 | 1) => at_once += 1,
+            (0, _) => in_rounds += 1,
+            _ => withdrawn += 1,
+        }
+    }
+    println!("{at_once} at once, {in_rounds} in rounds, {withdrawn} with PIDs withdrawn");
+    assert!(at_once > 10 && in_rounds > 0 && withdrawn > 0);
+}
