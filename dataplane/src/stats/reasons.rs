@@ -101,8 +101,9 @@ drop_reasons! {
         "Under 60 octets without FCS, and `weft replay --drop-runts` drops these as a wire does.",
         "Leave `--drop-runts` out: captures of a sender's own frames have them unpadded.";
     TooLong = 3, "too_long", InputMaybePri, Any,
-        "Longer than `max_frame` of the port that it came in by, than that of each port that it could leave by, or than \
-         a chunk of the pool; on a link that carries TLPs, too long in the form that it has at its output.",
+        "Longer than `max_frame` of the port that it came in by, than that of each port that it could leave by, with the \
+         tag that it would get there, or than a chunk of the pool; on a link that carries TLPs, too long in the form \
+         that it has at its output.",
         "Raise `switch.max_frame` (restart) and the ports' `max_frame`, or lower the hosts' MTU. For TLPs `max_frame` \
          must leave 96 octets beside `max_payload`.";
     Fcs = 4, "fcs", Input, Virtual,
