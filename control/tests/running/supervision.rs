@@ -239,8 +239,12 @@ fn a_switch_that_was_stopped_goes_on() {
     let hooked = Hooked::new();
     hooked.forwards();
     hooked.signal(Signal::STOP);
-    // Longer than a main thread that has not moved would be waited for.
-    std::thread::sleep(Duration::from_secs(4));
+    // Longer than a main thread that has not moved would be waited for: there is nothing to look for in a process that is
+    // stopped.
+    let over = now_ms() + 4_000;
+    while now_ms() < over {
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
     hooked.signal(Signal::CONT);
     let shown = hooked.switch.json(&["show", "workers", "--json"]);
     let workers = shown.pointer("/workers").and_then(Value::as_array).unwrap();
