@@ -4,6 +4,7 @@
 //! Units: as in `config`.
 //! Source: architecture.md, "Control"; pipeline.md §3, §4, §8, §9.
 
+use weft_parsers::vlan::TAG_LEN;
 use weft_parsers::{AfhMode, Ecn, Format, Head};
 
 use crate::buffer::{BufferError, BufferPlan, Thresholds};
@@ -14,7 +15,7 @@ use crate::groups::{GroupError, GroupTable};
 use crate::lag::{LagError, Links};
 use crate::pfc::{ClassError, check_classes};
 use crate::types::{PORTS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet};
-use crate::vlan::{PortMode, TAG_LEN, VlanError, VlanTable};
+use crate::vlan::{PortMode, VlanError, VlanTable};
 
 /// Why a configuration cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

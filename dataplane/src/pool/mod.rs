@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use weft_parsers::HEAD_LEN;
 pub use weft_parsers::partial::PartialCsum;
+use weft_parsers::vlan::TAG_LEN;
 
 use crate::batch::Batch;
 use crate::desc::{Desc, Flag};
 use crate::free::{FreeCache, FreeList};
 use crate::sync::{AtomicU32, Ordering};
-use crate::vlan::TAG_LEN;
 
 /// Where a received frame starts in its chunk: room for a tag and a driver's header before it.
 pub const HEADROOM: usize = 128;

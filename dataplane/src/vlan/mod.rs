@@ -6,7 +6,7 @@
 
 mod tag;
 
-pub use tag::{Extent, TAG_LEN, TagOp};
+pub use tag::{Extent, TagOp};
 
 use crate::types::{PORTS_MAX, PerPort, PortId, PortSet};
 use core::ops::RangeInclusive;

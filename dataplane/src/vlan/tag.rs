@@ -5,10 +5,9 @@
 //! Source: IEEE 802.1Q clause 9.
 
 use weft_parsers::Tci;
+use weft_parsers::vlan::TAG_LEN;
 
 const ADDRESSES: usize = 12;
-/// Octets of a tag.
-pub const TAG_LEN: usize = 4;
 const ETHER_TYPE: usize = 2;
 
 /// What becomes of a frame's outer tag.

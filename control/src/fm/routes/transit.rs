@@ -13,7 +13,7 @@
 //! what came by a channel that only the new routes use waits for new ones. If all these waits, of all PIDs together, have
 //! no circle, then no state that can come about locks up, with packets of before still on their way.
 //!
-//! Where they have one, the changes go in rounds ([`rounds`](super::rounds)): packets that came by ways of before have left
+//! Where they have one, the changes go in rounds (`rounds.rs`): packets that came by ways of before have left
 //! when the next round begins. PIDs for which no order of rounds does are withdrawn first: their entries become invalid,
 //! what is on the way to them drains (packets to them are dropped or refused meanwhile, as without a route), and only then
 //! their new routes are set. All others keep a way throughout, if they had one that works: packets whose old entry leads

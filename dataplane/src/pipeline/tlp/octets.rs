@@ -14,7 +14,6 @@ use weft_parsers::{HEAD_LEN, MacAddr};
 use super::read::Facts;
 use crate::desc::Desc;
 use crate::pool::Bufs;
-pub(super) use crate::vlan::TAG_LEN;
 
 /// Destination and source.
 pub(super) const MACS_LEN: usize = 12;

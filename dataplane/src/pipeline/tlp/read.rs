@@ -59,7 +59,7 @@ pub(super) fn read(
     config: &TlpConfig,
 ) -> Result<Read, DropReason> {
     let tagged = frame.get(12..14) == Some(&ether_type::CTAG.to_be_bytes());
-    let start = octets::MACS_LEN + if tagged { octets::TAG_LEN } else { 0 };
+    let start = octets::MACS_LEN + if tagged { weft_parsers::vlan::TAG_LEN } else { 0 };
     let header = frame.get(start..).unwrap_or_default();
     let Ok((found, rest)) = tlp::TlpLink::parse(header, config.oui) else {
         return Err(DropReason::NotTlp);
