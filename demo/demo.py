@@ -121,7 +121,7 @@ class Demo:
     @staticmethod
     def iperf(server, client, address):
         """Mbit/s of one TCP stream for a second between two kernel hosts; what iperf3 said where that is no number."""
-        listening = subprocess.Popen(at(server, "iperf3", "-s", "-1"), stdout=subprocess.PIPE, text=True)
+        listening = subprocess.Popen(at(server, "iperf3", "-s", "-1", "--forceflush"), stdout=subprocess.PIPE, text=True)
         for line in listening.stdout:
             if "listening" in line:
                 break
