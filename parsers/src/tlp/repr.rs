@@ -291,14 +291,19 @@ impl TlpRepr<'_> {
             Mode::Flit => None,
         };
         let local = self.vend_prefix.map(|prefix| u32::from_be_bytes(prefix.emit()));
-        let base = header.dw.into_iter().take(header.dws);
-        let in_front = [local, pasid].into_iter().flatten();
-        let dws = in_front.chain(base).chain(header.ohc.into_iter().flatten());
-        let (need, had) = (dws.clone().count() * 4, out.len());
+        let (need, had) = (self.head_len(&header), out.len());
         let head = out.get_mut(..need).ok_or(EmitError::Room { need, had })?;
-        for (octets, dw) in head.chunks_exact_mut(4).zip(dws) {
-            octets.copy_from_slice(&dw.to_be_bytes());
-        }
+        let mut places = head.as_chunks_mut::<4>().0.iter_mut();
+        let mut put = |dw: u32| {
+            if let Some(octets) = places.next() {
+                *octets = dw.to_be_bytes();
+            }
+        };
+        // One after the other: a loop over a chain of them is not unrolled.
+        local.into_iter().for_each(&mut put);
+        pasid.into_iter().for_each(&mut put);
+        header.dw.iter().take(header.dws).copied().for_each(&mut put);
+        header.ohc.iter().flatten().copied().for_each(&mut put);
         Ok(need)
     }
 
@@ -308,10 +313,14 @@ impl TlpRepr<'_> {
     /// As of `emit`, as far as the header tells.
     pub fn emit_len(&self) -> Result<usize, EmitError> {
         let header = self.header(self.payload.len())?;
+        Ok(self.head_len(&header) + self.payload.len())
+    }
+
+    /// Octets in front of the payload.
+    fn head_len(&self, header: &Header) -> usize {
         let in_front = usize::from(self.vend_prefix.is_some())
             + usize::from(self.pasid.is_some() && self.mode == Mode::NonFlit);
-        let dws = in_front + header.dws + header.ohc.iter().flatten().count();
-        Ok(dws * 4 + self.payload.len())
+        (in_front + header.dws + header.ohc.iter().flatten().count()) * 4
     }
 
     fn header(&self, payload_len: usize) -> Result<Header, EmitError> {
