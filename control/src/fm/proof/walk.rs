@@ -207,7 +207,9 @@ impl<'a> Walk<'a> {
         self.stack.clear();
         let channels = self.channels;
         for &source in &channels.sources {
-            self.visit(tables, to, end, source)?;
+            if self.seen[source].state == State::Unseen {
+                self.visit(tables, to, end, source)?;
+            }
             let seen = self.seen[source];
             self.starts[source] = self.starts[source].or(seen.ports);
             if !seen.ports.is_empty() {
@@ -220,7 +222,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Depth first from `source`; every switch is entered once.
+    /// Depth first from `source`, which is unseen; every switch is entered once.
     fn visit(
         &mut self,
         tables: &Tables,
@@ -228,9 +230,6 @@ impl<'a> Walk<'a> {
         end: Option<Endpoint>,
         source: SwitchId,
     ) -> Result<(), Fault> {
-        if self.seen[source].state != State::Unseen {
-            return Ok(());
-        }
         self.open(tables, to, end, source)?;
         while let Some(&(at, rest)) = self.stack.last() {
             let Some(port) = rest.first() else {
@@ -267,6 +266,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    #[inline] // in the loop over all switches of `visit`, for each destination
     fn open(
         &mut self,
         tables: &Tables,
@@ -299,7 +299,8 @@ impl<'a> Walk<'a> {
         self.seen.fill(Seen::default());
         self.stack.clear();
         for at in self.graph.switches().filter(|&at| self.graph.is_up(at)) {
-            if ports_of(tables, at, to).is_none_or(|ports| !ports.is_empty()) {
+            let is_new = self.seen[at].state == State::Unseen;
+            if is_new && ports_of(tables, at, to).is_none_or(|ports| !ports.is_empty()) {
                 self.visit(tables, to, end, at)?;
             }
         }
