@@ -4,7 +4,7 @@
 Shape: side_by_side.py [ROW...] [--quick] [--rounds N] [--seconds S] -> table, JSON, markdown; exit 1 when a must is
 missed, 2 when it cannot run.
 Units: as the table says; seconds.
-Source: issue 3, item 7. Runs as root in namespaces of its own (net, mount, pid), which vanish with it.
+Source: none of its own. Runs as root in namespaces of its own (net, mount, pid), which vanish with it.
 """
 
 import argparse

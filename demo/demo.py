@@ -3,8 +3,8 @@
 
 Shape: demo.py [WEFT] -> steps as they go, then the table; exit 1 when a step did not go as it must.
 Units: frames, seconds, Mbit/s.
-Source: issue 2, item 7. Runs in namespaces of its own (net, mount, pid; also user when not root), so that
-whatever ends it takes everything along: nothing is left behind.
+Source: none of its own. Runs in namespaces of its own (net, mount, pid; also user when not root), so that whatever ends
+it takes everything along: nothing is left behind.
 """
 
 import json
@@ -240,7 +240,7 @@ class Demo:
         base, size = "0x10000000000", "1MiB"
         for host, word in (("h0", "write"), ("h1", "read")):
             socket = f"{folder}/{host}/endpoint.sock"
-            done = sh(f"{self.weft} endpoint ctl --json {socket} {word} {base} {size} --seed 7")
+            done = sh(f"{self.weft} endpoint ctl --json {socket} {word} {base} {size} --seed=7")
             report = json.loads(done)["transfer"]
             octets = report["written"] + report["read"]
             text = f"{octets} octets in {report['ns'] / 1e6:.0f} ms by UIO"

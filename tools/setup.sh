@@ -3,7 +3,7 @@
 #
 # Shape: setup.sh [build|test|demo|sanitize|soak|bench]... ; without arguments everything.
 # Needs: Debian 12 or newer with cargo (rustup). Root installs packages; others are told which.
-# Source: issue 2, acceptance 1.
+# Source: none of its own.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -3,7 +3,7 @@
 //! Shape: `ebpf/` to `OUT_DIR/object.rs`, a constant `OBJECTS: Result<[&[u8]; 2], &str>`; a warning when
 //! it is an error. Without them weft builds and runs all the same, only slower.
 //! Units: none.
-//! Source: architecture.md, "The fast path in the kernel"; rustc's `bpfel-unknown-none` target.
+//! Source: docs/express.md; rustc's `bpfel-unknown-none` target.
 //!
 //! The target comes without a core library, so that one is built from the toolchain's own source
 //! (`rust-src`): by this toolchain told to allow it, or by a nightly one.

@@ -2,7 +2,7 @@
 //!
 //! Shape: one criterion group; each bench picks among three busy queues.
 //! Units: time a pick.
-//! Source: style.md C13. Run: `cargo bench -p weft-bench --bench egress`.
+//! Source: none of its own. Run: `cargo bench -p weft-bench --bench egress`.
 
 use std::hint::black_box;
 

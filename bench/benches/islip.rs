@@ -2,7 +2,7 @@
 //!
 //! Shape: one criterion group, a bench a load of [`weft_bench::islip_slot`].
 //! Units: time a slot.
-//! Source: style.md C13. Run: `cargo bench -p weft-bench --bench islip`.
+//! Source: none of its own. Run: `cargo bench -p weft-bench --bench islip`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use weft_bench::islip_slot::{Bench, Busy, Load};

@@ -2,5 +2,5 @@
 
 Shape: crew, machine, wires, kit, captures <- testpmd, ovs, bridge, weft <- rows; result prints and writes.
 Units: in the names.
-Source: issue 3, item 7.
+Source: none of its own.
 """

@@ -2,7 +2,7 @@
 
 Shape: Bench; take_turns(bench, row, {name: measure}) -> Turns with the figures of each, by round.
 Units: seconds; figures as each contender returns them.
-Source: issue 3, "Speed": median of interleaved rounds, core distance before and after.
+Source: median of interleaved rounds, core distance before and after.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 Shape: Crew.start(argv) -> Popen, Crew.stop(popen), Crew.run(argv) -> text; Crew.commands, in order.
 Units: seconds.
-Source: issue 3, item 7.
+Source: none of its own.
 """
 
 import shlex

@@ -2,7 +2,7 @@
 
 Shape: Line -> verdict; table(lines) -> text; write(folder, facts, lines) -> paths of JSON and markdown.
 Units: as each line's `unit` says; a ratio is weft's figure over the peer's.
-Source: issue 3, "Speed".
+Source: none of its own.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 Shape: run(bench) adds lines for p50 and p99 of each way of weft's, and one for the start.
 Units: us added beside a plain cable; ms from the start of the process.
-Source: issue 3, "Speed"; what the probe measures and why is said in bench/src/kit/latency.rs.
+Source: what the probe measures and why is said in bench/src/kit/latency.rs.
 """
 
 import time

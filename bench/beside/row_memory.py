@@ -2,7 +2,7 @@
 
 Shape: run(bench) adds a line a load.
 Units: Mpps; octets without FCS; MiB.
-Source: issue 3, "Speed", rows 1 to 3; DPDK 22.11 net_pcap and net_null guides.
+Source: DPDK 22.11 net_pcap and net_null guides.
 """
 
 from .bench import take_turns

@@ -2,7 +2,7 @@
 
 Shape: run(bench) adds a line a direction.
 Units: Gbit/s of payload at the receiver.
-Source: issue 3, "Speed"; iperf3(1), veth(4).
+Source: iperf3(1), veth(4).
 """
 
 import contextlib

@@ -2,8 +2,8 @@
 
 Shape: run(bench) adds a line a size and peer.
 Units: Mpps; octets without FCS.
-Source: issue 3, "Speed"; pitfalls 4 and 5 of the guide to measuring: redirected frames need NAPI at the far end,
-and the cheapest sink is a last veth without program that foreign frames come to.
+Source: Linux veth: redirected frames need NAPI at the far end, and the cheapest sink is
+a last veth without program that foreign frames come to.
 """
 
 import contextlib

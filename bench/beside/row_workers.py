@@ -2,7 +2,7 @@
 
 Shape: run(bench) measures both in turn; only rounds in which the cores were as near as usual count.
 Units: Mpps; ns of core distance.
-Source: issue 3, "Speed".
+Source: none of its own.
 """
 
 import json

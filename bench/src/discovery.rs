@@ -2,7 +2,7 @@
 //!
 //! Shape: [`fabrics`] -> [`measure`]: discovery, PIDs, routes with their proof, sending; then a link is lost.
 //! Units: seconds of wall clock; one core; manager and switches together.
-//! Source: issue 4, "Speed": discovery, PIDs and proved routes in 10 s, reroute after a loss in 1 s.
+//! Source: discovery, PIDs and proved routes in 10 s, reroute after a loss in 1 s.
 
 use std::sync::{Arc, Mutex};
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`check`] runs decode and protection alone; [`copy`] reads and writes through all of it.
 //! Units: ns an access and octets a ns (GB/s), of wall clock; one core.
-//! Source: fabric.md, "GFD (endpoint)"; wire-formats.md 5.2.
+//! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §5.2.
 
 use std::hint::black_box;
 

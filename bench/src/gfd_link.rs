@@ -3,7 +3,8 @@
 //! Shape: [`measure`]: a requester with so many requests on their way, a pipe, a [`GfdEnd`]; each octet is written
 //! into its chunk from the requester's memory, or compared with nothing and copied to it.
 //! Units: octets a ns (GB/s) of wall clock.
-//! Source: fabric.md, "GFD (endpoint)"; wire-formats.md 3.6, 5.5 (requests of 4 KiB, 4 streams).
+//! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §3.6, §5.5 (requests of 4 KiB, 4
+//! streams).
 
 use std::hint::black_box;
 

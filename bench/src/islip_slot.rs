@@ -2,7 +2,7 @@
 //!
 //! Shape: [`measure`] runs [`Load`]s on the data plane's `Islip` and returns the median repetition.
 //! Units: ns a slot, of wall clock; one core.
-//! Source: issue 2, "Speed": 64 ports x 4 priorities, all VOQs busy, 2 iterations in 1 us.
+//! Source: 64 ports x 4 priorities, all VOQs busy, 2 iterations in 1 us.
 
 use std::hint::black_box;
 

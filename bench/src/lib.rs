@@ -2,7 +2,7 @@
 //!
 //! Shape: one module a subject; each sets its load up, measures, and returns plain numbers.
 //! Units: in the names, `_ns` and so on.
-//! Source: style.md C13; issue 2, "Speed".
+//! Source: none of its own.
 
 pub mod discovery;
 pub mod gfd;

@@ -2,7 +2,7 @@
 //!
 //! Shape: one line a figure: what, measured, wanted.
 //! Units: as printed.
-//! Source: issue 2, "Speed".
+//! Source: none of its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;

@@ -3,7 +3,7 @@
 //! Shape: a switch whose ports all make frames for stations behind each other's; [`measure`] drives
 //! its one lane and returns a [`PathFigure`].
 //! Units: frames/s, nanoseconds, TSC cycles, allocations.
-//! Source: issue 2, "Speed"; style.md C13.
+//! Source: none of its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

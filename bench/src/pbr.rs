@@ -3,7 +3,7 @@
 //! Shape: an edge with 4,096 [`Segments`] and 4,095 DPIDs; [`measure`] looks random addresses up and
 //! returns a [`PbrFigure`].
 //! Units: nanoseconds, TSC cycles, allocations, each of a TLP where not said otherwise.
-//! Source: fabric.md "Ingress at an edge", "Inside"; style.md C13.
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside".
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`fabrics`] -> [`measure`]: routes and proof from nothing; the same after a link was lost, with what to send.
 //! Units: seconds of wall clock; one core.
-//! Source: issue 4, "Speed": routes and proof of a k = 16 fat tree and of 4,095 PIDs in 10 s, after a loss in 1 s.
+//! Source: routes and proof of a k = 16 fat tree and of 4,095 PIDs in 10 s, after a loss in 1 s.
 
 use weft::fm::graph::{Graph, GraphError, LinkId, generate};
 use weft::fm::proof::{Fault, Proof, Traffic};

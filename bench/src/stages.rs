@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Stages`] hears a lane's parts end, and reads the time-stamp counter each time.
 //! Units: TSC cycles.
-//! Source: issue 3, item 1.
+//! Source: none of its own.
 
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Part, Tracer};

@@ -2,7 +2,7 @@
 //!
 //! Shape: a tree of clap's derives; `commands` does what they ask for.
 //! Units: as each option says.
-//! Source: issue 2, "`weft` binary".
+//! Source: none of its own.
 
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 //! Shape: text (TOML, flags, JSON lines) in, plain settings and reports out; the binary `weft` is a
 //! thin `main` over [`commands`].
 //! Units: as each parameter and field names them.
-//! Source: pipeline.md §10 to §13; architecture.md, "Control".
+//! Source: docs/spec/pipeline.md §10 to §13; ARCHITECTURE.md "Control".
 #![forbid(unsafe_code)]
 
 pub mod cli;

@@ -2,7 +2,7 @@
 //!
 //! Shape: the binary with ports that lead nowhere and CCI at a file of the test's; the client says what is wrong.
 //! Units: none.
-//! Source: issue 4, acceptance 7; wire-formats.md 4, which is all that the client knows.
+//! Source: docs/spec/wire-formats.md §4, which is all that the client knows.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: command lines in; standard output, standard error and exit codes out.
 //! Units: none.
-//! Source: issue 2, "`weft` binary"; `weft --help`.
+//! Source: `weft --help`.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: seeded mutations of `full.toml`, by octet, by line and by value.
 //! Units: none.
-//! Source: issue 2, acceptance 9; pipeline.md §12.
+//! Source: docs/spec/pipeline.md §12.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 

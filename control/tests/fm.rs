@@ -2,7 +2,7 @@
 //!
 //! Shape: a line of two switches and four GFDs in this process; the fabric manager and its clients are processes.
 //! Units: octets.
-//! Source: fabric.md, "FM module"; `docs/fm.md`.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 

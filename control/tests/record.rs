@@ -2,7 +2,7 @@
 //!
 //! Shape: `weft run --record` on captures and sinks, then `weft replay --record` of the file.
 //! Units: octets.
-//! Source: pipeline.md §13; issue 2, item 6 and acceptance 10.
+//! Source: docs/spec/pipeline.md §13.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: captures and configurations of `pcaps/` in; exit codes, captures and `result.json` out.
 //! Units: octets without FCS, picoseconds.
-//! Source: pipeline.md §13; issue 2, acceptance 3 and 6.
+//! Source: docs/spec/pipeline.md §13.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: `weft run` as a child process, its socket in a directory of the test's own.
 //! Units: none.
-//! Source: issue 2, "`weft` binary"; architecture.md, "Control".
+//! Source: ARCHITECTURE.md "Control".
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -3,7 +3,7 @@
 //! Shape: numbered frames of one length and one beginning, played by a port with pauses between them;
 //! the trace must show each as it came in.
 //! Units: octets without FCS, nanoseconds.
-//! Source: issue 2, "`weft trace`".
+//! Source: none of its own.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: up to [`BURST`] descriptors, in order, on the stack.
 //! Units: frames.
-//! Source: architecture.md, "Data's way through".
+//! Source: ARCHITECTURE.md "A frame's way".
 
 use arrayvec::ArrayVec;
 

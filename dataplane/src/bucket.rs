@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Bucket`] of a rate and a depth; `open_at(now)` says when it may be drawn on again.
 //! Units: rate in bit/s of true wire time (FCS, 64-octet minimum, preamble, gap); depth as a time.
-//! Source: the virtual scheduling form of GCRA (ITU-T I.371 Annex A); pipeline.md §7.
+//! Source: the virtual scheduling form of GCRA (ITU-T I.371 Annex A); docs/spec/pipeline.md §7.
 
 use crate::time::{Instant, LinkRate, Span};
 

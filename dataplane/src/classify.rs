@@ -2,7 +2,7 @@
 //!
 //! Shape: an ordered trust list per port; the first source that the frame carries decides.
 //! Units: priorities 0..=7.
-//! Source: pipeline.md §2; seed 003 §5.2.2.
+//! Source: docs/spec/pipeline.md §2.
 
 use weft_parsers::Head;
 

@@ -3,7 +3,7 @@
 //! Shape: [`SwitchConfig`] holds a [`PortConfig`] per port and one part per function. Fields marked
 //! (restart) are fixed when the switch is built; all others may change while it runs.
 //! Units: octets, cells, frames, bit/s, [`Span`]; no percentages.
-//! Source: pipeline.md §1 to §12.
+//! Source: docs/spec/pipeline.md §1 to §12.
 
 use weft_parsers::ParseConfig;
 use weft_parsers::tlp::{Mode, Oui};
@@ -73,7 +73,7 @@ pub struct PortConfig {
     pub role: PortRole,
 }
 
-/// What a port's link carries, and who is at its other end (fabric.md, "Port roles").
+/// What a port's link carries, and who is at its other end (docs/spec/cxl-fabric.md "Port roles").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PortRole {
     /// Ethernet.
@@ -128,7 +128,7 @@ impl Default for TlpLink {
     }
 }
 
-/// What holds for all TLPs of a switch (pipeline.md §2, wire-formats.md 3.7a).
+/// What holds for all TLPs of a switch (docs/spec/pipeline.md §2, docs/spec/wire-formats.md §3.7a).
 #[derive(Clone, Debug)]
 pub struct TlpConfig {
     /// OUI of their frames.
@@ -195,7 +195,7 @@ impl Trust {
     }
 }
 
-/// From wire fields to priorities (pipeline.md §2).
+/// From wire fields to priorities (docs/spec/pipeline.md §2).
 #[derive(Clone, Debug)]
 pub struct PriMaps {
     /// By PCP; a received PFC class goes the same way.
@@ -249,7 +249,7 @@ pub enum Sharing {
     Static,
 }
 
-/// Shared buffer (pipeline.md §4).
+/// Shared buffer (docs/spec/pipeline.md §4).
 #[derive(Clone, Debug)]
 pub struct BufferConfig {
     /// Octets of a cell (restart).
@@ -270,7 +270,7 @@ pub struct BufferConfig {
     pub xon_offset_cells: u32,
 }
 
-/// Crossbar (pipeline.md §6).
+/// Crossbar (docs/spec/pipeline.md §6).
 #[derive(Clone, Debug)]
 pub struct CrossbarConfig {
     /// Iterations of request, grant, accept in a slot: 1 to 4.
@@ -289,7 +289,7 @@ pub struct CrossbarConfig {
     pub egress_queue_frames: usize,
 }
 
-/// ECN marking (pipeline.md §8).
+/// ECN marking (docs/spec/pipeline.md §8).
 #[derive(Clone, Copy, Debug)]
 pub struct EcnConfig {
     /// Whether frames are marked.
@@ -336,7 +336,7 @@ pub enum StormAction {
     Forward,
 }
 
-/// Priority-based flow control (pipeline.md §9).
+/// Priority-based flow control (docs/spec/pipeline.md §9).
 #[derive(Clone, Debug)]
 pub struct PfcConfig {
     /// Whether anything of it is done.
@@ -355,7 +355,7 @@ pub struct PfcConfig {
     pub watchdog_action: StormAction,
 }
 
-/// Forwarding (pipeline.md §3).
+/// Forwarding (docs/spec/pipeline.md §3).
 #[derive(Clone, Debug)]
 pub struct ForwardConfig {
     /// FDB entries (restart).
@@ -418,7 +418,7 @@ impl ForwardConfig {
 }
 
 impl SwitchConfig {
-    /// The defaults of the design pages for a live switch of these sizes.
+    /// The defaults of docs/spec/pipeline.md for a live switch of these sizes.
     #[must_use]
     pub fn live(sizes: &LiveSizes) -> Self {
         let maps = PriMaps::for_pris(sizes.pris);

@@ -3,7 +3,7 @@
 //! Shape: 12 octets (16 with the VOQ link): chunk 32; vid 16, len 16; format 8, pri 3 + flags 5,
 //! input 8, start/2 8. Not `Copy`: whoever holds it holds the frame (or one share of it).
 //! Units: octets.
-//! Source: architecture.md, "Data's way through".
+//! Source: ARCHITECTURE.md "A frame's way".
 
 use weft_parsers::Format;
 
@@ -111,13 +111,13 @@ const _: () = assert!(size_of::<Desc>() == 12, "with the VOQ link a descriptor i
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Flag {
-    /// ECN-capable transport on a frame that may be marked (pipeline.md §8).
+    /// ECN-capable transport on a frame that may be marked (docs/spec/pipeline.md §8).
     Ect = 0x08,
     /// The frame carries an outer VLAN tag.
     Tagged = 0x10,
     /// TCP or UDP checksum holds only the pseudo-header's sum; see [`crate::pool::PartialCsum`].
     PartialCsum = 0x20,
-    /// Charged to its ingress group, not its VOQ (lossless, pipeline.md §4).
+    /// Charged to its ingress group, not its VOQ (lossless, docs/spec/pipeline.md §4).
     Pg = 0x40,
     /// One of several copies that share a chunk.
     Shared = 0x80,

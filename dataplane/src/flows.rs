@@ -5,8 +5,8 @@
 //! A verdict holds while nothing that it was made from has changed ([`Inputs`]); whatever else a frame
 //! needs is asked of the tables again.
 //! Units: none.
-//! Source: the exact-match cache of Pfaff et al., "The Design and Implementation of Open vSwitch",
-//! NSDI 2015; pipeline.md §1 to §3, whose answers it repeats.
+//! Source: the exact-match cache of Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015;
+//! docs/spec/pipeline.md §1 to §3, whose answers it repeats.
 
 use weft_parsers::FlowKey;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: (VID, group address) → [`PortSet`]; sorted arrays, part of the snapshot.
 //! Units: none.
-//! Source: pipeline.md §3.
+//! Source: docs/spec/pipeline.md §3.
 
 use crate::types::PortSet;
 use weft_parsers::{AddrKey, AddrSpace, Vid};

@@ -5,7 +5,7 @@
 //! which `pipeline` puts in order; `worker` is the thread that drives it live, `weft-sim` drives it
 //! in virtual time.
 //! Units: time in picoseconds ([`time::Instant`]), sizes in octets or cells, rates in bit/s, as named.
-//! Source: design pages pipeline.md §1 to §13; each module names its standard and clause.
+//! Source: docs/spec/pipeline.md §1 to §13; each module names its standard and clause.
 
 pub mod batch;
 #[expect(unsafe_code, reason = "eventfd")]

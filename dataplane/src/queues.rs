@@ -2,7 +2,7 @@
 //!
 //! Shape: [`QueueId`] = output(8:3), pri(2:0); [`QueueSet`] 512 bits; [`PerQueue`] 512 values.
 //! Units: none; [`Demand`] counts frames and cells.
-//! Source: pipeline.md, "Words".
+//! Source: docs/spec/pipeline.md, "Words".
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of words")]
 
 use core::ops::{Index, IndexMut};

@@ -2,7 +2,7 @@
 //!
 //! Shape: immutable; workers hold one for a burst and take the next at a burst boundary.
 //! Units: as in `config`.
-//! Source: architecture.md, "Control"; pipeline.md §3, §4, §8, §9.
+//! Source: ARCHITECTURE.md "Control"; docs/spec/pipeline.md §3, §4, §8, §9.
 
 use weft_parsers::vlan::TAG_LEN;
 use weft_parsers::{AfhMode, Ecn, Format, Head};

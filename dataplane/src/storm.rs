@@ -2,7 +2,7 @@
 //!
 //! Shape: a token bucket per [`StormKind`], refilled from `now`; a level-triggered [`StormSet`].
 //! Units: frames/s or bit/s (octets without FCS times 8); credit in 10^-12 frame or bit, exact.
-//! Source: pipeline.md §3.
+//! Source: docs/spec/pipeline.md §3.
 
 use crate::time::{Instant, Span};
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: re-exports with one set of names; [`UnsafeCell`] has loom's `with` and `with_mut`.
 //! Units: none.
-//! Source: style.md C4 and C12; the loom crate's documentation.
+//! Source: the loom crate's documentation.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::{

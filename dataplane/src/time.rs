@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Instant`] (u64 ps, wraps after 213 days, compared wrap-safe) and [`LinkRate`] (bit/s).
 //! Units: ps inside, ns at the edges; one pause quantum is 512 bit times.
-//! Source: IEEE 802.3 Annex 31B.2 (quantum); pipeline.md §9.
+//! Source: IEEE 802.3 Annex 31B.2 (quantum); docs/spec/pipeline.md §9.
 
 use core::cmp::Ordering;
 use core::ops::{Add, AddAssign, Sub};
@@ -183,7 +183,7 @@ impl LinkRate {
     }
 
     /// Time of a frame of `len` octets (no FCS) on a true wire: FCS, the 64-octet minimum, 8 octets
-    /// of preamble and 12 of gap (model.md).
+    /// of preamble and 12 of gap (docs/spec/model.md).
     #[inline]
     #[must_use]
     pub const fn frame_time(self, len: usize) -> Span {

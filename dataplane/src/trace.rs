@@ -4,7 +4,7 @@
 //! [`Event`] carries the numbers that decided. Frames are numbered from 1 in order of receipt; with
 //! several workers, each has numbers of its own.
 //! Units: cells, octets, picoseconds, as named.
-//! Source: pipeline.md §13; architecture.md.
+//! Source: docs/spec/pipeline.md §13; ARCHITECTURE.md.
 
 use serde::Serialize;
 use xxhash_rust::xxh3::Xxh3;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`PortId`] 0..=63, [`PortSet`] u64; [`Pri`] 0..=7 (0 lowest), [`PriSet`] u8.
 //! Units: none; a set's bit n is member n.
-//! Source: pipeline.md, "Words"; style.md C2 and C5.
+//! Source: docs/spec/pipeline.md, "Words"; ARCHITECTURE.md "Time, errors, unsafe".
 #![expect(clippy::cast_possible_truncation, reason = "bounds are checked before each cast")]
 
 use core::fmt;

@@ -3,7 +3,7 @@
 //!
 //! Shape: ports in memory whose frames, room and links a seed draws; the trace hash of two runs.
 //! Units: frames, nanoseconds.
-//! Source: pipeline.md §10, §13; style.md C12.
+//! Source: docs/spec/pipeline.md §10, §13.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 #![expect(
     clippy::cast_possible_truncation,

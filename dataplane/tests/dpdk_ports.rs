@@ -3,7 +3,7 @@
 //! Shape: `net_null` makes and forgets frames, `net_ring` gives back what it was sent, `net_pcap`
 //! reads and writes files. Every test ends with as many chunks in use as it began with: none.
 //! Units: octets, frames.
-//! Source: pipeline.md §11; DPDK 22.11 `doc/guides/nics`.
+//! Source: docs/spec/pipeline.md §11; DPDK 22.11 `doc/guides/nics`.
 #![expect(unsafe_code, reason = "an allocator that counts")]
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 

@@ -3,7 +3,7 @@
 //! Shape: ports that a test fills and drains, with a fast path that notes what it is told; one worker
 //! and two that take turns.
 //! Units: frames, microseconds.
-//! Source: architecture.md, "No reordering".
+//! Source: docs/express.md "Order".
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod memory;

@@ -3,7 +3,7 @@
 //!
 //! Shape: ports in memory that a test fills, opens and takes down; all that left, in order.
 //! Units: frames, nanoseconds.
-//! Source: IEEE 802.1AX-2020 6.1.1 (order, no duplication); pipeline.md §3.
+//! Source: IEEE 802.1AX-2020 6.1.1 (order, no duplication); docs/spec/pipeline.md §3.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

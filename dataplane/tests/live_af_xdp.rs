@@ -3,7 +3,7 @@
 //! Shape: veth pairs, one end a port's, the other the kernel's; several ports share one UMEM. Needs
 //! root, `ip`, and a kernel with `AF_XDP`; says so and passes otherwise.
 //! Units: octets, frames, ms.
-//! Source: pipeline.md §11; style.md C12 (kernel).
+//! Source: docs/spec/pipeline.md §11.
 #![expect(unsafe_code, reason = "bpf(2) and a packet socket of the peer")]
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 

@@ -4,7 +4,7 @@
 //! own TCP, ARP and link code is at the other end. Needs root, `ip` and `tc`; says so and passes
 //! otherwise.
 //! Units: octets, ms.
-//! Source: pipeline.md §11; style.md C12 (kernel).
+//! Source: docs/spec/pipeline.md §11.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 mod headers;

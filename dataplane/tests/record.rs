@@ -3,7 +3,7 @@
 //! Shape: ports whose every answer a seed draws, long times of nothing between; the record of the run;
 //! a second switch that has only that.
 //! Units: frames, nanoseconds.
-//! Source: pipeline.md §13; issue 2, acceptance 10.
+//! Source: docs/spec/pipeline.md §13.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 #![expect(
     clippy::cast_possible_truncation,

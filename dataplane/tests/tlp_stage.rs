@@ -2,8 +2,8 @@
 //!
 //! Shape: a switch whose ports are lists of frames; tables set by hand; one step a case.
 //! Units: octets.
-//! Source: fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; wire-formats.md 3.4 to 3.7a; seed 000
-//! sections 7.7.2.4, 7.7.3.3.
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; docs/spec/wire-formats.md §3.4
+//! to §3.7a; CXL 3.1 sections 7.7.2.4, 7.7.3.3.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod memory;
@@ -208,7 +208,7 @@ impl Rig {
     }
 }
 
-/// A frame of wire-formats.md 3.7a: `protocol` and what follows it.
+/// A frame of docs/spec/wire-formats.md §3.7a: `protocol` and what follows it.
 fn wire(to: MacAddr, from: MacAddr, protocol: u8, tlp: &[u8]) -> Vec<u8> {
     let head = [0x88, 0xB7, 0x02, 0x57, 0x46, 0x00, protocol, 0x10];
     [&to.0[..], &from.0, &head, tlp].concat()
@@ -226,7 +226,7 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// A UIO read of 64 octets, tag 5, by 01:00.0 (wire-formats.md 3.5, with an address of ours).
+/// A UIO read of 64 octets, tag 5, by 01:00.0 (docs/spec/wire-formats.md §3.5, with an address of ours).
 fn uio_read(address: u64) -> Vec<u8> {
     [hex("22 00 00 10 01 00 00 05"), address.to_be_bytes().to_vec()].concat()
 }
@@ -258,7 +258,7 @@ fn a_uio_read_of_gfam_goes_to_the_gfd_and_its_data_come_back() {
     assert!(sent[4].tx_bytes > 0, "completions have a priority of their own");
 }
 
-/// The same TLP on a fabric link is that of wire-formats.md 3.7, with our PIDs; in transit nothing changes.
+/// The same TLP on a fabric link is that of docs/spec/wire-formats.md §3.7, with our PIDs; in transit nothing changes.
 #[test]
 fn a_request_crosses_fabric_links_as_it_is() {
     let mut rig = Rig::new();
@@ -515,7 +515,8 @@ fn tags_and_padding_are_left_behind() {
     assert_eq!(rig.frame(HOST, &plain), want);
 }
 
-/// wire-formats.md 3.7: NOPs and reserved DWs before a PTH are passed over, and left behind; nothing else is no TLP.
+/// docs/spec/wire-formats.md §3.7: NOPs and reserved DWs before a PTH are passed over, and left behind; nothing else is
+/// no TLP.
 #[test]
 fn nops_before_a_pth_are_passed_over() {
     let mut rig = Rig::new();
@@ -533,7 +534,7 @@ fn nops_before_a_pth_are_passed_over() {
     assert_eq!(rig.drops(FABRIC, DropReason::NotTlp), before + 1);
 }
 
-/// wire-formats.md 3.7a, octet 19: another version is none of ours; flags are not looked at, and sent as 0.
+/// docs/spec/wire-formats.md §3.7a, octet 19: another version is none of ours; flags are not looked at, and sent as 0.
 #[test]
 fn the_version_counts_and_the_flags_do_not() {
     let mut rig = Rig::new();

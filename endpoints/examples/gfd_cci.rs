@@ -2,7 +2,7 @@
 //!
 //! Shape: prints the address that it listens on; each connection is a session of a fabric manager.
 //! Units: octets.
-//! Source: fabric.md, "FM module" (the stream); wire-formats.md 4.7.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager" (the stream); docs/spec/wire-formats.md §4.7.
 #![expect(clippy::print_stdout, reason = "the address is what whoever starts it waits for")]
 #![expect(clippy::disallowed_methods, reason = "an example reads the clock, and sleeps")]
 

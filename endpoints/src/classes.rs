@@ -3,8 +3,8 @@
 //! Shape: [`PriMap`] holds three tables (PCP 8, DSCP 64, TC 64) and the order in which they are
 //! asked; header in, [`Pri`] out, and back: the PFC classes of a priority.
 //! Units: none.
-//! Source: pipeline.md §2; wire-formats.md §1.4b. Written apart from the switch's own classifier, so
-//! that counts per priority on both sides check each other.
+//! Source: docs/spec/pipeline.md §2; docs/spec/wire-formats.md §1.4b. Written apart from the switch's own classifier,
+//! so that counts per priority on both sides check each other.
 
 pub use weft_dataplane::config::Trust;
 

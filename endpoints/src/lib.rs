@@ -7,7 +7,7 @@
 //! [`ln`] keeps copies of a host's cache lines, [`vdm`] holds what components of a fabric say to each other.
 //! [`cxl_host`], [`cxl_device`] and [`hbr`] hang on links of TLPs; [`requester`] and [`completer`] are their two halves.
 //! Units: picoseconds (`dataplane::time`), octets without FCS, bit/s; no float but in reports.
-//! Source: issue 2, item 6 (`weft traffic`); pipeline.md §2, §9; wire-formats.md §1, §2.
+//! Source: docs/spec/pipeline.md §2, §9; docs/spec/wire-formats.md §1, §2.
 //!
 //! Pure: time is a parameter, chance is seeded, no thread, no I/O of its own. A live host is
 //!

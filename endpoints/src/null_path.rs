@@ -3,7 +3,7 @@
 //! Shape: [`NullLoad`] → [`NullPath`]: a core, and a lane with its ports for each worker; whoever drives
 //! the lanes has the clock. All ports send to stations behind each other.
 //! Units: frames, octets without FCS.
-//! Source: issue 2 and 3, "Speed" (own null ports).
+//! Source: docs/bench.md.
 
 use std::sync::Arc;
 

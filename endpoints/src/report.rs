@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Report`] of one host, serialised as JSON; [`balance`] holds senders against receivers.
 //! Units: frames, octets without FCS, picoseconds (`_ps`), bit/s (`_bps`).
-//! Source: issue 2, item 6 (`weft traffic --json`) and acceptance 3, 5, 7.
+//! Source: none of its own.
 
 use std::collections::BTreeMap;
 

@@ -2,8 +2,8 @@
 //!
 //! Shape: host and device - switch - switch - device and GFD, on pipes; every TLP of the agents goes over the wire.
 //! Units: octets, nanoseconds.
-//! Source: fabric.md "Binding", "FM module"; wire-formats.md 3.8, 4.1, 4.5, 4.6, 5.4; seed 000 sections 7.7.2.6,
-//! 7.7.2.7, 7.7.6.1.
+//! Source: docs/spec/cxl-fabric.md "Binding"; docs/spec/wire-formats.md §3.8, §4.1, §4.5, §4.6, §5.4; CXL 3.1 sections
+//! 7.7.2.6, 7.7.2.7, 7.7.6.1.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod agent_rig;
@@ -253,7 +253,7 @@ fn a_host_finds_its_virtual_switch_and_what_is_bound_and_unbound_later() {
     fabric.check();
 }
 
-/// wire-formats.md 3.8: Link Up is tried ten times, 10 ms apart, unless the other end shows that it has it.
+/// docs/spec/wire-formats.md §3.8: Link Up is tried ten times, 10 ms apart, unless the other end shows that it has it.
 #[test]
 fn link_up_ends_when_the_host_makes_use_of_the_link() {
     let mut fabric = up();
@@ -291,7 +291,7 @@ fn a_lost_link_is_a_surprise_and_one_that_comes_back_a_hot_add() {
     fabric.check();
 }
 
-/// wire-formats.md 3.8: Assert Reset, Deassert Reset and Link Up, by a register of the bridge at the host.
+/// docs/spec/wire-formats.md §3.8: Assert Reset, Deassert Reset and Link Up, by a register of the bridge at the host.
 #[test]
 fn a_reset_by_the_host_goes_over_the_virtual_link() {
     let mut fabric = up();
@@ -352,7 +352,7 @@ fn a_message_for_all_goes_to_all_and_one_answer_comes_back() {
     fabric.check();
 }
 
-/// wire-formats.md 4.6: 5809h, 580Ah; the command and its response are in the host's memory.
+/// docs/spec/wire-formats.md §4.6: 5809h, 580Ah; the command and its response are in the host's memory.
 #[test]
 fn a_hosts_command_for_the_gfd_goes_through_its_gae_and_back() {
     let mut fabric = up();
@@ -394,7 +394,7 @@ fn a_hosts_command_for_the_gfd_goes_through_its_gae_and_back() {
     fabric.check();
 }
 
-/// wire-formats.md 5.4: what a GFD has refused is in the ring of the host that asked.
+/// docs/spec/wire-formats.md §5.4: what a GFD has refused is in the ring of the host that asked.
 #[test]
 fn a_refusal_of_the_gfd_is_in_the_hosts_ring() {
     let mut fabric = up();

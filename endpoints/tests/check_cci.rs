@@ -3,7 +3,7 @@
 //! Shape: a thread for each connection, one component behind a mutex; behind a switch's ports another switch and a
 //! device of several logical devices.
 //! Units: octets; a request takes 1 ms of the component's time.
-//! Source: fabric.md "FM module"; `tests/py/check_cci.py` says what it checks.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; `tests/py/check_cci.py` says what it checks.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

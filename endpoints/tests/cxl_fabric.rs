@@ -2,7 +2,8 @@
 //!
 //! Shape: the switch's own pipeline, one lane; hosts A and B, an accelerator and a memory device, on pipes.
 //! Units: octets, nanoseconds.
-//! Source: seed 000 sections 7.7.3.3 (GIM) and 7.7.9 (UIO to HDM); seed 004; fabric.md.
+//! Source: CXL 3.1 sections 7.7.3.3 (GIM) and 7.7.9 (UIO to HDM); docs/spec/cxl-fabric.md "Fabric memory transfers";
+//! docs/spec/cxl-fabric.md.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod rig;

@@ -2,7 +2,7 @@
 //!
 //! Shape: a host, switches and devices joined by pipes; figures of the seed as tests of their own.
 //! Units: octets, nanoseconds.
-//! Source: seed 002 sections 5.2.1 to 5.2.3, figure 5-5; wire-formats.md 3.4; PCIe 6.0 section 6.7.
+//! Source: PCIe 6.0 sections 2.2.4, 2.2.8, figure 5-5; docs/spec/wire-formats.md §3.4; PCIe 6.0 section 6.7.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod rig;

@@ -2,7 +2,7 @@
 //!
 //! Shape: both over a pipe; each test in both header layouts where that makes a difference.
 //! Units: octets, nanoseconds.
-//! Source: PCIe 6.0 chapter 2; wire-formats.md 3.1, 3.5.
+//! Source: PCIe 6.0 chapter 2; docs/spec/wire-formats.md §3.1, §3.5.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod rig;

@@ -2,7 +2,7 @@
 //!
 //! Shape: non-flit links; the device's calls, the host's stores, and what each then holds.
 //! Units: octets.
-//! Source: seed 001, by section; wire-formats.md 3.3.
+//! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod rig;

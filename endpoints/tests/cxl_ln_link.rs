@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Link`]: a host or a device, and a bare end of TLPs that says what it wants and notes what comes.
 //! Units: octets, nanoseconds.
-//! Source: seed 001 sections 3.3.3, 3.4, 4.1, 4.2; PCIe 5.0 sections 2.4.1 (ordering), 6.21.
+//! Source: PCIe 5.0 section 6.21; PCIe 5.0 sections 2.4.1 (ordering), 6.21.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod rig;

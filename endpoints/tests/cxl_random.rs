@@ -2,7 +2,7 @@
 //!
 //! Shape: random octets, and TLPs of every kind with octets changed, as frames from a bare port.
 //! Units: octets, frames.
-//! Source: COMMON rule "bad input: counted drop, never a panic"; wire-formats.md 3.
+//! Source: docs/spec/wire-formats.md §3.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod rig;

@@ -3,7 +3,7 @@
 //! Shape: [`Fabric`]: two hosts at a root switch, leaf switches with the devices below it, pipes between; all are
 //! stepped in turn until nothing moves.
 //! Units: octets.
-//! Source: issue 2, acceptance 2 and 3; fabric.md "Ingress at an edge", "GFD (endpoint)"; wire-formats.md 5.1, 5.2.
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "GFD (endpoint)"; docs/spec/wire-formats.md §5.1, §5.2.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //! Shape: host - switch with its agent - switch with its agent - second host and GFD, a device at the first switch;
 //! before, without and with the level again, writes and reads of each kind that can be sent there.
 //! Units: octets, nanoseconds.
-//! Source: issue 4, acceptance 3; seed 000 sections 7.7.2.5 (figure 7-33), 7.7.3.3, 7.7.9; fabric.md "Ingress at an
-//! edge", "GFD (endpoint)"; wire-formats.md 4.5 to 4.7, 5.4.
+//! Source: CXL 3.1 sections 7.7.2.5 (figure 7-33), 7.7.3.3, 7.7.9; docs/spec/cxl-fabric.md "Ingress at an edge", "GFD
+//! (endpoint)"; docs/spec/wire-formats.md §4.5 to §4.7, §5.4.
 //!
 //! All tables are set by requests of the fabric manager's connection, tunnels through it, and the mailbox of the
 //! host's GAE. What a refused request leads to is told by all counters that have changed meanwhile.
@@ -125,8 +125,8 @@ fn no_gdt_hit() {
     .hold();
 }
 
-/// wire-formats.md 5.2: exactly one hit, or an error. A decoder that would take addresses of another one of the same
-/// requester is refused (4914h), and the older one goes on; another requester's may be there.
+/// docs/spec/wire-formats.md §5.2: exactly one hit, or an error. A decoder that would take addresses of another one of
+/// the same requester is refused (4914h), and the older one goes on; another requester's may be there.
 #[test]
 fn a_second_decoder_for_an_address_is_refused() {
     let mut fabric = up();
@@ -176,7 +176,7 @@ fn sat_bit_of_another_group() {
     fabric.check();
 }
 
-/// wire-formats.md 4.7: without the Notify bit the FM is told, and the host is not.
+/// docs/spec/wire-formats.md §4.7: without the Notify bit the FM is told, and the host is not.
 #[test]
 fn sat_bit_clear_without_notify() {
     Level {
@@ -207,8 +207,8 @@ fn block_of_no_group() {
     .hold();
 }
 
-/// Seed 000 section 7.7.3.3 and fabric.md "Ingress", 2: the target must be in VTV (5902h). Plain requests never get
-/// there.
+/// Seed 000 section 7.7.3.3 and docs/spec/cxl-fabric.md "Ingress", 2: the target must be in VTV (5902h). Plain requests
+/// never get there.
 #[test]
 fn gim_not_in_vtv() {
     Level {
@@ -265,7 +265,7 @@ fn prefix_not_turned_on_by_the_host() {
     .hold();
 }
 
-/// fabric.md "Ingress", 1: the PID of the prefix must be in VTV.
+/// docs/spec/cxl-fabric.md "Ingress", 1: the PID of the prefix must be in VTV.
 #[test]
 fn prefix_not_in_vtv() {
     Level {
@@ -293,7 +293,8 @@ fn prefix_not_enabled_at_the_far_edge() {
     }
 }
 
-/// fabric.md "Ingress", 1: a completion whose prefix is not in VTV is dropped, counted as unexpected; nobody is told.
+/// docs/spec/cxl-fabric.md "Ingress", 1: a completion whose prefix is not in VTV is dropped, counted as unexpected;
+/// nobody is told.
 #[test]
 fn prefix_of_a_completion_not_in_vtv() {
     let mut fabric = up();
@@ -333,7 +334,8 @@ fn lav_clear() {
     .hold();
 }
 
-/// fabric.md "Ingress", 3: without an LDST entry a UIO request is the virtual switch's, which has no place for it.
+/// docs/spec/cxl-fabric.md "Ingress", 3: without an LDST entry a UIO request is the virtual switch's, which has no
+/// place for it.
 #[test]
 fn no_ldst_entry() {
     Level {

@@ -2,7 +2,7 @@
 //!
 //! Shape: octets in; a panic is a finding, kept as `fuzz/regress/pipeline/NAME.bin`.
 //! Units: octets.
-//! Source: style.md C12.
+//! Source: none of its own.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

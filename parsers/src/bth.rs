@@ -2,7 +2,7 @@
 //! Shape: opcode 8, SE 1, `MigReq` 1, pad 2, `TVer` 4, `P_Key` 16, FECN 1, BECN 1, reserved 6, `DestQP` 24,
 //! `AckReq` 1, reserved 7, PSN 24 bits.
 //! Units: octets.
-//! Source: IBTA architecture specification volume 1, 9.2; wire-formats.md 2.1.
+//! Source: IBTA architecture specification volume 1, 9.2; docs/spec/wire-formats.md §2.1.
 
 use crate::bytes::{be16, be24, cut, low24, octet, put};
 use crate::error::{Layer, ParseError};

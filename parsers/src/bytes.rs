@@ -1,7 +1,7 @@
 //! Reads and writes of big-endian fields at constant offsets of fixed-size arrays.
 //! Shape: `(&[u8; LEN], OFF)` to integer; an offset out of range fails the build, not the run.
 //! Units: octets.
-//! Source: none of its own; every layout on Ethernet is big-endian (wire-formats.md, preamble).
+//! Source: none of its own; every layout on Ethernet is big-endian (docs/spec/wire-formats.md, preamble).
 
 /// One octet at `OFF`.
 #[inline]

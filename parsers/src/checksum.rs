@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn update_equals_a_new_sum() {
         //= RFC 1624 section 3
-        assert_eq!(update16(0x2661, 0x4521, 0x4523), 0x265F, "wire-formats.md 1.2");
+        assert_eq!(update16(0x2661, 0x4521, 0x4523), 0x265F, "docs/spec/wire-formats.md §1.2");
         assert_eq!(update16(0xDD2F, 0x5555, 0x3285), 0x0000, "RFC 1624 section 4");
         let mut rng = Rng::new(3);
         for _ in 0..20_000 {

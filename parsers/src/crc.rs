@@ -2,7 +2,7 @@
 //! Shape: [`Crc32`] collects slices, eight octets a step; results are four octets in wire order,
 //! least significant first.
 //! Units: octets.
-//! Source: IEEE 802.3-2022 3.2.9; IBTA 1.7 annex A17 (ICRC of RoCEv2); wire-formats.md 1.5, 2.2.
+//! Source: IEEE 802.3-2022 3.2.9; IBTA 1.7 annex A17 (ICRC of RoCEv2); docs/spec/wire-formats.md §1.5, §2.2.
 
 use crate::bytes::{cut, put};
 use crate::error::{Field, Layer, ParseError};

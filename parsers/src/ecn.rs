@@ -1,7 +1,7 @@
 //! ECN marking of a frame in place.
 //! Shape: ECT(0) and ECT(1) become CE; the IPv4 checksum follows, nothing else changes.
 //! Units: octets.
-//! Source: RFC 3168 section 5, RFC 1624; wire-formats.md 2.4; pipeline.md 8.
+//! Source: RFC 3168 section 5, RFC 1624; docs/spec/wire-formats.md §2.4; docs/spec/pipeline.md §8.
 
 use crate::ipv4::{Ipv4, Ipv4Mut};
 use crate::ipv6::Ipv6Mut;

@@ -1,7 +1,7 @@
 //! Flow hash: a number that all frames of a flow share, by which one of several links is chosen.
 //! Shape: `(frame, Head, VLAN)` to `u64`; every bit depends on every field that tells flows apart.
 //! Units: octets.
-//! Source: IEEE 802.1AX-2020 8.2 (frames of a conversation take one link); wire-formats.md 1.5 and 2.1.
+//! Source: IEEE 802.1AX-2020 8.2 (frames of a conversation take one link); docs/spec/wire-formats.md §1.5 and §2.1.
 //!
 //! What tells flows apart: destination and source in their space (so that no Traffic Class and no payload
 //! counts), VLAN, IP addresses and protocol, TCP and UDP ports, and the destination QP behind an RH (the

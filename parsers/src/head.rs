@@ -1,7 +1,7 @@
 //! The result of classification: what one pass over a frame found.
 //! Shape: [`Head`], 32 octets and `Copy`; yes-or-no facts are bits of one word behind getters.
 //! Units: offsets are octets from the first octet of the frame.
-//! Source: pipeline.md 1 (what the stages need), 3 (keys), 8 (which frames take ECN marks).
+//! Source: docs/spec/pipeline.md §1 (what the stages need), §3 (keys), §8 (which frames take ECN marks).
 
 use core::fmt;
 

@@ -1,7 +1,7 @@
 //! Wire views, emitters and the classification of a frame's first 64 octets.
 //! Shape: bytes in, a view (`&[u8; LEN]` cut off once) or a [`Head`] out; plain `...Repr` structs `emit`.
 //! Units: octets and bits; every getter returns host order; lengths never include the FCS.
-//! Source: design page `wire-formats.md`, which cites the standard of each layout.
+//! Source: docs/spec/wire-formats.md, which cites the standard of each layout.
 //!
 //! No std, no alloc, no unsafe, no dependency, no panic on any input: the XDP program compiles the
 //! same code. [`parse_head`] is the one function that the dataplane calls per frame; the views serve

@@ -2,7 +2,7 @@
 //! Shape: DA, SA, EtherType 0x8808, opcode 16 bits; PFC: enable vector 16, 8 x time 16 bits;
 //! PAUSE: time 16 bits; zeros to 60 octets.
 //! Units: time in quanta of 512 bit times; octets.
-//! Source: IEEE 802.3-2022 annex 31, IEEE 802.1Q-2022 clause 36; wire-formats.md 2.3.
+//! Source: IEEE 802.3-2022 annex 31, IEEE 802.1Q-2022 clause 36; docs/spec/wire-formats.md §2.3.
 
 use crate::addr::MacAddr;
 use crate::bytes::{be16, cut, put, window};

@@ -2,7 +2,7 @@
 //! Shape: [`place`] says where the field is, [`pseudo_sum`] what it holds while it is partial: from one
 //! pass over the front; [`find`] looks at a whole frame, behind options and extension headers, too.
 //! Units: octets from the first octet of the frame.
-//! Source: pipeline.md 11; RFC 9293 3.1 and RFC 8200 8.1 (pseudo-headers); Linux `CHECKSUM_PARTIAL`.
+//! Source: docs/spec/pipeline.md §11; RFC 9293 3.1 and RFC 8200 8.1 (pseudo-headers); Linux `CHECKSUM_PARTIAL`.
 
 use crate::bytes::{be16, be64, window};
 use crate::checksum::Sum;

@@ -2,7 +2,7 @@
 //! Shape: opcode 2, FACK 1, pad 2, reserved 2, timestamp enable 1, timestamp 16, `P_key` 8,
 //! length or syndrome 7, PSN 12, destination QP 13 bits; big-endian, bit 63 first.
 //! Units: octets; PSN compares modulo 4096.
-//! Source: wire-formats.md 1.5; IBTA AETH for the syndrome.
+//! Source: docs/spec/wire-formats.md §1.5; IBTA AETH for the syndrome.
 
 use crate::bytes::{be64, cut};
 use crate::error::{Layer, ParseError};

@@ -1,7 +1,7 @@
 //! Small types that fields of frames are read into: formats, classes, Ethernet types.
 //! Shape: newtypes over integers; constructors mask or refuse, so a value is always in range.
 //! Units: each type names its width in bits.
-//! Source: IEEE 802.1Q-2022 9.6, RFC 2474, RFC 3168, wire-formats.md 1.1, 1.4, 1.4b, 1.5.
+//! Source: IEEE 802.1Q-2022 9.6, RFC 2474, RFC 3168, docs/spec/wire-formats.md §1.1, §1.4, §1.4b, §1.5.
 
 use core::fmt;
 
@@ -39,7 +39,7 @@ pub mod ip_proto {
     pub const ICMPV6: u8 = 58;
 }
 
-/// Frame format. The first four codes are those of `MAC_HDR_TYPE` (wire-formats.md 1.1).
+/// Frame format. The first four codes are those of `MAC_HDR_TYPE` (docs/spec/wire-formats.md §1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Format {

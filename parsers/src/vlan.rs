@@ -1,7 +1,7 @@
 //! 802.1Q tag: what stands behind a TPID.
 //! Shape: PCP 3, DEI 1, VID 12, EtherType 16 bits; view, writer in place, plain struct.
 //! Units: octets.
-//! Source: IEEE 802.1Q-2022 9.6; wire-formats.md 1.2.
+//! Source: IEEE 802.1Q-2022 9.6; docs/spec/wire-formats.md §1.2.
 
 use crate::bytes::{be16, cut, cut_mut, put, window};
 use crate::error::{Layer, ParseError};
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn worked_tag_and_its_parts() {
-        let bytes = [0x60, 0x64, 0x88, 0xB5]; // wire-formats.md 1.3: PCP 3, VID 100
+        let bytes = [0x60, 0x64, 0x88, 0xB5]; // docs/spec/wire-formats.md §1.3: PCP 3, VID 100
         let (view, _) = VlanTag::parse(&bytes).unwrap();
         assert_eq!((view.pcp().get(), view.dei(), view.vid().get()), (3, false, 100));
         assert_eq!(view.ether_type(), 0x88B5);

@@ -258,7 +258,7 @@ struct Facts {
     l4: Option<(usize, u8)>,            // offset, protocol
 }
 
-/// The rules of wire-formats.md 1.8 for a port without AFH, the plain way.
+/// The rules of docs/spec/wire-formats.md §1.8 for a port without AFH, the plain way.
 fn facts(frame: &[u8]) -> Option<Facts> {
     let ethernet = Ethernet2HeaderSlice::from_slice(frame).ok()?;
     let mut found = Facts { standard: false, markable: false, tci: None, ip: None, l4: None };

@@ -2,7 +2,7 @@
 //! Shape: TCP and UDP over IPv4 and IPv6, tagged or not; the field holds the pseudo-header's sum or
 //! what etherparse computes.
 //! Units: octets.
-//! Source: etherparse 0.21; pipeline.md 11.
+//! Source: etherparse 0.21; docs/spec/pipeline.md §11.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 

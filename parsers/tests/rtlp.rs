@@ -1,9 +1,9 @@
 //! TLPs held against rtlp-lib, which shares no code with this crate.
 //! Shape: seeded random octets behind every first octet; both readers must agree on type and fields.
 //! Units: octets.
-//! Source: rtlp-lib 0.5.1. It differs from wire-formats.md 3, and the test steps around it, in these: messages may
-//! have 3 DW; a flit-mode message has a base header of 3 DW; OHC-E counts as one DW for each of its two bits;
-//! digest and trailer have no length; an address keeps its last two bits; 13 flit-mode types are known.
+//! Source: rtlp-lib 0.5.1. It differs from docs/spec/wire-formats.md §3, and the test steps around it, in these:
+//! messages may have 3 DW; a flit-mode message has a base header of 3 DW; OHC-E counts as one DW for each of its two
+//! bits; digest and trailer have no length; an address keeps its last two bits; 13 flit-mode types are known.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic; helpers outside test functions too")]
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: a report on standard output; exit code 1 when a checker objects.
 //! Units: frames.
-//! Source: issue 2, acceptance 10.
+//! Source: none of its own.
 
 use std::process::ExitCode;
 

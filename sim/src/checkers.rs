@@ -3,7 +3,7 @@
 //! Shape: [`Checkers::event`] hears all that the pipeline decides, [`Checkers::look`] compares with the
 //! switch's own counts between steps, [`Checkers::finish`] at the end; what fails is a [`Violation`].
 //! Units: frames, cells.
-//! Source: style.md C12 (checkers); pipeline.md §4, §5, §7 to §10.
+//! Source: docs/spec/pipeline.md §4, §5, §7 to §10.
 
 use std::collections::VecDeque;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: (instant, event) in, earliest first out; ties in the order in which they were put in.
 //! Units: [`Instant`]; all instants in a heap lie within 106 days of each other.
-//! Source: architecture.md, "Virtual time".
+//! Source: docs/spec/model.md §1.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

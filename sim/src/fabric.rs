@@ -3,7 +3,7 @@
 //! Shape: [`Plan`] → [`Fabric`]; each [`Seat`] sends UIO writes to others as fast as the wire and its window let it,
 //! and answers those that come; [`Fabric::run`] jumps from instant to instant.
 //! Units: picoseconds; frames.
-//! Source: fabric.md "Inside", "Routes"; model.md; issue 4, acceptance 5.
+//! Source: docs/spec/cxl-fabric.md "Inside", "Routes"; docs/spec/model.md.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`FrameSpec`] → octets; [`stations_known`] puts all addresses into a configuration.
 //! Units: octets without FCS.
-//! Source: wire-formats.md §1; pipeline.md §2 (which field gives which priority).
+//! Source: docs/spec/wire-formats.md §1; docs/spec/pipeline.md §2 (which field gives which priority).
 
 use core::net::Ipv4Addr;
 

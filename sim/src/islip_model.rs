@@ -165,7 +165,7 @@ mod tests {
     }
 
     /// Against a model written apart in C (own arrivals, own loops), 200,000 slots at load 1.0. It
-    /// also gives peers.md's figures (0.991 / 0.993 / 0.993, 0.988 / 0.991 / 0.992), which count the
+    /// also gives the figures of docs/spec/pipeline.md §6 (0.991 / 0.993 / 0.993, 0.988 / 0.991 / 0.992), which count the
     /// whole run; without the first tenth, while VOQs fill, both models are 0.002 above them.
     #[test]
     fn full_load_throughput_is_the_reference() {

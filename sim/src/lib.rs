@@ -3,7 +3,7 @@
 //! Shape: [`setup`] makes a configuration, [`switch`] puts the core between wires, [`world`] adds
 //! stations; [`replay`] feeds captures; [`checkers`] watch every run.
 //! Units: picoseconds, octets without FCS.
-//! Source: model.md; pipeline.md §13; architecture.md, "Virtual time".
+//! Source: docs/spec/model.md; docs/spec/pipeline.md §13; docs/spec/model.md §1.
 
 pub mod chaos;
 pub mod checkers;

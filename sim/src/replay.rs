@@ -2,7 +2,7 @@
 //!
 //! Shape: one iterator of [`InputFrame`]s a port, open loop; [`ReplayResult`] is `result.json`.
 //! Units: picoseconds; octets without FCS.
-//! Source: pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use std::collections::BTreeMap;
 

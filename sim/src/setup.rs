@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Setup`] → [`SwitchConfig`]; [`Headroom`] → octets and cells of an ingress group.
 //! Units: octets, cells, metres, as named.
-//! Source: IEEE 802.1Q-2018 Annex O (buffer requirements for PFC); pipeline.md §2, §4, §7, §8, §9.
+//! Source: IEEE 802.1Q-2018 Annex O (buffer requirements for PFC); docs/spec/pipeline.md §2, §4, §7, §8, §9.
 
 use weft_dataplane::config::{
     BufferConfig, CrossbarConfig, EcnConfig, EcnMark, ForwardConfig, PfcConfig, PfcMode,
@@ -236,7 +236,7 @@ impl Setup {
     }
 }
 
-/// The lossless priorities by default: 1 and 2 of 4, 1 to 4 of 8 (pipeline.md §2).
+/// The lossless priorities by default: 1 and 2 of 4, 1 to 4 of 8 (docs/spec/pipeline.md §2).
 #[must_use]
 pub const fn lossless_default(pris: usize) -> PriSet {
     PriSet::from_bits(if pris <= 4 { 0b0110 } else { 0b1_1110 })

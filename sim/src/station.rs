@@ -3,7 +3,7 @@
 //! Shape: [`Stream`]s of numbered frames out, [`Arrivals`] by stream in; `weft-endpoints` has the full
 //! host with reports, this one costs little enough for hundreds of millions of frames.
 //! Units: picoseconds, octets without FCS; a frame's last 12 octets are mark, stream, number.
-//! Source: pipeline.md §9; IEEE 802.1Q clause 36 (a paused class stops between frames).
+//! Source: docs/spec/pipeline.md §9; IEEE 802.1Q clause 36 (a paused class stops between frames).
 
 use std::collections::VecDeque;
 

@@ -3,7 +3,7 @@
 //! Shape: [`SwitchConfig`] and [`Around`] → [`Switch`] and one [`WireEnd`] a port; the caller steps it
 //! when it says so or when it has sent something.
 //! Units: picoseconds.
-//! Source: pipeline.md §13; model.md.
+//! Source: docs/spec/pipeline.md §13; docs/spec/model.md.
 
 use std::sync::Arc;
 

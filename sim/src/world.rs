@@ -3,7 +3,7 @@
 //! Shape: [`World::run`] until an instant or until nothing is left to do; a run depends on the
 //! scenario and its seeds only.
 //! Units: picoseconds.
-//! Source: architecture.md, "Virtual time"; style.md C5.
+//! Source: docs/spec/model.md §1; ARCHITECTURE.md "Time, errors, unsafe".
 
 use weft_dataplane::pipeline::BuildError;
 use weft_dataplane::port::wire::WireConfig;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`weft_sim::chaos`] on one thread and on two.
 //! Units: frames.
-//! Source: issue 2, acceptance 10.
+//! Source: none of its own.
 
 use weft_sim::chaos::{ChaosReport, chaos, plan, run};
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: the events of one small run with PFC, ECN and two priorities, changed in one place.
 //! Units: none.
-//! Source: issue 2, acceptance 8; style.md C12.
+//! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 #![expect(clippy::too_many_lines, clippy::type_complexity, reason = "tables of mutations")]
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: lists of input frames through [`replay`].
 //! Units: picoseconds.
-//! Source: pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[path = "replay/line_rate.rs"]

@@ -2,7 +2,7 @@
 //!
 //! Shape: a world of stations per scenario; figures from counters, stations and the trace.
 //! Units: frames, cells, picoseconds.
-//! Source: issue 2, acceptance 4 to 8; pipeline.md §2, §7, §8, §9.
+//! Source: docs/spec/pipeline.md §2, §7, §8, §9.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use weft_dataplane::config::SwitchConfig;

@@ -2,7 +2,7 @@
 //!
 //! Shape: a world of four stations.
 //! Units: frames.
-//! Source: pipeline.md §10.
+//! Source: docs/spec/pipeline.md §10.
 
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::trace::Event;

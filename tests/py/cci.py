@@ -3,7 +3,8 @@
 Shape: Message <-> bytes; frame(mctp, message) -> bytes; Client(host, port).call(opcode, **values) -> (code, values);
 Tunnel(client, ...) has the same calls one hop further; importing cci fills COMMANDS with all command sets.
 Units: octets, little-endian; timeouts in seconds; PIDs of 12 bits, 0xFFF none.
-Source: wire-formats.md 4.1, 4.4, 4.5 (5701); fabric.md, "FM module" (length u16 of what follows, type octet, message).
+Source: docs/spec/wire-formats.md §4.1, §4.4, §4.5 (5701); docs/spec/cxl-fabric.md "The fabric manager" (length u16 of
+what follows, type octet, message).
 """
 
 import socket

@@ -2,7 +2,7 @@
 
 Shape: samples(args, facts) -> {opcode: values} well formed; learn() -> facts; reads() -> [(opcode, payload)]; SECTIONS.
 Units: octets; RPIDs of 12 bits; capacities of 4900 in 256 MB.
-Source: wire-formats.md 4.7, 5.2; choices as in check_cci.py.
+Source: docs/spec/wire-formats.md §4.7, §5.2; choices as in check_cci.py.
 """
 
 from cci_gfd import GDT_COUNT, UNIT
@@ -153,7 +153,7 @@ def check_gdt(check):
     for step, (name, change) in enumerate(wrong.items(), 1):  # what must not be written is new
         first = DECODER | {"hpa_base": DECODER["hpa_base"] + (step << 40)}
         check.bad(f"{name} behind a good one", 0x4914, rpid=pid, list=[first, second | change])
-    meets = DECODER | {"index": 2, "hpa_base": DECODER["hpa_base"] + UNIT}  # wire-formats.md 5.2: exactly one hit
+    meets = DECODER | {"index": 2, "hpa_base": DECODER["hpa_base"] + UNIT}  # docs/spec/wire-formats.md §5.2: exactly one hit
     check.bad("decoder for addresses of another one", 0x4914, rpid=pid, start=2, list=[meets])
     check.good("another RPID at the same addresses", 0x4914, rpid=pid + 1, start=2, list=[meets])
     check.good("and switched off", 0x4914, rpid=pid + 1, start=2, list=[meets | {"valid": 0}])

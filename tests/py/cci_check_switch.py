@@ -2,7 +2,7 @@
 
 Shape: samples(args, facts) -> {opcode: values} well formed; learn() -> facts; reads() -> [(opcode, payload)]; SECTIONS.
 Units: octets; PIDs of 12 bits; entries.
-Source: wire-formats.md 4.3, 4.5, 4.6, 5.1; choices as in check_cci.py.
+Source: docs/spec/wire-formats.md §4.3, §4.5, §4.6, §5.1; choices as in check_cci.py.
 """
 
 from cci_switch import DRT_PORT, DRT_RGT, PID_COUNT, bits_of, decode_vcs_info

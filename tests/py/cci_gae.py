@@ -2,7 +2,7 @@
 
 Shape: entries are dicts with the names of FAST_ENTRY; access vectors are octets, PID p is bit p mod 8 of octet p / 8.
 Units: octets, little-endian; segment size code n is 64 GB << n; ring indices in entries of 32 octets.
-Source: wire-formats.md 4.6, 5.1.
+Source: docs/spec/wire-formats.md §4.6, §5.1.
 
 What the page leaves open: "1: b0 ..., b1 ..." of 5903 is read as one octet of response, not as offset 1. Flags of the
 notifications are numbered as bits, bit 0 unused. The address of 0109/010A is bits 51:5 of an address that is a

@@ -2,7 +2,7 @@
 
 Shape: entries are dicts with the names of REGION, DMP, EXTENT, TAG_ENTRY, SAT_ENTRY and GDT_ENTRY.
 Units: octets, little-endian; capacities of 4900 and decode units in 256 MB; addresses, lengths and block sizes in octets.
-Source: wire-formats.md 4.7, 5.2.
+Source: docs/spec/wire-formats.md §4.7, §5.2.
 
 What the page leaves open: entries of 4902 (28h) are CXL's DC region configuration with a sanitize octet, their place is
 their number, and decode lengths of regions count units of 256 MB; 4903 has a record of its own, also of 28h. 4900 has

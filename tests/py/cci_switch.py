@@ -2,7 +2,7 @@
 
 Shape: entries are dicts with the names of ENTRY layouts; decode_vcs_info() needs what was asked for.
 Units: octets, little-endian; PIDs of 12 bits; a vector's PID p is bit p mod 8 of octet p / 8.
-Source: wire-formats.md 4.1 (5300), 4.3, 4.5.
+Source: docs/spec/wire-formats.md §4.1 (5300), §4.3, §4.5.
 
 What the page leaves open: one row for Get and Set (570E/0F, 5710/11, 5712/13) does not say whether Set answers
 anything: both are taken. Operations of 5706 have no values: 0 binds, 1 unbinds. 5707 has no total, so a list ends

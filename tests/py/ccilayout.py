@@ -4,7 +4,7 @@ Shape: Layout("op:1.3 -:1 num:2 list[num]:item", item=Layout(...)); encode(**val
 Units: octets, integers little-endian; `name:N` N octets, `name:N.B` only its low B bits used, `-:N` reserved,
 `name:xN` N octets as they are, `(a=0+12,b=12+3):2` bits (low + width), `list[n]:item` and `data[n]:x` counted by n,
 `[]` to the end.
-Source: wire-formats.md 0 (little-endian), 4.
+Source: docs/spec/wire-formats.md §0 (little-endian), §4.
 """
 
 import re

@@ -3,7 +3,8 @@
 
 Shape: check_cci.py --connect PLACE --kind switch|gfd -> one line a check; exit 1 when one failed, 2 broke off.
 Units: octets; PIDs of 12 bits; seconds.
-Source: wire-formats.md 4, 5.1, 5.2; fabric.md, "FM module", "Tables of an edge and who may write them".
+Source: docs/spec/wire-formats.md §4, §5.1, §5.2; docs/spec/cxl-fabric.md "The fabric manager", "Tables of an edge and
+who may write them".
 
 The component is fresh: no FM owns it. After each refused command all tables are read back and must be the same.
 What the page leaves open, and what is chosen here:

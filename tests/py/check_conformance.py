@@ -3,7 +3,7 @@
 
 Shape: INDIR/<set>/<port>.pcap[ng], INDIR/<set>.<port>.pcap[ng] or, for one set, INDIR/<port>.pcap[ng].
 Units: octets without FCS; a frame is right when equal to the sent one after zero padding to 60.
-Source: acceptance 3 of issue 2; pipeline.md 2, 8; RFC 1624 for marked frames.
+Source: docs/spec/pipeline.md §2, §8; RFC 1624 for marked frames.
 """
 
 import argparse

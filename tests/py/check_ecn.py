@@ -3,7 +3,7 @@
 
 Shape: CAPTURE_IN and CAPTURE_OUT (comma-separated lists), optional trace of JSON lines (ev "deq").
 Units: frames; depth, low and high of the trace in one unit (bytes); ratios 0..1.
-Source: pipeline.md 8; wire-formats.md 2.4; RFC 3168 5, RFC 1624; acceptance 6 of issue 2.
+Source: docs/spec/pipeline.md §8; docs/spec/wire-formats.md §2.4; RFC 3168 5, RFC 1624.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 
 Shape: CAPTURE -> JSON with counts per class; exit 1 with the first problems when one is wrong.
 Units: quanta of 512 bit times; octets without FCS.
-Source: wire-formats.md 2.3; pipeline.md 9; IEEE 802.3 31B/31D, 802.1Q 36; acceptance 5 of issue 2.
+Source: docs/spec/wire-formats.md §2.3; docs/spec/pipeline.md §9; IEEE 802.3 31B/31D, 802.1Q 36.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 
 Shape: per (ports, iterations, load): means over seeds on both sides, table, exit 1 on a miss.
 Units: throughput in cells per output and slot, delay in slots, differences in percent.
-Source: issue 2, item 6 and "Speed" (3 % for N = 8, 32, I = 1, 2, 4, L = 0.5 .. 0.95).
+Source: docs/bench.md.
 
 Both sides run the same number of slots a run, so that what is left of the start after the first
 tenth is equal. Runs are added on each side, with new seeds, until the standard error of its mean

@@ -3,7 +3,7 @@
 
 Shape: R replicas side by side; per output a bit mask of asking inputs, per slot vectors of R x N.
 Units: slots; delay 0 = served in the slot of arrival; throughput in cells per output and slot.
-Source: N. McKeown, "The iSLIP scheduling algorithm for input-queued switches", 1999; issue 2, item 6.
+Source: N. McKeown, "The iSLIP scheduling algorithm for input-queued switches", 1999.
 """
 
 import argparse

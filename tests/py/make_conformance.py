@@ -2,8 +2,8 @@
 """Makes the conformance captures: each format over all priorities and sizes, and what must come out.
 
 Shape: OUTDIR/<set>.pcap (all frames), <set>.in.<port>.pcap (per input port), <set>.expect.json.
-Units: frames without FCS, octets; time stamps in nanoseconds from 0; priorities by pipeline.md 2.
-Source: wire-formats.md 1.1-1.5; pipeline.md 2, 3; acceptance 3 of issue 2.
+Units: frames without FCS, octets; time stamps in nanoseconds from 0; priorities by docs/spec/pipeline.md §2.
+Source: docs/spec/wire-formats.md §1.1 to §1.5; docs/spec/pipeline.md §2, §3.
 """
 
 import argparse

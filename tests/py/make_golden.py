@@ -3,7 +3,7 @@
 
 Shape: OUTDIR/<name>/<port>.pcap for each of p0..p3; what must come out is in pcaps/want.
 Units: frames without FCS, octets; time stamps in nanoseconds from 0.
-Source: wire-formats.md 1.1-1.5, 1.8, 2.3; pipeline.md 1.
+Source: docs/spec/wire-formats.md §1.1 to §1.5, §1.8, §2.3; docs/spec/pipeline.md §1.
 """
 
 import argparse

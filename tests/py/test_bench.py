@@ -2,7 +2,7 @@
 
 Shape: pytest.
 Units: octets, ratios.
-Source: issue 3, "Speed"; scapy reads the frames independently.
+Source: docs/bench.md; scapy reads the frames independently.
 """
 
 import pathlib

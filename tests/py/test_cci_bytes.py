@@ -2,7 +2,7 @@
 
 Shape: tables of cases, name first.
 Units: octets.
-Source: wire-formats.md 3.8 (partner information), 4.1 to 4.7, 5.1, 5.2.
+Source: docs/spec/wire-formats.md §3.8 (partner information), §4.1 to §4.7, §5.1, §5.2.
 """
 
 import random

@@ -2,7 +2,7 @@
 
 Shape: Toy keeps ownership and one DRT; a fault is one rule it breaks.
 Units: octets.
-Source: wire-formats.md 4.4, 4.5.
+Source: docs/spec/wire-formats.md §4.4, §4.5.
 """
 
 import json

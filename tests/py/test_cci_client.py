@@ -2,7 +2,7 @@
 
 Shape: Toy(script) serves one connection on loopback; a script maps a frame to the octets that go back.
 Units: octets; seconds.
-Source: fabric.md, "FM module"; wire-formats.md 4.1, 4.5 (5701).
+Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.5 (5701).
 """
 
 import socket

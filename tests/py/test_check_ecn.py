@@ -2,7 +2,7 @@
 
 Shape: captures made with weftbuild, traces drawn from the formula with a seeded generator.
 Units: depths in bytes.
-Source: wire-formats.md 2.4.
+Source: docs/spec/wire-formats.md §2.4.
 """
 
 import json

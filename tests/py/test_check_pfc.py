@@ -2,7 +2,7 @@
 
 Shape: a right sequence, and one change to it per case.
 Units: quanta.
-Source: wire-formats.md 2.3.
+Source: docs/spec/wire-formats.md §2.3.
 """
 
 import json

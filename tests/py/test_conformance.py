@@ -2,7 +2,7 @@
 
 Shape: a naive switch in Python makes right captures; each fault changes one thing in them.
 Units: octets without FCS.
-Source: wire-formats.md 1.1; pipeline.md 2.
+Source: docs/spec/wire-formats.md §1.1; docs/spec/pipeline.md §2.
 """
 
 import json

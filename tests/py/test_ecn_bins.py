@@ -3,7 +3,7 @@
 Shape: two senders to one output in `weft replay`; the second one lifts the queue, the first one then
 keeps it where it is. check_ecn.py reads the captures (checksums by scapy) and the depths of the trace.
 Units: octets without FCS, ns.
-Source: acceptance 6 of issue 2; pipeline.md 8.
+Source: docs/spec/pipeline.md §8.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Shape: naive model with lists and loops, fed the same arrivals.
 Units: slots.
-Source: McKeown 1999; peers.md (0.991 / 0.993 / 0.993 at N = 16, load 1.0).
+Source: McKeown 1999; docs/spec/pipeline.md §6 (0.991 / 0.993 / 0.993 at N = 16, load 1.0).
 """
 
 import json
@@ -86,7 +86,7 @@ def test_arrivals_are_uniform_bernoulli():
 
 @pytest.mark.parametrize(("iterations", "want"), [(1, 0.991), (2, 0.993), (4, 0.993)])
 def test_throughput_at_full_load(iterations, want):
-    """peers.md has 200,000 slots; queues fill slowly, so 6,000 slots and 4 replicas stay below by a little."""
+    """docs/spec/pipeline.md §6 has 200,000 slots; queues fill slowly, so 6,000 slots and 4 replicas stay below by a little."""
     got = islip_ref.simulate(16, iterations, 1.0, 6_000, 1, 4)["throughput"]
     assert want - 0.03 < got < want + 0.003
 
@@ -104,7 +104,7 @@ def test_single_port_has_no_delay():
 
 
 def test_command_prints_json(capsys):
-    arguments = "--ports 4 --iterations 1 --load 0.5 --slots 2000 --seed 3"
+    arguments = "--ports 4 --iterations 1 --load 0.5 --slots 2000 --seed=3"
     assert islip_ref.main(arguments.split()) == 0
     first = json.loads(capsys.readouterr().out)
     assert islip_ref.main(arguments.split()) == 0

@@ -2,7 +2,7 @@
 
 Shape: send_pcap.py at four ports, capture.py at their far sides, check_conformance.py, `weft show`.
 Units: frames without FCS; WEFT_BIN names the binary, WEFT_CONFORMANCE_COUNT the frames of a set.
-Source: acceptance 3 of issue 2.
+Source: none of its own.
 """
 
 import json

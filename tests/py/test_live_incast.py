@@ -2,7 +2,7 @@
 
 Shape: seven `weft traffic` hosts that honour PFC, one that checks sequence numbers; captures held by check_pfc.py.
 Units: frames; octets without FCS; cells.
-Source: acceptance 5 of issue 2; pipeline.md 4, 9; IEEE 802.1Q 36.
+Source: docs/spec/pipeline.md §4, §9; IEEE 802.1Q 36.
 """
 
 import json

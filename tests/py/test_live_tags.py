@@ -2,7 +2,7 @@
 
 Shape: frames of scapy on veth and tap, tags pushed by tcx programs; kernel hosts whose every frame is tagged.
 Units: frames.
-Source: acceptance 2 of issue 2; pipeline.md 2, 11; IEEE 802.1Q 9.6. A tag: PCP 3 bits, DEI 1, VID 12.
+Source: docs/spec/pipeline.md §2, §11; IEEE 802.1Q 9.6. A tag: PCP 3 bits, DEI 1, VID 12.
 """
 
 import hashlib

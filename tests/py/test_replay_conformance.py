@@ -2,7 +2,7 @@
 
 Shape: captures of make_conformance.py in, output captures held by check_conformance.py.
 Units: frames without FCS; WEFT_BIN names the binary, WEFT_CONFORMANCE_COUNT the frames of a set.
-Source: acceptance 3 of issue 2; pipeline.md 13.
+Source: docs/spec/pipeline.md §13.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Shape: worked strings; pcaps/tlp/link.pcap frame by frame.
 Units: octets.
-Source: wire-formats.md 3.
+Source: docs/spec/wire-formats.md §3.
 """
 
 import os

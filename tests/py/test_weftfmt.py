@@ -2,7 +2,7 @@
 
 Shape: tables of cases, name first.
 Units: octets.
-Source: wire-formats.md 1, 2; scapy's own IP, Dot1Q, mac_control and roce layers.
+Source: docs/spec/wire-formats.md §1, §2; scapy's own IP, Dot1Q, mac_control and roce layers.
 """
 
 import random

@@ -1,8 +1,8 @@
-"""Builds the frames of wire-formats.md, sections 1 and 2, from plain octets (no scapy).
+"""Builds the frames of docs/spec/wire-formats.md §1 and §2, from plain octets (no scapy).
 
 Shape: build_*() -> bytes without FCS; fcs(), icrc_*(), checksums; weftfmt.py reads them back.
 Units: octets; multi-octet fields big-endian; times of PFC in quanta of 512 bit times.
-Source: wire-formats.md 0-2; IEEE 802.3 31/802.1Q 9, 36; RFC 791, 768, 1624, 3168; IBTA A17 (RoCEv2).
+Source: docs/spec/wire-formats.md §0 to §2; IEEE 802.3 31/802.1Q 9, 36; RFC 791, 768, 1624, 3168; IBTA A17 (RoCEv2).
 """
 
 import struct

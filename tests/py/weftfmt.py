@@ -2,7 +2,8 @@
 
 Shape: parse(frame, mode) -> dict; Afh*/RcRh/Pfc/... are scapy Packets; builders and priorities are re-exported.
 Units: octets; frames without FCS unless fcs=True.
-Source: wire-formats.md 1.2-1.8, 2; pipeline.md 1; `python3 weftfmt.py selftest` checks the worked bytes.
+Source: docs/spec/wire-formats.md §1.2 to §1.8, §2; docs/spec/pipeline.md §1; `python3 weftfmt.py selftest` checks the
+worked bytes.
 """
 
 import struct

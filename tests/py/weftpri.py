@@ -2,7 +2,7 @@
 
 Shape: pri_of_pcp/dscp/tc(value, priorities) and pri_of_frame(octets, mode, priorities).
 Units: priorities 0 (lowest) .. 3 or 7, for `priorities` = 4 or 8.
-Source: pipeline.md 2 (trust list pcp, dscp, tc); wire-formats.md 1.4b, 1.8.
+Source: docs/spec/pipeline.md §2 (trust list pcp, dscp, tc); docs/spec/wire-formats.md §1.4b, §1.8.
 """
 
 import struct
@@ -19,7 +19,7 @@ PCP_TO_PRI4 = (0, 1, 0, 2, 2, 3, 3, 3)
 
 
 def pri_of_pcp(pcp, priorities):
-    """Default pcp_to_pri of pipeline.md 2."""
+    """Default pcp_to_pri of docs/spec/pipeline.md §2."""
     return PCP_TO_PRI4[pcp] if priorities == 4 else pcp
 
 

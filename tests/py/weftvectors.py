@@ -1,8 +1,8 @@
-"""The worked byte strings of wire-formats.md, sections 1 and 2, next to what the builders make.
+"""The worked byte strings of docs/spec/wire-formats.md §1 and §2, next to what the builders make.
 
 Shape: VECTORS is a list of (name, built octets, hexadecimal text copied from the document).
 Units: octets in transmission order; "FCS" vectors hold four octets in wire order.
-Source: wire-formats.md 1.2-1.7, 2.1-2.4.
+Source: docs/spec/wire-formats.md §1.2 to §1.7, §2.1 to §2.4.
 """
 
 import weftbuild as w

@@ -2,7 +2,8 @@
 //!
 //! Shape: a graph → a `component::Switch` each → [`fabric`], the way of a manager to the first of them.
 //! Units: hops.
-//! Source: fabric.md "FM module"; seed 000 section 7.7.12; wire-formats.md 4.5 (Fabric Crawl Out).
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12; docs/spec/wire-formats.md §4.5 (Fabric
+//! Crawl Out).
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use std::collections::BTreeMap;

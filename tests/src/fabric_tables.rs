@@ -2,7 +2,7 @@
 //!
 //! Shape: [`tables`] → a row for each entry that is there: where, which, what.
 //! Units: none.
-//! Source: fabric.md, "Tables of an edge and who may write them", "Inside: DRT", "GFD (endpoint)".
+//! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them", "Inside: DRT", "GFD (endpoint)".
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,7 +3,7 @@
 //! Shape: [`Up::start`] of a file → [`Up::ask`] a part, [`Up::fm`] the manager, [`Up::show`] a switch; [`Up::kill`] and
 //! [`Up::run`] end parts and start them again.
 //! Units: none.
-//! Source: issue 4, acceptance 1, 2 and 4; docs/fabric.md.
+//! Source: docs/fabric.md.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

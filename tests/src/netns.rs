@@ -3,7 +3,7 @@
 //! Shape: [`Net`] owns its namespaces and [`Switch`] its process; both are gone when they are dropped,
 //! after a failed test too. What a killed run left behind, the next one removes.
 //! Units: none.
-//! Source: style.md C12 (kernel); ip-netns(8), veth(4).
+//! Source: ip-netns(8), veth(4).
 
 use std::fmt::Write as _;
 use std::fs::File;

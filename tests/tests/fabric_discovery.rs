@@ -3,7 +3,8 @@
 //! Shape: a graph → a `component::Switch` each → discovery, PIDs and routes by `weft::fm` over the entry switch alone →
 //! what the switches' own tables do with every PID.
 //! Units: hops.
-//! Source: fabric.md "FM module"; seed 000 section 7.7.12; wire-formats.md 4.5 (Fabric Crawl Out).
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12; docs/spec/wire-formats.md §4.5 (Fabric
+//! Crawl Out).
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: a file of `pcaps/fabric` → `weft::fabric` with loads of both hosts → a fault → who was hit, and who was not.
 //! Units: octets; virtual milliseconds.
-//! Source: issue 4, acceptance 4; fabric.md "Dynamic change".
+//! Source: docs/spec/cxl-fabric.md "Dynamic change".
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 

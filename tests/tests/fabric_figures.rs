@@ -1,8 +1,8 @@
-//! The figures of seed 000 as whole fabrics in one process: real switches, real endpoints, the real manager.
+//! The figures of CXL 3.1, section 7.7, as whole fabrics in one process: real switches, real endpoints, the real manager.
 //!
 //! Shape: a file of `pcaps/fabric` → `weft::fabric` in virtual time → what hosts see, read and write.
 //! Units: octets.
-//! Source: seed 000 sections 7.7.1 to 7.7.6; issue 4, item 7 and acceptance 1 and 2.
+//! Source: CXL 3.1 sections 7.7.1 to 7.7.6.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 

@@ -3,7 +3,7 @@
 //! Shape: `pcaps/fabric/gfam-256.toml` → `weft::fabric` in virtual time → ranges written by one requester and read by
 //! another, at each number of ways and each granularity; traces held against the memory of the GFDs.
 //! Units: octets.
-//! Source: issue 4, acceptance 2; seed 000 sections 7.7.2.3 to 7.7.2.5; wire-formats.md 5.1, 5.2.
+//! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5; docs/spec/wire-formats.md §5.1, §5.2.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 

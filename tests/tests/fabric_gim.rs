@@ -1,8 +1,8 @@
-//! Memory of hosts and devices for others (GIM) in whole fabrics of one process: the figures of seed 000, both flows.
+//! Memory of hosts and devices for others (GIM) in whole fabrics of one process: the figures of CXL 3.1, section 7.7, both flows.
 //!
 //! Shape: a file of `pcaps/fabric` → `weft::fabric` in virtual time → what hosts and accelerators write and read.
 //! Units: octets.
-//! Source: seed 000 section 7.7.3; issue 4, item 7.
+//! Source: CXL 3.1 section 7.7.3.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: random topologies from a seed (`WEFT_SEED`), links that come and go -> all pairs arrive, no circle of waiting.
 //! Units: switches, hops, cycles of the simulation.
-//! Source: fabric.md, "Routes"; acceptance 5; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
+//! Source: docs/spec/cxl-fabric.md "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 

@@ -3,7 +3,7 @@
 //!
 //! Shape: graph and tables → `weft_sim::fabric`; every endpoint writes to random others, then all must drain.
 //! Units: virtual time.
-//! Source: issue 4, acceptance 5; fabric.md "Routes"; seed 000 section 7.7.5 (figures 7-43 and 7-44).
+//! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 section 7.7.5 (figures 7-43 and 7-44).
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 

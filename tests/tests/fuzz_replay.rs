@@ -2,7 +2,7 @@
 //!
 //! Shape: `fuzz/regress/TARGET/NAME.bin` → the target of that name.
 //! Units: frames.
-//! Source: issue 2, acceptance 9; style.md C12.
+//! Source: none of its own.
 
 use std::path::Path;
 

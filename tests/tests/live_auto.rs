@@ -3,7 +3,7 @@
 //!
 //! Shape: a host in a namespace; switches that start under different conditions.
 //! Units: none.
-//! Source: issue 3, item 2 and acceptance 1.
+//! Source: none of its own.
 #![expect(clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::thread::park_timeout;

@@ -2,7 +2,7 @@
 //!
 //! Shape: short trials; counts and structure are judged, never speed.
 //! Units: frames, octets with FCS.
-//! Source: issue 3, item 6.
+//! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::process::{Command, Stdio};

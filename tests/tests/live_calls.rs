@@ -3,7 +3,7 @@
 //! Shape: two stations send to each other through one worker; the kernel's tracing counts the calls of
 //! that thread, weft its frames.
 //! Units: calls, frames.
-//! Source: issue 3, acceptance; Linux `Documentation/trace/events.rst`.
+//! Source: Linux `Documentation/trace/events.rst`.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! Shape: hosts behind `net_tap`, `net_af_packet` and weft's own `af_packet`; captures in and out by
 //! `net_pcap`; refusals as a user reads them.
 //! Units: frames, bit/s.
-//! Source: issue 3, item 5; pipeline.md §11.
+//! Source: docs/spec/pipeline.md §11.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use std::path::{Path, PathBuf};

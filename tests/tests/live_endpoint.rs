@@ -2,7 +2,7 @@
 //!
 //! Shape: `weft endpoint host` and `weft endpoint device` in two namespaces; `weft endpoint ctl` asks.
 //! Units: octets.
-//! Source: docs/endpoint.md; wire-formats.md 3.7a.
+//! Source: docs/endpoint.md; docs/spec/wire-formats.md §3.7a.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use std::io::Read;
@@ -111,20 +111,20 @@ fn a_host_and_a_device_on_a_veth_pair() {
     let bar = node["bars"][0]["address"].as_u64().unwrap();
 
     // Written by the host, read back, and there in the device.
-    let report = host.well(&format!("write {bar} {LEN} --seed 5 --check"));
+    let report = host.well(&format!("write {bar} {LEN} --seed=5 --check"));
     let report = &report["transfer"];
     assert_eq!((report["written"].as_u64(), report["read"].as_u64()), (Some(LEN), Some(LEN)));
-    device.well(&format!("peek 0 {LEN} --seed 5 --bar 0"));
-    let (code, answer, _) = device.ask(&format!("peek 0 {LEN} --seed 6 --bar 0"));
+    device.well(&format!("peek 0 {LEN} --seed=5 --bar 0"));
+    let (code, answer, _) = device.ask(&format!("peek 0 {LEN} --seed=6 --bar 0"));
     assert!(code == 1 && answer["transfer"]["mismatched"].as_u64() > Some(LEN / 2), "{answer}");
-    host.well(&format!("write {bar} {LEN} --seed 6 --via uio --check"));
-    device.well(&format!("peek 0 {LEN} --seed 6 --bar 0"));
+    host.well(&format!("write {bar} {LEN} --seed=6 --via uio --check"));
+    device.well(&format!("peek 0 {LEN} --seed=6 --bar 0"));
 
     // DMA, both ways, by memory requests and by UIO as far as a host takes it.
-    device.well(&format!("dma write {RAM} {LEN} --seed 7 --via plain --check"));
-    host.well(&format!("peek {RAM} {LEN} --seed 7"));
-    host.well(&format!("store {RAM} {LEN} --seed 8"));
-    device.well(&format!("dma read {RAM} {LEN} --seed 8 --via plain"));
+    device.well(&format!("dma write {RAM} {LEN} --seed=7 --via plain --check"));
+    host.well(&format!("peek {RAM} {LEN} --seed=7"));
+    host.well(&format!("store {RAM} {LEN} --seed=8"));
+    device.well(&format!("dma read {RAM} {LEN} --seed=8 --via plain"));
 
     // What nobody has is refused, and told.
     let (code, answer, said) = host.ask(&format!("read {} 8192", bar + (1 << 20)));
@@ -134,8 +134,8 @@ fn a_host_and_a_device_on_a_veth_pair() {
     assert!(code == 4 && said.contains("a host has no command"), "{code} {said}");
 
     // A load goes on while other commands are met.
-    host.well(&format!("load start {} 20000 --seed 1", bar + 0x8_0000));
-    host.well(&format!("write {bar} {LEN} --seed 9 --check"));
+    host.well(&format!("load start {} 20000 --seed=1", bar + 0x8_0000));
+    host.well(&format!("write {bar} {LEN} --seed=9 --check"));
     for _ in 0..100 {
         if host.well("load status")["load"]["done"].as_u64() >= Some(5) {
             break;

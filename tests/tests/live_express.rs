@@ -3,7 +3,7 @@
 //! Shape: hosts in namespaces whose ends have NAPI; what went express, what did not and why, and that
 //! the books are even after all of it.
 //! Units: frames.
-//! Source: issue 3, item 3 and acceptance 1; architecture.md, "The fast path in the kernel".
+//! Source: docs/express.md.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 

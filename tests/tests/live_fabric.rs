@@ -3,7 +3,7 @@
 //! Shape: `weft run` with a usp and two fports in a namespace; raw requests over a Unix socket; TLPs of
 //! `pcaps/tlp/link.pcap` in at one wire and out at another, by the pipeline and past it.
 //! Units: octets.
-//! Source: fabric.md "Inside: DRT", "FM module"; wire-formats.md 3.7a, 4.1, 4.5.
+//! Source: docs/spec/cxl-fabric.md "Inside: DRT", "The fabric manager"; docs/spec/wire-formats.md §3.7a, §4.1, §4.5.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::io::{Read, Write};

@@ -3,7 +3,7 @@
 //! Shape: a fabric with loads of several requesters → one fault, and its end → who was hit, who was not, and that the
 //! state after equals the state before.
 //! Units: octets, milliseconds.
-//! Source: issue 4, acceptance 4; fabric.md "Dynamic change"; docs/endpoint.md "Transfers".
+//! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/endpoint.md "Transfers".
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
@@ -46,11 +46,11 @@ hpa = 0x10000000000
 
 /// What each requester does all the time; `d1` is the BAR of the second device.
 const LOADS: [(&str, &str); 5] = [
-    ("h0", "0x10000000000 16KiB --seed 1"),
-    ("h1", "0x10000100000 16KiB --seed 2"),
-    ("h2", "BAR 8KiB --seed 3"),
-    ("h3", "0x10000000000 16KiB --seed 4"),
-    ("d0", "0x200000 8KiB --seed 5 --via plain"),
+    ("h0", "0x10000000000 16KiB --seed=1"),
+    ("h1", "0x10000100000 16KiB --seed=2"),
+    ("h2", "BAR 8KiB --seed=3"),
+    ("h3", "0x10000000000 16KiB --seed=4"),
+    ("d0", "0x200000 8KiB --seed=5 --via plain"),
 ];
 const SWITCHES: [&str; 3] = ["sw0", "sw1", "sw2"];
 /// Longest time for an answer to a request, so that what is lost is known soon.

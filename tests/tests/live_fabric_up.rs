@@ -2,7 +2,7 @@
 //!
 //! Shape: `weft fabric up --processes` of a figure → `weft endpoint ctl` and `weft fm` by their sockets.
 //! Units: octets.
-//! Source: issue 4, acceptance 1 and 2; seed 000 sections 7.7.2.4, 7.7.6.1.
+//! Source: CXL 3.1 sections 7.7.2.4, 7.7.6.1.
 
 use serde_json::Value;
 use weft_tests::fabric_here::file;
@@ -100,21 +100,21 @@ fn hierarchies(up: &Up) {
     assert_eq!(up.functions("h1"), own(&second));
     // Both hosts have a device at this address; what host 0 writes is in its own only.
     let bar = 0x40_0020_0000_u64;
-    up.well("h0", &format!("write {bar} 64KiB --seed 6 --check"));
-    up.well("ep1", "peek 0 64KiB --seed 6 --bar 0");
-    assert_eq!(up.ask("ep2", "peek 0 64KiB --seed 6 --bar 0").0, 1);
+    up.well("h0", &format!("write {bar} 64KiB --seed=6 --check"));
+    up.well("ep1", "peek 0 64KiB --seed=6 --bar 0");
+    assert_eq!(up.ask("ep2", "peek 0 64KiB --seed=6 --bar 0").0, 1);
     // The device writes into the memory of its host and reads it back; the other host has nothing of it.
-    up.well("ep1", "dma write 0x200000 64KiB --seed 8 --check --via plain");
-    up.well("h0", "peek 0x200000 64KiB --seed 8");
-    assert_eq!(up.ask("h1", "peek 0x200000 64KiB --seed 8").0, 1);
+    up.well("ep1", "dma write 0x200000 64KiB --seed=8 --check --via plain");
+    up.well("h0", "peek 0x200000 64KiB --seed=8");
+    assert_eq!(up.ask("h1", "peek 0x200000 64KiB --seed=8").0, 1);
 }
 
 /// 1 MiB over four GFDs and two switches, written by one host and read by the other, octet for octet.
 #[test]
 fn memory_of_four_gfds_over_veth() {
     let Some(up) = Up::start("memory_of_four_gfds_over_veth", "7-26") else { return };
-    up.well("h0", "write 0x10000000000 1MiB --seed 3");
-    let read = up.well("h1", "read 0x10000000000 1MiB --seed 3");
+    up.well("h0", "write 0x10000000000 1MiB --seed=3");
+    let read = up.well("h1", "read 0x10000000000 1MiB --seed=3");
     assert_eq!(read.pointer("/transfer/read").and_then(Value::as_u64), Some(1 << 20), "{read}");
     for gfd in ["g0", "g1", "g2", "g3"] {
         let status = up.well(gfd, "status");
@@ -134,16 +134,16 @@ fn memory_of_four_gfds_over_veth() {
 fn gim_of_a_host_over_veth() {
     let Some(up) = Up::start("gim_of_a_host_over_veth", "7-40") else { return };
     let gim = 0x100_0000_0000_u64;
-    up.well("acc0", &format!("dma write {gim} 256KiB --seed 5"));
-    up.well("h1", "peek 0x100000 256KiB --seed 5");
-    let read = up.well("acc0", &format!("dma read {gim} 256KiB --seed 5"));
+    up.well("acc0", &format!("dma write {gim} 256KiB --seed=5"));
+    up.well("h1", "peek 0x100000 256KiB --seed=5");
+    let read = up.well("acc0", &format!("dma read {gim} 256KiB --seed=5"));
     assert_eq!(read.pointer("/transfer/read").and_then(Value::as_u64), Some(256 << 10), "{read}");
-    up.well("h0", &format!("read {gim} 256KiB --seed 5"));
+    up.well("h0", &format!("read {gim} 256KiB --seed=5"));
     for word in ["write", "read"] {
-        let (code, answer) = up.ask("h2", &format!("{word} {gim} 4KiB --seed 6"));
+        let (code, answer) = up.ask("h2", &format!("{word} {gim} 4KiB --seed=6"));
         let refused = answer.pointer("/transfer/failures/UR").and_then(Value::as_u64);
         assert!(code == 1 && refused > Some(0), "{word}: {answer}");
     }
-    up.well("h1", "peek 0x100000 256KiB --seed 5");
+    up.well("h1", "peek 0x100000 256KiB --seed=5");
     up.stop();
 }

@@ -3,7 +3,7 @@
 //! Shape: `weft fabric up --processes` of `pcaps/fabric/gfam.toml` → ranges written by one requester and read by another;
 //! traces of the manager held against captured frames, which are read here by their octets.
 //! Units: octets.
-//! Source: issue 4, acceptance 2; wire-formats.md 3.5 to 3.7a, 5.1, 5.2; packet(7).
+//! Source: docs/spec/wire-formats.md §3.5 to §3.7a, §5.1, §5.2; packet(7).
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -134,7 +134,8 @@ fn every_granularity_over_veth() {
     up.0.stop();
 }
 
-/// What wire-formats.md 3.7a, 3.7 and 3.5 say of a frame: protocol, SPID and DPID, and of the TLP what is looked at.
+/// What docs/spec/wire-formats.md §3.7a, §3.7 and §3.5 say of a frame: protocol, SPID and DPID, and of the TLP what is
+/// looked at.
 #[derive(Clone, Debug)]
 struct Seen {
     /// The end that it came to.

@@ -4,7 +4,7 @@
 //! Shape: station 0 sends numbered frames of many flows to station 1, which is behind both wires of
 //! the LAG; all that comes is read and checked.
 //! Units: frames.
-//! Source: issue 3, acceptance; IEEE 802.1AX-2020 6.1.1.
+//! Source: IEEE 802.1AX-2020 6.1.1.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::time::Duration;

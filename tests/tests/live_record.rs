@@ -3,7 +3,7 @@
 //!
 //! Shape: three hosts in namespaces; `weft run --record`, then `weft replay --record`.
 //! Units: frames.
-//! Source: pipeline.md §13; issue 2, acceptance 10.
+//! Source: docs/spec/pipeline.md §13.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use std::path::Path;

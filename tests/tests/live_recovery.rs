@@ -5,7 +5,7 @@
 //! Shape: three wires; stations 0 and 1 talk to each other all the time, station 2 is behind the port
 //! to which it happens, and sends to and gets from both.
 //! Units: frames, chunks.
-//! Source: issue 3, acceptance.
+//! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 #![expect(unsafe_code, reason = "bpf(2)")]
 

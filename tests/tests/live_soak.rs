@@ -4,7 +4,7 @@
 //! Shape: `WEFT_SOAK_S` seconds of it by `make soak`, a short run by `make test`. Three books must
 //! agree: what stations handed to their interfaces, what the kernel counted, what weft did.
 //! Units: frames, seconds, KiB.
-//! Source: issue 3, acceptance.
+//! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! Shape: two hosts in namespaces; the switch on `af_xdp`, on `af_packet` and on a tap.
 //! Units: frames, bit/s.
-//! Source: issue 2, acceptance 2.
+//! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 #[path = "live_switch/privileges.rs"]

@@ -3,7 +3,7 @@
 //! Shape: veths in namespaces, the program attached from the test itself; `ping` between hosts. What an
 //! output refuses is counted; the program is gone with its owner, however that ends.
 //! Units: frames.
-//! Source: issue 3; architecture.md, "The fast path in the kernel".
+//! Source: docs/express.md.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: `WEFT_SEED` and `WEFT_SOAK_FRAMES` → a report, the same for the same pair; `make soak`.
 //! Units: frames.
-//! Source: issue 2, acceptance 10.
+//! Source: none of its own.
 
 use std::thread;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: every rule of `weft_tests::tidy` over the files that git knows.
 //! Units: none.
-//! Source: style.md C1, C11, C14.
+//! Source: ARCHITECTURE.md "The house".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

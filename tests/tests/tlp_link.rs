@@ -2,7 +2,7 @@
 //!
 //! Shape: `pcaps/tlp/link.pcap` frame by frame; the fields of frame i follow from i as in `tests/py/make_tlp.py`.
 //! Units: octets.
-//! Source: wire-formats.md 3.1, 3.5, 3.7, 3.7a.
+//! Source: docs/spec/wire-formats.md §3.1, §3.5, §3.7, §3.7a.
 
 use std::path::Path;
 

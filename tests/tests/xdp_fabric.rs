@@ -4,7 +4,7 @@
 //! sends, the pipeline sends, too: the same octets, out of the same port, counted alike. All else comes up as it
 //! was. Skips without BPF, by name.
 //! Units: octets without FCS.
-//! Source: issue 4; architecture.md, "The fast path in the kernel"; fabric.md.
+//! Source: docs/express.md; docs/spec/cxl-fabric.md.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 

@@ -3,7 +3,7 @@
 //! Shape: every golden capture through the kernel's test run; what it answers and counts must be what
 //! parser, classifier, VLAN table and FDB of the dataplane say. Skips without BPF, by name.
 //! Units: octets without FCS.
-//! Source: issue 3; architecture.md, "The fast path in the kernel"; pipeline.md §11.
+//! Source: docs/express.md; docs/spec/pipeline.md §11.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 

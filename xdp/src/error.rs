@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Unavailable`] from the build, [`XdpError`] from the kernel, each with what was tried.
 //! Units: none.
-//! Source: style.md C9.
+//! Source: ARCHITECTURE.md "Time, errors, unsafe".
 
 use std::io;
 

@@ -2,7 +2,8 @@
 //!
 //! Shape: [`Edge`] and an address to a DPID; a [`Glance`] to its priority; `None`: the pipeline decides.
 //! Units: octets.
-//! Source: fabric.md "Ingress at an edge" step 2; wire-formats.md 5.1; tests hold it against `dataplane::pbr`.
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2; docs/spec/wire-formats.md §5.1; tests hold it against
+//! `dataplane::pbr`.
 
 use weft_parsers::tlp::glance::Glance;
 use weft_parsers::tlp::{Mode, QuickKind};

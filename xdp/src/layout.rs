@@ -2,7 +2,7 @@
 //!
 //! Shape: `repr(C)` values without padding or pointers, compiled by both sides; sizes of the maps.
 //! Units: octets, frames; indices are of ports (0..64), priorities (0..8), queues (0..64).
-//! Source: architecture.md, "The fast path in the kernel".
+//! Source: docs/express.md.
 
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`PortRules`] and a [`Head`] to priority, VLAN, and whether a tag stays; compiled by both sides.
 //! Units: priorities 0..=7, VIDs.
-//! Source: pipeline.md §2 and §3; tests hold it against `dataplane::{classify, vlan}`.
+//! Source: docs/spec/pipeline.md §2 and §3; tests hold it against `dataplane::{classify, vlan}`.
 
 #![expect(clippy::indexing_slicing, reason = "a PCP is below 8, a DSCP and TC[7:2] below 64")]
 

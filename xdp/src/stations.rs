@@ -2,7 +2,7 @@
 //!
 //! Shape: by key, port and when it was heard; buckets of four, two of which can hold a key.
 //! Units: ticks of the caller's own.
-//! Source: pipeline.md §3; Fan et al., "`MemC3`", NSDI 2013 (two buckets of four).
+//! Source: docs/spec/pipeline.md §3; Fan et al., "`MemC3`", NSDI 2013 (two buckets of four).
 
 use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`PortCounts`] by port.
 //! Units: frames, octets.
-//! Source: pipeline.md §10.
+//! Source: docs/spec/pipeline.md §10.
 
 use aya::maps::PerCpuArray;
 

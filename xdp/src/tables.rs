@@ -2,7 +2,7 @@
 //!
 //! Shape: [`FabricTables`] to the maps of one bank, and back.
 //! Units: entries.
-//! Source: fabric.md "Ingress at an edge", "Inside"; architecture.md, "The fast path in the kernel".
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside"; docs/express.md.
 
 use core::sync::atomic::Ordering;
 

@@ -3,7 +3,7 @@
 //! Shape: [`Words`] over the mapped arrays: open priorities by output; frames handed to user space
 //! and done with, by (port, queue, group of flows).
 //! Units: frames; wrapping counts.
-//! Source: architecture.md, "No reordering".
+//! Source: docs/express.md "Order".
 
 use core::sync::atomic::Ordering;
 

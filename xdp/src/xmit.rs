@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Xmit`] owns programs, maps and links; [`Refusals`] by port, summed over processors.
 //! Units: frames.
-//! Source: architecture.md, "The fast path in the kernel"; `ebpf/src/xmit.rs`.
+//! Source: docs/express.md; `ebpf/src/xmit.rs`.
 
 use aya::maps::{HashMap, PerCpuArray};
 use aya::programs::RawTracePoint;

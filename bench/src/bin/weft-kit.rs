@@ -3,7 +3,7 @@
 //! Shape: `weft-kit WHAT ...` -> one JSON object a line. What stays attached to an interface answers each line of
 //! standard input with its counts, and ends with standard input.
 //! Units: octets without FCS, frames, frames a second, ns.
-//! Source: issue 3, item 7.
+//! Source: none of its own.
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;

@@ -2,7 +2,8 @@
 //!
 //! Shape: [`measure`] two cores -> [`Distance`].
 //! Units: ns a round trip.
-//! Source: issue 3, "Speed". The threads spin without PAUSE, which takes longer than a way; virtual processors move between physical ones, so it is measured before and after.
+//! Source: none of its own. The threads spin without PAUSE, which takes longer than a way; virtual processors move
+//! between physical ones, so it is measured before and after.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: settings in, what holds or what is wrong out.
 //! Units: as the table of parameters says.
-//! Source: pipeline.md §12.
+//! Source: docs/spec/pipeline.md §12.
 
 use std::io::{self, Write};
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: a pcap or pcapng file in, text or JSON lines out.
 //! Units: octets without FCS; stamps in seconds and ns.
-//! Source: issue 2, "`weft` binary".
+//! Source: none of its own.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 //! Shape: a counter's name → where it is counted, meaning, remedy; without one docs/drops.md, which a test holds
 //! against [`page`].
 //! Units: frames.
-//! Source: `weft_dataplane::stats::DropReason`; pipeline.md §10.
+//! Source: `weft_dataplane::stats::DropReason`; docs/spec/pipeline.md §10.
 
 use std::fmt::Write as _;
 use std::io::Write;

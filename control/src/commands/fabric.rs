@@ -2,7 +2,7 @@
 //!
 //! Shape: `check` says what a file is made of; `up` brings it up, in this process or by many, with a socket for each part.
 //! Units: none.
-//! Source: docs/fabric.md; issue 4, item 6.
+//! Source: docs/fabric.md.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

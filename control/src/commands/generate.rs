@@ -2,7 +2,7 @@
 //!
 //! Shape: flags to [`FrameSpec`]s, one stream for each (format, priority); streams take turns.
 //! Units: octets without FCS; stamps in ns, back to back at a rate.
-//! Source: issue 2, "`weft` binary"; wire-formats.md §1 and §2.
+//! Source: docs/spec/wire-formats.md §1 and §2.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};

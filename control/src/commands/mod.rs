@@ -2,7 +2,7 @@
 //!
 //! Shape: one module a command, arguments and a function that takes them and a writer.
 //! Units: as each command says.
-//! Source: issue 2, "`weft` binary".
+//! Source: none of its own.
 
 pub mod bench;
 pub mod config;

@@ -2,7 +2,7 @@
 //!
 //! Shape: parameters in, a table or JSON out.
 //! Units: slots; load and throughput in cells per port and slot.
-//! Source: issue 2, "`weft` binary"; McKeown 1999.
+//! Source: McKeown 1999.
 
 use std::io::Write;
 

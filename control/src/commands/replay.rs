@@ -2,7 +2,7 @@
 //!
 //! Shape: configuration and captures in; a capture a port, `result.json` and a summary out.
 //! Units: frames, nanoseconds.
-//! Source: issue 2, "`weft` binary"; pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //!
 //! Shape: a record → hashes and counters of both runs; captures and `result.json` if wanted.
 //! Units: frames.
-//! Source: pipeline.md §13; issue 2, acceptance 10.
+//! Source: docs/spec/pipeline.md §13.
 
 use std::fs::File;
 use std::io::Write;

@@ -3,7 +3,7 @@
 //! Shape: settings → [`Switchboard`], management socket, metrics; at the end the final counters, and
 //! what became of the record.
 //! Units: frames.
-//! Source: issue 2, "`weft` binary"; pipeline.md §10 and §11.
+//! Source: docs/spec/pipeline.md §10 and §11.
 
 use std::fs::File;
 use std::io::Write;

@@ -2,7 +2,7 @@
 //!
 //! Shape: arguments to a [`Request`], its answer to a table, JSON or a line.
 //! Units: as the report's fields.
-//! Source: issue 2, "`weft` binary".
+//! Source: none of its own.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};

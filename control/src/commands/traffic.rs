@@ -3,7 +3,7 @@
 //! Shape: flags → [`HostSpec`] → a loop over [`Host::poll`]; at the end a report. Streams are
 //! numbered station × 256 + index, so that hosts with different stations never share one.
 //! Units: bit/s, frames/s, seconds, octets without FCS.
-//! Source: issue 2, "`weft traffic`"; pipeline.md §9.
+//! Source: docs/spec/pipeline.md §9.
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`table::SECTIONS`] in, Markdown out; a test holds `docs/configuration.md` against it.
 //! Units: each parameter's own.
-//! Source: pipeline.md §12.
+//! Source: docs/spec/pipeline.md §12.
 
 use std::fmt::Write;
 

@@ -3,7 +3,7 @@
 //! Shape: text to [`Settings`] (values with places) to [`Config`] (what the switch takes); one table
 //! ([`table::SECTIONS`]) drives reading, `weft config defaults` and the documentation.
 //! Units: as the table says.
-//! Source: pipeline.md §12.
+//! Source: docs/spec/pipeline.md §12.
 
 pub mod document;
 pub mod param;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Section`]s hold [`Param`]s; reading, defaults, documentation and reports all walk them.
 //! Units: each parameter's own, as text.
-//! Source: pipeline.md §12; style.md C11.
+//! Source: docs/spec/pipeline.md §12.
 
 use super::value::Kind;
 

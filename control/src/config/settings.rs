@@ -3,7 +3,7 @@
 //! Shape: files, then flags, are laid over the defaults in [`Settings`]; each parameter of a table
 //! has one [`Setting`], each item of a repeated section one for each of its own.
 //! Units: as the table of parameters says.
-//! Source: pipeline.md §12 ("effective values with where each came from").
+//! Source: docs/spec/pipeline.md §12 ("effective values with where each came from").
 
 use std::collections::BTreeMap;
 

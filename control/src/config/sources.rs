@@ -2,7 +2,7 @@
 //!
 //! Shape: a file's name and text, and flags → [`Settings`], as often as wanted.
 //! Units: none.
-//! Source: pipeline.md §12, §13.
+//! Source: docs/spec/pipeline.md §12, §13.
 
 use serde::{Deserialize, Serialize};
 

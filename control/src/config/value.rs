@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Kind`] checks a TOML value with its span into a [`Value`]; what it refuses is a [`Refusal`].
 //! Units: spans are octet offsets into the text that was read.
-//! Source: pipeline.md §12; TOML 1.1.
+//! Source: docs/spec/pipeline.md §12; TOML 1.1.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -3,7 +3,7 @@
 //! Shape: octets and how the port reads them in, [`Decoded`] out; never refuses a frame, an error of
 //! a layer is one of its fields.
 //! Units: octets without FCS; times in ns.
-//! Source: wire-formats.md §1 to §3.
+//! Source: docs/spec/wire-formats.md §1 to §3.
 
 mod line;
 mod spans;

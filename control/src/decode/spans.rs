@@ -2,7 +2,7 @@
 //!
 //! Shape: a frame in, its [`FieldSpan`]s from the first octet to the last out.
 //! Units: octets from the first of the frame.
-//! Source: wire-formats.md §1 and §2.
+//! Source: docs/spec/wire-formats.md §1 and §2.
 
 use weft_parsers::{Gen2Order, ParseConfig, afh, bth, ethernet, rh, vlan};
 

@@ -1,4 +1,4 @@
-//! The worked frames of wire-formats.md §1 as lines and fields.
+//! The worked frames of docs/spec/wire-formats.md §1 as lines and fields.
 
 use super::*;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: what follows the addresses and the tag of a frame → [`TlpFields`], or why it is none.
 //! Units: octets; DW where a name says so.
-//! Source: wire-formats.md §3.
+//! Source: docs/spec/wire-formats.md §3.
 
 use std::fmt;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: CCI commands as a host's GAE would forward them; tables and refusals in the status.
 //! Units: octets.
-//! Source: docs/endpoint.md; fabric.md, "GFD (endpoint)".
+//! Source: docs/endpoint.md; docs/spec/cxl-fabric.md "GFD (endpoint)".
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: commands → asks of [`CxlHost`]; its events → answers, by number.
 //! Units: octets.
-//! Source: docs/endpoint.md; wire-formats.md 4.6, 5.4.
+//! Source: docs/endpoint.md; docs/spec/wire-formats.md §4.6, §5.4.
 
 use std::collections::BTreeMap;
 

@@ -388,8 +388,8 @@ impl Common {
     }
 }
 
-/// What no UIO request crosses a multiple of, unless told otherwise: the least granularity of G-FAM (wire-formats.md
-/// 5.1), so that whatever is mapped can be reached.
+/// What no UIO request crosses a multiple of, unless told otherwise: the least granularity of G-FAM
+/// (docs/spec/wire-formats.md 5.1), so that whatever is mapped can be reached.
 const UIO_MAX: u64 = 256;
 
 fn power(name: &'static str, given: Option<Num>, default: u64) -> Result<usize, SpecError> {

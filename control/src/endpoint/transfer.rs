@@ -538,7 +538,7 @@ impl Transfers {
 
 #[cfg(test)]
 mod tests {
-    /// docs/endpoint.md, "Transfers": the first octets of seed 1, and any part of them.
+    /// docs/endpoint.md, "Transfers": the first octets of `--seed=1`, and any part of them.
     #[test]
     fn the_pattern_is_that_of_the_page() {
         let page = include_str!("../../../docs/endpoint.md");

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Tables`] to [`FabricTables`]; what does not fit, or takes more than a look, is left to the pipeline.
 //! Units: entries.
-//! Source: fabric.md "Ingress at an edge", "Inside"; architecture.md, "The fast path in the kernel".
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside"; docs/express.md.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: a look every few milliseconds, until it is dropped.
 //! Units: milliseconds.
-//! Source: architecture.md, "Control".
+//! Source: ARCHITECTURE.md "Control".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

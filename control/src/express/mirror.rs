@@ -3,7 +3,7 @@
 //! Shape: events as they come; the whole table against what is held whenever answers may have changed;
 //! stations that the kernel has heard are refreshed in the switch.
 //! Units: ticks of our own making, one for each look at ages.
-//! Source: pipeline.md §3; architecture.md, "The fast path in the kernel".
+//! Source: docs/spec/pipeline.md §3; docs/express.md.
 
 use std::collections::BTreeMap;
 

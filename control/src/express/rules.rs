@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Snapshot`] to [`PortRules`] by port and members by VID.
 //! Units: octets, VIDs, priorities as bits.
-//! Source: pipeline.md §1 to §3; architecture.md, "The fast path in the kernel".
+//! Source: docs/spec/pipeline.md §1 to §3; docs/express.md.
 
 use weft_dataplane::config::{PortConfig, PortRole, TlpConfig, Trust};
 use weft_dataplane::snapshot::Snapshot;

@@ -3,8 +3,7 @@
 //! Shape: [`Steer`] implements [`Steering`]: attached in the driver, bound to the interface where tags
 //! come beside the data.
 //! Units: queues, priorities as bits.
-//! Source: architecture.md, "The fast path in the kernel"; Linux
-//! `Documentation/networking/xdp-rx-metadata.rst`.
+//! Source: docs/express.md; Linux `Documentation/networking/xdp-rx-metadata.rst`.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -2,7 +2,7 @@
 //!
 //! Shape: what the program counted, bank by bank, to [`WorkerStats`] of the kernel's own.
 //! Units: frames, octets.
-//! Source: pipeline.md §10.
+//! Source: docs/spec/pipeline.md §10.
 
 use weft_dataplane::stats::{DropReason, WorkerStats};
 use weft_dataplane::types::{PortId, Pri};

@@ -3,7 +3,7 @@
 //! Shape: [`Fabric::up`] of a topology: the manager brings about what the file says, hosts enumerate and map what they
 //! were given.
 //! Units: none.
-//! Source: fabric.md, "FM module", "Start-up"; issue 4, item 6.
+//! Source: docs/spec/cxl-fabric.md "Start-up".
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

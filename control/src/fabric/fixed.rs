@@ -3,7 +3,7 @@
 //! Shape: a topology -> [`Frozen`], by a manager that brings it up once in this process, in virtual time; [`sections`] is
 //! what a switch of it has in its configuration.
 //! Units: none.
-//! Source: seed 000 section 7.7.12.1 (static fabric initialization); docs/configuration.md.
+//! Source: CXL 3.1 section 7.7.12.1 (static fabric initialization); docs/configuration.md.
 
 use std::fmt::Write;
 

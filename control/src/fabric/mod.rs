@@ -2,7 +2,7 @@
 //!
 //! Shape: a topology file -> [`topology::Topology`] -> [`layout::Layout`], what each component is made of.
 //! Units: none.
-//! Source: issue 4, "CLI" and "Scenarios"; fabric.md; seed 000 sections 7.7.1, 7.7.5, 7.7.6.
+//! Source: docs/spec/cxl-fabric.md; CXL 3.1 sections 7.7.1, 7.7.5, 7.7.6.
 
 pub mod embedded;
 pub mod fixed;

@@ -3,7 +3,7 @@
 //! Shape: [`Processes::up`] of a topology; [`Processes::tend`] takes down the links of what has ended; dropping it ends
 //! all, and removes the pairs; what is killed is cleaned up after by the next one ([`left`]).
 //! Units: none.
-//! Source: issue 4, "CLI", acceptance 1; docs/fabric.md; veth(4).
+//! Source: docs/fabric.md; veth(4).
 
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File};

@@ -2,7 +2,7 @@
 //!
 //! Shape: a way to ask a host, and what the fabric manager says of memory -> commands for the host.
 //! Units: octets.
-//! Source: fabric.md "Start-up", "Memory"; wire-formats.md 4.6.
+//! Source: docs/spec/cxl-fabric.md "Start-up", "Memory"; docs/spec/wire-formats.md §4.6.
 
 use weft_parsers::cci::gae::{FastCaps, PrefixFlags};
 use weft_parsers::cci::{Opcode, Payload};

@@ -2,7 +2,8 @@
 //!
 //! Shape: the [`Region`]s that the fabric manager has given a host -> commands for the mailbox of its GAE, in order.
 //! Units: octets; segments of 64 GiB.
-//! Source: fabric.md "Tables of an edge and who may write them"; wire-formats.md 4.6 (5804h to 5808h), 5.1.
+//! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6 (5804h to
+//! 5808h), §5.1.
 
 use std::collections::BTreeMap;
 

@@ -44,7 +44,7 @@ pub struct Topology {
     pub gim: Vec<Gim>,
 }
 
-/// In which order hosts and fabric come up (seed 000 section 7.7.12.1).
+/// In which order hosts and fabric come up (CXL 3.1 section 7.7.12.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
@@ -144,7 +144,7 @@ pub struct Gim {
     pub hpa: Option<u64>,
 }
 
-/// How requests find their target (seed 000 section 7.7.3.3).
+/// How requests find their target (CXL 3.1 section 7.7.3.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flow {

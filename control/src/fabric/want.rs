@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Topology`] and [`Layout`] -> the text of a wanted state (docs/fm.md).
 //! Units: octets.
-//! Source: docs/fm.md; seed 000 section 7.7.6.1.
+//! Source: docs/fm.md; CXL 3.1 section 7.7.6.1.
 
 use std::fmt::Write;
 

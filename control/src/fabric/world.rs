@@ -3,7 +3,7 @@
 //! Shape: [`World::new`] of a layout; [`World::step`] polls each of them once; requests to a switch by
 //! [`World::call`], commands to a station by [`World::ask`], both of which step until the answer is there.
 //! Units: time is the caller's: the machine's clock, or any other.
-//! Source: fabric.md; issue 4, item 6.
+//! Source: docs/spec/cxl-fabric.md.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

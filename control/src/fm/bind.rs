@@ -3,7 +3,7 @@
 //! Shape: [`Local`] (5201h, 5202h) binds a port of the same switch; [`Remote`] (5706h) binds two bridges, one at each end,
 //! as one virtual link; [`Bindings`] knows what is bound and what may be.
 //! Units: none; costs as value times base.
-//! Source: CXL 3.1 sections 7.7.6.1, 7.7.6.4, 7.7.12.3; fabric.md, "FM module".
+//! Source: CXL 3.1 sections 7.7.6.1, 7.7.6.4, 7.7.12.3; docs/spec/cxl-fabric.md "The fabric manager".
 //!
 //! A host sees at most its own edge switch and, below that, downstream edge switches, with one virtual link to each.
 //! Remote bindings are made from the far end on: the host is told of a hot-add when its own bridge is bound, and by then

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`look`] asks the switches -> [`Event`]s; [`Running::on`] -> new graph, new routes, sent -> [`Report`].
 //! Units: none.
-//! Source: CXL 3.1 section 7.7.12.6; fabric.md, "FM module".
+//! Source: CXL 3.1 section 7.7.12.6; docs/spec/cxl-fabric.md "The fabric manager".
 //!
 //! New tables are made and proved whole before the first of them is sent; until then, and where none can be made, the old
 //! ones stay. A notification says that something happened, not what: whoever gets one calls [`Running::watch`].

@@ -3,7 +3,8 @@
 //! Shape: memory, GIM and what was granted by command -> [`wanted`], every [`Bit`] that the FM wants -> [`lacks`], those that
 //! the switches do not have -> [`set`].
 //! Units: none.
-//! Source: fabric.md, "Tables of an edge and who may write them"; wire-formats.md 4.6 (5901h to 5906h).
+//! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6 (5901h to
+//! 5906h).
 //!
 //! The list is made from what is known, never kept beside it: start-up and restoring a switch that was restarted both hold
 //! the fabric against it, and so nothing that was given can be left out of either.

@@ -2,7 +2,7 @@
 //!
 //! Shape: switches with ports, PID targets and virtual switches; GFDs; links between fabric ports, each once.
 //! Units: none.
-//! Source: fabric.md, "FM module"; wire-formats.md 4.3 to 4.5.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.3 to §4.5.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Fabric manager: discovers, numbers, routes and binds a PBR fabric.
 //! Shape: commands of CCI to components; plans as plain values.
 //! Units: none.
-//! Source: fabric.md, "FM module"; CXL 3.1 section 7.7.12.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12.
 
 pub mod bind;
 pub mod cci;

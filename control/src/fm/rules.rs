@@ -2,7 +2,7 @@
 //!
 //! Shape: two [`End`]s -> allowed, or the [`Rule`] that forbids it.
 //! Units: none.
-//! Source: fabric.md, "Port roles"; CXL 3.1 section 7.7.5 and figure 7-42.
+//! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 section 7.7.5 and figure 7-42.
 
 use std::fmt;
 

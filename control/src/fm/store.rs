@@ -2,7 +2,7 @@
 //!
 //! Shape: [`State`] in one transaction -> `state` table, one row a part, each JSON; loaded whole or not at all.
 //! Units: none.
-//! Source: fabric.md, "FM module": state survives a restart.
+//! Source: docs/spec/cxl-fabric.md "State".
 //!
 //! Tables that switches hold are not kept: they are in the switches, and are read there. Those for when all links work are,
 //! so that a link that comes back finds them also where the FM was started again meanwhile.

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Inventory`] -> text.
 //! Units: pixels in the picture.
-//! Source: fabric.md, "FM module"; the DOT language of graphviz.org; W3C SVG 2.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; the DOT language of graphviz.org; W3C SVG 2.
 
 use std::fmt::{self, Write};
 

@@ -3,7 +3,8 @@
 //! Shape: [`Agent`] drives a [`component::Agent`] at the far end of the agent port's pipe. After each turn, and after
 //! each command before its response is sent, changed tables are in force.
 //! Units: frames; requests.
-//! Source: fabric.md "Tables of an edge and who may write them", "Dynamic change"; pipeline.md §11.
+//! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them", "Dynamic change"; docs/spec/pipeline.md
+//! §11.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};

@@ -3,7 +3,7 @@
 //! Shape: [`Switchboard`] implements [`Backend`] over a [`Live`] switch and remembers where its
 //! configuration came from.
 //! Units: as reported.
-//! Source: architecture.md, "Control"; issue 2, item 6.
+//! Source: ARCHITECTURE.md "Control".
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`start`] once, then [`open`] for each port of the kind.
 //! Units: frames, octets.
-//! Source: pipeline.md §11; cargo feature `dpdk`.
+//! Source: docs/spec/pipeline.md §11; cargo feature `dpdk`.
 
 use std::io;
 

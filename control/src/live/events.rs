@@ -4,7 +4,7 @@
 //! posts too fast is held back, and the next event of it says how many were. The data plane never posts: it counts and
 //! sets levels, which control reads and turns into events.
 //! Units: events; milliseconds of the wall clock, as RFC 3339 text in UTC.
-//! Source: pipeline.md §9 and §10 (level-triggered words that control re-reads); docs/running.md "Events".
+//! Source: docs/spec/pipeline.md §9 and §10 (level-triggered words that control re-reads); docs/running.md "Events".
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! Shape: `"DEVICE"`, `"af_packet:DEVICE"` or `"tap:NAME"` → a boxed [`Port`].
 //! Units: octets, nanoseconds.
-//! Source: issue 2, "`weft traffic`"; pipeline.md §11.
+//! Source: docs/spec/pipeline.md §11.
 
 use std::os::fd::BorrowedFd;
 

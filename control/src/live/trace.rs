@@ -2,7 +2,7 @@
 //!
 //! Shape: events of all workers → [`Paths`] → those that are wanted, in a queue → [`Stream`].
 //! Units: as the events say.
-//! Source: issue 2, "`weft trace`"; pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};

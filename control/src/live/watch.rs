@@ -3,7 +3,8 @@
 //!
 //! Shape: [`Watcher::start`] over a [`Switchboard`]; a look ten times a second.
 //! Units: looks.
-//! Source: pipeline.md §9 (watchdog), §10 (level-triggered words that control re-reads); docs/running.md "Events".
+//! Source: docs/spec/pipeline.md §9 (watchdog), §10 (level-triggered words that control re-reads); docs/running.md
+//! "Events".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

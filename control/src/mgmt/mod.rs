@@ -3,7 +3,7 @@
 //! Shape: [`Request`] in, `{"ok": ...}` or `{"error": {...}}` out; [`Backend`] is the running switch;
 //! a trace answers with further lines `{"path": ...}`, a frame each, and ends with `{"end": ...}`.
 //! Units: as each field says.
-//! Source: architecture.md, "Control"; JSON is RFC 8259.
+//! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
 
 pub(crate) mod accept;
 mod client;

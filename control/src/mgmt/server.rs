@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Lines`] behind [`serve::Server`]; a client must be of our user, or root.
 //! Units: octets, seconds.
-//! Source: unix(7), `SO_PEERCRED`; architecture.md, "Control".
+//! Source: unix(7), `SO_PEERCRED`; ARCHITECTURE.md "Control".
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 //! decided about it; [`Filter`] says which paths are wanted; [`ShownPath`] is one as people and programs
 //! see it, [`Lines`] puts those of many in order of time, and [`Sink`] writes it.
 //! Units: as the events say; times in picoseconds since the start.
-//! Source: issue 2, "`weft trace`"; pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 mod hex;
 mod order;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`ShownPath`]s in → their stages wait in [`Lines`] until nothing from before can come → a [`Sink`].
 //! Units: picoseconds.
-//! Source: pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use std::collections::BTreeMap;
 

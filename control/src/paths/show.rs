@@ -3,7 +3,7 @@
 //! Shape: [`Path`] → [`ShownPath`]: each stage as JSON and as text, with the frame; the management
 //! socket carries it as it is.
 //! Units: as the events say; times in picoseconds since the start, in text as seconds to the nanosecond.
-//! Source: issue 2, "`weft trace`"; pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 //! Shape: [`ShownPath`]s in → JSON lines (an event a line), text (a stage a line) or pcapng (the frame
 //! as it came in, with its path as comment).
 //! Units: picoseconds; stamps of pcapng in nanoseconds.
-//! Source: issue 2, "`weft trace`"; draft-ietf-opsawg-pcapng-05, 3.5 (comments).
+//! Source: draft-ietf-opsawg-pcapng-05, 3.5 (comments).
 
 use std::io::{self, Write};
 

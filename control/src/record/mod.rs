@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Header`] and [`Change`]s as JSON, between the steps that `port::record` writes.
 //! Units: none.
-//! Source: pipeline.md §13; issue 2, item 6.
+//! Source: docs/spec/pipeline.md §13.
 
 pub mod replay;
 mod report;

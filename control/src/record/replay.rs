@@ -2,7 +2,7 @@
 //!
 //! Shape: a record → [`RecordReport`]; frames that leave go to a capture a port, if wanted.
 //! Units: nanoseconds since the switch started in captures.
-//! Source: pipeline.md §13; issue 2, item 6 and acceptance 10.
+//! Source: docs/spec/pipeline.md §13.
 
 use std::io::Read;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! Shape: hashes and counters of both runs → [`RecordReport`], also as `result.json`.
 //! Units: frames, octets, cells, picoseconds, as named.
-//! Source: pipeline.md §10, §13.
+//! Source: docs/spec/pipeline.md §10, §13.
 
 use serde::Serialize;
 use serde_json::Value;

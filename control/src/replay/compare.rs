@@ -2,7 +2,7 @@
 //!
 //! Shape: two captures → [`Outcome`]: how many frames are equal, and the first [`Difference`].
 //! Units: octets without FCS, nanoseconds.
-//! Source: pipeline.md §13; style.md C12, "conformance".
+//! Source: docs/spec/pipeline.md §13; "conformance".
 
 use core::fmt::{self, Write};
 use std::path::Path;

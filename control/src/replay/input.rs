@@ -3,7 +3,7 @@
 //! Shape: [`CaptureReader`] → frames with stamps in virtual time; what goes wrong on the way is kept
 //! until the replay has ended.
 //! Units: nanoseconds since the epoch in captures, picoseconds since [`Base`] in virtual time.
-//! Source: pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};

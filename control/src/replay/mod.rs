@@ -3,7 +3,7 @@
 //! Shape: [`Job`] names configuration, inputs and outputs; [`run`] writes one capture a port and
 //! gives the [`Report`] that `result.json` holds; [`compare`] holds captures against wanted ones.
 //! Units: nanoseconds in captures, picoseconds in virtual time; octets without FCS.
-//! Source: pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 //!
 //! Virtual time begins at the whole second in which the earliest input begins, so that captures of
 //! any date fit, as long as they lie within 106 days.

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`ReplayResult`] and the ports' names → [`Report`], every count by name.
 //! Units: frames, octets, cells, picoseconds, as named.
-//! Source: pipeline.md §10, §13.
+//! Source: docs/spec/pipeline.md §10, §13.
 
 use std::collections::BTreeMap;
 

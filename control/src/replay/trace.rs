@@ -2,7 +2,7 @@
 //!
 //! Shape: events in → a [`Sink`], all of them or the paths that are wanted; lines in order of time, pcapng by frame.
 //! Units: picoseconds.
-//! Source: issue 2, "`weft trace`"; pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen};

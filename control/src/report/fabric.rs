@@ -2,7 +2,7 @@
 //!
 //! Shape: [`FabricReport`] for `weft show fabric`; [`edge`] and [`route`] tell the steps of a lookup as JSON.
 //! Units: entries; addresses as `0x` and hexadecimal digits, PIDs as three of them.
-//! Source: fabric.md "Ingress at an edge", "Inside: DRT"; issue 2, item 6.
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside: DRT".
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Source`] names what is read; the caller holds the workers meanwhile, so that sums add up.
 //! Units: as the report's fields.
-//! Source: pipeline.md §10.
+//! Source: docs/spec/pipeline.md §10.
 
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::fdb::FdbEntry;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`StatsSnapshot`] is gathered at one moment; tables, JSON and metrics are views of it.
 //! Units: in each field's name; frames and counts have none.
-//! Source: pipeline.md §10.
+//! Source: docs/spec/pipeline.md §10.
 
 pub mod fabric;
 pub mod gather;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Account`] with a cap; [`Share`]s of it, given back when dropped.
 //! Units: octets.
-//! Source: architecture.md, "Control": what management uses never ends the data path.
+//! Source: ARCHITECTURE.md "Control": what management uses never ends the data path.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Listener`] -> [`Server`], which hands each [`Client`] to a [`Protocol`]; [`Limits`] hold for all of them.
 //! Units: octets; [`Duration`]s.
-//! Source: architecture.md, "Control".
+//! Source: ARCHITECTURE.md "Control".
 //!
 //! Threads of clients wait without a time limit in `read` and `write`: the acceptor looks whose time is over, and closes
 //! the connection, which ends the wait. So one place knows all time limits, whatever a protocol does in between.

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Table`] of numbered clients; `now` is handed in.
 //! Units: [`Instant`]s; clients.
-//! Source: architecture.md, "Control".
+//! Source: ARCHITECTURE.md "Control".
 
 use std::collections::BTreeMap;
 use std::time::Duration;

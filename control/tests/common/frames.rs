@@ -2,7 +2,7 @@
 //!
 //! Shape: a capture → its frames, sorted.
 //! Units: octets.
-//! Source: issue 2, "`weft trace`".
+//! Source: none of its own.
 
 use std::path::Path;
 

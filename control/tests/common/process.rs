@@ -2,7 +2,7 @@
 //!
 //! Shape: a command that runs `weft run` → the process, once it says that it is up.
 //! Units: none.
-//! Source: issue 2, "`weft` binary".
+//! Source: none of its own.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, Stdio};

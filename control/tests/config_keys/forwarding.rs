@@ -2,7 +2,7 @@
 //!
 //! Shape: a few frames through a switch of three ports; what leaves by which port.
 //! Units: ns; octets without FCS.
-//! Source: pipeline.md §1 to §3; IEEE 802.1Q 6.9, 8.6.3, 8.7; wire-formats.md 1.4.
+//! Source: docs/spec/pipeline.md §1 to §3; IEEE 802.1Q 6.9, 8.6.3, 8.7; docs/spec/wire-formats.md §1.4.
 
 use weft_endpoints::frames::{FrameSpec, Kind, Station};
 use weft_parsers::{Dscp, Pcp, Vid};

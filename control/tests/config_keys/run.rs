@@ -2,7 +2,7 @@
 //!
 //! Shape: a [`Flow`] has frames and a configuration; [`replay`] runs them; [`Run`] is `result.json` and captures.
 //! Units: ns; octets without FCS; ports at 1 Gbit/s.
-//! Source: pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use serde_json::Value;
 use weft::config::{Config, Settings, Timing};

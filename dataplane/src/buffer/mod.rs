@@ -6,8 +6,8 @@
 //! uses is known to its input's worker, which folds in what other workers let leave; [`Lease`] is one
 //! worker's hold.
 //! Units: cells.
-//! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches"
-//! (1998); pipeline.md §4; seed 003 §5.5.
+//! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998);
+//! docs/spec/pipeline.md §4.
 
 mod run;
 mod tally;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Leaving`]; `end` settles the shared part.
 //! Units: cells.
-//! Source: pipeline.md §4.
+//! Source: docs/spec/pipeline.md §4.
 
 use super::tally::Tally;
 use super::{Buffer, Lease, Thresholds, over};

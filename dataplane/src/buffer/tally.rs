@@ -3,7 +3,7 @@
 //! Shape: [`Tally`], written by one worker: cells queued and left by (output, pri), and what it let leave of
 //! other workers' queues, which their workers fold into what these use.
 //! Units: cells, as wrapping sums.
-//! Source: pipeline.md §4; counts split by writer ([`crate::words`]).
+//! Source: docs/spec/pipeline.md §4; counts split by writer ([`crate::words`]).
 
 use super::{Buffer, Lease, Thresholds, over};
 use crate::sync::{AtomicU32, Ordering, fence};

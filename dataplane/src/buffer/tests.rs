@@ -42,7 +42,7 @@ fn pri(index: u8) -> Pri {
     Pri::new(index).unwrap()
 }
 
-/// pipeline.md §4 as it is written, over plain numbers.
+/// docs/spec/pipeline.md §4 as it is written, over plain numbers.
 #[derive(Default)]
 struct Oracle {
     /// Queues with their reserves and what they use: VOQs, then groups.

@@ -2,8 +2,8 @@
 //!
 //! Shape: the set of queues that may send in, one [`Pri`] out; [`EgressSched`] is the state of a port.
 //! Units: WRR counts frames, DWRR octets of frames without FCS, rates bit/s of true wire time.
-//! Source: pipeline.md §7; interleaved WRR (Tabatabaee, Le Boudec, Boyer, ITC 32, 2020, Algorithm 1),
-//! DRR (Shreedhar, Varghese, IEEE/ACM Trans. Networking 4(3), 1996, Fig. 4).
+//! Source: docs/spec/pipeline.md §7; interleaved WRR (Tabatabaee, Le Boudec, Boyer, ITC 32, 2020, Algorithm 1), DRR
+//! (Shreedhar, Varghese, IEEE/ACM Trans. Networking 4(3), 1996, Fig. 4).
 
 use crate::bucket::Bucket;
 use crate::time::{Instant, LinkRate, Span};

@@ -2,7 +2,7 @@
 //!
 //! Shape: configuration, answers to each call, events, counts.
 //! Units: capacity in entries; ages as [`Span`].
-//! Source: pipeline.md §3 and §10.
+//! Source: docs/spec/pipeline.md §3 and §10.
 
 use super::entry::FdbKey;
 #[cfg(doc)]

@@ -2,7 +2,7 @@
 //!
 //! Shape: a reader beside a writer that gives the place away and back.
 //! Units: none.
-//! Source: style.md C12.
+//! Source: none of its own.
 
 use super::entry::{Entry, FdbKey, Tick, Value};
 use crate::sync::Arc;

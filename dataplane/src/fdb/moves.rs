@@ -3,7 +3,7 @@
 //! Shape: (key, from, to, now) → whether this is move 11 or later within a second, and where the address was
 //! before it began to move; addresses that are held meanwhile.
 //! Units: moves within [`WINDOW`], which slides; exact for up to [`MOVERS`] addresses at a time.
-//! Source: pipeline.md §3 (there is no STP).
+//! Source: docs/spec/pipeline.md §3 (there is no STP).
 
 use super::entry::FdbKey;
 use crate::time::{Instant, Span};

@@ -2,7 +2,7 @@
 //!
 //! Shape: the oracle is a `BTreeMap` that does one thing after the other.
 //! Units: ticks of 2^39 ps where a bound is exact.
-//! Source: pipeline.md §3.
+//! Source: docs/spec/pipeline.md §3.
 
 #![expect(clippy::cast_possible_truncation, reason = "small numbers become ports and VIDs")]
 

@@ -3,8 +3,8 @@
 //! Shape: [`Requests`] (per output and priority, the inputs that ask) in, [`Matches`] out; [`Islip`]
 //! keeps grant and accept pointers per (priority, port), and what each weight has left of its round.
 //! Units: slots, iterations 1..=4; weights in matches of a round.
-//! Source: McKeown, "The iSLIP Scheduling Algorithm", IEEE/ACM Trans. Networking
-//! 7(2), 1999, §II to §V (priorities: §V-A); pipeline.md §6.
+//! Source: McKeown, "The iSLIP Scheduling Algorithm", IEEE/ACM Trans. Networking 7(2), 1999, §II to §V (priorities:
+//! §V-A); docs/spec/pipeline.md §6.
 
 use crate::types::{PORTS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet};
 

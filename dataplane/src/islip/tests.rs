@@ -17,7 +17,7 @@ fn all_busy(ports: usize, pris: PriSet) -> Requests {
     requests
 }
 
-/// pipeline.md §6 again, word by word, over plain vectors: slow and plain.
+/// docs/spec/pipeline.md §6 again, word by word, over plain vectors: slow and plain.
 struct Oracle {
     ports: usize,
     pris: usize,

@@ -1,7 +1,7 @@
 //! Which targets a host may reach: GMV for G-FAM, VTV for GIM and prefixes, LAV for LD-FAM.
 //! Shape: [`AccessVector`], 4,096 bits, bit n for PID n; as octets, PID n is bit n % 8 of octet n / 8.
 //! Units: octets where bytes are read.
-//! Source: wire-formats.md 4.5 (5714h to 5716h), 4.6 (5802h, 5901h, 5902h), 5.2; seed 000 section 7.7.2.6.
+//! Source: docs/spec/wire-formats.md §4.5 (5714h to 5716h), §4.6 (5802h, 5901h, 5902h), §5.2; CXL 3.1 section 7.7.2.6.
 
 use weft_parsers::fabric::Pid;
 

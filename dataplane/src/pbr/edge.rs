@@ -1,7 +1,8 @@
 //! One edge port of a switch: its role, its PIDs and the tables that its TLPs are looked up in.
 //! Shape: [`EdgePort`]; changed by commands, each checked against what the FM allows, then read only.
 //! Units: none.
-//! Source: fabric.md "Port roles", "Tables of an edge and who may write them"; wire-formats.md 4.5, 4.6.
+//! Source: docs/spec/cxl-fabric.md "Port roles", "Tables of an edge and who may write them"; docs/spec/wire-formats.md
+//! §4.5, §4.6.
 
 use std::sync::Arc;
 
@@ -306,7 +307,7 @@ mod tests {
         port
     }
 
-    /// fabric.md: the host writes FAST, IDT, LDST and re-router, checked against what the FM allowed.
+    /// docs/spec/cxl-fabric.md: the host writes FAST, IDT, LDST and re-router, checked against what the FM allowed.
     #[test]
     fn targets_that_the_fm_did_not_allow_are_refused_and_change_nothing() {
         let (interleave, target) = (Interleave::NONE, |n| Target::Direct(pid(n)));

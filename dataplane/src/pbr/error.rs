@@ -1,7 +1,7 @@
 //! Why a table does not take what it is told; the command behind it answers "Invalid Input".
 //! Shape: [`TableError`], `Copy`.
 //! Units: indices and octets as named.
-//! Source: wire-formats.md 4.5, 4.6, 5.1.
+//! Source: docs/spec/wire-formats.md §4.5, §4.6, §5.1.
 
 use weft_parsers::fabric::{Bdf, Pid};
 

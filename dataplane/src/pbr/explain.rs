@@ -3,7 +3,8 @@
 //! Shape: [`Tables`] and an address at a port → [`EdgeSteps`]; and a PID → [`RouteSteps`]. The verdicts are those of
 //! [`Tables::ingress`] and [`Routes::lookup`](super::Routes::lookup) themselves.
 //! Units: octets; segment sizes are 64 GiB << code.
-//! Source: fabric.md "Ingress at an edge: which DPID", "Inside: DRT"; wire-formats.md 5.1, 5.3.
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge: which DPID", "Inside: DRT"; docs/spec/wire-formats.md §5.1,
+//! §5.3.
 
 use weft_parsers::fabric::{DrtEntry, Hpa, Pid, RgtEntry, Target};
 

@@ -1,7 +1,7 @@
 //! The fabric address segment table (FAST) of one ingress, with its interleave DPID table.
 //! Shape: [`FastEntry`]s by command index in, a PID for an HPA out; the flag of a hit is GIM.
 //! Units: octets.
-//! Source: wire-formats.md 4.6 (5803h to 5808h), 5.1; seed 000 section 7.7.2.4.
+//! Source: docs/spec/wire-formats.md §4.6 (5803h to 5808h), §5.1; CXL 3.1 section 7.7.2.4.
 
 use weft_parsers::fabric::FastEntry;
 
@@ -28,7 +28,7 @@ mod tests {
     use crate::pbr::segments::Found;
     use weft_parsers::fabric::{Hpa, Pid};
 
-    /// The two entries of wire-formats.md 4.6, set by their octets.
+    /// The two entries of docs/spec/wire-formats.md §4.6, set by their octets.
     #[test]
     fn entries_of_the_worked_commands_decide() {
         let mut fast = Fast::new(4_096, 0x80).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Tlp`] → [`Kind`], [`Route`] and, of both, [`Request`].
 //! Units: none.
-//! Source: wire-formats.md 3.1, 3.4 to 3.8; seed 002 section 5.2.
+//! Source: docs/spec/wire-formats.md §3.1, §3.4 to §3.8; PCIe 6.0 section 2.2.4.
 
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{self, AddressSpace, PbrVdm, Tlp, VdmOp, VendPrefixL0};

@@ -1,7 +1,8 @@
 //! Who may send what with a PTH at an edge: looked at before anything is decided by what the PTH says.
 //! Shape: [`admit`]: an edge port, a PTH and its TLP -> admitted, or a [`Refusal`].
 //! Units: none.
-//! Source: fabric.md "Port roles", "GFD (endpoint)"; wire-formats.md 3.7, 3.8; docs/security.md.
+//! Source: docs/spec/cxl-fabric.md "Port roles", "GFD (endpoint)"; docs/spec/wire-formats.md §3.7, §3.8;
+//! docs/security.md.
 //!
 //! A host and a device have no PTH: whoever is behind their port can only say that it is a link partner. A GFD has one,
 //! and answers with it: it asks nobody for anything.

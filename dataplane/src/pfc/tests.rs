@@ -2,13 +2,13 @@
 //!
 //! Shape: oracles keep every frame and ask the last one that named a class.
 //! Units: picoseconds.
-//! Source: IEEE 802.1Q clause 36; pipeline.md §2 and §9.
+//! Source: IEEE 802.1Q clause 36; docs/spec/pipeline.md §2 and §9.
 
 use super::*;
 use crate::rng::Rng;
 use crate::time::{Instant, LinkRate, Span};
 
-/// PCP to priority: the defaults of pipeline.md §2.
+/// PCP to priority: the defaults of docs/spec/pipeline.md §2.
 const FOUR: [u8; 8] = [0, 1, 0, 2, 2, 3, 3, 3];
 const EIGHT: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 const PS: Span = Span::from_ps(1);

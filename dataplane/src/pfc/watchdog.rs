@@ -3,7 +3,7 @@
 //! Shape: paused priorities and `now` → storms found and storms over; what to do with the frames of a
 //! priority in a storm (drop or forward) is the caller's.
 //! Units: `detect` and `restore` as [`Span`]; defaults 200 ms and 400 ms.
-//! Source: pipeline.md §9.
+//! Source: docs/spec/pipeline.md §9.
 
 use crate::time::{Instant, Span};
 use crate::types::{PerPri, PriSet};

@@ -4,7 +4,7 @@
 //! up to date; in virtual time only ports that are free ask, and a frame holds its input and its output
 //! for its wire time over the speedup, each at its own rate.
 //! Units: frames, slots, picoseconds.
-//! Source: pipeline.md §6; model.md.
+//! Source: docs/spec/pipeline.md §6; docs/spec/model.md.
 
 use super::handover::{Far, Feed, Queued};
 use super::{Context, Lane, Step, Timing, Way};

@@ -2,7 +2,7 @@
 //!
 //! Shape: per output the consuming ends of its egress queues, a scheduler, pause timers, a watchdog.
 //! Units: octets, cells.
-//! Source: pipeline.md §7 to §9.
+//! Source: docs/spec/pipeline.md §7 to §9.
 
 use arrayvec::ArrayVec;
 use weft_parsers::mac_control::{self, opcode};

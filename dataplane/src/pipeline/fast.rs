@@ -3,7 +3,7 @@
 //! Shape: per output a gate of priorities; per input what was received up to a mark, until each output
 //! that it went to has sent all that it had taken by then.
 //! Units: frames.
-//! Source: architecture.md, "The fast path in the kernel".
+//! Source: docs/express.md.
 
 use super::{Core, Lane, Step};
 use crate::pipeline::egress::OutputLane;

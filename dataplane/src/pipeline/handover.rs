@@ -5,7 +5,7 @@
 //! end has let go is told back as a count. So the queues themselves, VOQs and egress queues, are each one
 //! worker's own.
 //! Units: frames.
-//! Source: architecture.md, "Data's way through".
+//! Source: ARCHITECTURE.md "A frame's way".
 
 use super::{Context, Lane, Way};
 use crate::batch::BURST;

@@ -2,7 +2,7 @@
 //!
 //! Shape: passes over the whole burst; a frame's [`Fate`] is decided first and carried out last.
 //! Units: cells.
-//! Source: pipeline.md §1 to §4, §9.
+//! Source: docs/spec/pipeline.md §1 to §4, §9.
 
 use weft_parsers::{Format, Head, Vid, flow_hash, parse_head};
 

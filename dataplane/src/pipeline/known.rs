@@ -3,7 +3,7 @@
 //! Shape: a burst → a route for each frame whose flow is known → all at once into VOQs, if none of them
 //! could be refused or cross XOFF. The long way ([`super::ingress`]) comes to the same.
 //! Units: cells.
-//! Source: pipeline.md §1 to §4.
+//! Source: docs/spec/pipeline.md §1 to §4.
 
 use weft_parsers::{HEAD_LEN, flow_key};
 

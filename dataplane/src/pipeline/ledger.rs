@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Ledger`] is plain numbers, read at one moment at which no worker is in a step.
 //! Units: frames, octets, cells, picoseconds.
-//! Source: pipeline.md §10.
+//! Source: docs/spec/pipeline.md §10.
 
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: a station that moves too often → the port that it moves to is blocked until a time; there is no STP.
 //! Units: [`Instant`].
-//! Source: pipeline.md §3 ("one address moving more than 10 times a second").
+//! Source: docs/spec/pipeline.md §3 ("one address moving more than 10 times a second").
 
 use super::{Context, Core, Lane};
 use crate::sync::{AtomicU64, Ordering};

@@ -2,7 +2,7 @@
 //!
 //! Shape: a [`Router`] for one burst of one port; a frame's [`Note`] in, its [`Fate`] out.
 //! Units: octets.
-//! Source: pipeline.md §3.
+//! Source: docs/spec/pipeline.md §3.
 
 use arrayvec::ArrayVec;
 

@@ -3,7 +3,7 @@
 //! Shape: a partial checksum's field holds the folded sum of the pseudo-header; what is completed is
 //! the sum from `start` to the frame's end, complemented, 0 written as 0xFFFF.
 //! Units: octets; sums are 16-bit ones' complement.
-//! Source: RFC 1071, RFC 768 (0xFFFF); Linux `skb_checksum_help`; pipeline.md §11.
+//! Source: RFC 1071, RFC 768 (0xFFFF); Linux `skb_checksum_help`; docs/spec/pipeline.md §11.
 
 use weft_parsers::checksum::{self, Sum};
 

@@ -3,7 +3,7 @@
 //! Shape: frames without FCS in pool chunks; [`PortCaps`] are facts for the port's life,
 //! [`PortCounters`] what it saw beside the frames that it delivered.
 //! Units: octets, frames, bit/s.
-//! Source: style.md C6; pipeline.md §11.
+//! Source: docs/spec/pipeline.md §11.
 
 #[expect(unsafe_code, reason = "rings that the kernel shares, arrays of recvmmsg and sendmmsg")]
 pub mod af_packet;

@@ -4,7 +4,7 @@
 //! for a disk; output goes through a buffer of 1 MiB into the page cache, where a write may wait for
 //! the system when memory is short: a file is for tests and benches, not for the live path.
 //! Units: ns, octets.
-//! Source: pipeline.md §11, §13.
+//! Source: docs/spec/pipeline.md §11, §13.
 
 use std::path::PathBuf;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: four octets, TPID and TCI, between addresses and type; the addresses move to the front.
 //! Units: octets.
-//! Source: IEEE 802.1Q clause 9; pipeline.md §11.
+//! Source: IEEE 802.1Q clause 9; docs/spec/pipeline.md §11.
 
 /// Puts a tag back into a frame at `start`, which moves four octets to the front.
 pub(super) fn put_tag(octets: &mut [u8], start: usize, (tpid, tci): (u16, u16)) -> usize {

@@ -3,7 +3,7 @@
 //! Shape: one read or write a frame on `/dev/net/tun`, offloads off, so frames come whole; a partial
 //! checksum is completed before the frame is written.
 //! Units: octets, frames.
-//! Source: `Documentation/networking/tuntap.rst`; pipeline.md §11. Any kernel; `CAP_NET_ADMIN`.
+//! Source: `Documentation/networking/tuntap.rst`; docs/spec/pipeline.md §11. Any kernel; `CAP_NET_ADMIN`.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};

@@ -3,7 +3,7 @@
 //! Shape: frame -> copy in a slot made beforehand -> bounded lock-free queue -> writer thread -> file;
 //! slots come back by a second queue. No slot free: the copy is lost and counted, the frame is not.
 //! Units: frames, ns.
-//! Source: style.md C6 (capture is a port that wraps a port).
+//! Source: none of its own.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 //! Shape: [`cable`] → two [`WireEnd`]s; [`Wire`] is a [`Port`] over one of them. Each frame on a cable
 //! carries the instant at which its last bit is in.
 //! Units: octets without FCS, picoseconds; a burst is one frame, so that replay is exact.
-//! Source: pipeline.md §3, §13; model.md, "Latency of one switch"; IEEE 802.3 clause 4A.4.2 (gap).
+//! Source: docs/spec/pipeline.md §3, §13; docs/spec/model.md §2; IEEE 802.3 clause 4A.4.2 (gap).
 
 use crate::batch::Batch;
 use crate::pool::Bufs;
@@ -144,7 +144,7 @@ pub struct WireConfig {
     pub rate: LinkRate,
     /// Time from the last bit sent here to the last bit in at the far end.
     pub propagation: Span,
-    /// Time that the switch takes for a frame beside queueing: `fixed_latency_ns` (model.md).
+    /// Time that the switch takes for a frame beside queueing: `fixed_latency_ns` (docs/spec/model.md).
     pub latency: Span,
     /// Whether FCS, the 64-octet minimum, preamble and gap cost time, as on a true wire.
     pub overhead: bool,
@@ -419,8 +419,8 @@ mod tests {
     fn transmission_takes_the_wire_time_and_is_one_frame_at_a_time() {
         #[rustfmt::skip] // columns: name, overhead, octets, idle at ps, octets at the far end
         let cases = [
-            ("ACK on a true wire", true,     22,   6_720,    60),
-            ("seed 003 §6.3",      false,    22,   1_760,    60),
+            ("ACK on a true wire", true,    22,   6_720,    60),
+            ("bits of bytes alone", false,    22,   1_760,    60),
             ("1,402 octets",       true,  1_402, 114_080, 1_402),
         ];
         for (name, overhead, len, idle_ps, far_len) in cases {

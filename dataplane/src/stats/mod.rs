@@ -2,7 +2,7 @@
 //!
 //! Shape: one [`WorkerStats`] per worker, written by it alone with plain stores; readers add them up.
 //! Units: frames, octets, picoseconds, as named.
-//! Source: pipeline.md §10; style.md C9.
+//! Source: docs/spec/pipeline.md §10; ARCHITECTURE.md "Time, errors, unsafe".
 
 mod reasons;
 

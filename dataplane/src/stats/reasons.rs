@@ -2,7 +2,7 @@
 //!
 //! Shape: [`DropReason`], `repr(u8)`; the number is the counter's index and is never given anew.
 //! Units: none.
-//! Source: pipeline.md §10; style.md C9. `weft drops` makes docs/drops.md of this.
+//! Source: docs/spec/pipeline.md §10; ARCHITECTURE.md "Time, errors, unsafe". `weft drops` makes docs/drops.md of this.
 
 /// What a drop is counted at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

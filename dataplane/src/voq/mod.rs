@@ -3,7 +3,7 @@
 //! Shape: lists of cache lines, each of up to five descriptors and the number of the next one;
 //! a queue that is empty has none. Occupancy is one word per (output, pri): bit i is input i.
 //! Units: frames.
-//! Source: pipeline.md §5; unrolled linked lists (Shao, Reppy and Appel, LFP 1994).
+//! Source: docs/spec/pipeline.md §5; unrolled linked lists (Shao, Reppy and Appel, LFP 1994).
 #![expect(clippy::cast_possible_truncation, reason = "the number of lines is checked once")]
 
 use crate::desc::{Desc, Parked};

@@ -3,7 +3,7 @@
 //! Shape: flags that workers look at once a loop, a bell for those that sleep. Nobody waits for a worker, or a worker for
 //! another one, without end: one that is stuck is named instead.
 //! Units: none.
-//! Source: architecture.md, "Control".
+//! Source: ARCHITECTURE.md "Control".
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

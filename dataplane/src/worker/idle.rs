@@ -3,7 +3,7 @@
 //! Shape: `busy` spins; `adaptive` spins for a short while, then sleeps in `ppoll` on its ports and
 //! its bell, no longer than to the next timer.
 //! Units: nanoseconds.
-//! Source: ppoll(2); architecture.md.
+//! Source: ppoll(2); ARCHITECTURE.md.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;

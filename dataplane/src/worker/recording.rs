@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Recording::step`] is [`Lane::step`], traced, with an entry if it did anything.
 //! Units: [`Instant`].
-//! Source: pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use super::Forward;
 use crate::pipeline::{Lane, Step};

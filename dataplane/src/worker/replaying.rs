@@ -2,7 +2,7 @@
 //!
 //! Shape: entries of a record → [`Replaying`] → the same decisions, or a [`Divergence`].
 //! Units: [`Instant`].
-//! Source: pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use crate::pipeline::{Core, Lane};
 use crate::port::record::{Call, Script};

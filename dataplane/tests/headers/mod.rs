@@ -2,7 +2,7 @@
 //!
 //! Shape: a packet socket takes a virtio-net header before each frame.
 //! Units: octets.
-//! Source: packet(7), `PACKET_VNET_HDR`; style.md C12 (kernel).
+//! Source: packet(7), `PACKET_VNET_HDR`.
 #![expect(unsafe_code, reason = "a socket option")]
 
 use std::os::fd::{AsFd, AsRawFd};

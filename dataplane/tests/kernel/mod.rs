@@ -2,7 +2,7 @@
 //!
 //! Shape: a namespace with a veth pair (`sw` is the port's, `host` the peer's); needs root and `ip`.
 //! Units: octets, ms.
-//! Source: style.md C12 (kernel).
+//! Source: none of its own.
 #![expect(unsafe_code, reason = "setns and packet sockets of the peer")]
 
 use std::net::UdpSocket;

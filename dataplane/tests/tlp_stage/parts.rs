@@ -2,7 +2,7 @@
 //!
 //! Shape: ports that carry TLPs → [`Tables`].
 //! Units: octets.
-//! Source: fabric.md "Tables of an edge and who may write them".
+//! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
 
 use super::*;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Background`]: started with an end, finished with a return code, told by 0002h, aborted by 0005h.
 //! Units: percent; time as `Instant`.
-//! Source: CXL 3.1 sections 8.2.9.1.2, 8.2.9.1.5; wire-formats.md 4.2.
+//! Source: CXL 3.1 sections 8.2.9.1.2, 8.2.9.1.5; docs/spec/wire-formats.md §4.2.
 
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::generic::{BackgroundStatus, Progress};

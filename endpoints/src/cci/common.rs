@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Common`], a field of each component; [`Common::execute`] carries out what is not the component's own.
 //! Units: octets; time as `Instant`.
-//! Source: wire-formats.md 4.2, 4.4; CXL 3.1 sections 8.2.9.1, 8.2.9.5.
+//! Source: docs/spec/wire-formats.md §4.2, §4.4; CXL 3.1 sections 8.2.9.1, 8.2.9.5.
 
 use std::collections::{BTreeMap, VecDeque};
 

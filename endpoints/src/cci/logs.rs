@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Command`] of opcode, effects and who may use it; the log has 4 octets for each.
 //! Units: octets; little-endian.
-//! Source: CXL 3.1 section 8.2.9.5.2.1 (Command Effects Log); wire-formats.md 4.4 (who may use what).
+//! Source: CXL 3.1 section 8.2.9.5.2.1 (Command Effects Log); docs/spec/wire-formats.md §4.4 (who may use what).
 
 use weft_parsers::cci::generic::GetLog;
 use weft_parsers::cci::{Opcode, ReturnCode, Uuid};

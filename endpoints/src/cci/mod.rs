@@ -3,7 +3,8 @@
 //! Shape: a message of a [`Session`] in, a message out ([`serve`]); what a command does is the [`Component`]'s.
 //! [`StreamServer`] cuts messages out of a stream of octets, [`Ownership`] knows the fabric managers.
 //! Units: octets; time as `Instant`.
-//! Source: wire-formats.md 4.1, 4.4; fabric.md "FM module"; CXL 3.1 sections 7.6.3, 8.2.9.1, 8.2.9.5.
+//! Source: docs/spec/wire-formats.md §4.1, §4.4; docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.6.3,
+//! 8.2.9.1, 8.2.9.5.
 //!
 //! A request is judged in this order, and the first that is wrong is told: the command is one that the component has,
 //! whoever asks may use it (both Unsupported), its payload has the right length, its fields have values that exist,

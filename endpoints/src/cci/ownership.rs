@@ -2,7 +2,7 @@
 //!
 //! Shape: Claim Ownership (0701h) in, the owners out; [`Ownership::rank`] says what a session may do.
 //! Units: none.
-//! Source: wire-formats.md 4.4, 4.8; CXL 3.1 section 7.7.13.1; fabric.md "Discovery".
+//! Source: docs/spec/wire-formats.md §4.4, §4.8; CXL 3.1 section 7.7.13.1; docs/spec/cxl-fabric.md "Discovery".
 //!
 //! A stream session is the primary's after an operation 0, 2 or 3 of it that succeeded: each of them carries the
 //! fabric manager's PID and UUID, so a fabric manager that connects again makes itself known by operation 2 with the
@@ -138,7 +138,8 @@ impl Ownership {
     /// Claim Ownership (0701h); `free` says that no part of the component is called by the PID that it is to get.
     ///
     /// # Errors
-    /// Invalid Input, for what wire-formats.md 4.4 lists, and for a PID that is another's; nothing has changed.
+    /// Invalid Input, for what docs/spec/wire-formats.md §4.4 lists, and for a PID that is another's; nothing has
+    /// changed.
     pub fn claim(
         &mut self,
         session: Session,

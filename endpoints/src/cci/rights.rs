@@ -2,7 +2,8 @@
 //!
 //! Shape: [`Right`] of a stream; a request in, what it is refused with out.
 //! Units: none.
-//! Source: wire-formats.md 4.4: who may not claim is refused as Unsupported, an operation of another's as Invalid Input.
+//! Source: docs/spec/wire-formats.md §4.4: who may not claim is refused as Unsupported, an operation of another's as
+//! Invalid Input.
 
 use weft_parsers::cci::component::ClaimOp;
 use weft_parsers::cci::{Opcode, Request, ReturnCode};

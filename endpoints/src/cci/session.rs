@@ -2,7 +2,8 @@
 //!
 //! Shape: [`Session`], one value for each way that requests come in by.
 //! Units: none.
-//! Source: wire-formats.md 4.4; fabric.md "Tables of an edge and who may write them"; seed 000 section 7.7.12.2.
+//! Source: docs/spec/wire-formats.md §4.4; docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; CXL 3.1
+//! section 7.7.12.2.
 
 use weft_parsers::fabric::Pid;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`StreamServer::receive`] takes what came, carries out each whole request and appends the responses.
 //! Units: octets.
-//! Source: fabric.md "FM module"; wire-formats.md 4.1 (MCTP types 07h and 08h).
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1 (MCTP types 07h and 08h).
 //!
 //! One request of a tag may wait at a time, and [`WAITING_MAX`] in all. What answers late, as from beyond a tunnel, is appended by
 //! [`StreamServer::resolve`].

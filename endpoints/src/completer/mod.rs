@@ -3,7 +3,7 @@
 //! Shape: (request, [`Target`]) → completions, [`Served`].
 //! Units: octets.
 //! Source: PCIe 6.0 sections 2.2.7, 2.3.1.1 (read completion boundary), 2.7.2 (poisoned), 6.15 (atomics);
-//! wire-formats.md 3.1, 3.6; seed 000 section 7.7.3.3 (the prefix of a completion).
+//! docs/spec/wire-formats.md §3.1, §3.6; CXL 3.1 section 7.7.3.3 (the prefix of a completion).
 
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{At, Completion, Kind, Status, Tlp, TlpRepr};
@@ -102,7 +102,7 @@ impl CompleterSpec {
         if done { Served::Done } else { Served::Aborted }
     }
 
-    //= seed 000 section 7.7.3.3: the completion of a request with a prefix carries the same PID in one
+    //= CXL 3.1 section 7.7.3.3: the completion of a request with a prefix carries the same PID in one
     /// Answers with a status alone, if an answer is due.
     pub fn refuse(&self, request: &Tlp<'_>, status: Status, completer: Bdf, send: &mut Send<'_>) {
         if let Some(answer) = Completion::of(request, status, completer) {

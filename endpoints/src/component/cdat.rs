@@ -2,7 +2,7 @@
 //!
 //! Shape: header 16 octets, then structures with type and length.
 //! Units: latency in ps, bandwidth in MB/s, each an entry times its base.
-//! Source: CDAT 1.03 (header, SSLBIS type 5); seed 000 section 7.7.12.4; fabric.md "CDAT".
+//! Source: CDAT 1.03 (header, SSLBIS type 5); CXL 3.1 section 7.7.12.4; docs/spec/cxl-fabric.md "CDAT".
 
 use super::port::Port;
 use crate::component::config::Role;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`SwitchConfig`] in, a [`super::Switch`] out; none of it changes while the switch runs.
 //! Units: entries; time as `Span`.
-//! Source: fabric.md "Port roles"; seed 000 sections 7.7.2.6, 7.7.5, 7.7.6.5.
+//! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 sections 7.7.2.6, 7.7.5, 7.7.6.5.
 
 use weft_dataplane::pbr::TableError;
 use weft_dataplane::time::Span;

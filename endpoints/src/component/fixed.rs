@@ -3,7 +3,7 @@
 //! Shape: [`Fixed`] in [`super::SwitchConfig`], or [`Fixed::of`] a switch that a manager has set up. Such a switch has none
 //! of the commands that would change it.
 //! Units: PIDs of 12 bits.
-//! Source: seed 000 section 7.7.12.1 (static fabric initialization); fabric.md "Start-up".
+//! Source: CXL 3.1 section 7.7.12.1 (static fabric initialization); docs/spec/cxl-fabric.md "Start-up".
 
 use std::sync::LazyLock;
 

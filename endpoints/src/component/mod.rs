@@ -4,7 +4,8 @@
 //! drives it, and [`Outgoing`] messages for components further out, answered by `Common::complete`. No clock, socket
 //! or thread.
 //! Units: octets; PIDs of 12 bits; time as `Instant`.
-//! Source: fabric.md; wire-formats.md 4.3 to 4.6, 4.8; seed 000 sections 7.7.2.6, 7.7.5, 7.7.6, 7.7.9, 7.7.12.
+//! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §4.3 to §4.6, §4.8; CXL 3.1 sections 7.7.2.6, 7.7.5,
+//! 7.7.6, 7.7.9, 7.7.12.
 //!
 //! Bridges of a virtual switch are numbered as its commands do: vPPB 0 is the upstream one, the host's port or a
 //! vUSP, and 1 and on are downstream ones. So Configure PID Binding names a vUSP as vPPB 0, and the host's own FAST

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Port`]; [`Port::state`] is what Get Physical Port State (5101h) says of it.
 //! Units: PIDs of 12 bits; codes as in CXL 3.1 table 7-19.
-//! Source: fabric.md "Port roles"; wire-formats.md 4.3, 4.5 (5702h), 4.8.
+//! Source: docs/spec/cxl-fabric.md "Port roles"; docs/spec/wire-formats.md §4.3, §4.5 (5702h), §4.8.
 
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};

@@ -4,7 +4,7 @@
 //! Shape: accesses as `pbr::Vcs::route` has found their function in, values out; what a write does is in the tables
 //! and the events afterwards.
 //! Units: octets; registers of 4.
-//! Source: seed 000 sections 7.7.2.6, 7.7.6.1; seed 002 section 5.2; CXL 3.1 sections 7.2.3, 8.2.8.4.
+//! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.2.3, 8.2.8.4.
 
 use weft_dataplane::pbr::Function;
 use weft_dataplane::time::Instant;

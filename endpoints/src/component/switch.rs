@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Switch`]; whatever changes marks what has to be made anew, and [`Switch::tables`] is whole after each call.
 //! Units: PIDs of 12 bits; time as `Instant`.
-//! Source: fabric.md "Port roles", "Binding", "Dynamic change"; seed 000 section 7.7.6.
+//! Source: docs/spec/cxl-fabric.md "Port roles", "Binding", "Dynamic change"; CXL 3.1 section 7.7.6.
 
 use std::collections::{BTreeSet, VecDeque};
 

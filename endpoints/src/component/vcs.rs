@@ -3,7 +3,8 @@
 //! Shape: [`VcsState`] with vPPB 0 upstream and 1.. downstream, as commands number them; [`VcsState::compile`] is
 //! what the dataplane looks TLPs up in.
 //! Units: PIDs of 12 bits.
-//! Source: seed 000 sections 7.7.2.6, 7.7.6.1, 7.7.6.4; fabric.md "Tables of an edge"; wire-formats.md 4.5, 4.6.
+//! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1, 7.7.6.4; docs/spec/cxl-fabric.md "Tables of an edge";
+//! docs/spec/wire-formats.md §4.5, §4.6.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

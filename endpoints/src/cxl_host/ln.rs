@@ -1,7 +1,7 @@
 //! The host's end of Lightweight Notification as TLPs.
 //! Shape: memory request → [`MemRequest`] → completion with the LN bit; [`LnMessage`] → `MsgD`.
 //! Units: octets.
-//! Source: seed 001 sections 3.2 to 4.2; wire-formats.md 3.3.
+//! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{At, Kind, Mode, Status, Tlp, TlpRepr, ln as wire};
@@ -51,7 +51,7 @@ pub(super) fn serve(
     if !matches!(kind, Kind::MemRead | Kind::MemWrite) || (other_at && !tlp.ln()) {
         let served = completer.serve(tlp, me, memory, send);
         if served == Served::Done && kind.has_data() {
-            //= seed 001 section 4.1: whatever changes a line is told
+            //= PCIe 5.0 section 6.21: whatever changes a line is told
             lnc.on_update(addr, tlp.access_len());
         }
         return served;

@@ -1,7 +1,7 @@
 //! A host's memory: what devices read and write, and what a peer's UIO requests reach.
 //! Shape: ranges of addresses, each a [`Memory`]; a [`Target`], and what a fabric memory engine works on.
 //! Units: octets.
-//! Source: fabric.md, "Fabric memory transfers"; seed 000 section 7.7.3.1.
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; CXL 3.1 section 7.7.3.1.
 
 use std::collections::BTreeMap;
 

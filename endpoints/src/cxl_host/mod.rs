@@ -2,10 +2,11 @@
 //!
 //! Shape: [`CxlHost::poll`] moves TLPs; asks go in by methods, [`Event`]s come out by [`CxlHost::next_event`].
 //! Units: octets, addresses of the bus.
-//! Source: PCIe 6.0 chapters 2 and 6; seed 002 section 5.2; seed 000 sections 7.7.3.3, 7.7.6.1; fabric.md.
+//! Source: PCIe 6.0 chapters 2 and 6; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.7.3.3, 7.7.6.1;
+//! docs/spec/cxl-fabric.md.
 //!
 //! The root port is device 0 on the host's first bus; what it has below hangs on the link. Posted requests and
-//! completions are taken without condition (fabric.md, "Routes").
+//! completions are taken without condition (docs/spec/cxl-fabric.md "Routes").
 
 mod ln;
 pub mod mailbox;

@@ -1,7 +1,7 @@
 //! The enumerator's accesses as TLPs: which of them cross the link, and of which type.
 //! Shape: [`Scan::step`] → [`Want`]; its answer comes with the ask's end.
 //! Units: nanoseconds.
-//! Source: seed 002 section 5.2.2 (types 0 and 1); PCIe 6.0 section 2.3.1 (retry status).
+//! Source: PCIe 6.0 section 2.2.4.2 (types 0 and 1); PCIe 6.0 section 2.3.1 (retry status).
 
 use weft_dataplane::time::{Instant, Span};
 

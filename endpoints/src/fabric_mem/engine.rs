@@ -2,7 +2,7 @@
 //!
 //! Shape: each call checks all, then changes all or nothing; [`Engine::poll`] (in `run`) does the work.
 //! Units: octets; picoseconds.
-//! Source: seed 004; fabric.md, "Fabric memory transfers".
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 //!
 //! A registration in use is not taken back: [`Engine::deregister`] says how many transfers use it. A transfer
 //! that ends early (failure, timeout, disconnection) gives its streams back at once; tags of its outstanding

@@ -1,7 +1,7 @@
 //! What calls refuse, and why a transfer failed.
 //! Shape: [`Error`] is a call's answer and changes nothing; [`Reason`] belongs to one transfer.
 //! Units: octets; addresses of the owner unless they are `Hpa`.
-//! Source: seed 004, "checks"; wire-formats.md 3.6.
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6.
 
 use weft_parsers::fabric::{Hpa, Pid};
 

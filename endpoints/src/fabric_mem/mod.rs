@@ -3,7 +3,7 @@
 //! Shape: [`Engine`] is plain state, driven by `poll(now, port, memory)`: [`UioPort`] sends requests,
 //! [`Memory`] holds what is registered, [`Message`]s between peers are carried by whoever owns the engine.
 //! Units: octets; picoseconds; fabric addresses are `Hpa`, others are their owner's.
-//! Source: seed 004; fabric.md, "Fabric memory transfers"; wire-formats.md 3.6, 5.5.
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 
 pub mod engine;
 pub mod error;

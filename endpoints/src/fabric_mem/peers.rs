@@ -1,7 +1,7 @@
 //! Peers: what they share, and at which fabric addresses it is found here.
 //! Shape: [`Message`]s carry [`Share`]s; [`Imports`] maps the owner's addresses to fabric addresses.
 //! Units: octets.
-//! Source: seed 004, "connection" and checks 7 and 9; wire-formats.md 5.1 (segments).
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §5.1 (segments).
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Streams and tags: numbers that are lent out and come back.
 //! Shape: both are first in, first out, so that a number rests as long as it can.
 //! Units: counts.
-//! Source: seed 004, check 5; PCIe 6.0 section 2.2.6.2 (14-bit tags).
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; PCIe 6.0 section 2.2.6.2 (14-bit tags).
 
 use std::collections::VecDeque;
 

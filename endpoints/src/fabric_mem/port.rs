@@ -1,7 +1,7 @@
 //! What an engine stands on: memory by address, and a way to send UIO requests.
 //! Shape: [`Memory`] reads and writes; [`UioPort`] takes [`Request`]s and hands in [`Completion`]s.
 //! Units: octets; tags of 14 bits.
-//! Source: wire-formats.md 3.6, 5.5; style.md C6.
+//! Source: docs/spec/wire-formats.md §3.6, §5.5.
 
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::{Hpa, Pid};

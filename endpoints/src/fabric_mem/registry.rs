@@ -2,7 +2,7 @@
 //! Shape: ranges by address, each within one [`Handle`]; host memory gets a place in the window for exports,
 //! device memory has one of its own.
 //! Units: octets; places are aligned to 4 KiB as their addresses are.
-//! Source: seed 004, "registration" and checks 2 and 4.
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
 use std::collections::BTreeMap;
 

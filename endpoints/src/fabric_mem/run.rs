@@ -2,7 +2,8 @@
 //! Shape: [`Engine::poll`] takes completions, ends what is late, gives streams out, and sends what there is
 //! room for, one request of each transfer in turn.
 //! Units: octets; picoseconds.
-//! Source: seed 004, "transfer"; wire-formats.md 3.6, 5.5. A request is never sent twice.
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5. A request is never
+//! sent twice.
 
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Hpa;

@@ -1,7 +1,7 @@
 //! A transfer cut into requests, and the parts of one request that have come.
 //! Shape: [`Train`] yields [`Piece`]s in order; [`Cover`] is a set of disjoint ranges.
 //! Units: octets.
-//! Source: wire-formats.md 3.6 (chunks in any order), 5.5 (requests of up to 4 KiB).
+//! Source: docs/spec/wire-formats.md §3.6 (chunks in any order), §5.5 (requests of up to 4 KiB).
 
 use weft_parsers::fabric::Hpa;
 

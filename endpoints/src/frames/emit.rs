@@ -2,7 +2,7 @@
 //!
 //! Shape: [`FrameSpec`] and [`Stamp`] into a slice of the frame's length.
 //! Units: octets.
-//! Source: wire-formats.md §1.2 to §1.5, §2.1 to §2.3.
+//! Source: docs/spec/wire-formats.md §1.2 to §1.5, §2.1 to §2.3.
 
 use weft_parsers::afh::{Gen1Repr, Gen2Repr, LiteRepr};
 use weft_parsers::bth::BthRepr;

@@ -3,7 +3,7 @@
 //! Shape: all header fields as plain values, a length policy, and per frame a [`Stamp`]; octets out.
 //! The payload begins with the stamp (see [`crate::stamp`]) and is checked octet by octet.
 //! Units: octets without FCS.
-//! Source: wire-formats.md §1.1 to §1.5, §2.1 to §2.3.
+//! Source: docs/spec/wire-formats.md §1.1 to §1.5, §2.1 to §2.3.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

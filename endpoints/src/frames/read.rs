@@ -2,7 +2,7 @@
 //!
 //! Shape: the frame and its first 64 octets in, [`Received`] out; at most one [`Flaw`] a frame.
 //! Units: octets without FCS.
-//! Source: wire-formats.md §1.2 to §1.5 (where payloads start), §2.2 (ICRC), §2.4 (checksum).
+//! Source: docs/spec/wire-formats.md §1.2 to §1.5 (where payloads start), §2.2 (ICRC), §2.4 (checksum).
 
 use weft_parsers::afh::Gen2;
 use weft_parsers::crc::{self, Transport, icrc_afh, icrc_ip};

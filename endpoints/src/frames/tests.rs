@@ -1,7 +1,7 @@
 //! Frames against the parsers' own builder, through the receiver, and broken on purpose.
 //! Shape: tables over kinds, lengths and priorities; mutations.
 //! Units: octets without FCS.
-//! Source: wire-formats.md §1, §2.
+//! Source: docs/spec/wire-formats.md §1, §2.
 
 use weft_dataplane::rng::Rng;
 use weft_dataplane::time::Instant;
@@ -186,7 +186,7 @@ fn every_format_reaches_every_priority_it_can() {
 
 #[test]
 fn lengths_out_of_range_say_what_was_expected() {
-    #[rustfmt::skip] // columns: frame, least, most; wire-formats.md 1.1 without the FCS
+    #[rustfmt::skip] // columns: frame, least, most; docs/spec/wire-formats.md §1.1 without the FCS
     let cases = [
         (spec(Kind::Standard),                                56, 1394),
         (tagged(Kind::Standard),                              60, 1398),
@@ -310,7 +310,7 @@ fn gen2_payload_bits_are_checked() {
     assert_eq!(received(&frame, &ParseConfig::DEFAULT).unwrap().flaw, None);
 }
 
-/// Worked octets of wire-formats.md 2.3.
+/// Worked octets of docs/spec/wire-formats.md §2.3.
 #[test]
 fn control_frames_are_those_of_the_design() {
     let pfc = Pfc { enable: 0, quanta: [0; 8] }.with(3, 0x0100).with(5, 0x0200);

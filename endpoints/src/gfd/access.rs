@@ -1,7 +1,7 @@
 //! Reads and writes of requesters: each part of an access is checked before any octet moves.
 //! Shape: RPID, HPA, octets -> done, or a [`Fault`] with its [`Refusal`] and where it happened.
 //! Units: octets.
-//! Source: wire-formats.md 4.6 (notification type 2), 5.2; fabric.md, "GFD (endpoint)".
+//! Source: docs/spec/wire-formats.md §4.6 (notification type 2), §5.2; docs/spec/cxl-fabric.md "GFD (endpoint)".
 //!
 //! An access is cut where its decoder, its turn of an interleaved set, or its block ends. A part that
 //! falls on another way than the first is refused: those octets are another device's, and decoding

@@ -2,7 +2,7 @@
 //! Shape: [`Capacity`] of partitions, regions and pieces (start -> length, tag, groups); each change is
 //! worked out as a list of pieces first, then applied whole, and every applied range goes to the MGT.
 //! Units: octets.
-//! Source: wire-formats.md 4.7 (4902 to 490B); CXL 3.1 sections 7.7.2.3 and 7.7.13.
+//! Source: docs/spec/wire-formats.md §4.7 (4902 to 490B); CXL 3.1 sections 7.7.2.3 and 7.7.13.
 //!
 //! Decided here, where the pages say nothing:
 //! - Free and contiguous take the lowest addresses that do.

@@ -1,7 +1,7 @@
 //! Return codes of commands, as far as this device gives them.
 //! Shape: [`ReturnCode`]; a command is `Result<Answer, ReturnCode>`, where `Ok` is Success.
 //! Units: none.
-//! Source: wire-formats.md 4.1.
+//! Source: docs/spec/wire-formats.md §4.1.
 
 /// Why a command was refused; its number is the one on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

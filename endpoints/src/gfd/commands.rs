@@ -1,7 +1,7 @@
 //! The commands of a device, 4900 to 4914, as methods of [`Gfd`].
 //! Shape: plain values in; a plain answer or a [`ReturnCode`] out; a refused one has changed nothing.
 //! Units: octets.
-//! Source: wire-formats.md 4.7, conflicts C8 and C9; CXL 3.1 section 7.7.13.
+//! Source: docs/spec/wire-formats.md §4.7, conflicts C8 and C9; CXL 3.1 section 7.7.13.
 //!
 //! Lists come as pages: `start`, and `count` at most. A start at the end gives an empty page; one
 //! beyond it is Invalid Input.

@@ -1,7 +1,7 @@
 //! HPA to DPA by the decoders of the requester, and back.
 //! Shape: RPID -> up to 8 [`Decoder`]s, all compared -> [`Hit`]; or [`Miss`]: none, or several.
 //! Units: octets.
-//! Source: wire-formats.md 5.2; CXL 3.1 sections 7.7.2.4 and 7.7.13.
+//! Source: docs/spec/wire-formats.md §5.2; CXL 3.1 sections 7.7.2.4 and 7.7.13.
 //!
 //! A decoder takes every HPA of its window, on whichever way it falls: the edge has already chosen this
 //! device by the way, and the window of an interleaved decoder is the whole set's. Windows of one requester that meet are
@@ -306,7 +306,7 @@ mod tests {
         Decoder { coherent: false, hpa_base, dpa_base, dpa_len: len, interleave, way: 0 }
     }
 
-    //= wire-formats.md section 5.2
+    //= docs/spec/wire-formats.md §5.2
     #[test]
     fn worked_address_decodes_and_comes_back() {
         let interleave = Interleave::from_codes(2, 4).unwrap();

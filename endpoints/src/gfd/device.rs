@@ -1,7 +1,7 @@
 //! The device as a whole.
 //! Shape: [`Request`] and octets in; [`Done`] or [`Refusal`] out, and a notification for the latter.
 //! Units: octets; time as a parameter.
-//! Source: fabric.md, "GFD (endpoint)".
+//! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
 
 use weft_dataplane::time::{Instant, LinkRate};
 use weft_parsers::fabric::{Dpa, Hpa, Pid};

@@ -1,7 +1,7 @@
 //! Media partitions and the regions within them.
 //! Shape: up to 4 [`Dmp`]s cut the DPA space, up to 8 [`Region`]s lie in them; both are checked lists.
 //! Units: octets.
-//! Source: wire-formats.md 4.7 (4902, 4903, 4905, 4906); CXL 3.1 section 7.7.2.3.
+//! Source: docs/spec/wire-formats.md §4.7 (4902, 4903, 4905, 4906); CXL 3.1 section 7.7.2.3.
 
 use weft_parsers::fabric::Dpa;
 

@@ -1,7 +1,7 @@
 //! Enhanced event notifications: what happened, to whom it is told, and when not.
 //! Shape: [`Event`] -> [`Events`] -> one queue of [`Notice`]s for the FM (0107), one for hosts (0108, GAM).
 //! Units: timestamps in nanoseconds; payloads in octets, little-endian.
-//! Source: wire-formats.md 4.6 ("Notifications"); CXL 3.1 sections 7.7.2.7 and 8.2.9.2.
+//! Source: docs/spec/wire-formats.md §4.6 ("Notifications"); CXL 3.1 sections 7.7.2.7 and 8.2.9.2.
 //!
 //! The pages set no limit. Here, for each receiver, requester, type and trigger (and group, where lists
 //! of extents changed): one waits at most, and of those that requests cause, one is raised at most

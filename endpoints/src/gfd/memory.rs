@@ -1,7 +1,7 @@
 //! The memory behind a device: a sparse file, or memory that is taken when it is first written.
 //! Shape: DPA -> octets, in chunks of 2 MiB; what was never written reads as zero and costs nothing.
 //! Units: octets.
-//! Source: fabric.md, "GFD (endpoint)"; style.md C10 (no unsafe here).
+//! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; ARCHITECTURE.md "Time, errors, unsafe".
 //!
 //! A file is read and written at positions and not mapped: mapping one is unsafe in every crate that is
 //! kept (`memmap2`, `rustix::mm`), because another process can change the octets behind a reference.

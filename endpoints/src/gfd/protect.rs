@@ -1,7 +1,7 @@
 //! Who may touch which block: group tables of the partitions, and group vectors of the requesters.
 //! Shape: DPA -> DMP (1..4) -> block -> groups; RPID -> `GrpAccVec`; a common bit lets the access through.
 //! Units: octets; groups 0..=63.
-//! Source: wire-formats.md 5.2, conflict C9; CXL 3.1 section 7.7.2.5.
+//! Source: docs/spec/wire-formats.md §5.2, conflict C9; CXL 3.1 section 7.7.2.5.
 //!
 //! A block holds the set of its groups, not one number: capacity that "enable shared access" gave to a
 //! second group (command 4907, policy 3) belongs to both. Without that command it is one bit.
@@ -86,7 +86,7 @@ pub struct Mgt {
 impl Mgt {
     /// Puts partition `index` at `base`, with `len >> shift` blocks that belong to nobody.
     ///
-    /// The caller has checked what wire-formats.md asks of a partition; one of too many blocks is cut.
+    /// The caller has checked what docs/spec/wire-formats.md asks of a partition; one of too many blocks is cut.
     pub fn place(&mut self, index: usize, base: Dpa, len: u64, shift: u32, read_only: bool) {
         let blocks = (len >> shift).min(BLOCKS_MAX);
         if let (Some(window), Some(table)) =

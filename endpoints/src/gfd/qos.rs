@@ -1,7 +1,7 @@
 //! Quality of service: how loaded the device says it is, and what each requester may draw.
 //! Shape: backlog samples -> average -> [`DevLoad`]; RPID, octets, now -> when the answer is due.
 //! Units: percent; octets; bit/s of payload; fractions in 1/256 of the device's bandwidth.
-//! Source: wire-formats.md 4.7 (490E to 4912); CXL 3.1 section 3.3.4.
+//! Source: docs/spec/wire-formats.md §4.7 (490E to 4912); CXL 3.1 section 3.3.4.
 //!
 //! The limit is a token bucket of its own: `dataplane::bucket` charges the wire time of an Ethernet
 //! frame (FCS, 64-octet minimum, preamble, gap), which memory accesses do not have.

@@ -3,7 +3,7 @@
 //! Shape: [`Jobs`] keeps those that are due in order of arrival and the others until they are; [`Jobs::run`] writes
 //! them into chunks, the data of a read in pieces of `Max_Payload_Size`.
 //! Units: octets.
-//! Source: wire-formats.md 3.6; PCIe 6.0 section 2.3.1.1 (how completions of a read are cut).
+//! Source: docs/spec/wire-formats.md §3.6; PCIe 6.0 section 2.3.1.1 (how completions of a read are cut).
 
 use std::collections::VecDeque;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: GAM out, [`PartnerInfo`] both ways, whatever else is the device's own to [`InBand`].
 //! Units: octets of payloads.
-//! Source: wire-formats.md 3.8, 4.6, 4.8.
+//! Source: docs/spec/wire-formats.md §3.8, §4.6, §4.8.
 
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::Pid;

@@ -3,7 +3,7 @@
 //! Shape: [`GfdEnd::poll`] takes in what came, `serve` makes jobs of requests, jobs that are due write their
 //! completions straight into chunks; `messages` are GAM, partner information and proxied commands.
 //! Units: octets; time as a parameter.
-//! Source: fabric.md, "GFD (endpoint)"; wire-formats.md 3.6 to 3.8, 5.2.
+//! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §3.6 to §3.8, §5.2.
 //!
 //! Writes are carried out as they come, reads when their completion is written, so that no answer is kept but
 //! its head. Answers of a requester with a bandwidth limit wait until they are due, and no other's behind them.

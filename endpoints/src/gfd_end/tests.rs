@@ -1,7 +1,7 @@
 //! A device at the end of a pipe: each kind of request and refusal, octet for octet where the page has them.
 //! Shape: [`Bench`] is a requester with PID 0A1 and the device 123, with 256 MiB of group 0 behind HPA 1 TiB.
 //! Units: octets.
-//! Source: wire-formats.md 3.5 to 3.8, 4.6.
+//! Source: docs/spec/wire-formats.md §3.5 to §3.8, §4.6.
 
 use super::*;
 use crate::classes::PriMap;
@@ -175,7 +175,7 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// wire-formats.md 3.6: a write is completed, and what it wrote comes back in the example's octets.
+/// docs/spec/wire-formats.md §3.6: a write is completed, and what it wrote comes back in the example's octets.
 #[test]
 fn uio_writes_and_reads() {
     let mut bench = Bench::new();
@@ -289,7 +289,7 @@ fn refusals_are_answered_and_told() {
             let octets = hex(&format!("{head} 02 00 00 05 01 00 00 00 00 00 00 01"));
             let ur = Kept { pth: Pth::new(GFD, HOST), octets };
             assert!(came.contains(&ur), "{name}: {came:?}");
-            // the GAM of wire-formats.md 3.8
+            // the GAM of docs/spec/wire-formats.md §3.8
             let gam = came.iter().find(|kept| **kept != ur).unwrap();
             let tlp = gam.tlp();
             let vdm = PbrVdm::parse(&tlp).unwrap();

@@ -3,7 +3,8 @@
 //! Shape: [`HbrSwitch::poll`] over its ports, the upstream one first; bridges ([`Bridge`]) hold the registers,
 //! [`Vcs`] routes by what is in them.
 //! Units: ports, octets.
-//! Source: seed 002 section 5.2; wire-formats.md 3.4, 3.5; PCIe 6.0 sections 2.2.1.2, 6.7; fabric.md.
+//! Source: PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.4, §3.5; PCIe 6.0 sections 2.2.1.2, 6.7;
+//! docs/spec/cxl-fabric.md.
 //!
 //! A TLP goes out as it came, but for type 1 to type 0 and a change of the header's layout between links of two
 //! modes. What cannot go where it wants is answered with UR, or dropped and counted.
@@ -465,7 +466,7 @@ impl HbrSwitch {
         end.outbox().send(None, &answer).is_ok()
     }
 
-    //= seed 002 section 5.2.1: what nobody claims is an unsupported request
+    //= PCIe 6.0 section 2.2.4.1: what nobody claims is an unsupported request
     /// Nobody claims it.
     fn refuse(&mut self, transit: &Transit) {
         let Ok(tlp) = Tlp::parse(transit.mode, &transit.octets) else { return };

@@ -1,7 +1,7 @@
 //! From registers of bridges to what routes: [`Vcs`] of the bridges as they stand.
 //! Shape: [`vcs`]; [`access`] is a configuration request to one of them.
 //! Units: octets.
-//! Source: seed 002 section 5.2; PCI-to-PCI Bridge 1.2 chapter 3.
+//! Source: PCIe 6.0 section 2.2.4; PCI-to-PCI Bridge 1.2 chapter 3.
 
 use weft_dataplane::pbr::{self, Binding, Vcs, Vppb};
 use weft_parsers::tlp::Tlp;

@@ -2,7 +2,7 @@
 //!
 //! Shape: frames off the port, into PFC state, stream checkers and the slow receiver's buffer.
 //! Units: octets without FCS.
-//! Source: pipeline.md §1 (which MAC Control frames act), §9.
+//! Source: docs/spec/pipeline.md §1 (which MAC Control frames act), §9.
 
 use super::{ANNOUNCE, BURST, Batch, Bufs, Format, HEAD_LEN, Host, Instant, LinkRate, Port};
 use weft_parsers::mac_control::opcode;

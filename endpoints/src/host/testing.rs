@@ -3,7 +3,7 @@
 //! Shape: two [`End`]s share a [`Wire`]; a frame arrives its wire time and the delay after it was
 //! taken. [`run`] jumps from event to event.
 //! Units: picoseconds, octets without FCS.
-//! Source: style.md C6; `Port`'s contract.
+//! Source: `Port`'s contract.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! Hosts over a wire: everything comes, every fault is seen, PFC is exact both ways.
 //! Shape: two hosts back to back in virtual time; tables, name first.
 //! Units: picoseconds, octets without FCS.
-//! Source: issue 2, acceptance 3, 5, 7 at the endpoints' side.
+//! Source: none of its own.
 
 use weft_dataplane::rng::Rng;
 use weft_dataplane::time::Span;

@@ -3,7 +3,7 @@
 //! Shape: [`MemRequest`] + the memory access as a closure → [`ReadAnswer`] / [`WriteAnswer`]; writes by
 //! anybody → [`LnMessage`]s, taken with [`Lnc::next_message`].
 //! Units: octets; double words in requests; picoseconds between broadcasts.
-//! Source: seed 001 sections 3.2 to 3.4, 4.1 to 4.3; PCIe 5.0 section 6.21.
+//! Source: PCIe 5.0 section 6.21.
 //!
 //! A line's watchers are known one by one up to `watchers_max`, and told by directed messages. Beyond that only
 //! their root ports are remembered, and a broadcast goes to each of these and to no other. A function's own LN

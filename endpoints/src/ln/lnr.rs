@@ -3,7 +3,7 @@
 //! Shape: calls of the device → [`LnrRequest`]s to be sent; completions by [`Ticket`] and [`LnMessage`]s in;
 //! [`Lnr::copy`] is what the device may use.
 //! Units: octets; lines.
-//! Source: seed 001 sections 3.2 to 3.4, 4.2, 5.1, 5.2; PCIe 5.0 section 6.21.
+//! Source: PCIe 5.0 section 6.21.
 //!
 //! A requester cannot know which of its requests a message belongs to, nor whether a broadcast found it
 //! registered. So a message takes the copy, and that of every read under way, but the line goes on counting

@@ -4,7 +4,7 @@
 //! function (requests and copies), [`registers::LnrRegisters`] is its extended capability; plain values,
 //! which a thin layer maps to and from TLPs.
 //! Units: octets; addresses are host physical addresses; lines are 64 or 128 octets.
-//! Source: seed 001; PCIe 5.0 section 6.21; wire-formats.md 3.3.
+//! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 pub mod lnc;
 pub mod lnr;

@@ -1,7 +1,7 @@
 //! Where a host takes registrations: whole pages of 4 KiB.
 //! Shape: [`Regions`] is a set of disjoint ranges, each aligned and at least 4 KiB.
 //! Units: octets.
-//! Source: seed 001 section 3.3.2; wire-formats.md 3.3.
+//! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The LN Requester extended capability of a function.
 //! Shape: 8 octets: header id 001Ch 16, version 4, next 12; capability 16; control 16 - each little-endian.
 //! Units: sizes are exponents, 2^n lines; line size 0 is 64 octets, 1 is 128.
-//! Source: seed 001 sections 5.1, 5.2; wire-formats.md 3.3.
+//! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use super::LineSize;
 

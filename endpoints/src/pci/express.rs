@@ -3,7 +3,7 @@
 //! Shape: [`add_express`] and its kin write into a [`Space`] and say where; [`Express`] is that place
 //! and knows the registers by name.
 //! Units: link speed in GT/s classes 1..=6 (2.5 to 64), width in lanes.
-//! Source: PCIe 6.0 §7.5.3, §7.7.1, §7.9.3; wire-formats.md 3.3 (LN system CLS).
+//! Source: PCIe 6.0 §7.5.3, §7.7.1, §7.9.3; docs/spec/wire-formats.md §3.3 (LN system CLS).
 
 use super::regs::{self, cap, express as r, ext, msi};
 use super::space::{Space, SpaceError, Written};

@@ -3,7 +3,7 @@
 //! Shape: reads and writes of octets in the block in; a [`Command`] to execute out; its result in by
 //! [`Mailbox::complete`]. [`capabilities`] is how the host finds the mailbox in the block.
 //! Units: octets, little-endian.
-//! Source: CXL 3.1 §8.2.8.1 and .2 (capability array), .3 (status), .4 (mailbox); wire-formats.md 4.1
+//! Source: CXL 3.1 §8.2.8.1 and .2 (capability array), .3 (status), .4 (mailbox); docs/spec/wire-formats.md §4.1
 //! (return codes).
 //!
 //! While a command runs, writes to the mailbox are ignored. What cannot be executed (a payload that is

@@ -180,9 +180,9 @@ pub mod aer {
     pub const LEN_ROOT: u16 = 0x38;
 }
 
-/// Offsets in the LN requester capability (wire-formats.md 3.3).
+/// Offsets in the LN requester capability (docs/spec/wire-formats.md §3.3).
 pub mod lnr {
-    #![expect(missing_docs, reason = "named by wire-formats.md 3.3")]
+    #![expect(missing_docs, reason = "named by docs/spec/wire-formats.md §3.3")]
     pub const CAP: u16 = 0x04;
     pub const CAP_64: u16 = 1 << 0;
     pub const CAP_128: u16 = 1 << 1;

@@ -2,7 +2,7 @@
 //! software wrote into the bridges.
 //! Shape: [`Fabric`] is a `ConfigAccess`; [`Fabric::reach`] follows an address from the root.
 //! Units: octets.
-//! Source: wire-formats.md 3.4.
+//! Source: docs/spec/wire-formats.md §3.4.
 
 use weft_parsers::fabric::{Bdf, Hpa};
 

@@ -3,7 +3,7 @@
 //! Shape: [`Tree`] of [`Node`]s, comparable, and as text: an outline like that of `lspci -t`, then one
 //! line for each node, then what is wrong.
 //! Units: octets, addresses of the bus.
-//! Source: PCI-to-PCI Bridge 1.2 chapter 3; seed 000 section 7.7.6.1 (what hosts must see).
+//! Source: PCI-to-PCI Bridge 1.2 chapter 3; CXL 3.1 section 7.7.6.1 (what hosts must see).
 
 use std::fmt;
 

@@ -3,7 +3,7 @@
 //! Shape: [`Pauses`] turns received frames and `now` into the set of stopped priorities;
 //! [`SlowReceiver`] turns received octets and `now` into the frames that stop the sender.
 //! Units: quanta of 512 bit times at the port's rate; octets without FCS; picoseconds.
-//! Source: IEEE 802.1Q-2022 clause 36; pipeline.md §2 (classes), §9.
+//! Source: IEEE 802.1Q-2022 clause 36; docs/spec/pipeline.md §2 (classes), §9.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! A request under way, and the completions that answer it.
 //! Shape: completion → [`Step`]; octets go to their place in the whole answer.
 //! Units: octets, double words.
-//! Source: PCIe 6.0 sections 2.2.9, 2.3.1.1, 2.3.2; wire-formats.md 3.6 (chunks of UIO in any order).
+//! Source: PCIe 6.0 sections 2.2.9, 2.3.1.1, 2.3.2; docs/spec/wire-formats.md §3.6 (chunks of UIO in any order).
 
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Kind, Status, Tlp};

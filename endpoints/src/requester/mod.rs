@@ -2,8 +2,8 @@
 //!
 //! Shape: [`Ask`] in, TLPs out by [`Requester::flush`], completions in by [`Requester::take`], [`Done`] out.
 //! Units: octets; tags of 10 bits (non-flit) or 14 (flit).
-//! Source: PCIe 6.0 sections 2.2.5 (byte enables), 2.2.6.2 (tags), 2.3.1.1 (split completions), 2.8
-//! (timeout); wire-formats.md 3.1, 3.5, 3.6.
+//! Source: PCIe 6.0 sections 2.2.5 (byte enables), 2.2.6.2 (tags), 2.3.1.1 (split completions), 2.8 (timeout);
+//! docs/spec/wire-formats.md §3.1, §3.5, §3.6.
 //!
 //! Asks are sent in the order in which they came. A tag that timed out is the last to be used again, so that
 //! what comes late finds nobody.

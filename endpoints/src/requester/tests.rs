@@ -134,7 +134,7 @@ fn requests_wait_for_tags() {
     assert_eq!((counts.sent, counts.answered, counts.timeouts, counts.unexpected), (6, 4, 2, 4));
 }
 
-/// wire-formats.md 3.6: chunks of a UIO read may come in any order, and each says its place.
+/// docs/spec/wire-formats.md §3.6: chunks of a UIO read may come in any order, and each says its place.
 #[test]
 fn chunks_of_uio_come_in_any_order() {
     let mut rng = Rng::new(0x010);

@@ -4,7 +4,7 @@
 //! send time 64. Payloads of 6 to 23 octets, whose length a header tells: check 8, stream 16,
 //! flag 1 + sequence number 23. Behind it each octet is a function of stream and sequence number.
 //! Units: picoseconds, octets; big-endian.
-//! Source: ours; 6 octets are what a tagged Standard frame of 60 has left (wire-formats.md §1.1).
+//! Source: ours; 6 octets are what a tagged Standard frame of 60 has left (docs/spec/wire-formats.md §1.1).
 
 use weft_dataplane::time::Instant;
 use weft_parsers::crc::LEN as ICRC_LEN;

@@ -3,7 +3,7 @@
 //! Shape: [`tx::StreamTx`] says when the next frame is due and builds it; [`rx::StreamRx`] finds
 //! loss, order, duplicates, corruption and latency of one stream.
 //! Units: picoseconds, octets without FCS.
-//! Source: issue 2, item 6 (`weft traffic`).
+//! Source: none of its own.
 
 pub mod rx;
 pub mod tx;

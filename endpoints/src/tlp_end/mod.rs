@@ -3,7 +3,8 @@
 //! Shape: [`TlpEnd::poll`] hands each TLP that comes to a handler, whose answers go into an [`Outbox`] and out
 //! behind it; PFC stops priorities one by one; what the port has no room for waits in order.
 //! Units: octets without FCS, frames.
-//! Source: wire-formats.md 3.7a; IEEE 802.1Q-2022 clause 36; fabric.md "Routes" (endpoints sink what comes).
+//! Source: docs/spec/wire-formats.md §3.7a; IEEE 802.1Q-2022 clause 36; docs/spec/cxl-fabric.md "Routes" (endpoints
+//! sink what comes).
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! A GFD's notifications on their way to a host: GAM messages and where they end.
 //! Shape: [`message`] at the GFD -> [`GamEdge::receive`] -> posted write of one entry of the host's ring.
 //! Units: octets.
-//! Source: wire-formats.md 3.8, 4.6 (0108), 5.4; CXL 3.1 section 7.7.2.7.
+//! Source: docs/spec/wire-formats.md §3.8, §4.6 (0108), §5.4; CXL 3.1 section 7.7.2.7.
 //!
 //! The ring and its rules are [`crate::gfd::gam::Gam`]'s; a peer device's edge drops what comes.
 

@@ -2,7 +2,8 @@
 //!
 //! Shape: [`Commands`], an [`InBand`] of a GFD: both machines, and the device's CCI behind them.
 //! Units: octets; picoseconds.
-//! Source: wire-formats.md 3.8, 4.1; fabric.md, "GFD (endpoint)"; CXL 3.1 sections 7.7.11.5, 7.7.12.
+//! Source: docs/spec/wire-formats.md §3.8, §4.1; docs/spec/cxl-fabric.md "GFD (endpoint)"; CXL 3.1 sections 7.7.11.5,
+//! 7.7.12.
 
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Pid;

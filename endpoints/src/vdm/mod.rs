@@ -5,7 +5,7 @@
 //! virtual link, [`mctp`] carries CCI messages, [`in_band`] serves them at a GFD, [`proxy`] hands a host's commands over to a GFD, [`gam`] brings
 //! notifications into a host's ring, [`rtupdate`] tells `CacheID`s.
 //! Units: octets and DWs of 4; picoseconds.
-//! Source: wire-formats.md 3.8; CXL 3.1 section 7.7.11.
+//! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.11.
 //!
 //! No machine reads a clock or allocates without bound, and none panics, whatever comes in.
 

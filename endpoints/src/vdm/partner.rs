@@ -1,7 +1,7 @@
 //! Who is at the far end of a PBR-capable link: exchange of Link Partner Info.
 //! Shape: link up -> own info every 10 ms until the far end's is in -> [`FarEnd`]; ten times none -> host or device.
 //! Units: picoseconds.
-//! Source: wire-formats.md 3.8, 4.8; CXL 3.1 section 7.7.11.3; intervals of our own (see `RETRY_INTERVAL`).
+//! Source: docs/spec/wire-formats.md §3.8, §4.8; CXL 3.1 section 7.7.11.3; intervals of our own (see `RETRY_INTERVAL`).
 //!
 //! The page has no acknowledgement. Here an info that does not name the receiver's port as its far port asks for
 //! one in return; an info that does name it is an answer. Which port an info names before the far one is known

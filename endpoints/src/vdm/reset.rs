@@ -2,7 +2,8 @@
 //! Shape: [`VirtualDsp`] sends Assert PERST#, Assert Reset and Deassert Reset, [`VirtualUsp`] sends Link Up; both keep a
 //! [`LinkState`] and hand out [`LinkEvent`]s.
 //! Units: picoseconds.
-//! Source: wire-formats.md 3.7 (`vDSP` and `vUSP` match both PIDs), 3.8; CXL 3.1 sections 7.7.6.4, 7.7.11.1.
+//! Source: docs/spec/wire-formats.md §3.7 (`vDSP` and `vUSP` match both PIDs), §3.8; CXL 3.1 sections 7.7.6.4,
+//! 7.7.11.1.
 //!
 //! Each order goes out ten times, 10 ms apart, or until it is answered or another one follows it. Link Up answers
 //! Deassert Reset. Nothing answers an Assert, so it is sent all ten times while it holds. Link Up has no answer
@@ -366,7 +367,7 @@ mod tests {
         core::iter::from_fn(|| end.poll(now)).filter_map(Result::ok).map(|vdm| vdm.op).collect()
     }
 
-    /// Octets of wire-formats.md 3.8: hot reset of a `vDSP`.
+    /// Octets of docs/spec/wire-formats.md §3.8: hot reset of a `vDSP`.
     #[test]
     fn a_hot_reset_stands_on_the_wire_as_the_page_has_it() {
         let mut end = VirtualDsp::bind(ms(0), HOST, Some(Reset::Hot));

@@ -1,8 +1,8 @@
 //! What a fabric manager does before there is anything to test: owns all, numbers it, and makes ways.
 //!
-//! Shape: commands of wire-formats.md section 4 by [`Fabric::ok`], to a component behind others by a way of targets.
+//! Shape: commands of docs/spec/wire-formats.md §4 by [`Fabric::ok`], to a component behind others by a way of targets.
 //! Units: none.
-//! Source: fabric.md "FM module"; wire-formats.md 4.3 to 4.6.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.3 to §4.6.
 
 use weft_endpoints::cci::Component;
 use weft_endpoints::completer::Target as _;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Guarded`] on [`Fabric`]; a [`Probe`] is asked in the ways of [`How`], what a refusal leads to is [`Told`].
 //! Units: octets, nanoseconds.
-//! Source: wire-formats.md 4.5 to 4.7; fabric.md "Tables of an edge and who may write them".
+//! Source: docs/spec/wire-formats.md §4.5 to §4.7; docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
 #![expect(clippy::redundant_pub_crate, reason = "a module of a test")]
 
 mod tables;

@@ -2,7 +2,7 @@
 //!
 //! Shape: one method a table.
 //! Units: octets.
-//! Source: wire-formats.md 4.5 (570Dh to 5716h), 4.6 (5801h to 5904h), 4.7 (4907h, 4908h, 490Dh, 4914h).
+//! Source: docs/spec/wire-formats.md §4.5 (570Dh to 5716h), §4.6 (5801h to 5904h), §4.7 (4907h, 4908h, 490Dh, 4914h).
 
 use weft_parsers::cci::dcd::{AddPolicy, Extent, ReleaseFlags, ReleasePolicy};
 use weft_parsers::cci::gae::{

@@ -2,7 +2,7 @@
 //! Shape: GEN1 is DA 48, TC 8, SA 40 bits; GEN2 and Lite carry `Key_words` 8, TC 8, destination 16,
 //! source 16 and 2 x 24 bits of payload (GEN2) or the XPU id (Lite), in one of two octet orders.
 //! Units: octets.
-//! Source: wire-formats.md 1.3, 1.4, 1.4a, 1.4b.
+//! Source: docs/spec/wire-formats.md §1.3, §1.4, §1.4a, §1.4b.
 //!
 //! Behind a GEN1 or GEN2 header stands the EtherType (or a tag), so [`crate::ethernet::Ethernet`]
 //! reads the same octets with it; behind a Lite header stands the payload.
@@ -14,7 +14,7 @@ use crate::error::{Layer, ParseError};
 /// Octets of every AFH header.
 pub const LEN: usize = 12;
 
-/// Which octets of GEN2 and Lite carry `Key_words` and Traffic Class (wire-formats.md 1.4).
+/// Which octets of GEN2 and Lite carry `Key_words` and Traffic Class (docs/spec/wire-formats.md §1.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Gen2Order {
@@ -46,7 +46,7 @@ impl Gen2Order {
     }
 }
 
-/// AFH Traffic Class octet: bits 7:5 VC, bits 4:2 flow, bits 1:0 zero (wire-formats.md 1.4b).
+/// AFH Traffic Class octet: bits 7:5 VC, bits 4:2 flow, bits 1:0 zero (docs/spec/wire-formats.md §1.4b).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TrafficClass(pub u8);
 
@@ -89,7 +89,7 @@ impl TrafficClass {
     }
 }
 
-/// `Key_words` octet of GEN2 and Lite (wire-formats.md 1.4).
+/// `Key_words` octet of GEN2 and Lite (docs/spec/wire-formats.md §1.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyWords(pub u8);
 

@@ -1,7 +1,7 @@
-//! Worked octets of wire-formats.md 1.3 to 1.4b, short lengths, round trips.
+//! Worked octets of docs/spec/wire-formats.md §1.3 to §1.4b, short lengths, round trips.
 //! Shape: tables, name first.
 //! Units: octets.
-//! Source: wire-formats.md.
+//! Source: docs/spec/wire-formats.md.
 
 use super::*;
 use crate::testing::{Rng, refuses_every_shorter};
@@ -151,7 +151,7 @@ fn key_words_bits() {
 
 #[test]
 fn traffic_class_parts() {
-    #[rustfmt::skip] // columns: octet, vc, flow (wire-formats.md 1.4b)
+    #[rustfmt::skip] // columns: octet, vc, flow (docs/spec/wire-formats.md §1.4b)
     let cases = [(0x20, 1, TrafficClass::FLOW_TYPE1_REQ), (0x24, 1, TrafficClass::FLOW_TYPE1_ACK),
                  (0x48, 2, TrafficClass::FLOW_TYPE2), (0x40, 2, TrafficClass::FLOW_TYPE1_REQ),
                  (0xFC, 7, 7), (0x0C, 0, TrafficClass::FLOW_TYPE3)];

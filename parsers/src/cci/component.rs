@@ -2,7 +2,7 @@
 //!
 //! Shape: [`PbrIdentity`] 38, [`ClaimOwnership`] 21, [`Owners`] 36 octets; CDAT read in parts.
 //! Units: octets.
-//! Source: wire-formats.md 4.4; CXL 3.1 section 7.7.13.1 and following.
+//! Source: docs/spec/wire-formats.md §4.4; CXL 3.1 section 7.7.13.1 and following.
 
 use super::layout::{codes, message, record};
 use super::wire::Uuid;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Extent`] 40 octets; lists of them.
 //! Units: octets.
-//! Source: wire-formats.md 4.3; CXL 3.1 section 7.6.7.6 (tables 7-67 to 7-72).
+//! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.6 (tables 7-67 to 7-72).
 
 use super::layout::{codes, message, record};
 use super::wire::{Uuid, Wire, front, put_front};

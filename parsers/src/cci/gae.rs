@@ -2,7 +2,7 @@
 //!
 //! Shape: fixed records; lists of PIDs and of segment counts. Tables are in [`super::tables`].
 //! Units: octets; entries.
-//! Source: wire-formats.md 4.6; CXL 3.1 sections 7.7.14 and 7.7.15.
+//! Source: docs/spec/wire-formats.md §4.6; CXL 3.1 sections 7.7.14 and 7.7.15.
 
 use super::layout::{codes, message, record};
 use super::pbr::PathCost;

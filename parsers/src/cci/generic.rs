@@ -2,7 +2,7 @@
 //!
 //! Shape: one struct for each request and response that is not empty; a single field goes without.
 //! Units: octets and entries; timestamps in ns.
-//! Source: CXL 3.1 sections 8.2.9.1, 8.2.9.2, 8.2.9.5 (wire-formats.md 4.2 lists the opcodes only).
+//! Source: CXL 3.1 sections 8.2.9.1, 8.2.9.2, 8.2.9.5 (docs/spec/wire-formats.md §4.2 lists the opcodes only).
 
 use super::layout::{message, record};
 use super::wire::{Payload, Uuid, Wire, front, put_front, room};

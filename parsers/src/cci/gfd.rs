@@ -2,7 +2,7 @@
 //!
 //! Shape: [`GfdIdentity`] 148 octets, [`DcRegion`] and [`DmpEntry`] 40 octets, extents of [`super::dcd`].
 //! Units: octets; capacities in multiples of 256 MB where the field says so.
-//! Source: wire-formats.md 4.7; CXL 3.1 section 8.2.9.9.10.
+//! Source: docs/spec/wire-formats.md §4.7; CXL 3.1 section 8.2.9.9.10.
 
 use super::dcd::{AddPolicy, Extent, ReleaseFlags};
 use super::layout::{message, record};

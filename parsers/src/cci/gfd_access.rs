@@ -2,7 +2,7 @@
 //!
 //! Shape: SAT entry 4 octets (6 with its RPID), [`QosControl`] 7, [`GdtEntry`] 32 octets.
 //! Units: octets; percent and 256ths where the field says so.
-//! Source: wire-formats.md 4.7, 5.2; CXL 3.1 section 8.2.9.9.10.
+//! Source: docs/spec/wire-formats.md §4.7, §5.2; CXL 3.1 section 8.2.9.9.10.
 
 use super::layout::{message, record};
 use super::wire::{Wire, get, refused, set};

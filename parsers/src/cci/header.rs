@@ -3,7 +3,7 @@
 //! Shape: category 4 bits, tag 8, opcode 16, length 21, background 1, return code 16, vendor status 16;
 //! 12 octets, then the payload.
 //! Units: octets; little-endian.
-//! Source: wire-formats.md 4.1; CXL 3.1 section 7.6.3 and table 8-34.
+//! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 section 7.6.3 and table 8-34.
 
 use super::commands::Opcode;
 use crate::bytes::{cut, cut_mut, octet, put, window};
@@ -244,7 +244,7 @@ mod tests {
         })
     }
 
-    /// Examples of wire-formats.md 4.1.
+    /// Examples of docs/spec/wire-formats.md §4.1.
     #[test]
     fn worked_headers_parse_and_emit() {
         let identify = Header::request(Opcode(0x5700), 1);

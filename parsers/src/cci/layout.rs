@@ -1,4 +1,4 @@
-//! Macros that make a struct of a layout, offset by offset as wire-formats.md has it.
+//! Macros that make a struct of a layout, offset by offset as docs/spec/wire-formats.md has it.
 //!
 //! Shape: `record!` is a value of fixed size, `message!` a fixed head, a list that the head counts and
 //! perhaps a fixed tail, `codes!` an enum over a few bits. Fields that overlap fail the build.

@@ -3,7 +3,7 @@
 //! Shape: length 16 bits of what follows, MCTP message type 8, CCI message. [`decode`] takes what has come
 //! so far and says whether a message is whole; it keeps nothing.
 //! Units: octets; little-endian.
-//! Source: fabric.md, "FM module"; MCTP message types of DSP0234 and DSP0281.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; MCTP message types of DSP0234 and DSP0281.
 
 use super::header;
 use crate::bytes::{cut, cut_mut, put};

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`TunnelRequest`] and [`TunnelResponse`] wrap a CCI message, [`LdMemRequest`] up to 4,096 octets.
 //! Units: octets.
-//! Source: wire-formats.md 4.1, 4.3; CXL 3.1 section 7.6.7.3.
+//! Source: docs/spec/wire-formats.md §4.1, §4.3; CXL 3.1 section 7.6.7.3.
 
 use super::layout::{codes, message, record};
 use super::switch::ConfigAccess;

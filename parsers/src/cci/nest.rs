@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Layers`] walks from the outermost message inwards; the last one it yields is no tunnel.
 //! Units: octets; layers.
-//! Source: wire-formats.md 4.1, 4.5 (more than two tunnel layers: Unsupported); CXL 3.1 section 7.7.13.3.
+//! Source: docs/spec/wire-formats.md §4.1, §4.5 (more than two tunnel layers: Unsupported); CXL 3.1 section 7.7.13.3.
 
 use super::commands::{Opcode, Request, RequestError};
 use super::header::Header;

@@ -3,7 +3,7 @@
 //! Shape: [`FmNotification`] 40 octets, [`HostNotification`] 32 octets (also the payload of the GAM message),
 //! [`GamBuffer`] one 64-bit word.
 //! Units: octets; timestamps in ns.
-//! Source: wire-formats.md 4.6, 5.4; CXL 3.1 sections 7.7.14.9 and 8.2.9.2.9.
+//! Source: docs/spec/wire-formats.md §4.6, §5.4; CXL 3.1 sections 7.7.14.9 and 8.2.9.2.9.
 
 use super::layout::record;
 use super::wire::{Bits, Wire};

@@ -2,7 +2,7 @@
 //!
 //! Shape: fixed records; lists of partners 54, targets 8, assignments 5, descriptors 39 octets.
 //! Units: octets; latency and bandwidth as entry times base, as in a CDAT.
-//! Source: wire-formats.md 4.5, 4.8; CXL 3.1 sections 7.7.13.2 to 7.7.13.9.
+//! Source: docs/spec/wire-formats.md §4.5, §4.8; CXL 3.1 sections 7.7.13.2 to 7.7.13.9.
 
 use super::layout::{codes, message, record};
 use super::wire::{Uuid, Wire, front, put_front, refused};

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`SwitchIdentity`] 73 octets, [`PortState`] 16 octets a port, configuration cycles.
 //! Units: octets.
-//! Source: wire-formats.md 4.3; CXL 3.1 section 7.6.7.1.
+//! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.1.
 
 use super::layout::{codes, message, record};
 use super::wire::{Wire, front, put_front};

@@ -3,7 +3,7 @@
 //! Shape: a range of entries in the request of a Get; the range and its entries in the request of a Set
 //! and the response of a Get. The response of a Set is empty.
 //! Units: entries; vectors in octets.
-//! Source: wire-formats.md 4.5 (5708h to 5716h), 4.6; CXL 3.1 sections 7.7.13.10 to 7.7.13.24, 7.7.14.
+//! Source: docs/spec/wire-formats.md §4.5 (5708h to 5716h), §4.6; CXL 3.1 sections 7.7.13.10 to 7.7.13.24, 7.7.14.
 
 use super::layout::{codes, message, record};
 use super::wire::{List, Payload, Wire, front, get, put_front, room, set, split_list};

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`VcsInfos`] is a list of blocks of 4 octets with 4 octets for each virtual bridge behind.
 //! Units: octets.
-//! Source: wire-formats.md 4.3; CXL 3.1 section 7.6.7.2.
+//! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.2.
 
 use core::fmt;
 

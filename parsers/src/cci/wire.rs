@@ -3,7 +3,7 @@
 //! Shape: [`Wire`] is a value of fixed size, [`Payload`] a whole payload, [`List`] entries that are either
 //! octets of a message (each checked once, when the payload is parsed) or a slice of values to be sent.
 //! Units: octets; little-endian.
-//! Source: wire-formats.md 4; none of its own beyond.
+//! Source: docs/spec/wire-formats.md §4; none of its own beyond.
 
 use core::cmp::Ordering;
 use core::fmt;

@@ -1,7 +1,8 @@
 //! One pass over a frame's first 64 octets: everything that the pipeline needs to know.
 //! Shape: `([u8; 64], length, ParseConfig)` to [`Head`] (32 octets, `Copy`) or [`ParseError`].
 //! Units: octets; lengths and offsets are from the first octet of the frame, FCS not counted.
-//! Source: wire-formats.md 1.8 (order of the rules), pipeline.md 1 (MAC Control, modes, short frames).
+//! Source: docs/spec/wire-formats.md §1.8 (order of the rules), docs/spec/pipeline.md §1 (MAC Control, modes, short
+//! frames).
 //!
 //! What the design leaves open and how it is decided here:
 //! - A frame is malformed when it is shorter than a header that it names by EtherType, IHL, protocol
@@ -125,7 +126,7 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
     let kind = be16::<12, _>(head);
     let lite = matches!(cfg.afh, AfhMode::Lite);
 
-    // wire-formats.md 1.8, rule 2
+    // docs/spec/wire-formats.md §1.8, rule 2
     if kind == ether_type::MAC_CONTROL && (!lite || dst == MacAddr::PAUSE.to_bits()) {
         need(len, ETHERNET_LEN + OPCODE_LEN, Layer::MacControl)?;
         let facts = flag(PFC_DA, is_pfc_da(dst, cfg));

@@ -1,7 +1,7 @@
-//! Classification rule by rule, in the order of wire-formats.md 1.8, and what is malformed.
+//! Classification rule by rule, in the order of docs/spec/wire-formats.md §1.8, and what is malformed.
 //! Shape: tables, name first; frames are built from hexadecimal text.
 //! Units: octets.
-//! Source: wire-formats.md 1.3 to 1.8, pipeline.md 1.
+//! Source: docs/spec/wire-formats.md §1.3 to §1.8, docs/spec/pipeline.md §1.
 
 use super::*;
 use crate::afh::TrafficClass;

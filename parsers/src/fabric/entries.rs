@@ -2,7 +2,7 @@
 //! Shape: FAST 8, LDST 8, DRT 2, RGT 12, re-router 5 octets; `decode` takes any octets, `emit` gives them back
 //! with reserved bits zero.
 //! Units: octets; little-endian.
-//! Source: wire-formats.md 4.5, 4.6; CXL 3.1 sections 7.7.13.10, 7.7.13.12, 7.7.14.6.
+//! Source: docs/spec/wire-formats.md §4.5, §4.6; CXL 3.1 sections 7.7.13.10, 7.7.13.12, 7.7.14.6.
 
 use super::{Bdf, Interleave, Pid};
 use crate::bytes::{octet, put, window};
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
     use crate::testing::Rng;
 
-    /// Examples of wire-formats.md 4.5 and 4.6.
+    /// Examples of docs/spec/wire-formats.md §4.5 and §4.6.
     #[test]
     fn worked_entries_decode_and_emit() {
         let four = FastEntry {

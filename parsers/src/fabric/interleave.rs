@@ -1,7 +1,7 @@
 //! Interleaving of an address range over 1 to 256 targets.
 //! Shape: ways code 0..=8 (2^code ways) and granularity code 0..=6 (256 octets << code).
 //! Units: octets; way and code are bare numbers.
-//! Source: CXL 3.1 sections 7.7.2.4 and 8.2.9.9.10; wire-formats.md 5.1, 5.2.
+//! Source: CXL 3.1 sections 7.7.2.4 and 8.2.9.9.10; docs/spec/wire-formats.md §5.1, §5.2.
 
 /// How a range is dealt out: 2^i ways in turns of 256 << g octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::testing::Rng;
 
-    /// The worked address of wire-formats.md 5.1 and 5.2.
+    /// The worked address of docs/spec/wire-formats.md §5.1 and §5.2.
     #[test]
     fn worked_address_falls_on_way_three_and_compacts() {
         let four = Interleave::from_codes(2, 4).expect("4 ways of 4 KiB");

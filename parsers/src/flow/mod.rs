@@ -2,7 +2,7 @@
 //! Shape: `([u8; 64], length, ParseConfig)` to [`FlowKey`]; frames of one port with equal keys have
 //! equal [`crate::Head`]s, or are all malformed.
 //! Units: octets.
-//! Source: wire-formats.md 1.8; the rules are those of `classify`, which a test holds against it.
+//! Source: docs/spec/wire-formats.md §1.8; the rules are those of `classify`, which a test holds against it.
 
 use crate::bytes::{be16, octet, window};
 use crate::classify::{HEAD_LEN, ParseConfig};

@@ -1,7 +1,7 @@
 //! A key holds all that a frame's classification depends on.
 //! Shape: random frames, each with one octet after the other changed.
 //! Units: octets.
-//! Source: wire-formats.md 1.8.
+//! Source: docs/spec/wire-formats.md §1.8.
 
 use super::*;
 use crate::addr::MacAddr;

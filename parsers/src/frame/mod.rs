@@ -1,7 +1,7 @@
 //! Whole frames of the four AI scale-up formats, from plain fields.
 //! Shape: [`FrameRepr`] (header by format, tag, RH, payload, ICRC or not) into one slice.
 //! Units: octets; without FCS, and without the zeros that transmit pads up to 60.
-//! Source: wire-formats.md 1.1 to 1.5.
+//! Source: docs/spec/wire-formats.md §1.1 to §1.5.
 //!
 //! For generators, endpoints and tests; the switch itself never builds a data frame.
 

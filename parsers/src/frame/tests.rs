@@ -1,7 +1,7 @@
-//! Worked frames of wire-formats.md 1.2 to 1.4a, octet by octet with ICRC and FCS.
+//! Worked frames of docs/spec/wire-formats.md §1.2 to §1.4a, octet by octet with ICRC and FCS.
 //! Shape: one test a format.
 //! Units: octets.
-//! Source: wire-formats.md.
+//! Source: docs/spec/wire-formats.md.
 
 use super::*;
 use crate::afh::{Gen2Order, KeyWords, TrafficClass};

@@ -1,7 +1,7 @@
 //! Changes on the way: type 1 to type 0, local prefixes, one header layout to the other.
 //! Shape: octets in place, or a parsed TLP in and the other mode's octets out.
 //! Units: octets.
-//! Source: wire-formats.md 3.2, 3.4, 3.5; PCIe 6.0 section 2.2.1.2 (flit mode has no LN).
+//! Source: docs/spec/wire-formats.md §3.2, §3.4, §3.5; PCIe 6.0 section 2.2.1.2 (flit mode has no LN).
 
 use core::fmt;
 

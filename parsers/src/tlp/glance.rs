@@ -1,7 +1,7 @@
 //! A frame with one of the commonest TLPs at a glance: where the TLP is, its PTH, and what it is.
 //! Shape: the front of a frame and what its link carries → [`Glance`]; `None` for whatever takes a longer look.
 //! Units: octets.
-//! Source: wire-formats.md 3.7, 3.7a.
+//! Source: docs/spec/wire-formats.md §3.7, §3.7a.
 //!
 //! For frames without VLAN tag and local prefixes, whose link header has no flag and whose PTH no reserved bit: what
 //! stands before the TLP can be written anew from the [`Glance`]. The pipeline and the program in the kernel both

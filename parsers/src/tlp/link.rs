@@ -1,7 +1,7 @@
 //! What stands between the addresses of an Ethernet frame and the TLP in it.
 //! Shape: EtherType 16 (0x88B7), OUI 24, protocol 16, version 4, flags 4 bits; then one TLP, then padding.
 //! Units: octets.
-//! Source: IEEE 802 section 9.2.4 (OUI Extended EtherType); proposed in wire-formats.md 3.7a.
+//! Source: IEEE 802 section 9.2.4 (OUI Extended EtherType); proposed in docs/spec/wire-formats.md §3.7a.
 
 use crate::bytes::{be16, cut, cut_mut, octet, put, window};
 use crate::error::{Field, Layer, ParseError};

@@ -2,7 +2,8 @@
 //! Shape: LN bit of memory reads, writes and completions; [`LnMessage`] = `MsgD` with code 0x7F and two DWs;
 //! [`LnrCapability`] of 8 octets. Non-flit mode only.
 //! Units: octets; a registration count n stands for 2^n lines.
-//! Source: PCIe 5.0 section 6.21 (removed in 6.0); wire-formats.md 3.3, C11 (place of NR and payload order proposed).
+//! Source: PCIe 5.0 section 6.21 (removed in 6.0); docs/spec/wire-formats.md §3.3, C11 (place of NR and payload order
+//! proposed).
 
 use super::fields::Attr;
 use super::kind::{Kind, Mode, Routing};

@@ -2,7 +2,7 @@
 //! Shape: [`Tlp`] reads octets, [`TlpRepr`] emits them; `pth` and `link` are what goes in front, `vdm`, `ln`
 //! and `uio` the contents that have a layout of their own.
 //! Units: octets and double words (DW, 4 octets); big-endian.
-//! Source: wire-formats.md 3; PCIe 6.0 section 2.2; CXL 3.1 section 7.7.6.
+//! Source: docs/spec/wire-formats.md §3; PCIe 6.0 section 2.2; CXL 3.1 section 7.7.6.
 
 pub mod completion;
 pub mod convert;

@@ -1,8 +1,8 @@
 //! TLP prefixes: which there are, and the two readings of `VendPrefixL0`.
 //! Shape: 4 octets, the first `100` and a type: bit 4 of it tells end-end from local.
 //! Units: octets.
-//! Source: PCIe 6.0 section 2.2.10; CXL 3.1 sections 2.4, 7.7.6.2; wire-formats.md 3.2 (the place of the PID is
-//! proposed there).
+//! Source: PCIe 6.0 section 2.2.10; CXL 3.1 sections 2.4, 7.7.6.2; docs/spec/wire-formats.md §3.2 (the place of the PID
+//! is proposed there).
 
 use super::fields::Pasid;
 use super::kind::Mode;

@@ -2,7 +2,7 @@
 //! Shape: PTH = 11, reserved 3, Hie 1, DSAR 1, PIF 1, SPID 12, DPID 12 bits; [`PbrTlp`] = NOPs, reserved DWs and
 //! local prefixes, PTH, flit-mode TLP.
 //! Units: octets.
-//! Source: CXL 3.1 section 7.7.6.2; wire-formats.md 3.7.
+//! Source: CXL 3.1 section 7.7.6.2; docs/spec/wire-formats.md §3.7.
 
 use super::kind::{Kind, Mode};
 use super::prefix::{self, Scope, VendPrefixL0};

@@ -1,7 +1,7 @@
 //! The commonest flit-mode TLPs at a glance: what a switch wants to know of them, out of 16 octets.
 //! Shape: first four DWs → [`Quick`]; `None` for whatever [`super::Tlp::parse`] must look at.
 //! Units: octets.
-//! Source: PCIe 6.0 table 2-5; wire-formats.md 3.5, 3.6.
+//! Source: PCIe 6.0 table 2-5; docs/spec/wire-formats.md §3.5, §3.6.
 //!
 //! Memory and UIO requests and completions without OHC and trailer: nothing but the first DW says how long they
 //! are, and their byte enables are all ones. What this takes, `Tlp::parse` takes, with the same meaning.

@@ -2,7 +2,7 @@
 //! Shape: [`TlpRepr`]: what every TLP has, and a [`Body`] by the layout of its header; `emit` writes octets that
 //! parse to the same fields, or nothing.
 //! Units: DW and octets; BDFs, tags and addresses in host order.
-//! Source: wire-formats.md 3.1 to 3.6.
+//! Source: docs/spec/wire-formats.md §3.1 to §3.6.
 
 use core::fmt;
 

@@ -2,7 +2,8 @@
 //! Shape: a 4-DW flit-mode message of Vendor ID 0x1E98 whose DW3 is `SeqLen` 8, `CmdSeq` and `SeqNum` one nibble
 //! each, PBR opcode 8, CXL VDM code 8 bits.
 //! Units: DW; payloads are little-endian in octets.
-//! Source: CXL 3.1 section 7.7.11; wire-formats.md 3.8 (nibbles of octet 13 and `RTUpdate` pairs are inferred).
+//! Source: CXL 3.1 section 7.7.11; docs/spec/wire-formats.md §3.8 (nibbles of octet 13 and `RTUpdate` pairs are
+//! inferred).
 
 use super::kind::{Kind, Mode, Routing};
 use super::layout::{bits8, halves};

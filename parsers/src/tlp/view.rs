@@ -2,7 +2,7 @@
 //! Shape: prefixes, base header 1, 3 or 4 DW, OHC 0 to 7 DW (flit mode), payload, trailer; [`Tlp`] holds the DWs
 //! of the header in host order and borrows the rest.
 //! Units: DW of 4 octets, lengths in octets unless a name says DW.
-//! Source: PCIe 5.0 and 6.0 section 2.2; wire-formats.md 3.1 to 3.6.
+//! Source: PCIe 5.0 and 6.0 section 2.2; docs/spec/wire-formats.md §3.1 to §3.6.
 
 use super::fields::{AddressSpace, At, Attr, DevLoad, Implicit, Pasid, Route, Status};
 use super::kind::{Flow, Kind, Mode, Routing};

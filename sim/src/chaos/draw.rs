@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Rng`] → [`Setup`], [`Around`], changes of a [`SwitchConfig`], streams, stray frames.
 //! Units: octets, picoseconds.
-//! Source: pipeline.md §12 (what can be set, and how far).
+//! Source: docs/spec/pipeline.md §12 (what can be set, and how far).
 
 use weft_dataplane::config::{MirrorConfig, PfcMode, Sharing, StormAction, SwitchConfig};
 use weft_dataplane::egress::Weighted;

@@ -3,7 +3,7 @@
 //! Shape: (seed, frames) → [`plan`] → [`run`] → [`ChaosReport`]; episodes of one configuration each,
 //! every one of which ends with empty queues and a balanced account. The same pair gives the same hash.
 //! Units: frames.
-//! Source: style.md C12 (simulation); issue 2, acceptance 10.
+//! Source: none of its own.
 
 mod draw;
 

@@ -3,7 +3,7 @@
 //!
 //! Shape: inputs at line rate through [`replay`]; departures against sums of wire times.
 //! Units: octets without FCS, Gbit/s, picoseconds, permille.
-//! Source: pipeline.md §6, §7.
+//! Source: docs/spec/pipeline.md §6, §7.
 
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::time::{Instant, LinkRate, Span};

@@ -2,7 +2,7 @@
 //!
 //! Shape: few frames to an output that is held back by a PAUSE or by its rate; events against counts of the test's own.
 //! Units: cells of 256 octets, of which each frame takes one.
-//! Source: pipeline.md §4, §9.
+//! Source: docs/spec/pipeline.md §4, §9.
 
 use std::collections::BTreeMap;
 

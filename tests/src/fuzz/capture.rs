@@ -2,7 +2,7 @@
 //!
 //! Shape: octets → records or an error; what was read is written and read again.
 //! Units: octets.
-//! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05; issue 2, item 8.
+//! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05.
 
 use std::io::Cursor;
 

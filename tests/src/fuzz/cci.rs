@@ -3,7 +3,7 @@
 //! Shape: octets → messages of the stream → header → request or response → the same octets, less reserved
 //! bits.
 //! Units: octets.
-//! Source: wire-formats.md 4; fabric.md, "FM module".
+//! Source: docs/spec/wire-formats.md §4; docs/spec/cxl-fabric.md "The fabric manager".
 
 use weft_dataplane::rng::Rng;
 use weft_parsers::cci::mctp::{self, Decoded, MessageType};

@@ -2,7 +2,7 @@
 //!
 //! Shape: octets → settings → effective values, or problems that each name a place in the file.
 //! Units: octets.
-//! Source: pipeline.md §12; issue 2, acceptance 9.
+//! Source: docs/spec/pipeline.md §12.
 
 use weft::cli::SettingsArgs;
 use weft::commands::config::{self, ConfigCommand, ShowArgs};

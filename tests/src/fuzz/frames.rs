@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Mutator`] holds valid frames of every format and gives damaged copies.
 //! Units: octets.
-//! Source: wire-formats.md 1 and 2; issue 2, acceptance 9.
+//! Source: docs/spec/wire-formats.md §1 and §2.
 
 use std::net::Ipv4Addr;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: octets → one line of JSON, an answer or an error; nothing else.
 //! Units: octets.
-//! Source: architecture.md, "Control"; issue 2, item 8.
+//! Source: ARCHITECTURE.md "Control".
 
 use std::path::Path;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! Shape: `&[u8]` in; a panic is a finding. [`TARGETS`] lists them by name, as `fuzz/` does.
 //! Units: octets.
-//! Source: issue 2, acceptance 9; style.md C12.
+//! Source: none of its own.
 
 pub mod capture;
 pub mod cci;

@@ -2,7 +2,7 @@
 //!
 //! Shape: an octet of settings and a frame; what [`parse_head`] says is held against each view.
 //! Units: octets.
-//! Source: wire-formats.md 1 and 2; issue 2, acceptance 9.
+//! Source: docs/spec/wire-formats.md §1 and §2.
 
 use weft_parsers::afh::{Gen1, Gen2, Lite};
 use weft_parsers::bth::Bth;

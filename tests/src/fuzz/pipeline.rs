@@ -2,7 +2,7 @@
 //!
 //! Shape: two octets of settings, then operations of a few octets each, until none is left.
 //! Units: octets, ns.
-//! Source: pipeline.md §1 to §10; issue 2, acceptance 9.
+//! Source: docs/spec/pipeline.md §1 to §10.
 
 use std::sync::Arc;
 

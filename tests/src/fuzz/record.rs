@@ -2,7 +2,7 @@
 //!
 //! Shape: octets → entries → a switch that does what they say, or a refusal.
 //! Units: octets.
-//! Source: pipeline.md §13; issue 2, item 6.
+//! Source: docs/spec/pipeline.md §13.
 
 use std::io::{self, Cursor, Write};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

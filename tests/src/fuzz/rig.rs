@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Rig`] drives one lane at times that the caller chooses; [`Rig::finish`] closes the books.
 //! Units: frames, octets, ns.
-//! Source: pipeline.md §10; issue 2, acceptance 9.
+//! Source: docs/spec/pipeline.md §10.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,7 @@
 //!
 //! Shape: what parses is emitted, translated and answered, and what comes out parses to the same.
 //! Units: octets.
-//! Source: wire-formats.md 3; style.md C12.
+//! Source: docs/spec/wire-formats.md §3.
 
 use weft_dataplane::rng::Rng;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`switch`] with ports of every role, [`tables`] drawn from a seed; frames are those of [`super::tlp`].
 //! Units: octets.
-//! Source: issue 4, acceptance 8; fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
 
 use weft_dataplane::config::{PortRole, SwitchConfig, TlpLink};
 use weft_dataplane::pbr::tables::Assigned;

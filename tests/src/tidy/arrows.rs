@@ -2,7 +2,7 @@
 //!
 //! Shape: `crate::NAME` and `super::NAME` in code that is not tests → edges between top modules.
 //! Units: none.
-//! Source: style.md C1 (blocks <- functions <- pipeline <- worker).
+//! Source: ARCHITECTURE.md "The house".
 
 use std::collections::{BTreeMap, BTreeSet};
 

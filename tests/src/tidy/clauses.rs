@@ -2,7 +2,7 @@
 //!
 //! Shape: a [`Tree`] → clauses of code without one, each with where it stands.
 //! Units: lines.
-//! Source: style.md C11.
+//! Source: none of its own.
 
 use std::collections::BTreeSet;
 

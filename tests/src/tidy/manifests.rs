@@ -2,7 +2,7 @@
 //!
 //! Shape: every `Cargo.toml` of a [`Tree`], by line: section headings and `name = ...` keys.
 //! Units: none.
-//! Source: architecture.md, "who may import whom"; style.md C14.
+//! Source: ARCHITECTURE.md "The house".
 
 use super::{File, Finding, Tree};
 

@@ -2,9 +2,10 @@
 //!
 //! Shape: a [`Tree`] (path and text of each file) in, [`Finding`]s out, one function a rule.
 //! Units: lines, counted from 1.
-//! Source: style.md C1, C11, C12, C14; architecture.md, "who may import whom".
+//! Source: ARCHITECTURE.md "The house".
 
 pub mod arrows;
+pub mod citations;
 pub mod clauses;
 pub mod manifests;
 pub mod pages;
@@ -162,7 +163,7 @@ impl fmt::Display for Finding {
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// The rules, by name.
-pub const RULES: [(&str, Rule); 13] = [
+pub const RULES: [(&str, Rule); 16] = [
     ("crates use each other as the map says", manifests::crate_arrows),
     ("each dependency says why it is there", manifests::reasons),
     ("modules of the dataplane use each other as the map says", arrows::module_arrows),
@@ -176,6 +177,9 @@ pub const RULES: [(&str, Rule); 13] = [
     ("the README's claims can be run", readme::claims),
     ("tests that the page of rules names are there", pages::tests_named),
     ("each command has a row on the page of rules", pages::commands_have_rows),
+    ("pages and headings that are cited are there", citations::pages),
+    ("source files that heads cite are there", citations::sources),
+    ("nothing is cited that only its authors have", citations::private),
 ];
 
 #[cfg(test)]
@@ -200,6 +204,7 @@ mod tests {
             ("tools/a.sh", concat!("# TO", "DO later\ncd /ro", "ot/x\n")),
             ("README.md", "Forwards 10 Mpps.\n"),
             ("docs/fabric-rules.md", "| a rule | 1 | no test |\n"),
+            ("sim/src/a.rs", concat!("//! Source: b.rs; no.md, iss", "ue 1\n")),
         ]);
         for (name, rule) in RULES {
             assert!(!rule(&bad).is_empty(), "{name}");

@@ -3,7 +3,7 @@
 //!
 //! Shape: rows of the page's tables, tests as `FILE::NAME` in backticks; files of the tree.
 //! Units: lines.
-//! Source: style.md C11.
+//! Source: none of its own.
 
 use weft_parsers::cci::Opcode;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: paragraphs of `README.md`; targets of the `Makefile`; files of the tree.
 //! Units: lines.
-//! Source: style.md C11.
+//! Source: none of its own.
 
 use super::{Finding, Tree};
 

@@ -3,7 +3,7 @@
 //! Shape: a ring of four switches in virtual time → one link, or both links of a switch, go → the manager looks → requests
 //! to the other side of the ring are answered again.
 //! Units: virtual milliseconds.
-//! Source: fabric.md "Dynamic change"; seed 000 section 7.7.12.6.
+//! Source: docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section 7.7.12.6.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 //! Shape: two tables of one small fabric, made without each other -> all orders of PIDs are tried one by one, by the means
 //! of [`check`](super::check) alone -> as many are withdrawn as must be.
 //! Units: PIDs.
-//! Source: fabric.md, "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
+//! Source: docs/spec/cxl-fabric.md "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`World`] takes messages of a session at a switch and follows tunnels; [`listen`] serves one session by a socket.
 //! Units: octets; a message takes 100 us of the components' time.
-//! Source: fabric.md "FM module"; wire-formats.md 4.5 (Fabric Crawl Out).
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.5 (Fabric Crawl Out).
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

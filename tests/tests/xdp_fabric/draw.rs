@@ -2,7 +2,7 @@
 //!
 //! Shape: a draw to [`Tables`] of a switch with ports of all roles, and to a frame for one of them.
 //! Units: octets without FCS.
-//! Source: fabric.md "Port roles"; wire-formats.md 3.5, 3.7, 3.7a.
+//! Source: docs/spec/cxl-fabric.md "Port roles"; docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
 
 use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpLink};
 use weft_dataplane::pbr::tables::Assigned;

@@ -2,7 +2,7 @@
 //!
 //! Shape: a configuration and what was learnt from some frames → [`Facts`] of any frame.
 //! Units: octets without FCS.
-//! Source: architecture.md, "The fast path in the kernel".
+//! Source: docs/express.md.
 
 use std::collections::BTreeMap;
 

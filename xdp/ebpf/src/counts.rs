@@ -2,7 +2,7 @@
 //!
 //! Shape: a frame's [`Place`] and length to the cells of `PortStats`.
 //! Units: frames, octets.
-//! Source: pipeline.md §10.
+//! Source: docs/spec/pipeline.md §10.
 
 use weft_parsers::Format;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: what was found in a frame to the output it goes to, or `None`: the pipeline decides.
 //! Units: octets.
-//! Source: architecture.md, "The fast path in the kernel"; pipeline.md §3 and §11.
+//! Source: docs/express.md; docs/spec/pipeline.md §3 and §11.
 
 use aya_ebpf::programs::XdpContext;
 use weft_parsers::partial::{self, Place as Field};

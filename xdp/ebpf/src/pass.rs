@@ -2,7 +2,7 @@
 //!
 //! Shape: a frame to [`Meta`] and the socket of (port, queue); a drop that is counted without one.
 //! Units: frames.
-//! Source: architecture.md, "No reordering"; Linux `bpf_xdp_adjust_meta`.
+//! Source: docs/express.md "Order"; Linux `bpf_xdp_adjust_meta`.
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::xdp_action;

@@ -3,7 +3,8 @@
 //! Shape: a frame that came in at a port for TLPs to its [`Plan`], then to the frame as it goes out; `None`: the
 //! pipeline decides.
 //! Units: octets.
-//! Source: fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; `dataplane::pipeline::tlp::brisk`.
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge";
+//! `dataplane::pipeline::tlp::brisk`.
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::xdp_action;

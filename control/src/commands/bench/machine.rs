@@ -2,7 +2,7 @@
 //!
 //! Shape: files of /proc and /sys → plain data; what cannot be read is none.
 //! Units: bit/s, seconds since 1970 (UTC).
-//! Source: proc(5); Linux Documentation/ABI/testing/sysfs-class-net; style.md C13.
+//! Source: proc(5); Linux Documentation/ABI/testing/sysfs-class-net; docs/bench.md.
 
 use std::fs;
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! Shape: a subcommand each for the switch in memory and for ports; trials, searches and reports in
 //! files of their own.
 //! Units: as each says.
-//! Source: issue 3, item 6; RFC 2544; style.md C13.
+//! Source: RFC 2544; docs/bench.md.
 
 mod burst;
 mod html;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`PipelineArgs`] → a switch of null ports that runs → rounds of frames, time and cycles.
 //! Units: frames, nanoseconds, TSC cycles; sizes count the FCS.
-//! Source: issue 3, "Speed" (own null ports); style.md C13.
+//! Source: docs/bench.md.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`PortsArgs`] → [`PortsResult`], as text or JSON, and HTML.
 //! Units: octets with FCS.
-//! Source: issue 3, item 6; RFC 2544.
+//! Source: RFC 2544.
 
 use std::io::Write;
 use std::sync::Arc;

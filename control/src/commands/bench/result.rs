@@ -2,7 +2,7 @@
 //!
 //! Shape: [`PortsResult`] has a [`SizeResult`] for each size.
 //! Units: as each name says; sizes and `_bps` count the FCS, `_wire_bps` preamble and gap too.
-//! Source: RFC 2544 §26 (what is to be reported); style.md C13.
+//! Source: RFC 2544 §26 (what is to be reported); docs/bench.md.
 
 use serde::Serialize;
 use weft_endpoints::stream::rx::Latency;

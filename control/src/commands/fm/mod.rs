@@ -2,7 +2,7 @@
 //!
 //! Shape: arguments -> [`Request`] -> [`Response`] as text or JSON; `serve` has the service.
 //! Units: as the answers' fields.
-//! Source: fabric.md, "FM module"; `docs/fm.md`.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
 
 mod serve;
 mod show;

@@ -2,7 +2,7 @@
 //!
 //! Shape: arguments -> [`Fm`] -> [`Service`] and its management socket.
 //! Units: milliseconds.
-//! Source: fabric.md, "FM module".
+//! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

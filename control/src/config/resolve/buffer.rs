@@ -2,7 +2,7 @@
 //!
 //! Shape: [`BufferConfig`]; headroom from rate, cable, longest frame and the peer's response.
 //! Units: cells and octets; times in ns.
-//! Source: pipeline.md §4; IEEE 802.1Q-2022 Annex O (what arrives after a PAUSE was sent).
+//! Source: docs/spec/pipeline.md §4; IEEE 802.1Q-2022 Annex O (what arrives after a PAUSE was sent).
 
 use weft_dataplane::config::{BufferConfig, PfcConfig, PortConfig, Sharing};
 use weft_dataplane::snapshot::{plan_buffer, without_idle_headroom};

@@ -2,7 +2,7 @@
 //!
 //! Shape: `[fabric]`, `[[vcs]]` and the roles in `[[port]]` to a [`FabricConfig`] and one more port, the agent's.
 //! Units: octets, entries, [`Span`]s.
-//! Source: fabric.md "Port roles"; seed 000 sections 7.7.2.6, 7.7.5.
+//! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 sections 7.7.2.6, 7.7.5.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! Shape: `[fabric] pid`, `[[pid]]`, `[[routing_group]]`, `[[route]]`, `[[bind]]` to a [`Fixed`].
 //! Units: PIDs of 12 bits.
-//! Source: seed 000 section 7.7.12.1; fabric.md "Start-up"; wire-formats.md 4.5, 5.3.
+//! Source: CXL 3.1 section 7.7.12.1; docs/spec/cxl-fabric.md "Start-up"; docs/spec/wire-formats.md §4.5, §5.3.
 
 use weft_dataplane::types::PortId;
 use weft_endpoints::component::{Fixed, FixedBind, FixedEnd, FixedPid};

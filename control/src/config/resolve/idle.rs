@@ -3,7 +3,7 @@
 //!
 //! Shape: [`NEEDS`] and [`PORT_NEEDS`] name a key, when it counts, and what to do instead.
 //! Units: none.
-//! Source: pipeline.md §12 (a key that is accepted acts).
+//! Source: docs/spec/pipeline.md §12 (a key that is accepted acts).
 
 use super::{Item, Resolver, Value};
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: each `[[lag]]` to a [`Lag`]; names of ports and LAGs to the ports that stand for them.
 //! Units: none.
-//! Source: IEEE 802.1AX-2020 clause 6; pipeline.md §3.
+//! Source: IEEE 802.1AX-2020 clause 6; docs/spec/pipeline.md §3.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: each `[[port]]` to a [`PortConfig`]; static entries and groups by port name.
 //! Units: rates in bit/s, frames/s; lengths in octets without FCS.
-//! Source: pipeline.md §1 to §3, §7.
+//! Source: docs/spec/pipeline.md §1 to §3, §7.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`CrossbarConfig`], [`EcnConfig`], [`PfcConfig`]; what contradicts itself is refused.
 //! Units: octets, frames; percentages of the queue's capacity end here.
-//! Source: pipeline.md §2, §6, §8, §9.
+//! Source: docs/spec/pipeline.md §2, §6, §8, §9.
 
 use weft_dataplane::config::{
     BufferConfig, CrossbarConfig, EcnConfig, EcnMark, PfcConfig, PfcMode, PortConfig, PriMaps,

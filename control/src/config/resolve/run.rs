@@ -2,7 +2,7 @@
 //!
 //! Shape: [`RunConfig`] with one [`RunPort`] for each port.
 //! Units: octets, frames, CPU numbers.
-//! Source: pipeline.md §11 and §12; architecture.md, "Data's way through".
+//! Source: docs/spec/pipeline.md §11 and §12; ARCHITECTURE.md "A frame's way".
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 //!
 //! Shape: one array of [`Param`].
 //! Units: octets, priorities, classes.
-//! Source: seed 003 §8.2; pipeline.md §12; wire-formats.md §1.1.
+//! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.
 
 use super::super::param::{Initial, Param, restart};
 use super::super::value::Kind;

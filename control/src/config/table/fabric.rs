@@ -2,7 +2,8 @@
 //!
 //! Shape: one array of [`Param`] for each section, and what a port of any role but `l2` has.
 //! Units: octets, entries, ms.
-//! Source: fabric.md "Port roles", "Tables of an edge", "FM module"; wire-formats.md 3.7a, 4.1.
+//! Source: docs/spec/cxl-fabric.md "Port roles", "Tables of an edge", "The fabric manager"; docs/spec/wire-formats.md
+//! §3.7a, §4.1.
 
 use super::super::param::{Initial, Param, hot, restart};
 use super::super::value::Kind;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`SECTIONS`] in the order of the documentation; the parameters are in the sub-modules.
 //! Units: each parameter's own.
-//! Source: pipeline.md §12 (names of seed 003 §8.1 and §8.2 are kept) and §1 to §11.
+//! Source: docs/spec/pipeline.md §12 and §1 to §11.
 
 mod endpoint;
 mod fabric;
@@ -49,43 +49,43 @@ pub static SECTIONS: &[Section] = &[
     Section {
         name: "formats",
         form: Form::Table,
-        doc: "Numbers by which frame formats are told apart (wire-formats.md section 1).",
+        doc: "Numbers by which frame formats are told apart (docs/spec/wire-formats.md §1).",
         groups: &[switch::FORMATS],
     },
     Section {
         name: "classify",
         form: Form::Table,
-        doc: "From wire fields to priorities (pipeline.md section 2).",
+        doc: "From wire fields to priorities (docs/spec/pipeline.md §2).",
         groups: &[switch::CLASSIFY],
     },
     Section {
         name: "fdb",
         form: Form::Table,
-        doc: "Forwarding by address (pipeline.md section 3).",
+        doc: "Forwarding by address (docs/spec/pipeline.md §3).",
         groups: &[switch::FDB],
     },
     Section {
         name: "buffer",
         form: Form::Table,
-        doc: "The shared buffer (pipeline.md section 4).",
+        doc: "The shared buffer (docs/spec/pipeline.md §4).",
         groups: &[queueing::BUFFER],
     },
     Section {
         name: "crossbar",
         form: Form::Table,
-        doc: "The iSLIP crossbar (pipeline.md section 6).",
+        doc: "The iSLIP crossbar (docs/spec/pipeline.md §6).",
         groups: &[queueing::CROSSBAR],
     },
     Section {
         name: "ecn",
         form: Form::Table,
-        doc: "Congestion marks (pipeline.md section 8): frames that are ECT leave a deep queue as CE. What stands behind two tags, in LLC/SNAP or in a tunnel is not looked at, and a header that RFC 1812 section 5.2.2 refuses is not IP.",
+        doc: "Congestion marks (docs/spec/pipeline.md §8): frames that are ECT leave a deep queue as CE. What stands behind two tags, in LLC/SNAP or in a tunnel is not looked at, and a header that RFC 1812 section 5.2.2 refuses is not IP.",
         groups: &[queueing::ECN],
     },
     Section {
         name: "pfc",
         form: Form::Table,
-        doc: "Priority-based flow control (pipeline.md section 9).",
+        doc: "Priority-based flow control (docs/spec/pipeline.md §9).",
         groups: &[queueing::PFC],
     },
     Section {
@@ -157,7 +157,7 @@ pub static SECTIONS: &[Section] = &[
     Section {
         name: "endpoint",
         form: Form::Table,
-        doc: "Hosts that weft plays itself: `weft traffic` and `weft gen` (seed 003 section 8.2).",
+        doc: "Hosts that weft plays itself: `weft traffic` and `weft gen` (docs/spec/pipeline.md §12).",
         groups: &[endpoint::ENDPOINT],
     },
 ];

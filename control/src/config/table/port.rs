@@ -2,7 +2,7 @@
 //!
 //! Shape: what names a port, and what it can also take from `port_defaults`.
 //! Units: rates in Gbit/s, frames/s or Mbit/s, lengths in octets without FCS.
-//! Source: pipeline.md §1 to §3, §7, §11.
+//! Source: docs/spec/pipeline.md §1 to §3, §7, §11.
 
 use super::super::param::{Initial, Param, hot, restart};
 use super::super::value::Kind;

@@ -2,7 +2,7 @@
 //!
 //! Shape: one array of [`Param`] for each section.
 //! Units: sizes in MiB or octets, times in µs or ms, percentages 0..=100 of what the unit names.
-//! Source: pipeline.md §4, §6, §8 and §9.
+//! Source: docs/spec/pipeline.md §4, §6, §8 and §9.
 
 use super::super::param::{Initial, Param, hot, restart};
 use super::super::value::Kind;

@@ -2,7 +2,7 @@
 //!
 //! Shape: one array of [`Param`] for each section.
 //! Units: each parameter's own.
-//! Source: pipeline.md §1 to §3, §11 and §12; wire-formats.md §1.
+//! Source: docs/spec/pipeline.md §1 to §3, §11 and §12; docs/spec/wire-formats.md §1.
 
 use super::super::param::{Initial, Param, hot, restart};
 use super::super::value::Kind;

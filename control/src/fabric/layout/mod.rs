@@ -2,7 +2,7 @@
 //!
 //! Shape: a [`Topology`] -> [`Layout`], or the first thing in it that cannot be.
 //! Units: ports and vPPBs by number.
-//! Source: fabric.md "Port roles", "Binding"; seed 000 sections 7.7.5, 7.7.6.1.
+//! Source: docs/spec/cxl-fabric.md "Port roles", "Binding"; CXL 3.1 sections 7.7.5, 7.7.6.1.
 //!
 //! Ports are numbered in the order of the file: hosts, devices, plain switches, GFDs, then links. A host has a virtual
 //! switch at its edge, with a vPPB for each of its devices there and one for each switch further out that has some; each
@@ -639,7 +639,7 @@ impl<'a> Builder<'a> {
         Ok(u8::try_from(vcses).unwrap_or(u8::MAX))
     }
 
-    /// A static fabric has no memory to give (seed 000 section 7.7.12.1).
+    /// A static fabric has no memory to give (CXL 3.1 section 7.7.12.1).
     fn check_start(&self) -> Result<(), LayoutError> {
         let gfds = self.layout.gfds.iter().map(|gfd| &gfd.name);
         let memory = self.topology.memory.iter().map(|memory| &memory.name);

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Way`], [`Request`] -> [`Answer`], whose payload is read as the command's; background operations are awaited.
 //! Units: tries, polls.
-//! Source: wire-formats.md 4.1; CXL 3.1 sections 7.6.3, 8.2.9.1.1.
+//! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 sections 7.6.3, 8.2.9.1.1.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -3,7 +3,7 @@
 //! Shape: octets of one CCI request -> [`Transport`] -> octets of its response; [`Fabric`] finds the way to a component
 //! and checks what it says.
 //! Units: octets; polls.
-//! Source: wire-formats.md 4.1, 4.5 (5701h); fabric.md, "FM module".
+//! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h); docs/spec/cxl-fabric.md "The fabric manager".
 
 pub mod client;
 pub mod socket;

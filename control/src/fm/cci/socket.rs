@@ -2,7 +2,7 @@
 //!
 //! Shape: length 16 bits, MCTP message type 8 bits, CCI message; one request at a time.
 //! Units: milliseconds, for the whole of a call.
-//! Source: fabric.md, "FM module".
+//! Source: docs/spec/cxl-fabric.md "The fabric manager".
 //!
 //! After any failure the connection is given up, so that a late answer is never taken for that of another request; the
 //! next call makes a new one. One that the other end has closed meanwhile is made anew before anything is sent, so that a

@@ -2,7 +2,7 @@
 //!
 //! Shape: request -> 5701h request through the outer transport -> 5701h response -> response.
 //! Units: octets; at most two tunnels.
-//! Source: wire-formats.md 4.5; CXL 3.1 section 7.7.13.3.
+//! Source: docs/spec/wire-formats.md §4.5; CXL 3.1 section 7.7.13.3.
 
 use weft_parsers::cci::nest::{Hop, TUNNELS_MAX, tunnels};
 use weft_parsers::cci::pbr::CrawlTarget;

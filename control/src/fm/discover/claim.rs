@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Way`] -> [`Claimed`].
 //! Units: none.
-//! Source: wire-formats.md 4.4, 4.8; CXL 3.1 section 7.7.13.1.
+//! Source: docs/spec/wire-formats.md §4.4, §4.8; CXL 3.1 section 7.7.13.1.
 
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, Owners, PbrIdentity};
 use weft_parsers::cci::{Opcode, Request, Uuid};

@@ -2,7 +2,8 @@
 //!
 //! Shape: [`Fabric`], [`Options`] -> [`Discovered`]: an [`Inventory`] and what was odd.
 //! Units: none.
-//! Source: fabric.md, "FM module"; CXL 3.1 section 7.7.12.2; wire-formats.md 3.8, 4.4, 4.5, 4.8.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12.2; docs/spec/wire-formats.md §3.8,
+//! §4.4, §4.5, §4.8.
 //!
 //! Breadth first: a neighbour that has no PID yet is crawled to by port number, claimed, given a PID and a way back to the
 //! entry switch; then every switch on the way gets its route, from the far one to the entry switch, and from there on the

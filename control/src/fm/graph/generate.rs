@@ -2,7 +2,7 @@
 //!
 //! Shape: a few numbers, and a seed where chance decides -> [`Graph`]; PIDs 0, 1, ... by switch, at edge ports.
 //! Units: switches, hosts a switch.
-//! Source: fabric.md, "Routes"; the fat tree after Al-Fares et al., SIGCOMM 2008: k pods, k^3 / 4 hosts.
+//! Source: docs/spec/cxl-fabric.md "Routes"; the fat tree after Al-Fares et al., SIGCOMM 2008: k pods, k^3 / 4 hosts.
 
 use weft_dataplane::rng::Rng;
 use weft_parsers::fabric::Pid;

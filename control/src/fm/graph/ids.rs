@@ -2,7 +2,8 @@
 //!
 //! Shape: `SwitchId` 16 bits, `LinkId` 32 bits, `PortRef` (switch, port); `Per<SwitchId, T>`; `PortMask` 256 bits.
 //! Units: none.
-//! Source: fabric.md, "FM module"; style.md C5; wire-formats.md 4.5 (a port number is an octet).
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; ARCHITECTURE.md "Time, errors, unsafe";
+//! docs/spec/wire-formats.md §4.5 (a port number is an octet).
 
 use std::fmt;
 use std::marker::PhantomData;

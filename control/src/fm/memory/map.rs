@@ -2,7 +2,8 @@
 //!
 //! Shape: a [`Range`] that is new, those that its requester has, its own addresses -> [`fits`], or the [`Conflict`].
 //! Units: octets.
-//! Source: wire-formats.md 5.1, 5.2; fabric.md "Ingress at an edge"; seed 000 sections 7.7.2.2, 7.7.2.4, 7.7.3.1.
+//! Source: docs/spec/wire-formats.md §5.1, §5.2; docs/spec/cxl-fabric.md "Ingress at an edge"; CXL 3.1 sections
+//! 7.7.2.2, 7.7.2.4, 7.7.3.1.
 //!
 //! The edge port knows segments, not memory: all requests for a segment go by its one FAST entry. So what lies in a segment
 //! has the same targets in the same turns, or the edge would send requests to GFDs that have other addresses for them. The

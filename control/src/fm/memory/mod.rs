@@ -3,7 +3,7 @@
 //! Shape: [`Request`] -> [`Memory::share`] -> [`Share`]; [`Memory::revoke`] and [`Memory::release`] take it back;
 //! [`Memory::grant`] gives it to one host more, [`Memory::repair`] gives anew what a GFD has forgotten.
 //! Units: octets; blocks as the GFD's partition has them.
-//! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5; wire-formats.md 4.6, 4.7, 5.1, 5.2.
+//! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5; docs/spec/wire-formats.md §4.6, §4.7, §5.1, §5.2.
 //!
 //! All or nothing: each step that was taken is remembered with what undoes it, and the steps are undone from the last one
 //! when one fails. The order of steps never shows a host memory that it may not touch: capacity, decoders (GDT), access at

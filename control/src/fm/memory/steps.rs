@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Step`] -> commands, checked by reading back; [`Done`] undoes from the last to the first.
 //! Units: octets.
-//! Source: wire-formats.md 4.6 (5902h), 4.7 (4904h, 4907h, 4908h, 490Ch, 490Dh, 4913h, 4914h).
+//! Source: docs/spec/wire-formats.md §4.6 (5902h), §4.7 (4904h, 4907h, 4908h, 490Ch, 490Dh, 4913h, 4914h).
 
 use std::fmt;
 

@@ -2,7 +2,8 @@
 //!
 //! Shape: [`Inventory`] -> [`number`] -> inventory with PIDs and [`Assignment`]s -> [`make`] -> [`Plan`] -> [`send::send`].
 //! Units: none.
-//! Source: fabric.md, "FM module"; CXL 3.1 sections 7.7.6.5, 7.7.12.3; wire-formats.md 4.5.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.7.6.5, 7.7.12.3; docs/spec/wire-formats.md
+//! §4.5.
 
 pub mod send;
 pub mod wires;

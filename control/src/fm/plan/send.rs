@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Plan`], tables that stand -> PIDs, ways of the FM itself, then the stages of [`Transit`] -> [`Sent`].
 //! Units: commands.
-//! Source: fabric.md, "Routes"; CXL 3.1 section 7.7.12.3.
+//! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 section 7.7.12.3.
 //!
 //! The FM's own messages go through the tables that change. So first the routes between the entry switch and every other
 //! one are set, nearest first: those of a switch are set at all switches on the way to it, which are nearer and so done,

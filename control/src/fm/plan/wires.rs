@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Change`]s of one switch -> as few Set DRT and Set RGT as there are runs.
 //! Units: entries.
-//! Source: wire-formats.md 4.5 (5703h, 5704h, 5708h to 570Bh).
+//! Source: docs/spec/wire-formats.md §4.5 (5703h, 5704h, 5708h to 570Bh).
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Fault`]; [`Channel`], the part of it that names a link's direction.
 //! Units: none.
-//! Source: fabric.md, "Routes".
+//! Source: docs/spec/cxl-fabric.md "Routes".
 
 use std::fmt;
 

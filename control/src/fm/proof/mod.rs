@@ -3,7 +3,7 @@
 //! Shape: [`Graph`] and [`Tables`] -> [`Proof`]: an order of all channels; [`Proof::check`] follows the tables again and
 //! sees that every packet waits only for channels that stand behind the one it holds.
 //! Units: hops.
-//! Source: fabric.md, "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
+//! Source: docs/spec/cxl-fabric.md "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
 //!
 //! # What is proved
 //! A channel is one direction of a link in one priority: a buffer of its own, lossless. A packet holds one and waits for

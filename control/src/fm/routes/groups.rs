@@ -2,7 +2,7 @@
 //!
 //! Shape: for each switch and PID a set of ports and the first of them -> [`SwitchTables`].
 //! Units: 8 ports a group, 256 groups a switch.
-//! Source: wire-formats.md 4.5 (RGT, mix), 5.3 (static messages use entry 0).
+//! Source: docs/spec/wire-formats.md §4.5 (RGT, mix), §5.3 (static messages use entry 0).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Routed`] <-> [`Kept`], lists of numbers; entries that lead nowhere are left out.
 //! Units: none.
-//! Source: wire-formats.md 4.5 (5704h, 5708h): entries stand as on the wire.
+//! Source: docs/spec/wire-formats.md §4.5 (5704h, 5708h): entries stand as on the wire.
 
 use serde::{Deserialize, Serialize};
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};

@@ -3,7 +3,7 @@
 //! Shape: [`Graph`], [`Options`], what there was before -> [`Routed`]: [`Tables`] of every switch, the [`Order`] they go
 //! by, and who cannot be reached. [`tree`] has the rule and why it holds; [`crate::fm::proof`] proves the result again.
 //! Units: hops; 8 ports a group.
-//! Source: fabric.md, "Routes"; CXL 3.1 sections 7.7.5 (figures 7-43, 7-44), 7.7.6.2.
+//! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 sections 7.7.5 (figures 7-43, 7-44), 7.7.6.2.
 
 mod groups;
 mod kept;

@@ -2,7 +2,7 @@
 //!
 //! Shape: graph, tables that stand, tables wanted -> [`Transit`]: entries to withdraw first, if any, then what to send.
 //! Units: hops, for the layers.
-//! Source: own construction; fabric.md, "Routes": the old table is kept until the new one is whole.
+//! Source: own construction; docs/spec/cxl-fabric.md "Change of routes".
 //!
 //! # What holds meanwhile
 //! Switches change one entry at a time, and no two of them together. Routes to a PID are set in layers: a switch gets its

@@ -3,7 +3,7 @@
 //! Shape: switches and GFDs are read -> [`Bindings`], [`Memory`]; what was kept is carried over to the new inventory and
 //! held against that.
 //! Units: octets.
-//! Source: fabric.md, "FM module": state survives a restart, and a second FM can take over.
+//! Source: docs/spec/cxl-fabric.md "State".
 //!
 //! The fabric is what counts: where it differs from what was kept, the difference is told. Only of what does not answer
 //! now the FM goes on believing what it knew.

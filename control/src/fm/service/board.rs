@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Board`], shared: a [`Status`] and the last [`Happened`]s.
 //! Units: none.
-//! Source: fabric.md, "FM module", "Start-up".
+//! Source: docs/spec/cxl-fabric.md "Start-up".
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,7 @@
 //!
 //! Shape: what the FM has set -> what switches hold -> lines for events and for trouble, each naming switch, table and entry.
 //! Units: none.
-//! Source: wire-formats.md 4.4, 4.5 (5703h, 5708h, 570Ah); fabric.md, "FM module".
+//! Source: docs/spec/wire-formats.md §4.4, §4.5 (5703h, 5708h, 570Ah); docs/spec/cxl-fabric.md "The fabric manager".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! Shape: names -> [`Grant`] -> [`crate::fm::gim::Gim`]; rows of what is shown.
 //! Units: octets.
-//! Source: fabric.md, "Memory"; seed 000 section 7.7.3; docs/fm.md.
+//! Source: docs/spec/cxl-fabric.md "Memory"; CXL 3.1 section 7.7.3; docs/fm.md.
 
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::fabric::Pid;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Request`] -> rows of a [`Response`].
 //! Units: octets; ns; MB/s.
-//! Source: fabric.md, "FM module"; wire-formats.md 4.1, 4.4 to 4.6.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4 to §4.6.
 
 use std::fmt::Write;
 

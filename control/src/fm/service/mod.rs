@@ -3,7 +3,7 @@
 //! Shape: [`Fm`] owns the way to the fabric and all that is known of it; [`Request`] -> [`Response`]; [`Fm::start`],
 //! [`Fm::watch`]. [`run::Service`] has the threads and answers the lines of clients.
 //! Units: none.
-//! Source: fabric.md, "FM module", "Start-up"; CXL 3.1 section 7.7.12.
+//! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.
 //!
 //! A request that is refused has changed nothing, or the refusal says what is left; what is known is kept in the store
 //! before it is answered.

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Request`] -> [`Response`], both JSON.
 //! Units: octets; PIDs as numbers of 12 bits in answers, as hexadecimal text in requests.
-//! Source: fabric.md, "FM module".
+//! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use serde::{Deserialize, Serialize};
 

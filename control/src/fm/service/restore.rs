@@ -2,7 +2,7 @@
 //!
 //! Shape: what is wanted of each component, from what is known -> held against what it has -> what it lacks is set.
 //! Units: none.
-//! Source: fabric.md, "FM module": state survives a restart; "Dynamic change".
+//! Source: docs/spec/cxl-fabric.md "State"; "Dynamic change".
 //!
 //! There is one list of what the FM wants of a component, made from what it knows: PIDs of targets ([`Inventory`]), DRT and
 //! RGT ([`crate::fm::plan::Plan`]), what bridges show ([`Bindings`](crate::fm::bind::Bindings)), what edges let through

@@ -3,7 +3,7 @@
 //! Shape: [`Service`] has the [`Fm`] behind a lock; [`Lines`] takes requests, one at a time; status and events are read
 //! from the board, also while start-up runs.
 //! Units: as [`Duration`] says.
-//! Source: architecture.md, "Control".
+//! Source: ARCHITECTURE.md "Control".
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,7 @@
 //!
 //! Shape: what was kept, what is wanted, the fabric -> discovery, PIDs, routes, what the fabric shows, what is wanted.
 //! Units: none.
-//! Source: fabric.md, "Start-up"; seed 000 section 7.7.12.1.
+//! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.1.
 //!
 //! How hosts are held is not the FM's: no command resets a host. `status` says whether they have to wait; whoever starts
 //! them asks. With `simultaneous` they need not wait once they have routes; each binding after is a hot-add for them.

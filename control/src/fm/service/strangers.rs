@@ -2,7 +2,7 @@
 //!
 //! Shape: a look at all downstream ports -> an event for each that is new, and trouble as long as it stays.
 //! Units: none.
-//! Source: docs/security.md; wire-formats.md 4.5 (5702h).
+//! Source: docs/security.md; docs/spec/wire-formats.md §4.5 (5702h).
 
 use super::Fm;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: TOML -> [`Want`]: names, hosts, bindings, memory; what they mean in a fabric is seen by [`super::names`].
 //! Units: octets; ns.
-//! Source: fabric.md, "FM module"; TOML 1.0.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; TOML 1.0.
 
 use std::path::Path;
 

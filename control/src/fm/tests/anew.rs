@@ -2,7 +2,7 @@
 //!
 //! Shape: a switch behind another one, by Fabric Crawl Out; the port that messages come in by is the test's.
 //! Units: none.
-//! Source: docs/security.md, "Commands"; wire-formats.md 4.4, 4.5 (5701h).
+//! Source: docs/security.md, "Commands"; docs/spec/wire-formats.md §4.4, §4.5 (5701h).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,7 @@
 //!
 //! Shape: a graph -> a fake fabric -> what is found of it.
 //! Units: none.
-//! Source: fabric.md, "FM module".
+//! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Fake`] behind a transport; requests parsed, answers emitted, routes followed hop by hop both ways.
 //! Units: none.
-//! Source: wire-formats.md 4.1 to 4.8.
+//! Source: docs/spec/wire-formats.md §4.1 to §4.8.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,7 @@
 //!
 //! Shape: a request -> what it changes and its answer.
 //! Units: octets; blocks of 256 MiB.
-//! Source: wire-formats.md 4.7.
+//! Source: docs/spec/wire-formats.md §4.7.
 
 use std::collections::BTreeMap;
 

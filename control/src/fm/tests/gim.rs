@@ -2,7 +2,7 @@
 //!
 //! Shape: a wanted state with `[[gim]]` -> an `Fm` -> VTV and prefixes of the fake switches.
 //! Units: octets.
-//! Source: seed 000 section 7.7.3.3; wire-formats.md 4.6.
+//! Source: CXL 3.1 section 7.7.3.3; docs/spec/wire-formats.md §4.6.
 
 use weft_dataplane::rng::Rng;
 use weft_parsers::cci::gae::PrefixFlags;

@@ -1,8 +1,8 @@
 //! The fabric manager against a fabric in memory.
 //!
-//! Shape: [`fake`] answers CCI as wire-formats.md 4 reads; one file a subject.
+//! Shape: [`fake`] answers CCI as docs/spec/wire-formats.md §4 reads; one file a subject.
 //! Units: none.
-//! Source: style.md C12.
+//! Source: none of its own.
 
 mod anew;
 mod bind;

@@ -2,7 +2,7 @@
 //!
 //! Shape: a graph -> discovered, numbered, routed, sent -> followed hop by hop in the fake switches.
 //! Units: none.
-//! Source: fabric.md, "FM module"; CXL 3.1 section 7.7.6.5.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.6.5.
 
 use std::collections::BTreeMap;
 

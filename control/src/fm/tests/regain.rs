@@ -2,7 +2,7 @@
 //!
 //! Shape: an [`Fm`](crate::fm::service::Fm) on a fake fabric -> what it knows and what the fake holds after.
 //! Units: none.
-//! Source: fabric.md, "Memory", "Dynamic change"; issue 4, acceptance 4.
+//! Source: docs/spec/cxl-fabric.md "Memory", "Dynamic change".
 
 use weft_parsers::fabric::Pid;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: a fabric, its manager ended, a link cut or not, another manager -> after each command every way is followed.
 //! Units: none.
-//! Source: fabric.md, "Routes": the old table is kept until the new one is whole; "Dynamic change".
+//! Source: docs/spec/cxl-fabric.md "Change of routes"; "Dynamic change".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

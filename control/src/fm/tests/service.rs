@@ -2,7 +2,7 @@
 //!
 //! Shape: a fake fabric -> an [`Fm`] on it -> requests and what the fake holds after.
 //! Units: octets.
-//! Source: fabric.md, "FM module", "Start-up"; seed 000 section 7.7.12.1.
+//! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.1.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: scripts of what the other end does.
 //! Units: milliseconds.
-//! Source: fabric.md, "FM module".
+//! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -2,7 +2,7 @@
 //!
 //! Shape: save, open again, load.
 //! Units: none.
-//! Source: fabric.md, "FM module".
+//! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use super::bind::{COST, fabric, link};
 use super::discovery::{US, manager};

@@ -2,7 +2,7 @@
 //!
 //! Shape: a share over four GFDs -> addresses -> steps and ends.
 //! Units: octets.
-//! Source: wire-formats.md 5.1 to 5.3.
+//! Source: docs/spec/wire-formats.md §5.1 to §5.3.
 
 use weft_parsers::fabric::Interleave;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: an address -> [`Target`], or none where the hierarchy routes it.
 //! Units: octets; segments of 64 GiB << n.
-//! Source: wire-formats.md 4.5 (570Ch to 5711h, 5715h), 4.6 (5803h, 5805h, 5807h, 5901h), 5.1.
+//! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h, 5715h), §4.6 (5803h, 5805h, 5807h, 5901h), §5.1.
 
 use weft_parsers::cci::Request;
 use weft_parsers::cci::gae::{FastCaps, GetFastCaps};

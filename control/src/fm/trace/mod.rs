@@ -2,7 +2,8 @@
 //!
 //! Shape: [`Asked`], (host, HPA) -> [`Trace`]: a [`Step`] for each table, and how it [`End`]s.
 //! Units: octets; PIDs of 12 bits.
-//! Source: wire-formats.md 4.5 to 4.7, 5.1 to 5.3; seed 000 sections 7.7.2.3 to 7.7.2.5; fabric.md, "FM module".
+//! Source: docs/spec/wire-formats.md §4.5 to §4.7, §5.1 to §5.3; CXL 3.1 sections 7.7.2.3 to 7.7.2.5;
+//! docs/spec/cxl-fabric.md "The fabric manager".
 //!
 //! The tables themselves are asked, by the commands that read them; what the FM has planned is not looked at. One table
 //! cannot be asked by an FM: FAST, with its IDT, is told to its host alone, through the host's GAE. Where the FM has no

@@ -2,7 +2,7 @@
 //!
 //! Shape: DPID -> hops of links between switches, then the port it leaves by; and the links that groups may choose.
 //! Units: hops.
-//! Source: wire-formats.md 4.5 (5708h, 570Ah), 5.3.
+//! Source: docs/spec/wire-formats.md §4.5 (5708h, 570Ah), §5.3.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: PID -> [`End`].
 //! Units: none.
-//! Source: seed 000 section 7.7.3.3; wire-formats.md 3.6, 4.6 (5901h, 5903h).
+//! Source: CXL 3.1 section 7.7.3.3; docs/spec/wire-formats.md §3.6, §4.6 (5901h, 5903h).
 
 use weft_parsers::fabric::Pid;
 

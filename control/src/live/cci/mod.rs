@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Server`] accepts; octets go through [`StreamServer`] to the [`Agent`], responses and late answers back.
 //! Units: octets, connections.
-//! Source: fabric.md "FM module"; wire-formats.md 4.1, 4.4; RFC 8446 (TLS 1.3).
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4; RFC 8446 (TLS 1.3).
 //!
 //! Who connects to the Unix socket is root or the user that runs the switch, and may claim it. Over TLS the certificate
 //! says what its holder may become ([`tls::right`]). Over bare TCP everybody may, where `cci_insecure` says so.

@@ -2,7 +2,7 @@
 //!
 //! Shape: a list of [`Row`].
 //! Units: none.
-//! Source: fabric.md "Port roles", "Tables of an edge".
+//! Source: docs/spec/cxl-fabric.md "Port roles", "Tables of an edge".
 
 use weft::config::Config;
 use weft::config::resolve::FabricConfig;

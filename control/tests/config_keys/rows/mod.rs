@@ -2,7 +2,7 @@
 //!
 //! Shape: lists of [`Row`].
 //! Units: ns; octets; frames.
-//! Source: pipeline.md §1 to §12.
+//! Source: docs/spec/pipeline.md §1 to §12.
 
 mod fabric;
 mod ports;

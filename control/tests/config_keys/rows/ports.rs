@@ -2,7 +2,7 @@
 //!
 //! Shape: a list of [`Row`].
 //! Units: ns; octets; frames.
-//! Source: pipeline.md §1 to §3, §7, §11; wire-formats.md 1.1.
+//! Source: docs/spec/pipeline.md §1 to §3, §7, §11; docs/spec/wire-formats.md §1.1.
 
 use weft::config::Config;
 use weft_endpoints::frames::Kind;

@@ -2,7 +2,7 @@
 //!
 //! Shape: a list of [`Row`].
 //! Units: ns; octets; frames.
-//! Source: pipeline.md §1 to §9, §12.
+//! Source: docs/spec/pipeline.md §1 to §9, §12.
 
 use weft_endpoints::frames::Kind;
 

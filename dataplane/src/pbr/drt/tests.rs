@@ -49,7 +49,7 @@ fn spread(routes: &Routes, up: PortSet, load: &Depths, draws: u32) -> [u32; 8] {
     hits
 }
 
-/// wire-formats.md 4.5: Set DRT 0, PID 123 → port 5.
+/// docs/spec/wire-formats.md §4.5: Set DRT 0, PID 123 → port 5.
 #[test]
 fn worked_set_drt_leads_to_port_5() {
     let mut routes = routes();
@@ -59,7 +59,8 @@ fn worked_set_drt_leads_to_port_5() {
     assert_eq!(routes.lookup(pid(0x122)), Err(Refusal::NoDrtEntry));
 }
 
-/// fabric.md "Inside": DPID `0xFFF`, and the switch's own, are processed here; assignment does not touch the DRT.
+/// docs/spec/cxl-fabric.md "Inside": DPID `0xFFF`, and the switch's own, are processed here; assignment does not touch
+/// the DRT.
 #[test]
 fn own_pids_and_fff_are_processed_here() {
     let mut routes = routes();
@@ -114,7 +115,7 @@ fn sets_against_the_rules_change_nothing() {
     assert!(Routes::new(PortSet::first(8), 257).is_err());
 }
 
-/// seed 000 section 7.7.6.2: static routing keeps one way.
+/// CXL 3.1 section 7.7.6.2: static routing keeps one way.
 #[test]
 fn static_messages_take_the_first_port_whatever_waits_there() {
     let mut routes = routes();

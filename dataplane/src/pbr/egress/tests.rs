@@ -29,7 +29,7 @@ fn out(port: &EdgePort, kind: Kind, pif: bool) -> Out {
     leave(port, &Leaving { kind, spid: pid(0x123), pif })
 }
 
-/// seed 000 section 7.7.3.3, egress: PIF = 1 puts the source PID in front, where the port may.
+/// CXL 3.1 section 7.7.3.3, egress: PIF = 1 puts the source PID in front, where the port may.
 #[test]
 fn uio_request_with_pif_gets_a_prefix_where_the_port_may() {
     for role in [Role::Usp, Role::Dsp] {
@@ -47,7 +47,7 @@ fn uio_request_with_pif_gets_a_prefix_where_the_port_may() {
     }
 }
 
-/// seed 000 section 7.7.3.3, egress: PIF = 0 never gets a prefix, whether the port may or not.
+/// CXL 3.1 section 7.7.3.3, egress: PIF = 0 never gets a prefix, whether the port may or not.
 #[test]
 fn uio_request_without_pif_never_gets_a_prefix() {
     for prefixes in 0..4 {
@@ -56,7 +56,7 @@ fn uio_request_without_pif_never_gets_a_prefix() {
     }
 }
 
-/// wire-formats.md 3.7: completions, and all that is no UIO request, never get a prefix.
+/// docs/spec/wire-formats.md §3.7: completions, and all that is no UIO request, never get a prefix.
 #[test]
 fn nothing_but_a_uio_request_gets_a_prefix() {
     for kind in [Kind::UioCompletion, Kind::MemoryRequest, Kind::Completion, Kind::Other] {
@@ -67,7 +67,7 @@ fn nothing_but_a_uio_request_gets_a_prefix() {
     }
 }
 
-/// fabric.md "Egress at an edge": to a GFD the PTH stays, with DSAR set; PIF does not matter.
+/// docs/spec/cxl-fabric.md "Egress at an edge": to a GFD the PTH stays, with DSAR set; PIF does not matter.
 #[test]
 fn to_a_gfd_the_pth_stays() {
     for (kind, pif) in KINDS.into_iter().zip([false, true].into_iter().cycle()) {
@@ -75,7 +75,7 @@ fn to_a_gfd_the_pth_stays() {
     }
 }
 
-/// seed 000 section 7.7.2.7: a GFD's notification goes to the host's GAE, and to no other device.
+/// CXL 3.1 section 7.7.2.7: a GFD's notification goes to the host's GAE, and to no other device.
 #[test]
 fn a_notification_goes_to_the_gae_and_to_no_peer() {
     assert_eq!(out(&port(Role::Usp, 0), Kind::Gam, false), Out::Internal(Function::Gae));
@@ -87,7 +87,7 @@ fn vppb(spid: u16, dpid: u16) -> Vppb {
     Vppb { binding, ..Vppb::default() }
 }
 
-/// seed 000 section 7.7.6.4: what comes in for a vDSP or vUSP has its PIDs exchanged, and both count.
+/// CXL 3.1 section 7.7.6.4: what comes in for a vDSP or vUSP has its PIDs exchanged, and both count.
 #[test]
 fn hie_matches_both_pids() {
     let local = Vppb { binding: Binding::Port(PortId::default()), ..Vppb::default() };

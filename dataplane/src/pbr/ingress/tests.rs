@@ -1,4 +1,4 @@
-//! Tests of [`ingress`]: a test for each rule of fabric.md "Ingress at an edge", in its order.
+//! Tests of [`ingress`]: a test for each rule of docs/spec/cxl-fabric.md "Ingress at an edge", in its order.
 
 use super::*;
 use crate::pbr::{Access, Bridge, Fast, Ldst, Prefixes, Vppb, Window};
@@ -126,7 +126,7 @@ const PORT_3: Verdict =
 const TO_ROOT: Verdict =
     Verdict::Port { port: PortId::from_low_bits(0), ld: None, type1_to_0: false };
 
-/// Step 1; seed 000 section 7.7.3.3, flow two: the PID is the DPID, FAST is passed by, PIF is set.
+/// Step 1; CXL 3.1 section 7.7.3.3, flow two: the PID is the DPID, FAST is passed by, PIF is set.
 #[test]
 fn prefix_of_a_uio_request_is_its_dpid() {
     for address in [GFAM, HOLE, LD_LOST, 0, u64::MAX] {
@@ -137,7 +137,7 @@ fn prefix_of_a_uio_request_is_its_dpid() {
     }
 }
 
-/// Step 1; seed 000 section 7.7.3.3, ingress: a port that may not, or a PID that is not in VTV, is a UR.
+/// Step 1; CXL 3.1 section 7.7.3.3, ingress: a port that may not, or a PID that is not in VTV, is a UR.
 #[test]
 fn prefix_of_a_uio_request_needs_port_and_vtv() {
     let request = |bits| with_prefix(at(Kind::UioRequest, GFAM), bits);
@@ -172,7 +172,8 @@ fn prefix_on_any_other_request_is_unsupported() {
     assert_eq!(other, Verdict::UnexpectedCompletion(Refusal::PrefixNeedsUio));
 }
 
-/// Step 1; wire-formats.md 3.7: a completion with a prefix goes to that PID, PIF clear, before the re-router.
+/// Step 1; docs/spec/wire-formats.md §3.7: a completion with a prefix goes to that PID, PIF clear, before the
+/// re-router.
 #[test]
 fn prefix_of_a_uio_completion_is_its_dpid_or_it_is_unexpected() {
     let request = |bits| with_prefix(completion(Kind::UioCompletion, 7, None), bits);
@@ -189,7 +190,7 @@ fn prefix_of_a_uio_completion_is_its_dpid_or_it_is_unexpected() {
     assert_eq!(decide(Role::Dsp, request(0x10E)), want);
 }
 
-/// Step 2; seed 000 section 7.7.2.4: FAST, and IDT by way, for UIO and plain memory requests; PIF clear for G-FAM.
+/// Step 2; CXL 3.1 section 7.7.2.4: FAST, and IDT by way, for UIO and plain memory requests; PIF clear for G-FAM.
 #[test]
 fn fast_hit_of_gfam_goes_to_the_gfd_of_its_way() {
     for role in [Role::Usp, Role::Dsp] {
@@ -212,7 +213,7 @@ fn fast_entry_that_is_not_valid_is_unsupported() {
     }
 }
 
-/// Step 2; seed 000 section 7.7.3.3, flow one: UIO that hits GIM goes with PIF set.
+/// Step 2; CXL 3.1 section 7.7.3.3, flow one: UIO that hits GIM goes with PIF set.
 #[test]
 fn fast_hit_of_gim_sets_pif() {
     for role in [Role::Usp, Role::Dsp] {
@@ -220,14 +221,14 @@ fn fast_hit_of_gim_sets_pif() {
     }
 }
 
-/// Step 2; seed 000 section 7.7.3: GIM is for UIO alone.
+/// Step 2; CXL 3.1 section 7.7.3: GIM is for UIO alone.
 #[test]
 fn gim_by_anything_but_uio_is_unsupported() {
     let verdict = decide(Role::Usp, at(Kind::MemoryRequest, GIM));
     assert_eq!(verdict, unsupported(Refusal::GimNeedsUio));
 }
 
-/// Step 2; seed 000 sections 7.7.2.5, 7.7.2.6: what the FM revoked is refused though the entry still stands.
+/// Step 2; CXL 3.1 sections 7.7.2.5, 7.7.2.6: what the FM revoked is refused though the entry still stands.
 #[test]
 fn target_that_gmv_or_vtv_lost_is_unsupported() {
     for kind in [Kind::UioRequest, Kind::MemoryRequest] {
@@ -237,7 +238,7 @@ fn target_that_gmv_or_vtv_lost_is_unsupported() {
     assert_eq!(gim, unsupported(Refusal::GimNotInVtv));
 }
 
-/// Step 3; seed 000 section 7.7.9: UIO to LD-FAM goes straight to its port, with the segment where the entry says so.
+/// Step 3; CXL 3.1 section 7.7.9: UIO to LD-FAM goes straight to its port, with the segment where the entry says so.
 #[test]
 fn ldst_hit_goes_to_the_ld_fam_port_and_inserts_the_segment() {
     for role in [Role::Usp, Role::Dsp] {
@@ -251,7 +252,7 @@ fn ldst_hit_goes_to_the_ld_fam_port_and_inserts_the_segment() {
     }
 }
 
-/// Step 3; seed 000 section 7.7.9: the target must be in LAV.
+/// Step 3; CXL 3.1 section 7.7.9: the target must be in LAV.
 #[test]
 fn ldst_target_that_lav_lost_is_unsupported() {
     assert_eq!(decide(Role::Dsp, at(Kind::UioRequest, LD_LOST)), unsupported(Refusal::LavClear));
@@ -267,7 +268,7 @@ fn what_ldst_does_not_hit_is_hierarchical() {
     }
 }
 
-/// Step 4; seed 000 section 7.7.9: a UIO completion goes back by the requester's id, else hierarchically.
+/// Step 4; CXL 3.1 section 7.7.9: a UIO completion goes back by the requester's id, else hierarchically.
 #[test]
 fn rerouter_sends_uio_completions_straight_back() {
     #[rustfmt::skip] // columns: kind, bus, segment, want
@@ -312,7 +313,8 @@ fn everything_else_is_hierarchical() {
     assert_eq!(nowhere(Kind::Completion), Verdict::UnexpectedCompletion(Refusal::NoVcs));
 }
 
-/// Step 5, wire-formats.md 3.7: a bound vDSP or vUSP has its binding's PIDs, Hie set, and DSAR on the way down.
+/// Step 5, docs/spec/wire-formats.md §3.7: a bound vDSP or vUSP has its binding's PIDs, Hie set, and DSAR on the way
+/// down.
 #[test]
 fn bound_vppbs_send_hie_with_the_pids_of_their_binding() {
     let fabric = Binding::Fabric { spid: pid(0x10), dpid: pid(0x20) };
@@ -345,7 +347,7 @@ fn a_gfd_port_takes_nothing_without_pth() {
     assert_eq!(verdict, unsupported(Refusal::WrongRole));
 }
 
-/// fabric.md: messages end here, go to all, or are gathered, as the virtual switch says.
+/// docs/spec/cxl-fabric.md: messages end here, go to all, or are gathered, as the virtual switch says.
 #[test]
 fn messages_are_what_the_virtual_switch_says() {
     use crate::pbr::Implicit::{Broadcast, Gather, Local, ToRoot};

@@ -20,7 +20,7 @@ fn interleaved(ways: u8, granularity: u8, index: u16) -> Segment {
     Segment { flag: false, interleave, target: Target::Interleaved(index) }
 }
 
-/// wire-formats.md 5.1: base 1 TiB, 64-GiB segments, command index 2 is hardware index 18, way 3.
+/// docs/spec/wire-formats.md §5.1: base 1 TiB, 64-GiB segments, command index 2 is hardware index 18, way 3.
 #[test]
 fn worked_address_hits_command_index_2_way_3() {
     let mut table = Segments::new(4_096, 256).unwrap();
@@ -34,7 +34,7 @@ fn worked_address_hits_command_index_2_way_3() {
     assert_eq!(table.get(18), None, "command indices count from the base");
 }
 
-/// wire-formats.md 5.1: with base 1 PiB and 512-GiB segments the first entry is 2,048 of 4,096.
+/// docs/spec/wire-formats.md §5.1: with base 1 PiB and 512-GiB segments the first entry is 2,048 of 4,096.
 #[test]
 fn low_bits_of_the_address_index_and_wrap() {
     let mut table = Segments::new(4_096, 0).unwrap();

@@ -1,7 +1,7 @@
 //! All tables of one switch, as one value that nobody changes while TLPs are looked up in it.
 //! Shape: control clones [`Tables`], changes the clone and publishes it; a worker calls its lookups.
 //! Units: none.
-//! Source: fabric.md "Ingress", "Inside", "Egress"; style.md C7.
+//! Source: docs/spec/cxl-fabric.md "Ingress", "Inside", "Egress"; ARCHITECTURE.md "Control".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

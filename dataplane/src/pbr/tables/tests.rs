@@ -99,7 +99,7 @@ fn way(tables: &Tables, header: Header) -> Result<Option<PortId>, Refusal> {
     }
 }
 
-/// seed 000 section 7.7.6.4: the host sees one virtual link; what goes down it enters at the vUSP, and back at the vDSP.
+/// CXL 3.1 section 7.7.6.4: the host sees one virtual link; what goes down it enters at the vUSP, and back at the vDSP.
 #[test]
 fn a_virtual_link_joins_two_virtual_switches() {
     let (host, device) = pair();
@@ -138,7 +138,7 @@ fn configuration_crosses_a_virtual_link() {
     assert!(converted(device.hierarchical(0, Side::Above, &config(4))));
 }
 
-/// seed 000 section 7.7.3.3, flow one: FAST, PIF, prefix with the source at the far edge, and its completion back.
+/// CXL 3.1 section 7.7.3.3, flow one: FAST, PIF, prefix with the source at the far edge, and its completion back.
 #[test]
 fn gim_goes_out_with_the_source_in_front_and_its_completion_comes_back() {
     let (mut host, mut device) = pair();
@@ -170,7 +170,8 @@ fn gim_goes_out_with_the_source_in_front_and_its_completion_comes_back() {
     assert_eq!(leave(host.edge(port(0)).unwrap(), &leaving), Out::Strip { prefix: None });
 }
 
-/// fabric.md "Dynamic change": once the FM revokes a target, the next request is refused, and others are not.
+/// docs/spec/cxl-fabric.md "Dynamic change": once the FM revokes a target, the next request is refused, and others are
+/// not.
 #[test]
 fn a_revoked_target_is_refused_from_the_next_snapshot_on() {
     let (mut tables, _) = pair();
@@ -205,7 +206,7 @@ fn a_revoked_target_is_refused_from_the_next_snapshot_on() {
     );
 }
 
-/// wire-formats.md 4.5: a PID stands for one target; assignment does not touch the DRT.
+/// docs/spec/wire-formats.md §4.5: a PID stands for one target; assignment does not touch the DRT.
 #[test]
 fn a_pid_is_assigned_to_one_target() {
     let mut tables = Tables::new(PortSet::first(4), 0).unwrap();
@@ -228,7 +229,7 @@ fn a_pid_is_assigned_to_one_target() {
     );
 }
 
-/// wire-formats.md 3.7: Hie in transit follows the DRT; at its end both PIDs must be those of a binding.
+/// docs/spec/wire-formats.md §3.7: Hie in transit follows the DRT; at its end both PIDs must be those of a binding.
 #[test]
 fn hie_ends_at_a_binding_or_is_passed_on() {
     let (host, _) = pair();
@@ -260,7 +261,7 @@ fn changes_that_fail_change_nothing() {
     assert_eq!(tables.hierarchical(9, Side::Above, &read), Verdict::Drop(Refusal::NoVcs));
 }
 
-/// seed 000 section 7.7.12.3 (Bind vPPB): logical devices behind one port belong to different hosts.
+/// CXL 3.1 section 7.7.12.3 (Bind vPPB): logical devices behind one port belong to different hosts.
 #[test]
 fn logical_devices_of_a_port_have_their_own_hosts() {
     let mut tables = Tables::new(PortSet::first(3), 0).unwrap();

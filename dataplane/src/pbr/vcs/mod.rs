@@ -1,7 +1,7 @@
 //! One virtual switch: an upstream vPPB and those below it, and where they send a TLP.
 //! Shape: ([`Side`] that it came from, [`Route`]) → [`Hop`] or [`Refusal`]; a plain HBR switch is one too.
 //! Units: octets.
-//! Source: seed 002 sections 5.2.1 to 5.2.3; wire-formats.md 3.4; seed 000 section 7.7.6.4.
+//! Source: PCIe 6.0 sections 2.2.4, 2.2.8; docs/spec/wire-formats.md §3.4; CXL 3.1 section 7.7.6.4.
 
 use std::sync::Arc;
 

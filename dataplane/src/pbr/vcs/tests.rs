@@ -1,4 +1,4 @@
-//! Tests of [`Vcs`]: the switch of seed 002 figure 5-5, each of its routing kinds, and a naive model.
+//! Tests of [`Vcs`]: a switch with one upstream and two downstream bridges, each kind of routing, and a naive model.
 //!
 //! P-P1 is the upstream bridge between buses 0 and 1..=3; EP1 sits below P-P2 on bus 2, EP2 below P-P3 on bus 3.
 
@@ -121,7 +121,8 @@ fn address_from_below_goes_to_the_peer_that_claims_it() {
     ]);
 }
 
-/// wire-formats.md 3.4 and the command register: what is not enabled claims nothing, and no request passes up.
+/// docs/spec/wire-formats.md §3.4 and the command register: what is not enabled claims nothing, and no request passes
+/// up.
 #[test]
 fn enables_gate_requests_and_not_completions() {
     let (upstream, below) = bridges();
@@ -252,7 +253,7 @@ fn a_broadcast_reaches_all_that_are_bound_and_their_answers_go_up_once() {
     assert!(Gather::default().start(&Vcs::new(upstream, None, &[]).unwrap()), "nobody to wait for");
 }
 
-/// seed 000 section 7.7.6.4: bound or not, the host sees a bridge; what goes to nothing is refused.
+/// CXL 3.1 section 7.7.6.4: bound or not, the host sees a bridge; what goes to nothing is refused.
 #[test]
 fn bindings_say_where_a_vppb_leads() {
     let (mut upstream, mut below) = bridges();
@@ -273,7 +274,7 @@ fn bindings_say_where_a_vppb_leads() {
     assert_eq!(switch.route(Side::Below(9), memory(0x1000)), Err(Refusal::NoVcs));
 }
 
-/// seed 000 figures 7-34 and 7-35: registers of bridges and GAE in memory; a GAE alone.
+/// CXL 3.1 figures 7-34 and 7-35: registers of bridges and GAE in memory; a GAE alone.
 #[test]
 fn registers_in_memory_are_internal() {
     let (mut upstream, mut below) = bridges();
@@ -303,7 +304,7 @@ fn more_vppbs_than_can_be_named_are_refused() {
     assert_eq!(Vcs::new(upstream, None, &vec![below[0]; 256]), Err(TableError::Vppb(256)));
 }
 
-/// What seed 002 says, bridge by bridge and without any table: who takes it on the internal bus?
+/// What PCIe 6.0 section 2.2.4 says, bridge by bridge and without any table: who takes it on the internal bus?
 fn naive(upstream: &Vppb, below: &[Vppb], side: Side, route: Route) -> Result<Hop, Refusal> {
     let inside = |vppb: &Vppb| match route {
         Route::Memory(Hpa(at)) => vppb.bridge.has_memory(at),

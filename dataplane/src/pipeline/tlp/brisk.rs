@@ -3,7 +3,7 @@
 //! Shape: a burst → a route for each frame that took the short way; [`super::Context::tlps`] does the others, and
 //! comes to the same for all of them.
 //! Units: octets.
-//! Source: fabric.md "Ingress at an edge" step 2, "Inside", "Egress at an edge".
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2, "Inside", "Egress at an edge".
 
 use weft_parsers::Format;
 use weft_parsers::fabric::Hpa;

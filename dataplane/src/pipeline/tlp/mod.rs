@@ -2,7 +2,8 @@
 //!
 //! Shape: a frame → [`Facts`] → [`Plan`] by the tables of `pbr` → its front written anew: addresses, prefix, PTH.
 //! Units: octets; places are counted from the frame's first octet.
-//! Source: fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; wire-formats.md 3.7, 3.7a.
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; docs/spec/wire-formats.md §3.7,
+//! §3.7a.
 //!
 //! All of it is done before the frame is queued, as it has one output. What the switch's own functions have to
 //! do with (configuration of vPPBs, mailboxes, messages for many) goes to the agent's port as it came in, with the

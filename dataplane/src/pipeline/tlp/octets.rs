@@ -3,7 +3,7 @@
 //! Shape: a frame, [`Facts`] and a [`Change`] → the frame as it goes out; its payload is moved only where the
 //! header's length changes with the header's layout.
 //! Units: octets.
-//! Source: wire-formats.md 3.5, 3.7, 3.7a.
+//! Source: docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
 
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Facts`] → [`Plan`]; a TLP goes through a bounded number of virtual switches of this switch.
 //! Units: octets.
-//! Source: fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
 
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Pth, VendPrefixL0};

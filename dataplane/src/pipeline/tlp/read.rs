@@ -2,7 +2,7 @@
 //!
 //! Shape: a frame's octets → [`Facts`], or the reason for which it is dropped.
 //! Units: octets; places are counted from the frame's first octet.
-//! Source: wire-formats.md 3.7, 3.7a.
+//! Source: docs/spec/wire-formats.md §3.7, §3.7a.
 
 use weft_parsers::ether_type;
 use weft_parsers::tlp::{self, Mode, PbrTlp, Protocol, Pth, Tlp};

@@ -3,8 +3,8 @@
 //! Shape: a ring of slots that the kernel fills, each copied into a chunk (`receiver`); a ring of
 //! slots that it sends, one call for a burst (`sender`); messages for what is longer than a slot.
 //! Units: octets, frames.
-//! Source: packet(7), Linux `Documentation/networking/packet_mmap.rst`; pipeline.md §11. Linux 5.12 or
-//! later; `CAP_NET_RAW` and `CAP_NET_ADMIN`.
+//! Source: packet(7), Linux `Documentation/networking/packet_mmap.rst`; docs/spec/pipeline.md §11. Linux 5.12 or later;
+//! `CAP_NET_RAW` and `CAP_NET_ADMIN`.
 
 mod messages;
 mod receiver;

@@ -3,7 +3,7 @@
 //!
 //! Shape: slots of the ring in turn → frames in a burst, tags put back, super-frames split.
 //! Units: octets, frames.
-//! Source: packet(7); pipeline.md §11.
+//! Source: packet(7); docs/spec/pipeline.md §11.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -3,7 +3,7 @@
 //!
 //! Shape: frames from the front of a burst → how many were taken, and what was said of the next one.
 //! Units: octets, frames.
-//! Source: packet(7); pipeline.md §11.
+//! Source: packet(7); docs/spec/pipeline.md §11.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Hold::take`] takes it, [`Device::open`] opens its sockets, dropping either lets go of it.
 //! Units: none.
-//! Source: pipeline.md §11.
+//! Source: docs/spec/pipeline.md §11.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -3,7 +3,7 @@
 //! Shape: a bit for each chunk. A chunk comes back from the kernel by a number in memory that it
 //! writes: only one that was lent is taken for ours again, so that a frame never has two owners.
 //! Units: chunks.
-//! Source: style.md C10.
+//! Source: ARCHITECTURE.md "Time, errors, unsafe".
 
 /// Chunks that were lent and have not come back.
 pub(super) struct Lent {

@@ -3,7 +3,7 @@
 //! Shape: two sums of the same frames, those that the sockets counted and those that the interface
 //! did: drivers count what a socket did not take among their own drops, so the larger one holds.
 //! Units: frames.
-//! Source: pipeline.md §10 (`kernel_rx`); proc(5), `/proc/PID/net/dev`.
+//! Source: docs/spec/pipeline.md §10 (`kernel_rx`); proc(5), `/proc/PID/net/dev`.
 
 use std::fs::File;
 use std::io::{Read, Seek};

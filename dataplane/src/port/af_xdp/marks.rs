@@ -2,7 +2,7 @@
 //!
 //! Shape: numbers by queue and group of flows; a gap between two is what was lost on the way.
 //! Units: frames.
-//! Source: architecture.md, "No reordering".
+//! Source: docs/express.md "Order".
 
 use super::steering::{BUCKETS, Number};
 

@@ -3,8 +3,7 @@
 //! Shape: [`Steering`] is what the port asks of any such program; [`Builtin`] is one of our own that
 //! needs no compiler: to the socket of the frame's queue, whatever the frame, its tag noted before it.
 //! Units: octets, queues.
-//! Source: architecture.md, "The fast path in the kernel"; pipeline.md §11; Linux
-//! `Documentation/networking/xdp-rx-metadata.rst`.
+//! Source: docs/express.md; docs/spec/pipeline.md §11; Linux `Documentation/networking/xdp-rx-metadata.rst`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

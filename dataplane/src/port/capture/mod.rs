@@ -3,7 +3,7 @@
 //! Shape: [`CaptureReader`] file -> [`Record`]s; [`CaptureWriter`] frames -> file. Ethernet only; the
 //! FCS is taken off where the file says that it is there.
 //! Units: ns since the epoch of the file, octets.
-//! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05 (4.1 to 4.4, 5); pipeline.md §13.
+//! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05 (4.1 to 4.4, 5); docs/spec/pipeline.md §13.
 
 mod read;
 mod write;

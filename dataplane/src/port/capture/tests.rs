@@ -2,7 +2,7 @@
 //!
 //! Shape: files built in memory.
 //! Units: ns, octets.
-//! Source: style.md C12.
+//! Source: none of its own.
 
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex};

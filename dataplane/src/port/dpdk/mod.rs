@@ -4,7 +4,7 @@
 //! bound when it is received or sent. A frame that others share is sent by a carrier that points at
 //! the chunk. A driver that wants its mempool's own memory gets one, and frames are copied once.
 //! Units: octets, frames, descriptors.
-//! Source: DPDK 22.11 or later; pipeline.md §11. Root or vfio's rights; huge pages unless `--no-huge`.
+//! Source: DPDK 22.11 or later; docs/spec/pipeline.md §11. Root or vfio's rights; huge pages unless `--no-huge`.
 
 #[expect(unsafe_code, reason = "mbufs that a driver gives or takes")]
 mod burst;

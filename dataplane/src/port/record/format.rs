@@ -3,7 +3,7 @@
 //! Shape: `WEFTREC`, version, header, then entries: step (time, answers of ports, digest), change, stop,
 //! counters. Numbers are LEB128, those with a sign in zigzag; texts are the caller's, with their length.
 //! Units: picoseconds, octets, chunks.
-//! Source: pipeline.md §13; DWARF 5 section 7.6 (LEB128).
+//! Source: docs/spec/pipeline.md §13; DWARF 5 section 7.6 (LEB128).
 
 use std::io::{BufRead, BufReader, Read};
 

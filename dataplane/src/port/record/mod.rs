@@ -4,7 +4,7 @@
 //! Shape: [`Recorder`] and [`Recorded`] ports → record → [`RecordReader`] → [`Script`] and [`Scripted`]
 //! ports. All that decides a step is in it: the time, and what ports answer.
 //! Units: picoseconds, octets, chunks.
-//! Source: pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 mod format;
 mod recorder;

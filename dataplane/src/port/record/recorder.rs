@@ -3,7 +3,7 @@
 //! Shape: ports in [`Recorded`] tell the [`Recorder`] what they answer; the worker tells it where steps
 //! begin and end, control what it changes between two of them.
 //! Units: picoseconds, octets, chunks.
-//! Source: pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,7 @@
 //! Shape: the answers of a step → [`Script`] → its [`Scripted`] ports, which must be asked for exactly
 //! these, in this order.
 //! Units: frames, chunks.
-//! Source: pipeline.md §13.
+//! Source: docs/spec/pipeline.md §13.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -27,7 +27,7 @@ const SECONDARY: ClaimOp = ClaimOp::RegisterSecondary;
 const UPDATE: ClaimOp = ClaimOp::UpdatePid;
 const PROMOTE: ClaimOp = ClaimOp::PromoteSecondary;
 
-//= wire-formats.md 4.4: Invalid Input
+//= docs/spec/wire-formats.md §4.4: Invalid Input
 #[test]
 fn refused_claims_change_nothing() {
     let fresh = Toy::new();

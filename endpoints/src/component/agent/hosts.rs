@@ -3,7 +3,8 @@
 //!
 //! Shape: a verdict and its TLP, or an [`Event`] of the switch, in; TLPs to hosts out.
 //! Units: octets.
-//! Source: seed 000 sections 7.7.2.6, 7.7.2.7, 7.7.6.1; seed 002 section 5.2; wire-formats.md 3.8, 4.6, 5.4.
+//! Source: CXL 3.1 sections 7.7.2.6, 7.7.2.7, 7.7.6.1; PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.8, §4.6,
+//! §5.4.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 //! Shape: a port's link comes and goes ([`Agent::set_link`]); messages in and out; what the switch shows its hosts
 //! follows.
 //! Units: time as a parameter.
-//! Source: wire-formats.md 3.8, 4.8; fabric.md "Binding"; seed 000 section 7.7.6.1.
+//! Source: docs/spec/wire-formats.md §3.8, §4.8; docs/spec/cxl-fabric.md "Binding"; CXL 3.1 section 7.7.6.1.
 
 use weft_dataplane::pbr::{Dispatch, Flow, Load};
 use weft_dataplane::time::Instant;
@@ -451,7 +451,7 @@ mod tests {
         agent.switch.tables().edge(at(DSP)).expect("an edge").has_pid(pid(bits))
     }
 
-    /// Docs: security.md. Only the PID that the fabric manager gave to a port counts there, whatever is announced.
+    /// docs/security.md: Only the PID that the fabric manager gave to a port counts there, whatever is announced.
     #[test]
     fn nobody_gets_a_name_by_announcing_it() {
         use pbr::Role::{Dsp, Gfd};

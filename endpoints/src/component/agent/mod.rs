@@ -5,8 +5,8 @@
 //! [`Agent::send`] brings out what follows; requests of connections by [`Agent::cci`], answers by
 //! [`Agent::next_answer`].
 //! Units: octets; time as a parameter.
-//! Source: fabric.md "Ingress at an edge", "FM module"; wire-formats.md 3.8, 4.1, 4.5; seed 000 sections 7.7.2.6,
-//! 7.7.6.1, 7.7.12.2.
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "The fabric manager"; docs/spec/wire-formats.md §3.8, §4.1,
+//! §4.5; CXL 3.1 sections 7.7.2.6, 7.7.6.1, 7.7.12.2.
 //!
 //! What is answered may tell of tables that a request has changed: whoever drives an agent puts them in force between
 //! taking in and sending, so that no answer is ahead of what it says.

@@ -2,7 +2,7 @@
 //!
 //! Shape: the FM sets bits of GMV, VTV and LAV, the host reads them and hears of changes.
 //! Units: octets of vectors; PIDs of 12 bits.
-//! Source: wire-formats.md 4.5, 4.6, 5.4; seed 000 sections 7.7.2.6, 7.7.2.7, 7.7.9.
+//! Source: docs/spec/wire-formats.md §4.5, §4.6, §5.4; CXL 3.1 sections 7.7.2.6, 7.7.2.7, 7.7.9.
 
 use weft_dataplane::pbr::{Access, AccessVector, Prefixes};
 use weft_parsers::cci::gae::{
@@ -202,7 +202,7 @@ impl Switch {
         self.config.threads.saturating_sub(u16::try_from(running).unwrap_or(u16::MAX))
     }
 
-    //= wire-formats.md 4.6: one active 5809 per target PID; no thread left: Resources Exhausted
+    //= docs/spec/wire-formats.md §4.6: one active 5809 per target PID; no thread left: Resources Exhausted
     pub(super) fn proxy(&mut self, vcs: u8, request: &ProxyCommand, reply: &mut Reply) -> Done {
         let ProxyCommand { pid, request: from, len, response, response_max } = *request;
         let state = self.gae_of(vcs)?;

@@ -2,7 +2,8 @@
 //!
 //! Shape: each vPPB has its own, wherever it is bound to; targets are checked against what the FM allows.
 //! Units: entries; addresses in octets.
-//! Source: wire-formats.md 4.5, 4.6, 5.1; fabric.md "Tables of an edge and who may write them".
+//! Source: docs/spec/wire-formats.md §4.5, §4.6, §5.1; docs/spec/cxl-fabric.md "Tables of an edge and who may write
+//! them".
 //!
 //! A re-router entry has no bit that says it is valid: one of nothing but zeros is none, and none reads so.
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: a request in, an [`Outgoing`] and a ticket out.
 //! Units: octets.
-//! Source: wire-formats.md 4.1, 4.3, 4.4, 4.5; seed 000 section 7.7.12.2.
+//! Source: docs/spec/wire-formats.md §4.1, §4.3, §4.4, §4.5; CXL 3.1 section 7.7.12.2.
 
 use weft_dataplane::pbr::Dispatch;
 use weft_dataplane::time::Instant;
@@ -22,7 +22,7 @@ use crate::component::switch::{Far, Outgoing, Switch};
 /// Octets of a CDAT response before the data.
 const CDAT_HEAD: usize = 16;
 
-//= wire-formats.md 4.5: more than 2 tunnel layers is Unsupported
+//= docs/spec/wire-formats.md §4.5: more than 2 tunnel layers is Unsupported
 /// Whether a message may go into one more tunnel.
 fn fits_in_tunnel(message: &[u8]) -> Result<(), ReturnCode> {
     match nest::tunnels(message) {
@@ -114,7 +114,7 @@ impl Switch {
         self.send_out(now, session, Far::LdMem { port, ld, access, len, offset, data })
     }
 
-    //= seed 000 section 7.7.12.4: hosts are told of targets with what the path adds; not here, as nobody reads theirs
+    //= CXL 3.1 section 7.7.12.4: hosts are told of targets with what the path adds; not here, as nobody reads theirs
     /// Read CDAT (0702h): the switch's own, and of no other target.
     pub(super) fn own_cdat(&self, request: &ReadCdat, reply: &mut Reply) -> Done {
         let pid = request.target;

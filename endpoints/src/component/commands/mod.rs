@@ -2,7 +2,7 @@
 //!
 //! Shape: [`COMMANDS`]; a request in, a payload or a return code out. Nothing has changed where a code comes out.
 //! Units: none.
-//! Source: wire-formats.md 4.3 to 4.6.
+//! Source: docs/spec/wire-formats.md §4.3 to §4.6.
 
 mod access;
 mod edge;

@@ -3,7 +3,8 @@
 //!
 //! Shape: see the module above.
 //! Units: codes as in CXL 3.1 tables 7-17 to 7-25.
-//! Source: wire-formats.md 4.3; CXL 3.1 section 7.6.7.1. Domain validation: a secret is set once, and then only read.
+//! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.1. Domain validation: a secret is set once, and then
+//! only read.
 
 use weft_parsers::cci::pbr::{LinkPartner, LinkPartners, PidAndKind};
 use weft_parsers::cci::switch::{PortList, PortState, PortStates, PpbConfig, SwitchIdentity};

@@ -2,7 +2,7 @@
 //!
 //! Shape: a target is a port, its id the place of the port among all; each has as many PIDs as it was made with.
 //! Units: PIDs of 12 bits.
-//! Source: wire-formats.md 4.5; seed 000 section 7.7.6.5.
+//! Source: docs/spec/wire-formats.md §4.5; CXL 3.1 section 7.7.6.5.
 //!
 //! A PID that a binding uses as its own end is neither cleared nor replaced: the binding comes first.
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: one DRT, and one RGT that it uses.
 //! Units: entries.
-//! Source: wire-formats.md 4.5, 5.3; fabric.md "Inside: DRT".
+//! Source: docs/spec/wire-formats.md §4.5, §5.3; docs/spec/cxl-fabric.md "Inside: DRT".
 
 use weft_parsers::cci::pbr::{
     GetTables, PbrSwitchIdentity, TableDescriptor, TableDescriptors, TableKind,

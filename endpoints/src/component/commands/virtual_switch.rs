@@ -2,7 +2,7 @@
 //!
 //! Shape: see the module above.
 //! Units: codes as in CXL 3.1 table 7-28.
-//! Source: wire-formats.md 4.3; CXL 3.1 section 7.6.7.2.
+//! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.2.
 
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::vcs::{GenerateAer, GetVcsInfo, VcsInfo, VcsInfos, VppbState};

@@ -2,7 +2,7 @@
 //!
 //! Shape: the command is checked and [`Work`] noted; when its time is over it is checked once more and done.
 //! Units: time as `Instant`.
-//! Source: wire-formats.md 4.3, 4.5; fabric.md "Binding"; seed 000 sections 7.7.6.4, 7.7.12.3.
+//! Source: docs/spec/wire-formats.md §4.3, §4.5; docs/spec/cxl-fabric.md "Binding"; CXL 3.1 sections 7.7.6.4, 7.7.12.3.
 //!
 //! A host sees a bind as a hot-add at the vPPB, an unbind as a hot-remove.
 

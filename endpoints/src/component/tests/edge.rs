@@ -332,7 +332,7 @@ fn the_gam_buffer_is_the_hosts() {
     bench.bad(OTHER_HOST, &Request::SetGamBuffer(buffer), ReturnCode::Unsupported);
 }
 
-//= wire-formats.md 4.6: one active 5809 per target PID; no thread left: Resources Exhausted
+//= docs/spec/wire-formats.md §4.6: one active 5809 per target PID; no thread left: Resources Exhausted
 #[test]
 fn gfd_commands_are_forwarded_by_as_many_threads_as_there_are() {
     let mut bench = Bench::new();

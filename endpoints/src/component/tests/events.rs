@@ -7,7 +7,7 @@ use weft_parsers::cci::vcs::BindVppb;
 
 use crate::pci::Uncorrectable;
 
-//= seed 000 section 7.7.6.1: loss of any link under a virtual link is a surprise link down
+//= CXL 3.1 section 7.7.6.1: loss of any link under a virtual link is a surprise link down
 #[test]
 fn a_lost_path_is_a_surprise_link_down_at_the_vppb() {
     let mut bench = Bench::new();

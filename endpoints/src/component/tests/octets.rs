@@ -2,7 +2,8 @@
 //!
 //! Shape: rows of who asks, opcode, payload, return code, payload of the answer; a refused row changes nothing.
 //! Units: octets in hex; `00*16` is sixteen of them, spaces and bars only set apart.
-//! Source: wire-formats.md 4.1 to 4.6; 0001h to 0005h, 0400h, 0401h, 5203h after CXL 3.1 sections 7.6.7, 8.2.9.
+//! Source: docs/spec/wire-formats.md §4.1 to §4.6; 0001h to 0005h, 0400h, 0401h, 5203h after CXL 3.1 sections 7.6.7,
+//! 8.2.9.
 
 use super::*;
 use crate::cci::Common;
@@ -68,7 +69,7 @@ impl Bench {
     }
 }
 
-/// The example of wire-formats.md 4.4.
+/// The example of docs/spec/wire-formats.md §4.4.
 const CLAIM: &str = "00 0100 101112131415161718191A1B1C1D1E1F 1000";
 
 #[rustfmt::skip] // columns: who, opcode, request, return code, response
@@ -342,19 +343,19 @@ fn linked() -> Bench {
     bench
 }
 
-//= wire-formats.md 4.1, 4.2, 4.4: 0001h to 0005h, 0400h, 0401h, 0700h to 0702h
+//= docs/spec/wire-formats.md §4.1, §4.2, §4.4: 0001h to 0005h, 0400h, 0401h, 0700h to 0702h
 #[test]
 fn owners_and_what_every_component_has() {
     Bench::fresh().tell(OWNERS);
 }
 
-//= wire-formats.md 4.3, 4.5: 5100h to 5107h, 5702h
+//= docs/spec/wire-formats.md §4.3, §4.5: 5100h to 5107h, 5702h
 #[test]
 fn ports() {
     linked().tell(PORTS);
 }
 
-//= wire-formats.md 4.3: 5200h to 5203h
+//= docs/spec/wire-formats.md §4.3: 5200h to 5203h
 #[test]
 fn virtual_switches_and_their_vppbs() {
     let mut bench = linked();
@@ -365,7 +366,7 @@ fn virtual_switches_and_their_vppbs() {
     bench.tell(UNBOUND);
 }
 
-//= wire-formats.md 4.1, 4.3, 4.5: 5300h to 5302h, 5701h
+//= docs/spec/wire-formats.md §4.1, §4.3, §4.5: 5300h to 5302h, 5701h
 #[test]
 fn what_others_answer() {
     let mut bench = linked();
@@ -384,7 +385,7 @@ fn what_others_answer() {
     }
 }
 
-//= wire-formats.md 4.5: 5700h, 5703h to 570Bh
+//= docs/spec/wire-formats.md §4.5: 5700h, 5703h to 570Bh
 #[test]
 fn pids_and_routes() {
     let mut bench = linked();
@@ -393,13 +394,13 @@ fn pids_and_routes() {
     bench.tell(TABLES);
 }
 
-//= wire-formats.md 4.5, 4.6: 5714h to 5716h, 5800h to 5802h, 5900h to 5904h
+//= docs/spec/wire-formats.md §4.5, §4.6: 5714h to 5716h, 5800h to 5802h, 5900h to 5904h
 #[test]
 fn who_may_reach_what() {
     linked().tell(ACCESS);
 }
 
-//= wire-formats.md 4.5, 4.6: 0109h, 010Ah, 570Ch to 5713h, 5803h to 5808h
+//= docs/spec/wire-formats.md §4.5, §4.6: 0109h, 010Ah, 570Ch to 5713h, 5803h to 5808h
 #[test]
 fn the_hosts_tables() {
     let mut bench = linked();
@@ -408,7 +409,7 @@ fn the_hosts_tables() {
     bench.tell(EDGE);
 }
 
-//= wire-formats.md 4.6: 5809h to 580Bh
+//= docs/spec/wire-formats.md §4.6: 5809h to 580Bh
 #[test]
 fn commands_to_gfds() {
     linked().tell(PROXIES);

@@ -193,7 +193,7 @@ fn an_unbind_that_waits_for_the_link_ends_with_it_or_gives_up() {
     assert_eq!(bench.below(0, 1), Binding::Unbound);
 }
 
-//= wire-formats.md 4.5 (5705h, 5706h); seed 000 section 7.7.6.4
+//= docs/spec/wire-formats.md §4.5 (5705h, 5706h); CXL 3.1 section 7.7.6.4
 #[test]
 fn configure_pid_binding_ends_a_virtual_link_at_both_kinds_of_switch() {
     let mut bench = Bench::new();

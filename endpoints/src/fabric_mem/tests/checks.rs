@@ -1,7 +1,7 @@
 //! The seed's eight checks, 1, 2 and 4 to 9 of its list.
 //! Shape: two engines and the fabric between them.
 //! Units: octets; nanoseconds.
-//! Source: seed 004, "checks".
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
 use std::sync::Mutex;
 

@@ -1,7 +1,7 @@
 //! The engine against a model of memory and fabric.
 //! Shape: `checks` are the seed's eight, `random` copies with chance in everything, `parts` are tables.
 //! Units: octets; nanoseconds.
-//! Source: seed 004.
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
 mod checks;
 mod parts;

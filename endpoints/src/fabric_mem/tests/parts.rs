@@ -1,7 +1,7 @@
 //! Parts by themselves: pieces of a train, covers, windows.
 //! Shape: tables and naive oracles.
 //! Units: octets.
-//! Source: wire-formats.md 3.6, 5.5.
+//! Source: docs/spec/wire-formats.md §3.6, §5.5.
 
 use weft_dataplane::rng::Rng;
 use weft_parsers::fabric::Hpa;

@@ -1,7 +1,7 @@
 //! Copies under faults: delays, any order, splits, refusals, loss.
 //! Shape: a seed drives all; data is compared with a model, and nothing is left in use.
 //! Units: octets; nanoseconds.
-//! Source: seed 004; wire-formats.md 3.6, 5.5.
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 
 use weft_dataplane::rng::Rng;
 use weft_dataplane::time::Span;

@@ -1,7 +1,7 @@
 //! Commands that only keep and return: identity, SAT, limits, GDT, lists in pages.
 //! Shape: set, get, compare; refused lists leave everything as it was.
 //! Units: octets.
-//! Source: wire-formats.md 4.7, conflicts C8, C9.
+//! Source: docs/spec/wire-formats.md §4.7, conflicts C8, C9.
 
 use super::*;
 use crate::gfd::ReturnCode;

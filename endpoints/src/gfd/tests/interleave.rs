@@ -1,7 +1,7 @@
 //! A set of devices holds what the edge deals out, octet for octet.
 //! Shape: 1 MiB dealt by `Interleave::way`, read back through each device's decoder and memory.
 //! Units: octets.
-//! Source: wire-formats.md 5.1, 5.2; seed 000 section 7.7.2.4.
+//! Source: docs/spec/wire-formats.md §5.1, §5.2; CXL 3.1 section 7.7.2.4.
 
 use super::*;
 use crate::gfd::access::Enables;

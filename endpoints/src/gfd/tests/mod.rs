@@ -1,7 +1,7 @@
 //! Tests of the device as a whole.
 //! Shape: [`device`] is one of 2 GiB with a partition of 1 MiB blocks and one region; each file asks one thing.
 //! Units: octets.
-//! Source: fabric.md, "GFD (endpoint)"; wire-formats.md 4.7, 5.2.
+//! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §4.7, §5.2.
 
 mod capacity;
 mod commands;

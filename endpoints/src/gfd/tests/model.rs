@@ -1,7 +1,7 @@
 //! Random accesses, revocations and remappings against a naive model.
 //! Shape: the model is a byte map by DPA, a group by block, and the formula of the page for each octet.
 //! Units: octets.
-//! Source: wire-formats.md 5.2.
+//! Source: docs/spec/wire-formats.md §5.2.
 
 use std::collections::BTreeMap;
 

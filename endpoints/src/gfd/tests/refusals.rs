@@ -1,7 +1,7 @@
 //! Each refusal on its own: nothing is written or read, and the right notification goes out.
 //! Shape: a table of accesses against one device whose memory is compared before and after.
 //! Units: octets.
-//! Source: wire-formats.md 4.6 (notification type 2), 5.2.
+//! Source: docs/spec/wire-formats.md §4.6 (notification type 2), §5.2.
 
 use super::*;
 use crate::gfd::access::{Enables, Refusal};

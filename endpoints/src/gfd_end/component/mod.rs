@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Device`] is [`Gfd`] and [`Common`]; each request of 49xxh, read by the parsers, to one method of [`Gfd`].
 //! Units: octets; regions' decode lengths, and capacities of 4900h, in 256 MiB on the wire.
-//! Source: wire-formats.md 4.4, 4.7; fabric.md, "Tables of an edge and who may write them".
+//! Source: docs/spec/wire-formats.md §4.4, §4.7; docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
 //!
 //! What the page leaves open: tables of fixed size (regions, partitions, SAT, limits, decoders) refuse a start behind
 //! their end, lists one beyond it; a decoder's index is its place. Lists that can be asked for in parts are cut to

@@ -1,7 +1,7 @@
 //! Each command of a device through the message level: octets in, octets out, and what a refused one leaves.
 //! Shape: [`Rig`]: a device of 1 GiB owned by session 0, in blocks of 256 MiB, 4 groups, 2 partitions, 2 regions.
 //! Units: octets.
-//! Source: wire-formats.md 4.1, 4.4, 4.7.
+//! Source: docs/spec/wire-formats.md §4.1, §4.4, §4.7.
 
 use super::*;
 use crate::cci::{Common, Component, Served, Session, serve};
@@ -49,7 +49,7 @@ impl Rig {
         let config =
             Config { groups: 4, dmps: 2, regions: 2, ..Config::full(Pid::NONE, LinkRate::gbps(8)) };
         let mut rig = Self(Device::new(Gfd::new(config, Memory::anonymous(1 << 30)), 7));
-        // the example of wire-formats.md 4.4
+        // the example of docs/spec/wire-formats.md §4.4
         let uuid = "10 11 12 13 14 15 16 17 18 19 1A 1B 1C 1D 1E 1F";
         let (code, _) = rig.ask(OWNER, 0x0701, &format!("00 01 00 {uuid} 10 00"));
         assert_eq!(code, 0);

@@ -1,7 +1,7 @@
 //! The host's side.
 //! Shape: one completer, requests of functions `01:00.0` and so on at two root ports.
 //! Units: octets; nanoseconds.
-//! Source: seed 001 sections 3.2 to 3.4, 4.1 to 4.3; wire-formats.md 3.3.
+//! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use weft_dataplane::time::{Instant, Span};
 
@@ -371,7 +371,7 @@ fn a_bad_write_registers_nothing() {
     }
 }
 
-/// Section 6.1 with fabric.md: in flit mode the bit is reserved and ignored.
+/// Section 6.1 with docs/spec/cxl-fabric.md: in flit mode the bit is reserved and ignored.
 #[test]
 fn in_flit_mode_the_bit_is_ignored() {
     let mut lnc = Lnc::new(spec());

@@ -1,7 +1,7 @@
 //! The device's side.
 //! Shape: one requester `01:00.0`, its requests taken as values.
 //! Units: octets; lines.
-//! Source: seed 001 sections 3.2 to 3.4, 4.2, 5.2; wire-formats.md 3.3.
+//! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use super::super::lnr::Effect;
 use super::super::registers::Supported;
@@ -272,7 +272,7 @@ fn switched_off_it_forgets() {
     assert_eq!((lnr.copies().count(), out.len()), (0, 0), "on again, still empty");
 }
 
-/// Section 6.1 with fabric.md: in flit mode there is no LN.
+/// Section 6.1 with docs/spec/cxl-fabric.md: in flit mode there is no LN.
 #[test]
 fn in_flit_mode_nothing_is_sent() {
     let mut lnr = Lnr::new(ME, LnrRegisters::new(Supported::Both, 8), true);

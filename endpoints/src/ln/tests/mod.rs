@@ -1,7 +1,7 @@
 //! Rules of the seed, one test each.
 //! Shape: tables, name first.
 //! Units: octets.
-//! Source: seed 001; wire-formats.md 3.3.
+//! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! One completer and several requesters, with chance in everything that the rules leave open.
 //! Shape: a seed drives reads, writes, CPU writes, delays and the order of messages and completions.
 //! Units: lines of 64 octets; steps.
-//! Source: seed 001 sections 3.2, 3.3 (3.3.3: order); PCIe's order of posted and non-posted requests.
+//! Source: PCIe 5.0 section 6.21; PCIe's order of posted and non-posted requests.
 
 use std::collections::BTreeMap;
 

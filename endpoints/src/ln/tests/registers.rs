@@ -1,13 +1,13 @@
 //! The capability, line sizes and regions.
 //! Shape: octets and tables.
 //! Units: octets; exponents of lines.
-//! Source: seed 001 sections 3.3.2, 5.1, 5.2; wire-formats.md 3.3.
+//! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use super::super::regions::{RegionError, Regions};
 use super::super::registers::{ControlChange, LnrRegisters, Supported};
 use super::*;
 
-/// Section 5.1, with the example of wire-formats.md 3.3.
+/// Section 5.1, with the example of docs/spec/wire-formats.md §3.3.
 #[test]
 fn the_capability_reads_as_the_worked_example() {
     let mut registers = LnrRegisters::new(Supported::Only(LineSize::B64), 0x13);

@@ -3,7 +3,8 @@
 //! Shape: [`BridgeSpec`] makes it, reads and writes of registers drive it, [`BridgeEffects`] says what
 //! a write or an event did; [`Bridge::windows`], [`Bridge::bus_route`] are what a switch routes by.
 //! Units: octets; granularity 4 KiB (I/O), 1 MiB (memory).
-//! Source: PCIe 6.0 §7.5.1.3; seed 002 section 5.2; wire-formats.md 3.4; fabric.md (virtual switch).
+//! Source: PCIe 6.0 §7.5.1.3; PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.4; docs/spec/cxl-fabric.md (virtual
+//! switch).
 
 pub mod slot;
 
@@ -272,7 +273,7 @@ impl Bridge {
         }
     }
 
-    //= seed 002 section 5.2.2: the secondary bus by type 0, buses up to the subordinate unchanged
+    //= PCIe 6.0 section 2.2.4.2: the secondary bus by type 0, buses up to the subordinate unchanged
     /// Where `bus` lies.
     #[must_use]
     pub fn bus_route(&self, bus: u8) -> BusRoute {
@@ -285,7 +286,7 @@ impl Bridge {
         }
     }
 
-    //= seed 002 section 5.2.1: downstream what base and limit include
+    //= PCIe 6.0 section 2.2.4.1: downstream what base and limit include
     /// What goes downstream at this moment: the windows, as far as they are enabled.
     #[must_use]
     pub fn windows(&self) -> Windows {

@@ -3,8 +3,8 @@
 //! Shape: [`Bridge::set_present`], [`Bridge::set_link`] and [`Bridge::lose_link`] are the events; each
 //! returns effects, with an interrupt if software wants one.
 //! Units: none.
-//! Source: PCIe 6.0 §6.7.3 (events), §7.5.3.9 to 11 (registers), §3.2.1 (surprise down); seed 000
-//! section 7.7.6.1 (a link lost within the fabric is a surprise link down at the vPPB).
+//! Source: PCIe 6.0 §6.7.3 (events), §7.5.3.9 to 11 (registers), §3.2.1 (surprise down); CXL 3.1 section 7.7.6.1 (a
+//! link lost within the fabric is a surprise link down at the vPPB).
 
 use super::{Bridge, BridgeEffects};
 use crate::pci::aer::Uncorrectable;
@@ -71,7 +71,7 @@ impl Bridge {
         self.raise(if changed && self.kind.is_above_link() { r::SLOT_STA_LINK } else { 0 })
     }
 
-    //= seed 000 section 7.7.6.1: loss of any link under a virtual link is a surprise link down
+    //= CXL 3.1 section 7.7.6.1: loss of any link under a virtual link is a surprise link down
     /// The link was lost: as [`Self::set_link`] to none, and an error unless software had reset or
     /// disabled the link, or the slot allows it.
     pub fn lose_link(&mut self) -> BridgeEffects {

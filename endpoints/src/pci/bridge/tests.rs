@@ -48,7 +48,7 @@ fn a_bridge_is_a_port_with_a_type_1_header() {
     }
 }
 
-//= seed 002 section 5.2.1: downstream what base and limit include
+//= PCIe 6.0 section 2.2.4.1: downstream what base and limit include
 #[test]
 fn windows_are_what_software_writes() {
     #[rustfmt::skip] // columns: name, writes, I/O, memory, prefetchable
@@ -105,7 +105,7 @@ fn addresses_are_claimed_to_the_last_octet() {
     }
 }
 
-//= seed 002 section 5.2.2: the secondary bus by type 0, buses up to the subordinate unchanged
+//= PCIe 6.0 section 2.2.4.2: the secondary bus by type 0, buses up to the subordinate unchanged
 #[test]
 fn buses_lie_below_or_elsewhere() {
     let mut bridge = bridge(PortKind::Downstream);
@@ -188,7 +188,7 @@ fn hot_plug_is_seen_and_interrupts_once() {
     assert_eq!(shown(&bridge), (false, 0));
 }
 
-//= seed 000 section 7.7.6.1: loss of any link under a virtual link is a surprise link down
+//= CXL 3.1 section 7.7.6.1: loss of any link under a virtual link is a surprise link down
 #[test]
 fn a_lost_link_is_an_error_unless_software_asked_for_it() {
     let reset = (regs::BRIDGE_CONTROL, 0x0040);

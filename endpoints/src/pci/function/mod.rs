@@ -3,7 +3,7 @@
 //! Shape: [`FunctionSpec`] makes it, reads and writes of registers drive it, [`FunctionEffects`] says
 //! what a write did, [`Function::bar_of`] which BAR takes an address.
 //! Units: octets, cache lines.
-//! Source: PCIe 6.0 §7.5.1.2; wire-formats.md 3.3 (LNR); CXL 3.1 §8.1.
+//! Source: PCIe 6.0 §7.5.1.2; docs/spec/wire-formats.md §3.3 (LNR); CXL 3.1 §8.1.
 //!
 //! A BAR at address 0, or at its own sizing pattern, decodes nothing.
 
@@ -315,7 +315,7 @@ impl Function {
         })
     }
 
-    //= seed 001 section 5.1: line size and limit are set while the LNR is off, or as it goes on
+    //= PCIe 5.0 section 6.21: line size and limit are set while the LNR is off, or as it goes on
     fn guard_lnr(&mut self) {
         if let Some((at, spec)) = self.lnr {
             let on = self.space.get16(at + lnr_regs::CONTROL) & lnr_regs::ENABLE != 0;

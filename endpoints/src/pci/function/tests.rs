@@ -122,13 +122,17 @@ fn bars_take_their_addresses_while_they_are_enabled() {
     assert_eq!(function.bar_of(Hpa(0xFFFF_0000)), None, "while it is sized");
 }
 
-//= seed 001 section 5.1: line size and limit are set while the LNR is off, or as it goes on
+//= PCIe 5.0 section 6.21: line size and limit are set while the LNR is off, or as it goes on
 #[test]
 fn lnr_line_and_limit_stand_while_it_is_on() {
     let mut function = Function::new(&spec()).unwrap();
     let at = ext_cap(&function, ext::LNR);
     assert_eq!(function.read(Reg::at(at)) & 0xF_FFFF, 0x1_001C);
-    assert_eq!(function.read(Reg::at(at + 4)), 0x1300_1303, "wire-formats.md 3.3, both sizes");
+    assert_eq!(
+        function.read(Reg::at(at + 4)),
+        0x1300_1303,
+        "docs/spec/wire-formats.md §3.3, both sizes"
+    );
     #[rustfmt::skip] // columns: name, control, octets, on, line, limit, changed
     let cases = [
         ("limit alone",              0x0400, 0b1100, false, 64,  16,      true),

@@ -2,7 +2,7 @@
 //! Shape: [`Tunnel::request`] cuts a message into [`Sent`] packets; [`Tunnel::receive`] puts those that come together
 //! ([`parts`]); [`Event`]s are requests to be answered, responses, and requests that got none.
 //! Units: octets; picoseconds.
-//! Source: DMTF DSP0236 section 8, DSP0238; wire-formats.md 4.1, 4.5 (5701); CXL 3.1 section 7.7.12.
+//! Source: DMTF DSP0236 section 8, DSP0238; docs/spec/wire-formats.md §4.1, §4.5 (5701); CXL 3.1 section 7.7.12.
 //!
 //! A message comes whole by one port, and the port tells what it may ask for: what comes by another one is another message,
 //! in whosever name it comes.

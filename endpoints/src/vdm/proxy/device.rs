@@ -1,7 +1,7 @@
 //! The GFD's side of proxied commands: pulls them, hands them out, sends the responses.
 //! Shape: one command per pair of PIDs; [`GfdProxy::take`] gives a whole one, [`GfdProxy::respond`] its response.
 //! Units: octets, DWs of 4; picoseconds.
-//! Source: wire-formats.md 3.8; CXL 3.1 section 7.7.11.5; how many are pulled at once is ours.
+//! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.11.5; how many are pulled at once is ours.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,7 +1,7 @@
 //! The host edge's side of proxied commands: threads that read them from the host's memory and write the responses.
 //! Shape: commands 5809, 580A and 580B -> [`ProxyThreads`] -> [`EdgeOut`]: messages, accesses to memory, ends.
 //! Units: octets, DWs of 4; picoseconds.
-//! Source: wire-formats.md 3.8, 4.6; CXL 3.1 sections 7.7.11.5, 7.7.14.10 to 12.
+//! Source: docs/spec/wire-formats.md §3.8, §4.6; CXL 3.1 sections 7.7.11.5, 7.7.14.10 to 12.
 //!
 //! A second 5809 for a GFD whose thread runs is refused as Busy, so an edge never aborts a command of its own by
 //! `DPCmd`; a host cancels first. What the host has asked for ends exactly once, as [`EdgeOut::Ended`], behind all

@@ -2,7 +2,7 @@
 //! Shape: [`edge::ProxyThreads`] at the host's edge, [`device::GfdProxy`] at the GFD; `DPCmd` -> `UCPull` -> `DCReq`..
 //! `DCReq-Last` -> `UCRsp`.. `UCRsp-Last`, or a Fail of either side.
 //! Units: octets, DWs of 4; picoseconds.
-//! Source: wire-formats.md 3.8, 4.6; CXL 3.1 sections 7.7.2.6, 7.7.11.5, 7.7.14.10.
+//! Source: docs/spec/wire-formats.md §3.8, §4.6; CXL 3.1 sections 7.7.2.6, 7.7.11.5, 7.7.14.10.
 
 pub mod device;
 pub mod edge;

@@ -110,7 +110,7 @@ fn ended(outs: &[EdgeOut]) -> Vec<Outcome> {
     outs.iter().filter_map(outcome).collect()
 }
 
-/// Octets of wire-formats.md 3.8.
+/// Octets of docs/spec/wire-formats.md §3.8.
 #[test]
 fn messages_stand_on_the_wire_as_the_page_has_them() {
     let mut edge = ProxyThreads::new(HOST, 1);

@@ -60,7 +60,7 @@ pub const REQUESTS: Requests = &[
         valid: false, overflow: true, address: Hpa(0x1234_0020), index: 0x11 })),
     ("101112131415161718191A1B1C1D1E1F | 01020304 | 05060708",
         Request::GetLog(generic::GetLog { log: UUID, offset: 0x0403_0201, len: 0x0807_0605 })),
-    // The example of wire-formats.md 4.4.
+    // The example of docs/spec/wire-formats.md §4.4.
     ("00 0100 101112131415161718191A1B1C1D1E1F 1000",
         Request::ClaimOwnership(component::ClaimOwnership {
             op: component::ClaimOp::RegisterPrimary, fm: pid(1), fm_uuid: UUID, pid: pid(0x10) })),

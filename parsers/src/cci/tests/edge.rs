@@ -12,7 +12,7 @@ const LIMIT: Hpa = Hpa(0x1817_1615_1413_1211);
 const PART: tables::VectorRange = tables::VectorRange { start: 0x0403_0201, len: 0x0807_0605 };
 const EDGE: tables::EdgeRange = tables::EdgeRange { vppb: 1, count: 0x0203, start: 0x0405 };
 
-/// The two entries of wire-formats.md 4.6.
+/// The two entries of docs/spec/wire-formats.md §4.6.
 const FOUR_WAYS: Option<FastEntry> = Some(FastEntry {
     gim: false,
     interleave: Interleave::from_codes(2, 4).unwrap(),

@@ -226,7 +226,7 @@ fn unknown_commands_are_unsupported() {
     assert_eq!(text.as_str(), "5704h Configure PID Assignment");
 }
 
-/// wire-formats.md 4.2 names them and lays out none: no octets are read, whatever they are.
+/// docs/spec/wire-formats.md §4.2 names them and lays out none: no octets are read, whatever they are.
 #[test]
 fn commands_known_by_name_alone_are_unsupported() {
     let mut named = 0;

@@ -46,7 +46,7 @@ pub const REQUESTS: Requests = &[
         target: pbr::CrawlTarget::Pid(pid(0x123)), message: List::of(&[0xA1, 0xA2, 0xA3]) })),
     ("02 | 05 06", Request::GetLinkPartners(switch::PortList { ports: List::of(&[5, 6]) })),
     ("0201 0403", Request::GetPidTargets(pbr::GetPidTargets { start: 0x0102, count: 0x0304 })),
-    // The example of wire-formats.md 4.5.
+    // The example of docs/spec/wire-formats.md §4.5.
     ("00 00 0100 10 00 01 00 00", Request::AssignPids(pbr::AssignPids {
         op: pbr::AssignOp::Assign,
         assignments: List::of(&[pbr::PidAssignment { pid: pid(0x10), target: 1, instance: 0 }]) })),
@@ -60,7 +60,7 @@ pub const REQUESTS: Requests = &[
         Request::BindPid(pbr::BindPid { op: pbr::BindOp::Unbind, vcs: 2, vppb: 3, pid: pid(0x123), cost: COST })),
     ("0201 0403", Request::GetTables(pbr::GetTables { start: 0x0102, count: 0x0304 })),
     ("01 00 0302 0504", Request::GetDrt(RANGE)),
-    // The example of wire-formats.md 4.5.
+    // The example of docs/spec/wire-formats.md §4.5.
     ("00 00 0100 23 01 01 05", Request::SetDrt(tables::SetDrt {
         table: 0, start: 0x123, entries: List::of(&[DrtEntry::Port(5)]) })),
     ("01 00 0300 0504 | 0000 0106 0207", Request::SetDrt(tables::SetDrt {

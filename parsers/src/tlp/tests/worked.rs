@@ -34,7 +34,7 @@ fn every_worked_tlp_both_ways() {
     }
 }
 
-/// Octet 0 of each TLP of the two tables, as wire-formats.md 3.1 and 3.5 list them.
+/// Octet 0 of each TLP of the two tables, as docs/spec/wire-formats.md §3.1 and §3.5 list them.
 #[test]
 fn first_octets_are_those_of_the_tables() {
     let msg = |routing, data| Kind::Message { routing, data };

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`PortsResult`] → HTML that is well-formed XML too.
 //! Units: as the page says.
-//! Source: RFC 2544 §26 (formats of reports); style.md C13.
+//! Source: RFC 2544 §26 (formats of reports); docs/bench.md.
 
 use std::fmt::Write as _;
 
