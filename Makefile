@@ -41,7 +41,7 @@ sanitize:
 	for kind in $(SANITIZERS); do \
 	    export RUSTFLAGS="-Zsanitizer=$$kind" TSAN_OPTIONS="halt_on_error=1" ASAN_OPTIONS="detect_leaks=1"; \
 	    target="--target-dir $${CARGO_TARGET_DIR:-target}/$$kind"; \
-	    $(SANITIZE) $$target -p weft-dataplane -- ring:: pool:: port:: && \
+	    $(SANITIZE) $$target -p weft-base -p weft-dataplane -- ring:: pool:: port:: && \
 	    $(SANITIZE) $$target -p weft-xdp || exit 1; done
 
 # Long runs: checks of what is used and of memory (above), the XDP program built at two places, line rate and shares at

@@ -178,9 +178,10 @@ def miri(name):
     if probe.returncode != 0:
         why = (probe.stderr.strip().splitlines() or ["no nightly toolchain with Miri"])[0]
         return [Tally(name, skips=[("pool, rings, free and loans under Miri", why)])]
+    ours = ["weft-base", "weft-dataplane"]
     modules = ["pool::", "ring::", "free::", "port::loan::", "port::af_xdp::rings::"]
     env = {"CARGO_TARGET_DIR": f"{TARGET}/miri", "MIRIFLAGS": "-Zmiri-disable-isolation"}
-    return cargo_tests(name, [*toolchain, "test", "-p", "weft-dataplane", "--lib", "--", *modules], env)
+    return cargo_tests(name, [*toolchain, "test", *(f"-p{one}" for one in ours), "--lib", "--", *modules], env)
 
 
 def dpdk(name):
@@ -216,7 +217,7 @@ def dpdk(name):
 TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"))
 BINARY_ENV = {"WEFT_BIN": os.path.join(TARGET, "release", "weft")}
 CARGO_TEST = ["cargo", "test", "--workspace", "--no-fail-fast", "--", "--show-output"]
-LOOM = ["cargo", "test", "-p", "weft-dataplane", "--lib", "--", "loom"]
+LOOM = ["cargo", "test", "-p", "weft-base", "-p", "weft-dataplane", "--lib", "--", "loom"]
 SUITES = {
     "fmt": lambda n: plain(n, ["cargo", "fmt", "--all", "--check"]),
     "clippy": lambda n: plain(

@@ -6,7 +6,7 @@
 
 use std::hint::black_box;
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_dataplane::time::{Instant, LinkRate};
 use weft_endpoints::gfd::access::Enables;
 use weft_endpoints::gfd::capacity::{Choice, NO_TAG};

@@ -6,8 +6,8 @@
 
 use std::hint::black_box;
 
+use weft_base::rng::Rng;
 use weft_dataplane::islip::{Discipline, Islip, Matches, Requests};
-use weft_dataplane::rng::Rng;
 use weft_dataplane::types::{PerPri, PortSet, Pri, PriSet};
 
 /// The most that a slot of [`Load::goal`] may take.

@@ -9,11 +9,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use weft_base::rng::Rng;
 use weft_dataplane::pbr::{
     Access, Arrival, EdgePort, Fast, Flow, Kind, Ldst, Load, Refusal, Request, Role, Route, Side,
     TableError, Tables, Verdict,
 };
-use weft_dataplane::rng::Rng;
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::tsc;
 use weft_parsers::fabric::{DrtEntry, FastEntry, Hpa, Interleave, Pid, Target};

@@ -135,7 +135,7 @@ mod tests {
         for code in [Ok, Difference, Usage, System, Switch, Late, Refused] {
             assert!(EXIT_CODES.contains(&format!("\n  {}  ", code as u8)), "{code:?}");
         }
-        for role in weft_dataplane::threads::Role::ALL {
+        for role in weft_base::threads::Role::ALL {
             let code = format!("{}  ", role.exit_code());
             assert!(THREAD_EXIT_CODES.contains(&code), "{role:?}");
         }

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_dataplane::threads::Role;
+use weft_base::threads::Role;
 
 use crate::mgmt::Backend;
 use crate::report::prometheus;

@@ -10,7 +10,7 @@
 mod config_keys;
 
 use weft::config::{Config, ConfigError, Place, Settings, Timing};
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 
 const FULL: &str = include_str!("full.toml");
 const FILE: &str = "full.toml";

@@ -110,8 +110,9 @@ const fn wire_bits(len: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use weft_base::rng::Rng;
+
     use super::*;
-    use crate::rng::Rng;
 
     const NEAR_WRAP: Instant = Instant::from_ps(u64::MAX - 1_000_000_000);
 

@@ -5,7 +5,7 @@
 //! Source: RFC 3168 section 5; docs/spec/pipeline.md §8 (a line from 0 at the low mark to `max_percent` at the high
 //! one, as WRED profiles have it).
 
-use crate::rng::Rng;
+use weft_base::rng::Rng;
 
 /// Why a profile was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! The switching core of weft and the ports it runs on.
 //!
-//! Shape: frames and `now` in, decisions out. Blocks (time, types, sync, ring, pool, desc, batch) are
+//! Shape: frames and `now` in, decisions out. Blocks (time, types, pool, desc, batch) are
 //! used by one-file switch functions (classify, fdb, vlan, lag, buffer, voq, islip, egress, ecn, pfc),
 //! which `pipeline` puts in order; `worker` is the thread that drives it live, `weft-sim` drives it
 //! in virtual time.
@@ -8,8 +8,6 @@
 //! Source: docs/spec/pipeline.md §1 to §13; each module names its standard and clause.
 
 pub mod batch;
-#[expect(unsafe_code, reason = "eventfd")]
-pub mod bell;
 pub mod bucket;
 pub mod buffer;
 pub mod classify;
@@ -19,7 +17,6 @@ pub mod ecn;
 pub mod egress;
 pub mod fdb;
 pub mod flows;
-pub mod free;
 pub mod groups;
 pub mod islip;
 pub mod lag;
@@ -30,20 +27,13 @@ pub mod pipeline;
 pub mod pool;
 pub mod port;
 pub mod queues;
-#[expect(unsafe_code, reason = "slots handed between two threads")]
-pub mod ring;
-pub mod rng;
 pub mod snapshot;
 pub mod stats;
 pub mod storm;
-pub mod sync;
-#[expect(unsafe_code, reason = "gettid, tgkill")]
-pub mod threads;
 pub mod time;
 pub mod trace;
 pub mod types;
 pub mod vlan;
 pub mod voq;
-pub mod words;
 #[expect(unsafe_code, reason = "ppoll")]
 pub mod worker;

@@ -17,6 +17,7 @@ mod memory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{MirrorConfig, PfcMode, SwitchConfig};
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
@@ -27,7 +28,6 @@ use weft_dataplane::pipeline::{Built, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::null::{Null, NullConfig};
 use weft_dataplane::port::{Port, PortCaps, PortError};
-use weft_dataplane::rng::Rng;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::{Event, NoTrace, Trace, Tracer};
 use weft_dataplane::types::{PerPri, PortId, PortSet};

@@ -11,13 +11,13 @@ mod memory;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{EcnConfig, SwitchConfig};
 use weft_dataplane::lag::Lag;
 use weft_dataplane::pipeline::{Core, Lane, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{FastPath, Port, PortCaps, PortError};
-use weft_dataplane::rng::Rng;
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::NoTrace;

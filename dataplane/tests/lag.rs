@@ -16,6 +16,7 @@ mod memory;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
+use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
@@ -23,7 +24,6 @@ use weft_dataplane::lag::{Lag, LagError};
 use weft_dataplane::pipeline::{Core, Lane, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortError};
-use weft_dataplane::rng::Rng;
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::NoTrace;

@@ -14,6 +14,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
+use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{LiveSizes, PfcMode, StormAction, SwitchConfig};
 use weft_dataplane::desc::Desc;
@@ -21,7 +22,6 @@ use weft_dataplane::pipeline::{Built, Core, Lane, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, PartialCsum, Pool};
 use weft_dataplane::port::record::{Answer, Call, Entry, RecordReader, Recorded, Recorder, Script};
 use weft_dataplane::port::{Port, PortCaps, PortCounters, PortError};
-use weft_dataplane::rng::Rng;
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;

@@ -13,6 +13,7 @@ mod parts;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{PortRole, TlpLink};
 use weft_dataplane::pbr::tables::Assigned;
@@ -23,7 +24,6 @@ use weft_dataplane::pbr::{
 use weft_dataplane::pipeline::{AGENT_MAC, Built, Lane, Ledger, Timing, agent_port_mac, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortError};
-use weft_dataplane::rng::Rng;
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen, NoTrace, Trace};

@@ -13,13 +13,13 @@ mod memory;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{PfcMode, Sharing, SwitchConfig};
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::pipeline::{Built, Core, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortError};
-use weft_dataplane::rng::Rng;
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PerPri, PortId, Pri};

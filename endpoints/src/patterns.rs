@@ -6,7 +6,7 @@
 //! Source: patterns of switch literature: uniform and permutation (McKeown 1999), incast (many to
 //! one), ring and all-to-all (collectives).
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_dataplane::time::Span;
 
 use crate::frames::Station;

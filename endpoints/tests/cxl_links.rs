@@ -8,7 +8,7 @@
 mod rig;
 
 use rig::{Net, RAM, RAM_LEN, device_config, function, host_config, pattern};
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_dataplane::time::Span;
 use weft_endpoints::completer::Target;
 use weft_endpoints::cxl_device::{Event as DeviceEvent, Refusal};

@@ -8,10 +8,10 @@
 mod rig;
 
 use rig::{Net, Place, RAM, device_config, function, host_config};
+use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::port::Port;
 use weft_dataplane::port::pipe::Pipe;
-use weft_dataplane::rng::Rng;
 use weft_dataplane::time::Span;
 use weft_endpoints::cxl_host::Export;
 use weft_endpoints::ln::{LineSize, LncSpec, Regions};

@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
+use weft_base::rng::Rng;
 use weft_dataplane::config::{PortRole, SwitchConfig, TlpConfig, TlpLink};
 use weft_dataplane::pbr::{TableError, Tables};
 use weft_dataplane::pipeline::{BuildError, Ledger};
 use weft_dataplane::pool::{Bufs, Pool, PoolError};
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::port::{Port, PortError};
-use weft_dataplane::rng::Rng;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::trace::NoTrace;
 use weft_endpoints::classes::PriMap;

@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 
+use weft_base::rng::Rng;
 use weft_dataplane::islip::{Discipline, ITERATIONS_MAX, Islip, Matches, Requests};
-use weft_dataplane::rng::Rng;
 use weft_dataplane::types::{PORTS_MAX, PerPort, PortId, PortSet, Pri};
 
 /// Slots between two calls of `progress`.

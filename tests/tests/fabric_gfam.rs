@@ -14,7 +14,7 @@ use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::{Part, uuid};
 use weft::fm::service::{Request, Response};
 use weft::fm::trace::{End, Trace};
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_tests::fabric_here::{access, books, range, transfer, up};
 
 /// Every granularity that there is.

@@ -21,7 +21,7 @@ use weft::fm::graph::generate::{self, join};
 use weft::fm::graph::{Graph, GraphError, LinkId, PortRef, SwitchId};
 use weft::fm::proof::{Fault, Proof, Traffic};
 use weft::fm::routes::{Change, Options, Routed, Tables, Transit, route};
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtMode};
 
 fn seed() -> u64 {

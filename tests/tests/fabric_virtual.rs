@@ -10,8 +10,8 @@
 use weft::fm::graph::{Graph, PortRef, SwitchId, generate};
 use weft::fm::proof::{Fault, Proof, Traffic};
 use weft::fm::routes::{Options, Tables, route};
+use weft_base::rng::Rng;
 use weft_dataplane::config::TlpConfig;
-use weft_dataplane::rng::Rng;
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::{DrtEntry, Pid};
 use weft_sim::fabric::{Fabric, Place, Plan, Routes};

@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
+use weft_base::rng::Rng;
 use weft_dataplane::pbr::Refusal;
-use weft_dataplane::rng::Rng;
 use weft_dataplane::time::Span;
 use weft_tests::fuzz::frames::Mutator;
 use weft_tests::fuzz::rig::Rig;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weft::fabric::layout::{End, Layout, Part};
 use weft::fabric::topology::Topology;
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_tests::fabric_up::Up;
 use weft_tests::netns::{Net, pause, weft};
 use weft_tests::stations::{Station, index_of};

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use draw::{PORTS, port};
 use weft::express::{fabric, rules};
+use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pbr::segments::Found;
@@ -27,7 +28,6 @@ use weft_dataplane::port::Port;
 use weft_dataplane::port::af_xdp::Program;
 use weft_dataplane::port::capture::{CaptureReader, Record};
 use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
-use weft_dataplane::rng::Rng;
 use weft_dataplane::stats::Counter;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::NoTrace;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use weft_dataplane::threads::{self, Ends, Role};
+use weft_base::threads::{self, Ends, Role};
 
 use crate::endpoint::{Answer, Command};
 use crate::error::CliError;

@@ -8,8 +8,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use weft_base::files::{self, Existing};
 use weft_dataplane::port::capture::CaptureError;
-use weft_dataplane::port::files::{self, Existing};
 use weft_dataplane::types::PortId;
 
 use super::{progress, write_json};

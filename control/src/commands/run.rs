@@ -15,11 +15,11 @@ use std::thread::JoinHandle;
 use clap::Args;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
+use weft_base::files::{self, Existing};
+use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::pipeline::Ledger;
-use weft_dataplane::port::files::{self, Existing};
 use weft_dataplane::port::record::Summary;
 use weft_dataplane::stats::DropReason;
-use weft_dataplane::threads::{self, Ends, Role};
 
 use crate::cli::SettingsArgs;
 use crate::config::Sources;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use weft_base::files::{self, Existing};
 use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
-use weft_dataplane::port::files::{self, Existing};
 
 use super::running::{SwitchArgs, switch_error};
 use crate::error::CliError;

@@ -104,12 +104,11 @@ fn every_octet_is_in_one_field() {
 #[test]
 fn damaged_frames_are_read_without_panic() {
     let seed = 0xDEC0;
-    let mut rng = weft_dataplane::rng::Rng::new(seed);
+    let mut rng = weft_base::rng::Rng::new(seed);
     let modes = [AfhMode::Auto, AfhMode::None, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite];
     let worked = [STANDARD, GEN1, GEN2, GEN2_DOC, LITE, PFC].map(|hex| octets(hex, 70));
-    let below = |rng: &mut weft_dataplane::rng::Rng, n: usize| {
-        usize::try_from(rng.below(n as u64)).unwrap()
-    };
+    let below =
+        |rng: &mut weft_base::rng::Rng, n: usize| usize::try_from(rng.below(n as u64)).unwrap();
     for round in 0..50_000 {
         let mut frame = worked[below(&mut rng, worked.len())].clone();
         for _ in 0..below(&mut rng, 6) {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use weft_dataplane::bell::Bell;
+use weft_base::bell::Bell;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError, PortOpenError};
 use weft_dataplane::time::{Instant, Span};

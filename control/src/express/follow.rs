@@ -10,8 +10,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::pipeline::Core;
-use weft_dataplane::threads::{self, Ends, Role};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::worker::Clock;
 use weft_xdp::XdpError;

@@ -14,7 +14,7 @@ use redb::backends::InMemoryBackend;
 use redb::{Database, TableDefinition};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use weft_dataplane::port::files::{self, Existing};
+use weft_base::files::{self, Existing};
 
 use super::bind::Bindings;
 use super::edge::Bit;

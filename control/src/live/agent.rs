@@ -14,13 +14,13 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
-use weft_dataplane::bell::Bell;
+use weft_base::bell::Bell;
+use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::Core;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::Port;
 use weft_dataplane::port::pipe::Pipe;
-use weft_dataplane::threads::{self, Ends, Role};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::Clock;

@@ -10,12 +10,12 @@ use std::path::Path as FilePath;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::{Value, json};
+use weft_base::files::Existing;
 use weft_dataplane::config::MirrorConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::pbr::explain;
 use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::port::capture::CaptureFormat;
-use weft_dataplane::port::files::Existing;
 use weft_dataplane::port::record::Summary;
 use weft_dataplane::port::tee::{Mirror, MirrorSlot};
 use weft_dataplane::types::{PortId, PortSet};

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Built, Core, Ledger, Timing, build, chunks_beside_buffer};
 use weft_dataplane::pool::{Pool, PoolError};
@@ -26,7 +27,6 @@ use weft_dataplane::port::record::{Recorded, Recorder, Summary};
 use weft_dataplane::port::tee::{MirrorSlot, Tee};
 use weft_dataplane::port::{Port, PortOpenError};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
-use weft_dataplane::threads::{self, Ends, Role};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_dataplane::worker::{Clock, Crew, CrewError, Poll, Stuck, Worker};

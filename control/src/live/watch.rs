@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::fdb::FdbKey;
-use weft_dataplane::threads::{self, Ends, Role};
 use weft_dataplane::types::{PortId, PortSet, PriSet};
 
 use super::backend::Switchboard;

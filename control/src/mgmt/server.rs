@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use weft_dataplane::threads::Role;
+use weft_base::threads::Role;
 
 use super::dir::SocketError;
 use super::{

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 
 use super::testing::Recorder;
 use super::*;

@@ -20,8 +20,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weft_dataplane::bell::Bell;
-use weft_dataplane::threads::{self, Ends, Role};
+use weft_base::bell::Bell;
+use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::worker::Clock;
 
 use crate::live::events::{self, Kind};

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
-use weft_dataplane::threads::{self, Ends, Role};
+use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::time::{Instant, Span};
 
 use crate::error::{CliError, ExitCode};
@@ -222,7 +222,7 @@ impl Pulse {
 /// that is done. There is no such thing in a release.
 #[cfg(debug_assertions)]
 fn hook() {
-    use weft_dataplane::threads::hook::{Fate, end};
+    use weft_base::threads::hook::{Fate, end};
     let Some(path) = std::env::var_os("WEFT_TEST_HOOK") else { return };
     let Ok(text) = std::fs::read_to_string(&path) else { return };
     let fate = match text.split_once(' ') {

@@ -1,7 +1,8 @@
 //! Depths that one worker reads while others change them, under the model checker.
 
+use weft_base::ring::ring;
+
 use super::*;
-use crate::ring::ring;
 
 /// A frame is never overlooked that one worker has queued and another has not let leave: neither by who
 /// saw it queued, nor while it leaves.
@@ -20,7 +21,7 @@ fn depths_are_never_below_what_is_queued() {
         };
         let plan = BufferPlan::new(&config, (1, 1), 1, PriSet::EMPTY, 1).unwrap();
         let thresholds = Thresholds::new(&config, &plan);
-        let buffer = crate::sync::Arc::new(Buffer::new(1, 1, 2));
+        let buffer = weft_base::sync::Arc::new(Buffer::new(1, 1, 2));
         let (port, pri) = (PortId::default(), Pri::default());
         let (mut tx, mut rx) = ring(2);
         let leaver = loom::thread::spawn({

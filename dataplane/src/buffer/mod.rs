@@ -13,13 +13,13 @@ mod run;
 mod tally;
 
 pub use run::Leaving;
+use weft_base::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use weft_base::words::{LINE, Words, add};
 
 use crate::config::{BufferConfig, Sharing};
 use crate::queues::{Demand, QueueId};
 use crate::stats::DropReason;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::types::{PORTS_MAX, PRIS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
-use crate::words::{LINE, Words, add};
 use tally::Tally;
 
 /// Cells that a worker takes from or gives back to the shared part at once, when there are several.

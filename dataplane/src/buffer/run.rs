@@ -4,11 +4,12 @@
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §4.
 
+use weft_base::sync::{AtomicU32, Ordering};
+use weft_base::words::{add, sub};
+
 use super::tally::Tally;
 use super::{Buffer, Lease, Thresholds, over};
-use crate::sync::{AtomicU32, Ordering};
 use crate::types::{PortId, PortSet, Pri};
-use crate::words::{add, sub};
 
 /// A run of frames that leave the queues of one (output, pri): what they share is looked up once, and
 /// what they free of the shared part is given back at the end.

@@ -3,12 +3,13 @@
 //! Shape: [`Tally`], written by one worker: cells queued and left by (output, pri), and what it let leave of
 //! other workers' queues, which their workers fold into what these use.
 //! Units: cells, as wrapping sums.
-//! Source: docs/spec/pipeline.md §4; counts split by writer ([`crate::words`]).
+//! Source: docs/spec/pipeline.md §4; counts split by writer ([`weft_base::words`]).
+
+use weft_base::sync::{AtomicU32, Ordering, fence};
+use weft_base::words::{LINE, Words, sub};
 
 use super::{Buffer, Lease, Thresholds, over};
-use crate::sync::{AtomicU32, Ordering, fence};
 use crate::types::{PRIS_MAX, PortId, Pri, PriSet};
-use crate::words::{LINE, Words, sub};
 
 /// What one worker counts.
 pub(super) struct Tally {

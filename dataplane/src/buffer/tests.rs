@@ -5,8 +5,9 @@
     reason = "small drawn numbers"
 )]
 
+use weft_base::rng::Rng;
+
 use super::*;
-use crate::rng::Rng;
 use crate::types::PerPri;
 
 const PORTS: usize = 3;

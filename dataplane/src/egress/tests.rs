@@ -1,7 +1,8 @@
 //! Tests of egress scheduling: tables, shares, rates and timers, and a naive oracle over all of it.
 
+use weft_base::rng::Rng;
+
 use super::*;
-use crate::rng::Rng;
 
 const NEAR_WRAP: Instant = Instant::from_ps(u64::MAX - 1_000_000);
 const PS: Span = Span::from_ps(1);

@@ -7,7 +7,8 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of words")]
 
-use crate::sync::{AtomicU64, Ordering};
+use weft_base::sync::{AtomicU64, Ordering};
+
 use crate::time::{Instant, Span};
 use crate::types::PortId;
 use core::fmt;

@@ -4,8 +4,9 @@
 //! Units: none.
 //! Source: none of its own.
 
+use weft_base::sync::Arc;
+
 use super::entry::{Entry, FdbKey, Tick, Value};
-use crate::sync::Arc;
 use crate::time::Instant;
 use crate::types::PortId;
 use weft_parsers::{AddrKey, Vid};

@@ -22,8 +22,8 @@ pub use api::{
 pub use entry::FdbKey;
 pub use moves::{LoopAlarm, MOVES_MAX};
 pub use table::Probe;
+use weft_base::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::time::{Instant, Span};
 use crate::types::{PerPort, PortId, PortSet};
 use crossbeam_queue::ArrayQueue;

@@ -6,8 +6,9 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "small numbers become ports and VIDs")]
 
+use weft_base::rng::Rng;
+
 use super::*;
-use crate::rng::Rng;
 use std::collections::BTreeMap;
 use weft_parsers::{AddrKey, AddrSpace, Vid};
 

@@ -1,7 +1,8 @@
 //! Tests of iSLIP: against a naive oracle, and the properties that the algorithm is known for.
 
+use weft_base::rng::Rng;
+
 use super::*;
-use crate::rng::Rng;
 
 fn port(index: usize) -> PortId {
     PortId::new(index).unwrap()

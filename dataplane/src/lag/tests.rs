@@ -1,7 +1,8 @@
 //! LAGs and spread stations: what is refused, who is chosen, and who joins when.
 
+use weft_base::rng::Rng;
+
 use super::*;
-use crate::rng::Rng;
 
 fn port(index: usize) -> PortId {
     PortId::new(index).unwrap()

@@ -97,8 +97,9 @@ pub struct Access {
 
 #[cfg(test)]
 mod tests {
+    use weft_base::rng::Rng;
+
     use super::*;
-    use crate::rng::Rng;
     use std::collections::BTreeSet;
 
     #[test]

@@ -154,11 +154,11 @@ pub fn route(tables: &Tables, dpid: Pid) -> RouteSteps {
 mod tests {
     use std::sync::Arc;
 
+    use weft_base::rng::Rng;
     use weft_parsers::fabric::{FastEntry, Interleave};
 
     use super::*;
     use crate::pbr::{Access, EdgePort, Fast, Ldst};
-    use crate::rng::Rng;
     use crate::types::PortSet;
 
     fn pid(bits: u16) -> Pid {

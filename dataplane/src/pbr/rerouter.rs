@@ -152,8 +152,9 @@ const fn low_u16(bits: u64) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use weft_base::rng::Rng;
+
     use super::*;
-    use crate::rng::Rng;
 
     #[expect(clippy::unnecessary_wraps, reason = "as tables are told")]
     fn entry(segment: Option<u8>, requester: u16, dpid: u16) -> Option<ReRouterEntry> {

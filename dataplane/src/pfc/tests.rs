@@ -4,8 +4,9 @@
 //! Units: picoseconds.
 //! Source: IEEE 802.1Q clause 36; docs/spec/pipeline.md §2 and §9.
 
+use weft_base::rng::Rng;
+
 use super::*;
-use crate::rng::Rng;
 use crate::time::{Instant, LinkRate, Span};
 
 /// PCP to priority: the defaults of docs/spec/pipeline.md §2.

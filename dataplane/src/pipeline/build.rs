@@ -7,6 +7,9 @@
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
+use weft_base::ring::{Rx, ring};
+use weft_base::rng::Rng;
+use weft_base::sync::{AtomicU8, AtomicU64};
 use weft_parsers::MacAddr;
 
 use super::crossbar::{Crossbar, Links};
@@ -23,11 +26,8 @@ use crate::flows::FlowCache;
 use crate::lag::Joined;
 use crate::pbr::{TableError, Tables};
 use crate::pool::{Bufs, Pool, PoolError};
-use crate::ring::{Rx, ring};
-use crate::rng::Rng;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::stats::WorkerStats;
-use crate::sync::{AtomicU8, AtomicU64};
 use crate::types::{PerPort, PerPri, PortId, Pri};
 use crate::voq::Voqs;
 

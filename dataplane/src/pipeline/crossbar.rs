@@ -6,11 +6,12 @@
 //! Units: frames, slots, picoseconds.
 //! Source: docs/spec/pipeline.md §6; docs/spec/model.md.
 
+use weft_base::ring::Rx;
+
 use super::handover::{Far, Feed, Queued};
 use super::{Context, Lane, Step, Timing, Way};
 use crate::islip::{Islip, Match, Matches, Requests};
 use crate::queues::QueueId;
-use crate::ring::Rx;
 use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
 use crate::time::{Instant, Span};

@@ -5,6 +5,8 @@
 //! Source: docs/spec/pipeline.md §7 to §9.
 
 use arrayvec::ArrayVec;
+use weft_base::ring::Rx;
+use weft_base::sync::{Ordering, fence};
 use weft_parsers::mac_control::{self, opcode};
 use weft_parsers::{Head, Tci, Vid, mark_ce};
 
@@ -17,10 +19,8 @@ use crate::egress::EgressSched;
 use crate::pfc::{PauseRx, PfcFrame, Watchdog};
 use crate::pool::{Bufs, PartialCsum};
 use crate::port::Port;
-use crate::ring::Rx;
 use crate::snapshot::Snapshot;
 use crate::stats::{Counter, DropReason, PortStats, WorkerStats};
-use crate::sync::{Ordering, fence};
 use crate::time::Instant;
 use crate::trace::{Event, Part, Tracer};
 use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};

@@ -5,11 +5,12 @@
 //! Units: frames.
 //! Source: docs/express.md.
 
+use weft_base::sync::{AtomicU64, Ordering, fence};
+
 use super::{Core, Lane, Step};
 use crate::pipeline::egress::OutputLane;
 use crate::port::{FastPath, Port};
 use crate::stats::WorkerStats;
-use crate::sync::{AtomicU64, Ordering, fence};
 use crate::types::{PerPort, PortId, PortSet, PriSet};
 
 /// What is shared of outputs that have a fast path.

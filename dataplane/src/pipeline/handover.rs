@@ -7,18 +7,19 @@
 //! Units: frames.
 //! Source: ARCHITECTURE.md "A frame's way".
 
+use weft_base::ring::{Rx, Tx, ring};
+use weft_base::sync::{Arc, Ordering};
+use weft_base::words::Words;
+
 use super::{Context, Lane, Way};
 use crate::batch::BURST;
 use crate::desc::{Desc, Parked};
 use crate::port::Port;
 use crate::queues::{QueueId, QueueSet};
-use crate::ring::{Rx, Tx, ring};
 use crate::stats::DropReason;
-use crate::sync::{Arc, Ordering};
 use crate::time::Instant;
 use crate::trace::Tracer;
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri};
-use crate::words::Words;
 
 /// A frame and the queue that it is meant for.
 pub(super) struct Queued {

@@ -4,6 +4,7 @@
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §1 to §4, §9.
 
+use weft_base::sync::Ordering;
 use weft_parsers::{Format, Head, Vid, flow_hash, parse_head};
 
 use super::egress::OutputLane;
@@ -24,7 +25,6 @@ use crate::queues::{Demand, QueueId, QueueSet};
 use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
 use crate::storm::StormGuard;
-use crate::sync::Ordering;
 use crate::time::{Instant, Span};
 use crate::trace::{Event, Part, Tracer};
 use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};

@@ -4,8 +4,9 @@
 //! Units: [`Instant`].
 //! Source: docs/spec/pipeline.md §3 ("one address moving more than 10 times a second").
 
+use weft_base::sync::{AtomicU64, Ordering};
+
 use super::{Context, Core, Lane};
-use crate::sync::{AtomicU64, Ordering};
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
 use crate::types::{PerPort, PortId, PortSet};

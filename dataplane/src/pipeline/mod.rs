@@ -20,6 +20,8 @@ mod tlp;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use weft_base::rng::Rng;
+use weft_base::sync::{AtomicU8, AtomicU64, Ordering};
 
 use crate::buffer::{Buffer, Lease, Leaving};
 use crate::config::PfcMode;
@@ -30,10 +32,8 @@ use crate::lag::Joined;
 use crate::pbr::Tables;
 use crate::pool::{Bufs, Pool};
 use crate::port::{Port, PortError};
-use crate::rng::Rng;
 use crate::snapshot::Snapshot;
 use crate::stats::{DropReason, WorkerStats};
-use crate::sync::{AtomicU8, AtomicU64, Ordering};
 use crate::time::Instant;
 use crate::trace::{Event, Part, Tracer};
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, PriSet};

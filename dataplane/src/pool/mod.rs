@@ -9,14 +9,14 @@
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use weft_base::free::{FreeCache, FreeList};
+use weft_base::sync::{AtomicU32, Ordering};
 use weft_parsers::HEAD_LEN;
 pub use weft_parsers::partial::PartialCsum;
 use weft_parsers::vlan::TAG_LEN;
 
 use crate::batch::Batch;
 use crate::desc::{Desc, Flag};
-use crate::free::{FreeCache, FreeList};
-use crate::sync::{AtomicU32, Ordering};
 
 /// Where a received frame starts in its chunk: room for a tag and a driver's header before it.
 pub const HEADROOM: usize = 128;

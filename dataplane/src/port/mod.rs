@@ -13,7 +13,6 @@ pub mod capture;
 pub mod csum;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
-pub mod files;
 pub mod gso;
 mod join;
 mod link;

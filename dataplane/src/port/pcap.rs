@@ -8,8 +8,9 @@
 
 use std::path::PathBuf;
 
+use weft_base::files::Existing;
+
 use super::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
-use super::files::Existing;
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
 use crate::batch::{BURST, Batch};
 use crate::pool::{Bufs, FRAME_LEN_MAX};

@@ -7,13 +7,14 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{OnceLock, Weak};
 
+use weft_base::bell::Bell;
+use weft_base::ring::{Rx, Tx, Watch, ring};
+use weft_base::sync::{Arc, AtomicBool, Ordering};
+
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError};
 use crate::batch::Batch;
-use crate::bell::Bell;
 use crate::desc::{Desc, Flag};
 use crate::pool::{Bufs, Pool};
-use crate::ring::{Rx, Tx, Watch, ring};
-use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::time::{Instant, LinkRate};
 
 /// What a pipe is like.

@@ -14,14 +14,14 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
+use weft_base::files::Existing;
+use weft_base::threads::{self, Ends, Role};
 
 use super::capture::{CaptureError, CaptureFormat, CaptureWriter, Direction, Meta};
-use super::files::Existing;
 use super::{FastPath, Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::pool::{Bufs, FRAME_LEN_MAX};
-use crate::threads::{self, Ends, Role};
 use crate::time::Instant;
 
 /// How long the writer waits when there is nothing to write.

@@ -5,12 +5,13 @@
 //! Units: octets without FCS, picoseconds; a burst is one frame, so that replay is exact.
 //! Source: docs/spec/pipeline.md §3, §13; docs/spec/model.md §2; IEEE 802.3 clause 4A.4.2 (gap).
 
+use weft_base::ring::{Rx, Tx, ring};
+use weft_base::sync::{Arc, AtomicBool, Ordering};
+
 use crate::batch::Batch;
 use crate::pool::Bufs;
 use crate::port::{Port, PortCaps, PortCounters, PortError};
-use crate::ring::{Rx, Tx, ring};
 use crate::stats::DropReason;
-use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::time::{Instant, LinkRate, Span};
 
 /// Shortest frame without FCS: 64 octets on the wire.

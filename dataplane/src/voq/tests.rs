@@ -24,7 +24,7 @@ fn random_operations_match_a_map_of_deques() {
     const ROOM: usize = 40;
     let mut voqs = Voqs::new(PORTS, 2, ROOM);
     let mut oracle: BTreeMap<(usize, usize, u8), VecDeque<u16>> = BTreeMap::new();
-    let mut rng = crate::rng::Rng::new(7);
+    let mut rng = weft_base::rng::Rng::new(7);
     let mut next = move |below: usize| usize::try_from(rng.below(below as u64)).unwrap();
     let (mut queued, mut refused, mut most) = (0, 0, 0);
     let steps = if cfg!(miri) { 600 } else { 40_000 };

@@ -8,10 +8,11 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weft_base::bell::Bell;
+use weft_base::sync::{AtomicBool, Ordering, fence};
+
 use super::Listener;
-use crate::bell::Bell;
 use crate::pipeline::Step;
-use crate::sync::{AtomicBool, Ordering, fence};
 use crate::types::{PORTS_MAX, PortId};
 
 /// A crew could not be made.

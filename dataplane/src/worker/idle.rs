@@ -8,9 +8,10 @@
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
+use weft_base::bell::Bell;
+
 use super::crew::Crew;
 use super::{QUIET, SLEEP_MAX};
-use crate::bell::Bell;
 use crate::pipeline::Step;
 use crate::port::Port;
 use crate::time::{Instant, Span};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::{Hpa, Pid};
 

@@ -3,7 +3,7 @@
 //! Units: octets without FCS.
 //! Source: docs/spec/wire-formats.md §1, §2.
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_dataplane::time::Instant;
 use weft_parsers::frame::{FrameRepr, HeaderRepr, StandardRepr};
 use weft_parsers::rh::RhRepr;

@@ -295,8 +295,9 @@ impl Gdt {
 
 #[cfg(test)]
 mod tests {
+    use weft_base::rng::Rng;
+
     use super::*;
-    use weft_dataplane::rng::Rng;
 
     const RPID: Pid = Pid::from_low_bits(0x12);
 

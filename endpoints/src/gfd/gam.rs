@@ -118,9 +118,10 @@ impl Gam {
 
 #[cfg(test)]
 mod tests {
+    use weft_base::rng::Rng;
+
     use super::*;
     use std::collections::VecDeque;
-    use weft_dataplane::rng::Rng;
 
     const AT: u64 = 0x1_2345_6780;
 

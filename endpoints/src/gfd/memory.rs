@@ -196,9 +196,10 @@ fn clear_file(file: &File, mut at: u64, mut len: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use weft_base::rng::Rng;
+
     use super::*;
     use std::os::unix::fs::MetadataExt;
-    use weft_dataplane::rng::Rng;
 
     /// A file that is gone from its directory at once.
     fn nameless(name: &str) -> File {

@@ -3,7 +3,7 @@
 //! Units: picoseconds, octets without FCS.
 //! Source: none of its own.
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_dataplane::time::Span;
 use weft_parsers::{AfhMode, Pause, Pcp, Pfc, Vid, mac_control};
 

@@ -337,7 +337,7 @@ pub fn capabilities(block: &[u8]) -> Vec<Capability> {
 
 #[cfg(test)]
 mod tests {
-    use weft_dataplane::rng::Rng;
+    use weft_base::rng::Rng;
 
     use super::*;
 

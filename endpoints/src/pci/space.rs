@@ -388,7 +388,7 @@ fn after(at: u16, len: u16, end: u16) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use weft_dataplane::rng::Rng;
+    use weft_base::rng::Rng;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Tests of [`Requester`]: what it sends, and what it makes of completions in any order and of any kind.
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::tlp::{Body, Completion, DevLoad};
 
 use super::*;

@@ -350,10 +350,11 @@ impl VirtualUsp {
 
 #[cfg(test)]
 mod tests {
+    use weft_base::rng::Rng;
+
     use super::super::testing::{Wire, ms, pid, wire_of};
     use super::super::{RETRY_INTERVAL, TRIES_MAX};
     use super::*;
-    use weft_dataplane::rng::Rng;
 
     const HOST: Binding =
         Binding { own: Pid::from_low_bits(0x010), far: Pid::from_low_bits(0x020) };

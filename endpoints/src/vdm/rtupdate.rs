@@ -173,10 +173,11 @@ impl CacheIds {
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "small numbers that make tests short")]
 mod tests {
+    use weft_base::rng::Rng;
+
     use super::super::testing::{Wire, ms, pid, vdm_of, wire_of};
     use super::super::{TRIES_MAX, Vdm};
     use super::*;
-    use weft_dataplane::rng::Rng;
 
     const EDGE: Pid = Pid::from_low_bits(0x020);
     const HOST: Pid = Pid::from_low_bits(0x010);

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::{PbrTlp, Pth, TlpRepr, pth};

@@ -120,7 +120,7 @@ pub(crate) fn memory() -> HostMemory {
 
 /// Octets that differ from each other.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut rng = weft_dataplane::rng::Rng::new(seed);
+    let mut rng = weft_base::rng::Rng::new(seed);
     (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect()
 }
 

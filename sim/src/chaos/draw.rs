@@ -4,10 +4,10 @@
 //! Units: octets, picoseconds.
 //! Source: docs/spec/pipeline.md §12 (what can be set, and how far).
 
+use weft_base::rng::Rng;
 use weft_dataplane::config::{MirrorConfig, PfcMode, Sharing, StormAction, SwitchConfig};
 use weft_dataplane::egress::Weighted;
 use weft_dataplane::islip::Discipline;
-use weft_dataplane::rng::Rng;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::{PerPri, PortId, PortSet, Pri, PriSet};
 use weft_parsers::{AfhMode, Format, MacAddr, Pfc, Vid, mac_control};

@@ -5,7 +5,7 @@
 //! Units: octets.
 //! Source: docs/spec/wire-formats.md §4; docs/spec/cxl-fabric.md "The fabric manager".
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::cci::mctp::{self, Decoded, MessageType};
 use weft_parsers::cci::{
     Category, Header, Opcode, Request, RequestError, Response, ReturnCode, nest,

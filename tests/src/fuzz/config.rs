@@ -7,7 +7,7 @@
 use weft::cli::SettingsArgs;
 use weft::commands::config::{self, ConfigCommand, ShowArgs};
 use weft::config::{Config, ConfigError, Settings, Timing};
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 
 /// Name that the text goes by in problems.
 const FILE: &str = "fuzz.toml";

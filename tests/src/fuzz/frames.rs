@@ -6,7 +6,7 @@
 
 use std::net::Ipv4Addr;
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::afh::{Gen1Repr, Gen2Repr, LiteRepr};
 use weft_parsers::frame::{FrameRepr, HeaderRepr, StandardRepr};
 use weft_parsers::mac_control::FRAME_LEN;

@@ -127,8 +127,9 @@ fn reload(rig: &Rig, choice: u8) {
 
 #[cfg(test)]
 mod tests {
+    use weft_base::rng::Rng;
+
     use super::*;
-    use weft_dataplane::rng::Rng;
 
     #[test]
     fn random_operations_leave_nothing_behind() {

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use weft::config::{Config, Sources, Timing};
 use weft::record::{Header, Job, Record, replay};
+use weft_base::rng::Rng;
 use weft_dataplane::port::record::Recorder;
-use weft_dataplane::rng::Rng;
 
 /// A small switch: three ports, so that there is something to flood.
 pub const CONFIG: &str = "[switch]\nname = \"fuzz\"\nseed = 1\n[buffer]\nbuffer_size_mb = 2\n\

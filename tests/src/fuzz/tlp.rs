@@ -4,7 +4,7 @@
 //! Units: octets.
 //! Source: docs/spec/wire-formats.md §3.
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::ln::{self, LineSize, LnMessage, LnrCapability};
 use weft_parsers::tlp::vdm::{PartnerInfo, RtPair};

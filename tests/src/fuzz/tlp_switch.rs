@@ -4,13 +4,13 @@
 //! Units: octets.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
 
+use weft_base::rng::Rng;
 use weft_dataplane::config::{PortRole, SwitchConfig, TlpLink};
 use weft_dataplane::pbr::tables::Assigned;
 use weft_dataplane::pbr::{
     Access, Binding, Bridge, EdgePort, Fast, Ldst, Prefixes, Role, Side, TableError, Tables, Vcs,
     Vppb, Window,
 };
-use weft_dataplane::rng::Rng;
 use weft_dataplane::types::{PortId, PortSet};
 use weft_parsers::fabric::{
     Bdf, DrtEntry, FastEntry, Hpa, Interleave, LdstEntry, Pid, ReRouterEntry, RgtEntry, RgtMode,

@@ -7,15 +7,19 @@
 use super::{File, Finding, Tree};
 
 /// Crate, and the crates of ours that it may use; what stands at the top may use all.
-const MAP: [(&str, &[&str]); 12] = [
+const MAP: [(&str, &[&str]); 13] = [
+    ("weft-base", &[]),
     ("weft-parsers", &[]),
     ("weft-ebpf", &["weft-parsers"]),
     ("weft-xdp", &["weft-parsers"]),
     ("weft-dpdk-sys", &[]),
-    ("weft-dataplane", &["weft-parsers", "weft-dpdk-sys"]),
-    ("weft-endpoints", &["weft-dataplane", "weft-parsers"]),
-    ("weft-sim", &["weft-endpoints", "weft-dataplane", "weft-parsers"]),
-    ("weft", &["weft-sim", "weft-endpoints", "weft-xdp", "weft-dataplane", "weft-parsers"]),
+    ("weft-dataplane", &["weft-base", "weft-parsers", "weft-dpdk-sys"]),
+    ("weft-endpoints", &["weft-dataplane", "weft-base", "weft-parsers"]),
+    ("weft-sim", &["weft-endpoints", "weft-dataplane", "weft-base", "weft-parsers"]),
+    (
+        "weft",
+        &["weft-sim", "weft-endpoints", "weft-xdp", "weft-dataplane", "weft-base", "weft-parsers"],
+    ),
     ("weft-bench", TOP),
     ("weft-tests", TOP),
     ("weft-fuzz", TOP),
@@ -29,6 +33,7 @@ const TOP: &[&str] = &[
     "weft-endpoints",
     "weft-xdp",
     "weft-dataplane",
+    "weft-base",
     "weft-parsers",
 ];
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use weft::fm::graph::{Graph, PortRef};
 use weft::fm::proof::Traffic;
 use weft::fm::routes::Tables;
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 /// How a run ended.

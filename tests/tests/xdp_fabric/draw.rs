@@ -4,10 +4,10 @@
 //! Units: octets without FCS.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
 
+use weft_base::rng::Rng;
 use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpLink};
 use weft_dataplane::pbr::tables::Assigned;
 use weft_dataplane::pbr::{Access, EdgePort, Fast, Ldst, Prefixes, Role, Tables};
-use weft_dataplane::rng::Rng;
 use weft_dataplane::time::LinkRate;
 use weft_dataplane::types::{PortId, PortSet};
 use weft_parsers::MacAddr;

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use weft_base::files::{self, Existing};
 use weft_dataplane::port::Port;
-use weft_dataplane::port::files::{self, Existing};
 
 use super::machine::{Link, Machine};
 use super::measure::{Measure, SizeError};

@@ -7,8 +7,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use weft_base::files::Existing;
 use weft_dataplane::port::af_xdp::AttachTo;
-use weft_dataplane::port::files::Existing;
 use weft_dataplane::time::Span;
 use weft_parsers::MacAddr;
 

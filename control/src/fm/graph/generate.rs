@@ -4,7 +4,7 @@
 //! Units: switches, hosts a switch.
 //! Source: docs/spec/cxl-fabric.md "Routes"; the fat tree after Al-Fares et al., SIGCOMM 2008: k pods, k^3 / 4 hosts.
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::fabric::Pid;
 
 use super::{Graph, GraphError, Key, LinkId, PortRef, SwitchId};

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weft_dataplane::threads::{self, Ends, Role};
+use weft_base::threads::{self, Ends, Role};
 
 use super::board::{Board, Phase};
 use super::{Fm, Request, Response};

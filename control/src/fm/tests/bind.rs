@@ -4,7 +4,7 @@
 //! Units: none.
 //! Source: CXL 3.1 sections 7.7.6.1, 7.7.6.4.
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::vcs::UnbindOption;
 use weft_parsers::fabric::Pid;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 
 use super::bind::{COST, link};
 use super::discovery::{US, number};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 

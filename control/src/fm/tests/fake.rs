@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, Owners, PbrIdentity};
 use weft_parsers::cci::gae::{AccessOp, PrefixFlags};
 use weft_parsers::cci::generic::{BackgroundStatus, Identity, Progress};

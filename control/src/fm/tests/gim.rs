@@ -4,7 +4,7 @@
 //! Units: octets.
 //! Source: CXL 3.1 section 7.7.3.3; docs/spec/wire-formats.md §4.6.
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::cci::gae::PrefixFlags;
 use weft_parsers::fabric::Pid;
 

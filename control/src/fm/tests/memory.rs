@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use weft_base::rng::Rng;
 use weft_dataplane::pbr::Fast;
 use weft_dataplane::pbr::segments::Found;
-use weft_dataplane::rng::Rng;
 use weft_parsers::cci::Uuid;
 use weft_parsers::cci::gae::PrefixFlags;
 use weft_parsers::fabric::{Hpa, Pid};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::fabric::Pid;
 
 use super::discovery::{US, found, number};

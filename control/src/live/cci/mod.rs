@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
-use weft_dataplane::bell::Bell;
-use weft_dataplane::threads::Role;
+use weft_base::bell::Bell;
+use weft_base::threads::Role;
 use weft_endpoints::cci::{Right, StreamServer};
 
 use super::agent::Agent;

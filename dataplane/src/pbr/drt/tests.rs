@@ -1,7 +1,8 @@
 //! Tests of [`Routes`]: the rules of the Set commands, how a group's port is picked, and a naive model.
 
+use weft_base::rng::Rng;
+
 use super::*;
-use crate::rng::Rng;
 use std::collections::BTreeMap;
 
 fn pid(bits: u16) -> Pid {

@@ -1,8 +1,9 @@
 //! Tests of [`leave`] and [`Bindings`]: a test for each rule.
 
+use weft_base::rng::Rng;
+
 use super::*;
 use crate::pbr::{Fast, Ldst, Prefixes, Vppb};
-use crate::rng::Rng;
 use crate::types::PortId;
 
 fn pid(bits: u16) -> Pid {

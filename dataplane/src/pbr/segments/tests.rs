@@ -1,7 +1,8 @@
 //! Tests of [`Segments`]: the worked address, each rule of a window, and a naive model.
 
+use weft_base::rng::Rng;
+
 use super::*;
-use crate::rng::Rng;
 use std::collections::BTreeMap;
 
 const TIB: u64 = 1 << 40;

@@ -2,9 +2,10 @@
 //!
 //! P-P1 is the upstream bridge between buses 0 and 1..=3; EP1 sits below P-P2 on bus 2, EP2 below P-P3 on bus 3.
 
+use weft_base::rng::Rng;
+
 use super::*;
 use crate::pbr::Gather;
-use crate::rng::Rng;
 
 const EP1: u8 = 0;
 const EP2: u8 = 1;

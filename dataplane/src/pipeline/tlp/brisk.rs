@@ -112,7 +112,7 @@ impl Context {
         if before + len > config.frame_len_max {
             return None;
         }
-        let to = self.core.partners[port].load(crate::sync::Ordering::Relaxed);
+        let to = self.core.partners[port].load(weft_base::sync::Ordering::Relaxed);
         let macs = octets::macs(to, config.parse.port_mac.to_bits());
         let same =
             glance.pth.is_some() == front.is_some() && glance.pth.map(|p| p.dsar) == Some(dsar);

@@ -15,6 +15,7 @@ mod octets;
 mod plan;
 mod read;
 
+use weft_base::sync::Ordering;
 use weft_parsers::tlp::Mode;
 use weft_parsers::{Format, MacAddr, ether_type, parse_head};
 
@@ -26,7 +27,6 @@ use crate::config::{PortRole, TlpLink};
 use crate::desc::Desc;
 use crate::pbr::{Refusal, Tables};
 use crate::stats::{DropReason, REFUSALS_MAX};
-use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet, Pri};

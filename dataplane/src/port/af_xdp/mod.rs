@@ -26,6 +26,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use weft_base::threads::{self, Ends, Role};
 use weft_parsers::partial;
 
 pub use self::bpf::{Link, Program};
@@ -45,7 +46,6 @@ use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::pool::{Bufs, UMEM_LEAD};
 use crate::stats::DropReason;
-use crate::threads::{self, Ends, Role};
 use crate::time::{Instant, LinkRate, Span};
 use crate::types::PriSet;
 

@@ -8,12 +8,13 @@
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use weft_base::files::{self, Existing};
+
 use super::{
     BLOCK_INTERFACE, BLOCK_PACKET, BLOCK_SECTION, BYTE_ORDER, CaptureError, CaptureFormat,
     LINK_ETHERNET, MAGIC_NS, OPT_COMMENT, OPT_EPB_FLAGS, OPT_IF_NAME, OPT_IF_TSRESOL, Place,
     RECORD_LEN_MAX,
 };
-use crate::port::files::{self, Existing};
 
 /// Which way a frame went, seen from the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

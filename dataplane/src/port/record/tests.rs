@@ -4,6 +4,8 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
+use weft_base::rng::Rng;
+
 use super::format::{
     self, Answer, Call, Entry, Frame, PoolMove, RecordError, RecordReader, put_number,
 };
@@ -13,7 +15,6 @@ use crate::pool::{Bufs, HEADROOM, PartialCsum, Pool};
 use crate::port::null::Null;
 use crate::port::record::Recorded;
 use crate::port::{Port, PortCounters};
-use crate::rng::Rng;
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate};
 

@@ -1,7 +1,8 @@
 //! What is answered to a message, whatever stands in it.
 
+use weft_base::rng::Rng;
+
 use super::*;
-use weft_dataplane::rng::Rng;
 use weft_parsers::cci::generic::{BackgroundStatus, GetLog, SupportedLogs};
 use weft_parsers::cci::mld::{TunnelRequest, TunnelTarget};
 use weft_parsers::cci::vcs::{UnbindOption, UnbindVppb};

@@ -1,8 +1,9 @@
 //! Random commands: valid ones with octets changed, from whoever.
 
+use weft_base::rng::Rng;
+
 use super::everyone::samples;
 use super::*;
-use weft_dataplane::rng::Rng;
 
 /// No panic, and whatever is refused leaves the switch as it was.
 #[test]

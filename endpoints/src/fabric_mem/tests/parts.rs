@@ -3,7 +3,7 @@
 //! Units: octets.
 //! Source: docs/spec/wire-formats.md §3.6, §5.5.
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::fabric::Hpa;
 
 use super::super::testing::*;

@@ -3,7 +3,7 @@
 //! Units: octets; nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_dataplane::time::Span;
 
 use super::super::testing::*;

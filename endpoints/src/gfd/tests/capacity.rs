@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weft_base::rng::Rng;
+
 use super::*;
 use crate::gfd::ReturnCode;
 use crate::gfd::capacity::{Extent, Part, Tag};
 use crate::gfd::events::Kind;
-use weft_dataplane::rng::Rng;
 
 const SHARABLE: Media = Media {
     sharable: true,

@@ -3,9 +3,10 @@
 //! Units: octets.
 //! Source: docs/spec/wire-formats.md §5.1, §5.2; CXL 3.1 section 7.7.2.4.
 
+use weft_base::rng::Rng;
+
 use super::*;
 use crate::gfd::access::Enables;
-use weft_dataplane::rng::Rng;
 
 fn set(interleave: Interleave) -> Vec<Gfd> {
     let member = |way: u16| {

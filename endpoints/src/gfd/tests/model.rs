@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use weft_base::rng::Rng;
+
 use super::*;
 use crate::gfd::access::{Enables, Refusal};
 use crate::gfd::decode::Miss;
 use crate::gfd::protect::Denied;
-use weft_dataplane::rng::Rng;
 
 #[derive(Default)]
 struct Model {

@@ -1,4 +1,4 @@
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 
 use super::*;
 use crate::pci::cxl::{BlockId, CxlKind};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 
 use super::*;
 use crate::stamp::{Extras, Seq};

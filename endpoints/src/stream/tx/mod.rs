@@ -5,7 +5,7 @@
 //! Units: picoseconds, frames, octets without FCS.
 //! Source: none of its own; pacing as in [`crate::pace`].
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::Pri;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_parsers::cci::{Opcode, ReturnCode};
 use weft_parsers::tlp::PbrTlp;
 

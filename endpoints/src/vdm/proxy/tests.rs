@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_dataplane::rng::Rng;
+use weft_base::rng::Rng;
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::cci::gae::ProxyCommand;
 use weft_parsers::cci::{Header, Opcode, ReturnCode};
