@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
+use weft_rpc::{Client, ClientError};
 
 use super::write_json;
 use crate::error::CliError;
 use crate::live::events::Page;
-use crate::mgmt::{Client, ClientError, MirrorTarget, Request, find_socket};
+use crate::mgmt::{MirrorTarget, Request, find_socket};
 use crate::report::{Shown, What, tables};
 
 /// Which switch to ask.

@@ -12,10 +12,11 @@ use std::time::Duration;
 use clap::Args;
 use weft_base::files::{self, Existing};
 use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
+use weft_rpc::{Client, ClientError};
 
 use super::running::{SwitchArgs, switch_error};
 use crate::error::CliError;
-use crate::mgmt::{Client, ClientError, Request};
+use crate::mgmt::{Request, next_path};
 use crate::paths::{FILTER_HELP, Lines, Sink, TraceError};
 use crate::report::{Shown, What};
 
@@ -64,7 +65,7 @@ pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if sink.takes_stages() {
         return in_order(&mut client, &mut sink, write);
     }
-    while let Ok(path) = client.path().map_err(switch_error)? {
+    while let Ok(path) = next_path(&mut client).map_err(switch_error)? {
         // Whoever ends this in between has all frames until then.
         sink.path(&path).and_then(|()| sink.flush()).map_err(write)?;
     }
@@ -81,8 +82,8 @@ fn in_order(
     let hold_ps = u64::try_from(HOLD.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1_000);
     let mut lines = Lines::default();
     loop {
-        let told = match client.has_path(HOLD) {
-            Ok(true) => client.path().map(Some),
+        let told = match client.has_line(HOLD) {
+            Ok(true) => next_path(client).map(Some),
             Ok(false) => Ok(None), // whatever still comes is late
             Err(error) => Err(error),
         };

@@ -13,13 +13,13 @@ use weft_endpoints::gfd::memory::Memory;
 use weft_endpoints::pci::Function;
 use weft_endpoints::requester::{Ask, OpId};
 use weft_endpoints::tlp_end::Progress;
+use weft_rpc::Refused;
 
 use super::command::{Access, Answer, Command, Own, Status, TransferReport, Via};
 use super::host::load;
 use super::number::Hex;
 use super::transfer::{Plan, Transfers, looked_at, own};
 use super::unit::{Desk, Unit, not_for, sole};
-use crate::mgmt::Refused;
 
 /// A device. Each function's transfers are its own, as their requests are numbered by function.
 pub struct Device {

@@ -17,12 +17,12 @@ use weft_endpoints::gfd_end::GfdEnd;
 use weft_endpoints::tlp_end::Progress;
 use weft_parsers::cci::{Header, Opcode};
 use weft_parsers::fabric::Pid;
+use weft_rpc::Refused;
 
 use super::command::{Answer, Command, Own, Status};
 use super::host::answered;
 use super::transfer::{looked_at, own};
 use super::unit::{Desk, Unit, not_for, sole};
-use crate::mgmt::Refused;
 
 /// Most octets of a command's input.
 const INPUT_MAX: usize = 1 << 16;

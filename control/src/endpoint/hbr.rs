@@ -10,10 +10,10 @@ use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
 use weft_endpoints::hbr::{Event, HbrSwitch};
 use weft_endpoints::tlp_end::Progress;
+use weft_rpc::Refused;
 
 use super::command::{Answer, Command, Status};
 use super::unit::{Desk, Unit, not_for};
-use crate::mgmt::Refused;
 
 /// A plain switch.
 pub struct Hbr {

@@ -18,13 +18,13 @@ use weft_endpoints::requester::{Ask, Done, OpId, What};
 use weft_endpoints::tlp_end::Progress;
 use weft_parsers::cci::ReturnCode;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
+use weft_rpc::Refused;
 
 use super::command::{Access, Answer, Command, Export, Own, Status, TransferReport, Via};
 use super::number::{Hex, Num};
 use super::transfer::{Plan, Submit, Transfers, looked_at, name, own};
 use super::tree::tree_json;
 use super::unit::{Desk, Unit, not_for, sole};
-use crate::mgmt::Refused;
 
 /// Ranges of memory that others reach.
 #[derive(Clone, Debug, Default)]

@@ -19,11 +19,11 @@ use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError, PortOpenError};
 use weft_dataplane::time::{Instant, Span};
 use weft_endpoints::tlp_end::Progress;
+use weft_rpc::{Lines, Refused};
 
 use super::command::{Answer, Command, EventReport, LinkReport, Status};
 use super::unit::{Desk, Unit};
 use crate::live::single::{now, wait_for};
-use crate::mgmt::{self, Lines, Refused};
 
 /// How long an idle station sleeps at most.
 const SLEEP_MAX: Span = Span::from_ms(5);
@@ -91,9 +91,9 @@ impl Handle {
 }
 
 impl Lines for Handle {
-    fn answer(&self, line: &[u8]) -> mgmt::Answer {
-        let answer = mgmt::parse(line).and_then(|command| self.call(command));
-        mgmt::Answer::Line(mgmt::to_line(&match answer {
+    fn answer(&self, line: &[u8]) -> weft_rpc::Answer {
+        let answer = weft_rpc::parse(line).and_then(|command| self.call(command));
+        weft_rpc::Answer::Line(weft_rpc::to_line(&match answer {
             Ok(answer) => json!({ "ok": answer }),
             Err(refused) => json!({ "error": refused }),
         }))

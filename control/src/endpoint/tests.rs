@@ -4,12 +4,12 @@ use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::Port;
 use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
 use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_rpc::Refused;
 
 use super::command::{Access, Export, LoadReport, Own, Status, TransferReport, Via};
 use super::number::{Hex, Num};
 use super::spec::{DeviceSpec, GfdSpec, HbrSpec, HostSpec, over};
 use super::*;
-use crate::mgmt::Refused;
 
 const FRAME_LEN_MAX: usize = 2_048;
 const RAM: u64 = 0x10_0000;
@@ -439,7 +439,7 @@ fn events_are_told_once() {
 /// Another thread asks by lines, as the control socket does, while the station runs by the machine's clock.
 #[test]
 fn lines_are_answered_while_it_runs() {
-    use crate::mgmt::{Answer as Line, Lines};
+    use weft_rpc::{Answer as Line, Lines};
     let (a, _b) = wire();
     let mut station = station(host_spec().build(&[]).unwrap(), vec![a]);
     let (handle, stop) = (station.handle(), std::sync::atomic::AtomicBool::new(false));

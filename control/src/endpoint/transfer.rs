@@ -13,10 +13,10 @@ use weft_dataplane::time::{Instant, Span};
 use weft_endpoints::requester::{Ask, Done, Failure, OpId, What};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_parsers::tlp::Status;
+use weft_rpc::Refused;
 
 use super::command::{Access, LoadReport, Own, TransferReport};
 use super::number::Hex;
-use crate::mgmt::Refused;
 
 /// Octets that are asked for at once.
 const CHUNK: u64 = 4_096;

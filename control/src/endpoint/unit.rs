@@ -10,9 +10,9 @@ use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
 use weft_endpoints::tlp_end::Progress;
+use weft_rpc::Refused;
 
 use super::command::{Answer, Command, EventReport, Status};
-use crate::mgmt::Refused;
 
 /// Events that wait for somebody to ask.
 const EVENTS_MAX: usize = 4_096;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use weft_dataplane::time::{Instant, Span};
 use weft_endpoints::cci::Session;
 use weft_endpoints::component::Fixed;
+use weft_rpc::Refused;
 
 use super::fixed::Frozen;
 use super::layout::{Layout, LayoutError, Part};
@@ -25,7 +26,6 @@ use crate::fm::service::board::Mode;
 use crate::fm::service::want::{Want, WantError};
 use crate::fm::service::{Fm, Setup, StartError};
 use crate::fm::store::{Store, StoreError};
-use crate::mgmt::Refused;
 
 /// How long the FM waits for an answer.
 const ANSWER: Span = Span::from_ms(2_000);

@@ -15,6 +15,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use weft_rpc::{Client, ClientError, Refused};
 
 use super::embedded::UpError;
 use super::fixed::{Frozen, sections};
@@ -29,7 +30,6 @@ use crate::fm::inventory::Named;
 use crate::fm::service::board::Phase;
 use crate::fm::service::{Request, Response};
 use crate::fm::store::{Store, StoreError};
-use crate::mgmt::{Client, ClientError, Refused};
 
 /// How long a process may take to answer, and the manager to bring all about.
 const START: Duration = Duration::from_secs(30);

@@ -7,6 +7,7 @@
 use weft_parsers::cci::gae::{FastCaps, PrefixFlags};
 use weft_parsers::cci::{Opcode, Payload};
 use weft_parsers::fabric::{Hpa, Pid};
+use weft_rpc::Refused;
 
 use super::layout::gim::Shown;
 use super::layout::{Layout, Part};
@@ -18,7 +19,6 @@ use crate::endpoint::spec::MEMORY_BASE;
 use crate::endpoint::{Answer, Command};
 use crate::fm::service::request::{GimRow, ShareRow};
 use crate::fm::service::{Request, Response};
-use crate::mgmt::Refused;
 
 /// How often a host that is looking already is asked again.
 const LOOKS: u32 = 100;

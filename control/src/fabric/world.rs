@@ -26,13 +26,13 @@ use weft_endpoints::pci::Link;
 use weft_parsers::MacAddr;
 use weft_parsers::cci::Header;
 use weft_parsers::tlp::Mode;
+use weft_rpc::Refused;
 
 use super::layout::{End, Layout, Part, PortRole, uuid};
 use super::topology::{DeviceKind, Topology};
 use crate::endpoint::spec::{Common, DeviceSpec, GfdSpec, HbrSpec, HostSpec, SpecError};
 use crate::endpoint::{Answer, Command, Handle, Station, StationError, Unit};
 use crate::fm::cci::TransportError;
-use crate::mgmt::Refused;
 
 /// Longest frame of all links.
 const FRAME_LEN_MAX: usize = 1_518;

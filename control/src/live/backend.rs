@@ -22,6 +22,7 @@ use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::Stuck;
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_parsers::{AddrKey, Vid};
+use weft_rpc::Refused;
 
 use super::confine::Confined;
 use super::events::{self, Kind};
@@ -30,7 +31,7 @@ use crate::cli::SettingsArgs;
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
 use crate::express::Watch;
-use crate::mgmt::{Backend, MirrorTarget, Refused, TraceStream};
+use crate::mgmt::{Backend, MirrorTarget, TraceStream};
 use crate::paths::Filter;
 use crate::record::Change;
 use crate::report::gather::{PortFacts, Source};

@@ -1,146 +1,36 @@
-//! The client of the management socket.
+//! Asking a running switch: where it listens, and the paths of a trace.
 //!
-//! Shape: a [`Request`](super::Request) out, its answer in; paths of a trace one by one.
+//! Shape: a switch's name → its socket; the lines of a trace → [`ShownPath`]s.
 //! Units: none.
 //! Source: `mgmt`.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
+use weft_rpc::{Client, ClientError, Refused};
 
-use super::Refused;
 use crate::config::resolve::sockets_dir;
 use crate::paths::ShownPath;
 
-/// How long an answer may take: a reload compiles tables.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// Nobody listens.
-    #[error("no switch listens at {}", path.display())]
-    Connect {
-        /// The socket.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// The connection broke.
-    #[error("connection to the switch")]
-    Io(#[from] io::Error),
-    /// The switch refused.
-    #[error("{0}")]
-    Refused(#[from] Refused),
-    /// The answer means nothing: another version of weft?
-    #[error("answer of the switch is not understood: {0}")]
-    Answer(String),
-    /// It is not clear which switch is meant.
-    #[error("{0}")]
-    Which(String),
-}
-
-/// A line of the switch.
+/// A line of a trace.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    Ok(Value),
-    Error(Refused),
     Path(ShownPath),
     End(Value),
+    Error(Refused),
 }
 
-/// A connection.
-#[derive(Debug)]
-pub struct Client {
-    reader: BufReader<UnixStream>,
-}
-
-impl Client {
-    /// Connects to the switch that listens at `path`.
-    ///
-    /// # Errors
-    /// Nobody does.
-    pub fn connect(path: &Path) -> Result<Self, ClientError> {
-        Self::connect_for(path, ANSWER_MAX)
-    }
-
-    /// As [`connect`](Self::connect), to somebody who has `longest` for an answer.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    pub fn connect_for(path: &Path, longest: Duration) -> Result<Self, ClientError> {
-        let stream = UnixStream::connect(path)
-            .map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
-        stream.set_read_timeout(Some(longest))?;
-        stream.set_write_timeout(Some(ANSWER_MAX))?;
-        Ok(Self { reader: BufReader::new(stream) })
-    }
-
-    /// Asks, and waits for the answer.
-    ///
-    /// # Errors
-    /// A refusal, or a connection that broke.
-    pub fn request(&mut self, request: &impl Serialize) -> Result<Value, ClientError> {
-        let mut line = serde_json::to_vec(request).map_err(io::Error::other)?;
-        line.push(b'\n');
-        self.reader.get_ref().write_all(&line)?;
-        match self.line()? {
-            Line::Ok(value) => Ok(value),
-            Line::Error(refused) => Err(refused.into()),
-            Line::Path(_) | Line::End(_) => {
-                Err(ClientError::Answer("a path before the answer".to_owned()))
-            }
-        }
-    }
-
-    /// The next path of a trace; `Err` is how it ended.
-    ///
-    /// # Errors
-    /// A connection that broke.
-    pub fn path(&mut self) -> Result<Result<ShownPath, Value>, ClientError> {
-        self.reader.get_ref().set_read_timeout(None)?; // frames come when they come
-        match self.line()? {
-            Line::Path(path) => Ok(Ok(path)),
-            Line::End(end) => Ok(Err(end)),
-            Line::Error(refused) => Err(refused.into()),
-            Line::Ok(_) => Err(ClientError::Answer("an answer within a trace".to_owned())),
-        }
-    }
-
-    /// Waits for `time` at most; whether something is there for [`path`](Self::path) to read, be it the end.
-    ///
-    /// # Errors
-    /// The kernel refuses to wait.
-    pub fn has_path(&self, time: Duration) -> Result<bool, ClientError> {
-        Ok(!self.reader.buffer().is_empty() || !self.wait(time)?)
-    }
-
-    /// Waits for `time`; false if the switch went meanwhile.
-    ///
-    /// # Errors
-    /// The kernel refuses to wait.
-    pub fn wait(&self, time: Duration) -> Result<bool, ClientError> {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let timeout = Timespec::try_from(time).map_err(io::Error::other)?;
-        let mut fds = [PollFd::new(self.reader.get_ref(), PollFlags::IN)];
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(ready) => Ok(ready == 0),
-            Err(rustix::io::Errno::INTR) => Ok(true),
-            Err(error) => Err(io::Error::from(error).into()),
-        }
-    }
-
-    fn line(&mut self) -> Result<Line, ClientError> {
-        let mut line = String::new();
-        if self.reader.read_line(&mut line)? == 0 {
-            return Err(ClientError::Answer("the switch closed the connection".to_owned()));
-        }
-        serde_json::from_str(&line).map_err(|error| ClientError::Answer(error.to_string()))
+/// The next path of a trace; `Err` is how it ended.
+///
+/// # Errors
+/// A connection that broke.
+pub fn next_path(client: &mut Client) -> Result<Result<ShownPath, Value>, ClientError> {
+    match client.follow()? {
+        Line::Path(path) => Ok(Ok(path)),
+        Line::End(end) => Ok(Err(end)),
+        Line::Error(refused) => Err(refused.into()),
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weft_parsers::AddrKey;
+use weft_rpc::{Answer, Follow, Lines, Next, Refused, ok_line, parse, to_line};
 
 use crate::config::value::parse_addr;
 use crate::live::events;
@@ -25,12 +26,9 @@ use crate::report::process::ProcessReport;
 use crate::report::{FdbRow, Shown, StatsSnapshot, What};
 
 pub use accept::raise_descriptor_limit;
-pub use client::{Client, ClientError, find_socket};
+pub use client::{find_socket, next_path};
 pub use dir::SocketError;
 pub use server::{CLIENTS_MAX, LIMITS, Server, trusted};
-
-/// Longest request, in octets with its newline.
-pub const LINE_LEN_MAX: usize = 64 * 1024;
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,36 +125,6 @@ const fn default_count() -> u64 {
     1
 }
 
-/// Why a request was not met; goes to the client as it is.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[error("{message}")]
-pub struct Refused {
-    /// `bad_request`, `refused`, `unavailable`: for programs.
-    pub code: String,
-    /// For people.
-    pub message: String,
-}
-
-impl Refused {
-    /// The request itself is wrong.
-    #[must_use]
-    pub fn bad_request(message: impl Into<String>) -> Self {
-        Self { code: "bad_request".to_owned(), message: message.into() }
-    }
-
-    /// The switch will not do it.
-    #[must_use]
-    pub fn because(message: impl Into<String>) -> Self {
-        Self { code: "refused".to_owned(), message: message.into() }
-    }
-
-    /// The switch cannot do it now.
-    #[must_use]
-    pub fn unavailable(message: impl Into<String>) -> Self {
-        Self { code: "unavailable".to_owned(), message: message.into() }
-    }
-}
-
 /// What became of waiting for a traced frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Traced {
@@ -172,6 +140,19 @@ pub enum Traced {
 pub trait TraceStream: Send {
     /// The next path; waits for it, but no longer than `wait`.
     fn next(&mut self, wait: Duration) -> Traced;
+}
+
+/// A trace as the lines that its client gets.
+struct Paths(Box<dyn TraceStream>);
+
+impl Follow for Paths {
+    fn next(&mut self, wait: Duration) -> Next {
+        match self.0.next(wait) {
+            Traced::Path(path) => Next::Line(to_line(&json!({ "path": path }))),
+            Traced::Nothing => Next::Nothing,
+            Traced::Ended(end) => Next::End(to_line(&json!({ "end": end }))),
+        }
+    }
 }
 
 /// The running switch, as management sees it. All methods may be called from several threads at once.
@@ -237,12 +218,6 @@ pub trait Backend: Send + Sync {
     ) -> Result<Box<dyn TraceStream>, Refused>;
 }
 
-/// Whoever answers lines: all methods may be called from several threads at once.
-pub trait Lines: Send + Sync {
-    /// Answers one line, which may be longer than [`LINE_LEN_MAX`].
-    fn answer(&self, line: &[u8]) -> Answer;
-}
-
 /// A running switch.
 struct OfSwitch {
     backend: Arc<dyn Backend>,
@@ -264,14 +239,6 @@ impl Lines for OfSwitch {
     }
 }
 
-/// What a line is answered with.
-pub enum Answer {
-    /// One line, with its newline.
-    Line(Vec<u8>),
-    /// A line, then paths until the stream ends.
-    Stream(Vec<u8>, Box<dyn TraceStream>),
-}
-
 /// Answers one line.
 #[must_use]
 pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
@@ -279,7 +246,8 @@ pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
         let request: Request = parse(line)?;
         if let Request::Trace { filter, count, octets } = &request {
             let stream = backend.trace(filter.as_deref(), *count, *octets)?;
-            return Ok(Answer::Stream(to_line(&json!({ "ok": "tracing" })), stream));
+            let first = to_line(&json!({ "ok": "tracing" }));
+            return Ok(Answer::Stream(first, Box::new(Paths(stream))));
         }
         if let Request::Show { what, restart_watermarks } = &request {
             let shown = match what {
@@ -288,7 +256,7 @@ pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
                 What::Fdb => backend.stats(*restart_watermarks).shown(*what, backend.fdb()),
                 what => backend.stats(*restart_watermarks).shown(*what, Vec::new()),
             };
-            return server::ok_line(&shown).map(Answer::Line);
+            return ok_line(&shown).map(Answer::Line);
         }
         meet(&request, backend).map(|value| Answer::Line(to_line(&json!({ "ok": value }))))
     };
@@ -301,18 +269,6 @@ pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
     match answer(line, backend) {
         Answer::Line(line) | Answer::Stream(line, _) => line,
     }
-}
-
-/// Reads a request.
-///
-/// # Errors
-/// The line is too long, or is none.
-pub fn parse<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, Refused> {
-    if line.len() > LINE_LEN_MAX {
-        let message = format!("expected at most {LINE_LEN_MAX} octets, found {}", line.len());
-        return Err(Refused::bad_request(message));
-    }
-    serde_json::from_slice(line).map_err(|error| Refused::bad_request(error.to_string()))
 }
 
 fn station(addr: &str, vid: u16) -> Result<AddrKey, Refused> {
@@ -356,14 +312,6 @@ fn meet(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
             Err(Refused::bad_request("a report or trace has an answer of its own"))
         }
     }
-}
-
-/// `value` and a newline.
-#[must_use]
-pub fn to_line(value: &Value) -> Vec<u8> {
-    let mut line = value.to_string().into_bytes();
-    line.push(b'\n');
-    line
 }
 
 #[cfg(test)]

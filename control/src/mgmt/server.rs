@@ -4,18 +4,17 @@
 //! Units: octets, seconds.
 //! Source: unix(7), `SO_PEERCRED`; ARCHITECTURE.md "Control".
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use weft_base::threads::Role;
+use weft_rpc::{Answer, Follow, LINE_LEN_MAX, Lines, Next, Refused, to_line};
 
 use super::dir::SocketError;
-use super::{
-    Answer, Backend, LINE_LEN_MAX, Lines, OfSwitch, Refused, TraceStream, Traced, to_line,
-};
+use super::{Backend, OfSwitch};
 use crate::serve::{self, Client, Counts, Limits, Listener, Protocol, Stream, Trust};
 
 /// Most clients at a time; the last place is root's.
@@ -149,9 +148,9 @@ fn answer_lines(client: &Client, backend: &dyn Lines) -> io::Result<()> {
         }
         match backend.answer(&line) {
             Answer::Line(answer) => send(client, answer)?,
-            Answer::Stream(first, mut paths) => {
+            Answer::Stream(first, mut others) => {
                 send(client, first)?;
-                stream_paths(client, paths.as_mut())?;
+                follow(client, others.as_mut())?;
             }
         }
         if is_too_long {
@@ -174,16 +173,16 @@ fn send(client: &Client, answer: Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Sends paths until they end or the client goes.
-fn stream_paths(client: &Client, paths: &mut dyn TraceStream) -> io::Result<()> {
+/// Sends what follows an answer until it ends or the client goes.
+fn follow(client: &Client, lines: &mut dyn Follow) -> io::Result<()> {
     loop {
-        match paths.next(TRACE_WAIT) {
-            Traced::Path(path) => client.send(&to_line(&json!({ "path": path })))?,
-            Traced::Ended(end) => return client.send(&to_line(&json!({ "end": end }))),
-            Traced::Nothing if client.is_over() || client.stream().is_closed() => {
+        match lines.next(TRACE_WAIT) {
+            Next::Line(line) => client.send(&line)?,
+            Next::End(line) => return client.send(&line),
+            Next::Nothing if client.is_over() || client.stream().is_closed() => {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
-            Traced::Nothing => {}
+            Next::Nothing => {}
         }
     }
 }
@@ -213,35 +212,4 @@ fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>, begun: impl Fn()) ->
         }
         begun();
     }
-}
-
-/// JSON that is written as far as there is memory for it.
-#[derive(Default)]
-struct Carefully(Vec<u8>);
-
-impl Write for Carefully {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.0.try_reserve(octets.len()).map_err(io::Error::other)?;
-        self.0.extend_from_slice(octets);
-        Ok(octets.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// `value` as a line `{"ok": value}`, without a copy of it in between.
-///
-/// # Errors
-/// There is no memory for it.
-pub(super) fn ok_line(value: &impl serde::Serialize) -> Result<Vec<u8>, Refused> {
-    let mut line = Carefully::default();
-    let mut write = || -> io::Result<()> {
-        line.write_all(b"{\"ok\":")?;
-        serde_json::to_writer(&mut line, value)?;
-        line.write_all(b"}\n")
-    };
-    write().map_err(|error| Refused::unavailable(error.to_string()))?;
-    Ok(line.0)
 }

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use weft_base::rng::Rng;
+use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
 
 use super::testing::Recorder;
 use super::*;
@@ -123,9 +124,9 @@ fn clients_ask_over_the_socket() {
     assert_eq!(*backend.0.lock().unwrap(), ["stats true", "add 1 id:0001 p9"]);
     client.request(&Request::Trace { filter: None, count: 2, octets: false }).unwrap();
     for frame in [1, 0] {
-        assert_eq!(client.path().unwrap().unwrap().frame, frame);
+        assert_eq!(next_path(&mut client).unwrap().unwrap().frame, frame);
     }
-    assert_eq!(client.path().unwrap(), Err(json!({ "frames": 0 })));
+    assert_eq!(next_path(&mut client).unwrap(), Err(json!({ "frames": 0 })));
     client.request(&Request::Reload { path: None }).unwrap();
     assert!(client.wait(Duration::from_millis(1)).unwrap(), "the switch is there");
     drop(server);
@@ -141,7 +142,7 @@ fn stopping_ends_silent_traces_and_open_clients() {
     tracing.request(&silent).unwrap();
     let idle: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
     drop(server); // joins every thread
-    assert!(tracing.path().is_err());
+    assert!(next_path(&mut tracing).is_err());
     for mut stream in idle {
         // Closed; reset if it had not been accepted yet.
         assert!(matches!(stream.read(&mut [0; 8]), Ok(0) | Err(_)));

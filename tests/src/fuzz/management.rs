@@ -8,10 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weft::mgmt::{Backend, MirrorTarget, Refused, TraceStream, Traced, handle_line};
+use weft::mgmt::{Backend, MirrorTarget, TraceStream, Traced, handle_line};
 use weft::report::process::ProcessReport;
 use weft::report::{FdbRow, StatsSnapshot};
 use weft_parsers::AddrKey;
+use weft_rpc::Refused;
 
 /// A switch without ports that agrees to everything.
 struct Agreeable;

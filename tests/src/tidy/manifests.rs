@@ -7,8 +7,9 @@
 use super::{File, Finding, Tree};
 
 /// Crate, and the crates of ours that it may use; what stands at the top may use all.
-const MAP: [(&str, &[&str]); 13] = [
+const MAP: [(&str, &[&str]); 14] = [
     ("weft-base", &[]),
+    ("weft-rpc", &[]),
     ("weft-parsers", &[]),
     ("weft-ebpf", &["weft-parsers"]),
     ("weft-xdp", &["weft-parsers"]),
@@ -18,7 +19,15 @@ const MAP: [(&str, &[&str]); 13] = [
     ("weft-sim", &["weft-endpoints", "weft-dataplane", "weft-base", "weft-parsers"]),
     (
         "weft",
-        &["weft-sim", "weft-endpoints", "weft-xdp", "weft-dataplane", "weft-base", "weft-parsers"],
+        &[
+            "weft-sim",
+            "weft-endpoints",
+            "weft-xdp",
+            "weft-dataplane",
+            "weft-rpc",
+            "weft-base",
+            "weft-parsers",
+        ],
     ),
     ("weft-bench", TOP),
     ("weft-tests", TOP),
@@ -33,6 +42,7 @@ const TOP: &[&str] = &[
     "weft-endpoints",
     "weft-xdp",
     "weft-dataplane",
+    "weft-rpc",
     "weft-base",
     "weft-parsers",
 ];

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
 
 use super::show;
 use crate::endpoint::command::{Access, Export, Own, TIMEOUT_MS, Via};
 use crate::endpoint::number::{Hex, Id, Num};
 use crate::endpoint::{Answer, Command};
 use crate::error::CliError;
-use crate::mgmt::{Client, ClientError, LINE_LEN_MAX};
 
 /// What an endpoint is given beyond a command's own time.
 const GRACE: Duration = Duration::from_secs(15);

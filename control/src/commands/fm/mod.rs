@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use weft_rpc::{Client, ClientError};
 
 use super::{opcode, write_json};
 use crate::config::resolve::sockets_dir;
@@ -20,7 +21,6 @@ use crate::fm::service::board::Phase;
 use crate::fm::service::request::Drawn;
 use crate::fm::service::want::{parse_address, parse_size};
 use crate::fm::service::{Request, Response, Vector};
-use crate::mgmt::{Client, ClientError};
 
 /// How long an answer may take: a discovery asks every component.
 const ANSWER_MAX: Duration = Duration::from_secs(600);

@@ -6,6 +6,7 @@
 
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::fabric::Pid;
+use weft_rpc::Refused;
 
 use super::names::Names;
 use super::request::{GimRow, Request, Who};
@@ -17,7 +18,6 @@ use crate::fm::gim::{Gim, GimError, Grant};
 use crate::fm::graph::SwitchId;
 use crate::fm::memory::map::Own;
 use crate::fm::memory::{Host, Memory};
-use crate::mgmt::Refused;
 
 impl Fm {
     /// What is shown to whom.

@@ -10,6 +10,7 @@ use weft_parsers::cci::component::{Cdat, ReadCdat};
 use weft_parsers::cci::tables::{VcsVectorRange, Vector, VectorRange};
 use weft_parsers::cci::{Header, Request as Command};
 use weft_parsers::fabric::{DrtEntry, Pid};
+use weft_rpc::Refused;
 
 use super::request::{
     Access, BindingRow, CciAnswer, CostRow, Drawn, PartRow, PidRow, Request, Response, RouteRow,
@@ -23,7 +24,6 @@ use crate::fm::change::Running;
 use crate::fm::inventory::{OWN_PORT, Switch, TargetKind};
 use crate::fm::memory::Host;
 use crate::fm::topology;
-use crate::mgmt::Refused;
 
 /// Octets of a vector of PIDs.
 const VECTOR: u32 = 512;

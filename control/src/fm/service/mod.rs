@@ -32,6 +32,7 @@ use weft_parsers::cci::tables::{ConfigureLdstAccess, LdstAccess, PidOp};
 use weft_parsers::cci::vcs::UnbindOption;
 use weft_parsers::cci::{Request as Command, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
+use weft_rpc::Refused;
 
 use self::board::{Board, Mode, Phase};
 use self::names::{Binding, Names, way};
@@ -52,7 +53,6 @@ use super::plan::send::send;
 use super::plan::{self, Assignment, Home};
 use super::store::{State, Store, StoreError};
 use super::trace::{Asked, trace};
-use crate::mgmt::Refused;
 
 /// Looks between two tries to find a component that does not come back by itself.
 const ROUNDS: u32 = 16;

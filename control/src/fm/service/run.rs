@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weft_base::threads::{self, Ends, Role};
+use weft_rpc::{Answer, Lines, Refused, parse, to_line};
 
 use super::board::{Board, Phase};
 use super::{Fm, Request, Response};
-use crate::mgmt::{Answer, Lines, Refused, parse, to_line};
 
 struct Shared {
     fm: Mutex<Fm>,

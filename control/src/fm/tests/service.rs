@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
+use weft_rpc::{Answer, Refused};
 
 use super::bind::fabric as three_switches;
 use super::discovery::{US, number};
@@ -21,7 +22,6 @@ use crate::fm::service::run::Service;
 use crate::fm::service::want::{Want, tag};
 use crate::fm::service::{Fm, Request, Response, Setup, Vector};
 use crate::fm::store::Store;
-use crate::mgmt::{Answer, Refused};
 
 const THEM: Uuid = [0xF2; 16];
 

@@ -1,0 +1,131 @@
+//! Commands and answers as JSON, a line each, over Unix sockets.
+//!
+//! Shape: a line in, `{"ok": ...}` or `{"error": {...}}` out; what follows an answer are lines, too. [`Lines`] is whoever
+//! answers, [`Client`] whoever asks.
+//! Units: octets.
+//! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
+
+mod client;
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use client::{Client, ClientError};
+
+/// Longest request, in octets with its newline.
+pub const LINE_LEN_MAX: usize = 64 * 1024;
+
+/// Why a request was not met; goes to the client as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{message}")]
+pub struct Refused {
+    /// `bad_request`, `refused`, `unavailable`: for programs.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+impl Refused {
+    /// The request itself is wrong.
+    #[must_use]
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self { code: "bad_request".to_owned(), message: message.into() }
+    }
+
+    /// The switch will not do it.
+    #[must_use]
+    pub fn because(message: impl Into<String>) -> Self {
+        Self { code: "refused".to_owned(), message: message.into() }
+    }
+
+    /// The switch cannot do it now.
+    #[must_use]
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self { code: "unavailable".to_owned(), message: message.into() }
+    }
+}
+
+/// Whoever answers lines: all methods may be called from several threads at once.
+pub trait Lines: Send + Sync {
+    /// Answers one line, which may be longer than [`LINE_LEN_MAX`].
+    fn answer(&self, line: &[u8]) -> Answer;
+}
+
+/// What a line is answered with.
+pub enum Answer {
+    /// One line, with its newline.
+    Line(Vec<u8>),
+    /// A line, then others until they end.
+    Stream(Vec<u8>, Box<dyn Follow>),
+}
+
+/// Lines that follow an answer, for one client.
+pub trait Follow: Send {
+    /// The next line; waits for it, but no longer than `wait`.
+    fn next(&mut self, wait: Duration) -> Next;
+}
+
+/// What became of waiting for a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A line, with its newline.
+    Line(Vec<u8>),
+    /// Nothing yet.
+    Nothing,
+    /// The last line.
+    End(Vec<u8>),
+}
+
+/// Reads a request.
+///
+/// # Errors
+/// The line is too long, or is none.
+pub fn parse<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, Refused> {
+    if line.len() > LINE_LEN_MAX {
+        let message = format!("expected at most {LINE_LEN_MAX} octets, found {}", line.len());
+        return Err(Refused::bad_request(message));
+    }
+    serde_json::from_slice(line).map_err(|error| Refused::bad_request(error.to_string()))
+}
+
+/// `value` and a newline.
+#[must_use]
+pub fn to_line(value: &Value) -> Vec<u8> {
+    let mut line = value.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// JSON that is written as far as there is memory for it.
+#[derive(Default)]
+struct Carefully(Vec<u8>);
+
+impl Write for Carefully {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.0.try_reserve(octets.len()).map_err(io::Error::other)?;
+        self.0.extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// `value` as a line `{"ok": value}`, without a copy of it in between.
+///
+/// # Errors
+/// There is no memory for it.
+pub fn ok_line(value: &impl serde::Serialize) -> Result<Vec<u8>, Refused> {
+    let mut line = Carefully::default();
+    let mut write = || -> io::Result<()> {
+        line.write_all(b"{\"ok\":")?;
+        serde_json::to_writer(&mut line, value)?;
+        line.write_all(b"}\n")
+    };
+    write().map_err(|error| Refused::unavailable(error.to_string()))?;
+    Ok(line.0)
+}
