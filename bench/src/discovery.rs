@@ -6,13 +6,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use weft::fm::bind::Bindings;
-use weft::fm::change::Running;
-use weft::fm::discover::{self, Finding, discover};
-use weft::fm::graph::{Graph, GraphError, generate};
-use weft::fm::plan::send::send;
-use weft::fm::plan::wires::read_all;
-use weft::fm::plan::{self, make, number};
+use weft_fm::bind::Bindings;
+use weft_fm::change::Running;
+use weft_fm::discover::{self, Finding, discover};
+use weft_fm::graph::{Graph, GraphError, generate};
+use weft_fm::plan::send::send;
+use weft_fm::plan::wires::read_all;
+use weft_fm::plan::{self, make, number};
 use weft_parsers::fabric::Pid;
 use weft_tests::crowd::{World, fabric, manager};
 

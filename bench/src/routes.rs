@@ -4,9 +4,9 @@
 //! Units: seconds of wall clock; one core.
 //! Source: routes and proof of a k = 16 fat tree and of 4,095 PIDs in 10 s, after a loss in 1 s.
 
-use weft::fm::graph::{Graph, GraphError, LinkId, generate};
-use weft::fm::proof::{Fault, Proof, Traffic};
-use weft::fm::routes::{Options, Transit, route};
+use weft_fm::graph::{Graph, GraphError, LinkId, generate};
+use weft_fm::proof::{Fault, Proof, Traffic};
+use weft_fm::routes::{Options, Transit, route};
 
 /// The most that routes and proof may take, seconds.
 pub const WHOLE_S: f64 = 10.0;
@@ -94,9 +94,9 @@ pub fn measure(mut graph: Graph) -> Result<Cost, Fault> {
 
 fn prove(
     graph: &Graph,
-    tables: &weft::fm::routes::Tables,
+    tables: &weft_fm::routes::Tables,
     traffic: &Traffic,
-) -> Result<weft::fm::proof::Facts, Fault> {
+) -> Result<weft_fm::proof::Facts, Fault> {
     Proof::find(graph, tables, traffic)?.check(graph, tables)
 }
 

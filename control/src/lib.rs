@@ -14,7 +14,6 @@ pub mod endpoint;
 pub mod error;
 pub mod express;
 pub mod fabric;
-pub mod fm;
 pub mod live;
 pub mod log;
 pub mod metrics;

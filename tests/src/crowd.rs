@@ -9,9 +9,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use weft::fm::cci::{Fabric, InProcess, Pace, TransportError};
-use weft::fm::graph::{Graph, PortUse};
-use weft::fm::inventory::Manager;
 use weft_dataplane::pbr::Dispatch;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
@@ -20,6 +17,9 @@ use weft_endpoints::component::config::{PortConfig, Role, SwitchConfig, VcsConfi
 use weft_endpoints::component::port::Partner;
 use weft_endpoints::component::switch::{Far, Switch};
 use weft_endpoints::pci::express::Link;
+use weft_fm::cci::{Fabric, InProcess, Pace, TransportError};
+use weft_fm::graph::{Graph, PortUse};
+use weft_fm::inventory::Manager;
 use weft_parsers::cci::component::Owners;
 use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
 use weft_parsers::cci::{ReturnCode, Uuid};

@@ -10,7 +10,7 @@ use weft::endpoint::number::Num;
 use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::Part;
 use weft::fabric::world::virtual_clock;
-use weft::fm::service::board::Phase;
+use weft_fm::service::board::Phase;
 
 /// The text of a file of `pcaps/fabric`.
 ///

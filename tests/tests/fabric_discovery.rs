@@ -1,6 +1,6 @@
 //! The fabric manager against real components: switches as they answer CCI, joined by links that carry their tunnels.
 //!
-//! Shape: a graph → a `component::Switch` each → discovery, PIDs and routes by `weft::fm` over the entry switch alone →
+//! Shape: a graph → a `component::Switch` each → discovery, PIDs and routes by `weft_fm` over the entry switch alone →
 //! what the switches' own tables do with every PID.
 //! Units: hops.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12; docs/spec/wire-formats.md §4.5 (Fabric
@@ -11,14 +11,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use weft::fm::bind::{Bindings, Bridge, LinkEnd, Local, Remote};
-use weft::fm::discover::{Discovered, Finding, Options, discover};
-use weft::fm::graph::{Graph, PortRef, SwitchId, generate};
-use weft::fm::inventory::{Inventory, OWN_PORT, TargetKind};
-use weft::fm::plan::{self, send::send, wires::read_all};
 use weft_base::rng::Rng;
 use weft_dataplane::pbr::Binding;
 use weft_dataplane::types::PortId;
+use weft_fm::bind::{Bindings, Bridge, LinkEnd, Local, Remote};
+use weft_fm::discover::{Discovered, Finding, Options, discover};
+use weft_fm::graph::{Graph, PortRef, SwitchId, generate};
+use weft_fm::inventory::{Inventory, OWN_PORT, TargetKind};
+use weft_fm::plan::{self, send::send, wires::read_all};
 use weft_parsers::cci::Uuid;
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::vcs::UnbindOption;

@@ -15,8 +15,8 @@ use weft::endpoint::Answer;
 use weft::endpoint::command::{Command, LoadReport};
 use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::Part;
-use weft::fm::service::Request;
 use weft_dataplane::time::Span;
+use weft_fm::service::Request;
 use weft_tests::fabric_here::{books, range, up};
 
 /// Figure 7-26: two hosts with four GFDs over two switches that two links join; each host with a load of its own.
@@ -143,7 +143,7 @@ fn unbinding_disturbs_nobody_else() {
     fabric.fm().request(&Request::Bind { bridge, to }).unwrap();
     pass(&fabric, 30);
     // What is bound last stands last in the list.
-    let sorted = |state: Option<weft::fm::store::State>| {
+    let sorted = |state: Option<weft_fm::store::State>| {
         let mut state = state.unwrap();
         state.bindings.local.sort_by_key(|local| local.bridge);
         state

@@ -11,12 +11,12 @@ use weft::endpoint::command::{Access, Command, Own, Via};
 use weft::endpoint::number::Num;
 use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::{End as End2, Part, uuid};
-use weft::fm::service::board::Phase;
-use weft::fm::service::{Request, Response};
-use weft::fm::trace::End;
 use weft_dataplane::time::Span;
 use weft_endpoints::cci::Component;
 use weft_endpoints::component::Fixed;
+use weft_fm::service::board::Phase;
+use weft_fm::service::{Request, Response};
+use weft_fm::trace::End;
 use weft_tests::fabric_here::{books, range, transfer, up};
 
 fn tree(fabric: &Fabric, host: usize) -> String {

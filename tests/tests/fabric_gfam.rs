@@ -12,9 +12,9 @@ use weft::endpoint::command::{Access, Command, Own};
 use weft::endpoint::number::Num;
 use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::{Part, uuid};
-use weft::fm::service::{Request, Response};
-use weft::fm::trace::{End, Trace};
 use weft_base::rng::Rng;
+use weft_fm::service::{Request, Response};
+use weft_fm::trace::{End, Trace};
 use weft_tests::fabric_here::{access, books, range, transfer, up};
 
 /// Every granularity that there is.

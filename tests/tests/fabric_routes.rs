@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 
 use check::{Dependencies, arrivals, circle, shortest};
 use sim::{Sim, SimEnd};
-use weft::fm::graph::generate::{self, join};
-use weft::fm::graph::{Graph, GraphError, LinkId, PortRef, SwitchId};
-use weft::fm::proof::{Fault, Proof, Traffic};
-use weft::fm::routes::{Change, Options, Routed, Tables, Transit, route};
 use weft_base::rng::Rng;
+use weft_fm::graph::generate::{self, join};
+use weft_fm::graph::{Graph, GraphError, LinkId, PortRef, SwitchId};
+use weft_fm::proof::{Fault, Proof, Traffic};
+use weft_fm::routes::{Change, Options, Routed, Tables, Transit, route};
 use weft_parsers::fabric::{DrtEntry, Pid, RgtMode};
 
 fn seed() -> u64 {

@@ -1,26 +1,28 @@
 //! The fabric manager as a service against real components: what it brings about, what its trace says, and what the
 //! components' own lookups make of the same addresses.
 //!
-//! Shape: a ring of switches with GFDs → `weft::fm::service` in process and over TCP → memory over four GFDs, FAST
+//! Shape: a ring of switches with GFDs → `weft_fm::service` in process and over TCP → memory over four GFDs, FAST
 //! written by the host → traces held against FAST, DRT, GDT and SAT.
 //! Units: octets.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.5 to §4.7, §5.1 to §5.3.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
+#[path = "fabric_service/anew.rs"]
+mod anew;
 #[path = "fabric_service/world.rs"]
 mod world;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weft::fm::cci::{Fabric, InProcess, Pace, Socket, TransportError, Way};
-use weft::fm::service::board::{Mode, Phase};
-use weft::fm::service::want::Want;
-use weft::fm::service::{Fm, Request, Response, Setup};
-use weft::fm::trace::{End, Trace};
 use weft_dataplane::pbr::segments::Found;
 use weft_endpoints::cci::Session;
+use weft_fm::cci::{Fabric, InProcess, Pace, Socket, TransportError, Way};
+use weft_fm::service::board::{Mode, Phase};
+use weft_fm::service::want::Want;
+use weft_fm::service::{Fm, Request, Response, Setup};
+use weft_fm::trace::{End, Trace};
 use weft_parsers::cci::gae::{PrefixFlags, SetFast};
 use weft_parsers::cci::mctp::MessageType;
 use weft_parsers::cci::tables::{SetEntries, SetIdt};

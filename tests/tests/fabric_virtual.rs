@@ -7,12 +7,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
-use weft::fm::graph::{Graph, PortRef, SwitchId, generate};
-use weft::fm::proof::{Fault, Proof, Traffic};
-use weft::fm::routes::{Options, Tables, route};
 use weft_base::rng::Rng;
 use weft_dataplane::config::TlpConfig;
 use weft_dataplane::time::{Instant, Span};
+use weft_fm::graph::{Graph, PortRef, SwitchId, generate};
+use weft_fm::proof::{Fault, Proof, Traffic};
+use weft_fm::routes::{Options, Tables, route};
 use weft_parsers::fabric::{DrtEntry, Pid};
 use weft_sim::fabric::{Fabric, Place, Plan, Routes};
 use weft_sim::setup::Setup;

@@ -14,6 +14,7 @@ use clap::{Args, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weft_base::threads::{self, Ends, Role};
+use weft_fm::service::run::Service;
 
 use crate::endpoint::{Answer, Command};
 use crate::error::CliError;
@@ -21,7 +22,6 @@ use crate::fabric::embedded::{Fabric, Shared, UpError};
 use crate::fabric::layout::{Layout, Part, Shown};
 use crate::fabric::processes::{self, ProcessError, Processes, Setup};
 use crate::fabric::topology::Topology;
-use crate::fm::service::run::Service;
 use crate::log::Log;
 use crate::mgmt::Server;
 use crate::supervise::{Supervisor, no_reload};

@@ -12,6 +12,11 @@ use std::time::Duration;
 use weft_dataplane::time::{Instant, Span};
 use weft_endpoints::cci::Session;
 use weft_endpoints::component::Fixed;
+use weft_fm::cci::{self, Pace, QUICK, Transport, TransportError};
+use weft_fm::service::board::Mode;
+use weft_fm::service::want::{Want, WantError};
+use weft_fm::service::{Fm, Setup, StartError};
+use weft_fm::store::{Store, StoreError};
 use weft_rpc::Refused;
 
 use super::fixed::Frozen;
@@ -21,11 +26,6 @@ use super::topology::{Start, Topology};
 use super::want::wanted;
 use super::world::{World, WorldError};
 use crate::endpoint::{Answer, Command};
-use crate::fm::cci::{self, Pace, QUICK, Transport, TransportError};
-use crate::fm::service::board::Mode;
-use crate::fm::service::want::{Want, WantError};
-use crate::fm::service::{Fm, Setup, StartError};
-use crate::fm::store::{Store, StoreError};
 
 /// How long the FM waits for an answer.
 const ANSWER: Span = Span::from_ms(2_000);

@@ -8,13 +8,13 @@
 use std::fmt::Write;
 
 use weft_endpoints::component::{Fixed, FixedBind, FixedEnd, FixedPid};
+use weft_fm::store::State;
 use weft_parsers::fabric::{DrtEntry, RgtMode};
 
 use super::embedded::{Fabric, UpError};
 use super::layout::Layout;
 use super::topology::{Start, Topology};
 use super::world::virtual_clock;
-use crate::fm::store::State;
 
 /// A fabric as its manager has left it.
 #[derive(Clone, Debug)]

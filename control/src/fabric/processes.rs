@@ -15,6 +15,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use weft_fm::inventory::Named;
+use weft_fm::service::board::Phase;
+use weft_fm::service::{Request, Response};
+use weft_fm::store::{Store, StoreError};
 use weft_rpc::{Client, ClientError, Refused};
 
 use super::embedded::UpError;
@@ -26,10 +30,6 @@ use super::topology::{DeviceKind, Start, Topology};
 use super::want::wanted;
 use super::world::FABRIC_WINDOW;
 use crate::endpoint::{Answer, Command};
-use crate::fm::inventory::Named;
-use crate::fm::service::board::Phase;
-use crate::fm::service::{Request, Response};
-use crate::fm::store::{Store, StoreError};
 
 /// How long a process may take to answer, and the manager to bring all about.
 const START: Duration = Duration::from_secs(30);

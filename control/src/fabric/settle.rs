@@ -4,6 +4,8 @@
 //! Units: octets.
 //! Source: docs/spec/cxl-fabric.md "Start-up", "Memory"; docs/spec/wire-formats.md §4.6.
 
+use weft_fm::service::request::{GimRow, ShareRow};
+use weft_fm::service::{Request, Response};
 use weft_parsers::cci::gae::{FastCaps, PrefixFlags};
 use weft_parsers::cci::{Opcode, Payload};
 use weft_parsers::fabric::{Hpa, Pid};
@@ -17,8 +19,6 @@ use crate::endpoint::command::Export;
 use crate::endpoint::number::{Hex, Num};
 use crate::endpoint::spec::MEMORY_BASE;
 use crate::endpoint::{Answer, Command};
-use crate::fm::service::request::{GimRow, ShareRow};
-use crate::fm::service::{Request, Response};
 
 /// How often a host that is looking already is asked again.
 const LOOKS: u32 = 100;

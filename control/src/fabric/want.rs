@@ -6,11 +6,12 @@
 
 use std::fmt::Write;
 
+use weft_fm::inventory::Named;
+use weft_fm::service::want::is_name;
+
 use super::layout::gim::OWN;
 use super::layout::{Layout, Part, PortRole, Shown, uuid};
 use super::topology::{Flow, Start, Topology};
-use crate::fm::inventory::Named;
-use crate::fm::service::want::is_name;
 
 /// Bridge 0 of a virtual switch is the upstream one.
 const UPSTREAM: u8 = 0;
@@ -136,8 +137,9 @@ fn write_memory(text: &mut String, topology: &Topology, layout: &Layout) -> std:
 
 #[cfg(test)]
 mod tests {
+    use weft_fm::service::want::Want;
+
     use super::*;
-    use crate::fm::service::want::Want;
 
     /// Every figure's wanted state is one, and has as many bindings and shares as the figure.
     #[test]

@@ -23,6 +23,7 @@ use weft_endpoints::component::{
     self, Agent, AgentConfig, ConfigError, Fixed, PortConfig, VcsConfig,
 };
 use weft_endpoints::pci::Link;
+use weft_fm::cci::TransportError;
 use weft_parsers::MacAddr;
 use weft_parsers::cci::Header;
 use weft_parsers::tlp::Mode;
@@ -32,7 +33,6 @@ use super::layout::{End, Layout, Part, PortRole, uuid};
 use super::topology::{DeviceKind, Topology};
 use crate::endpoint::spec::{Common, DeviceSpec, GfdSpec, HbrSpec, HostSpec, SpecError};
 use crate::endpoint::{Answer, Command, Handle, Station, StationError, Unit};
-use crate::fm::cci::TransportError;
 
 /// Longest frame of all links.
 const FRAME_LEN_MAX: usize = 1_518;

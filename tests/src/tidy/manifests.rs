@@ -7,9 +7,10 @@
 use super::{File, Finding, Tree};
 
 /// Crate, and the crates of ours that it may use; what stands at the top may use all.
-const MAP: [(&str, &[&str]); 14] = [
+const MAP: [(&str, &[&str]); 15] = [
     ("weft-base", &[]),
     ("weft-rpc", &[]),
+    ("weft-fm", &["weft-rpc", "weft-base", "weft-parsers"]),
     ("weft-parsers", &[]),
     ("weft-ebpf", &["weft-parsers"]),
     ("weft-xdp", &["weft-parsers"]),
@@ -21,6 +22,7 @@ const MAP: [(&str, &[&str]); 14] = [
         "weft",
         &[
             "weft-sim",
+            "weft-fm",
             "weft-endpoints",
             "weft-xdp",
             "weft-dataplane",
@@ -42,6 +44,7 @@ const TOP: &[&str] = &[
     "weft-endpoints",
     "weft-xdp",
     "weft-dataplane",
+    "weft-fm",
     "weft-rpc",
     "weft-base",
     "weft-parsers",

@@ -8,7 +8,7 @@
 use weft::endpoint::command::Command;
 use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::Part;
-use weft::fm::service::{Request, Vector};
+use weft_fm::service::{Request, Vector};
 use weft_tests::fabric_here::{range, up_text};
 use weft_tests::fabric_tables::{differences, tables};
 

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use weft::fm::graph::{Graph, LinkId, SwitchId, generate};
-use weft::fm::routes::{Options, Routed, Tables, Transit, route};
 use weft_base::rng::Rng;
+use weft_fm::graph::{Graph, LinkId, SwitchId, generate};
+use weft_fm::routes::{Options, Routed, Tables, Transit, route};
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 use super::check::{Dependencies, circle, walk_static};

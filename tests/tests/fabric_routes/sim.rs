@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weft::fm::graph::{Graph, PortRef};
-use weft::fm::proof::Traffic;
-use weft::fm::routes::Tables;
 use weft_base::rng::Rng;
+use weft_fm::graph::{Graph, PortRef};
+use weft_fm::proof::Traffic;
+use weft_fm::routes::Tables;
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 /// How a run ended.

@@ -7,19 +7,19 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rustls::pki_types::ServerName;
+use weft_fm::cci::{Fabric, Identity, Pace, Peer, Socket};
+use weft_fm::service::board::Mode;
+use weft_fm::service::run::Service;
+use weft_fm::service::want::{Want, parse_uuid};
+use weft_fm::service::{Fm, Setup};
+use weft_fm::store::Store;
 use weft_parsers::cci::Uuid;
 use weft_parsers::cci::mctp::MessageType;
 
 use super::default_socket;
 use crate::error::CliError;
-use crate::fm::cci::{Fabric, Identity, Pace, Peer, Socket};
-use crate::fm::service::board::Mode;
-use crate::fm::service::run::Service;
-use crate::fm::service::want::{Want, parse_uuid};
-use crate::fm::service::{Fm, Setup};
-use crate::fm::store::Store;
 use crate::live::confine::{self, CapabilitySet};
 use crate::log::Log;
 use crate::mgmt::Server;
@@ -28,6 +28,27 @@ use crate::tls::{self, Files, SWITCH_NAME};
 
 /// How long packets to a PID may be under way after its routes were withdrawn.
 const DRAIN: Duration = Duration::from_millis(10);
+
+/// How the fabric is started, as the command line has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Start {
+    /// Switches have their tables from files of their own; the FM only looks
+    Static,
+    /// Hosts are held until all is brought about
+    FmFirst,
+    /// Hosts come up on empty hierarchies; what is bound later is a hot-add
+    Simultaneous,
+}
+
+impl From<Start> for Mode {
+    fn from(start: Start) -> Self {
+        match start {
+            Start::Static => Self::Static,
+            Start::FmFirst => Self::FmFirst,
+            Start::Simultaneous => Self::Simultaneous,
+        }
+    }
+}
 
 /// Arguments of `weft fm serve`.
 #[derive(Args, Debug)]
@@ -61,7 +82,7 @@ pub struct ServeArgs {
     want: Option<PathBuf>,
     /// How the fabric is started
     #[arg(long, value_name = "MODE", default_value = "fm-first")]
-    start: Mode,
+    start: Start,
     /// UUID of this fabric manager, over the file
     #[arg(long, value_parser = parse_uuid)]
     uuid: Option<Uuid>,
@@ -123,7 +144,7 @@ impl ServeArgs {
         let mut fm = Fm::new(Setup {
             fabric: self.fabric(&self.entry, MessageType::FmApi, identity),
             want,
-            mode: self.start,
+            mode: self.start.into(),
             take_over: self.take_over,
             store,
             drain: || std::thread::park_timeout(DRAIN),

@@ -8,9 +8,9 @@ use std::fmt::Write;
 
 use comfy_table::{Table, presets};
 
-use crate::fm::service::Response;
-use crate::fm::service::request::{Access, Routes, Status, Who};
-use crate::fm::trace::{End, Trace};
+use weft_fm::service::Response;
+use weft_fm::service::request::{Access, Routes, Status, Who};
+use weft_fm::trace::{End, Trace};
 
 fn table<const N: usize>(heads: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
@@ -41,8 +41,8 @@ pub fn text(response: &Response) -> String {
         Response::Topology(text) => text.clone(),
         Response::Inventory(inventory) => {
             let mut text = String::new();
-            let called = crate::fm::service::spoken::Called::default();
-            let _ = crate::fm::topology::tree(inventory, &called, &mut text); // a String takes everything
+            let called = weft_fm::service::spoken::Called::default();
+            let _ = weft_fm::topology::tree(inventory, &called, &mut text); // a String takes everything
             text
         }
         Response::Bindings(rows) => table(
@@ -107,10 +107,10 @@ pub fn text(response: &Response) -> String {
 
 fn of_status(status: &Status) -> String {
     let phase = match status.phase {
-        crate::fm::service::board::Phase::Starting => "starting",
-        crate::fm::service::board::Phase::Up => "up",
-        crate::fm::service::board::Phase::Standby => "standing by",
-        crate::fm::service::board::Phase::Failed => "failed",
+        weft_fm::service::board::Phase::Starting => "starting",
+        weft_fm::service::board::Phase::Up => "up",
+        weft_fm::service::board::Phase::Standby => "standing by",
+        weft_fm::service::board::Phase::Failed => "failed",
     };
     let counts = &status.counts;
     let mut text = format!("{phase}: {}\n", status.step);

@@ -10,9 +10,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use weft_fm::memory::map::{Own, SEGMENT};
+
 use super::super::topology::{DeviceKind, Flow, Gim};
 use super::{Builder, End, LayoutError, Part};
-use crate::fm::memory::map::{Own, SEGMENT};
 
 /// Where hosts see the fabric: from here on, so many segments.
 pub const WINDOW: (u64, u64) = (1 << 40, 4_096);

@@ -12,11 +12,11 @@ pub mod gim;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weft_fm::memory::map::{self, Conflict, Kind, Range};
+use weft_fm::rules::{self, Forbidden};
 use weft_parsers::cci::Uuid;
 
 use super::topology::{Start, Topology};
-use crate::fm::memory::map::{self, Conflict, Kind, Range};
-use crate::fm::rules::{self, Forbidden};
 
 /// Most ports of a switch: one of 64 is its agent's.
 pub const PORTS_MAX: usize = 63;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustls::pki_types::ServerName;
 use weft_dataplane::port::tee::MirrorSlot;
+use weft_fm::cci::{Identity, Peer, Socket, Transport};
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::mctp::{self, MessageType};
 use weft_parsers::cci::{Header, Request, ReturnCode};
@@ -14,7 +15,6 @@ use weft_parsers::fabric::Pid;
 use super::*;
 use crate::config::Settings;
 use crate::config::resolve::{Config, Timing};
-use crate::fm::cci::{Identity, Peer, Socket, Transport};
 use crate::live::Live;
 use crate::tls::Files;
 

@@ -1,0 +1,448 @@
+//! Typed requests to components, and what can go wrong with them.
+//!
+//! Shape: [`Way`], [`Request`] -> [`Answer`], whose payload is read as the command's; background operations are awaited.
+//! Units: tries, polls.
+//! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 sections 7.6.3, 8.2.9.1.1.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use weft_parsers::ParseError;
+use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, PbrIdentity};
+use weft_parsers::cci::generic::BackgroundStatus;
+use weft_parsers::cci::pbr::CrawlTarget;
+use weft_parsers::cci::{Category, Header, Opcode, Payload, Request, ReturnCode, header, mctp};
+use weft_parsers::fabric::Pid;
+
+use super::{Transport, TransportError, Tunnel};
+use crate::inventory::Manager;
+
+/// How to get to a component from the entry switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// The entry switch itself.
+    Entry,
+    /// Whoever is behind a port of the entry switch.
+    Port(u8),
+    /// A component that has a PID.
+    Pid(Pid),
+    /// Whoever is behind a port of a switch that has a PID.
+    Behind(Pid, u8),
+}
+
+impl Way {
+    /// To whoever is behind a port of the switch that this leads to; none where two tunnels do not reach.
+    #[must_use]
+    pub const fn behind(self, port: u8) -> Option<Self> {
+        match self {
+            Self::Entry => Some(Self::Port(port)),
+            Self::Pid(pid) => Some(Self::Behind(pid, port)),
+            Self::Port(_) | Self::Behind(..) => None,
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entry => f.write_str("the entry switch"),
+            Self::Port(port) => write!(f, "the component behind port {port} of the entry switch"),
+            Self::Pid(pid) => write!(f, "PID {pid}"),
+            Self::Behind(pid, port) => write!(f, "the component behind port {port} of PID {pid}"),
+        }
+    }
+}
+
+/// Why a command was not carried out, or may not have been.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// No response came: whether it was carried out is not known.
+    #[error("{opcode} to {way}")]
+    Transport {
+        /// Who was asked.
+        way: Way,
+        /// For what.
+        opcode: Opcode,
+        /// Why none came.
+        source: TransportError,
+    },
+    /// The response is not one.
+    #[error("{opcode} to {way}: the answer makes no sense")]
+    Malformed {
+        /// Who was asked.
+        way: Way,
+        /// For what.
+        opcode: Opcode,
+        /// What is wrong.
+        source: ParseError,
+    },
+    /// The response is to something else.
+    #[error("{opcode} to {way}: the answer is to {got}")]
+    Mismatch {
+        /// Who was asked.
+        way: Way,
+        /// For what.
+        opcode: Opcode,
+        /// What was answered.
+        got: Opcode,
+    },
+    /// It was refused; nothing has changed.
+    #[error("{opcode} to {way}: {}", .code.name())]
+    Refused {
+        /// Who was asked.
+        way: Way,
+        /// For what.
+        opcode: Opcode,
+        /// Why.
+        code: ReturnCode,
+    },
+    /// It began, and did not end.
+    #[error("{opcode} to {way}: not done after {polls} polls")]
+    Unfinished {
+        /// Who was asked.
+        way: Way,
+        /// For what.
+        opcode: Opcode,
+        /// How often the FM asked.
+        polls: u32,
+    },
+    /// The answer says something else than what was set or expected.
+    #[error("{opcode} to {way}: {what}")]
+    Unexpected {
+        /// Who was asked.
+        way: Way,
+        /// For what.
+        opcode: Opcode,
+        /// What it says.
+        what: &'static str,
+    },
+}
+
+impl CallError {
+    /// Whether the component said no, so that nothing has changed.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+
+    /// The message with all its causes.
+    #[must_use]
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
+/// How patient the FM is.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Tries of a command that may be sent twice, and of any that is answered by Busy or Retry Required.
+    pub tries: u32,
+    /// Polls of a background operation.
+    pub polls: u32,
+    /// Waits between tries and between polls.
+    pub wait: fn(),
+}
+
+impl Pace {
+    /// For components elsewhere: 10 ms between polls.
+    #[must_use]
+    pub fn live() -> Self {
+        Self {
+            tries: 3,
+            polls: 1_000,
+            wait: || std::thread::park_timeout(Duration::from_millis(10)),
+        }
+    }
+
+    /// For components that answer at once: never waits.
+    #[must_use]
+    pub fn quick() -> Self {
+        Self { tries: 3, polls: 64, wait: || {} }
+    }
+}
+
+/// A response that says success.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    way: Way,
+    opcode: Opcode,
+    payload: Vec<u8>,
+}
+
+impl Answer {
+    /// Reads the payload, whose kind goes with the command.
+    ///
+    /// # Errors
+    /// It is not of that kind.
+    pub fn read<'a, T: Payload<'a>>(&'a self) -> Result<T, CallError> {
+        let (way, opcode) = (self.way, self.opcode);
+        T::parse(&self.payload).map_err(|source| CallError::Malformed { way, opcode, source })
+    }
+}
+
+/// Commands that change nothing, or nothing more the second time, are sent again when no answer came.
+fn may_repeat(request: &Request<'_>) -> bool {
+    use Request as R;
+    matches!(
+        request,
+        R::Identify
+            | R::BackgroundStatus
+            | R::IdentifyPbrComponent
+            | R::ReadCdat(_)
+            | R::IdentifyGfd
+            | R::GetGfdStatus
+            | R::GetDcRegions(_)
+            | R::GetGfdExtents(_)
+            | R::GetDmps(_)
+            | R::DcListTags(_)
+            | R::GetSat(_)
+            | R::GetGdt(_)
+            | R::IdentifySwitch
+            | R::GetPortState(_)
+            | R::GetVcsInfo(_)
+            | R::IdentifyPbrSwitch
+            | R::GetLinkPartners(_)
+            | R::GetPidTargets(_)
+            | R::GetPidBinding(_)
+            | R::GetTables(_)
+            | R::GetDrt(_)
+            | R::GetRgt(_)
+            | R::GetFastCaps(_)
+            | R::GetFastSegments(_)
+            | R::GetIdt(_)
+            | R::GetVcsAccess(_)
+            | R::GetVcsLav(_)
+            | R::IdentifyVcsGae(_)
+            | R::SetDrt(_)
+            | R::SetRgt(_)
+            | R::ConfigureAccess(_)
+            | R::ConfigureLdstAccess(_)
+            | R::SetSat(_)
+            | R::SetGdt(_)
+    )
+}
+
+/// One component, over the transport to it.
+pub struct Client<'a> {
+    transport: &'a mut dyn Transport,
+    way: Way,
+    pace: Pace,
+    tag: &'a mut u8,
+}
+
+impl<'a> Client<'a> {
+    /// The component behind `transport`, called `way` in errors; `tag` counts requests.
+    pub fn new(transport: &'a mut dyn Transport, way: Way, pace: Pace, tag: &'a mut u8) -> Self {
+        Self { transport, way, pace, tag }
+    }
+
+    /// Sends a request, and waits until what it starts in the background is done.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn call(&mut self, request: &Request<'_>) -> Result<Answer, CallError> {
+        let (way, opcode) = (self.way, request.opcode());
+        let mut tries = self.pace.tries;
+        loop {
+            tries = tries.saturating_sub(1);
+            let failed = match self.once(request) {
+                Ok((ReturnCode::Success, payload)) => return Ok(Answer { way, opcode, payload }),
+                Ok((ReturnCode::BackgroundStarted, payload)) => {
+                    self.wait_for(opcode)?;
+                    return Ok(Answer { way, opcode, payload });
+                }
+                Ok((code @ (ReturnCode::Busy | ReturnCode::RetryRequired), _)) => {
+                    CallError::Refused { way, opcode, code }
+                }
+                Ok((code, _)) => return Err(CallError::Refused { way, opcode, code }),
+                Err(error) if may_repeat(request) => error,
+                Err(error) => return Err(error),
+            };
+            if tries == 0 {
+                return Err(failed);
+            }
+            (self.pace.wait)();
+        }
+    }
+
+    fn once(&mut self, request: &Request<'_>) -> Result<(ReturnCode, Vec<u8>), CallError> {
+        let (way, opcode) = (self.way, request.opcode());
+        *self.tag = self.tag.wrapping_add(1);
+        let asked = *self.tag;
+        let mut out = vec![0; mctp::MESSAGE_MAX];
+        let no = |source| CallError::Transport { way, opcode, source };
+        let len = request.emit_message(asked, &mut out).ok_or(no(TransportError::TooLong))?;
+        out.truncate(len);
+        let message = self.transport.call(&out).map_err(no)?;
+        let bad = |source| CallError::Malformed { way, opcode, source };
+        let (header, payload) = Header::parse(&message).map_err(bad)?;
+        if header.category != Category::Response || header.opcode != opcode || header.tag != asked {
+            return Err(CallError::Mismatch { way, opcode, got: header.opcode });
+        }
+        Ok((header.return_code, payload.to_vec()))
+    }
+
+    fn wait_for(&mut self, opcode: Opcode) -> Result<(), CallError> {
+        let way = self.way;
+        for _ in 0..self.pace.polls {
+            let status = self.call(&Request::BackgroundStatus)?.read::<BackgroundStatus>()?;
+            if status.opcode != opcode.0 {
+                let what = "the component ran something else in the background";
+                return Err(CallError::Unexpected { way, opcode, what });
+            }
+            if !status.progress.running {
+                return match ReturnCode::from_bits(status.return_code) {
+                    ReturnCode::Success => Ok(()),
+                    code => Err(CallError::Refused { way, opcode, code }),
+                };
+            }
+            (self.pace.wait)();
+        }
+        Err(CallError::Unfinished { way, opcode, polls: self.pace.polls })
+    }
+}
+
+/// All components, through the entry switch.
+pub struct Fabric {
+    entry: Box<dyn Transport + Send>,
+    pace: Pace,
+    /// Tries of each command are one, and short.
+    quick: bool,
+    tag: u8,
+    calls: u64,
+    manager: Option<Manager>,
+    withdrawn: BTreeSet<Pid>,
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fabric").field("calls", &self.calls).finish_non_exhaustive()
+    }
+}
+
+impl Fabric {
+    /// The fabric behind `entry`.
+    #[must_use]
+    pub fn new(entry: Box<dyn Transport + Send>, pace: Pace) -> Self {
+        let withdrawn = BTreeSet::new();
+        Self { entry, pace, quick: false, tag: 0, calls: 0, manager: None, withdrawn }
+    }
+
+    /// Commands so far.
+    #[must_use]
+    pub const fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Notes PIDs whose routes are taken away for a moment.
+    pub fn withdrew(&mut self, pids: &[Pid]) {
+        self.withdrawn.extend(pids);
+    }
+
+    /// PIDs whose routes were taken away since this was asked last.
+    pub fn take_withdrawn(&mut self) -> BTreeSet<Pid> {
+        std::mem::take(&mut self.withdrawn)
+    }
+
+    /// Has answers waited for once and shortly from now on, or as patiently as it was made.
+    pub fn hurry(&mut self, on: bool) {
+        if self.quick != on {
+            self.quick = on;
+            self.entry.hurry(on);
+        }
+    }
+
+    /// What is said first by each new connection to the entry switch: a request of which the answer does not count.
+    pub fn greet(&mut self, request: &Request<'_>) {
+        let mut out = vec![0; mctp::MESSAGE_MAX];
+        if let Some(len) = request.emit_message(0, &mut out) {
+            out.truncate(len);
+            self.entry.greet(out);
+        }
+    }
+
+    /// An event notification that came meanwhile.
+    pub fn event(&mut self) -> Option<Vec<u8>> {
+        self.entry.event()
+    }
+
+    /// Who asks: known to components by the ports that they were claimed through.
+    pub const fn manage(&mut self, manager: Manager) {
+        self.manager = Some(manager);
+    }
+
+    /// Sends a request to the component that `way` leads to. One that has come to a component by another port than before
+    /// has no rights there: the manager makes itself known, and asks again.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn call(&mut self, way: Way, request: &Request<'_>) -> Result<Answer, CallError> {
+        match self.ask(way, request) {
+            Err(CallError::Refused { code: ReturnCode::Unsupported, .. })
+                if self.is_known_anew(way, request) =>
+            {
+                self.ask(way, request)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whether a component that is this manager's did not know it by the way that a request came, and does now.
+    fn is_known_anew(&mut self, way: Way, request: &Request<'_>) -> bool {
+        let Some(Manager { pid, uuid, .. }) = self.manager.filter(|_| way != Way::Entry) else {
+            return false;
+        };
+        if matches!(request, Request::IdentifyPbrComponent | Request::ClaimOwnership(_)) {
+            return false;
+        }
+        let now = self.ask(way, &Request::IdentifyPbrComponent);
+        let now = now.and_then(|answer| answer.read::<PbrIdentity>());
+        let Ok(now) = now else { return false };
+        let claim = ClaimOwnership { op: ClaimOp::UpdatePid, fm: pid, fm_uuid: uuid, pid: now.pid };
+        (now.primary, now.primary_uuid) == (pid, uuid)
+            && self.ask(way, &Request::ClaimOwnership(claim)).is_ok()
+    }
+
+    fn ask(&mut self, way: Way, request: &Request<'_>) -> Result<Answer, CallError> {
+        let (mut pace, mut tag) = (self.pace, self.tag);
+        if self.quick {
+            pace.tries = 1;
+        }
+        let answer = self.over(way, |to| Client::new(to, way, pace, &mut tag).call(request));
+        self.tag = tag;
+        answer
+    }
+
+    /// Sends octets as they are to the component that `way` leads to.
+    ///
+    /// # Errors
+    /// No response came, or they are no message that can be carried there.
+    pub fn raw(&mut self, way: Way, message: &[u8]) -> Result<Vec<u8>, TransportError> {
+        self.over(way, |to| to.call(message))
+    }
+
+    fn over<T>(&mut self, way: Way, run: impl FnOnce(&mut dyn Transport) -> T) -> T {
+        self.calls += 1;
+        let entry: &mut dyn Transport = self.entry.as_mut();
+        match way {
+            Way::Entry => run(entry),
+            Way::Port(port) => run(&mut Tunnel::new(entry, CrawlTarget::Port(port))),
+            Way::Pid(pid) => run(&mut Tunnel::new(entry, CrawlTarget::Pid(pid))),
+            Way::Behind(pid, port) => {
+                let mut outer = Tunnel::new(entry, CrawlTarget::Pid(pid));
+                run(&mut Tunnel::new(&mut outer, CrawlTarget::Port(port)))
+            }
+        }
+    }
+}
+
+/// Octets of payload that fit into one message through two tunnels.
+pub const PAYLOAD_MAX: usize = mctp::MESSAGE_MAX - 3 * header::LEN - 12;

@@ -1,0 +1,345 @@
+//! Steps of giving and taking memory, each with what undoes it.
+//!
+//! Shape: [`Step`] -> commands, checked by reading back; [`Done`] undoes from the last to the first.
+//! Units: octets.
+//! Source: docs/spec/wire-formats.md §4.6 (5902h), §4.7 (4904h, 4907h, 4908h, 490Ch, 490Dh, 4913h, 4914h).
+
+use std::fmt;
+
+use weft_parsers::cci::dcd::{AddPolicy, ExtentList, GetExtents, ReleaseFlags, ReleasePolicy};
+use weft_parsers::cci::gae::{AccessOp, ConfigureAccess};
+use weft_parsers::cci::gfd::{DcAdd, DcRelease, DmpEntry, Dmps, GfdRange};
+use weft_parsers::cci::gfd_access::{
+    Gdt, GdtDecoder, GdtEntry, GdtRange, SatEntries, SatRange, SatUpdate, SetGdt, SetSat,
+};
+use weft_parsers::cci::pbr::PathCost;
+use weft_parsers::cci::tables::{PidOp, VcsVectorRange, Vector, VectorRange};
+use weft_parsers::cci::{List, Opcode, Request, Uuid};
+use weft_parsers::fabric::{Dpa, Hpa, Interleave, Pid};
+
+use super::{Host, MemoryError, group_bit};
+use crate::cci::{CallError, Fabric, Way};
+use crate::inventory::{Inventory, Switch};
+
+/// Extents of a list that are asked for: a contiguous add makes one.
+const EXTENTS_MAX: u32 = 64;
+/// Partitions that a GFD may have.
+const PARTITIONS: u8 = 4;
+/// Tries of undoing.
+const UNDO_TRIES: u32 = 4;
+
+/// Something to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Capacity {
+        gfd: Pid,
+        group: u16,
+        len: u64,
+        tag: Uuid,
+    },
+    NoCapacity {
+        gfd: Pid,
+        group: u16,
+        tag: Uuid,
+    },
+    Decoder {
+        gfd: Pid,
+        rpid: Pid,
+        index: u8,
+        hpa: Hpa,
+        dpa: u64,
+        len: u64,
+        interleave: Interleave,
+        way: u8,
+    },
+    NoDecoder {
+        gfd: Pid,
+        rpid: Pid,
+        index: u8,
+    },
+    Edge {
+        host: Host,
+        gfd: Pid,
+    },
+    NoEdge {
+        host: Host,
+        gfd: Pid,
+    },
+    Right {
+        gfd: Pid,
+        rpid: Pid,
+        group: u16,
+    },
+    NoRight {
+        gfd: Pid,
+        rpid: Pid,
+        group: u16,
+    },
+    /// Puts back what a decoder was.
+    Restore {
+        gfd: Pid,
+        rpid: Pid,
+        entry: GdtEntry,
+    },
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capacity { gfd, group, .. } => write!(f, "capacity of {gfd} to group {group}"),
+            Self::NoCapacity { gfd, group, .. } => {
+                write!(f, "capacity of {gfd} from group {group}")
+            }
+            Self::Decoder { gfd, rpid, index, .. } => {
+                write!(f, "decoder {index} of {rpid} at {gfd} set")
+            }
+            Self::NoDecoder { gfd, rpid, index } => {
+                write!(f, "decoder {index} of {rpid} at {gfd} cleared")
+            }
+            Self::Restore { gfd, rpid, entry } => {
+                write!(f, "decoder {} of {rpid} at {gfd} put back", entry.index)
+            }
+            Self::Edge { host, gfd } => write!(f, "{gfd} opened at the edge of {}", host.pid),
+            Self::NoEdge { host, gfd } => write!(f, "{gfd} closed at the edge of {}", host.pid),
+            Self::Right { gfd, rpid, group } => {
+                write!(f, "right of {rpid} to group {group} of {gfd}")
+            }
+            Self::NoRight { gfd, rpid, group } => {
+                write!(f, "no right of {rpid} to group {group} of {gfd}")
+            }
+        }
+    }
+}
+
+/// What was done, with what undoes it.
+#[derive(Debug, Default)]
+pub(super) struct Done(Vec<(Step, Option<Step>)>);
+
+impl Done {
+    /// Does a step; when it fails, undoes it and all before it.
+    ///
+    /// Returns where the capacity is, for a step that adds some, else 0.
+    pub fn take(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        step: Step,
+    ) -> Result<u64, MemoryError> {
+        match undoes(fabric, step).and_then(|undo| {
+            // From here on the step may have come about, whatever is answered.
+            self.0.push((step, undo));
+            run(fabric, inventory, step)
+        }) {
+            Ok(value) => Ok(value),
+            Err(source) => Err(self.undo(fabric, inventory, step, source)),
+        }
+    }
+
+    fn undo(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        failed: Step,
+        source: CallError,
+    ) -> MemoryError {
+        let (mut undone, mut left) = (Vec::new(), Vec::new());
+        while let Some((step, undo)) = self.0.pop() {
+            let Some(undo) = undo else {
+                left.push(format!("{step} cannot be undone"));
+                continue;
+            };
+            let mut result = Ok(0);
+            for _ in 0..UNDO_TRIES {
+                result = run(fabric, inventory, undo);
+                if result.is_ok() {
+                    break;
+                }
+            }
+            match result {
+                Ok(_) => undone.push(step.to_string()),
+                Err(error) => left.push(format!("{step} ({})", error.with_causes())),
+            }
+        }
+        let (failed, source) = (failed.to_string(), Box::new(source));
+        if left.is_empty() {
+            MemoryError::Undone { failed, undone, source }
+        } else {
+            MemoryError::Left { failed, undone, left, source }
+        }
+    }
+}
+
+/// What undoes a step, seen before it is taken.
+fn undoes(fabric: &mut Fabric, step: Step) -> Result<Option<Step>, CallError> {
+    Ok(match step {
+        Step::Capacity { gfd, group, tag, .. } => Some(Step::NoCapacity { gfd, group, tag }),
+        // Its content is gone.
+        Step::NoCapacity { .. } => None,
+        Step::Decoder { gfd, rpid, index, .. } => Some(Step::NoDecoder { gfd, rpid, index }),
+        Step::NoDecoder { gfd, rpid, index } => {
+            let entry = decoder(fabric, gfd, rpid, index)?;
+            Some(Step::Restore { gfd, rpid, entry })
+        }
+        Step::Restore { .. } => None,
+        Step::Edge { host, gfd } => Some(Step::NoEdge { host, gfd }),
+        Step::NoEdge { host, gfd } => Some(Step::Edge { host, gfd }),
+        Step::Right { gfd, rpid, group } => Some(Step::NoRight { gfd, rpid, group }),
+        Step::NoRight { gfd, rpid, group } => Some(Step::Right { gfd, rpid, group }),
+    })
+}
+
+fn run(fabric: &mut Fabric, inventory: &Inventory, step: Step) -> Result<u64, CallError> {
+    match step {
+        Step::Capacity { gfd, group, len, tag } => return add(fabric, gfd, group, len, tag),
+        Step::NoCapacity { gfd, group, tag } => release(fabric, gfd, group, tag)?,
+        Step::Decoder { gfd, rpid, index, hpa, dpa, len, interleave, way } => {
+            let dpa = Dpa(dpa);
+            let new = GdtDecoder { coherent: false, hpa, dpa, dpa_len: len, interleave, way };
+            set_decoder(fabric, gfd, rpid, GdtEntry { index, decoder: Some(new) })?;
+        }
+        Step::NoDecoder { gfd, rpid, index } => {
+            set_decoder(fabric, gfd, rpid, GdtEntry { index, decoder: None })?;
+        }
+        Step::Restore { gfd, rpid, entry } => set_decoder(fabric, gfd, rpid, entry)?,
+        Step::Edge { host, gfd } => edge(fabric, inventory, host, gfd, true)?,
+        Step::NoEdge { host, gfd } => edge(fabric, inventory, host, gfd, false)?,
+        Step::Right { gfd, rpid, group } => right(fabric, gfd, rpid, group, true)?,
+        Step::NoRight { gfd, rpid, group } => right(fabric, gfd, rpid, group, false)?,
+    }
+    Ok(0)
+}
+
+/// Where the extent of a tag in a group is, and how long; none when there is none.
+fn extent(
+    fabric: &mut Fabric,
+    gfd: Pid,
+    group: u16,
+    tag: Uuid,
+) -> Result<Option<(u64, u64)>, CallError> {
+    let range = GetExtents { owner: group, count: EXTENTS_MAX, start: 0 };
+    let answer = fabric.call(Way::Pid(gfd), &Request::GetGfdExtents(range))?;
+    let list = answer.read::<ExtentList<'_>>()?;
+    let own = list.extents.iter().find(|extent| extent.tag == tag);
+    Ok(own.map(|extent| (extent.start.0, extent.len)))
+}
+
+fn add(fabric: &mut Fabric, gfd: Pid, group: u16, len: u64, tag: Uuid) -> Result<u64, CallError> {
+    let way = Way::Pid(gfd);
+    let add = Request::DcAdd(DcAdd {
+        group,
+        policy: AddPolicy::Contiguous,
+        region: 0,
+        len,
+        tag,
+        response_max: EXTENTS_MAX,
+        extents: List::of(&[]),
+    });
+    let answer = fabric.call(way, &add).map(drop);
+    if let Err(error) = answer
+        && error.is_refusal()
+    {
+        return Err(error);
+    }
+    // Where an answer was lost, the list tells whether it came about.
+    match extent(fabric, gfd, group, tag)? {
+        Some((start, got)) if got == len => Ok(start),
+        _ => {
+            let what = "the capacity that was added is not in its list";
+            Err(CallError::Unexpected { way, opcode: Opcode::DC_ADD, what })
+        }
+    }
+}
+
+/// Octets of the smallest block that a GFD gives; none where it does not tell.
+pub(super) fn block(fabric: &mut Fabric, gfd: Pid) -> Option<u64> {
+    let request = Request::GetDmps(GfdRange { count: PARTITIONS, start: 0 });
+    let answer = fabric.call(Way::Pid(gfd), &request).ok()?;
+    let partitions = answer.read::<Dmps<'_>>().ok()?.entries;
+    let given = partitions.iter().filter(|one| one.flags & DmpEntry::DC_MANAGED != 0);
+    given.map(|one| one.block).min()
+}
+
+fn release(fabric: &mut Fabric, gfd: Pid, group: u16, tag: Uuid) -> Result<(), CallError> {
+    let way = Way::Pid(gfd);
+    if extent(fabric, gfd, group, tag)?.is_none() {
+        return Ok(());
+    }
+    let flags = ReleaseFlags { policy: ReleasePolicy::Tag, forced: false, sanitize: true };
+    let (len, response_max, extents) = (0, EXTENTS_MAX, List::of(&[]));
+    let release = DcRelease { group, flags, len, tag, response_max, extents };
+    let answer = fabric.call(way, &Request::DcRelease(release)).map(drop);
+    if extent(fabric, gfd, group, tag)?.is_none() {
+        return Ok(());
+    }
+    let what = "the capacity that was released is still in its list";
+    answer.and(Err(CallError::Unexpected { way, opcode: Opcode::DC_RELEASE, what }))
+}
+
+fn decoder(fabric: &mut Fabric, gfd: Pid, rpid: Pid, index: u8) -> Result<GdtEntry, CallError> {
+    let range = GdtRange { rpid, count: 1, start: index };
+    let answer = fabric.call(Way::Pid(gfd), &Request::GetGdt(range))?;
+    let entries = answer.read::<Gdt<'_>>()?.entries;
+    Ok(entries.get(0).unwrap_or(GdtEntry { index, decoder: None }))
+}
+
+fn set_decoder(fabric: &mut Fabric, gfd: Pid, rpid: Pid, entry: GdtEntry) -> Result<(), CallError> {
+    let way = Way::Pid(gfd);
+    let entries = [entry];
+    let set = SetGdt { rpid, start: entry.index, entries: List::of(&entries) };
+    fabric.call(way, &Request::SetGdt(set))?;
+    if decoder(fabric, gfd, rpid, entry.index)?.decoder == entry.decoder {
+        return Ok(());
+    }
+    let what = "the decoder is not what it was set to";
+    Err(CallError::Unexpected { way, opcode: Opcode::SET_GDT, what })
+}
+
+/// Sets or clears one bit of a right; the others stay.
+fn right(fabric: &mut Fabric, gfd: Pid, rpid: Pid, group: u16, on: bool) -> Result<(), CallError> {
+    let way = Way::Pid(gfd);
+    let now = vector(fabric, gfd, rpid)?;
+    let bit = group_bit(group);
+    let wanted = if on { now | bit } else { now & !bit };
+    if wanted != now {
+        let updates = [SatUpdate { rpid, vector: wanted }];
+        fabric.call(way, &Request::SetSat(SetSat { updates: List::of(&updates) }))?;
+    }
+    if vector(fabric, gfd, rpid)? == wanted {
+        return Ok(());
+    }
+    let what = "the right is not what it was set to";
+    Err(CallError::Unexpected { way, opcode: Opcode::SET_SAT, what })
+}
+
+fn vector(fabric: &mut Fabric, gfd: Pid, rpid: Pid) -> Result<u32, CallError> {
+    let way = Way::Pid(gfd);
+    let answer = fabric.call(way, &Request::GetSat(SatRange { count: 1, start: rpid }))?;
+    let what = "it tells no right of the requester";
+    let missing = CallError::Unexpected { way, opcode: Opcode::GET_SAT, what };
+    answer.read::<SatEntries<'_>>()?.vectors.get(0).ok_or(missing)
+}
+
+/// Lets the host's edge reach a GFD (GMV), or not.
+fn edge(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    host: Host,
+    gfd: Pid,
+    on: bool,
+) -> Result<(), CallError> {
+    let way = inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
+    let op = if on { AccessOp::EnableGmv } else { AccessOp::DisableGmv };
+    let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
+    let set = ConfigureAccess { vcs: host.vcs, access: PidOp { pid: gfd, op }, cost };
+    fabric.call(way, &Request::ConfigureAccess(set))?;
+    let octet = u32::from(gfd.bits() / 8);
+    let range = VcsVectorRange { vcs: host.vcs, range: VectorRange { start: octet, len: 1 } };
+    let answer = fabric.call(way, &Request::GetVcsAccess(range))?;
+    let octets = answer.read::<Vector<'_>>()?.data;
+    let is_set = octets.get(0).is_some_and(|octet| octet & (1 << (gfd.bits() % 8)) != 0);
+    if is_set == on {
+        return Ok(());
+    }
+    let what = "the access vector is not what it was set to";
+    Err(CallError::Unexpected { way, opcode: Opcode::CONFIGURE_ACCESS, what })
+}

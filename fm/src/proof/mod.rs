@@ -1,0 +1,229 @@
+//! That no packet is lost, comes back, or waits for ever: a certificate that can be checked without what made it.
+//!
+//! Shape: [`Graph`] and [`Tables`] -> [`Proof`]: an order of all channels; [`Proof::check`] follows the tables again and
+//! sees that every packet waits only for channels that stand behind the one it holds.
+//! Units: hops.
+//! Source: docs/spec/cxl-fabric.md "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
+//!
+//! # What is proved
+//! A channel is one direction of a link in one priority: a buffer of its own, lossless. A packet holds one and waits for
+//! the next one of the same priority; at an endpoint it waits for nothing, unless its class is answered: then it waits
+//! until the answer has a place in the channel into the fabric, in the answer's priority. If all channels can be put into
+//! an order in which every wait is forwards, the last one that holds a packet waits for nothing, moves on, and so do all.
+//!
+//! Tables do not know priorities: the order of priorities is one, that of links another, and together they are the order
+//! of all channels: first by priority, then by link.
+//!
+//! # What is taken for granted
+//! Endpoints sink posted TLPs and completions, and what [`Traffic`] calls not answered, whatever else they wait for.
+//! Hierarchical TLPs share one FIFO with the requests among them: endpoints must have room for all requests that may be
+//! outstanding (tags bound them). Whoever cannot promise that says so in [`Traffic`], and the proof fails, as it should.
+
+mod fault;
+pub(crate) mod walk;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use weft_parsers::fabric::Pid;
+
+pub use self::fault::{Channel, Fault};
+pub use self::walk::Counts;
+use self::walk::{ChannelId, Channels, Walk};
+use crate::graph::{Graph, Per};
+use crate::routes::Tables;
+
+/// Messages that share a FIFO.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// For people.
+    pub name: &'static str,
+    /// Its lossless priority.
+    pub pri: u8,
+    /// Endpoints take them only once the answer has a place in this priority; none: they take them always.
+    pub answered_in: Option<u8>,
+}
+
+/// Which messages go through the fabric in which priorities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// All classes.
+    pub classes: Vec<Class>,
+}
+
+impl Traffic {
+    /// UIO requests, answered by UIO completions, and hierarchical TLPs, which endpoints always take.
+    #[must_use]
+    pub fn new(uio_req_pri: u8, uio_cpl_pri: u8, hierarchical_pri: u8) -> Self {
+        let class = |name, pri, answered_in| Class { name, pri, answered_in };
+        Self {
+            classes: vec![
+                class("hierarchical", hierarchical_pri, None),
+                class("UIO requests", uio_req_pri, Some(uio_cpl_pri)),
+                class("UIO completions", uio_cpl_pri, None),
+            ],
+        }
+    }
+
+    /// The priorities, each before those in which it is answered.
+    ///
+    /// # Errors
+    /// There is none: requests wait for themselves.
+    pub fn order(&self) -> Result<Vec<u8>, Fault> {
+        let mut answers: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+        for class in &self.classes {
+            answers.entry(class.pri).or_default().extend(class.answered_in);
+            answers.entry(class.answered_in.unwrap_or(class.pri)).or_default();
+        }
+        let mut order = Vec::new();
+        while order.len() < answers.len() {
+            let waits = |pri: &u8| {
+                answers.iter().any(|(from, to)| !order.contains(from) && to.contains(pri))
+            };
+            let next = answers.keys().find(|pri| !order.contains(pri) && !waits(pri));
+            let Some(&next) = next else {
+                let stuck = answers.iter().find(|(pri, to)| !order.contains(pri) && !to.is_empty());
+                return Err(Fault::Answers(stuck.map_or(0, |(&pri, _)| pri)));
+            };
+            order.push(next);
+        }
+        Ok(order)
+    }
+}
+
+/// Follows all packets to all PIDs, those that nobody has too.
+fn walk<'a>(graph: &'a Graph, channels: &'a Channels, tables: &Tables) -> Result<Walk<'a>, Fault> {
+    let mut walk = Walk::new(graph, channels);
+    for to in (0_u16..).take(Pid::COUNT).map(Pid::from_low_bits) {
+        walk.follow(tables, to)?;
+    }
+    Ok(walk)
+}
+
+/// What was found when a proof was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Counted along all routes.
+    pub counts: Counts,
+    /// Directions of links.
+    pub channels: usize,
+    /// Pairs of them of which one's packets wait for the other.
+    pub waits: u64,
+}
+
+/// An order of all channels in which packets wait forwards only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// Priorities, first to last.
+    pub priorities: Vec<u8>,
+    /// Within each priority: directions of links, first to last.
+    pub channels: Vec<Channel>,
+    /// Most hops of any packet, whichever ports of groups it takes.
+    pub hops_max: u32,
+    traffic: Traffic,
+}
+
+impl Proof {
+    /// Finds the order.
+    ///
+    /// # Errors
+    /// Tables that lose packets, let them come back, mislead them, or let them wait in a circle.
+    pub fn find(graph: &Graph, tables: &Tables, traffic: &Traffic) -> Result<Self, Fault> {
+        let priorities = traffic.order()?;
+        let channels = Channels::new(graph);
+        let walk = walk(graph, &channels, tables)?;
+        let order = walk.order()?;
+        Ok(Self {
+            priorities,
+            channels: order.into_iter().map(|id| channels.list[id]).collect(),
+            hops_max: walk.counts.hops_max,
+            traffic: traffic.clone(),
+        })
+    }
+
+    /// Checks the order against the tables, and that every packet arrives within [`hops_max`](Self::hops_max) hops;
+    /// finds all waits anew and orders nothing.
+    ///
+    /// # Errors
+    /// The first thing that does not hold.
+    pub fn check(&self, graph: &Graph, tables: &Tables) -> Result<Facts, Fault> {
+        self.check_priorities()?;
+        let channels = Channels::new(graph);
+        let walk = walk(graph, &channels, tables)?;
+        let place = self.places(&channels)?;
+        let mut waits = 0;
+        for held in channels.list.keys() {
+            for wanted in walk.wanted(held) {
+                waits += 1;
+                if place[held] >= place[wanted] {
+                    let (held_at, wanted_at) = (place[held], place[wanted]);
+                    let (held, wanted) = (channels.list[held], channels.list[wanted]);
+                    return Err(Fault::Backwards { held, held_at, wanted, wanted_at });
+                }
+            }
+        }
+        if walk.counts.hops_max > self.hops_max {
+            return Err(Fault::Hops { got: walk.counts.hops_max, bound: self.hops_max });
+        }
+        Ok(Facts { counts: walk.counts, channels: channels.list.len(), waits })
+    }
+
+    /// Every class stands before its answers.
+    fn check_priorities(&self) -> Result<(), Fault> {
+        let place = |pri| self.priorities.iter().position(|&at| at == pri);
+        for class in &self.traffic.classes {
+            let here = place(class.pri).ok_or(Fault::Answers(class.pri))?;
+            if let Some(answer) = class.answered_in
+                && place(answer).is_none_or(|there| there <= here)
+            {
+                return Err(Fault::Answers(class.pri));
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of each channel; each has exactly one.
+    fn places(&self, channels: &Channels) -> Result<Per<ChannelId, usize>, Fault> {
+        let by_name: BTreeMap<Channel, ChannelId> =
+            channels.list.iter().map(|(id, &channel)| (channel, id)).collect();
+        let mut place = Per::new(channels.list.len(), usize::MAX);
+        for (at, channel) in self.channels.iter().enumerate() {
+            match by_name.get(channel) {
+                Some(&id) if place[id] == usize::MAX => place[id] = at,
+                _ => return Err(Fault::Order(*channel)),
+            }
+        }
+        let lacking = place.iter().find(|(_, at)| **at == usize::MAX).map(|(id, _)| id);
+        lacking.map_or(Ok(place), |id| Err(Fault::Order(channels.list[id])))
+    }
+}
+
+impl fmt::Display for Proof {
+    /// The order, a line for what is common and one for every eight channels.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "packets wait only for channels further down; none takes more than {} hops",
+            self.hops_max
+        )?;
+        writeln!(f, "first by priority:")?;
+        for pri in &self.priorities {
+            for class in self.traffic.classes.iter().filter(|class| class.pri == *pri) {
+                write!(f, "  {pri}: {}", class.name)?;
+                match class.answered_in {
+                    Some(answer) => writeln!(f, ", answered in {answer}")?,
+                    None => writeln!(f, ", always taken by endpoints")?,
+                }
+            }
+        }
+        writeln!(f, "then by link ({} channels):", self.channels.len())?;
+        for line in self.channels.chunks(8) {
+            f.write_str(" ")?;
+            for channel in line {
+                write!(f, " {channel}")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

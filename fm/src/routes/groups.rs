@@ -1,0 +1,237 @@
+//! Equal ways of a switch become routing groups, as many as the switch can hold.
+//!
+//! Shape: for each switch and PID a set of ports and the first of them -> [`SwitchTables`].
+//! Units: 8 ports a group, 256 groups a switch.
+//! Source: docs/spec/wire-formats.md §4.5 (RGT, mix), §5.3 (static messages use entry 0).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
+
+use super::tables::{GROUPS_MAX, SwitchTables, pid_at};
+use super::{Options, PORTS_MAX};
+use crate::graph::PortMask;
+
+/// Ports that lead nearer, and ports of detours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ways {
+    pub near: PortMask,
+    pub detours: PortMask,
+}
+
+/// What a switch does with packets to one PID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Choice {
+    #[default]
+    Nowhere,
+    /// They end here.
+    Here(u8),
+    /// By a set of [`Plan`], `first` for static messages.
+    Ways { set: u16, first: u8 },
+}
+
+/// What a switch is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    index: BTreeMap<Ways, u16>,
+    sets: Vec<Ways>,
+    choices: Vec<Choice>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            index: BTreeMap::new(),
+            sets: Vec::new(),
+            choices: vec![Choice::Nowhere; Pid::COUNT],
+        }
+    }
+}
+
+/// What is given up when a switch has too few groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Economy {
+    Nothing,
+    /// Detours.
+    Detours,
+    /// And static messages by several ports of one set.
+    Firsts,
+    /// And sets that the fewest PIDs use.
+    Sets,
+}
+
+impl Plan {
+    /// The number of a set of ways.
+    pub fn set(&mut self, ways: Ways) -> u16 {
+        let next = u16::try_from(self.sets.len()).expect("one set a destination switch at most");
+        *self.index.entry(ways).or_insert_with(|| {
+            self.sets.push(ways);
+            next
+        })
+    }
+
+    /// Says what to do with packets to `to`.
+    pub fn choose(&mut self, to: Pid, choice: Choice) {
+        if let Some(place) = self.choices.get_mut(to.index()) {
+            *place = choice;
+        }
+    }
+
+    /// The ways of a set.
+    pub fn ways(&self, set: u16) -> Ways {
+        self.sets.get(usize::from(set)).copied().unwrap_or_default()
+    }
+
+    /// The tables, and how many PIDs have fewer ways in them than there are.
+    ///
+    /// A group keeps the place that it has in `before`, that of the first tables before that of the others, and no place is
+    /// given to another group while any of them uses it: then each entry can be sent on its own, and routes of before go
+    /// on meaning what they meant.
+    pub fn tables(
+        &self,
+        before: [Option<&SwitchTables>; 2],
+        options: &Options,
+    ) -> (SwitchTables, usize) {
+        let (mut taken, mut used) = (BTreeMap::new(), BTreeSet::new());
+        for (at, group) in before.iter().flatten().flat_map(|tables| in_use(tables)) {
+            if used.insert(at) {
+                taken.entry(group.emit()).or_insert(at);
+            }
+        }
+        let room = options.groups.min(GROUPS_MAX);
+        let mut free = (0..=u8::MAX).take(room).filter(|at| !used.contains(at));
+        let (distinct, numbers) = self.distinct();
+        let (economy, groups) = self.groups(&distinct, &taken, free.clone().count(), options);
+        let mut tables = SwitchTables::default();
+        let mut places = BTreeMap::new();
+        for (octets, group) in groups {
+            let kept = taken.get(&octets).copied();
+            let Some(at) = kept.or_else(|| free.next()) else { continue };
+            tables.set_rgt(at, Some(group));
+            places.insert(octets, at);
+        }
+        let entries: Vec<(DrtEntry, bool)> = distinct
+            .iter()
+            .map(|&(choice, ..)| match choice {
+                Choice::Nowhere => (DrtEntry::Invalid, false),
+                Choice::Here(port) => (DrtEntry::Port(port), false),
+                Choice::Ways { set, first } => {
+                    let all = group_of(self.ways(set), first, Economy::Nothing, options);
+                    let group = group_of(self.ways(set), first, economy, options);
+                    let place = group.and_then(|group| places.get(&group.emit()).copied());
+                    let got = group.filter(|_| place.is_some()).map_or(0, |group| group.highest);
+                    let entry = place.map_or(DrtEntry::Port(first), DrtEntry::Group);
+                    (entry, got < all.map_or(0, |all| all.highest))
+                }
+            })
+            .collect();
+        let mut short = 0;
+        for (at, number) in numbers.into_iter().enumerate() {
+            let Some(&(entry, is_short)) = entries.get(number) else { continue };
+            tables.set_drt(pid_at(at), entry);
+            short += usize::from(is_short);
+        }
+        (tables, short)
+    }
+
+    /// Each choice once, with the first PID that it is made for and how many; and the number of that of each PID.
+    fn distinct(&self) -> (Vec<(Choice, usize, usize)>, Vec<usize>) {
+        let mut distinct: Vec<(Choice, usize, usize)> = Vec::new();
+        // A set has few firsts: looking through them is faster than any map.
+        let mut of_set: Vec<Vec<usize>> = vec![Vec::new(); self.sets.len() + 1];
+        let mut numbers = Vec::with_capacity(self.choices.len());
+        for (at, &choice) in self.choices.iter().enumerate() {
+            let place = match choice {
+                Choice::Ways { set, .. } => usize::from(set),
+                Choice::Nowhere | Choice::Here(_) => self.sets.len(),
+            };
+            let Some(known) = of_set.get_mut(place) else { continue };
+            let is_it = |&&number: &&usize| distinct.get(number).is_some_and(|d| d.0 == choice);
+            let number = known.iter().find(is_it).copied().unwrap_or(distinct.len());
+            if let Some((.., count)) = distinct.get_mut(number) {
+                *count += 1;
+            } else {
+                known.push(number);
+                distinct.push((choice, at, 1));
+            }
+            numbers.push(number);
+        }
+        (distinct, numbers)
+    }
+
+    /// Groups that fit: those of `taken` and `free` more, in the order of the PIDs that use them first.
+    fn groups(
+        &self,
+        distinct: &[(Choice, usize, usize)],
+        taken: &BTreeMap<[u8; 12], u8>,
+        free: usize,
+        options: &Options,
+    ) -> (Economy, Vec<([u8; 12], RgtEntry)>) {
+        let economies = [Economy::Nothing, Economy::Detours, Economy::Firsts, Economy::Sets];
+        for economy in economies {
+            // By content: the first PID and the number of PIDs.
+            let mut wanted: BTreeMap<[u8; 12], (usize, usize, RgtEntry)> = BTreeMap::new();
+            for &(choice, at, count) in distinct {
+                let Choice::Ways { set, first } = choice else { continue };
+                let Some(group) = group_of(self.ways(set), first, economy, options) else {
+                    continue;
+                };
+                let place = wanted.entry(group.emit()).or_insert((at, 0, group));
+                *place = (place.0.min(at), place.1 + count, group);
+            }
+            let new = wanted.keys().filter(|octets| !taken.contains_key(*octets)).count();
+            let mut list: Vec<_> = wanted.into_iter().collect();
+            if new > free {
+                if economy != Economy::Sets {
+                    continue;
+                }
+                list.sort_by_key(|(octets, (at, count, _))| {
+                    (!taken.contains_key(octets), usize::MAX - count, *at)
+                });
+                list.truncate(list.len() - new + free);
+            }
+            list.sort_by_key(|(_, (at, ..))| *at);
+            return (
+                economy,
+                list.into_iter().map(|(octets, (.., group))| (octets, group)).collect(),
+            );
+        }
+        (Economy::Sets, Vec::new())
+    }
+}
+
+/// Groups that an entry leads to; a switch keeps others too, of before.
+fn in_use(tables: &SwitchTables) -> impl Iterator<Item = (u8, &RgtEntry)> {
+    let entries = (0..Pid::COUNT).map(|at| tables.drt(pid_at(at)));
+    let used: BTreeSet<u8> = entries
+        .filter_map(|entry| match entry {
+            DrtEntry::Group(index) => Some(index),
+            DrtEntry::Invalid | DrtEntry::Port(_) => None,
+        })
+        .collect();
+    tables.groups().filter(move |(at, _)| used.contains(at))
+}
+
+/// The group of these ways with `first` in front; none where one port is all there is.
+fn group_of(ways: Ways, first: u8, economy: Economy, options: &Options) -> Option<RgtEntry> {
+    let near: Vec<u8> = ways.near.iter().collect();
+    let start = match economy {
+        Economy::Nothing | Economy::Detours => near.iter().position(|&port| port == first)?,
+        Economy::Firsts | Economy::Sets => 0,
+    };
+    let near_count = near.len().min(PORTS_MAX);
+    let around = near.iter().cycle().skip(start).take(near_count).copied();
+    let detours = ways.detours.iter().filter(|_| economy == Economy::Nothing && options.detours);
+    let list: Vec<u8> = around.chain(detours).take(PORTS_MAX).collect();
+    if list.len() < 2 {
+        return None;
+    }
+    let mut ports = [0; PORTS_MAX];
+    ports.iter_mut().zip(&list).for_each(|(place, &port)| *place = port);
+    let last = |count: usize| u8::try_from(count - 1).expect("eight at most");
+    let primary = last(near_count);
+    let highest = last(list.len());
+    // Without secondary ports the mix says nothing; 0 keeps such groups equal.
+    let mix = if highest > primary { options.mix } else { 0 };
+    Some(RgtEntry { ports, highest, primary, mode: options.mode, mix })
+}

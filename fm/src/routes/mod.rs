@@ -1,0 +1,282 @@
+//! Routes for any fabric, without loops and without deadlock.
+//!
+//! Shape: [`Graph`], [`Options`], what there was before -> [`Routed`]: [`Tables`] of every switch, the [`Order`] they go
+//! by, and who cannot be reached. [`tree`] has the rule and why it holds; [`crate::proof`] proves the result again.
+//! Units: hops; 8 ports a group.
+//! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 sections 7.7.5 (figures 7-43, 7-44), 7.7.6.2.
+
+mod groups;
+mod kept;
+pub mod order;
+mod rounds;
+pub mod tables;
+pub mod transit;
+pub mod tree;
+
+use std::fmt;
+
+use weft_parsers::fabric::{DrtEntry, Pid, RgtMode};
+
+use self::groups::{Choice, Plan, Ways};
+pub use self::kept::Kept;
+use self::order::Net;
+pub use self::order::Order;
+pub use self::tables::{Change, Diff, SwitchTables, Tables};
+pub use self::transit::Transit;
+use self::tree::Tree;
+use crate::graph::{Endpoint, Graph, Per, SwitchId};
+
+/// Ports of a routing group.
+pub const PORTS_MAX: usize = 8;
+
+/// How routes are to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How dynamic messages choose among ports of a group.
+    pub mode: RgtMode,
+    /// Share of the primary ports where a group has others, 0..=7.
+    ///
+    /// By default 7: a detour costs a hop, so it is taken only when the ports that lead nearer are full.
+    pub mix: u8,
+    /// Whether groups have secondary ports, to switches that are just as far and above.
+    pub detours: bool,
+    /// Groups that a switch can hold, at most 256.
+    pub groups: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let mode = RgtMode::CongestionAvoiding;
+        Self { mode, mix: 7, detours: true, groups: tables::GROUPS_MAX }
+    }
+}
+
+/// Some PIDs cannot be reached from some others.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Partition {
+    /// PIDs that reach each other; the most numerous first.
+    pub islands: Vec<Vec<Pid>>,
+    /// PIDs at switches that are lost.
+    pub lost: Vec<Pid>,
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, pids: &[Pid]| {
+            for (at, pid) in pids.iter().take(16).enumerate() {
+                write!(f, "{}{pid}", if at == 0 { "" } else { ", " })?;
+            }
+            if pids.len() > 16 { write!(f, " and {} more", pids.len() - 16) } else { Ok(()) }
+        };
+        let rest = self.islands.get(1..).unwrap_or_default();
+        write!(f, "the fabric is in {} parts", self.islands.len())?;
+        for island in rest {
+            write!(f, "; cut off from the largest: ")?;
+            list(f, island)?;
+        }
+        if !self.lost.is_empty() {
+            write!(f, "; at lost switches: ")?;
+            list(f, &self.lost)?;
+        }
+        Ok(())
+    }
+}
+
+/// Routes of a fabric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routed {
+    /// What every switch is to hold; PIDs that can be reached from a switch have an entry there, even in a partition.
+    pub tables: Tables,
+    /// Which way is up.
+    pub order: Order,
+    /// Why not every PID reaches every other.
+    pub partition: Option<Partition>,
+    /// Entries with fewer ports than there are, because a switch has too few groups.
+    pub short: usize,
+}
+
+impl Routed {
+    /// The tables, if every PID reaches every other.
+    ///
+    /// # Errors
+    /// Who does not; the routes of all others are in [`tables`](Self::tables) nevertheless.
+    pub const fn whole(&self) -> Result<&Tables, &Partition> {
+        match &self.partition {
+            None => Ok(&self.tables),
+            Some(partition) => Err(partition),
+        }
+    }
+}
+
+/// Makes the routes of `graph`.
+///
+/// With what there was `before`, ranks, groups and the ports of static messages stay what they were as far as they can,
+/// so that little has to be sent; without, they are the best that there are.
+#[must_use]
+pub fn route(graph: &Graph, options: &Options, before: Option<&Routed>) -> Routed {
+    let order = before.map(|before| &before.order);
+    let home = before.map(|before| &before.tables);
+    route_from(graph, options, Basis { order, home, standing: None })
+}
+
+/// What routes are to stay like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Basis<'a> {
+    /// Ranks that are kept if they still serve.
+    pub order: Option<&'a Order>,
+    /// What the switches hold when all is well: an entry of it is kept as long as it leads nearer, and no place of its groups
+    /// is given to others, so that it comes back as it was.
+    pub home: Option<&'a Tables>,
+    /// What the switches hold now: kept where that of `home` cannot be. Groups in use keep their places.
+    pub standing: Option<&'a Tables>,
+}
+
+/// Makes the routes of `graph`, as like `basis` as they can be.
+#[must_use]
+pub fn route_from(graph: &Graph, options: &Options, basis: Basis<'_>) -> Routed {
+    let net = Net::new(graph);
+    let order = Order::new(&net, basis.order);
+    let Basis { home, standing, .. } = basis;
+    let mut ends: Per<SwitchId, Vec<Endpoint>> = Per::new(graph.switch_count(), Vec::new());
+    for end in graph.endpoints().filter(|end| graph.is_up(end.at.switch)) {
+        ends[end.at.switch].push(end);
+    }
+    let mut build = Build::new(&net, &order, [home, standing]);
+    for (to, ends) in ends.iter().filter(|(_, ends)| !ends.is_empty()) {
+        build.routes_to(to, ends);
+    }
+    let mut tables = Tables::default();
+    let mut short = 0;
+    for (switch, plan) in build.plans.iter() {
+        let before = [home, standing].map(|tables| tables.and_then(|tables| tables.get(switch)));
+        let (made, lacking) = plan.tables(before, options);
+        tables.push(made);
+        short += lacking;
+    }
+    let partition = partition(graph, &net, &ends);
+    Routed { tables, order, partition, short }
+}
+
+fn partition(graph: &Graph, net: &Net, ends: &Per<SwitchId, Vec<Endpoint>>) -> Option<Partition> {
+    let pids = |part: &Vec<SwitchId>| {
+        let mut pids: Vec<Pid> = part.iter().flat_map(|&s| &ends[s]).map(|end| end.pid).collect();
+        pids.sort_unstable();
+        pids
+    };
+    let mut islands: Vec<Vec<Pid>> =
+        net.parts().iter().map(pids).filter(|pids| !pids.is_empty()).collect();
+    islands.sort_by_key(|pids| (usize::MAX - pids.len(), pids.first().copied()));
+    let lost = graph.endpoints().filter(|end| !graph.is_up(end.at.switch));
+    let lost: Vec<Pid> = lost.map(|end| end.pid).collect();
+    (islands.len() > 1 || !lost.is_empty()).then_some(Partition { islands, lost })
+}
+
+/// A way nearer, as candidates for static messages.
+#[derive(Clone, Copy, Debug)]
+struct Near {
+    /// Its number among all, for its load.
+    arc: usize,
+    port: u8,
+    far: SwitchId,
+}
+
+/// Routes under construction.
+struct Build<'a> {
+    net: &'a Net,
+    order: &'a Order,
+    /// Tables that it stays like, the first of them before the others.
+    before: [Option<&'a Tables>; 2],
+    plans: Per<SwitchId, Plan>,
+    /// Static routes over an arc so far: pairs of PIDs.
+    load: Vec<u64>,
+    tree: Tree,
+    /// Sources whose static route to the PID of the moment goes through a switch.
+    through: Per<SwitchId, u64>,
+    /// The set of a switch, and its part of `near`.
+    sets: Per<SwitchId, (u16, usize, usize)>,
+    near: Vec<Near>,
+}
+
+impl<'a> Build<'a> {
+    fn new(net: &'a Net, order: &'a Order, before: [Option<&'a Tables>; 2]) -> Self {
+        let count = net.switch_count();
+        Self {
+            net,
+            order,
+            before,
+            plans: Per::new(count, Plan::default()),
+            load: vec![0; net.arc_count()],
+            tree: Tree::new(count),
+            through: Per::new(count, 0),
+            sets: Per::new(count, (0, 0, 0)),
+            near: Vec::new(),
+        }
+    }
+
+    /// All switches' choices for the PIDs `ends` at `to`.
+    fn routes_to(&mut self, to: SwitchId, ends: &[Endpoint]) {
+        self.tree.grow(self.net, self.order, to);
+        self.near.clear();
+        for &from in self.tree.settled() {
+            let begin = self.near.len();
+            let mut ways = Ways::default();
+            for (arc, way) in self.tree.primaries(self.net, self.order, from) {
+                ways.near.insert(way.port);
+                self.near.push(Near { arc, port: way.port, far: way.far });
+            }
+            for way in self.tree.detours(self.net, self.order, from) {
+                ways.detours.insert(way.port);
+            }
+            if from != to {
+                self.sets[from] = (self.plans[from].set(ways), begin, self.near.len());
+            }
+        }
+        for end in ends {
+            self.routes_to_pid(to, *end);
+        }
+    }
+
+    /// Farthest switches first, so that what goes through a switch is known when its port is chosen: the least loaded one,
+    /// or the one of before.
+    fn routes_to_pid(&mut self, to: SwitchId, end: Endpoint) {
+        self.plans[to].choose(end.pid, Choice::Here(end.at.port));
+        for &switch in self.tree.settled() {
+            self.through[switch] = u64::from(self.net.pids[switch]);
+        }
+        for &from in self.tree.settled().iter().skip(1).rev() {
+            let (set, begin, last) = self.sets[from];
+            let ways = self.near.get(begin..last).unwrap_or_default();
+            let kept = self.kept(from, end.pid, ways);
+            let load = |way: &&Near| self.load.get(way.arc).copied();
+            let Some(&way) = kept.or_else(|| ways.iter().min_by_key(load)) else { continue };
+            let through = self.through[from];
+            if let Some(load) = self.load.get_mut(way.arc) {
+                *load += through;
+            }
+            self.through[way.far] += through;
+            self.plans[from].choose(end.pid, Choice::Ways { set, first: way.port });
+        }
+    }
+
+    /// The way of static messages before, if it leads nearer still and there are not more ways than there were.
+    fn kept<'n>(&self, from: SwitchId, to: Pid, ways: &'n [Near]) -> Option<&'n Near> {
+        let mut before = self.before.iter().flatten();
+        before.find_map(|tables| Self::kept_of(tables, from, to, ways))
+    }
+
+    fn kept_of<'n>(tables: &Tables, from: SwitchId, to: Pid, ways: &'n [Near]) -> Option<&'n Near> {
+        let tables = tables.get(from)?;
+        let (first, had) = match tables.drt(to) {
+            DrtEntry::Invalid => return None,
+            DrtEntry::Port(port) => (port, 1),
+            DrtEntry::Group(index) => {
+                let group = tables.rgt(index)?;
+                (*group.ports().first()?, usize::from(group.primary) + 1)
+            }
+        };
+        if ways.len().min(PORTS_MAX) > had {
+            return None;
+        }
+        ways.iter().find(|way| way.port == first)
+    }
+}

@@ -1,0 +1,296 @@
+//! In which order routes to PIDs may change, and to whom none may.
+//!
+//! Shape: [`Kind`]s of PIDs that change, what packets to all others wait for -> [`Rounds`].
+//! Units: checks, each of all channels.
+//! Source: own construction; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987 (channel dependency graph).
+//!
+//! All PIDs of a round change together; between two rounds packets that came by ways of before leave the fabric. So while
+//! a round runs, packets wait by the ways of now to all others, and by both ways to those of the round: without a circle
+//! among these, nothing locks up.
+//!
+//! Rounds of one kind of PID each are enough to look for: what waits while several change together has all that waits
+//! while they change one after the other. So PIDs are withdrawn where there is no sequence of single kinds, which is
+//! looked for in full: all sequences are tried, then all with one PID less, and so on. Only where a fabric has too many
+//! kinds to try all ([`WORK_MAX`]) is what was found first taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_parsers::fabric::Pid;
+
+use super::tables::Tables;
+use crate::graph::{Graph, PortMask, PortRef};
+use crate::proof::walk::{Ups, Walk};
+
+/// Switches that are looked at in all checks of a search, each once for every kind.
+const WORK_MAX: usize = 1_000_000;
+/// Checks that are made at least.
+const CHECKS_MIN: usize = 64;
+/// Kinds of which all sets are tried for whom to withdraw.
+const SETS_OF_MAX: usize = 10;
+/// Checks by which rounds are found where not all can be tried.
+const TRIES_MAX: usize = 256;
+
+/// PIDs that have the same ways between switches, before and after.
+type Kind = Vec<Pid>;
+
+/// What becomes of the routes to which PIDs, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rounds {
+    /// PIDs that change together, one round after the other.
+    pub rounds: Vec<Vec<Pid>>,
+    /// Those of them that have no route until then.
+    pub withdrawn: Vec<Pid>,
+}
+
+/// Where the routes to PIDs of a kind are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Now {
+    Old,
+    Moving,
+    New,
+    Withdrawn,
+}
+
+/// Tables of before and after, and what leads up in them.
+#[derive(Clone, Copy)]
+pub(super) struct Between<'a> {
+    pub graph: &'a Graph,
+    pub ups: &'a Ups,
+    pub old: &'a Tables,
+    pub new: &'a Tables,
+}
+
+impl Between<'_> {
+    /// Puts PIDs together that make the same waits; first those that never go up after down, which fit together if the
+    /// order of before is that of after.
+    fn kinds(&self, changed: &[Pid], scratch: &mut Walk<'_>) -> Vec<Kind> {
+        let mut kinds: BTreeMap<(bool, Vec<PortMask>), Kind> = BTreeMap::new();
+        for &to in changed {
+            let of = |tables: &Tables, at| -> PortMask {
+                let ports = tables.get(at).and_then(|tables| tables.ports(to)).unwrap_or_default();
+                let is_link = |port: &u8| self.graph.far(PortRef::new(at, *port)).is_some();
+                ports.iter().filter(is_link).collect()
+            };
+            let ways = self.graph.switches().flat_map(|at| [of(self.old, at), of(self.new, at)]);
+            let ways = ways.collect();
+            let is_legal = scratch.mix(self.old, self.new, self.ups, to);
+            kinds.entry((!is_legal, ways)).or_default().push(to);
+        }
+        kinds.into_values().collect()
+    }
+}
+
+/// Plans the changes of routes to `changed`; `rest` has the waits of packets to all others.
+pub(super) fn plan<'a>(between: Between<'a>, rest: &Walk<'a>, changed: &[Pid]) -> Rounds {
+    let mut all = rest.clone();
+    for &to in changed {
+        all.mix(between.old, between.new, between.ups, to);
+    }
+    if all.order().is_ok() {
+        let rounds = if changed.is_empty() { Vec::new() } else { vec![changed.to_vec()] };
+        return Rounds { rounds, withdrawn: Vec::new() };
+    }
+    let kinds = between.kinds(changed, &mut all);
+    let work = kinds.len() * between.graph.switch_count();
+    let left = (WORK_MAX / work.max(1)).max(CHECKS_MIN);
+    Search { between, rest, kinds: &kinds, left }.plan()
+}
+
+struct Search<'a, 'w> {
+    between: Between<'a>,
+    rest: &'w Walk<'a>,
+    kinds: &'w [Kind],
+    /// Checks that may be made still.
+    left: usize,
+}
+
+impl Search<'_, '_> {
+    fn plan(mut self) -> Rounds {
+        let whole = self.left;
+        self.left = whole / 2;
+        let start = vec![Now::Old; self.kinds.len()];
+        if let Some(path) = self.path(start.clone()) {
+            let rounds = self.together(start, &path);
+            return self.named(&rounds, &[]);
+        }
+        self.left += whole / 2;
+        self.withdrawing().unwrap_or_else(|| self.greedy())
+    }
+
+    /// Whether packets wait in no circle while all is as `now` says.
+    fn holds(&self, now: &[Now]) -> bool {
+        let Between { ups, old, new, .. } = self.between;
+        let mut walk = self.rest.clone();
+        for (kind, now) in self.kinds.iter().zip(now) {
+            let Some(&to) = kind.first() else { continue };
+            match now {
+                Now::Old => drop(walk.mix(old, old, ups, to)),
+                Now::Moving => drop(walk.mix(old, new, ups, to)),
+                Now::New => drop(walk.mix(new, new, ups, to)),
+                Now::Withdrawn => {}
+            }
+        }
+        walk.order().is_ok()
+    }
+
+    /// The same of one kind that moves; also false once too much has been tried.
+    fn may_move(&mut self, now: &mut [Now], kind: usize) -> bool {
+        let Some(left) = self.left.checked_sub(1) else { return false };
+        self.left = left;
+        set(now, &[kind], Now::Moving);
+        let holds = self.holds(now);
+        set(now, &[kind], Now::Old);
+        holds
+    }
+
+    /// An order in which all kinds with old routes can change, one at a time; none where all were tried, or too many.
+    fn path(&mut self, mut now: Vec<Now>) -> Option<Vec<usize>> {
+        let (mut path, mut tried, mut seen) = (Vec::new(), vec![0], BTreeSet::new());
+        while let Some(next) = tried.last_mut() {
+            if !now.contains(&Now::Old) {
+                return Some(path);
+            }
+            let found = (*next..now.len()).find(|&kind| now.get(kind) == Some(&Now::Old));
+            let Some(kind) = found else {
+                tried.pop();
+                if let Some(kind) = path.pop() {
+                    set(&mut now, &[kind], Now::Old);
+                }
+                continue;
+            };
+            *next = kind + 1;
+            let done: Vec<bool> =
+                (0..).zip(&now).map(|(at, now)| at == kind || *now != Now::Old).collect();
+            if !seen.contains(&done) && self.may_move(&mut now, kind) {
+                seen.insert(done);
+                set(&mut now, &[kind], Now::New);
+                path.push(kind);
+                tried.push(0);
+            }
+        }
+        None
+    }
+
+    /// The fewest PIDs without which all others can change; none where there are too many to try.
+    fn withdrawing(&mut self) -> Option<Rounds> {
+        let count = self.kinds.len();
+        if count > SETS_OF_MAX {
+            return None;
+        }
+        let members = |set: u32| (0..count).filter(move |kind| set & 1 << kind != 0);
+        let pids = |set: u32| -> usize {
+            members(set).filter_map(|kind| self.kinds.get(kind)).map(Vec::len).sum()
+        };
+        let mut sets: Vec<(usize, u32)> = (1..1 << count).map(|set| (pids(set), set)).collect();
+        sets.sort_unstable();
+        for (_, chosen) in sets {
+            let gone: Vec<usize> = members(chosen).collect();
+            // They have new routes with the first ones who change, or when all others have.
+            for meanwhile in [Now::New, Now::Withdrawn] {
+                let mut start = vec![Now::Old; count];
+                set(&mut start, &gone, meanwhile);
+                let path = self.path(start.clone());
+                if self.left == 0 {
+                    return None;
+                }
+                if let Some(path) = path {
+                    let mut rounds = self.together(start, &path);
+                    place(&mut rounds, &gone, meanwhile);
+                    return Some(self.named(&rounds, &gone));
+                }
+            }
+        }
+        None
+    }
+
+    /// Rounds of as many kinds as fit, of an order of single ones.
+    fn together(&self, mut now: Vec<Now>, path: &[usize]) -> Vec<Vec<usize>> {
+        let mut rounds: Vec<Vec<usize>> = Vec::new();
+        for &kind in path {
+            set(&mut now, &[kind], Now::Moving);
+            if let Some(round) = rounds.last_mut()
+                && self.holds(&now)
+            {
+                round.push(kind);
+                continue;
+            }
+            set(&mut now, rounds.last().map(Vec::as_slice).unwrap_or_default(), Now::New);
+            rounds.push(vec![kind]);
+        }
+        rounds
+    }
+
+    /// Rounds of as many kinds as fit, until none does; the rest is withdrawn.
+    fn greedy(&self) -> Rounds {
+        let count = self.kinds.len();
+        let (mut now, mut rounds, mut tries) = (vec![Now::Old; count], Vec::new(), 0);
+        loop {
+            let open = (0..count).filter(|&kind| now.get(kind) == Some(&Now::Old)).collect();
+            let (mut open, mut round): (Vec<Vec<usize>>, _) = (vec![open], Vec::new());
+            while let Some(mut list) = open.pop() {
+                tries += 1;
+                let mut with = now.clone();
+                set(&mut with, &list, Now::Moving);
+                if list.is_empty() || tries > TRIES_MAX {
+                    continue;
+                }
+                if self.holds(&with) {
+                    now = with;
+                    round.append(&mut list);
+                } else if list.len() > 1 {
+                    let half = list.split_off(list.len() / 2);
+                    open.extend([half, list]);
+                }
+            }
+            if round.is_empty() {
+                break;
+            }
+            set(&mut now, &round, Now::New);
+            rounds.push(round);
+        }
+        let gone: Vec<usize> =
+            (0..count).filter(|&kind| now.get(kind) == Some(&Now::Old)).collect();
+        let meanwhile = if self.may_come_first(&rounds, &gone) { Now::New } else { Now::Withdrawn };
+        place(&mut rounds, &gone, meanwhile);
+        self.named(&rounds, &gone)
+    }
+
+    /// Whether those that are withdrawn may have their new routes while all others change.
+    fn may_come_first(&self, rounds: &[Vec<usize>], gone: &[usize]) -> bool {
+        let mut now = vec![Now::Old; self.kinds.len()];
+        set(&mut now, gone, Now::New);
+        rounds.iter().all(|round| {
+            set(&mut now, round, Now::Moving);
+            let holds = self.holds(&now);
+            set(&mut now, round, Now::New);
+            holds
+        })
+    }
+
+    fn named(&self, rounds: &[Vec<usize>], gone: &[usize]) -> Rounds {
+        let pids = |list: &[usize]| -> Vec<Pid> {
+            let mut pids: Vec<Pid> =
+                list.iter().filter_map(|&kind| self.kinds.get(kind)).flatten().copied().collect();
+            pids.sort_unstable();
+            pids
+        };
+        Rounds { rounds: rounds.iter().map(|round| pids(round)).collect(), withdrawn: pids(gone) }
+    }
+}
+
+/// Puts those that are withdrawn into the first round or behind the last one.
+fn place(rounds: &mut Vec<Vec<usize>>, gone: &[usize], meanwhile: Now) {
+    match rounds.first_mut().filter(|_| meanwhile == Now::New) {
+        Some(first) => first.extend(gone),
+        None if gone.is_empty() => {}
+        None => rounds.push(gone.to_vec()),
+    }
+}
+
+fn set(now: &mut [Now], kinds: &[usize], to: Now) {
+    for &kind in kinds {
+        if let Some(place) = now.get_mut(kind) {
+            *place = to;
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! From the tables that stand in the switches to new ones, while packets are on their way.
+//!
+//! Shape: graph, tables that stand, tables wanted -> [`Transit`]: entries to withdraw first, if any, then what to send.
+//! Units: hops, for the layers.
+//! Source: own construction; docs/spec/cxl-fabric.md "Change of routes".
+//!
+//! # What holds meanwhile
+//! Switches change one entry at a time, and no two of them together. Routes to a PID are set in layers: a switch gets its
+//! new entry when all switches that this entry leads to have theirs. So a packet goes by old entries until it comes to a
+//! switch with a new one, and by new ones from there: neither part has a loop, so it comes nowhere twice.
+//!
+//! What came by a channel of the old routes may wait for old or new ones, wherever the packet was when entries changed;
+//! what came by a channel that only the new routes use waits for new ones. If all these waits, of all PIDs together, have
+//! no circle, then no state that can come about locks up, with packets of before still on their way.
+//!
+//! Where they have one, the changes go in rounds (`rounds.rs`): packets that came by ways of before have left
+//! when the next round begins. PIDs for which no order of rounds does are withdrawn first: their entries become invalid,
+//! what is on the way to them drains (packets to them are dropped or refused meanwhile, as without a route), and only then
+//! their new routes are set. All others keep a way throughout, if they had one that works: packets whose old entry leads
+//! over a lost link are lost until the switch has its new entry.
+//!
+//! An entry that names a group which is about to have other ports names one port of the old group first: that is a part of
+//! its old ways, and needs no argument of its own. A group that only loses ports is set as it stands.
+
+use weft_parsers::fabric::{DrtEntry, Pid};
+
+use super::Routed;
+use super::rounds::{self, Between, Rounds};
+use super::tables::{Change, Tables, pid_at};
+use crate::graph::{Graph, PortRef, SwitchId};
+use crate::proof::Fault;
+use crate::proof::walk::{Channels, Ups, Walk};
+
+/// What to send, in this order.
+///
+/// Each list is sent in any order; the next one when all of it has been answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transit {
+    /// PIDs whose routes are taken away for a moment.
+    pub withdrawn: Vec<Pid>,
+    /// Their entries become invalid. Then wait until no packet to them is left in the fabric.
+    pub withdraw: Vec<Change>,
+    /// Entries that leave a group before it has other ports.
+    pub park: Vec<Change>,
+    /// Groups that come.
+    pub come: Vec<Change>,
+    /// Routes, in rounds of layers. Between two rounds wait until packets by ways of before have left the fabric.
+    pub rounds: Vec<Vec<Vec<Change>>>,
+    /// Groups that nothing points at any more.
+    pub go: Vec<Change>,
+}
+
+impl Transit {
+    /// Plans the way from `old`, which stands in the switches of `graph`, to `new`.
+    ///
+    /// `old` was proved when it was set; links and switches of it may be lost since.
+    ///
+    /// # Errors
+    /// `new` lets packets come back or loses them.
+    pub fn plan(graph: &Graph, old: &Routed, new: &Routed) -> Result<Self, Fault> {
+        let ups = &Ups::new(graph, &new.order);
+        let (old, new) = (&old.tables, &new.tables);
+        let (park, channels) = (park(graph, old, new), Channels::new(graph));
+        let mut standing = old.clone();
+        for &change in &park {
+            standing.apply(change);
+        }
+        let mut rest = Walk::new(graph, &channels);
+        let mut changed = Vec::new();
+        for to in (0..Pid::COUNT).map(pid_at) {
+            if is_same(graph, &standing, new, to) {
+                rest.mix(new, new, ups, to);
+            } else {
+                changed.push(to);
+            }
+        }
+        let between = Between { graph, ups, old: &standing, new };
+        let Rounds { rounds, withdrawn } = rounds::plan(between, &rest, &changed);
+        let mut withdraw = Vec::new();
+        for &to in &withdrawn {
+            for at in graph.switches() {
+                if route(old, at, to) != DrtEntry::Invalid {
+                    let change = Change::Route { at, to, entry: DrtEntry::Invalid };
+                    standing.apply(change);
+                    withdraw.push(change);
+                }
+            }
+        }
+        let is_withdrawn = |change: &Change| match change {
+            Change::Route { to, .. } => withdrawn.binary_search(to).is_ok(),
+            Change::Group { .. } => false,
+        };
+        let park = park.into_iter().filter(|change| !is_withdrawn(change)).collect();
+        let diff = standing.diff(new);
+        let mut walk = Walk::new(graph, &channels);
+        let mut left = diff.routes;
+        let mut layered = Vec::with_capacity(rounds.len());
+        for round in &rounds {
+            let is_of = |change: &Change| match change {
+                Change::Route { to, .. } => round.binary_search(to).is_ok(),
+                Change::Group { .. } => false,
+            };
+            let (now, later) = left.into_iter().partition(is_of);
+            left = later;
+            layered.push(layers(&mut walk, new, now)?);
+        }
+        // Entries that lead where they did, by a group instead of a port or the other way round.
+        if !left.is_empty() {
+            let more = layers(&mut walk, new, left)?;
+            match layered.first_mut() {
+                Some(first) => join(first, more),
+                None => layered.push(more),
+            }
+        }
+        Ok(Self { withdrawn, withdraw, park, come: diff.come, rounds: layered, go: diff.go })
+    }
+}
+
+/// Puts the layers of `more` to those of the same hops.
+fn join(layers: &mut Vec<Vec<Change>>, more: Vec<Vec<Change>>) {
+    layers.resize(layers.len().max(more.len()), Vec::new());
+    layers.iter_mut().zip(more).for_each(|(layer, mut more)| layer.append(&mut more));
+}
+
+/// Entries that name a group which is to have ports that it has not: each becomes one port of the old group, the first of
+/// those that work, so that static messages keep their way if they have one.
+fn park(graph: &Graph, old: &Tables, new: &Tables) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for at in graph.switches() {
+        let (Some(before), Some(after)) = (old.get(at), new.get(at)) else { continue };
+        let grows = |index: u8| {
+            let (Some(old), Some(new)) = (before.rgt(index), after.rgt(index)) else {
+                return false;
+            };
+            new.ports().iter().any(|port| !old.ports().contains(port))
+        };
+        let grows: Vec<bool> = (0..=u8::MAX).map(grows).collect();
+        for to in (0..Pid::COUNT).map(pid_at) {
+            let DrtEntry::Group(index) = before.drt(to) else { continue };
+            let Some(group) =
+                before.rgt(index).filter(|_| grows.get(usize::from(index)) == Some(&true))
+            else {
+                continue;
+            };
+            let works = |port: &&u8| graph.far(PortRef::new(at, **port)).is_some();
+            let port = group.ports().iter().find(works).or(group.ports().first());
+            changes.extend(port.map(|&port| Change::Route { at, to, entry: DrtEntry::Port(port) }));
+        }
+    }
+    changes
+}
+
+/// Routes by most hops that are left behind them.
+fn layers(
+    walk: &mut Walk,
+    new: &Tables,
+    mut routes: Vec<Change>,
+) -> Result<Vec<Vec<Change>>, Fault> {
+    let key = |change: &Change| match *change {
+        Change::Route { at, to, .. } => (Some(to), at),
+        Change::Group { at, .. } => (None, at),
+    };
+    routes.sort_by_key(key);
+    let mut layers: Vec<Vec<Change>> = Vec::new();
+    for of_one in routes.chunk_by(|a, b| key(a).0 == key(b).0) {
+        let Some(to) = of_one.first().and_then(|change| key(change).0) else { continue };
+        let hops = walk.hops(new, to)?;
+        for &change in of_one {
+            let layer = hops[key(&change).1] as usize;
+            if layers.len() <= layer {
+                layers.resize(layer + 1, Vec::new());
+            }
+            layers.get_mut(layer).expect("just made").push(change);
+        }
+    }
+    Ok(layers)
+}
+
+fn route(tables: &Tables, at: SwitchId, to: Pid) -> DrtEntry {
+    tables.get(at).map(|tables| tables.drt(to)).unwrap_or_default()
+}
+
+/// Whether packets to a PID go by the same ports before and after.
+fn is_same(graph: &Graph, old: &Tables, new: &Tables, to: Pid) -> bool {
+    let ports = |tables: &Tables, at| {
+        tables.get(at).and_then(|tables| tables.ports(to)).unwrap_or_default()
+    };
+    graph.switches().all(|at| ports(old, at) == ports(new, at))
+}

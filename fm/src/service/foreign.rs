@@ -1,0 +1,195 @@
+//! What somebody else has changed in the fabric: owners, PIDs and tables of switches, read again at each look.
+//!
+//! Shape: what the FM has set -> what switches hold -> lines for events and for trouble, each naming switch, table and entry.
+//! Units: none.
+//! Source: docs/spec/wire-formats.md §4.4, §4.5 (5703h, 5708h, 570Ah); docs/spec/cxl-fabric.md "The fabric manager".
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use weft_parsers::cci::Uuid;
+use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
+
+use crate::cci::{CallError, Fabric};
+use crate::change::Running;
+use crate::discover::{identify, targets};
+use crate::graph::SwitchId;
+use crate::inventory::{Inventory, Named, OWN_PORT, Switch};
+use crate::plan::wires::read_switch;
+use crate::routes::SwitchTables;
+
+/// Lines that are shown of one look.
+const LINES_MAX: usize = 16;
+
+/// One thing that somebody can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Owner,
+    Pid,
+    Target(u16, u8),
+    Route(Pid),
+    Group(u8),
+}
+
+/// What differs from what the FM has set, until it does no more.
+#[derive(Debug, Default)]
+pub(super) struct Foreign {
+    found: BTreeMap<(SwitchId, Place), String>,
+    groups: Groups,
+}
+
+/// Routing groups of the FM that no route leads to any more: they stay in the RGT until their place is needed.
+#[derive(Debug, Default)]
+struct Groups {
+    /// Switches that were looked at: what was in them before is taken for an earlier manager's of the same name.
+    met: BTreeSet<SwitchId>,
+    had: BTreeMap<(SwitchId, u8), Vec<RgtEntry>>,
+}
+
+impl Groups {
+    /// Values of one place that are kept; the oldest goes first.
+    const KEPT: usize = 8;
+
+    fn note(&mut self, at: (SwitchId, u8), group: &RgtEntry) {
+        let had = self.had.entry(at).or_default();
+        if had.last() != Some(group) {
+            had.retain(|other| other != group);
+            had.push(*group);
+            if had.len() > Self::KEPT {
+                had.remove(0);
+            }
+        }
+    }
+
+    fn is_left(&self, at: (SwitchId, u8), group: Option<&RgtEntry>) -> bool {
+        let had = self.had.get(&at);
+        group.is_some_and(|group| had.is_some_and(|had| had.contains(group)))
+    }
+}
+
+impl Foreign {
+    /// Reads what all switches that answer hold; returns what is new, a line each.
+    pub(super) fn look(
+        &mut self,
+        fabric: &mut Fabric,
+        running: &Running,
+        manager: Uuid,
+    ) -> Vec<String> {
+        let mut found = BTreeMap::new();
+        for (id, switch) in running.inventory.by_id() {
+            let is_asked = switch.whole && is_linked(&running.inventory, id);
+            let asked = is_asked
+                .then(|| of_switch(fabric, running, (id, switch), (manager, &mut self.groups)));
+            match asked {
+                Some(Ok(places)) => {
+                    found.extend(places.into_iter().map(|(p, text)| ((id, p), text)));
+                }
+                // Of one that does not answer, what was found last stands.
+                _ => found.extend(
+                    self.found
+                        .iter()
+                        .filter(|((at, _), _)| *at == id)
+                        .map(|(p, t)| (*p, t.clone())),
+                ),
+            }
+        }
+        let is_new =
+            |(place, text): &(&(SwitchId, Place), &String)| self.found.get(place) != Some(*text);
+        let new: Vec<String> = found.iter().filter(is_new).map(|(_, text)| text.clone()).collect();
+        self.found = found;
+        short(new)
+    }
+
+    /// What is not as the FM has set it.
+    pub(super) fn trouble(&self) -> Vec<String> {
+        short(self.found.values().cloned().collect())
+    }
+}
+
+/// The first lines, and how many more there are.
+fn short(mut lines: Vec<String>) -> Vec<String> {
+    if lines.len() > LINES_MAX {
+        let more = lines.len() - LINES_MAX;
+        lines.truncate(LINES_MAX);
+        lines.push(format!("somebody else changed {more} more entries"));
+    }
+    lines
+}
+
+/// Whether any link leads to a switch, or it is the entry.
+fn is_linked(inventory: &Inventory, id: SwitchId) -> bool {
+    let mut links = inventory.links.iter().filter(|link| !inventory.down.contains(*link));
+    id == SwitchId(0) || links.any(|link| link.iter().any(|end| end.switch == id))
+}
+
+fn of_switch(
+    fabric: &mut Fabric,
+    running: &Running,
+    (id, switch): (SwitchId, &Switch),
+    (manager, groups): (Uuid, &mut Groups),
+) -> Result<BTreeMap<Place, String>, CallError> {
+    let (way, mut found) = (switch.way(), BTreeMap::new());
+    let now = identify(fabric, way)?;
+    if now.primary_uuid != manager {
+        let text = if now.primary.is_none() {
+            format!(
+                "{id} belongs to nobody any more: it was started again, or somebody released it"
+            )
+        } else {
+            let owner = Named(now.primary_uuid);
+            format!("somebody else took {id} over: it belongs to the fabric manager {owner}")
+        };
+        // What it holds is the other's.
+        return Ok([(Place::Owner, text)].into());
+    }
+    let mut note = |place, what: fmt::Arguments<'_>, want: String, has: String| {
+        let text = format!("somebody else changed {what} of {id}: expected {want}, found {has}");
+        found.insert(place, text);
+    };
+    if now.pid != switch.pid {
+        note(Place::Pid, format_args!("the PID"), switch.pid.to_string(), now.pid.to_string());
+    }
+    let all = targets(fabric, way)?;
+    for target in &switch.targets {
+        let (number, instance) = (target.id, target.instance);
+        let has = all.iter().find(|it| (it.id, it.instance) == (number, instance));
+        let pid = has.map_or(Pid::NONE, |it| it.pid);
+        if pid != target.pid {
+            let what = format_args!("the PID of target {number}, instance {instance}");
+            let of = |pid: Pid| if pid.is_none() { "none".to_owned() } else { pid.to_string() };
+            note(Place::Target(number, instance), what, of(target.pid), of(pid));
+        }
+    }
+    let empty = SwitchTables::default();
+    let wanted = running.standing.get(id).unwrap_or(&empty);
+    let held = read_switch(fabric, way, switch.rgts)?;
+    for to in (0..).map_while(Pid::assignable) {
+        let (want, has) = (wanted.drt(to), held.drt(to));
+        // What leads to the switch itself is not in the table that it shows.
+        if want != has && want != DrtEntry::Port(OWN_PORT) {
+            note(Place::Route(to), format_args!("DRT entry {to}"), entry(want), entry(has));
+        }
+    }
+    let is_met = !groups.met.insert(id);
+    for index in 0..=u8::MAX {
+        let (want, has) = (wanted.rgt(index), held.rgt(index));
+        if let Some(group) = want.or(if is_met { None } else { has }) {
+            groups.note((id, index), group);
+        }
+        if want != has && !(want.is_none() && groups.is_left((id, index), has)) {
+            let ports = |group: Option<&RgtEntry>| {
+                group.map_or("nothing".to_owned(), |group| format!("ports {:?}", group.ports()))
+            };
+            note(Place::Group(index), format_args!("RGT entry {index}"), ports(want), ports(has));
+        }
+    }
+    Ok(found)
+}
+
+fn entry(entry: DrtEntry) -> String {
+    match entry {
+        DrtEntry::Invalid => "nothing".to_owned(),
+        DrtEntry::Port(port) => format!("port {port}"),
+        DrtEntry::Group(group) => format!("group {group}"),
+    }
+}

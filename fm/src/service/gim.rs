@@ -1,0 +1,195 @@
+//! Requests that give and take memory: of GFDs, and what hosts and devices show each other (GIM).
+//!
+//! Shape: names -> [`Grant`] -> [`crate::gim::Gim`]; rows of what is shown.
+//! Units: octets.
+//! Source: docs/spec/cxl-fabric.md "Memory"; CXL 3.1 section 7.7.3; docs/fm.md.
+
+use weft_parsers::cci::pbr::PathCost;
+use weft_parsers::fabric::Pid;
+use weft_rpc::Refused;
+
+use super::names::Names;
+use super::request::{GimRow, Request, Who};
+use super::want::{Wanted, WantedGim, tag};
+use super::{Fm, NO_COST, no, with_causes};
+use crate::cdat;
+use crate::edge::Means;
+use crate::gim::{Gim, GimError, Grant};
+use crate::graph::SwitchId;
+use crate::memory::map::Own;
+use crate::memory::{Host, Memory};
+
+impl Fm {
+    /// What is shown to whom.
+    pub(super) fn shown(&self) -> Vec<GimRow> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let names = Names::new(&self.want, running);
+        let who = |edge: &Host| Who { name: names.name_of(*edge), pid: edge.pid.bits() };
+        let row = |grant: &Grant| GimRow {
+            name: grant.name.clone(),
+            of: who(&grant.of),
+            from: grant.from.iter().map(who).collect(),
+            prefix: grant.by_prefix,
+            hpa: grant.hpa,
+            size: grant.len,
+        };
+        self.gim.grants.iter().map(row).collect()
+    }
+
+    fn as_grant(&self, wanted: &WantedGim) -> Result<Grant, String> {
+        let running = self.running.as_ref().ok_or("the fabric is not up")?;
+        let names = Names::new(&self.want, running);
+        let edge = |text: &String| names.host(text);
+        let from = wanted.from.iter().map(edge).collect::<Result<Vec<_>, _>>()?;
+        let (name, of) = (wanted.name.clone(), edge(&wanted.of)?);
+        let WantedGim { prefix: by_prefix, hpa, size: len, .. } = *wanted;
+        Ok(Grant { name, of, from, by_prefix, hpa, len })
+    }
+
+    /// Gives or takes memory of either kind; lines for what is done.
+    pub(super) fn change_memory(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
+        Ok(match request {
+            Request::Share { name, hosts, gfds, ways, size, granularity, hpa } => {
+                let wanted = Wanted {
+                    name: name.clone(),
+                    hosts: hosts.clone(),
+                    gfds: gfds.clone(),
+                    ways: *ways,
+                    size: *size,
+                    granularity: *granularity,
+                    hpa: *hpa,
+                };
+                self.up()?;
+                if self.gim.find(name).is_some() {
+                    return Err(Refused::because(format!("{name:?} is the name of GIM")));
+                }
+                let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
+                self.share(&request).map_err(no)?;
+                vec![format!("memory {name:?} is given to {} hosts", hosts.len())]
+            }
+            Request::ShowGim { name, of, from, prefix, size, hpa } => {
+                let wanted = WantedGim {
+                    name: name.clone(),
+                    of: of.clone(),
+                    from: from.clone(),
+                    prefix: *prefix,
+                    size: *size,
+                    hpa: *hpa,
+                };
+                vec![self.show_gim(&wanted)?]
+            }
+            Request::Release { name } if self.gim.find(name).is_some() => {
+                vec![self.hide_gim(name)?]
+            }
+            Request::Revoke { name, host } if self.gim.find(name).is_some() => {
+                self.revoke_gim(name, host)?
+            }
+            Request::Release { name } => {
+                let tag = self.tag_of(name)?;
+                let inventory = self.up()?.inventory.clone();
+                self.memory.release(&mut self.fabric, &inventory, &tag).map_err(no)?;
+                vec![format!("memory {name:?} is released")]
+            }
+            Request::Revoke { name, host } => {
+                let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
+                let inventory = self.up()?.inventory.clone();
+                self.memory.revoke(&mut self.fabric, &inventory, &tag, host).map_err(no)?;
+                vec![format!("host {} does not have memory {name:?} any more", host.pid)]
+            }
+            Request::Grant { name, host } => {
+                let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
+                self.grant(&tag, host).map_err(no)?;
+                vec![format!("host {} has memory {name:?}", host.pid)]
+            }
+            _ => return Err(Refused::bad_request("that changes nothing")),
+        })
+    }
+
+    /// Changes what is shown.
+    fn change_gim(
+        &mut self,
+        f: impl FnOnce(&mut Gim, &mut Means<'_>, &Memory) -> Result<(), GimError>,
+    ) -> Result<(), GimError> {
+        let Some(running) = &self.running else {
+            return Err(GimError::Misfit("the fabric is not up".to_owned()));
+        };
+        let (inventory, plan) = (&running.inventory, &running.plan);
+        let figures = self.want.figures();
+        let cost = |at: SwitchId, pid: Pid| -> PathCost {
+            cdat::cost(inventory, plan, at, pid, figures).unwrap_or(NO_COST)
+        };
+        let (fabric, drain) = (&mut self.fabric, self.drain);
+        let mut means = Means { fabric, inventory, cost: &cost, drain };
+        f(&mut self.gim, &mut means, &self.memory)
+    }
+
+    /// What the hosts of requesters have for themselves, in order.
+    fn own_of(&self, from: &[Host]) -> Vec<Vec<Own>> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let names = Names::new(&self.want, running);
+        from.iter().map(|one| names.own(*one)).collect()
+    }
+
+    /// Whether neither memory nor GIM is called so.
+    fn is_free(&self, name: &str) -> Result<(), Refused> {
+        let share = tag(name).ok().and_then(|tag| self.memory.find(&tag));
+        if name.is_empty() || share.is_some() || self.gim.find(name).is_some() {
+            let why = "expected a name of its own, among memory and GIM";
+            return Err(Refused::because(format!("{why}, found {name:?}")));
+        }
+        Ok(())
+    }
+
+    fn show_gim(&mut self, wanted: &WantedGim) -> Result<String, Refused> {
+        self.up()?;
+        self.is_free(&wanted.name)?;
+        let grant = self.as_grant(wanted).map_err(Refused::bad_request)?;
+        let count = grant.from.len();
+        let own = self.own_of(&grant.from);
+        self.change_gim(|gim, means, memory| gim.show(means, (memory, &own), grant)).map_err(no)?;
+        Ok(format!("memory of {} is shown to {count} as {:?}", wanted.of, wanted.name))
+    }
+
+    fn hide_gim(&mut self, name: &str) -> Result<String, Refused> {
+        self.change_gim(|gim, means, _| gim.release(means, name)).map_err(no)?;
+        Ok(format!("GIM {name:?} is released"))
+    }
+
+    /// A line for what is done, and one for whom the edge lets through still.
+    fn revoke_gim(&mut self, name: &str, from: &str) -> Result<Vec<String>, Refused> {
+        let running = self.up()?;
+        let names = Names::new(&self.want, running);
+        let edge = names.host(from).map_err(Refused::bad_request)?;
+        self.change_gim(|gim, means, _| gim.revoke(means, name, edge)).map_err(no)?;
+        let mut said = vec![format!("{from} does not reach GIM {name:?} any more")];
+        // VTV is of a virtual switch, not of a port of it.
+        let of = self.gim.find(name).map(|grant| grant.of.pid);
+        let still = of.and_then(|of| self.gim.sharer(of, edge));
+        if let Some(other) = still {
+            said.push(format!(
+                "its edge lets it through still, as PID {other} of the same virtual switch does reach it: \
+                 whose memory it is has to refuse it"
+            ));
+        }
+        Ok(said)
+    }
+
+    pub(super) fn want_gim(&mut self, wanted: &WantedGim) -> Result<(), String> {
+        let grant = self.as_grant(wanted)?;
+        let Some(own) = self.gim.find(&wanted.name) else {
+            let own = self.own_of(&grant.from);
+            self.change_gim(|gim, means, memory| gim.show(means, (memory, &own), grant))
+                .map_err(|error| with_causes(&error))?;
+            self.board.happened(format!("GIM {:?} shown", wanted.name));
+            return Ok(());
+        };
+        if let Some(lacks) = grant.from.iter().find(|edge| !own.from.contains(edge)) {
+            return Err(format!("PID {} does not reach it: release it first", lacks.pid));
+        }
+        let same = Grant { from: grant.from.clone(), ..own.clone() } == grant;
+        if own.from.len() != grant.from.len() || !same {
+            return Err("it is there, but not as it is wanted: release it first".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! Requests that change nothing.
+//!
+//! Shape: [`Request`] -> rows of a [`Response`].
+//! Units: octets; ns; MB/s.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4 to §4.6.
+
+use std::fmt::Write;
+
+use weft_parsers::cci::component::{Cdat, ReadCdat};
+use weft_parsers::cci::tables::{VcsVectorRange, Vector, VectorRange};
+use weft_parsers::cci::{Header, Request as Command};
+use weft_parsers::fabric::{DrtEntry, Pid};
+use weft_rpc::Refused;
+
+use super::request::{
+    Access, BindingRow, CciAnswer, CostRow, Drawn, PartRow, PidRow, Request, Response, RouteRow,
+    Routes, ShareRow,
+};
+use super::spoken::Called;
+use super::want::{name_of, parse_pid};
+use super::{Fm, names, no, with_causes};
+use crate::cci::{CallError, TransportError, Way};
+use crate::change::Running;
+use crate::inventory::{OWN_PORT, Switch, TargetKind};
+use crate::memory::Host;
+use crate::topology;
+
+/// Octets of a vector of PIDs.
+const VECTOR: u32 = 512;
+/// Octets of a CDAT that are asked for at once, and that are read in all.
+const CDAT_PIECE: u64 = 512;
+const CDAT_MAX: usize = 1 << 20;
+
+impl Fm {
+    pub(super) fn look(&mut self, request: &Request) -> Result<Response, Refused> {
+        match request {
+            Request::Status => Ok(Response::Status(self.board.status())),
+            Request::Events { after } => Ok(Response::Events(self.board.events(*after))),
+            Request::Topology { drawn } => {
+                let inventory = &self.up()?.inventory;
+                let mut text = String::new();
+                let called = &Called::new(&self.want, inventory);
+                let drawn = match drawn {
+                    Drawn::Data => return Ok(Response::Inventory(Box::new(inventory.clone()))),
+                    Drawn::Text => topology::tree(inventory, called, &mut text),
+                    Drawn::Dot => topology::dot(inventory, called, &mut text),
+                    Drawn::Svg => topology::svg(inventory, called, &mut text),
+                };
+                drawn.map_err(no)?;
+                Ok(Response::Topology(text))
+            }
+            Request::Bindings => Ok(Response::Bindings(bindings(self.up()?))),
+            Request::Routes { prove, switch } => self.routes(*prove, switch.as_deref()),
+            Request::Memory => self.up().map(|_| Response::Memory(self.shares())),
+            Request::Gim => self.up().map(|_| Response::Gim(self.shown())),
+            Request::Access { host } => {
+                let host = self.names(|names| names.host(host))?;
+                self.access(host).map(Response::Access).map_err(no)
+            }
+            Request::Pids => Ok(Response::Pids(pids(self.up()?))),
+            Request::Cdat { read: None } => self.costs().map(Response::Costs),
+            Request::Cdat { read: Some(pid) } => {
+                let pid = parse_pid(pid).map_err(Refused::bad_request)?;
+                self.up()?;
+                self.cdat(pid).map(Response::Octets).map_err(no)
+            }
+            Request::Trace { host, hpa } => self.trace_of(host, *hpa),
+            _ => Err(Refused::bad_request("that is no question")),
+        }
+    }
+
+    fn routes(&self, prove: bool, only: Option<&str>) -> Result<Response, Refused> {
+        let only = only.map(|switch| self.names(|names| names.switch(switch))).transpose()?;
+        let running = self.up()?;
+        let (plan, mut rows, mut proof) = (&running.plan, Vec::new(), None);
+        if prove {
+            // As the switches hold them; of what they do not answer, as they are planned.
+            let facts = plan.proof.check(&plan.graph, &plan.routed.tables).map_err(no)?;
+            let head = format!(
+                "checked: {} channels, {} waits, none of them backwards\n",
+                facts.channels, facts.waits
+            );
+            proof = Some(head + &plan.proof.to_string());
+        } else {
+            for (id, _) in running.inventory.by_id().filter(|(id, _)| only.is_none_or(|o| o == *id))
+            {
+                let Some(tables) = plan.routed.tables.get(id) else { continue };
+                for to in (0..).map_while(Pid::assignable) {
+                    let (ports, group) = match tables.drt(to) {
+                        DrtEntry::Invalid | DrtEntry::Port(OWN_PORT) => continue,
+                        DrtEntry::Port(port) => (vec![port], None),
+                        DrtEntry::Group(group) => {
+                            let ports = tables.rgt(group).map(|entry| entry.ports().to_vec());
+                            (ports.unwrap_or_default(), Some(group))
+                        }
+                    };
+                    rows.push(RouteRow { switch: id.to_string(), pid: to.bits(), ports, group });
+                }
+            }
+        }
+        let partition = plan.routed.partition.as_ref().map(ToString::to_string);
+        let hops_max = plan.proof.hops_max;
+        Ok(Response::Routes(Routes { rows, hops_max, proof, partition }))
+    }
+
+    fn shares(&self) -> Vec<ShareRow> {
+        let part = |part: &crate::memory::Part| PartRow {
+            gfd: part.gfd.bits(),
+            group: part.group,
+            decoder: part.decoder,
+            dpa: part.dpa,
+        };
+        let row = |share: &crate::memory::Share| ShareRow {
+            name: name_of(&share.tag),
+            hpa: share.hpa,
+            size: share.len,
+            granularity: share.granularity,
+            hosts: share.hosts.iter().map(|host| host.pid.bits()).collect(),
+            parts: share.parts.iter().map(part).collect(),
+        };
+        self.memory.shares.iter().map(row).collect()
+    }
+
+    fn access(&mut self, host: Host) -> Result<Access, CallError> {
+        let switch =
+            self.running.as_ref().and_then(|running| running.inventory.switch(host.switch));
+        let way = switch.map_or(Way::Entry, Switch::way);
+        let mut vector = |start, command: fn(VcsVectorRange) -> Command<'static>| {
+            let range = VectorRange { start, len: VECTOR };
+            let answer =
+                self.fabric.call(way, &command(VcsVectorRange { vcs: host.vcs, range }))?;
+            let octets: Vec<u8> = answer.read::<Vector<'_>>()?.data.iter().collect();
+            Ok::<_, CallError>(bits(&octets))
+        };
+        Ok(Access {
+            host: host.pid.bits(),
+            gmv: vector(0, Command::GetVcsAccess)?,
+            vtv: vector(VECTOR, Command::GetVcsAccess)?,
+            lav: vector(0, Command::GetVcsLav)?,
+        })
+    }
+
+    /// What paths cost: of hosts to GFDs, of who reaches GIM to whose it is, and of virtual links.
+    fn costs(&self) -> Result<Vec<CostRow>, Refused> {
+        let running = self.up()?;
+        let figures = self.want.figures();
+        let (inventory, plan) = (&running.inventory, &running.plan);
+        let mut rows = Vec::new();
+        let mut row = |from: Host, to: Pid, what: String| {
+            let cost = crate::cdat::cost(inventory, plan, from.switch, to, figures);
+            let Some(cost) = cost else { return };
+            rows.push(CostRow {
+                from: from.pid.bits(),
+                to: to.bits(),
+                what,
+                latency_ns: cost.latency_base.saturating_mul(cost.latency.into()) / 1_000,
+                bandwidth_mbps: cost.bandwidth_base.saturating_mul(cost.bandwidth.into()),
+            });
+        };
+        for host in names::hosts(inventory) {
+            inventory.gfds.iter().for_each(|gfd| row(host, gfd.pid, "GFD".to_owned()));
+        }
+        for grant in &self.gim.grants {
+            grant.from.iter().for_each(|&from| {
+                row(from, grant.of.pid, format!("GIM {:?}", grant.name));
+            });
+        }
+        for link in &running.bindings.remote {
+            let host = Host {
+                switch: link.host.bridge.switch,
+                vcs: link.host.bridge.vcs,
+                pid: link.host.pid,
+            };
+            row(host, link.below.pid, format!("link at {}", link.host.bridge));
+        }
+        Ok(rows)
+    }
+
+    /// The CDAT of a component, as it tells it itself.
+    fn cdat(&mut self, pid: Pid) -> Result<String, CallError> {
+        let own = self.running.as_ref().map(|running| running.inventory.switches.first());
+        let is_entry = own.flatten().is_some_and(|entry| entry.pid == pid);
+        let way = if is_entry { Way::Entry } else { Way::Pid(pid) };
+        let mut octets: Vec<u8> = Vec::new();
+        loop {
+            let start = u64::try_from(octets.len()).unwrap_or(u64::MAX);
+            let read = ReadCdat { target: pid, start, len: CDAT_PIECE };
+            let answer = self.fabric.call(way, &Command::ReadCdat(read))?;
+            let part = answer.read::<Cdat<'_>>()?;
+            octets.extend(part.data.iter());
+            let is_all = u64::try_from(octets.len()).is_ok_and(|len| len >= part.total);
+            if part.data.is_empty() || is_all || octets.len() >= CDAT_MAX {
+                return Ok(hex(&octets));
+            }
+        }
+    }
+}
+
+fn bits(octets: &[u8]) -> Vec<u16> {
+    let is_set = |bit: &u16| {
+        octets.get(usize::from(bit / 8)).is_some_and(|octet| octet & (1 << (bit % 8)) != 0)
+    };
+    (0..0xFFF).filter(is_set).collect()
+}
+
+fn bindings(running: &Running) -> Vec<BindingRow> {
+    let local = running.bindings.local.iter().map(|local| {
+        let ld = local.ld.map_or(String::new(), |ld| format!(".{ld}"));
+        BindingRow {
+            bridge: place(local.bridge),
+            to: format!("port:{}{ld}", local.port),
+            kind: "local".to_owned(),
+        }
+    });
+    let remote = running.bindings.remote.iter().map(|link| BindingRow {
+        bridge: place(link.host.bridge),
+        to: place(link.below.bridge),
+        kind: "link".to_owned(),
+    });
+    local.chain(remote).collect()
+}
+
+fn place(bridge: crate::bind::Bridge) -> String {
+    format!("{}/{}/{}", bridge.switch, bridge.vcs, bridge.vppb)
+}
+
+fn pids(running: &Running) -> Vec<PidRow> {
+    let inventory = &running.inventory;
+    let manager = inventory.manager.pid;
+    let row = |pid: Pid, at: String, what: &str, target| {
+        let pid = (!pid.is_none()).then_some(pid.bits());
+        PidRow { pid, at, what: what.to_owned(), target }
+    };
+    let mut rows = vec![row(manager, "s0".to_owned(), "fabric manager", None)];
+    for (id, switch) in inventory.by_id() {
+        rows.push(row(switch.pid, id.to_string(), "switch", None));
+        for target in &switch.targets {
+            let what = match target.kind {
+                TargetKind::Fabric => "fabric port",
+                TargetKind::Host => "host edge",
+                TargetKind::Downstream => "downstream edge",
+            };
+            let at = format!("{id}.{}", target.port);
+            rows.push(row(target.pid, at, what, Some((target.id, target.instance))));
+        }
+    }
+    rows.extend(inventory.gfds.iter().map(|gfd| row(gfd.pid, gfd.at.to_string(), "GFD", None)));
+    rows
+}
+
+/// Octets as hexadecimal digits.
+pub(super) fn hex(octets: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * octets.len());
+    for octet in octets {
+        let _ = write!(text, "{octet:02x}"); // a String takes everything
+    }
+    text
+}
+
+/// Hexadecimal digits as octets; blanks between them are passed over.
+///
+/// # Errors
+/// Other characters, or half an octet.
+pub fn octets(text: &str) -> Result<Vec<u8>, String> {
+    let digits: Vec<u8> = text.bytes().filter(|octet| !octet.is_ascii_whitespace()).collect();
+    let bad = || format!("expected pairs of hexadecimal digits, found {text:?}");
+    let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    let pair = |pair: &[u8]| match pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    };
+    digits.chunks(2).map(pair).collect::<Option<Vec<u8>>>().ok_or_else(bad)
+}
+
+/// What a component said to octets.
+pub(super) fn said(answer: Result<Vec<u8>, TransportError>) -> Result<CciAnswer, Refused> {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error @ (TransportError::Malformed(_) | TransportError::TooLong)) => {
+            return Err(Refused::bad_request(with_causes(&error)));
+        }
+        Err(error) => return Err(no(error)),
+    };
+    let (header, payload) = Header::parse(&answer)
+        .map_err(|error| Refused::because(format!("the answer makes no sense: {error}")))?;
+    Ok(CciAnswer {
+        opcode: header.opcode.to_string(),
+        code: header.return_code.bits(),
+        name: header.return_code.name().to_owned(),
+        payload: hex(payload),
+    })
+}

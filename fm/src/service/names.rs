@@ -1,0 +1,293 @@
+//! What people call switches, GFDs, hosts and bridges.
+//!
+//! Shape: text -> id, by the names of the wanted state, by UUID, by PID or by place.
+//! Units: none.
+//! Source: none; `docs/fm.md` says what is understood.
+
+use weft_parsers::cci::pbr::CrawlTarget;
+use weft_parsers::fabric::Pid;
+
+use super::want::{Want, parse_pid, parse_uuid};
+use crate::bind::{Bindings, Bridge, LinkEnd, Local, Remote};
+use crate::cci::Way;
+use crate::change::Running;
+use crate::graph::{PortRef, SwitchId};
+use crate::inventory::{Inventory, Target, TargetKind};
+use crate::memory::Host;
+use crate::memory::map::Own;
+
+/// What names mean in a fabric.
+#[derive(Clone, Copy)]
+pub struct Names<'a> {
+    /// The names.
+    pub want: &'a Want,
+    /// The fabric.
+    pub inventory: &'a Inventory,
+    /// Who sees what in it.
+    pub bindings: &'a Bindings,
+}
+
+/// Who makes requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Requester {
+    /// Its edge.
+    pub edge: Host,
+    /// The port there.
+    pub port: u8,
+    /// The bridge whose tables of segments its requests are looked up in.
+    pub vppb: u8,
+}
+
+/// What is to be bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// A device.
+    Local(Local),
+    /// A virtual link.
+    Remote(Remote),
+}
+
+impl<'a> Names<'a> {
+    /// What names mean in a fabric that is up.
+    #[must_use]
+    pub const fn new(want: &'a Want, running: &'a Running) -> Self {
+        Self { want, inventory: &running.inventory, bindings: &running.bindings }
+    }
+}
+
+impl Names<'_> {
+    /// A switch: `entry`, its name, `s0`, its UUID, or `pid:P`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn switch(&self, text: &str) -> Result<SwitchId, String> {
+        let none = || format!("there is no switch {text:?}");
+        if text == "entry" || self.want.fm.entry.as_deref() == Some(text) {
+            return Ok(SwitchId(0));
+        }
+        let number = text.strip_prefix('s').and_then(|digits| digits.parse::<u16>().ok());
+        if let Some(id) = number.map(SwitchId) {
+            return self.inventory.switch(id).map(|_| id).ok_or_else(none);
+        }
+        if let Some(pid) = text.strip_prefix("pid:") {
+            let pid = parse_pid(pid)?;
+            let mut all = self.inventory.by_id();
+            return all.find(|(_, switch)| switch.pid == pid).map(|(id, _)| id).ok_or_else(none);
+        }
+        let named = self.want.switches.iter().find(|named| named.name == text);
+        let uuid = named.map(|named| named.uuid).or_else(|| parse_uuid(text).ok());
+        self.inventory.find(&uuid.ok_or_else(none)?).ok_or_else(none)
+    }
+
+    /// A GFD: its name, its UUID, or its PID.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn gfd(&self, text: &str) -> Result<Pid, String> {
+        let named = self.want.gfds.iter().find(|named| named.name == text);
+        let uuid = named.map(|named| named.uuid).or_else(|| parse_uuid(text).ok());
+        let pid = parse_pid(text).ok();
+        let is_it = |gfd: &&crate::inventory::Gfd| match uuid {
+            Some(uuid) => gfd.uuid == uuid,
+            None => pid == Some(gfd.pid),
+        };
+        let found = self.inventory.gfds.iter().find(is_it);
+        found.map(|gfd| gfd.pid).ok_or_else(|| format!("there is no GFD {text:?}"))
+    }
+
+    /// Names of hosts and devices, and where they are: switch and port.
+    pub(super) fn places(&self) -> impl Iterator<Item = (&String, &String, u8)> {
+        let hosts = self.want.hosts.iter().map(|one| (&one.name, &one.switch, one.port));
+        hosts.chain(self.want.devices.iter().map(|one| (&one.name, &one.switch, one.port)))
+    }
+
+    /// A port: `s0.3`, or with the name of a switch.
+    fn port(&self, text: &str) -> Option<PortRef> {
+        let (switch, port) = text.rsplit_once('.')?;
+        Some(PortRef::new(self.switch(switch).ok()?, port.parse().ok()?))
+    }
+
+    /// Who makes requests, a host or a device that is bound at its edge switch: its name, the place of its port (`SWITCH.3`
+    /// or `SWITCH/port:3`), or its PID.
+    ///
+    /// # Errors
+    /// There is none, or it has no PID.
+    pub fn requester(&self, text: &str) -> Result<Requester, String> {
+        let none =
+            || format!("there is no host {text:?}, and no device of that name that is bound");
+        let place =
+            match (self.places().find(|(name, ..)| *name == text), text.split_once("/port:")) {
+                (Some((_, switch, number)), _) => Some(PortRef::new(self.switch(switch)?, number)),
+                (None, Some((switch, number))) => {
+                    let bad = |_| format!("expected SWITCH/port:N, found {text:?}");
+                    Some(PortRef::new(self.switch(switch)?, number.parse().map_err(bad)?))
+                }
+                (None, None) => self.port(text),
+            };
+        let pid = parse_pid(text).ok().filter(|_| place.is_none());
+        let is_it = |one: &Requester| match place {
+            Some(at) => (one.edge.switch, one.port) == (at.switch, at.port),
+            None => Some(one.edge.pid) == pid,
+        };
+        requesters(self.inventory, self.bindings).into_iter().find(is_it).ok_or_else(none)
+    }
+
+    /// The edge of a host or of a device; see [`Self::requester`].
+    ///
+    /// # Errors
+    /// There is none, or it has no PID.
+    pub fn host(&self, text: &str) -> Result<Host, String> {
+        self.requester(text).map(|requester| requester.edge)
+    }
+
+    /// What an edge is called: the name of its host or device, else its PID.
+    #[must_use]
+    pub fn name_of(&self, edge: Host) -> String {
+        let all = requesters(self.inventory, self.bindings);
+        let at = all.into_iter().find(|one| one.edge == edge).map(|one| one.port);
+        let is_it = |(_, switch, port): &(&String, &String, u8)| {
+            Some(*port) == at && self.switch(switch) == Ok(edge.switch)
+        };
+        let named = self.places().find(is_it).map(|(name, ..)| name.clone());
+        named.unwrap_or_else(|| edge.pid.to_string())
+    }
+
+    /// All host edges with a PID.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<Host> {
+        hosts(self.inventory)
+    }
+
+    /// The name of the host in whose virtual switch somebody makes requests, if it has one: its GAE can be asked.
+    #[must_use]
+    pub fn gae(&self, edge: Host) -> Option<&str> {
+        self.host_of(edge).map(|host| host.name.as_str())
+    }
+
+    /// The host in whose virtual switch somebody makes requests, if it has a name.
+    fn host_of(&self, edge: Host) -> Option<&super::want::HostName> {
+        let is_it = |name: &&super::want::HostName| {
+            self.host(&name.name)
+                .is_ok_and(|host| (host.switch, host.vcs) == (edge.switch, edge.vcs))
+        };
+        self.want.hosts.iter().find(is_it)
+    }
+
+    /// What the host in whose virtual switch somebody makes requests has for itself: as the wanted state says, else as
+    /// hosts of weft have it.
+    #[must_use]
+    pub fn own(&self, edge: Host) -> Vec<Own> {
+        self.host_of(edge).map_or_else(|| Own::OF_WEFT.to_vec(), super::want::HostName::own)
+    }
+
+    /// A bridge: SWITCH/VCS/VPPB.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn bridge(&self, text: &str) -> Result<Bridge, String> {
+        let bad = || format!("expected SWITCH/VCS/VPPB, found {text:?}");
+        let mut parts = text.split('/');
+        let (Some(switch), Some(vcs), Some(vppb), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(bad());
+        };
+        let number = |text: &str| text.parse::<u8>().map_err(|_| bad());
+        Ok(Bridge { switch: self.switch(switch)?, vcs: number(vcs)?, vppb: number(vppb)? })
+    }
+
+    /// What a bridge is to show: `port:N`, `port:N.LD`, or the bridge at the other end of a virtual link.
+    ///
+    /// # Errors
+    /// It means nothing, or an end of the link has no PID.
+    pub fn binding(&self, bridge: &str, to: &str) -> Result<Binding, String> {
+        let bridge = self.bridge(bridge)?;
+        if let Some(text) = to.strip_prefix("port:") {
+            let bad = || format!("expected port:N or port:N.LD, found {to:?}");
+            let (port, ld) = match text.split_once('.') {
+                Some((port, ld)) => (port, Some(ld.parse::<u16>().map_err(|_| bad())?)),
+                None => (text, None),
+            };
+            let port = port.parse::<u8>().map_err(|_| bad())?;
+            return Ok(Binding::Local(Local { bridge, port, ld }));
+        }
+        let below = self.bridge(to)?;
+        let host_pid = self.hosts().into_iter();
+        let host_pid =
+            host_pid.filter(|host| (host.switch, host.vcs) == (bridge.switch, bridge.vcs));
+        let Some(host) = host_pid.map(|host| host.pid).next() else {
+            return Err(format!("VCS {} of {} has no host with a PID", bridge.vcs, bridge.switch));
+        };
+        let targets = self.inventory.switch(below.switch).map(|switch| switch.targets.as_slice());
+        let is_fabric =
+            |t: &&crate::inventory::Target| t.kind == TargetKind::Fabric && !t.pid.is_none();
+        let Some(target) = targets.unwrap_or_default().iter().find(is_fabric) else {
+            return Err(format!("no fabric port of {} has a PID", below.switch));
+        };
+        let host = LinkEnd { bridge, pid: host };
+        Ok(Binding::Remote(Remote { host, below: LinkEnd { bridge: below, pid: target.pid } }))
+    }
+}
+
+/// All host edges with a PID, each once.
+#[must_use]
+pub fn hosts(inventory: &Inventory) -> Vec<Host> {
+    let of = |(switch, found): (SwitchId, &crate::inventory::Switch)| {
+        let targets = found
+            .targets
+            .iter()
+            .filter(|target| target.kind == TargetKind::Host && !target.pid.is_none());
+        targets.map(|target| Host { switch, vcs: target.vcs, pid: target.pid }).collect::<Vec<_>>()
+    };
+    inventory.by_id().flat_map(of).collect()
+}
+
+/// All who make requests: hosts, and devices that a port shows in a virtual switch.
+#[must_use]
+pub fn requesters(inventory: &Inventory, bindings: &Bindings) -> Vec<Requester> {
+    let mut all = Vec::new();
+    for (at, switch) in inventory.by_id() {
+        for target in switch.targets.iter().filter(|target| !target.pid.is_none()) {
+            let Target { vcs, pid, port, .. } = *target;
+            let bound =
+                |local: &&Local| (local.bridge.switch, local.port, local.ld) == (at, port, None);
+            let shown = match target.kind {
+                TargetKind::Fabric => None,
+                TargetKind::Host => Some((vcs, 0)),
+                TargetKind::Downstream => {
+                    bindings.local.iter().find(bound).map(|it| (it.bridge.vcs, it.bridge.vppb))
+                }
+            };
+            if let Some((vcs, vppb)) = shown {
+                all.push(Requester { edge: Host { switch: at, vcs, pid }, port, vppb });
+            }
+        }
+    }
+    all
+}
+
+/// The way to a component: `entry`, `port:N`, `pid:P` or `pid:P/port:N`.
+///
+/// # Errors
+/// It is none of these.
+pub fn way(text: &str) -> Result<Way, String> {
+    let bad = || format!("expected entry, port:N, pid:P or pid:P/port:N, found {text:?}");
+    let one = |part: &str| -> Result<CrawlTarget, String> {
+        match part.split_once(':') {
+            Some(("port", number)) => number.parse().map(CrawlTarget::Port).map_err(|_| bad()),
+            Some(("pid", pid)) => parse_pid(pid).map(CrawlTarget::Pid),
+            _ => Err(bad()),
+        }
+    };
+    match text.split_once('/') {
+        None if text == "entry" => Ok(Way::Entry),
+        None => Ok(match one(text)? {
+            CrawlTarget::Port(port) => Way::Port(port),
+            CrawlTarget::Pid(pid) => Way::Pid(pid),
+        }),
+        Some((first, second)) => match (one(first)?, one(second)?) {
+            (CrawlTarget::Pid(pid), CrawlTarget::Port(port)) => Ok(Way::Behind(pid, port)),
+            _ => Err(bad()),
+        },
+    }
+}

@@ -1,0 +1,440 @@
+//! What can be asked of the fabric manager, and what it answers.
+//!
+//! Shape: [`Request`] -> [`Response`], both JSON.
+//! Units: octets; PIDs as numbers of 12 bits in answers, as hexadecimal text in requests.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager".
+
+use serde::{Deserialize, Serialize};
+
+pub use super::board::{Happened, Status};
+use crate::inventory::Inventory;
+use crate::trace::Trace;
+
+/// How a topology is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Drawn {
+    /// A tree in text.
+    #[default]
+    Text,
+    /// A graph for Graphviz.
+    Dot,
+    /// A picture.
+    Svg,
+    /// Not at all: all that is known.
+    Data,
+}
+
+/// A vector of PIDs at a host's edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Vector {
+    /// GFDs that may be mapped.
+    Gmv,
+    /// Hosts whose memory may be mapped.
+    Vtv,
+    /// Ports of LD-FAM that may be mapped.
+    Lav,
+}
+
+/// What is asked for. Switches, GFDs and hosts are named as the wanted state names them, by UUID, by PID, or by place
+/// (`s0`, `s0.3`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// How far the FM is.
+    Status,
+    /// Finds all components again, and brings about what is wanted.
+    Discover,
+    /// A second FM becomes the primary one.
+    TakeOver,
+    /// What there is.
+    Topology {
+        /// How it is drawn.
+        #[serde(default)]
+        drawn: Drawn,
+    },
+    /// Who sees what.
+    Bindings,
+    /// Shows a device, or a virtual switch elsewhere, at a bridge.
+    Bind {
+        /// SWITCH/VCS/VPPB.
+        bridge: String,
+        /// `port:N`, `port:N.LD` or SWITCH/VCS/VPPB.
+        to: String,
+    },
+    /// Takes it away.
+    Unbind {
+        /// SWITCH/VCS/VPPB.
+        bridge: String,
+    },
+    /// Tables of the switches.
+    Routes {
+        /// Checks the proof again, and shows it.
+        #[serde(default)]
+        prove: bool,
+        /// Only those of one switch.
+        #[serde(default)]
+        switch: Option<String>,
+    },
+    /// Who has which memory.
+    Memory,
+    /// Gives memory to hosts, and to devices that are bound.
+    Share {
+        /// Its name.
+        name: String,
+        /// Who has it.
+        hosts: Vec<String>,
+        /// GFDs in the order of the ways.
+        #[serde(default)]
+        gfds: Vec<String>,
+        /// How many, where none are named.
+        #[serde(default)]
+        ways: Option<u16>,
+        /// In all.
+        size: u64,
+        /// Octets of a turn.
+        granularity: u32,
+        /// Where all hosts see it.
+        hpa: u64,
+    },
+    /// Who shows whom which memory (GIM).
+    Gim,
+    /// Shows memory of a host or device to others.
+    ShowGim {
+        /// Its name.
+        name: String,
+        /// Whose.
+        of: String,
+        /// Hosts and devices that reach it.
+        from: Vec<String>,
+        /// They name the target themselves.
+        #[serde(default)]
+        prefix: bool,
+        /// Octets.
+        size: u64,
+        /// Where all of them see it.
+        hpa: u64,
+    },
+    /// Takes memory from all hosts, and its capacity from the GFDs; or hides GIM.
+    Release {
+        /// Its name.
+        name: String,
+    },
+    /// Takes memory from one host, or GIM from one host or device.
+    Revoke {
+        /// Its name.
+        name: String,
+        /// From whom.
+        host: String,
+    },
+    /// Gives memory that is there to one host more.
+    Grant {
+        /// Its name.
+        name: String,
+        /// To whom.
+        host: String,
+    },
+    /// What a host's edge lets through.
+    Access {
+        /// Whose.
+        host: String,
+    },
+    /// Changes that.
+    SetAccess {
+        /// Whose.
+        host: String,
+        /// Which vector.
+        vector: Vector,
+        /// Whom it may reach.
+        pid: String,
+        /// Or no more.
+        on: bool,
+    },
+    /// Who has which PID.
+    Pids,
+    /// Gives a target a PID.
+    Assign {
+        /// Whose.
+        switch: String,
+        /// Which.
+        target: u16,
+        /// Which of its PIDs.
+        #[serde(default)]
+        instance: u8,
+        /// The PID; a free one otherwise.
+        #[serde(default)]
+        pid: Option<String>,
+    },
+    /// What paths cost.
+    Cdat {
+        /// The CDAT of a component, by PID.
+        #[serde(default)]
+        read: Option<String>,
+    },
+    /// Every lookup for one address.
+    Trace {
+        /// Whose.
+        host: String,
+        /// The address.
+        hpa: u64,
+    },
+    /// What happened.
+    Events {
+        /// Only later ones.
+        #[serde(default)]
+        after: u64,
+    },
+    /// Octets for a component.
+    Cci {
+        /// `entry`, `port:N`, `pid:P` or `pid:P/port:N`.
+        to: String,
+        /// The message, in hexadecimal digits.
+        message: String,
+    },
+}
+
+impl Request {
+    /// Whether it changes nothing.
+    #[must_use]
+    pub const fn only_looks(&self) -> bool {
+        matches!(
+            self,
+            Self::Status
+                | Self::Topology { .. }
+                | Self::Bindings
+                | Self::Routes { .. }
+                | Self::Memory
+                | Self::Gim
+                | Self::Pids
+                | Self::Events { .. }
+                | Self::Access { .. }
+                | Self::Cdat { .. }
+                | Self::Trace { .. }
+        )
+    }
+}
+
+/// A binding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BindingRow {
+    /// The bridge at the host.
+    pub bridge: String,
+    /// What it shows.
+    pub to: String,
+    /// `local` or `link`.
+    pub kind: String,
+}
+
+/// An entry of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteRow {
+    /// The switch.
+    pub switch: String,
+    /// Where to.
+    pub pid: u16,
+    /// Ports; the first takes static messages.
+    pub ports: Vec<u8>,
+    /// The group, where it is one.
+    pub group: Option<u8>,
+}
+
+/// Tables and why they hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Routes {
+    /// Entries, where they were not asked to be proved.
+    pub rows: Vec<RouteRow>,
+    /// Most hops of any packet.
+    pub hops_max: u32,
+    /// The proof, where it was asked for: checked again.
+    pub proof: Option<String>,
+    /// Who does not reach whom.
+    pub partition: Option<String>,
+}
+
+/// A part of a share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartRow {
+    /// The GFD.
+    pub gfd: u16,
+    /// The group.
+    pub group: u16,
+    /// The decoder.
+    pub decoder: u8,
+    /// Where in the GFD.
+    pub dpa: u64,
+}
+
+/// A share of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareRow {
+    /// Its name.
+    pub name: String,
+    /// Where hosts see it.
+    pub hpa: u64,
+    /// In all.
+    pub size: u64,
+    /// Octets of a turn; 0: not known.
+    #[serde(default)]
+    pub granularity: u32,
+    /// PIDs of the hosts and devices.
+    pub hosts: Vec<u16>,
+    /// By way.
+    pub parts: Vec<PartRow>,
+}
+
+/// Somebody with a PID.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Who {
+    /// Its name; the PID's digits where it has none.
+    pub name: String,
+    /// Its PID.
+    pub pid: u16,
+}
+
+/// Memory that a host or device shows others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GimRow {
+    /// Its name.
+    pub name: String,
+    /// Whose.
+    pub of: Who,
+    /// Who reaches it.
+    pub from: Vec<Who>,
+    /// They name the target themselves.
+    pub prefix: bool,
+    /// Where all of them see it.
+    pub hpa: u64,
+    /// Octets.
+    pub size: u64,
+}
+
+/// What a host's edge lets through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// Its PID.
+    pub host: u16,
+    /// GFDs.
+    pub gmv: Vec<u16>,
+    /// Hosts.
+    pub vtv: Vec<u16>,
+    /// Ports of LD-FAM.
+    pub lav: Vec<u16>,
+}
+
+/// A PID.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PidRow {
+    /// The PID; none where the target has none.
+    pub pid: Option<u16>,
+    /// Where.
+    pub at: String,
+    /// What has it.
+    pub what: String,
+    /// The target, and which of its PIDs.
+    pub target: Option<(u16, u8)>,
+}
+
+/// What a path costs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CostRow {
+    /// From whom.
+    pub from: u16,
+    /// To whom.
+    pub to: u16,
+    /// For what.
+    pub what: String,
+    /// Latency of the path, ns.
+    pub latency_ns: u64,
+    /// Bandwidth of the slowest link, MB/s; 0: no link bounds it.
+    pub bandwidth_mbps: u64,
+}
+
+/// What a component said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CciAnswer {
+    /// The command.
+    pub opcode: String,
+    /// Number of the return code.
+    pub code: u16,
+    /// Its name.
+    pub name: String,
+    /// The payload, in hexadecimal digits.
+    pub payload: String,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Response {
+    /// How far the FM is.
+    Status(Status),
+    /// What there is, drawn.
+    Topology(String),
+    /// What there is.
+    Inventory(Box<Inventory>),
+    /// Who sees what.
+    Bindings(Vec<BindingRow>),
+    /// It is done; a line for each thing to know.
+    Done(Vec<String>),
+    /// Tables.
+    Routes(Routes),
+    /// Who has which memory.
+    Memory(Vec<ShareRow>),
+    /// Who shows whom which memory.
+    Gim(Vec<GimRow>),
+    /// What a host's edge lets through.
+    Access(Access),
+    /// Who has which PID.
+    Pids(Vec<PidRow>),
+    /// What paths cost.
+    Costs(Vec<CostRow>),
+    /// Octets, in hexadecimal digits.
+    Octets(String),
+    /// Every lookup for one address.
+    Trace(Trace),
+    /// What happened.
+    Events(Vec<Happened>),
+    /// What a component said.
+    Cci(CciAnswer),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde::de::DeserializeOwned;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// What the deserializer would have taken: all names of an enum.
+    fn names<T: DeserializeOwned + std::fmt::Debug>(unknown: &str) -> BTreeSet<String> {
+        let error = serde_json::from_str::<T>(unknown).unwrap_err().to_string();
+        let (_, list) = error.split_once("expected one of").expect("it lists them");
+        list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    /// Every request and every answer is in the page, and each of its lines is one.
+    #[test]
+    fn the_page_has_every_request_and_every_answer() {
+        let page = include_str!("../../../docs/fm-socket.md");
+        let lines: Vec<&str> = page.lines().filter(|line| line.starts_with('{')).collect();
+        let (mut asked, mut answered) = (BTreeSet::new(), BTreeSet::new());
+        for line in lines {
+            let value: Value = serde_json::from_str(line).unwrap();
+            if let Some(cmd) = value.get("cmd") {
+                let request = serde_json::from_str::<Request>(line);
+                request.unwrap_or_else(|error| panic!("{line}: {error}"));
+                asked.insert(cmd.as_str().unwrap().to_owned());
+            } else {
+                let answer: Response =
+                    serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+                assert_eq!(serde_json::to_value(&answer).unwrap(), value, "all of its fields");
+                answered.extend(value.as_object().unwrap().keys().cloned());
+            }
+        }
+        assert_eq!(asked, names::<Request>(r#"{"cmd": "?"}"#));
+        assert_eq!(answered, names::<Response>(r#"{"?": 0}"#));
+    }
+}

@@ -1,0 +1,301 @@
+//! What components have forgotten is given to them again, and what has changed is told.
+//!
+//! Shape: what is wanted of each component, from what is known -> held against what it has -> what it lacks is set.
+//! Units: none.
+//! Source: docs/spec/cxl-fabric.md "State"; "Dynamic change".
+//!
+//! There is one list of what the FM wants of a component, made from what it knows: PIDs of targets ([`Inventory`]), DRT and
+//! RGT ([`crate::plan::Plan`]), what bridges show ([`Bindings`](crate::bind::Bindings)), what edges let through
+//! ([`edge::wanted`]), extents, decoders and rights ([`Memory`](crate::memory::Memory)), and who may take over. Start-up
+//! and every discovery of the running fabric hold all components against it. A component that was claimed anew has nothing,
+//! and gets all of it, whoever asked for it once; of one that was not, what nobody wants in a file is told, and left.
+
+use weft_parsers::cci::Uuid;
+use weft_parsers::fabric::Pid;
+
+use super::adopt::is_there;
+use super::names::{Binding, Names};
+use super::want::{name_of, tag};
+use super::{Fm, NO_COST, with_causes};
+use crate::bind::{BindError, Bridge};
+use crate::cdat;
+use crate::change::Event;
+use crate::edge::{self, Means};
+use crate::graph::SwitchId;
+use crate::inventory::{Inventory, Named, Role, Switch};
+use crate::plan::send::Sent;
+
+impl Fm {
+    /// Whether memory of which these GFDs show nothing is given anew: it is wanted, or they have been started again.
+    pub(super) fn gives_anew(&self) -> impl Fn(&Uuid, &[Pid]) -> bool {
+        let wanted: Vec<_> = self.want.memory.iter().filter_map(|w| tag(&w.name).ok()).collect();
+        let fresh = self.fresh.clone();
+        move |tag, gfds| wanted.contains(tag) || gfds.iter().all(|gfd| fresh.contains(gfd))
+    }
+
+    /// Gives components what they have forgotten; the trouble that there is with that.
+    pub(super) fn restore(
+        &mut self,
+        mut forgotten: Vec<(Uuid, Pid)>,
+        unbound: Vec<Binding>,
+    ) -> Vec<String> {
+        let mut trouble = Vec::new();
+        self.step("what was forgotten");
+        self.sever();
+        for binding in unbound.into_iter().chain(self.lost_bindings()) {
+            trouble.extend(self.rebind(binding));
+        }
+        // In the order of before, so that each part finds its place.
+        let at = |(tag, gfd): &(Uuid, Pid)| {
+            let parts = self.memory.find(tag).map(|share| share.parts.as_slice());
+            let part = parts.unwrap_or_default().iter().find(|part| part.gfd == *gfd);
+            part.map(|part| part.dpa)
+        };
+        forgotten.sort_by_key(at);
+        for (tag, gfd) in forgotten {
+            trouble.extend(self.repair(&tag, gfd));
+        }
+        trouble.extend(self.reopen());
+        self.fresh.clear();
+        trouble
+    }
+
+    /// Virtual links to which no way leads are unbound where that can be.
+    fn sever(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        let (severed, left) = running.sever(&mut self.fabric);
+        for link in severed {
+            self.board.happened(format!("the virtual link at {} is cut", link.host.bridge));
+        }
+        for end in left {
+            self.board.happened(format!("{end} cannot be reached, and may be bound still"));
+        }
+    }
+
+    /// Bindings that are to come back.
+    fn lost_bindings(&self) -> Vec<Binding> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let local = running.bindings.lost.iter().copied().map(Binding::Local);
+        local.chain(running.bindings.cut.iter().copied().map(Binding::Remote)).collect()
+    }
+
+    /// Binds again what a switch does not show any more.
+    fn rebind(&mut self, binding: Binding) -> Option<String> {
+        let bridges = match binding {
+            Binding::Local(local) => vec![local.bridge],
+            Binding::Remote(link) => vec![link.host.bridge, link.below.bridge],
+        };
+        let running = self.running.as_ref()?;
+        let whole = |at: SwitchId| running.inventory.switch(at).filter(|switch| switch.whole);
+        if bridges.iter().any(|bridge| whole(bridge.switch).is_none()) {
+            return None; // it comes back with the switch
+        }
+        let known = match &binding {
+            Binding::Local(local) => running.bindings.lost.contains(local),
+            Binding::Remote(link) => running.bindings.cut.contains(link),
+        };
+        let is_fresh = |bridge: &Bridge| {
+            whole(bridge.switch).is_some_and(|switch| self.fresh.contains(&switch.pid))
+        };
+        let names = Names::new(&self.want, running);
+        let mut binds = self.want.binds.iter();
+        let wanted = binds.any(|bind| names.binding(&bind.bridge, &bind.to) == Ok(binding));
+        let text = shown(&binding);
+        if !(known || wanted || bridges.iter().any(is_fresh)) {
+            return Some(format!("{text} is not shown any more"));
+        }
+        let done = self.bind_again(binding);
+        self.look_at(&bridges);
+        match done {
+            Ok(()) => {
+                self.board.happened(format!("{text} was not shown any more: it is bound again"));
+                None
+            }
+            Err(error) => Some(format!("{text} is not shown any more: {}", with_causes(&error))),
+        }
+    }
+
+    fn bind_again(&mut self, binding: Binding) -> Result<(), BindError> {
+        let figures = self.want.figures();
+        let Some(running) = &mut self.running else { return Ok(()) };
+        let (inventory, bindings) = (&running.inventory, &mut running.bindings);
+        match binding {
+            Binding::Local(local) => {
+                let bound = bindings.bind_local(&mut self.fabric, inventory, local);
+                if bound.is_err() && !bindings.lost.contains(&local) {
+                    bindings.lost.push(local);
+                }
+                bound
+            }
+            Binding::Remote(link) => {
+                let (from, to) = (link.host.bridge.switch, link.below.pid);
+                let cost = cdat::cost(inventory, &running.plan, from, to, figures);
+                let cost = cost.unwrap_or(NO_COST);
+                let bound = bindings.restore(&mut self.fabric, inventory, link, cost);
+                if bound.is_err() && !bindings.cut.contains(&link) {
+                    bindings.cut.push(link);
+                }
+                bound
+            }
+        }
+    }
+
+    /// Gives anew what a GFD has forgotten; the trouble that there is with that.
+    fn repair(&mut self, tag: &Uuid, gfd: Pid) -> Option<String> {
+        let text = format!("GFD {gfd} had nothing of memory {:?} any more", name_of(tag));
+        let inventory = &self.running.as_ref()?.inventory;
+        match self.memory.repair(&mut self.fabric, inventory, tag, gfd) {
+            Ok(()) => {
+                self.board.happened(format!("{text}: its part is given anew, and is empty"));
+                None
+            }
+            Err(error) => Some(format!("{text}: {}", with_causes(&error))),
+        }
+    }
+
+    /// Sets what edges are to let through and do not.
+    fn reopen(&mut self) -> Vec<String> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let (inventory, plan) = (&running.inventory, &running.plan);
+        let wanted = edge::wanted(&self.memory, &self.gim, &self.granted);
+        let lacks = match edge::lacks(&mut self.fabric, inventory, &wanted) {
+            Ok(lacks) => lacks,
+            Err(error) => {
+                return vec![format!("edges cannot be read: {}", error.with_causes())];
+            }
+        };
+        let figures = self.want.figures();
+        let cost = |from: SwitchId, to: Pid| {
+            cdat::cost(inventory, plan, from, to, figures).unwrap_or(NO_COST)
+        };
+        let (fabric, drain) = (&mut self.fabric, self.drain);
+        let mut means = Means { fabric, inventory, cost: &cost, drain };
+        let mut trouble = Vec::new();
+        for bit in lacks {
+            match edge::set(&mut means, bit, true) {
+                Ok(()) => self.board.happened(format!("{bit} was not there: it is set again")),
+                Err(error) => {
+                    trouble.push(format!("{bit} is not there: {}", error.with_causes()));
+                }
+            }
+        }
+        trouble
+    }
+
+    /// Tells what a discovery found to be other than before.
+    pub(super) fn tell_difference(&self, before: Option<&Inventory>, now: &Inventory) {
+        let Some(before) = before else { return };
+        let ids = |inventory: &Inventory| inventory.switches.first().map(|entry| entry.serial);
+        if ids(before) != ids(now) {
+            return; // numbers mean others now
+        }
+        for event in differences(before, now) {
+            let taken = match event {
+                Event::SwitchGone(id) => now.switch(id).and_then(|switch| self.taken(id, switch)),
+                _ => None,
+            };
+            self.board.happened(taken.unwrap_or_else(|| event.told(now)));
+        }
+        let was_there = |uuid| before.gfds.iter().find(|gfd| gfd.uuid == uuid);
+        for gfd in &now.gfds {
+            let then = was_there(gfd.uuid).is_some_and(|gfd| is_there(before, gfd.at));
+            match (then, is_there(now, gfd.at)) {
+                (true, false) => {
+                    let is_asked = now.switch(gfd.at.switch).is_some_and(|switch| switch.whole);
+                    let how = if is_asked {
+                        "does not answer"
+                    } else {
+                        "is out of reach, as is its switch"
+                    };
+                    self.board.happened(format!("GFD {} at {} {how}", gfd.pid, gfd.at));
+                }
+                (false, true) if was_there(gfd.uuid).is_some() => {
+                    self.board.happened(format!("GFD {} at {} is there again", gfd.pid, gfd.at));
+                }
+                _ => {}
+            }
+        }
+        for (id, switch) in now.by_id().filter(|(_, switch)| switch.whole) {
+            if before.switch(id).is_some_and(|before| !before.whole) {
+                self.board.happened(format!("{id}, PID {}, is there again", switch.pid));
+            }
+        }
+    }
+
+    /// That a switch belongs to another manager, if it does.
+    fn taken(&self, id: SwitchId, switch: &Switch) -> Option<String> {
+        let owner = Named(*self.owned.get(&switch.uuid?)?);
+        Some(format!("{id}, PID {}, belongs to the fabric manager {owner}", switch.pid))
+    }
+
+    /// Tells what tables were changed, where that is news.
+    pub(super) fn tell_sent(&self, is_news: bool, sent: &Sent) {
+        if !is_news || (sent.entries, sent.pids) == (0, 0) {
+            return;
+        }
+        let (entries, pids) = (sent.entries, sent.pids);
+        self.board.happened(format!("{entries} entries of tables and {pids} PIDs were sent"));
+    }
+
+    /// Tells to whom there was no route for a moment, whatever came of what was sent, and why.
+    pub(super) fn tell_withdrawn(&mut self) {
+        let pids = self.fabric.take_withdrawn();
+        if pids.is_empty() {
+            return;
+        }
+        let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+        self.board.happened(format!(
+            "no route for a moment to PID {}: no order of changes was found in which packets do not wait in a circle",
+            pids.join(", ")
+        ));
+    }
+
+    /// What is not as it should be as things stand; it ends with its cause.
+    pub(super) fn standing_trouble(&self) -> Vec<String> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let inventory = &running.inventory;
+        let mut trouble: Vec<String> = Vec::new();
+        for (id, switch) in inventory.by_id().filter(|(_, switch)| !switch.whole) {
+            let gone = || format!("{id}, PID {}, is not there any more", switch.pid);
+            trouble.push(self.taken(id, switch).unwrap_or_else(gone));
+        }
+        for gfd in inventory.gfds.iter().filter(|gfd| !is_there(inventory, gfd.at)) {
+            trouble.push(format!("GFD {} is not there any more", gfd.pid));
+        }
+        trouble.extend(running.plan.routed.partition.as_ref().map(ToString::to_string));
+        trouble
+    }
+}
+
+fn shown(binding: &Binding) -> String {
+    match binding {
+        Binding::Local(local) => format!("port {} at {}", local.port, local.bridge),
+        Binding::Remote(link) => format!("{} at {}", link.below.bridge, link.host.bridge),
+    }
+}
+
+/// What has come or gone of switches that have the same numbers.
+fn differences(before: &Inventory, now: &Inventory) -> Vec<Event> {
+    let first = |[first, _]: &[crate::graph::PortRef; 2]| *first;
+    let mut events: Vec<Event> = Vec::new();
+    let lost = now.down.iter().filter(|link| before.links.contains(*link));
+    events.extend(lost.filter(|link| !before.down.contains(*link)).map(first).map(Event::LinkDown));
+    let back = before.down.iter().filter(|link| now.links.contains(*link));
+    events.extend(back.filter(|link| !now.down.contains(*link)).map(first).map(Event::LinkUp));
+    for (id, switch) in now.by_id() {
+        let Some(then) = before.switch(id) else { continue };
+        if then.whole && !switch.whole {
+            events.push(Event::SwitchGone(id));
+        }
+        if !switch.whole {
+            continue;
+        }
+        for port in switch.ports.iter().filter(|port| matches!(port.role, Role::Usp | Role::Dsp)) {
+            if !port.up && then.port(port.number).is_some_and(|then| then.up) {
+                let at = crate::graph::PortRef::new(id, port.number);
+                events.push(Event::EdgeDown(at));
+            }
+        }
+    }
+    events
+}

@@ -1,0 +1,174 @@
+//! Switches by the names of the wanted state, in what people read.
+//!
+//! Shape: text with `s3` in it -> the same with the switch's name; rows of a [`Response`] the same way.
+//! Units: none.
+//! Source: docs/fm.md, "Asking".
+//!
+//! Errors, events and plans speak of switches by their numbers, which they have without the wanted state. What goes out to
+//! people has the names instead, wherever a switch has one; what is in quotes is somebody's own word, and stays.
+
+use std::collections::BTreeMap;
+
+use super::request::Response;
+use super::want::Want;
+use crate::bind::Bindings;
+use crate::graph::SwitchId;
+use crate::inventory::{Inventory, Partner};
+use crate::trace::{End, Trace};
+
+/// Names of switches, of GFDs by PID, and of hosts and devices by place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Called {
+    switches: BTreeMap<SwitchId, String>,
+    gfds: BTreeMap<u16, String>,
+    ends: BTreeMap<(SwitchId, u8), String>,
+}
+
+impl Called {
+    /// The names that a wanted state has for what is in a fabric.
+    #[must_use]
+    pub fn new(want: &Want, inventory: &Inventory) -> Self {
+        let by_uuid = |uuid: &weft_parsers::cci::Uuid, list: &[super::want::Named]| {
+            list.iter().find(|named| named.uuid == *uuid).map(|named| named.name.clone())
+        };
+        let name = |(id, switch): (SwitchId, &crate::inventory::Switch)| {
+            let entry = want.fm.entry.clone().filter(|_| id == SwitchId(0));
+            let own = switch.uuid.and_then(|uuid| by_uuid(&uuid, &want.switches));
+            Some((id, own.or(entry)?))
+        };
+        let switches: BTreeMap<SwitchId, String> = inventory.by_id().filter_map(name).collect();
+        let gfd =
+            |gfd: &crate::inventory::Gfd| Some((gfd.pid.bits(), by_uuid(&gfd.uuid, &want.gfds)?));
+        let gfds = inventory.gfds.iter().filter_map(gfd).collect();
+        let names = super::names::Names { want, inventory, bindings: &Bindings::default() };
+        let end = |(name, switch, port): (&String, &String, u8)| {
+            Some(((names.switch(switch).ok()?, port), name.clone()))
+        };
+        let ends = names.places().filter_map(end).collect();
+        Self { switches, gfds, ends }
+    }
+
+    /// What a switch is called: its name, else its number.
+    #[must_use]
+    pub fn switch(&self, id: SwitchId) -> String {
+        self.switches.get(&id).cloned().unwrap_or_else(|| id.to_string())
+    }
+
+    /// What is at a port, by name, and a blank behind it; nothing where it has none.
+    #[must_use]
+    pub fn at(&self, inventory: &Inventory, id: SwitchId, port: u8) -> String {
+        let partner = inventory.switch(id).and_then(|switch| switch.port(port)).map(|p| p.partner);
+        let gfd = match partner {
+            Some(Partner::Gfd(place)) => inventory.gfds.get(place),
+            _ => None,
+        };
+        let name = match gfd {
+            Some(gfd) => self.gfds.get(&gfd.pid.bits()),
+            None => self.ends.get(&(id, port)),
+        };
+        name.map_or_else(String::new, |name| format!("{name} "))
+    }
+
+    /// `text` with names in place of `s0`, `s1.3` or `s2/0/1`.
+    #[must_use]
+    pub fn spoken(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let (mut rest, mut before) = (text, ' ');
+        while let Some(first) = rest.chars().next() {
+            let begins = !before.is_alphanumeric() && !matches!(before, '"' | '-' | '_' | '.');
+            if first == 's'
+                && begins
+                && let Some((len, id)) = number(rest)
+                && let Some(name) = self.switches.get(&id)
+            {
+                out.push_str(name);
+                (rest, before) = (rest.get(len..).unwrap_or_default(), '0');
+                continue;
+            }
+            out.push(first);
+            (rest, before) = (rest.get(first.len_utf8()..).unwrap_or_default(), first);
+        }
+        out
+    }
+
+    /// The same of an answer's rows.
+    #[must_use]
+    pub fn answer(&self, mut answer: Response) -> Response {
+        let put = |text: &mut String| *text = self.spoken(text);
+        match &mut answer {
+            Response::Bindings(rows) => rows.iter_mut().for_each(|row| {
+                put(&mut row.bridge);
+                put(&mut row.to);
+            }),
+            Response::Done(said) => said.iter_mut().for_each(put),
+            Response::Routes(routes) => {
+                routes.rows.iter_mut().for_each(|row| put(&mut row.switch));
+                routes.proof.iter_mut().chain(&mut routes.partition).for_each(put);
+            }
+            Response::Pids(rows) => rows.iter_mut().for_each(|row| put(&mut row.at)),
+            Response::Costs(rows) => rows.iter_mut().for_each(|row| put(&mut row.what)),
+            Response::Trace(trace) => self.trace(trace),
+            // Names are in it already, or none are wanted: data for programs, octets, rows of PIDs.
+            Response::Status(_)
+            | Response::Topology(_)
+            | Response::Inventory(_)
+            | Response::Memory(_)
+            | Response::Gim(_)
+            | Response::Access(_)
+            | Response::Octets(_)
+            | Response::Events(_)
+            | Response::Cci(_) => {}
+        }
+        answer
+    }
+
+    fn trace(&self, trace: &mut Trace) {
+        let put = |text: &mut String| *text = self.spoken(text);
+        for step in &mut trace.steps {
+            put(&mut step.at);
+            put(&mut step.found);
+        }
+        trace.hops.iter_mut().chain(&mut trace.others).for_each(put);
+        if let End::Refused(why) | End::Unknown(why) = &mut trace.end {
+            put(why);
+        }
+    }
+}
+
+/// The number behind an `s` that `text` begins with, where no more of a word is behind it; with the octets of both.
+fn number(text: &str) -> Option<(usize, SwitchId)> {
+    let digits = text.get(1..)?;
+    let len = digits.bytes().take_while(u8::is_ascii_digit).count();
+    let behind = digits.get(len..)?.chars().next().unwrap_or(' ');
+    let ends = !behind.is_alphanumeric() && !matches!(behind, '-' | '_' | '"');
+    let id = digits.get(..len)?.parse().ok().filter(|_| ends)?;
+    Some((1 + len, SwitchId(id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_switches_become_names_and_nothing_else_does() {
+        let names = [(0, "leaf-0"), (2, "sw2"), (12, "spine.a")];
+        let switches = names.map(|(id, name)| (SwitchId(id), name.to_owned()));
+        let called = Called { switches: BTreeMap::from(switches), ..Called::default() };
+        #[rustfmt::skip] // columns: text, what is said
+        let cases = [
+            ("s0", "leaf-0"),
+            ("link at s2.3 is down", "link at sw2.3 is down"),
+            ("s2/0/1 to s12/1/0, s1.4", "sw2/0/1 to spine.a/1/0, s1.4"),
+            ("s12 does not answer; s120 does", "spine.a does not answer; s120 does"),
+            ("PID 0f0 (s0): s2.", "PID 0f0 (leaf-0): sw2."),
+            ("there is no switch \"s2\"; memory \"s0\"", "there is no switch \"s2\"; memory \"s0\""),
+            ("hosts2 class0 s2x s2-a s2_1 xs2 -s2 a.s2 s", "hosts2 class0 s2x s2-a s2_1 xs2 -s2 a.s2 s"),
+            ("größe s2 ß", "größe sw2 ß"),
+            ("s99999999999", "s99999999999"),
+            ("", ""),
+        ];
+        for (text, want) in cases {
+            assert_eq!(called.spoken(text), want);
+        }
+    }
+}

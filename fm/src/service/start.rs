@@ -1,0 +1,516 @@
+//! Start-up, and bringing a fabric up anew after something has changed.
+//!
+//! Shape: what was kept, what is wanted, the fabric -> discovery, PIDs, routes, what the fabric shows, what is wanted.
+//! Units: none.
+//! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.1.
+//!
+//! How hosts are held is not the FM's: no command resets a host. `status` says whether they have to wait; whoever starts
+//! them asks. With `simultaneous` they need not wait once they have routes; each binding after is a hot-add for them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
+use weft_parsers::cci::{Request, Uuid};
+use weft_parsers::fabric::Pid;
+
+use super::adopt::{self, Compared};
+use super::board::{Mode, Phase};
+use super::names::{Binding, Names, hosts};
+use super::want::{Wanted, name_of, tag};
+use super::{Fm, with_causes};
+use crate::cci::{CallError, Way};
+use crate::change::Running;
+use crate::discover::{self, Discovered, Finding, discover, identify};
+use crate::graph::{Key, PortRef, SwitchId};
+use crate::inventory::{Inventory, Switch};
+use crate::memory::{self, Beside, Host, MemoryError};
+use crate::plan::send::{SendError, send};
+use crate::plan::wires::read_all;
+use crate::plan::{self, Assignment, Before, Home, PlanError};
+use crate::store::{State, Store, StoreError};
+use weft_parsers::fabric::Hpa;
+
+/// Why a fabric is not up.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The entry switch cannot be claimed.
+    #[error("the entry switch cannot be claimed")]
+    Entry(#[source] Finding),
+    /// There are no tables for it.
+    #[error("there are no tables for it")]
+    Plan(#[from] PlanError),
+    /// The tables are not everywhere.
+    #[error("the tables are not everywhere")]
+    Send(#[from] SendError),
+    /// What the fabric shows cannot be read.
+    #[error("what is bound and given cannot be read")]
+    Read(#[from] CallError),
+    /// What was kept cannot be read or written.
+    #[error("the store")]
+    Store(#[from] StoreError),
+    /// A static start has nothing to go by.
+    #[error("{0}")]
+    Static(String),
+}
+
+impl Fm {
+    /// Starts the fabric up, in the mode that was chosen.
+    ///
+    /// # Errors
+    /// See [`StartError`]; calling it again tries again.
+    pub fn start(&mut self) -> Result<(), StartError> {
+        let mode = self.mode;
+        self.board.set(|status| {
+            (status.phase, status.failed) = (Phase::Starting, None);
+            status.hosts_held = mode == Mode::FmFirst;
+        });
+        let result = if mode == Mode::Static { self.start_static() } else { self.start_managed() };
+        if let Err(error) = &result {
+            let text = with_causes(error);
+            self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(text)));
+        }
+        self.show();
+        result
+    }
+
+    pub(super) fn step(&self, step: &str) {
+        self.board.set(|status| step.clone_into(&mut status.step));
+        self.show();
+    }
+
+    fn start_managed(&mut self) -> Result<(), StartError> {
+        let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
+        match self.bring_up(kept.as_ref()) {
+            Err(StartError::Entry(Finding::Owned { .. })) if self.is_secondary() => {
+                self.step("another fabric manager is the primary one");
+                self.board.set(|status| status.phase = Phase::Standby);
+                return Ok(());
+            }
+            other => other?,
+        }
+        if self.mode == Mode::Simultaneous {
+            self.board.set(|status| status.hosts_held = false);
+        }
+        self.reconcile();
+        self.save()?;
+        self.step("all is brought about");
+        self.board.set(|status| (status.phase, status.hosts_held) = (Phase::Up, false));
+        Ok(())
+    }
+
+    /// Whether the entry switch knows this FM as the one that may take over.
+    fn is_secondary(&mut self) -> bool {
+        let owner = identify(&mut self.fabric, Way::Entry);
+        owner.is_ok_and(|now| now.secondary_uuid == self.want.manager().uuid)
+    }
+
+    /// Nothing is claimed or sent: switches have had their tables from files of their own.
+    fn start_static(&mut self) -> Result<(), StartError> {
+        if !self.want.memory.is_empty() {
+            return Err(StartError::Static(
+                "a static fabric has no G-FAM: [[memory]] is refused".into(),
+            ));
+        }
+        if let Some(gim) = self.want.gim.first() {
+            let text = format!("a static fabric has no GIM: {:?} is refused", gim.name);
+            return Err(StartError::Static(text));
+        }
+        if let Some(bind) = self.want.binds.first() {
+            let text =
+                format!("a static fabric is bound by its switches: {:?} is refused", bind.bridge);
+            return Err(StartError::Static(text));
+        }
+        let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
+        let Some(State { inventory, bindings, memory, gim, .. }) = kept else {
+            return Err(StartError::Static(
+                "a static start needs a store that was kept before".into(),
+            ));
+        };
+        if !memory.shares.is_empty() || bindings.local.iter().any(|local| local.ld.is_some()) {
+            let text = "a static fabric has no G-FAM and no MLD: the store has";
+            return Err(StartError::Static(text.into()));
+        }
+        if let Some(grant) = gim.grants.first() {
+            let text = format!("a static fabric has no GIM: the store has {:?}", grant.name);
+            return Err(StartError::Static(text));
+        }
+        let plan = plan::make(&inventory, &self.options, None)?;
+        let standing = plan.routed.tables.clone();
+        self.set_running(Running {
+            inventory,
+            plan,
+            standing,
+            bindings,
+            options: self.options.clone(),
+            drain: self.drain,
+            strangers: BTreeSet::new(),
+        });
+        self.step("nothing is managed: tables are the switches' own");
+        self.board.set(|status| (status.phase, status.hosts_held) = (Phase::Up, false));
+        Ok(())
+    }
+
+    /// Finds all components again, and brings about what is wanted.
+    ///
+    /// # Errors
+    /// See [`StartError`]; what was known stays known then.
+    pub fn rediscover(&mut self) -> Result<(), StartError> {
+        let known = self.state();
+        self.bring_up(known.as_ref())?;
+        self.reconcile();
+        self.save()?;
+        self.step("all is brought about");
+        Ok(())
+    }
+
+    /// Discovery, PIDs and routes; then what the fabric shows is taken over, and what components have forgotten is restored.
+    fn bring_up(&mut self, kept: Option<&State>) -> Result<(), StartError> {
+        self.step("discovery");
+        let Discovered { inventory, findings, fresh } = self.find(kept)?;
+        self.fresh.extend(fresh);
+        let owned = findings.iter().filter_map(|finding| match finding {
+            Finding::Owned { uuid, owner, .. } => Some(((*uuid)?, *owner)),
+            _ => None,
+        });
+        self.owned = owned.collect();
+        let mut trouble: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        let believed = match kept {
+            Some(kept) => adopt::merge(kept, inventory),
+            None => State::of(inventory),
+        };
+        self.step("PIDs and routes");
+        let before = kept.map(|kept| &kept.inventory);
+        let (inventory, assignments) = self.number(before, &believed.inventory)?;
+        let believed = State { inventory, ..believed };
+        let (mut standing, silent) = read_all(&mut self.fabric, &believed.inventory);
+        trouble.extend(silent.iter().map(|(id, error)| format!("{id}: {}", error.with_causes())));
+        let home = self.home(kept, &believed)?;
+        let known = Before { home, standing: Some(standing.clone()), fresh: self.fresh.clone() };
+        let plan = plan::make_from(&believed.inventory, &self.options, &known)?;
+        let fabric = &mut self.fabric;
+        let sent =
+            send(fabric, &believed.inventory, &assignments, &plan, &mut standing, self.drain);
+        self.tell_withdrawn();
+        let sent = sent?;
+        self.tell_difference(before, &believed.inventory);
+        self.tell_sent(kept.is_some(), &sent);
+        self.step("what is bound and given");
+        let (bindings, odd) = adopt::bindings(&mut self.fabric, &believed.inventory)?;
+        trouble.extend(odd);
+        let (memory, odd) = adopt::memory(&mut self.fabric, &believed.inventory, &bindings)?;
+        trouble.extend(odd);
+        let compared = match kept {
+            Some(_) => adopt::compare(&believed, (bindings, memory), &self.gives_anew()),
+            None => Compared { bindings, memory, ..Compared::default() },
+        };
+        let (gim, odd) =
+            adopt::gim(&mut self.fabric, &believed.inventory, believed.gim, &self.fresh)?;
+        trouble.extend(odd);
+        (self.gim, self.granted) = (gim, believed.granted);
+        let (options, inventory) = (self.options.clone(), believed.inventory);
+        let Compared { bindings, memory, said, forgotten, unbound } = compared;
+        trouble.extend(said);
+        self.memory = memory;
+        self.set_running(Running {
+            inventory,
+            plan,
+            standing,
+            bindings,
+            options,
+            drain: self.drain,
+            strangers: BTreeSet::new(),
+        });
+        trouble.extend(self.restore(forgotten, unbound));
+        trouble.extend(self.register_secondary());
+        self.greet();
+        self.trouble = trouble;
+        self.board.happened(format!("found {}", self.counted()));
+        Ok(())
+    }
+
+    /// The tables of before for when all is well: of the running fabric, or those that were kept.
+    fn home(&self, kept: Option<&State>, now: &State) -> Result<Option<Arc<Home>>, StartError> {
+        if let Some(running) = &self.running {
+            return Ok(Some(running.plan.home.clone()));
+        }
+        let (Some(kept), Some(store)) = (kept, &self.store) else { return Ok(None) };
+        if !adopt::same_entry(kept, now) {
+            return Ok(None); // its switches have other numbers now
+        }
+        let mut whole = kept.inventory.clone();
+        whole.down.clear();
+        let Ok(graph) = whole.graph() else { return Ok(None) };
+        let made = store.load_home()?;
+        let options = plan::how(&whole, &self.options);
+        Ok(made.map(|routed| Arc::new(Home { graph, options, routed })))
+    }
+
+    fn find(&mut self, kept: Option<&State>) -> Result<Discovered, StartError> {
+        let manager = self.want.manager();
+        let mut options =
+            discover::Options { promote: self.take_over, ..discover::Options::new(manager) };
+        options.reserved.extend(self.want.fm.secondary.map(|secondary| secondary.pid));
+        if let Some(kept) = kept {
+            options.known = kept.inventory.known();
+            let first = kept.inventory.switches.first();
+            options.entry = first.map(|switch| (switch.serial, switch.pid));
+            let targets = kept.inventory.switches.iter().flat_map(|switch| &switch.targets);
+            options.reserved.extend(targets.map(|target| target.pid).filter(|pid| !pid.is_none()));
+        }
+        discover(&mut self.fabric, &options).map_err(StartError::Entry)
+    }
+
+    /// PIDs of targets: those they have, those they had, and new ones for the rest.
+    fn number(
+        &self,
+        before: Option<&Inventory>,
+        inventory: &Inventory,
+    ) -> Result<(Inventory, Vec<Assignment>), StartError> {
+        let mut inventory = inventory.clone();
+        let mut again = Vec::new();
+        if let Some(before) = before {
+            let taken = |all: &Inventory, pid: Pid| all.pids().any(|(other, _)| other == pid);
+            for place in 0..inventory.switches.len() {
+                let Some(switch) = inventory.switches.get(place) else { continue };
+                let Some(old) = had(before, switch) else { continue };
+                let lacks: Vec<_> = switch
+                    .targets
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, target)| target.pid.is_none())
+                    .filter_map(|(at, target)| {
+                        let same = |t: &&crate::inventory::Target| {
+                            (t.id, t.instance, t.kind) == (target.id, target.instance, target.kind)
+                        };
+                        let pid = old.targets.iter().find(same)?.pid;
+                        (!pid.is_none()).then_some((at, target, pid))
+                    })
+                    .map(|(at, target, pid)| (at, (target.id, target.instance, target.port), pid))
+                    .collect();
+                for (at, (target, instance, port), pid) in lacks {
+                    let here = PortRef::new(SwitchId::at(place), port);
+                    if taken(&inventory, pid) && !inventory.is_gfds(here, pid) {
+                        continue;
+                    }
+                    let targets =
+                        inventory.switches.get_mut(place).map(|switch| &mut switch.targets);
+                    if let Some(one) = targets.and_then(|targets| targets.get_mut(at)) {
+                        one.pid = pid;
+                    }
+                    let at = SwitchId::at(place);
+                    again.push(Assignment { at, target, instance, pid, instead_of: None });
+                }
+            }
+        }
+        let (numbered, more) = plan::number(&inventory, &self.options)?;
+        again.extend(more);
+        Ok((numbered, again))
+    }
+
+    fn set_running(&mut self, running: Running) {
+        self.running = Some(running);
+        self.show();
+    }
+
+    /// A new connection to the entry switch begins with who asks.
+    fn greet(&mut self) {
+        let manager = self.want.manager();
+        let Some(running) = &self.running else { return };
+        let Some(entry) = running.inventory.switches.first() else { return };
+        let (op, fm, fm_uuid) = (ClaimOp::UpdatePid, manager.pid, manager.uuid);
+        let claim = ClaimOwnership { op, fm, fm_uuid, pid: entry.pid };
+        self.fabric.greet(&Request::ClaimOwnership(claim));
+    }
+
+    /// Tells all components who may take over; what does not take it is in the list.
+    fn register_secondary(&mut self) -> Vec<String> {
+        let (Some(secondary), Some(running)) = (self.want.fm.secondary, &self.running) else {
+            return Vec::new();
+        };
+        let switches = running.inventory.switches.iter().filter(|switch| switch.whole);
+        let mut all: Vec<(Way, Pid)> = switches.map(|switch| (switch.way(), switch.pid)).collect();
+        let inventory = &running.inventory;
+        let gfds = inventory.gfds.iter().filter(|gfd| adopt::is_there(inventory, gfd.at));
+        all.extend(gfds.map(|gfd| (Way::Pid(gfd.pid), gfd.pid)));
+        let mut said = Vec::new();
+        for (way, pid) in all {
+            let done = identify(&mut self.fabric, way).and_then(|now| {
+                if now.secondary_uuid == secondary.uuid {
+                    return Ok(());
+                }
+                let (fm, fm_uuid) = (secondary.pid, secondary.uuid);
+                let claim = ClaimOwnership { op: ClaimOp::RegisterSecondary, fm, fm_uuid, pid };
+                self.fabric.call(way, &Request::ClaimOwnership(claim)).map(drop)
+            });
+            if let Err(error) = done {
+                said.push(format!(
+                    "the second fabric manager is not known: {}",
+                    error.with_causes()
+                ));
+            }
+        }
+        said
+    }
+
+    /// Brings about what is wanted; what cannot be is told as trouble, and the rest goes on.
+    fn reconcile(&mut self) {
+        self.step("bindings");
+        for bind in self.want.binds.clone() {
+            if let Err(why) = self.want_binding(&bind.bridge, &bind.to) {
+                self.trouble.push(format!("{} to {}: {why}", bind.bridge, bind.to));
+            }
+        }
+        self.step("memory");
+        for wanted in self.want.memory.clone() {
+            if let Err(why) = self.want_memory(&wanted) {
+                self.trouble.push(format!("memory {:?}: {why}", wanted.name));
+            }
+        }
+        self.step("GIM");
+        for wanted in self.want.gim.clone() {
+            if let Err(why) = self.want_gim(&wanted) {
+                self.trouble.push(format!("GIM {:?}: {why}", wanted.name));
+            }
+        }
+        self.show();
+    }
+
+    fn want_binding(&mut self, bridge: &str, to: &str) -> Result<(), String> {
+        let running = self.running.as_ref().ok_or("the fabric is not up")?;
+        let names = Names::new(&self.want, running);
+        let binding = names.binding(bridge, to)?;
+        let is_there = match binding {
+            Binding::Local(local) => running.bindings.local.contains(&local),
+            Binding::Remote(link) => running.bindings.remote.contains(&link),
+        };
+        if is_there {
+            return Ok(());
+        }
+        self.bind(binding).map_err(|error| with_causes(&error))?;
+        self.board.happened(format!("{bridge} bound to {to}"));
+        Ok(())
+    }
+
+    fn want_memory(&mut self, wanted: &Wanted) -> Result<(), String> {
+        let request = self.resolve(wanted)?;
+        let Some(share) = self.memory.find(&request.tag) else {
+            self.share(&request).map_err(|error| with_causes(&error))?;
+            self.board.happened(format!("memory {:?} given", wanted.name));
+            return Ok(());
+        };
+        let gfds: Vec<Pid> = share.parts.iter().map(|part| part.gfd).collect();
+        let named = !wanted.gfds.is_empty();
+        let other_gfds =
+            if named { gfds != request.gfds } else { gfds.len() != request.gfds.len() };
+        if share.len != request.len
+            || other_gfds
+            || share.hosts.iter().any(|h| !request.hosts.contains(h))
+        {
+            return Err("it is there, but not as it is wanted: release it first".to_owned());
+        }
+        if let Some(host) = request.hosts.iter().find(|host| !share.hosts.contains(host)) {
+            let pid = host.pid;
+            return Err(format!("host {pid} does not have it: grant it, or release it first"));
+        }
+        if share.hpa != request.hpa.0 {
+            return Err(format!("it is at {:#x}: release it first", share.hpa));
+        }
+        Ok(())
+    }
+
+    /// What a request for memory means in the fabric.
+    pub(super) fn resolve(&self, wanted: &Wanted) -> Result<memory::Request, String> {
+        let running = self.running.as_ref().ok_or("the fabric is not up")?;
+        let names = Names::new(&self.want, running);
+        let hosts =
+            wanted.hosts.iter().map(|host| names.host(host)).collect::<Result<Vec<_>, _>>()?;
+        let gfds = wanted.gfds.iter().map(|gfd| names.gfd(gfd)).collect::<Result<Vec<_>, _>>()?;
+        let gfds = match wanted.ways {
+            Some(ways) if gfds.is_empty() => {
+                let all = running.inventory.gfds.iter().map(|gfd| gfd.pid);
+                let some: Vec<Pid> = all.take(usize::from(ways)).collect();
+                if some.len() < usize::from(ways) {
+                    return Err(format!("{ways} ways need as many GFDs; there are {}", some.len()));
+                }
+                some
+            }
+            Some(ways) if gfds.len() != usize::from(ways) => {
+                return Err(format!("{} GFDs are named for {ways} ways", gfds.len()));
+            }
+            None if gfds.is_empty() => {
+                return Err("expected GFDs, one for each way (gfds), or how many (ways)".to_owned());
+            }
+            _ => gfds,
+        };
+        let (tag, hpa) = (tag(&wanted.name)?, Hpa(wanted.hpa));
+        let (len, granularity) = (wanted.size, wanted.granularity);
+        Ok(memory::Request { tag, hosts, gfds, len, granularity, hpa })
+    }
+
+    /// Gives memory, and tells the hosts' edges what the paths cost.
+    pub(super) fn share(&mut self, request: &memory::Request) -> Result<(), MemoryError> {
+        let Some(running) = &self.running else {
+            return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
+        };
+        let names = Names::new(&self.want, running);
+        let beside = Beside { gim: &self.gim, own: &|host| names.own(host) };
+        self.memory.share(&mut self.fabric, &running.inventory, beside, request)?;
+        for host in &request.hosts {
+            self.tell_costs(*host, &request.gfds);
+        }
+        Ok(())
+    }
+
+    /// Gives memory that is there to one host more, and tells its edge what the paths cost.
+    pub(super) fn grant(&mut self, tag: &Uuid, host: Host) -> Result<(), MemoryError> {
+        let Some(running) = &self.running else {
+            return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
+        };
+        let names = Names::new(&self.want, running);
+        let beside = Beside { gim: &self.gim, own: &|host| names.own(host) };
+        self.memory.grant(&mut self.fabric, &running.inventory, beside, (tag, host))?;
+        let parts = self.memory.find(tag).map(|share| share.parts.iter().map(|part| part.gfd));
+        let gfds: Vec<Pid> = parts.into_iter().flatten().collect();
+        self.tell_costs(host, &gfds);
+        Ok(())
+    }
+
+    fn tell_costs(&mut self, host: Host, gfds: &[Pid]) {
+        for &gfd in gfds {
+            if let Err(error) = self.tell_cost(host, gfd) {
+                let (pid, why) = (host.pid, error.with_causes());
+                self.trouble
+                    .push(format!("{pid} does not know what the way to {gfd} costs: {why}"));
+            }
+        }
+    }
+
+    pub(super) fn counted(&self) -> String {
+        let Some(running) = &self.running else { return "nothing".to_owned() };
+        let Inventory { switches, gfds, links, .. } = &running.inventory;
+        let hosts = hosts(&running.inventory).len();
+        format!(
+            "{} switches, {} GFDs, {hosts} hosts, {} links, {} shares of memory ({})",
+            switches.len(),
+            gfds.len(),
+            links.len(),
+            self.memory.shares.len(),
+            self.memory
+                .shares
+                .iter()
+                .map(|share| name_of(&share.tag))
+                .collect::<Vec<_>>()
+                .join(", ")
+        )
+    }
+}
+
+/// The same switch, as it was known.
+fn had<'a>(before: &'a Inventory, switch: &Switch) -> Option<&'a Switch> {
+    let same = |old: &&Switch| match (old.uuid, switch.uuid) {
+        (Some(old), Some(new)) => old == new,
+        _ => old.serial == switch.serial && old.came.is_none() == switch.came.is_none(),
+    };
+    before.switches.iter().find(same)
+}

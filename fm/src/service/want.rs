@@ -1,0 +1,606 @@
+//! The state that is wanted of a fabric, as a file tells it.
+//!
+//! Shape: TOML -> [`Want`]: names, hosts, bindings, memory; what they mean in a fabric is seen by [`super::names`].
+//! Units: octets; ns.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; TOML 1.0.
+
+use std::path::Path;
+
+use serde::{Deserialize, Deserializer};
+use weft_parsers::cci::Uuid;
+use weft_parsers::fabric::Pid;
+
+use crate::cci::Peer;
+use crate::cdat::Figures;
+use crate::inventory::Manager;
+use crate::memory::map::{self, Kind, Own, Range};
+
+/// UUID of an FM that is given none.
+const UUID: Uuid = *b"weft fabric mgr\0";
+/// PID of an FM that is given none.
+const PID: u16 = 0xFFE;
+/// Longest file.
+const LEN_MAX: u64 = 16 << 20;
+
+/// Why there is no wanted state.
+#[derive(Debug, thiserror::Error)]
+pub enum WantError {
+    /// The file cannot be read.
+    #[error("read {0}")]
+    File(String, #[source] std::io::Error),
+    /// It is longer than any that means something.
+    #[error("{0} is longer than 16 MiB")]
+    Long(String),
+    /// It is no such TOML.
+    #[error("{0}")]
+    Toml(String),
+    /// It contradicts itself.
+    #[error("{0}")]
+    Bad(String),
+}
+
+/// Who manages, and what is not told by components.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Management {
+    /// UUID of this FM.
+    #[serde(default, deserialize_with = "some_uuid")]
+    pub uuid: Option<Uuid>,
+    /// Its PID.
+    #[serde(default, deserialize_with = "some_pid")]
+    pub pid: Option<Pid>,
+    /// Name of the entry switch: its UUID is told by its neighbours only, and not where there are none.
+    pub entry: Option<String>,
+    /// Who may take over.
+    pub secondary: Option<Secondary>,
+    /// From a port of a switch to another one.
+    pub switch_ns: Option<u64>,
+    /// From one end of a link to the other.
+    pub link_ns: Option<u64>,
+}
+
+/// The second FM.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Secondary {
+    /// Its UUID.
+    #[serde(deserialize_with = "uuid")]
+    pub uuid: Uuid,
+    /// Its PID.
+    #[serde(deserialize_with = "pid")]
+    pub pid: Pid,
+}
+
+/// A name of a switch or GFD.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Named {
+    /// The name.
+    pub name: String,
+    /// Whose.
+    #[serde(deserialize_with = "uuid")]
+    pub uuid: Uuid,
+}
+
+/// A host.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostName {
+    /// Its name.
+    pub name: String,
+    /// Its edge switch.
+    pub switch: String,
+    /// The port that it is at.
+    pub port: u8,
+    /// Where its GAE answers, in a session of the host: `tcp:HOST:PORT` or `unix:PATH`.
+    #[serde(default, deserialize_with = "some_peer")]
+    pub gae: Option<Peer>,
+    /// Addresses that it has for itself, where no fabric memory may be: its memory and the windows of its bridges. As
+    /// hosts of weft have them, where nothing is said.
+    pub own_addresses: Option<Vec<OwnAddresses>>,
+}
+
+/// `BASE:SIZE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnAddresses(pub Own);
+
+impl<'de> Deserialize<'de> for OwnAddresses {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let bad = || serde::de::Error::custom(format!("expected BASE:SIZE, found {text:?}"));
+        let (base, len) = text.split_once(':').ok_or_else(bad)?;
+        let base = parse_address(base).map_err(serde::de::Error::custom)?;
+        let len = parse_size(len).or_else(|_| parse_address(len)).map_err(|_| bad())?;
+        let is_all = len > 0 && base.checked_add(len - 1).is_some();
+        if is_all { Ok(Self(Own { base, len })) } else { Err(bad()) }
+    }
+}
+
+impl HostName {
+    /// Addresses that it has for itself.
+    #[must_use]
+    pub fn own(&self) -> Vec<Own> {
+        let said = self.own_addresses.as_ref();
+        said.map_or_else(|| Own::OF_WEFT.to_vec(), |all| all.iter().map(|one| one.0).collect())
+    }
+}
+
+/// A device that is no GFD.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceName {
+    /// Its name.
+    pub name: String,
+    /// Its switch.
+    pub switch: String,
+    /// The port that it is at.
+    pub port: u8,
+}
+
+/// Memory of a host or device that others reach (GIM).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WantedGim {
+    /// What it is called.
+    pub name: String,
+    /// Whose memory it is: a host or a device.
+    pub of: String,
+    /// Hosts and devices that reach it.
+    pub from: Vec<String>,
+    /// They name the target themselves, by `VendPrefixL0`.
+    #[serde(default)]
+    pub prefix: bool,
+    /// Octets, or a number with KiB, MiB, GiB or TiB.
+    #[serde(deserialize_with = "size")]
+    pub size: u64,
+    /// Where all of them see it.
+    #[serde(deserialize_with = "address")]
+    pub hpa: u64,
+}
+
+/// A binding.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bind {
+    /// SWITCH/VCS/VPPB.
+    pub bridge: String,
+    /// `port:N`, `port:N.LD` or SWITCH/VCS/VPPB.
+    pub to: String,
+}
+
+/// Memory.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// Its name: 1 to 16 octets, the tag of its extents.
+    pub name: String,
+    /// Who has it.
+    pub hosts: Vec<String>,
+    /// GFDs in the order of the ways.
+    #[serde(default)]
+    pub gfds: Vec<String>,
+    /// How many GFDs, where none are named: those that the FM found first.
+    pub ways: Option<u16>,
+    /// In all: octets, or a number with KiB, MiB, GiB or TiB.
+    #[serde(deserialize_with = "size")]
+    pub size: u64,
+    /// Octets of a turn.
+    #[serde(default = "turn", deserialize_with = "small_size")]
+    pub granularity: u32,
+    /// Where all hosts see it.
+    #[serde(deserialize_with = "address")]
+    pub hpa: u64,
+}
+
+/// All that is wanted.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Want {
+    /// Who manages.
+    #[serde(default)]
+    pub fm: Management,
+    /// Names of switches.
+    #[serde(default, rename = "switch")]
+    pub switches: Vec<Named>,
+    /// Names of GFDs.
+    #[serde(default, rename = "gfd")]
+    pub gfds: Vec<Named>,
+    /// Hosts.
+    #[serde(default, rename = "host")]
+    pub hosts: Vec<HostName>,
+    /// Names of devices.
+    #[serde(default, rename = "device")]
+    pub devices: Vec<DeviceName>,
+    /// Bindings.
+    #[serde(default, rename = "bind")]
+    pub binds: Vec<Bind>,
+    /// Memory.
+    #[serde(default, rename = "memory")]
+    pub memory: Vec<Wanted>,
+    /// Memory that hosts and devices show each other.
+    #[serde(default)]
+    pub gim: Vec<WantedGim>,
+}
+
+impl Want {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// See [`WantError`].
+    pub fn load(path: &Path) -> Result<Self, WantError> {
+        use std::io::Read;
+        let name = path.display().to_string();
+        let mut text = String::new();
+        let file = std::fs::File::open(path);
+        let read = file.and_then(|file| file.take(LEN_MAX + 1).read_to_string(&mut text));
+        match read {
+            Err(error) => Err(WantError::File(name, error)),
+            Ok(_) if text.len() as u64 > LEN_MAX => Err(WantError::Long(name)),
+            Ok(_) => Self::parse(&text).map_err(|error| match error {
+                WantError::Toml(why) | WantError::Bad(why) => {
+                    WantError::Bad(format!("{name}: {why}"))
+                }
+                other => other,
+            }),
+        }
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// It is no TOML of this kind, or names something twice.
+    pub fn parse(text: &str) -> Result<Self, WantError> {
+        let want: Self = toml::from_str(text)
+            .map_err(|error| WantError::Toml(error.to_string().trim().to_owned()))?;
+        let named = want.switches.iter().chain(&want.gfds).map(|one| one.name.as_str());
+        let named = named.chain(want.devices.iter().map(|device| device.name.as_str()));
+        let mut names: Vec<&str> =
+            named.chain(want.hosts.iter().map(|host| host.name.as_str())).collect();
+        names.extend(want.fm.entry.as_deref());
+        names.sort_unstable();
+        let twice =
+            names.windows(2).find(|two| two.first() == two.last()).and_then(|two| two.first());
+        if let Some(name) = twice {
+            return Err(WantError::Bad(format!("{name:?} is the name of two")));
+        }
+        if let Some(name) = names.iter().find(|name| !is_name(name)) {
+            let why = "expected a name of letters, digits, '-', '_' and '.' that is no PID";
+            return Err(WantError::Bad(format!("{why}, found {name:?}")));
+        }
+        let mut tags = Vec::new();
+        for share in &want.memory {
+            let tag = tag(&share.name).map_err(WantError::Bad)?;
+            if tags.contains(&tag) {
+                return Err(WantError::Bad(format!("memory {:?} is there twice", share.name)));
+            }
+            tags.push(tag);
+        }
+        for (at, gim) in want.gim.iter().enumerate() {
+            let before = want.gim.iter().take(at).map(|other| &other.name);
+            let mut others = before.chain(want.memory.iter().map(|share| &share.name));
+            if gim.name.is_empty() || others.any(|other| *other == gim.name) {
+                let why = "expected a name of its own, among memory and GIM";
+                return Err(WantError::Bad(format!("{why}, found {:?}", gim.name)));
+            }
+        }
+        want.check_addresses()?;
+        Ok(want)
+    }
+
+    /// Whether those who are called the same have room for all that they are to have; who they are, and which GFDs, is
+    /// seen in the fabric only.
+    fn check_addresses(&self) -> Result<(), WantError> {
+        let mut all: Vec<(&[String], Range<&str>)> = Vec::new();
+        for one in &self.memory {
+            let ways = one.ways.map_or(one.gfds.len(), usize::from);
+            let name = format!("memory {:?}", one.name);
+            if ways == 0 {
+                let which = "expected gfds, one for each way and in their order, or ways";
+                return Err(WantError::Bad(format!("{name}: {which}")));
+            }
+            if let Some(why) = map::misfit(ways, one.granularity, one.hpa, one.size) {
+                return Err(WantError::Bad(format!("{name}: {why}")));
+            }
+            let (hpa, len, granularity) = (one.hpa, one.size, one.granularity);
+            let (kind, targets) = (Kind::Memory, vec![""; ways]);
+            all.push((&one.hosts, Range { name, hpa, len, targets, granularity, kind }));
+        }
+        for one in &self.gim {
+            let kind = if one.prefix { Kind::GimByPrefix } else { Kind::Gim };
+            let (name, targets) = (format!("GIM {:?}", one.name), vec![one.of.as_str()]);
+            let (hpa, len, granularity) = (one.hpa, one.size, 0);
+            all.push((&one.from, Range { name, hpa, len, targets, granularity, kind }));
+        }
+        for (at, (who, new)) in all.iter().enumerate() {
+            for name in *who {
+                let before = all.iter().take(at).filter(|(others, _)| others.contains(name));
+                let others: Vec<Range<&str>> = before.map(|(_, range)| range.clone()).collect();
+                let host = self.hosts.iter().find(|host| host.name == *name);
+                let own = host.map_or_else(Vec::new, HostName::own);
+                map::fits(new, &others, &own)
+                    .map_err(|why| WantError::Bad(format!("{}: {name:?}: {why}", new.name)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who manages.
+    #[must_use]
+    pub fn manager(&self) -> Manager {
+        let pid = self.fm.pid.unwrap_or(Pid::from_low_bits(PID));
+        Manager { uuid: self.fm.uuid.unwrap_or(UUID), pid }
+    }
+
+    /// Latencies that switches do not tell.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let ps = |ns: Option<u64>| ns.unwrap_or(0).saturating_mul(1_000);
+        Figures { switch_ps: ps(self.fm.switch_ns), link_ps: ps(self.fm.link_ns) }
+    }
+}
+
+/// Whether a name cannot be taken for a PID, a port or a bridge.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    // A PID or FFF, or a UUID without its dashes; acc0 is neither.
+    let is_pid = u16::from_str_radix(name, 16).is_ok_and(|bits| bits <= 0xFFF);
+    let is_number = is_pid || parse_uuid(name).is_ok();
+    let is_place = name.strip_prefix('s').is_some_and(|rest| {
+        !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit() || c == '.')
+    });
+    !name.is_empty() && name.chars().all(good) && !is_number && !is_place && name != "entry"
+}
+
+/// The tag of a name.
+///
+/// # Errors
+/// It is empty, or too long.
+pub fn tag(name: &str) -> Result<Uuid, String> {
+    let mut tag = [0; 16];
+    match tag.get_mut(..name.len()) {
+        Some(place) if !name.is_empty() && !name.contains('\0') => {
+            place.copy_from_slice(name.as_bytes());
+        }
+        _ => return Err(format!("expected a name of 1 to 16 octets, found {name:?}")),
+    }
+    Ok(tag)
+}
+
+/// The name of a tag: its text, or its octets.
+#[must_use]
+pub fn name_of(tag: &Uuid) -> String {
+    let len = tag.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
+    let text = std::str::from_utf8(tag.get(..len).unwrap_or_default()).ok();
+    let text = text.filter(|text| !text.is_empty() && !text.chars().any(char::is_control));
+    text.map_or_else(|| crate::inventory::Named(*tag).to_string(), str::to_owned)
+}
+
+/// A UUID as people write it.
+///
+/// # Errors
+/// It is none.
+pub fn parse_uuid(text: &str) -> Result<Uuid, String> {
+    let bad = || format!("expected a UUID of 32 hexadecimal digits, found {text:?}");
+    let digits: Vec<u8> = text.bytes().filter(|octet| *octet != b'-').collect();
+    let digits = std::str::from_utf8(&digits).map_err(|_| bad())?;
+    if digits.len() != 32 || !digits.bytes().all(|octet| octet.is_ascii_hexdigit()) {
+        return Err(bad());
+    }
+    u128::from_str_radix(digits, 16).map(u128::to_be_bytes).map_err(|_| bad())
+}
+
+/// A PID: three hexadecimal digits or fewer.
+///
+/// # Errors
+/// It is none, or FFF.
+pub fn parse_pid(text: &str) -> Result<Pid, String> {
+    let bits = u16::from_str_radix(text, 16).ok().filter(|_| !text.starts_with('+'));
+    let pid = bits.and_then(Pid::assignable);
+    pid.ok_or_else(|| format!("expected a PID of 000 to ffe, found {text:?}"))
+}
+
+/// Octets, with a unit or without.
+///
+/// # Errors
+/// It is no size.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let bad = || format!("expected octets, or a number with KiB, MiB, GiB or TiB, found {text:?}");
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((text, 0));
+    let number: u64 = number.trim().parse().map_err(|_| bad())?;
+    number.checked_mul(1 << shift).ok_or_else(bad)
+}
+
+/// An address: hexadecimal with 0x, or decimal.
+///
+/// # Errors
+/// It is none.
+pub fn parse_address(text: &str) -> Result<u64, String> {
+    let digits = text.replace('_', "");
+    let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => digits.parse(),
+    };
+    number.map_err(|_| format!("expected an address, found {text:?}"))
+}
+
+const fn turn() -> u32 {
+    4_096
+}
+
+/// A text or a number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Number(u64),
+    Text(String),
+}
+
+impl Value {
+    fn read<'de, D: Deserializer<'de>>(
+        from: D,
+        parse: fn(&str) -> Result<u64, String>,
+    ) -> Result<u64, D::Error> {
+        match Self::deserialize(from)? {
+            Self::Number(number) => Ok(number),
+            Self::Text(text) => parse(&text).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Value::read(from, parse_size)
+}
+
+fn small_size<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let octets = Value::read(from, parse_size)?;
+    u32::try_from(octets).map_err(|_| serde::de::Error::custom("a turn has at most 16 KiB"))
+}
+
+fn address<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Value::read(from, parse_address)
+}
+
+fn uuid<'de, D: Deserializer<'de>>(from: D) -> Result<Uuid, D::Error> {
+    parse_uuid(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
+fn some_uuid<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Uuid>, D::Error> {
+    uuid(from).map(Some)
+}
+
+fn pid<'de, D: Deserializer<'de>>(from: D) -> Result<Pid, D::Error> {
+    parse_pid(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
+fn some_pid<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Pid>, D::Error> {
+    pid(from).map(Some)
+}
+
+fn some_peer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Peer>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+[fm]
+uuid = "f1f1f1f1-f1f1-f1f1-f1f1-f1f1f1f1f1f1"
+pid = "ffd"
+secondary = { uuid = "f2f2f2f2f2f2f2f2f2f2f2f2f2f2f2f2", pid = "ffc" }
+switch_ns = 100
+[[switch]]
+name = "leaf-0"
+uuid = "50505050-5050-5050-0000-000000000001"
+[[host]]
+name = "h0"
+switch = "leaf-0"
+port = 3
+gae = "unix:/run/h0"
+[[bind]]
+bridge = "leaf-0/0/1"
+to = "port:4"
+[[memory]]
+name = "pool"
+hosts = ["h0"]
+ways = 4
+size = "4GiB"
+granularity = "256"
+hpa = "0x0100_0000_0000"
+"#;
+
+    #[test]
+    fn a_file_says_what_is_wanted() {
+        let want = Want::parse(GOOD).unwrap();
+        assert_eq!(want.manager(), Manager { uuid: [0xF1; 16], pid: Pid::from_low_bits(0xFFD) });
+        assert_eq!((want.figures().switch_ps, want.figures().link_ps), (100_000, 0));
+        let share = &want.memory[0];
+        assert_eq!((share.size, share.granularity, share.hpa), (4 << 30, 256, 1 << 40));
+        assert_eq!(want.hosts[0].gae, Some(Peer::Unix("/run/h0".into())));
+        assert_eq!(name_of(&tag("pool").unwrap()), "pool");
+        assert_eq!(Want::parse("").unwrap().manager().pid, Pid::from_low_bits(0xFFE));
+        let named = Want::parse(&GOOD.replacen("\"h0\"", "\"acc0\"", 1)).unwrap();
+        assert_eq!(named.hosts[0].name, "acc0", "more than a PID has");
+    }
+
+    /// Two that meet, and two that one FAST entry cannot lead to, are refused before anybody is asked.
+    #[test]
+    fn memory_that_meets_other_memory_is_refused() {
+        let more = |table: &str, hpa: u64, rest: &str| {
+            let hosts = if table == "gim" { "of = \"s1.0\"\nfrom" } else { "hosts" };
+            format!(
+                "{GOOD}[[{table}]]\nname = \"more\"\n{hosts} = [\"h0\"]\nsize = \"4KiB\"\nhpa = {hpa}\n{rest}"
+            )
+        };
+        let (at, end) = (1 << 40, (1 << 40) + (4 << 30));
+        let four = "ways = 4\ngranularity = 256";
+        #[rustfmt::skip] // columns: table, where, the rest, what is said
+        let cases = [
+            ("memory", at, four, Some("memory \"more\": \"h0\": memory-own-addresses")),
+            ("memory", end - 4_096, four, Some("memory \"pool\" is at 0x10000000000 to 0x100ffffffff")),
+            ("memory", end, four, None),
+            ("memory", end, "ways = 4\ngranularity = 512", Some("segment-one-entry")),
+            ("memory", end, "ways = 2\ngranularity = 256", Some("segment-one-entry")),
+            ("memory", at + (64 << 30), "ways = 1", None),
+            ("memory", 0x4000_0000, "ways = 1", Some("window-no-own-addresses")),
+            ("memory", at + (4_096 << 36), "ways = 1", Some("window-depth")),
+            ("gim", end, "", Some("GIM \"more\": \"h0\": segment-one-entry")),
+            ("gim", at, "prefix = true", Some("memory-own-addresses")),
+            ("gim", end, "prefix = true", None),
+        ];
+        for (table, hpa, rest, want) in cases {
+            let error = Want::parse(&more(table, hpa, rest)).err().map(|error| error.to_string());
+            match (want, &error) {
+                (Some(want), Some(error)) => {
+                    assert!(error.contains(want), "{table} {hpa:#x}: {error}");
+                }
+                (None, None) => {}
+                _ => panic!("{table} {hpa:#x} {rest}: {error:?}"),
+            }
+        }
+        let other = more("memory", at, four)
+            .replace("hosts = [\"h0\"]\nsize = \"4KiB\"", "hosts = [\"h1\"]\nsize = \"4KiB\"");
+        assert!(Want::parse(&other).is_ok(), "another host");
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_with_what_was_expected() {
+        #[rustfmt::skip] // columns: what is replaced, by what, part of the error
+        let cases = [
+            ("\"ffd\"", "\"fff\"", "expected a PID of 000 to ffe"),
+            ("\"ffd\"", "\"+1\"", "expected a PID"),
+            ("f1f1f1f1-", "f1f1f1f-", "expected a UUID"),
+            ("\"4GiB\"", "\"4GB\"", "expected octets"),
+            ("\"4GiB\"", "\"99999999999TiB\"", "expected octets"),
+            ("\"256\"", "\"1TiB\"", "at most 16 KiB"),
+            ("\"0x0100_0000_0000\"", "\"0x\"", "expected an address"),
+            ("name = \"h0\"", "name = \"leaf-0\"", "the name of two"),
+            ("name = \"h0\"", "name = \"0a\"", "expected a name"),
+            ("name = \"h0\"", "name = \"fff\"", "expected a name"),
+            ("name = \"h0\"", "name = \"000a\"", "expected a name"),
+            ("name = \"h0\"", "name = \"50505050-5050-5050-0000-000000000001\"", "expected a name"),
+            ("name = \"h0\"", "name = \"s0.1\"", "expected a name"),
+            ("name = \"pool\"", "name = \"a pool with a long name\"", "1 to 16 octets"),
+            ("unix:/run/h0", "/run/h0", "expected tcp:HOST:PORT or unix:PATH"),
+            ("port = 3", "port = 3\nown_addresses = [\"1GiB\"]", "expected BASE:SIZE"),
+            ("port = 3", "port = 3\nown_addresses = [\"0:0\"]", "expected BASE:SIZE"),
+            ("port = 3", "port = 3\nown_addresses = [\"0x10000000000:1\"]", "window-no-own-addresses"),
+            ("0x0100_0000_0000", "0x4000000000", "window-no-own-addresses"),
+            ("ways = 4", "ways = 3", "3 GFDs"),
+            ("ways = 4", "", "expected gfds, one for each way"),
+            ("\"4GiB\"", "\"4097\"", "size is no multiple of 0x400"),
+            ("ways = 4", "way = 4", "unknown field `way`"),
+            ("port = 3", "port = 300", "300"),
+            ("[[bind]]", "[[bind", "TOML"),
+        ];
+        for (what, by, part) in cases {
+            let text = GOOD.replacen(what, by, 1);
+            let error = Want::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(part), "{by}: {error}");
+        }
+    }
+}

@@ -1,0 +1,763 @@
+//! Switches and GFDs in memory: tables, owners and links, and nothing that moves.
+//!
+//! Shape: [`Fake`] behind a transport; requests parsed, answers emitted, routes followed hop by hop both ways.
+//! Units: none.
+//! Source: docs/spec/wire-formats.md §4.1 to §4.8.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use weft_base::rng::Rng;
+use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, Owners, PbrIdentity};
+use weft_parsers::cci::gae::{AccessOp, PrefixFlags};
+use weft_parsers::cci::generic::{BackgroundStatus, Identity, Progress};
+use weft_parsers::cci::pbr::{
+    self, AssignOp, BindOp, CrawlTarget, LinkPartner, PathCost, PidAndKind,
+};
+use weft_parsers::cci::pbr::{PidTarget, PidTargetKind};
+use weft_parsers::cci::tables::{self, LdstAccess};
+use weft_parsers::cci::vcs::{VcsInfo, VppbState};
+use weft_parsers::cci::{
+    Header, List, Request, Response, ReturnCode, Uuid, mld, nest, switch, vcs,
+};
+use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
+
+use super::fake_gfd::GfdState;
+use crate::cci::{Fabric, InProcess, Pace, TransportError};
+use crate::graph::{Graph, Key, PortUse, SwitchId};
+
+pub type Reply = Result<Vec<u8>, ReturnCode>;
+
+/// What every component has.
+#[derive(Clone, Debug)]
+pub struct Base {
+    pub uuid: Uuid,
+    pub pid: Pid,
+    pub primary: Option<(Pid, Uuid)>,
+    pub secondary: Option<(Pid, Uuid)>,
+    /// It answers nothing.
+    pub gone: bool,
+    /// It answers nonsense.
+    pub garbage: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Nobody,
+    Host,
+    Device,
+    Node(usize, u8),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct FakePort {
+    pub config: u8,
+    pub end: End,
+    pub up: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct FakeVcs {
+    pub usp: u8,
+    /// Status, port, ld, PID, and what the path adds.
+    pub vppbs: Vec<(u8, u8, u8, Pid, Option<PathCost>)>,
+    pub gmv: BTreeSet<Pid>,
+    pub vtv: BTreeSet<Pid>,
+    pub prefix: PrefixFlags,
+    pub lav: BTreeSet<Pid>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct SwitchState {
+    pub ports: BTreeMap<u8, FakePort>,
+    pub drt: BTreeMap<Pid, DrtEntry>,
+    pub rgt: BTreeMap<u8, RgtEntry>,
+    pub targets: Vec<(u16, PidTargetKind, u8, u8, u8, Pid)>,
+    pub vcss: Vec<FakeVcs>,
+    /// The command in the background, polls until it is done, and how it goes.
+    pub background: Option<(u16, u32, ReturnCode)>,
+    /// The next command in the background fails.
+    pub fail_background: bool,
+}
+
+#[derive(Clone, Debug)]
+pub enum Kind {
+    Switch(SwitchState),
+    Gfd(GfdState),
+}
+
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub base: Base,
+    pub kind: Kind,
+}
+
+/// When transports fail: the dice, and how many calls in a thousand.
+pub struct Faults {
+    pub rng: Rng,
+    pub per_mille: u64,
+}
+
+pub type After = Box<dyn FnMut(&mut Vec<Node>, u64) + Send>;
+
+pub struct Fake {
+    pub nodes: Vec<Node>,
+    pub faults: Option<Faults>,
+    pub entry: usize,
+    /// Commands that changed something.
+    pub sets: u64,
+    /// Commands that nobody answered.
+    pub unanswered: u64,
+    /// Called after each command that a component took, with its place; for tests that break things half-way.
+    pub after: Option<After>,
+}
+
+pub fn uuid(kind: u8, number: usize) -> Uuid {
+    let mut uuid = [kind; 16];
+    uuid[8..].copy_from_slice(&(number as u64).to_be_bytes());
+    uuid
+}
+
+fn reply(response: &Response<'_>) -> Reply {
+    let mut out = vec![0; 60_000];
+    let len = response.emit(&mut out).ok_or(ReturnCode::InternalError)?;
+    out.truncate(len);
+    Ok(out)
+}
+
+impl Fake {
+    /// Switches and links of `graph`; a host at each of its edge ports.
+    pub fn of(graph: &Graph) -> Self {
+        let mut nodes = Vec::new();
+        for id in graph.switches() {
+            let mut state = SwitchState::default();
+            for (number, what) in graph.ports(id) {
+                let (config, end) = match what {
+                    PortUse::Isl { far, .. } => (5, End::Node(far.switch.index(), far.port)),
+                    PortUse::Edge => (4, End::Host),
+                    _ => continue,
+                };
+                state.ports.insert(number, FakePort { config, end, up: true });
+            }
+            nodes.push(node(uuid(0x50, id.index()), Kind::Switch(state)));
+        }
+        let mut fake = Self { nodes, faults: None, entry: 0, sets: 0, unanswered: 0, after: None };
+        fake.edges();
+        fake
+    }
+
+    /// Adds a device or GFD at a new port of a switch; returns the port.
+    pub fn add(&mut self, at: SwitchId, gfd: Option<GfdState>) -> u8 {
+        let place = self.nodes.len();
+        let end = if gfd.is_some() { End::Node(place, 0) } else { End::Device };
+        let ports = &mut self.switch(at.index()).ports;
+        let port = ports.last_key_value().map_or(0, |(port, _)| port + 1);
+        ports.insert(port, FakePort { config: 3, end, up: true });
+        if let Some(state) = gfd {
+            self.nodes.push(node(uuid(0x6F, place), Kind::Gfd(state)));
+        }
+        self.edges();
+        port
+    }
+
+    /// Makes targets and virtual switches of the ports.
+    fn edges(&mut self) {
+        for node in &mut self.nodes {
+            let Kind::Switch(state) = &mut node.kind else { continue };
+            state.targets.clear();
+            state.vcss.clear();
+            let none = (0, 255, 255, Pid::NONE, None);
+            for (&number, port) in &state.ports {
+                let vcs = u8::try_from(state.vcss.len()).unwrap();
+                let (kind, instances) = match port.config {
+                    4 => (PidTargetKind::HostEdge, 2),
+                    3 => (PidTargetKind::DownstreamEdge, 1),
+                    _ => (PidTargetKind::FabricPort, 2),
+                };
+                for instance in 0..instances {
+                    let id = u16::from(number);
+                    state.targets.push((id, kind, instance, vcs, number, Pid::NONE));
+                }
+                if port.config == 4 {
+                    state.vcss.push(FakeVcs {
+                        usp: number,
+                        vppbs: vec![none; 5],
+                        ..FakeVcs::default()
+                    });
+                }
+            }
+            for _ in 0..2 {
+                state.vcss.push(FakeVcs { usp: 255, vppbs: vec![none; 3], ..FakeVcs::default() });
+            }
+        }
+    }
+
+    pub fn switch(&mut self, at: usize) -> &mut SwitchState {
+        match &mut self.nodes[at].kind {
+            Kind::Switch(state) => state,
+            Kind::Gfd(_) => panic!("node {at} is a GFD"),
+        }
+    }
+
+    pub fn gfd(&mut self, at: usize) -> &mut GfdState {
+        match &mut self.nodes[at].kind {
+            Kind::Gfd(state) => state,
+            Kind::Switch(_) => panic!("node {at} is a switch"),
+        }
+    }
+
+    /// Takes a link down, at both ends.
+    pub fn cut(&mut self, at: usize, port: u8) {
+        let end = self.switch(at).ports[&port].end;
+        self.switch(at).ports.get_mut(&port).unwrap().up = false;
+        if let End::Node(far, far_port) = end
+            && let Kind::Switch(state) = &mut self.nodes[far].kind
+        {
+            state.ports.get_mut(&far_port).unwrap().up = false;
+        }
+    }
+
+    /// A request of `sender` to the component at `at`; none: nothing comes back.
+    fn request(&mut self, at: usize, sender: Uuid, message: &[u8]) -> Option<Vec<u8>> {
+        let node = &self.nodes[at];
+        if node.base.gone {
+            return None;
+        }
+        let (header, payload) = Header::parse(message).ok()?;
+        if node.base.garbage {
+            return Some(vec![7; 11]);
+        }
+        let outcome = match Request::parse(header.opcode, payload) {
+            Err(error) => Err(error.return_code()),
+            Ok(request) if !self.may(at, sender, &request) => Err(ReturnCode::Unsupported),
+            Ok(Request::CrawlOut(crawl)) => {
+                let layers = nest::tunnels(message).unwrap_or(9);
+                if layers > 2 {
+                    Err(ReturnCode::Unsupported)
+                } else {
+                    self.crawl(at, sender, &crawl)?
+                }
+            }
+            Ok(request) => {
+                let outcome = self.carry_out(at, sender, &request);
+                if let Some(mut after) = self.after.take() {
+                    after(&mut self.nodes, self.sets);
+                    self.after = Some(after);
+                }
+                outcome
+            }
+        };
+        let (code, payload) = match outcome {
+            Ok(payload) if payload == BACKGROUND => (ReturnCode::BackgroundStarted, Vec::new()),
+            Ok(payload) => (ReturnCode::Success, payload),
+            Err(code) => (code, Vec::new()),
+        };
+        let mut out = vec![0; 12 + payload.len()];
+        header.response(code).emit_with(&mut out, |place| {
+            place.get_mut(..payload.len())?.copy_from_slice(&payload);
+            Some(payload.len())
+        })?;
+        Some(out)
+    }
+
+    /// A manager that is not the primary one may ask who somebody is, and claim.
+    fn may(&self, at: usize, sender: Uuid, request: &Request<'_>) -> bool {
+        let open = matches!(
+            request,
+            Request::Identify | Request::IdentifyPbrComponent | Request::ClaimOwnership(_)
+        );
+        open || self.nodes[at].base.primary.is_some_and(|(_, uuid)| uuid == sender)
+    }
+
+    fn crawl(&mut self, at: usize, sender: Uuid, crawl: &pbr::CrawlOut<'_>) -> Option<Reply> {
+        let far = match crawl.target {
+            CrawlTarget::Port(port) => self.across(at, port),
+            CrawlTarget::Pid(pid) => self.follow(at, pid),
+        };
+        let Some(far) = far else { return Some(Err(ReturnCode::InvalidInput)) };
+        let message = crawl.message.octets().to_vec();
+        let answer = self.request(far, sender, &message)?;
+        if matches!(crawl.target, CrawlTarget::Pid(_)) {
+            // The answer goes to the PID of the switch that asked.
+            let back = self.nodes[at].base.pid;
+            let from = match self.nodes[far].kind {
+                Kind::Switch(_) => far,
+                Kind::Gfd(_) => self.host_of(far)?,
+            };
+            if self.follow(from, back) != Some(at) {
+                return None;
+            }
+        }
+        Some(reply(&Response::CrawlOut(mld::TunnelResponse { message: List::of(&answer) })))
+    }
+
+    /// Who is at the other end of a port.
+    fn across(&self, at: usize, port: u8) -> Option<usize> {
+        across(&self.nodes, at, port)
+    }
+
+    fn host_of(&self, gfd: usize) -> Option<usize> {
+        self.nodes.iter().position(|node| match &node.kind {
+            Kind::Switch(state) => state.ports.values().any(|p| p.end == End::Node(gfd, 0) && p.up),
+            Kind::Gfd(_) => false,
+        })
+    }
+
+    /// Follows a PID from a switch; none when it gets lost.
+    pub fn follow(&self, from: usize, to: Pid) -> Option<usize> {
+        follow(&self.nodes, from, to)
+    }
+
+    fn carry_out(&mut self, at: usize, sender: Uuid, request: &Request<'_>) -> Reply {
+        let partners = self.partners(at);
+        let node = &mut self.nodes[at];
+        let sets = matches!(
+            request,
+            Request::SetDrt(_)
+                | Request::SetRgt(_)
+                | Request::AssignPids(_)
+                | Request::BindPid(_)
+                | Request::BindVppb(_)
+                | Request::UnbindVppb(_)
+                | Request::ConfigureAccess(_)
+                | Request::SetPrefix(_)
+                | Request::ClaimOwnership(_)
+                | Request::DcAdd(_)
+                | Request::DcRelease(_)
+                | Request::SetSat(_)
+                | Request::SetGdt(_)
+                | Request::SetFast(_)
+                | Request::SetFastSegments(_)
+                | Request::SetIdt(_)
+        );
+        self.sets += u64::from(sets);
+        match (request, &mut node.kind) {
+            (Request::Identify, kind) => {
+                let component = if matches!(kind, Kind::Switch(_)) { 0 } else { 4 };
+                let identity = Identity {
+                    vendor: 0x1E98,
+                    device: 1,
+                    subsystem_vendor: 0,
+                    subsystem: 0,
+                    serial: at as u64 + 1_000,
+                    message_max_log2: 15,
+                    component,
+                };
+                reply(&Response::Identify(identity))
+            }
+            (Request::IdentifyPbrComponent, _) => {
+                let none = (Pid::NONE, [0; 16]);
+                let (primary, primary_uuid) = node.base.primary.unwrap_or(none);
+                let (secondary, secondary_uuid) = node.base.secondary.unwrap_or(none);
+                let pid = node.base.pid;
+                let identity =
+                    PbrIdentity { pid, primary, primary_uuid, secondary, secondary_uuid };
+                reply(&Response::IdentifyPbrComponent(identity))
+            }
+            (Request::ClaimOwnership(claim), _) => claim_ownership(&mut node.base, sender, claim),
+            (_, Kind::Switch(state)) => on_switch(state, &partners, request),
+            (_, Kind::Gfd(state)) => state.carry_out(request),
+        }
+    }
+
+    fn partners(&self, at: usize) -> Vec<LinkPartner> {
+        let Kind::Switch(state) = &self.nodes[at].kind else { return Vec::new() };
+        let partner = |(&port, what): (&u8, &FakePort)| {
+            let none = PidAndKind { pid: Pid::NONE, kind: 0 };
+            let mut partner = LinkPartner {
+                port,
+                far_port: 0,
+                far: none,
+                uuid: [0; 16],
+                standard_vcs: 0,
+                uio_vcs: 0,
+                primary_uuid: [0; 16],
+                secondary_uuid: [0; 16],
+            };
+            if let End::Node(far, far_port) = what.end
+                && what.up
+            {
+                let node = &self.nodes[far];
+                let kind = u8::from(matches!(node.kind, Kind::Gfd(_)));
+                partner.far = PidAndKind { pid: node.base.pid, kind };
+                (partner.far_port, partner.uuid) = (far_port, node.base.uuid);
+            }
+            partner
+        };
+        state.ports.iter().map(partner).collect()
+    }
+}
+
+fn across(nodes: &[Node], at: usize, port: u8) -> Option<usize> {
+    let Kind::Switch(state) = &nodes.get(at)?.kind else { return None };
+    let port = state.ports.get(&port)?;
+    match port.end {
+        End::Node(far, _) if port.up => Some(far),
+        _ => None,
+    }
+}
+
+/// Follows a PID from a switch through the tables as they are; none when it gets lost.
+pub fn follow(nodes: &[Node], from: usize, to: Pid) -> Option<usize> {
+    let mut at = from;
+    for _ in 0..=nodes.len() {
+        if nodes[at].base.gone {
+            return None;
+        }
+        if nodes[at].base.pid == to {
+            return Some(at);
+        }
+        let Kind::Switch(state) = &nodes[at].kind else { return None };
+        let port = match state.drt.get(&to)? {
+            DrtEntry::Invalid => return None,
+            DrtEntry::Port(port) => *port,
+            DrtEntry::Group(group) => *state.rgt.get(group)?.ports().first()?,
+        };
+        let at_edge =
+            state.ports.get(&port).is_some_and(|p| matches!(p.end, End::Host | End::Device));
+        if at_edge && state.targets.iter().any(|t| t.5 == to && t.4 == port) {
+            return Some(at);
+        }
+        at = across(nodes, at, port)?;
+    }
+    None
+}
+
+/// Stands for "Background Command Started".
+const BACKGROUND: &[u8] = b"background";
+
+fn node(uuid: Uuid, kind: Kind) -> Node {
+    let base =
+        Base { uuid, pid: Pid::NONE, primary: None, secondary: None, gone: false, garbage: false };
+    Node { base, kind }
+}
+
+fn claim_ownership(base: &mut Base, sender: Uuid, claim: &ClaimOwnership) -> Reply {
+    let primary = base.primary.map(|(_, uuid)| uuid);
+    let secondary = base.secondary.map(|(_, uuid)| uuid);
+    let fm = (claim.fm, claim.fm_uuid);
+    if claim.fm.is_none() || claim.pid.is_none() {
+        return Err(ReturnCode::InvalidInput);
+    }
+    match claim.op {
+        ClaimOp::RegisterPrimary if primary.is_none() => {
+            (base.primary, base.pid) = (Some(fm), claim.pid);
+        }
+        ClaimOp::RegisterSecondary if secondary.is_none() && primary == Some(sender) => {
+            base.secondary = Some(fm);
+        }
+        ClaimOp::UpdatePid if primary == Some(sender) => base.pid = claim.pid,
+        ClaimOp::PromoteSecondary if secondary == Some(sender) => {
+            (base.primary, base.secondary) = (base.secondary.take(), None);
+        }
+        _ => return Err(ReturnCode::InvalidInput),
+    }
+    let none = (Pid::NONE, [0; 16]);
+    let (primary, primary_uuid) = base.primary.unwrap_or(none);
+    let (secondary, secondary_uuid) = base.secondary.unwrap_or(none);
+    reply(&Response::ClaimOwnership(Owners { primary, primary_uuid, secondary, secondary_uuid }))
+}
+
+fn mask(ports: impl IntoIterator<Item = u8>) -> [u8; 32] {
+    let mut mask = [0; 32];
+    ports.into_iter().for_each(|port| mask[usize::from(port / 8)] |= 1 << (port % 8));
+    mask
+}
+
+#[expect(clippy::too_many_lines, reason = "one arm a command")]
+fn on_switch(state: &mut SwitchState, partners: &[LinkPartner], request: &Request<'_>) -> Reply {
+    let invalid = ReturnCode::InvalidInput;
+    match request {
+        Request::IdentifySwitch => reply(&Response::IdentifySwitch(switch::SwitchIdentity {
+            ingress_port: 0,
+            ports: u8::try_from(state.ports.len()).unwrap_or(255),
+            vcss: u8::try_from(state.vcss.len()).unwrap(),
+            active_ports: mask(state.ports.keys().copied()),
+            active_vcss: mask((0..state.vcss.len()).map(|vcs| u8::try_from(vcs).unwrap())),
+            vppbs: 0,
+            active_vppbs: 0,
+            decoders: 1,
+        })),
+        Request::IdentifyPbrSwitch => reply(&Response::IdentifyPbrSwitch(pbr::PbrSwitchIdentity {
+            gae_map: 0,
+            drts: 1,
+            rgts: 1,
+            modes: 3,
+        })),
+        Request::GetPortState(list) => {
+            let one = |number| {
+                let port = state.ports.get(&number).ok_or(invalid)?;
+                let partner_type = match port.end {
+                    End::Device => 4,
+                    End::Node(..) => 6,
+                    _ => 0,
+                };
+                Ok(switch::PortState {
+                    port: number,
+                    config_state: port.config,
+                    partner_version: 3,
+                    partner_type,
+                    versions: 7,
+                    width_max: 16,
+                    width: 16,
+                    speeds: 0x3F,
+                    speed_max: 6,
+                    speed: 6,
+                    ltssm: if port.up && port.end != End::Nobody { 4 } else { 0 },
+                    first_lane: 0,
+                    link_state: 0,
+                    lds: 0,
+                })
+            };
+            let ports = list.ports.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+            reply(&Response::GetPortState(switch::PortStates { ports: List::of(&ports) }))
+        }
+        Request::GetLinkPartners(list) => {
+            let of = |number| partners.iter().find(|p| p.port == number).copied().ok_or(invalid);
+            let told = list.ports.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+            reply(&Response::GetLinkPartners(pbr::LinkPartners { partners: List::of(&told) }))
+        }
+        Request::GetPidTargets(range) => {
+            let target =
+                |&(id, kind, instance, vcs, port, pid): &(u16, PidTargetKind, u8, u8, u8, Pid)| {
+                    PidTarget { id, kind, instance, vcs, port, pid }
+                };
+            let all: Vec<_> = state.targets.iter().map(target).collect();
+            let total = u16::try_from(all.len()).unwrap();
+            let part = all.get(usize::from(range.start)..).ok_or(invalid)?;
+            // Short pages, so that the FM has to turn them.
+            let part = &part[..part.len().min(usize::from(range.count)).min(7)];
+            reply(&Response::GetPidTargets(pbr::PidTargets { total, targets: List::of(part) }))
+        }
+        Request::AssignPids(assign) => {
+            let mut targets = state.targets.clone();
+            for one in assign.assignments.iter() {
+                let taken = targets
+                    .iter()
+                    .any(|t| t.5 == one.pid && (t.0, t.2) != (one.target, one.instance));
+                let target = targets.iter_mut().find(|t| (t.0, t.2) == (one.target, one.instance));
+                let target = target.ok_or(invalid)?;
+                match assign.op {
+                    AssignOp::Assign if taken || one.pid.is_none() => return Err(invalid),
+                    AssignOp::Assign => target.5 = one.pid,
+                    AssignOp::Clear => target.5 = Pid::NONE,
+                }
+            }
+            state.targets = targets;
+            Ok(Vec::new())
+        }
+        Request::GetDrt(range) => {
+            let all: Vec<DrtEntry> = (range.start..)
+                .take(usize::from(range.count))
+                .map(|pid| state.drt.get(&Pid::from_low_bits(pid)).copied().unwrap_or_default())
+                .collect();
+            let (table, start) = (range.table, range.start);
+            reply(&Response::GetDrt(tables::Drt { table, start, rgt: 0, entries: List::of(&all) }))
+        }
+        Request::SetDrt(set) => {
+            if usize::from(set.start) + set.entries.len() > Pid::COUNT || set.table != 0 {
+                return Err(invalid);
+            }
+            for (pid, entry) in (set.start..).zip(set.entries.iter()) {
+                if let DrtEntry::Port(port) = entry
+                    && !state.ports.contains_key(&port)
+                {
+                    return Err(invalid);
+                }
+                state.drt.insert(Pid::from_low_bits(pid), entry);
+            }
+            Ok(Vec::new())
+        }
+        Request::GetRgt(range) => {
+            let none = RgtEntry::decode([0; 12]).map_err(|_| invalid)?;
+            let of = |index: u16| {
+                let index = u8::try_from(index).map_err(|_| invalid)?;
+                Ok(state.rgt.get(&index).copied().unwrap_or(none))
+            };
+            let all = (range.start..)
+                .take(usize::from(range.count))
+                .map(of)
+                .collect::<Result<Vec<_>, _>>()?;
+            let (table, start) = (range.table, range.start);
+            reply(&Response::GetRgt(tables::Rgt { table, start, entries: List::of(&all) }))
+        }
+        Request::SetRgt(set) => {
+            for (index, entry) in (set.start..).zip(set.entries.iter()) {
+                let index = u8::try_from(index).map_err(|_| invalid)?;
+                if entry.ports().iter().any(|port| !state.ports.contains_key(port)) {
+                    return Err(invalid);
+                }
+                state.rgt.insert(index, entry);
+            }
+            Ok(Vec::new())
+        }
+        _ => on_edge(state, request),
+    }
+}
+
+#[expect(clippy::too_many_lines, reason = "one arm a command")]
+fn on_edge(state: &mut SwitchState, request: &Request<'_>) -> Reply {
+    let invalid = ReturnCode::InvalidInput;
+    match request {
+        Request::GetVcsInfo(asked) => {
+            let id = asked.vcss.get(0).ok_or(invalid)?;
+            let Some(vcs) = state.vcss.get(usize::from(id)) else {
+                let none = VcsInfo { vcs: id, state: 255, usp: 0, vppbs: List::of(&[]) };
+                return reply(&Response::GetVcsInfo(vcs::VcsInfos::of(&[none])));
+            };
+            let vppbs: Vec<_> = vcs
+                .vppbs
+                .iter()
+                .map(|&(status, port, ld, ..)| VppbState { status, port, ld })
+                .collect();
+            let info = VcsInfo { vcs: id, state: 1, usp: vcs.usp, vppbs: List::of(&vppbs) };
+            reply(&Response::GetVcsInfo(vcs::VcsInfos::of(&[info])))
+        }
+        Request::BackgroundStatus => {
+            let (opcode, left, code) = state.background.unwrap_or((0, 0, ReturnCode::Success));
+            let running = left > 0;
+            state.background = Some((opcode, left.saturating_sub(1), code));
+            let return_code = if running { 0 } else { code.bits() };
+            let progress = Progress { running, percent: if running { 50 } else { 100 } };
+            let status = BackgroundStatus { progress, opcode, return_code, vendor_status: 0 };
+            reply(&Response::BackgroundStatus(status))
+        }
+        Request::GetPidBinding(at) => {
+            let vcs = state.vcss.get(usize::from(at.vcs)).ok_or(invalid)?;
+            let &(_, _, _, pid, cost) = vcs.vppbs.get(usize::from(at.vppb)).ok_or(invalid)?;
+            let zero = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
+            let cost = cost.unwrap_or(zero);
+            reply(&Response::GetPidBinding(pbr::PidBinding { pid, host_edge: Pid::NONE, cost }))
+        }
+        Request::BindPid(bind) => {
+            let fails = std::mem::take(&mut state.fail_background);
+            let vcs = state.vcss.get_mut(usize::from(bind.vcs)).ok_or(invalid)?;
+            let vppb = vcs.vppbs.get_mut(usize::from(bind.vppb)).ok_or(invalid)?;
+            let free = vppb.0 == 0;
+            match bind.op {
+                BindOp::Bind if !free => return Err(invalid),
+                BindOp::Unbind if vppb.0 != 4 => return Err(invalid),
+                _ if fails => {}
+                BindOp::Bind => *vppb = (4, 255, 255, bind.pid, Some(bind.cost)),
+                BindOp::Unbind => *vppb = (0, 255, 255, Pid::NONE, None),
+            }
+            Ok(in_background(state, request, fails))
+        }
+        Request::BindVppb(bind) => {
+            let fails = std::mem::take(&mut state.fail_background);
+            let is_dsp = state.ports.get(&bind.port).is_some_and(|port| port.config == 3);
+            let taken =
+                state.vcss.iter().flat_map(|vcs| &vcs.vppbs).any(|v| v.0 == 2 && v.1 == bind.port);
+            let vcs = state.vcss.get_mut(usize::from(bind.vcs)).ok_or(invalid)?;
+            let vppb = vcs.vppbs.get_mut(usize::from(bind.vppb)).ok_or(invalid)?;
+            if vppb.0 != 0 || !is_dsp || taken {
+                return Err(invalid);
+            }
+            if !fails {
+                *vppb = (2, bind.port, 255, Pid::NONE, None);
+            }
+            Ok(in_background(state, request, fails))
+        }
+        Request::UnbindVppb(unbind) => {
+            let vcs = state.vcss.get_mut(usize::from(unbind.vcs)).ok_or(invalid)?;
+            let vppb = vcs.vppbs.get_mut(usize::from(unbind.vppb)).ok_or(invalid)?;
+            if !matches!(vppb.0, 2 | 3) {
+                return Err(invalid);
+            }
+            *vppb = (0, 255, 255, Pid::NONE, None);
+            Ok(in_background(state, request, false))
+        }
+        Request::ConfigureAccess(set) => {
+            let vcs = state.vcss.get_mut(usize::from(set.vcs)).ok_or(invalid)?;
+            let pid = set.access.pid;
+            match set.access.op {
+                AccessOp::EnableGmv => drop(vcs.gmv.insert(pid)),
+                AccessOp::DisableGmv => drop(vcs.gmv.remove(&pid)),
+                AccessOp::EnableVtv => drop(vcs.vtv.insert(pid)),
+                AccessOp::DisableVtv => drop(vcs.vtv.remove(&pid)),
+                AccessOp::UpdateCost => {}
+            }
+            Ok(Vec::new())
+        }
+        Request::ConfigureLdstAccess(set) => {
+            let vcs = state.vcss.get_mut(usize::from(set.vcs)).ok_or(invalid)?;
+            match set.access.op {
+                LdstAccess::Enable => drop(vcs.lav.insert(set.access.pid)),
+                LdstAccess::Disable => drop(vcs.lav.remove(&set.access.pid)),
+            }
+            Ok(Vec::new())
+        }
+        Request::GetVcsLav(get) => {
+            let vcs = state.vcss.get(usize::from(get.vcs)).ok_or(invalid)?;
+            let mut all = vec![0_u8; 512];
+            vcs.lav.iter().for_each(|pid| all[pid.index() / 8] |= 1 << (pid.index() % 8));
+            let (start, len) = (get.range.start as usize, get.range.len as usize);
+            let data = all.get(start..start + len).ok_or(invalid)?;
+            reply(&Response::GetVcsLav(tables::Vector { data: List::of(data) }))
+        }
+        Request::GetVcsAccess(get) => {
+            let vcs = state.vcss.get(usize::from(get.vcs)).ok_or(invalid)?;
+            let mut all = vec![0_u8; 1_024];
+            for (vector, first) in [(&vcs.gmv, 0), (&vcs.vtv, 512)] {
+                for pid in vector {
+                    all[first + pid.index() / 8] |= 1 << (pid.index() % 8);
+                }
+            }
+            let (start, len) = (get.range.start as usize, get.range.len as usize);
+            let data = all.get(start..start + len).ok_or(invalid)?;
+            reply(&Response::GetVcsAccess(tables::Vector { data: List::of(data) }))
+        }
+        Request::GetPrefix(vcs) => {
+            let vcs = state.vcss.get(usize::from(*vcs)).ok_or(invalid)?;
+            reply(&Response::GetPrefix(vcs.prefix))
+        }
+        Request::SetPrefix(set) => {
+            let vcs = state.vcss.get_mut(usize::from(set.vcs)).ok_or(invalid)?;
+            vcs.prefix = set.prefix;
+            Ok(Vec::new())
+        }
+        _ => Err(ReturnCode::Unsupported),
+    }
+}
+
+fn in_background(state: &mut SwitchState, request: &Request<'_>, fails: bool) -> Vec<u8> {
+    let code = if fails { ReturnCode::InternalError } else { ReturnCode::Success };
+    state.background = Some((request.opcode().0, 2, code));
+    BACKGROUND.to_vec()
+}
+
+/// A fabric that managers can be let loose on.
+#[derive(Clone)]
+pub struct Shared(pub Arc<Mutex<Fake>>);
+
+impl Shared {
+    pub fn new(fake: Fake) -> Self {
+        Self(Arc::new(Mutex::new(fake)))
+    }
+
+    pub fn with<T>(&self, run: impl FnOnce(&mut Fake) -> T) -> T {
+        run(&mut self.0.lock().unwrap())
+    }
+
+    /// What a manager of this UUID holds.
+    pub fn fabric(&self, manager: Uuid) -> Fabric {
+        let shared = self.clone();
+        let call = move |message: &[u8]| shared.with(|fake| answer(fake, manager, message));
+        Fabric::new(Box::new(InProcess(call)), Pace::quick())
+    }
+}
+
+fn answer(fake: &mut Fake, manager: Uuid, message: &[u8]) -> Result<Vec<u8>, TransportError> {
+    let lost = |fake: &mut Fake| {
+        fake.faults.as_mut().is_some_and(|faults| faults.rng.chance(faults.per_mille, 1_000))
+    };
+    let gone = || TransportError::Timeout(1);
+    if lost(fake) {
+        return Err(gone());
+    }
+    let entry = fake.entry;
+    let answer = fake.request(entry, manager, message);
+    fake.unanswered += u64::from(answer.is_none());
+    let answer = answer.ok_or_else(gone)?;
+    if lost(fake) { Err(gone()) } else { Ok(answer) }
+}

@@ -1,0 +1,21 @@
+//! The fabric manager against a fabric in memory.
+//!
+//! Shape: [`fake`] answers CCI as docs/spec/wire-formats.md §4 reads; one file a subject.
+//! Units: none.
+//! Source: none of its own.
+
+mod bind;
+mod change;
+mod discovery;
+mod fake;
+mod fake_gfd;
+mod gim;
+mod memory;
+mod plan;
+mod regain;
+mod replan;
+mod service;
+mod show;
+mod socket;
+mod store;
+mod trace;

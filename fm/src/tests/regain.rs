@@ -1,0 +1,84 @@
+//! Memory that is given again: to a host from whom it was taken, and by a GFD that has forgotten it.
+//!
+//! Shape: an [`Fm`](crate::service::Fm) on a fake fabric -> what it knows and what the fake holds after.
+//! Units: none.
+//! Source: docs/spec/cxl-fabric.md "Memory", "Dynamic change".
+
+use weft_parsers::fabric::Pid;
+
+use super::discovery::number;
+use super::fake::{Kind, Shared};
+use super::fake_gfd::GfdState;
+use super::service::{shared, started};
+use crate::service::Request;
+use crate::service::want::tag;
+use crate::store::State;
+
+const POOL: &str = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = \"2GiB\"\nhpa = \"0x10000000000\"\n";
+
+/// All that the fake components hold.
+fn holds(shared: &Shared) -> Vec<String> {
+    shared.with(|fake| fake.nodes.iter().map(|node| format!("{node:?}")).collect())
+}
+
+#[test]
+fn memory_that_was_revoked_is_granted_again() {
+    let shared = shared();
+    let mut fm = started(&shared, POOL);
+    let (before, held) = (fm.state().unwrap(), holds(&shared));
+    let (name, host) = ("pool".to_owned(), "h0".to_owned());
+    let twice = fm.request(&Request::Grant { name: name.clone(), host: host.clone() });
+    assert!(twice.unwrap_err().message.contains("has it already"));
+    fm.request(&Request::Revoke { name: name.clone(), host: host.clone() }).unwrap();
+    assert_ne!(holds(&shared), held);
+    // A discovery sees the difference to what is wanted, tells it, and leaves it.
+    fm.request(&Request::Discover).unwrap();
+    let trouble = fm.board().status().trouble;
+    assert!(trouble.iter().any(|line| line.contains("grant it")), "{trouble:?}");
+    let other = "no such host".to_owned();
+    assert!(fm.request(&Request::Grant { name: name.clone(), host: other }).is_err());
+    fm.request(&Request::Grant { name, host }).unwrap();
+    assert_eq!((fm.state().unwrap(), holds(&shared)), (before, held));
+}
+
+/// Where a GFD is: its place in the fake, and its switch's with the port there.
+fn places(shared: &Shared, state: &State, gfd: Pid) -> (usize, (usize, u8)) {
+    let at = state.inventory.gfds.iter().find(|one| one.pid == gfd).unwrap().at;
+    let of = |fake: &mut super::fake::Fake| {
+        fake.nodes.iter().position(|node| node.base.pid == gfd).unwrap()
+    };
+    (shared.with(of), (number(&state.inventory, at.switch), at.port))
+}
+
+#[test]
+fn a_gfd_that_comes_back_empty_gets_its_part_anew() {
+    let shared = shared();
+    let mut fm = started(&shared, POOL);
+    let (before, held) = (fm.state().unwrap(), holds(&shared));
+    let part = before.memory.find(&tag("pool").unwrap()).unwrap().parts[2];
+    let (place, (switch, port)) = places(&shared, &before, part.gfd);
+    shared.with(|fake| fake.cut(switch, port));
+    fm.watch();
+    let events = fm.board().events(0);
+    assert!(events.iter().any(|event| event.what.contains("has lost what was there")));
+    assert_eq!(fm.state().unwrap().memory, before.memory, "what is away stays known");
+    shared.with(|fake| {
+        let node = &mut fake.nodes[place];
+        node.kind = Kind::Gfd(GfdState::new(16));
+        (node.base.primary, node.base.pid) = (None, Pid::NONE);
+        fake.switch(switch).ports.get_mut(&port).unwrap().up = true;
+    });
+    fm.watch();
+    let status = fm.board().status();
+    assert_eq!(status.trouble, Vec::<String>::new());
+    let events = fm.board().events(0);
+    assert!(events.iter().any(|event| event.what.contains("given anew, and is empty")));
+    assert_eq!(fm.state().unwrap(), before);
+    assert_eq!(holds(&shared), held, "extents, decoders and rights are as they were");
+    // Of memory that is not wanted, only the difference is told.
+    let mut other = super::service::started(&shared, "");
+    shared.with(|fake| fake.gfd(place).extents.clear());
+    other.request(&Request::Discover).unwrap();
+    let trouble = other.board().status().trouble;
+    assert!(trouble.iter().any(|line| line.contains("not as it was")), "{trouble:?}");
+}

@@ -1,0 +1,70 @@
+//! State over restarts.
+//!
+//! Shape: save, open again, load.
+//! Units: none.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager".
+
+use super::bind::{COST, fabric, link};
+use super::discovery::{US, manager};
+use crate::bind::{Bindings, Bridge};
+use crate::discover::{Options, discover};
+use crate::edge::Bit;
+use crate::graph::SwitchId;
+use crate::memory::{Memory, Part, Share};
+use crate::store::{State, Store, StoreError};
+use weft_parsers::fabric::Pid;
+
+#[test]
+fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fm.redb");
+    let (shared, inventory) = fabric();
+    let mut bindings = Bindings::default();
+    let host = Bridge { switch: SwitchId(0), vcs: 0, vppb: 1 };
+    let below = Bridge { switch: SwitchId(2), vcs: 2, vppb: 0 };
+    bindings
+        .bind_remote(&mut shared.fabric(US), &inventory, link(&inventory, host, below), COST)
+        .unwrap();
+    let part = Part { gfd: Pid::from_low_bits(7), group: 1, decoder: 2, dpa: 3 };
+    let share = Share {
+        tag: [1; 16],
+        hosts: Vec::new(),
+        parts: vec![part],
+        len: 4,
+        hpa: u64::MAX,
+        granularity: 256,
+    };
+    let gim = crate::gim::Gim::default();
+    let granted = [Bit::Lav(SwitchId(2), 1, part.gfd), Bit::Gmv(SwitchId(0), 0, part.gfd)].into();
+    let memory = Memory { shares: vec![share] };
+    let state = State { inventory, bindings, memory, gim, granted };
+    {
+        let store = Store::open(&path).unwrap();
+        assert!(store.load().unwrap().is_none());
+        store.save(&state).unwrap();
+        assert!(
+            matches!(Store::open(&path), Err(StoreError::Database { what: "open", .. })),
+            "one at a time"
+        );
+    }
+    let kept = Store::open(&path).unwrap().load().unwrap().unwrap();
+    assert_eq!(kept, state);
+    let mut fabric = shared.fabric(US);
+    let options = Options { known: kept.inventory.known(), ..Options::new(manager()) };
+    let now = discover(&mut fabric, &options).unwrap();
+    let pids = |inventory: &crate::inventory::Inventory| inventory.pids().collect::<Vec<_>>();
+    assert_eq!(pids(&now.inventory), pids(&kept.inventory));
+    assert_eq!(kept.bindings.compare(&mut fabric, &now.inventory).unwrap(), []);
+    // Meanwhile somebody took the host's end away.
+    shared.with(|fake| fake.switch(0).vcss[0].vppbs[1] = (0, 255, 255, Pid::NONE, None));
+    let differ = kept.bindings.compare(&mut fabric, &now.inventory).unwrap();
+    assert_eq!(differ, [(host, crate::bind::Shows::Nothing)]);
+}
+
+#[test]
+fn what_is_no_store_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fm.redb");
+    std::fs::write(&path, [7; 5_000]).unwrap();
+    assert!(matches!(Store::open(&path), Err(StoreError::Database { .. })));
+}

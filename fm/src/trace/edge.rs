@@ -1,0 +1,314 @@
+//! The host's edge: `FabricBase`, FAST, way, IDT; GMV or VTV; LDST and LAV.
+//!
+//! Shape: an address -> [`Target`], or none where the hierarchy routes it.
+//! Units: octets; segments of 64 GiB << n.
+//! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h, 5715h), §4.6 (5803h, 5805h, 5807h, 5901h), §5.1.
+
+use weft_parsers::cci::Request;
+use weft_parsers::cci::gae::{FastCaps, GetFastCaps};
+use weft_parsers::cci::gfd_access::{Gdt, GdtRange};
+use weft_parsers::cci::tables::{
+    EdgeRange, Entries, LdstCaps, VcsVectorRange, Vector, VectorRange,
+};
+use weft_parsers::fabric::{FastEntry, Hpa, Interleave, LdstEntry, Pid, Target as To};
+
+use super::{End, Stop, Target, Walk, refused};
+use crate::cci::{Fabric, Way};
+use crate::edge::prefixes;
+use crate::gim::Grant;
+use crate::inventory::Switch;
+use crate::memory::{DECODERS, Part};
+
+/// Octets of GMV in the vectors of a VCS; VTV stands behind it.
+const VTV_AT: u32 = 512;
+
+/// What a segment table is set up as.
+struct Window {
+    base: u64,
+    limit: u64,
+    shift: u32,
+    entries: u64,
+}
+
+impl Window {
+    fn new(base: Hpa, limit: Hpa, size: u8, entries: u16) -> Self {
+        let shift = 36 + u32::from(size.min(7));
+        Self { base: base.0, limit: limit.0, shift, entries: entries.into() }
+    }
+
+    const fn is_off(&self) -> bool {
+        self.base == 0 || self.limit == 0
+    }
+
+    const fn takes(&self, hpa: Hpa) -> bool {
+        !self.is_off() && self.base <= hpa.0 && hpa.0 <= self.limit
+    }
+
+    /// The segment as commands count it, from the base on, and as the hardware does; none behind the last.
+    fn place(&self, hpa: Hpa) -> Option<(u16, u64)> {
+        let index = (hpa.0 >> self.shift).checked_sub(self.base >> self.shift)?;
+        let hardware = (hpa.0 >> self.shift).checked_rem(self.entries)?;
+        Some((u16::try_from(index).ok().filter(|_| index < self.entries)?, hardware))
+    }
+}
+
+/// What an entry says.
+#[derive(Clone, Copy)]
+struct Segment {
+    gim: bool,
+    interleave: Interleave,
+    to: To,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Fast,
+    Ldst,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Fast => "FAST",
+            Self::Ldst => "LDST",
+        }
+    }
+
+    fn window(self, gae: &mut Fabric, vppb: u8) -> Result<Window, Stop> {
+        Ok(match self {
+            Self::Fast => {
+                let request = Request::GetFastCaps(GetFastCaps { vppb });
+                let answer = gae.call(Way::Entry, &request)?;
+                let caps = answer.read::<FastCaps<'_>>()?;
+                Window::new(caps.base, caps.limit, caps.segment_size, caps.segments)
+            }
+            Self::Ldst => {
+                let answer = gae.call(Way::Entry, &Request::GetLdstCaps(vppb))?;
+                let caps = answer.read::<LdstCaps>()?;
+                Window::new(caps.base, caps.limit, caps.segment_size, caps.segments)
+            }
+        })
+    }
+
+    fn segment(self, gae: &mut Fabric, vppb: u8, start: u16) -> Result<Option<Segment>, Stop> {
+        let range = EdgeRange { vppb, count: 1, start };
+        Ok(match self {
+            Self::Fast => {
+                let answer = gae.call(Way::Entry, &Request::GetFastSegments(range))?;
+                let entry = answer.read::<Entries<'_, Option<FastEntry>>>()?.entries.get(0);
+                let of =
+                    |e: FastEntry| Segment { gim: e.gim, interleave: e.interleave, to: e.target };
+                entry.flatten().map(of)
+            }
+            Self::Ldst => {
+                let answer = gae.call(Way::Entry, &Request::GetLdstSegments(range))?;
+                let entry = answer.read::<Entries<'_, Option<LdstEntry>>>()?.entries.get(0);
+                let of =
+                    |e: LdstEntry| Segment { gim: false, interleave: e.interleave, to: e.target };
+                entry.flatten().map(of)
+            }
+        })
+    }
+
+    fn dpid(self, gae: &mut Fabric, vppb: u8, start: u16) -> Result<Pid, Stop> {
+        let range = EdgeRange { vppb, count: 1, start };
+        let request = match self {
+            Self::Fast => Request::GetIdt(range),
+            Self::Ldst => Request::GetLdstIdt(range),
+        };
+        let answer = gae.call(Way::Entry, &request)?;
+        Ok(answer.read::<Entries<'_, Pid>>()?.entries.get(0).unwrap_or(Pid::NONE))
+    }
+}
+
+impl Walk<'_> {
+    /// Where the edge sends the request; none: to the host's hierarchy.
+    pub(super) fn edge(&mut self) -> Result<Option<Target>, Stop> {
+        let Some(gae) = self.asked.gae.take() else { return self.by_share() };
+        let found = match self.segment(gae, Kind::Fast)? {
+            Some((dpid, gim)) => Some((dpid, gim, Kind::Fast)),
+            None => self.segment(gae, Kind::Ldst)?.map(|(dpid, gim)| (dpid, gim, Kind::Ldst)),
+        };
+        let Some((dpid, gim, kind)) = found else {
+            if let Some(target) = self.by_prefix()? {
+                return Ok(Some(target));
+            }
+            let text = "no table of segments takes it: the virtual switch routes it by its windows";
+            self.say(self.host.switch, "bridges", text);
+            return Ok(None);
+        };
+        match (kind, gim) {
+            (Kind::Fast, false) => self.may("GMV", dpid, 0)?,
+            (Kind::Fast, true) => self.may("VTV", dpid, VTV_AT)?,
+            (Kind::Ldst, _) => self.may_ldst(dpid)?,
+        }
+        Ok(Some(Target { dpid, is_memory: kind == Kind::Fast && !gim }))
+    }
+
+    /// Window, entry, way and IDT of one table.
+    fn segment(&mut self, gae: &mut Fabric, kind: Kind) -> Result<Option<(Pid, bool)>, Stop> {
+        let (hpa, at, name, vppb) = (self.hpa, self.host.switch, kind.name(), self.asked.vppb);
+        let window = kind.window(gae, vppb)?;
+        let bounds = format!("{:#x} to {:#x}", window.base, window.limit);
+        let head = if kind == Kind::Fast { "FabricBase" } else { "LDST window" };
+        if window.is_off() {
+            self.say(at, head, format!("{name} is off"));
+            return Ok(None);
+        }
+        if !window.takes(hpa) {
+            self.say(at, head, format!("{bounds}: it lies outside"));
+            return Ok(None);
+        }
+        self.say(at, head, format!("{bounds}: it lies within"));
+        let Some((index, hardware)) = window.place(hpa) else {
+            return refused("UR at the edge: the window is larger than the table");
+        };
+        let place =
+            format!("segment {index} (entry {hardware}) of {} GiB", 1_u64 << (window.shift - 30));
+        let Some(segment) = kind.segment(gae, vppb, index)? else {
+            self.say(at, name, format!("{place}: not valid"));
+            return refused(format!("UR at the edge: the {name} entry is not valid"));
+        };
+        let what = if segment.gim { "GIM" } else { "memory" };
+        let (ways, turn) = (segment.interleave.ways(), segment.interleave.granularity());
+        let dpid = match segment.to {
+            To::Direct(pid) => {
+                self.say(at, name, format!("{place}: {what}, one way, DPID {pid}"));
+                pid
+            }
+            To::Interleaved(first) => {
+                let text = format!(
+                    "{place}: {what}, {ways} ways of {turn} octets, IDT from {first:#05x} on"
+                );
+                self.say(at, name, text);
+                let way = u16::from(segment.interleave.way(hpa.0));
+                self.say(at, "way", format!("{way}, by the address"));
+                let index = first.saturating_add(way);
+                let pid = kind.dpid(gae, vppb, index)?;
+                self.say(at, &format!("{name} IDT"), format!("[{index:#05x}]: DPID {pid}"));
+                pid
+            }
+        };
+        if dpid.is_none() {
+            return refused("UR at the edge: there is no DPID");
+        }
+        Ok(Some((dpid, segment.gim)))
+    }
+
+    /// The way as the FM gave it: the share, and the decoder of its first GFD for how it is dealt out.
+    fn by_share(&mut self) -> Result<Option<Target>, Stop> {
+        let (host, hpa, at) = (self.host, self.hpa, self.host.switch);
+        let has = |share: &&crate::memory::Share| {
+            share.hosts.contains(&host) && hpa.0.wrapping_sub(share.hpa) < share.len
+        };
+        let Some(share) = self.asked.memory.shares.iter().find(has) else {
+            if let Some(target) = self.by_grant()? {
+                return Ok(Some(target));
+            }
+            let text = "only the host's GAE tells it; the FM gave the host no memory there";
+            self.note(at, "FAST", false, text);
+            return Err(Stop::End(End::Unknown(text.to_owned())));
+        };
+        let parts = share.parts.clone();
+        let Some(first) = parts.first().copied() else { return refused("the share has no parts") };
+        // Any of its GFDs knows how it is dealt out.
+        let mut dealt = Err(Stop::End(End::Unknown("the share has no parts".to_owned())));
+        for part in &parts {
+            dealt = self.interleave(part);
+            if dealt.is_ok() {
+                break;
+            }
+        }
+        let interleave = dealt?;
+        let way = interleave.way(hpa.0);
+        let part = parts.get(usize::from(way)).copied().unwrap_or(first);
+        let (ways, turn) = (interleave.ways(), interleave.granularity());
+        let text = format!(
+            "only the host's GAE tells it; by the FM's share: way {way} of {ways} in turns of {turn} octets, DPID {}",
+            part.gfd
+        );
+        self.note(at, "FAST", false, text);
+        self.may("GMV", part.gfd, 0)?;
+        Ok(Some(Target { dpid: part.gfd, is_memory: true }))
+    }
+
+    /// GIM that the FM let the host have.
+    fn grant(&self, by_prefix: bool) -> Option<&Grant> {
+        let (host, hpa) = (self.host, self.hpa);
+        self.asked.gim.grants.iter().find(|grant| {
+            grant.by_prefix == by_prefix
+                && grant.from.contains(&host)
+                && hpa.0.wrapping_sub(grant.hpa) < grant.len
+        })
+    }
+
+    /// GIM as the FM gave it, where only the GAE knows FAST.
+    fn by_grant(&mut self) -> Result<Option<Target>, Stop> {
+        let Some(grant) = self.grant(false) else { return self.by_prefix() };
+        let (dpid, name) = (grant.of.pid, grant.name.clone());
+        let text = format!("only the host's GAE tells it; by the FM's GIM {name:?}: DPID {dpid}");
+        self.note(self.host.switch, "FAST", false, text);
+        self.may("VTV", dpid, VTV_AT)?;
+        Ok(Some(Target { dpid, is_memory: false }))
+    }
+
+    /// GIM whose target the requester names itself.
+    fn by_prefix(&mut self) -> Result<Option<Target>, Stop> {
+        let Some(grant) = self.grant(true) else { return Ok(None) };
+        let (dpid, name) = (grant.of.pid, grant.name.clone());
+        let (at, vcs) = (self.host.switch, self.host.vcs);
+        let into = prefixes(self.asked.fabric, self.asked.inventory, (at, vcs))?.into;
+        let said = if into { "on" } else { "off" };
+        let text =
+            format!("GIM {name:?}, PID {dpid} in the request; VCS {vcs}, requests in: {said}");
+        self.say(at, "VendPrefixL0", text);
+        if !into {
+            return refused(format!("UR at {at}: requests may not have a VendPrefixL0"));
+        }
+        self.may("VTV", dpid, VTV_AT)?;
+        Ok(Some(Target { dpid, is_memory: false }))
+    }
+
+    /// How a share is dealt out, as one of its GFDs knows it.
+    fn interleave(&mut self, part: &Part) -> Result<Interleave, Stop> {
+        let range = GdtRange { rpid: self.host.pid, count: DECODERS, start: 0 };
+        let answer = self.asked.fabric.call(Way::Pid(part.gfd), &Request::GetGdt(range))?;
+        let entries = answer.read::<Gdt<'_>>()?.entries;
+        let entry = entries.iter().find(|entry| entry.index == part.decoder);
+        match entry.and_then(|entry| entry.decoder) {
+            Some(decoder) => Ok(decoder.interleave),
+            None => refused(format!("GFD {} has no decoder {} for it", part.gfd, part.decoder)),
+        }
+    }
+
+    fn edge_way(&self) -> Way {
+        self.asked.inventory.switch(self.host.switch).map_or(Way::Entry, Switch::way)
+    }
+
+    /// Asks GMV or VTV.
+    fn may(&mut self, name: &'static str, dpid: Pid, first: u32) -> Result<(), Stop> {
+        let start = first + u32::from(dpid.bits() / 8);
+        let range = VcsVectorRange { vcs: self.host.vcs, range: VectorRange { start, len: 1 } };
+        let way = self.edge_way();
+        let answer = self.asked.fabric.call(way, &Request::GetVcsAccess(range))?;
+        self.bit(name, dpid, answer.read::<Vector<'_>>()?.data.get(0))
+    }
+
+    fn may_ldst(&mut self, dpid: Pid) -> Result<(), Stop> {
+        let start = u32::from(dpid.bits() / 8);
+        let range = VcsVectorRange { vcs: self.host.vcs, range: VectorRange { start, len: 1 } };
+        let way = self.edge_way();
+        let answer = self.asked.fabric.call(way, &Request::GetVcsLav(range))?;
+        self.bit("LAV", dpid, answer.read::<Vector<'_>>()?.data.get(0))
+    }
+
+    fn bit(&mut self, name: &'static str, dpid: Pid, octet: Option<u8>) -> Result<(), Stop> {
+        let is_set = octet.is_some_and(|octet| octet & (1 << (dpid.bits() % 8)) != 0);
+        let said = if is_set { "set" } else { "not set" };
+        self.say(self.host.switch, name, format!("VCS {}, PID {dpid}: {said}", self.host.vcs));
+        if is_set {
+            return Ok(());
+        }
+        refused(format!("UR at the edge: {name} does not have {dpid}"))
+    }
+}
