@@ -7,12 +7,12 @@
 use std::hint::black_box;
 
 use weft_base::rng::Rng;
+use weft_cxl::gfd::access::Enables;
+use weft_cxl::gfd::capacity::{Choice, NO_TAG};
+use weft_cxl::gfd::device::Request;
+use weft_cxl::gfd::dmp::{Dmp, Media, Region};
+use weft_cxl::gfd::{Config, Decoder, Gfd, Memory, ReturnCode};
 use weft_dataplane::time::{Instant, LinkRate};
-use weft_endpoints::gfd::access::Enables;
-use weft_endpoints::gfd::capacity::{Choice, NO_TAG};
-use weft_endpoints::gfd::device::Request;
-use weft_endpoints::gfd::dmp::{Dmp, Media, Region};
-use weft_endpoints::gfd::{Config, Decoder, Gfd, Memory, ReturnCode};
 use weft_parsers::fabric::{Dpa, Hpa, Interleave, Pid};
 
 /// The most that GDT, MGT and SAT may take together.

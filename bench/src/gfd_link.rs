@@ -8,15 +8,15 @@
 
 use std::hint::black_box;
 
+use weft_cxl::gfd::Gfd;
+use weft_cxl::gfd_end::{Device, GfdEnd, GfdEndConfig};
+use weft_cxl::tlp_end::{Came, Carries, EndConfig, PlaceError, TlpEnd};
 use weft_dataplane::config::TlpConfig;
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, LinkRate};
-use weft_endpoints::classes::PriMap;
-use weft_endpoints::gfd::Gfd;
-use weft_endpoints::gfd_end::{Device, GfdEnd, GfdEndConfig};
-use weft_endpoints::tlp_end::{Came, Carries, EndConfig, PlaceError, TlpEnd};
+use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{At, Body, Kind, Mode, Pth, Status, TlpRepr};

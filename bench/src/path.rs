@@ -11,8 +11,8 @@ use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{NoTrace, Part};
 use weft_dataplane::worker::tsc;
-use weft_endpoints::frames::Kind;
-use weft_endpoints::null_path::{NullLoad, NullPath, frames_sent};
+use weft_hosts::frames::Kind;
+use weft_hosts::null_path::{NullLoad, NullPath, frames_sent};
 
 use crate::stages::Stages;
 

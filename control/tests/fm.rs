@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use assert_cmd::Command;
 use serde_json::Value;
-use weft_endpoints::cci::Session;
+use weft_cxl::cci::Session;
 
 use process::{Guard, start};
 use world::{BLOCK, HOST, World, listen};

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use weft_base::rng::Rng;
+use weft_cxl::tlp_end::{Came, Carries, EndConfig, Frame, Outbox, TlpEnd};
 use weft_dataplane::config::{PortRole, SwitchConfig, TlpConfig, TlpLink};
 use weft_dataplane::pbr::{TableError, Tables};
 use weft_dataplane::pipeline::{BuildError, Ledger};
@@ -16,8 +17,7 @@ use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::trace::NoTrace;
-use weft_endpoints::classes::PriMap;
-use weft_endpoints::tlp_end::{Came, Carries, EndConfig, Frame, Outbox, TlpEnd};
+use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::{Bdf, DrtEntry, Hpa, Pid, RgtEntry};
 use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Pth, Status, TlpRepr};

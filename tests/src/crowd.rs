@@ -9,14 +9,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use weft_agent::component::config::{PortConfig, Role, SwitchConfig, VcsConfig};
+use weft_agent::component::port::Partner;
+use weft_agent::component::switch::{Far, Switch};
+use weft_cxl::cci::{Component, Served, Session, serve};
+use weft_cxl::pci::express::Link;
 use weft_dataplane::pbr::Dispatch;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
-use weft_endpoints::cci::{Component, Served, Session, serve};
-use weft_endpoints::component::config::{PortConfig, Role, SwitchConfig, VcsConfig};
-use weft_endpoints::component::port::Partner;
-use weft_endpoints::component::switch::{Far, Switch};
-use weft_endpoints::pci::express::Link;
 use weft_fm::cci::{Fabric, InProcess, Pace, TransportError};
 use weft_fm::graph::{Graph, PortUse};
 use weft_fm::inventory::Manager;

@@ -10,9 +10,9 @@ use weft::endpoint::Answer;
 use weft::endpoint::command::Command;
 use weft::fabric::embedded::Fabric;
 use weft::fabric::layout::Part;
+use weft_agent::component::Switch;
+use weft_cxl::cci::Component;
 use weft_dataplane::pbr::segments::Segments;
-use weft_endpoints::cci::Component;
-use weft_endpoints::component::Switch;
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 /// Rows by place.

@@ -16,8 +16,8 @@ mod world;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use weft_cxl::cci::Session;
 use weft_dataplane::pbr::segments::Found;
-use weft_endpoints::cci::Session;
 use weft_fm::cci::{Fabric, InProcess, Pace, Socket, TransportError, Way};
 use weft_fm::service::board::{Mode, Phase};
 use weft_fm::service::want::Want;

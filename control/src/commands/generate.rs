@@ -13,9 +13,9 @@ use serde::Serialize;
 use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter, Direction, Meta};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::{Pri, PriSet};
-use weft_endpoints::classes::PriMap;
-use weft_endpoints::frames::{FrameSpec, Kind, PayloadBits, RhSpec, Station};
-use weft_endpoints::stamp::Stamp;
+use weft_hosts::classes::PriMap;
+use weft_hosts::frames::{FrameSpec, Kind, PayloadBits, RhSpec, Station};
+use weft_hosts::stamp::Stamp;
 use weft_parsers::{
     Dscp, Ecn, Gen2Order, KeyWords, MacAddr, Pause, Pcp, Pfc, RhOpcode, Tci, TrafficClass, Vid,
 };

@@ -19,13 +19,13 @@ use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::Port;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::{Pri, PriSet};
-use weft_endpoints::classes::PriMap;
-use weft_endpoints::frames::{FrameSpec, Kind, Station};
-use weft_endpoints::host::{Host, HostSpec};
-use weft_endpoints::pace::Rate;
-use weft_endpoints::pfc::SlowSpec;
-use weft_endpoints::sizes::Sizes;
-use weft_endpoints::stream::tx::StreamSpec;
+use weft_hosts::classes::PriMap;
+use weft_hosts::frames::{FrameSpec, Kind, Station};
+use weft_hosts::host::{Host, HostSpec};
+use weft_hosts::pace::Rate;
+use weft_hosts::pfc::SlowSpec;
+use weft_hosts::sizes::Sizes;
+use weft_hosts::stream::tx::StreamSpec;
 use weft_parsers::{AfhMode, Ecn, Format, Gen2Order, ParseConfig, Pcp, Vid};
 
 use super::generate::{check_len, on_vc};
@@ -265,7 +265,7 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
         print(&report, out).map_err(CliError::Output)?;
     }
     let Some(expected) = args.expect else { return Ok(()) };
-    let sum = |of: fn(&weft_endpoints::report::RxStreamReport) -> u64| {
+    let sum = |of: fn(&weft_hosts::report::RxStreamReport) -> u64| {
         report.rx_streams.iter().map(of).sum::<u64>()
     };
     let unique = sum(|s| s.unique);
@@ -526,7 +526,7 @@ fn slow(args: &TrafficArgs, rate: RateArg, lossless: PriSet) -> Result<SlowSpec,
     })
 }
 
-fn print(report: &weft_endpoints::report::Report, out: &mut dyn Write) -> std::io::Result<()> {
+fn print(report: &weft_hosts::report::Report, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "sent {} frames, received {}", report.tx.frames, report.rx.frames)?;
     for stream in &report.tx_streams {
         let pri = stream.pri.map_or("-".to_owned(), |pri| pri.to_string());

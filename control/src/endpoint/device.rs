@@ -5,14 +5,14 @@
 //! Source: docs/endpoint.md.
 
 use serde_json::json;
+use weft_cxl::cxl_device::{CxlDevice, Event, Refusal};
+use weft_cxl::gfd::memory::Memory;
+use weft_cxl::pci::Function;
+use weft_cxl::requester::{Ask, OpId};
+use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
-use weft_endpoints::cxl_device::{CxlDevice, Event, Refusal};
-use weft_endpoints::gfd::memory::Memory;
-use weft_endpoints::pci::Function;
-use weft_endpoints::requester::{Ask, OpId};
-use weft_endpoints::tlp_end::Progress;
 use weft_rpc::Refused;
 
 use super::command::{Access, Answer, Command, Own, Status, TransferReport, Via};

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use weft_cxl::cci::{Served, Session};
+use weft_cxl::cxl_host::mailbox::Response;
+use weft_cxl::gfd::decode::Decoder;
+use weft_cxl::gfd_end::GfdEnd;
+use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
-use weft_endpoints::cci::{Served, Session};
-use weft_endpoints::cxl_host::mailbox::Response;
-use weft_endpoints::gfd::decode::Decoder;
-use weft_endpoints::gfd_end::GfdEnd;
-use weft_endpoints::tlp_end::Progress;
 use weft_parsers::cci::{Header, Opcode};
 use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;

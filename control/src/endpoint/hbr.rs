@@ -5,11 +5,11 @@
 //! Source: docs/endpoint.md.
 
 use serde_json::{Value, json};
+use weft_cxl::hbr::{Event, HbrSwitch};
+use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
-use weft_endpoints::hbr::{Event, HbrSwitch};
-use weft_endpoints::tlp_end::Progress;
 use weft_rpc::Refused;
 
 use super::command::{Answer, Command, Status};

@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use weft_cxl::completer::Target;
+use weft_cxl::cxl_host::mailbox::{MailboxFailure, Response, Ring, blocks};
+use weft_cxl::cxl_host::{CxlHost, Event, Exports};
+use weft_cxl::pci::{ByteEnables, Reg, Tree};
+use weft_cxl::requester::{Ask, Done, OpId, What};
+use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
-use weft_endpoints::completer::Target;
-use weft_endpoints::cxl_host::mailbox::{MailboxFailure, Response, Ring, blocks};
-use weft_endpoints::cxl_host::{CxlHost, Event, Exports};
-use weft_endpoints::pci::{ByteEnables, Reg, Tree};
-use weft_endpoints::requester::{Ask, Done, OpId, What};
-use weft_endpoints::tlp_end::Progress;
 use weft_parsers::cci::ReturnCode;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_rpc::Refused;

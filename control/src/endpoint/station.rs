@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use weft_base::bell::Bell;
+use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError, PortOpenError};
 use weft_dataplane::time::{Instant, Span};
-use weft_endpoints::tlp_end::Progress;
 use weft_rpc::{Lines, Refused};
 
 use super::command::{Answer, Command, EventReport, LinkReport, Status};

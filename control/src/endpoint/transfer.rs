@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
+use weft_cxl::requester::{Ask, Done, Failure, OpId, What};
 use weft_dataplane::time::{Instant, Span};
-use weft_endpoints::requester::{Ask, Done, Failure, OpId, What};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_parsers::tlp::Status;
 use weft_rpc::Refused;

@@ -5,9 +5,9 @@
 //! Source: docs/endpoint.md.
 
 use serde_json::{Value, json};
-use weft_endpoints::pci::function::BarKind;
-use weft_endpoints::pci::tree::Bar;
-use weft_endpoints::pci::{Node, Tree};
+use weft_cxl::pci::function::BarKind;
+use weft_cxl::pci::tree::Bar;
+use weft_cxl::pci::{Node, Tree};
 
 fn bar(bar: &Bar) -> Value {
     let (kind, prefetch) = match bar.kind {

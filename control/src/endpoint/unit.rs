@@ -6,10 +6,10 @@
 
 use std::collections::VecDeque;
 
+use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
-use weft_endpoints::tlp_end::Progress;
 use weft_rpc::Refused;
 
 use super::command::{Answer, Command, EventReport, Status};

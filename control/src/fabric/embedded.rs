@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weft_agent::component::Fixed;
+use weft_cxl::cci::Session;
 use weft_dataplane::time::{Instant, Span};
-use weft_endpoints::cci::Session;
-use weft_endpoints::component::Fixed;
 use weft_fm::cci::{self, Pace, QUICK, Transport, TransportError};
 use weft_fm::service::board::Mode;
 use weft_fm::service::want::{Want, WantError};

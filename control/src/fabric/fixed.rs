@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use weft_endpoints::component::{Fixed, FixedBind, FixedEnd, FixedPid};
+use weft_agent::component::{Fixed, FixedBind, FixedEnd, FixedPid};
 use weft_fm::store::State;
 use weft_parsers::fabric::{DrtEntry, RgtMode};
 

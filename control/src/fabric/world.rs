@@ -8,6 +8,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weft_agent::component::{self, Agent, AgentConfig, ConfigError, Fixed, PortConfig, VcsConfig};
+use weft_cxl::cci::Session;
+use weft_cxl::pci::Link;
 use weft_dataplane::config::{LiveSizes, PortRole as Role, SwitchConfig, TlpConfig, TlpLink};
 use weft_dataplane::pbr::Tables;
 use weft_dataplane::pipeline::{BuildError, Built, Core, Lane, Ledger, Timing, build};
@@ -17,13 +20,8 @@ use weft_dataplane::port::{Port, PortError, PortOpenError};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::PortId;
-use weft_endpoints::cci::Session;
-use weft_endpoints::classes::PriMap;
-use weft_endpoints::component::{
-    self, Agent, AgentConfig, ConfigError, Fixed, PortConfig, VcsConfig,
-};
-use weft_endpoints::pci::Link;
 use weft_fm::cci::TransportError;
+use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
 use weft_parsers::cci::Header;
 use weft_parsers::tlp::Mode;

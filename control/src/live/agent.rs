@@ -14,8 +14,11 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
+use weft_agent::component;
 use weft_base::bell::Bell;
 use weft_base::threads::{self, Ends, Role};
+use weft_cxl::cci::{Answer, Session, StreamError, StreamServer};
+use weft_cxl::pci::Link;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::Core;
 use weft_dataplane::pool::Bufs;
@@ -24,10 +27,7 @@ use weft_dataplane::port::pipe::Pipe;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::Clock;
-use weft_endpoints::cci::{Answer, Session, StreamError, StreamServer};
-use weft_endpoints::classes::PriMap;
-use weft_endpoints::component;
-use weft_endpoints::pci::Link;
+use weft_hosts::classes::PriMap;
 
 use super::LiveError;
 use crate::config::resolve::FabricConfig;

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use weft_agent::component::{self, Bound, Role};
+use weft_cxl::cci::Component;
 use weft_dataplane::pbr::explain::{EdgeSteps, RouteSteps, SegmentSteps};
 use weft_dataplane::pbr::tables::Assigned;
 use weft_dataplane::pbr::{Dispatch, Refusal, Tables, Verdict};
 use weft_dataplane::types::PortId;
-use weft_endpoints::cci::Component;
-use weft_endpoints::component::{self, Bound, Role};
 use weft_parsers::fabric::{DrtEntry, Pid, Target};
 
 use crate::live::agent::AgentCounts;

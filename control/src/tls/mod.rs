@@ -18,7 +18,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use weft_endpoints::cci::Right;
+use weft_cxl::cci::Right;
 
 pub use authority::{AuthorityError, Made, make};
 

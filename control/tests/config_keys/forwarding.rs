@@ -4,7 +4,7 @@
 //! Units: ns; octets without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3; IEEE 802.1Q 6.9, 8.6.3, 8.7; docs/spec/wire-formats.md §1.4.
 
-use weft_endpoints::frames::{FrameSpec, Kind, Station};
+use weft_hosts::frames::{FrameSpec, Kind, Station};
 use weft_parsers::{Dscp, Pcp, Vid};
 
 use super::run::{Arrival, Run, THREE, bytes, run, spec};

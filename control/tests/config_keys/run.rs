@@ -10,9 +10,9 @@ use weft::replay::{Base, Job};
 use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
-use weft_endpoints::frames::{FrameSpec, Kind, Station};
-use weft_endpoints::sizes::Sizes;
-use weft_endpoints::stamp::Stamp;
+use weft_hosts::frames::{FrameSpec, Kind, Station};
+use weft_hosts::sizes::Sizes;
+use weft_hosts::stamp::Stamp;
 use weft_parsers::{Dscp, Pcp, Pfc, Vid};
 
 /// Station 2 is behind p1, station 3 behind p2.

@@ -7,7 +7,7 @@
 use super::{File, Finding, Tree};
 
 /// Crate, and the crates of ours that it may use; what stands at the top may use all.
-const MAP: [(&str, &[&str]); 15] = [
+const MAP: [(&str, &[&str]); 17] = [
     ("weft-base", &[]),
     ("weft-rpc", &[]),
     ("weft-fm", &["weft-rpc", "weft-base", "weft-parsers"]),
@@ -16,14 +16,18 @@ const MAP: [(&str, &[&str]); 15] = [
     ("weft-xdp", &["weft-parsers"]),
     ("weft-dpdk-sys", &[]),
     ("weft-dataplane", &["weft-base", "weft-parsers", "weft-dpdk-sys"]),
-    ("weft-endpoints", &["weft-dataplane", "weft-base", "weft-parsers"]),
-    ("weft-sim", &["weft-endpoints", "weft-dataplane", "weft-base", "weft-parsers"]),
+    ("weft-hosts", &["weft-dataplane", "weft-base", "weft-parsers"]),
+    ("weft-cxl", &["weft-hosts", "weft-dataplane", "weft-base", "weft-parsers"]),
+    ("weft-agent", &["weft-cxl", "weft-hosts", "weft-dataplane", "weft-base", "weft-parsers"]),
+    ("weft-sim", &["weft-cxl", "weft-hosts", "weft-dataplane", "weft-base", "weft-parsers"]),
     (
         "weft",
         &[
             "weft-sim",
             "weft-fm",
-            "weft-endpoints",
+            "weft-agent",
+            "weft-cxl",
+            "weft-hosts",
             "weft-xdp",
             "weft-dataplane",
             "weft-rpc",
@@ -41,7 +45,9 @@ const TOP: &[&str] = &[
     "weft",
     "weft-tests",
     "weft-sim",
-    "weft-endpoints",
+    "weft-agent",
+    "weft-cxl",
+    "weft-hosts",
     "weft-xdp",
     "weft-dataplane",
     "weft-fm",
@@ -154,7 +160,7 @@ mod tests {
             ("weft-parsers", "[dev-dependencies]\nweft-sim.workspace = true\n", &[4]),
             ("weft-dataplane", "[target.'cfg(loom)'.dependencies]\nweft = { path = \"..\" }\n", &[4]),
             ("weft-dataplane", "[dependencies.weft-sim]\npath = \"..\"\n", &[3]),
-            ("weft-endpoints", "[build-dependencies]\nweft-sim = \"1\"\n", &[4]),
+            ("weft-hosts", "[build-dependencies]\nweft-sim = \"1\"\n", &[4]),
             ("weft-new", "", &[0]),
             ("weft", "[dependencies]\nserde = \"1\"\n", &[]),
             ("weft-parsers", "[features]\nweft-sim = []\n", &[]),

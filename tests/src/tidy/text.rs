@@ -74,7 +74,7 @@ pub fn heads(tree: &Tree) -> Vec<Finding> {
 /// Whether frames and time pass through `file` as values: no clock, no sleep.
 fn is_pure(file: &File) -> bool {
     let worker = file.path.starts_with("dataplane/src/worker");
-    ["parsers/src/", "dataplane/src/", "endpoints/src/", "sim/src/"]
+    ["parsers/src/", "dataplane/src/", "hosts/src/", "cxl/src/", "agent/src/", "sim/src/"]
         .iter()
         .any(|dir| file.path.starts_with(dir))
         && !worker
@@ -157,7 +157,7 @@ mod tests {
             ("clock in a comment", clocks, "dataplane/src/pfc.rs", "// Instant::now()", 0),
             ("clock of the worker", clocks, "dataplane/src/worker/mod.rs", "Instant::now()", 0),
             ("clock of control", clocks, "control/src/live.rs", "Instant::now()", 0),
-            ("sleep in an endpoint", clocks, "endpoints/src/a.rs", "std::thread::sleep(d)", 1),
+            ("sleep in an endpoint", clocks, "hosts/src/a.rs", "std::thread::sleep(d)", 1),
             ("kernel's clock", clocks, "sim/src/a.rs", "libc::clock_gettime(", 1),
             ("async", asyncs, "dataplane/src/port/tap.rs", "async fn rx() {}", 1),
             ("await", asyncs, "control/src/live.rs", "x.await;", 1),

@@ -7,9 +7,9 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
+use weft_agent::component::{Switch, SwitchConfig};
+use weft_cxl::cci::{Component, Served, Session, serve};
 use weft_dataplane::time::Instant;
-use weft_endpoints::cci::{Component, Served, Session, serve};
-use weft_endpoints::component::{Switch, SwitchConfig};
 use weft_fm::cci::{CallError, Fabric, InProcess, Pace, TransportError, Way};
 use weft_fm::inventory::Manager;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};

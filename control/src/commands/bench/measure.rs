@@ -6,7 +6,7 @@
 
 use indicatif::ProgressBar;
 use weft_dataplane::time::Span;
-use weft_endpoints::frames::FrameSpec;
+use weft_hosts::frames::FrameSpec;
 
 use super::burst;
 use super::machine::Link;
@@ -174,7 +174,7 @@ impl Measure<'_> {
         let fps = share(throughput, self.plan.latency_load_ppm).max(1);
         let (offered, outcome) =
             self.trial("latency", &Ask { fps: Some(fps), extent, latency: true })?;
-        let mut latency = weft_endpoints::stream::rx::Latency::default();
+        let mut latency = weft_hosts::stream::rx::Latency::default();
         for way in &outcome.ways {
             latency.merge(&way.latency);
         }

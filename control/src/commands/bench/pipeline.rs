@@ -13,8 +13,8 @@ use clap::Args;
 use serde::Serialize;
 use weft_dataplane::pipeline::{Core, Ledger};
 use weft_dataplane::worker::{Clock, Crew, Poll, Worker, tsc};
-use weft_endpoints::frames::Kind;
-use weft_endpoints::null_path::{NullLoad, NullPath, frames_sent};
+use weft_hosts::frames::Kind;
+use weft_hosts::null_path::{NullLoad, NullPath, frames_sent};
 
 use super::machine::Machine;
 use super::plan::FCS_LEN;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use weft_endpoints::frames::{FrameSpec, Kind, Station};
-use weft_endpoints::sizes::Sizes;
+use weft_hosts::frames::{FrameSpec, Kind, Station};
+use weft_hosts::sizes::Sizes;
 use weft_parsers::{Ecn, Pcp, Vid};
 
 use super::percent::Percent;

@@ -5,7 +5,7 @@
 //! Source: RFC 2544 §26 (what is to be reported); docs/bench.md.
 
 use serde::Serialize;
-use weft_endpoints::stream::rx::Latency;
+use weft_hosts::stream::rx::Latency;
 
 use super::machine::{Link, Machine};
 use super::plan::Plan;

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCounters, PortError};
 use weft_dataplane::time::{Instant, Span};
-use weft_endpoints::frames::{FrameSpec, Kind, Station};
-use weft_endpoints::host::{Host, HostSpec};
-use weft_endpoints::pace::Rate;
-use weft_endpoints::stream::rx::Latency;
-use weft_endpoints::stream::{StreamError, StreamSpec};
+use weft_hosts::frames::{FrameSpec, Kind, Station};
+use weft_hosts::host::{Host, HostSpec};
+use weft_hosts::pace::Rate;
+use weft_hosts::stream::rx::Latency;
+use weft_hosts::stream::{StreamError, StreamSpec};
 use weft_parsers::AfhMode;
 
 use super::plan::Plan;

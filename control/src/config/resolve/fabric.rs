@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use weft_agent::component::{self, Role, Sizes, VcsConfig};
 use weft_dataplane::config::{PortConfig, PortRole, TlpConfig, TlpLink};
 use weft_dataplane::time::Span;
 use weft_dataplane::types::{PORTS_MAX, PortId, Pri};
-use weft_endpoints::component::{self, Role, Sizes, VcsConfig};
 use weft_parsers::tlp::{Mode, Oui};
 
 use super::{Item, Place, Problem, Resolver, Value};

@@ -18,7 +18,7 @@ use rustls::{ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
 use weft_base::bell::Bell;
 use weft_base::threads::Role;
-use weft_endpoints::cci::{Right, StreamServer};
+use weft_cxl::cci::{Right, StreamServer};
 
 use super::agent::Agent;
 use crate::config::resolve::{CciConfig, CciGuard};

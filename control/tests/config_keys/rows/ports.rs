@@ -5,7 +5,7 @@
 //! Source: docs/spec/pipeline.md §1 to §3, §7, §11; docs/spec/wire-formats.md §1.1.
 
 use weft::config::Config;
-use weft_endpoints::frames::Kind;
+use weft_hosts::frames::Kind;
 
 use super::super::Seen;
 use super::super::run::{Flow, THREE};

@@ -4,7 +4,7 @@
 //! Units: ns; octets; frames.
 //! Source: docs/spec/pipeline.md §1 to §9, §12.
 
-use weft_endpoints::frames::Kind;
+use weft_hosts::frames::Kind;
 
 use super::super::run::Flow;
 use super::{OTHER, Row, TIGHT, count, first_ns, formats, live, pauses, pri, refused, sent};

@@ -6,7 +6,7 @@
 use clap::Parser;
 use roxmltree::{Document, Node, ParsingOptions};
 use weft_dataplane::time::Span;
-use weft_endpoints::stream::rx::Latency;
+use weft_hosts::stream::rx::Latency;
 
 use super::*;
 use crate::commands::bench::machine::{Link, Machine};

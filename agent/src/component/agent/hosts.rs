@@ -1,0 +1,433 @@
+//! What hosts and their virtual switches have to do with: registers, interrupts, messages for all, forwarded commands
+//! and notifications.
+//!
+//! Shape: a verdict and its TLP, or an [`Event`] of the switch, in; TLPs to hosts out.
+//! Units: octets.
+//! Source: CXL 3.1 sections 7.7.2.6, 7.7.2.7, 7.7.6.1; PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.8, §4.6,
+//! §5.4.
+
+use std::collections::BTreeMap;
+
+use weft_cxl::completer::CompleterSpec;
+use weft_cxl::cxl_host::code;
+use weft_cxl::pci::{BridgeEffects, ByteEnables, Reg};
+use weft_cxl::vdm::Vdm;
+use weft_cxl::vdm::proxy::edge::{EdgeOut, HostWrite, ProxyThreads, THREADS_MAX};
+use weft_cxl::vdm::reset::Binding;
+use weft_cxl::vdm::rtupdate;
+use weft_dataplane::pbr::{Function, Gather, Side, Verdict};
+use weft_dataplane::time::Instant;
+use weft_dataplane::types::PortId;
+use weft_parsers::cci::gae::ProxyCommand;
+use weft_parsers::fabric::{Bdf, Hpa, Pid};
+use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, VdmOp};
+
+use super::{Agent, From};
+use crate::component::port::Port;
+use crate::component::switch::Event;
+
+/// Octets of a completion: the least `Max_Payload_Size` that there is.
+const READ_PART: usize = 128;
+
+/// What the agent keeps of one virtual switch.
+#[derive(Clone, Debug)]
+pub(super) struct HostSide {
+    gather: Gather,
+    proxies: Option<(Pid, ProxyThreads)>,
+    /// The number that the switch has given to the command under way to a GFD.
+    seqs: BTreeMap<Pid, u8>,
+}
+
+impl HostSide {
+    fn new() -> Self {
+        Self { gather: Gather::default(), proxies: None, seqs: BTreeMap::new() }
+    }
+
+    /// When it is due.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.proxies.as_ref().and_then(|(_, proxies)| proxies.next_due())
+    }
+}
+
+impl Agent {
+    fn host(&mut self, vcs: u8) -> &mut HostSide {
+        self.hosts.entry(vcs).or_insert_with(HostSide::new)
+    }
+
+    /// The host of a port is gone: what it has set up begins anew.
+    pub(super) fn host_lost(&mut self, port: PortId) {
+        let of = |vcs: &u8| self.switch.vcs(*vcs).is_some_and(|state| state.usp == Some(port));
+        let lost: Vec<u8> = (0..=u8::MAX).take(self.switch.vcses.len()).filter(of).collect();
+        for vcs in lost {
+            self.switch.reset_vcs(vcs);
+            self.hosts.remove(&vcs);
+        }
+    }
+
+    /// Does with a TLP what the tables say.
+    pub(super) fn obey(
+        &mut self,
+        now: Instant,
+        (vcs, side): (u8, Side),
+        from: From,
+        tlp: &Tlp<'_>,
+        verdict: Verdict,
+    ) {
+        match verdict {
+            Verdict::Internal(function) if tlp.kind().is_config() => {
+                self.configure(vcs, function, from, tlp);
+            }
+            Verdict::Internal(Function::Gae) if tlp.is_completion() => {
+                self.read_back(now, vcs, tlp);
+            }
+            Verdict::Internal(Function::Gae) => self.memory(now, vcs, from, tlp),
+            Verdict::Broadcast => self.broadcast(vcs, tlp),
+            Verdict::Gather => {
+                self.counts.ended += 1;
+                if let Side::Below(vppb) = side
+                    && self.host(vcs).gather.answer(vppb)
+                {
+                    self.gathered(vcs);
+                }
+            }
+            Verdict::Here => self.counts.ended += 1,
+            _ => self.refuse(from, tlp),
+        }
+    }
+
+    /// A configuration request to a function of a virtual switch.
+    fn configure(&mut self, vcs: u8, function: Function, from: From, tlp: &Tlp<'_>) {
+        let weft_parsers::tlp::Route::Id(me) = tlp.route() else {
+            return self.refuse(from, tlp);
+        };
+        let reg = Reg::at(tlp.register().unwrap_or_default());
+        let octets: [u8; 4];
+        let (there, answer) = if let Some(&value) = tlp.payload().first_chunk() {
+            let enables = ByteEnables::from_low_bits(tlp.first_be());
+            let value = u32::from_le_bytes(value);
+            let there = self.switch.config_write(vcs, function, reg, value, enables);
+            (there, Completion::of(tlp, Status::Success, me))
+        } else {
+            let value = self.switch.config_read(vcs, function, reg);
+            octets = value.unwrap_or_default().to_le_bytes();
+            (value.is_some(), Completion::with_data(tlp, me, 0, &octets))
+        };
+        match answer {
+            Some(answer) if there => {
+                self.counts.served += 1;
+                self.reply(from, &answer);
+            }
+            _ => self.refuse(from, tlp),
+        }
+    }
+
+    /// A memory request to the registers of a GAE.
+    fn memory(&mut self, now: Instant, vcs: u8, from: From, tlp: &Tlp<'_>) {
+        let Some(addr) = tlp.addr() else { return self.refuse(from, tlp) };
+        let me = self.switch.id_of(vcs, Function::Gae).unwrap_or(Bdf::from_bits(0));
+        match tlp.kind() {
+            Kind::MemRead => {
+                let mut octets = vec![0; usize::from(tlp.length_dw()) * 4];
+                if !self.switch.gae_read(vcs, addr, &mut octets) {
+                    return self.refuse(from, tlp);
+                }
+                self.counts.served += 1;
+                // Whoever is on the way takes that much, whatever it was told to.
+                let completer = CompleterSpec { payload_max: READ_PART, uio_last_first: false };
+                completer.answer(tlp, me, &octets, false, &mut |answer| self.reply(from, answer));
+            }
+            Kind::MemWrite => {
+                let (skip, octets) = enabled(tlp);
+                let at = Hpa(addr.0 + skip as u64);
+                if self.switch.gae_write(now, vcs, at, octets) {
+                    self.counts.served += 1;
+                } else {
+                    self.counts.unsupported += 1;
+                }
+            }
+            _ => self.refuse(from, tlp),
+        }
+    }
+
+    /// A message from the root to all below.
+    fn broadcast(&mut self, vcs: u8, tlp: &Tlp<'_>) {
+        let Some(state) = self.switch.tables().vcs(vcs).cloned() else { return };
+        let is_turn_off = tlp.message_code() == Some(code::PME_TURN_OFF);
+        if is_turn_off && self.host(vcs).gather.start(&state) {
+            self.gathered(vcs);
+        }
+        for (_, binding) in state.bound() {
+            if !self.send_out(binding, true, tlp) {
+                self.counts.untold += 1;
+            }
+        }
+    }
+
+    /// All below have answered: one answer goes up.
+    fn gathered(&mut self, vcs: u8) {
+        let kind = Kind::Message { routing: Routing::Gather, data: false };
+        let body = Body::Message { code: code::PME_TO_ACK, dw2: 0, dw3: 0 };
+        self.up(vcs, Function::Upstream, kind, body, &[]);
+    }
+
+    /// A TLP of a function of a virtual switch, to the root.
+    fn up(&mut self, vcs: u8, function: Function, kind: Kind, body: Body, payload: &[u8]) {
+        let id = self.switch.id_of(vcs, function).unwrap_or(Bdf::from_bits(0));
+        self.up_with(vcs, |mode| TlpRepr { payload, ..TlpRepr::new(mode, kind, id, 0, body) });
+    }
+
+    fn up_with<'a>(&mut self, vcs: u8, make: impl FnOnce(Mode) -> TlpRepr<'a>) {
+        let binding = self.switch.tables().vcs(vcs).map(|state| state.upstream().binding);
+        let mode = match binding {
+            Some(weft_dataplane::pbr::Binding::Port(port)) => self.modes.get(&port).copied(),
+            Some(_) => Some(Mode::Flit),
+            None => None,
+        };
+        match (binding, mode) {
+            (Some(binding), Some(mode)) => self.send_bound(binding, false, &make(mode)),
+            _ => self.counts.unsent += 1,
+        }
+    }
+
+    /// Acts on what has happened in the switch; whether there was any.
+    pub(super) fn act(&mut self, now: Instant) -> bool {
+        let all: Vec<Event> = self.switch.events().collect();
+        let any = !all.is_empty();
+        for event in all {
+            match event {
+                Event::Bridge { vcs, vppb, effects } => self.bridge(now, (vcs, vppb), &effects),
+                Event::PidBinding { vcs, vppb, bound, own, far } => {
+                    self.bound(now, (vcs, vppb), bound, Binding { own, far });
+                }
+                Event::AccessChanged { vcs } | Event::GaeInterrupt { vcs } => {
+                    self.interrupt(vcs, Function::Gae);
+                }
+                Event::Proxy { vcs, pid, seq, request, len, response, response_max } => {
+                    let command = ProxyCommand { pid, request, len, response, response_max };
+                    self.begin_proxy(now, vcs, seq, &command);
+                }
+                Event::CancelProxy { vcs, pid, .. } => self.cancel_proxy(vcs, pid),
+            }
+        }
+        any
+    }
+
+    fn bridge(&mut self, now: Instant, (vcs, vppb): (u8, u8), effects: &BridgeEffects) {
+        let function = match vppb.checked_sub(1) {
+            Some(below) => Function::Below(below),
+            None => Function::Upstream,
+        };
+        if let Some(message) = effects.message {
+            let kind = Kind::Message { routing: Routing::ToRoot, data: false };
+            let body = Body::Message { code: message.code(), dw2: 0, dw3: 0 };
+            self.counts.told += 1;
+            self.up(vcs, function, kind, body, &[]);
+        }
+        if effects.interrupt {
+            self.interrupt(vcs, function);
+        }
+        if let Some(on) = effects.reset
+            && vppb > 0
+            && !self.reset_link(now, (vcs, vppb), on)
+        {
+            self.counts.untold += 1;
+        }
+    }
+
+    fn interrupt(&mut self, vcs: u8, function: Function) {
+        let Some(msi) = self.switch.msi_of(vcs, function) else { return };
+        let body = Body::Address {
+            addr: Hpa(msi.address),
+            wide: msi.address >> 32 != 0,
+            at: At::Untranslated,
+            no_write: false,
+            length_dw: 1,
+            first_be: 0xF,
+            last_be: 0,
+        };
+        self.counts.told += 1;
+        self.up(vcs, function, Kind::MemWrite, body, &u32::from(msi.data).to_le_bytes());
+    }
+
+    /// PID of the port that a virtual switch's host is at.
+    fn host_pid(&self, vcs: u8) -> Pid {
+        let usp = self.switch.vcs(vcs).and_then(|state| state.usp);
+        usp.and_then(|port| self.switch.port(port)).map_or(Pid::NONE, Port::pid)
+    }
+
+    fn begin_proxy(&mut self, now: Instant, vcs: u8, seq: u8, command: &ProxyCommand) {
+        let own = self.host_pid(vcs);
+        let threads = u8::try_from(self.switch.config.threads).unwrap_or(THREADS_MAX);
+        let side = self.host(vcs);
+        if side.proxies.as_ref().is_none_or(|(pid, _)| *pid != own) {
+            side.proxies = Some((own, ProxyThreads::new(own, threads)));
+        }
+        let started = side.proxies.as_mut().map(|(_, proxies)| proxies.start(now, command, true));
+        if matches!(started, Some(Ok(_))) {
+            side.seqs.insert(command.pid, seq);
+        } else {
+            self.switch.proxy_ended(vcs, command.pid, seq);
+        }
+    }
+
+    fn cancel_proxy(&mut self, vcs: u8, pid: Pid) {
+        let side = self.host(vcs);
+        side.seqs.remove(&pid);
+        if let Some((_, proxies)) = &mut side.proxies
+            && let Some(seq) = proxies.running(pid)
+        {
+            let cancelled = proxies.cancel(pid, seq);
+            debug_assert!(cancelled.is_ok(), "it runs");
+        }
+    }
+
+    /// Which virtual switch has its host at the port of this PID.
+    fn vcs_of_host(&self, pid: Pid) -> Option<u8> {
+        let all = (0..=u8::MAX).take(self.switch.vcses.len());
+        all.filter(|_| !pid.is_none()).find(|&vcs| self.host_pid(vcs) == pid)
+    }
+
+    /// A message for a host's edge.
+    pub(super) fn host_message(&mut self, now: Instant, vdm: &Vdm) {
+        let Some(vcs) = self.vcs_of_host(vdm.pth.dpid) else {
+            self.counts.unknown += 1;
+            return;
+        };
+        match vdm.op {
+            VdmOp::Gam => {
+                let Ok(entry) = <[u8; 32]>::try_from(vdm.payload.as_slice()) else {
+                    self.counts.unknown += 1;
+                    return;
+                };
+                // Of a target that the host may not reach, it hears nothing.
+                let state = self.switch.vcses.get_mut(usize::from(vcs));
+                let state = state.filter(|state| state.access.gmv.contains(vdm.pth.spid));
+                self.counts.refused += u64::from(state.is_none());
+                if let Some(post) = state.and_then(|state| state.gam.post(entry)) {
+                    self.write_host(vcs, &HostWrite::new(post.hpa, &post.payload));
+                    self.interrupt(vcs, Function::Gae);
+                }
+            }
+            VdmOp::UcPull | VdmOp::UcRsp | VdmOp::UcRspLast | VdmOp::UcRspFail => {
+                let allowed = self
+                    .switch
+                    .vcs(vcs)
+                    .is_some_and(|state| state.access.gmv.contains(vdm.pth.spid));
+                match &mut self.host(vcs).proxies {
+                    Some((_, proxies)) => proxies.receive(now, vdm, allowed),
+                    None => self.counts.unknown += 1,
+                }
+            }
+            VdmOp::RtUpdate => {
+                // No CXL.cache goes through here: what a CacheID leads to would be asked by nobody.
+                self.counts.unsupported += 1;
+                if let Some(answer) = rtupdate::refusal(vdm) {
+                    self.send_by(answer.pth, &answer.message().repr());
+                }
+            }
+            _ => self.counts.unknown += 1,
+        }
+    }
+
+    fn write_host(&mut self, vcs: u8, write: &HostWrite) {
+        let id = self.switch.id_of(vcs, Function::Gae).unwrap_or(Bdf::from_bits(0));
+        self.up_with(vcs, |mode| write.repr(mode, id));
+    }
+
+    /// A completion of a read of the host's memory.
+    fn read_back(&mut self, now: Instant, vcs: u8, tlp: &Tlp<'_>) {
+        let Some((_, proxies)) = &mut self.host(vcs).proxies else {
+            self.counts.unexpected += 1;
+            return;
+        };
+        match tlp.status() {
+            Some(Status::Success) => proxies.read_data(now, tlp.tag(), tlp.payload()),
+            _ => proxies.read_failed(tlp.tag()),
+        }
+    }
+
+    /// Carries forwarded commands on; whether there was anything to do.
+    pub(super) fn poll_hosts(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        let places: Vec<u8> = self.hosts.keys().copied().collect();
+        for vcs in places {
+            while let Some(out) = self.next_of(now, vcs) {
+                any = true;
+                match out {
+                    EdgeOut::Vdm(vdm) => self.send_by(vdm.pth, &vdm.message().repr()),
+                    EdgeOut::Read(read) => {
+                        let id = self.switch.id_of(vcs, Function::Gae);
+                        let id = id.unwrap_or(Bdf::from_bits(0));
+                        self.up_with(vcs, |mode| read.repr(mode, id));
+                    }
+                    EdgeOut::Write(write) => self.write_host(vcs, &write),
+                    EdgeOut::Ended { pid, .. } => {
+                        if let Some(seq) = self.host(vcs).seqs.remove(&pid) {
+                            self.switch.proxy_ended(vcs, pid, seq);
+                        }
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    fn next_of(&mut self, now: Instant, vcs: u8) -> Option<EdgeOut> {
+        self.hosts.get_mut(&vcs)?.proxies.as_mut()?.1.poll(now)
+    }
+}
+
+/// The octets that a write writes, and how many double-word octets lie before them; what lies between is written too,
+/// as registers are written in one piece.
+fn enabled<'a>(tlp: &Tlp<'a>) -> (usize, &'a [u8]) {
+    let payload = tlp.payload();
+    let skip = usize::try_from(tlp.first_be().trailing_zeros()).unwrap_or(0).min(3);
+    let last = if tlp.length_dw() == 1 { tlp.first_be() } else { tlp.last_be() };
+    let behind = usize::try_from((last << 4).leading_zeros()).unwrap_or(0).min(4);
+    let end = payload.len().saturating_sub(behind);
+    (skip, payload.get(skip..end).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The octets that a write of `len` octets with these enables writes.
+    fn written(len: usize, first_be: u8, last_be: u8) -> (usize, Vec<u8>) {
+        let payload: Vec<u8> = (0..=u8::MAX).take(len).collect();
+        let body = Body::Address {
+            addr: Hpa(0x1000),
+            wide: false,
+            at: At::Untranslated,
+            no_write: false,
+            length_dw: u16::try_from(len / 4).unwrap(),
+            first_be,
+            last_be,
+        };
+        let repr = TlpRepr::new(Mode::Flit, Kind::MemWrite, Bdf::from_bits(8), 0, body);
+        let mut octets = [0; 128];
+        let len = TlpRepr { payload: &payload, ..repr }.emit(&mut octets).unwrap();
+        let tlp = Tlp::parse(Mode::Flit, &octets[..len]).unwrap();
+        let (skip, octets) = enabled(&tlp);
+        (skip, octets.to_vec())
+    }
+
+    #[test]
+    fn writes_write_the_octets_that_are_enabled() {
+        #[rustfmt::skip] // columns: name, octets, first, last, skipped, one behind the last written
+        let cases = [
+            ("whole DW",         4,  0b1111, 0b0000, 0, 4),
+            ("first octet",      4,  0b0001, 0b0000, 0, 1),
+            ("last octet",       4,  0b1000, 0b0000, 3, 4),
+            ("middle",           4,  0b0110, 0b0000, 1, 3),
+            ("two DWs",          8,  0b1111, 0b1111, 0, 8),
+            ("ends of two",      8,  0b1000, 0b0001, 3, 5),
+            ("three and a half", 16, 0b1111, 0b0011, 0, 14),
+            ("none at all",      4,  0b0000, 0b0000, 3, 0),
+        ];
+        for (name, len, first, last, skip, end) in cases {
+            let want = (0..end).skip(skip).collect();
+            assert_eq!(written(len, first, last), (skip, want), "{name}");
+        }
+    }
+}

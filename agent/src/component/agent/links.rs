@@ -1,0 +1,551 @@
+//! Links: who is at their other ends, and virtual links over several of them.
+//!
+//! Shape: a port's link comes and goes ([`Agent::set_link`]); messages in and out; what the switch shows its hosts
+//! follows.
+//! Units: time as a parameter.
+//! Source: docs/spec/wire-formats.md §3.8, §4.8; docs/spec/cxl-fabric.md "Binding"; CXL 3.1 section 7.7.6.1.
+
+use weft_cxl::cci::Component;
+use weft_cxl::pci::Link;
+use weft_cxl::vdm::Vdm;
+use weft_cxl::vdm::mctp::Peer;
+use weft_cxl::vdm::partner::{FarEnd, Partner};
+use weft_cxl::vdm::reset::{Binding, LinkCounts, LinkEvent, Reset, VirtualDsp, VirtualUsp};
+use weft_dataplane::pbr::{Dispatch, Flow, Load};
+use weft_dataplane::time::Instant;
+use weft_dataplane::types::{PortId, PortSet};
+use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
+use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::vdm::PartnerInfo;
+use weft_parsers::tlp::{Pth, VdmOp};
+
+use super::Agent;
+use crate::component::config::Role;
+use crate::component::port::{self, Partner as Known};
+
+/// Virtual channels with standard flow control: VC0; with that of UIO: VC3.
+const VCS: u8 = 1;
+/// As in a GFD: see its messages.
+const UIO_VCS: u8 = 1 << 3;
+
+/// What is asked of the other end of a link.
+#[derive(Clone, Debug)]
+pub(super) struct LinkSide {
+    pub partner: Partner,
+    far: FarEnd,
+}
+
+impl LinkSide {
+    /// Of a port that another component with PBR may be at; a host's has none.
+    pub fn new(port: &port::Port) -> Option<(PortId, Self)> {
+        let mut own = PartnerInfo::new(Pid::NONE, PartnerInfo::SWITCH);
+        own.port = port.id.get();
+        let side = Self { partner: Partner::new(own), far: FarEnd::Unknown };
+        (port.role != Role::Usp).then_some((port.id, side))
+    }
+}
+
+/// One end of a virtual link.
+#[derive(Clone, Debug)]
+pub(super) struct Virtual {
+    end: VirtualEnd,
+    ends: Binding,
+    way: bool,
+}
+
+#[derive(Clone, Debug)]
+enum VirtualEnd {
+    Dsp(VirtualDsp),
+    Usp(VirtualUsp),
+}
+
+impl Virtual {
+    /// When it is due.
+    pub fn next_due(&self) -> Option<Instant> {
+        match &self.end {
+            VirtualEnd::Dsp(end) => end.next_due(),
+            VirtualEnd::Usp(end) => end.next_due(),
+        }
+    }
+}
+
+/// No queue is looked at: static messages do not choose.
+struct NoLoad;
+
+impl Load for NoLoad {
+    fn queued_octets(&self, _: PortId) -> u64 {
+        0
+    }
+
+    fn is_full(&self, _: PortId) -> bool {
+        false
+    }
+}
+
+/// What a link partner says of itself, as managers are told it.
+fn told(port: PortId, info: &PartnerInfo) -> LinkPartner {
+    let kind = match info.component_type {
+        PartnerInfo::GFD => PidAndKind::GFD,
+        _ => PidAndKind::SWITCH,
+    };
+    LinkPartner {
+        port: port.get(),
+        far_port: info.port,
+        far: PidAndKind { pid: info.pid, kind },
+        uuid: info.uuid,
+        standard_vcs: info.vcs,
+        uio_vcs: info.uio_vcs,
+        primary_uuid: info.primary_fm,
+        secondary_uuid: info.secondary_fm,
+    }
+}
+
+/// Whether what is at a downstream edge may announce itself so: with a PID of the port, or without one. Where the fabric
+/// manager has given the port none yet, a GFD keeps the one it had, which is good for nothing but to be told to the
+/// manager. Nobody becomes somebody else while the link is up.
+fn may_call_itself(port: &port::Port, far: FarEnd, spid: Pid, info: &PartnerInfo) -> bool {
+    let who = |info: &PartnerInfo| (info.component_type, info.uuid);
+    let (is_new, is_same) = match far {
+        FarEnd::Unknown | FarEnd::HostOrDevice => (true, true),
+        FarEnd::Switch(was) | FarEnd::Gfd(was) => (false, who(&was) == who(info)),
+    };
+    let is_known = matches!(far, FarEnd::Gfd(was) if was.pid == info.pid);
+    let is_early =
+        port.pid().is_none() && info.component_type == PartnerInfo::GFD && (is_new || is_known);
+    let names = info.pid.is_none() || port.has_pid(info.pid) || is_early;
+    is_same && names && (spid.is_none() || spid == info.pid)
+}
+
+impl Agent {
+    /// What an end of a virtual link has sent and refused; `None` where the vPPB has none.
+    #[must_use]
+    pub fn link_counts(&self, vcs: u8, vppb: u8) -> Option<LinkCounts> {
+        self.virtuals.get(&(vcs, vppb)).map(|link| match &link.end {
+            VirtualEnd::Dsp(end) => end.counts(),
+            VirtualEnd::Usp(end) => end.counts(),
+        })
+    }
+
+    /// The link of a port came up or went down.
+    pub fn set_link(&mut self, now: Instant, port: PortId, link: Option<Link>) {
+        let Some(state) = self.switch.port(port) else { return };
+        if state.link == link {
+            return;
+        }
+        let (role, was_up) = (state.role, state.link.is_some());
+        self.switch.set_link(port, link);
+        if role == Role::Usp && link.is_some() {
+            self.switch.set_partner(port, Known::Host);
+        }
+        if let Some(side) = self.links.get_mut(&port)
+            && was_up != link.is_some()
+        {
+            side.far = FarEnd::Unknown;
+            if link.is_some() {
+                side.partner.link_up(now);
+            } else {
+                side.partner.link_down();
+                self.tunnel.forget(Peer::Port(port.get()));
+            }
+        }
+        if link.is_none() {
+            self.switch.common_mut().ownership.forget_way(port.get());
+        }
+        if role == Role::Usp && link.is_none() {
+            self.host_lost(port);
+        }
+        self.settle(now);
+    }
+
+    /// A port by its number.
+    pub(super) fn port_of(&self, number: u8) -> Option<PortId> {
+        self.switch.ports.iter().map(|port| port.id).find(|port| port.get() == number)
+    }
+
+    /// Takes in a message of the fabric.
+    pub(super) fn message(&mut self, now: Instant, input: PortId, vdm: &Vdm) {
+        self.counts.messages += 1;
+        match vdm.op {
+            VdmOp::LinkPartnerInfo => self.announced(now, input, vdm),
+            VdmOp::LinkUp | VdmOp::AssertReset | VdmOp::AssertPerst | VdmOp::DeassertReset => {
+                self.virtual_message(now, vdm);
+            }
+            _ => self.host_message(now, vdm),
+        }
+    }
+
+    /// Somebody says who he is. At an edge that gives nobody a name: a GFD has the PIDs that the fabric manager gave to
+    /// its port, and an announcement in another name is not taken.
+    fn announced(&mut self, now: Instant, input: PortId, vdm: &Vdm) {
+        let (Some(side), Some(port)) = (self.links.get_mut(&input), self.switch.port(input)) else {
+            self.counts.unknown += 1;
+            return;
+        };
+        if port.role == Role::Dsp
+            && let Ok(info) = PartnerInfo::decode(&vdm.payload)
+        {
+            let taken = may_call_itself(port, side.partner.far_end(), vdm.pth.spid, &info);
+            self.counts.foreign += u64::from(!taken);
+            self.switch.set_refused(input, (!taken).then(|| told(input, &info)));
+            if !taken {
+                return;
+            }
+        }
+        side.partner.receive(now, vdm);
+    }
+
+    fn virtual_message(&mut self, now: Instant, vdm: &Vdm) {
+        // By its ends: the tables have no link that is down.
+        let found = self.virtuals.iter_mut().find(|(_, link)| link.ends.matches(vdm));
+        let Some((&at, link)) = found else {
+            self.counts.unknown += 1;
+            return;
+        };
+        let event = match &mut link.end {
+            VirtualEnd::Dsp(end) => end.receive(vdm),
+            VirtualEnd::Usp(end) => end.receive(now, vdm),
+        };
+        if let Some(event) = event {
+            self.link_event(now, at, event);
+        }
+    }
+
+    /// A TLP came by a virtual link, and is none of its messages: who is at the other end has heard Link Up.
+    pub(super) fn heard_by(&mut self, pth: Pth) {
+        let comes_by =
+            |link: &&mut Virtual| pth.hie && (pth.spid, pth.dpid) == (link.ends.far, link.ends.own);
+        if let Some(Virtual { end: VirtualEnd::Usp(end), .. }) =
+            self.virtuals.values_mut().find(comes_by)
+        {
+            end.heard();
+        }
+    }
+
+    fn link_event(&mut self, now: Instant, (vcs, vppb): (u8, u8), event: LinkEvent) {
+        match event {
+            LinkEvent::Up => self.switch.set_path(vcs, vppb, true),
+            LinkEvent::SurpriseDown | LinkEvent::NoAnswer => {
+                self.switch.set_path(vcs, vppb, false);
+                if vppb == 0 {
+                    self.reset_below(vcs); // as any loss of the link above
+                }
+            }
+            LinkEvent::Asserted(_) => self.reset_below(vcs),
+            LinkEvent::Deasserted => {
+                if let Some(Virtual { end: VirtualEnd::Usp(end), .. }) =
+                    self.virtuals.get_mut(&(vcs, vppb))
+                {
+                    end.ready(now);
+                }
+            }
+        }
+    }
+
+    /// A virtual switch without a host's port is reset from above.
+    fn reset_below(&mut self, vcs: u8) {
+        self.switch.reset_vcs(vcs);
+        self.counts.untold += 1; // what hangs on local ports below is not told
+    }
+
+    /// A virtual link was bound or unbound.
+    pub(super) fn bound(&mut self, now: Instant, at: (u8, u8), on: bool, ends: Binding) {
+        if !on {
+            self.virtuals.remove(&at);
+            return;
+        }
+        let end = if at.1 == 0 {
+            let mut end = VirtualUsp::bind(ends);
+            end.ready(now);
+            VirtualEnd::Usp(end)
+        } else {
+            VirtualEnd::Dsp(VirtualDsp::bind(now, ends, None))
+        };
+        self.virtuals.insert(at, Virtual { end, ends, way: true });
+    }
+
+    /// The host resets what is below a vPPB, or ends that; whether the vPPB has a virtual link to tell it by.
+    pub(super) fn reset_link(&mut self, now: Instant, at: (u8, u8), on: bool) -> bool {
+        match self.virtuals.get_mut(&at) {
+            Some(Virtual { end: VirtualEnd::Dsp(end), .. }) => {
+                if on {
+                    end.assert(now, Reset::Hot);
+                } else {
+                    end.deassert(now);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether static messages to a PID find their way out of this switch.
+    fn has_way(&self, far: Pid) -> bool {
+        let up: PortSet =
+            self.switch.ports.iter().filter(|port| port.link.is_some()).map(|p| p.id).collect();
+        let tables = self.switch.tables();
+        match tables.routes().lookup(far) {
+            Ok(Dispatch::Here) => true,
+            Ok(to) => tables.pick(to, Flow::Static, up, 0, &NoLoad).is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    /// Sends what links have to say, and acts on what has become of them; whether there was any.
+    pub(super) fn poll_links(&mut self, now: Instant) -> bool {
+        let mut any = self.tell_partners(now);
+        let places: Vec<(u8, u8)> = self.virtuals.keys().copied().collect();
+        for at in places {
+            any |= self.poll_virtual(now, at);
+        }
+        any
+    }
+
+    fn tell_partners(&mut self, now: Instant) -> bool {
+        let ownership = &self.switch.common().ownership;
+        let (owners, pid) = (ownership.owners(), ownership.pid());
+        let (mut sent, mut changed) = (Vec::new(), Vec::new());
+        for (&port, side) in &mut self.links {
+            let mut own = PartnerInfo::new(pid, PartnerInfo::SWITCH);
+            (own.port, own.uuid) = (port.get(), self.switch.config.uuid);
+            (own.vcs, own.uio_vcs) = (VCS, UIO_VCS);
+            let is_edge = self.switch.port(port).is_none_or(|port| port.role != Role::Fabric);
+            if is_edge {
+                own.pid = Pid::NONE; // what hangs there has no use for names of managers, but to speak in them
+            } else {
+                (own.primary_fm, own.secondary_fm) = (owners.primary_uuid, owners.secondary_uuid);
+            }
+            side.partner.set_own(now, own);
+            while let Some(vdm) = side.partner.poll(now) {
+                sent.push((port, vdm));
+            }
+            let far = side.partner.far_end();
+            if far != side.far {
+                side.far = far;
+                changed.push((port, far));
+            }
+        }
+        let any = !sent.is_empty() || !changed.is_empty();
+        for (port, vdm) in sent {
+            self.send_at(port, Some(vdm.pth), &vdm.message().repr());
+        }
+        for (port, far) in changed {
+            let known = match far {
+                FarEnd::Unknown => Known::Unknown,
+                FarEnd::HostOrDevice => Known::Device { lds: 0 },
+                FarEnd::Switch(info) | FarEnd::Gfd(info) => Known::Pbr(told(port, &info)),
+            };
+            self.switch.set_partner(port, known);
+        }
+        any
+    }
+
+    fn poll_virtual(&mut self, now: Instant, at: (u8, u8)) -> bool {
+        let Some(far) = self.virtuals.get(&at).map(|link| link.ends.far) else { return false };
+        let way = self.has_way(far);
+        let Some(link) = self.virtuals.get_mut(&at) else { return false };
+        let changed = core::mem::replace(&mut link.way, way) != way;
+        let mut event = None;
+        match (&mut link.end, changed, way) {
+            (VirtualEnd::Dsp(end), true, true) => end.path_back(now),
+            (VirtualEnd::Dsp(end), true, false) => event = end.path_lost(),
+            (VirtualEnd::Usp(end), true, true) => {
+                end.path_back();
+                end.ready(now);
+                event = Some(LinkEvent::Up);
+            }
+            (VirtualEnd::Usp(end), true, false) => event = end.path_lost(),
+            _ => {}
+        }
+        let mut sent = Vec::new();
+        loop {
+            match &mut link.end {
+                VirtualEnd::Dsp(end) => match end.poll(now) {
+                    Some(Ok(vdm)) => sent.push(vdm),
+                    Some(Err(other)) => event = event.or(Some(other)),
+                    None => break,
+                },
+                VirtualEnd::Usp(end) => match end.poll(now) {
+                    Some(vdm) => sent.push(vdm),
+                    None => break,
+                },
+            }
+        }
+        let any = changed || !sent.is_empty() || event.is_some();
+        for vdm in sent {
+            self.send_by(vdm.pth, &vdm.message().repr());
+        }
+        if let Some(event) = event {
+            self.link_event(now, at, event);
+        }
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_hosts::classes::PriMap;
+
+    use super::*;
+    use crate::component::agent::{AgentConfig, From};
+    use crate::component::config::{PortConfig, SwitchConfig, VcsConfig};
+    use crate::component::switch::Switch;
+    use std::collections::BTreeMap;
+    use weft_dataplane::config::TlpConfig;
+    use weft_dataplane::pbr;
+    use weft_parsers::cci::pbr::{AssignOp, AssignPids, PidAssignment};
+    use weft_parsers::cci::{List, Request};
+    use weft_parsers::fabric::Bdf;
+    use weft_parsers::tlp::{MctpPacket, Mode, Tlp};
+
+    const DSP: usize = 1;
+    const UUID: [u8; 16] = [0x6F; 16];
+
+    fn pid(bits: u16) -> Pid {
+        Pid::from_low_bits(bits)
+    }
+
+    fn at(number: usize) -> PortId {
+        PortId::new(number).unwrap()
+    }
+
+    /// A switch with a host's port, a downstream and a fabric port, all links up.
+    fn agent() -> Agent {
+        let mut config = SwitchConfig::new([0x51; 16], 7);
+        let roles = [Role::Usp, Role::Dsp, Role::Fabric].into_iter().enumerate();
+        config.ports =
+            roles.map(|(port, role)| PortConfig { port: at(port), role, pids: 2 }).collect();
+        config.vcses = vec![VcsConfig { usp: Some(at(0)), vppbs: 1, gae: true }];
+        let (modes, tlp) = (BTreeMap::new(), TlpConfig::for_pris(8));
+        let config_of_agent =
+            AgentConfig { modes, tlp, classes: PriMap::eight(), payload_max: 512 };
+        let mut agent = Agent::new(Switch::new(config).unwrap(), config_of_agent);
+        for port in 0..3 {
+            agent.set_link(Instant::ZERO, at(port), Some(Link::default()));
+        }
+        agent
+    }
+
+    fn give(agent: &mut Agent, bits: u16) {
+        give_to(agent, 1, bits);
+    }
+
+    fn give_to(agent: &mut Agent, target: u16, bits: u16) {
+        let list = [PidAssignment { pid: pid(bits), target, instance: 0 }];
+        let (op, assignments) = (AssignOp::Assign, List::of(&list));
+        let given = agent.switch.assign_pids(&AssignPids { op, assignments });
+        assert!(given.is_ok());
+        agent.switch.refresh();
+    }
+
+    /// Says at the downstream port who is there; what the port is then, and how many announcements were not taken.
+    fn says(agent: &mut Agent, kind: u8, name: u16, spid: u16, uuid: [u8; 16]) -> (pbr::Role, u64) {
+        let mut info = PartnerInfo::new(pid(name), kind);
+        info.uuid = uuid;
+        let vdm = Vdm::new(pid(spid), Pid::NONE, VdmOp::LinkPartnerInfo);
+        agent.message(Instant::ZERO, at(DSP), &vdm.with_payload(&info.emit()));
+        agent.settle(Instant::ZERO);
+        let edge = agent.switch.tables().edge(at(DSP)).expect("an edge");
+        (edge.role, agent.counts.foreign)
+    }
+
+    fn speaks_as(agent: &Agent, bits: u16) -> bool {
+        agent.switch.tables().edge(at(DSP)).expect("an edge").has_pid(pid(bits))
+    }
+
+    /// docs/security.md: Only the PID that the fabric manager gave to a port counts there, whatever is announced.
+    #[test]
+    fn nobody_gets_a_name_by_announcing_it() {
+        use pbr::Role::{Dsp, Gfd};
+        const GFD: u8 = PartnerInfo::GFD;
+        const SWITCH: u8 = PartnerInfo::SWITCH;
+        let mut agent = agent();
+        // A GFD that has kept its PID at a switch that has not been told of it yet: the manager hears of it.
+        assert_eq!(says(&mut agent, GFD, 0x30, 0x30, UUID), (Gfd, 0));
+        assert!(!speaks_as(&agent, 0x30), "nobody has given that PID to the port");
+        assert_eq!(agent.switch.tables().edge(at(DSP)).unwrap().announced, pid(0x30));
+        assert_eq!(says(&mut agent, GFD, 0x31, 0x31, UUID), (Gfd, 1), "and now another one");
+        give(&mut agent, 0x30);
+        assert!(speaks_as(&agent, 0x30));
+        #[rustfmt::skip] // columns: what it says, kind, PID, SPID, UUID, whether that is taken
+        let cases = [
+            ("its own",              GFD,    0x30,  0x30,  UUID, true),
+            ("no PID",               GFD,    0xFFF, 0xFFF, UUID, true),
+            ("its own, without one", GFD,    0x30,  0xFFF, UUID, true),
+            ("a host's",             GFD,    0xA1,  0xA1,  UUID, false),
+            ("the manager's",        GFD,    0x01,  0xFFF, UUID, false),
+            ("in another's name",    GFD,    0x30,  0x01,  UUID, false),
+            ("as a switch",          SWITCH, 0x30,  0x30,  UUID, false),
+            ("as somebody else",     GFD,    0x30,  0x30,  [1; 16], false),
+        ];
+        let epoch = agent.switch.epoch();
+        for (name, kind, bits, spid, uuid, taken) in cases {
+            let had = agent.counts.foreign;
+            let want = (Gfd, had + u64::from(!taken));
+            assert_eq!(says(&mut agent, kind, bits, spid, uuid), want, "{name}");
+            let refused = agent.switch.port(at(DSP)).unwrap().refused.map(|told| told.far.pid);
+            assert_eq!(refused, (!taken).then_some(pid(bits)), "{name}");
+            assert!(speaks_as(&agent, 0x30) && !speaks_as(&agent, 0xA1) && !speaks_as(&agent, 1));
+        }
+        assert_eq!(agent.switch.epoch(), epoch, "no table was made anew for any of that");
+        // The link went down: who is there now is as much a stranger as anybody.
+        agent.set_link(Instant::ZERO, at(DSP), None);
+        agent.set_link(Instant::ZERO, at(DSP), Some(Link::default()));
+        let had = agent.counts.foreign;
+        assert_eq!(says(&mut agent, GFD, 0xA1, 0xA1, UUID), (Dsp, had + 1));
+        assert_eq!(says(&mut agent, SWITCH, 0x01, 0x01, UUID), (Dsp, had + 2));
+        assert_eq!(says(&mut agent, GFD, 0x30, 0x30, UUID), (Gfd, had + 2));
+    }
+
+    /// A GFD tells hosts of what they may reach, and nobody else.
+    #[test]
+    fn a_host_hears_nothing_of_what_it_may_not_reach() {
+        let mut agent = agent();
+        give_to(&mut agent, 0, 0xA1);
+        give(&mut agent, 0x30);
+        let notice = Vdm::new(pid(0x30), pid(0xA1), VdmOp::Gam).with_payload(&[1; 32]);
+        agent.message(Instant::ZERO, at(DSP), &notice);
+        assert_eq!((agent.counts.refused, agent.counts.unknown), (1, 0));
+        let mut access = (*agent.switch.vcses[0].access).clone();
+        access.gmv.allow(pid(0x30)).unwrap();
+        agent.switch.vcses[0].access = access.into();
+        agent.message(Instant::ZERO, at(DSP), &notice);
+        assert_eq!((agent.counts.refused, agent.counts.unknown), (1, 0), "it may reach that one");
+    }
+
+    /// What the pipeline would have dropped is not heard here either, and a command gets no answer.
+    #[test]
+    fn nobody_at_an_edge_commands() {
+        let mut agent = agent();
+        give(&mut agent, 0x30);
+        says(&mut agent, PartnerInfo::GFD, 0x30, 0x30, UUID);
+        while agent.tunnel.poll(Instant::ZERO).is_some() {}
+        let mut message = [0; 64];
+        let len = Request::IdentifyPbrComponent.emit_message(1, &mut message).unwrap();
+        let mut body = [&[7], &message[..len]].concat();
+        body.resize(16, 0);
+        let (first, last) = (true, true);
+        let (dest, source, seq, owner, tag, pad) = (0, 0, 0, true, 1, 0);
+        let packet = MctpPacket { dest, source, first, last, seq, owner, tag, pad, payload: &body };
+        let repr = packet.repr(Mode::Flit, Bdf::from_bits(0), Bdf::from_bits(0));
+        let mut octets = [0; 128];
+        let len = repr.emit(&mut octets).unwrap();
+        let tlp = Tlp::parse(Mode::Flit, &octets[..len]).unwrap();
+        for (place, port) in [0, DSP].into_iter().enumerate() {
+            for (spid, dpid) in [(0x30, 0xFFF), (0x30, 0x10), (0x01, 0xFFF), (0xFFF, 0xFFF)] {
+                let pth = Some(Pth::new(pid(spid), pid(dpid)));
+                let had = agent.counts;
+                agent.take(Instant::ZERO, From { input: at(port), pth }, &tlp);
+                agent.settle(Instant::ZERO);
+                assert_eq!(agent.counts.refused, had.refused + 1, "{place} {spid:x} {dpid:x}");
+                assert_eq!(agent.counts.messages, had.messages);
+            }
+        }
+        let asked = agent.tunnel.counts().0;
+        assert_eq!((asked.misdirected, asked.no_room), (0, 0));
+        // By a link between switches it is a command, of somebody who is not the manager.
+        let pth = Some(Pth::new(pid(1), Pid::NONE));
+        agent.take(Instant::ZERO, From { input: at(2), pth }, &tlp);
+        assert!(agent.serve_tunnels(Instant::ZERO), "it is served");
+        assert!(agent.tunnel.poll(Instant::ZERO).is_some(), "and answered");
+    }
+}

@@ -1,0 +1,144 @@
+//! CCI messages to components further out, and from them.
+//!
+//! Shape: what [`Switch`](super::Switch) wants passed on becomes a request of the tunnel, whose answer completes it; a
+//! request out of a tunnel is served like one of a connection.
+//! Units: octets.
+//! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h); CXL 3.1 section 7.7.12.2.
+
+use weft_cxl::cci::{Common, Component, Served, Session, Ticket, serve};
+use weft_cxl::vdm::mctp::{Event, Peer, RequestId, Ticket as Asked};
+use weft_dataplane::time::Instant;
+use weft_parsers::cci::ReturnCode;
+use weft_parsers::cci::mctp::MessageType;
+
+use super::Agent;
+use crate::component::config::Role;
+use crate::component::switch::{Far, Outgoing};
+
+/// Requests under way, both ways.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tunnelled {
+    /// Passed on for somebody: the tunnel's request, and what it completes.
+    out: Vec<(RequestId, Ticket)>,
+    /// Of somebody behind the tunnel, and not answered yet.
+    in_band: Vec<(Ticket, Asked)>,
+}
+
+impl Tunnelled {
+    /// Who behind the tunnel waits for the answer under `ticket`; nobody does afterwards.
+    pub fn asked(&mut self, ticket: Ticket) -> Option<Asked> {
+        let at = self.in_band.iter().position(|(own, _)| *own == ticket)?;
+        Some(self.in_band.swap_remove(at).1)
+    }
+
+    fn passed_on(&mut self, id: RequestId) -> Option<Ticket> {
+        let at = self.out.iter().position(|(own, _)| *own == id)?;
+        Some(self.out.swap_remove(at).1)
+    }
+}
+
+impl Agent {
+    /// Passes on what is for others; whether there was any.
+    pub(super) fn pass_on(&mut self, now: Instant) -> bool {
+        let all: Vec<Outgoing> = self.switch.outgoing().collect();
+        let any = !all.is_empty();
+        self.name_guests();
+        for Outgoing { ticket, spid, to } in all {
+            let (peer, kind, message) = match to {
+                Far::Port(port, message) => (Peer::Port(port.get()), MessageType::FmApi, message),
+                Far::Pid(pid, message) => (Peer::Pid(pid), MessageType::FmApi, message),
+                // Logical devices speak by link control, which has no form on these links.
+                Far::Device(..) | Far::LdConfig { .. } | Far::LdMem { .. } => {
+                    self.complete(ticket, Err(ReturnCode::Unsupported));
+                    continue;
+                }
+            };
+            self.counts.passed_on += 1;
+            let timeout = Common::PATIENCE;
+            match self.tunnel.request_as(now, spid, peer, kind, &message, timeout) {
+                Ok(id) => self.tunnelled.out.push((id, ticket)),
+                Err(_) => self.complete(ticket, Err(ReturnCode::RetryRequired)),
+            }
+        }
+        any
+    }
+
+    /// The switch's own PID, and those of fabric managers that have a connection to it.
+    fn name_guests(&mut self) {
+        let ownership = &self.switch.common().ownership;
+        let guest = ownership.primary().filter(|_| ownership.is_local()).map(|fm| fm.pid);
+        let own = ownership.pid();
+        self.tunnel.set_own(own);
+        self.tunnel.set_guests(guest.into_iter().collect());
+    }
+
+    fn complete(&mut self, ticket: Ticket, answer: Result<&[u8], ReturnCode>) {
+        if let Some(answer) = self.switch.common_mut().complete(ticket, answer) {
+            self.answer(answer);
+        }
+    }
+
+    /// Serves what has come by tunnels, and what has come back; whether there was any.
+    pub(super) fn serve_tunnels(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        while let Some(event) = self.tunnel.pop_event() {
+            any = true;
+            match event {
+                Event::Response(id, message) => match self.tunnelled.passed_on(id) {
+                    Some(ticket) => self.complete(ticket, Ok(&message)),
+                    None => self.counts.unexpected += 1,
+                },
+                Event::Failed(id, _) => {
+                    if let Some(ticket) = self.tunnelled.passed_on(id) {
+                        self.complete(ticket, Err(ReturnCode::RetryRequired));
+                    }
+                }
+                Event::Request { ticket, message, .. } => self.serve_far(now, ticket, &message),
+                Event::Notice { .. } => self.counts.ended += 1,
+            }
+        }
+        let stale: Vec<_> = self.switch.common_mut().answers().collect();
+        for answer in stale {
+            any = true;
+            self.answer(answer);
+        }
+        any
+    }
+
+    fn serve_far(&mut self, now: Instant, asked: Asked, message: &[u8]) {
+        let Some((port, pid)) = self.tunnel.asker(asked) else { return };
+        // Commands come by links between switches alone; whoever asks elsewhere is told nothing.
+        let from = self.port_of(port).and_then(|port| self.switch.port(port));
+        if from.is_none_or(|port| port.role != Role::Fabric) {
+            self.counts.refused += 1;
+            return;
+        }
+        let session = Session::InBand { port, pid };
+        let mut out = Vec::new();
+        match serve(&mut self.switch, now, session, message, &mut out) {
+            Served::Response => {
+                self.name_guests();
+                if self.tunnel.respond(asked, &out).is_err() {
+                    self.counts.unsent += 1;
+                }
+            }
+            Served::Pending(ticket) => self.tunnelled.in_band.push((ticket, asked)),
+            Served::Ignored => self.counts.ignored += 1,
+        }
+    }
+
+    /// Sends the packets of all tunnels.
+    pub(super) fn flush_tunnel(&mut self, now: Instant) {
+        self.name_guests();
+        while let Some(sent) = self.tunnel.poll(now) {
+            let repr = sent.repr();
+            match sent.peer {
+                Peer::Pid(_) => self.send_by(sent.pth, &repr),
+                Peer::Port(port) => match self.port_of(port) {
+                    Some(port) => self.send_at(port, Some(sent.pth), &repr),
+                    None => self.counts.unsent += 1,
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Requests that go further out: 5300h to 5302h, 5701h; and Read CDAT (0702h).
+//!
+//! Shape: a request in, an [`Outgoing`] and a ticket out.
+//! Units: octets.
+//! Source: docs/spec/wire-formats.md §4.1, §4.3, §4.4, §4.5; CXL 3.1 section 7.7.12.2.
+
+use weft_cxl::cci::reply::PAYLOAD_MAX;
+use weft_cxl::cci::{Done, Outcome, Reply, Session};
+use weft_dataplane::pbr::Dispatch;
+use weft_dataplane::time::Instant;
+use weft_parsers::cci::component::{Cdat, ReadCdat};
+use weft_parsers::cci::mld::{LdConfig, LdMemRequest, TunnelRequest, TunnelTarget};
+use weft_parsers::cci::pbr::{CrawlOut, CrawlTarget};
+use weft_parsers::cci::{List, Response, ReturnCode, nest};
+use weft_parsers::fabric::Pid;
+
+use super::NONE_SUCH;
+use crate::component::cdat;
+use crate::component::port::Port;
+use crate::component::switch::{Far, Outgoing, Switch};
+
+/// Octets of a CDAT response before the data.
+const CDAT_HEAD: usize = 16;
+
+//= docs/spec/wire-formats.md §4.5: more than 2 tunnel layers is Unsupported
+/// Whether a message may go into one more tunnel.
+fn fits_in_tunnel(message: &[u8]) -> Result<(), ReturnCode> {
+    match nest::tunnels(message) {
+        Ok(layers) if layers < nest::TUNNELS_MAX => Ok(()),
+        Ok(_) => Err(ReturnCode::Unsupported),
+        Err(_) => Err(ReturnCode::InvalidInput),
+    }
+}
+
+impl Switch {
+    /// Sends a request further out.
+    fn send_out(&mut self, now: Instant, session: Session, to: Far) -> Done {
+        let ticket = self.common.ticket(now)?;
+        let fm = self.common.ownership.primary().map_or(Pid::NONE, |fm| fm.pid);
+        let spid = if let Session::InBand { pid, .. } = session { pid } else { fm };
+        self.outgoing.push_back(Outgoing { ticket, spid, to });
+        Ok(Outcome::Pending(ticket))
+    }
+
+    pub(super) fn crawl_out(
+        &mut self,
+        now: Instant,
+        session: Session,
+        request: &CrawlOut<'_>,
+    ) -> Done {
+        let message = request.message.octets();
+        fits_in_tunnel(message)?;
+        let message = message.to_vec();
+        let to = match request.target {
+            CrawlTarget::Port(number) => {
+                let port = self.port_of(number)?;
+                if !port.is_pbr() {
+                    return Err(ReturnCode::InvalidInput);
+                }
+                Far::Port(with_link(port)?.id, message)
+            }
+            CrawlTarget::Pid(pid) => match self.tables.routes().lookup(pid) {
+                Ok(Dispatch::Here) | Err(_) => return Err(ReturnCode::InvalidInput),
+                Ok(_) => Far::Pid(pid, message),
+            },
+        };
+        self.send_out(now, session, to)
+    }
+
+    pub(super) fn tunnel(
+        &mut self,
+        now: Instant,
+        session: Session,
+        request: &TunnelRequest<'_>,
+    ) -> Done {
+        let message = request.message.octets();
+        fits_in_tunnel(message)?;
+        let port = self.port_of(request.id)?;
+        // A pool of LDs is reached through the LD that has it, not through a switch.
+        if port.lds() == 0 || request.target != TunnelTarget::PortOrLd {
+            return Err(ReturnCode::InvalidInput);
+        }
+        let to = Far::Device(with_link(port)?.id, message.to_vec());
+        self.send_out(now, session, to)
+    }
+
+    /// The port of an MLD that has a logical device of that id.
+    fn ld_port(&self, number: u8, ld: u16) -> Result<&Port, ReturnCode> {
+        let port = self.port_of(number)?;
+        if ld >= port.lds().into() {
+            return Err(NONE_SUCH);
+        }
+        with_link(port)
+    }
+
+    pub(super) fn ld_config(&mut self, now: Instant, session: Session, request: &LdConfig) -> Done {
+        let LdConfig { port, access, ld, data } = *request;
+        let port = self.ld_port(port, ld)?.id;
+        if access.register >= 0x400 {
+            return Err(ReturnCode::InvalidInput);
+        }
+        self.send_out(now, session, Far::LdConfig { port, ld, access, data })
+    }
+
+    pub(super) fn ld_mem(
+        &mut self,
+        now: Instant,
+        session: Session,
+        request: &LdMemRequest<'_>,
+    ) -> Done {
+        let LdMemRequest { port, access, ld, len, offset, data } = *request;
+        let port = self.ld_port(port, ld)?.id;
+        let data = data.to_vec();
+        self.send_out(now, session, Far::LdMem { port, ld, access, len, offset, data })
+    }
+
+    //= CXL 3.1 section 7.7.12.4: hosts are told of targets with what the path adds; not here, as nobody reads theirs
+    /// Read CDAT (0702h): the switch's own, and of no other target.
+    pub(super) fn own_cdat(&self, request: &ReadCdat, reply: &mut Reply) -> Done {
+        let pid = request.target;
+        if pid.is_none() || pid != self.common.ownership.pid() {
+            return Err(NONE_SUCH);
+        }
+        send_cdat(&cdat::of_switch(&self.ports), request, reply)
+    }
+}
+
+/// A port whose link is up; one that is down may be up the next time.
+fn with_link(port: &Port) -> Result<&Port, ReturnCode> {
+    if port.link.is_some() { Ok(port) } else { Err(ReturnCode::RetryRequired) }
+}
+
+/// The part of a CDAT that is asked for; it may end before all that was asked for.
+fn send_cdat(cdat: &[u8], request: &ReadCdat, reply: &mut Reply) -> Done {
+    let from = usize::try_from(request.start).map_err(|_| ReturnCode::InvalidInput)?;
+    let rest = cdat.get(from..).ok_or(ReturnCode::InvalidInput)?;
+    let len = usize::try_from(request.len).unwrap_or(usize::MAX);
+    let data = rest.get(..len.min(rest.len()).min(PAYLOAD_MAX - CDAT_HEAD)).unwrap_or_default();
+    let total = cdat.len() as u64;
+    reply.send(&Response::ReadCdat(Cdat { total, data: List::of(data) }))
+}

@@ -1,0 +1,71 @@
+//! Get Virtual CXL Switch Info (5200h) and Generate AER Event (5203h).
+//!
+//! Shape: see the module above.
+//! Units: codes as in CXL 3.1 table 7-28.
+//! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.2.
+
+use weft_cxl::cci::{Done, Reply};
+use weft_cxl::pci::Uncorrectable;
+use weft_cxl::pci::bridge::BridgeEffects;
+use weft_dataplane::types::PortId;
+use weft_parsers::cci::vcs::{GenerateAer, GetVcsInfo, VcsInfo, VcsInfos, VppbState};
+use weft_parsers::cci::{List, Response, ReturnCode};
+
+use super::{DONE, NONE_SUCH};
+use crate::component::switch::Switch;
+use crate::component::vcs::Bound;
+
+/// A VCS that is enabled.
+const ENABLED: u8 = 1;
+/// No port, no LD.
+const NOBODY: u8 = 255;
+
+impl Switch {
+    pub(super) fn vcs_info(&self, request: &GetVcsInfo<'_>, reply: &mut Reply) -> Done {
+        let mut all: Vec<(u8, Vec<VppbState>)> = Vec::new();
+        for vcs in request.vcss.iter() {
+            let state = self.vcs_of(vcs)?;
+            let vppbs = (0..=u8::MAX).zip(&state.vppbs);
+            let wanted = vppbs.skip(request.start.into()).take(request.limit.into());
+            all.push((
+                vcs,
+                wanted.map(|(at, vppb)| self.vppb_state(vcs, at, vppb.bound)).collect(),
+            ));
+        }
+        let usp = |vcs| self.vcs(vcs).and_then(|it| it.usp).map_or(NOBODY, PortId::get);
+        let infos: Vec<VcsInfo<'_>> = all
+            .iter()
+            .map(|(vcs, vppbs)| VcsInfo {
+                vcs: *vcs,
+                state: ENABLED,
+                usp: usp(*vcs),
+                vppbs: List::of(vppbs),
+            })
+            .collect();
+        reply.send(&Response::GetVcsInfo(VcsInfos::of(&infos)))
+    }
+
+    fn vppb_state(&self, vcs: u8, vppb: u8, bound: Bound) -> VppbState {
+        let (status, port, ld) = match bound {
+            Bound::No => (0, NOBODY, NOBODY),
+            Bound::Port(port) => (2, port.get(), NOBODY),
+            Bound::Ld(port, ld) => (3, port.get(), u8::try_from(ld).unwrap_or(NOBODY)),
+            Bound::Pid(_) => (4, NOBODY, NOBODY),
+        };
+        let busy = self.work.as_ref().is_some_and(|work| work.at() == (vcs, vppb));
+        VppbState { status: if busy { 1 } else { status }, port, ld }
+    }
+
+    pub(super) fn generate_aer(&mut self, request: &GenerateAer) -> Done {
+        let error = Uncorrectable::ALL.into_iter().find(|it| it.bit() == request.error);
+        let error = error.ok_or(ReturnCode::InvalidInput)?;
+        let mut header = [0; 4];
+        for (word, octets) in header.iter_mut().zip(request.tlp.as_chunks::<4>().0) {
+            *word = u32::from_be_bytes(*octets);
+        }
+        let vppb = self.vppb_mut(request.vcs, request.vppb).ok_or(NONE_SUCH)?;
+        let message = vppb.bridge.report(error, true, header);
+        self.note(request.vcs, request.vppb, BridgeEffects { message, ..BridgeEffects::default() });
+        DONE
+    }
+}

@@ -1,0 +1,31 @@
+//! A PBR switch as a component: what its fabric manager and its hosts command, and the tables that follow from it.
+//!
+//! Shape: requests in by [`weft_cxl::cci::serve`]; out come [`Switch::tables`] for the dataplane, [`Event`]s for whoever
+//! drives it, and [`Outgoing`] messages for components further out, answered by `Common::complete`. No clock, socket
+//! or thread.
+//! Units: octets; PIDs of 12 bits; time as `Instant`.
+//! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §4.3 to §4.6, §4.8; CXL 3.1 sections 7.7.2.6, 7.7.5,
+//! 7.7.6, 7.7.9, 7.7.12.
+//!
+//! Bridges of a virtual switch are numbered as its commands do: vPPB 0 is the upstream one, the host's port or a
+//! vUSP, and 1 and on are downstream ones. So Configure PID Binding names a vUSP as vPPB 0, and the host's own FAST
+//! is that of vPPB 0.
+
+pub mod agent;
+pub mod cdat;
+mod commands;
+pub mod config;
+pub mod fixed;
+pub mod port;
+mod registers;
+pub mod switch;
+#[cfg(test)]
+mod tests;
+pub mod vcs;
+
+pub use agent::{Agent, AgentConfig, AgentCounts};
+pub use config::{ConfigError, PortConfig, Role, Sizes, SwitchConfig, VcsConfig};
+pub use fixed::{Fixed, FixedBind, FixedEnd, FixedError, FixedPid};
+pub use port::{Partner, Port};
+pub use switch::{Event, Far, Outgoing, Switch};
+pub use vcs::{Bound, GaeState, PidBound, VcsState, VppbState};

@@ -1,0 +1,190 @@
+//! What a host reads and writes of its virtual switch: configuration space of the bridges and of the GAE, and the
+//! GAE's mailbox behind BAR0.
+//!
+//! Shape: accesses as `pbr::Vcs::route` has found their function in, values out; what a write does is in the tables
+//! and the events afterwards.
+//! Units: octets; registers of 4.
+//! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.2.3, 8.2.8.4.
+
+use weft_cxl::cci::{Session, serve};
+use weft_cxl::pci::mailbox::Command;
+use weft_cxl::pci::{ByteEnables, Msi, Reg};
+use weft_dataplane::pbr::Function;
+use weft_dataplane::time::Instant;
+use weft_parsers::cci::{Header, Opcode};
+use weft_parsers::fabric::{Bdf, Hpa};
+
+use super::switch::{Event, Switch};
+use super::vcs::function_of;
+
+/// Number of the vPPB as commands have it; `None` for the GAE.
+const fn vppb_of(function: Function) -> Option<u8> {
+    match function {
+        Function::Upstream => Some(0),
+        Function::Below(below) => Some(below + 1), // at most 254 are below
+        Function::Gae => None,
+    }
+}
+
+impl Switch {
+    /// Reads a register of a function; `None` where there is no such function.
+    #[must_use]
+    pub fn config_read(&self, vcs: u8, function: Function, reg: Reg) -> Option<u32> {
+        let state = self.vcs(vcs)?;
+        match vppb_of(function) {
+            Some(vppb) => Some(state.vppbs.get(usize::from(vppb))?.bridge.read(reg)),
+            None => Some(state.gae.as_ref()?.function.read(reg)),
+        }
+    }
+
+    /// Writes a register of a function; whether there is such a function.
+    pub fn config_write(
+        &mut self,
+        vcs: u8,
+        function: Function,
+        reg: Reg,
+        value: u32,
+        enables: ByteEnables,
+    ) -> bool {
+        let written = match vppb_of(function) {
+            Some(vppb) => self.write_bridge(vcs, vppb, reg, value, enables),
+            None => self.write_gae(vcs, reg, value, enables),
+        };
+        self.refresh();
+        written.is_some()
+    }
+
+    fn write_bridge(
+        &mut self,
+        vcs: u8,
+        vppb: u8,
+        reg: Reg,
+        value: u32,
+        enables: ByteEnables,
+    ) -> Option<()> {
+        let effects = self.vppb_mut(vcs, vppb)?.bridge.write(reg, value, enables);
+        if effects.buses || effects.windows || effects.master {
+            self.touch(vcs);
+        }
+        self.note(vcs, vppb, effects);
+        if vppb == 0 && effects.reset == Some(true) {
+            self.reset_below(vcs);
+        }
+        Some(())
+    }
+
+    /// Reset of the bus below the upstream vPPB: the registers of the downstream ones are as after power-on, and what
+    /// they are bound to stays.
+    fn reset_below(&mut self, vcs: u8) {
+        let state = self.vcses.get_mut(usize::from(vcs));
+        for vppb in state.into_iter().flat_map(|state| state.vppbs.iter_mut().skip(1)) {
+            vppb.bridge.reset();
+        }
+        self.touch(vcs);
+    }
+
+    fn write_gae(&mut self, vcs: u8, reg: Reg, value: u32, enables: ByteEnables) -> Option<()> {
+        let gae = self.vcses.get_mut(usize::from(vcs))?.gae.as_mut()?;
+        let effects = gae.function.write(reg, value, enables);
+        if effects.reset {
+            gae.mailbox.reset();
+        }
+        if effects.decode || effects.reset {
+            self.touch(vcs);
+        }
+        Some(())
+    }
+
+    /// Reset from above, or loss of the host: all registers of a virtual switch are as after power-on. What the FM
+    /// has set stays, and what is bound stays bound.
+    pub fn reset_vcs(&mut self, vcs: u8) {
+        let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
+        if let Some(upstream) = state.vppbs.first_mut() {
+            upstream.bridge.reset();
+        }
+        if let Some(gae) = &mut state.gae {
+            gae.function.reset();
+            gae.mailbox.reset();
+        }
+        self.reset_below(vcs);
+        self.refresh();
+    }
+
+    /// Offset in the GAE's BAR0 of an address; `None` where it is not the GAE's.
+    fn gae_offset(&self, vcs: u8, address: Hpa) -> Option<u64> {
+        let (bar, offset) = self.vcs(vcs)?.gae.as_ref()?.function.bar_of(address)?;
+        (bar == 0).then_some(offset)
+    }
+
+    /// Reads registers of the GAE in memory; whether the address is its.
+    pub fn gae_read(&self, vcs: u8, address: Hpa, octets: &mut [u8]) -> bool {
+        let Some(offset) = self.gae_offset(vcs, address) else { return false };
+        if let Some(gae) = self.vcs(vcs).and_then(|state| state.gae.as_ref()) {
+            gae.mailbox.read(offset, octets);
+        }
+        true
+    }
+
+    /// Writes registers of the GAE in memory; whether the address is its. A command that is rung for has been carried
+    /// out when this returns.
+    pub fn gae_write(&mut self, now: Instant, vcs: u8, address: Hpa, octets: &[u8]) -> bool {
+        let Some(offset) = self.gae_offset(vcs, address) else { return false };
+        let Some(gae) = self.gae_mut(vcs) else { return false };
+        let effects = gae.mailbox.write(offset, octets);
+        let mut interrupt = effects.interrupt;
+        if let Some(command) = effects.command {
+            interrupt |= self.mailbox_command(now, vcs, &command);
+        }
+        if interrupt {
+            self.events.push_back(Event::GaeInterrupt { vcs });
+        }
+        true
+    }
+
+    fn gae_mut(&mut self, vcs: u8) -> Option<&mut super::vcs::GaeState> {
+        self.vcses.get_mut(usize::from(vcs))?.gae.as_mut()
+    }
+
+    /// Carries out a command of the mailbox for its host; whether an interrupt is to be sent.
+    fn mailbox_command(&mut self, now: Instant, vcs: u8, command: &Command) -> bool {
+        let mut message = vec![0; weft_parsers::cci::header::LEN];
+        let header = Header::request(Opcode(command.opcode), 0);
+        let written = header.emit(command.payload.len(), &mut message);
+        debug_assert!(written.is_some(), "a mailbox is smaller than a payload may be");
+        message.extend_from_slice(&command.payload);
+        let mut out = Vec::new();
+        serve(self, now, Session::Host { vcs }, &message, &mut out);
+        let Some(gae) = self.gae_mut(vcs) else { return false };
+        match Header::parse(&out) {
+            Ok((header, payload)) => {
+                gae.mailbox.complete(header.return_code.bits(), header.vendor_status, payload)
+            }
+            // No command of a host is answered later or not at all.
+            Err(_) => gae.mailbox.complete(weft_cxl::pci::mailbox::code::INTERNAL, 0, &[]),
+        }
+    }
+
+    /// Who a function of a virtual switch is, as its host knows it.
+    #[must_use]
+    pub fn id_of(&self, vcs: u8, function: Function) -> Option<Bdf> {
+        let upstream = self.vcs(vcs)?.vppbs.first()?.bridge.buses();
+        Some(match function {
+            Function::Upstream => Bdf::new(upstream.primary, 0, 0),
+            Function::Gae => Bdf::new(upstream.primary, 0, 1),
+            Function::Below(below) => {
+                let [device, number] = [function_of(below + 1) >> 3, function_of(below + 1) & 7];
+                Bdf::new(upstream.secondary, device, number)
+            }
+        })
+    }
+
+    /// Where the interrupt of a function goes; `None` while it may not send one.
+    #[must_use]
+    pub fn msi_of(&self, vcs: u8, function: Function) -> Option<Msi> {
+        let state = self.vcs(vcs)?;
+        match vppb_of(function) {
+            Some(vppb) => state.vppbs.get(usize::from(vppb))?.bridge.msi(),
+            None => state.gae.as_ref()?.function.msi(),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! One virtual switch: its bridges, what each of them is bound to, its host's tables, and its GAE.
+//!
+//! Shape: [`VcsState`] with vPPB 0 upstream and 1.. downstream, as commands number them; [`VcsState::compile`] is
+//! what the dataplane looks TLPs up in.
+//! Units: PIDs of 12 bits.
+//! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1, 7.7.6.4; docs/spec/cxl-fabric.md "Tables of an edge";
+//! docs/spec/wire-formats.md §4.5, §4.6.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weft_cxl::gfd::gam::Gam;
+use weft_cxl::pci::cxl::BlockId;
+use weft_cxl::pci::express::LnSystem;
+use weft_cxl::pci::function::FunctionSpec;
+use weft_cxl::pci::mailbox::BlockKind;
+use weft_cxl::pci::{
+    BarKind, BarSpec, Bridge, BridgeSpec, Function, Identity, Link, Mailbox, PortKind,
+    RegisterBlock, SlotSpec, regs,
+};
+use weft_dataplane::pbr;
+use weft_dataplane::pbr::vcs::Gae as GaePlace;
+use weft_dataplane::pbr::{Access, AccessVector, EdgePort, Fast, Ldst, Prefixes, TableError};
+use weft_dataplane::types::PortId;
+use weft_parsers::cci::pbr::PathCost;
+use weft_parsers::cci::{Uuid, generic};
+use weft_parsers::fabric::{Hpa, Pid};
+
+use super::config::{ConfigError, SwitchConfig, VcsConfig};
+use super::port::BRIDGE;
+
+/// Octets of a GAE's BAR0: device registers with the mailbox.
+pub const GAE_BAR: u64 = 1 << 17;
+/// Octets of the mailbox's payload, as a power of two.
+const MAILBOX_SHIFT: u8 = 15;
+/// Class of a switch's mailbox CCI: serial bus, CXL fabric management.
+const GAE_CLASS: u32 = 0x0C_0B_00;
+
+/// What a vPPB is bound to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bound {
+    /// Nothing.
+    #[default]
+    No,
+    /// A port of this switch.
+    Port(PortId),
+    /// One logical device behind a port of this switch.
+    Ld(PortId, u16),
+    /// The other end of a virtual link.
+    Pid(PidBound),
+}
+
+/// One end of a virtual link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PidBound {
+    /// PID of the other end.
+    pub far: Pid,
+    /// Own PID; `None` while nothing that could be it has one.
+    pub own: Option<Pid>,
+    /// What the path adds.
+    pub cost: PathCost,
+    /// Nothing of the path is known to be down.
+    pub up: bool,
+}
+
+/// A vPPB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VppbState {
+    /// What software reads and writes.
+    pub bridge: Bridge,
+    /// What it is bound to.
+    pub bound: Bound,
+    /// FAST, LDST, re-router: those of the port that it is bound to.
+    pub tables: EdgePort,
+    /// Where the host has `VendPrefixL0` on; `None`: wherever the FM allows it.
+    pub prefixes: Option<Prefixes>,
+}
+
+/// The GAE of a virtual switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GaeState {
+    /// What software reads and writes.
+    pub function: Function,
+    /// Registers behind its BAR0.
+    pub mailbox: Mailbox,
+}
+
+/// A GFD command that a GAE forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// The GFD.
+    pub pid: Pid,
+    /// Which of the commands to that GFD, 3 bits.
+    pub seq: u8,
+    /// It is not done yet.
+    pub running: bool,
+}
+
+/// A virtual switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VcsState {
+    /// The host's port; `None` where the upstream vPPB is a vUSP.
+    pub usp: Option<PortId>,
+    /// Upstream, then downstream.
+    pub vppbs: Vec<VppbState>,
+    /// The GAE.
+    pub gae: Option<GaeState>,
+    /// What the host may reach.
+    pub access: Arc<Access>,
+    /// PIDs whose bits have changed since the host asked.
+    pub changed: AccessVector,
+    /// What the path to a target adds, as the FM says.
+    pub costs: BTreeMap<Pid, PathCost>,
+    /// Where the FM allows `VendPrefixL0`.
+    pub prefixes: Prefixes,
+    /// Notifications of GFDs.
+    pub gam: Gam,
+    /// The host's domain validation secret.
+    pub secret: Option<Uuid>,
+    /// PID that manages the host edge, where that is another switch.
+    pub host_edge: Pid,
+    /// Commands that are, or were, forwarded to GFDs: the last one of each GFD.
+    pub threads: Vec<Thread>,
+}
+
+impl VcsState {
+    /// A virtual switch as after power-on: a host's upstream vPPB is bound to its port, all else to nothing.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn new(config: &VcsConfig, switch: &SwitchConfig) -> Result<Self, ConfigError> {
+        let sizes = switch.sizes;
+        let make = |index: u8| -> Result<VppbState, ConfigError> {
+            let fast = Fast::new(sizes.fast, sizes.fast_idt)?;
+            let ldst = Ldst::new(sizes.ldst, sizes.ldst_idt)?;
+            let role = if index == 0 { pbr::Role::Usp } else { pbr::Role::Dsp };
+            let bound = match config.usp {
+                Some(port) if index == 0 => Bound::Port(port),
+                _ => Bound::No,
+            };
+            Ok(VppbState {
+                bridge: bridge(index, *config, &switch.identity)?,
+                bound,
+                tables: EdgePort::new(role, Pid::NONE, fast, ldst),
+                prefixes: None,
+            })
+        };
+        let gae = config.gae.then(|| gae(&switch.identity)).transpose()?;
+        let gam = if config.usp.is_some() { Gam::host() } else { Gam::peer() };
+        Ok(Self {
+            usp: config.usp,
+            vppbs: (0..=config.vppbs).map(make).collect::<Result<_, _>>()?,
+            gae,
+            access: Arc::default(),
+            changed: AccessVector::NONE,
+            costs: BTreeMap::new(),
+            prefixes: Prefixes::default(),
+            gam,
+            secret: None,
+            host_edge: Pid::NONE,
+            threads: Vec::new(),
+        })
+    }
+
+    /// Changes what the host may reach.
+    pub fn set_access(&mut self, access: Access) {
+        self.access = access.into();
+        for vppb in &mut self.vppbs {
+            vppb.tables.set_access(Arc::clone(&self.access));
+        }
+    }
+
+    /// Where `VendPrefixL0` is on at a vPPB.
+    #[must_use]
+    pub fn prefixes_at(&self, vppb: &VppbState) -> Prefixes {
+        let host = vppb.prefixes.unwrap_or(self.prefixes);
+        Prefixes::from_bits(host.bits() & self.prefixes.bits())
+    }
+
+    /// What a binding adds that leads to `pid`.
+    #[must_use]
+    pub fn cost_to(&self, pid: Pid) -> Option<PathCost> {
+        self.vppbs.iter().find_map(|vppb| match vppb.bound {
+            Bound::Pid(bound) if bound.far == pid => Some(bound.cost),
+            _ => None,
+        })
+    }
+
+    /// What routes its TLPs.
+    ///
+    /// # Errors
+    /// More bridges than one can have, which its making has ruled out.
+    pub fn compile(&self) -> Result<pbr::Vcs, TableError> {
+        let mut vppbs = (0..=u8::MAX).zip(&self.vppbs).map(|(index, vppb)| pbr::Vppb {
+            function: function_of(index),
+            bridge: registers(&vppb.bridge),
+            bar: pbr::Window::OFF,
+            binding: vppb.bound.binding(),
+        });
+        let upstream = vppbs.next().unwrap_or_default();
+        let below: Vec<pbr::Vppb> = vppbs.collect();
+        let gae = self.gae.as_ref().map(|gae| GaePlace { function: 1, bar: gae.window() });
+        pbr::Vcs::new(upstream, gae, &below)
+    }
+}
+
+impl Bound {
+    /// What the dataplane is told: a virtual link that is down, or has no PID of its own, leads nowhere.
+    #[must_use]
+    pub const fn binding(self) -> pbr::Binding {
+        match self {
+            Self::No => pbr::Binding::Unbound,
+            Self::Port(port) => pbr::Binding::Port(port),
+            Self::Ld(port, ld) => pbr::Binding::Ld { port, ld },
+            Self::Pid(PidBound { far, own: Some(own), up: true, .. }) => {
+                pbr::Binding::Fabric { spid: own, dpid: far }
+            }
+            Self::Pid(_) => pbr::Binding::Unbound,
+        }
+    }
+
+    /// The port of this switch that it is bound to.
+    #[must_use]
+    pub const fn port(self) -> Option<PortId> {
+        match self {
+            Self::Port(port) | Self::Ld(port, _) => Some(port),
+            Self::No | Self::Pid(_) => None,
+        }
+    }
+}
+
+impl GaeState {
+    /// Addresses of its BAR0, nothing while memory is off.
+    #[must_use]
+    pub fn window(&self) -> pbr::Window {
+        let space = self.function.space();
+        let base = space.get64(regs::BAR0) & !0xF;
+        if space.get16(regs::COMMAND) & regs::command::MEM == 0 || base == 0 {
+            return pbr::Window::OFF;
+        }
+        match self.function.bar_of(Hpa(base)) {
+            Some(_) => pbr::Window::new(base, base.saturating_add(GAE_BAR - 1)),
+            None => pbr::Window::OFF,
+        }
+    }
+}
+
+/// Device and function number of a vPPB on its bus: the upstream one is alone, the others fill device after device.
+#[must_use]
+pub const fn function_of(vppb: u8) -> u8 {
+    match vppb.checked_sub(1) {
+        Some(below) => (below & 31) << 3 | below >> 5,
+        None => 0,
+    }
+}
+
+/// What of a bridge's registers routes TLPs.
+fn registers(bridge: &Bridge) -> pbr::Bridge {
+    let space = bridge.space();
+    let buses = bridge.buses();
+    pbr::Bridge {
+        command: space.get16(regs::COMMAND),
+        primary: buses.primary,
+        secondary: buses.secondary,
+        subordinate: buses.subordinate,
+        ari: false,
+        io: pbr::Window::io(
+            space.get8(regs::IO_WINDOW),
+            space.get8(regs::IO_WINDOW + 1),
+            space.get16(regs::IO_UPPER),
+            space.get16(regs::IO_UPPER + 2),
+        ),
+        memory: pbr::Window::memory(
+            space.get16(regs::MEM_WINDOW),
+            space.get16(regs::MEM_WINDOW + 2),
+        ),
+        prefetchable: pbr::Window::prefetchable(
+            space.get16(regs::PREF_WINDOW),
+            space.get16(regs::PREF_WINDOW + 2),
+            space.get32(regs::PREF_UPPER),
+            space.get32(regs::PREF_UPPER + 4),
+        ),
+    }
+}
+
+fn bridge(
+    index: u8,
+    config: VcsConfig,
+    identity: &generic::Identity,
+) -> Result<Bridge, ConfigError> {
+    let upstream = index == 0;
+    let slot = (!upstream).then_some(SlotSpec {
+        number: index.into(),
+        completes: false,
+        power: false,
+        surprise: false,
+    });
+    Ok(Bridge::new(&BridgeSpec {
+        identity: BRIDGE,
+        kind: if upstream { PortKind::Upstream } else { PortKind::Downstream },
+        port: index,
+        link: Link::default(),
+        slot,
+        serial: upstream.then_some(identity.serial),
+        multi_function: if upstream { config.gae } else { config.vppbs > 32 },
+        ln: LnSystem::None,
+    })?)
+}
+
+fn gae(identity: &generic::Identity) -> Result<GaeState, ConfigError> {
+    let mut bars = [None; weft_cxl::pci::function::BAR_COUNT];
+    if let Some(first) = bars.first_mut() {
+        *first = Some(BarSpec { kind: BarKind::Mem64 { prefetch: false }, size: GAE_BAR });
+    }
+    let function = Function::new(&FunctionSpec {
+        identity: Identity {
+            vendor: identity.vendor,
+            device: identity.device,
+            revision: 1,
+            class: GAE_CLASS,
+            subsystem: (identity.subsystem_vendor, identity.subsystem),
+        },
+        bars,
+        multi_function: true,
+        blocks: vec![RegisterBlock { bar: 0, id: BlockId::Device as u8, offset: 0 }],
+        ..FunctionSpec::default()
+    })?;
+    Ok(GaeState { function, mailbox: Mailbox::new(BlockKind::Switch, MAILBOX_SHIFT)? })
+}

@@ -1,0 +1,443 @@
+//! Agents of two switches at work: what they tell each other, what a host finds through them, and what becomes of it.
+//!
+//! Shape: host and device - switch - switch - device and GFD, on pipes; every TLP of the agents goes over the wire.
+//! Units: octets, nanoseconds.
+//! Source: docs/spec/cxl-fabric.md "Binding"; docs/spec/wire-formats.md §3.8, §4.1, §4.5, §4.6, §5.4; CXL 3.1 sections
+//! 7.7.2.6, 7.7.2.7, 7.7.6.1.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+mod agent_rig;
+#[path = "../../cxl/tests/rig/mod.rs"]
+mod rig;
+
+use agent_rig::manager::{
+    FABRIC_PORT, FREE, GFD_PID, HOST_EDGE, MANAGER, NEAR_VPPB, SECOND, SWITCHES, TO_GFD, out_of,
+};
+use agent_rig::{BLOCK, DEVICE, FABRIC, FAR, FM, Fabric, GFD, GFD_UUID, HOST, NEAR, UUIDS};
+use agent_rig::{bar, message, pid};
+use rig::{RAM, pattern};
+use weft_agent::component::Partner;
+use weft_cxl::cxl_host::Event;
+use weft_cxl::cxl_host::mailbox::Ring;
+use weft_cxl::gfd::Decoder;
+use weft_cxl::pci::{ByteEnables, ErrorMessage, Node, Reg};
+use weft_cxl::requester::{Failure, What};
+use weft_dataplane::time::Span;
+use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, PbrIdentity};
+use weft_parsers::cci::gae::{
+    AccessOp, ConfigureAccess, PrefixFlags, ProxyCommand, ProxyStarted, ProxyStatus, SetFast,
+};
+use weft_parsers::cci::gfd::GfdIdentity;
+use weft_parsers::cci::mld::{LdConfig, TunnelRequest, TunnelTarget};
+use weft_parsers::cci::notify::HostNotification;
+use weft_parsers::cci::pbr::{BindOp, BindPid, CrawlOut, CrawlTarget, PidAndKind};
+use weft_parsers::cci::switch::{ConfigAccess, SwitchIdentity};
+use weft_parsers::cci::tables::{PidOp, SetEntries, Vector, VectorRange};
+use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
+use weft_parsers::cci::{Header, List, Payload, Request, ReturnCode};
+use weft_parsers::fabric::{Bdf, Dpa, FastEntry, Hpa, Interleave, Pid, Target};
+use weft_parsers::tlp::Status;
+
+/// The bridge at the host that the far device is behind.
+const LINK_VPPB: u8 = 2;
+/// Where the host sees the GFD.
+const WINDOW: u64 = 1 << 40;
+const SEGMENT: u64 = 64 << 30;
+
+impl Fabric {
+    /// The far device below a virtual switch of its own, and that below the host's.
+    fn bind_far(&mut self) {
+        let number = u8::try_from(DEVICE[1]).unwrap();
+        let bind = BindVppb { vcs: 0, vppb: 1, port: number, ld: 0xFFFF };
+        self.background(&SECOND, 1, &Request::BindVppb(bind));
+        let link = |vppb, far| {
+            let (op, pid) = (BindOp::Bind, pid(far));
+            Request::BindPid(BindPid { op, vcs: 0, vppb, pid, cost: FREE })
+        };
+        self.background(&SECOND, 1, &link(0, HOST_EDGE));
+        self.early += 1; // it says that it is up, at once
+        self.background(&[], 0, &link(LINK_VPPB, FABRIC_PORT));
+    }
+
+    fn unbind_link(&mut self) {
+        let unbind = |vppb| {
+            let (op, pid) = (BindOp::Unbind, Pid::NONE);
+            Request::BindPid(BindPid { op, vcs: 0, vppb, pid, cost: FREE })
+        };
+        self.background(&[], 0, &unbind(LINK_VPPB));
+        self.background(&SECOND, 1, &unbind(0));
+    }
+
+    /// The host writes and reads a device's registers and memory, and the device the host's memory.
+    fn exercise(&mut self, device: usize, number: u16) {
+        let at = bar(self, number, 0).0 + 0x1234;
+        let data = pattern(u64::from(number), 3_000);
+        let op = self.net.hosts[0].0.write(Hpa(at), &data);
+        assert_eq!(self.finish(op), Ok(vec![]));
+        let op = self.net.hosts[0].0.read(Hpa(at), data.len());
+        assert!(self.finish(op) == Ok(data.clone()), "{number:04x}: what was written is read");
+        let addr = Hpa(RAM + 0x4321);
+        assert_eq!(self.dma(device, What::Write { addr, data: data.clone() }), Ok(vec![]));
+        let read = self.dma(device, What::Read { addr, len: data.len() });
+        assert!(read == Ok(data), "{number:04x}: the host's memory");
+    }
+
+    /// The host may reach the GFD, and has it from [`WINDOW`] on; the GFD lets it into its first block.
+    fn map_gfd(&mut self) {
+        self.allow_gfd(AccessOp::EnableGmv);
+        let prefix = PrefixFlags::default();
+        let (base, limit) = (Hpa(WINDOW), Hpa(WINDOW + SEGMENT));
+        let window = SetFast { vppb: 0, segment_size: 0, prefix, base, limit };
+        self.done(&Request::SetFast(window));
+        let (interleave, target) = (Interleave::NONE, Target::Direct(pid(GFD_PID)));
+        let list = [Some(FastEntry { gim: false, interleave, target })];
+        let entries = List::of(&list);
+        self.done(&Request::SetFastSegments(SetEntries { vppb: 0, start: 0, entries }));
+        let gfd = self.gfd.0.gfd_mut();
+        let decoder = Decoder {
+            coherent: false,
+            hpa_base: Hpa(WINDOW),
+            dpa_base: Dpa(0),
+            dpa_len: 2 * BLOCK,
+            interleave,
+            way: 0,
+        };
+        gfd.set_decoders(pid(HOST_EDGE), 0, &[Some(decoder)]).unwrap();
+        gfd.set_sat(&[(pid(HOST_EDGE), 1 | 1 << 31)]).unwrap(); // group 0, and it wants to be told
+    }
+}
+
+/// All of it, claimed and enumerated.
+fn up() -> Fabric {
+    let mut fabric = Fabric::new(256, 512);
+    fabric.crawl();
+    fabric.enumerate();
+    fabric
+}
+
+fn info(partner: Partner) -> (u8, PidAndKind, [u8; 16], [u8; 16]) {
+    let Partner::Pbr(it) = partner else { panic!("{partner:?}") };
+    (it.far_port, it.far, it.uuid, it.primary_uuid)
+}
+
+#[test]
+fn link_partners_tell_each_other_who_they_are_and_who_owns_them() {
+    let mut fabric = Fabric::new(256, 256);
+    let nobody = |kind| PidAndKind { pid: Pid::NONE, kind };
+    fabric.until("partners", |fabric| {
+        let all = [(0, FABRIC[0]), (1, FABRIC[1]), (1, GFD), (0, DEVICE[0])];
+        all.iter().all(|&(at, port)| fabric.partner(at, port) != Partner::Unknown).then_some(())
+    });
+    let (switch, gfd) = (PidAndKind::SWITCH, PidAndKind::GFD);
+    assert_eq!(info(fabric.partner(0, FABRIC[0])), (0, nobody(switch), UUIDS[1], [0; 16]));
+    assert_eq!(info(fabric.partner(1, FABRIC[1])), (2, nobody(switch), UUIDS[0], [0; 16]));
+    assert_eq!(info(fabric.partner(1, GFD)), (0, nobody(gfd), GFD_UUID, [0; 16]));
+    assert_eq!(fabric.partner(0, HOST), Partner::Host);
+    assert_eq!(fabric.partner(0, DEVICE[0]), Partner::Device { lds: 0 }, "it says nothing");
+    fabric.crawl();
+    fabric.rest(Span::from_ms(20));
+    let named = |bits, kind| PidAndKind { pid: pid(bits), kind };
+    let want = (0, named(SWITCHES[1], switch), UUIDS[1], [1; 16]);
+    assert_eq!(info(fabric.partner(0, FABRIC[0])), want);
+    let want = (0, named(GFD_PID, gfd), GFD_UUID, [1; 16]);
+    assert_eq!(info(fabric.partner(1, GFD)), want);
+    let told = fabric.gfd.0.partner().unwrap();
+    assert_eq!((told.pid, told.uuid), (Pid::NONE, UUIDS[1]));
+    assert_eq!((told.primary_fm, told.secondary_fm), ([0; 16], [0; 16]), "of no use at an edge");
+    fabric.wire.set_link(false);
+    fabric.rest(Span::from_ms(1));
+    assert_eq!(fabric.partner(0, FABRIC[0]), Partner::Unknown, "gone with the link");
+    fabric.wire.set_link(true);
+    fabric.rest(Span::from_ms(30));
+    let want = (2, named(SWITCHES[0], switch), UUIDS[0], [1; 16]);
+    assert_eq!(info(fabric.partner(1, FABRIC[1])), want);
+    fabric.check();
+}
+
+#[test]
+fn commands_reach_the_second_switch_and_the_gfd_by_tunnel() {
+    let mut fabric = Fabric::new(256, 256);
+    fabric.crawl();
+    for (way, want) in [(&[][..], SWITCHES[0]), (&SECOND, SWITCHES[1]), (&TO_GFD, GFD_PID)] {
+        let payload = fabric.ok(way, &Request::IdentifyPbrComponent);
+        let it = PbrIdentity::parse(&payload).unwrap();
+        assert_eq!((it.pid, it.primary, it.primary_uuid), (pid(want), pid(MANAGER), [1; 16]));
+    }
+    let payload = fabric.ok(&SECOND, &Request::IdentifySwitch);
+    let it = SwitchIdentity::parse(&payload).unwrap();
+    assert_eq!((it.ports, it.vcss, it.vppbs), (3, 1, 2), "the second one, not the first");
+    let payload = fabric.ok(&[SECOND[0], out_of(GFD)], &Request::IdentifyGfd);
+    assert_eq!(GfdIdentity::parse(&payload).unwrap().partitions, 4, "through both");
+    let (code, _) = fabric.ask(&[CrawlTarget::Pid(pid(0x333))], &Request::IdentifySwitch);
+    assert_eq!(code, ReturnCode::InvalidInput, "nobody is called so");
+    let access = ConfigAccess { register: 0, first_be: 0xF, write: false };
+    for request in [
+        Request::LdConfig(LdConfig { port: 1, access, ld: 0, data: 0 }),
+        Request::Tunnel(TunnelRequest {
+            id: 1,
+            target: TunnelTarget::PortOrLd,
+            message: List::of(&message(&Request::IdentifySwitch)),
+        }),
+    ] {
+        let (code, _) = fabric.ask(&[], &request);
+        assert_eq!(code, ReturnCode::InvalidInput, "no device of several here");
+    }
+    let counts = fabric.nodes[0].agent.counts().0;
+    assert!(counts.passed_on > 10 && counts.messages >= counts.passed_on, "{counts:?}");
+    fabric.check();
+}
+
+#[test]
+fn a_tunnel_into_nothing_ends_and_one_whose_asker_is_gone_is_nobodys() {
+    let mut fabric = Fabric::new(256, 256);
+    fabric.crawl();
+    let there = message(&Request::IdentifySwitch);
+    let (target, inner) = (SECOND[0], List::of(&there));
+    let octets = message(&Request::CrawlOut(CrawlOut { target, message: inner }));
+    let now = fabric.net.now;
+    fabric.nodes[0].agent.cci(now, FM, &octets);
+    fabric.nodes[0].agent.forget(FM);
+    fabric.rest(Span::from_ms(1));
+    assert_eq!(fabric.nodes[0].agent.next_answer(), None);
+    let again = |own: u16| {
+        let (op, fm, fm_uuid) = (ClaimOp::UpdatePid, pid(MANAGER), [1; 16]);
+        Request::ClaimOwnership(ClaimOwnership { op, fm, fm_uuid, pid: pid(own) })
+    };
+    fabric.ok(&[], &again(SWITCHES[0]));
+    fabric.ok(&SECOND, &Request::IdentifySwitch);
+    fabric.wire.set_link(false);
+    let answer = fabric.send(&octets);
+    let (header, _) = Header::parse(&answer).unwrap();
+    assert_eq!(header.return_code, ReturnCode::RetryRequired);
+    fabric.wire.set_link(true);
+    fabric.rest(Span::from_ms(30));
+    // Anybody could be behind that link now: the manager makes itself known anew.
+    assert_eq!(fabric.ask(&SECOND, &Request::IdentifySwitch).0, ReturnCode::Unsupported);
+    fabric.ok(&SECOND, &again(SWITCHES[1]));
+    fabric.ok(&SECOND, &Request::IdentifySwitch);
+}
+
+/// Seed 000 section 7.7.6.1; registers of bridges and of the GAE come from the agent.
+#[test]
+fn a_host_finds_its_virtual_switch_and_what_is_bound_and_unbound_later() {
+    let mut fabric = up();
+    assert!(!fabric.sees(NEAR) && !fabric.sees(FAR), "nothing is bound");
+    let tree = fabric.net.hosts[0].0.tree().unwrap();
+    let bridges = tree.iter().filter(|node| node.below.is_some()).count();
+    assert_eq!((bridges, &tree.problems[..]), (4, &[][..]), "root, upstream, two down:\n{tree}");
+    fabric.bind_near();
+    fabric.wait_for(NEAR, true);
+    fabric.exercise(0, NEAR);
+    fabric.bind_far();
+    fabric.wait_for(FAR, true);
+    let tree = fabric.net.hosts[0].0.tree().unwrap();
+    let bridges = tree.iter().filter(|node| node.below.is_some()).count();
+    assert_eq!(bridges, 6, "one edge switch below the other:\n{tree}");
+    fabric.exercise(1, FAR);
+    fabric.exercise(0, NEAR);
+    let published = fabric.nodes[1].published;
+    fabric.unbind_link();
+    fabric.wait_for(FAR, false);
+    assert!(fabric.nodes[1].published > published, "commands by tunnel change tables");
+    let refused = fabric.dma(1, What::Read { addr: Hpa(RAM), len: 4 });
+    assert!(matches!(refused, Err(Failure::Status(Status::UnsupportedRequest))), "{refused:?}");
+    fabric.exercise(0, NEAR);
+    let option = UnbindOption::Managed;
+    let unbind = UnbindVppb { vcs: 0, vppb: NEAR_VPPB, option };
+    fabric.background(&[], 0, &Request::UnbindVppb(unbind));
+    fabric.wait_for(NEAR, false);
+    fabric.bind_near();
+    fabric.wait_for(NEAR, true);
+    fabric.exercise(0, NEAR);
+    let errors = |event: &&Event| matches!(event, Event::Error { .. });
+    assert_eq!(fabric.events.iter().find(errors), None, "nothing went by surprise");
+    fabric.check();
+}
+
+/// docs/spec/wire-formats.md §3.8: Link Up is tried ten times, 10 ms apart, unless the other end shows that it has it.
+#[test]
+fn link_up_ends_when_the_host_makes_use_of_the_link() {
+    let mut fabric = up();
+    fabric.bind_far();
+    let sent = |fabric: &Fabric| fabric.nodes[1].agent.link_counts(0, 0).unwrap().sent;
+    fabric.wait_for(FAR, true);
+    let heard = sent(&fabric);
+    assert!((1..10).contains(&heard), "{heard}");
+    fabric.rest(Span::from_ms(200));
+    assert_eq!(sent(&fabric), heard, "none since then");
+}
+
+/// Seed 000 section 7.7.6.1: loss of any link under a virtual link is a surprise link down at the vPPB.
+#[test]
+fn a_lost_link_is_a_surprise_and_one_that_comes_back_a_hot_add() {
+    let mut fabric = up();
+    fabric.bind_near();
+    fabric.bind_far();
+    fabric.wait_for(NEAR, true);
+    fabric.wait_for(FAR, true);
+    fabric.events.clear();
+    fabric.wire.set_link(false);
+    let error = fabric.event("an error message", |event| match event {
+        Event::Error { message, .. } => Some(*message),
+        _ => None,
+    });
+    assert_eq!(error, ErrorMessage::Fatal, "a surprise link down is one");
+    fabric.wait_for(FAR, false);
+    fabric.exercise(0, NEAR);
+    let upstream = &fabric.nodes[1].agent.switch().vcs(0).unwrap().vppbs[0];
+    assert_eq!(upstream.bridge.buses().secondary, 0, "reset, as by any loss of the link above");
+    fabric.wire.set_link(true);
+    fabric.wait_for(FAR, true);
+    fabric.exercise(1, FAR);
+    fabric.check();
+}
+
+/// docs/spec/wire-formats.md §3.8: Assert Reset, Deassert Reset and Link Up, by a register of the bridge at the host.
+#[test]
+fn a_reset_by_the_host_goes_over_the_virtual_link() {
+    let mut fabric = up();
+    fabric.bind_far();
+    fabric.wait_for(FAR, true);
+    let tree = fabric.net.hosts[0].0.tree().unwrap();
+    let below = |bdf| tree.iter().find(|node| node.bdf == bdf).unwrap().below.clone().unwrap();
+    let holds = |node: &&Node| node.below.iter().flat_map(|below| &below.nodes).count() == 1;
+    let bridges: Vec<Bdf> = tree.iter().filter(holds).map(|node| node.bdf).collect();
+    let [link, far_upstream, _] = bridges[..] else { panic!("{tree}") };
+    let buses = below(far_upstream).buses;
+    let at_first = Bdf::new(below(link).buses.secondary, 0, 0);
+    assert_eq!(at_first, far_upstream);
+    let read = |fabric: &mut Fabric| {
+        let (dest, reg, type1) = (far_upstream, Reg::at(0x18), true);
+        let op = fabric.net.hosts[0].0.submit(What::ConfigRead { dest, reg, type1 });
+        fabric.finish(op).map(|octets| [octets[0], octets[1], octets[2]])
+    };
+    let set = |fabric: &mut Fabric, on: u32| {
+        let (dest, reg, type1) = (link, Reg::at(0x3C), true);
+        let (value, enables) = (on << 22, ByteEnables::from_low_bits(0b0100));
+        let what = What::ConfigWrite { dest, reg, type1, value, enables };
+        let op = fabric.net.hosts[0].0.submit(what);
+        assert_eq!(fabric.finish(op), Ok(vec![]));
+    };
+    assert_eq!(read(&mut fabric), Ok([buses.primary, buses.secondary, buses.subordinate]));
+    set(&mut fabric, 1);
+    fabric.rest(Span::from_us(200));
+    assert_eq!(fabric.nodes[1].agent.counts().0.untold, 1, "the device there has not heard of it");
+    set(&mut fabric, 0);
+    fabric.rest(Span::from_us(200));
+    assert_eq!(read(&mut fabric), Ok([0, 0, 0]), "as after power-on");
+    fabric.enumerate();
+    fabric.exercise(1, FAR);
+    fabric.check();
+}
+
+/// Seed 002 section 5.2: all below agree to lose power, one level after the other, and the root hears of it once.
+#[test]
+fn a_message_for_all_goes_to_all_and_one_answer_comes_back() {
+    let mut fabric = up();
+    fabric.bind_near();
+    fabric.bind_far();
+    fabric.wait_for(NEAR, true);
+    fabric.wait_for(FAR, true);
+    fabric.events.clear();
+    for _ in 0..2 {
+        fabric.net.hosts[0].0.turn_off();
+        fabric.rest(Span::from_ms(1));
+        let heard: Vec<Event> = fabric.events.drain(..).collect();
+        assert_eq!(heard, [Event::TurnedOff]);
+    }
+    assert_eq!(
+        [0, 1].map(|at| fabric.nodes[at].agent.counts().0.ended),
+        [4, 2],
+        "answers gathered"
+    );
+    fabric.check();
+}
+
+/// docs/spec/wire-formats.md §4.6: 5809h, 580Ah; the command and its response are in the host's memory.
+#[test]
+fn a_hosts_command_for_the_gfd_goes_through_its_gae_and_back() {
+    let mut fabric = up();
+    let command = message(&Request::IdentifyGfd);
+    fabric.store(0x1000, &command);
+    let proxy = |target| {
+        Request::Proxy(ProxyCommand {
+            pid: pid(target),
+            request: Hpa(RAM + 0x1000),
+            len: u16::try_from(command.len()).unwrap(),
+            response: Hpa(RAM + 0x2000),
+            response_max: 0x200,
+        })
+    };
+    let refused = fabric.command(&proxy(GFD_PID));
+    assert_eq!(refused.code, ReturnCode::InvalidInput.bits(), "it may not reach it");
+    fabric.allow_gfd(AccessOp::EnableGmv);
+    for round in 0..3_u8 {
+        fabric.store(0x2000, &[0xEE; 0x200]);
+        let started = ProxyStarted::parse(&fabric.done(&proxy(GFD_PID))).unwrap();
+        assert_eq!(started.seq.get(), round);
+        let thread = PidOp { pid: pid(GFD_PID), op: started.seq };
+        for asked in 0.. {
+            assert!(asked < 100, "it does not end");
+            let payload = fabric.done(&Request::GetProxyStatus(thread));
+            let status = ProxyStatus::parse(&payload).unwrap();
+            if !status.running {
+                assert_eq!(status.free, 2);
+                break;
+            }
+        }
+        let response = fabric.load(0x2000, 0x200);
+        let (header, len, rest) = Header::cut(&response).unwrap();
+        assert_eq!((header.return_code, header.tag), (ReturnCode::Success, 9));
+        assert_eq!(GfdIdentity::parse(&rest[..len]).unwrap().partitions, 4);
+        let padded = (12 + len).next_multiple_of(4);
+        assert!(response[padded..].iter().all(|&octet| octet == 0xEE), "and no more");
+    }
+    fabric.check();
+}
+
+/// docs/spec/wire-formats.md §5.4: what a GFD has refused is in the ring of the host that asked.
+#[test]
+fn a_refusal_of_the_gfd_is_in_the_hosts_ring() {
+    let mut fabric = up();
+    fabric.map_gfd();
+    let mut ring = Ring::new(Hpa(RAM + 0x8000));
+    let set = fabric.raw_command(Ring::SET, &ring.set(true));
+    assert_eq!(set.code, 0);
+    let data = pattern(3, 1_000);
+    let op = fabric.net.hosts[0].0.uio_write(Hpa(WINDOW + 0x101), &data, None);
+    assert_eq!(fabric.finish(op), Ok(vec![]));
+    let op = fabric.net.hosts[0].0.uio_read(Hpa(WINDOW + 0x101), data.len(), None);
+    assert_eq!(fabric.finish(op), Ok(data), "what it may reach");
+    let addr = Hpa(WINDOW + BLOCK + 0x40);
+    let op = fabric.net.hosts[0].0.uio_read(addr, 64, None);
+    let refused = fabric.finish(op);
+    assert_eq!(refused, Err(Failure::Status(Status::UnsupportedRequest)));
+    fabric.rest(Span::from_us(200));
+    let answer = fabric.raw_command(Ring::GET, &[]).payload;
+    let taken = ring.take(&answer, fabric.net.hosts[0].0.memory()).unwrap();
+    let [entry] = taken.entries[..] else { panic!("{taken:?}") };
+    let notice = HostNotification::parse(&entry).unwrap();
+    assert_eq!((notice.pid, notice.rpid, notice.kind), (pid(GFD_PID), pid(HOST_EDGE), 2));
+    assert_eq!((notice.hpa, notice.dpa), (addr, Dpa(BLOCK + 0x40)));
+    assert_eq!(fabric.nodes[0].agent.counts().0.unexpected, 0);
+    fabric.check();
+}
+
+/// Registers are read in completions of the length that every link takes.
+#[test]
+fn long_reads_of_a_gae_come_in_parts() {
+    let mut fabric = Fabric::new(128, 512);
+    fabric.crawl();
+    fabric.enumerate();
+    let vector = VectorRange { start: 0, len: 1_024 };
+    for bits in [0, 0x7F, 0x5A5, 0xFFE] {
+        let access = PidOp { pid: pid(bits), op: AccessOp::EnableGmv };
+        let cost = FREE;
+        fabric.ok(&[], &Request::ConfigureAccess(ConfigureAccess { vcs: 0, access, cost }));
+    }
+    let payload = fabric.done(&Request::GetPidAccess(vector));
+    let octets = Vector::parse(&payload).unwrap().data.octets();
+    let set: Vec<usize> = (0..8_192).filter(|bit| octets[bit / 8] >> (bit % 8) & 1 != 0).collect();
+    assert_eq!((octets.len(), set), (1_024, vec![0, 0x7F, 0x5A5, 0xFFE]));
+    fabric.check();
+}

@@ -1,0 +1,437 @@
+//! A fabric where all that protects is set by commands, and requests that try it.
+//!
+//! Shape: [`Guarded`] on [`Fabric`]; a [`Probe`] is asked in the ways of [`How`], what a refusal leads to is [`Told`].
+//! Units: octets, nanoseconds.
+//! Source: docs/spec/wire-formats.md §4.5 to §4.7; docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
+#![expect(clippy::redundant_pub_crate, reason = "a module of a test")]
+
+mod tables;
+
+use std::collections::BTreeMap;
+
+use weft_cxl::completer::Target as _;
+use weft_cxl::cxl_host::Export;
+use weft_cxl::cxl_host::mailbox::{Ring, blocks};
+use weft_cxl::pci::{ByteEnables, Reg};
+use weft_cxl::requester::{Ask, Failure, What};
+use weft_dataplane::pbr::Refusal;
+use weft_dataplane::stats::DropReason;
+use weft_dataplane::time::Span;
+use weft_parsers::cci::gae::{AccessOp, PrefixFlags};
+use weft_parsers::cci::gfd_access::SAT_NOTIFY;
+use weft_parsers::cci::notify::{FmNotification, HostNotification, events, flags, kind};
+use weft_parsers::cci::tables::LdstAccess;
+use weft_parsers::cci::{Bits, Payload};
+use weft_parsers::fabric::{Dpa, Hpa};
+use weft_parsers::tlp::Status;
+
+use super::agent_rig::manager::{GFD_PID, HOST_EDGE, SECOND};
+use super::agent_rig::{BLOCK, DEVICE, FABRIC, Fabric, NEAR, PEER, pid};
+use super::rig::{RAM, pattern};
+pub(crate) use tables::{Order, decoder, gfam, gim, ldfam, no_decoders};
+
+/// PIDs of the second host's edge, and of the near device's port.
+pub(crate) const PEER_EDGE: u16 = 0x0A2;
+pub(crate) const NEAR_EDGE: u16 = 0x0B1;
+/// Where the host's window begins: segments that go to the GFD, that are dealt out, and that are the second host's.
+pub(crate) const WINDOW: u64 = 1 << 40;
+pub(crate) const SEGMENT: u64 = 64 << 30;
+const SHARED: u64 = WINDOW + 2 * SEGMENT;
+/// Where memory of the near device is.
+pub(crate) const LD_WINDOW: u64 = 1 << 42;
+/// How much of it there is, and how much the second host lets others have; from where on.
+const SOME: u64 = 1 << 20;
+const EXPORTED: u64 = RAM + SOME;
+pub(crate) const OFF: PrefixFlags = PrefixFlags { out: false, into: false };
+/// Octets of a request.
+const LEN: usize = 64;
+
+/// A kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Posted,
+    Read,
+    UioWrite,
+    UioRead,
+}
+
+pub(crate) const PLAIN: &[How] = &[How::Posted, How::Read];
+pub(crate) const UIO: &[How] = &[How::UioWrite, How::UioRead];
+pub(crate) const ALL: &[How] = &[How::Posted, How::Read, How::UioWrite, How::UioRead];
+
+/// Where the octets of a request are in truth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    Gfd(u64),
+    Peer(u64),
+    Near(u64),
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    pub at: u64,
+    /// PID of a prefix.
+    pub to: Option<u16>,
+    pub place: Place,
+    /// Kinds that get there, and why others never do.
+    pub kinds: &'static [How],
+    pub plain: Option<Refusal>,
+}
+
+const fn at_gfd(at: u64, dpa: u64) -> Probe {
+    Probe { at, to: None, place: Place::Gfd(dpa), kinds: ALL, plain: None }
+}
+
+pub(crate) const DIRECT: Probe = at_gfd(WINDOW + 0x1000, 0x1000);
+/// Both ways of it are the one GFD's.
+pub(crate) const DEALT: Probe = at_gfd(WINDOW + SEGMENT + 0x2100, 0x2100);
+pub(crate) const OTHER_GROUP: Probe = at_gfd(WINDOW + BLOCK + 0x40, BLOCK + 0x40);
+pub(crate) const GIM: Probe = Probe {
+    at: SHARED + 0x3000,
+    to: None,
+    place: Place::Peer(0x3000),
+    kinds: UIO,
+    plain: Some(Refusal::GimNeedsUio),
+};
+pub(crate) const PREFIXED: Probe = Probe {
+    at: SHARED + 0x4000,
+    to: Some(PEER_EDGE),
+    place: Place::Peer(0x4000),
+    kinds: UIO,
+    plain: Some(Refusal::PrefixNeedsUio),
+};
+pub(crate) const LDFAM: Probe = Probe {
+    at: LD_WINDOW + 0x5000,
+    to: None,
+    place: Place::Near(0x5000),
+    kinds: UIO,
+    plain: Some(Refusal::UpstreamClaimsNot),
+};
+
+/// What a refusal leads to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Told {
+    /// A port of a switch counts it, and answers where an answer is due.
+    Edge { switch: usize, port: usize, refusal: Refusal },
+    /// The GFD counts and answers it, and tells the FM of it; the host too, where it wants to be told.
+    Device { trigger: u8, dpa: Option<Dpa>, group: Option<u16>, host: bool },
+}
+
+impl Told {
+    /// Counters that change, by name; all others stay as they are.
+    fn changes(&self, how: How) -> Vec<(String, u64)> {
+        let names = match (*self, how) {
+            (Self::Edge { switch, port, refusal }, _) => {
+                let end = match how {
+                    How::Posted => format!("dropped {}", DropReason::UnsupportedRequest.name()),
+                    _ => "answered".to_owned(),
+                };
+                let refused = format!("refused {}", refusal.name());
+                [end, refused].map(|it| format!("switch {switch} port {port} {it}")).to_vec()
+            }
+            (Self::Device { host, .. }, _) => {
+                let refused = if how == How::Posted { "gfd refused_posted" } else { "gfd refused" };
+                let host = ["gfd gam", "host interrupts", "switch 0 told"].iter().filter(|_| host);
+                let mut names: Vec<_> =
+                    host.chain(&[refused]).map(|&name| name.to_owned()).collect();
+                names.sort();
+                names
+            }
+        };
+        names.into_iter().map(|name| (name, 1)).collect()
+    }
+
+    /// The notifications that are due of a request at `at` are these.
+    fn check(&self, at: u64, told: &Notices, name: &str) {
+        let Self::Device { trigger, dpa, group, host } = *self else {
+            assert_eq!((&told.fm[..], &told.host[..]), (&[][..], &[][..]), "{name}: nobody tells");
+            return;
+        };
+        let [fm] = told.fm[..] else { panic!("{name}: one for the FM, not {:?}", told.fm) };
+        let dpa_flag = if dpa.is_some() { flags::DPA } else { 0 };
+        let group_flag = if group.is_some() { flags::GROUP } else { 0 };
+        let common = flags::REQUEST | flags::HPA | dpa_flag;
+        let want = FmNotification {
+            pid: pid(GFD_PID),
+            events: events::WARNING,
+            kind: kind::ACCESS_ERROR,
+            trigger,
+            rpid: pid(HOST_EDGE),
+            dpa: dpa.unwrap_or_default(),
+            hpa: Hpa(at),
+            group: group.unwrap_or_default(),
+            opcode: Bits::from_low_bits(0),
+            flags: common | group_flag,
+            event: fm.event,
+            timestamp_ns: fm.timestamp_ns,
+        };
+        assert_eq!(fm, want, "{name}");
+        let span = told.since_ns..=told.until_ns;
+        assert!(fm.event != 0 && span.contains(&fm.timestamp_ns), "{name}: {span:?} {fm:?}");
+        let want = HostNotification {
+            pid: pid(GFD_PID),
+            kind: kind::ACCESS_ERROR,
+            opcode: Bits::from_low_bits(0),
+            flags: common,
+            rpid: pid(HOST_EDGE),
+            dpa: dpa.unwrap_or_default(),
+            hpa: Hpa(at),
+            timestamp_ns: fm.timestamp_ns,
+        };
+        let want: Vec<_> = Some(want).filter(|_| host).into_iter().collect();
+        assert_eq!(told.host, want, "{name}: in the host's ring");
+    }
+}
+
+/// Notifications of a GFD that have come, and when it may have sent them.
+struct Notices {
+    fm: Vec<FmNotification>,
+    host: Vec<HostNotification>,
+    since_ns: u64,
+    until_ns: u64,
+}
+
+pub(crate) struct Guarded {
+    fabric: Fabric,
+    ring: Ring,
+    seed: u64,
+}
+
+impl core::ops::Deref for Guarded {
+    type Target = Fabric;
+    fn deref(&self) -> &Fabric {
+        &self.fabric
+    }
+}
+
+impl core::ops::DerefMut for Guarded {
+    fn deref_mut(&mut self) -> &mut Fabric {
+        &mut self.fabric
+    }
+}
+
+/// All of it, owned, bound, enumerated, and set so that every probe works.
+pub(crate) fn up() -> Guarded {
+    let mut fabric = Fabric::with_peer(256, (Hpa(LD_WINDOW), SOME));
+    fabric.exports[1] = Export { base: Hpa(SHARED), len: SOME, local: EXPORTED };
+    fabric.crawl();
+    fabric.assign(&[], DEVICE[0], NEAR_EDGE);
+    fabric.assign(&SECOND, PEER, PEER_EDGE);
+    fabric.route(&[], NEAR_EDGE, DEVICE[0]);
+    fabric.route(&SECOND, NEAR_EDGE, FABRIC[1]);
+    fabric.route(&[], PEER_EDGE, FABRIC[0]);
+    fabric.route(&SECOND, PEER_EDGE, PEER);
+    fabric.enumerate();
+    fabric.bind_near();
+    fabric.wait_for(NEAR, true);
+    let ring = Ring::new(Hpa(RAM + 0x8000));
+    let mut guarded = Guarded { fabric, ring, seed: 0 };
+    guarded.turn_interrupts_on();
+    let set = guarded.raw_command(Ring::SET, &ring.set(true));
+    assert_eq!(set.code, 0);
+    guarded.allow_gfd(AccessOp::EnableGmv);
+    guarded.access(&[], PEER_EDGE, AccessOp::EnableVtv);
+    guarded.access(&SECOND, HOST_EDGE, AccessOp::EnableVtv);
+    guarded.lav(NEAR_EDGE, LdstAccess::Enable);
+    guarded.prefixes(&[], PrefixFlags { out: false, into: true });
+    guarded.prefixes(&SECOND, PrefixFlags { out: true, into: false });
+    guarded.set_window(PrefixFlags { out: false, into: true });
+    guarded.put_idt([GFD_PID; 2].map(pid));
+    guarded.put_fast(0, Some(gfam()));
+    guarded.put_fast(1, Some(tables::dealt()));
+    guarded.put_fast(2, Some(gim()));
+    guarded.put_ldst(Some(ldfam()));
+    guarded.put_decoder(0, Some(decoder(WINDOW, 0)));
+    guarded.put_decoder(1, Some(decoder(WINDOW + SEGMENT, 0)));
+    guarded.put_sat(1 | SAT_NOTIFY);
+    guarded
+}
+
+impl Guarded {
+    /// Has the GAE's interrupts sent to the host.
+    fn turn_interrupts_on(&mut self) {
+        let tree = self.net.hosts[0].0.tree().unwrap();
+        let [(dest, _)] = blocks(tree)[..] else { panic!("one GAE") };
+        let msi = tree.get(dest).unwrap().msi.unwrap();
+        let writes = [
+            (msi + 4, 0xFEE0_0000, 0xF),
+            (msi + 8, 0, 0xF),
+            (msi + 12, 0x47, 3),
+            (msi, 1 << 16, 12),
+        ];
+        for (at, value, enables) in writes {
+            let (reg, enables) = (Reg::at(at), ByteEnables::from_low_bits(enables));
+            let what = What::ConfigWrite { dest, reg, type1: false, value, enables };
+            let op = self.net.hosts[0].0.submit(what);
+            assert_eq!(self.finish(op), Ok(vec![]));
+        }
+    }
+
+    /// Sends a request, and waits until nothing more can come of it.
+    pub(crate) fn send(&mut self, probe: &Probe, how: How, seed: u64) -> Result<Vec<u8>, Failure> {
+        let (addr, data) = (Hpa(probe.at), pattern(seed, LEN));
+        let what = match how {
+            How::Posted => What::Write { addr, data },
+            How::Read => What::Read { addr, len: LEN },
+            How::UioWrite => What::UioWrite { addr, data },
+            How::UioRead => What::UioRead { addr, len: LEN },
+        };
+        let ask = Ask { to: probe.to.map(pid), ..what.into() };
+        let op = self.net.hosts[0].0.submit(ask);
+        let result = self.finish(op);
+        self.rest(Span::from_ms(2)); // longer than alike notifications are held back
+        result
+    }
+
+    /// Counters that a request may change, by name.
+    pub(crate) fn books(&self) -> BTreeMap<String, u64> {
+        let mut books = BTreeMap::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            for (port, ledger) in node.ledger().port.iter().enumerate() {
+                let mut put = |what: &str, name: &str, value| {
+                    books.insert(format!("switch {at} port {port} {what}{name}"), value);
+                };
+                for &refusal in Refusal::ALL {
+                    put("refused ", refusal.name(), ledger.refused[refusal.index()]);
+                }
+                for &reason in DropReason::ALL {
+                    put("dropped ", reason.name(), ledger.drops[reason as usize]);
+                }
+                put("answered", "", ledger.answered);
+            }
+            let (counts, _) = node.agent.counts();
+            for (name, value) in [
+                ("told", counts.told),
+                ("unknown", counts.unknown),
+                ("unsupported", counts.unsupported),
+                ("unexpected", counts.unexpected),
+                ("unsent", counts.unsent),
+            ] {
+                books.insert(format!("switch {at} {name}"), value);
+            }
+        }
+        let mut put = |name: &str, value| books.insert(name.to_owned(), value);
+        let (gfd, _) = self.gfd.0.counts();
+        put("gfd reads", gfd.reads);
+        put("gfd writes", gfd.writes);
+        put("gfd atomics", gfd.atomics);
+        put("gfd refused", gfd.refused);
+        put("gfd refused_posted", gfd.refused_posted);
+        put("gfd unrecognised", gfd.unrecognised);
+        put("gfd unexpected", gfd.unexpected);
+        put("gfd gam", gfd.gam);
+        let hosts = &self.net.hosts;
+        let [host, peer] = [0, 1].map(|at| hosts[at].0.counts());
+        put("host interrupts", host.0.interrupts);
+        put("host unsupported", host.0.unsupported);
+        put("host messages", host.0.messages);
+        put("host timeouts", host.1.timeouts);
+        put("host unexpected", host.1.unexpected);
+        put("host mismatched", host.1.mismatched);
+        put("peer requests", peer.0.requests);
+        put("peer served", peer.0.served);
+        put("peer messages", peer.0.messages);
+        put("peer unexpected", peer.1.unexpected);
+        let (near, ..) = self.net.devices[0].0.counts();
+        put("near requests", near.requests);
+        put("near served", near.served);
+        put("near messages", near.messages);
+        books
+    }
+
+    /// Counters that have changed since, and by how much.
+    pub(crate) fn changes(&self, before: &BTreeMap<String, u64>) -> Vec<(String, u64)> {
+        let changes = self.books().into_iter().zip(before);
+        let changes = changes.map(|((name, now), (_, then))| (name, now - then));
+        changes.filter(|&(_, by)| by > 0).collect()
+    }
+
+    /// Notifications that have come since this was asked last.
+    fn notices(&mut self) -> Notices {
+        let until_ns = self.net.now.as_ns();
+        let fm = core::iter::from_fn(|| self.fabric.gfd.0.pop_fm());
+        let fm = fm.map(|octets| FmNotification::parse(&octets).unwrap()).collect();
+        let answer = self.raw_command(Ring::GET, &[]).payload;
+        let taken = self.ring.take(&answer, self.fabric.net.hosts[0].0.memory()).unwrap();
+        assert!(!taken.overflow);
+        let entries = taken.entries.iter();
+        let host = entries.map(|octets| HostNotification::parse(octets).unwrap()).collect();
+        let set = self.ring.set(false);
+        assert_eq!(self.raw_command(Ring::SET, &set).code, 0);
+        Notices { fm, host, since_ns: 0, until_ns }
+    }
+
+    /// What is at the place of a probe.
+    fn octets(&mut self, place: Place, len: usize) -> Vec<u8> {
+        let mut octets = vec![0; len];
+        match place {
+            Place::Gfd(dpa) => self.gfd.0.gfd().memory().read(dpa, &mut octets).unwrap(),
+            Place::Peer(at) => {
+                assert!(self.net.hosts[1].0.memory().read(EXPORTED + at, &mut octets));
+            }
+            Place::Near(at) => self.net.devices[0].0.hdm(0).unwrap().read(at, &mut octets).unwrap(),
+        }
+        octets
+    }
+
+    /// All memory that a request of the tests might reach: the first part of each block, and the others' whole.
+    fn memories(&mut self) -> Vec<Vec<u8>> {
+        let len = usize::try_from(SOME).unwrap();
+        let places = [0, BLOCK, 2 * BLOCK].map(Place::Gfd).into_iter();
+        let places: Vec<_> = places.chain([Place::Peer(0), Place::Near(0)]).collect();
+        places.into_iter().map(|place| self.octets(place, len)).collect()
+    }
+
+    /// Writes of each kind get there, and reads of each kind bring back what was written; nothing is told.
+    pub(crate) fn works(&mut self, probe: &Probe) {
+        self.notices();
+        let before = self.books();
+        let of = |all: [How; 2]| all.into_iter().filter(|how| probe.kinds.contains(how));
+        for write in of([How::Posted, How::UioWrite]) {
+            self.seed += 1;
+            let seed = self.seed;
+            let name = format!("{probe:?} {write:?}");
+            assert_eq!(self.send(probe, write, seed), Ok(vec![]), "{name}");
+            assert!(self.octets(probe.place, LEN) == pattern(seed, LEN), "{name}: it is there");
+            for read in of([How::Read, How::UioRead]) {
+                let got = self.send(probe, read, 0);
+                assert!(got == Ok(pattern(seed, LEN)), "{name}, {read:?}: {got:?}");
+            }
+        }
+        let is_work = |name: &str| ["reads", "writes", "requests", "served"].contains(&name);
+        let mut changes = self.changes(&before);
+        changes.retain(|(name, _)| !is_work(name.rsplit(' ').next().unwrap()));
+        assert_eq!(changes, [], "{probe:?}");
+        let Notices { fm, host, .. } = self.notices();
+        assert_eq!((&fm[..], &host[..]), (&[][..], &[][..]), "{probe:?}");
+    }
+
+    /// Requests of these kinds are refused and answered as they must be, what is due is told, and nothing is written.
+    pub(crate) fn refused(&mut self, probe: &Probe, kinds: &[How], told: &Told) {
+        let memories = self.memories();
+        for &how in kinds {
+            self.seed += 1;
+            let (name, seed) = (format!("{probe:?} {how:?} {told:?}"), self.seed);
+            self.notices();
+            let (before, since_ns) = (self.books(), self.net.now.as_ns());
+            let answer = self.send(probe, how, seed);
+            let want = match how {
+                How::Posted => Ok(vec![]), // nobody hears of it
+                _ => Err(Failure::Status(Status::UnsupportedRequest)),
+            };
+            assert_eq!(answer, want, "{name}");
+            assert_eq!(self.changes(&before), told.changes(how), "{name}");
+            let notices = Notices { since_ns, ..self.notices() };
+            told.check(probe.at, &notices, &name);
+        }
+        assert!(self.memories() == memories, "{probe:?} {told:?}: something is written");
+    }
+
+    /// Kinds that never get to the place of a probe do not.
+    pub(crate) fn never(&mut self, probe: &Probe) {
+        if let Some(refusal) = probe.plain {
+            self.refused(probe, PLAIN, &Told::Edge { switch: 0, port: 0, refusal });
+        }
+    }
+}

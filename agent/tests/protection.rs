@@ -1,0 +1,456 @@
+//! Each level of protection by itself: taken away by one command and given back by another, in a fabric at work.
+//!
+//! Shape: host - switch with its agent - switch with its agent - second host and GFD, a device at the first switch;
+//! before, without and with the level again, writes and reads of each kind that can be sent there.
+//! Units: octets, nanoseconds.
+//! Source: CXL 3.1 sections 7.7.2.5 (figure 7-33), 7.7.3.3, 7.7.9; docs/spec/cxl-fabric.md "Ingress at an edge", "GFD
+//! (endpoint)"; docs/spec/wire-formats.md §4.5 to §4.7, §5.4.
+//!
+//! All tables are set by requests of the fabric manager's connection, tunnels through it, and the mailbox of the
+//! host's GAE. What a refused request leads to is told by all counters that have changed meanwhile.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+mod agent_rig;
+mod guarded;
+#[path = "../../cxl/tests/rig/mod.rs"]
+mod rig;
+
+use agent_rig::manager::{GFD_PID, HOST_EDGE, NEAR_VPPB, SECOND};
+use agent_rig::{BLOCK, pid};
+use guarded::{
+    ALL, DEALT, DIRECT, GIM, Guarded, LDFAM, NEAR_EDGE, OFF, OTHER_GROUP, Order, PEER_EDGE, PLAIN,
+    PREFIXED, Probe, Told, UIO, WINDOW, decoder, gfam, gim, ldfam, up,
+};
+use weft_cxl::requester::{Failure, What};
+use weft_dataplane::pbr::Refusal;
+use weft_dataplane::time::Span;
+use weft_parsers::cci::gae::{AccessOp, PrefixFlags};
+use weft_parsers::cci::gfd_access::{GdtEntry, SAT_NOTIFY, SetGdt};
+use weft_parsers::cci::notify::trigger;
+use weft_parsers::cci::tables::LdstAccess;
+use weft_parsers::cci::{List, Request};
+use weft_parsers::fabric::{Bdf, Dpa, Hpa, Pid, ReRouterEntry};
+use weft_parsers::tlp::Status;
+
+/// One level: how it is taken away and given back, what it guards, what it says, and what goes on without it.
+struct Level {
+    take: fn(&mut Guarded),
+    give: fn(&mut Guarded),
+    guards: Probe,
+    told: Told,
+    other: Probe,
+}
+
+impl Level {
+    /// Works, is refused, works again; and what is not guarded by it works all the time.
+    fn hold(&self) {
+        let mut fabric = up();
+        self.hold_in(&mut fabric);
+        fabric.check();
+    }
+
+    fn hold_in(&self, fabric: &mut Guarded) {
+        let Self { take, give, guards, told, other } = self;
+        fabric.works(guards);
+        fabric.never(guards);
+        take(fabric);
+        fabric.refused(guards, guards.kinds, told);
+        fabric.never(guards);
+        fabric.works(other);
+        fabric.refused(guards, guards.kinds, told);
+        give(fabric);
+        fabric.works(guards);
+        fabric.never(guards);
+        fabric.works(other);
+    }
+}
+
+const fn edge(switch: usize, port: usize, refusal: Refusal) -> Told {
+    Told::Edge { switch, port, refusal }
+}
+
+const fn device(trigger: u8, dpa: Option<Dpa>, group: Option<u16>) -> Told {
+    Told::Device { trigger, dpa, group, host: true }
+}
+
+/// Seed 000 section 7.7.2.5, second level: FAST must lead to the GFD. Set FAST Segment (5806h) by the host.
+#[test]
+fn no_fast_entry() {
+    Level {
+        take: |fabric| fabric.put_fast(0, None),
+        give: |fabric| fabric.put_fast(0, Some(gfam())),
+        guards: DIRECT,
+        told: edge(0, 0, Refusal::NoFastEntry),
+        other: DEALT,
+    }
+    .hold();
+}
+
+/// As no FAST entry, of an interleaved segment. Set IDT DPID (5808h) by the host.
+#[test]
+fn no_idt_entry() {
+    Level {
+        take: |fabric| fabric.put_idt([GFD_PID, 0xFFF].map(pid)),
+        give: |fabric| fabric.put_idt([GFD_PID; 2].map(pid)),
+        guards: DEALT,
+        told: edge(0, 0, Refusal::NoFastEntry),
+        other: DIRECT,
+    }
+    .hold();
+}
+
+/// Seed 000 section 7.7.2.5, second level: GMV, which the FM alone sets (5902h), also for what is interleaved. The host
+/// is told that it has changed, and by which PID.
+#[test]
+fn not_in_gmv() {
+    for (guards, told) in [DIRECT, DEALT].map(|at| (at, edge(0, 0, Refusal::NotInGmv))) {
+        let take: fn(&mut Guarded) = |fabric| {
+            let told = fabric.interrupts_by(|fabric| fabric.allow_gfd(AccessOp::DisableGmv));
+            assert_eq!(told, (1, vec![usize::from(GFD_PID)]), "the host's GAE tells it");
+        };
+        let give: fn(&mut Guarded) = |fabric| fabric.allow_gfd(AccessOp::EnableGmv);
+        Level { take, give, guards, told, other: GIM }.hold();
+    }
+}
+
+/// Seed 000 section 7.7.2.5, third level: no decoder of the requester maps it. Set GDT (4914h) by the FM.
+#[test]
+fn no_gdt_hit() {
+    Level {
+        take: |fabric| fabric.put_decoder(0, None),
+        give: |fabric| fabric.put_decoder(0, Some(decoder(WINDOW, 0))),
+        guards: DIRECT,
+        told: device(trigger::NO_HPA_MAP, None, None),
+        other: DEALT,
+    }
+    .hold();
+}
+
+/// docs/spec/wire-formats.md §5.2: exactly one hit, or an error. A decoder that would take addresses of another one of
+/// the same requester is refused (4914h), and the older one goes on; another requester's may be there.
+#[test]
+fn a_second_decoder_for_an_address_is_refused() {
+    let mut fabric = up();
+    fabric.works(&DIRECT);
+    let meets = [WINDOW, WINDOW + 2 * BLOCK - 1, WINDOW - 2 * BLOCK + 1];
+    for (at, dpa) in meets.into_iter().flat_map(|at| [(at, 0), (at, 2 * BLOCK)]) {
+        let entries = [GdtEntry { index: 2, decoder: Some(decoder(at, dpa)) }];
+        let entries = List::of(&entries);
+        fabric.bad_at_gfd(&Request::SetGdt(SetGdt { rpid: pid(HOST_EDGE), start: 2, entries }));
+        fabric.works(&DIRECT);
+    }
+    fabric.put_decoder(2, Some(decoder(WINDOW + 2 * BLOCK, 0)));
+    fabric.works(&DIRECT);
+    fabric.put_decoder(2, None);
+    fabric.decoder_of(PEER_EDGE, 0, Some(decoder(WINDOW, 0)));
+    fabric.works(&DIRECT);
+    fabric.decoder_of(PEER_EDGE, 0, None);
+    fabric.check();
+}
+
+/// Figure 7-33: bit `GrpID` of the requester's `GrpAccVec`. Set SAT (490Dh) by the FM.
+#[test]
+fn sat_bit_clear() {
+    Level {
+        take: |fabric| fabric.put_sat(1 << 1 | SAT_NOTIFY),
+        give: |fabric| fabric.put_sat(1 | SAT_NOTIFY),
+        guards: DIRECT,
+        told: device(trigger::SAT_DENIED, Some(Dpa(0x1000)), Some(0)),
+        other: GIM,
+    }
+    .hold();
+}
+
+/// The same for the block behind it: what one group's bit gives does not reach another group's memory.
+#[test]
+fn sat_bit_of_another_group() {
+    let mut fabric = up();
+    let dpa = Some(Dpa(BLOCK + 0x40));
+    let told = device(trigger::SAT_DENIED, dpa, Some(1));
+    fabric.refused(&OTHER_GROUP, ALL, &told);
+    fabric.put_sat(0b11 | SAT_NOTIFY);
+    fabric.works(&OTHER_GROUP);
+    fabric.works(&DIRECT);
+    fabric.put_sat(1 | SAT_NOTIFY);
+    fabric.refused(&OTHER_GROUP, ALL, &told);
+    fabric.works(&DIRECT);
+    fabric.check();
+}
+
+/// docs/spec/wire-formats.md §4.7: without the Notify bit the FM is told, and the host is not.
+#[test]
+fn sat_bit_clear_without_notify() {
+    Level {
+        take: |fabric| fabric.put_sat(0),
+        give: |fabric| fabric.put_sat(1),
+        guards: DIRECT,
+        told: Told::Device {
+            trigger: trigger::SAT_DENIED,
+            dpa: Some(Dpa(0x1000)),
+            group: Some(0),
+            host: false,
+        },
+        other: GIM,
+    }
+    .hold();
+}
+
+/// Seed 000 section 7.7.2.5: a block that no group has is nobody's. Capacity is taken and given by 4908h and 4907h.
+#[test]
+fn block_of_no_group() {
+    Level {
+        take: |fabric| fabric.capacity(Order::Release),
+        give: |fabric| fabric.capacity(Order::Add),
+        guards: DIRECT,
+        told: device(trigger::NO_GROUP, Some(Dpa(0x1000)), None),
+        other: GIM,
+    }
+    .hold();
+}
+
+/// Seed 000 section 7.7.3.3 and docs/spec/cxl-fabric.md "Ingress", 2: the target must be in VTV (5902h). Plain requests
+/// never get there.
+#[test]
+fn gim_not_in_vtv() {
+    Level {
+        take: |fabric| {
+            let told =
+                fabric.interrupts_by(|fabric| fabric.access(&[], PEER_EDGE, AccessOp::DisableVtv));
+            assert_eq!(told, (1, vec![usize::from(PEER_EDGE)]), "the host's GAE tells it");
+        },
+        give: |fabric| fabric.access(&[], PEER_EDGE, AccessOp::EnableVtv),
+        guards: GIM,
+        told: edge(0, 0, Refusal::GimNotInVtv),
+        other: DIRECT,
+    }
+    .hold();
+}
+
+/// As no FAST entry, of GIM: what the host has not set is not there, though the FM allows it.
+#[test]
+fn gim_without_a_fast_entry() {
+    let mut fabric = up();
+    fabric.works(&GIM);
+    fabric.put_fast(2, None);
+    fabric.refused(&GIM, ALL, &edge(0, 0, Refusal::NoFastEntry));
+    fabric.works(&DIRECT);
+    fabric.put_fast(2, Some(gim()));
+    fabric.works(&GIM);
+    fabric.never(&GIM);
+    fabric.check();
+}
+
+/// Seed 000 section 7.7.3.3, ingress: a prefix where the FM has not enabled it (5904h) is UR.
+#[test]
+fn prefix_not_enabled() {
+    Level {
+        take: |fabric| fabric.prefixes(&[], OFF),
+        give: |fabric| fabric.prefixes(&[], PrefixFlags { out: false, into: true }),
+        guards: PREFIXED,
+        told: edge(0, 0, Refusal::PrefixNotEnabled),
+        other: GIM,
+    }
+    .hold();
+}
+
+/// The same where the FM allows it and the host has it off (5804h).
+#[test]
+fn prefix_not_turned_on_by_the_host() {
+    Level {
+        take: |fabric| fabric.set_window(OFF),
+        give: |fabric| fabric.set_window(PrefixFlags { out: false, into: true }),
+        guards: PREFIXED,
+        told: edge(0, 0, Refusal::PrefixNotEnabled),
+        other: GIM,
+    }
+    .hold();
+}
+
+/// docs/spec/cxl-fabric.md "Ingress", 1: the PID of the prefix must be in VTV.
+#[test]
+fn prefix_not_in_vtv() {
+    Level {
+        take: |fabric| fabric.access(&[], PEER_EDGE, AccessOp::DisableVtv),
+        give: |fabric| fabric.access(&[], PEER_EDGE, AccessOp::EnableVtv),
+        guards: PREFIXED,
+        told: edge(0, 0, Refusal::PrefixNotInVtv),
+        other: DIRECT,
+    }
+    .hold();
+}
+
+/// Seed 000 section 7.7.3.3, egress: PIF = 1 where the FM has not enabled the prefix is UR, by either flow.
+#[test]
+fn prefix_not_enabled_at_the_far_edge() {
+    for guards in [GIM, PREFIXED] {
+        Level {
+            take: |fabric| fabric.prefixes(&SECOND, OFF),
+            give: |fabric| fabric.prefixes(&SECOND, PrefixFlags { out: true, into: false }),
+            guards,
+            told: edge(1, 0, Refusal::EgressPrefixNotEnabled),
+            other: DIRECT,
+        }
+        .hold();
+    }
+}
+
+/// docs/spec/cxl-fabric.md "Ingress", 1: a completion whose prefix is not in VTV is dropped, counted as unexpected;
+/// nobody is told.
+#[test]
+fn prefix_of_a_completion_not_in_vtv() {
+    let mut fabric = up();
+    for guards in [GIM, PREFIXED] {
+        fabric.works(&guards);
+        fabric.access(&SECOND, HOST_EDGE, AccessOp::DisableVtv);
+        for (seed, &how) in (1..).zip(UIO) {
+            let before = fabric.books();
+            assert_eq!(fabric.send(&guards, how, seed), Err(Failure::Timeout), "{how:?}");
+            let changed = fabric.changes(&before);
+            let want = [
+                ("host timeouts", 1),
+                ("peer requests", 1),
+                ("peer served", 1),
+                ("switch 1 port 2 dropped unexpected_completion", 1),
+                ("switch 1 port 2 refused prefix-not-in-vtv", 1),
+            ];
+            assert_eq!(changed, want.map(|(name, by)| (name.to_owned(), by)), "{how:?}");
+        }
+        fabric.access(&SECOND, HOST_EDGE, AccessOp::EnableVtv);
+        fabric.works(&guards);
+    }
+    fabric.check();
+}
+
+/// Seed 000 section 7.7.9: what LDST leads to must be in LAV, which the FM alone sets (5716h). Plain requests do not
+/// ask LDST: the virtual switch has no place for them.
+#[test]
+fn lav_clear() {
+    Level {
+        take: |fabric| fabric.lav(NEAR_EDGE, LdstAccess::Disable),
+        give: |fabric| fabric.lav(NEAR_EDGE, LdstAccess::Enable),
+        guards: LDFAM,
+        told: edge(0, 0, Refusal::LavClear),
+        other: DIRECT,
+    }
+    .hold();
+}
+
+/// docs/spec/cxl-fabric.md "Ingress", 3: without an LDST entry a UIO request is the virtual switch's, which has no
+/// place for it.
+#[test]
+fn no_ldst_entry() {
+    Level {
+        take: |fabric| fabric.put_ldst(None),
+        give: |fabric| fabric.put_ldst(Some(ldfam())),
+        guards: LDFAM,
+        told: edge(0, 0, Refusal::UpstreamClaimsNot),
+        other: DIRECT,
+    }
+    .hold();
+}
+
+/// Seed 000 section 7.7.9: LAV guards the re-router too. An entry that leads astray counts until LAV is cleared; then
+/// completions go by their ID.
+#[test]
+fn lav_clear_for_a_completion() {
+    let mut fabric = up();
+    let none = ReRouterEntry { dpid: pid(0), segment: None, requester: Bdf::from_bits(0) };
+    let requester = Bdf::new(0, 0, 0);
+    let astray = ReRouterEntry { dpid: pid(PEER_EDGE), segment: None, requester };
+    fabric.works(&LDFAM);
+    fabric.lav(PEER_EDGE, LdstAccess::Enable);
+    fabric.put_re_router(NEAR_VPPB, astray);
+    for (seed, &how) in (1..).zip(UIO) {
+        let before = fabric.books();
+        assert_eq!(fabric.send(&LDFAM, how, seed), Err(Failure::Timeout), "{how:?}");
+        let changed = fabric.changes(&before);
+        let names = ["host timeouts", "near requests", "near served", "peer unexpected"];
+        assert_eq!(changed, names.map(|name| (name.to_owned(), 1)), "{how:?}");
+    }
+    fabric.lav(PEER_EDGE, LdstAccess::Disable);
+    fabric.works(&LDFAM);
+    fabric.put_re_router(NEAR_VPPB, none);
+    fabric.lav(HOST_EDGE, LdstAccess::Enable);
+    fabric.put_re_router(NEAR_VPPB, ReRouterEntry { dpid: pid(HOST_EDGE), ..astray });
+    fabric.works(&LDFAM);
+    fabric.check();
+}
+
+/// What the host sets is checked against what the FM allows: each table refuses its command, and holds what it held.
+#[test]
+fn tables_take_no_target_that_is_not_allowed() {
+    let mut fabric = up();
+    fabric.allow_gfd(AccessOp::DisableGmv);
+    fabric.access(&[], PEER_EDGE, AccessOp::DisableVtv);
+    fabric.lav(NEAR_EDGE, LdstAccess::Disable);
+    fabric.prefixes(&[], OFF);
+    fabric.bad_tables();
+    fabric.refused(&DIRECT, ALL, &edge(0, 0, Refusal::NotInGmv));
+    fabric.refused(&GIM, UIO, &edge(0, 0, Refusal::GimNotInVtv));
+    fabric.refused(&LDFAM, UIO, &edge(0, 0, Refusal::LavClear));
+    fabric.refused(&PREFIXED, UIO, &edge(0, 0, Refusal::PrefixNotEnabled));
+    fabric.refused(&PREFIXED, PLAIN, &edge(0, 0, Refusal::PrefixNeedsUio));
+    fabric.check();
+}
+
+/// A requester that the GFD does not know gets nothing, whatever another one may do.
+#[test]
+fn protection_is_each_requesters_own() {
+    let mut fabric = up();
+    fabric.works(&DIRECT);
+    fabric.decoder_of(PEER_EDGE, 0, Some(decoder(WINDOW, 0)));
+    fabric.sat_of(PEER_EDGE, 0b11 | SAT_NOTIFY);
+    fabric.put_sat(SAT_NOTIFY);
+    let told = device(trigger::SAT_DENIED, Some(Dpa(0x1000)), Some(0));
+    fabric.refused(&DIRECT, ALL, &told);
+    fabric.decoder_of(PEER_EDGE, 0, None);
+    fabric.put_sat(1 | SAT_NOTIFY);
+    fabric.works(&DIRECT);
+    let unknown = Request::SetGdt(guarded::no_decoders(Pid::NONE));
+    fabric.bad_at_gfd(&unknown);
+    fabric.works(&DIRECT);
+    fabric.check();
+}
+
+/// Seed 000 section 7.7.2.7: a device's request is refused as a host's is; the notification for it ends at its edge.
+#[test]
+fn a_device_is_refused_and_never_told() {
+    let mut fabric = up();
+    let ways = [What::UioWrite { addr: Hpa(WINDOW), data: vec![7; 64] }, {
+        What::UioRead { addr: Hpa(WINDOW), len: 64 }
+    }];
+    let plain = What::Read { addr: Hpa(WINDOW), len: 64 };
+    let refused = Err(Failure::Status(Status::UnsupportedRequest));
+    fabric.put_fast_at(NEAR_VPPB, gfam());
+    fabric.decoder_of(NEAR_EDGE, 0, Some(decoder(WINDOW, 0)));
+    for round in 0..2 {
+        fabric.sat_of(NEAR_EDGE, 1 | SAT_NOTIFY);
+        for (what, want) in ways.clone().into_iter().zip([vec![], vec![7; 64]]) {
+            assert_eq!(fabric.dma(0, what), Ok(want), "{round}");
+        }
+        assert_eq!(fabric.dma(0, plain.clone()), Ok(vec![7; 64]), "{round}");
+        fabric.sat_of(NEAR_EDGE, SAT_NOTIFY);
+        for what in ways.iter().chain([&plain]) {
+            fabric.rest(Span::from_ms(2));
+            let before = fabric.books();
+            assert_eq!(fabric.dma(0, what.clone()), refused, "{what:?}");
+            fabric.rest(Span::from_ms(2));
+            let names = [
+                "gfd gam",
+                "gfd refused",
+                "switch 0 port 2 dropped tlp_refused",
+                "switch 0 port 2 refused gam-to-peer",
+            ];
+            let want = names.map(|name| (name.to_owned(), 1));
+            assert_eq!(fabric.changes(&before), want, "{what:?}");
+        }
+    }
+    fabric.sat_of(NEAR_EDGE, 1 | SAT_NOTIFY);
+    fabric.allow_gfd(AccessOp::DisableGmv);
+    fabric.rest(Span::from_ms(1)); // until the host has its interrupt
+    let before = fabric.books();
+    assert_eq!(fabric.dma(0, plain), refused, "GMV is its virtual switch's");
+    let names = ["switch 0 port 1 answered", "switch 0 port 1 refused not-in-gmv"];
+    assert_eq!(fabric.changes(&before), names.map(|name| (name.to_owned(), 1)));
+    fabric.check();
+}
