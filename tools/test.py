@@ -214,6 +214,18 @@ def dpdk(name):
     return [*lints, *ran]
 
 
+def examples(name):
+    """Examples of how others use the crates run, and what is for crates.io can be packaged."""
+    ran = []
+    for package, example in EXAMPLES:
+        command = ["cargo", "run", "--quiet", "-p", package, "--example", example]
+        ran += plain(f"{name}: {example}", command)
+    # What is not committed yet is packaged, too; all that it is built with is there by now.
+    packaged = ["cargo", "package", "--quiet", "--offline", "--allow-dirty", "-p", "weft-parsers"]
+    return ran + plain(f"{name}: package of parsers", packaged)
+
+
+EXAMPLES = [("weft-parsers", "parse_frame")]
 TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"))
 BINARY_ENV = {"WEFT_BIN": os.path.join(TARGET, "release", "weft")}
 CARGO_TEST = ["cargo", "test", "--workspace", "--no-fail-fast", "--", "--show-output"]
@@ -228,6 +240,7 @@ SUITES = {
     "doc": lambda n: plain(
         n, ["cargo", "doc", "--workspace", "--no-deps", "--quiet"], {"RUSTDOCFLAGS": "-D warnings"}
     ),
+    "examples": examples,
     "miri": miri,
     "loom": lambda n: cargo_tests(n, LOOM, {"RUSTFLAGS": "--cfg loom", "CARGO_TARGET_DIR": f"{TARGET}/loom"}),
     "dpdk": dpdk,

@@ -6,6 +6,7 @@
 //! No std, no alloc, no unsafe, no dependency, no panic on any input: the XDP program compiles the
 //! same code. [`parse_head`] is the one function that the dataplane calls per frame; the views serve
 //! whoever wants single fields (decoder, generator, endpoints, tests).
+#![doc = include_str!("../README.md")]
 #![no_std]
 #![forbid(unsafe_code)]
 
