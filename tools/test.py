@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TESTED = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
+TESTED = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored.*finished in ([\d.]+)s")
 BINARY = re.compile(r"^\s+Running (?:unittests )?(\S+) \((\S+)\)|^\s+Doc-tests (\S+)")
 SKIPPED = re.compile(r"^SKIPPED ([^\s:]+): (.+)$")
 IGNORED = re.compile(r"^test (\S+) \.\.\. ignored(?:, (.+))?$")
@@ -25,8 +25,11 @@ PYTEST = re.compile(r"^=*\s*((?:\d+ \w+(?:, )?)+) in [\d.]+s")
 PYTEST_SKIP = re.compile(r"^SKIPPED \[(\d+)\] (\S+): (.+)$")
 
 
-# A suite that takes longer hangs: the longest takes 10 minutes on two busy cores.
-SUITE_S = 1500
+# A suite that says nothing for so long hangs: the longest test takes two minutes, the longest build that says nothing
+# nine. How long all of it takes says nothing: neighbours may be busy.
+QUIET_S = 1500
+# Test binaries that are told as the slowest.
+SLOWEST = 15
 
 
 class Said(threading.local):
@@ -83,11 +86,11 @@ def run(name, command, env=None):
     threading.Thread(target=read_all, args=(child.stdout, said), daemon=True).start()
     while True:
         try:
-            line = said.get(timeout=max(0.0, start + SUITE_S - time.monotonic()))
+            line = said.get(timeout=QUIET_S)
         except queue.Empty:
             # What a broken kernel holds on to does not even end so: it is left behind.
             os.killpg(child.pid, signal.SIGKILL)
-            say(f"{name}: ended, as it took more than {SUITE_S} s\n")
+            say(f"{name}: ended, as it said nothing for {QUIET_S} s\n")
             return False, lines, time.monotonic() - start
         if line is None:
             break
@@ -125,13 +128,25 @@ def kind_of(path, artifact):
     return "unit"
 
 
+def binary_of(found):
+    """What a test binary is told as: `tests/live_lag.rs`, `unit tests of weft_fm`."""
+    if found[3]:
+        return f"doc examples of {found[3]}"
+    crate = os.path.basename(found[2]).rsplit("-", 1)[0]
+    return found[1] if found[1].startswith("tests/") else f"unit tests of {crate}"
+
+
+# Seconds, binary, number of tests, of all that ran.
+TIMES = []
+
+
 def cargo_tests(name, command, env=None, split=False):
     """Tests that cargo runs; with `split`, one tally for each kind of test binary."""
     good, lines, seconds = run(name, command, env)
-    tallies, now = {}, name
+    tallies, now, binary = {}, name, name
     for line in lines:
         if found := BINARY.match(line):
-            now = name
+            now, binary = name, binary_of(found)
             if split:
                 now = "doc examples" if found[3] else kind_of(found[1], found[2])
             continue
@@ -139,6 +154,7 @@ def cargo_tests(name, command, env=None, split=False):
         if found := TESTED.match(line):
             tally.passed += int(found[1])
             tally.failed += int(found[2])
+            TIMES.append((float(found[4]), binary, int(found[1]) + int(found[2])))
         elif found := SKIPPED.match(line):
             tally.skips.append((found[1], found[2]))
         elif (found := IGNORED.match(line)) and not (found[2] or "").startswith(("soak", "long")):
@@ -300,6 +316,10 @@ def main(chosen):
     for t in tallies:
         spent = f"{t.seconds:8.0f}" if t.seconds else " " * 8
         print(f"{t.name:34} {t.passed:7} {t.failed:7} {len(t.skips):8} {spent}")
+    if TIMES:
+        print(f"\n{'slowest of ' + str(len(TIMES)) + ' test binaries':50} {'tests':>6} {'seconds':>8}")
+    for seconds, binary, count in sorted(TIMES, reverse=True)[:SLOWEST]:
+        print(f"{binary:50} {count:6} {seconds:8.1f}")
     print(f"all in {(time.monotonic() - start) / 60:.1f} minutes")
     for t in tallies:
         for test, why in t.skips:
