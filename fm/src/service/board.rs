@@ -16,6 +16,7 @@ pub const EVENTS_MAX: usize = 4_096;
 
 /// How a fabric is started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Switches have their tables from files of their own; the FM only looks.

@@ -27,6 +27,7 @@ pub enum Drawn {
 
 /// A vector of PIDs at a host's edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]
 pub enum Vector {
     /// GFDs that may be mapped.

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use weft_fm::service::board::Phase;
 use weft_fm::service::request::Drawn;
 use weft_fm::service::want::{parse_address, parse_size};
@@ -26,27 +26,6 @@ use crate::error::CliError;
 const ANSWER_MAX: Duration = Duration::from_secs(600);
 /// How often `status --wait` looks.
 const LOOK: Duration = Duration::from_millis(200);
-
-/// A vector of PIDs at a host's edge, as the command line has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Table {
-    /// GFDs that may be mapped
-    Gmv,
-    /// Hosts whose memory may be mapped
-    Vtv,
-    /// Ports of LD-FAM that may be mapped
-    Lav,
-}
-
-impl From<Table> for Vector {
-    fn from(table: Table) -> Self {
-        match table {
-            Table::Gmv => Self::Gmv,
-            Table::Vtv => Self::Vtv,
-            Table::Lav => Self::Lav,
-        }
-    }
-}
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -169,7 +148,7 @@ pub enum FmCommand {
         forbid: Option<String>,
         /// In which vector
         #[arg(long, default_value = "gmv")]
-        vector: Table,
+        vector: Vector,
         /// Whom to ask.
         #[command(flatten)]
         ask: AskArgs,
@@ -438,7 +417,7 @@ fn request(command: &FmCommand) -> Result<(Request, &AskArgs), CliError> {
                 (
                     Request::SetAccess {
                         host: host.clone(),
-                        vector: (*vector).into(),
+                        vector: *vector,
                         pid: pid.to_owned(),
                         on,
                     },

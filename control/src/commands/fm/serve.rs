@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use rustls::pki_types::ServerName;
 use weft_fm::cci::{Fabric, Identity, Pace, Peer, Socket};
 use weft_fm::service::board::Mode;
@@ -28,27 +28,6 @@ use crate::tls::{self, Files, SWITCH_NAME};
 
 /// How long packets to a PID may be under way after its routes were withdrawn.
 const DRAIN: Duration = Duration::from_millis(10);
-
-/// How the fabric is started, as the command line has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Start {
-    /// Switches have their tables from files of their own; the FM only looks
-    Static,
-    /// Hosts are held until all is brought about
-    FmFirst,
-    /// Hosts come up on empty hierarchies; what is bound later is a hot-add
-    Simultaneous,
-}
-
-impl From<Start> for Mode {
-    fn from(start: Start) -> Self {
-        match start {
-            Start::Static => Self::Static,
-            Start::FmFirst => Self::FmFirst,
-            Start::Simultaneous => Self::Simultaneous,
-        }
-    }
-}
 
 /// Arguments of `weft fm serve`.
 #[derive(Args, Debug)]
@@ -82,7 +61,7 @@ pub struct ServeArgs {
     want: Option<PathBuf>,
     /// How the fabric is started
     #[arg(long, value_name = "MODE", default_value = "fm-first")]
-    start: Start,
+    start: Mode,
     /// UUID of this fabric manager, over the file
     #[arg(long, value_parser = parse_uuid)]
     uuid: Option<Uuid>,
@@ -144,7 +123,7 @@ impl ServeArgs {
         let mut fm = Fm::new(Setup {
             fabric: self.fabric(&self.entry, MessageType::FmApi, identity),
             want,
-            mode: self.start.into(),
+            mode: self.start,
             take_over: self.take_over,
             store,
             drain: || std::thread::park_timeout(DRAIN),
