@@ -115,6 +115,11 @@ def plain(name, command, env=None):
     return [tally]
 
 
+def crate_of(artifact):
+    """The crate, or the name of the test, that a binary is of."""
+    return os.path.basename(artifact).rsplit("-", 1)[0]
+
+
 def kind_of(path, artifact):
     """The suite that a test binary belongs to, by its file."""
     file = os.path.basename(path)
@@ -123,8 +128,7 @@ def kind_of(path, artifact):
     if file.startswith("live"):
         return "live"
     if path.startswith("tests/"):
-        crate = os.path.basename(artifact)
-        return f"integration: {crate.rsplit('-', 1)[0]}"
+        return f"integration: {crate_of(artifact)}"
     return "unit"
 
 
@@ -132,8 +136,7 @@ def binary_of(found):
     """What a test binary is told as: `tests/live_lag.rs`, `unit tests of weft_fm`."""
     if found[3]:
         return f"doc examples of {found[3]}"
-    crate = os.path.basename(found[2]).rsplit("-", 1)[0]
-    return found[1] if found[1].startswith("tests/") else f"unit tests of {crate}"
+    return found[1] if found[1].startswith("tests/") else f"unit tests of {crate_of(found[2])}"
 
 
 # Seconds, binary, number of tests, of all that ran.
