@@ -217,7 +217,7 @@ fn a_tunnel_into_nothing_ends_and_one_whose_asker_is_gone_is_nobodys() {
     fabric.ok(&SECOND, &Request::IdentifySwitch);
 }
 
-/// Seed 000 section 7.7.6.1; registers of bridges and of the GAE come from the agent.
+/// CXL 3.1 section 7.7.6.1; registers of bridges and of the GAE come from the agent.
 #[test]
 fn a_host_finds_its_virtual_switch_and_what_is_bound_and_unbound_later() {
     let mut fabric = up();
@@ -267,7 +267,7 @@ fn link_up_ends_when_the_host_makes_use_of_the_link() {
     assert_eq!(sent(&fabric), heard, "none since then");
 }
 
-/// Seed 000 section 7.7.6.1: loss of any link under a virtual link is a surprise link down at the vPPB.
+/// CXL 3.1 section 7.7.6.1: loss of any link under a virtual link is a surprise link down at the vPPB.
 #[test]
 fn a_lost_link_is_a_surprise_and_one_that_comes_back_a_hot_add() {
     let mut fabric = up();
@@ -330,7 +330,7 @@ fn a_reset_by_the_host_goes_over_the_virtual_link() {
     fabric.check();
 }
 
-/// Seed 002 section 5.2: all below agree to lose power, one level after the other, and the root hears of it once.
+/// PCIe 6.0 section 2.2.4: all below agree to lose power, one level after the other, and the root hears of it once.
 #[test]
 fn a_message_for_all_goes_to_all_and_one_answer_comes_back() {
     let mut fabric = up();

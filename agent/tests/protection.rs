@@ -73,7 +73,7 @@ const fn device(trigger: u8, dpa: Option<Dpa>, group: Option<u16>) -> Told {
     Told::Device { trigger, dpa, group, host: true }
 }
 
-/// Seed 000 section 7.7.2.5, second level: FAST must lead to the GFD. Set FAST Segment (5806h) by the host.
+/// CXL 3.1 section 7.7.2.5, second level: FAST must lead to the GFD. Set FAST Segment (5806h) by the host.
 #[test]
 fn no_fast_entry() {
     Level {
@@ -99,7 +99,7 @@ fn no_idt_entry() {
     .hold();
 }
 
-/// Seed 000 section 7.7.2.5, second level: GMV, which the FM alone sets (5902h), also for what is interleaved. The host
+/// CXL 3.1 section 7.7.2.5, second level: GMV, which the FM alone sets (5902h), also for what is interleaved. The host
 /// is told that it has changed, and by which PID.
 #[test]
 fn not_in_gmv() {
@@ -113,7 +113,7 @@ fn not_in_gmv() {
     }
 }
 
-/// Seed 000 section 7.7.2.5, third level: no decoder of the requester maps it. Set GDT (4914h) by the FM.
+/// CXL 3.1 section 7.7.2.5, third level: no decoder of the requester maps it. Set GDT (4914h) by the FM.
 #[test]
 fn no_gdt_hit() {
     Level {
@@ -195,7 +195,7 @@ fn sat_bit_clear_without_notify() {
     .hold();
 }
 
-/// Seed 000 section 7.7.2.5: a block that no group has is nobody's. Capacity is taken and given by 4908h and 4907h.
+/// CXL 3.1 section 7.7.2.5: a block that no group has is nobody's. Capacity is taken and given by 4908h and 4907h.
 #[test]
 fn block_of_no_group() {
     Level {
@@ -208,7 +208,7 @@ fn block_of_no_group() {
     .hold();
 }
 
-/// Seed 000 section 7.7.3.3 and docs/spec/cxl-fabric.md "Ingress", 2: the target must be in VTV (5902h). Plain requests
+/// CXL 3.1 section 7.7.3.3 and docs/spec/cxl-fabric.md "Ingress", 2: the target must be in VTV (5902h). Plain requests
 /// never get there.
 #[test]
 fn gim_not_in_vtv() {
@@ -240,7 +240,7 @@ fn gim_without_a_fast_entry() {
     fabric.check();
 }
 
-/// Seed 000 section 7.7.3.3, ingress: a prefix where the FM has not enabled it (5904h) is UR.
+/// CXL 3.1 section 7.7.3.3, ingress: a prefix where the FM has not enabled it (5904h) is UR.
 #[test]
 fn prefix_not_enabled() {
     Level {
@@ -279,7 +279,7 @@ fn prefix_not_in_vtv() {
     .hold();
 }
 
-/// Seed 000 section 7.7.3.3, egress: PIF = 1 where the FM has not enabled the prefix is UR, by either flow.
+/// CXL 3.1 section 7.7.3.3, egress: PIF = 1 where the FM has not enabled the prefix is UR, by either flow.
 #[test]
 fn prefix_not_enabled_at_the_far_edge() {
     for guards in [GIM, PREFIXED] {
@@ -321,7 +321,7 @@ fn prefix_of_a_completion_not_in_vtv() {
     fabric.check();
 }
 
-/// Seed 000 section 7.7.9: what LDST leads to must be in LAV, which the FM alone sets (5716h). Plain requests do not
+/// CXL 3.1 section 7.7.9: what LDST leads to must be in LAV, which the FM alone sets (5716h). Plain requests do not
 /// ask LDST: the virtual switch has no place for them.
 #[test]
 fn lav_clear() {
@@ -349,7 +349,7 @@ fn no_ldst_entry() {
     .hold();
 }
 
-/// Seed 000 section 7.7.9: LAV guards the re-router too. An entry that leads astray counts until LAV is cleared; then
+/// CXL 3.1 section 7.7.9: LAV guards the re-router too. An entry that leads astray counts until LAV is cleared; then
 /// completions go by their ID.
 #[test]
 fn lav_clear_for_a_completion() {
@@ -412,7 +412,7 @@ fn protection_is_each_requesters_own() {
     fabric.check();
 }
 
-/// Seed 000 section 7.7.2.7: a device's request is refused as a host's is; the notification for it ends at its edge.
+/// CXL 3.1 section 7.7.2.7: a device's request is refused as a host's is; the notification for it ends at its edge.
 #[test]
 fn a_device_is_refused_and_never_told() {
     let mut fabric = up();

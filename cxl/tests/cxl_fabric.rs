@@ -294,13 +294,13 @@ fn transfer(fabric: &mut Fabric, exports: [Export; 2], addr: u64, to: Option<Pid
     assert_eq!(requests.sent, requests.answered);
 }
 
-/// Seed 000 section 7.7.3.3, figure 7-40: by FAST; B's completions carry the prefix that the requests came with.
+/// CXL 3.1 section 7.7.3.3, figure 7-40: by FAST; B's completions carry the prefix that the requests came with.
 #[test]
 fn figure_7_40_gim_by_fast() {
     transfer(&mut Fabric::new([0, 1]), exports(), FABRIC + SEGMENT, None);
 }
 
-/// Seed 000 section 7.7.3.3, figure 7-41: A names B's port itself, and the decoder is passed by.
+/// CXL 3.1 section 7.7.3.3, figure 7-41: A names B's port itself, and the decoder is passed by.
 #[test]
 fn figure_7_41_gim_by_the_requesters_prefix() {
     // segments of FAST that are A's own and nobody's, and an address that FAST does not have
@@ -318,7 +318,7 @@ fn figure_7_41_gim_by_the_requesters_prefix() {
     assert_eq!(fabric.refused(A, Refusal::PrefixNotEnabled), 1);
 }
 
-/// Seed 000 section 7.7.3.3: the same flows from a device to a host, from a host to a device, between devices.
+/// CXL 3.1 section 7.7.3.3: the same flows from a device to a host, from a host to a device, between devices.
 #[test]
 fn section_7_7_3_3_gim_from_and_to_devices() {
     let exports = exports();
@@ -361,7 +361,7 @@ fn section_7_7_3_3_gim_from_and_to_devices() {
     fabric.check();
 }
 
-/// Seed 000 section 7.7.3.3: where B's port may insert no prefix, and where B shows nothing.
+/// CXL 3.1 section 7.7.3.3: where B's port may insert no prefix, and where B shows nothing.
 #[test]
 fn gim_that_is_not_allowed_is_unsupported() {
     let refused = Err(Failure::Status(CplStatus::UnsupportedRequest));
@@ -381,7 +381,7 @@ fn gim_that_is_not_allowed_is_unsupported() {
     assert_eq!(fabric.end(A, &shown, op), refused);
 }
 
-/// Seed 000 section 7.7.9: the accelerator's UIO goes by LDST to the memory device of another hierarchy, with
+/// CXL 3.1 section 7.7.9: the accelerator's UIO goes by LDST to the memory device of another hierarchy, with
 /// its segment; completions name that segment, and the re-router sends them straight back.
 #[test]
 fn section_7_7_9_accelerator_reaches_a_memory_device_by_ldst() {
@@ -416,7 +416,7 @@ impl Exports for Shown<'_> {
     }
 }
 
-/// Seed 004: two engines move memory both ways over GIM, and refuse what is not registered.
+/// docs/spec/cxl-fabric.md "Fabric memory transfers": two engines move memory both ways over GIM, and refuse what is not registered.
 #[test]
 fn fabric_memory_moves_between_two_hosts() {
     const PEER: PeerId = PeerId(7);

@@ -2,7 +2,7 @@
 //!
 //! Shape: a host, switches and devices joined by pipes; figures of the seed as tests of their own.
 //! Units: octets, nanoseconds.
-//! Source: PCIe 6.0 sections 2.2.4, 2.2.8, figure 5-5; docs/spec/wire-formats.md §3.4; PCIe 6.0 section 6.7.
+//! Source: PCIe 6.0 sections 2.2.4, 2.2.8, 6.7; docs/spec/wire-formats.md §3.4.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod rig;
@@ -69,7 +69,7 @@ fn the_host_sees_the_switch_and_three_devices() {
     }
 }
 
-/// Seed 002 section 5.2.1, figure 5-5, TLP1: from the RC to EP1, by the windows of P-P1 and P-P2.
+/// PCIe 6.0 section 2.2.4.1, TLP1: from the RC to EP1, by the windows of P-P1 and P-P2.
 #[test]
 fn figure_5_5_tlp1_goes_down_by_the_windows() {
     let mut net = net(Mode::Flit, [Mode::Flit; 3], 2, true);
@@ -89,7 +89,7 @@ fn figure_5_5_tlp1_goes_down_by_the_windows() {
     assert_eq!(octets(net.devices[0].0.bar(0, 2).unwrap(), 0, 2), [5, 6]);
 }
 
-/// Seed 002 section 5.2.1, figure 5-5, TLP2: from EP2 to the RC; completions come back by id (5.2.2).
+/// PCIe 6.0 section 2.2.4.1, TLP2: from EP2 to the RC; completions come back by id (2.2.4.2).
 #[test]
 fn figure_5_5_tlp2_goes_up_when_nobody_below_claims_it() {
     let mut net = net(Mode::Flit, [Mode::Flit; 3], 2, true);
@@ -103,7 +103,7 @@ fn figure_5_5_tlp2_goes_up_when_nobody_below_claims_it() {
     assert!(net.hosts[0].0.memory().read(RAM, &mut there) && there == data);
 }
 
-/// Seed 002 section 5.2.1, figure 5-5, TLP3: from EP2 to EP1, without the RC.
+/// PCIe 6.0 section 2.2.4.1, TLP3: from EP2 to EP1, without the RC.
 #[test]
 fn figure_5_5_tlp3_goes_to_the_peer_that_claims_it() {
     let mut net = net(Mode::Flit, [Mode::Flit; 3], 2, true);
@@ -127,7 +127,7 @@ fn figure_5_5_tlp3_goes_to_the_peer_that_claims_it() {
     assert_eq!(net.device_wait(1, op).result, refused);
 }
 
-/// Seed 002 section 5.2.2: type 1 becomes type 0 at its bus; what is not there is unsupported.
+/// PCIe 6.0 section 2.2.4.2: type 1 becomes type 0 at its bus; what is not there is unsupported.
 #[test]
 fn section_5_2_2_configuration_finds_its_bus() {
     let mut net = net(Mode::NonFlit, [Mode::NonFlit; 3], 2, true);
@@ -151,7 +151,7 @@ fn section_5_2_2_configuration_finds_its_bus() {
     }
 }
 
-/// Seed 002 section 5.2.3: a broadcast reaches all below, and one `PME_TO_Ack` goes up when all have answered.
+/// PCIe 6.0 section 2.2.8: a broadcast reaches all below, and one `PME_TO_Ack` goes up when all have answered.
 #[test]
 fn section_5_2_3_one_answer_is_gathered_from_all() {
     let mut net = net(Mode::Flit, [Mode::Flit; 3], 3, true);

@@ -89,7 +89,7 @@ fn messages(net: &Net) -> [u64; 2] {
     [0, 1].map(|at| net.devices[at].0.counts().0.messages)
 }
 
-/// Seed 001 section 3.2.1: read, update, message, and the copy is gone; one notification for one registration.
+/// PCIe 5.0 section 6.21: read, update, message, and the copy is gone; one notification for one registration.
 #[test]
 fn section_3_2_1_an_ln_read_is_told_of_the_update_once() {
     let mut net = net(Mode::NonFlit, 16, 4);
@@ -105,7 +105,7 @@ fn section_3_2_1_an_ln_read_is_told_of_the_update_once() {
     assert_eq!(messages(&net), [1, 0], "once");
 }
 
-/// Seed 001 section 3.2.2: a write registers too, and another device's write is an update.
+/// PCIe 5.0 section 6.21: a write registers too, and another device's write is an update.
 #[test]
 fn section_3_2_2_an_ln_write_registers_and_others_writes_notify() {
     let mut net = net(Mode::NonFlit, 16, 4);
@@ -120,7 +120,7 @@ fn section_3_2_2_an_ln_write_registers_and_others_writes_notify() {
     assert_eq!((copy(&net, 0, WATCHED), messages(&net)), (None, [1, 0]));
 }
 
-/// Seed 001 section 3.2: a device's plain write makes its own copy too old at once, not when it is told.
+/// PCIe 5.0 section 6.21: a device's plain write makes its own copy too old at once, not when it is told.
 #[test]
 fn section_3_2_a_devices_plain_write_takes_its_own_copy() {
     let mut net = net(Mode::NonFlit, 16, 4);
@@ -137,7 +137,7 @@ fn section_3_2_a_devices_plain_write_takes_its_own_copy() {
     assert_eq!(copy(&net, 0, WATCHED).unwrap()[60..], [7; 4]);
 }
 
-/// Seed 001 section 3.4: the LN bit of a completion says whether the region takes registrations.
+/// PCIe 5.0 section 6.21: the LN bit of a completion says whether the region takes registrations.
 #[test]
 fn section_3_4_the_ln_bit_of_completions_tells_where_registrations_are_taken() {
     let mut net = net(Mode::NonFlit, 16, 4);
@@ -150,7 +150,7 @@ fn section_3_4_the_ln_bit_of_completions_tells_where_registrations_are_taken() {
     }
 }
 
-/// Seed 001 sections 3.3.2 and 3.4: a read of zero length probes, a write of zero length deregisters.
+/// PCIe 5.0 section 6.21: a read of zero length probes, a write of zero length deregisters.
 #[test]
 fn section_3_3_2_probe_and_deregister() {
     let mut net = net(Mode::NonFlit, 16, 4);
@@ -168,7 +168,7 @@ fn section_3_3_2_probe_and_deregister() {
     assert_eq!(messages(&net), [0, 0]);
 }
 
-/// Seed 001 section 3.4: what crosses a line is a completer abort, and neither read nor registered.
+/// PCIe 5.0 section 6.21: what crosses a line is a completer abort, and neither read nor registered.
 #[test]
 fn section_3_4_crossing_a_line_is_a_completer_abort() {
     let mut net = net(Mode::NonFlit, 16, 4);
@@ -186,7 +186,7 @@ fn section_3_4_crossing_a_line_is_a_completer_abort() {
     assert_eq!(net.device_wait(0, op).result, Ok(vec![0; 64]), "nothing of it was written");
 }
 
-/// Seed 001 section 3.3.1: directed up to the limit of watchers, broadcast beyond it.
+/// PCIe 5.0 section 6.21: directed up to the limit of watchers, broadcast beyond it.
 #[test]
 fn section_3_3_1_broadcast_beyond_the_limit_of_watchers() {
     for (watchers_max, readers, want) in
@@ -203,7 +203,7 @@ fn section_3_3_1_broadcast_beyond_the_limit_of_watchers() {
     }
 }
 
-/// Seed 001 section 3.3.1: a completer without room evicts the oldest line, and says so.
+/// PCIe 5.0 section 6.21: a completer without room evicts the oldest line, and says so.
 #[test]
 fn section_3_3_1_the_oldest_line_is_evicted() {
     let mut net = net(Mode::NonFlit, 2, 4);
@@ -215,7 +215,7 @@ fn section_3_3_1_the_oldest_line_is_evicted() {
     assert_eq!((copies, messages(&net)), ([false, true, true], [1, 0]));
 }
 
-/// Seed 001 section 3.3.3: an LN Message passes no posted request that went before it.
+/// PCIe 5.0 section 6.21: an LN Message passes no posted request that went before it.
 #[test]
 fn section_3_3_3_a_message_is_ordered_as_a_posted_request() {
     let mut net = net(Mode::NonFlit, 16, 4);
@@ -236,7 +236,7 @@ fn section_3_3_3_a_message_is_ordered_as_a_posted_request() {
     panic!("no message");
 }
 
-/// Seed 001 section 5.2: LN off clears the copies; in flit mode there is none.
+/// PCIe 5.0 section 6.21: LN off clears the copies; in flit mode there is none.
 #[test]
 fn section_5_2_ln_off_clears_and_flit_mode_has_none() {
     let mut net = net(Mode::NonFlit, 16, 4);

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Link`]: a host or a device, and a bare end of TLPs that says what it wants and notes what comes.
 //! Units: octets, nanoseconds.
-//! Source: PCIe 5.0 section 6.21; PCIe 5.0 sections 2.4.1 (ordering), 6.21.
+//! Source: PCIe 5.0 sections 2.4.1 (ordering), 6.21.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod rig;
@@ -181,7 +181,7 @@ fn request(kind: Kind, tag: u16, addr: u64, len: usize, ln: bool) -> TlpRepr<'st
 const COMPLETION: Kind = Kind::Completion { locked: false, data: true };
 const MESSAGE: Kind = Kind::Message { routing: Routing::Id, data: true };
 
-/// Seed 001 section 3.3.3: completions with LN pass no posted request, and keep the order that they have without it;
+/// PCIe 5.0 section 6.21: completions with LN pass no posted request, and keep the order that they have without it;
 /// writes and reads with LN find memory as those before them have left it.
 #[test]
 fn section_3_3_3_a_host_keeps_the_order_of_completions_and_of_memory() {
@@ -240,7 +240,7 @@ fn section_3_3_3_a_host_keeps_the_order_of_completions_and_of_memory() {
     }
 }
 
-/// Seed 001 section 3.3.3: reads and writes with LN leave in the order of those without, behind what is paused.
+/// PCIe 5.0 section 6.21: reads and writes with LN leave in the order of those without, behind what is paused.
 #[test]
 fn section_3_3_3_a_device_keeps_the_order_of_its_requests() {
     for ln in [false, true] {
@@ -273,7 +273,7 @@ fn section_3_3_3_a_device_keeps_the_order_of_its_requests() {
     }
 }
 
-/// Seed 001 section 4.1: whatever a device changes a watched line by is an update; what only looks like one is none.
+/// PCIe 5.0 section 6.21: whatever a device changes a watched line by is an update; what only looks like one is none.
 #[test]
 fn section_4_1_every_request_that_writes_is_an_update() {
     let line = WATCHED + 0x80;
@@ -310,7 +310,7 @@ fn section_4_1_every_request_that_writes_is_an_update() {
     }
 }
 
-/// Seed 001 section 4.2: octets of a message on the wire, class and attributes among them.
+/// PCIe 5.0 section 6.21: octets of a message on the wire, class and attributes among them.
 #[test]
 fn section_4_2_a_message_is_a_vendor_defined_one_of_class_0() {
     let mut link = Link::host();

@@ -240,7 +240,7 @@ const FAR_GFAM: u64 = GFAM + (1 << 36);
 const GIM: u64 = GFAM + (2 << 36);
 const NOWHERE: u64 = GFAM + (3 << 36);
 
-/// Seed 000 section 7.7.2.4: the original address, the edge's PID as the source, to the GFD with its PTH.
+/// CXL 3.1 section 7.7.2.4: the original address, the edge's PID as the source, to the GFD with its PTH.
 #[test]
 fn a_uio_read_of_gfam_goes_to_the_gfd_and_its_data_come_back() {
     let mut rig = Rig::new();
@@ -275,7 +275,7 @@ fn a_request_crosses_fabric_links_as_it_is() {
     assert_eq!(out, [(GFD, wire(MacAddr::BROADCAST, mac(GFD), 1, &kept))]);
 }
 
-/// Seed 000 section 7.7.3.3, flow one: PIF on the way out, the source as a prefix where it arrives.
+/// CXL 3.1 section 7.7.3.3, flow one: PIF on the way out, the source as a prefix where it arrives.
 #[test]
 fn gim_sets_pif_and_the_far_edge_inserts_the_prefix() {
     let mut rig = Rig::new();
@@ -338,7 +338,7 @@ fn refused_requests_are_answered_where_an_answer_is_due() {
     assert_eq!(rig.refused(FABRIC, Refusal::NoDrtEntry), 1);
 }
 
-/// Seed 002 sections 5.2.1 and 5.2.2: by address and by id, Type 1 to Type 0 at the target's bus.
+/// PCIe 6.0 sections 2.2.4.1 and 2.2.4.2: by address and by id, Type 1 to Type 0 at the target's bus.
 #[test]
 fn hierarchical_requests_find_their_bridge() {
     let mut rig = Rig::new();

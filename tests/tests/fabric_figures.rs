@@ -182,7 +182,7 @@ fn figure_7_45_each_host_sees_its_own_hierarchy() {
     books(&fabric);
 }
 
-/// Seed 000 section 7.7.12.1: without a manager the hosts see and reach the same, by tables that switches have from the
+/// CXL 3.1 section 7.7.12.1: without a manager the hosts see and reach the same, by tables that switches have from the
 /// start; the manager beside them asks nobody.
 #[test]
 fn a_static_fabric_has_the_hierarchies_of_a_managed_one() {

@@ -17,7 +17,7 @@ fn figure_7_45_as_processes() {
     up.stop();
 }
 
-/// Seed 000 section 7.7.12.1: the same, of switches that have their PIDs, routes and bindings from their files. Nothing has
+/// CXL 3.1 section 7.7.12.1: the same, of switches that have their PIDs, routes and bindings from their files. Nothing has
 /// commanded them, and nothing can; the manager beside them knows what there is, and proves its routes.
 #[test]
 fn a_static_fabric_as_processes() {
@@ -128,7 +128,7 @@ fn memory_of_four_gfds_over_veth() {
     up.stop();
 }
 
-/// Seed 000 section 7.7.3.3: an accelerator of host 0 writes and reads memory of host 1, octet for octet; a host that may
+/// CXL 3.1 section 7.7.3.3: an accelerator of host 0 writes and reads memory of host 1, octet for octet; a host that may
 /// not is refused, and has written nothing.
 #[test]
 fn gim_of_a_host_over_veth() {

@@ -87,7 +87,7 @@ mod tests {
     use weft_parsers::fabric::Hpa;
     use weft_parsers::tlp::Mode;
 
-    /// Seed 002 section 5.2: memory and I/O by address, configuration, completions and messages by id by bus, other
+    /// PCIe 6.0 section 2.2.4: memory and I/O by address, configuration, completions and messages by id by bus, other
     /// messages by their route field (table 5-4).
     #[test]
     fn each_tlp_has_its_kind_of_routing() {

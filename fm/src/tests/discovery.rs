@@ -181,7 +181,7 @@ fn what_is_wrong_is_reported_and_the_rest_is_found() {
     }
 }
 
-/// Seed 000 section 7.7.5: each of these the manager refuses by the name of its rule, and has no link of it.
+/// CXL 3.1 section 7.7.5: each of these the manager refuses by the name of its rule, and has no link of it.
 #[test]
 fn connections_against_the_rules_are_refused_by_name() {
     type Broken<'a> = (&'static str, &'a dyn Fn(&mut Fake), Rule, usize);

@@ -181,15 +181,25 @@ pub fn pages(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Whether `line` can be one of a head: a comment, or in Python a part of the first text.
+fn is_comment(file: &File, line: &str) -> bool {
+    !file.is_rust() || line.trim_start().starts_with("//")
+}
+
 /// Source files that heads cite are there: by path from the root or a crate, or by name.
 #[must_use]
 pub fn sources(tree: &Tree) -> Vec<Finding> {
     let all: BTreeSet<String> = tree.files.iter().map(|file| format!("/{}", file.path)).collect();
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| !file.path.starts_with(EXAMPLES)) {
-        for (at, line) in
-            file.text.lines().enumerate().filter(|(_, line)| line.contains("Source: "))
-        {
+        let mut in_source = false;
+        for (at, line) in file.text.lines().enumerate() {
+            // It goes on over lines, up to an empty one or the end of the comment.
+            let goes_on = line.chars().any(char::is_alphanumeric) && !line.contains("\"\"\"");
+            in_source = line.contains("Source: ") || in_source && goes_on && is_comment(file, line);
+            if !in_source {
+                continue;
+            }
             for found in SOURCE.find_iter(line) {
                 let end = format!("/{}", found.as_str());
                 if !all.iter().any(|path| path.ends_with(&end)) {
@@ -208,11 +218,8 @@ pub fn sources(tree: &Tree) -> Vec<Finding> {
 /// Nothing cites what only its authors have: numbers of issues and of the documents that the project came from.
 #[must_use]
 pub fn private(tree: &Tree) -> Vec<Finding> {
-    let pattern = regex(
-        &[["see", "d [0-9]"], ["iss", "ue [0-9]"], ["sty", r"le\.md"]]
-            .map(|p| p.concat())
-            .join("|"),
-    );
+    let cited = [["see", "d [0-9]"], ["iss", "ue [0-9]"], ["sty", r"le\.md"]].map(|p| p.concat());
+    let pattern = regex(&format!("(?i-u){}", cited.join("|")));
     let mut findings = Vec::new();
     for file in &tree.files {
         for (at, line) in file.text.lines().enumerate() {
@@ -257,14 +264,15 @@ mod tests {
 
     #[test]
     fn source_files_of_heads_must_be_there() {
-        let text = "//! Source: a/src/b.rs, b.rs.\n//! Source: c.rs; `d/b.rs`.\n// e.rs\n";
+        let text =
+            "//! Source: a/src/b.rs, b.rs.\n//! Source: c.rs;\n//! `d/b.rs`.\nf.rs\n// e.rs\n";
         let found = sources(&Tree::of(&[("a/src/b.rs", text)]));
-        assert_eq!(found.iter().map(|f| f.line).collect::<Vec<_>>(), [2, 2], "{found:?}");
+        assert_eq!(found.iter().map(|f| f.line).collect::<Vec<_>>(), [2, 3], "{found:?}");
     }
 
     #[test]
     fn what_only_authors_have_is_not_cited() {
-        let text = ["iss", "ue 2\n", "see", "d 000\nseeds and issues\n--seed=1\n"].concat();
+        let text = ["Iss", "ue 2\n", "see", "d 000\nseeds and issues\n--seed=1\n"].concat();
         let found = private(&Tree::of(&[("a.md", &text)]));
         assert_eq!(found.iter().map(|f| f.line).collect::<Vec<_>>(), [1, 2], "{found:?}");
     }

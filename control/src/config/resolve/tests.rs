@@ -58,7 +58,7 @@ const FIXED: &str = "[[pid]]\nport = 'p0'\npid = 2\n[[pid]]\nport = 'p2'\npid = 
     [[route]]\npid = 9\nrouting_group = 5\n[[route]]\npid = 10\nport = 'p3'\n\
     [[bind]]\nvppb = 1\nport = 'p1'\n[[bind]]\nvppb = 2\nown = 2\nfar = 9\nlatency_base = 10\nlatency = 3\n";
 
-/// Seed 000 section 7.7.12.1; the text of what it comes to is the same configuration.
+/// CXL 3.1 section 7.7.12.1; the text of what it comes to is the same configuration.
 #[test]
 fn a_switch_is_set_up_from_the_start() {
     let config = live(&format!("{ROLES}{FIXED}")).unwrap();

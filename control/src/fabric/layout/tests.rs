@@ -169,7 +169,7 @@ len = 0x10000000
 hpa = 0x10000000000
 "#;
 
-/// Seed 000 section 7.7.3.3, and what follows of it from 7.7.2.6 and 7.7.3.1.
+/// CXL 3.1 section 7.7.3.3, and what follows of it from 7.7.2.6 and 7.7.3.1.
 #[test]
 fn gim_that_no_rule_allows_is_refused_by_its_name() {
     #[rustfmt::skip] // columns: the table, what the refusal says

@@ -1,7 +1,7 @@
 //! Equal segments of an address window, and the interleave DPID table (IDT) behind them: FAST and LDST.
 //! Shape: HPA → window → entry of 4 octets → (way → IDT entry of 2 octets) → PID and a flag.
 //! Units: octets; segment sizes are 64 GiB << code, 0..=7.
-//! Source: docs/spec/wire-formats.md §5.1; CXL 3.1 sections 7.7.2.2, 7.7.2.4; CXL 3.1 section 7.7.2.4.
+//! Source: docs/spec/wire-formats.md §5.1; CXL 3.1 sections 7.7.2.2, 7.7.2.4.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -268,7 +268,7 @@ impl Vcs {
         }
     }
 
-    /// Seed 002 section 5.2.1, TLP 1: the upstream bridge's windows, then those below.
+    /// PCIe 6.0 section 2.2.4.1, TLP 1: the upstream bridge's windows, then those below.
     fn memory_down(&self, address: u64) -> Result<Hop, Refusal> {
         if let Some(function) = self.registers(address) {
             return Ok(Hop::Internal(function));

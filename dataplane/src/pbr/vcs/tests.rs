@@ -72,7 +72,7 @@ const fn id(bus: u8, device: u8) -> Bdf {
     Bdf::new(bus, device, 0)
 }
 
-/// Seed 002 section 5.2.1, TLP 1: from the root through P-P1 and P-P2 to EP1.
+/// PCIe 6.0 section 2.2.4.1, TLP 1: from the root through P-P1 and P-P2 to EP1.
 #[test]
 fn address_from_the_root_goes_where_both_windows_claim_it() {
     use Refusal::{NobodyClaims, UpstreamClaimsNot};
@@ -95,7 +95,7 @@ fn address_from_the_root_goes_where_both_windows_claim_it() {
     ]);
 }
 
-/// Seed 002 section 5.2.1, TLP 2: from EP2 to the root, as its address lies in nobody's windows.
+/// PCIe 6.0 section 2.2.4.1, TLP 2: from EP2 to the root, as its address lies in nobody's windows.
 #[test]
 fn address_from_below_goes_up_where_nobody_below_claims_it() {
     let (from, switch) = (Side::Below(EP2), switch());
@@ -109,7 +109,7 @@ fn address_from_below_goes_up_where_nobody_below_claims_it() {
     ]);
 }
 
-/// Seed 002 section 5.2.1, TLP 3: from EP2 to EP1.
+/// PCIe 6.0 section 2.2.4.1, TLP 3: from EP2 to EP1.
 #[test]
 fn address_from_below_goes_to_the_peer_that_claims_it() {
     let switch = switch();
@@ -155,7 +155,7 @@ fn enables_gate_requests_and_not_completions() {
     }
 }
 
-/// Seed 002 section 5.2.2: configuration from the root; Type 0 ends at the switch, Type 1 becomes Type 0 on its bus.
+/// PCIe 6.0 section 2.2.4.2: configuration from the root; Type 0 ends at the switch, Type 1 becomes Type 0 on its bus.
 #[test]
 fn configuration_is_converted_on_its_bus_and_passed_on_before_it() {
     let above = Side::Above;
@@ -191,7 +191,7 @@ fn configuration_is_converted_on_its_bus_and_passed_on_before_it() {
     assert_eq!(with_ari.route(above, Route::Config1(id(2, 1))), converted(EP1));
 }
 
-/// Seed 002 section 5.2.2: completions and messages by id, from EP2 to EP1 or the root, and from the root.
+/// PCIe 6.0 section 2.2.4.2: completions and messages by id, from EP2 to EP1 or the root, and from the root.
 #[test]
 fn ids_go_to_the_bus_that_claims_them_else_up() {
     let (above, from, switch) = (Side::Above, Side::Below(EP2), switch());
@@ -213,7 +213,7 @@ fn ids_go_to_the_bus_that_claims_them_else_up() {
     ]);
 }
 
-/// Seed 002 section 5.2.3: messages that name nobody.
+/// PCIe 6.0 section 2.2.8: messages that name nobody.
 #[test]
 fn messages_go_up_to_all_or_end_here_by_their_route() {
     let (above, from, switch) = (Side::Above, Side::Below(EP1), switch());
@@ -234,7 +234,7 @@ fn messages_go_up_to_all_or_end_here_by_their_route() {
     }
 }
 
-/// Seed 002 section 5.2.3: a broadcast goes to all downstream ports, and `PME_TO_Ack` goes up once, after all answered.
+/// PCIe 6.0 section 2.2.8: a broadcast goes to all downstream ports, and `PME_TO_Ack` goes up once, after all answered.
 #[test]
 fn a_broadcast_reaches_all_that_are_bound_and_their_answers_go_up_once() {
     let (upstream, below) = bridges();

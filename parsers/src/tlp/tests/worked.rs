@@ -146,7 +146,7 @@ fn the_worked_read_gets_the_worked_ur() {
     assert_eq!(out[..len], *hex("0D 01 00 00 00 00 00 05 01 00 00 00 00 00 00 01"));
 }
 
-/// Seed 000 section 7.7.9: the answer goes to the segment that the request came from, and can be written.
+/// CXL 3.1 section 7.7.9: the answer goes to the segment that the request came from, and can be written.
 #[test]
 fn a_request_with_a_segment_gets_answers_to_it() {
     for octets in ["03 00 00 10 01 00 00 07 10 00 00 00", UIO_READ] {
