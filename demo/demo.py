@@ -242,9 +242,9 @@ class Demo:
             socket = f"{folder}/{host}/endpoint.sock"
             done = sh(f"{self.weft} endpoint ctl --json {socket} {word} {base} {size} --seed=7")
             report = json.loads(done)["transfer"]
-            octets = report["written"] + report["read"]
-            text = f"{octets} octets in {report['ns'] / 1e6:.0f} ms by UIO"
-            self.note(f"{host} {word}s over four GFDs", text, report["ok"] and octets == 1 << 20)
+            raw = report["written"] + report["read"]
+            text = f"{raw} bytes in {report['ns'] / 1e6:.0f} ms by UIO"
+            self.note(f"{host} {word}s over four GFDs", text, report["ok"] and raw == 1 << 20)
         asked = f"--socket {folder}/fm/fm.sock --host h0 --hpa 0x10000003040"
         lines = sh(f"{self.weft} fm trace {asked}").splitlines()
         self.note("what the manager says of an address", lines[-1], lines[-1].startswith("ends: memory"))

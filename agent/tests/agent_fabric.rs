@@ -1,7 +1,7 @@
 //! Agents of two switches at work: what they tell each other, what a host finds through them, and what becomes of it.
 //!
 //! Shape: host and device - switch - switch - device and GFD, on pipes; every TLP of the agents goes over the wire.
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Binding"; docs/spec/wire-formats.md §3.8, §4.1, §4.5, §4.6, §5.4; CXL 3.1 sections
 //! 7.7.2.6, 7.7.2.7, 7.7.6.1.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
@@ -193,9 +193,9 @@ fn a_tunnel_into_nothing_ends_and_one_whose_asker_is_gone_is_nobodys() {
     fabric.crawl();
     let there = message(&Request::IdentifySwitch);
     let (target, inner) = (SECOND[0], List::of(&there));
-    let octets = message(&Request::CrawlOut(CrawlOut { target, message: inner }));
+    let bytes = message(&Request::CrawlOut(CrawlOut { target, message: inner }));
     let now = fabric.net.now;
-    fabric.nodes[0].agent.cci(now, FM, &octets);
+    fabric.nodes[0].agent.cci(now, FM, &bytes);
     fabric.nodes[0].agent.forget(FM);
     fabric.rest(Span::from_ms(1));
     assert_eq!(fabric.nodes[0].agent.next_answer(), None);
@@ -206,7 +206,7 @@ fn a_tunnel_into_nothing_ends_and_one_whose_asker_is_gone_is_nobodys() {
     fabric.ok(&[], &again(SWITCHES[0]));
     fabric.ok(&SECOND, &Request::IdentifySwitch);
     fabric.wire.set_link(false);
-    let answer = fabric.send(&octets);
+    let answer = fabric.send(&bytes);
     let (header, _) = Header::parse(&answer).unwrap();
     assert_eq!(header.return_code, ReturnCode::RetryRequired);
     fabric.wire.set_link(true);
@@ -309,7 +309,7 @@ fn a_reset_by_the_host_goes_over_the_virtual_link() {
     let read = |fabric: &mut Fabric| {
         let (dest, reg, type1) = (far_upstream, Reg::at(0x18), true);
         let op = fabric.net.hosts[0].0.submit(What::ConfigRead { dest, reg, type1 });
-        fabric.finish(op).map(|octets| [octets[0], octets[1], octets[2]])
+        fabric.finish(op).map(|bytes| [bytes[0], bytes[1], bytes[2]])
     };
     let set = |fabric: &mut Fabric, on: u32| {
         let (dest, reg, type1) = (link, Reg::at(0x3C), true);
@@ -390,7 +390,7 @@ fn a_hosts_command_for_the_gfd_goes_through_its_gae_and_back() {
         assert_eq!((header.return_code, header.tag), (ReturnCode::Success, 9));
         assert_eq!(GfdIdentity::parse(&rest[..len]).unwrap().partitions, 4);
         let padded = (12 + len).next_multiple_of(4);
-        assert!(response[padded..].iter().all(|&octet| octet == 0xEE), "and no more");
+        assert!(response[padded..].iter().all(|&byte| byte == 0xEE), "and no more");
     }
     fabric.check();
 }
@@ -436,8 +436,8 @@ fn long_reads_of_a_gae_come_in_parts() {
         fabric.ok(&[], &Request::ConfigureAccess(ConfigureAccess { vcs: 0, access, cost }));
     }
     let payload = fabric.done(&Request::GetPidAccess(vector));
-    let octets = Vector::parse(&payload).unwrap().data.octets();
-    let set: Vec<usize> = (0..8_192).filter(|bit| octets[bit / 8] >> (bit % 8) & 1 != 0).collect();
-    assert_eq!((octets.len(), set), (1_024, vec![0, 0x7F, 0x5A5, 0xFFE]));
+    let bytes = Vector::parse(&payload).unwrap().data.bytes();
+    let set: Vec<usize> = (0..8_192).filter(|bit| bytes[bit / 8] >> (bit % 8) & 1 != 0).collect();
+    assert_eq!((bytes.len(), set), (1_024, vec![0, 0x7F, 0x5A5, 0xFFE]));
     fabric.check();
 }

@@ -2,7 +2,7 @@
 //!
 //! Shape: a thread for each connection, one component behind a mutex; behind a switch's ports another switch and a
 //! device of several logical devices.
-//! Units: octets; a request takes 1 ms of the component's time.
+//! Units: bytes; a request takes 1 ms of the component's time.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; `tests/py/check_cci.py` says what it checks.
 
 use std::io::{Read, Write};
@@ -33,7 +33,7 @@ const MIB: u64 = 1 << 20;
 /// What is behind the connections.
 trait Served: Send + 'static {
     /// What came by a connection; what is sent back.
-    fn receive(&mut self, server: &mut StreamServer, octets: &[u8]) -> Vec<u8>;
+    fn receive(&mut self, server: &mut StreamServer, bytes: &[u8]) -> Vec<u8>;
 
     /// A connection has ended.
     fn forget(&mut self, session: Session);
@@ -113,10 +113,10 @@ impl World {
 }
 
 impl Served for World {
-    fn receive(&mut self, server: &mut StreamServer, octets: &[u8]) -> Vec<u8> {
+    fn receive(&mut self, server: &mut StreamServer, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         self.now += Span::from_ms(1);
-        server.receive(&mut self.switch, self.now, octets, &mut out).expect("in step");
+        server.receive(&mut self.switch, self.now, bytes, &mut out).expect("in step");
         self.switch.events().for_each(drop); // nobody here forwards commands to GFDs
         let outgoing: Vec<Outgoing> = self.switch.outgoing().collect();
         for request in outgoing {
@@ -148,10 +148,10 @@ struct Alone {
 }
 
 impl Served for Alone {
-    fn receive(&mut self, server: &mut StreamServer, octets: &[u8]) -> Vec<u8> {
+    fn receive(&mut self, server: &mut StreamServer, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         self.now += Span::from_ms(1);
-        server.receive(&mut self.device, self.now, octets, &mut out).expect("in step");
+        server.receive(&mut self.device, self.now, bytes, &mut out).expect("in step");
         out
     }
 
@@ -160,10 +160,10 @@ impl Served for Alone {
     }
 }
 
-fn gfd(octets: u64) -> Device {
+fn gfd(bytes: u64) -> Device {
     let config =
         Config { groups: 8, dmps: 2, regions: 2, ..Config::full(Pid::NONE, LinkRate::gbps(8)) };
-    Device::new(Gfd::new(config, Memory::anonymous(octets)), 7)
+    Device::new(Gfd::new(config, Memory::anonymous(bytes)), 7)
 }
 
 fn made(serial: u64) -> Switch {
@@ -198,10 +198,10 @@ fn listen<W: Served>(world: &Arc<Mutex<W>>, session: fn(u32) -> Session) -> Stri
 
 fn connection<W: Served>(world: &Mutex<W>, session: Session, mut stream: TcpStream) {
     let mut server = StreamServer::new(session);
-    let mut octets = [0; 8_192];
-    while let Ok(len @ 1..) = stream.read(&mut octets) {
+    let mut bytes = [0; 8_192];
+    while let Ok(len @ 1..) = stream.read(&mut bytes) {
         let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
-        let out = world.receive(&mut server, octets.get(..len).unwrap_or_default());
+        let out = world.receive(&mut server, bytes.get(..len).unwrap_or_default());
         drop(world);
         if stream.write_all(&out).is_err() {
             break;

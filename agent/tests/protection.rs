@@ -2,7 +2,7 @@
 //!
 //! Shape: host - switch with its agent - switch with its agent - second host and GFD, a device at the first switch;
 //! before, without and with the level again, writes and reads of each kind that can be sent there.
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: CXL 3.1 sections 7.7.2.5 (figure 7-33), 7.7.3.3, 7.7.9; docs/spec/cxl-fabric.md "Ingress at an edge", "GFD
 //! (endpoint)"; docs/spec/wire-formats.md §4.5 to §4.7, §5.4.
 //!

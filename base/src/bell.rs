@@ -29,14 +29,14 @@ impl Bell {
     /// Makes it readable.
     pub fn ring(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: `one` holds the 8 octets that an eventfd takes. A full counter rings anyway.
+        // SAFETY: `one` holds the 8 bytes that an eventfd takes. A full counter rings anyway.
         unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
     /// Makes it quiet again.
     pub fn quieten(&self) {
         let mut count = [0u8; 8];
-        // SAFETY: `count` has room for the 8 octets that an eventfd gives; it never blocks.
+        // SAFETY: `count` has room for the 8 bytes that an eventfd gives; it never blocks.
         unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
 }

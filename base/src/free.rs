@@ -11,7 +11,7 @@ use crossbeam_queue::ArrayQueue;
 /// Indices that move between a cache and the shared list at once.
 const CHAIN: usize = 62;
 
-/// Up to [`CHAIN`] indices; 256 octets with the length, so that a hand-over is one queue operation.
+/// Up to [`CHAIN`] indices; 256 bytes with the length, so that a hand-over is one queue operation.
 #[derive(Clone, Copy)]
 struct Chain {
     len: usize,

@@ -1,7 +1,7 @@
 """Captures that DPDK's net_pcap plays for ever.
 
 Shape: Load(size, flows, stations).write(path); Load.sources(), Load.targets() -> MACs as text.
-Units: octets without FCS.
+Units: bytes without FCS.
 Source: libpcap's file format (pcap-savefile(5)); RFC 791, RFC 768.
 """
 
@@ -10,13 +10,13 @@ import struct
 
 
 def mac(side, number):
-    """Station `number` of a side (1 sends, 2 receives) as six octets, as weft-kit numbers them too."""
+    """Station `number` of a side (1 sends, 2 receives) as six bytes, as weft-kit numbers them too."""
     return bytes([2, 0, 0, side, number >> 8, number & 255])
 
 
-def text(octets):
+def text(data):
     """A MAC as it is written."""
-    return ":".join(f"{octet:02x}" for octet in octets)
+    return ":".join(f"{byte:02x}" for byte in data)
 
 
 def checksum(header):
@@ -52,14 +52,14 @@ class Load:
         head = struct.pack("!BBHHHBBH", 0x45, 0, length, 0, 0, 64, 17, 0) + addresses
         head = head[:10] + struct.pack("!H", checksum(head)) + head[12:]
         udp = struct.pack("!HHHH", 1024 + number % self.flows, 2000, length - 20, 0)
-        octets = mac(2, target) + mac(1, source) + b"\x08\x00" + head + udp
-        return octets + bytes(self.size - len(octets))
+        data = mac(2, target) + mac(1, source) + b"\x08\x00" + head + udp
+        return data + bytes(self.size - len(data))
 
     def write(self, path):
         """Writes the capture."""
         with open(path, "wb") as file:
             file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
             for number in range(self.flows):
-                octets = self.frame(number)
-                file.write(struct.pack("<IIII", 0, 0, len(octets), len(octets)) + octets)
+                data = self.frame(number)
+                file.write(struct.pack("<IIII", 0, 0, len(data), len(data)) + data)
         return path

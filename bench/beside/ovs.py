@@ -47,10 +47,10 @@ class Control:
                 self.rest = self.rest[end:].lstrip()
                 break
             except ValueError:
-                octets = self.socket.recv(1 << 20)
-                if not octets:
+                data = self.socket.recv(1 << 20)
+                if not data:
                     raise RuntimeError(f"ovs-vswitchd ended at {method}") from None
-                self.rest += octets.decode()
+                self.rest += data.decode()
         if said.get("error"):
             raise RuntimeError(f"ovs {method}: {said['error']}")
         return said["result"]

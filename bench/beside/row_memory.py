@@ -1,7 +1,7 @@
 """Memory to memory through DPDK's virtual devices: net_pcap plays a capture for ever, net_null takes all.
 
 Shape: run(bench) adds a line a load.
-Units: Mpps; octets without FCS; MiB.
+Units: Mpps; bytes without FCS; MiB.
 Source: DPDK 22.11 net_pcap and net_null guides.
 """
 

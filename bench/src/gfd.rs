@@ -1,7 +1,7 @@
 //! What an access to a G-FAM device costs, on this machine, now.
 //!
 //! Shape: [`check`] runs decode and protection alone; [`copy`] reads and writes through all of it.
-//! Units: ns an access and octets a ns (GB/s), of wall clock; one core.
+//! Units: ns an access and bytes a ns (GB/s), of wall clock; one core.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §5.2.
 
 use std::hint::black_box;
@@ -17,7 +17,7 @@ use weft_parsers::fabric::{Dpa, Hpa, Interleave, Pid};
 
 /// The most that GDT, MGT and SAT may take together.
 pub const GOAL_NS: f64 = 60.0;
-/// Least octets a ns that one core reads and writes, checks and all, in pieces of 4 KiB.
+/// Least bytes a ns that one core reads and writes, checks and all, in pieces of 4 KiB.
 pub const GOAL_GBPS: f64 = 2.0;
 
 /// Repetitions, of which the median counts.
@@ -70,8 +70,8 @@ pub fn device() -> Result<Gfd, ReturnCode> {
     Ok(gfd)
 }
 
-/// Random accesses of `len` octets at most, none of which leaves its turn, to the first `spread`
-/// octets behind each decoder.
+/// Random accesses of `len` bytes at most, none of which leaves its turn, to the first `spread`
+/// bytes behind each decoder.
 fn accesses(len: u64, spread: u64) -> Vec<(Pid, Hpa)> {
     let mut rng = Rng::new(0x60D);
     let mut one = || {
@@ -108,7 +108,7 @@ fn timed<T: Copy>(list: &[T], rounds: usize, mut each: impl FnMut(T)) -> (f64, f
     (least, median)
 }
 
-/// Decodes and checks random 64-octet accesses: ns each, least and median repetition, and how many
+/// Decodes and checks random 64-byte accesses: ns each, least and median repetition, and how many
 /// were refused (none may be).
 #[must_use]
 pub fn check(gfd: &Gfd, accesses_wanted: u64) -> (f64, f64, u64) {
@@ -122,14 +122,14 @@ pub fn check(gfd: &Gfd, accesses_wanted: u64) -> (f64, f64, u64) {
     (least, median, refused)
 }
 
-/// Reads, or writes, pieces of `len` octets at random places of 128 MiB: octets a ns, median.
+/// Reads, or writes, pieces of `len` bytes at random places of 128 MiB: bytes a ns, median.
 ///
 /// # Errors
 /// The device refuses an access.
 #[expect(clippy::float_arithmetic, reason = "a figure for people")]
 pub fn copy(gfd: &mut Gfd, len: u16, writes: bool) -> Result<f64, ReturnCode> {
     let list = accesses(len.into(), SPREAD / DECODERS);
-    let mut octets = vec![0x5A; usize::from(len)];
+    let mut bytes = vec![0x5A; usize::from(len)];
     let mut refused = 0_u64;
     // All of it is touched first: a page's first touch is the system's time.
     for k in 0..DECODERS {
@@ -138,16 +138,16 @@ pub fn copy(gfd: &mut Gfd, len: u16, writes: bool) -> Result<f64, ReturnCode> {
     let (_, median) = timed(&list, 8, |(rpid, hpa)| {
         let request = Request { rpid, hpa, opcode: None };
         let done = if writes {
-            gfd.write(Instant::ZERO, request, black_box(&octets), Enables::All)
+            gfd.write(Instant::ZERO, request, black_box(&bytes), Enables::All)
         } else {
-            gfd.read(Instant::ZERO, request, black_box(&mut octets))
+            gfd.read(Instant::ZERO, request, black_box(&mut bytes))
         };
         refused += u64::from(black_box(done).is_err());
     });
     if refused == 0 { Ok(f64::from(len) / median) } else { Err(ReturnCode::InternalError) }
 }
 
-/// Writes the first octets behind decoder `k`.
+/// Writes the first bytes behind decoder `k`.
 fn touch(gfd: &mut Gfd, k: u64) -> Result<(), ReturnCode> {
     let page = [0xA5; 4096];
     for at in (0..SPREAD / DECODERS).step_by(4096) {

@@ -1,8 +1,8 @@
 //! What a G-FAM device moves over a link within the process: requester and device on one core.
 //!
-//! Shape: [`measure`]: a requester with so many requests on their way, a pipe, a [`GfdEnd`]; each octet is written
+//! Shape: [`measure`]: a requester with so many requests on their way, a pipe, a [`GfdEnd`]; each byte is written
 //! into its chunk from the requester's memory, or compared with nothing and copied to it.
-//! Units: octets a ns (GB/s) of wall clock.
+//! Units: bytes a ns (GB/s) of wall clock.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §3.6, §5.5 (requests of 4 KiB, 4
 //! streams).
 
@@ -21,7 +21,7 @@ use weft_parsers::MacAddr;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{At, Body, Kind, Mode, Pth, Status, TlpRepr};
 
-/// Least octets a ns of one core for both ends.
+/// Least bytes a ns of one core for both ends.
 pub const GOAL_GBPS: f64 = 2.0;
 /// Streams, each with so many requests on their way.
 const STREAMS: u16 = 4;
@@ -66,7 +66,7 @@ pub enum LinkError {
     Refused(u16),
 }
 
-/// Address of octet `at` of the requester's window: turns of 4 KiB of way 1 of 4, as [`crate::gfd::device`] has them.
+/// Address of byte `at` of the requester's window: turns of 4 KiB of way 1 of 4, as [`crate::gfd::device`] has them.
 const fn address(at: usize) -> Hpa {
     let at = at as u64;
     Hpa((1 << 40) + ((at >> 12) << 14) + (1 << 12) + (at & 0xFFF))
@@ -168,7 +168,7 @@ fn request(writes: bool, tag: u16, at: usize) -> TlpRepr<'static> {
     TlpRepr::new(Mode::Flit, kind, Bdf::new(1, 0, 0), tag, body)
 }
 
-/// Median of octets a ns of some rounds of `each`, which moves [`ROUND`] octets.
+/// Median of bytes a ns of some rounds of `each`, which moves [`ROUND`] bytes.
 #[expect(clippy::float_arithmetic, reason = "a figure for people")]
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
@@ -185,7 +185,7 @@ fn rate(mut each: impl FnMut() -> Result<(), LinkError>) -> Result<f64, LinkErro
     Ok(median)
 }
 
-/// Octets a ns of writes, of reads, and of copying the same memory in pieces of the same size.
+/// Bytes a ns of writes, of reads, and of copying the same memory in pieces of the same size.
 ///
 /// # Errors
 /// See [`LinkError`].

@@ -77,7 +77,7 @@ fn gfd_rows(report: &mut impl FnMut(&str, String, String, bool)) {
         // Small pieces are bound by the miss of each, not by the rate of copying.
         let goal = if len < 4_096 { 0.0 } else { gfd::GOAL_GBPS };
         report(
-            &format!("GFD, {verb} of {len} octets with all checks, random in 128 MiB, one core"),
+            &format!("GFD, {verb} of {len} bytes with all checks, random in 128 MiB, one core"),
             format!("{rate:.2} GB/s"),
             if goal > 0.0 { format!("{goal:.0} GB/s or more") } else { "told only".to_owned() },
             rate > goal,
@@ -172,7 +172,7 @@ fn whole_path(report: &mut impl FnMut(&str, String, String, bool)) {
     let path = path::measure(load, frames());
     let mpps = 1e3 / path.ns_per_frame;
     report(
-        "null → whole path → null, 64 octets, 1,000 MACs, 16 ports, one core",
+        "null → whole path → null, 64 bytes, 1,000 MACs, 16 ports, one core",
         format!(
             "{mpps:.1} Mpps, {:.1} ns a frame (median of the rounds {:.1} ns)",
             path.ns_per_frame, path.median_ns_per_frame
@@ -216,7 +216,7 @@ fn tlps(report: &mut impl FnMut(&str, String, String, bool)) {
     let tsc =
         tlps.tsc_per_frame.map_or(String::new(), |(least, _)| format!(", {least:.0} TSC cycles"));
     report(
-        "PBR TLPs of 64 octets, 1,000 PIDs, 16 fabric ports, one core, against Ethernet",
+        "PBR TLPs of 64 bytes, 1,000 PIDs, 16 fabric ports, one core, against Ethernet",
         format!(
             "{ratio:.2} ({:.1} ns a TLP{tsc}; {:.1} ns a frame)",
             tlps.ns_per_frame, ethernet.ns_per_frame

@@ -26,7 +26,7 @@ pub struct PathLoad {
     pub ports: usize,
     /// Stations, spread over the ports.
     pub macs: usize,
-    /// Octets of a frame, without FCS.
+    /// Bytes of a frame, without FCS.
     pub frame_len: usize,
 }
 
@@ -64,7 +64,7 @@ pub fn measure(load: PathLoad, frames: u64) -> PathFigure {
     drive(NullPath::new(&load, 1).expect("a load of constants"), frames)
 }
 
-/// As [`measure`], of TLPs of 64 octets between `ports` fabric ports, to `pids` PIDs.
+/// As [`measure`], of TLPs of 64 bytes between `ports` fabric ports, to `pids` PIDs.
 ///
 /// # Panics
 /// As [`measure`].

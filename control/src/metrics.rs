@@ -2,7 +2,7 @@
 //!
 //! Shape: `GET /metrics` in, [`prometheus::render`] of the backend's report out; one request a
 //! connection, a few connections at a time.
-//! Units: octets, seconds.
+//! Units: bytes, seconds.
 //! Source: RFC 9110, RFC 9112; request heads are read by `httparse`.
 
 use std::io::{self, Read};
@@ -118,7 +118,7 @@ fn serve(mut client: &Client, backend: &dyn Backend) -> io::Result<()> {
     }
 }
 
-/// The response to a request whose first octets are `head`; none while more is needed.
+/// The response to a request whose first bytes are `head`; none while more is needed.
 #[must_use]
 pub fn respond(head: &[u8], is_all: bool, backend: &dyn Backend) -> Option<Vec<u8>> {
     const HEADERS_MAX: usize = 64;

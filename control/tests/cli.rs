@@ -30,7 +30,7 @@ fn weft(args: &[&str]) -> Ended {
 fn weft_in(dir: &Path, args: &[&str]) -> Ended {
     let mut command = Command::cargo_bin("weft").unwrap();
     let output = command.current_dir(dir).env("XDG_RUNTIME_DIR", dir).args(args).output().unwrap();
-    let text = |octets| String::from_utf8(octets).unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
     Ended {
         code: output.status.code().expect("no signal ends it"),
         out: text(output.stdout),
@@ -63,12 +63,12 @@ fn exit_codes_are_those_of_the_help() {
         (&["config", "check", "/nonexistent.toml"], SYSTEM, "error: read /nonexistent.toml: No such file"),
         (&["bench", "ports", "--tx", "a", "--rx", "a"], USAGE, "--tx a --rx a: expected two ports"),
         (&["bench", "ports", "--tx", "a"], USAGE, "--rx"),
-        (&["bench", "ports", "--tx", "a", "--rx", "b", "--size", "63"], USAGE, "expected 64 to 9220 octets"),
+        (&["bench", "ports", "--tx", "a", "--rx", "b", "--size", "63"], USAGE, "expected 64 to 9220 bytes"),
         (&["bench", "ports", "--tx", "a", "--rx", "b", "--kind", "fly"], USAGE, "--kind fly: expected one of port.kind"),
         (&["bench", "ports", "--tx", "a", "--rx", "b", "--html", "/nonexistent/a.html"], SYSTEM, "write /nonexistent/a.html"),
         (&["bench", "ports", "--tx", "nosuch0", "--rx", "nosuch1"], SYSTEM, "open the ports: port tx: nosuch0"),
         (&["bench", "pipeline", "--macs", "3", "--ports", "4"], USAGE, "3 stations: expected 4 to 32767"),
-        (&["bench", "pipeline", "--size", "1522", "--format", "gen1"], USAGE, "gen1 frame of 1518 octets"),
+        (&["bench", "pipeline", "--size", "1522", "--format", "gen1"], USAGE, "gen1 frame of 1518 bytes"),
         (&["model", "islip", "--ports", "65"], USAGE, "65 ports: expected 1 to 64"),
         (&["decode", "/nonexistent.pcap"], SYSTEM, "/nonexistent.pcap"),
         (&["show", "ports", "--socket", "/nonexistent/mgmt.sock"], SWITCH, "no switch listens at /nonexistent/mgmt.sock"),
@@ -205,7 +205,7 @@ fn made_frames_are_decoded_as_they_were_asked_for() {
     let read = weft_in(dir.path(), &["decode", "--json", "x.pcapng"]);
     let rows: Vec<Value> = read.out.lines().map(json).collect();
     assert_eq!(rows.len(), 24);
-    let mut octets = 0;
+    let mut bytes = 0;
     for (i, row) in rows.iter().enumerate() {
         let stream = &streams[i % 8];
         let format =
@@ -220,11 +220,11 @@ fn made_frames_are_decoded_as_they_were_asked_for() {
         if let Some(ip) = row.get("ip") {
             assert_eq!(ip["is_checksum_ok"], true, "{row}");
         }
-        octets += row["len"].as_u64().unwrap();
+        bytes += row["len"].as_u64().unwrap();
     }
-    let told: u64 = streams.as_array().unwrap().iter().map(|s| s["octets"].as_u64().unwrap()).sum();
-    assert_eq!(octets, told);
-    // The same command makes the same octets.
+    let told: u64 = streams.as_array().unwrap().iter().map(|s| s["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(bytes, told);
+    // The same command makes the same bytes.
     let first = std::fs::read(dir.path().join("x.pcapng")).unwrap();
     weft_in(
         dir.path(),
@@ -289,7 +289,7 @@ fn hosts_are_what_the_configuration_says() {
         (&[], &["--vc", "1"], &[], Err("a standard frame without one has no place for it: add --vlan")),
         (&[], &["pfc", "--vc", "1"], &[], Err("--vc: expected a format with a Traffic Class")),
         (&[], &["--vc", "1", "--pcp", "2", "--vlan", "1"], &[], Err("cannot be used with")),
-        (&["max_frame_size=200"], &[], &[], Err("--size: expected at most endpoint.max_frame_size, 200 octets, found 256")),
+        (&["max_frame_size=200"], &[], &[], Err("--size: expected at most endpoint.max_frame_size, 200 bytes, found 256")),
         (&["num_vc=8"], &["--size", "1398", "--icrc"], &[], Ok("len 1398")),
         (&["num_vc=8"], &["--size", "1398"], &[], Err("expected")),
         (&["num_vc=8"], &["--size", "1399", "--icrc"], &[], Err("expected at most endpoint.max_frame_size, 1398")),
@@ -376,7 +376,7 @@ fn bench_pipeline_counts_what_went_through() {
         assert_eq!(ended.code, OK, "{format}: {}", ended.err);
         let told = json(&ended.out);
         let number = |at: &str| told.pointer(at).and_then(Value::as_u64);
-        assert_eq!(number("/frame_octets_with_fcs"), Some(64), "{format}");
+        assert_eq!(number("/frame_bytes_with_fcs"), Some(64), "{format}");
         assert!(number("/received") > Some(0), "{format}: {told}");
         for figure in ["frames_per_s", "ns_per_frame_x1000"] {
             let at = |part| number(&format!("/{figure}/{part}")).unwrap();

@@ -1,6 +1,6 @@
 //! Configurations that are almost right: each is read or refused with its place, none panics.
 //!
-//! Shape: seeded mutations of `full.toml`, by octet, by line and by value.
+//! Shape: seeded mutations of `full.toml`, by byte, by line and by value.
 //! Units: none.
 //! Source: docs/spec/pipeline.md §12.
 
@@ -134,15 +134,15 @@ fn a_thousand_mutations_are_read_or_refused_with_their_place() {
     assert!(read > 100 && refused > 500, "{read} read, {refused} refused");
 }
 
-/// Random octets, and texts that are nested too deep.
+/// Random bytes, and texts that are nested too deep.
 #[test]
 fn nonsense_is_refused() {
     let mut rng = Rng::new(5);
     for _ in 0..200 {
-        let octets: Vec<u8> = (0..below(&mut rng, 300))
+        let bytes: Vec<u8> = (0..below(&mut rng, 300))
             .map(|_| u8::try_from(below(&mut rng, 128)).unwrap())
             .collect();
-        let text = String::from_utf8(octets).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
         assert!(
             text.trim().is_empty() || text.trim_start().starts_with('#') || resolve(&text).is_err()
         );

@@ -1,7 +1,7 @@
 //! `weft fm serve` on real components over TCP, asked by the other words of `weft fm`.
 //!
 //! Shape: a line of two switches and four GFDs in this process; the fabric manager and its clients are processes.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
@@ -59,7 +59,7 @@ impl Served {
         let mut command = Command::cargo_bin("weft").unwrap();
         let socket = self.dir.path().join(Path::new("s/fm.sock"));
         let output = command.arg("fm").args(args).arg("--socket").arg(socket).output().unwrap();
-        let text = |octets| String::from_utf8(octets).unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 

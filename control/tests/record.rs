@@ -1,7 +1,7 @@
 //! A recorded run as a user meets it: record, change things meanwhile, replay, damage.
 //!
 //! Shape: `weft run --record` on captures and sinks, then `weft replay --record` of the file.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/pipeline.md §13.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
@@ -33,7 +33,7 @@ const CONFIG: &str = "[switch]\nname = \"r\"\nseed = 7\n[buffer]\ndt_alpha = 1\n
 
 fn weft(dir: &Path, args: &[&str]) -> (i32, String, String) {
     let output = Command::cargo_bin("weft").unwrap().current_dir(dir).args(args).output().unwrap();
-    let text = |octets| String::from_utf8(octets).unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
@@ -190,20 +190,20 @@ fn a_killed_switch_leaves_whole_steps() {
 }
 
 #[test]
-fn a_changed_octet_is_told() {
+fn a_changed_byte_is_told() {
     let (dir, _) = recorded();
     let path = dir.path();
     let whole = std::fs::read(path.join("run.rec")).unwrap();
     let frame = |from: usize| {
         let addresses = [2, 0, 0, 0, 0, 0x0B, 2, 0, 0, 0, 0, 0x0A];
-        from + whole[from..].windows(12).position(|octets| octets == addresses).unwrap()
+        from + whole[from..].windows(12).position(|bytes| bytes == addresses).unwrap()
     };
     let header = frame(0);
-    #[rustfmt::skip] // columns: name, octet, code, part of standard error
+    #[rustfmt::skip] // columns: name, byte, code, part of standard error
     let cases = [
         ("a received address", header + 5,       DIFFERENCE, "not what was recorded: step "),
-        ("a payload octet",    header + 200,     DIFFERENCE, "not what was recorded: step "),
-        ("the first octet",    0,                SYSTEM,     "expected a record"),
+        ("a payload byte",    header + 200,     DIFFERENCE, "not what was recorded: step "),
+        ("the first byte",    0,                SYSTEM,     "expected a record"),
         ("the version",        7,                SYSTEM,     "expected a record of version"),
         ("the header",         12,               SYSTEM,     "replay record changed.rec"),
         ("a final counter",    whole.len() - 3,  DIFFERENCE, "chunks: recorded"),

@@ -1,7 +1,7 @@
 //! `weft replay` as a user meets it: golden captures, the shipped scenario, differences, traces.
 //!
 //! Shape: captures and configurations of `pcaps/` in; exit codes, captures and `result.json` out.
-//! Units: octets without FCS, picoseconds.
+//! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/pipeline.md §13.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
@@ -30,7 +30,7 @@ fn pcaps(path: &str) -> PathBuf {
 /// Runs weft; gives exit code, standard output and standard error.
 fn weft(args: &[String]) -> (i32, String, String) {
     let output = Command::cargo_bin("weft").unwrap().args(args).output().unwrap();
-    let text = |octets| String::from_utf8(octets).unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
@@ -64,7 +64,7 @@ fn result(out: &Path) -> Value {
 const GOLDEN: [&str; 7] =
     ["standard", "standard_vlan", "gen1", "gen2", "gen2_doc", "lite", "malformed"];
 
-/// Octets and stamps are those that are kept; `pcaps/README.md` says where they come from.
+/// Bytes and stamps are those that are kept; `pcaps/README.md` says where they come from.
 #[test]
 fn golden_captures_come_out_as_wanted() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,7 +119,7 @@ fn ports_are_made_for_inputs_without_a_configuration() {
 }
 
 #[test]
-fn the_same_input_gives_the_same_octets() {
+fn the_same_input_gives_the_same_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let outs = ["a", "b"].map(|name| dir.path().join(name));
     for out in &outs {
@@ -142,17 +142,17 @@ fn a_difference_is_shown_with_field_names() {
     fs::create_dir(&want).unwrap();
     for port in ["p0", "p1", "p2", "p3"] {
         let name = format!("{port}.pcap");
-        let mut octets = fs::read(pcaps("want/gen1").join(&name)).unwrap();
+        let mut bytes = fs::read(pcaps("want/gen1").join(&name)).unwrap();
         if port == "p1" {
-            octets[24 + 16 + 6] ^= 0x20; // the Traffic Class of the first frame
+            bytes[24 + 16 + 6] ^= 0x20; // the Traffic Class of the first frame
         }
-        fs::write(want.join(name), octets).unwrap();
+        fs::write(want.join(name), bytes).unwrap();
     }
     let mut args = golden("gen1", &out);
     args.extend(strings(["--expect", want.to_str().unwrap()]));
     let (code, _, err) = weft(&args);
     assert_eq!(code, DIFFERENCE, "{err}");
-    assert!(err.contains("frame 1 differs from octet 6 on, in afh.tc\ngot\n"), "{err}");
+    assert!(err.contains("frame 1 differs from byte 6 on, in afh.tc\ngot\n"), "{err}");
     assert!(err.contains("\n> 0000  "), "{err}");
     assert!(err.contains("error: not what was wanted: port p1\n"), "{err}");
     fs::remove_file(want.join("p2.pcap")).unwrap();
@@ -200,10 +200,10 @@ fn truncated_frames_are_dropped_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let (input, out) = (dir.path().join("in"), dir.path().join("out"));
     fs::create_dir(&input).unwrap();
-    let mut octets = fs::read(pcaps("in/gen1/p0.pcap")).unwrap();
-    let orig_len = u32::from_le_bytes(octets[36..40].try_into().unwrap());
-    octets[36..40].copy_from_slice(&(orig_len + 1).to_le_bytes());
-    fs::write(input.join("p0.pcap"), octets).unwrap();
+    let mut bytes = fs::read(pcaps("in/gen1/p0.pcap")).unwrap();
+    let orig_len = u32::from_le_bytes(bytes[36..40].try_into().unwrap());
+    bytes[36..40].copy_from_slice(&(orig_len + 1).to_le_bytes());
+    fs::write(input.join("p0.pcap"), bytes).unwrap();
     let (code, _, err) = weft(&replay_args(&pcaps("conformance/gen1.toml"), &input, &out));
     assert_eq!(code, OK, "{err}");
     assert_eq!(result(&out)["drops"]["truncated"], 1);

@@ -72,7 +72,7 @@ impl Switch {
         let output =
             command.current_dir(self.dir.path()).args(args).arg("--socket").arg(socket).output();
         let output = output.unwrap();
-        let text = |octets| String::from_utf8(octets).unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: numbered frames of one length and one beginning, played by a port with pauses between them;
 //! the trace must show each as it came in.
-//! Units: octets without FCS, nanoseconds.
+//! Units: bytes without FCS, nanoseconds.
 //! Source: none of its own.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
@@ -138,12 +138,12 @@ fn capture_four(switch: &Switch) {
         let stages: Vec<&str> = comment.lines().collect();
         assert_eq!(stages.len(), 6, "{comment}");
         for (stage, part) in stages.iter().zip([
-            "rx        a 100 octets",
+            "rx        a 100 bytes",
             "classify  other, priority 0 by default",
             "forward   by flood to sink",
             "admit     queue: priority 0 to sink, ",
             "dequeue   sink priority 0: depth ",
-            "tx        sink 100 octets",
+            "tx        sink 100 bytes",
         ]) {
             assert!(stage.contains(part), "{part}: {comment}");
         }
@@ -161,7 +161,7 @@ fn text_and_json_say_the_same() {
     let switch = Switch::start(1);
     let (text, ended) = switch.trace(&["-n", "2"]);
     ended.unwrap();
-    assert_eq!(text.lines().filter(|line| line.contains("rx        a 100 octets")).count(), 2);
+    assert_eq!(text.lines().filter(|line| line.contains("rx        a 100 bytes")).count(), 2);
     assert_eq!(text.lines().count(), 12, "{text}");
     let path = switch.dir.path().join("t.json");
     let name = path.to_str().unwrap();

@@ -1,7 +1,7 @@
 //! A G-FAM device that a fabric manager can command over TCP: what `tests/py/check_cci.py --kind gfd` is run against.
 //!
 //! Shape: prints the address that it listens on; each connection is a session of a fabric manager.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager" (the stream); docs/spec/wire-formats.md §4.7.
 #![expect(clippy::print_stdout, reason = "the address is what whoever starts it waits for")]
 #![expect(clippy::disallowed_methods, reason = "an example reads the clock, and sleeps")]
@@ -34,13 +34,13 @@ fn serve(
     now: Instant,
     (stream, server): &mut (TcpStream, StreamServer),
 ) -> bool {
-    let mut octets = [0; 4_096];
-    match stream.read(&mut octets) {
+    let mut bytes = [0; 4_096];
+    match stream.read(&mut bytes) {
         Ok(0) => false,
         Ok(len) => {
             let mut out = Vec::new();
-            let octets = octets.get(..len).unwrap_or_default();
-            let taken = server.receive(device, now, octets, &mut out);
+            let bytes = bytes.get(..len).unwrap_or_default();
+            let taken = server.receive(device, now, bytes, &mut out);
             stream.write_all(&out).is_ok() && taken.is_ok()
         }
         Err(error) => error.kind() == ErrorKind::WouldBlock,

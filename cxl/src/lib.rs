@@ -4,7 +4,7 @@
 //! [`pci`] (configuration space, bridges, mailbox, enumeration); [`requester`] and [`completer`] are their two halves.
 //! [`gfd`] is a G-FAM device, [`gfd_end`] one on a link; [`ln`] keeps copies of a host's cache lines, [`fabric_mem`] copies
 //! memory over a fabric; [`vdm`] holds what components say to each other, [`cci`] serves commands.
-//! Units: picoseconds (`dataplane::time`), octets.
+//! Units: picoseconds (`dataplane::time`), bytes.
 //! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §3 to §5.
 //!
 //! Pure: time is a parameter, chance is seeded, no thread, no I/O of its own.

@@ -1,7 +1,7 @@
 //! Hosts and devices at the edge ports of a switch of the fabric, whose tables are set by hand.
 //!
 //! Shape: the switch's own pipeline, one lane; hosts A and B, an accelerator and a memory device, on pipes.
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: CXL 3.1 sections 7.7.3.3 (GIM) and 7.7.9 (UIO to HDM); docs/spec/cxl-fabric.md "Fabric memory transfers";
 //! docs/spec/cxl-fabric.md.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
@@ -282,9 +282,9 @@ fn transfer(fabric: &mut Fabric, exports: [Export; 2], addr: u64, to: Option<Pid
     let data = pattern(7, 10_000);
     let op = fabric.net.hosts[A].0.uio_write(Hpa(addr + 0x1001), &data, to);
     assert_eq!(fabric.end(A, &exports, op), Ok(vec![]));
-    let mut octets = vec![0; data.len()];
-    assert!(fabric.net.hosts[B].0.memory().read(RAM + 0x1001, &mut octets));
-    assert!(octets == data, "what was written is there");
+    let mut bytes = vec![0; data.len()];
+    assert!(fabric.net.hosts[B].0.memory().read(RAM + 0x1001, &mut bytes));
+    assert!(bytes == data, "what was written is there");
     let op = fabric.net.hosts[A].0.uio_read(Hpa(addr + 0x1001), data.len(), to);
     assert!(fabric.end(A, &exports, op) == Ok(data), "and is read, last chunks first");
     fabric.steps(&exports, 4);
@@ -336,9 +336,9 @@ fn section_7_7_3_3_gim_from_and_to_devices() {
         let [write, read] = asks(to, FABRIC + SEGMENT + 0x1001, &data);
         assert_eq!(fabric.ask_of_accelerator(&exports, write), Ok(vec![]), "{to:?}");
         assert!(fabric.ask_of_accelerator(&exports, read) == Ok(data.clone()), "{to:?}");
-        let mut octets = vec![0; data.len()];
-        assert!(fabric.net.hosts[B].0.memory().read(RAM + 0x1001, &mut octets));
-        assert!(octets == data, "{to:?}");
+        let mut bytes = vec![0; data.len()];
+        assert!(fabric.net.hosts[B].0.memory().read(RAM + 0x1001, &mut bytes));
+        assert!(bytes == data, "{to:?}");
     }
     // to the memory device, by prefix, from the accelerator and from host A
     for seed in [3, 4] {
@@ -354,9 +354,9 @@ fn section_7_7_3_3_gim_from_and_to_devices() {
             };
             assert!(got == Ok(want), "{seed}: {got:?}");
         }
-        let mut octets = vec![0; data.len()];
-        fabric.net.devices[MEMORY - 2].0.hdm(0).unwrap().read(0x201, &mut octets).unwrap();
-        assert!(octets == data, "{seed}");
+        let mut bytes = vec![0; data.len()];
+        fabric.net.devices[MEMORY - 2].0.hdm(0).unwrap().read(0x201, &mut bytes).unwrap();
+        assert!(bytes == data, "{seed}");
     }
     fabric.check();
 }
@@ -395,9 +395,9 @@ fn section_7_7_9_accelerator_reaches_a_memory_device_by_ldst() {
     assert_eq!(end(&mut fabric, write), Ok(vec![]));
     let read = What::UioRead { addr: Hpa(HDM + 0x101), len: data.len() };
     assert!(end(&mut fabric, read) == Ok(data.clone()));
-    let mut octets = vec![0; data.len()];
-    fabric.net.devices[MEMORY - 2].0.hdm(0).unwrap().read(0x101, &mut octets).unwrap();
-    assert!(octets == data);
+    let mut bytes = vec![0; data.len()];
+    fabric.net.devices[MEMORY - 2].0.hdm(0).unwrap().read(0x101, &mut bytes).unwrap();
+    assert!(bytes == data);
     // beyond the device's memory: UR comes back the same way
     let read = What::UioRead { addr: Hpa(HDM + HDM_LEN), len: 4 };
     let refused = Err(Failure::Status(CplStatus::UnsupportedRequest));
@@ -465,9 +465,9 @@ fn fabric_memory_moves_between_two_hosts() {
         assert_eq!(status, Status::Completed, "{op:?}");
     }
     let read = |host: usize, addr| {
-        let mut octets = vec![0; usize::try_from(LEN).unwrap()];
-        assert!(Target::read(fabric.net.hosts[host].0.memory(), addr, &mut octets));
-        octets
+        let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
+        assert!(Target::read(fabric.net.hosts[host].0.memory(), addr, &mut bytes));
+        bytes
     };
     assert!(read(A, 2 * RAM) == read(B, RAM), "read");
     assert!(read(B, 2 * RAM) == read(A, RAM), "written");

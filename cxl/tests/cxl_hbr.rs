@@ -1,7 +1,7 @@
 //! Plain switches between a host and its devices.
 //!
 //! Shape: a host, switches and devices joined by pipes; figures of the seed as tests of their own.
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: PCIe 6.0 sections 2.2.4, 2.2.8, 6.7; docs/spec/wire-formats.md §3.4.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
@@ -35,10 +35,10 @@ fn ids(tree: &Tree) -> Vec<(Bdf, u16)> {
     tree.iter().map(|node| (node.bdf, node.device)).collect()
 }
 
-fn octets(memory: &Memory, at: u64, len: usize) -> Vec<u8> {
-    let mut octets = vec![0; len];
-    memory.read(at, &mut octets).unwrap();
-    octets
+fn bytes(memory: &Memory, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    memory.read(at, &mut bytes).unwrap();
+    bytes
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn the_host_sees_the_switch_and_three_devices() {
             let data = pattern(at as u64, 3_000);
             net.hosts[0].0.write(Hpa(bar + 3), &data);
             assert!(net.read(0, bar + 3, data.len()) == Ok(data.clone()), "{mode:?} {at}");
-            assert_eq!(octets(net.devices[at].0.bar(0, 0).unwrap(), 3, data.len()), data);
+            assert_eq!(bytes(net.devices[at].0.bar(0, 0).unwrap(), 3, data.len()), data);
         }
         let counts = net.switches[0].0.counts();
         let sum = counts.passed + counts.own + counts.ended + counts.refused + counts.dropped;
@@ -77,7 +77,7 @@ fn figure_5_5_tlp1_goes_down_by_the_windows() {
     let bar = net.bar(0, DEVICES[0], 0);
     net.hosts[0].0.write(Hpa(bar), &[1, 2, 3, 4]);
     net.steps(6);
-    assert_eq!(octets(net.devices[0].0.bar(0, 0).unwrap(), 0, 4), [1, 2, 3, 4]);
+    assert_eq!(bytes(net.devices[0].0.bar(0, 0).unwrap(), 0, 4), [1, 2, 3, 4]);
     // "otherwise as an unsupported request": beyond P-P1's windows
     let refused = Err(Failure::Status(Status::UnsupportedRequest));
     let before = net.switches[0].0.counts().refused;
@@ -86,7 +86,7 @@ fn figure_5_5_tlp1_goes_down_by_the_windows() {
     let port = u32::try_from(net.bar(0, DEVICES[0], 2)).unwrap();
     let op = net.hosts[0].0.submit(What::IoWrite { port, data: vec![5, 6] });
     assert_eq!(net.wait(0, op), Ok(vec![]));
-    assert_eq!(octets(net.devices[0].0.bar(0, 2).unwrap(), 0, 2), [5, 6]);
+    assert_eq!(bytes(net.devices[0].0.bar(0, 2).unwrap(), 0, 2), [5, 6]);
 }
 
 /// PCIe 6.0 section 2.2.4.1, TLP2: from EP2 to the RC; completions come back by id (2.2.4.2).
@@ -115,7 +115,7 @@ fn figure_5_5_tlp3_goes_to_the_peer_that_claims_it() {
     net.devices[1].0.submit(0, write).unwrap();
     let op = net.devices[1].0.submit(0, What::Read { addr: Hpa(bar + 8), len: 2_000 }).unwrap();
     assert!(net.device_wait(1, op).result == Ok(data.clone()));
-    assert_eq!(octets(net.devices[0].0.bar(0, 0).unwrap(), 8, 2_000), data);
+    assert_eq!(bytes(net.devices[0].0.bar(0, 0).unwrap(), 8, 2_000), data);
     assert_eq!(net.hosts[0].0.counts().0.requests, before, "the host saw nothing of it");
     // UIO between the two goes the same way
     let op = net.devices[1].0.submit(0, What::UioRead { addr: Hpa(bar + 8), len: 2_000 }).unwrap();

@@ -1,7 +1,7 @@
 //! A host and a device on one link: enumeration, registers, memory, DMA, what goes wrong.
 //!
 //! Shape: both over a pipe; each test in both header layouts where that makes a difference.
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: PCIe 6.0 chapter 2; docs/spec/wire-formats.md §3.1, §3.5.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
@@ -72,7 +72,7 @@ fn a_device_that_is_not_ready_is_asked_again() {
 }
 
 #[test]
-fn bars_and_io_are_read_and_written_at_any_octet() {
+fn bars_and_io_are_read_and_written_at_any_byte() {
     for mode in MODES {
         let mut net = ready(mode);
         let (bar0, io, bar3) =
@@ -106,7 +106,7 @@ fn bars_and_io_are_read_and_written_at_any_octet() {
     }
 }
 
-/// Requests split at 4 KiB and by their largest sizes, completions at 64 octets.
+/// Requests split at 4 KiB and by their largest sizes, completions at 64 bytes.
 #[test]
 fn large_transfers_are_split_and_put_together() {
     for mode in MODES {
@@ -118,7 +118,7 @@ fn large_transfers_are_split_and_put_together() {
         assert_eq!(before.sent, before.answered, "{mode:?}: enumeration is over");
         assert_eq!(net.read(0, bar + 4_090, data.len()), Ok(data));
         let after = net.hosts[0].0.counts().1;
-        // writes of 256 octets, reads of 512: from 4090 to 24089
+        // writes of 256 bytes, reads of 512: from 4090 to 24089
         assert_eq!(after.sent - before.sent, 80 + 41, "{mode:?}");
         assert_eq!(after.completions - before.completions, 1 + 39 * 2 + 1, "{mode:?}");
     }
@@ -136,8 +136,8 @@ fn the_device_reads_and_writes_host_memory() {
         let got = net.device_wait(0, op).result.unwrap();
         assert_eq!((&got[..3], &got[5_003..]), (&[0; 3][..], &[0; 7][..]), "{mode:?}");
         assert!(got[3..5_003] == data, "{mode:?}");
-        let mut octets = vec![0; 5_000];
-        assert!(net.hosts[0].0.memory().read(RAM + 0x1003, &mut octets) && octets == data);
+        let mut bytes = vec![0; 5_000];
+        assert!(net.hosts[0].0.memory().read(RAM + 0x1003, &mut bytes) && bytes == data);
         // a read of zero length flushes, and brings nothing
         let op =
             net.devices[0].0.submit(0, What::Read { addr: Hpa(RAM + 0x1003), len: 0 }).unwrap();
@@ -262,7 +262,7 @@ fn resets_forget_what_software_set() {
     assert!(!net.devices[0].0.function(0).unwrap().is_master());
     assert_eq!(net.read(0, bar, 4), Err(Failure::Status(Status::UnsupportedRequest)));
     net.enumerate(0);
-    assert_eq!(net.read(0, bar, 4), Ok(vec![7; 4]), "memory keeps its octets");
+    assert_eq!(net.read(0, bar, 4), Ok(vec![7; 4]), "memory keeps its bytes");
     net.part(rig::Place::Host(0));
     net.steps(2);
     assert!(!net.devices[0].0.function(0).unwrap().is_master());

@@ -1,7 +1,7 @@
 //! Lightweight Notification on one link, TLP by TLP: what order a host and a device keep, and what counts as an update.
 //!
 //! Shape: [`Link`]: a host or a device, and a bare end of TLPs that says what it wants and notes what comes.
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: PCIe 5.0 sections 2.4.1 (ordering), 6.21.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
@@ -78,7 +78,7 @@ impl Link {
         Self::new(Near::Host(Box::new(CxlHost::new(config, memory()).unwrap())))
     }
 
-    /// A device that software has given its id, the right to send, and LN for lines of 64 octets.
+    /// A device that software has given its id, the right to send, and LN for lines of 64 bytes.
     fn device() -> Self {
         let config = device_config(Mode::NonFlit, vec![function(0x0D01)]);
         let mut link = Self::new(Near::Device(Box::new(CxlDevice::new(config).unwrap())));
@@ -95,9 +95,9 @@ impl Link {
             let kind = Kind::CfgWrite { type1: false };
             let first_be = if register == 4 { 3 } else { 12 };
             let body = Body::Config { dest: OTHER, register, first_be };
-            let octets = value.to_le_bytes();
+            let bytes = value.to_le_bytes();
             let write = TlpRepr::new(Mode::NonFlit, kind, Bdf::new(0, 0, 0), 1, body);
-            link.ask(&TlpRepr { payload: &octets, ..write });
+            link.ask(&TlpRepr { payload: &bytes, ..write });
         }
         link.steps(4);
         link.came.clear();
@@ -155,8 +155,8 @@ impl Link {
         assert_eq!(self.came, Vec::<Vec<u8>>::new(), "nothing passes what is paused");
         self.steps(250);
         let came = core::mem::take(&mut self.came);
-        let one = |octets: &Vec<u8>| {
-            let tlp = Tlp::parse(Mode::NonFlit, octets).unwrap();
+        let one = |bytes: &Vec<u8>| {
+            let tlp = Tlp::parse(Mode::NonFlit, bytes).unwrap();
             let place = tlp.addr().map_or_else(|| tlp.tag().into(), |addr| addr.0);
             (tlp.kind(), place, tlp.ln())
         };
@@ -185,14 +185,14 @@ const MESSAGE: Kind = Kind::Message { routing: Routing::Id, data: true };
 /// writes and reads with LN find memory as those before them have left it.
 #[test]
 fn section_3_3_3_a_host_keeps_the_order_of_completions_and_of_memory() {
-    let octets = [1, 2, 3, 4].map(|seed| pattern(seed, LINE));
+    let bytes = [1, 2, 3, 4].map(|seed| pattern(seed, LINE));
     for ln in [false, true] {
         let mut link = Link::host();
         link.pause();
         link.near_host().write(Hpa(THERE), &[1; 4]);
         link.steps(2);
         let write = |at, n: usize| TlpRepr {
-            payload: &octets[n],
+            payload: &bytes[n],
             ..request(Kind::MemWrite, 0, WATCHED + at, LINE, ln)
         };
         let plain = |at, n: usize| TlpRepr { ln: false, ..write(at, n) };
@@ -215,7 +215,7 @@ fn section_3_3_3_a_host_keeps_the_order_of_completions_and_of_memory() {
             core::mem::take(&mut link.came)
         };
         let tlps: Vec<Tlp<'_>> =
-            came.iter().map(|octets| Tlp::parse(Mode::NonFlit, octets).unwrap()).collect();
+            came.iter().map(|bytes| Tlp::parse(Mode::NonFlit, bytes).unwrap()).collect();
         // a message of the plain write to a line that is watched has its place among the posted; it is another test's
         let order: Vec<_> = tlps.iter().filter(|tlp| tlp.kind() != MESSAGE).collect();
         let told: Vec<_> = order
@@ -234,7 +234,7 @@ fn section_3_3_3_a_host_keeps_the_order_of_completions_and_of_memory() {
         ];
         assert_eq!(told, want, "LN {ln}");
         let data = order.iter().filter(|tlp| tlp.kind() == COMPLETION).map(|tlp| tlp.payload());
-        let want = [0, 1, 3, 3].map(|n| &octets[n][..]);
+        let want = [0, 1, 3, 3].map(|n| &bytes[n][..]);
         assert_eq!(data.collect::<Vec<_>>(), want, "LN {ln}");
         assert_eq!(tlps.len() - order.len(), usize::from(ln), "the plain write is told of");
     }
@@ -292,14 +292,14 @@ fn section_4_1_every_request_that_writes_is_an_update() {
         link.steps(4);
         link.came.clear();
         let len = payload.len().max(4);
-        // the last octets of the line: the next one stays as it is
+        // the last bytes of the line: the next one stays as it is
         link.ask(&TlpRepr { payload, ..request(kind, 2, line + 60, len, false) });
         link.steps(6);
         let messages: Vec<_> = link
             .came
             .iter()
-            .filter_map(|octets| {
-                LnMessage::parse(&Tlp::parse(Mode::NonFlit, octets).unwrap()).unwrap()
+            .filter_map(|bytes| {
+                LnMessage::parse(&Tlp::parse(Mode::NonFlit, bytes).unwrap()).unwrap()
             })
             .collect();
         let want = LnMessage { dest: Some(OTHER), reason: Reason::Updated, line: Hpa(line) };
@@ -310,7 +310,7 @@ fn section_4_1_every_request_that_writes_is_an_update() {
     }
 }
 
-/// PCIe 5.0 section 6.21: octets of a message on the wire, class and attributes among them.
+/// PCIe 5.0 section 6.21: bytes of a message on the wire, class and attributes among them.
 #[test]
 fn section_4_2_a_message_is_a_vendor_defined_one_of_class_0() {
     let mut link = Link::host();

@@ -1,7 +1,7 @@
 //! Commands of a host for a mailbox behind a plain switch, and the ring of notifications in its memory.
 //!
 //! Shape: the device's owner answers what comes; its answers are the commands turned around.
-//! Units: octets.
+//! Units: bytes.
 //! Source: CXL 3.1 section 8.2.8.4; docs/spec/wire-formats.md §4.6, §5.4.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
@@ -84,7 +84,7 @@ fn commands_go_through_the_mailbox_and_back() {
     }
 }
 
-/// docs/spec/wire-formats.md §5.4: 256 entries of 32 octets, head by the GAE, tail by the host; overflow is told.
+/// docs/spec/wire-formats.md §5.4: 256 entries of 32 bytes, head by the GAE, tail by the host; overflow is told.
 #[test]
 fn the_ring_of_notifications_is_read_in_order() {
     let mut net = net(Mode::Flit);

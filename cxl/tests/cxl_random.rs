@@ -1,7 +1,7 @@
 //! Any TLP at any endpoint: nothing panics, and what came in is in one count each.
 //!
-//! Shape: random octets, and TLPs of every kind with octets changed, as frames from a bare port.
-//! Units: octets, frames.
+//! Shape: random bytes, and TLPs of every kind with bytes changed, as frames from a bare port.
+//! Units: bytes, frames.
 //! Source: docs/spec/wire-formats.md §3.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
@@ -21,7 +21,7 @@ use weft_parsers::tlp::Mode;
 
 const ROUNDS: u64 = 30_000;
 
-/// First octets of headers, with how many double words of payload they announce.
+/// First bytes of headers, with how many double words of payload they announce.
 const KINDS: [(u8, u8); 22] = [
     (0x20, 16),
     (0x60, 4),
@@ -47,8 +47,8 @@ const KINDS: [(u8, u8); 22] = [
     (0x6E, 4),
 ];
 
-/// Octets that are a TLP, nearly one, or anything.
-fn octets(rng: &mut Rng, mode: Mode) -> Vec<u8> {
+/// Bytes that are a TLP, nearly one, or anything.
+fn bytes(rng: &mut Rng, mode: Mode) -> Vec<u8> {
     let mut any = |count: u64| -> Vec<u8> {
         (0..rng.below(count + 1)).map(|_| rng.next_u64().to_le_bytes()[0]).collect()
     };
@@ -135,7 +135,7 @@ fn a_host_takes_anything() {
             if round % 64 == 0 {
                 net.hosts[0].0.read(Hpa(1 << 38), 64); // some tags are under way
             }
-            let tlp = octets(&mut rng, mode);
+            let tlp = bytes(&mut rng, mode);
             poke(&mut net, &mut port, mode, &tlp);
             net.step_with(&[&export]);
             while net.hosts[0].0.next_event().is_some() {}
@@ -168,7 +168,7 @@ fn a_device_takes_anything() {
             if round % 64 == 0 {
                 let _ = net.devices[0].0.submit(0, What::Read { addr: Hpa(RAM), len: 64 });
             }
-            let tlp = octets(&mut rng, mode);
+            let tlp = bytes(&mut rng, mode);
             poke(&mut net, &mut port, mode, &tlp);
             while net.devices[0].0.next_event().is_some() {}
         }
@@ -199,14 +199,14 @@ fn a_switch_takes_anything_from_both_sides() {
         net.enumerate(0);
         let mut rng = Rng::new(0x0058_17C4);
         for _ in 0..ROUNDS {
-            let tlp = octets(&mut rng, other);
+            let tlp = bytes(&mut rng, other);
             poke(&mut net, &mut below, other, &tlp);
         }
         // from above: the host's cable is put into a bare port
         let (mut above, far) = net.pipe();
         net.switches[0].1[0] = Some(far);
         for _ in 0..ROUNDS {
-            let tlp = octets(&mut rng, mode);
+            let tlp = bytes(&mut rng, mode);
             poke(&mut net, &mut above, mode, &tlp);
             net.switches[0].0.take_events();
         }

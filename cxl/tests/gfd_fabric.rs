@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Fabric`]: two hosts at a root switch, leaf switches with the devices below it, pipes between; all are
 //! stepped in turn until nothing moves.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "GFD (endpoint)"; docs/spec/wire-formats.md §5.1, §5.2.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
@@ -80,7 +80,7 @@ struct Fabric {
     gfds: Vec<(GfdEnd, Pipe)>,
     bufs: Bufs,
     now: Instant,
-    /// Octets of each device.
+    /// Bytes of each device.
     memory: u64,
 }
 
@@ -343,7 +343,7 @@ impl Fabric {
         data: Option<&[u8]>,
         mut each: impl FnMut(usize, &[u8]),
     ) {
-        let mut slots: [Option<(usize, usize)>; WINDOW] = [None; WINDOW]; // request, octets that are still to come
+        let mut slots: [Option<(usize, usize)>; WINDOW] = [None; WINDOW]; // request, bytes that are still to come
         let starts: Vec<usize> = requests
             .iter()
             .scan(0, |sum, (_, len)| Some(core::mem::replace(sum, *sum + len)))
@@ -365,8 +365,8 @@ impl Fabric {
             }
             idle = if self.turn() { 0 } else { idle + 1 };
             assert!(idle < 1_000, "nothing moves, {done} of {} done", requests.len());
-            for octets in core::mem::take(&mut self.hosts[host].came) {
-                let tlp = Tlp::parse(Mode::Flit, &octets).unwrap();
+            for bytes in core::mem::take(&mut self.hosts[host].came) {
+                let tlp = Tlp::parse(Mode::Flit, &bytes).unwrap();
                 assert_eq!(tlp.status(), Some(Status::Success), "{tlp:?}");
                 let slot = &mut slots[usize::from(tlp.tag())];
                 let (number, left) = slot.unwrap();
@@ -422,7 +422,7 @@ fn request(kind: Kind, at: u64, len: usize) -> TlpRepr<'static> {
     TlpRepr::new(Mode::Flit, kind, Bdf::new(1, 0, 0), 5, body)
 }
 
-/// `len` octets at `at`, in requests of at most 512 that cross no multiple of `unit`.
+/// `len` bytes at `at`, in requests of at most 512 that cross no multiple of `unit`.
 fn cut(at: u64, len: usize, unit: usize) -> Vec<(u64, usize)> {
     let (mut requests, mut done) = (Vec::new(), 0);
     let unit = unit.min(PAYLOAD_MAX);
@@ -435,8 +435,8 @@ fn cut(at: u64, len: usize, unit: usize) -> Vec<(u64, usize)> {
     requests
 }
 
-/// One octet of the pattern of a run, so that no two places and runs are alike by chance.
-fn octet(seed: u64, n: u64) -> u8 {
+/// One byte of the pattern of a run, so that no two places and runs are alike by chance.
+fn byte(seed: u64, n: u64) -> u8 {
     let mixed = (n / 4 + (seed << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed.to_be_bytes()[usize::try_from(n % 4).unwrap()]
 }
@@ -451,12 +451,12 @@ fn written_by_one_and_read_by_the_other(count: usize, stripes: usize, granularit
     fabric.check();
 }
 
-/// Writes `len` octets at `at` by one host, and reads them by the other.
+/// Writes `len` bytes at `at` by one host, and reads them by the other.
 fn write_and_read(fabric: &mut Fabric, granularity: u8, at: u64, len: usize) {
     let count = fabric.gfds.len();
     let interleave = fabric.interleave(granularity);
     let unit = usize::try_from(interleave.granularity()).unwrap();
-    let data: Vec<u8> = (0..len as u64).map(|n| octet(granularity.into(), n)).collect();
+    let data: Vec<u8> = (0..len as u64).map(|n| byte(granularity.into(), n)).collect();
     let requests = cut(at, len, unit);
     let mut want = fabric.writes();
     for (at, _) in &requests {
@@ -465,8 +465,8 @@ fn write_and_read(fabric: &mut Fabric, granularity: u8, at: u64, len: usize) {
     fabric.train(0, &requests, Some(&data), |_, _| {});
     assert_eq!(fabric.writes(), want, "each device has its turns, granularity {granularity}");
     let mut got = vec![0; len];
-    fabric.train(1, &requests, None, |at, octets| {
-        got[at..at + octets.len()].copy_from_slice(octets);
+    fabric.train(1, &requests, None, |at, bytes| {
+        got[at..at + bytes.len()].copy_from_slice(bytes);
     });
     assert!(got == data, "{count} ways, granularity {granularity}: not what was written");
 }
@@ -503,7 +503,7 @@ fn soak_of_one_gib_over_four_ways() {
     println!("1 GiB written by one host, read by the other; writes {:?}", fabric.writes());
 }
 
-/// A fabric of four devices where one octet of each is written, to be asked for what is refused.
+/// A fabric of four devices where one byte of each is written, to be asked for what is refused.
 fn guarded() -> Fabric {
     let mut fabric = Fabric::new(4);
     fabric.interleave(0);

@@ -14,7 +14,7 @@ int weft_dpdk_errno(void)
     return rte_errno;
 }
 
-/* Messages: the last KEPT octets while somebody listens, else passed on. */
+/* Messages: the last KEPT bytes while somebody listens, else passed on. */
 enum { KEPT = 16384 };
 static pthread_mutex_t heard_lock = PTHREAD_MUTEX_INITIALIZER;
 static char heard[KEPT];

@@ -1,7 +1,7 @@
 /* What weft uses of DPDK, and functions over what DPDK has inline only.
  *
  * Shape: one function a call; nothing here is state but the text of DPDK's messages.
- * Units: frames, octets.
+ * Units: frames, bytes.
  * Source: DPDK 22.11 API.
  */
 #ifndef WEFT_DPDK_SHIM_H
@@ -39,7 +39,7 @@ uint16_t weft_dpdk_tx(uint16_t port, uint16_t queue, struct rte_mbuf **frames, u
 struct rte_mbuf *weft_dpdk_alloc(struct rte_mempool *pool);
 void weft_dpdk_free(struct rte_mbuf *frame);
 
-/* Has `carrier`, which is fresh, point at `size` octets from `at`; `freed(at, opaque)` is called when it
+/* Has `carrier`, which is fresh, point at `size` bytes from `at`; `freed(at, opaque)` is called when it
  * is freed. Its private area holds an rte_mbuf_ext_shared_info. */
 void weft_dpdk_carry(struct rte_mbuf *carrier, void *at, rte_iova_t iova, uint16_t size,
                      rte_mbuf_extbuf_free_callback_t freed, void *opaque);

@@ -1,13 +1,13 @@
 //! A token bucket kept as a time, exact to a fraction of a picosecond over any number of frames.
 //!
 //! Shape: [`Bucket`] of a rate and a depth; `open_at(now)` says when it may be drawn on again.
-//! Units: rate in bit/s of true wire time (FCS, 64-octet minimum, preamble, gap); depth as a time.
+//! Units: rate in bit/s of true wire time (FCS, 64-byte minimum, preamble, gap); depth as a time.
 //! Source: the virtual scheduling form of GCRA (ITU-T I.371 Annex A); docs/spec/pipeline.md §7.
 
 use crate::time::{Instant, LinkRate, Span};
 
-/// Longest frame that is charged in full, in octets; longer ones count as this.
-const OCTETS_MAX: u32 = 1 << 20;
+/// Longest frame that is charged in full, in bytes; longer ones count as this.
+const BYTES_MAX: u32 = 1 << 20;
 /// Deepest bucket.
 const DEPTH_MAX: Span = Span::from_ms(3_600_000);
 
@@ -43,7 +43,7 @@ impl Bucket {
         }
         self.rate = rate;
         self.depth = depth.min(DEPTH_MAX);
-        self.ahead_max = self.depth + rate.bit_time(wire_bits(OCTETS_MAX));
+        self.ahead_max = self.depth + rate.bit_time(wire_bits(BYTES_MAX));
     }
 
     /// The rate.
@@ -68,11 +68,11 @@ impl Bucket {
         self.open_at(now) == now
     }
 
-    /// Draws the wire time of a frame of `len` octets (no FCS) that goes at `now`.
+    /// Draws the wire time of a frame of `len` bytes (no FCS) that goes at `now`.
     #[inline]
     pub fn charge(&mut self, now: Instant, len: u32) {
         const PS_PER_S: u64 = 1_000_000_000_000;
-        const { assert!(wire_bits(OCTETS_MAX) < u64::MAX / PS_PER_S) };
+        const { assert!(wire_bits(BYTES_MAX) < u64::MAX / PS_PER_S) };
         let rate = self.rate.as_bps();
         let cost = wire_bits(len) * PS_PER_S; // in ps / rate
         let (full_at, part) = self.full(now);
@@ -101,10 +101,10 @@ fn part_up(part: u64) -> Span {
     Span::from_ps(u64::from(part > 0))
 }
 
-/// Bits of a frame of `len` octets (no FCS) on the wire, as [`LinkRate::frame_time`] counts them.
+/// Bits of a frame of `len` bytes (no FCS) on the wire, as [`LinkRate::frame_time`] counts them.
 #[inline]
 const fn wire_bits(len: u32) -> u64 {
-    let with_fcs = (if len < OCTETS_MAX { len } else { OCTETS_MAX }) as u64 + 4;
+    let with_fcs = (if len < BYTES_MAX { len } else { BYTES_MAX }) as u64 + 4;
     (if with_fcs < 64 { 64 } else { with_fcs } + 20) * 8
 }
 
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// A 1,000-octet frame is 8,192 bits: 8,192 ns at 1 Gbit/s.
+    /// A 1,000-byte frame is 8,192 bits: 8,192 ns at 1 Gbit/s.
     #[test]
     fn depth_goes_at_once_then_the_rate_holds() {
         #[rustfmt::skip] // columns: name, depth_ns, frames sent at 0, open at ns

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`SwitchConfig`] holds a [`PortConfig`] per port and one part per function. Fields marked
 //! (restart) are fixed when the switch is built; all others may change while it runs.
-//! Units: octets, cells, frames, bit/s, [`Span`]; no percentages.
+//! Units: bytes, cells, frames, bit/s, [`Span`]; no percentages.
 //! Source: docs/spec/pipeline.md §1 to §12.
 
 use weft_parsers::ParseConfig;
@@ -118,7 +118,7 @@ impl PortRole {
 pub struct TlpLink {
     /// Header layout of TLPs without PTH; those with one are in flit mode.
     pub mode: Mode,
-    /// `Max_Payload_Size`, octets: 128 to 4,096, a power of two.
+    /// `Max_Payload_Size`, bytes: 128 to 4,096, a power of two.
     pub payload_max: u16,
 }
 
@@ -202,7 +202,7 @@ pub struct PriMaps {
     pub pcp_to_pri: [Pri; 8],
     /// By DSCP.
     pub dscp_to_pri: [Pri; 64],
-    /// By bits 7:2 of the Traffic Class octet.
+    /// By bits 7:2 of the Traffic Class byte.
     pub tc_to_pri: [Pri; 64],
 }
 
@@ -252,7 +252,7 @@ pub enum Sharing {
 /// Shared buffer (docs/spec/pipeline.md §4).
 #[derive(Clone, Debug)]
 pub struct BufferConfig {
-    /// Octets of a cell (restart).
+    /// Bytes of a cell (restart).
     pub cell_bytes: u32,
     /// All cells, headroom included (restart).
     pub total_cells: u32,
@@ -280,7 +280,7 @@ pub struct CrossbarConfig {
     /// In virtual time: a match takes its input and its output for the frame's wire time, at the port's
     /// own rate, divided by this.
     pub speedup: u32,
-    /// Whether that wire time has FCS, the 64-octet minimum, preamble and gap in it, as on a true wire
+    /// Whether that wire time has FCS, the 64-byte minimum, preamble and gap in it, as on a true wire
     /// ([`LinkRate::wire_time`]); the simulator sets it to what its wires do.
     pub wire_overhead: bool,
     /// Frames that one match moves at most.
@@ -294,7 +294,7 @@ pub struct CrossbarConfig {
 pub struct EcnConfig {
     /// Whether frames are marked.
     pub enabled: bool,
-    /// Depth of (output, pri) from which on some are, in octets.
+    /// Depth of (output, pri) from which on some are, in bytes.
     pub low_bytes: u64,
     /// Depth from which on all are.
     pub high_bytes: u64,
@@ -320,7 +320,7 @@ pub enum PfcMode {
     IngressPg,
     /// An egress queue's depth over all VOQs.
     EgressQueue {
-        /// Depth at which PAUSE is sent, in octets.
+        /// Depth at which PAUSE is sent, in bytes.
         xoff_bytes: u64,
         /// Depth at which it is released.
         xon_bytes: u64,
@@ -394,7 +394,7 @@ pub struct LiveSizes {
     pub pris: usize,
     /// Chunks that the buffer may fill; a cell is a chunk.
     pub cells: u32,
-    /// Octets of a chunk's cell.
+    /// Bytes of a chunk's cell.
     pub cell_bytes: u32,
     /// Headroom of each lossless group.
     pub headroom_cells: u32,
@@ -501,7 +501,7 @@ mod tests {
         assert_eq!(four.pcp_to_pri.map(Pri::get), [0, 1, 0, 2, 2, 3, 3, 3]);
         assert_eq!(four.dscp_to_pri[46].get(), 3);
         assert_eq!(four.dscp_to_pri[8].get(), 1);
-        #[rustfmt::skip] // columns: TC octet, 4 priorities, 8 priorities
+        #[rustfmt::skip] // columns: TC byte, 4 priorities, 8 priorities
         let cases = [(0x20, 2, 1), (0x24, 3, 1), (0x48, 0, 2), (0x40, 2, 2), (0xE4, 3, 7)];
         let eight = PriMaps::for_pris(8);
         for (tc, want4, want8) in cases {

@@ -1,8 +1,8 @@
-//! Frame descriptor: what moves through the switch while the octets stay in the pool.
+//! Frame descriptor: what moves through the switch while the bytes stay in the pool.
 //!
-//! Shape: 12 octets (16 with the VOQ link): chunk 32; vid 16, len 16; format 8, pri 3 + flags 5,
+//! Shape: 12 bytes (16 with the VOQ link): chunk 32; vid 16, len 16; format 8, pri 3 + flags 5,
 //! input 8, start/2 8. Not `Copy`: whoever holds it holds the frame (or one share of it).
-//! Units: octets.
+//! Units: bytes.
 //! Source: ARCHITECTURE.md "A frame's way".
 
 use weft_parsers::Format;
@@ -80,7 +80,7 @@ impl Facts {
     #[inline]
     #[must_use]
     pub const fn format_index(self) -> usize {
-        octet(self.0 << 8, FORMAT_SHIFT) as usize
+        byte(self.0 << 8, FORMAT_SHIFT) as usize
     }
 }
 
@@ -92,20 +92,20 @@ const INPUT_SHIFT: u32 = 8;
 const PRI_SHIFT: u32 = 16;
 const FORMAT_SHIFT: u32 = 24;
 
-/// `word` with the octet at `shift` replaced.
+/// `word` with the byte at `shift` replaced.
 #[inline]
-const fn with_octet(word: u32, shift: u32, octet: u8) -> u32 {
-    word & !(0xFF << shift) | (octet as u32) << shift
+const fn with_byte(word: u32, shift: u32, byte: u8) -> u32 {
+    word & !(0xFF << shift) | (byte as u32) << shift
 }
 
-/// The octet of `word` at `shift`.
+/// The byte of `word` at `shift`.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the upper bits are meant to go")]
-const fn octet(word: u32, shift: u32) -> u8 {
+const fn byte(word: u32, shift: u32) -> u8 {
     (word >> shift) as u8
 }
 
-const _: () = assert!(size_of::<Desc>() == 12, "with the VOQ link a descriptor is 16 octets");
+const _: () = assert!(size_of::<Desc>() == 12, "with the VOQ link a descriptor is 16 bytes");
 
 /// Facts about a frame that later stages need, as bits over the priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl Flag {
     }
 }
 
-/// A frame's start as it is kept: halved, so that 510 fits an octet.
+/// A frame's start as it is kept: halved, so that 510 fits a byte.
 #[expect(clippy::cast_possible_truncation, reason = "the pool checks that a start is at most 510")]
 const fn half(start: usize) -> u8 {
     (start / 2) as u8
@@ -154,7 +154,7 @@ impl Desc {
         Self { ..*self }
     }
 
-    /// Octets of the frame, without FCS.
+    /// Bytes of the frame, without FCS.
     #[inline]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty")]
@@ -171,31 +171,31 @@ impl Desc {
     #[inline]
     #[must_use]
     pub const fn start(&self) -> usize {
-        octet(self.facts, 0) as usize * 2
+        byte(self.facts, 0) as usize * 2
     }
 
     pub(crate) const fn set_start(&mut self, start: usize) {
-        self.facts = with_octet(self.facts, 0, half(start));
+        self.facts = with_byte(self.facts, 0, half(start));
     }
 
     /// The port that the frame came in by.
     #[inline]
     #[must_use]
     pub const fn input(&self) -> PortId {
-        PortId::from_low_bits(octet(self.facts, INPUT_SHIFT))
+        PortId::from_low_bits(byte(self.facts, INPUT_SHIFT))
     }
 
     /// Notes the port that the frame came in by.
     #[inline]
     pub const fn set_input(&mut self, input: PortId) {
-        self.facts = with_octet(self.facts, INPUT_SHIFT, input.get());
+        self.facts = with_byte(self.facts, INPUT_SHIFT, input.get());
     }
 
     /// Switch-internal priority.
     #[inline]
     #[must_use]
     pub const fn pri(&self) -> Pri {
-        Pri::from_low_bits(octet(self.facts, PRI_SHIFT))
+        Pri::from_low_bits(byte(self.facts, PRI_SHIFT))
     }
 
     /// Sets the priority.
@@ -221,13 +221,13 @@ impl Desc {
     #[inline]
     #[must_use]
     pub const fn format_index(&self) -> usize {
-        octet(self.facts, FORMAT_SHIFT) as usize
+        byte(self.facts, FORMAT_SHIFT) as usize
     }
 
     /// Sets the format.
     #[inline]
     pub const fn set_format(&mut self, format: Format) {
-        self.facts = with_octet(self.facts, FORMAT_SHIFT, format as u8);
+        self.facts = with_byte(self.facts, FORMAT_SHIFT, format as u8);
     }
 
     /// Notes what classification found, all at once, and that the frame came in by `input`.
@@ -313,14 +313,14 @@ impl Gist {
     #[inline]
     #[must_use]
     pub const fn pri(self) -> Pri {
-        Pri::from_low_bits(octet(self.facts, PRI_SHIFT))
+        Pri::from_low_bits(byte(self.facts, PRI_SHIFT))
     }
 
     /// As [`Desc::format_index`].
     #[inline]
     #[must_use]
     pub const fn format_index(self) -> usize {
-        octet(self.facts, FORMAT_SHIFT) as usize
+        byte(self.facts, FORMAT_SHIFT) as usize
     }
 
     /// Whether both are of one priority and format.

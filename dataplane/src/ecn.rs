@@ -1,6 +1,6 @@
 //! ECN: whether a frame that leaves its queue is to carry Congestion Experienced.
 //!
-//! Shape: depth of the queue and [`EcnProfile`] in, [`Verdict`] out; writing the octets is the parsers'.
+//! Shape: depth of the queue and [`EcnProfile`] in, [`Verdict`] out; writing the bytes is the parsers'.
 //! Units: depth and both marks in one unit, bytes or cells, whichever the caller counts in.
 //! Source: RFC 3168 section 5; docs/spec/pipeline.md §8 (a line from 0 at the low mark to `max_percent` at the high
 //! one, as WRED profiles have it).

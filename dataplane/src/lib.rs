@@ -4,7 +4,7 @@
 //! used by one-file switch functions (classify, fdb, vlan, lag, buffer, voq, islip, egress, ecn, pfc),
 //! which `pipeline` puts in order; `worker` is the thread that drives it live, `weft-sim` drives it
 //! in virtual time.
-//! Units: time in picoseconds ([`time::Instant`]), sizes in octets or cells, rates in bit/s, as named.
+//! Units: time in picoseconds ([`time::Instant`]), sizes in bytes or cells, rates in bit/s, as named.
 //! Source: docs/spec/pipeline.md §1 to §13; each module names its standard and clause.
 
 pub mod batch;

@@ -100,7 +100,7 @@ pub struct Snapshot {
     pub unshaped: PerPort<PriSet>,
     /// A frame that came in with up to this length fits every port, a tag that is put in included.
     pub frame_len_safe: usize,
-    /// ECN profile in octets, if marking is on.
+    /// ECN profile in bytes, if marking is on.
     pub ecn: Option<EcnProfile>,
     /// PCP of a tag that is put in for each priority.
     pub pcp_of_pri: PerPri<u8>,
@@ -232,7 +232,7 @@ impl Snapshot {
         marks_alone(&self.config, self.ecn, output)
     }
 
-    /// Cells of a frame of `len` octets.
+    /// Cells of a frame of `len` bytes.
     #[inline]
     #[must_use]
     pub const fn cells(&self, len: usize) -> u32 {
@@ -240,7 +240,7 @@ impl Snapshot {
         if len <= cell {
             return 1; // the usual case without a division
         }
-        #[expect(clippy::cast_possible_truncation, reason = "a frame is at most 9,216 octets")]
+        #[expect(clippy::cast_possible_truncation, reason = "a frame is at most 9,216 bytes")]
         let cells = len.div_ceil(cell) as u32;
         cells
     }
@@ -310,7 +310,7 @@ pub fn without_idle_headroom(buffer: &BufferConfig, ports: &[PortConfig]) -> Buf
     counted
 }
 
-/// Octets that a tag may add to a frame on its way through.
+/// Bytes that a tag may add to a frame on its way through.
 fn tag_len_added(config: &SwitchConfig) -> usize {
     let untagged = |mode: &PortMode| match *mode {
         PortMode::Transparent { pvid } | PortMode::Access { pvid } => Some(pvid),

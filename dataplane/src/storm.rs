@@ -1,7 +1,7 @@
 //! Storm limits of a port: how much broadcast, unknown unicast and multicast it may bring in.
 //!
 //! Shape: a token bucket per [`StormKind`], refilled from `now`; a level-triggered [`StormSet`].
-//! Units: frames/s or bit/s (octets without FCS times 8); credit in 10^-12 frame or bit, exact.
+//! Units: frames/s or bit/s (bytes without FCS times 8); credit in 10^-12 frame or bit, exact.
 //! Source: docs/spec/pipeline.md §3.
 
 use crate::time::{Instant, Span};
@@ -131,7 +131,7 @@ impl StormGuard {
         Self { buckets: [broadcast, unknown_unicast, multicast].map(|l| l.map(Bucket::new)) }
     }
 
-    /// Whether a frame of `len` octets (no FCS) may go on.
+    /// Whether a frame of `len` bytes (no FCS) may go on.
     #[inline]
     pub fn allow(&mut self, kind: StormKind, len: usize, now: Instant) -> bool {
         match self.buckets.get_mut(kind as usize) {
@@ -181,7 +181,7 @@ mod tests {
             ("1 frame/s holds 1",         FramesPerSecond(1),            60, 1,  1_000_000_000_000),
             ("3 frames/s round up",       FramesPerSecond(3),            60, 1,  333_333_333_334),
             ("100 Mbit/s hold 1 Mbit",    BitsPerSecond(100_000_000),  1250, 100, 100_000_000),
-            ("1 Mbit/s hold 9,216 octets", BitsPerSecond(1_000_000),   9216, 1,  73_728_000_000),
+            ("1 Mbit/s hold 9,216 bytes", BitsPerSecond(1_000_000),   9216, 1,  73_728_000_000),
             ("short frames cost less",    BitsPerSecond(1_000_000),      72, 128, 576_000_000),
         ];
         for (name, limit, len, burst, ps) in cases {

@@ -182,7 +182,7 @@ impl LinkRate {
         Span::from_ps(scale_up(bits, 1_000_000_000_000, self.0))
     }
 
-    /// Time of a frame of `len` octets (no FCS) on a true wire: FCS, the 64-octet minimum, 8 octets
+    /// Time of a frame of `len` bytes (no FCS) on a true wire: FCS, the 64-byte minimum, 8 bytes
     /// of preamble and 12 of gap (docs/spec/model.md).
     #[inline]
     #[must_use]
@@ -192,8 +192,8 @@ impl LinkRate {
         self.bit_time((padded + 20) * 8)
     }
 
-    /// Time of a frame of `len` octets (no FCS) on a link: [`Self::frame_time`], or without all that
-    /// (`overhead` false) of its octets alone.
+    /// Time of a frame of `len` bytes (no FCS) on a link: [`Self::frame_time`], or without all that
+    /// (`overhead` false) of its bytes alone.
     #[inline]
     #[must_use]
     pub const fn wire_time(self, len: usize, overhead: bool) -> Span {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn wire_times_match_the_model_page() {
-        #[rustfmt::skip] // columns: gbps, octets without FCS, ps
+        #[rustfmt::skip] // columns: gbps, bytes without FCS, ps
         let cases = [
             (100, 22,   6_720),
             (100, 60,   6_720),

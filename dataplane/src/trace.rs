@@ -3,7 +3,7 @@
 //! Shape: [`Tracer`] is a type parameter of the pipeline, so that tracing costs nothing when off;
 //! [`Event`] carries the numbers that decided. Frames are numbered from 1 in order of receipt; with
 //! several workers, each has numbers of its own.
-//! Units: cells, octets, picoseconds, as named.
+//! Units: cells, bytes, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §13; ARCHITECTURE.md.
 
 use serde::Serialize;
@@ -21,9 +21,9 @@ pub enum Event {
         frame: u64,
         /// Input.
         port: u8,
-        /// Octets.
+        /// Bytes.
         len: u16,
-        /// First octets: addresses, type.
+        /// First bytes: addresses, type.
         digest: u64,
     },
     /// It was parsed and classified.
@@ -124,7 +124,7 @@ pub enum Event {
         port: u8,
         /// Priority.
         pri: u8,
-        /// Depth of (output, pri) before, in octets (cells times their size).
+        /// Depth of (output, pri) before, in bytes (cells times their size).
         depth: u64,
         /// ECN mark from which on some are marked; both are 0 while marking is off.
         low: u64,
@@ -143,7 +143,7 @@ pub enum Event {
         frame: u64,
         /// Output.
         port: u8,
-        /// Octets.
+        /// Bytes.
         len: u16,
     },
     /// PAUSE or resume was received.
@@ -226,8 +226,8 @@ pub trait Tracer {
     /// Takes an event.
     fn event(&mut self, now: Instant, event: Event);
 
-    /// Takes the octets of a frame as it came in, right after [`Event::Rx`].
-    fn octets(&mut self, _frame: u64, _octets: &[u8]) {}
+    /// Takes the bytes of a frame as it came in, right after [`Event::Rx`].
+    fn bytes(&mut self, _frame: u64, _bytes: &[u8]) {}
 
     /// The next frame's number.
     fn number(&mut self) -> u64;
@@ -294,8 +294,8 @@ pub trait Listen {
     /// Takes an event.
     fn listen(&mut self, now: Instant, event: &Event);
 
-    /// Takes the octets of a frame as it came in, right after [`Event::Rx`].
-    fn octets(&mut self, _frame: u64, _octets: &[u8]) {}
+    /// Takes the bytes of a frame as it came in, right after [`Event::Rx`].
+    fn bytes(&mut self, _frame: u64, _bytes: &[u8]) {}
 
     /// Whether it need not hear any more; a worker lets go of it then.
     fn has_enough(&self) -> bool {
@@ -365,8 +365,8 @@ impl<L: Listen> Tracer for Trace<L> {
         self.listener.listen(now, &event);
     }
 
-    fn octets(&mut self, frame: u64, octets: &[u8]) {
-        self.listener.octets(frame, octets);
+    fn bytes(&mut self, frame: u64, bytes: &[u8]) {
+        self.listener.bytes(frame, bytes);
     }
 
     fn number(&mut self) -> u64 {
@@ -468,19 +468,19 @@ mod tests {
     }
 
     #[test]
-    fn octets_are_handed_on_and_leave_the_hash_alone() {
+    fn bytes_are_handed_on_and_leave_the_hash_alone() {
         #[derive(Default)]
         struct Keeper(Vec<(u64, Vec<u8>)>);
         impl Listen for Keeper {
             fn listen(&mut self, _now: Instant, _event: &Event) {}
 
-            fn octets(&mut self, frame: u64, octets: &[u8]) {
-                self.0.push((frame, octets.to_vec()));
+            fn bytes(&mut self, frame: u64, bytes: &[u8]) {
+                self.0.push((frame, bytes.to_vec()));
             }
         }
         let mut trace = Trace::new(Keeper::default());
         let (hash, events) = (trace.hash(), trace.events());
-        trace.octets(7, &[1, 2, 3]);
+        trace.bytes(7, &[1, 2, 3]);
         assert_eq!((trace.hash(), trace.events()), (hash, events));
         assert_eq!(trace.listener().0, [(7, vec![1, 2, 3])]);
     }

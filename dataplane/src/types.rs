@@ -39,7 +39,7 @@ impl PortId {
         self.0 as usize
     }
 
-    /// This port as an octet.
+    /// This port as a byte.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u8 {
@@ -83,7 +83,7 @@ impl Pri {
         self.0 as usize
     }
 
-    /// This priority as an octet.
+    /// This priority as a byte.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u8 {

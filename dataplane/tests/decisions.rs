@@ -37,7 +37,7 @@ use weft_parsers::{AddrKey, AddrSpace, AfhMode, Vid};
 const PORTS: usize = 6;
 const SEED: u64 = 0x5EED;
 
-/// A port whose frames and room a generator draws; reads every octet that it is given.
+/// A port whose frames and room a generator draws; reads every byte that it is given.
 struct Drawn {
     caps: PortCaps,
     index: usize,
@@ -153,10 +153,10 @@ impl Port for Drawn {
         let take = batch.len().min(self.tx_room(now));
         self.room -= take;
         for desc in batch.drain(..take) {
-            let octets = bufs.bytes(&desc).iter().map(|&octet| u64::from(octet));
-            let octets = octets.fold(self.index as u64, |sum, octet| sum.rotate_left(9) ^ octet);
+            let bytes = bufs.bytes(&desc).iter().map(|&byte| u64::from(byte));
+            let bytes = bytes.fold(self.index as u64, |sum, byte| sum.rotate_left(9) ^ byte);
             let sent = self.sent.load(Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            self.sent.store(sent ^ octets, Ordering::Relaxed);
+            self.sent.store(sent ^ bytes, Ordering::Relaxed);
             bufs.free(desc);
         }
         take

@@ -2,7 +2,7 @@
 //!
 //! Shape: `net_null` makes and forgets frames, `net_ring` gives back what it was sent, `net_pcap`
 //! reads and writes files. Every test ends with as many chunks in use as it began with: none.
-//! Units: octets, frames.
+//! Units: bytes, frames.
 //! Source: docs/spec/pipeline.md §11; DPDK 22.11 `doc/guides/nics`.
 #![expect(unsafe_code, reason = "an allocator that counts")]
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
@@ -110,7 +110,7 @@ impl Rig {
         assert_eq!(self.tx(&mut batch), 1);
     }
 
-    /// The octets of all frames that wait.
+    /// The bytes of all frames that wait.
     fn take_all(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         loop {
@@ -139,7 +139,7 @@ impl Rig {
     }
 }
 
-/// A frame of `len` octets whose contents depend on `seed`.
+/// A frame of `len` bytes whose contents depend on `seed`.
 fn frame(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at * 7 + seed * 31 + seed / 256) % 251).unwrap()).collect()
 }
@@ -212,9 +212,9 @@ fn a_ring_gives_back_what_it_was_sent() {
         .iter()
         .enumerate()
         .map(|(seed, &len)| {
-            let mut octets = frame(len, seed);
-            octets.resize(len.max(60), 0); // padded
-            octets
+            let mut bytes = frame(len, seed);
+            bytes.resize(len.max(60), 0); // padded
+            bytes
         })
         .collect();
     assert_eq!(rig.take_all(), want);
@@ -282,21 +282,21 @@ fn copies_share_a_chunk_and_each_port_gives_back_its_own() {
     two.start(&mut one.bufs).unwrap();
     sink.start(&mut one.bufs).unwrap();
     for seed in 0..200 {
-        let octets = frame(200, seed);
-        let mut desc = one.bufs.alloc_from(&octets).unwrap();
+        let bytes = frame(200, seed);
+        let mut desc = one.bufs.alloc_from(&bytes).unwrap();
         let copies = [one.bufs.share(&mut desc), one.bufs.share(&mut desc)];
         let mut batch: Batch = [desc].into_iter().collect();
         assert_eq!(one.port.tx(one.now, &mut one.bufs, &mut batch), 1);
         for (port, copy) in [&mut two, &mut sink].into_iter().zip(copies) {
-            assert_eq!(one.bufs.bytes(&copy), octets, "still there");
+            assert_eq!(one.bufs.bytes(&copy), bytes, "still there");
             let mut batch: Batch = [copy].into_iter().collect();
             assert_eq!(port.tx(one.now, &mut one.bufs, &mut batch), 1);
         }
         assert_eq!(one.bufs.used().get(), 1, "two copies of one chunk are in rings");
-        assert_eq!(one.take_all(), std::slice::from_ref(&octets));
+        assert_eq!(one.take_all(), std::slice::from_ref(&bytes));
         let mut batch = Batch::new();
         assert_eq!(two.rx(one.now, &mut one.bufs, &mut batch), 1);
-        assert_eq!(one.bufs.bytes(&batch[0]), octets);
+        assert_eq!(one.bufs.bytes(&batch[0]), bytes);
         one.free(batch);
         assert_eq!(one.bufs.used().get(), 0);
     }
@@ -340,11 +340,11 @@ fn a_copy_that_is_not_taken_stays_a_copy() {
 fn a_partial_checksum_is_completed() {
     let mut rig = Rig::new("net_ring_csum", 100);
     for shared in [false, true] {
-        // The field holds the pseudo-header's sum; here it is 0 over octets 40 to 60.
-        let mut octets = frame(60, 9);
-        octets[50..52].fill(0);
+        // The field holds the pseudo-header's sum; here it is 0 over bytes 40 to 60.
+        let mut bytes = frame(60, 9);
+        bytes[50..52].fill(0);
         let partial = PartialCsum { start: 40, offset: 10 };
-        let mut desc = rig.bufs.alloc_from(&octets).unwrap();
+        let mut desc = rig.bufs.alloc_from(&bytes).unwrap();
         rig.bufs.set_partial_csum(&mut desc, Some(partial));
         let copy = shared.then(|| rig.bufs.share(&mut desc));
         let mut batch: Batch = [desc].into_iter().collect();
@@ -354,7 +354,7 @@ fn a_partial_checksum_is_completed() {
         let sum: u32 = words.sum();
         assert_eq!((sum & 0xFFFF) + (sum >> 16), 0xFFFF, "shared {shared}");
         if let Some(copy) = copy {
-            assert_eq!(rig.bufs.bytes(&copy), octets, "the other copy is as it was");
+            assert_eq!(rig.bufs.bytes(&copy), bytes, "the other copy is as it was");
             rig.bufs.free(copy);
         }
     }
@@ -377,7 +377,7 @@ fn a_capture_goes_through_unchanged() {
         for desc in &batch {
             assert_eq!(rig.bufs.bytes(desc), frames[seen], "frame {seen}");
             let after = rig.bufs.head(desc).iter().skip(desc.len());
-            assert!(after.copied().all(|octet| octet == 0), "frame {seen}: zeros after its end");
+            assert!(after.copied().all(|byte| byte == 0), "frame {seen}: zeros after its end");
             seen += 1;
         }
         rig.tx(&mut batch);
@@ -454,8 +454,8 @@ fn a_driver_that_wants_its_own_memory_gets_copies() {
     let before = ALLOCATIONS.get();
     let mut allocated = 0;
     for seed in 0..2_000 {
-        let octets = frame([14, 60, 333, 1_522][seed % 4], seed);
-        let mut desc = two.bufs.alloc_from(&octets).unwrap();
+        let bytes = frame([14, 60, 333, 1_522][seed % 4], seed);
+        let mut desc = two.bufs.alloc_from(&bytes).unwrap();
         let copy = two.bufs.share(&mut desc);
         let mut batch: Batch = [desc, copy].into_iter().collect();
         assert_eq!(two.tx(&mut batch), 2);
@@ -464,8 +464,8 @@ fn a_driver_that_wants_its_own_memory_gets_copies() {
         allocated += ALLOCATIONS.get() - had;
         assert_eq!(got.len(), 2, "{seed}");
         for got in got {
-            assert_eq!(got[..octets.len()], octets, "{seed}");
-            assert_eq!(got.len(), octets.len().max(60));
+            assert_eq!(got[..bytes.len()], bytes, "{seed}");
+            assert_eq!(got.len(), bytes.len().max(60));
         }
     }
     let own = 2_000; // of `frame`

@@ -133,7 +133,7 @@ impl Rig {
         self.arrive(port, frame);
         self.step([64; PORTS]);
         let sent = std::mem::take(&mut self.wires.lock().unwrap().sent);
-        assert!(sent.iter().all(|(_, octets)| octets == frame));
+        assert!(sent.iter().all(|(_, bytes)| bytes == frame));
         let mut left: Vec<_> = sent.into_iter().map(|(at, _)| at).collect();
         left.sort_unstable();
         left

@@ -2,7 +2,7 @@
 //!
 //! Shape: veth pairs, one end a port's, the other the kernel's; several ports share one UMEM. Needs
 //! root, `ip`, and a kernel with `AF_XDP`; says so and passes otherwise.
-//! Units: octets, frames, ms.
+//! Units: bytes, frames, ms.
 //! Source: docs/spec/pipeline.md §11.
 #![expect(unsafe_code, reason = "bpf(2) and a packet socket of the peer")]
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
@@ -65,19 +65,19 @@ fn frames_go_both_ways_with_partial_checksums() {
     assert!(bench.port.reads_tags());
     assert_eq!(bench.port.describe(), "native, copy");
     let socket = listener();
-    let mut octets = [0; 2_000];
+    let mut bytes = [0; 2_000];
 
     // To the kernel: padded; whole; with a checksum that only the kernel can complete.
     bench.send(&udp(mac("host"), b"short"), None);
     bench.tick().unwrap();
-    assert_eq!(socket.recv(&mut octets).unwrap(), 5);
+    assert_eq!(socket.recv(&mut bytes).unwrap(), 5);
     let mut frame = udp(mac("host"), &[7; 1_400]);
     let pseudo = csum::sum(&[0, 17], csum::sum(&frame[26..34], 1_408));
     frame[40..42].copy_from_slice(&pseudo.to_be_bytes());
     bench.send(&frame, Some(PartialCsum { start: 34, offset: 6 }));
     bench.tick().unwrap();
-    assert_eq!(socket.recv(&mut octets).unwrap(), 1_400);
-    assert_eq!(octets[..1_400], [7; 1_400]);
+    assert_eq!(socket.recv(&mut bytes).unwrap(), 1_400);
+    assert_eq!(bytes[..1_400], [7; 1_400]);
 
     // From the kernel: a broadcast whose checksum it has left to us.
     socket.set_broadcast(true).unwrap();
@@ -93,7 +93,7 @@ fn frames_go_both_ways_with_partial_checksums() {
     bench.end();
 }
 
-/// A frame of `len` octets that says so, and its number.
+/// A frame of `len` bytes that says so, and its number.
 fn numbered(len: usize, number: u16) -> Vec<u8> {
     let mut frame = vec![0xFF; 6];
     frame.extend([2, 0, 0, 0, 0, 9, 0x88, 0xB5]);
@@ -121,13 +121,13 @@ impl PacketReceiver {
         for (level, option, value) in options {
             let value: i32 = value;
             let at = (&raw const value).cast();
-            // SAFETY: four octets of a live value.
+            // SAFETY: four bytes of a live value.
             let set = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, at, 4) };
             assert_eq!(set, 0);
         }
         // SAFETY: a terminated string.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        // SAFETY: all octets zero is a valid address.
+        // SAFETY: all bytes zero is a valid address.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = u16::try_from(libc::AF_PACKET).unwrap();
         address.sll_protocol = protocol;
@@ -143,13 +143,13 @@ impl PacketReceiver {
     fn take(&self) -> Vec<Vec<u8>> {
         use std::os::fd::AsRawFd;
         let mut frames = Vec::new();
-        let mut octets = vec![0_u8; 4_096];
+        let mut bytes = vec![0_u8; 4_096];
         loop {
-            let (at, len) = (octets.as_mut_ptr().cast(), octets.len());
-            // SAFETY: `len` octets of ours.
+            let (at, len) = (bytes.as_mut_ptr().cast(), bytes.len());
+            // SAFETY: `len` bytes of ours.
             let had = unsafe { libc::recv(self.0.as_raw_fd(), at, len, 0) };
             let Ok(had) = usize::try_from(had) else { return frames };
-            frames.push(octets.get(..had).unwrap().to_vec());
+            frames.push(bytes.get(..had).unwrap().to_vec());
         }
     }
 

@@ -3,7 +3,7 @@
 //! Shape: a namespace with a veth pair (`sw` is the port's, `host` the peer's) or a tap; the kernel's
 //! own TCP, ARP and link code is at the other end. Needs root, `ip` and `tc`; says so and passes
 //! otherwise.
-//! Units: octets, ms.
+//! Units: bytes, ms.
 //! Source: docs/spec/pipeline.md §11.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
@@ -53,17 +53,17 @@ fn af_packet_sends_and_receives_with_short_frames_and_partial_checksums() {
     ns.veth();
     let mut bench = af_packet();
     let socket = listener();
-    let mut octets = [0; 2_000];
+    let mut bytes = [0; 2_000];
 
     // To the kernel: padded; whole; with a checksum that only the kernel can complete.
     bench.send(&udp(mac("host"), b"short"), None);
-    assert_eq!(socket.recv(&mut octets).unwrap(), 5);
+    assert_eq!(socket.recv(&mut bytes).unwrap(), 5);
     let mut frame = udp(mac("host"), &[7; 1_400]);
     let pseudo = csum::sum(&[0, 17], csum::sum(&frame[26..34], 1_408));
     frame[40..42].copy_from_slice(&pseudo.to_be_bytes());
     bench.send(&frame, Some(PartialCsum { start: 34, offset: 6 }));
-    assert_eq!(socket.recv(&mut octets).unwrap(), 1_400);
-    assert_eq!(octets[..1_400], [7; 1_400]);
+    assert_eq!(socket.recv(&mut bytes).unwrap(), 1_400);
+    assert_eq!(bytes[..1_400], [7; 1_400]);
 
     // From the kernel: a broadcast; its checksum is partial, and right once it is completed.
     socket.set_broadcast(true).unwrap();
@@ -115,7 +115,7 @@ fn a_tag_in_metadata_is_put_back() {
     bench.end();
 }
 
-/// A TCP frame of the host's with a tag or without, with `len` octets of payload that begin with `n`.
+/// A TCP frame of the host's with a tag or without, with `len` bytes of payload that begin with `n`.
 fn tcp(n: u16, tagged: bool, len: usize) -> Vec<u8> {
     let rest = (2..len).map(|i| u8::try_from(i % 251).unwrap());
     let payload: Vec<u8> = n.to_be_bytes().into_iter().chain(rest).collect();
@@ -158,16 +158,16 @@ fn frames_that_fit_no_slot_keep_their_place_among_others() {
     let mut lens = vec![];
     let mut bodies = Vec::new();
     while bench.port.counters().rx_dropped[0].1 < u64::from(ROUNDS) {
-        for (octets, partial) in bench.until(|_, _| true) {
-            let tag = if octets[12..14] == [0x81, 0x00] { 4 } else { 0 };
-            let n = u16::from_be_bytes([octets[34 + tag], octets[35 + tag]]);
+        for (bytes, partial) in bench.until(|_, _| true) {
+            let tag = if bytes[12..14] == [0x81, 0x00] { 4 } else { 0 };
+            let n = u16::from_be_bytes([bytes[34 + tag], bytes[35 + tag]]);
             assert_eq!(tag, usize::from(n % 2) * 4, "{n}");
-            assert!(tag == 0 || octets[14..16] == [0x60, 0x05], "{n}");
+            assert!(tag == 0 || bytes[14..16] == [0x60, 0x05], "{n}");
             let split = lens.len() % 11 != 0 && lens.len() % 11 != 8;
             assert_eq!(partial.map(|p| usize::from(p.start)), split.then_some(34 + tag), "{n}");
             assert_eq!(usize::from(n), lens.len() / 11, "in order");
-            lens.push(octets.len() - 54 - tag);
-            bodies.extend_from_slice(&octets[54 + tag..]);
+            lens.push(bytes.len() - 54 - tag);
+            bodies.extend_from_slice(&bytes[54 + tag..]);
         }
     }
     let body = |n, len| tcp(n, false, len).split_off(54);
@@ -176,7 +176,7 @@ fn frames_that_fit_no_slot_keep_their_place_among_others() {
     let want: Vec<u8> = (0..ROUNDS)
         .flat_map(|n| [body(n, 100), body(n, 10_000), body(n, 200), body(n, 1_000)].concat())
         .collect();
-    assert!(bodies == want, "octets");
+    assert!(bodies == want, "bytes");
     assert_eq!(bench.port.super_frames(), 2 * u64::from(ROUNDS));
     let dropped = bench.port.counters().rx_dropped;
     assert_eq!(dropped[0], (Some(DropReason::TooLong), u64::from(ROUNDS)));
@@ -221,11 +221,11 @@ fn a_frame_that_the_kernel_refuses_is_counted_and_those_behind_it_leave() {
     ns.veth();
     let mut bench = af_packet();
     let socket = listener();
-    let mut octets = [0; 2_000];
+    let mut bytes = [0; 2_000];
     for round in 1..=40_u64 {
         let mut batch = Batch::new();
         for len in [100, 1_473, 200, 300, 1_472] {
-            // With one octet more than its MTU the device would not take it.
+            // With one byte more than its MTU the device would not take it.
             let mut desc = bench.bufs.alloc_from(&udp(mac("host"), &vec![0; len])).unwrap();
             if len == 300 {
                 // A checksum that begins in the MAC addresses: the kernel sees it in the slot.
@@ -236,7 +236,7 @@ fn a_frame_that_the_kernel_refuses_is_counted_and_those_behind_it_leave() {
         }
         assert_eq!(bench.port.tx(bench.now, &mut bench.bufs, &mut batch), 5);
         for want in [100, 200, 1_472] {
-            assert_eq!(socket.recv(&mut octets).unwrap(), want, "{round}");
+            assert_eq!(socket.recv(&mut bytes).unwrap(), want, "{round}");
         }
         assert_eq!(bench.port.counters().tx_failed, 2 * round);
     }
@@ -323,7 +323,7 @@ fn a_call_of_the_kernel_is_for_sixteen_frames_at_least() {
     bench.end();
 }
 
-/// Octets of the TCP connection's stream.
+/// Bytes of the TCP connection's stream.
 const LEN: usize = 8 << 20;
 
 #[test]
@@ -367,15 +367,15 @@ fn super_frames(test: &str, segments: bool) {
     let client = std::thread::spawn(move || {
         let ns = std::mem::ManuallyDrop::new(Netns(name));
         ns.enter();
-        let octets: Vec<u8> = (0..LEN).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        let bytes: Vec<u8> = (0..LEN).map(|i| u8::try_from(i % 251).unwrap()).collect();
         let mut stream = (0..2_000)
             .find_map(|_| {
                 pause();
                 TcpStream::connect("10.9.0.2:7000").ok()
             })
             .unwrap();
-        stream.write_all(&octets).unwrap();
-        octets
+        stream.write_all(&bytes).unwrap();
+        bytes
     });
 
     let (mut now, mut frames, mut longest, mut partials) = (Instant::ZERO, 0, 0, 0);
@@ -554,15 +554,15 @@ fn tap_talks_to_a_real_kernel() {
     assert!(busy.contains("another process has it"), "{busy}");
 
     let socket = listener();
-    let mut octets = [0; 2_000];
+    let mut bytes = [0; 2_000];
     let mac = mac("host");
     bench.send(&udp(mac, b"short"), None);
-    assert_eq!(socket.recv(&mut octets).unwrap(), 5);
+    assert_eq!(socket.recv(&mut bytes).unwrap(), 5);
     let mut frame = udp(mac, &[7; 1_400]);
     let pseudo = csum::sum(&[0, 17], csum::sum(&frame[26..34], 1_408));
     frame[40..42].copy_from_slice(&pseudo.to_be_bytes());
     bench.send(&frame, Some(PartialCsum { start: 34, offset: 6 }));
-    assert_eq!(socket.recv(&mut octets).unwrap(), 1_400);
+    assert_eq!(socket.recv(&mut bytes).unwrap(), 1_400);
     socket.set_broadcast(true).unwrap();
     socket.send_to(b"hello", "10.9.0.255:7001").unwrap();
     let frames = bench.until(|f, _| f.get(36..38) == Some(&7_001_u16.to_be_bytes()));

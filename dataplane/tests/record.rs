@@ -156,9 +156,9 @@ impl Port for Whim {
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Memory {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -223,7 +223,7 @@ fn change(core: &Core, text: &[u8]) {
 }
 
 struct Run {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     trace_hash: u64,
     events: u64,
     ledger: Ledger,
@@ -270,10 +270,10 @@ fn record(seed: u64, steps: u64) -> Run {
     recording.stop(&mut lane, now, &mut ports);
     let ledger = Ledger::read(lane.core());
     let summary = recorder.finish(b"");
-    let octets = memory.0.lock().unwrap().clone();
-    assert_eq!(summary.octets, octets.len() as u64);
+    let bytes = memory.0.lock().unwrap().clone();
+    assert_eq!(summary.bytes, bytes.len() as u64);
     let (trace_hash, events) = (summary.trace_hash.unwrap(), summary.events);
-    Run { octets, trace_hash, events, ledger, did }
+    Run { bytes, trace_hash, events, ledger, did }
 }
 
 /// What a replay comes to.
@@ -294,11 +294,11 @@ fn is_short(call: &Call) -> bool {
     }
 }
 
-fn replay(seed: u64, octets: &[u8]) -> Result<Again, Divergence> {
+fn replay(seed: u64, bytes: &[u8]) -> Result<Again, Divergence> {
     let script = Script::new(PORTS, None);
     let mut again =
         Replaying::new(switch(seed), vec![caps(); PORTS], script.clone(), |_, _: &Event| {});
-    let (mut reader, _) = RecordReader::new(octets).unwrap();
+    let (mut reader, _) = RecordReader::new(bytes).unwrap();
     let mut short = 0;
     while let Some(entry) = reader.next_entry().unwrap() {
         match entry {
@@ -330,7 +330,7 @@ fn a_record_decides_the_same_again() {
     let (mut all, mut short) = (Vec::new(), 0);
     for seed in seeds.clone() {
         let run = record(seed, STEPS);
-        let again = replay(seed, &run.octets).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let again = replay(seed, &run.bytes).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         println!("seed {seed}: {} steps did something, {} are in the record", run.did, again.steps);
         assert_eq!((again.trace_hash, again.events), (run.trace_hash, run.events), "seed {seed}");
         assert_eq!(again.ledger, run.ledger, "seed {seed}");
@@ -367,13 +367,13 @@ fn a_record_decides_the_same_again() {
 #[test]
 fn a_changed_record_is_told_from_the_run() {
     let run = record(5, 400);
-    assert!(replay(5, &run.octets).is_ok());
+    assert!(replay(5, &run.bytes).is_ok());
     let from_to = |w: &[u8]| w.starts_with(&[2, 0, 0, 0]) && w[6..].starts_with(&[2, 0, 0, 0]);
-    let at = run.octets.windows(12).rposition(from_to).unwrap();
-    let mut flipped = run.octets.clone();
+    let at = run.bytes.windows(12).rposition(from_to).unwrap();
+    let mut flipped = run.bytes.clone();
     flipped[at + 5] ^= 1;
     let error = replay(5, &flipped).unwrap_err();
     println!("{error}");
     assert!(error.step > 0, "{error}");
-    assert!(replay(6, &run.octets).is_err(), "another switch");
+    assert!(replay(6, &run.bytes).is_err(), "another switch");
 }

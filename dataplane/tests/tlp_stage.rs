@@ -1,7 +1,7 @@
-//! TLPs through the pipeline: frames in at ports of every role, what comes out octet for octet, and the books.
+//! TLPs through the pipeline: frames in at ports of every role, what comes out byte for byte, and the books.
 //!
 //! Shape: a switch whose ports are lists of frames; tables set by hand; one step a case.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; docs/spec/wire-formats.md §3.4
 //! to §3.7a; CXL 3.1 sections 7.7.2.4, 7.7.3.3.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
@@ -226,7 +226,7 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// A UIO read of 64 octets, tag 5, by 01:00.0 (docs/spec/wire-formats.md §3.5, with an address of ours).
+/// A UIO read of 64 bytes, tag 5, by 01:00.0 (docs/spec/wire-formats.md §3.5, with an address of ours).
 fn uio_read(address: u64) -> Vec<u8> {
     [hex("22 00 00 10 01 00 00 05"), address.to_be_bytes().to_vec()].concat()
 }
@@ -390,7 +390,7 @@ fn hierarchical_requests_find_their_bridge() {
     }
 }
 
-/// Between two links of the old kind a TLP keeps its octets, LN among them; from one of them to the fabric it
+/// Between two links of the old kind a TLP keeps its bytes, LN among them; from one of them to the fabric it
 /// changes its header's layout.
 #[test]
 fn non_flit_links_keep_their_layout_and_translate_at_the_fabric() {
@@ -492,10 +492,10 @@ fn frames_of_another_kind_do_not_pass() {
     };
     let mut write = TlpRepr::new(Mode::Flit, Kind::UioWrite, Bdf::new(1, 0, 0), 1, body);
     write.payload = &payload;
-    let mut octets = [0; 1_200];
-    let len = write.emit(&mut octets).unwrap();
+    let mut bytes = [0; 1_200];
+    let len = write.emit(&mut bytes).unwrap();
     let before = rig.drops(HOST, DropReason::Malformed);
-    assert_eq!(rig.frame(HOST, &from_partner(HOST, 2, &octets[..len])), []);
+    assert_eq!(rig.frame(HOST, &from_partner(HOST, 2, &bytes[..len])), []);
     assert_eq!(rig.drops(HOST, DropReason::Malformed), before + 1);
     assert_eq!(rig.refused(HOST, Refusal::NoVcs), 0);
 }
@@ -534,7 +534,7 @@ fn nops_before_a_pth_are_passed_over() {
     assert_eq!(rig.drops(FABRIC, DropReason::NotTlp), before + 1);
 }
 
-/// docs/spec/wire-formats.md §3.7a, octet 19: another version is none of ours; flags are not looked at, and sent as 0.
+/// docs/spec/wire-formats.md §3.7a, byte 19: another version is none of ours; flags are not looked at, and sent as 0.
 #[test]
 fn the_version_counts_and_the_flags_do_not() {
     let mut rig = Rig::new();
@@ -542,18 +542,18 @@ fn the_version_counts_and_the_flags_do_not() {
     assert_eq!(plain[19], 0x10);
     let out = rig.frame(HOST, &plain);
     assert_eq!((out.len(), out[0].1[19]), (1, 0x10));
-    for octet in 0..=u8::MAX {
+    for byte in 0..=u8::MAX {
         let mut frame = plain.clone();
-        frame[19] = octet;
+        frame[19] = byte;
         let before = rig.drops(HOST, DropReason::NotTlp);
-        let is_ours = octet >> 4 == 1;
+        let is_ours = byte >> 4 == 1;
         assert_eq!(
             rig.frame(HOST, &frame),
             if is_ours { out.clone() } else { vec![] },
-            "{octet:#x}"
+            "{byte:#x}"
         );
         let dropped = rig.drops(HOST, DropReason::NotTlp) - before;
-        assert_eq!(dropped, u64::from(!is_ours), "{octet:#x}");
+        assert_eq!(dropped, u64::from(!is_ours), "{byte:#x}");
     }
 }
 
@@ -661,17 +661,17 @@ fn drawn_tlp(rng: &mut Rng) -> Vec<u8> {
     if kind.has_data() {
         tlp.payload = &payload;
     }
-    let mut octets = vec![0; 512];
-    let len = tlp.emit(&mut octets).unwrap_or_default(); // or nothing, which is malformed
-    octets.truncate(len);
-    octets
+    let mut bytes = vec![0; 512];
+    let len = tlp.emit(&mut bytes).unwrap_or_default(); // or nothing, which is malformed
+    bytes.truncate(len);
+    bytes
 }
 
 /// A frame that any port could get, now and then damaged.
 fn drawn(rng: &mut Rng) -> (usize, Vec<u8>) {
     const PIDS: [u16; 9] =
         [HOST_PID, DEVICE_PID, GFD_PID, FAR_GFD, FAR_HOST, LINK_NEAR, LINK_FAR, 0x999, 0xFFF];
-    let octets = drawn_tlp(rng);
+    let bytes = drawn_tlp(rng);
     let mut below = |bound: usize| usize::try_from(rng.below(bound as u64)).unwrap();
     let port = [HOST, DEVICE, GFD, FABRIC, FABRIC][below(5)];
     let mut frame = if below(8) == 0 || matches!(port, GFD | FABRIC) {
@@ -681,17 +681,17 @@ fn drawn(rng: &mut Rng) -> (usize, Vec<u8>) {
             hie: below(4) == 0,
             ..pth(PIDS[below(9)], PIDS[below(9)])
         };
-        from_partner(port, 1, &[&pth.emit()[..], &octets].concat())
+        from_partner(port, 1, &[&pth.emit()[..], &bytes].concat())
     } else {
-        from_partner(port, 2, &octets)
+        from_partner(port, 2, &bytes)
     };
     match below(12) {
         0 => frame.truncate(12 + below(frame.len() - 12)),
         1 => frame.resize(frame.len() + below(30), 0),
         2 => {
             let at = 12 + below(30);
-            if let Some(octet) = frame.get_mut(at) {
-                *octet ^= 1 << below(8);
+            if let Some(byte) = frame.get_mut(at) {
+                *byte ^= 1 << below(8);
             }
         }
         _ => {}
@@ -699,7 +699,7 @@ fn drawn(rng: &mut Rng) -> (usize, Vec<u8>) {
     (port, frame)
 }
 
-/// What is told at a glance goes where the long way would send it, octet for octet and count for count.
+/// What is told at a glance goes where the long way would send it, byte for byte and count for count.
 #[test]
 fn the_short_way_comes_to_the_same_as_the_long_one() {
     let mut rng = Rng::new(4);

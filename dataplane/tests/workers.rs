@@ -66,9 +66,9 @@ fn station(port: usize) -> [u8; 6] {
 }
 
 impl Numbered {
-    fn check(&mut self, octets: &[u8]) -> Result<(), String> {
-        if octets[12..14] == [0x88, 0x08] {
-            let pfc = Pfc::parse(octets).map_err(|error| format!("{error:?}"))?;
+    fn check(&mut self, bytes: &[u8]) -> Result<(), String> {
+        if bytes[12..14] == [0x88, 0x08] {
+            let pfc = Pfc::parse(bytes).map_err(|error| format!("{error:?}"))?;
             for (pri, &pcp) in PCP.iter().enumerate() {
                 if pfc.enable >> pcp & 1 != 0 {
                     self.paused[pri] = pfc.quanta[usize::from(pcp)] > 0;
@@ -78,16 +78,16 @@ impl Numbered {
             return Ok(());
         }
         self.seen.frames.fetch_add(1, Ordering::Relaxed);
-        if octets[0] & 1 != 0 {
+        if bytes[0] & 1 != 0 {
             self.seen.copies.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        if octets[..6] != station(self.index) {
-            return Err(format!("port {} got a frame for {:?}", self.index, &octets[..6]));
+        if bytes[..6] != station(self.index) {
+            return Err(format!("port {} got a frame for {:?}", self.index, &bytes[..6]));
         }
-        let (from, pcp) = (usize::from(octets[11]), octets[14] >> 5);
+        let (from, pcp) = (usize::from(bytes[11]), bytes[14] >> 5);
         let pri = PCP.iter().position(|&known| known == pcp).ok_or("a tag that nobody sent")?;
-        let number = u64::from_be_bytes(octets[18..26].try_into().unwrap());
+        let number = u64::from_be_bytes(bytes[18..26].try_into().unwrap());
         let due = &mut self.due[from][pri];
         let gap = number.checked_sub(*due).ok_or_else(|| {
             format!("from {from} to {} at {pri}: {number} after {due}", self.index)
@@ -177,8 +177,8 @@ fn config(lossless: bool) -> SwitchConfig {
     let mut config = memory::config(PORTS, PRIS, (3_000, memory::CHUNK), 150);
     config.pfc.enabled = lossless;
     for port in 0..PORTS {
-        let octets = station(port);
-        let bits = octets.iter().fold(0, |bits, &octet| bits << 8 | u64::from(octet));
+        let bytes = station(port);
+        let bits = bytes.iter().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
         let key = FdbKey::new(Vid::from_low_bits(1), AddrKey::new(AddrSpace::Ethernet, bits));
         let entry = StaticEntry::new(key, PortId::new(port).unwrap());
         config.forward.static_entries.push(entry);

@@ -26,7 +26,7 @@ use super::plan::send::{SendError, Sent, send};
 use super::plan::{Options, Plan, PlanError, make};
 use super::routes::{Partition, Tables};
 
-/// What a port says of a PBR component at its other end (5101h octet 4).
+/// What a port says of a PBR component at its other end (5101h byte 4).
 const PBR: u8 = 6;
 
 /// Something that came or went.

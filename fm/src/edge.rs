@@ -27,7 +27,7 @@ use super::graph::SwitchId;
 use super::inventory::{Inventory, Switch, pid_number};
 use super::memory::Memory;
 
-/// Octets of a vector of PIDs: of GMV in the vectors of a VCS, behind which VTV stands.
+/// Bytes of a vector of PIDs: of GMV in the vectors of a VCS, behind which VTV stands.
 const VECTOR: u32 = 512;
 
 /// Something that is set at an edge.
@@ -163,9 +163,9 @@ impl Held {
     }
 
     fn has(&self, bit: Bit) -> bool {
-        let is_set = |octets: &[u8], start: u32, pid: Pid| {
+        let is_set = |bytes: &[u8], start: u32, pid: Pid| {
             let at = usize::try_from(start).unwrap_or(usize::MAX) + pid.index() / 8;
-            octets.get(at).is_some_and(|octet| octet & (1 << (pid.bits() % 8)) != 0)
+            bytes.get(at).is_some_and(|byte| byte & (1 << (pid.bits() % 8)) != 0)
         };
         match bit {
             Bit::Gmv(_, _, pid) => is_set(&self.access, 0, pid),
@@ -204,8 +204,8 @@ fn has(
     let range = VectorRange { start: vector + u32::from(pid.bits() / 8), len: 1 };
     let get = Request::GetVcsAccess(VcsVectorRange { vcs, range });
     let answer = fabric.call(way(inventory, at), &get)?;
-    let octet = answer.read::<Vector<'_>>()?.data.get(0);
-    Ok(octet.is_some_and(|octet| octet & (1 << (pid.bits() % 8)) != 0))
+    let byte = answer.read::<Vector<'_>>()?.data.get(0);
+    Ok(byte.is_some_and(|byte| byte & (1 << (pid.bits() % 8)) != 0))
 }
 
 /// Where `VendPrefixL0` is allowed at a virtual switch.

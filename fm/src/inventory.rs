@@ -71,7 +71,7 @@ pub enum Partner {
     Nobody,
     /// A host.
     Host,
-    /// A device that is no PBR component; the type as its switch tells it (5101h octet 4).
+    /// A device that is no PBR component; the type as its switch tells it (5101h byte 4).
     Device(u8),
     /// A GFD, by its place in [`Inventory::gfds`].
     Gfd(usize),
@@ -336,14 +336,14 @@ impl Inventory {
 #[serde(untagged)]
 enum Told {
     Text(String),
-    Octets(Uuid),
+    Bytes(Uuid),
 }
 
 impl Told {
     fn uuid<E: serde::de::Error>(self) -> Result<Uuid, E> {
         match self {
             Self::Text(text) => super::service::want::parse_uuid(&text).map_err(E::custom),
-            Self::Octets(octets) => Ok(octets),
+            Self::Bytes(bytes) => Ok(bytes),
         }
     }
 }
@@ -391,9 +391,9 @@ pub struct Named(pub Uuid);
 
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, octet) in self.0.iter().enumerate() {
+        for (at, byte) in self.0.iter().enumerate() {
             let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
-            write!(f, "{dash}{octet:02x}")?;
+            write!(f, "{dash}{byte:02x}")?;
         }
         Ok(())
     }

@@ -183,10 +183,10 @@ impl Store {
     }
 
     fn part<T: DeserializeOwned>(&self, part: &'static str) -> Result<Option<T>, StoreError> {
-        let octets = self.read(part).map_err(|source| failed(&self.path, "read", source))?;
+        let bytes = self.read(part).map_err(|source| failed(&self.path, "read", source))?;
         let path = || self.path.clone();
-        let parse = |octets: Vec<u8>| serde_json::from_slice(&octets);
-        octets.map(parse).transpose().map_err(|source| StoreError::Part {
+        let parse = |bytes: Vec<u8>| serde_json::from_slice(&bytes);
+        bytes.map(parse).transpose().map_err(|source| StoreError::Part {
             part,
             path: path(),
             source,
@@ -201,7 +201,7 @@ impl Store {
             Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        Ok(table.get(part)?.map(|octets| octets.value().to_vec()))
+        Ok(table.get(part)?.map(|bytes| bytes.value().to_vec()))
     }
 
     fn json<T: Serialize>(&self, part: &'static str, value: &T) -> Result<Vec<u8>, StoreError> {

@@ -1,10 +1,10 @@
-//! Fuzz target `parser`: hands the fuzzer's octets to the body that plain tests share.
+//! Fuzz target `parser`: hands the fuzzer's bytes to the body that plain tests share.
 //!
-//! Shape: octets in; a panic is a finding, kept as `fuzz/regress/parser/NAME.bin`.
-//! Units: octets.
+//! Shape: bytes in; a panic is a finding, kept as `fuzz/regress/parser/NAME.bin`.
+//! Units: bytes.
 //! Source: none of its own.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|octets: &[u8]| weft_tests::fuzz::parser::run(octets));
+fuzz_target!(|bytes: &[u8]| weft_tests::fuzz::parser::run(bytes));

@@ -1,9 +1,9 @@
 //! Ethernet hosts and their traffic, on a switch's ports.
 //!
-//! Shape: [`frames`] build octets, [`stamp`] marks and checks them, [`stream`] paces and judges a
+//! Shape: [`frames`] build bytes, [`stamp`] marks and checks them, [`stream`] paces and judges a
 //! sequence of them, [`host`] drives streams over any `Port` and speaks PFC, [`patterns`] makes the
 //! streams of N hosts, [`report`] is what a run says; [`null_path`] is a switch that feeds itself.
-//! Units: picoseconds (`dataplane::time`), octets without FCS, bit/s; no float but in reports.
+//! Units: picoseconds (`dataplane::time`), bytes without FCS, bit/s; no float but in reports.
 //! Source: docs/spec/pipeline.md §2, §9; docs/spec/wire-formats.md §1, §2.
 //!
 //! Pure: time is a parameter, chance is seeded, no thread, no I/O of its own. A live host is

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`NullLoad`] → [`NullPath`]: a core, and a lane with its ports for each worker; whoever drives
 //! the lanes has the clock. All ports send to stations behind each other.
-//! Units: frames, octets without FCS.
+//! Units: frames, bytes without FCS.
 //! Source: docs/bench.md.
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub struct NullLoad {
     pub ports: usize,
     /// Stations, spread over the ports.
     pub stations: usize,
-    /// Octets of a frame, without FCS.
+    /// Bytes of a frame, without FCS.
     pub frame_len: usize,
 }
 
@@ -105,12 +105,12 @@ impl NullPath {
         };
         range("ports", load.ports, 2, PORTS_MAX)?;
         range("stations", load.stations, load.ports, STATIONS_MAX)?;
-        range("octets of a frame (without FCS)", load.frame_len, 60, FRAME_LEN_MAX)?;
+        range("bytes of a frame (without FCS)", load.frame_len, 60, FRAME_LEN_MAX)?;
         range("workers", workers, 1, load.ports)?;
         Self::of(switch(load), workers, &|port| Ok(templates(load, port)?))
     }
 
-    /// A switch between fabric ports: each sends UIO writes of 24 octets, frames of 64, to `pids` PIDs, which lie
+    /// A switch between fabric ports: each sends UIO writes of 24 bytes, frames of 64, to `pids` PIDs, which lie
     /// behind all ports in turn.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ fn tlp_templates(ports: usize, pids: u16, port: usize) -> Vec<Vec<u8>> {
         let rest = link.emit(rest).expect("room for the head");
         let pth = Pth::new(spid, Pid::from_low_bits(pid));
         let len = tlp::pth::emit_pbr(pth, &write, rest).expect("a TLP of constants");
-        debug_assert_eq!(len, rest.len(), "64 octets in all");
+        debug_assert_eq!(len, rest.len(), "64 bytes in all");
         frame
     };
     (0..pids).filter(|&pid| sender(pid) == port).map(to_pid).collect()
@@ -219,7 +219,7 @@ fn port(id: PortId, templates: Vec<Vec<u8>>) -> Result<Box<dyn Port>, NullPathEr
 }
 
 /// Frames that `port` sends, one from each of its stations, to stations behind all other ports. Over
-/// all ports every station is named once as destination, so that the octets to copy stay few and
+/// all ports every station is named once as destination, so that the bytes to copy stay few and
 /// what is measured is the switch.
 fn templates(load: &NullLoad, port: usize) -> Result<Vec<Vec<u8>>, FrameError> {
     let own = (port..load.stations).step_by(load.ports);
@@ -291,9 +291,9 @@ mod tests {
             (NullLoad { ports: 1, ..good },                      1, "1 ports: expected 2 to 64"),
             (NullLoad { stations: 1, ..good },                   1, "1 stations: expected 2 to 32767"),
             (NullLoad { stations: 32_768, ..good },              1, "32768 stations: expected 2 to 32767"),
-            (NullLoad { frame_len: 59, ..good },                 1, "59 octets of a frame (without FCS): expected 60 to 1518"),
+            (NullLoad { frame_len: 59, ..good },                 1, "59 bytes of a frame (without FCS): expected 60 to 1518"),
             (good,                                               3, "3 workers: expected 1 to 2"),
-            (NullLoad { kind: Kind::Gen1, frame_len: 1_500, ..good }, 1, "gen1 frame of 1500 octets"),
+            (NullLoad { kind: Kind::Gen1, frame_len: 1_500, ..good }, 1, "gen1 frame of 1500 bytes"),
         ];
         for (load, workers, want) in cases {
             let told = NullPath::new(&load, workers).err().map(|error| error.to_string());

@@ -3,7 +3,7 @@
 //! Shape: [`Rate`] names what is counted; [`Pacer`] keeps the remainder of each division, so that
 //! the sum of all gaps is floor(work * 10^12 / rate) picoseconds after any number of frames.
 //! Units: bit/s or frames/s in, picoseconds out.
-//! Source: none of its own; wire octets as `LinkRate::frame_time` counts them (IEEE 802.3 4.4.2).
+//! Source: none of its own; wire bytes as `LinkRate::frame_time` counts them (IEEE 802.3 4.4.2).
 
 use weft_dataplane::time::Span;
 
@@ -17,7 +17,7 @@ pub const RATE_MAX: u64 = 10_000_000_000_000;
 pub enum Rate {
     /// Bits of frames a second, FCS not counted.
     FrameBps(u64),
-    /// Bits a second as the wire sees them: FCS, the 64-octet minimum, preamble and gap counted.
+    /// Bits a second as the wire sees them: FCS, the 64-byte minimum, preamble and gap counted.
     WireBps(u64),
     /// Frames a second.
     Fps(u64),
@@ -26,7 +26,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// Work of one frame of `len` octets in this rate's unit, and the units a second; `None` for
+    /// Work of one frame of `len` bytes in this rate's unit, and the units a second; `None` for
     /// no limit.
     const fn work(self, len: usize) -> Option<(u64, u64)> {
         match self {
@@ -68,7 +68,7 @@ impl Pacer {
         Self { rate, rest: 0 }
     }
 
-    /// Time from the start of a frame of `len` octets to the start of the next one.
+    /// Time from the start of a frame of `len` bytes to the start of the next one.
     #[inline]
     pub fn gap(&mut self, len: usize) -> Span {
         let Some((work, rate)) = self.rate.work(len).filter(|(_, rate)| *rate != 0) else {

@@ -228,7 +228,7 @@ mod tests {
             assert_eq!((spec.id, spec.rate), (want, Rate::WireBps(25_000_000_000)));
             StreamTx::new((*spec).clone()).unwrap();
         }
-        // 256 octets at 25G take 89,600 ps: four streams begin a quarter of that apart
+        // 256 bytes at 25G take 89,600 ps: four streams begin a quarter of that apart
         let starts: Vec<_> = hosts[1].iter().map(|spec| spec.start.as_ps()).collect();
         assert_eq!(starts, [0, 22_400, 44_800, 67_200]);
         assert_eq!(hosts[1][0].frame.dst, stations[2]);

@@ -1,7 +1,7 @@
 //! What a run says: plain data for programs and tables, and the balance over several hosts.
 //!
 //! Shape: [`Report`] of one host, serialised as JSON; [`balance`] holds senders against receivers.
-//! Units: frames, octets without FCS, picoseconds (`_ps`), bit/s (`_bps`).
+//! Units: frames, bytes without FCS, picoseconds (`_ps`), bit/s (`_bps`).
 //! Source: none of its own.
 
 use std::collections::BTreeMap;
@@ -14,21 +14,21 @@ use weft_parsers::Format;
 use crate::stream::rx::{Latency, StreamRx};
 use crate::stream::tx::StreamTx;
 
-/// Frames and octets.
+/// Frames and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// Frames.
     pub frames: u64,
-    /// Octets without FCS.
-    pub octets: u64,
+    /// Bytes without FCS.
+    pub bytes: u64,
 }
 
 impl Count {
-    /// Adds a frame of `len` octets.
+    /// Adds a frame of `len` bytes.
     #[inline]
     pub const fn add(&mut self, len: usize) {
         self.frames += 1;
-        self.octets += len as u64;
+        self.bytes += len as u64;
     }
 }
 
@@ -49,7 +49,7 @@ pub struct Cell {
 pub struct Table([[Count; PRIS_MAX]; Format::COUNT]);
 
 impl Table {
-    /// Adds a frame of `len` octets.
+    /// Adds a frame of `len` bytes.
     #[inline]
     pub fn add(&mut self, format: Format, pri: Pri, len: usize) {
         let row = self.0.get_mut(format as usize);
@@ -63,7 +63,7 @@ impl Table {
     pub fn total(&self) -> Count {
         self.0.iter().flatten().fold(Count::default(), |sum, had| Count {
             frames: sum.frames + had.frames,
-            octets: sum.octets + had.octets,
+            bytes: sum.bytes + had.bytes,
         })
     }
 
@@ -137,7 +137,7 @@ impl TxStreamReport {
             stream: tx.spec().id,
             kind: tx.spec().frame.kind.name(),
             pri: pri.map(Pri::get),
-            count: Count { frames: tx.sent(), octets: tx.octets() },
+            count: Count { frames: tx.sent(), bytes: tx.bytes() },
             behind_ps: tx.behind().as_ps(),
         }
     }
@@ -188,11 +188,11 @@ impl RxStreamReport {
     pub(crate) fn new(stream: u16, rx: &StreamRx) -> Self {
         let formats = Format::ALL.into_iter().zip(rx.formats);
         let span_ps = rx.first_last.map_or(0, |(first, last)| last.since(first).as_ps());
-        let bits = u128::from(rx.octets) * 8 * 1_000_000_000_000;
+        let bits = u128::from(rx.bytes) * 8 * 1_000_000_000_000;
         let rate_bps = bits.checked_div(u128::from(span_ps)).unwrap_or_default();
         Self {
             stream,
-            count: Count { frames: rx.frames, octets: rx.octets },
+            count: Count { frames: rx.frames, bytes: rx.bytes },
             unique: rx.window.unique(),
             next_seq: rx.window.next(),
             lost: rx.lost(None),
@@ -240,9 +240,9 @@ pub struct ControlReport {
 /// The buffer of a slow receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SlowReport {
-    /// Octets in it now.
+    /// Bytes in it now.
     pub used_bytes: usize,
-    /// Most octets of each priority at once.
+    /// Most bytes of each priority at once.
     pub watermark_bytes: [usize; PRIS_MAX],
     /// Frames of each priority that found no room.
     pub overruns: [u64; PRIS_MAX],

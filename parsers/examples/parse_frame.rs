@@ -1,7 +1,7 @@
-//! What the first 64 octets of a frame say: its format, addresses, priority fields and opcode.
+//! What the first 64 bytes of a frame say: its format, addresses, priority fields and opcode.
 //!
 //! Shape: a frame as hexadecimal digits, blanks allowed (by default a request in AFH_GEN1) → lines of text.
-//! Units: octets without FCS.
+//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.3 (the worked frame).
 //!
 //! Run: `cargo run -p weft-parsers --example parse_frame [-- HEX]`.
@@ -13,14 +13,14 @@ use weft_parsers::{HEAD_LEN, ParseConfig, parse_head};
 
 const GEN1: &str = "020000000002 20 0000000001 88B5 2112345A90156123";
 
-fn octets(hex: &str) -> Result<Vec<u8>, Box<dyn Error>> {
+fn bytes(hex: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     let digits: Vec<u32> = hex
         .chars()
         .filter(|c| !c.is_whitespace())
         .map(|c| c.to_digit(16).ok_or(format!("{c:?} is no hexadecimal digit")))
         .collect::<Result<_, _>>()?;
     if !digits.len().is_multiple_of(2) {
-        return Err(format!("{} digits: an octet has two", digits.len()).into());
+        return Err(format!("{} digits: a byte has two", digits.len()).into());
     }
     digits
         .chunks(2)
@@ -29,11 +29,11 @@ fn octets(hex: &str) -> Result<Vec<u8>, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let frame = octets(&std::env::args().nth(1).unwrap_or_else(|| GEN1.to_owned()))?;
-    // Classification looks at 64 octets, with zeros behind a frame that is shorter.
+    let frame = bytes(&std::env::args().nth(1).unwrap_or_else(|| GEN1.to_owned()))?;
+    // Classification looks at 64 bytes, with zeros behind a frame that is shorter.
     let mut head = [0; HEAD_LEN];
-    for (place, octet) in head.iter_mut().zip(&frame) {
-        *place = *octet;
+    for (place, byte) in head.iter_mut().zip(&frame) {
+        *place = *byte;
     }
     let found = parse_head(&head, frame.len(), &ParseConfig::DEFAULT)?;
     println!("format {}, from {} to {}", found.format(), found.src(), found.dst());

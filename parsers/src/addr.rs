@@ -1,5 +1,5 @@
 //! Addresses: 48-bit MAC addresses, and the forwarding key over three address spaces.
-//! Shape: [`MacAddr`] is six octets; [`AddrKey`] is space in bits 49:48, address in bits 47:0.
+//! Shape: [`MacAddr`] is six bytes; [`AddrKey`] is space in bits 49:48, address in bits 47:0.
 //! Units: bits 48 (Ethernet), 40 (GEN1), 16 (GEN2, Lite).
 //! Source: IEEE 802.3 3.2.3, docs/spec/pipeline.md §3 (keys), docs/spec/wire-formats.md §1.3 and §1.4.
 
@@ -20,7 +20,7 @@ impl MacAddr {
     /// 01:80:c2:00:00:01, where PAUSE and PFC go.
     pub const PAUSE: Self = Self([0x01, 0x80, 0xC2, 0, 0, 1]);
 
-    /// The address as an integer below 2^48; the first octet is the most significant.
+    /// The address as an integer below 2^48; the first byte is the most significant.
     #[inline]
     #[must_use]
     pub const fn to_bits(self) -> u64 {
@@ -66,8 +66,8 @@ pub(crate) const fn is_reserved_group(address: u64) -> bool {
 
 impl fmt::Display for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, octet) in self.0.iter().enumerate() {
-            write!(f, "{}{octet:02x}", if i == 0 { "" } else { ":" })?;
+        for (i, byte) in self.0.iter().enumerate() {
+            write!(f, "{}{byte:02x}", if i == 0 { "" } else { ":" })?;
         }
         Ok(())
     }
@@ -97,16 +97,16 @@ impl FromStr for MacAddr {
     /// Reads `02:00:00:00:00:01` or `02-00-00-00-00-01`, upper or lower case.
     fn from_str(text: &str) -> Result<Self, MacAddrError> {
         let separator = if text.contains('-') { '-' } else { ':' };
-        let mut octets = [0; 6];
+        let mut bytes = [0; 6];
         let mut parts = text.split(separator);
-        for octet in &mut octets {
+        for byte in &mut bytes {
             let part = parts.next().ok_or(MacAddrError)?;
             if part.len() != 2 || !part.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 return Err(MacAddrError);
             }
-            *octet = u8::from_str_radix(part, 16).map_err(|_| MacAddrError)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| MacAddrError)?;
         }
-        if parts.next().is_some() { Err(MacAddrError) } else { Ok(Self(octets)) }
+        if parts.next().is_some() { Err(MacAddrError) } else { Ok(Self(bytes)) }
     }
 }
 
@@ -124,7 +124,7 @@ pub enum AddrSpace {
 
 /// Forwarding key: address space in bits 49:48, address in bits 47:0.
 ///
-/// Unicast GEN1 keys hold 40 bits, because the top octet of its source is the Traffic Class; group
+/// Unicast GEN1 keys hold 40 bits, because the top byte of its source is the Traffic Class; group
 /// keys of Ethernet and GEN1 hold all 48.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddrKey(u64);
@@ -147,7 +147,7 @@ impl AddrKey {
         Self(address.to_bits())
     }
 
-    /// Key of a unicast GEN1 station: the top octet of `address` is left out.
+    /// Key of a unicast GEN1 station: the top byte of `address` is left out.
     #[inline]
     #[must_use]
     pub const fn gen1(address: u64) -> Self {
@@ -258,7 +258,7 @@ mod tests {
         }
         assert_eq!(MacAddr([1, 2, 3, 4, 5, 6]).to_bits(), 0x0102_0304_0506);
         assert!(MacAddr::BROADCAST.is_group() && MacAddr::PAUSE.is_group());
-        #[rustfmt::skip] // columns: last two octets of 01-80-C2-00-xx-xx, reserved
+        #[rustfmt::skip] // columns: last two bytes of 01-80-C2-00-xx-xx, reserved
         let cases = [(0x0000, true), (0x0001, true), (0x000F, true), (0x0010, false), (0x0100, false)];
         for (low, want) in cases {
             let address = MacAddr::from_bits(0x0180_C200_0000 | low);

@@ -1,13 +1,13 @@
 //! IBTA base transport header: what RoCEv2 has behind UDP.
 //! Shape: opcode 8, SE 1, `MigReq` 1, pad 2, `TVer` 4, `P_Key` 16, FECN 1, BECN 1, reserved 6, `DestQP` 24,
 //! `AckReq` 1, reserved 7, PSN 24 bits.
-//! Units: octets.
+//! Units: bytes.
 //! Source: IBTA architecture specification volume 1, 9.2; docs/spec/wire-formats.md §2.1.
 
-use crate::bytes::{be16, be24, cut, low24, octet, put};
+use crate::bytes::{be16, be24, byte, cut, low24, put};
 use crate::error::{Layer, ParseError};
 
-/// Octets of the header.
+/// Bytes of the header.
 pub const LEN: usize = 12;
 /// Opcode of a congestion notification packet.
 pub const OPCODE_CNP: u8 = 0x81;
@@ -22,7 +22,7 @@ impl<'a> Bth<'a> {
     /// Splits a header off the front of `bytes`; also returns what follows it.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
     #[inline]
     pub const fn parse(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
         match cut(bytes, Layer::Bth) {
@@ -35,7 +35,7 @@ impl<'a> Bth<'a> {
     #[inline]
     #[must_use]
     pub const fn opcode(self) -> u8 {
-        octet::<0, _>(self.head)
+        byte::<0, _>(self.head)
     }
 
     /// Name of the opcode if it is one of the reliable connection's or the CNP.
@@ -68,17 +68,17 @@ impl<'a> Bth<'a> {
         })
     }
 
-    /// Octets of padding in the payload, 0..=3.
+    /// Bytes of padding in the payload, 0..=3.
     #[inline]
     #[must_use]
     pub const fn pad(self) -> u8 {
-        octet::<1, _>(self.head) >> 4 & 3
+        byte::<1, _>(self.head) >> 4 & 3
     }
 
     /// All fields, to change and emit; reserved bits are left behind.
     #[must_use]
     pub const fn repr(self) -> BthRepr {
-        let second = octet::<1, _>(self.head);
+        let second = byte::<1, _>(self.head);
         BthRepr {
             opcode: self.opcode(),
             solicited: second & 0x80 != 0,
@@ -86,10 +86,10 @@ impl<'a> Bth<'a> {
             pad: self.pad(),
             t_ver: second & 0xF,
             p_key: be16::<2, _>(self.head),
-            fecn: octet::<4, _>(self.head) & 0x80 != 0,
-            becn: octet::<4, _>(self.head) & 0x40 != 0,
+            fecn: byte::<4, _>(self.head) & 0x80 != 0,
+            becn: byte::<4, _>(self.head) & 0x40 != 0,
             dest_qp: be24::<5, _>(self.head),
-            ack_req: octet::<8, _>(self.head) & 0x80 != 0,
+            ack_req: byte::<8, _>(self.head) & 0x80 != 0,
             psn: be24::<9, _>(self.head),
         }
     }
@@ -105,7 +105,7 @@ pub struct BthRepr {
     pub solicited: bool,
     /// `MigReq`.
     pub mig_req: bool,
-    /// Octets of padding in the payload, 0..=3.
+    /// Bytes of padding in the payload, 0..=3.
     pub pad: u8,
     /// Transport header version; 4 bits.
     pub t_ver: u8,
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn worked_cnp_both_ways() {
-        let octets = [0x81, 0x00, 0xFF, 0xFF, 0x40, 0x00, 0x01, 0x23, 0, 0, 0, 0];
+        let bytes = [0x81, 0x00, 0xFF, 0xFF, 0x40, 0x00, 0x01, 0x23, 0, 0, 0, 0];
         let fields = BthRepr {
             opcode: OPCODE_CNP,
             p_key: 0xFFFF,
@@ -156,8 +156,8 @@ mod tests {
         };
         let mut out = [0xEE; LEN];
         fields.emit(&mut out);
-        assert_eq!(out, octets);
-        let (view, _) = Bth::parse(&octets).unwrap();
+        assert_eq!(out, bytes);
+        let (view, _) = Bth::parse(&bytes).unwrap();
         assert_eq!((view.repr(), view.opcode_name()), (fields, Some("cnp")));
     }
 

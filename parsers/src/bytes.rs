@@ -1,11 +1,11 @@
 //! Reads and writes of big-endian fields at constant offsets of fixed-size arrays.
 //! Shape: `(&[u8; LEN], OFF)` to integer; an offset out of range fails the build, not the run.
-//! Units: octets.
+//! Units: bytes.
 //! Source: none of its own; every layout on Ethernet is big-endian (docs/spec/wire-formats.md, preamble).
 
-/// One octet at `OFF`.
+/// One byte at `OFF`.
 #[inline]
-pub(crate) const fn octet<const OFF: usize, const LEN: usize>(bytes: &[u8; LEN]) -> u8 {
+pub(crate) const fn byte<const OFF: usize, const LEN: usize>(bytes: &[u8; LEN]) -> u8 {
     let [only] = *window::<OFF, 1, LEN>(bytes);
     only
 }
@@ -35,7 +35,7 @@ pub(crate) const fn be64<const OFF: usize, const LEN: usize>(bytes: &[u8; LEN]) 
     u64::from_be_bytes(*window::<OFF, 8, LEN>(bytes))
 }
 
-/// The `N` octets at `OFF`.
+/// The `N` bytes at `OFF`.
 #[inline]
 pub(crate) const fn window<const OFF: usize, const N: usize, const LEN: usize>(
     bytes: &[u8; LEN],
@@ -71,7 +71,7 @@ pub(crate) const fn low24(value: u32) -> [u8; 3] {
     [high, mid, low]
 }
 
-/// Cuts the first `N` octets off `bytes`.
+/// Cuts the first `N` bytes off `bytes`.
 #[inline]
 pub(crate) const fn cut<const N: usize>(
     bytes: &[u8],
@@ -83,7 +83,7 @@ pub(crate) const fn cut<const N: usize>(
     }
 }
 
-/// Cuts the first `N` octets off `bytes`, writable.
+/// Cuts the first `N` bytes off `bytes`, writable.
 #[inline]
 pub(crate) const fn cut_mut<const N: usize>(
     bytes: &mut [u8],

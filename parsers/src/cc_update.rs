@@ -1,18 +1,18 @@
 //! UEC credit counter update (`CC_Update`), a MAC Control extension frame.
 //! Shape: CID 24, message type 8, 16 x 20-bit counters in order of VC, most significant bit first.
-//! Units: credits, modulo 2^20; octets.
+//! Units: credits, modulo 2^20; bytes.
 //! Source: UE specification 1.0, link layer; docs/spec/wire-formats.md §1.6.
 //!
 //! The switch recognises, counts and consumes these frames; nothing acts on them.
 
 use crate::addr::MacAddr;
-use crate::bytes::{be24, cut, octet, put, window};
+use crate::bytes::{be24, byte, cut, put, window};
 use crate::error::{Field, Layer, ParseError};
 use crate::mac_control::{FRAME_LEN, emit_front, expect_opcode, opcode};
 
 /// UEC's company id.
 pub const CID: u32 = 0xFA_7ACB;
-/// Octets of a whole frame without FCS.
+/// Bytes of a whole frame without FCS.
 pub const LEN: usize = FRAME_LEN;
 /// Counters in a frame.
 pub const COUNTERS: usize = 16;
@@ -30,7 +30,7 @@ impl CcUpdate {
     /// Reads a whole frame.
     ///
     /// # Errors
-    /// [`ParseError::Short`] below [`LEN`] octets; [`ParseError::Value`] when opcode, CID or message
+    /// [`ParseError::Short`] below [`LEN`] bytes; [`ParseError::Value`] when opcode, CID or message
     /// type is another.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let layer = Layer::CcUpdate;
@@ -42,7 +42,7 @@ impl CcUpdate {
             let value = u16::from_be_bytes([high, low]);
             return Err(ParseError::Value { layer, field: Field::Cid, value });
         }
-        let upper = match octet::<19, _>(head) {
+        let upper = match byte::<19, _>(head) {
             1 => false,
             2 => true,
             other => {
@@ -118,7 +118,7 @@ mod tests {
                 if had < short { (Layer::MacControl, short) } else { (Layer::CcUpdate, LEN) };
             assert_eq!(CcUpdate::parse(&good[..had]), Err(ParseError::short(layer, need, had)));
         }
-        #[rustfmt::skip] // columns: name, octet to change, to, field, value
+        #[rustfmt::skip] // columns: name, byte to change, to, field, value
         let cases = [
             ("opcode",         15, 0xFF, Field::Opcode,  0xFFFF),
             ("cid",            18, 0xCC, Field::Cid,     0x7ACC),

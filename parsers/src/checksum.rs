@@ -1,6 +1,6 @@
 //! Internet checksum: whole, incremental, and over pseudo-headers.
 //! Shape: [`Sum`] collects 16-bit words; [`update16`] changes one word of a finished checksum.
-//! Units: octets in, 16-bit one's complement out.
+//! Units: bytes in, 16-bit one's complement out.
 //! Source: RFC 1071 (sum), RFC 1624 section 3 equation 3 (update), RFC 9293 3.1 and RFC 8200 8.1
 //! (pseudo-headers).
 
@@ -12,12 +12,12 @@ impl Sum {
     /// Nothing added yet.
     pub const ZERO: Self = Self(0);
 
-    /// Adds `bytes`; an odd last octet counts as the high half of a word, so that only the last
+    /// Adds `bytes`; an odd last byte counts as the high half of a word, so that only the last
     /// slice added may have an odd length.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
         // Words of the machine's own order give the sum in that order (RFC 1071, 2 (B)); 32-bit ones
-        // in a 64-bit sum: no overflow below 2^34 octets.
+        // in a 64-bit sum: no overflow below 2^34 bytes.
         let (words, rest) = bytes.as_chunks::<4>();
         let sum = words.iter().fold(0_u64, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)));
         let last = match *rest {
@@ -92,7 +92,7 @@ pub const fn update16(checksum: u16, old: u16, new: u16) -> u16 {
 }
 
 /// Completes a partial checksum: `packet` is what it covers, from the transport header to the end of
-/// its payload, and its two octets at `field` hold the folded pseudo-header sum. With `udp`, a result
+/// its payload, and its two bytes at `field` hold the folded pseudo-header sum. With `udp`, a result
 /// of 0 is sent as 0xFFFF (RFC 768). Returns false, and changes nothing, when `field` is not inside.
 #[must_use]
 pub fn complete(packet: &mut [u8], field: usize, udp: bool) -> bool {
@@ -128,7 +128,7 @@ mod tests {
         let cases: [(&str, &[u8], u16); 6] = [
             ("nothing",            &[],                                  0xFFFF),
             ("rfc 1071 example",   &[0, 1, 0xF2, 3, 0xF4, 0xF5, 0xF6, 0xF7], !0xDDF2),
-            ("one octet is high",  &[0x12],                              !0x1200),
+            ("one byte is high",  &[0x12],                              !0x1200),
             ("carry out",          &[0xFF, 0xFF, 0, 1],                  !1),
             ("worked, no checksum", &[0x45, 0x21, 0, 0x68, 0, 1, 0x40, 0, 0x40, 0x11, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2], 0x2661),
             ("worked, whole",      &[0x45, 0x21, 0, 0x68, 0, 1, 0x40, 0, 0x40, 0x11, 0x26, 0x61, 10, 0, 0, 1, 10, 0, 0, 2], 0),

@@ -1,20 +1,20 @@
 //! CRC-32 of Ethernet, and the two checks made of it: FCS and ICRC.
-//! Shape: [`Crc32`] collects slices, eight octets a step; results are four octets in wire order,
+//! Shape: [`Crc32`] collects slices, eight bytes a step; results are four bytes in wire order,
 //! least significant first.
-//! Units: octets.
+//! Units: bytes.
 //! Source: IEEE 802.3-2022 3.2.9; IBTA 1.7 annex A17 (ICRC of RoCEv2); docs/spec/wire-formats.md §1.5, §2.2.
 
 use crate::bytes::{cut, put};
 use crate::error::{Field, Layer, ParseError};
 use crate::{afh, bth, ipv4, ipv6, rh, udp};
 
-/// Octets of an FCS or ICRC.
+/// Bytes of an FCS or ICRC.
 pub const LEN: usize = 4;
 
 /// Reflected polynomial 0x04C11DB7.
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// CRC of one octet followed by 0 to 7 octets of zero.
+/// CRC of one byte followed by 0 to 7 bytes of zero.
 static TABLES: [[u32; 256]; 8] = tables();
 
 const fn tables() -> [[u32; 256]; 8] {
@@ -98,16 +98,16 @@ pub fn fcs(frame: &[u8]) -> [u8; LEN] {
 pub enum Transport {
     /// RC Link header, nothing masked.
     RcLink,
-    /// IBTA base transport header, whose octet 4 is masked.
+    /// IBTA base transport header, whose byte 4 is masked.
     Roce,
 }
 
-/// Starts an ICRC with what stands for the local route header: eight octets of ones.
+/// Starts an ICRC with what stands for the local route header: eight bytes of ones.
 fn start() -> Crc32 {
     Crc32::START.with(&[0xFF; 8])
 }
 
-/// ICRC of an IP packet. `packet` runs from the IP header to the octet before the ICRC; lengths in
+/// ICRC of an IP packet. `packet` runs from the IP header to the byte before the ICRC; lengths in
 /// it already count the ICRC. What a switch may change does not matter: TOS, TTL and checksums.
 ///
 /// # Errors
@@ -158,13 +158,13 @@ pub fn icrc_ip(packet: &[u8], transport: Transport) -> Result<[u8; LEN], ParseEr
     .to_wire())
 }
 
-/// ICRC of GEN1 and GEN2: `packet` runs from the RH to the octet before the ICRC, pad included.
+/// ICRC of GEN1 and GEN2: `packet` runs from the RH to the byte before the ICRC, pad included.
 #[must_use]
 pub fn icrc_afh(packet: &[u8]) -> [u8; LEN] {
     start().with(packet).to_wire()
 }
 
-/// Octets that headers of AFH frames take before what [`icrc_afh`] covers, without a tag.
+/// Bytes that headers of AFH frames take before what [`icrc_afh`] covers, without a tag.
 pub const AFH_ICRC_START: usize = afh::LEN + 2;
 
 #[cfg(test)]
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn what_a_switch_may_change_does_not_change_the_icrc() {
         let mut rng = Rng::new(12);
-        #[rustfmt::skip] // columns: name, first octet, transport, octets that may change, one that may not
+        #[rustfmt::skip] // columns: name, first byte, transport, bytes that may change, one that may not
         let cases: [(&str, u8, Transport, &[usize], usize); 3] = [
             ("ipv4 rc link", 0x45, Transport::RcLink, &[1, 8, 10, 11, 26, 27], 28),
             ("ipv4 roce",    0x45, Transport::Roce,   &[1, 8, 10, 11, 26, 27, 32], 31),
@@ -218,10 +218,10 @@ mod tests {
             let want = icrc_ip(&packet, transport).unwrap();
             for &at in free {
                 packet[at] ^= 0x5A;
-                assert_eq!(icrc_ip(&packet, transport).unwrap(), want, "{name}: octet {at}");
+                assert_eq!(icrc_ip(&packet, transport).unwrap(), want, "{name}: byte {at}");
             }
             packet[fixed] ^= 1;
-            assert_ne!(icrc_ip(&packet, transport).unwrap(), want, "{name}: octet {fixed}");
+            assert_ne!(icrc_ip(&packet, transport).unwrap(), want, "{name}: byte {fixed}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! ECN marking of a frame in place.
 //! Shape: ECT(0) and ECT(1) become CE; the IPv4 checksum follows, nothing else changes.
-//! Units: octets.
+//! Units: bytes.
 //! Source: RFC 3168 section 5, RFC 1624; docs/spec/wire-formats.md §2.4; docs/spec/pipeline.md §8.
 
 use crate::ipv4::{Ipv4, Ipv4Mut};
@@ -10,7 +10,7 @@ use crate::types::Ecn;
 /// Marks the IP packet at `ip_offset` of `frame` as having met congestion, if its sender lets it be
 /// marked: Not-ECT and CE are left alone. Returns whether the frame was changed. A frame that holds
 /// no valid IPv4 or IPv6 header there ([`crate::Head::ip_valid`]) is left alone as well. A checksum
-/// that is wrong stays wrong, by as much. An ICRC stays right: it masks these octets.
+/// that is wrong stays wrong, by as much. An ICRC stays right: it masks these bytes.
 #[inline]
 pub fn mark_ce(frame: &mut [u8], ip_offset: usize) -> bool {
     let Some(packet) = frame.get_mut(ip_offset..) else { return false };
@@ -120,16 +120,16 @@ mod tests {
             frame[14..16].copy_from_slice(&[0x60, 0x10]);
             frame
         };
-        let v4_with = |at: usize, octet: u8| {
+        let v4_with = |at: usize, byte: u8| {
             let mut frame = v4;
-            frame[at] = octet;
+            frame[at] = byte;
             frame
         };
         let (ihl, wordy, short) = (v4_with(14, 0x44), v4_with(14, 0x4F), v4_with(17, 19));
         #[rustfmt::skip] // columns: name, frame, offset
         let cases: [(&str, &[u8], usize); 9] = [
-            ("ipv4 one octet short", &v4[..33], 14),
-            ("ipv6 one octet short", &v6[..53], 14),
+            ("ipv4 one byte short", &v4[..33], 14),
+            ("ipv6 one byte short", &v6[..53], 14),
             ("version 0",            &v4,       0),
             ("ihl below 5",          &ihl,      14),
             ("options not there",    &wordy,    14),

@@ -1,6 +1,6 @@
 //! Why bytes were refused: which layer, what it needed, what there was.
-//! Shape: [`ParseError`], 6 octets and `Copy`, so that it fits a per-frame result.
-//! Units: octets; in [`ParseError::Short`] counted from the front of what was handed in.
+//! Shape: [`ParseError`], 6 bytes and `Copy`, so that it fits a per-frame result.
+//! Units: bytes; in [`ParseError::Short`] counted from the front of what was handed in.
 //! Source: style of etherparse's `LenError` (layer, required, actual).
 
 use core::fmt;
@@ -9,7 +9,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Layer {
-    /// Addresses and EtherType, 14 octets.
+    /// Addresses and EtherType, 14 bytes.
     Ethernet,
     /// 802.1Q tag.
     VlanTag,
@@ -19,11 +19,11 @@ pub enum Layer {
     Ipv6,
     /// UDP header.
     Udp,
-    /// RC Link header, 8 octets.
+    /// RC Link header, 8 bytes.
     Rh,
-    /// AFH header of any kind, 12 octets.
+    /// AFH header of any kind, 12 bytes.
     Afh,
-    /// IBTA base transport header, 12 octets.
+    /// IBTA base transport header, 12 bytes.
     Bth,
     /// MAC Control opcode (EtherType 0x8808).
     MacControl,
@@ -103,7 +103,7 @@ pub enum Field {
     MsgType,
     /// `Key_words` of GEN2 and Lite.
     KeyWords,
-    /// First octet of a TLP header or prefix.
+    /// First byte of a TLP header or prefix.
     TlpType,
     /// Place of a TLP prefix among the others, or a second one where one may be.
     TlpPrefixOrder,
@@ -129,7 +129,7 @@ pub enum Field {
     VdmCode,
     /// Cache line of a Lightweight Notification.
     LnLine,
-    /// Octets that follow, of a CCI message, its payload or a message in a stream.
+    /// Bytes that follow, of a CCI message, its payload or a message in a stream.
     Length,
     /// Category of a CCI message.
     Category,
@@ -145,7 +145,7 @@ pub enum Field {
     Mode,
     /// Last primary port of a routing group.
     Primary,
-    /// Octets that a command asks for.
+    /// Bytes that a command asks for.
     Size,
 }
 
@@ -191,13 +191,13 @@ impl Field {
 /// Why a layer could not be read. Cheap to copy; the dataplane maps it to one drop reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParseError {
-    /// Fewer octets than the layer needs.
+    /// Fewer bytes than the layer needs.
     Short {
         /// Layer that does not fit.
         layer: Layer,
-        /// Octets needed up to and including the layer.
+        /// Bytes needed up to and including the layer.
         need: u16,
-        /// Octets there were.
+        /// Bytes there were.
         had: u16,
     },
     /// A field holds a value that the layer cannot have.
@@ -230,15 +230,15 @@ impl ParseError {
 
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the branch holds the value below 2^16")]
-const fn saturate(octets: usize) -> u16 {
-    if octets > u16::MAX as usize { u16::MAX } else { octets as u16 }
+const fn saturate(bytes: usize) -> u16 {
+    if bytes > u16::MAX as usize { u16::MAX } else { bytes as u16 }
 }
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Short { layer, need, had } => {
-                write!(f, "{}: needs {need} octets, has {had}", layer.name())
+                write!(f, "{}: needs {need} bytes, has {had}", layer.name())
             }
             Self::Value { layer, field, value } => {
                 write!(f, "{}: {} cannot be {value:#06x}", layer.name(), field.name())
@@ -260,10 +260,10 @@ mod tests {
             ParseError::Value { layer: Layer::Pfc, field: Field::ClassVector, value: 0x100 };
         #[rustfmt::skip] // columns: error, message
         let cases = [
-            (ParseError::short(Layer::Rh, 50, 49),     "rh: needs 50 octets, has 49"),
-            (ParseError::short(Layer::Ipv4, 34, 0),    "ipv4: needs 34 octets, has 0"),
-            (ParseError::short(Layer::Udp, 65_535, 9), "udp: needs 65535 octets, has 9"),
-            (ParseError::short(Layer::Udp, 65_536, usize::MAX), "udp: needs 65535 octets, has 65535"),
+            (ParseError::short(Layer::Rh, 50, 49),     "rh: needs 50 bytes, has 49"),
+            (ParseError::short(Layer::Ipv4, 34, 0),    "ipv4: needs 34 bytes, has 0"),
+            (ParseError::short(Layer::Udp, 65_535, 9), "udp: needs 65535 bytes, has 9"),
+            (ParseError::short(Layer::Udp, 65_536, usize::MAX), "udp: needs 65535 bytes, has 65535"),
             (value,                                    "pfc: class enable vector cannot be 0x0100"),
         ];
         for (error, want) in cases {

@@ -1,13 +1,13 @@
 //! Ethernet header.
 //! Shape: destination 48, source 48, EtherType 16 bits; [`Ethernet`] reads, [`EthernetRepr`] emits.
-//! Units: octets.
+//! Units: bytes.
 //! Source: IEEE 802.3-2022 clause 3.2; docs/spec/wire-formats.md §1.2.
 
 use crate::addr::MacAddr;
 use crate::bytes::{be16, cut, put, window};
 use crate::error::{Layer, ParseError};
 
-/// Octets of the header.
+/// Bytes of the header.
 pub const LEN: usize = 14;
 /// Least length of a frame on the wire, FCS not counted; transmit pads up to it.
 pub const MIN_FRAME_LEN: usize = 60;
@@ -22,7 +22,7 @@ impl<'a> Ethernet<'a> {
     /// Splits a header off the front of `bytes`; also returns what follows it.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
     #[inline]
     pub const fn parse(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
         match cut(bytes, Layer::Ethernet) {

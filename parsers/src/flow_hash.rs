@@ -1,6 +1,6 @@
 //! Flow hash: a number that all frames of a flow share, by which one of several links is chosen.
 //! Shape: `(frame, Head, VLAN)` to `u64`; every bit depends on every field that tells flows apart.
-//! Units: octets.
+//! Units: bytes.
 //! Source: IEEE 802.1AX-2020 8.2 (frames of a conversation take one link); docs/spec/wire-formats.md §1.5 and §2.1.
 //!
 //! What tells flows apart: destination and source in their space (so that no Traffic Class and no payload
@@ -51,9 +51,9 @@ pub fn flow_hash(frame: &[u8], head: &Head, vid: Vid) -> u64 {
     hash
 }
 
-/// Octets as a number, first one highest.
-fn number(octets: &[u8]) -> u64 {
-    octets.iter().fold(0, |number, &octet| number << 8 | u64::from(octet))
+/// Bytes as a number, first one highest.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
 /// One number from two, by a wide multiplication whose halves are folded, and once more.
@@ -100,7 +100,7 @@ mod tests {
     const MACS: &[u8] = &[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     const V4: &[u8] = &[0x45, 0, 0, 100, 7, 7, 0, 0, 64, 17, 9, 9, 10, 0, 0, 1, 10, 0, 0, 2];
 
-    /// Octets of a frame that are in its flow's hash, found by turning one bit of each.
+    /// Bytes of a frame that are in its flow's hash, found by turning one bit of each.
     fn counted(frame: &[u8], afh: AfhMode, bit: u8) -> Vec<usize> {
         let base = hash(frame, afh, 1);
         let differs = |at: &usize| {
@@ -132,7 +132,7 @@ mod tests {
         let with = |more: &[usize]| [&macs[..], more].concat();
         let (v4, tag) = (&[8, 0][..], &[0x81, 0, 0, 5, 8, 0][..]);
         let header: &[usize] = &[14, 20, 21]; // version, length, fragments: these say what there is
-        #[rustfmt::skip] // columns: name, frame, mode, octets that make it another kind of frame, that count
+        #[rustfmt::skip] // columns: name, frame, mode, bytes that make it another kind of frame, that count
         let cases = [
             ("plain", frame(&[MACS, &[0x88, 0xB7]]), AfhMode::Auto, &[][..], with(&[])),
             ("udp", frame(&[MACS, v4, V4, udp]), AfhMode::Auto, header, with(&[&ip[..], &ports].concat())),

@@ -1,6 +1,6 @@
 //! The result of classification: what one pass over a frame found.
-//! Shape: [`Head`], 32 octets and `Copy`; yes-or-no facts are bits of one word behind getters.
-//! Units: offsets are octets from the first octet of the frame.
+//! Shape: [`Head`], 32 bytes and `Copy`; yes-or-no facts are bits of one word behind getters.
+//! Units: offsets are bytes from the first byte of the frame.
 //! Source: docs/spec/pipeline.md §1 (what the stages need), §3 (keys), §8 (which frames take ECN marks).
 
 use core::fmt;
@@ -15,7 +15,7 @@ use crate::types::{Dscp, Ecn, Format, IpVersion, Tci};
 pub struct Head {
     pub(crate) dst: AddrKey,
     pub(crate) src: AddrKey,
-    /// Bits and octets below, in one word so that it is built without going through memory.
+    /// Bits and bytes below, in one word so that it is built without going through memory.
     pub(crate) facts: u64,
     pub(crate) tci_or_opcode: u16,
     pub(crate) format: Format,
@@ -35,7 +35,7 @@ pub(crate) const PFC_DA: u64 = 1 << 8;
 pub(crate) const IP_VALID: u64 = 1 << 9;
 /// Two bits.
 pub(crate) const RH_OPCODE_SHIFT: u32 = 12;
-/// An octet each, up to bit 47.
+/// A byte each, up to bit 47.
 pub(crate) const TOS_SHIFT: u32 = 16;
 pub(crate) const IP_PROTO_SHIFT: u32 = 24;
 pub(crate) const L4_OFFSET_SHIFT: u32 = 32;
@@ -73,10 +73,10 @@ impl Head {
         Self { facts, tci_or_opcode, format: Format::from_low_bits(format as u8), ..self }
     }
 
-    /// Octet of the facts at `shift`.
+    /// Byte of the facts at `shift`.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the upper bits are meant to go")]
-    const fn octet(&self, shift: u32) -> u8 {
+    const fn byte(&self, shift: u32) -> u8 {
         (self.facts >> shift) as u8
     }
 
@@ -127,7 +127,7 @@ impl Head {
         self.dst.address() == MAC_MASK
     }
 
-    /// Octets 0 to 5 are 01-80-C2-00-00-00..0F, never forwarded (no valid AFH header looks so).
+    /// Bytes 0 to 5 are 01-80-C2-00-00-00..0F, never forwarded (no valid AFH header looks so).
     #[inline]
     #[must_use]
     pub const fn reserved_group(&self) -> bool {
@@ -191,7 +191,7 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn ip_proto(&self) -> u8 {
-        self.octet(IP_PROTO_SHIFT)
+        self.byte(IP_PROTO_SHIFT)
     }
 
     /// Offset of the transport header; `None` without IP, for fragments and behind IPv6 extensions.
@@ -199,7 +199,7 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn l4_offset(&self) -> Option<u8> {
-        match self.octet(L4_OFFSET_SHIFT) {
+        match self.byte(L4_OFFSET_SHIFT) {
             0 => None,
             offset => Some(offset),
         }
@@ -209,14 +209,14 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn dscp(&self) -> Option<Dscp> {
-        if self.has_ip() { Some(Dscp::from_tos(self.octet(TOS_SHIFT))) } else { None }
+        if self.has_ip() { Some(Dscp::from_tos(self.byte(TOS_SHIFT))) } else { None }
     }
 
     /// ECN codepoint of IPv4 or IPv6.
     #[inline]
     #[must_use]
     pub const fn ecn(&self) -> Option<Ecn> {
-        if self.has_ip() { Some(Ecn::from_low_bits(self.octet(TOS_SHIFT))) } else { None }
+        if self.has_ip() { Some(Ecn::from_low_bits(self.byte(TOS_SHIFT))) } else { None }
     }
 
     /// The IP header is one that a router would take (RFC 1812 section 5.2.2, RFC 8200 section 3):
@@ -235,11 +235,11 @@ impl Head {
         self.has(STANDARD_PORT)
     }
 
-    /// Traffic Class octet of an AFH frame.
+    /// Traffic Class byte of an AFH frame.
     #[inline]
     #[must_use]
     pub const fn tc(&self) -> Option<TrafficClass> {
-        if self.has(HAS_TC) { Some(TrafficClass(self.octet(TC_SHIFT))) } else { None }
+        if self.has(HAS_TC) { Some(TrafficClass(self.byte(TC_SHIFT))) } else { None }
     }
 
     /// Opcode of the RC Link header of Standard, GEN1 and GEN2.
@@ -247,7 +247,7 @@ impl Head {
     #[must_use]
     pub const fn rh_opcode(&self) -> Option<RhOpcode> {
         if self.has(HAS_RH) {
-            Some(RhOpcode::from_low_bits(self.octet(RH_OPCODE_SHIFT)))
+            Some(RhOpcode::from_low_bits(self.byte(RH_OPCODE_SHIFT)))
         } else {
             None
         }

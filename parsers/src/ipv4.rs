@@ -1,17 +1,17 @@
 //! IPv4 header.
 //! Shape: version 4, IHL 4, TOS 8, length 16, id 16, flags 3, offset 13, TTL 8, protocol 8,
 //! checksum 16, source 32, destination 32 bits, then options.
-//! Units: octets; IHL counts 32-bit words, the fragment offset 8 octets.
+//! Units: bytes; IHL counts 32-bit words, the fragment offset 8 bytes.
 //! Source: RFC 791 3.1, RFC 2474, RFC 3168; docs/spec/wire-formats.md §1.2.
 
 use core::net::Ipv4Addr;
 
-use crate::bytes::{be16, cut, cut_mut, octet, put, window};
+use crate::bytes::{be16, byte, cut, cut_mut, put, window};
 use crate::checksum::{checksum, update16};
 use crate::error::{Field, Layer, ParseError};
 use crate::types::{Dscp, Ecn};
 
-/// Octets of the header without options.
+/// Bytes of the header without options.
 pub const LEN: usize = 20;
 /// Flag "do not fragment" in the word of flags and offset; what Standard frames carry.
 pub const DONT_FRAGMENT: u16 = 0x4000;
@@ -33,7 +33,7 @@ impl<'a> Ipv4<'a> {
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
         let (head, rest) = cut(bytes, Layer::Ipv4)?;
-        let first = octet::<0, _>(head);
+        let first = byte::<0, _>(head);
         let header_len = usize::from(first & 0xF) * 4;
         if first >> 4 != 4 {
             return Err(value(Field::Version, first >> 4));
@@ -47,25 +47,25 @@ impl<'a> Ipv4<'a> {
         Ok((Self { head, options }, rest))
     }
 
-    /// Octets of the header with its options, 20..=60.
+    /// Bytes of the header with its options, 20..=60.
     #[inline]
     #[must_use]
     pub const fn header_len(self) -> usize {
         LEN + self.options.len()
     }
 
-    /// Options, a multiple of four octets.
+    /// Options, a multiple of four bytes.
     #[inline]
     #[must_use]
     pub const fn options(self) -> &'a [u8] {
         self.options
     }
 
-    /// TOS octet: DSCP and ECN together.
+    /// TOS byte: DSCP and ECN together.
     #[inline]
     #[must_use]
     pub const fn tos(self) -> u8 {
-        octet::<1, _>(self.head)
+        byte::<1, _>(self.head)
     }
 
     /// Differentiated services code point.
@@ -82,7 +82,7 @@ impl<'a> Ipv4<'a> {
         Ecn::from_low_bits(self.tos())
     }
 
-    /// Octets of header and payload, as the sender claims.
+    /// Bytes of header and payload, as the sender claims.
     #[inline]
     #[must_use]
     pub const fn total_len(self) -> u16 {
@@ -114,14 +114,14 @@ impl<'a> Ipv4<'a> {
     #[inline]
     #[must_use]
     pub const fn ttl(self) -> u8 {
-        octet::<8, _>(self.head)
+        byte::<8, _>(self.head)
     }
 
     /// Protocol of what follows.
     #[inline]
     #[must_use]
     pub const fn proto(self) -> u8 {
-        octet::<9, _>(self.head)
+        byte::<9, _>(self.head)
     }
 
     /// Header checksum.
@@ -181,7 +181,7 @@ impl<'a> Ipv4Mut<'a> {
     /// Takes the fixed part of a header at the front of `bytes`; version and IHL are not looked at.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
     #[inline]
     pub const fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
         match cut_mut(bytes, Layer::Ipv4) {
@@ -190,14 +190,14 @@ impl<'a> Ipv4Mut<'a> {
         }
     }
 
-    /// TOS octet: DSCP and ECN together.
+    /// TOS byte: DSCP and ECN together.
     #[inline]
     #[must_use]
     pub const fn tos(&self) -> u8 {
-        octet::<1, _>(self.head)
+        byte::<1, _>(self.head)
     }
 
-    /// Replaces the TOS octet and brings the checksum up to date (RFC 1624); a checksum that was
+    /// Replaces the TOS byte and brings the checksum up to date (RFC 1624); a checksum that was
     /// wrong stays wrong by as much.
     #[inline]
     pub const fn set_tos(&mut self, tos: u8) {
@@ -213,7 +213,7 @@ impl<'a> Ipv4Mut<'a> {
 pub struct Ipv4Repr {
     /// DSCP in bits 7:2, ECN in bits 1:0.
     pub tos: u8,
-    /// Octets of header and payload.
+    /// Bytes of header and payload.
     pub total_len: u16,
     /// Identification.
     pub id: u16,

@@ -1,16 +1,16 @@
 //! IPv6 fixed header.
 //! Shape: version 4, traffic class 8, flow label 20, payload length 16, next header 8, hop limit 8,
 //! source 128, destination 128 bits.
-//! Units: octets.
+//! Units: bytes.
 //! Source: RFC 8200 section 3.
 
 use core::net::Ipv6Addr;
 
-use crate::bytes::{be16, cut, cut_mut, octet, put, window};
+use crate::bytes::{be16, byte, cut, cut_mut, put, window};
 use crate::error::{Field, Layer, ParseError};
 use crate::types::{Dscp, Ecn};
 
-/// Octets of the fixed header.
+/// Bytes of the fixed header.
 pub const LEN: usize = 40;
 
 /// Borrowed header. Getters cannot fail and return host byte order.
@@ -23,7 +23,7 @@ impl<'a> Ipv6<'a> {
     /// Splits a header off the front of `bytes`; also returns what follows it.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain; [`ParseError::Value`] when the
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain; [`ParseError::Value`] when the
     /// version is not 6.
     #[inline]
     pub const fn parse(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
@@ -31,7 +31,7 @@ impl<'a> Ipv6<'a> {
             Ok(parts) => parts,
             Err(error) => return Err(error),
         };
-        let version = octet::<0, _>(head) >> 4;
+        let version = byte::<0, _>(head) >> 4;
         if version != 6 {
             let (layer, field) = (Layer::Ipv6, Field::Version);
             return Err(ParseError::Value { layer, field, value: version as u16 });
@@ -67,7 +67,7 @@ impl<'a> Ipv6<'a> {
         u32::from_be_bytes(*window::<0, 4, _>(self.head)) & 0xF_FFFF
     }
 
-    /// Octets behind the fixed header, as the sender claims.
+    /// Bytes behind the fixed header, as the sender claims.
     #[inline]
     #[must_use]
     pub const fn payload_len(self) -> u16 {
@@ -78,14 +78,14 @@ impl<'a> Ipv6<'a> {
     #[inline]
     #[must_use]
     pub const fn next_header(self) -> u8 {
-        octet::<6, _>(self.head)
+        byte::<6, _>(self.head)
     }
 
     /// Hop limit.
     #[inline]
     #[must_use]
     pub const fn hop_limit(self) -> u8 {
-        octet::<7, _>(self.head)
+        byte::<7, _>(self.head)
     }
 
     /// Source address.
@@ -133,7 +133,7 @@ impl<'a> Ipv6Mut<'a> {
     /// Takes a header at the front of `bytes`; the version is not looked at.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
     #[inline]
     pub const fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
         match cut_mut(bytes, Layer::Ipv6) {
@@ -164,7 +164,7 @@ pub struct Ipv6Repr {
     pub traffic_class: u8,
     /// Flow label; the low 20 bits count.
     pub flow_label: u32,
-    /// Octets behind the fixed header.
+    /// Bytes behind the fixed header.
     pub payload_len: u16,
     /// Protocol or extension header that follows.
     pub next_header: u8,

@@ -1,6 +1,6 @@
-//! Wire views, emitters and the classification of a frame's first 64 octets.
+//! Wire views, emitters and the classification of a frame's first 64 bytes.
 //! Shape: bytes in, a view (`&[u8; LEN]` cut off once) or a [`Head`] out; plain `...Repr` structs `emit`.
-//! Units: octets and bits; every getter returns host order; lengths never include the FCS.
+//! Units: bytes and bits; every getter returns host order; lengths never include the FCS.
 //! Source: docs/spec/wire-formats.md, which cites the standard of each layout.
 //!
 //! No std, no alloc, no unsafe, no dependency, no panic on any input: the XDP program compiles the

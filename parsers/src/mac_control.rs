@@ -1,7 +1,7 @@
 //! MAC Control frames: opcode, PFC and PAUSE.
 //! Shape: DA, SA, EtherType 0x8808, opcode 16 bits; PFC: enable vector 16, 8 x time 16 bits;
-//! PAUSE: time 16 bits; zeros to 60 octets.
-//! Units: time in quanta of 512 bit times; octets.
+//! PAUSE: time 16 bits; zeros to 60 bytes.
+//! Units: time in quanta of 512 bit times; bytes.
 //! Source: IEEE 802.3-2022 annex 31, IEEE 802.1Q-2022 clause 36; docs/spec/wire-formats.md §2.3.
 
 use crate::addr::MacAddr;
@@ -10,13 +10,13 @@ use crate::error::{Field, Layer, ParseError};
 use crate::ethernet::{self, EthernetRepr};
 use crate::types::ether_type;
 
-/// Octets up to and including the opcode.
+/// Bytes up to and including the opcode.
 pub const LEN: usize = 16;
-/// Octets of a MAC Control frame as emitted: the least a frame may have without FCS.
+/// Bytes of a MAC Control frame as emitted: the least a frame may have without FCS.
 pub const FRAME_LEN: usize = ethernet::MIN_FRAME_LEN;
-/// Octets of a PFC frame up to its last time.
+/// Bytes of a PFC frame up to its last time.
 pub const PFC_LEN: usize = 34;
-/// Octets of a PAUSE frame up to its time.
+/// Bytes of a PAUSE frame up to its time.
 pub const PAUSE_LEN: usize = 18;
 
 /// Opcodes by name.
@@ -50,7 +50,7 @@ impl<'a> MacControl<'a> {
     /// Takes the front of `frame`; also returns what follows the opcode.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain; [`ParseError::Value`] when the
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain; [`ParseError::Value`] when the
     /// EtherType is not 0x8808.
     #[inline]
     pub const fn parse(frame: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
@@ -121,8 +121,8 @@ impl Pfc {
     /// Reads a whole PFC frame, padded or not. The DA is classification's business.
     ///
     /// # Errors
-    /// [`ParseError::Short`] below [`PFC_LEN`] octets; [`ParseError::Value`] when it is not MAC
-    /// Control, the opcode is not PFC's, or the high octet of the enable vector is not 0.
+    /// [`ParseError::Short`] below [`PFC_LEN`] bytes; [`ParseError::Value`] when it is not MAC
+    /// Control, the opcode is not PFC's, or the high byte of the enable vector is not 0.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         expect_opcode(frame, Layer::Pfc, opcode::PFC)?;
@@ -181,7 +181,7 @@ impl Pause {
     /// Reads a whole PAUSE frame, padded or not. The DA is classification's business.
     ///
     /// # Errors
-    /// [`ParseError::Short`] below [`PAUSE_LEN`] octets; [`ParseError::Value`] when it is not MAC
+    /// [`ParseError::Short`] below [`PAUSE_LEN`] bytes; [`ParseError::Value`] when it is not MAC
     /// Control or the opcode is not PAUSE's.
     #[inline]
     pub const fn parse(frame: &[u8]) -> Result<Self, ParseError> {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn worked_pfc_frames_both_ways() {
-        #[rustfmt::skip] // columns: name, fields, octets 16..34, FCS
+        #[rustfmt::skip] // columns: name, fields, bytes 16..34, FCS
         let cases = [
             ("assert 3",  Pfc::default().with(3, 0xFFFF),
              [0, 8, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0], [0xB0, 0xB2, 0x29, 0xC3]),
@@ -274,7 +274,7 @@ mod tests {
     fn wrong_values_are_named() {
         let mut pfc = [0; FRAME_LEN];
         Pfc::default().emit(SRC, &mut pfc);
-        #[rustfmt::skip] // columns: name, octet to change, to, layer, field, value
+        #[rustfmt::skip] // columns: name, byte to change, to, layer, field, value
         let cases = [
             ("ethertype",        13, 0x09, Layer::MacControl, Field::EtherType,   0x8809),
             ("pause opcode",     14, 0x00, Layer::Pfc,        Field::Opcode,      0x0001),

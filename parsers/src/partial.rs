@@ -1,7 +1,7 @@
 //! Partial checksums: whether the kernel left a frame's TCP or UDP checksum for others to complete.
 //! Shape: [`place`] says where the field is, [`pseudo_sum`] what it holds while it is partial: from one
 //! pass over the front; [`find`] looks at a whole frame, behind options and extension headers, too.
-//! Units: octets from the first octet of the frame.
+//! Units: bytes from the first byte of the frame.
 //! Source: docs/spec/pipeline.md §11; RFC 9293 3.1 and RFC 8200 8.1 (pseudo-headers); Linux `CHECKSUM_PARTIAL`.
 
 use crate::bytes::{be16, be64, window};
@@ -13,9 +13,9 @@ use crate::{ethernet, ipv4, ipv6, vlan};
 
 /// Extension headers of IPv6 that are passed over.
 const EXTENSIONS_MAX: usize = 8;
-/// Octet of the TCP header where its checksum is.
+/// Byte of the TCP header where its checksum is.
 pub const TCP_FIELD: usize = 16;
-/// Octet of the UDP header where its checksum is.
+/// Byte of the UDP header where its checksum is.
 pub const UDP_FIELD: usize = 6;
 const PLAIN: usize = ethernet::LEN;
 const TAGGED: usize = ethernet::LEN + vlan::LEN;
@@ -23,9 +23,9 @@ const TAGGED: usize = ethernet::LEN + vlan::LEN;
 /// A TCP or UDP checksum that is still to be completed (virtio-net's `csum_start`, `csum_offset`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialCsum {
-    /// Octet of the frame where the sum starts.
+    /// Byte of the frame where the sum starts.
     pub start: u16,
-    /// Octet after `start` where the 16-bit checksum goes.
+    /// Byte after `start` where the 16-bit checksum goes.
     pub offset: u16,
 }
 
@@ -34,7 +34,7 @@ pub struct PartialCsum {
 pub enum Place {
     /// Nothing: there is none that could be partial.
     Nowhere,
-    /// The two octets at `field`; the sum starts at `start`.
+    /// The two bytes at `field`; the sum starts at `start`.
     At {
         /// The transport header.
         start: usize,
@@ -77,12 +77,12 @@ pub const fn place(head: &Head) -> Place {
 /// holds while it is partial. Of other frames it means nothing.
 #[inline]
 #[must_use]
-pub const fn pseudo_sum(octets: &[u8; HEAD_LEN], head: &Head) -> u16 {
+pub const fn pseudo_sum(bytes: &[u8; HEAD_LEN], head: &Head) -> u16 {
     let sum = match (head.ip_version(), head.tagged()) {
-        (Some(IpVersion::V4), false) => v4(window::<PLAIN, { ipv4::LEN }, _>(octets)),
-        (Some(IpVersion::V4), true) => v4(window::<TAGGED, { ipv4::LEN }, _>(octets)),
-        (Some(IpVersion::V6), false) => v6(window::<PLAIN, { ipv6::LEN }, _>(octets)),
-        (Some(IpVersion::V6), true) => v6(window::<TAGGED, { ipv6::LEN }, _>(octets)),
+        (Some(IpVersion::V4), false) => v4(window::<PLAIN, { ipv4::LEN }, _>(bytes)),
+        (Some(IpVersion::V4), true) => v4(window::<TAGGED, { ipv4::LEN }, _>(bytes)),
+        (Some(IpVersion::V6), false) => v6(window::<PLAIN, { ipv6::LEN }, _>(bytes)),
+        (Some(IpVersion::V6), true) => v6(window::<TAGGED, { ipv6::LEN }, _>(bytes)),
         (None, _) => Sum::ZERO,
     };
     sum.with16(head.ip_proto() as u16).fold()
@@ -147,23 +147,23 @@ pub fn find(frame: &[u8], fixed_ports: &[u16]) -> Option<PartialCsum> {
 /// behind a fragment header of IPv6.
 #[must_use]
 pub fn transport(frame: &[u8], l3: usize, v6: bool, want: u8) -> Option<usize> {
-    let octet = |at: usize| frame.get(at).copied();
-    let version = octet(l3)?;
+    let byte = |at: usize| frame.get(at).copied();
+    let version = byte(l3)?;
     if !v6 {
         let header = usize::from(version & 0xF) * 4;
-        let fits = version >> 4 == 4 && header >= ipv4::LEN && octet(l3 + 9)? == want;
+        let fits = version >> 4 == 4 && header >= ipv4::LEN && byte(l3 + 9)? == want;
         return fits.then_some(l3 + header);
     }
     if version >> 4 != 6 {
         return None;
     }
-    let (mut header, mut at) = (octet(l3 + 6)?, l3 + ipv6::LEN);
+    let (mut header, mut at) = (byte(l3 + 6)?, l3 + ipv6::LEN);
     for _ in 0..EXTENSIONS_MAX {
         match header {
             _ if header == want => return Some(at),
             0 | 43 | 60 => {
-                header = octet(at)?;
-                at += (usize::from(octet(at + 1)?) + 1) * 8;
+                header = byte(at)?;
+                at += (usize::from(byte(at + 1)?) + 1) * 8;
             }
             _ => return None,
         }

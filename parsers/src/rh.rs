@@ -1,13 +1,13 @@
 //! RC Link header (RH): the transport header of Standard, `AFH_GEN1` and `AFH_GEN2_16b`.
 //! Shape: opcode 2, FACK 1, pad 2, reserved 2, timestamp enable 1, timestamp 16, `P_key` 8,
 //! length or syndrome 7, PSN 12, destination QP 13 bits; big-endian, bit 63 first.
-//! Units: octets; PSN compares modulo 4096.
+//! Units: bytes; PSN compares modulo 4096.
 //! Source: docs/spec/wire-formats.md §1.5; IBTA AETH for the syndrome.
 
 use crate::bytes::{be64, cut};
 use crate::error::{Layer, ParseError};
 
-/// Octets of the header.
+/// Bytes of the header.
 pub const LEN: usize = 8;
 
 /// Opcode of the RC Link header.
@@ -60,7 +60,7 @@ impl<'a> Rh<'a> {
     /// Splits a header off the front of `bytes`; also returns what follows it.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
     #[inline]
     pub const fn parse(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
         match cut(bytes, Layer::Rh) {
@@ -99,7 +99,7 @@ impl<'a> Rh<'a> {
         self.bits::<61, 1>() != 0
     }
 
-    /// Octets of padding in the payload, 0..=3.
+    /// Bytes of padding in the payload, 0..=3.
     #[inline]
     #[must_use]
     pub const fn pad(self) -> u8 {
@@ -127,7 +127,7 @@ impl<'a> Rh<'a> {
         self.bits8::<32, 8>()
     }
 
-    /// Of a request: octets of RH and payload if at most 127, else 0. Of an ACK: the syndrome.
+    /// Of a request: bytes of RH and payload if at most 127, else 0. Of an ACK: the syndrome.
     #[inline]
     #[must_use]
     pub const fn len_or_syndrome(self) -> u8 {
@@ -188,7 +188,7 @@ pub struct RhRepr {
     pub opcode: RhOpcode,
     /// A request that wants an ACK at once.
     pub fack: bool,
-    /// Octets of padding in the payload, 0..=3.
+    /// Bytes of padding in the payload, 0..=3.
     pub pad: u8,
     /// The timestamp counts.
     pub timestamp_en: bool,
@@ -205,7 +205,7 @@ pub struct RhRepr {
 }
 
 impl RhRepr {
-    /// What the length field of a request with `payload_len` octets holds: RH and payload if at
+    /// What the length field of a request with `payload_len` bytes holds: RH and payload if at
     /// most 127, else 0.
     #[must_use]
     pub const fn len_field(payload_len: usize) -> u8 {
@@ -268,7 +268,7 @@ mod tests {
             dest_qp: 0x1FFF,
             ..RhRepr::default()
         };
-        #[rustfmt::skip] // columns: name, fields, octets
+        #[rustfmt::skip] // columns: name, fields, bytes
         let cases = [
             ("1 send",        send, [0x21, 0x12, 0x34, 0x5A, 0x90, 0x15, 0x61, 0x23]),
             ("2 ack",         ack,  [0x41, 0x12, 0x34, 0x5A, 0x3E, 0x15, 0x60, 0x45]),
@@ -276,11 +276,11 @@ mod tests {
             ("4 cnp",         cnp,  [0x80, 0x00, 0x00, 0x5A, 0x00, 0x00, 0x00, 0x45]),
             ("5 long send",   long, [0x00, 0x00, 0x00, 0x5A, 0x01, 0xFF, 0xFF, 0xFF]),
         ];
-        for (name, fields, octets) in cases {
+        for (name, fields, bytes) in cases {
             let mut out = [0; LEN];
             fields.emit(&mut out);
-            assert_eq!(out, octets, "{name}");
-            assert_eq!(Rh::parse(&octets).unwrap().0.repr(), fields, "{name}");
+            assert_eq!(out, bytes, "{name}");
+            assert_eq!(Rh::parse(&bytes).unwrap().0.repr(), fields, "{name}");
         }
     }
 

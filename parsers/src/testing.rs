@@ -49,7 +49,7 @@ impl Rng {
         self.u64() >> 63 == 1
     }
 
-    /// `N` random octets.
+    /// `N` random bytes.
     pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
         core::array::from_fn(|_| self.u8())
     }
@@ -68,35 +68,35 @@ pub fn refuses_every_shorter(
 pub fn refuses_shorter_of(whole: &[u8], layer: Layer, parse: impl Fn(&[u8]) -> Option<ParseError>) {
     for had in 0..whole.len() {
         let want = ParseError::short(layer, whole.len(), had);
-        assert_eq!(parse(&whole[..had]), Some(want), "{had} of {} octets", whole.len());
+        assert_eq!(parse(&whole[..had]), Some(want), "{had} of {} bytes", whole.len());
     }
-    assert_eq!(parse(whole), None, "all {} octets", whole.len());
+    assert_eq!(parse(whole), None, "all {} bytes", whole.len());
 }
 
-/// Formatted text without an allocator, at most 128 octets.
+/// Formatted text without an allocator, at most 128 bytes.
 pub struct Text {
-    octets: [u8; 128],
+    bytes: [u8; 128],
     len: usize,
 }
 
 impl Text {
     /// What `value` is displayed as.
     pub fn of(value: &impl Display) -> Self {
-        let mut text = Self { octets: [0; 128], len: 0 };
-        write!(text, "{value}").expect("128 octets are enough");
+        let mut text = Self { bytes: [0; 128], len: 0 };
+        write!(text, "{value}").expect("128 bytes are enough");
         text
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        str::from_utf8(&self.octets[..self.len]).expect("written as str")
+        str::from_utf8(&self.bytes[..self.len]).expect("written as str")
     }
 }
 
 impl Write for Text {
     fn write_str(&mut self, part: &str) -> core::fmt::Result {
         let end = self.len + part.len();
-        let place = self.octets.get_mut(self.len..end).ok_or(core::fmt::Error)?;
+        let place = self.bytes.get_mut(self.len..end).ok_or(core::fmt::Error)?;
         place.copy_from_slice(part.as_bytes());
         self.len = end;
         Ok(())

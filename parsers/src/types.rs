@@ -250,7 +250,7 @@ impl Dscp {
         if value < 64 { Some(Self(value)) } else { None }
     }
 
-    /// Upper six bits of an IPv4 TOS or IPv6 Traffic Class octet.
+    /// Upper six bits of an IPv4 TOS or IPv6 Traffic Class byte.
     #[inline]
     #[must_use]
     pub const fn from_tos(tos: u8) -> Self {

@@ -1,12 +1,12 @@
 //! UDP header.
 //! Shape: source port, destination port, length, checksum, 16 bits each.
-//! Units: octets; the length counts the header.
+//! Units: bytes; the length counts the header.
 //! Source: RFC 768; docs/spec/wire-formats.md §0 (C1) and §1.2 for the fixed checksum of Standard frames.
 
 use crate::bytes::{be16, cut, put};
 use crate::error::{Layer, ParseError};
 
-/// Octets of the header.
+/// Bytes of the header.
 pub const LEN: usize = 8;
 /// Destination port of `RoCE` version 2 and of Standard frames.
 pub const PORT_ROCE: u16 = 4791;
@@ -24,7 +24,7 @@ impl<'a> Udp<'a> {
     /// beyond [`Udp::len`].
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
     #[inline]
     pub const fn parse(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
         match cut(bytes, Layer::Udp) {
@@ -47,7 +47,7 @@ impl<'a> Udp<'a> {
         be16::<2, _>(self.head)
     }
 
-    /// Octets of header and payload, as the sender claims.
+    /// Bytes of header and payload, as the sender claims.
     #[inline]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a field of the header, not a collection")]
@@ -81,7 +81,7 @@ pub struct UdpRepr {
     pub sport: u16,
     /// Destination port.
     pub dport: u16,
-    /// Octets of header and payload.
+    /// Bytes of header and payload.
     pub len: u16,
     /// Checksum, written as it is.
     pub checksum: u16,

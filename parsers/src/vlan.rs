@@ -1,15 +1,15 @@
 //! 802.1Q tag: what stands behind a TPID.
 //! Shape: PCP 3, DEI 1, VID 12, EtherType 16 bits; view, writer in place, plain struct.
-//! Units: octets.
+//! Units: bytes.
 //! Source: IEEE 802.1Q-2022 9.6; docs/spec/wire-formats.md §1.2.
 
 use crate::bytes::{be16, cut, cut_mut, put, window};
 use crate::error::{Layer, ParseError};
 use crate::types::{Pcp, Tci, Vid};
 
-/// Octets of the tag behind its TPID: tag control information and the next EtherType.
+/// Bytes of the tag behind its TPID: tag control information and the next EtherType.
 pub const LEN: usize = 4;
-/// Octets that a tag adds to a frame: TPID and tag control information.
+/// Bytes that a tag adds to a frame: TPID and tag control information.
 pub const TAG_LEN: usize = 4;
 
 /// Borrowed tag. Getters cannot fail and return host byte order.
@@ -22,7 +22,7 @@ impl<'a> VlanTag<'a> {
     /// Splits a tag off the front of `bytes`, which start behind the TPID; also returns what follows.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
     #[inline]
     pub const fn parse(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
         match cut(bytes, Layer::VlanTag) {
@@ -83,7 +83,7 @@ impl<'a> VlanTagMut<'a> {
     /// As [`VlanTag::parse`], writable.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
     #[inline]
     pub const fn parse(bytes: &'a mut [u8]) -> Result<(Self, &'a mut [u8]), ParseError> {
         match cut_mut(bytes, Layer::VlanTag) {
@@ -138,8 +138,8 @@ impl VlanTagRepr {
     }
 }
 
-/// Puts a tag into a frame: `front` is four free octets and then the frame's first twelve.
-/// Afterwards the frame starts at the front's first octet and is four octets longer.
+/// Puts a tag into a frame: `front` is four free bytes and then the frame's first twelve.
+/// Afterwards the frame starts at the front's first byte and is four bytes longer.
 #[inline]
 pub const fn insert(front: &mut [u8; 16], tpid: u16, tci: Tci) {
     let addresses = *window::<4, 12, _>(front);
@@ -148,8 +148,8 @@ pub const fn insert(front: &mut [u8; 16], tpid: u16, tci: Tci) {
     put::<14, 2, _>(front, tci.0.to_be_bytes());
 }
 
-/// Takes the tag out of a frame: `front` is the tagged frame's first sixteen octets.
-/// Afterwards the frame starts at the front's fifth octet and is four octets shorter.
+/// Takes the tag out of a frame: `front` is the tagged frame's first sixteen bytes.
+/// Afterwards the frame starts at the front's fifth byte and is four bytes shorter.
 #[inline]
 pub const fn remove(front: &mut [u8; 16]) {
     let addresses = *window::<0, 12, _>(front);
@@ -208,8 +208,8 @@ mod tests {
     #[test]
     fn remove_undoes_insert() {
         let mut front = [0xEE; 16];
-        for (want, octet) in front[4..].iter_mut().enumerate() {
-            *octet = u8::try_from(want).unwrap();
+        for (want, byte) in front[4..].iter_mut().enumerate() {
+            *byte = u8::try_from(want).unwrap();
         }
         insert(&mut front, 0x8100, Tci(0x6064));
         assert_eq!(front, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0x81, 0, 0x60, 0x64]);

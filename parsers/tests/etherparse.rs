@@ -1,6 +1,6 @@
 //! Standard layers held against etherparse, which shares no code with this crate.
 //! Shape: seeded random headers and frames, intact, damaged and cut short; both readers must agree.
-//! Units: octets.
+//! Units: bytes.
 //! Source: etherparse 0.21.
 
 #![expect(
@@ -135,13 +135,13 @@ fn emitters_agree() {
     }
 }
 
-/// Both read or both refuse the same octets, whatever they are and wherever they end.
+/// Both read or both refuse the same bytes, whatever they are and wherever they end.
 #[test]
 fn views_agree() {
     let mut rng = Rng(0x5EED_0002);
     for _ in 0..50_000 {
-        let octets: [u8; 64] = rng.bytes();
-        let bytes = &octets[..rng.below(65)];
+        let random: [u8; 64] = rng.bytes();
+        let bytes = &random[..rng.below(65)];
         match (Ethernet::parse(bytes), Ethernet2HeaderSlice::from_slice(bytes)) {
             (Ok((ours, _)), Ok(theirs)) => {
                 assert_eq!(ours.dst().0, theirs.destination());
@@ -178,9 +178,9 @@ fn views_agree() {
 fn ip_views_agree() {
     let mut rng = Rng(0x5EED_0005);
     for _ in 0..50_000 {
-        let mut octets: [u8; 64] = rng.bytes();
-        octets[0] = rng.pick(&[0x45, 0x46, 0x4F, 0x44, 0x60, 0x6F, octets[0]]);
-        let bytes = &octets[..rng.below(65)];
+        let mut random: [u8; 64] = rng.bytes();
+        random[0] = rng.pick(&[0x45, 0x46, 0x4F, 0x44, 0x60, 0x6F, random[0]]);
+        let bytes = &random[..rng.below(65)];
         match (Ipv4::parse(bytes), Ipv4HeaderSlice::from_slice(bytes)) {
             (Ok((ours, rest)), Ok(theirs)) => ipv4_agrees(ours, rest, theirs, bytes),
             (Err(ours), Err(ipv4::HeaderSliceError::Len(theirs))) => {
@@ -320,7 +320,7 @@ fn facts(frame: &[u8]) -> Option<Facts> {
     Some(found)
 }
 
-/// 100 octets in which the values that decide something are likely.
+/// 100 bytes in which the values that decide something are likely.
 fn likely_frame(rng: &mut Rng) -> [u8; 100] {
     let mut frame: [u8; 100] = rng.bytes();
     let mut at = 12;
@@ -357,7 +357,7 @@ fn likely_frame(rng: &mut Rng) -> [u8; 100] {
     frame
 }
 
-/// One function that reads 64 octets at fixed offsets finds what layer-by-layer reading finds.
+/// One function that reads 64 bytes at fixed offsets finds what layer-by-layer reading finds.
 #[test]
 fn classification_agrees() {
     let mut rng = Rng(0x5EED_0003);
@@ -421,8 +421,8 @@ fn completed_checksums_agree() {
 /// Checksum of a datagram whose checksum field held `pseudo` before it was completed.
 fn completed(udp: UdpRepr, pseudo: u16, payload: &[u8]) -> u16 {
     let mut packet = vec![0; 8];
-    UdpRepr { checksum: pseudo, ..udp }.emit(packet.first_chunk_mut().expect("8 octets"));
+    UdpRepr { checksum: pseudo, ..udp }.emit(packet.first_chunk_mut().expect("8 bytes"));
     packet.extend_from_slice(payload);
     assert!(complete(&mut packet, 6, true));
-    Udp::parse(&packet).expect("8 octets and more").0.checksum()
+    Udp::parse(&packet).expect("8 bytes and more").0.checksum()
 }

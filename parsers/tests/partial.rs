@@ -1,7 +1,7 @@
 //! Partial checksums: found in frames that etherparse builds, as the kernel would leave them.
 //! Shape: TCP and UDP over IPv4 and IPv6, tagged or not; the field holds the pseudo-header's sum or
 //! what etherparse computes.
-//! Units: octets.
+//! Units: bytes.
 //! Source: etherparse 0.21; docs/spec/pipeline.md §11.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
@@ -52,10 +52,10 @@ fn write_tcp(ip: PacketBuilderStep<etherparse::IpHeaders>, out: &mut Vec<u8>, pa
 }
 
 fn head(frame: &[u8], cfg: &ParseConfig) -> ([u8; HEAD_LEN], Head) {
-    let mut octets = [0; HEAD_LEN];
+    let mut bytes = [0; HEAD_LEN];
     let part = frame.len().min(HEAD_LEN);
-    octets[..part].copy_from_slice(&frame[..part]);
-    (octets, parse_head(&octets, frame.len(), cfg).unwrap())
+    bytes[..part].copy_from_slice(&frame[..part]);
+    (bytes, parse_head(&bytes, frame.len(), cfg).unwrap())
 }
 
 #[test]
@@ -64,12 +64,12 @@ fn the_field_and_what_it_holds_while_partial_are_found() {
         let (udp, v6, tagged) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
         for len in [0, 1, 2, 999] {
             let (frame, pseudo) = frame(udp, v6, tagged, &vec![0x5A; len]);
-            let (octets, head) = head(&frame, &ParseConfig::DEFAULT);
+            let (bytes, head) = head(&frame, &ParseConfig::DEFAULT);
             let start = 14 + if tagged { 4 } else { 0 } + if v6 { 40 } else { 20 };
             let field = start + if udp { 6 } else { 16 };
-            let name = format!("udp {udp}, v6 {v6}, tagged {tagged}, {len} octets");
+            let name = format!("udp {udp}, v6 {v6}, tagged {tagged}, {len} bytes");
             assert_eq!(place(&head), Place::At { start, field }, "{name}");
-            assert_eq!(pseudo_sum(&octets, &head), pseudo, "{name}");
+            assert_eq!(pseudo_sum(&bytes, &head), pseudo, "{name}");
             let complete = u16::from_be_bytes([frame[field], frame[field + 1]]);
             assert_ne!(complete, pseudo, "{name}: a complete one differs");
         }
@@ -82,8 +82,8 @@ fn fixed_fields_fragments_and_other_protocols_have_none_and_options_hide_it() {
     let (six, _) = frame(false, true, false, &[0; 40]);
     let with = |frame: &[u8], changes: &[(usize, u8)]| {
         let mut changed = frame.to_vec();
-        for &(at, octet) in changes {
-            changed[at] = octet;
+        for &(at, byte) in changes {
+            changed[at] = byte;
         }
         changed
     };
@@ -112,7 +112,7 @@ fn a_partial_checksum_is_found_by_its_value() {
     for bits in 0..8_u8 {
         let (udp, v6, tagged) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
         for len in [0, 1, 100, 1_400] {
-            let name = format!("udp {udp}, v6 {v6}, tagged {tagged}, {len} octets");
+            let name = format!("udp {udp}, v6 {v6}, tagged {tagged}, {len} bytes");
             let (mut frame, pseudo) = frame(udp, v6, tagged, &vec![0x5A; len]);
             assert_eq!(find(&frame, &[]), None, "{name}: complete");
             let l3 = 14 + if tagged { 4 } else { 0 };
@@ -121,10 +121,10 @@ fn a_partial_checksum_is_found_by_its_value() {
             frame[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
             let want = partial(start, field - start);
             assert_eq!(find(&frame, &[]), Some(want), "{name}");
-            let (octets, head) = head(&frame, &ParseConfig::DEFAULT);
+            let (bytes, head) = head(&frame, &ParseConfig::DEFAULT);
             let place = place(&head);
             assert_eq!(place, Place::At { start, field }, "{name}: one pass says the same");
-            assert_eq!(pseudo_sum(&octets, &head), pseudo, "{name}: one pass says the same");
+            assert_eq!(pseudo_sum(&bytes, &head), pseudo, "{name}: one pass says the same");
             assert_eq!(find(&frame, &[5001]), (!udp).then_some(want), "{name}: a fixed value");
             let more = [&frame[..12], &[0x88, 0xA8, 0, 5], &frame[12..]].concat();
             assert_eq!(find(&more, &[]), Some(partial(start + 4, field - start)), "{name}: a tag");

@@ -1,6 +1,6 @@
 //! TLPs held against rtlp-lib, which shares no code with this crate.
-//! Shape: seeded random octets behind every first octet; both readers must agree on type and fields.
-//! Units: octets.
+//! Shape: seeded random bytes behind every first byte; both readers must agree on type and fields.
+//! Units: bytes.
 //! Source: rtlp-lib 0.5.1. It differs from docs/spec/wire-formats.md §3, and the test steps around it, in these:
 //! messages may have 3 DW; a flit-mode message has a base header of 3 DW; OHC-E counts as one DW for each of its two
 //! bits; digest and trailer have no length; an address keeps its last two bits; 13 flit-mode types are known.
@@ -27,13 +27,13 @@ impl Rng {
         self.0
     }
 
-    /// 160 random octets of which the second half of DW0 asks for little.
-    fn octets(&mut self, first: u8) -> [u8; 160] {
-        let mut octets = std::array::from_fn(|_| self.u64().to_be_bytes()[3]);
-        octets[0] = first;
-        octets[2] &= 0xFC;
-        octets[3] %= 16;
-        octets
+    /// 160 random bytes of which the second half of DW0 asks for little.
+    fn bytes(&mut self, first: u8) -> [u8; 160] {
+        let mut bytes = std::array::from_fn(|_| self.u64().to_be_bytes()[3]);
+        bytes[0] = first;
+        bytes[2] &= 0xFC;
+        bytes[3] %= 16;
+        bytes
     }
 }
 
@@ -64,7 +64,7 @@ const fn type_of(kind: Kind) -> Option<TlpType> {
 }
 
 #[test]
-fn first_octets_mean_the_same_without_flits() {
+fn first_bytes_mean_the_same_without_flits() {
     for first in 0..=0xFF {
         let ours = Kind::decode(Mode::NonFlit, first).map(|(kind, _)| kind);
         let packet = TlpPacket::new(vec![first, 0, 0, 1], TlpMode::NonFlit).unwrap();
@@ -131,9 +131,9 @@ fn fields_are_the_same_without_flits() {
     let (mut read, mut refused) = (0, 0);
     for round in 0..400_000 {
         let first = (round % 256).try_into().unwrap();
-        let octets = rng.octets(first);
-        let packet = TlpPacket::new(octets.to_vec(), TlpMode::NonFlit).unwrap();
-        match Tlp::parse(Mode::NonFlit, &octets) {
+        let bytes = rng.bytes(first);
+        let packet = TlpPacket::new(bytes.to_vec(), TlpMode::NonFlit).unwrap();
+        match Tlp::parse(Mode::NonFlit, &bytes) {
             Ok(tlp) if tlp.prefix_len() == 0 => {
                 assert_eq!(Some(packet.tlp_type().unwrap()), type_of(tlp.kind()));
                 assert_eq!(u32::from(tlp.tc()), packet.header().get_tc());
@@ -153,14 +153,14 @@ fn sizes_are_the_same_with_flits() {
     let mut read = 0;
     for round in 0..400_000 {
         let first = (round % 256).try_into().unwrap();
-        let mut octets = rng.octets(first);
-        octets[1] &= 0xE7; // no OHC-E
-        octets[2] &= 0x1F; // no trailer
+        let mut bytes = rng.bytes(first);
+        bytes[1] &= 0xE7; // no OHC-E
+        bytes[2] &= 0x1F; // no trailer
         if first == 0 {
-            octets[1..4].fill(0);
+            bytes[1..4].fill(0);
         }
-        let theirs = FlitDW0::from_dw0(&octets);
-        let ours = Tlp::parse(Mode::Flit, &octets);
+        let theirs = FlitDW0::from_dw0(&bytes);
+        let ours = Tlp::parse(Mode::Flit, &bytes);
         let type_is_refused = matches!(ours, Err(ParseError::Value { field: Field::TlpType, .. }));
         let Ok(theirs) = theirs else { continue };
         assert!(!type_is_refused || first == 0x8D, "{first:02x}");
@@ -182,7 +182,7 @@ fn sizes_are_the_same_with_flits() {
         }
         let base = usize::from(theirs.tlp_type.base_header_dw()) * 4;
         if theirs.ohc & 1 == 1 && ours.kind().is_memory() {
-            let a = FlitOhcA::from_bytes(&octets[base..]).unwrap();
+            let a = FlitOhcA::from_bytes(&bytes[base..]).unwrap();
             if let Some(pasid) = ours.pasid() {
                 assert_eq!(pasid.pasid, a.pasid);
             }

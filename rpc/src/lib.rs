@@ -2,7 +2,7 @@
 //!
 //! Shape: a line in, `{"ok": ...}` or `{"error": {...}}` out; what follows an answer are lines, too. [`Lines`] is whoever
 //! answers, [`Client`] whoever asks.
-//! Units: octets.
+//! Units: bytes.
 //! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
 
 mod client;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 pub use client::{Client, ClientError};
 
-/// Longest request, in octets with its newline.
+/// Longest request, in bytes with its newline.
 pub const LINE_LEN_MAX: usize = 64 * 1024;
 
 /// Why a request was not met; goes to the client as it is.
@@ -85,7 +85,7 @@ pub enum Next {
 /// The line is too long, or is none.
 pub fn parse<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, Refused> {
     if line.len() > LINE_LEN_MAX {
-        let message = format!("expected at most {LINE_LEN_MAX} octets, found {}", line.len());
+        let message = format!("expected at most {LINE_LEN_MAX} bytes, found {}", line.len());
         return Err(Refused::bad_request(message));
     }
     serde_json::from_slice(line).map_err(|error| Refused::bad_request(error.to_string()))
@@ -104,10 +104,10 @@ pub fn to_line(value: &Value) -> Vec<u8> {
 struct Carefully(Vec<u8>);
 
 impl Write for Carefully {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.0.try_reserve(octets.len()).map_err(io::Error::other)?;
-        self.0.extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_reserve(bytes.len()).map_err(io::Error::other)?;
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

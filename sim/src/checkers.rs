@@ -556,8 +556,8 @@ impl<L: Listen> Tracer for Watch<L> {
         self.listener.listen(now, &event);
     }
 
-    fn octets(&mut self, frame: u64, octets: &[u8]) {
-        self.listener.octets(frame, octets);
+    fn bytes(&mut self, frame: u64, bytes: &[u8]) {
+        self.listener.bytes(frame, bytes);
     }
 
     fn number(&mut self) -> u64 {

@@ -25,7 +25,7 @@ use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Pth, Status, TlpRepr};
 use crate::setup::Setup;
 use crate::switch::{Around, Switch};
 
-/// Octets of a write's payload.
+/// Bytes of a write's payload.
 const PAYLOAD: [u8; 128] = [0x5A; 128];
 /// Chunks of the pool of a seat; what finds none waits.
 const CHUNKS: usize = 2_048;
@@ -387,7 +387,7 @@ fn pick(rng: &mut Rng, pids: &[Pid], own: Pid) -> Pid {
     }
 }
 
-/// A UIO write of 128 octets.
+/// A UIO write of 128 bytes.
 fn write(addr: Hpa, tag: u16) -> TlpRepr<'static> {
     let body = Body::Address {
         addr,

@@ -1,7 +1,7 @@
 //! Frames between the stations of a world: every format, addressed by station number.
 //!
-//! Shape: [`FrameSpec`] → octets; [`stations_known`] puts all addresses into a configuration.
-//! Units: octets without FCS.
+//! Shape: [`FrameSpec`] → bytes; [`stations_known`] puts all addresses into a configuration.
+//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1; docs/spec/pipeline.md §2 (which field gives which priority).
 
 use core::net::Ipv4Addr;
@@ -42,7 +42,7 @@ pub struct FrameSpec {
 }
 
 impl FrameSpec {
-    /// A frame of `len` octets that a switch with `pris` priorities classifies as `pri` by its
+    /// A frame of `len` bytes that a switch with `pris` priorities classifies as `pri` by its
     /// default maps: by DSCP (Standard), by a tag (all else but Lite), by Traffic Class (Lite).
     #[must_use]
     pub fn new(
@@ -73,7 +73,7 @@ impl FrameSpec {
         }
     }
 
-    /// The octets, at least 60.
+    /// The bytes, at least 60.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let order = Gen2Order::default();

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`setup`] makes a configuration, [`switch`] puts the core between wires, [`world`] adds
 //! stations; [`replay`] feeds captures; [`checkers`] watch every run.
-//! Units: picoseconds, octets without FCS.
+//! Units: picoseconds, bytes without FCS.
 //! Source: docs/spec/model.md; docs/spec/pipeline.md §13; docs/spec/model.md §1.
 
 pub mod chaos;

@@ -1,7 +1,7 @@
 //! Setup: a whole switch configuration from a few figures, and the headroom that PFC needs.
 //!
-//! Shape: [`Setup`] → [`SwitchConfig`]; [`Headroom`] → octets and cells of an ingress group.
-//! Units: octets, cells, metres, as named.
+//! Shape: [`Setup`] → [`SwitchConfig`]; [`Headroom`] → bytes and cells of an ingress group.
+//! Units: bytes, cells, metres, as named.
 //! Source: IEEE 802.1Q-2018 Annex O (buffer requirements for PFC); docs/spec/pipeline.md §2, §4, §7, §8, §9.
 
 use weft_dataplane::config::{
@@ -17,11 +17,11 @@ use weft_dataplane::types::{PerPri, Pri, PriSet};
 use weft_dataplane::vlan::PortMode;
 use weft_parsers::{MacAddr, ParseConfig};
 
-/// Bits of a PFC frame on the wire: 64 octets, preamble, gap.
+/// Bits of a PFC frame on the wire: 64 bytes, preamble, gap.
 const PFC_FRAME_BITS: u64 = 84 * 8;
 /// FCS, preamble and gap.
 const FRAME_OVERHEAD: u64 = 24;
-/// Octets on the wire of the shortest frame: one cell can hold no less.
+/// Bytes on the wire of the shortest frame: one cell can hold no less.
 const FRAME_WIRE_MIN: u64 = 84;
 
 /// What decides how much can arrive after PAUSE was asked for.
@@ -45,13 +45,13 @@ impl Headroom {
         Span::from_ns(5 * cable_m)
     }
 
-    /// Octets on the wire that can arrive after XOFF is crossed, in the worst case.
+    /// Bytes on the wire that can arrive after XOFF is crossed, in the worst case.
     ///
     /// DV = 2 × frame + PFC frame + 2 × cable + response: our PAUSE waits for a longest frame that
     /// has just begun, travels, and finds the peer at the start of a longest frame. The response is
     /// Annex O's sum of interface delays and higher-layer delay.
     #[must_use]
-    pub fn octets(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         let frame_bits = (self.frame_len_max as u64 + FRAME_OVERHEAD) * 8;
         let bits_in = |span: Span| {
             let bits = u128::from(span.as_ps()) * u128::from(self.rate.as_bps());
@@ -65,12 +65,12 @@ impl Headroom {
     }
 
     /// Cells of `cell_bytes` that take so much, whatever the sizes of the frames: the worst are
-    /// those of 64 octets, or those one octet longer than a cell.
+    /// those of 64 bytes, or those one byte longer than a cell.
     #[must_use]
     pub fn cells(&self, cell_bytes: u32) -> u32 {
         let split = (u64::from(cell_bytes) + 1 + FRAME_OVERHEAD) / 2;
-        let octets_per_cell = FRAME_WIRE_MIN.min(split.max(1));
-        u32::try_from(self.octets().div_ceil(octets_per_cell)).unwrap_or(u32::MAX)
+        let bytes_per_cell = FRAME_WIRE_MIN.min(split.max(1));
+        u32::try_from(self.bytes().div_ceil(bytes_per_cell)).unwrap_or(u32::MAX)
     }
 }
 
@@ -248,7 +248,7 @@ pub fn port_mac(index: usize) -> MacAddr {
     MacAddr([0x02, 0xEE, 0, 0, 0, u8::try_from(index).unwrap_or(u8::MAX)])
 }
 
-/// Cells of a frame of `len` octets.
+/// Cells of a frame of `len` bytes.
 fn cells_of(len: usize, cell_bytes: u32) -> u32 {
     u32::try_from(len.div_ceil(cell_bytes.max(1) as usize)).unwrap_or(u32::MAX)
 }
@@ -260,22 +260,22 @@ mod tests {
 
     #[test]
     fn headroom_is_annex_o_s_sum() {
-        // 100G, 100 m, 1,518 octets and FCS, 1 µs: 2 × 12,336 + 672 + 2 × 50,000 + 100,000 bits.
+        // 100G, 100 m, 1,518 bytes and FCS, 1 µs: 2 × 12,336 + 672 + 2 × 50,000 + 100,000 bits.
         let headroom = Headroom {
             rate: LinkRate::gbps(100),
             cable_m: 100,
             frame_len_max: 1_518,
             response: Span::from_us(1),
         };
-        assert_eq!(headroom.octets(), (2 * 12_336 + 672 + 2 * 50_000 + 100_000) / 8);
-        #[rustfmt::skip] // columns: cell, octets on the wire that fill a cell at least
+        assert_eq!(headroom.bytes(), (2 * 12_336 + 672 + 2 * 50_000 + 100_000) / 8);
+        #[rustfmt::skip] // columns: cell, bytes on the wire that fill a cell at least
         let cases = [(64, 44), (128, 76), (143, 84), (256, 84), (2_048, 84)];
-        for (cell, octets) in cases {
-            let want = headroom.octets().div_ceil(octets);
+        for (cell, bytes) in cases {
+            let want = headroom.bytes().div_ceil(bytes);
             assert_eq!(u64::from(headroom.cells(cell)), want, "{cell}");
         }
         let none = Headroom { cable_m: 0, response: Span::ZERO, ..headroom };
-        assert_eq!(none.octets(), (2 * 12_336 + 672) / 8);
+        assert_eq!(none.bytes(), (2 * 12_336 + 672) / 8);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Stream`]s of numbered frames out, [`Arrivals`] by stream in; `weft-hosts` has the full
 //! host with reports, this one costs little enough for hundreds of millions of frames.
-//! Units: picoseconds, octets without FCS; a frame's last 12 octets are mark, stream, number.
+//! Units: picoseconds, bytes without FCS; a frame's last 12 bytes are mark, stream, number.
 //! Source: docs/spec/pipeline.md §9; IEEE 802.1Q clause 36 (a paused class stops between frames).
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::{PerPri, Pri};
 use weft_parsers::{MacAddr, Pfc};
 
-/// Octets at the end of each frame: mark (2), stream (2), number (8).
+/// Bytes at the end of each frame: mark (2), stream (2), number (8).
 const TRAILER: usize = 12;
 const MARK: [u8; 2] = [0x57, 0xF7];
 
@@ -25,7 +25,7 @@ pub struct Stream {
     pub id: u16,
     /// Priority here: PAUSE of it stops the stream.
     pub pri: Pri,
-    /// A frame of the greatest length, 60 octets or more; its end is overwritten.
+    /// A frame of the greatest length, 60 bytes or more; its end is overwritten.
     pub template: Vec<u8>,
     /// Least length; each frame's is drawn between this and the template's.
     pub len_min: usize,
@@ -48,7 +48,7 @@ struct Sender {
 pub struct Arrivals {
     /// Frames.
     pub frames: u64,
-    /// Octets.
+    /// Bytes.
     pub bytes: u64,
     /// Numbers that were left out.
     pub missing: u64,
@@ -123,7 +123,7 @@ impl Station {
     /// Adds a stream.
     ///
     /// # Panics
-    /// When its template is shorter than 60 octets, or its least length longer than the template.
+    /// When its template is shorter than 60 bytes, or its least length longer than the template.
     pub fn add(&mut self, stream: Stream) {
         assert!((60..=stream.template.len()).contains(&stream.len_min), "60..=template");
         self.senders.push(Sender { due: stream.start, stream, sent: 0 });
@@ -321,7 +321,7 @@ impl Station {
         let padding = frame.get(34..).unwrap_or_default();
         let valid = frame.len() == 60
             && frame.starts_with(&MacAddr::PAUSE.0)
-            && padding.iter().all(|&octet| octet == 0);
+            && padding.iter().all(|&byte| byte == 0);
         let Some(pfc) = Pfc::parse(frame).ok().filter(|_| valid) else {
             self.heard.bad += 1;
             return;

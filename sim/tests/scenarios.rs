@@ -188,7 +188,7 @@ fn what_is_not_a_pause_of_the_class_stops_nothing() {
         ("another class",         pfc_frame(&[(5, 0xFFFF)], None)),
         ("0 quanta",              pfc_frame(&[(3, 0)], None)),
         ("802.3x PAUSE",          pause.to_vec()),
-        ("vector's high octet",   bad_vector),
+        ("vector's high byte",   bad_vector),
     ];
     for (name, frame) in cases {
         let (at, left) = paused(4, &[2], &frame);

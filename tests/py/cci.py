@@ -1,10 +1,10 @@
-"""Speaks CCI: the 12-octet header, return codes, MCTP over TCP, a client with tags and tunnels, 0700 to 0702.
+"""Speaks CCI: the 12-byte header, return codes, MCTP over TCP, a client with tags and tunnels, 0700 to 0702.
 
 Shape: Message <-> bytes; frame(mctp, message) -> bytes; Client(host, port).call(opcode, **values) -> (code, values);
 Tunnel(client, ...) has the same calls one hop further; importing cci fills COMMANDS with all command sets.
-Units: octets, little-endian; timeouts in seconds; PIDs of 12 bits, 0xFFF none.
+Units: bytes, little-endian; timeouts in seconds; PIDs of 12 bits, 0xFFF none.
 Source: docs/spec/wire-formats.md §4.1, §4.4, §4.5 (5701); docs/spec/cxl-fabric.md "The fabric manager" (length u16 of
-what follows, type octet, message).
+what follows, type byte, message).
 """
 
 import socket
@@ -102,18 +102,18 @@ class Message:
     def encode(self):
         """Header and payload."""
         if len(self.payload) > LENGTH_MAX:
-            raise CciError(f"{len(self.payload)} octets of payload, at most {LENGTH_MAX}")
+            raise CciError(f"{len(self.payload)} bytes of payload, at most {LENGTH_MAX}")
         fields = dict(vars(self), length=len(self.payload))
         payload = fields.pop("payload")
         return HEADER.encode(**fields) + bytes(payload)
 
     @classmethod
     def decode(cls, data):
-        """The message of exactly these octets."""
+        """The message of exactly these bytes."""
         fields = HEADER.decode(data[:HEADER_SIZE])
         length = fields.pop("length")
         if length != len(data) - HEADER_SIZE:
-            raise CciError(f"header says {length} octets of payload, there are {len(data) - HEADER_SIZE}")
+            raise CciError(f"header says {length} bytes of payload, there are {len(data) - HEADER_SIZE}")
         if fields["category"] > EVENT:
             raise CciError(f"message category {fields['category']} is none of 0 to 2")
         return cls(payload=bytes(data[HEADER_SIZE:]), **fields)
@@ -122,7 +122,7 @@ class Message:
 def frame(mctp, message):
     """A message as it goes over TCP: length of what follows, MCTP message type, message."""
     if len(message) + 1 > 0xFFFF:
-        raise CciError(f"a message of {len(message)} octets does not fit a frame")
+        raise CciError(f"a message of {len(message)} bytes does not fit a frame")
     return (len(message) + 1).to_bytes(2, "little") + bytes([mctp]) + message
 
 
@@ -131,7 +131,7 @@ def unframe(data):
     if len(data) < 2 or len(data) < 2 + (size := int.from_bytes(data[:2], "little")):
         return None
     if size < 1 + HEADER_SIZE:
-        raise CciError(f"a frame of {size} octets has no room for a message type and a header")
+        raise CciError(f"a frame of {size} bytes has no room for a message type and a header")
     if data[2] not in (MCTP_FM_API, MCTP_COMPONENT):
         raise CciError(f"MCTP message type {data[2]:#04x} is neither 07 nor 08")
     return data[2], bytes(data[3 : 2 + size]), bytes(data[2 + size :])
@@ -153,7 +153,7 @@ class Caller:
         raise NotImplementedError
 
     def raw(self, opcode, payload=b""):
-        """(return code, payload octets); nothing about them is checked but the header."""
+        """(return code, payload bytes); nothing about them is checked but the header."""
         answer = self.exchange(opcode, payload)
         return answer.return_code, answer.payload
 
@@ -163,7 +163,7 @@ class Caller:
         code, payload = self.raw(opcode, row.request.encode(**values))
         if code not in (SUCCESS, BACKGROUND_STARTED):
             if payload:
-                raise CciError(f"{opcode:04x} refused ({code_name(code)}) with {len(payload)} octets of payload")
+                raise CciError(f"{opcode:04x} refused ({code_name(code)}) with {len(payload)} bytes of payload")
             return code, None
         return code, row.decode(payload)
 
@@ -262,8 +262,8 @@ class Client(Caller):
             if not data:
                 raise ConnectionError("the component closed the connection")
             self.left += data
-        mctp, octets, self.left = got
-        message = Message.decode(octets)
+        mctp, content, self.left = got
+        message = Message.decode(content)
         if message.category == EVENT:
             self.events.append(message)
             return

@@ -1,7 +1,7 @@
 """Checks of a GFD's commands: what it says of itself, SAT, decoders, QoS, DMPs and regions, capacity and tags.
 
 Shape: samples(args, facts) -> {opcode: values} well formed; learn() -> facts; reads() -> [(opcode, payload)]; SECTIONS.
-Units: octets; RPIDs of 12 bits; capacities of 4900 in 256 MB.
+Units: bytes; RPIDs of 12 bits; capacities of 4900 in 256 MB.
 Source: docs/spec/wire-formats.md §4.7, §5.2; choices as in check_cci.py.
 """
 
@@ -223,7 +223,7 @@ def check_capacity(check):
     def whole(found):
         have = [row for row in found["extents"] if row["tag"] == TAG]
         length = sum(row["length"] for row in have)
-        return "" if length == size else f"extents of the tag have {length} octets, not {size}"
+        return "" if length == size else f"extents of the tag have {length} bytes, not {size}"
 
     def tag_is(present, reference=None):
         def judge(found):

@@ -1,7 +1,7 @@
 """Checks of a switch's commands: what it says of itself, tables, PIDs, bindings, access vectors, host's tables.
 
 Shape: samples(args, facts) -> {opcode: values} well formed; learn() -> facts; reads() -> [(opcode, payload)]; SECTIONS.
-Units: octets; PIDs of 12 bits; entries.
+Units: bytes; PIDs of 12 bits; entries.
 Source: docs/spec/wire-formats.md §4.3, §4.5, §4.6, §5.1; choices as in check_cci.py.
 """
 
@@ -289,13 +289,13 @@ def check_binding(check):
 
 def check_access(check):
     facts, args = check.facts, check.args
-    octet, bit = args.pid >> 3, args.pid & 7
+    byte, bit = args.pid >> 3, args.pid & 7
 
     def has(offset, want, size):
         def judge(found):
             if found["num"] != size:
-                return f"{found['num']} octets, not {size}"
-            return "" if found["data"][offset + octet] >> bit & 1 == want else f"bit of {args.pid:#x} is not {want}"
+                return f"{found['num']} bytes, not {size}"
+            return "" if found["data"][offset + byte] >> bit & 1 == want else f"bit of {args.pid:#x} is not {want}"
 
         return judge
 
@@ -396,10 +396,10 @@ def check_host(check):
         check.good("re-router off", 0x5713, None, host, **at, list=[dict.fromkeys(route, 0)])
         check.good("disallow for the re-router", 0x5716, vcs=args.vcs, pid=args.pid, op=1)
     for opcode in HOST_COMMANDS:
-        for name, change in (("many", lambda octets: octets + b"\0"), ("few", lambda octets: octets[:-1])):
+        for name, change in (("many", lambda raw: raw + b"\0"), ("few", lambda raw: raw[:-1])):
             payload = change(COMMANDS[opcode].request.encode())
             if len(COMMANDS[opcode].request.encode()) or name == "many":
-                check.refused(f"one octet too {name}", opcode, payload, (INVALID_LENGTH,), host)
+                check.refused(f"one byte too {name}", opcode, payload, (INVALID_LENGTH,), host)
     ring = {"valid": 1, "address_32": 0x10000 >> 5}
     check.good("set ring", 0x010A, None, host, **ring)
     check.good("ring reads back", 0x0109, lambda found: "" if ring.items() <= found.items() else f"{found}", host)
@@ -489,8 +489,8 @@ def check_mld(check):
     check.good("write memory", 0x5302, None, **memory, write=1, data=bytes(range(0xA0, 0xA8)))
     check.good("memory reads back", 0x5302, equal("data", bytes(range(0xA0, 0xA8))), **memory)
     few = memory | {"size": 8, "write": 1, "data": bytes(7)}
-    check.bad("fewer octets than size says", 0x5302, (INVALID_LENGTH,), **few)
-    check.bad("4,097 octets", 0x5302, (2, INVALID_LENGTH), **memory | {"size": 4097})
+    check.bad("fewer bytes than size says", 0x5302, (INVALID_LENGTH,), **few)
+    check.bad("4,097 bytes", 0x5302, (2, INVALID_LENGTH), **memory | {"size": 4097})
     for name, change in {"no such port": {"port": facts["no_port"]}, "no such LD": {"ld": 0xFFFE}}.items():
         check.bad(name, 0x5301, **register | change)
         check.bad(name, 0x5302, **memory | change)
@@ -508,7 +508,7 @@ def check_proxy(check):
         check.good("allow", 0x5902, vcs=args.vcs, pid=pid, op=0)
     to = {"request": 0x1000, "size": 64, "response": 0x2000, "response_max": 64}
     for size in (0, 11, 1025):
-        check.bad(f"{size} octets", 0x5809, client=host, **to | {"pid": pids[0], "size": size})
+        check.bad(f"{size} bytes", 0x5809, client=host, **to | {"pid": pids[0], "size": size})
     running = {}
     for left, pid in zip(range(threads - 1, -1, -1), pids, strict=False):
 

@@ -1,10 +1,10 @@
 """Commands of a GAE 58xx, of a VCS' GAE 59xx, the host's ring 0109/010A and the notifications 0107/0108.
 
-Shape: entries are dicts with the names of FAST_ENTRY; access vectors are octets, PID p is bit p mod 8 of octet p / 8.
-Units: octets, little-endian; segment size code n is 64 GB << n; ring indices in entries of 32 octets.
+Shape: entries are dicts with the names of FAST_ENTRY; access vectors are bytes, PID p is bit p mod 8 of byte p / 8.
+Units: bytes, little-endian; segment size code n is 64 GB << n; ring indices in entries of 32 bytes.
 Source: docs/spec/wire-formats.md §4.6, §5.1.
 
-What the page leaves open: "1: b0 ..., b1 ..." of 5903 is read as one octet of response, not as offset 1. Flags of the
+What the page leaves open: "1: b0 ..., b1 ..." of 5903 is read as one byte of response, not as offset 1. Flags of the
 notifications are numbered as bits, bit 0 unused. The address of 0109/010A is bits 51:5 of an address that is a
 multiple of 32, not shifted. Get and Set in one row: a Set may answer nothing or like Get.
 """
@@ -21,7 +21,7 @@ IDENTITY = Layout(
 THREAD = "(pid=0+12,cmd_seq=12+3):2"
 PREFIX_FLAGS = "(egress_prefix=0+1,ingress_prefix=1+1):1"
 WINDOW = "vppb:1 -:1 count:2 start:2"
-VECTOR_SIZE = 512  # octets of GMV, VTV and the interrupt vector; VTV is at this offset
+VECTOR_SIZE = 512  # bytes of GMV, VTV and the interrupt vector; VTV is at this offset
 GMV_ENABLE, GMV_DISABLE, VTV_ENABLE, VTV_DISABLE, UPDATE_LATENCY = range(5)
 
 NOTIFICATION_FM = Layout(

@@ -1,14 +1,14 @@
 """Commands of a GFD, 49xx, and the address arithmetic of its decoders.
 
 Shape: entries are dicts with the names of REGION, DMP, EXTENT, TAG_ENTRY, SAT_ENTRY and GDT_ENTRY.
-Units: octets, little-endian; capacities of 4900 and decode units in 256 MB; addresses, lengths and block sizes in octets.
+Units: bytes, little-endian; capacities of 4900 and decode units in 256 MB; addresses, lengths and block sizes in bytes.
 Source: docs/spec/wire-formats.md §4.7, §5.2.
 
-What the page leaves open: entries of 4902 (28h) are CXL's DC region configuration with a sanitize octet, their place is
+What the page leaves open: entries of 4902 (28h) are CXL's DC region configuration with a sanitize byte, their place is
 their number, and decode lengths of regions count units of 256 MB; 4903 has a record of its own, also of 28h. 4900 has
-no words for octets 7 and Bh: reserved. The eleven octets of 4901 are one each but the last two, as in 5101. 490B sends
-no count: the list runs to the end. Bandwidth fractions are one octet each. Get and Set in one row (4902/03, 4905/06,
-490E/0F, 4911/12, 4913/14): a Set may answer nothing or like Get. 4906 has 4905's four octets before its list.
+no words for bytes 7 and Bh: reserved. The eleven bytes of 4901 are one each but the last two, as in 5101. 490B sends
+no count: the list runs to the end. Bandwidth fractions are one byte each. Get and Set in one row (4902/03, 4905/06,
+490E/0F, 4911/12, 4913/14): a Set may answer nothing or like Get. 4906 has 4905's four bytes before its list.
 """
 
 from ccilayout import Layout, command
@@ -25,7 +25,7 @@ SAT_ENTRY = Layout("rpid:2.12 vector:4")
 GDT_ENTRY = Layout(
     "index:1 valid:1 coherent:1 -:1 hpa_base:8 dpa_base:8 dpa_length:8 interleave:1 granularity:1 way:1 -:1"
 )
-UNIT = 256 << 20  # octets a capacity unit
+UNIT = 256 << 20  # bytes a capacity unit
 SAT_NOTIFY = 1 << 31
 FREE, CONTIGUOUS, PRESCRIPTIVE, ENABLE_SHARED = range(4)
 RELEASE_TAG, RELEASE_PRESCRIPTIVE = 0, 1

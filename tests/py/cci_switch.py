@@ -1,7 +1,7 @@
 """Commands of a switch: physical 51xx, virtual 52xx, ports 53xx, PBR 57xx.
 
 Shape: entries are dicts with the names of ENTRY layouts; decode_vcs_info() needs what was asked for.
-Units: octets, little-endian; PIDs of 12 bits; a vector's PID p is bit p mod 8 of octet p / 8.
+Units: bytes, little-endian; PIDs of 12 bits; a vector's PID p is bit p mod 8 of byte p / 8.
 Source: docs/spec/wire-formats.md §4.1 (5300), §4.3, §4.5.
 
 What the page leaves open: one row for Get and Set (570E/0F, 5710/11, 5712/13) does not say whether Set answers
@@ -148,11 +148,11 @@ def decode_vcs_info(blocks, start, limit):
     rows = []
     while blocks:
         if len(blocks) < 4:
-            raise CciError(f"{len(blocks)} octets are left, a VCS has at least 4")
+            raise CciError(f"{len(blocks)} bytes are left, a VCS has at least 4")
         vcs, state, usp, vppbs = blocks[:4]
         count = max(0, min(limit, vppbs - start))
         if len(blocks) < 4 + 4 * count:
-            raise CciError(f"VCS {vcs} has {vppbs} vPPBs, {count} were to come, there are {len(blocks) - 4} octets")
+            raise CciError(f"VCS {vcs} has {vppbs} vPPBs, {count} were to come, there are {len(blocks) - 4} bytes")
         parts = [blocks[4 + 4 * i : 8 + 4 * i] for i in range(count)]
         bindings = [VPPB_STATE.decode(part) for part in parts]
         rows.append({"vcs": vcs, "state": state, "usp": usp, "vppbs": vppbs, "bindings": bindings})
@@ -161,5 +161,5 @@ def decode_vcs_info(blocks, start, limit):
 
 
 def bits_of(mask):
-    """Numbers whose bit is set in a mask or a vector of octets."""
-    return [8 * at + bit for at, octet in enumerate(mask) for bit in range(8) if octet >> bit & 1]
+    """Numbers whose bit is set in a mask or a vector of bytes."""
+    return [8 * at + bit for at, byte in enumerate(mask) for bit in range(8) if byte >> bit & 1]

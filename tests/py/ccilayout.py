@@ -1,8 +1,8 @@
 """Lays out CCI payloads from one line of text each, written as the page writes its rows.
 
 Shape: Layout("op:1.3 -:1 num:2 list[num]:item", item=Layout(...)); encode(**values) -> bytes; decode(bytes) -> dict.
-Units: octets, integers little-endian; `name:N` N octets, `name:N.B` only its low B bits used, `-:N` reserved,
-`name:xN` N octets as they are, `(a=0+12,b=12+3):2` bits (low + width), `list[n]:item` and `data[n]:x` counted by n,
+Units: bytes, integers little-endian; `name:N` N bytes, `name:N.B` only its low B bits used, `-:N` reserved,
+`name:xN` N bytes as they are, `(a=0+12,b=12+3):2` bits (low + width), `list[n]:item` and `data[n]:x` counted by n,
 `[]` to the end.
 Source: docs/spec/wire-formats.md §0 (little-endian), §4.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 class CciError(ValueError):
-    """Octets that are not as the page says, or a value that no layout can carry."""
+    """Bytes that are not as the page says, or a value that no layout can carry."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Number:
             values[name] = whole >> low & (1 << width) - 1
             whole &= ~((1 << width) - 1 << low)
         if whole:
-            raise CciError(f"reserved bits {whole:#x} at octet {at:#x} are set ({self.names()})")
+            raise CciError(f"reserved bits {whole:#x} at byte {at:#x} are set ({self.names()})")
         return at + self.size
 
 
 @dataclass(frozen=True)
-class Octets:
-    """Octets as they are: a UUID, a tag, a mask."""
+class Bytes:
+    """Bytes as they are: a UUID, a tag, a mask."""
 
     name: str
     size: int
@@ -57,7 +57,7 @@ class Octets:
     def put(self, values):
         value = bytes(values.pop(self.name, bytes(self.size)))
         if len(value) != self.size:
-            raise CciError(f"{self.name} has {len(value)} octets, not {self.size}")
+            raise CciError(f"{self.name} has {len(value)} bytes, not {self.size}")
         return value
 
     def get(self, data, at, values):
@@ -67,7 +67,7 @@ class Octets:
 
 @dataclass(frozen=True)
 class Many:
-    """A list (of layouts, or of integers of `item` octets) or, with item None, octets; counted or to the end."""
+    """A list (of layouts, or of integers of `item` bytes) or, with item None, bytes; counted or to the end."""
 
     name: str
     count: str
@@ -89,7 +89,7 @@ class Many:
         if self.count:
             count = values[self.count]
         elif (len(data) - at) % size:
-            raise CciError(f"{self.name}: {len(data) - at} octets are no whole number of {size}")
+            raise CciError(f"{self.name}: {len(data) - at} bytes are no whole number of {size}")
         else:
             count = (len(data) - at) // size
         body = cut(data, at, count * size, self.name)
@@ -103,9 +103,9 @@ class Many:
 
 
 def cut(data, at, size, what):
-    """`size` octets at `at`, or an error that says what is missing."""
+    """`size` bytes at `at`, or an error that says what is missing."""
     if at + size > len(data):
-        raise CciError(f"{what}: needs octets {at:#x} to {at + size:#x}, there are {len(data):#x}")
+        raise CciError(f"{what}: needs bytes {at:#x} to {at + size:#x}, there are {len(data):#x}")
     return bytes(data[at : at + size])
 
 
@@ -119,7 +119,7 @@ def parse_field(token, items):
         rows = re.findall(r"(\w+)=(\d+)\+(\d+)", name)
         return Number(int(kind), tuple((part, int(low), int(width)) for part, low, width in rows))
     if kind.startswith("x"):
-        return Octets(name, int(kind[1:]))
+        return Bytes(name, int(kind[1:]))
     size, _, bits = kind.partition(".")
     parts = () if name == "-" else ((name, 0, int(bits or int(size) * 8)),)
     return Number(int(size), parts)
@@ -138,7 +138,7 @@ class Layout:
         return [name for field in self.fields for name in field.names()]
 
     def encode(self, **values):
-        """Octets of the values; what is not named is 0, a count that is not named counts its list."""
+        """Bytes of the values; what is not named is 0, a count that is not named counts its list."""
         for field in self.fields:
             if isinstance(field, Many) and field.count and field.name in values:
                 values.setdefault(field.count, len(values[field.name]))
@@ -148,12 +148,12 @@ class Layout:
         return out
 
     def decode(self, data):
-        """Values of the octets; every octet is used and every reserved bit is 0."""
+        """Values of the bytes; every byte is used and every reserved bit is 0."""
         values, at = {}, 0
         for field in self.fields:
             at = field.get(data, at, values)
         if at != len(data):
-            raise CciError(f"{len(data) - at} octets too many behind octet {at:#x}")
+            raise CciError(f"{len(data) - at} bytes too many behind byte {at:#x}")
         return values
 
 

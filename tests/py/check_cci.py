@@ -2,7 +2,7 @@
 """Drives a live switch or GFD over CCI: what it says of itself, who may command it, each command and refusal.
 
 Shape: check_cci.py --connect PLACE --kind switch|gfd -> one line a check; exit 1 when one failed, 2 broke off.
-Units: octets; PIDs of 12 bits; seconds.
+Units: bytes; PIDs of 12 bits; seconds.
 Source: docs/spec/wire-formats.md §4, §5.1, §5.2; docs/spec/cxl-fabric.md "The fabric manager", "Tables of an edge and
 who may write them".
 
@@ -20,7 +20,7 @@ What the page leaves open, and what is chosen here:
 - Good requests that disturb or need somebody are sent where the command line names a place: 5102 to --reset-port,
   5300 to 5302 to --mld-port and its --mld-ld, 5809 to 580B for PIDs that the FM allows first; 5105 by the host.
 - A second 5809 for one PID is refused by Busy, Retry Required or Invalid Input; 580A of a thread that was cancelled
-  says that it is over, or Invalid Input. A command of 5809 has at most 1024 octets (3.8), and at least a header.
+  says that it is over, or Invalid Input. A command of 5809 has at most 1024 bytes (3.8), and at least a header.
 - Commands that 4.2 names and nothing lays out, and those of the other kind of component, are Unsupported, and so are
   notifications (0107, 0108), which go from components to others.
 - --complete: each command of this kind that is laid out must have been carried out, and have been refused, at least
@@ -87,7 +87,7 @@ class Checker:
             self.report(name, f"{type(error).__name__}: {error}")
 
     def snapshot(self, client):
-        """Answers to all reads, octets as they are."""
+        """Answers to all reads, bytes as they are."""
         return {(opcode, payload): client.raw(opcode, payload) for opcode, payload in self.reads}
 
     def refused(self, name, opcode, payload, codes=(INVALID_INPUT,), client=None):
@@ -102,7 +102,7 @@ class Checker:
             if code not in codes:
                 wrong.append(f"{cci.code_name(code)}, not {' or '.join(map(cci.code_name, codes))}")
             if body and code != SUCCESS:
-                wrong.append(f"{len(body)} octets of payload")
+                wrong.append(f"{len(body)} bytes of payload")
             if changed:
                 wrong.append(f"changed what {', '.join(changed)} read")
             return "; ".join(wrong)
@@ -137,12 +137,12 @@ class Checker:
         self.attempt(name, wait)
 
     def lengths(self, samples):
-        """Each command one octet too long and one too short."""
+        """Each command one byte too long and one too short."""
         for opcode, values in samples.items():
             payload = COMMANDS[opcode].request.encode(**values)
-            self.refused("one octet too many", opcode, payload + b"\0", (INVALID_LENGTH,))
+            self.refused("one byte too many", opcode, payload + b"\0", (INVALID_LENGTH,))
             if payload:
-                self.refused("one octet too few", opcode, payload[:-1], (INVALID_LENGTH,))
+                self.refused("one byte too few", opcode, payload[:-1], (INVALID_LENGTH,))
 
 
 def differences(found, want):
@@ -338,7 +338,7 @@ def options():
         ("bind-port", None, "port to bind; without it 5201 and 5202 are only refused"),
         ("reset-port", None, "port to reset; without it 5102 is only refused"),
         ("mld-port", None, "port with an MLD; without it 5300 to 5302 are only refused"),
-        ("mld-ld", 0, "one of its LDs, whose memory's first octets may be written"),
+        ("mld-ld", 0, "one of its LDs, whose memory's first bytes may be written"),
         ("crawl-port", None, "port with a PBR component behind it"),
         ("group", 1, "memory group of a GFD"),
         ("region", 0, "DC region of a GFD"),

@@ -2,7 +2,7 @@
 """Checks what came out of the switch against the expectations of make_conformance.py.
 
 Shape: INDIR/<set>/<port>.pcap[ng], INDIR/<set>.<port>.pcap[ng] or, for one set, INDIR/<port>.pcap[ng].
-Units: octets without FCS; a frame is right when equal to the sent one after zero padding to 60.
+Units: bytes without FCS; a frame is right when equal to the sent one after zero padding to 60.
 Source: docs/spec/pipeline.md §2, §8; RFC 1624 for marked frames.
 """
 
@@ -54,12 +54,12 @@ def is_marked_copy(want, got):
 
 
 def difference(want, got):
-    """One line about the first octet that differs."""
+    """One line about the first byte that differs."""
     if len(want) != len(got):
         return f"length {len(got)}, expected {len(want)}"
     at = next(n for n, (a, b) in enumerate(zip(want, got)) if a != b)
     lo = max(0, at - 4)
-    return f"octet {at}: got {got[lo : at + 8].hex(' ')}, expected {want[lo : at + 8].hex(' ')} (from octet {lo})"
+    return f"byte {at}: got {got[lo : at + 8].hex(' ')}, expected {want[lo : at + 8].hex(' ')} (from byte {lo})"
 
 
 class SetCheck:
@@ -100,7 +100,7 @@ class SetCheck:
                     self.foreign += 1
                 else:
                     self.findings.add(
-                        "unknown frame", f"{where}: {len(frame.data)} octets {frame.data[:32].hex(' ')}"
+                        "unknown frame", f"{where}: {len(frame.data)} bytes {frame.data[:32].hex(' ')}"
                     )
                 continue
             row, want = self.rows[seq], self.sent[seq]
@@ -122,7 +122,7 @@ class SetCheck:
                 self.marked += 1
             else:
                 self.findings.add(
-                    "octets differ",
+                    "bytes differ",
                     f"{where}: number {seq}, size {row['size']}: {difference(want, frame.data)}",
                 )
             pri = row[f"pri{self.priorities}"]

@@ -31,7 +31,7 @@ def ip_place(frame):
 
 
 def split_ecn(frame):
-    """(octets with ECN and IPv4 checksum cleared, ECN); ECN None when it is not IP."""
+    """(bytes with ECN and IPv4 checksum cleared, ECN); ECN None when it is not IP."""
     place = ip_place(frame)
     if place is None:
         return w.pad60(frame), None
@@ -80,7 +80,7 @@ NOT_IP = 4  # place in a row of counts, after the four ECN values
 def check_captures(sent, got, allow_loss, problems):
     """Holds both sides against each other; returns counts.
 
-    Frames are paired by all their octets but ECN and IPv4 checksum; per such group the numbers of
+    Frames are paired by all their bytes but ECN and IPv4 checksum; per such group the numbers of
     each ECN value before and after are compared, so that equal frames do not disturb.
     """
     rows, before, after, odd, received = {}, [0] * 5, [0] * 5, 0, 0

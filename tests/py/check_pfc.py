@@ -2,7 +2,7 @@
 """Checks every MAC control frame of a capture field by field, and that each PAUSE has its XON.
 
 Shape: CAPTURE -> JSON with counts per class; exit 1 with the first problems when one is wrong.
-Units: quanta of 512 bit times; octets without FCS.
+Units: quanta of 512 bit times; bytes without FCS.
 Source: docs/spec/wire-formats.md §2.3; docs/spec/pipeline.md §9; IEEE 802.3 31B/31D, 802.1Q 36.
 """
 
@@ -13,7 +13,7 @@ import sys
 import weftbuild as w
 from weftpcap import CaptureError, iter_capture
 
-PAD_AT = 34  # first octet of the pad
+PAD_AT = 34  # first byte of the pad
 
 
 def problems_of(data, sa, quanta_set):
@@ -26,14 +26,14 @@ def problems_of(data, sa, quanta_set):
     if data[6] & 1:
         found.append(f"SA {data[6:12].hex(':')} is a group address")
     if len(data) != w.MIN_FRAME:
-        found.append(f"{len(data)} octets, not {w.MIN_FRAME}")
+        found.append(f"{len(data)} bytes, not {w.MIN_FRAME}")
     opcode = int.from_bytes(data[14:16], "big")
     if opcode != w.OP_PFC:
         return [*found, f"opcode {opcode:#06x}, not 0x0101"]
     if len(data) < PAD_AT:
         return [*found, "too short for its times"]
     if data[16]:
-        found.append(f"high octet of the vector is {data[16]:#04x}")
+        found.append(f"high byte of the vector is {data[16]:#04x}")
     if not data[17]:
         found.append("vector enables no class")
     for cls, quanta in enumerate(times_of(data)):

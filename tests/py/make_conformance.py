@@ -2,7 +2,7 @@
 """Makes the conformance captures: each format over all priorities and sizes, and what must come out.
 
 Shape: OUTDIR/<set>.pcap (all frames), <set>.in.<port>.pcap (per input port), <set>.expect.json.
-Units: frames without FCS, octets; time stamps in nanoseconds from 0; priorities by docs/spec/pipeline.md §2.
+Units: frames without FCS, bytes; time stamps in nanoseconds from 0; priorities by docs/spec/pipeline.md §2.
 Source: docs/spec/wire-formats.md §1.1 to §1.5; docs/spec/pipeline.md §2, §3.
 """
 
@@ -27,9 +27,9 @@ LITE_BAITS = (
     0x88B5,
     0x0101,
     0x0000,
-)  # what a Lite payload may look like at octets 12-13
+)  # what a Lite payload may look like at bytes 12-13
 
-# name, format, tagged, gen2_order, code in the identifier octet
+# name, format, tagged, gen2_order, code in the identifier byte
 SETS = (
     ("standard", "standard", False, "slap", 0xA1),
     ("standard_vlan", "standard", True, "slap", 0xA2),
@@ -56,7 +56,7 @@ class Maker:
         self.has_icrc = fmt != "lite"
 
     def sizes(self):
-        """(class, octets without FCS, ICRC) in the order in which frames cycle through them."""
+        """(class, bytes without FCS, ICRC) in the order in which frames cycle through them."""
         largest = self.header + w.MAX_PAYLOAD + (4 if self.has_icrc else 0)
         least = self.seq_offset + 4
         rows = [
@@ -90,7 +90,7 @@ class Maker:
         return [(n % 8 if self.tagged else None, None, tc) for n, tc in enumerate(tcs)]
 
     def build(self, seq, src, dst, pcp, dscp, tc, size, icrc):
-        """One frame from station `src` to station `dst` (None: to everybody) of `size` octets."""
+        """One frame from station `src` to station `dst` (None: to everybody) of `size` bytes."""
         payload_len = size - self.header - (4 if icrc else 0)
         ident = bytes([self.code]) + seq.to_bytes(3, "big")
         if self.fmt == "lite":
@@ -158,7 +158,7 @@ class Maker:
         )
 
     def frames(self, count, gap_ns, burst):
-        """Yields (ts_ns, octets, expectation): learning frames first, `count` frames in all."""
+        """Yields (ts_ns, bytes, expectation): learning frames first, `count` frames in all."""
         sizes, classes = self.sizes(), self.classes()
         start = (len(PORTS) + 1) * LEARN_GAP_NS
         for seq in range(count):
@@ -185,7 +185,7 @@ class Maker:
                 port for number, port in enumerate(PORTS) if (number != src if dst is None else number == dst)
             ]
             data = self.build(seq, src, dst, pcp, dscp, tc, size, icrc)
-            assert len(data) == size, f"{self.name} frame {seq}: built {len(data)} octets, wanted {size}"
+            assert len(data) == size, f"{self.name} frame {seq}: built {len(data)} bytes, wanted {size}"
             pri4, pri8 = priorities_of(pcp, dscp, tc)
             yield (
                 ts,

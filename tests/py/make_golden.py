@@ -2,7 +2,7 @@
 """Makes the inputs of the golden captures: small conformance sets, and frames that are malformed.
 
 Shape: OUTDIR/<name>/<port>.pcap for each of p0..p3; what must come out is in pcaps/want.
-Units: frames without FCS, octets; time stamps in nanoseconds from 0.
+Units: frames without FCS, bytes; time stamps in nanoseconds from 0.
 Source: docs/spec/wire-formats.md §1.1 to §1.5, §1.8, §2.3; docs/spec/pipeline.md §1.
 """
 
@@ -22,7 +22,7 @@ GAP_NS = 1_000_000
 
 
 def malformed():
-    """(octets, port) of frames at the edge of what each layer needs, the last good one beside it."""
+    """(bytes, port) of frames at the edge of what each layer needs, the last good one beside it."""
     rh = w.build_rh(opcode=0, fack=0, ts=None, p_key=0, len_syn=8, psn=1, dest_qp=1)
     to, of = "02:00:00:00:00:02", "02:00:00:00:00:01"
     standard = w.build_standard(to, of, b"", rh, dscp=0, ecn=1, src_ip="10.0.0.1", dst_ip="10.0.0.2")
@@ -31,7 +31,7 @@ def malformed():
     front = bytes.fromhex("0180c2000001 020000000001 8808")
     control = [
         front + bytes.fromhex("0101 0008") + b"\x00" * 42,  # PFC of class 3
-        front + bytes.fromhex("0101 0108") + b"\x00" * 42,  # high octet of the vector
+        front + bytes.fromhex("0101 0108") + b"\x00" * 42,  # high byte of the vector
         front + bytes.fromhex("0101 0008") + b"\x00" * 14,  # PFC cut short
         front + bytes.fromhex("0001 1234") + b"\x00" * 42,  # PAUSE
         front + bytes.fromhex("7777") + b"\x00" * 44,  # unknown opcode
@@ -59,7 +59,7 @@ def main(argv=None):
                 shutil.copyfile(made, os.path.join(args.outdir, name, f"{port}.pcap"))
     folder = os.path.join(args.outdir, "malformed")
     os.makedirs(folder, exist_ok=True)
-    frames = [(number * GAP_NS, octets) for number, octets in enumerate(malformed(), 1)]
+    frames = [(number * GAP_NS, data) for number, data in enumerate(malformed(), 1)]
     write_pcap(os.path.join(folder, "p0.pcap"), frames)
     return 0
 

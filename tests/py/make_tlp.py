@@ -2,7 +2,7 @@
 """Makes pcaps/tlp/link.pcap: TLPs on Ethernet links, built with scapy from docs/spec/wire-formats.md §3 alone.
 
 Shape: frame i of 96 has fields that follow from i as `fields` says; tests/tests/tlp_link.rs reads them back.
-Units: frames without FCS, padded to 60 octets.
+Units: frames without FCS, padded to 60 bytes.
 Source: docs/spec/wire-formats.md §3.1, §3.5, §3.6, §3.7, §3.7a.
 """
 
@@ -168,7 +168,7 @@ def non_flit(i):
 
 
 def tlp(i):
-    """(protocol, octets) of frame i."""
+    """(protocol, bytes) of frame i."""
     f = fields(i)
     if i % 3 == 0:
         pth = Pth(pif=i & 1, dsar=i >> 1 & 1, hie=i >> 2 & 1, spid=f["spid"], dpid=f["dpid"])
@@ -179,13 +179,13 @@ def tlp(i):
 
 def frame(i):
     """Frame i, every fourth with a tag."""
-    protocol, octets = tlp(i)
+    protocol, data = tlp(i)
     ether = Ether(dst="02:00:00:00:00:02", src="02:00:00:00:00:01", type=ETHER_TYPE)
     if i % 4 == 0:
         ether = ether.copy()
         ether.type = 0x8100
         ether = ether / Dot1Q(prio=i % 8, vlan=100, type=ETHER_TYPE)
-    made = bytes(ether / TlpLink(protocol=protocol) / Raw(octets))
+    made = bytes(ether / TlpLink(protocol=protocol) / Raw(data))
     return made + bytes(max(0, 60 - len(made)))
 
 

@@ -2,7 +2,7 @@
 """Sends the frames of a capture out of an interface at a steady rate.
 
 Shape: send_pcap.py IFACE PCAP [--pps N] -> one line of JSON when done.
-Units: frames per second; octets without FCS, sent as they are in the file (not padded).
+Units: frames per second; bytes without FCS, sent as they are in the file (not padded).
 Source: Linux packet(7); needs CAP_NET_RAW.
 """
 
@@ -18,7 +18,7 @@ BURST_S = 0.002  # frames due within this time go out together, so that sleeping
 
 
 def send_all(port, frames, pps):
-    """Sends `frames` (octets) at `pps` frames a second, 0 for as fast as it goes; returns the seconds it took."""
+    """Sends `frames` (bytes) at `pps` frames a second, 0 for as fast as it goes; returns the seconds it took."""
     start = time.perf_counter()
     for number, data in enumerate(frames):
         if pps:

@@ -1,7 +1,7 @@
 """Raw frames on a Linux interface: AF_PACKET sockets that see VLAN tags in metadata, and a tag pusher.
 
-Shape: RawPort(ifname).send(octets) / recv(timeout) -> Received; MetaTag(ifname, vid, pcp) while open.
-Units: octets without FCS; time stamps in nanoseconds since 1970; timeouts in seconds.
+Shape: RawPort(ifname).send(bytes) / recv(timeout) -> Received; MetaTag(ifname, vid, pcp) while open.
+Units: bytes without FCS; time stamps in nanoseconds since 1970; timeouts in seconds.
 Source: Linux uapi if_packet.h, bpf.h; needs CAP_NET_RAW (tags: CAP_BPF, CAP_NET_ADMIN, Linux 6.6).
 """
 
@@ -141,7 +141,7 @@ def _instruction(code, dst=0, src=0, offset=0, immediate=0):
 
 
 def push_program(tci, ethertype):
-    """BPF octets: push an 802.1Q tag on frames of `ethertype` (None: all), then let the frame go on."""
+    """BPF bytes: push an 802.1Q tag on frames of `ethertype` (None: all), then let the frame go on."""
     protocol_offset = 16  # of __sk_buff.protocol, in wire order
     program = [_instruction(0xBF, 6, 1)]  # r6 = ctx
     if ethertype is not None:
@@ -163,7 +163,7 @@ def push_program(tci, ethertype):
 
 
 def pop_program():
-    """BPF octets: take the tag off, then let the frame go on."""
+    """BPF bytes: take the tag off, then let the frame go on."""
     return b"".join(
         [
             _instruction(0x85, immediate=BPF_FUNC_SKB_VLAN_POP),
@@ -176,12 +176,12 @@ def pop_program():
 class TcxProgram:
     """A BPF program on an interface, ingress or egress, for as long as this object is open."""
 
-    def __init__(self, ifname, octets, attach):
+    def __init__(self, ifname, raw, attach):
         number = BPF_SYSCALL.get(platform.machine())
         if number is None:
             raise OSError(errno.ENOSYS, f"no bpf syscall number known for {platform.machine()}")
         self._number, self._libc = number, ctypes.CDLL(None, use_errno=True)
-        program = ctypes.create_string_buffer(octets)
+        program = ctypes.create_string_buffer(raw)
         license_name = ctypes.create_string_buffer(b"GPL")
         count = (len(program) - 1) // 8
         self._log = ctypes.create_string_buffer(65536)

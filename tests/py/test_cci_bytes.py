@@ -1,7 +1,7 @@
 """Tests of CCI layouts: every worked byte string of the page both ways, all sizes it names, lengths and reserved bits.
 
 Shape: tables of cases, name first.
-Units: octets.
+Units: bytes.
 Source: docs/spec/wire-formats.md §3.8 (partner information), §4.1 to §4.7, §5.1, §5.2.
 """
 
@@ -20,7 +20,7 @@ UUID_10 = bytes(range(0x10, 0x20))
 FAST_4_WAY = {"valid": 1, "gim": 0, "interleave": 2, "granularity": 4, "dpid": 0x040}
 GIM_DIRECT = {"valid": 1, "gim": 1, "interleave": 0, "granularity": 0, "dpid": 0x123}
 
-# name, tag, opcode, values of the request, octets of the page
+# name, tag, opcode, values of the request, bytes of the page
 REQUESTS = [
     ("Identify PBR Switch", 1, 0x5700, {}, "00 01 00 00 57 00 00 00 00 00 00 00"),
     (
@@ -54,11 +54,11 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "tag", "opcode", "values", "octets"), REQUESTS, ids=[r[0] for r in REQUESTS])
-def test_worked_requests(name, tag, opcode, values, octets):
+@pytest.mark.parametrize(("name", "tag", "opcode", "values", "data"), REQUESTS, ids=[r[0] for r in REQUESTS])
+def test_worked_requests(name, tag, opcode, values, data):
     row = COMMANDS[opcode]
     built = Message(opcode, row.request.encode(**values), tag).encode()
-    assert built == bytes.fromhex(octets), name
+    assert built == bytes.fromhex(data), name
     read = Message.decode(built)
     assert (read.opcode, read.tag, read.category) == (opcode, tag, cci.REQUEST)
     assert row.request.decode(read.payload) == values, name
@@ -70,11 +70,11 @@ RESPONSES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "code", "octets"), RESPONSES, ids=[r[0] for r in RESPONSES])
-def test_worked_responses(name, code, octets):
+@pytest.mark.parametrize(("name", "code", "data"), RESPONSES, ids=[r[0] for r in RESPONSES])
+def test_worked_responses(name, code, data):
     want = Message(0x5704, b"", 2, cci.RESPONSE, code)
-    assert want.encode() == bytes.fromhex(octets), name
-    assert Message.decode(bytes.fromhex(octets)) == want, name
+    assert want.encode() == bytes.fromhex(data), name
+    assert Message.decode(bytes.fromhex(data)) == want, name
 
 
 def test_worked_fast_entries_and_lookup():
@@ -104,7 +104,7 @@ def test_worked_decoder_of_a_gfd():
     assert cci_gfd.dpa_of(dict(entry, valid=0), 0x0123_4567_BA40) is None
 
 
-# opcode, side, octets
+# opcode, side, bytes
 SIZES = [
     (0x0700, "response", 38),
     (0x0701, "request", 21),
@@ -141,7 +141,7 @@ ITEMS = [
     ("GDT", cci_gfd.GDT_ENTRY, 0x20),
     ("tag", cci_gfd.TAG_ENTRY, 20),
 ]
-# opcode, side, octets before (4902: around) its list
+# opcode, side, bytes before (4902: around) its list
 LISTS_AT = [
     (0x0702, "response", 0x10),
     (0x4902, "response", 4 + 16),
@@ -188,7 +188,7 @@ def test_sizes_the_page_names():
         assert len(getattr(COMMANDS[opcode], side).encode()) == at, f"{opcode:04x} {side}"
 
 
-# name, opcode, side, values, offset, octets there
+# name, opcode, side, values, offset, bytes there
 OFFSETS = [
     ("Claim's assigned PID", 0x0701, "request", {"assigned_pid": 0xABC}, 0x13, "bc 0a"),
     ("secondary PID", 0x0700, "response", {"secondary_pid": 0xABC}, 0x14, "bc 0a"),
@@ -219,13 +219,13 @@ OFFSETS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "opcode", "side", "values", "at", "octets"), OFFSETS, ids=[r[0] for r in OFFSETS])
-def test_fields_stand_where_the_page_puts_them(name, opcode, side, values, at, octets):
+@pytest.mark.parametrize(("name", "opcode", "side", "values", "at", "data"), OFFSETS, ids=[r[0] for r in OFFSETS])
+def test_fields_stand_where_the_page_puts_them(name, opcode, side, values, at, data):
     layout = getattr(COMMANDS[opcode], side)
-    want = bytes.fromhex(octets.replace(" ", ""))
+    want = bytes.fromhex(data.replace(" ", ""))
     built = layout.encode(**values)
     assert built[at : at + len(want)] == want, name
-    assert sum(built) == sum(want), f"{name}: octets elsewhere"
+    assert sum(built) == sum(want), f"{name}: bytes elsewhere"
     assert {k: layout.decode(built)[k] for k in values} == values, name
 
 
@@ -270,44 +270,44 @@ def test_every_layout_reads_what_it_wrote_and_no_other_length(opcode):
         open_end = any(isinstance(field, Many) and not field.count for field in layout.fields)
         for _ in range(20):
             values = random_values(layout, rng)
-            octets = layout.encode(**values)
-            assert layout.decode(octets) == values
+            data = layout.encode(**values)
+            assert layout.decode(data) == values
             if not open_end:
                 with pytest.raises(CciError):
-                    layout.decode(octets + b"\0")
-                for short in range(len(octets)):
+                    layout.decode(data + b"\0")
+                for short in range(len(data)):
                     with pytest.raises(CciError):
-                        layout.decode(octets[:short])
+                        layout.decode(data[:short])
 
 
-# name, layout, octets with one reserved bit set
+# name, layout, bytes with one reserved bit set
 RESERVED = [
-    ("header octet 0", cci.HEADER, "10 01 00 00 57 00 00 00 00 00 00 00"),
-    ("header octet 2", cci.HEADER, "00 01 01 00 57 00 00 00 00 00 00 00"),
+    ("header byte 0", cci.HEADER, "10 01 00 00 57 00 00 00 00 00 00 00"),
+    ("header byte 2", cci.HEADER, "00 01 01 00 57 00 00 00 00 00 00 00"),
     ("header length 22:21", cci.HEADER, "00 01 00 00 57 00 00 20 00 00 00 00"),
     ("PID 15:12", COMMANDS[0x5704].request, "00 00 01 00 10 10 01 00 00"),
     ("operation 7:3", COMMANDS[0x5704].request, "08 00 01 00 10 00 01 00 00"),
     ("DRT 7:2", cci_switch.DRT_ENTRY, "05 05"),
-    ("FAST octet 3", cci_gae.FAST_ENTRY, "01 00 00 01 23 01 00 00"),
+    ("FAST byte 3", cci_gae.FAST_ENTRY, "01 00 00 01 23 01 00 00"),
     ("FAST 7:2", cci_gae.FAST_ENTRY, "04 00 00 00 23 01 00 00"),
     ("GAM bits 4:2", COMMANDS[0x0109].response, "05 00 00 00 00 00 00 00"),
     ("notification flag 4 to a host", cci_gae.NOTIFICATION_HOST, "00" * 4 + "10" + "00" * 27),
 ]
 
 
-@pytest.mark.parametrize(("name", "layout", "octets"), RESERVED, ids=[r[0] for r in RESERVED])
-def test_reserved_bits_are_refused(name, layout, octets):
+@pytest.mark.parametrize(("name", "layout", "data"), RESERVED, ids=[r[0] for r in RESERVED])
+def test_reserved_bits_are_refused(name, layout, data):
     with pytest.raises(CciError, match="reserved"):
-        layout.decode(bytes.fromhex(octets))
+        layout.decode(bytes.fromhex(data))
 
 
 def test_header_carries_the_background_bit_and_21_bits_of_length():
     built = Message(0x5201, b"\0" * 0x234, 9, cci.RESPONSE, 1, background=1, vendor_status=0xBEEF).encode()
     assert built[:12].hex(" ") == "01 09 00 01 52 34 02 80 01 00 ef be"
     assert Message.decode(built).background == 1
-    for octets in (built[:-1], built + b"\0", built[:11], b""):
+    for data in (built[:-1], built + b"\0", built[:11], b""):
         with pytest.raises(CciError):
-            Message.decode(octets)
+            Message.decode(data)
     with pytest.raises(CciError):
         Message(0, bytes(1 << 21)).encode()
     with pytest.raises(CciError, match="category"):
@@ -325,17 +325,17 @@ def test_values_that_do_not_fit_are_refused():
         COMMANDS[0x5704].request.encode(op=8)
     with pytest.raises(CciError, match="no such"):
         COMMANDS[0x5700].request.encode(op=0)
-    with pytest.raises(CciError, match="octets"):
+    with pytest.raises(CciError, match="bytes"):
         COMMANDS[0x4909].request.encode(tag=b"short")
     assert COMMANDS[0x5704].request.encode(num=9).hex() == "00000900", "a wrong count can be sent"
 
 
 def test_vcs_info_has_the_vppbs_that_were_asked_for():
-    octets = bytes.fromhex("00 01 02 03 02 05 00 00 00 ff ff 00 01 01 03 01".replace(" ", ""))
-    got = cci_switch.decode_vcs_info(octets, 1, 2)
+    data = bytes.fromhex("00 01 02 03 02 05 00 00 00 ff ff 00 01 01 03 01".replace(" ", ""))
+    got = cci_switch.decode_vcs_info(data, 1, 2)
     assert [(row["vcs"], row["vppbs"], len(row["bindings"])) for row in got] == [(0, 3, 2), (1, 1, 0)]
     assert got[0]["bindings"][0] == {"status": 2, "port": 5, "ld": 0}
-    for wrong in (octets[:-1], octets[:-5], octets + b"\0"):
+    for wrong in (data[:-1], data[:-5], data + b"\0"):
         with pytest.raises(CciError):
             cci_switch.decode_vcs_info(wrong, 1, 2)
     assert cci_switch.bits_of(bytes([0b101, 0, 0x80])) == [0, 2, 23]
@@ -343,11 +343,11 @@ def test_vcs_info_has_the_vppbs_that_were_asked_for():
 
 def test_a_frame_counts_what_follows_its_length():
     message = Message(0x5700, b"", 1).encode()
-    octets = cci.frame(cci.MCTP_FM_API, message)
-    assert octets.hex(" ") == "0d 00 07 00 01 00 00 57 00 00 00 00 00 00 00"
-    assert cci.unframe(octets + b"\x01") == (7, message, b"\x01")
-    assert all(cci.unframe(octets[:short]) is None for short in range(len(octets)))
-    for wrong in (b"\x0c\x00\x07" + bytes(11), b"\x00\x00", octets[:2] + b"\x09" + octets[3:]):
+    data = cci.frame(cci.MCTP_FM_API, message)
+    assert data.hex(" ") == "0d 00 07 00 01 00 00 57 00 00 00 00 00 00 00"
+    assert cci.unframe(data + b"\x01") == (7, message, b"\x01")
+    assert all(cci.unframe(data[:short]) is None for short in range(len(data)))
+    for wrong in (b"\x0c\x00\x07" + bytes(11), b"\x00\x00", data[:2] + b"\x09" + data[3:]):
         with pytest.raises(CciError):
             cci.unframe(wrong)
     with pytest.raises(CciError):

@@ -1,7 +1,7 @@
 """Tests of check_cci.py itself: a toy switch that obeys passes, one that breaks a rule is caught by the right check.
 
 Shape: Toy keeps ownership and one DRT; a fault is one rule it breaks.
-Units: octets.
+Units: bytes.
 Source: docs/spec/wire-formats.md §4.4, §4.5.
 """
 
@@ -155,7 +155,7 @@ def test_a_component_that_says_yes_to_all_fails_every_refusal(toy, capsys, kind)
     place = f"127.0.0.1:{toy('yes')}"
     assert check_cci.main(["--connect", place, "--kind", kind, "--json", "--settle", "0", "--host-connect", place]) == 1
     rows = json.loads(capsys.readouterr().out)["results"]
-    lengths = [row for row in rows if "one octet too" in row["name"]]
+    lengths = [row for row in rows if "one byte too" in row["name"]]
     assert len(lengths) > 40 and not any(row["ok"] for row in lengths)
     assert len(rows) > 150 and not any("Unsupported" in row["problem"] and row["ok"] for row in rows)
 

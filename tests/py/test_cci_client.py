@@ -1,7 +1,7 @@
-"""Tests of the CCI client against a toy component that answers with octets written by hand.
+"""Tests of the CCI client against a toy component that answers with bytes written by hand.
 
-Shape: Toy(script) serves one connection on loopback; a script maps a frame to the octets that go back.
-Units: octets; seconds.
+Shape: Toy(script) serves one connection on loopback; a script maps a frame to the bytes that go back.
+Units: bytes; seconds.
 Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.5 (5701).
 """
 
@@ -18,7 +18,7 @@ IDENTITY = "01 {tag:02x} 00 00 57 0c 00 00 00 00 00 00 03 00 00 00 00 00 00 00 0
 
 
 def framed(text, mctp="07"):
-    """A frame of octets written by hand."""
+    """A frame of bytes written by hand."""
     body = bytes.fromhex(mctp + text)
     return len(body).to_bytes(2, "little") + body
 
@@ -53,7 +53,7 @@ class Toy:
         self.listener.close()
 
 
-def test_a_call_sends_and_reads_the_octets_of_the_page():
+def test_a_call_sends_and_reads_the_bytes_of_the_page():
     def script(body):
         whole = framed(IDENTITY.format(tag=body[2]))
         return whole[:1], whole[1:5], whole[5:]  # a frame may come in pieces
@@ -124,7 +124,7 @@ WRONG = [
     ("a request", "00 {tag:02x} 00 00 57 00 00 00 00 00 00 00", "07"),
     ("other type", IDENTITY, "08"),
     ("length of the header", "01 {tag:02x} 00 00 57 0b 00 00 00 00 00 00" + "00" * 12, "07"),
-    ("one octet short", IDENTITY[:-3].replace("57 0c", "57 0b"), "07"),
+    ("one byte short", IDENTITY[:-3].replace("57 0c", "57 0b"), "07"),
     ("refused with a payload", IDENTITY.replace("0c 00 00 00", "0c 00 00 02"), "07"),
     ("reserved bit", IDENTITY.replace("00 00 57", "01 00 57"), "07"),
 ]
@@ -155,7 +155,7 @@ def test_a_closed_connection_is_said():
             client.wait(tag)
 
 
-# name, tunnel's target, octets in front of the inner request
+# name, tunnel's target, bytes in front of the inner request
 TUNNELS = [
     ("crawl by port", {"port": 5}, "01 57", "05 00 00 00 0c 00"),
     ("crawl by PID", {"pid": 0xFFF}, "01 57", "ff 0f 01 00 0c 00"),

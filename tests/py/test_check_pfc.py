@@ -41,15 +41,15 @@ CASES = [
     ("da", patched(0, b"\x01\x80\xc2\x00\x00\x02"), [], 1, "DA 01:80:c2:00:00:02"),
     ("group sa", patched(6, b"\x03"), [], 1, "group address"),
     ("pause opcode", patched(14, b"\x00\x01"), [], 1, "opcode 0x0001"),
-    ("vector high octet", patched(16, b"\x01"), [], 1, "high octet"),
+    ("vector high byte", patched(16, b"\x01"), [], 1, "high byte"),
     ("vector without class", patched(16, b"\x00\x00" + bytes(16)), [], 1, "enables no class"),
     ("quanta", patched(24, b"\x12\x34"), [], 1, "quanta 0x1234"),
     ("quanta allowed", patched(24, b"\x12\x34"), ["--quanta", "any"], 0, ""),
     ("time without enable bit", patched(26, b"\xff\xff"), [], 1, "enable bit is clear"),
     ("pad", patched(34, b"\x01"), [], 1, "pad is not zero"),
-    ("last octet", patched(59, b"\x01"), [], 1, "pad is not zero"),
-    ("61 octets", patched(60, b"\x00"), [], 1, "61 octets"),
-    ("59 octets", [*RIGHT, RIGHT[1][:59], RIGHT[-1]], [], 1, "59 octets"),
+    ("last byte", patched(59, b"\x01"), [], 1, "pad is not zero"),
+    ("61 bytes", patched(60, b"\x00"), [], 1, "61 bytes"),
+    ("59 bytes", [*RIGHT, RIGHT[1][:59], RIGHT[-1]], [], 1, "59 bytes"),
     ("tagged", [*RIGHT, RIGHT[1][:12] + w.build_vlan(3, 1) + RIGHT[1][12:]], [], 1, "VLAN tag"),
     ("open", RIGHT[:-1], [], 1, "never had its XON"),
     ("open allowed", RIGHT[:-1], ["--allow-open"], 0, ""),
@@ -101,5 +101,5 @@ def test_short_pfc_does_not_crash(tmp_path, capsys):
     for length in range(14, 60):
         write_pcap(tmp_path / "c.pcap", [(0, RIGHT[1][:length])])
         assert check_pfc.main([str(tmp_path / "c.pcap")]) == 1
-        assert f"{length} octets" in capsys.readouterr().out
+        assert f"{length} bytes" in capsys.readouterr().out
     assert check_pfc.main([str(tmp_path / "none.pcap")]) == 2

@@ -1,7 +1,7 @@
 """Tests of make_conformance.py and check_conformance.py: the frames, and that each seeded fault is found.
 
 Shape: a naive switch in Python makes right captures; each fault changes one thing in them.
-Units: octets without FCS.
+Units: bytes without FCS.
 Source: docs/spec/wire-formats.md §1.1; docs/spec/pipeline.md §2.
 """
 
@@ -92,7 +92,7 @@ def test_frames_are_what_the_expectation_says(made, name):
         src = f"02:5a:00:00:01:{src & 0xFF:02x}" if expect["format"] == "gen1" else str(src)
         assert expect["stations"][src] == row["in"], row
         assert row["learning"] or [expect["stations"][str(dst)]] == row["out"], row
-        assert not got.get("pad_octets"), row
+        assert not got.get("pad_bytes"), row
 
 
 def test_sets_cover_classes_sizes_and_traps(made):
@@ -155,7 +155,7 @@ def test_counts_add_up(made):
             assert dict(per_port) == counts["out"] and sum(per_port.values()) == COUNT + 8
 
 
-def test_same_seed_same_octets_and_inputs_split(made, tmp_path):
+def test_same_seed_same_bytes_and_inputs_split(made, tmp_path):
     make_conformance.main([str(tmp_path), "--count", str(COUNT), "--seed", "7", "--sets", "lite,gen2"])
     for name in ("lite", "gen2"):
         assert (tmp_path / f"{name}.pcap").read_bytes() == (made / f"{name}.pcap").read_bytes()
@@ -244,20 +244,20 @@ FAULTS = [
     ("lost", lambda out, _: out["p1"].pop(77), "lost"),
     ("last lost", lambda out, _: out["p1"].pop(), "lost"),
     ("duplicate", lambda out, _: out["p1"].append(out["p1"][9]), "duplicate"),
-    ("flipped in the header", lambda out, _: edit(out, 50, flip), "octets differ"),
-    ("flipped last octet", lambda out, _: edit(out, 51, flip_last), "octets differ"),
+    ("flipped in the header", lambda out, _: edit(out, 50, flip), "bytes differ"),
+    ("flipped last byte", lambda out, _: edit(out, 51, flip_last), "bytes differ"),
     ("wrong port", lambda out, _: out["p2"].append(out["p1"].pop(60)), "wrong port"),
     (
         "back to its input",
         lambda out, _: out["p0"].append(next(f for f in out["p1"] if f[1][6:12] == b"\2\0\0\0\0\1")),
         "wrong port",
     ),
-    ("one octet more", lambda out, _: edit(out, 20, lambda data: data.append(0)), "octets differ"),
-    ("cut", lambda out, _: edit(out, 20, lambda data: data.pop()), "octets differ"),
+    ("one byte more", lambda out, _: edit(out, 20, lambda data: data.append(0)), "bytes differ"),
+    ("cut", lambda out, _: edit(out, 20, lambda data: data.pop()), "bytes differ"),
     ("not ours", lambda out, _: out["p1"].append((0, bytes(60))), "unknown frame"),
-    ("not-ECT marked", mark_not_ect, "octets differ"),
-    ("marked, bad checksum", mark_bad_checksum, "octets differ"),
-    ("CE cleared", clear_ce, "octets differ"),
+    ("not-ECT marked", mark_not_ect, "bytes differ"),
+    ("marked, bad checksum", mark_bad_checksum, "bytes differ"),
+    ("CE cleared", clear_ce, "bytes differ"),
     (
         "DSCP rewritten",
         lambda out, _: edit(out, 30, lambda data: data.__setitem__(15, data[15] ^ 0x80)),

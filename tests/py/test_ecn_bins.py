@@ -2,7 +2,7 @@
 
 Shape: two senders to one output in `weft replay`; the second one lifts the queue, the first one then
 keeps it where it is. check_ecn.py reads the captures (checksums by scapy) and the depths of the trace.
-Units: octets without FCS, ns.
+Units: bytes without FCS, ns.
 Source: docs/spec/pipeline.md §8.
 """
 
@@ -17,7 +17,7 @@ from test_replay_conformance import REPLAY_TIMEOUT_S
 from weftlive import weft
 from weftpcap import write_pcap
 
-LOW, HIGH = 100_000, 300_000  # octets: 25 % and 75 % of the capacity below
+LOW, HIGH = 100_000, 300_000  # bytes: 25 % and 75 % of the capacity below
 CONFIG = """
 [port_defaults]
 port_bandwidth_gbps = 100

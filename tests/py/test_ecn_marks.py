@@ -1,8 +1,8 @@
-"""Which frames carry ECN marks: every IP frame that is ECT and nothing else, octet by octet.
+"""Which frames carry ECN marks: every IP frame that is ECT and nothing else, byte by byte.
 
 Shape: one frame of each kind through `weft replay` with marks due at once (both thresholds 0); what comes out
-is held against the octets that the standards ask for, made here without a look at what weft does.
-Units: octets without FCS; stamps in ns.
+is held against the bytes that the standards ask for, made here without a look at what weft does.
+Units: bytes without FCS; stamps in ns.
 Source: docs/spec/pipeline.md §8; RFC 3168 5, RFC 1624, RFC 1812 5.2.2, RFC 8200 3, IEEE 802.1Q 9.
 """
 
@@ -126,7 +126,7 @@ def kinds():
 
 
 def marked(frame, at):
-    """The frame with CE at the IP header at octet `at`, built anew by scapy; a wrong checksum stays as wrong."""
+    """The frame with CE at the IP header at byte `at`, built anew by scapy; a wrong checksum stays as wrong."""
     if frame[at] >> 4 == 6:
         packet = IPv6(frame[at:])
         packet.tc |= 3

@@ -251,7 +251,7 @@ def test_in_one_process(name):
     in_namespace(name)
 
 
-def test_push_program_octets():
+def test_push_program_bytes():
     """As the kernel's verifier reads them: whole instructions, the last one exit."""
     for ethertype, count in ((None, 7), (0x0800, 9)):
         program = push_program(5 << 13 | 100, ethertype)

@@ -1,4 +1,4 @@
-"""Every conformance set through `weft replay`: right port, right octets, equal counts per priority.
+"""Every conformance set through `weft replay`: right port, right bytes, equal counts per priority.
 
 Shape: captures of make_conformance.py in, output captures held by check_conformance.py.
 Units: frames without FCS; WEFT_BIN names the binary, WEFT_CONFORMANCE_COUNT the frames of a set.
@@ -52,7 +52,7 @@ def expectation(made, name):
 @pytest.mark.parametrize("priorities", [4, 8])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_frame_comes_out_right(name, priorities, made, tmp_path):
-    """Octets, ports, order and counts on the wire; queue counters and conservation in result.json."""
+    """Bytes, ports, order and counts on the wire; queue counters and conservation in result.json."""
     result = replay(name, made, tmp_path, "--set", f"switch.num_priorities={priorities}")
     expect_path = os.path.join(made, f"{name}.expect.json")
     assert check_conformance.main([str(tmp_path), expect_path, "--priorities", str(priorities)]) == 0
@@ -66,7 +66,7 @@ def test_every_frame_comes_out_right(name, priorities, made, tmp_path):
     assert (result["drops"], result["violation_count"]) == ({}, 0)
 
 
-def test_a_wrong_octet_order_is_found(made, tmp_path):
+def test_a_wrong_byte_order_is_found(made, tmp_path):
     """The checker can fail: GEN2 frames read in the other order do not come out right."""
     replay("gen2", made, tmp_path, "--set", "formats.gen2_order=as_documented")
     assert check_conformance.main([str(tmp_path), os.path.join(made, "gen2.expect.json")]) == 1

@@ -1,7 +1,7 @@
 """Tests of builders and readers: worked bytes, scapy as second opinion, round trips, short frames.
 
 Shape: tables of cases, name first.
-Units: octets.
+Units: bytes.
 Source: docs/spec/wire-formats.md §1, §2; scapy's own IP, Dot1Q, mac_control and roce layers.
 """
 
@@ -122,7 +122,7 @@ LAYERS = [
 
 
 @pytest.mark.parametrize(("name", "built", "layers"), LAYERS, ids=[row[0] for row in LAYERS])
-def test_layers_build_the_same_octets(name, built, layers):
+def test_layers_build_the_same_bytes(name, built, layers):
     assert bytes(layers) == built, name
     assert bytes(type(layers)(built)) == built, name
 
@@ -201,7 +201,7 @@ PARSE = [
             "payload": PAYLOAD,
             "icrc_ok": True,
             "group": False,
-            "pad_octets": b"",
+            "pad_bytes": b"",
         },
     ),
     (
@@ -223,7 +223,7 @@ PARSE = [
         w.pad60(w.build_standard(B, A, b"1234")),
         "ethernet",
         {},
-        {"payload": b"1234", "pad_octets": bytes(6)},
+        {"payload": b"1234", "pad_bytes": bytes(6)},
     ),
     (
         "standard vlan",
@@ -305,7 +305,7 @@ PARSE = [
         w.pad60(w.build_gen2(1, 2, 0x24, b"", w.build_rh(opcode=1, len_syn=0x1F))),
         "gen2",
         {},
-        {"payload": b"", "pad_octets": bytes(38)},
+        {"payload": b"", "pad_bytes": bytes(38)},
     ),
     (
         "gen2 long",
@@ -387,7 +387,7 @@ def test_every_shorter_length_is_refused(name, frame, mode, need):
 def test_malformed_pfc_vector_is_refused():
     frame = bytearray(w.build_pfc(A, {3: 1}))
     frame[16] = 1
-    with pytest.raises(w.FormatError, match="high octet"):
+    with pytest.raises(w.FormatError, match="high byte"):
         w.parse(bytes(frame))
 
 
@@ -462,7 +462,7 @@ def test_priorities(name, frame, mode, order, of4, of8):
 
 
 def test_parse_refuses_or_reads_whatever_comes():
-    """Random octets and cut or flipped frames: a dict or FormatError, nothing else."""
+    """Random bytes and cut or flipped frames: a dict or FormatError, nothing else."""
     rng = random.Random(11)
     seeds = [row[1] for row in PARSE]
     for n in range(4000):

@@ -1,7 +1,7 @@
-"""Builds the frames of docs/spec/wire-formats.md §1 and §2, from plain octets (no scapy).
+"""Builds the frames of docs/spec/wire-formats.md §1 and §2, from plain bytes (no scapy).
 
 Shape: build_*() -> bytes without FCS; fcs(), icrc_*(), checksums; weftfmt.py reads them back.
-Units: octets; multi-octet fields big-endian; times of PFC in quanta of 512 bit times.
+Units: bytes; multi-byte fields big-endian; times of PFC in quanta of 512 bit times.
 Source: docs/spec/wire-formats.md §0 to §2; IEEE 802.3 31/802.1Q 9, 36; RFC 791, 768, 1624, 3168; IBTA A17 (RoCEv2).
 """
 
@@ -41,18 +41,18 @@ def _fit(name, value, bits):
 
 
 def mac(value):
-    """Gives 6 octets from 'aa:bb:..', an integer or 6 octets."""
+    """Gives 6 bytes from 'aa:bb:..', an integer or 6 bytes."""
     if isinstance(value, str):
         value = bytes.fromhex(value.replace(":", "").replace("-", ""))
     if isinstance(value, int):
         value = _fit("mac", value, 48).to_bytes(6, "big")
     if len(value) != 6:
-        raise FormatError(f"a MAC has 6 octets, not {len(value)}")
+        raise FormatError(f"a MAC has 6 bytes, not {len(value)}")
     return bytes(value)
 
 
 def ip4(value):
-    """Gives 4 octets from 'a.b.c.d', an integer or 4 octets."""
+    """Gives 4 bytes from 'a.b.c.d', an integer or 4 bytes."""
     if isinstance(value, str):
         return bytes(int(part) for part in value.split("."))
     if isinstance(value, int):
@@ -64,7 +64,7 @@ def ip4(value):
 
 
 def crc_le(data):
-    """CRC-32 of Ethernet in wire order (least significant octet first)."""
+    """CRC-32 of Ethernet in wire order (least significant byte first)."""
     return struct.pack("<I", zlib.crc32(data))
 
 
@@ -108,7 +108,7 @@ def icrc_ip(ip_header, udp_header, rest, bth=False):
     """ICRC of RoCEv2 (bth=True) or of Standard with the RH (bth=False); wire order.
 
     Masks ToS, TTL and checksum (IPv6: traffic class, flow label, hop limit), the UDP checksum and,
-    with a BTH, its octet 4.
+    with a BTH, its byte 4.
     """
     head = bytearray(ip_header)
     if head[0] >> 4 == 4:
@@ -124,7 +124,7 @@ def icrc_ip(ip_header, udp_header, rest, bth=False):
 
 
 def icrc_afh(rh, payload):
-    """ICRC of AFH: 8 octets of FF, RH, payload with pad; wire order."""
+    """ICRC of AFH: 8 bytes of FF, RH, payload with pad; wire order."""
     return crc_le(b"\xff" * 8 + rh + payload)
 
 
@@ -132,7 +132,7 @@ def icrc_afh(rh, payload):
 
 
 def traffic_class(vc, flow=FLOW_REQ, ecn=0):
-    """Traffic Class octet: VC 7:5, flow 4:2, ECN 1:0 (00 in AFH)."""
+    """Traffic Class byte: VC 7:5, flow 4:2, ECN 1:0 (00 in AFH)."""
     return _fit("vc", vc, 3) << 5 | _fit("flow", flow, 3) << 2 | _fit("ecn", ecn, 2)
 
 
@@ -147,7 +147,7 @@ def rh_length(payload_len):
 
 
 def build_rh(opcode=0, fack=0, pad=0, ts=None, p_key=0, len_syn=0, psn=0, dest_qp=0):
-    """RC Link RH, 8 octets; `ts` None clears Timestamp_en."""
+    """RC Link RH, 8 bytes; `ts` None clears Timestamp_en."""
     word = _fit("opcode", opcode, 2) << 62 | _fit("fack", fack, 1) << 61 | _fit("pad", pad, 2) << 59
     word |= (ts is not None) << 56 | _fit("timestamp", ts or 0, 16) << 40 | _fit("p_key", p_key, 8) << 32
     word |= _fit("len_syn", len_syn, 7) << 25 | _fit("psn", psn, 12) << 13 | _fit("dest_qp", dest_qp, 13)
@@ -155,20 +155,20 @@ def build_rh(opcode=0, fack=0, pad=0, ts=None, p_key=0, len_syn=0, psn=0, dest_q
 
 
 def build_sue_rh(ver=0, op=0, xpu_id=0, npsn=0, vc=0, partition=0, apsn=0):
-    """SUE RH, 8 octets, for the dissector only."""
+    """SUE RH, 8 bytes, for the dissector only."""
     first = _fit("ver", ver, 2) << 30 | _fit("op", op, 2) << 28 | _fit("xpu_id", xpu_id, 10) << 16
     second = _fit("vc", vc, 2) << 30 | _fit("partition", partition, 10) << 16
     return struct.pack(">II", first | _fit("npsn", npsn, 16), second | _fit("apsn", apsn, 16))
 
 
 def build_vlan(pcp=0, vid=0, dei=0, tpid=TPID):
-    """802.1Q tag, 4 octets, TPID first."""
+    """802.1Q tag, 4 bytes, TPID first."""
     tci = _fit("pcp", pcp, 3) << 13 | _fit("dei", dei, 1) << 12 | _fit("vid", vid, 12)
     return struct.pack(">HH", tpid, tci)
 
 
 def build_ipv4(length, src, dst, tos=0, ident=1, ttl=64, proto=17, flags=0x4000):
-    """IPv4 header of 20 octets with its checksum; `length` is what follows it."""
+    """IPv4 header of 20 bytes with its checksum; `length` is what follows it."""
     head = struct.pack(">BBHHHBBH", 0x45, tos, 20 + length, ident, flags, ttl, proto, 0)
     head += ip4(src) + ip4(dst)
     return head[:10] + struct.pack(">H", ipv4_checksum(head)) + head[12:]
@@ -215,8 +215,8 @@ def _afh2(key_words, hi, dst, tc, lo, src, order):
     if order not in ORDERS:
         raise FormatError(f"gen2_order {order!r} is none of {ORDERS}")
     first, second = (key_words, tc) if order == "slap" else (tc, key_words)
-    da = bytes([_fit("octet 0", first, 8)]) + _fit("payload_hi", hi, 24).to_bytes(3, "big")
-    sa = bytes([_fit("octet 6", second, 8)]) + _fit("payload_lo", lo, 24).to_bytes(3, "big")
+    da = bytes([_fit("byte 0", first, 8)]) + _fit("payload_hi", hi, 24).to_bytes(3, "big")
+    sa = bytes([_fit("byte 6", second, 8)]) + _fit("payload_lo", lo, 24).to_bytes(3, "big")
     return da + struct.pack(">H", _fit("dst", dst, 16)) + sa + struct.pack(">H", _fit("src", src, 16))
 
 
@@ -243,7 +243,7 @@ def build_gen2(
 
 
 def build_lite(dst, src, tc, payload, *, xpu_id=0, key_words=KEY_UNICAST, order="slap"):
-    """AFH_Lite: 12 octets of header, then payload; no EtherType, RH, tag or ICRC."""
+    """AFH_Lite: 12 bytes of header, then payload; no EtherType, RH, tag or ICRC."""
     return _afh2(key_words, 0, dst, tc, _fit("xpu_id", xpu_id, 16) << 8, src, order) + payload
 
 
@@ -253,7 +253,7 @@ def multicast_id(group):
 
 
 def build_pfc(src, quanta, dst=MAC_CONTROL_DA):
-    """PFC frame, 60 octets; `quanta` maps class 0..7 to its time, and enables it."""
+    """PFC frame, 60 bytes; `quanta` maps class 0..7 to its time, and enables it."""
     times = [_fit("quanta", quanta.get(cls, 0), 16) for cls in range(8)]
     vector = sum(1 << _fit("class", cls, 3) for cls in quanta)
     body = struct.pack(">HHH8H", ETH_MAC_CONTROL, OP_PFC, vector, *times)
@@ -261,13 +261,13 @@ def build_pfc(src, quanta, dst=MAC_CONTROL_DA):
 
 
 def build_pause(src, quanta, dst=MAC_CONTROL_DA):
-    """802.3x PAUSE frame, 60 octets."""
+    """802.3x PAUSE frame, 60 bytes."""
     body = struct.pack(">HHH", ETH_MAC_CONTROL, OP_PAUSE, _fit("quanta", quanta, 16))
     return pad60(mac(dst) + mac(src) + body)
 
 
 def build_cc_update(src, counters, msg_type=1, dst=MAC_CONTROL_DA):
-    """UEC CC_Update: 16 counters of 20 bits, VC order, most significant bit first; 60 octets."""
+    """UEC CC_Update: 16 counters of 20 bits, VC order, most significant bit first; 60 bytes."""
     if len(counters) > 16:
         raise FormatError("CC_Update has 16 counters")
     word = 0
@@ -278,7 +278,7 @@ def build_cc_update(src, counters, msg_type=1, dst=MAC_CONTROL_DA):
 
 
 def build_cf_update(vc1, count1, vc2, count2):
-    """UEC CF_Update ordered set, 8 octets of the xMII view; counts modulo 2^15."""
+    """UEC CF_Update ordered set, 8 bytes of the xMII view; counts modulo 2^15."""
     a, b = count1 & 0x7FFF, count2 & 0x7FFF
     first = (_fit("vc1", vc1, 5) << 15 | a) << 4 | 0x6
     second = (_fit("vc2", vc2, 5) << 15 | b) << 4
@@ -288,7 +288,7 @@ def build_cf_update(vc1, count1, vc2, count2):
 def build_bth(
     opcode, dest_qp, psn=0, *, se=0, migreq=0, pad=0, tver=0, p_key=0xFFFF, fecn=0, becn=0, ackreq=0
 ):
-    """InfiniBand BTH, 12 octets."""
+    """InfiniBand BTH, 12 bytes."""
     return struct.pack(
         ">BBHII",
         opcode,
@@ -300,7 +300,7 @@ def build_bth(
 
 
 def build_cnp_bth(dest_qp):
-    """BTH of a CNP and its 16 reserved octets."""
+    """BTH of a CNP and its 16 reserved bytes."""
     return build_bth(0x81, dest_qp, becn=1) + bytes(16)
 
 
@@ -344,7 +344,7 @@ def udp6_checksum(ip6, udp, rest):
 
 
 def ipv4_offset(frame, tpid=TPID):
-    """Offset of an IPv4 header of at least 20 octets, over at most one tag; None without one."""
+    """Offset of an IPv4 header of at least 20 bytes, over at most one tag; None without one."""
     at = 16 if frame[12:14] == struct.pack(">H", tpid) else 12
     if frame[at : at + 2] != b"\x08\x00" or len(frame) < at + 22 or frame[at + 2] >> 4 != 4:
         return None

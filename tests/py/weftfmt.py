@@ -1,7 +1,7 @@
 """Reads frames of the four AI formats, MAC control and RoCEv2: scapy layers and parse().
 
 Shape: parse(frame, mode) -> dict; Afh*/RcRh/Pfc/... are scapy Packets; builders and priorities are re-exported.
-Units: octets; frames without FCS unless fcs=True.
+Units: bytes; frames without FCS unless fcs=True.
 Source: docs/spec/wire-formats.md §1.2 to §1.8, §2; docs/spec/pipeline.md §1; `python3 weftfmt.py selftest` checks the
 worked bytes.
 """
@@ -32,14 +32,14 @@ from weftpri import *  # noqa: F403
 
 
 class EthernetHead(Packet):
-    """Addresses and the two octets behind them, also when those are an 802.3 length."""
+    """Addresses and the two bytes behind them, also when those are an 802.3 length."""
 
     name = "Ethernet"
     fields_desc = [MACField("dst", None), MACField("src", None), XShortField("type", 0)]
 
 
 class RcRh(Packet):
-    """RC Link RH, 8 octets (wire-formats 1.5)."""
+    """RC Link RH, 8 bytes (wire-formats 1.5)."""
 
     name = "RC-RH"
     fields_desc = [
@@ -57,7 +57,7 @@ class RcRh(Packet):
 
 
 class SueRh(Packet):
-    """Broadcom SUE RH, 8 octets (wire-formats 1.7)."""
+    """Broadcom SUE RH, 8 bytes (wire-formats 1.7)."""
 
     name = "SUE-RH"
     fields_desc = [
@@ -85,7 +85,7 @@ _TC = [BitField("vc", 0, 3), BitField("flow", 0, 3), BitField("tc_low", 0, 2)]
 
 
 class AfhGen1(Packet):
-    """AFH_GEN1 with its EtherType, 14 octets (wire-formats 1.3)."""
+    """AFH_GEN1 with its EtherType, 14 bytes (wire-formats 1.3)."""
 
     name = "AFH-GEN1"
     fields_desc = [MACField("dst", None), *_TC, XBitField("src", 0, 40), XShortField("type", MAC_TYPE1)]
@@ -115,28 +115,28 @@ def _lite_fields(first, second):
 
 
 class AfhGen2Slap(Packet):
-    """AFH_GEN2_16b, Key_words in octet 0, with its EtherType (wire-formats 1.4)."""
+    """AFH_GEN2_16b, Key_words in byte 0, with its EtherType (wire-formats 1.4)."""
 
     name = "AFH-GEN2 slap"
     fields_desc = [*_gen2_fields(_KEY_WORDS, _TC), XShortField("type", MAC_TYPE1)]
 
 
 class AfhGen2Doc(Packet):
-    """AFH_GEN2_16b, Traffic Class in octet 0, with its EtherType (wire-formats 1.4)."""
+    """AFH_GEN2_16b, Traffic Class in byte 0, with its EtherType (wire-formats 1.4)."""
 
     name = "AFH-GEN2 as documented"
     fields_desc = [*_gen2_fields(_TC, _KEY_WORDS), XShortField("type", MAC_TYPE1)]
 
 
 class AfhLiteSlap(Packet):
-    """AFH_Lite, Key_words in octet 0, 12 octets (wire-formats 1.4a)."""
+    """AFH_Lite, Key_words in byte 0, 12 bytes (wire-formats 1.4a)."""
 
     name = "AFH-Lite slap"
     fields_desc = _lite_fields(_KEY_WORDS, _TC)
 
 
 class AfhLiteDoc(Packet):
-    """AFH_Lite, Traffic Class in octet 0, 12 octets (wire-formats 1.4a)."""
+    """AFH_Lite, Traffic Class in byte 0, 12 bytes (wire-formats 1.4a)."""
 
     name = "AFH-Lite as documented"
     fields_desc = _lite_fields(_TC, _KEY_WORDS)
@@ -179,7 +179,7 @@ class CcUpdate(Packet):
 
 
 class Bth(Packet):
-    """InfiniBand BTH, 12 octets (wire-formats 2.1)."""
+    """InfiniBand BTH, 12 bytes (wire-formats 2.1)."""
 
     name = "BTH"
     fields_desc = [
@@ -200,14 +200,14 @@ class Bth(Packet):
 
 
 class Aeth(Packet):
-    """InfiniBand AETH, 4 octets."""
+    """InfiniBand AETH, 4 bytes."""
 
     name = "AETH"
     fields_desc = [XByteField("syndrome", 0), BitField("msn", 0, 24)]
 
 
 class Reth(Packet):
-    """InfiniBand RETH, 16 octets."""
+    """InfiniBand RETH, 16 bytes."""
 
     name = "RETH"
     fields_desc = [XBitField("va", 0, 64), XBitField("rkey", 0, 32), BitField("length", 0, 32)]
@@ -230,7 +230,7 @@ LITE_LAYER = {"slap": AfhLiteSlap, "as_documented": AfhLiteDoc}
 
 def _take(layer, frame, at, length):
     if len(frame) < at + length:
-        raise FormatError(f"{layer.name}: needs {length} octets at {at}, had {max(0, len(frame) - at)}")
+        raise FormatError(f"{layer.name}: needs {length} bytes at {at}, had {max(0, len(frame) - at)}")
     packet = layer(frame[at : at + length])
     return {field.name: packet.getfieldval(field.name) for field in layer.fields_desc if field.name}
 
@@ -248,11 +248,11 @@ def _split_tail(out, body, length, icrc):
     """Cuts payload, ICRC and pad; `length` is payload + ICRC, or None when the frame does not say."""
     length = len(body) if length is None else length
     if length > len(body):
-        raise FormatError(f"payload: needs {length} octets, had {len(body)}")
+        raise FormatError(f"payload: needs {length} bytes, had {len(body)}")
     cut = length - 4 if icrc else length
     if cut < 0:
-        raise FormatError(f"ICRC: needs 4 octets, had {length}")
-    out["payload"], out["pad_octets"] = body[:cut], body[length:]
+        raise FormatError(f"ICRC: needs 4 bytes, had {length}")
+    out["payload"], out["pad_bytes"] = body[:cut], body[length:]
     if icrc:
         out["icrc"] = body[cut:length]
 
@@ -275,7 +275,7 @@ def _parse_ip(frame, at, out, version, udp2, rdma, icrc):
     if version == 4:
         ip = IP(frame[at : at + 20]) if len(frame) >= at + 20 else None
         if ip is None or ip.version != 4:
-            raise FormatError(f"IPv4: needs 20 octets at {at}, had {len(frame) - at}")
+            raise FormatError(f"IPv4: needs 20 bytes at {at}, had {len(frame) - at}")
         header_len, total, tos, proto, ident = ip.ihl * 4, ip.len, ip.tos, ip.proto, ip.id
         fragment = bool(ip.frag or int(ip.flags) & 1)
         checksum_ok = (
@@ -300,7 +300,7 @@ def _parse_ip(frame, at, out, version, udp2, rdma, icrc):
     else:
         ip = IPv6(frame[at : at + 40]) if len(frame) >= at + 40 else None
         if ip is None or ip.version != 6:
-            raise FormatError(f"IPv6: needs 40 octets at {at}, had {len(frame) - at}")
+            raise FormatError(f"IPv6: needs 40 bytes at {at}, had {len(frame) - at}")
         header_len, total, tos, proto, fragment = 40, 40 + ip.plen, ip.tc, ip.nh, False
         out["ip"] = {
             "version": 6,
@@ -316,7 +316,7 @@ def _parse_ip(frame, at, out, version, udp2, rdma, icrc):
         return
     udp_at = at + header_len
     if len(frame) < udp_at + 8:
-        raise FormatError(f"UDP: needs 8 octets at {udp_at}, had {len(frame) - udp_at}")
+        raise FormatError(f"UDP: needs 8 bytes at {udp_at}, had {len(frame) - udp_at}")
     sport, dport, udp_len, checksum = struct.unpack_from(">HHHH", frame, udp_at)
     out["udp"] = {"sport": sport, "dport": dport, "len": udp_len, "chksum": checksum}
     if dport not in (UDP_TYPE1, udp2):
@@ -338,14 +338,14 @@ def _parse_ip(frame, at, out, version, udp2, rdma, icrc):
 def _parse_mac_control(frame, out):
     out["format"] = "mac_control"
     if len(frame) < 16:
-        raise FormatError(f"MAC control: needs 16 octets, had {len(frame)}")
+        raise FormatError(f"MAC control: needs 16 bytes, had {len(frame)}")
     out["opcode"] = struct.unpack_from(">H", frame, 14)[0]
     if out["opcode"] == OP_PFC:
         if len(frame) < 34:
-            raise FormatError(f"PFC: needs 34 octets, had {len(frame)}")
+            raise FormatError(f"PFC: needs 34 bytes, had {len(frame)}")
         fields = _take(Pfc, frame + bytes(MIN_FRAME), 14, 46)
         if fields["vector_hi"]:
-            raise FormatError(f"PFC: high octet of the vector is {fields['vector_hi']:#04x}")
+            raise FormatError(f"PFC: high byte of the vector is {fields['vector_hi']:#04x}")
         times = fields["times"]
         out["quanta"] = {cls: times[cls] for cls in range(8) if fields["vector"] >> cls & 1}
         out.update(kind="pfc", vector=fields["vector"], times=times)
@@ -376,7 +376,7 @@ def parse(
 ):
     """Reads one frame into a dict by the order of wire-formats 1.8; raises FormatError when malformed.
 
-    `mode` is the port's AFH mode, one of MODES. `fcs`: the last 4 octets are FCS; key fcs_ok tells if
+    `mode` is the port's AFH mode, one of MODES. `fcs`: the last 4 bytes are FCS; key fcs_ok tells if
     it is right. `icrc`: frames of Standard and AFH end with an ICRC. `rdma`: "rh" or "bth" after UDP.
     """
     if mode not in MODES or order not in ORDERS:
@@ -384,7 +384,7 @@ def parse(
     frame, out = bytes(frame), {}
     if fcs:
         if len(frame) < 18:
-            raise FormatError(f"FCS: needs 18 octets, had {len(frame)}")
+            raise FormatError(f"FCS: needs 18 bytes, had {len(frame)}")
         out["fcs_ok"] = crc_le(frame[:-4]) == frame[-4:]
         frame = frame[:-4]
     if mode == "lite":

@@ -1,6 +1,6 @@
 """Capture files: reads pcap and pcapng, writes nanosecond pcap and pcapng.
 
-Shape: read_capture(path) -> list of Frame, iter_capture(path); write_pcap(path, [(ts_ns, octets)]); PcapngWriter.
+Shape: read_capture(path) -> list of Frame, iter_capture(path); write_pcap(path, [(ts_ns, bytes)]); PcapngWriter.
 Units: time stamps in nanoseconds; frames without FCS (an FCS that if_fcslen announces is cut off).
 Source: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng (SHB, IDB, SPB, EPB; if_tsresol, if_fcslen).
 """
@@ -68,7 +68,7 @@ def _read_pcap(path, blob):
         seconds, part, size, whole = record.unpack_from(blob, at)
         at += 16
         if at + size > len(blob):
-            raise CaptureError(f"{path}: frame {count} cut off at octet {at}")
+            raise CaptureError(f"{path}: frame {count} cut off at byte {at}")
         end = at + min(size, max(0, whole - fcs_len))
         yield Frame(seconds * 10**9 + part * scale, blob[at:end], size < whole - fcs_len)
         at += size
@@ -100,7 +100,7 @@ def _read_pcapng(path, blob):
             interfaces = []
         kind, size = struct.unpack_from(order + "II", blob, at)
         if size < 12 or size % 4 or at + size > len(blob):
-            raise CaptureError(f"{path}: block at octet {at} has length {size}")
+            raise CaptureError(f"{path}: block at byte {at} has length {size}")
         body = blob[at + 8 : at + size - 4]
         if kind == IDB:
             link, _, snap = struct.unpack_from(order + "HHI", body)
@@ -116,7 +116,7 @@ def _read_pcapng(path, blob):
                 number, start, stamp, whole = 0, 4, 0, struct.unpack_from(order + "I", body)[0]
                 kept = min(whole, interfaces[0][2] or whole) if interfaces else whole
             if number >= len(interfaces) or start + kept > len(body):
-                raise CaptureError(f"{path}: frame {count} at octet {at} is malformed")
+                raise CaptureError(f"{path}: frame {count} at byte {at} is malformed")
             resol, fcs_len, _ = interfaces[number]
             data = body[start : start + min(kept, max(0, whole - fcs_len))]
             yield Frame(_to_ns(stamp, resol), data, kept < whole - fcs_len, number)
@@ -125,7 +125,7 @@ def _read_pcapng(path, blob):
 
 
 def write_pcap(path, frames):
-    """Writes nanosecond pcap, link type Ethernet, from pairs (ts_ns, octets)."""
+    """Writes nanosecond pcap, link type Ethernet, from pairs (ts_ns, bytes)."""
     with open(path, "wb") as file:
         file.write(struct.pack("<IHHiIII", PCAP_NS, 2, 4, 0, 0, 262144, LINKTYPE_ETHERNET))
         for ts_ns, data in frames:

@@ -1,6 +1,6 @@
 """Default priority maps: from PCP, DSCP and Traffic Class to the switch-internal class.
 
-Shape: pri_of_pcp/dscp/tc(value, priorities) and pri_of_frame(octets, mode, priorities).
+Shape: pri_of_pcp/dscp/tc(value, priorities) and pri_of_frame(bytes, mode, priorities).
 Units: priorities 0 (lowest) .. 3 or 7, for `priorities` = 4 or 8.
 Source: docs/spec/pipeline.md §2 (trust list pcp, dscp, tc); docs/spec/wire-formats.md §1.4b, §1.8.
 """

@@ -1,7 +1,7 @@
 //! Whole fabrics in one process and virtual time, for tests: a file of `pcaps/fabric`, and what its parts are asked.
 //!
 //! Shape: [`up`] → [`access`] by hosts and devices, [`transfer`] of any command → [`books`].
-//! Units: octets; milliseconds of virtual time.
+//! Units: bytes; milliseconds of virtual time.
 //! Source: docs/fabric.md, docs/endpoint.md.
 
 use weft::endpoint::Answer;

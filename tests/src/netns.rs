@@ -231,8 +231,8 @@ fn sweep() {
     }
 }
 
-fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).trim().to_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
 /// The binary to test: `WEFT_BIN`, or else that of a release build made now.

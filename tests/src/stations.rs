@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Station`] sends and receives bursts at an interface of a [`Net`]; [`Load`] is a thread that
 //! sends from many of them until it is stopped; [`Counters`] is what the kernel counted.
-//! Units: frames, octets without FCS.
+//! Units: frames, bytes without FCS.
 //! Source: packet(7), sendmmsg(2), recvmmsg(2), ip-link(8).
 
 use std::collections::BTreeMap;
@@ -32,23 +32,23 @@ pub const fn mac(index: u8) -> [u8; 6] {
     [0x02, 0, 0, 0, 0x10, index]
 }
 
-/// A frame of `len` octets from one address to another that carries a number.
+/// A frame of `len` bytes from one address to another that carries a number.
 ///
 /// # Panics
-/// When it is shorter than 60 octets.
+/// When it is shorter than 60 bytes.
 #[must_use]
 pub fn frame(to: [u8; 6], from: [u8; 6], len: usize, number: u64) -> Vec<u8> {
     assert!(len >= 60);
-    let mut octets = [&to[..], &from[..], &PROTOCOL[..]].concat();
-    octets.extend(number.to_be_bytes());
-    octets.resize(len, 0xA5);
-    octets
+    let mut bytes = [&to[..], &from[..], &PROTOCOL[..]].concat();
+    bytes.extend(number.to_be_bytes());
+    bytes.resize(len, 0xA5);
+    bytes
 }
 
 /// Addresses (to, from) and number of a frame that [`frame`] made; `None` for any other.
 #[must_use]
-pub fn parse(octets: &[u8]) -> Option<([u8; 6], [u8; 6], u64)> {
-    let (to, rest) = octets.split_first_chunk()?;
+pub fn parse(bytes: &[u8]) -> Option<([u8; 6], [u8; 6], u64)> {
+    let (to, rest) = bytes.split_first_chunk()?;
     let (from, rest) = rest.split_first_chunk()?;
     let number = rest.strip_prefix(&PROTOCOL)?.first_chunk()?;
     Some((*to, *from, u64::from_be_bytes(*number)))
@@ -58,8 +58,8 @@ pub fn parse(octets: &[u8]) -> Option<([u8; 6], [u8; 6], u64)> {
 ///
 /// # Panics
 /// When it is none.
-pub fn renumber(octets: &mut [u8], number: u64) {
-    octets[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&number.to_be_bytes());
+pub fn renumber(bytes: &mut [u8], number: u64) {
+    bytes[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&number.to_be_bytes());
 }
 
 /// A packet socket: on one interface, to send; or on all of a host, to hear in what order they receive.
@@ -126,7 +126,7 @@ impl Station {
         }
         let count = u32::try_from(heads.len()).unwrap_or(0);
         let (fd, at, none) = (self.socket.as_raw_fd(), heads.as_mut_ptr(), core::ptr::null_mut());
-        // SAFETY: `at` points to `count` headers, each with one part of `LEN_MAX` octets of ours and an
+        // SAFETY: `at` points to `count` headers, each with one part of `LEN_MAX` bytes of ours and an
         // address.
         let got = unsafe { libc::recvmmsg(fd, at, count, libc::MSG_DONTWAIT, none) };
         let got = usize::try_from(got).unwrap_or(0);
@@ -146,7 +146,7 @@ impl Station {
         let mut len = 8;
         let (fd, at) = (self.socket.as_raw_fd(), (&raw mut counts).cast());
         let (level, name) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
-        // SAFETY: the kernel writes at most the 8 octets that there are.
+        // SAFETY: the kernel writes at most the 8 bytes that there are.
         let done = unsafe { libc::getsockopt(fd, level, name, at, &raw mut len) };
         assert_eq!(done, 0, "packet sockets have statistics");
         u64::from(counts[1])
@@ -203,7 +203,7 @@ fn open(index: i32, protocol: libc::c_int) -> io::Result<OwnedFd> {
     for (level, name, value) in options {
         let value: i32 = value;
         let at = (&raw const value).cast();
-        // SAFETY: four octets of a live value.
+        // SAFETY: four bytes of a live value.
         check(unsafe { libc::setsockopt(fd, level, name, at, 4) })?;
     }
     let mut address = no_address();

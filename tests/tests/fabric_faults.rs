@@ -1,7 +1,7 @@
 //! What goes and comes under load, in one process and virtual time, where counts are exact.
 //!
 //! Shape: a file of `pcaps/fabric` → `weft::fabric` with loads of both hosts → a fault → who was hit, and who was not.
-//! Units: octets; virtual milliseconds.
+//! Units: bytes; virtual milliseconds.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change".
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

@@ -1,7 +1,7 @@
 //! The figures of CXL 3.1, section 7.7, as whole fabrics in one process: real switches, real endpoints, the real manager.
 //!
 //! Shape: a file of `pcaps/fabric` → `weft::fabric` in virtual time → what hosts see, read and write.
-//! Units: octets.
+//! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.1 to 7.7.6.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
@@ -64,10 +64,10 @@ fn figure_7_26_interleaved_memory_is_one_for_both_hosts() {
 }
 
 #[test]
-fn figure_7_27_memory_of_two_ways_of_256_octets() {
+fn figure_7_27_memory_of_two_ways_of_256_bytes() {
     let fabric = up("fig-7-27");
     let base = fabric.topology().memory[0].hpa;
-    // Requests stay within a turn: a read has at most 512 octets, and each GFD gets its own part of it.
+    // Requests stay within a turn: a read has at most 512 bytes, and each GFD gets its own part of it.
     let mut write = range(base, 1 << 12, 3);
     write.len = Some(Num(256));
     let done = transfer(&fabric, Part::Host(0), &Command::Write(write.clone()));

@@ -2,7 +2,7 @@
 //!
 //! Shape: `pcaps/fabric/gfam-256.toml` → `weft::fabric` in virtual time → ranges written by one requester and read by
 //! another, at each number of ways and each granularity; traces held against the memory of the GFDs.
-//! Units: octets.
+//! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5; docs/spec/wire-formats.md §5.1, §5.2.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
@@ -26,7 +26,7 @@ const REQUESTERS: [(Part, &str); 3] =
 const HPA: u64 = (1 << 40) + (16 << 36);
 /// Capacity is given in blocks of this size.
 const BLOCK: u64 = 16 << 20;
-/// Most octets that are written and read at a time.
+/// Most bytes that are written and read at a time.
 const LEN: u64 = 16 << 20;
 
 fn write(fabric: &Fabric, by: Part, to: Access) {
@@ -41,12 +41,13 @@ fn read(fabric: &Fabric, by: Part, from: Access) {
     assert!(done.ok && done.read == len && done.mismatched == 0, "{by:?} {addr:#x}: {done:?}");
 }
 
-/// Octets that each GFD has had written, and has been asked for.
+/// Bytes that each GFD has had written, and has been asked for.
 fn counts(fabric: &Fabric) -> Vec<[u64; 2]> {
     let count = fabric.world().layout().gfds.len();
     let of = |at| match fabric.ask(Part::Gfd(at), &Command::Status {}).unwrap() {
-        Answer::Status(status) => ["octets_written", "octets_read"]
-            .map(|what| status.counts["gfd"][what].as_u64().unwrap()),
+        Answer::Status(status) => {
+            ["bytes_written", "bytes_read"].map(|what| status.counts["gfd"][what].as_u64().unwrap())
+        }
         other => panic!("{other:?}"),
     };
     (0..count).map(of).collect()
@@ -131,7 +132,7 @@ fn traced(fabric: &mut Fabric, host: &str, hpa: u64) -> Trace {
     }
 }
 
-/// Random addresses of random requesters: what the trace says of GFD and DPA is where the octets of a write are.
+/// Random addresses of random requesters: what the trace says of GFD and DPA is where the bytes of a write are.
 #[test]
 fn a_trace_of_256_ways_names_the_gfd_and_the_dpa() {
     let mut fabric = up("gfam-256");

@@ -1,7 +1,7 @@
 //! Memory of hosts and devices for others (GIM) in whole fabrics of one process: the figures of CXL 3.1, section 7.7, both flows.
 //!
 //! Shape: a file of `pcaps/fabric` → `weft::fabric` in virtual time → what hosts and accelerators write and read.
-//! Units: octets.
+//! Units: bytes.
 //! Source: CXL 3.1 section 7.7.3.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
@@ -38,7 +38,7 @@ fn has(fabric: &Fabric, of: Part, offset: u64, len: u64, seed: u64) -> bool {
     transfer(fabric, of, &Command::Peek(own)).ok
 }
 
-/// Writes and reads by `by`, octet for octet, and looks at the memory itself.
+/// Writes and reads by `by`, byte for byte, and looks at the memory itself.
 fn reaches(fabric: &Fabric, by: Part, of: Part, to: Access) {
     let (len, seed) = (to.len.unwrap().0, to.seed.unwrap());
     let offset = to.addr.0 % (64 << 30);

@@ -3,7 +3,7 @@
 //!
 //! Shape: a ring of switches with GFDs → `weft_fm::service` in process and over TCP → memory over four GFDs, FAST
 //! written by the host → traces held against FAST, DRT, GDT and SAT.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.5 to §4.7, §5.1 to §5.3.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

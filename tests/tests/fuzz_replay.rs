@@ -25,9 +25,9 @@ fn kept_findings_stay_fixed() {
         let files = std::fs::read_dir(&kept).unwrap_or_else(|e| panic!("{}: {e}", kept.display()));
         for file in files {
             let path = file.unwrap().path();
-            let octets = std::fs::read(&path).unwrap();
+            let bytes = std::fs::read(&path).unwrap();
             println!("{}", path.display());
-            target(&octets);
+            target(&bytes);
             replayed += 1;
         }
     }

@@ -1,7 +1,7 @@
 //! `weft bench` on veth: through a running switch, over a cable, and where nothing comes through.
 //!
 //! Shape: short trials; counts and structure are judged, never speed.
-//! Units: frames, octets with FCS.
+//! Units: frames, bytes with FCS.
 //! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
@@ -88,13 +88,13 @@ fn a_running_switch_is_measured() {
     let sizes = result["sizes"].as_array().unwrap();
     assert_eq!(sizes.len(), 2, "{result}");
     sizes.iter().for_each(check);
-    assert_eq!(sizes[0]["twelve_octets"], 12 * 64, "sizes count the FCS");
+    assert_eq!(sizes[0]["twelve_bytes"], 12 * 64, "sizes count the FCS");
     let text = std::fs::read_to_string(&page).unwrap();
-    assert!(text.contains("<svg") && !text.contains("http"), "{} octets", text.len());
+    assert!(text.contains("<svg") && !text.contains("http"), "{} bytes", text.len());
     let (code, result, said) = bench(&net, "--tx a0 --rx a1 --size imix --bidirectional");
     assert_eq!(code, 0, "{said}");
     check(&result["sizes"][0]);
-    assert_eq!(result["sizes"][0]["twelve_octets"], 7 * 64 + 4 * 570 + 1_518);
+    assert_eq!(result["sizes"][0]["twelve_bytes"], 7 * 64 + 4 * 570 + 1_518);
     let sum = |ledger: &Value, keys: &[&str]| {
         keys.iter().map(|key| ledger[*key].as_u64().unwrap()).sum::<u64>()
     };
@@ -132,7 +132,7 @@ fn no_way_is_no_result() {
     let cases = [
         ("--tx a0 --rx a1 --size 64",      3, "none came in at a1"),
         ("--tx a0 --rx nosuch --size 64",  3, "open the ports: port rx: nosuch"),
-        ("--tx a0 --rx s0 --size 9000",    3, "9000 octets: ethernet frames of these ports have"),
+        ("--tx a0 --rx s0 --size 9000",    3, "9000 bytes: ethernet frames of these ports have"),
     ];
     for (arguments, code, want) in cases {
         let (had, _, said) = bench(&net, arguments);

@@ -1,8 +1,8 @@
-//! A running switch of ports with roles, commanded by octets over its CCI socket.
+//! A running switch of ports with roles, commanded by bytes over its CCI socket.
 //!
 //! Shape: `weft run` with a usp and two fports in a namespace; raw requests over a Unix socket; TLPs of
 //! `pcaps/tlp/link.pcap` in at one wire and out at another, by the pipeline and past it.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Inside: DRT", "The fabric manager"; docs/spec/wire-formats.md §3.7a, §4.1, §4.5.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
@@ -49,9 +49,9 @@ impl Fm {
     }
 
     fn read(&mut self) -> (Header, Vec<u8>) {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         loop {
-            if let Decoded::Message { message, rest, .. } = mctp::decode(&octets).unwrap() {
+            if let Decoded::Message { message, rest, .. } = mctp::decode(&bytes).unwrap() {
                 assert!(rest.is_empty(), "one answer to one request");
                 let (header, payload) = Header::parse(message).unwrap();
                 return (header, payload.to_vec());
@@ -59,19 +59,19 @@ impl Fm {
             let mut piece = [0; 4_096];
             let got = self.stream.read(&mut piece).unwrap();
             assert!(got > 0, "closed");
-            octets.extend_from_slice(&piece[..got]);
+            bytes.extend_from_slice(&piece[..got]);
         }
     }
 
     fn message(&mut self, request: &Request<'_>) -> Vec<u8> {
         self.tag = self.tag.wrapping_add(1);
-        let mut octets = vec![0; 16_384];
-        let len = request.emit_message(self.tag, &mut octets).unwrap();
-        octets.truncate(len);
-        octets
+        let mut bytes = vec![0; 16_384];
+        let len = request.emit_message(self.tag, &mut bytes).unwrap();
+        bytes.truncate(len);
+        bytes
     }
 
-    /// The answer to octets that begin as a request's message.
+    /// The answer to bytes that begin as a request's message.
     fn ask_raw(&mut self, message: &[u8]) -> (ReturnCode, Vec<u8>) {
         self.write(message);
         let (header, payload) = self.read();
@@ -84,7 +84,7 @@ impl Fm {
         (code, payload)
     }
 
-    /// A command with these octets of payload.
+    /// A command with these bytes of payload.
     fn command(&mut self, opcode: u16, payload: &[u8]) -> (ReturnCode, Vec<u8>) {
         let mut message = self.message(&Request::Identify);
         message[3..5].copy_from_slice(&opcode.to_le_bytes());
@@ -118,7 +118,7 @@ impl Fm {
         answer
     }
 
-    /// LTSSM of a port: octet 11 of its 16, behind 4 of the answer.
+    /// LTSSM of a port: byte 11 of its 16, behind 4 of the answer.
     fn ltssm(&mut self, port: u8) -> u8 {
         self.ok(Opcode::GET_PORT_STATE, &[1, port])[4 + 11]
     }
@@ -149,8 +149,8 @@ fn frames_heard(net: &Net, ear: &mut Station, ms: u32) -> Vec<(Pid, Vec<u8>)> {
     let index = net.within("far", || index_of("f2").unwrap());
     let mut frames = Vec::new();
     for _ in 0..ms {
-        ear.receive(|from, octets| {
-            let Ok((_, rest)) = TlpLink::parse(octets.get(12..).unwrap_or_default(), Oui::DEFAULT)
+        ear.receive(|from, bytes| {
+            let Ok((_, rest)) = TlpLink::parse(bytes.get(12..).unwrap_or_default(), Oui::DEFAULT)
             else {
                 return;
             };
@@ -158,7 +158,7 @@ fn frames_heard(net: &Net, ear: &mut Station, ms: u32) -> Vec<(Pid, Vec<u8>)> {
             if let (true, Ok(Some(tlp))) = (from == index, PbrTlp::parse(rest))
                 && !tlp.pth().dpid.is_none()
             {
-                frames.push((tlp.pth().dpid, octets.to_vec()));
+                frames.push((tlp.pth().dpid, bytes.to_vec()));
             }
         });
         pause(Duration::from_millis(1));
@@ -166,7 +166,7 @@ fn frames_heard(net: &Net, ear: &mut Station, ms: u32) -> Vec<(Pid, Vec<u8>)> {
     frames
 }
 
-/// A UIO write of 64 octets behind a PTH, with a number as its tag.
+/// A UIO write of 64 bytes behind a PTH, with a number as its tag.
 fn numbered(number: u16) -> Vec<u8> {
     let pth = Pth::new(Pid::from_low_bits(0x123), Pid::from_low_bits(DPID));
     let mut frame = [[0xFF; 6], [2, 0, 0, 0, 0, 0x77]].concat();
@@ -180,7 +180,7 @@ fn numbered(number: u16) -> Vec<u8> {
     frame
 }
 
-/// Where its tag is: behind addresses, link words, PTH and six octets of the TLP.
+/// Where its tag is: behind addresses, link words, PTH and six bytes of the TLP.
 const TAG_AT: usize = PBR_AT + 6;
 
 fn config(folder: &Path, ports: &str) -> String {
@@ -274,7 +274,7 @@ fn managers_command_a_running_switch() {
     assert!(!path.exists(), "its socket goes with it");
 }
 
-/// Frames whose way is clear go past the pipeline: all of them, in order, the same octets as by the pipeline; what the
+/// Frames whose way is clear go past the pipeline: all of them, in order, the same bytes as by the pipeline; what the
 /// manager changes is in force in the kernel, too, and all is counted.
 #[test]
 fn tlps_with_a_clean_way_are_sent_on_by_the_kernel() {

@@ -2,7 +2,7 @@
 //!
 //! Shape: a fabric with loads of several requesters → one fault, and its end → who was hit, who was not, and that the
 //! state after equals the state before.
-//! Units: octets, milliseconds.
+//! Units: bytes, milliseconds.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/endpoint.md "Transfers".
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
@@ -165,7 +165,7 @@ impl Loaded {
         for _ in 0..300 {
             now = state(&self.up);
             if now == self.before {
-                assert_eq!(now.to_string(), self.before.to_string(), "octet by octet");
+                assert_eq!(now.to_string(), self.before.to_string(), "byte by byte");
                 return;
             }
             pause(Duration::from_millis(100));

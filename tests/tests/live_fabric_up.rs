@@ -1,7 +1,7 @@
 //! Whole fabrics as processes: a switch each, hosts, devices and GFDs, their manager, on veth pairs in a namespace.
 //!
 //! Shape: `weft fabric up --processes` of a figure → `weft endpoint ctl` and `weft fm` by their sockets.
-//! Units: octets.
+//! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.2.4, 7.7.6.1.
 
 use serde_json::Value;
@@ -109,7 +109,7 @@ fn hierarchies(up: &Up) {
     assert_eq!(up.ask("h1", "peek 0x200000 64KiB --seed=8").0, 1);
 }
 
-/// 1 MiB over four GFDs and two switches, written by one host and read by the other, octet for octet.
+/// 1 MiB over four GFDs and two switches, written by one host and read by the other, byte for byte.
 #[test]
 fn memory_of_four_gfds_over_veth() {
     let Some(up) = Up::start("memory_of_four_gfds_over_veth", "7-26") else { return };
@@ -128,7 +128,7 @@ fn memory_of_four_gfds_over_veth() {
     up.stop();
 }
 
-/// CXL 3.1 section 7.7.3.3: an accelerator of host 0 writes and reads memory of host 1, octet for octet; a host that may
+/// CXL 3.1 section 7.7.3.3: an accelerator of host 0 writes and reads memory of host 1, byte for byte; a host that may
 /// not is refused, and has written nothing.
 #[test]
 fn gim_of_a_host_over_veth() {

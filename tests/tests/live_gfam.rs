@@ -1,8 +1,8 @@
 //! Memory end to end over veth: two hosts, an accelerator and four G-FAM devices as processes, and what is on their links.
 //!
 //! Shape: `weft fabric up --processes` of `pcaps/fabric/gfam.toml` → ranges written by one requester and read by another;
-//! traces of the manager held against captured frames, which are read here by their octets.
-//! Units: octets.
+//! traces of the manager held against captured frames, which are read here by their bytes.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5 to §3.7a, §5.1, §5.2; packet(7).
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
@@ -28,7 +28,7 @@ const GFDS: [&str; 4] = ["g0", "g1", "g2", "g3"];
 /// The share of the n-th granularity begins at this plus n segments.
 const BASE: u64 = 1 << 40;
 const SEGMENT: u64 = 64 << 30;
-/// Octets of a share in each GFD.
+/// Bytes of a share in each GFD.
 const BLOCK: u64 = 16 << 20;
 const MIB: u64 = 1 << 20;
 
@@ -66,12 +66,12 @@ impl Gfam {
         assert_eq!((&report["ok"], done), (&json!(true), &json!(len)), "{name} {request} {report}");
     }
 
-    /// Octets that each GFD has had written, and has been asked for.
+    /// Bytes that each GFD has had written, and has been asked for.
     fn counts(&self) -> [[u64; 2]; 4] {
         GFDS.map(|name| {
             let status = self.ask(name, &json!({ "cmd": "status" }));
             let counts = &status["status"]["counts"]["gfd"];
-            ["octets_written", "octets_read"].map(|what| counts[what].as_u64().unwrap())
+            ["bytes_written", "bytes_read"].map(|what| counts[what].as_u64().unwrap())
         })
     }
 
@@ -302,7 +302,7 @@ fn a_trace_is_what_the_frames_did() {
         let trace = &trace["trace"];
         assert_eq!(trace["end"], "memory", "{trace}");
         let data: Vec<u8> = (0..8).flat_map(|_| rng.below(u64::MAX).to_le_bytes()).collect();
-        let digits = data.iter().fold(String::new(), |text, octet| text + &format!("{octet:02x}"));
+        let digits = data.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         tap.take(); // what the manager asked
         let cmd = if name == "xpu0" { "dma_write" } else { "write" };
         let done = up.ask(name, &json!({ "cmd": cmd, "addr": hpa, "data": digits }));

@@ -41,8 +41,8 @@ impl Heard {
         Self { next, came, wire, moves: 0, disorder: Vec::new() }
     }
 
-    fn take(&mut self, wire: usize, octets: &[u8]) {
-        let Some((_, from, number)) = parse(octets) else { return };
+    fn take(&mut self, wire: usize, bytes: &[u8]) {
+        let Some((_, from, number)) = parse(bytes) else { return };
         let flow = usize::from(from[5]);
         if number < self.next[flow] {
             self.disorder.push((flow, self.next[flow], number));
@@ -100,9 +100,9 @@ impl Case {
     fn listen(&mut self, ms: u32) {
         for _ in 0..ms {
             let Self { ear, indices, heard, .. } = self;
-            let mut take = |index: i32, octets: &[u8]| {
+            let mut take = |index: i32, bytes: &[u8]| {
                 if let Some(at) = indices.iter().position(|&i| i == index) {
-                    heard.take(LAG[at], octets);
+                    heard.take(LAG[at], bytes);
                 }
             };
             while ear.receive(&mut take) > 0 {}

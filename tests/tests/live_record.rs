@@ -112,12 +112,12 @@ fn a_recorded_live_run_comes_to_the_same_again() {
         assert!(events.contains(wanted), "{wanted}");
     }
 
-    // One octet of a received frame is another run.
-    let mut octets = std::fs::read(&record).unwrap();
-    let arp = octets.windows(4).position(|window| window == [8, 6, 0, 1]);
-    octets[arp.expect("a host asked for an address")] ^= 1;
+    // One byte of a received frame is another run.
+    let mut bytes = std::fs::read(&record).unwrap();
+    let arp = bytes.windows(4).position(|window| window == [8, 6, 0, 1]);
+    bytes[arp.expect("a host asked for an address")] ^= 1;
     let changed = scratch.0.join("changed.rec");
-    std::fs::write(&changed, octets).unwrap();
+    std::fs::write(&changed, bytes).unwrap();
     let (code, _, said) = replay(&changed, &[]);
     assert!(code == Some(1) && said.contains("not what was recorded: step "), "{code:?} {said}");
 }

@@ -1,9 +1,9 @@
 //! TLPs in the kernel against the pipeline, frame by frame.
 //!
 //! Shape: drawn tables and frames through the kernel's test run and through a lane of the pipeline; what the kernel
-//! sends, the pipeline sends, too: the same octets, out of the same port, counted alike. All else comes up as it
+//! sends, the pipeline sends, too: the same bytes, out of the same port, counted alike. All else comes up as it
 //! was. Skips without BPF, by name.
-//! Units: octets without FCS.
+//! Units: bytes without FCS.
 //! Source: docs/express.md; docs/spec/cxl-fabric.md.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
@@ -99,9 +99,9 @@ impl Lanes {
         for (number, far) in self.far.iter_mut().enumerate() {
             far.rx(self.now, &mut self.bufs, &mut batch);
             for desc in batch.drain(..) {
-                let mut octets = self.bufs.bytes(&desc).to_vec();
-                octets.resize(octets.len().max(SHORTEST), 0);
-                came.push((port(number), octets));
+                let mut bytes = self.bufs.bytes(&desc).to_vec();
+                bytes.resize(bytes.len().max(SHORTEST), 0);
+                came.push((port(number), bytes));
                 self.bufs.free(desc);
             }
         }
@@ -245,14 +245,14 @@ impl Bench {
             let meta = trial.meta.map(|meta| (meta.port, meta.format));
             let want = Some((input.get(), Format::Pbr as u8));
             self.passed += 1;
-            return if (trial.verdict, &trial.octets[..], meta) == (Verdict::Redirect, frame, want) {
+            return if (trial.verdict, &trial.bytes[..], meta) == (Verdict::Redirect, frame, want) {
                 Ok(())
             } else {
                 Err(format!("not as it came: {trial:02x?}, {name}"))
             };
         };
         self.sent[input.index()][output.index()] += 1;
-        if trial.verdict != Verdict::Redirect || came != [(output, trial.octets.clone())] {
+        if trial.verdict != Verdict::Redirect || came != [(output, trial.bytes.clone())] {
             return Err(format!("{output:?} {trial:02x?}, but {came:02x?}: {name}"));
         }
         let snapshot = self.lanes.core().snapshot.load();
@@ -591,7 +591,7 @@ fn tables_without_room_are_the_pipelines() {
         tables.set_edge(port(at), Some(edge)).unwrap();
     }
     let mirrored = fabric::compile(&tables, ports);
-    let is_held = |at: usize| mirrored.edges[at].octets != 0;
+    let is_held = |at: usize| mirrored.edges[at].bytes != 0;
     assert_eq!([0, 1, 2, 6].map(is_held), [true, true, false, true]);
     assert_eq!(mirrored.segments.len(), SEGMENTS);
     assert_eq!(mirrored.gmv[6][0], 2);

@@ -2,7 +2,7 @@
 //!
 //! Shape: every golden capture through the kernel's test run; what it answers and counts must be what
 //! parser, classifier, VLAN table and FDB of the dataplane say. Skips without BPF, by name.
-//! Units: octets without FCS.
+//! Units: bytes without FCS.
 //! Source: docs/express.md; docs/spec/pipeline.md §11.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
@@ -144,10 +144,10 @@ fn configure(xdp: &mut Xdp, snapshot: &Snapshot) {
     xdp.commit();
 }
 
-/// Checks a trial of a frame that belongs to the socket: its octets, and what stands before it.
+/// Checks a trial of a frame that belongs to the socket: its bytes, and what stands before it.
 fn to_socket(name: &str, trial: &Trial, want: oracle::Facts, input: PortId, frame: &[u8]) {
     assert_eq!(trial.verdict, Verdict::Redirect, "{name}");
-    assert_eq!(trial.octets, frame, "{name}: octets");
+    assert_eq!(trial.bytes, frame, "{name}: bytes");
     let meta = trial.meta.unwrap_or_else(|| panic!("{name}: nothing before the frame"));
     let (pri, format) = (want.pri.get(), want.format as u8);
     let (port, tagged) = (input.get(), 0);
@@ -155,13 +155,13 @@ fn to_socket(name: &str, trial: &Trial, want: oracle::Facts, input: PortId, fram
     assert_eq!(meta, wanted, "{name}");
 }
 
-/// Checks a trial of an express frame: its octets, and nothing before it.
+/// Checks a trial of an express frame: its bytes, and nothing before it.
 fn is_express(name: &str, trial: &Trial, frame: &[u8]) {
     assert_eq!((trial.verdict, trial.meta), (Verdict::Redirect, None), "{name}");
-    assert_eq!(trial.octets, frame, "{name}: octets");
+    assert_eq!(trial.bytes, frame, "{name}: bytes");
 }
 
-/// Every frame of every golden set: the same verdict, priority, format and octets as the dataplane's
+/// Every frame of every golden set: the same verdict, priority, format and bytes as the dataplane's
 /// functions say, the counters add up; and with all closed, all of them go to the sockets.
 #[test]
 fn golden_frames_fare_as_the_dataplane_says() {
@@ -206,7 +206,7 @@ fn golden_frames_fare_as_the_dataplane_says() {
     }
 }
 
-/// Cut anywhere, a frame fares as the dataplane's parser says: no octet from before is read.
+/// Cut anywhere, a frame fares as the dataplane's parser says: no byte from before is read.
 #[test]
 fn a_frame_of_every_length_fares_as_the_dataplane_says() {
     let test = "a_frame_of_every_length_fares_as_the_dataplane_says";
@@ -219,7 +219,7 @@ fn a_frame_of_every_length_fares_as_the_dataplane_says() {
     bench.open(true);
     let mut express = 0;
     for (input, frame) in frames.iter().take(12) {
-        // Something longer first, whose octets must not be taken for this frame's.
+        // Something longer first, whose bytes must not be taken for this frame's.
         bench.run(*input, &[0xFF; 200]);
         for len in (0..=HEAD).chain([HEAD + 1, frame.len()]) {
             let part = &frame[..len.min(frame.len())];
@@ -227,7 +227,7 @@ fn a_frame_of_every_length_fares_as_the_dataplane_says() {
                 assert!(bench.hand(*input, part).is_err(), "{len}: the kernel's own");
                 continue;
             }
-            let name = format!("{len} octets of {input:?}");
+            let name = format!("{len} bytes of {input:?}");
             let want = oracle.facts(*input, part);
             let trial = bench.run(*input, part);
             if let Fate::Express(_) = want.fate {
@@ -570,7 +570,7 @@ fn built_at(root: &Path, place: &Path) -> Vec<Vec<u8>> {
     files.into_iter().map(|file| std::fs::read(file).unwrap()).collect()
 }
 
-/// Whoever builds it, and where: what the kernel is given is the same, octet by octet.
+/// Whoever builds it, and where: what the kernel is given is the same, byte by byte.
 #[test]
 #[ignore = "soak: builds the core library twice"]
 fn soak_the_program_is_the_same_wherever_it_is_built() {

@@ -1,7 +1,7 @@
 //! Where the kernel that runs keeps a field of a struct: read from its own type information.
 //!
 //! Shape: `/sys/kernel/btf/vmlinux` to offsets of members, 0 levels deep; the number of a namespace.
-//! Units: octets.
+//! Units: bytes.
 //! Source: Linux `Documentation/bpf/btf.rst`. aya finds types by name but does not show members.
 
 use std::os::unix::fs::MetadataExt;
@@ -13,16 +13,16 @@ const NAMESPACE: &str = "/proc/thread-self/ns/net";
 const HEADER: usize = 24;
 const STRUCT: u32 = 4;
 
-fn word(octets: &[u8], at: usize) -> Option<u32> {
-    octets.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
 }
 
 fn name(strings: &[u8], at: u32) -> &[u8] {
     let rest = strings.get(at as usize..).unwrap_or_default();
-    rest.split(|octet| *octet == 0).next().unwrap_or_default()
+    rest.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Octets that stand behind a type's three words, by its kind and number of members.
+/// Bytes that stand behind a type's three words, by its kind and number of members.
 const fn behind(kind: u32, members: usize) -> Option<usize> {
     Some(match kind {
         1 | 14 | 17 => 4,                     // integer, variable, declaration tag

@@ -1,7 +1,7 @@
 //! Where a TLP goes that needs no more than a look at each table, once more: compiled by both sides.
 //!
 //! Shape: [`Edge`] and an address to a DPID; a [`Glance`] to its priority; `None`: the pipeline decides.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2; docs/spec/wire-formats.md §5.1; tests hold it against
 //! `dataplane::pbr`.
 
@@ -22,7 +22,7 @@ impl Edge {
     ) -> Option<u16> {
         let offset = address.wrapping_sub(self.base);
         let shift = self.shift & 63;
-        if offset >= self.octets || offset >> shift > u64::from(self.mask) {
+        if offset >= self.bytes || offset >> shift > u64::from(self.mask) {
             return None;
         }
         let word = segments(self.first + low(address >> shift, self.mask));

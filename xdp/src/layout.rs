@@ -1,7 +1,7 @@
 //! What the program in the kernel and its loader share: maps by name, and their values.
 //!
 //! Shape: `repr(C)` values without padding or pointers, compiled by both sides; sizes of the maps.
-//! Units: octets, frames; indices are of ports (0..64), priorities (0..8), queues (0..64).
+//! Units: bytes, frames; indices are of ports (0..64), priorities (0..8), queues (0..64).
 //! Source: docs/express.md.
 
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
@@ -256,7 +256,7 @@ pub struct TlpRules {
     pub oui: [u8; 3],
     /// What the link carries ([`role`]).
     pub role: u8,
-    /// Most octets of payload.
+    /// Most bytes of payload.
     pub payload_max: u16,
     /// Priority of UIO requests.
     pub uio_req_pri: u8,
@@ -284,10 +284,10 @@ pub mod edge {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Edge {
-    /// First octet of the fabric window.
+    /// First byte of the fabric window.
     pub base: u64,
-    /// Octets of it; 0: the pipeline looks everything up.
-    pub octets: u64,
+    /// Bytes of it; 0: the pipeline looks everything up.
+    pub bytes: u64,
     /// First of its segments.
     pub first: u32,
     /// Its segments, a power of two, less one.
@@ -375,13 +375,13 @@ pub struct PortRules {
     pub tlp: TlpRules,
 }
 
-/// Frames and octets.
+/// Frames and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Tally {
     /// Frames.
     pub frames: u64,
-    /// Their octets, without FCS.
+    /// Their bytes, without FCS.
     pub bytes: u64,
 }
 
@@ -415,7 +415,7 @@ pub struct Refusals {
     pub refused_out: u64,
 }
 
-/// Octets from the start of a struct of the kernel to a member, and the namespace that is meant.
+/// Bytes from the start of a struct of the kernel to a member, and the namespace that is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Places {
@@ -454,7 +454,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Octets of it.
+    /// Bytes of it.
     pub const LEN: usize = 24;
     /// Tells it from what may lie there by chance.
     pub const TAG: u32 = 0x7765_6674;

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Xdp`] has the maps of a switch and makes the program of each port; [`object`] says whether
 //! there is one in this build. What both sides know: [`layout`], [`rules`].
-//! Units: octets, frames.
+//! Units: bytes, frames.
 //! Source: docs/express.md.
 
 mod btf;

@@ -1,7 +1,7 @@
 //! Counters of the program, summed over processors.
 //!
 //! Shape: [`PortCounts`] by port.
-//! Units: frames, octets.
+//! Units: frames, bytes.
 //! Source: docs/spec/pipeline.md §10.
 
 use aya::maps::PerCpuArray;

@@ -112,7 +112,7 @@ pub(crate) fn grace() -> io::Result<()> {
 pub(crate) struct Ran {
     /// Its answer.
     pub verdict: u32,
-    /// Octets of the frame after it, with those before.
+    /// Bytes of the frame after it, with those before.
     pub len: usize,
     /// Time of a run.
     pub mean: core::time::Duration,
@@ -144,7 +144,7 @@ pub(crate) fn test_run(
     out: &mut [u8],
     repeat: u32,
 ) -> io::Result<Ran> {
-    let len = |octets: &[u8]| u32::try_from(octets.len()).unwrap_or(u32::MAX);
+    let len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     let mut attributes = TestRun {
         program: program.as_raw_fd().cast_unsigned(),
         len_in: len(frame),

@@ -1,7 +1,7 @@
 //! What the program does with a frame, tried by the kernel without an interface.
 //!
-//! Shape: a frame to its [`Trial`]: verdict, and the octets that were left, with what stands before.
-//! Units: octets.
+//! Shape: a frame to its [`Trial`]: verdict, and the bytes that were left, with what stands before.
+//! Units: bytes.
 //! Source: bpf(2), `BPF_PROG_TEST_RUN`: as if the frame came by interface 1 (`lo`), queue 0.
 
 use std::io;
@@ -32,10 +32,10 @@ pub struct Trial {
     /// What was put before the frame, if anything.
     pub meta: Option<Meta>,
     /// The frame after it.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
-/// Octets more than the frame that the kernel may answer with.
+/// Bytes more than the frame that the kernel may answer with.
 const MORE: usize = 256;
 
 impl Trial {
@@ -51,21 +51,21 @@ impl Trial {
     /// Runs a loaded `program` on `frame`.
     ///
     /// # Errors
-    /// A frame that the kernel does not try: shorter than 14 octets, or than a page leaves room for.
+    /// A frame that the kernel does not try: shorter than 14 bytes, or than a page leaves room for.
     pub fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<Self> {
         let mut out = vec![0; frame.len() + MORE];
         let ran = sys::test_run(program, frame, &mut out, 1)?;
         out.truncate(ran.len);
         // A frame that is sent on may have another front, but none that is longer by as much.
         let has_meta = out.len() == frame.len() + Meta::LEN;
-        let octets = out.split_off(if has_meta { Meta::LEN } else { 0 });
+        let bytes = out.split_off(if has_meta { Meta::LEN } else { 0 });
         let verdict = match ran.verdict {
             0 => Verdict::Aborted,
             1 => Verdict::Drop,
             4 => Verdict::Redirect,
             other => Verdict::Other(other),
         };
-        Ok(Self { verdict, meta: out.first_chunk().map(Meta::from_octets), octets })
+        Ok(Self { verdict, meta: out.first_chunk().map(Meta::from_bytes), bytes })
     }
 
     /// Mean time that `program` takes for `frame` in `count` runs.
@@ -81,8 +81,8 @@ impl Trial {
 impl Meta {
     /// What stands before a frame.
     #[must_use]
-    pub fn from_octets(octets: &[u8; Self::LEN]) -> Self {
-        let [c0, c1, c2, c3, c4, c5, c6, c7, t0, t1, t2, t3, rest @ ..] = *octets;
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        let [c0, c1, c2, c3, c4, c5, c6, c7, t0, t1, t2, t3, rest @ ..] = *bytes;
         let [bucket, pri, format, port, n0, n1, n2, n3, p0, p1, i0, i1] = rest;
         Self {
             count: u64::from_ne_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),

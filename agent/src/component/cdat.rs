@@ -1,6 +1,6 @@
 //! Coherent Device Attribute Table of the switch itself.
 //!
-//! Shape: header 16 octets, then structures with type and length.
+//! Shape: header 16 bytes, then structures with type and length.
 //! Units: latency in ps, bandwidth in MB/s, each an entry times its base.
 //! Source: CDAT 1.03 (header, SSLBIS type 5); CXL 3.1 section 7.7.12.4; docs/spec/cxl-fabric.md "CDAT".
 
@@ -50,7 +50,7 @@ fn seal(cdat: &mut [u8]) {
         let [l0, l1, l2, l3] = len.to_le_bytes();
         *head = [l0, l1, l2, l3, REVISION, 0];
     }
-    let sum = cdat.iter().fold(0_u8, |sum, octet| sum.wrapping_add(*octet));
+    let sum = cdat.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
     if let Some(place) = cdat.get_mut(CHECKSUM_AT) {
         *place = sum.wrapping_neg();
     }

@@ -3,7 +3,7 @@
 //! Shape: requests in by [`weft_cxl::cci::serve`]; out come [`Switch::tables`] for the dataplane, [`Event`]s for whoever
 //! drives it, and [`Outgoing`] messages for components further out, answered by `Common::complete`. No clock, socket
 //! or thread.
-//! Units: octets; PIDs of 12 bits; time as `Instant`.
+//! Units: bytes; PIDs of 12 bits; time as `Instant`.
 //! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §4.3 to §4.6, §4.8; CXL 3.1 sections 7.7.2.6, 7.7.5,
 //! 7.7.6, 7.7.9, 7.7.12.
 //!

@@ -3,7 +3,7 @@
 //!
 //! Shape: accesses as `pbr::Vcs::route` has found their function in, values out; what a write does is in the tables
 //! and the events afterwards.
-//! Units: octets; registers of 4.
+//! Units: bytes; registers of 4.
 //! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.2.3, 8.2.8.4.
 
 use weft_cxl::cci::{Session, serve};
@@ -117,20 +117,20 @@ impl Switch {
     }
 
     /// Reads registers of the GAE in memory; whether the address is its.
-    pub fn gae_read(&self, vcs: u8, address: Hpa, octets: &mut [u8]) -> bool {
+    pub fn gae_read(&self, vcs: u8, address: Hpa, bytes: &mut [u8]) -> bool {
         let Some(offset) = self.gae_offset(vcs, address) else { return false };
         if let Some(gae) = self.vcs(vcs).and_then(|state| state.gae.as_ref()) {
-            gae.mailbox.read(offset, octets);
+            gae.mailbox.read(offset, bytes);
         }
         true
     }
 
     /// Writes registers of the GAE in memory; whether the address is its. A command that is rung for has been carried
     /// out when this returns.
-    pub fn gae_write(&mut self, now: Instant, vcs: u8, address: Hpa, octets: &[u8]) -> bool {
+    pub fn gae_write(&mut self, now: Instant, vcs: u8, address: Hpa, bytes: &[u8]) -> bool {
         let Some(offset) = self.gae_offset(vcs, address) else { return false };
         let Some(gae) = self.gae_mut(vcs) else { return false };
-        let effects = gae.mailbox.write(offset, octets);
+        let effects = gae.mailbox.write(offset, bytes);
         let mut interrupt = effects.interrupt;
         if let Some(command) = effects.command {
             interrupt |= self.mailbox_command(now, vcs, &command);

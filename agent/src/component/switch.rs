@@ -69,11 +69,11 @@ pub enum Event {
         seq: u8,
         /// Where in the host's memory the command is.
         request: Hpa,
-        /// Octets of the command.
+        /// Bytes of the command.
         len: u16,
         /// Where the response is to be put.
         response: Hpa,
-        /// Octets there are for it.
+        /// Bytes there are for it.
         response_max: u16,
     },
     /// A command that is being forwarded is to be given up.
@@ -96,7 +96,7 @@ pub enum Far {
     Pid(Pid, Vec<u8>),
     /// The fabric manager's logical device, or the device, behind a port: a CCI message.
     Device(PortId, Vec<u8>),
-    /// Configuration space of a logical device; the answer is the 4 octets read, zero for a write.
+    /// Configuration space of a logical device; the answer is the 4 bytes read, zero for a write.
     LdConfig {
         /// The port.
         port: PortId,
@@ -115,7 +115,7 @@ pub enum Far {
         ld: u16,
         /// How.
         access: MemAccess,
-        /// Octets.
+        /// Bytes.
         len: u16,
         /// Where.
         offset: u64,

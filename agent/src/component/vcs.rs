@@ -29,9 +29,9 @@ use weft_parsers::fabric::{Hpa, Pid};
 use super::config::{ConfigError, SwitchConfig, VcsConfig};
 use super::port::BRIDGE;
 
-/// Octets of a GAE's BAR0: device registers with the mailbox.
+/// Bytes of a GAE's BAR0: device registers with the mailbox.
 pub const GAE_BAR: u64 = 1 << 17;
-/// Octets of the mailbox's payload, as a power of two.
+/// Bytes of the mailbox's payload, as a power of two.
 const MAILBOX_SHIFT: u8 = 15;
 /// Class of a switch's mailbox CCI: serial bus, CXL fabric management.
 const GAE_CLASS: u32 = 0x0C_0B_00;

@@ -104,14 +104,14 @@ impl Fabric {
         self.background(&[], 0, &Request::BindVppb(bind));
     }
 
-    pub(crate) fn store(&mut self, offset: u64, octets: &[u8]) {
-        assert!(self.net.hosts[0].0.store(Hpa(RAM + offset), octets));
+    pub(crate) fn store(&mut self, offset: u64, bytes: &[u8]) {
+        assert!(self.net.hosts[0].0.store(Hpa(RAM + offset), bytes));
     }
 
     pub(crate) fn load(&self, offset: u64, len: usize) -> Vec<u8> {
-        let mut octets = vec![0; len];
-        assert!(self.net.hosts[0].0.memory().read(RAM + offset, &mut octets));
-        octets
+        let mut bytes = vec![0; len];
+        assert!(self.net.hosts[0].0.memory().read(RAM + offset, &mut bytes));
+        bytes
     }
 
     pub(crate) fn allow_gfd(&mut self, op: AccessOp) {

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Fabric::step`] polls each part once; requests of a fabric manager by [`Fabric::ask`], those of the host's
 //! software by [`Fabric::command`].
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: none.
 #![expect(clippy::redundant_pub_crate, reason = "a module of a test")]
 #![allow(dead_code, clippy::allow_attributes, reason = "not every test uses all of it")]
@@ -60,7 +60,7 @@ pub(crate) const PEER: usize = 2;
 pub(crate) const GFD: usize = 1;
 /// How long a bind takes.
 const BIND_TIME: Span = Span::from_us(20);
-/// Octets of the GFD's memory and of a block of it.
+/// Bytes of the GFD's memory and of a block of it.
 pub(crate) const BLOCK: u64 = 16 << 20;
 
 pub(crate) fn pid(bits: u16) -> Pid {
@@ -220,7 +220,7 @@ impl Node {
 }
 
 impl Fabric {
-    /// All of it, as after power-on. Reads of the host ask for up to `read_max` octets, which may be more than a TLP
+    /// All of it, as after power-on. Reads of the host ask for up to `read_max` bytes, which may be more than a TLP
     /// can carry.
     pub(crate) fn new(payload_max: usize, read_max: usize) -> Self {
         let mut host = host_config(Mode::Flit);
@@ -346,7 +346,7 @@ impl Fabric {
         })
     }
 
-    /// Answer of the first switch to octets of the manager.
+    /// Answer of the first switch to bytes of the manager.
     pub(crate) fn send(&mut self, message: &[u8]) -> Vec<u8> {
         let now = self.net.now;
         self.nodes[0].agent.cci(now, FM, message);
@@ -363,19 +363,19 @@ impl Fabric {
         way: &[CrawlTarget],
         request: &Request<'_>,
     ) -> (ReturnCode, Vec<u8>) {
-        let mut octets = message(request);
+        let mut bytes = message(request);
         for &target in way.iter().rev() {
-            let crawl = CrawlOut { target, message: List::of(&octets) };
-            octets = message(&Request::CrawlOut(crawl));
+            let crawl = CrawlOut { target, message: List::of(&bytes) };
+            bytes = message(&Request::CrawlOut(crawl));
         }
-        let mut answer = self.send(&octets);
+        let mut answer = self.send(&bytes);
         for _ in way {
             let (code, payload) = parsed(&answer);
             if code != ReturnCode::Success {
                 return (code, payload);
             }
             let inner = TunnelResponse::parse(&payload).unwrap();
-            answer = inner.message.octets().to_vec();
+            answer = inner.message.bytes().to_vec();
         }
         parsed(&answer)
     }
@@ -460,12 +460,12 @@ impl Fabric {
     }
 }
 
-/// A request as octets.
+/// A request as bytes.
 pub(crate) fn message(request: &Request<'_>) -> Vec<u8> {
-    let mut octets = vec![0; 8_192];
-    let len = request.emit_message(9, &mut octets).unwrap();
-    octets.truncate(len);
-    octets
+    let mut bytes = vec![0; 8_192];
+    let len = request.emit_message(9, &mut bytes).unwrap();
+    bytes.truncate(len);
+    bytes
 }
 
 fn parsed(answer: &[u8]) -> (ReturnCode, Vec<u8>) {

@@ -1,7 +1,7 @@
 //! A fabric where all that protects is set by commands, and requests that try it.
 //!
 //! Shape: [`Guarded`] on [`Fabric`]; a [`Probe`] is asked in the ways of [`How`], what a refusal leads to is [`Told`].
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: docs/spec/wire-formats.md §4.5 to §4.7; docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
 #![expect(clippy::redundant_pub_crate, reason = "a module of a test")]
 
@@ -43,7 +43,7 @@ pub(crate) const LD_WINDOW: u64 = 1 << 42;
 const SOME: u64 = 1 << 20;
 const EXPORTED: u64 = RAM + SOME;
 pub(crate) const OFF: PrefixFlags = PrefixFlags { out: false, into: false };
-/// Octets of a request.
+/// Bytes of a request.
 const LEN: usize = 64;
 
 /// A kind of request.
@@ -59,7 +59,7 @@ pub(crate) const PLAIN: &[How] = &[How::Posted, How::Read];
 pub(crate) const UIO: &[How] = &[How::UioWrite, How::UioRead];
 pub(crate) const ALL: &[How] = &[How::Posted, How::Read, How::UioWrite, How::UioRead];
 
-/// Where the octets of a request are in truth.
+/// Where the bytes of a request are in truth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     Gfd(u64),
@@ -351,28 +351,28 @@ impl Guarded {
     fn notices(&mut self) -> Notices {
         let until_ns = self.net.now.as_ns();
         let fm = core::iter::from_fn(|| self.fabric.gfd.0.pop_fm());
-        let fm = fm.map(|octets| FmNotification::parse(&octets).unwrap()).collect();
+        let fm = fm.map(|bytes| FmNotification::parse(&bytes).unwrap()).collect();
         let answer = self.raw_command(Ring::GET, &[]).payload;
         let taken = self.ring.take(&answer, self.fabric.net.hosts[0].0.memory()).unwrap();
         assert!(!taken.overflow);
         let entries = taken.entries.iter();
-        let host = entries.map(|octets| HostNotification::parse(octets).unwrap()).collect();
+        let host = entries.map(|bytes| HostNotification::parse(bytes).unwrap()).collect();
         let set = self.ring.set(false);
         assert_eq!(self.raw_command(Ring::SET, &set).code, 0);
         Notices { fm, host, since_ns: 0, until_ns }
     }
 
     /// What is at the place of a probe.
-    fn octets(&mut self, place: Place, len: usize) -> Vec<u8> {
-        let mut octets = vec![0; len];
+    fn bytes(&mut self, place: Place, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
         match place {
-            Place::Gfd(dpa) => self.gfd.0.gfd().memory().read(dpa, &mut octets).unwrap(),
+            Place::Gfd(dpa) => self.gfd.0.gfd().memory().read(dpa, &mut bytes).unwrap(),
             Place::Peer(at) => {
-                assert!(self.net.hosts[1].0.memory().read(EXPORTED + at, &mut octets));
+                assert!(self.net.hosts[1].0.memory().read(EXPORTED + at, &mut bytes));
             }
-            Place::Near(at) => self.net.devices[0].0.hdm(0).unwrap().read(at, &mut octets).unwrap(),
+            Place::Near(at) => self.net.devices[0].0.hdm(0).unwrap().read(at, &mut bytes).unwrap(),
         }
-        octets
+        bytes
     }
 
     /// All memory that a request of the tests might reach: the first part of each block, and the others' whole.
@@ -380,7 +380,7 @@ impl Guarded {
         let len = usize::try_from(SOME).unwrap();
         let places = [0, BLOCK, 2 * BLOCK].map(Place::Gfd).into_iter();
         let places: Vec<_> = places.chain([Place::Peer(0), Place::Near(0)]).collect();
-        places.into_iter().map(|place| self.octets(place, len)).collect()
+        places.into_iter().map(|place| self.bytes(place, len)).collect()
     }
 
     /// Writes of each kind get there, and reads of each kind bring back what was written; nothing is told.
@@ -393,7 +393,7 @@ impl Guarded {
             let seed = self.seed;
             let name = format!("{probe:?} {write:?}");
             assert_eq!(self.send(probe, write, seed), Ok(vec![]), "{name}");
-            assert!(self.octets(probe.place, LEN) == pattern(seed, LEN), "{name}: it is there");
+            assert!(self.bytes(probe.place, LEN) == pattern(seed, LEN), "{name}: it is there");
             for read in of([How::Read, How::UioRead]) {
                 let got = self.send(probe, read, 0);
                 assert!(got == Ok(pattern(seed, LEN)), "{name}, {read:?}: {got:?}");

@@ -1,7 +1,7 @@
 //! Commands that set and clear what protects, as the fabric manager and the host send them.
 //!
 //! Shape: one method a table.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.5 (570Dh to 5716h), §4.6 (5801h to 5904h), §4.7 (4907h, 4908h, 490Dh, 4914h).
 
 use weft_parsers::cci::dcd::{AddPolicy, Extent, ReleaseFlags, ReleasePolicy};
@@ -46,7 +46,7 @@ pub(crate) const fn gim() -> FastEntry {
     fast(true, PEER_EDGE)
 }
 
-/// Dealt out in turns of 256 octets, by the first entries of the IDT.
+/// Dealt out in turns of 256 bytes, by the first entries of the IDT.
 pub(crate) fn dealt() -> FastEntry {
     let interleave = Interleave::from_codes(1, 0).unwrap();
     FastEntry { gim: false, interleave, target: Target::Interleaved(0) }
@@ -219,7 +219,7 @@ impl Guarded {
     fn changed_pids(&mut self) -> Vec<usize> {
         let range = VectorRange { start: 0, len: 512 };
         let payload = self.done(&Request::GetPidInterrupts(GetInterrupts { range, clear: true }));
-        let octets = Vector::parse(&payload).unwrap().data.octets();
-        (0..4_096).filter(|bit| octets[bit / 8] >> (bit % 8) & 1 != 0).collect()
+        let bytes = Vector::parse(&payload).unwrap().data.bytes();
+        (0..4_096).filter(|bit| bytes[bit / 8] >> (bit % 8) & 1 != 0).collect()
     }
 }

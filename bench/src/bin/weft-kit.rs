@@ -2,7 +2,7 @@
 //!
 //! Shape: `weft-kit WHAT ...` -> one JSON object a line. What stays attached to an interface answers each line of
 //! standard input with its counts, and ends with standard input.
-//! Units: octets without FCS, frames, frames a second, ns.
+//! Units: bytes without FCS, frames, frames a second, ns.
 //! Source: none of its own.
 
 use std::io::{self, BufRead, Write};
@@ -27,7 +27,7 @@ struct Cli {
 struct GenerateArgs {
     /// Interface to send out of
     interface: String,
-    /// Octets of a frame, without FCS
+    /// Bytes of a frame, without FCS
     #[arg(long, default_value_t = 64)]
     size: usize,
     /// UDP source ports to go through
@@ -75,7 +75,7 @@ enum What {
     Probe {
         /// Interface to send out of
         interface: String,
-        /// Octets of a frame, without FCS
+        /// Bytes of a frame, without FCS
         #[arg(long, default_value_t = 64)]
         size: usize,
         /// Frames a second

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Memory`] is an array map that user space sees; [`Program`] is loaded, attached by a [`Link`] that
 //! ends with the process, or run on frames of its own by [`Program::send`].
-//! Units: octets, words of 8 octets, frames.
+//! Units: bytes, words of 8 bytes, frames.
 //! Source: Linux `include/uapi/linux/bpf.h`, `Documentation/bpf/bpf_prog_run.rst`. Least kernel 5.18 (live frames);
 //! `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
 
@@ -27,7 +27,7 @@ const ATTACH_XDP: u32 = 37;
 const XDP_DRV_MODE: u32 = 1 << 2;
 const TEST_LIVE_FRAMES: u32 = 1 << 1;
 
-/// `bpf_attr` of a call; all octets that no field names are zero.
+/// `bpf_attr` of a call; all bytes that no field names are zero.
 #[repr(C, align(8))]
 struct Attr<T> {
     fields: T,
@@ -66,7 +66,7 @@ struct MapCreate {
     value_size: u32,
     max_entries: u32,
     map_flags: u32,
-    _inner_map_fd: u32, // here so that no octet of it is left open
+    _inner_map_fd: u32, // here so that no byte of it is left open
 }
 
 /// Words that a program writes and user space reads.
@@ -86,8 +86,8 @@ impl Memory {
     /// # Panics
     /// Never: no mapping is at address 0.
     pub fn new(words: usize) -> Result<Self, KitError> {
-        let octets = words * size_of::<u64>();
-        let value_size = u32::try_from(octets).unwrap_or(u32::MAX);
+        let bytes = words * size_of::<u64>();
+        let value_size = u32::try_from(bytes).unwrap_or(u32::MAX);
         let fields = MapCreate {
             map_type: MAP_TYPE_ARRAY,
             key_size: 4,
@@ -101,7 +101,7 @@ impl Memory {
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                octets,
+                bytes,
                 libc::PROT_READ,
                 libc::MAP_SHARED,
                 fd.as_raw_fd(),

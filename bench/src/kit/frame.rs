@@ -1,7 +1,7 @@
 //! Frames that the kit sends: Ethernet, IPv4, UDP without checksum, so that ports and payload may change.
 //!
-//! Shape: [`template`] of a length -> octets.
-//! Units: octets without FCS.
+//! Shape: [`template`] of a length -> bytes.
+//! Units: bytes without FCS.
 //! Source: RFC 791 (header and its checksum), RFC 768 (checksum 0 is none).
 
 use super::KitError;
@@ -33,7 +33,7 @@ pub const MARK_VALUE: u64 = 0x7765_6674_6c61_7431;
 pub fn template(len: usize) -> Result<Vec<u8>, KitError> {
     if !(LEN_MIN..=LEN_MAX).contains(&len) {
         return Err(KitError::Usage(format!(
-            "a frame has {LEN_MIN} to {LEN_MAX} octets, not {len}"
+            "a frame has {LEN_MIN} to {LEN_MAX} bytes, not {len}"
         )));
     }
     let ip_len = u16::try_from(len - 14).unwrap_or(u16::MAX);

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Asm`] grows a list of [`Insn`]; a jump is [`Asm::jump`]ed before its target is known and
 //! [`Asm::land`]ed where it is.
-//! Units: 8 octets an instruction; offsets of jumps in instructions, of loads in octets.
+//! Units: 8 bytes an instruction; offsets of jumps in instructions, of loads in bytes.
 //! Source: RFC 9669 (BPF instruction set); Linux `include/uapi/linux/bpf.h`. Little-endian hosts.
 
 /// One instruction as the kernel takes it.
@@ -215,16 +215,16 @@ mod tests {
 
     type Build = dyn Fn(&mut Asm);
 
-    /// Octets of instructions, as RFC 9669 lays them out and `bpftool` prints them.
+    /// Bytes of instructions, as RFC 9669 lays them out and `bpftool` prints them.
     #[test]
-    fn instructions_have_their_octets() {
-        let octets = |insn: &Insn| {
-            let mut octets = vec![insn.opcode, insn.regs];
-            octets.extend(insn.offset.to_le_bytes());
-            octets.extend(insn.imm.to_le_bytes());
-            octets
+    fn instructions_have_their_bytes() {
+        let bytes = |insn: &Insn| {
+            let mut bytes = vec![insn.opcode, insn.regs];
+            bytes.extend(insn.offset.to_le_bytes());
+            bytes.extend(insn.imm.to_le_bytes());
+            bytes
         };
-        #[rustfmt::skip] // columns: name, what, octets
+        #[rustfmt::skip] // columns: name, what, bytes
         let cases: [(&str, &Build, &[u8]); 9] = [
             ("r0 = 2", &|a| { a.op(Op::Move, Reg::R0, 2); }, &[0xb7, 0, 0, 0, 2, 0, 0, 0]),
             ("r3 %= r4", &|a| { a.op_reg(Op::Modulo, Reg::R3, Reg::R4); }, &[0x9f, 0x43, 0, 0, 0, 0, 0, 0]),
@@ -239,7 +239,7 @@ mod tests {
         for (name, build, want) in cases {
             let mut asm = Asm::default();
             build(&mut asm);
-            let got: Vec<u8> = asm.insns().iter().flat_map(octets).collect();
+            let got: Vec<u8> = asm.insns().iter().flat_map(bytes).collect();
             assert_eq!(got, want, "{name}");
         }
     }

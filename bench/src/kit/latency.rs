@@ -39,8 +39,8 @@ pub fn send(
         return Err(KitError::Usage("a rate is above 0".to_owned()));
     }
     let socket = sys::PacketSocket::open(ifindex)?;
-    let mut octets = frame::template(frame_len)?;
-    put(&mut octets, frame::MARK, frame::MARK_VALUE);
+    let mut bytes = frame::template(frame_len)?;
+    put(&mut bytes, frame::MARK, frame::MARK_VALUE);
     let (start, mut sent, mut taken) = (sys::now_ns(), 0_u64, 0_u64);
     loop {
         let now = sys::now_ns();
@@ -54,8 +54,8 @@ pub fn send(
             std::hint::spin_loop();
             continue;
         }
-        put(&mut octets, frame::STAMP, sys::now_ns());
-        taken += u64::from(socket.send(&octets));
+        put(&mut bytes, frame::STAMP, sys::now_ns());
+        taken += u64::from(socket.send(&bytes));
         sent += 1;
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`program`] assembles BPF for XDP, [`bpf`] loads and attaches it, [`source`] and [`latency`] use it;
 //! [`distance`] tells how far apart two cores are. `weft-kit` is the command line.
-//! Units: octets without FCS, frames a second, ns.
+//! Units: bytes without FCS, frames a second, ns.
 //! Source: Debian's xdp-tools do not run on new kernels, and no eBPF toolchain is needed here.
 
 #[expect(unsafe_code, reason = "bpf(2) and a map's memory")]

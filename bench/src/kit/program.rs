@@ -2,7 +2,7 @@
 //!
 //! Shape: one function a program; each returns its instructions and says what it keeps in its memory,
 //! an array of 64-bit words that user space reads.
-//! Units: words of 8 octets; ns of `CLOCK_MONOTONIC`.
+//! Units: words of 8 bytes; ns of `CLOCK_MONOTONIC`.
 //! Source: Linux `struct xdp_md` and `enum xdp_action`.
 
 use super::frame::{DST_NUMBER, ETHER_TYPE, MARK, MARK_VALUE, SRC_NUMBER, SRC_PORT, STAMP};
@@ -20,7 +20,7 @@ const IPV4_LOADED: i32 = 0x0008;
 pub struct Spread {
     /// UDP source ports, from 1024 up.
     pub flows: u16,
-    /// Source MACs, by their last two octets.
+    /// Source MACs, by their last two bytes.
     pub src_macs: u16,
     /// Destination MACs, likewise.
     pub dst_macs: u16,

@@ -1,7 +1,7 @@
 //! The generator: frames as fast as the kernel makes them, or at a rate.
 //!
 //! Shape: [`Source::run`] until its time is over -> [`Sent`].
-//! Units: octets without FCS, frames a second, ns.
+//! Units: bytes without FCS, frames a second, ns.
 //! Source: Linux `Documentation/bpf/bpf_prog_run.rst`, "Running XDP programs in live frame mode".
 
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ const BATCH: u32 = 64;
 /// What is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// Octets of a frame.
+    /// Bytes of a frame.
     pub frame_len: usize,
     /// Fields that change.
     pub spread: Spread,

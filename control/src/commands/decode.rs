@@ -1,7 +1,7 @@
 //! `weft decode`: the frames of a capture, one a line.
 //!
 //! Shape: a pcap or pcapng file in, text or JSON lines out.
-//! Units: octets without FCS; stamps in seconds and ns.
+//! Units: bytes without FCS; stamps in seconds and ns.
 //! Source: none of its own.
 
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::error::CliError;
 /// AFH mode of the port that a frame is read as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Afh {
-    /// GEN1 or GEN2, told apart by their octets; never Lite
+    /// GEN1 or GEN2, told apart by their bytes; never Lite
     Auto,
     /// No AFH
     None,
@@ -30,7 +30,7 @@ pub enum Afh {
     Lite,
 }
 
-/// Octet order of GEN2 and Lite.
+/// Byte order of GEN2 and Lite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Order {
@@ -60,7 +60,7 @@ pub struct DecodeArgs {
     /// AFH mode that frames are read with
     #[arg(long, value_enum, default_value_t = Afh::Auto)]
     pub afh: Afh,
-    /// Octet order of GEN2 and Lite
+    /// Byte order of GEN2 and Lite
     #[arg(long, value_enum, default_value_t = Order::Slap)]
     pub gen2_order: Order,
     /// Second UDP port of Standard frames; 0 for none
@@ -77,7 +77,7 @@ struct Row<'a> {
     number: u64,
     ts_ns: u64,
     interface: u32,
-    /// Octets that it had on the wire, where the capture has fewer.
+    /// Bytes that it had on the wire, where the capture has fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     wire_len: Option<u32>,
     #[serde(flatten)]

@@ -1,7 +1,7 @@
 //! `weft gen`: a capture of frames of any format, with chosen fields.
 //!
 //! Shape: flags to [`FrameSpec`]s, one stream for each (format, priority); streams take turns.
-//! Units: octets without FCS; stamps in ns, back to back at a rate.
+//! Units: bytes without FCS; stamps in ns, back to back at a rate.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 
 use std::io::Write;
@@ -69,7 +69,7 @@ pub struct GenArgs {
     /// Frames of each (format, priority)
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
     pub count: u64,
-    /// Octets of a frame: N, N-M, N,M,..., or imix
+    /// Bytes of a frame: N, N-M, N,M,..., or imix
     #[arg(long, default_value = "256")]
     pub size: SizesArg,
     /// Priorities that header fields are to lead to, 0 the lowest; a stream for each
@@ -178,13 +178,13 @@ pub struct Fields {
     /// UDP destination port
     #[arg(long)]
     pub dport: Option<u16>,
-    /// Traffic Class octet of AFH
+    /// Traffic Class byte of AFH
     #[arg(long, value_parser = number::<u8>)]
     pub tc: Option<u8>,
-    /// `Key_words` octet of GEN2 and Lite
+    /// `Key_words` byte of GEN2 and Lite
     #[arg(long, value_parser = number::<u8>)]
     pub key_words: Option<u8>,
-    /// Octet order of GEN2 and Lite
+    /// Byte order of GEN2 and Lite
     #[arg(long, value_enum, default_value_t = Order::Slap)]
     pub gen2_order: Order,
     /// Payload bits in a GEN2 header, the same in every frame; otherwise others in each
@@ -266,7 +266,7 @@ struct Made {
     format: &'static str,
     pri: Option<u8>,
     frames: u64,
-    octets: u64,
+    bytes: u64,
 }
 
 /// Writes the capture.
@@ -293,7 +293,7 @@ pub fn run(args: &GenArgs, out: &mut dyn Write) -> Result<(), CliError> {
             format: spec.kind.name(),
             pri: pri.map(Pri::get),
             frames: 0,
-            octets: 0,
+            bytes: 0,
         })
         .collect();
     for seq in 0..args.count {
@@ -305,7 +305,7 @@ pub fn run(args: &GenArgs, out: &mut dyn Write) -> Result<(), CliError> {
             writer.write_with(meta, &frame).map_err(capture_error)?;
             at = at + rate.frame_time(frame.len()) + Span::from_ns(args.gap_ns);
             made.frames += 1;
-            made.octets += frame.len() as u64;
+            made.bytes += frame.len() as u64;
         }
         bar.set_position((seq + 1).saturating_mul(streams.len() as u64));
     }
@@ -314,10 +314,10 @@ pub fn run(args: &GenArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if args.json {
         return write_json(out, &made);
     }
-    for Made { stream, format, pri, frames, octets } in &made {
+    for Made { stream, format, pri, frames, bytes } in &made {
         let pri = pri.map_or_else(|| "as given".to_owned(), |pri| pri.to_string());
         let line =
-            format!("stream {stream}: {format}, priority {pri}: {frames} frames, {octets} octets");
+            format!("stream {stream}: {format}, priority {pri}: {frames} frames, {bytes} bytes");
         writeln!(out, "{line}").map_err(CliError::Output)?;
     }
     Ok(())
@@ -411,14 +411,14 @@ fn spec(args: &GenArgs, endpoint: &EndpointConfig, kind: Kind) -> Result<FrameSp
     }
 }
 
-/// Refuses lengths above what a host sends, `most` octets.
+/// Refuses lengths above what a host sends, `most` bytes.
 pub(super) fn check_len(spec: &FrameSpec, most: usize) -> Result<(), CliError> {
     let longest = spec.sizes.bounds(spec.len_min(), spec.len_max()).map_or(0, |(_, max)| max);
     if longest <= most || spec.kind.is_control() {
         return Ok(());
     }
     Err(usage(format!(
-        "--size: expected at most endpoint.max_frame_size, {most} octets, found {longest}"
+        "--size: expected at most endpoint.max_frame_size, {most} bytes, found {longest}"
     )))
 }
 

@@ -50,7 +50,7 @@ pub struct ReplayArgs {
     /// Stamps must be equal, too
     #[arg(long, requires = "expect")]
     pub expect_times: bool,
-    /// Drop frames under 60 octets, as a wire does; else they are taken as captured before padding
+    /// Drop frames under 60 bytes, as a wire does; else they are taken as captured before padding
     #[arg(long)]
     pub drop_runts: bool,
     /// Print result.json, too

@@ -67,7 +67,7 @@ fn print(report: &RecordReport, out: &mut dyn Write) -> std::io::Result<()> {
 fn conclude(report: &RecordReport) -> Result<(), CliError> {
     if let Some(at) = report.cut_at {
         anstream::eprintln!(
-            "warning: the record is cut off: what begins at octet {at} is not whole"
+            "warning: the record is cut off: what begins at byte {at} is not whole"
         );
     }
     if let Some(divergence) = &report.divergence {

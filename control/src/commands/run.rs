@@ -69,7 +69,7 @@ struct Final<'a> {
 struct Recorded {
     file: PathBuf,
     steps: u64,
-    octets: u64,
+    bytes: u64,
     /// Decisions.
     events: u64,
     /// Hash of every decision and its time.
@@ -85,7 +85,7 @@ impl Recorded {
         Self {
             file: file.to_owned(),
             steps: summary.steps,
-            octets: summary.octets,
+            bytes: summary.bytes,
             events: summary.events,
             trace_hash: summary.trace_hash.map(hex),
             sent_hash: hex(summary.sent_hash),
@@ -94,8 +94,8 @@ impl Recorded {
     }
 
     fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        let (file, steps, octets) = (self.file.display(), self.steps, self.octets);
-        writeln!(out, "record {file}: {steps} steps, {octets} octets")?;
+        let (file, steps, bytes) = (self.file.display(), self.steps, self.bytes);
+        writeln!(out, "record {file}: {steps} steps, {bytes} bytes")?;
         if let Some(error) = &self.error {
             writeln!(out, "record {file} ends before the run: {error}")?;
         }

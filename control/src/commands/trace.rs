@@ -54,9 +54,9 @@ pub struct TraceArgs {
 /// No switch, or a filter that it refuses; a file that cannot be written.
 pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = args.switch.connect()?;
-    let octets = !args.json && is_capture(&args.out);
-    let ports = if octets { ports(&mut client)? } else { Vec::new() };
-    let request = Request::Trace { filter: args.filter.clone(), count: args.count, octets };
+    let bytes = !args.json && is_capture(&args.out);
+    let ports = if bytes { ports(&mut client)? } else { Vec::new() };
+    let request = Request::Trace { filter: args.filter.clone(), count: args.count, bytes };
     client.request(&request).map_err(switch_error)?;
     let existing = Existing::replace_if(args.overwrite);
     let mut sink =

@@ -2,7 +2,7 @@
 //!
 //! Shape: flags → [`HostSpec`] → a loop over [`Host::poll`]; at the end a report. Streams are
 //! numbered station × 256 + index, so that hosts with different stations never share one.
-//! Units: bit/s, frames/s, seconds, octets without FCS.
+//! Units: bit/s, frames/s, seconds, bytes without FCS.
 //! Source: docs/spec/pipeline.md §9.
 
 use std::fs::OpenOptions;
@@ -74,7 +74,7 @@ pub struct TrafficArgs {
     /// Priorities of the switch, 4 or 8; default `switch.num_priorities`
     #[arg(long, value_parser = priorities)]
     priorities: Option<u8>,
-    /// Octets of a frame: N, N-M, N,M,..., or imix
+    /// Bytes of a frame: N, N-M, N,M,..., or imix
     #[arg(long, default_value = "64")]
     size: SizesArg,
     /// Rate of each stream: N[k|M|G]bps, N[k|M]fps, or max
@@ -101,7 +101,7 @@ pub struct TrafficArgs {
     /// AFH mode of the link: none, gen1, gen2, lite, auto
     #[arg(long, default_value = "auto", value_parser = afh)]
     afh: AfhMode,
-    /// Octet order of GEN2 and Lite: slap, `as_documented`
+    /// Byte order of GEN2 and Lite: slap, `as_documented`
     #[arg(long, default_value = "slap", value_parser = order)]
     gen2_order: Gen2Order,
     /// Rate of the link in Gbit/s, for pause quanta
@@ -113,11 +113,11 @@ pub struct TrafficArgs {
     /// Receive slowly: drain at this rate and send PFC for the lossless priorities of the switch
     #[arg(long, value_name = "RATE")]
     slow: Option<RateArg>,
-    /// Octets waiting at which a slow receiver sends PAUSE
-    #[arg(long, value_name = "OCTETS", requires = "slow", default_value_t = 64 << 10)]
+    /// Bytes waiting at which a slow receiver sends PAUSE
+    #[arg(long, value_name = "BYTES", requires = "slow", default_value_t = 64 << 10)]
     slow_xoff: usize,
-    /// Octets waiting at which it sends RESUME
-    #[arg(long, value_name = "OCTETS", requires = "slow", default_value_t = 32 << 10)]
+    /// Bytes waiting at which it sends RESUME
+    #[arg(long, value_name = "BYTES", requires = "slow", default_value_t = 32 << 10)]
     slow_xon: usize,
     /// Fail (exit code 1) unless that many frames of streams arrived, whole and in order
     #[arg(long, value_name = "FRAMES")]
@@ -189,7 +189,7 @@ impl FromStr for SizesArg {
         let number = |text: &str| {
             text.trim()
                 .parse::<usize>()
-                .map_err(|_| format!("expected N, N-M, N,M,... or imix in octets, found {text:?}"))
+                .map_err(|_| format!("expected N, N-M, N,M,... or imix in bytes, found {text:?}"))
         };
         if text == "imix" {
             return Ok(Self(Sizes::Imix));
@@ -512,7 +512,7 @@ fn slow(args: &TrafficArgs, rate: RateArg, lossless: PriSet) -> Result<SlowSpec,
     let (xon, xoff) = (args.slow_xon, args.slow_xoff);
     if xon > xoff || xoff > SLOW_CAPACITY_BYTES {
         let message = format!(
-            "--slow-xon, --slow-xoff: expected XON <= XOFF <= {SLOW_CAPACITY_BYTES} octets, found {xon} and {xoff}"
+            "--slow-xon, --slow-xoff: expected XON <= XOFF <= {SLOW_CAPACITY_BYTES} bytes, found {xon} and {xoff}"
         );
         return Err(CliError::Usage(message));
     }

@@ -18,7 +18,7 @@ NAME=[KIND:]DEVICE` adds a port or changes its device, `--set SECTION.KEY=VALUE`
 occurs once. `weft config check` refuses what is wrong with file, line, column and what was expected;
 `weft config show` prints every value with where it comes from. *hot*: `weft reload` changes it while
 traffic flows; *restart*: only a new start does. Percentages are 0 to 100 of what the unit names, sizes
-in MiB are 1,048,576 octets.
+in MiB are 1,048,576 bytes.
 ";
 
 /// The whole page.

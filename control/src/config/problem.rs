@@ -109,7 +109,7 @@ impl<'a> Lines<'a> {
         Self { file, text, starts }
     }
 
-    /// Where octet `offset` is; past the end counts as the end.
+    /// Where byte `offset` is; past the end counts as the end.
     #[must_use]
     pub fn place(&self, offset: usize) -> Place {
         let offset = offset.min(self.text.len());

@@ -15,7 +15,7 @@ use super::problem::{ConfigError, Lines, PROBLEMS_MAX, Place, Problem, nearest};
 use super::table::{PORT_KEYS, SECTIONS, section};
 use super::value::{Value, is_name};
 
-/// Longest configuration that is read, in octets.
+/// Longest configuration that is read, in bytes.
 pub const TEXT_LEN_MAX: usize = 1 << 20;
 /// Most items of a repeated section.
 pub const ITEMS_MAX: usize = 65_536;
@@ -52,7 +52,7 @@ impl Settings {
     /// Everything that the table of parameters refuses, in the order of the text.
     pub fn read(file: &str, text: &str) -> Result<Self, ConfigError> {
         if text.len() > TEXT_LEN_MAX {
-            let message = format!("expected at most {TEXT_LEN_MAX} octets, found {}", text.len());
+            let message = format!("expected at most {TEXT_LEN_MAX} bytes, found {}", text.len());
             let place = Place::WholeFile(file.to_owned());
             return Err(ConfigError(vec![Problem { place, key: String::new(), message }]));
         }
@@ -347,7 +347,7 @@ mod tests {
             assert!(!got.is_empty() && got[0].starts_with(place), "{name}: {got:?}");
         }
         let long = "#".repeat(TEXT_LEN_MAX + 1);
-        assert_eq!(refusals(&long), ["f: expected at most 1048576 octets, found 1048577"]);
+        assert_eq!(refusals(&long), ["f: expected at most 1048576 bytes, found 1048577"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Values of parameters, and what a parameter accepts.
 //!
 //! Shape: [`Kind`] checks a TOML value with its span into a [`Value`]; what it refuses is a [`Refusal`].
-//! Units: spans are octet offsets into the text that was read.
+//! Units: spans are byte offsets into the text that was read.
 //! Source: docs/spec/pipeline.md §12; TOML 1.1.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 use weft_parsers::{AddrKey, AddrSpace, MacAddr};
 
-/// Longest text of a parameter, in octets: a file name of Linux.
+/// Longest text of a parameter, in bytes: a file name of Linux.
 pub const TEXT_LEN_MAX: usize = 4_096;
 
 /// A checked value.
@@ -364,29 +364,29 @@ pub fn listen_place(text: &str) -> Option<Listen> {
     listen_addr(text).map(Listen::Tcp)
 }
 
-/// 32 hexadecimal digits, in groups of 8, 4, 4, 4 and 12 or without hyphens; the first octet first.
+/// 32 hexadecimal digits, in groups of 8, 4, 4, 4 and 12 or without hyphens; the first byte first.
 #[must_use]
 pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let groups: Vec<&str> = text.split('-').collect();
     if !matches!(
         groups.iter().map(|group| group.len()).collect::<Vec<_>>()[..],
         [8, 4, 4, 4, 12] | [32]
-    ) || !text.bytes().all(|octet| octet == b'-' || octet.is_ascii_hexdigit())
+    ) || !text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
     {
         return None;
     }
     u128::from_str_radix(&groups.concat(), 16).ok().map(u128::to_be_bytes)
 }
 
-/// Three octets as two hexadecimal digits each, with colons.
+/// Three bytes as two hexadecimal digits each, with colons.
 #[must_use]
 pub fn parse_oui(text: &str) -> Option<[u8; 3]> {
-    let octet = |digits: &str| {
-        let is_octet = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        is_octet.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+    let byte = |digits: &str| {
+        let is_byte = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        is_byte.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
     };
-    let octets: Option<Vec<u8>> = text.split(':').map(octet).collect();
-    octets?.try_into().ok()
+    let bytes: Option<Vec<u8>> = text.split(':').map(byte).collect();
+    bytes?.try_into().ok()
 }
 
 /// `"10-20"` as its first and last VLAN, `"7"` as both.

@@ -1,7 +1,7 @@
 //! A frame as one line.
 //!
 //! Shape: [`Decoded`] to text, outer layers first.
-//! Units: octets.
+//! Units: bytes.
 //! Source: none.
 
 use std::fmt;

@@ -1,8 +1,8 @@
 //! Frames as fields by name: what `weft decode` prints.
 //!
-//! Shape: octets and how the port reads them in, [`Decoded`] out; never refuses a frame, an error of
+//! Shape: bytes and how the port reads them in, [`Decoded`] out; never refuses a frame, an error of
 //! a layer is one of its fields.
-//! Units: octets without FCS; times in ns.
+//! Units: bytes without FCS; times in ns.
 //! Source: docs/spec/wire-formats.md §1 to §3.
 
 mod line;
@@ -32,7 +32,7 @@ pub use tlp::{PthFields, TlpFields};
 /// A frame as fields; those that it does not have are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Decoded {
-    /// Octets that were captured.
+    /// Bytes that were captured.
     pub len: usize,
     /// `standard`, `gen1`, `gen2`, `lite`, `pbr` (TLPs of any kind), `mac_control`, `other`; none of a malformed
     /// frame.
@@ -73,10 +73,10 @@ pub struct Decoded {
     /// A TLP and what stands in front of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tlp: Option<TlpFields>,
-    /// Octets behind the headers, padding and ICRC included.
+    /// Bytes behind the headers, padding and ICRC included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_len: Option<usize>,
-    /// Octets behind what the headers' lengths claim.
+    /// Bytes behind what the headers' lengths claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub padding_len: Option<usize>,
     /// What is wrong with it.
@@ -112,7 +112,7 @@ pub struct IpFields {
     pub ttl: u8,
     /// Protocol, or next header.
     pub proto: u8,
-    /// Octets that the packet claims, its header included.
+    /// Bytes that the packet claims, its header included.
     pub total_len: usize,
     /// Whether the header checksum is right; IPv4 only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,7 +126,7 @@ pub struct UdpFields {
     pub sport: u16,
     /// Destination port.
     pub dport: u16,
-    /// Octets that it claims, its header included.
+    /// Bytes that it claims, its header included.
     pub len: u16,
     /// Checksum as it stands.
     pub checksum: u16,
@@ -135,7 +135,7 @@ pub struct UdpFields {
 /// An AFH header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AfhFields {
-    /// Traffic Class octet.
+    /// Traffic Class byte.
     pub tc: u8,
     /// Its virtual channel.
     pub vc: u8,
@@ -172,7 +172,7 @@ pub struct RhFields {
     pub timestamp: Option<u16>,
     /// Partition key.
     pub p_key: u8,
-    /// Of a request: header and payload octets up to 127, else 0.
+    /// Of a request: header and payload bytes up to 127, else 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pkt_len: Option<u8>,
     /// Of an ACK.
@@ -305,14 +305,14 @@ fn fill(
     }
 }
 
-/// The octet order that a port takes a GEN2 frame for: mode `auto` looks which fits.
+/// The byte order that a port takes a GEN2 frame for: mode `auto` looks which fits.
 fn order_of(frame: &[u8], config: &ParseConfig) -> Gen2Order {
     let fits = |order: Gen2Order| {
-        let octet = match order {
+        let byte = match order {
             Gen2Order::Slap => 0,
             Gen2Order::AsDocumented => 6,
         };
-        frame.get(octet).is_some_and(|octet| KeyWords(*octet).looks_like_gen2())
+        frame.get(byte).is_some_and(|byte| KeyWords(*byte).looks_like_gen2())
     };
     let own = config.gen2_order;
     if config.afh == AfhMode::Auto && !fits(own) && fits(own.other()) { own.other() } else { own }
@@ -389,7 +389,7 @@ fn ip(decoded: &mut Decoded, frame: &[u8], head: &Head) -> Result<(), ParseError
     decoded.padding_len = padding.filter(|len| *len > 0);
     if padding.is_none() {
         decoded.error =
-            Some(format!("ip: claims {} octets, has {}", fields.total_len, packet.len()));
+            Some(format!("ip: claims {} bytes, has {}", fields.total_len, packet.len()));
     }
     decoded.ip = Some(fields);
     let l4 = head.l4_offset().filter(|_| head.ip_proto() == ip_proto::UDP);

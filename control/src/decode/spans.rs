@@ -1,19 +1,19 @@
-//! Which octets of a frame are which field.
+//! Which bytes of a frame are which field.
 //!
-//! Shape: a frame in, its [`FieldSpan`]s from the first octet to the last out.
-//! Units: octets from the first of the frame.
+//! Shape: a frame in, its [`FieldSpan`]s from the first byte to the last out.
+//! Units: bytes from the first of the frame.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 
 use weft_parsers::{Gen2Order, ParseConfig, afh, bth, ethernet, rh, vlan};
 
 use super::{Decoded, decode, order_of};
 
-/// A field of a frame and the octets that it is in, for messages about single octets.
+/// A field of a frame and the bytes that it is in, for messages about single bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSpan {
-    /// First octet.
+    /// First byte.
     pub start: usize,
-    /// Octet behind the last.
+    /// Byte behind the last.
     pub end: usize,
     /// Name.
     pub name: &'static str,
@@ -26,7 +26,7 @@ struct Spans {
 }
 
 impl Spans {
-    /// The next `len` octets, as far as the frame has them.
+    /// The next `len` bytes, as far as the frame has them.
     fn take(&mut self, len: usize, name: &'static str) {
         let end = (self.at + len).min(self.len);
         if self.at < end {
@@ -36,7 +36,7 @@ impl Spans {
     }
 }
 
-/// The fields of `frame`, in order, from its first octet to its last.
+/// The fields of `frame`, in order, from its first byte to its last.
 #[must_use]
 pub fn field_spans(frame: &[u8], config: &ParseConfig) -> Vec<FieldSpan> {
     let decoded = decode(frame, config);
@@ -136,10 +136,10 @@ fn layers(decoded: &Decoded) -> &'static [(usize, &'static str)] {
     }
 }
 
-/// Octets of IPv4 options.
+/// Bytes of IPv4 options.
 fn ip_options(frame: &[u8], decoded: &Decoded) -> usize {
     let at = ethernet::LEN + if decoded.vlan.is_some() { vlan::TAG_LEN } else { 0 };
-    let header_len = frame.get(at).map_or(0, |octet| usize::from(octet & 0xF) * 4);
+    let header_len = frame.get(at).map_or(0, |byte| usize::from(byte & 0xF) * 4);
     header_len.saturating_sub(weft_parsers::ipv4::LEN)
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn octets(hex: &str, payload: usize) -> Vec<u8> {
+fn bytes(hex: &str, payload: usize) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
     let pairs = digits.chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
     let mut frame: Vec<u8> = pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
@@ -29,7 +29,7 @@ fn worked_frames_are_read_as_the_design_says() {
     let any = ParseConfig::DEFAULT;
     let lite = ParseConfig { afh: AfhMode::Lite, ..any };
     let rh = "rh send psn 171 qp 291 fack payload 64";
-    #[rustfmt::skip] // columns: name, octets, payload, config, want
+    #[rustfmt::skip] // columns: name, bytes, payload, config, want
     let cases = [
         ("standard", STANDARD, 68, any,
          "standard 02:00:00:00:00:01 > 02:00:00:00:00:02 len 118 10.0.0.1:49152 > 10.0.0.2:4791 dscp 8 ecn ect1 rh send psn 171 qp 291 fack payload 68".to_owned()),
@@ -44,19 +44,19 @@ fn worked_frames_are_read_as_the_design_says() {
         ("ln", LN, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 36 hbr non-flit MRd tc 0 01:00.0 tag 33 to 0x123456780 16 DW ln payload 0".to_owned()),
         ("config", CFG, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 36 hbr flit CfgRd0 tc 0 00:00.0 tag 1 to 02:00.0 register 0x000 1 DW payload 0".to_owned()),
         ("reset", VDM, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 40 pbr 010 > 020 hie dsar Msg tc 0 AssertReset 00:00.0 to here payload 0".to_owned()),
-        ("cut off", CUT, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 24 hbr flit payload 10 ERROR tlp: needs 12 octets, has 4".to_owned()),
+        ("cut off", CUT, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 24 hbr flit payload 10 ERROR tlp: needs 12 bytes, has 4".to_owned()),
         ("other", "FFFFFFFFFFFF 020000000001 0806", 46, any, "other 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff len 60 type 0x0806 payload 46".to_owned()),
-        ("short", "FFFFFFFFFFFF 020000000001 08", 0, any, "malformed len 13 ERROR ethernet: needs 14 octets, has 13".to_owned()),
+        ("short", "FFFFFFFFFFFF 020000000001 08", 0, any, "malformed len 13 ERROR ethernet: needs 14 bytes, has 13".to_owned()),
     ];
     for (name, hex, payload, config, want) in cases {
-        let decoded = decode(&octets(hex, payload), &config);
+        let decoded = decode(&bytes(hex, payload), &config);
         assert_eq!(decoded.to_string(), want, "{name}");
     }
 }
 
 #[test]
 fn tags_and_claims_are_told() {
-    let mut frame = octets(STANDARD, 68);
+    let mut frame = bytes(STANDARD, 68);
     frame.splice(12..12, [0x81, 0x00, 0x60, 0x64]);
     let decoded = decode(&frame, &ParseConfig::DEFAULT);
     assert_eq!(decoded.vlan, Some(VlanFields { pcp: 3, dei: false, vid: 100 }));
@@ -66,13 +66,13 @@ fn tags_and_claims_are_told() {
     assert_eq!(decode(&frame, &ParseConfig::DEFAULT).ip.unwrap().is_checksum_ok, Some(false));
     frame.truncate(100);
     let error = decode(&frame, &ParseConfig::DEFAULT).error.unwrap();
-    assert_eq!(error, "ip: claims 104 octets, has 82");
+    assert_eq!(error, "ip: claims 104 bytes, has 82");
     frame.resize(200, 0);
     assert_eq!(decode(&frame, &ParseConfig::DEFAULT).padding_len, Some(200 - 18 - 104));
 }
 
 #[test]
-fn every_octet_is_in_one_field() {
+fn every_byte_is_in_one_field() {
     let lite = ParseConfig { afh: AfhMode::Lite, ..ParseConfig::DEFAULT };
     for (hex, config) in [
         (STANDARD, ParseConfig::DEFAULT),
@@ -81,7 +81,7 @@ fn every_octet_is_in_one_field() {
         (LITE, lite),
         (PFC, ParseConfig::DEFAULT),
     ] {
-        let frame = octets(hex, 100);
+        let frame = bytes(hex, 100);
         for len in 0..=frame.len() {
             let fields = field_spans(&frame[..len], &config);
             let mut at = 0;
@@ -93,7 +93,7 @@ fn every_octet_is_in_one_field() {
             assert_eq!(at, len, "{hex} cut to {len}");
         }
     }
-    let fields = field_spans(&octets(STANDARD, 68), &ParseConfig::DEFAULT);
+    let fields = field_spans(&bytes(STANDARD, 68), &ParseConfig::DEFAULT);
     let tos = fields.iter().find(|field| field.name == "ip.tos").unwrap();
     assert_eq!((tos.start, tos.end), (15, 16));
     let psn = fields.iter().find(|field| field.name.contains("rh.psn")).unwrap();
@@ -106,7 +106,7 @@ fn damaged_frames_are_read_without_panic() {
     let seed = 0xDEC0;
     let mut rng = weft_base::rng::Rng::new(seed);
     let modes = [AfhMode::Auto, AfhMode::None, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite];
-    let worked = [STANDARD, GEN1, GEN2, GEN2_DOC, LITE, PFC].map(|hex| octets(hex, 70));
+    let worked = [STANDARD, GEN1, GEN2, GEN2_DOC, LITE, PFC].map(|hex| bytes(hex, 70));
     let below =
         |rng: &mut weft_base::rng::Rng, n: usize| usize::try_from(rng.below(n as u64)).unwrap();
     for round in 0..50_000 {

@@ -1,7 +1,7 @@
 //! TLPs as fields by name.
 //!
 //! Shape: what follows the addresses and the tag of a frame → [`TlpFields`], or why it is none.
-//! Units: octets; DW where a name says so.
+//! Units: bytes; DW where a name says so.
 //! Source: docs/spec/wire-formats.md §3.
 
 use std::fmt;
@@ -26,7 +26,7 @@ pub struct TlpFields {
     /// Traffic Class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tc: Option<u8>,
-    /// Octets of `VendPrefixL0`'s contents: an LD-ID, or a PID in its upper 12 bits.
+    /// Bytes of `VendPrefixL0`'s contents: an LD-ID, or a PID in its upper 12 bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vend_prefix: Option<String>,
     /// Who asks, or asked.
@@ -91,7 +91,7 @@ impl From<Pth> for PthFields {
     }
 }
 
-/// Octets of a TLP's payload, and those behind it; or why it is none.
+/// Bytes of a TLP's payload, and those behind it; or why it is none.
 type Lengths = Result<(usize, usize), ParseError>;
 
 /// Reads what starts with the EtherType of TLPs; `None` when that is another protocol's.

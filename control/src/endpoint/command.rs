@@ -1,7 +1,7 @@
 //! What an endpoint is asked, and what it answers.
 //!
 //! Shape: [`Command`] in, [`Answer`] out; both are JSON on the control socket and plain values in one process.
-//! Units: octets, milliseconds, addresses of the bus.
+//! Units: bytes, milliseconds, addresses of the bus.
 //! Source: docs/endpoint.md.
 
 use std::collections::BTreeMap;
@@ -41,13 +41,13 @@ pub enum Via {
 pub struct Access {
     /// First address.
     pub addr: Num,
-    /// Octets; those of `data` if it is not given.
+    /// Bytes; those of `data` if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub len: Option<Num>,
     /// What is written, or expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Hex>,
-    /// Instead: octets that are made of this seed and their place in the range.
+    /// Instead: bytes that are made of this seed and their place in the range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// By which requests.
@@ -73,7 +73,7 @@ pub struct Access {
 pub struct Own {
     /// A host: an address. A device: an offset in the BAR, or in memory that the host manages.
     pub addr: Num,
-    /// Octets; those of `data` if it is not given.
+    /// Bytes; those of `data` if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub len: Option<Num>,
     /// What is stored, or expected.
@@ -96,7 +96,7 @@ pub struct Own {
 pub struct Export {
     /// First address, as others have it.
     pub base: Num,
-    /// Octets.
+    /// Bytes.
     pub len: Num,
     /// First address here.
     pub local: Num,
@@ -129,7 +129,7 @@ pub enum Command {
     },
     /// Host: what was found last.
     Tree {},
-    /// Host: reads four octets of configuration space.
+    /// Host: reads four bytes of configuration space.
     ConfigRead {
         /// Whose.
         bdf: Id,
@@ -142,10 +142,10 @@ pub enum Command {
         bdf: Id,
         /// Offset, a multiple of 4.
         reg: u16,
-        /// Value of the four octets.
+        /// Value of the four bytes.
         value: Num,
         /// Which of them are written, a bit each.
-        #[serde(default = "all_octets")]
+        #[serde(default = "all_bytes")]
         enables: u8,
     },
     /// Host: reads memory.
@@ -231,7 +231,7 @@ pub enum Command {
     LoadStop {},
 }
 
-const fn all_octets() -> u8 {
+const fn all_bytes() -> u8 {
     0xF
 }
 
@@ -266,9 +266,9 @@ impl Command {
 pub struct TransferReport {
     /// All was done, and what was compared is equal.
     pub ok: bool,
-    /// Octets that were written.
+    /// Bytes that were written.
     pub written: u64,
-    /// Octets that were read.
+    /// Bytes that were read.
     pub read: u64,
     /// Requests of at most 4 KiB each.
     pub requests: u64,
@@ -288,7 +288,7 @@ pub struct TransferReport {
     /// First address of the first one that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failed: Option<u64>,
-    /// Octets that differ from what was expected.
+    /// Bytes that differ from what was expected.
     pub mismatched: u64,
     /// Address of the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -312,10 +312,10 @@ pub struct LoadReport {
     pub done: u64,
     /// Rounds in which a request failed or that took too long.
     pub failed: u64,
-    /// Octets that differed from what was written.
+    /// Bytes that differed from what was written.
     pub mismatched: u64,
-    /// Octets written and read.
-    pub octets: u64,
+    /// Bytes written and read.
+    pub bytes: u64,
     /// Requests that were sent, also those of the round that is under way.
     #[serde(default)]
     pub requests: u64,
@@ -399,7 +399,7 @@ pub enum Answer {
     },
     /// A register.
     Register {
-        /// Its four octets.
+        /// Its four bytes.
         value: u64,
     },
     /// A transfer.

@@ -1,7 +1,7 @@
 //! A device as a unit: memory behind its BARs, DMA of its functions.
 //!
 //! Shape: commands → asks of [`CxlDevice`]; its events → answers, by number.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/endpoint.md.
 
 use serde_json::json;
@@ -92,18 +92,18 @@ impl Device {
     }
 
     fn store(&mut self, place: &Own) -> Result<Answer, Refused> {
-        let (at, octets, _) = own(place, true)?;
-        let done = self.memory(place)?.write(at, &octets);
+        let (at, bytes, _) = own(place, true)?;
+        let done = self.memory(place)?.write(at, &bytes);
         done.map_err(|error| Refused::because(error.to_string()))?;
-        let written = octets.len() as u64;
+        let written = bytes.len() as u64;
         Ok(Answer::Transfer(Box::new(TransferReport { ok: true, written, ..Default::default() })))
     }
 
     fn peek(&mut self, place: &Own) -> Result<Answer, Refused> {
-        let (at, mut octets, source) = own(place, false)?;
-        let done = self.memory(place)?.read(at, &mut octets);
+        let (at, mut bytes, source) = own(place, false)?;
+        let done = self.memory(place)?.read(at, &mut bytes);
         done.map_err(|error| Refused::because(error.to_string()))?;
-        Ok(Answer::Transfer(Box::new(looked_at(at, octets, &source))))
+        Ok(Answer::Transfer(Box::new(looked_at(at, bytes, &source))))
     }
 
     fn pump(&mut self, now: Instant, desk: &mut Desk) -> usize {

@@ -1,7 +1,7 @@
 //! A G-FAM device as a unit.
 //!
 //! Shape: CCI commands as a host's GAE would forward them; tables and refusals in the status.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/cxl-fabric.md "GFD (endpoint)".
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use super::host::answered;
 use super::transfer::{looked_at, own};
 use super::unit::{Desk, Unit, not_for, sole};
 
-/// Most octets of a command's input.
+/// Most bytes of a command's input.
 const INPUT_MAX: usize = 1 << 16;
 
 /// A G-FAM device.
@@ -60,7 +60,7 @@ impl GfdUnit {
         let from = Pid::assignable(from)
             .ok_or_else(|| refuse(format!("expected a port id 0..=4094, found {from}")))?;
         if input.len() > INPUT_MAX {
-            return Err(refuse(format!("expected at most {INPUT_MAX} octets of input")));
+            return Err(refuse(format!("expected at most {INPUT_MAX} bytes of input")));
         }
         let header = Header::request(Opcode(opcode), 0);
         let mut message = vec![0; weft_parsers::cci::header::LEN + input.len()];
@@ -86,16 +86,16 @@ impl GfdUnit {
 
     /// Its memory by DPA, past decoders and rights.
     fn peek(&self, place: &Own) -> Result<Answer, Refused> {
-        let (at, mut octets, source) = own(place, false)?;
+        let (at, mut bytes, source) = own(place, false)?;
         let device = self.end.gfd();
         let size = device.memory().size();
-        if at.checked_add(octets.len() as u64).is_none_or(|end| end > size) {
-            let text = format!("it has {size:#x} octets, and not {} at {at:#x}", octets.len());
+        if at.checked_add(bytes.len() as u64).is_none_or(|end| end > size) {
+            let text = format!("it has {size:#x} bytes, and not {} at {at:#x}", bytes.len());
             return Err(Refused::because(text));
         }
-        let done = device.memory().read(at, &mut octets);
+        let done = device.memory().read(at, &mut bytes);
         done.map_err(|error| Refused::because(error.to_string()))?;
-        Ok(Answer::Transfer(Box::new(looked_at(at, octets, &source))))
+        Ok(Answer::Transfer(Box::new(looked_at(at, bytes, &source))))
     }
 
     /// Requesters that have something: groups, notification, decoders.

@@ -1,7 +1,7 @@
 //! A host as a unit: enumeration, configuration space, memory by HPA, mailboxes, the ring of notifications.
 //!
 //! Shape: commands → asks of [`CxlHost`]; its events → answers, by number.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/wire-formats.md §4.6, §5.4.
 
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ struct Waiting {
 pub struct Host {
     inner: CxlHost,
     name: String,
-    /// First address and octets of what is reached by UIO unless it is said otherwise.
+    /// First address and bytes of what is reached by UIO unless it is said otherwise.
     window: Option<(u64, u64)>,
     exports: Exported,
     transfers: Transfers,
@@ -76,7 +76,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// `host`, with a fabric window of (first address, octets).
+    /// `host`, with a fabric window of (first address, bytes).
     #[must_use]
     pub fn new(
         host: CxlHost,
@@ -306,8 +306,8 @@ impl Host {
             number,
             match &done.result {
                 Ok(_) if write => Ok(Answer::Done),
-                Ok(octets) => {
-                    let value = octets.first_chunk().map_or(0, |it| u32::from_le_bytes(*it));
+                Ok(bytes) => {
+                    let value = bytes.first_chunk().map_or(0, |it| u32::from_le_bytes(*it));
                     Ok(Answer::Register { value: value.into() })
                 }
                 Err(failure) => {
@@ -398,20 +398,20 @@ pub(super) fn answered(response: Response) -> Answer {
 }
 
 fn store(host: &mut CxlHost, place: &Own) -> Result<Answer, Refused> {
-    let (addr, octets, _) = own(place, true)?;
-    if !host.store(Hpa(addr), &octets) {
-        return Err(Refused::because(format!("no memory of {} octets at {addr:#x}", octets.len())));
+    let (addr, bytes, _) = own(place, true)?;
+    if !host.store(Hpa(addr), &bytes) {
+        return Err(Refused::because(format!("no memory of {} bytes at {addr:#x}", bytes.len())));
     }
-    let written = octets.len() as u64;
+    let written = bytes.len() as u64;
     Ok(Answer::Transfer(Box::new(TransferReport { ok: true, written, ..Default::default() })))
 }
 
 fn peek(host: &CxlHost, place: &Own) -> Result<Answer, Refused> {
-    let (addr, mut octets, source) = own(place, false)?;
-    if !Target::read(host.memory(), addr, &mut octets) {
-        return Err(Refused::because(format!("no memory of {} octets at {addr:#x}", octets.len())));
+    let (addr, mut bytes, source) = own(place, false)?;
+    if !Target::read(host.memory(), addr, &mut bytes) {
+        return Err(Refused::because(format!("no memory of {} bytes at {addr:#x}", bytes.len())));
     }
-    Ok(Answer::Transfer(Box::new(looked_at(addr, octets, &source))))
+    Ok(Answer::Transfer(Box::new(looked_at(addr, bytes, &source))))
 }
 
 impl Unit for Host {

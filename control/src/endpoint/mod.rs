@@ -2,7 +2,7 @@
 //!
 //! Shape: [`spec`] → a [`Unit`] → a [`Station`] on its ports; [`Command`]s in, [`Answer`]s out, in the process or by
 //! lines of JSON over a socket.
-//! Units: octets, milliseconds.
+//! Units: bytes, milliseconds.
 //! Source: docs/endpoint.md; docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §3.7a.
 
 pub mod command;

@@ -1,7 +1,7 @@
-//! Numbers, octets and ids as people write them.
+//! Numbers, bytes and ids as people write them.
 //!
 //! Shape: text or JSON → [`Num`], [`Hex`], [`Id`]; back as plain JSON.
-//! Units: octets.
+//! Units: bytes.
 //! Source: none.
 
 use std::fmt;
@@ -74,7 +74,7 @@ impl<'de> Deserialize<'de> for Num {
     }
 }
 
-/// Octets in hexadecimal digits, two an octet.
+/// Bytes in hexadecimal digits, two a byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hex(pub Vec<u8>);
 
@@ -83,20 +83,20 @@ impl FromStr for Hex {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.strip_prefix("0x").unwrap_or(text).as_bytes();
-        let octet = |pair: &[u8]| {
+        let byte = |pair: &[u8]| {
             let digit = |at: usize| char::from(*pair.get(at)?).to_digit(16);
             u8::try_from(digit(0)? << 4 | digit(1)?).ok()
         };
-        let octets: Option<Vec<u8>> = digits.chunks(2).map(octet).collect();
-        octets.map(Self).ok_or_else(|| {
-            format!("expected two hexadecimal digits an octet, found {} digits", digits.len())
+        let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+        bytes.map(Self).ok_or_else(|| {
+            format!("expected two hexadecimal digits a byte, found {} digits", digits.len())
         })
     }
 }
 
 impl fmt::Display for Hex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_octets_and_ids_are_read_or_refused() {
+    fn numbers_bytes_and_ids_are_read_or_refused() {
         #[rustfmt::skip] // columns: text, want
         let cases = [
             ("0", Some(0)), ("4096", Some(4_096)), ("0x1000", Some(4_096)), ("4KiB", Some(4_096)),

@@ -1,7 +1,7 @@
 //! What an endpoint is to be: flags or a TOML file, over defaults, made into a `Unit`.
 //!
 //! Shape: [`HostSpec`], [`DeviceSpec`], [`GfdSpec`], [`HbrSpec`]; what is not given has a default; `build` → unit.
-//! Units: octets, milliseconds, Gbit/s.
+//! Units: bytes, milliseconds, Gbit/s.
 //! Source: docs/endpoint.md.
 
 use std::path::PathBuf;
@@ -136,7 +136,7 @@ pub struct HostSpec {
     /// Addresses that are reached by UIO: the fabric's memory
     #[arg(long, value_name = "BASE:SIZE")]
     pub fabric_window: Option<String>,
-    /// Most octets of a read, a power of two from 128 to 4096 [default: 512]
+    /// Most bytes of a read, a power of two from 128 to 4096 [default: 512]
     #[arg(long)]
     pub read_max: Option<Num>,
     /// No UIO request crosses a multiple of this, a power of two from 128 to 4096, at most a GFD's granularity
@@ -283,7 +283,7 @@ fn range(name: &'static str, text: &str, base: Option<u64>) -> Result<(u64, u64)
         (None, None) => return Err(field(name, format!("expected BASE:SIZE, found {text:?}"))),
     };
     if len == 0 || len > MEMORY_MAX || from.checked_add(len).is_none() {
-        let text = format!("expected 1 to 2^48 octets below 2^64, found {len} at {from:#x}");
+        let text = format!("expected 1 to 2^48 bytes below 2^64, found {len} at {from:#x}");
         return Err(field(name, text));
     }
     Ok((from, len))
@@ -310,7 +310,7 @@ fn number(name: &'static str, text: &str) -> Result<u64, SpecError> {
 /// An address that depends on the name alone.
 fn made_up_mac(name: &str, link: usize) -> MacAddr {
     // FNV-1a: the same in every run, and different names are told apart.
-    let mix = |hash: u32, octet: &u8| (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193);
+    let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     let [a, b, c, _] = name.as_bytes().iter().fold(0x811C_9DC5, mix).to_le_bytes();
     MacAddr([2, 0xE, a, b, c, u8::try_from(link).unwrap_or(u8::MAX)])
 }
@@ -501,7 +501,7 @@ fn free(
         None => Ok(()),
         Some((from, to)) => {
             let text = format!(
-                "{len:#x} octets at {base:#x} reach into {from:#x} to {to:#x}, which devices, \
+                "{len:#x} bytes at {base:#x} reach into {from:#x} to {to:#x}, which devices, \
                  interrupts or the fabric have"
             );
             Err(field(name, text))
@@ -625,7 +625,7 @@ impl GfdSpec {
             .ok_or_else(|| field("pid", "expected a port id 0..=4094"))?;
         let mut gfd = Gfd::new(Config::full(pid, self.common.rate()?), self.memory(len)?);
         let (base, media) = (weft_parsers::fabric::Dpa(0), Media::default());
-        let refuse = |code| field("block", format!("{block:#x} octets are refused: {code:?}"));
+        let refuse = |code| field("block", format!("{block:#x} bytes are refused: {code:?}"));
         gfd.set_dmps(&[Dmp { index: 0, base, decode_len: len, len, block, media }])
             .map_err(refuse)?;
         gfd.set_region(Region { id: 0, block, sanitize: false, base, decode_len: len, len })
@@ -639,8 +639,8 @@ impl GfdSpec {
         while gfd.events().pop_fm().is_some() {} // what was granted is no news
         let serial = self.serial.map_or(1, |it| it.0);
         let mut uuid = [0; 16];
-        for (to, octet) in uuid.iter_mut().zip(serial.to_be_bytes()) {
-            *to = octet;
+        for (to, byte) in uuid.iter_mut().zip(serial.to_be_bytes()) {
+            *to = byte;
         }
         let end = self.common.end("gfd", Carries::Pbr, macs, 0)?;
         let config = GfdEndConfig { uuid, ..GfdEndConfig::default() };

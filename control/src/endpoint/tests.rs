@@ -153,11 +153,11 @@ fn a_host_writes_a_device_and_reads_it_back() {
         let report = net.transfer(0, &Command::Write(check));
         assert!(report.ok, "{mode} {report:?}");
         assert_eq!((report.written, report.read, report.mismatched), (len, len, 0));
-        // The octets are in the device, and nothing beside them.
+        // The bytes are in the device, and nothing beside them.
         assert!(net.transfer(1, &Command::Peek(own(3, len, 7, Some(0)))).ok);
         let beside = Own { len: Some(Num(3)), bar: Some(0), ..Own::default() };
         assert_eq!(net.transfer(1, &Command::Peek(beside)).data, Some(Hex(vec![0; 3])));
-        // What the device changes, a comparison finds: one octet, and where.
+        // What the device changes, a comparison finds: one byte, and where.
         let change =
             Own { addr: Num(5_000), data: Some(Hex(vec![0x55])), bar: Some(0), ..Own::default() };
         let was =
@@ -298,7 +298,7 @@ fn a_load_counts_rounds_and_finds_what_changes() {
     let report = net.load(0, &Command::LoadStatus {});
     // Three pieces a round, each written and read.
     let counts = LoadReport { requests: 18, answered: 9, posted: 9, ..LoadReport::default() };
-    let want = LoadReport { done: 3, octets: 60_000, ..counts };
+    let want = LoadReport { done: 3, bytes: 60_000, ..counts };
     assert_eq!(report, want);
     // Without end, until it is stopped.
     net.ask(0, &start(0)).unwrap();
@@ -382,15 +382,15 @@ fn bad_commands_are_refused_with_what_is_wrong() {
         (0, Command::Read(none.clone()), "expected a length or data"),
         (0, Command::Write(Access { len: Some(Num(8)), ..none }), "expected data or a seed to write"),
         (0, Command::Write(both), "found both"),
-        (0, Command::Write(short), "expected 8 octets of data, found 1"),
+        (0, Command::Write(short), "expected 8 bytes of data, found 1"),
         (0, Command::Read(seeded(RAM, 0, 1)), "expected a range of addresses"),
         (0, Command::Read(seeded(u64::MAX, 2, 1)), "expected a range of addresses"),
-        (0, Command::Read(Access { seed: None, ..seeded(RAM, 1 << 30, 1) }), "octets without a seed"),
+        (0, Command::Read(Access { seed: None, ..seeded(RAM, 1 << 30, 1) }), "bytes without a seed"),
         (0, Command::Read(Access { function: 1, ..some() }), "a host has no functions"),
         (0, Command::Read(Access { to: Some(0xFFF), via: Via::Uio, ..some() }), "expected a port id"),
         (0, Command::Read(Access { to: Some(1), via: Via::Plain, ..some() }), "only UIO requests"),
         (1, Command::DmaRead(Access { function: 9, ..some() }), "no function has the number 9"),
-        (0, Command::Store(own(0, 8, 1, None)), "no memory of 8 octets at 0x0"),
+        (0, Command::Store(own(0, 8, 1, None)), "no memory of 8 bytes at 0x0"),
         (1, Command::Store(own(0, 8, 1, None)), "no memory in HDM"),
         (1, Command::Peek(own(0, 8, 1, Some(4))), "no memory in BAR 4"),
         (1, Command::Interrupt { function: 3 }, "no function has the number 3"),
@@ -491,7 +491,7 @@ fn specifications_are_refused_with_what_is_wrong() {
         (host("port ="), "TOML parse error"),
         (host("hpa_memory = [\"much\"]"), "hpa_memory: expected a number"),
         (host("hpa_memory = [\"1MiB\", \"2MiB\"]"), "overlap other memory"),
-        (host("hpa_memory = [\"0x70000000:1GiB\"]"), "hpa_memory: 0x40000000 octets at 0x70000000 reach into 0x80000000"),
+        (host("hpa_memory = [\"0x70000000:1GiB\"]"), "hpa_memory: 0x40000000 bytes at 0x70000000 reach into 0x80000000"),
         (host("fabric_window = \"0x100000:1MiB\""), "hpa_memory: "),
         (host("fabric_window = \"1GiB\""), "fabric_window: expected BASE:SIZE"),
         (host("read_max = 100"), "read_max: expected a power of two"),
@@ -506,12 +506,12 @@ fn specifications_are_refused_with_what_is_wrong() {
         (device("bar = [\"0=mem:1MiB\"]"), "bar: expected N=KIND:SIZE"),
         (device("bar = [\"9=io:64\"]"), "bar: expected N=KIND:SIZE"),
         (device("bar = [\"0=io:64\", \"0=io:64\"]"), "bar: BAR 0 is given twice"),
-        (device("bar = [\"0=mem32:100\"]"), "BAR 0 cannot be of 0x64 octets"),
+        (device("bar = [\"0=mem32:100\"]"), "BAR 0 cannot be of 0x64 bytes"),
         (device("functions = 0"), "1 to 8 functions"),
         (device("functions = 9"), "1 to 8 functions"),
         (gfd("capacity = \"1GiB\"\nblock = \"64MiB\""), ""),
         (gfd("capacity = \"1MiB\""), "capacity: expected a multiple of 256MiB"),
-        (gfd("block = 5"), "block: 0x5 octets are refused"),
+        (gfd("block = 5"), "block: 0x5 bytes are refused"),
         (gfd("pid = 0xFFF"), "pid: expected a port id"),
         (gfd("grant = [\"1=0:1GiB\"]"), "grant: 1=0:1GiB: capacity refused"),
         (gfd("file = \"/nowhere/memory\""), "memory in /nowhere/memory"),

@@ -1,10 +1,10 @@
 //! Transfers of any size: requests of at most 4 KiB, several at a time, and what they bring compared.
 //!
 //! Shape: [`Plan`] → [`Transfers::begin`]; [`Transfers::pump`] submits, [`Transfers::take`] is told the ends.
-//! Units: octets; time as a parameter.
-//! Source: PCIe 6.0 section 2.4.1 (a read, be it of no octets, pushes posted writes before it).
+//! Units: bytes; time as a parameter.
+//! Source: PCIe 6.0 section 2.4.1 (a read, be it of no bytes, pushes posted writes before it).
 //!
-//! A write by memory requests is posted, so each 4 KiB of it are followed by a read of no octets, which comes back
+//! A write by memory requests is posted, so each 4 KiB of it are followed by a read of no bytes, which comes back
 //! behind them: what is reported as written has arrived, and a sender cannot run away from its receiver.
 
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use weft_rpc::Refused;
 use super::command::{Access, LoadReport, Own, TransferReport};
 use super::number::Hex;
 
-/// Octets that are asked for at once.
+/// Bytes that are asked for at once.
 const CHUNK: u64 = 4_096;
 /// Such requests under way.
 const WINDOW: usize = 16;
-/// Most octets that are read and handed back.
+/// Most bytes that are read and handed back.
 pub const DATA_MAX: u64 = 1 << 20;
 /// How long a load that is refused waits before it tries again.
 const LOAD_PAUSE: Span = Span::from_ms(10);
@@ -33,30 +33,30 @@ pub type Submit<'a> = dyn FnMut(Ask) -> Result<OpId, Refused> + 'a;
 /// What is written or expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// These octets.
+    /// These bytes.
     Data(Vec<u8>),
-    /// Octets made of this.
+    /// Bytes made of this.
     Seed(u64),
     /// Nothing is expected.
     Nothing,
 }
 
-/// Octet `at` and those behind it of the pattern of `seed`.
+/// Byte `at` and those behind it of the pattern of `seed`.
 pub fn pattern(seed: u64, at: u64, into: &mut [u8]) {
     let mut from = at;
     let mut left = into;
     while !left.is_empty() {
-        // The finalizer of splitmix64 over the number of each eight octets.
+        // The finalizer of splitmix64 over the number of each eight bytes.
         let mut word = (seed ^ (from / 8)).wrapping_add(0x9E37_79B9_7F4A_7C15);
         word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         word ^= word >> 31;
-        let octets = word.to_le_bytes();
+        let bytes = word.to_le_bytes();
         let skip = usize::try_from(from % 8).unwrap_or(0);
-        let octets = octets.get(skip..).unwrap_or_default();
-        let len = octets.len().min(left.len());
+        let bytes = bytes.get(skip..).unwrap_or_default();
+        let len = bytes.len().min(left.len());
         let (now, later) = left.split_at_mut(len);
-        now.copy_from_slice(octets.get(..len).unwrap_or_default());
+        now.copy_from_slice(bytes.get(..len).unwrap_or_default());
         (from, left) = (from + len as u64, later);
     }
 }
@@ -71,16 +71,16 @@ impl Source {
         }
     }
 
-    /// Octets `at..` of it; false if there is none.
+    /// Bytes `at..` of it; false if there is none.
     pub fn fill(&self, at: u64, into: &mut [u8]) -> bool {
         match self {
             Self::Seed(seed) => pattern(*seed, at, into),
             Self::Data(data) => {
                 let from = usize::try_from(at).unwrap_or(usize::MAX);
-                let Some(octets) = data.get(from..).and_then(|it| it.get(..into.len())) else {
+                let Some(bytes) = data.get(from..).and_then(|it| it.get(..into.len())) else {
                     return false;
                 };
-                into.copy_from_slice(octets);
+                into.copy_from_slice(bytes);
             }
             Self::Nothing => return false,
         }
@@ -96,14 +96,14 @@ fn range(addr: u64, len: Option<u64>, source: &Source) -> Result<u64, Refused> {
     };
     let len = match (len, had) {
         (Some(len), Some(had)) if len != had => {
-            let text = format!("expected {len} octets of data, found {had}");
+            let text = format!("expected {len} bytes of data, found {had}");
             return Err(Refused::bad_request(text));
         }
         (Some(len), _) | (None, Some(len)) => len,
         (None, None) => return Err(Refused::bad_request("expected a length or data")),
     };
     if len == 0 || addr.checked_add(len).is_none() {
-        let text = format!("expected a range of addresses, found {len} octets at {addr:#x}");
+        let text = format!("expected a range of addresses, found {len} bytes at {addr:#x}");
         return Err(Refused::bad_request(text));
     }
     Ok(len)
@@ -134,7 +134,7 @@ impl Plan {
             return Err(Refused::bad_request("expected data or a seed to write"));
         }
         if !write && source == Source::Nothing && len > DATA_MAX {
-            let text = format!("expected at most {DATA_MAX} octets without a seed, found {len}");
+            let text = format!("expected at most {DATA_MAX} bytes without a seed, found {len}");
             return Err(Refused::bad_request(text));
         }
         let to = match access.to {
@@ -161,7 +161,7 @@ impl Plan {
     }
 }
 
-/// Octets of the endpoint itself that are stored or looked at: the place, and what goes there.
+/// Bytes of the endpoint itself that are stored or looked at: the place, and what goes there.
 ///
 /// # Errors
 /// It does not hold together, or is too long for one line.
@@ -173,33 +173,33 @@ pub fn own(own: &Own, store: bool) -> Result<(u64, Vec<u8>, Source), Refused> {
     }
     let most = if source == Source::Nothing { DATA_MAX } else { DATA_MAX << 10 };
     if len > most {
-        let text = format!("expected at most {most} octets at once, found {len}");
+        let text = format!("expected at most {most} bytes at once, found {len}");
         return Err(Refused::bad_request(text));
     }
-    let mut octets = vec![0; usize::try_from(len).unwrap_or(0)];
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
     if store {
-        source.fill(0, &mut octets);
+        source.fill(0, &mut bytes);
     }
-    Ok((own.addr.0, octets, source))
+    Ok((own.addr.0, bytes, source))
 }
 
-/// What `octets`, read at `addr`, are against what was expected.
+/// What `bytes`, read at `addr`, are against what was expected.
 #[must_use]
-pub fn looked_at(addr: u64, octets: Vec<u8>, source: &Source) -> TransferReport {
-    let mut report = TransferReport { read: octets.len() as u64, ok: true, ..Default::default() };
+pub fn looked_at(addr: u64, bytes: Vec<u8>, source: &Source) -> TransferReport {
+    let mut report = TransferReport { read: bytes.len() as u64, ok: true, ..Default::default() };
     if *source == Source::Nothing {
-        report.data = Some(Hex(octets));
+        report.data = Some(Hex(bytes));
     } else {
-        compare(&mut report, addr, 0, &octets, source);
+        compare(&mut report, addr, 0, &bytes, source);
         report.ok = report.mismatched == 0;
     }
     report
 }
 
-fn compare(report: &mut TransferReport, addr: u64, at: u64, octets: &[u8], source: &Source) {
-    let mut want = vec![0; octets.len()];
+fn compare(report: &mut TransferReport, addr: u64, at: u64, bytes: &[u8], source: &Source) {
+    let mut want = vec![0; bytes.len()];
     source.fill(at, &mut want);
-    for (place, _) in (at..).zip(octets.iter().zip(&want)).filter(|(_, (a, b))| a != b) {
+    for (place, _) in (at..).zip(bytes.iter().zip(&want)).filter(|(_, (a, b))| a != b) {
         report.mismatched += 1;
         report.first_mismatch.get_or_insert(addr + place);
     }
@@ -294,8 +294,8 @@ impl Transfer {
     /// Whether `done` is one of its requests' ends.
     fn take(&mut self, done: &Done, submit: &mut Submit<'_>) -> bool {
         let Some(chunk) = self.under_way.remove(&done.op) else { return false };
-        let octets = match &done.result {
-            Ok(octets) => octets,
+        let bytes = match &done.result {
+            Ok(bytes) => bytes,
             Err(failure) => {
                 self.fail(chunk.at, name(*failure));
                 return true;
@@ -322,12 +322,12 @@ impl Transfer {
             self.report.read += chunk.len;
             if self.plan.source == Source::Nothing {
                 let from = usize::try_from(chunk.at).unwrap_or(usize::MAX);
-                for (to, octet) in self.data.iter_mut().skip(from).zip(octets) {
-                    *to = *octet;
+                for (to, byte) in self.data.iter_mut().skip(from).zip(bytes) {
+                    *to = *byte;
                 }
             } else {
                 let (addr, source) = (self.plan.addr, &self.plan.source);
-                compare(&mut self.report, addr, chunk.at, octets, source);
+                compare(&mut self.report, addr, chunk.at, bytes, source);
             }
         }
         let is_right = self.report.mismatched == mismatched;
@@ -358,7 +358,7 @@ impl LoadReport {
     /// Counts what requests of a round have brought.
     fn add(&mut self, round: &TransferReport) {
         self.mismatched += round.mismatched;
-        self.octets += round.written + round.read;
+        self.bytes += round.written + round.read;
         self.requests += round.requests;
         self.answered += round.answered;
         self.wrong += round.wrong;
@@ -538,17 +538,17 @@ impl Transfers {
 
 #[cfg(test)]
 mod tests {
-    /// docs/endpoint.md, "Transfers": the first octets of `--seed=1`, and any part of them.
+    /// docs/endpoint.md, "Transfers": the first bytes of `--seed=1`, and any part of them.
     #[test]
     fn the_pattern_is_that_of_the_page() {
         let page = include_str!("../../../docs/endpoint.md");
-        let mut octets = [0; 16];
-        super::pattern(1, 0, &mut octets);
-        let text = octets.iter().fold(String::new(), |text, octet| text + &format!("{octet:02x}"));
+        let mut bytes = [0; 16];
+        super::pattern(1, 0, &mut bytes);
+        let text = bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         assert_eq!(text, "c15c0289ec2d0a91afcd1d7b39a820e2");
         assert!(page.contains(&text));
         let mut part = [0; 7];
         super::pattern(1, 5, &mut part);
-        assert_eq!(part, octets[5..12]);
+        assert_eq!(part, bytes[5..12]);
     }
 }

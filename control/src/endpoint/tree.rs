@@ -1,7 +1,7 @@
 //! What a host found, as JSON.
 //!
 //! Shape: [`Tree`] → a value with the same fields for bridges and functions.
-//! Units: octets, addresses of the bus.
+//! Units: bytes, addresses of the bus.
 //! Source: docs/endpoint.md.
 
 use serde_json::{Value, json};

@@ -61,7 +61,7 @@ pub fn compile(tables: &Tables, ports: PortSet) -> FabricTables {
         if let Some(edge) = to.edges.get_mut(port.index()) {
             *edge = found;
         }
-        if let Some(gmv) = to.gmv.get_mut(port.index()).filter(|_| found.octets != 0) {
+        if let Some(gmv) = to.gmv.get_mut(port.index()).filter(|_| found.bytes != 0) {
             for pid in from.access().gmv.iter() {
                 if let Some(word) = gmv.get_mut(pid.index() / 64) {
                     *word |= 1 << (pid.index() % 64);
@@ -105,7 +105,7 @@ fn edge_of(from: &EdgePort, segments: &mut Vec<u32>, idt: &mut Vec<u16>) -> Edge
         return edge;
     }
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    (edge.base, edge.octets) = (base.0, limit.0 - base.0 + 1);
+    (edge.base, edge.bytes) = (base.0, limit.0 - base.0 + 1);
     (edge.first, edge.mask) = (number(segments.len()), number(fast.len() - 1));
     (edge.idt, edge.idt_len) = (number(idt.len()), number(fast.idt_len()));
     edge.shift = fast.shift();

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Express`] is made before the ports are opened, [`Express::steering`] gives each one its
 //! [`Steer`], [`Express::follow`] keeps table, outputs and counters in step while the switch runs.
-//! Units: octets, VIDs, priorities.
+//! Units: bytes, VIDs, priorities.
 //! Source: docs/express.md.
 
 pub mod fabric;

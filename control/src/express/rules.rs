@@ -1,7 +1,7 @@
 //! A configuration as the XDP program looks it up.
 //!
 //! Shape: [`Snapshot`] to [`PortRules`] by port and members by VID.
-//! Units: octets, VIDs, priorities as bits.
+//! Units: bytes, VIDs, priorities as bits.
 //! Source: docs/spec/pipeline.md §1 to §3; docs/express.md.
 
 use weft_dataplane::config::{PortConfig, PortRole, TlpConfig, Trust};

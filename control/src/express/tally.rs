@@ -1,7 +1,7 @@
 //! Counters of what went past the pipeline, in the switch's own statistics.
 //!
 //! Shape: what the program counted, bank by bank, to [`WorkerStats`] of the kernel's own.
-//! Units: frames, octets.
+//! Units: frames, bytes.
 //! Source: docs/spec/pipeline.md §10.
 
 use weft_dataplane::stats::{DropReason, WorkerStats};

@@ -1,7 +1,7 @@
 //! What a host's software does so that it, or a device of it, reaches memory of the fabric: the tables of the edge port.
 //!
 //! Shape: the [`Region`]s that the fabric manager has given a host -> commands for the mailbox of its GAE, in order.
-//! Units: octets; segments of 64 GiB.
+//! Units: bytes; segments of 64 GiB.
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6 (5804h to
 //! 5808h), §5.1.
 
@@ -28,7 +28,7 @@ pub struct Region {
     pub hpa: u64,
     /// How much.
     pub len: u64,
-    /// Octets of a turn, where there are several targets.
+    /// Bytes of a turn, where there are several targets.
     pub granularity: u32,
     /// GFDs by way, or the host or device whose memory it is.
     pub targets: Vec<Pid>,
@@ -40,7 +40,7 @@ pub struct Region {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// The number of targets or the granularity cannot be.
-    #[error("region at {0:#x}: 1, 2, 4, ... or 256 ways of 256, 512, ... or 16,384 octets")]
+    #[error("region at {0:#x}: 1, 2, 4, ... or 256 ways of 256, 512, ... or 16,384 bytes")]
     Interleave(u64),
     /// Two regions are in one segment that one entry cannot lead to.
     #[error("region at {0:#x}: its segment of 64 GiB has an entry for other targets or turns")]
@@ -140,7 +140,7 @@ fn interleave(region: &Region) -> Option<Interleave> {
 }
 
 fn command(request: &Request<'_>) -> Command {
-    // Six octets a list begins at, or 8, and at most 8 an entry.
+    // Six bytes a list begins at, or 8, and at most 8 an entry.
     let mut payload = vec![0; 32 + 8 * ENTRIES_MAX];
     let len = request.emit(&mut payload).unwrap_or(0);
     payload.truncate(len);

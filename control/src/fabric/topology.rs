@@ -1,7 +1,7 @@
 //! What a topology file says.
 //!
 //! Shape: TOML -> [`Topology`]; [`super::layout::Layout`] says whether it can be built.
-//! Units: MiB where a name ends so, octets elsewhere.
+//! Units: MiB where a name ends so, bytes elsewhere.
 //! Source: docs/fabric.md.
 
 use serde::Deserialize;
@@ -138,7 +138,7 @@ pub struct Gim {
     /// By which flow.
     #[serde(default)]
     pub by: Flow,
-    /// How much, octets: all of a host's, or 16 MiB of a device.
+    /// How much, bytes: all of a host's, or 16 MiB of a device.
     pub len: Option<u64>,
     /// Where all of them see it.
     pub hpa: Option<u64>,
@@ -229,9 +229,9 @@ pub struct Memory {
     pub devices: Vec<String>,
     /// Where it is, in the order of the ways; the name of several stands for all of them.
     pub gfds: Vec<String>,
-    /// How much in all, octets.
+    /// How much in all, bytes.
     pub len: u64,
-    /// Octets of a turn, where there are several GFDs.
+    /// Bytes of a turn, where there are several GFDs.
     #[serde(default = "granularity")]
     pub granularity: u32,
     /// Where all hosts see it.

@@ -38,7 +38,7 @@ pub const CACHE: usize = 64;
 const LOOK: Span = Span::from_ms(10);
 /// How soon a port that was full is tried again.
 const BLOCKED: Span = Span::from_us(50);
-/// Octets of late answers that one connection may leave where they are.
+/// Bytes of late answers that one connection may leave where they are.
 const LATE_MAX: usize = 256 * 1024;
 /// Longest payload that ports may have.
 const PAYLOAD_MAX: usize = 4_096;
@@ -60,8 +60,8 @@ pub struct AgentCounts {
 struct Peer {
     bell: Arc<Bell>,
     late: Vec<Answer>,
-    /// Octets of them.
-    octets: usize,
+    /// Bytes of them.
+    bytes: usize,
     /// They were more than [`LATE_MAX`].
     is_lost: bool,
 }
@@ -148,26 +148,26 @@ impl Agent {
         let mut state = self.shared.lock();
         let session = Session::Fm(state.sessions);
         state.sessions = state.sessions.wrapping_add(1);
-        state.peers.insert(session, Peer { bell, late: Vec::new(), octets: 0, is_lost: false });
+        state.peers.insert(session, Peer { bell, late: Vec::new(), bytes: 0, is_lost: false });
         session
     }
 
-    /// Carries out what `octets` make whole, until `most` octets stand in `out`; the tables that follow are in force when
-    /// this returns. Whether requests are left, for a next call without octets.
+    /// Carries out what `bytes` make whole, until `most` bytes stand in `out`; the tables that follow are in force when
+    /// this returns. Whether requests are left, for a next call without bytes.
     ///
     /// # Errors
     /// The stream is out of step; answers to what came before stand in `out`.
     pub fn receive(
         &self,
         server: &mut StreamServer,
-        octets: &[u8],
+        bytes: &[u8],
         most: usize,
         out: &mut Vec<u8>,
     ) -> Result<bool, StreamError> {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
         let done =
-            state.agent.command(now, |switch| server.receive_some(switch, now, octets, most, out));
+            state.agent.command(now, |switch| server.receive_some(switch, now, bytes, most, out));
         state.turn(&self.shared);
         drop(state);
         self.shared.bell.ring(); // something else may be due first now
@@ -179,7 +179,7 @@ impl Agent {
     pub fn late(&self, session: Session) -> Option<Vec<Answer>> {
         let mut state = self.shared.lock();
         let peer = state.peers.get_mut(&session).filter(|peer| !peer.is_lost)?;
-        peer.octets = 0;
+        peer.bytes = 0;
         Some(std::mem::take(&mut peer.late))
     }
 
@@ -289,8 +289,8 @@ impl State {
     fn answer(&mut self) {
         while let Some(answer) = self.agent.next_late() {
             if let Some(peer) = self.peers.get_mut(&answer.session) {
-                peer.octets += answer.message.len();
-                if peer.octets > LATE_MAX {
+                peer.bytes += answer.message.len();
+                if peer.bytes > LATE_MAX {
                     (peer.late, peer.is_lost) = (Vec::new(), true);
                 }
                 if !peer.is_lost {

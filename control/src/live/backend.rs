@@ -375,12 +375,12 @@ impl Backend for Switchboard {
         &self,
         filter: Option<&str>,
         count: u64,
-        octets: bool,
+        bytes: bool,
     ) -> Result<Box<dyn TraceStream>, Refused> {
         let number = |name: &str| self.port(name).ok().map(PortId::get);
         let filter = Filter::parse(filter.unwrap_or(""), number).map_err(Refused::bad_request)?;
         let watch = self.live.watch();
-        let wanted = trace::Wanted { filter, count, octets };
+        let wanted = trace::Wanted { filter, count, bytes };
         let stream = trace::begin(self.live.crew(), wanted, self.names.clone(), &self.traces);
         let stream = stream.map_err(|why| {
             Refused::unavailable(format!("no more traces at a time: {why}; end another one first"))

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`RunPort`] → a boxed [`Port`], by kind, and what is to be known of it; `auto` takes `AF_XDP`,
 //! or a packet socket, where that is faster or all that there is, and says why. Also finds each device's own address.
-//! Units: octets, frames.
+//! Units: bytes, frames.
 //! Source: docs/spec/pipeline.md §11.
 
 use std::sync::Arc;

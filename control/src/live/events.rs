@@ -24,7 +24,7 @@ pub const EVENTS_MAX: usize = 1_024;
 pub const BURST: u32 = 64;
 /// How soon one more of a kind may be posted after a burst.
 pub const REFILL: Span = Span::from_ms(1_000);
-/// Longest message, in octets; what is longer is cut.
+/// Longest message, in bytes; what is longer is cut.
 pub const MESSAGE_LEN_MAX: usize = 400;
 
 /// How much an event matters.

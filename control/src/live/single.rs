@@ -1,7 +1,7 @@
 //! The one port of a process that is no switch: opened by name, waited for, and the clock that goes with it.
 //!
 //! Shape: `"DEVICE"`, `"af_packet:DEVICE"` or `"tap:NAME"` → a boxed [`Port`].
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: docs/spec/pipeline.md §11.
 
 use std::os::fd::BorrowedFd;

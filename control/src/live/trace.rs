@@ -21,13 +21,13 @@ use crate::serve::{Account, NoShare, Share};
 
 /// Paths that wait for a trace's client; more are lost to it.
 const PATHS_MAX: usize = 4_096;
-/// Octets of memory that these may take.
+/// Bytes of memory that these may take.
 const WAITING_MAX: usize = 1 << 20;
-/// Octets of memory that paths may take that are not complete.
+/// Bytes of memory that paths may take that are not complete.
 const OPEN_MAX: usize = 2 << 20;
 /// What a trace takes of what all traces may use: the above, the queue itself, and a path on its way to the client.
 const TRACE_SIZE: usize = 4 << 20;
-/// Octets of memory that all traces of a switch may use.
+/// Bytes of memory that all traces of a switch may use.
 pub const TRACES_SIZE: usize = 8 * TRACE_SIZE;
 
 /// Which paths are wanted.
@@ -37,8 +37,8 @@ pub struct Wanted {
     pub filter: Filter,
     /// How many of them.
     pub count: u64,
-    /// Whether with their octets.
-    pub octets: bool,
+    /// Whether with their bytes.
+    pub bytes: bool,
 }
 
 /// Has all of `crew` tell the `wanted` paths of frames; `ports` are the names of the switch's ports, `memory` is what all
@@ -53,11 +53,11 @@ pub fn begin(
     memory: &Arc<Account>,
 ) -> Result<Stream, NoShare> {
     let share = memory.take(TRACE_SIZE)?;
-    let Wanted { filter, count, octets } = wanted;
+    let Wanted { filter, count, bytes } = wanted;
     let (send, receive) = sync_channel(PATHS_MAX);
     let paths = Mutex::new(Paths::within(OPEN_MAX));
     let (is_over, waiting) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let trace = Arc::new(Trace { paths, filter, octets, is_over, waiting });
+    let trace = Arc::new(Trace { paths, filter, bytes, is_over, waiting });
     for worker in 0..crew.len() {
         crew.trace(worker, Box::new(Follower { trace: trace.clone(), send: send.clone() }));
     }
@@ -68,11 +68,11 @@ pub fn begin(
 struct Trace {
     paths: Mutex<Paths>,
     filter: Filter,
-    /// Whether frames' octets are wanted.
-    octets: bool,
+    /// Whether frames' bytes are wanted.
+    bytes: bool,
     /// Nobody is there any more to be told.
     is_over: AtomicBool,
-    /// Octets of memory of the paths that wait for the client.
+    /// Bytes of memory of the paths that wait for the client.
     waiting: AtomicUsize,
 }
 
@@ -101,9 +101,9 @@ impl Listen for Follower {
         }
     }
 
-    fn octets(&mut self, frame: u64, octets: &[u8]) {
-        if self.trace.octets {
-            self.trace.paths().keep(frame, octets);
+    fn bytes(&mut self, frame: u64, bytes: &[u8]) {
+        if self.trace.bytes {
+            self.trace.paths().keep(frame, bytes);
         }
     }
 
@@ -172,11 +172,11 @@ mod tests {
         Stream { trace, receive, left: 2, ports: Vec::new(), watch: None, _share: None }
     }
 
-    fn trace(filter: &str, octets: bool) -> Arc<Trace> {
+    fn trace(filter: &str, bytes: bool) -> Arc<Trace> {
         Arc::new(Trace {
             paths: Mutex::default(),
             filter: Filter::parse(filter, |_| None).unwrap(),
-            octets,
+            bytes,
             is_over: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
         })
@@ -218,13 +218,13 @@ mod tests {
         .unwrap();
         let memory = Arc::new(Account::new(TRACES_SIZE));
         let begin = || {
-            let wanted = Wanted { filter: Filter::default(), count: 1, octets: true };
+            let wanted = Wanted { filter: Filter::default(), count: 1, bytes: true };
             begin(live.crew(), wanted, Vec::new(), &memory)
         };
         let mut traces: Vec<_> = (0..32).filter_map(|_| begin().ok()).collect();
         assert_eq!((traces.len(), memory.used()), (8, TRACES_SIZE));
         let refused = begin().map(drop).unwrap_err().to_string();
-        assert!(refused.contains("octets that clients may use are in use"), "{refused}");
+        assert!(refused.contains("bytes that clients may use are in use"), "{refused}");
         traces.pop();
         begin().unwrap();
     }
@@ -237,11 +237,11 @@ mod tests {
         let mut follower = Follower { trace: trace.clone(), send };
         for frame in 1..=1_000 {
             follower.listen(Instant::ZERO, &Event::Rx { frame, port: 0, len: 60, digest: 0 });
-            follower.octets(frame, &[0; 9_000]);
+            follower.bytes(frame, &[0; 9_000]);
             follower.listen(Instant::ZERO, &Event::Drop { frame, port: 0, reason: "dt" });
         }
         let waiting = trace.waiting.load(Ordering::Relaxed);
-        assert!((WAITING_MAX - 20_000..=WAITING_MAX).contains(&waiting), "{waiting} octets");
+        assert!((WAITING_MAX - 20_000..=WAITING_MAX).contains(&waiting), "{waiting} bytes");
         stream.left = u64::MAX;
         let told =
             (0..1_000).take_while(|_| stream.next(Duration::ZERO) != Traced::Nothing).count();

@@ -99,9 +99,9 @@ pub enum Request {
         /// How many frames.
         #[serde(default = "default_count")]
         count: u64,
-        /// Whether with the frames' octets.
+        /// Whether with the frames' bytes.
         #[serde(default)]
-        octets: bool,
+        bytes: bool,
     },
 }
 
@@ -206,7 +206,7 @@ pub trait Backend: Send + Sync {
     /// The switch routes no TLPs.
     fn pbr_route(&self, dpid: u16) -> Result<Value, Refused>;
 
-    /// Begins to trace `count` frames, with their octets or without.
+    /// Begins to trace `count` frames, with their bytes or without.
     ///
     /// # Errors
     /// A filter that means nothing.
@@ -214,7 +214,7 @@ pub trait Backend: Send + Sync {
         &self,
         filter: Option<&str>,
         count: u64,
-        octets: bool,
+        bytes: bool,
     ) -> Result<Box<dyn TraceStream>, Refused>;
 }
 
@@ -244,8 +244,8 @@ impl Lines for OfSwitch {
 pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
     let meet = || -> Result<Answer, Refused> {
         let request: Request = parse(line)?;
-        if let Request::Trace { filter, count, octets } = &request {
-            let stream = backend.trace(filter.as_deref(), *count, *octets)?;
+        if let Request::Trace { filter, count, bytes } = &request {
+            let stream = backend.trace(filter.as_deref(), *count, *bytes)?;
             let first = to_line(&json!({ "ok": "tracing" }));
             return Ok(Answer::Stream(first, Box::new(Paths(stream))));
         }

@@ -1,7 +1,7 @@
 //! The server of a management socket: lines in, answers out.
 //!
 //! Shape: [`Lines`] behind [`serve::Server`]; a client must be of our user, or root.
-//! Units: octets, seconds.
+//! Units: bytes, seconds.
 //! Source: unix(7), `SO_PEERCRED`; ARCHITECTURE.md "Control".
 
 use std::io::{self, BufRead, BufReader};
@@ -187,8 +187,8 @@ fn follow(client: &Client, lines: &mut dyn Follow) -> io::Result<()> {
     }
 }
 
-/// Reads up to and without a newline into `line`; more than the bound is cut off one octet above it. Calls `begun` as
-/// often as octets of a line that is not whole have come. False at the end.
+/// Reads up to and without a newline into `line`; more than the bound is cut off one byte above it. Calls `begun` as
+/// often as bytes of a line that is not whole have come. False at the end.
 fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>, begun: impl Fn()) -> io::Result<bool> {
     line.clear();
     loop {

@@ -92,7 +92,7 @@ impl Backend for Recorder {
         &self,
         filter: Option<&str>,
         count: u64,
-        _octets: bool,
+        _bytes: bool,
     ) -> Result<Box<dyn TraceStream>, Refused> {
         match filter {
             Some("silent") => Ok(Box::new(Silent)),

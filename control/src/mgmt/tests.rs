@@ -73,7 +73,7 @@ fn mutated_lines_are_always_answered() {
         r#"{"cmd":"show","what":"ports","restart_watermarks":true}"#,
         r#"{"cmd":"fdb_add","addr":"02:00:00:00:00:01","port":"p0","vid":7}"#,
         r#"{"cmd":"mirror","port":"p0","to":{"port":"p1"}}"#,
-        r#"{"cmd":"trace","filter":"silent","count":18446744073709551615,"octets":true}"#,
+        r#"{"cmd":"trace","filter":"silent","count":18446744073709551615,"bytes":true}"#,
     ];
     let backend = Recorder::default();
     let (mut met, mut refused) = (0, 0);
@@ -122,7 +122,7 @@ fn clients_ask_over_the_socket() {
         "{error}"
     );
     assert_eq!(*backend.0.lock().unwrap(), ["stats true", "add 1 id:0001 p9"]);
-    client.request(&Request::Trace { filter: None, count: 2, octets: false }).unwrap();
+    client.request(&Request::Trace { filter: None, count: 2, bytes: false }).unwrap();
     for frame in [1, 0] {
         assert_eq!(next_path(&mut client).unwrap().unwrap().frame, frame);
     }
@@ -138,7 +138,7 @@ fn clients_ask_over_the_socket() {
 fn stopping_ends_silent_traces_and_open_clients() {
     let (_dir, path, _, server) = served();
     let mut tracing = Client::connect(&path).unwrap();
-    let silent = Request::Trace { filter: Some("silent".into()), count: 1, octets: false };
+    let silent = Request::Trace { filter: Some("silent".into()), count: 1, bytes: false };
     tracing.request(&silent).unwrap();
     let idle: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
     drop(server); // joins every thread
@@ -161,7 +161,7 @@ fn clients_are_bounded_and_bad_ones_do_not_hurt() {
     let mut long = vec![b'x'; LINE_LEN_MAX + 10];
     long.push(b'\n');
     let refused = answer(UnixStream::connect(&path).unwrap(), &long);
-    assert!(refused.contains("expected at most 65536 octets"), "{refused}");
+    assert!(refused.contains("expected at most 65536 bytes"), "{refused}");
     let refused = answer(UnixStream::connect(&path).unwrap(), b"\xFF\xFE\n");
     assert!(refused.contains("bad_request"), "{refused}");
     // Without a newline at the end, after an empty line.

@@ -33,17 +33,17 @@ pub struct Path {
     /// What was decided, in order; its receipt first, and none at an earlier time than the one before it.
     pub events: Vec<(Instant, Event)>,
     /// The frame as it came in; nothing if nobody kept it.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Copies that have not ended.
     open: u32,
 }
 
 impl Path {
-    /// Octets of memory that it takes.
+    /// Bytes of memory that it takes.
     #[must_use]
     pub fn size(&self) -> usize {
         let events = self.events.capacity() * size_of::<(Instant, Event)>();
-        size_of::<Self>() + events + self.octets.capacity()
+        size_of::<Self>() + events + self.bytes.capacity()
     }
 }
 
@@ -51,7 +51,7 @@ impl Path {
 #[derive(Debug)]
 pub struct Paths {
     open: BTreeMap<u64, Path>,
-    /// Octets of memory that they take, and that they may.
+    /// Bytes of memory that they take, and that they may.
     size: usize,
     size_max: usize,
 }
@@ -63,7 +63,7 @@ impl Default for Paths {
 }
 
 impl Paths {
-    /// No frames; they may take `size_max` octets of memory: the oldest is given up beyond that.
+    /// No frames; they may take `size_max` bytes of memory: the oldest is given up beyond that.
     #[must_use]
     pub const fn within(size_max: usize) -> Self {
         Self { open: BTreeMap::new(), size: 0, size_max }
@@ -115,14 +115,14 @@ impl Paths {
         self.open.first_key_value()?.1.events.first().map(|&(at, _)| at)
     }
 
-    /// Keeps the octets of a frame that was received.
-    pub fn keep(&mut self, frame: u64, octets: &[u8]) {
-        let is_full = self.size.saturating_add(octets.len()) > self.size_max;
+    /// Keeps the bytes of a frame that was received.
+    pub fn keep(&mut self, frame: u64, bytes: &[u8]) {
+        let is_full = self.size.saturating_add(bytes.len()) > self.size_max;
         if let Some(path) = self.open.get_mut(&frame)
             && !is_full
         {
             let before = path.size();
-            path.octets = octets.to_vec();
+            path.bytes = bytes.to_vec();
             self.size = self.size - before + path.size();
         }
     }
@@ -233,7 +233,7 @@ mod tests {
         assert!(paths.feed(Instant::ZERO, &Event::Tx { frame: 1, port: 0, len: 60 }).is_none());
         let last = Event::Drop { frame: 1, port: 1, reason: "dt" };
         let path = paths.feed(Instant::ZERO, &last).unwrap();
-        assert_eq!((path.events.len(), &path.octets[..]), (5, &[1, 2, 3][..]));
+        assert_eq!((path.events.len(), &path.bytes[..]), (5, &[1, 2, 3][..]));
         let wants = |text: &str| {
             Filter::parse(text, |p| p.strip_prefix('p')?.parse().ok()).unwrap().wants(&path)
         };
@@ -293,8 +293,8 @@ mod tests {
                 assert!(paths.feed(Instant::ZERO, &drop(3)).is_some(), "the newest is kept");
             }
             assert_eq!(paths.size, sum(&paths), "{frame}");
-            assert!(paths.size < SIZE_MAX + 1_000, "{frame}: {} octets", paths.size);
+            assert!(paths.size < SIZE_MAX + 1_000, "{frame}: {} bytes", paths.size);
         }
-        assert!(paths.size > SIZE_MAX / 2, "{} octets", paths.size);
+        assert!(paths.size > SIZE_MAX / 2, "{} bytes", paths.size);
     }
 }

@@ -27,11 +27,11 @@ pub struct ShownPath {
     pub t_ps: u64,
     /// Number of the port where it came in.
     pub port: u8,
-    /// Its octets, counted.
+    /// Its bytes, counted.
     pub len: u16,
-    /// Its octets as they came in; nothing if nobody asked for them.
+    /// Its bytes as they came in; nothing if nobody asked for them.
     #[serde(with = "super::hex", default, skip_serializing_if = "Vec::is_empty")]
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// What was decided, in order.
     pub stages: Vec<Stage>,
 }
@@ -72,7 +72,7 @@ impl ShownPath {
             Some((_, Event::Rx { port, len, .. })) => (*port, *len),
             _ => (0, 0),
         };
-        Self { frame: path.frame, t_ps: start.as_ps(), port, len, octets: path.octets, stages }
+        Self { frame: path.frame, t_ps: start.as_ps(), port, len, bytes: path.bytes, stages }
     }
 }
 
@@ -107,7 +107,7 @@ fn ports_of(outputs: u64, name: &dyn Fn(u8) -> String) -> String {
 /// One stage with the numbers that decided.
 fn stage(event: &Event, name: &dyn Fn(u8) -> String) -> String {
     match *event {
-        Event::Rx { port, len, .. } => format!("rx        {} {len} octets", name(port)),
+        Event::Rx { port, len, .. } => format!("rx        {} {len} bytes", name(port)),
         Event::Classify { format, pri, by, vid, .. } => {
             let vlan = if vid > 0 { format!(", tagged VLAN {vid}") } else { String::new() };
             format!("classify  {format}, priority {pri} by {by}{vlan}")
@@ -134,10 +134,10 @@ fn stage(event: &Event, name: &dyn Fn(u8) -> String) -> String {
             };
             let name = name(port);
             format!(
-                "dequeue   {name} priority {pri}: depth {depth} octets (marks {low} to {high}, up to {max_percent} %), {mark}"
+                "dequeue   {name} priority {pri}: depth {depth} bytes (marks {low} to {high}, up to {max_percent} %), {mark}"
             )
         }
-        Event::Tx { port, len, .. } => format!("tx        {} {len} octets", name(port)),
+        Event::Tx { port, len, .. } => format!("tx        {} {len} bytes", name(port)),
         ref other => format!("{other:?}"),
     }
 }
@@ -152,12 +152,12 @@ mod tests {
         let forward = Event::Forward { frame: 7, by: "flood", outputs: 0b1001 };
         let events = vec![(Instant::from_ns(5), rx), (Instant::from_ns(6), forward)];
         let ports: Vec<String> = (0..3).map(|port| format!("p{port}")).collect();
-        for octets in [vec![], vec![0, 0xAB, 0x0F]] {
-            let path = Path { frame: 7, events: events.clone(), octets, ..Path::default() };
+        for bytes in [vec![], vec![0, 0xAB, 0x0F]] {
+            let path = Path { frame: 7, events: events.clone(), bytes, ..Path::default() };
             let shown = ShownPath::new(path.clone(), &ports);
             assert_eq!((shown.t_ps, shown.port, shown.len), (5_000, 1, 3));
             let [first, second] = &shown.stages[..] else { panic!("{shown:?}") };
-            assert!(first.text.ends_with("rx        p1 3 octets"), "{first:?}");
+            assert!(first.text.ends_with("rx        p1 3 bytes"), "{first:?}");
             let text = "0.000000006 frame 7      +        1 ns  forward   by flood to p0 3";
             assert_eq!(second.text, text);
             assert_eq!(first.event["port_name"], "p1");
@@ -167,7 +167,7 @@ mod tests {
                 (&6_000.into(), &"flood".into())
             );
             let text = serde_json::to_string(&shown).unwrap();
-            assert_eq!(text.contains("\"octets\":\"00ab0f\""), !path.octets.is_empty(), "{text}");
+            assert_eq!(text.contains("\"bytes\":\"00ab0f\""), !path.bytes.is_empty(), "{text}");
             assert_eq!(serde_json::from_str::<ShownPath>(&text).unwrap(), shown);
         }
     }

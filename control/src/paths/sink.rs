@@ -36,7 +36,7 @@ enum Form<'a> {
     Capture { capture: Box<CaptureWriter>, base_ns: u64 },
 }
 
-/// Most octets of a comment.
+/// Most bytes of a comment.
 const COMMENT_LEN_MAX: usize = u16::MAX as usize;
 
 impl<'a> Sink<'a> {
@@ -65,9 +65,9 @@ impl<'a> Sink<'a> {
         Ok(Self { form: Form::Capture { capture: Box::new(capture), base_ns } })
     }
 
-    /// Whether frames' octets are written.
+    /// Whether frames' bytes are written.
     #[must_use]
-    pub const fn wants_octets(&self) -> bool {
+    pub const fn wants_bytes(&self) -> bool {
         matches!(self.form, Form::Capture { .. })
     }
 
@@ -120,7 +120,7 @@ impl<'a> Sink<'a> {
                     comment: Some(&comment),
                     ..Meta::default()
                 };
-                Ok(capture.write_with(meta, &path.octets)?)
+                Ok(capture.write_with(meta, &path.bytes)?)
             }
         }
     }

@@ -176,9 +176,9 @@ impl Listen for Told<'_, '_> {
         }
     }
 
-    fn octets(&mut self, frame: u64, octets: &[u8]) {
+    fn bytes(&mut self, frame: u64, bytes: &[u8]) {
         if let Some(tracer) = &mut self.0 {
-            tracer.octets(frame, octets);
+            tracer.bytes(frame, bytes);
         }
     }
 }

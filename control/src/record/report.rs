@@ -1,7 +1,7 @@
 //! What replaying a record came to.
 //!
 //! Shape: hashes and counters of both runs → [`RecordReport`], also as `result.json`.
-//! Units: frames, octets, cells, picoseconds, as named.
+//! Units: frames, bytes, cells, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §10, §13.
 
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub struct Recorded {
     pub events: u64,
 }
 
-/// What came of it. The same record gives the same report, octet by octet.
+/// What came of it. The same record gives the same report, byte by byte.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordReport {
     /// Hash of every decision and its time.
@@ -40,7 +40,7 @@ pub struct RecordReport {
     pub outputs: u64,
     /// What the record says of the end; none when it has no end.
     pub recorded: Option<Recorded>,
-    /// Octet of the record from which on it is not whole.
+    /// Byte of the record from which on it is not whole.
     pub cut_at: Option<u64>,
     /// The first step that did not do what was recorded.
     pub divergence: Option<String>,

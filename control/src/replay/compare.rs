@@ -1,7 +1,7 @@
 //! Captures that came out, held against captures that were wanted.
 //!
 //! Shape: two captures → [`Outcome`]: how many frames are equal, and the first [`Difference`].
-//! Units: octets without FCS, nanoseconds.
+//! Units: bytes without FCS, nanoseconds.
 //! Source: docs/spec/pipeline.md §13; "conformance".
 
 use core::fmt::{self, Write};
@@ -50,8 +50,8 @@ pub enum What {
     Missing(Shown),
     /// No frame was wanted any more.
     Extra(Shown),
-    /// Other octets: what came, what was wanted, first octet that differs, fields that differ.
-    Octets(Shown, Shown, usize, Vec<&'static str>),
+    /// Other bytes: what came, what was wanted, first byte that differs, fields that differ.
+    Bytes(Shown, Shown, usize, Vec<&'static str>),
     /// Another stamp: what came, what was wanted.
     Stamp(Shown, Shown),
 }
@@ -63,7 +63,7 @@ pub struct Shown {
     pub ts_ns: u64,
     /// Its line.
     pub line: String,
-    /// Its octets.
+    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -118,7 +118,7 @@ fn differ(got: &Record, want: &Record, rules: Rules<'_>) -> Option<What> {
         let (got, want) = shown();
         let at = first_difference(&got.bytes, &want.bytes);
         let names = field_names(&got.bytes, &want.bytes, rules.parse);
-        return Some(What::Octets(got, want, at, names));
+        return Some(What::Bytes(got, want, at, names));
     }
     if rules.times && got.ts_ns != want.ts_ns {
         let (got, want) = shown();
@@ -127,7 +127,7 @@ fn differ(got: &Record, want: &Record, rules: Rules<'_>) -> Option<What> {
     None
 }
 
-/// First octet that differs, or that only one of them has.
+/// First byte that differs, or that only one of them has.
 fn first_difference(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()))
 }
@@ -159,8 +159,8 @@ impl fmt::Display for Difference {
                 writeln!(f, "frame {frame} was not wanted; got")?;
                 show(f, got, &[])
             }
-            What::Octets(got, want, at, names) => {
-                writeln!(f, "frame {frame} differs from octet {at} on, in {}", names.join(", "))?;
+            What::Bytes(got, want, at, names) => {
+                writeln!(f, "frame {frame} differs from byte {at} on, in {}", names.join(", "))?;
                 f.write_str("got\n")?;
                 show(f, got, &want.bytes)?;
                 f.write_str("wanted\n")?;
@@ -175,23 +175,23 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A frame's line and octets; rows with an octet that `other` has not, if there is another, begin
+/// A frame's line and bytes; rows with a byte that `other` has not, if there is another, begin
 /// with `>`.
 fn show(f: &mut fmt::Formatter<'_>, frame: &Shown, other: &[u8]) -> fmt::Result {
     writeln!(f, "  {}", frame.line)?;
     f.write_str(&hexdump(&frame.bytes, other))
 }
 
-/// Octets, sixteen a row; see [`show`].
+/// Bytes, sixteen a row; see [`show`].
 fn hexdump(bytes: &[u8], other: &[u8]) -> String {
     const ROW: usize = 16;
     let mut text = String::new();
-    for (row, octets) in bytes.chunks(ROW).enumerate() {
+    for (row, part) in bytes.chunks(ROW).enumerate() {
         let at = row * ROW;
-        let same = other.is_empty() || other.get(at..at + octets.len()) == Some(octets);
+        let same = other.is_empty() || other.get(at..at + part.len()) == Some(part);
         let _ = write!(text, "{} {at:04x} ", if same { ' ' } else { '>' }); // a String takes all
-        for octet in octets {
-            let _ = write!(text, " {octet:02x}");
+        for byte in part {
+            let _ = write!(text, " {byte:02x}");
         }
         text.push('\n');
     }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
 
-    /// Stamp and octets.
+    /// Stamp and bytes.
     type Stamped = (u64, Vec<u8>);
     /// Name, frames that came, frames that were wanted, whether stamps count, text of the difference.
     type Case<'a> = (&'a str, &'a [Stamped], &'a [Stamped], bool, &'a str);
@@ -216,11 +216,11 @@ mod tests {
         capture.finish().unwrap();
     }
 
-    fn frame(octets: &[(usize, u8)]) -> Vec<u8> {
+    fn frame(bytes: &[(usize, u8)]) -> Vec<u8> {
         let mut frame = vec![0; 60];
         frame[12..16].copy_from_slice(&[0x81, 0, 0x60, 0x64]);
-        for (at, octet) in octets {
-            frame[*at] = *octet;
+        for (at, byte) in bytes {
+            frame[*at] = *byte;
         }
         frame
     }
@@ -234,9 +234,9 @@ mod tests {
             ("equal",   &[(1, a.clone())], &[(1, a.clone())], true, ""),
             ("stamps do not count", &[(1, a.clone())], &[(2, a.clone())], false, ""),
             ("stamps count", &[(1, a.clone())], &[(2, a.clone())], true, "frame 1 is stamped 1 ns, wanted 2 ns"),
-            ("octets",  &[(1, a.clone()), (2, a.clone())], &[(1, a.clone()), (2, b.clone())], false,
-             "frame 2 differs from octet 14 on, in vlan.tci, payload\ngot\n"),
-            ("length",  &[(1, vec![0; 60])], &[(1, long)], false, "frame 1 differs from octet 60 on, in payload, length"),
+            ("bytes",  &[(1, a.clone()), (2, a.clone())], &[(1, a.clone()), (2, b.clone())], false,
+             "frame 2 differs from byte 14 on, in vlan.tci, payload\ngot\n"),
+            ("length",  &[(1, vec![0; 60])], &[(1, long)], false, "frame 1 differs from byte 60 on, in payload, length"),
             ("missing", &[(1, a.clone())], &[(1, a.clone()), (2, b.clone())], false, "frame 2 is missing; wanted\n"),
             ("extra",   &[(1, a.clone()), (2, b.clone())], &[(1, a.clone())], false, "frame 2 was not wanted; got\n"),
         ];

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Job`] names configuration, inputs and outputs; [`run`] writes one capture a port and
 //! gives the [`Report`] that `result.json` holds; [`compare`] holds captures against wanted ones.
-//! Units: nanoseconds in captures, picoseconds in virtual time; octets without FCS.
+//! Units: nanoseconds in captures, picoseconds in virtual time; bytes without FCS.
 //! Source: docs/spec/pipeline.md §13.
 //!
 //! Virtual time begins at the whole second in which the earliest input begins, so that captures of
@@ -41,7 +41,7 @@ pub struct Job<'a> {
     pub inputs: &'a [(PortId, PathBuf)],
     /// Folder of the output captures; it is there.
     pub out: &'a Path,
-    /// Drop frames under 60 octets, as a wire does; else they are taken as captured before padding.
+    /// Drop frames under 60 bytes, as a wire does; else they are taken as captured before padding.
     pub drop_runts: bool,
 }
 
@@ -137,9 +137,9 @@ impl Listen for Hearer<'_, '_> {
         }
     }
 
-    fn octets(&mut self, frame: u64, octets: &[u8]) {
+    fn bytes(&mut self, frame: u64, bytes: &[u8]) {
         if let Some(tracer) = &mut self.tracer {
-            tracer.octets(frame, octets);
+            tracer.bytes(frame, bytes);
         }
     }
 }

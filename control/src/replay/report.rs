@@ -1,7 +1,7 @@
 //! What a replay came to: `result.json`.
 //!
 //! Shape: [`ReplayResult`] and the ports' names → [`Report`], every count by name.
-//! Units: frames, octets, cells, picoseconds, as named.
+//! Units: frames, bytes, cells, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §10, §13.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use super::Base;
 /// Counts by name, those that are not 0.
 pub type Named = BTreeMap<String, u64>;
 
-/// What came of a replay. The same input gives the same report, octet by octet.
+/// What came of a replay. The same input gives the same report, byte by byte.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Hash of every decision and its time.
@@ -91,11 +91,11 @@ pub struct PortReport {
     pub name: String,
     /// Frames received, dropped ones included.
     pub rx_frames: u64,
-    /// Octets of them.
+    /// Bytes of them.
     pub rx_bytes: u64,
     /// Frames sent, PFC frames of the switch left out.
     pub tx_frames: u64,
-    /// Octets of them.
+    /// Bytes of them.
     pub tx_bytes: u64,
     /// Frames in its capture, PFC frames of the switch included.
     pub captured: u64,

@@ -89,9 +89,9 @@ impl Listen for Tracer<'_> {
         }
     }
 
-    fn octets(&mut self, frame: u64, octets: &[u8]) {
-        if self.sink.wants_octets() && !self.has_enough() {
-            self.paths.keep(frame, octets);
+    fn bytes(&mut self, frame: u64, bytes: &[u8]) {
+        if self.sink.wants_bytes() && !self.has_enough() {
+            self.paths.keep(frame, bytes);
         }
     }
 

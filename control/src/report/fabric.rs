@@ -197,8 +197,8 @@ fn hex(pid: Pid) -> String {
 }
 
 /// A UUID in its groups.
-fn uuid(octets: [u8; 16]) -> String {
-    let digits = format!("{:032x}", u128::from_be_bytes(octets));
+fn uuid(bytes: [u8; 16]) -> String {
+    let digits = format!("{:032x}", u128::from_be_bytes(bytes));
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if matches!(at, 8 | 12 | 16 | 20) {

@@ -95,11 +95,11 @@ pub struct PortReport {
     pub express: u64,
     /// Received, dropped ones included.
     pub rx_frames: u64,
-    /// Octets of them, without FCS.
+    /// Bytes of them, without FCS.
     pub rx_bytes: u64,
     /// Sent.
     pub tx_frames: u64,
-    /// Octets of them, without FCS.
+    /// Bytes of them, without FCS.
     pub tx_bytes: u64,
     /// Received, by format; those that occurred.
     pub rx_formats: Named,
@@ -148,7 +148,7 @@ pub struct QueueReport {
     pub dequeued: u64,
     /// As output: frames thrown away while queued.
     pub purged: u64,
-    /// As output: octets sent, without FCS.
+    /// As output: bytes sent, without FCS.
     pub tx_bytes: u64,
     /// As input: drops.
     pub dropped: u64,
@@ -220,7 +220,7 @@ pub struct DropsReport {
 /// Buffer and pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferReport {
-    /// Octets of a cell.
+    /// Bytes of a cell.
     pub cell_bytes: u64,
     /// All cells: B.
     pub total_cells: u64,
@@ -347,7 +347,7 @@ pub struct WorkerReport {
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum What {
-    /// Links, frames and octets of each port
+    /// Links, frames and bytes of each port
     Ports,
     /// Forwarding database
     Fdb,
@@ -377,7 +377,7 @@ pub enum What {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shown {
-    /// Links, frames and octets of each port.
+    /// Links, frames and bytes of each port.
     Ports(Vec<PortReport>),
     /// Forwarding database.
     Fdb {

@@ -1,7 +1,7 @@
 //! Reports as Prometheus metrics.
 //!
 //! Shape: [`StatsSnapshot`] in, text exposition format 0.0.4 out; one family after the other.
-//! Units: base units, octets and seconds; cells where the switch counts in cells.
+//! Units: base units, bytes and seconds; cells where the switch counts in cells.
 //! Source: Prometheus, "Exposition formats", "Metric and label naming".
 
 use std::fmt::Write;
@@ -57,10 +57,10 @@ const OF_PORTS: &[OfPort] = &[
     (("weft_port_up", GAUGE, "Whether the link is up."), |p| p.link_up.into()),
     (("weft_port_rate_bits_per_second", GAUGE, "Rate of the link."), |p| p.rate_bps),
     (("weft_port_rx_frames_total", COUNTER, "Frames received, dropped ones included."), |p| p.rx_frames),
-    (("weft_port_rx_bytes_total", COUNTER, "Octets received, without FCS."), |p| p.rx_bytes),
+    (("weft_port_rx_bytes_total", COUNTER, "Bytes received, without FCS."), |p| p.rx_bytes),
     (("weft_port_express_frames_total", COUNTER, "Frames received and passed on in the kernel; part of weft_port_rx_frames_total."), |p| p.express),
     (("weft_port_tx_frames_total", COUNTER, "Frames sent."), |p| p.tx_frames),
-    (("weft_port_tx_bytes_total", COUNTER, "Octets sent, without FCS."), |p| p.tx_bytes),
+    (("weft_port_tx_bytes_total", COUNTER, "Bytes sent, without FCS."), |p| p.tx_bytes),
     (("weft_port_copies_total", COUNTER, "Copies of replicated frames beyond the first."), |p| p.copies),
     (("weft_port_consumed_total", COUNTER, "MAC control frames that ended here."), |p| p.consumed),
     (("weft_port_pause_rx_total", COUNTER, "Plain 802.3x PAUSE frames received."), |p| p.pause_rx),
@@ -82,7 +82,7 @@ const OF_QUEUES: &[OfQueue] = &[
     (("weft_queue_enqueued_frames_total", COUNTER, "Frames put into the input's VOQs, copies included."), |q| q.enqueued),
     (("weft_queue_dequeued_frames_total", COUNTER, "Frames taken off the output's egress queue."), |q| q.dequeued),
     (("weft_queue_purged_frames_total", COUNTER, "Frames thrown away while queued for the output."), |q| q.purged),
-    (("weft_queue_tx_bytes_total", COUNTER, "Octets sent by the output, without FCS."), |q| q.tx_bytes),
+    (("weft_queue_tx_bytes_total", COUNTER, "Bytes sent by the output, without FCS."), |q| q.tx_bytes),
     (("weft_queue_dropped_frames_total", COUNTER, "Frames of the input dropped with this priority."), |q| q.dropped),
     (("weft_queue_ecn_marked_frames_total", COUNTER, "ECN marks set at the output."), |q| q.ecn_marked),
     (("weft_queue_depth_cells", GAUGE, "Cells queued for the output, VOQs included."), |q| q.depth_cells),
@@ -172,7 +172,7 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
     let (buffer, fdb, sum) = (&stats.buffer, &stats.fdb, &stats.conservation);
     #[rustfmt::skip] // columns: name, type, help; value
     let single: &[(Family, u64)] = &[
-        (("weft_buffer_cell_bytes", GAUGE, "Octets of a cell."), buffer.cell_bytes),
+        (("weft_buffer_cell_bytes", GAUGE, "Bytes of a cell."), buffer.cell_bytes),
         (("weft_buffer_cells", GAUGE, "Cells of the buffer."), buffer.total_cells),
         (("weft_buffer_shared_cells", GAUGE, "Cells of its shared part."), buffer.shared_cells),
         (("weft_buffer_shared_used_cells", GAUGE, "Cells of the shared part in use."), buffer.shared_used_cells),

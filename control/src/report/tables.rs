@@ -306,9 +306,9 @@ fn of_queues(queues: &[QueueReport]) -> String {
 }
 
 fn of_buffer(buffer: &BufferReport) -> String {
-    let cells = |cells: u64| format!("{cells} cells, {} octets", cells * buffer.cell_bytes);
+    let cells = |cells: u64| format!("{cells} cells, {} bytes", cells * buffer.cell_bytes);
     list(&[
-        ("cell", format!("{} octets", buffer.cell_bytes)),
+        ("cell", format!("{} bytes", buffer.cell_bytes)),
         ("buffer", cells(buffer.total_cells)),
         ("headroom", cells(buffer.headroom_cells)),
         ("reserves", cells(buffer.reserve_cells)),

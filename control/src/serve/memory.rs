@@ -1,7 +1,7 @@
 //! What clients may use of memory, taken before it is used.
 //!
 //! Shape: [`Account`] with a cap; [`Share`]s of it, given back when dropped.
-//! Units: octets.
+//! Units: bytes.
 //! Source: ARCHITECTURE.md "Control": what management uses never ends the data path.
 
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub enum NoShare {
     /// The cap is reached.
     #[error(
-        "{used} of the {cap} octets that clients may use are in use, and {asked} more are needed"
+        "{used} of the {cap} bytes that clients may use are in use, and {asked} more are needed"
     )]
     Cap {
-        /// Octets in use.
+        /// Bytes in use.
         used: usize,
-        /// Octets that may be.
+        /// Bytes that may be.
         cap: usize,
-        /// Octets that were asked for.
+        /// Bytes that were asked for.
         asked: usize,
     },
     /// The system has no more.
-    #[error("the system has no {0} octets of memory left")]
+    #[error("the system has no {0} bytes of memory left")]
     System(usize),
 }
 
-/// Octets that may be used, and that are.
+/// Bytes that may be used, and that are.
 #[derive(Debug)]
 pub struct Account {
     cap: usize,
@@ -38,44 +38,44 @@ pub struct Account {
 #[derive(Debug)]
 pub struct Share {
     account: Arc<Account>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Account {
-    /// Of `cap` octets.
+    /// Of `cap` bytes.
     #[must_use]
     pub const fn new(cap: usize) -> Self {
         Self { cap, used: AtomicUsize::new(0) }
     }
 
-    /// Octets in use.
+    /// Bytes in use.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed) // a count, and nothing hangs on it
     }
 
-    /// Takes `octets`, if the account has them and the system too. One share may be larger than the cap where nobody has
+    /// Takes `bytes`, if the account has them and the system too. One share may be larger than the cap where nobody has
     /// any other: an answer that is large on its own is given all the same.
     ///
     /// # Errors
     /// See [`NoShare`].
-    pub fn take(self: &Arc<Self>, octets: usize) -> Result<Share, NoShare> {
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Share, NoShare> {
         let cap = self.cap;
-        let add = |used: usize| used.checked_add(octets).filter(|&sum| used == 0 || sum <= cap);
+        let add = |used: usize| used.checked_add(bytes).filter(|&sum| used == 0 || sum <= cap);
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
-            .map_err(|used| NoShare::Cap { used, cap, asked: octets })?;
-        let share = Share { account: self.clone(), octets };
+            .map_err(|used| NoShare::Cap { used, cap, asked: bytes })?;
+        let share = Share { account: self.clone(), bytes };
         // Rust ends a process whose allocation fails: a try that may fail goes before those that may not.
         let mut tried: Vec<u8> = Vec::new();
-        tried.try_reserve_exact(octets).map_err(|_| NoShare::System(octets))?;
+        tried.try_reserve_exact(bytes).map_err(|_| NoShare::System(bytes))?;
         Ok(share)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.account.used.fetch_sub(self.octets, Ordering::Relaxed); // a count
+        self.account.used.fetch_sub(self.bytes, Ordering::Relaxed); // a count
     }
 }
 

@@ -1,7 +1,7 @@
 //! Serving clients over sockets: a thread a client, bounds for all that a client may use.
 //!
 //! Shape: [`Listener`] -> [`Server`], which hands each [`Client`] to a [`Protocol`]; [`Limits`] hold for all of them.
-//! Units: octets; [`Duration`]s.
+//! Units: bytes; [`Duration`]s.
 //! Source: ARCHITECTURE.md "Control".
 //!
 //! Threads of clients wait without a time limit in `read` and `write`: the acceptor looks whose time is over, and closes
@@ -46,7 +46,7 @@ pub trait Protocol: Send + Sync + 'static {
     /// How far a client is trusted that has come.
     ///
     /// # Errors
-    /// It is sent away, with these octets as its answer.
+    /// It is sent away, with these bytes as its answer.
     fn trust(&self, stream: &Stream) -> Result<Trust, Vec<u8>>;
 
     /// What a client is told for which there is no place.
@@ -140,12 +140,12 @@ impl Client {
         self.shared.lock().table.set(self.number, now, phase);
     }
 
-    /// Waits for octets of a request of which nothing has come yet: [`Limits::idle`] begins.
+    /// Waits for bytes of a request of which nothing has come yet: [`Limits::idle`] begins.
     pub fn idle(&self) {
         self.set(Phase::Idle);
     }
 
-    /// A part of a request has come: it has to be whole within [`Limits::request`] of its first octet.
+    /// A part of a request has come: it has to be whole within [`Limits::request`] of its first byte.
     pub fn asking(&self) {
         self.set(Phase::Asking);
     }
@@ -159,8 +159,8 @@ impl Client {
     ///
     /// # Errors
     /// It was not.
-    pub fn send(&self, octets: &[u8]) -> io::Result<()> {
-        self.answering(|mut stream| stream.write_all(octets))
+    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.answering(|mut stream| stream.write_all(bytes))
     }
 
     /// Sends an answer by `write`, as [`send`](Self::send) does.
@@ -178,8 +178,8 @@ impl Client {
     ///
     /// # Errors
     /// They use too much already.
-    pub fn hold(&self, octets: usize) -> Result<Share, NoShare> {
-        self.shared.unread.take(octets)
+    pub fn hold(&self, bytes: usize) -> Result<Share, NoShare> {
+        self.shared.unread.take(bytes)
     }
 
     /// It has said who it is; another may have to go for it.
@@ -203,8 +203,8 @@ impl Client {
 }
 
 impl Read for &Client {
-    fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
-        (&*self.stream).read(octets)
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        (&*self.stream).read(bytes)
     }
 }
 
@@ -266,7 +266,7 @@ impl Server {
         Counts { open, accepted, refused, evicted, overdue }
     }
 
-    /// Octets of answers that clients have not taken.
+    /// Bytes of answers that clients have not taken.
     #[must_use]
     pub fn unread(&self) -> usize {
         self.shared.unread.used()

@@ -1,7 +1,7 @@
 //! Sockets that clients connect to: TCP, or a file of this machine.
 //!
 //! Shape: [`Listener`] gives [`Stream`]s; who is at the other end of a Unix socket is told by the kernel.
-//! Units: octets.
+//! Units: bytes.
 //! Source: tcp(7); unix(7), `SO_PEERCRED`.
 
 use std::io::{self, Read, Write};
@@ -133,9 +133,9 @@ impl Stream {
     }
 
     /// Sends what the kernel takes at once.
-    pub(super) fn last_words(&self, octets: &[u8]) {
+    pub(super) fn last_words(&self, bytes: &[u8]) {
         let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
-        let _ = rustix::net::send(self, octets, flags); // it learns why, if it listens at all
+        let _ = rustix::net::send(self, bytes, flags); // it learns why, if it listens at all
     }
 
     /// Whether the other end has closed; what it may have sent stays where it is.
@@ -152,19 +152,19 @@ impl Stream {
 }
 
 impl Read for &Stream {
-    fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => (&*stream).read(octets),
-            Stream::Unix(stream) => (&*stream).read(octets),
+            Stream::Tcp(stream) => (&*stream).read(bytes),
+            Stream::Unix(stream) => (&*stream).read(bytes),
         }
     }
 }
 
 impl Write for &Stream {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => (&*stream).write(octets),
-            Stream::Unix(stream) => (&*stream).write(octets),
+            Stream::Tcp(stream) => (&*stream).write(bytes),
+            Stream::Unix(stream) => (&*stream).write(bytes),
         }
     }
 

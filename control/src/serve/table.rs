@@ -42,11 +42,11 @@ pub struct Limits {
     pub unknown: usize,
     /// Longest time without a request.
     pub idle: Duration,
-    /// Longest time from the first octet of a request to its last; of a handshake too.
+    /// Longest time from the first byte of a request to its last; of a handshake too.
     pub request: Duration,
     /// Longest time in which an answer is taken whole.
     pub answer: Duration,
-    /// Octets of answers in all that clients have not taken.
+    /// Bytes of answers in all that clients have not taken.
     pub unread: usize,
 }
 
@@ -235,7 +235,7 @@ mod tests {
         for number in 0..3 {
             assert_eq!(table.admit(at(number), Trust::User), Ok((number, None)));
         }
-        // 0 has had an answer, 1 only sends octets, 2 waits for its answer.
+        // 0 has had an answer, 1 only sends bytes, 2 waits for its answer.
         table.set(0, at(3), Phase::Answering);
         table.set(0, at(4), Phase::Idle);
         table.set(1, at(5), Phase::Asking);
@@ -285,7 +285,7 @@ mod tests {
         let cases: [Case<'_>; 5] = [
             ("idle",              Trust::User,    &[],                                         99),
             ("unknown",           Trust::Unknown, &[],                                          9),
-            ("octet by octet",    Trust::User,    &[(5, Phase::Asking), (9, Phase::Asking)],   14),
+            ("byte by byte",    Trust::User,    &[(5, Phase::Asking), (9, Phase::Asking)],   14),
             ("unread",            Trust::User,    &[(5, Phase::Working), (50, Phase::Answering)], 69),
             ("idle again",        Trust::User,    &[(5, Phase::Answering), (6, Phase::Idle)], 105),
         ];

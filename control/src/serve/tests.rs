@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use super::*;
 
-/// Answers each line by as many octets as it says; whoever sends `owner` is one from then on.
+/// Answers each line by as many bytes as it says; whoever sends `owner` is one from then on.
 struct Lines;
 
 impl Protocol for Lines {
@@ -44,9 +44,9 @@ impl Protocol for Lines {
             if text.trim() == "owner" {
                 let _ = client.raise(Trust::Owner);
             }
-            let octets = text.trim().parse().unwrap_or(3);
-            let sent = match client.hold(octets) {
-                Ok(_held) => client.send(&vec![b'x'; octets]),
+            let bytes = text.trim().parse().unwrap_or(3);
+            let sent = match client.hold(bytes) {
+                Ok(_held) => client.send(&vec![b'x'; bytes]),
                 Err(_) => client.send(b"no\n"),
             };
             if sent.is_err() {
@@ -116,7 +116,7 @@ fn a_place_is_kept_for_an_owner_and_owners_do_not_go_for_others() {
 #[test]
 fn whoever_is_slower_than_its_time_is_sent_away() {
     let short = Duration::from_millis(100);
-    #[rustfmt::skip] // columns: name, limits, first octets
+    #[rustfmt::skip] // columns: name, limits, first bytes
     let cases = [
         ("idle", Limits { idle: short, ..LIMITS }, b"".as_slice()),
         ("half a request", Limits { request: short, ..LIMITS }, b"1"),
@@ -131,7 +131,7 @@ fn whoever_is_slower_than_its_time_is_sent_away() {
     }
 }
 
-/// Octet by octet is as slow as not at all.
+/// Byte by byte is as slow as not at all.
 #[test]
 fn a_request_has_its_time_as_a_whole() {
     let (server, addr) = served(Limits { request: Duration::from_millis(200), ..LIMITS });

@@ -118,9 +118,9 @@ mod tests {
     use super::*;
 
     fn heard(socket: &UnixDatagram) -> String {
-        let mut octets = [0; 512];
-        let len = socket.recv(&mut octets).unwrap();
-        String::from_utf8(octets[..len].to_vec()).unwrap()
+        let mut bytes = [0; 512];
+        let len = socket.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..len].to_vec()).unwrap()
     }
 
     fn listen(name: &str) -> UnixDatagram {
@@ -166,9 +166,9 @@ mod tests {
         let mut last = String::new();
         loop {
             notifier.flush();
-            let mut octets = [0; 512];
-            let Ok(len) = socket.recv(&mut octets) else { break };
-            last = String::from_utf8(octets[..len].to_vec()).unwrap();
+            let mut bytes = [0; 512];
+            let Ok(len) = socket.recv(&mut bytes) else { break };
+            last = String::from_utf8(bytes[..len].to_vec()).unwrap();
         }
         assert_eq!(last, "STOPPING=1\nSTATUS=x\n");
     }

@@ -1,7 +1,7 @@
 //! Frames of captures, for tests.
 //!
 //! Shape: a capture → its frames, sorted.
-//! Units: octets.
+//! Units: bytes.
 //! Source: none of its own.
 
 use std::path::Path;

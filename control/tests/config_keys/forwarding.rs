@@ -1,7 +1,7 @@
 //! What `docs/forwarding.md` says of formats, tags and learning, on the wire.
 //!
 //! Shape: a few frames through a switch of three ports; what leaves by which port.
-//! Units: ns; octets without FCS.
+//! Units: ns; bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3; IEEE 802.1Q 6.9, 8.6.3, 8.7; docs/spec/wire-formats.md §1.4.
 
 use weft_hosts::frames::{FrameSpec, Kind, Station};
@@ -20,7 +20,7 @@ fn left(run: &Run) -> Vec<usize> {
     run.sent.iter().map(Vec::len).collect()
 }
 
-fn octets(run: &Run, port: usize) -> Vec<Vec<u8>> {
+fn left_by(run: &Run, port: usize) -> Vec<Vec<u8>> {
     run.sent[port].iter().map(|(_, frame)| frame.clone()).collect()
 }
 
@@ -55,7 +55,7 @@ fn a_lite_port_takes_all_for_lite_and_gets_nothing_else() {
         "{\"lite\":1}",
         "a Standard frame is none there"
     );
-    assert_eq!(octets(&came, 2), [other]);
+    assert_eq!(left_by(&came, 2), [other]);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_tag_of_any_vlan_passes_transparent_ports_as_it_is() {
         let came = run(from_p0(vec![tagged.clone()]), &with(THREE, "port.pvid", pvid));
         let outputs = left(&came);
         assert_eq!(outputs[0] + outputs[1], 1, "VID {vid}, pvid {pvid}");
-        assert_eq!(octets(&came, 1), [tagged], "VID {vid}, pvid {pvid}: not a bit is changed");
+        assert_eq!(left_by(&came, 1), [tagged], "VID {vid}, pvid {pvid}: not a bit is changed");
     }
 }
 
@@ -81,13 +81,13 @@ fn an_added_tag_has_the_lowest_pcp_of_the_priority() {
         let came = run(from_p0(vec![plain.clone()]), &text);
         let tag = [0x81, 0, pcp << 5, 1];
         let want = [&plain[..12], &tag, &plain[12..]].concat();
-        assert_eq!(octets(&came, 1), [want], "DSCP {dscp}, priority {pri}");
+        assert_eq!(left_by(&came, 1), [want], "DSCP {dscp}, priority {pri}");
     }
     // A priority tag becomes one of the VLAN, and keeps its PCP.
     let tagged = bytes(&standard(0).with_vlan(Pcp::from_low_bits(6), Vid::from_low_bits(0)), 0);
     let came = run(from_p0(vec![tagged.clone()]), &text);
     let want = [&tagged[..14], &[6 << 5, 1], &tagged[16..]].concat();
-    assert_eq!(octets(&came, 1), [want]);
+    assert_eq!(left_by(&came, 1), [want]);
 }
 
 #[test]
@@ -102,29 +102,29 @@ fn who_speaks_to_a_reserved_group_is_learnt() {
 }
 
 #[test]
-fn octet_6_tells_gen2_from_gen1_under_auto() {
-    #[rustfmt::skip] // columns: octet 6, mode of the port, format
+fn byte_6_tells_gen2_from_gen1_under_auto() {
+    #[rustfmt::skip] // columns: byte 6, mode of the port, format
     let cases = [
         (0x20, "auto", "gen1"), (0x80, "auto", "gen1"), (0x81, "auto", "gen1"),
         (0x82, "auto", "gen2"), (0x83, "auto", "gen2"), (0xB2, "auto", "gen2"),
         (0x82, "gen1", "gen1"), (0x83, "gen1", "gen1"),
     ];
-    for (octet, mode, format) in cases {
+    for (byte, mode, format) in cases {
         let mut frame = bytes(&spec(Kind::Gen1, 9, Station::numbered(2)), 0);
-        frame[6] = octet;
+        frame[6] = byte;
         let text = with(THREE, "port.afh", &format!("\"{mode}\""));
         let got = run(from_p0(vec![frame]), &text).number("/ports/0/rx_formats");
-        assert_eq!(got, format!("{{\"{format}\":1}}"), "{octet:#x} on {mode}");
+        assert_eq!(got, format!("{{\"{format}\":1}}"), "{byte:#x} on {mode}");
     }
 }
 
-/// p1 puts a tag in, so that four octets more leave than came.
+/// p1 puts a tag in, so that four bytes more leave than came.
 #[test]
-fn octets_are_counted_as_received_and_as_sent() {
+fn bytes_are_counted_as_received_and_as_sent() {
     let text = THREE.replace("name = \"p1\"\n", "name = \"p1\"\npvid = 5\n");
     let plain = bytes(&standard(0), 0);
     let came = run(from_p0(vec![plain.clone(), plain.clone()]), &text);
-    assert_eq!(octets(&came, 1).iter().map(Vec::len).collect::<Vec<_>>(), [plain.len() + 4; 2]);
+    assert_eq!(left_by(&came, 1).iter().map(Vec::len).collect::<Vec<_>>(), [plain.len() + 4; 2]);
     assert_eq!(came.number("/ports/0/rx_bytes"), (2 * plain.len()).to_string());
     assert_eq!(came.number("/ports/1/tx_bytes"), (2 * (plain.len() + 4)).to_string());
 }

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`rows`] has a [`Row`] for each key of the table; a key without one fails the test. To add a row: name
 //! the key, the value, and what is looked at (a number of a replay, frames that leave, a refusal).
-//! Units: ns, octets.
+//! Units: ns, bytes.
 //! Source: docs/spec/pipeline.md §12.
 
 mod forwarding;

@@ -1,7 +1,7 @@
 //! Small replays: a switch of three ports, a few frames, and what comes out.
 //!
 //! Shape: a [`Flow`] has frames and a configuration; [`replay`] runs them; [`Run`] is `result.json` and captures.
-//! Units: ns; octets without FCS; ports at 1 Gbit/s.
+//! Units: ns; bytes without FCS; ports at 1 Gbit/s.
 //! Source: docs/spec/pipeline.md §13.
 
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub type Arrival = (usize, u64, Vec<u8>);
 /// Frames of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Flow {
-    /// Ten frames of 256 octets from p0 to station 2: Standard with a DSCP.
+    /// Ten frames of 256 bytes from p0 to station 2: Standard with a DSCP.
     Ten(u8),
     /// The same with UDP to port 5000, which is not Standard by default.
     Udp,
@@ -52,9 +52,9 @@ pub enum Flow {
     Broadcast,
     Group,
     Unknown,
-    /// p0 and p2 send 1,000 frames of 1,000 octets each to station 2 at the rate of the link; DSCP and UDP port.
+    /// p0 and p2 send 1,000 frames of 1,000 bytes each to station 2 at the rate of the link; DSCP and UDP port.
     Incast(u8, u16),
-    /// The same at two DSCPs, 0 from p0 and this one from p2, with frames of 500 octets.
+    /// The same at two DSCPs, 0 from p0 and this one from p2, with frames of 500 bytes.
     Two(u8),
     /// Three stations speak at p0, then each is spoken to from p2, after so many ms.
     Learn(u64),
@@ -148,7 +148,7 @@ impl Flow {
 /// What came of a run.
 pub struct Run {
     result: Value,
-    /// By port: stamp in ns and octets of each frame that left.
+    /// By port: stamp in ns and bytes of each frame that left.
     pub sent: Vec<Vec<(u64, Vec<u8>)>>,
 }
 

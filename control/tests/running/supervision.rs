@@ -163,9 +163,9 @@ fn a_stuck_worker_is_told_and_stops_nobody() {
     let heard = UnixDatagram::bind(&path).unwrap();
     heard.set_read_timeout(Some(LONG)).unwrap();
     let listen = || {
-        let mut octets = [0; 512];
-        let len = heard.recv(&mut octets).unwrap();
-        String::from_utf8(octets[..len].to_vec()).unwrap()
+        let mut bytes = [0; 512];
+        let len = heard.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..len].to_vec()).unwrap()
     };
     let hooked = Hooked::start(dir, Some(&path));
     assert_eq!(listen(), "READY=1\nSTATUS=up\n");
@@ -207,9 +207,9 @@ fn a_stuck_worker_is_told_and_stops_nobody() {
     // On a busy machine the stop is given up before it is known which worker it is.
     let told = err.contains("worker 1 does not answer") || err.contains("is given up");
     assert!(code == 5 && told, "{code} {err}");
-    let mut octets = [0; 512];
-    let len = heard.recv(&mut octets).unwrap();
-    assert_eq!(&octets[..len], b"STOPPING=1\nSTATUS=stopping on SIGTERM\n");
+    let mut bytes = [0; 512];
+    let len = heard.recv(&mut bytes).unwrap();
+    assert_eq!(&bytes[..len], b"STOPPING=1\nSTATUS=stopping on SIGTERM\n");
 }
 
 /// Whatever does not move, SIGTERM ends the process; a main thread that does not move ends it without.
@@ -325,7 +325,7 @@ fn capture(path: &Path, frames: impl Iterator<Item = (u64, Vec<u8>)>) {
     writer.finish().unwrap();
 }
 
-/// A frame of 100 octets from a station to one that nobody knows.
+/// A frame of 100 bytes from a station to one that nobody knows.
 fn from_station(number: u8) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 9, 9, 2, 0, 0, 0, 1, number, 0x08, 0x00];
     frame.resize(100, 0);

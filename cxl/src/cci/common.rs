@@ -1,7 +1,7 @@
 //! Commands and state of every component: identity, owners, background, logs, and requests that wait for others.
 //!
 //! Shape: [`Common`], a field of each component; [`Common::execute`] carries out what is not the component's own.
-//! Units: octets; time as `Instant`.
+//! Units: bytes; time as `Instant`.
 //! Source: docs/spec/wire-formats.md §4.2, §4.4; CXL 3.1 sections 8.2.9.1, 8.2.9.5.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,11 +18,11 @@ use super::reply::Reply;
 use super::session::Session;
 use super::{Done, Outcome, respond};
 
-/// Longest message, 2^n octets: what a stream can carry, rounded up.
+/// Longest message, 2^n bytes: what a stream can carry, rounded up.
 const MESSAGE_MAX_LOG2: u8 = 16;
-/// Shortest limit that can be set, 2^n octets.
+/// Shortest limit that can be set, 2^n bytes.
 const LIMIT_MIN_LOG2: u8 = 8;
-/// Largest limit that can be asked for, 2^n octets.
+/// Largest limit that can be asked for, 2^n bytes.
 const LIMIT_MAX_LOG2: u8 = 20;
 /// Requests that may wait for others at a time.
 const PENDING_MAX: usize = 256;
@@ -96,7 +96,7 @@ impl Common {
         }
     }
 
-    /// Longest response, octets with the header.
+    /// Longest response, bytes with the header.
     #[must_use]
     pub const fn response_limit(&self) -> usize {
         1 << self.limit_log2

@@ -1,7 +1,7 @@
 //! The payload of a response while it is made.
 //!
 //! Shape: [`Reply::send`] writes a [`Response`]; nothing else ever stands in it.
-//! Units: octets.
+//! Units: bytes.
 //! Source: none of its own.
 
 use weft_parsers::cci::{Response, ReturnCode, header, mctp};
@@ -16,14 +16,14 @@ const SHORT: usize = 1_024;
 /// A payload, empty at first.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Reply {
     /// Nothing yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { octets: Vec::new() }
+        Self { bytes: Vec::new() }
     }
 
     /// Sets what is answered.
@@ -32,20 +32,20 @@ impl Reply {
     /// Internal Error: it is longer than [`PAYLOAD_MAX`], or a list longer than its count can say.
     pub fn send(&mut self, response: &Response<'_>) -> Done {
         for room in [SHORT, PAYLOAD_MAX] {
-            self.octets.clear();
-            self.octets.resize(room, 0);
-            if let Some(len) = response.emit(&mut self.octets) {
-                self.octets.truncate(len);
+            self.bytes.clear();
+            self.bytes.resize(room, 0);
+            if let Some(len) = response.emit(&mut self.bytes) {
+                self.bytes.truncate(len);
                 return Ok(Outcome::Done);
             }
         }
-        self.octets.clear();
+        self.bytes.clear();
         Err(ReturnCode::InternalError)
     }
 
     /// What is answered.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        &self.octets
+        &self.bytes
     }
 }

@@ -1,7 +1,7 @@
-//! CCI over a stream of octets, such as a TCP connection: octets in, octets out, no socket.
+//! CCI over a stream of bytes, such as a TCP connection: bytes in, bytes out, no socket.
 //!
 //! Shape: [`StreamServer::receive`] takes what came, carries out each whole request and appends the responses.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1 (MCTP types 07h and 08h).
 //!
 //! One request of a tag may wait at a time, and [`WAITING_MAX`] in all. What answers late, as from beyond a tunnel, is appended by
@@ -46,7 +46,7 @@ pub struct StreamServer {
     session: Session,
     right: Right,
     /// What has come of a message that is not whole.
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     waiting: BTreeMap<Ticket, Waiting>,
     ignored: u64,
 }
@@ -58,7 +58,7 @@ impl StreamServer {
         Self {
             session,
             right: Right::Primary,
-            octets: Vec::new(),
+            bytes: Vec::new(),
             waiting: BTreeMap::new(),
             ignored: 0,
         }
@@ -82,13 +82,13 @@ impl StreamServer {
         self.ignored
     }
 
-    /// Octets that are kept of a message that is not whole: at most [`mctp::STREAM_MAX`].
+    /// Bytes that are kept of a message that is not whole: at most [`mctp::STREAM_MAX`].
     #[must_use]
     pub fn buffered(&self) -> usize {
-        self.octets.len()
+        self.bytes.len()
     }
 
-    /// Takes in `octets`, carries out what is whole, and appends the responses to `out`.
+    /// Takes in `bytes`, carries out what is whole, and appends the responses to `out`.
     ///
     /// # Errors
     /// [`StreamError`]: the connection must be closed. Responses to what came before stand in `out`.
@@ -96,14 +96,14 @@ impl StreamServer {
         &mut self,
         component: &mut dyn Component,
         now: Instant,
-        octets: &[u8],
+        bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), StreamError> {
-        self.receive_some(component, now, octets, usize::MAX, out).map(drop)
+        self.receive_some(component, now, bytes, usize::MAX, out).map(drop)
     }
 
-    /// As [`receive`](Self::receive), until `most` octets or more stand in `out`; whether whole messages may be left, for
-    /// a next call without octets.
+    /// As [`receive`](Self::receive), until `most` bytes or more stand in `out`; whether whole messages may be left, for
+    /// a next call without bytes.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -111,12 +111,12 @@ impl StreamServer {
         &mut self,
         component: &mut dyn Component,
         now: Instant,
-        octets: &[u8],
+        bytes: &[u8],
         most: usize,
         out: &mut Vec<u8>,
     ) -> Result<bool, StreamError> {
-        self.octets.extend_from_slice(octets);
-        let all = core::mem::take(&mut self.octets);
+        self.bytes.extend_from_slice(bytes);
+        let all = core::mem::take(&mut self.bytes);
         let mut rest = all.as_slice();
         let mut is_left = false;
         loop {
@@ -132,7 +132,7 @@ impl StreamServer {
                 }
             }
         }
-        self.octets = rest.to_vec();
+        self.bytes = rest.to_vec();
         Ok(is_left)
     }
 

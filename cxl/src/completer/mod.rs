@@ -1,7 +1,7 @@
 //! Who answers requests: memory behind it is read and written, completions are split where they must be.
 //!
 //! Shape: (request, [`Target`]) → completions, [`Served`].
-//! Units: octets.
+//! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.7, 2.3.1.1 (read completion boundary), 2.7.2 (poisoned), 6.15 (atomics);
 //! docs/spec/wire-formats.md §3.1, §3.6; CXL 3.1 section 7.7.3.3 (the prefix of a completion).
 
@@ -13,7 +13,7 @@ const RCB: u64 = 64;
 
 /// What requests read and write.
 pub trait Target {
-    /// Whether all `len` octets from `addr` on are there.
+    /// Whether all `len` bytes from `addr` on are there.
     fn holds(&self, addr: u64, len: u64) -> bool;
     /// Fills `into`; false when it cannot be read.
     fn read(&self, addr: u64, into: &mut [u8]) -> bool;
@@ -37,7 +37,7 @@ pub enum Served {
 /// How it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompleterSpec {
-    /// Most octets of a completion, a power of two, 64..=4096.
+    /// Most bytes of a completion, a power of two, 64..=4096.
     pub payload_max: usize,
     /// Chunks of a UIO read leave the last one first, as they may.
     pub uio_last_first: bool,
@@ -69,10 +69,10 @@ impl CompleterSpec {
         send: &mut Send<'_>,
     ) -> Served {
         let kind = request.kind();
-        let octets = request.access_len();
+        let bytes = request.access_len();
         let reserved = matches!(request.at(), At::TranslationRequest | At::Reserved);
         let is_ours = (kind.is_memory() || kind.is_io()) && kind != Kind::MemReadLocked;
-        if !is_ours || reserved || !target.holds(addr, octets) {
+        if !is_ours || reserved || !target.holds(addr, bytes) {
             self.refuse(request, Status::UnsupportedRequest, completer, send);
             return Served::Unsupported;
         }
@@ -157,7 +157,7 @@ pub fn load(request: &Tlp<'_>, addr: u64, target: &dyn Target) -> Option<Vec<u8>
     target.read(addr, &mut data).then_some(data)
 }
 
-/// Writes the octets of a request that are enabled; false when that fails.
+/// Writes the bytes of a request that are enabled; false when that fails.
 pub fn store(request: &Tlp<'_>, addr: u64, target: &mut dyn Target) -> bool {
     let data = request.payload();
     let last = data.len() / 4 - usize::from(!data.is_empty());
@@ -176,8 +176,8 @@ pub fn store(request: &Tlp<'_>, addr: u64, target: &mut dyn Target) -> bool {
             continue;
         }
         let end = (from..data.len()).find(|&at| !enabled(at)).unwrap_or(data.len());
-        let octets = data.get(from..end).unwrap_or_default();
-        if !target.write(addr.wrapping_add(from as u64), octets) {
+        let bytes = data.get(from..end).unwrap_or_default();
+        if !target.write(addr.wrapping_add(from as u64), bytes) {
             return false;
         }
         from = end;

@@ -4,9 +4,9 @@ use weft_parsers::tlp::{Body, Mode};
 
 use super::*;
 
-struct Octets(Vec<u8>);
+struct Bytes(Vec<u8>);
 
-impl Target for Octets {
+impl Target for Bytes {
     fn holds(&self, addr: u64, len: u64) -> bool {
         addr.checked_add(len).is_some_and(|end| end <= self.0.len() as u64)
     }
@@ -32,7 +32,7 @@ struct Answer {
 }
 
 fn serve(
-    target: &mut Octets,
+    target: &mut Bytes,
     kind: Kind,
     addr: u64,
     enables: (u8, u8),
@@ -49,9 +49,9 @@ fn serve(
         last_be: enables.1,
     };
     let tlp = TlpRepr::new(Mode::Flit, kind, Bdf::new(1, 0, 0), 7, body);
-    let mut octets = vec![0; 4_200];
-    let len = TlpRepr { payload, ..tlp }.emit(&mut octets).unwrap();
-    let request = Tlp::parse(Mode::Flit, &octets[..len]).unwrap();
+    let mut bytes = vec![0; 4_200];
+    let len = TlpRepr { payload, ..tlp }.emit(&mut bytes).unwrap();
+    let request = Tlp::parse(Mode::Flit, &bytes[..len]).unwrap();
     let mut answers = Vec::new();
     let spec = CompleterSpec { payload_max: 256, uio_last_first: false };
     let served = spec.serve(&request, Bdf::new(2, 0, 0), target, &mut |answer| {
@@ -67,7 +67,7 @@ fn serve(
 //= PCIe 6.0 section 2.3.1.1: completions end at the boundary, counts and addresses follow
 #[test]
 fn completions_end_at_the_boundary() {
-    let mut target = Octets((0..=255).cycle().take(4_096).collect());
+    let mut target = Bytes((0..=255).cycle().take(4_096).collect());
     let (served, answers) = serve(&mut target, Kind::MemRead, 0x34, (0xE, 0x7), &[], 200);
     assert_eq!(served, Served::Done);
     let ends: Vec<_> =
@@ -79,7 +79,7 @@ fn completions_end_at_the_boundary() {
 }
 
 #[test]
-fn only_enabled_octets_are_written() {
+fn only_enabled_bytes_are_written() {
     #[rustfmt::skip] // columns: first, last, double words, want
     let cases: [(u8, u8, u16, &[u8]); 4] = [
         (0x5, 0x0, 1, &[1, 0, 3, 0]),
@@ -88,7 +88,7 @@ fn only_enabled_octets_are_written() {
         (0x0, 0x0, 1, &[0, 0, 0, 0]),
     ];
     for (first, last, dws, want) in cases {
-        let mut target = Octets(vec![0; 64]);
+        let mut target = Bytes(vec![0; 64]);
         let payload: Vec<u8> = (1..=12).take(usize::from(dws) * 4).collect();
         let (served, answers) = serve(&mut target, Kind::MemWrite, 8, (first, last), &payload, dws);
         assert_eq!((served, answers.len()), (Served::Done, 0));
@@ -98,7 +98,7 @@ fn only_enabled_octets_are_written() {
 
 #[test]
 fn atomics_answer_what_was_there() {
-    let mut target = Octets(vec![0; 64]);
+    let mut target = Bytes(vec![0; 64]);
     target.0[8..12].copy_from_slice(&0xFFFF_FFFEu32.to_le_bytes());
     let mut run = |kind, payload: &[u8], dws, enables| {
         let (served, mut answers) = serve(&mut target, kind, 8, enables, payload, dws);
@@ -124,7 +124,7 @@ fn atomics_reach_the_last_operand_of_memory() {
         [(Kind::FetchAdd, &[4, 8], 1), (Kind::Swap, &[4, 8], 1), (Kind::Cas, &[4, 8, 16], 2)];
     for (kind, operands, per) in sizes {
         for &operand in operands {
-            let mut target = Octets(vec![0; 4_096]);
+            let mut target = Bytes(vec![0; 4_096]);
             let mut payload = vec![0; operand * per];
             payload[operand * (per - 1)] = 7;
             let dws = u16::try_from(payload.len() / 4).unwrap();
@@ -142,7 +142,7 @@ fn atomics_reach_the_last_operand_of_memory() {
 
 #[test]
 fn what_is_not_there_is_unsupported() {
-    let mut target = Octets(vec![0; 64]);
+    let mut target = Bytes(vec![0; 64]);
     for (addr, dws) in [(64, 1), (60, 2), (1 << 63, 2)] {
         let last = if dws > 1 { 0xF } else { 0 };
         let (served, answers) = serve(&mut target, Kind::MemRead, addr, (0xF, last), &[], dws);

@@ -1,6 +1,6 @@
 //! One function of a device: its registers, what is behind its BARs, its memory for hosts, its requests.
 //! Shape: a [`Target`] by address; effects of configuration writes reach all parts of it.
-//! Units: octets.
+//! Units: bytes.
 //! Source: PCIe 6.0 sections 6.6.2 (FLR), 7.5.1.2; PCIe 5.0 section 6.21; CXL 3.1 section 7.7.9 (HDM).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -37,7 +37,7 @@ pub struct FunctionConfig {
     pub spec: FunctionSpec,
     /// A mailbox in one of its BARs.
     pub mailbox: Option<MailboxPlace>,
-    /// Memory that the host manages: first address, octets. UIO requests reach it.
+    /// Memory that the host manages: first address, bytes. UIO requests reach it.
     pub hdm: Option<(Hpa, u64)>,
 }
 
@@ -124,7 +124,7 @@ impl State {
         self.forget();
     }
 
-    /// All that a reset ends; memory keeps its octets.
+    /// All that a reset ends; memory keeps its bytes.
     fn forget(&mut self) {
         self.requester.give_up();
         self.lnr = None;
@@ -190,7 +190,7 @@ impl State {
                 continue;
             };
             let data = match &done.result {
-                Ok(octets) => CplData::Good(octets),
+                Ok(bytes) => CplData::Good(bytes),
                 Err(Failure::Poisoned) => CplData::Poisoned,
                 Err(Failure::Timeout) => CplData::Lost,
                 Err(_) => CplData::Failed,

@@ -1,11 +1,11 @@
 //! A device: one function or several on a link of TLPs, with registers, memory, DMA and UIO.
 //!
 //! Shape: [`CxlDevice::poll`] moves TLPs; asks of its functions go in by methods, [`Event`]s come out.
-//! Units: octets.
+//! Units: bytes.
 //! Source: PCIe 6.0 chapters 2, 6 and 7; PCIe 5.0 section 6.21; CXL 3.1 sections 7.7.3.3, 7.7.9;
 //! docs/spec/cxl-fabric.md.
 //!
-//! A link that goes down resets it, as a hot reset does; memory keeps its octets.
+//! A link that goes down resets it, as a hot reset does; memory keeps its bytes.
 
 mod function;
 

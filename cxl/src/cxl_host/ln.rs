@@ -1,6 +1,6 @@
 //! The host's end of Lightweight Notification as TLPs.
 //! Shape: memory request → [`MemRequest`] → completion with the LN bit; [`LnMessage`] → `MsgD`.
-//! Units: octets.
+//! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use weft_parsers::fabric::{Bdf, Hpa};
@@ -74,8 +74,8 @@ pub(super) fn serve(
     }
     let mut data = vec![0; usize::from(tlp.length_dw()) * 4];
     let access = || match load(tlp, addr.0, memory) {
-        Some(octets) => {
-            data = octets;
+        Some(bytes) => {
+            data = bytes;
             Access::Done
         }
         None => Access::Failed,

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Exchange::step`] asks for one access to memory, [`Exchange::answer`] is told how it went; [`Ring`] reads
 //! the notifications that the GAE put into the host's memory.
-//! Units: octets, nanoseconds; little-endian.
+//! Units: bytes, nanoseconds; little-endian.
 //! Source: CXL 3.1 sections 8.2.8.1, 8.2.8.4; docs/spec/wire-formats.md §4.6 (0109, 010A), §5.4.
 
 use weft_parsers::fabric::{Bdf, Hpa};
@@ -16,7 +16,7 @@ use crate::requester::Failure;
 /// Pause before a mailbox is asked again, and how often.
 const PAUSE_NS: u64 = 1_000;
 const ASKS_MAX: u32 = 100_000;
-/// Octets of a notification.
+/// Bytes of a notification.
 pub const ENTRY_LEN: usize = 32;
 
 const CONTROL: u64 = 4;
@@ -59,11 +59,11 @@ pub enum MailboxFailure {
     #[error("the block of registers names no mailbox")]
     NoMailbox,
     /// The input does not fit.
-    #[error("{len} octets of input do not fit into {max}")]
+    #[error("{len} bytes of input do not fit into {max}")]
     Length {
-        /// Octets.
+        /// Bytes.
         len: usize,
-        /// Octets that fit.
+        /// Bytes that fit.
         max: usize,
     },
     /// It was never ready.
@@ -155,26 +155,26 @@ impl Exchange {
         if matches!(self.state, State::Done(_)) {
             return;
         }
-        let next = result.map_err(MailboxFailure::from).and_then(|octets| self.next(&octets));
+        let next = result.map_err(MailboxFailure::from).and_then(|bytes| self.next(&bytes));
         self.state = next.unwrap_or_else(|why| State::Done(Err(why)));
     }
 
-    fn next(&mut self, octets: &[u8]) -> Result<State, MailboxFailure> {
-        let word = |from: usize| octets.get(from..from + 2).and_then(|it| it.first_chunk::<2>());
+    fn next(&mut self, bytes: &[u8]) -> Result<State, MailboxFailure> {
+        let word = |from: usize| bytes.get(from..from + 2).and_then(|it| it.first_chunk::<2>());
         let word = |from| word(from).map_or(0, |it| u16::from_le_bytes(*it));
-        let rings = octets.first().is_some_and(|octet| octet & DOORBELL != 0);
+        let rings = bytes.first().is_some_and(|byte| byte & DOORBELL != 0);
         Ok(match core::mem::replace(&mut self.state, State::Head) {
             State::Head => {
-                let head = octets.first_chunk::<8>().ok_or(MailboxFailure::NoMailbox)?;
+                let head = bytes.first_chunk::<8>().ok_or(MailboxFailure::NoMailbox)?;
                 State::Array { len: array_len(*head).min(4_096) }
             }
             State::Array { .. } => {
-                let found = capabilities(octets).into_iter().find(|it| it.id == ID_MAILBOX);
+                let found = capabilities(bytes).into_iter().find(|it| it.id == ID_MAILBOX);
                 self.mailbox = found.ok_or(MailboxFailure::NoMailbox)?.offset.into();
                 State::Capabilities
             }
             State::Capabilities => {
-                let shift = octets.first().map_or(0, |octet| octet & 0x1F);
+                let shift = bytes.first().map_or(0, |byte| byte & 0x1F);
                 let max = if (8..=20).contains(&shift) { 1 << shift } else { 0 };
                 self.output_max = max;
                 if self.input.len() > max {
@@ -203,7 +203,7 @@ impl Exchange {
                 }
             }
             State::Output { code, vendor, .. } => {
-                State::Done(Ok(Response { code, vendor, payload: octets.to_vec() }))
+                State::Done(Ok(Response { code, vendor, payload: bytes.to_vec() }))
             }
             State::Done(result) => State::Done(result),
         })

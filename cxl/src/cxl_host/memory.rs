@@ -1,6 +1,6 @@
 //! A host's memory: what devices read and write, and what a peer's UIO requests reach.
 //! Shape: ranges of addresses, each a [`Memory`]; a [`Target`], and what a fabric memory engine works on.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; CXL 3.1 section 7.7.3.1.
 
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ pub struct HostMemory {
 
 /// A range overlaps another, or ends beyond 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{len:#x} octets at {base} overlap other memory, or end beyond 64 bits")]
+#[error("{len:#x} bytes at {base} overlap other memory, or end beyond 64 bits")]
 pub struct NoPlace {
     /// First address.
     pub base: Hpa,
-    /// Octets.
+    /// Bytes.
     pub len: u64,
 }
 
@@ -89,7 +89,7 @@ impl fabric_mem::Memory for HostMemory {
 
 /// Who decides which of a host's own addresses a request of another host reaches.
 pub trait Exports {
-    /// The address here of `len` octets that `from` calls `addr`; `None` if it may not reach them.
+    /// The address here of `len` bytes that `from` calls `addr`; `None` if it may not reach them.
     fn local(&self, from: Pid, addr: Hpa, len: u64) -> Option<u64>;
 }
 
@@ -98,7 +98,7 @@ pub trait Exports {
 pub struct Export {
     /// First address, as others have it.
     pub base: Hpa,
-    /// Octets.
+    /// Bytes.
     pub len: u64,
     /// First address here.
     pub local: u64,

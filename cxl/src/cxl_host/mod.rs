@@ -1,7 +1,7 @@
 //! A host: one root port on a link of TLPs, memory behind it, and the software that uses both.
 //!
 //! Shape: [`CxlHost::poll`] moves TLPs; asks go in by methods, [`Event`]s come out by [`CxlHost::next_event`].
-//! Units: octets, addresses of the bus.
+//! Units: bytes, addresses of the bus.
 //! Source: PCIe 6.0 chapters 2 and 6; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.7.3.3, 7.7.6.1;
 //! docs/spec/cxl-fabric.md.
 //!
@@ -43,7 +43,7 @@ pub mod code {
     pub const PME_TO_ACK: u8 = 0x1B;
 }
 
-/// Octets of addresses that interrupts are written to.
+/// Bytes of addresses that interrupts are written to.
 const MSI_LEN: u64 = 1 << 20;
 /// Events that wait for whoever owns the host; beyond, the oldest is dropped.
 const EVENTS_MAX: usize = 65_536;
@@ -59,7 +59,7 @@ pub struct HostConfig {
     pub spec: HostSpec,
     /// Its root port.
     pub root: BridgeSpec,
-    /// Most octets of a read that it sends.
+    /// Most bytes of a read that it sends.
     pub read_max: usize,
     /// What no UIO request that it sends crosses a multiple of.
     pub uio_max: usize,

@@ -116,7 +116,7 @@ impl Scan {
         }
         self.retries = 0;
         let value = match result {
-            Ok(octets) => octets.first_chunk().copied().map(u32::from_le_bytes),
+            Ok(bytes) => bytes.first_chunk().copied().map(u32::from_le_bytes),
             Err(_) if retry && vendor => Some(NOT_READY),
             Err(_) => None,
         };

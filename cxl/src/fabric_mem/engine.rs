@@ -1,7 +1,7 @@
 //! The engine's calls: registration, connections, transfers and their status.
 //!
 //! Shape: each call checks all, then changes all or nothing; [`Engine::poll`] (in `run`) does the work.
-//! Units: octets; picoseconds.
+//! Units: bytes; picoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 //!
 //! A registration in use is not taken back: [`Engine::deregister`] says how many transfers use it. A transfer
@@ -40,7 +40,7 @@ pub struct TransferOpDesc {
     pub local: u64,
     /// The peer's address, as the peer knows it.
     pub remote: u64,
-    /// Octets.
+    /// Bytes.
     pub len: u64,
 }
 
@@ -292,7 +292,7 @@ impl Engine {
         Ok(peers)
     }
 
-    /// Own address of `len` octets at `offset` of the own segment, for a request of port id `requester`:
+    /// Own address of `len` bytes at `offset` of the own segment, for a request of port id `requester`:
     /// `None`, and so status UR, for what is not registered or who is not connected.
     #[must_use]
     pub fn serve(&self, requester: Pid, offset: u64, len: u64) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! What calls refuse, and why a transfer failed.
 //! Shape: [`Error`] is a call's answer and changes nothing; [`Reason`] belongs to one transfer.
-//! Units: octets; addresses of the owner unless they are `Hpa`.
+//! Units: bytes; addresses of the owner unless they are `Hpa`.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6.
 
 use weft_parsers::fabric::{Hpa, Pid};
@@ -31,11 +31,11 @@ pub enum Error {
         why: &'static str,
     },
     /// A range is empty or ends beyond 64 bits.
-    #[error("range at {addr:#x} of {len:#x} octets is empty or ends beyond 64 bits")]
+    #[error("range at {addr:#x} of {len:#x} bytes is empty or ends beyond 64 bits")]
     Extent {
         /// First address.
         addr: u64,
-        /// Octets.
+        /// Bytes.
         len: u64,
     },
     /// A range overlaps a registration.
@@ -61,9 +61,9 @@ pub enum Error {
         addr: u64,
     },
     /// The window for exports is full.
-    #[error("no {len:#x} octets are left in the window for exports")]
+    #[error("no {len:#x} bytes are left in the window for exports")]
     WindowFull {
-        /// Octets that were wanted.
+        /// Bytes that were wanted.
         len: u64,
     },
     /// No such registration.
@@ -115,8 +115,8 @@ pub enum Error {
         /// First address.
         addr: u64,
     },
-    /// Two operations write to the same octets, in no order.
-    #[error("operations {first} and {second} write to the same octets")]
+    /// Two operations write to the same bytes, in no order.
+    #[error("operations {first} and {second} write to the same bytes")]
     Destinations {
         /// One of them.
         first: usize,
@@ -149,7 +149,7 @@ pub enum Reason {
     /// The data is marked as bad.
     #[error("poisoned data for {0}")]
     Poisoned(Hpa),
-    /// A completion does not fit its request: kind, place, length, or twice the same octets.
+    /// A completion does not fit its request: kind, place, length, or twice the same bytes.
     #[error("malformed completion for {0}")]
     Malformed(Hpa),
     /// A request was not completed in time; it is not sent again.

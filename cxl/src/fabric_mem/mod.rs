@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Engine`] is plain state, driven by `poll(now, port, memory)`: [`UioPort`] sends requests,
 //! [`Memory`] holds what is registered, [`Message`]s between peers are carried by whoever owns the engine.
-//! Units: octets; picoseconds; fabric addresses are `Hpa`, others are their owner's.
+//! Units: bytes; picoseconds; fabric addresses are `Hpa`, others are their owner's.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 
 pub mod engine;

@@ -1,6 +1,6 @@
 //! Options of an engine, by name as users give them.
 //! Shape: (key, value) pairs of text → [`Options`]; `enable_use_fabric_mem` is off unless it is `1`.
-//! Units: octets; microseconds in text; counts.
+//! Units: bytes; microseconds in text; counts.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers" and check 1.
 
 use weft_dataplane::time::Span;

@@ -1,6 +1,6 @@
 //! Peers: what they share, and at which fabric addresses it is found here.
 //! Shape: [`Message`]s carry [`Share`]s; [`Imports`] maps the owner's addresses to fabric addresses.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §5.1 (segments).
 
 use std::collections::BTreeMap;
@@ -37,13 +37,13 @@ pub enum Message {
 pub struct Segment {
     /// First address.
     pub base: Hpa,
-    /// Octets.
+    /// Bytes.
     pub len: u64,
 }
 
 /// A peer's memory, as mapped here.
 pub struct Imports {
-    /// By the owner's first address: octets and fabric address. Disjoint.
+    /// By the owner's first address: bytes and fabric address. Disjoint.
     ranges: BTreeMap<u64, (u64, Hpa)>,
 }
 

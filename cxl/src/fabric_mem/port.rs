@@ -1,6 +1,6 @@
 //! What an engine stands on: memory by address, and a way to send UIO requests.
 //! Shape: [`Memory`] reads and writes; [`UioPort`] takes [`Request`]s and hands in [`Completion`]s.
-//! Units: octets; tags of 14 bits.
+//! Units: bytes; tags of 14 bits.
 //! Source: docs/spec/wire-formats.md §3.6, §5.5.
 
 use weft_dataplane::time::Instant;
@@ -20,15 +20,15 @@ pub enum MemKind {
 pub struct Place {
     /// Port id that the segment leads to.
     pub pid: Pid,
-    /// Octets from the segment's start.
+    /// Bytes from the segment's start.
     pub offset: u64,
 }
 
 /// Memory of the host or device, by the addresses that its user knows.
 pub trait Memory {
-    /// What all `len` octets from `addr` on are; `None` when there is no such memory, or two kinds.
+    /// What all `len` bytes from `addr` on are; `None` when there is no such memory, or two kinds.
     fn kind(&self, addr: u64, len: u64) -> Option<MemKind>;
-    /// Where `len` octets of device memory lie on the fabric.
+    /// Where `len` bytes of device memory lie on the fabric.
     fn place(&self, addr: u64, len: u64) -> Option<Place>;
     /// Fills `into`; false when it cannot be read.
     fn read(&self, addr: u64, into: &mut [u8]) -> bool;
@@ -72,9 +72,9 @@ impl StreamId {
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// `UIOMRd` of so many octets.
+    /// `UIOMRd` of so many bytes.
     Read(u64),
-    /// `UIOMWr` of these octets.
+    /// `UIOMWr` of these bytes.
     Write(&'a [u8]),
 }
 
@@ -96,7 +96,7 @@ pub struct Request<'a> {
 pub enum Answer<'a> {
     /// `UIORdCplD`: a part of the data.
     Data {
-        /// Octets from the request's address.
+        /// Bytes from the request's address.
         offset: u64,
         /// The data.
         data: &'a [u8],

@@ -1,7 +1,7 @@
 //! Registered memory: what may be transferred, and where peers find it on the fabric.
 //! Shape: ranges by address, each within one [`Handle`]; host memory gets a place in the window for exports,
 //! device memory has one of its own.
-//! Units: octets; places are aligned to 4 KiB as their addresses are.
+//! Units: bytes; places are aligned to 4 KiB as their addresses are.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::port::{MemKind, Memory, Place};
 pub struct MemDesc {
     /// First address.
     pub addr: u64,
-    /// Octets.
+    /// Bytes.
     pub len: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Share {
 pub struct Window {
     /// The segment's port id and where in it the window starts; a multiple of 4 KiB.
     pub place: Place,
-    /// Octets.
+    /// Bytes.
     pub len: u64,
 }
 
@@ -71,8 +71,8 @@ pub struct Registry {
     count: u64,
 }
 
-const fn page_up(octets: u64) -> Option<u64> {
-    octets.checked_next_multiple_of(REQUEST_LEN_MAX)
+const fn page_up(bytes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(REQUEST_LEN_MAX)
 }
 
 impl Registry {
@@ -155,7 +155,7 @@ impl Registry {
         self.ranges.values().map(|registration| registration.share)
     }
 
-    /// Own address of `len` octets at `offset` of the window's segment, where host memory is shown.
+    /// Own address of `len` bytes at `offset` of the window's segment, where host memory is shown.
     #[must_use]
     pub fn shown_at(&self, offset: u64, len: u64) -> Option<u64> {
         let (_, addr) = self.shown.range(..=offset).next_back()?;

@@ -1,6 +1,6 @@
 //! Two hosts with a device each, and a fabric with faults between them: the port and memory of these tests.
 //! Shape: [`Fabric::step`] lets 100 ns pass: requests arrive, completions come back, engines are polled.
-//! Units: octets; nanoseconds.
+//! Units: bytes; nanoseconds.
 //! Source: docs/spec/wire-formats.md §3.6 (chunks in any order), §5.1 (segments).
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::*;
 pub const HOST: u64 = 0x10_0000;
 /// Where device memory begins.
 pub const DEVICE: u64 = 0x4000_0000;
-/// Octets of each.
+/// Bytes of each.
 pub const SIZE: u64 = 1 << 20;
 
 /// Memory of a host and its device.
@@ -37,7 +37,7 @@ impl Ram {
         host.or_else(|| within(DEVICE).map(|offset| (MemKind::Device, offset)))
     }
 
-    /// The octets at an address.
+    /// The bytes at an address.
     pub fn at(&mut self, addr: u64, len: usize) -> Option<&mut [u8]> {
         let (kind, offset) = Self::part(addr, len as u64)?;
         let memory = if kind == MemKind::Host { &mut self.host } else { &mut self.device };
@@ -202,11 +202,11 @@ impl Fabric {
     /// Memory is random, and different in each host.
     pub fn new(seed: u64, faults: Faults) -> Self {
         let mut rng = Rng::new(seed);
-        let mut octets =
+        let mut bytes =
             || -> Vec<u8> { (0..SIZE / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect() };
         let rams = [0, 1].map(|host| Ram {
-            host: octets(),
-            device: octets(),
+            host: bytes(),
+            device: bytes(),
             device_pid: device_pid(host),
             broken: None,
         });
@@ -266,9 +266,9 @@ impl Fabric {
             match (place, &request.body) {
                 (None, _) => vec![OwnAnswer::Unsupported],
                 (Some((host, addr)), OwnBody::Read(_)) => {
-                    let mut octets = vec![0; usize::try_from(len).unwrap()];
-                    assert!(self.rams[host].read(addr, &mut octets));
-                    self.split(from, &octets)
+                    let mut bytes = vec![0; usize::try_from(len).unwrap()];
+                    assert!(self.rams[host].read(addr, &mut bytes));
+                    self.split(from, &bytes)
                 }
                 (Some((host, addr)), OwnBody::Write(data)) => {
                     self.rams[host].at(addr, data.len()).unwrap().copy_from_slice(data);
@@ -287,17 +287,17 @@ impl Fabric {
     }
 
     /// Completions of one read, of any number and in any order.
-    fn split(&mut self, from: usize, octets: &[u8]) -> Vec<OwnAnswer> {
+    fn split(&mut self, from: usize, bytes: &[u8]) -> Vec<OwnAnswer> {
         let mut parts = Vec::new();
         let mut at = 0;
-        while at < octets.len() {
-            let most = (octets.len() - at) as u64;
+        while at < bytes.len() {
+            let most = (bytes.len() - at) as u64;
             let len = if self.rng.chance(1, 2) { most } else { 1 + self.rng.below(most) };
             let end = at + usize::try_from(len).unwrap();
             let wire = &mut self.wires[from];
             let poisoned = wire.hit(wire.faults.poisoned);
             let place = usize::try_from(self.rng.below(parts.len() as u64 + 1)).unwrap();
-            parts.insert(place, OwnAnswer::Data(at as u64, octets[at..end].to_vec(), poisoned));
+            parts.insert(place, OwnAnswer::Data(at as u64, bytes[at..end].to_vec(), poisoned));
             at = end;
         }
         parts

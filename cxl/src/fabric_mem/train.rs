@@ -1,6 +1,6 @@
 //! A transfer cut into requests, and the parts of one request that have come.
 //! Shape: [`Train`] yields [`Piece`]s in order; [`Cover`] is a set of disjoint ranges.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.6 (chunks in any order), §5.5 (requests of up to 4 KiB).
 
 use weft_parsers::fabric::Hpa;
@@ -12,7 +12,7 @@ pub struct Span {
     pub local: u64,
     /// Fabric address of the remote end.
     pub fabric: Hpa,
-    /// Octets, above 0.
+    /// Bytes, above 0.
     pub len: u64,
 }
 
@@ -60,12 +60,12 @@ impl Train {
     }
 }
 
-/// Ranges of a request's octets that have come.
+/// Ranges of a request's bytes that have come.
 #[derive(Clone, Debug, Default)]
 pub struct Cover(Vec<(u64, u64)>);
 
 impl Cover {
-    /// Adds `len` octets from `offset` on; false, and nothing is added, when the range is empty, ends behind
+    /// Adds `len` bytes from `offset` on; false, and nothing is added, when the range is empty, ends behind
     /// `whole` or overlaps what is there.
     #[must_use]
     pub fn add(&mut self, offset: u64, len: u64, whole: u64) -> bool {
@@ -94,7 +94,7 @@ impl Cover {
         true
     }
 
-    /// Whether all of `whole` octets have come.
+    /// Whether all of `whole` bytes have come.
     #[must_use]
     pub fn is_whole(&self, whole: u64) -> bool {
         self.0.as_slice() == [(0, whole)]

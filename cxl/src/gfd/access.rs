@@ -1,10 +1,10 @@
-//! Reads and writes of requesters: each part of an access is checked before any octet moves.
-//! Shape: RPID, HPA, octets -> done, or a [`Fault`] with its [`Refusal`] and where it happened.
-//! Units: octets.
+//! Reads and writes of requesters: each part of an access is checked before any byte moves.
+//! Shape: RPID, HPA, bytes -> done, or a [`Fault`] with its [`Refusal`] and where it happened.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.6 (notification type 2), §5.2; docs/spec/cxl-fabric.md "GFD (endpoint)".
 //!
 //! An access is cut where its decoder, its turn of an interleaved set, or its block ends. A part that
-//! falls on another way than the first is refused: those octets are another device's, and decoding
+//! falls on another way than the first is refused: those bytes are another device's, and decoding
 //! them here would reach the wrong ones.
 
 use weft_parsers::fabric::{Dpa, Hpa, Pid};
@@ -72,7 +72,7 @@ pub struct Fault {
     pub dpa: Option<Dpa>,
 }
 
-/// Which octets of a write count.
+/// Which bytes of a write count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Enables {
     /// All.
@@ -86,12 +86,12 @@ pub enum Enables {
         /// Of the last.
         last: u8,
     },
-    /// One bit an octet, of at most 64 octets.
+    /// One bit a byte, of at most 64 bytes.
     Mask(u64),
 }
 
 impl Enables {
-    /// Whether they go with `len` octets at `hpa`.
+    /// Whether they go with `len` bytes at `hpa`.
     const fn fit(self, hpa: Hpa, len: usize) -> bool {
         match self {
             Self::All => true,
@@ -103,7 +103,7 @@ impl Enables {
         }
     }
 
-    /// Whether octet `at` of `len` counts.
+    /// Whether byte `at` of `len` counts.
     const fn has(self, at: usize, len: usize) -> bool {
         match self {
             Self::All => true,
@@ -114,7 +114,7 @@ impl Enables {
         }
     }
 
-    /// Whether all of `len` octets count.
+    /// Whether all of `len` bytes count.
     const fn all(self, len: usize) -> bool {
         match self {
             Self::All => true,
@@ -124,7 +124,7 @@ impl Enables {
     }
 }
 
-/// A piece of an access that is one run of octets in the device.
+/// A piece of an access that is one run of bytes in the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Where it begins.
@@ -146,7 +146,7 @@ pub struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// Decodes and checks the octet at `hpa`, and how far that holds.
+    /// Decodes and checks the byte at `hpa`, and how far that holds.
     ///
     /// # Errors
     /// [`Fault`].
@@ -162,7 +162,7 @@ impl Guard<'_> {
         }
     }
 
-    /// The part at `done` octets behind `hpa`, of an access that began on `way`.
+    /// The part at `done` bytes behind `hpa`, of an access that began on `way`.
     fn later(self, rpid: Pid, hpa: Hpa, done: usize, way: u8, writes: bool) -> Result<Part, Fault> {
         let at = hpa.0.checked_add(done as u64).map(Hpa);
         let at = at.ok_or(Fault { refusal: Miss::None.into(), hpa, dpa: None })?;
@@ -174,10 +174,10 @@ impl Guard<'_> {
         }
     }
 
-    /// Checks all of `len` octets at `hpa`; returns the first part. An access of none is one of 1.
+    /// Checks all of `len` bytes at `hpa`; returns the first part. An access of none is one of 1.
     ///
     /// # Errors
-    /// [`Fault`] of the first octet that is refused.
+    /// [`Fault`] of the first byte that is refused.
     #[inline]
     pub fn check(self, rpid: Pid, hpa: Hpa, len: usize, writes: bool) -> Result<Part, Fault> {
         let first = self.part(rpid, hpa, writes)?;
@@ -189,7 +189,7 @@ impl Guard<'_> {
         Ok(first)
     }
 
-    /// Calls `each` with the address of every part and the octets it is for, after checking all.
+    /// Calls `each` with the address of every part and the bytes it is for, after checking all.
     ///
     /// # Errors
     /// As [`Guard::check`], and then nothing was called; or what `each` says.
@@ -221,7 +221,7 @@ fn fitting(room: u64, len: usize) -> usize {
     usize::try_from(room).map_or(len, |room| room.min(len))
 }
 
-/// Reads `out.len()` octets at `hpa`.
+/// Reads `out.len()` bytes at `hpa`.
 ///
 /// # Errors
 /// [`Fault`]; `out` is as before, unless the memory itself failed.
@@ -239,7 +239,7 @@ pub fn read(
     })
 }
 
-/// Writes the octets of `data` that `enables` names at `hpa`. All of the range must be writable.
+/// Writes the bytes of `data` that `enables` names at `hpa`. All of the range must be writable.
 ///
 /// # Errors
 /// [`Fault`]; nothing was written, unless the memory itself failed.

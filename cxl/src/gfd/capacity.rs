@@ -1,7 +1,7 @@
 //! Dynamic capacity: which blocks belong to which groups, under which tags.
 //! Shape: [`Capacity`] of partitions, regions and pieces (start -> length, tag, groups); each change is
 //! worked out as a list of pieces first, then applied whole, and every applied range goes to the MGT.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.7 (4902 to 490B); CXL 3.1 sections 7.7.2.3 and 7.7.13.
 //!
 //! Decided here, where the pages say nothing:
@@ -39,7 +39,7 @@ pub const NO_TAG: Tag = [0; 16];
 pub struct Extent {
     /// First address.
     pub start: Dpa,
-    /// Octets.
+    /// Bytes.
     pub len: u64,
     /// Name of the allocation.
     pub tag: Tag,
@@ -50,18 +50,18 @@ pub struct Extent {
 /// How capacity to add is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice<'a> {
-    /// Any free blocks of a region, for `len` octets.
+    /// Any free blocks of a region, for `len` bytes.
     Free {
         /// Region.
         region: u8,
-        /// Octets.
+        /// Bytes.
         len: u64,
     },
     /// Free blocks beside each other.
     Contiguous {
         /// Region.
         region: u8,
-        /// Octets.
+        /// Bytes.
         len: u64,
     },
     /// Exactly these; only start and length count.
@@ -78,11 +78,11 @@ pub enum Choice<'a> {
 /// What to give back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// So many octets of a tag; 0: all.
+    /// So many bytes of a tag; 0: all.
     Tag {
         /// The tag.
         tag: Tag,
-        /// Octets.
+        /// Bytes.
         len: u64,
     },
     /// Exactly these; only start and length count.
@@ -116,7 +116,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Nothing configured, in a device of `size` octets.
+    /// Nothing configured, in a device of `size` bytes.
     #[must_use]
     pub fn new(size: u64) -> Self {
         Self {
@@ -149,7 +149,7 @@ impl Capacity {
         &self.mgt
     }
 
-    /// Octets of the device.
+    /// Bytes of the device.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
@@ -349,7 +349,7 @@ impl Capacity {
         self.regions.get(usize::from(id)).copied().flatten().ok_or(ReturnCode::InvalidInput)
     }
 
-    /// `len` octets of `region` that nobody has, from its lowest address on.
+    /// `len` bytes of `region` that nobody has, from its lowest address on.
     fn free(&self, region: Region, len: u64, whole: bool) -> Result<Vec<(u64, u64)>, ReturnCode> {
         if len == 0 || !len.is_multiple_of(region.block) {
             return Err(ReturnCode::InvalidInput);
@@ -420,7 +420,7 @@ impl Capacity {
         self.dmp_of(dpa).is_some_and(|dmp| dmp.media.sharable)
     }
 
-    /// The last `len` octets that `group` has under `tag`.
+    /// The last `len` bytes that `group` has under `tag`.
     fn last_of_tag(&self, group: GrpId, tag: Tag, len: u64) -> Result<Vec<(u64, u64)>, ReturnCode> {
         let named = self.pieces.iter().filter(|(_, p)| p.tag == tag && p.groups & group.bit() != 0);
         let mut found: Vec<(u64, Piece)> = named.map(|(start, piece)| (*start, *piece)).collect();

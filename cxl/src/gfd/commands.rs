@@ -1,6 +1,6 @@
 //! The commands of a device, 4900 to 4914, as methods of [`Gfd`].
 //! Shape: plain values in; a plain answer or a [`ReturnCode`] out; a refused one has changed nothing.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.7, conflicts C8 and C9; CXL 3.1 section 7.7.13.
 //!
 //! Lists come as pages: `start`, and `count` at most. A start at the end gives an empty page; one
@@ -41,7 +41,7 @@ pub struct Identity {
     pub sanitize: u8,
     /// All memory.
     pub capacity: u64,
-    /// Block sizes that a region can have, bit n for 2^n octets.
+    /// Block sizes that a region can have, bit n for 2^n bytes.
     pub region_blocks: [u64; 8],
     /// Block sizes that a partition can have.
     pub dmp_blocks: [u64; DMPS],

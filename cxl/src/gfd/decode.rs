@@ -1,6 +1,6 @@
 //! HPA to DPA by the decoders of the requester, and back.
 //! Shape: RPID -> up to 8 [`Decoder`]s, all compared -> [`Hit`]; or [`Miss`]: none, or several.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.2; CXL 3.1 sections 7.7.2.4 and 7.7.13.
 //!
 //! A decoder takes every HPA of its window, on whichever way it falls: the edge has already chosen this
@@ -23,7 +23,7 @@ pub struct Decoder {
     pub hpa_base: Hpa,
     /// First address in the device.
     pub dpa_base: Dpa,
-    /// Octets of this device; with interleaving, a multiple of the granularity.
+    /// Bytes of this device; with interleaving, a multiple of the granularity.
     pub dpa_len: u64,
     /// How the window is dealt out over devices.
     pub interleave: Interleave,
@@ -32,7 +32,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Octets of the window as the requester sees it; `None` for a decoder that no entry can hold.
+    /// Bytes of the window as the requester sees it; `None` for a decoder that no entry can hold.
     ///
     /// Without interleaving nothing has to be aligned. With it, an unaligned base or a length that
     /// ends within a turn would let two addresses decode to one, and the way back would be wrong.
@@ -59,7 +59,7 @@ impl Decoder {
 pub struct Hit {
     /// The address in the device.
     pub dpa: Dpa,
-    /// Octets from there on that the same decoder alone maps without a break; 1 or more.
+    /// Bytes from there on that the same decoder alone maps without a break; 1 or more.
     pub room: u64,
     /// Way of the set that the address falls on.
     pub way: u8,
@@ -116,7 +116,7 @@ impl Row {
         all().enumerate().any(|(at, one)| all().skip(at + 1).any(|other| meets(one, other)))
     }
 
-    /// Octets from `hpa` to the first window that begins behind it; 2^64 - 1 when there is none.
+    /// Bytes from `hpa` to the first window that begins behind it; 2^64 - 1 when there is none.
     #[inline]
     fn next_base(&self, hpa: u64) -> u64 {
         let mut least = u64::MAX - 1;

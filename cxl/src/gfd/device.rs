@@ -1,6 +1,6 @@
 //! The device as a whole.
-//! Shape: [`Request`] and octets in; [`Done`] or [`Refusal`] out, and a notification for the latter.
-//! Units: octets; time as a parameter.
+//! Shape: [`Request`] and bytes in; [`Done`] or [`Refusal`] out, and a notification for the latter.
+//! Units: bytes; time as a parameter.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
 
 use weft_dataplane::time::{Instant, LinkRate};
@@ -134,7 +134,7 @@ impl Gfd {
         &mut self.events
     }
 
-    /// Reads `out.len()` octets.
+    /// Reads `out.len()` bytes.
     ///
     /// # Errors
     /// [`Refusal`], of which a notification tells; `out` is as before.
@@ -152,7 +152,7 @@ impl Gfd {
         }
     }
 
-    /// Checks a read of `len` octets and draws for it: its data may be had by [`Self::fetch`] when it is due.
+    /// Checks a read of `len` bytes and draws for it: its data may be had by [`Self::fetch`] when it is due.
     ///
     /// # Errors
     /// [`Refusal`], of which a notification tells.
@@ -188,7 +188,7 @@ impl Gfd {
         self.qos.load()
     }
 
-    /// Writes the octets of `data` that `enables` names.
+    /// Writes the bytes of `data` that `enables` names.
     ///
     /// # Errors
     /// [`Refusal`], of which a notification tells; nothing was written.
@@ -252,8 +252,8 @@ impl Gfd {
     }
 
     #[inline]
-    fn done(&mut self, now: Instant, rpid: Pid, octets: usize) -> Done {
-        let (due, load) = self.qos.draw(now, rpid, octets as u64);
+    fn done(&mut self, now: Instant, rpid: Pid, bytes: usize) -> Done {
+        let (due, load) = self.qos.draw(now, rpid, bytes as u64);
         Done { due, load }
     }
 

@@ -1,6 +1,6 @@
 //! Media partitions and the regions within them.
 //! Shape: up to 4 [`Dmp`]s cut the DPA space, up to 8 [`Region`]s lie in them; both are checked lists.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.7 (4902, 4903, 4905, 4906); CXL 3.1 section 7.7.2.3.
 
 use weft_parsers::fabric::Dpa;
@@ -12,7 +12,7 @@ use super::protect::{BLOCKS_MAX, DMPS};
 pub const REGIONS: usize = 8;
 /// What bases and decode lengths of partitions and regions are multiples of: 256 MiB.
 pub const UNIT: u64 = 256 << 20;
-/// Block sizes that a partition may have, bit n for 2^n octets: 4 KiB to 1 TiB.
+/// Block sizes that a partition may have, bit n for 2^n bytes: 4 KiB to 1 TiB.
 pub const BLOCK_SIZES: u64 = ((1 << 29) - 1) << 12;
 
 /// What a partition's memory is like.
@@ -76,7 +76,7 @@ pub(super) const fn within(start: u64, len: u64, base: u64, room: u64) -> bool {
 }
 
 impl Dmp {
-    /// Whether it holds together by itself, in a device of `size` octets.
+    /// Whether it holds together by itself, in a device of `size` bytes.
     fn is_sound(&self, size: u64) -> bool {
         usize::from(self.index) < DMPS
             && self.base.0.is_multiple_of(UNIT)
@@ -97,7 +97,7 @@ impl Dmp {
     }
 }
 
-/// The partitions after `changes` to `old`, in a device of `size` octets.
+/// The partitions after `changes` to `old`, in a device of `size` bytes.
 ///
 /// # Errors
 /// Invalid Input: an index of 4 or more or named twice; a base or length that is no multiple of

@@ -1,6 +1,6 @@
 //! Enhanced event notifications: what happened, to whom it is told, and when not.
 //! Shape: [`Event`] -> [`Events`] -> one queue of [`Notice`]s for the FM (0107), one for hosts (0108, GAM).
-//! Units: timestamps in nanoseconds; payloads in octets, little-endian.
+//! Units: timestamps in nanoseconds; payloads in bytes, little-endian.
 //! Source: docs/spec/wire-formats.md §4.6 ("Notifications"); CXL 3.1 sections 7.7.2.7 and 8.2.9.2.
 //!
 //! The pages set no limit. Here, for each receiver, requester, type and trigger (and group, where lists
@@ -18,9 +18,9 @@ use super::protect::GrpId;
 pub const HOLD: Span = Span::from_ms(1);
 /// Most notices that wait in a queue.
 pub const QUEUE_MAX: usize = 1_024;
-/// Octets of a payload for the FM.
+/// Bytes of a payload for the FM.
 pub const FM_LEN: usize = 0x28;
-/// Octets of a payload for a host: an entry of its GAM buffer.
+/// Bytes of a payload for a host: an entry of its GAM buffer.
 pub const HOST_LEN: usize = 0x20;
 
 /// Type of a notification, by its number.
@@ -100,9 +100,9 @@ pub struct Notice {
     pub at_ns: u64,
 }
 
-fn put<const N: usize>(payload: &mut [u8], at: usize, octets: [u8; N]) {
+fn put<const N: usize>(payload: &mut [u8], at: usize, bytes: [u8; N]) {
     if let Some(place) = payload.get_mut(at..at + N) {
-        place.copy_from_slice(&octets);
+        place.copy_from_slice(&bytes);
     }
 }
 

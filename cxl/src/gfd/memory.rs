@@ -1,11 +1,11 @@
 //! The memory behind a device: a sparse file, or memory that is taken when it is first written.
-//! Shape: DPA -> octets, in chunks of 2 MiB; what was never written reads as zero and costs nothing.
-//! Units: octets.
+//! Shape: DPA -> bytes, in chunks of 2 MiB; what was never written reads as zero and costs nothing.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; ARCHITECTURE.md "Time, errors, unsafe".
 //!
 //! A file is read and written at positions and not mapped: mapping one is unsafe in every crate that is
-//! kept (`memmap2`, `rustix::mm`), because another process can change the octets behind a reference.
-//! The octets are the same that a mapping of the file shows to others.
+//! kept (`memmap2`, `rustix::mm`), because another process can change the bytes behind a reference.
+//! The bytes are the same that a mapping of the file shows to others.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ const ZEROS: usize = 64 << 10;
 
 type Chunk = Box<[u8; CHUNK]>;
 
-/// Octets 0..size.
+/// Bytes 0..size.
 #[derive(Debug)]
 pub struct Memory {
     size: u64,
@@ -53,7 +53,7 @@ fn beyond() -> io::Error {
 }
 
 impl Memory {
-    /// `size` octets in this process, at most 2^48; untouched ones take no room.
+    /// `size` bytes in this process, at most 2^48; untouched ones take no room.
     #[must_use]
     pub fn anonymous(size: u64) -> Self {
         let size = size.min(1 << 48);
@@ -63,7 +63,7 @@ impl Memory {
         Self { size, kind: Kind::Anonymous(table) }
     }
 
-    /// `size` octets in `file`, which grows to that size; what it holds already stays.
+    /// `size` bytes in `file`, which grows to that size; what it holds already stays.
     ///
     /// # Errors
     /// The file cannot be grown.
@@ -74,7 +74,7 @@ impl Memory {
         Ok(Self { size, kind: Kind::File(file) })
     }
 
-    /// Octets.
+    /// Bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_keeps_its_octets_and_its_holes() {
+    fn a_file_keeps_its_bytes_and_its_holes() {
         let file = nameless("holes");
         file.write_all_at(b"kept", 10).unwrap();
         let mut memory = Memory::in_file(file.try_clone().unwrap(), 1 << 30).unwrap();

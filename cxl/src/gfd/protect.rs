@@ -1,6 +1,6 @@
 //! Who may touch which block: group tables of the partitions, and group vectors of the requesters.
 //! Shape: DPA -> DMP (1..4) -> block -> groups; RPID -> `GrpAccVec`; a common bit lets the access through.
-//! Units: octets; groups 0..=63.
+//! Units: bytes; groups 0..=63.
 //! Source: docs/spec/wire-formats.md §5.2, conflict C9; CXL 3.1 section 7.7.2.5.
 //!
 //! A block holds the set of its groups, not one number: capacity that "enable shared access" gave to a
@@ -97,7 +97,7 @@ impl Mgt {
         }
     }
 
-    /// Groups of the block of `dpa`, octets from `dpa` to the block's end, and whether it can only be
+    /// Groups of the block of `dpa`, bytes from `dpa` to the block's end, and whether it can only be
     /// read. A place outside of every partition belongs to nobody.
     #[inline]
     fn find(&self, dpa: u64) -> (u64, u64, bool) {
@@ -180,7 +180,7 @@ impl Sat {
     }
 }
 
-/// Checks an access of `rpid` at `dpa`; returns how many octets from there on the answer holds for.
+/// Checks an access of `rpid` at `dpa`; returns how many bytes from there on the answer holds for.
 ///
 /// # Errors
 /// [`Denied`]: nobody's block, none of the requester's, or one that cannot be written.

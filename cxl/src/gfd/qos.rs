@@ -1,10 +1,10 @@
 //! Quality of service: how loaded the device says it is, and what each requester may draw.
-//! Shape: backlog samples -> average -> [`DevLoad`]; RPID, octets, now -> when the answer is due.
-//! Units: percent; octets; bit/s of payload; fractions in 1/256 of the device's bandwidth.
+//! Shape: backlog samples -> average -> [`DevLoad`]; RPID, bytes, now -> when the answer is due.
+//! Units: percent; bytes; bit/s of payload; fractions in 1/256 of the device's bandwidth.
 //! Source: docs/spec/wire-formats.md §4.7 (490E to 4912); CXL 3.1 section 3.3.4.
 //!
 //! The limit is a token bucket of its own: `dataplane::bucket` charges the wire time of an Ethernet
-//! frame (FCS, 64-octet minimum, preamble, gap), which memory accesses do not have.
+//! frame (FCS, 64-byte minimum, preamble, gap), which memory accesses do not have.
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_parsers::fabric::Pid;
@@ -12,7 +12,7 @@ use weft_parsers::fabric::Pid;
 use super::code::ReturnCode;
 
 /// What a requester with a limit may draw at once: 16 KiB.
-pub const BURST_OCTETS: u64 = 16 << 10;
+pub const BURST_BYTES: u64 = 16 << 10;
 /// Longest debt that counts; a requester never waits longer.
 const DEBT_MAX: Span = Span::from_ms(1_000);
 const PS_PER_S: u128 = 1_000_000_000_000;
@@ -32,7 +32,7 @@ pub enum DevLoad {
     Severe = 0b11,
 }
 
-/// `QoS` Control as commands 490E and 490F carry it, 7 octets.
+/// `QoS` Control as commands 490E and 490F carry it, 7 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
     /// Bit 0: the backpressure average counts. Bit 1, temporary throughput reduction, is not offered (4900), and refused.
@@ -166,27 +166,27 @@ impl Qos {
         }
     }
 
-    /// Draws `octets` for `rpid`; returns when the answer may go and the load to tell with it.
+    /// Draws `bytes` for `rpid`; returns when the answer may go and the load to tell with it.
     ///
     /// A requester that has to wait is told moderate load at least, and severe beyond a whole burst.
     #[inline]
-    pub fn draw(&mut self, now: Instant, rpid: Pid, octets: u64) -> (Instant, DevLoad) {
+    pub fn draw(&mut self, now: Instant, rpid: Pid, bytes: u64) -> (Instant, DevLoad) {
         let load = self.load();
         let fraction = self.limit(rpid);
         let place = self.full_at.get_mut(rpid.index());
         let (true, Some(full_at)) = (fraction > 0, place) else { return (now, load) };
-        let ps_per = |octets: u64| {
-            let bits = u128::from(octets) * 8 * 256;
+        let ps_per = |bytes: u64| {
+            let bits = u128::from(bytes) * 8 * 256;
             let ps =
                 (bits * PS_PER_S).div_ceil(u128::from(self.rate.as_bps()) * u128::from(fraction));
             Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX)).min(DEBT_MAX)
         };
-        let burst = ps_per(BURST_OCTETS);
+        let burst = ps_per(BURST_BYTES);
         let most = DEBT_MAX + burst;
         // A time further ahead than a draw can leave it lies half a turn of the clock back.
         let start = full_at.filter(|at| at.since(now) > Span::ZERO && at.since(now) <= most);
         let ahead = start.map_or(Span::ZERO, |at| at.since(now));
-        let ahead = (ahead + ps_per(octets)).min(most);
+        let ahead = (ahead + ps_per(bytes)).min(most);
         *full_at = Some(now + ahead);
         if ahead <= burst {
             (now, load)
@@ -204,7 +204,7 @@ mod tests {
 
     const RPID: Pid = Pid::from_low_bits(5);
 
-    /// 64/256 of 8 Gbit/s is 2 Gbit/s: 4,096 octets are 16,384 ns.
+    /// 64/256 of 8 Gbit/s is 2 Gbit/s: 4,096 bytes are 16,384 ns.
     #[test]
     fn a_limit_lets_a_burst_go_and_then_holds() {
         for start in [Instant::ZERO, Instant::from_ps(u64::MAX - 20_000_000)] {
@@ -235,12 +235,12 @@ mod tests {
     fn the_rate_holds_over_many_draws() {
         let mut qos = Qos::new(LinkRate::bps(7_000_000_003).unwrap());
         qos.set_limit(RPID, 17);
-        let (mut now, mut octets) = (Instant::ZERO, 0_u128);
+        let (mut now, mut bytes) = (Instant::ZERO, 0_u128);
         for k in 0..10_000 {
             (now, _) = qos.draw(now, RPID, 1 + k % 4096);
-            octets += u128::from(1 + k % 4096);
+            bytes += u128::from(1 + k % 4096);
         }
-        let least = (octets - u128::from(BURST_OCTETS)) * 8 * 256 * PS_PER_S / (7_000_000_003 * 17);
+        let least = (bytes - u128::from(BURST_BYTES)) * 8 * 256 * PS_PER_S / (7_000_000_003 * 17);
         let took = u128::from(now.as_ps());
         assert!(took + 2 >= least && took <= least + 10_002, "{took} {least}");
     }

@@ -1,6 +1,6 @@
 //! `FetchAdd`, `Swap` and `CAS`: the old value is answered, the new one stays.
-//! Shape: operands of 4 or 8 octets, of CAS also 16; little-endian in memory and on the link.
-//! Units: octets.
+//! Shape: operands of 4 or 8 bytes, of CAS also 16; little-endian in memory and on the link.
+//! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.7, 6.15.
 
 use weft_dataplane::time::Instant;
@@ -41,10 +41,10 @@ impl Desk {
     }
 }
 
-fn value(octets: &[u8]) -> u128 {
+fn value(bytes: &[u8]) -> u128 {
     let mut all = [0; KEPT_MAX];
-    if let Some(place) = all.get_mut(..octets.len()) {
-        place.copy_from_slice(octets);
+    if let Some(place) = all.get_mut(..bytes.len()) {
+        place.copy_from_slice(bytes);
     }
     u128::from_le_bytes(all)
 }

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Jobs`] keeps those that are due in order of arrival and the others until they are; [`Jobs::run`] writes
 //! them into chunks, the data of a read in pieces of `Max_Payload_Size`.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.6; PCIe 6.0 section 2.3.1.1 (how completions of a read are cut).
 
 use std::collections::VecDeque;
@@ -35,9 +35,9 @@ pub enum Order {
 pub(super) enum Content {
     /// Nothing.
     Status,
-    /// So many of these octets.
+    /// So many of these bytes.
     Kept([u8; KEPT_MAX], usize),
-    /// Memory, of which octets `from..to` are still to be sent.
+    /// Memory, of which bytes `from..to` are still to be sent.
     Memory { hpa: Hpa, from: usize, to: usize },
 }
 
@@ -153,10 +153,10 @@ impl Job {
                 let answer = self.piece(0, 0);
                 end.place(bufs, pth, (&answer, 0), |_| true)
             }
-            Content::Kept(octets, len) => {
+            Content::Kept(bytes, len) => {
                 let answer = self.piece(0, len);
                 end.place(bufs, pth, (&answer, len), |place| {
-                    let data = octets.get(..place.len());
+                    let data = bytes.get(..place.len());
                     data.is_some_and(|data| {
                         place.copy_from_slice(data);
                         true
@@ -201,7 +201,7 @@ impl Job {
         }
     }
 
-    /// The header of octets `at..at + len`, counted from the first one that was asked for.
+    /// The header of bytes `at..at + len`, counted from the first one that was asked for.
     fn piece(&self, at: usize, len: usize) -> TlpRepr<'static> {
         let mut answer = self.answer;
         if len > 0 {
@@ -217,7 +217,7 @@ impl Job {
                 *offset_dw = u16::try_from(at / 4).unwrap_or_default();
             }
             Body::Completion { byte_count, lower_address, .. } if at > 0 => {
-                // the first doubleword counts from its first octet that was asked for
+                // the first doubleword counts from its first byte that was asked for
                 let done = at - usize::from(*lower_address % 4);
                 *byte_count = byte_count.saturating_sub(u16::try_from(done).unwrap_or_default());
                 let [.., low] = (usize::from(*lower_address) + done).to_be_bytes();

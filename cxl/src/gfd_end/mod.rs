@@ -2,7 +2,7 @@
 //!
 //! Shape: [`GfdEnd::poll`] takes in what came, `serve` makes jobs of requests, jobs that are due write their
 //! completions straight into chunks; `messages` are GAM, partner information and proxied commands.
-//! Units: octets; time as a parameter.
+//! Units: bytes; time as a parameter.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §3.6 to §3.8, §5.2.
 //!
 //! Writes are carried out as they come, reads when their completion is written, so that no answer is kept but
@@ -58,12 +58,12 @@ pub struct GfdEndConfig {
 pub struct GfdCounts {
     /// Reads that were let through.
     pub reads: u64,
-    /// Octets that these asked for, whole double words.
-    pub octets_read: u64,
+    /// Bytes that these asked for, whole double words.
+    pub bytes_read: u64,
     /// Writes that were carried out.
     pub writes: u64,
-    /// Octets that these brought, whole double words.
-    pub octets_written: u64,
+    /// Bytes that these brought, whole double words.
+    pub bytes_written: u64,
     /// Atomics that were carried out.
     pub atomics: u64,
     /// Requests that were refused and answered so.

@@ -1,7 +1,7 @@
 //! Requests: whether they are for the device, what it does, and what is answered.
 //!
 //! Shape: [`Desk::take`]: PTH and TLP in; memory changed, a [`Job`] for the answer, a notification of what is wrong.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5 to §3.7, §4.6 (types 03 to 07), §5.2; PCIe 6.0 sections 2.3.1, 2.7.2.1
 //! (poison).
 //!
@@ -124,8 +124,8 @@ impl Desk {
         let len = if none { 0 } else { usize::from(tlp.length_dw()) * 4 };
         let done = self.device.gfd.admit(now, request, len)?;
         self.counts.reads += 1;
-        self.counts.octets_read += len as u64;
-        // one of no octets is answered with a doubleword that says nothing
+        self.counts.bytes_read += len as u64;
+        // one of no bytes is answered with a doubleword that says nothing
         let content = if none {
             Content::Kept([0; _], 4)
         } else {
@@ -138,7 +138,7 @@ impl Desk {
         let enables = Enables::Ends { first: tlp.first_be(), last: tlp.last_be() };
         let done = self.device.gfd.write(now, request, tlp.payload(), enables)?;
         self.counts.writes += 1;
-        self.counts.octets_written += tlp.payload().len() as u64;
+        self.counts.bytes_written += tlp.payload().len() as u64;
         Ok((done, Content::Status))
     }
 

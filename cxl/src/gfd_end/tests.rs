@@ -1,6 +1,6 @@
-//! A device at the end of a pipe: each kind of request and refusal, octet for octet where the page has them.
+//! A device at the end of a pipe: each kind of request and refusal, byte for byte where the page has them.
 //! Shape: [`Bench`] is a requester with PID 0A1 and the device 123, with 256 MiB of group 0 behind HPA 1 TiB.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5 to §3.8, §4.6.
 
 use weft_hosts::classes::PriMap;
@@ -29,12 +29,12 @@ const GFD: Pid = Pid::from_low_bits(0x123);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     pth: Pth,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Kept {
     fn tlp(&self) -> Tlp<'_> {
-        Tlp::parse(Mode::Flit, &self.octets).unwrap()
+        Tlp::parse(Mode::Flit, &self.bytes).unwrap()
     }
 }
 
@@ -114,7 +114,7 @@ impl Bench {
             let came = &mut self.came;
             let mut keep = |frame: crate::tlp_end::Frame<'_>, _: &mut _| {
                 let Came::Tlp(Some(pth), tlp) = frame.came else { panic!("{frame:?}") };
-                came.push(Kept { pth, octets: tlp.bytes().to_vec() });
+                came.push(Kept { pth, bytes: tlp.bytes().to_vec() });
             };
             let progress = self.host.poll(self.now, far, &mut self.bufs, &mut keep).unwrap();
             if progress.frames == 0 && !progress.blocked {
@@ -135,11 +135,11 @@ impl Bench {
         self.ask_as(Pth { dsar: true, ..Pth::new(HOST, GFD) }, tlp)
     }
 
-    /// Octets of the device's memory, by its own address.
+    /// Bytes of the device's memory, by its own address.
     fn memory(&self, dpa: u64, len: usize) -> Vec<u8> {
-        let mut octets = vec![0; len];
-        self.gfd.gfd().memory().read(dpa, &mut octets).unwrap();
-        octets
+        let mut bytes = vec![0; len];
+        self.gfd.gfd().memory().read(dpa, &mut bytes).unwrap();
+        bytes
     }
 
     /// Type and trigger of each notification for the FM.
@@ -176,19 +176,19 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// docs/spec/wire-formats.md §3.6: a write is completed, and what it wrote comes back in the example's octets.
+/// docs/spec/wire-formats.md §3.6: a write is completed, and what it wrote comes back in the example's bytes.
 #[test]
 fn uio_writes_and_reads() {
     let mut bench = Bench::new();
     let data = pattern(64);
     let came = bench.ask(&TlpRepr { payload: &data, ..plain(Kind::UioWrite, BASE + 0x40, 16) });
     let back = Pth::new(GFD, HOST);
-    let octets = hex("0C 00 00 00 02 00 00 05 01 00 00 00");
-    assert_eq!(came, [Kept { pth: back, octets }]);
+    let bytes = hex("0C 00 00 00 02 00 00 05 01 00 00 00");
+    assert_eq!(came, [Kept { pth: back, bytes }]);
     assert_eq!(bench.memory(0x40, 64), data);
     let came = bench.ask(&plain(Kind::UioRead, BASE + 0x40, 16));
-    let octets = [hex("48 00 00 10 02 00 00 05 01 00 00 00"), data.clone()].concat();
-    assert_eq!(came, [Kept { pth: back, octets }]);
+    let bytes = [hex("48 00 00 10 02 00 00 05 01 00 00 00"), data.clone()].concat();
+    assert_eq!(came, [Kept { pth: back, bytes }]);
     // the other way's turn begins at 4 KiB; behind it, this one's goes on
     let came = bench.ask(&TlpRepr { payload: &data, ..plain(Kind::UioWrite, BASE + 0x2000, 16) });
     assert_eq!((came.len(), bench.memory(0x1000, 64)), (1, data));
@@ -239,7 +239,7 @@ fn long_reads_come_in_pieces() {
     }
 }
 
-/// Only the octets that are enabled are written; a write or read of none is completed and does nothing.
+/// Only the bytes that are enabled are written; a write or read of none is completed and does nothing.
 #[test]
 fn byte_enables_and_nothing_at_all() {
     let mut bench = Bench::new();
@@ -287,8 +287,8 @@ fn refusals_are_answered_and_told() {
             let mut bench = Bench::new();
             let payload: &[u8] = if request == Kind::UioWrite { &[0x77; 64] } else { &[] };
             let came = bench.ask(&TlpRepr { payload, ..plain(request, at, 16) });
-            let octets = hex(&format!("{head} 02 00 00 05 01 00 00 00 00 00 00 01"));
-            let ur = Kept { pth: Pth::new(GFD, HOST), octets };
+            let bytes = hex(&format!("{head} 02 00 00 05 01 00 00 00 00 00 00 01"));
+            let ur = Kept { pth: Pth::new(GFD, HOST), bytes };
             assert!(came.contains(&ur), "{name}: {came:?}");
             // the GAM of docs/spec/wire-formats.md §3.8
             let gam = came.iter().find(|kept| **kept != ur).unwrap();
@@ -358,7 +358,7 @@ fn posted_and_poisoned_writes() {
         assert_eq!((bench.told(), bench.gfd.gfd().memory().taken()), (vec![(7, 0)], 0), "{kind:?}");
     }
     let came = bench.ask(&write(Kind::DeferrableMemWrite, BASE + 0x40));
-    assert_eq!(came[0].octets, hex("0A 00 00 00 02 00 00 05 01 00 00 04"));
+    assert_eq!(came[0].bytes, hex("0A 00 00 00 02 00 00 05 01 00 00 04"));
     assert_eq!(bench.memory(0x40, 64), data);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`HbrSwitch::poll`] over its ports, the upstream one first; bridges ([`Bridge`]) hold the registers,
 //! [`Vcs`] routes by what is in them.
-//! Units: ports, octets.
+//! Units: ports, bytes.
 //! Source: PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.4, §3.5; PCIe 6.0 sections 2.2.1.2, 6.7;
 //! docs/spec/cxl-fabric.md.
 //!
@@ -110,7 +110,7 @@ pub struct HbrCounts {
 struct Transit {
     from: usize,
     mode: Mode,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 /// A switch. Whoever drives it has the ports and a handle of the pool.
@@ -214,8 +214,8 @@ impl HbrSwitch {
                 counts.came += 1;
                 match frame.came {
                     Came::Tlp(None, tlp) if tlp.kind() != Kind::Nop => {
-                        let octets = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
-                        came.push(Transit { from, mode, octets });
+                        let bytes = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
+                        came.push(Transit { from, mode, bytes });
                     }
                     _ => counts.other += 1,
                 }
@@ -345,7 +345,7 @@ impl HbrSwitch {
     }
 
     fn route(&mut self, mut transit: Transit) {
-        let Ok(tlp) = Tlp::parse(transit.mode, &transit.octets) else {
+        let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else {
             self.counts.dropped += 1; // it was parsed before
             return;
         };
@@ -360,7 +360,7 @@ impl HbrSwitch {
             Ok(Hop::Up(_)) => self.pass(&transit, &[0]),
             Ok(Hop::Down { vppb, type1_to_0, .. }) => {
                 if type1_to_0 {
-                    let changed = type1_to_type0(transit.mode, &mut transit.octets);
+                    let changed = type1_to_type0(transit.mode, &mut transit.bytes);
                     debug_assert!(changed.is_ok(), "it was routed as one of type 1");
                 }
                 self.pass(&transit, &[usize::from(vppb) + 1]);
@@ -400,7 +400,7 @@ impl HbrSwitch {
     /// A configuration request for one of its bridges.
     fn configure(&mut self, transit: &Transit, at: usize) {
         self.counts.own += 1;
-        let Ok(tlp) = Tlp::parse(transit.mode, &transit.octets) else { return };
+        let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
         let Some(bridge) = self.bridges.get_mut(at) else { return };
         let fields::Route::Id(me) = tlp.route() else { return };
         let effects = registers::access(bridge, &tlp);
@@ -422,7 +422,7 @@ impl HbrSwitch {
 
     /// Sends a TLP out by links, in each one's layout.
     fn pass(&mut self, transit: &Transit, to: &[usize]) {
-        let Ok(tlp) = Tlp::parse(transit.mode, &transit.octets) else { return };
+        let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
         let (mut passed, mut no_form) = (false, false);
         for &at in to {
             let (Some(end), Some(&mode)) = (self.ends.get_mut(at), self.modes.get(at)) else {
@@ -435,13 +435,13 @@ impl HbrSwitch {
                 passed |= end.outbox().pass(&tlp).is_ok();
                 continue;
             }
-            let mut octets = vec![0; TLP_LEN_MAX];
+            let mut bytes = vec![0; TLP_LEN_MAX];
             let converted = match mode {
-                Mode::Flit => to_flit(&tlp, &mut octets),
-                Mode::NonFlit => to_non_flit(&tlp, &mut octets),
+                Mode::Flit => to_flit(&tlp, &mut bytes),
+                Mode::NonFlit => to_non_flit(&tlp, &mut bytes),
             };
             let len = converted.unwrap_or_default();
-            match Tlp::parse(mode, octets.get(..len).unwrap_or_default()) {
+            match Tlp::parse(mode, bytes.get(..len).unwrap_or_default()) {
                 Ok(tlp) if len > 0 => passed |= end.outbox().pass(&tlp).is_ok(),
                 _ => no_form = true,
             }
@@ -469,7 +469,7 @@ impl HbrSwitch {
     //= PCIe 6.0 section 2.2.4.1: what nobody claims is an unsupported request
     /// Nobody claims it.
     fn refuse(&mut self, transit: &Transit) {
-        let Ok(tlp) = Tlp::parse(transit.mode, &transit.octets) else { return };
+        let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
         if self.answer(transit, &tlp) {
             self.counts.refused += 1;
         } else {

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`MemRequest`] + the memory access as a closure → [`ReadAnswer`] / [`WriteAnswer`]; writes by
 //! anybody → [`LnMessage`]s, taken with [`Lnc::next_message`].
-//! Units: octets; double words in requests; picoseconds between broadcasts.
+//! Units: bytes; double words in requests; picoseconds between broadcasts.
 //! Source: PCIe 5.0 section 6.21.
 //!
 //! A line's watchers are known one by one up to `watchers_max`, and told by directed messages. Beyond that only
@@ -56,9 +56,9 @@ pub struct MemRequest {
     pub addr: Hpa,
     /// Double words, 1..=1024.
     pub dwords: u16,
-    /// Octets of the first double word that count, 4 bits.
+    /// Bytes of the first double word that count, 4 bits.
     pub first_be: u8,
-    /// Octets of the last double word that count, 4 bits; 0 when there is one only.
+    /// Bytes of the last double word that count, 4 bits; 0 when there is one only.
     pub last_be: u8,
     /// Address type.
     pub at: AddressType,
@@ -165,7 +165,7 @@ pub struct Lnc {
 }
 
 impl MemRequest {
-    /// Whether no octet is asked for.
+    /// Whether no byte is asked for.
     #[must_use]
     pub const fn is_zero(&self) -> bool {
         self.dwords == 1 && matches!(self.first_be & 0xF, 0)
@@ -270,7 +270,7 @@ impl Lnc {
         WriteAnswer::Done
     }
 
-    /// `len` octets from `addr` on were written: by a CPU, or by a device other than through
+    /// `len` bytes from `addr` on were written: by a CPU, or by a device other than through
     /// [`Self::on_write`].
     pub fn on_update(&mut self, addr: Hpa, len: u64) {
         let Some(last) = len.checked_sub(1).map(|span| addr.0.saturating_add(span)) else { return };

@@ -2,7 +2,7 @@
 //!
 //! Shape: calls of the device → [`LnrRequest`]s to be sent; completions by [`Ticket`] and [`LnMessage`]s in;
 //! [`Lnr::copy`] is what the device may use.
-//! Units: octets; lines.
+//! Units: bytes; lines.
 //! Source: PCIe 5.0 section 6.21.
 //!
 //! A requester cannot know which of its requests a message belongs to, nor whether a broadcast found it
@@ -40,7 +40,7 @@ pub enum LnrRequest {
     },
     /// LN Write, within one line.
     Write {
-        /// First octet.
+        /// First byte.
         addr: Hpa,
         /// What is written.
         data: Vec<u8>,
@@ -92,12 +92,12 @@ pub enum Refused {
         /// Lines.
         limit: usize,
     },
-    /// A write has no octet, or crosses a line.
-    #[error("write of {len} octets at {addr} is empty or crosses a line")]
+    /// A write has no byte, or crosses a line.
+    #[error("write of {len} bytes at {addr} is empty or crosses a line")]
     Extent {
         /// First address.
         addr: Hpa,
-        /// Octets.
+        /// Bytes.
         len: usize,
     },
     /// The line has a read under way that would register it again.
@@ -284,7 +284,7 @@ impl Lnr {
         Ok(())
     }
 
-    /// The device writes `len` octets at `addr` by a request without LN: copies of them are dropped.
+    /// The device writes `len` bytes at `addr` by a request without LN: copies of them are dropped.
     pub fn on_own_write(&mut self, addr: Hpa, len: u64) {
         let Some(last) = len.checked_sub(1).map(|span| addr.0.saturating_add(span)) else { return };
         let size = self.registers.line();
@@ -330,7 +330,7 @@ impl Lnr {
             return Outcome::Probed(ln);
         }
         let whole = match data {
-            CplData::Good(octets) if octets.len() == self.registers.line().bytes() => Some(octets),
+            CplData::Good(bytes) if bytes.len() == self.registers.line().bytes() => Some(bytes),
             CplData::Good(_) => {
                 self.counters.unexpected += 1;
                 None

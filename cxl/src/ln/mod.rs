@@ -3,7 +3,7 @@
 //! Shape: [`lnc::Lnc`] stands at the host (requests in, answers and messages out), [`lnr::Lnr`] in a device
 //! function (requests and copies), [`registers::LnrRegisters`] is its extended capability; plain values,
 //! which a thin layer maps to and from TLPs.
-//! Units: octets; addresses are host physical addresses; lines are 64 or 128 octets.
+//! Units: bytes; addresses are host physical addresses; lines are 64 or 128 bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 pub mod lnc;
@@ -21,9 +21,9 @@ use weft_parsers::fabric::{Bdf, Hpa};
 /// Size of a cache line, one for the whole system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineSize {
-    /// 64 octets.
+    /// 64 bytes.
     B64,
-    /// 128 octets.
+    /// 128 bytes.
     B128,
 }
 
@@ -34,12 +34,12 @@ pub enum LineSizeError {
     #[error("LN system CLS has the reserved value 3")]
     Reserved,
     /// Two ports with LN name different sizes.
-    #[error("root ports name both 64 and 128 octets as LN system CLS")]
+    #[error("root ports name both 64 and 128 bytes as LN system CLS")]
     Mixed,
 }
 
 impl LineSize {
-    /// Octets.
+    /// Bytes.
     #[inline]
     #[must_use]
     pub const fn bytes(self) -> usize {
@@ -79,7 +79,7 @@ impl LineSize {
     }
 }
 
-/// Address of a line's first octet.
+/// Address of a line's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Line(u64);
 
@@ -134,7 +134,7 @@ pub struct LnMessage {
     /// Field NR, two bits, as on the wire: see [`Reason`].
     pub nr: u8,
     /// Payload: address of the line, 64 bits for 32-bit addresses too. Bits 5:0, and bit 6 for lines of 128
-    /// octets, are zero when sent and ignored when received.
+    /// bytes, are zero when sent and ignored when received.
     pub addr: Hpa,
 }
 

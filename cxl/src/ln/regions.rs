@@ -1,6 +1,6 @@
 //! Where a host takes registrations: whole pages of 4 KiB.
 //! Shape: [`Regions`] is a set of disjoint ranges, each aligned and at least 4 KiB.
-//! Units: octets.
+//! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use std::collections::BTreeMap;
@@ -16,19 +16,19 @@ pub const GRANULE: u64 = 4_096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionError {
     /// Base or length is no multiple of 4 KiB.
-    #[error("region at {base} with {len:#x} octets: base and length must be multiples of 4 KiB")]
+    #[error("region at {base} with {len:#x} bytes: base and length must be multiples of 4 KiB")]
     Unaligned {
         /// First address.
         base: Hpa,
-        /// Octets.
+        /// Bytes.
         len: u64,
     },
     /// The length is zero, or the end lies beyond 64 bits.
-    #[error("region at {base} with {len:#x} octets is empty or ends beyond 64 bits")]
+    #[error("region at {base} with {len:#x} bytes is empty or ends beyond 64 bits")]
     Extent {
         /// First address.
         base: Hpa,
-        /// Octets.
+        /// Bytes.
         len: u64,
     },
     /// It overlaps another one.
@@ -52,7 +52,7 @@ impl Regions {
         Self(BTreeMap::new())
     }
 
-    /// Adds `len` octets from `base` on.
+    /// Adds `len` bytes from `base` on.
     ///
     /// # Errors
     /// See [`RegionError`]; nothing is added then.

@@ -1,6 +1,6 @@
 //! The LN Requester extended capability of a function.
-//! Shape: 8 octets: header id 001Ch 16, version 4, next 12; capability 16; control 16 - each little-endian.
-//! Units: sizes are exponents, 2^n lines; line size 0 is 64 octets, 1 is 128.
+//! Shape: 8 bytes: header id 001Ch 16, version 4, next 12; capability 16; control 16 - each little-endian.
+//! Units: sizes are exponents, 2^n lines; line size 0 is 64 bytes, 1 is 128.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use super::LineSize;
@@ -42,7 +42,7 @@ pub enum Supported {
 }
 
 impl LnrRegisters {
-    /// Octets of the capability.
+    /// Bytes of the capability.
     pub const LEN: usize = 8;
     /// Id of the extended capability.
     pub const ID: u16 = 0x001C;
@@ -103,9 +103,9 @@ impl LnrRegisters {
         self.enabled as u16 | cls | ((self.limit as u16) << 8)
     }
 
-    /// All 8 octets as configuration space holds them; `next` is where the next capability stands.
+    /// All 8 bytes as configuration space holds them; `next` is where the next capability stands.
     #[must_use]
-    pub const fn octets(&self, next: u16) -> [u8; Self::LEN] {
+    pub const fn bytes(&self, next: u16) -> [u8; Self::LEN] {
         let [h0, h1] = Self::ID.to_le_bytes();
         let [h2, h3] = (1 | (next << 4)).to_le_bytes();
         let [c0, c1] = self.capability().to_le_bytes();

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`add_device`] says which protocols and how much memory, [`add_locator`] where the register
 //! blocks stand in the BARs; [`register_blocks`] reads the latter.
-//! Units: octets; memory in multiples of 256 MiB.
+//! Units: bytes; memory in multiples of 256 MiB.
 //! Source: CXL 3.1 §8.1.3 (device, revision 1: without the fields of later ones), §8.1.9 (locator).
 
 use super::regs::{dvsec, ext};
@@ -49,7 +49,7 @@ impl CxlKind {
 pub struct CxlSpec {
     /// Type.
     pub kind: CxlKind,
-    /// Octets of memory that the host manages; rounded down to 256 MiB.
+    /// Bytes of memory that the host manages; rounded down to 256 MiB.
     pub memory: u64,
 }
 

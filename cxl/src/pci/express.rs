@@ -110,9 +110,9 @@ pub enum LnSystem {
     /// No LN completer.
     #[default]
     None,
-    /// 64 octets.
+    /// 64 bytes.
     Cls64,
-    /// 128 octets.
+    /// 128 bytes.
     Cls128,
 }
 
@@ -134,7 +134,7 @@ pub struct ExpressSpec {
     pub kind: PortKind,
     /// Fastest and widest link.
     pub link: Link,
-    /// `Max_Payload_Size` supported, 0 (128 octets) to 5 (4096).
+    /// `Max_Payload_Size` supported, 0 (128 bytes) to 5 (4096).
     pub payload: u8,
     /// Number of the port, 0 for an endpoint.
     pub port: u8,
@@ -183,13 +183,13 @@ impl Express {
         able && written.value16(self.reg(r::DEV_CTL)) & r::DEV_CTL_FLR != 0
     }
 
-    /// Largest payload that the function may send, octets.
+    /// Largest payload that the function may send, bytes.
     #[must_use]
     pub fn payload_max(self, space: &Space) -> usize {
         128 << (space.get16(self.reg(r::DEV_CTL)) >> 5 & 7).min(5)
     }
 
-    /// Largest read that the function may ask for, octets.
+    /// Largest read that the function may ask for, bytes.
     #[must_use]
     pub fn read_request_max(self, space: &Space) -> usize {
         128 << (space.get16(self.reg(r::DEV_CTL)) >> 12 & 7).min(5)

@@ -1,7 +1,7 @@
 //! Registers as `lspci` understands them: it reads a dump, and says what it sees.
 //!
 //! Shape: a tree is enumerated in memory, dumped as `lspci -xxxx` would, and read by `lspci -F`.
-//! Units: octets.
+//! Units: bytes.
 //! Source: pciutils, whose reading of the layouts is independent of ours.
 
 use std::fmt::Write as _;
@@ -28,10 +28,10 @@ fn dump(fabric: &mut Fabric, places: &[Bdf]) -> String {
             None => panic!("nothing at {bdf}"),
         };
         writeln!(text, "{bdf} of weft").unwrap();
-        for (line, octets) in space.octets().chunks(16).enumerate() {
+        for (line, bytes) in space.bytes().chunks(16).enumerate() {
             write!(text, "{:02x}:", line * 16).unwrap();
-            for octet in octets {
-                write!(text, " {octet:02x}").unwrap();
+            for byte in bytes {
+                write!(text, " {byte:02x}").unwrap();
             }
             text.push('\n');
         }

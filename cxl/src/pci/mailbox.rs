@@ -1,8 +1,8 @@
 //! The register block of a CXL device, with its primary mailbox: how a host gives it commands.
 //!
-//! Shape: reads and writes of octets in the block in; a [`Command`] to execute out; its result in by
+//! Shape: reads and writes of bytes in the block in; a [`Command`] to execute out; its result in by
 //! [`Mailbox::complete`]. [`capabilities`] is how the host finds the mailbox in the block.
-//! Units: octets, little-endian.
+//! Units: bytes, little-endian.
 //! Source: CXL 3.1 §8.2.8.1 and .2 (capability array), .3 (status), .4 (mailbox); docs/spec/wire-formats.md §4.1
 //! (return codes).
 //!
@@ -73,8 +73,8 @@ impl BlockKind {
 /// Why a mailbox cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MailboxError {
-    /// The payload area is of 256 octets to 1 MiB.
-    #[error("a mailbox has 2^8 to 2^20 octets of payload, not 2^{shift}")]
+    /// The payload area is of 256 bytes to 1 MiB.
+    #[error("a mailbox has 2^8 to 2^20 bytes of payload, not 2^{shift}")]
     Payload {
         /// Asked for.
         shift: u8,
@@ -111,7 +111,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// An idle mailbox with 2 to the power of `shift` octets of payload, 8..=20.
+    /// An idle mailbox with 2 to the power of `shift` bytes of payload, 8..=20.
     ///
     /// # Errors
     /// `shift` is out of range.
@@ -144,7 +144,7 @@ impl Mailbox {
         Ok(this)
     }
 
-    /// Octets of the block; a BAR or what is left of it must hold as many.
+    /// Bytes of the block; a BAR or what is left of it must hold as many.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.head.len() + self.registers.len()
@@ -156,7 +156,7 @@ impl Mailbox {
         false
     }
 
-    /// Octets of payload that fit.
+    /// Bytes of payload that fit.
     #[must_use]
     pub const fn payload_max(&self) -> usize {
         self.registers.len() - PAYLOAD
@@ -169,29 +169,29 @@ impl Mailbox {
     }
 
     /// What the host reads from `offset` of the block on; 0 beyond it.
-    pub fn read(&self, offset: u64, octets: &mut [u8]) {
-        octets.fill(0);
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) {
+        bytes.fill(0);
         let all = self.head.iter().chain(&self.registers);
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
-        for (to, octet) in octets.iter_mut().zip(all.skip(from)) {
-            *to = *octet;
+        for (to, byte) in bytes.iter_mut().zip(all.skip(from)) {
+            *to = *byte;
         }
     }
 
     /// A write of the host to `offset` of the block.
-    pub fn write(&mut self, offset: u64, octets: &[u8]) -> MailboxEffects {
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> MailboxEffects {
         let mailbox = offset.checked_sub(MAILBOX_AT.into()).and_then(|at| usize::try_from(at).ok());
         let Some(at) = mailbox.filter(|_| !self.is_busy()) else {
             return MailboxEffects::default();
         };
         let mut rings = false;
-        for (at, octet) in (at..self.registers.len()).zip(octets) {
+        for (at, byte) in (at..self.registers.len()).zip(bytes) {
             let value = match at {
                 CONTROL => {
-                    rings = octet & DOORBELL != 0;
-                    octet & (DOORBELL_INTERRUPT | BACKGROUND_INTERRUPT)
+                    rings = byte & DOORBELL != 0;
+                    byte & (DOORBELL_INTERRUPT | BACKGROUND_INTERRUPT)
                 }
-                COMMAND..STATUS | PAYLOAD.. => *octet,
+                COMMAND..STATUS | PAYLOAD.. => *byte,
                 _ => continue,
             };
             put(&mut self.registers, at, &[value]);
@@ -286,15 +286,15 @@ impl Mailbox {
     }
 
     fn command(&self) -> [u8; 8] {
-        let octets = self.registers.get(COMMAND..).and_then(|rest| rest.first_chunk());
-        octets.copied().unwrap_or_default()
+        let bytes = self.registers.get(COMMAND..).and_then(|rest| rest.first_chunk());
+        bytes.copied().unwrap_or_default()
     }
 }
 
-/// Copies `octets` to `at`, as far as they fit.
-fn put(block: &mut [u8], at: usize, octets: &[u8]) {
-    for (to, octet) in block.iter_mut().skip(at).zip(octets) {
-        *to = *octet;
+/// Copies `bytes` to `at`, as far as they fit.
+fn put(block: &mut [u8], at: usize, bytes: &[u8]) {
+    for (to, byte) in block.iter_mut().skip(at).zip(bytes) {
+        *to = *byte;
     }
 }
 
@@ -305,11 +305,11 @@ pub struct Capability {
     pub id: u16,
     /// Offset in the block.
     pub offset: u32,
-    /// Octets.
+    /// Bytes.
     pub len: u32,
 }
 
-/// Octets from the start of a block that its capability array takes, from the array's first 8.
+/// Bytes from the start of a block that its capability array takes, from the array's first 8.
 #[must_use]
 pub const fn array_len(first: [u8; 8]) -> usize {
     let [.., low, high, _, _] = first;
@@ -348,9 +348,9 @@ mod tests {
     }
 
     fn get<const N: usize>(mailbox: &Mailbox, offset: u64) -> [u8; N] {
-        let mut octets = [0xEE; N];
-        mailbox.read(offset, &mut octets);
-        octets
+        let mut bytes = [0xEE; N];
+        mailbox.read(offset, &mut bytes);
+        bytes
     }
 
     /// As a driver does: payload, command, doorbell.
@@ -479,12 +479,12 @@ mod tests {
         for _ in 0..20_000 {
             let near = rng.below(0x300);
             let offset = if rng.chance(1, 50) { rng.next_u64() } else { near };
-            let octets = rng.next_u64().to_le_bytes();
+            let bytes = rng.next_u64().to_le_bytes();
             let len = usize::try_from(rng.below(9)).unwrap();
-            let effects = mailbox.write(offset, &octets[..len]);
+            let effects = mailbox.write(offset, &bytes[..len]);
             if let Some(command) = effects.command {
                 assert!(command.payload.len() <= mailbox.payload_max() && mailbox.is_busy());
-                mailbox.complete(code::SUCCESS, 0, &octets[..len]);
+                mailbox.complete(code::SUCCESS, 0, &bytes[..len]);
             }
             assert!(!mailbox.is_busy());
             assert_eq!(get::<0x104>(&mailbox, 0), get::<0x104>(&fresh, 0));

@@ -2,7 +2,7 @@
 //!
 //! Shape: registers in, what changed out ([`Function`], [`Bridge`] over [`Space`], [`mailbox`]); the
 //! host's software over any way to read and write them ([`enumerate`]), which finds a [`Tree`].
-//! Units: octets; register numbers in double words.
+//! Units: bytes; register numbers in double words.
 //! Source: PCIe 6.0 chapter 7; PCI-to-PCI Bridge 1.2 chapter 3; CXL 3.1 §8.1, §8.2.8; docs/spec/cxl-fabric.md.
 
 pub mod aer;

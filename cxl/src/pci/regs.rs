@@ -2,7 +2,7 @@
 //!
 //! Shape: offsets from the start of the space, or of a capability; masks of the register that the
 //! comment above them names.
-//! Units: octets; masks of 8, 16 or 32 bits.
+//! Units: bytes; masks of 8, 16 or 32 bits.
 //! Source: PCIe 6.0 §7.5.1 (headers), §7.5.3 (PCI Express), §7.7.1 (MSI), §7.8.4 (AER); Linux's
 //! `pci_regs.h` names the same.
 
@@ -148,7 +148,7 @@ pub mod express {
     pub const DEV_CTL2: u16 = 0x28;
     pub const LINK_CAP2: u16 = 0x2C;
     pub const LINK_CTL2: u16 = 0x30;
-    /// Octets of version 2 of the capability.
+    /// Bytes of version 2 of the capability.
     pub const LEN: u16 = 0x3C;
 }
 

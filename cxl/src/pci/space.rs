@@ -1,10 +1,10 @@
 //! The 4 KiB configuration space of one function, bit by bit.
 //!
 //! Shape: value, writable bits, bits that a 1 clears; capabilities are linked as they are added.
-//! Units: octets for the side that owns it, double words ([`Reg`]) for the side that accesses it.
+//! Units: bytes for the side that owns it, double words ([`Reg`]) for the side that accesses it.
 //! Source: PCIe 6.0 §7.2 (accesses), §7.5.1.1.11 (list), §7.6.3 (extended list).
 //!
-//! A bit is read-only unless it is made otherwise. Octets beyond the space read 0 and take nothing.
+//! A bit is read-only unless it is made otherwise. Bytes beyond the space read 0 and take nothing.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ impl Reg {
         Self(index & 0x3FF)
     }
 
-    /// The one that holds the octet at `offset`.
+    /// The one that holds the byte at `offset`.
     #[must_use]
     pub const fn at(offset: u16) -> Self {
         Self::new(offset >> 2)
@@ -41,7 +41,7 @@ impl Reg {
         self.0
     }
 
-    /// Offset of its first octet.
+    /// Offset of its first byte.
     #[must_use]
     pub const fn offset(self) -> u16 {
         self.0 << 2
@@ -54,7 +54,7 @@ impl fmt::Debug for Reg {
     }
 }
 
-/// Which octets of a double word a write is for; bit 0 is the one at the lowest offset.
+/// Which bytes of a double word a write is for; bit 0 is the one at the lowest offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteEnables(u8);
 
@@ -68,7 +68,7 @@ impl ByteEnables {
         Self(bits & 0xF)
     }
 
-    /// Those of the `len` octets from `offset`, as far as they lie in its double word.
+    /// Those of the `len` bytes from `offset`, as far as they lie in its double word.
     #[must_use]
     pub const fn of(offset: u16, len: u16) -> Self {
         let from = offset & 3;
@@ -113,7 +113,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// Whether octets `offset..offset + len` were written, whatever came of it.
+    /// Whether bytes `offset..offset + len` were written, whatever came of it.
     #[must_use]
     pub fn touches(&self, offset: u16, len: u16) -> bool {
         self.reg == Reg::at(offset) && self.mask & ByteEnables::of(offset, len).mask() != 0
@@ -151,11 +151,11 @@ fn half(value: u32, reg: Reg, offset: u16) -> u16 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpaceError {
     /// No room is left below the end of the list's part of the space.
-    #[error("capability {id:#06x} of {len} octets does not fit before {end:#05x}")]
+    #[error("capability {id:#06x} of {len} bytes does not fit before {end:#05x}")]
     Full {
         /// Capability id.
         id: u16,
-        /// Octets asked for.
+        /// Bytes asked for.
         len: u16,
         /// End of the part.
         end: u16,
@@ -173,7 +173,7 @@ struct Word {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
     words: Vec<Word>,
-    /// Next free octet, and the last capability, in each list.
+    /// Next free byte, and the last capability, in each list.
     list: (u16, Option<u16>),
     ext: (u16, Option<u16>),
 }
@@ -222,18 +222,18 @@ impl Space {
     }
 
     /// Sets the bits of `mask` in the double word that holds `offset` to those of `value`; both
-    /// start at that octet.
+    /// start at that byte.
     fn set(&mut self, offset: u16, mask: u32, value: u32) {
         let (reg, shift) = place(offset);
         let old = self.read(reg);
         self.put(reg, (old & !(mask << shift)) | ((value & mask) << shift));
     }
 
-    /// The octet at `offset`.
+    /// The byte at `offset`.
     #[must_use]
     pub fn get8(&self, offset: u16) -> u8 {
-        let [octet, ..] = self.get32(offset).to_le_bytes();
-        octet
+        let [byte, ..] = self.get32(offset).to_le_bytes();
+        byte
     }
 
     /// The u16 at `offset`, which is even.
@@ -250,7 +250,7 @@ impl Space {
         self.read(reg) >> shift
     }
 
-    /// Sets the octet at `offset`, as the function itself can.
+    /// Sets the byte at `offset`, as the function itself can.
     pub fn set8(&mut self, offset: u16, value: u8) {
         self.set(offset, 0xFF, value.into());
     }
@@ -273,8 +273,8 @@ impl Space {
 
     /// Sets the u64 at `offset`.
     pub fn set64(&mut self, offset: u16, value: u64) {
-        for (at, octet) in (offset..).zip(value.to_le_bytes()) {
-            self.set8(at, octet);
+        for (at, byte) in (offset..).zip(value.to_le_bytes()) {
+            self.set8(at, byte);
         }
     }
 
@@ -319,7 +319,7 @@ impl Space {
         !(word.rw | word.w1c)
     }
 
-    /// Appends a capability of `len` octets to the list and returns its offset.
+    /// Appends a capability of `len` bytes to the list and returns its offset.
     ///
     /// # Errors
     /// No room is left below 100h.
@@ -330,15 +330,15 @@ impl Space {
             len,
             end: EXT_FIRST,
         })?;
-        let [octet, _] = at.to_le_bytes();
-        self.set8(last.map_or(regs::CAPABILITIES, |last| last + 1), octet);
+        let [byte, _] = at.to_le_bytes();
+        self.set8(last.map_or(regs::CAPABILITIES, |last| last + 1), byte);
         self.set_bits16(regs::STATUS, regs::status::CAPABILITIES, true);
         self.set8(at, id);
         self.list = (next, Some(at));
         Ok(at)
     }
 
-    /// Appends an extended capability of `len` octets, its header among them; returns its offset.
+    /// Appends an extended capability of `len` bytes, its header among them; returns its offset.
     ///
     /// # Errors
     /// No room is left in the space.
@@ -354,9 +354,9 @@ impl Space {
         Ok(at)
     }
 
-    /// The space as octets, as `lspci -xxxx` dumps it.
+    /// The space as bytes, as `lspci -xxxx` dumps it.
     #[must_use]
-    pub fn octets(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         self.words.iter().flat_map(|word| word.value.to_le_bytes()).collect()
     }
 }
@@ -380,7 +380,7 @@ const fn place(offset: u16) -> (Reg, u32) {
     (Reg::at(offset), (offset & 3) as u32 * 8)
 }
 
-/// Where the next capability starts behind one of `len` octets at `at`; `None` if that is past `end`.
+/// Where the next capability starts behind one of `len` bytes at `at`; `None` if that is past `end`.
 fn after(at: u16, len: u16, end: u16) -> Option<u16> {
     let next = at.checked_add(len)?.checked_next_multiple_of(4)?;
     (next <= end && len >= 2).then_some(next)
@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn byte_enables_let_their_octets_through() {
+    fn byte_enables_let_their_bytes_through() {
         #[rustfmt::skip] // columns: offset, len, bits, mask
         let cases = [
             (0x04, 2, 0b0011, 0x0000_FFFF),
@@ -418,8 +418,8 @@ mod tests {
         #[rustfmt::skip] // columns: name, value, enables, want
         let cases = [
             ("read-only nibble stays",   0x0000_0000, 0b0001, 0xA5A5_000F),
-            ("other octet is untouched", 0xFFFF_FFFF, 0b0000, 0xA5A5_00FF),
-            ("second octet only",        0xFFFF_12FF, 0b0010, 0xA5A5_12FF),
+            ("other byte is untouched", 0xFFFF_FFFF, 0b0000, 0xA5A5_00FF),
+            ("second byte only",        0xFFFF_12FF, 0b0010, 0xA5A5_12FF),
             ("a 1 clears",               0xFF01_0000, 0b1100, 0xA5A4_00FF),
             ("a 0 does not clear",       0x0000_0000, 0b1100, 0xA5A5_00FF),
             ("all",                      0xFFFF_FFFF, 0b1111, 0xA500_FFFF),
@@ -445,7 +445,7 @@ mod tests {
         );
         assert_eq!((space.get16(0x8C), space.get16(regs::STATUS)), (0x0011, 0x10));
         assert_eq!(space.add(0x09, 0x69), Err(SpaceError::Full { id: 9, len: 0x69, end: 0x100 }));
-        assert_eq!(space.add(0x09, 0x68), Ok(0x98), "to the last octet");
+        assert_eq!(space.add(0x09, 0x68), Ok(0x98), "to the last byte");
 
         assert_eq!(space.get32(0x100), 0, "no extended capability");
         assert_eq!(space.add_ext(0x0001, 2, 0x2C), Ok(0x100));
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_beyond_the_space_are_not_there() {
+    fn bytes_beyond_the_space_are_not_there() {
         let mut space = Space::new();
         for offset in [0x1000, 0x1002, 0xFFFC, 0xFFFF] {
             space.set32(offset, u32::MAX);

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Tree`] of [`Node`]s, comparable, and as text: an outline like that of `lspci -t`, then one
 //! line for each node, then what is wrong.
-//! Units: octets, addresses of the bus.
+//! Units: bytes, addresses of the bus.
 //! Source: PCI-to-PCI Bridge 1.2 chapter 3; CXL 3.1 section 7.7.6.1 (what hosts must see).
 
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct Bar {
     pub index: u8,
     /// What it decodes.
     pub kind: BarKind,
-    /// Octets.
+    /// Bytes.
     pub size: u64,
     /// Where it was put; `None` if it found no room.
     pub address: Option<u64>,
@@ -93,7 +93,7 @@ pub enum Trouble {
     NoRoom {
         /// Number.
         index: u8,
-        /// Octets.
+        /// Bytes.
         size: u64,
     },
     /// A bridge for which there is no bus number.
@@ -190,7 +190,7 @@ impl fmt::Display for Trouble {
             Self::Bar { index, answer } => {
                 write!(f, "has a BAR {index} that answers {answer:#x} to being sized")
             }
-            Self::NoRoom { index, size } => write!(f, "finds no {size:#x} octets for BAR {index}"),
+            Self::NoRoom { index, size } => write!(f, "finds no {size:#x} bytes for BAR {index}"),
             Self::NoBus => f.write_str("finds no bus number"),
             Self::Windows => f.write_str("does not keep its windows"),
         }

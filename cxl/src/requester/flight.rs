@@ -1,6 +1,6 @@
 //! A request under way, and the completions that answer it.
-//! Shape: completion → [`Step`]; octets go to their place in the whole answer.
-//! Units: octets, double words.
+//! Shape: completion → [`Step`]; bytes go to their place in the whole answer.
+//! Units: bytes, double words.
 //! Source: PCIe 6.0 sections 2.2.9, 2.3.1.1, 2.3.2; docs/spec/wire-formats.md §3.6 (chunks of UIO in any order).
 
 use weft_parsers::fabric::Bdf;
@@ -29,10 +29,10 @@ pub(super) struct Flight {
     requester: Bdf,
     kind: Kind,
     addr: u64,
-    /// Where its octets go in the answer, and how many they are.
+    /// Where its bytes go in the answer, and how many they are.
     at: usize,
     len: usize,
-    /// Octets that came.
+    /// Bytes that came.
     got: usize,
     /// Double words that came, of a UIO read.
     seen: Vec<bool>,
@@ -80,8 +80,8 @@ impl Flight {
             Kind::MemRead => self.split(tlp, answer),
             _ if wants_data && tlp.payload().len() != 4 => Step::Failed(Failure::Mismatch),
             _ => {
-                let octets = tlp.payload().iter().skip(usize::from(low2(self.addr)));
-                self.put(0, octets, answer);
+                let bytes = tlp.payload().iter().skip(usize::from(low2(self.addr)));
+                self.put(0, bytes, answer);
                 Step::Whole
             }
         }
@@ -92,7 +92,7 @@ impl Flight {
         let left = (self.len - self.got).max(1);
         let addr = self.addr.wrapping_add(self.got as u64);
         let [low, ..] = addr.to_le_bytes();
-        // A read of zero length has no first octet: the address stands for it.
+        // A read of zero length has no first byte: the address stands for it.
         let fits = tlp.byte_count().map(usize::from) == Some(left)
             && tlp.lower_address().is_some_and(|lower| lower == low & 0x7F || self.len == 0);
         let in_front = usize::from(low & 3);
@@ -125,12 +125,12 @@ impl Flight {
         if self.seen.iter().all(|seen| *seen) { Step::Whole } else { Step::More }
     }
 
-    /// Puts `octets` `from` octets behind this request's first one.
-    fn put<'a>(&self, from: usize, octets: impl Iterator<Item = &'a u8>, answer: &mut [u8]) {
+    /// Puts `bytes` `from` bytes behind this request's first one.
+    fn put<'a>(&self, from: usize, bytes: impl Iterator<Item = &'a u8>, answer: &mut [u8]) {
         let end = (self.at + self.len).min(answer.len());
         let place = answer.get_mut(self.at + from..end).unwrap_or_default();
-        for (to, octet) in place.iter_mut().zip(octets) {
-            *to = *octet;
+        for (to, byte) in place.iter_mut().zip(bytes) {
+            *to = *byte;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Who makes requests: splits what is asked into TLPs, knows by tag what is under way, puts answers together.
 //!
 //! Shape: [`Ask`] in, TLPs out by [`Requester::flush`], completions in by [`Requester::take`], [`Done`] out.
-//! Units: octets; tags of 10 bits (non-flit) or 14 (flit).
+//! Units: bytes; tags of 10 bits (non-flit) or 14 (flit).
 //! Source: PCIe 6.0 sections 2.2.5 (byte enables), 2.2.6.2 (tags), 2.3.1.1 (split completions), 2.8 (timeout);
 //! docs/spec/wire-formats.md §3.1, §3.5, §3.6.
 //!
@@ -29,16 +29,16 @@ pub struct OpId(u64);
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Memory read; of no octets: a read of zero length.
+    /// Memory read; of no bytes: a read of zero length.
     Read {
-        /// First octet.
+        /// First byte.
         addr: Hpa,
-        /// Octets.
+        /// Bytes.
         len: usize,
     },
-    /// Memory write; of no octets: a write of zero length.
+    /// Memory write; of no bytes: a write of zero length.
     Write {
-        /// First octet.
+        /// First byte.
         addr: Hpa,
         /// What is written.
         data: Vec<u8>,
@@ -47,7 +47,7 @@ pub enum What {
     IoRead {
         /// First port.
         port: u32,
-        /// Octets.
+        /// Bytes.
         len: usize,
     },
     /// I/O write.
@@ -57,7 +57,7 @@ pub enum What {
         /// What is written.
         data: Vec<u8>,
     },
-    /// Configuration read; its answer are the four octets of a register.
+    /// Configuration read; its answer are the four bytes of a register.
     ConfigRead {
         /// Whose.
         dest: Bdf,
@@ -76,19 +76,19 @@ pub enum What {
         type1: bool,
         /// Value.
         value: u32,
-        /// Octets of it.
+        /// Bytes of it.
         enables: ByteEnables,
     },
     /// UIO read; flit mode only.
     UioRead {
-        /// First octet.
+        /// First byte.
         addr: Hpa,
-        /// Octets.
+        /// Bytes.
         len: usize,
     },
     /// UIO write; flit mode only.
     UioWrite {
-        /// First octet.
+        /// First byte.
         addr: Hpa,
         /// What is written.
         data: Vec<u8>,
@@ -172,9 +172,9 @@ pub struct RequesterCounts {
 pub struct RequesterSpec {
     /// Layout of its TLPs.
     pub mode: Mode,
-    /// Most octets of a write, a power of two, 128..=4096.
+    /// Most bytes of a write, a power of two, 128..=4096.
     pub payload_max: usize,
-    /// Most octets that one read asks for, a power of two, 128..=4096.
+    /// Most bytes that one read asks for, a power of two, 128..=4096.
     pub read_max: usize,
     /// No UIO request crosses a multiple of this, a power of two, 128..=4096: memory that is dealt out over several
     /// devices changes from one to the next at such a multiple, and no device answers for another one.
@@ -187,7 +187,7 @@ pub struct RequesterSpec {
 
 struct Op {
     ask: Ask,
-    /// Octets that were split off, and whether that was all.
+    /// Bytes that were split off, and whether that was all.
     split: usize,
     whole: bool,
     under_way: usize,

@@ -1,6 +1,6 @@
 //! One TLP of a request: as much as fits `Max_Payload_Size` or `Max_Read_Request_Size`, within 4 KiB; of UIO within `uio_max`.
-//! Shape: ([`What`], octets sent before) → [`Part`].
-//! Units: octets, double words.
+//! Shape: ([`What`], bytes sent before) → [`Part`].
+//! Units: bytes, double words.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7.
 
 use weft_parsers::fabric::Hpa;
@@ -14,15 +14,15 @@ pub(super) struct Part {
     pub body: Body,
     /// Whole double words.
     pub payload: Vec<u8>,
-    /// Address of the first octet that counts, where that decides.
+    /// Address of the first byte that counts, where that decides.
     pub addr: u64,
-    /// Where in the request it begins, and how many octets of it it is.
+    /// Where in the request it begins, and how many bytes of it it is.
     pub at: usize,
     pub len: usize,
     pub last: bool,
 }
 
-/// Octets that the answer to a request has.
+/// Bytes that the answer to a request has.
 pub(super) const fn answer_len(what: &What) -> usize {
     match what {
         What::Read { len, .. } | What::IoRead { len, .. } | What::UioRead { len, .. } => *len,
@@ -32,7 +32,7 @@ pub(super) const fn answer_len(what: &What) -> usize {
 }
 
 impl Part {
-    /// What follows the first `split` octets.
+    /// What follows the first `split` bytes.
     pub(super) fn next(what: &What, split: usize, spec: &RequesterSpec) -> Self {
         let none: &[u8] = &[];
         let (kind, addr, whole, data, most) = match what {
@@ -81,8 +81,8 @@ impl Part {
         let payload = if kind.has_data() {
             let mut payload = vec![0; dws * 4];
             let from = data.get(split..split + len).unwrap_or_default();
-            for (to, octet) in payload.iter_mut().skip(in_front).zip(from) {
-                *to = *octet;
+            for (to, byte) in payload.iter_mut().skip(in_front).zip(from) {
+                *to = *byte;
             }
             payload
         } else {
@@ -103,7 +103,7 @@ impl Part {
     }
 }
 
-/// Byte enables, first and last, of `len` octets behind `in_front` ones, in `dws` double words.
+/// Byte enables, first and last, of `len` bytes behind `in_front` ones, in `dws` double words.
 fn enables(in_front: usize, len: usize, dws: usize) -> (u8, u8) {
     if len == 0 {
         return (0, 0);

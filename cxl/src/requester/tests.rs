@@ -18,15 +18,15 @@ fn requester(mode: Mode) -> Requester {
     Requester::new(spec, Bdf::new(1, 0, 0))
 }
 
-/// All that is sent now, as octets.
+/// All that is sent now, as bytes.
 fn sent(requester: &mut Requester, now: Instant) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     requester.flush(now, &mut |tlp| {
-        let mut octets = vec![0; 4_200];
-        match tlp.emit(&mut octets) {
+        let mut bytes = vec![0; 4_200];
+        match tlp.emit(&mut bytes) {
             Ok(len) => {
-                octets.truncate(len);
-                all.push(octets);
+                bytes.truncate(len);
+                all.push(bytes);
                 true
             }
             Err(_) => false,
@@ -35,14 +35,14 @@ fn sent(requester: &mut Requester, now: Instant) -> Vec<Vec<u8>> {
     all
 }
 
-fn octets(tlp: &TlpRepr<'_>) -> Vec<u8> {
-    let mut octets = vec![0; 4_200];
-    let len = tlp.emit(&mut octets).unwrap();
-    octets.truncate(len);
-    octets
+fn bytes(tlp: &TlpRepr<'_>) -> Vec<u8> {
+    let mut bytes = vec![0; 4_200];
+    let len = tlp.emit(&mut bytes).unwrap();
+    bytes.truncate(len);
+    bytes
 }
 
-/// First address, octets, most octets of a UIO request, and what is sent: addresses and octets.
+/// First address, bytes, most bytes of a UIO request, and what is sent: addresses and bytes.
 type Turns = (u64, usize, usize, Vec<(u64, usize)>);
 
 /// UIO requests stay within turns of interleaved memory, whatever else they might have; memory requests do not care.
@@ -68,8 +68,8 @@ fn uio_requests_cross_no_multiple_of_theirs() {
             } else {
                 What::UioRead { addr: at, len }.into()
             });
-            let place = |octets: &Vec<u8>| {
-                let tlp = Tlp::parse(mode, octets).unwrap();
+            let place = |bytes: &Vec<u8>| {
+                let tlp = Tlp::parse(mode, bytes).unwrap();
                 (tlp.addr().unwrap().0, usize::from(tlp.length_dw()) * 4)
             };
             let found: Vec<_> = sent(&mut requester, Instant::ZERO).iter().map(place).collect();
@@ -82,8 +82,8 @@ fn uio_requests_cross_no_multiple_of_theirs() {
 }
 
 #[test]
-fn byte_enables_and_lengths_are_those_of_the_octets() {
-    #[rustfmt::skip] // columns: address, octets, double words, first, last
+fn byte_enables_and_lengths_are_those_of_the_bytes() {
+    #[rustfmt::skip] // columns: address, bytes, double words, first, last
     let cases = [
         (0x100, 4,   1, 0xF, 0x0),
         (0x101, 1,   1, 0x2, 0x0),
@@ -118,7 +118,7 @@ fn requests_wait_for_tags() {
     for request in first.iter().rev() {
         let request = Tlp::parse(Mode::NonFlit, request).unwrap();
         let answer = Completion::with_data(&request, Bdf::default(), 0, &[1, 2, 3, 4]).unwrap();
-        let answer = octets(&answer);
+        let answer = bytes(&answer);
         let answer = Tlp::parse(Mode::NonFlit, &answer).unwrap();
         assert!(requester.take(&answer));
         assert!(!requester.take(&answer), "a second answer is for nobody");
@@ -149,11 +149,11 @@ fn chunks_of_uio_come_in_any_order() {
             let request = Tlp::parse(Mode::Flit, &request).unwrap();
             let Hpa(base) = request.addr().unwrap();
             let dws = usize::from(request.length_dw());
-            let octet = |at: u64| {
+            let byte = |at: u64| {
                 let at = (base + at).checked_sub(addr).and_then(|at| usize::try_from(at).ok());
                 at.and_then(|at| want.get(at)).copied().unwrap_or(0xEE)
             };
-            let data: Vec<u8> = (0..dws as u64 * 4).map(octet).collect();
+            let data: Vec<u8> = (0..dws as u64 * 4).map(byte).collect();
             let mut from = 0;
             while from < dws {
                 let until = from + 1 + usize::try_from(rng.below((dws - from) as u64)).unwrap();
@@ -161,7 +161,7 @@ fn chunks_of_uio_come_in_any_order() {
                 let from_dw = u16::try_from(from).unwrap();
                 let part = &data[from * 4..until * 4];
                 let answer = Completion::with_data(&request, Bdf::default(), from_dw, part);
-                answers.insert(place, octets(&answer.unwrap()));
+                answers.insert(place, bytes(&answer.unwrap()));
                 from = until;
             }
         }
@@ -185,9 +185,9 @@ fn completions_that_do_not_fit_fail_their_request_only() {
         };
         let payload = vec![0; len];
         let tlp = TlpRepr::new(Mode::Flit, kind, request.requester(), request.tag(), body);
-        octets(&TlpRepr { payload: &payload, ..tlp })
+        bytes(&TlpRepr { payload: &payload, ..tlp })
     };
-    #[rustfmt::skip] // columns: name, byte count, lower address, octets, result
+    #[rustfmt::skip] // columns: name, byte count, lower address, bytes, result
     let cases = [
         ("it fits",             64, 0x40, 64, None),
         ("too few announced",   60, 0x40, 60, Some(Failure::Mismatch)),
@@ -199,8 +199,8 @@ fn completions_that_do_not_fit_fail_their_request_only() {
         requester.submit(What::Read { addr: Hpa(0x40), len: 64 }.into());
         let all = sent(&mut requester, Instant::ZERO);
         let request = Tlp::parse(Mode::Flit, &all[0]).unwrap();
-        let octets = answer(&request, byte_count, lower, len);
-        requester.take(&Tlp::parse(Mode::Flit, &octets).unwrap());
+        let bytes = answer(&request, byte_count, lower, len);
+        requester.take(&Tlp::parse(Mode::Flit, &bytes).unwrap());
         assert_eq!(requester.next_done().unwrap().result.err(), want, "{name}");
     }
     // a chunk that came before, and one behind the end
@@ -219,7 +219,7 @@ fn completions_that_do_not_fit_fail_their_request_only() {
                 offset_dw,
             };
             let tlp = TlpRepr::new(Mode::Flit, kind, request.requester(), request.tag(), body);
-            octets(&TlpRepr { payload: &[0; 8], ..tlp })
+            bytes(&TlpRepr { payload: &[0; 8], ..tlp })
         };
         requester.take(&Tlp::parse(Mode::Flit, &chunk(0)).unwrap());
         requester.take(&Tlp::parse(Mode::Flit, &chunk(offset)).unwrap());

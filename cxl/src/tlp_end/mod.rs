@@ -2,7 +2,7 @@
 //!
 //! Shape: [`TlpEnd::poll`] hands each TLP that comes to a handler, whose answers go into an [`Outbox`] and out
 //! behind it; PFC stops priorities one by one; what the port has no room for waits in order.
-//! Units: octets without FCS, frames.
+//! Units: bytes without FCS, frames.
 //! Source: docs/spec/wire-formats.md §3.7a; IEEE 802.1Q-2022 clause 36; docs/spec/cxl-fabric.md "Routes" (endpoints
 //! sink what comes).
 
@@ -56,7 +56,7 @@ pub struct EndConfig {
     pub tlp: TlpConfig,
     /// Priority of each PFC class, as in the switch at the other end.
     pub classes: PriMap,
-    /// `Max_Payload_Size`, octets.
+    /// `Max_Payload_Size`, bytes.
     pub payload_max: usize,
 }
 
@@ -100,7 +100,7 @@ pub struct EndCounts {
 /// TLPs on their way out of a handler.
 #[derive(Debug)]
 pub struct Outbox {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// Where each frame ends, and its priority.
     ends: Vec<(usize, Pri)>,
     mac: MacAddr,
@@ -161,21 +161,21 @@ impl Outbox {
     ) -> Result<(), SendError> {
         let protocol = self.protocol(pth, tlp)?;
         let pri = pri_of(tlp.kind, tlp.tc, &self.tlp);
-        let start = self.octets.len();
-        self.octets.extend_from_slice(self.head(to, protocol, pth).octets());
-        let at = self.octets.len();
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(self.head(to, protocol, pth).bytes());
+        let at = self.bytes.len();
         let written = tlp.emit_len().and_then(|len| {
-            self.octets.resize(at + len, 0);
-            tlp.emit(self.octets.get_mut(at..).unwrap_or_default())
+            self.bytes.resize(at + len, 0);
+            tlp.emit(self.bytes.get_mut(at..).unwrap_or_default())
         });
         match written {
             Ok(len) => {
-                self.octets.truncate(at + len);
-                self.ends.push((self.octets.len(), pri));
+                self.bytes.truncate(at + len);
+                self.ends.push((self.bytes.len(), pri));
                 Ok(())
             }
             Err(error) => {
-                self.octets.truncate(start);
+                self.bytes.truncate(start);
                 Err(error.into())
             }
         }
@@ -194,18 +194,18 @@ impl Outbox {
             Mode::NonFlit => Protocol::HbrNonFlit,
         };
         let head = self.head(self.partner, protocol, None);
-        self.octets.extend_from_slice(head.octets());
-        self.octets.extend_from_slice(tlp.bytes().get(..tlp.len()).unwrap_or_default());
-        self.ends.push((self.octets.len(), pri_of(tlp.kind(), tlp.tc(), &self.tlp)));
+        self.bytes.extend_from_slice(head.bytes());
+        self.bytes.extend_from_slice(tlp.bytes().get(..tlp.len()).unwrap_or_default());
+        self.ends.push((self.bytes.len(), pri_of(tlp.kind(), tlp.tc(), &self.tlp)));
         Ok(())
     }
 
     /// Appends what is said of the link itself (protocol 4).
-    pub fn control(&mut self, octets: &[u8]) {
+    pub fn control(&mut self, bytes: &[u8]) {
         let head = self.head(self.partner, Protocol::Control, None);
-        self.octets.extend_from_slice(head.octets());
-        self.octets.extend_from_slice(octets);
-        self.ends.push((self.octets.len(), self.tlp.tc_to_pri[0]));
+        self.bytes.extend_from_slice(head.bytes());
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push((self.bytes.len(), self.tlp.tc_to_pri[0]));
     }
 
     /// How the link names a TLP.
@@ -223,7 +223,7 @@ impl Outbox {
     }
 
     fn head(&self, to: MacAddr, protocol: Protocol, pth: Option<Pth>) -> Head {
-        let mut head = Head { octets: ArrayVec::new() };
+        let mut head = Head { bytes: ArrayVec::new() };
         head.push(&to.0);
         head.push(&self.mac.0);
         let mut link = [0; link::LEN];
@@ -251,17 +251,17 @@ impl Outbox {
 
 /// What stands in front of a TLP.
 struct Head {
-    octets: ArrayVec<u8, HEAD_MAX>,
+    bytes: ArrayVec<u8, HEAD_MAX>,
 }
 
 impl Head {
-    fn push(&mut self, octets: &[u8]) {
-        let pushed = self.octets.try_extend_from_slice(octets);
+    fn push(&mut self, bytes: &[u8]) {
+        let pushed = self.bytes.try_extend_from_slice(bytes);
         debug_assert!(pushed.is_ok(), "it has room for all parts");
     }
 
-    fn octets(&self) -> &[u8] {
-        &self.octets
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Writes itself and the TLP into `space`; returns the length of all.
@@ -274,10 +274,10 @@ impl Head {
     ) -> Result<usize, PlaceError> {
         let had = space.len();
         let short = || EmitError::Room { need: HEAD_MAX, had };
-        let (head, rest) = space.split_at_mut_checked(self.octets.len()).ok_or_else(short)?;
-        head.copy_from_slice(&self.octets);
+        let (head, rest) = space.split_at_mut_checked(self.bytes.len()).ok_or_else(short)?;
+        head.copy_from_slice(&self.bytes);
         let at = tlp.emit_head(payload_len, rest)?;
-        let need = self.octets.len() + at + payload_len;
+        let need = self.bytes.len() + at + payload_len;
         let payload = rest.get_mut(at..at + payload_len);
         let payload = payload.ok_or(EmitError::Room { need, had })?;
         if fill(payload) { Ok(need) } else { Err(PlaceError::Unfilled) }
@@ -322,7 +322,7 @@ impl TlpEnd {
     #[must_use]
     pub fn new(config: EndConfig) -> Self {
         let outbox = Outbox {
-            octets: Vec::new(),
+            bytes: Vec::new(),
             ends: Vec::new(),
             mac: config.mac,
             partner: MacAddr::BROADCAST,
@@ -406,7 +406,7 @@ impl TlpEnd {
     }
 
     /// Appends a TLP that is written straight into its chunk: `fill` gets the place of the payload, of
-    /// `payload_len` octets with anything in them, and says whether the TLP is to go.
+    /// `payload_len` bytes with anything in them, and says whether the TLP is to go.
     ///
     /// # Errors
     /// See [`PlaceError`]; nothing is appended then.
@@ -529,10 +529,10 @@ impl TlpEnd {
 
     /// Moves frames out of the outbox into chunks; what finds none stays for the next time.
     fn load(&mut self, bufs: &mut Bufs) {
-        let Outbox { octets, ends, .. } = &mut self.outbox;
+        let Outbox { bytes, ends, .. } = &mut self.outbox;
         let (mut from, mut moved) = (0, 0);
         for &(end, pri) in &*ends {
-            let frame = octets.get(from..end).unwrap_or_default();
+            let frame = bytes.get(from..end).unwrap_or_default();
             if frame.len() > bufs.room() {
                 self.counts.too_long += 1;
             } else if let Some(desc) = bufs.alloc_from(frame) {
@@ -544,11 +544,11 @@ impl TlpEnd {
             moved += 1;
         }
         if moved == ends.len() {
-            octets.clear();
+            bytes.clear();
             ends.clear();
             return;
         }
-        octets.drain(..from);
+        bytes.drain(..from);
         ends.drain(..moved);
         for (end, _) in ends {
             *end -= from;

@@ -141,9 +141,9 @@ fn a_pause_stops_requests_and_not_completions() {
     pair.ports[1].tx(Instant::ZERO, &mut pair.bufs, &mut batch);
     pair.ends[0].outbox().send(None, &read(1)).unwrap();
     let uio = TlpRepr::new(Mode::Flit, Kind::UioRead, Bdf::new(1, 0, 0), 2, body(16));
-    let mut octets = [0; 64];
-    let len = uio.emit(&mut octets).unwrap();
-    let request = Tlp::parse(Mode::Flit, &octets[..len]).unwrap();
+    let mut bytes = [0; 64];
+    let len = uio.emit(&mut bytes).unwrap();
+    let request = Tlp::parse(Mode::Flit, &bytes[..len]).unwrap();
     let answer = Completion::of(&request, Status::Success, Bdf::new(2, 0, 0)).unwrap();
     pair.ends[0].outbox().send(None, &answer).unwrap();
     let progress = pair.poll(0, Instant::ZERO, &mut |_, _| panic!("nothing came"));

@@ -1,6 +1,6 @@
 //! A GFD's notifications on their way to a host: GAM messages and where they end.
 //! Shape: [`message`] at the GFD -> [`GamEdge::receive`] -> posted write of one entry of the host's ring.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6 (0108), §5.4; CXL 3.1 section 7.7.2.7.
 //!
 //! The ring and its rules are [`crate::gfd::gam::Gam`]'s; a peer device's edge drops what comes.
@@ -89,15 +89,15 @@ mod tests {
     #[test]
     fn a_notification_ends_as_a_posted_write_of_one_entry() {
         let notice = Notice { event: event(0x0A1, 8), handle: 3, at_ns: 77 };
-        let octets = wire_of(&message(pid(0x123), &notice));
+        let bytes = wire_of(&message(pid(0x123), &notice));
         #[rustfmt::skip]
         let head = [
             0xC2, 0x12, 0x30, 0xA1, 0x74, 0, 0, 8, 0, 0, 0, 0x7E, 0, 0, 0x1E, 0x98, 0, 0, 7, 0xA1,
         ];
-        assert_eq!(octets, [&head[..], &notice.for_host(pid(0x123))].concat());
+        assert_eq!(bytes, [&head[..], &notice.for_host(pid(0x123))].concat());
         let mut edge = GamEdge::new(pid(0x0A1), Gam::host());
         edge.ring().set(0x5_0000_0001 | 2 << 56).unwrap();
-        let write = edge.receive(&vdm_of(&octets)).unwrap();
+        let write = edge.receive(&vdm_of(&bytes)).unwrap();
         assert_eq!((write.addr, write.len), (Hpa(0x5_0000_0040), 32));
         let mut out = [0; 64];
         let len = write.repr(Mode::Flit, Bdf::new(0, 1, 0)).emit(&mut out).unwrap();

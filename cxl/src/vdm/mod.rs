@@ -4,7 +4,7 @@
 //! `next_due` when it wants to be polled again. [`partner`] asks who is at the far end of a link, [`reset`] keeps a
 //! virtual link, [`mctp`] carries CCI messages, [`in_band`] serves them at a GFD, [`proxy`] hands a host's commands over to a GFD, [`gam`] brings
 //! notifications into a host's ring, [`rtupdate`] tells `CacheID`s.
-//! Units: octets and DWs of 4; picoseconds.
+//! Units: bytes and DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.11.
 //!
 //! No machine reads a clock or allocates without bound, and none panics, whatever comes in.
@@ -25,7 +25,7 @@ use weft_parsers::ParseError;
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::{PbrVdm, Pth, Tlp, VdmOp};
 
-/// Most octets of a payload: 32 DWs.
+/// Most bytes of a payload: 32 DWs.
 pub const PAYLOAD_MAX: usize = 128;
 /// Time between two tries of a message that waits for an answer.
 ///
@@ -64,8 +64,8 @@ impl Vdm {
     #[must_use]
     pub fn with_payload(mut self, payload: &[u8]) -> Self {
         let padded = payload.len().next_multiple_of(4);
-        let octets = payload.iter().copied().chain(core::iter::repeat(0));
-        self.payload = octets.take(padded.min(PAYLOAD_MAX)).collect();
+        let bytes = payload.iter().copied().chain(core::iter::repeat(0));
+        self.payload = bytes.take(padded.min(PAYLOAD_MAX)).collect();
         self
     }
 

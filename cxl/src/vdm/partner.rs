@@ -225,18 +225,18 @@ mod tests {
     fn the_first_info_stands_on_the_wire_as_the_page_has_it() {
         let mut partner = Partner::new(info(3, 0xFFF, PartnerInfo::GFD));
         partner.link_up(Instant::ZERO);
-        let octets = wire_of(&partner.poll(Instant::ZERO).unwrap());
+        let bytes = wire_of(&partner.poll(Instant::ZERO).unwrap());
         #[rustfmt::skip]
         let head = [
             0xC2, 0xFF, 0xFF, 0xFF, 0x74, 0, 0, 0x10, 0, 0, 0, 0x7E, 0, 0, 0x1E, 0x98, 0, 0, 0, 0x90,
             3, 0xFF, 0xFF, 0x1F,
         ];
-        assert_eq!((&octets[..24], octets.len()), (&head[..], 4 + 16 + 64));
+        assert_eq!((&bytes[..24], bytes.len()), (&head[..], 4 + 16 + 64));
         let mut assigned = Partner::new(info(3, 0x0A1, PartnerInfo::SWITCH));
         assigned.link_up(Instant::ZERO);
-        let octets = wire_of(&assigned.poll(Instant::ZERO).unwrap());
-        assert_eq!(octets[..4], [0xC2, 0x0A, 0x1F, 0xFF]);
-        assert_eq!(octets[22..24], [0xA1, 0x00]);
+        let bytes = wire_of(&assigned.poll(Instant::ZERO).unwrap());
+        assert_eq!(bytes[..4], [0xC2, 0x0A, 0x1F, 0xFF]);
+        assert_eq!(bytes[22..24], [0xA1, 0x00]);
     }
 
     #[test]

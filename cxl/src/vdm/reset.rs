@@ -368,7 +368,7 @@ mod tests {
         core::iter::from_fn(|| end.poll(now)).filter_map(Result::ok).map(|vdm| vdm.op).collect()
     }
 
-    /// Octets of docs/spec/wire-formats.md §3.8: hot reset of a `vDSP`.
+    /// Bytes of docs/spec/wire-formats.md §3.8: hot reset of a `vDSP`.
     #[test]
     fn a_hot_reset_stands_on_the_wire_as_the_page_has_it() {
         let mut end = VirtualDsp::bind(ms(0), HOST, Some(Reset::Hot));
@@ -385,8 +385,8 @@ mod tests {
         let mut usp = VirtualUsp::bind(DEVICE);
         usp.ready(ms(0));
         let want = [0xC6, 0x02, 0, 0x10, 0x34, 0, 0, 0, 0, 0, 0, 0x7E];
-        let octets = wire_of(&usp.poll(ms(0)).unwrap());
-        assert_eq!((&octets[..12], &octets[16..]), (&want[..], &[0, 0, 4, 0x80][..]));
+        let bytes = wire_of(&usp.poll(ms(0)).unwrap());
+        assert_eq!((&bytes[..12], &bytes[16..]), (&want[..], &[0, 0, 4, 0x80][..]));
     }
 
     #[test]

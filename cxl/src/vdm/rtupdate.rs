@@ -194,20 +194,20 @@ mod tests {
 
     #[test]
     fn updates_and_answers_stand_on_the_wire_as_the_page_has_them() {
-        let octets = wire_of(&update(&[pair(0x123, 0xA), pair(0x456, 0), pair(0x0FF, 0xF)]));
+        let bytes = wire_of(&update(&[pair(0x123, 0xA), pair(0x456, 0), pair(0x0FF, 0xF)]));
         #[rustfmt::skip]
         let want = [
             0xC2, 0x02, 0x00, 0x10, 0x74, 0, 0, 2, 0, 0, 0, 0x7E, 0, 0, 0x1E, 0x98, 0, 0, 0x10, 0xA1,
             0x23, 0xA1, 0x56, 0x04, 0xFF, 0xF0, 0xFF, 0x0F,
         ];
-        assert_eq!(octets, want);
+        assert_eq!(bytes, want);
         let mut table = CacheIds::default();
-        let answer = table.receive(&vdm_of(&octets), true).unwrap();
+        let answer = table.receive(&vdm_of(&bytes), true).unwrap();
         let want = [0xC2, 0x01, 0x00, 0x20, 0x34, 0, 0, 0, 0, 0, 0, 0x7E, 0, 0, 0x1E, 0x98, 0, 0];
         assert_eq!(wire_of(&answer), [&want[..], &[0x12, 0xA1]].concat());
         let ports = [0xA, 0, 0xF, 1].map(|id| table.port(id));
         assert_eq!(ports, [Some(pid(0x123)), Some(pid(0x456)), Some(pid(0x0FF)), None]);
-        let answer = table.receive(&vdm_of(&octets), false).unwrap();
+        let answer = table.receive(&vdm_of(&bytes), false).unwrap();
         assert_eq!(wire_of(&answer), [&want[..], &[0x13, 0xA1]].concat());
     }
 

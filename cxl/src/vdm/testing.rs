@@ -1,4 +1,4 @@
-//! A wire between two machines in tests: octets that come late, not at all or twice, as a seed has it.
+//! A wire between two machines in tests: bytes that come late, not at all or twice, as a seed has it.
 //! Shape: [`Wire::send`], [`Wire::recv`]; order is kept, as on one path of the fabric.
 //! Units: delays in nanoseconds, chances in thousandths.
 //! Source: none of its own.
@@ -20,8 +20,8 @@ pub(super) const fn ms(ms: u64) -> Instant {
     Instant::from_ns(ms * 1_000_000)
 }
 
-/// Octets of a TLP on a PBR link.
-pub(super) fn octets(pth: Pth, tlp: &TlpRepr<'_>) -> Vec<u8> {
+/// Bytes of a TLP on a PBR link.
+pub(super) fn bytes(pth: Pth, tlp: &TlpRepr<'_>) -> Vec<u8> {
     let mut out = vec![0; 256];
     let len = pth::emit_pbr(pth, tlp, &mut out).expect("a machine sends what can be sent");
     out.truncate(len);
@@ -29,12 +29,12 @@ pub(super) fn octets(pth: Pth, tlp: &TlpRepr<'_>) -> Vec<u8> {
 }
 
 pub(super) fn wire_of(vdm: &Vdm) -> Vec<u8> {
-    octets(vdm.pth, &vdm.message().repr())
+    bytes(vdm.pth, &vdm.message().repr())
 }
 
-pub(super) fn vdm_of(octets: &[u8]) -> Vdm {
-    let pbr = PbrTlp::parse(octets).unwrap().expect("a TLP");
-    assert_eq!(pbr.len(), octets.len());
+pub(super) fn vdm_of(bytes: &[u8]) -> Vdm {
+    let pbr = PbrTlp::parse(bytes).unwrap().expect("a TLP");
+    assert_eq!(pbr.len(), bytes.len());
     Vdm::parse(pbr.pth(), pbr.tlp()).unwrap()
 }
 
@@ -55,7 +55,7 @@ impl Wire {
         Self { rng, drop, twice, delay_max_ns, queue, last: Instant::ZERO, dropped: 0 }
     }
 
-    pub fn send_octets(&mut self, now: Instant, octets: &[u8]) {
+    pub fn send_bytes(&mut self, now: Instant, bytes: &[u8]) {
         let copies = if self.rng.chance(self.drop, 1_000) {
             self.dropped += 1;
             0
@@ -65,20 +65,20 @@ impl Wire {
         for _ in 0..copies {
             let at = now + Span::from_ns(1 + self.rng.below(self.delay_max_ns));
             self.last = self.last.max(at);
-            self.queue.push_back((self.last, octets.to_vec()));
+            self.queue.push_back((self.last, bytes.to_vec()));
         }
     }
 
     pub fn send(&mut self, now: Instant, vdm: &Vdm) {
-        self.send_octets(now, &wire_of(vdm));
+        self.send_bytes(now, &wire_of(vdm));
     }
 
-    pub fn recv_octets(&mut self, now: Instant) -> Option<Vec<u8>> {
-        self.queue.pop_front_if(|(at, _)| *at <= now).map(|(_, octets)| octets)
+    pub fn recv_bytes(&mut self, now: Instant) -> Option<Vec<u8>> {
+        self.queue.pop_front_if(|(at, _)| *at <= now).map(|(_, bytes)| bytes)
     }
 
     pub fn recv(&mut self, now: Instant) -> Option<Vdm> {
-        self.recv_octets(now).map(|octets| vdm_of(&octets))
+        self.recv_bytes(now).map(|bytes| vdm_of(&bytes))
     }
 
     pub fn next(&self) -> Option<Instant> {

@@ -1,7 +1,7 @@
 //! Hosts, devices and plain switches of one process, joined by pipes.
 //!
 //! Shape: [`Net`] owns them; [`Net::step`] lets 100 ns pass and polls each once.
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: none.
 #![expect(clippy::redundant_pub_crate, reason = "shared by several tests")]
 #![allow(dead_code, clippy::allow_attributes, reason = "not every test uses all of it")]
@@ -118,7 +118,7 @@ pub(crate) fn memory() -> HostMemory {
     memory
 }
 
-/// Octets that differ from each other.
+/// Bytes that differ from each other.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = weft_base::rng::Rng::new(seed);
     (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect()

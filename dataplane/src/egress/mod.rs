@@ -1,7 +1,7 @@
 //! Egress: which priority of a port sends next, by strict priority, then by weight, within rates.
 //!
 //! Shape: the set of queues that may send in, one [`Pri`] out; [`EgressSched`] is the state of a port.
-//! Units: WRR counts frames, DWRR octets of frames without FCS, rates bit/s of true wire time.
+//! Units: WRR counts frames, DWRR bytes of frames without FCS, rates bit/s of true wire time.
 //! Source: docs/spec/pipeline.md §7; interleaved WRR (Tabatabaee, Le Boudec, Boyer, ITC 32, 2020, Algorithm 1), DRR
 //! (Shreedhar, Varghese, IEEE/ACM Trans. Networking 4(3), 1996, Fig. 4).
 
@@ -14,7 +14,7 @@ use crate::types::{PRIS_MAX, PerPri, Pri, PriSet};
 pub enum Weighted {
     /// By frames: a round serves each priority its weight, one frame each in turn.
     Wrr,
-    /// By octets: each visit adds a quantum to the priority's deficit and serves what that covers.
+    /// By bytes: each visit adds a quantum to the priority's deficit and serves what that covers.
     Dwrr,
 }
 
@@ -33,7 +33,7 @@ pub struct EgressConfig {
     pub port_max_rate: Option<LinkRate>,
     /// Depth of all token buckets, as time at their rate; live at least 2 ms, an hour at most.
     pub burst: Span,
-    /// Longest frame that the port carries, in octets; DWRR takes a longer one for this.
+    /// Longest frame that the port carries, in bytes; DWRR takes a longer one for this.
     pub frame_max: u32,
 }
 
@@ -140,7 +140,7 @@ impl EgressSched {
     /// Picks whose first frame goes at `now`, and charges it; `None` when all are empty or over
     /// their rate.
     ///
-    /// `ready` are the queues that hold a frame and are not paused, `head_len` the octets (no FCS)
+    /// `ready` are the queues that hold a frame and are not paused, `head_len` the bytes (no FCS)
     /// of a ready queue's first frame. DWRR takes a queue that is not ready, or over its rate, when
     /// the round moves on for empty: it forfeits its deficit.
     #[inline]

@@ -21,7 +21,7 @@ fn shares(mode: Weighted, weights: [u32; 8]) -> EgressConfig {
     EgressConfig { strict, mode, weights: PerPri(weights), ..EgressConfig::for_pris(4) }
 }
 
-/// Picks `n` times at time 0 among `ready`, all frames of 1,000 octets.
+/// Picks `n` times at time 0 among `ready`, all frames of 1,000 bytes.
 fn order(sched: &mut EgressSched, ready: u8, n: usize) -> Vec<u8> {
     let mut pick = || sched.pick(Instant::ZERO, PriSet::from_bits(ready), |_| 1_000);
     (0..n).map_while(|_| pick()).map(Pri::get).collect()
@@ -56,7 +56,7 @@ fn picks_follow_set_weights_and_ready() {
     }
 }
 
-/// 3,000-octet quanta at 2:1, frames of 1,000 and of 1,400: what does not fit waits, and is not lost.
+/// 3,000-byte quanta at 2:1, frames of 1,000 and of 1,400: what does not fit waits, and is not lost.
 #[test]
 fn deficits_are_kept_while_busy_and_forfeited_when_not() {
     let config =
@@ -132,25 +132,25 @@ fn wrr_keeps_its_shares_when_queues_come_and_go() {
     }
 }
 
-/// In octets, whatever the sizes: one queue of small frames, one of large, one mixed.
+/// In bytes, whatever the sizes: one queue of small frames, one of large, one mixed.
 #[test]
-fn dwrr_shares_octets() {
+fn dwrr_shares_bytes() {
     let seed = 0xE6E5_0002;
     let mut rng = Rng::new(seed);
     for weights in [[1, 1, 1], [10, 40, 50], [3, 2, 1]] {
         let [w0, w1, w2] = weights;
         let mut sched = EgressSched::new(&shares(Weighted::Dwrr, [w0, w1, w2, 0, 0, 0, 0, 0]));
-        let (mut heads, mut octets) = ([64, 9_216, 700], [0_u64; 3]);
+        let (mut heads, mut bytes) = ([64, 9_216, 700], [0_u64; 3]);
         for _ in 0..100_000 {
             let ready = PriSet::first(3);
             let pri = sched.pick(Instant::ZERO, ready, |pri| heads[pri.index()]).unwrap().index();
-            octets[pri] += u64::from(heads[pri]);
+            bytes[pri] += u64::from(heads[pri]);
             heads[pri] = [small(&mut rng, 60, 128), 9_216, small(&mut rng, 60, 9_216)][pri];
         }
-        let (sum, parts) = (octets.iter().sum::<u64>(), u64::from(w0 + w1 + w2));
-        for (octets, weight) in octets.iter().zip(weights) {
-            let (got, want) = (octets * parts, sum * u64::from(weight));
-            assert!(got.abs_diff(want) * 100 <= sum * parts, "{weights:?} {octets} seed {seed:#x}");
+        let (sum, parts) = (bytes.iter().sum::<u64>(), u64::from(w0 + w1 + w2));
+        for (bytes, weight) in bytes.iter().zip(weights) {
+            let (got, want) = (bytes * parts, sum * u64::from(weight));
+            assert!(got.abs_diff(want) * 100 <= sum * parts, "{weights:?} {bytes} seed {seed:#x}");
         }
     }
 }
@@ -164,7 +164,7 @@ fn frames_beyond_the_maximum_go_all_the_same() {
     }
 }
 
-/// 1,000-octet frames at 1 Gbit/s are 8,192 ns apart, to the picosecond, across the clock's wrap.
+/// 1,000-byte frames at 1 Gbit/s are 8,192 ns apart, to the picosecond, across the clock's wrap.
 #[test]
 fn rates_hold_across_the_wrap() {
     let rate = LinkRate::gbps(1);

@@ -1,6 +1,6 @@
 //! Which targets a host may reach: GMV for G-FAM, VTV for GIM and prefixes, LAV for LD-FAM.
-//! Shape: [`AccessVector`], 4,096 bits, bit n for PID n; as octets, PID n is bit n % 8 of octet n / 8.
-//! Units: octets where bytes are read.
+//! Shape: [`AccessVector`], 4,096 bits, bit n for PID n; as bytes, PID n is bit n % 8 of byte n / 8.
+//! Units: bytes where bytes are read.
 //! Source: docs/spec/wire-formats.md §4.5 (5714h to 5716h), §4.6 (5802h, 5901h, 5902h), §5.2; CXL 3.1 section 7.7.2.6.
 
 use weft_parsers::fabric::Pid;
@@ -19,7 +19,7 @@ impl Default for AccessVector {
 }
 
 impl AccessVector {
-    /// Octets of a vector.
+    /// Bytes of a vector.
     pub const LEN: usize = Pid::COUNT / 8;
     /// Nothing allowed.
     pub const NONE: Self = Self([0; Pid::COUNT / 64]);
@@ -58,12 +58,12 @@ impl AccessVector {
         self.0.iter().all(|&word| word == 0)
     }
 
-    /// All octets.
-    pub fn octets(&self) -> impl Iterator<Item = u8> {
+    /// All bytes.
+    pub fn bytes(&self) -> impl Iterator<Item = u8> {
         self.0.iter().flat_map(|word| word.to_le_bytes())
     }
 
-    /// Copies the octets from `start` on into `out`, as the Get commands answer.
+    /// Copies the bytes from `start` on into `out`, as the Get commands answer.
     ///
     /// # Errors
     /// The range leaves the vector.
@@ -72,8 +72,8 @@ impl AccessVector {
         if start.checked_add(count).is_none_or(|end| end > Self::LEN) {
             return Err(TableError::Range { start, count, len: Self::LEN });
         }
-        for (to, octet) in out.iter_mut().zip(self.octets().skip(start)) {
-            *to = octet;
+        for (to, byte) in out.iter_mut().zip(self.bytes().skip(start)) {
+            *to = byte;
         }
         Ok(())
     }
@@ -103,15 +103,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn octets_have_pid_0_in_the_lowest_bit() {
+    fn bytes_have_pid_0_in_the_lowest_bit() {
         let mut vector = AccessVector::default();
         for bits in [0, 9, 0x123, 0xFFE] {
             vector.allow(Pid::from_low_bits(bits)).unwrap();
         }
-        let mut octets = [0; AccessVector::LEN];
-        vector.read(0, &mut octets).unwrap();
-        assert_eq!((octets[0], octets[1], octets[0x24], octets[511]), (1, 2, 8, 0x40));
-        assert_eq!(octets.iter().filter(|octet| **octet != 0).count(), 4);
+        let mut bytes = [0; AccessVector::LEN];
+        vector.read(0, &mut bytes).unwrap();
+        assert_eq!((bytes[0], bytes[1], bytes[0x24], bytes[511]), (1, 2, 8, 0x40));
+        assert_eq!(bytes.iter().filter(|byte| **byte != 0).count(), 4);
     }
 
     #[test]
@@ -146,10 +146,10 @@ mod tests {
         assert!(vector.iter().eq(model.iter().copied()));
         let (start, mut out) = (100, [0; 37]);
         vector.read(start, &mut out).unwrap();
-        for (at, octet) in out.iter().enumerate() {
+        for (at, byte) in out.iter().enumerate() {
             for bit in 0..8 {
                 let pid = Pid::from_low_bits(u16::try_from((start + at) * 8 + bit).unwrap());
-                assert_eq!(octet >> bit & 1 != 0, model.contains(&pid), "{pid}");
+                assert_eq!(byte >> bit & 1 != 0, model.contains(&pid), "{pid}");
             }
         }
     }

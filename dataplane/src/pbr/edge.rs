@@ -36,13 +36,13 @@ pub struct Prefixes {
 }
 
 impl Prefixes {
-    /// From the octet of the commands.
+    /// From the byte of the commands.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         Self { egress_request: bits & 1 != 0, ingress_request: bits & 2 != 0 }
     }
 
-    /// The octet of the commands.
+    /// The byte of the commands.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.egress_request as u8 | (self.ingress_request as u8) << 1

@@ -1,6 +1,6 @@
 //! Why a table does not take what it is told; the command behind it answers "Invalid Input".
 //! Shape: [`TableError`], `Copy`.
-//! Units: indices and octets as named.
+//! Units: indices and bytes as named.
 //! Source: docs/spec/wire-formats.md §4.5, §4.6, §5.1.
 
 use weft_parsers::fabric::{Bdf, Pid};
@@ -45,7 +45,7 @@ pub enum TableError {
         start: usize,
         /// How many.
         count: usize,
-        /// Entries or octets that there are.
+        /// Entries or bytes that there are.
         len: usize,
     },
     /// An interleaved segment needs places that the interleave DPID table lacks.

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Tables`] and an address at a port → [`EdgeSteps`]; and a PID → [`RouteSteps`]. The verdicts are those of
 //! [`Tables::ingress`] and [`Routes::lookup`](super::Routes::lookup) themselves.
-//! Units: octets; segment sizes are 64 GiB << code.
+//! Units: bytes; segment sizes are 64 GiB << code.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge: which DPID", "Inside: DRT"; docs/spec/wire-formats.md §5.1,
 //! §5.3.
 

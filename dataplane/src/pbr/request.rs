@@ -93,10 +93,10 @@ mod tests {
     fn each_tlp_has_its_kind_of_routing() {
         let (memory, to) = (|at| Some(Route::Memory(Hpa(at))), Bdf::new(2, 0, 0));
         let implicit = |how| Some(Route::Implicit(how));
-        let message = |octet: u8| [&[octet, 0, 0, 0, 1, 0, 0, 0x19], &[0; 8][..]].concat();
+        let message = |byte: u8| [&[byte, 0, 0, 0, 1, 0, 0, 0x19], &[0; 8][..]].concat();
         let by_id =
-            |octet: u8| [&[octet, 0, 0, 0, 1, 0, 0, 0x7F, 2, 0, 0x1E, 0x98], &[0; 4][..]].concat();
-        #[rustfmt::skip] // columns: name, octets of a flit-mode header, route
+            |byte: u8| [&[byte, 0, 0, 0, 1, 0, 0, 0x7F, 2, 0, 0x1E, 0x98], &[0; 4][..]].concat();
+        #[rustfmt::skip] // columns: name, bytes of a flit-mode header, route
         let cases: [(&str, Vec<u8>, Option<Route>); 17] = [
             ("MRd32",   vec![0x03, 0, 0, 1, 1, 0, 0, 5, 0xE0, 0, 0x10, 0],             memory(0xE000_1000)),
             ("MRd64",   vec![0x20, 0, 0, 1, 1, 0, 0, 5, 0, 0, 1, 0, 0, 0, 0x10, 0],    memory(0x0100_0000_1000)),
@@ -116,8 +116,8 @@ mod tests {
             ("101",     message(0x35),                                                 implicit(Implicit::Gather)),
             ("NOP",     vec![0, 0, 0, 0],                                              None),
         ];
-        for (name, octets, want) in cases {
-            let tlp = Tlp::parse(Mode::Flit, &octets).expect(name);
+        for (name, bytes, want) in cases {
+            let tlp = Tlp::parse(Mode::Flit, &bytes).expect(name);
             assert_eq!(Route::of(&tlp), want, "{name}");
         }
         for reserved in [0x36, 0x37] {

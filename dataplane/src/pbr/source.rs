@@ -78,7 +78,7 @@ mod tests {
         Pid::from_low_bits(bits)
     }
 
-    fn octets(repr: &TlpRepr<'_>) -> Vec<u8> {
+    fn bytes(repr: &TlpRepr<'_>) -> Vec<u8> {
         let mut out = vec![0; 256];
         let len = repr.emit(&mut out).unwrap();
         out.truncate(len);
@@ -87,14 +87,14 @@ mod tests {
 
     fn message(op: VdmOp) -> Vec<u8> {
         let payload = vec![0; 4 * op.payload_dws().0];
-        octets(&PbrVdm::new(op, &payload).repr())
+        bytes(&PbrVdm::new(op, &payload).repr())
     }
 
     fn mctp(owner: bool, first: bool) -> Vec<u8> {
         let (dest, source, last, seq, tag, pad) = (0, 0, first, 0, 1, 0);
         let packet =
             MctpPacket { dest, source, first, last, seq, owner, tag, pad, payload: &[7; 8] };
-        octets(&packet.repr(Mode::Flit, Bdf::from_bits(0), Bdf::from_bits(0)))
+        bytes(&packet.repr(Mode::Flit, Bdf::from_bits(0), Bdf::from_bits(0)))
     }
 
     /// Reads, writes, configuration and messages: all that asks somebody for something.
@@ -106,12 +106,12 @@ mod tests {
             ("UIOMWr", vec![0x61, 0, 0, 1, 1, 0, 0, 5, 0, 0, 1, 0, 0, 0, 0x10, 0, 1, 2, 3, 4]),
             ("CfgRd0", vec![0x04, 1, 0, 1, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0xF]),
         ]
-        .map(|(name, octets)| (name.to_owned(), octets))
+        .map(|(name, bytes)| (name.to_owned(), bytes))
         .into();
         let bare = TlpKind::Message { routing: Routing::Broadcast, data: false };
         let body = Body::Message { code: 0x19, dw2: 0, dw3: 0 };
         let bare = TlpRepr::new(Mode::Flit, bare, Bdf::from_bits(0), 0, body);
-        all.push(("broadcast".to_owned(), octets(&bare)));
+        all.push(("broadcast".to_owned(), bytes(&bare)));
         all.push(("a command".to_owned(), mctp(true, true)));
         all.push(("a command's later part".to_owned(), mctp(true, false)));
         let of_gfds = [VdmOp::Gam, VdmOp::UcPull, VdmOp::UcRsp, VdmOp::UcRspLast, VdmOp::UcRspFail];
@@ -129,7 +129,7 @@ mod tests {
             ("Cpl", vec![0x0A, 0, 0, 0, 1, 0, 0, 5, 2, 0, 0, 4]),
             ("CplD", vec![0x4A, 0, 0, 1, 1, 0, 0, 5, 2, 0, 0, 4, 1, 2, 3, 4]),
         ]
-        .map(|(name, octets)| (name.to_owned(), octets))
+        .map(|(name, bytes)| (name.to_owned(), bytes))
         .into();
         for op in [VdmOp::Gam, VdmOp::UcPull, VdmOp::UcRsp, VdmOp::UcRspLast, VdmOp::UcRspFail] {
             all.push((format!("{op:?}"), message(op)));
@@ -139,8 +139,8 @@ mod tests {
         all
     }
 
-    fn judged(port: &EdgePort, pth: Pth, octets: &[u8]) -> Result<(), Refusal> {
-        let tlp = Tlp::parse(Mode::Flit, octets).expect("a TLP");
+    fn judged(port: &EdgePort, pth: Pth, bytes: &[u8]) -> Result<(), Refusal> {
+        let tlp = Tlp::parse(Mode::Flit, bytes).expect("a TLP");
         admit(port, pth, &tlp)
     }
 
@@ -155,10 +155,10 @@ mod tests {
     /// Whatever a host sends with a PTH is refused, and of a device all but that it is a link partner.
     #[test]
     fn hosts_and_devices_have_no_pth() {
-        for (name, octets) in requests().into_iter().chain(answers()) {
+        for (name, bytes) in requests().into_iter().chain(answers()) {
             for (spid, dpid) in [(OWN, NONE), (NONE, NONE), (OWN, 5), (0x0B0, 5), (5, OWN)] {
                 for role in [Role::Usp, Role::Dsp] {
-                    let got = judged(&port(role), Pth::new(pid(spid), pid(dpid)), &octets);
+                    let got = judged(&port(role), Pth::new(pid(spid), pid(dpid)), &bytes);
                     assert_eq!(got, Err(Refusal::PthAtEdge), "{role:?} {name} {spid:x} {dpid:x}");
                 }
             }
@@ -177,21 +177,21 @@ mod tests {
     fn a_gfd_answers_with_its_own_pids_alone() {
         let gfd = port(Role::Gfd);
         let from = |spid, dpid| Pth::new(pid(spid), pid(dpid));
-        for (name, octets) in answers() {
+        for (name, bytes) in answers() {
             for (spid, own) in
                 [(OWN, true), (0x0A2, true), (0x0B0, false), (9, false), (NONE, false)]
             {
                 let want = if own { Ok(()) } else { Err(Refusal::ForeignSpid) };
-                assert_eq!(judged(&gfd, from(spid, 5), &octets), want, "{name} {spid:x}");
+                assert_eq!(judged(&gfd, from(spid, 5), &bytes), want, "{name} {spid:x}");
             }
             let hie = Pth { hie: true, ..from(OWN, 5) };
-            assert_eq!(judged(&gfd, hie, &octets), Err(Refusal::NotFromGfd), "{name}");
+            assert_eq!(judged(&gfd, hie, &bytes), Err(Refusal::NotFromGfd), "{name}");
         }
-        for (name, octets) in requests() {
+        for (name, bytes) in requests() {
             for dpid in [5, NONE] {
-                let own = judged(&gfd, from(OWN, dpid), &octets);
+                let own = judged(&gfd, from(OWN, dpid), &bytes);
                 assert_eq!(own, Err(Refusal::NotFromGfd), "{name} {dpid:x}");
-                let other = judged(&gfd, from(9, dpid), &octets);
+                let other = judged(&gfd, from(9, dpid), &bytes);
                 assert_eq!(other, Err(Refusal::ForeignSpid), "{name} {dpid:x}");
             }
         }

@@ -35,7 +35,7 @@ fn frame(enable: u8, quanta: u16) -> PfcFrame {
     frame
 }
 
-fn octet(rng: &mut Rng) -> u8 {
+fn byte(rng: &mut Rng) -> u8 {
     rng.next_u64().to_le_bytes()[0]
 }
 
@@ -183,8 +183,8 @@ fn receive_side_agrees_with_the_oracle() {
                 assert_eq!(next.is_some(), !rx.paused(now).is_empty(), "seed {seed}");
             }
             if rng.next_u64().is_multiple_of(2) {
-                let mut f = frame(octet(&mut rng) & octet(&mut rng), 0);
-                f.quanta = core::array::from_fn(|_| u16::from(octet(&mut rng) % 12));
+                let mut f = frame(byte(&mut rng) & byte(&mut rng), 0);
+                f.quanta = core::array::from_fn(|_| u16::from(byte(&mut rng) % 12));
                 heard.push((now, f));
                 rx.on_pfc(&f, now, rate, &to_pri);
             }
@@ -297,7 +297,7 @@ fn the_peer_follows_what_is_asserted() {
                 now = due.unwrap_or(wish);
                 assert_eq!(rx.paused(now).and(tx.asserted()), tx.asserted(), "seed {seed}");
                 if due.is_none() {
-                    break pri(octet(&mut rng) & 7);
+                    break pri(byte(&mut rng) & 7);
                 }
                 let f = tx.poll(now, rate, &classes_of).expect("due");
                 rx.on_pfc(&f, now, rate, &to_pri);

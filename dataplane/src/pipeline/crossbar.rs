@@ -192,7 +192,7 @@ impl Holds {
         }
     }
 
-    /// Lets a frame of `len` octets hold its ports from `now` on.
+    /// Lets a frame of `len` bytes hold its ports from `now` on.
     fn hold(&mut self, now: Instant, (input, output): (PortId, PortId), len: usize, of: &Snapshot) {
         let crossbar = &of.config.crossbar;
         let until = |port: PortId| {

@@ -1,7 +1,7 @@
 //! Egress: PAUSE, scheduling, ECN marks, tags, and handing frames to the port.
 //!
 //! Shape: per output the consuming ends of its egress queues, a scheduler, pause timers, a watchdog.
-//! Units: octets, cells.
+//! Units: bytes, cells.
 //! Source: docs/spec/pipeline.md §7 to §9.
 
 use arrayvec::ArrayVec;
@@ -118,7 +118,7 @@ impl OutputLane {
     }
 }
 
-/// Octets of a frame, as schedulers count.
+/// Bytes of a frame, as schedulers count.
 #[inline]
 fn wire_len(desc: &Desc) -> u32 {
     u32::try_from(desc.len()).unwrap_or(u32::MAX)
@@ -570,16 +570,16 @@ fn count_sent(stats: &PortStats, frames: &[Desc], count: impl Fn(&Counter, u64))
     count(&stats.tx_frames, frames.len() as u64);
     for alike in frames.chunk_by(|a, b| a.gist().is_like(b.gist())) {
         let Some(first) = alike.first() else { continue };
-        let octets = alike.iter().map(|desc| desc.len() as u64).sum();
-        count(&stats.tx_bytes, octets);
-        count(&stats.pri[first.pri()].tx_bytes, octets);
+        let bytes = alike.iter().map(|desc| desc.len() as u64).sum();
+        count(&stats.tx_bytes, bytes);
+        count(&stats.pri[first.pri()].tx_bytes, bytes);
         if let Some(counter) = stats.tx_format.get(first.format_index()) {
             count(counter, alike.len() as u64);
         }
     }
 }
 
-/// Changes a frame's octets on the way out: ECN mark, tag. Gives the frame back when it is shared and
+/// Changes a frame's bytes on the way out: ECN mark, tag. Gives the frame back when it is shared and
 /// the pool has no room for a copy.
 fn rewrite(
     bufs: &mut Bufs,

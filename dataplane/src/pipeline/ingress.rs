@@ -210,7 +210,7 @@ pub(super) fn trace_rx<T: Tracer>(
     let frame = tracer.number();
     let len = u16::try_from(desc.len()).unwrap_or(u16::MAX);
     tracer.event(now, Event::Rx { frame, port: input.get(), len, digest });
-    tracer.octets(frame, bufs.bytes(desc));
+    tracer.bytes(frame, bufs.bytes(desc));
     bufs.set_trace_id(desc, frame);
 }
 

@@ -231,7 +231,7 @@ impl Alike {
     }
 }
 
-/// The bin of a frame of `len` octets without FCS.
+/// The bin of a frame of `len` bytes without FCS.
 #[inline]
 fn size_bin(len: usize) -> usize {
     // Bins double from 64 on, but for the last two bounds: 1,023 and 1,518.

@@ -1,7 +1,7 @@
 //! Forward: the outputs of a frame, and the sources that are to be learnt.
 //!
 //! Shape: a [`Router`] for one burst of one port; a frame's [`Note`] in, its [`Fate`] out.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/pipeline.md §3.
 
 use arrayvec::ArrayVec;
@@ -185,7 +185,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         Fate::Forward(outputs)
     }
 
-    /// Whether `output` may send a frame that came in with `len` octets: what counts is what leaves, with a
+    /// Whether `output` may send a frame that came in with `len` bytes: what counts is what leaves, with a
     /// tag that is put in and without one that is taken out.
     #[inline(never)] // rare
     fn fits(&self, output: PortId, note: &Note, len: usize) -> bool {

@@ -1,8 +1,8 @@
 //! Packet pool: one mapping of fixed-size chunks in which frames stay from receive to transmit.
 //!
-//! Shape: chunk = 64 octets of notes, headroom to [`HEADROOM`], frame, tail. [`Bufs`] is one worker's
-//! handle: it turns free chunks into [`Desc`]s and reads and writes the octets behind them.
-//! Units: octets; a chunk is an odd number of cache lines, so that the fronts of frames spread over
+//! Shape: chunk = 64 bytes of notes, headroom to [`HEADROOM`], frame, tail. [`Bufs`] is one worker's
+//! handle: it turns free chunks into [`Desc`]s and reads and writes the bytes behind them.
+//! Units: bytes; a chunk is an odd number of cache lines, so that the fronts of frames spread over
 //! all sets of the caches (with a power of two they meet in a few, measured at a third of the speed).
 //! Source: ARCHITECTURE.md "A frame's way"; docs/spec/pipeline.md §4 (reserve for control frames).
 
@@ -20,7 +20,7 @@ use crate::desc::{Desc, Flag};
 
 /// Where a received frame starts in its chunk: room for a tag and a driver's header before it.
 pub const HEADROOM: usize = 128;
-/// Octets at the start of a chunk that hold notes about the frame, not the frame.
+/// Bytes at the start of a chunk that hold notes about the frame, not the frame.
 const NOTES: usize = 64;
 /// A cache line.
 const LINE: usize = 64;
@@ -30,9 +30,9 @@ const MIN_LEN: usize = 510 + HEAD_LEN;
 pub const FRAME_LEN_MAX: usize = 9_216;
 /// Where the kernel puts a frame that it receives into a chunk of a UMEM (`XDP_PACKET_HEADROOM`).
 pub const UMEM_LEAD: usize = 256;
-/// Octets after a frame that some kernels keep for themselves (`skb_shared_info`).
+/// Bytes after a frame that some kernels keep for themselves (`skb_shared_info`).
 const UMEM_TAIL: usize = 320;
-/// Cache lines of a chunk of a UMEM, both odd: the kernel takes 2,048 to 4,096 octets.
+/// Cache lines of a chunk of a UMEM, both odd: the kernel takes 2,048 to 4,096 bytes.
 const UMEM_LINES_MIN: usize = 33;
 const UMEM_LINES_MAX: usize = 63;
 /// Longest frame that a chunk of a UMEM can hold.
@@ -71,7 +71,7 @@ pub enum PoolError {
         want: &'static str,
     },
     /// The kernel refused the memory.
-    #[error("pool: mmap of {bytes} octets")]
+    #[error("pool: mmap of {bytes} bytes")]
     Map {
         /// How much was asked for.
         bytes: usize,
@@ -102,9 +102,9 @@ impl Drop for Memory {
                 unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
             }
             Self::Owned { base, bytes } => {
-                let octets = core::ptr::slice_from_raw_parts_mut(base.as_ptr(), bytes);
+                let whole = core::ptr::slice_from_raw_parts_mut(base.as_ptr(), bytes);
                 // SAFETY: this is the box that `in_memory` took apart, and no `Bufs` outlives us.
-                drop(unsafe { Box::from_raw(octets) });
+                drop(unsafe { Box::from_raw(whole) });
             }
         }
     }
@@ -121,14 +121,14 @@ pub struct Pool {
     free: Arc<FreeList>,
 }
 
-// SAFETY: the octets of a chunk are reached only through a `Desc` of that chunk, of which there is
+// SAFETY: the bytes of a chunk are reached only through a `Desc` of that chunk, of which there is
 // one unless the chunk is shared, and then they are only read (see `Bufs::bytes_mut`).
 unsafe impl Send for Pool {}
 // SAFETY: as above.
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// Maps `count` chunks that hold frames of up to `frame_len_max` octets; uses huge pages where
+    /// Maps `count` chunks that hold frames of up to `frame_len_max` bytes; uses huge pages where
     /// the kernel has them free.
     ///
     /// # Errors
@@ -191,8 +191,8 @@ impl Pool {
     pub fn in_memory(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
         let chunk_size = Self::chunk_size_for(count, frame_len_max)?;
         let bytes = count * chunk_size;
-        let octets = Box::into_raw(vec![0_u8; bytes].into_boxed_slice());
-        let Some(base) = NonNull::new(octets.cast::<u8>()) else {
+        let whole = Box::into_raw(vec![0_u8; bytes].into_boxed_slice());
+        let Some(base) = NonNull::new(whole.cast::<u8>()) else {
             unreachable!("a box is never null");
         };
         Ok(Self::over(Memory::Owned { base, bytes }, count, chunk_size))
@@ -203,7 +203,7 @@ impl Pool {
             return Err(PoolError::Size {
                 what: "frame_len_max",
                 had: frame_len_max,
-                want: "64..=9216 octets",
+                want: "64..=9216 bytes",
             });
         }
         if !(1..=1 << 24).contains(&count) {
@@ -227,7 +227,7 @@ impl Pool {
         })
     }
 
-    /// Octets of one chunk.
+    /// Bytes of one chunk.
     #[must_use]
     pub const fn chunk_size(&self) -> usize {
         self.chunk_size
@@ -250,7 +250,7 @@ impl Pool {
     /// All chunks, one behind the other, and what is mapped after them: for a port whose device gets at
     /// them by itself, when it has a descriptor's chunk.
     #[must_use]
-    pub const fn octets(&self) -> NonNull<[u8]> {
+    pub const fn memory(&self) -> NonNull<[u8]> {
         let (Memory::Mapped { bytes, .. } | Memory::Owned { bytes, .. }) = self.memory;
         NonNull::slice_from_raw_parts(self.base, bytes)
     }
@@ -261,7 +261,7 @@ impl Pool {
         self.shares.len()
     }
 
-    /// Octets `at..at + len` of `chunk`.
+    /// Bytes `at..at + len` of `chunk`.
     #[inline]
     fn area(&self, chunk: u32, at: usize, len: usize) -> *mut u8 {
         let chunk = chunk as usize;
@@ -421,21 +421,21 @@ impl Bufs {
         *taken = taken.wrapping_sub(given as u64);
     }
 
-    /// Octets that a frame in a chunk of this pool can have.
+    /// Bytes that a frame in a chunk of this pool can have.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
         self.pool.chunk_size - HEADROOM
     }
 
-    /// The frame's octets.
+    /// The frame's bytes.
     #[inline]
     #[must_use]
     pub fn bytes<'a>(&'a self, desc: &'a Desc) -> &'a [u8] {
         self.pool.read(desc, desc.start(), desc.len())
     }
 
-    /// The first 64 octets, zero after the frame's end.
+    /// The first 64 bytes, zero after the frame's end.
     ///
     /// # Panics
     /// Never: a chunk holds that many after any start.
@@ -443,10 +443,10 @@ impl Bufs {
     #[must_use]
     pub fn head<'a>(&'a self, desc: &'a Desc) -> &'a [u8; HEAD_LEN] {
         let head = self.pool.read(desc, desc.start(), HEAD_LEN);
-        head.try_into().expect("HEAD_LEN octets were read")
+        head.try_into().expect("HEAD_LEN bytes were read")
     }
 
-    /// The frame's octets for writing; `None` while other handles share them.
+    /// The frame's bytes for writing; `None` while other handles share them.
     #[inline]
     pub fn bytes_mut<'a>(&'a mut self, desc: &'a mut Desc) -> Option<&'a mut [u8]> {
         let (start, len) = (desc.start(), desc.len());
@@ -515,8 +515,8 @@ impl Bufs {
                 out_rest.copy_from_slice(rest);
             }
         } else {
-            let (octets, rest) = out.split_at_mut(frame.len());
-            octets.copy_from_slice(frame);
+            let (bytes, rest) = out.split_at_mut(frame.len());
+            bytes.copy_from_slice(frame);
             rest.fill(0); // up to the end of the head
         }
         desc.set_len(u16::try_from(frame.len()).expect("a chunk is shorter than 64 KiB"));
@@ -524,7 +524,7 @@ impl Bufs {
     }
 
     /// Copies short frames into free chunks and appends them to `batch`, up to `most` and while it has
-    /// room and the pool is not empty: each has zeros after its end, and its octets are counted beside
+    /// room and the pool is not empty: each has zeros after its end, and its bytes are counted beside
     /// it; returns how many. A longer one ends it.
     #[inline]
     pub fn alloc_heads<'a>(
@@ -552,7 +552,7 @@ impl Bufs {
         made
     }
 
-    /// Another handle of the same octets.
+    /// Another handle of the same bytes.
     pub fn share(&mut self, desc: &mut Desc) -> Desc {
         let word = self.pool.share_word(desc.chunk);
         if desc.has(Flag::Shared) {
@@ -571,7 +571,7 @@ impl Bufs {
             || self.pool.share_word(desc.chunk).fetch_sub(0x1_0000, Ordering::AcqRel) >> 16 == 1
     }
 
-    /// A handle whose octets may be written: `desc` itself, or a copy if others share them.
+    /// A handle whose bytes may be written: `desc` itself, or a copy if others share them.
     ///
     /// # Errors
     /// `desc` unchanged, when a copy is needed and the pool is empty.
@@ -624,7 +624,7 @@ impl Bufs {
     #[must_use]
     pub fn trace_id(&self, desc: &Desc) -> u64 {
         let notes = self.pool.read(desc, 8, 8).first_chunk::<8>();
-        u64::from_ne_bytes(*notes.expect("8 octets were read"))
+        u64::from_ne_bytes(*notes.expect("8 bytes were read"))
     }
 
     /// Numbers the frame for tracing. A shared frame is left alone.

@@ -6,7 +6,7 @@ fn bufs(count: usize) -> Bufs {
 }
 
 #[test]
-fn a_frame_keeps_its_octets_until_it_is_freed() {
+fn a_frame_keeps_its_bytes_until_it_is_freed() {
     let mut bufs = bufs(8);
     let mut held: Vec<Desc> = (0..6u8).map(|i| bufs.alloc_from(&[i; 100]).unwrap()).collect();
     assert!(bufs.alloc().is_none(), "two are kept back");
@@ -65,7 +65,7 @@ fn a_short_frame_is_zero_up_to_the_head() {
 }
 
 #[test]
-fn shared_octets_are_read_only_until_one_handle_is_left() {
+fn shared_bytes_are_read_only_until_one_handle_is_left() {
     let mut bufs = bufs(8);
     let mut one = bufs.alloc_from(b"shared between three handles").unwrap();
     let mut two = bufs.share(&mut one);

@@ -2,7 +2,7 @@
 //!
 //! Shape: a partial checksum's field holds the folded sum of the pseudo-header; what is completed is
 //! the sum from `start` to the frame's end, complemented, 0 written as 0xFFFF.
-//! Units: octets; sums are 16-bit ones' complement.
+//! Units: bytes; sums are 16-bit ones' complement.
 //! Source: RFC 1071, RFC 768 (0xFFFF); Linux `skb_checksum_help`; docs/spec/pipeline.md §11.
 
 use weft_parsers::checksum::{self, Sum};
@@ -10,10 +10,10 @@ use weft_parsers::checksum::{self, Sum};
 use crate::desc::Desc;
 use crate::pool::{Bufs, PartialCsum};
 
-/// Ones' complement sum of `octets` added to `before`, folded, not complemented.
+/// Ones' complement sum of `bytes` added to `before`, folded, not complemented.
 #[must_use]
-pub fn sum(octets: &[u8], before: u16) -> u16 {
-    Sum::ZERO.with16(before).with(octets).fold()
+pub fn sum(bytes: &[u8], before: u16) -> u16 {
+    Sum::ZERO.with16(before).with(bytes).fold()
 }
 
 /// Completes the checksum of a whole frame in place; false, and nothing changed, when the bounds of
@@ -52,7 +52,7 @@ pub(super) fn outgoing<'a>(bufs: &'a Bufs, desc: &'a Desc, spare: &'a mut [u8]) 
         padding.fill(0);
         return copy;
     }
-    // What follows a short frame is zero up to 64 octets.
+    // What follows a short frame is zero up to 64 bytes.
     match bufs.head(desc).get(..super::TX_LEN_MIN) {
         Some(padded) if len < super::TX_LEN_MIN => padded,
         _ => bufs.bytes(desc),
@@ -68,10 +68,10 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_a_word_at_a_time() {
-        let octets: Vec<u8> = (0..200_u8).map(|i| i.wrapping_mul(151) ^ 0x5A).collect();
+        let bytes: Vec<u8> = (0..200_u8).map(|i| i.wrapping_mul(151) ^ 0x5A).collect();
         for start in 0..9 {
-            for end in start..octets.len() {
-                let part = &octets[start..end];
+            for end in start..bytes.len() {
+                let part = &bytes[start..end];
                 for before in [0, 1, 0xFFFF, 0x8001] {
                     let naive = part.chunks(2).fold(u32::from(before), |t, w| {
                         let word = u16::from_be_bytes([w[0], *w.get(1).unwrap_or(&0)]);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn bounds_outside_the_frame_change_nothing() {
-        #[rustfmt::skip] // columns: start, offset, whether it fits 60 octets
+        #[rustfmt::skip] // columns: start, offset, whether it fits 60 bytes
         let cases = [(34, 16, true), (34, 24, true), (34, 25, false), (60, 0, false), (61, 0, false),
             (0xFFFF, 0xFFFF, false)];
         for (start, offset, fits) in cases {

@@ -3,7 +3,7 @@
 //! Shape: [`Splitter`] keeps where it is in a super-frame that stays in its buffer; each call writes
 //! the next frame: headers with their own length, IP id, TCP sequence and flags, then payload. The
 //! TCP or UDP checksum is left partial (pseudo-header only), for the output to complete or hand on.
-//! Units: octets.
+//! Units: bytes.
 //! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`, `udp_offload.c`.
 
 use weft_parsers::{ip_proto, partial};
@@ -25,7 +25,7 @@ const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
 /// Least segment, TCP options counted, that super-frames are split into: what every host takes (RFC 9293
-/// 3.7.1), so that no stack makes less of a long write. One octet each, a frame of 64 KiB would be 65,000.
+/// 3.7.1), so that no stack makes less of a long write. One byte each, a frame of 64 KiB would be 65,000.
 const SEGMENT_LEN_MIN: usize = 536;
 
 /// A super-frame that could not be split: headers that are not what its metadata says.
@@ -38,7 +38,7 @@ pub struct BadGso;
 struct Layers {
     v6: bool,
     udp: bool,
-    /// Octets of the frame where the IP, the TCP or UDP header and the payload start.
+    /// Bytes of the frame where the IP, the TCP or UDP header and the payload start.
     l3: usize,
     l4: usize,
     payload: usize,
@@ -51,23 +51,23 @@ pub struct Splitter {
     /// Payload of each frame but the last.
     size: usize,
     len: usize,
-    /// Octet of the super-frame where the next frame's payload starts; `len` after the last one.
+    /// Byte of the super-frame where the next frame's payload starts; `len` after the last one.
     next: usize,
     index: u16,
 }
 
-fn octet(frame: &[u8], at: usize) -> Result<u8, BadGso> {
+fn byte(frame: &[u8], at: usize) -> Result<u8, BadGso> {
     frame.get(at).copied().ok_or(BadGso)
 }
 
 fn be16(frame: &[u8], at: usize) -> Result<u16, BadGso> {
-    let octets = frame.get(at..).and_then(|f| f.first_chunk::<2>()).ok_or(BadGso)?;
-    Ok(u16::from_be_bytes(*octets))
+    let bytes = frame.get(at..).and_then(|f| f.first_chunk::<2>()).ok_or(BadGso)?;
+    Ok(u16::from_be_bytes(*bytes))
 }
 
-fn put<const N: usize>(frame: &mut [u8], at: usize, octets: [u8; N]) {
+fn put<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
     if let Some(to) = frame.get_mut(at..at + N) {
-        to.copy_from_slice(&octets);
+        to.copy_from_slice(&bytes);
     }
 }
 
@@ -101,7 +101,7 @@ impl Splitter {
         if csum_start.is_some_and(|start| usize::from(start) != l4) {
             return Err(BadGso); // a tunnel: the inner segment is meant
         }
-        let header = if udp { 8 } else { usize::from(octet(frame, l4 + 12)? >> 4) * 4 };
+        let header = if udp { 8 } else { usize::from(byte(frame, l4 + 12)? >> 4) * 4 };
         let payload = l4 + header;
         let size = usize::from(gso_size);
         if header < if udp { 8 } else { 20 } || payload > frame.len() || size == 0 {
@@ -115,7 +115,7 @@ impl Splitter {
         Ok(Self { layers, size, len: frame.len(), next: payload, index: 0 })
     }
 
-    /// Whether it is split into segments of 536 octets or more, or not at all.
+    /// Whether it is split into segments of 536 bytes or more, or not at all.
     #[must_use]
     pub const fn is_worth_it(&self) -> bool {
         let Layers { udp, l4, payload, .. } = self.layers;
@@ -130,7 +130,7 @@ impl Splitter {
         if rest == 0 && self.index == 0 { 1 } else { rest }
     }
 
-    /// Octets of the next frame.
+    /// Bytes of the next frame.
     #[must_use]
     pub const fn next_len(&self) -> usize {
         let rest = self.len - self.next;
@@ -178,7 +178,7 @@ impl Splitter {
             let seq = frame.get(l4 + 4..)?.first_chunk().map(|s| u32::from_be_bytes(*s))?;
             let done = u32::try_from(self.next - payload).ok()?;
             put(frame, l4 + 4, seq.wrapping_add(done).to_be_bytes());
-            let mut flags = octet(frame, l4 + 13).ok()?;
+            let mut flags = byte(frame, l4 + 13).ok()?;
             flags &= if last { 0xFF } else { !(TCP_FIN | TCP_PSH) };
             flags &= if self.index == 0 { 0xFF } else { !TCP_CWR };
             put(frame, l4 + 13, [flags]);
@@ -230,8 +230,8 @@ mod tests {
             tcp.write(&mut frame, &payload).unwrap();
         }
         for tag in 0..case.tags {
-            let octets = if tag == 0 { [0x81, 0, 0x60, 5] } else { [0x88, 0xA8, 0, 9] };
-            frame.splice(12..12, octets);
+            let bytes = if tag == 0 { [0x81, 0, 0x60, 5] } else { [0x88, 0xA8, 0, 9] };
+            frame.splice(12..12, bytes);
         }
         frame
     }
@@ -269,7 +269,7 @@ mod tests {
     #[rustfmt::skip] // columns: name, IPv6, UDP, tags, payload, size, CWR
     const CASES: [(&str, bool, bool, usize, usize, u16, bool); 9] = [
         ("one exact",      false, false, 0, 1_448,  1_448, false),
-        ("one octet over", false, false, 0, 1_449,  1_448, false),
+        ("one byte over", false, false, 0, 1_449,  1_448, false),
         ("largest v4",     false, false, 0, 65_000, 1_448, false),
         ("largest v6",     true,  false, 0, 65_000, 1_428, false),
         ("tagged",         false, false, 1, 10_000, 1_448, false),
@@ -291,12 +291,12 @@ mod tests {
         })
     }
 
-    /// Segments of a few octets would be made of a hostile neighbour's long frame by the ten thousand.
+    /// Segments of a few bytes would be made of a hostile neighbour's long frame by the ten thousand.
     #[test]
     fn only_segments_of_a_size_that_hosts_send_are_worth_splitting() {
-        #[rustfmt::skip] // columns: name, udp, octets of payload, of a segment, octets of TCP options, worth it
+        #[rustfmt::skip] // columns: name, udp, bytes of payload, of a segment, bytes of TCP options, worth it
         let cases = [
-            ("one octet each",        false, 60_000,     1,  0, false),
+            ("one byte each",        false, 60_000,     1,  0, false),
             ("just too short",        false,  5_000,   535,  0, false),
             ("least",                 false,  5_000,   536,  0, true),
             ("least with timestamps", false,  5_000,   524, 12, true),

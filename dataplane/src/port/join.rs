@@ -3,7 +3,7 @@
 //!
 //! Shape: [`Segment::parse`] looks at a frame whose TCP checksum is partial; [`Joint`] takes segments
 //! for as long as each continues the one before, then writes the headers of all.
-//! Units: octets.
+//! Units: bytes.
 //! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`; the reverse of `gso`.
 
 use std::ops::Range;
@@ -32,7 +32,7 @@ const CSUM_AT: u16 = 16;
 pub(super) struct Segment<'a> {
     frame: &'a [u8],
     v6: bool,
-    /// Octets where the IP header, the TCP header and the payload start.
+    /// Bytes where the IP header, the TCP header and the payload start.
     l3: usize,
     l4: usize,
     payload: usize,
@@ -41,16 +41,16 @@ pub(super) struct Segment<'a> {
     flags: u8,
 }
 
-fn octet(frame: &[u8], at: usize) -> Option<u8> {
+fn byte(frame: &[u8], at: usize) -> Option<u8> {
     frame.get(at).copied()
 }
 
 fn be16(frame: &[u8], at: usize) -> Option<u16> {
-    frame.get(at..)?.first_chunk().map(|octets| u16::from_be_bytes(*octets))
+    frame.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }
 
 fn be32(frame: &[u8], at: usize) -> Option<u32> {
-    frame.get(at..)?.first_chunk().map(|octets| u32::from_be_bytes(*octets))
+    frame.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
 impl<'a> Segment<'a> {
@@ -70,17 +70,17 @@ impl<'a> Segment<'a> {
         let l4 = usize::from(partial.start);
         let (header, len_at, protocol_at) = if v6 { (40, 4, 6) } else { (20, 2, 9) };
         let len = usize::from(be16(frame, l3 + len_at)?) + if v6 { header } else { 0 };
-        if l4 != l3 + header || octet(frame, l3 + protocol_at)? != TCP || l3 + len != frame.len() {
+        if l4 != l3 + header || byte(frame, l3 + protocol_at)? != TCP || l3 + len != frame.len() {
             return None; // options and extension headers are rare: sent as they are
         }
         let plain_v4 = || {
             let ip = frame.get(l3..l4)?;
             let whole = be16(ip, 6)? & MORE_AND_OFFSET == 0;
-            Some(octet(ip, 0)? == 0x45 && whole && csum::sum(ip, 0) == 0xFFFF)
+            Some(byte(ip, 0)? == 0x45 && whole && csum::sum(ip, 0) == 0xFFFF)
         };
-        let fits = if v6 { octet(frame, l3)? >> 4 == 6 } else { plain_v4()? };
-        let payload = l4 + usize::from(octet(frame, l4 + 12)? >> 4) * 4;
-        let flags = octet(frame, l4 + 13)?;
+        let fits = if v6 { byte(frame, l3)? >> 4 == 6 } else { plain_v4()? };
+        let payload = l4 + usize::from(byte(frame, l4 + 12)? >> 4) * 4;
+        let flags = byte(frame, l4 + 13)?;
         let id = if v6 { 0 } else { be16(frame, l3 + 4)? };
         let seq = be32(frame, l4 + 4)?;
         let plain = partial.offset == CSUM_AT && flags & SYN_RST_URG == 0;
@@ -96,12 +96,12 @@ impl<'a> Segment<'a> {
         })
     }
 
-    /// Octets of the IP packet.
+    /// Bytes of the IP packet.
     pub(super) const fn packet_len(&self) -> usize {
         self.frame.len() - self.l3
     }
 
-    /// Octets of the frame.
+    /// Bytes of the frame.
     pub(super) const fn len(&self) -> usize {
         self.frame.len()
     }
@@ -209,8 +209,8 @@ impl<'a> Joint<'a> {
     }
 }
 
-fn put(octets: &mut [u8], at: usize, value: u16) {
-    if let Some(to) = octets.get_mut(at..at + 2) {
+fn put(bytes: &mut [u8], at: usize, value: u16) {
+    if let Some(to) = bytes.get_mut(at..at + 2) {
         to.copy_from_slice(&value.to_be_bytes());
     }
 }
@@ -308,7 +308,7 @@ mod tests {
         let clean = split(&whole, false, 1_000, 0);
         assert_eq!(join(&clean).0, 4);
         // The third of four frames is changed: two are joined. Checksum first, where it must be right.
-        #[rustfmt::skip] // columns: name, octet, mask, IPv4 checksum made right again
+        #[rustfmt::skip] // columns: name, byte, mask, IPv4 checksum made right again
         let cases = [
             ("address",        5,  0x01, false), ("source",        11, 0x02, false),
             ("dscp",           15, 0x04, true),  ("CE mark",       15, 0x03, true),
@@ -369,7 +369,7 @@ mod tests {
         {
             assert!(Segment::parse(&whole, PartialCsum { start, offset }).is_none(), "{start}");
         }
-        #[rustfmt::skip] // columns: name, octet, value
+        #[rustfmt::skip] // columns: name, byte, value
         let cases = [
             ("EtherType", 16, 0x86), ("UDP", 27, 17), ("IP options", 18, 0x46), ("SYN", 51, 0x12),
             ("short TCP header", 50, 0x40), ("long TCP header", 50, 0xF0),
@@ -377,7 +377,7 @@ mod tests {
         for (name, at, value) in cases {
             let mut frame = whole.clone();
             frame[at] = value;
-            let whole_header = at == 50 && value == 0xF0; // 60 octets: still a segment
+            let whole_header = at == 50 && value == 0xF0; // 60 bytes: still a segment
             assert_eq!(Segment::parse(&frame, partial).is_some(), whole_header, "{name}");
         }
         let (bare, l4) = super_frame(false, 0, 0, 0);

@@ -68,44 +68,44 @@ impl Messages {
         self.attribute(kind, |m| m.0.extend(value.to_be_bytes()));
     }
 
-    fn put(&mut self, at: usize, octets: &[u8]) {
-        if let Some(to) = self.0.get_mut(at..at + octets.len()) {
-            to.copy_from_slice(octets);
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(to) = self.0.get_mut(at..at + bytes.len()) {
+            to.copy_from_slice(bytes);
         }
     }
 }
 
-pub(super) fn ne16(octets: &[u8], at: usize) -> Option<u16> {
-    octets.get(at..)?.first_chunk().map(|b| u16::from_ne_bytes(*b))
+pub(super) fn ne16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|b| u16::from_ne_bytes(*b))
 }
 
-pub(super) fn ne32(octets: &[u8], at: usize) -> Option<u32> {
-    octets.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b))
+pub(super) fn ne32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b))
 }
 
-pub(super) fn ne64(octets: &[u8], at: usize) -> Option<u64> {
-    octets.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b))
+pub(super) fn ne64(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b))
 }
 
-/// Calls `each` with the type and body of every whole message in `octets`.
-pub(super) fn for_each_message(mut octets: &[u8], mut each: impl FnMut(u16, &[u8])) {
-    while let (Some(len), Some(kind)) = (ne32(octets, 0), ne16(octets, 4)) {
+/// Calls `each` with the type and body of every whole message in `bytes`.
+pub(super) fn for_each_message(mut bytes: &[u8], mut each: impl FnMut(u16, &[u8])) {
+    while let (Some(len), Some(kind)) = (ne32(bytes, 0), ne16(bytes, 4)) {
         let len = len as usize;
-        let Some(body) = octets.get(HEAD..len) else { return };
+        let Some(body) = bytes.get(HEAD..len) else { return };
         each(kind, body);
-        octets = octets.get(len.next_multiple_of(4)..).unwrap_or_default();
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
 }
 
 /// The value of the first attribute of `kind`.
-pub(super) fn attribute(mut octets: &[u8], kind: u16) -> Option<&[u8]> {
-    while let (Some(len), Some(found)) = (ne16(octets, 0), ne16(octets, 2)) {
+pub(super) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    while let (Some(len), Some(found)) = (ne16(bytes, 0), ne16(bytes, 2)) {
         let len = usize::from(len);
-        let value = octets.get(4..len)?;
+        let value = bytes.get(4..len)?;
         if found & 0x3FFF == kind {
             return Some(value);
         }
-        octets = octets.get(len.next_multiple_of(4)..).unwrap_or_default();
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
     None
 }
@@ -129,7 +129,7 @@ pub(super) struct LinkState {
     pub up: bool,
     /// Whether it is Ethernet.
     pub ethernet: bool,
-    /// Octets of its longest packet; 0 while not known.
+    /// Bytes of its longest packet; 0 while not known.
     pub mtu: usize,
 }
 
@@ -175,9 +175,9 @@ impl LinkWatch {
         for _ in 0..64 {
             match sys::recv(self.socket.as_fd(), &mut self.buffer) {
                 Ok(len) => {
-                    let octets = self.buffer.get(..len).unwrap_or_default();
+                    let bytes = self.buffer.get(..len).unwrap_or_default();
                     let (state, name) = (&mut self.state, self.name.as_bytes());
-                    for_each_message(octets, |kind, body| heard(state, name, kind, body));
+                    for_each_message(bytes, |kind, body| heard(state, name, kind, body));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 // Messages were lost: ask for the level.
@@ -370,8 +370,8 @@ mod tests {
             ("renamed",        link(new, 0, 9, UP, "wan"),             (None, false)),
         ];
         let mut state = LinkState::default();
-        for (name, octets, want) in steps {
-            for_each_message(&octets, |kind, body| heard(&mut state, b"veth0", kind, body));
+        for (name, bytes, want) in steps {
+            for_each_message(&bytes, |kind, body| heard(&mut state, b"veth0", kind, body));
             assert_eq!((state.index, state.up), want, "{name}");
             assert_eq!(state.mtu, if state.index.is_some() { 1_500 } else { 0 }, "{name}");
         }
@@ -379,11 +379,11 @@ mod tests {
 
     #[test]
     fn cut_messages_are_passed_over() {
-        let octets = link(libc::RTM_NEWLINK, 0, 7, 1, "veth0");
-        for len in 0..octets.len() {
-            for_each_message(&octets[..len], |_, _| panic!("not whole at {len}"));
+        let bytes = link(libc::RTM_NEWLINK, 0, 7, 1, "veth0");
+        for len in 0..bytes.len() {
+            for_each_message(&bytes[..len], |_, _| panic!("not whole at {len}"));
         }
-        let body = &octets[HEAD..];
+        let body = &bytes[HEAD..];
         for len in 0..body.len() - 4 {
             let mut state = LinkState::default();
             heard(&mut state, b"veth0", libc::RTM_NEWLINK, &body[..len]);

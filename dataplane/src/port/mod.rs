@@ -2,7 +2,7 @@
 //!
 //! Shape: frames without FCS in pool chunks; [`PortCaps`] are facts for the port's life,
 //! [`PortCounters`] what it saw beside the frames that it delivered.
-//! Units: octets, frames, bit/s.
+//! Units: bytes, frames, bit/s.
 //! Source: docs/spec/pipeline.md §11.
 
 #[expect(unsafe_code, reason = "rings that the kernel shares, arrays of recvmmsg and sendmmsg")]

@@ -1,7 +1,7 @@
 //! Null port: takes every frame and forgets it; as a generator, makes frames out of templates.
 //!
 //! Shape: templates, round robin, copied into chunks as fast as the port is asked; no clock.
-//! Units: frames, octets.
+//! Units: frames, bytes.
 //! Source: ARCHITECTURE.md "The house"; docs/spec/pipeline.md §11.
 
 use weft_parsers::HEAD_LEN;
@@ -32,7 +32,7 @@ pub struct NullConfig {
 /// A port without a wire.
 pub struct Null {
     caps: PortCaps,
-    /// The templates' first octets, one behind the other, so that the processor reads ahead, and their
+    /// The templates' first bytes, one behind the other, so that the processor reads ahead, and their
     /// lengths.
     heads: Box<[([u8; HEAD_LEN], u16)]>,
     /// All of each.
@@ -72,14 +72,14 @@ impl Null {
     /// A port that also makes frames.
     ///
     /// # Errors
-    /// A template is shorter than 14 octets or longer than `frame_len_max`, or `per_burst` is out of
+    /// A template is shorter than 14 bytes or longer than `frame_len_max`, or `per_burst` is out of
     /// range.
     pub fn generator(config: NullConfig) -> Result<Self, PortOpenError> {
         let refuse = |what, had| PortOpenError::Config {
             device: config.name.clone(),
             what,
             had,
-            want: "14 octets to frame_len_max a template, 1..=64 frames per_burst",
+            want: "14 bytes to frame_len_max a template, 1..=64 frames per_burst",
         };
         if let Some(bad) =
             config.templates.iter().find(|t| !(14..=config.frame_len_max).contains(&t.len()))
@@ -91,10 +91,10 @@ impl Null {
         }
         let mut port = Self::sink(&config.name, config.rate);
         port.caps.frame_len_max = config.frame_len_max;
-        let head = |octets: &Vec<u8>| {
+        let head = |bytes: &Vec<u8>| {
             let mut head = [0; HEAD_LEN];
-            head.iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
-            (head, u16::try_from(octets.len()).unwrap_or(u16::MAX)) // within frame_len_max
+            head.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            (head, u16::try_from(bytes.len()).unwrap_or(u16::MAX)) // within frame_len_max
         };
         port.heads = config.templates.iter().map(head).collect();
         port.templates = config.templates;

@@ -3,7 +3,7 @@
 //! Shape: the whole input is read into memory when the port is opened, so that playing never waits
 //! for a disk; output goes through a buffer of 1 MiB into the page cache, where a write may wait for
 //! the system when memory is short: a file is for tests and benches, not for the live path.
-//! Units: ns, octets.
+//! Units: ns, bytes.
 //! Source: docs/spec/pipeline.md §11, §13.
 
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ pub struct PcapConfig {
     pub existing: Existing,
 }
 
-/// One frame of the input; its octets lie behind those of the one before.
+/// One frame of the input; its bytes lie behind those of the one before.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     /// After the first frame's stamp.
@@ -59,10 +59,10 @@ struct Frame {
 /// A port on capture files.
 pub struct Pcap {
     caps: PortCaps,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     frames: Vec<Frame>,
     pace: Pace,
-    /// Playings left; the next frame of the current one, and where its octets start.
+    /// Playings left; the next frame of the current one, and where its bytes start.
     times: u64,
     next: usize,
     at: usize,
@@ -86,21 +86,21 @@ impl Pcap {
                 device: config.name.clone(),
                 what: "frame_len_max",
                 had: config.frame_len_max as u64,
-                want: "64..=9216 octets",
+                want: "64..=9216 bytes",
             });
         }
         let capture = |source| PortOpenError::Capture { device: config.name.clone(), source };
-        let (mut octets, mut frames) = (Vec::new(), Vec::new());
+        let (mut bytes, mut frames) = (Vec::new(), Vec::new());
         if let Some(path) = &config.input {
             let mut reader = CaptureReader::open(path).map_err(capture)?;
             let (mut record, mut first, mut latest) = (Record::default(), None, 0);
             while reader.read_into(&mut record).map_err(capture)? {
-                octets.extend_from_slice(&record.data);
+                bytes.extend_from_slice(&record.data);
                 let first = *first.get_or_insert(record.ts_ns);
                 // A stamp before the frame in front of it is taken as that one's.
                 latest = record.ts_ns.saturating_sub(first).max(latest);
                 let truncated = record.is_truncated();
-                frames.push(Frame { after_ns: latest, end: octets.len(), truncated });
+                frames.push(Frame { after_ns: latest, end: bytes.len(), truncated });
             }
         }
         let output = match &config.output {
@@ -120,7 +120,7 @@ impl Pcap {
                 virtual_time: false,
             },
             times: if frames.is_empty() { 0 } else { config.times.unwrap_or(u64::MAX) },
-            octets,
+            bytes,
             frames,
             pace: config.pace,
             next: 0,
@@ -167,8 +167,8 @@ impl Port for Pcap {
             if batch.is_full() || !due {
                 break;
             }
-            let octets = self.octets.get(self.at..frame.end).unwrap_or_default();
-            let reason = match octets.len() {
+            let bytes = self.bytes.get(self.at..frame.end).unwrap_or_default();
+            let reason = match bytes.len() {
                 _ if frame.truncated => Some(DropReason::Truncated),
                 0..14 => Some(DropReason::Malformed),
                 len if len > self.caps.frame_len_max.min(bufs.room()) => Some(DropReason::TooLong),
@@ -176,7 +176,7 @@ impl Port for Pcap {
             };
             if let Some(reason) = reason {
                 self.counters.rx_drop(reason);
-            } else if let Some(desc) = bufs.alloc_from(octets) {
+            } else if let Some(desc) = bufs.alloc_from(bytes) {
                 batch.push(desc);
             } else {
                 break; // it waits for a chunk: a file does not run away

@@ -2,14 +2,14 @@
 //!
 //! Shape: one function a call, `io::Result` out; [`Mapping`] owns a mapping. Raw libc: rustix has no
 //! packet-socket options.
-//! Units: octets.
+//! Units: bytes.
 //! Source: packet(7), mmap(2), netdevice(7), `Documentation/networking/tuntap.rst`.
 
 use core::ptr::NonNull;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Octets of the `virtio_net_hdr` that a packet socket puts before each frame.
+/// Bytes of the `virtio_net_hdr` that a packet socket puts before each frame.
 pub(super) const VNET_LEN: usize = 10;
 
 pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -26,7 +26,7 @@ pub(super) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// `len` octets of what `fd` shares, from `offset` on.
+    /// `len` bytes of what `fd` shares, from `offset` on.
     pub(super) fn shared(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Self> {
         Self::map(Some(fd), offset, len, libc::MAP_SHARED | libc::MAP_POPULATE)
     }
@@ -82,7 +82,7 @@ pub(super) fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedF
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Types that the kernel may read as plain octets: no padding, no pointer.
+/// Types that the kernel may read as plain bytes: no padding, no pointer.
 pub(super) trait Plain: Copy {}
 impl Plain for i32 {}
 impl Plain for libc::packet_mreq {}
@@ -96,7 +96,7 @@ pub(super) fn set_option<T: Plain>(
     value: T,
 ) -> io::Result<()> {
     let value = &raw const value;
-    // SAFETY: the kernel reads `size_of::<T>()` octets from a live value of that size.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes from a live value of that size.
     let set =
         unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.cast(), socklen::<T>()) };
     check(set).map(drop)
@@ -106,7 +106,7 @@ pub(super) fn set_option<T: Plain>(
 pub(super) fn packet_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = socklen::<libc::tpacket_stats>();
-    // SAFETY: the kernel writes at most `len` octets, the size of `stats`.
+    // SAFETY: the kernel writes at most `len` bytes, the size of `stats`.
     let got = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -124,7 +124,7 @@ pub(super) fn take_error(fd: BorrowedFd<'_>) -> io::Result<()> {
     let mut code: libc::c_int = 0;
     let mut len = socklen::<libc::c_int>();
     let at = (&raw mut code).cast();
-    // SAFETY: the kernel writes at most `len` octets, the size of `code`.
+    // SAFETY: the kernel writes at most `len` bytes, the size of `code`.
     let got = unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ERROR, at, &raw mut len)
     };
@@ -135,7 +135,7 @@ pub(super) fn take_error(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// Has the kernel send what is in a socket's transmit ring, without waiting.
 pub(super) fn kick_tx(fd: BorrowedFd<'_>) -> io::Result<()> {
     let none = core::ptr::null();
-    // SAFETY: no octets, no address.
+    // SAFETY: no bytes, no address.
     let sent = unsafe { libc::sendto(fd.as_raw_fd(), none, 0, libc::MSG_DONTWAIT, none.cast(), 0) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -143,7 +143,7 @@ pub(super) fn kick_tx(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// Binds a socket to an address of its family.
 pub(super) fn bind<T>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
     let at = core::ptr::from_ref(address).cast();
-    // SAFETY: the kernel reads `size_of::<T>()` octets of a live address.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of a live address.
     check(unsafe { libc::bind(fd.as_raw_fd(), at, socklen::<T>()) }).map(drop)
 }
 
@@ -185,7 +185,7 @@ pub(super) fn set_promiscuous(fd: BorrowedFd<'_>, ifindex: i32) -> io::Result<()
 /// Joins the multicast groups of a netlink socket.
 #[expect(clippy::cast_possible_truncation, reason = "address families are small")]
 pub(super) fn bind_netlink(fd: BorrowedFd<'_>, groups: u32) -> io::Result<()> {
-    // SAFETY: all octets zero is a valid address.
+    // SAFETY: all bytes zero is a valid address.
     let mut address: libc::sockaddr_nl = unsafe { core::mem::zeroed() };
     address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
     address.nl_groups = groups;
@@ -198,17 +198,17 @@ const AF_PACKET: libc::sa_family_t = libc::AF_PACKET as libc::sa_family_t;
 const ETH_P_ALL: u16 = libc::ETH_P_ALL as u16;
 
 /// Sends a message to the kernel.
-pub(super) fn send(fd: BorrowedFd<'_>, octets: &[u8]) -> io::Result<()> {
-    let (at, len) = (octets.as_ptr().cast(), octets.len());
-    // SAFETY: the kernel reads `len` octets of a live slice.
+pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    let (at, len) = (bytes.as_ptr().cast(), bytes.len());
+    // SAFETY: the kernel reads `len` bytes of a live slice.
     let sent = unsafe { libc::send(fd.as_raw_fd(), at, len, 0) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Receives a message; an answer longer than `octets` is cut.
-pub(super) fn recv(fd: BorrowedFd<'_>, octets: &mut [u8]) -> io::Result<usize> {
-    let (at, len) = (octets.as_mut_ptr().cast(), octets.len());
-    // SAFETY: the kernel writes at most `len` octets into a slice that is ours.
+/// Receives a message; an answer longer than `bytes` is cut.
+pub(super) fn recv(fd: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
+    let (at, len) = (bytes.as_mut_ptr().cast(), bytes.len());
+    // SAFETY: the kernel writes at most `len` bytes into a slice that is ours.
     let had = unsafe { libc::recv(fd.as_raw_fd(), at, len, 0) };
     usize::try_from(had).map_err(|_| io::Error::last_os_error())
 }
@@ -223,12 +223,12 @@ pub(super) fn ready(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
 
 /// An interface request by name, all else zero.
 fn request(name: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: all octets zero is a valid request.
+    // SAFETY: all bytes zero is a valid request.
     let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "interface names have 1..=15 octets",
+            "interface names have 1..=15 bytes",
         ));
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
@@ -308,7 +308,7 @@ pub(super) fn channels(fd: BorrowedFd<'_>, name: &str) -> io::Result<Channels> {
     Ok(channels)
 }
 
-/// `struct ethtool_drvinfo`: after the command the driver's name, then 160 octets of other facts.
+/// `struct ethtool_drvinfo`: after the command the driver's name, then 160 bytes of other facts.
 #[repr(C)]
 struct DriverInfo {
     command: u32,

@@ -1,16 +1,16 @@
 //! VLAN tags that a device took out of a frame's data, put back.
 //!
-//! Shape: four octets, TPID and TCI, between addresses and type; the addresses move to the front.
-//! Units: octets.
+//! Shape: four bytes, TPID and TCI, between addresses and type; the addresses move to the front.
+//! Units: bytes.
 //! Source: IEEE 802.1Q clause 9; docs/spec/pipeline.md §11.
 
-/// Puts a tag back into a frame at `start`, which moves four octets to the front.
-pub(super) fn put_tag(octets: &mut [u8], start: usize, (tpid, tci): (u16, u16)) -> usize {
+/// Puts a tag back into a frame at `start`, which moves four bytes to the front.
+pub(super) fn put_tag(bytes: &mut [u8], start: usize, (tpid, tci): (u16, u16)) -> usize {
     let to = start - 4;
-    octets.copy_within(start..start + 12, to);
+    bytes.copy_within(start..start + 12, to);
     let [t0, t1] = tpid.to_be_bytes();
     let [c0, c1] = tci.to_be_bytes();
-    if let Some(tag) = octets.get_mut(to + 12..to + 16) {
+    if let Some(tag) = bytes.get_mut(to + 12..to + 16) {
         tag.copy_from_slice(&[t0, t1, c0, c1]);
     }
     to
@@ -22,10 +22,10 @@ mod tests {
 
     #[test]
     fn a_tag_goes_between_addresses_and_type() {
-        let mut octets: Vec<u8> = (0..40).collect();
-        let start = put_tag(&mut octets, 8, (0x88A8, 0x6123));
+        let mut bytes: Vec<u8> = (0..40).collect();
+        let start = put_tag(&mut bytes, 8, (0x88A8, 0x6123));
         assert_eq!(start, 4);
-        assert_eq!(octets[4..16], (8..20).collect::<Vec<u8>>());
-        assert_eq!(octets[16..22], [0x88, 0xA8, 0x61, 0x23, 20, 21]);
+        assert_eq!(bytes[4..16], (8..20).collect::<Vec<u8>>());
+        assert_eq!(bytes[16..22], [0x88, 0xA8, 0x61, 0x23, 20, 21]);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Shape: one read or write a frame on `/dev/net/tun`, offloads off, so frames come whole; a partial
 //! checksum is completed before the frame is written.
-//! Units: octets, frames.
+//! Units: bytes, frames.
 //! Source: `Documentation/networking/tuntap.rst`; docs/spec/pipeline.md §11. Any kernel; `CAP_NET_ADMIN`.
 
 use std::fs::File;
@@ -63,7 +63,7 @@ impl Tap {
                 device,
                 what: "frame_len_max",
                 had: config.frame_len_max as u64,
-                want: "64..=9216 octets",
+                want: "64..=9216 bytes",
             });
         }
         let attached = Self::attach(&device, config.frame_len_max, true);
@@ -129,7 +129,7 @@ impl Tap {
         PortError { device: self.caps.device.clone(), call, source }
     }
 
-    /// One frame into the posted chunk, or past it: how many octets of the chunk.
+    /// One frame into the posted chunk, or past it: how many bytes of the chunk.
     fn read(&mut self, bufs: &mut Bufs) -> io::Result<usize> {
         if self.posted.is_none() {
             self.posted = bufs.alloc();

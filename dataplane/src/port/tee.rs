@@ -34,7 +34,7 @@ struct Slot {
     interface: u32,
     orig_len: u32,
     len: usize,
-    octets: Box<[u8]>,
+    bytes: Box<[u8]>,
 }
 
 /// What the ports and the writer share.
@@ -72,7 +72,7 @@ pub struct MirrorHandle {
 
 impl Mirror {
     /// Makes a capture, its owner's alone, with an interface for each of `names` and starts its writer;
-    /// `existing` says what becomes of a file that is there. Frames are cut to `snaplen` octets (0:
+    /// `existing` says what becomes of a file that is there. Frames are cut to `snaplen` bytes (0:
     /// whole); `slots` frames (at least 1) may wait to be written.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Mirror {
                 interface: 0,
                 orig_len: 0,
                 len: 0,
-                octets: vec![0; room].into(),
+                bytes: vec![0; room].into(),
             });
             drop(shared.free.push(slot)); // as many as it holds
         }
@@ -178,8 +178,8 @@ fn write_all(shared: &Shared, mut writer: CaptureWriter) -> Result<u64, CaptureE
                 comment: None,
             };
             if failed.is_none() {
-                let octets = slot.octets.get(..slot.len).unwrap_or_default();
-                failed = writer.write_with(meta, octets).err();
+                let bytes = slot.bytes.get(..slot.len).unwrap_or_default();
+                failed = writer.write_with(meta, bytes).err();
                 if let Some(error) = &failed {
                     shared.failure.get_or_init(|| said(error));
                 }
@@ -213,14 +213,14 @@ impl MirrorHandle {
             return None;
         };
         let frame = bufs.bytes(desc);
-        let len = frame.len().min(slot.octets.len());
+        let len = frame.len().min(slot.bytes.len());
         slot.len = len;
-        if let (Some(to), Some(from)) = (slot.octets.get_mut(..len), frame.get(..len)) {
+        if let (Some(to), Some(from)) = (slot.bytes.get_mut(..len), frame.get(..len)) {
             to.copy_from_slice(from);
         }
         if len == frame.len()
             && let Some(partial) = bufs.partial_csum(desc)
-            && let Some(copy) = slot.octets.get_mut(..len)
+            && let Some(copy) = slot.bytes.get_mut(..len)
         {
             csum::complete_frame(copy, partial);
         }

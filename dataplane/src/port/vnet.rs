@@ -1,8 +1,8 @@
-//! What goes before the octets of a message of a packet socket: its virtio-net header, and the headers
+//! What goes before the bytes of a message of a packet socket: its virtio-net header, and the headers
 //! of a super-frame.
 //!
-//! Shape: 10 octets, flags 8, gso type 8, header length, gso size, checksum start and offset 16 each.
-//! Units: octets; host order.
+//! Shape: 10 bytes, flags 8, gso type 8, header length, gso size, checksum start and offset 16 each.
+//! Units: bytes; host order.
 //! Source: virtio 1.3, 5.1.6; packet(7), `PACKET_VNET_HDR`.
 
 use super::gso::GSO_NONE;
@@ -22,9 +22,9 @@ pub(super) struct VnetHeader {
 }
 
 impl VnetHeader {
-    /// `moved` octets were put before what the header's offsets speak of.
-    pub(super) fn parse(octets: [u8; VNET_LEN], moved: u16) -> Self {
-        let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = octets;
+    /// `moved` bytes were put before what the header's offsets speak of.
+    pub(super) fn parse(bytes: [u8; VNET_LEN], moved: u16) -> Self {
+        let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = bytes;
         let start = u16::from_ne_bytes([c0, c1]).saturating_add(moved);
         let partial = PartialCsum { start, offset: u16::from_ne_bytes([o0, o1]) };
         Self {
@@ -40,56 +40,56 @@ impl VnetHeader {
         [NEEDS_CSUM, GSO_NONE, 0, 0, 0, 0, c0, c1, o0, o1]
     }
 
-    /// As [`Self::emit`], of a frame whose `len` octets the kernel is to copy, instead of pointing to
+    /// As [`Self::emit`], of a frame whose `len` bytes the kernel is to copy, instead of pointing to
     /// those after the headers.
     pub(super) fn emit_whole(partial: Option<PartialCsum>, len: usize) -> [u8; VNET_LEN] {
-        let mut octets = Self::emit(partial);
-        if let Some(header_len) = octets.get_mut(2..4) {
+        let mut bytes = Self::emit(partial);
+        if let Some(header_len) = bytes.get_mut(2..4) {
             header_len.copy_from_slice(&u16::try_from(len).unwrap_or(0).to_ne_bytes());
         }
-        octets
+        bytes
     }
 
     pub(super) fn emit_joined(joined: Joined) -> [u8; VNET_LEN] {
-        let mut octets = Self::emit(Some(joined.partial));
+        let mut bytes = Self::emit(Some(joined.partial));
         let ([h0, h1], [s0, s1]) = (joined.header_len.to_ne_bytes(), joined.gso_size.to_ne_bytes());
-        if let Some(gso) = octets.get_mut(1..6) {
+        if let Some(gso) = bytes.get_mut(1..6) {
             gso.copy_from_slice(&[joined.gso_type, h0, h1, s0, s1]);
         }
-        octets
+        bytes
     }
 }
 
-/// What goes before the octets of a message to send, and how many frames the message is.
+/// What goes before the bytes of a message to send, and how many frames the message is.
 #[derive(Clone, Copy)]
 pub(super) struct Lead {
-    octets: [u8; VNET_LEN + HEADERS_LEN_MAX],
+    bytes: [u8; VNET_LEN + HEADERS_LEN_MAX],
     len: usize,
     pub frames: usize,
 }
 
 impl Default for Lead {
     fn default() -> Self {
-        Self { octets: [0; VNET_LEN + HEADERS_LEN_MAX], len: VNET_LEN, frames: 1 }
+        Self { bytes: [0; VNET_LEN + HEADERS_LEN_MAX], len: VNET_LEN, frames: 1 }
     }
 }
 
 impl Lead {
-    pub(super) fn octets(&self) -> &[u8] {
-        self.octets.get(..self.len).unwrap_or_default()
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
     }
 
     /// One frame, as it is.
     pub(super) fn set_one(&mut self, partial: Option<PartialCsum>) {
         (self.len, self.frames) = (VNET_LEN, 1);
-        if let Some(header) = self.octets.first_chunk_mut() {
+        if let Some(header) = self.bytes.first_chunk_mut() {
             *header = VnetHeader::emit(partial);
         }
     }
 
     /// Several frames in one; false when their headers do not fit.
     pub(super) fn set_many(&mut self, joint: &Joint<'_>, frames: usize) -> bool {
-        let Some((header, headers)) = self.octets.split_first_chunk_mut() else { return false };
+        let Some((header, headers)) = self.bytes.split_first_chunk_mut() else { return false };
         let Some(joined) = joint.emit(headers) else { return false };
         *header = VnetHeader::emit_joined(joined);
         (self.len, self.frames) = (VNET_LEN + usize::from(joined.header_len), frames);
@@ -104,10 +104,10 @@ mod tests {
     #[test]
     fn virtio_headers_are_read_and_made() {
         let partial = Some(PartialCsum { start: 34, offset: 16 });
-        let octets = VnetHeader::emit(partial);
-        assert_eq!(VnetHeader::parse(octets, 0).partial, partial);
+        let bytes = VnetHeader::emit(partial);
+        assert_eq!(VnetHeader::parse(bytes, 0).partial, partial);
         let moved = Some(PartialCsum { start: 38, offset: 16 });
-        assert_eq!(VnetHeader::parse(octets, 4).partial, moved);
+        assert_eq!(VnetHeader::parse(bytes, 4).partial, moved);
         assert_eq!(VnetHeader::emit(None), [0; VNET_LEN]);
         assert_eq!(VnetHeader::parse([0; VNET_LEN], 4).partial, None);
     }
@@ -115,19 +115,19 @@ mod tests {
     #[test]
     fn the_header_of_a_whole_frame_says_how_much_is_copied() {
         let partial = Some(PartialCsum { start: 34, offset: 16 });
-        let octets = VnetHeader::emit_whole(partial, 1_514);
-        assert_eq!(VnetHeader::parse(octets, 0).partial, partial);
-        assert_eq!((octets[1], u16::from_ne_bytes([octets[2], octets[3]])), (GSO_NONE, 1_514));
+        let bytes = VnetHeader::emit_whole(partial, 1_514);
+        assert_eq!(VnetHeader::parse(bytes, 0).partial, partial);
+        assert_eq!((bytes[1], u16::from_ne_bytes([bytes[2], bytes[3]])), (GSO_NONE, 1_514));
     }
 
     #[test]
     fn the_header_of_a_super_frame_says_how_it_splits() {
         let partial = PartialCsum { start: 38, offset: 16 };
         let joined = Joined { gso_type: 0x81, gso_size: 1_448, header_len: 70, partial };
-        let octets = VnetHeader::emit_joined(joined);
-        let header = VnetHeader::parse(octets, 0);
+        let bytes = VnetHeader::emit_joined(joined);
+        let header = VnetHeader::parse(bytes, 0);
         assert_eq!((header.gso_type, header.gso_size), (0x81, 1_448));
-        assert_eq!((header.partial, octets[0]), (Some(partial), NEEDS_CSUM));
-        assert_eq!(u16::from_ne_bytes([octets[2], octets[3]]), 70);
+        assert_eq!((header.partial, bytes[0]), (Some(partial), NEEDS_CSUM));
+        assert_eq!(u16::from_ne_bytes([bytes[2], bytes[3]]), 70);
     }
 }

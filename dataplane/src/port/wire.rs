@@ -2,7 +2,7 @@
 //!
 //! Shape: [`cable`] → two [`WireEnd`]s; [`Wire`] is a [`Port`] over one of them. Each frame on a cable
 //! carries the instant at which its last bit is in.
-//! Units: octets without FCS, picoseconds; a burst is one frame, so that replay is exact.
+//! Units: bytes without FCS, picoseconds; a burst is one frame, so that replay is exact.
 //! Source: docs/spec/pipeline.md §3, §13; docs/spec/model.md §2; IEEE 802.3 clause 4A.4.2 (gap).
 
 use weft_base::ring::{Rx, Tx, ring};
@@ -14,7 +14,7 @@ use crate::port::{Port, PortCaps, PortCounters, PortError};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
 
-/// Shortest frame without FCS: 64 octets on the wire.
+/// Shortest frame without FCS: 64 bytes on the wire.
 pub const FRAME_LEN_MIN: usize = 60;
 
 /// What is wrong with a frame on a cable.
@@ -36,7 +36,7 @@ pub struct WireFrame {
     pub at: Instant,
     /// What is wrong with it.
     pub flaw: Flaw,
-    /// Its octets, without FCS.
+    /// Its bytes, without FCS.
     pub bytes: Vec<u8>,
 }
 
@@ -147,9 +147,9 @@ pub struct WireConfig {
     pub propagation: Span,
     /// Time that the switch takes for a frame beside queueing: `fixed_latency_ns` (docs/spec/model.md).
     pub latency: Span,
-    /// Whether FCS, the 64-octet minimum, preamble and gap cost time, as on a true wire.
+    /// Whether FCS, the 64-byte minimum, preamble and gap cost time, as on a true wire.
     pub overhead: bool,
-    /// Whether received frames under 64 octets (with FCS) are dropped as runts; else they are taken
+    /// Whether received frames under 64 bytes (with FCS) are dropped as runts; else they are taken
     /// as captured before padding.
     pub drop_runts: bool,
 }
@@ -168,7 +168,7 @@ impl WireConfig {
         }
     }
 
-    /// Time of a frame of `len` octets on this wire.
+    /// Time of a frame of `len` bytes on this wire.
     #[inline]
     #[must_use]
     pub const fn frame_time(&self, len: usize) -> Span {
@@ -189,7 +189,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A port that sends and receives through `end` frames of up to `frame_len_max` octets.
+    /// A port that sends and receives through `end` frames of up to `frame_len_max` bytes.
     #[must_use]
     pub fn new(config: WireConfig, frame_len_max: usize, end: WireEnd) -> Self {
         let caps = PortCaps {
@@ -418,11 +418,11 @@ mod tests {
 
     #[test]
     fn transmission_takes_the_wire_time_and_is_one_frame_at_a_time() {
-        #[rustfmt::skip] // columns: name, overhead, octets, idle at ps, octets at the far end
+        #[rustfmt::skip] // columns: name, overhead, bytes, idle at ps, bytes at the far end
         let cases = [
             ("ACK on a true wire", true,    22,   6_720,    60),
             ("bits of bytes alone", false,    22,   1_760,    60),
-            ("1,402 octets",       true,  1_402, 114_080, 1_402),
+            ("1,402 bytes",       true,  1_402, 114_080, 1_402),
         ];
         for (name, overhead, len, idle_ps, far_len) in cases {
             let (mut wire, mut far) = port(|config| {

@@ -1,7 +1,7 @@
 //! Counters: what is always counted, and the one reason of every drop.
 //!
 //! Shape: one [`WorkerStats`] per worker, written by it alone with plain stores; readers add them up.
-//! Units: frames, octets, picoseconds, as named.
+//! Units: frames, bytes, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §10; ARCHITECTURE.md "Time, errors, unsafe".
 
 mod reasons;
@@ -57,7 +57,7 @@ pub const DROP_REASONS: usize = DropReason::ALL.len();
 pub const FORMATS: usize = 7;
 /// Reasons for which TLPs are refused, at most; [`crate::pbr::Refusal`] names them.
 pub const REFUSALS_MAX: usize = 32;
-/// Upper bounds of the size bins, octets with FCS (RFC 2819 etherStatsPkts), then one for the rest.
+/// Upper bounds of the size bins, bytes with FCS (RFC 2819 etherStatsPkts), then one for the rest.
 pub const SIZE_BINS: [usize; 7] = [64, 127, 255, 511, 1_023, 1_518, usize::MAX];
 
 /// Names of [`SIZE_BINS`]: from and to which size, with FCS, each counts (RFC 2819, `etherStatsPkts`).
@@ -69,11 +69,11 @@ pub const SIZE_BIN_NAMES: [&str; SIZE_BINS.len()] =
 pub struct PortStats {
     /// Frames received, dropped ones included.
     pub rx_frames: Counter,
-    /// Octets received, without FCS.
+    /// Bytes received, without FCS.
     pub rx_bytes: Counter,
     /// Frames handed to the port and taken.
     pub tx_frames: Counter,
-    /// Octets of them, without FCS.
+    /// Bytes of them, without FCS.
     pub tx_bytes: Counter,
     /// Received, by format.
     pub rx_format: [Counter; FORMATS],
@@ -128,7 +128,7 @@ pub struct PriStats {
     pub dequeued: Counter,
     /// As output: frames taken off VOQs or egress queues to be dropped.
     pub purged: Counter,
-    /// As output: frames sent, octets.
+    /// As output: frames sent, bytes.
     pub tx_bytes: Counter,
     /// As input: drops by reason of frames whose priority was known.
     pub drops: [Counter; DROP_REASONS],

@@ -95,17 +95,17 @@ drop_reasons! {
          that came to the pipeline. If frames of one format are hit, look at `afh`, and at `[formats]` for the \
          EtherTypes and ports; on a port for TLPs, at `tlp` and `max_payload` of both ends.";
     Truncated = 1, "truncated", Input, Any,
-        "Cut off by the capture that it was read from: the file has fewer octets than the frame had.",
+        "Cut off by the capture that it was read from: the file has fewer bytes than the frame had.",
         "Capture whole frames (`tcpdump -s 0`).";
     Runt = 2, "runt", Input, Virtual,
-        "Under 60 octets without FCS, and `weft replay --drop-runts` drops these as a wire does.",
+        "Under 60 bytes without FCS, and `weft replay --drop-runts` drops these as a wire does.",
         "Leave `--drop-runts` out: captures of a sender's own frames have them unpadded.";
     TooLong = 3, "too_long", InputMaybePri, Any,
         "Longer than `max_frame` of the port that it came in by, than that of each port that it could leave by, with the \
          tag that it would get there, or than a chunk of the pool; on a link that carries TLPs, too long in the form \
          that it has at its output.",
         "Raise `switch.max_frame` (restart) and the ports' `max_frame`, or lower the hosts' MTU. For TLPs `max_frame` \
-         must leave 96 octets beside `max_payload`.";
+         must leave 96 bytes beside `max_payload`.";
     Fcs = 4, "fcs", Input, Virtual,
         "Its frame check sequence is wrong: it is so in the capture, or the model damaged it on the wire. Live, devices \
          drop such frames before weft sees them.",
@@ -184,7 +184,7 @@ drop_reasons! {
         "Nothing. To stop without loss, stop the senders first.";
     BadGso = 21, "bad_gso", Input, Live,
         "A super-frame (GSO) that was not split: of a kind that is not (UFO, tunnels), with headers that do not fit it, \
-         or in segments of under 536 octets.",
+         or in segments of under 536 bytes.",
         "Turn the kind off at the sender (`ethtool -K DEVICE tx-udp_tnl-segmentation off`, `tso off`, `gso off`), or \
          take AF_XDP for the port.";
     Unsupported = 22, "unsupported", InputPri, Any,

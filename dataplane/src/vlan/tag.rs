@@ -1,7 +1,7 @@
-//! Tag operations on a frame's octets, in the chunk where they lie.
+//! Tag operations on a frame's bytes, in the chunk where they lie.
 //!
-//! Shape: [`TagOp`] × chunk × [`Extent`] → new [`Extent`]; only the 12 address octets move.
-//! Units: octets; the tag is TPID (2), TCI (2) at octet 12.
+//! Shape: [`TagOp`] × chunk × [`Extent`] → new [`Extent`]; only the 12 address bytes move.
+//! Units: bytes; the tag is TPID (2), TCI (2) at byte 12.
 //! Source: IEEE 802.1Q clause 9.
 
 use weft_parsers::Tci;
@@ -26,14 +26,14 @@ pub enum TagOp {
 /// Where a frame lies in its chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Octets before the frame.
+    /// Bytes before the frame.
     pub start: usize,
-    /// Octets of the frame.
+    /// Bytes of the frame.
     pub len: usize,
 }
 
 impl TagOp {
-    /// Octets of a frame of `len` after this.
+    /// Bytes of a frame of `len` after this.
     #[must_use]
     pub const fn len_after(self, len: usize) -> usize {
         match self {
@@ -44,7 +44,7 @@ impl TagOp {
     }
 
     /// Does this to the frame at `at` in `chunk`; `None`, with nothing changed, when the frame is too
-    /// short for it, does not lie in the chunk, or there are no 4 octets before it to insert into.
+    /// short for it, does not lie in the chunk, or there are no 4 bytes before it to insert into.
     ///
     /// `Insert` writes `tpid` and `tci`, `Rewrite` writes `tci`; the others use neither. `Strip` and
     /// `Rewrite` take the frame for tagged, as the classification said.
@@ -98,7 +98,7 @@ mod tests {
     const CTAG: u16 = 0x8100;
     const TCI: Tci = Tci(0xB00A);
 
-    /// `head` octets of headroom, addresses 1..=12, `rest`, and two octets of tailroom.
+    /// `head` bytes of headroom, addresses 1..=12, `rest`, and two bytes of tailroom.
     fn chunk(head: usize, rest: &[u8]) -> (Vec<u8>, Extent) {
         let mut chunk = vec![0xEE; head];
         chunk.extend(1..=12);
@@ -110,11 +110,11 @@ mod tests {
 
     /// Each operation, byte for byte: the frame itself, and that nothing outside of it changes.
     #[test]
-    fn operations_change_just_their_octets() {
+    fn operations_change_just_their_bytes() {
         const PLAIN: &[u8] = &[0x08, 0x00, 0x45, 0x46];
         const TAGGED: &[u8] = &[0x81, 0x00, 0x20, 0x07, 0x08, 0x00, 0x45, 0x46];
         const STAGGED: &[u8] = &[0x88, 0xA8, 0xB0, 0x0A, 0x81, 0x00, 0x20, 0x07, 0x08, 0x00];
-        #[rustfmt::skip] // columns: name, op, headroom, octets after the addresses, want, TPID
+        #[rustfmt::skip] // columns: name, op, headroom, bytes after the addresses, want, TPID
         let cases: [(_, _, _, _, &[u8], _); 9] = [
             ("keep",              TagOp::Keep,    0, PLAIN,       PLAIN,  CTAG),
             ("keep tagged",       TagOp::Keep,    4, TAGGED,      TAGGED, CTAG),

@@ -76,9 +76,9 @@ impl Listen for Forward {
         }
     }
 
-    fn octets(&mut self, frame: u64, octets: &[u8]) {
+    fn bytes(&mut self, frame: u64, bytes: &[u8]) {
         if let Some(listener) = &mut self.to {
-            listener.octets(frame, octets);
+            listener.bytes(frame, bytes);
         }
     }
 }

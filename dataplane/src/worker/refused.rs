@@ -50,9 +50,9 @@ extern "C" fn end(_signal: c_int, info: *const SigSys, _context: *mut c_void) {
     // SAFETY: the kernel hands over a `siginfo_t`, which is larger.
     let call = unsafe { (*info).call };
     let mut name = [0_u8; 16];
-    // SAFETY: the kernel writes at most 16 octets, with a zero at the end.
+    // SAFETY: the kernel writes at most 16 bytes, with a zero at the end.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    let name = name.split(|&octet| octet == 0).next().unwrap_or_default();
+    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
     let mut digits = [0_u8; 10];
     say(b"error: thread ");
     say(name);
@@ -65,7 +65,7 @@ extern "C" fn end(_signal: c_int, info: *const SigSys, _context: *mut c_void) {
 
 /// Writes to standard error; nobody is left to be told of a failure.
 fn say(text: &[u8]) {
-    // SAFETY: the octets are there.
+    // SAFETY: the bytes are there.
     unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
 }
 

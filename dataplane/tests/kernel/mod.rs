@@ -1,7 +1,7 @@
 //! A kernel at the other end of a port: namespaces, frames, sockets, for the tests of live ports.
 //!
 //! Shape: a namespace with a veth pair (`sw` is the port's, `host` the peer's); needs root and `ip`.
-//! Units: octets, ms.
+//! Units: bytes, ms.
 //! Source: none of its own.
 #![expect(unsafe_code, reason = "setns and packet sockets of the peer")]
 
@@ -117,10 +117,10 @@ impl<P: Port> Bench<P> {
             self.port.rx(self.now, &mut self.bufs, &mut batch);
             let mut end = false;
             for desc in batch {
-                let (octets, partial) =
+                let (bytes, partial) =
                     (self.bufs.bytes(&desc).to_vec(), self.bufs.partial_csum(&desc));
-                end |= done(&octets, partial);
-                frames.push((octets, partial));
+                end |= done(&bytes, partial);
+                frames.push((bytes, partial));
                 self.bufs.free(desc);
             }
             self.tick().unwrap();
@@ -228,7 +228,7 @@ impl PacketSender {
         let socket = unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) };
         // SAFETY: a terminated string.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        // SAFETY: all octets zero is a valid address.
+        // SAFETY: all bytes zero is a valid address.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = u16::try_from(libc::AF_PACKET).unwrap();
         address.sll_ifindex = index.cast_signed();

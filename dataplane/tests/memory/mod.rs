@@ -1,7 +1,7 @@
 //! Switches whose ports are a test's own, in memory: what they claim, and a configuration for them.
 //!
 //! Shape: [`caps`] of such a port, [`config`] of a switch of so many.
-//! Units: octets, cells.
+//! Units: bytes, cells.
 //! Source: none.
 #![expect(clippy::redundant_pub_crate, reason = "shared by several tests")]
 
@@ -13,7 +13,7 @@ use weft_dataplane::time::{LinkRate, Span};
 const RATE: LinkRate = LinkRate::gbps(10);
 /// Longest frame.
 pub(crate) const FRAME_LEN_MAX: usize = 1_518;
-/// Octets of a cell that is a chunk of the pool.
+/// Bytes of a cell that is a chunk of the pool.
 pub(crate) const CHUNK: u32 = 1_728;
 
 /// What a port in memory says of itself.

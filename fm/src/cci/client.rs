@@ -421,7 +421,7 @@ impl Fabric {
         answer
     }
 
-    /// Sends octets as they are to the component that `way` leads to.
+    /// Sends bytes as they are to the component that `way` leads to.
     ///
     /// # Errors
     /// No response came, or they are no message that can be carried there.
@@ -444,5 +444,5 @@ impl Fabric {
     }
 }
 
-/// Octets of payload that fit into one message through two tunnels.
+/// Bytes of payload that fit into one message through two tunnels.
 pub const PAYLOAD_MAX: usize = mctp::MESSAGE_MAX - 3 * header::LEN - 12;

@@ -1,8 +1,8 @@
 //! How the FM talks to components.
 //!
-//! Shape: octets of one CCI request -> [`Transport`] -> octets of its response; [`Fabric`] finds the way to a component
+//! Shape: bytes of one CCI request -> [`Transport`] -> bytes of its response; [`Fabric`] finds the way to a component
 //! and checks what it says.
-//! Units: octets; polls.
+//! Units: bytes; polls.
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h); docs/spec/cxl-fabric.md "The fabric manager".
 
 pub mod client;

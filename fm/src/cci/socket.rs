@@ -140,22 +140,22 @@ impl Stream {
         }
     }
 
-    fn write_all(&mut self, octets: &[u8]) -> io::Result<()> {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => stream.write_all(octets),
-            Self::Unix(stream) => stream.write_all(octets),
+            Self::Tcp(stream) => stream.write_all(bytes),
+            Self::Unix(stream) => stream.write_all(bytes),
             Self::Tls(stream) => {
-                stream.write_all(octets)?;
+                stream.write_all(bytes)?;
                 stream.flush()
             }
         }
     }
 
-    fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.read(octets),
-            Self::Unix(stream) => stream.read(octets),
-            Self::Tls(stream) => stream.read(octets),
+            Self::Tcp(stream) => stream.read(bytes),
+            Self::Unix(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
         }
     }
 }
@@ -170,7 +170,7 @@ fn is_at_end(fd: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// What a TLS connection says at its end is not octets of ours: it has to be read.
+/// What a TLS connection says at its end is not bytes of ours: it has to be read.
 fn is_tls_at_end(stream: &mut Tls) -> bool {
     if stream.sock.set_nonblocking(true).is_err() {
         return true;

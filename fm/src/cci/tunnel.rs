@@ -1,7 +1,7 @@
 //! A component behind another one: Fabric Crawl Out (5701h) around each message.
 //!
 //! Shape: request -> 5701h request through the outer transport -> 5701h response -> response.
-//! Units: octets; at most two tunnels.
+//! Units: bytes; at most two tunnels.
 //! Source: docs/spec/wire-formats.md §4.5; CXL 3.1 section 7.7.13.3.
 
 use weft_parsers::cci::nest::{Hop, TUNNELS_MAX, tunnels};
@@ -10,7 +10,7 @@ use weft_parsers::cci::{Header, Opcode, Payload, ReturnCode, header, mctp, mld};
 
 use super::{Transport, TransportError};
 
-/// Octets that a tunnel puts around a message.
+/// Bytes that a tunnel puts around a message.
 const AROUND: usize = header::LEN + 6;
 
 /// The way through another component.
@@ -49,6 +49,6 @@ impl Transport for Tunnel<'_> {
         if outer.opcode != Opcode::CRAWL_OUT || outer.tag != inner.tag {
             return Err(TransportError::Gone(format!("a response to {} came", outer.opcode)));
         }
-        Ok(mld::TunnelResponse::parse(payload)?.message.octets().to_vec())
+        Ok(mld::TunnelResponse::parse(payload)?.message.bytes().to_vec())
     }
 }

@@ -41,7 +41,7 @@ const fn is_up(ltssm: u8) -> bool {
 
 fn ports(mask: &[u8; 32]) -> Vec<u8> {
     let is_set = |port: &u8| {
-        mask.get(usize::from(port / 8)).is_some_and(|octet| octet & (1 << (port % 8)) != 0)
+        mask.get(usize::from(port / 8)).is_some_and(|byte| byte & (1 << (port % 8)) != 0)
     };
     (0..=u8::MAX).filter(is_set).collect()
 }
@@ -80,7 +80,7 @@ pub struct Seen {
     pub port: u8,
     /// Whether its link is up.
     pub up: bool,
-    /// Who is there (5101h octet 4); 0 is a host, or nobody has told yet.
+    /// Who is there (5101h byte 4); 0 is a host, or nobody has told yet.
     pub partner: u8,
 }
 

@@ -3,7 +3,7 @@
 //! Shape: `SwitchId` 16 bits, `LinkId` 32 bits, `PortRef` (switch, port); `Per<SwitchId, T>`; `PortMask` 256 bits.
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; ARCHITECTURE.md "Time, errors, unsafe";
-//! docs/spec/wire-formats.md §4.5 (a port number is an octet).
+//! docs/spec/wire-formats.md §4.5 (a port number is a byte).
 
 use std::fmt;
 use std::marker::PhantomData;

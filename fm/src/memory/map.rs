@@ -1,7 +1,7 @@
 //! What is where in the addresses of one requester, and what may come beside it.
 //!
 //! Shape: a [`Range`] that is new, those that its requester has, its own addresses -> [`fits`], or the [`Conflict`].
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.1, §5.2; docs/spec/cxl-fabric.md "Ingress at an edge"; CXL 3.1 sections
 //! 7.7.2.2, 7.7.2.4, 7.7.3.1.
 //!
@@ -12,13 +12,13 @@
 
 use std::fmt;
 
-/// Octets of a segment, the smallest there is (code 0).
+/// Bytes of a segment, the smallest there is (code 0).
 pub const SEGMENT: u64 = 64 << 30;
 /// Segments from the first to the last that a window may have: the least FAST that the pages recommend.
 pub const SEGMENTS_MAX: u64 = 4_096;
-/// Octets of the smallest turn.
+/// Bytes of the smallest turn.
 const TURN_MIN: u32 = 256;
-/// Octets of the largest.
+/// Bytes of the largest.
 const TURN_MAX: u32 = 16_384;
 
 /// Addresses that a host has for itself: its memory, the windows of its bridges.
@@ -58,7 +58,7 @@ pub struct Range<T> {
     pub len: u64,
     /// GFDs by way, or whose memory it is.
     pub targets: Vec<T>,
-    /// Octets of a turn; of no meaning where there is one target.
+    /// Bytes of a turn; of no meaning where there is one target.
     pub granularity: u32,
     /// By what.
     pub kind: Kind,
@@ -133,7 +133,7 @@ impl<T: PartialEq> Range<T> {
     fn entry(&self) -> String {
         match (self.kind, self.targets.len()) {
             (Kind::Memory, 1) => "one GFD".to_owned(),
-            (Kind::Memory, ways) => format!("{ways} ways of {} octets", self.granularity),
+            (Kind::Memory, ways) => format!("{ways} ways of {} bytes", self.granularity),
             (Kind::Gim | Kind::GimByPrefix, _) => "memory of a host or device".to_owned(),
         }
     }
@@ -204,7 +204,7 @@ pub fn fits<T: PartialEq>(
     Ok(())
 }
 
-/// Why `len` octets at `hpa` cannot be dealt out over `ways` in turns of `turn`; in words, none where they can be.
+/// Why `len` bytes at `hpa` cannot be dealt out over `ways` in turns of `turn`; in words, none where they can be.
 #[must_use]
 pub fn misfit(ways: usize, turn: u32, hpa: u64, len: u64) -> Option<String> {
     if !ways.is_power_of_two() || ways > 256 {
@@ -212,14 +212,14 @@ pub fn misfit(ways: usize, turn: u32, hpa: u64, len: u64) -> Option<String> {
     }
     let is_turn = turn.is_power_of_two() && (TURN_MIN..=TURN_MAX).contains(&turn);
     if ways > 1 && !is_turn {
-        return Some(format!("a turn is a power of two from 256 octets to 16 KiB, not {turn}"));
+        return Some(format!("a turn is a power of two from 256 bytes to 16 KiB, not {turn}"));
     }
     // A single GFD takes no turns; its unit is that of the others all the same.
     let turn = if ways == 1 { TURN_MIN } else { turn };
     let set = u64::try_from(ways).unwrap_or(u64::MAX).saturating_mul(turn.into());
     let off = |what: &str, number: u64| {
-        let sum = format!("{ways} ways of turns of {turn} octets");
-        Some(format!("{what} is no multiple of {set:#x}, the octets of {sum}: {number:#x}"))
+        let sum = format!("{ways} ways of turns of {turn} bytes");
+        Some(format!("{what} is no multiple of {set:#x}, the bytes of {sum}: {number:#x}"))
     };
     if len == 0 || !len.is_multiple_of(set) {
         return off("the size", len);
@@ -231,7 +231,7 @@ pub fn misfit(ways: usize, turn: u32, hpa: u64, len: u64) -> Option<String> {
     (!is_all).then(|| "the addresses end before the memory does".to_owned())
 }
 
-/// Why GFDs that give whole blocks of `block` octets cannot give `len` in all, each the same, and which sizes beside it they
+/// Why GFDs that give whole blocks of `block` bytes cannot give `len` in all, each the same, and which sizes beside it they
 /// can give; none where they can.
 #[must_use]
 pub fn off_blocks(ways: u64, block: u64, len: u64) -> Option<String> {
@@ -243,7 +243,7 @@ pub fn off_blocks(ways: u64, block: u64, len: u64) -> Option<String> {
     let sizes = [Some(below).filter(|size| *size > 0), above].into_iter().flatten();
     let sizes: Vec<String> = sizes.map(|size| format!("{size:#x}")).collect();
     Some(format!(
-        "the size is no multiple of {unit:#x}, as {ways} GFDs give blocks of {block:#x} octets: {len:#x}; {} would do",
+        "the size is no multiple of {unit:#x}, as {ways} GFDs give blocks of {block:#x} bytes: {len:#x}; {} would do",
         sizes.join(" or ")
     ))
 }
@@ -278,7 +278,7 @@ mod tests {
             ("behind it, alike",        range("n", end, 0x2000, &[1, 2], 4_096), None),
             ("before it, alike",        range("n", BASE + 0x2000_0000, 0x2000, &[1, 2], 4_096), None),
             ("the same",                range("n", BASE, 0x1000_0000, &[1, 2], 4_096), one),
-            ("its last octets",         range("n", end - 0x2000, 0x4000, &[1, 2], 4_096), one),
+            ("its last bytes",         range("n", end - 0x2000, 0x4000, &[1, 2], 4_096), one),
             ("within it",               range("n", BASE + 0x2000, 0x2000, &[1, 2], 4_096), one),
             ("around it",               range("n", BASE - 0x2000, 0x2000_0000, &[1, 2], 4_096), one),
             ("another turn",            range("n", end, 0x2000, &[1, 2], 256), entry),
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_misfit_says_which_number_and_why() {
-        #[rustfmt::skip] // columns: ways, turn, address, octets, part of why
+        #[rustfmt::skip] // columns: ways, turn, address, bytes, part of why
         let cases = [
             (1,   7,      0,          256,      None),
             (4,   4_096,  BASE,       0x4000,   None),
@@ -332,10 +332,10 @@ mod tests {
             (3,   4_096,  0,          0x3000,   Some("3 GFDs")),
             (0,   4_096,  0,          0x3000,   Some("0 GFDs")),
             (512, 256,    0,          0x20000,  Some("512 GFDs")),
-            (2,   3_000,  0,          6_000,    Some("power of two from 256 octets to 16 KiB, not 3000")),
+            (2,   3_000,  0,          6_000,    Some("power of two from 256 bytes to 16 KiB, not 3000")),
             (2,   32_768, 0,          65_536,   Some("not 32768")),
             (2,   128,    0,          256,      Some("not 128")),
-            (4,   4_096,  0,          0x5000,   Some("size is no multiple of 0x4000, the octets of 4 ways of turns of 4096 octets: 0x5000")),
+            (4,   4_096,  0,          0x5000,   Some("size is no multiple of 0x4000, the bytes of 4 ways of turns of 4096 bytes: 0x5000")),
             (1,   0,      0,          0,        Some("size is no multiple of 0x100")),
             (4,   4_096,  0x1000,     0x4000,   Some("address is no multiple of 0x4000")),
             (1,   0,      u64::MAX - 255, 256,  Some("end before")),

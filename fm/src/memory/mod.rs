@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Request`] -> [`Memory::share`] -> [`Share`]; [`Memory::revoke`] and [`Memory::release`] take it back;
 //! [`Memory::grant`] gives it to one host more, [`Memory::repair`] gives anew what a GFD has forgotten.
-//! Units: octets; blocks as the GFD's partition has them.
+//! Units: bytes; blocks as the GFD's partition has them.
 //! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5; docs/spec/wire-formats.md §4.6, §4.7, §5.1, §5.2.
 //!
 //! All or nothing: each step that was taken is remembered with what undoes it, and the steps are undone from the last one
@@ -34,7 +34,7 @@ use super::service::want::name_of;
 pub const GROUPS_MAX: u16 = 31;
 /// Decoders of a requester at a GFD.
 pub const DECODERS: u8 = 8;
-/// Octets that a GFD counts its capacity in (4900h).
+/// Bytes that a GFD counts its capacity in (4900h).
 const CAPACITY_UNIT: u64 = 256 << 20;
 
 /// Who makes requests: a host's edge port, or that of a device that is bound to a virtual switch there.
@@ -60,7 +60,7 @@ pub struct Request {
     pub gfds: Vec<Pid>,
     /// How much in all.
     pub len: u64,
-    /// Octets of a turn, where there are several ways: 256 to 16,384.
+    /// Bytes of a turn, where there are several ways: 256 to 16,384.
     pub granularity: u32,
     /// Where all hosts see it.
     pub hpa: Hpa,
@@ -80,7 +80,7 @@ pub struct Share {
     pub len: u64,
     /// Where all hosts see it.
     pub hpa: u64,
-    /// Octets of a turn; of no meaning where there is one way, 0 where nobody has told.
+    /// Bytes of a turn; of no meaning where there is one way, 0 where nobody has told.
     #[serde(default)]
     pub granularity: u32,
 }
@@ -433,7 +433,7 @@ impl Memory {
             if each > has {
                 let ways = interleave.ways();
                 let text = format!(
-                    "GFD {gfd} has {has:#x} octets in all: {:#x} over {ways} ways are {each:#x} of each",
+                    "GFD {gfd} has {has:#x} bytes in all: {:#x} over {ways} ways are {each:#x} of each",
                     wanted.len
                 );
                 return Err(MemoryError::Misfit(text));
@@ -514,20 +514,20 @@ impl Share {
     }
 }
 
-/// How `count` GFDs take turns of `turn` octets.
+/// How `count` GFDs take turns of `turn` bytes.
 fn interleave(count: usize, turn: u32) -> Result<Interleave, MemoryError> {
     let ways = u8::try_from(count.trailing_zeros()).unwrap_or(u8::MAX);
     let granularity = match turn {
         _ if count == 1 => 0,
         turn if turn.is_power_of_two() && turn >= 256 => turn.trailing_zeros() - 8,
         turn => {
-            let text = format!("a turn is a power of two from 256 octets to 16 KiB, not {turn}");
+            let text = format!("a turn is a power of two from 256 bytes to 16 KiB, not {turn}");
             return Err(MemoryError::Misfit(text));
         }
     };
     let granularity = u8::try_from(granularity).unwrap_or(u8::MAX);
     let interleave = Interleave::from_codes(ways, granularity);
-    interleave.ok_or_else(|| MemoryError::Misfit(format!("{count} GFDs in turns of {turn} octets")))
+    interleave.ok_or_else(|| MemoryError::Misfit(format!("{count} GFDs in turns of {turn} bytes")))
 }
 
 /// The first that is there a second time.

@@ -1,7 +1,7 @@
 //! Steps of giving and taking memory, each with what undoes it.
 //!
 //! Shape: [`Step`] -> commands, checked by reading back; [`Done`] undoes from the last to the first.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.6 (5902h), §4.7 (4904h, 4907h, 4908h, 490Ch, 490Dh, 4913h, 4914h).
 
 use std::fmt;
@@ -250,7 +250,7 @@ fn add(fabric: &mut Fabric, gfd: Pid, group: u16, len: u64, tag: Uuid) -> Result
     }
 }
 
-/// Octets of the smallest block that a GFD gives; none where it does not tell.
+/// Bytes of the smallest block that a GFD gives; none where it does not tell.
 pub(super) fn block(fabric: &mut Fabric, gfd: Pid) -> Option<u64> {
     let request = Request::GetDmps(GfdRange { count: PARTITIONS, start: 0 });
     let answer = fabric.call(Way::Pid(gfd), &request).ok()?;
@@ -332,11 +332,11 @@ fn edge(
     let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
     let set = ConfigureAccess { vcs: host.vcs, access: PidOp { pid: gfd, op }, cost };
     fabric.call(way, &Request::ConfigureAccess(set))?;
-    let octet = u32::from(gfd.bits() / 8);
-    let range = VcsVectorRange { vcs: host.vcs, range: VectorRange { start: octet, len: 1 } };
+    let byte = u32::from(gfd.bits() / 8);
+    let range = VcsVectorRange { vcs: host.vcs, range: VectorRange { start: byte, len: 1 } };
     let answer = fabric.call(way, &Request::GetVcsAccess(range))?;
-    let octets = answer.read::<Vector<'_>>()?.data;
-    let is_set = octets.get(0).is_some_and(|octet| octet & (1 << (gfd.bits() % 8)) != 0);
+    let bytes = answer.read::<Vector<'_>>()?.data;
+    let is_set = bytes.get(0).is_some_and(|byte| byte & (1 << (gfd.bits() % 8)) != 0);
     if is_set == on {
         return Ok(());
     }

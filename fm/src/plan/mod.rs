@@ -18,7 +18,7 @@ use super::inventory::{Inventory, Partner, Switch, TargetKind};
 use super::proof::{Fault, Proof, Traffic};
 use super::routes::{self, Basis, Order, Routed, Tables, route_from};
 
-/// Bits of the modes of a switch (5700h octet 11).
+/// Bits of the modes of a switch (5700h byte 11).
 const RANDOM: u8 = 1 << 0;
 const CONGESTION_AVOIDING: u8 = 1 << 1;
 

@@ -104,11 +104,11 @@ impl Plan {
         let (economy, groups) = self.groups(&distinct, &taken, free.clone().count(), options);
         let mut tables = SwitchTables::default();
         let mut places = BTreeMap::new();
-        for (octets, group) in groups {
-            let kept = taken.get(&octets).copied();
+        for (bytes, group) in groups {
+            let kept = taken.get(&bytes).copied();
             let Some(at) = kept.or_else(|| free.next()) else { continue };
             tables.set_rgt(at, Some(group));
-            places.insert(octets, at);
+            places.insert(bytes, at);
         }
         let entries: Vec<(DrtEntry, bool)> = distinct
             .iter()
@@ -179,21 +179,21 @@ impl Plan {
                 let place = wanted.entry(group.emit()).or_insert((at, 0, group));
                 *place = (place.0.min(at), place.1 + count, group);
             }
-            let new = wanted.keys().filter(|octets| !taken.contains_key(*octets)).count();
+            let new = wanted.keys().filter(|bytes| !taken.contains_key(*bytes)).count();
             let mut list: Vec<_> = wanted.into_iter().collect();
             if new > free {
                 if economy != Economy::Sets {
                     continue;
                 }
-                list.sort_by_key(|(octets, (at, count, _))| {
-                    (!taken.contains_key(octets), usize::MAX - count, *at)
+                list.sort_by_key(|(bytes, (at, count, _))| {
+                    (!taken.contains_key(bytes), usize::MAX - count, *at)
                 });
                 list.truncate(list.len() - new + free);
             }
             list.sort_by_key(|(_, (at, ..))| *at);
             return (
                 economy,
-                list.into_iter().map(|(octets, (.., group))| (octets, group)).collect(),
+                list.into_iter().map(|(bytes, (.., group))| (bytes, group)).collect(),
             );
         }
         (Economy::Sets, Vec::new())

@@ -2,7 +2,7 @@
 //!
 //! Shape: switches and GFDs are read -> [`Bindings`], [`Memory`]; what was kept is carried over to the new inventory and
 //! held against that.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "State".
 //!
 //! The fabric is what counts: where it differs from what was kept, the difference is told. Only of what does not answer

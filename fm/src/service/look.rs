@@ -1,7 +1,7 @@
 //! Requests that change nothing.
 //!
 //! Shape: [`Request`] -> rows of a [`Response`].
-//! Units: octets; ns; MB/s.
+//! Units: bytes; ns; MB/s.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4 to §4.6.
 
 use std::fmt::Write;
@@ -25,9 +25,9 @@ use crate::inventory::{OWN_PORT, Switch, TargetKind};
 use crate::memory::Host;
 use crate::topology;
 
-/// Octets of a vector of PIDs.
+/// Bytes of a vector of PIDs.
 const VECTOR: u32 = 512;
-/// Octets of a CDAT that are asked for at once, and that are read in all.
+/// Bytes of a CDAT that are asked for at once, and that are read in all.
 const CDAT_PIECE: u64 = 512;
 const CDAT_MAX: usize = 1 << 20;
 
@@ -62,7 +62,7 @@ impl Fm {
             Request::Cdat { read: Some(pid) } => {
                 let pid = parse_pid(pid).map_err(Refused::bad_request)?;
                 self.up()?;
-                self.cdat(pid).map(Response::Octets).map_err(no)
+                self.cdat(pid).map(Response::Bytes).map_err(no)
             }
             Request::Trace { host, hpa } => self.trace_of(host, *hpa),
             _ => Err(Refused::bad_request("that is no question")),
@@ -129,8 +129,8 @@ impl Fm {
             let range = VectorRange { start, len: VECTOR };
             let answer =
                 self.fabric.call(way, &command(VcsVectorRange { vcs: host.vcs, range }))?;
-            let octets: Vec<u8> = answer.read::<Vector<'_>>()?.data.iter().collect();
-            Ok::<_, CallError>(bits(&octets))
+            let bytes: Vec<u8> = answer.read::<Vector<'_>>()?.data.iter().collect();
+            Ok::<_, CallError>(bits(&bytes))
         };
         Ok(Access {
             host: host.pid.bits(),
@@ -181,24 +181,24 @@ impl Fm {
         let own = self.running.as_ref().map(|running| running.inventory.switches.first());
         let is_entry = own.flatten().is_some_and(|entry| entry.pid == pid);
         let way = if is_entry { Way::Entry } else { Way::Pid(pid) };
-        let mut octets: Vec<u8> = Vec::new();
+        let mut bytes: Vec<u8> = Vec::new();
         loop {
-            let start = u64::try_from(octets.len()).unwrap_or(u64::MAX);
+            let start = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             let read = ReadCdat { target: pid, start, len: CDAT_PIECE };
             let answer = self.fabric.call(way, &Command::ReadCdat(read))?;
             let part = answer.read::<Cdat<'_>>()?;
-            octets.extend(part.data.iter());
-            let is_all = u64::try_from(octets.len()).is_ok_and(|len| len >= part.total);
-            if part.data.is_empty() || is_all || octets.len() >= CDAT_MAX {
-                return Ok(hex(&octets));
+            bytes.extend(part.data.iter());
+            let is_all = u64::try_from(bytes.len()).is_ok_and(|len| len >= part.total);
+            if part.data.is_empty() || is_all || bytes.len() >= CDAT_MAX {
+                return Ok(hex(&bytes));
             }
         }
     }
 }
 
-fn bits(octets: &[u8]) -> Vec<u16> {
+fn bits(bytes: &[u8]) -> Vec<u16> {
     let is_set = |bit: &u16| {
-        octets.get(usize::from(bit / 8)).is_some_and(|octet| octet & (1 << (bit % 8)) != 0)
+        bytes.get(usize::from(bit / 8)).is_some_and(|byte| byte & (1 << (bit % 8)) != 0)
     };
     (0..0xFFF).filter(is_set).collect()
 }
@@ -248,21 +248,21 @@ fn pids(running: &Running) -> Vec<PidRow> {
     rows
 }
 
-/// Octets as hexadecimal digits.
-pub(super) fn hex(octets: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * octets.len());
-    for octet in octets {
-        let _ = write!(text, "{octet:02x}"); // a String takes everything
+/// Bytes as hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}"); // a String takes everything
     }
     text
 }
 
-/// Hexadecimal digits as octets; blanks between them are passed over.
+/// Hexadecimal digits as bytes; blanks between them are passed over.
 ///
 /// # Errors
-/// Other characters, or half an octet.
-pub fn octets(text: &str) -> Result<Vec<u8>, String> {
-    let digits: Vec<u8> = text.bytes().filter(|octet| !octet.is_ascii_whitespace()).collect();
+/// Other characters, or half a byte.
+pub fn bytes(text: &str) -> Result<Vec<u8>, String> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let bad = || format!("expected pairs of hexadecimal digits, found {text:?}");
     let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|d| u8::try_from(d).ok());
     let pair = |pair: &[u8]| match pair {
@@ -272,7 +272,7 @@ pub fn octets(text: &str) -> Result<Vec<u8>, String> {
     digits.chunks(2).map(pair).collect::<Option<Vec<u8>>>().ok_or_else(bad)
 }
 
-/// What a component said to octets.
+/// What a component said to bytes.
 pub(super) fn said(answer: Result<Vec<u8>, TransportError>) -> Result<CciAnswer, Refused> {
     let answer = match answer {
         Ok(answer) => answer,

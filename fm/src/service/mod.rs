@@ -529,10 +529,10 @@ impl Fm {
     fn cci(&mut self, to: &str, message: &str) -> Result<Response, Refused> {
         let way = way(to).map_err(Refused::bad_request)?;
         let way = self.of_entry(way);
-        let octets = look::octets(message).map_err(Refused::bad_request)?;
-        weft_parsers::cci::Header::cut(&octets)
+        let bytes = look::bytes(message).map_err(Refused::bad_request)?;
+        weft_parsers::cci::Header::cut(&bytes)
             .map_err(|error| Refused::bad_request(format!("that is no message: {error}")))?;
-        look::said(self.fabric.raw(way, &octets)).map(Response::Cci)
+        look::said(self.fabric.raw(way, &bytes)).map(Response::Cci)
     }
 
     /// The entry switch's own PID leads to it, as nobody leads there: it is where commands come in.

@@ -1,7 +1,7 @@
 //! What can be asked of the fabric manager, and what it answers.
 //!
 //! Shape: [`Request`] -> [`Response`], both JSON.
-//! Units: octets; PIDs as numbers of 12 bits in answers, as hexadecimal text in requests.
+//! Units: bytes; PIDs as numbers of 12 bits in answers, as hexadecimal text in requests.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use serde::{Deserialize, Serialize};
@@ -94,7 +94,7 @@ pub enum Request {
         ways: Option<u16>,
         /// In all.
         size: u64,
-        /// Octets of a turn.
+        /// Bytes of a turn.
         granularity: u32,
         /// Where all hosts see it.
         hpa: u64,
@@ -112,7 +112,7 @@ pub enum Request {
         /// They name the target themselves.
         #[serde(default)]
         prefix: bool,
-        /// Octets.
+        /// Bytes.
         size: u64,
         /// Where all of them see it.
         hpa: u64,
@@ -186,7 +186,7 @@ pub enum Request {
         #[serde(default)]
         after: u64,
     },
-    /// Octets for a component.
+    /// Bytes for a component.
     Cci {
         /// `entry`, `port:N`, `pid:P` or `pid:P/port:N`.
         to: String,
@@ -275,7 +275,7 @@ pub struct ShareRow {
     pub hpa: u64,
     /// In all.
     pub size: u64,
-    /// Octets of a turn; 0: not known.
+    /// Bytes of a turn; 0: not known.
     #[serde(default)]
     pub granularity: u32,
     /// PIDs of the hosts and devices.
@@ -306,7 +306,7 @@ pub struct GimRow {
     pub prefix: bool,
     /// Where all of them see it.
     pub hpa: u64,
-    /// Octets.
+    /// Bytes.
     pub size: u64,
 }
 
@@ -390,8 +390,8 @@ pub enum Response {
     Pids(Vec<PidRow>),
     /// What paths cost.
     Costs(Vec<CostRow>),
-    /// Octets, in hexadecimal digits.
-    Octets(String),
+    /// Bytes, in hexadecimal digits.
+    Bytes(String),
     /// Every lookup for one address.
     Trace(Trace),
     /// What happened.

@@ -108,14 +108,14 @@ impl Called {
             Response::Pids(rows) => rows.iter_mut().for_each(|row| put(&mut row.at)),
             Response::Costs(rows) => rows.iter_mut().for_each(|row| put(&mut row.what)),
             Response::Trace(trace) => self.trace(trace),
-            // Names are in it already, or none are wanted: data for programs, octets, rows of PIDs.
+            // Names are in it already, or none are wanted: data for programs, bytes, rows of PIDs.
             Response::Status(_)
             | Response::Topology(_)
             | Response::Inventory(_)
             | Response::Memory(_)
             | Response::Gim(_)
             | Response::Access(_)
-            | Response::Octets(_)
+            | Response::Bytes(_)
             | Response::Events(_)
             | Response::Cci(_) => {}
         }
@@ -135,7 +135,7 @@ impl Called {
     }
 }
 
-/// The number behind an `s` that `text` begins with, where no more of a word is behind it; with the octets of both.
+/// The number behind an `s` that `text` begins with, where no more of a word is behind it; with the bytes of both.
 fn number(text: &str) -> Option<(usize, SwitchId)> {
     let digits = text.get(1..)?;
     let len = digits.bytes().take_while(u8::is_ascii_digit).count();

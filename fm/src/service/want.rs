@@ -1,7 +1,7 @@
 //! The state that is wanted of a fabric, as a file tells it.
 //!
 //! Shape: TOML -> [`Want`]: names, hosts, bindings, memory; what they mean in a fabric is seen by [`super::names`].
-//! Units: octets; ns.
+//! Units: bytes; ns.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; TOML 1.0.
 
 use std::path::Path;
@@ -150,7 +150,7 @@ pub struct WantedGim {
     /// They name the target themselves, by `VendPrefixL0`.
     #[serde(default)]
     pub prefix: bool,
-    /// Octets, or a number with KiB, MiB, GiB or TiB.
+    /// Bytes, or a number with KiB, MiB, GiB or TiB.
     #[serde(deserialize_with = "size")]
     pub size: u64,
     /// Where all of them see it.
@@ -172,7 +172,7 @@ pub struct Bind {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// Its name: 1 to 16 octets, the tag of its extents.
+    /// Its name: 1 to 16 bytes, the tag of its extents.
     pub name: String,
     /// Who has it.
     pub hosts: Vec<String>,
@@ -181,10 +181,10 @@ pub struct Wanted {
     pub gfds: Vec<String>,
     /// How many GFDs, where none are named: those that the FM found first.
     pub ways: Option<u16>,
-    /// In all: octets, or a number with KiB, MiB, GiB or TiB.
+    /// In all: bytes, or a number with KiB, MiB, GiB or TiB.
     #[serde(deserialize_with = "size")]
     pub size: u64,
-    /// Octets of a turn.
+    /// Bytes of a turn.
     #[serde(default = "turn", deserialize_with = "small_size")]
     pub granularity: u32,
     /// Where all hosts see it.
@@ -362,15 +362,15 @@ pub fn tag(name: &str) -> Result<Uuid, String> {
         Some(place) if !name.is_empty() && !name.contains('\0') => {
             place.copy_from_slice(name.as_bytes());
         }
-        _ => return Err(format!("expected a name of 1 to 16 octets, found {name:?}")),
+        _ => return Err(format!("expected a name of 1 to 16 bytes, found {name:?}")),
     }
     Ok(tag)
 }
 
-/// The name of a tag: its text, or its octets.
+/// The name of a tag: its text, or its bytes.
 #[must_use]
 pub fn name_of(tag: &Uuid) -> String {
-    let len = tag.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
+    let len = tag.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let text = std::str::from_utf8(tag.get(..len).unwrap_or_default()).ok();
     let text = text.filter(|text| !text.is_empty() && !text.chars().any(char::is_control));
     text.map_or_else(|| crate::inventory::Named(*tag).to_string(), str::to_owned)
@@ -382,9 +382,9 @@ pub fn name_of(tag: &Uuid) -> String {
 /// It is none.
 pub fn parse_uuid(text: &str) -> Result<Uuid, String> {
     let bad = || format!("expected a UUID of 32 hexadecimal digits, found {text:?}");
-    let digits: Vec<u8> = text.bytes().filter(|octet| *octet != b'-').collect();
+    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
     let digits = std::str::from_utf8(&digits).map_err(|_| bad())?;
-    if digits.len() != 32 || !digits.bytes().all(|octet| octet.is_ascii_hexdigit()) {
+    if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(bad());
     }
     u128::from_str_radix(digits, 16).map(u128::to_be_bytes).map_err(|_| bad())
@@ -400,12 +400,12 @@ pub fn parse_pid(text: &str) -> Result<Pid, String> {
     pid.ok_or_else(|| format!("expected a PID of 000 to ffe, found {text:?}"))
 }
 
-/// Octets, with a unit or without.
+/// Bytes, with a unit or without.
 ///
 /// # Errors
 /// It is no size.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let bad = || format!("expected octets, or a number with KiB, MiB, GiB or TiB, found {text:?}");
+    let bad = || format!("expected bytes, or a number with KiB, MiB, GiB or TiB, found {text:?}");
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
     let (number, shift) = unit.unwrap_or((text, 0));
@@ -455,8 +455,8 @@ fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
 }
 
 fn small_size<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
-    let octets = Value::read(from, parse_size)?;
-    u32::try_from(octets).map_err(|_| serde::de::Error::custom("a turn has at most 16 KiB"))
+    let bytes = Value::read(from, parse_size)?;
+    u32::try_from(bytes).map_err(|_| serde::de::Error::custom("a turn has at most 16 KiB"))
 }
 
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
@@ -574,8 +574,8 @@ hpa = "0x0100_0000_0000"
             ("\"ffd\"", "\"fff\"", "expected a PID of 000 to ffe"),
             ("\"ffd\"", "\"+1\"", "expected a PID"),
             ("f1f1f1f1-", "f1f1f1f-", "expected a UUID"),
-            ("\"4GiB\"", "\"4GB\"", "expected octets"),
-            ("\"4GiB\"", "\"99999999999TiB\"", "expected octets"),
+            ("\"4GiB\"", "\"4GB\"", "expected bytes"),
+            ("\"4GiB\"", "\"99999999999TiB\"", "expected bytes"),
             ("\"256\"", "\"1TiB\"", "at most 16 KiB"),
             ("\"0x0100_0000_0000\"", "\"0x\"", "expected an address"),
             ("name = \"h0\"", "name = \"leaf-0\"", "the name of two"),
@@ -584,7 +584,7 @@ hpa = "0x0100_0000_0000"
             ("name = \"h0\"", "name = \"000a\"", "expected a name"),
             ("name = \"h0\"", "name = \"50505050-5050-5050-0000-000000000001\"", "expected a name"),
             ("name = \"h0\"", "name = \"s0.1\"", "expected a name"),
-            ("name = \"pool\"", "name = \"a pool with a long name\"", "1 to 16 octets"),
+            ("name = \"pool\"", "name = \"a pool with a long name\"", "1 to 16 bytes"),
             ("unix:/run/h0", "/run/h0", "expected tcp:HOST:PORT or unix:PATH"),
             ("port = 3", "port = 3\nown_addresses = [\"1GiB\"]", "expected BASE:SIZE"),
             ("port = 3", "port = 3\nown_addresses = [\"0:0\"]", "expected BASE:SIZE"),

@@ -275,7 +275,7 @@ impl Fake {
             CrawlTarget::Pid(pid) => self.follow(at, pid),
         };
         let Some(far) = far else { return Some(Err(ReturnCode::InvalidInput)) };
-        let message = crawl.message.octets().to_vec();
+        let message = crawl.message.bytes().to_vec();
         let answer = self.request(far, sender, &message)?;
         if matches!(crawl.target, CrawlTarget::Pid(_)) {
             // The answer goes to the PID of the switch that asked.

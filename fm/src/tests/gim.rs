@@ -1,7 +1,7 @@
 //! Memory of hosts for others (GIM) on a fake fabric: bits at both edges, restarts, what is refused, and traces.
 //!
 //! Shape: a wanted state with `[[gim]]` -> an `Fm` -> VTV and prefixes of the fake switches.
-//! Units: octets.
+//! Units: bytes.
 //! Source: CXL 3.1 section 7.7.3.3; docs/spec/wire-formats.md §4.6.
 
 use weft_base::rng::Rng;

@@ -1,7 +1,7 @@
 //! Memory given, taken, and what is left when something fails.
 //!
 //! Shape: two edge switches with hosts, GFDs at both.
-//! Units: octets.
+//! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5.
 
 use std::collections::BTreeMap;
@@ -242,8 +242,8 @@ fn addresses_that_a_host_uses_are_refused_and_nothing_is_sent() {
 struct Oracle {
     /// The share of each block of addresses of each host.
     pages: BTreeMap<(Pid, u64), Uuid>,
-    /// What each octet that was written holds: of which share, and where in it.
-    octets: BTreeMap<(Pid, u64), (Uuid, u64)>,
+    /// What each byte that was written holds: of which share, and where in it.
+    bytes: BTreeMap<(Pid, u64), (Uuid, u64)>,
 }
 
 type Entry = (Vec<Pid>, u32);
@@ -374,7 +374,7 @@ fn random_shares_keep_to_a_map_of_addresses_and_their_data() {
                         let table = fast(&memory, new.hosts[0]);
                         for off in samples(new.len) {
                             let to = reach(&shared, &table, new.hosts[0].pid, new.hpa.0 + off);
-                            oracle.octets.insert(to, (tag, off));
+                            oracle.bytes.insert(to, (tag, off));
                         }
                     }
                 }
@@ -396,7 +396,7 @@ fn random_shares_keep_to_a_map_of_addresses_and_their_data() {
                 (Some(_), _) => {
                     memory.release(&mut fabric, &inventory, &tag).unwrap();
                     oracle.pages.retain(|_, of| *of != tag);
-                    oracle.octets.retain(|_, (of, _)| *of != tag);
+                    oracle.bytes.retain(|_, (of, _)| *of != tag);
                 }
             }
             for host in &all {
@@ -404,7 +404,7 @@ fn random_shares_keep_to_a_map_of_addresses_and_their_data() {
                 for share in memory.shares.iter().filter(|share| share.hosts.contains(host)) {
                     for off in samples(share.len) {
                         let to = reach(&shared, &table, host.pid, share.hpa + off);
-                        let read = oracle.octets.get(&to).copied();
+                        let read = oracle.bytes.get(&to).copied();
                         assert_eq!(read, Some((share.tag, off)), "seed {seed} step {step}");
                     }
                 }

@@ -1,7 +1,7 @@
 //! The service: requests, start-up, restarts, a second manager, and what comes and goes.
 //!
 //! Shape: a fake fabric -> an [`Fm`] on it -> requests and what the fake holds after.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.1.
 
 use std::time::Duration;
@@ -227,10 +227,10 @@ fn refused_requests_leave_everything_as_it_was() {
         (share("pool", &[&gfd], BLOCK), "one already"),
         (share("two", &[&gfd, &gfd], 2 * BLOCK), "is there twice"),
         (share("odd", &[&gfd], 1), "the size is no multiple of 0x100"),
-        (share("part", &[&gfd], BLOCK + 256), "1 GFDs give blocks of 0x10000000 octets: 0x10000100; 0x10000000 or 0x20000000 would do"),
-        (share("big", &[&gfd], 99 * BLOCK), "octets in all"),
+        (share("part", &[&gfd], BLOCK + 256), "1 GFDs give blocks of 0x10000000 bytes: 0x10000100; 0x10000000 or 0x20000000 would do"),
+        (share("big", &[&gfd], 99 * BLOCK), "bytes in all"),
         (share("none", &["eee"], BLOCK), "no GFD"),
-        (share("seventeen octets!", &[&gfd], BLOCK), "1 to 16 octets"),
+        (share("seventeen bytes!", &[&gfd], BLOCK), "1 to 16 bytes"),
         (Request::Release { name: text("pond") }, "no memory"),
         (Request::Revoke { name: text("pool"), host: text("h9") }, "no host"),
         (Request::Unbind { bridge: text("s0/0/1") }, "not bound"),

@@ -20,11 +20,11 @@ fn read_one(stream: &mut (impl Read + Write)) -> Option<Header> {
         if let Ok(Decoded::Message { message, .. }) = mctp::decode(&got) {
             return Some(Header::parse(message).unwrap().0);
         }
-        let mut octet = [0];
-        if stream.read(&mut octet).ok()? == 0 {
+        let mut byte = [0];
+        if stream.read(&mut byte).ok()? == 0 {
             return None;
         }
-        got.extend(octet);
+        got.extend(byte);
     }
 }
 

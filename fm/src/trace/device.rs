@@ -1,7 +1,7 @@
 //! The GFD: decoders of the requester, partition, block, group, right.
 //!
 //! Shape: (RPID, HPA) -> DPA -> DMP -> group (MGT) -> bit of the SAT.
-//! Units: octets; blocks as the partition has them.
+//! Units: bytes; blocks as the partition has them.
 //! Source: docs/spec/wire-formats.md §4.7 (4900h, 4904h, 4905h, 490Ch, 4913h), §5.2.
 //!
 //! No command reads the MGT block by block; the extent lists of the groups are what it is made of, and they are asked.

@@ -1,7 +1,7 @@
 //! The host's edge: `FabricBase`, FAST, way, IDT; GMV or VTV; LDST and LAV.
 //!
 //! Shape: an address -> [`Target`], or none where the hierarchy routes it.
-//! Units: octets; segments of 64 GiB << n.
+//! Units: bytes; segments of 64 GiB << n.
 //! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h, 5715h), §4.6 (5803h, 5805h, 5807h, 5901h), §5.1.
 
 use weft_parsers::cci::Request;
@@ -19,7 +19,7 @@ use crate::gim::Grant;
 use crate::inventory::Switch;
 use crate::memory::{DECODERS, Part};
 
-/// Octets of GMV in the vectors of a VCS; VTV stands behind it.
+/// Bytes of GMV in the vectors of a VCS; VTV stands behind it.
 const VTV_AT: u32 = 512;
 
 /// What a segment table is set up as.
@@ -178,7 +178,7 @@ impl Walk<'_> {
             }
             To::Interleaved(first) => {
                 let text = format!(
-                    "{place}: {what}, {ways} ways of {turn} octets, IDT from {first:#05x} on"
+                    "{place}: {what}, {ways} ways of {turn} bytes, IDT from {first:#05x} on"
                 );
                 self.say(at, name, text);
                 let way = u16::from(segment.interleave.way(hpa.0));
@@ -224,7 +224,7 @@ impl Walk<'_> {
         let part = parts.get(usize::from(way)).copied().unwrap_or(first);
         let (ways, turn) = (interleave.ways(), interleave.granularity());
         let text = format!(
-            "only the host's GAE tells it; by the FM's share: way {way} of {ways} in turns of {turn} octets, DPID {}",
+            "only the host's GAE tells it; by the FM's share: way {way} of {ways} in turns of {turn} bytes, DPID {}",
             part.gfd
         );
         self.note(at, "FAST", false, text);
@@ -302,8 +302,8 @@ impl Walk<'_> {
         self.bit("LAV", dpid, answer.read::<Vector<'_>>()?.data.get(0))
     }
 
-    fn bit(&mut self, name: &'static str, dpid: Pid, octet: Option<u8>) -> Result<(), Stop> {
-        let is_set = octet.is_some_and(|octet| octet & (1 << (dpid.bits() % 8)) != 0);
+    fn bit(&mut self, name: &'static str, dpid: Pid, byte: Option<u8>) -> Result<(), Stop> {
+        let is_set = byte.is_some_and(|byte| byte & (1 << (dpid.bits() % 8)) != 0);
         let said = if is_set { "set" } else { "not set" };
         self.say(self.host.switch, name, format!("VCS {}, PID {dpid}: {said}", self.host.vcs));
         if is_set {

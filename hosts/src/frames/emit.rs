@@ -1,7 +1,7 @@
-//! Octets of a frame, layer by layer, in place.
+//! Bytes of a frame, layer by layer, in place.
 //!
 //! Shape: [`FrameSpec`] and [`Stamp`] into a slice of the frame's length.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1.2 to §1.5, §2.1 to §2.3.
 
 use weft_parsers::afh::{Gen1Repr, Gen2Repr, LiteRepr};
@@ -81,7 +81,7 @@ fn emit_data(spec: &FrameSpec, stamp: &Stamp, out: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Octets of the header that an ICRC protects.
+/// Bytes of the header that an ICRC protects.
 const fn protected_header_len(kind: Kind) -> usize {
     match kind {
         Kind::Standard => ipv4::LEN + udp::LEN + rh::LEN,

@@ -1,8 +1,8 @@
 //! Frames of any format from a description: [`FrameSpec`].
 //!
-//! Shape: all header fields as plain values, a length policy, and per frame a [`Stamp`]; octets out.
-//! The payload begins with the stamp (see [`crate::stamp`]) and is checked octet by octet.
-//! Units: octets without FCS.
+//! Shape: all header fields as plain values, a length policy, and per frame a [`Stamp`]; bytes out.
+//! The payload begins with the stamp (see [`crate::stamp`]) and is checked byte by byte.
+//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.1 to §1.5, §2.1 to §2.3.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -185,7 +185,7 @@ pub struct FrameSpec {
     pub tc: TrafficClass,
     /// `Key_words` of GEN2 and Lite.
     pub key_words: KeyWords,
-    /// Octet order of GEN2 and Lite.
+    /// Byte order of GEN2 and Lite.
     pub gen2_order: Gen2Order,
     /// Payload bits in the header of GEN2.
     pub payload_bits: PayloadBits,
@@ -199,7 +199,7 @@ pub struct FrameSpec {
     pub stamped: bool,
     /// Frame lengths.
     pub sizes: Sizes,
-    /// Allow payloads above the format's largest, up to 9,216 octets of frame.
+    /// Allow payloads above the format's largest, up to 9,216 bytes of frame.
     pub oversize: bool,
     /// What a PFC frame says.
     pub pfc: Pfc,
@@ -211,15 +211,15 @@ pub struct FrameSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A frame length that the format cannot have.
-    #[error("{kind} frame of {had} octets: expected {min} to {max} (without FCS)")]
+    #[error("{kind} frame of {had} bytes: expected {min} to {max} (without FCS)")]
     Len {
         /// Kind of frame.
         kind: &'static str,
-        /// Octets asked for.
+        /// Bytes asked for.
         had: usize,
-        /// Fewest octets.
+        /// Fewest bytes.
         min: usize,
-        /// Most octets.
+        /// Most bytes.
         max: usize,
     },
     /// A length policy without a length.
@@ -250,7 +250,7 @@ pub enum FrameError {
 
 impl FrameSpec {
     /// A frame of `kind` from `src` to `dst` with defaults for all else: TYPE1 request, ECT(0),
-    /// 256 octets (60 of MAC Control).
+    /// 256 bytes (60 of MAC Control).
     #[must_use]
     pub const fn new(kind: Kind, src: Station, dst: Station) -> Self {
         Self {
@@ -336,7 +336,7 @@ impl FrameSpec {
         Ok(self)
     }
 
-    /// Octets in front of the payload.
+    /// Bytes in front of the payload.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         let tag = if self.vlan.is_some() { vlan::TAG_LEN } else { 0 };
@@ -350,7 +350,7 @@ impl FrameSpec {
         }
     }
 
-    /// Octets behind the payload.
+    /// Bytes behind the payload.
     #[must_use]
     pub const fn trailer_len(&self) -> usize {
         if self.icrc { crc::LEN } else { 0 }
@@ -361,7 +361,7 @@ impl FrameSpec {
         matches!(self.kind, Kind::Standard | Kind::Roce6)
     }
 
-    /// Fewest octets of a frame: headers, the stamp's shortest form, ICRC.
+    /// Fewest bytes of a frame: headers, the stamp's shortest form, ICRC.
     #[must_use]
     pub const fn len_min(&self) -> usize {
         let stamp = match (self.stamped && !self.kind.is_control(), self.tells_len()) {
@@ -372,7 +372,7 @@ impl FrameSpec {
         self.header_len() + stamp + self.trailer_len()
     }
 
-    /// Most octets of a frame: the format's largest payload, or 9,216 in all.
+    /// Most bytes of a frame: the format's largest payload, or 9,216 in all.
     #[must_use]
     pub const fn len_max(&self) -> usize {
         match self.kind {

@@ -1,7 +1,7 @@
-//! What a receiver makes of a frame: its head, the stamp, and whether all octets are as sent.
+//! What a receiver makes of a frame: its head, the stamp, and whether all bytes are as sent.
 //!
-//! Shape: the frame and its first 64 octets in, [`Received`] out; at most one [`Flaw`] a frame.
-//! Units: octets without FCS.
+//! Shape: the frame and its first 64 bytes in, [`Received`] out; at most one [`Flaw`] a frame.
+//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.2 to §1.5 (where payloads start), §2.2 (ICRC), §2.4 (checksum).
 
 use weft_parsers::afh::Gen2;
@@ -15,7 +15,7 @@ use weft_parsers::{
 
 use crate::stamp::{self, Mark, Reading};
 
-/// Longest frame that a port may have padded: 60 octets, and a tag put in afterwards.
+/// Longest frame that a port may have padded: 60 bytes, and a tag put in afterwards.
 const PADDED_LEN_MAX: usize = ethernet::MIN_FRAME_LEN + vlan::TAG_LEN;
 
 /// What is wrong with a frame that carries a mark.
@@ -23,7 +23,7 @@ const PADDED_LEN_MAX: usize = ethernet::MIN_FRAME_LEN + vlan::TAG_LEN;
 pub enum Flaw {
     /// It ends before its payload does.
     Short,
-    /// Octets other than padding stand behind it.
+    /// Bytes other than padding stand behind it.
     Grown,
     /// Its payload is not what was sent.
     Payload,
@@ -52,7 +52,7 @@ struct Payload {
     told: Option<usize>,
 }
 
-/// Reads `frame`, whose first 64 octets (then zeros) are `head`.
+/// Reads `frame`, whose first 64 bytes (then zeros) are `head`.
 ///
 /// # Errors
 /// The frame ends inside a header that it claims to have.
@@ -67,8 +67,8 @@ pub fn receive(
         return Ok(received);
     }
     let payload = find_payload(&head, frame);
-    let Some(octets) = frame.get(payload.at..) else { return Ok(received) };
-    received.reading = stamp::read(octets, payload.told);
+    let Some(bytes) = frame.get(payload.at..) else { return Ok(received) };
+    received.reading = stamp::read(bytes, payload.told);
     if let Reading::Mark(mark) = received.reading {
         received.flaw = find_flaw(&head, frame, payload.at, &mark, config).err();
     }
@@ -90,7 +90,7 @@ fn find_payload(head: &Head, frame: &[u8]) -> Payload {
                 Some(IpVersion::V6) => bth::LEN,
                 _ => rh::LEN,
             };
-            let claimed = frame.get(l4..).and_then(|octets| Udp::parse(octets).ok());
+            let claimed = frame.get(l4..).and_then(|bytes| Udp::parse(bytes).ok());
             let told = claimed.map_or(0, |(udp, _)| usize::from(udp.len()));
             let headers = udp::LEN + transport;
             Payload { at: l4 + headers, told: Some(told.saturating_sub(headers)) }
@@ -145,5 +145,5 @@ fn is_icrc_ok(head: &Head, frame: &[u8], payload_at: usize) -> bool {
 
 fn is_ip_checksum_ok(head: &Head, frame: &[u8]) -> bool {
     let packet = head.ip_offset().and_then(|offset| frame.get(usize::from(offset)..));
-    packet.and_then(|octets| Ipv4::parse(octets).ok()).is_some_and(|(ip, _)| ip.is_checksum_ok())
+    packet.and_then(|bytes| Ipv4::parse(bytes).ok()).is_some_and(|(ip, _)| ip.is_checksum_ok())
 }

@@ -1,6 +1,6 @@
 //! Frames against the parsers' own builder, through the receiver, and broken on purpose.
 //! Shape: tables over kinds, lengths and priorities; mutations.
-//! Units: octets without FCS.
+//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1, §2.
 
 use weft_base::rng::Rng;
@@ -59,7 +59,7 @@ fn lens(spec: &FrameSpec) -> Vec<usize> {
     lens
 }
 
-/// The same frame by the parsers' own builder, which the worked octets of the design check.
+/// The same frame by the parsers' own builder, which the worked bytes of the design check.
 fn by_parsers(spec: &FrameSpec, payload: &[u8]) -> Vec<u8> {
     let (hi, lo) = stamp::header_bits(STAMP.stream, STAMP.seq);
     let header = match spec.kind {
@@ -207,13 +207,13 @@ fn lengths_out_of_range_say_what_was_expected() {
             let want = FrameError::Len { kind, had, min, max };
             let mut out = vec![0xEE; had];
             assert_eq!(spec.emit(&STAMP, &mut out), Err(want.clone()), "{kind} {had}");
-            assert!(out.iter().all(|octet| *octet == 0xEE), "nothing was written");
+            assert!(out.iter().all(|byte| *byte == 0xEE), "nothing was written");
             let sized = spec.clone().with_sizes(Sizes::List(vec![min, had]));
             assert_eq!(sized.check(), Err(want), "{kind} {had}");
         }
     }
     let text = spec(Kind::Lite).with_sizes(Sizes::Fixed(20)).check().unwrap_err().to_string();
-    assert_eq!(text, "lite frame of 20 octets: expected 36 to 1356 (without FCS)");
+    assert_eq!(text, "lite frame of 20 bytes: expected 36 to 1356 (without FCS)");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn parts_that_a_format_lacks_are_refused() {
 }
 
 /// Flips every bit behind the addresses: no frame passes as whole and as the one that was sent,
-/// unless the octet is one that a switch or nobody answers for.
+/// unless the byte is one that a switch or nobody answers for.
 #[test]
 fn every_flipped_payload_bit_is_found() {
     for spec in variants() {
@@ -310,7 +310,7 @@ fn gen2_payload_bits_are_checked() {
     assert_eq!(received(&frame, &ParseConfig::DEFAULT).unwrap().flaw, None);
 }
 
-/// Worked octets of docs/spec/wire-formats.md §2.3.
+/// Worked bytes of docs/spec/wire-formats.md §2.3.
 #[test]
 fn control_frames_are_those_of_the_design() {
     let pfc = Pfc { enable: 0, quanta: [0; 8] }.with(3, 0x0100).with(5, 0x0200);
@@ -341,7 +341,7 @@ fn announcements_reach_everybody() {
     }
 }
 
-/// 200,000 frames with random octets and ends: no panic, and none passes as whole whose payload is
+/// 200,000 frames with random bytes and ends: no panic, and none passes as whole whose payload is
 /// not the one that was sent (but for the 16-bit check, 1 in 65,536).
 #[test]
 fn garbage_is_survived() {
@@ -356,8 +356,8 @@ fn garbage_is_survived() {
         }
         for _ in 0..=rng.below(4) {
             let at = usize::try_from(rng.below(120)).unwrap();
-            if let Some(octet) = frame.get_mut(at) {
-                *octet = rng.next_u64().to_le_bytes()[0];
+            if let Some(byte) = frame.get_mut(at) {
+                *byte = rng.next_u64().to_le_bytes()[0];
             }
         }
         let Ok(got) = received(&frame, &config(spec.kind)) else { continue };

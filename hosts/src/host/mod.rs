@@ -2,7 +2,7 @@
 //!
 //! Shape: [`HostSpec`] is what it does; [`Host::poll`] moves it to `now` and says when it wants to
 //! be polled next. Streams that are due take turns, one frame each; a stopped priority is left out.
-//! Units: picoseconds, octets without FCS.
+//! Units: picoseconds, bytes without FCS.
 //! Source: docs/spec/pipeline.md §9 (PFC); IEEE 802.1Q-2022 clause 36.
 
 use core::cmp::Reverse;

@@ -2,7 +2,7 @@
 //!
 //! Shape: two [`End`]s share a [`Wire`]; a frame arrives its wire time and the delay after it was
 //! taken. [`run`] jumps from event to event.
-//! Units: picoseconds, octets without FCS.
+//! Units: picoseconds, bytes without FCS.
 //! Source: `Port`'s contract.
 
 use std::collections::VecDeque;

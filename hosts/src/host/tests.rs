@@ -1,6 +1,6 @@
 //! Hosts over a wire: everything comes, every fault is seen, PFC is exact both ways.
 //! Shape: two hosts back to back in virtual time; tables, name first.
-//! Units: picoseconds, octets without FCS.
+//! Units: picoseconds, bytes without FCS.
 //! Source: none of its own.
 
 use weft_base::rng::Rng;
@@ -139,7 +139,7 @@ fn every_fault_is_seen_and_counted() {
     ];
     for (name, fault, lost, reordered, duplicates, corrupt) in cases {
         let mut spec = stream(1, Kind::Gen1, 2, 20_000);
-        spec.frame.sizes = Sizes::Fixed(200); // behind octet 50 is payload only
+        spec.frame.sizes = Sizes::Fixed(200); // behind byte 50 is payload only
         let mut hosts = pair(host("a", 1, vec![spec]), host("b", 2, vec![]));
         let (mut ends, mut bufs) = (wire(100, 1), bufs(64, 1600));
         ends[0].set_fault(fault);
@@ -166,7 +166,7 @@ fn pause_stops_its_priority_for_exactly_its_quanta() {
     let pause = control(FrameSpec { pause: Pause { quanta: 100 }, ..frame(Kind::Pause) });
     let all_quanta = Pfc { enable: 0, quanta: [100; 8] };
     let mut bad = pfc(NO_CLASS.with(3, 100));
-    bad[16] = 1; // high octet of the vector
+    bad[16] = 1; // high byte of the vector
     #[rustfmt::skip] // columns: name, frame received, priority, first time to send again, honours
     let cases = [
         ("class 3 of priority 2",     pfc(NO_CLASS.with(3, 100)),    2, q(100),    true),
@@ -423,7 +423,7 @@ fn reports_are_json_with_names_and_units() {
         ("/rx_streams/0/unique",           "10"),
         ("/rx_streams/0/formats/gen1",     "10"),
         ("/rx_streams/0/latency/frames",   "10"),
-        // 256 octets at 100G with preamble and gap, and 1 us of delay
+        // 256 bytes at 100G with preamble and gap, and 1 us of delay
         ("/rx_streams/0/latency/min_ps",   "1022400"),
         ("/rx_streams/0/latency/max_ps",   "1022400"),
         ("/latency/p99_ps",                "1022400"),
@@ -491,7 +491,7 @@ fn latency_is_known_of_frames_without_room_for_a_send_time() {
     let rx = hosts[1].received(3).unwrap();
     assert_eq!((rx.frames, rx.latency.count()), (5, 0));
     let latency = rx.latency_with(hosts[0].sending(3).unwrap().times());
-    let exact = Span::from_ps(6_720 + 1_000_000); // 60 octets at 100G, and the wire
+    let exact = Span::from_ps(6_720 + 1_000_000); // 60 bytes at 100G, and the wire
     assert_eq!((latency.count(), latency.min(), latency.max()), (4, exact, exact));
 }
 

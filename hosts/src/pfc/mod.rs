@@ -1,8 +1,8 @@
 //! Both directions of PFC at a host: being paused, and pausing the other side.
 //!
 //! Shape: [`Pauses`] turns received frames and `now` into the set of stopped priorities;
-//! [`SlowReceiver`] turns received octets and `now` into the frames that stop the sender.
-//! Units: quanta of 512 bit times at the port's rate; octets without FCS; picoseconds.
+//! [`SlowReceiver`] turns received bytes and `now` into the frames that stop the sender.
+//! Units: quanta of 512 bit times at the port's rate; bytes without FCS; picoseconds.
 //! Source: IEEE 802.1Q-2022 clause 36; docs/spec/pipeline.md §2 (classes), §9.
 
 use std::collections::VecDeque;
@@ -100,11 +100,11 @@ impl Pauses {
 pub struct SlowSpec {
     /// How fast the buffer drains: bits of frames a second, FCS not counted.
     pub drain: LinkRate,
-    /// Octets of one priority above which it is paused.
+    /// Bytes of one priority above which it is paused.
     pub xoff_bytes: usize,
-    /// Octets of one priority at or below which it goes on.
+    /// Bytes of one priority at or below which it goes on.
     pub xon_bytes: usize,
-    /// Octets of one priority that find room; a frame beyond them is lost and counted.
+    /// Bytes of one priority that find room; a frame beyond them is lost and counted.
     pub capacity_bytes: usize,
     /// Priorities that are paused at all.
     pub lossless: PriSet,
@@ -152,7 +152,7 @@ impl SlowReceiver {
         }
     }
 
-    /// Most octets of `pri` that were in the buffer at once.
+    /// Most bytes of `pri` that were in the buffer at once.
     #[must_use]
     pub fn watermark(&self, pri: Pri) -> usize {
         self.watermark[pri]
@@ -164,13 +164,13 @@ impl SlowReceiver {
         self.overruns[pri]
     }
 
-    /// Octets in the buffer.
+    /// Bytes in the buffer.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used.0.iter().sum()
     }
 
-    /// Puts a frame of `len` octets into the buffer; false when there is no room.
+    /// Puts a frame of `len` bytes into the buffer; false when there is no room.
     pub fn push(&mut self, now: Instant, pri: Pri, len: usize) -> bool {
         self.tick(now);
         if self.used[pri] + len > self.spec.capacity_bytes {

@@ -79,7 +79,7 @@ fn time_paused_is_exact() {
 
 fn slow() -> SlowReceiver {
     let spec = SlowSpec {
-        drain: LinkRate::gbps(8), // an octet a nanosecond
+        drain: LinkRate::gbps(8), // a byte a nanosecond
         xoff_bytes: 1000,
         xon_bytes: 500,
         capacity_bytes: 2000,
@@ -97,7 +97,7 @@ fn marks_are_sent_above_xoff_and_at_xon() {
     for _ in 0..10 {
         assert!(slow.push(at(0), pri, 100));
     }
-    assert_eq!(slow.to_send(at(0)), None, "1,000 octets are not above the mark");
+    assert_eq!(slow.to_send(at(0)), None, "1,000 bytes are not above the mark");
     assert!(slow.push(at(0), pri, 100));
     let stop = NO_CLASS.with(3, 0xFFFF).with(4, 0xFFFF);
     assert_eq!(slow.to_send(at(0)), Some(stop), "both classes of the priority");
@@ -136,7 +136,7 @@ fn lossy_priorities_overrun_without_a_pause() {
     let lossy = Pri::new(0).unwrap();
     assert!(slow.push(Instant::ZERO, lossy, 1500));
     assert!(slow.push(Instant::ZERO, lossy, 500), "exactly full");
-    assert!(!slow.push(Instant::ZERO, lossy, 1), "one octet more");
+    assert!(!slow.push(Instant::ZERO, lossy, 1), "one byte more");
     assert_eq!((slow.overruns(lossy), slow.to_send(Instant::ZERO)), (1, None));
     assert!(slow.push(Instant::ZERO, Pri::new(3).unwrap(), 100), "others have their own room");
 }

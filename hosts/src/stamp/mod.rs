@@ -1,22 +1,22 @@
-//! The mark that a data frame carries at the front of its payload, and the octets behind it.
+//! The mark that a data frame carries at the front of its payload, and the bytes behind it.
 //!
-//! Shape, 24 octets: magic 16, flags 2 + payload length 14, stream 16, check 16, sequence number 64,
-//! send time 64. Payloads of 6 to 23 octets, whose length a header tells: check 8, stream 16,
-//! flag 1 + sequence number 23. Behind it each octet is a function of stream and sequence number.
-//! Units: picoseconds, octets; big-endian.
-//! Source: ours; 6 octets are what a tagged Standard frame of 60 has left (docs/spec/wire-formats.md §1.1).
+//! Shape, 24 bytes: magic 16, flags 2 + payload length 14, stream 16, check 16, sequence number 64,
+//! send time 64. Payloads of 6 to 23 bytes, whose length a header tells: check 8, stream 16,
+//! flag 1 + sequence number 23. Behind it each byte is a function of stream and sequence number.
+//! Units: picoseconds, bytes; big-endian.
+//! Source: ours; 6 bytes are what a tagged Standard frame of 60 has left (docs/spec/wire-formats.md §1.1).
 
 use weft_dataplane::time::Instant;
 use weft_parsers::crc::LEN as ICRC_LEN;
 
-/// Octets of the whole mark.
+/// Bytes of the whole mark.
 pub const LEN: usize = 24;
-/// Octets of the short mark.
+/// Bytes of the short mark.
 pub const SHORT_LEN: usize = 6;
 /// The stream of frames that only make a station known.
 pub const ANNOUNCE: u16 = 0xFFFF;
 
-/// First octets of a marked payload; no EtherType's payload that a kernel sends begins so.
+/// First bytes of a marked payload; no EtherType's payload that a kernel sends begins so.
 const MAGIC: u16 = 0xFE77;
 const ICRC: u16 = 0x8000;
 const BITS: u16 = 0x4000;
@@ -48,7 +48,7 @@ pub struct Stamp {
 /// What the receiver must know beside the stamp to check a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// Four octets of ICRC stand behind the payload.
+    /// Four bytes of ICRC stand behind the payload.
     pub icrc: bool,
     /// The payload bits of a GEN2 header are [`header_bits`].
     pub bits: bool,
@@ -63,7 +63,7 @@ pub struct Mark {
     pub seq: Seq,
     /// When the frame was made; the short mark does not say.
     pub sent: Option<Instant>,
-    /// Octets of the payload as sent.
+    /// Bytes of the payload as sent.
     pub len: usize,
     /// What else was sent.
     pub extras: Extras,
@@ -104,7 +104,7 @@ pub enum Reading {
     Mark(Mark),
 }
 
-/// Octets that the mark of a payload of `payload_len` octets takes; `None` when none fits.
+/// Bytes that the mark of a payload of `payload_len` bytes takes; `None` when none fits.
 /// `told` says that a header carries the payload's length, which the short mark needs.
 #[must_use]
 pub const fn len_for(payload_len: usize, told: bool) -> Option<usize> {
@@ -117,7 +117,7 @@ pub const fn len_for(payload_len: usize, told: bool) -> Option<usize> {
     }
 }
 
-/// Fills `payload` with the mark that fits it and the octets behind it. Without room for a mark the
+/// Fills `payload` with the mark that fits it and the bytes behind it. Without room for a mark the
 /// payload is zeros.
 pub fn write(payload: &mut [u8], told: bool, stamp: &Stamp, extras: Extras) {
     let len = payload.len();
@@ -125,7 +125,7 @@ pub fn write(payload: &mut [u8], told: bool, stamp: &Stamp, extras: Extras) {
     match len_for(len, told) {
         Some(LEN) => {
             let Some((head, rest)) = payload.split_first_chunk_mut::<LEN>() else { return };
-            // frames are shorter than 2^14 octets: nothing is cut off
+            // frames are shorter than 2^14 bytes: nothing is cut off
             let word = flags | u16::try_from(len).unwrap_or(LEN_MASK) & LEN_MASK;
             let check = check16(word, stamp.stream, stamp.seq, stamp.sent);
             let fields = [MAGIC, word, stamp.stream, check];
@@ -154,7 +154,7 @@ pub fn write(payload: &mut [u8], told: bool, stamp: &Stamp, extras: Extras) {
 #[must_use]
 pub fn read(payload: &[u8], told: Option<usize>) -> Reading {
     let whole = read_whole(payload, told);
-    // a short mark has less than 24 octets of payload, or less than 28 with an ICRC
+    // a short mark has less than 24 bytes of payload, or less than 28 with an ICRC
     match told.filter(|len| *len < LEN + ICRC_LEN) {
         Some(len) if whole == Reading::Foreign || len < LEN => read_short(payload, len),
         _ => whole,
@@ -166,10 +166,10 @@ fn read_whole(payload: &[u8], told: Option<usize>) -> Reading {
     let (front, back) = head.split_at(8);
     let mut words = front
         .chunks_exact(2)
-        .map(|pair| pair.iter().fold(0u16, |word, octet| word << 8 | u16::from(*octet)));
+        .map(|pair| pair.iter().fold(0u16, |word, byte| word << 8 | u16::from(*byte)));
     let mut longs = back
         .chunks_exact(8)
-        .map(|eight| eight.iter().fold(0u64, |word, octet| word << 8 | u64::from(*octet)));
+        .map(|eight| eight.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte)));
     let mut word = || words.next().unwrap_or_default();
     let mut long = || longs.next().unwrap_or_default();
     let (magic, flags, stream, check) = (word(), word(), word(), word());
@@ -205,7 +205,7 @@ fn read_short(payload: &[u8], len: usize) -> Reading {
     Reading::Mark(Mark { stream, seq, sent: None, len, extras })
 }
 
-/// Whether the octets behind the mark are those that were sent; `payload` is as long as it was sent.
+/// Whether the bytes behind the mark are those that were sent; `payload` is as long as it was sent.
 #[must_use]
 pub fn is_intact(payload: &[u8], mark: &Mark) -> bool {
     let (at, seq) = match mark.seq {
@@ -233,7 +233,7 @@ const fn key(stream: u16, seq: u64) -> u64 {
     mix(seq ^ (stream as u64) << 48)
 }
 
-/// Octets 8 * `at` onward of a payload's filling.
+/// Bytes 8 * `at` onward of a payload's filling.
 #[inline]
 const fn word(key: u64, at: u64) -> u64 {
     let z = (key ^ at).wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -1,6 +1,6 @@
 //! Marks of every length, both ways; every single bit that flips is seen.
 //! Shape: round trips and mutations.
-//! Units: octets.
+//! Units: bytes.
 //! Source: this module's layout.
 
 use super::*;

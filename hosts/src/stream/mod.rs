@@ -2,7 +2,7 @@
 //!
 //! Shape: [`tx::StreamTx`] says when the next frame is due and builds it; [`rx::StreamRx`] finds
 //! loss, order, duplicates, corruption and latency of one stream.
-//! Units: picoseconds, octets without FCS.
+//! Units: picoseconds, bytes without FCS.
 //! Source: none of its own.
 
 pub mod rx;

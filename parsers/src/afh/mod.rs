@@ -1,27 +1,27 @@
-//! AI Forwarding Header (AFH): GEN1, GEN2 of 16-bit ids, and Lite, 12 octets each.
+//! AI Forwarding Header (AFH): GEN1, GEN2 of 16-bit ids, and Lite, 12 bytes each.
 //! Shape: GEN1 is DA 48, TC 8, SA 40 bits; GEN2 and Lite carry `Key_words` 8, TC 8, destination 16,
-//! source 16 and 2 x 24 bits of payload (GEN2) or the XPU id (Lite), in one of two octet orders.
-//! Units: octets.
+//! source 16 and 2 x 24 bits of payload (GEN2) or the XPU id (Lite), in one of two byte orders.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1.3, §1.4, §1.4a, §1.4b.
 //!
 //! Behind a GEN1 or GEN2 header stands the EtherType (or a tag), so [`crate::ethernet::Ethernet`]
-//! reads the same octets with it; behind a Lite header stands the payload.
+//! reads the same bytes with it; behind a Lite header stands the payload.
 
 use crate::addr::{GEN1_MASK, MacAddr};
-use crate::bytes::{be16, be24, be64, cut, low24, octet, put, window};
+use crate::bytes::{be16, be24, be64, byte, cut, low24, put, window};
 use crate::error::{Layer, ParseError};
 
-/// Octets of every AFH header.
+/// Bytes of every AFH header.
 pub const LEN: usize = 12;
 
-/// Which octets of GEN2 and Lite carry `Key_words` and Traffic Class (docs/spec/wire-formats.md §1.4).
+/// Which bytes of GEN2 and Lite carry `Key_words` and Traffic Class (docs/spec/wire-formats.md §1.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Gen2Order {
-    /// `Key_words` in octet 0, Traffic Class in octet 6.
+    /// `Key_words` in byte 0, Traffic Class in byte 6.
     #[default]
     Slap,
-    /// Traffic Class in octet 0, `Key_words` in octet 6.
+    /// Traffic Class in byte 0, `Key_words` in byte 6.
     AsDocumented,
 }
 
@@ -46,7 +46,7 @@ impl Gen2Order {
     }
 }
 
-/// AFH Traffic Class octet: bits 7:5 VC, bits 4:2 flow, bits 1:0 zero (docs/spec/wire-formats.md §1.4b).
+/// AFH Traffic Class byte: bits 7:5 VC, bits 4:2 flow, bits 1:0 zero (docs/spec/wire-formats.md §1.4b).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TrafficClass(pub u8);
 
@@ -89,7 +89,7 @@ impl TrafficClass {
     }
 }
 
-/// `Key_words` octet of GEN2 and Lite (docs/spec/wire-formats.md §1.4).
+/// `Key_words` byte of GEN2 and Lite (docs/spec/wire-formats.md §1.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyWords(pub u8);
 
@@ -143,19 +143,19 @@ impl KeyWords {
 }
 
 impl Gen2Order {
-    /// `Key_words` and Traffic Class of a header, in this order of octets.
+    /// `Key_words` and Traffic Class of a header, in this order of bytes.
     #[inline]
     #[must_use]
-    pub const fn key_words_and_tc(self, octet0: u8, octet6: u8) -> (KeyWords, TrafficClass) {
+    pub const fn key_words_and_tc(self, byte0: u8, byte6: u8) -> (KeyWords, TrafficClass) {
         match self {
-            Self::Slap => (KeyWords(octet0), TrafficClass(octet6)),
-            Self::AsDocumented => (KeyWords(octet6), TrafficClass(octet0)),
+            Self::Slap => (KeyWords(byte0), TrafficClass(byte6)),
+            Self::AsDocumented => (KeyWords(byte6), TrafficClass(byte0)),
         }
     }
 
-    /// Octets 0 and 6 of a header.
+    /// Bytes 0 and 6 of a header.
     #[inline]
-    const fn octets(self, key_words: KeyWords, tc: TrafficClass) -> (u8, u8) {
+    const fn bytes(self, key_words: KeyWords, tc: TrafficClass) -> (u8, u8) {
         match self {
             Self::Slap => (key_words.0, tc.0),
             Self::AsDocumented => (tc.0, key_words.0),
@@ -179,7 +179,7 @@ impl<'a> Gen1<'a> {
     /// Splits a header off the front of `bytes`; also returns what follows it.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
     #[inline]
     pub const fn parse(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
         match cut(bytes, Layer::Afh) {
@@ -199,7 +199,7 @@ impl<'a> Gen1<'a> {
     #[inline]
     #[must_use]
     pub const fn tc(self) -> TrafficClass {
-        TrafficClass(octet::<6, _>(self.head))
+        TrafficClass(byte::<6, _>(self.head))
     }
 
     /// Source address, 40 bits.
@@ -248,7 +248,7 @@ impl<'a> Gen2<'a> {
     /// 16-bit ids is for [`KeyWords::is_16b`] to say.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
     #[inline]
     pub const fn parse(bytes: &'a [u8], order: Gen2Order) -> Result<(Self, &'a [u8]), ParseError> {
         match cut(bytes, Layer::Afh) {
@@ -259,7 +259,7 @@ impl<'a> Gen2<'a> {
 
     #[inline]
     const fn key_words_and_tc(self) -> (KeyWords, TrafficClass) {
-        self.order.key_words_and_tc(octet::<0, _>(self.head), octet::<6, _>(self.head))
+        self.order.key_words_and_tc(byte::<0, _>(self.head), byte::<6, _>(self.head))
     }
 
     /// `Key_words`.
@@ -322,7 +322,7 @@ impl<'a> Gen2<'a> {
 /// A GEN2 header as plain fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gen2Repr {
-    /// Which octets carry `Key_words` and Traffic Class.
+    /// Which bytes carry `Key_words` and Traffic Class.
     pub order: Gen2Order,
     /// `Key_words`, [`KeyWords::UNICAST`] or [`KeyWords::MULTICAST`].
     pub key_words: KeyWords,
@@ -342,11 +342,11 @@ impl Gen2Repr {
     /// Writes the header.
     #[inline]
     pub const fn emit(&self, out: &mut [u8; LEN]) {
-        let (octet0, octet6) = self.order.octets(self.key_words, self.tc);
-        put::<0, 1, _>(out, [octet0]);
+        let (byte0, byte6) = self.order.bytes(self.key_words, self.tc);
+        put::<0, 1, _>(out, [byte0]);
         put::<1, 3, _>(out, low24(self.payload_hi));
         put::<4, 2, _>(out, self.dst.to_be_bytes());
-        put::<6, 1, _>(out, [octet6]);
+        put::<6, 1, _>(out, [byte6]);
         put::<7, 3, _>(out, low24(self.payload_lo));
         put::<10, 2, _>(out, self.src.to_be_bytes());
     }
@@ -360,7 +360,7 @@ impl<'a> Lite<'a> {
     /// Splits a header off the front of `bytes`; also returns the payload.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when fewer than [`LEN`] octets remain.
+    /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
     #[inline]
     pub const fn parse(bytes: &'a [u8], order: Gen2Order) -> Result<(Self, &'a [u8]), ParseError> {
         match Gen2::parse(bytes, order) {
@@ -404,7 +404,7 @@ impl<'a> Lite<'a> {
         be16::<7, _>(self.0.head)
     }
 
-    /// All fields, to change and emit; the reserved octets are left behind.
+    /// All fields, to change and emit; the reserved bytes are left behind.
     #[must_use]
     pub const fn repr(self) -> LiteRepr {
         LiteRepr {
@@ -421,7 +421,7 @@ impl<'a> Lite<'a> {
 /// A Lite header as plain fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiteRepr {
-    /// Which octets carry `Key_words` and Traffic Class.
+    /// Which bytes carry `Key_words` and Traffic Class.
     pub order: Gen2Order,
     /// `Key_words`, [`KeyWords::UNICAST`] or [`KeyWords::MULTICAST`].
     pub key_words: KeyWords,
@@ -436,7 +436,7 @@ pub struct LiteRepr {
 }
 
 impl LiteRepr {
-    /// Writes the header, reserved octets 0.
+    /// Writes the header, reserved bytes 0.
     #[inline]
     pub const fn emit(&self, out: &mut [u8; LEN]) {
         let &Self { order, key_words, tc, dst, src, xpu_id } = self;

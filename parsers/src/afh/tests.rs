@@ -1,6 +1,6 @@
-//! Worked octets of docs/spec/wire-formats.md §1.3 to §1.4b, short lengths, round trips.
+//! Worked bytes of docs/spec/wire-formats.md §1.3 to §1.4b, short lengths, round trips.
 //! Shape: tables, name first.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md.
 
 use super::*;
@@ -10,12 +10,12 @@ const ORDERS: [Gen2Order; 2] = [Gen2Order::Slap, Gen2Order::AsDocumented];
 
 #[test]
 fn worked_gen1_both_ways() {
-    let octets = [2, 0, 0, 0, 0, 2, 0x20, 0, 0, 0, 0, 1];
+    let bytes = [2, 0, 0, 0, 0, 2, 0x20, 0, 0, 0, 0, 1];
     let fields = Gen1Repr { dst: MacAddr([2, 0, 0, 0, 0, 2]), tc: TrafficClass(0x20), src: 1 };
     let mut out = [0; LEN];
     fields.emit(&mut out);
-    assert_eq!(out, octets);
-    let (view, rest) = Gen1::parse(&octets).unwrap();
+    assert_eq!(out, bytes);
+    let (view, rest) = Gen1::parse(&bytes).unwrap();
     assert_eq!(view.repr(), fields);
     assert!(rest.is_empty());
 }
@@ -46,18 +46,18 @@ fn worked_gen2_both_ways() {
         dst: multicast_id(5),
         ..request
     };
-    #[rustfmt::skip] // columns: name, fields, octets
+    #[rustfmt::skip] // columns: name, fields, bytes
     let cases = [
         ("request, slap",   request,    [0x82, 0xA1, 0xA2, 0xA3, 0, 2, 0x20, 0xB1, 0xB2, 0xB3, 0, 1]),
         ("as documented",   documented, [0x20, 0xA1, 0xA2, 0xA3, 0, 2, 0x82, 0xB1, 0xB2, 0xB3, 0, 1]),
         ("ack",             ack,        [0x82, 0, 0, 0, 0, 1, 0x24, 0, 0, 0, 0, 2]),
         ("multicast",       group,      [0x83, 0xA1, 0xA2, 0xA3, 0x80, 5, 0x48, 0xB1, 0xB2, 0xB3, 0, 1]),
     ];
-    for (name, fields, octets) in cases {
+    for (name, fields, bytes) in cases {
         let mut out = [0; LEN];
         fields.emit(&mut out);
-        assert_eq!(out, octets, "{name}");
-        let (view, rest) = Gen2::parse(&octets, fields.order).unwrap();
+        assert_eq!(out, bytes, "{name}");
+        let (view, rest) = Gen2::parse(&bytes, fields.order).unwrap();
         assert_eq!(view.repr(), fields, "{name}");
         assert!(rest.is_empty());
     }
@@ -65,7 +65,7 @@ fn worked_gen2_both_ways() {
 
 #[test]
 fn worked_lite_both_ways() {
-    let octets = [0x82, 0, 0, 0, 0, 2, 0x40, 0, 0x2A, 0, 0, 1];
+    let bytes = [0x82, 0, 0, 0, 0, 2, 0x40, 0, 0x2A, 0, 0, 1];
     let fields = LiteRepr {
         order: Gen2Order::Slap,
         key_words: KeyWords::UNICAST,
@@ -76,10 +76,10 @@ fn worked_lite_both_ways() {
     };
     let mut out = [0; LEN];
     fields.emit(&mut out);
-    assert_eq!(out, octets);
-    assert_eq!(Lite::parse(&octets, Gen2Order::Slap).unwrap().0.repr(), fields);
+    assert_eq!(out, bytes);
+    assert_eq!(Lite::parse(&bytes, Gen2Order::Slap).unwrap().0.repr(), fields);
     LiteRepr { order: Gen2Order::AsDocumented, ..fields }.emit(&mut out);
-    assert_eq!((out[0], out[6]), (0x40, 0x82), "the other order swaps octets 0 and 6");
+    assert_eq!((out[0], out[6]), (0x40, 0x82), "the other order swaps bytes 0 and 6");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn parse_undoes_emit() {
         let lite = LiteRepr { order, key_words, tc, dst, src, xpu_id: rng.u16() };
         lite.emit(&mut out);
         assert_eq!(Lite::parse(&out, order).unwrap().0.repr(), lite);
-        assert_eq!((out[1], out[2], out[3], out[9]), (0, 0, 0, 0), "reserved octets");
+        assert_eq!((out[1], out[2], out[3], out[9]), (0, 0, 0, 0), "reserved bytes");
     }
 }
 
@@ -124,7 +124,7 @@ fn values_too_wide_do_not_spill() {
 
 #[test]
 fn key_words_bits() {
-    #[rustfmt::skip] // columns: name, octet, 16 bit, version, quadrant, local, multicast, looks like GEN2
+    #[rustfmt::skip] // columns: name, byte, 16 bit, version, quadrant, local, multicast, looks like GEN2
     let cases = [
         ("unicast",        0x82, true,  0, 0, true,  false, true),
         ("multicast",      0x83, true,  0, 0, true,  true,  true),
@@ -151,13 +151,13 @@ fn key_words_bits() {
 
 #[test]
 fn traffic_class_parts() {
-    #[rustfmt::skip] // columns: octet, vc, flow (docs/spec/wire-formats.md §1.4b)
+    #[rustfmt::skip] // columns: byte, vc, flow (docs/spec/wire-formats.md §1.4b)
     let cases = [(0x20, 1, TrafficClass::FLOW_TYPE1_REQ), (0x24, 1, TrafficClass::FLOW_TYPE1_ACK),
                  (0x48, 2, TrafficClass::FLOW_TYPE2), (0x40, 2, TrafficClass::FLOW_TYPE1_REQ),
                  (0xFC, 7, 7), (0x0C, 0, TrafficClass::FLOW_TYPE3)];
-    for (octet, vc, flow) in cases {
-        let tc = TrafficClass(octet);
-        assert_eq!((tc.vc(), tc.flow(), tc.index()), (vc, flow, octet >> 2), "{octet:#04x}");
-        assert_eq!(TrafficClass::new(vc, flow), tc, "{octet:#04x}");
+    for (byte, vc, flow) in cases {
+        let tc = TrafficClass(byte);
+        assert_eq!((tc.vc(), tc.flow(), tc.index()), (vc, flow, byte >> 2), "{byte:#04x}");
+        assert_eq!(TrafficClass::new(vc, flow), tc, "{byte:#04x}");
     }
 }

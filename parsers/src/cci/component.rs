@@ -1,7 +1,7 @@
 //! Commands of every PBR component: 0700h to 0702h.
 //!
-//! Shape: [`PbrIdentity`] 38, [`ClaimOwnership`] 21, [`Owners`] 36 octets; CDAT read in parts.
-//! Units: octets.
+//! Shape: [`PbrIdentity`] 38, [`ClaimOwnership`] 21, [`Owners`] 36 bytes; CDAT read in parts.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.4; CXL 3.1 section 7.7.13.1 and following.
 
 use super::layout::{codes, message, record};
@@ -71,9 +71,9 @@ record! {
     struct ReadCdat: 20 {
         /// Of which component.
         0 => target: Pid,
-        /// First octet.
+        /// First byte.
         4 => start: u64,
-        /// Octets.
+        /// Bytes.
         12 => len: u64,
     }
 }
@@ -81,7 +81,7 @@ record! {
 message! {
     /// Response of Read CDAT (0702h).
     struct Cdat: 16 {
-        /// Octets of the whole CDAT.
+        /// Bytes of the whole CDAT.
         0 => total: u64,
     }
     /// The part that was asked for.

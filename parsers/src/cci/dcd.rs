@@ -1,7 +1,7 @@
 //! Dynamic capacity of multi-headed devices: 5603h to 5607h, and the extents that GFDs use as well.
 //!
-//! Shape: [`Extent`] 40 octets; lists of them.
-//! Units: octets.
+//! Shape: [`Extent`] 40 bytes; lists of them.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.6 (tables 7-67 to 7-72).
 
 use super::layout::{codes, message, record};
@@ -12,9 +12,9 @@ use crate::fabric::Dpa;
 record! {
     /// A piece of dynamic capacity.
     struct Extent: 40 {
-        /// First octet.
+        /// First byte.
         0 => start: Dpa,
-        /// Octets.
+        /// Bytes.
         8 => len: u64,
         /// Whose allocation it is.
         16 => tag: Uuid,
@@ -89,15 +89,15 @@ codes! {
 impl Wire for ReleaseFlags {
     const LEN: usize = 1;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let [octet] = front(octets)?;
-        let policy = ReleasePolicy::read(octets)?;
-        Ok(Self { policy, forced: octet & 0x10 != 0, sanitize: octet & 0x20 != 0 })
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let [byte] = front(bytes)?;
+        let policy = ReleasePolicy::read(bytes)?;
+        Ok(Self { policy, forced: byte & 0x10 != 0, sanitize: byte & 0x20 != 0 })
     }
 
-    fn write(&self, octets: &mut [u8]) {
+    fn write(&self, bytes: &mut [u8]) {
         let flags = u8::from(self.forced) << 4 | u8::from(self.sanitize) << 5;
-        put_front(octets, [self.policy as u8 | flags]);
+        put_front(bytes, [self.policy as u8 | flags]);
     }
 }
 
@@ -110,7 +110,7 @@ message! {
         2 => policy: AddPolicy,
         /// Of which region.
         3 => region: u8,
-        /// Octets, with [`AddPolicy::Free`] and [`AddPolicy::Contiguous`].
+        /// Bytes, with [`AddPolicy::Free`] and [`AddPolicy::Contiguous`].
         4 => len: u64,
         /// What it is called.
         12 => tag: Uuid,
@@ -126,7 +126,7 @@ message! {
         0 => host: u16,
         /// How it is chosen.
         2 => flags: ReleaseFlags,
-        /// Octets.
+        /// Bytes.
         4 => len: u64,
         /// What it is called.
         12 => tag: Uuid,

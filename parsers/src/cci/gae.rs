@@ -1,7 +1,7 @@
 //! Commands of a GAE (58xxh) and of a VCS's GAE (59xxh) that are not table entries.
 //!
 //! Shape: fixed records; lists of PIDs and of segment counts. Tables are in [`super::tables`].
-//! Units: octets; entries.
+//! Units: bytes; entries.
 //! Source: docs/spec/wire-formats.md §4.6; CXL 3.1 sections 7.7.14 and 7.7.15.
 
 use super::layout::{codes, message, record};
@@ -31,7 +31,7 @@ record! {
     }
 }
 
-/// First two octets of [`GaeIdentity`].
+/// First two bytes of [`GaeIdentity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaeCaps {
     /// PIDs that can be enabled, 12 bits.
@@ -47,8 +47,8 @@ pub struct GaeCaps {
 impl Wire for GaeCaps {
     const LEN: usize = 2;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let word = u16::read(octets)?;
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let word = u16::read(bytes)?;
         Ok(Self {
             pids_max: word & 0xFFF,
             prefix_out: word & 0x1000 != 0,
@@ -57,9 +57,9 @@ impl Wire for GaeCaps {
         })
     }
 
-    fn write(&self, octets: &mut [u8]) {
+    fn write(&self, bytes: &mut [u8]) {
         let prefixes = (u16::from(self.prefix_out) << 12) | (u16::from(self.prefix_in) << 13);
-        ((self.pids_max & 0xFFF) | prefixes | (u16::from(self.gim) << 14)).write(octets);
+        ((self.pids_max & 0xFFF) | prefixes | (u16::from(self.gim) << 14)).write(bytes);
     }
 }
 
@@ -109,13 +109,13 @@ pub struct PrefixFlags {
 impl Wire for PrefixFlags {
     const LEN: usize = 1;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let [octet] = front(octets)?;
-        Ok(Self { out: octet & 1 != 0, into: octet & 2 != 0 })
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let [byte] = front(bytes)?;
+        Ok(Self { out: byte & 1 != 0, into: byte & 2 != 0 })
     }
 
-    fn write(&self, octets: &mut [u8]) {
-        put_front(octets, [u8::from(self.out) | (u8::from(self.into) << 1)]);
+    fn write(&self, bytes: &mut [u8]) {
+        put_front(bytes, [u8::from(self.out) | (u8::from(self.into) << 1)]);
     }
 }
 
@@ -172,11 +172,11 @@ record! {
         0 => pid: Pid,
         /// Where in the host's memory the command is.
         2 => request: Hpa,
-        /// Octets of the command.
+        /// Bytes of the command.
         10 => len: u16,
         /// Where the response is to be put.
         12 => response: Hpa,
-        /// Octets there are for it.
+        /// Bytes there are for it.
         20 => response_max: u16,
     }
 }

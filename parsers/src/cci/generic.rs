@@ -1,7 +1,7 @@
 //! Commands of every component: 0001h to 0005h, events 0100h to 0106h, logs 0400h and 0401h.
 //!
 //! Shape: one struct for each request and response that is not empty; a single field goes without.
-//! Units: octets and entries; timestamps in ns.
+//! Units: bytes and entries; timestamps in ns.
 //! Source: CXL 3.1 sections 8.2.9.1, 8.2.9.2, 8.2.9.5 (docs/spec/wire-formats.md §4.2 lists the opcodes only).
 
 use super::layout::{message, record};
@@ -21,14 +21,14 @@ record! {
         6 => subsystem: u16,
         /// Serial number.
         8 => serial: u64,
-        /// Longest message that is taken: 2^n octets.
+        /// Longest message that is taken: 2^n bytes.
         16 => message_max_log2: u8,
         /// 0 switch, 3 type 3 device, 4 GFD.
         17 => component: u8,
     }
 }
 
-/// First octet of [`BackgroundStatus`].
+/// First byte of [`BackgroundStatus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// A command runs in the background.
@@ -40,13 +40,13 @@ pub struct Progress {
 impl Wire for Progress {
     const LEN: usize = 1;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let [octet] = front(octets)?;
-        Ok(Self { running: octet & 1 == 1, percent: octet >> 1 })
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let [byte] = front(bytes)?;
+        Ok(Self { running: byte & 1 == 1, percent: byte >> 1 })
     }
 
-    fn write(&self, octets: &mut [u8]) {
-        put_front(octets, [u8::from(self.running) | (self.percent << 1)]);
+    fn write(&self, bytes: &mut [u8]) {
+        put_front(bytes, [u8::from(self.running) | (self.percent << 1)]);
     }
 }
 
@@ -65,11 +65,11 @@ record! {
 }
 
 record! {
-    /// An event: its header and the 80 octets that its kind lays out.
+    /// An event: its header and the 80 bytes that its kind lays out.
     struct EventRecord: 128 {
         /// Kind.
         0 => kind: Uuid,
-        /// Octets of it.
+        /// Bytes of it.
         16 => len: u8,
         /// Bits 1:0 severity, then what else holds; 24 bits.
         17 => flags: [u8; 3],
@@ -137,7 +137,7 @@ record! {
     struct SupportedLog: 20 {
         /// The log.
         0 => log: Uuid,
-        /// Octets of it, at most.
+        /// Bytes of it, at most.
         16 => len: u32,
     }
 }
@@ -154,9 +154,9 @@ record! {
     struct GetLog: 24 {
         /// The log.
         0 => log: Uuid,
-        /// First octet.
+        /// First byte.
         16 => offset: u32,
-        /// Octets.
+        /// Bytes.
         20 => len: u32,
     }
 }

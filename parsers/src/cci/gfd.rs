@@ -1,7 +1,7 @@
 //! Commands of a GFD, 4900h to 490Bh: identity, regions, media partitions, dynamic capacity.
 //!
-//! Shape: [`GfdIdentity`] 148 octets, [`DcRegion`] and [`DmpEntry`] 40 octets, extents of [`super::dcd`].
-//! Units: octets; capacities in multiples of 256 MB where the field says so.
+//! Shape: [`GfdIdentity`] 148 bytes, [`DcRegion`] and [`DmpEntry`] 40 bytes, extents of [`super::dcd`].
+//! Units: bytes; capacities in multiples of 256 MB where the field says so.
 //! Source: docs/spec/wire-formats.md §4.7; CXL 3.1 section 8.2.9.9.10.
 
 use super::dcd::{AddPolicy, Extent, ReleaseFlags};
@@ -29,7 +29,7 @@ record! {
         10 => sanitize: u8,
         /// Capacity, 256 MB.
         12 => capacity: u64,
-        /// Block sizes of each region: bit n for 2^n octets.
+        /// Block sizes of each region: bit n for 2^n bytes.
         20 => region_blocks: [u64; 8],
         /// Block sizes of each partition.
         84 => partition_blocks: [u64; 4],
@@ -79,13 +79,13 @@ record! {
 record! {
     /// A region of dynamic capacity.
     struct DcRegion: 40 {
-        /// First octet.
+        /// First byte.
         0 => base: Dpa,
         /// Length of the decoded range, 256 MB.
         8 => decode_len: u64,
         /// Length.
         16 => len: u64,
-        /// Octets of a block.
+        /// Bytes of a block.
         24 => block: u64,
         /// Flags as in a CDAT.
         32 => flags: u8,
@@ -126,11 +126,11 @@ record! {
     struct SetDcRegion: 40 {
         /// The region.
         0 => region: u8,
-        /// Octets of a block.
+        /// Bytes of a block.
         4 => block: u64,
         /// Its content is overwritten on release.
         12 => sanitize: bool,
-        /// First octet.
+        /// First byte.
         16 => base: Dpa,
         /// Length of the decoded range, 256 MB.
         24 => decode_len: u64,
@@ -142,13 +142,13 @@ record! {
 record! {
     /// A media partition.
     struct DmpEntry: 40 {
-        /// First octet.
+        /// First byte.
         0 => base: Dpa,
         /// Length of the decoded range.
         8 => decode_len: u64,
         /// Length.
         16 => len: u64,
-        /// Octets of a block.
+        /// Bytes of a block.
         24 => block: u64,
         /// Bits as `DmpEntry::` constants.
         32 => flags: u8,
@@ -201,7 +201,7 @@ message! {
         2 => policy: AddPolicy,
         /// Of which region.
         3 => region: u8,
-        /// Octets, with [`AddPolicy::Free`] and [`AddPolicy::Contiguous`].
+        /// Bytes, with [`AddPolicy::Free`] and [`AddPolicy::Contiguous`].
         4 => len: u64,
         /// What it is called.
         12 => tag: Uuid,
@@ -215,13 +215,13 @@ message! {
 message! {
     /// Request of Dynamic Capacity Release (4908h); the response is a [`super::dcd::ExtentList`].
     ///
-    /// Octet 3 is taken as reserved, as in 5605h: the region follows from the extents or the tag.
+    /// Byte 3 is taken as reserved, as in 5605h: the region follows from the extents or the tag.
     struct DcRelease: 36 {
         /// The group.
         0 => group: u16,
         /// How it is chosen.
         2 => flags: ReleaseFlags,
-        /// Octets.
+        /// Bytes.
         4 => len: u64,
         /// What it is called.
         12 => tag: Uuid,

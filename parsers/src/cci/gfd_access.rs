@@ -1,7 +1,7 @@
 //! Commands of a GFD, 490Ch to 4914h: who may access what (SAT), quality of service, and the decoders (GDT).
 //!
-//! Shape: SAT entry 4 octets (6 with its RPID), [`QosControl`] 7, [`GdtEntry`] 32 octets.
-//! Units: octets; percent and 256ths where the field says so.
+//! Shape: SAT entry 4 bytes (6 with its RPID), [`QosControl`] 7, [`GdtEntry`] 32 bytes.
+//! Units: bytes; percent and 256ths where the field says so.
 //! Source: docs/spec/wire-formats.md §4.7, §5.2; CXL 3.1 section 8.2.9.9.10.
 
 use super::layout::{message, record};
@@ -108,7 +108,7 @@ pub struct GdtDecoder {
     pub hpa: Hpa,
     /// First address in the device.
     pub dpa: Dpa,
-    /// Octets in the device.
+    /// Bytes in the device.
     pub dpa_len: u64,
     /// How the range is dealt out.
     pub interleave: Interleave,
@@ -129,10 +129,10 @@ impl Wire for GdtEntry {
     const LEN: usize = 32;
 
     /// Reserved interleave codes and a way that there is not are refused in a valid entry.
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let [index, valid, coherent]: [u8; 3] = get(octets, 0)?;
-        // the last octets also find that the entry is whole
-        let [ways, granularity, way, _]: [u8; 4] = get(octets, 28)?;
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let [index, valid, coherent]: [u8; 3] = get(bytes, 0)?;
+        // the last bytes also find that the entry is whole
+        let [ways, granularity, way, _]: [u8; 4] = get(bytes, 28)?;
         if valid & 1 == 0 {
             return Ok(Self { index, decoder: None });
         }
@@ -144,25 +144,25 @@ impl Wire for GdtEntry {
         }
         let decoder = GdtDecoder {
             coherent: coherent & 1 == 1,
-            hpa: get(octets, 4)?,
-            dpa: get(octets, 12)?,
-            dpa_len: get(octets, 20)?,
+            hpa: get(bytes, 4)?,
+            dpa: get(bytes, 12)?,
+            dpa_len: get(bytes, 20)?,
             interleave,
             way,
         };
         Ok(Self { index, decoder: Some(decoder) })
     }
 
-    fn write(&self, octets: &mut [u8]) {
-        set(octets, 0, &self.index);
+    fn write(&self, bytes: &mut [u8]) {
+        set(bytes, 0, &self.index);
         if let Some(decoder) = &self.decoder {
-            set(octets, 1, &[1, u8::from(decoder.coherent)]);
-            set(octets, 4, &decoder.hpa);
-            set(octets, 12, &decoder.dpa);
-            set(octets, 20, &decoder.dpa_len);
+            set(bytes, 1, &[1, u8::from(decoder.coherent)]);
+            set(bytes, 4, &decoder.hpa);
+            set(bytes, 12, &decoder.dpa);
+            set(bytes, 20, &decoder.dpa_len);
             let (ways, granularity) =
                 (decoder.interleave.ways_code(), decoder.interleave.granularity_code());
-            set(octets, 28, &[ways, granularity, decoder.way]);
+            set(bytes, 28, &[ways, granularity, decoder.way]);
         }
     }
 }

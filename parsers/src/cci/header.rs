@@ -1,15 +1,15 @@
 //! CCI message header, categories and return codes.
 //!
 //! Shape: category 4 bits, tag 8, opcode 16, length 21, background 1, return code 16, vendor status 16;
-//! 12 octets, then the payload.
-//! Units: octets; little-endian.
+//! 12 bytes, then the payload.
+//! Units: bytes; little-endian.
 //! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 section 7.6.3 and table 8-34.
 
 use super::commands::Opcode;
-use crate::bytes::{cut, cut_mut, octet, put, window};
+use crate::bytes::{byte, cut, cut_mut, put, window};
 use crate::{Field, Layer, ParseError};
 
-/// Octets of the header.
+/// Bytes of the header.
 pub const LEN: usize = 12;
 
 /// Longest payload, 21 bits.
@@ -178,7 +178,7 @@ impl Header {
     /// As [`Header::parse`], but for the length, which is not held against what follows.
     pub fn cut(bytes: &[u8]) -> Result<(Self, usize, &[u8]), ParseError> {
         let (head, rest) = cut::<LEN>(bytes, Layer::Cci)?;
-        let category = match octet::<0, _>(head) & 0xF {
+        let category = match byte::<0, _>(head) & 0xF {
             0 => Category::Request,
             1 => Category::Response,
             2 => Category::Event,
@@ -191,7 +191,7 @@ impl Header {
         let len = u32::from_le_bytes([low, mid, high & 0x1F, 0]);
         let header = Self {
             category,
-            tag: octet::<1, _>(head),
+            tag: byte::<1, _>(head),
             opcode: Opcode(u16::from_le_bytes(*window::<3, 2, _>(head))),
             background: high & BACKGROUND != 0,
             return_code: ReturnCode::from_bits(u16::from_le_bytes(*window::<8, 2, _>(head))),
@@ -201,7 +201,7 @@ impl Header {
         Ok((header, usize::try_from(len).unwrap_or(usize::MAX), rest))
     }
 
-    /// Writes the header of a message with `payload_len` octets behind it to the front of `out`.
+    /// Writes the header of a message with `payload_len` bytes behind it to the front of `out`.
     ///
     /// `None` when it does not fit, or `payload_len` is above [`PAYLOAD_MAX`].
     pub fn emit(&self, payload_len: usize, out: &mut [u8]) -> Option<usize> {
@@ -249,25 +249,25 @@ mod tests {
     fn worked_headers_parse_and_emit() {
         let identify = Header::request(Opcode(0x5700), 1);
         let assign = Header::request(Opcode(0x5704), 2);
-        #[rustfmt::skip] // columns: octets, header
+        #[rustfmt::skip] // columns: bytes, header
         let cases = [
             ([0, 1, 0, 0, 0x57, 0, 0, 0, 0, 0, 0, 0], identify),
             ([1, 2, 0, 4, 0x57, 0, 0, 0, 0, 0, 0, 0], assign.response(ReturnCode::Success)),
             ([1, 2, 0, 4, 0x57, 0, 0, 0, 2, 0, 0, 0], assign.response(ReturnCode::InvalidInput)),
         ];
-        for (octets, header) in cases {
-            assert_eq!(Header::parse(&octets), Ok((header, &[][..])));
+        for (bytes, header) in cases {
+            assert_eq!(Header::parse(&bytes), Ok((header, &[][..])));
             let mut out = [0xFF; LEN];
             assert_eq!(header.emit(0, &mut out), Some(LEN));
-            assert_eq!(out, octets);
+            assert_eq!(out, bytes);
         }
     }
 
     #[test]
     fn every_field_has_its_place() {
-        let octets =
+        let bytes =
             [0xF1, 0x22, 0x33, 0x44, 0x55, 3, 0, 0xE0, 0x88, 0x99, 0xAA, 0xBB, 0xCC, 0xDD, 0xEE];
-        let (header, payload) = Header::parse(&octets).expect("reserved bits do not count");
+        let (header, payload) = Header::parse(&bytes).expect("reserved bits do not count");
         let want = Header {
             category: Category::Response,
             tag: 0x22,
@@ -285,24 +285,24 @@ mod tests {
 
     #[test]
     fn lengths_are_exact_and_categories_known() {
-        let mut octets = [0; 20];
-        octets[5] = 7;
+        let mut message = [0; 20];
+        message[5] = 7;
         let refused = |bytes: &[u8]| Header::parse(bytes).err();
         for had in 0..19 {
             let need = if had < LEN { LEN } else { 19 };
             let want = ParseError::short(Layer::Cci, need, had);
-            assert_eq!(refused(&octets[..had]), Some(want), "{had}");
+            assert_eq!(refused(&message[..had]), Some(want), "{had}");
         }
-        assert_eq!(refused(&octets[..19]), None);
+        assert_eq!(refused(&message[..19]), None);
         let long = ParseError::Value { layer: Layer::Cci, field: Field::Length, value: 7 };
-        assert_eq!(refused(&octets), Some(long));
+        assert_eq!(refused(&message), Some(long));
         refuses_shorter_of(&[0; LEN], Layer::Cci, refused);
         for category in 3..16 {
-            let mut octets = [0; LEN];
-            octets[0] = category;
+            let mut message = [0; LEN];
+            message[0] = category;
             let value = u16::from(category);
             let want = ParseError::Value { layer: Layer::Cci, field: Field::Category, value };
-            assert_eq!(refused(&octets), Some(want));
+            assert_eq!(refused(&message), Some(want));
         }
     }
 

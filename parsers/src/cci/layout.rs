@@ -2,10 +2,10 @@
 //!
 //! Shape: `record!` is a value of fixed size, `message!` a fixed head, a list that the head counts and
 //! perhaps a fixed tail, `codes!` an enum over a few bits. Fields that overlap fail the build.
-//! Units: octets.
+//! Units: bytes.
 //! Source: none of its own.
 
-/// `record! { struct NAME: LENGTH { OFFSET => FIELD: TYPE, } }`; octets that no field takes are reserved.
+/// `record! { struct NAME: LENGTH { OFFSET => FIELD: TYPE, } }`; bytes that no field takes are reserved.
 macro_rules! record {
     ($(#[$doc:meta])* struct $name:ident: $len:literal {
         $($(#[$field_doc:meta])* $at:literal => $field:ident: $ty:ty,)*
@@ -23,12 +23,12 @@ macro_rules! record {
                 None,
             );
 
-            fn read(octets: &[u8]) -> Result<Self, $crate::ParseError> {
-                Ok(Self { $($field: $crate::cci::wire::get(octets, $at)?,)* })
+            fn read(bytes: &[u8]) -> Result<Self, $crate::ParseError> {
+                Ok(Self { $($field: $crate::cci::wire::get(bytes, $at)?,)* })
             }
 
-            fn write(&self, octets: &mut [u8]) {
-                $($crate::cci::wire::set(octets, $at, &self.$field);)*
+            fn write(&self, bytes: &mut [u8]) {
+                $($crate::cci::wire::set(bytes, $at, &self.$field);)*
             }
         }
     };
@@ -112,15 +112,15 @@ macro_rules! codes {
         impl $crate::cci::wire::Wire for $name {
             const LEN: usize = 1;
 
-            fn read(octets: &[u8]) -> Result<Self, $crate::ParseError> {
+            fn read(bytes: &[u8]) -> Result<Self, $crate::ParseError> {
                 use $crate::cci::wire::{get, refused};
-                let code = get::<u8>(octets, 0)? & $mask;
+                let code = get::<u8>(bytes, 0)? & $mask;
                 Self::from_code(code)
                     .ok_or(refused($crate::Field::$field, u16::from(code)))
             }
 
-            fn write(&self, octets: &mut [u8]) {
-                $crate::cci::wire::set(octets, 0, &(*self as u8));
+            fn write(&self, bytes: &mut [u8]) {
+                $crate::cci::wire::set(bytes, 0, &(*self as u8));
             }
         }
     };
@@ -135,16 +135,16 @@ pub(super) const fn checked(
 ) -> usize {
     let mut end = 0;
     let mut rest = fields;
-    while let [(at, octets), behind @ ..] = rest {
+    while let [(at, bytes), behind @ ..] = rest {
         assert!(*at >= end, "fields stand in order, none upon another");
-        end = *at + *octets;
+        end = *at + *bytes;
         if let Some((count_at, count_len)) = count {
             assert!(end <= count_at || *at >= count_at + count_len, "none upon the count");
         }
         rest = behind;
     }
-    if let Some((at, octets)) = count {
-        assert!(at + octets <= len, "the count lies within");
+    if let Some((at, bytes)) = count {
+        assert!(at + bytes <= len, "the count lies within");
     }
     assert!(end <= len, "the last field ends within");
     len

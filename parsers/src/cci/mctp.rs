@@ -1,21 +1,21 @@
-//! CCI messages in a stream of octets, such as a TCP connection.
+//! CCI messages in a stream of bytes, such as a TCP connection.
 //!
 //! Shape: length 16 bits of what follows, MCTP message type 8, CCI message. [`decode`] takes what has come
 //! so far and says whether a message is whole; it keeps nothing.
-//! Units: octets; little-endian.
+//! Units: bytes; little-endian.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; MCTP message types of DSP0234 and DSP0281.
 
 use super::header;
 use crate::bytes::{cut, cut_mut, put};
 use crate::{Field, Layer, ParseError};
 
-/// Octets before the CCI message: length and type.
+/// Bytes before the CCI message: length and type.
 pub const HEAD_LEN: usize = 3;
 
 /// Longest CCI message that the length can tell.
 pub const MESSAGE_MAX: usize = u16::MAX as usize - 1;
 
-/// Octets that the longest message takes in the stream: as much as a receiver needs to hold.
+/// Bytes that the longest message takes in the stream: as much as a receiver needs to hold.
 pub const STREAM_MAX: usize = HEAD_LEN + MESSAGE_MAX;
 
 /// MCTP message type.
@@ -28,12 +28,12 @@ pub enum MessageType {
     Cci = 8,
 }
 
-/// What the octets so far amount to.
+/// What the bytes so far amount to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
-    /// Nothing yet; at least `more` octets are missing.
+    /// Nothing yet; at least `more` bytes are missing.
     NeedMore {
-        /// Octets, never 0.
+        /// Bytes, never 0.
         more: usize,
     },
     /// A message.
@@ -51,9 +51,9 @@ pub enum Decoded<'a> {
 ///
 /// ```
 /// use weft_parsers::cci::mctp::{Decoded, decode};
-/// let octets = [13, 0, 7, 0, 1, 0, 0, 0x57, 0, 0, 0, 0, 0, 0, 0, 99];
-/// assert_eq!(decode(&octets[..9]), Ok(Decoded::NeedMore { more: 6 }));
-/// let Ok(Decoded::Message { message, rest, .. }) = decode(&octets) else { panic!() };
+/// let bytes = [13, 0, 7, 0, 1, 0, 0, 0x57, 0, 0, 0, 0, 0, 0, 0, 99];
+/// assert_eq!(decode(&bytes[..9]), Ok(Decoded::NeedMore { more: 6 }));
+/// let Ok(Decoded::Message { message, rest, .. }) = decode(&bytes) else { panic!() };
 /// assert_eq!((message.len(), rest), (12, &[99][..]));
 /// ```
 ///

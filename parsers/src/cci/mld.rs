@@ -1,7 +1,7 @@
 //! MLD port commands 5300h to 5302h: messages in messages, and cycles to a logical device.
 //!
-//! Shape: [`TunnelRequest`] and [`TunnelResponse`] wrap a CCI message, [`LdMemRequest`] up to 4,096 octets.
-//! Units: octets.
+//! Shape: [`TunnelRequest`] and [`TunnelResponse`] wrap a CCI message, [`LdMemRequest`] up to 4,096 bytes.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.1, §4.3; CXL 3.1 section 7.6.7.3.
 
 use super::layout::{codes, message, record};
@@ -66,14 +66,14 @@ pub struct MemAccess {
 impl Wire for MemAccess {
     const LEN: usize = 3;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let [_, mid, high] = front(octets)?;
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let [_, mid, high] = front(bytes)?;
         Ok(Self { first_be: mid >> 4, last_be: high & 0xF, write: high & 0x80 != 0 })
     }
 
-    fn write(&self, octets: &mut [u8]) {
+    fn write(&self, bytes: &mut [u8]) {
         let high = (self.last_be & 0xF) | (u8::from(self.write) << 7);
-        put_front(octets, [0, self.first_be << 4, high]);
+        put_front(bytes, [0, self.first_be << 4, high]);
     }
 }
 
@@ -86,7 +86,7 @@ pub struct LdMemRequest<'a> {
     pub access: MemAccess,
     /// The LD.
     pub ld: u16,
-    /// Octets to read or write, 0..=4,096.
+    /// Bytes to read or write, 0..=4,096.
     pub len: u16,
     /// Where in the LD's memory space.
     pub offset: u64,
@@ -95,12 +95,12 @@ pub struct LdMemRequest<'a> {
 }
 
 impl LdMemRequest<'_> {
-    /// Octets before the data.
+    /// Bytes before the data.
     const HEAD: usize = 16;
-    /// Most octets of a request.
+    /// Most bytes of a request.
     pub const LEN_MAX: u16 = 4_096;
 
-    /// Octets of data that follow.
+    /// Bytes of data that follow.
     fn data_len(&self) -> usize {
         if self.access.write { usize::from(self.len) } else { 0 }
     }

@@ -1,7 +1,7 @@
 //! Messages in messages: Tunnel Management Command (5300h) and Fabric Crawl Out (5701h).
 //!
 //! Shape: [`Layers`] walks from the outermost message inwards; the last one it yields is no tunnel.
-//! Units: octets; layers.
+//! Units: bytes; layers.
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (more than two tunnel layers: Unsupported); CXL 3.1 section 7.7.13.3.
 
 use super::commands::{Opcode, Request, RequestError};
@@ -94,7 +94,7 @@ impl<'a> Iterator for Layers<'a> {
             Ok(_) => return Some(Ok(Layer { header, payload, hop: None })),
             Err(error) => return Some(Err(error)),
         };
-        self.next = Some(inner.octets());
+        self.next = Some(inner.bytes());
         Some(Ok(Layer { header, payload, hop: Some(hop) }))
     }
 }

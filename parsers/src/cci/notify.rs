@@ -1,8 +1,8 @@
 //! Enhanced notifications of a GFD (0107h, 0108h) and the buffer a host reads them from (0109h, 010Ah).
 //!
-//! Shape: [`FmNotification`] 40 octets, [`HostNotification`] 32 octets (also the payload of the GAM message),
+//! Shape: [`FmNotification`] 40 bytes, [`HostNotification`] 32 bytes (also the payload of the GAM message),
 //! [`GamBuffer`] one 64-bit word.
-//! Units: octets; timestamps in ns.
+//! Units: bytes; timestamps in ns.
 //! Source: docs/spec/wire-formats.md §4.6, §5.4; CXL 3.1 sections 7.7.14.9 and 8.2.9.2.9.
 
 use super::layout::record;
@@ -151,16 +151,16 @@ impl GamBuffer {
 impl Wire for GamBuffer {
     const LEN: usize = 8;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let word = u64::read(octets)?;
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let word = u64::read(bytes)?;
         let [.., index] = word.to_le_bytes();
         let address = Hpa(word & Self::ADDRESS);
         Ok(Self { valid: word & 1 != 0, overflow: word & 2 != 0, address, index })
     }
 
-    fn write(&self, octets: &mut [u8]) {
+    fn write(&self, bytes: &mut [u8]) {
         let flags = u64::from(self.valid) | (u64::from(self.overflow) << 1);
         let index = u64::from(self.index) << 56;
-        (flags | (self.address.0 & Self::ADDRESS) | index).write(octets);
+        (flags | (self.address.0 & Self::ADDRESS) | index).write(bytes);
     }
 }

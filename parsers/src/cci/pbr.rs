@@ -1,7 +1,7 @@
 //! PBR switch commands 5700h to 5707h: identity, crawl, partners, PIDs and bindings.
 //!
-//! Shape: fixed records; lists of partners 54, targets 8, assignments 5, descriptors 39 octets.
-//! Units: octets; latency and bandwidth as entry times base, as in a CDAT.
+//! Shape: fixed records; lists of partners 54, targets 8, assignments 5, descriptors 39 bytes.
+//! Units: bytes; latency and bandwidth as entry times base, as in a CDAT.
 //! Source: docs/spec/wire-formats.md §4.5, §4.8; CXL 3.1 sections 7.7.13.2 to 7.7.13.9.
 
 use super::layout::{codes, message, record};
@@ -35,8 +35,8 @@ pub enum CrawlTarget {
 impl Wire for CrawlTarget {
     const LEN: usize = 3;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let [low, high, kind] = front(octets)?;
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let [low, high, kind] = front(bytes)?;
         match kind & 0xF {
             0 => Ok(Self::Port(low)),
             1 => Ok(Self::Pid(Pid::from_low_bits(u16::from_le_bytes([low, high])))),
@@ -44,13 +44,13 @@ impl Wire for CrawlTarget {
         }
     }
 
-    fn write(&self, octets: &mut [u8]) {
+    fn write(&self, bytes: &mut [u8]) {
         let (target, kind) = match *self {
             Self::Port(port) => (u16::from(port), 0),
             Self::Pid(pid) => (pid.bits(), 1),
         };
         let [low, high] = target.to_le_bytes();
-        put_front(octets, [low, high, kind]);
+        put_front(bytes, [low, high, kind]);
     }
 }
 
@@ -83,13 +83,13 @@ impl PidAndKind {
 impl Wire for PidAndKind {
     const LEN: usize = 2;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let [low, high] = front(octets)?;
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let [low, high] = front(bytes)?;
         Ok(Self { pid: Pid::from_low_bits(u16::from_le_bytes([low, high])), kind: high >> 4 })
     }
 
-    fn write(&self, octets: &mut [u8]) {
-        (self.pid.bits() | (u16::from(self.kind & 0xF) << 12)).write(octets);
+    fn write(&self, bytes: &mut [u8]) {
+        (self.pid.bits() | (u16::from(self.kind & 0xF) << 12)).write(bytes);
     }
 }
 
@@ -293,7 +293,7 @@ record! {
         0 => kind: TableKind,
         /// Which one of its kind.
         1 => index: u8,
-        /// Bit per port; port 0 is bit 0 of octet 0.
+        /// Bit per port; port 0 is bit 0 of byte 0.
         3 => ports: [u8; 32],
     }
 }

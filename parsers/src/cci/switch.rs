@@ -1,7 +1,7 @@
 //! Physical switch commands 5100h to 5107h.
 //!
-//! Shape: [`SwitchIdentity`] 73 octets, [`PortState`] 16 octets a port, configuration cycles.
-//! Units: octets.
+//! Shape: [`SwitchIdentity`] 73 bytes, [`PortState`] 16 bytes a port, configuration cycles.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.1.
 
 use super::layout::{codes, message, record};
@@ -17,7 +17,7 @@ record! {
         2 => ports: u8,
         /// Virtual CXL switches.
         3 => vcss: u8,
-        /// Bit per port that is enabled; port 0 is bit 0 of octet 0.
+        /// Bit per port that is enabled; port 0 is bit 0 of byte 0.
         4 => active_ports: [u8; 32],
         /// Bit per VCS that is enabled.
         36 => active_vcss: [u8; 32],
@@ -103,7 +103,7 @@ record! {
 /// Which register of a configuration space, and whether it is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConfigAccess {
-    /// Register in words of 4 octets, 12 bits: extended register above the register.
+    /// Register in words of 4 bytes, 12 bits: extended register above the register.
     pub register: u16,
     /// First DW byte enables, 4 bits.
     pub first_be: u8,
@@ -114,16 +114,16 @@ pub struct ConfigAccess {
 impl Wire for ConfigAccess {
     const LEN: usize = 3;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let [low, mid, high] = front(octets)?;
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let [low, mid, high] = front(bytes)?;
         let register = u16::from_le_bytes([low, mid & 0xF]);
         Ok(Self { register, first_be: mid >> 4, write: high & 0x80 != 0 })
     }
 
-    fn write(&self, octets: &mut [u8]) {
+    fn write(&self, bytes: &mut [u8]) {
         let [low, high] = self.register.to_le_bytes();
         let mid = (high & 0xF) | (self.first_be << 4);
-        put_front(octets, [low, mid, u8::from(self.write) << 7]);
+        put_front(bytes, [low, mid, u8::from(self.write) << 7]);
     }
 }
 

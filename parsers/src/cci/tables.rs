@@ -2,7 +2,7 @@
 //!
 //! Shape: a range of entries in the request of a Get; the range and its entries in the request of a Set
 //! and the response of a Get. The response of a Set is empty.
-//! Units: entries; vectors in octets.
+//! Units: entries; vectors in bytes.
 //! Source: docs/spec/wire-formats.md §4.5 (5708h to 5716h), §4.6; CXL 3.1 sections 7.7.13.10 to 7.7.13.24, 7.7.14.
 
 use super::layout::{codes, message, record};
@@ -173,9 +173,9 @@ impl<'a, T: Wire> Payload<'a> for Entries<'a, T> {
 record! {
     /// Part of a bit vector: request of Get LAV (5714h) and Get PID Access Vectors (5802h).
     struct VectorRange: 8 {
-        /// First octet.
+        /// First byte.
         0 => start: u32,
-        /// Octets.
+        /// Bytes.
         4 => len: u32,
     }
 }
@@ -193,7 +193,7 @@ record! {
 message! {
     /// Part of a bit vector: response of 5714h, 5715h, 5801h, 5802h and 5901h.
     struct Vector: 4 {}
-    /// PID n is bit n % 8 of octet n / 8.
+    /// PID n is bit n % 8 of byte n / 8.
     0 as u32 => data: [u8]
 }
 
@@ -207,7 +207,7 @@ codes! {
     }
 }
 
-/// A PID and what becomes of it, in two octets: PID 11:0, operation 14:12.
+/// A PID and what becomes of it, in two bytes: PID 11:0, operation 14:12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PidOp<Op> {
     /// The PID.
@@ -219,18 +219,18 @@ pub struct PidOp<Op> {
 impl<Op: Wire> Wire for PidOp<Op> {
     const LEN: usize = 2;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let [low, high] = front(octets)?;
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let [low, high] = front(bytes)?;
         let op = Op::read(&[(high >> 4) & 7])?;
         Ok(Self { pid: Pid::from_low_bits(u16::from_le_bytes([low, high])), op })
     }
 
-    fn write(&self, octets: &mut [u8]) {
+    fn write(&self, bytes: &mut [u8]) {
         let mut op = [0];
         self.op.write(&mut op);
         let [op] = op;
         let [low, high] = self.pid.bits().to_le_bytes();
-        put_front(octets, [low, high | ((op & 7) << 4)]);
+        put_front(bytes, [low, high | ((op & 7) << 4)]);
     }
 }
 

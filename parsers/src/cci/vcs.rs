@@ -1,7 +1,7 @@
 //! Virtual switch commands 5200h to 5203h.
 //!
-//! Shape: [`VcsInfos`] is a list of blocks of 4 octets with 4 octets for each virtual bridge behind.
-//! Units: octets.
+//! Shape: [`VcsInfos`] is a list of blocks of 4 bytes with 4 bytes for each virtual bridge behind.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.2.
 
 use core::fmt;
@@ -48,24 +48,24 @@ pub struct VcsInfo<'a> {
 }
 
 impl<'a> VcsInfo<'a> {
-    /// Octets before the bridges.
+    /// Bytes before the bridges.
     const HEAD: usize = 4;
 
     /// Splits a block off the front.
-    fn split(octets: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
-        let [vcs, state, usp, count] = get(octets, 0)?;
+    fn split(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), ParseError> {
+        let [vcs, state, usp, count] = get(bytes, 0)?;
         let need = Self::HEAD + usize::from(count) * VppbState::LEN;
-        let short = || ParseError::short(Layer::CciPayload, need, octets.len());
-        let (block, rest) = octets.split_at_checked(need).ok_or_else(short)?;
+        let short = || ParseError::short(Layer::CciPayload, need, bytes.len());
+        let (block, rest) = bytes.split_at_checked(need).ok_or_else(short)?;
         let list = block.get(Self::HEAD..).unwrap_or_default();
         let vppbs = List::parse(list, Self::HEAD, usize::from(count))?;
         Ok((Self { vcs, state, usp, vppbs }, rest))
     }
 }
 
-/// Response of Get Virtual CXL Switch Info (5200h), as octets or about to be sent.
+/// Response of Get Virtual CXL Switch Info (5200h), as bytes or about to be sent.
 ///
-/// Octet 3 of a block is taken as the number of bridges that follow, so that a response can be read
+/// Byte 3 of a block is taken as the number of bridges that follow, so that a response can be read
 /// without its request.
 #[derive(Clone, Copy)]
 pub struct VcsInfos<'a>(Source<'a>);
@@ -73,7 +73,7 @@ pub struct VcsInfos<'a>(Source<'a>);
 #[derive(Clone, Copy)]
 enum Source<'a> {
     /// As many whole blocks as `count`.
-    Octets {
+    Bytes {
         count: u8,
         blocks: &'a [u8],
     },
@@ -81,7 +81,7 @@ enum Source<'a> {
 }
 
 impl<'a> VcsInfos<'a> {
-    /// Octets before the blocks.
+    /// Bytes before the blocks.
     const HEAD: usize = 4;
 
     /// A response to be sent.
@@ -94,7 +94,7 @@ impl<'a> VcsInfos<'a> {
     #[must_use]
     pub fn len(&self) -> usize {
         match self.0 {
-            Source::Octets { count, .. } => usize::from(count),
+            Source::Bytes { count, .. } => usize::from(count),
             Source::Items(items) => items.len(),
         }
     }
@@ -107,13 +107,13 @@ impl<'a> VcsInfos<'a> {
 
     /// The VCSs in order.
     pub fn iter(&self) -> impl Iterator<Item = VcsInfo<'a>> + use<'a> {
-        let (mut octets, items) = match self.0 {
-            Source::Octets { blocks, .. } => (blocks, &[][..]),
+        let (mut bytes, items) = match self.0 {
+            Source::Bytes { blocks, .. } => (blocks, &[][..]),
             Source::Items(items) => (&[][..], items),
         };
         let read = core::iter::from_fn(move || {
-            let (block, rest) = VcsInfo::split(octets).ok()?;
-            octets = rest;
+            let (block, rest) = VcsInfo::split(bytes).ok()?;
+            bytes = rest;
             Some(block)
         });
         read.chain(items.iter().copied())
@@ -129,7 +129,7 @@ impl<'a> Payload<'a> for VcsInfos<'a> {
             (_, rest) = VcsInfo::split(rest)?;
         }
         exact(rest, 0)?;
-        Ok(Self(Source::Octets { count, blocks }))
+        Ok(Self(Source::Bytes { count, blocks }))
     }
 
     fn emit(&self, out: &mut [u8]) -> Option<usize> {

@@ -1,8 +1,8 @@
 //! How payloads are laid out: fixed records, and lists behind a fixed head.
 //!
 //! Shape: [`Wire`] is a value of fixed size, [`Payload`] a whole payload, [`List`] entries that are either
-//! octets of a message (each checked once, when the payload is parsed) or a slice of values to be sent.
-//! Units: octets; little-endian.
+//! bytes of a message (each checked once, when the payload is parsed) or a slice of values to be sent.
+//! Units: bytes; little-endian.
 //! Source: docs/spec/wire-formats.md §4; none of its own beyond.
 
 use core::cmp::Ordering;
@@ -12,30 +12,30 @@ use crate::fabric::entries::EntryError;
 use crate::fabric::{Dpa, DrtEntry, FastEntry, Hpa, LdstEntry, Pid, ReRouterEntry, RgtEntry};
 use crate::{Field, Layer, ParseError};
 
-/// UUID or tag, as its octets stand on the wire.
+/// UUID or tag, as its bytes stand on the wire.
 pub type Uuid = [u8; 16];
 
 /// A value of fixed size.
 pub trait Wire: Copy {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     const LEN: usize;
 
-    /// Reads the first [`Wire::LEN`] octets.
+    /// Reads the first [`Wire::LEN`] bytes.
     ///
     /// # Errors
     /// [`ParseError::Short`], or [`ParseError::Value`] for a reserved code.
-    fn read(octets: &[u8]) -> Result<Self, ParseError>;
+    fn read(bytes: &[u8]) -> Result<Self, ParseError>;
 
-    /// Writes to the front of `octets`, which are zero where nothing is written; nothing when it does not fit.
-    fn write(&self, octets: &mut [u8]);
+    /// Writes to the front of `bytes`, which are zero where nothing is written; nothing when it does not fit.
+    fn write(&self, bytes: &mut [u8]);
 }
 
-/// All octets behind the header of one message.
+/// All bytes behind the header of one message.
 pub trait Payload<'a>: Sized {
     /// Reads a payload that ends where `payload` does.
     ///
     /// # Errors
-    /// [`ParseError::Short`] or a [`Field::Length`] when the octets are too few or too many; another
+    /// [`ParseError::Short`] or a [`Field::Length`] when the bytes are too few or too many; another
     /// [`ParseError::Value`] for a code that is reserved.
     fn parse(payload: &'a [u8]) -> Result<Self, ParseError>;
 
@@ -62,9 +62,9 @@ pub(super) const fn refused(field: Field, value: u16) -> ParseError {
     ParseError::Value { layer: Layer::CciPayload, field, value }
 }
 
-/// Checks that `octets` are as many as `need`.
-pub(super) fn exact(octets: &[u8], need: usize) -> Result<(), ParseError> {
-    let had = octets.len();
+/// Checks that `bytes` are as many as `need`.
+pub(super) fn exact(bytes: &[u8], need: usize) -> Result<(), ParseError> {
+    let had = bytes.len();
     match had.cmp(&need) {
         Ordering::Less => Err(ParseError::short(Layer::CciPayload, need, had)),
         Ordering::Equal => Ok(()),
@@ -72,7 +72,7 @@ pub(super) fn exact(octets: &[u8], need: usize) -> Result<(), ParseError> {
     }
 }
 
-/// The first `len` octets of `out`, set to zero.
+/// The first `len` bytes of `out`, set to zero.
 pub(super) fn room(out: &mut [u8], len: usize) -> Option<&mut [u8]> {
     let part = out.get_mut(..len)?;
     part.fill(0);
@@ -80,14 +80,14 @@ pub(super) fn room(out: &mut [u8], len: usize) -> Option<&mut [u8]> {
 }
 
 /// The value at `at`.
-pub(super) fn get<T: Wire>(octets: &[u8], at: usize) -> Result<T, ParseError> {
-    let short = || ParseError::short(Layer::CciPayload, at + T::LEN, octets.len());
-    T::read(octets.get(at..).filter(|rest| rest.len() >= T::LEN).ok_or_else(short)?)
+pub(super) fn get<T: Wire>(bytes: &[u8], at: usize) -> Result<T, ParseError> {
+    let short = || ParseError::short(Layer::CciPayload, at + T::LEN, bytes.len());
+    T::read(bytes.get(at..).filter(|rest| rest.len() >= T::LEN).ok_or_else(short)?)
 }
 
 /// Writes `value` at `at`.
-pub(super) fn set<T: Wire>(octets: &mut [u8], at: usize, value: &T) {
-    if let Some(place) = octets.get_mut(at..) {
+pub(super) fn set<T: Wire>(bytes: &mut [u8], at: usize, value: &T) {
+    if let Some(place) = bytes.get_mut(at..) {
         value.write(place);
     }
 }
@@ -105,14 +105,14 @@ pub(super) fn split_list(
 }
 
 /// Reads all of a fixed-size array off the front.
-pub(super) fn front<const N: usize>(octets: &[u8]) -> Result<[u8; N], ParseError> {
-    let short = || ParseError::short(Layer::CciPayload, N, octets.len());
-    octets.first_chunk().copied().ok_or_else(short)
+pub(super) fn front<const N: usize>(bytes: &[u8]) -> Result<[u8; N], ParseError> {
+    let short = || ParseError::short(Layer::CciPayload, N, bytes.len());
+    bytes.first_chunk().copied().ok_or_else(short)
 }
 
 /// Writes an array to the front.
-pub(super) fn put_front<const N: usize>(octets: &mut [u8], value: [u8; N]) {
-    if let Some(place) = octets.first_chunk_mut() {
+pub(super) fn put_front<const N: usize>(bytes: &mut [u8], value: [u8; N]) {
+    if let Some(place) = bytes.first_chunk_mut() {
         *place = value;
     }
 }
@@ -121,25 +121,25 @@ pub(super) fn put_front<const N: usize>(octets: &mut [u8], value: [u8; N]) {
 impl Wire for bool {
     const LEN: usize = 1;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        let [octet] = front(octets)?;
-        Ok(octet & 1 == 1)
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let [byte] = front(bytes)?;
+        Ok(byte & 1 == 1)
     }
 
-    fn write(&self, octets: &mut [u8]) {
-        put_front(octets, [u8::from(*self)]);
+    fn write(&self, bytes: &mut [u8]) {
+        put_front(bytes, [u8::from(*self)]);
     }
 }
 
 impl<const N: usize> Wire for [u8; N] {
     const LEN: usize = N;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        front(octets)
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        front(bytes)
     }
 
-    fn write(&self, octets: &mut [u8]) {
-        put_front(octets, *self);
+    fn write(&self, bytes: &mut [u8]) {
+        put_front(bytes, *self);
     }
 }
 
@@ -148,12 +148,12 @@ macro_rules! integers {
         impl Wire for $int {
             const LEN: usize = size_of::<$int>();
 
-            fn read(octets: &[u8]) -> Result<Self, ParseError> {
-                Ok(Self::from_le_bytes(front(octets)?))
+            fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+                Ok(Self::from_le_bytes(front(bytes)?))
             }
 
-            fn write(&self, octets: &mut [u8]) {
-                put_front(octets, self.to_le_bytes());
+            fn write(&self, bytes: &mut [u8]) {
+                put_front(bytes, self.to_le_bytes());
             }
         }
     )* };
@@ -163,67 +163,67 @@ integers!(u8 u16 u32 u64);
 impl<const N: usize> Wire for [u64; N] {
     const LEN: usize = 8 * N;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         let mut all = [0; N];
         for (at, one) in all.iter_mut().enumerate() {
-            *one = get(octets, 8 * at)?;
+            *one = get(bytes, 8 * at)?;
         }
         Ok(all)
     }
 
-    fn write(&self, octets: &mut [u8]) {
+    fn write(&self, bytes: &mut [u8]) {
         for (at, one) in self.iter().enumerate() {
-            set(octets, 8 * at, one);
+            set(bytes, 8 * at, one);
         }
     }
 }
 
-/// Bits 11:0 of two octets; the others are reserved.
+/// Bits 11:0 of two bytes; the others are reserved.
 impl Wire for Pid {
     const LEN: usize = 2;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        Ok(Self::from_low_bits(u16::read(octets)?))
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        Ok(Self::from_low_bits(u16::read(bytes)?))
     }
 
-    fn write(&self, octets: &mut [u8]) {
-        self.bits().write(octets);
+    fn write(&self, bytes: &mut [u8]) {
+        self.bits().write(bytes);
     }
 }
 
 impl Wire for Hpa {
     const LEN: usize = 8;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        u64::read(octets).map(Self)
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        u64::read(bytes).map(Self)
     }
 
-    fn write(&self, octets: &mut [u8]) {
-        self.0.write(octets);
+    fn write(&self, bytes: &mut [u8]) {
+        self.0.write(bytes);
     }
 }
 
 impl Wire for Dpa {
     const LEN: usize = 8;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        u64::read(octets).map(Self)
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        u64::read(bytes).map(Self)
     }
 
-    fn write(&self, octets: &mut [u8]) {
-        self.0.write(octets);
+    fn write(&self, bytes: &mut [u8]) {
+        self.0.write(bytes);
     }
 }
 
-/// Names the field of an entry that was refused; `at` is the octet it stands in.
-fn of_entry(error: EntryError, octets: &[u8]) -> ParseError {
+/// Names the field of an entry that was refused; `at` is the byte it stands in.
+fn of_entry(error: EntryError, bytes: &[u8]) -> ParseError {
     let (field, at) = match error {
         EntryError::Interleave => (Field::Interleave, 1),
         EntryError::Kind => (Field::Kind, 0),
         EntryError::Mode => (Field::Mode, 9),
         EntryError::Primary => (Field::Primary, 8),
     };
-    refused(field, octets.get(at).copied().map_or(0, u16::from))
+    refused(field, bytes.get(at).copied().map_or(0, u16::from))
 }
 
 macro_rules! entries {
@@ -231,12 +231,12 @@ macro_rules! entries {
         impl Wire for $entry {
             const LEN: usize = $len;
 
-            fn read(octets: &[u8]) -> Result<Self, ParseError> {
-                $decode(front(octets)?).map_err(|error| of_entry(error, octets))
+            fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+                $decode(front(bytes)?).map_err(|error| of_entry(error, bytes))
             }
 
-            fn write(&self, octets: &mut [u8]) {
-                put_front(octets, $emit(*self));
+            fn write(&self, bytes: &mut [u8]) {
+                put_front(bytes, $emit(*self));
             }
         }
     )* };
@@ -246,10 +246,10 @@ entries! {
     RgtEntry, RgtEntry::LEN, RgtEntry::decode, RgtEntry::emit;
     Option<FastEntry>, FastEntry::LEN, FastEntry::decode, FastEntry::emit;
     Option<LdstEntry>, LdstEntry::LEN, LdstEntry::decode, LdstEntry::emit;
-    ReRouterEntry, ReRouterEntry::LEN, |octets| Ok(ReRouterEntry::decode(octets)), ReRouterEntry::emit;
+    ReRouterEntry, ReRouterEntry::LEN, |bytes| Ok(ReRouterEntry::decode(bytes)), ReRouterEntry::emit;
 }
 
-/// The low `N` bits of an octet; the others are reserved.
+/// The low `N` bits of a byte; the others are reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bits<const N: u32>(u8);
 
@@ -259,10 +259,10 @@ impl<const N: u32> Bits<N> {
         u8::MAX >> (8 - N)
     };
 
-    /// The low bits of `octet`.
+    /// The low bits of `byte`.
     #[must_use]
-    pub const fn from_low_bits(octet: u8) -> Self {
-        Self(octet & Self::MASK)
+    pub const fn from_low_bits(byte: u8) -> Self {
+        Self(byte & Self::MASK)
     }
 
     /// The bits.
@@ -275,12 +275,12 @@ impl<const N: u32> Bits<N> {
 impl<const N: u32> Wire for Bits<N> {
     const LEN: usize = 1;
 
-    fn read(octets: &[u8]) -> Result<Self, ParseError> {
-        Ok(Self::from_low_bits(u8::read(octets)?))
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        Ok(Self::from_low_bits(u8::read(bytes)?))
     }
 
-    fn write(&self, octets: &mut [u8]) {
-        self.0.write(octets);
+    fn write(&self, bytes: &mut [u8]) {
+        self.0.write(bytes);
     }
 }
 
@@ -293,7 +293,7 @@ pub struct List<'a, T>(Source<'a, T>);
 #[derive(Clone, Copy)]
 enum Source<'a, T> {
     /// Each entry was read once without an error.
-    Octets(&'a [u8]),
+    Bytes(&'a [u8]),
     Items(&'a [T]),
 }
 
@@ -304,25 +304,25 @@ impl<'a, T: Wire> List<'a, T> {
         Self(Source::Items(items))
     }
 
-    /// Reads a list of `count` entries that fills `octets`; errors count octets from `at`.
-    pub(super) fn parse(octets: &'a [u8], at: usize, count: usize) -> Result<Self, ParseError> {
+    /// Reads a list of `count` entries that fills `bytes`; errors count bytes from `at`.
+    pub(super) fn parse(bytes: &'a [u8], at: usize, count: usize) -> Result<Self, ParseError> {
         let need = count.saturating_mul(T::LEN);
-        let had = octets.len();
+        let had = bytes.len();
         if had < need {
             return Err(ParseError::short(Layer::CciPayload, at.saturating_add(need), at + had));
         }
-        exact(octets, need)?;
-        for entry in octets.chunks_exact(T::LEN.max(1)) {
+        exact(bytes, need)?;
+        for entry in bytes.chunks_exact(T::LEN.max(1)) {
             T::read(entry)?;
         }
-        Ok(Self(Source::Octets(octets)))
+        Ok(Self(Source::Bytes(bytes)))
     }
 
     /// Number of entries.
     #[must_use]
     pub const fn len(&self) -> usize {
         match self.0 {
-            Source::Octets(octets) => octets.len() / if T::LEN == 0 { 1 } else { T::LEN },
+            Source::Bytes(bytes) => bytes.len() / if T::LEN == 0 { 1 } else { T::LEN },
             Source::Items(items) => items.len(),
         }
     }
@@ -337,8 +337,8 @@ impl<'a, T: Wire> List<'a, T> {
     #[must_use]
     pub fn get(&self, index: usize) -> Option<T> {
         match self.0 {
-            Source::Octets(octets) => {
-                octets.chunks_exact(T::LEN.max(1)).nth(index).and_then(|entry| T::read(entry).ok())
+            Source::Bytes(bytes) => {
+                bytes.chunks_exact(T::LEN.max(1)).nth(index).and_then(|entry| T::read(entry).ok())
             }
             Source::Items(items) => items.get(index).copied(),
         }
@@ -346,15 +346,15 @@ impl<'a, T: Wire> List<'a, T> {
 
     /// The entries in order.
     pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
-        let (octets, items) = match self.0 {
-            Source::Octets(octets) => (octets, &[][..]),
+        let (bytes, items) = match self.0 {
+            Source::Bytes(bytes) => (bytes, &[][..]),
             Source::Items(items) => (&[][..], items),
         };
-        let read = octets.chunks_exact(T::LEN.max(1)).filter_map(|entry| T::read(entry).ok());
+        let read = bytes.chunks_exact(T::LEN.max(1)).filter_map(|entry| T::read(entry).ok());
         read.chain(items.iter().copied())
     }
 
-    /// Writes the entries at `at` and returns where they end; octets before `at` are untouched.
+    /// Writes the entries at `at` and returns where they end; bytes before `at` are untouched.
     pub(super) fn emit(&self, out: &mut [u8], at: usize) -> Option<usize> {
         let len = self.len().checked_mul(T::LEN)?;
         let place = room(out.get_mut(at..)?, len)?;
@@ -366,11 +366,11 @@ impl<'a, T: Wire> List<'a, T> {
 }
 
 impl<'a> List<'a, u8> {
-    /// The octets.
+    /// The bytes.
     #[must_use]
-    pub const fn octets(&self) -> &'a [u8] {
+    pub const fn bytes(&self) -> &'a [u8] {
         match self.0 {
-            Source::Octets(octets) | Source::Items(octets) => octets,
+            Source::Bytes(bytes) | Source::Items(bytes) => bytes,
         }
     }
 }

@@ -1,6 +1,6 @@
-//! One pass over a frame's first 64 octets: everything that the pipeline needs to know.
-//! Shape: `([u8; 64], length, ParseConfig)` to [`Head`] (32 octets, `Copy`) or [`ParseError`].
-//! Units: octets; lengths and offsets are from the first octet of the frame, FCS not counted.
+//! One pass over a frame's first 64 bytes: everything that the pipeline needs to know.
+//! Shape: `([u8; 64], length, ParseConfig)` to [`Head`] (32 bytes, `Copy`) or [`ParseError`].
+//! Units: bytes; lengths and offsets are from the first byte of the frame, FCS not counted.
 //! Source: docs/spec/wire-formats.md §1.8 (order of the rules), docs/spec/pipeline.md §1 (MAC Control, modes, short
 //! frames).
 //!
@@ -10,11 +10,11 @@
 //! - A UDP datagram to the Standard port with a UDP length below 16 claims no RH: Standard without RH.
 //! - EtherType 0x0800 (0x86DD) with another version than 4 (6) is other Ethernet without DSCP.
 //! - On a Lite port the mode is authoritative: whatever is not PAUSE or PFC by DA is Lite.
-//! - Mode `auto` takes `Key_words` from the octet that looks like it, `gen2_order`'s own first.
+//! - Mode `auto` takes `Key_words` from the byte that looks like it, `gen2_order`'s own first.
 
 use crate::addr::{AddrKey, AddrSpace, GEN1_MASK, GROUP_BIT, MAC_MASK, MacAddr, is_reserved_group};
 use crate::afh::Gen2Order;
-use crate::bytes::{be16, be64, octet, window};
+use crate::bytes::{be16, be64, byte, window};
 use crate::error::{Layer, ParseError};
 use crate::head::{
     HAS_RH, HAS_TC, Head, ID_GROUP, IP_PROTO_SHIFT, IP_VALID, IPV4, IPV6, L4_OFFSET_SHIFT, PFC_DA,
@@ -23,10 +23,10 @@ use crate::head::{
 use crate::types::{AfhMode, Format, ether_type, ip_proto};
 use crate::{ethernet, ipv4 as ip4, ipv6 as ip6, rh, udp, vlan};
 
-/// Octets of a frame that classification looks at.
+/// Bytes of a frame that classification looks at.
 pub const HEAD_LEN: usize = 64;
 
-/// Octets behind the EtherType that are looked at, with or without a tag before them.
+/// Bytes behind the EtherType that are looked at, with or without a tag before them.
 const L3_LEN: usize = HEAD_LEN - TAGGED_LEN;
 const ETHERNET_LEN: usize = ethernet::LEN;
 const TAGGED_LEN: usize = ethernet::LEN + vlan::LEN;
@@ -44,7 +44,7 @@ const _: () =
 pub struct ParseConfig {
     /// AFH mode of the port.
     pub afh: AfhMode,
-    /// Octet order of GEN2 and Lite headers.
+    /// Byte order of GEN2 and Lite headers.
     pub gen2_order: Gen2Order,
     /// EtherType of the tag.
     pub tpid: u16,
@@ -90,13 +90,13 @@ impl Default for ParseConfig {
     }
 }
 
-/// Classifies a frame of `len` octets (FCS not counted) by its first 64.
+/// Classifies a frame of `len` bytes (FCS not counted) by its first 64.
 ///
-/// `head` holds the first `min(len, 64)` octets of the frame and zeros after them.
+/// `head` holds the first `min(len, 64)` bytes of the frame and zeros after them.
 ///
 /// # Errors
 /// [`ParseError::Short`] when the frame ends inside a header that it claims to have: `need` and
-/// `had` count from the first octet of the frame. No other error is returned.
+/// `had` count from the first byte of the frame. No other error is returned.
 #[inline]
 pub fn parse_head(
     head: &[u8; HEAD_LEN],
@@ -111,7 +111,7 @@ pub fn parse_head(
     }
 }
 
-/// The frame ends before `need` octets, inside `layer`.
+/// The frame ends before `need` bytes, inside `layer`.
 struct Short {
     layer: Layer,
     need: usize,
@@ -145,7 +145,7 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
     } else {
         (kind, window::<ETHERNET_LEN, L3_LEN, _>(head), ETHERNET_LEN, 0)
     };
-    let frame = L3 { octets: l3, offset, len };
+    let frame = L3 { bytes: l3, offset, len };
     let (format, keys, found) = if kind == ether_type::IPV4 {
         let (format, found) = ipv4(frame, cfg)?; // rule 5
         (format, ethernet_keys(dst, src), found)
@@ -159,19 +159,19 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
     Ok(keys.head(format, found | flag(TAGGED, tagged), tci))
 }
 
-/// What follows the EtherType: octets in view, where they start, and the frame's length.
+/// What follows the EtherType: bytes in view, where they start, and the frame's length.
 #[derive(Clone, Copy)]
 struct L3<'a> {
-    octets: &'a [u8; L3_LEN],
+    bytes: &'a [u8; L3_LEN],
     offset: usize,
     len: usize,
 }
 
 impl L3<'_> {
-    /// Refuses a frame that ends before `octets` octets of what follows the EtherType.
+    /// Refuses a frame that ends before `bytes` bytes of what follows the EtherType.
     #[inline]
-    const fn need(&self, octets: usize, layer: Layer) -> Result<(), Short> {
-        need(self.len, self.offset + octets, layer)
+    const fn need(&self, bytes: usize, layer: Layer) -> Result<(), Short> {
+        need(self.len, self.offset + bytes, layer)
     }
 }
 
@@ -223,7 +223,7 @@ const fn gen1_keys(dst: u64, src: u64) -> Keys {
 
 #[inline]
 const fn id16_keys(order: Gen2Order, dst: u64, src: u64) -> Keys {
-    let (key_words, tc) = order.key_words_and_tc(top_octet(dst), top_octet(src));
+    let (key_words, tc) = order.key_words_and_tc(top_byte(dst), top_byte(src));
     Keys {
         dst: AddrKey::new(AddrSpace::Id16, dst & 0xFFFF),
         src: AddrKey::new(AddrSpace::Id16, src & 0xFFFF),
@@ -234,10 +234,10 @@ const fn id16_keys(order: Gen2Order, dst: u64, src: u64) -> Keys {
     }
 }
 
-/// First octet on the wire of a 48-bit half.
+/// First byte on the wire of a 48-bit half.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the upper bits are meant to go")]
-const fn top_octet(half: u64) -> u8 {
+const fn top_byte(half: u64) -> u8 {
     (half >> 40) as u8
 }
 
@@ -252,12 +252,12 @@ const fn is_pfc_da(dst: u64, cfg: &ParseConfig) -> bool {
 #[inline]
 fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
     frame.need(IPV4_LEN, Layer::Ipv4)?;
-    let octets = frame.octets;
-    let proto = octet::<9, _>(octets);
-    let ip = IPV4 | ip_facts(octet::<1, _>(octets), proto);
-    let first = octet::<0, _>(octets);
-    let total_len = be16::<2, _>(octets) as usize;
-    let is_fragment = be16::<6, _>(octets) & 0x3FFF != 0; // more fragments, or an offset
+    let bytes = frame.bytes;
+    let proto = byte::<9, _>(bytes);
+    let ip = IPV4 | ip_facts(byte::<1, _>(bytes), proto);
+    let first = byte::<0, _>(bytes);
+    let total_len = be16::<2, _>(bytes) as usize;
+    let is_fragment = be16::<6, _>(bytes) & 0x3FFF != 0; // more fragments, or an offset
     if first != 0x45 {
         let Some(len) = ipv4_header_len(frame, first)? else { return Ok((Format::Other, 0)) };
         if len < IPV4_LEN {
@@ -279,18 +279,18 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
         return Ok((Format::Other, ip)); // what follows is padding
     }
     frame.need(IPV4_LEN + UDP_LEN, Layer::Udp)?;
-    if !cfg.is_standard_port(be16::<22, _>(octets)) {
+    if !cfg.is_standard_port(be16::<22, _>(bytes)) {
         return Ok((Format::Other, with_l4));
     }
     let mut rh = 0;
-    if be16::<24, _>(octets) as usize >= UDP_LEN + RH_LEN {
+    if be16::<24, _>(bytes) as usize >= UDP_LEN + RH_LEN {
         frame.need(IPV4_LEN + UDP_LEN + RH_LEN, Layer::Rh)?;
-        rh = rh_facts(octet::<28, _>(octets));
+        rh = rh_facts(byte::<28, _>(bytes));
     }
     Ok((Format::Standard, with_l4 | STANDARD_PORT | rh))
 }
 
-/// Header length by an IPv4 header's first octet; `None` when that is not version 4.
+/// Header length by an IPv4 header's first byte; `None` when that is not version 4.
 #[cold]
 const fn ipv4_header_len(frame: L3<'_>, first: u8) -> Result<Option<usize>, Short> {
     if first >> 4 != 4 {
@@ -307,13 +307,13 @@ const fn ipv4_header_len(frame: L3<'_>, first: u8) -> Result<Option<usize>, Shor
 #[inline]
 fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> Result<u64, Short> {
     frame.need(IPV6_LEN, Layer::Ipv6)?;
-    let octets = frame.octets;
-    let first = be16::<0, _>(octets);
+    let bytes = frame.bytes;
+    let first = be16::<0, _>(bytes);
     if first >> 12 != 6 {
         return Ok(0);
     }
     let [_, traffic_class] = (first >> 4).to_be_bytes();
-    let next = octet::<6, _>(octets);
+    let next = byte::<6, _>(bytes);
     let ip = IPV6 | IP_VALID | ip_facts(traffic_class, next);
     if is_ipv6_extension(next) {
         return Ok(ip);
@@ -322,11 +322,11 @@ fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> Result<u64, Short> {
     if next != ip_proto::UDP {
         return Ok(with_l4);
     }
-    if (be16::<4, _>(octets) as usize) < UDP_LEN {
+    if (be16::<4, _>(bytes) as usize) < UDP_LEN {
         return Ok(ip); // what follows is padding
     }
     frame.need(IPV6_LEN + UDP_LEN, Layer::Udp)?;
-    Ok(with_l4 | flag(STANDARD_PORT, cfg.is_standard_port(be16::<42, _>(octets))))
+    Ok(with_l4 | flag(STANDARD_PORT, cfg.is_standard_port(be16::<42, _>(bytes))))
 }
 
 /// Fields of an IP header that the switch looks at.
@@ -341,13 +341,13 @@ const fn l4_facts(offset: usize) -> u64 {
     (offset as u64) << L4_OFFSET_SHIFT
 }
 
-/// The opcode, from the first octet of an RH.
+/// The opcode, from the first byte of an RH.
 #[inline]
 const fn rh_facts(first: u8) -> u64 {
     HAS_RH | (first as u64 >> 6) << RH_OPCODE_SHIFT
 }
 
-/// Next headers behind which the transport header is not at octet 40 (the IANA list of extension
+/// Next headers behind which the transport header is not at byte 40 (the IANA list of extension
 /// headers), and 59, "no next header".
 #[inline]
 const fn is_ipv6_extension(next: u8) -> bool {
@@ -357,7 +357,7 @@ const fn is_ipv6_extension(next: u8) -> bool {
 /// Format, keys and facts of a frame with an EtherType of AFH.
 #[inline]
 fn afh(frame: L3<'_>, cfg: &ParseConfig, dst: u64, src: u64) -> Result<(Format, Keys, u64), Short> {
-    let key_words = |order: Gen2Order| order.key_words_and_tc(top_octet(dst), top_octet(src)).0;
+    let key_words = |order: Gen2Order| order.key_words_and_tc(top_byte(dst), top_byte(src)).0;
     let order = cfg.gen2_order;
     let gen2 = match cfg.afh {
         AfhMode::Gen1 => None,
@@ -371,7 +371,7 @@ fn afh(frame: L3<'_>, cfg: &ParseConfig, dst: u64, src: u64) -> Result<(Format, 
         }
     };
     frame.need(RH_LEN, Layer::Rh)?;
-    let rh = rh_facts(octet::<0, _>(frame.octets));
+    let rh = rh_facts(byte::<0, _>(frame.bytes));
     Ok(match gen2 {
         Some(order) => (Format::AfhGen2, id16_keys(order, dst, src), rh),
         None => (Format::AfhGen1, gen1_keys(dst, src), rh),

@@ -1,6 +1,6 @@
 //! Classification rule by rule, in the order of docs/spec/wire-formats.md §1.8, and what is malformed.
 //! Shape: tables, name first; frames are built from hexadecimal text.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1.3 to §1.8, docs/spec/pipeline.md §1.
 
 use super::*;
@@ -16,27 +16,27 @@ const LITE: ParseConfig = ParseConfig { afh: AfhMode::Lite, ..CFG };
 const MACS: &str = "02 00 00 00 00 02  02 00 00 00 00 01 ";
 const RH: &str = "21 12 34 5A 90 15 61 23 ";
 
-/// A frame under test: room for 128 octets, of which `len` count.
+/// A frame under test: room for 128 bytes, of which `len` count.
 #[derive(Clone, Copy)]
 struct Frame {
-    octets: [u8; 128],
+    bytes: [u8; 128],
     len: usize,
 }
 
 /// Joins pieces of hexadecimal text; blanks do not matter.
 fn frame(pieces: &[&str]) -> Frame {
-    let mut out = Frame { octets: [0; 128], len: 0 };
+    let mut out = Frame { bytes: [0; 128], len: 0 };
     let mut high = None;
     for digit in pieces.iter().flat_map(|piece| piece.chars()).filter(|c| !c.is_whitespace()) {
         let value = u8::try_from(digit.to_digit(16).expect("hexadecimal")).unwrap();
         if let Some(first) = high.take() {
-            out.octets[out.len] = first << 4 | value;
+            out.bytes[out.len] = first << 4 | value;
             out.len += 1;
         } else {
             high = Some(value);
         }
     }
-    assert_eq!(high, None, "whole octets");
+    assert_eq!(high, None, "whole bytes");
     out
 }
 
@@ -47,13 +47,13 @@ impl Frame {
     }
 
     fn cut(self, len: usize) -> Self {
-        let mut octets = [0; 128];
-        octets[..len].copy_from_slice(&self.octets[..len]);
-        Self { octets, len }
+        let mut bytes = [0; 128];
+        bytes[..len].copy_from_slice(&self.bytes[..len]);
+        Self { bytes, len }
     }
 
     fn parse(&self, cfg: &ParseConfig) -> Result<Head, ParseError> {
-        parse_head(self.octets.first_chunk().unwrap(), self.len, cfg)
+        parse_head(self.bytes.first_chunk().unwrap(), self.len, cfg)
     }
 }
 
@@ -101,7 +101,7 @@ fn rule_1_any_length_from_14() {
         assert_eq!(whole.cut(len).parse(&LITE), want);
     }
     for len in [14, 15, 59, 60, 64, 65, 1500, 65_226, usize::MAX] {
-        let head = parse_head(whole.octets.first_chunk().unwrap(), len, &CFG).unwrap();
+        let head = parse_head(whole.bytes.first_chunk().unwrap(), len, &CFG).unwrap();
         assert_eq!(head.format(), Format::Other, "{len}");
     }
 }
@@ -244,7 +244,7 @@ fn rule_5_standard_or_ip_with_dscp() {
 fn rule_5_ipv6_is_other_and_roce_is_told() {
     let addresses = "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 01 \
                      00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 02 ";
-    #[rustfmt::skip] // columns: name, first 8 octets, what follows, markable, offset of L4
+    #[rustfmt::skip] // columns: name, first 8 bytes, what follows, markable, offset of L4
     let cases = [
         ("roce",               "66 21 23 45 00 40 11 40 ", UDP,                      true,  Some(54)),
         ("udp elsewhere",      "66 21 23 45 00 40 11 40 ", "C0 00 12 B8 00 54 FF FF", false, Some(54)),
@@ -373,12 +373,12 @@ fn keys_leave_out_what_changes_from_frame_to_frame() {
     let mut gen2 = gen2_slap();
     let mut rng = Rng::new(19);
     for tc in (0..=0xFC).step_by(4) {
-        gen1.octets[6] = tc;
+        gen1.bytes[6] = tc;
         let head = gen1.parse(&mode(AfhMode::Gen1)).unwrap();
         assert_eq!((head.src(), head.tc()), (AddrKey::gen1(1), Some(TrafficClass(tc))));
-        gen2.octets[6] = tc;
-        gen2.octets[1..4].copy_from_slice(&rng.bytes::<3>());
-        gen2.octets[7..10].copy_from_slice(&rng.bytes::<3>());
+        gen2.bytes[6] = tc;
+        gen2.bytes[1..4].copy_from_slice(&rng.bytes::<3>());
+        gen2.bytes[7..10].copy_from_slice(&rng.bytes::<3>());
         let head = gen2.parse(&mode(AfhMode::Gen2)).unwrap();
         assert_eq!((head.dst(), head.src()), (AddrKey::id16(2), AddrKey::id16(1)));
     }
@@ -387,7 +387,7 @@ fn keys_leave_out_what_changes_from_frame_to_frame() {
     assert_eq!(head.dst(), AddrKey::new(AddrSpace::Gen1, 0x0F01_0203_0405), "all 48 bits");
 }
 
-/// Layers of a frame with the octets up to the end of each.
+/// Layers of a frame with the bytes up to the end of each.
 type Layers = &'static [(Layer, usize)];
 
 #[test]
@@ -422,9 +422,9 @@ fn a_datagram_that_claims_no_rh_is_standard_without() {
     let cases = [
         ("empty datagram",        "C0 00 12 B7 00 08 00 00", 42, Ok(None)),
         ("empty, padded",         "C0 00 12 B7 00 08 00 00", 60, Ok(None)),
-        ("7 octets",              "C0 00 12 B7 00 0F 00 00", 49, Ok(None)),
-        ("8 octets, all there",   "C0 00 12 B7 00 10 00 00", 50, Ok(Some(RhOpcode::Send))),
-        ("8 octets, one missing", "C0 00 12 B7 00 10 00 00", 49, Err(ParseError::short(Layer::Rh, 50, 49))),
+        ("7 bytes",              "C0 00 12 B7 00 0F 00 00", 49, Ok(None)),
+        ("8 bytes, all there",   "C0 00 12 B7 00 10 00 00", 50, Ok(Some(RhOpcode::Send))),
+        ("8 bytes, one missing", "C0 00 12 B7 00 10 00 00", 49, Err(ParseError::short(Layer::Rh, 50, 49))),
     ];
     for (name, udp, len, want) in cases {
         let found = frame(&[MACS, "08 00", ip, udp]).padded(len).cut(len).parse(&CFG);
@@ -444,32 +444,32 @@ fn rh_opcode_of_every_format() {
     let opcodes = [RhOpcode::Send, RhOpcode::Ack, RhOpcode::Cnp, RhOpcode::Reserved];
     for (bits, want) in (0u8..).zip(opcodes) {
         for (mut frame, at) in [(standard(), 42), (gen1(), 14), (gen2_slap(), 14)] {
-            frame.octets[at] = bits << 6 | 0x3F;
+            frame.bytes[at] = bits << 6 | 0x3F;
             assert_eq!(frame.parse(&CFG).unwrap().rh_opcode(), Some(want));
         }
     }
 }
 
 #[test]
-fn octets_beyond_the_frame_are_never_looked_at() {
+fn bytes_beyond_the_frame_are_never_looked_at() {
     let mut rng = Rng::new(20);
     let kinds: [u16; 7] = [0x0800, 0x86DD, 0x8100, 0x8808, 0x88B5, 0x88B6, 0x0806];
     let modes = [AfhMode::None, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite, AfhMode::Auto];
     for _ in 0..200_000 {
-        let mut octets: [u8; HEAD_LEN] = rng.bytes();
+        let mut bytes: [u8; HEAD_LEN] = rng.bytes();
         let kind = |rng: &mut Rng| kinds[usize::try_from(rng.below(7)).unwrap()].to_be_bytes();
-        octets[12..14].copy_from_slice(&kind(&mut rng));
-        octets[16..18].copy_from_slice(&kind(&mut rng));
+        bytes[12..14].copy_from_slice(&kind(&mut rng));
+        bytes[16..18].copy_from_slice(&kind(&mut rng));
         for at in [14, 18] {
-            octets[at] = [0x45, 0x60, 0x46, octets[at]][usize::try_from(rng.below(4)).unwrap()];
+            bytes[at] = [0x45, 0x60, 0x46, bytes[at]][usize::try_from(rng.below(4)).unwrap()];
         }
         let len = usize::try_from(rng.below(80)).unwrap();
         let afh = modes[usize::try_from(rng.below(5)).unwrap()];
         let cfg = if rng.bool() { mode(afh) } else { documented(afh) };
-        let mut zeroed = octets;
+        let mut zeroed = bytes;
         zeroed[len.min(HEAD_LEN)..].fill(0);
         let found = parse_head(&zeroed, len, &cfg);
-        assert_eq!(parse_head(&octets, len, &cfg), found, "{octets:02x?} {len}");
+        assert_eq!(parse_head(&bytes, len, &cfg), found, "{bytes:02x?} {len}");
         match found {
             Err(ParseError::Short { need, had, .. }) => {
                 assert!(had < need && usize::from(had) == len, "{found:?}");

@@ -1,11 +1,11 @@
 //! Entries of the tables at an edge and in a switch, as commands carry them.
-//! Shape: FAST 8, LDST 8, DRT 2, RGT 12, re-router 5 octets; `decode` takes any octets, `emit` gives them back
+//! Shape: FAST 8, LDST 8, DRT 2, RGT 12, re-router 5 bytes; `decode` takes any bytes, `emit` gives them back
 //! with reserved bits zero.
-//! Units: octets; little-endian.
+//! Units: bytes; little-endian.
 //! Source: docs/spec/wire-formats.md §4.5, §4.6; CXL 3.1 sections 7.7.13.10, 7.7.13.12, 7.7.14.6.
 
 use super::{Bdf, Interleave, Pid};
-use crate::bytes::{octet, put, window};
+use crate::bytes::{byte, put, window};
 
 /// Why an entry cannot stand in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub enum Target {
 }
 
 /// Reads `[1]` ways, `[2]` granularity, `[4..6]` PID or index of a FAST or LDST entry.
-const fn target(octets: [u8; 8]) -> Result<(Interleave, Target), EntryError> {
-    let [_, ways, granularity, _, low, high, _, _] = octets;
+const fn target(bytes: [u8; 8]) -> Result<(Interleave, Target), EntryError> {
+    let [_, ways, granularity, _, low, high, _, _] = bytes;
     let Some(interleave) = Interleave::from_codes(ways & 0xF, granularity & 0xF) else {
         return Err(EntryError::Interleave);
     };
@@ -43,7 +43,7 @@ const fn target(octets: [u8; 8]) -> Result<(Interleave, Target), EntryError> {
     Ok((interleave, target))
 }
 
-/// The 8 octets of a FAST or LDST entry with `flags` in the first.
+/// The 8 bytes of a FAST or LDST entry with `flags` in the first.
 const fn segment(flags: u8, interleave: Interleave, target: Target) -> [u8; 8] {
     let field = match target {
         Target::Direct(pid) => pid.bits(),
@@ -65,25 +65,25 @@ pub struct FastEntry {
 }
 
 impl FastEntry {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     pub const LEN: usize = 8;
 
     /// `None` for an entry that is not valid.
     ///
     /// # Errors
     /// A reserved code in a valid entry.
-    pub const fn decode(octets: [u8; 8]) -> Result<Option<Self>, EntryError> {
-        let [flags, ..] = octets;
+    pub const fn decode(bytes: [u8; 8]) -> Result<Option<Self>, EntryError> {
+        let [flags, ..] = bytes;
         if flags & 1 == 0 {
             return Ok(None);
         }
-        match target(octets) {
+        match target(bytes) {
             Ok((interleave, target)) => Ok(Some(Self { gim: flags & 2 != 0, interleave, target })),
             Err(error) => Err(error),
         }
     }
 
-    /// The octets of `entry`; all zero for `None`.
+    /// The bytes of `entry`; all zero for `None`.
     #[must_use]
     pub const fn emit(entry: Option<Self>) -> [u8; 8] {
         match entry {
@@ -105,19 +105,19 @@ pub struct LdstEntry {
 }
 
 impl LdstEntry {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     pub const LEN: usize = 8;
 
     /// `None` for an entry that is not valid.
     ///
     /// # Errors
     /// A reserved code in a valid entry.
-    pub const fn decode(octets: [u8; 8]) -> Result<Option<Self>, EntryError> {
-        let [flags, ..] = octets;
+    pub const fn decode(bytes: [u8; 8]) -> Result<Option<Self>, EntryError> {
+        let [flags, ..] = bytes;
         if flags & 1 == 0 {
             return Ok(None);
         }
-        match target(octets) {
+        match target(bytes) {
             Ok((interleave, target)) => {
                 Ok(Some(Self { segment: flags & 2 != 0, interleave, target }))
             }
@@ -125,7 +125,7 @@ impl LdstEntry {
         }
     }
 
-    /// The octets of `entry`; all zero for `None`.
+    /// The bytes of `entry`; all zero for `None`.
     #[must_use]
     pub const fn emit(entry: Option<Self>) -> [u8; 8] {
         match entry {
@@ -148,7 +148,7 @@ pub enum DrtEntry {
 }
 
 impl DrtEntry {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     pub const LEN: usize = 2;
 
     /// # Errors
@@ -162,7 +162,7 @@ impl DrtEntry {
         }
     }
 
-    /// The octets.
+    /// The bytes.
     #[must_use]
     pub const fn emit(self) -> [u8; 2] {
         match self {
@@ -202,14 +202,14 @@ pub struct RgtEntry {
 }
 
 impl RgtEntry {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     pub const LEN: usize = 12;
 
     /// # Errors
     /// A reserved mode (vendor modes 6 and 7 are not supported), or a primary beyond the last port.
-    pub const fn decode(octets: [u8; 12]) -> Result<Self, EntryError> {
-        let ports = *window::<0, 8, _>(&octets);
-        let (last, how) = (octet::<8, _>(&octets), octet::<9, _>(&octets));
+    pub const fn decode(bytes: [u8; 12]) -> Result<Self, EntryError> {
+        let ports = *window::<0, 8, _>(&bytes);
+        let (last, how) = (byte::<8, _>(&bytes), byte::<9, _>(&bytes));
         let mode = match how & 7 {
             0 => RgtMode::Random,
             1 => RgtMode::CongestionAvoiding,
@@ -223,14 +223,14 @@ impl RgtEntry {
         Ok(Self { ports, highest, primary, mode, mix: (how >> 3) & 7 })
     }
 
-    /// The octets.
+    /// The bytes.
     #[must_use]
     pub const fn emit(self) -> [u8; 12] {
-        let mut octets = [0; 12];
-        put::<0, 8, _>(&mut octets, self.ports);
+        let mut bytes = [0; 12];
+        put::<0, 8, _>(&mut bytes, self.ports);
         let last = (self.highest & 7) | ((self.primary & 7) << 3);
-        put::<8, 2, _>(&mut octets, [last, self.mode as u8 | ((self.mix & 7) << 3)]);
-        octets
+        put::<8, 2, _>(&mut bytes, [last, self.mode as u8 | ((self.mix & 7) << 3)]);
+        bytes
     }
 
     /// Ports in use, in order; the first one takes static messages.
@@ -253,10 +253,10 @@ pub struct ReRouterEntry {
 }
 
 impl ReRouterEntry {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     pub const LEN: usize = 5;
 
-    /// Reads the octets.
+    /// Reads the bytes.
     #[must_use]
     pub const fn decode([low, high, segment, bus, function]: [u8; 5]) -> Self {
         let word = u16::from_le_bytes([low, high]);
@@ -265,7 +265,7 @@ impl ReRouterEntry {
         Self { dpid: Pid::from_low_bits(word), segment, requester }
     }
 
-    /// The octets.
+    /// The bytes.
     #[must_use]
     pub const fn emit(self) -> [u8; 5] {
         let (flag, segment) = match self.segment {
@@ -308,8 +308,8 @@ mod tests {
         assert_eq!(LdstEntry::decode([1, 0, 7, 0, 0, 0, 0, 0]), Err(EntryError::Interleave));
         assert_eq!(DrtEntry::decode([3, 0]), Err(EntryError::Kind));
         for mode in [3, 4, 5, 6, 7] {
-            let octets = [0, 0, 0, 0, 0, 0, 0, 0, 0, mode, 0, 0];
-            assert_eq!(RgtEntry::decode(octets), Err(EntryError::Mode), "{mode}");
+            let bytes = [0, 0, 0, 0, 0, 0, 0, 0, 0, mode, 0, 0];
+            assert_eq!(RgtEntry::decode(bytes), Err(EntryError::Mode), "{mode}");
         }
         let beyond = [0, 0, 0, 0, 0, 0, 0, 0, 0b00_010_001, 0, 0, 0];
         assert_eq!(RgtEntry::decode(beyond), Err(EntryError::Primary), "primary 2 of last 1");

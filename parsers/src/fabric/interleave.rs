@@ -1,9 +1,9 @@
 //! Interleaving of an address range over 1 to 256 targets.
-//! Shape: ways code 0..=8 (2^code ways) and granularity code 0..=6 (256 octets << code).
-//! Units: octets; way and code are bare numbers.
+//! Shape: ways code 0..=8 (2^code ways) and granularity code 0..=6 (256 bytes << code).
+//! Units: bytes; way and code are bare numbers.
 //! Source: CXL 3.1 sections 7.7.2.4 and 8.2.9.9.10; docs/spec/wire-formats.md §5.1, §5.2.
 
-/// How a range is dealt out: 2^i ways in turns of 256 << g octets.
+/// How a range is dealt out: 2^i ways in turns of 256 << g bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Interleave {
     ways: u8,
@@ -49,7 +49,7 @@ impl Interleave {
         1 << self.ways
     }
 
-    /// Octets of a turn, 256..=16,384.
+    /// Bytes of a turn, 256..=16,384.
     #[inline]
     #[must_use]
     pub const fn granularity(self) -> u32 {
@@ -70,7 +70,7 @@ impl Interleave {
         ((address >> self.shift()) & ((1 << self.ways) - 1)) as u8
     }
 
-    /// Takes the bits of the way out of `offset`: where the octet lies on its target.
+    /// Takes the bits of the way out of `offset`: where the byte lies on its target.
     #[inline]
     #[must_use]
     pub const fn compact(self, offset: u64) -> u64 {
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// Every code against counting: octets dealt out in turns.
+    /// Every code against counting: bytes dealt out in turns.
     #[test]
     fn way_and_offset_are_those_of_dealing_out_in_turns() {
         let mut rng = Rng::new(7);

@@ -1,10 +1,10 @@
 //! Flow key: what a frame's classification depends on, in three words.
 //! Shape: `([u8; 64], length, ParseConfig)` to [`FlowKey`]; frames of one port with equal keys have
 //! equal [`crate::Head`]s, or are all malformed.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1.8; the rules are those of `classify`, which a test holds against it.
 
-use crate::bytes::{be16, octet, window};
+use crate::bytes::{be16, byte, window};
 use crate::classify::{HEAD_LEN, ParseConfig};
 use crate::types::{AfhMode, ether_type, ip_proto};
 use crate::{ethernet, udp, vlan};
@@ -54,8 +54,8 @@ const IPV6_LEN_MIN: usize = TAGGED_LEN + crate::ipv6::LEN + udp::LEN;
 
 const _: () = assert!(TAGGED_LEN + crate::ipv4::LEN + udp::LEN + crate::rh::LEN <= LEN_MIN);
 
-/// The key of a frame of `len` octets, of which `head` is the beginning (zeros after its end); `None`
-/// for MAC control, for frames of less than 60 octets, and for headers that are too rare to remember:
+/// The key of a frame of `len` bytes, of which `head` is the beginning (zeros after its end); `None`
+/// for MAC control, for frames of less than 60 bytes, and for headers that are too rare to remember:
 /// IP options, a wrong IP version, a total length without room for the header.
 #[expect(clippy::inline_always, reason = "once a frame; a call costs a third of what it does")]
 #[inline(always)]
@@ -105,18 +105,18 @@ const fn rest(l3: &[u8; L3_LEN], kind: u16, len: usize, cfg: &ParseConfig) -> Op
     match kind {
         ether_type::IPV4 => ipv4(l3, cfg),
         ether_type::IPV6 => ipv6(l3, len),
-        _ => Some((octet::<0, _>(l3) as u64 >> 6) << RH_SHIFT), // AFH
+        _ => Some((byte::<0, _>(l3) as u64 >> 6) << RH_SHIFT), // AFH
     }
 }
 
 #[inline]
 const fn ipv4(l3: &[u8; L3_LEN], cfg: &ParseConfig) -> Option<u64> {
     let total_len = be16::<2, _>(l3) as usize;
-    if octet::<0, _>(l3) != 0x45 || total_len < crate::ipv4::LEN {
+    if byte::<0, _>(l3) != 0x45 || total_len < crate::ipv4::LEN {
         return None;
     }
-    let proto = octet::<9, _>(l3);
-    let ip = octet::<1, _>(l3) as u64
+    let proto = byte::<9, _>(l3);
+    let ip = byte::<1, _>(l3) as u64
         | (proto as u64) << PROTO_SHIFT
         | flag(FRAGMENT, be16::<6, _>(l3) & 0x3FFF != 0);
     if proto != ip_proto::UDP {
@@ -129,7 +129,7 @@ const fn ipv4(l3: &[u8; L3_LEN], cfg: &ParseConfig) -> Option<u64> {
     if port != cfg.udp_type1 && port != cfg.udp_type2 {
         return Some(udp);
     }
-    let rh = (octet::<28, _>(l3) as u64 >> 6) << RH_SHIFT;
+    let rh = (byte::<28, _>(l3) as u64 >> 6) << RH_SHIFT;
     Some(udp | rh | flag(RH_FITS, be16::<24, _>(l3) as usize >= udp::LEN + crate::rh::LEN))
 }
 
@@ -139,7 +139,7 @@ const fn ipv6(l3: &[u8; L3_LEN], len: usize) -> Option<u64> {
     if first >> 12 != 6 {
         return None;
     }
-    let next = octet::<6, _>(l3);
+    let next = byte::<6, _>(l3);
     let ip = (first as u64 >> 4) & 0xFF | (next as u64) << PROTO_SHIFT;
     if next != ip_proto::UDP {
         return Some(ip);

@@ -1,6 +1,6 @@
 //! A key holds all that a frame's classification depends on.
-//! Shape: random frames, each with one octet after the other changed.
-//! Units: octets.
+//! Shape: random frames, each with one byte after the other changed.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1.8.
 
 use super::*;
@@ -64,23 +64,23 @@ fn equal_keys_mean_equal_heads() {
         parsed += 1;
         for (at, alike) in alike.iter_mut().enumerate() {
             let mut other = head;
-            other[at] = pick(&mut rng, &[rng_octet(at, &head), !head[at], head[at] ^ 1]);
+            other[at] = pick(&mut rng, &[rng_byte(at, &head), !head[at], head[at] ^ 1]);
             let len = usize::try_from(58 + rng.below(20)).unwrap();
             if len > at && flow_key(&other, len, &cfg) == Some(key) {
                 *alike += 1;
-                assert_eq!(parse_head(&other, len, &cfg), want, "octet {at} of {head:02x?}");
+                assert_eq!(parse_head(&other, len, &cfg), want, "byte {at} of {head:02x?}");
             }
         }
     }
     assert!(parsed > 20_000, "{parsed}");
     // Where addresses and EtherType are, a change is another flow, but for the type of Lite frames.
     assert!(alike[..12].iter().all(|&n| n == 0), "{alike:?}");
-    // Payload is not looked at: octet 57 lies behind everything that is.
+    // Payload is not looked at: byte 57 lies behind everything that is.
     assert!(alike[57] > 10_000, "{alike:?}");
 }
 
-/// The octet before, so that neighbours swap places now and then; never the octet itself.
-fn rng_octet(at: usize, head: &[u8; HEAD_LEN]) -> u8 {
+/// The byte before, so that neighbours swap places now and then; never the byte itself.
+fn rng_byte(at: usize, head: &[u8; HEAD_LEN]) -> u8 {
     let before = head[at.saturating_sub(1)];
     if before == head[at] { !before } else { before }
 }
@@ -91,15 +91,15 @@ fn what_is_not_remembered_has_no_key() {
     head[12..18].copy_from_slice(&[8, 0, 0x45, 0, 0, 20]);
     assert!(flow_key(&head, 60, &ParseConfig::DEFAULT).is_some());
     assert!(flow_key(&head, 59, &ParseConfig::DEFAULT).is_none(), "shorter than on any wire");
-    #[rustfmt::skip] // columns: name, octets 12 to 14
+    #[rustfmt::skip] // columns: name, bytes 12 to 14
     let cases = [
         ("MAC control",       [0x88, 0x08, 0]),
         ("IP options",        [0x08, 0x00, 0x46]),
         ("version 6 in 0800", [0x08, 0x00, 0x60]),
         ("version 4 in 86dd", [0x86, 0xDD, 0x45]),
     ];
-    for (name, octets) in cases {
-        head[12..15].copy_from_slice(&octets);
+    for (name, bytes) in cases {
+        head[12..15].copy_from_slice(&bytes);
         assert_eq!(flow_key(&head, 64, &ParseConfig::DEFAULT), None, "{name}");
     }
     head[12..18].copy_from_slice(&[8, 0, 0x45, 0, 0, 19]);

@@ -1,6 +1,6 @@
 //! Whole frames of the four AI scale-up formats, from plain fields.
 //! Shape: [`FrameRepr`] (header by format, tag, RH, payload, ICRC or not) into one slice.
-//! Units: octets; without FCS, and without the zeros that transmit pads up to 60.
+//! Units: bytes; without FCS, and without the zeros that transmit pads up to 60.
 //! Source: docs/spec/wire-formats.md §1.1 to §1.5.
 //!
 //! For generators, endpoints and tests; the switch itself never builds a data frame.
@@ -18,7 +18,7 @@ use crate::types::{Format, Tci, ether_type, ip_proto};
 use crate::udp::{self, STANDARD_CHECKSUM, UdpRepr};
 use crate::vlan::TAG_LEN;
 
-/// Most payload octets of TYPE1 and TYPE2 frames.
+/// Most payload bytes of TYPE1 and TYPE2 frames.
 pub const MAX_PAYLOAD_LEN: usize = 1344;
 
 /// What is Standard's own in front of the RH.
@@ -66,7 +66,7 @@ pub struct FrameRepr<'a> {
     pub tag: Option<(u16, Tci)>,
     /// RC Link header; not for Lite, where it is left out.
     pub rh: RhRepr,
-    /// Payload, a multiple of four octets by the endpoint's padding.
+    /// Payload, a multiple of four bytes by the endpoint's padding.
     pub payload: &'a [u8],
     /// Append an ICRC; not for Lite, where it is left out.
     pub icrc: bool,
@@ -77,14 +77,14 @@ pub struct FrameRepr<'a> {
 pub enum EmitError {
     /// The slice is too small.
     Short {
-        /// Octets of the frame.
+        /// Bytes of the frame.
         need: usize,
-        /// Octets of the slice.
+        /// Bytes of the slice.
         had: usize,
     },
     /// The payload does not fit the 16-bit lengths of IPv4.
     TooLong {
-        /// Octets of the payload.
+        /// Bytes of the payload.
         payload: usize,
     },
 }
@@ -92,9 +92,9 @@ pub enum EmitError {
 impl fmt::Display for EmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Short { need, had } => write!(f, "frame needs {need} octets, room for {had}"),
+            Self::Short { need, had } => write!(f, "frame needs {need} bytes, room for {had}"),
             Self::TooLong { payload } => {
-                write!(f, "payload of {payload} octets does not fit a 16-bit length")
+                write!(f, "payload of {payload} bytes does not fit a 16-bit length")
             }
         }
     }
@@ -114,7 +114,7 @@ impl FrameRepr<'_> {
         }
     }
 
-    /// Octets in front of the payload: 50, 22 or 12, and 4 more with a tag.
+    /// Bytes in front of the payload: 50, 22 or 12, and 4 more with a tag.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         let tag_len = if self.tag.is_some() { TAG_LEN } else { 0 };
@@ -125,12 +125,12 @@ impl FrameRepr<'_> {
         }
     }
 
-    /// Octets behind the payload: the ICRC, if any.
+    /// Bytes behind the payload: the ICRC, if any.
     const fn icrc_len(&self) -> usize {
         if self.icrc && !matches!(self.header, HeaderRepr::Lite(_)) { crc::LEN } else { 0 }
     }
 
-    /// Octets of the whole frame.
+    /// Bytes of the whole frame.
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty")]
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -178,7 +178,7 @@ impl FrameRepr<'_> {
         Ok(need)
     }
 
-    /// Writes the first twelve octets; returns the EtherType of what follows them, if any does.
+    /// Writes the first twelve bytes; returns the EtherType of what follows them, if any does.
     fn emit_addresses(&self, out: &mut [u8; afh::LEN]) -> Option<u16> {
         match &self.header {
             HeaderRepr::Standard(StandardRepr { dst, src, .. }) => {
@@ -231,7 +231,7 @@ impl FrameRepr<'_> {
 struct Rest<'a>(&'a mut [u8]);
 
 impl<'a> Rest<'a> {
-    /// Cuts off the first `N` octets.
+    /// Cuts off the first `N` bytes.
     fn take<const N: usize>(&mut self) -> Option<&'a mut [u8; N]> {
         let (part, tail) = core::mem::take(&mut self.0).split_first_chunk_mut()?;
         self.0 = tail;

@@ -1,6 +1,6 @@
-//! Worked frames of docs/spec/wire-formats.md §1.2 to §1.4a, octet by octet with ICRC and FCS.
+//! Worked frames of docs/spec/wire-formats.md §1.2 to §1.4a, byte by byte with ICRC and FCS.
 //! Shape: one test a format.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md.
 
 use super::*;

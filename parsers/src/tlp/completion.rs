@@ -1,6 +1,6 @@
 //! Answers to requests: status alone, or data.
 //! Shape: a parsed request in, a [`TlpRepr`] of its completion out; `None` for what nobody answers.
-//! Units: byte count and lower address in octets; places in a request in DW.
+//! Units: byte count and lower address in bytes; places in a request in DW.
 //! Source: PCIe 6.0 section 2.3.1.1, table 2-39; docs/spec/wire-formats.md §3.4, §3.6.
 
 use super::fields::{DevLoad, Status};
@@ -51,7 +51,7 @@ impl Completion {
         data: &'a [u8],
     ) -> Option<TlpRepr<'a>> {
         let end = usize::from(from_dw) * 4 + data.len();
-        if !wants_data(request.kind()) || data.is_empty() || end > answer_octets(request) {
+        if !wants_data(request.kind()) || data.is_empty() || end > answer_bytes(request) {
             return None;
         }
         let locked = matches!(request.kind(), Kind::MemReadLocked);
@@ -61,7 +61,7 @@ impl Completion {
         } else {
             let whole = u32::from(byte_count(request));
             let low = lower_address(request);
-            // the first DW counts from its first octet that was asked for
+            // the first DW counts from its first byte that was asked for
             let done = (u32::from(from_dw) * 4).saturating_sub(u32::from(low % 4));
             let count = u16::try_from(whole.checked_sub(done).filter(|&left| left > 0)?).ok()?;
             let first = u32::from(low) + done;
@@ -92,12 +92,12 @@ const fn wants_data(kind: Kind) -> bool {
         )
 }
 
-/// Octets of whole DWs that all completions with data return together.
-const fn answer_octets(request: &Tlp<'_>) -> usize {
-    let octets = request.length_dw() as usize * 4;
+/// Bytes of whole DWs that all completions with data return together.
+const fn answer_bytes(request: &Tlp<'_>) -> usize {
+    let bytes = request.length_dw() as usize * 4;
     match request.kind() {
-        Kind::Cas => octets / 2,
-        _ => octets,
+        Kind::Cas => bytes / 2,
+        _ => bytes,
     }
 }
 
@@ -133,8 +133,8 @@ fn answer(request: &Tlp<'_>, kind: Kind, body: Body) -> TlpRepr<'static> {
     }
 }
 
-/// Octets that the first completion of `request` announces, 1..=4096: of a memory read from its first
-/// to its last enabled octet, at least 1; of an atomic its operand; of all else 4.
+/// Bytes that the first completion of `request` announces, 1..=4096: of a memory read from its first
+/// to its last enabled byte, at least 1; of an atomic its operand; of all else 4.
 #[must_use]
 pub fn byte_count(request: &Tlp<'_>) -> u16 {
     let length = request.length_dw() * 4;
@@ -155,7 +155,7 @@ pub fn byte_count(request: &Tlp<'_>) -> u16 {
     }
 }
 
-/// Low 7 bits of the first enabled octet's address of a memory read; 0 of all else.
+/// Low 7 bits of the first enabled byte's address of a memory read; 0 of all else.
 #[must_use]
 pub fn lower_address(request: &Tlp<'_>) -> u8 {
     match request.kind() {
@@ -168,7 +168,7 @@ pub fn lower_address(request: &Tlp<'_>) -> u8 {
     }
 }
 
-/// Octets of the first DW in front of the first enabled one; 0 if none is.
+/// Bytes of the first DW in front of the first enabled one; 0 if none is.
 const fn skipped_in_front(first_be: u8) -> u8 {
     match first_be & 0xF {
         0 => 0,

@@ -1,6 +1,6 @@
 //! Changes on the way: type 1 to type 0, local prefixes, one header layout to the other.
-//! Shape: octets in place, or a parsed TLP in and the other mode's octets out.
-//! Units: octets.
+//! Shape: bytes in place, or a parsed TLP in and the other mode's bytes out.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.2, §3.4, §3.5; PCIe 6.0 section 2.2.1.2 (flit mode has no LN).
 
 use core::fmt;
@@ -111,7 +111,7 @@ pub fn non_flit_repr<'a>(tlp: &Tlp<'a>) -> Result<TlpRepr<'a>, ConvertError> {
     if tlp.mode() == Mode::NonFlit {
         return Err(ConvertError::Mode);
     }
-    if tlp.kind().octet(Mode::NonFlit, tlp.is_wide()).is_none() {
+    if tlp.kind().byte(Mode::NonFlit, tlp.is_wide()).is_none() {
         return Err(ConvertError::Kind);
     }
     let [_, _, ohc_c] = tlp.ohc();
@@ -143,8 +143,8 @@ pub fn type1_to_type0(mode: Mode, bytes: &mut [u8]) -> Result<(), ParseError> {
         _ => return Err(not_type1(&tlp)),
     };
     let at = tlp.prefix_len();
-    if let (Some(octet), Some(first)) = (bytes.get_mut(at), type0.octet(mode, false)) {
-        *octet = first;
+    if let (Some(byte), Some(first)) = (bytes.get_mut(at), type0.byte(mode, false)) {
+        *byte = first;
     }
     Ok(())
 }
@@ -154,7 +154,7 @@ fn not_type1(tlp: &Tlp<'_>) -> ParseError {
     refused(Layer::Tlp, Field::TlpType, u16::from(first))
 }
 
-/// Puts `prefix` in front of the TLP of `len` octets at the front of `bytes`, which then holds 4 more.
+/// Puts `prefix` in front of the TLP of `len` bytes at the front of `bytes`, which then holds 4 more.
 ///
 /// # Errors
 /// [`EmitError::Room`] when `bytes` has none for them; nothing is changed then.
@@ -167,8 +167,8 @@ pub fn insert_prefix(
     let need = len.saturating_add(prefix::LEN);
     let place = bytes.get_mut(..need).ok_or(EmitError::Room { need, had })?;
     place.copy_within(..len, prefix::LEN);
-    for (octet, value) in place.iter_mut().zip(prefix.emit()) {
-        *octet = value;
+    for (byte, value) in place.iter_mut().zip(prefix.emit()) {
+        *byte = value;
     }
     Ok(need)
 }

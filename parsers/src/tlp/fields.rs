@@ -159,7 +159,7 @@ pub enum Route {
     Address {
         /// Of which space.
         space: AddressSpace,
-        /// First octet of the first DW.
+        /// First byte of the first DW.
         addr: Hpa,
         /// The header has room for 64 bits.
         wide: bool,

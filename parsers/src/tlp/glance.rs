@@ -1,6 +1,6 @@
 //! A frame with one of the commonest TLPs at a glance: where the TLP is, its PTH, and what it is.
 //! Shape: the front of a frame and what its link carries → [`Glance`]; `None` for whatever takes a longer look.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a.
 //!
 //! For frames without VLAN tag and local prefixes, whose link header has no flag and whose PTH no reserved bit: what
@@ -12,7 +12,7 @@ use super::pth::{self, Pth};
 use super::quick::{Quick, quick};
 use crate::HEAD_LEN;
 
-/// Octets of both addresses.
+/// Bytes of both addresses.
 pub const MACS_LEN: usize = 12;
 /// Where a TLP without PTH is.
 pub const HBR_AT: usize = MACS_LEN + link::LEN;
@@ -68,7 +68,7 @@ pub struct Glance {
     pub at: usize,
 }
 
-/// Looks at a frame of `len` octets, from a link with TLPs behind `front` of up to `payload_max` octets of payload;
+/// Looks at a frame of `len` bytes, from a link with TLPs behind `front` of up to `payload_max` bytes of payload;
 /// `None` for one that takes a longer look.
 #[inline]
 #[must_use]
@@ -110,9 +110,9 @@ mod tests {
         for oui in [Oui::DEFAULT, Oui([0xFF, 0, 0x81])] {
             let LinkWords { pbr, hbr } = LinkWords::new(oui);
             for (word, protocol) in [(pbr, Protocol::Pbr), (hbr, Protocol::HbrFlit)] {
-                let mut octets = [0; link::LEN];
-                TlpLink { oui, protocol }.emit(&mut octets).unwrap();
-                assert_eq!(word.to_be_bytes(), octets, "{oui:?} {protocol:?}");
+                let mut bytes = [0; link::LEN];
+                TlpLink { oui, protocol }.emit(&mut bytes).unwrap();
+                assert_eq!(word.to_be_bytes(), bytes, "{oui:?} {protocol:?}");
             }
         }
     }

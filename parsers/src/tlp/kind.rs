@@ -1,5 +1,5 @@
 //! What a TLP is: its mode, kind, routing of messages and class of flow control.
-//! Shape: first octet of the header <-> ([`Kind`], 4-DW address or not), one table for each [`Mode`].
+//! Shape: first byte of the header <-> ([`Kind`], 4-DW address or not), one table for each [`Mode`].
 //! Units: none.
 //! Source: PCIe 5.0 table 2-3, PCIe 6.0 table 2-5; docs/spec/wire-formats.md §3.1, §3.5.
 
@@ -120,25 +120,25 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Reads the first octet of a header; also whether its address has 64 bits. `None` if reserved.
+    /// Reads the first byte of a header; also whether its address has 64 bits. `None` if reserved.
     #[must_use]
-    pub const fn decode(mode: Mode, octet: u8) -> Option<(Self, bool)> {
+    pub const fn decode(mode: Mode, byte: u8) -> Option<(Self, bool)> {
         match mode {
-            Mode::NonFlit => Self::decode_non_flit(octet),
-            Mode::Flit => Self::decode_flit(octet),
+            Mode::NonFlit => Self::decode_non_flit(byte),
+            Mode::Flit => Self::decode_flit(byte),
         }
     }
 
-    const fn decode_non_flit(octet: u8) -> Option<(Self, bool)> {
-        Some(match octet {
+    const fn decode_non_flit(byte: u8) -> Option<(Self, bool)> {
+        Some(match byte {
             0x00 => (Self::MemRead, false),
             0x20 => (Self::MemRead, true),
-            _ => return Self::decode_both(octet),
+            _ => return Self::decode_both(byte),
         })
     }
 
-    const fn decode_flit(octet: u8) -> Option<(Self, bool)> {
-        Some(match octet {
+    const fn decode_flit(byte: u8) -> Option<(Self, bool)> {
+        Some(match byte {
             0x00 => (Self::Nop, false),
             0x03 => (Self::MemRead, false),
             0x0C => (Self::UioWriteCompletion, false),
@@ -147,13 +147,13 @@ impl Kind {
             0x22 => (Self::UioRead, true),
             0x48 => (Self::UioReadCompletion { data: true }, false),
             0x61 => (Self::UioWrite, true),
-            _ => return Self::decode_both(octet),
+            _ => return Self::decode_both(byte),
         })
     }
 
     /// The types that have one code in both modes.
-    const fn decode_both(octet: u8) -> Option<(Self, bool)> {
-        Some(match octet {
+    const fn decode_both(byte: u8) -> Option<(Self, bool)> {
+        Some(match byte {
             0x01 => (Self::MemReadLocked, false),
             0x21 => (Self::MemReadLocked, true),
             0x40 => (Self::MemWrite, false),
@@ -162,10 +162,10 @@ impl Kind {
             0x7B => (Self::DeferrableMemWrite, true),
             0x02 => (Self::IoRead, false),
             0x42 => (Self::IoWrite, false),
-            0x04 | 0x05 => (Self::CfgRead { type1: octet & 1 == 1 }, false),
-            0x44 | 0x45 => (Self::CfgWrite { type1: octet & 1 == 1 }, false),
+            0x04 | 0x05 => (Self::CfgRead { type1: byte & 1 == 1 }, false),
+            0x44 | 0x45 => (Self::CfgWrite { type1: byte & 1 == 1 }, false),
             0x0A | 0x0B | 0x4A | 0x4B => {
-                (Self::Completion { locked: octet & 1 == 1, data: octet & 0x40 != 0 }, false)
+                (Self::Completion { locked: byte & 1 == 1, data: byte & 0x40 != 0 }, false)
             }
             0x4C => (Self::FetchAdd, false),
             0x6C => (Self::FetchAdd, true),
@@ -173,18 +173,18 @@ impl Kind {
             0x6D => (Self::Swap, true),
             0x4E => (Self::Cas, false),
             0x6E => (Self::Cas, true),
-            0x30..=0x37 | 0x70..=0x77 => match Routing::decode(octet & 7) {
-                Some(routing) => (Self::Message { routing, data: octet & 0x40 != 0 }, true),
+            0x30..=0x37 | 0x70..=0x77 => match Routing::decode(byte & 7) {
+                Some(routing) => (Self::Message { routing, data: byte & 0x40 != 0 }, true),
                 None => return None,
             },
             _ => return None,
         })
     }
 
-    /// First octet of the header; `wide` asks for a 64-bit address where there is a choice.
+    /// First byte of the header; `wide` asks for a 64-bit address where there is a choice.
     /// `None` when `mode` has no such TLP.
     #[must_use]
-    pub const fn octet(self, mode: Mode, wide: bool) -> Option<u8> {
+    pub const fn byte(self, mode: Mode, wide: bool) -> Option<u8> {
         let four = if wide { 0x20 } else { 0 };
         Some(match self {
             Self::MemRead => match mode {
@@ -217,7 +217,7 @@ impl Kind {
         })
     }
 
-    /// Octets of the base header: one DW for `NOP`, else three or four.
+    /// Bytes of the base header: one DW for `NOP`, else three or four.
     #[inline]
     #[must_use]
     pub const fn base_len(self, wide: bool) -> usize {

@@ -1,13 +1,13 @@
 //! What stands between the addresses of an Ethernet frame and the TLP in it.
 //! Shape: EtherType 16 (0x88B7), OUI 24, protocol 16, version 4, flags 4 bits; then one TLP, then padding.
-//! Units: octets.
+//! Units: bytes.
 //! Source: IEEE 802 section 9.2.4 (OUI Extended EtherType); proposed in docs/spec/wire-formats.md §3.7a.
 
-use crate::bytes::{be16, cut, cut_mut, octet, put, window};
+use crate::bytes::{be16, byte, cut, cut_mut, put, window};
 use crate::error::{Field, Layer, ParseError};
 use crate::tlp::view::refused;
 
-/// Octets from the EtherType to the TLP.
+/// Bytes from the EtherType to the TLP.
 pub const LEN: usize = 8;
 /// OUI Extended EtherType.
 pub const ETHER_TYPE: u16 = 0x88B7;
@@ -71,7 +71,7 @@ impl TlpLink {
     /// the caller's); also returns what follows it. Flags are ignored.
     ///
     /// # Errors
-    /// Fewer than [`LEN`] octets, or another EtherType, OUI, protocol or version.
+    /// Fewer than [`LEN`] bytes, or another EtherType, OUI, protocol or version.
     #[inline]
     pub const fn parse(bytes: &[u8], oui: Oui) -> Result<(Self, &[u8]), ParseError> {
         let (head, rest) = match cut::<LEN>(bytes, Layer::TlpLink) {
@@ -86,7 +86,7 @@ impl TlpLink {
         if a != want_a || b != want_b || c != want_c {
             return Err(refused(Layer::TlpLink, Field::Oui, u16::from_be_bytes([b, c])));
         }
-        let version = octet::<7, _>(head);
+        let version = byte::<7, _>(head);
         if version >> 4 != VERSION {
             return Err(refused(Layer::TlpLink, Field::Version, version as u16));
         }
@@ -99,7 +99,7 @@ impl TlpLink {
     /// Writes the header, flags 0, at the front of `bytes`; returns what follows it.
     ///
     /// # Errors
-    /// [`ParseError::Short`] when there is no room for [`LEN`] octets.
+    /// [`ParseError::Short`] when there is no room for [`LEN`] bytes.
     #[inline]
     pub const fn emit(self, bytes: &mut [u8]) -> Result<&mut [u8], ParseError> {
         let (head, rest) = match cut_mut::<LEN>(bytes, Layer::TlpLink) {

@@ -1,7 +1,7 @@
 //! Lightweight Notification: requests that register a cache line, the message that says it changed.
 //! Shape: LN bit of memory reads, writes and completions; [`LnMessage`] = `MsgD` with code 0x7F and two DWs;
-//! [`LnrCapability`] of 8 octets. Non-flit mode only.
-//! Units: octets; a registration count n stands for 2^n lines.
+//! [`LnrCapability`] of 8 bytes. Non-flit mode only.
+//! Units: bytes; a registration count n stands for 2^n lines.
 //! Source: PCIe 5.0 section 6.21 (removed in 6.0); docs/spec/wire-formats.md §3.3, C11 (place of NR and payload order
 //! proposed).
 
@@ -19,27 +19,27 @@ pub const VENDOR_PCI_SIG: u16 = 0x0001;
 /// Size of a cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LineSize {
-    /// 64 octets.
+    /// 64 bytes.
     #[default]
     L64,
-    /// 128 octets.
+    /// 128 bytes.
     L128,
 }
 
 impl LineSize {
-    /// Octets.
+    /// Bytes.
     #[must_use]
-    pub const fn octets(self) -> u64 {
+    pub const fn bytes(self) -> u64 {
         match self {
             Self::L64 => 64,
             Self::L128 => 128,
         }
     }
 
-    /// First octet of the line of `addr`.
+    /// First byte of the line of `addr`.
     #[must_use]
     pub const fn line(self, Hpa(addr): Hpa) -> Hpa {
-        Hpa(addr & !(self.octets() - 1))
+        Hpa(addr & !(self.bytes() - 1))
     }
 }
 
@@ -168,7 +168,7 @@ pub struct LnMessage {
 }
 
 impl LnMessage {
-    /// Octets of the payload.
+    /// Bytes of the payload.
     pub const PAYLOAD_LEN: usize = 8;
 
     /// Reads a parsed message; `None` if it is no LN Message.
@@ -235,32 +235,32 @@ impl LnMessage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "one-bit fields of a register")]
 pub struct LnrCapability {
-    /// Octet offset of the next capability, 12 bits.
+    /// Byte offset of the next capability, 12 bits.
     pub next: u16,
-    /// LNR-64: takes lines of 64 octets.
+    /// LNR-64: takes lines of 64 bytes.
     pub lines_64: bool,
-    /// LNR-128: takes lines of 128 octets.
+    /// LNR-128: takes lines of 128 bytes.
     pub lines_128: bool,
     /// At most 2^n lines, 5 bits.
     pub registration_max: u8,
     /// Enabled.
     pub is_enabled: bool,
-    /// CLS: lines of 128 octets.
+    /// CLS: lines of 128 bytes.
     pub is_128: bool,
     /// The host allows 2^n lines, 5 bits.
     pub registration_limit: u8,
 }
 
 impl LnrCapability {
-    /// Octets in configuration space.
+    /// Bytes in configuration space.
     pub const LEN: usize = 8;
     /// Id of the extended capability.
     pub const ID: u16 = 0x001C;
 
     /// Reads the registers; `None` if the id is another or the version not 1.
     #[must_use]
-    pub const fn decode(octets: [u8; Self::LEN]) -> Option<Self> {
-        let [id_low, id_high, version, next, cap, max, control, limit] = octets;
+    pub const fn decode(bytes: [u8; Self::LEN]) -> Option<Self> {
+        let [id_low, id_high, version, next, cap, max, control, limit] = bytes;
         if u16::from_le_bytes([id_low, id_high]) != Self::ID || version & 0xF != 1 {
             return None;
         }

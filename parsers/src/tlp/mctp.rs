@@ -1,7 +1,7 @@
 //! MCTP packets in vendor-defined PCIe messages.
 //! Shape: `MsgD` routed by ID, code 0x7F, Vendor ID 0x1AB4; DW3 is reserved 4, version 4, destination EID 8, source
 //! EID 8, SOM 1, EOM 1, sequence 2, TO 1, tag 3 bits; then the payload, filled up to whole DWs.
-//! Units: octets.
+//! Units: bytes.
 //! Source: DMTF DSP0238 section 6 (binding), DSP0236 section 8 (transport header).
 //!
 //! Non-flit headers have the padding's length in bits 5:4 of the tag and MCTP's code 0 in bits 3:0. Flit-mode
@@ -20,7 +20,7 @@ use crate::fabric::Bdf;
 pub const VENDOR_DMTF: u16 = 0x1AB4;
 /// Version of the transport header.
 pub const VERSION: u8 = 1;
-/// Baseline transmission unit: octets of a message in each packet but the last.
+/// Baseline transmission unit: bytes of a message in each packet but the last.
 pub const UNIT: usize = 64;
 /// EID of who is addressed by the link alone.
 pub const EID_NULL: u8 = 0;
@@ -46,7 +46,7 @@ pub struct MctpPacket<'a> {
     pub owner: bool,
     /// Message tag, 3 bits.
     pub tag: u8,
-    /// Octets of padding at the end of `payload`, 0..=3; 0 in flit mode.
+    /// Bytes of padding at the end of `payload`, 0..=3; 0 in flit mode.
     pub pad: u8,
     /// Part of the message, whole DWs.
     pub payload: &'a [u8],
@@ -56,7 +56,7 @@ impl<'a> MctpPacket<'a> {
     /// Reads a parsed message, of either mode.
     ///
     /// # Errors
-    /// It is no MCTP packet: another kind, code, vendor, version, or no octet of payload.
+    /// It is no MCTP packet: another kind, code, vendor, version, or no byte of payload.
     pub fn parse(tlp: &Tlp<'a>) -> Result<Self, ParseError> {
         let (Kind::Message { data: true, .. }, Some((_, dw3))) = (tlp.kind(), tlp.message_dws())
         else {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::testing::Rng;
 
-    /// A packet of five octets as DSP0238 lays it out: padding 3, single, tag 5 of the sender.
+    /// A packet of five bytes as DSP0238 lays it out: padding 3, single, tag 5 of the sender.
     #[test]
     fn worked_packets_parse_and_emit() {
         let payload = [7, 0, 1, 2, 3, 0, 0, 0];
@@ -193,7 +193,7 @@ mod tests {
         let good = [
             0x72, 0, 0, 1, 0, 0, 0x00, 0x7F, 0, 0, 0x1A, 0xB4, 0x01, 0, 0, 0xC8, 8, 0, 0, 0,
         ];
-        #[rustfmt::skip] // columns: name, octet, its value, the refused field
+        #[rustfmt::skip] // columns: name, byte, its value, the refused field
         let cases = [
             ("type 0",        7,  0x7E, Field::TlpType),
             ("other vendor",  10, 0x1E, Field::VendorId),
@@ -201,9 +201,9 @@ mod tests {
             ("other code",    6,  0x01, Field::VdmCode),
         ];
         for (name, at, value, want) in cases {
-            let mut octets = good;
-            octets[at] = value;
-            let tlp = Tlp::parse(Mode::NonFlit, &octets).expect("a message");
+            let mut bytes = good;
+            bytes[at] = value;
+            let tlp = Tlp::parse(Mode::NonFlit, &bytes).expect("a message");
             let refused = MctpPacket::parse(&tlp).expect_err(name);
             assert!(matches!(refused, ParseError::Value { field, .. } if field == want), "{name}");
         }

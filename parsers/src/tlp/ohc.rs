@@ -50,7 +50,7 @@ impl OhcA1 {
     }
 }
 
-/// `LastBE` in bits 7:4, `FirstBE` in bits 3:0: OHC-A2, and the low octet of A1 and A3.
+/// `LastBE` in bits 7:4, `FirstBE` in bits 3:0: OHC-A2, and the low byte of A1 and A3.
 #[inline]
 #[must_use]
 pub const fn byte_enables(last_be: u8, first_be: u8) -> u32 {

@@ -1,6 +1,6 @@
 //! TLP prefixes: which there are, and the two readings of `VendPrefixL0`.
-//! Shape: 4 octets, the first `100` and a type: bit 4 of it tells end-end from local.
-//! Units: octets.
+//! Shape: 4 bytes, the first `100` and a type: bit 4 of it tells end-end from local.
+//! Units: bytes.
 //! Source: PCIe 6.0 section 2.2.10; CXL 3.1 sections 2.4, 7.7.6.2; docs/spec/wire-formats.md §3.2 (the place of the PID
 //! is proposed there).
 
@@ -9,11 +9,11 @@ use super::kind::Mode;
 use super::layout::bit;
 use crate::fabric::Pid;
 
-/// Octets of a prefix.
+/// Bytes of a prefix.
 pub const LEN: usize = 4;
-/// First octet of the vendor-defined local prefix 0.
+/// First byte of the vendor-defined local prefix 0.
 pub const VEND_L0: u8 = 0x8E;
-/// First octet of the prefix with a PASID.
+/// First byte of the prefix with a PASID.
 pub const PASID: u8 = 0x91;
 
 /// Scope of a prefix.
@@ -24,10 +24,10 @@ pub(super) enum Scope {
     Reserved,
 }
 
-/// What the first octet of a DW is a prefix of; `None` if it starts a header.
+/// What the first byte of a DW is a prefix of; `None` if it starts a header.
 #[inline]
-pub(super) const fn scope(mode: Mode, octet: u8) -> Option<Scope> {
-    match (mode, octet) {
+pub(super) const fn scope(mode: Mode, byte: u8) -> Option<Scope> {
+    match (mode, byte) {
         (Mode::NonFlit, 0x80) | (Mode::Flit, 0x8D) | (_, VEND_L0 | 0x8F) => Some(Scope::Local),
         (Mode::NonFlit, 0x90 | PASID | 0x9E | 0x9F) => Some(Scope::EndEnd),
         (_, 0x80..=0x9F) => Some(Scope::Reserved),
@@ -43,11 +43,11 @@ impl VendPrefixL0 {
     /// LD-ID of the device that the fabric manager owns.
     pub const LD_FM_OWNED: u16 = 0xFFFF;
 
-    /// From the three octets behind the first.
+    /// From the three bytes behind the first.
     #[inline]
     #[must_use]
-    pub const fn from_octets(octets: [u8; 3]) -> Self {
-        Self(octets)
+    pub const fn from_bytes(bytes: [u8; 3]) -> Self {
+        Self(bytes)
     }
 
     /// Names a logical device.

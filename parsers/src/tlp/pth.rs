@@ -1,18 +1,18 @@
 //! The header in front of every TLP on a PBR link, and the grammar of what may stand before it.
 //! Shape: PTH = 11, reserved 3, Hie 1, DSAR 1, PIF 1, SPID 12, DPID 12 bits; [`PbrTlp`] = NOPs, reserved DWs and
 //! local prefixes, PTH, flit-mode TLP.
-//! Units: octets.
+//! Units: bytes.
 //! Source: CXL 3.1 section 7.7.6.2; docs/spec/wire-formats.md §3.7.
 
 use super::kind::{Kind, Mode};
 use super::prefix::{self, Scope, VendPrefixL0};
 use super::repr::{EmitError, TlpRepr};
 use super::view::{Tlp, refused};
-use crate::bytes::{cut, octet};
+use crate::bytes::{byte, cut};
 use crate::error::{Field, Layer, ParseError};
 use crate::fabric::Pid;
 
-/// Octets of a PTH.
+/// Bytes of a PTH.
 pub const LEN: usize = 4;
 
 /// PBR TLP header.
@@ -40,14 +40,14 @@ impl Pth {
     /// Splits a header off the front of `bytes`; also returns what follows it.
     ///
     /// # Errors
-    /// Fewer than [`LEN`] octets remain, or bits 7:6 of the first are not 11.
+    /// Fewer than [`LEN`] bytes remain, or bits 7:6 of the first are not 11.
     #[inline]
     pub const fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (head, rest) = match cut::<LEN>(bytes, Layer::Pth) {
             Ok(parts) => parts,
             Err(error) => return Err(error),
         };
-        let flags = octet::<0, _>(head);
+        let flags = byte::<0, _>(head);
         if flags >> 6 != 0b11 {
             return Err(refused(Layer::Pth, Field::PbrGrammar, flags as u16));
         }
@@ -94,8 +94,8 @@ impl<'a> PbrTlp<'a> {
         for (index, dw) in bytes.chunks(4).enumerate() {
             let pth_at = index * 4;
             let &[first, a, b, c] = dw else {
-                // fewer than four octets at the end: padding if nothing is open, and all zeros
-                if vend.is_none() && pth_at > 0 && dw.iter().all(|&octet| octet == 0) {
+                // fewer than four bytes at the end: padding if nothing is open, and all zeros
+                if vend.is_none() && pth_at > 0 && dw.iter().all(|&byte| byte == 0) {
                     return Ok(None);
                 }
                 return Err(ParseError::short(Layer::Pth, pth_at + 4, bytes.len()));
@@ -104,7 +104,7 @@ impl<'a> PbrTlp<'a> {
                 (0b00, _) if first == 0 => {}
                 (0b01, _) => {}
                 (0b10, Some(Scope::Local)) => {
-                    let prefix = VendPrefixL0::from_octets([a, b, c]);
+                    let prefix = VendPrefixL0::from_bytes([a, b, c]);
                     vend = vend.or(Some((first == prefix::VEND_L0).then_some(prefix)));
                 }
                 (0b11, _) => {
@@ -144,7 +144,7 @@ impl<'a> PbrTlp<'a> {
         self.pth
     }
 
-    /// Octets in front of the PTH.
+    /// Bytes in front of the PTH.
     #[inline]
     #[must_use]
     pub const fn pth_at(&self) -> usize {
@@ -165,7 +165,7 @@ impl<'a> PbrTlp<'a> {
         self.vend
     }
 
-    /// Octets from the front to the end of the TLP.
+    /// Bytes from the front to the end of the TLP.
     #[inline]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a TLP is never empty")]

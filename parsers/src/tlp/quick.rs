@@ -1,6 +1,6 @@
-//! The commonest flit-mode TLPs at a glance: what a switch wants to know of them, out of 16 octets.
+//! The commonest flit-mode TLPs at a glance: what a switch wants to know of them, out of 16 bytes.
 //! Shape: first four DWs → [`Quick`]; `None` for whatever [`super::Tlp::parse`] must look at.
-//! Units: octets.
+//! Units: bytes.
 //! Source: PCIe 6.0 table 2-5; docs/spec/wire-formats.md §3.5, §3.6.
 //!
 //! Memory and UIO requests and completions without OHC and trailer: nothing but the first DW says how long they
@@ -31,9 +31,9 @@ pub struct Quick {
     pub flow: Flow,
     /// Traffic Class.
     pub tc: u8,
-    /// Octets of header and payload.
+    /// Bytes of header and payload.
     pub len: u16,
-    /// Octets of payload.
+    /// Bytes of payload.
     pub data_len: u16,
     /// Address of a request, 0 of a completion.
     pub address: u64,
@@ -46,7 +46,7 @@ const ADDRESS: u8 = 16;
 const NON_POSTED: u8 = 32;
 const TAKEN: u8 = 64;
 
-/// By first octet.
+/// By first byte.
 const TABLE: [u8; 256] = {
     let mut table = [0; 256];
     let (uio, cpl, uio_cpl) = (1, 2, 3);
@@ -64,13 +64,13 @@ const TABLE: [u8; 256] = {
     table
 };
 
-/// Looks at the first 16 octets of a TLP without prefixes; a shorter one has anything behind it.
+/// Looks at the first 16 bytes of a TLP without prefixes; a shorter one has anything behind it.
 #[inline]
 #[must_use]
 #[expect(
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
-    reason = "an octet finds one of 256 entries; a payload is 4 KiB at most; the rest is masked"
+    reason = "a byte finds one of 256 entries; a payload is 4 KiB at most; the rest is masked"
 )]
 pub const fn quick(head: &[u8; 16]) -> Option<Quick> {
     let [first, _, _, _, ..] = *head;
@@ -80,17 +80,17 @@ pub const fn quick(head: &[u8; 16]) -> Option<Quick> {
     if facts == 0 || dw0 & 0x001F_E000 != 0 {
         return None;
     }
-    let octets = (((dw0.wrapping_sub(1)) & 0x3FF) + 1) * 4;
+    let bytes = (((dw0.wrapping_sub(1)) & 0x3FF) + 1) * 4;
     let high = u32::from_be_bytes(*window::<8, 4, _>(head));
     let low = u32::from_be_bytes(*window::<12, 4, _>(head));
     let wide = facts & WIDE != 0;
     let address = if wide { (high as u64) << 32 | low as u64 } else { high as u64 };
     let is_request = facts & ADDRESS != 0;
     // a translation request, or beyond the next 4 KiB
-    if is_request && (address & 3 == 1 || (address as u32 & 0xFFC) + octets > 4_096) {
+    if is_request && (address & 3 == 1 || (address as u32 & 0xFFC) + bytes > 4_096) {
         return None;
     }
-    let data_len = if facts & DATA != 0 { octets as u16 } else { 0 };
+    let data_len = if facts & DATA != 0 { bytes as u16 } else { 0 };
     let kind = match facts & KIND {
         0 => QuickKind::Memory,
         1 => QuickKind::Uio,
@@ -129,8 +129,8 @@ mod tests {
         let (mut taken, mut left) = (0, 0);
         for n in 0..300_000_u32 {
             let mut bytes = [0; 16 + 4_096];
-            for octet in &mut bytes[..16] {
-                *octet = rng.u8();
+            for byte in &mut bytes[..16] {
+                *byte = rng.u8();
             }
             if n % 4 != 0 {
                 bytes[0] = TYPES[n as usize % TYPES.len()];

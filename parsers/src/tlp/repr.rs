@@ -1,7 +1,7 @@
 //! A TLP as plain fields, to build one or to change one.
-//! Shape: [`TlpRepr`]: what every TLP has, and a [`Body`] by the layout of its header; `emit` writes octets that
+//! Shape: [`TlpRepr`]: what every TLP has, and a [`Body`] by the layout of its header; `emit` writes bytes that
 //! parse to the same fields, or nothing.
-//! Units: DW and octets; BDFs, tags and addresses in host order.
+//! Units: DW and bytes; BDFs, tags and addresses in host order.
 //! Source: docs/spec/wire-formats.md §3.1 to §3.6.
 
 use core::fmt;
@@ -22,7 +22,7 @@ use crate::fabric::{Bdf, Hpa};
 pub enum Body {
     /// Memory, atomic, UIO and I/O requests.
     Address {
-        /// First octet of the first DW.
+        /// First byte of the first DW.
         addr: Hpa,
         /// The header has 64 bits for it; always so with UIO, never with I/O.
         wide: bool,
@@ -41,7 +41,7 @@ pub enum Body {
     Config {
         /// Whose register.
         dest: Bdf,
-        /// Which one: octet offset 0..=4092, a multiple of 4.
+        /// Which one: byte offset 0..=4092, a multiple of 4.
         register: u16,
         /// Byte enables.
         first_be: u8,
@@ -54,9 +54,9 @@ pub enum Body {
         completer_segment: Option<u8>,
         /// How it went.
         status: Status,
-        /// Octets still to come, with this completion's; 1..=4096.
+        /// Bytes still to come, with this completion's; 1..=4096.
         byte_count: u16,
-        /// Low 7 bits of the first octet's address.
+        /// Low 7 bits of the first byte's address.
         lower_address: u8,
     },
     /// UIO completions.
@@ -124,9 +124,9 @@ pub struct TlpRepr<'a> {
 pub enum EmitError {
     /// The buffer is too small.
     Room {
-        /// Octets needed.
+        /// Bytes needed.
         need: usize,
-        /// Octets there are.
+        /// Bytes there are.
         had: usize,
     },
     /// Kind, body and payload do not belong together.
@@ -142,7 +142,7 @@ pub enum EmitError {
 impl fmt::Display for EmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Room { need, had } => write!(f, "TLP needs {need} octets, the buffer has {had}"),
+            Self::Room { need, had } => write!(f, "TLP needs {need} bytes, the buffer has {had}"),
             Self::Body => f.write_str("TLP kind, header and payload do not belong together"),
             Self::Kind => f.write_str("the mode has no TLP of this kind"),
             Self::Field => {
@@ -257,7 +257,7 @@ impl TlpRepr<'_> {
         }
     }
 
-    /// Writes the TLP at the front of `out`; returns its length in octets.
+    /// Writes the TLP at the front of `out`; returns its length in bytes.
     ///
     /// # Errors
     /// `out` is too small, or there is no well-formed TLP with these fields: then `out` holds nothing of use.
@@ -278,7 +278,7 @@ impl TlpRepr<'_> {
         }
     }
 
-    /// Writes the header alone, of a TLP with `payload_len` octets that the caller puts behind it: where they
+    /// Writes the header alone, of a TLP with `payload_len` bytes that the caller puts behind it: where they
     /// come from their source straight to their place. Returns the header's length. Not every combination of
     /// fields is refused that [`Self::emit`] refuses: it reads the whole back, and this does not.
     ///
@@ -295,8 +295,8 @@ impl TlpRepr<'_> {
         let head = out.get_mut(..need).ok_or(EmitError::Room { need, had })?;
         let mut places = head.as_chunks_mut::<4>().0.iter_mut();
         let mut put = |dw: u32| {
-            if let Some(octets) = places.next() {
-                *octets = dw.to_be_bytes();
+            if let Some(bytes) = places.next() {
+                *bytes = dw.to_be_bytes();
             }
         };
         // One after the other: a loop over a chain of them is not unrolled.
@@ -307,7 +307,7 @@ impl TlpRepr<'_> {
         Ok(need)
     }
 
-    /// Octets that [`Self::emit`] writes.
+    /// Bytes that [`Self::emit`] writes.
     ///
     /// # Errors
     /// As of `emit`, as far as the header tells.
@@ -316,7 +316,7 @@ impl TlpRepr<'_> {
         Ok(self.head_len(&header) + self.payload.len())
     }
 
-    /// Octets in front of the payload.
+    /// Bytes in front of the payload.
     fn head_len(&self, header: &Header) -> usize {
         let in_front = usize::from(self.vend_prefix.is_some())
             + usize::from(self.pasid.is_some() && self.mode == Mode::NonFlit);
@@ -325,7 +325,7 @@ impl TlpRepr<'_> {
 
     fn header(&self, payload_len: usize) -> Result<Header, EmitError> {
         let wide = matches!(self.body, Body::Address { wide: true, .. } | Body::Message { .. });
-        let first = self.kind.octet(self.mode, wide).ok_or(EmitError::Kind)?;
+        let first = self.kind.byte(self.mode, wide).ok_or(EmitError::Kind)?;
         if self.kind.has_data() == (payload_len == 0) || !payload_len.is_multiple_of(4) {
             return Err(EmitError::Body);
         }
@@ -468,8 +468,8 @@ impl TlpRepr<'_> {
 
 /// The halves of an address, the low one without its last two bits.
 const fn address(Hpa(addr): Hpa) -> (u32, u32) {
-    let octets = addr.to_be_bytes();
-    let (high, low) = (be32::<0, _>(&octets), be32::<4, _>(&octets));
+    let bytes = addr.to_be_bytes();
+    let (high, low) = (be32::<0, _>(&bytes), be32::<4, _>(&bytes));
     (high, low & !3)
 }
 

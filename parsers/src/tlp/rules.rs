@@ -1,6 +1,6 @@
 //! What makes a TLP malformed beside its type: lengths, byte enables, addresses, missing OHC.
 //! Shape: a parsed [`Tlp`] in, the first rule it breaks out.
-//! Units: DW and octets.
+//! Units: DW and bytes.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7, 2.2.8.10 ("malformed TLP" clauses); docs/spec/wire-formats.md §3.5.
 
 use super::fields::At;
@@ -60,7 +60,7 @@ const fn are_byte_enables_ok(tlp: &Tlp<'_>) -> bool {
 
 /// No access crosses 4 KiB; atomics are aligned to their operand, so that none of them does.
 const fn is_address_ok(tlp: &Tlp<'_>) -> bool {
-    let (addr, octets) = (tlp.address_or_zero(), tlp.access_len());
-    let operand = if tlp.kind().is_atomic() { octets } else { 4 };
-    addr % 4_096 + octets <= 4_096 && addr.is_multiple_of(operand)
+    let (addr, bytes) = (tlp.address_or_zero(), tlp.access_len());
+    let operand = if tlp.kind().is_atomic() { bytes } else { 4 };
+    addr % 4_096 + bytes <= 4_096 && addr.is_multiple_of(operand)
 }

@@ -1,21 +1,21 @@
 //! Vendor-defined messages of a PBR fabric, and what some of them carry.
 //! Shape: a 4-DW flit-mode message of Vendor ID 0x1E98 whose DW3 is `SeqLen` 8, `CmdSeq` and `SeqNum` one nibble
 //! each, PBR opcode 8, CXL VDM code 8 bits.
-//! Units: DW; payloads are little-endian in octets.
-//! Source: CXL 3.1 section 7.7.11; docs/spec/wire-formats.md §3.8 (nibbles of octet 13 and `RTUpdate` pairs are
+//! Units: DW; payloads are little-endian in bytes.
+//! Source: CXL 3.1 section 7.7.11; docs/spec/wire-formats.md §3.8 (nibbles of byte 13 and `RTUpdate` pairs are
 //! inferred).
 
 use super::kind::{Kind, Mode, Routing};
 use super::layout::{bits8, halves};
 use super::repr::{Body, TlpRepr};
 use super::view::{CODE_VDM_TYPE0, CODE_VDM_TYPE1, Tlp, refused};
-use crate::bytes::{cut, octet, put, window};
+use crate::bytes::{byte, cut, put, window};
 use crate::error::{Field, Layer, ParseError};
 use crate::fabric::{Bdf, Pid};
 
 /// Vendor ID of CXL.
 pub const VENDOR_CXL: u16 = 0x1E98;
-/// Octets of a GAM's payload: one notification.
+/// Bytes of a GAM's payload: one notification.
 pub const GAM_LEN: usize = 32;
 
 /// What a message says.
@@ -271,7 +271,7 @@ pub struct PartnerInfo {
 }
 
 impl PartnerInfo {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     pub const LEN: usize = 64;
     /// Type of a switch.
     pub const SWITCH: u8 = 0;
@@ -297,26 +297,26 @@ impl PartnerInfo {
     /// Reads the payload.
     ///
     /// # Errors
-    /// Fewer than [`Self::LEN`] octets.
+    /// Fewer than [`Self::LEN`] bytes.
     pub const fn decode(payload: &[u8]) -> Result<Self, ParseError> {
-        let octets = match cut::<{ Self::LEN }>(payload, Layer::TlpPayload) {
-            Ok((octets, _)) => octets,
+        let bytes = match cut::<{ Self::LEN }>(payload, Layer::TlpPayload) {
+            Ok((bytes, _)) => bytes,
             Err(error) => return Err(error),
         };
         Ok(Self {
-            port: octet::<0, _>(octets),
-            far_port: octet::<1, _>(octets),
-            pid: Pid::from_low_bits(u16::from_le_bytes(*window::<2, 2, _>(octets))),
-            component_type: octet::<3, _>(octets) >> 4,
-            uuid: *window::<4, 16, _>(octets),
-            vcs: octet::<20, _>(octets),
-            uio_vcs: octet::<21, _>(octets),
-            primary_fm: *window::<22, 16, _>(octets),
-            secondary_fm: *window::<38, 16, _>(octets),
+            port: byte::<0, _>(bytes),
+            far_port: byte::<1, _>(bytes),
+            pid: Pid::from_low_bits(u16::from_le_bytes(*window::<2, 2, _>(bytes))),
+            component_type: byte::<3, _>(bytes) >> 4,
+            uuid: *window::<4, 16, _>(bytes),
+            vcs: byte::<20, _>(bytes),
+            uio_vcs: byte::<21, _>(bytes),
+            primary_fm: *window::<22, 16, _>(bytes),
+            secondary_fm: *window::<38, 16, _>(bytes),
         })
     }
 
-    /// The payload, reserved octets 0.
+    /// The payload, reserved bytes 0.
     #[must_use]
     pub const fn emit(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
@@ -341,16 +341,16 @@ pub struct RtPair {
 }
 
 impl RtPair {
-    /// Octets on the wire.
+    /// Bytes on the wire.
     pub const LEN: usize = 2;
     /// Most pairs in one message.
     pub const COUNT_MAX: usize = 16;
 
     /// Reads a pair.
     #[must_use]
-    pub const fn decode(octets: [u8; Self::LEN]) -> Self {
-        let bits = u16::from_le_bytes(octets);
-        let [_, high] = octets;
+    pub const fn decode(bytes: [u8; Self::LEN]) -> Self {
+        let bits = u16::from_le_bytes(bytes);
+        let [_, high] = bytes;
         Self { pid: Pid::from_low_bits(bits), cache_id: high >> 4 }
     }
 
@@ -364,7 +364,7 @@ impl RtPair {
     pub fn all(payload: &[u8]) -> impl Iterator<Item = Self> + '_ {
         let pairs = payload.chunks_exact(Self::LEN).take(Self::COUNT_MAX);
         pairs
-            .filter_map(|octets| octets.first_chunk().map(|octets| Self::decode(*octets)))
+            .filter_map(|bytes| bytes.first_chunk().map(|bytes| Self::decode(*bytes)))
             .filter(|pair| !pair.pid.is_none())
     }
 }

@@ -1,7 +1,7 @@
 //! One TLP as it stands in a buffer, from its first prefix to its trailer, in either mode.
 //! Shape: prefixes, base header 1, 3 or 4 DW, OHC 0 to 7 DW (flit mode), payload, trailer; [`Tlp`] holds the DWs
 //! of the header in host order and borrows the rest.
-//! Units: DW of 4 octets, lengths in octets unless a name says DW.
+//! Units: DW of 4 bytes, lengths in bytes unless a name says DW.
 //! Source: PCIe 5.0 and 6.0 section 2.2; docs/spec/wire-formats.md §3.1 to §3.6.
 
 use super::fields::{AddressSpace, At, Attr, DevLoad, Implicit, Pasid, Route, Status};
@@ -64,7 +64,7 @@ impl Prefixes {
             Scope::Local => {
                 self.local_len += 4;
                 if first == prefix::VEND_L0 && self.vend.is_none() {
-                    self.vend = Some(VendPrefixL0::from_octets(rest));
+                    self.vend = Some(VendPrefixL0::from_bytes(rest));
                 }
             }
             Scope::EndEnd if first == prefix::PASID => {
@@ -177,7 +177,7 @@ impl<'a> Tlp<'a> {
         }
     }
 
-    /// Octets of the whole TLP: prefixes, header, payload and trailer.
+    /// Bytes of the whole TLP: prefixes, header, payload and trailer.
     #[inline]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a TLP is never empty")]
@@ -185,21 +185,21 @@ impl<'a> Tlp<'a> {
         self.bytes.len()
     }
 
-    /// The octets of the whole TLP.
+    /// The bytes of the whole TLP.
     #[inline]
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Octets of the prefixes in front of the header.
+    /// Bytes of the prefixes in front of the header.
     #[inline]
     #[must_use]
     pub const fn prefix_len(&self) -> usize {
         self.prefixes.len as usize
     }
 
-    /// Octets of the local prefixes, which come first.
+    /// Bytes of the local prefixes, which come first.
     #[inline]
     #[must_use]
     pub const fn local_prefix_len(&self) -> usize {
@@ -390,15 +390,15 @@ impl<'a> Tlp<'a> {
     }
 
     //= PCIe 6.0 section 2.2.7: of CAS the Length is that of both operands, and one of them is what is at the address
-    /// Octets at the address that a request is about: by Length, of CAS one of two operands; 0 where that means nothing.
+    /// Bytes at the address that a request is about: by Length, of CAS one of two operands; 0 where that means nothing.
     #[inline]
     #[must_use]
     pub const fn access_len(&self) -> u64 {
-        let octets = self.length_dw() as u64 * 4;
-        if matches!(self.kind, Kind::Cas) { octets / 2 } else { octets }
+        let bytes = self.length_dw() as u64 * 4;
+        if matches!(self.kind, Kind::Cas) { bytes / 2 } else { bytes }
     }
 
-    /// Octets of the payload.
+    /// Bytes of the payload.
     #[inline]
     #[must_use]
     pub const fn data_len(&self) -> usize {
@@ -428,7 +428,7 @@ impl<'a> Tlp<'a> {
         if self.is_completion() { Some(Bdf::from_bits(high16(dw1))) } else { None }
     }
 
-    /// Tag: 10 bits, of flit mode 14. A message of flit mode has none, nor a write whose tag octet
+    /// Tag: 10 bits, of flit mode 14. A message of flit mode has none, nor a write whose tag byte
     /// carries a hint: 0.
     #[inline]
     #[must_use]
@@ -447,7 +447,7 @@ impl<'a> Tlp<'a> {
         }
     }
 
-    /// `LastBE` and `FirstBE` as one octet, as they count: all ones where the header has none.
+    /// `LastBE` and `FirstBE` as one byte, as they count: all ones where the header has none.
     #[inline]
     pub(super) const fn byte_enables(&self) -> u8 {
         let [_, dw1, ..] = self.dw;
@@ -466,7 +466,7 @@ impl<'a> Tlp<'a> {
         }
     }
 
-    /// Byte enables of the first DW, bit 0 its first octet.
+    /// Byte enables of the first DW, bit 0 its first byte.
     #[inline]
     #[must_use]
     pub const fn first_be(&self) -> u8 {
@@ -480,7 +480,7 @@ impl<'a> Tlp<'a> {
         self.byte_enables() >> 4
     }
 
-    /// Address of a memory or I/O request, or of a message routed by it: the first DW's first octet.
+    /// Address of a memory or I/O request, or of a message routed by it: the first DW's first byte.
     #[inline]
     #[must_use]
     pub const fn addr(&self) -> Option<Hpa> {
@@ -526,7 +526,7 @@ impl<'a> Tlp<'a> {
         }
     }
 
-    /// Register of a configuration request, octet offset 0..=4092.
+    /// Register of a configuration request, byte offset 0..=4092.
     #[inline]
     #[must_use]
     pub const fn register(&self) -> Option<u16> {
@@ -549,7 +549,7 @@ impl<'a> Tlp<'a> {
         })
     }
 
-    /// Octets that are still to come, with this completion's, 1..=4096. UIO has no such count.
+    /// Bytes that are still to come, with this completion's, 1..=4096. UIO has no such count.
     #[inline]
     #[must_use]
     pub const fn byte_count(&self) -> Option<u16> {
@@ -567,7 +567,7 @@ impl<'a> Tlp<'a> {
         })
     }
 
-    /// Low 7 bits of the address of the first octet that a completion returns.
+    /// Low 7 bits of the address of the first byte that a completion returns.
     #[inline]
     #[must_use]
     pub const fn lower_address(&self) -> Option<u8> {

@@ -1,7 +1,7 @@
 //! What chaos is made of: configurations, reloads and frames drawn from a seed.
 //!
 //! Shape: [`Rng`] → [`Setup`], [`Around`], changes of a [`SwitchConfig`], streams, stray frames.
-//! Units: octets, picoseconds.
+//! Units: bytes, picoseconds.
 //! Source: docs/spec/pipeline.md §12 (what can be set, and how far).
 
 use weft_base::rng::Rng;
@@ -147,7 +147,7 @@ pub(super) fn stream(rng: &mut Rng, setup: &Setup, src: usize, now: Instant, cou
     let mut template = spec.to_vec();
     if rng.chance(1, 16) {
         let group = pick(rng, &[[0xFF; 6], [0x01, 0, 0x5E, 0, 0, 1], [0x01, 0x80, 0xC2, 0, 0, 0]]);
-        template.iter_mut().zip(group).for_each(|(octet, group)| *octet = group);
+        template.iter_mut().zip(group).for_each(|(byte, group)| *byte = group);
     }
     let len_min = if rng.chance(1, 2) { template.len() } else { 80.min(template.len()) };
     let gap = match rng.below(3) {
@@ -180,12 +180,12 @@ pub(super) fn pause(rng: &mut Rng) -> Vec<u8> {
     if rng.chance(1, 16)
         && let Some(place) = out.get_mut(16)
     {
-        *place = 1; // the vector's high octet must be 0
+        *place = 1; // the vector's high byte must be 0
     }
     out.to_vec()
 }
 
-/// A frame of random octets, sometimes with the start of a good one.
+/// A frame of random bytes, sometimes with the start of a good one.
 pub(super) fn stray(rng: &mut Rng, setup: &Setup) -> Vec<u8> {
     let len = usize::try_from(between(rng, 1, 300)).unwrap_or(60);
     let src = index(rng, setup.ports);

@@ -39,7 +39,7 @@ pub struct Faults {
     pub starvations: u64,
     /// Frames were damaged on the wire.
     pub corrupted: u64,
-    /// Frames of random octets were sent.
+    /// Frames of random bytes were sent.
     pub strays: u64,
 }
 

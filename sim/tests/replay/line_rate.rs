@@ -2,7 +2,7 @@
 //! does not, and the size of a cell changes no stamp.
 //!
 //! Shape: inputs at line rate through [`replay`]; departures against sums of wire times.
-//! Units: octets without FCS, Gbit/s, picoseconds, permille.
+//! Units: bytes without FCS, Gbit/s, picoseconds, permille.
 //! Source: docs/spec/pipeline.md §6, §7.
 
 use weft_dataplane::config::SwitchConfig;
@@ -93,9 +93,9 @@ impl Case {
         let overhead = self.overhead;
         let around = Around { chunks: Some(2 * FRAMES_MAX), overhead, ..Around::default() };
         let mut out = Vec::new();
-        let mut take = |port: PortId, at, octets: &[u8]| {
-            let pri = [0, 1, 9, 2, 9, 3][usize::from(octets[15] >> 5)]; // as `frames::pcp_of`
-            out.push((port.index(), at, octets.len(), pri));
+        let mut take = |port: PortId, at, bytes: &[u8]| {
+            let pri = [0, 1, 9, 2, 9, 3][usize::from(bytes[15] >> 5)]; // as `frames::pcp_of`
+            out.push((port.index(), at, bytes.len(), pri));
         };
         let listener = |_, _: &Event| ();
         let result = replay(self.config(), &around, inputs.collect(), &mut take, listener).unwrap();
@@ -135,7 +135,7 @@ fn permutation(case: &Case, lens: &[usize]) {
         let want = case.wire_only((input, output), lens);
         let Case { gbps, ports, cell_bytes, speedup, overhead, .. } = case;
         let what = (lens[0], gbps, ports, cell_bytes, speedup, overhead);
-        assert!(at == want, "octets, Gbit/s, ports, cell, speedup, overhead: {what:?}");
+        assert!(at == want, "bytes, Gbit/s, ports, cell, speedup, overhead: {what:?}");
     }
 }
 
@@ -180,10 +180,10 @@ fn shares_are_the_weights_whatever_the_cell() {
     for (n, of) in LENGTHS.into_iter().enumerate() {
         let (gbps, inputs) = (GBPS[(n + 3) % GBPS.len()], 2 + n * 4 % 15);
         let want = fan_in(gbps, inputs, 256, of);
-        shares(&want, &format!("{} octets at {gbps}G, {inputs} inputs", of[0]));
+        shares(&want, &format!("{} bytes at {gbps}G, {inputs} inputs", of[0]));
         let cells: &[u32] = if n % 2 == 0 { &[64, 16_384] } else { &[128, 4_096] };
         for &cell in cells {
-            assert!(fan_in(gbps, inputs, cell, of) == want, "{} octets: cell of {cell}", of[0]);
+            assert!(fan_in(gbps, inputs, cell, of) == want, "{} bytes: cell of {cell}", of[0]);
         }
     }
 }
@@ -195,18 +195,18 @@ fn soak_every_length_rate_cell_and_number_of_inputs() {
         for gbps in GBPS {
             for inputs in 2..=16 {
                 let want = fan_in(gbps, inputs, 256, of);
-                shares(&want, &format!("{} octets at {gbps}G, {inputs} inputs", of[0]));
+                shares(&want, &format!("{} bytes at {gbps}G, {inputs} inputs", of[0]));
                 for cell in CELLS {
                     permutation(&Case::new(gbps, inputs, cell), &lengths(of, 480 / inputs));
                     let same = fan_in(gbps, inputs, cell, of) == want;
-                    assert!(same, "{} octets, {gbps}G, {inputs} inputs: cell of {cell}", of[0]);
+                    assert!(same, "{} bytes, {gbps}G, {inputs} inputs: cell of {cell}", of[0]);
                 }
             }
         }
     }
 }
 
-/// What a wire takes is what its model says: with speedup 1, too, and where only octets take time.
+/// What a wire takes is what its model says: with speedup 1, too, and where only bytes take time.
 #[test]
 fn every_speedup_and_both_wires_carry_line_rate() {
     for of in [LENGTHS[0], LENGTHS[10]] {
@@ -229,7 +229,7 @@ fn a_slow_port_holds_no_fast_one_up() {
         let first = START + Around::default().latency;
         for (n, &(_, at, ..)) in (1..).zip(&out) {
             let want = first.as_ps() + n * case.wire_time(4, of).as_ps();
-            assert!(at.as_ps().abs_diff(want) <= n, "{of} octets, frame {n}: a picosecond each");
+            assert!(at.as_ps().abs_diff(want) <= n, "{of} bytes, frame {n}: a picosecond each");
         }
         // One input fills four outputs of a fourth of its rate.
         let case = Case { rates: vec![(4, 400)], ..Case::new(100, 5, 256) };
@@ -239,7 +239,7 @@ fn a_slow_port_holds_no_fast_one_up() {
             let last = out.iter().rfind(|d| d.0 == output).unwrap().1;
             let busy = 120 * case.wire_time(output, of).as_ps();
             let begun = first.as_ps() + output as u64 * case.wire_time(4, of).as_ps();
-            assert!(last.as_ps() <= begun + busy + 480, "{of} octets: output {output}");
+            assert!(last.as_ps() <= begun + busy + 480, "{of} bytes: output {output}");
         }
     }
 }
@@ -264,6 +264,6 @@ fn all_to_all_at_line_rate_is_carried_fairly() {
         // Each input sends 7 frames in 8 turns: without a wait, all would be gone after these turns.
         let turns = (last - first) / wire;
         let sent = (ROUNDS * (PORTS - 1)) as u64;
-        assert!(turns <= sent + 2 * PORTS as u64, "{of} octets: {turns} turns for {sent} frames");
+        assert!(turns <= sent + 2 * PORTS as u64, "{of} bytes: {turns} turns for {sent} frames");
     }
 }

@@ -1,7 +1,7 @@
 //! What the queues of lossless priorities come to: watermarks, and the marks of `egress-queue` mode to the frame.
 //!
 //! Shape: few frames to an output that is held back by a PAUSE or by its rate; events against counts of the test's own.
-//! Units: cells of 256 octets, of which each frame takes one.
+//! Units: cells of 256 bytes, of which each frame takes one.
 //! Source: docs/spec/pipeline.md §4, §9.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use weft_parsers::mac_control::{FRAME_LEN, Pfc};
 
 use super::*;
 
-/// Octets of a frame and of a cell.
+/// Bytes of a frame and of a cell.
 const CELL: usize = 256;
 /// The lossless priority that all frames have, of four, and its class.
 const PRI: u8 = 2;
@@ -169,9 +169,9 @@ fn the_longest_frame_is_what_leaves() {
     config.ports[2].vlan = PortMode::Access { pvid: vid };
     stations_known(&mut config, vid);
     let tagged = |len: usize| {
-        let mut octets = frame(1_000, (0, 2), len - 4, 0).bytes;
-        octets.splice(12..12, [0x81, 0, 0, 1]);
-        InputFrame::whole(Instant::from_ns(1_000), octets)
+        let mut tagged = frame(1_000, (0, 2), len - 4, 0).bytes;
+        tagged.splice(12..12, [0x81, 0, 0, 1]);
+        InputFrame::whole(Instant::from_ns(1_000), tagged)
     };
     #[rustfmt::skip] // columns: name, frame in, leaves by, with
     let cases = [

@@ -1,8 +1,8 @@
 //! CCI messages: a stream of them, each read as far as it is right and written again.
 //!
-//! Shape: octets → messages of the stream → header → request or response → the same octets, less reserved
+//! Shape: bytes → messages of the stream → header → request or response → the same bytes, less reserved
 //! bits.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4; docs/spec/cxl-fabric.md "The fabric manager".
 
 use weft_base::rng::Rng;
@@ -35,14 +35,14 @@ impl Outcome {
     }
 }
 
-/// Reads `octets` as a stream.
+/// Reads `bytes` as a stream.
 ///
 /// # Panics
 /// When what was read is not what is written, or an error does not fit what was there.
-pub fn run(octets: &[u8]) {
-    let outcome = stream(octets);
+pub fn run(bytes: &[u8]) {
+    let outcome = stream(bytes);
     let messages = outcome.read + outcome.refused();
-    assert!(messages <= octets.len(), "a message has octets: {outcome:?}");
+    assert!(messages <= bytes.len(), "a message has bytes: {outcome:?}");
 }
 
 /// As [`run`], and tells what became of it.
@@ -50,9 +50,9 @@ pub fn run(octets: &[u8]) {
 /// # Panics
 /// As [`run`].
 #[must_use]
-pub fn stream(octets: &[u8]) -> Outcome {
+pub fn stream(bytes: &[u8]) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut rest = octets;
+    let mut rest = bytes;
     loop {
         match mctp::decode(rest) {
             Ok(Decoded::NeedMore { more }) => {
@@ -76,9 +76,9 @@ pub fn stream(octets: &[u8]) -> Outcome {
     outcome
 }
 
-/// Whether `out` is `octets` with some bits cleared.
-fn is_less(out: &[u8], octets: &[u8]) -> bool {
-    out.len() == octets.len() && out.iter().zip(octets).all(|(out, octet)| out & !octet == 0)
+/// Whether `out` is `bytes` with some bits cleared.
+fn is_less(out: &[u8], bytes: &[u8]) -> bool {
+    out.len() == bytes.len() && out.iter().zip(bytes).all(|(out, byte)| out & !byte == 0)
 }
 
 /// One message, read and written again.
@@ -150,7 +150,7 @@ fn count_refusal(error: RequestError, opcode: Opcode, outcome: &mut Outcome) {
 }
 
 /// A valid message of every command, asked and answered, without list entries and with one where a
-/// count in the first 32 octets makes room for it. Found by trying, so that a new command is in at once.
+/// count in the first 32 bytes makes room for it. Found by trying, so that a new command is in at once.
 #[must_use]
 pub fn valid() -> Vec<Vec<u8>> {
     let mut messages = Vec::new();
@@ -172,7 +172,7 @@ pub fn valid() -> Vec<Vec<u8>> {
 
 /// Payloads that `is_read` takes: the shortest one of zeros, and those that a count makes longer.
 fn payloads(is_read: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
-    const GROWTH_MAX: usize = 160; // an event record has 128 octets
+    const GROWTH_MAX: usize = 160; // an event record has 128 bytes
     let zeros = |len| vec![0; len];
     let shortest = (0..256).map(zeros).find(|payload| is_read(payload)).expect("zeros are valid");
     let mut found = vec![shortest.clone()];
@@ -202,42 +202,42 @@ fn framed(header: &Header, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A message with some octets of its payload drawn anew; every other one damaged anywhere as well.
+/// A message with some bytes of its payload drawn anew; every other one damaged anywhere as well.
 ///
 /// # Panics
 /// When `whole` is no message, or longer than a stream allows.
 #[must_use]
 pub fn damaged(whole: &[u8], rng: &mut Rng) -> Vec<u8> {
     const PAYLOAD: usize = mctp::HEAD_LEN + 12;
-    let mut octets = whole.to_vec();
+    let mut bytes = whole.to_vec();
     let draw =
         |rng: &mut Rng, bound: usize| usize::try_from(rng.below(bound as u64)).unwrap_or_default();
-    if octets.len() > PAYLOAD {
+    if bytes.len() > PAYLOAD {
         for _ in 0..rng.below(6) {
             let at = PAYLOAD + draw(rng, whole.len() - PAYLOAD);
-            [octets[at], ..] = rng.next_u64().to_le_bytes();
+            [bytes[at], ..] = rng.next_u64().to_le_bytes();
         }
     }
     match rng.below(8) {
-        0 => octets.truncate(draw(rng, whole.len())),
-        1 => octets.insert(draw(rng, whole.len()), 0),
-        2 => octets[draw(rng, whole.len())] ^= 1 << rng.below(8),
+        0 => bytes.truncate(draw(rng, whole.len())),
+        1 => bytes.insert(draw(rng, whole.len()), 0),
+        2 => bytes[draw(rng, whole.len())] ^= 1 << rng.below(8),
         // Longer or shorter, with the lengths made right again.
         3 => {
-            let end = octets.len() - 1;
+            let end = bytes.len() - 1;
             if rng.below(2) == 0 || end < PAYLOAD {
-                octets.push(0);
+                bytes.push(0);
             } else {
-                octets.truncate(end);
+                bytes.truncate(end);
             }
             let of = |len: usize| u16::try_from(len).expect("short").to_le_bytes();
-            let (stream, payload) = (of(octets.len() - 2), of(octets.len() - PAYLOAD));
-            octets[..2].copy_from_slice(&stream);
-            octets[8..10].copy_from_slice(&payload);
+            let (stream, payload) = (of(bytes.len() - 2), of(bytes.len() - PAYLOAD));
+            bytes[..2].copy_from_slice(&stream);
+            bytes[8..10].copy_from_slice(&payload);
         }
         _ => {}
     }
-    octets
+    bytes
 }
 
 #[cfg(test)]
@@ -255,8 +255,8 @@ mod tests {
 
     #[test]
     fn what_follows_a_stream_out_of_step_is_not_read() {
-        let mut octets = valid().swap_remove(0);
-        octets.extend([5, 0, 7, 0]);
-        assert_eq!(stream(&octets), Outcome { read: 1, header: 1, ..Outcome::default() });
+        let mut bytes = valid().swap_remove(0);
+        bytes.extend([5, 0, 7, 0]);
+        assert_eq!(stream(&bytes), Outcome { read: 1, header: 1, ..Outcome::default() });
     }
 }

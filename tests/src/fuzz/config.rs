@@ -1,7 +1,7 @@
 //! The configuration: any text as a TOML file, read and resolved; and mutated valid ones.
 //!
-//! Shape: octets → settings → effective values, or problems that each name a place in the file.
-//! Units: octets.
+//! Shape: bytes → settings → effective values, or problems that each name a place in the file.
+//! Units: bytes.
 //! Source: docs/spec/pipeline.md §12.
 
 use weft::cli::SettingsArgs;
@@ -12,12 +12,12 @@ use weft_base::rng::Rng;
 /// Name that the text goes by in problems.
 const FILE: &str = "fuzz.toml";
 
-/// Reads and resolves `octets` as a configuration.
+/// Reads and resolves `bytes` as a configuration.
 ///
 /// # Panics
 /// When a refusal names no place.
-pub fn run(octets: &[u8]) {
-    drop(problems(&String::from_utf8_lossy(octets)));
+pub fn run(bytes: &[u8]) {
+    drop(problems(&String::from_utf8_lossy(bytes)));
 }
 
 /// What is wrong with `text` as the configuration of a live switch; nothing when it is accepted.

@@ -1,7 +1,7 @@
 //! Frames to start mutations from, and a seeded mutator.
 //!
 //! Shape: [`Mutator`] holds valid frames of every format and gives damaged copies.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 
 use std::net::Ipv4Addr;
@@ -151,22 +151,22 @@ impl Mutator {
         &self.frame
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "any octet will do")]
+    #[expect(clippy::cast_possible_truncation, reason = "any byte will do")]
     fn damage(&mut self) {
         let len = self.frame.len();
         let value = self.rng.next_u64();
         match value % 6 {
-            // An octet of the headers, where parsers decide.
+            // A byte of the headers, where parsers decide.
             0 | 1 => {
                 let at = self.below(len.min(48));
-                if let Some(octet) = self.frame.get_mut(at) {
-                    *octet = (value >> 32) as u8;
+                if let Some(byte) = self.frame.get_mut(at) {
+                    *byte = (value >> 32) as u8;
                 }
             }
             2 => {
                 let at = self.below(len * 8);
-                if let Some(octet) = self.frame.get_mut(at / 8) {
-                    *octet ^= 1 << (at % 8);
+                if let Some(byte) = self.frame.get_mut(at / 8) {
+                    *byte ^= 1 << (at % 8);
                 }
             }
             3 => {

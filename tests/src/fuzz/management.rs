@@ -1,7 +1,7 @@
-//! The management socket: any octets as one line of a client.
+//! The management socket: any bytes as one line of a client.
 //!
-//! Shape: octets → one line of JSON, an answer or an error; nothing else.
-//! Units: octets.
+//! Shape: bytes → one line of JSON, an answer or an error; nothing else.
+//! Units: bytes.
 //! Source: ARCHITECTURE.md "Control".
 
 use std::path::Path;
@@ -67,18 +67,18 @@ impl Backend for Agreeable {
         &self,
         _filter: Option<&str>,
         _count: u64,
-        _octets: bool,
+        _bytes: bool,
     ) -> Result<Box<dyn TraceStream>, Refused> {
         Ok(Box::new(Over))
     }
 }
 
-/// Answers `octets` as a line.
+/// Answers `bytes` as a line.
 ///
 /// # Panics
 /// When the answer is not one line of JSON that is an answer or an error.
-pub fn run(octets: &[u8]) {
-    let answer = handle_line(octets, &Agreeable);
+pub fn run(bytes: &[u8]) {
+    let answer = handle_line(bytes, &Agreeable);
     let Some((b'\n', line)) = answer.split_last() else { panic!("an answer ends its line") };
     assert!(!line.contains(&b'\n'), "an answer is one line");
     let value: Value = serde_json::from_slice(line).expect("an answer is JSON");
@@ -96,7 +96,7 @@ mod tests {
         for line in [
             r#"{"cmd":"show","what":"ports"}"#,
             r#"{"cmd":"fdb_add","addr":"02:00:00:00:00:01","port":"p0"}"#,
-            r#"{"cmd":"trace","count":18446744073709551615,"octets":true}"#,
+            r#"{"cmd":"trace","count":18446744073709551615,"bytes":true}"#,
             r#"{"cmd":"fdb_del","addr":"x","vid":70000}"#,
             "{",
             "",

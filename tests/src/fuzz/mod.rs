@@ -1,7 +1,7 @@
-//! Bodies of the fuzz targets, called by `fuzz/` with the fuzzer's octets and by tests with kept ones.
+//! Bodies of the fuzz targets, called by `fuzz/` with the fuzzer's bytes and by tests with kept ones.
 //!
 //! Shape: `&[u8]` in; a panic is a finding. [`TARGETS`] lists them by name, as `fuzz/` does.
-//! Units: octets.
+//! Units: bytes.
 //! Source: none of its own.
 
 pub mod capture;
@@ -31,15 +31,15 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("tlp", tlp::run),
 ];
 
-/// Octets that are taken from the front, zeros when they are used up.
+/// Bytes that are taken from the front, zeros when they are used up.
 #[derive(Clone, Debug)]
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// All of `octets`.
+    /// All of `bytes`.
     #[must_use]
-    pub const fn new(octets: &'a [u8]) -> Self {
-        Self(octets)
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
     }
 
     /// Whether all is taken.
@@ -48,21 +48,21 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// Up to `count` octets.
+    /// Up to `count` bytes.
     pub fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// One octet.
-    pub fn octet(&mut self) -> u8 {
+    /// One byte.
+    pub fn byte(&mut self) -> u8 {
         self.take(1).first().copied().unwrap_or(0)
     }
 
-    /// Two octets.
+    /// Two bytes.
     pub fn word(&mut self) -> u16 {
-        u16::from_be_bytes([self.octet(), self.octet()])
+        u16::from_be_bytes([self.byte(), self.byte()])
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn input_ends_in_zeros() {
         let mut input = Input::new(&[1, 2, 3, 4]);
-        assert_eq!((input.octet(), input.word(), input.is_empty()), (1, 0x0203, false));
-        assert_eq!((input.take(9), input.octet(), input.is_empty()), (&[4][..], 0, true));
+        assert_eq!((input.byte(), input.word(), input.is_empty()), (1, 0x0203, false));
+        assert_eq!((input.take(9), input.byte(), input.is_empty()), (&[4][..], 0, true));
     }
 }

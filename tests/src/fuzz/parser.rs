@@ -1,7 +1,7 @@
-//! The parser: one pass over the first 64 octets against the views of the single headers.
+//! The parser: one pass over the first 64 bytes against the views of the single headers.
 //!
-//! Shape: an octet of settings and a frame; what [`parse_head`] says is held against each view.
-//! Units: octets.
+//! Shape: a byte of settings and a frame; what [`parse_head`] says is held against each view.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 
 use weft_parsers::afh::{Gen1, Gen2, Lite};
@@ -23,30 +23,30 @@ use super::Input;
 const MODES: [AfhMode; 5] =
     [AfhMode::Auto, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite, AfhMode::None];
 
-/// The settings that `octet` stands for.
-fn config(octet: u8) -> ParseConfig {
+/// The settings that `byte` stands for.
+fn config(byte: u8) -> ParseConfig {
     let mode = MODES
         .into_iter()
         .cycle()
-        .nth(usize::from(octet >> 6 | (octet & 1) << 2))
+        .nth(usize::from(byte >> 6 | (byte & 1) << 2))
         .unwrap_or(AfhMode::Auto);
     ParseConfig {
         afh: mode,
-        gen2_order: if octet & 4 == 0 { Gen2Order::Slap } else { Gen2Order::AsDocumented },
-        tpid: if octet & 8 == 0 { 0x8100 } else { 0x88A8 },
-        udp_type2: if octet & 16 == 0 { 0 } else { 4_792 },
-        port_mac: if octet & 2 == 0 { MacAddr::ZERO } else { MacAddr([2, 0, 0, 0, 0, 1]) },
+        gen2_order: if byte & 4 == 0 { Gen2Order::Slap } else { Gen2Order::AsDocumented },
+        tpid: if byte & 8 == 0 { 0x8100 } else { 0x88A8 },
+        udp_type2: if byte & 16 == 0 { 0 } else { 4_792 },
+        port_mac: if byte & 2 == 0 { MacAddr::ZERO } else { MacAddr([2, 0, 0, 0, 0, 1]) },
         ..ParseConfig::DEFAULT
     }
 }
 
-/// Parses the frame behind the first octet in the mode that the octet names.
+/// Parses the frame behind the first byte in the mode that the byte names.
 ///
 /// # Panics
 /// When the parser contradicts a view.
-pub fn run(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    let config = config(input.octet());
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let config = config(input.byte());
     let frame = input.take(usize::MAX);
     views_do_not_panic(frame);
     let mut head = [0; HEAD_LEN];
@@ -55,7 +55,7 @@ pub fn run(octets: &[u8]) {
     match parse_head(&head, frame.len(), &config) {
         Err(ParseError::Short { need, had, .. }) => {
             assert_eq!(usize::from(had), frame.len(), "all of the frame was there");
-            assert!(need > had, "refused with {had} of {need} octets");
+            assert!(need > had, "refused with {had} of {need} bytes");
         }
         Err(other) => panic!("parse_head refuses short frames only, not {other}"),
         Ok(found) => {
@@ -65,7 +65,7 @@ pub fn run(octets: &[u8]) {
     }
 }
 
-/// Views and the marker take any octets at any offset.
+/// Views and the marker take any bytes at any offset.
 fn views_do_not_panic(frame: &[u8]) {
     let pfc = Pfc::parse(frame).ok();
     let paused = (0..=u8::MAX).filter(|&class| pfc.is_some_and(|pfc| pfc.class(class).is_some()));
@@ -182,12 +182,12 @@ mod tests {
     #[test]
     fn damaged_frames_agree_with_the_views_in_every_mode() {
         let mut mutator = Mutator::new(3);
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         for _ in 0..200_000 {
-            octets.clear();
-            octets.push(u8::try_from(mutator.below(256)).unwrap());
-            octets.extend_from_slice(mutator.frame());
-            run(&octets);
+            bytes.clear();
+            bytes.push(u8::try_from(mutator.below(256)).unwrap());
+            bytes.extend_from_slice(mutator.frame());
+            run(&bytes);
         }
     }
 }

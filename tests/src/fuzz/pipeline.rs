@@ -1,7 +1,7 @@
-//! The whole pipeline: octets as a run of frames, pauses, link flaps, stalls, reloads and time steps.
+//! The whole pipeline: bytes as a run of frames, pauses, link flaps, stalls, reloads and time steps.
 //!
-//! Shape: two octets of settings, then operations of a few octets each, until none is left.
-//! Units: octets, ns.
+//! Shape: two bytes of settings, then operations of a few bytes each, until none is left.
+//! Units: bytes, ns.
 //! Source: docs/spec/pipeline.md §1 to §10.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::rig::{FRAME_LEN_MAX, Rig};
 const OPS_MAX: usize = 512;
 const PORTS: usize = 4;
 
-/// The switch that two octets describe.
+/// The switch that two bytes describe.
 fn config(shape: u8, modes: u8) -> SwitchConfig {
     let mut config = Rig::config(PORTS, if shape & 1 == 0 { 4 } else { 8 });
     config.forward.flood_unknown = shape & 2 == 0;
@@ -43,13 +43,13 @@ fn config(shape: u8, modes: u8) -> SwitchConfig {
     config
 }
 
-/// Runs the operations that `octets` describe and closes the books.
+/// Runs the operations that `bytes` describe and closes the books.
 ///
 /// # Panics
 /// When the switch does, or when a frame, cell or chunk is not accounted for.
-pub fn run(octets: &[u8]) {
-    let mut input = Input::new(octets);
-    let (shape, modes) = (input.octet(), input.octet());
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let (shape, modes) = (input.byte(), input.byte());
     // With a few chunks only, the pool runs empty as well.
     let chunks = if shape & 64 == 0 { 1_024 } else { 96 };
     let mut rig = Rig::new(config(shape, modes), chunks);
@@ -67,46 +67,46 @@ pub fn run(octets: &[u8]) {
 
 /// One operation.
 fn operate(rig: &mut Rig, input: &mut Input<'_>, valid: &[Vec<u8>]) {
-    let op = input.octet();
+    let op = input.byte();
     let port = usize::from(op >> 4) % PORTS;
     match op & 15 {
-        // A frame of its own octets.
+        // A frame of its own bytes.
         0..=3 => {
             let len = usize::from(input.word()) % (FRAME_LEN_MAX + 100);
-            let count = usize::from(input.octet()).min(len);
+            let count = usize::from(input.byte()).min(len);
             let mut frame = input.take(count).to_vec();
             frame.resize(len, 0);
             rig.arrive(port, &frame);
         }
-        // A burst of one valid frame with an octet changed.
+        // A burst of one valid frame with a byte changed.
         4..=6 => {
-            let (which, at, value) = (input.octet(), input.octet(), input.octet());
+            let (which, at, value) = (input.byte(), input.byte(), input.byte());
             let mut frame =
                 valid.get(usize::from(which) % valid.len()).cloned().unwrap_or_default();
-            if let Some(octet) = frame.get_mut(usize::from(at)) {
-                *octet = value;
+            if let Some(byte) = frame.get_mut(usize::from(at)) {
+                *byte = value;
             }
-            for _ in 0..=usize::from(input.octet() & 63) {
+            for _ in 0..=usize::from(input.byte() & 63) {
                 rig.arrive(port, &frame);
             }
         }
         7 => {
             let mut out = [0; FRAME_LEN];
-            let class = input.octet();
+            let class = input.byte();
             let pfc = Pfc::default().with(class & 7, input.word());
             pfc.emit(MacAddr([2, 0, 0, 0, 0, 9]), &mut out);
             rig.arrive(port, &out);
         }
-        8..=10 => rig.open(port, usize::from(input.octet())),
+        8..=10 => rig.open(port, usize::from(input.byte())),
         11 => {
             let up = !rig.link(port);
             rig.set_link(port, up);
         }
-        12 => reload(rig, input.octet()),
+        12 => reload(rig, input.byte()),
         13 => drop(rig.core().fdb.flush_all()),
         // Up to a quarter of an hour: ageing, pauses and the watchdog come due.
         _ => {
-            let ns = u64::from(input.word()) << (input.octet() % 24);
+            let ns = u64::from(input.word()) << (input.byte() % 24);
             rig.step(Span::from_ns(ns));
         }
     }
@@ -136,8 +136,8 @@ mod tests {
         let mut rng = Rng::new(9);
         for _ in 0..400 {
             let len = 2 + rng.below(1_500);
-            let octets: Vec<u8> = (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect();
-            run(&octets);
+            let bytes: Vec<u8> = (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect();
+            run(&bytes);
         }
     }
 }

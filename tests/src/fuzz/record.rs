@@ -1,7 +1,7 @@
-//! Records of live runs: any octets as what follows a header, or as a whole file, replayed.
+//! Records of live runs: any bytes as what follows a header, or as a whole file, replayed.
 //!
-//! Shape: octets → entries → a switch that does what they say, or a refusal.
-//! Units: octets.
+//! Shape: bytes → entries → a switch that does what they say, or a refusal.
+//! Units: bytes.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::io::{self, Cursor, Write};
@@ -25,9 +25,9 @@ const MAGIC: &[u8] = b"WEFTREC";
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Memory {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -48,17 +48,17 @@ fn preamble() -> &'static [u8] {
         let memory = Memory::default();
         let out = Box::new(memory.clone());
         Recorder::start(out, &header, 3, Box::new(|_| {})).expect("memory takes all");
-        let octets = memory.0.lock().unwrap_or_else(PoisonError::into_inner);
-        octets.clone()
+        let bytes = memory.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes.clone()
     })
 }
 
-/// Replays `octets`: behind a header, unless they begin as a record does.
+/// Replays `bytes`: behind a header, unless they begin as a record does.
 ///
 /// # Panics
 /// When the switch loses count of its frames.
-pub fn run(octets: &[u8]) {
-    drop(steps(octets));
+pub fn run(bytes: &[u8]) {
+    drop(steps(bytes));
 }
 
 /// As [`run`]; gives how many steps were done, or why not even the first was tried.
@@ -68,9 +68,9 @@ pub fn run(octets: &[u8]) {
 ///
 /// # Panics
 /// When the switch loses count of its frames.
-pub fn steps(octets: &[u8]) -> Result<u64, String> {
-    let before = if octets.starts_with(MAGIC) { &[][..] } else { preamble() };
-    let whole = Cursor::new([before, octets].concat());
+pub fn steps(bytes: &[u8]) -> Result<u64, String> {
+    let before = if bytes.starts_with(MAGIC) { &[][..] } else { preamble() };
+    let whole = Cursor::new([before, bytes].concat());
     let record = Record::open(whole).map_err(|problem| problem.to_string())?;
     let report = replay(record, &Job::default(), None, &|_| ());
     let report = report.map_err(|problem| problem.to_string())?;
@@ -79,23 +79,23 @@ pub fn steps(octets: &[u8]) -> Result<u64, String> {
     Ok(report.steps)
 }
 
-/// A record with up to three octets changed, cut off or put in, most of them behind its header.
+/// A record with up to three bytes changed, cut off or put in, most of them behind its header.
 #[must_use]
 pub fn damaged(whole: &[u8], rng: &mut Rng) -> Vec<u8> {
-    let mut octets = whole.to_vec();
+    let mut bytes = whole.to_vec();
     for _ in 0..=rng.below(3) {
-        let at = usize::try_from(rng.below(octets.len() as u64)).unwrap_or(0);
+        let at = usize::try_from(rng.below(bytes.len() as u64)).unwrap_or(0);
         let [draw, ..] = rng.next_u64().to_le_bytes();
         match rng.below(8) {
-            0 => octets.truncate(at.max(1)),
-            1 => octets.insert(at, draw),
-            2 if octets.len() > 1 => drop(octets.remove(at)),
+            0 => bytes.truncate(at.max(1)),
+            1 => bytes.insert(at, draw),
+            2 if bytes.len() > 1 => drop(bytes.remove(at)),
             _ => {
-                if let Some(octet) = octets.get_mut(at) {
-                    *octet ^= 1 << (draw & 7);
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << (draw & 7);
                 }
             }
         }
     }
-    octets
+    bytes
 }

@@ -1,7 +1,7 @@
 //! A whole switch in memory: ports are queues that a test fills and empties.
 //!
 //! Shape: [`Rig`] drives one lane at times that the caller chooses; [`Rig::finish`] closes the books.
-//! Units: frames, octets, ns.
+//! Units: frames, bytes, ns.
 //! Source: docs/spec/pipeline.md §10.
 
 use std::collections::VecDeque;
@@ -28,9 +28,9 @@ struct Wire {
     counters: PortCounters,
     /// Frames handed to the switch, those that it could not take included.
     received: u64,
-    /// Frames taken from the switch, but for its own PFC frames, and their octets.
+    /// Frames taken from the switch, but for its own PFC frames, and their bytes.
     sent: u64,
-    sent_octets: u64,
+    sent_bytes: u64,
     /// PFC frames taken from the switch.
     sent_pfc: u64,
 }
@@ -82,7 +82,7 @@ impl Port for MemoryPort {
                 wire.sent_pfc += 1;
             } else {
                 wire.sent += 1;
-                wire.sent_octets += frame.len() as u64;
+                wire.sent_bytes += frame.len() as u64;
             }
             bufs.free(desc);
         }
@@ -157,7 +157,7 @@ impl Rig {
             counters: PortCounters::default(),
             received: 0,
             sent: 0,
-            sent_octets: 0,
+            sent_bytes: 0,
             sent_pfc: 0,
         };
         let wires: Vec<_> = rates.iter().map(|_| Arc::new(Mutex::new(wire()))).collect();
@@ -240,7 +240,7 @@ impl Rig {
             |of: &dyn Fn(&Wire) -> u64| self.wires.iter().map(|w| of(&lock(w))).sum::<u64>();
         let ports = |of: &dyn Fn(&PortLedger) -> u64| ledger.port.iter().map(of).sum::<u64>();
         assert_eq!(ledger.rx, wires(&|w| w.received), "every frame that arrived was counted");
-        let sent = (wires(&|w| w.sent), wires(&|w| w.sent_octets));
+        let sent = (wires(&|w| w.sent), wires(&|w| w.sent_bytes));
         let counted = (ledger.tx, ports(&|p| p.tx_bytes));
         assert_eq!(counted, sent, "every frame that left was counted: {}", sums(&ledger));
         assert!(wires(&|w| w.sent_pfc) <= ports(&|p| p.pfc_tx), "every PFC frame was counted");

@@ -1,7 +1,7 @@
-//! TLPs: octets behind the addresses of a frame, through every parser of TLPs.
+//! TLPs: bytes behind the addresses of a frame, through every parser of TLPs.
 //!
 //! Shape: what parses is emitted, translated and answered, and what comes out parses to the same.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.
 
 use weft_base::rng::Rng;
@@ -17,14 +17,14 @@ use weft_parsers::tlp::{
 /// Longest TLP: prefixes, base header, OHC, 4 KiB and trailer.
 const TLP_MAX: usize = 4_224;
 
-/// Takes `octets` for what follows the addresses of a frame, and again for bare TLPs of each kind of link.
+/// Takes `bytes` for what follows the addresses of a frame, and again for bare TLPs of each kind of link.
 ///
 /// # Panics
 /// When the parsers contradict themselves.
-pub fn run(octets: &[u8]) {
-    let _ = parse(octets);
-    let bare = octets.get(link::LEN..).unwrap_or_default();
-    any_octets(octets);
+pub fn run(bytes: &[u8]) {
+    let _ = parse(bytes);
+    let bare = bytes.get(link::LEN..).unwrap_or_default();
+    any_bytes(bytes);
     for protocol in [Protocol::Pbr, Protocol::HbrFlit, Protocol::HbrNonFlit] {
         behind_link(protocol, bare);
     }
@@ -35,8 +35,8 @@ pub fn run(octets: &[u8]) {
 /// # Panics
 /// When the parsers contradict themselves.
 #[must_use]
-pub fn parse(octets: &[u8]) -> bool {
-    match TlpLink::parse(octets, Oui::DEFAULT) {
+pub fn parse(bytes: &[u8]) -> bool {
+    match TlpLink::parse(bytes, Oui::DEFAULT) {
         Ok((link, rest)) => behind_link(link.protocol, rest),
         Err(_) => false,
     }
@@ -51,22 +51,22 @@ fn behind_link(protocol: Protocol, bare: &[u8]) -> bool {
     }
 }
 
-/// Decoders that take any octets.
-fn any_octets(octets: &[u8]) {
-    if let Ok(info) = PartnerInfo::decode(octets) {
+/// Decoders that take any bytes.
+fn any_bytes(bytes: &[u8]) {
+    if let Ok(info) = PartnerInfo::decode(bytes) {
         assert_eq!(PartnerInfo::decode(&info.emit()), Ok(info));
     }
-    if let Some(capability) = octets.first_chunk().and_then(|head| LnrCapability::decode(*head)) {
+    if let Some(capability) = bytes.first_chunk().and_then(|head| LnrCapability::decode(*head)) {
         assert_eq!(LnrCapability::decode(capability.emit()), Some(capability));
     }
-    assert!(RtPair::all(octets).all(|pair| RtPair::decode(pair.emit()) == pair));
+    assert!(RtPair::all(bytes).all(|pair| RtPair::decode(pair.emit()) == pair));
 }
 
-fn pbr(octets: &[u8]) -> bool {
-    let Ok(Some(found)) = PbrTlp::parse(octets) else {
+fn pbr(bytes: &[u8]) -> bool {
+    let Ok(Some(found)) = PbrTlp::parse(bytes) else {
         return false;
     };
-    assert!(found.len() <= octets.len());
+    assert!(found.len() <= bytes.len());
     assert_eq!(found.tlp().vend_prefix(), None, "prefixes come before the PTH");
     let mut out = [0; TLP_MAX];
     let len = pth::emit_pbr(found.pth(), &found.tlp().repr(), &mut out).expect("it was read");
@@ -76,13 +76,13 @@ fn pbr(octets: &[u8]) -> bool {
     true
 }
 
-fn tlp(mode: Mode, octets: &[u8]) -> bool {
-    let Ok(found) = Tlp::parse(mode, octets) else {
+fn tlp(mode: Mode, bytes: &[u8]) -> bool {
+    let Ok(found) = Tlp::parse(mode, bytes) else {
         return false;
     };
-    let whole = &octets[..found.len()];
+    let whole = &bytes[..found.len()];
     assert_eq!(Tlp::parse(mode, whole).map(|tlp| tlp.repr()), Ok(found.repr()), "padding counts");
-    assert!(Tlp::parse(mode, &whole[..whole.len() - 1]).is_err(), "the last octet is needed");
+    assert!(Tlp::parse(mode, &whole[..whole.len() - 1]).is_err(), "the last byte is needed");
     check(&found);
     in_place(mode, whole);
     true
@@ -166,7 +166,7 @@ fn answer(found: &Tlp<'_>) {
 
 /// Type 1 to type 0, and a prefix put in front and taken away.
 fn in_place(mode: Mode, whole: &[u8]) {
-    let kind = |octets: &[u8]| Tlp::parse(mode, octets).map(|tlp| tlp.kind());
+    let kind = |bytes: &[u8]| Tlp::parse(mode, bytes).map(|tlp| tlp.kind());
     let mut copy = whole.to_vec();
     let was = kind(whole);
     match type1_to_type0(mode, &mut copy) {

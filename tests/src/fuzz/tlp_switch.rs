@@ -1,7 +1,7 @@
 //! A switch for TLPs whose tables say anything: what comes in leaves, is answered, or is dropped for a reason.
 //!
 //! Shape: [`switch`] with ports of every role, [`tables`] drawn from a seed; frames are those of [`super::tlp`].
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
 
 use weft_base::rng::Rng;
@@ -51,7 +51,7 @@ fn below(rng: &mut Rng, bound: u64) -> usize {
     usize::try_from(rng.below(bound)).unwrap_or(0)
 }
 
-fn octet(rng: &mut Rng, bound: u64) -> u8 {
+fn byte(rng: &mut Rng, bound: u64) -> u8 {
     u8::try_from(rng.below(bound)).unwrap_or(0)
 }
 
@@ -73,30 +73,30 @@ fn vppb(rng: &mut Rng) -> Vppb {
     let binding = match rng.below(5) {
         0 => Binding::Unbound,
         1 => Binding::Fabric { spid: pid(rng), dpid: pid(rng) },
-        2 => Binding::Ld { port: port(rng), ld: u16::from(octet(rng, 4)) },
+        2 => Binding::Ld { port: port(rng), ld: u16::from(byte(rng, 4)) },
         _ => Binding::Port(port(rng)),
     };
     let bridge = Bridge {
-        command: u16::from(octet(rng, 8)),
-        primary: octet(rng, 256),
-        secondary: octet(rng, 256),
-        subordinate: octet(rng, 256),
+        command: u16::from(byte(rng, 8)),
+        primary: byte(rng, 256),
+        secondary: byte(rng, 256),
+        subordinate: byte(rng, 256),
         ari: rng.below(2) == 0,
         io: window(rng),
         memory: window(rng),
         prefetchable: window(rng),
     };
-    Vppb { function: octet(rng, 256), bridge, bar: Window::OFF, binding }
+    Vppb { function: byte(rng, 256), bridge, bar: Window::OFF, binding }
 }
 
 fn edge(rng: &mut Rng, role: Role) -> Result<EdgePort, TableError> {
     let mut edge = EdgePort::new(role, pid(rng), Fast::new(16, 64)?, Ldst::new(16, 64)?);
     let side = match rng.below(3) {
         0 => Side::Above,
-        _ => Side::Below(octet(rng, 4)),
+        _ => Side::Below(byte(rng, 4)),
     };
-    edge.vcs = (rng.below(5) > 0).then(|| (octet(rng, u64::from(VCSES) + 1), side));
-    edge.prefixes = Prefixes::from_bits(octet(rng, 4));
+    edge.vcs = (rng.below(5) > 0).then(|| (byte(rng, u64::from(VCSES) + 1), side));
+    edge.prefixes = Prefixes::from_bits(byte(rng, 4));
     let (mut every, mut access) = (Access::default(), Access::default());
     for bits in 0..u16::try_from(PIDS).unwrap_or(0) {
         let pid = Pid::from_low_bits(bits);
@@ -112,15 +112,15 @@ fn edge(rng: &mut Rng, role: Role) -> Result<EdgePort, TableError> {
         }
     }
     edge.set_access(every.into());
-    let size = octet(rng, 8);
+    let size = byte(rng, 8);
     let base = Hpa(1 << 43 | rng.below(4) << 44);
     edge.configure_fast(size, base, Hpa(base.0 + (8 << (36 + size))))?;
     edge.configure_ldst(size, Hpa(1 << 48), Hpa((1 << 48) + (8 << (36 + size))))?;
     for at in 0..8 {
-        let interleave = Interleave::from_codes(octet(rng, 4), octet(rng, 7)).unwrap_or_default();
+        let interleave = Interleave::from_codes(byte(rng, 4), byte(rng, 7)).unwrap_or_default();
         let target = match interleave.ways_code() {
             0 => Target::Direct(pid(rng)),
-            _ => Target::Interleaved(u16::from(octet(rng, 48))),
+            _ => Target::Interleaved(u16::from(byte(rng, 48))),
         };
         let gim = rng.below(3) == 0;
         let fast = (rng.below(4) > 0).then_some(FastEntry { gim, interleave, target });
@@ -135,7 +135,7 @@ fn edge(rng: &mut Rng, role: Role) -> Result<EdgePort, TableError> {
     let entry = |rng: &mut Rng| ReRouterEntry {
         dpid: pid(rng),
         segment: None,
-        requester: Bdf::new(octet(rng, 4), 0, 0),
+        requester: Bdf::new(byte(rng, 4), 0, 0),
     };
     let first = entry(rng);
     edge.set_rerouter(0, &[Some(first)])?;
@@ -169,21 +169,21 @@ pub fn tables(rng: &mut Rng, ports: PortSet) -> Tables {
         }
     }
     for at in 0..16 {
-        let highest = octet(rng, 8);
+        let highest = byte(rng, 8);
         let entry = RgtEntry {
-            ports: core::array::from_fn(|_| octet(rng, 8)),
+            ports: core::array::from_fn(|_| byte(rng, 8)),
             highest,
-            primary: highest.min(octet(rng, 8)),
+            primary: highest.min(byte(rng, 8)),
             mode: [RgtMode::Random, RgtMode::CongestionAvoiding][below(rng, 2)],
-            mix: octet(rng, 8),
+            mix: byte(rng, 8),
         };
         let _ = tables.set_rgt(at, &[entry]); // a port that is not there: left out
     }
     for pid in 0..usize::try_from(PIDS).unwrap_or(0) {
         let entry = match rng.below(4) {
             0 => DrtEntry::Invalid,
-            1 => DrtEntry::Group(octet(rng, 16)),
-            _ => DrtEntry::Port(octet(rng, 9)),
+            1 => DrtEntry::Group(byte(rng, 16)),
+            _ => DrtEntry::Port(byte(rng, 9)),
         };
         let _ = tables.set_drt(pid, &[entry]);
         if rng.below(8) == 0 {
@@ -202,8 +202,8 @@ pub fn tables(rng: &mut Rng, ports: PortSet) -> Tables {
 pub fn frame(rng: &mut Rng, port: usize, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0];
     for at in [5, 11] {
-        if let Some(octet) = frame.get_mut(at) {
-            *octet = u8::try_from(port).unwrap_or(0);
+        if let Some(byte) = frame.get_mut(at) {
+            *byte = u8::try_from(port).unwrap_or(0);
         }
     }
     frame.extend_from_slice(rest);
@@ -212,8 +212,8 @@ pub fn frame(rng: &mut Rng, port: usize, rest: &[u8]) -> Vec<u8> {
         let (from, to) = (pid(rng).bits(), pid(rng).bits());
         let [high, mid] = (from << 4).to_be_bytes();
         let [top, low] = to.to_be_bytes();
-        for (place, octet) in pids.iter_mut().zip([high, mid | top, low]) {
-            *place = octet;
+        for (place, byte) in pids.iter_mut().zip([high, mid | top, low]) {
+            *place = byte;
         }
     }
     let address = if pbr { 32 } else { 28 };
@@ -225,8 +225,8 @@ pub fn frame(rng: &mut Rng, port: usize, rest: &[u8]) -> Vec<u8> {
             5 | 6 => (1 << 48) + rng.below(span),                      // LDST
             _ => rng.below(1 << 33),
         } & !0x3F;
-        for (place, octet) in place.iter_mut().zip(drawn.to_be_bytes()) {
-            *place = octet;
+        for (place, byte) in place.iter_mut().zip(drawn.to_be_bytes()) {
+            *place = byte;
         }
     }
     frame

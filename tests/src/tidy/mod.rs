@@ -112,8 +112,8 @@ impl Tree {
         let mut files = Vec::new();
         for path in String::from_utf8_lossy(&listed.stdout).split_terminator('\0') {
             match std::fs::read(root.join(path)) {
-                Ok(octets) => files.extend(
-                    String::from_utf8(octets).ok().map(|text| File { path: path.to_owned(), text }),
+                Ok(bytes) => files.extend(
+                    String::from_utf8(bytes).ok().map(|text| File { path: path.to_owned(), text }),
                 ),
                 // Deleted but not yet staged.
                 Err(gone) if gone.kind() == std::io::ErrorKind::NotFound => {}

@@ -74,7 +74,7 @@ fn rows_named<'a>(
 const COMMANDS: &str = "## Commands";
 
 /// Each command that the parsers know, laid out or by name, has one row of its own in the section of commands, with
-/// cells for its octets, for who carries it out and for what is refused.
+/// cells for its bytes, for who carries it out and for what is refused.
 #[must_use]
 pub fn commands_have_rows(tree: &Tree) -> Vec<Finding> {
     let Some(page) = tree.get(PAGE) else { return Vec::new() };

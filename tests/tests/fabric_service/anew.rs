@@ -43,7 +43,7 @@ impl Far {
             let inner = pbr::CrawlOut::parse(payload)?;
             let session = Session::InBand { port: port.load(Ordering::SeqCst), pid: spid };
             let (mut switch, mut answer) = (switch.lock().unwrap(), Vec::new());
-            let message = inner.message.octets();
+            let message = inner.message.bytes();
             let served = serve(&mut *switch, Instant::ZERO, session, message, &mut answer);
             assert_eq!(served, Served::Response);
             let len = u16::try_from(answer.len()).unwrap().to_le_bytes();

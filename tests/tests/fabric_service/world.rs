@@ -1,7 +1,7 @@
 //! Real components in one process: switches joined by links, GFDs behind them, reached by CCI.
 //!
 //! Shape: [`World`] takes messages of a session at a switch and follows tunnels; [`listen`] serves one session by a socket.
-//! Units: octets; a message takes 100 us of the components' time.
+//! Units: bytes; a message takes 100 us of the components' time.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.5 (Fabric Crawl Out).
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
 use weft_parsers::cci::{ReturnCode, Uuid};
 use weft_parsers::fabric::{Dpa, Pid};
 
-/// Octets of each GFD, and of its blocks.
+/// Bytes of each GFD, and of its blocks.
 pub const CAPACITY: u64 = 1 << 30;
 pub const BLOCK: u64 = 256 << 20;
 /// Port of the host at a switch that has one, and of its first GFD.

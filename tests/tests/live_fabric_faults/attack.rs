@@ -29,7 +29,7 @@ fn pid(bits: u16) -> Pid {
     Pid::from_low_bits(bits)
 }
 
-fn octets(repr: &TlpRepr<'_>) -> Vec<u8> {
+fn bytes(repr: &TlpRepr<'_>) -> Vec<u8> {
     let mut out = vec![0; 512];
     let len = repr.emit(&mut out).unwrap();
     out.truncate(len);
@@ -39,7 +39,7 @@ fn octets(repr: &TlpRepr<'_>) -> Vec<u8> {
 fn vdm(op: VdmOp, payload: &[u8]) -> Vec<u8> {
     let mut payload = payload.to_vec();
     payload.resize(payload.len().max(4 * op.payload_dws().0), 0);
-    octets(&PbrVdm::new(op, &payload).repr())
+    bytes(&PbrVdm::new(op, &payload).repr())
 }
 
 /// A message as one packet, a request's or (`owner` false) an answer's.
@@ -58,7 +58,7 @@ fn body(request: &Request<'_>) -> Vec<u8> {
 
 fn in_band(body: &[u8], owner: bool) -> Vec<u8> {
     let nowhere = Bdf::from_bits(0);
-    octets(&mctp(body, owner).repr(Mode::Flit, nowhere, nowhere))
+    bytes(&mctp(body, owner).repr(Mode::Flit, nowhere, nowhere))
 }
 
 /// Who is who in the fabric: what an attacker may know at best.

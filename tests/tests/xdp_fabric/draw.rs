@@ -1,7 +1,7 @@
 //! Tables and frames, drawn.
 //!
 //! Shape: a draw to [`Tables`] of a switch with ports of all roles, and to a frame for one of them.
-//! Units: octets without FCS.
+//! Units: bytes without FCS.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
 
 use weft_base::rng::Rng;
@@ -184,11 +184,11 @@ pub fn frame(rng: &mut Rng, tables: &Tables, input: PortId, oui: Oui) -> Vec<u8>
         if rng.chance(1, 50) {
             pth.dpid = Pid::NONE;
         }
-        let mut octets = pth.emit();
+        let mut bytes = pth.emit();
         if rng.chance(1, 40) {
-            octets[0] ^= 1 << rng.below(8);
+            bytes[0] ^= 1 << rng.below(8);
         }
-        frame.extend(octets);
+        frame.extend(bytes);
     }
     tlp(rng, tables, input, &mut frame);
     match rng.below(12) {
@@ -200,8 +200,8 @@ pub fn frame(rng: &mut Rng, tables: &Tables, input: PortId, oui: Oui) -> Vec<u8>
         _ => {}
     }
     if rng.chance(9, 10) && frame.len() < 60 {
-        let octet = if rng.chance(1, 2) { 0 } else { 0xA5 };
-        frame.resize(60, octet);
+        let byte = if rng.chance(1, 2) { 0 } else { 0xA5 };
+        frame.resize(60, byte);
     }
     if rng.chance(1, 6) {
         frame.extend((0..rng.below(40)).map(|n| low(n).to_be_bytes()[1] | 1));
@@ -209,7 +209,7 @@ pub fn frame(rng: &mut Rng, tables: &Tables, input: PortId, oui: Oui) -> Vec<u8>
     frame
 }
 
-/// A TLP: what its first 16 octets say, and the payload.
+/// A TLP: what its first 16 bytes say, and the payload.
 fn tlp(rng: &mut Rng, tables: &Tables, input: PortId, frame: &mut Vec<u8>) {
     const REQUESTS: [u8; 6] = [0x03, 0x20, 0x40, 0x60, 0x22, 0x61];
     const COMPLETIONS: [u8; 5] = [0x0A, 0x4A, 0x0C, 0x0D, 0x48];

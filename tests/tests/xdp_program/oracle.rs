@@ -1,7 +1,7 @@
 //! What the dataplane's own functions say of a frame.
 //!
 //! Shape: a configuration and what was learnt from some frames → [`Facts`] of any frame.
-//! Units: octets without FCS.
+//! Units: bytes without FCS.
 //! Source: docs/express.md.
 
 use std::collections::BTreeMap;
@@ -41,10 +41,10 @@ pub struct Oracle {
 }
 
 fn head(snapshot: &Snapshot, input: PortId, frame: &[u8]) -> Result<Head, ParseError> {
-    let mut octets = [0; HEAD_LEN];
+    let mut bytes = [0; HEAD_LEN];
     let part = frame.len().min(HEAD_LEN);
-    octets[..part].copy_from_slice(&frame[..part]);
-    parse_head(&octets, frame.len(), &snapshot.config.ports[input.index()].parse)
+    bytes[..part].copy_from_slice(&frame[..part]);
+    parse_head(&bytes, frame.len(), &snapshot.config.ports[input.index()].parse)
 }
 
 /// Key of a frame's source in the kernel.

@@ -1,7 +1,7 @@
 //! Counters of one processor: no lock, no shared cache line.
 //!
 //! Shape: a frame's [`Place`] and length to the cells of `PortStats`.
-//! Units: frames, octets.
+//! Units: frames, bytes.
 //! Source: docs/spec/pipeline.md §10.
 
 use weft_parsers::Format;
@@ -37,7 +37,7 @@ fn count(cells: &mut [Tally; KINDS], kind: usize, len: usize) {
     cell.bytes += len as u64;
 }
 
-/// A frame of so many octets went from input to `output`, where it has as many as the second says.
+/// A frame of so many bytes went from input to `output`, where it has as many as the second says.
 #[inline(always)]
 pub fn express(at: &Place, output: u32, (came, went): (usize, usize)) {
     let kind = at.kind();

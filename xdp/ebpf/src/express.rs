@@ -1,7 +1,7 @@
 //! Which frames are express: those that the whole pipeline would pass on at once and unchanged.
 //!
 //! Shape: what was found in a frame to the output it goes to, or `None`: the pipeline decides.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/express.md; docs/spec/pipeline.md §3 and §11.
 
 use aya_ebpf::programs::XdpContext;
@@ -104,6 +104,6 @@ fn is_complete(ctx: &XdpContext, frame: &Frame<'_>, head: &Head) -> bool {
         Field::Nowhere => true,
         Field::Hidden => false,
         Field::At { field, .. } => frame::field(ctx, field)
-            .is_some_and(|found| found != partial::pseudo_sum(frame.octets, head)),
+            .is_some_and(|found| found != partial::pseudo_sum(frame.bytes, head)),
     }
 }

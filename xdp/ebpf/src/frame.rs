@@ -1,8 +1,8 @@
 //! The front of a frame, copied to the stack: there the shared parser's slices satisfy the verifier,
 //! which refuses packet pointers with variable offsets.
 //!
-//! Shape: [`Frame`]: the first 64 octets, zeros behind a shorter frame, and the length.
-//! Units: octets, without FCS.
+//! Shape: [`Frame`]: the first 64 bytes, zeros behind a shorter frame, and the length.
+//! Units: bytes, without FCS.
 //! Source: Linux `bpf_xdp_load_bytes` (5.18); `Documentation/networking/xdp-rx-metadata.rst`.
 
 use core::mem::MaybeUninit;
@@ -20,8 +20,8 @@ const SHORTEST: usize = 60;
 
 /// What is known of a frame before it is parsed.
 pub struct Frame<'a> {
-    /// Its first octets.
-    pub octets: &'a [u8; HEAD_LEN],
+    /// Its first bytes.
+    pub bytes: &'a [u8; HEAD_LEN],
     /// All of it.
     pub len: usize,
 }
@@ -46,20 +46,20 @@ impl<'a> Frame<'a> {
                 front.clear(); // an empty frame, which no driver delivers
             }
         }
-        // SAFETY: all 64 octets were read, or cleared before.
-        Self { octets: unsafe { &*to }, len }
+        // SAFETY: all 64 bytes were read, or cleared before.
+        Self { bytes: unsafe { &*to }, len }
     }
 
     /// What the pipeline's own parser says; `None` when malformed.
     #[inline(always)]
     pub fn parse(&self, rules: &PortRules) -> Option<Head> {
-        let head = parse_head(self.octets, self.len, &rules.parse_config()).ok()?;
+        let head = parse_head(self.bytes, self.len, &rules.parse_config()).ok()?;
         Some(head.with_rest(head.rest().map(forgotten)))
     }
 }
 
 /// Room for the front of a frame. It is cleared by words: what the compiler makes of an array of
-/// octets is a loop, and took longer than the parser.
+/// bytes is a loop, and took longer than the parser.
 pub struct Front(MaybeUninit<[u64; HEAD_LEN / 8]>);
 
 impl Front {
@@ -78,17 +78,17 @@ impl Front {
         }
     }
 
-    /// Copies `len` octets from `start` on, which the caller has seen to be there: 60 or 64, a constant.
+    /// Copies `len` bytes from `start` on, which the caller has seen to be there: 60 or 64, a constant.
     #[inline(always)]
     fn copy(&mut self, start: usize, len: usize) {
         let (from, to) = (start as *const u64, self.0.as_mut_ptr().cast::<u64>());
         for n in 0..len / 8 {
-            // SAFETY: within the frame, and within the room. Volatile for words instead of octets: a
+            // SAFETY: within the frame, and within the room. Volatile for words instead of bytes: a
             // machine on which BPF needs them aligned refuses the program.
             unsafe { to.add(n).write(from.add(n).read_volatile()) };
         }
         if len % 8 != 0 {
-            // SAFETY: as above, the last four octets.
+            // SAFETY: as above, the last four bytes.
             let rest = unsafe { from.add(len / 8).cast::<u32>().read_volatile() };
             // SAFETY: as above; zeros behind them.
             unsafe { to.add(len / 8).write(u64::from(rest)) };
@@ -96,13 +96,13 @@ impl Front {
     }
 }
 
-/// Copies `len` octets of the frame from `offset` on, 1 to N, a power of two; false, and nothing, when
+/// Copies `len` bytes of the frame from `offset` on, 1 to N, a power of two; false, and nothing, when
 /// they are not there.
 #[inline(always)]
 pub fn load<const N: usize>(ctx: &XdpContext, offset: usize, to: *mut [u8; N], len: usize) -> bool {
     // The verifier wants to see the bounds, which the compiler may know and leave out.
     let len = (core::hint::black_box(len).wrapping_sub(1) & (N - 1)) + 1;
-    // SAFETY: the kernel writes `len` octets, which the verifier sees to be at most N.
+    // SAFETY: the kernel writes `len` bytes, which the verifier sees to be at most N.
     unsafe { bpf_xdp_load_bytes(ctx.as_ptr().cast(), offset as u32, to.cast(), len as u32) == 0 }
 }
 
@@ -118,7 +118,7 @@ fn forgotten(word: u32) -> u32 {
     unsafe { at.cast::<u32>().add(1).read_volatile() }
 }
 
-/// Two octets of the frame at one of the places where a checksum can be; `None` when it ends before.
+/// Two bytes of the frame at one of the places where a checksum can be; `None` when it ends before.
 ///
 /// Each place has instructions of its own, as the verifier wants a constant offset: a helper that takes
 /// any costs as much as half of the parser.
@@ -132,23 +132,23 @@ pub fn field(ctx: &XdpContext, at: usize) -> Option<u16> {
     const TAGGED_TCP_V4: usize = vlan::LEN + TCP_V4;
     const TAGGED_UDP_V6: usize = vlan::LEN + UDP_V6;
     const TAGGED_TCP_V6: usize = vlan::LEN + TCP_V6;
-    let octets = match at {
-        UDP_V4 => octets::<UDP_V4>(ctx),
-        TCP_V4 => octets::<TCP_V4>(ctx),
-        UDP_V6 => octets::<UDP_V6>(ctx),
-        TCP_V6 => octets::<TCP_V6>(ctx),
-        TAGGED_UDP_V4 => octets::<TAGGED_UDP_V4>(ctx),
-        TAGGED_TCP_V4 => octets::<TAGGED_TCP_V4>(ctx),
-        TAGGED_UDP_V6 => octets::<TAGGED_UDP_V6>(ctx),
-        TAGGED_TCP_V6 => octets::<TAGGED_TCP_V6>(ctx),
+    let bytes = match at {
+        UDP_V4 => bytes::<UDP_V4>(ctx),
+        TCP_V4 => bytes::<TCP_V4>(ctx),
+        UDP_V6 => bytes::<UDP_V6>(ctx),
+        TCP_V6 => bytes::<TCP_V6>(ctx),
+        TAGGED_UDP_V4 => bytes::<TAGGED_UDP_V4>(ctx),
+        TAGGED_TCP_V4 => bytes::<TAGGED_TCP_V4>(ctx),
+        TAGGED_UDP_V6 => bytes::<TAGGED_UDP_V6>(ctx),
+        TAGGED_TCP_V6 => bytes::<TAGGED_TCP_V6>(ctx),
         _ => None,
     };
-    octets.map(u16::from_be_bytes)
+    bytes.map(u16::from_be_bytes)
 }
 
-/// The two octets from `AT` on.
+/// The two bytes from `AT` on.
 #[inline(always)]
-fn octets<const AT: usize>(ctx: &XdpContext) -> Option<[u8; 2]> {
+fn bytes<const AT: usize>(ctx: &XdpContext) -> Option<[u8; 2]> {
     let (start, end) = (ctx.data(), ctx.data_end());
     // SAFETY: within the frame, as was just seen.
     (start + AT + 2 <= end).then(|| unsafe { ((start + AT) as *const [u8; 2]).read_volatile() })

@@ -223,14 +223,14 @@ impl StationCell {
     /// finds this note, and puts it there once more.
     #[inline(always)]
     pub fn lose(self) {
-        // SAFETY: its port, two aligned octets of a map's value.
+        // SAFETY: its port, two aligned bytes of a map's value.
         unsafe { (&raw mut (*self.0.cast::<Station>()).port).write_volatile(NO_PORT) };
     }
 
     /// Notes that it was heard at `tick`.
     #[inline(always)]
     pub fn hear(self, tick: u32) {
-        // SAFETY: as above, four aligned octets.
+        // SAFETY: as above, four aligned bytes.
         unsafe { (&raw mut (*self.0.cast::<Station>()).heard).write_volatile(tick) };
     }
 }

@@ -46,7 +46,7 @@ pub fn hand_over(ctx: &XdpContext, at: &Place, tag: Option<Tag>, len: usize) -> 
         tpid: tag.map_or(0, |tag| tag.tpid),
         tci: tag.map_or(0, |tag| tag.tci),
     };
-    // SAFETY: the octets from `start` to the frame are ours, as many as were just checked.
+    // SAFETY: the bytes from `start` to the frame are ours, as many as were just checked.
     unsafe { (start as *mut Meta).write_unaligned(meta) };
     counts::passed(at, len);
     xdp_action::XDP_REDIRECT

@@ -2,7 +2,7 @@
 //!
 //! Shape: a frame that came in at a port for TLPs to its [`Plan`], then to the frame as it goes out; `None`: the
 //! pipeline decides.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge";
 //! `dataplane::pipeline::tlp::brisk`.
 
@@ -34,7 +34,7 @@ struct Plan {
     /// Whether the TLP has a PTH, and is to have one.
     had: bool,
     has: bool,
-    /// Octets of the frame as it goes out, without padding.
+    /// Bytes of the frame as it goes out, without padding.
     went: usize,
     /// What stands before the TLP then, in the order of the wire; the PTH last.
     front: [u32; PBR],
@@ -99,11 +99,11 @@ fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Op
         _ => return None,
     };
     let words = LinkWords::new(Oui(own.oui));
-    let seen = glance(frame.octets, frame.len, &words, behind, own.payload_max)?;
+    let seen = glance(frame.bytes, frame.len, &words, behind, own.payload_max)?;
     let pri = own.pri(&seen);
     let may = rules.express_pris >> pri & 1 != 0;
     // The pipeline is to learn whoever else speaks.
-    if !may || mac(frame.octets, 6) != maps::partner(port) {
+    if !may || mac(frame.bytes, 6) != maps::partner(port) {
         return None;
     }
     let pth = match seen.pth {
@@ -154,10 +154,10 @@ fn by_fast(input: &Edge, quick: &Quick, fabric: u32, port: u32) -> Option<Pth> {
 
 /// The address at `at`.
 #[inline(always)]
-fn mac(octets: &[u8], at: usize) -> u64 {
+fn mac(bytes: &[u8], at: usize) -> u64 {
     let mut bits = 0;
     for n in at..at + 6 {
-        bits = bits << 8 | octets.get(n).map_or(0, |&octet| u64::from(octet));
+        bits = bits << 8 | bytes.get(n).map_or(0, |&byte| u64::from(byte));
     }
     bits
 }
@@ -183,7 +183,7 @@ fn carry_out(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
     if plan.went <= LEN_MIN { short(ctx, frame, plan) } else { long(ctx, frame, plan) }
 }
 
-/// The same for a frame of 60 octets with its padding: all of its TLP is at hand.
+/// The same for a frame of 60 bytes with its padding: all of its TLP is at hand.
 #[inline(always)]
 fn short(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
     if frame.len > LEN_MIN {
@@ -207,17 +207,17 @@ fn short(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
     Some(true)
 }
 
-/// Writes the 60 octets of a frame whose TLP was at word `FROM` and is to be at word `TO`; zeros behind it.
+/// Writes the 60 bytes of a frame whose TLP was at word `FROM` and is to be at word `TO`; zeros behind it.
 #[inline(always)]
 fn write<const FROM: usize, const TO: usize>(to: *mut u32, frame: &Frame<'_>, plan: &Plan) {
-    let from = frame.octets.as_ptr().cast::<u32>();
+    let from = frame.bytes.as_ptr().cast::<u32>();
     for (n, &word) in plan.front.iter().enumerate().take(TO) {
-        // SAFETY: the caller has seen 60 octets to be there.
+        // SAFETY: the caller has seen 60 bytes to be there.
         unsafe { to.add(n).write_volatile(word) };
     }
     let went = core::hint::black_box(plan.went) as i64;
     for n in TO..SHORT {
-        // SAFETY: below word 16 of 64 octets, which stand at a word's place.
+        // SAFETY: below word 16 of 64 bytes, which stand at a word's place.
         let word = unsafe { from.add(n - TO + FROM).read() };
         let keep = ((n * 4) as i64 - went) >> 63; // all ones below the TLP's end
         // SAFETY: as above. Volatile, so that it stays as many stores.
@@ -248,7 +248,7 @@ fn long(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
     }
     let to = start as *mut u32;
     for (n, &word) in plan.front.iter().enumerate().take(HBR) {
-        // SAFETY: as many octets were just seen to be there.
+        // SAFETY: as many bytes were just seen to be there.
         unsafe { to.add(n).write_volatile(word) };
     }
     if plan.has {

@@ -2,7 +2,7 @@
 //! and notifications.
 //!
 //! Shape: a verdict and its TLP, or an [`Event`] of the switch, in; TLPs to hosts out.
-//! Units: octets.
+//! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.2.6, 7.7.2.7, 7.7.6.1; PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.8, §4.6,
 //! §5.4.
 
@@ -26,7 +26,7 @@ use super::{Agent, From};
 use crate::component::port::Port;
 use crate::component::switch::Event;
 
-/// Octets of a completion: the least `Max_Payload_Size` that there is.
+/// Bytes of a completion: the least `Max_Payload_Size` that there is.
 const READ_PART: usize = 128;
 
 /// What the agent keeps of one virtual switch.
@@ -101,7 +101,7 @@ impl Agent {
             return self.refuse(from, tlp);
         };
         let reg = Reg::at(tlp.register().unwrap_or_default());
-        let octets: [u8; 4];
+        let bytes: [u8; 4];
         let (there, answer) = if let Some(&value) = tlp.payload().first_chunk() {
             let enables = ByteEnables::from_low_bits(tlp.first_be());
             let value = u32::from_le_bytes(value);
@@ -109,8 +109,8 @@ impl Agent {
             (there, Completion::of(tlp, Status::Success, me))
         } else {
             let value = self.switch.config_read(vcs, function, reg);
-            octets = value.unwrap_or_default().to_le_bytes();
-            (value.is_some(), Completion::with_data(tlp, me, 0, &octets))
+            bytes = value.unwrap_or_default().to_le_bytes();
+            (value.is_some(), Completion::with_data(tlp, me, 0, &bytes))
         };
         match answer {
             Some(answer) if there => {
@@ -127,19 +127,19 @@ impl Agent {
         let me = self.switch.id_of(vcs, Function::Gae).unwrap_or(Bdf::from_bits(0));
         match tlp.kind() {
             Kind::MemRead => {
-                let mut octets = vec![0; usize::from(tlp.length_dw()) * 4];
-                if !self.switch.gae_read(vcs, addr, &mut octets) {
+                let mut bytes = vec![0; usize::from(tlp.length_dw()) * 4];
+                if !self.switch.gae_read(vcs, addr, &mut bytes) {
                     return self.refuse(from, tlp);
                 }
                 self.counts.served += 1;
                 // Whoever is on the way takes that much, whatever it was told to.
                 let completer = CompleterSpec { payload_max: READ_PART, uio_last_first: false };
-                completer.answer(tlp, me, &octets, false, &mut |answer| self.reply(from, answer));
+                completer.answer(tlp, me, &bytes, false, &mut |answer| self.reply(from, answer));
             }
             Kind::MemWrite => {
-                let (skip, octets) = enabled(tlp);
+                let (skip, bytes) = enabled(tlp);
                 let at = Hpa(addr.0 + skip as u64);
-                if self.switch.gae_write(now, vcs, at, octets) {
+                if self.switch.gae_write(now, vcs, at, bytes) {
                     self.counts.served += 1;
                 } else {
                     self.counts.unsupported += 1;
@@ -377,7 +377,7 @@ impl Agent {
     }
 }
 
-/// The octets that a write writes, and how many double-word octets lie before them; what lies between is written too,
+/// The bytes that a write writes, and how many double-word bytes lie before them; what lies between is written too,
 /// as registers are written in one piece.
 fn enabled<'a>(tlp: &Tlp<'a>) -> (usize, &'a [u8]) {
     let payload = tlp.payload();
@@ -392,7 +392,7 @@ fn enabled<'a>(tlp: &Tlp<'a>) -> (usize, &'a [u8]) {
 mod tests {
     use super::*;
 
-    /// The octets that a write of `len` octets with these enables writes.
+    /// The bytes that a write of `len` bytes with these enables writes.
     fn written(len: usize, first_be: u8, last_be: u8) -> (usize, Vec<u8>) {
         let payload: Vec<u8> = (0..=u8::MAX).take(len).collect();
         let body = Body::Address {
@@ -405,20 +405,20 @@ mod tests {
             last_be,
         };
         let repr = TlpRepr::new(Mode::Flit, Kind::MemWrite, Bdf::from_bits(8), 0, body);
-        let mut octets = [0; 128];
-        let len = TlpRepr { payload: &payload, ..repr }.emit(&mut octets).unwrap();
-        let tlp = Tlp::parse(Mode::Flit, &octets[..len]).unwrap();
-        let (skip, octets) = enabled(&tlp);
-        (skip, octets.to_vec())
+        let mut bytes = [0; 128];
+        let len = TlpRepr { payload: &payload, ..repr }.emit(&mut bytes).unwrap();
+        let tlp = Tlp::parse(Mode::Flit, &bytes[..len]).unwrap();
+        let (skip, bytes) = enabled(&tlp);
+        (skip, bytes.to_vec())
     }
 
     #[test]
-    fn writes_write_the_octets_that_are_enabled() {
-        #[rustfmt::skip] // columns: name, octets, first, last, skipped, one behind the last written
+    fn writes_write_the_bytes_that_are_enabled() {
+        #[rustfmt::skip] // columns: name, bytes, first, last, skipped, one behind the last written
         let cases = [
             ("whole DW",         4,  0b1111, 0b0000, 0, 4),
-            ("first octet",      4,  0b0001, 0b0000, 0, 1),
-            ("last octet",       4,  0b1000, 0b0000, 3, 4),
+            ("first byte",      4,  0b0001, 0b0000, 0, 1),
+            ("last byte",       4,  0b1000, 0b0000, 3, 4),
             ("middle",           4,  0b0110, 0b0000, 1, 3),
             ("two DWs",          8,  0b1111, 0b1111, 0, 8),
             ("ends of two",      8,  0b1000, 0b0001, 3, 5),

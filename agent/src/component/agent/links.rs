@@ -73,7 +73,7 @@ impl Virtual {
 struct NoLoad;
 
 impl Load for NoLoad {
-    fn queued_octets(&self, _: PortId) -> u64 {
+    fn queued_bytes(&self, _: PortId) -> u64 {
         0
     }
 
@@ -527,9 +527,9 @@ mod tests {
         let (dest, source, seq, owner, tag, pad) = (0, 0, 0, true, 1, 0);
         let packet = MctpPacket { dest, source, first, last, seq, owner, tag, pad, payload: &body };
         let repr = packet.repr(Mode::Flit, Bdf::from_bits(0), Bdf::from_bits(0));
-        let mut octets = [0; 128];
-        let len = repr.emit(&mut octets).unwrap();
-        let tlp = Tlp::parse(Mode::Flit, &octets[..len]).unwrap();
+        let mut bytes = [0; 128];
+        let len = repr.emit(&mut bytes).unwrap();
+        let tlp = Tlp::parse(Mode::Flit, &bytes[..len]).unwrap();
         for (place, port) in [0, DSP].into_iter().enumerate() {
             for (spid, dpid) in [(0x30, 0xFFF), (0x30, 0x10), (0x01, 0xFFF), (0xFFF, 0xFFF)] {
                 let pth = Some(Pth::new(pid(spid), pid(dpid)));

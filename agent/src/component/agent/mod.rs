@@ -4,7 +4,7 @@
 //! Shape: [`Agent::receive`] takes in what the pipeline has no use for, [`Agent::tables`] is to be put in force then,
 //! [`Agent::send`] brings out what follows; requests of connections by [`Agent::cci`], answers by
 //! [`Agent::next_answer`].
-//! Units: octets; time as a parameter.
+//! Units: bytes; time as a parameter.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "The fabric manager"; docs/spec/wire-formats.md §3.8, §4.1,
 //! §4.5; CXL 3.1 sections 7.7.2.6, 7.7.6.1, 7.7.12.2.
 //!
@@ -101,7 +101,7 @@ struct Arrived {
     input: PortId,
     pth: Option<Pth>,
     mode: Mode,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 /// Where a TLP came from, to be answered there.
@@ -170,17 +170,17 @@ impl Agent {
         let frames = end.receive(now, port, bufs, BURSTS, &mut |frame, _| match frame.came {
             Came::Tlp(pth, tlp) => {
                 counts.came += 1;
-                let octets = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
+                let bytes = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
                 let mode = tlp.mode();
                 match port_of_agent_mac(frame.from) {
-                    Some(input) => arrived.push_back(Arrived { input, pth, mode, octets }),
+                    Some(input) => arrived.push_back(Arrived { input, pth, mode, bytes }),
                     None => counts.unknown += 1, // the switch says where a frame came from
                 }
             }
             Came::Control(_) => counts.control += 1,
         });
         while let Some(one) = self.arrived.pop_front() {
-            match Tlp::parse(one.mode, &one.octets) {
+            match Tlp::parse(one.mode, &one.bytes) {
                 Ok(tlp) => self.take(now, From { input: one.input, pth: one.pth }, &tlp),
                 Err(_) => self.counts.unknown += 1, // it was read before
             }

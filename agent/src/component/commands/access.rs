@@ -1,7 +1,7 @@
 //! What a host may reach, and its GAE: 5714h to 5716h, 5800h to 5802h, 5809h to 580Bh, 59xxh, 0109h, 010Ah.
 //!
 //! Shape: the FM sets bits of GMV, VTV and LAV, the host reads them and hears of changes.
-//! Units: octets of vectors; PIDs of 12 bits.
+//! Units: bytes of vectors; PIDs of 12 bits.
 //! Source: docs/spec/wire-formats.md §4.5, §4.6, §5.4; CXL 3.1 sections 7.7.2.6, 7.7.2.7, 7.7.9.
 
 use weft_cxl::cci::{Done, Reply};
@@ -27,19 +27,19 @@ const CAPS: GaeCaps = GaeCaps { pids_max: 0xFFF, prefix_out: true, prefix_in: tr
 const PROXY_MAX: u16 = 1_024;
 
 /// The part of a vector that is asked for.
-fn part(octets: &[u8], range: VectorRange) -> Result<&[u8], ReturnCode> {
+fn part(bytes: &[u8], range: VectorRange) -> Result<&[u8], ReturnCode> {
     let place = |value| usize::try_from(value).map_err(|_| ReturnCode::InvalidInput);
-    let span = whole(place(range.start)?, place(range.len)?, octets.len())?;
-    octets.get(span).ok_or(ReturnCode::InvalidInput)
+    let span = whole(place(range.start)?, place(range.len)?, bytes.len())?;
+    bytes.get(span).ok_or(ReturnCode::InvalidInput)
 }
 
-fn octets_of(vector: &AccessVector) -> Vec<u8> {
-    vector.octets().collect()
+fn bytes_of(vector: &AccessVector) -> Vec<u8> {
+    vector.bytes().collect()
 }
 
 /// GMV, and VTV behind it.
 fn both(access: &Access) -> Vec<u8> {
-    access.gmv.octets().chain(access.vtv.octets()).collect()
+    access.gmv.bytes().chain(access.vtv.bytes()).collect()
 }
 
 fn set_bit(vector: &mut AccessVector, pid: Pid, on: bool) -> Result<(), ReturnCode> {
@@ -61,13 +61,13 @@ impl Switch {
     }
 
     pub(super) fn vcs_lav(&self, range: &VcsVectorRange, reply: &mut Reply) -> Done {
-        let lav = octets_of(&self.vcs_of(range.vcs)?.access.lav);
+        let lav = bytes_of(&self.vcs_of(range.vcs)?.access.lav);
         let data = List::of(part(&lav, range.range)?);
         reply.send(&Response::GetVcsLav(Vector { data }))
     }
 
     pub(super) fn host_lav(&self, vcs: u8, range: VectorRange, reply: &mut Reply) -> Done {
-        let lav = octets_of(&self.vcs_of(vcs)?.access.lav);
+        let lav = bytes_of(&self.vcs_of(vcs)?.access.lav);
         reply.send(&Response::GetLav(Vector { data: List::of(part(&lav, range)?) }))
     }
 
@@ -171,7 +171,7 @@ impl Switch {
         reply: &mut Reply,
     ) -> Done {
         let state = self.vcs_of_mut(vcs)?;
-        let changed = octets_of(&state.changed);
+        let changed = bytes_of(&state.changed);
         let data = part(&changed, request.range)?;
         let done = reply.send(&Response::GetPidInterrupts(Vector { data: List::of(data) }))?;
         if request.clear {

@@ -1,7 +1,7 @@
 //! Requests that go further out: 5300h to 5302h, 5701h; and Read CDAT (0702h).
 //!
 //! Shape: a request in, an [`Outgoing`] and a ticket out.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.1, §4.3, §4.4, §4.5; CXL 3.1 section 7.7.12.2.
 
 use weft_cxl::cci::reply::PAYLOAD_MAX;
@@ -19,7 +19,7 @@ use crate::component::cdat;
 use crate::component::port::Port;
 use crate::component::switch::{Far, Outgoing, Switch};
 
-/// Octets of a CDAT response before the data.
+/// Bytes of a CDAT response before the data.
 const CDAT_HEAD: usize = 16;
 
 //= docs/spec/wire-formats.md §4.5: more than 2 tunnel layers is Unsupported
@@ -48,7 +48,7 @@ impl Switch {
         session: Session,
         request: &CrawlOut<'_>,
     ) -> Done {
-        let message = request.message.octets();
+        let message = request.message.bytes();
         fits_in_tunnel(message)?;
         let message = message.to_vec();
         let to = match request.target {
@@ -73,7 +73,7 @@ impl Switch {
         session: Session,
         request: &TunnelRequest<'_>,
     ) -> Done {
-        let message = request.message.octets();
+        let message = request.message.bytes();
         fits_in_tunnel(message)?;
         let port = self.port_of(request.id)?;
         // A pool of LDs is reached through the LD that has it, not through a switch.

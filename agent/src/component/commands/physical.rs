@@ -132,12 +132,12 @@ impl Switch {
     }
 }
 
-/// A bit for each of `numbers`; 0 is bit 0 of octet 0.
+/// A bit for each of `numbers`; 0 is bit 0 of byte 0.
 pub(super) fn mask(numbers: impl Iterator<Item = u8>) -> [u8; 32] {
     let mut mask = [0; 32];
     for number in numbers {
-        if let Some(octet) = mask.get_mut(usize::from(number / 8)) {
-            *octet |= 1 << (number % 8);
+        if let Some(byte) = mask.get_mut(usize::from(number / 8)) {
+            *byte |= 1 << (number % 8);
         }
     }
     mask

@@ -60,8 +60,8 @@ impl Switch {
         let error = Uncorrectable::ALL.into_iter().find(|it| it.bit() == request.error);
         let error = error.ok_or(ReturnCode::InvalidInput)?;
         let mut header = [0; 4];
-        for (word, octets) in header.iter_mut().zip(request.tlp.as_chunks::<4>().0) {
-            *word = u32::from_be_bytes(*octets);
+        for (word, bytes) in header.iter_mut().zip(request.tlp.as_chunks::<4>().0) {
+            *word = u32::from_be_bytes(*bytes);
         }
         let vppb = self.vppb_mut(request.vcs, request.vppb).ok_or(NONE_SUCH)?;
         let message = vppb.bridge.report(error, true, header);

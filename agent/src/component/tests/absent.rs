@@ -15,15 +15,15 @@ fn commands_of_other_components_are_unsupported_and_change_nothing() {
     let mut refused = Vec::new();
     for &opcode in absent {
         for (session, len) in [(FM, 0), (FM, 1), (FM, 64), (HOST, 0), (HOST, 64)] {
-            let mut octets = vec![0, 9, 0];
-            octets.extend(opcode.0.to_le_bytes());
-            octets.extend([len, 0, 0, 0, 0, 0, 0]);
-            octets.resize(octets.len() + usize::from(len), 0);
-            let (served, out) = bench.send(session, &octets);
+            let mut bytes = vec![0, 9, 0];
+            bytes.extend(opcode.0.to_le_bytes());
+            bytes.extend([len, 0, 0, 0, 0, 0, 0]);
+            bytes.resize(bytes.len() + usize::from(len), 0);
+            let (served, out) = bench.send(session, &bytes);
             assert_eq!(served, Served::Response, "{opcode}");
             let (header, payload) = Header::parse(&out).expect("a whole message");
             let got = (header.opcode, header.return_code, payload.len());
-            assert_eq!(got, (opcode, ReturnCode::Unsupported, 0), "{len} octets");
+            assert_eq!(got, (opcode, ReturnCode::Unsupported, 0), "{len} bytes");
         }
         refused.push(opcode.0);
     }

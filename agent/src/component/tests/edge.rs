@@ -62,7 +62,7 @@ fn put_routes(vppb: u8, start: u16, list: &[ReRouterEntry]) -> Request<'_> {
 }
 
 fn data(payload: &[u8]) -> Vec<u8> {
-    read::<Vector<'_>>(payload).data.octets().to_vec()
+    read::<Vector<'_>>(payload).data.bytes().to_vec()
 }
 
 #[test]

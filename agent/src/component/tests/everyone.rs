@@ -180,11 +180,11 @@ fn each_command_has_its_length() {
         let good = message(request);
         let header = weft_parsers::cci::header::LEN;
         for len in (header..good.len()).chain([good.len() + 1]) {
-            let mut octets = good.clone();
-            octets.resize(len, 0);
+            let mut bytes = good.clone();
+            bytes.resize(len, 0);
             let payload = u32::try_from(len - header).expect("short");
-            octets[5..8].copy_from_slice(&payload.to_le_bytes()[..3]);
-            let (served, out) = bench.send(session, &octets);
+            bytes[5..8].copy_from_slice(&payload.to_le_bytes()[..3]);
+            let (served, out) = bench.send(session, &bytes);
             assert_eq!(served, Served::Response);
             let (answer, payload) = Header::parse(&out).expect("a whole message");
             let got = (answer.return_code, payload.len());

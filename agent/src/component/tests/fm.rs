@@ -212,8 +212,8 @@ fn crawl_out_goes_out_and_its_answer_comes_back() {
     let inner = message(&Request::IdentifyPbrComponent);
     bench.bad(FM, &crawl(CrawlTarget::Port(4), &inner), ReturnCode::RetryRequired);
     bench.up(4);
-    let octets = message(&crawl(CrawlTarget::Port(4), &inner));
-    let (Served::Pending(ticket), _) = bench.send(FM, &octets) else { panic!() };
+    let bytes = message(&crawl(CrawlTarget::Port(4), &inner));
+    let (Served::Pending(ticket), _) = bench.send(FM, &bytes) else { panic!() };
     let out: Vec<Outgoing> = bench.switch.outgoing().collect();
     let want = Outgoing { ticket, spid: pid(1), to: Far::Port(port(4), inner.clone()) };
     assert_eq!(out, [want]);
@@ -222,12 +222,12 @@ fn crawl_out_goes_out_and_its_answer_comes_back() {
 
     let list = [DrtEntry::Port(4)];
     bench.ok(FM, &Request::SetDrt(SetDrt { table: 0, start: 0x55, entries: List::of(&list) }));
-    let octets = message(&crawl(CrawlTarget::Pid(pid(0x55)), &inner));
+    let bytes = message(&crawl(CrawlTarget::Pid(pid(0x55)), &inner));
     let session = Session::InBand { port: 7, pid: pid(1) };
     let claim = ClaimOp::UpdatePid;
     let claim = ClaimOwnership { op: claim, fm: pid(1), fm_uuid: [1; 16], pid: pid(0x10) };
     bench.ok(session, &Request::ClaimOwnership(claim)); // the manager makes itself known by this port
-    let (Served::Pending(_), _) = bench.send(session, &octets) else { panic!() };
+    let (Served::Pending(_), _) = bench.send(session, &bytes) else { panic!() };
     let out: Vec<Outgoing> = bench.switch.outgoing().collect();
     assert_eq!((out[0].spid, &out[0].to), (pid(1), &Far::Pid(pid(0x55), inner.clone())));
 
@@ -247,8 +247,8 @@ fn crawl_out_goes_out_and_its_answer_comes_back() {
         bench.bad(FM, &crawl(target, inside), code);
     }
     bench.switch.set_partner(port(1), told(0, PidAndKind::GFD));
-    let octets = message(&crawl(CrawlTarget::Port(1), &twice));
-    assert!(matches!(bench.send(FM, &octets).0, Served::Pending(_)), "a GFD; two layers");
+    let bytes = message(&crawl(CrawlTarget::Port(1), &twice));
+    assert!(matches!(bench.send(FM, &bytes).0, Served::Pending(_)), "a GFD; two layers");
 }
 
 #[test]
@@ -306,13 +306,13 @@ fn read_cdat_gives_parts_of_a_table_that_adds_up() {
         |target: u16, start, len| Request::ReadCdat(ReadCdat { target: pid(target), start, len });
     let payload = bench.ok(FM, &ask(0x10, 0, u64::MAX));
     let all: Cdat<'_> = read(&payload);
-    let octets = all.data.octets();
-    assert_eq!((all.total, octets.len()), (16 + 2 * (16 + 5 * 8), octets.len()));
-    assert_eq!(octets[..4], u32::try_from(octets.len()).expect("short").to_le_bytes());
-    assert_eq!(octets.iter().fold(0_u8, |sum, octet| sum.wrapping_add(*octet)), 0);
-    assert_eq!((octets[16], octets[20], octets[16 + 56]), (5, 0, 5));
+    let bytes = all.data.bytes();
+    assert_eq!((all.total, bytes.len()), (16 + 2 * (16 + 5 * 8), bytes.len()));
+    assert_eq!(bytes[..4], u32::try_from(bytes.len()).expect("short").to_le_bytes());
+    assert_eq!(bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)), 0);
+    assert_eq!((bytes[16], bytes[20], bytes[16 + 56]), (5, 0, 5));
     let part = bench.ok(FM, &ask(0x10, 16, 4));
-    assert_eq!(read::<Cdat<'_>>(&part).data.octets(), &octets[16..20]);
+    assert_eq!(read::<Cdat<'_>>(&part).data.bytes(), &bytes[16..20]);
     for request in [ask(0xFFF, 0, 16), ask(0x11, 0, 16), ask(0x10, 1 << 40, 1)] {
         bench.bad(FM, &request, BAD);
     }

@@ -1,12 +1,12 @@
-//! A switch by its commands: octets in, octets out, and the tables that follow.
+//! A switch by its commands: bytes in, bytes out, and the tables that follow.
 
 mod absent;
+mod bytes;
 mod edge;
 mod events;
 mod everyone;
 mod fixed;
 mod fm;
-mod octets;
 mod pids;
 mod random;
 mod registers;
@@ -76,10 +76,10 @@ impl Bench {
         bench
     }
 
-    /// The answer to octets.
-    fn send(&mut self, session: Session, octets: &[u8]) -> (Served, Vec<u8>) {
+    /// The answer to bytes.
+    fn send(&mut self, session: Session, bytes: &[u8]) -> (Served, Vec<u8>) {
         let mut out = Vec::new();
-        (serve(&mut self.switch, self.now, session, octets, &mut out), out)
+        (serve(&mut self.switch, self.now, session, bytes, &mut out), out)
     }
 
     fn ask(&mut self, session: Session, request: &Request<'_>) -> (ReturnCode, Vec<u8>) {
@@ -135,10 +135,10 @@ impl Bench {
 }
 
 fn message(request: &Request<'_>) -> Vec<u8> {
-    let mut octets = vec![0; 40_000];
-    let len = request.emit_message(9, &mut octets).expect("it fits");
-    octets.truncate(len);
-    octets
+    let mut bytes = vec![0; 40_000];
+    let len = request.emit_message(9, &mut bytes).expect("it fits");
+    bytes.truncate(len);
+    bytes
 }
 
 /// What a switch says of itself.

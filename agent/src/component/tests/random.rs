@@ -1,4 +1,4 @@
-//! Random commands: valid ones with octets changed, from whoever.
+//! Random commands: valid ones with bytes changed, from whoever.
 
 use weft_base::rng::Rng;
 
@@ -32,22 +32,21 @@ fn mutated_messages(seed: u64, count: usize) {
     let mut before = bench.switch.clone();
     let mut counts = [0_usize; 2];
     for round in 0..count {
-        let mut octets = messages[pick(messages.len())].clone();
+        let mut bytes = messages[pick(messages.len())].clone();
         for _ in 0..pick(4) {
             // mostly the payload, and small numbers, as more of those mean something
             let from = if pick(8) == 0 { 0 } else { 12 };
-            let at = from.min(octets.len() - 1) + pick(octets.len() - from.min(octets.len() - 1));
-            octets[at] =
-                u8::try_from(if pick(2) == 0 { pick(8) } else { pick(256) }).expect("octet");
+            let at = from.min(bytes.len() - 1) + pick(bytes.len() - from.min(bytes.len() - 1));
+            bytes[at] = u8::try_from(if pick(2) == 0 { pick(8) } else { pick(256) }).expect("byte");
         }
         let session = [FM, FM, FM, HOST, HOST, OTHER_HOST, Session::Fm(2)][pick(7)];
-        let (served, out) = bench.send(session, &octets);
+        let (served, out) = bench.send(session, &bytes);
         let done = match served {
             Served::Ignored => false,
             Served::Pending(_) => true,
             Served::Response => {
                 let (header, _) = Header::parse(&out).expect("a whole message");
-                assert_eq!((header.tag, out[3..5].to_vec()), (octets[1], octets[3..5].to_vec()));
+                assert_eq!((header.tag, out[3..5].to_vec()), (bytes[1], bytes[3..5].to_vec()));
                 matches!(header.return_code, ReturnCode::Success | ReturnCode::BackgroundStarted)
             }
         };
@@ -58,7 +57,7 @@ fn mutated_messages(seed: u64, count: usize) {
             bench.wait(Span::from_ms(2));
             before = bench.switch.clone();
         } else {
-            assert!(bench.switch == before, "round {round}: {octets:02x?} changed something");
+            assert!(bench.switch == before, "round {round}: {bytes:02x?} changed something");
         }
     }
     let [refused, done] = counts;

@@ -53,15 +53,15 @@ impl Host {
         enumerate(HostSpec::default(), self).expect("it ends")
     }
 
-    fn poke(&mut self, at: u64, octets: &[u8]) {
+    fn poke(&mut self, at: u64, bytes: &[u8]) {
         let now = self.bench.now;
-        assert!(self.bench.switch.gae_write(now, 0, Hpa(at), octets), "{at:#x} is the GAE's");
+        assert!(self.bench.switch.gae_write(now, 0, Hpa(at), bytes), "{at:#x} is the GAE's");
     }
 
     fn peek<const N: usize>(&self, at: u64) -> [u8; N] {
-        let mut octets = [0xEE; N];
-        assert!(self.bench.switch.gae_read(0, Hpa(at), &mut octets), "{at:#x} is the GAE's");
-        octets
+        let mut bytes = [0xEE; N];
+        assert!(self.bench.switch.gae_read(0, Hpa(at), &mut bytes), "{at:#x} is the GAE's");
+        bytes
     }
 
     /// A command by the mailbox at `at`: return code and output.
@@ -153,9 +153,9 @@ fn a_host_commands_its_gae_by_the_mailbox() {
     }
     let fast_after = host.bench.switch.tables().edge(port(0)).expect("an edge").fast().clone();
     assert!(fast == fast_after);
-    let mut octets = [0; 4];
-    assert!(!host.bench.switch.gae_read(0, Hpa(base - 1), &mut octets), "not its");
-    assert!(!host.bench.switch.gae_read(1, Hpa(base), &mut octets), "it has none");
+    let mut bytes = [0; 4];
+    assert!(!host.bench.switch.gae_read(0, Hpa(base - 1), &mut bytes), "not its");
+    assert!(!host.bench.switch.gae_read(1, Hpa(base), &mut bytes), "it has none");
 }
 
 /// A bind is a hot-add: the slot's status, and the interrupt that the host has asked for.

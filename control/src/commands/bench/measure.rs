@@ -10,7 +10,7 @@ use weft_hosts::frames::FrameSpec;
 
 use super::burst;
 use super::machine::Link;
-use super::plan::{Plan, Test, octets_of_twelve};
+use super::plan::{Plan, Test, bytes_of_twelve};
 use super::result::{
     BurstResult, LatencyResult, PREAMBLE_AND_GAP, SizeResult, TaggedResult, Throughput, Totals,
 };
@@ -69,11 +69,11 @@ impl Measure<'_> {
             return Err(SizeError::NoWay(look.sent_frames, tx, rx));
         }
         let whole = self.load("all that can be offered", None)?;
-        let twelve_octets = octets_of_twelve(&self.frame);
+        let twelve_bytes = bytes_of_twelve(&self.frame);
         let mut result = SizeResult {
             size: self.size.clone(),
-            twelve_octets,
-            link_fps: self.links[0].bps.map(|bps| link_fps(bps, twelve_octets)),
+            twelve_bytes,
+            link_fps: self.links[0].bps.map(|bps| link_fps(bps, twelve_bytes)),
             generator_fps: whole.offered_fps,
             throughput: None,
             partial: None,
@@ -104,7 +104,7 @@ impl Measure<'_> {
     /// One trial, with what it saw added to the totals.
     fn trial(&mut self, what: &str, ask: &Ask) -> Result<(Offered, Outcome), TrialError> {
         let rate = ask.fps.map_or("as fast as can be".to_owned(), |fps| format!("{fps} frames/s"));
-        self.progress.set_message(format!("{} octets, {what}, {rate}", self.size));
+        self.progress.set_message(format!("{} bytes, {what}, {rate}", self.size));
         self.progress.inc(1);
         if self.plan.rest_ms > 0 {
             std::thread::park_timeout(std::time::Duration::from_millis(self.plan.rest_ms));
@@ -148,7 +148,7 @@ impl Measure<'_> {
         for found in strict.iter_mut().chain(&mut partial) {
             found.limit = at_link(found, link_fps);
         }
-        let of = |ppm, searches| Throughput::of(ppm, result.twelve_octets, searches);
+        let of = |ppm, searches| Throughput::of(ppm, result.twelve_bytes, searches);
         result.throughput = of(self.plan.accepted_loss_ppm, strict);
         result.partial = of(self.plan.partial_loss_ppm, partial);
         Ok(())
@@ -225,9 +225,9 @@ impl Measure<'_> {
     }
 }
 
-/// Most frames a second that a link of `bps` carries, of which twelve have `twelve_octets`.
-fn link_fps(bps: u64, twelve_octets: u64) -> u64 {
-    let bits = (twelve_octets + 12 * PREAMBLE_AND_GAP) * 8;
+/// Most frames a second that a link of `bps` carries, of which twelve have `twelve_bytes`.
+fn link_fps(bps: u64, twelve_bytes: u64) -> u64 {
+    let bits = (twelve_bytes + 12 * PREAMBLE_AND_GAP) * 8;
     u64::try_from(u128::from(bps) * 12 / u128::from(bits)).unwrap_or(u64::MAX)
 }
 

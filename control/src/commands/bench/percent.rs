@@ -24,7 +24,7 @@ impl FromStr for Percent {
     fn from_str(text: &str) -> Result<Self, String> {
         let refuse = || format!("expected 0 to 100 with at most 4 decimals, found {text:?}");
         let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
-        let digits = |text: &str| text.bytes().all(|octet| octet.is_ascii_digit());
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         if whole.is_empty() || part.is_empty() || part.len() > 4 || !digits(whole) || !digits(part)
         {
             return Err(refuse());

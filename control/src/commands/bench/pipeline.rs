@@ -31,8 +31,8 @@ pub struct PipelineArgs {
     /// Format: standard, roce6, gen1, gen2, lite, ethernet
     #[arg(long, default_value = "ethernet", value_parser = kind)]
     format: Kind,
-    /// Octets of a frame, with FCS
-    #[arg(long, default_value_t = 64, value_name = "OCTETS", value_parser = clap::value_parser!(u16).range(64..=1_522))]
+    /// Bytes of a frame, with FCS
+    #[arg(long, default_value_t = 64, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(64..=1_522))]
     size: u16,
     /// Stations, spread over the ports
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(2..=32_767))]
@@ -72,7 +72,7 @@ struct PipelineResult {
     bench: &'static str,
     machine: Machine,
     format: &'static str,
-    frame_octets_with_fcs: u16,
+    frame_bytes_with_fcs: u16,
     macs: u16,
     ports: u16,
     workers: u16,
@@ -207,7 +207,7 @@ fn result(args: &PipelineArgs, rounds: Vec<Round>, ledger: &Ledger) -> Option<Pi
         bench: "pipeline",
         machine: Machine::here(),
         format: args.format.name(),
-        frame_octets_with_fcs: args.size,
+        frame_bytes_with_fcs: args.size,
         macs: args.macs,
         ports: args.ports,
         workers: args.workers,
@@ -226,10 +226,10 @@ fn tenths(thousandths: u64) -> String {
 }
 
 fn print(result: &PipelineResult, out: &mut dyn Write) -> std::io::Result<()> {
-    let PipelineResult { format, frame_octets_with_fcs, macs, ports, workers, .. } = result;
+    let PipelineResult { format, frame_bytes_with_fcs, macs, ports, workers, .. } = result;
     writeln!(
         out,
-        "{format}, {frame_octets_with_fcs} octets with FCS, {macs} stations, {ports} null ports, \
+        "{format}, {frame_bytes_with_fcs} bytes with FCS, {macs} stations, {ports} null ports, \
          {workers} workers"
     )?;
     if !result.machine.optimised {

@@ -15,17 +15,17 @@ use weft_parsers::{Ecn, Pcp, Vid};
 use super::percent::Percent;
 use crate::commands::traffic::kind;
 
-/// Octets of the FCS, which ports neither take nor give.
+/// Bytes of the FCS, which ports neither take nor give.
 pub const FCS_LEN: usize = 4;
 /// Sizes that RFC 2544 §9.1 asks for on Ethernet.
 const SIZES: [Size; 7] = [
-    Size::Octets(64),
-    Size::Octets(128),
-    Size::Octets(256),
-    Size::Octets(512),
-    Size::Octets(1024),
-    Size::Octets(1280),
-    Size::Octets(1518),
+    Size::Bytes(64),
+    Size::Bytes(128),
+    Size::Bytes(256),
+    Size::Bytes(512),
+    Size::Bytes(1024),
+    Size::Bytes(1280),
+    Size::Bytes(1518),
 ];
 /// Simple IMIX: seven of 64, four of 570 and one of 1518, FCS counted, as evenly as can be.
 const IMIX: [usize; 12] = [64, 570, 64, 64, 570, 64, 1518, 64, 570, 64, 570, 64];
@@ -52,7 +52,7 @@ pub struct PortsArgs {
     /// Tag frames with this VLAN
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4094))]
     pub vlan: Option<u16>,
-    /// Frame sizes in octets with FCS, and imix (7:4:1 of 64, 570 and 1518) [default: those of RFC 2544
+    /// Frame sizes in bytes with FCS, and imix (7:4:1 of 64, 570 and 1518) [default: those of RFC 2544
     /// that the format can have]
     #[arg(long, value_delimiter = ',', value_parser = size)]
     pub size: Vec<Size>,
@@ -136,8 +136,8 @@ pub enum Test {
 /// A size of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// All of this many octets, FCS counted.
-    Octets(usize),
+    /// All of this many bytes, FCS counted.
+    Bytes(usize),
     /// Simple IMIX.
     Imix,
 }
@@ -146,10 +146,8 @@ fn size(text: &str) -> Result<Size, String> {
     if text == "imix" {
         return Ok(Size::Imix);
     }
-    let octets = text.parse().ok().filter(|octets| (64..=9_220).contains(octets));
-    octets
-        .map(Size::Octets)
-        .ok_or_else(|| "expected 64 to 9220 octets with FCS, or imix".to_owned())
+    let bytes = text.parse().ok().filter(|bytes| (64..=9_220).contains(bytes));
+    bytes.map(Size::Bytes).ok_or_else(|| "expected 64 to 9220 bytes with FCS, or imix".to_owned())
 }
 
 impl Size {
@@ -157,7 +155,7 @@ impl Size {
     #[must_use]
     pub fn name(self) -> String {
         match self {
-            Self::Octets(octets) => octets.to_string(),
+            Self::Bytes(bytes) => bytes.to_string(),
             Self::Imix => "imix".to_owned(),
         }
     }
@@ -265,24 +263,22 @@ impl Plan {
         })
     }
 
-    /// Frames of `size`, or why the format, or ports of `frame_len_max` octets, cannot have them.
+    /// Frames of `size`, or why the format, or ports of `frame_len_max` bytes, cannot have them.
     ///
     /// # Errors
     /// The reason.
     pub fn frames(&self, size: Size, frame_len_max: usize) -> Result<FrameSpec, String> {
         let frame = &self.frame;
         let most = frame.len_max().min(frame_len_max);
-        let fit = |octets: usize| (octets - FCS_LEN).clamp(frame.len_min(), most);
+        let fit = |bytes: usize| (bytes - FCS_LEN).clamp(frame.len_min(), most);
         let sizes = match size {
             Size::Imix => Sizes::List(IMIX.map(fit).to_vec()),
-            Size::Octets(octets) if fit(octets) + FCS_LEN == octets => {
-                Sizes::Fixed(octets - FCS_LEN)
-            }
-            Size::Octets(octets) => {
+            Size::Bytes(bytes) if fit(bytes) + FCS_LEN == bytes => Sizes::Fixed(bytes - FCS_LEN),
+            Size::Bytes(bytes) => {
                 let (min, max) = (frame.len_min().max(60) + FCS_LEN, most + FCS_LEN);
                 let kind = frame.kind.name();
                 return Err(format!(
-                    "{octets} octets: {kind} frames of these ports have {min} to {max}"
+                    "{bytes} bytes: {kind} frames of these ports have {min} to {max}"
                 ));
             }
         };
@@ -301,9 +297,9 @@ fn frame(args: &PortsArgs) -> FrameSpec {
     frame
 }
 
-/// Octets with FCS of the mean frame, times 12 so that IMIX stays whole.
+/// Bytes with FCS of the mean frame, times 12 so that IMIX stays whole.
 #[must_use]
-pub fn octets_of_twelve(frame: &FrameSpec) -> u64 {
+pub fn bytes_of_twelve(frame: &FrameSpec) -> u64 {
     (0..12).map(|seq| (frame.len_at(seq, 0) + FCS_LEN) as u64).sum()
 }
 
@@ -327,11 +323,11 @@ mod tests {
     fn sizes_count_the_fcs_and_fit_the_format() {
         #[rustfmt::skip] // columns: format, size, longest frame of the port, lengths without FCS
         let cases: [(_, _, _, Result<&[usize], &str>); 7] = [
-            ("ethernet", Size::Octets(64),   1522, Ok(&[60])),
-            ("ethernet", Size::Octets(1518), 1522, Ok(&[1514])),
-            ("ethernet", Size::Octets(9000), 1522, Err("9000 octets: ethernet frames of these ports have 64 to 1526")),
-            ("standard", Size::Octets(64),   1522, Ok(&[60])),
-            ("lite",     Size::Octets(64),   1522, Ok(&[60])),
+            ("ethernet", Size::Bytes(64),   1522, Ok(&[60])),
+            ("ethernet", Size::Bytes(1518), 1522, Ok(&[1514])),
+            ("ethernet", Size::Bytes(9000), 1522, Err("9000 bytes: ethernet frames of these ports have 64 to 1526")),
+            ("standard", Size::Bytes(64),   1522, Ok(&[60])),
+            ("lite",     Size::Bytes(64),   1522, Ok(&[60])),
             ("ethernet", Size::Imix,         1522, Ok(&[60, 566, 60, 60, 566, 60, 1514, 60, 566, 60, 566, 60])),
             ("ethernet", Size::Imix,         1000, Ok(&[60, 566, 60, 60, 566, 60, 1000, 60, 566, 60, 566, 60])),
         ];
@@ -370,8 +366,8 @@ mod tests {
     fn nonsense_is_refused() {
         #[rustfmt::skip] // columns: more arguments, part of what is told
         let cases: [(&[&str], &str); 7] = [
-            (&["--size", "63"], "expected 64 to 9220 octets with FCS, or imix"),
-            (&["--size", "big"], "expected 64 to 9220 octets with FCS, or imix"),
+            (&["--size", "63"], "expected 64 to 9220 bytes with FCS, or imix"),
+            (&["--size", "big"], "expected 64 to 9220 bytes with FCS, or imix"),
             (&["--cores", "1"], "--cores: expected two"),
             (&["--trial-ms", "0"], "1..=3600000"),
             (&["--resolution-percent", "0"], "--resolution-percent 0: expected more than 0"),

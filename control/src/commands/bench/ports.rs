@@ -1,7 +1,7 @@
 //! `weft bench ports`: opens two ports, measures size after size, and reports.
 //!
 //! Shape: [`PortsArgs`] → [`PortsResult`], as text or JSON, and HTML.
-//! Units: octets with FCS.
+//! Units: bytes with FCS.
 //! Source: RFC 2544.
 
 use std::io::Write;

@@ -46,10 +46,10 @@ pub struct LeftOut {
 /// What was found with frames of one size.
 #[derive(Clone, Debug, Serialize)]
 pub struct SizeResult {
-    /// Octets with FCS, or `imix`.
+    /// Bytes with FCS, or `imix`.
     pub size: String,
-    /// Octets with FCS of twelve frames, one after the other.
-    pub twelve_octets: u64,
+    /// Bytes with FCS of twelve frames, one after the other.
+    pub twelve_bytes: u64,
     /// Most that the sending port's link carries, where its rate is known.
     pub link_fps: Option<u64>,
     /// Most that the generator offered.
@@ -92,9 +92,9 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// The median of `searches`, of frames of which twelve have `twelve_octets`; none without one.
+    /// The median of `searches`, of frames of which twelve have `twelve_bytes`; none without one.
     #[must_use]
-    pub fn of(accepted_ppm: u64, twelve_octets: u64, mut searches: Vec<Found>) -> Option<Self> {
+    pub fn of(accepted_ppm: u64, twelve_bytes: u64, mut searches: Vec<Found>) -> Option<Self> {
         let rate = |found: &Found| found.best.map_or(0, |best| best.offered_fps);
         searches.sort_by_key(rate);
         let (least, most) = (searches.first()?, searches.last()?);
@@ -103,8 +103,8 @@ impl Throughput {
         Some(Self {
             accepted_ppm,
             median_fps,
-            median_bps: bits(median_fps, twelve_octets),
-            median_wire_bps: bits(median_fps, twelve_octets + 12 * PREAMBLE_AND_GAP),
+            median_bps: bits(median_fps, twelve_bytes),
+            median_wire_bps: bits(median_fps, twelve_bytes + 12 * PREAMBLE_AND_GAP),
             least_fps: rate(least),
             most_fps: rate(most),
             limit: median.limit,
@@ -113,12 +113,12 @@ impl Throughput {
     }
 }
 
-/// Octets of preamble, start of frame and least gap (IEEE 802.3 4.4.2).
+/// Bytes of preamble, start of frame and least gap (IEEE 802.3 4.4.2).
 pub const PREAMBLE_AND_GAP: u64 = 20;
 
-/// Bits a second of frames of which twelve have `twelve_octets`.
-fn bits(fps: u64, twelve_octets: u64) -> u64 {
-    let bits = u128::from(fps) * u128::from(twelve_octets) * 8 / 12;
+/// Bits a second of frames of which twelve have `twelve_bytes`.
+fn bits(fps: u64, twelve_bytes: u64) -> u64 {
+    let bits = u128::from(fps) * u128::from(twelve_bytes) * 8 / 12;
     u64::try_from(bits).unwrap_or(u64::MAX)
 }
 
@@ -238,7 +238,7 @@ pub struct Totals {
     pub duplicates: u64,
     /// Frames that came behind later ones.
     pub reordered: u64,
-    /// Frames that came with wrong octets.
+    /// Frames that came with wrong bytes.
     pub corrupt: u64,
     /// Frames that came after their trial was over.
     pub late: u64,
@@ -272,7 +272,7 @@ mod tests {
         let three = of(vec![found(1_488_095), found(3_000_000), none.clone()]);
         assert_eq!((three.median_fps, three.least_fps, three.most_fps), (1_488_095, 0, 3_000_000));
         assert_eq!(three.median_bps, 761_904_640);
-        assert_eq!(three.median_wire_bps, 999_999_840, "64 octets on a gigabit");
+        assert_eq!(three.median_wire_bps, 999_999_840, "64 bytes on a gigabit");
         assert_eq!(of(vec![found(9), none]).limit, Limit::NonePassed, "of two, the lower");
         assert!(Throughput::of(0, 768, vec![]).is_none());
     }

@@ -80,7 +80,7 @@ pub fn print(result: &PortsResult, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn print_size(size: &SizeResult, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\n{} octets with FCS", size.size)?;
+    writeln!(out, "\n{} bytes with FCS", size.size)?;
     writeln!(out, "  generator    {} frames/s at most", grouped(size.generator_fps))?;
     for (name, found) in [("NDR", &size.throughput), ("PDR", &size.partial)] {
         if let Some(found) = found {

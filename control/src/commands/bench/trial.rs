@@ -93,7 +93,7 @@ pub struct Way {
     pub duplicates: u64,
     /// Frames that came behind later ones.
     pub reordered: u64,
-    /// Frames that came with wrong octets.
+    /// Frames that came with wrong bytes.
     pub corrupt: u64,
     /// Frames of earlier trials.
     pub late: u64,
@@ -420,7 +420,7 @@ mod tests {
         let ways = vec![way(100, 1_000, 100, 0), way(90, 900, 80, 1)];
         let offered = Outcome { ways, asked_fps: Some(1_000) }.offered();
         assert_eq!((offered.offered_fps, offered.sent_frames), (900, 190));
-        assert_eq!(offered.lost(), 11, "a frame with wrong octets has not come");
+        assert_eq!(offered.lost(), 11, "a frame with wrong bytes has not come");
         assert!(!offered.is_reached(), "900 of 1,000");
     }
 }

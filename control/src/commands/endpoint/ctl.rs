@@ -1,7 +1,7 @@
 //! `weft endpoint ctl`: one command for an endpoint that runs, and its answer.
 //!
 //! Shape: arguments → [`Command`] → the answer as text or JSON.
-//! Units: octets, milliseconds.
+//! Units: bytes, milliseconds.
 //! Source: docs/endpoint.md.
 
 use std::io::Write;
@@ -133,14 +133,14 @@ enum What {
 
 #[derive(Debug, Subcommand)]
 enum Config {
-    /// Read four octets
+    /// Read four bytes
     Read {
         /// Function
         bdf: Id,
         /// Offset, a multiple of 4
         reg: Num,
     },
-    /// Write four octets, or some of them
+    /// Write four bytes, or some of them
     Write {
         /// Function
         bdf: Id,
@@ -148,7 +148,7 @@ enum Config {
         reg: Num,
         /// Value
         value: Num,
-        /// Which octets, a bit each
+        /// Which bytes, a bit each
         #[arg(long, default_value = "15")]
         enables: Num,
     },
@@ -187,7 +187,7 @@ enum Load {
 struct AccessArgs {
     /// First address
     addr: Num,
-    /// Octets; those of --data by default
+    /// Bytes; those of --data by default
     len: Option<Num>,
     /// What is written, or expected, in hexadecimal digits
     #[arg(long, conflicts_with = "seed")]
@@ -219,7 +219,7 @@ struct WriteArgs {
 struct OwnArgs {
     /// A host: an address; a device: an offset
     addr: Num,
-    /// Octets; those of --data by default
+    /// Bytes; those of --data by default
     len: Option<Num>,
     /// What is stored, or expected, in hexadecimal digits
     #[arg(long, conflicts_with = "seed")]
@@ -287,7 +287,7 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
             bdf: *bdf,
             reg: bits("an offset", *reg)?,
             value: *value,
-            enables: bits("octets", *enables)?,
+            enables: bits("bytes", *enables)?,
         },
         What::Read(access) => Command::Read(access.access(false, timeout_ms)),
         What::Write(it) => Command::Write(it.access.access(it.check, timeout_ms)),
@@ -327,7 +327,7 @@ pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let command = command(args)?;
     let long = serde_json::to_vec(&command).map_or(0, |line| line.len()) >= LINE_LEN_MAX;
     if long {
-        let text = format!("a command has at most {LINE_LEN_MAX} octets: use --seed for more data");
+        let text = format!("a command has at most {LINE_LEN_MAX} bytes: use --seed for more data");
         return Err(CliError::Usage(text));
     }
     let named = args.socket.components().count() == 1 && !args.socket.exists();
@@ -359,7 +359,7 @@ pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     match answer {
         Answer::Transfer(report) if !report.ok => {
             let mut text = format!(
-                "{} of {} requests failed, {} octets differ",
+                "{} of {} requests failed, {} bytes differ",
                 report.failed, report.requests, report.mismatched
             );
             if report.timed_out {

@@ -133,7 +133,7 @@ fn text(args: &RunArgs) -> Result<String, CliError> {
     let file = std::fs::File::open(path).map_err(error)?;
     file.take(FILE_MAX + 1).read_to_string(&mut text).map_err(error)?;
     if text.len() as u64 > FILE_MAX {
-        return Err(CliError::Usage(format!("expected at most {FILE_MAX} octets of TOML")));
+        return Err(CliError::Usage(format!("expected at most {FILE_MAX} bytes of TOML")));
     }
     Ok(text)
 }

@@ -1,7 +1,7 @@
 //! Answers of an endpoint for people.
 //!
 //! Shape: [`Answer`] → lines.
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: docs/endpoint.md.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ fn transfer(report: &TransferReport, out: &mut dyn Write) -> io::Result<()> {
         return writeln!(out, "{data}").and_then(|()| refusals(report, out));
     }
     let TransferReport { written, read, requests, ns, .. } = report;
-    writeln!(out, "written {written}, read {read} octets by {requests} requests in {ns} ns")?;
+    writeln!(out, "written {written}, read {read} bytes by {requests} requests in {ns} ns")?;
     refusals(report, out)
 }
 
@@ -32,7 +32,7 @@ fn refusals(report: &TransferReport, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "failed {}{how}, the first at {at:#x}", report.failed)?;
     }
     if let Some(at) = report.first_mismatch {
-        writeln!(out, "{} octets differ, the first at {at:#x}", report.mismatched)?;
+        writeln!(out, "{} bytes differ, the first at {at:#x}", report.mismatched)?;
     }
     if report.timed_out {
         writeln!(out, "not all was done in time")?;
@@ -41,13 +41,13 @@ fn refusals(report: &TransferReport, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn load(report: &LoadReport, out: &mut dyn Write) -> io::Result<()> {
-    let LoadReport { running, done, failed, mismatched, octets, failures: how, .. } = report;
+    let LoadReport { running, done, failed, mismatched, bytes, failures: how, .. } = report;
     let LoadReport { requests, answered, wrong, posted, unanswered, under_way, .. } = report;
     let state = if *running { "running" } else { "ended" };
     let how = failures(how);
     writeln!(
         out,
-        "{state}: {done} rounds done, {failed} failed{how}, {mismatched} octets differ, {octets} moved"
+        "{state}: {done} rounds done, {failed} failed{how}, {mismatched} bytes differ, {bytes} moved"
     )?;
     writeln!(
         out,

@@ -195,7 +195,7 @@ pub enum FmCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
-    /// Send a command as octets, and print what comes back
+    /// Send a command as bytes, and print what comes back
     Cci {
         /// Hexadecimal digits: the whole message, or its payload with --opcode
         hex: String,
@@ -216,7 +216,7 @@ pub enum FmCommand {
 pub enum MemoryCommand {
     /// Give memory to hosts
     Add {
-        /// Its name, 1 to 16 octets
+        /// Its name, 1 to 16 bytes
         name: String,
         /// A host; several may share
         #[arg(long, required = true)]
@@ -230,7 +230,7 @@ pub enum MemoryCommand {
         /// In all, such as 4GiB
         #[arg(long, value_parser = parse_size)]
         size: u64,
-        /// Octets of a turn, such as 4KiB
+        /// Bytes of a turn, such as 4KiB
         #[arg(long, value_parser = parse_size, default_value = "4KiB")]
         granularity: u64,
         /// Where all hosts see it
@@ -513,8 +513,8 @@ fn whole(opcode: u16, payload: &str) -> Result<String, String> {
     let mut head = [0; header::LEN];
     Header::request(Opcode(opcode), 0)
         .emit(len, &mut head)
-        .ok_or_else(|| format!("a payload of {len} octets is too long"))?;
-    Ok(head.iter().fold(String::new(), |text, octet| text + &format!("{octet:02x}")) + &digits)
+        .ok_or_else(|| format!("a payload of {len} bytes is too long"))?;
+    Ok(head.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")) + &digits)
 }
 
 #[cfg(test)]
@@ -593,7 +593,7 @@ mod tests {
             ("topology --dot --svg", "cannot be used with"),
             ("memory add pool --ways 4 --size 4GiB --hpa 0", "--host"),
             ("memory add pool --host h0 --size 4GiB --hpa 0", "expected --gfd NAME, once for each way"),
-            ("memory add pool --host h0 --ways 4 --size 4GB --hpa 0", "expected octets"),
+            ("memory add pool --host h0 --ways 4 --size 4GB --hpa 0", "expected bytes"),
             ("memory add pool --host h0 --ways 4 --size 1 --hpa 0 --granularity 8GiB", "16 KiB"),
             ("trace --host h0 --hpa 0xzz", "expected an address"),
             ("pid --assign s0", "expected SWITCH/TARGET"),

@@ -93,7 +93,7 @@ pub fn text(response: &Response) -> String {
                 [pid(row.from), pid(row.to), row.what.clone(), row.latency_ns.to_string(), rate]
             }),
         ),
-        Response::Octets(digits) => format!("{digits}\n"),
+        Response::Bytes(digits) => format!("{digits}\n"),
         Response::Trace(trace) => of_trace(trace),
         Response::Events(events) => events.iter().fold(String::new(), |text, event| {
             text + &format!("{} {}\n", event.number, event.what)

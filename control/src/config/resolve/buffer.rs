@@ -1,7 +1,7 @@
 //! The shared buffer: cells, headroom, and what percentages of a queue are taken of.
 //!
 //! Shape: [`BufferConfig`]; headroom from rate, cable, longest frame and the peer's response.
-//! Units: cells and octets; times in ns.
+//! Units: cells and bytes; times in ns.
 //! Source: docs/spec/pipeline.md §4; IEEE 802.1Q-2022 Annex O (what arrives after a PAUSE was sent).
 
 use weft_dataplane::config::{BufferConfig, PfcConfig, PortConfig, Sharing};
@@ -14,11 +14,11 @@ use super::{Resolver, RunConfig, Timing, Value, scale, to_u32};
 const MIB: u64 = 1 << 20;
 /// What is there to share unless the size is given.
 const SHARED_BYTES: u64 = 32 * MIB;
-/// Octets of a PFC frame on the wire, with preamble, FCS and gap.
+/// Bytes of a PFC frame on the wire, with preamble, FCS and gap.
 const PFC_WIRE_BYTES: u64 = 84;
-/// Preamble, FCS and gap of a frame, octets.
+/// Preamble, FCS and gap of a frame, bytes.
 const WIRE_OVERHEAD: u64 = 24;
-/// Shortest frame on the wire, octets.
+/// Shortest frame on the wire, bytes.
 const WIRE_MIN: u64 = 84;
 /// Cells that a buffer can have: the pool's most chunks.
 const CELLS_MAX: u64 = 1 << 24;
@@ -32,7 +32,7 @@ impl Resolver<'_> {
     ) -> BufferConfig {
         const HERE: &str = "buffer";
         let cell = self.cell_bytes(run.frame_len_max);
-        let cells = |octets: u64| to_u32(octets.div_ceil(cell));
+        let cells = |bytes: u64| to_u32(bytes.div_ceil(cell));
         let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
         let frame_cells = (run.frame_len_max as u64).div_ceil(cell);
         let xon_offset = self.int(HERE, "xon_offset_bytes").unwrap_or(2 * frame_cells * cell);
@@ -65,7 +65,7 @@ impl Resolver<'_> {
         if total > CELLS_MAX {
             let place = self.place_of(&[(HERE, "buffer_size_mb"), (HERE, "headroom_bytes")]);
             let message = format!(
-                "expected at most {CELLS_MAX} cells of {cell} octets, found {total}; headroom and reserves count too"
+                "expected at most {CELLS_MAX} cells of {cell} bytes, found {total}; headroom and reserves count too"
             );
             self.refuse(place, "buffer.buffer_size_mb", message);
         }
@@ -79,8 +79,8 @@ impl Resolver<'_> {
         const HERE: &str = "buffer";
         let mut cells = Vec::with_capacity(ports.len());
         for (port, device) in ports.iter().zip(&run.ports) {
-            let of_port = if let Some(octets) = self.int(HERE, "headroom_bytes") {
-                octets.div_ceil(cell)
+            let of_port = if let Some(bytes) = self.int(HERE, "headroom_bytes") {
+                bytes.div_ceil(cell)
             } else {
                 let rings = device.rx_ring_frames * device.xdp.queues.unwrap_or(1);
                 self.headroom(port, rings as u64, cell)
@@ -125,7 +125,7 @@ impl Resolver<'_> {
     ///
     /// In virtual time: round trip of the cable, the peer's response, a longest frame that is under
     /// way at each end and the PFC frame itself, all of it in the frames that take the most cells for
-    /// their time on the wire. Live, the peer's response outweighs all else: its octets at the
+    /// their time on the wire. Live, the peer's response outweighs all else: its bytes at the
     /// link's rate, and a cell or more for each frame that the rings of both ends can hold.
     fn headroom(&mut self, port: &PortConfig, rx_ring_frames: u64, cell: u64) -> u64 {
         let frame = port.frame_len_max as u64;
@@ -137,15 +137,15 @@ impl Resolver<'_> {
         self.derive("buffer", "peer_response_us", derived_us);
         let response_ns = response_us.map_or(derived_us * 1_000, |us| scale(us, 1e3));
         let round_trip_ns = scale(cable_m, 10.0); // 5 ns/m there and back
-        let octets = octets_in(port.rate, response_ns + round_trip_ns);
+        let bytes = bytes_in(port.rate, response_ns + round_trip_ns);
         match self.timing {
             Timing::Live => {
                 let rings = self.int("switch", "tx_ring_frames").unwrap_or(0) + rx_ring_frames;
-                octets.div_ceil(cell) + rings * frame.div_ceil(cell)
+                bytes.div_ceil(cell) + rings * frame.div_ceil(cell)
             }
             Timing::Virtual => {
-                let wire = octets + 2 * (frame + WIRE_OVERHEAD) + PFC_WIRE_BYTES;
-                // Densest: frames of the shortest length, or one octet longer than a cell.
+                let wire = bytes + 2 * (frame + WIRE_OVERHEAD) + PFC_WIRE_BYTES;
+                // Densest: frames of the shortest length, or one byte longer than a cell.
                 let short = wire.div_ceil(WIRE_MIN) * 60_u64.div_ceil(cell);
                 let long = (wire * 2).div_ceil((cell + 1 + WIRE_OVERHEAD).max(WIRE_MIN));
                 short.max(long)
@@ -153,7 +153,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Octets that percentages of a queue (output, priority) are taken of.
+    /// Bytes that percentages of a queue (output, priority) are taken of.
     pub(super) fn queue_capacity(
         &mut self,
         buffer: &BufferConfig,
@@ -173,7 +173,7 @@ impl Resolver<'_> {
                     ["buffer_size_mb", "headroom_bytes", "pg_reserve_bytes", "voq_reserve_bytes"];
                 let place = self.place_of(&keys.map(|key| ("buffer", key)));
                 let message =
-                    format!("expected room to share; {error}, of {} octets", buffer.cell_bytes);
+                    format!("expected room to share; {error}, of {} bytes", buffer.cell_bytes);
                 self.refuse(place, "buffer.buffer_size_mb", message);
                 None
             }
@@ -194,8 +194,8 @@ fn fixed_cells(config: &BufferConfig, ports: &[PortConfig], pris: usize, lossles
             * u64::from(config.voq_reserve_cells)
 }
 
-/// Octets that a link carries in `ns`.
-fn octets_in(rate: LinkRate, ns: u64) -> u64 {
-    let octets = u128::from(rate.as_bps()) * u128::from(ns) / 8_000_000_000;
-    u64::try_from(octets).unwrap_or(u64::MAX / 4)
+/// Bytes that a link carries in `ns`.
+fn bytes_in(rate: LinkRate, ns: u64) -> u64 {
+    let bytes = u128::from(rate.as_bps()) * u128::from(ns) / 8_000_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX / 4)
 }

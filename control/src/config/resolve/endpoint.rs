@@ -1,7 +1,7 @@
 //! Hosts that weft plays: what they send.
 //!
 //! Shape: [`EndpointConfig`].
-//! Units: octets without FCS.
+//! Units: bytes without FCS.
 //! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.
 
 use weft_parsers::Format;
@@ -30,7 +30,7 @@ pub struct EndpointConfig {
 /// Most payload of TYPE1 and TYPE2.
 const PAYLOAD_LEN_MAX: usize = 1_344;
 
-/// Octets beside the payload (docs/spec/wire-formats.md §1.1), without tag: before it, and of the ICRC behind it.
+/// Bytes beside the payload (docs/spec/wire-formats.md §1.1), without tag: before it, and of the ICRC behind it.
 const fn overhead_len(format: Format) -> usize {
     match format {
         Format::Standard => 50 + 4,

@@ -1,7 +1,7 @@
 //! What makes a switch route TLPs: roles of ports, virtual switches, and what the switch's own functions are told.
 //!
 //! Shape: `[fabric]`, `[[vcs]]` and the roles in `[[port]]` to a [`FabricConfig`] and one more port, the agent's.
-//! Units: octets, entries, [`Span`]s.
+//! Units: bytes, entries, [`Span`]s.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 sections 7.7.2.6, 7.7.5.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::tls::Files;
 
 /// Name of the port that leads to the switch's own functions.
 pub const AGENT_PORT: &str = "agent";
-/// Most octets of a frame that are not payload: addresses, tag, link header, prefix, PTH, a header of 7 words with
+/// Most bytes of a frame that are not payload: addresses, tag, link header, prefix, PTH, a header of 7 words with
 /// all that may follow it.
 const OVERHEAD: usize = 96;
 
@@ -123,7 +123,7 @@ impl Resolver<'_> {
     pub(super) fn role(&mut self, item: &Item, frame_len_max: usize) -> PortRole {
         let role = self.port_get(item, "role");
         let payload = self.port_get(item, "max_payload").and_then(|value| value.as_int());
-        let payload_max = payload.and_then(|octets| u16::try_from(octets).ok()).unwrap_or(512);
+        let payload_max = payload.and_then(|bytes| u16::try_from(bytes).ok()).unwrap_or(512);
         let mode = match self.port_get(item, "tlp").as_ref().and_then(Value::as_text) {
             Some("non-flit") => Mode::NonFlit,
             _ => Mode::Flit,
@@ -143,7 +143,7 @@ impl Resolver<'_> {
         if frame_len_max < need {
             let place = self.port_place(item, "max_payload");
             let message = format!(
-                "expected a max_frame of at least {need} octets for {payload_max}, found {frame_len_max}"
+                "expected a max_frame of at least {need} bytes for {payload_max}, found {frame_len_max}"
             );
             self.refuse(place, "port.max_payload", message);
         }

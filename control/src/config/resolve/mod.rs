@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Config::resolve`] turns [`Settings`] into [`SwitchConfig`], [`RunConfig`] and
 //! [`EndpointConfig`]; every contradiction is a [`Problem`] with its place.
-//! Units: percentages and MiB end here; results are octets, cells, bit/s and [`Span`]s.
+//! Units: percentages and MiB end here; results are bytes, cells, bit/s and [`Span`]s.
 //! Source: docs/spec/pipeline.md §4, §8, §9, §12.
 //!
 //! [`SwitchConfig`]: weft_dataplane::config::SwitchConfig

@@ -1,7 +1,7 @@
 //! Crossbar, ECN and PFC.
 //!
 //! Shape: [`CrossbarConfig`], [`EcnConfig`], [`PfcConfig`]; what contradicts itself is refused.
-//! Units: octets, frames; percentages of the queue's capacity end here.
+//! Units: bytes, frames; percentages of the queue's capacity end here.
 //! Source: docs/spec/pipeline.md §2, §6, §8, §9.
 
 use weft_dataplane::config::{
@@ -202,7 +202,7 @@ impl Resolver<'_> {
             if depth < ecn.low_bytes {
                 let place = self.place_of(&[("ecn", "ecn_threshold_low"), ("buffer", "dt_alpha")]);
                 let message = format!(
-                    "an input that fills {outputs} outputs evenly at priority {} is paused at {depth} octets in each queue, before the first mark at {}",
+                    "an input that fills {outputs} outputs evenly at priority {} is paused at {depth} bytes in each queue, before the first mark at {}",
                     pri.get(),
                     ecn.low_bytes
                 );

@@ -1,7 +1,7 @@
 //! What runs around the switch: threads, devices, management.
 //!
 //! Shape: [`RunConfig`] with one [`RunPort`] for each port.
-//! Units: octets, frames, CPU numbers.
+//! Units: bytes, frames, CPU numbers.
 //! Source: docs/spec/pipeline.md §11 and §12; ARCHITECTURE.md "A frame's way".
 
 use std::net::SocketAddr;

@@ -35,7 +35,7 @@ fn two_named_ports_are_a_switch() {
     assert_eq!(switch.pfc.lossless.bits(), 0b110);
     assert_eq!(switch.pfc.classes.0[..4], [0b101, 0b10, 0b1_1000, 0b1110_0000]);
     assert_eq!(switch.buffer.cell_bytes, 2_048);
-    // 10 ms at 1 Gbit/s are 1,250,000 octets, 611 cells; 64 + 2,048 frames wait in rings.
+    // 10 ms at 1 Gbit/s are 1,250,000 bytes, 611 cells; 64 + 2,048 frames wait in rings.
     assert_eq!(switch.buffer.headroom_cells, [611 + 64 + 2_048; 2]);
     // 32 MiB, headroom of 2 ports x 2 priorities, and 2 cells of reserve for each.
     assert_eq!(switch.buffer.total_cells, 16_384 + 4 * 2_723 + 4 * 2);
@@ -136,8 +136,8 @@ fn receive_rings_that_are_not_set_leave_half_of_a_small_buffer() {
 fn headroom_in_virtual_time_covers_the_densest_frames() {
     let text = "[port_defaults]\nport_bandwidth_gbps = 100\n".to_owned() + TWO;
     let config = resolve(&text, Timing::Virtual).unwrap();
-    // 1,000 ns of response and 100 ns of cable at 100 Gbit/s: 13,750 octets; two frames of 1,522 + 24;
-    // the PFC frame, 84: 16,926 octets, or 202 shortest frames of a cell each.
+    // 1,000 ns of response and 100 ns of cable at 100 Gbit/s: 13,750 bytes; two frames of 1,522 + 24;
+    // the PFC frame, 84: 16,926 bytes, or 202 shortest frames of a cell each.
     assert_eq!(config.switch.buffer.cell_bytes, 256);
     assert_eq!(config.switch.buffer.headroom_cells, [202, 202]);
     assert_eq!(config.switch.crossbar.burst, 1);
@@ -446,7 +446,7 @@ fn what_is_wrong_with_roles_is_named() {
         ("vcs alone", TWO.to_owned() + "[[vcs]]\n", "vcs: expected a port of role usp, dsp or fport"),
         ("name", good.replace("'e'", "'agent'"), "port.name: expected another name: \"agent\""),
         ("fport", good.replace("'fport'", "'fport'\ntlp = 'non-flit'"), "port.tlp: expected flit"),
-        ("payload", good.replace("max_payload = 256", "max_payload = 2048"), "port.max_payload: expected a max_frame of at least 2144 octets for 2048, found 1522"),
+        ("payload", good.replace("max_payload = 256", "max_payload = 2048"), "port.max_payload: expected a max_frame of at least 2144 bytes for 2048, found 1522"),
         ("payload of none", good.replace("= 256", "= 300"), "port.max_payload: expected 128, 256, 512"),
         ("priorities", fabric("uio_cpl_pri = 1\n"), "fabric.uio_cpl_pri: expected another priority than uio_req_pri, found 1 for both"),
         ("priority", fabric("tc_to_pri = [1,1,1,1,1,1,1,5]\n"), "fabric.tc_to_pri: expected priorities 0..=3"),

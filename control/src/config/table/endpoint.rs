@@ -1,7 +1,7 @@
 //! Parameters of the hosts that weft plays itself.
 //!
 //! Shape: one array of [`Param`].
-//! Units: octets, priorities, classes.
+//! Units: bytes, priorities, classes.
 //! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.
 
 use super::super::param::{Initial, Param, restart};
@@ -21,8 +21,8 @@ pub(super) const ENDPOINT: &[Param] = &[
     restart(
         "max_frame_size",
         Kind::Int(60, 9_216),
-        "octets without FCS",
-        Derived("1344 octets of payload between the format's header and its ICRC"),
+        "bytes without FCS",
+        Derived("1344 bytes of payload between the format's header and its ICRC"),
         "Longest frame that a host sends, ICRC included.",
     ),
     restart(

@@ -1,7 +1,7 @@
 //! Parameters of a switch that routes TLPs: its name to managers, its tables, its virtual switches.
 //!
 //! Shape: one array of [`Param`] for each section, and what a port of any role but `l2` has.
-//! Units: octets, entries, ms.
+//! Units: bytes, entries, ms.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Tables of an edge", "The fabric manager"; docs/spec/wire-formats.md
 //! §3.7a, §4.1.
 
@@ -17,7 +17,7 @@ pub const ROLES: &[&str] = &["l2", "usp", "dsp", "fport"];
 const FAST: Kind = Kind::Power(1, 32_768);
 const IDT: Kind = Kind::Int(0, 4_096);
 const PID: Kind = Kind::Int(0, 4_094);
-const OCTET: Kind = Kind::Int(0, 255);
+const BYTE: Kind = Kind::Int(0, 255);
 const WORD: Kind = Kind::Int(0, 65_535);
 
 pub(super) const LINK: &[Param] = &[
@@ -38,7 +38,7 @@ pub(super) const LINK: &[Param] = &[
     restart(
         "max_payload",
         Kind::IntOf(&[128, 256, 512, 1_024, 2_048, 4_096]),
-        "octets",
+        "bytes",
         Fixed("512"),
         "Max_Payload_Size of a link that carries TLPs.",
     ),
@@ -152,7 +152,7 @@ pub(super) const PIDS: &[Param] = &[
 ];
 
 pub(super) const ROUTING_GROUP: &[Param] = &[
-    restart("number", OCTET, "", Required, "Its place in the RGT."),
+    restart("number", BYTE, "", Required, "Its place in the RGT."),
     restart(
         "ports",
         Kind::List(&Kind::Name, 1, 8),
@@ -180,7 +180,7 @@ pub(super) const ROUTING_GROUP: &[Param] = &[
 pub(super) const ROUTE: &[Param] = &[
     restart("pid", PID, "PID", Required, "Where it leads to."),
     restart("port", Kind::Name, "", Unset("by a routing group"), "By which port."),
-    restart("routing_group", OCTET, "", Unset("by a port"), "By which routing group."),
+    restart("routing_group", BYTE, "", Unset("by a port"), "By which routing group."),
 ];
 
 pub(super) const BIND: &[Param] = &[

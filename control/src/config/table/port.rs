@@ -1,7 +1,7 @@
 //! Parameters of a port.
 //!
 //! Shape: what names a port, and what it can also take from `port_defaults`.
-//! Units: rates in Gbit/s, frames/s or Mbit/s, lengths in octets without FCS.
+//! Units: rates in Gbit/s, frames/s or Mbit/s, lengths in bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3, §7, §11.
 
 use super::super::param::{Initial, Param, hot, restart};
@@ -58,7 +58,7 @@ pub(super) const SETTINGS: &[Param] = &[
         Kind::Word(&["auto", "none", "gen1", "gen2", "lite"]),
         "",
         Fixed("\"auto\""),
-        "AFH format beside Ethernet and Standard; auto tells gen1 from gen2 by octets 0 and 6 (Key_words: 0x82, 0x83) and is never lite. A lite port takes every frame for Lite, and gets no others.",
+        "AFH format beside Ethernet and Standard; auto tells gen1 from gen2 by bytes 0 and 6 (Key_words: 0x82, 0x83) and is never lite. A lite port takes every frame for Lite, and gets no others.",
     ),
     hot(
         "trust",
@@ -78,7 +78,7 @@ pub(super) const SETTINGS: &[Param] = &[
     hot(
         "max_frame",
         Kind::Int(64, 9_216),
-        "octets without FCS",
+        "bytes without FCS",
         Derived("switch.max_frame"),
         "Longest frame received or sent here. A tag that is put in counts, one that is taken out does not.",
     ),
@@ -165,7 +165,7 @@ pub(super) const SETTINGS: &[Param] = &[
         Kind::Word(&["wrr", "dwrr"]),
         "",
         ByPris("\"wrr\"", "\"dwrr\""),
-        "How the others share: by frames, or by octets without FCS, as they came in.",
+        "How the others share: by frames, or by bytes without FCS, as they came in.",
     ),
     hot(
         "weights",

@@ -1,7 +1,7 @@
 //! Parameters of buffer, crossbar, ECN and PFC.
 //!
 //! Shape: one array of [`Param`] for each section.
-//! Units: sizes in MiB or octets, times in µs or ms, percentages 0..=100 of what the unit names.
+//! Units: sizes in MiB or bytes, times in µs or ms, percentages 0..=100 of what the unit names.
 //! Source: docs/spec/pipeline.md §4, §6, §8 and §9.
 
 use super::super::param::{Initial, Param, hot, restart};
@@ -25,7 +25,7 @@ pub(super) const BUFFER: &[Param] = &[
     restart(
         "cell_bytes",
         Kind::Int(64, 16_384),
-        "octets",
+        "bytes",
         Derived("one chunk of the pool when live, 256 in virtual time"),
         "Unit in which the buffer is accounted for; it changes no time.",
     ),
@@ -46,21 +46,21 @@ pub(super) const BUFFER: &[Param] = &[
     restart(
         "voq_reserve_bytes",
         Kind::Int(0, 1 << 30),
-        "octets",
+        "bytes",
         Fixed("0"),
         "Reserve of each VOQ of a lossy priority.",
     ),
     restart(
         "pg_reserve_bytes",
         Kind::Int(0, 1 << 30),
-        "octets",
+        "bytes",
         Fixed("4096"),
         "Reserve of each ingress group (input, lossless priority).",
     ),
     restart(
         "headroom_bytes",
         Kind::Int(0, 1 << 40),
-        "octets",
+        "bytes",
         Derived("what a port's peer can send until a PAUSE has stopped it"),
         "Headroom of each ingress group, for what comes in after XOFF.",
     ),
@@ -81,14 +81,14 @@ pub(super) const BUFFER: &[Param] = &[
     hot(
         "xon_offset_bytes",
         Kind::Int(0, 1 << 40),
-        "octets",
+        "bytes",
         Derived("two largest frames"),
         "How far below its XOFF an ingress group is released; looked at after each burst was sent, in virtual time after each frame.",
     ),
     hot(
         "queue_capacity_bytes",
         Kind::Int(1, 1 << 40),
-        "octets",
+        "bytes",
         Derived("what is shared / (2 x ports)"),
         "What ECN and PFC percentages of a queue (output, priority) are taken of.",
     ),

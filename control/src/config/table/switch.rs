@@ -36,7 +36,7 @@ pub(super) const SWITCH: &[Param] = &[
     restart(
         "max_frame",
         Kind::Int(64, 9_216),
-        "octets without FCS",
+        "bytes without FCS",
         Fixed("1522"),
         "Longest frame of any port; decides the size of the pool's chunks.",
     ),
@@ -144,7 +144,7 @@ pub(super) const FORMATS: &[Param] = &[
         Kind::Word(&["slap", "as_documented"]),
         "",
         Fixed("\"slap\""),
-        "Which octets of AFH_GEN2 and Lite carry Key_words and Traffic Class.",
+        "Which bytes of AFH_GEN2 and Lite carry Key_words and Traffic Class.",
     ),
     hot("tpid", Kind::EtherType, "EtherType", Fixed("0x8100"), "EtherType of VLAN tags."),
     hot(

@@ -1,7 +1,7 @@
 //! Memory of hosts and devices that others reach (GIM), as a topology wants it.
 //!
 //! Shape: `[[gim]]` and `gim = true` -> [`Shown`], or the [`Rule`] that forbids it.
-//! Units: octets; segments of 64 GiB.
+//! Units: bytes; segments of 64 GiB.
 //! Source: CXL 3.1 sections 7.7.3.1 to 7.7.3.3, 7.7.2.6; docs/fabric.md.
 //!
 //! Where a file says no address, memory lies in segments behind all that G-FAM has (figure 7-37), one for each host or

@@ -260,8 +260,8 @@ fn serial(kind: u8, index: usize) -> u64 {
 #[must_use]
 pub fn uuid(serial: u64) -> Uuid {
     let mut uuid = [0; 16];
-    for (to, octet) in uuid.iter_mut().zip(serial.to_be_bytes()) {
-        *to = octet;
+    for (to, byte) in uuid.iter_mut().zip(serial.to_be_bytes()) {
+        *to = byte;
     }
     uuid
 }

@@ -241,7 +241,7 @@ fn memory_that_meets_other_memory_is_refused_by_the_name_of_the_rule() {
         (format!("hosts = [\"h1\"]\n{at}"), None),
         (format!("hosts = [\"h0\"]\ngfds = [\"g\"]\n{behind}"), None),
         (format!("hosts = [\"h0\"]\ngfds = [\"g\"]\ngranularity = 256\n{behind}"), Some("segment-one-entry")),
-        (format!("hosts = [\"h0\"]\ngfds = [\"g0\"]\n{behind}"), Some("memory pool is at 0x10000000000 to 0x1000fffffff, by 2 ways of 4096 octets; this would be by one GFD")),
+        (format!("hosts = [\"h0\"]\ngfds = [\"g0\"]\n{behind}"), Some("memory pool is at 0x10000000000 to 0x1000fffffff, by 2 ways of 4096 bytes; this would be by one GFD")),
         (format!("hosts = [\"h0\"]\ngfds = [\"g1\", \"g0\"]\n{behind}"), Some("segment-one-entry")),
         ("hosts = [\"h0\"]\ngfds = [\"g\"]\nlen = 0x10000000\nhpa = 0x4000000000".to_owned(), Some("window-no-own-addresses")),
         ("hosts = [\"h0\"]\ngfds = [\"g\"]\nlen = 0x10000000\nhpa = 0x1010000000000".to_owned(), Some("window-no-own-addresses")),

@@ -1,7 +1,7 @@
 //! CCI over a Unix socket or TLS: a thread for each connection of a manager.
 //!
-//! Shape: [`Server`] accepts; octets go through [`StreamServer`] to the [`Agent`], responses and late answers back.
-//! Units: octets, connections.
+//! Shape: [`Server`] accepts; bytes go through [`StreamServer`] to the [`Agent`], responses and late answers back.
+//! Units: bytes, connections.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4; RFC 8446 (TLS 1.3).
 //!
 //! Who connects to the Unix socket is root or the user that runs the switch, and may claim it. Over TLS the certificate
@@ -38,9 +38,9 @@ pub const LIMITS: Limits = Limits {
     answer: Duration::from_secs(10),
     unread: 32 << 20,
 };
-/// Octets that one read takes.
+/// Bytes that one read takes.
 const PIECE: usize = 16 * 1024;
-/// Octets of responses after which no more requests are carried out until they are taken.
+/// Bytes of responses after which no more requests are carried out until they are taken.
 const OUT_MAX: usize = 64 * 1024;
 
 /// What managers have done.
@@ -200,7 +200,7 @@ enum Wire {
 }
 
 impl Wire {
-    /// Waits for octets; 0 at the end.
+    /// Waits for bytes; 0 at the end.
     fn read(&mut self, mut stream: &Stream, piece: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain => stream.read(piece),
@@ -208,18 +208,18 @@ impl Wire {
         }
     }
 
-    fn write_all(&mut self, mut stream: &Stream, octets: &[u8]) -> io::Result<()> {
+    fn write_all(&mut self, mut stream: &Stream, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::Plain => stream.write_all(octets),
+            Self::Plain => stream.write_all(bytes),
             Self::Tls(tls) => {
                 let mut stream = rustls::Stream::new(tls.as_mut(), &mut stream);
-                stream.write_all(octets)?;
+                stream.write_all(bytes)?;
                 stream.flush()
             }
         }
     }
 
-    /// Whether octets have been read that nobody has been given.
+    /// Whether bytes have been read that nobody has been given.
     fn has_more(&mut self) -> bool {
         match self {
             Self::Plain => false,
@@ -287,8 +287,8 @@ impl Managers {
                     };
                 }
             }
-            let octets = piece.get(..got).unwrap_or_default();
-            let done = self.agent.receive(server, octets, OUT_MAX, &mut out);
+            let bytes = piece.get(..got).unwrap_or_default();
+            let done = self.agent.receive(server, bytes, OUT_MAX, &mut out);
             let late = self.agent.late(server.session());
             // What was answered late and not taken is more than one connection may leave unread: it is closed.
             for answer in late.ok_or(io::ErrorKind::OutOfMemory)? {

@@ -118,7 +118,7 @@ fn who_has_no_certificate_of_the_authority_with_one_role_is_denied() {
     tls::make(&theirs, &[], 1).unwrap();
     let place = Listen::Tcp("127.0.0.1:0".parse().unwrap());
     let server = server(&live, place, CciGuard::Tls(files(&ours, "switch")), LIMITS);
-    // Another authority's primary that trusts the switch; the switch's own certificate; nothing but octets.
+    // Another authority's primary that trusts the switch; the switch's own certificate; nothing but bytes.
     let stranger = Files { ca: ours.join("ca.pem"), ..files(&theirs, "primary") };
     for (denied, files) in [(1, stranger), (2, files(&ours, "switch"))] {
         over_tls(&server, &files).call(&message(&Request::Identify)).unwrap_err();
@@ -204,7 +204,7 @@ fn answers_that_a_manager_does_not_read_are_bounded() {
     let request = frame(&Request::GetDrt(range));
     let mut greedy = UnixStream::connect(&path).unwrap();
     greedy.write_all(&frame(&claim(ClaimOp::RegisterPrimary, 1))).unwrap();
-    // 8 KiB are answered to each of 25 octets.
+    // 8 KiB are answered to each of 25 bytes.
     let requests = request.repeat(4_000);
     let mut most = 0;
     std::thread::scope(|scope| {
@@ -214,7 +214,7 @@ fn answers_that_a_manager_does_not_read_are_bounded() {
             server.counts().overdue == 1
         });
     });
-    assert!((1..=OUT_MAX + mctp::STREAM_MAX).contains(&most), "{most} octets at a time");
+    assert!((1..=OUT_MAX + mctp::STREAM_MAX).contains(&most), "{most} bytes at a time");
 }
 
 #[test]
@@ -248,13 +248,13 @@ fn another_user_is_refused_at_the_socket() {
         std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
     for (uid, answered, refused) in [(65_534, false, 1), (0, true, 1)] {
-        let (path, octets) = (path.clone(), frame(&Request::Identify));
+        let (path, bytes) = (path.clone(), frame(&Request::Identify));
         // Of the kernel's users a thread has one of its own.
         let asked = std::thread::spawn(move || {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
             let mut stream = UnixStream::connect(path).unwrap();
             let mut answer = [0; 100];
-            let sent = stream.write_all(&octets).and_then(|()| stream.read(&mut answer));
+            let sent = stream.write_all(&bytes).and_then(|()| stream.read(&mut answer));
             sent.is_ok_and(|count| count > 15) // closed, or answered
         });
         assert_eq!(asked.join().unwrap(), answered, "{uid}");

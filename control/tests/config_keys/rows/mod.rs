@@ -1,7 +1,7 @@
 //! The rows: by section, what each key does.
 //!
 //! Shape: lists of [`Row`].
-//! Units: ns; octets; frames.
+//! Units: ns; bytes; frames.
 //! Source: docs/spec/pipeline.md §1 to §12.
 
 mod fabric;
@@ -83,7 +83,7 @@ fn last_ns(run: &Run) -> String {
     run.sent[1].last().map_or_else(|| "never".to_owned(), |(at, _)| at.to_string())
 }
 
-/// Who sent the frames that left p1, in their order: the last octet of each source.
+/// Who sent the frames that left p1, in their order: the last byte of each source.
 fn order(run: &Run) -> String {
     let each: Vec<String> =
         run.sent[1].iter().map(|(_, frame)| format!("{:x}", frame[11])).collect();
@@ -94,8 +94,8 @@ fn order(run: &Run) -> String {
 fn pauses(run: &Run) -> Vec<(u64, String, u8, bool)> {
     let is_pfc = |frame: &Vec<u8>| frame[12..14] == [0x88, 8];
     let of = |(at, frame): &(u64, Vec<u8>)| {
-        let source: Vec<String> = frame[6..12].iter().map(|octet| format!("{octet:02x}")).collect();
-        let pauses = frame[18..34].iter().any(|&octet| octet != 0);
+        let source: Vec<String> = frame[6..12].iter().map(|byte| format!("{byte:02x}")).collect();
+        let pauses = frame[18..34].iter().any(|&byte| byte != 0);
         (*at, source.join(":"), frame[17], pauses)
     };
     run.sent[0].iter().filter(|(_, frame)| is_pfc(frame)).map(of).collect()

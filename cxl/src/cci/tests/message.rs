@@ -17,10 +17,10 @@ fn code_of(out: &[u8]) -> ReturnCode {
 #[test]
 fn the_first_thing_wrong_is_told_and_nothing_changes() {
     let long = |request: &Request<'_>| {
-        let mut octets = message(request, 1);
-        octets[5] += 1;
-        octets.push(0);
-        octets
+        let mut bytes = message(request, 1);
+        bytes[5] += 1;
+        bytes.push(0);
+        bytes
     };
     let set = Request::SetSv([7; 16]);
     let mut lying = message(&set, 1);
@@ -30,7 +30,7 @@ fn the_first_thing_wrong_is_told_and_nothing_changes() {
     let mut reserved =
         message(&Request::ClaimOwnership(claim(ClaimOp::RegisterSecondary, 2, 3)), 1);
     reserved[12] = 9;
-    #[rustfmt::skip] // columns: name, who, octets, code
+    #[rustfmt::skip] // columns: name, who, bytes, code
     let cases = [
         ("not the owner", SECOND, message(&set, 1), ReturnCode::Unsupported),
         ("not the owner, and too long", SECOND, long(&set), ReturnCode::Unsupported),
@@ -43,13 +43,13 @@ fn the_first_thing_wrong_is_told_and_nothing_changes() {
         ("a command of others", FIRST, message(&Request::IdentifyGfd, 1), ReturnCode::Unsupported),
         ("a reserved code", FIRST, reserved, ReturnCode::InvalidInput),
     ];
-    for (name, session, octets, want) in cases {
+    for (name, session, bytes, want) in cases {
         let mut toy = Toy::owned();
         let before = toy.clone();
-        let (served, out) = send(&mut toy, 0, session, &octets);
+        let (served, out) = send(&mut toy, 0, session, &bytes);
         assert_eq!((served, code_of(&out)), (Served::Response, want), "{name}");
         assert_eq!(out.len(), header::LEN, "{name}: no payload");
-        assert_eq!((out[0], out[1], &out[3..5]), (1, 1, &octets[3..5]), "{name}: tag and opcode");
+        assert_eq!((out[0], out[1], &out[3..5]), (1, 1, &bytes[3..5]), "{name}: tag and opcode");
         assert_eq!(toy, before, "{name}");
     }
     let mut toy = Toy::owned();
@@ -61,13 +61,13 @@ fn the_first_thing_wrong_is_told_and_nothing_changes() {
 fn what_is_no_request_is_not_answered() {
     let mut toy = Toy::owned();
     for category in [1, 2, 3, 15] {
-        let mut octets = message(&Request::SetSv([7; 16]), 1);
-        octets[0] = category;
-        assert_eq!(send(&mut toy, 0, FIRST, &octets), (Served::Ignored, vec![]), "{category}");
+        let mut bytes = message(&Request::SetSv([7; 16]), 1);
+        bytes[0] = category;
+        assert_eq!(send(&mut toy, 0, FIRST, &bytes), (Served::Ignored, vec![]), "{category}");
     }
     for len in 0..header::LEN {
-        let octets = message(&Request::Identify, 1);
-        assert_eq!(send(&mut toy, 0, FIRST, &octets[..len]), (Served::Ignored, vec![]), "{len}");
+        let bytes = message(&Request::Identify, 1);
+        assert_eq!(send(&mut toy, 0, FIRST, &bytes[..len]), (Served::Ignored, vec![]), "{len}");
     }
     assert_eq!(toy, Toy::owned());
 }
@@ -96,7 +96,7 @@ fn anyone_may_identify_and_read_the_log_of_commands() {
     }
     let get = GetLog { log: COMMAND_EFFECTS, offset: 4, len: 4 };
     assert_eq!(ask(&mut toy, 0, FIRST, &Request::GetLog(get)).1, [2, 0, 0, 0]);
-    #[rustfmt::skip] // columns: offset, octets, fits
+    #[rustfmt::skip] // columns: offset, bytes, fits
     let cases = [(59, 1, true), (60, 0, true), (59, 2, false), (61, 0, false), (u32::MAX, 1, false), (0, u32::MAX, false)];
     for (offset, len, fits) in cases {
         let want = if fits { ReturnCode::Success } else { ReturnCode::InvalidInput };
@@ -153,8 +153,8 @@ fn an_answer_from_elsewhere_is_wrapped_or_goes_stale() {
     let mut toy = Toy::owned();
     let inner = message(&Request::Identify, 0x11);
     let tunnel = TunnelRequest { id: 1, target: TunnelTarget::PortOrLd, message: List::of(&inner) };
-    let octets = message(&Request::Tunnel(tunnel), 0x77);
-    let (served, out) = send(&mut toy, 0, FIRST, &octets);
+    let bytes = message(&Request::Tunnel(tunnel), 0x77);
+    let (served, out) = send(&mut toy, 0, FIRST, &bytes);
     let Served::Pending(ticket) = served else { panic!("{served:?}") };
     assert!(out.is_empty() && toy.common.is_pending(ticket));
     let answer = toy.common.complete(ticket, Ok(&[1, 2, 3])).unwrap();
@@ -165,11 +165,11 @@ fn an_answer_from_elsewhere_is_wrapped_or_goes_stale() {
     assert_eq!(payload, [3, 0, 0, 0, 1, 2, 3]);
     assert_eq!(toy.common.complete(ticket, Ok(&[])), None, "it was answered");
 
-    let (Served::Pending(ticket), _) = send(&mut toy, 0, FIRST, &octets) else { panic!() };
+    let (Served::Pending(ticket), _) = send(&mut toy, 0, FIRST, &bytes) else { panic!() };
     let answer = toy.common.complete(ticket, Err(ReturnCode::InvalidInput)).unwrap();
     assert_eq!((code_of(&answer.message), answer.message.len()), (ReturnCode::InvalidInput, 12));
 
-    let (Served::Pending(ticket), _) = send(&mut toy, 0, FIRST, &octets) else { panic!() };
+    let (Served::Pending(ticket), _) = send(&mut toy, 0, FIRST, &bytes) else { panic!() };
     let late = Instant::from_ns(LATE.as_ns());
     assert!(toy.next().is_some_and(|next| next < late));
     toy.tick(late);
@@ -178,18 +178,18 @@ fn an_answer_from_elsewhere_is_wrapped_or_goes_stale() {
     assert_eq!(code_of(&answers[0].message), ReturnCode::RetryRequired);
 
     for at in 0..256 {
-        let (served, _) = send(&mut toy, LATE.as_ns(), FIRST, &octets);
+        let (served, _) = send(&mut toy, LATE.as_ns(), FIRST, &bytes);
         assert!(matches!(served, Served::Pending(_)), "{at}");
     }
-    let (served, out) = send(&mut toy, LATE.as_ns(), FIRST, &octets);
+    let (served, out) = send(&mut toy, LATE.as_ns(), FIRST, &bytes);
     assert_eq!((served, code_of(&out)), (Served::Response, ReturnCode::Busy));
     toy.common.forget(FIRST);
     assert_eq!(toy.next(), None, "nobody waits any more");
 }
 
-/// Messages with octets changed at random: always an answer or none, and a refused one changes nothing.
+/// Messages with bytes changed at random: always an answer or none, and a refused one changes nothing.
 #[test]
-fn random_octets_never_panic_and_refusals_change_nothing() {
+fn random_bytes_never_panic_and_refusals_change_nothing() {
     let mut rng = Rng::new(0xCC1);
     let requests = [
         message(&Request::Identify, 1),
@@ -201,15 +201,15 @@ fn random_octets_never_panic_and_refusals_change_nothing() {
     for _ in 0..50_000 {
         let mut toy = Toy::owned();
         let before = toy.clone();
-        let mut octets = requests[pick(requests.len())].clone();
+        let mut bytes = requests[pick(requests.len())].clone();
         for _ in 0..=pick(3) {
-            let at = pick(octets.len());
-            octets[at] = u8::try_from(pick(256)).unwrap();
+            let at = pick(bytes.len());
+            bytes[at] = u8::try_from(pick(256)).unwrap();
         }
-        octets.truncate(octets.len() - if pick(4) == 0 { pick(octets.len()) } else { 0 });
+        bytes.truncate(bytes.len() - if pick(4) == 0 { pick(bytes.len()) } else { 0 });
         let session = [FIRST, SECOND, HOST, Session::InBand { port: 7, pid: pid(1) }][pick(4)];
-        let (served, out) = send(&mut toy, 0, session, &octets);
+        let (served, out) = send(&mut toy, 0, session, &bytes);
         let refused = served == Served::Ignored || code_of(&out) != ReturnCode::Success;
-        assert!(!refused || toy == before, "{octets:02x?}");
+        assert!(!refused || toy == before, "{bytes:02x?}");
     }
 }

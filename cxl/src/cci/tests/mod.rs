@@ -16,7 +16,7 @@ const FIRST: Session = Session::Fm(1);
 const SECOND: Session = Session::Fm(2);
 const HOST: Session = Session::Host { vcs: 0 };
 
-/// Gets and sets one octet at once, in the background, and by somebody else.
+/// Gets and sets one byte at once, in the background, and by somebody else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Toy {
     common: Common,
@@ -115,16 +115,16 @@ fn claim(op: ClaimOp, fm: u16, component: u16) -> ClaimOwnership {
 }
 
 fn message(request: &Request<'_>, tag: u8) -> Vec<u8> {
-    let mut octets = vec![0; 4_096];
-    let len = request.emit_message(tag, &mut octets).expect("it fits");
-    octets.truncate(len);
-    octets
+    let mut bytes = vec![0; 4_096];
+    let len = request.emit_message(tag, &mut bytes).expect("it fits");
+    bytes.truncate(len);
+    bytes
 }
 
-/// Sends octets; the whole answer.
-fn send(toy: &mut Toy, at_ns: u64, session: Session, octets: &[u8]) -> (Served, Vec<u8>) {
+/// Sends bytes; the whole answer.
+fn send(toy: &mut Toy, at_ns: u64, session: Session, bytes: &[u8]) -> (Served, Vec<u8>) {
     let mut out = Vec::new();
-    let served = serve(toy, Instant::from_ns(at_ns), session, octets, &mut out);
+    let served = serve(toy, Instant::from_ns(at_ns), session, bytes, &mut out);
     (served, out)
 }
 

@@ -1,4 +1,4 @@
-//! Messages in a stream of octets.
+//! Messages in a stream of bytes.
 
 use super::*;
 use crate::cci::stream::WAITING_MAX;
@@ -8,20 +8,20 @@ use weft_parsers::cci::mctp::{self, Decoded, MessageType};
 use weft_parsers::cci::mld::{TunnelRequest, TunnelTarget};
 
 fn framed(kind: MessageType, message: &[u8]) -> Vec<u8> {
-    let mut octets = vec![0; mctp::HEAD_LEN + message.len()];
-    assert_eq!(mctp::emit(kind, message, &mut octets), Some(octets.len()));
-    octets
+    let mut bytes = vec![0; mctp::HEAD_LEN + message.len()];
+    assert_eq!(mctp::emit(kind, message, &mut bytes), Some(bytes.len()));
+    bytes
 }
 
 /// Type, tag and code of each response.
-fn responses(mut octets: &[u8]) -> Vec<(MessageType, u8, ReturnCode)> {
+fn responses(mut bytes: &[u8]) -> Vec<(MessageType, u8, ReturnCode)> {
     let mut all = Vec::new();
-    while let Ok(Decoded::Message { kind, message, rest }) = mctp::decode(octets) {
+    while let Ok(Decoded::Message { kind, message, rest }) = mctp::decode(bytes) {
         let (header, _) = Header::parse(message).unwrap();
         all.push((kind, header.tag, header.return_code));
-        octets = rest;
+        bytes = rest;
     }
-    assert!(octets.is_empty());
+    assert!(bytes.is_empty());
     all
 }
 
@@ -89,21 +89,20 @@ fn requests_are_carried_out_until_answers_have_piled_up() {
     const MOST: usize = 200;
     let one = framed(MessageType::FmApi, &message(&Request::GetSupportedLogs, 1));
     let (mut toy, mut server, mut out) = (Toy::owned(), StreamServer::new(FIRST), Vec::new());
-    let (mut answered, mut longest, mut octets) = (0, 0, one.repeat(1_000));
+    let (mut answered, mut longest, mut bytes) = (0, 0, one.repeat(1_000));
     loop {
-        let is_left =
-            server.receive_some(&mut toy, Instant::ZERO, &octets, MOST, &mut out).unwrap();
-        octets.clear();
+        let is_left = server.receive_some(&mut toy, Instant::ZERO, &bytes, MOST, &mut out).unwrap();
+        bytes.clear();
         longest = longest.max(out.len());
         answered += responses(&out).len();
         if !is_left {
             break;
         }
-        assert!(out.len() >= MOST, "{} octets", out.len());
+        assert!(out.len() >= MOST, "{} bytes", out.len());
         out.clear();
     }
     assert_eq!((answered, server.buffered()), (1_000, 0));
-    assert!(longest < MOST + 100, "{longest} octets at a time");
+    assert!(longest < MOST + 100, "{longest} bytes at a time");
 }
 
 #[test]
@@ -136,8 +135,8 @@ fn a_connection_does_what_its_right_allows() {
     };
     let code = |toy: &mut Toy, server: &mut StreamServer, request: &Request<'_>| {
         let mut out = Vec::new();
-        let octets = framed(MessageType::FmApi, &message(request, 1));
-        server.receive(toy, Instant::ZERO, &octets, &mut out).unwrap();
+        let bytes = framed(MessageType::FmApi, &message(request, 1));
+        server.receive(toy, Instant::ZERO, &bytes, &mut out).unwrap();
         responses(&out)[0].2
     };
     // Nobody owns it.

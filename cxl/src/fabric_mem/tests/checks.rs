@@ -1,6 +1,6 @@
 //! The seed's eight checks, 1, 2 and 4 to 9 of its list.
 //! Shape: two engines and the fabric between them.
-//! Units: octets; nanoseconds.
+//! Units: bytes; nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ fn pair(faults: Faults) -> (Fabric, Engine, Engine) {
     (fabric, one, two)
 }
 
-/// `len` octets from the start of host memory to the start of the peer's.
+/// `len` bytes from the start of host memory to the start of the peer's.
 fn ops(len: u64) -> [TransferOpDesc; 1] {
     [TransferOpDesc { local: HOST, remote: HOST, len }]
 }

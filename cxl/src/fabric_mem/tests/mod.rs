@@ -1,6 +1,6 @@
 //! The engine against a model of memory and fabric.
 //! Shape: `checks` are the seed's eight, `random` copies with chance in everything, `parts` are tables.
-//! Units: octets; nanoseconds.
+//! Units: bytes; nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
 mod checks;

@@ -1,6 +1,6 @@
 //! Parts by themselves: pieces of a train, covers, windows.
 //! Shape: tables and naive oracles.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.6, §5.5.
 
 use weft_base::rng::Rng;
@@ -15,7 +15,7 @@ fn pieces_end_at_boundaries_of_the_fabric_address() {
     #[rustfmt::skip] // columns: name, fabric address, len, longest request, lengths
     let cases: [(&str, u64, u64, u64, &[u64]); 6] = [
         ("whole pages",     0x1000, 8192, 4096, &[4096, 4096]),
-        ("one octet",       0x1FFF, 1,    4096, &[1]),
+        ("one byte",       0x1FFF, 1,    4096, &[1]),
         ("across",          0x1FFF, 2,    4096, &[1, 1]),
         ("head and tail",   0x1F00, 4608, 4096, &[256, 4096, 256]),
         ("short requests",  0x1010, 128,  64,   &[48, 64, 16]),
@@ -35,9 +35,9 @@ fn pieces_end_at_boundaries_of_the_fabric_address() {
     }
 }
 
-/// Against a flag per octet.
+/// Against a flag per byte.
 #[test]
-fn covers_take_each_octet_once() {
+fn covers_take_each_byte_once() {
     let mut rng = Rng::new(3);
     let mut wholes = 0;
     for _ in 0..2_000 {
@@ -77,7 +77,7 @@ fn the_window_shows_what_is_registered_and_no_more() {
     connect(one, two);
     #[rustfmt::skip] // columns: name, offset, len, own address
     let cases = [
-        ("first octet",  offset,          1,      Some(mem.addr)),
+        ("first byte",  offset,          1,      Some(mem.addr)),
         ("all",          offset,          0x2000, Some(mem.addr)),
         ("one too many", offset,          0x2001, None),
         ("before",       offset - 1,      1,      None),

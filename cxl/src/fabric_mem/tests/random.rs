@@ -1,6 +1,6 @@
 //! Copies under faults: delays, any order, splits, refusals, loss.
 //! Shape: a seed drives all; data is compared with a model, and nothing is left in use.
-//! Units: octets; nanoseconds.
+//! Units: bytes; nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 
 use weft_base::rng::Rng;
@@ -43,8 +43,8 @@ fn data_is_equal_after_transfers_at_once() {
                     Op::Read => (1, 0, r, l),
                     Op::Write => (0, 1, l, r),
                 };
-                let octets = want[from][source..source + len].to_vec();
-                want[into][place..place + len].copy_from_slice(&octets);
+                let bytes = want[from][source..source + len].to_vec();
+                want[into][place..place + len].copy_from_slice(&bytes);
             }
             let begun = one.transfer_async(fabric.now, PEER, op, &ops, None);
             requests.push(begun.unwrap_or_else(|error| panic!("seed {seed}: {error} {ops:?}")));

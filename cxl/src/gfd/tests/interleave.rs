@@ -1,6 +1,6 @@
-//! A set of devices holds what the edge deals out, octet for octet.
+//! A set of devices holds what the edge deals out, byte for byte.
 //! Shape: 1 MiB dealt by `Interleave::way`, read back through each device's decoder and memory.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.1, §5.2; CXL 3.1 section 7.7.2.4.
 
 use weft_base::rng::Rng;
@@ -57,7 +57,7 @@ fn what_is_dealt_out_is_there_in_every_way_and_granularity() {
             }
             let share = data.len() / members.len();
             if share >= usize::try_from(interleave.granularity()).unwrap() {
-                assert!(counted.iter().all(|octets| *octets == share), "{interleave:?}");
+                assert!(counted.iter().all(|bytes| *bytes == share), "{interleave:?}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Random accesses, revocations and remappings against a naive model.
-//! Shape: the model is a byte map by DPA, a group by block, and the formula of the page for each octet.
-//! Units: octets.
+//! Shape: the model is a byte map by DPA, a group by block, and the formula of the page for each byte.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.2.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::gfd::protect::Denied;
 
 #[derive(Default)]
 struct Model {
-    octets: BTreeMap<u64, u8>,
+    bytes: BTreeMap<u64, u8>,
     group_of: BTreeMap<u64, u16>, // by block of 1 MiB
     decoders: BTreeMap<u16, [Option<Decoder>; 8]>,
     vectors: BTreeMap<u16, u64>,
@@ -40,7 +40,7 @@ impl Model {
         Ok((dpa, way))
     }
 
-    /// Every octet on its own.
+    /// Every byte on its own.
     fn places(&self, rpid: u16, hpa: u64, len: usize) -> Result<Vec<u64>, Refusal> {
         let (_, first) = self.place(rpid, hpa)?;
         let each = (0..len as u64).map(|k| {
@@ -126,25 +126,25 @@ fn random_accesses_do_what_the_model_does() {
             let enables = if masked { Enables::Mask(mask) } else { Enables::All };
             let got = gfd.write(NOW, at(rpid, hpa), &data, enables).map(|_| ());
             assert_eq!(got, want, "seed {seed:#x} step {step} write {hpa:#x} {len}");
-            for (k, (dpa, octet)) in places.unwrap_or_default().into_iter().zip(data).enumerate() {
+            for (k, (dpa, byte)) in places.unwrap_or_default().into_iter().zip(data).enumerate() {
                 if !masked || mask >> k & 1 == 1 {
-                    model.octets.insert(dpa, octet);
+                    model.bytes.insert(dpa, byte);
                 }
             }
         } else {
             let mut out = vec![0xEE; len];
             let got = gfd.read(NOW, at(rpid, hpa), &mut out).map(|_| ());
             assert_eq!(got, want, "seed {seed:#x} step {step} read {hpa:#x} {len}");
-            let octet = |dpa| model.octets.get(&dpa).copied().unwrap_or(0);
+            let byte = |dpa| model.bytes.get(&dpa).copied().unwrap_or(0);
             let want =
-                places.map_or(vec![0xEE; len], |places| places.into_iter().map(octet).collect());
+                places.map_or(vec![0xEE; len], |places| places.into_iter().map(byte).collect());
             assert_eq!(out, want, "seed {seed:#x} step {step}");
         }
     }
     assert!(done.iter().all(|count| *count > 5_000), "both happen: {done:?}");
     let mut all = vec![0; 8 << 20];
     gfd.memory.read(0, &mut all).unwrap();
-    for (dpa, octet) in all.into_iter().enumerate() {
-        assert_eq!(octet, model.octets.get(&(dpa as u64)).copied().unwrap_or(0), "{dpa:#x}");
+    for (dpa, byte) in all.into_iter().enumerate() {
+        assert_eq!(byte, model.bytes.get(&(dpa as u64)).copied().unwrap_or(0), "{dpa:#x}");
     }
 }

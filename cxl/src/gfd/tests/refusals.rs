@@ -1,6 +1,6 @@
 //! Each refusal on its own: nothing is written or read, and the right notification goes out.
 //! Shape: a table of accesses against one device whose memory is compared before and after.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.6 (notification type 2), §5.2.
 
 use super::*;
@@ -10,7 +10,7 @@ use crate::gfd::events::Kind;
 use crate::gfd::protect::{Denied, GrpId};
 
 /// Window of 3 MiB on group 1, group 2, and nobody; then one on read-only memory of group 1; two that
-/// overlap; and one of two ways of 256 octets.
+/// overlap; and one of two ways of 256 bytes.
 fn set_up() -> Gfd {
     let mut gfd = device(Media { read_only: true, ..Media::default() });
     give(&mut gfd, 1, 1);
@@ -47,7 +47,7 @@ fn each_refusal_writes_nothing_and_says_why() {
     let nobody = Refusal::Denied(Denied::NoGroup);
     let read_only = Refusal::Denied(Denied::ReadOnly);
     let several = Refusal::Miss(Miss::Several);
-    #[rustfmt::skip] // columns: name, rpid, offset in the window, octets, refusal, trigger, dpa of it
+    #[rustfmt::skip] // columns: name, rpid, offset in the window, bytes, refusal, trigger, dpa of it
     let cases = [
         ("other requester",      8, 0,                  64,   none,    1, None),
         ("before the window",    7, u64::MAX,           64,   none,    1, None),
@@ -63,7 +63,7 @@ fn each_refusal_writes_nothing_and_says_why() {
         ("no partition",         7, 128 * MIB,          64,   nobody,  4, Some(4 * GIB)),
         ("read only",            7, 16 * MIB,           4096, read_only, 0, Some(GIB)),
         ("other way",            7, 64 * MIB + 511 - 8, 64,   Refusal::OtherWay, 1, None),
-        ("octet of other way",   7, 64 * MIB + 511,     2,    Refusal::OtherWay, 1, None),
+        ("byte of other way",   7, 64 * MIB + 511,     2,    Refusal::OtherWay, 1, None),
     ];
     for (name, rpid, off, len, want, trigger, dpa) in cases {
         let mut gfd = set_up();
@@ -92,7 +92,7 @@ fn each_refusal_writes_nothing_and_says_why() {
 #[test]
 fn every_allowed_neighbour_is_let_through() {
     let mut gfd = set_up();
-    #[rustfmt::skip] // columns: offset in the window, octets, dpa
+    #[rustfmt::skip] // columns: offset in the window, bytes, dpa
     let cases = [
         (0, 1_usize << 20, 0), (MIB - 64, 64, MIB - 64), (32 * MIB, 64, 0),
         (33 * MIB, 64, 256), (64 * MIB + 256, 256, 0), (64 * MIB + 512 + 256, 200, 256),
@@ -112,9 +112,9 @@ fn every_allowed_neighbour_is_let_through() {
 }
 
 #[test]
-fn byte_enables_pick_octets() {
+fn byte_enables_pick_bytes() {
     let ends = |first, last| Enables::Ends { first, last };
-    #[rustfmt::skip] // columns: name, octets, enables, want of the 12 octets or a refusal
+    #[rustfmt::skip] // columns: name, bytes, enables, want of the 12 bytes or a refusal
     let cases: [(&str, usize, Enables, Option<u16>); 15] = [
         ("all",                  12, Enables::All,             Some(0xFFF)),
         ("all by ends",          12, ends(15, 15),             Some(0xFFF)),
@@ -128,7 +128,7 @@ fn byte_enables_pick_octets() {
         ("no mask",              12, Enables::Mask(0),         Some(0)),
         ("one doubleword, two",  4,  ends(15, 15),             None),
         ("half a doubleword",    6,  ends(15, 15),             None),
-        ("no octet",             0,  ends(15, 0),              None),
+        ("no byte",             0,  ends(15, 0),              None),
         ("five bits",            8,  ends(16, 15),             None),
         ("mask beyond the data", 11, Enables::Mask(1 << 11),   None),
     ];
@@ -139,11 +139,11 @@ fn byte_enables_pick_octets() {
         assert!(want.is_some() || got == Err(Refusal::Enables), "{name}");
         let mut out = [0; 20];
         gfd.memory.read(0, &mut out).unwrap();
-        for (k, octet) in out.into_iter().enumerate() {
+        for (k, byte) in out.into_iter().enumerate() {
             let is_in = k >= 4
                 && want.unwrap_or(0).checked_shr(u32::try_from(k).unwrap() - 4).unwrap_or(0) & 1
                     == 1;
-            assert_eq!(octet, if is_in { 0xA5 } else { 0 }, "{name}: octet {k}");
+            assert_eq!(byte, if is_in { 0xA5 } else { 0 }, "{name}: byte {k}");
         }
     }
     let mut gfd = set_up();
@@ -163,7 +163,7 @@ fn a_revoked_requester_is_refused_at_once_and_nobody_else() {
     assert!(gfd.read(NOW, at(9, 0), &mut [0; 64]).is_ok());
 }
 
-/// Two requesters reach the same octets under addresses of their own.
+/// Two requesters reach the same bytes under addresses of their own.
 #[test]
 fn shared_ranges_have_two_addresses_and_one_memory() {
     let mut gfd = set_up();

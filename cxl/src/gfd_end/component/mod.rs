@@ -1,7 +1,7 @@
 //! The device as a component that is commanded by CCI: its tables and its capacity, besides what all components have.
 //!
 //! Shape: [`Device`] is [`Gfd`] and [`Common`]; each request of 49xxh, read by the parsers, to one method of [`Gfd`].
-//! Units: octets; regions' decode lengths, and capacities of 4900h, in 256 MiB on the wire.
+//! Units: bytes; regions' decode lengths, and capacities of 4900h, in 256 MiB on the wire.
 //! Source: docs/spec/wire-formats.md §4.4, §4.7; docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
 //!
 //! What the page leaves open: tables of fixed size (regions, partitions, SAT, limits, decoders) refuse a start behind
@@ -34,7 +34,7 @@ use crate::gfd::{self, Decoder, Gfd};
 
 /// Who commands the memory: the primary FM, or a host through its GAE.
 const WHO: u8 = who::PRIMARY | who::PROXY;
-/// Octets in front of the list of [`ExtentList`], of [`Tags`], and of those of fixed tables at most.
+/// Bytes in front of the list of [`ExtentList`], of [`Tags`], and of those of fixed tables at most.
 const EXTENTS_HEAD: usize = 24;
 const TAGS_HEAD: usize = 12;
 const TABLE_HEAD: usize = 8;
@@ -71,7 +71,7 @@ const COMMANDS: &[Command] = &[
 /// What Identify (0001h) calls a GFD.
 const COMPONENT: u8 = 4;
 
-/// A CDAT without entries: its header, of 16 octets that add up to 0.
+/// A CDAT without entries: its header, of 16 bytes that add up to 0.
 const EMPTY_CDAT: [u8; 16] = [16, 0, 0, 0, 1, 239, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// A device and what it says of itself.
@@ -114,7 +114,7 @@ impl Device {
         core::mem::replace(&mut self.owners_changed, false)
     }
 
-    /// Items of `len` octets that a response has room for behind `head` octets.
+    /// Items of `len` bytes that a response has room for behind `head` bytes.
     fn room(&self, head: usize, len: usize) -> usize {
         let most = self.common.response_limit().min(header::LEN + crate::cci::reply::PAYLOAD_MAX);
         most.saturating_sub(header::LEN + head) / len

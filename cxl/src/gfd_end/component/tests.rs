@@ -1,6 +1,6 @@
-//! Each command of a device through the message level: octets in, octets out, and what a refused one leaves.
+//! Each command of a device through the message level: bytes in, bytes out, and what a refused one leaves.
 //! Shape: [`Rig`]: a device of 1 GiB owned by session 0, in blocks of 256 MiB, 4 groups, 2 partitions, 2 regions.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.1, §4.4, §4.7.
 
 use super::*;
@@ -22,9 +22,9 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Little-endian octets of a number, as digits.
+/// Little-endian bytes of a number, as digits.
 fn le64(value: u64) -> String {
-    value.to_le_bytes().map(|octet| format!("{octet:02X} ")).concat()
+    value.to_le_bytes().map(|byte| format!("{byte:02X} ")).concat()
 }
 
 fn zeros(count: usize) -> String {
@@ -246,7 +246,7 @@ fn capacity_and_tags() {
 #[test]
 fn long_lists_are_cut_and_not_refused() {
     let mut rig = Rig::set_up();
-    rig.good(0x0004, "08", "08"); // 256 octets
+    rig.good(0x0004, "08", "08"); // 256 bytes
     let (code, got) = rig.ask(OWNER, 0x490C, "00 00 FF 0F 00 00");
     assert_eq!((code, got[2], got.len()), (0, 59, 6 + 59 * 4));
     rig.bad(0x490C, "00 00 01 00 FF 0F", INVALID_INPUT);
@@ -337,9 +337,9 @@ fn the_log_lists_them() {
     assert_eq!(own, want);
 }
 
-/// What a device of 1 GiB says of itself, octet for octet.
+/// What a device of 1 GiB says of itself, byte for byte.
 #[test]
-fn identity_and_status_by_octets() {
+fn identity_and_status_by_bytes() {
     let mut rig = Rig::set_up();
     let (low, high) = ("00 F0 FF FF FF 01 00 00 ", zeros(8));
     let regions = low.repeat(2) + &high.repeat(6);
@@ -371,7 +371,7 @@ fn identity_and_status_by_octets() {
     rig.good(0x4902, "00 00 08 00", &format!("00 00 02 02 {row}{none}{totals}"));
 }
 
-/// Each command one octet longer and, where it has any, one shorter.
+/// Each command one byte longer and, where it has any, one shorter.
 #[test]
 fn each_command_has_its_length() {
     let (tag, want) = (TAG, format!("01 00 00 00 {}{TAG} {}08 00 00 00", le64(BLOCK), zeros(4)));

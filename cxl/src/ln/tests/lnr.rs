@@ -1,6 +1,6 @@
 //! The device's side.
 //! Shape: one requester `01:00.0`, its requests taken as values.
-//! Units: octets; lines.
+//! Units: bytes; lines.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use super::super::lnr::Effect;
@@ -25,10 +25,10 @@ fn start(lnr: &mut Lnr, addr: u64) -> Ticket {
     lnr.ln_read(Hpa(addr), &mut Vec::new()).unwrap()
 }
 
-/// Reads the line at `addr` and gets 64 times `octet`.
-fn cache(lnr: &mut Lnr, addr: u64, octet: u8) {
+/// Reads the line at `addr` and gets 64 times `byte`.
+fn cache(lnr: &mut Lnr, addr: u64, byte: u8) {
     let ticket = start(lnr, addr);
-    assert_eq!(lnr.on_completion(ticket, true, CplData::Good(&[octet; 64])), Outcome::Cached);
+    assert_eq!(lnr.on_completion(ticket, true, CplData::Good(&[byte; 64])), Outcome::Cached);
 }
 
 fn directed(nr: u8, addr: u64) -> LnMessage {
@@ -90,7 +90,7 @@ fn the_reserved_reason_is_malformed() {
     assert!(lnr.copy(Hpa(LINE)).is_some());
 }
 
-/// Section 4.2: address bits 5:0 are ignored, and bit 6 with lines of 128 octets.
+/// Section 4.2: address bits 5:0 are ignored, and bit 6 with lines of 128 bytes.
 #[test]
 fn low_address_bits_of_a_message_are_ignored() {
     for (size, low, want) in [

@@ -1,6 +1,6 @@
 //! Rules of the seed, one test each.
 //! Shape: tables, name first.
-//! Units: octets.
+//! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use super::*;

@@ -1,6 +1,6 @@
 //! One completer and several requesters, with chance in everything that the rules leave open.
 //! Shape: a seed drives reads, writes, CPU writes, delays and the order of messages and completions.
-//! Units: lines of 64 octets; steps.
+//! Units: lines of 64 bytes; steps.
 //! Source: PCIe 5.0 section 6.21; PCIe's order of posted and non-posted requests.
 
 use std::collections::BTreeMap;
@@ -92,15 +92,15 @@ impl World {
         (addr.0..addr.0 + 64).map(|addr| self.memory.get(&addr).copied().unwrap_or(0)).collect()
     }
 
-    /// Some octets within a line, aligned to double words.
+    /// Some bytes within a line, aligned to double words.
     fn some_write(&mut self) -> (Hpa, Vec<u8>) {
         let line = BASE + 64 * self.rng.below(LINES);
         let (start, len) = match self.rng.below(2) {
             0 => (0, 64),
             _ => (4 * self.rng.below(8), 4 * (1 + below(&mut self.rng, 8))),
         };
-        let octet = self.rng.next_u64().to_le_bytes()[0];
-        (Hpa(line + start), vec![octet; len])
+        let byte = self.rng.next_u64().to_le_bytes()[0];
+        (Hpa(line + start), vec![byte; len])
     }
 
     /// A device or a CPU does something.

@@ -1,6 +1,6 @@
 //! The capability, line sizes and regions.
-//! Shape: octets and tables.
-//! Units: octets; exponents of lines.
+//! Shape: bytes and tables.
+//! Units: bytes; exponents of lines.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use super::super::regions::{RegionError, Regions};
@@ -12,8 +12,8 @@ use super::*;
 fn the_capability_reads_as_the_worked_example() {
     let mut registers = LnrRegisters::new(Supported::Only(LineSize::B64), 0x13);
     assert_eq!(registers.write_control(0x1301), ControlChange::Enabled);
-    assert_eq!(registers.octets(0), [0x1C, 0x00, 0x01, 0x00, 0x01, 0x13, 0x01, 0x13]);
-    assert_eq!(registers.octets(0x140)[..4], [0x1C, 0x00, 0x01, 0x14], "next at bits 31:20");
+    assert_eq!(registers.bytes(0), [0x1C, 0x00, 0x01, 0x00, 0x01, 0x13, 0x01, 0x13]);
+    assert_eq!(registers.bytes(0x140)[..4], [0x1C, 0x00, 0x01, 0x14], "next at bits 31:20");
     assert_eq!(LnrRegisters::new(Supported::Only(LineSize::B128), 3).capability(), 0x0302);
     assert_eq!(LnrRegisters::new(Supported::Both, 31).capability(), 0x1F03);
 }

@@ -80,7 +80,7 @@ fn windows_are_what_software_writes() {
 }
 
 #[test]
-fn addresses_are_claimed_to_the_last_octet() {
+fn addresses_are_claimed_to_the_last_byte() {
     let mut bridge = bridge(PortKind::Upstream);
     for (offset, value) in
         [(0x1C, 0x2020), (0x20, 0x9000_9000), (0x24, 0x0010_0010), (0x28, 1), (0x2C, 1), (4, 3)]
@@ -236,7 +236,7 @@ fn a_root_port_notes_who_complained() {
     assert!(!self::bridge(PortKind::Upstream).receive_error(Bdf::default(), ErrorMessage::Fatal));
 }
 
-/// No write, of any octets, changes a read-only bit; and what is said to have changed has.
+/// No write, of any bytes, changes a read-only bit; and what is said to have changed has.
 #[test]
 fn random_writes_leave_read_only_bits() {
     let mut rng = Rng::new(0xB1D6E);

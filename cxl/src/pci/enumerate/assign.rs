@@ -2,7 +2,7 @@
 //!
 //! Shape: a list of nodes and what there is, in; BAR addresses and windows set in the nodes, and the
 //! BARs that found no room, out.
-//! Units: octets; windows in steps of 4 KiB (I/O) and 1 MiB (memory).
+//! Units: bytes; windows in steps of 4 KiB (I/O) and 1 MiB (memory).
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §7.5.1.2.1 (what may lie in which window).
 //!
 //! Prefetchable memory of 64 bits goes to the prefetchable window if every bridge above it takes 64
@@ -73,7 +73,7 @@ struct Giving {
     reserve: u64,
 }
 
-/// Octets and alignment.
+/// Bytes and alignment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Need {
     size: u64,

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Enumerator::step`] asks for one access, [`Enumerator::answer`] is told how it went; at the
 //! end there is a [`Tree`]. [`enumerate`] and its kin are that in a loop over a [`ConfigAccess`].
-//! Units: octets, nanoseconds.
+//! Units: bytes, nanoseconds.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2; PCIe 6.0 §2.3.1 (retry status), §6.7 (hot plug), §7.5.1.
 //!
 //! Nothing runs but within `step`, and the state between two steps is plain data. Broken functions are
@@ -23,7 +23,7 @@ use scan::Scanner;
 pub trait ConfigAccess {
     /// Reads a register; `None`, or all ones, where nothing answers.
     fn read(&mut self, bdf: Bdf, reg: Reg) -> Option<u32>;
-    /// Writes a register, or some octets of it.
+    /// Writes a register, or some bytes of it.
     fn write(&mut self, bdf: Bdf, reg: Reg, value: u32, enables: ByteEnables);
     /// Lets `ns` pass, for a function that is not ready.
     fn wait(&mut self, ns: u64) {
@@ -38,9 +38,9 @@ pub struct Reserve {
     pub buses: u8,
     /// I/O ports, as far as there is room.
     pub io: u64,
-    /// Octets of memory below 4 GiB, as far as there is room.
+    /// Bytes of memory below 4 GiB, as far as there is room.
     pub mem: u64,
-    /// Octets of prefetchable memory, as far as there is room.
+    /// Bytes of prefetchable memory, as far as there is room.
     pub pref: u64,
 }
 
@@ -119,7 +119,7 @@ pub enum Request {
         reg: Reg,
         /// Value.
         value: u32,
-        /// Octets of it.
+        /// Bytes of it.
         enables: ByteEnables,
     },
     /// Let time pass; the answer's value does not matter.

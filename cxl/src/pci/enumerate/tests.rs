@@ -43,7 +43,7 @@ fn three_devices() -> Fabric {
     ]))
 }
 
-/// Follows the first and last octet of every BAR from the root through what software wrote.
+/// Follows the first and last byte of every BAR from the root through what software wrote.
 fn check(fabric: &Fabric, tree: &Tree) {
     let mut ranges = Vec::new();
     for node in tree.iter() {

@@ -2,7 +2,7 @@
 //!
 //! Shape: a job runs until it asks what has no answer yet, and stops; with the answer it runs again
 //! from its start, where earlier answers are the same. A finished job's answers are forgotten.
-//! Units: octets.
+//! Units: bytes.
 //! Source: see the enumerator.
 //!
 //! Jobs are short (one function), so that running them again costs little: what a function takes

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`FunctionSpec`] makes it, reads and writes of registers drive it, [`FunctionEffects`] says
 //! what a write did, [`Function::bar_of`] which BAR takes an address.
-//! Units: octets, cache lines.
+//! Units: bytes, cache lines.
 //! Source: PCIe 6.0 §7.5.1.2; docs/spec/wire-formats.md §3.3 (LNR); CXL 3.1 §8.1.
 //!
 //! A BAR at address 0, or at its own sizing pattern, decodes nothing.
@@ -52,16 +52,16 @@ impl BarKind {
 pub struct BarSpec {
     /// What it decodes.
     pub kind: BarKind,
-    /// Octets: a power of two, 4..=256 of I/O, 16.. of memory.
+    /// Bytes: a power of two, 4..=256 of I/O, 16.. of memory.
     pub size: u64,
 }
 
 /// What the LNR capability says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LnrSpec {
-    /// Lines of 64 octets.
+    /// Lines of 64 bytes.
     pub cls64: bool,
-    /// Lines of 128 octets.
+    /// Lines of 128 bytes.
     pub cls128: bool,
     /// At most 2 to the power of this lines are registered, 0..=31.
     pub registrations: u8,
@@ -72,7 +72,7 @@ pub struct LnrSpec {
 pub struct LnrControl {
     /// It may register lines.
     pub enabled: bool,
-    /// Octets of a line, 64 or 128.
+    /// Bytes of a line, 64 or 128.
     pub line: u16,
     /// Lines that it may register.
     pub limit: u32,
@@ -103,7 +103,7 @@ pub struct FunctionSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FunctionError {
     /// Size of a BAR is not a power of two in its range.
-    #[error("BAR {bar} cannot be of {size:#x} octets")]
+    #[error("BAR {bar} cannot be of {size:#x} bytes")]
     BarSize {
         /// Which.
         bar: usize,
@@ -117,7 +117,7 @@ pub enum FunctionError {
         bar: usize,
     },
     /// LNR with no line size, or too many registrations.
-    #[error("an LN requester has lines of 64 or 128 octets and at most 2^31 registrations")]
+    #[error("an LN requester has lines of 64 or 128 bytes and at most 2^31 registrations")]
     Lnr,
     /// The capabilities take more than there is.
     #[error(transparent)]
@@ -285,7 +285,7 @@ impl Function {
         express::msi_target(&self.space, self.msi)
     }
 
-    /// Largest payload that it may send, and largest read that it may ask for, octets.
+    /// Largest payload that it may send, and largest read that it may ask for, bytes.
     #[must_use]
     pub fn sizes_max(&self) -> (usize, usize) {
         (self.express.payload_max(&self.space), self.express.read_request_max(&self.space))

@@ -83,7 +83,7 @@ fn ones_written_to_a_bar_give_its_size() {
     }
     let bar = Reg::at(regs::BAR0 + 8);
     function.write(bar, 0x1234_5678, ByteEnables::from_low_bits(0b1000));
-    assert_eq!(function.read(bar), 0x1200_0000, "one octet of it");
+    assert_eq!(function.read(bar), 0x1200_0000, "one byte of it");
 }
 
 #[test]
@@ -133,18 +133,18 @@ fn lnr_line_and_limit_stand_while_it_is_on() {
         0x1300_1303,
         "docs/spec/wire-formats.md §3.3, both sizes"
     );
-    #[rustfmt::skip] // columns: name, control, octets, on, line, limit, changed
+    #[rustfmt::skip] // columns: name, control, bytes, on, line, limit, changed
     let cases = [
         ("limit alone",              0x0400, 0b1100, false, 64,  16,      true),
         ("on, with line and limit",  0x0503, 0b1100, true,  128, 32,      true),
         ("on: neither may change",   0x0801, 0b1100, true,  128, 32,      false),
         ("off: still not in one",    0x0800, 0b1100, false, 128, 32,      true),
-        ("limit's octet only",       0x1F01, 0b1000, false, 128, 1 << 19, true),
+        ("limit's byte only",       0x1F01, 0b1000, false, 128, 1 << 19, true),
         ("again the same",           0x1F02, 0b1100, false, 128, 1 << 19, false),
-        ("on, by its octet",         0x0001, 0b0100, true,  64,  1 << 19, true),
+        ("on, by its byte",         0x0001, 0b0100, true,  64,  1 << 19, true),
     ];
-    for (name, control, octets, enabled, line, limit, changed) in cases {
-        let enables = ByteEnables::from_low_bits(octets);
+    for (name, control, bytes, enabled, line, limit, changed) in cases {
+        let enables = ByteEnables::from_low_bits(bytes);
         let effects = function.write(Reg::at(at + 4), control << 16, enables);
         assert_eq!(function.lnr_control(), Some(LnrControl { enabled, line, limit }), "{name}");
         assert_eq!(effects.lnr, changed, "{name}");
@@ -173,7 +173,7 @@ fn flr_forgets_all_but_the_link() {
     assert!(effects.reset && effects.decode && effects.lnr);
     assert_eq!(function, fresh);
     let quiet = function.write(Reg::at(0x40 + 8), 0x8000, ByteEnables::from_low_bits(0b0001));
-    assert_eq!(quiet, FunctionEffects::default(), "the octet with FLR was not enabled");
+    assert_eq!(quiet, FunctionEffects::default(), "the byte with FLR was not enabled");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn what_cannot_be_is_refused() {
     assert!(matches!(full, Err(FunctionError::Space(SpaceError::Full { id: 0x23, .. }))));
 }
 
-/// Against a copy taken at power-on: no write, of any octets, changes a read-only bit.
+/// Against a copy taken at power-on: no write, of any bytes, changes a read-only bit.
 #[test]
 fn random_writes_leave_read_only_bits() {
     let mut rng = Rng::new(0xF0_0C);

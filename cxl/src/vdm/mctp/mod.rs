@@ -1,7 +1,7 @@
 //! A tunnel for CCI messages between the components of a fabric: MCTP over vendor-defined messages.
 //! Shape: [`Tunnel::request`] cuts a message into [`Sent`] packets; [`Tunnel::receive`] puts those that come together
 //! ([`parts`]); [`Event`]s are requests to be answered, responses, and requests that got none.
-//! Units: octets; picoseconds.
+//! Units: bytes; picoseconds.
 //! Source: DMTF DSP0236 section 8, DSP0238; docs/spec/wire-formats.md §4.1, §4.5 (5701); CXL 3.1 section 7.7.12.
 //!
 //! A message comes whole by one port, and the port tells what it may ask for: what comes by another one is another message,
@@ -132,7 +132,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TunnelError {
     /// Longer than [`MESSAGE_MAX`].
-    #[error("a message of {0} octets, at most {MESSAGE_MAX} fit")]
+    #[error("a message of {0} bytes, at most {MESSAGE_MAX} fit")]
     TooLong(usize),
     /// No CCI message, or a response where a request is wanted or the other way round.
     #[error("not a CCI message of this category")]
@@ -502,7 +502,7 @@ fn checked(message: &[u8], category: Category) -> Result<Header, TunnelError> {
     }
 }
 
-/// Type, header and all octets of the CCI message in a body that may be padded to whole DWs.
+/// Type, header and all bytes of the CCI message in a body that may be padded to whole DWs.
 fn opened(body: &[u8]) -> Option<(MessageType, Header, &[u8])> {
     let (kind, padded) = match body.split_first()? {
         (7, message) => (MessageType::FmApi, message),

@@ -1,7 +1,7 @@
 //! Packets of MCTP messages on their way to a whole one.
 //! Shape: [`Parts::push`] -> body of a whole message; one message at a time of each
 //! port, peer, tag and tag owner.
-//! Units: octets; picoseconds.
+//! Units: bytes; picoseconds.
 //! Source: DMTF DSP0236 section 8.1.5 (what ends an assembly); number and time of assemblies are ours.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub struct PartCounts {
     pub orphans: u64,
     /// Messages with a packet lost, twice or in another place.
     pub out_of_order: u64,
-    /// Messages with packets of unlike length, or without an octet.
+    /// Messages with packets of unlike length, or without a byte.
     pub unit: u64,
     /// Messages that were given up for another one with the same tag.
     pub restarted: u64,
@@ -39,7 +39,7 @@ pub struct PartCounts {
 
 #[derive(Clone, Debug)]
 struct Part {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     next: u8,
     unit: usize,
     until: Instant,
@@ -72,7 +72,7 @@ impl Parts {
         let had = self.open.remove(&key);
         let mut part = if packet.first {
             self.counts.restarted += u64::from(had.is_some());
-            Part { octets: Vec::new(), next: packet.seq, unit: body.len(), until: now }
+            Part { bytes: Vec::new(), next: packet.seq, unit: body.len(), until: now }
         } else if let Some(part) = had {
             part
         } else {
@@ -84,12 +84,12 @@ impl Parts {
             self.counts.out_of_order += 1;
         } else if !fits || body.is_empty() {
             self.counts.unit += 1;
-        } else if part.octets.len() + body.len() > BODY_MAX {
+        } else if part.bytes.len() + body.len() > BODY_MAX {
             self.counts.too_long += 1;
         } else {
-            part.octets.extend_from_slice(body);
+            part.bytes.extend_from_slice(body);
             if packet.last {
-                return Some(part.octets);
+                return Some(part.bytes);
             }
             if self.open.len() < PARTS_MAX {
                 (part.next, part.until) = (next, now + PACKET_GAP);

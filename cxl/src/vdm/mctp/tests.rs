@@ -7,7 +7,7 @@ use weft_parsers::cci::{Opcode, ReturnCode};
 use weft_parsers::tlp::PbrTlp;
 
 use super::*;
-use crate::vdm::testing::{Wire, ms, octets, pid};
+use crate::vdm::testing::{Wire, bytes, ms, pid};
 
 const TIMEOUT: Span = Span::from_ms(500);
 
@@ -17,11 +17,11 @@ fn request(len: usize, tag: u8) -> Vec<u8> {
     message
 }
 
-/// The response to `request`, with `extra` octets more.
+/// The response to `request`, with `extra` bytes more.
 fn response(request: &[u8], extra: usize) -> Vec<u8> {
     let (header, payload) = Header::parse(request).unwrap();
     let mut message = vec![0; 12];
-    message.extend(payload.iter().map(|octet| !octet));
+    message.extend(payload.iter().map(|byte| !byte));
     message.resize(request.len() + extra, 0xEE);
     header.response(ReturnCode::Success).emit(request.len() + extra - 12, &mut message).unwrap();
     message
@@ -32,19 +32,19 @@ fn drain(tunnel: &mut Tunnel, now: Instant) -> Vec<Sent> {
 }
 
 fn wire_of(sent: &Sent) -> Vec<u8> {
-    octets(sent.pth, &sent.repr())
+    bytes(sent.pth, &sent.repr())
 }
 
-/// Octets from a wire at a port.
-fn receive(tunnel: &mut Tunnel, now: Instant, port: u8, octets: &[u8]) {
-    let pbr = PbrTlp::parse(octets).unwrap().unwrap();
+/// Bytes from a wire at a port.
+fn receive(tunnel: &mut Tunnel, now: Instant, port: u8, bytes: &[u8]) {
+    let pbr = PbrTlp::parse(bytes).unwrap().unwrap();
     tunnel.receive(now, port, pbr.pth(), &MctpPacket::parse(pbr.tlp()).unwrap());
 }
 
 #[test]
 fn packets_stand_on_the_wire_as_dsp0238_has_them() {
     let mut tunnel = Tunnel::new(pid(0x0A1));
-    let message = request(60, 0); // 73 octets with the type: 64 and 9
+    let message = request(60, 0); // 73 bytes with the type: 64 and 9
     tunnel.request(ms(0), Peer::Pid(pid(0x123)), MessageType::FmApi, &message, TIMEOUT).unwrap();
     let sent = drain(&mut tunnel, ms(0));
     assert_eq!(sent.len(), 2);
@@ -327,20 +327,20 @@ fn every_request_ends_once() {
                     Peer::Port(port) => usize::from(port),
                     Peer::Pid(pid) => usize::from(pid.bits()) - 10,
                 };
-                wires[k].send_octets(now, &wire_of(&sent));
+                wires[k].send_bytes(now, &wire_of(&sent));
             }
             for (k, end) in ends.iter_mut().enumerate() {
-                while let Some(octets) = wires[k].recv_octets(now) {
-                    receive(end, now, 5, &octets);
+                while let Some(bytes) = wires[k].recv_bytes(now) {
+                    receive(end, now, 5, &bytes);
                 }
                 while let Some(Event::Request { ticket, message, .. }) = end.pop_event() {
                     end.respond(ticket, &response(&message, 70)).unwrap();
                 }
                 for sent in drain(end, now) {
-                    wires[3 + k].send_octets(now, &wire_of(&sent));
+                    wires[3 + k].send_bytes(now, &wire_of(&sent));
                 }
-                while let Some(octets) = wires[3 + k].recv_octets(now) {
-                    receive(&mut fm, now, k as u8, &octets);
+                while let Some(bytes) = wires[3 + k].recv_bytes(now) {
+                    receive(&mut fm, now, k as u8, &bytes);
                 }
             }
             while let Some(event) = fm.pop_event() {

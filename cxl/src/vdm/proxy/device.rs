@@ -1,6 +1,6 @@
 //! The GFD's side of proxied commands: pulls them, hands them out, sends the responses.
 //! Shape: one command per pair of PIDs; [`GfdProxy::take`] gives a whole one, [`GfdProxy::respond`] its response.
-//! Units: octets, DWs of 4; picoseconds.
+//! Units: bytes, DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.11.5; how many are pulled at once is ours.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -42,7 +42,7 @@ pub struct Command {
     pub ticket: Ticket,
     /// CCI message.
     pub message: Vec<u8>,
-    /// Octets that the host has room for.
+    /// Bytes that the host has room for.
     pub response_max: usize,
 }
 
@@ -53,9 +53,9 @@ pub enum RespondError {
     #[error("the command is no longer active")]
     Gone,
     /// It is empty or longer than the host has room for; the host is told that there is none.
-    #[error("a response of {had} octets, the host takes 1 to {most}")]
+    #[error("a response of {had} bytes, the host takes 1 to {most}")]
     Size {
-        /// Octets of the response.
+        /// Bytes of the response.
         had: usize,
         /// Most that fit.
         most: usize,
@@ -86,10 +86,10 @@ type Pair = (u16, u16);
 #[derive(Clone, Debug)]
 enum State {
     Waiting,
-    Pulling { octets: Vec<u8>, until: Instant },
+    Pulling { bytes: Vec<u8>, until: Instant },
     Ready { message: Vec<u8>, response_max: usize },
     Executing { response_max: usize },
-    Responding { octets: Vec<u8>, sent: usize },
+    Responding { bytes: Vec<u8>, sent: usize },
 }
 
 #[derive(Clone, Debug)]
@@ -174,7 +174,7 @@ impl GfdProxy {
             self.pull(now);
             return Err(RespondError::Size { had: response.len(), most });
         }
-        active.state = State::Responding { octets: response.to_vec(), sent: 0 };
+        active.state = State::Responding { bytes: response.to_vec(), sent: 0 };
         self.responding.push_back(ticket.pair);
         Ok(())
     }
@@ -200,8 +200,8 @@ impl GfdProxy {
         }
         let pair = self.responding.pop_front()?;
         let active = self.active.get_mut(&pair)?;
-        let State::Responding { octets, sent } = &mut active.state else { return None };
-        let left = octets.get(*sent..).unwrap_or_default();
+        let State::Responding { bytes, sent } = &mut active.state else { return None };
+        let left = bytes.get(*sent..).unwrap_or_default();
         let piece = left.get(..PAYLOAD_MAX).unwrap_or(left);
         let is_last = piece.len() == left.len();
         let op = if is_last { VdmOp::UcRspLast } else { VdmOp::UcRsp };
@@ -260,23 +260,23 @@ impl GfdProxy {
             self.log.push(vdm, active_seq);
             return;
         };
-        let State::Pulling { octets, until } = &mut active.state else {
+        let State::Pulling { bytes, until } = &mut active.state else {
             self.log.push(vdm, active_seq);
             return;
         };
         let whole = announced(active.seq_len);
-        let in_order = vdm.seq_num == seq_num(octets.len());
-        octets.extend_from_slice(&vdm.payload);
+        let in_order = vdm.seq_num == seq_num(bytes.len());
+        bytes.extend_from_slice(&vdm.payload);
         *until = now + PARTNER_TIMEOUT;
         let is_last = vdm.op == VdmOp::DcReqLast;
-        let fits = if is_last { octets.len() == whole } else { octets.len() < whole };
+        let fits = if is_last { bytes.len() == whole } else { bytes.len() < whole };
         if !in_order || !fits {
             self.fail(pair);
         } else if is_last {
             let response_max = announced(vdm.seq_len);
-            match message_in(octets) {
+            match message_in(bytes) {
                 Some(len) => {
-                    let mut message = core::mem::take(octets);
+                    let mut message = core::mem::take(bytes);
                     message.truncate(len);
                     active.state = State::Ready { message, response_max };
                     self.ready.push_back(pair);
@@ -309,7 +309,7 @@ impl GfdProxy {
             && let Some(pair) = self.waiting.pop_front()
         {
             let Some(active) = self.active.get_mut(&pair) else { continue };
-            active.state = State::Pulling { octets: Vec::new(), until: now + PARTNER_TIMEOUT };
+            active.state = State::Pulling { bytes: Vec::new(), until: now + PARTNER_TIMEOUT };
             let mut vdm = message(pair, active.cmd_seq, VdmOp::UcPull);
             vdm.seq_len = active.seq_len;
             self.send(vdm);
@@ -356,9 +356,9 @@ fn message(pair: Pair, cmd_seq: u8, op: VdmOp) -> Vdm {
     Vdm { cmd_seq, ..Vdm::new(own, host, op) }
 }
 
-/// Length of the CCI message that `octets` hold, filled up to whole DWs.
-fn message_in(octets: &[u8]) -> Option<usize> {
-    let (_, len, _) = cci::Header::cut(octets).ok()?;
+/// Length of the CCI message that `bytes` hold, filled up to whole DWs.
+fn message_in(bytes: &[u8]) -> Option<usize> {
+    let (_, len, _) = cci::Header::cut(bytes).ok()?;
     let len = cci::header::LEN.checked_add(len)?;
-    (len.next_multiple_of(4) == octets.len()).then_some(len)
+    (len.next_multiple_of(4) == bytes.len()).then_some(len)
 }

@@ -1,6 +1,6 @@
 //! The host edge's side of proxied commands: threads that read them from the host's memory and write the responses.
 //! Shape: commands 5809, 580A and 580B -> [`ProxyThreads`] -> [`EdgeOut`]: messages, accesses to memory, ends.
-//! Units: octets, DWs of 4; picoseconds.
+//! Units: bytes, DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6; CXL 3.1 sections 7.7.11.5, 7.7.14.10 to 12.
 //!
 //! A second 5809 for a GFD whose thread runs is refused as Busy, so an edge never aborts a command of its own by
@@ -32,7 +32,7 @@ const OUT_MAX: usize = 1_024;
 /// How a thread ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The response is in the host's memory: that many octets, filled up to whole DWs where there is room.
+    /// The response is in the host's memory: that many bytes, filled up to whole DWs where there is room.
     Done(u16),
     /// The GFD has no response.
     Failed,
@@ -53,18 +53,18 @@ pub enum Outcome {
 pub struct HostRead {
     /// Tag, 10 bits.
     pub tag: u16,
-    /// First octet, at a DW.
+    /// First byte, at a DW.
     pub addr: Hpa,
-    /// Octets, whole DWs, at most 128.
+    /// Bytes, whole DWs, at most 128.
     pub len: usize,
 }
 
 /// `MWr` to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostWrite {
-    /// First octet, at a DW.
+    /// First byte, at a DW.
     pub addr: Hpa,
-    /// Octets to be written.
+    /// Bytes to be written.
     pub len: usize,
     /// These, filled up to whole DWs.
     pub data: ArrayVec<u8, PAYLOAD_MAX>,
@@ -74,7 +74,7 @@ fn memory(mode: Mode, kind: Kind, id: Bdf, tag: u16, addr: Hpa, len: usize) -> T
     let dws = u16::try_from(len.div_ceil(4)).unwrap_or(u16::MAX);
     let last = match len % 4 {
         0 => 0xF,
-        octets => (1 << octets) - 1,
+        bytes => (1 << bytes) - 1,
     };
     let (first_be, last_be) = if dws <= 1 { (last, 0) } else { (0xF, last) };
     let wide = addr.0 >> 32 != 0;
@@ -165,12 +165,12 @@ struct Thread {
     command: ProxyCommand,
     tag: u16,
     /// What was read so far.
-    octets: ArrayVec<u8, COMMAND_MAX>,
+    bytes: ArrayVec<u8, COMMAND_MAX>,
     /// Where the read that is under way ends.
     reading_to: usize,
-    /// Octets of the command that were handed over.
+    /// Bytes of the command that were handed over.
     handed: usize,
-    /// Octets of the response that came.
+    /// Bytes of the response that came.
     answered: usize,
 }
 
@@ -278,7 +278,7 @@ impl ProxyThreads {
             until: now + PARTNER_TIMEOUT,
             command: *command,
             tag,
-            octets: ArrayVec::new(),
+            bytes: ArrayVec::new(),
             reading_to: 0,
             handed: 0,
             answered: 0,
@@ -374,13 +374,13 @@ impl ProxyThreads {
             return;
         };
         let Some(thread) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
-        if thread.octets.len() + data.len() > thread.reading_to {
+        if thread.bytes.len() + data.len() > thread.reading_to {
             self.counts.unexpected += 1;
             self.no_command(slot, Outcome::HostMemory);
             return;
         }
-        thread.octets.extend(data.iter().copied());
-        if thread.octets.len() == thread.reading_to {
+        thread.bytes.extend(data.iter().copied());
+        if thread.bytes.len() == thread.reading_to {
             self.hand(now, slot);
         }
     }
@@ -433,15 +433,15 @@ impl ProxyThreads {
             slot.as_ref().is_some_and(|thread| {
                 thread.tag == tag
                     && thread.phase == Phase::Handing
-                    && thread.octets.len() < thread.reading_to
+                    && thread.bytes.len() < thread.reading_to
             })
         })
     }
 
-    /// Asks the host for the next part of the command: at most 128 octets, within a page.
+    /// Asks the host for the next part of the command: at most 128 bytes, within a page.
     fn read(&mut self, now: Instant, slot: usize) {
         let Some(thread) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
-        let from = thread.octets.len();
+        let from = thread.bytes.len();
         let addr = Hpa(thread.command.request.0 + from as u64);
         let left = thread.whole() - from;
         let len = in_page(addr, left.min(PAYLOAD_MAX));
@@ -455,7 +455,7 @@ impl ProxyThreads {
         let Some(thread) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
         let whole = thread.whole();
         loop {
-            let had = thread.octets.get(thread.handed..).unwrap_or_default();
+            let had = thread.bytes.get(thread.handed..).unwrap_or_default();
             let piece = had.get(..PAYLOAD_MAX).unwrap_or(had);
             let is_last = thread.handed + piece.len() == whole;
             if piece.len() < PAYLOAD_MAX && !is_last {
@@ -501,8 +501,8 @@ impl ProxyThreads {
         if thread.answered > room.next_multiple_of(4) {
             self.end(slot, Outcome::Overrun);
         } else if vdm.op == VdmOp::UcRspLast {
-            let octets = u16::try_from(thread.answered.min(room)).unwrap_or(u16::MAX);
-            self.end(slot, Outcome::Done(octets));
+            let bytes = u16::try_from(thread.answered.min(room)).unwrap_or(u16::MAX);
+            self.end(slot, Outcome::Done(bytes));
         }
     }
 
@@ -536,13 +536,13 @@ impl Thread {
         Vdm { cmd_seq: self.cmd_seq, ..Vdm::new(own, self.pid, op) }
     }
 
-    /// Octets of the command, filled up to whole DWs.
+    /// Bytes of the command, filled up to whole DWs.
     fn whole(&self) -> usize {
         usize::from(self.command.len).next_multiple_of(4)
     }
 }
 
-/// As many of `len` octets from `addr` on as lie within its page.
+/// As many of `len` bytes from `addr` on as lie within its page.
 fn in_page(Hpa(addr): Hpa, len: usize) -> usize {
     usize::try_from(PAGE - addr % PAGE).unwrap_or(usize::MAX).min(len)
 }

@@ -1,7 +1,7 @@
 //! Commands of a host to a GFD, handed over by the host's edge (Proxy GFD Management, 5809 to 580B).
 //! Shape: [`edge::ProxyThreads`] at the host's edge, [`device::GfdProxy`] at the GFD; `DPCmd` -> `UCPull` -> `DCReq`..
 //! `DCReq-Last` -> `UCRsp`.. `UCRsp-Last`, or a Fail of either side.
-//! Units: octets, DWs of 4; picoseconds.
+//! Units: bytes, DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6; CXL 3.1 sections 7.7.2.6, 7.7.11.5, 7.7.14.10.
 
 pub mod device;
@@ -18,7 +18,7 @@ use weft_parsers::tlp::VdmOp;
 
 use super::{PAYLOAD_MAX, Vdm};
 
-/// Most octets of a command or a response: 256 DWs, what `SeqLen` can say.
+/// Most bytes of a command or a response: 256 DWs, what `SeqLen` can say.
 pub const COMMAND_MAX: usize = 1_024;
 /// How long either side waits for the other's next message.
 ///
@@ -59,12 +59,12 @@ impl Log {
     }
 }
 
-/// DWs of `octets` as `SeqLen` has them: 0 for 256.
-fn seq_len(octets: usize) -> u8 {
-    u8::try_from(octets.div_ceil(4) % 256).unwrap_or_default()
+/// DWs of `bytes` as `SeqLen` has them: 0 for 256.
+fn seq_len(bytes: usize) -> u8 {
+    u8::try_from(bytes.div_ceil(4) % 256).unwrap_or_default()
 }
 
-/// Octets that `SeqLen` announces.
+/// Bytes that `SeqLen` announces.
 fn announced(seq_len: u8) -> usize {
     match seq_len {
         0 => COMMAND_MAX,
@@ -72,7 +72,7 @@ fn announced(seq_len: u8) -> usize {
     }
 }
 
-/// `SeqNum` of the piece that starts at `octet`.
-fn seq_num(octet: usize) -> u8 {
-    u8::try_from(octet / PAYLOAD_MAX % 8).unwrap_or_default()
+/// `SeqNum` of the piece that starts at `byte`.
+fn seq_num(byte: usize) -> u8 {
+    u8::try_from(byte / PAYLOAD_MAX % 8).unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use crate::vdm::testing::{Wire, ms, pid, wire_of};
 
 const HOST: Pid = Pid::from_low_bits(0x0A1);
 const GFD: Pid = Pid::from_low_bits(0x123);
-const REQUEST: u64 = 0x1_0000_0F40; // a page ends 192 octets behind it
+const REQUEST: u64 = 0x1_0000_0F40; // a page ends 192 bytes behind it
 const RESPONSE: u64 = 0x1_0000_8FF0;
 
 fn command(len: u16, room: u16) -> ProxyCommand {
@@ -24,12 +24,12 @@ fn command(len: u16, room: u16) -> ProxyCommand {
     ProxyCommand { pid: GFD, request, len, response, response_max: room }
 }
 
-/// A CCI message of `len` octets.
+/// A CCI message of `len` bytes.
 fn cci_message(len: usize, salt: u8) -> Vec<u8> {
     let mut message = vec![0; len];
     Header::request(Opcode(0x4900), salt).emit(len - 12, &mut message).unwrap();
-    for (k, octet) in message.iter_mut().enumerate().skip(12) {
-        *octet = (k as u8).wrapping_mul(31).wrapping_add(salt);
+    for (k, byte) in message.iter_mut().enumerate().skip(12) {
+        *byte = (k as u8).wrapping_mul(31).wrapping_add(salt);
     }
     message
 }
@@ -110,7 +110,7 @@ fn ended(outs: &[EdgeOut]) -> Vec<Outcome> {
     outs.iter().filter_map(outcome).collect()
 }
 
-/// Octets of docs/spec/wire-formats.md §3.8.
+/// Bytes of docs/spec/wire-formats.md §3.8.
 #[test]
 fn messages_stand_on_the_wire_as_the_page_has_them() {
     let mut edge = ProxyThreads::new(HOST, 1);
@@ -118,14 +118,14 @@ fn messages_stand_on_the_wire_as_the_page_has_them() {
     edge.start(ms(0), &command(256, 256), true).unwrap();
     let [EdgeOut::Vdm(vdm)] = &drain(&mut edge, ms(0))[..] else { panic!() };
     let head = [0x34, 0, 0, 0, 0, 0, 0, 0x7E, 0, 0, 0x1E, 0x98];
-    let octets = wire_of(vdm);
-    assert_eq!(octets[..4], [0xC2, 0x0A, 0x11, 0x23]);
-    assert_eq!(octets[4..], [&head[..], &[0x40, 0x10, 0x00, 0xA0]].concat());
+    let bytes = wire_of(vdm);
+    assert_eq!(bytes[..4], [0xC2, 0x0A, 0x11, 0x23]);
+    assert_eq!(bytes[4..], [&head[..], &[0x40, 0x10, 0x00, 0xA0]].concat());
     gfd.receive(ms(0), vdm);
     let [vdm] = &drain_gfd(&mut gfd, ms(0))[..] else { panic!() };
-    let octets = wire_of(vdm);
-    assert_eq!(octets[..4], [0xC2, 0x12, 0x30, 0xA1]);
-    assert_eq!(octets[4..], [&head[..], &[0x40, 0x10, 0x01, 0xA1]].concat());
+    let bytes = wire_of(vdm);
+    assert_eq!(bytes[..4], [0xC2, 0x12, 0x30, 0xA1]);
+    assert_eq!(bytes[4..], [&head[..], &[0x40, 0x10, 0x01, 0xA1]].concat());
     edge.receive(ms(0), vdm, true);
     let outs = drain(&mut edge, ms(0));
     let outs = vdms(&serve(&mut edge, ms(0), outs, &cci_message(256, 9)));
@@ -154,7 +154,7 @@ fn messages_stand_on_the_wire_as_the_page_has_them() {
 }
 
 #[test]
-fn a_command_is_read_in_pieces_of_at_most_128_octets_within_a_page() {
+fn a_command_is_read_in_pieces_of_at_most_128_bytes_within_a_page() {
     for len in [12, 13, 16, 124, 125, 128, 129, 132, 256, 1_000, 1_021, 1_024_usize] {
         let mut edge = ProxyThreads::new(HOST, 1);
         edge.start(ms(0), &command(len as u16, 256), true).unwrap();
@@ -178,8 +178,8 @@ fn a_command_is_read_in_pieces_of_at_most_128_octets_within_a_page() {
         assert!(others.iter().all(|vdm| vdm.op == VdmOp::DcReq && vdm.payload.len() == 128));
         let nums: Vec<_> = pieces.iter().map(|vdm| usize::from(vdm.seq_num)).collect();
         assert_eq!(nums, (0..pieces.len()).map(|k| k % 8).collect::<Vec<_>>());
-        let octets: Vec<u8> = pieces.iter().flat_map(|vdm| vdm.payload.clone()).collect();
-        assert_eq!(octets[..len], message, "the first one starts with the CCI header");
+        let bytes: Vec<u8> = pieces.iter().flat_map(|vdm| vdm.payload.clone()).collect();
+        assert_eq!(bytes[..len], message, "the first one starts with the CCI header");
     }
 }
 
@@ -303,8 +303,8 @@ fn a_gfd_not_in_the_gmv_gets_no_command_and_its_response_is_dropped() {
     drain(&mut edge, ms(0));
     edge.receive(ms(0), &pull(1, 16), false);
     let outs = drain(&mut edge, ms(0));
-    let octets = wire_of(&vdms(&outs)[0]);
-    assert_eq!(octets[16..], [0x00, 0x10, 0x08, 0xA0]);
+    let bytes = wire_of(&vdms(&outs)[0]);
+    assert_eq!(bytes[16..], [0x00, 0x10, 0x08, 0xA0]);
     assert_eq!((outs.len(), ended(&outs), edge.free()), (2, vec![Outcome::NotAllowed], 1));
     edge.receive(ms(0), &pull(6, 16), false);
     assert_eq!(vdms(&drain(&mut edge, ms(0)))[0].op, VdmOp::DcReqFail, "nobody asked it either");
@@ -393,7 +393,7 @@ fn memory_that_cannot_be_read_is_a_dcreq_fail() {
 
 #[test]
 fn responses_end_as_they_came() {
-    #[rustfmt::skip] // columns: name, room, messages (op, SeqNum, octets), outcome, octets written
+    #[rustfmt::skip] // columns: name, room, messages (op, SeqNum, bytes), outcome, bytes written
     let cases = [
         ("one piece",       64,  vec![(VdmOp::UcRspLast, 0, 64)],                            Outcome::Done(64),  64),
         ("odd room",        62,  vec![(VdmOp::UcRspLast, 0, 64)],                            Outcome::Done(62),  62),
@@ -405,7 +405,7 @@ fn responses_end_as_they_came() {
         ("too long",        60,  vec![(VdmOp::UcRspLast, 0, 64)],                            Outcome::Overrun,   60),
         ("longer still",    130, vec![(VdmOp::UcRsp, 0, 128), (VdmOp::UcRsp, 1, 128)],       Outcome::Overrun,   130),
     ];
-    for (name, room, messages, want, octets) in cases {
+    for (name, room, messages, want, bytes) in cases {
         let mut edge = answering(64, room);
         for (op, num, len) in messages {
             edge.receive(ms(1), &from_gfd(op, 1, num, &vec![0xA5; len]), true);
@@ -421,7 +421,7 @@ fn responses_end_as_they_came() {
             assert!(addr.0 % 4_096 + *len as u64 <= 4_096, "{name}");
             at += *len as u64;
         }
-        assert_eq!(at - RESPONSE, octets, "{name}");
+        assert_eq!(at - RESPONSE, bytes, "{name}");
     }
 }
 
@@ -481,8 +481,8 @@ fn commands_that_come_wrong_are_a_ucrsp_fail() {
         let mut gfd = GfdProxy::default();
         gfd.receive(ms(0), &announce(1, seq_len));
         drain_gfd(&mut gfd, ms(0));
-        for (op, num, octets) in messages {
-            gfd.receive(ms(0), &from_host(op, 1, num, octets));
+        for (op, num, bytes) in messages {
+            gfd.receive(ms(0), &from_host(op, 1, num, bytes));
         }
         let outs = drain_gfd(&mut gfd, ms(0));
         assert_eq!(outs.iter().map(|vdm| vdm.op).collect::<Vec<_>>(), [VdmOp::UcRspFail], "{name}");
@@ -526,9 +526,9 @@ fn a_device_pulls_as_many_as_it_can_hold() {
     assert_eq!(served, (0..4_095).collect::<Vec<_>>());
 }
 
-/// What a device answers to `message`: depends on every octet.
+/// What a device answers to `message`: depends on every byte.
 fn answer(message: &[u8], most: usize) -> Vec<u8> {
-    let len = 12 + message.iter().map(|&octet| usize::from(octet)).sum::<usize>() % 900;
+    let len = 12 + message.iter().map(|&byte| usize::from(byte)).sum::<usize>() % 900;
     (0..len.min(most)).map(|k| message[k % message.len()] ^ k as u8).collect()
 }
 
@@ -594,11 +594,11 @@ impl Model {
 
     fn act(&mut self, host: usize, now: Instant, out: EdgeOut) {
         let id = Bdf::new(0, 1, 0);
-        let mut octets = [0; 256];
+        let mut bytes = [0; 256];
         match out {
             EdgeOut::Vdm(vdm) => self.down[host].send(now, &vdm),
             EdgeOut::Read(read) => {
-                read.repr(Mode::Flit, id).emit(&mut octets).expect("a good TLP");
+                read.repr(Mode::Flit, id).emit(&mut bytes).expect("a good TLP");
                 let at = read.addr.0..read.addr.0 + read.len as u64;
                 let data: Vec<u8> =
                     at.map(|a| self.memory[host].get(&a).copied().unwrap_or(0)).collect();
@@ -606,10 +606,10 @@ impl Model {
             }
             EdgeOut::Write(write) => {
                 for mode in [Mode::Flit, Mode::NonFlit] {
-                    write.repr(mode, id).emit(&mut octets).expect("a good TLP");
+                    write.repr(mode, id).emit(&mut bytes).expect("a good TLP");
                 }
-                for (k, &octet) in write.data[..write.len].iter().enumerate() {
-                    self.memory[host].insert(write.addr.0 + k as u64, octet);
+                for (k, &byte) in write.data[..write.len].iter().enumerate() {
+                    self.memory[host].insert(write.addr.0 + k as u64, byte);
                 }
             }
             EdgeOut::Ended { pid, outcome, .. } => {

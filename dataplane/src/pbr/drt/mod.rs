@@ -1,6 +1,6 @@
 //! Where a DPID leads inside of a switch: the DPID routing table (DRT) and its routing groups (RGT).
 //! Shape: DPID → [`Dispatch`]: this switch, a port, or a group of up to eight → the port.
-//! Units: queue depths in octets.
+//! Units: queue depths in bytes.
 //! Source: CXL 3.1 section 7.7.6.2; docs/spec/wire-formats.md §4.5 (5708h to 570Bh), §5.3; docs/spec/cxl-fabric.md
 //! "Inside".
 
@@ -52,8 +52,8 @@ pub enum Dispatch {
 
 /// What is known of the queues behind ports; asked for groups that avoid congestion only.
 pub trait Load {
-    /// Octets that wait for a port.
-    fn queued_octets(&self, port: PortId) -> u64;
+    /// Bytes that wait for a port.
+    fn queued_bytes(&self, port: PortId) -> u64;
 
     /// Whether a port's queue is full: a message that prefers it should go elsewhere.
     fn is_full(&self, port: PortId) -> bool;
@@ -286,7 +286,7 @@ fn dynamic(group: &RgtEntry, up: PortSet, draw: u64, load: &impl Load) -> Option
     }
     // Equals are taken in turns: the search begins at a random one.
     let after = |port: PortId| port.get().wrapping_sub(turn.get()) & 63;
-    open.iter().min_by_key(|&port| (load.queued_octets(port), after(port)))
+    open.iter().min_by_key(|&port| (load.queued_bytes(port), after(port)))
 }
 
 /// A member of `set`, each as likely; `draw` counts with its low 32 bits.

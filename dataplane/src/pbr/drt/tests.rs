@@ -28,7 +28,7 @@ struct Depths {
 }
 
 impl Load for Depths {
-    fn queued_octets(&self, port: PortId) -> u64 {
+    fn queued_bytes(&self, port: PortId) -> u64 {
         self.queued[port.index()]
     }
     fn is_full(&self, port: PortId) -> bool {

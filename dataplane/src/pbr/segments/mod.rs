@@ -1,6 +1,6 @@
 //! Equal segments of an address window, and the interleave DPID table (IDT) behind them: FAST and LDST.
-//! Shape: HPA → window → entry of 4 octets → (way → IDT entry of 2 octets) → PID and a flag.
-//! Units: octets; segment sizes are 64 GiB << code, 0..=7.
+//! Shape: HPA → window → entry of 4 bytes → (way → IDT entry of 2 bytes) → PID and a flag.
+//! Units: bytes; segment sizes are 64 GiB << code, 0..=7.
 //! Source: docs/spec/wire-formats.md §5.1; CXL 3.1 sections 7.7.2.2, 7.7.2.4.
 
 use std::marker::PhantomData;
@@ -57,8 +57,8 @@ pub struct Segment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segments {
     base: u64,
-    /// Octets of the window; 0 when it is off.
-    octets: u64,
+    /// Bytes of the window; 0 when it is off.
+    bytes: u64,
     limit: u64,
     /// By hardware index: the low bits of an address above the segment's.
     entries: Arc<[u32]>,
@@ -80,7 +80,7 @@ impl Segments {
         }
         Ok(Self {
             base: 0,
-            octets: 0,
+            bytes: 0,
             limit: 0,
             entries: vec![0; entries].into(),
             idt: vec![Pid::NONE.bits(); idt].into(),
@@ -137,7 +137,7 @@ impl Segments {
                 return Err(TableError::Alignment { what, address });
             }
         }
-        let mut octets = 0;
+        let mut bytes = 0;
         if base != 0 && limit != 0 {
             if limit <= base {
                 return Err(TableError::Order { base, limit });
@@ -146,12 +146,12 @@ impl Segments {
             if segments > self.entries.len() as u64 {
                 return Err(TableError::Window { segments, entries: self.entries.len() });
             }
-            octets = limit - base + 1; // base is not 0, so this fits
+            bytes = limit - base + 1; // base is not 0, so this fits
         }
         if (shift, base) != (self.shift, self.base) {
             self.entries = vec![0; self.entries.len()].into();
         }
-        (self.base, self.limit, self.octets, self.shift) = (base, limit, octets, shift);
+        (self.base, self.limit, self.bytes, self.shift) = (base, limit, bytes, shift);
         Ok(())
     }
 
@@ -160,11 +160,11 @@ impl Segments {
     #[must_use]
     pub fn lookup(&self, hpa: Hpa) -> Found {
         let offset = hpa.0.wrapping_sub(self.base);
-        if offset >= self.octets {
+        if offset >= self.bytes {
             return Found::Miss;
         }
         let word = self.entry(hpa.0);
-        // The octet at the limit of a window as large as the table has no entry of its own.
+        // The byte at the limit of a window as large as the table has no entry of its own.
         if word & VALID == 0 || offset >> self.shift >= self.entries.len() as u64 {
             return Found::Invalid;
         }

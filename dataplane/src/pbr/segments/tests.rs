@@ -230,7 +230,7 @@ fn random_tables_match_a_naive_model() {
             let want = if hpa < base || hpa > base + span * unit {
                 Found::Miss
             } else {
-                // The octet at the limit of a full table has no number in the model.
+                // The byte at the limit of a full table has no number in the model.
                 match model.get(&((hpa - base) / unit)) {
                     None => Found::Invalid,
                     Some(entry) => {

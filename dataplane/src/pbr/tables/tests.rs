@@ -25,7 +25,7 @@ const LINK_FAR: u16 = 0x0B3;
 struct Idle;
 
 impl Load for Idle {
-    fn queued_octets(&self, _port: PortId) -> u64 {
+    fn queued_bytes(&self, _port: PortId) -> u64 {
         0
     }
     fn is_full(&self, _port: PortId) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Shape: a burst → a route for each frame that took the short way; [`super::Context::tlps`] does the others, and
 //! comes to the same for all of them.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2, "Inside", "Egress at an edge".
 
 use weft_parsers::Format;
@@ -10,7 +10,7 @@ use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::glance::{self, Front, Glance, LinkWords, MACS_LEN};
 use weft_parsers::tlp::{Mode, Pth, Quick, QuickKind, link, pth};
 
-use super::octets;
+use super::bytes;
 use crate::batch::{BURST, Batch};
 use crate::config::PortRole;
 use crate::desc::{Desc, Flag};
@@ -113,7 +113,7 @@ impl Context {
             return None;
         }
         let to = self.core.partners[port].load(weft_base::sync::Ordering::Relaxed);
-        let macs = octets::macs(to, config.parse.port_mac.to_bits());
+        let macs = bytes::macs(to, config.parse.port_mac.to_bits());
         let same =
             glance.pth.is_some() == front.is_some() && glance.pth.map(|p| p.dsar) == Some(dsar);
         if same && desc.len() == glance.at + len {
@@ -123,7 +123,7 @@ impl Context {
         } else {
             let front = front.map(|pth| Pth { dsar, ..pth });
             let oui = self.snapshot.config.tlp.oui;
-            octets::put_front(&mut self.bufs, desc, (glance.at, len), (macs, front), oui)?;
+            bytes::put_front(&mut self.bufs, desc, (glance.at, len), (macs, front), oui)?;
         }
         let pri = pri_of(quick, &self.snapshot.config.tlp);
         desc.classify(input, Format::Pbr, pri, (false, false));

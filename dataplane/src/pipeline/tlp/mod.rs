@@ -1,7 +1,7 @@
-//! TLPs: where a frame goes that came in at a port for them, and what its octets become on the way.
+//! TLPs: where a frame goes that came in at a port for them, and what its bytes become on the way.
 //!
 //! Shape: a frame → [`Facts`] → [`Plan`] by the tables of `pbr` → its front written anew: addresses, prefix, PTH.
-//! Units: octets; places are counted from the frame's first octet.
+//! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; docs/spec/wire-formats.md §3.7,
 //! §3.7a.
 //!
@@ -11,7 +11,7 @@
 //! itself: then the tables decide by the PTH.
 
 mod brisk;
-mod octets;
+mod bytes;
 mod plan;
 mod read;
 
@@ -31,11 +31,11 @@ use crate::time::Instant;
 use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet, Pri};
 
-use octets::{Change, LinkEnds, Unfit};
+use bytes::{Change, LinkEnds, Unfit};
 use plan::Plan;
 use read::{Facts, Read};
 
-pub(super) use octets::Space;
+pub(super) use bytes::Space;
 
 const _: () = assert!(Refusal::COUNT <= REFUSALS_MAX, "each refusal has its counter");
 
@@ -72,7 +72,7 @@ impl Context {
     ) -> bool {
         let tables = self.core.tables.load();
         if let Some(last) = batch.last() {
-            let (_, sender) = octets::addresses(self.bufs.head(last));
+            let (_, sender) = bytes::addresses(self.bufs.head(last));
             let partner = &self.core.partners[input];
             if partner.load(Ordering::Relaxed) != sender.to_bits() {
                 partner.store(sender.to_bits(), Ordering::Relaxed); // whoever speaks last
@@ -124,7 +124,7 @@ impl Context {
             return Fate::Drop(DropReason::NotTlp);
         };
         let (len, head) = (desc.len(), self.bufs.head(desc));
-        if octets::ether_type(head) == ether_type::MAC_CONTROL {
+        if bytes::ether_type(head) == ether_type::MAC_CONTROL {
             let Ok(head) = parse_head(head, len, &config.parse) else {
                 return self.unread(input, desc, DropReason::Malformed);
             };
@@ -182,7 +182,7 @@ impl Context {
                     return self.refuse(input, Refusal::WrongRole, DropReason::TlpRefused);
                 };
                 let change = Change { front, mode: front.mode(mode), type1_to_0, segment };
-                match octets::change(&mut self.bufs, desc, facts, change, ends, space) {
+                match bytes::change(&mut self.bufs, desc, facts, change, ends, space) {
                     Ok(()) => return self.towards(port),
                     Err(Unfit::Room) => return Fate::Drop(DropReason::TooLong),
                     Err(Unfit::Form) if facts.request.kind.is_completion() => {
@@ -238,7 +238,7 @@ impl Context {
         let completer = plan::completer(tables, input, facts).unwrap_or_default();
         let (mode, ends) = self.link_of(port)?;
         let form = (front, front.mode(mode));
-        octets::answer(&mut self.bufs, desc, facts, form, ends, (completer, space)).ok()?;
+        bytes::answer(&mut self.bufs, desc, facts, form, ends, (completer, space)).ok()?;
         let pri = facts.pri_of_answer(&self.snapshot.config.tlp);
         desc.classify(input, Format::Pbr, pri, (false, false));
         self.stats.port[input].answered.add(1);
@@ -260,7 +260,7 @@ impl Context {
         if agent == input {
             return Fate::Drop(DropReason::SamePort);
         }
-        octets::readdress(&mut self.bufs, desc, AGENT_MAC, agent_port_mac(input));
+        bytes::readdress(&mut self.bufs, desc, AGENT_MAC, agent_port_mac(input));
         self.stats.port[input].to_agent.add(1);
         self.towards(agent)
     }
@@ -274,7 +274,7 @@ impl Context {
         space: &mut Space,
     ) -> Fate {
         let config = &self.snapshot.config.tlp;
-        let (to, _) = octets::addresses(self.bufs.head(desc));
+        let (to, _) = bytes::addresses(self.bufs.head(desc));
         let link = TlpLink { payload_max: u16::MAX, ..TlpLink::default() };
         let facts = match read::read(self.bufs.bytes(desc), None, link, config) {
             Ok(Read::Tlp(facts)) => Some(facts),
@@ -290,7 +290,7 @@ impl Context {
                 let Some((_, (ends, _))) = self.link_of(port) else {
                     return Fate::Drop(DropReason::NoOutput);
                 };
-                octets::readdress(&mut self.bufs, desc, ends.to, ends.from);
+                bytes::readdress(&mut self.bufs, desc, ends.to, ends.from);
                 self.towards(port)
             }
             (None, Some(facts)) => {

@@ -1,13 +1,13 @@
 //! Where a TLP goes: in at an edge or out of the fabric, through virtual switches, out at a port.
 //!
 //! Shape: [`Facts`] → [`Plan`]; a TLP goes through a bounded number of virtual switches of this switch.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
 
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Pth, VendPrefixL0};
 
-use super::octets::Front;
+use super::bytes::Front;
 use super::read::Facts;
 use crate::buffer::Buffer;
 use crate::pbr::egress::leave;
@@ -53,12 +53,12 @@ struct Depths<'a> {
 }
 
 impl Load for Depths<'_> {
-    fn queued_octets(&self, port: PortId) -> u64 {
+    fn queued_bytes(&self, port: PortId) -> u64 {
         u64::from(self.buffer.depth(port, self.pri)) * self.cell
     }
 
     fn is_full(&self, port: PortId) -> bool {
-        self.queued_octets(port) >= self.full
+        self.queued_bytes(port) >= self.full
     }
 }
 

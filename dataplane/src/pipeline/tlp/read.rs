@@ -1,13 +1,13 @@
 //! What of a frame with a TLP decides where it goes.
 //!
-//! Shape: a frame's octets → [`Facts`], or the reason for which it is dropped.
-//! Units: octets; places are counted from the frame's first octet.
+//! Shape: a frame's bytes → [`Facts`], or the reason for which it is dropped.
+//! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a.
 
 use weft_parsers::ether_type;
 use weft_parsers::tlp::{self, Mode, PbrTlp, Protocol, Pth, Tlp};
 
-use super::octets;
+use super::bytes;
 use crate::config::{TlpConfig, TlpLink};
 use crate::pbr::source::admit;
 use crate::pbr::{EdgePort, Kind, Refusal, Request, Role};
@@ -59,7 +59,7 @@ pub(super) fn read(
     config: &TlpConfig,
 ) -> Result<Read, DropReason> {
     let tagged = frame.get(12..14) == Some(&ether_type::CTAG.to_be_bytes());
-    let start = octets::MACS_LEN + if tagged { weft_parsers::vlan::TAG_LEN } else { 0 };
+    let start = bytes::MACS_LEN + if tagged { weft_parsers::vlan::TAG_LEN } else { 0 };
     let header = frame.get(start..).unwrap_or_default();
     let Ok((found, rest)) = tlp::TlpLink::parse(header, config.oui) else {
         return Err(DropReason::NotTlp);

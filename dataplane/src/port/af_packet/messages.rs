@@ -3,7 +3,7 @@
 //!
 //! Shape: virtio-net header and frame, in scratch memory when received; a lead and parts when sent.
 //! Raw libc, as nix's recvmmsg allocates.
-//! Units: octets.
+//! Units: bytes.
 //! Source: packet(7), recvmmsg(2), sendmmsg(2).
 
 use std::io;
@@ -25,7 +25,7 @@ const SCRATCH_LEN: usize = LEAD_LEN + SUPER_LEN_MAX;
 const NO_IOV: libc::iovec = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
 
 fn messages(count: usize) -> Vec<libc::mmsghdr> {
-    // SAFETY: all octets zero is a valid, empty message.
+    // SAFETY: all bytes zero is a valid, empty message.
     (0..count).map(|_| unsafe { core::mem::zeroed() }).collect()
 }
 
@@ -34,7 +34,7 @@ fn messages(count: usize) -> Vec<libc::mmsghdr> {
 pub(super) struct Scratch {
     slot: usize,
     start: usize,
-    /// Its octets.
+    /// Its bytes.
     pub len: usize,
 }
 
@@ -100,19 +100,19 @@ impl RxMessages {
     /// Keeps a frame that is no message, until the next one.
     pub(super) fn keep(&mut self, frame: &[u8]) -> Option<Scratch> {
         let kept = Scratch { slot: MESSAGES, start: LEAD_LEN, len: frame.len() };
-        self.octets_mut(kept)?.get_mut(LEAD_LEN..)?.get_mut(..frame.len())?.copy_from_slice(frame);
+        self.bytes_mut(kept)?.get_mut(LEAD_LEN..)?.get_mut(..frame.len())?.copy_from_slice(frame);
         Some(kept)
     }
 
     /// The memory of a frame, whose start is in it.
-    fn octets_mut(&mut self, frame: Scratch) -> Option<&mut [u8]> {
+    fn bytes_mut(&mut self, frame: Scratch) -> Option<&mut [u8]> {
         self.scratch.chunks_exact_mut(SCRATCH_LEN).nth(frame.slot)
     }
 
     /// Puts back a tag that was taken out of a frame's data.
     pub(super) fn put_tag(&mut self, frame: Scratch, tag: (u16, u16)) -> Scratch {
-        let Some(octets) = self.octets_mut(frame) else { return frame };
-        let start = super::super::tag::put_tag(octets, frame.start, tag);
+        let Some(bytes) = self.bytes_mut(frame) else { return frame };
+        let start = super::super::tag::put_tag(bytes, frame.start, tag);
         Scratch { start, len: frame.len + 4, ..frame }
     }
 

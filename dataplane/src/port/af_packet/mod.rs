@@ -2,7 +2,7 @@
 //!
 //! Shape: a ring of slots that the kernel fills, each copied into a chunk (`receiver`); a ring of
 //! slots that it sends, one call for a burst (`sender`); messages for what is longer than a slot.
-//! Units: octets, frames.
+//! Units: bytes, frames.
 //! Source: packet(7), Linux `Documentation/networking/packet_mmap.rst`; docs/spec/pipeline.md §11. Linux 5.12 or later;
 //! `CAP_NET_RAW` and `CAP_NET_ADMIN`.
 
@@ -87,7 +87,7 @@ impl AfPacket {
             if fits { Ok(()) } else { Err(PortOpenError::Config { device, what, had, want }) }
         };
         let (len, tx, rx) = (config.frame_len_max, config.tx_ring_frames, config.rx_ring_frames);
-        range("frame_len_max", len, "64..=9216 octets", (64..=FRAME_LEN_MAX).contains(&len))?;
+        range("frame_len_max", len, "64..=9216 bytes", (64..=FRAME_LEN_MAX).contains(&len))?;
         range("tx_ring_frames", tx, "1..=64 frames", (1..=BURST).contains(&tx))?;
         range("rx_ring_frames", rx, "64..=65536 frames", (64..=65_536).contains(&rx))?;
         let refused = |call, hint, source| PortOpenError::Call {

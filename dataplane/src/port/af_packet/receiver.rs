@@ -2,7 +2,7 @@
 //! by way of scratch memory.
 //!
 //! Shape: slots of the ring in turn → frames in a burst, tags put back, super-frames split.
-//! Units: octets, frames.
+//! Units: bytes, frames.
 //! Source: packet(7); docs/spec/pipeline.md §11.
 
 use std::io;
@@ -206,9 +206,9 @@ impl Receiver {
         counters: &mut PortCounters,
     ) {
         let frame = tag.map_or(frame, |tag| self.messages.put_tag(frame, tag));
-        let octets = self.messages.frame(frame);
+        let bytes = self.messages.frame(frame);
         let sum = header.partial.map(|p| p.start);
-        match Splitter::new(octets, header.gso_type, header.gso_size, sum) {
+        match Splitter::new(bytes, header.gso_type, header.gso_size, sum) {
             Ok(splitter) if splitter.is_worth_it() => {
                 self.super_frames += 1;
                 self.splitting = Some(Splitting { frame, splitter });
@@ -226,7 +226,7 @@ impl Receiver {
         counters: &mut PortCounters,
     ) {
         let Splitting { frame, mut splitter } = splitting;
-        let octets = self.messages.frame(frame);
+        let bytes = self.messages.frame(frame);
         while splitter.left() > 0 && !batch.is_full() {
             if splitter.next_len() > self.frame_len_max.min(bufs.room()) {
                 counters.rx_drop(DropReason::TooLong);
@@ -238,7 +238,7 @@ impl Receiver {
                 splitter.skip();
                 continue;
             };
-            let made = bufs.space_mut(&mut desc).and_then(|into| splitter.emit(octets, into));
+            let made = bufs.space_mut(&mut desc).and_then(|into| splitter.emit(bytes, into));
             let Some((len, partial)) = made else {
                 bufs.free(desc);
                 counters.rx_drop(DropReason::BadGso);

@@ -2,7 +2,7 @@
 //! frames of one TCP stream by messages.
 //!
 //! Shape: frames from the front of a burst → how many were taken, and what was said of the next one.
-//! Units: octets, frames.
+//! Units: bytes, frames.
 //! Source: packet(7); docs/spec/pipeline.md §11.
 
 use std::io;
@@ -63,7 +63,7 @@ impl Stuck {
     }
 }
 
-/// Joins the first of `frames`, at least two of one TCP stream, whose packets have at most `mtu` octets
+/// Joins the first of `frames`, at least two of one TCP stream, whose packets have at most `mtu` bytes
 /// and which are shorter than `len_max`; their payloads are put to `parts`.
 fn join<'a>(
     bufs: &'a Bufs,
@@ -86,9 +86,9 @@ fn join<'a>(
     Some(joint)
 }
 
-/// The octets that are sent for a frame: what follows a short one is zero up to 64 octets, so this is
+/// The bytes that are sent for a frame: what follows a short one is zero up to 64 bytes, so this is
 /// its padding.
-fn octets<'a>(bufs: &'a Bufs, desc: &'a Desc) -> &'a [u8] {
+fn bytes<'a>(bufs: &'a Bufs, desc: &'a Desc) -> &'a [u8] {
     match bufs.head(desc).get(..TX_LEN_MIN) {
         Some(padded) if desc.len() < TX_LEN_MIN => padded,
         _ => bufs.bytes(desc),
@@ -101,7 +101,7 @@ fn partial(bufs: &Bufs, desc: &Desc) -> Option<PartialCsum> {
     bufs.partial_csum(desc).filter(fits)
 }
 
-/// Whether a device whose packets have up to `mtu` octets takes the frame: what the kernel asks of a
+/// Whether a device whose packets have up to `mtu` bytes takes the frame: what the kernel asks of a
 /// message, but not of a slot.
 fn fits_mtu(frame: &[u8], mtu: usize) -> bool {
     let tag = if frame.get(12..14) == Some(&[0x81, 0x00]) { 4 } else { 0 };
@@ -124,7 +124,7 @@ pub(super) struct Out<'a> {
     /// The socket that messages leave by.
     pub socket: BorrowedFd<'a>,
     pub ring: &'a mut Ring,
-    /// Octets of the device's longest packet; 0 while not known.
+    /// Bytes of the device's longest packet; 0 while not known.
     pub mtu: usize,
 }
 
@@ -155,7 +155,7 @@ impl Ring {
 /// What sends frames.
 pub(super) struct Sender {
     messages: TxMessages,
-    /// What goes before the octets of each message.
+    /// What goes before the bytes of each message.
     leads: Vec<Lead>,
     /// From when on frames of one TCP stream are handed over as one.
     join_at: Instant,
@@ -223,7 +223,7 @@ impl Sender {
             }
             parts.truncate(from);
             lead.set_one(partial(bufs, desc));
-            parts.push(octets(bufs, desc));
+            parts.push(bytes(bufs, desc));
             rest = rest.get(1..).unwrap_or_default();
         }
         any
@@ -238,7 +238,7 @@ impl Sender {
             if own.is_empty() || at >= parts.len() {
                 break;
             }
-            outgoing.push(Outgoing { lead: lead.octets(), parts: own });
+            outgoing.push(Outgoing { lead: lead.bytes(), parts: own });
             at += lead.frames;
         }
         match self.messages.transmit(out.socket, &outgoing) {
@@ -260,10 +260,9 @@ fn by_ring(out: &mut Out<'_>, bufs: &Bufs, frames: &[Desc]) -> Handed {
     let slots = &mut out.ring.slots;
     let (mut put, mut too_long) = (0, false);
     for desc in frames {
-        let octets = octets(bufs, desc);
-        too_long = !fits_mtu(octets, out.mtu);
-        if too_long || !slots.put(VnetHeader::emit_whole(partial(bufs, desc), octets.len()), octets)
-        {
+        let bytes = bytes(bufs, desc);
+        too_long = !fits_mtu(bytes, out.mtu);
+        if too_long || !slots.put(VnetHeader::emit_whole(partial(bufs, desc), bytes.len()), bytes) {
             break;
         }
         put += 1;

@@ -1,8 +1,8 @@
 //! Rings of slots that a packet socket shares with the kernel: whole frames, one after the other.
 //!
-//! Shape: status 32 (whose the slot is), length 32, octets there 32, where they start 16, (16, 64 of
+//! Shape: status 32 (whose the slot is), length 32, bytes there 32, where they start 16, (16, 64 of
 //! time), VLAN TCI 16, TPID 16, in host order; then an address or a virtio-net header and a frame.
-//! Units: octets; slots.
+//! Units: bytes; slots.
 //! Source: Linux `Documentation/networking/packet_mmap.rst`, `TPACKET_V2`; `net/packet/af_packet.c`.
 
 use core::ptr::NonNull;
@@ -38,7 +38,7 @@ struct Slots {
     next: usize,
 }
 
-/// Octets of a slot for frames of up to `frame_len_max`: an odd number of cache lines, so that slots
+/// Bytes of a slot for frames of up to `frame_len_max`: an odd number of cache lines, so that slots
 /// do not all meet in the same sets of the caches.
 const fn slot_len(frame_len_max: usize) -> usize {
     ((RX_FRAME_AT + frame_len_max).div_ceil(LINE) | 1) * LINE
@@ -84,7 +84,7 @@ impl Slots {
     #[inline]
     fn at(&self, index: usize) -> NonNull<u8> {
         let offset = self.offsets.get(index).map_or(0, |offset| *offset as usize);
-        // SAFETY: `over` made it: inside the memory, with `len` octets after it; there is a slot 0.
+        // SAFETY: `over` made it: inside the memory, with `len` bytes after it; there is a slot 0.
         unsafe { self.memory.base().add(offset) }
     }
 
@@ -111,23 +111,23 @@ impl Slots {
         unsafe { at.cast::<AtomicU32>().as_ref() }
     }
 
-    /// All octets of a slot but its status.
+    /// All bytes of a slot but its status.
     ///
     /// # Safety
     /// Its status says that it is ours.
     #[inline]
-    unsafe fn octets(&self, index: usize) -> &[u8] {
+    unsafe fn bytes(&self, index: usize) -> &[u8] {
         let (at, len) = self.behind_status(index);
         // SAFETY: the slot has that many; the kernel does not write what is ours.
         unsafe { core::slice::from_raw_parts(at.as_ptr(), len) }
     }
 
-    /// As [`Self::octets`], for writing.
+    /// As [`Self::bytes`], for writing.
     ///
     /// # Safety
     /// As there.
     #[inline]
-    unsafe fn octets_mut(&mut self, index: usize) -> &mut [u8] {
+    unsafe fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
         let (at, len) = self.behind_status(index);
         // SAFETY: as there, and borrowed mutably.
         unsafe { core::slice::from_raw_parts_mut(at.as_ptr(), len) }
@@ -135,19 +135,19 @@ impl Slots {
 }
 
 #[inline]
-fn word(octets: &[u8], at: usize) -> u32 {
-    octets.get(at - 4..at).and_then(|o| o.first_chunk()).map_or(0, |o| u32::from_ne_bytes(*o))
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at - 4..at).and_then(|o| o.first_chunk()).map_or(0, |o| u32::from_ne_bytes(*o))
 }
 
 #[inline]
-fn half(octets: &[u8], at: usize) -> u16 {
-    octets.get(at - 4..at - 2).and_then(|o| o.first_chunk()).map_or(0, |o| u16::from_ne_bytes(*o))
+fn half(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at - 4..at - 2).and_then(|o| o.first_chunk()).map_or(0, |o| u16::from_ne_bytes(*o))
 }
 
 /// A frame that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Filled<'a> {
-    /// Its octets: more than `frame` has if it is longer than a slot.
+    /// Its bytes: more than `frame` has if it is longer than a slot.
     pub len: usize,
     pub frame: &'a [u8],
     /// The virtio-net header.
@@ -159,20 +159,20 @@ pub(super) struct Filled<'a> {
 }
 
 impl<'a> Filled<'a> {
-    /// The frame of a slot, whose octets are all but the status.
+    /// The frame of a slot, whose bytes are all but the status.
     #[inline]
-    fn parse(status: u32, octets: &'a [u8]) -> Self {
-        let (len, there, at) = (word(octets, 4), word(octets, 8), usize::from(half(octets, 12)));
-        let tpid = half(octets, 26);
+    fn parse(status: u32, bytes: &'a [u8]) -> Self {
+        let (len, there, at) = (word(bytes, 4), word(bytes, 8), usize::from(half(bytes, 12)));
+        let tpid = half(bytes, 26);
         let tpid = if status & libc::TP_STATUS_VLAN_TPID_VALID == 0 { 0x8100 } else { tpid };
         let tag = status & libc::TP_STATUS_VLAN_VALID != 0;
-        let frame = octets.get(at.saturating_sub(4)..).unwrap_or_default();
-        let lead = octets.get(at.saturating_sub(4 + VNET_LEN)..).and_then(|o| o.first_chunk());
+        let frame = bytes.get(at.saturating_sub(4)..).unwrap_or_default();
+        let lead = bytes.get(at.saturating_sub(4 + VNET_LEN)..).and_then(|o| o.first_chunk());
         Self {
             len: len as usize,
             frame: frame.get(..there as usize).unwrap_or_default(),
             lead: lead.copied().unwrap_or_default(),
-            tag: tag.then(|| (tpid, half(octets, 24))),
+            tag: tag.then(|| (tpid, half(bytes, 24))),
             queued: status & libc::TP_STATUS_COPY != 0,
         }
     }
@@ -199,7 +199,7 @@ impl RxSlots {
     pub(super) fn front(&self) -> Option<Filled<'_>> {
         let status = self.filled(self.0.next)?;
         // SAFETY: filled, so ours until `release`, which cannot be while this is borrowed.
-        Some(Filled::parse(status, unsafe { self.0.octets(self.0.next) }))
+        Some(Filled::parse(status, unsafe { self.0.bytes(self.0.next) }))
     }
 
     /// Brings near a frame that comes some frames later.
@@ -214,7 +214,7 @@ impl RxSlots {
     /// Gives the slot of [`Self::front`] back to the kernel.
     #[inline]
     pub(super) fn release(&mut self) {
-        self.0.status(self.0.next).store(KERNEL, Ordering::Release); // we are done with the octets
+        self.0.status(self.0.next).store(KERNEL, Ordering::Release); // we are done with the bytes
         self.0.next = self.0.index(1);
     }
 
@@ -282,8 +282,8 @@ impl TxSlots {
             return false;
         }
         // SAFETY: neither put nor under way, so the kernel has nothing to do with it.
-        let octets = unsafe { self.slots.octets_mut(index) };
-        if let Some((tp_len, rest)) = octets.split_first_chunk_mut::<4>()
+        let bytes = unsafe { self.slots.bytes_mut(index) };
+        if let Some((tp_len, rest)) = bytes.split_first_chunk_mut::<4>()
             && let Some(data) = rest.get_mut(HEADER_LEN - 8..)
             && let Some((header, data)) = data.split_first_chunk_mut()
             && let Some(data) = data.get_mut(..frame.len())
@@ -292,7 +292,7 @@ impl TxSlots {
             *header = lead;
             data.copy_from_slice(frame);
         }
-        // The kernel looks at the octets after it has seen this.
+        // The kernel looks at the bytes after it has seen this.
         self.slots.status(index).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
         self.put += 1;
         true
@@ -336,16 +336,16 @@ mod tests {
     fn fill(slots: &mut Slots, index: usize, status: u32, frame: &[u8], room: usize) {
         assert_eq!(slots.status(index).load(Ordering::Relaxed), KERNEL, "the kernel's");
         // SAFETY: the test is the kernel.
-        let octets = unsafe { slots.octets_mut(index) };
+        let bytes = unsafe { slots.bytes_mut(index) };
         let there = frame.len().min(room);
         let (len, snap) = (u32::try_from(frame.len()).unwrap(), u32::try_from(there).unwrap());
-        octets[..4].copy_from_slice(&len.to_ne_bytes());
-        octets[4..8].copy_from_slice(&snap.to_ne_bytes());
-        octets[8..10].copy_from_slice(&76_u16.to_ne_bytes());
-        octets[20..22].copy_from_slice(&0x6005_u16.to_ne_bytes());
-        octets[22..24].copy_from_slice(&0x88A8_u16.to_ne_bytes());
-        octets[62..72].copy_from_slice(&[9; VNET_LEN]);
-        octets[72..72 + there].copy_from_slice(&frame[..there]);
+        bytes[..4].copy_from_slice(&len.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&snap.to_ne_bytes());
+        bytes[8..10].copy_from_slice(&76_u16.to_ne_bytes());
+        bytes[20..22].copy_from_slice(&0x6005_u16.to_ne_bytes());
+        bytes[22..24].copy_from_slice(&0x88A8_u16.to_ne_bytes());
+        bytes[62..72].copy_from_slice(&[9; VNET_LEN]);
+        bytes[72..72 + there].copy_from_slice(&frame[..there]);
         slots.status(index).store(status, Ordering::Release);
     }
 
@@ -390,7 +390,7 @@ mod tests {
         let user = libc::TP_STATUS_USER;
         let (tag, tpid) = (libc::TP_STATUS_VLAN_VALID, libc::TP_STATUS_VLAN_TPID_VALID);
         let copy = libc::TP_STATUS_COPY;
-        #[rustfmt::skip] // columns: name, status, octets of 2,000 that are there, tag, queued
+        #[rustfmt::skip] // columns: name, status, bytes of 2,000 that are there, tag, queued
         let cases = [
             ("plain",        user,                    2_000, None,                   false),
             ("tag",          user | tag | tpid,       2_000, Some((0x88A8, 0x6005)), false),
@@ -411,11 +411,11 @@ mod tests {
 
     #[test]
     fn lengths_and_places_outside_the_slot_give_no_frame() {
-        let octets = vec![0xFF; slot_len(FRAME_LEN_MAX) - 4];
-        let filled = Filled::parse(u32::MAX, &octets);
+        let bytes = vec![0xFF; slot_len(FRAME_LEN_MAX) - 4];
+        let filled = Filled::parse(u32::MAX, &bytes);
         assert_eq!((filled.len, filled.frame), (u32::MAX as usize, &[][..]));
         for len in 0..80 {
-            Filled::parse(u32::MAX, &octets[..len]);
+            Filled::parse(u32::MAX, &bytes[..len]);
             Filled::parse(libc::TP_STATUS_USER, &vec![0; len]);
         }
     }
@@ -429,10 +429,10 @@ mod tests {
                 break;
             }
             // SAFETY: the test is the kernel.
-            let octets = unsafe { tx.slots.octets(index) };
-            let len = u32::from_ne_bytes(octets[..4].try_into().unwrap()) as usize;
-            assert_eq!(octets[28..38], [5; VNET_LEN]);
-            frames.push(octets[38..28 + len].to_vec());
+            let bytes = unsafe { tx.slots.bytes(index) };
+            let len = u32::from_ne_bytes(bytes[..4].try_into().unwrap()) as usize;
+            assert_eq!(bytes[28..38], [5; VNET_LEN]);
+            frames.push(bytes[38..28 + len].to_vec());
             tx.slots.status(index).store(*status, Ordering::Release);
             if *status == libc::TP_STATUS_WRONG_FORMAT {
                 break;

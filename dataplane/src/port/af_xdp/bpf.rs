@@ -25,7 +25,7 @@ const DRV_MODE: u32 = 1 << 2;
 /// Name of the map and the program, as `bpftool` shows it.
 const NAME: [u8; 16] = *b"weft_steer\0\0\0\0\0\0";
 
-/// Attributes of a command: plain numbers without padding, so that the kernel reads no octet of ours
+/// Attributes of a command: plain numbers without padding, so that the kernel reads no byte of ours
 /// that was not written.
 trait Attributes {}
 
@@ -115,7 +115,7 @@ struct ProgramInfo {
     kind: u32,
     id: u32,
     tag: [u8; 8],
-    /// Octets of machine code, and of instructions after the verifier.
+    /// Bytes of machine code, and of instructions after the verifier.
     compiled: u32,
     translated: u32,
 }
@@ -125,7 +125,7 @@ impl Info for ProgramInfo {}
 /// What the attributes point to is live, and of the sizes that they say.
 unsafe fn bpf<T: Attributes>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
     let at = core::ptr::from_mut(attributes);
-    // SAFETY: the kernel reads and writes `size_of::<T>()` octets of a live value; the caller answers
+    // SAFETY: the kernel reads and writes `size_of::<T>()` bytes of a live value; the caller answers
     // for what it points to.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, at, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -175,7 +175,7 @@ pub(super) fn set_socket(
         value: (&raw const value) as u64,
         flags: 0,
     };
-    // SAFETY: key and value are numbers of 4 octets, as the map was made for, and live.
+    // SAFETY: key and value are numbers of 4 bytes, as the map was made for, and live.
     unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
 }
 
@@ -245,7 +245,7 @@ impl AsFd for Program {
 }
 
 /// Whether the kernel may have moved a program of so many instructions, as it made more of them. It
-/// keeps a header before them, of 48 to 128 octets in the kernels that there are.
+/// keeps a header before them, of 48 to 128 bytes in the kernels that there are.
 const fn may_have_moved(before: usize, after: usize) -> bool {
     const PAGE: usize = 4_096;
     let had = (48 + before * size_of::<u64>()).div_ceil(PAGE);
@@ -260,7 +260,7 @@ const LOG_LEN: usize = 64 << 10;
 
 /// `error` with the verifier's reason: its last line but for the one with its statistics.
 fn reason(error: io::Error, log: &[u8]) -> io::Error {
-    let text = log.split(|&octet| octet == 0).next().unwrap_or_default();
+    let text = log.split(|&byte| byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(text);
     let said = text.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed "));
     match said {
@@ -314,7 +314,7 @@ fn get_info<T: Info>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
         len: u32::try_from(size_of::<T>()).unwrap_or(0),
         info: core::ptr::from_mut(info) as u64,
     };
-    // SAFETY: the kernel writes at most `len` octets to `info`, which is live.
+    // SAFETY: the kernel writes at most `len` bytes to `info`, which is live.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes) }.map(drop)
 }
 

@@ -1,7 +1,7 @@
 //! The number of a kernel function, for programs that call it.
 //!
 //! Shape: the kernel's BTF, types one after the other, read through once.
-//! Units: octets; types are numbered from 1.
+//! Units: bytes; types are numbered from 1.
 //! Source: Linux `Documentation/bpf/btf.rst`. By hand: aya-obj takes all 100,000 types apart for one.
 
 use std::sync::OnceLock;
@@ -18,11 +18,11 @@ pub(super) fn rx_vlan_tag() -> Option<u32> {
     *FOUND.get_or_init(|| function(&std::fs::read(KERNEL).ok()?, b"bpf_xdp_metadata_rx_vlan_tag"))
 }
 
-fn word(octets: &[u8], at: usize) -> Option<u32> {
-    octets.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
 }
 
-/// Octets after a type of this kind that has `count` members.
+/// Bytes after a type of this kind that has `count` members.
 const fn rest_len(kind: u32, count: usize) -> Option<usize> {
     Some(match kind {
         1 | 14 | 17 => 4,              // integer, variable, tag of a declaration
@@ -74,19 +74,19 @@ mod tests {
         }
         let (types_len, names_len) =
             (u32::try_from(body.len()).unwrap(), u32::try_from(names.len()).unwrap());
-        let mut octets = MAGIC.to_ne_bytes().to_vec();
-        octets.extend([1, 0]);
+        let mut bytes = MAGIC.to_ne_bytes().to_vec();
+        bytes.extend([1, 0]);
         for word in [24, 0, types_len, types_len, names_len] {
-            octets.extend(word.to_ne_bytes());
+            bytes.extend(word.to_ne_bytes());
         }
-        octets.extend(body);
-        octets.extend(names);
-        octets
+        bytes.extend(body);
+        bytes.extend(names);
+        bytes
     }
 
     #[test]
     fn a_function_is_found_by_its_whole_name() {
-        let octets = btf(&[
+        let bytes = btf(&[
             (1, 0, "int"),
             (12, 0, "other"),
             (4, 3, "tag"),
@@ -96,11 +96,11 @@ mod tests {
             (12, 0, "tag"),
             (12, 0, "tag"),
         ]);
-        assert_eq!(function(&octets, b"tag"), Some(7), "not the struct, nor the longer name");
-        assert_eq!(function(&octets, b"tag_of"), Some(5));
-        assert_eq!(function(&octets, b"ta"), None);
-        for len in 0..octets.len() {
-            let found = function(&octets[..len], b"missing");
+        assert_eq!(function(&bytes, b"tag"), Some(7), "not the struct, nor the longer name");
+        assert_eq!(function(&bytes, b"tag_of"), Some(5));
+        assert_eq!(function(&bytes, b"ta"), None);
+        for len in 0..bytes.len() {
+            let found = function(&bytes[..len], b"missing");
             assert_eq!(found, None, "cut to {len}");
         }
         assert_eq!(function(&[0; 64], b"tag"), None);
@@ -109,11 +109,11 @@ mod tests {
     #[test]
     #[cfg(not(miri))]
     fn the_running_kernel_is_understood() {
-        let Ok(octets) = std::fs::read(KERNEL) else {
+        let Ok(bytes) = std::fs::read(KERNEL) else {
             eprintln!("SKIPPED the_running_kernel_is_understood: no {KERNEL}");
             return;
         };
-        assert!(function(&octets, b"bpf_xdp_adjust_meta").is_some());
-        assert_eq!(function(&octets, b"there_is_no_such_function"), None);
+        assert!(function(&bytes, b"bpf_xdp_adjust_meta").is_some());
+        assert_eq!(function(&bytes, b"there_is_no_such_function"), None);
     }
 }

@@ -103,7 +103,7 @@ impl Losses {
 
 /// The second and the fourth number of a device's line: received; dropped or missed at receive.
 fn counts(text: &[u8], device: &[u8]) -> Option<(u64, u64)> {
-    text.split(|&octet| octet == b'\n').find_map(|line| {
+    text.split(|&byte| byte == b'\n').find_map(|line| {
         let numbers = line.trim_ascii_start().strip_prefix(device)?.strip_prefix(b":")?;
         let mut words = numbers.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         let number = |word| core::str::from_utf8(word).ok()?.parse().ok();

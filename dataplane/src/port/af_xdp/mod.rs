@@ -3,7 +3,7 @@
 //!
 //! Shape: an XDP program ([`Steering`]) hands every frame to the socket of its queue; chunks are lent to
 //! the kernel by fill and transmit rings and come back by receive and completion rings.
-//! Units: octets, frames.
+//! Units: bytes, frames.
 //! Source: Linux `Documentation/networking/af_xdp.rst`; ARCHITECTURE.md "A frame's way"; docs/spec/pipeline.md §11.
 //! Linux 5.10 or later, 6.8 for VLAN tags in metadata and for partial checksums that the kernel completes; `CAP_BPF`,
 //! `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_IPC_LOCK`.
@@ -118,7 +118,7 @@ pub struct AfXdp {
     watch: LinkWatch,
     /// Whether the program is where it belongs.
     steered: bool,
-    /// Octets before a frame at which its tag is noted.
+    /// Bytes before a frame at which its tag is noted.
     tag_note: Option<usize>,
     /// The program numbers frames.
     numbered: bool,
@@ -387,8 +387,8 @@ impl AfXdp {
             && let Some(marks) = &mut self.marks
             && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
             && let Some(number) = start.checked_sub(NUMBER_LEN + TAG_NOTE_LEN)
-            && let Some(octets) = chunk.get(number..).and_then(<[u8]>::first_chunk)
-            && let Some(number) = Number::parse(*octets)
+            && let Some(bytes) = chunk.get(number..).and_then(<[u8]>::first_chunk)
+            && let Some(number) = Number::parse(*bytes)
         {
             let missed = marks.note(queue, number);
             if missed > 0 {
@@ -687,10 +687,10 @@ fn check(config: &AfXdpConfig, umem: &Umem) -> Result<(), PortOpenError> {
     range(
         "pool chunk",
         chunk,
-        "2048..=4096 octets for AF_XDP: switch.max_frame is 3772 at most then",
+        "2048..=4096 bytes for AF_XDP: switch.max_frame is 3772 at most then",
         room.is_some(),
     )?;
-    let want = "at least 64 octets, and no more than a chunk of the pool holds: 3772 at most";
+    let want = "at least 64 bytes, and no more than a chunk of the pool holds: 3772 at most";
     range("max_frame", len, want, len >= 64 && room.is_some_and(|room| len <= room))
 }
 

@@ -13,12 +13,12 @@ use std::os::fd::BorrowedFd;
 
 use super::super::sys::Mapping;
 
-/// Entries that may be in a ring: plain numbers, whatever the octets are.
+/// Entries that may be in a ring: plain numbers, whatever the bytes are.
 pub(super) trait Entry: Copy {}
 impl Entry for u64 {}
 impl Entry for libc::xdp_desc {}
 
-/// Where things are in the memory of a ring, in octets.
+/// Where things are in the memory of a ring, in bytes.
 pub(super) type Offsets = libc::xdp_ring_offset;
 
 /// What keeps a ring's memory.

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Steering`] is what the port asks of any such program; [`Builtin`] is one of our own that
 //! needs no compiler: to the socket of the frame's queue, whatever the frame, its tag noted before it.
-//! Units: octets, queues.
+//! Units: bytes, queues.
 //! Source: docs/express.md; docs/spec/pipeline.md §11; Linux `Documentation/networking/xdp-rx-metadata.rst`.
 
 use std::io;
@@ -41,7 +41,7 @@ impl Target {
     }
 }
 
-/// Octets of a [`TagNote`].
+/// Bytes of a [`TagNote`].
 pub const TAG_NOTE_LEN: usize = 8;
 
 /// What a program writes about a frame's VLAN tag: a word that is 0 if there is none, TPID in network
@@ -58,14 +58,14 @@ impl TagNote {
     /// The tag that is noted, if there is one.
     #[inline]
     #[must_use]
-    pub fn parse(octets: [u8; TAG_NOTE_LEN]) -> Option<Self> {
-        let [f0, f1, f2, f3, t0, t1, c0, c1] = octets;
+    pub fn parse(bytes: [u8; TAG_NOTE_LEN]) -> Option<Self> {
+        let [f0, f1, f2, f3, t0, t1, c0, c1] = bytes;
         let (tpid, tci) = (u16::from_be_bytes([t0, t1]), u16::from_ne_bytes([c0, c1]));
         ([f0, f1, f2, f3] != [0; 4]).then_some(Self { tpid, tci })
     }
 }
 
-/// Octets of a [`Number`], which stands before the [`TagNote`].
+/// Bytes of a [`Number`], which stands before the [`TagNote`].
 pub const NUMBER_LEN: usize = 16;
 /// Groups of flows that a program keeps in order.
 pub const BUCKETS: usize = 64;
@@ -86,8 +86,8 @@ impl Number {
     /// The number that is noted, if there is one.
     #[inline]
     #[must_use]
-    pub fn parse(octets: [u8; NUMBER_LEN]) -> Option<Self> {
-        let [c0, c1, c2, c3, c4, c5, c6, c7, m0, m1, m2, m3, bucket, ..] = octets;
+    pub fn parse(bytes: [u8; NUMBER_LEN]) -> Option<Self> {
+        let [c0, c1, c2, c3, c4, c5, c6, c7, m0, m1, m2, m3, bucket, ..] = bytes;
         let is_number = u32::from_ne_bytes([m0, m1, m2, m3]) == Self::MAGIC;
         let count = u64::from_ne_bytes([c0, c1, c2, c3, c4, c5, c6, c7]);
         (is_number && usize::from(bucket) < BUCKETS).then_some(Self { count, bucket })
@@ -116,7 +116,7 @@ pub trait Steering: Send {
     /// Detaches; the sockets get no more frames.
     fn detach(&mut self);
 
-    /// How many octets before each frame a [`TagNote`] stands, if this program writes any.
+    /// How many bytes before each frame a [`TagNote`] stands, if this program writes any.
     fn tag_note(&self) -> Option<usize>;
 
     /// Whether a program of this kind may send frames on by itself.
@@ -302,13 +302,13 @@ mod tests {
 
     #[test]
     fn a_note_without_a_tag_is_none() {
-        let tag = |octets| TagNote::parse(octets).map(|note| (note.tpid, note.tci));
+        let tag = |bytes| TagNote::parse(bytes).map(|note| (note.tpid, note.tci));
         let [c0, c1] = 0x6005_u16.to_ne_bytes();
         assert_eq!(tag([0, 0, 0, 0, 0x88, 0xA8, c0, c1]), None);
         for word in [[1, 0, 0, 0], [0, 0, 0, 1]] {
             let [w0, w1, w2, w3] = word;
-            let octets = [w0, w1, w2, w3, 0x88, 0xA8, c0, c1];
-            assert_eq!(tag(octets), Some((0x88A8, 0x6005)));
+            let bytes = [w0, w1, w2, w3, 0x88, 0xA8, c0, c1];
+            assert_eq!(tag(bytes), Some((0x88A8, 0x6005)));
         }
     }
 

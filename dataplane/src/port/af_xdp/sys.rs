@@ -1,7 +1,7 @@
 //! System calls of `AF_XDP` sockets.
 //!
 //! Shape: one function a call, `io::Result` out.
-//! Units: octets, entries.
+//! Units: bytes, entries.
 //! Source: Linux `Documentation/networking/af_xdp.rst`, `include/uapi/linux/if_xdp.h`.
 
 use core::ptr::NonNull;
@@ -49,8 +49,8 @@ pub(super) fn set_busy_poll(fd: BorrowedFd<'_>, us: i32, budget: i32) -> io::Res
         .try_for_each(|(name, value)| sys::set_option(fd, libc::SOL_SOCKET, name, value))
 }
 
-/// Registers `len` octets at `base` as the socket's UMEM, of chunks that start anywhere;
-/// `tx_metadata_len` octets before a frame may speak to the device.
+/// Registers `len` bytes at `base` as the socket's UMEM, of chunks that start anywhere;
+/// `tx_metadata_len` bytes before a frame may speak to the device.
 ///
 /// # Safety
 /// The memory stays mapped as long as the socket, or one that shares its UMEM, is open, and nobody
@@ -79,7 +79,7 @@ impl sys::Plain for libc::xdp_umem_reg {}
 fn get<T: sys::Plain>(fd: BorrowedFd<'_>, name: libc::c_int, mut value: T) -> io::Result<T> {
     let mut len = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
     let at = (&raw mut value).cast();
-    // SAFETY: the kernel writes at most `len` octets, the size of `value`, any of which are valid.
+    // SAFETY: the kernel writes at most `len` bytes, the size of `value`, any of which are valid.
     let got = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, at, &raw mut len) };
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
@@ -131,7 +131,7 @@ pub(super) fn bind(
 pub(super) fn kick_rx(fd: BorrowedFd<'_>) -> io::Result<()> {
     let none = core::ptr::null_mut();
     let (address, len) = (core::ptr::null_mut(), core::ptr::null_mut());
-    // SAFETY: no octets, no address.
+    // SAFETY: no bytes, no address.
     let got = unsafe { libc::recvfrom(fd.as_raw_fd(), none, 0, libc::MSG_DONTWAIT, address, len) };
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

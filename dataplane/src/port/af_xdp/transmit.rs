@@ -1,7 +1,7 @@
 //! Transmit: frames into the ring of the queue that sends, and their chunks back from it.
 //!
 //! Shape: the sending half of [`AfXdp`].
-//! Units: octets, frames.
+//! Units: bytes, frames.
 //! Source: Linux `Documentation/networking/af_xdp.rst`, `xsk-tx-metadata.rst`.
 
 use std::os::fd::AsFd;
@@ -122,8 +122,8 @@ impl AfXdp {
         let mut options = 0;
         if let Some(partial) = bufs.partial_csum(desc)
             && usize::from(partial.start) + usize::from(partial.offset) + 2 <= len
-            && let Some((octets, start)) = bufs.chunk_mut(desc)
-            && let Some(metadata) = octets.get_mut(start - TX_METADATA_LEN..start)
+            && let Some((bytes, start)) = bufs.chunk_mut(desc)
+            && let Some(metadata) = bytes.get_mut(start - TX_METADATA_LEN..start)
         {
             put_tx_metadata(metadata, partial);
             options = libc::XDP_TX_METADATA;

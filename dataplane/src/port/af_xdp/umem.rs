@@ -2,7 +2,7 @@
 //!
 //! Shape: each way of copying has one registration, which a first socket makes and further ones share
 //! through any that is bound; whoever leaves takes nothing from the others.
-//! Units: octets.
+//! Units: bytes.
 //! Source: ARCHITECTURE.md "A frame's way"; Linux `net/xdp/xsk.c` (`xsk_bind`, 5.10 and later).
 
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::sys;
 use crate::pool::{Pool, UMEM_LEAD};
 
-/// Octets before a frame that may tell the device what to do with it: `struct xsk_tx_metadata`.
+/// Bytes before a frame that may tell the device what to do with it: `struct xsk_tx_metadata`.
 pub(super) const TX_METADATA_LEN: usize = 24;
 /// Sizes of a chunk that the kernel takes.
 const CHUNK_SIZES: core::ops::RangeInclusive<usize> = 2_048..=4_096;
@@ -52,7 +52,7 @@ pub(super) struct Member {
     id: u64,
     /// How its frames are copied.
     pub mode: CopyMode,
-    /// Whether the octets before a frame may speak to the device.
+    /// Whether the bytes before a frame may speak to the device.
     pub tx_metadata: bool,
 }
 
@@ -130,7 +130,7 @@ impl Umem {
         Ok(Member { umem: self.clone(), id, mode, tx_metadata })
     }
 
-    /// Registers the pool for `fd`; whether the octets before a frame may speak to the device.
+    /// Registers the pool for `fd`; whether the bytes before a frame may speak to the device.
     fn register_and_bind(
         &self,
         fd: BorrowedFd<'_>,

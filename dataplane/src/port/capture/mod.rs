@@ -2,7 +2,7 @@
 //!
 //! Shape: [`CaptureReader`] file -> [`Record`]s; [`CaptureWriter`] frames -> file. Ethernet only; the
 //! FCS is taken off where the file says that it is there.
-//! Units: ns since the epoch of the file, octets.
+//! Units: ns since the epoch of the file, bytes.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05 (4.1 to 4.4, 5); docs/spec/pipeline.md §13.
 
 mod read;
@@ -62,9 +62,9 @@ pub struct Record {
     pub ts_ns: u64,
     /// The frame without FCS, as far as it was captured.
     pub data: Vec<u8>,
-    /// Octets that the frame had on the wire, without FCS.
+    /// Bytes that the frame had on the wire, without FCS.
     pub orig_len: u32,
-    /// Octets of FCS that the file had and `data` and `orig_len` no longer have: 0 or 4.
+    /// Bytes of FCS that the file had and `data` and `orig_len` no longer have: 0 or 4.
     pub fcs_len: u8,
     /// Interface, numbered from 0 over the whole file.
     pub interface: u32,
@@ -87,13 +87,13 @@ pub struct Place {
     pub path: PathBuf,
     /// Record that was being read or written, from 1; 0 before the first.
     pub record: u64,
-    /// Octet where its header starts.
+    /// Byte where its header starts.
     pub offset: u64,
 }
 
 impl core::fmt::Display for Place {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{}: record {} at octet {}", self.path.display(), self.record, self.offset)
+        write!(f, "{}: record {} at byte {}", self.path.display(), self.record, self.offset)
     }
 }
 
@@ -125,15 +125,15 @@ pub enum CaptureError {
         source: std::io::Error,
     },
     /// The file ends in the middle of a header, block or frame.
-    #[error("{at}: file ends inside {what}: {need} octets needed, {had} there")]
+    #[error("{at}: file ends inside {what}: {need} bytes needed, {had} there")]
     Short {
         /// Where.
         at: Place,
         /// What was being read.
         what: &'static str,
-        /// Octets needed.
+        /// Bytes needed.
         need: u64,
-        /// Octets there.
+        /// Bytes there.
         had: u64,
     },
     /// Neither pcap nor pcapng.
@@ -141,7 +141,7 @@ pub enum CaptureError {
     Magic {
         /// The file.
         path: PathBuf,
-        /// Its first four octets as a big-endian number.
+        /// Its first four bytes as a big-endian number.
         magic: u32,
     },
     /// Not Ethernet.

@@ -2,7 +2,7 @@
 //!
 //! Shape: file header or section; then records one by one; blocks of other kinds are skipped. Why not
 //! a crate: see `pcap-parser` in Cargo.toml.
-//! Units: octets; stamps to ns.
+//! Units: bytes; stamps to ns.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05.
 
 use std::fs::File;
@@ -27,25 +27,25 @@ struct Order {
 }
 
 impl Order {
-    /// The order in which `octets` reads as `magic`.
-    fn of(octets: [u8; 4], magic: u32) -> Option<Self> {
-        match (u32::from_le_bytes(octets) == magic, u32::from_be_bytes(octets) == magic) {
+    /// The order in which `bytes` reads as `magic`.
+    fn of(bytes: [u8; 4], magic: u32) -> Option<Self> {
+        match (u32::from_le_bytes(bytes) == magic, u32::from_be_bytes(bytes) == magic) {
             (true, _) => Some(Self { big: false }),
             (_, true) => Some(Self { big: true }),
             _ => None,
         }
     }
 
-    fn u16(self, octets: [u8; 2]) -> u16 {
-        if self.big { u16::from_be_bytes(octets) } else { u16::from_le_bytes(octets) }
+    fn u16(self, bytes: [u8; 2]) -> u16 {
+        if self.big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }
     }
 
-    fn u32(self, octets: [u8; 4]) -> u32 {
-        if self.big { u32::from_be_bytes(octets) } else { u32::from_le_bytes(octets) }
+    fn u32(self, bytes: [u8; 4]) -> u32 {
+        if self.big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
     }
 
-    fn u64(self, octets: [u8; 8]) -> u64 {
-        if self.big { u64::from_be_bytes(octets) } else { u64::from_le_bytes(octets) }
+    fn u64(self, bytes: [u8; 8]) -> u64 {
+        if self.big { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) }
     }
 }
 
@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
         self.array().map(|b| self.order.u32(b))
     }
 
-    /// `len` octets; the padding to four after them is skipped as far as it is there.
+    /// `len` bytes; the padding to four after them is skipped as far as it is there.
     fn padded(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.rest.split_at_checked(len)?;
         self.rest = rest.get(len.next_multiple_of(4) - len..).unwrap_or_default();
@@ -91,7 +91,7 @@ impl<'a> Fields<'a> {
 struct Interface {
     link_type: u16,
     snaplen: u32,
-    /// Octets of FCS at the end of each frame.
+    /// Bytes of FCS at the end of each frame.
     fcs_len: u8,
     /// Stamp unit: 10^-n s, or 2^-n s when the top bit is set.
     tsresol: u8,
@@ -247,15 +247,15 @@ impl CaptureReader {
         })
     }
 
-    /// `N` octets, or `None` when the file ends right here.
+    /// `N` bytes, or `None` when the file ends right here.
     fn try_need<const N: usize>(
         &mut self,
         what: &'static str,
     ) -> Result<Option<[u8; N]>, CaptureError> {
-        let mut octets = [0; N];
-        match self.fill(&mut octets)? {
+        let mut bytes = [0; N];
+        match self.fill(&mut bytes)? {
             0 => Ok(None),
-            had if had == N => Ok(Some(octets)),
+            had if had == N => Ok(Some(bytes)),
             had => {
                 let (need, had) = (N as u64, had as u64);
                 Err(CaptureError::Short { at: self.at(), what, need, had })
@@ -263,8 +263,8 @@ impl CaptureReader {
         }
     }
 
-    /// Replaces `into` by the next `len` octets; memory grows only as far as the file goes.
-    fn read_octets(
+    /// Replaces `into` by the next `len` bytes; memory grows only as far as the file goes.
+    fn read_bytes(
         &mut self,
         into: &mut Vec<u8>,
         len: u32,
@@ -321,7 +321,7 @@ impl CaptureReader {
         }
         let unit = if interface.tsresol == 9 { 1 } else { 1_000 };
         record.ts_ns = u64::from(sec) * 1_000_000_000 + u64::from(fraction) * unit;
-        self.read_octets(&mut record.data, caplen, "a frame")?;
+        self.read_bytes(&mut record.data, caplen, "a frame")?;
         record.comment = None;
         record.interface = 0;
         finish(record, orig_len, interface.fcs_len);
@@ -351,7 +351,7 @@ impl CaptureReader {
         Ok(())
     }
 
-    /// Octets of a block after the `had` that were read; its length is checked.
+    /// Bytes of a block after the `had` that were read; its length is checked.
     fn block_rest(&self, len: u32, had: u32, least: u32) -> Result<u32, CaptureError> {
         if len < least || !len.is_multiple_of(4) {
             let want = "a multiple of 4 that holds the block's fields";
@@ -366,7 +366,7 @@ impl CaptureReader {
             return Err(self.field("block length", u64::from(len), "at most 16 MiB"));
         }
         let mut block = core::mem::take(&mut self.block);
-        let read = self.read_octets(&mut block, rest, "a block");
+        let read = self.read_bytes(&mut block, rest, "a block");
         self.block = block;
         read?;
         let Some((_, closing)) = self.block.split_last_chunk::<4>() else {
@@ -432,7 +432,7 @@ impl CaptureReader {
         while let Some((code, value)) = fields.option() {
             match (code, value) {
                 (OPT_IF_TSRESOL, [resolution, ..]) => interface.tsresol = *resolution,
-                (OPT_IF_FCSLEN, [octets, ..]) => fcs = u32::from(*octets),
+                (OPT_IF_FCSLEN, [bytes, ..]) => fcs = u32::from(*bytes),
                 (OPT_IF_TSOFFSET, value) => {
                     let seconds = value.first_chunk().map_or(0, |v| order.u64(*v));
                     interface.tsoffset = seconds.cast_signed();
@@ -542,11 +542,11 @@ impl CaptureReader {
         Err(CaptureError::LinkType { at: self.at(), link_type: interface.link_type })
     }
 
-    fn fcs_len(&self, octets: u32, what: &'static str) -> Result<u8, CaptureError> {
-        match octets {
+    fn fcs_len(&self, bytes: u32, what: &'static str) -> Result<u8, CaptureError> {
+        match bytes {
             0 => Ok(0),
             4 => Ok(4),
-            had => Err(self.field(what, u64::from(had), "0 or 4 octets for Ethernet")),
+            had => Err(self.field(what, u64::from(had), "0 or 4 bytes for Ethernet")),
         }
     }
 }

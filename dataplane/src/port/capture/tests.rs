@@ -1,7 +1,7 @@
-//! Captures against themselves, against pcap-parser, and cut off or damaged at every octet.
+//! Captures against themselves, against pcap-parser, and cut off or damaged at every byte.
 //!
 //! Shape: files built in memory.
-//! Units: ns, octets.
+//! Units: ns, bytes.
 //! Source: none of its own.
 
 use std::io::{Cursor, Write};
@@ -16,9 +16,9 @@ use super::*;
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Sink {
-    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -48,8 +48,8 @@ fn written(format: CaptureFormat, snaplen: u32) -> Vec<u8> {
     sink.0.lock().unwrap().clone()
 }
 
-fn read(octets: &[u8]) -> Result<Vec<Record>, CaptureError> {
-    CaptureReader::new("mem", Cursor::new(octets.to_vec()))?.collect()
+fn read(bytes: &[u8]) -> Result<Vec<Record>, CaptureError> {
+    CaptureReader::new("mem", Cursor::new(bytes.to_vec()))?.collect()
 }
 
 #[test]
@@ -74,15 +74,15 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn the_same_calls_give_the_same_octets() {
+fn the_same_calls_give_the_same_bytes() {
     for format in [CaptureFormat::Pcap, CaptureFormat::PcapNg] {
         assert_eq!(written(format, 0), written(format, 0));
     }
 }
 
-/// Every frame that an independent reader finds: stamp as the file has it, lengths, octets.
-fn oracle(octets: Vec<u8>) -> Vec<(u64, u32, Vec<u8>)> {
-    let mut reader = pcap_parser::create_reader(1 << 16, Cursor::new(octets)).unwrap();
+/// Every frame that an independent reader finds: stamp as the file has it, lengths, bytes.
+fn oracle(bytes: Vec<u8>) -> Vec<(u64, u32, Vec<u8>)> {
+    let mut reader = pcap_parser::create_reader(1 << 16, Cursor::new(bytes)).unwrap();
     let mut found = Vec::new();
     loop {
         let (used, block) = match reader.next() {
@@ -152,7 +152,7 @@ fn a_file_cut_off_anywhere_is_an_error_or_ends_between_records() {
 }
 
 #[test]
-fn no_damaged_octet_makes_the_reader_panic_or_run_on() {
+fn no_damaged_byte_makes_the_reader_panic_or_run_on() {
     for format in [CaptureFormat::Pcap, CaptureFormat::PcapNg] {
         let whole = written(format, 0);
         let mut refused = 0;
@@ -172,13 +172,13 @@ fn no_damaged_octet_makes_the_reader_panic_or_run_on() {
 
 /// A pcapng file in either order, block by block.
 struct Built {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     big: bool,
 }
 
 impl Built {
     fn new(big: bool) -> Self {
-        let mut built = Self { octets: Vec::new(), big };
+        let mut built = Self { bytes: Vec::new(), big };
         built.section();
         built
     }
@@ -193,10 +193,10 @@ impl Built {
 
     fn block(&mut self, kind: u32, body: &[u8]) {
         let len = self.u32(u32::try_from(body.len() + 12).unwrap());
-        self.octets.extend(self.u32(kind));
-        self.octets.extend(&len);
-        self.octets.extend(body);
-        self.octets.extend(&len);
+        self.bytes.extend(self.u32(kind));
+        self.bytes.extend(&len);
+        self.bytes.extend(body);
+        self.bytes.extend(&len);
     }
 
     fn section(&mut self) {
@@ -205,10 +205,10 @@ impl Built {
     }
 
     fn option(&self, code: u16, value: &[u8]) -> Vec<u8> {
-        let mut octets = [self.u16(code), self.u16(u16::try_from(value.len()).unwrap())].concat();
-        octets.extend(value);
-        octets.resize(octets.len().next_multiple_of(4), 0);
-        octets
+        let mut bytes = [self.u16(code), self.u16(u16::try_from(value.len()).unwrap())].concat();
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
     }
 
     fn interface(&mut self, link: u16, snaplen: u32, options: &[u8]) {
@@ -255,12 +255,12 @@ fn stamps_of_every_unit_and_order_become_ns() {
                 options.extend(file.option(OPT_IF_TSRESOL, &[resolution]));
             }
             if let Some(offset) = offset {
-                let octets = if big { offset.to_be_bytes() } else { offset.to_le_bytes() };
-                options.extend(file.option(OPT_IF_TSOFFSET, &octets));
+                let bytes = if big { offset.to_be_bytes() } else { offset.to_le_bytes() };
+                options.extend(file.option(OPT_IF_TSOFFSET, &bytes));
             }
             file.interface(1, 0, &options); // without an end mark, which is allowed
             file.packet(0, stamp, 4, &[1, 2, 3, 4], &[]);
-            let got = read(&file.octets);
+            let got = read(&file.bytes);
             assert_eq!(got.ok().map(|r| r[0].ts_ns), want, "{name}, big {big}");
         }
     }
@@ -271,7 +271,7 @@ fn the_fcs_is_taken_off_where_the_file_has_it() {
     #[rustfmt::skip] // columns: name, if_fcslen, epb_flags, captured, on the wire, want data, want len
     let cases = [
         ("no fcs",           None,     0_u32, 64, 64, 64, 64),
-        ("octets",           Some(4),  0,     64, 64, 60, 60),
+        ("bytes",           Some(4),  0,     64, 64, 60, 60),
         ("bits",             Some(32), 0,     64, 64, 60, 60),
         ("by packet",        None,     4 << 5, 64, 64, 60, 60),
         ("cut inside fcs",   Some(4),  0,     62, 64, 60, 60),
@@ -284,14 +284,14 @@ fn the_fcs_is_taken_off_where_the_file_has_it() {
         file.interface(1, 0, &options);
         let options = file.option(OPT_EPB_FLAGS, &u32::to_le_bytes(flags));
         file.packet(0, 0, orig, &frame(captured), &options);
-        let record = &read(&file.octets).unwrap()[0];
+        let record = &read(&file.bytes).unwrap()[0];
         assert_eq!((record.data.len(), record.orig_len), (want_data, want_len), "{name}");
     }
 }
 
 #[test]
 fn pcap_headers_of_each_order_unit_and_fcs_are_read() {
-    #[rustfmt::skip] // columns: name, magic, big, link field, ns, octets left
+    #[rustfmt::skip] // columns: name, magic, big, link field, ns, bytes left
     let cases = [
         ("us little",  MAGIC_US, false, 1_u32,       7_000_008_000_u64, 64),
         ("us big",     MAGIC_US, true,  1,           7_000_008_000,     64),
@@ -301,11 +301,10 @@ fn pcap_headers_of_each_order_unit_and_fcs_are_read() {
     for (name, magic, big, link, ns, left) in cases {
         let word = |v: u32| if big { v.to_be_bytes() } else { v.to_le_bytes() };
         let version = if big { [0, 2, 0, 4] } else { [2, 0, 4, 0] };
-        let mut octets =
-            [word(magic), version, word(0), word(0), word(65_535), word(link)].concat();
-        octets.extend([word(7), word(8), word(64), word(64)].concat());
-        octets.extend(frame(64));
-        let records = read(&octets).unwrap();
+        let mut bytes = [word(magic), version, word(0), word(0), word(65_535), word(link)].concat();
+        bytes.extend([word(7), word(8), word(64), word(64)].concat());
+        bytes.extend(frame(64));
+        let records = read(&bytes).unwrap();
         assert_eq!((records[0].ts_ns, records[0].data.len()), (ns, left), "{name}");
     }
 }
@@ -327,7 +326,7 @@ fn sections_interfaces_and_other_blocks_are_told_apart() {
     old.extend([file.u32(3), file.u32(3), vec![7, 8, 9, 0]].concat());
     file.block(BLOCK_PACKET_OBSOLETE, &old);
 
-    let records = read(&file.octets).unwrap();
+    let records = read(&file.bytes).unwrap();
     let got: Vec<_> = records
         .iter()
         .map(|r| (r.interface, r.ts_ns, r.data.len(), r.orig_len, r.comment.as_deref()))
@@ -341,7 +340,7 @@ fn what_cannot_be_read_is_refused_by_name() {
     let ng = |build: &dyn Fn(&mut Built)| {
         let mut file = Built::new(false);
         build(&mut file);
-        file.octets
+        file.bytes
     };
     let pcap = |link: u32, caplen: u32| {
         let head = [MAGIC_NS.to_le_bytes(), [2, 0, 4, 0], [0; 4], [0; 4], [0; 4]].concat();
@@ -350,20 +349,20 @@ fn what_cannot_be_read_is_refused_by_name() {
     };
     #[rustfmt::skip] // columns: name, file, part of the message
     let cases = [
-        ("empty", vec![], "file ends inside the file header: 4 octets needed, 0 there"),
+        ("empty", vec![], "file ends inside the file header: 4 bytes needed, 0 there"),
         ("text", b"hello, world".to_vec(), "starts with 0x68656c6c"),
         ("pcap link", pcap(113, 0), "link type 113 is not Ethernet"),
-        ("pcap length", pcap(1, 262_145), "record 1 at octet 24: captured length is 262145"),
+        ("pcap length", pcap(1, 262_145), "record 1 at byte 24: captured length is 262145"),
         ("ng link", ng(&|f| { f.interface(113, 0, &[]); f.packet(0, 0, 0, &[], &[]); }),
-            "record 1 at octet 48: link type 113"),
+            "record 1 at byte 48: link type 113"),
         ("no interface", ng(&|f| f.packet(0, 0, 0, &[], &[])), "interface is 0"),
         ("fcs of 3", ng(&|f| { let o = f.option(OPT_IF_FCSLEN, &[3]); f.interface(1, 0, &o); }),
             "if_fcslen is 3"),
-        ("huge block", ng(&|f| { f.octets.extend([6, 0, 0, 0]); f.octets.extend([0xFC; 4]); }),
+        ("huge block", ng(&|f| { f.bytes.extend([6, 0, 0, 0]); f.bytes.extend([0xFC; 4]); }),
             "at most 16 MiB"),
     ];
-    for (name, octets, want) in cases {
-        let error = read(&octets).err().map(|e| e.to_string()).unwrap_or_default();
+    for (name, bytes, want) in cases {
+        let error = read(&bytes).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(error.contains(want), "{name}: {error}");
     }
     let missing = CaptureReader::open("/nonexistent/x.pcap").err().unwrap();
@@ -389,13 +388,13 @@ fn a_refused_record_leaves_the_file_whole() {
     assert!(pcap.write(u64::MAX, &frame(60), None).is_err());
 }
 
-/// Fails once a number of octets was written, like a full disk.
+/// Fails once a number of bytes was written, like a full disk.
 struct Full(usize);
 
 impl Write for Full {
-    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
-        self.0 = self.0.checked_sub(octets.len()).ok_or(std::io::ErrorKind::StorageFull)?;
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -408,7 +407,7 @@ fn a_full_disk_is_reported_now_and_at_the_end() {
     let mut writer = CaptureWriter::new("mem", Full(24 + 16 + 60), CaptureFormat::Pcap, 0).unwrap();
     writer.write(0, &frame(60), None).unwrap();
     let error = writer.write(0, &frame(60), None).unwrap_err();
-    assert_eq!(error.to_string(), "mem: record 2 at octet 100: write failed");
+    assert_eq!(error.to_string(), "mem: record 2 at byte 100: write failed");
     assert!(writer.write(0, &frame(60), None).is_err());
     assert!(writer.finish().is_err());
 }

@@ -1,8 +1,8 @@
 //! Capture writer: frames into pcap or pcapng with nanosecond stamps.
 //!
-//! Shape: header(s), then one record per frame, little-endian. The same calls give the same octets:
+//! Shape: header(s), then one record per frame, little-endian. The same calls give the same bytes:
 //! no clock, host or program name goes into the file.
-//! Units: ns since the epoch, octets.
+//! Units: ns since the epoch, bytes.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05.
 
 use std::io::{BufWriter, Write};
@@ -35,11 +35,11 @@ pub struct Meta<'a> {
     pub ts_ns: u64,
     /// Interface, as [`CaptureWriter::add_interface`] named it.
     pub interface: u32,
-    /// Octets on the wire if more than the frame has (it was cut off before).
+    /// Bytes on the wire if more than the frame has (it was cut off before).
     pub orig_len: u32,
     /// Which way it went.
     pub direction: Direction,
-    /// Comment, at most 65,535 octets.
+    /// Comment, at most 65,535 bytes.
     pub comment: Option<&'a str>,
 }
 
@@ -59,7 +59,7 @@ pub struct CaptureWriter {
 
 impl CaptureWriter {
     /// Makes the file, as a result that replaces an old one, and writes its header. Frames are cut to `snaplen`
-    /// octets; 0 is no limit.
+    /// bytes; 0 is no limit.
     ///
     /// # Errors
     /// The file cannot be made or written.
@@ -167,7 +167,7 @@ impl CaptureWriter {
     /// Writes a frame and what is known of it.
     ///
     /// # Errors
-    /// A write failed, the interface was not described, the comment is longer than 65,535 octets,
+    /// A write failed, the interface was not described, the comment is longer than 65,535 bytes,
     /// or the stamp is after 2106 and the file is pcap. Nothing of the record is written then.
     pub fn write_with(&mut self, meta: Meta<'_>, frame: &[u8]) -> Result<(), CaptureError> {
         self.records += 1;
@@ -282,8 +282,8 @@ impl CaptureWriter {
         })
     }
 
-    fn put(&mut self, octets: &[u8]) {
-        self.block.extend_from_slice(octets);
+    fn put(&mut self, bytes: &[u8]) {
+        self.block.extend_from_slice(bytes);
     }
 
     fn pad(&mut self) {
@@ -292,7 +292,7 @@ impl CaptureWriter {
 
     fn option(&mut self, code: u16, value: &[u8]) -> Result<(), CaptureError> {
         let Ok(len) = u16::try_from(value.len()) else {
-            return Err(self.field("option length", value.len() as u64, "at most 65,535 octets"));
+            return Err(self.field("option length", value.len() as u64, "at most 65,535 bytes"));
         };
         self.put(&code.to_le_bytes());
         self.put(&len.to_le_bytes());

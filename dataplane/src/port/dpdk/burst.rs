@@ -1,7 +1,7 @@
 //! Bursts: a driver's mbufs to descriptors and back.
 //!
 //! Shape: [`Frames::rx`] and [`Frames::tx`], one pass over a burst each; what is rare stands apart.
-//! Units: octets, frames.
+//! Units: bytes, frames.
 //! Source: DPDK 22.11 `rte_mbuf.h` (an mbuf that is free has one reference, one segment, no next).
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::stats::DropReason;
 
 /// Largest start that a descriptor can hold.
 const START_MAX: u16 = 510;
-/// Octets that are read of every frame.
+/// Bytes that are read of every frame.
 const HEAD_LEN: usize = weft_parsers::HEAD_LEN;
 
 /// A queue of a device.
@@ -156,7 +156,7 @@ fn plain(mbufs: &Mbufs, bufs: &Bufs, mbuf: *mut rte_mbuf) -> Option<Desc> {
     if rare || !fits || start > START_MAX || !start.is_multiple_of(2) {
         return None;
     }
-    let head = mbufs.octets_of(chunk).wrapping_add(start.into());
+    let head = mbufs.bytes_of(chunk).wrapping_add(start.into());
     prefetch_at(head);
     if let Some(short @ 1..) = HEAD_LEN.checked_sub(len) {
         // SAFETY: the head fits the chunk, as was checked above, and nobody else has the frame.
@@ -188,13 +188,13 @@ fn odd(
         // SAFETY: segments are linked until null.
         while let Some(segment) = unsafe { next.as_ref() } {
             let start = segment.buf_addr.cast::<u8>().wrapping_add(segment.data_off.into());
-            // SAFETY: a segment holds `data_len` octets there, which nobody writes now.
-            let octets = unsafe { core::slice::from_raw_parts(start, segment.data_len.into()) };
-            let space = bufs.space_mut(&mut desc).and_then(|s| s.get_mut(at..at + octets.len()));
+            // SAFETY: a segment holds `data_len` bytes there, which nobody writes now.
+            let bytes = unsafe { core::slice::from_raw_parts(start, segment.data_len.into()) };
+            let space = bufs.space_mut(&mut desc).and_then(|s| s.get_mut(at..at + bytes.len()));
             if let Some(space) = space {
-                space.copy_from_slice(octets);
+                space.copy_from_slice(bytes);
             }
-            at += octets.len();
+            at += bytes.len();
             next = segment.next;
         }
         bufs.set_len(&mut desc, len);
@@ -256,15 +256,15 @@ fn copy_out(
 ) -> usize {
     let mut count = 0;
     for (desc, slot) in batch.iter().zip(&mut *burst.0) {
-        let octets = csum::outgoing(bufs, desc, spare);
+        let bytes = csum::outgoing(bufs, desc, spare);
         let Some(mbuf) = buffers.alloc().map(core::ptr::NonNull::as_ptr) else { break };
         // SAFETY: fresh and ours.
         let fresh = unsafe { &mut *mbuf };
         let space = fresh.buf_addr.cast::<u8>().wrapping_add(fresh.data_off.into());
         // SAFETY: a buffer holds the longest frame of the pool behind its headroom, and is ours.
-        unsafe { core::ptr::copy_nonoverlapping(octets.as_ptr(), space, octets.len()) };
-        fresh.pkt_len = u32::try_from(octets.len()).unwrap_or(0);
-        fresh.data_len = u16::try_from(octets.len()).unwrap_or(0);
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), space, bytes.len()) };
+        fresh.pkt_len = u32::try_from(bytes.len()).unwrap_or(0);
+        fresh.data_len = u16::try_from(bytes.len()).unwrap_or(0);
         *slot = mbuf;
         count += 1;
     }

@@ -1,7 +1,7 @@
 //! One device of DPDK's: found or made, configured, started, asked, closed.
 //!
 //! Shape: devargs (`net_tap0,iface=t0`, `0000:03:00.0`) → [`Device`].
-//! Units: octets, frames, descriptors.
+//! Units: bytes, frames, descriptors.
 //! Source: DPDK 22.11 `rte_ethdev.h`, `rte_dev.h`.
 
 use core::ptr::null;
@@ -13,9 +13,9 @@ use weft_parsers::MacAddr;
 
 use super::eal;
 
-/// Octets of a frame that are not its MTU: addresses, type and a tag.
+/// Bytes of a frame that are not its MTU: addresses, type and a tag.
 const BESIDE_MTU: usize = 18;
-/// Octets that some drivers want in a receive buffer beside the MTU: header, two tags, FCS.
+/// Bytes that some drivers want in a receive buffer beside the MTU: header, two tags, FCS.
 const AROUND_MTU: usize = 26;
 /// Least MTU that DPDK takes.
 const MTU_MIN: usize = 68;
@@ -57,7 +57,7 @@ pub struct Setup {
     pub tx_descriptors: u16,
     /// Longest frame.
     pub frame_len_max: usize,
-    /// Octets that a receive buffer has for a frame.
+    /// Bytes that a receive buffer has for a frame.
     pub room: usize,
     /// Where receive queues get their buffers.
     pub mempool: *mut sys::rte_mempool,

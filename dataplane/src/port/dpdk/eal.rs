@@ -34,7 +34,7 @@ struct Started {
 
 /// The one there was: also a failed one cannot be tried again.
 static STARTED: Mutex<Option<Started>> = Mutex::new(None);
-/// Octets of messages that are looked at: EAL's usage and what is said before and after it.
+/// Bytes of messages that are looked at: EAL's usage and what is said before and after it.
 const QUOTE: usize = 16_384;
 /// One call at a time, so that messages belong to it.
 static CALLING: Mutex<()> = Mutex::new(());

@@ -3,7 +3,7 @@
 //! Shape: [`Mbufs`] is a mempool whose objects are the mbufs of a pool's chunks: mbuf i points at
 //! chunk i, so a received mbuf *is* a descriptor's chunk and back. What the mempool gives and takes
 //! are chunks of the [`Bufs`] that a worker lends for the time of a call ([`Mbufs::lend`], `port/loan.rs`).
-//! Units: octets; chunks.
+//! Units: bytes; chunks.
 //! Source: DPDK 22.11 `rte_mempool.h`, `rte_mbuf.h`; ARCHITECTURE.md "A frame's way".
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
@@ -52,7 +52,7 @@ pub struct Mbufs {
     /// The mbuf of chunk 0.
     first: NonNull<u8>,
     /// All of them, object heads included.
-    octets: NonNull<u8>,
+    start: NonNull<u8>,
     layout: Layout,
     /// While objects are added one by one, they are not given back by anybody.
     filling: AtomicBool,
@@ -107,18 +107,18 @@ impl Mbufs {
         let bytes = (pool.count() * STRIDE).next_multiple_of(HUGE);
         let layout = Layout::from_size_align(bytes, HUGE).map_err(io::Error::other)?;
         // SAFETY: the layout is not empty.
-        let octets = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) });
-        let octets = octets.ok_or(io::ErrorKind::OutOfMemory)?;
+        let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) });
+        let start = start.ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: advice on memory of our own; a refusal changes nothing.
-        unsafe { libc::madvise(octets.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
         // SAFETY: there is a first object, and its head is before it.
-        let first = unsafe { octets.add(OBJECT_HEAD) };
+        let first = unsafe { start.add(OBJECT_HEAD) };
         let (strays, stray_count) = (Mutex::default(), AtomicUsize::new(0));
         let mut mbufs = Arc::new(Self {
             pool: pool.clone(),
             mempool: null_mut(),
             first,
-            octets,
+            start,
             layout,
             filling: AtomicBool::new(true),
             strays,
@@ -167,7 +167,7 @@ impl Mbufs {
         let bytes = self.pool.count() * STRIDE;
         // SAFETY: the memory is ours, of that size, aligned, and outlives the mempool.
         let added = eal::call(|| unsafe {
-            let at = self.octets.as_ptr().cast();
+            let at = self.start.as_ptr().cast();
             sys::rte_mempool_populate_iova(self.mempool, at, NO_IOVA, bytes, None, null_mut())
         })?;
         let mut misplaced = added.cast_unsigned() as usize != self.pool.count();
@@ -205,9 +205,9 @@ impl Mbufs {
 
     /// Where a chunk is.
     #[inline]
-    pub fn octets_of(&self, chunk: u32) -> *mut u8 {
-        let octets = self.pool.octets().as_ptr().cast::<u8>();
-        octets.wrapping_add(chunk as usize * self.pool.chunk_size())
+    pub fn bytes_of(&self, chunk: u32) -> *mut u8 {
+        let bytes = self.pool.memory().as_ptr().cast::<u8>();
+        bytes.wrapping_add(chunk as usize * self.pool.chunk_size())
     }
 
     /// Has what `call` asks of DPDK in this thread take chunks from `bufs` and give them back there.
@@ -255,7 +255,7 @@ impl Mbufs {
 
     /// Has `carrier` send the chunk of a shared frame: its handle comes back when it is freed.
     pub fn carry(&self, carrier: *mut rte_mbuf, chunk: u32) {
-        let at = self.octets_of(chunk);
+        let at = self.bytes_of(chunk);
         let size = u16::try_from(self.pool.chunk_size()).expect("less than 64 KiB");
         let this = core::ptr::from_ref(self).cast_mut().cast();
         // SAFETY: the carrier is fresh and has room for what the shim notes; the chunk stays until
@@ -271,8 +271,8 @@ impl Mbufs {
     /// The pool is not a mapping, or DPDK refused.
     pub fn map_for(&self, device: *mut sys::rte_device) -> io::Result<()> {
         const PAGE: usize = 4_096;
-        let octets = self.pool.octets();
-        let (at, len) = (octets.as_ptr().cast::<c_void>(), octets.len());
+        let bytes = self.pool.memory();
+        let (at, len) = (bytes.as_ptr().cast::<c_void>(), bytes.len());
         if !(at as usize).is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) {
             return Err(io::Error::other("the pool does not lie on pages"));
         }
@@ -289,10 +289,10 @@ impl Mbufs {
 
     /// Takes back what [`Self::map_for`] did for this device.
     pub fn unmap_for(&self, device: *mut sys::rte_device) {
-        let octets = self.pool.octets();
-        let at = octets.as_ptr().cast::<c_void>();
+        let bytes = self.pool.memory();
+        let at = bytes.as_ptr().cast::<c_void>();
         // SAFETY: mapped by `map_for`; the device is stopped.
-        unsafe { sys::rte_dev_dma_unmap(device, at, at as u64, octets.len()) };
+        unsafe { sys::rte_dev_dma_unmap(device, at, at as u64, bytes.len()) };
     }
 }
 
@@ -302,11 +302,11 @@ impl Drop for Mbufs {
             // SAFETY: ports hold us, so all are closed and no driver has any of the mbufs.
             unsafe { sys::rte_mempool_free(self.mempool) };
         }
-        let octets = self.pool.octets();
+        let bytes = self.pool.memory();
         // SAFETY: nothing is mapped for any device any more; unknown memory is refused.
-        unsafe { sys::rte_extmem_unregister(octets.as_ptr().cast(), octets.len()) };
+        unsafe { sys::rte_extmem_unregister(bytes.as_ptr().cast(), bytes.len()) };
         // SAFETY: allocated with this layout.
-        unsafe { std::alloc::dealloc(self.octets.as_ptr(), self.layout) };
+        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
@@ -427,10 +427,10 @@ unsafe extern "C" fn start(
         unsafe { *misplaced.cast::<bool>() = true };
         return;
     }
-    let octets = mbufs.octets_of(index);
+    let bytes = mbufs.bytes_of(index);
     let fresh = rte_mbuf {
-        buf_addr: octets.cast(),
-        buf_iova: octets as u64,
+        buf_addr: bytes.cast(),
+        buf_iova: bytes as u64,
         buf_len: u16::try_from(mbufs.pool.chunk_size()).unwrap_or(u16::MAX),
         data_off: u16::try_from(HEADROOM).unwrap_or(0),
         refcnt: 1,
@@ -447,7 +447,7 @@ unsafe extern "C" fn start(
 unsafe extern "C" fn uncarried(at: *mut c_void, mbufs: *mut c_void) {
     // SAFETY: `carry` gave the address of the `Mbufs`, which lives as long as the port.
     let mbufs = unsafe { &*mbufs.cast::<Mbufs>() };
-    let base = mbufs.pool.octets().as_ptr().cast::<u8>() as usize;
+    let base = mbufs.pool.memory().as_ptr().cast::<u8>() as usize;
     let chunk = (at as usize - base) / mbufs.pool.chunk_size();
     mbufs.give_back(u32::try_from(chunk).unwrap_or(u32::MAX), true);
 }

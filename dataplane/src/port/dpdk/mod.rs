@@ -3,7 +3,7 @@
 //! Shape: the driver's mbufs are the pool's chunks ([`memory::Mbufs`]): a frame is neither copied nor
 //! bound when it is received or sent. A frame that others share is sent by a carrier that points at
 //! the chunk. A driver that wants its mempool's own memory gets one, and frames are copied once.
-//! Units: octets, frames, descriptors.
+//! Units: bytes, frames, descriptors.
 //! Source: DPDK 22.11 or later; docs/spec/pipeline.md §11. Root or vfio's rights; huge pages unless `--no-huge`.
 
 #[expect(unsafe_code, reason = "mbufs that a driver gives or takes")]
@@ -87,7 +87,7 @@ impl Dpdk {
             Err(PortOpenError::Config { device: config.device.clone(), what, had, want })
         };
         if !(64..=FRAME_LEN_MAX).contains(&config.frame_len_max) {
-            return refuse("frame_len_max", config.frame_len_max as u64, "64..=9216 octets");
+            return refuse("frame_len_max", config.frame_len_max as u64, "64..=9216 bytes");
         }
         if !(1..=64).contains(&config.queues) {
             return refuse("queues", config.queues.into(), "1..=64");

@@ -1,7 +1,7 @@
 //! Ordinary mempools of DPDK's: carriers of shared chunks, and buffers of ports that copy.
 //!
 //! Shape: [`Plain`] gives fresh mbufs; drivers give them back.
-//! Units: octets, mbufs.
+//! Units: bytes, mbufs.
 //! Source: DPDK 22.11 `rte_mbuf.h`.
 
 use core::ffi::{c_int, c_uint};
@@ -40,7 +40,7 @@ impl Plain {
         Self::new(count, size_of::<sys::rte_mbuf_ext_shared_info>().next_multiple_of(8), 0)
     }
 
-    /// Mbufs with `room` octets each.
+    /// Mbufs with `room` bytes each.
     ///
     /// # Errors
     /// DPDK has no memory.

@@ -1,8 +1,8 @@
-//! The record of a run, octet by octet.
+//! The record of a run, byte by byte.
 //!
 //! Shape: `WEFTREC`, version, header, then entries: step (time, answers of ports, digest), change, stop,
 //! counters. Numbers are LEB128, those with a sign in zigzag; texts are the caller's, with their length.
-//! Units: picoseconds, octets, chunks.
+//! Units: picoseconds, bytes, chunks.
 //! Source: docs/spec/pipeline.md §13; DWARF 5 section 7.6 (LEB128).
 
 use std::io::{BufRead, BufReader, Read};
@@ -14,7 +14,7 @@ use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::types::PORTS_MAX;
 
-/// First octets of every record.
+/// First bytes of every record.
 const MAGIC: &[u8; 7] = b"WEFTREC";
 /// What this module writes and reads.
 const VERSION: u8 = 1;
@@ -57,7 +57,7 @@ pub enum RecordError {
     #[error("expected a record of version {VERSION}, found version {0}")]
     Version(u8),
     /// Something that no recorder writes.
-    #[error("damaged at octet {at}: {what}")]
+    #[error("damaged at byte {at}: {what}")]
     Damaged {
         /// Where.
         at: u64,
@@ -65,7 +65,7 @@ pub enum RecordError {
         what: &'static str,
     },
     /// It ends within an entry, or before its header does.
-    #[error("cut off: what begins at octet {at} is not whole")]
+    #[error("cut off: what begins at byte {at} is not whole")]
     Cut {
         /// Where the entry begins.
         at: u64,
@@ -89,7 +89,7 @@ pub struct Frame {
     /// What its checksum lacks.
     pub partial: Option<PartialCsum>,
     /// All of it.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 /// What a port answered; what it answers as always is left out.
@@ -127,7 +127,7 @@ pub enum Entry {
         now: Instant,
         /// The ports' answers, in order.
         calls: Vec<Call>,
-        /// Four octets of both hashes, after the step.
+        /// Four bytes of both hashes, after the step.
         digest: u32,
     },
     /// Control changed something between two steps; the text is its own.
@@ -209,7 +209,7 @@ pub(super) fn put_frame(
     out: &mut Vec<u8>,
     start: usize,
     partial: Option<PartialCsum>,
-    octets: &[u8],
+    bytes: &[u8],
 ) {
     let moved = start != crate::pool::HEADROOM;
     out.push(HAS_START * u8::from(moved) + HAS_PARTIAL * u8::from(partial.is_some()));
@@ -220,7 +220,7 @@ pub(super) fn put_frame(
         put_number(out, partial.start.into());
         put_number(out, partial.offset.into());
     }
-    put_text(out, octets);
+    put_text(out, bytes);
 }
 
 pub(super) fn put_room(out: &mut Vec<u8>, port: usize, room: usize) {
@@ -307,11 +307,11 @@ impl<R: Read> RecordReader<R> {
     pub fn new(from: R) -> Result<(Self, Vec<u8>), RecordError> {
         let from = BufReader::with_capacity(64 << 10, from);
         let mut reader = Self { from, at: 0, entry_at: 0, now: Instant::ZERO, ended: false };
-        let magic = reader.octets(MAGIC.len() as u64)?;
+        let magic = reader.bytes(MAGIC.len() as u64)?;
         if magic != MAGIC {
             return Err(RecordError::Foreign);
         }
-        let version = reader.octet()?;
+        let version = reader.byte()?;
         if version != VERSION {
             return Err(RecordError::Version(version));
         }
@@ -335,7 +335,7 @@ impl<R: Read> RecordReader<R> {
     }
 
     fn entry(&mut self) -> Result<Entry, RecordError> {
-        Ok(match self.octet()? {
+        Ok(match self.byte()? {
             STEP => {
                 let (now, calls) = self.answers()?;
                 Entry::Step { now, calls, digest: u32::from_le_bytes(self.array()?) }
@@ -366,16 +366,16 @@ impl<R: Read> RecordReader<R> {
     }
 
     fn call(&mut self) -> Result<Option<Call>, RecordError> {
-        let tag = self.octet()?;
+        let tag = self.byte()?;
         if tag == END {
             return Ok(None);
         }
-        let port = usize::from(self.octet()?);
+        let port = usize::from(self.byte()?);
         if port >= PORTS_MAX {
             return self.damaged("a port's number above 63");
         }
         let answer = match tag {
-            LINK => match self.octet()? {
+            LINK => match self.byte()? {
                 up @ (0 | 1) => Answer::Link(up == 1),
                 _ => return self.damaged("a link neither up nor down"),
             },
@@ -401,7 +401,7 @@ impl<R: Read> RecordReader<R> {
     }
 
     fn frame(&mut self) -> Result<Frame, RecordError> {
-        let flags = self.octet()?;
+        let flags = self.byte()?;
         if flags & !(HAS_START | HAS_PARTIAL) != 0 {
             return self.damaged("a frame with unknown flags");
         }
@@ -421,7 +421,7 @@ impl<R: Read> RecordReader<R> {
         if !(LEN_MIN..=LEN_MAX).contains(&len) {
             return self.damaged("a frame of a length that no port delivers");
         }
-        Ok(Frame { start, partial, octets: self.octets(len)? })
+        Ok(Frame { start, partial, bytes: self.bytes(len)? })
     }
 
     fn half(&mut self) -> Result<u16, RecordError> {
@@ -448,7 +448,7 @@ impl<R: Read> RecordReader<R> {
             return self.damaged("more reasons than a port has");
         }
         for n in 0..count {
-            let index = usize::from(self.octet()?);
+            let index = usize::from(self.byte()?);
             let Some(&reason) = DropReason::ALL.get(index) else {
                 return self.damaged("an unknown drop reason");
             };
@@ -476,13 +476,13 @@ impl<R: Read> RecordReader<R> {
     fn number(&mut self) -> Result<u64, RecordError> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
-            let octet = self.octet()?;
-            let part = u64::from(octet & 0x7F);
+            let byte = self.byte()?;
+            let part = u64::from(byte & 0x7F);
             if part << shift >> shift != part {
                 break;
             }
             number |= part << shift;
-            if octet & 0x80 == 0 {
+            if byte & 0x80 == 0 {
                 return Ok(number);
             }
         }
@@ -494,19 +494,19 @@ impl<R: Read> RecordReader<R> {
         if len > TEXT_LEN_MAX {
             return self.damaged("a text that is too long");
         }
-        self.octets(len)
+        self.bytes(len)
     }
 
-    fn octet(&mut self) -> Result<u8, RecordError> {
-        self.array::<1>().map(|[octet]| octet)
+    fn byte(&mut self) -> Result<u8, RecordError> {
+        self.array::<1>().map(|[byte]| byte)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], RecordError> {
-        let mut octets = [0; N];
-        match self.from.read_exact(&mut octets) {
+        let mut bytes = [0; N];
+        match self.from.read_exact(&mut bytes) {
             Ok(()) => {
                 self.at += N as u64;
-                Ok(octets)
+                Ok(bytes)
             }
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
                 Err(RecordError::Cut { at: self.entry_at })
@@ -515,12 +515,12 @@ impl<R: Read> RecordReader<R> {
         }
     }
 
-    fn octets(&mut self, len: u64) -> Result<Vec<u8>, RecordError> {
-        let mut octets = Vec::new(); // grows with what is there, not with what is claimed
-        (&mut self.from).take(len).read_to_end(&mut octets)?;
-        self.at += octets.len() as u64;
-        if octets.len() as u64 == len {
-            return Ok(octets);
+    fn bytes(&mut self, len: u64) -> Result<Vec<u8>, RecordError> {
+        let mut bytes = Vec::new(); // grows with what is there, not with what is claimed
+        (&mut self.from).take(len).read_to_end(&mut bytes)?;
+        self.at += bytes.len() as u64;
+        if bytes.len() as u64 == len {
+            return Ok(bytes);
         }
         Err(RecordError::Cut { at: self.entry_at })
     }

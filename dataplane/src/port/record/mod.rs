@@ -3,7 +3,7 @@
 //!
 //! Shape: [`Recorder`] and [`Recorded`] ports → record → [`RecordReader`] → [`Script`] and [`Scripted`]
 //! ports. All that decides a step is in it: the time, and what ports answer.
-//! Units: picoseconds, octets, chunks.
+//! Units: picoseconds, bytes, chunks.
 //! Source: docs/spec/pipeline.md §13.
 
 mod format;

@@ -2,7 +2,7 @@
 //!
 //! Shape: ports in [`Recorded`] tell the [`Recorder`] what they answer; the worker tells it where steps
 //! begin and end, control what it changes between two of them.
-//! Units: picoseconds, octets, chunks.
+//! Units: picoseconds, bytes, chunks.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use crate::pool::Bufs;
 use crate::port::{Port, PortCaps, PortCounters, PortError, PortOpenError};
 use crate::time::{Instant, Span};
 
-/// Octets that are written at once.
+/// Bytes that are written at once.
 const BLOCK: usize = 256 << 10;
 /// How long what is complete may stay unwritten.
 const WRITE_EVERY: Span = Span::from_ms(100);
@@ -28,8 +28,8 @@ const WRITE_EVERY: Span = Span::from_ms(100);
 pub struct Summary {
     /// Steps in it.
     pub steps: u64,
-    /// Octets of it.
-    pub octets: u64,
+    /// Bytes of it.
+    pub bytes: u64,
     /// Decisions of the run.
     pub events: u64,
     /// Hash of all decisions and their times; none when the run did not come to its end.
@@ -209,7 +209,7 @@ impl Recorder {
         }
         Summary {
             steps: inner.steps,
-            octets: inner.written,
+            bytes: inner.written,
             events: inner.ended.map_or(0, |(_, events)| events),
             trace_hash: inner.ended.map(|(hash, _)| hash),
             sent_hash: inner.sent.digest(),
@@ -338,8 +338,8 @@ impl<P: Port> Port for Recorded<P> {
         if count > 0 || moved {
             format::put_rx(&mut inner.calls, self.index, count, pool);
             for desc in batch.iter().skip(before) {
-                let (partial, octets) = (bufs.partial_csum(desc), bufs.bytes(desc));
-                format::put_frame(&mut inner.calls, desc.start(), partial, octets);
+                let (partial, bytes) = (bufs.partial_csum(desc), bufs.bytes(desc));
+                format::put_frame(&mut inner.calls, desc.start(), partial, bytes);
             }
         }
         count
@@ -419,7 +419,7 @@ impl<P: Port> Port for Recorded<P> {
     }
 }
 
-/// Hash of a frame's octets as a port is given them.
+/// Hash of a frame's bytes as a port is given them.
 pub(super) fn sent(bufs: &Bufs, desc: &Desc) -> u64 {
     xxh3_64(bufs.bytes(desc))
 }

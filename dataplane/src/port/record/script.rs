@@ -20,7 +20,7 @@ use crate::port::csum::complete_frame;
 use crate::port::{Port, PortCaps, PortCounters, PortError};
 use crate::time::Instant;
 
-/// Told of every frame that a port takes: the port's number, when, and its octets, checksum complete.
+/// Told of every frame that a port takes: the port's number, when, and its bytes, checksum complete.
 pub type SentFrames = Box<dyn FnMut(usize, Instant, &[u8]) + Send>;
 
 /// Most that a count of dropped frames grows by in one step: an hour of frames would not do.
@@ -198,14 +198,14 @@ impl State {
 
 /// Puts a recorded frame into a fresh chunk, where it was in its own.
 fn fill(bufs: &mut Bufs, desc: &mut Desc, frame: &Frame) -> bool {
-    let (fresh, len) = (desc.start(), frame.octets.len());
+    let (fresh, len) = (desc.start(), frame.bytes.len());
     let Some((chunk, at)) = bufs.chunk_mut(desc) else { return false };
     let Some(start) = (at + frame.start).checked_sub(fresh) else { return false };
     let room = start..start + len.max(weft_parsers::HEAD_LEN);
-    let Some(octets) = chunk.get_mut(room).and_then(|room| room.get_mut(..len)) else {
+    let Some(bytes) = chunk.get_mut(room).and_then(|room| room.get_mut(..len)) else {
         return false;
     };
-    octets.copy_from_slice(&frame.octets);
+    bytes.copy_from_slice(&frame.bytes);
     bufs.set_bounds(desc, start, len);
     bufs.set_partial_csum(desc, frame.partial);
     true

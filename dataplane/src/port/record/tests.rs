@@ -23,9 +23,9 @@ use crate::time::{Instant, LinkRate};
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Memory {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(octets);
-        Ok(octets.len())
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -33,12 +33,12 @@ impl Write for Memory {
     }
 }
 
-/// Takes so many octets, then says that the disk is full.
+/// Takes so many bytes, then says that the disk is full.
 struct Full(usize);
 
 impl Write for Full {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        let taken = octets.len().min(self.0);
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(self.0);
         self.0 -= taken;
         if taken == 0 { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(taken) }
     }
@@ -50,7 +50,7 @@ impl Write for Full {
 
 fn some_entries() -> Vec<Entry> {
     let pool = |used, short| PoolMove { used, short };
-    let frame = |start, partial, len: usize| Frame { start, partial, octets: vec![0xA5; len] };
+    let frame = |start, partial, len: usize| Frame { start, partial, bytes: vec![0xA5; len] };
     let partial = Some(PartialCsum { start: 34, offset: 16 });
     let mut counters = PortCounters { kernel_rx: 1 << 40, tx_failed: 3, ..Default::default() };
     counters.rx_drop(DropReason::Pool);
@@ -88,7 +88,7 @@ fn put_calls(out: &mut Vec<u8>, calls: &[Call]) {
             Answer::Rx(frames, pool) => {
                 format::put_rx(out, *port, frames.len(), *pool);
                 for frame in frames {
-                    format::put_frame(out, frame.start, frame.partial, &frame.octets);
+                    format::put_frame(out, frame.start, frame.partial, &frame.bytes);
                 }
             }
             Answer::Room(room) => format::put_room(out, *port, *room),
@@ -109,17 +109,17 @@ fn written(entries: &[Entry]) -> Vec<u8> {
         ps
     };
     for entry in entries {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         match entry {
             Entry::Step { now, calls, digest } => {
-                put_calls(&mut octets, calls);
-                format::put_step(&mut out, since(*now), &octets, *digest);
+                put_calls(&mut bytes, calls);
+                format::put_step(&mut out, since(*now), &bytes, *digest);
             }
             Entry::Change(text) => format::put_change(&mut out, text),
             Entry::Stop { now, calls, trace_hash, sent_hash, events } => {
-                put_calls(&mut octets, calls);
+                put_calls(&mut bytes, calls);
                 let hashes = [*trace_hash, *sent_hash];
-                format::put_stop(&mut out, since(*now), &octets, hashes, *events);
+                format::put_stop(&mut out, since(*now), &bytes, hashes, *events);
             }
             Entry::Counts(text) => format::put_counts(&mut out, text),
         }
@@ -128,10 +128,10 @@ fn written(entries: &[Entry]) -> Vec<u8> {
 }
 
 /// All entries up to the end or the first error.
-fn read(octets: &[u8]) -> (Vec<Entry>, Option<RecordError>) {
-    let mut reader = match RecordReader::new(octets) {
+fn read(bytes: &[u8]) -> (Vec<Entry>, Option<RecordError>) {
+    let mut reader = match RecordReader::new(bytes) {
         Ok((reader, header)) => {
-            assert!(header.len() <= octets.len());
+            assert!(header.len() <= bytes.len());
             reader
         }
         Err(error) => return (Vec::new(), Some(error)),
@@ -160,10 +160,10 @@ fn what_is_written_is_read() {
 #[test]
 fn every_shorter_record_gives_the_entries_that_are_whole() {
     let entries = some_entries();
-    let octets = written(&entries);
+    let bytes = written(&entries);
     let ends: Vec<usize> = (0..=entries.len()).map(|n| written(&entries[..n]).len()).collect();
-    for len in 0..octets.len() {
-        let (got, error) = read(&octets[..len]);
+    for len in 0..bytes.len() {
+        let (got, error) = read(&bytes[..len]);
         let whole = ends.iter().filter(|&&end| end <= len).count().saturating_sub(1);
         assert_eq!(got, entries[..whole], "{len}");
         match error {
@@ -206,8 +206,8 @@ fn what_no_recorder_writes_is_refused_with_its_place() {
         ("longer number", [&[1][..], &[0x80; 10], &[0]].concat(),     "more than 64 bits"),
     ];
     for (name, entry, part) in cases {
-        let octets = [written(&[]), entry, vec![0; 64]].concat();
-        match read(&octets).1 {
+        let bytes = [written(&[]), entry, vec![0; 64]].concat();
+        match read(&bytes).1 {
             Some(error @ RecordError::Damaged { .. }) => {
                 assert!(error.to_string().contains(part), "{name}: {error}");
             }
@@ -218,30 +218,30 @@ fn what_no_recorder_writes_is_refused_with_its_place() {
     assert!(matches!(read(b"WEFTREC\x02\0").1, Some(RecordError::Version(2))));
 }
 
-/// Whatever the octets are: entries and perhaps an error, never a panic, never more than was there.
+/// Whatever the bytes are: entries and perhaps an error, never a panic, never more than was there.
 #[test]
-fn random_and_flipped_octets_are_entries_or_errors() {
+fn random_and_flipped_bytes_are_entries_or_errors() {
     let (mut rng, whole) = (Rng::new(20_261_121), written(&some_entries()));
     for round in 0..20_000 {
-        let mut octets = if round % 2 == 0 {
+        let mut bytes = if round % 2 == 0 {
             whole.clone()
         } else {
             let len = rng.below(400) as usize;
-            let mut octets = written(&[]);
-            octets.extend((0..len).map(|_| {
+            let mut bytes = written(&[]);
+            bytes.extend((0..len).map(|_| {
                 // Tags come often enough that something is reached.
                 let draw = rng.next_u64();
                 if draw >> 63 == 0 { (draw as u8) & 0x1F } else { draw as u8 }
             }));
-            octets
+            bytes
         };
         for _ in 0..=rng.below(3) {
-            let at = rng.below(octets.len() as u64) as usize;
-            octets[at] = rng.next_u64() as u8;
+            let at = rng.below(bytes.len() as u64) as usize;
+            bytes[at] = rng.next_u64() as u8;
         }
-        let (entries, _) = read(&octets);
+        let (entries, _) = read(&bytes);
         let held: usize = entries.iter().map(size).sum();
-        assert!(held <= octets.len(), "{held} octets out of {}", octets.len());
+        assert!(held <= bytes.len(), "{held} bytes out of {}", bytes.len());
     }
 }
 
@@ -251,7 +251,7 @@ fn size(entry: &Entry) -> usize {
         Entry::Step { calls, .. } | Entry::Stop { calls, .. } => calls
             .iter()
             .map(|call| match &call.answer {
-                Answer::Rx(frames, _) => frames.iter().map(|frame| frame.octets.len()).sum(),
+                Answer::Rx(frames, _) => frames.iter().map(|frame| frame.bytes.len()).sum(),
                 _ => 0,
             })
             .sum(),
@@ -280,7 +280,7 @@ fn a_full_disk_ends_the_record_and_is_told_once() {
 #[test]
 fn a_script_tells_the_first_thing_that_does_not_fit() {
     let none = PoolMove::default();
-    let frame = || Frame { start: HEADROOM, partial: None, octets: vec![7; 60] };
+    let frame = || Frame { start: HEADROOM, partial: None, bytes: vec![7; 60] };
     let mut counters = PortCounters { tx_failed: 1 << 25, ..Default::default() };
     counters.rx_drop(DropReason::Pool);
     #[rustfmt::skip] // columns: answers of port 0, part of the message
@@ -380,8 +380,8 @@ fn a_recorded_port_comes_back_as_it_was() {
     assert_eq!((seen.len(), used), (2, 4));
     let sent = recorder.finish(b"").sent_hash;
 
-    let octets = memory.0.lock().unwrap().clone();
-    let (entries, error) = read(&octets);
+    let bytes = memory.0.lock().unwrap().clone();
+    let (entries, error) = read(&bytes);
     assert!(error.is_none());
     let script = Script::new(1, None);
     let mut port = Scripted::new(caps, 0, script.clone());

@@ -2,7 +2,7 @@
 //!
 //! Shape: sequence numbers in, counts out; the last [`WINDOW`] numbers are kept as bits, so that a
 //! late frame is told from one that came twice (as in RFC 4303 §3.4.3).
-//! Units: frames, octets without FCS, picoseconds.
+//! Units: frames, bytes without FCS, picoseconds.
 //! Source: definitions of RFC 4737 (reordered: a number below the next expected one) and RFC 5560.
 
 use hdrhistogram::Histogram;
@@ -20,9 +20,9 @@ const WORDS: usize = 64;
 /// What the receiver knows of a frame beside its mark.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// When its last octet was in.
+    /// When its last byte was in.
     pub now: Instant,
-    /// Octets without FCS.
+    /// Bytes without FCS.
     pub len: usize,
     /// Its format.
     pub format: Format,
@@ -199,8 +199,8 @@ pub struct StreamRx {
     pub window: SeqWindow,
     /// Frames, whatever is wrong with them.
     pub frames: u64,
-    /// Octets, likewise.
-    pub octets: u64,
+    /// Bytes, likewise.
+    pub bytes: u64,
     /// Frames whose number was below the next expected one, and missing.
     pub reordered: u64,
     /// Frames whose number had come before.
@@ -257,7 +257,7 @@ impl StreamRx {
             Order::TooOld => self.too_old += 1,
         }
         self.frames += 1;
-        self.octets += arrival.len as u64;
+        self.bytes += arrival.len as u64;
         if let Some(flaw) = arrival.flaw {
             count(&mut self.flaws, flaw as usize);
         }

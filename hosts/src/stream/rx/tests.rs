@@ -117,7 +117,7 @@ fn facts_of_frames_are_counted() {
     rx.note(&mark(0, 1_000), &arrival(51_000, None));
     rx.note(&mark(1, 2_000), &arrival(152_000, Some(Flaw::Icrc)));
     rx.note(&mark(2, 3_000), &arrival(203_000, Some(Flaw::Short)));
-    assert_eq!((rx.octets, rx.corrupt(), rx.flaws), (300, 2, [1, 0, 0, 1, 0, 0]));
+    assert_eq!((rx.bytes, rx.corrupt(), rx.flaws), (300, 2, [1, 0, 0, 1, 0, 0]));
     assert_eq!((rx.ecn, rx.pris[2], rx.formats[1]), ([0, 0, 0, 3], 3, 3));
     let latency = &rx.latency;
     assert_eq!(latency.count(), 3);

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`StreamSpec`] is what to send; [`StreamTx`] is how far it got. Bursts of n frames start
 //! together, and the gap behind them is the sum of theirs, so that the mean rate is exact.
-//! Units: picoseconds, frames, octets without FCS.
+//! Units: picoseconds, frames, bytes without FCS.
 //! Source: none of its own; pacing as in [`crate::pace`].
 
 use weft_base::rng::Rng;
@@ -131,7 +131,7 @@ pub struct StreamTx {
     ahead: Span,
     burst_left: u32,
     seq: u64,
-    octets: u64,
+    bytes: u64,
     behind: Span,
     stopped: bool,
     times: Vec<Instant>,
@@ -161,7 +161,7 @@ impl StreamTx {
             ahead: Span::ZERO,
             burst_left: spec.burst,
             seq: 0,
-            octets: 0,
+            bytes: 0,
             behind: Span::ZERO,
             stopped: false,
             times: Vec::with_capacity(spec.keep_times),
@@ -181,10 +181,10 @@ impl StreamTx {
         self.seq
     }
 
-    /// Octets taken so far, without FCS.
+    /// Bytes taken so far, without FCS.
     #[must_use]
-    pub const fn octets(&self) -> u64 {
-        self.octets
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// How far the schedule was moved because the stream could not follow it.
@@ -241,7 +241,7 @@ impl StreamTx {
 
     fn advance(&mut self, now: Instant, len: usize) {
         self.seq += 1;
-        self.octets += len as u64;
+        self.bytes += len as u64;
         if self.times.len() < self.spec.keep_times {
             self.times.push(now);
         }

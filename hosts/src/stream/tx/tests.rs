@@ -27,7 +27,7 @@ fn next(tx: &mut StreamTx, now: Instant, out: &mut [u8]) -> Option<(Instant, usi
     Some((at, len))
 }
 
-/// Frame n of a million starts at floor(octets before it * 8 * 10^12 / rate), to the picosecond.
+/// Frame n of a million starts at floor(bytes before it * 8 * 10^12 / rate), to the picosecond.
 #[test]
 fn a_million_frames_start_exactly_on_time() {
     #[rustfmt::skip] // columns: name, rate, bits a frame counts beside its own, burst
@@ -82,7 +82,7 @@ fn streams_end_by_count_time_or_order() {
             now = at;
         }
         assert_eq!(tx.sent(), frames, "{name}");
-        assert_eq!(tx.octets(), frames * 60, "{name}");
+        assert_eq!(tx.bytes(), frames * 60, "{name}");
     }
     let fast = StreamSpec { duration: Some(ms), ..spec(Rate::Max) };
     let mut tx = StreamTx::new(fast).unwrap();
@@ -157,5 +157,5 @@ fn impossible_streams_are_refused() {
 fn a_slice_of_another_length_changes_nothing() {
     let mut tx = StreamTx::new(spec(Rate::Max)).unwrap();
     assert!(tx.take(Instant::ZERO, &mut [0; 10]).is_err());
-    assert_eq!((tx.sent(), tx.octets()), (0, 0));
+    assert_eq!((tx.sent(), tx.bytes()), (0, 0));
 }

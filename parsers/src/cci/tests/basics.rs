@@ -33,7 +33,7 @@ const EVENT: generic::EventRecord = generic::EventRecord {
     },
 };
 
-#[rustfmt::skip] // octets by offset, then what they say
+#[rustfmt::skip] // bytes by offset, then what they say
 pub const REQUESTS: Requests = &[
     ("0E", Request::SetResponseLimit(0x0E)),
     ("03", Request::GetEvents(3)),
@@ -75,7 +75,7 @@ pub const REQUESTS: Requests = &[
 const INTERRUPTS: generic::EventInterrupts =
     generic::EventInterrupts { info: 1, warning: 2, failure: 3, fatal: 4, dynamic_capacity: 5 };
 
-#[rustfmt::skip] // octets by offset, then what they say
+#[rustfmt::skip] // bytes by offset, then what they say
 pub const RESPONSES: Responses = &[
     ("0201 0403 0605 0807 | 1112131415161718 | 0E | 04",
         Response::Identify(generic::Identity {

@@ -23,7 +23,7 @@ const GIM: Option<FastEntry> =
 
 const THREAD: gae::ProxyThread = tables::PidOp { pid: pid(0x123), op: Bits::from_low_bits(5) };
 
-#[rustfmt::skip] // octets by offset, then what they say
+#[rustfmt::skip] // bytes by offset, then what they say
 pub const REQUESTS: Requests = &[
     ("01 02", Request::IdentifyGae(gae::GaeRange { start: 1, count: 2 })),
     ("01020304 05060708 01", Request::GetPidInterrupts(gae::GetInterrupts { range: PART, clear: true })),
@@ -62,7 +62,7 @@ const IDENTITY: gae::GaeIdentity = gae::GaeIdentity {
     vppbs: List::of(&[gae::VppbFast { segments: 0x0809 }, gae::VppbFast { segments: 0x0A0B }]),
 };
 
-#[rustfmt::skip] // octets by offset, then what they say
+#[rustfmt::skip] // bytes by offset, then what they say
 pub const RESPONSES: Responses = &[
     ("2351 0403 0605 07 02 | 0908 0000 | 0B0A 0000", Response::IdentifyGae(IDENTITY)),
     ("02000000 | A1A2", Response::GetPidInterrupts(tables::Vector { data: List::of(&[0xA1, 0xA2]) })),

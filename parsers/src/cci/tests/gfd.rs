@@ -64,7 +64,7 @@ const EXTENTS_HEX: &str = "0201 0000 03040506 02000000 0708090A 0B0C0D0E 0000000
     0102030405060708 1112131415161718 101112131415161718191A1B1C1D1E1F 2221 000000000000 |
     3100000000000000 3200000000000000 202122232425262728292A2B2C2D2E2F 3300 000000000000";
 
-#[rustfmt::skip] // octets by offset, then what they say
+#[rustfmt::skip] // bytes by offset, then what they say
 pub const REQUESTS: Requests = &[
     ("0000 03 04", Request::GetDcRegions(RANGE)),
     ("05 000000 | 3132333435363738 | 01 000000 | 0102030405060708 | 1112131415161718 | 2122232425262728",
@@ -103,7 +103,7 @@ pub const REQUESTS: Requests = &[
         Request::SetGdt(gfd_access::SetGdt { rpid: pid(0x123), start: 5, entries: List::of(&[GDT, NO_GDT]) })),
 ];
 
-#[rustfmt::skip] // octets by offset, then what they say
+#[rustfmt::skip] // bytes by offset, then what they say
 pub const RESPONSES: Responses = &[
     ("01 02 0403 0605 07 00 0908 0A 00 | 0B00000000000000 |
       1000000000000000 1100000000000000 1200000000000000 1300000000000000
@@ -146,10 +146,10 @@ pub const RESPONSES: Responses = &[
 /// A decoder that is not valid counts for nothing, whatever stands in it.
 #[test]
 fn reserved_codes_of_an_invalid_decoder_do_not_count() {
-    let octets = super::hex(
+    let bytes = super::hex(
         "2301 0000 01 05 | 06 00 FF FF FFFFFFFFFFFFFFFF FFFFFFFFFFFFFFFF FFFFFFFFFFFFFFFF FF FF FF FF",
     );
-    let request = Request::parse(crate::cci::Opcode::SET_GDT, &octets);
+    let request = Request::parse(crate::cci::Opcode::SET_GDT, &bytes);
     let want = gfd_access::SetGdt { rpid: pid(0x123), start: 5, entries: List::of(&[NO_GDT]) };
     assert_eq!(request, Ok(Request::SetGdt(want)));
 }

@@ -1,4 +1,4 @@
-//! Every command against octets that were laid out by hand from the page, offset by offset.
+//! Every command against bytes that were laid out by hand from the page, offset by offset.
 
 mod basics;
 mod edge;
@@ -34,29 +34,29 @@ const NO_RESPONSE: &[u16] = &[
     0x5709, 0x570B, 0x570D, 0x570F, 0x5711, 0x5713, 0x5716, 0x5804, 0x5806, 0x5808, 0x5902, 0x5904,
 ];
 
-/// Octets from hex digits; spaces and bars only set them apart.
-pub struct Octets {
-    octets: [u8; 512],
+/// Bytes from hex digits; spaces and bars only set them apart.
+pub struct Bytes {
+    bytes: [u8; 512],
     len: usize,
 }
 
-pub fn hex(text: &str) -> Octets {
+pub fn hex(text: &str) -> Bytes {
     let mut digits = text.bytes().filter(u8::is_ascii_hexdigit);
-    let mut parsed = Octets { octets: [0; 512], len: 0 };
+    let mut parsed = Bytes { bytes: [0; 512], len: 0 };
     let value = |digit: u8| u8::try_from(char::from(digit).to_digit(16).unwrap()).unwrap();
     while let Some(high) = digits.next() {
-        let low = digits.next().expect("octets have two digits");
-        parsed.octets[parsed.len] = value(high) << 4 | value(low);
+        let low = digits.next().expect("bytes have two digits");
+        parsed.bytes[parsed.len] = value(high) << 4 | value(low);
         parsed.len += 1;
     }
     parsed
 }
 
-impl core::ops::Deref for Octets {
+impl core::ops::Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.octets[..self.len]
+        &self.bytes[..self.len]
     }
 }
 
@@ -65,30 +65,30 @@ fn has_no_count(opcode: Opcode) -> bool {
     matches!(opcode, Opcode::DC_LIST_TAGS | Opcode::GET_LOG)
 }
 
-/// Checks one way of reading and writing: exact, at every other length refused, and with random octets
+/// Checks one way of reading and writing: exact, at every other length refused, and with random bytes
 /// put in either refused or read, written and read the same.
 macro_rules! check {
     ($kind:ident, $text:expr, $want:expr) => {{
-        let (octets, want) = (hex($text), $want);
+        let (bytes, want) = (hex($text), $want);
         let opcode = want.opcode();
-        assert_eq!($kind::parse(opcode, &octets), Ok(want), "{opcode}");
+        assert_eq!($kind::parse(opcode, &bytes), Ok(want), "{opcode}");
         let mut out = [0xFF; 512];
-        assert_eq!(want.emit(&mut out), Some(octets.len()), "{opcode}");
-        assert_eq!(out[..octets.len()], octets[..], "{opcode}");
-        assert!(out[octets.len()..].iter().all(|&octet| octet == 0xFF), "{opcode} ends there");
-        for room in 0..octets.len() {
+        assert_eq!(want.emit(&mut out), Some(bytes.len()), "{opcode}");
+        assert_eq!(out[..bytes.len()], bytes[..], "{opcode}");
+        assert!(out[bytes.len()..].iter().all(|&byte| byte == 0xFF), "{opcode} ends there");
+        for room in 0..bytes.len() {
             assert_eq!(want.emit(&mut out[..room]), None, "{opcode} does not fit in {room}");
         }
         let counted = stringify!($kind) == "Request" || !has_no_count(opcode);
-        for had in 0..octets.len() {
-            let refused = $kind::parse(opcode, &octets[..had]).err();
+        for had in 0..bytes.len() {
+            let refused = $kind::parse(opcode, &bytes[..had]).err();
             let is_length = matches!(refused, Some(RequestError::PayloadLength(_)));
-            assert!(is_length || !counted, "{opcode}, {had} octets: {refused:?}");
+            assert!(is_length || !counted, "{opcode}, {had} bytes: {refused:?}");
         }
         if counted {
-            let mut long = octets.octets;
-            long[octets.len] = 0;
-            let refused = $kind::parse(opcode, &long[..octets.len() + 1]).err();
+            let mut long = bytes.bytes;
+            long[bytes.len] = 0;
+            let refused = $kind::parse(opcode, &long[..bytes.len() + 1]).err();
             assert!(
                 matches!(refused, Some(RequestError::PayloadLength(_))),
                 "{opcode}: {refused:?}"
@@ -97,12 +97,12 @@ macro_rules! check {
         let mut rng = Rng::new(u64::from(opcode.0));
         let mut read = 0;
         for _ in 0..300 {
-            let mut other = octets.octets;
+            let mut other = bytes.bytes;
             for _ in 0..=rng.below(6) {
-                let at = usize::try_from(rng.below(octets.len() as u64)).unwrap();
+                let at = usize::try_from(rng.below(bytes.len() as u64)).unwrap();
                 other[at] = rng.u8();
             }
-            let other = &other[..octets.len()];
+            let other = &other[..bytes.len()];
             if let Ok(value) = $kind::parse(opcode, other) {
                 read += 1;
                 let mut out = [0xFF; 512];
@@ -130,9 +130,9 @@ fn every_response_is_read_and_written() {
     }
 }
 
-/// No command is left out: each has octets by hand, or stands in the list of those that are empty.
+/// No command is left out: each has bytes by hand, or stands in the list of those that are empty.
 #[test]
-fn every_command_has_octets_by_hand() {
+fn every_command_has_bytes_by_hand() {
     let long = [0; 1];
     for &opcode in Opcode::LAID_OUT {
         assert!(opcode.name().is_some());
@@ -226,7 +226,7 @@ fn unknown_commands_are_unsupported() {
     assert_eq!(text.as_str(), "5704h Configure PID Assignment");
 }
 
-/// docs/spec/wire-formats.md §4.2 names them and lays out none: no octets are read, whatever they are.
+/// docs/spec/wire-formats.md §4.2 names them and lays out none: no bytes are read, whatever they are.
 #[test]
 fn commands_known_by_name_alone_are_unsupported() {
     let mut named = 0;
@@ -249,7 +249,7 @@ fn commands_known_by_name_alone_are_unsupported() {
     assert_eq!(RequestError::Unsupported(Opcode(0x5400)).return_code(), ReturnCode::Unsupported);
 }
 
-/// A list says too much or too little: the count is held against the octets.
+/// A list says too much or too little: the count is held against the bytes.
 #[test]
 fn counts_are_exact() {
     #[rustfmt::skip] // columns: opcode, payload, error
@@ -261,8 +261,8 @@ fn counts_are_exact() {
         (0x5302, "01 000000 0000 0400 0000000000000000 | 01020304", refused(Field::Length, 20)),
     ];
     for (opcode, text, error) in cases {
-        let octets = hex(text);
-        let got = Request::parse(Opcode(opcode), &octets);
+        let bytes = hex(text);
+        let got = Request::parse(Opcode(opcode), &bytes);
         assert_eq!(got, Err(RequestError::PayloadLength(error)), "{opcode:#x}");
     }
     // A count that no payload can meet.
@@ -295,8 +295,8 @@ fn reserved_bits_do_not_count() {
         (0x010A, "FF FF FF FF FF FF FF FF", "E3 FF FF FF FF FF 0F FF"),
     ];
     for (opcode, text, clean) in cases {
-        let octets = hex(text);
-        let request = Request::parse(Opcode(opcode), &octets).expect("right otherwise");
+        let bytes = hex(text);
+        let request = Request::parse(Opcode(opcode), &bytes).expect("right otherwise");
         let mut out = [0xFF; 32];
         let len = request.emit(&mut out).expect("fits");
         assert_eq!(out[..len], hex(clean)[..], "{opcode:#x}");

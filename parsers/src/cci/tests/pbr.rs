@@ -38,7 +38,7 @@ const PORTS: [u8; 32] = super::switch::mask(0xA1, 0xA2);
 const RANGE: tables::RoutingRange = tables::RoutingRange { table: 1, count: 0x0203, start: 0x0405 };
 const EDGE: tables::EdgeRange = tables::EdgeRange { vppb: 1, count: 0x0203, start: 0x0405 };
 
-#[rustfmt::skip] // octets by offset, then what they say
+#[rustfmt::skip] // bytes by offset, then what they say
 pub const REQUESTS: Requests = &[
     ("0500 00 00 0200 | A1A2", Request::CrawlOut(pbr::CrawlOut {
         target: pbr::CrawlTarget::Port(5), message: List::of(&[0xA1, 0xA2]) })),
@@ -88,7 +88,7 @@ pub const REQUESTS: Requests = &[
         vcs: 1, access: tables::PidOp { pid: pid(0x123), op: tables::LdstAccess::Disable } })),
 ];
 
-#[rustfmt::skip] // octets by offset, then what they say
+#[rustfmt::skip] // bytes by offset, then what they say
 pub const RESPONSES: Responses = &[
     ("0102030405060708 | 09 0A 00 03", Response::IdentifyPbrSwitch(pbr::PbrSwitchIdentity {
         gae_map: 0x0807_0605_0403_0201, drts: 9, rgts: 10, modes: 3 })),

@@ -9,7 +9,7 @@ use crate::cci::{Header, List, Opcode, Request, RequestError, Response, tables};
 use crate::fabric::{DrtEntry, Pid};
 use crate::{Field, Layer, ParseError};
 
-/// Every message that docs/spec/wire-formats.md §4 spells out, from octets to what it says and back.
+/// Every message that docs/spec/wire-formats.md §4 spells out, from bytes to what it says and back.
 #[test]
 fn worked_messages_parse_and_emit() {
     let cases = [
@@ -29,13 +29,13 @@ fn worked_messages_parse_and_emit() {
         ),
     ];
     for (text, name) in cases {
-        let octets = hex(text);
-        let (header, payload) = Header::parse(&octets).expect(name);
+        let bytes = hex(text);
+        let (header, payload) = Header::parse(&bytes).expect(name);
         assert_eq!(header.opcode.name(), Some(name));
         let request = Request::parse(header.opcode, payload).expect(name);
         let mut out = [0xFF; 64];
         let len = request.emit_message(header.tag, &mut out).expect(name);
-        assert_eq!(out[..len], octets[..], "{name}");
+        assert_eq!(out[..len], bytes[..], "{name}");
         assert_eq!(request.emit_message(header.tag, &mut out[..len - 1]), None);
     }
     let answer = hex("01 02 00 04 57 00 00 00 00 00 00 00");
@@ -46,7 +46,7 @@ fn worked_messages_parse_and_emit() {
     assert_eq!(out[..], answer[..]);
 }
 
-/// Two messages in one stream, at every place where the first octets may end.
+/// Two messages in one stream, at every place where the first bytes may end.
 #[test]
 fn a_stream_is_cut_into_messages_wherever_it_ends() {
     let set = tables::SetDrt { table: 0, start: 0x123, entries: List::of(&[DrtEntry::Port(5)]) };
@@ -141,7 +141,7 @@ fn layers_end_at_an_error_and_at_a_response() {
     let inner = hex("00 01 00 00 53 05 00 00 00 00 00 00 | 04 00 0100 | 00");
     let mut layers = nest::layers(&inner);
     assert!(layers.next().is_some_and(|layer| layer.is_ok()));
-    assert!(layers.next().is_some_and(|layer| layer.is_err()), "an inner message of one octet");
+    assert!(layers.next().is_some_and(|layer| layer.is_err()), "an inner message of one byte");
     assert!(layers.next().is_none());
     let response = hex("01 01 00 00 53 04 00 00 00 00 00 00 | 0000 0000");
     assert_eq!(nest::tunnels(&response), Ok(0), "a response carries no request");

@@ -18,7 +18,7 @@ pub const EXTENT_2: dcd::Extent =
 const ACCESS: switch::ConfigAccess =
     switch::ConfigAccess { register: 0xA34, first_be: 0x5, write: true };
 
-#[rustfmt::skip] // octets by offset, then what they say
+#[rustfmt::skip] // bytes by offset, then what they say
 pub const REQUESTS: Requests = &[
     ("03 | 05 06 09", Request::GetPortState(switch::PortList { ports: List::of(&[5, 6, 9]) })),
     ("05 01", Request::PortControl(switch::PortControl { port: 5, op: switch::PortOp::DeassertPerst })),
@@ -87,7 +87,7 @@ const PORT: switch::PortState = switch::PortState {
     lds: 16,
 };
 
-#[rustfmt::skip] // octets by offset, then what they say
+#[rustfmt::skip] // bytes by offset, then what they say
 pub const RESPONSES: Responses = &[
     ("01 00 02 03 | A1000000000000000000000000000000000000000000000000000000000000A2 |
       B1000000000000000000000000000000000000000000000000000000000000B2 | 0504 0706 08",

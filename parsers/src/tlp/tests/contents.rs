@@ -9,7 +9,7 @@ use vdm::{PartnerInfo, RtPair};
 fn worked_vdms_both_ways() {
     let op = |op, seq_len, cmd_seq| PbrVdm { seq_len, cmd_seq, ..PbrVdm::new(op, &[]) };
     let request = PbrVdm { cmd_seq: 1, ..PbrVdm::new(VdmOp::DcReq, &[0; 128]) };
-    #[rustfmt::skip] // columns: octets, zeros behind them, message
+    #[rustfmt::skip] // columns: bytes, zeros behind them, message
     let cases = [
         ("34 00 00 00 00 00 00 7E 00 00 1E 98 40 10 00 A0", 0, op(VdmOp::DpCmd, 64, 1)),
         ("34 00 00 00 00 00 00 7E 00 00 1E 98 40 10 01 A1", 0, op(VdmOp::UcPull, 64, 1)),
@@ -17,12 +17,12 @@ fn worked_vdms_both_ways() {
         ("34 00 00 00 00 00 00 7E 00 00 1E 98 00 00 01 80", 0, op(VdmOp::AssertReset, 0, 0)),
     ];
     for (text, zeros, want) in cases {
-        let octets = hex_and_zeros(text, zeros);
-        let tlp = Tlp::parse(Flit, &octets).unwrap();
+        let bytes = hex_and_zeros(text, zeros);
+        let tlp = Tlp::parse(Flit, &bytes).unwrap();
         assert_eq!(PbrVdm::parse(&tlp), Ok(want));
         let mut out = [0; 256];
         let len = want.repr().emit(&mut out).unwrap();
-        assert_eq!(out[..len], *octets, "{want:?}");
+        assert_eq!(out[..len], *bytes, "{want:?}");
     }
     let reset = hex("C6 01 00 20 34 00 00 00 00 00 00 7E 00 00 1E 98 00 00 01 80");
     let found = PbrTlp::parse(&reset).unwrap().unwrap();
@@ -62,7 +62,7 @@ fn every_vdm_has_its_codes_and_its_payload() {
 
 #[test]
 fn other_messages_are_no_vdms() {
-    #[rustfmt::skip] // columns: name, octets, field
+    #[rustfmt::skip] // columns: name, bytes, field
     let cases = [
         ("no message",     "22 00 00 02 00 00 00 00 00 00 00 00 00 00 00 00", Field::TlpType),
         ("other vendor",   "34 00 00 00 00 00 00 7E 00 00 1E 99 00 00 01 80", Field::VendorId),
@@ -72,8 +72,8 @@ fn other_messages_are_no_vdms() {
         ("to the root",    "30 00 00 00 00 00 00 7E 00 00 1E 98 00 00 01 80", Field::TlpType),
     ];
     for (name, text, want) in cases {
-        let octets = hex(text);
-        match PbrVdm::parse(&Tlp::parse(Flit, &octets).unwrap()) {
+        let bytes = hex(text);
+        match PbrVdm::parse(&Tlp::parse(Flit, &bytes).unwrap()) {
             Err(ParseError::Value { layer: Layer::Vdm, field, .. }) => {
                 assert_eq!(field, want, "{name}");
             }
@@ -96,9 +96,9 @@ fn partner_info_and_pairs_both_ways() {
             secondary_fm: rng.bytes(),
             ..PartnerInfo::new(Pid::from_low_bits(rng.u16()), rng.u8() & 0xF)
         };
-        let octets = info.emit();
-        assert_eq!(PartnerInfo::decode(&octets), Ok(info));
-        crate::testing::refuses_shorter_of(&octets, Layer::TlpPayload, |part| {
+        let bytes = info.emit();
+        assert_eq!(PartnerInfo::decode(&bytes), Ok(info));
+        crate::testing::refuses_shorter_of(&bytes, Layer::TlpPayload, |part| {
             PartnerInfo::decode(part).err()
         });
         let pair = RtPair { pid: Pid::from_low_bits(rng.u16()), cache_id: rng.u8() & 0xF };
@@ -106,8 +106,8 @@ fn partner_info_and_pairs_both_ways() {
     }
     let info =
         PartnerInfo { uio_vcs: 8, ..PartnerInfo::new(Pid::from_low_bits(0x0A1), PartnerInfo::GFD) };
-    let octets = info.emit();
-    assert_eq!((octets[2], octets[3], octets[21]), (0xA1, 0x10, 8));
+    let bytes = info.emit();
+    assert_eq!((bytes[2], bytes[3], bytes[21]), (0xA1, 0x10, 8));
     assert_eq!((info.pid.bits(), info.component_type), (0x0A1, 1));
     let mut pairs = RtPair::all(&[0xA1, 0x50, 0xFF, 0x0F]);
     assert_eq!(pairs.next(), Some(RtPair { pid: Pid::from_low_bits(0x0A1), cache_id: 5 }));
@@ -120,7 +120,7 @@ fn worked_notifications_are_built_and_read() {
     let directed = LnMessage { dest: Some(requester), reason: Reason::Evicted, line: addr };
     let broadcast = LnMessage { dest: None, reason: Reason::Updated, line: addr };
     let (one, all) = (directed.payload(), broadcast.payload());
-    #[rustfmt::skip] // columns: octets, fields
+    #[rustfmt::skip] // columns: bytes, fields
     let cases = [
         ("20 02 00 10 01 00 21 FF 00 00 00 01 23 45 67 80", ln::read(requester, 0x21, addr, 16)),
         ("20 02 00 01 01 00 22 00 00 00 00 01 23 45 67 80", ln::probe(requester, 0x22, addr)),
@@ -135,8 +135,8 @@ fn worked_notifications_are_built_and_read() {
         assert_eq!(Tlp::parse(NonFlit, &out[..len]).unwrap().repr(), repr);
     }
     let asks = |text: &str, size| {
-        let octets = hex(text);
-        ln::request(&Tlp::parse(NonFlit, &octets).unwrap(), size)
+        let bytes = hex(text);
+        ln::request(&Tlp::parse(NonFlit, &bytes).unwrap(), size)
     };
     let line = |what| Ok(Some((what, addr)));
     assert_eq!(asks(cases[0].0, LineSize::L64), line(LnRequest::Read));
@@ -145,8 +145,8 @@ fn worked_notifications_are_built_and_read() {
     let crossing = "20 02 00 10 01 00 21 FF 00 00 00 01 23 45 67 84";
     assert!(asks(crossing, LineSize::L64).is_err() && asks(crossing, LineSize::L128).is_ok());
     let message = |text: &str| {
-        let octets = hex(text);
-        LnMessage::parse(&Tlp::parse(NonFlit, &octets).unwrap())
+        let bytes = hex(text);
+        LnMessage::parse(&Tlp::parse(NonFlit, &bytes).unwrap())
     };
     assert_eq!(message(cases[3].0), Ok(Some(directed)));
     assert_eq!(message(cases[4].0), Ok(Some(broadcast)));
@@ -157,7 +157,7 @@ fn worked_notifications_are_built_and_read() {
 
 #[test]
 fn the_worked_capability_both_ways() {
-    let octets = [0x1C, 0x00, 0x01, 0x00, 0x01, 0x13, 0x01, 0x13];
+    let bytes = [0x1C, 0x00, 0x01, 0x00, 0x01, 0x13, 0x01, 0x13];
     let want = LnrCapability {
         lines_64: true,
         registration_max: 19,
@@ -165,7 +165,7 @@ fn the_worked_capability_both_ways() {
         registration_limit: 19,
         ..LnrCapability::default()
     };
-    assert_eq!((LnrCapability::decode(octets), want.emit()), (Some(want), octets));
+    assert_eq!((LnrCapability::decode(bytes), want.emit()), (Some(want), bytes));
     assert_eq!(LnrCapability::decode([0x1D, 0, 1, 0, 0, 0, 0, 0]), None);
     let next = LnrCapability { next: 0x150, ..want };
     assert_eq!(LnrCapability::decode(next.emit()), Some(next));

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn every_rule_refuses_what_breaks_it() {
     use Field::{ByteEnables, Ohc, TlpAddress, TlpLength, TlpPrefixOrder, TlpType, Trailer};
-    #[rustfmt::skip] // columns: name, mode, octets, field, value
+    #[rustfmt::skip] // columns: name, mode, bytes, field, value
     let cases = [
         ("reserved type",             NonFlit, "1F 00 00 01 00 00 00 0F 00 00 00 00", TlpType, 0x1F),
         ("reserved Fmt",              NonFlit, "A0 00 00 01 00 00 00 0F 00 00 00 00", TlpType, 0xA0),
@@ -68,7 +68,7 @@ fn atomics_are_legal_wherever_their_operand_is_aligned() {
                     first_be: 0xF,
                     last_be: if length_dw > 1 { 0xF } else { 0 },
                 };
-                let name = format_args!("{kind:?} of {operand} octets at {addr:#x}, {mode:?}");
+                let name = format_args!("{kind:?} of {operand} bytes at {addr:#x}, {mode:?}");
                 let repr = TlpRepr::new(mode, kind, Bdf::new(1, 0, 0), 7, body);
                 let mut out = [0; 64];
                 let emitted = TlpRepr { payload, ..repr }.emit(&mut out);
@@ -87,7 +87,7 @@ fn atomics_are_legal_wherever_their_operand_is_aligned() {
 
 #[test]
 fn what_looks_wrong_and_is_not() {
-    #[rustfmt::skip] // columns: name, mode, octets
+    #[rustfmt::skip] // columns: name, mode, bytes
     let cases = [
         ("gap in one DW",          NonFlit, "00 00 00 01 00 00 00 05 00 00 00 00"),
         ("gap in one quadword",    NonFlit, "00 00 00 02 00 00 00 5A 00 00 00 08"),
@@ -100,15 +100,15 @@ fn what_looks_wrong_and_is_not() {
         ("CAS of two quadwords",   NonFlit, "4E 00 00 04 00 00 00 00 00 00 00 08 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"),
     ];
     for (name, mode, text) in cases {
-        let octets = hex(text);
-        let tlp = Tlp::parse(mode, &octets).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(tlp.len(), octets.len, "{name}");
+        let bytes = hex(text);
+        let tlp = Tlp::parse(mode, &bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(tlp.len(), bytes.len, "{name}");
     }
 }
 
 #[test]
 fn extensions_and_trailers_count() {
-    #[rustfmt::skip] // columns: name, mode, octets in front, octets in all
+    #[rustfmt::skip] // columns: name, mode, bytes in front, bytes in all
     let cases = [
         ("digest",           NonFlit, "40 00 80 01 00 00 00 0F 00 00 00 00", 20),
         ("OHC-B",            Flit,    "03 02 00 01 00 00 00 00 00 00 00 00", 16),
@@ -119,9 +119,9 @@ fn extensions_and_trailers_count() {
         ("MAC and PCRC",     Flit,    "03 00 C0 01 00 00 00 00 00 00 00 00", 28),
     ];
     for (name, mode, text, len) in cases {
-        let octets = hex_and_zeros(text, 64);
-        assert_eq!(Tlp::parse(mode, &octets).unwrap().len(), len, "{name}");
-        short_is_refused(mode, &octets[..len]);
+        let bytes = hex_and_zeros(text, 64);
+        assert_eq!(Tlp::parse(mode, &bytes).unwrap().len(), len, "{name}");
+        short_is_refused(mode, &bytes[..len]);
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) fn short_is_refused(mode: Mode, whole: &[u8]) {
                 assert!(usize::from(had) == len && usize::from(need) > len);
                 assert!(usize::from(need) <= whole.len());
             }
-            other => panic!("{len} of {} octets: {other:?}", whole.len()),
+            other => panic!("{len} of {} bytes: {other:?}", whole.len()),
         }
     }
 }
@@ -143,7 +143,7 @@ fn what_may_stand_on_a_pbr_link() {
     const TLP: &str = "C1 0A 11 23 22 00 00 10 01 00 00 05 00 00 01 23 45 67 BA 40";
     let malformed =
         |value| Err(ParseError::Value { layer: Layer::Pth, field: Field::PbrGrammar, value });
-    #[rustfmt::skip] // columns: name, octets in front of the TLP, place of its PTH
+    #[rustfmt::skip] // columns: name, bytes in front of the TLP, place of its PTH
     let cases = [
         ("nothing",                "", Ok(0)),
         ("NOP",                    "00 00 00 00", Ok(4)),
@@ -157,16 +157,16 @@ fn what_may_stand_on_a_pbr_link() {
         ("local prefix behind PTH", "C1 0A 11 23 8E 00 00 00", malformed(0x8E)),
     ];
     for (name, front, want) in cases {
-        let (mut octets, tlp) = (hex(front), hex(TLP));
-        let (front, end) = (octets.len, octets.len + tlp.len);
-        octets.octets[front..end].copy_from_slice(&tlp);
-        octets.len = end;
-        let found = PbrTlp::parse(&octets).map(|found| found.unwrap().pth_at());
+        let (mut bytes, tlp) = (hex(front), hex(TLP));
+        let (front, end) = (bytes.len, bytes.len + tlp.len);
+        bytes.bytes[front..end].copy_from_slice(&tlp);
+        bytes.len = end;
+        let found = PbrTlp::parse(&bytes).map(|found| found.unwrap().pth_at());
         assert_eq!(found, want, "{name}");
         if want.is_ok() {
-            assert_eq!(PbrTlp::parse(&octets).unwrap().unwrap().len(), end, "{name}");
+            assert_eq!(PbrTlp::parse(&bytes).unwrap().unwrap().len(), end, "{name}");
             for len in front + 1..end {
-                let short = PbrTlp::parse(&octets[..len]).unwrap_err();
+                let short = PbrTlp::parse(&bytes[..len]).unwrap_err();
                 assert!(matches!(short, ParseError::Short { need, had, .. }
                     if usize::from(had) == len && usize::from(need) > len && usize::from(need) <= end));
             }
@@ -182,7 +182,7 @@ fn what_may_stand_on_a_pbr_link() {
 
 #[test]
 fn other_links_are_refused() {
-    #[rustfmt::skip] // columns: octets, field
+    #[rustfmt::skip] // columns: bytes, field
     let cases = [
         ("88 B8 02 57 46 00 01 10", Field::EtherType),
         ("88 B7 02 57 47 00 01 10", Field::Oui),
@@ -198,11 +198,11 @@ fn other_links_are_refused() {
     }
     let other = Oui([0, 0x1B, 0x21]);
     for protocol in [Protocol::Pbr, Protocol::HbrFlit, Protocol::HbrNonFlit, Protocol::Control] {
-        let mut octets = [0xEE; link::LEN];
-        TlpLink { oui: other, protocol }.emit(&mut octets).unwrap();
-        assert_eq!(TlpLink::parse(&octets, other).unwrap().0.protocol, protocol);
-        assert!(TlpLink::parse(&octets, Oui::DEFAULT).is_err());
-        crate::testing::refuses_shorter_of(&octets, Layer::TlpLink, |part| {
+        let mut bytes = [0xEE; link::LEN];
+        TlpLink { oui: other, protocol }.emit(&mut bytes).unwrap();
+        assert_eq!(TlpLink::parse(&bytes, other).unwrap().0.protocol, protocol);
+        assert!(TlpLink::parse(&bytes, Oui::DEFAULT).is_err());
+        crate::testing::refuses_shorter_of(&bytes, Layer::TlpLink, |part| {
             TlpLink::parse(part, other).err()
         });
     }

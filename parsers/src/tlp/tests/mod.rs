@@ -1,4 +1,4 @@
-//! Every worked octet string of docs/spec/wire-formats.md §3, both ways; what is refused; random TLPs of every kind.
+//! Every worked byte string of docs/spec/wire-formats.md §3, both ways; what is refused; random TLPs of every kind.
 
 use super::*;
 use crate::error::{Field, Layer, ParseError};
@@ -10,42 +10,42 @@ mod malformed;
 mod random;
 mod worked;
 
-/// Octets of a text of hexadecimal digits and blanks, zeros behind them.
-pub(super) struct Octets {
-    octets: [u8; 4_200],
+/// Bytes of a text of hexadecimal digits and blanks, zeros behind them.
+pub(super) struct Bytes {
+    bytes: [u8; 4_200],
     pub len: usize,
 }
 
-impl core::ops::Deref for Octets {
+impl core::ops::Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.octets[..self.len]
+        &self.bytes[..self.len]
     }
 }
 
-pub(super) fn hex(text: &str) -> Octets {
-    let mut all = Octets { octets: [0; 4_200], len: 0 };
+pub(super) fn hex(text: &str) -> Bytes {
+    let mut all = Bytes { bytes: [0; 4_200], len: 0 };
     for part in text.split_whitespace() {
-        all.octets[all.len] = u8::from_str_radix(part, 16).unwrap();
+        all.bytes[all.len] = u8::from_str_radix(part, 16).unwrap();
         all.len += 1;
     }
     all
 }
 
-pub(super) fn hex_and_zeros(text: &str, zeros: usize) -> Octets {
+pub(super) fn hex_and_zeros(text: &str, zeros: usize) -> Bytes {
     let mut all = hex(text);
     all.len += zeros;
     all
 }
 
-/// Parses, and checks that emitting the fields gives the octets back.
-pub(super) fn both_ways(name: &str, mode: Mode, octets: &[u8]) {
-    let tlp = Tlp::parse(mode, octets).unwrap_or_else(|error| panic!("{name}: {error}"));
-    assert_eq!(tlp.len(), octets.len(), "{name}");
+/// Parses, and checks that emitting the fields gives the bytes back.
+pub(super) fn both_ways(name: &str, mode: Mode, bytes: &[u8]) {
+    let tlp = Tlp::parse(mode, bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(tlp.len(), bytes.len(), "{name}");
     let repr = tlp.repr();
     let mut out = [0xEE; 4_200];
     let len = repr.emit(&mut out).unwrap_or_else(|error| panic!("{name}: {error}: {repr:?}"));
-    assert_eq!(&out[..len], octets, "{name}");
+    assert_eq!(&out[..len], bytes, "{name}");
     assert_eq!(repr.emit_len(), Ok(len), "{name}");
 }

@@ -56,12 +56,12 @@ fn address(kind: Kind, rng: &mut Rng) -> Body {
         _ if rng.below(8) == 0 => 1_024,
         _ => 1 + below(rng, 64),
     };
-    let octets = u64::from(length_dw) * 4;
+    let bytes = u64::from(length_dw) * 4;
     // aligned to the operand of an atomic, and within 4 KiB; of CAS there are two in the payload
-    let octets = if kind == Kind::Cas { octets / 2 } else { octets };
-    let step = if kind.is_atomic() { octets } else { 4 };
+    let bytes = if kind == Kind::Cas { bytes / 2 } else { bytes };
+    let step = if kind.is_atomic() { bytes } else { 4 };
     let page = if wide { rng.u64() } else { u64::from(rng.u32()) } & !0xFFF;
-    let addr = Hpa(page + rng.below((4_096 - octets) / step + 1) * step);
+    let addr = Hpa(page + rng.below((4_096 - bytes) / step + 1) * step);
     let (first_be, last_be) = match length_dw {
         _ if kind.is_atomic() => (0xF, if length_dw > 1 { 0xF } else { 0 }),
         1 => (rng.u8() & 0xF, 0),
@@ -110,7 +110,7 @@ fn body(kind: Kind, segment: Option<u8>, rng: &mut Rng) -> Body {
 fn tlp<'a>(mode: Mode, data: &'a [u8], rng: &mut Rng) -> TlpRepr<'a> {
     let kind = loop {
         let kind = kind(rng);
-        if kind.octet(mode, false).is_some() {
+        if kind.byte(mode, false).is_some() {
             break kind;
         }
     };
@@ -131,7 +131,7 @@ fn tlp<'a>(mode: Mode, data: &'a [u8], rng: &mut Rng) -> TlpRepr<'a> {
     let execute = rng.bool() && !(flit && is_message);
     let pasid = pasid.then(|| Pasid { pasid: rng.u32() >> 12, privileged: rng.bool(), execute });
     let takes_ln = matches!(kind, Kind::MemRead | Kind::MemWrite | Kind::Completion { .. });
-    let prefix = VendPrefixL0::from_octets(rng.bytes());
+    let prefix = VendPrefixL0::from_bytes(rng.bytes());
     TlpRepr {
         vend_prefix: rng.bool().then_some(prefix),
         tc: rng.u8() & 7,
@@ -221,7 +221,7 @@ fn translation_there_and_back_changes_nothing() {
 
 #[test]
 fn what_non_flit_mode_cannot_carry_is_named() {
-    #[rustfmt::skip] // columns: name, octets, error
+    #[rustfmt::skip] // columns: name, bytes, error
     let cases = [
         ("IDE",    "03 04 00 01 00 00 00 00 00 00 00 00 00 00 00 01", ConvertError::Ide),
         ("MAC",    "03 00 A0 01 00 00 00 00 00 00 00 00", ConvertError::Ide),
@@ -231,8 +231,8 @@ fn what_non_flit_mode_cannot_carry_is_named() {
     ];
     let mut out = [0; 64];
     for (name, text, want) in cases {
-        let octets = hex_and_zeros(text, 32);
-        let tlp = Tlp::parse(Flit, &octets).unwrap();
+        let bytes = hex_and_zeros(text, 32);
+        let tlp = Tlp::parse(Flit, &bytes).unwrap();
         assert_eq!(to_non_flit(&tlp, &mut out), Err(want), "{name}");
     }
     let vendor = hex_and_zeros("9E 00 00 00 00 00 00 01 00 00 00 0F", 4);
@@ -262,9 +262,9 @@ fn prefixes_come_and_go_in_place() {
     }
 }
 
-/// Byte count and lower address of every pair of byte enables, against counting octets one by one.
+/// Byte count and lower address of every pair of byte enables, against counting bytes one by one.
 #[test]
-fn completions_count_octets() {
+fn completions_count_bytes() {
     let mut rng = Rng::new(36);
     let data = data(&mut rng);
     let mut out = [0; 4_200];
@@ -287,22 +287,22 @@ fn completions_count_octets() {
         );
         assert_eq!(answer.kind.is_uio(), request.kind.is_uio());
         let Body::Completion { byte_count, lower_address, .. } = answer.body else { continue };
-        let octets = usize::from(length_dw) * 4;
+        let bytes = usize::from(length_dw) * 4;
         let enabled = |at: usize| match at / 4 {
             0 => first_be >> (at % 4) & 1 == 1,
             dw if dw + 1 == usize::from(length_dw) => last_be >> (at % 4) & 1 == 1,
             _ => true,
         };
-        let first = (0..octets).find(|&at| enabled(at));
-        let last = (0..octets).rev().find(|&at| enabled(at));
+        let first = (0..bytes).find(|&at| enabled(at));
+        let last = (0..bytes).rev().find(|&at| enabled(at));
         let low = usize::from(addr.0.to_be_bytes()[7] & 0x7F);
         let want = match (request.kind, first, last) {
             (Kind::MemRead | Kind::MemReadLocked, Some(first), Some(last)) => {
                 (last - first + 1, (low + first) & 0x7F)
             }
             (Kind::MemRead | Kind::MemReadLocked, ..) => (1, low),
-            (Kind::FetchAdd | Kind::Swap, ..) => (octets, 0),
-            (Kind::Cas, ..) => (octets / 2, 0),
+            (Kind::FetchAdd | Kind::Swap, ..) => (bytes, 0),
+            (Kind::Cas, ..) => (bytes / 2, 0),
             _ => (4, 0),
         };
         assert_eq!((usize::from(byte_count), usize::from(lower_address)), want, "{request:?}");
@@ -318,12 +318,12 @@ fn data_comes_back_in_parts() {
     let mut out = [0; 64];
     let len = read.emit(&mut out).unwrap();
     let parsed = Tlp::parse(NonFlit, &out[..len]).unwrap();
-    let part = |from, octets| {
-        let answer = Completion::with_data(&parsed, Bdf::default(), from, octets)?;
+    let part = |from, bytes| {
+        let answer = Completion::with_data(&parsed, Bdf::default(), from, bytes)?;
         let Body::Completion { byte_count, lower_address, .. } = answer.body else { return None };
         Some((byte_count, lower_address))
     };
-    assert_eq!(part(0, &[0; 16]), Some((60, 0x42)), "first octet enabled is the third");
+    assert_eq!(part(0, &[0; 16]), Some((60, 0x42)), "first byte enabled is the third");
     assert_eq!(part(4, &[0; 48]), Some((46, 0x50)));
     assert_eq!(part(15, &[0; 4]), Some((2, 0x7C)));
     assert_eq!(part(15, &[0; 8]), None, "more than was asked for");

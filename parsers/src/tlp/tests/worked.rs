@@ -1,4 +1,4 @@
-//! The worked octet strings.
+//! The worked byte strings.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const UIO_READ: &str = "22 00 00 10 01 00 00 05 00 00 01 23 45 67 BA 40";
 
 #[test]
 fn every_worked_tlp_both_ways() {
-    #[rustfmt::skip] // columns: name, mode, octets, zeros behind them
+    #[rustfmt::skip] // columns: name, mode, bytes, zeros behind them
     let cases = [
         ("LN read",            NonFlit, READ, 0),
         ("LN probe",           NonFlit, "20 02 00 01 01 00 22 00 00 00 00 01 23 45 67 80", 0),
@@ -34,9 +34,9 @@ fn every_worked_tlp_both_ways() {
     }
 }
 
-/// Octet 0 of each TLP of the two tables, as docs/spec/wire-formats.md §3.1 and §3.5 list them.
+/// Byte 0 of each TLP of the two tables, as docs/spec/wire-formats.md §3.1 and §3.5 list them.
 #[test]
-fn first_octets_are_those_of_the_tables() {
+fn first_bytes_are_those_of_the_tables() {
     let msg = |routing, data| Kind::Message { routing, data };
     let cpl = |locked, data| Kind::Completion { locked, data };
     #[rustfmt::skip] // columns: kind, non-flit 32 and 64 bits, flit 32 and 64 bits
@@ -72,7 +72,7 @@ fn first_octets_are_those_of_the_tables() {
         (Kind::UioWriteCompletion, None, (0x0C, 0x0C)),
     ];
     for (kind, non_flit, (narrow, wide)) in cases {
-        let of = |mode| kind.octet(mode, false).zip(kind.octet(mode, true));
+        let of = |mode| kind.byte(mode, false).zip(kind.byte(mode, true));
         assert_eq!(of(NonFlit), non_flit, "{kind:?}");
         assert_eq!(of(Flit), Some((narrow, wide)), "{kind:?}");
         assert_eq!(Kind::decode(Flit, wide).map(|(kind, _)| kind), Some(kind));
@@ -84,8 +84,8 @@ fn first_octets_are_those_of_the_tables() {
 
 #[test]
 fn getters_read_what_the_examples_say() {
-    let octets = hex(READ);
-    let tlp = Tlp::parse(NonFlit, &octets).unwrap();
+    let bytes = hex(READ);
+    let tlp = Tlp::parse(NonFlit, &bytes).unwrap();
     let addr = Hpa(0x1_2345_6780);
     let route = Route::Address { space: AddressSpace::Memory, addr, wide: true };
     assert_eq!((tlp.kind(), tlp.ln(), tlp.route()), (Kind::MemRead, true, route));
@@ -93,17 +93,17 @@ fn getters_read_what_the_examples_say() {
     assert_eq!((tlp.first_be(), tlp.last_be(), tlp.data_len()), (0xF, 0xF, 0));
     assert!(tlp.is_non_posted() && tlp.wants_completion() && !tlp.is_posted() && !tlp.is_uio());
 
-    let octets = hex("03 01 00 01 00 00 00 00 00 00 00 00 41 23 45 0F");
-    let tlp = Tlp::parse(Flit, &octets).unwrap();
+    let bytes = hex("03 01 00 01 00 00 00 00 00 00 00 00 41 23 45 0F");
+    let tlp = Tlp::parse(Flit, &bytes).unwrap();
     assert_eq!(tlp.pasid(), Some(Pasid { pasid: 0x1_2345, ..Pasid::default() }));
 
-    let octets = hex("04 01 00 01 00 00 00 01 02 00 00 00 00 00 00 0F");
-    let tlp = Tlp::parse(Flit, &octets).unwrap();
+    let bytes = hex("04 01 00 01 00 00 00 01 02 00 00 00 00 00 00 0F");
+    let tlp = Tlp::parse(Flit, &bytes).unwrap();
     assert_eq!((tlp.route(), tlp.register()), (Route::Id(Bdf::new(2, 0, 0)), Some(0)));
     assert_eq!((tlp.tag(), tlp.first_be()), (1, 0xF));
 
-    let octets = hex_and_zeros("48 00 00 10 00 00 00 05 01 00 00 00", 64);
-    let tlp = Tlp::parse(Flit, &octets).unwrap();
+    let bytes = hex_and_zeros("48 00 00 10 00 00 00 05 01 00 00 00", 64);
+    let tlp = Tlp::parse(Flit, &bytes).unwrap();
     assert_eq!(tlp.uio_completion(), Some((DevLoad::Light, 0)));
     assert_eq!((tlp.requester(), tlp.status()), (Bdf::new(1, 0, 0), Some(Status::Success)));
     assert!(tlp.is_uio() && tlp.is_completion() && tlp.payload().len() == 64);
@@ -111,16 +111,16 @@ fn getters_read_what_the_examples_say() {
 
 #[test]
 fn prefixes_have_two_readings() {
-    #[rustfmt::skip] // columns: octets, LD-ID, PID
+    #[rustfmt::skip] // columns: bytes, LD-ID, PID
     let cases = [
         ([0x8E, 0x00, 0x03, 0x00], 3, 0x000),
         ([0x8E, 0xFF, 0xFF, 0x00], VendPrefixL0::LD_FM_OWNED, 0xFFF),
         ([0x8E, 0x0A, 0x10, 0x00], 0x0A10, 0x0A1),
     ];
-    for (octets, ld_id, pid) in cases {
-        let prefix = VendPrefixL0::from_octets([octets[1], octets[2], octets[3]]);
+    for (bytes, ld_id, pid) in cases {
+        let prefix = VendPrefixL0::from_bytes([bytes[1], bytes[2], bytes[3]]);
         assert_eq!((prefix.ld_id(), prefix.pid()), (ld_id, Pid::from_low_bits(pid)));
-        assert_eq!((prefix.emit(), VendPrefixL0::from_ld_id(ld_id)), (octets, prefix));
+        assert_eq!((prefix.emit(), VendPrefixL0::from_ld_id(ld_id)), (bytes, prefix));
     }
     let pid = Pid::from_low_bits(0x0A1);
     assert_eq!(VendPrefixL0::from_pid(pid).emit(), [0x8E, 0x0A, 0x10, 0x00]);
@@ -128,15 +128,15 @@ fn prefixes_have_two_readings() {
 
 #[test]
 fn the_worked_read_gets_the_worked_ur() {
-    let octets = hex(READ);
-    let read = Tlp::parse(NonFlit, &octets).unwrap();
+    let bytes = hex(READ);
+    let read = Tlp::parse(NonFlit, &bytes).unwrap();
     let ur = Completion::of(&read, Status::UnsupportedRequest, Bdf::default()).unwrap();
     let mut out = [0; 64];
     let len = ur.emit(&mut out).unwrap();
     assert_eq!(out[..len], *hex("0A 00 00 00 00 00 20 40 01 00 21 00"));
 
-    let octets = hex(UIO_READ);
-    let read = Tlp::parse(Flit, &octets).unwrap();
+    let bytes = hex(UIO_READ);
+    let read = Tlp::parse(Flit, &bytes).unwrap();
     let done = Completion::with_data(&read, Bdf::default(), 0, &[0; 64]).unwrap();
     let mut out = [0; 128];
     let len = done.emit(&mut out).unwrap();
@@ -149,9 +149,9 @@ fn the_worked_read_gets_the_worked_ur() {
 /// CXL 3.1 section 7.7.9: the answer goes to the segment that the request came from, and can be written.
 #[test]
 fn a_request_with_a_segment_gets_answers_to_it() {
-    for octets in ["03 00 00 10 01 00 00 07 10 00 00 00", UIO_READ] {
-        let octets = hex(octets);
-        let plain = Tlp::parse(Flit, &octets).unwrap();
+    for bytes in ["03 00 00 10 01 00 00 07 10 00 00 00", UIO_READ] {
+        let bytes = hex(bytes);
+        let plain = Tlp::parse(Flit, &bytes).unwrap();
         let mut out = [0; 64];
         let asked = TlpRepr { requester_segment: Some(0x5A), ..plain.repr() };
         let len = asked.emit(&mut out).unwrap();
@@ -168,11 +168,11 @@ fn a_request_with_a_segment_gets_answers_to_it() {
 
 #[test]
 fn type1_becomes_type0_in_place() {
-    let mut octets = hex("05 00 00 01 00 00 01 0F 02 00 00 00");
-    let len = octets.len;
-    type1_to_type0(NonFlit, &mut octets.octets[..len]).unwrap();
-    assert_eq!(*octets, *hex("04 00 00 01 00 00 01 0F 02 00 00 00"));
-    let again = type1_to_type0(NonFlit, &mut octets.octets[..len]);
+    let mut bytes = hex("05 00 00 01 00 00 01 0F 02 00 00 00");
+    let len = bytes.len;
+    type1_to_type0(NonFlit, &mut bytes.bytes[..len]).unwrap();
+    assert_eq!(*bytes, *hex("04 00 00 01 00 00 01 0F 02 00 00 00"));
+    let again = type1_to_type0(NonFlit, &mut bytes.bytes[..len]);
     let want = ParseError::Value { layer: Layer::Tlp, field: Field::TlpType, value: 4 };
     assert_eq!(again, Err(want), "type 0 does not cross a bridge");
 }
@@ -198,7 +198,7 @@ fn worked_pths_both_ways() {
     assert_eq!(out[..len], *whole);
 }
 
-/// §3.7a: from the EtherType on, padded to 60 octets of frame.
+/// §3.7a: from the EtherType on, padded to 60 bytes of frame.
 #[test]
 fn the_worked_frame_both_ways() {
     let head = hex("88 B7 02 57 46 00 01 10");

@@ -131,14 +131,14 @@ fn throughputs(result: &PortsResult, out: &mut String) {
             .enumerate()
             .filter_map(|(at, size)| {
                 let fps = of(size)?;
-                let words = format!("{name}, {} octets: {} frames/s", size.size, grouped(fps));
+                let words = format!("{name}, {} bytes: {} frames/s", size.size, grouped(fps));
                 Some((place(at, count), float(fps), words))
             })
             .collect(),
     };
     let plot = Plot {
         title: "Throughput by frame size",
-        x_label: "octets of a frame, with FCS",
+        x_label: "bytes of a frame, with FCS",
         y_label: "frames a second",
         x_ticks: names(&some),
         series: vec![
@@ -150,7 +150,7 @@ fn throughputs(result: &PortsResult, out: &mut String) {
         log: false,
     };
     out.push_str(&plot.svg());
-    let head = ["Octets", "Rate", "Frames/s", "Mbit/s", "Least", "Most", "Passes up to", "Limit"];
+    let head = ["Bytes", "Rate", "Frames/s", "Mbit/s", "Least", "Most", "Passes up to", "Limit"];
     table(&head, &rows, out);
 }
 
@@ -184,14 +184,14 @@ fn latencies(result: &PortsResult, out: &mut String) {
             latency.curve_ns.iter().enumerate().map(tick).collect()
         });
         let series = some.iter().map(|(size, latency)| Series {
-            name: format!("{} octets", size.size),
+            name: format!("{} bytes", size.size),
             points: latency
                 .curve_ns
                 .iter()
                 .enumerate()
                 .map(|(at, &(ppm, ns))| {
                     let words =
-                        format!("{} octets: {} % within {} us", size.size, percent(ppm), us(ns));
+                        format!("{} bytes: {} % within {} us", size.size, percent(ppm), us(ns));
                     (place(at, latency.curve_ns.len()), float(ns), words)
                 })
                 .collect(),
@@ -214,7 +214,7 @@ fn latencies(result: &PortsResult, out: &mut String) {
             row
         };
         let head = [
-            "Octets", "Frames/s", "Frames", "Least us", "Mean", "p50", "p99", "p99.9", "Most",
+            "Bytes", "Frames/s", "Frames", "Least us", "Mean", "p50", "p99", "p99.9", "Most",
             "Lost %",
         ];
         table(&head, &some.iter().map(row).collect::<Vec<_>>(), out);
@@ -227,7 +227,7 @@ fn latencies(result: &PortsResult, out: &mut String) {
             row.extend([t.mean_ns, t.min_ns, t.max_ns].map(us));
             row
         };
-        let head = ["Octets", "Frames/s", "Tagged frames", "Missing", "Mean us", "Least", "Most"];
+        let head = ["Bytes", "Frames/s", "Tagged frames", "Missing", "Mean us", "Least", "Most"];
         table(&head, &tagged.iter().map(row).collect::<Vec<_>>(), out);
     }
 }
@@ -239,13 +239,13 @@ fn losses(result: &PortsResult, out: &mut String) {
     }
     out.push_str("<h2>Loss over load (RFC 2544 §26.3)</h2>\n");
     let series = some.iter().map(|size| Series {
-        name: format!("{} octets", size.size),
+        name: format!("{} bytes", size.size),
         points: size
             .loss
             .iter()
             .map(|point| {
                 let (lost, fps) = (percent(point.lost_ppm()), grouped(point.offered_fps));
-                let words = format!("{} octets: {lost} % of {fps} frames/s", size.size);
+                let words = format!("{} bytes: {lost} % of {fps} frames/s", size.size);
                 let load = ratio(point.offered_fps, size.generator_fps);
                 (load, ratio(point.lost_ppm(), 10_000), words)
             })
@@ -274,7 +274,7 @@ fn losses(result: &PortsResult, out: &mut String) {
             ]);
         }
     }
-    table(&["Octets", "Asked for, frames/s", "Offered", "Sent", "Received", "Lost %"], &rows, out);
+    table(&["Bytes", "Asked for, frames/s", "Offered", "Sent", "Received", "Lost %"], &rows, out);
 }
 
 fn bursts(result: &PortsResult, out: &mut String) {
@@ -293,7 +293,7 @@ fn bursts(result: &PortsResult, out: &mut String) {
         .collect();
     if !rows.is_empty() {
         out.push_str("<h2>Back-to-back frames (RFC 2544 §26.4)</h2>\n");
-        table(&["Octets", "Longest burst, mean", "Longest tried", "Searches"], &rows, out);
+        table(&["Bytes", "Longest burst, mean", "Longest tried", "Searches"], &rows, out);
     }
 }
 
@@ -306,7 +306,7 @@ fn totals(result: &PortsResult, out: &mut String) {
         row
     };
     out.push_str("<h2>All trials</h2>\n");
-    let head = ["Octets", "Trials", "Sent", "Came", "Twice", "Out of order", "Damaged", "Too late"];
+    let head = ["Bytes", "Trials", "Sent", "Came", "Twice", "Out of order", "Damaged", "Too late"];
     table(&head, &result.sizes.iter().map(row).collect::<Vec<_>>(), out);
 }
 

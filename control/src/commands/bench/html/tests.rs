@@ -37,7 +37,7 @@ fn size(name: &str, fps: u64) -> SizeResult {
     }
     SizeResult {
         size: name.to_owned(),
-        twelve_octets: 768,
+        twelve_bytes: 768,
         link_fps: None,
         generator_fps: 2 * fps,
         throughput: throughput(fps),
@@ -125,9 +125,9 @@ fn bars_and_lines_are_where_the_figures_are() {
             .unwrap_or_else(|| panic!("no bar says {words:?}"));
         bar.attribute("height").unwrap().parse().unwrap()
     };
-    let ndr = height("NDR, 64 octets: 1000000 frames/s".replace("1000000", "1,000,000").as_str());
-    let generator = height("generator, 64 octets: 2,000,000 frames/s");
-    let imix = height("NDR, imix octets: 400,000 frames/s");
+    let ndr = height("NDR, 64 bytes: 1000000 frames/s".replace("1000000", "1,000,000").as_str());
+    let generator = height("generator, 64 bytes: 2,000,000 frames/s");
+    let imix = height("NDR, imix bytes: 400,000 frames/s");
     assert!((generator / ndr - 2.0).abs() < 0.01, "{generator} {ndr}");
     assert!((ndr / imix - 2.5).abs() < 0.01, "{ndr} {imix}");
     for line in all(&doc, "polyline") {

@@ -1,7 +1,7 @@
-//! Each command of a switch by octets: what is sent and what comes back, laid out by hand from the page.
+//! Each command of a switch by bytes: what is sent and what comes back, laid out by hand from the page.
 //!
 //! Shape: rows of who asks, opcode, payload, return code, payload of the answer; a refused row changes nothing.
-//! Units: octets in hex; `00*16` is sixteen of them, spaces and bars only set apart.
+//! Units: bytes in hex; `00*16` is sixteen of them, spaces and bars only set apart.
 //! Source: docs/spec/wire-formats.md §4.1 to §4.6; 0001h to 0005h, 0400h, 0401h, 5203h after CXL 3.1 sections 7.6.7,
 //! 8.2.9.
 
@@ -25,16 +25,16 @@ const EXHAUSTED: u16 = 0x1D;
 const NOT_ABORTABLE: u16 = 0x20;
 
 fn hex(text: &str) -> Vec<u8> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     for word in text.split([' ', '|', '\n']).filter(|word| !word.is_empty()) {
         let (digits, times) = word.split_once('*').unwrap_or((word, "1"));
         let one: Vec<u8> = (0..digits.len() / 2)
             .map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("hex"))
             .collect();
         assert!(digits.len().is_multiple_of(2), "{word}");
-        octets.extend(one.repeat(times.parse().expect("a number")));
+        bytes.extend(one.repeat(times.parse().expect("a number")));
     }
-    octets
+    bytes
 }
 
 /// A request with tag A5h.
@@ -47,10 +47,10 @@ fn request(opcode: u16, payload: &str) -> Vec<u8> {
 
 /// The answer to it, with all that its header has to say.
 fn response(opcode: u16, code: u16, payload: &str) -> Vec<u8> {
-    let mut octets = request(opcode, payload);
-    (octets[0], octets[7]) = (1, if code == STARTED { 0x80 } else { 0 });
-    octets[8..10].copy_from_slice(&code.to_le_bytes());
-    octets
+    let mut bytes = request(opcode, payload);
+    (bytes[0], bytes[7]) = (1, if code == STARTED { 0x80 } else { 0 });
+    bytes[8..10].copy_from_slice(&code.to_le_bytes());
+    bytes
 }
 
 impl Bench {
@@ -103,13 +103,13 @@ const OWNERS: &[Row] = &[
     (OTHER_FM, 0x0004, "14", OK, "10"),
     (OTHER_FM, 0x0005, "", OK, ""),
     (OTHER_FM, 0x0005, "00", LENGTH, ""),
-    // 66 commands of four octets
+    // 66 commands of four bytes
     (HOST, 0x0400, "", OK, "0100 00*6 | 0DA9C0B5BF414B788F7996B1623B3F17 08010000"),
     (HOST, 0x0400, "00", LENGTH, ""),
     (HOST, 0x0401, "0DA9C0B5BF414B788F7996B1623B3F17 04000000 08000000", OK, "02000000 03000000"),
     (HOST, 0x0401, "0DA9C0B5BF414B788F7996B1623B3F17 08010000 01000000", INPUT, ""),
     (HOST, 0x0401, "00*16 00000000 04000000", LOG, ""),
-    // octets 0 to 3 of a table of 128
+    // bytes 0 to 3 of a table of 128
     (OTHER_FM, 0x0702, "1100 0000 00*8 0400000000000000", OK, "8000000000000000 0400000000000000 80000000"),
     (OTHER_FM, 0x0702, "1200 0000 00*8 0400000000000000", INPUT, ""),
     (OTHER_FM, 0x0702, "FF0F 0000 00*8 0400000000000000", INPUT, ""),

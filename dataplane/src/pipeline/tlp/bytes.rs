@@ -1,8 +1,8 @@
-//! The octets of a frame with a TLP: what stands in front of it, and a TLP that is written anew.
+//! The bytes of a frame with a TLP: what stands in front of it, and a TLP that is written anew.
 //!
 //! Shape: a frame, [`Facts`] and a [`Change`] → the frame as it goes out; its payload is moved only where the
 //! header's length changes with the header's layout.
-//! Units: octets.
+//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
 
 use weft_parsers::fabric::Bdf;
@@ -80,15 +80,15 @@ pub(super) const fn addresses(head: &[u8; HEAD_LEN]) -> (MacAddr, MacAddr) {
     (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]))
 }
 
-/// Octets in front of a TLP.
+/// Bytes in front of a TLP.
 struct Head {
-    octets: [u8; FRONT_MAX],
+    bytes: [u8; FRONT_MAX],
     len: usize,
 }
 
 impl Head {
     fn new(ends: LinkEnds, front: Front, mode: Mode) -> Self {
-        let mut head = Self { octets: [0; FRONT_MAX], len: 0 };
+        let mut head = Self { bytes: [0; FRONT_MAX], len: 0 };
         head.put(&ends.to.0);
         head.put(&ends.from.0);
         let protocol = match (front, mode) {
@@ -108,16 +108,16 @@ impl Head {
         head
     }
 
-    fn put(&mut self, octets: &[u8]) {
-        let places = self.octets.get_mut(self.len..).unwrap_or_default();
-        for (place, &octet) in places.iter_mut().zip(octets) {
-            *place = octet;
+    fn put(&mut self, bytes: &[u8]) {
+        let places = self.bytes.get_mut(self.len..).unwrap_or_default();
+        for (place, &byte) in places.iter_mut().zip(bytes) {
+            *place = byte;
         }
-        self.len += octets.len();
+        self.len += bytes.len();
     }
 
-    fn octets(&self) -> &[u8] {
-        self.octets.get(..self.len).unwrap_or_default()
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) const fn macs(to: u64, from: u64) -> [u8; MACS_LEN] {
     [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5]
 }
 
-/// Puts addresses, link header and perhaps a PTH in front of the flit-mode TLP of `len` octets at `at`.
+/// Puts addresses, link header and perhaps a PTH in front of the flit-mode TLP of `len` bytes at `at`.
 #[inline]
 pub(super) fn put_front(
     bufs: &mut Bufs,
@@ -185,7 +185,7 @@ pub(super) fn change(
         }
         let first = at.checked_sub(head.len).ok_or(Unfit::Room)?;
         let places = chunk.get_mut(first..at).ok_or(Unfit::Room)?;
-        places.copy_from_slice(head.octets());
+        places.copy_from_slice(head.bytes());
         bufs.set_bounds(desc, first, head.len + facts.end - facts.at);
         return Ok(());
     }
@@ -240,7 +240,7 @@ fn replace(
     let (chunk, start) = bufs.chunk_mut(desc).ok_or(Unfit::Room)?;
     let places = chunk.get_mut(start..start + len).ok_or(Unfit::Room)?;
     let (front, rest) = places.split_at_mut(head.len);
-    front.copy_from_slice(head.octets());
+    front.copy_from_slice(head.bytes());
     rest.copy_from_slice(tlp);
     bufs.set_bounds(desc, start, len);
     Ok(())
