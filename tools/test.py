@@ -3,7 +3,7 @@
 
 Shape: test.py [SUITE]... -> each tool's output, a table of suites, and `N passed, N failed, N skipped`.
 Units: tests; seconds. A check without a count of its own (fmt, clippy, doc) counts as one test.
-Source: ARCHITECTURE.md "The house". Exit 1 when anything failed, also when a suite ran no test at all.
+Source: ARCHITECTURE.md "Layout of the tree". Exit 1 when anything failed, also when a suite ran no test at all.
 """
 
 import os

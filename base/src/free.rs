@@ -2,7 +2,7 @@
 //!
 //! Shape: [`FreeList`] shared, passing chains of up to 62 indices; [`FreeCache`] one worker's stack.
 //! Units: indices, u32.
-//! Source: the magazine allocator (Bonwick and Adams, USENIX 2001); ARCHITECTURE.md "A frame's way".
+//! Source: the magazine allocator (Bonwick and Adams, USENIX 2001); ARCHITECTURE.md "The path of a frame".
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! with them; `bell` wakes one that sleeps, `threads` tells of one that is gone; `rng` is seeded; `files` are those that
 //! weft writes.
 //! Units: as each module says.
-//! Source: ARCHITECTURE.md "The house".
+//! Source: ARCHITECTURE.md "Layout of the tree".
 
 #[expect(unsafe_code, reason = "eventfd")]
 pub mod bell;

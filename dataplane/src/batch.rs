@@ -2,7 +2,7 @@
 //!
 //! Shape: up to [`BURST`] descriptors, in order, on the stack.
 //! Units: frames.
-//! Source: ARCHITECTURE.md "A frame's way".
+//! Source: ARCHITECTURE.md "The path of a frame".
 
 use arrayvec::ArrayVec;
 

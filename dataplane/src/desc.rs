@@ -3,7 +3,7 @@
 //! Shape: 12 bytes (16 with the VOQ link): chunk 32; vid 16, len 16; format 8, pri 3 + flags 5,
 //! input 8, start/2 8. Not `Copy`: whoever holds it holds the frame (or one share of it).
 //! Units: bytes.
-//! Source: ARCHITECTURE.md "A frame's way".
+//! Source: ARCHITECTURE.md "The path of a frame".
 
 use weft_parsers::Format;
 

@@ -4,7 +4,7 @@
 //! Shape: ports in memory that make frames for each other at several priorities, take them in at a drawn
 //! pace, obey PAUSE and check what they are given.
 //! Units: frames.
-//! Source: ARCHITECTURE.md "A frame's way"; docs/spec/pipeline.md §4, §5, §9, §10.
+//! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4, §5, §9, §10.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 #![expect(clippy::cast_possible_truncation, reason = "small drawn numbers")]
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: every rule of `weft_tests::tidy` over the files that git knows.
 //! Units: none.
-//! Source: ARCHITECTURE.md "The house".
+//! Source: ARCHITECTURE.md "Layout of the tree".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! Shape: a resolved [`Config`] → [`Live`], until [`Live::stop`] gives the final counters.
 //! Units: none of its own.
-//! Source: ARCHITECTURE.md "A frame's way"; ARCHITECTURE.md "Control"; docs/spec/pipeline.md §11.
+//! Source: ARCHITECTURE.md "The path of a frame"; ARCHITECTURE.md "Control"; docs/spec/pipeline.md §11.
 
 pub mod agent;
 pub mod backend;

@@ -2,7 +2,7 @@
 //!
 //! Shape: a configuration, a spread of ports over workers → [`Core`], [`Lane`]s.
 //! Units: chunks, frames.
-//! Source: ARCHITECTURE.md "A frame's way"; docs/spec/pipeline.md §4.
+//! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4.
 
 use std::sync::{Arc, Mutex};
 

@@ -5,7 +5,7 @@
 //! end has let go is told back as a count. So the queues themselves, VOQs and egress queues, are each one
 //! worker's own.
 //! Units: frames.
-//! Source: ARCHITECTURE.md "A frame's way".
+//! Source: ARCHITECTURE.md "The path of a frame".
 
 use weft_base::ring::{Rx, Tx, ring};
 use weft_base::sync::{Arc, Ordering};

@@ -4,7 +4,7 @@
 //! handle: it turns free chunks into [`Desc`]s and reads and writes the bytes behind them.
 //! Units: bytes; a chunk is an odd number of cache lines, so that the fronts of frames spread over
 //! all sets of the caches (with a power of two they meet in a few, measured at a third of the speed).
-//! Source: ARCHITECTURE.md "A frame's way"; docs/spec/pipeline.md §4 (reserve for control frames).
+//! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4 (reserve for control frames).
 
 use core::ptr::NonNull;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! Shape: templates, round robin, copied into chunks as fast as the port is asked; no clock.
 //! Units: frames, bytes.
-//! Source: ARCHITECTURE.md "The house"; docs/spec/pipeline.md §11.
+//! Source: ARCHITECTURE.md "Layout of the tree"; docs/spec/pipeline.md §11.
 
 use weft_parsers::HEAD_LEN;
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`pipe`] → two [`Pipe`]s, each of them a [`Port`]; a ring of descriptors each way, over one pool.
 //! Units: frames; no rate holds anything back.
-//! Source: ARCHITECTURE.md "A frame's way" (what moves is a descriptor).
+//! Source: ARCHITECTURE.md "The path of a frame" (what moves is a descriptor).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{OnceLock, Weak};

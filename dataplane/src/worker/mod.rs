@@ -3,7 +3,7 @@
 //! Shape: [`Worker::run`] loops over [`Lane::step`] until told to stop; [`Crew`] is how control
 //! reaches all workers: stop, hold for a consistent look, hand out a tracer.
 //! Units: nanoseconds of the monotonic clock.
-//! Source: ARCHITECTURE.md "A frame's way"; docs/spec/pipeline.md §11.
+//! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §11.
 
 mod crew;
 mod idle;

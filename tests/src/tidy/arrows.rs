@@ -2,7 +2,7 @@
 //!
 //! Shape: `crate::NAME` and `super::NAME` in code that is not tests → edges between top modules.
 //! Units: none.
-//! Source: ARCHITECTURE.md "The house".
+//! Source: ARCHITECTURE.md "Layout of the tree".
 
 use std::collections::{BTreeMap, BTreeSet};
 

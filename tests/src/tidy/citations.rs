@@ -3,7 +3,7 @@
 //! Shape: a [`Tree`] → citations that lead nowhere. A page is cited by its path from the root, in links of a page from
 //! that page; behind it stand numbers (`§4.5, §5.1 to §5.3`) or beginnings of headings (`"Inside", "Egress"`).
 //! Units: lines.
-//! Source: ARCHITECTURE.md "The house".
+//! Source: ARCHITECTURE.md "Layout of the tree".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

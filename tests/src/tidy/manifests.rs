@@ -2,7 +2,7 @@
 //!
 //! Shape: every `Cargo.toml` of a [`Tree`], by line: section headings and `name = ...` keys.
 //! Units: none.
-//! Source: ARCHITECTURE.md "The house".
+//! Source: ARCHITECTURE.md "Layout of the tree".
 
 use super::{File, Finding, Tree};
 

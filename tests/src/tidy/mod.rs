@@ -2,7 +2,7 @@
 //!
 //! Shape: a [`Tree`] (path and text of each file) in, [`Finding`]s out, one function a rule.
 //! Units: lines, counted from 1.
-//! Source: ARCHITECTURE.md "The house".
+//! Source: ARCHITECTURE.md "Layout of the tree".
 
 pub mod arrows;
 pub mod citations;

@@ -2,7 +2,7 @@
 //!
 //! Shape: one function a rule; what is looked for is put together here, so that this file keeps the rules.
 //! Units: lines.
-//! Source: ARCHITECTURE.md "The house"; ARCHITECTURE.md "Time, errors, unsafe"; ARCHITECTURE.md "Control".
+//! Source: ARCHITECTURE.md "Layout of the tree"; ARCHITECTURE.md "Time, errors, unsafe"; ARCHITECTURE.md "Control".
 
 use super::{File, Finding, Tree, has_extension};
 

@@ -2,7 +2,7 @@
 //!
 //! Shape: [`RunConfig`] with one [`RunPort`] for each port.
 //! Units: bytes, frames, CPU numbers.
-//! Source: docs/spec/pipeline.md §11 and §12; ARCHITECTURE.md "A frame's way".
+//! Source: docs/spec/pipeline.md §11 and §12; ARCHITECTURE.md "The path of a frame".
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

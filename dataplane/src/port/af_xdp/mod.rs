@@ -4,7 +4,7 @@
 //! Shape: an XDP program ([`Steering`]) hands every frame to the socket of its queue; chunks are lent to
 //! the kernel by fill and transmit rings and come back by receive and completion rings.
 //! Units: bytes, frames.
-//! Source: Linux `Documentation/networking/af_xdp.rst`; ARCHITECTURE.md "A frame's way"; docs/spec/pipeline.md §11.
+//! Source: Linux `Documentation/networking/af_xdp.rst`; ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §11.
 //! Linux 5.10 or later, 6.8 for VLAN tags in metadata and for partial checksums that the kernel completes; `CAP_BPF`,
 //! `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_IPC_LOCK`.
 

@@ -3,7 +3,7 @@
 //! Shape: each way of copying has one registration, which a first socket makes and further ones share
 //! through any that is bound; whoever leaves takes nothing from the others.
 //! Units: bytes.
-//! Source: ARCHITECTURE.md "A frame's way"; Linux `net/xdp/xsk.c` (`xsk_bind`, 5.10 and later).
+//! Source: ARCHITECTURE.md "The path of a frame"; Linux `net/xdp/xsk.c` (`xsk_bind`, 5.10 and later).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};

@@ -4,7 +4,7 @@
 //! chunk i, so a received mbuf *is* a descriptor's chunk and back. What the mempool gives and takes
 //! are chunks of the [`Bufs`] that a worker lends for the time of a call ([`Mbufs::lend`], `port/loan.rs`).
 //! Units: bytes; chunks.
-//! Source: DPDK 22.11 `rte_mempool.h`, `rte_mbuf.h`; ARCHITECTURE.md "A frame's way".
+//! Source: DPDK 22.11 `rte_mempool.h`, `rte_mbuf.h`; ARCHITECTURE.md "The path of a frame".
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::mem::MaybeUninit;
