@@ -7,6 +7,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use weft_lab::netdev::OpenError;
+
 use crate::config::ConfigError;
 
 /// What the process says to who called it.
@@ -122,6 +124,16 @@ impl CliError {
             cause = error.source();
         }
         text
+    }
+}
+
+impl From<OpenError> for CliError {
+    fn from(error: OpenError) -> Self {
+        let what = error.to_string();
+        match error {
+            OpenError::Kind(_) => Self::Usage(what),
+            OpenError::Open(source) => Self::System { what, source: Box::new(source) },
+        }
     }
 }
 

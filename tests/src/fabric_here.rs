@@ -4,13 +4,13 @@
 //! Units: bytes; milliseconds of virtual time.
 //! Source: docs/fabric.md, docs/endpoint.md.
 
-use weft::endpoint::Answer;
-use weft::endpoint::command::{Access, Command, TransferReport};
-use weft::endpoint::number::Num;
-use weft::fabric::embedded::Fabric;
-use weft::fabric::layout::Part;
-use weft::fabric::world::virtual_clock;
 use weft_fm::service::board::Phase;
+use weft_lab::endpoint::Answer;
+use weft_lab::endpoint::command::{Access, Command, TransferReport};
+use weft_lab::endpoint::number::Num;
+use weft_lab::fabric::embedded::Fabric;
+use weft_lab::fabric::layout::Part;
+use weft_lab::fabric::world::virtual_clock;
 
 /// The text of a file of `pcaps/fabric`.
 ///

@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft::endpoint::Answer;
-use weft::endpoint::command::Command;
-use weft::fabric::embedded::Fabric;
-use weft::fabric::layout::Part;
 use weft_agent::component::Switch;
 use weft_cxl::cci::Component;
 use weft_dataplane::pbr::segments::Segments;
+use weft_lab::endpoint::Answer;
+use weft_lab::endpoint::command::Command;
+use weft_lab::fabric::embedded::Fabric;
+use weft_lab::fabric::layout::Part;
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 /// Rows by place.

@@ -1,6 +1,6 @@
 //! What goes and comes under load, in one process and virtual time, where counts are exact.
 //!
-//! Shape: a file of `pcaps/fabric` → `weft::fabric` with loads of both hosts → a fault → who was hit, and who was not.
+//! Shape: a file of `pcaps/fabric` → `weft_lab::fabric` with loads of both hosts → a fault → who was hit, and who was not.
 //! Units: bytes; virtual milliseconds.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change".
 
@@ -11,12 +11,12 @@ mod lost;
 #[path = "fabric_faults/restarts.rs"]
 mod restarts;
 
-use weft::endpoint::Answer;
-use weft::endpoint::command::{Command, LoadReport};
-use weft::fabric::embedded::Fabric;
-use weft::fabric::layout::Part;
 use weft_dataplane::time::Span;
 use weft_fm::service::Request;
+use weft_lab::endpoint::Answer;
+use weft_lab::endpoint::command::{Command, LoadReport};
+use weft_lab::fabric::embedded::Fabric;
+use weft_lab::fabric::layout::Part;
 use weft_tests::fabric_here::{books, range, up};
 
 /// Figure 7-26: two hosts with four GFDs over two switches that two links join; each host with a load of its own.

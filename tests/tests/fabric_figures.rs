@@ -1,22 +1,22 @@
 //! The figures of CXL 3.1, section 7.7, as whole fabrics in one process: real switches, real endpoints, the real manager.
 //!
-//! Shape: a file of `pcaps/fabric` → `weft::fabric` in virtual time → what hosts see, read and write.
+//! Shape: a file of `pcaps/fabric` → `weft_lab::fabric` in virtual time → what hosts see, read and write.
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.1 to 7.7.6.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-use weft::endpoint::Answer;
-use weft::endpoint::command::{Access, Command, Own, Via};
-use weft::endpoint::number::Num;
-use weft::fabric::embedded::Fabric;
-use weft::fabric::layout::{End as End2, Part, uuid};
 use weft_agent::component::Fixed;
 use weft_cxl::cci::Component;
 use weft_dataplane::time::Span;
 use weft_fm::service::board::Phase;
 use weft_fm::service::{Request, Response};
 use weft_fm::trace::End;
+use weft_lab::endpoint::Answer;
+use weft_lab::endpoint::command::{Access, Command, Own, Via};
+use weft_lab::endpoint::number::Num;
+use weft_lab::fabric::embedded::Fabric;
+use weft_lab::fabric::layout::{End as End2, Part, uuid};
 use weft_tests::fabric_here::{books, range, transfer, up};
 
 fn tree(fabric: &Fabric, host: usize) -> String {

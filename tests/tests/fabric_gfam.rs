@@ -1,20 +1,20 @@
 //! Memory end to end in one process: two hosts, an accelerator, 256 G-FAM devices, and the manager that gives them memory.
 //!
-//! Shape: `pcaps/fabric/gfam-256.toml` → `weft::fabric` in virtual time → ranges written by one requester and read by
+//! Shape: `pcaps/fabric/gfam-256.toml` → `weft_lab::fabric` in virtual time → ranges written by one requester and read by
 //! another, at each number of ways and each granularity; traces held against the memory of the GFDs.
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5; docs/spec/wire-formats.md §5.1, §5.2.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-use weft::endpoint::Answer;
-use weft::endpoint::command::{Access, Command, Own};
-use weft::endpoint::number::Num;
-use weft::fabric::embedded::Fabric;
-use weft::fabric::layout::{Part, uuid};
 use weft_base::rng::Rng;
 use weft_fm::service::{Request, Response};
 use weft_fm::trace::{End, Trace};
+use weft_lab::endpoint::Answer;
+use weft_lab::endpoint::command::{Access, Command, Own};
+use weft_lab::endpoint::number::Num;
+use weft_lab::fabric::embedded::Fabric;
+use weft_lab::fabric::layout::{Part, uuid};
 use weft_tests::fabric_here::{access, books, range, transfer, up};
 
 /// Every granularity that there is.

@@ -1,20 +1,20 @@
 //! Memory of hosts and devices for others (GIM) in whole fabrics of one process: the figures of CXL 3.1, section 7.7, both flows.
 //!
-//! Shape: a file of `pcaps/fabric` → `weft::fabric` in virtual time → what hosts and accelerators write and read.
+//! Shape: a file of `pcaps/fabric` → `weft_lab::fabric` in virtual time → what hosts and accelerators write and read.
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.3.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
-use weft::endpoint::Answer;
-use weft::endpoint::command::{Access, Command, Own, Via};
-use weft::endpoint::number::{Hex, Num};
-use weft::fabric::embedded::Fabric;
-use weft::fabric::layout::Part;
-use weft::fabric::software::{Region, UPSTREAM, commands};
 use weft_fm::service::request::GimRow;
 use weft_fm::service::{Request, Response};
 use weft_fm::trace::{End, Trace};
+use weft_lab::endpoint::Answer;
+use weft_lab::endpoint::command::{Access, Command, Own, Via};
+use weft_lab::endpoint::number::{Hex, Num};
+use weft_lab::fabric::embedded::Fabric;
+use weft_lab::fabric::layout::Part;
+use weft_lab::fabric::software::{Region, UPSTREAM, commands};
 use weft_parsers::cci::gae::PrefixFlags;
 use weft_parsers::cci::{Opcode, ReturnCode};
 use weft_parsers::fabric::Pid;

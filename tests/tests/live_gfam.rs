@@ -13,9 +13,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weft::fabric::layout::{End, Layout, Part};
-use weft::fabric::topology::Topology;
 use weft_base::rng::Rng;
+use weft_lab::fabric::layout::{End, Layout, Part};
+use weft_lab::fabric::topology::Topology;
 use weft_tests::fabric_up::Up;
 use weft_tests::netns::{Net, pause, weft};
 use weft_tests::stations::{Station, index_of};

@@ -16,15 +16,15 @@ use signal_hook::iterator::Signals;
 use weft_base::threads::{self, Ends, Role};
 use weft_fm::service::run::Service;
 
-use crate::endpoint::{Answer, Command};
 use crate::error::CliError;
-use crate::fabric::embedded::{Fabric, Shared, UpError};
-use crate::fabric::layout::{Layout, Part, Shown};
-use crate::fabric::processes::{self, ProcessError, Processes, Setup};
-use crate::fabric::topology::Topology;
 use crate::log::Log;
 use crate::mgmt::Server;
 use crate::supervise::{Supervisor, no_reload};
+use weft_lab::endpoint::{Answer, Command};
+use weft_lab::fabric::embedded::{Fabric, Shared, UpError};
+use weft_lab::fabric::layout::{Layout, Part, Shown};
+use weft_lab::fabric::processes::{self, ProcessError, Processes, Setup};
+use weft_lab::fabric::topology::Topology;
 
 /// How often the manager looks at the fabric.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -181,7 +181,7 @@ fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
 fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let text = read(&args.file)?;
     let mut supervisor = Supervisor::begin(Log::default())?;
-    let fabric = Fabric::up(&text, Box::new(|_| crate::live::single::now()));
+    let fabric = Fabric::up(&text, Box::new(|_| weft_lab::clock::now()));
     let fabric = fabric.map_err(|error| match error {
         UpError::File(_) | UpError::Layout(_) | UpError::Want(_) => {
             CliError::Usage(format!("{}: {error}", args.file.display()))
@@ -221,7 +221,7 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
 }
 
 /// What each switch has counted.
-fn books(world: &crate::fabric::world::World, out: &mut dyn Write) -> std::io::Result<()> {
+fn books(world: &weft_lab::fabric::world::World, out: &mut dyn Write) -> std::io::Result<()> {
     for (at, switch) in world.layout().switches.iter().enumerate() {
         let Some(ledger) = world.ledger(at) else { continue };
         writeln!(

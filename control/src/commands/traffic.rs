@@ -26,6 +26,9 @@ use weft_hosts::pace::Rate;
 use weft_hosts::pfc::SlowSpec;
 use weft_hosts::sizes::Sizes;
 use weft_hosts::stream::tx::StreamSpec;
+pub(super) use weft_lab::clock::now;
+use weft_lab::netdev::open;
+pub(super) use weft_lab::netdev::wait;
 use weft_parsers::{AfhMode, Ecn, Format, Gen2Order, ParseConfig, Pcp, Vid};
 
 use super::generate::{check_len, on_vc};
@@ -33,8 +36,6 @@ use crate::cli::SettingsArgs;
 use crate::config::EndpointConfig;
 use crate::config::resolve::endpoint_of;
 use crate::error::CliError;
-use crate::live::single::open;
-pub(super) use crate::live::single::{now, wait};
 
 /// Longest frame.
 const FRAME_LEN_MAX: usize = 9_216;

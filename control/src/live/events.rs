@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use weft_dataplane::time::{Instant, Span};
+use weft_lab::clock;
 
-use super::single;
 use crate::report::Named;
 
 /// Events that are kept; the oldest go first.
@@ -238,7 +238,7 @@ impl Board {
     /// Puts up that `kind` happened to `subject` (a port, a file, an address; may be empty). What cannot be printed in
     /// either text is escaped.
     pub fn post(&self, kind: Kind, subject: &str, message: &str) {
-        self.post_at(single::now(), kind, subject, message);
+        self.post_at(clock::now(), kind, subject, message);
     }
 
     fn post_at(&self, now: Instant, kind: Kind, subject: &str, message: &str) {
@@ -252,7 +252,7 @@ impl Board {
     /// Says of kinds that were held back, and may post again, how many were: to be called now and then, so that the last
     /// of a flood are told, too.
     pub fn settle(&self) {
-        self.settle_at(single::now());
+        self.settle_at(clock::now());
     }
 
     fn settle_at(&self, now: Instant) {

@@ -11,7 +11,6 @@ pub mod confine;
 pub mod devices;
 mod dpdk;
 pub mod events;
-pub mod single;
 mod trace;
 pub mod watch;
 

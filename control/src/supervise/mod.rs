@@ -20,8 +20,8 @@ use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::time::{Instant, Span};
 
 use crate::error::{CliError, ExitCode};
-use crate::live::single;
 use crate::log::{Level, Log};
+use weft_lab::clock;
 
 pub use notify::Notifier;
 
@@ -112,7 +112,7 @@ impl Supervisor {
             }
             let is_hup = self.reload.swap(false, Ordering::AcqRel);
             if look(&mut self.notifier, is_hup) {
-                self.notifier.is_well(single::now());
+                self.notifier.is_well(clock::now());
             }
             self.notifier.flush();
             self.rest();
@@ -166,7 +166,7 @@ fn watch(shared: &Shared, log: Log) -> ! {
             end(Role::Main.exit_code(), "thread weft-main is gone, or does not move", log);
         }
         if shared.stop.load(Ordering::Acquire) != 0 {
-            let now = single::now();
+            let now = clock::now();
             if *deadline.get_or_insert(now + STOP_MAX) <= now {
                 let why = "the stop has taken 4 s, and is given up; what was not written is lost";
                 end(ExitCode::Late as u8, why, log);

@@ -15,7 +15,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use weft_dataplane::time::{Instant, Span};
 
-use crate::live::single;
+use weft_lab::clock;
 
 /// Most messages that wait while the manager does not read.
 const WAITING_MAX: usize = 8;
@@ -59,7 +59,7 @@ impl Notifier {
 
     /// A configuration is being read.
     pub fn reloading(&mut self) {
-        let us = single::now().as_ns() / 1_000;
+        let us = clock::now().as_ns() / 1_000;
         self.say(format!("RELOADING=1\nMONOTONIC_USEC={us}\nSTATUS=reading the configuration\n"));
     }
 

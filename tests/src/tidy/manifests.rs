@@ -7,7 +7,7 @@
 use super::{File, Finding, Tree};
 
 /// Crate, and the crates of ours that it may use; what stands at the top may use all.
-const MAP: [(&str, &[&str]); 17] = [
+const MAP: [(&str, &[&str]); 18] = [
     ("weft-base", &[]),
     ("weft-rpc", &[]),
     ("weft-fm", &["weft-rpc", "weft-base", "weft-parsers"]),
@@ -21,8 +21,22 @@ const MAP: [(&str, &[&str]); 17] = [
     ("weft-agent", &["weft-cxl", "weft-hosts", "weft-dataplane", "weft-base", "weft-parsers"]),
     ("weft-sim", &["weft-cxl", "weft-hosts", "weft-dataplane", "weft-base", "weft-parsers"]),
     (
+        "weft-lab",
+        &[
+            "weft-fm",
+            "weft-agent",
+            "weft-cxl",
+            "weft-hosts",
+            "weft-dataplane",
+            "weft-rpc",
+            "weft-base",
+            "weft-parsers",
+        ],
+    ),
+    (
         "weft",
         &[
+            "weft-lab",
             "weft-sim",
             "weft-fm",
             "weft-agent",
@@ -44,6 +58,7 @@ const MAP: [(&str, &[&str]); 17] = [
 const TOP: &[&str] = &[
     "weft",
     "weft-tests",
+    "weft-lab",
     "weft-sim",
     "weft-agent",
     "weft-cxl",

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weft::endpoint::command::Command;
-use weft::fabric::embedded::Fabric;
-use weft::fabric::layout::Part;
-use weft::fabric::world::virtual_clock;
 use weft_dataplane::time::Instant;
+use weft_lab::endpoint::command::Command;
+use weft_lab::fabric::embedded::Fabric;
+use weft_lab::fabric::layout::Part;
+use weft_lab::fabric::world::virtual_clock;
 use weft_tests::fabric_here::range;
 
 use super::{load, pass};

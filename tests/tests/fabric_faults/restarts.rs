@@ -5,10 +5,10 @@
 //! Units: bytes; virtual milliseconds.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section 7.7.12.6.
 
-use weft::endpoint::command::Command;
-use weft::fabric::embedded::Fabric;
-use weft::fabric::layout::Part;
 use weft_fm::service::{Request, Vector};
+use weft_lab::endpoint::command::Command;
+use weft_lab::fabric::embedded::Fabric;
+use weft_lab::fabric::layout::Part;
 use weft_tests::fabric_here::{range, up_text};
 use weft_tests::fabric_tables::{differences, tables};
 

@@ -12,10 +12,10 @@ use clap::{Args, Subcommand};
 use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
 
 use super::show;
-use crate::endpoint::command::{Access, Export, Own, TIMEOUT_MS, Via};
-use crate::endpoint::number::{Hex, Id, Num};
-use crate::endpoint::{Answer, Command};
 use crate::error::CliError;
+use weft_lab::endpoint::command::{Access, Export, Own, TIMEOUT_MS, Via};
+use weft_lab::endpoint::number::{Hex, Id, Num};
+use weft_lab::endpoint::{Answer, Command};
 
 /// What an endpoint is given beyond a command's own time.
 const GRACE: Duration = Duration::from_secs(15);

@@ -18,13 +18,14 @@ use weft_dataplane::pool::{Bufs, Pool};
 use weft_parsers::MacAddr;
 
 use crate::config::resolve::sockets_dir;
-use crate::endpoint::spec::{Common, DeviceSpec, GfdSpec, HbrSpec, HostSpec, SpecError, over};
-use crate::endpoint::{Station, Unit};
 use crate::error::CliError;
-use crate::live::{confine, single};
+use crate::live::confine;
 use crate::log::Log;
 use crate::mgmt::Server;
 use crate::supervise::Supervisor;
+use weft_lab::endpoint::spec::{Common, DeviceSpec, GfdSpec, HbrSpec, HostSpec, SpecError, over};
+use weft_lab::endpoint::{Station, Unit};
+use weft_lab::netdev;
 
 /// Chunks of the pool, for each link.
 const CHUNKS: usize = 16_384;
@@ -161,7 +162,7 @@ fn play(
     if kind != "hbr" && links != 1 {
         return Err(CliError::Usage(format!("expected one --port, found {links}")));
     }
-    let made: Vec<Option<MacAddr>> = common.port.iter().map(|port| single::mac(port)).collect();
+    let made: Vec<Option<MacAddr>> = common.port.iter().map(|port| netdev::mac(port)).collect();
     let macs: Vec<MacAddr> = made.into_iter().map_while(|mac| mac).collect();
     let unit = build(&macs).map_err(|error| usage(&error))?;
     confine::keep_only(confine::ENDPOINT)
@@ -177,7 +178,7 @@ fn play(
     }
     let mut ports = Vec::new();
     for port in &common.port {
-        ports.push(single::open(port, rate, frame_len_max)?);
+        ports.push(netdev::open(port, rate, frame_len_max)?);
     }
     let pool = Pool::map(CHUNKS * links, frame_len_max)
         .map_err(|source| system("make room for frames", source))?;

@@ -9,8 +9,8 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use crate::endpoint::Answer;
-use crate::endpoint::command::{LoadReport, Status, TransferReport};
+use weft_lab::endpoint::Answer;
+use weft_lab::endpoint::command::{LoadReport, Status, TransferReport};
 
 fn failures(all: &BTreeMap<String, u64>) -> String {
     let each: Vec<String> = all.iter().map(|(how, count)| format!("{how} {count}")).collect();

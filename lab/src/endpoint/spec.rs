@@ -6,7 +6,6 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -93,152 +92,157 @@ fn field(field: &'static str, text: impl Into<String>) -> SpecError {
 }
 
 /// What all endpoints have.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Common {
     /// Interface, `af_packet:INTERFACE` or `tap:NAME`; of a switch the upstream one first
-    #[arg(long, value_name = "[KIND:]DEVICE")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "[KIND:]DEVICE"))]
     pub port: Vec<String>,
     /// Name, in reports and of the socket's directory
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub name: Option<String>,
     /// Address on its link; that of the interface by default
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub mac: Option<String>,
     /// Layout of TLPs: flit or non-flit [default: flit]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub mode: Option<String>,
     /// `Max_Payload_Size`, a power of two from 128 to 4096 [default: 256]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub payload_max: Option<Num>,
     /// Priorities of the switch at the other end, 4 or 8 [default: 8]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub priorities: Option<u8>,
     /// Rate of the link, for pauses [default: 100]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub gbps: Option<u64>,
     /// How long an answer to a request may take [default: 1000]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub answer_ms: Option<u64>,
 }
 
 /// A host.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostSpec {
     /// What all endpoints have
-    #[command(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
     #[serde(flatten)]
     pub common: Common,
     /// Its memory, several times if need be; from 0x100000 on by default [default: 64MiB]
-    #[arg(long, value_name = "[BASE:]SIZE")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "[BASE:]SIZE"))]
     pub hpa_memory: Vec<String>,
     /// Addresses that are reached by UIO: the fabric's memory
-    #[arg(long, value_name = "BASE:SIZE")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE"))]
     pub fabric_window: Option<String>,
     /// Most bytes of a read, a power of two from 128 to 4096 [default: 512]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub read_max: Option<Num>,
     /// No UIO request crosses a multiple of this, a power of two from 128 to 4096, at most a GFD's granularity
     /// [default: 256]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub uio_max: Option<Num>,
     /// Requests under way [default: 64]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub in_flight: Option<usize>,
     /// Memory that others reach by UIO (GIM): what they call BASE is LOCAL here
-    #[arg(long, value_name = "BASE:SIZE=LOCAL")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE=LOCAL"))]
     pub export: Vec<String>,
     /// Lines that may be watched by Lightweight Notification, in non-flit mode
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub ln_lines: Option<usize>,
 }
 
 /// A device.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceSpec {
     /// What all endpoints have
-    #[command(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
     #[serde(flatten)]
     pub common: Common,
     /// A BAR of each function; KIND is io, mem32, pref32, mem64 or pref64 [default: 0=pref64:1MiB]
-    #[arg(long, value_name = "N=KIND:SIZE")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N=KIND:SIZE"))]
     pub bar: Vec<String>,
     /// Functions, 1 to 8, alike but for the Device ID [default: 1]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub functions: Option<u8>,
     /// Vendor ID [default: 0x1E98]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub vendor_id: Option<Num>,
     /// Device ID of the first function; those behind it count on [default: 0x0D01]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub device_id: Option<Num>,
     /// Serial number
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub serial: Option<Num>,
     /// Memory that hosts manage, behind the first function, for UIO
-    #[arg(long, value_name = "BASE:SIZE")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE"))]
     pub hdm: Option<String>,
     /// A requester of Lightweight Notification for 2 to the power of so many lines
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub lnr: Option<u8>,
     /// No UIO request crosses a multiple of this, a power of two from 128 to 4096, at most a GFD's granularity
     /// [default: 256]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub uio_max: Option<Num>,
     /// Requests under way, of each function [default: 32]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub in_flight: Option<usize>,
     /// Takes UIO requests that name their sender (GIM, accelerators)
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub gim: bool,
 }
 
 /// A G-FAM device.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GfdSpec {
     /// What all endpoints have
-    #[command(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
     #[serde(flatten)]
     pub common: Common,
     /// Its memory, a multiple of 256 MiB, one partition and region [default: 256MiB]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub capacity: Option<Num>,
     /// Block in which capacity is dealt out, a power of two from 4 KiB [default: 16MiB]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub block: Option<Num>,
     /// Keeps its memory in this file; without, in this process
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub file: Option<PathBuf>,
     /// Its port id before a fabric manager gives it one [default: 1; none where it is managed]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub pid: Option<u16>,
     /// Serial number [default: 1]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub serial: Option<Num>,
     /// Without a fabric manager: gives a requester so much, at that address; a group of its own each time
-    #[arg(long, value_name = "PID=HPA:SIZE")]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PID=HPA:SIZE"))]
     pub grant: Vec<String>,
     /// Has a fabric manager: takes commands by messages
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub managed: bool,
 }
 
 /// A plain switch.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HbrSpec {
     /// What all endpoints have
-    #[command(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
     #[serde(flatten)]
     pub common: Common,
     /// Number of the first slot [default: 16]
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub slot_first: Option<u16>,
     /// What vanishes from a slot without notice is an error
-    #[arg(long)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub no_surprise: bool,
 }
 

@@ -3,7 +3,7 @@
 //! Shape: [`Station::step`] moves it on once; [`Station::run`] goes on until it is told to stop; [`Handle`]s ask
 //! from other threads, and answer lines of the control socket.
 //! Units: time as a parameter of steps.
-//! Source: docs/endpoint.md; `commands::traffic`.
+//! Source: docs/endpoint.md.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +23,8 @@ use weft_rpc::{Lines, Refused};
 
 use super::command::{Answer, Command, EventReport, LinkReport, Status};
 use super::unit::{Desk, Unit};
-use crate::live::single::{now, wait_for};
+use crate::clock::now;
+use crate::netdev::wait_for;
 
 /// How long an idle station sleeps at most.
 const SLEEP_MAX: Span = Span::from_ms(5);

@@ -1,4 +1,4 @@
-//! The one port of a process that is no switch: opened by name, waited for, and the clock that goes with it.
+//! Network devices by name: the ports of a process that is no switch.
 //!
 //! Shape: `"DEVICE"`, `"af_packet:DEVICE"` or `"tap:NAME"` → a boxed [`Port`].
 //! Units: bytes, nanoseconds.
@@ -7,25 +7,32 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weft_dataplane::port::Port;
 use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
 use weft_dataplane::port::tap::{Tap, TapConfig};
-use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_dataplane::port::{Port, PortOpenError};
+use weft_dataplane::time::{LinkRate, Span};
 use weft_parsers::MacAddr;
-
-use crate::error::CliError;
 
 /// Frames that may wait for a host: it has nothing to fear from them but memory.
 const RX_RING_FRAMES: usize = 8_192;
 
+/// Why a device is not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no such kind of port.
+    #[error("expected tap or af_packet, found {0:?}")]
+    Kind(String),
+    /// The kernel refuses.
+    #[error("open the device")]
+    Open(#[source] PortOpenError),
+}
+
 /// The name of the device in `[KIND:]DEVICE`, and whether it is a tap.
-fn kind(text: &str) -> Result<(bool, &str), CliError> {
+fn kind(text: &str) -> Result<(bool, &str), OpenError> {
     match text.split_once(':') {
         Some(("tap", name)) => Ok((true, name)),
         Some(("af_packet", name)) => Ok((false, name)),
-        Some((kind, _)) => {
-            Err(CliError::Usage(format!("expected tap or af_packet, found {kind:?}")))
-        }
+        Some((kind, _)) => Err(OpenError::Kind(kind.to_owned())),
         None => Ok((false, text)),
     }
 }
@@ -34,7 +41,7 @@ fn kind(text: &str) -> Result<(bool, &str), CliError> {
 ///
 /// # Errors
 /// A kind that there is not, a device that cannot be opened.
-pub fn open(text: &str, rate: LinkRate, frame_len_max: usize) -> Result<Box<dyn Port>, CliError> {
+pub fn open(text: &str, rate: LinkRate, frame_len_max: usize) -> Result<Box<dyn Port>, OpenError> {
     let (is_tap, name) = kind(text)?;
     let device = name.to_owned();
     let opened: Result<Box<dyn Port>, _> = if is_tap {
@@ -44,10 +51,7 @@ pub fn open(text: &str, rate: LinkRate, frame_len_max: usize) -> Result<Box<dyn 
         let config = AfPacketConfig { device, rate, frame_len_max, tx_ring_frames, rx_ring_frames };
         AfPacket::open(&config).map(|port| Box::new(port) as _)
     };
-    opened.map_err(|source| CliError::System {
-        what: "open the device".to_owned(),
-        source: Box::new(source),
-    })
+    opened.map_err(OpenError::Open)
 }
 
 /// The address of the interface behind `[KIND:]DEVICE`, if it has one.
@@ -74,12 +78,4 @@ pub fn wait_for<'a>(fds: impl IntoIterator<Item = BorrowedFd<'a>>, span: Span) {
     let mut fds: Vec<PollFd<'_>> =
         fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let _ = poll(&mut fds, Some(&timeout)); // an interrupted wait only comes back sooner
-}
-
-/// The time on the clock that all processes of a machine share.
-#[must_use]
-pub fn now() -> Instant {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let (s, ns) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
-    Instant::from_ns(s.wrapping_mul(1_000_000_000).wrapping_add(ns))
 }

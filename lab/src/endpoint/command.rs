@@ -23,7 +23,8 @@ const fn rounds() -> u64 {
 }
 
 /// By which kind of requests memory is reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
     /// A host: UIO within its fabric window, memory requests elsewhere. A device: UIO where its link has it.
