@@ -70,7 +70,7 @@ pub fn device() -> Result<Gfd, ReturnCode> {
     Ok(gfd)
 }
 
-/// Random accesses of `len` bytes at most, none of which leaves its turn, to the first `spread`
+/// Random accesses of `len` bytes at most, none of which leaves its granule, to the first `spread`
 /// bytes behind each decoder.
 fn accesses(len: u64, spread: u64) -> Vec<(Pid, Hpa)> {
     let mut rng = Rng::new(0x60D);

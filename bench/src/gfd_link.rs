@@ -66,7 +66,7 @@ pub enum LinkError {
     Refused(u16),
 }
 
-/// Address of byte `at` of the requester's window: turns of 4 KiB of way 1 of 4, as [`crate::gfd::device`] has them.
+/// Address of byte `at` of the requester's window: granules of 4 KiB of way 1 of 4, as [`crate::gfd::device`] has them.
 const fn address(at: usize) -> Hpa {
     let at = at as u64;
     Hpa((1 << 40) + ((at >> 12) << 14) + (1 << 12) + (at & 0xFFF))

@@ -126,7 +126,7 @@ fn decide(tables: &Tables, hpa: u64) -> Result<Option<PortId>, Refusal> {
 fn run<const WAIT: bool>(tables: &Tables, addresses: &[u64], tlps: usize) -> u64 {
     let (mut refused, mut last) = (0, 0);
     for &hpa in addresses.iter().cycle().take(tlps) {
-        // A port is below 256: the low bits of an address, those of a byte in a turn, change no way.
+        // A port is below 256: the low bits of an address, those of a byte in a granule, change no way.
         let hpa = if WAIT { hpa ^ last } else { hpa };
         match decide(tables, hpa) {
             Ok(Some(port)) if WAIT => last = u64::from(port.get()),

@@ -67,7 +67,7 @@ fn figure_7_26_interleaved_memory_is_one_for_both_hosts() {
 fn figure_7_27_memory_of_two_ways_of_256_bytes() {
     let fabric = up("fig-7-27");
     let base = fabric.topology().memory[0].hpa;
-    // Requests stay within a turn: a read has at most 512 bytes, and each GFD gets its own part of it.
+    // Requests stay within an interleave granule: a read has at most 512 bytes, and each GFD gets its own part of it.
     let mut write = range(base, 1 << 12, 3);
     write.len = Some(Num(256));
     let done = transfer(&fabric, Part::Host(0), &Command::Write(write.clone()));
@@ -95,15 +95,15 @@ fn figure_7_31_a_trace_explains_each_lookup() {
     let mut fabric = up("fig-7-31");
     let base = fabric.topology().memory[0].hpa;
     written_and_read(&fabric, Part::Host(0), Part::Host(0), base, 1 << 16, 11);
-    for turn in 0..8 {
-        let hpa = base + turn * 4_096 + 64;
+    for granule in 0..8 {
+        let hpa = base + granule * 4_096 + 64;
         let asked = Request::Trace { host: "h0".to_owned(), hpa };
         let Ok(Response::Trace(trace)) = fabric.fm().request(&asked) else { panic!("no trace") };
         assert_eq!(trace.end, End::Memory, "{trace:?}");
         assert!(trace.steps.iter().all(|step| step.asked), "{trace:?}");
         // One write into that place is seen by the GFD that the trace names, and by no other.
         let before = writes(&fabric);
-        let write = Access { len: Some(Num(64)), ..range(hpa, 64, turn) };
+        let write = Access { len: Some(Num(64)), ..range(hpa, 64, granule) };
         assert!(transfer(&fabric, Part::Host(0), &Command::Write(write)).ok);
         let after = writes(&fabric);
         let grown: Vec<usize> = (0..4).filter(|&at| after[at] > before[at]).collect();

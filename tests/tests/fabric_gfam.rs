@@ -18,7 +18,7 @@ use weft_lab::fabric::layout::{Part, uuid};
 use weft_tests::fabric_here::{access, books, range, transfer, up};
 
 /// Every granularity that there is.
-const TURNS: [u32; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
+const GRANULARITIES: [u32; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
 /// Who makes requests, with the names that the manager knows.
 const REQUESTERS: [(Part, &str); 3] =
     [(Part::Host(0), "h0"), (Part::Host(1), "h1"), (Part::Device(0), "xpu0")];
@@ -89,20 +89,21 @@ fn shared(fabric: &mut Fabric, ways: u16, granularity: u32, with: impl FnOnce(&m
 /// 1, 2, 4 and 256 ways, each at every granularity; `len` says how much of each, and more is taken where that does not
 /// reach all GFDs.
 fn all_ways(len: impl Fn(u16, u32) -> u64) {
-    let len = |ways: u16, turn: u32| len(ways, turn).max(u64::from(ways) * u64::from(turn));
+    let len =
+        |ways: u16, granule: u32| len(ways, granule).max(u64::from(ways) * u64::from(granule));
     let mut fabric = up("gfam-256");
     let mut sum = counts(&fabric);
     let placed: Vec<(u32, u64)> =
         fabric.topology().memory.iter().map(|share| (share.granularity, share.hpa)).collect();
-    assert_eq!(placed.iter().map(|(turn, _)| *turn).collect::<Vec<_>>(), TURNS);
-    for (nth, (turn, hpa)) in placed.into_iter().enumerate() {
-        round(&fabric, &mut sum, nth, (hpa, len(256, turn)), 256);
+    assert_eq!(placed.iter().map(|(granule, _)| *granule).collect::<Vec<_>>(), GRANULARITIES);
+    for (nth, (granule, hpa)) in placed.into_iter().enumerate() {
+        round(&fabric, &mut sum, nth, (hpa, len(256, granule)), 256);
     }
     for ways in [1, 2, 4] {
-        for (nth, turn) in TURNS.into_iter().enumerate() {
+        for (nth, granule) in GRANULARITIES.into_iter().enumerate() {
             let nth = nth + usize::from(ways);
-            shared(&mut fabric, ways, turn, |fabric, hpa| {
-                round(fabric, &mut sum, nth, (hpa, len(ways, turn)), ways.into());
+            shared(&mut fabric, ways, granule, |fabric, hpa| {
+                round(fabric, &mut sum, nth, (hpa, len(ways, granule)), ways.into());
             });
         }
     }
@@ -112,7 +113,7 @@ fn all_ways(len: impl Fn(u16, u32) -> u64) {
 /// 16 MiB at each number of ways by one granularity, and 256 KiB by all others.
 #[test]
 fn memory_of_1_2_4_and_256_ways_at_every_granularity() {
-    all_ways(|ways, turn| match (ways, turn) {
+    all_ways(|ways, granule| match (ways, granule) {
         (2, 4_096) | (4, 1_024) | (256, 256) => LEN,
         _ => LEN / 64,
     });

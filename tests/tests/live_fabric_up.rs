@@ -122,7 +122,7 @@ fn memory_of_four_gfds_over_veth() {
         assert_eq!(
             writes,
             Some(1_024),
-            "{gfd} has its turns of 4 KiB by requests of 256: {status}"
+            "{gfd} has its granules of 4 KiB by requests of 256: {status}"
         );
     }
     up.stop();

@@ -22,7 +22,7 @@ use weft_tests::stations::{Station, index_of};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/fabric/gfam.toml");
 /// Every granularity that there is.
-const TURNS: [u64; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
+const GRANULARITIES: [u64; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
 const REQUESTERS: [&str; 3] = ["h0", "h1", "xpu0"];
 const GFDS: [&str; 4] = ["g0", "g1", "g2", "g3"];
 /// The share of the n-th granularity begins at this plus n segments.
@@ -105,20 +105,21 @@ fn ask(socket: &Path, request: &Value) -> Value {
 #[test]
 fn every_granularity_over_veth() {
     let Some(up) = Gfam::start("every_granularity_over_veth") else { return };
-    for nth in 0..TURNS.len() {
+    for nth in 0..GRANULARITIES.len() {
         up.round(nth, BASE + nth as u64 * SEGMENT + nth as u64 * MIB, &[0, 1, 2, 3]);
     }
     let sets: [&[usize]; 7] = [&[0, 1], &[2, 3], &[1, 0], &[0, 3], &[3, 2], &[1, 3], &[2, 0]];
     for ways in [2, 1] {
-        for turn in TURNS {
-            let old = if ways == 2 { format!("four-{turn}") } else { format!("fewer-{turn}") };
+        for granule in GRANULARITIES {
+            let old =
+                if ways == 2 { format!("four-{granule}") } else { format!("fewer-{granule}") };
             up.manager(&json!({ "cmd": "release", "name": old }));
         }
-        for (nth, (turn, who)) in TURNS.iter().zip(sets).enumerate() {
+        for (nth, (granule, who)) in GRANULARITIES.iter().zip(sets).enumerate() {
             let gfds: Vec<&str> = who[..ways].iter().map(|at| GFDS[*at]).collect();
             let share = json!({
-                "cmd": "share", "name": format!("fewer-{turn}"), "hosts": REQUESTERS, "gfds": gfds,
-                "size": ways as u64 * BLOCK, "granularity": turn,
+                "cmd": "share", "name": format!("fewer-{granule}"), "hosts": REQUESTERS, "gfds": gfds,
+                "size": ways as u64 * BLOCK, "granularity": granule,
                 "hpa": BASE + nth as u64 * SEGMENT,
             });
             up.manager(&share);

@@ -46,7 +46,7 @@ pub(crate) const fn gim() -> FastEntry {
     fast(true, PEER_EDGE)
 }
 
-/// Dealt out in turns of 256 bytes, by the first entries of the IDT.
+/// Dealt out in granules of 256 bytes, by the first entries of the IDT.
 pub(crate) fn dealt() -> FastEntry {
     let interleave = Interleave::from_codes(1, 0).unwrap();
     FastEntry { gim: false, interleave, target: Target::Interleaved(0) }

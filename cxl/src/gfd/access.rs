@@ -3,7 +3,7 @@
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.6 (notification type 2), §5.2; docs/spec/cxl-fabric.md "GFD (endpoint)".
 //!
-//! An access is cut where its decoder, its turn of an interleaved set, or its block ends. A part that
+//! An access is cut where its decoder, its granule of an interleaved set, or its block ends. A part that
 //! falls on another way than the first is refused: those bytes are another device's, and decoding
 //! them here would reach the wrong ones.
 
@@ -21,7 +21,7 @@ pub enum Refusal {
     #[error("{0}")]
     Miss(#[from] Miss),
     /// It goes on where another device of the interleave set is.
-    #[error("the access goes on in another device's turn")]
+    #[error("the access goes on in another device's granule")]
     OtherWay,
     /// The device cannot tell the requester's address of a DPA.
     #[error("no way back from the device's address: {0}")]

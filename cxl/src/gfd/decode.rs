@@ -35,15 +35,16 @@ impl Decoder {
     /// Bytes of the window as the requester sees it; `None` for a decoder that no entry can hold.
     ///
     /// Without interleaving nothing has to be aligned. With it, an unaligned base or a length that
-    /// ends within a turn would let two addresses decode to one, and the way back would be wrong.
+    /// ends within an interleave granule would let two addresses decode to one, and the way back would be wrong.
     fn span(&self) -> Option<u64> {
         let ways = u64::from(self.interleave.ways());
-        let turn = u64::from(self.interleave.granularity());
+        let granule = u64::from(self.interleave.granularity());
         if self.dpa_len == 0 || u64::from(self.way) >= ways {
             return None;
         }
         if ways > 1
-            && (!self.hpa_base.0.is_multiple_of(turn * ways) || !self.dpa_len.is_multiple_of(turn))
+            && (!self.hpa_base.0.is_multiple_of(granule * ways)
+                || !self.dpa_len.is_multiple_of(granule))
         {
             return None;
         }
@@ -187,8 +188,8 @@ impl Gdt {
         let off = hpa.0.wrapping_sub(*base);
         let mut room = row.next_base(hpa.0).min(span - off);
         if to.interleave.ways_code() > 0 {
-            let turn = u64::from(to.interleave.granularity());
-            room = room.min(turn - (off & (turn - 1)));
+            let granule = u64::from(to.interleave.granularity());
+            room = room.min(granule - (off & (granule - 1)));
         }
         let dpa = to.dpa_base.wrapping_add(to.interleave.compact(off));
         Ok(Hit { dpa: Dpa(dpa), room, way: to.interleave.way(off) })
@@ -323,7 +324,7 @@ mod tests {
         gdt.set(RPID, 2, &[Some(decoder)]).unwrap();
         let hit = gdt.decode(RPID, Hpa(0x0123_4567_BA40)).unwrap();
         assert_eq!((hit.dpa, hit.way), (Dpa(0x1_1159_EA40), 3));
-        assert_eq!(hit.room, 0x1000 - 0xA40, "to the end of the turn");
+        assert_eq!(hit.room, 0x1000 - 0xA40, "to the end of the granule");
         assert_eq!(gdt.reverse(RPID, Dpa(0x1_1159_EA40)), Ok(Hpa(0x0123_4567_BA40)));
         assert_eq!(gdt.get(RPID)[2], Some(decoder));
         assert!(gdt.knows(RPID) && !gdt.knows(Pid::from_low_bits(0x13)));
@@ -369,8 +370,8 @@ mod tests {
         let cases = [
             ("length 0",             Decoder { dpa_len: 0, ..good }),
             ("way beyond the ways",  Decoder { way: 1, ..good }),
-            ("base within a turn",   Decoder { interleave: two, hpa_base: Hpa(0x1100), ..good }),
-            ("length within a turn", Decoder { interleave: two, dpa_len: 0x180, ..good }),
+            ("base within a granule", Decoder { interleave: two, hpa_base: Hpa(0x1100), ..good }),
+            ("length within a granule", Decoder { interleave: two, dpa_len: 0x180, ..good }),
             ("HPA leaves 64 bits",   Decoder { hpa_base: Hpa(u64::MAX - 0xFFE), ..good }),
             ("DPA leaves 64 bits",   Decoder { dpa_base: Dpa(u64::MAX - 0xFFE), ..good }),
             ("span leaves 64 bits",  Decoder { interleave: two, dpa_len: 1 << 63, ..good }),

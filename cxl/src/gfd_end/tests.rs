@@ -189,7 +189,7 @@ fn uio_writes_and_reads() {
     let came = bench.ask(&plain(Kind::UioRead, BASE + 0x40, 16));
     let bytes = [hex("48 00 00 10 02 00 00 05 01 00 00 00"), data.clone()].concat();
     assert_eq!(came, [Kept { pth: back, bytes }]);
-    // the other way's turn begins at 4 KiB; behind it, this one's goes on
+    // the other way's granule begins at 4 KiB; behind it, this one's goes on
     let came = bench.ask(&TlpRepr { payload: &data, ..plain(Kind::UioWrite, BASE + 0x2000, 16) });
     assert_eq!((came.len(), bench.memory(0x1000, 64)), (1, data));
     assert_eq!(bench.told(), []);
@@ -211,7 +211,7 @@ fn long_reads_come_in_pieces() {
             let at = BASE + n as u64 * 256;
             bench.ask(&TlpRepr { payload: piece, ..plain(Kind::UioWrite, at, 64) });
         }
-        // 0x44.. to the end of the turn
+        // 0x44.. to the end of the granule
         let came = bench.ask(&plain(kind, BASE + 0x44, 1_007));
         let mut got = vec![0; 4_028];
         let mut starts = Vec::new();
@@ -320,7 +320,7 @@ fn refusals_that_are_not_told_are_counted() {
     assert!(alike > 0 && hosts > 0, "{told} told");
 }
 
-/// A request that goes on in another device's turn is refused as a whole.
+/// A request that goes on in another device's granule is refused as a whole.
 #[test]
 fn what_crosses_a_turn_is_refused() {
     let mut gfd = device(Media::default());

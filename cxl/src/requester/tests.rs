@@ -45,7 +45,7 @@ fn bytes(tlp: &TlpRepr<'_>) -> Vec<u8> {
 /// First address, bytes, most bytes of a UIO request, and what is sent: addresses and bytes.
 type Turns = (u64, usize, usize, Vec<(u64, usize)>);
 
-/// UIO requests stay within turns of interleaved memory, whatever else they might have; memory requests do not care.
+/// UIO requests stay within granules of interleaved memory, whatever else they might have; memory requests do not care.
 #[test]
 fn uio_requests_cross_no_multiple_of_theirs() {
     #[rustfmt::skip] // columns as of `Turns`

@@ -6,7 +6,7 @@
 //! 7.7.2.2, 7.7.2.4, 7.7.3.1.
 //!
 //! The edge port knows segments, not memory: all requests for a segment go by its one FAST entry. So what lies in a segment
-//! has the same targets in the same turns, or the edge would send requests to GFDs that have other addresses for them. The
+//! has the same targets in the same granules, or the edge would send requests to GFDs that have other addresses for them. The
 //! GFD has an address once: of two decoders that take it, none does. And what is within the window of the edge port, from
 //! the first segment to the last, goes by FAST and nowhere else.
 
@@ -16,10 +16,10 @@ use std::fmt;
 pub const SEGMENT: u64 = 64 << 30;
 /// Segments from the first to the last that a window may have: the least FAST that the pages recommend.
 pub const SEGMENTS_MAX: u64 = 4_096;
-/// Bytes of the smallest turn.
-const TURN_MIN: u32 = 256;
+/// Bytes of the smallest granule.
+const GRANULARITY_MIN: u32 = 256;
 /// Bytes of the largest.
-const TURN_MAX: u32 = 16_384;
+const GRANULARITY_MAX: u32 = 16_384;
 
 /// Addresses that a host has for itself: its memory, the windows of its bridges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct Range<T> {
     pub len: u64,
     /// GFDs by way, or whose memory it is.
     pub targets: Vec<T>,
-    /// Bytes of a turn; of no meaning where there is one target.
+    /// Bytes of an interleave granule; of no meaning where there is one target.
     pub granularity: u32,
     /// By what.
     pub kind: Kind,
@@ -83,7 +83,7 @@ impl fmt::Display for Rule {
             Self::OwnAddresses => "memory-own-addresses: an address of a requester leads to one memory",
             Self::OneEntry => {
                 "segment-one-entry: all memory of a segment of 64 GiB has one FAST entry: the same \
-                 GFDs in the same order, the same turn, and no GIM beside it"
+                 GFDs in the same order, the same granularity, and no GIM beside it"
             }
             Self::OwnWindow => {
                 "window-no-own-addresses: from the first segment of fabric memory to the last, all \
@@ -126,8 +126,10 @@ impl<T: PartialEq> Range<T> {
 
     /// Whether one FAST entry leads to both.
     fn same_entry(&self, other: &Self) -> bool {
-        let turns = |one: &Self| if one.targets.len() > 1 { one.granularity } else { 0 };
-        self.kind == other.kind && self.targets == other.targets && turns(self) == turns(other)
+        let granules = |one: &Self| if one.targets.len() > 1 { one.granularity } else { 0 };
+        self.kind == other.kind
+            && self.targets == other.targets
+            && granules(self) == granules(other)
     }
 
     fn entry(&self) -> String {
@@ -204,21 +206,24 @@ pub fn fits<T: PartialEq>(
     Ok(())
 }
 
-/// Why `len` bytes at `hpa` cannot be dealt out over `ways` in turns of `turn`; in words, none where they can be.
+/// Why `len` bytes at `hpa` cannot be dealt out over `ways` in granules of `granule`; in words, none where they can be.
 #[must_use]
-pub fn misfit(ways: usize, turn: u32, hpa: u64, len: u64) -> Option<String> {
+pub fn misfit(ways: usize, granule: u32, hpa: u64, len: u64) -> Option<String> {
     if !ways.is_power_of_two() || ways > 256 {
         return Some(format!("{ways} GFDs: an interleave set has 1, 2, 4, 8, ... or 256"));
     }
-    let is_turn = turn.is_power_of_two() && (TURN_MIN..=TURN_MAX).contains(&turn);
-    if ways > 1 && !is_turn {
-        return Some(format!("a turn is a power of two from 256 bytes to 16 KiB, not {turn}"));
+    let is_granularity =
+        granule.is_power_of_two() && (GRANULARITY_MIN..=GRANULARITY_MAX).contains(&granule);
+    if ways > 1 && !is_granularity {
+        return Some(format!(
+            "an interleave granule is a power of two from 256 bytes to 16 KiB, not {granule}"
+        ));
     }
-    // A single GFD takes no turns; its unit is that of the others all the same.
-    let turn = if ways == 1 { TURN_MIN } else { turn };
-    let set = u64::try_from(ways).unwrap_or(u64::MAX).saturating_mul(turn.into());
+    // A single GFD is not interleaved; its unit is that of the others all the same.
+    let granule = if ways == 1 { GRANULARITY_MIN } else { granule };
+    let set = u64::try_from(ways).unwrap_or(u64::MAX).saturating_mul(granule.into());
     let off = |what: &str, number: u64| {
-        let sum = format!("{ways} ways of turns of {turn} bytes");
+        let sum = format!("{ways} ways of {granule} bytes");
         Some(format!("{what} is no multiple of {set:#x}, the bytes of {sum}: {number:#x}"))
     };
     if len == 0 || !len.is_multiple_of(set) {
@@ -281,7 +286,7 @@ mod tests {
             ("its last bytes",         range("n", end - 0x2000, 0x4000, &[1, 2], 4_096), one),
             ("within it",               range("n", BASE + 0x2000, 0x2000, &[1, 2], 4_096), one),
             ("around it",               range("n", BASE - 0x2000, 0x2000_0000, &[1, 2], 4_096), one),
-            ("another turn",            range("n", end, 0x2000, &[1, 2], 256), entry),
+            ("another granularity",     range("n", end, 0x2000, &[1, 2], 256), entry),
             ("another order",           range("n", end, 0x2000, &[2, 1], 4_096), entry),
             ("other GFDs",              range("n", end, 0x2000, &[1, 3], 4_096), entry),
             ("other ways",              range("n", end, 0x2000, &[1], 4_096), entry),
@@ -324,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_misfit_says_which_number_and_why() {
-        #[rustfmt::skip] // columns: ways, turn, address, bytes, part of why
+        #[rustfmt::skip] // columns: ways, granule, address, bytes, part of why
         let cases = [
             (1,   7,      0,          256,      None),
             (4,   4_096,  BASE,       0x4000,   None),
@@ -335,13 +340,13 @@ mod tests {
             (2,   3_000,  0,          6_000,    Some("power of two from 256 bytes to 16 KiB, not 3000")),
             (2,   32_768, 0,          65_536,   Some("not 32768")),
             (2,   128,    0,          256,      Some("not 128")),
-            (4,   4_096,  0,          0x5000,   Some("size is no multiple of 0x4000, the bytes of 4 ways of turns of 4096 bytes: 0x5000")),
+            (4,   4_096,  0,          0x5000,   Some("size is no multiple of 0x4000, the bytes of 4 ways of 4096 bytes: 0x5000")),
             (1,   0,      0,          0,        Some("size is no multiple of 0x100")),
             (4,   4_096,  0x1000,     0x4000,   Some("address is no multiple of 0x4000")),
             (1,   0,      u64::MAX - 255, 256,  Some("end before")),
         ];
-        for (ways, turn, hpa, len, part) in cases {
-            let got = misfit(ways, turn, hpa, len);
+        for (ways, granule, hpa, len, part) in cases {
+            let got = misfit(ways, granule, hpa, len);
             match part {
                 None => assert_eq!(got, None),
                 Some(part) => assert!(got.as_ref().is_some_and(|t| t.contains(part)), "{got:?}"),

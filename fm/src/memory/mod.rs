@@ -60,7 +60,7 @@ pub struct Request {
     pub gfds: Vec<Pid>,
     /// How much in all.
     pub len: u64,
-    /// Bytes of a turn, where there are several ways: 256 to 16,384.
+    /// Bytes of an interleave granule, where there are several ways: 256 to 16,384.
     pub granularity: u32,
     /// Where all hosts see it.
     pub hpa: Hpa,
@@ -80,7 +80,7 @@ pub struct Share {
     pub len: u64,
     /// Where all hosts see it.
     pub hpa: u64,
-    /// Bytes of a turn; of no meaning where there is one way, 0 where nobody has told.
+    /// Bytes of an interleave granule; of no meaning where there is one way, 0 where nobody has told.
     #[serde(default)]
     pub granularity: u32,
 }
@@ -514,20 +514,23 @@ impl Share {
     }
 }
 
-/// How `count` GFDs take turns of `turn` bytes.
-fn interleave(count: usize, turn: u32) -> Result<Interleave, MemoryError> {
+/// How `count` GFDs are interleaved in granules of `granule` bytes.
+fn interleave(count: usize, granule: u32) -> Result<Interleave, MemoryError> {
     let ways = u8::try_from(count.trailing_zeros()).unwrap_or(u8::MAX);
-    let granularity = match turn {
+    let granularity = match granule {
         _ if count == 1 => 0,
-        turn if turn.is_power_of_two() && turn >= 256 => turn.trailing_zeros() - 8,
-        turn => {
-            let text = format!("a turn is a power of two from 256 bytes to 16 KiB, not {turn}");
+        granule if granule.is_power_of_two() && granule >= 256 => granule.trailing_zeros() - 8,
+        granule => {
+            let text = format!(
+                "an interleave granule is a power of two from 256 bytes to 16 KiB, not {granule}"
+            );
             return Err(MemoryError::Misfit(text));
         }
     };
     let granularity = u8::try_from(granularity).unwrap_or(u8::MAX);
     let interleave = Interleave::from_codes(ways, granularity);
-    interleave.ok_or_else(|| MemoryError::Misfit(format!("{count} GFDs in turns of {turn} bytes")))
+    interleave
+        .ok_or_else(|| MemoryError::Misfit(format!("{count} GFDs in granules of {granule} bytes")))
 }
 
 /// The first that is there a second time.

@@ -94,7 +94,7 @@ pub enum Request {
         ways: Option<u16>,
         /// In all.
         size: u64,
-        /// Bytes of a turn.
+        /// Bytes of an interleave granule.
         granularity: u32,
         /// Where all hosts see it.
         hpa: u64,
@@ -275,7 +275,7 @@ pub struct ShareRow {
     pub hpa: u64,
     /// In all.
     pub size: u64,
-    /// Bytes of a turn; 0: not known.
+    /// Bytes of an interleave granule; 0: not known.
     #[serde(default)]
     pub granularity: u32,
     /// PIDs of the hosts and devices.

@@ -184,8 +184,8 @@ pub struct Wanted {
     /// In all: bytes, or a number with KiB, MiB, GiB or TiB.
     #[serde(deserialize_with = "size")]
     pub size: u64,
-    /// Bytes of a turn.
-    #[serde(default = "turn", deserialize_with = "small_size")]
+    /// Bytes of an interleave granule.
+    #[serde(default = "granularity_default", deserialize_with = "small_size")]
     pub granularity: u32,
     /// Where all hosts see it.
     #[serde(deserialize_with = "address")]
@@ -426,7 +426,7 @@ pub fn parse_address(text: &str) -> Result<u64, String> {
     number.map_err(|_| format!("expected an address, found {text:?}"))
 }
 
-const fn turn() -> u32 {
+const fn granularity_default() -> u32 {
     4_096
 }
 
@@ -456,7 +456,8 @@ fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
 
 fn small_size<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     let bytes = Value::read(from, parse_size)?;
-    u32::try_from(bytes).map_err(|_| serde::de::Error::custom("a turn has at most 16 KiB"))
+    u32::try_from(bytes)
+        .map_err(|_| serde::de::Error::custom("an interleave granule has at most 16 KiB"))
 }
 
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {

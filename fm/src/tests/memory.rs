@@ -115,7 +115,7 @@ fn what_does_not_fit_is_refused_before_anything_is_sent() {
     let three = Request { gfds: good.gfds[..3].to_vec(), ..good.clone() };
     let twice = Request { gfds: vec![good.gfds[0]; 2], ..good.clone() };
     let odd = Request { len: good.len + 1, ..good.clone() };
-    let turn = Request { granularity: 3_000, ..good.clone() };
+    let granule = Request { granularity: 3_000, ..good.clone() };
     let wide = Request { granularity: 32_768, ..good.clone() };
     let stranger = Request { gfds: vec![Pid::from_low_bits(0x777)], ..good.clone() };
     let no_host = Request { hosts: vec![Host { vcs: 9, ..good.hosts[0] }], ..good.clone() };
@@ -130,7 +130,7 @@ fn what_does_not_fit_is_refused_before_anything_is_sent() {
         ("3", three),
         ("twice", twice),
         ("odd", odd),
-        ("turn", turn),
+        ("granule", granule),
         ("wide", wide),
         ("gfd", stranger),
         ("host", no_host),
@@ -203,7 +203,7 @@ fn addresses_that_a_host_uses_are_refused_and_nothing_is_sent() {
     memory.share(&mut fabric, &inventory, beside(), &only).unwrap();
     let behind = Hpa(old.hpa.0 + old.len);
     let new = Request { tag: [3; 16], ..old.clone() };
-    let turn = Request { granularity: 256, hpa: behind, ..new.clone() };
+    let granule = Request { granularity: 256, hpa: behind, ..new.clone() };
     let mut order = Request { hpa: behind, ..new.clone() };
     order.gfds.swap(0, 1);
     let less = Request { gfds: old.gfds[..2].to_vec(), hpa: behind, ..new.clone() };
@@ -211,7 +211,7 @@ fn addresses_that_a_host_uses_are_refused_and_nothing_is_sent() {
     let (before, sets) = (traces(&shared), shared.with(|fake| fake.sets));
     let refused = [
         ("the same", new, "memory-own-addresses"),
-        ("turn", turn, "segment-one-entry"),
+        ("granule", granule, "segment-one-entry"),
         ("order", order, "segment-one-entry"),
         ("ways", less, "segment-one-entry"),
     ];
@@ -280,14 +280,14 @@ impl Oracle {
 fn entry_of(memory: &Memory, tag: &Uuid) -> Entry {
     let share = memory.find(tag).unwrap();
     let targets: Vec<Pid> = share.parts.iter().map(|part| part.gfd).collect();
-    let turn = if targets.len() > 1 { share.granularity } else { 0 };
-    (targets, turn)
+    let granule = if targets.len() > 1 { share.granularity } else { 0 };
+    (targets, granule)
 }
 
 /// Where an address of a host ends up: by the tables of its edge as its software sets them, and by the one decoder.
 fn reach(shared: &Shared, fast: &Fast, host: Pid, hpa: u64) -> (Pid, u64) {
-    let (targets, turn) = &fast[&(hpa / SEGMENT)];
-    let way = hpa.checked_div(u64::from(*turn)).unwrap_or(0) % targets.len() as u64;
+    let (targets, granule) = &fast[&(hpa / SEGMENT)];
+    let way = hpa.checked_div(u64::from(*granule)).unwrap_or(0) % targets.len() as u64;
     let dpid = targets[usize::try_from(way).unwrap()];
     shared.with(|fake| {
         let place = fake.nodes.iter().position(|node| node.base.pid == dpid).unwrap();
@@ -316,7 +316,7 @@ fn fast(memory: &Memory, host: Host) -> Fast {
     fast
 }
 
-/// Offsets in a share of which data is followed: in each block, at turns of every size.
+/// Offsets in a share of which data is followed: in each block, at granules of every size.
 fn samples(len: u64) -> impl Iterator<Item = u64> {
     let near = [0, 255, 256, 4_095, 4_096, 20_480, 70_001, BLOCK / 2 + 77, BLOCK - 1];
     (0..len / BLOCK).flat_map(move |page| near.map(|at| page * BLOCK + at))
@@ -359,8 +359,8 @@ fn random_shares_keep_to_a_map_of_addresses_and_their_data() {
             match (there, rng.below(3)) {
                 (None, _) => {
                     let new = random_request(&mut rng, &inventory, tag);
-                    let turn = if new.gfds.len() > 1 { new.granularity } else { 0 };
-                    let entry = (new.gfds.clone(), turn);
+                    let granule = if new.gfds.len() > 1 { new.granularity } else { 0 };
+                    let entry = (new.gfds.clone(), granule);
                     let at = (new.hpa.0, new.len);
                     let room =
                         new.hosts.iter().all(|h| oracle.has_room(&memory, h.pid, at, &entry));

@@ -170,7 +170,7 @@ impl Walk<'_> {
             return refused(format!("UR at the edge: the {name} entry is not valid"));
         };
         let what = if segment.gim { "GIM" } else { "memory" };
-        let (ways, turn) = (segment.interleave.ways(), segment.interleave.granularity());
+        let (ways, granule) = (segment.interleave.ways(), segment.interleave.granularity());
         let dpid = match segment.to {
             To::Direct(pid) => {
                 self.say(at, name, format!("{place}: {what}, one way, DPID {pid}"));
@@ -178,7 +178,7 @@ impl Walk<'_> {
             }
             To::Interleaved(first) => {
                 let text = format!(
-                    "{place}: {what}, {ways} ways of {turn} bytes, IDT from {first:#05x} on"
+                    "{place}: {what}, {ways} ways of {granule} bytes, IDT from {first:#05x} on"
                 );
                 self.say(at, name, text);
                 let way = u16::from(segment.interleave.way(hpa.0));
@@ -222,9 +222,9 @@ impl Walk<'_> {
         let interleave = dealt?;
         let way = interleave.way(hpa.0);
         let part = parts.get(usize::from(way)).copied().unwrap_or(first);
-        let (ways, turn) = (interleave.ways(), interleave.granularity());
+        let (ways, granule) = (interleave.ways(), interleave.granularity());
         let text = format!(
-            "only the host's GAE tells it; by the FM's share: way {way} of {ways} in turns of {turn} bytes, DPID {}",
+            "only the host's GAE tells it; by the FM's share: way {way} of {ways} in granules of {granule} bytes, DPID {}",
             part.gfd
         );
         self.note(at, "FAST", false, text);

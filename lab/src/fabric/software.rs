@@ -28,7 +28,7 @@ pub struct Region {
     pub hpa: u64,
     /// How much.
     pub len: u64,
-    /// Bytes of a turn, where there are several targets.
+    /// Bytes of an interleave granule, where there are several targets.
     pub granularity: u32,
     /// GFDs by way, or the host or device whose memory it is.
     pub targets: Vec<Pid>,
@@ -43,7 +43,7 @@ pub enum MapError {
     #[error("region at {0:#x}: 1, 2, 4, ... or 256 ways of 256, 512, ... or 16,384 bytes")]
     Interleave(u64),
     /// Two regions are in one segment that one entry cannot lead to.
-    #[error("region at {0:#x}: its segment of 64 GiB has an entry for other targets or turns")]
+    #[error("region at {0:#x}: its segment of 64 GiB has an entry for other targets or granules")]
     Segment(u64),
     /// A window of all regions is longer than the table.
     #[error(
@@ -131,12 +131,12 @@ fn interleave(region: &Region) -> Option<Interleave> {
     if ways == 1 {
         return Some(Interleave::NONE);
     }
-    let turn = region.granularity;
-    if !ways.is_power_of_two() || !turn.is_power_of_two() || turn < 256 {
+    let granule = region.granularity;
+    if !ways.is_power_of_two() || !granule.is_power_of_two() || granule < 256 {
         return None;
     }
     let code = |log: u32| u8::try_from(log).ok();
-    Interleave::from_codes(code(ways.trailing_zeros())?, code(turn.trailing_zeros() - 8)?)
+    Interleave::from_codes(code(ways.trailing_zeros())?, code(granule.trailing_zeros() - 8)?)
 }
 
 fn command(request: &Request<'_>) -> Command {
@@ -207,11 +207,11 @@ mod tests {
     #[test]
     fn regions_of_the_same_targets_share_their_list() {
         let tera = 1 << 40;
-        let turn =
+        let granule =
             |n: u64, granularity| Region { granularity, ..region(tera + n * SEGMENT, pids(4)) };
         let all = commands(
             3,
-            &[turn(0, 256), turn(1, 16_384), region(tera + 2 * SEGMENT, pids(2))],
+            &[granule(0, 256), granule(1, 16_384), region(tera + 2 * SEGMENT, pids(2))],
             PrefixFlags::default(),
         );
         let all = all.unwrap();
@@ -244,8 +244,9 @@ mod tests {
             let twice = [region(tera, pids(1)), other];
             assert_eq!(mapped(&twice), Err(MapError::Segment(beside)));
         }
-        let turns = [region(tera, pids(2)), Region { granularity: 256, ..region(beside, pids(2)) }];
-        assert_eq!(mapped(&turns), Err(MapError::Segment(beside)));
+        let granules =
+            [region(tera, pids(2)), Region { granularity: 256, ..region(beside, pids(2)) }];
+        assert_eq!(mapped(&granules), Err(MapError::Segment(beside)));
         let far = [region(tera, pids(1)), region(tera + 4_096 * SEGMENT, pids(1))];
         assert_eq!(mapped(&far), Err(MapError::Far(tera + 4_096 * SEGMENT)));
         let last = region(u64::MAX - 4_095, pids(1));

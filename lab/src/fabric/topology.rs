@@ -231,7 +231,7 @@ pub struct Memory {
     pub gfds: Vec<String>,
     /// How much in all, bytes.
     pub len: u64,
-    /// Bytes of a turn, where there are several GFDs.
+    /// Bytes of an interleave granule, where there are several GFDs.
     #[serde(default = "granularity")]
     pub granularity: u32,
     /// Where all hosts see it.

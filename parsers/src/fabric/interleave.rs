@@ -3,7 +3,7 @@
 //! Units: bytes; way and code are bare numbers.
 //! Source: CXL 3.1 sections 7.7.2.4 and 8.2.9.9.10; docs/spec/wire-formats.md §5.1, §5.2.
 
-/// How a range is dealt out: 2^i ways in turns of 256 << g bytes.
+/// How a range is dealt out: 2^i ways in granules of 256 << g bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Interleave {
     ways: u8,
@@ -49,7 +49,7 @@ impl Interleave {
         1 << self.ways
     }
 
-    /// Bytes of a turn, 256..=16,384.
+    /// Bytes of an interleave granule, 256..=16,384.
     #[inline]
     #[must_use]
     pub const fn granularity(self) -> u32 {
@@ -122,21 +122,22 @@ mod tests {
         }
     }
 
-    /// Every code against counting: bytes dealt out in turns.
+    /// Every code against counting: bytes dealt out in granules.
     #[test]
     fn way_and_offset_are_those_of_dealing_out_in_turns() {
         let mut rng = Rng::new(7);
         for ways in 0..=Interleave::WAYS_MAX {
             for granularity in 0..=Interleave::GRANULARITY_MAX {
                 let interleave = Interleave::from_codes(ways, granularity).expect("in range");
-                let (n, turn) = (u64::from(interleave.ways()), u64::from(interleave.granularity()));
+                let (n, granule) =
+                    (u64::from(interleave.ways()), u64::from(interleave.granularity()));
                 for _ in 0..200 {
                     let offset = rng.below(1 << 44);
-                    let (round, within) = (offset / turn / n, offset % turn);
+                    let (round, within) = (offset / granule / n, offset % granule);
                     let way = interleave.way(offset);
-                    assert_eq!(u64::from(way), offset / turn % n, "{interleave:?} {offset:#x}");
-                    assert_eq!(interleave.compact(offset), round * turn + within);
-                    assert_eq!(interleave.expand(round * turn + within, way), Some(offset));
+                    assert_eq!(u64::from(way), offset / granule % n, "{interleave:?} {offset:#x}");
+                    assert_eq!(interleave.compact(offset), round * granule + within);
+                    assert_eq!(interleave.expand(round * granule + within, way), Some(offset));
                 }
             }
         }

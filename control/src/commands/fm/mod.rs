@@ -230,7 +230,7 @@ pub enum MemoryCommand {
         /// In all, such as 4GiB
         #[arg(long, value_parser = parse_size)]
         size: u64,
-        /// Bytes of a turn, such as 4KiB
+        /// Bytes of an interleave granule, such as 4KiB
         #[arg(long, value_parser = parse_size, default_value = "4KiB")]
         granularity: u64,
         /// Where all hosts see it
@@ -457,8 +457,9 @@ fn memory(command: &MemoryCommand) -> Result<(Request, &AskArgs), CliError> {
                              were found first";
                 return Err(CliError::Usage(which.to_owned()));
             }
-            let granularity = u32::try_from(*granularity)
-                .map_err(|_| CliError::Usage("a turn has at most 16 KiB".to_owned()))?;
+            let granularity = u32::try_from(*granularity).map_err(|_| {
+                CliError::Usage("an interleave granule has at most 16 KiB".to_owned())
+            })?;
             let share = Request::Share {
                 name: name.clone(),
                 hosts: host.clone(),

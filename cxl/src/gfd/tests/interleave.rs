@@ -45,10 +45,10 @@ fn what_is_dealt_out_is_there_in_every_way_and_granularity() {
                 let mut out = [0; 256];
                 gfd.read(NOW, at(7, hpa), &mut out).unwrap();
                 assert_eq!(out, want, "{interleave:?} {hpa:#x}");
-                // And it lies where counting turns says.
-                let turn = u64::from(interleave.granularity());
+                // And it lies where counting granules says.
+                let granule = u64::from(interleave.granularity());
                 let off = hpa - HPA;
-                let place = off / turn / u64::from(interleave.ways()) * turn + off % turn;
+                let place = off / granule / u64::from(interleave.ways()) * granule + off % granule;
                 let dpa = u64::try_from(way % 8).unwrap() * 0x1_0000 + place;
                 gfd.memory.read(dpa, &mut out).unwrap();
                 assert_eq!(out, want, "{interleave:?} {hpa:#x} at {dpa:#x}");

@@ -55,12 +55,12 @@ fn random_decoder(rng: &mut Rng) -> Option<Decoder> {
     let ways = u8::try_from(rng.below(3)).unwrap();
     let granularity = u8::try_from(rng.below(3)).unwrap();
     let interleave = Interleave::from_codes(ways, granularity).unwrap();
-    let (unit, turn) = (u64::from(interleave.granularity()) << ways, interleave.granularity());
+    let (unit, granule) = (u64::from(interleave.granularity()) << ways, interleave.granularity());
     let decoder = Decoder {
         coherent: false,
         hpa_base: Hpa(HPA + rng.below(2 * MIB / unit) * unit),
         dpa_base: Dpa(rng.below(4 * MIB)),
-        dpa_len: u64::from(turn) * (1 + rng.below(2_000)),
+        dpa_len: u64::from(granule) * (1 + rng.below(2_000)),
         interleave,
         way: 0,
     };

@@ -234,8 +234,8 @@ fn random_tables_match_a_naive_model() {
                 match model.get(&((hpa - base) / unit)) {
                     None => Found::Invalid,
                     Some(entry) => {
-                        let turn = u64::from(entry.interleave.granularity());
-                        let way = hpa / turn % u64::from(entry.interleave.ways());
+                        let granule = u64::from(entry.interleave.granularity());
+                        let way = hpa / granule % u64::from(entry.interleave.ways());
                         let dpid = match entry.target {
                             Target::Direct(pid) => pid,
                             Target::Interleaved(at) => {
