@@ -37,7 +37,7 @@ pub enum Command {
     Trace(trace::TraceArgs),
     /// Play a host on an interface: send streams and check those that arrive
     Traffic(traffic::TrafficArgs),
-    /// Play a CXL host, device, G-FAM device or plain switch on interfaces, or steer one that runs
+    /// Play a CXL host, device, G-FAM device or HBR switch on interfaces, or steer one that runs
     #[command(subcommand)]
     Endpoint(Box<endpoint::EndpointCommand>),
     /// Show the state and counters of a running switch

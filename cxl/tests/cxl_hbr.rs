@@ -1,4 +1,4 @@
-//! Plain switches between a host and its devices.
+//! HBR switches between a host and its devices.
 //!
 //! Shape: a host, switches and devices joined by pipes; figures of the seed as tests of their own.
 //! Units: bytes, nanoseconds.

@@ -1,4 +1,4 @@
-//! Lightweight Notification on the wire: a host with a completer, devices with requesters, a plain switch between.
+//! Lightweight Notification on the wire: a host with a completer, devices with requesters, an HBR switch between.
 //!
 //! Shape: non-flit links; the device's calls, the host's stores, and what each then holds.
 //! Units: bytes.

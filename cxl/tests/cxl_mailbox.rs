@@ -1,4 +1,4 @@
-//! Commands of a host for a mailbox behind a plain switch, and the ring of notifications in its memory.
+//! Commands of a host for a mailbox behind an HBR switch, and the ring of notifications in its memory.
 //!
 //! Shape: the device's owner answers what comes; its answers are the commands turned around.
 //! Units: bytes.

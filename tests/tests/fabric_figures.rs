@@ -143,7 +143,7 @@ fn figure_7_33_memory_of_another_is_refused() {
     books(&fabric);
 }
 
-/// A plain switch below an edge with two devices, one at a host, a device at a host, and one across.
+/// An HBR switch below an edge with two devices, one at a host, a device at a host, and one across.
 #[test]
 fn figure_7_42_plain_switches_below_and_beside() {
     let fabric = up("fig-7-42");

@@ -143,7 +143,7 @@ fn show(topology: &Topology, layout: &Layout, out: &mut dyn Write) -> std::io::R
     let (plain, gfds, wires) = (layout.plain.len(), layout.gfds.len(), layout.wires.len());
     writeln!(
         out,
-        "{switches} switches, {hosts} hosts, {devices} devices, {plain} plain switches, {gfds} GFDs, {wires} links"
+        "{switches} switches, {hosts} hosts, {devices} devices, {plain} HBR switches, {gfds} GFDs, {wires} links"
     )
 }
 

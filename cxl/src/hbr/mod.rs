@@ -1,4 +1,4 @@
-//! A plain switch: an upstream port, downstream ports, a bridge each, and TLPs routed between their links.
+//! An HBR switch: an upstream port, downstream ports, a bridge each, and TLPs routed between their links.
 //!
 //! Shape: [`HbrSwitch::poll`] over its ports, the upstream one first; bridges ([`Bridge`]) hold the registers,
 //! [`Vcs`] routes by what is in them.

@@ -1,4 +1,4 @@
-//! Hosts, devices and plain switches of one process, joined by pipes.
+//! Hosts, devices and HBR switches of one process, joined by pipes.
 //!
 //! Shape: [`Net`] owns them; [`Net::step`] lets 100 ns pass and polls each once.
 //! Units: bytes, nanoseconds.

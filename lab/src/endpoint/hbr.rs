@@ -1,4 +1,4 @@
-//! A plain switch as a unit.
+//! An HBR switch as a unit.
 //!
 //! Shape: several links, the upstream one first; nothing to be told but to say how it stands.
 //! Units: none.
@@ -15,7 +15,7 @@ use weft_rpc::Refused;
 use super::command::{Answer, Command, Status};
 use super::unit::{Desk, Unit, not_for};
 
-/// A plain switch.
+/// An HBR switch.
 pub struct Hbr {
     switch: HbrSwitch,
     name: String,
@@ -68,7 +68,7 @@ impl Unit for Hbr {
     }
 
     fn begin(&mut self, _: Instant, _: u64, command: &Command) -> Result<Option<Answer>, Refused> {
-        Err(not_for("plain switch", command))
+        Err(not_for("HBR switch", command))
     }
 
     fn status(&self) -> Status {

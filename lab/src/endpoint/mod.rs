@@ -1,4 +1,4 @@
-//! The CXL endpoints as stations: hosts, devices, G-FAM devices and plain switches, on ports of any kind.
+//! The CXL endpoints as stations: hosts, devices, G-FAM devices and HBR switches, on ports of any kind.
 //!
 //! Shape: [`spec`] → a [`Unit`] → a [`Station`] on its ports; [`Command`]s in, [`Answer`]s out, in the process or by
 //! lines of JSON over a socket.

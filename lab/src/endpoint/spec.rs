@@ -229,7 +229,7 @@ pub struct GfdSpec {
     pub managed: bool,
 }
 
-/// A plain switch.
+/// An HBR switch.
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -231,7 +231,7 @@ fn a_device_reads_and_writes_the_hosts_memory() {
     assert_eq!(status.detail["functions"][0]["master"], true, "{status:?}");
 }
 
-/// A host, a plain switch and two devices; the second device's BAR is reached by the first one.
+/// A host, an HBR switch and two devices; the second device's BAR is reached by the first one.
 #[test]
 fn two_devices_behind_a_switch_reach_each_other() {
     let (root, top) = wire();

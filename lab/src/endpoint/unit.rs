@@ -1,4 +1,4 @@
-//! What a station drives: a host, a device, a GFD or a plain switch, behind one trait.
+//! What a station drives: a host, a device, a GFD or an HBR switch, behind one trait.
 //!
 //! Shape: [`Unit::poll`] moves frames, [`Unit::begin`] takes a command, [`Desk`] collects answers and events.
 //! Units: time as a parameter.

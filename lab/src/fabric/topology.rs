@@ -92,13 +92,13 @@ pub struct Link {
 pub struct Host {
     /// What it is called.
     pub name: String,
-    /// The switch that its root port is at; none where a device or plain switch is at the host.
+    /// The switch that its root port is at; none where a device or HBR switch is at the host.
     #[serde(default)]
     pub at: String,
     /// Its memory.
     #[serde(default = "memory_mib")]
     pub memory_mib: u32,
-    /// Devices and plain switches of its hierarchy, in the order of their vPPBs.
+    /// Devices and HBR switches of its hierarchy, in the order of their vPPBs.
     #[serde(default)]
     pub bind: Vec<String>,
     /// vPPBs of its virtual switch that stay free for later.
@@ -168,7 +168,7 @@ pub enum DeviceKind {
     Nic,
 }
 
-/// A plain switch.
+/// An HBR switch.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plain {

@@ -74,7 +74,7 @@ pub enum WorldError {
         /// Why.
         source: Box<ConfigError>,
     },
-    /// A host, device, plain switch or GFD is refused.
+    /// A host, device, HBR switch or GFD is refused.
     #[error("{name}")]
     Spec {
         /// Which.

@@ -62,7 +62,7 @@ pub enum EndpointCommand {
         #[command(flatten)]
         spec: GfdSpec,
     },
-    /// Play a plain switch: the first port is the upstream one
+    /// Play an HBR switch: the first port is the upstream one
     Hbr {
         /// Where it listens, and its file
         #[command(flatten)]

@@ -4,7 +4,7 @@
 //! Units: ports and vPPBs by number.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Binding"; CXL 3.1 sections 7.7.5, 7.7.6.1.
 //!
-//! Ports are numbered in the order of the file: hosts, devices, plain switches, GFDs, then links. A host has a virtual
+//! Ports are numbered in the order of the file: hosts, devices, HBR switches, GFDs, then links. A host has a virtual
 //! switch at its edge, with a vPPB for each of its devices there and one for each switch further out that has some; each
 //! of those has a virtual switch for it, whose vPPB 0 is the far end of the virtual link.
 
@@ -20,7 +20,7 @@ use super::topology::{Start, Topology};
 
 /// Most ports of a switch: one of 64 is its agent's.
 pub const PORTS_MAX: usize = 63;
-/// Most downstream ports of a plain switch.
+/// Most downstream ports of an HBR switch.
 pub const PLAIN_PORTS_MAX: usize = 31;
 
 /// Why a topology cannot be built.
@@ -131,14 +131,14 @@ pub enum Part {
     Host(usize),
     /// A device.
     Device(usize),
-    /// A plain switch.
+    /// An HBR switch.
     Plain(usize),
     /// A GFD.
     Gfd(usize),
 }
 
 /// One end of a wire: a component and its port there; hosts, devices and GFDs have port 0 only, and port 0 of a
-/// plain switch is its upstream one.
+/// HBR switch is its upstream one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct End {
     /// The component.
@@ -152,7 +152,7 @@ pub struct End {
 pub enum PortRole {
     /// A host's.
     Usp,
-    /// A device's, a plain switch's or a GFD's.
+    /// A device's, an HBR switch's or a GFD's.
     Dsp,
     /// Another PBR switch's.
     Fabric,
@@ -209,7 +209,7 @@ pub struct Switch {
     pub vcses: Vec<Vcs>,
 }
 
-/// A plain switch.
+/// An HBR switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
     /// What it is called.
@@ -234,7 +234,7 @@ pub struct Gfd {
 pub struct Layout {
     /// PBR switches.
     pub switches: Vec<Switch>,
-    /// Plain switches.
+    /// HBR switches.
     pub plain: Vec<Plain>,
     /// GFDs, each by itself.
     pub gfds: Vec<Gfd>,

@@ -140,7 +140,7 @@ fn what_cannot_be_is_refused_and_named() {
     assert!(unknown.contains("colour") && unknown.contains("line 3"), "{unknown}");
 }
 
-/// Two domains with an accelerator each, a memory device, a plain switch with a device, a device at a host's root port,
+/// Two domains with an accelerator each, a memory device, an HBR switch with a device, a device at a host's root port,
 /// one bound from further out, one bound by nobody, and a GFD with memory.
 const DOMAINS: &str = r#"
 switch = [{ name = "sw0" }, { name = "sw1" }]
