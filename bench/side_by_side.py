@@ -18,7 +18,7 @@ sys.path[:0] = [os.path.join(ROOT, "tools"), HERE]
 
 from beside import machine, result, row_latency, row_memory, row_own, row_tcp, row_veth, row_workers  # noqa: E402
 from beside.bench import FAULTS, Bench  # noqa: E402
-from beside.crew import Skip  # noqa: E402
+from beside.processes import Skip  # noqa: E402
 from namespaces import enter, sh  # noqa: E402 - needs the path above
 
 INSIDE = "WEFT_BENCH_INSIDE"
@@ -96,10 +96,10 @@ def measure(args):
             if mine:
                 run_row(bench, row, mine)
     finally:
-        bench.crew.stop_all()
+        bench.processes.stop_all()
     facts |= {"rounds": rounds, "seconds": args.seconds, "cores": list(cores), "busy_at_end": machine.busy()}
     facts |= {"distances": [("the whole run", before, bench.distance()), *bench.distances]}
-    facts |= {"configurations": list(bench.configs), "commands": bench.crew.commands}
+    facts |= {"configurations": list(bench.configs), "commands": bench.processes.commands}
     warn(bench, facts["busy_at_end"], "after")
     print(result.table(bench.lines), flush=True)
     paths = result.write(args.results, facts, bench.lines)

@@ -242,7 +242,7 @@ pub mod hook {
 
     /// What becomes of a thread.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Fate {
+    pub enum Fault {
         /// It ends as by `exit(2)` of its own: nothing is unwound, dropped or told.
         Exit,
         /// It does nothing any more.
@@ -263,10 +263,10 @@ pub mod hook {
 
     /// Has a thread called `name` end so; false when there is none.
     #[must_use]
-    pub fn end(name: &str, fate: Fate) -> bool {
-        let handler: extern "C" fn(libc::c_int) = match fate {
-            Fate::Exit => exit,
-            Fate::Stall => stall,
+    pub fn end(name: &str, fault: Fault) -> bool {
+        let handler: extern "C" fn(libc::c_int) = match fault {
+            Fault::Exit => exit,
+            Fault::Stall => stall,
         };
         let found = register().running.iter().find(|thread| thread.name == name).map(|t| t.id);
         let Some(id) = found else { return false };

@@ -9,7 +9,7 @@ import dataclasses
 import subprocess
 
 from . import machine
-from .crew import Crew, Skip
+from .processes import Processes, Skip
 from .kit import Kit
 
 # A neighbour may hold up a daemon's start, or a probe: that is told, and measured again, so often.
@@ -24,8 +24,8 @@ class Bench:
         self.folder, self.weft, self.cores = folder, weft, cores
         self.rounds, self.seconds, self.huge_mib = rounds, seconds, huge_mib
         self.weft_bench = f"{tools}/weft-bench"
-        self.crew = Crew(folder)
-        self.kit = Kit(f"{tools}/weft-kit", self.crew, cores[0])
+        self.processes = Processes(folder)
+        self.kit = Kit(f"{tools}/weft-kit", self.processes, cores[0])
         self.huge_dir, self.configs, self.distances, self.lines = f"{folder}/huge", {}, [], []
 
     def distance(self):

@@ -14,7 +14,7 @@ class Bridge:
     name = "Linux bridge"
 
     def __init__(self, bench, targets=()):
-        self.crew, self.targets = bench.crew, targets
+        self.processes, self.targets = bench.processes, targets
 
     def __enter__(self):
         self._ip("link", "add", "br0", "type", "bridge")
@@ -23,11 +23,11 @@ class Bridge:
         self._ip("link", "set", "br0", "up")
         for target in self.targets:
             add = ["bridge", "-n", FORWARDER, "fdb", "add", target, "dev", "f1", "master", "static"]
-            self.crew.run(add)
+            self.processes.run(add)
         return self
 
     def _ip(self, *words):
-        self.crew.run(["ip", "-n", FORWARDER, *words])
+        self.processes.run(["ip", "-n", FORWARDER, *words])
 
     def __exit__(self, *_):
         self._ip("link", "del", "br0")

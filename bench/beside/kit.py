@@ -40,20 +40,20 @@ class Attached:
 class Kit:
     """Where weft-kit is, and where its tools run."""
 
-    def __init__(self, path, crew, core):
-        self.path, self.crew, self.core = path, crew, core
+    def __init__(self, path, processes, core):
+        self.path, self.processes, self.core = path, processes, core
 
     @contextlib.contextmanager
     def attached(self, netns, *words):
         """Sink, redirector or receiver of probes, ready when the block begins."""
-        process = self.crew.start([self.path, *words], netns=netns, core=self.core, stdout=subprocess.PIPE)
+        process = self.processes.start([self.path, *words], netns=netns, core=self.core, stdout=subprocess.PIPE)
         tool = Attached(process)
         try:
             try:
                 tool.heard()
             except RuntimeError as err:
                 process.wait(5)
-                raise RuntimeError(self.crew.said(process)) from err
+                raise RuntimeError(self.processes.said(process)) from err
             yield tool
         finally:
             process.stdin.close()  # it ends with its input
@@ -61,7 +61,7 @@ class Kit:
                 process.wait(5)
             except subprocess.TimeoutExpired:
                 pass
-            self.crew.stop(process)
+            self.processes.stop(process)
             process.stdout.close()
 
     @contextlib.contextmanager
@@ -69,20 +69,20 @@ class Kit:
         """Frames into g0 while the block runs."""
         words = ["generate", "g0", "--size", size, "--flows", flows, "--seconds", seconds]
         words += ["--rate", rate] if rate else []
-        process = self.crew.start([self.path, *words], netns=GENERATOR, core=self.core)
+        process = self.processes.start([self.path, *words], netns=GENERATOR, core=self.core)
         try:
             yield
             if process.poll() is not None:
-                raise RuntimeError(f"generator: {self.crew.said(process)}")
+                raise RuntimeError(f"generator: {self.processes.said(process)}")
         finally:
-            self.crew.stop(process)
+            self.processes.stop(process)
 
     def probe(self, device, size, rate, seconds):
         """Sends probes out of a device; returns how many were taken."""
         words = ["probe", device, "--size", size, "--rate", rate, "--seconds", seconds]
-        return json.loads(self.crew.run([self.path, *words], netns=GENERATOR, core=self.core))["frames"]
+        return json.loads(self.processes.run([self.path, *words], netns=GENERATOR, core=self.core))["frames"]
 
     def distance(self, cores):
         """Round trip between two cores in ns: least, median, most."""
-        said = json.loads(self.crew.run([self.path, "distance", *cores]))
+        said = json.loads(self.processes.run([self.path, "distance", *cores]))
         return [said["min_ns"], said["median_ns"], said["max_ns"]]

@@ -13,7 +13,7 @@ import shutil
 import socket
 import time
 
-from .crew import Skip
+from .processes import Skip
 
 DAEMON = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
@@ -75,7 +75,7 @@ class Ovs:
                 raise Skip(f"{needed} is not there (tools/setup.sh bench)")
 
     def _vsctl(self, *words):
-        return self.bench.crew.run(["ovs-vsctl", f"--db=unix:{self.folder}/db.sock", *words], note=words[0] != "--no-wait")
+        return self.bench.processes.run(["ovs-vsctl", f"--db=unix:{self.folder}/db.sock", *words], note=words[0] != "--no-wait")
 
     def __enter__(self):
         try:
@@ -86,15 +86,15 @@ class Ovs:
         return self
 
     def _start(self):
-        crew, folder = self.bench.crew, self.folder
+        processes, folder = self.bench.processes, self.folder
         main, forwarder = self.bench.cores
         for name in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
             os.environ[name] = folder
         os.makedirs(folder)
-        crew.run(["ovsdb-tool", "create", f"{folder}/conf.db", SCHEMA], note=False)
+        processes.run(["ovsdb-tool", "create", f"{folder}/conf.db", SCHEMA], note=False)
         server = ["ovsdb-server", f"{folder}/conf.db", f"--remote=punix:{folder}/db.sock"]
-        self.database = crew.start([*server, f"--unixctl={folder}/ovsdb.ctl"], core=main)
-        crew.wait_for(self.database, lambda: os.path.exists(f"{folder}/db.sock"), START_S)
+        self.database = processes.start([*server, f"--unixctl={folder}/ovsdb.ctl"], core=main)
+        processes.wait_for(self.database, lambda: os.path.exists(f"{folder}/db.sock"), START_S)
         settings = [f"pmd-cpu-mask={1 << forwarder:#x}"]
         if not self.netns:
             settings += ["dpdk-init=true", f"dpdk-lcore-mask={1 << main:#x}", f"dpdk-socket-mem={MEMORY_MIB}"]
@@ -102,8 +102,8 @@ class Ovs:
         other = [f"other_config:{setting}" for setting in settings]
         self._vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", *other)
         start = [DAEMON, f"unix:{folder}/db.sock", f"--unixctl={self.control.path}"]
-        self.daemon = crew.start(start, netns=self.netns)
-        crew.wait_for(self.daemon, self.control.connect, START_S)
+        self.daemon = processes.start(start, netns=self.netns)
+        processes.wait_for(self.daemon, self.control.connect, START_S)
         table = f"other_config:mac-table-size={MACS}"
         self._vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", table)
 
@@ -111,7 +111,7 @@ class Ovs:
         self.control.close()
         for process in (self.daemon, self.database):
             if process:
-                self.bench.crew.stop(process)
+                self.bench.processes.stop(process)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def ports(self, first, second, targets=()):
@@ -145,7 +145,7 @@ class Ovs:
         """Counts from 0 again, which the forwarding thread does when it comes to it."""
         before, _ = self.count()
         self.control.ask("dpif-netdev/pmd-stats-clear")
-        self.bench.crew.wait_for(self.daemon, lambda: self.count()[0] < before or before == 0)
+        self.bench.processes.wait_for(self.daemon, lambda: self.count()[0] < before or before == 0)
 
     def caches(self):
         """What pmd-perf-show says of its caches."""

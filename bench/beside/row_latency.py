@@ -10,7 +10,7 @@ import time
 from .bench import take_turns
 from .bridge import Bridge
 from .captures import mac, text
-from .crew import rate
+from .processes import rate
 from .result import Line
 from .weft import Weft, veth_ports
 from .wires import FORWARDER, SINK, Wires
@@ -28,7 +28,7 @@ class Latency:
 
     def __init__(self, bench):
         self.bench = bench
-        with Wires(bench.crew) as wires, Bridge(bench, TARGETS), bench.kit.generating(SIZE):
+        with Wires(bench.processes) as wires, Bridge(bench, TARGETS), bench.kit.generating(SIZE):
             time.sleep(0.4)
             self.rate_fps = int(rate(wires.frames, bench.seconds) * SHARE)
         bench.say(f"latency: probes at {self.rate_fps}/s, a tenth of what the bridge forwards")
@@ -52,20 +52,20 @@ class Latency:
 
     def cable(self):
         """Past every switch."""
-        with Wires(self.bench.crew) as wires:
+        with Wires(self.bench.processes) as wires:
             wires.bypass()
             return self.probe("d0", "d1")
 
     def bridge(self):
         """Through the Linux bridge."""
-        with Wires(self.bench.crew), Bridge(self.bench, TARGETS):
+        with Wires(self.bench.processes), Bridge(self.bench, TARGETS):
             return self.probe()
 
     def weft(self, kind):
         """Through weft."""
         self.bench.needs_two_cores()
         ports, settings = veth_ports(kind)
-        with Wires(self.bench.crew), Weft(self.bench, ports, TARGETS, FORWARDER, settings):
+        with Wires(self.bench.processes), Weft(self.bench, ports, TARGETS, FORWARDER, settings):
             return self.probe()
 
 
@@ -94,12 +94,12 @@ def start(bench):
 
     def first_frame():
         ports = [f'[[port]]\nname = "p{number}"\ndevice = "f{number}"\n' for number in (0, 1)]
-        with Wires(bench.crew), bench.kit.attached(SINK, "sink", "s1") as sink, bench.kit.generating(SIZE, rate=10_000):
+        with Wires(bench.processes), bench.kit.attached(SINK, "sink", "s1") as sink, bench.kit.generating(SIZE, rate=10_000):
             weft = Weft(bench, ports, TARGETS, FORWARDER)
             began_ns = time.monotonic_ns()
             try:
                 weft.start()
-                bench.crew.wait_for(weft.process, lambda: sink.ask()["frames"] > 0)
+                bench.processes.wait_for(weft.process, lambda: sink.ask()["frames"] > 0)
                 return (sink.ask()["first_ns"] - began_ns) / 1e6
             finally:
                 weft.__exit__()

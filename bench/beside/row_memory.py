@@ -7,7 +7,7 @@ Source: DPDK 22.11 net_pcap and net_null guides.
 
 from .bench import take_turns
 from .captures import Load
-from .crew import rate
+from .processes import rate
 from .ovs import Ovs
 from .result import Line
 from .testpmd import Testpmd

@@ -18,7 +18,7 @@ PRINTED = re.compile(r"^(ok|MISS|skip)\s+(.*): (.*) \(wanted: (.*)\)$")
 def run(bench, _wanted):
     """Runs it, and takes its lines."""
     argv = [bench.weft_bench]
-    bench.crew.commands.append(" ".join(argv))
+    bench.processes.commands.append(" ".join(argv))
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
     found = []
     for text in done.stdout.splitlines():

@@ -28,17 +28,17 @@ def host(number):
 class Hosts:
     """Two hosts, each on a cable to the namespace of the switch, where its end is t1 or t2."""
 
-    def __init__(self, crew, segment):
-        self.crew, self.segment = crew, segment
+    def __init__(self, processes, segment):
+        self.processes, self.segment = processes, segment
 
     def _ip(self, *words):
-        self.crew.run(["ip", *map(str, words)], note=False)
+        self.processes.run(["ip", *map(str, words)], note=False)
 
     def __enter__(self):
         try:
             for netns in (SWITCH, host(1), host(2)):
                 self._ip("netns", "add", netns)
-                self.crew.run(["sysctl", "-qw", *IPV6_OFF], netns=netns, note=False)
+                self.processes.run(["sysctl", "-qw", *IPV6_OFF], netns=netns, note=False)
             for number in (1, 2):
                 own, near = host(number), f"t{number}"
                 cable = ["netns", SWITCH, "type", "veth", "peer", "name", "eth0", "netns", own]
@@ -48,7 +48,7 @@ class Hosts:
                 self._ip("-n", own, "link", "set", "eth0", "up")
                 self._ip("-n", own, "addr", "add", f"10.77.0.{number}/24", "dev", "eth0")
                 if not self.segment:
-                    self.crew.run(["ethtool", "-K", "eth0", "tso", "off", "gso", "off"], netns=own)
+                    self.processes.run(["ethtool", "-K", "eth0", "tso", "off", "gso", "off"], netns=own)
         except BaseException:
             self.__exit__()
             raise
@@ -62,25 +62,25 @@ class Hosts:
     def tcp(self, source, target):
         """Gbit/s that the receiver got."""
         serve = ["iperf3", "-s", "-1", "--forceflush"]
-        server = self.crew.start(serve, netns=host(target), stdout=subprocess.PIPE)
+        server = self.processes.start(serve, netns=host(target), stdout=subprocess.PIPE)
         try:
             while b"listening" not in server.stdout.readline():
                 if server.poll() is not None:
-                    raise RuntimeError(f"iperf3 -s: {self.crew.said(server)}")
+                    raise RuntimeError(f"iperf3 -s: {self.processes.said(server)}")
             client = ["iperf3", "-c", f"10.77.0.{target}", "-t", SECONDS, "-J"]
-            said = json.loads(self.crew.run(client, netns=host(source), seconds=SECONDS + 30))
+            said = json.loads(self.processes.run(client, netns=host(source), seconds=SECONDS + 30))
             if "sum_received" not in said["end"]:
                 raise RuntimeError(f"iperf3: {said.get('error')}")
             return said["end"]["sum_received"]["bits_per_second"] / 1e9
         finally:
-            self.crew.stop(server)
+            self.processes.stop(server)
             server.stdout.close()
 
     def ways(self):
         """Both directions; wrong checksums at a host are a fault."""
         figures = {f"{source} to {target}": self.tcp(source, target) for source, target in WAYS}
         for number in (1, 2):
-            lines = self.crew.run(["cat", "/proc/net/snmp"], netns=host(number), note=False).split("\n")
+            lines = self.processes.run(["cat", "/proc/net/snmp"], netns=host(number), note=False).split("\n")
             names, values = (line.split() for line in lines if line.startswith("Tcp:"))
             wrong = int(values[names.index("InCsumErrors")])
             if wrong:
@@ -94,15 +94,15 @@ def run(bench, _wanted):
     def weft():
         # Packet sockets take as one what TSO made of many segments; XDP makes the hosts leave it off.
         ports = [port(f"p{number}", "af_packet", f"t{number}") for number in (1, 2)]
-        with Hosts(bench.crew, True) as hosts, Weft(bench, ports, netns=SWITCH, poll="adaptive"):
+        with Hosts(bench.processes, True) as hosts, Weft(bench, ports, netns=SWITCH, poll="adaptive"):
             return hosts.ways()
 
     def bridge():
-        with Hosts(bench.crew, False) as hosts:
-            bench.crew.run(["ip", "-n", SWITCH, "link", "add", "br0", "type", "bridge"])
+        with Hosts(bench.processes, False) as hosts:
+            bench.processes.run(["ip", "-n", SWITCH, "link", "add", "br0", "type", "bridge"])
             for device in ("t1", "t2"):
-                bench.crew.run(["ip", "-n", SWITCH, "link", "set", device, "master", "br0"])
-            bench.crew.run(["ip", "-n", SWITCH, "link", "set", "br0", "up"])
+                bench.processes.run(["ip", "-n", SWITCH, "link", "set", device, "master", "br0"])
+            bench.processes.run(["ip", "-n", SWITCH, "link", "set", "br0", "up"])
             return hosts.ways()
 
     turns = take_turns(bench, "tcp", {"weft": weft, "bridge": bridge})

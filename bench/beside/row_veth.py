@@ -11,7 +11,7 @@ import time
 
 from .bench import take_turns
 from .captures import mac, text
-from .crew import rate
+from .processes import rate
 from .ovs import Ovs
 from .result import Line
 from .testpmd import Testpmd
@@ -43,7 +43,7 @@ class Veth:
         """weft with ports of a kind; a frame's target is known, as the express path wants it."""
         self.bench.needs_two_cores()
         ports, settings = veth_ports(kind)
-        with Wires(self.bench.crew) as wires, contextlib.ExitStack() as stack:
+        with Wires(self.bench.processes) as wires, contextlib.ExitStack() as stack:
             frames = self._sink(stack, wires, kind == "express")
             weft = stack.enter_context(Weft(self.bench, ports, TARGETS, FORWARDER, settings))
             figures = self.sizes(frames)
@@ -60,7 +60,7 @@ class Veth:
         """testpmd between net_af_xdp or net_af_packet devices."""
         self.bench.needs_two_cores()
         self.bench.needs_huge_pages(128)
-        with Wires(self.bench.crew) as wires:
+        with Wires(self.bench.processes) as wires:
             devices = [f"net_{kind}{number},iface=f{number}" for number in (0, 1)]
             with Testpmd(self.bench, devices, FORWARDER):
                 return self.sizes(wires.frames)
@@ -69,7 +69,7 @@ class Veth:
         """OVS with afxdp ports in native mode."""
         self.bench.needs_two_cores()
         options = ("type=afxdp", "options:n_rxq=1", "options:xdp-mode=native")
-        with Wires(self.bench.crew) as wires, Ovs(self.bench, FORWARDER) as ovs:
+        with Wires(self.bench.processes) as wires, Ovs(self.bench, FORWARDER) as ovs:
             ovs.ports(("f0", *options), ("f1", *options), TARGETS)
             figures = self.sizes(wires.frames)
             self.notes["OVS afxdp"] = [f"OVS: {line}" for line in ovs.caches()]
@@ -77,7 +77,7 @@ class Veth:
 
     def redirect(self):
         """The kernel's own redirect by a devmap, without a look at the frame."""
-        with Wires(self.bench.crew), contextlib.ExitStack() as stack:
+        with Wires(self.bench.processes), contextlib.ExitStack() as stack:
             sink = stack.enter_context(self.bench.kit.attached(SINK, "sink", "s1"))
             stack.enter_context(self.bench.kit.attached(FORWARDER, "redirect", "f0", "f1"))
             return self.sizes(sink.frames)

@@ -21,8 +21,8 @@ def mpps(bench, workers):
     cores = ",".join(str(core) for core in dict.fromkeys(reversed(bench.cores)))
     argv = [bench.weft, "bench", "pipeline", "--json", "--rounds", "5", "--round-ms", str(int(bench.seconds * 200))]
     argv += ["--workers", str(workers), "--cores", cores]
-    if (command := " ".join(argv)) not in bench.crew.commands:
-        bench.crew.commands.append(command)
+    if (command := " ".join(argv)) not in bench.processes.commands:
+        bench.processes.commands.append(command)
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
     return json.loads(done.stdout)["frames_per_s"]["median"] / 1e6
 

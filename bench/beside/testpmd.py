@@ -11,7 +11,7 @@ import shutil
 import socket
 import time
 
-from .crew import Skip
+from .processes import Skip
 
 MBUFS, MEMORY_MIB = 32_768, 128
 
@@ -61,9 +61,9 @@ class Testpmd:
         eal = ["-l", f"{main},{forwarder}", "--main-lcore", main, "--no-pci", "-m", MEMORY_MIB]
         eal += ["--huge-dir", self.bench.huge_dir, "--file-prefix", "weft-bench-testpmd", *vdevs]
         own = ["--no-mlockall", "--nb-cores=1", f"--total-num-mbufs={MBUFS}", "--forward-mode=io"]
-        self.process = self.bench.crew.start(["dpdk-testpmd", *eal, "--", *own], netns=self.netns)
+        self.process = self.bench.processes.start(["dpdk-testpmd", *eal, "--", *own], netns=self.netns)
         try:
-            self.bench.crew.wait_for(self.process, self.telemetry.connect)
+            self.bench.processes.wait_for(self.process, self.telemetry.connect)
             end = time.monotonic() + 10
             while self.forwards_not() and time.monotonic() < end:
                 time.sleep(0.02)
@@ -80,7 +80,7 @@ class Testpmd:
     def __exit__(self, *_):
         self.telemetry.close()
         if self.process:
-            self.bench.crew.stop(self.process)
+            self.bench.processes.stop(self.process)
 
     def count(self):
         """Frames that the second device has sent, and when."""

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 
-from .crew import Skip
+from .processes import Skip
 
 SOCKET = "/run/weft/bench/mgmt.sock"
 
@@ -39,19 +39,19 @@ class Weft:
             file.write(text)
         bench.configs[text if len(text) < 4_096 else text[:4_096] + "..."] = None
         try:
-            bench.crew.run([bench.weft, "config", "check", "-c", self.config], note=False)
+            bench.processes.run([bench.weft, "config", "check", "-c", self.config], note=False)
         except RuntimeError as err:
             raise Skip("weft config check: " + str(err).splitlines()[0].split("error: ")[-1]) from err
 
     def start(self):
         """Starts it, and waits for nothing."""
         argv = [self.bench.weft, "run", "-c", self.config, "--json"]
-        self.process = self.bench.crew.start(argv, netns=self.netns)
+        self.process = self.bench.processes.start(argv, netns=self.netns)
 
     def __enter__(self):
         try:
             self.start()
-            self.bench.crew.wait_for(self.process, self._connect)
+            self.bench.processes.wait_for(self.process, self._connect)
         except BaseException as err:
             self.__exit__()
             if "without the feature" in str(err):
@@ -73,7 +73,7 @@ class Weft:
             if end:
                 end.close()
         if self.process:
-            self.bench.crew.stop(self.process)
+            self.bench.processes.stop(self.process)
 
     def ask(self, **request):
         """What the management socket answers."""

@@ -1,6 +1,6 @@
 """The wires of a measurement: generator g0 = f0 [forwarder] f1 = s1 sink, each part in a namespace.
 
-Shape: `with Wires(crew) as wires`; wires.frames() counts at the sink.
+Shape: `with Wires(processes) as wires`; wires.frames() counts at the sink.
 Units: frames, ns of CLOCK_MONOTONIC.
 Source: veth(4), ip-netns(8). veth takes redirected frames only where the far end has NAPI: XDP, or GRO switched on.
 """
@@ -15,17 +15,17 @@ IPV6_OFF = "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ip
 class Wires:
     """Two cables and three namespaces, which go when the block ends."""
 
-    def __init__(self, crew):
-        self.crew = crew
+    def __init__(self, processes):
+        self.processes = processes
 
     def _ip(self, *words):
-        return self.crew.run(["ip", *words], note=False)
+        return self.processes.run(["ip", *words], note=False)
 
     def __enter__(self):
         try:
             for netns in (GENERATOR, FORWARDER, SINK):
                 self._ip("netns", "add", netns)
-                self.crew.run(["sysctl", "-qw", *IPV6_OFF], netns=netns, note=False)
+                self.processes.run(["sysctl", "-qw", *IPV6_OFF], netns=netns, note=False)
                 self._ip("-n", netns, "link", "set", "lo", "up")
             for near, at, far in (("g0", GENERATOR, "f0"), ("s1", SINK, "f1")):
                 cable = ["netns", at, "type", "veth", "peer", "name", far, "netns", FORWARDER]
@@ -47,7 +47,7 @@ class Wires:
 
     def napi(self, netns, device):
         """Lets a device take redirected frames without a program of its own."""
-        self.crew.run(["ethtool", "-K", device, "gro", "on"], netns=netns, note=False)
+        self.processes.run(["ethtool", "-K", device, "gro", "on"], netns=netns, note=False)
 
     def bypass(self):
         """A cable from the generator to the sink that passes no forwarder: d0 = d1."""

@@ -81,7 +81,7 @@ impl Link {
         let names = ["requester".to_owned(), "gfd".to_owned()];
         let (rate, frame_len_max) = (LinkRate::gbps(400), FRAME_MAX);
         let made = |what: &dyn std::fmt::Display| LinkError::Made(what.to_string());
-        let config = PipeConfig { names, depth: 256, rate, frame_len_max, bells: false };
+        let config = PipeConfig { names, depth: 256, rate, frame_len_max, wakes_reader: false };
         let (mut near, mut far) = pipe(config).map_err(|error| made(&error))?;
         let pool = Pool::in_memory(CHUNKS, FRAME_MAX).map_err(|error| made(&error))?;
         let mut bufs = Bufs::new(pool, 64, 0);

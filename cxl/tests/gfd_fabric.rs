@@ -97,8 +97,13 @@ fn end(last: usize, carries: Carries) -> EndConfig {
 
 fn wire(bufs: &mut Bufs) -> (Pipe, Pipe) {
     let names = ["a".to_owned(), "b".to_owned()];
-    let config =
-        PipeConfig { names, depth: 256, rate: RATE, frame_len_max: FRAME_LEN_MAX, bells: false };
+    let config = PipeConfig {
+        names,
+        depth: 256,
+        rate: RATE,
+        frame_len_max: FRAME_LEN_MAX,
+        wakes_reader: false,
+    };
     let (mut a, mut b) = pipe(config).unwrap();
     a.start(bufs).unwrap();
     b.start(bufs).unwrap();

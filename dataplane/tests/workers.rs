@@ -23,7 +23,7 @@ use weft_dataplane::port::{Port, PortCaps, PortError};
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PerPri, PortId, Pri};
-use weft_dataplane::worker::{Clock, Crew, Poll, Worker};
+use weft_dataplane::worker::{Clock, Poll, Worker, WorkerGroup};
 use weft_parsers::mac_control::Pfc;
 use weft_parsers::{AddrKey, AddrSpace, Vid};
 
@@ -213,12 +213,12 @@ fn run(config: SwitchConfig, workers: usize, frames: u64) -> (Arc<Core>, Arc<See
     let spread: Vec<Vec<PortId>> = (0..workers).map(of).collect();
     let pool = Pool::in_memory(8_000, memory::FRAME_LEN_MAX).unwrap();
     let Built { core, lanes } = build(config, &pool, &spread, Timing::Live).unwrap();
-    let (crew, clock) = (Crew::new(&spread).unwrap(), Clock::start());
+    let (group, clock) = (WorkerGroup::new(&spread).unwrap(), Clock::start());
     let seen = Arc::new(Seen::default());
     std::thread::scope(|scope| {
         for (index, (lane, own)) in lanes.into_iter().zip(&spread).enumerate() {
             let ports = own.iter().map(|&id| port(id, lossless, &seen)).collect();
-            let worker = Worker::new(index, lane, ports, clock, crew.clone(), Poll::Adaptive);
+            let worker = Worker::new(index, lane, ports, clock, group.clone(), Poll::Adaptive);
             scope.spawn(move || worker.run());
         }
         let mut looked = 0;
@@ -230,7 +230,7 @@ fn run(config: SwitchConfig, workers: usize, frames: u64) -> (Arc<Core>, Arc<See
         };
         while !enough() && looked < 30_000 {
             let (imbalance, up) =
-                crew.hold(|| (Ledger::read(&core).imbalance(), core.up())).unwrap();
+                group.with_quiesced(|| (Ledger::read(&core).imbalance(), core.up())).unwrap();
             seen.begun.store(up.len() == PORTS, Ordering::Relaxed);
             if imbalance != 0 {
                 seen.faults.lock().unwrap().push(format!("books are off by {imbalance}"));
@@ -239,7 +239,7 @@ fn run(config: SwitchConfig, workers: usize, frames: u64) -> (Arc<Core>, Arc<See
             looked += 1;
             std::thread::park_timeout(std::time::Duration::from_millis(1));
         }
-        crew.stop();
+        group.stop();
     });
     (core, seen)
 }

@@ -104,7 +104,7 @@ fn express(net: &Net) -> (Xdp, Vec<Link>) {
         xdp.set_output(port, ifindex).unwrap();
         let station = AddrKey::ethernet(net.mac(host)).to_bits();
         xdp.put_station(fdb_key(1, station), port, false).unwrap();
-        xdp.words().set_open(port, 1);
+        xdp.shared().set_open(port, 1);
     }
     (xdp, links)
 }

@@ -65,7 +65,7 @@ impl Lanes {
                 depth: 256,
                 rate: LinkRate::gbps(100),
                 frame_len_max: draw::FRAME_LEN_MAX + 500,
-                bells: false,
+                wakes_reader: false,
             })
             .unwrap();
             a.start(&mut bufs).unwrap();
@@ -154,7 +154,7 @@ impl Kernel {
             let socket = rustix::net::socket(family, kind, None).unwrap();
             xdp.set_socket(id.get(), 0, Some(socket.as_fd())).unwrap();
             sockets.push(socket);
-            xdp.words().set_open(id.get(), snapshot.unshaped[id].bits());
+            xdp.shared().set_open(id.get(), snapshot.unshaped[id].bits());
         }
         Some(Self { xdp, programs, _sockets: sockets })
     }
@@ -162,7 +162,7 @@ impl Kernel {
     fn run(&self, input: PortId, frame: &[u8]) -> Trial {
         let trial = Trial::run(self.programs[input.index()].as_fd(), frame).unwrap();
         if let Some(meta) = trial.meta {
-            self.xdp.words().set_done(meta.port, 0, meta.bucket, meta.count);
+            self.xdp.shared().set_done(meta.port, 0, meta.bucket, meta.count);
         }
         trial
     }
@@ -513,7 +513,7 @@ fn sending(test: &str) -> Option<(Bench, PortId, Vec<u8>)> {
 #[test]
 fn gates_hold_tlps_back() {
     let Some((mut bench, input, frame)) = sending("gates_hold_tlps_back") else { return };
-    let words = bench.kernel.xdp.words().clone();
+    let words = bench.kernel.xdp.shared().clone();
     let sent = |bench: &mut Bench| {
         let before = bench.sent[3][4];
         bench.run(input, &frame).unwrap();

@@ -112,7 +112,7 @@ impl Bench {
     fn open(&self, open: bool) {
         for port in self.snapshot.ports.iter() {
             let pris = self.snapshot.unshaped[port].bits();
-            self.xdp.words().set_open(port.get(), if open { pris } else { 0 });
+            self.xdp.shared().set_open(port.get(), if open { pris } else { 0 });
         }
     }
 
@@ -127,7 +127,7 @@ impl Bench {
     fn run(&mut self, input: PortId, frame: &[u8]) -> Trial {
         let trial = self.hand(input, frame).unwrap();
         if let Some(meta) = trial.meta {
-            self.xdp.words().set_done(meta.port, 0, meta.bucket, meta.count);
+            self.xdp.shared().set_done(meta.port, 0, meta.bucket, meta.count);
         }
         trial
     }
@@ -272,7 +272,7 @@ fn express_waits_for_what_was_handed_over() {
     let Some((mut bench, input, output, frame, want)) = express_frame(test) else { return };
     is_express("at rest", &bench.run(input, &frame), &frame);
     // Three are handed over while the output is closed, and user space is not done with them.
-    bench.xdp.words().set_open(output.get(), 0);
+    bench.xdp.shared().set_open(output.get(), 0);
     let mut bucket = 0;
     for count in 1..=3 {
         let trial = bench.hand(input, &frame).unwrap();
@@ -282,7 +282,7 @@ fn express_waits_for_what_was_handed_over() {
         bucket = meta.bucket;
     }
     bench.open(true);
-    let words = bench.xdp.words().clone();
+    let words = bench.xdp.shared().clone();
     for done in 1..=2 {
         words.set_done(input.get(), 0, bucket, done);
         let trial = bench.hand(input, &frame).unwrap();
@@ -306,7 +306,7 @@ fn express_waits_for_what_was_handed_over() {
 fn a_queue_that_drains_drops_what_would_wait() {
     let test = "a_queue_that_drains_drops_what_would_wait";
     let Some((mut bench, input, output, frame, _)) = express_frame(test) else { return };
-    let words = bench.xdp.words().clone();
+    let words = bench.xdp.shared().clone();
     words.set_drain(input.get(), 0, true);
     is_express("at rest", &bench.run(input, &frame), &frame);
     words.set_open(output.get(), 0);
@@ -333,12 +333,12 @@ fn without_a_socket_frames_are_dropped_and_counted() {
     let Some((mut bench, input, output, frame, _)) = express_frame(test) else { return };
     bench.xdp.set_socket(input.get(), 0, None).unwrap();
     is_express("no socket is needed", &bench.run(input, &frame), &frame);
-    bench.xdp.words().set_open(output.get(), 0);
+    bench.xdp.shared().set_open(output.get(), 0);
     let trial = bench.run(input, &frame);
     assert_eq!((trial.verdict, trial.meta), (Verdict::Drop, None));
     let counts = bench.xdp.counts(input.get()).unwrap().stats;
     assert_eq!((counts.no_socket, Tally::sum(&counts.passed).frames), (1, 0));
-    let words = bench.xdp.words();
+    let words = bench.xdp.shared();
     assert_eq!(words.handed(input.get(), 0, 0), 0, "nothing was handed over");
 }
 

@@ -12,21 +12,21 @@ pub mod fabric;
 pub mod layout;
 mod load;
 pub mod rules;
+mod shared_state;
 mod stations;
 mod stats;
 #[expect(unsafe_code, reason = "maps in memory, membarrier, and what values the kernel may read")]
 mod sys;
 mod tables;
 mod trial;
-mod words;
 mod xmit;
 
 pub use error::{Unavailable, XdpError};
 pub use load::{Options, Xdp};
+pub use shared_state::SharedState;
 pub use stats::PortCounts;
 pub use tables::FabricTables;
 pub use trial::{Trial, Verdict};
-pub use words::Words;
 
 include!(concat!(env!("OUT_DIR"), "/object.rs"));
 

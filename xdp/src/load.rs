@@ -19,10 +19,10 @@ use crate::code;
 use crate::layout::{
     BANKS, Control, FDB, PORTS, PortRules, QUEUES, VIDS, map, placeholder, port_queue, program,
 };
+use crate::shared_state::SharedState;
 use crate::stations::{self, Stations};
 use crate::sys::{Mapped, grace};
 use crate::tables::Fabric;
-use crate::words::Words;
 use crate::xmit::Xmit;
 use crate::{Objects, XdpError, object};
 
@@ -46,7 +46,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Xdp {
     pub(crate) ebpf: Ebpf,
-    words: Arc<Words>,
+    shared: Arc<SharedState>,
     pub(crate) stations: Stations,
     pub(crate) fabric: Fabric,
     /// Instructions, with placeholders.
@@ -67,24 +67,24 @@ impl Xdp {
             .map_max_entries(map::STATIONS, buckets)
             .load(main)
             .map_err(Box::new)?;
-        let words = Words {
-            control: mapped(&ebpf, map::CONTROL, Words::CONTROL)?,
-            open: mapped(&ebpf, map::OPEN, Words::OPEN)?,
-            handed: mapped(&ebpf, map::HANDED, Words::COUNTS)?,
-            done: mapped(&ebpf, map::DONE, Words::COUNTS)?,
-            drain: mapped(&ebpf, map::DRAIN, Words::DRAIN)?,
+        let shared = SharedState {
+            control: mapped(&ebpf, map::CONTROL, SharedState::CONTROL)?,
+            open: mapped(&ebpf, map::OPEN, SharedState::OPEN)?,
+            handed: mapped(&ebpf, map::HANDED, SharedState::COUNTS)?,
+            done: mapped(&ebpf, map::DONE, SharedState::COUNTS)?,
+            drain: mapped(&ebpf, map::DRAIN, SharedState::DRAIN)?,
         };
         let stations = mapped(&ebpf, map::STATIONS, buckets as usize * Stations::BUCKET)?;
         let stations = Stations::new(stations, buckets);
         let code = instructions(&ebpf, main)?;
-        let (fabric, words) = (Fabric::new(&ebpf)?, Arc::new(words));
-        Ok(Self { ebpf, words, stations, fabric, code, xmit: Xmit::load(xmit).ok() })
+        let (fabric, shared) = (Fabric::new(&ebpf)?, Arc::new(shared));
+        Ok(Self { ebpf, shared, stations, fabric, code, xmit: Xmit::load(xmit).ok() })
     }
 
-    /// The words that workers steer by.
+    /// The state that workers and the program share.
     #[must_use]
-    pub const fn words(&self) -> &Arc<Words> {
-        &self.words
+    pub const fn shared(&self) -> &Arc<SharedState> {
+        &self.shared
     }
 
     /// Whether frames that an output refuses are counted: the kernel describes its types, and lets us
@@ -178,7 +178,7 @@ impl Xdp {
     /// With more than 64 ports or 4,096 VIDs.
     pub fn prepare(&mut self, rules: &[PortRules], members: &[u64]) -> Result<(), XdpError> {
         assert!(rules.len() <= PORTS && members.len() <= VIDS, "ports and VLANs of a switch");
-        let control = self.words.control();
+        let control = self.shared.control();
         let next = (control.bank + 1) % u32::try_from(BANKS).unwrap_or(1);
         // Whoever still reads that bank began before the last change.
         grace().map_err(|source| XdpError::Mmap { name: map::CONTROL, source })?;
@@ -197,14 +197,14 @@ impl Xdp {
 
     /// Puts in force what was written last, whole.
     pub fn commit(&mut self) {
-        let control = self.words.control();
-        self.words.set_control(Control { bank: control.bank ^ 1, ..control });
+        let control = self.shared.control();
+        self.shared.set_control(Control { bank: control.bank ^ 1, ..control });
     }
 
     /// Sets the time that is written to stations which are heard from now on.
     pub fn set_tick(&mut self, tick: u32) {
-        let control = self.words.control();
-        self.words.set_control(Control { tick, ..control });
+        let control = self.shared.control();
+        self.shared.set_control(Control { tick, ..control });
     }
 
     /// Waits until no program runs that could have seen what was before.

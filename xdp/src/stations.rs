@@ -145,7 +145,7 @@ impl Xdp {
     /// # Errors
     /// A kernel without membarrier(2).
     pub fn put_station(&mut self, key: u64, port: u8, is_fixed: bool) -> Result<bool, XdpError> {
-        let heard = self.words().control().tick;
+        let heard = self.shared().control().tick;
         let station = Station { port: u16::from(port), fixed: u16::from(is_fixed), heard };
         let put = self.stations.put(key, station, grace);
         put.map_err(|source| XdpError::Mmap { name: map::STATIONS, source })

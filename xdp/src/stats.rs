@@ -82,8 +82,8 @@ impl Xdp {
     /// # Errors
     /// A kernel without membarrier(2).
     pub fn turn(&mut self) -> Result<usize, XdpError> {
-        let control = self.words().control();
-        self.words().set_control(Control { stats: control.stats ^ 1, ..control });
+        let control = self.shared().control();
+        self.shared().set_control(Control { stats: control.stats ^ 1, ..control });
         self.grace().map_err(|source| XdpError::Mmap { name: map::CONTROL, source })?;
         Ok(control.stats as usize)
     }

@@ -95,7 +95,7 @@ impl Xdp {
         let FabricTables { edges, segments, idt, gmv, drt } = tables;
         assert!(edges.len() <= PORTS && gmv.len() <= PORTS, "ports of a switch");
         assert!(segments.len() <= SEGMENTS && idt.len() <= IDT && drt.len() <= PIDS, "room");
-        let control = self.words().control();
+        let control = self.shared().control();
         let next = control.fabric ^ 1;
         let bank = next as usize;
         // Whoever still reads that bank began before the last change.
@@ -115,7 +115,7 @@ impl Xdp {
         pack(to_gmv, bank * PORTS * GMV_WORDS, all, 64);
         let nowhere = std::iter::repeat_n(0, PIDS - drt.len());
         pack(to_drt, bank * DRT_WORDS, drt.iter().map(|&route| route.into()).chain(nowhere), 16);
-        self.words().set_control(Control { fabric: next, ..control });
+        self.shared().set_control(Control { fabric: next, ..control });
         Ok(())
     }
 
@@ -125,7 +125,7 @@ impl Xdp {
     /// The kernel refuses a map.
     #[expect(clippy::cast_possible_truncation, reason = "masked to as many bits")]
     pub fn fabric_like(&self, like: &FabricTables) -> Result<FabricTables, XdpError> {
-        let bank = self.words().control().fabric as usize;
+        let bank = self.shared().control().fabric as usize;
         let all = self.ebpf.map(map::EDGES).ok_or(XdpError::Missing(map::EDGES))?;
         let all = Array::<_, Edge>::try_from(all).map_err(XdpError::map(map::EDGES))?;
         let edge = |port: usize| {

@@ -94,7 +94,7 @@ pub(crate) struct Fabric {
     pub events: Vec<Event>,
     pub peer_events: Vec<Event>,
     /// The pipe between the switches.
-    pub wire: weft_dataplane::port::pipe::Plug,
+    pub wire: weft_dataplane::port::pipe::LinkHandle,
     /// Messages of virtual links that came to the first switch before it was told of the link.
     pub early: u64,
     moved: bool,
@@ -270,7 +270,7 @@ impl Fabric {
             Some((_, pipe)) => *pipe = Some(far.0),
             None => net.devices[1].1 = Some(far.0),
         }
-        let wire = between.0.plug();
+        let wire = between.0.link_handle();
         let own: [[Pipe; 3]; 2] = [[host.1, near.1, between.0], [between.1, gfd_wire.1, far.1]];
         for (node, pipes) in nodes.iter_mut().zip(own) {
             let agent = node.ports.remove(0);

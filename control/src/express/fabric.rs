@@ -177,7 +177,7 @@ mod tests {
         let mut xdp = Xdp::load(&Options::default()).unwrap();
         let mut fabric = Fabric::default();
         fabric.follow(&mut xdp, &core(true)).unwrap();
-        assert_eq!(xdp.words().control().fabric, 0);
+        assert_eq!(xdp.shared().control().fabric, 0);
         let core = core(false);
         let mut bank = 0;
         for n in 0..6_u8 {
@@ -188,10 +188,10 @@ mod tests {
             core.tables.store(Arc::new(tables));
             fabric.follow(&mut xdp, &core).unwrap();
             bank ^= 1;
-            assert_eq!(xdp.words().control().fabric, bank);
+            assert_eq!(xdp.shared().control().fabric, bank);
             assert_eq!(xdp.fabric_like(&want).unwrap(), want);
             fabric.follow(&mut xdp, &core).unwrap();
-            assert_eq!(xdp.words().control().fabric, bank, "they are there");
+            assert_eq!(xdp.shared().control().fabric, bank, "they are there");
         }
     }
 }

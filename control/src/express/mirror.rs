@@ -93,7 +93,7 @@ impl Mirror {
         fdb: &Fdb,
         now: Instant,
     ) -> Result<(), XdpError> {
-        let tick = xdp.words().control().tick;
+        let tick = xdp.shared().control().tick;
         let mut moved = Vec::new();
         for (&key, held) in &self.stations {
             let Some(station) = xdp.station(station_key(key)) else { continue };

@@ -21,7 +21,7 @@ use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::Clock;
 use weft_xdp::layout::{self, PORTS};
-use weft_xdp::{Options, Words, Xdp, XdpError};
+use weft_xdp::{Options, SharedState, Xdp, XdpError};
 
 use fabric::Fabric;
 use follow::Follower;
@@ -49,7 +49,7 @@ struct Place {
 
 /// What all threads share.
 struct Shared {
-    words: Arc<Words>,
+    gates: Arc<SharedState>,
     state: Mutex<State>,
 }
 
@@ -103,8 +103,8 @@ impl Express {
             fault: None,
             xdp,
         };
-        let words = state.xdp.words().clone();
-        Ok(Self { shared: Arc::new(Shared { words, state: Mutex::new(state) }), follower: None })
+        let gates = state.xdp.shared().clone();
+        Ok(Self { shared: Arc::new(Shared { gates, state: Mutex::new(state) }), follower: None })
     }
 
     /// The program of `port`, to be attached to `device` when that is opened.

@@ -134,18 +134,18 @@ impl Steering for Steer {
     }
 
     fn set_gate(&mut self, pris: PriSet) {
-        self.shared.words.set_open(self.port, pris.bits());
+        self.shared.gates.set_open(self.port, pris.bits());
     }
 
     fn set_done(&mut self, queue: u32, Number { count, bucket }: Number) -> bool {
         let Ok(queue) = u8::try_from(queue) else { return true };
-        self.shared.words.set_done(self.port, queue, bucket, count);
-        self.shared.words.handed(self.port, queue, bucket) == count
+        self.shared.gates.set_done(self.port, queue, bucket, count);
+        self.shared.gates.handed(self.port, queue, bucket) == count
     }
 
     fn set_drain(&mut self, queues: u32, on: bool) {
         for queue in 0..u8::try_from(queues).unwrap_or(u8::MAX) {
-            self.shared.words.set_drain(self.port, queue, on);
+            self.shared.gates.set_drain(self.port, queue, on);
         }
     }
 }

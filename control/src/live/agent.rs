@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use weft_agent::component;
-use weft_base::bell::Bell;
+use weft_base::eventfd::EventFd;
 use weft_base::threads::{self, Ends, Role};
 use weft_cxl::cci::{Answer, Session, StreamError, StreamServer};
 use weft_cxl::pci::Link;
@@ -58,7 +58,7 @@ pub struct AgentCounts {
 
 /// One connection of a manager, as the thread sees it.
 struct Peer {
-    bell: Arc<Bell>,
+    wakeup: Arc<EventFd>,
     late: Vec<Answer>,
     /// Bytes of them.
     bytes: usize,
@@ -82,7 +82,7 @@ struct Shared {
     clock: Clock,
     rates: Vec<(PortId, LinkRate)>,
     stop: AtomicBool,
-    bell: Bell,
+    wakeup: EventFd,
     state: Mutex<State>,
 }
 
@@ -129,7 +129,7 @@ impl Agent {
             clock,
             rates: fabric.switch.ports.iter().filter_map(|port| rate(port.port)).collect(),
             stop: AtomicBool::new(false),
-            bell: Bell::new().map_err(LiveError::Agent)?,
+            wakeup: EventFd::new().map_err(LiveError::Agent)?,
             state: Mutex::new(state),
         });
         shared.lock().turn(&shared);
@@ -142,13 +142,13 @@ impl Agent {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// A session of a manager that has connected; `bell` rings when something waits for [`Self::late`].
+    /// A session of a manager that has connected; `wakeup` is notified when something waits for [`Self::late`].
     #[must_use]
-    pub fn connect(&self, bell: Arc<Bell>) -> Session {
+    pub fn connect(&self, wakeup: Arc<EventFd>) -> Session {
         let mut state = self.shared.lock();
         let session = Session::Fm(state.sessions);
         state.sessions = state.sessions.wrapping_add(1);
-        state.peers.insert(session, Peer { bell, late: Vec::new(), bytes: 0, is_lost: false });
+        state.peers.insert(session, Peer { wakeup, late: Vec::new(), bytes: 0, is_lost: false });
         session
     }
 
@@ -170,7 +170,7 @@ impl Agent {
             state.agent.command(now, |switch| server.receive_some(switch, now, bytes, most, out));
         state.turn(&self.shared);
         drop(state);
-        self.shared.bell.ring(); // something else may be due first now
+        self.shared.wakeup.notify(); // something else may be due first now
         done
     }
 
@@ -199,7 +199,7 @@ impl Agent {
     /// Ends the thread; what is in the pipe goes back to the pool.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Release); // pairs with `run`
-        self.shared.bell.ring();
+        self.shared.wakeup.notify();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             drop(thread.join()); // a panic has been printed
@@ -220,7 +220,7 @@ impl Shared {
 
     fn run(&self, wake: Option<&OwnedFd>) {
         while !self.stop.load(Ordering::Acquire) {
-            self.bell.quieten();
+            self.wakeup.drain();
             let (busy, next) = self.lock().turn(self);
             if !busy {
                 self.wait(wake, next);
@@ -237,7 +237,7 @@ impl Shared {
         let due = next.map_or(u64::MAX, |next| next.as_ns().saturating_sub(now));
         let ns = i64::try_from(due.min(LOOK.as_ns())).unwrap_or(i64::MAX);
         let timeout = Timespec { tv_sec: 0, tv_nsec: ns };
-        let fds = wake.into_iter().map(AsFd::as_fd).chain([self.bell.as_fd()]);
+        let fds = wake.into_iter().map(AsFd::as_fd).chain([self.wakeup.as_fd()]);
         let mut fds: Vec<PollFd<'_>> =
             fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let _ = poll(&mut fds, Some(&timeout)); // an interrupted wait only comes back sooner
@@ -296,7 +296,7 @@ impl State {
                 if !peer.is_lost {
                     peer.late.push(answer);
                 }
-                peer.bell.ring();
+                peer.wakeup.notify();
             }
         }
     }

@@ -186,7 +186,7 @@ impl Switchboard {
         for (facts, reason) in facts.iter_mut().zip(self.live.no_express()) {
             facts.no_express = reason;
         }
-        let held = self.live.crew().held();
+        let held = self.live.workers().quiesce();
         let stuck = held.as_ref().err();
         let (core, now) = (self.live.core(), self.live.now());
         look(&Source { name: &name, core, facts: &facts, now, stuck })
@@ -295,7 +295,7 @@ impl Backend for Switchboard {
             self.live.note(&Change::fdb_del(key));
             self.live.core().fdb.del(key)
         };
-        let done = self.live.crew().hold(del);
+        let done = self.live.workers().with_quiesced(del);
         if done.map_err(|stuck| Refused::unavailable(stuck.to_string()))? {
             return Ok(());
         }
@@ -381,7 +381,7 @@ impl Backend for Switchboard {
         let filter = Filter::parse(filter.unwrap_or(""), number).map_err(Refused::bad_request)?;
         let watch = self.live.watch();
         let wanted = trace::Wanted { filter, count, bytes };
-        let stream = trace::begin(self.live.crew(), wanted, self.names.clone(), &self.traces);
+        let stream = trace::begin(self.live.workers(), wanted, self.names.clone(), &self.traces);
         let stream = stream.map_err(|why| {
             Refused::unavailable(format!("no more traces at a time: {why}; end another one first"))
         })?;

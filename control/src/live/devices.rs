@@ -112,7 +112,7 @@ fn open_pipe(run: &RunPort, port: &PortConfig) -> Result<(Pipe, Pipe), PortOpenE
         depth: run.rx_ring_frames,
         rate: port.rate,
         frame_len_max: port.frame_len_max,
-        bells: true,
+        wakes_reader: true,
     })
 }
 

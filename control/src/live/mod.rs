@@ -28,7 +28,7 @@ use weft_dataplane::port::{Port, PortOpenError};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
-use weft_dataplane::worker::{Clock, Crew, CrewError, Poll, Stuck, Worker};
+use weft_dataplane::worker::{Clock, Poll, Stuck, Worker, WorkerGroup, WorkerGroupError};
 
 use crate::config::Sources;
 use crate::config::resolve::{self, Config, DeviceKind};
@@ -57,7 +57,7 @@ pub enum LiveError {
     Build(Box<weft_dataplane::pipeline::BuildError>),
     /// Workers cannot be woken.
     #[error(transparent)]
-    Crew(#[from] CrewError),
+    WorkerGroup(#[from] WorkerGroupError),
     /// A worker does not answer; nothing was changed.
     #[error(transparent)]
     Stuck(#[from] Stuck),
@@ -109,7 +109,7 @@ type Thread = JoinHandle<Vec<Box<dyn Port>>>;
 /// A running switch.
 pub struct Live {
     core: Arc<Core>,
-    crew: Arc<Crew>,
+    group: Arc<WorkerGroup>,
     clock: Clock,
     threads: Mutex<Vec<Thread>>,
     /// Serialises changes.
@@ -342,7 +342,7 @@ impl Live {
     ) -> Result<Self, LiveError> {
         let spread = spread(ports.len(), if recorder.is_some() { 1 } else { run.workers });
         let Built { core, mut lanes } = assemble(switch, pool, &spread)?;
-        let crew = Crew::new(&spread)?;
+        let group = WorkerGroup::new(&spread)?;
         let clock = Clock::start();
         let poll = match run.poll {
             resolve::Poll::Busy => Poll::Busy,
@@ -367,7 +367,7 @@ impl Live {
         }
         let live = Self {
             core,
-            crew: crew.clone(),
+            group: group.clone(),
             clock,
             threads: Mutex::default(),
             changing: Mutex::new(()),
@@ -380,12 +380,12 @@ impl Live {
         for (index, (lane, own)) in lanes.into_iter().zip(&spread).enumerate() {
             let own: Vec<_> =
                 own.iter().filter_map(|port| slots.get_mut(port.index())?.take()).collect();
-            let mut worker = Worker::new(index, lane, own, clock, crew.clone(), poll);
+            let mut worker = Worker::new(index, lane, own, clock, group.clone(), poll);
             if let Some(recorder) = recorder {
                 worker = worker.recorded(recorder.clone());
             }
             let core = core_for(&run.cores, index);
-            let asked = crew.clone();
+            let asked = group.clone();
             let ends = Ends::when(move || asked.is_stopping());
             let started =
                 threads::spawn(Role::Worker, format!("weft-worker{index}"), ends, move || {
@@ -413,8 +413,8 @@ impl Live {
 
     /// The workers.
     #[must_use]
-    pub const fn crew(&self) -> &Arc<Crew> {
-        &self.crew
+    pub const fn workers(&self) -> &Arc<WorkerGroup> {
+        &self.group
     }
 
     /// Passes of each worker's loop: a number that stands still is a worker that does.
@@ -433,7 +433,7 @@ impl Live {
     /// # Errors
     /// A worker does not answer.
     pub fn ledger(&self) -> Result<Ledger, Stuck> {
-        self.crew.hold(|| Ledger::read(&self.core))
+        self.group.with_quiesced(|| Ledger::read(&self.core))
     }
 
     /// Takes `switch` over while the switch runs, whole or not at all; it was made from `sources`, if
@@ -447,7 +447,7 @@ impl Live {
         let new = successor(&self.core, switch)?;
         let express = self.express();
         let prepared = express.as_ref().map(|express| express.prepare(&new)).transpose()?;
-        self.crew.hold(|| {
+        self.group.with_quiesced(|| {
             if let Some(change) = &change {
                 self.note(change);
             }
@@ -459,7 +459,7 @@ impl Live {
         })?
     }
 
-    /// Has `change`, which is about to be made, in the record; the crew is held.
+    /// Has `change`, which is about to be made, in the record; the workers are quiesced.
     ///
     /// # Panics
     /// Never: all of it can be written as JSON.
@@ -492,7 +492,7 @@ impl Live {
             functions.agent.stop();
         }
         drop(functions);
-        self.crew.stop();
+        self.group.stop();
         let mut running: Vec<_> = self.lock().drain(..).enumerate().collect();
         for _ in 0..HALTS {
             let (over, more): (Vec<_>, Vec<_>) =

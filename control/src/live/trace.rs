@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen};
-use weft_dataplane::worker::Crew;
+use weft_dataplane::worker::WorkerGroup;
 
 use crate::express::Watch;
 use crate::mgmt::{TraceStream, Traced};
@@ -41,13 +41,13 @@ pub struct Wanted {
     pub bytes: bool,
 }
 
-/// Has all of `crew` tell the `wanted` paths of frames; `ports` are the names of the switch's ports, `memory` is what all
+/// Has all of `group` tell the `wanted` paths of frames; `ports` are the names of the switch's ports, `memory` is what all
 /// traces may use.
 ///
 /// # Errors
 /// Others use it.
 pub fn begin(
-    crew: &Crew,
+    group: &WorkerGroup,
     wanted: Wanted,
     ports: Vec<String>,
     memory: &Arc<Account>,
@@ -58,8 +58,8 @@ pub fn begin(
     let paths = Mutex::new(Paths::within(OPEN_MAX));
     let (is_over, waiting) = (AtomicBool::new(false), AtomicUsize::new(0));
     let trace = Arc::new(Trace { paths, filter, bytes, is_over, waiting });
-    for worker in 0..crew.len() {
-        crew.trace(worker, Box::new(Follower { trace: trace.clone(), send: send.clone() }));
+    for worker in 0..group.len() {
+        group.trace(worker, Box::new(Follower { trace: trace.clone(), send: send.clone() }));
     }
     Ok(Stream { trace, receive, left: count, ports, watch: None, _share: Some(share) })
 }
@@ -219,7 +219,7 @@ mod tests {
         let memory = Arc::new(Account::new(TRACES_SIZE));
         let begin = || {
             let wanted = Wanted { filter: Filter::default(), count: 1, bytes: true };
-            begin(live.crew(), wanted, Vec::new(), &memory)
+            begin(live.workers(), wanted, Vec::new(), &memory)
         };
         let mut traces: Vec<_> = (0..32).filter_map(|_| begin().ok()).collect();
         assert_eq!((traces.len(), memory.used()), (8, TRACES_SIZE));

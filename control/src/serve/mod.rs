@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weft_base::bell::Bell;
+use weft_base::eventfd::EventFd;
 use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::worker::Clock;
 
@@ -95,7 +95,7 @@ struct Shared {
     protocol: Arc<dyn Protocol>,
     clock: Clock,
     stop: AtomicBool,
-    bell: Bell,
+    wakeup: EventFd,
     counters: Counters,
     unread: Arc<Account>,
     inside: Mutex<Inside>,
@@ -233,7 +233,7 @@ impl Server {
         limits: Limits,
         protocol: Arc<dyn Protocol>,
     ) -> io::Result<Self> {
-        let (name, bell) = (protocol.name(), Bell::new()?);
+        let (name, wakeup) = (protocol.name(), EventFd::new()?);
         let inside = Inside {
             table: Table::new(limits),
             streams: BTreeMap::new(),
@@ -243,7 +243,7 @@ impl Server {
             protocol,
             clock: Clock::start(),
             stop: AtomicBool::new(false),
-            bell,
+            wakeup,
             counters: Counters::default(),
             unread: Arc::new(Account::new(limits.unread)),
             inside: Mutex::new(inside),
@@ -276,7 +276,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release); // pairs with `accept` and `Client::is_over`
-        self.shared.bell.ring();
+        self.shared.wakeup.notify();
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join(); // a panic has been printed
         }
@@ -315,10 +315,10 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
             (inside.table.next_look(now), inside.table.is_crowded())
         };
         if is_crowded {
-            wait([shared.bell.as_fd()], Some(CROWDED)); // who comes waits until others have gone
+            wait([shared.wakeup.as_fd()], Some(CROWDED)); // who comes waits until others have gone
             continue;
         }
-        let [has_come, _] = wait([listener.as_fd(), shared.bell.as_fd()], time);
+        let [has_come, _] = wait([listener.as_fd(), shared.wakeup.as_fd()], time);
         if !has_come {
             continue;
         }

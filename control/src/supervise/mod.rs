@@ -222,18 +222,18 @@ impl Pulse {
 /// that is done. There is no such thing in a release.
 #[cfg(debug_assertions)]
 fn hook() {
-    use weft_base::threads::hook::{Fate, end};
+    use weft_base::threads::hook::{Fault, end};
     let Some(path) = std::env::var_os("WEFT_TEST_HOOK") else { return };
     let Ok(text) = std::fs::read_to_string(&path) else { return };
-    let fate = match text.split_once(' ') {
-        Some(("exit", name)) => Some((name, Fate::Exit)),
-        Some(("stall", name)) => Some((name, Fate::Stall)),
+    let fault = match text.split_once(' ') {
+        Some(("exit", name)) => Some((name, Fault::Exit)),
+        Some(("stall", name)) => Some((name, Fault::Stall)),
         _ => None,
     };
-    let Some((name, fate)) = fate else { return };
+    let Some((name, fault)) = fault else { return };
     // It goes first: the thread that is meant may be this one.
     let _ = std::fs::remove_file(&path);
-    if !end(name.trim_end(), fate) {
+    if !end(name.trim_end(), fault) {
         let _ = std::fs::write(path, "none");
     }
 }

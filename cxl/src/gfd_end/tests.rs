@@ -87,7 +87,8 @@ impl Bench {
     fn of(gfd: Gfd, config: GfdEndConfig) -> Self {
         let names = ["gfd".to_owned(), "host".to_owned()];
         let rate = LinkRate::gbps(100);
-        let pipe_config = PipeConfig { names, depth: 8, rate, frame_len_max: 4_400, bells: false };
+        let pipe_config =
+            PipeConfig { names, depth: 8, rate, frame_len_max: 4_400, wakes_reader: false };
         let (mut a, mut b) = pipe(pipe_config).unwrap();
         let mut bufs = Bufs::new(Pool::in_memory(512, 4_400).unwrap(), 16, 0);
         a.start(&mut bufs).unwrap();

@@ -15,8 +15,13 @@ struct Pair {
 
 fn pair(carries: [Carries; 2], depth: usize) -> Pair {
     let names = ["a".to_owned(), "b".to_owned()];
-    let config =
-        PipeConfig { names, depth, rate: LinkRate::gbps(100), frame_len_max: 4_400, bells: false };
+    let config = PipeConfig {
+        names,
+        depth,
+        rate: LinkRate::gbps(100),
+        frame_len_max: 4_400,
+        wakes_reader: false,
+    };
     let (mut a, mut b) = pipe(config).unwrap();
     let mut bufs = Bufs::new(Pool::in_memory(512, 4_400).unwrap(), 16, 0);
     a.start(&mut bufs).unwrap();

@@ -170,7 +170,7 @@ impl Net {
             depth: 256,
             rate: LinkRate::gbps(100),
             frame_len_max: FRAME_LEN_MAX,
-            bells: false,
+            wakes_reader: false,
         })
         .unwrap();
         a.start(&mut self.bufs).unwrap();
@@ -226,9 +226,9 @@ impl Net {
                 // a free port: its other end is nowhere
                 let names = ["free".to_owned(), "nowhere".to_owned()];
                 let rate = LinkRate::gbps(100);
-                let (depth, frame_len_max, bells) = (1, FRAME_LEN_MAX, false);
+                let (depth, frame_len_max, wakes_reader) = (1, FRAME_LEN_MAX, false);
                 let (free, nowhere) =
-                    pipe(PipeConfig { names, depth, rate, frame_len_max, bells }).unwrap();
+                    pipe(PipeConfig { names, depth, rate, frame_len_max, wakes_reader }).unwrap();
                 free.set_link(false);
                 ends.push(nowhere);
                 *port = Some(free);

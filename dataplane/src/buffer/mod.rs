@@ -13,8 +13,8 @@ mod run;
 mod tally;
 
 pub use run::Leaving;
+use weft_base::counters::{LINE, PerThreadCounters, add};
 use weft_base::sync::{AtomicU32, AtomicU64, Ordering, fence};
-use weft_base::words::{LINE, Words, add};
 
 use crate::config::{BufferConfig, Sharing};
 use crate::queues::{Demand, QueueId};
@@ -244,12 +244,12 @@ pub struct Buffer {
     /// One thread does all: what frames leave free is known at once.
     solo: bool,
     /// By input, output and priority, as the input's worker knows it; each input has its own lines.
-    voq: Words,
+    voq: PerThreadCounters,
     stride: usize,
     /// By input, a line each: groups by priority, then their headroom.
-    group: Words,
+    group: PerThreadCounters,
     /// As `voq`: copies of lossless frames that were queued, wrapping; alone, those that still are.
-    standing: Words,
+    standing: PerThreadCounters,
     shared: Shared,
     workers: Box<[Tally]>,
 }
@@ -265,10 +265,10 @@ impl Buffer {
             pris,
             ports,
             solo,
-            voq: Words::new(ports * stride),
+            voq: PerThreadCounters::new(ports * stride),
             stride,
-            group: Words::new(ports * LINE),
-            standing: Words::new(ports * stride),
+            group: PerThreadCounters::new(ports * LINE),
+            standing: PerThreadCounters::new(ports * stride),
             shared: Shared(AtomicU64::new(0)),
             workers: (0..workers.max(1)).map(|_| Tally::new(ports, pris, solo)).collect(),
         }

@@ -4,8 +4,8 @@
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §4.
 
+use weft_base::counters::{add, sub};
 use weft_base::sync::{AtomicU32, Ordering};
-use weft_base::words::{add, sub};
 
 use super::tally::Tally;
 use super::{Buffer, Lease, Thresholds, over};

@@ -3,10 +3,10 @@
 //! Shape: [`Tally`], written by one worker: cells queued and left by (output, pri), and what it let leave of
 //! other workers' queues, which their workers fold into what these use.
 //! Units: cells, as wrapping sums.
-//! Source: docs/spec/pipeline.md §4; counts split by writer ([`weft_base::words`]).
+//! Source: docs/spec/pipeline.md §4; counts split by writer ([`weft_base::counters`]).
 
+use weft_base::counters::{LINE, PerThreadCounters, sub};
 use weft_base::sync::{AtomicU32, Ordering, fence};
-use weft_base::words::{LINE, Words, sub};
 
 use super::{Buffer, Lease, Thresholds, over};
 use crate::types::{PRIS_MAX, PortId, Pri, PriSet};
@@ -15,26 +15,26 @@ use crate::types::{PRIS_MAX, PortId, Pri, PriSet};
 pub(super) struct Tally {
     pris: usize,
     /// By (output, pri): cells queued; alone, those that are still queued.
-    entered: Words,
+    entered: PerThreadCounters,
     /// By (output, pri): cells that left.
-    left: Words,
+    left: PerThreadCounters,
     /// By (output, pri, input): cells of other workers' VOQs that left; of this worker's own, less what
     /// it has folded in of those that others let leave. So all workers' together are what it has not.
-    voq: Words,
+    voq: PerThreadCounters,
     row: usize,
     /// The same by (input, pri), for groups.
-    group: Words,
+    group: PerThreadCounters,
     /// By (output, pri, input): copies of lossless frames that left, wrapping.
-    gone: Words,
+    gone: PerThreadCounters,
 }
 
 impl Tally {
     pub fn new(ports: usize, pris: usize, solo: bool) -> Self {
-        let unless_solo = |count| Words::new(if solo { 0 } else { count });
+        let unless_solo = |count| PerThreadCounters::new(if solo { 0 } else { count });
         let row = ports.next_multiple_of(LINE);
         Self {
             pris,
-            entered: Words::new(ports * pris),
+            entered: PerThreadCounters::new(ports * pris),
             left: unless_solo(ports * pris),
             voq: unless_solo(ports * pris * row),
             row,

@@ -7,9 +7,9 @@
 //! Units: frames.
 //! Source: ARCHITECTURE.md "The path of a frame".
 
+use weft_base::counters::PerThreadCounters;
 use weft_base::ring::{Rx, Tx, ring};
 use weft_base::sync::{Arc, Ordering};
-use weft_base::words::Words;
 
 use super::{Context, Lane, Way};
 use crate::batch::BURST;
@@ -69,7 +69,7 @@ impl Uplink {
 /// The crossbar's way to the egress queues of another worker.
 pub(super) struct Far {
     frames: Tx<Queued>,
-    taken: Arc<Words>,
+    taken: Arc<PerThreadCounters>,
 }
 
 /// Where the crossbar puts frames for one egress queue.
@@ -135,7 +135,7 @@ pub(super) struct Downlink {
     queues: PerPort<PerPri<Option<Inner>>>,
     /// Queues whose frames have not all been told back as taken.
     open: QueueSet,
-    taken: Arc<Words>,
+    taken: Arc<PerThreadCounters>,
 }
 
 struct Inner {
@@ -164,7 +164,7 @@ pub(super) fn downlink(
         }
     }
     let (tx, frames) = ring((at * capacity).max(1)); // all that may be under way
-    let taken = Arc::new(Words::new(at));
+    let taken = Arc::new(PerThreadCounters::new(at));
     (
         Far { frames: tx, taken: taken.clone() },
         Downlink { frames, queues: inner, open: QueueSet::EMPTY, taken },

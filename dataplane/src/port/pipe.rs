@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{OnceLock, Weak};
 
-use weft_base::bell::Bell;
+use weft_base::eventfd::EventFd;
 use weft_base::ring::{Rx, Tx, Watch, ring};
 use weft_base::sync::{Arc, AtomicBool, Ordering};
 
@@ -29,7 +29,7 @@ pub struct PipeConfig {
     /// Longest frame, without FCS.
     pub frame_len_max: usize,
     /// Whether a thread that sleeps is to be woken by what comes.
-    pub bells: bool,
+    pub wakes_reader: bool,
 }
 
 /// What both ends see.
@@ -46,24 +46,24 @@ impl Shared {
 
 /// Wakes the reader of one direction.
 struct Waker {
-    bell: Bell,
-    /// Rung, and the reader has not looked since.
-    rung: AtomicBool,
+    wakeup: EventFd,
+    /// Notified, and the reader has not looked since.
+    notified: AtomicBool,
 }
 
 impl Waker {
     fn wake(&self) {
-        // Release: what was pushed is seen by who finds it rung. Acquire: see `look`.
-        if !self.rung.swap(true, Ordering::AcqRel) {
-            self.bell.ring();
+        // Release: what was pushed is seen by who finds it set. Acquire: see `look`.
+        if !self.notified.swap(true, Ordering::AcqRel) {
+            self.wakeup.notify();
         }
     }
 
-    /// Before the reader looks: what is pushed from now on rings again.
+    /// Before the reader looks: what is pushed from now on notifies again.
     fn look(&self) {
-        if self.rung.load(Ordering::Relaxed) {
-            self.bell.quieten();
-            self.rung.swap(false, Ordering::AcqRel); // pairs with `wake`
+        if self.notified.load(Ordering::Relaxed) {
+            self.wakeup.drain();
+            self.notified.swap(false, Ordering::AcqRel); // pairs with `wake`
         }
     }
 }
@@ -82,14 +82,14 @@ pub struct Pipe {
 /// Two ports joined back to back. They work once both were started over the same pool.
 ///
 /// # Errors
-/// The kernel gives no eventfd for bells.
+/// The kernel gives no eventfd to wake a reader with.
 ///
 /// # Panics
 /// When the depth is 0.
 pub fn pipe(config: PipeConfig) -> Result<(Pipe, Pipe), PortOpenError> {
     let [near, far] = config.names;
-    let bell = || -> Result<Option<Arc<Waker>>, PortOpenError> {
-        if !config.bells {
+    let wakeup = || -> Result<Option<Arc<Waker>>, PortOpenError> {
+        if !config.wakes_reader {
             return Ok(None);
         }
         let refuse = |source| PortOpenError::Call {
@@ -98,10 +98,10 @@ pub fn pipe(config: PipeConfig) -> Result<(Pipe, Pipe), PortOpenError> {
             hint: "",
             source,
         };
-        let bell = Bell::new().map_err(refuse)?;
-        Ok(Some(Arc::new(Waker { bell, rung: AtomicBool::new(false) })))
+        let wakeup = EventFd::new().map_err(refuse)?;
+        Ok(Some(Arc::new(Waker { wakeup, notified: AtomicBool::new(false) })))
     };
-    let (near_bell, far_bell) = (bell()?, bell()?);
+    let (near_wakeup, far_wakeup) = (wakeup()?, wakeup()?);
     let (near_tx, far_rx) = ring(config.depth);
     let (far_tx, near_rx) = ring(config.depth);
     let shared = Arc::new(Shared { up: AtomicBool::new(true), pool: OnceLock::new() });
@@ -123,8 +123,8 @@ pub fn pipe(config: PipeConfig) -> Result<(Pipe, Pipe), PortOpenError> {
         counters: PortCounters::default(),
     };
     Ok((
-        end(&near, near_tx, near_rx, near_bell.clone(), far_bell.clone()),
-        end(&far, far_tx, far_rx, far_bell, near_bell),
+        end(&near, near_tx, near_rx, near_wakeup.clone(), far_wakeup.clone()),
+        end(&far, far_tx, far_rx, far_wakeup, near_wakeup),
     ))
 }
 
@@ -139,8 +139,8 @@ impl Pipe {
 
     /// A handle that joins or parts the ends when the port itself is somewhere else.
     #[must_use]
-    pub fn plug(&self) -> Plug {
-        Plug(self.shared.clone())
+    pub fn link_handle(&self) -> LinkHandle {
+        LinkHandle(self.shared.clone())
     }
 
     /// Tells from aside whether there is something for this end to do, when the port itself is somewhere else.
@@ -178,9 +178,9 @@ impl Inbox {
 
 /// The link of a pipe.
 #[derive(Clone)]
-pub struct Plug(Arc<Shared>);
+pub struct LinkHandle(Arc<Shared>);
 
-impl Plug {
+impl LinkHandle {
     /// Joins or parts the ends.
     pub fn set_link(&self, up: bool) {
         self.0.up.store(up, Ordering::Relaxed); // as `Pipe::set_link`; a sleeper sees it when it next wakes
@@ -261,7 +261,7 @@ impl Port for Pipe {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.own.as_ref().map(|own| own.bell.as_fd())
+        self.own.as_ref().map(|own| own.wakeup.as_fd())
     }
 
     fn release(&mut self, bufs: &mut Bufs) {
@@ -274,9 +274,9 @@ impl Port for Pipe {
 mod tests {
     use super::*;
 
-    fn config(depth: usize, bells: bool) -> PipeConfig {
+    fn config(depth: usize, wakes_reader: bool) -> PipeConfig {
         let names = ["a".to_owned(), "b".to_owned()];
-        PipeConfig { names, depth, rate: LinkRate::gbps(400), frame_len_max: 1_518, bells }
+        PipeConfig { names, depth, rate: LinkRate::gbps(400), frame_len_max: 1_518, wakes_reader }
     }
 
     /// A pipe of `depth` over a pool of `chunks`, started; a handle of the pool for both ends.
@@ -355,7 +355,7 @@ mod tests {
         let (mut a, mut b, mut bufs) = pair(4, 64);
         let mut out = batch(&mut bufs, 0..2);
         a.tx(Instant::ZERO, &mut bufs, &mut out);
-        a.plug().set_link(false);
+        a.link_handle().set_link(false);
         assert!(!a.link_up() && !b.link_up());
         assert_eq!(b.rx(Instant::ZERO, &mut bufs, &mut Batch::new()), 0);
         assert_eq!(used(&bufs), 0);

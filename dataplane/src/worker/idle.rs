@@ -1,16 +1,16 @@
 //! Idle: what a worker does when there is nothing to do.
 //!
 //! Shape: `busy` spins; `adaptive` spins for a short while, then sleeps in `ppoll` on its ports and
-//! its bell, no longer than to the next timer.
+//! its eventfd, no longer than to the next timer.
 //! Units: nanoseconds.
 //! Source: ppoll(2); ARCHITECTURE.md.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
-use weft_base::bell::Bell;
+use weft_base::eventfd::EventFd;
 
-use super::crew::Crew;
+use super::group::WorkerGroup;
 use super::{QUIET, SLEEP_MAX};
 use crate::pipeline::Step;
 use crate::port::Port;
@@ -28,7 +28,7 @@ pub enum Poll {
 /// A worker's way of being idle.
 pub struct Idle {
     poll: Poll,
-    bell: Option<Arc<Bell>>,
+    wakeup: Option<Arc<EventFd>>,
     fds: Vec<libc::pollfd>,
 }
 
@@ -36,8 +36,8 @@ pub struct Idle {
 const BLOCKED: Span = Span::from_us(100);
 
 impl Idle {
-    pub(super) fn new(poll: Poll, bell: Option<Arc<Bell>>) -> Self {
-        Self { poll, bell, fds: Vec::with_capacity(65) }
+    pub(super) fn new(poll: Poll, wakeup: Option<Arc<EventFd>>) -> Self {
+        Self { poll, wakeup, fds: Vec::with_capacity(65) }
     }
 
     /// Spins or sleeps, as the configuration and the time without work say.
@@ -47,7 +47,7 @@ impl Idle {
         quiet_since: Instant,
         step: &Step,
         ports: &[Box<dyn Port>],
-        crew: &Crew,
+        group: &WorkerGroup,
         worker: usize,
     ) {
         std::hint::spin_loop();
@@ -63,21 +63,21 @@ impl Idle {
                 None => {}
             }
         }
-        if let Some(bell) = &self.bell {
-            self.fds.push(wait(bell.as_fd().as_raw_fd()));
+        if let Some(wakeup) = &self.wakeup {
+            self.fds.push(wait(wakeup.as_fd().as_raw_fd()));
         }
         let mut sleep = if step.blocked { BLOCKED } else { SLEEP_MAX };
         if let Some(next) = step.next {
             sleep = sleep.min(next.since(now));
         }
-        if sleep == Span::ZERO || !crew.doze(worker) {
-            crew.wake_up(worker);
+        if sleep == Span::ZERO || !group.prepare_sleep(worker) {
+            group.wake_up(worker);
             return;
         }
         self.sleep(sleep);
-        crew.wake_up(worker);
-        if let Some(bell) = &self.bell {
-            bell.quieten();
+        group.wake_up(worker);
+        if let Some(wakeup) = &self.wakeup {
+            wakeup.drain();
         }
     }
 

@@ -1,11 +1,11 @@
 //! Worker: the thread that drives one lane live, and the one place that reads the clock.
 //!
-//! Shape: [`Worker::run`] loops over [`Lane::step`] until told to stop; [`Crew`] is how control
-//! reaches all workers: stop, hold for a consistent look, hand out a tracer.
+//! Shape: [`Worker::run`] loops over [`Lane::step`] until told to stop; [`WorkerGroup`] is how control
+//! reaches all workers: stop, pause for a consistent look, hand out a tracer.
 //! Units: nanoseconds of the monotonic clock.
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §11.
 
-mod crew;
+mod group;
 mod idle;
 mod recording;
 mod refused;
@@ -14,7 +14,7 @@ mod tsc;
 
 use std::sync::Arc;
 
-pub use crew::{Crew, CrewError, Held, Stuck};
+pub use group::{Quiesced, Stuck, WorkerGroup, WorkerGroupError};
 pub use idle::{Idle, Poll};
 pub use recording::Recording;
 pub use refused::end_on_refused_call;
@@ -89,7 +89,7 @@ pub struct Worker {
     lane: Lane,
     ports: Vec<Box<dyn Port>>,
     clock: Clock,
-    crew: Arc<Crew>,
+    group: Arc<WorkerGroup>,
     idle: Idle,
     tracing: Tracing,
     /// Of the next frame that is traced: no number is given twice, as a frame may stay queued, or its
@@ -98,19 +98,19 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Worker `index` of `crew`, driving `lane` over its `ports`.
+    /// Worker `index` of `group`, driving `lane` over its `ports`.
     #[must_use]
     pub fn new(
         index: usize,
         lane: Lane,
         ports: Vec<Box<dyn Port>>,
         clock: Clock,
-        crew: Arc<Crew>,
+        group: Arc<WorkerGroup>,
         poll: Poll,
     ) -> Self {
-        let idle = Idle::new(poll, crew.bell(index));
+        let idle = Idle::new(poll, group.wakeup(index));
         let number = index as u64 + 1;
-        Self { index, lane, ports, clock, crew, idle, tracing: Tracing::Off, number }
+        Self { index, lane, ports, clock, group, idle, tracing: Tracing::Off, number }
     }
 
     /// Records the run, whose ports are recorded by `recorder`, too.
@@ -120,14 +120,14 @@ impl Worker {
         self
     }
 
-    /// Runs until the crew is told to stop; returns the ports, emptied. Frames that are still queued
+    /// Runs until the group is told to stop; returns the ports, emptied. Frames that are still queued
     /// then are counted as dropped.
     #[must_use]
     pub fn run(mut self) -> Vec<Box<dyn Port>> {
         let mut quiet_since = None;
         let mut busy = None; // since when the pass before did something
-        while !self.crew.is_stopping() {
-            self.crew.check_in(self.index);
+        while !self.group.is_stopping() {
+            self.group.check_in(self.index);
             self.listen();
             let now = self.clock.now();
             self.lane.stats().beat_ns.set(now.as_ns());
@@ -136,14 +136,14 @@ impl Worker {
                 self.lane.stats().count_busy(now.since(since), cycles.wrapping_sub(cycles_then));
             }
             let step = self.step(now);
-            self.crew.pass_on(self.index, &step);
+            self.group.wake_after(self.index, &step);
             if step.work > 0 {
                 quiet_since = None;
                 busy = Some((now, cycles));
                 continue;
             }
             let since = *quiet_since.get_or_insert(now);
-            self.idle.rest(now, since, &step, &self.ports, &self.crew, self.index);
+            self.idle.rest(now, since, &step, &self.ports, &self.group, self.index);
         }
         self.stop()
     }
@@ -165,20 +165,20 @@ impl Worker {
 
     /// Takes a listener over that control has left for us.
     fn listen(&mut self) {
-        let Some(listener) = self.crew.take_listener(self.index) else { return };
+        let Some(listener) = self.group.take_listener(self.index) else { return };
         match &mut self.tracing {
             Tracing::Now(trace) => trace.listener().to = Some(listener),
             Tracing::Recorded(run) => run.trace.listener().to = Some(listener),
             Tracing::Off => {
                 let forward = Forward { to: Some(listener) };
-                let trace = Trace::numbered(forward, self.number, self.crew.len() as u64);
+                let trace = Trace::numbered(forward, self.number, self.group.len() as u64);
                 self.tracing = Tracing::Now(Box::new(trace));
             }
         }
     }
 
     fn stop(mut self) -> Vec<Box<dyn Port>> {
-        self.crew.leave(self.index);
+        self.group.leave(self.index);
         let now = self.clock.now();
         match &mut self.tracing {
             Tracing::Off => self.lane.stop(now, &mut self.ports, &mut NoTrace),

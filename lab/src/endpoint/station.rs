@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use weft_base::bell::Bell;
+use weft_base::eventfd::EventFd;
 use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError, PortOpenError};
@@ -53,14 +53,14 @@ pub enum StationError {
     Start(#[from] PortOpenError),
     /// No eventfd.
     #[error("make room for commands")]
-    Bell(#[source] io::Error),
+    EventFd(#[source] io::Error),
 }
 
 /// Asks a station from other threads.
 #[derive(Clone)]
 pub struct Handle {
     calls: Arc<Mutex<Sender<Call>>>,
-    bell: Arc<Bell>,
+    wakeup: Arc<EventFd>,
     /// Something was sent since the station last looked.
     called: Arc<AtomicBool>,
 }
@@ -80,7 +80,7 @@ impl Handle {
             .send(Call { command, reply })
             .map_err(|_| ended())?;
         self.called.store(true, Ordering::Release); // pairs with `Station::step`
-        self.bell.ring();
+        self.wakeup.notify();
         match answer.recv_timeout(time) {
             Ok(answer) => answer,
             Err(RecvTimeoutError::Timeout) => {
@@ -136,8 +136,8 @@ impl Station {
             port.start(&mut bufs)?;
         }
         let (send, calls) = channel();
-        let bell = Arc::new(Bell::new().map_err(StationError::Bell)?);
-        let handle = Handle { calls: Arc::new(Mutex::new(send)), bell, called: Arc::default() };
+        let wakeup = Arc::new(EventFd::new().map_err(StationError::EventFd)?);
+        let handle = Handle { calls: Arc::new(Mutex::new(send)), wakeup, called: Arc::default() };
         let (desk, callers, answers) = (Desk::default(), BTreeMap::new(), BTreeMap::new());
         let (next, failing) = (0, false);
         Ok(Self { unit, ports, bufs, desk, calls, handle, next, callers, answers, failing })
@@ -255,8 +255,8 @@ impl Station {
                 Ok(progress) => progress.next.map_or(SLEEP_MAX, |next| next.since(at)),
             };
             let fds = self.ports.iter().filter_map(|port| port.as_ref().wait_fd());
-            wait_for(fds.chain([self.handle.bell.as_fd()]), span.min(SLEEP_MAX));
-            self.handle.bell.quieten(); // what rings from now on ends the next sleep
+            wait_for(fds.chain([self.handle.wakeup.as_fd()]), span.min(SLEEP_MAX));
+            self.handle.wakeup.drain(); // a wake-up from now on ends the next sleep
         }
     }
 }

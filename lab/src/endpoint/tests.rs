@@ -23,7 +23,8 @@ struct Net {
 fn wire() -> (Box<dyn Port>, Box<dyn Port>) {
     let names = ["a".to_owned(), "b".to_owned()];
     let rate = LinkRate::gbps(100);
-    let config = PipeConfig { names, depth: 512, rate, frame_len_max: FRAME_LEN_MAX, bells: false };
+    let config =
+        PipeConfig { names, depth: 512, rate, frame_len_max: FRAME_LEN_MAX, wakes_reader: false };
     let (a, b): (Pipe, Pipe) = pipe(config).unwrap();
     (Box::new(a), Box::new(b))
 }

@@ -15,7 +15,7 @@ use weft_dataplane::config::{LiveSizes, PortRole as Role, SwitchConfig, TlpConfi
 use weft_dataplane::pbr::Tables;
 use weft_dataplane::pipeline::{BuildError, Built, Core, Lane, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool, PoolError};
-use weft_dataplane::port::pipe::{Inbox, Pipe, PipeConfig, Plug, pipe};
+use weft_dataplane::port::pipe::{Inbox, LinkHandle, Pipe, PipeConfig, pipe};
 use weft_dataplane::port::{Port, PortError, PortOpenError};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::NoTrace;
@@ -162,7 +162,7 @@ pub struct World {
     fixed: Vec<Fixed>,
     nodes: Vec<Node>,
     seats: Vec<Seat>,
-    plugs: Vec<Plug>,
+    links: Vec<LinkHandle>,
     bufs: Bufs,
     clock: Box<dyn FnMut(bool) -> Instant + Send>,
     failed: u64,
@@ -171,20 +171,20 @@ pub struct World {
 /// The pipes of a layout, by their ends.
 struct Wires {
     ends: BTreeMap<End, Pipe>,
-    plugs: Vec<Plug>,
+    links: Vec<LinkHandle>,
 }
 
 impl Wires {
     fn new(layout: &Layout, bufs: &mut Bufs) -> Result<Self, WorldError> {
-        let (mut ends, mut plugs) = (BTreeMap::new(), Vec::new());
+        let (mut ends, mut links) = (BTreeMap::new(), Vec::new());
         for &[one, two] in &layout.wires {
             let names = [layout.name(two.part), layout.name(one.part)].map(ToOwned::to_owned);
             let (near, far) = joined(names, bufs).map_err(Box::new)?;
-            plugs.push(near.plug());
+            links.push(near.link_handle());
             ends.insert(one, near);
             ends.insert(two, far);
         }
-        Ok(Self { ends, plugs })
+        Ok(Self { ends, links })
     }
 
     fn take(&mut self, part: Part, port: u8) -> Option<(Box<dyn Port>, Inbox)> {
@@ -196,7 +196,7 @@ impl Wires {
 
 fn joined(names: [String; 2], bufs: &mut Bufs) -> Result<(Pipe, Pipe), PortOpenError> {
     let (rate, frame_len_max) = (RATE, FRAME_LEN_MAX);
-    let config = PipeConfig { names, depth: DEPTH, rate, frame_len_max, bells: false };
+    let config = PipeConfig { names, depth: DEPTH, rate, frame_len_max, wakes_reader: false };
     let (mut near, mut far) = pipe(config)?;
     near.start(bufs)?;
     far.start(bufs)?;
@@ -415,9 +415,9 @@ impl World {
                 .map_err(|source| WorldError::Station { name: name(), source: Box::new(source) })?;
             seats.push(Seat { part, station, rest: Rest::new(inboxes), off: false });
         }
-        let plugs = wires.plugs;
+        let links = wires.links;
         let (topology, fixed) = (topology.clone(), fixed.to_vec());
-        Ok(Self { topology, layout, fixed, nodes, seats, plugs, bufs, clock, failed: 0 })
+        Ok(Self { topology, layout, fixed, nodes, seats, links, bufs, clock, failed: 0 })
     }
 
     /// What it is made of.
@@ -514,8 +514,8 @@ impl World {
 
     /// Joins or parts a wire.
     pub fn set_wire(&mut self, wire: usize, up: bool) {
-        if let Some(plug) = self.plugs.get(wire) {
-            plug.set_link(up);
+        if let Some(link) = self.links.get(wire) {
+            link.set_link(up);
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use weft_dataplane::pipeline::{Core, Ledger};
-use weft_dataplane::worker::{Clock, Crew, Poll, Worker, tsc};
+use weft_dataplane::worker::{Clock, Poll, Worker, WorkerGroup, tsc};
 use weft_hosts::frames::Kind;
 use weft_hosts::null_path::{NullLoad, NullPath, frames_sent};
 
@@ -123,8 +123,8 @@ pub fn run(args: &PipelineArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let path = NullPath::new(&load, usize::from(args.workers))
         .map_err(|error| CliError::Usage(error.to_string()))?;
     let core = path.core.clone();
-    let crew = Crew::new(&path.spread).map_err(|source| system("make workers", source))?;
-    let (rounds, ledger) = drive(args, path, &core, &crew)?;
+    let group = WorkerGroup::new(&path.spread).map_err(|source| system("make workers", source))?;
+    let (rounds, ledger) = drive(args, path, &core, &group)?;
     let result = result(args, rounds, &ledger)
         .ok_or_else(|| system("measure", Nothing("no frame went through in any round")))?;
     if args.json {
@@ -138,7 +138,7 @@ fn drive(
     args: &PipelineArgs,
     path: NullPath,
     core: &Arc<Core>,
-    crew: &Arc<Crew>,
+    group: &Arc<WorkerGroup>,
 ) -> Result<(Vec<Round>, Ledger), CliError> {
     let stop = stop_flag()?;
     let clock = Clock::start();
@@ -148,7 +148,7 @@ fn drive(
     let mut started = Ok(());
     std::thread::scope(|scope| {
         for (index, (lane, ports)) in path.lanes.into_iter().enumerate() {
-            let worker = Worker::new(index, lane, ports, clock, crew.clone(), Poll::Busy);
+            let worker = Worker::new(index, lane, ports, clock, group.clone(), Poll::Busy);
             let pin = core_for(&args.cores, index);
             let thread = std::thread::Builder::new().name(format!("weft-worker{index}"));
             let spawned = thread.spawn_scoped(scope, move || {
@@ -159,7 +159,7 @@ fn drive(
             });
             if let Err(source) = spawned {
                 started = Err(system("start a worker", source));
-                crew.stop();
+                group.stop();
                 return;
             }
         }
@@ -181,8 +181,8 @@ fn drive(
             before = after;
             bar.inc(1);
         }
-        ledger = crew.hold(|| Ledger::read(core)).unwrap_or_else(|_| Ledger::read(core));
-        crew.stop();
+        ledger = group.with_quiesced(|| Ledger::read(core)).unwrap_or_else(|_| Ledger::read(core));
+        group.stop();
     });
     bar.finish_and_clear();
     started.map(|()| (rounds, ledger))

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
-use weft_base::bell::Bell;
+use weft_base::eventfd::EventFd;
 use weft_base::threads::Role;
 use weft_cxl::cci::{Right, StreamServer};
 
@@ -187,8 +187,8 @@ impl Protocol for Managers {
             return add(&self.counters.denied, 1);
         };
         // Whatever ends a connection, the others go on.
-        if let Ok(bell) = Bell::new() {
-            let _ = self.serve_wire(client, &mut wire, right, &Arc::new(bell));
+        if let Ok(wakeup) = EventFd::new() {
+            let _ = self.serve_wire(client, &mut wire, right, &Arc::new(wakeup));
         }
     }
 }
@@ -251,11 +251,11 @@ impl Managers {
         client: &Client,
         wire: &mut Wire,
         right: Right,
-        bell: &Arc<Bell>,
+        wakeup: &Arc<EventFd>,
     ) -> io::Result<()> {
-        let session = self.agent.connect(bell.clone());
+        let session = self.agent.connect(wakeup.clone());
         let mut server = StreamServer::new(session).with_right(right);
-        let done = self.carry_out(client, wire, &mut server, bell);
+        let done = self.carry_out(client, wire, &mut server, wakeup);
         add(&self.counters.ignored, server.ignored());
         self.agent.forget(session);
         done
@@ -266,7 +266,7 @@ impl Managers {
         client: &Client,
         wire: &mut Wire,
         server: &mut StreamServer,
-        bell: &Bell,
+        wakeup: &EventFd,
     ) -> io::Result<()> {
         let (mut piece, mut out, mut is_left) = (vec![0; PIECE], Vec::new(), false);
         client.idle();
@@ -274,10 +274,10 @@ impl Managers {
             let mut got = 0;
             if !is_left {
                 let is_there = wire.has_more() || {
-                    let [is_there, _] = wait([client.stream().as_fd(), bell.as_fd()], None);
+                    let [is_there, _] = wait([client.stream().as_fd(), wakeup.as_fd()], None);
                     is_there
                 };
-                bell.quieten();
+                wakeup.drain();
                 if is_there {
                     client.asking();
                     got = match wire.read(client.stream(), &mut piece) {

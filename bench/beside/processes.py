@@ -1,6 +1,6 @@
 """Processes of the bench: each is started here, ended by its id, and remembered with its command.
 
-Shape: Crew.start(argv) -> Popen, Crew.stop(popen), Crew.run(argv) -> text; Crew.commands, in order.
+Shape: Processes.start(argv) -> Popen, Processes.stop(popen), Processes.run(argv) -> text; Processes.commands, in order.
 Units: seconds.
 Source: none of its own.
 """
@@ -14,7 +14,7 @@ class Skip(Exception):
     """A row cannot be run here; says why."""
 
 
-class Crew:
+class Processes:
     """Starts processes, and ends them."""
 
     def __init__(self, folder):

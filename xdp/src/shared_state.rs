@@ -1,6 +1,6 @@
-//! The words that workers and the program steer by, without a system call.
+//! State that workers and the XDP program share in mapped arrays, so that neither needs a system call.
 //!
-//! Shape: [`Words`] over the mapped arrays: open priorities by output; frames handed to user space
+//! Shape: [`SharedState`] over the mapped arrays: open priorities by output; frames handed to user space
 //! and done with, by (port, queue, group of flows).
 //! Units: frames; wrapping counts.
 //! Source: docs/express.md "Order".
@@ -12,9 +12,10 @@ use crate::sys::Mapped;
 
 const LINE: usize = 8;
 
-/// Mapped arrays of one program; for any thread.
+/// What workers and one XDP program tell each other: open priorities, and frames handed over and done with. Any thread
+/// may use it.
 #[derive(Debug)]
-pub struct Words {
+pub struct SharedState {
     pub(crate) control: Mapped,
     pub(crate) open: Mapped,
     pub(crate) handed: Mapped,
@@ -22,8 +23,8 @@ pub struct Words {
     pub(crate) drain: Mapped,
 }
 
-impl Words {
-    /// Words of each map.
+impl SharedState {
+    // Numbers of words of each map.
     pub(crate) const CONTROL: usize = 1;
     pub(crate) const OPEN: usize = PORTS * LINE;
     pub(crate) const COUNTS: usize = PORTS * QUEUES * BUCKETS;

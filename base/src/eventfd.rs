@@ -1,18 +1,18 @@
-//! Bell: wakes a thread that waits in `poll`.
+//! Event descriptor: wakes a thread that waits in `poll`.
 //!
-//! Shape: an eventfd; rings that nobody heard yet are one.
+//! Shape: an eventfd; notifications that nobody has drained yet count as one.
 //! Units: none.
 //! Source: eventfd(2).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A bell that any thread may ring.
+/// An eventfd that any thread may notify, and that one thread polls and drains.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct EventFd(OwnedFd);
 
-impl Bell {
-    /// A new bell, quiet.
+impl EventFd {
+    /// A new eventfd, not readable until it is notified.
     ///
     /// # Errors
     /// The kernel gives no eventfd.
@@ -26,22 +26,22 @@ impl Bell {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Makes it readable.
-    pub fn ring(&self) {
+    /// Makes it readable: whoever polls it wakes up.
+    pub fn notify(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: `one` holds the 8 bytes that an eventfd takes. A full counter rings anyway.
+        // SAFETY: `one` holds the 8 bytes that an eventfd takes. A full counter is readable anyway.
         unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
-    /// Makes it quiet again.
-    pub fn quieten(&self) {
+    /// Makes it unreadable until the next notification.
+    pub fn drain(&self) {
         let mut count = [0u8; 8];
         // SAFETY: `count` has room for the 8 bytes that an eventfd gives; it never blocks.
         unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,24 +1,24 @@
-//! Crew: how control reaches the workers, and how they wake each other.
+//! Worker group: how control reaches the workers, and how they wake each other.
 //!
-//! Shape: flags that workers look at once a loop, a bell for those that sleep. Nobody waits for a worker, or a worker for
-//! another one, without end: one that is stuck is named instead.
+//! Shape: flags that workers look at once a loop, an eventfd for those that sleep. Nobody waits for a worker, or a
+//! worker for another one, without end: one that is stuck is named instead.
 //! Units: none.
 //! Source: ARCHITECTURE.md "Control".
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weft_base::bell::Bell;
+use weft_base::eventfd::EventFd;
 use weft_base::sync::{AtomicBool, Ordering, fence};
 
 use super::Listener;
 use crate::pipeline::Step;
 use crate::types::{PORTS_MAX, PortId};
 
-/// A crew could not be made.
+/// The worker group could not be made: the kernel gave no eventfd.
 #[derive(Debug, thiserror::Error)]
 #[error("eventfd for worker {worker}")]
-pub struct CrewError {
+pub struct WorkerGroupError {
     /// Which one.
     pub worker: usize,
     /// The kernel's answer.
@@ -26,7 +26,7 @@ pub struct CrewError {
     pub source: std::io::Error,
 }
 
-/// Workers that are not between two steps, and do not come there.
+/// Workers that did not come out of a step within the time limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", said(workers))]
 pub struct Stuck {
@@ -51,47 +51,49 @@ const WAIT: Duration = Duration::from_millis(100);
 const WAITS: u32 = if cfg!(test) { 4 } else { 20 };
 
 struct Member {
-    bell: Arc<Bell>,
+    wakeup: Arc<EventFd>,
     sleeps: AtomicBool,
     listener: Mutex<Option<Listener>>,
     has_listener: AtomicBool,
 }
 
+/// Where workers wait between two steps while the group is quiesced.
 #[derive(Default)]
-struct Muster {
-    held: bool,
-    /// Workers that wait until nobody holds the crew; a bit each.
+struct Barrier {
+    /// Whether somebody has quiesced the group.
+    closed: bool,
+    /// Workers that wait at the barrier; a bit each.
     arrived: u64,
     /// Workers that have left; a bit each.
     left: u64,
 }
 
-/// The crew, held between two steps until this is dropped.
-pub struct Held<'a>(&'a Crew);
+/// Keeps all workers of a group between two steps until it is dropped.
+pub struct Quiesced<'a>(&'a WorkerGroup);
 
-impl Drop for Held<'_> {
+impl Drop for Quiesced<'_> {
     fn drop(&mut self) {
         self.0.release();
     }
 }
 
-/// The workers of one switch, as others see them.
-pub struct Crew {
+/// The worker threads of one switch: tells them to stop or to pause, and wakes them.
+pub struct WorkerGroup {
     members: Vec<Member>,
     /// By port: the worker that owns it.
     owner: [usize; PORTS_MAX],
     stopping: AtomicBool,
-    holding: AtomicBool,
-    muster: Mutex<Muster>,
+    quiescing: AtomicBool,
+    barrier: Mutex<Barrier>,
     changed: Condvar,
 }
 
-impl Crew {
-    /// A crew for ports spread as `spread` says; the first worker owns the crossbar.
+impl WorkerGroup {
+    /// A group for ports spread as `spread` says; the first worker owns the crossbar.
     ///
     /// # Errors
     /// When the kernel gives no eventfd.
-    pub fn new(spread: &[Vec<PortId>]) -> Result<Arc<Self>, CrewError> {
+    pub fn new(spread: &[Vec<PortId>]) -> Result<Arc<Self>, WorkerGroupError> {
         let mut owner = [0; PORTS_MAX];
         let mut members = Vec::with_capacity(spread.len());
         for (worker, own) in spread.iter().enumerate() {
@@ -100,9 +102,9 @@ impl Crew {
                     *slot = worker;
                 }
             }
-            let bell = Bell::new().map_err(|source| CrewError { worker, source })?;
+            let wakeup = EventFd::new().map_err(|source| WorkerGroupError { worker, source })?;
             members.push(Member {
-                bell: Arc::new(bell),
+                wakeup: Arc::new(wakeup),
                 sleeps: AtomicBool::new(false),
                 listener: Mutex::new(None),
                 has_listener: AtomicBool::new(false),
@@ -112,8 +114,8 @@ impl Crew {
             members,
             owner,
             stopping: AtomicBool::new(false),
-            holding: AtomicBool::new(false),
-            muster: Mutex::default(),
+            quiescing: AtomicBool::new(false),
+            barrier: Mutex::default(),
             changed: Condvar::new(),
         }))
     }
@@ -133,61 +135,61 @@ impl Crew {
     /// Tells all workers to stop; may be called from anywhere.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        self.ring_all();
+        self.notify_all_members();
     }
 
-    /// Whether the crew is told to stop.
+    /// Whether the group is told to stop.
     #[inline]
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Calls `look` while no worker is in a step: for counters that must add up. Takes
+    /// Calls `look` while all workers pause between two steps: for counters that must add up. Takes
     /// microseconds; frames wait in their ports meanwhile.
     ///
     /// # Errors
     /// A worker does not come out of its step within 2 s; `look` is not called then.
-    pub fn hold<R>(&self, look: impl FnOnce() -> R) -> Result<R, Stuck> {
-        let _held = self.held()?;
+    pub fn with_quiesced<R>(&self, look: impl FnOnce() -> R) -> Result<R, Stuck> {
+        let _quiesced = self.quiesce()?;
         Ok(look())
     }
 
-    /// Holds all workers between two steps until the answer is dropped.
+    /// Has all workers pause between two steps until the answer is dropped.
     ///
     /// # Errors
-    /// A worker does not come out of its step within 2 s; none is held then.
-    pub fn held(&self) -> Result<Held<'_>, Stuck> {
-        let muster = self.lock();
-        let mut muster = self.until(muster, WAITS, |muster| !muster.held);
-        if muster.held {
+    /// A worker does not come out of its step within 2 s; none is paused then.
+    pub fn quiesce(&self) -> Result<Quiesced<'_>, Stuck> {
+        let barrier = self.lock();
+        let mut barrier = self.until(barrier, WAITS, |barrier| !barrier.closed);
+        if barrier.closed {
             return Err(Stuck { workers: Vec::new() });
         }
-        muster.held = true;
-        self.holding.store(true, Ordering::SeqCst);
-        self.ring_all();
+        barrier.closed = true;
+        self.quiescing.store(true, Ordering::SeqCst);
+        self.notify_all_members();
         let all = self.all();
-        let is_there = |muster: &Muster| (muster.arrived | muster.left) == all;
-        let muster = self.until(muster, WAITS, is_there);
-        let missing = all & !(muster.arrived | muster.left);
-        drop(muster);
-        let held = Held(self);
+        let is_there = |barrier: &Barrier| (barrier.arrived | barrier.left) == all;
+        let barrier = self.until(barrier, WAITS, is_there);
+        let missing = all & !(barrier.arrived | barrier.left);
+        drop(barrier);
+        let quiesced = Quiesced(self);
         if missing != 0 {
             let workers = (0..self.members.len()).filter(|worker| missing >> worker & 1 != 0);
             return Err(Stuck { workers: workers.collect() });
         }
-        Ok(held)
+        Ok(quiesced)
     }
 
     fn release(&self) {
-        let mut muster = self.lock();
-        muster.held = false;
-        self.holding.store(false, Ordering::SeqCst);
+        let mut barrier = self.lock();
+        barrier.closed = false;
+        self.quiescing.store(false, Ordering::SeqCst);
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Muster> {
-        self.muster.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Barrier> {
+        self.barrier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A bit for each worker.
@@ -198,18 +200,18 @@ impl Crew {
     /// Waits until `done`, or for so many waits.
     fn until<'a>(
         &self,
-        mut muster: MutexGuard<'a, Muster>,
+        mut barrier: MutexGuard<'a, Barrier>,
         most: u32,
-        done: impl Fn(&Muster) -> bool,
-    ) -> MutexGuard<'a, Muster> {
+        done: impl Fn(&Barrier) -> bool,
+    ) -> MutexGuard<'a, Barrier> {
         let mut waits = 0;
-        while !done(&muster) && waits < most {
-            let waited = self.changed.wait_timeout(muster, WAIT);
+        while !done(&barrier) && waits < most {
+            let waited = self.changed.wait_timeout(barrier, WAIT);
             let (guard, over) = waited.unwrap_or_else(PoisonError::into_inner);
-            muster = guard;
+            barrier = guard;
             waits += u32::from(over.timed_out());
         }
-        muster
+        barrier
     }
 
     /// Has `listener` hear what worker `worker` decides, until it has enough.
@@ -217,7 +219,7 @@ impl Crew {
         if let Some(member) = self.members.get(worker) {
             *member.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
             member.has_listener.store(true, Ordering::SeqCst);
-            member.ring();
+            member.notify();
         }
     }
 
@@ -230,43 +232,43 @@ impl Crew {
         member.listener.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(super) fn bell(&self, worker: usize) -> Option<Arc<Bell>> {
-        self.members.get(worker).map(|member| member.bell.clone())
+    pub(super) fn wakeup(&self, worker: usize) -> Option<Arc<EventFd>> {
+        self.members.get(worker).map(|member| member.wakeup.clone())
     }
 
-    /// Between two steps: waits while control holds the crew.
+    /// Between two steps: waits while the group is quiesced.
     #[inline]
     pub(super) fn check_in(&self, worker: usize) {
-        if self.holding.load(Ordering::Relaxed) {
-            self.wait_out(worker);
+        if self.quiescing.load(Ordering::Relaxed) {
+            self.wait_for_resume(worker);
         }
     }
 
     #[cold]
-    fn wait_out(&self, worker: usize) {
-        let mut muster = self.lock();
-        muster.arrived |= bit(worker);
+    fn wait_for_resume(&self, worker: usize) {
+        let mut barrier = self.lock();
+        barrier.arrived |= bit(worker);
         self.changed.notify_all();
-        let mut muster = self.until(muster, 3 * WAITS, |muster| !muster.held);
-        if muster.held {
-            self.holding.store(false, Ordering::SeqCst); // whoever holds us is stuck: frames go first
+        let mut barrier = self.until(barrier, 3 * WAITS, |barrier| !barrier.closed);
+        if barrier.closed {
+            self.quiescing.store(false, Ordering::SeqCst); // whoever quiesced us is stuck: frames go first
         }
-        muster.arrived &= !bit(worker);
+        barrier.arrived &= !bit(worker);
     }
 
     /// Out of the loop for good; waits for all others, who may hand frames over until then, but not for
     /// one that is stuck.
     pub(super) fn leave(&self, worker: usize) {
-        let mut muster = self.lock();
-        muster.left |= bit(worker);
+        let mut barrier = self.lock();
+        barrier.left |= bit(worker);
         self.changed.notify_all();
         let all = self.all();
-        drop(self.until(muster, WAITS / 2, |muster| muster.left == all));
+        drop(self.until(barrier, WAITS / 2, |barrier| barrier.left == all));
     }
 
     /// Wakes those that a step has made work for.
     #[inline]
-    pub(super) fn pass_on(&self, worker: usize, step: &Step) {
+    pub(super) fn wake_after(&self, worker: usize, step: &Step) {
         if self.members.len() == 1 {
             return;
         }
@@ -283,28 +285,28 @@ impl Crew {
     }
 
     fn wake(&self, worker: usize) {
-        // The hand-over's stores come before this load; pairs with the fence in `doze`.
+        // The hand-over's stores come before this load; pairs with the fence in `prepare_sleep`.
         fence(Ordering::SeqCst);
         if let Some(member) = self.members.get(worker)
             && member.sleeps.load(Ordering::Relaxed)
         {
-            member.ring();
+            member.notify();
         }
     }
 
-    fn ring_all(&self) {
+    fn notify_all_members(&self) {
         for member in &self.members {
-            member.ring();
+            member.notify();
         }
     }
 
     /// Says that `worker` is about to sleep; false when there is something that it must see first.
-    pub(super) fn doze(&self, worker: usize) -> bool {
+    pub(super) fn prepare_sleep(&self, worker: usize) -> bool {
         if let Some(member) = self.members.get(worker) {
             member.sleeps.store(true, Ordering::SeqCst);
         }
         fence(Ordering::SeqCst); // pairs with `wake`
-        !self.is_stopping() && !self.holding.load(Ordering::SeqCst)
+        !self.is_stopping() && !self.quiescing.load(Ordering::SeqCst)
     }
 
     pub(super) fn wake_up(&self, worker: usize) {
@@ -322,8 +324,8 @@ const fn bit(worker: usize) -> u64 {
 const _: () = assert!(PORTS_MAX <= u64::BITS as usize, "a bit for each worker");
 
 impl Member {
-    fn ring(&self) {
-        self.bell.ring();
+    fn notify(&self) {
+        self.wakeup.notify();
     }
 }
 
@@ -331,22 +333,22 @@ impl Member {
 mod tests {
     use super::*;
 
-    fn crew(workers: usize) -> Arc<Crew> {
+    fn group(workers: usize) -> Arc<WorkerGroup> {
         let own = |port| PortId::new(port).into_iter().collect();
         let spread: Vec<Vec<PortId>> = (0..workers).map(own).collect();
-        Crew::new(&spread).unwrap()
+        WorkerGroup::new(&spread).unwrap()
     }
 
     /// Has workers check in until `stop`.
     fn working(
-        crew: &Arc<Crew>,
+        group: &Arc<WorkerGroup>,
         worker: usize,
         stop: &Arc<AtomicBool>,
     ) -> std::thread::JoinHandle<()> {
-        let (crew, stop) = (crew.clone(), stop.clone());
+        let (group, stop) = (group.clone(), stop.clone());
         std::thread::spawn(move || {
             while !stop.load(Ordering::SeqCst) {
-                crew.check_in(worker);
+                group.check_in(worker);
                 std::thread::yield_now();
             }
         })
@@ -354,43 +356,45 @@ mod tests {
 
     #[test]
     fn a_stuck_worker_is_named_and_the_others_go_on() {
-        let (crew, stop) = (crew(2), Arc::new(AtomicBool::new(false)));
-        let worker = working(&crew, 0, &stop);
-        let stuck = crew.hold(|| ()).unwrap_err();
+        let (group, stop) = (group(2), Arc::new(AtomicBool::new(false)));
+        let worker = working(&group, 0, &stop);
+        let stuck = group.with_quiesced(|| ()).unwrap_err();
         assert_eq!(
             (stuck.workers.as_slice(), stuck.to_string().as_str()),
             (&[1][..], "worker 1 does not answer")
         );
-        let late = working(&crew, 1, &stop);
-        assert_eq!(crew.hold(|| 7), Ok(7), "it has come back");
+        let late = working(&group, 1, &stop);
+        assert_eq!(group.with_quiesced(|| 7), Ok(7), "it has come back");
         stop.store(true, Ordering::SeqCst);
         worker.join().unwrap();
         late.join().unwrap();
-        crew.leave(0); // does not wait for ever for the other one
+        group.leave(0); // does not wait for ever for the other one
     }
 
     #[test]
     fn a_look_that_panics_lets_the_workers_go() {
-        let (crew, stop) = (crew(1), Arc::new(AtomicBool::new(false)));
-        let worker = working(&crew, 0, &stop);
-        let other = crew.clone();
-        assert!(std::thread::spawn(move || other.hold(|| panic!("a look"))).join().is_err());
-        assert_eq!(crew.hold(|| 7), Ok(7));
+        let (group, stop) = (group(1), Arc::new(AtomicBool::new(false)));
+        let worker = working(&group, 0, &stop);
+        let other = group.clone();
+        assert!(
+            std::thread::spawn(move || other.with_quiesced(|| panic!("a look"))).join().is_err()
+        );
+        assert_eq!(group.with_quiesced(|| 7), Ok(7));
         stop.store(true, Ordering::SeqCst);
         worker.join().unwrap();
     }
 
     #[test]
     fn workers_go_on_when_whoever_holds_them_is_stuck() {
-        let (crew, stop) = (crew(1), Arc::new(AtomicBool::new(false)));
-        let worker = working(&crew, 0, &stop);
-        let held = crew.held().unwrap();
-        while crew.holding.load(Ordering::SeqCst) {
+        let (group, stop) = (group(1), Arc::new(AtomicBool::new(false)));
+        let worker = working(&group, 0, &stop);
+        let quiesced = group.quiesce().unwrap();
+        while group.quiescing.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        assert_eq!(crew.hold(|| ()), Err(Stuck { workers: Vec::new() }));
-        drop(held);
-        assert_eq!(crew.hold(|| 7), Ok(7));
+        assert_eq!(group.with_quiesced(|| ()), Err(Stuck { workers: Vec::new() }));
+        drop(quiesced);
+        assert_eq!(group.with_quiesced(|| 7), Ok(7));
         stop.store(true, Ordering::SeqCst);
         worker.join().unwrap();
     }
