@@ -23,7 +23,7 @@ test:
 	@python3 tools/test.py
 
 # Licences, versions and sources of all that weft is made of, by cargo-deny; known faults, where their database can
-# be had. What needs neither network nor tool, `make test` checks (tests/tests/tidy.rs).
+# be had. What needs neither network nor tool, `make test` checks (tidy/tests/tree.rs).
 deny:
 	@. tools/versions.sh; [ "$$($(CARGO) deny --version 2>/dev/null)" = "cargo-deny $$CARGO_DENY" ] || \
 	    $(CARGO) install cargo-deny --version "=$$CARGO_DENY" --locked

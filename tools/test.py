@@ -123,8 +123,10 @@ def crate_of(artifact):
 def kind_of(path, artifact):
     """The suite that a test binary belongs to, by its file."""
     file = os.path.basename(path)
-    if file in ("tidy.rs", "fuzz_replay.rs"):
-        return file.removesuffix(".rs").replace("_", " ")
+    if crate_of(artifact) in ("tree", "weft_tidy"):
+        return "tidy"
+    if file == "fuzz_replay.rs":
+        return "fuzz replay"
     if file.startswith("live"):
         return "live"
     if path.startswith("tests/"):

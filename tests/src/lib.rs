@@ -1,6 +1,6 @@
 //! What the conformance and end-to-end tests share.
 //!
-//! Shape: `tidy` holds the source tree to the map, `fuzz` holds bodies of fuzz targets, `crowd` many switches
+//! Shape: `fuzz` holds bodies of fuzz targets, `crowd` many switches
 //! of a fabric, `netns` makes networks of kernel hosts, `fabric_up` whole fabrics of processes in them and
 //! `fabric_here` of one process, `talk` has them talk, `stations` loads interfaces with frames.
 //! Units: as each module says.
@@ -16,4 +16,3 @@ pub mod netns;
 #[expect(unsafe_code, reason = "packet sockets: bursts in one system call")]
 pub mod stations;
 pub mod talk;
-pub mod tidy;

@@ -1,6 +1,6 @@
 //! The source tree keeps its own rules.
 //!
-//! Shape: every rule of `weft_tests::tidy` over the files that git knows.
+//! Shape: every rule of `weft_tidy` over the files that git knows.
 //! Units: none.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use weft_tests::tidy::{RULES, Tree, clauses};
+use weft_tidy::{RULES, Tree, clauses};
 
 fn tree() -> Tree {
     let root =

@@ -7,7 +7,7 @@
 use super::{File, Finding, Tree};
 
 /// Crate, and the crates of ours that it may use; what stands at the top may use all.
-const MAP: [(&str, &[&str]); 18] = [
+const MAP: &[(&str, &[&str])] = &[
     ("weft-base", &[]),
     ("weft-rpc", &[]),
     ("weft-fm", &["weft-rpc", "weft-base", "weft-parsers"]),
@@ -49,6 +49,7 @@ const MAP: [(&str, &[&str]); 18] = [
             "weft-parsers",
         ],
     ),
+    ("weft-tidy", &["weft-parsers"]),
     ("weft-bench", TOP),
     ("weft-tests", TOP),
     ("weft-fuzz", TOP),

@@ -15,7 +15,7 @@ use regex::Regex;
 use super::{File, Finding, Tree, has_extension};
 
 /// Where the rules have examples of their own.
-const EXAMPLES: &str = "tests/src/tidy/";
+const EXAMPLES: &str = "tidy/src/";
 
 /// A regular expression that is right.
 fn regex(pattern: &str) -> Regex {
