@@ -15,7 +15,7 @@ use weft::commands;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Err(error) = weft_lab::fabric::left::go_with() {
+    if let Err(error) = weft_lab::fabric::leftovers::end_with_parent() {
         anstream::eprintln!("error: {error}");
         return ExitCode::from(weft::error::ExitCode::System as u8);
     }

@@ -8,9 +8,9 @@ use weft_fm::service::board::Phase;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, TransferReport};
 use weft_lab::endpoint::number::Num;
-use weft_lab::fabric::embedded::Fabric;
+use weft_lab::fabric::in_process::virtual_clock;
 use weft_lab::fabric::layout::Part;
-use weft_lab::fabric::world::virtual_clock;
+use weft_lab::fabric::managed::ManagedFabric;
 
 /// The text of a file of `pcaps/fabric`.
 ///
@@ -27,7 +27,7 @@ pub fn file(name: &str) -> String {
 /// # Panics
 /// It does not come up, or not without trouble.
 #[must_use]
-pub fn up(name: &str) -> Fabric {
+pub fn up(name: &str) -> ManagedFabric {
     up_text(name, &file(name))
 }
 
@@ -36,8 +36,8 @@ pub fn up(name: &str) -> Fabric {
 /// # Panics
 /// It does not come up, or not without trouble.
 #[must_use]
-pub fn up_text(name: &str, text: &str) -> Fabric {
-    let mut fabric = Fabric::up(text, virtual_clock()).unwrap_or_else(|error| {
+pub fn up_text(name: &str, text: &str) -> ManagedFabric {
+    let mut fabric = ManagedFabric::up(text, virtual_clock()).unwrap_or_else(|error| {
         let causes = core::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
         panic!("{name}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "));
     });
@@ -51,7 +51,7 @@ pub fn up_text(name: &str, text: &str) -> Fabric {
 /// # Panics
 /// It refuses, or that is no transfer.
 #[must_use]
-pub fn transfer(fabric: &Fabric, part: Part, command: &Command) -> TransferReport {
+pub fn transfer(fabric: &ManagedFabric, part: Part, command: &Command) -> TransferReport {
     match fabric.ask(part, command) {
         Ok(Answer::Transfer(report)) => *report,
         other => panic!("{part:?} {command:?}: {other:?}"),
@@ -71,7 +71,7 @@ pub fn range(addr: u64, len: u64, seed: u64) -> Access {
 /// # Panics
 /// It refuses.
 #[must_use]
-pub fn access(fabric: &Fabric, by: Part, access: Access, write: bool) -> TransferReport {
+pub fn access(fabric: &ManagedFabric, by: Part, access: Access, write: bool) -> TransferReport {
     let command = match (by, write) {
         (Part::Device(_), true) => Command::DmaWrite(access),
         (Part::Device(_), false) => Command::DmaRead(access),
@@ -85,10 +85,10 @@ pub fn access(fabric: &Fabric, by: Part, access: Access, write: bool) -> Transfe
 ///
 /// # Panics
 /// They are not.
-pub fn books(fabric: &Fabric) {
-    let world = fabric.world();
-    for at in 0..world.layout().switches.len() {
-        let ledger = world.ledger(at).expect("as many as switches");
+pub fn books(fabric: &ManagedFabric) {
+    let parts = fabric.parts();
+    for at in 0..parts.layout().switches.len() {
+        let ledger = parts.ledger(at).expect("as many as switches");
         assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {at}: {ledger:?}");
     }
 }

@@ -11,8 +11,8 @@ use weft_cxl::cci::Component;
 use weft_dataplane::pbr::segments::Segments;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::Command;
-use weft_lab::fabric::embedded::Fabric;
 use weft_lab::fabric::layout::Part;
+use weft_lab::fabric::managed::ManagedFabric;
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 /// Rows by place.
@@ -24,16 +24,16 @@ pub type Rows = BTreeMap<String, String>;
 /// # Panics
 /// A part does not answer.
 #[must_use]
-pub fn tables(fabric: &mut Fabric) -> Rows {
+pub fn tables(fabric: &mut ManagedFabric) -> Rows {
     let mut rows = Rows::new();
     {
-        let world = fabric.world();
-        for (at, switch) in world.layout().switches.iter().enumerate() {
-            let agent = world.agent(at).expect("as many as switches");
+        let parts = fabric.parts();
+        for (at, switch) in parts.layout().switches.iter().enumerate() {
+            let agent = parts.agent(at).expect("as many as switches");
             of_switch(&switch.name, agent.switch(), &mut rows);
         }
     }
-    let gfds = fabric.world().layout().gfds.len();
+    let gfds = fabric.parts().layout().gfds.len();
     for at in 0..gfds {
         let asked = fabric.ask(Part::Gfd(at), &Command::Status {});
         let Ok(Answer::Status(status)) = asked else { panic!("GFD {at}: {asked:?}") };

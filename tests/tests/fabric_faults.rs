@@ -15,12 +15,12 @@ use weft_dataplane::time::Span;
 use weft_fm::service::Request;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Command, LoadReport};
-use weft_lab::fabric::embedded::Fabric;
 use weft_lab::fabric::layout::Part;
+use weft_lab::fabric::managed::ManagedFabric;
 use weft_tests::fabric_here::{books, range, up};
 
 /// Figure 7-26: two hosts with four GFDs over two switches that two links join; each host with a load of its own.
-fn loaded() -> Fabric {
+fn loaded() -> ManagedFabric {
     let fabric = up("fig-7-26");
     for host in 0..2 {
         let addr = fabric.topology().memory[0].hpa + host as u64 * 0x10_0000;
@@ -32,12 +32,12 @@ fn loaded() -> Fabric {
     fabric
 }
 
-fn pass(fabric: &Fabric, ms: u64) {
-    fabric.world().until(Span::from_ms(ms), |_| false);
+fn pass(fabric: &ManagedFabric, ms: u64) {
+    fabric.parts().until(Span::from_ms(ms), |_| false);
 }
 
 /// How the load of a host goes; each request has one outcome.
-fn load(fabric: &Fabric, host: usize) -> LoadReport {
+fn load(fabric: &ManagedFabric, host: usize) -> LoadReport {
     let Answer::Load(load) = fabric.ask(Part::Host(host), &Command::LoadStatus {}).unwrap() else {
         panic!("no load");
     };
@@ -49,11 +49,11 @@ fn load(fabric: &Fabric, host: usize) -> LoadReport {
 }
 
 /// Ends both loads; all is told, and the switches' books are even.
-fn stop(fabric: &Fabric) -> [LoadReport; 2] {
+fn stop(fabric: &ManagedFabric) -> [LoadReport; 2] {
     let ended = [0, 1].map(|host| {
         fabric.ask(Part::Host(host), &Command::LoadStop {}).unwrap();
-        fabric.world().until(Span::from_ms(5_000), |world| {
-            let status = world.station(Part::Host(host)).unwrap().status();
+        fabric.parts().until(Span::from_ms(5_000), |parts| {
+            let status = parts.runner(Part::Host(host)).unwrap().status();
             status.detail["load"]["running"] == false
         });
         load(fabric, host)
@@ -100,12 +100,12 @@ fn a_pulled_link_costs_what_was_on_it() {
     let before = fabric.fm().state();
     let is_switch = |part: Part| matches!(part, Part::Switch(_));
     let wire = {
-        let world = fabric.world();
-        let mut wires = world.layout().wires.iter();
+        let parts = fabric.parts();
+        let mut wires = parts.layout().wires.iter();
         wires.position(|ends| ends.iter().all(|end| is_switch(end.part))).unwrap()
     };
     let under_way: u64 = [0, 1].iter().map(|host| load(&fabric, *host).under_way).sum();
-    fabric.world().set_wire(wire, false);
+    fabric.parts().set_wire(wire, false);
     pass(&fabric, 20);
     fabric.fm().watch();
     // Whatever was lost is given up in time, and the loads go on.
@@ -116,7 +116,7 @@ fn a_pulled_link_costs_what_was_on_it() {
         let now = load(&fabric, host);
         assert!(now.done > hit.done && now.failures == hit.failures, "{now:?}");
     }
-    fabric.world().set_wire(wire, true);
+    fabric.parts().set_wire(wire, true);
     pass(&fabric, 150);
     fabric.fm().watch();
     pass(&fabric, 100);

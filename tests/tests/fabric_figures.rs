@@ -15,11 +15,11 @@ use weft_fm::trace::End;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, Own, Via};
 use weft_lab::endpoint::number::Num;
-use weft_lab::fabric::embedded::Fabric;
 use weft_lab::fabric::layout::{End as End2, Part, uuid};
+use weft_lab::fabric::managed::ManagedFabric;
 use weft_tests::fabric_here::{books, range, transfer, up};
 
-fn tree(fabric: &Fabric, host: usize) -> String {
+fn tree(fabric: &ManagedFabric, host: usize) -> String {
     match fabric.ask(Part::Host(host), &Command::Tree {}).unwrap() {
         Answer::Tree { text, .. } => text,
         other => panic!("{other:?}"),
@@ -27,7 +27,7 @@ fn tree(fabric: &Fabric, host: usize) -> String {
 }
 
 /// Writes by one, and reads what is there by another.
-fn written_and_read(fabric: &Fabric, by: Part, to: Part, addr: u64, len: u64, seed: u64) {
+fn written_and_read(fabric: &ManagedFabric, by: Part, to: Part, addr: u64, len: u64, seed: u64) {
     let write = transfer(fabric, by, &Command::Write(range(addr, len, seed)));
     assert!(write.ok && write.written == len, "{addr:#x}: {write:?}");
     let read = transfer(fabric, to, &Command::Read(range(addr, len, seed)));
@@ -35,7 +35,7 @@ fn written_and_read(fabric: &Fabric, by: Part, to: Part, addr: u64, len: u64, se
 }
 
 /// What a host's functions are: bus, device and function, and Device ID.
-fn functions(fabric: &Fabric, host: usize) -> Vec<(String, String)> {
+fn functions(fabric: &ManagedFabric, host: usize) -> Vec<(String, String)> {
     let text = tree(fabric, host);
     let lines = text.lines().filter(|line| line.as_bytes().get(2) == Some(&b':'));
     let parts = lines.map(|line| {
@@ -110,7 +110,7 @@ fn figure_7_31_a_trace_explains_each_lookup() {
         let state = fabric.fm().state().unwrap();
         let named = state.inventory.gfds.iter().find(|gfd| Some(gfd.pid.bits()) == trace.dpid);
         let uuids: Vec<_> =
-            fabric.world().layout().gfds.iter().map(|gfd| uuid(gfd.serial)).collect();
+            fabric.parts().layout().gfds.iter().map(|gfd| uuid(gfd.serial)).collect();
         assert_eq!(grown.len(), 1, "{before:?} {after:?}");
         assert_eq!(Some(uuids[grown[0]]), named.map(|gfd| gfd.uuid), "{hpa:#x}");
     }
@@ -118,8 +118,8 @@ fn figure_7_31_a_trace_explains_each_lookup() {
 }
 
 /// Writes that each GFD has carried out.
-fn writes(fabric: &Fabric) -> Vec<u64> {
-    let count = fabric.world().layout().gfds.len();
+fn writes(fabric: &ManagedFabric) -> Vec<u64> {
+    let count = fabric.parts().layout().gfds.len();
     let of = |at| match fabric.ask(Part::Gfd(at), &Command::Status {}).unwrap() {
         Answer::Status(status) => status.counts["gfd"]["writes"].as_u64().unwrap(),
         other => panic!("{other:?}"),
@@ -189,19 +189,19 @@ fn a_static_fabric_has_the_hierarchies_of_a_managed_one() {
     let mut fabric = up("static");
     hierarchies(&fabric);
     assert_eq!(fabric.fm().board().status().calls, 0);
-    let of = |fabric: &Fabric| -> Vec<Fixed> {
-        let world = fabric.world();
-        (0..4).map(|at| Fixed::of(world.agent(at).unwrap().switch())).collect()
+    let of = |fabric: &ManagedFabric| -> Vec<Fixed> {
+        let parts = fabric.parts();
+        (0..4).map(|at| Fixed::of(parts.agent(at).unwrap().switch())).collect()
     };
     let managed = up("fig-7-45");
     assert_eq!(of(&fabric), of(&managed), "PIDs, routes, groups and bindings");
-    let unowned = fabric.world().agent(0).unwrap().switch().common().ownership.primary();
+    let unowned = fabric.parts().agent(0).unwrap().switch().common().ownership.primary();
     assert_eq!(unowned, None);
     books(&fabric);
 }
 
 /// What each host of figure 7-45 sees, and what it and its devices reach.
-fn hierarchies(fabric: &Fabric) {
+fn hierarchies(fabric: &ManagedFabric) {
     let want = |list: &[(&str, &str)]| -> Vec<(String, String)> {
         list.iter().map(|(bdf, id)| ((*bdf).to_owned(), (*id).to_owned())).collect()
     };
@@ -260,7 +260,7 @@ fn unbinding_takes_away_and_binding_gives_back() {
     let mut fabric = up("fig-7-45");
     let before = (functions(&fabric, 0), functions(&fabric, 1));
     // The host hears of it by an interrupt of the slot, and looks for itself.
-    let notice = |fabric: &Fabric| fabric.world().until(Span::from_ms(20), |_| false);
+    let notice = |fabric: &ManagedFabric| fabric.parts().until(Span::from_ms(20), |_| false);
     let bridge = "entry/0/2".to_owned();
     fabric.fm().request(&Request::Unbind { bridge: bridge.clone() }).unwrap();
     notice(&fabric);
@@ -295,14 +295,14 @@ fn a_pulled_link_is_routed_around_and_back() {
     let mut fabric = up("fig-7-43");
     let base = fabric.topology().memory[0].hpa;
     let wire = {
-        let world = fabric.world();
+        let parts = fabric.parts();
         let of = |end: End2| matches!(end.part, Part::Switch(_));
-        world.layout().wires.iter().position(|ends| ends.iter().all(|end| of(*end))).unwrap()
+        parts.layout().wires.iter().position(|ends| ends.iter().all(|end| of(*end))).unwrap()
     };
     written_and_read(&fabric, Part::Host(0), Part::Host(1), base, 1 << 14, 1);
     for up in [false, true] {
-        fabric.world().set_wire(wire, up);
-        fabric.world().until(Span::from_ms(150), |_| false);
+        fabric.parts().set_wire(wire, up);
+        fabric.parts().until(Span::from_ms(150), |_| false);
         fabric.fm().watch();
         for host in 0..4 {
             let addr = base + (host as u64) * 0x10_0000;

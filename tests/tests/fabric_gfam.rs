@@ -13,8 +13,8 @@ use weft_fm::trace::{End, Trace};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, Own};
 use weft_lab::endpoint::number::Num;
-use weft_lab::fabric::embedded::Fabric;
 use weft_lab::fabric::layout::{Part, uuid};
+use weft_lab::fabric::managed::ManagedFabric;
 use weft_tests::fabric_here::{access, books, range, transfer, up};
 
 /// Every granularity that there is.
@@ -29,21 +29,21 @@ const BLOCK: u64 = 16 << 20;
 /// Most bytes that are written and read at a time.
 const LEN: u64 = 16 << 20;
 
-fn write(fabric: &Fabric, by: Part, to: Access) {
+fn write(fabric: &ManagedFabric, by: Part, to: Access) {
     let (len, addr) = (to.len.unwrap().0, to.addr.0);
     let done = access(fabric, by, to, true);
     assert!(done.ok && done.written == len, "{by:?} {addr:#x}: {done:?}");
 }
 
-fn read(fabric: &Fabric, by: Part, from: Access) {
+fn read(fabric: &ManagedFabric, by: Part, from: Access) {
     let (len, addr) = (from.len.unwrap().0, from.addr.0);
     let done = access(fabric, by, from, false);
     assert!(done.ok && done.read == len && done.mismatched == 0, "{by:?} {addr:#x}: {done:?}");
 }
 
 /// Bytes that each GFD has had written, and has been asked for.
-fn counts(fabric: &Fabric) -> Vec<[u64; 2]> {
-    let count = fabric.world().layout().gfds.len();
+fn counts(fabric: &ManagedFabric) -> Vec<[u64; 2]> {
+    let count = fabric.parts().layout().gfds.len();
     let of = |at| match fabric.ask(Part::Gfd(at), &Command::Status {}).unwrap() {
         Answer::Status(status) => {
             ["bytes_written", "bytes_read"].map(|what| status.counts["gfd"][what].as_u64().unwrap())
@@ -55,7 +55,13 @@ fn counts(fabric: &Fabric) -> Vec<[u64; 2]> {
 
 /// One requester writes a range, another one reads it back; the first `ways` GFDs have their part of it, and no other
 /// has heard of it. `sum` is what they had of all rounds before.
-fn round(fabric: &Fabric, sum: &mut [[u64; 2]], nth: usize, (hpa, len): (u64, u64), ways: usize) {
+fn round(
+    fabric: &ManagedFabric,
+    sum: &mut [[u64; 2]],
+    nth: usize,
+    (hpa, len): (u64, u64),
+    ways: usize,
+) {
     let seed = nth as u64 + 1;
     write(fabric, REQUESTERS[nth % 3].0, range(hpa, len, seed));
     read(fabric, REQUESTERS[(nth + 1) % 3].0, range(hpa, len, seed));
@@ -67,12 +73,17 @@ fn round(fabric: &Fabric, sum: &mut [[u64; 2]], nth: usize, (hpa, len): (u64, u6
     }
 }
 
-fn request(fabric: &mut Fabric, request: &Request) -> Response {
+fn request(fabric: &mut ManagedFabric, request: &Request) -> Response {
     fabric.fm().request(request).unwrap_or_else(|refused| panic!("{request:?}: {refused:?}"))
 }
 
 /// Gives all requesters memory of the first GFDs, calls `with` with where it is, and takes it again.
-fn shared(fabric: &mut Fabric, ways: u16, granularity: u32, with: impl FnOnce(&mut Fabric, u64)) {
+fn shared(
+    fabric: &mut ManagedFabric,
+    ways: u16,
+    granularity: u32,
+    with: impl FnOnce(&mut ManagedFabric, u64),
+) {
     let name = "some".to_owned();
     let hosts = REQUESTERS.map(|(_, name)| name.to_owned()).to_vec();
     let gfds = (0..ways).map(|gfd| format!("g{gfd}")).collect();
@@ -126,7 +137,7 @@ fn soak_sixteen_mib_at_1_2_4_and_256_ways_and_every_granularity() {
     all_ways(|_, _| LEN);
 }
 
-fn traced(fabric: &mut Fabric, host: &str, hpa: u64) -> Trace {
+fn traced(fabric: &mut ManagedFabric, host: &str, hpa: u64) -> Trace {
     match request(fabric, &Request::Trace { host: host.to_owned(), hpa }) {
         Response::Trace(trace) => trace,
         other => panic!("{other:?}"),
@@ -139,7 +150,7 @@ fn a_trace_of_256_ways_names_the_gfd_and_the_dpa() {
     let mut fabric = up("gfam-256");
     let shares: Vec<u64> = fabric.topology().memory.iter().map(|share| share.hpa).collect();
     let gfds = fabric.fm().state().unwrap().inventory.gfds;
-    let uuids: Vec<_> = fabric.world().layout().gfds.iter().map(|gfd| uuid(gfd.serial)).collect();
+    let uuids: Vec<_> = fabric.parts().layout().gfds.iter().map(|gfd| uuid(gfd.serial)).collect();
     let before = counts(&fabric);
     let mut expected = vec![0; uuids.len()];
     let mut rng = Rng::new(0x6FA3);

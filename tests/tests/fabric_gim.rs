@@ -12,9 +12,9 @@ use weft_fm::trace::{End, Trace};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, Own, Via};
 use weft_lab::endpoint::number::{Hex, Num};
-use weft_lab::fabric::embedded::Fabric;
+use weft_lab::fabric::fast_tables::{Region, UPSTREAM, commands};
 use weft_lab::fabric::layout::Part;
-use weft_lab::fabric::software::{Region, UPSTREAM, commands};
+use weft_lab::fabric::managed::ManagedFabric;
 use weft_parsers::cci::gae::PrefixFlags;
 use weft_parsers::cci::{Opcode, ReturnCode};
 use weft_parsers::fabric::Pid;
@@ -23,7 +23,7 @@ use weft_tests::fabric_here::{access, books, range, transfer, up};
 /// Where a host's memory begins for itself.
 const OWN: u64 = 0x10_0000;
 
-fn rows(fabric: &mut Fabric) -> Vec<GimRow> {
+fn rows(fabric: &mut ManagedFabric) -> Vec<GimRow> {
     match fabric.fm().request(&Request::Gim) {
         Ok(Response::Gim(rows)) => rows,
         other => panic!("{other:?}"),
@@ -31,7 +31,7 @@ fn rows(fabric: &mut Fabric) -> Vec<GimRow> {
 }
 
 /// What whose memory it is finds there itself, against a pattern.
-fn has(fabric: &Fabric, of: Part, offset: u64, len: u64, seed: u64) -> bool {
+fn has(fabric: &ManagedFabric, of: Part, offset: u64, len: u64, seed: u64) -> bool {
     let base = if matches!(of, Part::Host(_)) { OWN } else { 0 };
     let own =
         Own { addr: Num(base + offset), len: Some(Num(len)), seed: Some(seed), ..Own::default() };
@@ -39,7 +39,7 @@ fn has(fabric: &Fabric, of: Part, offset: u64, len: u64, seed: u64) -> bool {
 }
 
 /// Writes and reads by `by`, byte for byte, and looks at the memory itself.
-fn reaches(fabric: &Fabric, by: Part, of: Part, to: Access) {
+fn reaches(fabric: &ManagedFabric, by: Part, of: Part, to: Access) {
     let (len, seed) = (to.len.unwrap().0, to.seed.unwrap());
     let offset = to.addr.0 % (64 << 30);
     assert!(!has(fabric, of, offset, len, seed), "it is not there before");
@@ -51,7 +51,7 @@ fn reaches(fabric: &Fabric, by: Part, of: Part, to: Access) {
 }
 
 /// A write and a read are refused, and the memory is as it was.
-fn refused(fabric: &Fabric, by: Part, of: Part, to: &Access) {
+fn refused(fabric: &ManagedFabric, by: Part, of: Part, to: &Access) {
     let (len, seed) = (to.len.unwrap().0, to.seed.unwrap());
     for write in [true, false] {
         let report = access(fabric, by, to.clone(), write);
@@ -64,7 +64,7 @@ fn refused(fabric: &Fabric, by: Part, of: Part, to: &Access) {
 }
 
 /// What a host's GAE says to a command.
-fn gae(fabric: &Fabric, host: Part, (opcode, input): (Opcode, Vec<u8>)) -> u16 {
+fn gae(fabric: &ManagedFabric, host: Part, (opcode, input): (Opcode, Vec<u8>)) -> u16 {
     let (opcode, input) = (Num(opcode.0.into()), Hex(input));
     let command = Command::Gae { opcode, input, block: None, timeout_ms: 1_000 };
     match fabric.ask(host, &command).unwrap() {
@@ -73,7 +73,7 @@ fn gae(fabric: &Fabric, host: Part, (opcode, input): (Opcode, Vec<u8>)) -> u16 {
     }
 }
 
-fn traced(fabric: &mut Fabric, host: &str, hpa: u64) -> Trace {
+fn traced(fabric: &mut ManagedFabric, host: &str, hpa: u64) -> Trace {
     let asked = Request::Trace { host: host.to_owned(), hpa };
     match fabric.fm().request(&asked) {
         Ok(Response::Trace(trace)) => trace,
@@ -189,7 +189,7 @@ fn revoking_gim_stops_one_and_no_other() {
     let mut fabric = up("fig-7-40");
     let row = rows(&mut fabric).remove(0);
     let [host, device, memory] = [Part::Host(0), Part::Device(0), Part::Host(1)];
-    let access_of = |fabric: &mut Fabric, host: &str| match fabric
+    let access_of = |fabric: &mut ManagedFabric, host: &str| match fabric
         .fm()
         .request(&Request::Access { host: host.to_owned() })
     {

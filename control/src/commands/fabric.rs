@@ -21,15 +21,15 @@ use crate::log::Log;
 use crate::mgmt::Server;
 use crate::supervise::{Supervisor, no_reload};
 use weft_lab::endpoint::{Answer, Command};
-use weft_lab::fabric::embedded::{Fabric, Shared, UpError};
-use weft_lab::fabric::layout::{Layout, Part, Shown};
+use weft_lab::fabric::layout::{Layout, Part, VppbBinding};
+use weft_lab::fabric::managed::{ManagedFabric, SharedFabric, UpError};
 use weft_lab::fabric::processes::{self, ProcessError, Processes, Setup};
 use weft_lab::fabric::topology::Topology;
 
 /// How often the manager looks at the fabric.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How often it is looked whether a process has ended, or a signal has come.
-const TEND: Duration = Duration::from_millis(20);
+const HOUSEKEEPING: Duration = Duration::from_millis(20);
 /// How long the parts rest when nothing moves.
 const REST: Duration = Duration::from_micros(200);
 
@@ -126,12 +126,12 @@ fn show(topology: &Topology, layout: &Layout, out: &mut dyn Write) -> std::io::R
         for (number, vcs) in switch.vcses.iter().enumerate() {
             let owner = layout.name(Part::Host(vcs.host));
             let shown = vcs.vppbs.iter().map(|shown| match shown {
-                Shown::Port(port) => {
+                VppbBinding::Port(port) => {
                     let far = switch.ports.get(usize::from(*port)).map(|port| port.name.as_str());
                     far.unwrap_or_default().to_owned()
                 }
-                Shown::Below { switch, .. } => layout.name(Part::Switch(*switch)).to_owned(),
-                Shown::Spare => "nothing".to_owned(),
+                VppbBinding::Below { switch, .. } => layout.name(Part::Switch(*switch)).to_owned(),
+                VppbBinding::Spare => "nothing".to_owned(),
             });
             let shown: Vec<String> = shown.collect();
             let list = if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") };
@@ -140,10 +140,10 @@ fn show(topology: &Topology, layout: &Layout, out: &mut dyn Write) -> std::io::R
     }
     let (switches, hosts, devices) =
         (layout.switches.len(), layout.hosts.len(), layout.devices.len());
-    let (plain, gfds, wires) = (layout.plain.len(), layout.gfds.len(), layout.wires.len());
+    let (hbrs, gfds, wires) = (layout.hbrs.len(), layout.gfds.len(), layout.wires.len());
     writeln!(
         out,
-        "{switches} switches, {hosts} hosts, {devices} devices, {plain} HBR switches, {gfds} GFDs, {wires} links"
+        "{switches} switches, {hosts} hosts, {devices} devices, {hbrs} HBR switches, {gfds} GFDs, {wires} links"
     )
 }
 
@@ -170,10 +170,10 @@ fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     writeln!(out, "fabric is up at {}", args.dir.display()).map_err(CliError::Output)?;
     out.flush().map_err(CliError::Output)?;
     while signals.pending().next().is_none() {
-        for line in up.tend() {
+        for line in up.housekeeping() {
             anstream::eprintln!("{line}; its links are down");
         }
-        std::thread::park_timeout(TEND);
+        std::thread::park_timeout(HOUSEKEEPING);
     }
     Ok(())
 }
@@ -181,7 +181,7 @@ fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
 fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let text = read(&args.file)?;
     let mut supervisor = Supervisor::begin(Log::default())?;
-    let fabric = Fabric::up(&text, Box::new(|_| weft_lab::clock::now()));
+    let fabric = ManagedFabric::up(&text, Box::new(|_| weft_lab::clock::now()));
     let fabric = fabric.map_err(|error| match error {
         UpError::File(_) | UpError::Layout(_) | UpError::Want(_) => {
             CliError::Usage(format!("{}: {error}", args.file.display()))
@@ -217,13 +217,16 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     drop((servers, manager, service));
     stop.store(true, Ordering::Release); // pairs with `drive`
     let _ = driver.join(); // a panic has been printed
-    shared.with(|world| books(world, out)).map_err(CliError::Output)
+    shared.with(|parts| books(parts, out)).map_err(CliError::Output)
 }
 
 /// What each switch has counted.
-fn books(world: &weft_lab::fabric::world::World, out: &mut dyn Write) -> std::io::Result<()> {
-    for (at, switch) in world.layout().switches.iter().enumerate() {
-        let Some(ledger) = world.ledger(at) else { continue };
+fn books(
+    parts: &weft_lab::fabric::in_process::InProcessFabric,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    for (at, switch) in parts.layout().switches.iter().enumerate() {
+        let Some(ledger) = parts.ledger(at) else { continue };
         writeln!(
             out,
             "{}: rx {} tx {} dropped {}, unaccounted {}",
@@ -238,8 +241,8 @@ fn books(world: &weft_lab::fabric::world::World, out: &mut dyn Write) -> std::io
 }
 
 /// A socket for each part that is no PBR switch.
-fn serve(shared: &Shared, dir: &Path) -> Result<Vec<Server>, CliError> {
-    let handles = shared.with(|world| world.handles());
+fn serve(shared: &SharedFabric, dir: &Path) -> Result<Vec<Server>, CliError> {
+    let handles = shared.with(|parts| parts.handles());
     let mut servers = Vec::new();
     for (name, handle) in handles {
         let path = dir.join(name).join("endpoint.sock");
@@ -249,7 +252,7 @@ fn serve(shared: &Shared, dir: &Path) -> Result<Vec<Server>, CliError> {
     Ok(servers)
 }
 
-fn drive(shared: &Shared, stop: &AtomicBool) {
+fn drive(shared: &SharedFabric, stop: &AtomicBool) {
     let mut moved = true;
     while !stop.load(Ordering::Acquire) {
         moved = shared.step(moved);

@@ -1,4 +1,4 @@
-//! A device as a unit: memory behind its BARs, DMA of its functions.
+//! A device as an endpoint: memory behind its BARs, DMA of its functions.
 //!
 //! Shape: commands → asks of [`CxlDevice`]; its events → answers, by number.
 //! Units: bytes.
@@ -15,14 +15,15 @@ use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
 use weft_rpc::Refused;
 
+use super::api::{Endpoint, not_for, sole};
 use super::command::{Access, Answer, Command, Own, Status, TransferReport, Via};
+use super::event_log::EventLog;
 use super::host::load;
 use super::number::Hex;
-use super::transfer::{Plan, Transfers, looked_at, own};
-use super::unit::{Desk, Unit, not_for, sole};
+use super::transfer::{Plan, Transfers, compared, own};
 
 /// A device. Each function's transfers are its own, as their requests are numbered by function.
-pub struct Device {
+pub struct DeviceEndpoint {
     inner: CxlDevice,
     name: String,
     /// Its link has UIO.
@@ -38,7 +39,7 @@ fn submitter(device: &mut CxlDevice, function: u8) -> impl FnMut(Ask) -> Result<
     move |ask| device.submit(function, ask).map_err(refused)
 }
 
-impl Device {
+impl DeviceEndpoint {
     /// `device` with so many functions, on a link in flit mode or not.
     #[must_use]
     pub fn new(device: CxlDevice, name: &str, functions: usize, flit: bool) -> Self {
@@ -103,22 +104,22 @@ impl Device {
         let (at, mut bytes, source) = own(place, false)?;
         let done = self.memory(place)?.read(at, &mut bytes);
         done.map_err(|error| Refused::because(error.to_string()))?;
-        Ok(Answer::Transfer(Box::new(looked_at(at, bytes, &source))))
+        Ok(Answer::Transfer(Box::new(compared(at, bytes, &source))))
     }
 
-    fn pump(&mut self, now: Instant, desk: &mut Desk) -> usize {
+    fn pump(&mut self, now: Instant, log: &mut EventLog) -> usize {
         let Self { inner: device, transfers, .. } = self;
         let (mut sent, mut ended) = (0, Vec::new());
         for (function, transfers) in (0..).zip(transfers) {
             sent += transfers.pump(now, &mut submitter(device, function), &mut ended);
         }
         for (number, report) in ended {
-            desk.answer(number, Ok(Answer::Transfer(Box::new(report))));
+            log.answer(number, Ok(Answer::Transfer(Box::new(report))));
         }
         sent
     }
 
-    fn event(&mut self, event: Event, desk: &mut Desk) {
+    fn event(&mut self, event: Event, log: &mut EventLog) {
         match event {
             Event::Done { function, done } => {
                 if let Ok((device, transfers)) = self.transfers(function) {
@@ -126,25 +127,25 @@ impl Device {
                 }
             }
             Event::Ln { function, ticket, outcome } => {
-                desk.note("ln", format!("function {function}: {ticket:?} {outcome:?}"));
+                log.event("ln", format!("function {function}: {ticket:?} {outcome:?}"));
             }
             Event::Command { function, command } => {
-                desk.note("command", format!("function {function}: {:#06x}", command.opcode));
+                log.event("command", format!("function {function}: {:#06x}", command.opcode));
                 // Nobody serves it: Unsupported.
                 let _ = self.inner.complete(function, 0x15, 0, &[]);
             }
-            Event::Reset(None) => desk.note("reset", "the device"),
-            Event::Reset(Some(function)) => desk.note("reset", format!("function {function}")),
+            Event::Reset(None) => log.event("reset", "the device"),
+            Event::Reset(Some(function)) => log.event("reset", format!("function {function}")),
             Event::Message { from, code, routing, dws, payload } => {
                 let payload = Hex(payload);
                 let text = format!("{from} code {code:#04x} {routing:?} {dws:x?} {payload}");
-                desk.note("message", text);
+                log.event("message", text);
             }
         }
     }
 }
 
-impl Unit for Device {
+impl Endpoint for DeviceEndpoint {
     fn kind(&self) -> &'static str {
         "device"
     }
@@ -154,16 +155,16 @@ impl Unit for Device {
         now: Instant,
         ports: &mut [Box<dyn Port>],
         bufs: &mut Bufs,
-        desk: &mut Desk,
+        log: &mut EventLog,
     ) -> Result<Progress, PortError> {
         let Some(port) = sole(ports) else { return Ok(Progress::default()) };
-        self.pump(now, desk);
+        self.pump(now, log);
         let mut progress = self.inner.poll(now, port, bufs)?;
         while let Some(event) = self.inner.next_event() {
-            self.event(event, desk);
+            self.event(event, log);
             progress.frames += 1;
         }
-        progress.frames += self.pump(now, desk);
+        progress.frames += self.pump(now, log);
         Ok(progress)
     }
 

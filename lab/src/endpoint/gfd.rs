@@ -1,4 +1,4 @@
-//! A G-FAM device as a unit.
+//! A G-FAM device as an endpoint.
 //!
 //! Shape: CCI commands as a host's GAE would forward them; tables and refusals in the status.
 //! Units: bytes.
@@ -19,23 +19,24 @@ use weft_parsers::cci::{Header, Opcode};
 use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
+use super::api::{Endpoint, not_for, sole};
 use super::command::{Answer, Command, Own, Status};
+use super::event_log::EventLog;
 use super::host::answered;
-use super::transfer::{looked_at, own};
-use super::unit::{Desk, Unit, not_for, sole};
+use super::transfer::{compared, own};
 
 /// Most bytes of a command's input.
 const INPUT_MAX: usize = 1 << 16;
 
 /// A G-FAM device.
-pub struct GfdUnit {
+pub struct GfdEndpoint {
     end: GfdEnd,
     name: String,
     /// Notifications that have become events here, by kind.
     notices: BTreeMap<String, u64>,
 }
 
-impl GfdUnit {
+impl GfdEndpoint {
     /// `end`; its notifications for the fabric manager (0107h) become events here, as nobody sends them on.
     #[must_use]
     pub fn new(end: GfdEnd, name: &str) -> Self {
@@ -95,7 +96,7 @@ impl GfdUnit {
         }
         let done = device.memory().read(at, &mut bytes);
         done.map_err(|error| Refused::because(error.to_string()))?;
-        Ok(Answer::Transfer(Box::new(looked_at(at, bytes, &source))))
+        Ok(Answer::Transfer(Box::new(compared(at, bytes, &source))))
     }
 
     /// Requesters that have something: groups, notification, decoders.
@@ -137,7 +138,7 @@ fn decoder_json(index: u64, decoder: &Decoder) -> Value {
     })
 }
 
-impl Unit for GfdUnit {
+impl Endpoint for GfdEndpoint {
     fn kind(&self) -> &'static str {
         "gfd"
     }
@@ -147,7 +148,7 @@ impl Unit for GfdUnit {
         now: Instant,
         ports: &mut [Box<dyn Port>],
         bufs: &mut Bufs,
-        desk: &mut Desk,
+        log: &mut EventLog,
     ) -> Result<Progress, PortError> {
         let Some(port) = sole(ports) else { return Ok(Progress::default()) };
         let progress = self.end.poll(now, port, bufs)?;
@@ -158,7 +159,7 @@ impl Unit for GfdUnit {
                 "{kind} trigger {} by {} at {:?} {:?}",
                 event.trigger, event.rpid, event.hpa, event.dpa
             );
-            desk.note("notification", text);
+            log.event("notification", text);
             *self.notices.entry(kind).or_default() += 1;
         }
         Ok(progress)

@@ -1,4 +1,4 @@
-//! An HBR switch as a unit.
+//! An HBR switch as an endpoint.
 //!
 //! Shape: several links, the upstream one first; nothing to be told but to say how it stands.
 //! Units: none.
@@ -12,16 +12,17 @@ use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
 use weft_rpc::Refused;
 
+use super::api::{Endpoint, not_for};
 use super::command::{Answer, Command, Status};
-use super::unit::{Desk, Unit, not_for};
+use super::event_log::EventLog;
 
 /// An HBR switch.
-pub struct Hbr {
+pub struct HbrEndpoint {
     switch: HbrSwitch,
     name: String,
 }
 
-impl Hbr {
+impl HbrEndpoint {
     /// `switch` by name.
     #[must_use]
     pub fn new(switch: HbrSwitch, name: &str) -> Self {
@@ -34,7 +35,7 @@ impl Hbr {
     }
 }
 
-impl Unit for Hbr {
+impl Endpoint for HbrEndpoint {
     fn kind(&self) -> &'static str {
         "hbr"
     }
@@ -48,7 +49,7 @@ impl Unit for Hbr {
         now: Instant,
         ports: &mut [Box<dyn Port>],
         bufs: &mut Bufs,
-        desk: &mut Desk,
+        log: &mut EventLog,
     ) -> Result<Progress, PortError> {
         let mut ports: Vec<&mut dyn Port> =
             ports.iter_mut().map(|port| &mut **port as &mut dyn Port).collect();
@@ -57,10 +58,10 @@ impl Unit for Hbr {
             let word = |on: bool, yes: &'static str, no: &'static str| if on { yes } else { no };
             match event {
                 Event::Reset { port, on } => {
-                    desk.note("reset", format!("port {port} {}", word(on, "begins", "ends")));
+                    log.event("reset", format!("port {port} {}", word(on, "begins", "ends")));
                 }
                 Event::Power { port, on } => {
-                    desk.note("power", format!("port {port} {}", word(on, "on", "off")));
+                    log.event("power", format!("port {port} {}", word(on, "on", "off")));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! A host as a unit: enumeration, configuration space, memory by HPA, mailboxes, the ring of notifications.
+//! A host as an endpoint: enumeration, configuration space, memory by HPA, mailboxes, the ring of notifications.
 //!
 //! Shape: commands → asks of [`CxlHost`]; its events → answers, by number.
 //! Units: bytes.
@@ -20,11 +20,12 @@ use weft_parsers::cci::ReturnCode;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_rpc::Refused;
 
+use super::api::{Endpoint, not_for, sole};
 use super::command::{Access, Answer, Command, Export, Own, Status, TransferReport, Via};
+use super::event_log::EventLog;
 use super::number::{Hex, Num};
-use super::transfer::{Plan, Submit, Transfers, looked_at, name, own};
+use super::transfer::{Plan, Submit, Transfers, compared, name, own};
 use super::tree::tree_json;
-use super::unit::{Desk, Unit, not_for, sole};
 
 /// Ranges of memory that others reach.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +65,7 @@ struct Waiting {
 }
 
 /// A host.
-pub struct Host {
+pub struct HostEndpoint {
     inner: CxlHost,
     name: String,
     /// First address and bytes of what is reached by UIO unless it is said otherwise.
@@ -75,7 +76,7 @@ pub struct Host {
     ring: Option<Ring>,
 }
 
-impl Host {
+impl HostEndpoint {
     /// `host`, with a fabric window of (first address, bytes).
     #[must_use]
     pub fn new(
@@ -244,7 +245,7 @@ impl Host {
         &mut self,
         command: u64,
         result: Result<Response, MailboxFailure>,
-        desk: &mut Desk,
+        log: &mut EventLog,
     ) {
         let ours = |waiting: &Waiting| match waiting.what {
             Waits::Mailbox { command: own } | Waits::Ring { command: own, .. } => own == command,
@@ -256,15 +257,15 @@ impl Host {
         let Some(waiting) = self.waiting.remove(&number) else { return };
         let response = match result {
             Ok(response) => response,
-            Err(error) => return desk.answer(number, Err(Refused::because(error.to_string()))),
+            Err(error) => return log.answer(number, Err(Refused::because(error.to_string()))),
         };
         let code = ReturnCode::from_bits(response.code);
         let Waits::Ring { step, block, taken, .. } = waiting.what else {
-            return desk.answer(number, Ok(answered(response)));
+            return log.answer(number, Ok(answered(response)));
         };
         if code != ReturnCode::Success {
             let text = format!("the ring was refused: {}", code.name());
-            return desk.answer(number, Err(Refused::because(text)));
+            return log.answer(number, Err(Refused::because(text)));
         }
         let Some(ring) = &mut self.ring else { return };
         let (step, taken, input) = match step {
@@ -272,7 +273,7 @@ impl Host {
             RingStep::Get => {
                 let Some(got) = ring.take(&response.payload, self.inner.memory()) else {
                     let text = "the GAE names another ring than the host's";
-                    return desk.answer(number, Err(Refused::because(text)));
+                    return log.answer(number, Err(Refused::because(text)));
                 };
                 let entries = got.entries.iter().map(|entry| Hex(entry.to_vec())).collect();
                 let set = ring.set(got.overflow);
@@ -280,7 +281,7 @@ impl Host {
             }
             RingStep::Clear => {
                 let (entries, overflow) = taken.unwrap_or_default();
-                return desk.answer(number, Ok(Answer::Ring { entries, overflow }));
+                return log.answer(number, Ok(Answer::Ring { entries, overflow }));
             }
         };
         let command = match input {
@@ -291,7 +292,7 @@ impl Host {
         self.waiting.insert(number, Waiting { what, until: waiting.until });
     }
 
-    fn done(&mut self, done: &Done, desk: &mut Desk) {
+    fn done(&mut self, done: &Done, log: &mut EventLog) {
         let Self { inner: host, transfers, waiting, .. } = self;
         if transfers.take(done, &mut |ask: Ask| Ok(host.submit(ask))) {
             return;
@@ -302,7 +303,7 @@ impl Host {
             waiting.remove(&number),
             Some(Waiting { what: Waits::Config { write: true, .. }, .. })
         );
-        desk.answer(
+        log.answer(
             number,
             match &done.result {
                 Ok(_) if write => Ok(Answer::Done),
@@ -319,43 +320,48 @@ impl Host {
     }
 
     /// All that wait for `what` have it.
-    fn all(&mut self, what: fn(&Waits) -> bool, answer: &Result<Answer, Refused>, desk: &mut Desk) {
+    fn all(
+        &mut self,
+        what: fn(&Waits) -> bool,
+        answer: &Result<Answer, Refused>,
+        log: &mut EventLog,
+    ) {
         self.waiting.retain(|number, waiting| {
             let is_it = what(&waiting.what);
             if is_it {
-                desk.answer(*number, answer.clone());
+                log.answer(*number, answer.clone());
             }
             !is_it
         });
     }
 
-    fn event(&mut self, event: Event, desk: &mut Desk) {
+    fn event(&mut self, event: Event, log: &mut EventLog) {
         match event {
-            Event::Done(done) => self.done(&done, desk),
-            Event::Response { number, result } => self.responded(number, result, desk),
+            Event::Done(done) => self.done(&done, log),
+            Event::Response { number, result } => self.responded(number, result, log),
             Event::Enumerated(result) => {
-                desk.note("enumerated", result.map_or_else(|e| e.to_string(), |()| "done".into()));
+                log.event("enumerated", result.map_or_else(|e| e.to_string(), |()| "done".into()));
                 let answer = match result {
                     Ok(()) => Ok(self.tree()),
                     Err(error) => Err(Refused::because(error.to_string())),
                 };
-                self.all(|it| matches!(it, Waits::Scan), &answer, desk);
+                self.all(|it| matches!(it, Waits::Scan), &answer, log);
             }
             Event::TurnedOff => {
-                desk.note("turned_off", "all below are ready to lose power");
-                self.all(|it| matches!(it, Waits::TurnOff), &Ok(Answer::Done), desk);
+                log.event("turned_off", "all below are ready to lose power");
+                self.all(|it| matches!(it, Waits::TurnOff), &Ok(Answer::Done), log);
             }
             Event::Msi { addr, data, from } => {
-                desk.note("msi", format!("{from} wrote {data:#x} to {addr}"));
+                log.event("msi", format!("{from} wrote {data:#x} to {addr}"));
             }
-            Event::Error { from, message } => desk.note("error", format!("{from}: {message:?}")),
+            Event::Error { from, message } => log.event("error", format!("{from}: {message:?}")),
             Event::Message { from, code, routing, dws, payload } => {
                 let payload = Hex(payload);
                 let text = format!("{from} code {code:#04x} {routing:?} {dws:x?} {payload}");
-                desk.note("message", text);
+                log.event("message", text);
             }
-            Event::Link(up) => desk.note("link", if up { "up" } else { "down" }),
-            Event::Reset(on) => desk.note("reset", if on { "begins" } else { "ends" }),
+            Event::Link(up) => log.event("link", if up { "up" } else { "down" }),
+            Event::Reset(on) => log.event("reset", if on { "begins" } else { "ends" }),
         }
     }
 
@@ -367,18 +373,18 @@ impl Host {
         }
     }
 
-    fn pump(&mut self, now: Instant, desk: &mut Desk) -> usize {
+    fn pump(&mut self, now: Instant, log: &mut EventLog) -> usize {
         let Self { inner: host, transfers, waiting, .. } = self;
         let mut ended = Vec::new();
         let submit: &mut Submit<'_> = &mut |ask| Ok(host.submit(ask));
         let sent = transfers.pump(now, submit, &mut ended);
         for (number, report) in ended {
-            desk.answer(number, Ok(Answer::Transfer(Box::new(report))));
+            log.answer(number, Ok(Answer::Transfer(Box::new(report))));
         }
         waiting.retain(|number, waiting| {
             let goes_on = now < waiting.until;
             if !goes_on {
-                desk.answer(*number, Err(Refused::unavailable("not done in time")));
+                log.answer(*number, Err(Refused::unavailable("not done in time")));
             }
             goes_on
         });
@@ -411,10 +417,10 @@ fn peek(host: &CxlHost, place: &Own) -> Result<Answer, Refused> {
     if !Target::read(host.memory(), addr, &mut bytes) {
         return Err(Refused::because(format!("no memory of {} bytes at {addr:#x}", bytes.len())));
     }
-    Ok(Answer::Transfer(Box::new(looked_at(addr, bytes, &source))))
+    Ok(Answer::Transfer(Box::new(compared(addr, bytes, &source))))
 }
 
-impl Unit for Host {
+impl Endpoint for HostEndpoint {
     fn kind(&self) -> &'static str {
         "host"
     }
@@ -424,16 +430,16 @@ impl Unit for Host {
         now: Instant,
         ports: &mut [Box<dyn Port>],
         bufs: &mut Bufs,
-        desk: &mut Desk,
+        log: &mut EventLog,
     ) -> Result<Progress, PortError> {
         let Some(port) = sole(ports) else { return Ok(Progress::default()) };
-        self.pump(now, desk);
+        self.pump(now, log);
         let mut progress = self.inner.poll_with(now, port, bufs, &self.exports)?;
         while let Some(event) = self.inner.next_event() {
-            self.event(event, desk);
+            self.event(event, log);
             progress.frames += 1; // what it led to is to be sent
         }
-        progress.frames += self.pump(now, desk);
+        progress.frames += self.pump(now, log);
         Ok(progress)
     }
 

@@ -1,25 +1,26 @@
-//! The CXL endpoints as stations: hosts, devices, G-FAM devices and HBR switches, on ports of any kind.
+//! CXL endpoints that run: hosts, devices, G-FAM devices and HBR switches, on ports of any kind.
 //!
-//! Shape: [`spec`] → a [`Unit`] → a [`Station`] on its ports; [`Command`]s in, [`Answer`]s out, in the process or by
+//! Shape: [`spec`] → an [`Endpoint`] → a [`Runner`] on its ports; [`Command`]s in, [`Answer`]s out, in the process or by
 //! lines of JSON over a socket.
 //! Units: bytes, milliseconds.
 //! Source: docs/endpoint.md; docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §3.7a.
 
+pub mod api;
 pub mod command;
 pub mod device;
+pub mod event_log;
 pub mod gfd;
 pub mod hbr;
 pub mod host;
 pub mod number;
+pub mod runner;
 pub mod spec;
-pub mod station;
 pub mod transfer;
 mod tree;
-pub mod unit;
 
+pub use api::Endpoint;
 pub use command::{Answer, Command};
-pub use station::{Handle, Station, StationError};
-pub use unit::Unit;
+pub use runner::{Runner, RunnerError, RunnerHandle};
 
 #[cfg(test)]
 mod tests;

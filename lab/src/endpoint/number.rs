@@ -39,8 +39,10 @@ impl FromStr for Num {
             let number = u64::from_str_radix(digits, 16).ok().filter(|_| is_hex);
             return number.map(Self).ok_or_else(refuse);
         }
-        let unit = UNITS.iter().find_map(|(unit, shift)| Some((plain.strip_suffix(unit)?, *shift)));
-        let (digits, shift) = unit.unwrap_or((&plain, 0));
+        let endpoint = UNITS
+            .iter()
+            .find_map(|(endpoint, shift)| Some((plain.strip_suffix(endpoint)?, *shift)));
+        let (digits, shift) = endpoint.unwrap_or((&plain, 0));
         let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
         let number: u64 = digits.parse().ok().filter(|_| is_number).ok_or_else(refuse)?;
         number.checked_mul(1 << shift).map(Self).ok_or_else(refuse)

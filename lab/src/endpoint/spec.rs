@@ -1,6 +1,6 @@
-//! What an endpoint is to be: flags or a TOML file, over defaults, made into a `Unit`.
+//! What an endpoint is to be: flags or a TOML file, over defaults, made into a `Endpoint`.
 //!
-//! Shape: [`HostSpec`], [`DeviceSpec`], [`GfdSpec`], [`HbrSpec`]; what is not given has a default; `build` → unit.
+//! Shape: [`HostSpec`], [`DeviceSpec`], [`GfdSpec`], [`HbrSpec`]; what is not given has a default; `build` → endpoint.
 //! Units: bytes, milliseconds, Gbit/s.
 //! Source: docs/endpoint.md.
 
@@ -36,10 +36,10 @@ use weft_parsers::fabric::{Hpa, Interleave, Pid};
 use weft_parsers::tlp::Mode;
 
 use super::command::Export;
-use super::device::Device;
-use super::gfd::GfdUnit;
-use super::hbr::Hbr;
-use super::host::Host;
+use super::device::DeviceEndpoint;
+use super::gfd::GfdEndpoint;
+use super::hbr::HbrEndpoint;
+use super::host::HostEndpoint;
 use super::number::Num;
 
 /// Where a host's memory begins unless it says otherwise.
@@ -420,7 +420,7 @@ impl HostSpec {
     ///
     /// # Errors
     /// See [`SpecError`].
-    pub fn build(&self, macs: &[MacAddr]) -> Result<Host, SpecError> {
+    pub fn build(&self, macs: &[MacAddr]) -> Result<HostEndpoint, SpecError> {
         let mut memory = HostMemory::default();
         let software = Software::default();
         let default = ["64MiB".to_owned()];
@@ -474,7 +474,7 @@ impl HostSpec {
             hot_plug: true,
         };
         let host = CxlHost::new(config, memory)?;
-        Ok(Host::new(host, &self.common.name("host"), window, exports))
+        Ok(HostEndpoint::new(host, &self.common.name("host"), window, exports))
     }
 }
 
@@ -562,7 +562,7 @@ impl DeviceSpec {
     ///
     /// # Errors
     /// See [`SpecError`].
-    pub fn build(&self, macs: &[MacAddr]) -> Result<Device, SpecError> {
+    pub fn build(&self, macs: &[MacAddr]) -> Result<DeviceEndpoint, SpecError> {
         let count = self.functions.unwrap_or(1);
         let functions = (0..count).map(|number| self.function(number, count));
         let config = DeviceConfig {
@@ -577,7 +577,7 @@ impl DeviceSpec {
         };
         let device = CxlDevice::new(config)?;
         let flit = self.common.flit()?;
-        Ok(Device::new(device, &self.common.name("device"), usize::from(count), flit))
+        Ok(DeviceEndpoint::new(device, &self.common.name("device"), usize::from(count), flit))
     }
 }
 
@@ -618,7 +618,7 @@ impl GfdSpec {
     ///
     /// # Errors
     /// See [`SpecError`].
-    pub fn build(&self, macs: &[MacAddr]) -> Result<GfdUnit, SpecError> {
+    pub fn build(&self, macs: &[MacAddr]) -> Result<GfdEndpoint, SpecError> {
         let len = self.capacity.map_or(UNIT, |it| it.0);
         if len == 0 || !len.is_multiple_of(UNIT) || len > MEMORY_MAX {
             let text = format!("expected a multiple of 256MiB up to 2^48, found {len:#x}");
@@ -656,7 +656,7 @@ impl GfdSpec {
                 end.set_pid(Instant::ZERO, Pid::NONE);
             }
         }
-        Ok(GfdUnit::new(end, &self.common.name("gfd")))
+        Ok(GfdEndpoint::new(end, &self.common.name("gfd")))
     }
 }
 
@@ -665,7 +665,7 @@ impl HbrSpec {
     ///
     /// # Errors
     /// See [`SpecError`].
-    pub fn build(&self, links: usize, macs: &[MacAddr]) -> Result<Hbr, SpecError> {
+    pub fn build(&self, links: usize, macs: &[MacAddr]) -> Result<HbrEndpoint, SpecError> {
         let carries = self.common.carries()?;
         let ends = (0..links).map(|link| self.common.end("hbr", carries, macs, link));
         let switch = HbrSwitch::new(HbrConfig {
@@ -674,6 +674,6 @@ impl HbrSpec {
             slot_first: self.slot_first.unwrap_or(16),
             surprise: !self.no_surprise,
         })?;
-        Ok(Hbr::new(switch, &self.common.name("hbr")))
+        Ok(HbrEndpoint::new(switch, &self.common.name("hbr")))
     }
 }

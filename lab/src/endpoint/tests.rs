@@ -17,7 +17,7 @@ const RAM: u64 = 0x10_0000;
 /// Stations, stepped in turn; time passes a microsecond at a time.
 struct Net {
     now: Instant,
-    stations: Vec<Station>,
+    runners: Vec<Runner>,
 }
 
 fn wire() -> (Box<dyn Port>, Box<dyn Port>) {
@@ -37,8 +37,8 @@ thread_local! {
     static POOL: std::sync::Arc<Pool> = Pool::in_memory(16_384, FRAME_LEN_MAX).unwrap();
 }
 
-fn station(unit: impl Unit + 'static, ports: Vec<Box<dyn Port>>) -> Station {
-    Station::new(Box::new(unit), ports, bufs()).unwrap()
+fn runner(endpoint: impl Endpoint + 'static, ports: Vec<Box<dyn Port>>) -> Runner {
+    Runner::new(Box::new(endpoint), ports, bufs()).unwrap()
 }
 
 fn host_spec() -> HostSpec {
@@ -46,8 +46,8 @@ fn host_spec() -> HostSpec {
 }
 
 impl Net {
-    fn new(stations: Vec<Station>) -> Self {
-        let mut net = Self { now: Instant::ZERO, stations };
+    fn new(runners: Vec<Runner>) -> Self {
+        let mut net = Self { now: Instant::ZERO, runners };
         net.steps(4);
         net
     }
@@ -56,14 +56,14 @@ impl Net {
     fn pair(host: &HostSpec, device: &DeviceSpec) -> Self {
         let (a, b) = wire();
         let (host, device) = (host.build(&[]).unwrap(), device.build(&[]).unwrap());
-        Self::new(vec![station(host, vec![a]), station(device, vec![b])])
+        Self::new(vec![runner(host, vec![a]), runner(device, vec![b])])
     }
 
     fn steps(&mut self, count: usize) {
         for _ in 0..count {
             self.now += Span::from_us(1);
-            for station in &mut self.stations {
-                station.step(self.now).unwrap();
+            for runner in &mut self.runners {
+                runner.step(self.now).unwrap();
             }
         }
     }
@@ -72,9 +72,9 @@ impl Net {
         // What goes to people's programs comes back the same.
         let text = serde_json::to_string(command).unwrap();
         assert_eq!(serde_json::from_str::<Command>(&text).unwrap(), *command, "{text}");
-        let number = self.stations[at].begin(self.now, command);
+        let number = self.runners[at].begin(self.now, command);
         for _ in 0..200_000 {
-            if let Some(answer) = self.stations[at].answer(number) {
+            if let Some(answer) = self.runners[at].answer(number) {
                 if let Ok(answer) = &answer {
                     let text = serde_json::to_string(answer).unwrap();
                     assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), *answer, "{text}");
@@ -240,10 +240,10 @@ fn two_devices_behind_a_switch_reach_each_other() {
     let (right, second) = wire();
     let device = |id: u64| DeviceSpec { device_id: Some(Num(id)), ..DeviceSpec::default() };
     let mut net = Net::new(vec![
-        station(host_spec().build(&[]).unwrap(), vec![root]),
-        station(HbrSpec::default().build(3, &[]).unwrap(), vec![top, left, right]),
-        station(device(0xD01).build(&[]).unwrap(), vec![first]),
-        station(device(0xD02).build(&[]).unwrap(), vec![second]),
+        runner(host_spec().build(&[]).unwrap(), vec![root]),
+        runner(HbrSpec::default().build(3, &[]).unwrap(), vec![top, left, right]),
+        runner(device(0xD01).build(&[]).unwrap(), vec![first]),
+        runner(device(0xD02).build(&[]).unwrap(), vec![second]),
     ]);
     let [one, two] = net.enumerate(0)[..] else { panic!("two devices") };
     for (seed, bar) in [(1, one), (2, two)] {
@@ -328,7 +328,7 @@ fn a_gfd_is_commanded_and_tells_its_tables() {
         grant: vec!["0xA1=0x10000000000:32MiB".to_owned(), "0xA1=0x20000000000:16MiB".to_owned()],
         ..GfdSpec::default()
     };
-    let mut net = Net::new(vec![station(spec.build(&[]).unwrap(), vec![a])]);
+    let mut net = Net::new(vec![runner(spec.build(&[]).unwrap(), vec![a])]);
     drop(b);
     let status = net.status(0);
     for untold in ["notifications_alike", "notifications_lost"] {
@@ -412,7 +412,7 @@ fn bad_commands_are_refused_with_what_is_wrong() {
 #[test]
 fn what_is_never_answered_times_out() {
     let (a, _b) = wire();
-    let mut net = Net::new(vec![station(host_spec().build(&[]).unwrap(), vec![a])]);
+    let mut net = Net::new(vec![runner(host_spec().build(&[]).unwrap(), vec![a])]);
     let report =
         net.transfer(0, &Command::Read(Access { timeout_ms: 5, ..seeded(0x8000_0000, 64, 0) }));
     assert!(report.timed_out && !report.ok, "{report:?}");
@@ -437,19 +437,19 @@ fn events_are_told_once() {
     assert!(kinds(net.ask(1, &Command::Events {})).contains(&"reset".to_owned()));
 }
 
-/// Another thread asks by lines, as the control socket does, while the station runs by the machine's clock.
+/// Another thread asks by lines, as the control socket does, while the runner runs by the machine's clock.
 #[test]
 fn lines_are_answered_while_it_runs() {
     use weft_rpc::{Answer as Line, Lines};
     let (a, _b) = wire();
-    let mut station = station(host_spec().build(&[]).unwrap(), vec![a]);
-    let (handle, stop) = (station.handle(), std::sync::atomic::AtomicBool::new(false));
+    let mut runner = runner(host_spec().build(&[]).unwrap(), vec![a]);
+    let (handle, stop) = (runner.handle(), std::sync::atomic::AtomicBool::new(false));
     let ask = |line: &str| match handle.answer(line.as_bytes()) {
         Line::Line(answer) => String::from_utf8(answer).unwrap(),
         Line::Stream(..) => panic!("one line"),
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| station.run(&stop));
+        scope.spawn(|| runner.run(&stop));
         let said = ask(r#"{"cmd":"status"}"#);
         assert!(said.starts_with(r#"{"ok":{"status":{"#) && said.ends_with("}\n"), "{said}");
         let said = ask(r#"{"cmd":"store","addr":"0x100000","data":"0102"}"#);
@@ -470,7 +470,7 @@ fn lines_are_answered_while_it_runs() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    drop(station);
+    drop(runner);
     assert!(ask(r#"{"cmd":"status"}"#).contains("has ended"));
 }
 
@@ -537,6 +537,6 @@ fn specifications_are_refused_with_what_is_wrong() {
     let hbr = HbrSpec::default();
     assert!(hbr.build(1, &[]).map(drop).unwrap_err().to_string().contains("1 to 32 downstream"));
     let (a, _b) = wire();
-    let refused = Station::new(Box::new(hbr.build(2, &[]).unwrap()), vec![a], bufs()).map(drop);
+    let refused = Runner::new(Box::new(hbr.build(2, &[]).unwrap()), vec![a], bufs()).map(drop);
     assert_eq!(refused.unwrap_err().to_string(), "expected 2 ports, found 1");
 }

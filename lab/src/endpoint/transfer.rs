@@ -185,7 +185,7 @@ pub fn own(own: &Own, store: bool) -> Result<(u64, Vec<u8>, Source), Refused> {
 
 /// What `bytes`, read at `addr`, are against what was expected.
 #[must_use]
-pub fn looked_at(addr: u64, bytes: Vec<u8>, source: &Source) -> TransferReport {
+pub fn compared(addr: u64, bytes: Vec<u8>, source: &Source) -> TransferReport {
     let mut report = TransferReport { read: bytes.len() as u64, ok: true, ..Default::default() };
     if *source == Source::Nothing {
         report.data = Some(Hex(bytes));

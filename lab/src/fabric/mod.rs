@@ -4,13 +4,13 @@
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md; CXL 3.1 sections 7.7.1, 7.7.5, 7.7.6.
 
-pub mod embedded;
-pub mod fixed;
+pub mod desired_state;
+pub mod fast_tables;
+pub mod host_bringup;
+pub mod in_process;
 pub mod layout;
-pub mod left;
+pub mod leftovers;
+pub mod managed;
 pub mod processes;
-pub mod settle;
-pub mod software;
+pub mod static_init;
 pub mod topology;
-pub mod want;
-pub mod world;

@@ -1,7 +1,7 @@
 //! A fabric of processes: `weft run` for each PBR switch, `weft endpoint` for all else, `weft fm serve`, on veth pairs.
 //!
-//! Shape: [`Processes::up`] of a topology; [`Processes::tend`] takes down the links of what has ended; dropping it ends
-//! all, and removes the pairs; what is killed is cleaned up after by the next one ([`left`]).
+//! Shape: [`Processes::up`] of a topology; [`Processes::housekeeping`] takes down the links of what has ended; dropping it ends
+//! all, and removes the pairs; what is killed is cleaned up after by the next one ([`leftovers`]).
 //! Units: none.
 //! Source: docs/fabric.md; veth(4).
 
@@ -21,14 +21,14 @@ use weft_fm::service::{Request, Response};
 use weft_fm::store::{Store, StoreError};
 use weft_rpc::{Client, ClientError, Refused};
 
-use super::embedded::UpError;
-use super::fixed::{Frozen, sections};
+use super::desired_state::desired_state;
+use super::host_bringup::{BringupError, Host, MemoryGrants};
+use super::in_process::FABRIC_WINDOW;
 use super::layout::{End, Layout, LayoutError, Part, PortRole, uuid};
-use super::left;
-use super::settle::{Given, Host, SettleError};
+use super::leftovers;
+use super::managed::{self, UpError};
+use super::static_init::{StaticFabric, sections};
 use super::topology::{DeviceKind, Start, Topology};
-use super::want::wanted;
-use super::world::FABRIC_WINDOW;
 use crate::endpoint::{Answer, Command};
 
 /// How long a process may take to answer, and the manager to bring all about.
@@ -88,7 +88,7 @@ pub enum ProcessError {
     Manager(String),
     /// A host is not ready.
     #[error(transparent)]
-    Host(#[from] SettleError),
+    Host(#[from] BringupError),
 }
 
 fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ProcessError {
@@ -125,7 +125,7 @@ pub struct Processes {
     topology: Topology,
     layout: Layout,
     /// What there is from the start.
-    frozen: Option<Frozen>,
+    static_fabric: Option<StaticFabric>,
     children: Vec<Process>,
     /// One end of each veth pair.
     pairs: Vec<String>,
@@ -141,11 +141,11 @@ impl Processes {
             Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
         let layout = Layout::new(&topology)?;
         let is_static = topology.start == Start::Static;
-        let frozen = is_static.then(|| Frozen::of(&topology)).transpose();
-        let frozen = frozen.map_err(|error| ProcessError::Tables(Box::new(error)))?;
+        let static_fabric = is_static.then(|| managed::static_fabric(&topology)).transpose();
+        let static_fabric = static_fabric.map_err(|error| ProcessError::Tables(Box::new(error)))?;
         let (children, pairs) = (Vec::new(), Vec::new());
-        let mut up = Self { setup, topology, layout, frozen, children, pairs };
-        up.join()?;
+        let mut up = Self { setup, topology, layout, static_fabric, children, pairs };
+        up.make_links()?;
         up.start_switches()?;
         up.start_endpoints()?;
         if up.topology.start == Start::Simultaneous {
@@ -182,9 +182,9 @@ impl Processes {
     }
 
     /// Makes a veth pair for each wire.
-    fn join(&mut self) -> Result<(), ProcessError> {
-        self.sweep()?;
-        let mark = left::mark();
+    fn make_links(&mut self) -> Result<(), ProcessError> {
+        self.remove_stale_pairs()?;
+        let mark = leftovers::pair_alias();
         for at in 0..self.layout.wires.len() {
             let prefix = &self.setup.prefix;
             let (near, far) = (format!("{prefix}{at}a"), format!("{prefix}{at}b"));
@@ -201,12 +201,12 @@ impl Processes {
     }
 
     /// Removes the pairs of a fabric that was killed.
-    fn sweep(&self) -> Result<(), ProcessError> {
+    fn remove_stale_pairs(&self) -> Result<(), ProcessError> {
         let prefix = &self.setup.prefix;
         let links = Run::new("ip").args(["-j", "link", "show", "type", "veth"]).output();
         let listed = links.map_err(io("run ip (iproute2)"))?.stdout;
         let listed = if listed.trim_ascii().is_empty() { b"[]".to_vec() } else { listed };
-        let gone = left::left(&listed, prefix);
+        let gone = leftovers::stale_pairs(&listed, prefix);
         let gone = gone
             .map_err(|said| ProcessError::Refused { command: "look for pairs".to_owned(), said })?;
         for near in gone {
@@ -228,13 +228,13 @@ impl Processes {
         let program = std::env::current_exe().map_err(io("find the program of this process"))?;
         let run = folder.join("run");
         let pid = folder.join("pid");
-        let again = Again { devices: &devices, pid: &pid, log: &log, socket };
+        let again = RestartScript { devices: &devices, pid: &pid, log: &log, socket };
         std::fs::write(&run, again.script(&program, arguments))
             .map_err(io(format!("write {}", run.display())))?;
-        left::remove_stale(socket); // else it would seem that the new one listens already
+        leftovers::remove_stale(socket); // else it would seem that the new one listens already
         let child = Run::new(program)
             .args(arguments)
-            .env(left::PARENT, std::process::id().to_string())
+            .env(leftovers::PARENT, std::process::id().to_string())
             // What the service manager wants to be told, it is told by this process.
             .env_remove("NOTIFY_SOCKET")
             .env_remove("WATCHDOG_USEC")
@@ -254,7 +254,7 @@ impl Processes {
     /// Takes down the links of processes that have ended, as those of what has lost its power; which they are.
     ///
     /// A part that was started again by its `run` is looked at by the number that this has written, as often as it ends.
-    pub fn tend(&mut self) -> Vec<String> {
+    pub fn housekeeping(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         for process in &mut self.children {
             let how = if process.ended {
@@ -342,7 +342,8 @@ impl Processes {
              [fabric]\nuuid = \"{named}\"\nserial = {}\ncci = {cci:?}\nthreads = 4\n",
             switch.name, switch.serial
         );
-        let fixed = self.frozen.as_ref().and_then(|frozen| frozen.switches.get(at));
+        let fixed =
+            self.static_fabric.as_ref().and_then(|static_fabric| static_fabric.switches.get(at));
         if let Some(fixed) = fixed {
             let _ = writeln!(text, "pid = {}", fixed.pid.bits());
         }
@@ -375,7 +376,7 @@ impl Processes {
     fn start_endpoints(&mut self) -> Result<(), ProcessError> {
         let mut parts: Vec<Part> = (0..self.layout.hosts.len()).map(Part::Host).collect();
         parts.extend((0..self.layout.devices.len()).map(Part::Device));
-        parts.extend((0..self.layout.plain.len()).map(Part::Plain));
+        parts.extend((0..self.layout.hbrs.len()).map(Part::Hbr));
         parts.extend((0..self.layout.gfds.len()).map(Part::Gfd));
         for part in parts {
             let name = self.layout.name(part).to_owned();
@@ -383,7 +384,7 @@ impl Processes {
             let mut arguments = vec!["endpoint".to_owned()];
             arguments.extend(self.endpoint(part));
             let links = match part {
-                Part::Plain(at) => self.layout.plain.get(at).map_or(1, |it| it.below.len() + 1),
+                Part::Hbr(at) => self.layout.hbrs.get(at).map_or(1, |it| it.below.len() + 1),
                 _ => 1,
             };
             let ports = (0..=u8::MAX).take(links);
@@ -422,7 +423,7 @@ impl Processes {
                 }
                 all
             }
-            Part::Plain(_) => vec!["hbr".to_owned()],
+            Part::Hbr(_) => vec!["hbr".to_owned()],
             Part::Gfd(at) => {
                 let gfd = self.layout.gfds.get(at);
                 let capacity = format!("{}MiB", gfd.map_or(256, |gfd| gfd.capacity_mib));
@@ -444,7 +445,7 @@ impl Processes {
         };
         let folder = self.folder("fm")?;
         let want = folder.join("want.toml");
-        let text = wanted(&self.topology, &self.layout, &|_| None);
+        let text = desired_state(&self.topology, &self.layout, &|_| None);
         std::fs::write(&want, text).map_err(io(format!("write {}", want.display())))?;
         let store = folder.join("fm.redb");
         if store.exists() {
@@ -452,8 +453,8 @@ impl Processes {
             std::fs::remove_file(&store).map_err(io(format!("remove {}", store.display())))?;
         }
         let cci = self.setup.dir.join(entry).join("cci.sock");
-        if let Some(frozen) = &self.frozen {
-            Store::open(&store)?.save(&frozen.state)?;
+        if let Some(static_fabric) = &self.static_fabric {
+            Store::open(&store)?.save(&static_fabric.state)?;
         }
         let start = match self.topology.start {
             Start::FmFirst => "fm-first",
@@ -509,7 +510,7 @@ impl Processes {
         part(&self.setup.dir, name, command)
     }
 
-    fn hosts(&self, f: impl Fn(&Host<'_>) -> Result<(), SettleError>) -> Result<(), ProcessError> {
+    fn hosts(&self, f: impl Fn(&Host<'_>) -> Result<(), BringupError>) -> Result<(), ProcessError> {
         hosts(&self.setup.dir, &self.topology, f)
     }
 }
@@ -533,7 +534,7 @@ fn part(dir: &Path, name: &str, command: &Command) -> Result<Answer, Refused> {
 fn hosts(
     dir: &Path,
     topology: &Topology,
-    f: impl Fn(&Host<'_>) -> Result<(), SettleError>,
+    f: impl Fn(&Host<'_>) -> Result<(), BringupError>,
 ) -> Result<(), ProcessError> {
     for (at, host) in topology.hosts.iter().enumerate() {
         let ask = |command: &Command| part(dir, &host.name, command);
@@ -547,7 +548,7 @@ fn hosts(
 /// # Errors
 /// Somebody is not there or refuses.
 pub fn map(dir: &Path, topology: &Topology, layout: &Layout) -> Result<(), ProcessError> {
-    let given = Given::by(|request| manager(dir, request))?;
+    let given = MemoryGrants::by(|request| manager(dir, request))?;
     hosts(dir, topology, |host| host.map((topology, layout), &given))
 }
 
@@ -558,7 +559,7 @@ fn ask<T: DeserializeOwned>(socket: &Path, request: &impl Serialize) -> Result<T
 }
 
 /// How a process is started again.
-struct Again<'a> {
+struct RestartScript<'a> {
     devices: &'a [String],
     /// Where its number and what it says are written, and where it listens.
     pid: &'a Path,
@@ -566,7 +567,7 @@ struct Again<'a> {
     socket: &'a Path,
 }
 
-impl Again<'_> {
+impl RestartScript<'_> {
     /// A shell script that runs the program, and takes its interfaces up once it listens: an end of a link that is up is
     /// there.
     fn script(&self, program: &Path, arguments: &[String]) -> String {

@@ -30,9 +30,9 @@ pub struct Topology {
     /// Devices that are no GFDs.
     #[serde(default, rename = "device")]
     pub devices: Vec<Device>,
-    /// Plain (HBR) switches.
+    /// Hbr (HBR) switches.
     #[serde(default, rename = "hbr")]
-    pub plain: Vec<Plain>,
+    pub hbrs: Vec<Hbr>,
     /// G-FAM devices.
     #[serde(default, rename = "gfd")]
     pub gfds: Vec<Gfd>,
@@ -171,7 +171,7 @@ pub enum DeviceKind {
 /// An HBR switch.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plain {
+pub struct Hbr {
     /// What it is called.
     pub name: String,
     /// The switch, of either kind, that its upstream port is at.

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_dataplane::time::Instant;
 use weft_lab::endpoint::command::Command;
-use weft_lab::fabric::embedded::Fabric;
+use weft_lab::fabric::in_process::virtual_clock;
 use weft_lab::fabric::layout::Part;
-use weft_lab::fabric::world::virtual_clock;
+use weft_lab::fabric::managed::ManagedFabric;
 use weft_tests::fabric_here::range;
 
 use super::{load, pass};
@@ -49,11 +49,11 @@ const FAULTS: [(&str, &[[usize; 2]]); 6] = [
     ("both links of the other switch", &[[2, 3], [3, 0]]),
 ];
 
-fn wires(fabric: &Fabric, links: &[[usize; 2]]) -> Vec<usize> {
-    let world = fabric.world();
+fn wires(fabric: &ManagedFabric, links: &[[usize; 2]]) -> Vec<usize> {
+    let parts = fabric.parts();
     let of = |&[one, other]: &[usize; 2]| {
-        let there = world.wires_of(Part::Switch(other));
-        world
+        let there = parts.wires_of(Part::Switch(other));
+        parts
             .wires_of(Part::Switch(one))
             .into_iter()
             .filter(move |at| there.contains(at))
@@ -62,9 +62,9 @@ fn wires(fabric: &Fabric, links: &[[usize; 2]]) -> Vec<usize> {
     links.iter().flat_map(of).collect()
 }
 
-fn set(fabric: &Fabric, wires: &[usize], up: bool) {
+fn set(fabric: &ManagedFabric, wires: &[usize], up: bool) {
     for &wire in wires {
-        fabric.world().set_wire(wire, up);
+        fabric.parts().set_wire(wire, up);
     }
 }
 
@@ -78,7 +78,7 @@ fn what_is_lost_costs_less_than_a_second_also_on_the_managers_own_way() {
         now
     };
     let now_ms = || time.load(Ordering::Relaxed) / 1_000_000;
-    let mut fabric = Fabric::up(TOPOLOGY, Box::new(clock)).unwrap();
+    let mut fabric = ManagedFabric::up(TOPOLOGY, Box::new(clock)).unwrap();
     let before = fabric.fm().state();
     let access = range(0x100_0000_0000, 1 << 12, 1);
     let start = Command::LoadStart { access, rounds: 0, pause_ms: 1 };

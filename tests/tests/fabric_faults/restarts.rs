@@ -7,8 +7,8 @@
 
 use weft_fm::service::{Request, Vector};
 use weft_lab::endpoint::command::Command;
-use weft_lab::fabric::embedded::Fabric;
 use weft_lab::fabric::layout::Part;
+use weft_lab::fabric::managed::ManagedFabric;
 use weft_tests::fabric_here::{range, up_text};
 use weft_tests::fabric_tables::{differences, tables};
 
@@ -76,14 +76,14 @@ fn untouched(part: Option<Part>) -> &'static [usize] {
     }
 }
 
-fn start_load(fabric: &Fabric, host: usize) {
+fn start_load(fabric: &ManagedFabric, host: usize) {
     let access = range(0x100_0000_0000, 1 << 14, host as u64);
     let start = Command::LoadStart { access, rounds: 0, pause_ms: 1 };
     fabric.ask(Part::Host(host), &start).unwrap();
 }
 
 /// The fabric with all loads, and with memory and rights that were given by command.
-fn loaded() -> Fabric {
+fn loaded() -> ManagedFabric {
     let mut fabric = up_text("a ring of three", TOPOLOGY);
     let gb = fabric.fm().state().unwrap().inventory.gfds[1].pid;
     let access =
@@ -99,14 +99,14 @@ fn loaded() -> Fabric {
         hpa: 0x120_0000_0000,
     };
     fabric.fm().request(&share).unwrap();
-    fabric.settle().unwrap();
+    fabric.bring_up_hosts().unwrap();
     (0..3).for_each(|host| start_load(&fabric, host));
     pass(&fabric, 20);
     fabric
 }
 
 /// The manager looks, and looks again, until it has nothing to do.
-fn look(fabric: &mut Fabric) {
+fn look(fabric: &mut ManagedFabric) {
     for _ in 0..3 {
         pass(fabric, 60);
         fabric.fm().watch();
@@ -114,25 +114,25 @@ fn look(fabric: &mut Fabric) {
 }
 
 /// One of them loses its power and gets it back, perhaps with a link lost meanwhile that comes back later.
-fn round(fabric: &mut Fabric, part: Option<Part>, cut: bool) {
+fn round(fabric: &mut ManagedFabric, part: Option<Part>, cut: bool) {
     let before = tables(fabric);
     let whole: Vec<_> = untouched(part).iter().map(|&host| (host, load(fabric, host))).collect();
     let wire = {
-        let world = fabric.world();
-        let joins = |at: &usize| world.wires_of(Part::Switch(1)).contains(at);
-        *world.wires_of(Part::Switch(0)).iter().find(|at| joins(at)).unwrap()
+        let parts = fabric.parts();
+        let joins = |at: &usize| parts.wires_of(Part::Switch(1)).contains(at);
+        *parts.wires_of(Part::Switch(0)).iter().find(|at| joins(at)).unwrap()
     };
-    let set = |fabric: &Fabric, up: bool| {
+    let set = |fabric: &ManagedFabric, up: bool| {
         if cut {
-            fabric.world().set_wire(wire, up);
+            fabric.parts().set_wire(wire, up);
         }
     };
     if let Some(part) = part {
         set(fabric, false);
-        fabric.world().stop(part).unwrap();
+        fabric.parts().stop(part).unwrap();
         pass(fabric, 20);
         fabric.fm().watch();
-        fabric.world().run(part);
+        fabric.parts().run(part);
     } else {
         fabric.restart_manager(|fabric| set(fabric, false)).unwrap();
     }
@@ -145,7 +145,7 @@ fn round(fabric: &mut Fabric, part: Option<Part>, cut: bool) {
     }
     set(fabric, true);
     look(fabric);
-    fabric.settle().unwrap();
+    fabric.bring_up_hosts().unwrap();
     if let Some(Part::Host(host)) = part {
         start_load(fabric, host);
     }

@@ -1,6 +1,6 @@
 //! `weft endpoint`: a CXL endpoint as a process on its ports, and `ctl`, which steers one.
 //!
-//! Shape: flags and a file → [`Station`] → its loop, with a control socket beside it; SIGINT and SIGTERM end it.
+//! Shape: flags and a file → [`Runner`] → its loop, with a control socket beside it; SIGINT and SIGTERM end it.
 //! Units: as each option says.
 //! Source: docs/endpoint.md.
 
@@ -24,7 +24,7 @@ use crate::log::Log;
 use crate::mgmt::Server;
 use crate::supervise::Supervisor;
 use weft_lab::endpoint::spec::{Common, DeviceSpec, GfdSpec, HbrSpec, HostSpec, SpecError, over};
-use weft_lab::endpoint::{Station, Unit};
+use weft_lab::endpoint::{Endpoint, Runner};
 use weft_lab::netdev;
 
 /// Chunks of the pool, for each link.
@@ -144,7 +144,7 @@ fn default_socket(name: &str) -> PathBuf {
     sockets_dir().join(name).join("endpoint.sock")
 }
 
-type Build<'a> = dyn Fn(&[MacAddr]) -> Result<Box<dyn Unit>, SpecError> + 'a;
+type Build<'a> = dyn Fn(&[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError> + 'a;
 
 /// Plays what `build` makes on the ports of `common` until a signal says stop.
 fn play(
@@ -164,7 +164,7 @@ fn play(
     }
     let made: Vec<Option<MacAddr>> = common.port.iter().map(|port| netdev::mac(port)).collect();
     let macs: Vec<MacAddr> = made.into_iter().map_while(|mac| mac).collect();
-    let unit = build(&macs).map_err(|error| usage(&error))?;
+    let endpoint = build(&macs).map_err(|error| usage(&error))?;
     confine::keep_only(confine::ENDPOINT)
         .map_err(|source| system("give up capabilities", source))?;
     let rate = common.rate().map_err(|error| usage(&error))?;
@@ -182,16 +182,16 @@ fn play(
     }
     let pool = Pool::map(CHUNKS * links, frame_len_max)
         .map_err(|source| system("make room for frames", source))?;
-    let mut station = Station::new(unit, ports, Bufs::new(pool, CHUNKS / 4, 4))
+    let mut runner = Runner::new(endpoint, ports, Bufs::new(pool, CHUNKS / 4, 4))
         .map_err(|source| system("start the endpoint", source))?;
     let path = run.socket.clone().unwrap_or_else(|| default_socket(&name));
-    let server = Server::serve(Path::new(&path), Arc::new(station.handle()))
+    let server = Server::serve(Path::new(&path), Arc::new(runner.handle()))
         .map_err(|source| system("listen for commands", source))?;
     let said = writeln!(out, "{kind} {name} listens at {}", server.path().display());
     said.and_then(|()| out.flush()).map_err(CliError::Output)?;
     supervisor.is_up();
-    station.run(&stop);
-    drop(station); // first, so that nobody waits for its answers
+    runner.run(&stop);
+    drop(runner); // first, so that nobody waits for its answers
     drop(server);
     Ok(())
 }

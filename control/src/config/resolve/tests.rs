@@ -66,7 +66,8 @@ fn a_switch_is_set_up_from_the_start() {
     assert_eq!((fixed.targets.len(), fixed.routes.len(), fixed.binds.len()), (2, 2, 2));
     let (number, group) = fixed.groups[0];
     assert_eq!((number, group.ports(), group.primary, group.mix), (5, &[2, 3][..], 0, 2));
-    let again = live(&format!("{ROLES}{}", weft_lab::fabric::fixed::sections(&fixed))).unwrap();
+    let again =
+        live(&format!("{ROLES}{}", weft_lab::fabric::static_init::sections(&fixed))).unwrap();
     assert_eq!(again.fabric.unwrap().switch.fixed, Some(fixed));
 }
 

@@ -1,6 +1,6 @@
 //! Memory of hosts and devices that others reach (GIM), as a topology wants it.
 //!
-//! Shape: `[[gim]]` and `gim = true` -> [`Shown`], or the [`Rule`] that forbids it.
+//! Shape: `[[gim]]` and `gim = true` -> [`GimRange`], or the [`Rule`] that forbids it.
 //! Units: bytes; segments of 64 GiB.
 //! Source: CXL 3.1 sections 7.7.3.1 to 7.7.3.3, 7.7.2.6; docs/fabric.md.
 //!
@@ -27,7 +27,7 @@ const DEVICE_LEN: u64 = 16 << 20;
 
 /// Memory that is to be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct GimRange {
     /// What it is called.
     pub name: String,
     /// Whose it is: a host or a device.
@@ -95,10 +95,10 @@ impl core::error::Error for Rule {}
 
 impl Builder<'_> {
     /// All memory that is to be shown.
-    pub(super) fn shown(&self) -> Result<Vec<Shown>, LayoutError> {
-        let mut all: Vec<Shown> = Vec::new();
+    pub(super) fn shown(&self) -> Result<Vec<GimRange>, LayoutError> {
+        let mut all: Vec<GimRange> = Vec::new();
         let mut places: BTreeMap<Part, u64> = BTreeMap::new();
-        for wanted in self.wanted() {
+        for wanted in self.requested() {
             let name = wanted.name.clone().unwrap_or_else(|| wanted.of.clone());
             let by = format!("gim {name}");
             let is_share = self.topology.memory.iter().any(|memory| memory.name == name);
@@ -136,13 +136,13 @@ impl Builder<'_> {
                 return Err(LayoutError::Count { name: by, what, want, had: 0 });
             }
             let (hpa, len) = self.place(of, &wanted, &mut places).map_err(refuse_of)?;
-            all.push(Shown { name, of, from, by: wanted.by, hpa, len });
+            all.push(GimRange { name, of, from, by: wanted.by, hpa, len });
         }
         Ok(all)
     }
 
     /// What `gim = true` stands for, and `[[gim]]`.
-    fn wanted(&self) -> impl Iterator<Item = Gim> + '_ {
+    fn requested(&self) -> impl Iterator<Item = Gim> + '_ {
         let topology = self.topology;
         let hosts = topology.hosts.iter().filter(|host| host.gim).map(|host| &host.name);
         let devices = topology.devices.iter().filter(|device| device.gim).map(|it| &it.name);
@@ -170,7 +170,7 @@ impl Builder<'_> {
         }
         let vcses = self.layout.switches.get(at).map(|switch| switch.vcses.as_slice());
         let mut own = vcses.unwrap_or_default().iter().filter(|vcs| vcs.usp.is_some());
-        let owner = own.find(|vcs| vcs.vppbs.contains(&super::Shown::Port(port)));
+        let owner = own.find(|vcs| vcs.vppbs.contains(&super::VppbBinding::Port(port)));
         owner.map(|vcs| vcs.host).ok_or(Rule::ByGae)
     }
 

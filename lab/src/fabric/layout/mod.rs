@@ -21,7 +21,7 @@ use super::topology::{Start, Topology};
 /// Most ports of a switch: one of 64 is its agent's.
 pub const PORTS_MAX: usize = 63;
 /// Most downstream ports of an HBR switch.
-pub const PLAIN_PORTS_MAX: usize = 31;
+pub const HBR_PORTS_MAX: usize = 31;
 
 /// Why a topology cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -132,7 +132,7 @@ pub enum Part {
     /// A device.
     Device(usize),
     /// An HBR switch.
-    Plain(usize),
+    Hbr(usize),
     /// A GFD.
     Gfd(usize),
 }
@@ -171,7 +171,7 @@ pub struct Port {
 
 /// What a downstream vPPB is to be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum VppbBinding {
     /// A port of the same switch.
     Port(u8),
     /// The virtual switch of this number at another switch.
@@ -193,7 +193,7 @@ pub struct Vcs {
     /// The host's port; `None` where it is further out.
     pub usp: Option<u8>,
     /// Downstream vPPBs, from number 1 on.
-    pub vppbs: Vec<Shown>,
+    pub vppbs: Vec<VppbBinding>,
 }
 
 /// A PBR switch.
@@ -211,7 +211,7 @@ pub struct Switch {
 
 /// An HBR switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plain {
+pub struct Hbr {
     /// What it is called.
     pub name: String,
     /// What hangs on its downstream ports, from port 1 on.
@@ -234,8 +234,8 @@ pub struct Gfd {
 pub struct Layout {
     /// PBR switches.
     pub switches: Vec<Switch>,
-    /// HBR switches.
-    pub plain: Vec<Plain>,
+    /// Hbr switches.
+    pub hbrs: Vec<Hbr>,
     /// GFDs, each by itself.
     pub gfds: Vec<Gfd>,
     /// Names of hosts.
@@ -245,7 +245,7 @@ pub struct Layout {
     /// Both ends of each wire.
     pub wires: Vec<[End; 2]>,
     /// Memory that hosts and devices show others.
-    pub gim: Vec<gim::Shown>,
+    pub gim: Vec<gim::GimRange>,
     /// GFDs, by what a file may call them: each by its name, and those of a count by theirs together.
     sets: BTreeMap<String, Vec<usize>>,
 }
@@ -302,7 +302,7 @@ impl Layout {
             Part::Switch(at) => self.switches.get(at).map(|switch| &switch.name),
             Part::Host(at) => self.hosts.get(at),
             Part::Device(at) => self.devices.get(at),
-            Part::Plain(at) => self.plain.get(at).map(|plain| &plain.name),
+            Part::Hbr(at) => self.hbrs.get(at).map(|hbr| &hbr.name),
             Part::Gfd(at) => self.gfds.get(at).map(|gfd| &gfd.name),
         };
         name.map_or("?", String::as_str)
@@ -325,12 +325,12 @@ impl Layout {
         let vcs = switch.vcses.iter().find(|vcs| vcs.host == host && vcs.usp.is_some());
         let shown = vcs.map(|vcs| vcs.vppbs.as_slice()).unwrap_or_default();
         let below = (1_u8..).zip(shown).filter_map(|(vppb, shown)| match shown {
-            Shown::Port(port) => {
+            VppbBinding::Port(port) => {
                 let far = switch.ports.get(usize::from(*port)).map(|port| port.far.part);
                 Some((vppb, far))
             }
-            Shown::Spare => Some((vppb, None)),
-            Shown::Below { .. } => None,
+            VppbBinding::Spare => Some((vppb, None)),
+            VppbBinding::Below { .. } => None,
         });
         [(0, Some(Part::Host(host)))].into_iter().chain(below).collect()
     }
@@ -356,8 +356,8 @@ impl Layout {
             Part::Host(_) => rules::End::HostPort,
             Part::Device(_) => rules::End::Device,
             Part::Gfd(_) => rules::End::Gfd,
-            Part::Plain(_) if end.port == 0 => rules::End::HbrUsp,
-            Part::Plain(_) => rules::End::HbrDsp,
+            Part::Hbr(_) if end.port == 0 => rules::End::HbrUsp,
+            Part::Hbr(_) => rules::End::HbrDsp,
             Part::Switch(at) => {
                 let ports = self.switches.get(at).map(|switch| &switch.ports);
                 match ports.and_then(|ports| ports.get(usize::from(end.port))).map(|port| port.role)
@@ -379,11 +379,10 @@ impl<'a> Builder<'a> {
             ports: Vec::new(),
             vcses: Vec::new(),
         };
-        let plain =
-            |plain: &super::topology::Plain| Plain { name: plain.name.clone(), below: Vec::new() };
+        let hbr = |hbr: &super::topology::Hbr| Hbr { name: hbr.name.clone(), below: Vec::new() };
         let layout = Layout {
             switches: topology.switches.iter().enumerate().map(switch).collect(),
-            plain: topology.plain.iter().map(plain).collect(),
+            hbrs: topology.hbrs.iter().map(hbr).collect(),
             gfds: Vec::new(),
             hosts: topology.hosts.iter().map(|host| host.name.clone()).collect(),
             devices: topology.devices.iter().map(|device| device.name.clone()).collect(),
@@ -401,8 +400,8 @@ impl<'a> Builder<'a> {
         for (at, device) in topology.devices.iter().enumerate() {
             builder.name(&device.name, Part::Device(at))?;
         }
-        for (at, plain) in topology.plain.iter().enumerate() {
-            builder.name(&plain.name, Part::Plain(at))?;
+        for (at, hbr) in topology.hbrs.iter().enumerate() {
+            builder.name(&hbr.name, Part::Hbr(at))?;
         }
         Ok(builder)
     }
@@ -446,15 +445,15 @@ impl<'a> Builder<'a> {
                 switch.ports.push(Port { name: format!("{far_name}{suffix}"), role, far });
                 taken
             }
-            Part::Plain(at) => {
-                let Some(plain) = self.layout.plain.get_mut(at) else {
+            Part::Hbr(at) => {
+                let Some(hbr) = self.layout.hbrs.get_mut(at) else {
                     return Ok(End { part, port: 0 });
                 };
-                if plain.below.len() >= PLAIN_PORTS_MAX {
-                    return Err(many("at most 31 downstream", plain.below.len() + 1));
+                if hbr.below.len() >= HBR_PORTS_MAX {
+                    return Err(many("at most 31 downstream", hbr.below.len() + 1));
                 }
-                plain.below.push(far);
-                plain.below.len()
+                hbr.below.push(far);
+                hbr.below.len()
             }
             Part::Host(_) | Part::Device(_) | Part::Gfd(_) => {
                 let place = End { part, port: 0 };
@@ -495,8 +494,8 @@ impl<'a> Builder<'a> {
         for (index, device) in topology.devices.iter().enumerate() {
             self.hang(Part::Device(index), &device.at, PortRole::Dsp)?;
         }
-        for (index, plain) in topology.plain.iter().enumerate() {
-            self.hang(Part::Plain(index), &plain.at, PortRole::Dsp)?;
+        for (index, hbr) in topology.hbrs.iter().enumerate() {
+            self.hang(Part::Hbr(index), &hbr.at, PortRole::Dsp)?;
         }
         for gfd in &topology.gfds {
             let count = usize::from(gfd.count.unwrap_or(1));
@@ -578,21 +577,21 @@ impl<'a> Builder<'a> {
                 continue;
             };
             let mut shown = Vec::new();
-            let mut further: Vec<(usize, Vec<Shown>)> = Vec::new();
+            let mut further: Vec<(usize, Vec<VppbBinding>)> = Vec::new();
             for name in &host.bind {
                 let (at, port) = self.bindable(index, host, name, &mut bound)?;
                 let list = further.iter_mut().find(|(other, _)| *other == at);
                 match (at == edge, list) {
-                    (true, _) => shown.push(Shown::Port(port)),
-                    (false, Some((_, list))) => list.push(Shown::Port(port)),
-                    (false, None) => further.push((at, vec![Shown::Port(port)])),
+                    (true, _) => shown.push(VppbBinding::Port(port)),
+                    (false, Some((_, list))) => list.push(VppbBinding::Port(port)),
+                    (false, None) => further.push((at, vec![VppbBinding::Port(port)])),
                 }
             }
             for (at, vppbs) in further {
                 let vcs = self.add_vcs(at, Vcs { host: index, usp: None, vppbs })?;
-                shown.push(Shown::Below { switch: at, vcs });
+                shown.push(VppbBinding::Below { switch: at, vcs });
             }
-            shown.extend((0..host.spare_vppbs).map(|_| Shown::Spare));
+            shown.extend((0..host.spare_vppbs).map(|_| VppbBinding::Spare));
             self.add_vcs(edge, Vcs { host: index, usp: Some(usp), vppbs: shown })?;
         }
         Ok(())
@@ -615,7 +614,7 @@ impl<'a> Builder<'a> {
             });
         }
         let place = self.at.get(&part).copied();
-        if let (Part::Device(_) | Part::Plain(_), Some(End { part: Part::Switch(at), port })) =
+        if let (Part::Device(_) | Part::Hbr(_), Some(End { part: Part::Switch(at), port })) =
             (part, place)
         {
             return Ok((at, port));

@@ -33,8 +33,11 @@ fn devices_further_out_are_behind_one_link_a_switch() {
     let layout = layout(text).unwrap();
     let [s0, s1, s2, s3] = &layout.switches[..] else { panic!() };
     assert_eq!(s0.vcses.len(), 1);
-    let [Shown::Port(ep0), Shown::Below { switch: 1, vcs: 0 }, Shown::Below { switch: 3, vcs: 0 }] =
-        s0.vcses[0].vppbs[..]
+    let [
+        VppbBinding::Port(ep0),
+        VppbBinding::Below { switch: 1, vcs: 0 },
+        VppbBinding::Below { switch: 3, vcs: 0 },
+    ] = s0.vcses[0].vppbs[..]
     else {
         panic!("{:?}", s0.vcses)
     };
@@ -217,7 +220,7 @@ fn gim_lies_behind_g_fam_in_segments_of_its_own() {
     assert_eq!(places, [(first, whole), (first, whole), (first + segment, 4_096)]);
     assert_eq!(layout.gim[0].from, [Part::Host(0), Part::Device(0)]);
     assert_eq!(layout.device_memory(3), Some("0x12000000000:4096".to_owned()));
-    let edges = [Part::Host(0), Part::Device(0), Part::Device(1), Part::Plain(0)];
+    let edges = [Part::Host(0), Part::Device(0), Part::Device(1), Part::Hbr(0)];
     let edges = (0..).zip(edges.map(Some)).collect::<Vec<_>>();
     assert_eq!((layout.vppbs(0), layout.vppbs(2)), (edges, vec![]));
 }

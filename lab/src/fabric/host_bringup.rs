@@ -11,9 +11,9 @@ use weft_parsers::cci::{Opcode, Payload};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
-use super::layout::gim::Shown;
+use super::fast_tables::{self, MapError, Region};
+use super::layout::gim::GimRange;
 use super::layout::{Layout, Part};
-use super::software::{self, MapError, Region};
 use super::topology::Topology;
 use crate::endpoint::command::Export;
 use crate::endpoint::number::{Hex, Num};
@@ -28,7 +28,7 @@ const COMMAND_MS: u64 = 5_000;
 
 /// Why a host is not ready.
 #[derive(Debug, thiserror::Error)]
-pub enum SettleError {
+pub enum BringupError {
     /// It does not find what is below it, or its GAE refuses.
     #[error("host {name}: {refused}")]
     Host {
@@ -58,16 +58,16 @@ pub struct Host<'a> {
 }
 
 impl Host<'_> {
-    fn fail(&self, topology: &Topology, refused: Refused) -> SettleError {
+    fn fail(&self, topology: &Topology, refused: Refused) -> BringupError {
         let name = topology.hosts.get(self.at).map(|host| host.name.clone());
-        SettleError::Host { name: name.unwrap_or_default(), refused }
+        BringupError::Host { name: name.unwrap_or_default(), refused }
     }
 
     /// Has it find what is below it.
     ///
     /// # Errors
     /// It does not.
-    pub fn enumerate(&self, topology: &Topology) -> Result<(), SettleError> {
+    pub fn enumerate(&self, topology: &Topology) -> Result<(), BringupError> {
         let command = Command::Enumerate { timeout_ms: SEARCH_MS };
         let mut asked = (self.ask)(&command);
         // A hot-add has it look already; what it finds then may not be all.
@@ -89,8 +89,8 @@ impl Host<'_> {
     pub fn map(
         &self,
         (topology, layout): (&Topology, &Layout),
-        given: &Given,
-    ) -> Result<(), SettleError> {
+        given: &MemoryGrants,
+    ) -> Result<(), BringupError> {
         if !layout.has_edge(self.at) {
             return Ok(());
         }
@@ -130,10 +130,10 @@ impl Host<'_> {
         vppb: u8,
         regions: &[Region],
         prefix: PrefixFlags,
-    ) -> Result<(), SettleError> {
+    ) -> Result<(), BringupError> {
         let name = topology.hosts.get(self.at).map(|host| host.name.clone()).unwrap_or_default();
-        let commands = software::commands(vppb, regions, prefix)
-            .map_err(|source| SettleError::Map { name, source })?;
+        let commands = fast_tables::commands(vppb, regions, prefix)
+            .map_err(|source| BringupError::Map { name, source })?;
         for (opcode, input) in commands {
             self.gae(topology, opcode, input)?;
         }
@@ -146,7 +146,7 @@ impl Host<'_> {
         topology: &Topology,
         opcode: Opcode,
         input: Vec<u8>,
-    ) -> Result<Vec<u8>, SettleError> {
+    ) -> Result<Vec<u8>, BringupError> {
         let (number, input) = (Num(opcode.0.into()), Hex(input));
         let command = Command::Gae { opcode: number, input, block: None, timeout_ms: COMMAND_MS };
         match (self.ask)(&command).map_err(|refused| self.fail(topology, refused))? {
@@ -161,14 +161,14 @@ impl Host<'_> {
 
 /// What the fabric manager says that hosts have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct MemoryGrants {
     /// Memory of GFDs.
     pub shares: Vec<ShareRow>,
     /// Memory of hosts and devices.
     pub gim: Vec<GimRow>,
 }
 
-impl Given {
+impl MemoryGrants {
     /// Asks the fabric manager.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl Given {
     }
 }
 
-fn concerns(gim: &Shown, part: Part) -> bool {
+fn concerns(gim: &GimRange, part: Part) -> bool {
     gim.of == part || gim.from.contains(&part)
 }
 
@@ -193,8 +193,8 @@ fn concerns(gim: &Shown, part: Part) -> bool {
 fn shown<'a>(
     layout: &'a Layout,
     rows: &'a [GimRow],
-) -> impl Iterator<Item = (&'a Shown, &'a GimRow)> {
-    let row = |gim: &Shown| rows.iter().find(|row| row.name == gim.name);
+) -> impl Iterator<Item = (&'a GimRange, &'a GimRow)> {
+    let row = |gim: &GimRange| rows.iter().find(|row| row.name == gim.name);
     layout.gim.iter().filter_map(move |gim| Some((gim, row(gim)?)))
 }
 
@@ -206,7 +206,7 @@ fn lets(layout: &Layout, row: &GimRow, part: Part) -> bool {
 /// Memory of others that a host or device reaches by the FAST of its edge port.
 fn gim_regions(layout: &Layout, part: Part, rows: &[GimRow]) -> Vec<Region> {
     let own = shown(layout, rows).filter(|(_, row)| !row.prefix && lets(layout, row, part));
-    let region = |(_, row): (&Shown, &GimRow)| Region {
+    let region = |(_, row): (&GimRange, &GimRow)| Region {
         hpa: row.hpa,
         len: row.size,
         granularity: 0,
@@ -234,7 +234,7 @@ fn prefixes(layout: &Layout, part: Part, rows: &[GimRow]) -> PrefixFlags {
 /// What a host lets others reach of its memory.
 fn exports(layout: &Layout, host: usize, rows: &[GimRow]) -> Vec<Export> {
     let own = shown(layout, rows).filter(|(gim, _)| gim.of == Part::Host(host));
-    let range = |(_, row): (&Shown, &GimRow)| Export {
+    let range = |(_, row): (&GimRange, &GimRow)| Export {
         base: Num(row.hpa),
         len: Num(row.size),
         local: Num(MEMORY_BASE),

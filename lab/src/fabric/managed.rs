@@ -1,6 +1,6 @@
 //! A fabric in this process, with its manager.
 //!
-//! Shape: [`Fabric::up`] of a topology: the manager brings about what the file says, hosts enumerate and map what they
+//! Shape: [`ManagedFabric::up`] of a topology: the manager brings about what the file says, hosts enumerate and map what they
 //! were given.
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "Start-up".
@@ -19,12 +19,12 @@ use weft_fm::service::{Fm, Setup, StartError};
 use weft_fm::store::{Store, StoreError};
 use weft_rpc::Refused;
 
-use super::fixed::Frozen;
+use super::desired_state::desired_state;
+use super::host_bringup::{BringupError, Host, MemoryGrants};
+use super::in_process::{InProcessError, InProcessFabric, virtual_clock};
 use super::layout::{Layout, LayoutError, Part};
-use super::settle::{Given, Host, SettleError};
+use super::static_init::StaticFabric;
 use super::topology::{Start, Topology};
-use super::want::wanted;
-use super::world::{World, WorldError};
 use crate::endpoint::{Answer, Command};
 
 /// How long the FM waits for an answer.
@@ -49,7 +49,7 @@ pub enum UpError {
     Layout(#[from] LayoutError),
     /// A part cannot be made.
     #[error(transparent)]
-    World(#[from] WorldError),
+    Parts(#[from] InProcessError),
     /// What it wants cannot be said.
     #[error(transparent)]
     Want(#[from] WantError),
@@ -61,90 +61,90 @@ pub enum UpError {
     Store(#[from] StoreError),
     /// A fabric without a manager would lack something from the start.
     #[error("what a static fabric is set up with: {0}")]
-    Trouble(String),
+    Incomplete(String),
     /// The manager knows nothing, although it has brought the fabric up.
     #[error("the fabric manager knows nothing of the fabric")]
     Stateless,
     /// A host is not ready.
     #[error(transparent)]
-    Host(#[from] SettleError),
+    Host(#[from] BringupError),
     /// The manager does not say who has which memory.
     #[error("the fabric manager: {0}")]
     Memory(Refused),
 }
 
-/// A world that several threads move on.
+/// A parts that several threads move on.
 ///
 /// Whoever wants it says so before it waits, so that the thread that moves it on all the time lets go.
 #[derive(Clone)]
-pub struct Shared {
-    world: Arc<Mutex<World>>,
+pub struct SharedFabric {
+    parts: Arc<Mutex<InProcessFabric>>,
     wanted: Arc<AtomicUsize>,
 }
 
-/// How long the moving thread leaves the world to those who want it.
+/// How long the moving thread leaves the parts to those who want it.
 const LET_GO: Duration = Duration::from_micros(50);
 
-impl Shared {
-    fn new(world: World) -> Self {
-        Self { world: Arc::new(Mutex::new(world)), wanted: Arc::default() }
+impl SharedFabric {
+    fn new(parts: InProcessFabric) -> Self {
+        Self { parts: Arc::new(Mutex::new(parts)), wanted: Arc::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, World> {
+    fn lock(&self) -> MutexGuard<'_, InProcessFabric> {
         self.wanted.fetch_add(1, Ordering::Relaxed); // a hint, which orders nothing
-        let world = lock(&self.world);
+        let parts = lock(&self.parts);
         self.wanted.fetch_sub(1, Ordering::Relaxed);
-        world
+        parts
     }
 
-    /// Calls `f` with the world, whose time stands still meanwhile.
-    pub fn with<R>(&self, f: impl FnOnce(&mut World) -> R) -> R {
+    /// Calls `f` with the parts, whose time stands still meanwhile.
+    pub fn with<R>(&self, f: impl FnOnce(&mut InProcessFabric) -> R) -> R {
         f(&mut self.lock())
     }
 
     /// Gives a station a command and waits for the answer.
     ///
     /// # Errors
-    /// As [`World::ask`].
+    /// As [`InProcessFabric::ask`].
     pub fn ask(&self, part: Part, command: &Command) -> Result<Answer, Refused> {
-        self.with(|world| world.ask(part, command))
+        self.with(|parts| parts.ask(part, command))
     }
 
-    /// Moves the world on by a step, unless somebody else wants it; whether anything moved.
+    /// Moves the parts on by a step, unless somebody else wants it; whether anything moved.
     #[must_use]
     pub fn step(&self, moved: bool) -> bool {
         if self.wanted.load(Ordering::Relaxed) > 0 {
             std::thread::park_timeout(LET_GO);
             return true;
         }
-        lock(&self.world).step(moved)
+        lock(&self.parts).step(moved)
     }
 }
 
 /// A fabric with its manager.
-pub struct Fabric {
-    shared: Shared,
+pub struct ManagedFabric {
+    shared: SharedFabric,
     fm: Fm,
     topology: Topology,
 }
 
-/// The clock of a world: told whether the last step moved anything.
+/// The clock of a parts: told whether the last step moved anything.
 pub type Clock = Box<dyn FnMut(bool) -> Instant + Send>;
 
-fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
-    world.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(parts: &Mutex<InProcessFabric>) -> MutexGuard<'_, InProcessFabric> {
+    parts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A way to switch `switch` as `session`.
-fn way(shared: &Shared, switch: usize, session: Session) -> cci::Fabric {
+fn way(shared: &SharedFabric, switch: usize, session: Session) -> cci::Fabric {
     let entry = Entry { shared: shared.clone(), switch, session, quick: false };
-    // Each poll steps the world, so that none has to wait.
+    // Each poll steps the parts, so that none has to wait.
     cci::Fabric::new(Box::new(entry), Pace { polls: POLLS, ..Pace::quick() })
 }
 
-/// A switch of the world, as a session has it.
+/// A switch of the parts, as a session has it.
 struct Entry {
-    shared: Shared,
+    shared: SharedFabric,
     switch: usize,
     session: Session,
     quick: bool,
@@ -154,7 +154,7 @@ impl Transport for Entry {
     fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError> {
         let quick = Span::from_us(u64::try_from(QUICK.as_micros()).unwrap_or(u64::MAX));
         let span = if self.quick { quick } else { ANSWER };
-        self.shared.with(|world| world.call(self.switch, self.session, request, span))
+        self.shared.with(|parts| parts.call(self.switch, self.session, request, span))
     }
 
     fn hurry(&mut self, on: bool) {
@@ -162,7 +162,7 @@ impl Transport for Entry {
     }
 }
 
-impl Fabric {
+impl ManagedFabric {
     /// Brings a topology up.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl Fabric {
             let store = Some(Store::in_memory()?);
             return Self::start((topology, layout), &[], clock, store);
         }
-        let Frozen { switches, state } = Frozen::of(&topology)?;
+        let StaticFabric { switches, state } = static_fabric(&topology)?;
         let store = Store::in_memory()?;
         store.save(&state)?;
         Self::start((topology, layout), &switches, clock, Some(store))
@@ -184,17 +184,17 @@ impl Fabric {
     ///
     /// # Errors
     /// See [`UpError`].
-    pub(super) fn start(
+    fn start(
         (topology, layout): (Topology, Layout),
         fixed: &[Fixed],
         clock: Clock,
         store: Option<Store>,
     ) -> Result<Self, UpError> {
-        let want = Want::parse(&wanted(&topology, &layout, &|_| None))?;
-        let mut world = World::new(&topology, layout, fixed, clock)?;
-        world.until(PARTNERS, |_| false);
+        let want = Want::parse(&desired_state(&topology, &layout, &|_| None))?;
+        let mut parts = InProcessFabric::new(&topology, layout, fixed, clock)?;
+        parts.until(PARTNERS, |_| false);
         let mode = topology.start.into();
-        let shared = Shared::new(world);
+        let shared = SharedFabric::new(parts);
         let fabric = way(&shared, 0, FM);
         let setup = Setup { fabric, want, mode, take_over: false, store, drain: || {} };
         let mut up = Self { fm: Fm::new(setup), shared, topology };
@@ -210,16 +210,16 @@ impl Fabric {
 
     /// Lets the FM ask hosts' GAEs, as the hosts themselves would.
     fn open_gaes(&mut self) {
-        let world = self.shared.lock();
+        let parts = self.shared.lock();
         let mut all = Vec::new();
-        for (at, switch) in world.layout().switches.iter().enumerate() {
+        for (at, switch) in parts.layout().switches.iter().enumerate() {
             for (vcs, owner) in (0_u8..).zip(&switch.vcses) {
                 if owner.usp.is_some() {
-                    all.push((at, vcs, world.layout().name(Part::Host(owner.host)).to_owned()));
+                    all.push((at, vcs, parts.layout().name(Part::Host(owner.host)).to_owned()));
                 }
             }
         }
-        drop(world);
+        drop(parts);
         for (at, vcs, name) in all {
             self.fm.set_gae(&name, way(&self.shared, at, Session::Host { vcs }));
         }
@@ -230,8 +230,8 @@ impl Fabric {
     /// # Errors
     /// The file wants what cannot be said, or the new one cannot be started.
     pub fn restart_manager(&mut self, meanwhile: impl FnOnce(&Self)) -> Result<(), UpError> {
-        let layout = self.world().layout().clone();
-        let want = Want::parse(&wanted(&self.topology, &layout, &|_| None))?;
+        let layout = self.parts().layout().clone();
+        let want = Want::parse(&desired_state(&self.topology, &layout, &|_| None))?;
         let mode = self.topology.start.into();
         let fabric = way(&self.shared, 0, FM);
         let setup = |store| Setup { fabric, want, mode, take_over: false, store, drain: || {} };
@@ -246,19 +246,19 @@ impl Fabric {
     ///
     /// # Errors
     /// As [`Self::map`].
-    pub fn settle(&mut self) -> Result<(), UpError> {
+    pub fn bring_up_hosts(&mut self) -> Result<(), UpError> {
         self.enumerate()?;
         self.map()
     }
 
     /// All parts; whoever holds them keeps time from passing.
-    pub fn world(&self) -> MutexGuard<'_, World> {
+    pub fn parts(&self) -> MutexGuard<'_, InProcessFabric> {
         self.shared.lock()
     }
 
     /// The parts, the manager, and what the file says.
     #[must_use]
-    pub fn into_parts(self) -> (Shared, Fm, Topology) {
+    pub fn into_parts(self) -> (SharedFabric, Fm, Topology) {
         (self.shared, self.fm, self.topology)
     }
 
@@ -282,11 +282,11 @@ impl Fabric {
     }
 
     /// Calls `f` for each host.
-    fn hosts(&self, f: impl Fn(&Host<'_>) -> Result<(), SettleError>) -> Result<(), UpError> {
+    fn hosts(&self, f: impl Fn(&Host<'_>) -> Result<(), BringupError>) -> Result<(), UpError> {
         for at in 0..self.topology.hosts.len() {
             let ask = |command: &Command| self.ask(Part::Host(at), command);
             let pause = || {
-                self.world().until(LOOK, |_| false);
+                self.parts().until(LOOK, |_| false);
             };
             f(&Host { at, ask: &ask, pause: &pause })?;
         }
@@ -304,8 +304,28 @@ impl Fabric {
     /// The manager does not say what, or a host cannot.
     pub fn map(&mut self) -> Result<(), UpError> {
         let fm = &mut self.fm;
-        let given = Given::by(|request| fm.request(request)).map_err(UpError::Memory)?;
-        let layout = self.world().layout().clone();
+        let given = MemoryGrants::by(|request| fm.request(request)).map_err(UpError::Memory)?;
+        let layout = self.parts().layout().clone();
         self.hosts(|host| host.map((&self.topology, &layout), &given))
     }
+}
+
+/// Has a manager number, route and bind a fabric once, in this process and in virtual time: what its switches have then is
+/// what they are set up with where no manager is.
+///
+/// # Errors
+/// See [`UpError`]; also what a manager would tell as trouble, as nobody could mend it later.
+pub fn static_fabric(topology: &Topology) -> Result<StaticFabric, UpError> {
+    let managed = Topology { start: Start::FmFirst, ..topology.clone() };
+    let layout = Layout::new(&managed)?;
+    let mut fabric = ManagedFabric::start((managed, layout), &[], virtual_clock(), None)?;
+    if let Some(trouble) = fabric.fm().board().status().trouble.into_iter().next() {
+        return Err(UpError::Incomplete(trouble));
+    }
+    let state = fabric.fm().state().ok_or(UpError::Stateless)?;
+    let parts = fabric.parts();
+    let switches = (0..parts.layout().switches.len())
+        .filter_map(|at| Some(Fixed::of(parts.agent(at)?.switch())))
+        .collect();
+    Ok(StaticFabric { switches, state })
 }

@@ -1,7 +1,7 @@
 //! What a fabric of processes leaves when it is killed: veth pairs, which have its mark, and sockets.
 //!
-//! Shape: [`mark`] goes on each pair as its alias; [`left`] names the pairs whose maker is gone. Processes leave nothing:
-//! each has [`go_with`] its parent.
+//! Shape: [`pair_alias`] goes on each pair as its alias; [`stale_pairs`] names the pairs whose maker is gone. Processes leave nothing:
+//! each has [`end_with_parent`] its parent.
 //! Units: none.
 //! Source: proc(5) (start time), ip-link(8) (alias), `PR_SET_PDEATHSIG(2const)`.
 
@@ -43,7 +43,7 @@ fn started(pid: u32) -> Option<u64> {
 
 /// What goes on a pair that this process makes.
 #[must_use]
-pub fn mark() -> String {
+pub fn pair_alias() -> String {
     let pid = std::process::id();
     format!("weft fabric up, process {pid}, started {}", started(pid).unwrap_or(0))
 }
@@ -64,7 +64,7 @@ fn maker(alias: &str) -> Maker {
 ///
 /// # Errors
 /// One that would be in the way is somebody's who runs, or has no mark.
-pub fn left(listed: &[u8], prefix: &str) -> Result<Vec<String>, String> {
+pub fn stale_pairs(listed: &[u8], prefix: &str) -> Result<Vec<String>, String> {
     let all: Vec<Interface> = serde_json::from_slice(listed)
         .map_err(|error| format!("the answer of ip -j link is not understood: {error}"))?;
     let mut gone = Vec::new();
@@ -107,7 +107,7 @@ pub fn remove_stale(socket: &Path) {
 ///
 /// # Errors
 /// The kernel refuses, or the parent is gone.
-pub fn go_with() -> std::io::Result<()> {
+pub fn end_with_parent() -> std::io::Result<()> {
     let Some(parent) = std::env::var_os(PARENT) else { return Ok(()) };
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // It may have ended before: then nobody tells us.
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_is_left_is_told_from_what_is_in_use() {
-        let own = mark();
+        let own = pair_alias();
         assert_eq!(maker(&own), Maker::Runs(std::process::id()));
         let dead = own.replace(", started ", ", started 1");
         let row =
@@ -141,7 +141,7 @@ mod tests {
             ("wf3a", "weft fabric up, process x, started 1", Err("not of weft fabric up")),
         ];
         for (name, alias, want) in cases {
-            match (left(&list(&[row(name, alias)]), "wf"), want) {
+            match (stale_pairs(&list(&[row(name, alias)]), "wf"), want) {
                 (Ok(found), Ok(want)) => assert_eq!(found, want, "{name} {alias}"),
                 (Err(why), Err(part)) => assert!(why.contains(part) && why.contains(name), "{why}"),
                 (found, _) => panic!("{name} {alias}: {found:?}"),

@@ -10,7 +10,7 @@ use weft_fm::inventory::Named;
 use weft_fm::service::want::is_name;
 
 use super::layout::gim::OWN;
-use super::layout::{Layout, Part, PortRole, Shown, uuid};
+use super::layout::{Layout, Part, PortRole, VppbBinding, uuid};
 use super::topology::{Flow, Start, Topology};
 
 /// Bridge 0 of a virtual switch is the upstream one.
@@ -18,7 +18,7 @@ const UPSTREAM: u8 = 0;
 
 /// The wanted state. `gae` says where a host's GAE answers for the FM's trace, by the host's number.
 #[must_use]
-pub fn wanted(
+pub fn desired_state(
     topology: &Topology,
     layout: &Layout,
     gae: &dyn Fn(usize) -> Option<String>,
@@ -66,11 +66,11 @@ fn write(
             let is_static = topology.start == Start::Static; // bound by its switches
             for (vppb, shown) in (1_u8..).zip(&vcs.vppbs).filter(|_| !is_static) {
                 let to = match shown {
-                    Shown::Port(port) => format!("port:{port}"),
-                    Shown::Below { switch, vcs } => {
+                    VppbBinding::Port(port) => format!("port:{port}"),
+                    VppbBinding::Below { switch, vcs } => {
                         format!("{}/{vcs}/{UPSTREAM}", name(*switch))
                     }
-                    Shown::Spare => continue,
+                    VppbBinding::Spare => continue,
                 };
                 let bridge = format!("{}/{number}/{vppb}", name(index));
                 writeln!(text, "[[bind]]\nbridge = {bridge:?}\nto = {to:?}")?;
@@ -149,12 +149,12 @@ mod tests {
             let path = entry.unwrap().path();
             let topology = Topology::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
             let layout = Layout::new(&topology).unwrap();
-            let text = wanted(&topology, &layout, &|_| None);
+            let text = desired_state(&topology, &layout, &|_| None);
             let want = Want::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             let bound = layout.switches.iter().flat_map(|switch| &switch.vcses);
             let is_managed = topology.start != Start::Static;
             let shown = bound.flat_map(|vcs| &vcs.vppbs);
-            let shown = shown.filter(|s| **s != Shown::Spare && is_managed).count();
+            let shown = shown.filter(|s| **s != VppbBinding::Spare && is_managed).count();
             assert_eq!(want.binds.len(), shown, "{}", path.display());
             assert_eq!(want.memory.len(), topology.memory.len(), "{}", path.display());
             assert_eq!(want.switches.len() + 1, layout.switches.len().max(1));

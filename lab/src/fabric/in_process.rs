@@ -1,7 +1,7 @@
 //! A whole fabric in one process: switches with their agents, hosts, devices and GFDs, joined by pipes.
 //!
-//! Shape: [`World::new`] of a layout; [`World::step`] polls each of them once; requests to a switch by
-//! [`World::call`], commands to a station by [`World::ask`], both of which step until the answer is there.
+//! Shape: [`InProcessFabric::new`] of a layout; [`InProcessFabric::step`] polls each of them once; requests to a switch by
+//! [`InProcessFabric::call`], commands to a runner by [`InProcessFabric::ask`], both of which step until the answer is there.
 //! Units: time is the caller's: the machine's clock, or any other.
 //! Source: docs/spec/cxl-fabric.md.
 
@@ -30,7 +30,7 @@ use weft_rpc::Refused;
 use super::layout::{End, Layout, Part, PortRole, uuid};
 use super::topology::{DeviceKind, Topology};
 use crate::endpoint::spec::{Common, DeviceSpec, GfdSpec, HbrSpec, HostSpec, SpecError};
-use crate::endpoint::{Answer, Command, Handle, Station, StationError, Unit};
+use crate::endpoint::{Answer, Command, Endpoint, Runner, RunnerError, RunnerHandle};
 
 /// Longest frame of all links.
 const FRAME_LEN_MAX: usize = 1_518;
@@ -41,20 +41,20 @@ const RATE: LinkRate = LinkRate::gbps(100);
 /// Chunks of a switch's buffer, and headroom of each of its lossless groups.
 const CELLS: u32 = 4_096;
 const HEADROOM_CELLS: u32 = 4;
-/// Chunks beside the buffers: on pipes, and with a station or agent.
+/// Chunks beside the buffers: on pipes, and with a runner or agent.
 const CHUNKS_EACH: usize = 512;
 /// Frames on their way in one direction of a link.
 const DEPTH: usize = 128;
 /// How long a bind or unbind takes.
 const BIND_TIME: Span = Span::from_us(100);
-/// How long a part that has nothing to do is not looked at: as long as a station in a process of its own may sleep.
+/// How long a part that has nothing to do is not looked at: as long as a runner in a process of its own may sleep.
 const REST_MAX: Span = Span::from_ms(5);
 /// GFD commands that a GAE forwards at a time.
 const THREADS: u16 = 4;
 
-/// Why a world cannot be made.
+/// Why the parts cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub enum WorldError {
+pub enum InProcessError {
     /// No memory.
     #[error("make room for frames")]
     Pool(#[from] PoolError),
@@ -82,13 +82,13 @@ pub enum WorldError {
         /// Why.
         source: Box<SpecError>,
     },
-    /// A station cannot be made.
+    /// A runner cannot be made.
     #[error("{name}")]
-    Station {
+    Runner {
         /// Which.
         name: String,
         /// Why.
-        source: Box<StationError>,
+        source: Box<RunnerError>,
     },
     /// A pipe cannot be made.
     #[error("join the parts")]
@@ -96,14 +96,14 @@ pub enum WorldError {
 }
 
 /// What a part waits for, so that one that has nothing to do is passed over.
-struct Rest {
+struct IdleState {
     inboxes: Vec<(Inbox, bool)>,
     /// Nothing moved when it was last polled, and nothing waits for room.
     still: bool,
     until: Instant,
 }
 
-impl Rest {
+impl IdleState {
     fn new(inboxes: Vec<Inbox>) -> Self {
         let inboxes = inboxes.into_iter().map(|inbox| (inbox, false)).collect();
         Self { inboxes, still: false, until: Instant::ZERO }
@@ -115,7 +115,7 @@ impl Rest {
     }
 
     /// Whether there is nothing to be done at `now`.
-    fn goes_on(&self, now: Instant) -> bool {
+    fn is_idle(&self, now: Instant) -> bool {
         let same = |(inbox, up): &(Inbox, bool)| !inbox.is_waiting() && inbox.link_up() == *up;
         self.still && now < self.until && self.inboxes.iter().all(same)
     }
@@ -132,7 +132,7 @@ impl Rest {
 }
 
 /// A PBR switch.
-struct Node {
+struct RunningSwitch {
     lane: Lane,
     core: Arc<Core>,
     ports: Vec<Box<dyn Port>>,
@@ -141,27 +141,27 @@ struct Node {
     agent: Agent,
     agent_port: Pipe,
     answers: Vec<(Session, Vec<u8>)>,
-    rest: Rest,
+    rest: IdleState,
     /// It has no power.
     off: bool,
 }
 
 /// A part that is no PBR switch.
-struct Seat {
+struct RunningEndpoint {
     part: Part,
-    station: Station,
-    rest: Rest,
+    runner: Runner,
+    rest: IdleState,
     /// It has no power.
     off: bool,
 }
 
 /// All parts of a fabric.
-pub struct World {
+pub struct InProcessFabric {
     topology: Topology,
     layout: Layout,
     fixed: Vec<Fixed>,
-    nodes: Vec<Node>,
-    seats: Vec<Seat>,
+    switches: Vec<RunningSwitch>,
+    endpoints: Vec<RunningEndpoint>,
     links: Vec<LinkHandle>,
     bufs: Bufs,
     clock: Box<dyn FnMut(bool) -> Instant + Send>,
@@ -175,7 +175,7 @@ struct Wires {
 }
 
 impl Wires {
-    fn new(layout: &Layout, bufs: &mut Bufs) -> Result<Self, WorldError> {
+    fn new(layout: &Layout, bufs: &mut Bufs) -> Result<Self, InProcessError> {
         let (mut ends, mut links) = (BTreeMap::new(), Vec::new());
         for &[one, two] in &layout.wires {
             let names = [layout.name(two.part), layout.name(one.part)].map(ToOwned::to_owned);
@@ -203,14 +203,14 @@ fn joined(names: [String; 2], bufs: &mut Bufs) -> Result<(Pipe, Pipe), PortOpenE
     Ok((near, far))
 }
 
-impl Node {
+impl RunningSwitch {
     fn new(
         layout: &Layout,
         at: usize,
         fixed: Option<&Fixed>,
         wires: &mut Wires,
         (pool, bufs): (&Arc<Pool>, &mut Bufs),
-    ) -> Result<Option<Self>, WorldError> {
+    ) -> Result<Option<Self>, InProcessError> {
         let Some(switch) = layout.switches.get(at) else { return Ok(None) };
         let name = || switch.name.clone();
         let own = switch.ports.iter().map(|port| port.name.clone());
@@ -239,7 +239,7 @@ impl Node {
         let spread = vec![(0..config.ports.len()).filter_map(PortId::new).collect::<Vec<_>>()];
         let built = build(config, pool, &spread, Timing::Live);
         let Built { core, lanes } =
-            built.map_err(|e| WorldError::Switch { name: name(), source: Box::new(e) })?;
+            built.map_err(|e| InProcessError::Switch { name: name(), source: Box::new(e) })?;
         let numbers = (0..=u8::MAX).take(switch.ports.len());
         let (mut ports, mut inboxes): (Vec<Box<dyn Port>>, Vec<Inbox>) =
             numbers.filter_map(|number| wires.take(Part::Switch(at), number)).unzip();
@@ -247,16 +247,16 @@ impl Node {
         inboxes.extend([near.inbox(), agent_port.inbox()]);
         ports.push(Box::new(near));
         let agent = agent(layout, at, fixed)
-            .map_err(|e| WorldError::Component { name: name(), source: Box::new(e) })?;
+            .map_err(|e| InProcessError::Component { name: name(), source: Box::new(e) })?;
         let Some(lane) = lanes.into_iter().next() else { return Ok(None) };
         let up = vec![false; switch.ports.len()];
-        let (answers, rest) = (Vec::new(), Rest::new(inboxes));
+        let (answers, rest) = (Vec::new(), IdleState::new(inboxes));
         Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers, rest, off: false }))
     }
 
     /// Polls it once, if there is anything to do; whether anything moved.
     fn step(&mut self, now: Instant, bufs: &mut Bufs) -> Result<bool, PortError> {
-        if self.off || self.rest.goes_on(now) {
+        if self.off || self.rest.is_idle(now) {
             return Ok(false);
         }
         self.rest.wake();
@@ -325,12 +325,12 @@ fn common(name: &str) -> Common {
     Common { name: Some(name.to_owned()), ..Common::default() }
 }
 
-/// The unit of a part that is no PBR switch.
-fn unit(
+/// The endpoint of a part that is no PBR switch.
+fn endpoint_of(
     topology: &Topology,
     layout: &Layout,
     part: Part,
-) -> Result<Option<Box<dyn Unit>>, SpecError> {
+) -> Result<Option<Box<dyn Endpoint>>, SpecError> {
     let common = common(layout.name(part));
     Ok(Some(match part {
         Part::Switch(_) => return Ok(None),
@@ -357,9 +357,9 @@ fn unit(
             };
             Box::new(spec.build(&[])?)
         }
-        Part::Plain(at) => {
-            let Some(plain) = layout.plain.get(at) else { return Ok(None) };
-            Box::new(HbrSpec { common, ..HbrSpec::default() }.build(plain.below.len() + 1, &[])?)
+        Part::Hbr(at) => {
+            let Some(hbr) = layout.hbrs.get(at) else { return Ok(None) };
+            Box::new(HbrSpec { common, ..HbrSpec::default() }.build(hbr.below.len() + 1, &[])?)
         }
         Part::Gfd(at) => {
             let Some(gfd) = layout.gfds.get(at) else { return Ok(None) };
@@ -375,49 +375,62 @@ fn unit(
     }))
 }
 
-impl World {
+impl InProcessFabric {
     /// All parts of a topology, as after power-on; switches have what `fixed` says of them, by number. `clock` is asked before each step, and told whether the step before
     /// moved anything.
     ///
     /// # Errors
-    /// See [`WorldError`].
+    /// See [`InProcessError`].
     pub fn new(
         topology: &Topology,
         layout: Layout,
         fixed: &[Fixed],
         clock: Box<dyn FnMut(bool) -> Instant + Send>,
-    ) -> Result<Self, WorldError> {
-        let parts = layout.hosts.len() + layout.devices.len() + layout.plain.len();
+    ) -> Result<Self, InProcessError> {
+        let parts = layout.hosts.len() + layout.devices.len() + layout.hbrs.len();
         let others = parts + layout.gfds.len() + layout.wires.len() + 2 * layout.switches.len();
         let cells = usize::try_from(CELLS).unwrap_or(usize::MAX) + 2_048;
         let chunks = layout.switches.len() * cells + others * CHUNKS_EACH;
         let pool = Pool::map(chunks, FRAME_LEN_MAX)?;
         let mut bufs = Bufs::new(pool.clone(), 64, 0);
         let mut wires = Wires::new(&layout, &mut bufs)?;
-        let mut nodes = Vec::new();
+        let mut switches = Vec::new();
         for at in 0..layout.switches.len() {
-            nodes.extend(Node::new(&layout, at, fixed.get(at), &mut wires, (&pool, &mut bufs))?);
+            switches.extend(RunningSwitch::new(
+                &layout,
+                at,
+                fixed.get(at),
+                &mut wires,
+                (&pool, &mut bufs),
+            )?);
         }
         let mut all: Vec<Part> = (0..layout.hosts.len()).map(Part::Host).collect();
         all.extend((0..layout.devices.len()).map(Part::Device));
-        all.extend((0..layout.plain.len()).map(Part::Plain));
+        all.extend((0..layout.hbrs.len()).map(Part::Hbr));
         all.extend((0..layout.gfds.len()).map(Part::Gfd));
-        let mut seats = Vec::new();
+        let mut endpoints = Vec::new();
         for part in all {
             let name = || layout.name(part).to_owned();
-            let unit = unit(topology, &layout, part)
-                .map_err(|source| WorldError::Spec { name: name(), source: Box::new(source) })?;
-            let Some(unit) = unit else { continue };
-            let links = u8::try_from(unit.link_count()).unwrap_or(u8::MAX);
+            let made = endpoint_of(topology, &layout, part).map_err(|source| {
+                InProcessError::Spec { name: name(), source: Box::new(source) }
+            })?;
+            let Some(made) = made else { continue };
+            let links = u8::try_from(made.link_count()).unwrap_or(u8::MAX);
             let (ports, inboxes) = (0..links).filter_map(|port| wires.take(part, port)).unzip();
             let own = Bufs::new(pool.clone(), 64, 0);
-            let station = Station::new(unit, ports, own)
-                .map_err(|source| WorldError::Station { name: name(), source: Box::new(source) })?;
-            seats.push(Seat { part, station, rest: Rest::new(inboxes), off: false });
+            let runner = Runner::new(made, ports, own).map_err(|source| {
+                InProcessError::Runner { name: name(), source: Box::new(source) }
+            })?;
+            endpoints.push(RunningEndpoint {
+                part,
+                runner,
+                rest: IdleState::new(inboxes),
+                off: false,
+            });
         }
         let links = wires.links;
         let (topology, fixed) = (topology.clone(), fixed.to_vec());
-        Ok(Self { topology, layout, fixed, nodes, seats, links, bufs, clock, failed: 0 })
+        Ok(Self { topology, layout, fixed, switches, endpoints, links, bufs, clock, failed: 0 })
     }
 
     /// What it is made of.
@@ -429,27 +442,29 @@ impl World {
     /// The agent of a switch.
     #[must_use]
     pub fn agent(&self, switch: usize) -> Option<&Agent> {
-        self.nodes.get(switch).map(|node| &node.agent)
+        self.switches.get(switch).map(|switch_node| &switch_node.agent)
     }
 
     /// Counters of a switch.
     #[must_use]
     pub fn ledger(&self, switch: usize) -> Option<Ledger> {
-        self.nodes.get(switch).map(|node| Ledger::read(&node.core))
+        self.switches.get(switch).map(|switch_node| Ledger::read(&switch_node.core))
     }
 
-    /// The station of a part.
-    pub fn station(&mut self, part: Part) -> Option<&mut Station> {
-        let seat = self.seats.iter_mut().find(|seat| seat.part == part)?;
-        seat.rest.wake();
-        Some(&mut seat.station)
+    /// The runner of a part.
+    pub fn runner(&mut self, part: Part) -> Option<&mut Runner> {
+        let endpoint = self.endpoints.iter_mut().find(|endpoint| endpoint.part == part)?;
+        endpoint.rest.wake();
+        Some(&mut endpoint.runner)
     }
 
-    /// What asks each station from other threads, by name.
+    /// What asks each runner from other threads, by name.
     #[must_use]
-    pub fn handles(&self) -> Vec<(String, Handle)> {
-        let named = |seat: &Seat| (self.layout.name(seat.part).to_owned(), seat.station.handle());
-        self.seats.iter().map(named).collect()
+    pub fn handles(&self) -> Vec<(String, RunnerHandle)> {
+        let named = |endpoint: &RunningEndpoint| {
+            (self.layout.name(endpoint.part).to_owned(), endpoint.runner.handle())
+        };
+        self.endpoints.iter().map(named).collect()
     }
 
     /// The wires of a part.
@@ -464,29 +479,30 @@ impl World {
     ///
     /// # Errors
     /// It cannot be made anew.
-    pub fn stop(&mut self, part: Part) -> Result<(), WorldError> {
+    pub fn stop(&mut self, part: Part) -> Result<(), InProcessError> {
         for wire in self.wires_of(part) {
             self.set_wire(wire, false);
         }
         let name = self.layout.name(part).to_owned();
         if let Part::Switch(at) = part {
             let made = agent(&self.layout, at, self.fixed.get(at));
-            let made = made.map_err(|e| WorldError::Component { name, source: Box::new(e) })?;
-            if let Some(node) = self.nodes.get_mut(at) {
+            let made = made.map_err(|e| InProcessError::Component { name, source: Box::new(e) })?;
+            if let Some(switch_node) = self.switches.get_mut(at) {
                 // The lane stays, for the frames that it holds; nothing of it is a table.
-                node.core.tables.store(Arc::new(made.switch().tables().clone()));
-                (node.agent, node.off) = (made, true);
-                node.up.fill(false);
-                node.answers.clear();
+                switch_node.core.tables.store(Arc::new(made.switch().tables().clone()));
+                (switch_node.agent, switch_node.off) = (made, true);
+                switch_node.up.fill(false);
+                switch_node.answers.clear();
             }
             return Ok(());
         }
-        let made = unit(&self.topology, &self.layout, part);
-        let made = made.map_err(|source| WorldError::Spec { name, source: Box::new(source) })?;
-        let seat = self.seats.iter_mut().find(|seat| seat.part == part);
-        if let (Some(seat), Some(made)) = (seat, made) {
-            seat.station.replace(made);
-            seat.off = true;
+        let made = endpoint_of(&self.topology, &self.layout, part);
+        let made =
+            made.map_err(|source| InProcessError::Spec { name, source: Box::new(source) })?;
+        let endpoint = self.endpoints.iter_mut().find(|endpoint| endpoint.part == part);
+        if let (Some(endpoint), Some(made)) = (endpoint, made) {
+            endpoint.runner.replace(made);
+            endpoint.off = true;
         }
         Ok(())
     }
@@ -495,15 +511,17 @@ impl World {
     pub fn run(&mut self, part: Part) {
         match part {
             Part::Switch(at) => {
-                if let Some(node) = self.nodes.get_mut(at) {
-                    node.off = false;
-                    node.rest.wake();
+                if let Some(switch_node) = self.switches.get_mut(at) {
+                    switch_node.off = false;
+                    switch_node.rest.wake();
                 }
             }
             _ => {
-                if let Some(seat) = self.seats.iter_mut().find(|seat| seat.part == part) {
-                    seat.off = false;
-                    seat.rest.wake();
+                if let Some(endpoint) =
+                    self.endpoints.iter_mut().find(|endpoint| endpoint.part == part)
+                {
+                    endpoint.off = false;
+                    endpoint.rest.wake();
                 }
             }
         }
@@ -523,18 +541,18 @@ impl World {
     pub fn step(&mut self, moved: bool) -> bool {
         let now = (self.clock)(moved);
         let mut any = false;
-        for node in &mut self.nodes {
-            match node.step(now, &mut self.bufs) {
+        for switch_node in &mut self.switches {
+            match switch_node.step(now, &mut self.bufs) {
                 Ok(moved) => any |= moved,
                 Err(_) => self.failed += 1,
             }
         }
-        for Seat { station, rest, off, .. } in &mut self.seats {
-            if *off || rest.goes_on(now) && !station.is_called() {
+        for RunningEndpoint { runner, rest, off, .. } in &mut self.endpoints {
+            if *off || rest.is_idle(now) && !runner.is_called() {
                 continue;
             }
             rest.wake();
-            match station.step(now) {
+            match runner.step(now) {
                 Ok(progress) => {
                     any |= progress.frames > 0;
                     let busy = progress.frames > 0 || progress.blocked;
@@ -572,16 +590,17 @@ impl World {
     ) -> Result<Vec<u8>, TransportError> {
         let now = (self.clock)(true);
         let gone = || TransportError::Gone("there is no such switch".to_owned());
-        let node = self.nodes.get_mut(switch).ok_or_else(gone)?;
-        node.rest.wake();
+        let switch_node = self.switches.get_mut(switch).ok_or_else(gone)?;
+        switch_node.rest.wake();
         // What answers a request that was given up is nobody's.
-        node.answers.retain(|(whose, _)| *whose != session);
-        node.agent.cci(now, session, message);
+        switch_node.answers.retain(|(whose, _)| *whose != session);
+        switch_node.agent.cci(now, session, message);
         let tag = |message: &[u8]| Header::cut(message).map(|(header, ..)| header.tag).ok();
         let mut answer = None;
-        self.until(span, |world| {
-            let node = world.nodes.get_mut(switch);
-            let mut came = node.into_iter().flat_map(|node| node.answers.drain(..));
+        self.until(span, |parts| {
+            let switch_node = parts.switches.get_mut(switch);
+            let mut came =
+                switch_node.into_iter().flat_map(|switch_node| switch_node.answers.drain(..));
             answer = came.find(|(whose, it)| *whose == session && tag(it) == tag(message));
             answer.is_some()
         });
@@ -589,19 +608,19 @@ impl World {
         answer.ok_or(TransportError::Timeout(u128::from(span.as_ns() / 1_000_000)))
     }
 
-    /// Gives a station a command and waits for the answer.
+    /// Gives a runner a command and waits for the answer.
     ///
     /// # Errors
     /// It refuses, there is none, or it does not answer in time.
     pub fn ask(&mut self, part: Part, command: &Command) -> Result<Answer, Refused> {
         let now = (self.clock)(true);
-        let gone = || Refused::unavailable("there is no such station");
-        let station = self.station(part).ok_or_else(gone)?;
-        let number = station.begin(now, command);
+        let gone = || Refused::unavailable("there is no such endpoint");
+        let runner = self.runner(part).ok_or_else(gone)?;
+        let number = runner.begin(now, command);
         let mut answer = None;
         let span = Span::from_ms(command.timeout_ms().saturating_add(1_000));
-        self.until(span, |world| {
-            answer = world.station(part).and_then(|station| station.answer(number));
+        self.until(span, |parts| {
+            answer = parts.runner(part).and_then(|runner| runner.answer(number));
             answer.is_some()
         });
         answer.unwrap_or_else(|| Err(Refused::unavailable("it does not answer")))

@@ -1,6 +1,6 @@
-//! A unit with its ports, driven by the clock, and what asks it.
+//! An endpoint with its ports, driven by the clock, and what asks it.
 //!
-//! Shape: [`Station::step`] moves it on once; [`Station::run`] goes on until it is told to stop; [`Handle`]s ask
+//! Shape: [`Runner::step`] moves it on once; [`Runner::run`] goes on until it is told to stop; [`RunnerHandle`]s ask
 //! from other threads, and answer lines of the control socket.
 //! Units: time as a parameter of steps.
 //! Source: docs/endpoint.md.
@@ -21,12 +21,13 @@ use weft_dataplane::port::{Port, PortError, PortOpenError};
 use weft_dataplane::time::{Instant, Span};
 use weft_rpc::{Lines, Refused};
 
+use super::api::Endpoint;
 use super::command::{Answer, Command, EventReport, LinkReport, Status};
-use super::unit::{Desk, Unit};
+use super::event_log::EventLog;
 use crate::clock::now;
 use crate::netdev::wait_for;
 
-/// How long an idle station sleeps at most.
+/// How long an idle runner sleeps at most.
 const SLEEP_MAX: Span = Span::from_ms(5);
 /// What a command is given beyond its own time before who asked gives it up.
 const GRACE: Duration = Duration::from_secs(5);
@@ -37,13 +38,13 @@ struct Call {
     reply: SyncSender<Result<Answer, Refused>>,
 }
 
-/// Why there is no station.
+/// Why there is no runner.
 #[derive(Debug, thiserror::Error)]
-pub enum StationError {
-    /// Not as many ports as the unit has links.
+pub enum RunnerError {
+    /// Not as many ports as the endpoint has links.
     #[error("expected {want} ports, found {found}")]
     Ports {
-        /// Links of the unit.
+        /// Links of the endpoint.
         want: usize,
         /// Ports that were given.
         found: usize,
@@ -56,20 +57,20 @@ pub enum StationError {
     EventFd(#[source] io::Error),
 }
 
-/// Asks a station from other threads.
+/// Asks a runner from other threads.
 #[derive(Clone)]
-pub struct Handle {
+pub struct RunnerHandle {
     calls: Arc<Mutex<Sender<Call>>>,
     wakeup: Arc<EventFd>,
-    /// Something was sent since the station last looked.
+    /// Something was sent since the runner last looked.
     called: Arc<AtomicBool>,
 }
 
-impl Handle {
+impl RunnerHandle {
     /// Asks, and waits for the answer.
     ///
     /// # Errors
-    /// The station refuses, has ended, or does not answer in time.
+    /// The runner refuses, has ended, or does not answer in time.
     pub fn call(&self, command: Command) -> Result<Answer, Refused> {
         let time = Duration::from_millis(command.timeout_ms()).saturating_add(GRACE);
         let (reply, answer) = sync_channel(1);
@@ -79,7 +80,7 @@ impl Handle {
             .unwrap_or_else(PoisonError::into_inner)
             .send(Call { command, reply })
             .map_err(|_| ended())?;
-        self.called.store(true, Ordering::Release); // pairs with `Station::step`
+        self.called.store(true, Ordering::Release); // pairs with `Runner::step`
         self.wakeup.notify();
         match answer.recv_timeout(time) {
             Ok(answer) => answer,
@@ -91,7 +92,7 @@ impl Handle {
     }
 }
 
-impl Lines for Handle {
+impl Lines for RunnerHandle {
     fn answer(&self, line: &[u8]) -> weft_rpc::Answer {
         let answer = weft_rpc::parse(line).and_then(|command| self.call(command));
         weft_rpc::Answer::Line(weft_rpc::to_line(&match answer {
@@ -101,59 +102,60 @@ impl Lines for Handle {
     }
 }
 
-/// A unit and its ports.
-pub struct Station {
-    unit: Box<dyn Unit>,
+/// An endpoint and its ports.
+pub struct Runner {
+    endpoint: Box<dyn Endpoint>,
     ports: Vec<Box<dyn Port>>,
     bufs: Bufs,
-    desk: Desk,
+    log: EventLog,
     calls: Receiver<Call>,
-    handle: Handle,
+    handle: RunnerHandle,
     next: u64,
     /// Who waits for the answer to which command.
     callers: BTreeMap<u64, SyncSender<Result<Answer, Refused>>>,
-    /// Answers to commands that were given by [`Station::begin`].
+    /// Answers to commands that were given by [`Runner::begin`].
     answers: BTreeMap<u64, Result<Answer, Refused>>,
     /// A port failed, and nothing has worked since.
     failing: bool,
 }
 
-impl Station {
-    /// `unit` on `ports`, in the order of its links, with frames in `bufs`.
+impl Runner {
+    /// `endpoint` on `ports`, in the order of its links, with frames in `bufs`.
     ///
     /// # Errors
-    /// See [`StationError`].
+    /// See [`RunnerError`].
     pub fn new(
-        unit: Box<dyn Unit>,
+        endpoint: Box<dyn Endpoint>,
         mut ports: Vec<Box<dyn Port>>,
         mut bufs: Bufs,
-    ) -> Result<Self, StationError> {
-        let (want, found) = (unit.link_count(), ports.len());
+    ) -> Result<Self, RunnerError> {
+        let (want, found) = (endpoint.link_count(), ports.len());
         if want != found {
-            return Err(StationError::Ports { want, found });
+            return Err(RunnerError::Ports { want, found });
         }
         for port in &mut ports {
             port.start(&mut bufs)?;
         }
         let (send, calls) = channel();
-        let wakeup = Arc::new(EventFd::new().map_err(StationError::EventFd)?);
-        let handle = Handle { calls: Arc::new(Mutex::new(send)), wakeup, called: Arc::default() };
-        let (desk, callers, answers) = (Desk::default(), BTreeMap::new(), BTreeMap::new());
+        let wakeup = Arc::new(EventFd::new().map_err(RunnerError::EventFd)?);
+        let handle =
+            RunnerHandle { calls: Arc::new(Mutex::new(send)), wakeup, called: Arc::default() };
+        let (log, callers, answers) = (EventLog::default(), BTreeMap::new(), BTreeMap::new());
         let (next, failing) = (0, false);
-        Ok(Self { unit, ports, bufs, desk, calls, handle, next, callers, answers, failing })
+        Ok(Self { endpoint, ports, bufs, log, calls, handle, next, callers, answers, failing })
     }
 
     /// Asks it from another thread while it runs.
     #[must_use]
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> RunnerHandle {
         self.handle.clone()
     }
 
-    /// Puts another unit in its place, as after power-on: who waits for an answer gets none.
-    pub fn replace(&mut self, unit: Box<dyn Unit>) {
-        self.unit.release(&mut self.bufs);
-        self.unit = unit;
-        self.desk = Desk::default();
+    /// Puts another endpoint in its place, as after power-on: who waits for an answer gets none.
+    pub fn replace(&mut self, endpoint: Box<dyn Endpoint>) {
+        self.endpoint.release(&mut self.bufs);
+        self.endpoint = endpoint;
+        self.log = EventLog::default();
         self.callers.clear();
         self.answers.clear();
     }
@@ -161,12 +163,12 @@ impl Station {
     /// Whether somebody has asked it something that it has not looked at.
     #[must_use]
     pub fn is_called(&self) -> bool {
-        self.handle.called.load(Ordering::Acquire) // pairs with `Handle::call`
+        self.handle.called.load(Ordering::Acquire) // pairs with `RunnerHandle::call`
     }
 
     /// What it drives.
-    pub fn unit(&mut self) -> &mut dyn Unit {
-        self.unit.as_mut()
+    pub fn endpoint(&mut self) -> &mut dyn Endpoint {
+        self.endpoint.as_mut()
     }
 
     /// What it is, its links and counts.
@@ -175,29 +177,29 @@ impl Station {
         let link =
             |port: &dyn Port| LinkReport { device: port.caps().device.clone(), up: port.link_up() };
         let links = self.ports.iter().map(|port| link(port.as_ref())).collect();
-        Status { links, ..self.unit.status() }
+        Status { links, ..self.endpoint.status() }
     }
 
     /// What happened since this was last asked, and how much of it was lost.
     pub fn events(&mut self) -> (Vec<EventReport>, u64) {
-        self.desk.take_events()
+        self.log.take_events()
     }
 
     /// Gives it a command; [`Self::answer`] has what came of it, at once or after some steps.
     pub fn begin(&mut self, now: Instant, command: &Command) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.desk.set_now(now);
+        self.log.set_now(now);
         let begun = match command {
             Command::Status {} => Ok(Some(Answer::Status(Box::new(self.status())))),
             Command::Events {} => {
-                let (events, lost) = self.desk.take_events();
+                let (events, lost) = self.log.take_events();
                 Ok(Some(Answer::Events { events, lost }))
             }
-            command => self.unit.begin(now, number, command),
+            command => self.endpoint.begin(now, number, command),
         };
         if let Some(answer) = begun.transpose() {
-            self.desk.answer(number, answer);
+            self.log.answer(number, answer);
             self.hand_out();
         }
         number
@@ -213,7 +215,7 @@ impl Station {
     /// # Errors
     /// A port's own.
     pub fn step(&mut self, now: Instant) -> Result<Progress, PortError> {
-        self.desk.set_now(now);
+        self.log.set_now(now);
         let mut taken = 0;
         self.handle.called.swap(false, Ordering::AcqRel); // what is sent from now on says so again
         while let Ok(Call { command, reply }) = self.calls.try_recv() {
@@ -222,12 +224,12 @@ impl Station {
             self.begin(now, &command);
             taken += 1;
         }
-        let polled = self.unit.poll(now, &mut self.ports, &mut self.bufs, &mut self.desk);
+        let polled = self.endpoint.poll(now, &mut self.ports, &mut self.bufs, &mut self.log);
         self.hand_out();
         let failed = polled.is_err();
         if core::mem::replace(&mut self.failing, failed) != failed {
             let text = polled.as_ref().map_or_else(ToString::to_string, |_| "works again".into());
-            self.desk.note("port", text);
+            self.log.event("port", text);
         }
         let progress = polled?;
         Ok(Progress { frames: progress.frames + taken, ..progress })
@@ -235,7 +237,7 @@ impl Station {
 
     /// Brings answers to who asked.
     fn hand_out(&mut self) {
-        for (number, answer) in self.desk.take_answers() {
+        for (number, answer) in self.log.take_answers() {
             match self.callers.remove(&number) {
                 // Who does not listen any more has given it up.
                 Some(caller) => drop(caller.try_send(answer)),
@@ -261,9 +263,9 @@ impl Station {
     }
 }
 
-impl Drop for Station {
+impl Drop for Runner {
     fn drop(&mut self) {
-        self.unit.release(&mut self.bufs);
+        self.endpoint.release(&mut self.bufs);
         for port in &mut self.ports {
             port.release(&mut self.bufs);
         }

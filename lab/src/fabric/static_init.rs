@@ -1,7 +1,7 @@
 //! Fabrics that come up without a manager: what each switch is set up with from the start.
 //!
-//! Shape: a topology -> [`Frozen`], by a manager that brings it up once in this process, in virtual time; [`sections`] is
-//! what a switch of it has in its configuration.
+//! Shape: a [`StaticFabric`] is what a manager has left; [`sections`] of each of its switches are what that switch has in its
+//! configuration.
 //! Units: none.
 //! Source: CXL 3.1 section 7.7.12.1 (static fabric initialization); docs/configuration.md.
 
@@ -11,39 +11,13 @@ use weft_agent::component::{Fixed, FixedBind, FixedEnd, FixedPid};
 use weft_fm::store::State;
 use weft_parsers::fabric::{DrtEntry, RgtMode};
 
-use super::embedded::{Fabric, UpError};
-use super::layout::Layout;
-use super::topology::{Start, Topology};
-use super::world::virtual_clock;
-
 /// A fabric as its manager has left it.
 #[derive(Clone, Debug)]
-pub struct Frozen {
+pub struct StaticFabric {
     /// What each switch has, by number.
     pub switches: Vec<Fixed>,
     /// What the manager knew.
     pub state: State,
-}
-
-impl Frozen {
-    /// Has a manager number, route and bind the fabric, in this process.
-    ///
-    /// # Errors
-    /// See [`UpError`]; also what a manager would tell as trouble, as nobody could mend it later.
-    pub fn of(topology: &Topology) -> Result<Self, UpError> {
-        let managed = Topology { start: Start::FmFirst, ..topology.clone() };
-        let layout = Layout::new(&managed)?;
-        let mut fabric = Fabric::start((managed, layout), &[], virtual_clock(), None)?;
-        if let Some(trouble) = fabric.fm().board().status().trouble.into_iter().next() {
-            return Err(UpError::Trouble(trouble));
-        }
-        let state = fabric.fm().state().ok_or(UpError::Stateless)?;
-        let world = fabric.world();
-        let switches = (0..world.layout().switches.len())
-            .filter_map(|at| Some(Fixed::of(world.agent(at)?.switch())))
-            .collect();
-        Ok(Self { switches, state })
-    }
 }
 
 /// What a switch has in its configuration; its ports are called `p0`, `p1`, and so on.

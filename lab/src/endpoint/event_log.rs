@@ -1,0 +1,63 @@
+//! What came of commands, and what happened: kept until somebody asks.
+//!
+//! Shape: answers by the number of their command; a bounded list of numbered events, of which the oldest is lost first.
+//! Units: nanoseconds of the time that the endpoint is given.
+//! Source: docs/endpoint.md.
+
+use std::collections::VecDeque;
+
+use weft_dataplane::time::Instant;
+use weft_rpc::Refused;
+
+use super::command::{Answer, EventReport};
+
+/// Events that wait for somebody to ask.
+const EVENTS_MAX: usize = 4_096;
+
+/// Answers and events of an endpoint.
+#[derive(Debug, Default)]
+pub struct EventLog {
+    now: Instant,
+    answers: Vec<(u64, Result<Answer, Refused>)>,
+    events: VecDeque<EventReport>,
+    number: u64,
+    lost: u64,
+}
+
+impl EventLog {
+    /// What happens from now on happens now.
+    pub const fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// Notes an event.
+    pub fn event(&mut self, kind: &str, text: impl Into<String>) {
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+            self.lost += 1;
+        }
+        let (number, at_ns) = (self.number, self.now.as_ns());
+        self.number += 1;
+        self.events.push_back(EventReport {
+            number,
+            at_ns,
+            kind: kind.to_owned(),
+            text: text.into(),
+        });
+    }
+
+    /// Answers the command of this number.
+    pub fn answer(&mut self, number: u64, answer: Result<Answer, Refused>) {
+        self.answers.push((number, answer));
+    }
+
+    /// Answers since this was last asked.
+    pub fn take_answers(&mut self) -> Vec<(u64, Result<Answer, Refused>)> {
+        core::mem::take(&mut self.answers)
+    }
+
+    /// Events since this was last asked.
+    pub fn take_events(&mut self) -> (Vec<EventReport>, u64) {
+        (self.events.drain(..).collect(), core::mem::take(&mut self.lost))
+    }
+}
