@@ -17,45 +17,45 @@ use crate::types::{PortId, Pri};
 pub struct Desc {
     pub(crate) chunk: u32,
     size: u32,
-    facts: u32,
+    meta: u32,
 }
 
-/// A descriptor laid down in a queue; whoever takes it out holds the frame.
+/// A descriptor as it stands in a queue; whoever takes it out holds the frame.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Parked {
+pub(crate) struct PackedDesc {
     chunk: u32,
-    gist: Gist,
+    frame_stats: FrameStats,
 }
 
-impl Parked {
-    /// A place where nothing was laid down yet.
-    pub const NONE: Self = Self { chunk: u32::MAX, gist: Gist { size: 0, facts: 0 } };
+impl PackedDesc {
+    /// A place of a queue that holds no descriptor.
+    pub const NONE: Self = Self { chunk: u32::MAX, frame_stats: FrameStats { size: 0, meta: 0 } };
 
     /// What is known of the frame.
     #[inline]
-    pub const fn gist(self) -> Gist {
-        self.gist
+    pub const fn frame_stats(self) -> FrameStats {
+        self.frame_stats
     }
 
-    /// The descriptor; once.
+    /// The descriptor; to be called once, as it holds the frame.
     #[inline]
-    pub const fn unpark(self) -> Desc {
-        Desc { chunk: self.chunk, size: self.gist.size, facts: self.gist.facts }
+    pub const fn unpack(self) -> Desc {
+        Desc { chunk: self.chunk, size: self.frame_stats.size, meta: self.frame_stats.meta }
     }
 }
 
-/// What statistics want to know of a frame that is gone: a descriptor without its chunk.
+/// Length, priority and format of a frame, for counters: a descriptor without its chunk, so that the frame may be gone.
 #[derive(Clone, Copy, Debug)]
-pub struct Gist {
+pub struct FrameStats {
     size: u32,
-    facts: u32,
+    meta: u32,
 }
 
-/// What classification found: input 7:0, priority and flags 15:8, format 23:16.
+/// What classification found of a frame: input 7:0, priority and flags 15:8, format 23:16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts(u32);
+pub struct DescMeta(u32);
 
-impl Facts {
+impl DescMeta {
     /// As 24 bits.
     #[inline]
     #[must_use]
@@ -63,7 +63,7 @@ impl Facts {
         self.0
     }
 
-    /// Facts of the low 24 bits.
+    /// Of the low 24 bits of `bits`.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
@@ -139,14 +139,14 @@ const fn half(start: usize) -> u8 {
 impl Desc {
     #[inline]
     pub(crate) const fn new(chunk: u32, start: usize) -> Self {
-        let facts = half(start) as u32 | (Format::Other as u32) << FORMAT_SHIFT;
-        Self { chunk, size: 0, facts }
+        let meta = half(start) as u32 | (Format::Other as u32) << FORMAT_SHIFT;
+        Self { chunk, size: 0, meta }
     }
 
     /// To be laid down in a queue.
     #[inline]
-    pub(crate) const fn park(self) -> Parked {
-        Parked { chunk: self.chunk, gist: self.gist() }
+    pub(crate) const fn pack(self) -> PackedDesc {
+        PackedDesc { chunk: self.chunk, frame_stats: self.frame_stats() }
     }
 
     /// A second handle of the same chunk; the pool counts it.
@@ -171,37 +171,37 @@ impl Desc {
     #[inline]
     #[must_use]
     pub const fn start(&self) -> usize {
-        byte(self.facts, 0) as usize * 2
+        byte(self.meta, 0) as usize * 2
     }
 
     pub(crate) const fn set_start(&mut self, start: usize) {
-        self.facts = with_byte(self.facts, 0, half(start));
+        self.meta = with_byte(self.meta, 0, half(start));
     }
 
     /// The port that the frame came in by.
     #[inline]
     #[must_use]
     pub const fn input(&self) -> PortId {
-        PortId::from_low_bits(byte(self.facts, INPUT_SHIFT))
+        PortId::from_low_bits(byte(self.meta, INPUT_SHIFT))
     }
 
     /// Notes the port that the frame came in by.
     #[inline]
     pub const fn set_input(&mut self, input: PortId) {
-        self.facts = with_byte(self.facts, INPUT_SHIFT, input.get());
+        self.meta = with_byte(self.meta, INPUT_SHIFT, input.get());
     }
 
     /// Switch-internal priority.
     #[inline]
     #[must_use]
     pub const fn pri(&self) -> Pri {
-        Pri::from_low_bits(byte(self.facts, PRI_SHIFT))
+        Pri::from_low_bits(byte(self.meta, PRI_SHIFT))
     }
 
     /// Sets the priority.
     #[inline]
     pub const fn set_pri(&mut self, pri: Pri) {
-        self.facts = self.facts & !(7 << PRI_SHIFT) | ((pri.get() as u32) << PRI_SHIFT);
+        self.meta = self.meta & !(7 << PRI_SHIFT) | ((pri.get() as u32) << PRI_SHIFT);
     }
 
     /// VLAN that the frame belongs to.
@@ -221,13 +221,13 @@ impl Desc {
     #[inline]
     #[must_use]
     pub const fn format_index(&self) -> usize {
-        byte(self.facts, FORMAT_SHIFT) as usize
+        byte(self.meta, FORMAT_SHIFT) as usize
     }
 
     /// Sets the format.
     #[inline]
     pub const fn set_format(&mut self, format: Format) {
-        self.facts = with_byte(self.facts, FORMAT_SHIFT, format as u8);
+        self.meta = with_byte(self.meta, FORMAT_SHIFT, format as u8);
     }
 
     /// Notes what classification found, all at once, and that the frame came in by `input`.
@@ -244,20 +244,20 @@ impl Desc {
             | ((input.get() as u32) << INPUT_SHIFT)
             | (Flag::Tagged.bit() * tagged as u32)
             | (Flag::Ect.bit() * ect as u32);
-        self.facts = self.facts & KEPT | found;
+        self.meta = self.meta & KEPT | found;
     }
 
-    /// What [`Self::classify`] noted.
+    /// What [`Self::classify`] found.
     #[inline]
     #[must_use]
-    pub const fn facts(&self) -> Facts {
-        Facts((self.facts & !KEPT) >> 8)
+    pub const fn meta(&self) -> DescMeta {
+        DescMeta((self.meta & !KEPT) >> 8)
     }
 
     /// Notes what classification found in a frame like this one, and its VLAN.
     #[inline]
-    pub const fn repeat(&mut self, facts: Facts, vid: u16) {
-        self.facts = self.facts & KEPT | facts.0 << 8;
+    pub const fn apply(&mut self, meta: DescMeta, vid: u16) {
+        self.meta = self.meta & KEPT | meta.0 << 8;
         self.size = self.size & 0xFFFF | (vid as u32) << VID_SHIFT;
     }
 
@@ -265,23 +265,23 @@ impl Desc {
     #[inline]
     #[must_use]
     pub const fn has(&self, flag: Flag) -> bool {
-        self.facts & flag.bit() != 0
+        self.meta & flag.bit() != 0
     }
 
     /// Whether any of `flags`, as bits over the priority, is set.
     #[inline]
     #[must_use]
     pub const fn has_any(&self, flags: u8) -> bool {
-        self.facts & (flags as u32) << PRI_SHIFT != 0
+        self.meta & (flags as u32) << PRI_SHIFT != 0
     }
 
     /// Sets or clears `flag`.
     #[inline]
     pub const fn set(&mut self, flag: Flag, on: bool) {
         if on {
-            self.facts |= flag.bit();
+            self.meta |= flag.bit();
         } else {
-            self.facts &= !flag.bit();
+            self.meta &= !flag.bit();
         }
     }
 
@@ -292,15 +292,15 @@ impl Desc {
         self.chunk
     }
 
-    /// What statistics want to know of the frame.
+    /// Length, priority and format, for counters.
     #[inline]
     #[must_use]
-    pub const fn gist(&self) -> Gist {
-        Gist { size: self.size, facts: self.facts }
+    pub const fn frame_stats(&self) -> FrameStats {
+        FrameStats { size: self.size, meta: self.meta }
     }
 }
 
-impl Gist {
+impl FrameStats {
     /// As [`Desc::len`].
     #[inline]
     #[must_use]
@@ -313,20 +313,20 @@ impl Gist {
     #[inline]
     #[must_use]
     pub const fn pri(self) -> Pri {
-        Pri::from_low_bits(byte(self.facts, PRI_SHIFT))
+        Pri::from_low_bits(byte(self.meta, PRI_SHIFT))
     }
 
     /// As [`Desc::format_index`].
     #[inline]
     #[must_use]
     pub const fn format_index(self) -> usize {
-        byte(self.facts, FORMAT_SHIFT) as usize
+        byte(self.meta, FORMAT_SHIFT) as usize
     }
 
     /// Whether both are of one priority and format.
     #[inline]
     #[must_use]
     pub const fn is_like(self, other: Self) -> bool {
-        (self.facts ^ other.facts) & (0xFF << FORMAT_SHIFT | 7 << PRI_SHIFT) == 0
+        (self.meta ^ other.meta) & (0xFF << FORMAT_SHIFT | 7 << PRI_SHIFT) == 0
     }
 }

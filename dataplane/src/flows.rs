@@ -1,6 +1,6 @@
 //! Flow cache: what became of the last frame that looked like this one.
 //!
-//! Shape: (input, [`FlowKey`]) → [`Verdict`], in one of two sets, each of two flows and a cache line; one
+//! Shape: (input, [`FlowKey`]) → [`CachedVerdict`], in one of two sets, each of two flows and a cache line; one
 //! worker's own.
 //! A verdict holds while nothing that it was made from has changed ([`Inputs`]); whatever else a frame
 //! needs is asked of the tables again.
@@ -10,7 +10,7 @@
 
 use weft_parsers::FlowKey;
 
-use crate::desc::Facts;
+use crate::desc::DescMeta;
 use crate::queues::QueueId;
 use crate::types::PortId;
 
@@ -35,23 +35,23 @@ pub struct Inputs {
 
 /// What becomes of the frames of a flow: known source, known single destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct CachedVerdict {
     /// The queue that they wait in.
     pub queue: QueueId,
     /// Their VLAN, 0..=4095.
     pub vid: u16,
     /// Format, priority, flags and input.
-    pub facts: Facts,
+    pub meta: DescMeta,
 }
 
-/// Stamp 15:0, vid 27:16, queue 36:28, facts 63:40. Stamp 0 is never in force.
+/// Stamp 15:0, vid 27:16, queue 36:28, meta 63:40. Stamp 0 is never in force.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word(u64);
 
 const STAMP: u64 = (1 << 16) - 1;
 const VID_SHIFT: u32 = 16;
 const QUEUE_SHIFT: u32 = 28;
-const FACTS_SHIFT: u32 = 40;
+const META_SHIFT: u32 = 40;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
@@ -141,7 +141,7 @@ impl FlowCache {
     #[expect(clippy::inline_always, reason = "once a frame; its answer is to stay in registers")]
     #[inline(always)]
     #[must_use]
-    pub fn get(&self, key: Key) -> Option<Verdict> {
+    pub fn lookup(&self, key: Key) -> Option<CachedVerdict> {
         let (first, second) = homes(key);
         match self.find(first, key) {
             Some(verdict) => Some(verdict),
@@ -150,7 +150,7 @@ impl FlowCache {
     }
 
     #[inline]
-    fn find(&self, home: usize, key: Key) -> Option<Verdict> {
+    fn find(&self, home: usize, key: Key) -> Option<CachedVerdict> {
         let Set([first, second]) = self.sets.get(home)?;
         if self.holds(first, key) {
             Some(first.word.verdict())
@@ -167,7 +167,7 @@ impl FlowCache {
 
     /// Remembers what became of a frame.
     #[inline(never)] // once a flow and tick
-    pub fn put(&mut self, key: Key, verdict: Verdict) {
+    pub fn insert(&mut self, key: Key, verdict: CachedVerdict) {
         let flow = Flow { key, word: Word::new(self.stamp, verdict) };
         let (first, second) = homes(key);
         let stamp = self.stamp;
@@ -186,22 +186,22 @@ impl FlowCache {
 }
 
 impl Word {
-    const fn new(stamp: u64, verdict: Verdict) -> Self {
+    const fn new(stamp: u64, verdict: CachedVerdict) -> Self {
         Self(
             stamp
                 | (verdict.vid as u64 & 0xFFF) << VID_SHIFT
                 | (verdict.queue.get() as u64) << QUEUE_SHIFT
-                | (verdict.facts.bits() as u64) << FACTS_SHIFT,
+                | (verdict.meta.bits() as u64) << META_SHIFT,
         )
     }
 
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "fields are cut out of the word")]
-    const fn verdict(self) -> Verdict {
-        Verdict {
+    const fn verdict(self) -> CachedVerdict {
+        CachedVerdict {
             queue: QueueId::from_low_bits((self.0 >> QUEUE_SHIFT) as u16),
             vid: (self.0 >> VID_SHIFT) as u16 & 0xFFF,
-            facts: Facts::from_bits((self.0 >> FACTS_SHIFT) as u32),
+            meta: DescMeta::from_bits((self.0 >> META_SHIFT) as u32),
         }
     }
 }
@@ -225,12 +225,12 @@ mod tests {
         key_of(port(input), flow_key(&head, 64, &ParseConfig::DEFAULT).unwrap())
     }
 
-    fn verdict(output: usize) -> Verdict {
+    fn verdict(output: usize) -> CachedVerdict {
         let mut desc = Desc::new(0, 128);
         let pri = Pri::from_low_bits(3);
         desc.classify(port(9), Format::Standard, pri, (true, true));
         let queue = QueueId::new(port(output), pri);
-        Verdict { queue, vid: 4_095, facts: desc.facts() }
+        CachedVerdict { queue, vid: 4_095, meta: desc.meta() }
     }
 
     fn inputs(fdb: u64) -> Inputs {
@@ -241,9 +241,9 @@ mod tests {
     fn a_verdict_is_of_one_flow_and_input() {
         let mut cache = FlowCache::new();
         cache.begin(inputs(1));
-        assert_eq!(cache.get(key(0, 1)), None, "empty");
-        cache.put(key(0, 1), verdict(63));
-        cache.put(key(0, 3), verdict(0));
+        assert_eq!(cache.lookup(key(0, 1)), None, "empty");
+        cache.insert(key(0, 1), verdict(63));
+        cache.insert(key(0, 3), verdict(0));
         #[rustfmt::skip] // columns: name, input, source, want
         let cases = [
             ("as it was",     0, 1, Some(verdict(63))),
@@ -252,22 +252,22 @@ mod tests {
             ("another flow",  0, 2, None),
         ];
         for (name, input, src, want) in cases {
-            assert_eq!(cache.get(key(input, src)), want, "{name}");
+            assert_eq!(cache.lookup(key(input, src)), want, "{name}");
         }
-        cache.put(key(0, 1), verdict(5));
-        assert_eq!(cache.get(key(0, 1)), Some(verdict(5)), "the last one counts");
+        cache.insert(key(0, 1), verdict(5));
+        assert_eq!(cache.lookup(key(0, 1)), Some(verdict(5)), "the last one counts");
     }
 
     #[test]
     fn every_change_voids_all_also_when_stamps_come_round() {
         let mut cache = FlowCache::new();
         cache.begin(inputs(1));
-        cache.put(key(0, 1), verdict(1));
+        cache.insert(key(0, 1), verdict(1));
         for n in 2..=2 * STAMP + 3 {
             cache.begin(inputs(n));
-            assert_eq!(cache.get(key(0, 1)), None, "change {n}");
+            assert_eq!(cache.lookup(key(0, 1)), None, "change {n}");
             if n % 100 == 0 {
-                cache.put(key(0, 1), verdict(2));
+                cache.insert(key(0, 1), verdict(2));
             }
         }
         let changes = [
@@ -277,9 +277,9 @@ mod tests {
             Inputs::default(),
         ];
         for change in changes {
-            cache.put(key(0, 1), verdict(3));
+            cache.insert(key(0, 1), verdict(3));
             cache.begin(change);
-            assert_eq!(cache.get(key(0, 1)), None, "{change:?}");
+            assert_eq!(cache.lookup(key(0, 1)), None, "{change:?}");
         }
     }
 
@@ -289,11 +289,11 @@ mod tests {
         cache.begin(inputs(1));
         let flows = u32::try_from(SETS / 2).unwrap();
         for src in 0..flows {
-            cache.put(key(0, src), verdict(usize::try_from(src % 64).unwrap()));
+            cache.insert(key(0, src), verdict(usize::try_from(src % 64).unwrap()));
         }
         let mut held = 0;
         for src in 0..flows {
-            if let Some(found) = cache.get(key(0, src)) {
+            if let Some(found) = cache.lookup(key(0, src)) {
                 assert_eq!(found, verdict(usize::try_from(src % 64).unwrap()), "{src}");
                 held += 1;
             }

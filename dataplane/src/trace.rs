@@ -252,7 +252,7 @@ pub enum Part {
     Egress,
     /// Given to a port.
     Transmit,
-    /// All else: timers, links, chores of the ports.
+    /// All else: timers, links, housekeeping of the ports.
     Rest,
 }
 

@@ -39,7 +39,7 @@ struct Wire {
     gate: PriSet,
     received: u64,
     marked: u64,
-    caught_up: u64,
+    drained: u64,
 }
 
 type Wires = Arc<Mutex<[Wire; PORTS]>>;
@@ -118,8 +118,8 @@ impl FastPath for Line {
         self.with(|wire| wire.marked = wire.received);
     }
 
-    fn caught_up(&mut self) {
-        self.with(|wire| wire.caught_up = wire.marked);
+    fn drained(&mut self) {
+        self.with(|wire| wire.drained = wire.marked);
     }
 }
 
@@ -181,7 +181,7 @@ impl Rig {
 
     /// Frames received by a port, and those of them that it was told to be done with.
     fn state(&self, port: usize) -> (u64, u64) {
-        self.wire(port, |wire| (wire.received, wire.caught_up))
+        self.wire(port, |wire| (wire.received, wire.drained))
     }
 }
 

@@ -699,7 +699,7 @@ fn drawn(rng: &mut Rng) -> (usize, Vec<u8>) {
     (port, frame)
 }
 
-/// What is told at a glance goes where the long way would send it, byte for byte and count for count.
+/// What the fast path takes goes where the full path would send it, byte for byte and count for count.
 #[test]
 fn the_short_way_comes_to_the_same_as_the_long_one() {
     let mut rng = Rng::new(4);

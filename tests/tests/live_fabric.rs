@@ -16,7 +16,7 @@ use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::mctp::{self, Decoded, MessageType};
 use weft_parsers::cci::{Header, Opcode, Request, ReturnCode};
 use weft_parsers::fabric::Pid;
-use weft_parsers::tlp::glance::{LinkWords, PBR_AT};
+use weft_parsers::tlp::fast_frame::{LinkWords, PBR_AT};
 use weft_parsers::tlp::{Oui, PbrTlp, Pth, TlpLink};
 use weft_tests::netns::{Net, Switch, pause};
 use weft_tests::stations::{Station, index_of};

@@ -34,7 +34,7 @@ use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::{PortId, PortSet, Pri};
 use weft_parsers::Format;
 use weft_parsers::fabric::{FastEntry, Hpa, Interleave, Pid, Target};
-use weft_parsers::tlp::glance::LinkWords;
+use weft_parsers::tlp::fast_frame::LinkWords;
 use weft_parsers::tlp::{Oui, Pth};
 use weft_xdp::layout::{SEGMENTS, Tally};
 use weft_xdp::{FabricTables, Options, Trial, Verdict, Xdp};

@@ -1,12 +1,12 @@
 //! Where a TLP goes that needs no more than a look at each table, once more: compiled by both sides.
 //!
-//! Shape: [`Edge`] and an address to a DPID; a [`Glance`] to its priority; `None`: the pipeline decides.
+//! Shape: [`Edge`] and an address to a DPID; a [`FastFrame`] to its priority; `None`: the pipeline decides.
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2; docs/spec/wire-formats.md §5.1; tests hold it against
 //! `dataplane::pbr`.
 
-use weft_parsers::tlp::glance::Glance;
-use weft_parsers::tlp::{Mode, QuickKind};
+use weft_parsers::tlp::fast_frame::FastFrame;
+use weft_parsers::tlp::{FastKind, Mode};
 
 use crate::layout::{Edge, NO_PID, TlpRules, segment};
 
@@ -50,13 +50,11 @@ impl TlpRules {
     #[inline]
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "a Traffic Class is below 8")]
-    pub fn pri(&self, glance: &Glance) -> u8 {
-        let pri = match glance.quick.kind {
-            QuickKind::Uio => self.uio_req_pri,
-            QuickKind::UioCompletion => self.uio_cpl_pri,
-            QuickKind::Memory | QuickKind::Completion => {
-                self.tc_to_pri[glance.quick.tc as usize & 7]
-            }
+    pub fn pri(&self, frame: &FastFrame) -> u8 {
+        let pri = match frame.tlp.kind {
+            FastKind::Uio => self.uio_req_pri,
+            FastKind::UioCompletion => self.uio_cpl_pri,
+            FastKind::Memory | FastKind::Completion => self.tc_to_pri[frame.tlp.tc as usize & 7],
         };
         pri & 7
     }

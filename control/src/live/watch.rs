@@ -204,7 +204,7 @@ impl Seen {
                 }
                 _ => {}
             }
-            let has = core.trouble(id, |error| format!("{error}: {}", error.source));
+            let has = core.last_error(id, |error| format!("{error}: {}", error.source));
             if has != *had {
                 match &has {
                     Some(why) => board.post(Kind::PortTrouble, name, why),

@@ -204,9 +204,9 @@ impl Entry {
         self.key.load(Ordering::Acquire) == key.word() // pairs with the last store in `fill`
     }
 
-    /// The key word without any promise about the value.
+    /// The packed key (VLAN and address, 0 when free), read alone: it promises nothing about the value beside it.
     #[inline]
-    pub fn peek(&self) -> u64 {
+    pub fn key_word(&self) -> u64 {
         self.key.load(Ordering::Relaxed) // nothing is read through it
     }
 

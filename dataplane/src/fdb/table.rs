@@ -25,13 +25,13 @@ impl Bucket {
             return Some((a, a.read(key)?)); // while there is room, the first way holds most keys
         }
         // Arithmetic, no branch: in a full table nothing predicts which way holds a key.
-        let is = |entry: &Entry| usize::from(entry.peek() == key.word());
+        let is = |entry: &Entry| usize::from(entry.key_word() == key.word());
         let entry = self.0.get(is(b) + is(c) * 2 + is(d) * 3)?;
         if entry.holds(key) { Some((entry, entry.read(key)?)) } else { None }
     }
 
     fn free(&self) -> Option<&Entry> {
-        self.0.iter().find(|entry| entry.peek() == 0)
+        self.0.iter().find(|entry| entry.key_word() == 0)
     }
 
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {

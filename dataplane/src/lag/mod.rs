@@ -192,10 +192,10 @@ impl Links {
             .find_map(|ports| highest_weight(ports, hash ^ self.seed))
     }
 
-    /// `outputs` with at most one port of each LAG, and whether there was one: of those in `joined`, else
-    /// of all.
+    /// Picks one member of each LAG among `outputs` by the hash of the flow, and drops the others; also whether there
+    /// was a LAG. A member that is in `joined` is preferred.
     #[must_use]
-    pub fn one_each(
+    pub fn pick_members(
         &self,
         outputs: PortSet,
         hash: impl Fn() -> u64,

@@ -58,7 +58,7 @@ fn flows_spread_evenly_and_only_those_of_a_link_that_goes_move() {
     let four = PortSet::from_bits(0b1111_0000);
     let links = links(&[lag("a", four.bits())], 0).unwrap();
     let all = PortSet::from_bits(u64::MAX);
-    let pick = |outputs: PortSet, hash| links.one_each(outputs, || hash, all).0.sole().unwrap();
+    let pick = |outputs: PortSet, hash| links.pick_members(outputs, || hash, all).0.sole().unwrap();
     let mut rng = Rng::new(3);
     let mut counts = [0_u32; 8];
     for _ in 0..8_000 {
@@ -79,17 +79,19 @@ fn one_of_each_lag_and_all_others_are_kept() {
     let links = links(&[lag("a", 0b110), lag("b", 0b11000)], 0).unwrap();
     let all = PortSet::from_bits(u64::MAX);
     for hash in 0..64 {
-        let (outputs, chosen) = links.one_each(PortSet::first(8), || hash, all);
+        let (outputs, chosen) = links.pick_members(PortSet::first(8), || hash, all);
         assert!(chosen && outputs.len() == 6, "{outputs:?}");
         assert_eq!(outputs.bits() & 0b1110_0001, 0b1110_0001);
         // A link that has not joined is only taken when it is the last one.
-        let (one, _) = links.one_each(PortSet::from_bits(0b110), || hash, PortSet::only(port(2)));
+        let (one, _) =
+            links.pick_members(PortSet::from_bits(0b110), || hash, PortSet::only(port(2)));
         assert_eq!(one, PortSet::only(port(2)));
-        let (one, _) = links.one_each(PortSet::from_bits(0b010), || hash, PortSet::only(port(2)));
+        let (one, _) =
+            links.pick_members(PortSet::from_bits(0b010), || hash, PortSet::only(port(2)));
         assert_eq!(one, PortSet::only(port(1)));
     }
     let plain = PortSet::from_bits(0b10_0001);
-    assert_eq!(links.one_each(plain, || 1, all), (plain, false));
+    assert_eq!(links.pick_members(plain, || 1, all), (plain, false));
 }
 
 #[test]
@@ -104,7 +106,7 @@ fn stations_take_a_port_that_can() {
         let picked = links.pick_port(ports, hash, (all, all)).unwrap();
         seen.insert(picked);
         if picked == port(2) {
-            let (one, _) = links.one_each(PortSet::from_bits(0b1100), || hash, all);
+            let (one, _) = links.pick_members(PortSet::from_bits(0b1100), || hash, all);
             within[one.sole().unwrap().index()] += 1;
         }
         let without = |bits| links.pick_port(ports, hash, (all, PortSet::from_bits(bits))).unwrap();

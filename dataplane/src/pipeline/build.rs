@@ -17,7 +17,7 @@ use super::egress::OutputLane;
 use super::fast::FastCore;
 use super::handover::{Downlink, Feed, downlink, uplink};
 use super::ingress::{InputLane, Scratch};
-use super::{Context, Core, Lane, Timing, Way};
+use super::{Context, Core, Lane, Timing, ToCrossbar};
 use crate::buffer::{Buffer, Lease};
 use crate::config::SwitchConfig;
 use crate::desc::Desc;
@@ -118,7 +118,7 @@ pub fn build(
         tables: ArcSwap::from_pointee(Tables::new(snapshot.tlp_ports, GROUPS)?),
         partners: PerPort::from_fn(|_| AtomicU64::new(MacAddr::BROADCAST.to_bits())),
         fast: FastCore::new(),
-        trouble: PerPort::from_fn(|_| Mutex::new(None)),
+        last_error: PerPort::from_fn(|_| Mutex::new(None)),
     });
     // Replicated frames take a place per copy.
     let voqs = Voqs::new(ports, snapshot.config.pris, 2 * pool.count());
@@ -126,14 +126,15 @@ pub fn build(
     let mut crossbar = Some(Crossbar::new(feeds, links, &snapshot, timing));
     let mut lanes = Vec::with_capacity(spread.len());
     let ends = ways.into_iter().zip(downlinks);
-    for (((worker, own), stats), (way, downlink)) in spread.iter().enumerate().zip(stats).zip(ends)
+    for (((worker, own), stats), (to_crossbar, downlink)) in
+        spread.iter().enumerate().zip(stats).zip(ends)
     {
         let ctx = Context {
             core: core.clone(),
             snapshot: snapshot.clone(),
             stats,
             bufs: bufs.remove(0),
-            way,
+            to_crossbar,
             lease: Lease::new(worker, own.iter().copied().collect()),
             rng: Rng::new(snapshot.config.seed.wrapping_add(worker as u64)),
             joined_lags: Joined::new(),
@@ -166,7 +167,7 @@ struct Wiring {
     feeds: PerPort<PerPri<Feed>>,
     links: Links,
     /// By worker; the first has the crossbar and all VOQs, the others are linked to it.
-    ways: Vec<Way>,
+    ways: Vec<ToCrossbar>,
     downlinks: Vec<Option<Downlink>>,
 }
 
@@ -182,13 +183,13 @@ fn wire(snapshot: &Snapshot, spread: &[Vec<PortId>], voqs: Voqs) -> Wiring {
     }
     let mut feeds = PerPort::<PerPri<Feed>>::default();
     let mut links = Links::default();
-    let (mut ways, mut downlinks) = (vec![Way::Here(Box::new(voqs))], vec![None]);
+    let (mut ways, mut downlinks) = (vec![ToCrossbar::Local(Box::new(voqs))], vec![None]);
     for own in spread.iter().skip(1) {
         let (up, from) = uplink(snapshot.config.ports.len());
         let (far, down) = downlink(links.ways.len(), own, &mut txs, &mut feeds, capacity);
         links.from.push(from);
         links.ways.push(far);
-        ways.push(Way::There(up));
+        ways.push(ToCrossbar::Remote(up));
         downlinks.push(Some(down));
     }
     for &port in spread.first().into_iter().flatten() {

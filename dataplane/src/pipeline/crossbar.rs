@@ -9,7 +9,7 @@
 use weft_base::ring::Rx;
 
 use super::handover::{Far, Feed, Queued};
-use super::{Context, Lane, Step, Timing, Way};
+use super::{Context, Lane, Step, Timing, ToCrossbar};
 use crate::islip::{Islip, Match, Matches, Requests};
 use crate::queues::QueueId;
 use crate::snapshot::Snapshot;
@@ -133,9 +133,9 @@ impl Crossbar {
 
     /// Collects who asks for what.
     fn collect(&mut self, now: Instant, ctx: &mut Context) {
-        let Context { core, snapshot, way, .. } = ctx;
+        let Context { core, snapshot, to_crossbar, .. } = ctx;
         self.requests.clear();
-        let Way::Here(voqs) = way else { return };
+        let ToCrossbar::Local(voqs) = to_crossbar else { return };
         let up = core.up();
         let busy: PortSet = match &self.holds {
             None => PortSet::EMPTY,
@@ -291,7 +291,7 @@ impl Lane {
         let mut gone = 0;
         for pri in pris.iter() {
             let id = QueueId::new(output, pri);
-            let Way::Here(voqs) = &self.ctx.way else { return gone };
+            let ToCrossbar::Local(voqs) = &self.ctx.to_crossbar else { return gone };
             for input in voqs.waiting(output, pri).iter() {
                 while let Some(desc) = self.ctx.voqs().and_then(|voqs| voqs.pop(input, id)) {
                     self.ctx.purge(now, desc, output, reason, tracer);
@@ -321,9 +321,9 @@ impl Crossbar {
             let most = frames.len();
             count += frames.pop_each(most, |Queued { desc, queue }| {
                 let input = desc.input();
-                let pushed = match &mut ctx.way {
-                    Way::Here(voqs) => voqs.push(input, queue, desc),
-                    Way::There(_) => Err(desc),
+                let pushed = match &mut ctx.to_crossbar {
+                    ToCrossbar::Local(voqs) => voqs.push(input, queue, desc),
+                    ToCrossbar::Remote(_) => Err(desc),
                 };
                 if let Err(desc) = pushed {
                     ctx.purge(now, desc, queue.output(), DropReason::Pool, tracer);
@@ -336,7 +336,7 @@ impl Crossbar {
     /// Whether frames wait in VOQs that may go on as soon as another worker has made room.
     pub fn waits(&self, ctx: &Context) -> bool {
         !self.links.ways.is_empty()
-            && matches!(&ctx.way, Way::Here(voqs) if !voqs.outputs().is_empty())
+            && matches!(&ctx.to_crossbar, ToCrossbar::Local(voqs) if !voqs.outputs().is_empty())
     }
 
     /// Moves the frames of one match; returns how many.
@@ -349,10 +349,10 @@ impl Crossbar {
     ) -> usize {
         let Self { feeds, links, .. } = self;
         let feed = &mut feeds[output][pri];
-        let Context { way, snapshot, .. } = ctx;
-        let queue = match way {
-            Way::Here(voqs) => voqs.queue(input, QueueId::new(output, pri)),
-            Way::There(_) => None,
+        let Context { to_crossbar, snapshot, .. } = ctx;
+        let queue = match to_crossbar {
+            ToCrossbar::Local(voqs) => voqs.queue(input, QueueId::new(output, pri)),
+            ToCrossbar::Remote(_) => None,
         };
         let Some(mut voq) = queue.filter(|_| !matches!(feed, Feed::Nowhere)) else {
             self.requests.remove(input, output, pri); // nobody could ask this
@@ -370,7 +370,7 @@ impl Crossbar {
             }
             moved += run.len();
             if timed {
-                len += run.iter().map(|frame| frame.gist().len()).sum::<usize>(); // of one frame
+                len += run.iter().map(|frame| frame.frame_stats().len()).sum::<usize>(); // of one frame
             }
             feed.push(&mut links.ways, QueueId::new(output, pri), run);
         }

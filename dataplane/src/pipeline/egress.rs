@@ -14,7 +14,7 @@ use super::{Context, Lane, leave};
 use crate::batch::{BURST, Batch};
 use crate::buffer::Leaving;
 use crate::config::StormAction;
-use crate::desc::{Desc, Flag, Gist};
+use crate::desc::{Desc, Flag, FrameStats};
 use crate::egress::EgressSched;
 use crate::pfc::{PauseRx, PfcFrame, Watchdog};
 use crate::pool::{Bufs, PartialCsum};
@@ -38,7 +38,7 @@ pub(super) struct OutputLane {
     pending: Batch,
     pending_control: usize,
     pub up: bool,
-    /// Its port could not do its chores; control is told why.
+    /// The last housekeeping of its port failed; control is told why.
     in_trouble: bool,
     /// No pause runs and no storm is on, and everybody knows.
     calm: bool,
@@ -173,16 +173,16 @@ impl Lane {
             && self.inputs.get(index).is_some_and(|input| input.pause.is_idle())
     }
 
-    /// Lets the port do its chores and books what it counted.
-    pub(super) fn tend(&mut self, now: Instant, index: usize, port: &mut dyn Port) {
+    /// Has the port do its housekeeping, and books what it counted.
+    pub(super) fn housekeeping(&mut self, now: Instant, index: usize, port: &mut dyn Port) {
         let served = port.service(now, &mut self.ctx.bufs);
         let Some(lane) = self.outputs.get_mut(index) else { return };
         if let Err(error) = served {
             self.ctx.stats.service_errors.add(1);
-            self.ctx.core.set_trouble(lane.port, Some(error));
+            self.ctx.core.set_last_error(lane.port, Some(error));
             lane.in_trouble = true;
         } else if lane.in_trouble && port.link_up() {
-            self.ctx.core.set_trouble(lane.port, None);
+            self.ctx.core.set_last_error(lane.port, None);
             lane.in_trouble = false;
         }
         self.settle_port(index, port);
@@ -524,9 +524,11 @@ impl OutputLane {
         // Counted before: what the port takes is its own. What it leaves is taken off again.
         let data = self.pending.get(self.pending_control..).unwrap_or_default();
         count_sent(stats, data, Counter::add);
-        let mut facts = ArrayVec::<(u64, Gist), BURST>::new();
+        let mut facts = ArrayVec::<(u64, FrameStats), BURST>::new();
         if T::ON {
-            facts.extend(self.pending.iter().map(|desc| (ctx.bufs.trace_id(desc), desc.gist())));
+            facts.extend(
+                self.pending.iter().map(|desc| (ctx.bufs.trace_id(desc), desc.frame_stats())),
+            );
         }
         tracer.part(Part::Egress);
         let taken = port.tx(now, &mut ctx.bufs, &mut self.pending);
@@ -568,7 +570,7 @@ fn of_one_input(frames: &[Desc]) -> Option<(PortId, u32)> {
 #[inline]
 fn count_sent(stats: &PortStats, frames: &[Desc], count: impl Fn(&Counter, u64)) {
     count(&stats.tx_frames, frames.len() as u64);
-    for alike in frames.chunk_by(|a, b| a.gist().is_like(b.gist())) {
+    for alike in frames.chunk_by(|a, b| a.frame_stats().is_like(b.frame_stats())) {
         let Some(first) = alike.first() else { continue };
         let bytes = alike.iter().map(|desc| desc.len() as u64).sum();
         count(&stats.tx_bytes, bytes);

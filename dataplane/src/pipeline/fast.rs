@@ -33,9 +33,9 @@ impl FastCore {
     }
 }
 
-/// What an input waits for.
+/// What an input that hands over to the fast path waits for: frames that it received and that have not left.
 #[derive(Default)]
-pub(super) struct Catching {
+pub(super) struct Draining {
     /// Frames were received since the last mark, and where they were queued.
     received: bool,
     outputs: PortSet,
@@ -49,7 +49,7 @@ pub(super) struct Catching {
     taken: PerPort<u64>,
 }
 
-impl Catching {
+impl Draining {
     /// A burst was received.
     pub const fn receive(&mut self) {
         self.received = true;
@@ -73,7 +73,7 @@ impl Catching {
     }
 
     /// Whether all frames from before the mark have left.
-    fn is_caught_up(&mut self, core: &Core) -> bool {
+    fn is_drained(&mut self, core: &Core) -> bool {
         let without = PortSet::from_bits(core.fast.without.load(Ordering::Relaxed));
         for output in self.queued.iter() {
             // Nothing overtakes where nothing passes by.
@@ -115,8 +115,8 @@ fn taken(stats: &WorkerStats, output: PortId) -> u64 {
 }
 
 impl Lane {
-    /// Sets the gates of this lane's outputs, tells what they have sent, and lets inputs know that they
-    /// have caught up.
+    /// Sets the gates of this lane's outputs, tells what they have sent, and lets inputs know that
+    /// what they received has left.
     pub(super) fn steer(&mut self, ports: &mut [Box<dyn Port>], step: &mut Step) {
         let any = *self
             .has_fast_path
@@ -136,15 +136,15 @@ impl Lane {
         }
         for (lane, port) in inputs.iter_mut().zip(ports) {
             let Some(fast) = port.fast_path() else { continue };
-            let catching = &mut lane.catching;
-            if !catching.is_marked && catching.received {
+            let draining = &mut lane.draining;
+            if !draining.is_marked && draining.received {
                 fast.mark();
-                catching.mark();
+                draining.mark();
             }
-            if catching.is_marked && catching.is_caught_up(&ctx.core) {
-                fast.caught_up();
+            if draining.is_marked && draining.is_drained(&ctx.core) {
+                fast.drained();
             }
-            step.blocked |= catching.is_marked || catching.received;
+            step.blocked |= draining.is_marked || draining.received;
         }
     }
 }
@@ -166,7 +166,7 @@ impl OutputLane {
     fn tell(&self, core: &Core, stats: &WorkerStats, fast: &dyn FastPath) {
         let under_way = self.unsent() + fast.sending();
         let ended = taken(stats, self.port).wrapping_sub(under_way as u64);
-        core.fast.ended[self.port].store(ended, Ordering::Release); // pairs with `is_caught_up`
+        core.fast.ended[self.port].store(ended, Ordering::Release); // pairs with `is_drained`
     }
 
     /// Priorities of `unshaped` whose frames may be sent at once: none is paused, or has a frame queued, and

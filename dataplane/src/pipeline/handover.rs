@@ -11,9 +11,9 @@ use weft_base::counters::PerThreadCounters;
 use weft_base::ring::{Rx, Tx, ring};
 use weft_base::sync::{Arc, Ordering};
 
-use super::{Context, Lane, Way};
+use super::{Context, Lane, ToCrossbar};
 use crate::batch::BURST;
-use crate::desc::{Desc, Parked};
+use crate::desc::{Desc, PackedDesc};
 use crate::port::Port;
 use crate::queues::{QueueId, QueueSet};
 use crate::stats::DropReason;
@@ -97,9 +97,9 @@ impl Feed {
     /// # Panics
     /// When there is no such queue.
     #[inline]
-    pub fn push(&mut self, ways: &mut [Far], id: QueueId, frames: &[Parked]) {
+    pub fn push(&mut self, ways: &mut [Far], id: QueueId, frames: &[PackedDesc]) {
         let count = frames.len();
-        let frames = frames.iter().copied().map(Parked::unpark);
+        let frames = frames.iter().copied().map(PackedDesc::unpack);
         match self {
             Self::Here(queue) => queue.push_all(frames),
             Self::There { far, sent, .. } => {
@@ -217,9 +217,9 @@ impl Lane {
     /// Whether a burst may be received: it always may where the crossbar is.
     #[inline]
     pub(super) fn has_room(&mut self) -> bool {
-        match &mut self.ctx.way {
-            Way::Here(_) => true,
-            Way::There(uplink) => uplink.has_room(),
+        match &mut self.ctx.to_crossbar {
+            ToCrossbar::Local(_) => true,
+            ToCrossbar::Remote(uplink) => uplink.has_room(),
         }
     }
 

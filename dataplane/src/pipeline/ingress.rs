@@ -1,25 +1,24 @@
 //! Ingress: receive, parse, classify, forward, admit, enqueue, learn, for one burst of one port.
 //!
-//! Shape: passes over the whole burst; a frame's [`Fate`] is decided first and carried out last.
+//! Shape: passes over the whole burst; a frame's [`Verdict`] is decided first and carried out last.
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §1 to §4, §9.
 
 use weft_base::sync::Ordering;
-use weft_parsers::{Format, Head, Vid, flow_hash, parse_head};
+use weft_parsers::{Format, Head, flow_hash, parse_head};
 
+use super::burst::{BurstMask, CACHE_MISS, CountRun, FrameMeta, Verdict, trace_rx};
 use super::egress::OutputLane;
-use super::fast::Catching;
-use super::known::{Alike, Places, UNKNOWN};
+use super::fast::Draining;
 use super::route::Router;
-use super::{Context, Lane, Way};
+use super::{Context, Lane, ToCrossbar};
 use crate::batch::{BURST, Batch};
 use crate::buffer::Verdict as Granted;
 use crate::config::{PfcMode, Trust};
 use crate::desc::{Desc, Flag};
-use crate::fdb::{FdbKey, Learned, Probe};
+use crate::fdb::{FdbKey, Learned};
 use crate::flows::FlowCache;
 use crate::pfc::PauseTx;
-use crate::pool::Bufs;
 use crate::port::Port;
 use crate::queues::{Demand, QueueId, QueueSet};
 use crate::snapshot::Snapshot;
@@ -41,7 +40,7 @@ pub(super) struct InputLane {
     /// Frames put into VOQs in this burst.
     pub enqueued: PerPri<u64>,
     /// What became of frames that could have passed by.
-    pub catching: Catching,
+    pub draining: Draining,
     seen: crate::port::PortCounters,
 }
 
@@ -54,7 +53,7 @@ impl InputLane {
             pause: PauseTx::new(),
             xoff: PriSet::EMPTY,
             enqueued: PerPri::default(),
-            catching: Catching::default(),
+            draining: Draining::default(),
             seen: crate::port::PortCounters::default(),
         }
     }
@@ -80,31 +79,12 @@ fn storm_limits(snapshot: &Snapshot, port: PortId) -> crate::storm::StormLimits 
     snapshot.config.ports.get(port.index()).map(|p| p.storm).unwrap_or_default()
 }
 
-/// What becomes of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Forward(PortSet),
-    Drop(DropReason),
-    Consume,
-}
-
-/// What is known of each frame of a burst.
-#[derive(Clone, Copy)]
-pub(super) struct Note {
-    pub head: Head,
-    pub vid: Vid,
-    /// Keys of the FDB, while the fate is to be forwarded.
-    pub dst: Probe,
-    pub src: Probe,
-    pub fate: Fate,
-}
-
 /// Memory of a burst, made once.
 pub(super) struct Scratch {
-    /// By frame: the queue of one whose flow is known, else [`UNKNOWN`]: its note says more.
+    /// By frame: the queue of one whose flow is known, else [`CACHE_MISS`]: its [`FrameMeta`] says more.
     routes: [u16; BURST],
     demand: Demand,
-    notes: [Note; BURST],
+    metas: [FrameMeta; BURST],
     learn: arrayvec::ArrayVec<FdbKey, BURST>,
     /// Where TLPs are written anew.
     space: super::tlp::Space,
@@ -112,16 +92,9 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub fn new() -> Self {
-        let note = Note {
-            head: Head::EMPTY,
-            vid: Vid::from_low_bits(0),
-            dst: Probe::EMPTY,
-            src: Probe::EMPTY,
-            fate: Fate::Consume,
-        };
-        let routes = [UNKNOWN; BURST];
+        let routes = [CACHE_MISS; BURST];
         let (demand, learn) = (Demand::new(), arrayvec::ArrayVec::new());
-        Self { routes, demand, notes: [note; BURST], learn, space: [0; _] }
+        Self { routes, demand, metas: [FrameMeta::NEW; BURST], learn, space: [0; _] }
     }
 }
 
@@ -142,15 +115,15 @@ impl Lane {
             return 0;
         }
         let Some(lane) = inputs.get_mut(index) else { return 0 };
-        lane.catching.receive();
-        let Scratch { routes, demand, notes, learn, space } = &mut **scratch;
+        lane.draining.receive();
+        let Scratch { routes, demand, metas, learn, space } = &mut **scratch;
         let count = batch.len();
         if ctx.snapshot.tlp_ports.contains(lane.port) {
-            let memory = (&mut *notes, &mut *routes, space);
+            let memory = (&mut *metas, &mut *routes, space);
             let routed = ctx.tlps(now, lane.port, &mut batch, memory, tracer);
             ctx.count_burst(lane.port, count);
-            if !(routed && lane.enqueue_all(ctx, &mut batch, routes, demand)) {
-                lane.dispose(ctx, now, &mut batch, (routes, notes), outputs.get_mut(index), tracer);
+            if !(routed && lane.enqueue_burst(ctx, &mut batch, routes, demand)) {
+                lane.dispose(ctx, now, &mut batch, (routes, metas), outputs.get_mut(index), tracer);
             }
             lane.publish(ctx);
             tracer.part(Part::Ingress);
@@ -159,14 +132,14 @@ impl Lane {
         let blocked = ctx.core.blocked().contains(lane.port);
         // A trace tells each frame's way in full.
         let unknown = if T::ON || blocked {
-            routes.fill(UNKNOWN);
-            Places::first(count)
+            routes.fill(CACHE_MISS);
+            BurstMask::first(count)
         } else {
-            ctx.recall(now, lane.port, &mut batch, routes, flows)
+            ctx.lookup_burst(now, lane.port, &mut batch, routes, flows)
         };
         if unknown.0 != 0 {
-            ctx.parse(now, lane.port, (&mut batch, unknown), notes, tracer);
-            let (which, to) = ((&batch[..], unknown), (&mut *notes, &mut *learn, flows));
+            ctx.parse(now, lane.port, (&mut batch, unknown), metas, tracer);
+            let (which, to) = ((&batch[..], unknown), (&mut *metas, &mut *learn, flows));
             if blocked {
                 shut_out(which.1, to.0);
             } else if ctx.snapshot.links.is_any() {
@@ -175,10 +148,10 @@ impl Lane {
                 lane.forward::<T, false>(ctx, now, which, to, tracer);
             }
         }
-        let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), notes, routes);
+        let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), metas, routes);
         ctx.count_burst(lane.port, count);
-        if !(routed && lane.enqueue_all(ctx, &mut batch, routes, demand)) {
-            lane.dispose(ctx, now, &mut batch, (routes, notes), outputs.get_mut(index), tracer);
+        if !(routed && lane.enqueue_burst(ctx, &mut batch, routes, demand)) {
+            lane.dispose(ctx, now, &mut batch, (routes, metas), outputs.get_mut(index), tracer);
         }
         lane.publish(ctx);
         ctx.learn(now, lane.port, learn, tracer);
@@ -189,29 +162,13 @@ impl Lane {
 
 /// Nothing is forwarded that came in by a port which is blocked; what is for the switch itself is.
 #[cold]
-fn shut_out(which: Places, notes: &mut [Note; BURST]) {
+fn shut_out(which: BurstMask, metas: &mut [FrameMeta; BURST]) {
     for place in which.iter() {
-        let Some(note) = notes.get_mut(place) else { break };
-        if let Fate::Forward(_) = note.fate {
-            note.fate = Fate::Drop(DropReason::LoopBlocked);
+        let Some(meta) = metas.get_mut(place) else { break };
+        if let Verdict::Forward(_) = meta.verdict {
+            meta.verdict = Verdict::Drop(DropReason::LoopBlocked);
         }
     }
-}
-
-/// Numbers a frame that came in, and tells of it.
-pub(super) fn trace_rx<T: Tracer>(
-    bufs: &mut Bufs,
-    now: Instant,
-    input: PortId,
-    desc: &mut Desc,
-    tracer: &mut T,
-) {
-    let digest = bufs.head(desc).first_chunk().map_or(0, |d| u64::from_be_bytes(*d));
-    let frame = tracer.number();
-    let len = u16::try_from(desc.len()).unwrap_or(u16::MAX);
-    tracer.event(now, Event::Rx { frame, port: input.get(), len, digest });
-    tracer.bytes(frame, bufs.bytes(desc));
-    bufs.set_trace_id(desc, frame);
 }
 
 impl Context {
@@ -224,56 +181,56 @@ impl Context {
     }
 
     /// Parses and classifies frames of the burst.
-    #[inline(never)] // as `recall`
+    #[inline(never)] // as `lookup_burst`
     fn parse<T: Tracer>(
         &mut self,
         now: Instant,
         input: PortId,
-        (batch, which): (&mut Batch, Places),
-        notes: &mut [Note; BURST],
+        (batch, which): (&mut Batch, BurstMask),
+        metas: &mut [FrameMeta; BURST],
         tracer: &mut T,
     ) {
         let snapshot = &*self.snapshot;
         let Some(config) = snapshot.config.ports.get(input.index()) else { return };
         let Some(classifier) = snapshot.classifiers.get(input.index()) else { return };
         let (stats, fdb) = (&self.stats.port[input], &self.core.fdb);
-        let mut alike = Alike::default();
+        let mut run = CountRun::default();
         for place in which.iter() {
-            let Some((desc, note)) = batch.get_mut(place).zip(notes.get_mut(place)) else { break };
+            let Some((desc, meta)) = batch.get_mut(place).zip(metas.get_mut(place)) else { break };
             let len = desc.len();
             if T::ON {
                 trace_rx(&mut self.bufs, now, input, desc, tracer);
             }
             let Ok(head) = parse_head(self.bufs.head(desc), len, &config.parse) else {
-                alike.count(stats, len, Format::Other as usize);
-                note.fate = Fate::Drop(DropReason::Malformed);
+                run.count(stats, len, Format::Other as usize);
+                meta.verdict = Verdict::Drop(DropReason::Malformed);
                 let (pri, _) = classifier.pri(&Head::EMPTY);
                 desc.classify(input, Format::Other, pri, (false, false));
                 continue;
             };
             let format = head.format();
-            alike.count(stats, len, format as usize);
-            note.fate = if len > config.frame_len_max {
-                Fate::Drop(DropReason::TooLong)
+            run.count(stats, len, format as usize);
+            meta.verdict = if len > config.frame_len_max {
+                Verdict::Drop(DropReason::TooLong)
             } else if format == Format::MacControl {
-                Fate::Consume
+                Verdict::Consume
             } else {
                 match snapshot.vlan.ingress(input, head.tci()) {
                     Ok(vid) => {
-                        note.vid = vid;
+                        meta.vid = vid;
                         desc.set_vid(vid.get());
-                        note.dst = fdb.probe(FdbKey::new(vid, head.dst()));
-                        note.src = fdb.probe(FdbKey::new(vid, head.src()));
-                        Fate::Forward(PortSet::EMPTY)
+                        meta.dst = fdb.probe(FdbKey::new(vid, head.dst()));
+                        meta.src = fdb.probe(FdbKey::new(vid, head.src()));
+                        Verdict::Forward(PortSet::EMPTY)
                     }
-                    Err(_) => Fate::Drop(DropReason::VlanFiltered),
+                    Err(_) => Verdict::Drop(DropReason::VlanFiltered),
                 }
             };
-            note.head = head;
+            meta.head = head;
             let (pri, by) = classifier.pri(&head);
             desc.classify(input, format, pri, (head.tagged(), snapshot.may_mark(&head)));
-            let filtered = Fate::Drop(DropReason::VlanFiltered); // it was classified, too
-            if T::ON && (matches!(note.fate, Fate::Forward(_)) || note.fate == filtered) {
+            let filtered = Verdict::Drop(DropReason::VlanFiltered); // it was classified, too
+            if T::ON && (matches!(meta.verdict, Verdict::Forward(_)) || meta.verdict == filtered) {
                 let event = Event::Classify {
                     frame: self.bufs.trace_id(desc),
                     format: format.name(),
@@ -284,7 +241,7 @@ impl Context {
                 tracer.event(now, event);
             }
         }
-        alike.settle(stats);
+        run.flush(stats);
     }
 
     /// Learns what the burst brought; seen from the next one on.
@@ -359,14 +316,14 @@ impl Context {
 
 impl InputLane {
     /// Decides where frames of the burst go.
-    #[inline(never)] // as `recall`
+    #[inline(never)] // as `lookup_burst`
     fn forward<T: Tracer, const SPREAD: bool>(
         &mut self,
         ctx: &Context,
         now: Instant,
-        (batch, which): (&[Desc], Places),
-        (notes, learn, flows): (
-            &mut [Note; BURST],
+        (batch, which): (&[Desc], BurstMask),
+        (metas, learn, flows): (
+            &mut [FrameMeta; BURST],
             &mut arrayvec::ArrayVec<FdbKey, BURST>,
             &mut FlowCache,
         ),
@@ -387,21 +344,21 @@ impl InputLane {
             chosen: false,
         };
         for place in which.iter() {
-            let Some((desc, note)) = batch.get(place).zip(notes.get_mut(place)) else { break };
-            if !matches!(note.fate, Fate::Forward(_)) {
+            let Some((desc, meta)) = batch.get(place).zip(metas.get_mut(place)) else { break };
+            if !matches!(meta.verdict, Verdict::Forward(_)) {
                 continue;
             }
-            let source_known = router.source(note, learn);
-            let hash = || flow_hash(ctx.bufs.bytes(desc), &note.head, note.vid);
-            let (fate, by) = router.destination(note, desc.len(), hash);
-            note.fate = fate;
+            let source_known = router.source(meta, learn);
+            let hash = || flow_hash(ctx.bufs.bytes(desc), &meta.head, meta.vid);
+            let (verdict, by) = router.destination(meta, desc.len(), hash);
+            meta.verdict = verdict;
             // A flow that has a choice is more than a flow's key says.
             let chosen = SPREAD && router.chosen;
             if !T::ON && source_known && !chosen && matches!(by, "fdb" | "static") {
-                ctx.remember(flows, desc, note);
+                ctx.insert_flow(flows, desc, meta);
             }
             if T::ON
-                && let Fate::Forward(outputs) = fate
+                && let Verdict::Forward(outputs) = verdict
             {
                 let frame = ctx.bufs.trace_id(desc);
                 tracer.event(now, Event::Forward { frame, by, outputs: outputs.bits() });
@@ -410,29 +367,29 @@ impl InputLane {
     }
 
     /// Carries out what was decided; MAC control frames go to the port's `output` side.
-    #[inline(never)] // as `recall`
+    #[inline(never)] // as `lookup_burst`
     fn dispose<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
         batch: &mut Batch,
-        (routes, notes): (&[u16; BURST], &[Note; BURST]),
+        (routes, metas): (&[u16; BURST], &[FrameMeta; BURST]),
         mut output: Option<&mut OutputLane>,
         tracer: &mut T,
     ) {
-        for ((desc, &route), note) in batch.drain(..).zip(routes).zip(notes) {
-            if route != UNKNOWN {
+        for ((desc, &route), meta) in batch.drain(..).zip(routes).zip(metas) {
+            if route != CACHE_MISS {
                 let output = QueueId::from_low_bits(route).output();
                 self.enqueue(ctx, now, PortSet::only(output), desc, tracer);
                 continue;
             }
-            match (note.fate, &mut output) {
-                (Fate::Forward(outputs), _) => self.enqueue(ctx, now, outputs, desc, tracer),
-                (Fate::Drop(reason), _) => ctx.end(now, desc, reason, tracer),
-                (Fate::Consume, Some(output)) => {
-                    output.consume(ctx, now, &note.head, desc, tracer);
+            match (meta.verdict, &mut output) {
+                (Verdict::Forward(outputs), _) => self.enqueue(ctx, now, outputs, desc, tracer),
+                (Verdict::Drop(reason), _) => ctx.end(now, desc, reason, tracer),
+                (Verdict::Consume, Some(output)) => {
+                    output.consume(ctx, now, &meta.head, desc, tracer);
                 }
-                (Fate::Consume, None) => ctx.end(now, desc, DropReason::Unsupported, tracer),
+                (Verdict::Consume, None) => ctx.end(now, desc, DropReason::Unsupported, tracer),
             }
         }
     }
@@ -572,15 +529,15 @@ impl InputLane {
     ) {
         let pri = desc.pri();
         let queue = QueueId::new(output, pri);
-        let pushed = match &mut ctx.way {
-            Way::Here(voqs) => voqs.push(self.port, queue, desc),
-            Way::There(uplink) => uplink.push(desc, queue),
+        let pushed = match &mut ctx.to_crossbar {
+            ToCrossbar::Local(voqs) => voqs.push(self.port, queue, desc),
+            ToCrossbar::Remote(uplink) => uplink.push(desc, queue),
         };
         match pushed {
             Ok(()) => {
                 self.touched.insert(queue);
                 self.enqueued[pri] += 1;
-                self.catching.queue(output, pri);
+                self.draining.queue(output, pri);
             }
             Err(desc) => ctx.discard(now, desc, output, DropReason::Pool, tracer),
         }

@@ -6,12 +6,13 @@
 //! Source: docs/spec/pipeline.md §1 to §11; ARCHITECTURE.md "The path of a frame".
 
 mod build;
+mod burst;
 mod crossbar;
 mod egress;
 mod fast;
+mod flow_cache;
 mod handover;
 mod ingress;
-mod known;
 mod ledger;
 mod loops;
 mod route;
@@ -83,8 +84,8 @@ pub struct Core {
     partners: PerPort<AtomicU64>,
     /// What passes the pipeline by.
     pub fast: FastCore,
-    /// By port: why it could not do its chores, until its link is up and it can.
-    trouble: PerPort<Mutex<Option<PortError>>>,
+    /// By port: the last error of its housekeeping, until that works again with the link up.
+    last_error: PerPort<Mutex<Option<PortError>>>,
 }
 
 impl Core {
@@ -129,15 +130,15 @@ impl Core {
         PriSet::from_bits(self.xoff[input].load(Ordering::Relaxed))
     }
 
-    /// What `say` makes of why `port` cannot do its chores, if it cannot.
-    pub fn trouble<R>(&self, port: PortId, say: impl FnOnce(&PortError) -> R) -> Option<R> {
-        let trouble = self.trouble[port].lock().unwrap_or_else(PoisonError::into_inner);
-        trouble.as_ref().map(say)
+    /// What `say` makes of the last error of `port`'s housekeeping, if it still fails.
+    pub fn last_error<R>(&self, port: PortId, say: impl FnOnce(&PortError) -> R) -> Option<R> {
+        let last_error = self.last_error[port].lock().unwrap_or_else(PoisonError::into_inner);
+        last_error.as_ref().map(say)
     }
 
-    /// Sets what [`Self::trouble`] tells.
-    fn set_trouble(&self, port: PortId, trouble: Option<PortError>) {
-        *self.trouble[port].lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    /// Sets what [`Self::last_error`] tells.
+    fn set_last_error(&self, port: PortId, last_error: Option<PortError>) {
+        *self.last_error[port].lock().unwrap_or_else(PoisonError::into_inner) = last_error;
     }
 
     /// Chunks in use: by frames, ports and reserves. While frames go from one holder of chunks to another,
@@ -191,7 +192,7 @@ struct Context {
     snapshot: Arc<Snapshot>,
     stats: Arc<WorkerStats>,
     bufs: Bufs,
-    way: Way,
+    to_crossbar: ToCrossbar,
     lease: Lease,
     rng: Rng,
     /// Links that this worker's flows may take: in LAGs, and to stations behind several ports.
@@ -199,12 +200,12 @@ struct Context {
     joined_spreads: Joined,
 }
 
-/// Where received frames go.
-enum Way {
-    /// Into the VOQs, where the crossbar is.
-    Here(Box<Voqs>),
-    /// To the worker that has it.
-    There(Uplink),
+/// How received frames get to the crossbar.
+enum ToCrossbar {
+    /// This worker runs it: into the VOQs.
+    Local(Box<Voqs>),
+    /// Another worker runs it: over a ring to that one.
+    Remote(Uplink),
 }
 
 /// What one worker owns: its ports' queues and schedulers, and perhaps the crossbar.
@@ -307,7 +308,7 @@ impl Lane {
         self.report();
         step.queued = step.work > 0;
         for (index, port) in ports.iter_mut().enumerate() {
-            self.tend(now, index, port.as_mut());
+            self.housekeeping(now, index, port.as_mut());
         }
         let held = self.groups(now, tracer);
         if self.crossbar.is_some() {
@@ -498,9 +499,9 @@ impl Context {
 
     /// The VOQs, where they are this worker's.
     fn voqs(&mut self) -> Option<&mut Voqs> {
-        match &mut self.way {
-            Way::Here(voqs) => Some(voqs),
-            Way::There(_) => None,
+        match &mut self.to_crossbar {
+            ToCrossbar::Local(voqs) => Some(voqs),
+            ToCrossbar::Remote(_) => None,
         }
     }
 

@@ -1,13 +1,13 @@
 //! Forward: the outputs of a frame, and the sources that are to be learnt.
 //!
-//! Shape: a [`Router`] for one burst of one port; a frame's [`Note`] in, its [`Fate`] out.
+//! Shape: a [`Router`] for one burst of one port; a frame's [`FrameMeta`] in, its [`Verdict`] out.
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §3.
 
 use arrayvec::ArrayVec;
 
 use super::Core;
-use super::ingress::{Fate, Note};
+use super::burst::{FrameMeta, Verdict};
 use crate::batch::BURST;
 use crate::fdb::{FdbKey, SourceState};
 use crate::snapshot::Snapshot;
@@ -43,13 +43,13 @@ pub(super) struct Router<'a, const SPREAD: bool> {
 impl<const SPREAD: bool> Router<'_, SPREAD> {
     /// Notes a source that is to be learnt at the end of the burst; true if there is nothing to learn.
     #[inline]
-    pub fn source(&self, note: &Note, learn: &mut ArrayVec<FdbKey, BURST>) -> bool {
-        if !note.head.source_valid() {
+    pub fn source(&self, meta: &FrameMeta, learn: &mut ArrayVec<FdbKey, BURST>) -> bool {
+        if !meta.head.source_valid() {
             return true;
         }
-        let state = self.core.fdb.touch_at(note.src, self.home, self.now);
+        let state = self.core.fdb.touch_at(meta.src, self.home, self.now);
         if let SourceState::Unknown | SourceState::OnOtherPort(_) = state {
-            let key = note.src.key();
+            let key = meta.src.key();
             if learn.last() != Some(&key) {
                 let _ = learn.try_push(key); // as many as a burst has frames
             }
@@ -62,49 +62,49 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
     #[inline]
     pub fn destination(
         &mut self,
-        note: &Note,
+        meta: &FrameMeta,
         len: usize,
         hash: impl Fn() -> u64 + Copy,
-    ) -> (Fate, By) {
+    ) -> (Verdict, By) {
         self.chosen = false;
-        let members = self.snapshot.vlan.members(note.vid);
-        let found = if note.head.individual() {
-            self.lookup(note)
-        } else if note.head.reserved_group() {
-            return (Fate::Drop(DropReason::ReservedGroup), "");
+        let members = self.snapshot.vlan.members(meta.vid);
+        let found = if meta.head.individual() {
+            self.lookup(meta)
+        } else if meta.head.reserved_group() {
+            return (Verdict::Drop(DropReason::ReservedGroup), "");
         } else {
             None
         };
         let (wanted, by) = match found {
-            Some((port, by)) => match self.station(note, port, by, hash) {
+            Some((port, by)) => match self.station(meta, port, by, hash) {
                 Some(port) => (PortSet::only(port).and(members), by),
-                None => return (Fate::Drop(DropReason::SamePort), ""),
+                None => return (Verdict::Drop(DropReason::SamePort), ""),
             },
-            None => match self.flood(note, len) {
+            None => match self.flood(meta, len) {
                 Ok((outputs, by)) => (outputs.and(members), by),
-                Err(reason) => return (Fate::Drop(reason), ""),
+                Err(reason) => return (Verdict::Drop(reason), ""),
             },
         };
-        (self.narrow(wanted, note, len, hash), by)
+        (self.narrow(wanted, meta, len, hash), by)
     }
 
     /// The port that a known station is reached by; `None` if that is where the frame came from.
     #[inline]
     fn station(
         &mut self,
-        note: &Note,
+        meta: &FrameMeta,
         port: PortId,
         by: By,
         hash: impl Fn() -> u64,
     ) -> Option<PortId> {
         if SPREAD
             && by == "static"
-            && let Some(ports) = self.snapshot.links.station(note.vid, note.head.dst())
+            && let Some(ports) = self.snapshot.links.station(meta.vid, meta.head.dst())
         {
             self.chosen = true;
-            let carriers = self.snapshot.carriers.get(note.head.format() as usize);
+            let carriers = self.snapshot.carriers.get(meta.head.format() as usize);
             let able = carriers.copied().unwrap_or_default();
-            let able = able.and(self.up).and(self.snapshot.vlan.members(note.vid));
+            let able = able.and(self.up).and(self.snapshot.vlan.members(meta.vid));
             let others = ports.without(PortSet::only(self.home));
             return self.snapshot.links.pick_port(others, hash(), (self.joined_spreads, able));
         }
@@ -112,15 +112,15 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
     }
 
     #[inline]
-    fn lookup(&self, note: &Note) -> Option<(PortId, By)> {
-        let hit = self.core.fdb.lookup_at(note.dst)?;
+    fn lookup(&self, meta: &FrameMeta) -> Option<(PortId, By)> {
+        let hit = self.core.fdb.lookup_at(meta.dst)?;
         Some((hit.port, if hit.is_static { "static" } else { "fdb" }))
     }
 
     /// Where a frame without a known single destination goes, if its storm limit lets it.
     #[inline(never)] // rare
-    fn flood(&mut self, note: &Note, len: usize) -> Result<(PortSet, By), DropReason> {
-        let head = &note.head;
+    fn flood(&mut self, meta: &FrameMeta, len: usize) -> Result<(PortSet, By), DropReason> {
+        let head = &meta.head;
         let (kind, reason) = if head.broadcast() {
             (StormKind::Broadcast, DropReason::StormBroadcast)
         } else if head.group() {
@@ -136,7 +136,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         Ok(match kind {
             StormKind::Broadcast => (self.snapshot.ports, "broadcast"),
             StormKind::UnknownUnicast => (self.snapshot.ports, "flood"),
-            StormKind::Multicast => match self.snapshot.groups.lookup(note.vid, head.dst()) {
+            StormKind::Multicast => match self.snapshot.groups.lookup(meta.vid, head.dst()) {
                 Some(ports) => (ports, "group"),
                 None => (self.snapshot.ports, "flood"),
             },
@@ -146,31 +146,41 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
     /// Takes away outputs that are down, cannot carry the format or the length, and the input; leaves one
     /// of each LAG.
     #[inline]
-    fn narrow(&mut self, wanted: PortSet, note: &Note, len: usize, hash: impl Fn() -> u64) -> Fate {
+    fn narrow(
+        &mut self,
+        wanted: PortSet,
+        meta: &FrameMeta,
+        len: usize,
+        hash: impl Fn() -> u64,
+    ) -> Verdict {
         let (snapshot, input) = (self.snapshot, self.input);
         let wanted = if SPREAD { snapshot.links.expand(wanted) } else { wanted };
         let wanted = wanted.without(self.own);
         if wanted.is_empty() {
-            return Fate::Drop(DropReason::NoOutput);
+            return Verdict::Drop(DropReason::NoOutput);
         }
         let up = wanted.and(self.up);
         if up.is_empty() {
             let is_up = !wanted.and(self.core.up()).is_empty();
-            return Fate::Drop(if is_up { DropReason::LoopBlocked } else { DropReason::PortDown });
+            return Verdict::Drop(if is_up {
+                DropReason::LoopBlocked
+            } else {
+                DropReason::PortDown
+            });
         }
-        let carriers = snapshot.carriers.get(note.head.format() as usize);
+        let carriers = snapshot.carriers.get(meta.head.format() as usize);
         let mut outputs = up.and(carriers.copied().unwrap_or_default());
         if outputs.is_empty() {
-            return Fate::Drop(DropReason::FormatFiltered);
+            return Verdict::Drop(DropReason::FormatFiltered);
         }
         if len > snapshot.frame_len_safe {
-            outputs = outputs.iter().filter(|&port| self.fits(port, note, len)).collect();
+            outputs = outputs.iter().filter(|&port| self.fits(port, meta, len)).collect();
             if outputs.is_empty() {
-                return Fate::Drop(DropReason::TooLong);
+                return Verdict::Drop(DropReason::TooLong);
             }
         }
         if SPREAD {
-            let (left, chosen) = snapshot.links.one_each(outputs, hash, self.joined_lags);
+            let (left, chosen) = snapshot.links.pick_members(outputs, hash, self.joined_lags);
             outputs = left;
             self.chosen |= chosen;
         }
@@ -178,19 +188,19 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
             && !outputs.or(PortSet::only(input)).and(mirror.from).is_empty()
             && mirror.to != input
             && self.up.contains(mirror.to)
-            && (len <= snapshot.frame_len_safe || self.fits(mirror.to, note, len))
+            && (len <= snapshot.frame_len_safe || self.fits(mirror.to, meta, len))
         {
             outputs.insert(mirror.to);
         }
-        Fate::Forward(outputs)
+        Verdict::Forward(outputs)
     }
 
     /// Whether `output` may send a frame that came in with `len` bytes: what counts is what leaves, with a
     /// tag that is put in and without one that is taken out.
     #[inline(never)] // rare
-    fn fits(&self, output: PortId, note: &Note, len: usize) -> bool {
-        let arrival = Arrival::of(note.head.tci());
-        let op = self.snapshot.vlan.egress(output, note.vid, arrival);
+    fn fits(&self, output: PortId, meta: &FrameMeta, len: usize) -> bool {
+        let arrival = Arrival::of(meta.head.tci());
+        let op = self.snapshot.vlan.egress(output, meta.vid, arrival);
         let port = self.snapshot.config.ports.get(output.index());
         port.is_some_and(|port| op.len_after(len) <= port.frame_len_max)
     }

@@ -159,7 +159,7 @@ pub trait FastPath {
     fn mark(&mut self);
 
     /// All frames that were received before the mark have left the switch, or were dropped.
-    fn caught_up(&mut self);
+    fn drained(&mut self);
 }
 
 /// One way in and out of the switch.

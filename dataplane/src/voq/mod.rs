@@ -6,7 +6,7 @@
 //! Source: docs/spec/pipeline.md §5; unrolled linked lists (Shao, Reppy and Appel, LFP 1994).
 #![expect(clippy::cast_possible_truncation, reason = "the number of lines is checked once")]
 
-use crate::desc::{Desc, Parked};
+use crate::desc::{Desc, PackedDesc};
 use crate::queues::{QUEUES_MAX, QueueId, QueueSet};
 use crate::types::{PORTS_MAX, PRIS_MAX, PortId, PortSet, Pri};
 
@@ -18,13 +18,13 @@ const FRAMES: usize = 5;
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line {
-    frames: [Parked; FRAMES],
+    frames: [PackedDesc; FRAMES],
     next: u32,
 }
 
 const _: () = assert!(size_of::<Line>() == 64, "a cache line");
 
-const EMPTY_LINE: Line = Line { frames: [Parked::NONE; FRAMES], next: NIL };
+const EMPTY_LINE: Line = Line { frames: [PackedDesc::NONE; FRAMES], next: NIL };
 
 /// A place of a line: its number and, in the low three bits, which of its frames.
 type Place = u32;
@@ -178,7 +178,7 @@ impl Voqs {
     /// Takes the oldest frame off a queue.
     pub fn pop(&mut self, input: PortId, queue: QueueId) -> Option<Desc> {
         let mut queue = self.queue(input, queue)?;
-        let desc = queue.run(1).first().map(|frame| frame.unpark());
+        let desc = queue.run(1).first().map(|frame| frame.unpack());
         queue.settle();
         desc
     }
@@ -206,7 +206,7 @@ pub struct Queue<'a> {
 impl<'a> Queue<'a> {
     /// Takes the oldest frames, up to `most` and as many as lie side by side; none if there is none.
     #[inline]
-    pub(crate) fn run(&mut self, most: usize) -> &'a [Parked] {
+    pub(crate) fn run(&mut self, most: usize) -> &'a [PackedDesc] {
         let Ends { head, tail } = *self.ends;
         let (number, first) = (head >> LINE_SHIFT, head & IN_LINE);
         let is_last = number == tail >> LINE_SHIFT;
@@ -252,7 +252,7 @@ impl Store<'_> {
         let line = self.lines.get_mut((ends.tail >> LINE_SHIFT) as usize);
         let place = line.and_then(|line| line.frames.get_mut((ends.tail & IN_LINE) as usize));
         let Some(place) = place else { return self.extend(ends, desc) };
-        *place = desc.park();
+        *place = desc.pack();
         ends.tail += 1;
         Ok(())
     }
@@ -263,7 +263,7 @@ impl Store<'_> {
         let Some(number) = self.free.pop() else { return Err(desc) };
         let line = self.lines.get_mut(number as usize).expect("the number of a line");
         let [first, ..] = &mut line.frames;
-        *first = desc.park();
+        *first = desc.pack();
         if ends.tail == NIL {
             ends.head = number << LINE_SHIFT;
         } else if let Some(tail) = self.lines.get_mut((ends.tail >> LINE_SHIFT) as usize) {

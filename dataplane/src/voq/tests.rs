@@ -66,7 +66,7 @@ fn random_operations_match_a_map_of_deques() {
                 if run.is_empty() {
                     break;
                 }
-                got.extend(run.iter().map(|frame| frame.unpark().vid()));
+                got.extend(run.iter().map(|frame| frame.unpack().vid()));
             }
             let empty = own.settle();
             let known = oracle.entry((input, output, pri)).or_default();

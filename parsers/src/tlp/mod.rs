@@ -6,8 +6,9 @@
 
 pub mod completion;
 pub mod convert;
+pub mod fast;
+pub mod fast_frame;
 pub mod fields;
-pub mod glance;
 pub mod kind;
 mod layout;
 pub mod link;
@@ -16,7 +17,6 @@ pub mod mctp;
 pub mod ohc;
 pub mod prefix;
 pub mod pth;
-pub mod quick;
 pub mod repr;
 mod rules;
 pub mod uio;
@@ -25,13 +25,13 @@ pub mod view;
 
 pub use completion::Completion;
 pub use convert::{ConvertError, to_flit, to_non_flit, type1_to_type0};
+pub use fast::{FastKind, FastTlp, fast_tlp};
 pub use fields::{AddressSpace, At, Attr, DevLoad, Implicit, Pasid, Route, Status};
 pub use kind::{Flow, Kind, Mode, Routing};
 pub use link::{Oui, Protocol, TlpLink};
 pub use mctp::MctpPacket;
 pub use prefix::VendPrefixL0;
 pub use pth::{PbrTlp, Pth};
-pub use quick::{Quick, QuickKind, quick};
 pub use repr::{Body, EmitError, TlpRepr};
 pub use vdm::{PbrVdm, VdmOp};
 pub use view::Tlp;

@@ -12,7 +12,7 @@ use weft_dataplane::time::LinkRate;
 use weft_dataplane::types::{PortId, PortSet};
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::{DrtEntry, FastEntry, Hpa, Interleave, Pid, RgtEntry, Target};
-use weft_parsers::tlp::glance::LinkWords;
+use weft_parsers::tlp::fast_frame::LinkWords;
 use weft_parsers::tlp::{Mode, Oui, Pth};
 
 pub const FRAME_LEN_MAX: usize = 1_518;

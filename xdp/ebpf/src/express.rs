@@ -16,8 +16,8 @@ use crate::maps;
 /// Frames below this are padded on transmit, which only the pipeline does.
 pub const LEN_MIN: usize = 60;
 
-/// What becomes of a frame.
-pub enum Way {
+/// What the program does with a frame.
+pub enum Action {
     /// To this output, at once.
     Express(u32),
     /// To this output, behind the ones of its flow before it, which are still in user space.
@@ -26,21 +26,21 @@ pub enum Way {
     Pass,
 }
 
-/// The way of a frame.
+/// Decides what to do with a frame.
 #[inline(always)]
-pub fn way(
+pub fn action(
     ctx: &XdpContext,
     frame: &Frame<'_>,
     head: &Head,
     at: &Place,
     rules: &PortRules,
     (bank, tick): (u32, u32),
-) -> Way {
-    let Some(to) = output(ctx, frame, head, at, rules, (bank, tick)) else { return Way::Pass };
+) -> Action {
+    let Some(to) = output(ctx, frame, head, at, rules, (bank, tick)) else { return Action::Pass };
     match maps::cells(at.port, at.queue, at.bucket) {
-        Some(cells) if cells.at_rest() => Way::Express(to),
-        Some(_) => Way::Follow(to),
-        None => Way::Pass,
+        Some(cells) if cells.at_rest() => Action::Express(to),
+        Some(_) => Action::Follow(to),
+        None => Action::Pass,
     }
 }
 

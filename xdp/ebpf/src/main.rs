@@ -28,7 +28,7 @@ use aya_ebpf::programs::XdpContext;
 use weft_parsers::Head;
 
 use crate::counts::Place;
-use crate::express::Way;
+use crate::express::Action;
 use crate::frame::{Frame, Front};
 use crate::layout::{Control, role};
 
@@ -59,13 +59,13 @@ pub fn weft(ctx: XdpContext) -> u32 {
     if tag.is_none()
         && let Some(head) = &head
     {
-        match express::way(&ctx, &frame, head, &at, rules, (bank, tick)) {
-            Way::Express(output) if maps::redirect(output) => {
+        match express::action(&ctx, &frame, head, &at, rules, (bank, tick)) {
+            Action::Express(output) if maps::redirect(output) => {
                 counts::express(&at, output, (frame.len, frame.len));
                 return xdp_action::XDP_REDIRECT;
             }
-            Way::Follow(output) => return pass::follow(&ctx, &at, output, frame.len),
-            Way::Express(_) | Way::Pass => {}
+            Action::Follow(output) => return pass::follow(&ctx, &at, output, frame.len),
+            Action::Express(_) | Action::Pass => {}
         }
     }
     pass::hand_over(&ctx, &at, tag, frame.len)

@@ -12,8 +12,8 @@ use aya_ebpf::helpers::generated::{bpf_xdp_adjust_head, bpf_xdp_adjust_tail};
 use aya_ebpf::programs::XdpContext;
 use weft_parsers::Format;
 use weft_parsers::fabric::Pid;
-use weft_parsers::tlp::glance::{Front, HBR_AT, LinkWords, PBR_AT, glance};
-use weft_parsers::tlp::{Mode, Oui, Pth, Quick, QuickKind};
+use weft_parsers::tlp::fast_frame::{Front, HBR_AT, LinkWords, PBR_AT, fast_frame};
+use weft_parsers::tlp::{Mode, Oui, Pth, FastTlp, FastKind};
 
 use crate::counts::{self, Place};
 use crate::express::LEN_MIN;
@@ -51,7 +51,7 @@ pub fn weft(
 ) -> u32 {
     let tag = frame::tag(ctx);
     let queue = ctx.rx_queue_index();
-    // All TLPs of a port are kept in order: what a TLP's flow is, cannot be told of each at a glance.
+    // All TLPs of a port are kept in order: what a TLP's flow is, cannot be told of each by the fast parse.
     let mut at = Place {
         port,
         queue,
@@ -99,7 +99,7 @@ fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Op
         _ => return None,
     };
     let words = LinkWords::new(Oui(own.oui));
-    let seen = glance(frame.bytes, frame.len, &words, behind, own.payload_max)?;
+    let seen = fast_frame(frame.bytes, frame.len, &words, behind, own.payload_max)?;
     let pri = own.pri(&seen);
     let may = rules.express_pris >> pri & 1 != 0;
     // The pipeline is to learn whoever else speaks.
@@ -108,7 +108,7 @@ fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Op
     }
     let pth = match seen.pth {
         Some(pth) => pth,
-        None => by_fast(input, &seen.quick, fabric, port)?,
+        None => by_fast(input, &seen.tlp, fabric, port)?,
     };
     let route = maps::route(fabric, pth.dpid.bits());
     if route & route::PLAIN == 0 || pth.hie && route & route::OURS != 0 {
@@ -126,7 +126,7 @@ fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Op
         }
         _ => return None,
     };
-    let len = usize::from(seen.quick.len);
+    let len = usize::from(seen.tlp.len);
     let went = len + if kept.is_some() { PBR_AT } else { HBR_AT };
     let fits = went <= other.frame_len_max as usize;
     if !fits || output == port || !maps::is_open(output, pri) {
@@ -141,12 +141,12 @@ fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Op
 
 /// The PTH of a request that the fabric window sends to a G-FAM device.
 #[inline(always)]
-fn by_fast(input: &Edge, quick: &Quick, fabric: u32, port: u32) -> Option<Pth> {
-    if !matches!(quick.kind, QuickKind::Uio | QuickKind::Memory) {
+fn by_fast(input: &Edge, tlp: &FastTlp, fabric: u32, port: u32) -> Option<Pth> {
+    if !matches!(tlp.kind, FastKind::Uio | FastKind::Memory) {
         return None;
     }
     let segments = |at| maps::segment(fabric, at);
-    let dpid = input.lookup(quick.address, segments, |at| maps::idt(fabric, at))?;
+    let dpid = input.lookup(tlp.address, segments, |at| maps::idt(fabric, at))?;
     let (spid, dsar) = (Pid::from_low_bits(input.pid), input.kind == edge::USP);
     maps::reaches(fabric, port, dpid)
         .then(|| Pth { dsar, ..Pth::new(spid, Pid::from_low_bits(dpid)) })

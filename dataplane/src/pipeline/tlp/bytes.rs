@@ -1,6 +1,6 @@
 //! The bytes of a frame with a TLP: what stands in front of it, and a TLP that is written anew.
 //!
-//! Shape: a frame, [`Facts`] and a [`Change`] → the frame as it goes out; its payload is moved only where the
+//! Shape: a frame, [`ParsedTlp`] and a [`Change`] → the frame as it goes out; its payload is moved only where the
 //! header's length changes with the header's layout.
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
@@ -11,7 +11,7 @@ use weft_parsers::tlp::{
 };
 use weft_parsers::{HEAD_LEN, MacAddr};
 
-use super::read::Facts;
+use super::read::ParsedTlp;
 use crate::desc::Desc;
 use crate::pool::Bufs;
 
@@ -166,32 +166,32 @@ pub(super) fn readdress(bufs: &mut Bufs, desc: &mut Desc, to: MacAddr, from: Mac
 pub(super) fn change(
     bufs: &mut Bufs,
     desc: &mut Desc,
-    facts: &Facts,
+    parsed: &ParsedTlp,
     change: Change,
     (ends, len_max): (LinkEnds, usize),
     space: &mut Space,
 ) -> Result<(), Unfit> {
     let head = Head::new(ends, change.front, change.mode);
-    if facts.mode == change.mode && change.segment.is_none() {
-        if head.len + facts.end - facts.at > len_max {
+    if parsed.mode == change.mode && change.segment.is_none() {
+        if head.len + parsed.end - parsed.at > len_max {
             return Err(Unfit::Room);
         }
         let (chunk, start) = bufs.chunk_mut(desc).ok_or(Unfit::Room)?;
-        let at = start + facts.at;
+        let at = start + parsed.at;
         if change.type1_to_0
-            && let Some(tlp) = chunk.get_mut(at..start + facts.end)
+            && let Some(tlp) = chunk.get_mut(at..start + parsed.end)
         {
-            convert::type1_to_type0(facts.mode, tlp).map_err(|_| Unfit::Form)?;
+            convert::type1_to_type0(parsed.mode, tlp).map_err(|_| Unfit::Form)?;
         }
         let first = at.checked_sub(head.len).ok_or(Unfit::Room)?;
         let places = chunk.get_mut(first..at).ok_or(Unfit::Room)?;
         places.copy_from_slice(head.bytes());
-        bufs.set_bounds(desc, first, head.len + facts.end - facts.at);
+        bufs.set_bounds(desc, first, head.len + parsed.end - parsed.at);
         return Ok(());
     }
-    let bytes = bufs.bytes(desc).get(facts.at..facts.end).unwrap_or_default();
-    let tlp = Tlp::parse(facts.mode, bytes).map_err(|_| Unfit::Form)?;
-    let mut repr = match (facts.mode, change.mode) {
+    let bytes = bufs.bytes(desc).get(parsed.at..parsed.end).unwrap_or_default();
+    let tlp = Tlp::parse(parsed.mode, bytes).map_err(|_| Unfit::Form)?;
+    let mut repr = match (parsed.mode, change.mode) {
         (Mode::NonFlit, Mode::Flit) => convert::flit_repr(&tlp).map_err(|_| Unfit::Form)?,
         (Mode::Flit, Mode::NonFlit) => convert::non_flit_repr(&tlp).map_err(|_| Unfit::Form)?,
         _ => tlp.repr(),
@@ -212,13 +212,13 @@ pub(super) fn change(
 pub(super) fn answer(
     bufs: &mut Bufs,
     desc: &mut Desc,
-    facts: &Facts,
+    parsed: &ParsedTlp,
     (front, mode): (Front, Mode),
     (ends, len_max): (LinkEnds, usize),
     (completer, space): (Bdf, &mut Space),
 ) -> Result<(), Unfit> {
-    let bytes = bufs.bytes(desc).get(facts.at..facts.end).unwrap_or_default();
-    let tlp = Tlp::parse(facts.mode, bytes).map_err(|_| Unfit::Form)?;
+    let bytes = bufs.bytes(desc).get(parsed.at..parsed.end).unwrap_or_default();
+    let tlp = Tlp::parse(parsed.mode, bytes).map_err(|_| Unfit::Form)?;
     let repr = Completion::of(&tlp, Status::UnsupportedRequest, completer).ok_or(Unfit::Form)?;
     let len = repr.emit(space).map_err(|_| Unfit::Form)?;
     let head = Head::new(ends, front, mode);

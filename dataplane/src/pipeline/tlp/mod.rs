@@ -1,6 +1,6 @@
 //! TLPs: where a frame goes that came in at a port for them, and what its bytes become on the way.
 //!
-//! Shape: a frame → [`Facts`] → [`Plan`] by the tables of `pbr` → its front written anew: addresses, prefix, PTH.
+//! Shape: a frame → [`ParsedTlp`] → [`Plan`] by the tables of `pbr` → its front written anew: addresses, prefix, PTH.
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; docs/spec/wire-formats.md §3.7,
 //! §3.7a.
@@ -10,8 +10,8 @@
 //! input in its source address. What the agent sends names the output in its destination address, or the agent
 //! itself: then the tables decide by the PTH.
 
-mod brisk;
 mod bytes;
+mod fast_path;
 mod plan;
 mod read;
 
@@ -20,8 +20,7 @@ use weft_parsers::tlp::Mode;
 use weft_parsers::{Format, MacAddr, ether_type, parse_head};
 
 use super::Context;
-use super::ingress::{Fate, Note, trace_rx};
-use super::known::{Alike, Places, UNKNOWN};
+use super::burst::{BurstMask, CACHE_MISS, CountRun, FrameMeta, Verdict, trace_rx};
 use crate::batch::{BURST, Batch};
 use crate::config::{PortRole, TlpLink};
 use crate::desc::Desc;
@@ -33,7 +32,7 @@ use crate::types::{PortId, PortSet, Pri};
 
 use bytes::{Change, LinkEnds, Unfit};
 use plan::Plan;
-use read::{Facts, Read};
+use read::{ParsedTlp, Read};
 
 pub(super) use bytes::Space;
 
@@ -61,13 +60,13 @@ pub const fn port_of_agent_mac(mac: MacAddr) -> Option<PortId> {
 impl Context {
     /// Decides where each frame of a burst goes that came in at `input`, a port for TLPs, and makes it ready;
     /// true if all of them have one queue each, which `routes` then name.
-    #[inline(never)] // as `recall`
+    #[inline(never)] // as `lookup_burst`
     pub(super) fn tlps<T: Tracer>(
         &mut self,
         now: Instant,
         input: PortId,
         batch: &mut Batch,
-        (notes, routes, space): (&mut [Note; BURST], &mut [u16; BURST], &mut Space),
+        (metas, routes, space): (&mut [FrameMeta; BURST], &mut [u16; BURST], &mut Space),
         tracer: &mut T,
     ) -> bool {
         let tables = self.core.tables.load();
@@ -80,25 +79,25 @@ impl Context {
         }
         // A trace tells each frame's way in full.
         let left = if T::ON {
-            routes.fill(UNKNOWN);
-            Places::first(batch.len())
+            routes.fill(CACHE_MISS);
+            BurstMask::first(batch.len())
         } else {
-            self.hasten(&tables, input, batch, routes)
+            self.classify_fast(&tables, input, batch, routes)
         };
         if left.0 == 0 {
             return true;
         }
-        let mut alike = Alike::default();
+        let mut run = CountRun::default();
         for place in left.iter() {
-            let Some((desc, note)) = batch.get_mut(place).zip(notes.get_mut(place)) else { break };
+            let Some((desc, meta)) = batch.get_mut(place).zip(metas.get_mut(place)) else { break };
             if T::ON {
                 trace_rx(&mut self.bufs, now, input, desc, tracer);
             }
             let len = desc.len();
-            note.fate = self.tlp(&tables, input, desc, note, space);
-            alike.count(&self.stats.port[input], len, desc.format_index());
+            meta.verdict = self.tlp(&tables, input, desc, meta, space);
+            run.count(&self.stats.port[input], len, desc.format_index());
             if T::ON
-                && let Fate::Forward(outputs) = note.fate
+                && let Verdict::Forward(outputs) = meta.verdict
             {
                 let frame = self.bufs.trace_id(desc);
                 let (format, pri) = (Format::Pbr.name(), desc.pri().get());
@@ -106,8 +105,8 @@ impl Context {
                 tracer.event(now, Event::Forward { frame, by: "pbr", outputs: outputs.bits() });
             }
         }
-        alike.settle(&self.stats.port[input]);
-        !T::ON && self.route((batch, left), notes, routes)
+        run.flush(&self.stats.port[input]);
+        !T::ON && self.route((batch, left), metas, routes)
     }
 
     /// Decides where one frame goes, and makes it ready.
@@ -116,21 +115,21 @@ impl Context {
         tables: &Tables,
         input: PortId,
         desc: &mut Desc,
-        note: &mut Note,
+        meta: &mut FrameMeta,
         space: &mut Space,
-    ) -> Fate {
+    ) -> Verdict {
         let snapshot = &self.snapshot;
         let Some(config) = snapshot.config.ports.get(input.index()) else {
-            return Fate::Drop(DropReason::NotTlp);
+            return Verdict::Drop(DropReason::NotTlp);
         };
         let (len, head) = (desc.len(), self.bufs.head(desc));
         if bytes::ether_type(head) == ether_type::MAC_CONTROL {
             let Ok(head) = parse_head(head, len, &config.parse) else {
                 return self.unread(input, desc, DropReason::Malformed);
             };
-            note.head = head;
+            meta.head = head;
             desc.classify(input, Format::MacControl, Pri::default(), (false, false));
-            return Fate::Consume;
+            return Verdict::Consume;
         }
         if len > config.frame_len_max {
             return self.unread(input, desc, DropReason::TooLong);
@@ -142,10 +141,10 @@ impl Context {
         };
         let tlp = &snapshot.config.tlp;
         match read::read(self.bufs.bytes(desc), tables.edge(input), link, tlp) {
-            Ok(Read::Tlp(facts)) => {
-                desc.classify(input, Format::Pbr, facts.pri, (false, false));
-                let plan = self.plan(tables, input, &facts);
-                self.carry_out(tables, input, desc, (&facts, plan), space)
+            Ok(Read::Tlp(parsed)) => {
+                desc.classify(input, Format::Pbr, parsed.pri, (false, false));
+                let plan = self.plan(tables, input, &parsed);
+                self.carry_out(tables, input, desc, (&parsed, plan), space)
             }
             Ok(Read::Control) => {
                 desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], (false, false));
@@ -160,10 +159,10 @@ impl Context {
     }
 
     /// A frame that was not understood.
-    fn unread(&self, input: PortId, desc: &mut Desc, reason: DropReason) -> Fate {
+    fn unread(&self, input: PortId, desc: &mut Desc, reason: DropReason) -> Verdict {
         let pri = self.snapshot.config.tlp.tc_to_pri[0];
         desc.classify(input, Format::Other, pri, (false, false));
-        Fate::Drop(reason)
+        Verdict::Drop(reason)
     }
 
     /// Makes of a frame what `plan` says.
@@ -172,9 +171,9 @@ impl Context {
         tables: &Tables,
         input: PortId,
         desc: &mut Desc,
-        (facts, plan): (&Facts, Plan),
+        (parsed, plan): (&ParsedTlp, Plan),
         space: &mut Space,
-    ) -> Fate {
+    ) -> Verdict {
         let refusal = match plan {
             Plan::Agent => return self.hand_to_agent(input, desc),
             Plan::Out { port, front, type1_to_0, segment } => {
@@ -182,10 +181,10 @@ impl Context {
                     return self.refuse(input, Refusal::WrongRole, DropReason::TlpRefused);
                 };
                 let change = Change { front, mode: front.mode(mode), type1_to_0, segment };
-                match bytes::change(&mut self.bufs, desc, facts, change, ends, space) {
+                match bytes::change(&mut self.bufs, desc, parsed, change, ends, space) {
                     Ok(()) => return self.towards(port),
-                    Err(Unfit::Room) => return Fate::Drop(DropReason::TooLong),
-                    Err(Unfit::Form) if facts.request.kind.is_completion() => {
+                    Err(Unfit::Room) => return Verdict::Drop(DropReason::TooLong),
+                    Err(Unfit::Form) if parsed.request.kind.is_completion() => {
                         let reason = DropReason::UnexpectedCompletion;
                         return self.refuse(input, Refusal::NoForm, reason);
                     }
@@ -199,10 +198,10 @@ impl Context {
             Plan::Drop(refusal) => return self.refuse(input, refusal, DropReason::TlpRefused),
         };
         let refused = self.refuse(input, refusal, DropReason::UnsupportedRequest);
-        if !facts.wants_completion {
+        if !parsed.wants_completion {
             return refused;
         }
-        self.answer(tables, input, desc, facts, space).unwrap_or(refused)
+        self.answer(tables, input, desc, parsed, space).unwrap_or(refused)
     }
 
     /// Layout of TLPs on the link of `port`, its addresses, and its longest frame.
@@ -216,11 +215,11 @@ impl Context {
     }
 
     /// Counts a TLP that is not forwarded.
-    fn refuse(&self, input: PortId, refusal: Refusal, reason: DropReason) -> Fate {
+    fn refuse(&self, input: PortId, refusal: Refusal, reason: DropReason) -> Verdict {
         if let Some(counter) = self.stats.port[input].refused.get(refusal.index()) {
             counter.add(1);
         }
-        Fate::Drop(reason)
+        Verdict::Drop(reason)
     }
 
     /// Makes a request its own completion, which says UR, and sends it back; `None` if there is no way back.
@@ -229,36 +228,36 @@ impl Context {
         tables: &Tables,
         input: PortId,
         desc: &mut Desc,
-        facts: &Facts,
+        parsed: &ParsedTlp,
         space: &mut Space,
-    ) -> Option<Fate> {
-        let Plan::Out { port, front, .. } = self.way_back(tables, input, facts) else {
+    ) -> Option<Verdict> {
+        let Plan::Out { port, front, .. } = self.way_back(tables, input, parsed) else {
             return None;
         };
-        let completer = plan::completer(tables, input, facts).unwrap_or_default();
+        let completer = plan::completer(tables, input, parsed).unwrap_or_default();
         let (mode, ends) = self.link_of(port)?;
         let form = (front, front.mode(mode));
-        bytes::answer(&mut self.bufs, desc, facts, form, ends, (completer, space)).ok()?;
-        let pri = facts.pri_of_answer(&self.snapshot.config.tlp);
+        bytes::answer(&mut self.bufs, desc, parsed, form, ends, (completer, space)).ok()?;
+        let pri = parsed.pri_of_answer(&self.snapshot.config.tlp);
         desc.classify(input, Format::Pbr, pri, (false, false));
         self.stats.port[input].answered.add(1);
         Some(self.towards(port))
     }
 
     /// Out at `port`, if its link is up.
-    fn towards(&self, port: PortId) -> Fate {
+    fn towards(&self, port: PortId) -> Verdict {
         if self.core.up().contains(port) {
-            Fate::Forward(PortSet::only(port))
+            Verdict::Forward(PortSet::only(port))
         } else {
-            Fate::Drop(DropReason::PortDown)
+            Verdict::Drop(DropReason::PortDown)
         }
     }
 
     /// To the switch's own functions.
-    fn hand_to_agent(&mut self, input: PortId, desc: &mut Desc) -> Fate {
-        let Some(agent) = self.snapshot.agent else { return Fate::Drop(DropReason::NotTlp) };
+    fn hand_to_agent(&mut self, input: PortId, desc: &mut Desc) -> Verdict {
+        let Some(agent) = self.snapshot.agent else { return Verdict::Drop(DropReason::NotTlp) };
         if agent == input {
-            return Fate::Drop(DropReason::SamePort);
+            return Verdict::Drop(DropReason::SamePort);
         }
         bytes::readdress(&mut self.bufs, desc, AGENT_MAC, agent_port_mac(input));
         self.stats.port[input].to_agent.add(1);
@@ -272,30 +271,30 @@ impl Context {
         input: PortId,
         desc: &mut Desc,
         space: &mut Space,
-    ) -> Fate {
+    ) -> Verdict {
         let config = &self.snapshot.config.tlp;
         let (to, _) = bytes::addresses(self.bufs.head(desc));
         let link = TlpLink { payload_max: u16::MAX, ..TlpLink::default() };
-        let facts = match read::read(self.bufs.bytes(desc), None, link, config) {
-            Ok(Read::Tlp(facts)) => Some(facts),
+        let parsed = match read::read(self.bufs.bytes(desc), None, link, config) {
+            Ok(Read::Tlp(parsed)) => Some(parsed),
             Ok(Read::Control | Read::Refused(_)) => None, // refused are edges' only
             // What is for a link without PTH is not read here: whoever made it knows what it is.
             Err(DropReason::NotTlp) if to != AGENT_MAC => None,
             Err(reason) => return self.unread(input, desc, reason),
         };
-        let pri = facts.map_or(config.tc_to_pri[0], |facts| facts.pri);
+        let pri = parsed.map_or(config.tc_to_pri[0], |parsed| parsed.pri);
         desc.classify(input, Format::Pbr, pri, (false, false));
-        match (port_of_agent_mac(to), facts) {
+        match (port_of_agent_mac(to), parsed) {
             (Some(port), _) => {
                 let Some((_, (ends, _))) = self.link_of(port) else {
-                    return Fate::Drop(DropReason::NoOutput);
+                    return Verdict::Drop(DropReason::NoOutput);
                 };
                 bytes::readdress(&mut self.bufs, desc, ends.to, ends.from);
                 self.towards(port)
             }
-            (None, Some(facts)) => {
-                let plan = self.plan(tables, input, &facts);
-                self.carry_out(tables, input, desc, (&facts, plan), space)
+            (None, Some(parsed)) => {
+                let plan = self.plan(tables, input, &parsed);
+                self.carry_out(tables, input, desc, (&parsed, plan), space)
             }
             (None, None) => self.unread(input, desc, DropReason::NotTlp),
         }

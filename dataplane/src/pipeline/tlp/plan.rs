@@ -1,6 +1,6 @@
 //! Where a TLP goes: in at an edge or out of the fabric, through virtual switches, out at a port.
 //!
-//! Shape: [`Facts`] → [`Plan`]; a TLP goes through a bounded number of virtual switches of this switch.
+//! Shape: [`ParsedTlp`] → [`Plan`]; a TLP goes through a bounded number of virtual switches of this switch.
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
 
@@ -8,7 +8,7 @@ use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Pth, VendPrefixL0};
 
 use super::bytes::Front;
-use super::read::Facts;
+use super::read::ParsedTlp;
 use crate::buffer::Buffer;
 use crate::pbr::egress::leave;
 use crate::pbr::tables::Arrival;
@@ -64,22 +64,22 @@ impl Load for Depths<'_> {
 
 impl Context {
     /// Where a TLP goes that came in at `input`.
-    pub(super) fn plan(&mut self, tables: &Tables, input: PortId, facts: &Facts) -> Plan {
-        let Some(pth) = facts.pth else {
-            let verdict = tables.ingress(input, &facts.request);
-            return self.obey(tables, facts, verdict);
+    pub(super) fn plan(&mut self, tables: &Tables, input: PortId, parsed: &ParsedTlp) -> Plan {
+        let Some(pth) = parsed.pth else {
+            let verdict = tables.ingress(input, &parsed.request);
+            return self.obey(tables, parsed, verdict);
         };
         if pth.dpid.is_none() {
             return Plan::Agent;
         }
-        match self.onward(tables, facts, pth, Edits::default()) {
+        match self.onward(tables, parsed, pth, Edits::default()) {
             Ok(plan) => plan,
-            Err(verdict) => self.obey(tables, facts, verdict),
+            Err(verdict) => self.obey(tables, parsed, verdict),
         }
     }
 
     /// Carries a verdict on until the TLP leaves the switch or ends in it.
-    fn obey(&mut self, tables: &Tables, facts: &Facts, verdict: Verdict) -> Plan {
+    fn obey(&mut self, tables: &Tables, parsed: &ParsedTlp, verdict: Verdict) -> Plan {
         let mut verdict = verdict;
         for _ in 0..HOPS_MAX {
             let (header, edits) = match verdict {
@@ -99,7 +99,7 @@ impl Context {
                 Verdict::Drop(refusal) => return Plan::Drop(refusal),
             };
             let crate::pbr::ingress::Header { spid, dpid, pif, hie, dsar } = header;
-            match self.onward(tables, facts, Pth { pif, dsar, hie, spid, dpid }, edits) {
+            match self.onward(tables, parsed, Pth { pif, dsar, hie, spid, dpid }, edits) {
                 Ok(plan) => return plan,
                 Err(next) => verdict = next,
             }
@@ -111,31 +111,31 @@ impl Context {
     fn onward(
         &mut self,
         tables: &Tables,
-        facts: &Facts,
+        parsed: &ParsedTlp,
         pth: Pth,
         edits: Edits,
     ) -> Result<Plan, Verdict> {
-        let kind = facts.request.kind;
+        let kind = parsed.request.kind;
         let refused = |refusal| {
             if kind.is_completion() { Plan::Unexpected(refusal) } else { Plan::Refuse(refusal) }
         };
         let to = match tables.forward(pth.spid, pth.dpid, pth.hie) {
             Ok(Arrival::Here) => return Ok(Plan::Agent),
             Ok(Arrival::Vcs(vcs, side)) => {
-                let route = match facts.request.route {
+                let route = match parsed.request.route {
                     Route::Config1(bdf) if edits.type1_to_0 => Route::Config0(bdf),
                     route => route,
                 };
-                let request = Request { route, prefix: None, ld: None, ..facts.request };
+                let request = Request { route, prefix: None, ld: None, ..parsed.request };
                 let verdict = tables.hierarchical(vcs, side, &request);
                 return Err(converted(verdict, edits.type1_to_0));
             }
             Ok(Arrival::Out(to)) => to,
             // What the ends of a virtual link say to each other is heard while it is down, too: that it comes up.
-            Err(Refusal::NoBinding) if is_between_ends(facts) => return Ok(Plan::Agent),
+            Err(Refusal::NoBinding) if is_between_ends(parsed) => return Ok(Plan::Agent),
             Err(refusal) => return Ok(refused(refusal)),
         };
-        Ok(match self.exit(tables, to, (kind, facts.pri), pth) {
+        Ok(match self.exit(tables, to, (kind, parsed.pri), pth) {
             Ok(Plan::Out { port, front, .. }) => {
                 let Edits { type1_to_0, segment } = edits;
                 Plan::Out { port, front, type1_to_0, segment }
@@ -178,16 +178,16 @@ impl Context {
     }
 
     /// Where the completion of a refused request goes: back to where that came from.
-    pub(super) fn way_back(&mut self, tables: &Tables, input: PortId, facts: &Facts) -> Plan {
-        let Some(pth) = facts.pth else {
-            let front = Front::Hbr(facts.request.ld.map(VendPrefixL0::from_ld_id));
+    pub(super) fn way_back(&mut self, tables: &Tables, input: PortId, parsed: &ParsedTlp) -> Plan {
+        let Some(pth) = parsed.pth else {
+            let front = Front::Hbr(parsed.request.ld.map(VendPrefixL0::from_ld_id));
             return Plan::Out { port: input, front, type1_to_0: false, segment: None };
         };
-        let (kind, pri) = match facts.request.kind {
+        let (kind, pri) = match parsed.request.kind {
             Kind::UioRequest => {
-                (Kind::UioCompletion, facts.pri_of_answer(&self.snapshot.config.tlp))
+                (Kind::UioCompletion, parsed.pri_of_answer(&self.snapshot.config.tlp))
             }
-            _ => (Kind::Completion, facts.pri),
+            _ => (Kind::Completion, parsed.pri),
         };
         let back = Pth { pif: false, dsar: !pth.dsar, spid: pth.dpid, dpid: pth.spid, ..pth };
         match tables.routes().lookup(back.dpid) {
@@ -201,8 +201,8 @@ impl Context {
 }
 
 /// Whether it is a message that ends where it arrives.
-const fn is_between_ends(facts: &Facts) -> bool {
-    matches!(facts.request.route, Route::Implicit(Implicit::Local))
+const fn is_between_ends(parsed: &ParsedTlp) -> bool {
+    matches!(parsed.request.route, Route::Implicit(Implicit::Local))
 }
 
 /// `verdict` on a TLP that has become Type 0 already.
@@ -219,9 +219,9 @@ const fn converted(verdict: Verdict, type1_to_0: bool) -> Verdict {
 }
 
 /// Who answers for a request that is refused: the upstream bridge of the virtual switch that it is in.
-pub(super) fn completer(tables: &Tables, input: PortId, facts: &Facts) -> Option<Bdf> {
-    let vcs = match facts.pth {
-        None => tables.edge(input)?.part(facts.request.ld)?.vcs?.0,
+pub(super) fn completer(tables: &Tables, input: PortId, parsed: &ParsedTlp) -> Option<Bdf> {
+    let vcs = match parsed.pth {
+        None => tables.edge(input)?.part(parsed.request.ld)?.vcs?.0,
         Some(pth) => match tables.forward(pth.spid, pth.dpid, pth.hie) {
             Ok(Arrival::Vcs(vcs, _)) => vcs,
             _ => return None,

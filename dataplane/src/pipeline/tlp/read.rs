@@ -1,6 +1,6 @@
 //! What of a frame with a TLP decides where it goes.
 //!
-//! Shape: a frame's bytes → [`Facts`], or the reason for which it is dropped.
+//! Shape: a frame's bytes → [`ParsedTlp`], or the reason for which it is dropped.
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a.
 
@@ -19,7 +19,7 @@ const FM_LD: u16 = 0xFFFF;
 /// A frame that was read.
 pub(super) enum Read {
     /// A TLP.
-    Tlp(Facts),
+    Tlp(ParsedTlp),
     /// What the two ends of a link tell each other, and what is for the FM's logical device.
     Control,
     /// A TLP with a PTH that nobody may send at this port.
@@ -28,7 +28,7 @@ pub(super) enum Read {
 
 /// What a frame holds.
 #[derive(Clone, Copy)]
-pub(super) struct Facts {
+pub(super) struct ParsedTlp {
     pub request: Request,
     /// Somebody waits for an answer.
     pub wants_completion: bool,
@@ -41,7 +41,7 @@ pub(super) struct Facts {
     pub pri: Pri,
 }
 
-impl Facts {
+impl ParsedTlp {
     /// Priority of the completion that this one is turned into.
     pub fn pri_of_answer(&self, config: &TlpConfig) -> Pri {
         match self.request.kind {
@@ -105,7 +105,7 @@ pub(super) fn read(
     }
     let kind = request.kind;
     let tlp_len = tlp.len() - tlp.local_prefix_len();
-    Ok(Read::Tlp(Facts {
+    Ok(Read::Tlp(ParsedTlp {
         request,
         wants_completion: tlp.wants_completion(),
         pth,

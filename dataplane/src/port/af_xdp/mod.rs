@@ -11,7 +11,7 @@
 mod bpf;
 mod btf;
 mod device;
-mod lent;
+mod in_flight;
 mod loss;
 mod marks;
 mod queue;
@@ -31,7 +31,7 @@ use weft_parsers::partial;
 
 pub use self::bpf::{Link, Program};
 use self::device::{Device, Hold, Sockets, Wish};
-use self::lent::Lent;
+use self::in_flight::InFlightChunks;
 use self::loss::Losses;
 use self::marks::Marks;
 pub use self::steering::{
@@ -131,10 +131,10 @@ pub struct AfXdp {
     /// Priorities that may pass the pipeline by.
     gate: PriSet,
     /// Chunks in fill and receive rings.
-    posted: Lent,
+    posted: InFlightChunks,
     /// Chunks in the transmit ring or on their way, and those of them that other frames share.
-    sent: Lent,
-    shared: Lent,
+    sent: InFlightChunks,
+    shared: InFlightChunks,
     /// The queue that is received from first.
     turn: usize,
     /// Where a frame is put together that has to move to another chunk.
@@ -202,9 +202,9 @@ impl AfXdp {
             missed: 0,
             draining: false,
             gate: PriSet::EMPTY,
-            posted: Lent::new(chunks),
-            sent: Lent::new(chunks),
-            shared: Lent::new(chunks),
+            posted: InFlightChunks::new(chunks),
+            sent: InFlightChunks::new(chunks),
+            shared: InFlightChunks::new(chunks),
             turn: 0,
             spare: vec![0; umem.pool().chunk_size()].into(),
             counters: PortCounters::default(),
@@ -440,7 +440,7 @@ impl AfXdp {
                     continue;
                 }
                 let chunk = desc.chunk();
-                let new = self.posted.lend(chunk);
+                let new = self.posted.insert(chunk);
                 debug_assert!(new, "a free chunk is not lent");
                 queue.fill.push(u64::from(chunk) * chunk_size);
                 count += 1;
@@ -656,7 +656,7 @@ impl FastPath for AfXdp {
         }
     }
 
-    fn caught_up(&mut self) {
+    fn drained(&mut self) {
         let Some(marks) = &mut self.marks else { return };
         let mut at_rest = true;
         marks.settle(|queue, number| at_rest &= self.steering.set_done(queue, number));

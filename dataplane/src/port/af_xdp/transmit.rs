@@ -113,11 +113,11 @@ impl AfXdp {
         if ring.free() == 0 {
             return false;
         }
-        if !self.sent.lend(chunk) {
+        if !self.sent.insert(chunk) {
             return false; // another copy of it is on its way out of this port
         }
         if desc.has(Flag::Shared) {
-            self.shared.lend(chunk);
+            self.shared.insert(chunk);
         }
         let mut options = 0;
         if let Some(partial) = bufs.partial_csum(desc)

@@ -103,7 +103,7 @@ pub enum Answer {
     Room(usize),
     /// How many it took.
     Tx(usize, PoolMove),
-    /// Its chores, when they moved chunks.
+    /// Its housekeeping, when it moved chunks.
     Service(PoolMove),
     /// What it counted, when that is new.
     Counters(PortCounters),

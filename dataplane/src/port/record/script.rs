@@ -109,7 +109,7 @@ fn name(call: &Call) -> String {
         Answer::Rx(frames, _) => format!("{} frames received by port {port}", frames.len()),
         Answer::Room(room) => format!("room for {room} frames at port {port}"),
         Answer::Tx(taken, _) => format!("{taken} frames taken by port {port}"),
-        Answer::Service(_) => format!("chores of port {port}"),
+        Answer::Service(_) => format!("housekeeping of port {port}"),
         Answer::Counters(_) => format!("counters of port {port}"),
     }
 }

@@ -1,57 +1,39 @@
-//! Known flows: the short way of a burst, without parsing, looking up or asking frame by frame.
+//! Flow cache in the pipeline: frames of known flows go to their queues without parsing and table lookups.
 //!
-//! Shape: a burst → a route for each frame whose flow is known → all at once into VOQs, if none of them
-//! could be refused or cross XOFF. The long way ([`super::ingress`]) comes to the same.
+//! Shape: a burst → a queue for each frame whose flow is cached → all at once into VOQs, if none of them
+//! could be refused or cross XOFF. The full path ([`super::ingress`]) comes to the same.
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §1 to §4.
 
 use weft_parsers::{HEAD_LEN, flow_key};
 
-use super::ingress::{Fate, InputLane, Note};
-use super::{Context, Way};
+use super::burst::{BurstMask, CACHE_MISS, CountRun, FrameMeta, Verdict};
+use super::ingress::InputLane;
+use super::{Context, ToCrossbar};
 use crate::batch::{BURST, Batch};
 use crate::desc::{Desc, Flag};
 use crate::fdb::Fdb;
-use crate::flows::{FlowCache, Inputs, NO_KEY, Verdict, key_of};
+use crate::flows::{CachedVerdict, FlowCache, Inputs, NO_KEY, key_of};
 use crate::queues::{Demand, QueueId};
 use crate::stats::PortStats;
 use crate::time::Instant;
-use crate::types::{PortId, PortSet, PriSet};
-
-/// The route of a frame whose flow is not known.
-pub(super) const UNKNOWN: u16 = u16::MAX;
-
-/// Frames of a burst, by their place in it.
-#[derive(Clone, Copy)]
-pub(super) struct Places(pub u64);
-
-impl Places {
-    pub fn first(count: usize) -> Self {
-        Self(PortSet::first(count).bits())
-    }
-
-    /// Places, lowest first.
-    #[inline]
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        PortSet::from_bits(self.0).iter().map(PortId::index)
-    }
-}
+use crate::types::{PortId, PriSet};
 
 impl Context {
-    /// Classifies frames of flows that are known and notes where they go; returns the others.
+    /// Classifies frames of flows that are known and sets the queues that they go to; returns the others.
     #[inline(never)] // each loop on its own keeps its state in registers
-    pub(super) fn recall(
+    pub(super) fn lookup_burst(
         &self,
         now: Instant,
         input: PortId,
         batch: &mut Batch,
         routes: &mut [u16; BURST],
         flows: &mut FlowCache,
-    ) -> Places {
+    ) -> BurstMask {
         let snapshot = &*self.snapshot;
         let Some(config) = snapshot.config.ports.get(input.index()) else {
-            routes.fill(UNKNOWN);
-            return Places::first(batch.len());
+            routes.fill(CACHE_MISS);
+            return BurstMask::first(batch.len());
         };
         flows.begin(Inputs {
             epoch: snapshot.epoch,
@@ -71,40 +53,40 @@ impl Context {
         if let Some((&first, others)) = of_burst.split_first()
             && others.last().is_none_or(|&last| last == first)
             && of_burst.as_flattened().starts_with(others.as_flattened())
-            && let Some(known) = flows.get(first)
+            && let Some(known) = flows.lookup(first)
             && batch.iter().all(|desc| desc.len() <= most)
         {
-            repeat(stats, batch, routes, known);
-            return Places(0);
+            apply(stats, batch, routes, known);
+            return BurstMask(0);
         }
-        let (mut alike, mut unknown) = (Alike::default(), 0_u64);
+        let (mut run, mut unknown) = (CountRun::default(), 0_u64);
         let mut bit = 1;
         for ((desc, route), &key) in batch.iter_mut().zip(routes).zip(&keys) {
             let len = desc.len();
-            if let Some(known) = flows.get(key).filter(|_| len <= most) {
-                desc.repeat(known.facts, known.vid);
-                alike.count(stats, len, known.facts.format_index());
+            if let Some(known) = flows.lookup(key).filter(|_| len <= most) {
+                desc.apply(known.meta, known.vid);
+                run.count(stats, len, known.meta.format_index());
                 *route = known.queue.get();
             } else {
                 unknown |= bit;
-                *route = UNKNOWN;
+                *route = CACHE_MISS;
             }
             bit <<= 1;
         }
-        alike.settle(stats);
-        Places(unknown)
+        run.flush(stats);
+        BurstMask(unknown)
     }
 
     /// Notes the queues of frames that were forwarded to one each; whether that is all.
     pub(super) fn route(
         &self,
-        (batch, which): (&mut [Desc], Places),
-        notes: &[Note; BURST],
+        (batch, which): (&mut [Desc], BurstMask),
+        metas: &[FrameMeta; BURST],
         routes: &mut [u16; BURST],
     ) -> bool {
         for place in which.iter() {
-            let (Some(desc), Some(note)) = (batch.get_mut(place), notes.get(place)) else { break };
-            let Fate::Forward(outputs) = note.fate else { return false };
+            let (Some(desc), Some(meta)) = (batch.get_mut(place), metas.get(place)) else { break };
+            let Verdict::Forward(outputs) = meta.verdict else { return false };
             let Some((route, output)) = routes.get_mut(place).zip(outputs.sole()) else {
                 return false;
             };
@@ -116,45 +98,45 @@ impl Context {
 
     /// Keeps what was decided for the next frames of the flow: its source is known, and so is its one
     /// destination.
-    pub(super) fn remember(&self, flows: &mut FlowCache, desc: &Desc, note: &Note) {
+    pub(super) fn insert_flow(&self, flows: &mut FlowCache, desc: &Desc, meta: &FrameMeta) {
         let Some(config) = self.snapshot.config.ports.get(desc.input().index()) else { return };
         let found = flow_key(self.bufs.head(desc), desc.len(), &config.parse);
-        if let (Some(found), Fate::Forward(outputs)) = (found, note.fate)
+        if let (Some(found), Verdict::Forward(outputs)) = (found, meta.verdict)
             && let Some(output) = outputs.sole()
         {
             let is_lossless = self.snapshot.is_lossless(desc.input(), desc.pri());
-            let facts = if is_lossless { desc.facts().charged_to_group() } else { desc.facts() };
+            let kept = if is_lossless { desc.meta().charged_to_group() } else { desc.meta() };
             let queue = QueueId::new(output, desc.pri());
-            let verdict = Verdict { queue, vid: note.vid.get(), facts };
-            flows.put(key_of(desc.input(), found), verdict);
+            let cached = CachedVerdict { queue, vid: meta.vid.get(), meta: kept };
+            flows.insert(key_of(desc.input(), found), cached);
         }
     }
 }
 
-/// Classifies frames of one flow that is known, and notes where they go.
-#[inline(never)] // as `recall`
-fn repeat(stats: &PortStats, batch: &mut Batch, routes: &mut [u16; BURST], known: Verdict) {
-    let mut alike = Alike::default();
+/// Classifies frames of one flow that is known, and sets the queues that they go to.
+#[inline(never)] // as `lookup_burst`
+fn apply(stats: &PortStats, batch: &mut Batch, routes: &mut [u16; BURST], known: CachedVerdict) {
+    let mut run = CountRun::default();
     for (desc, route) in batch.iter_mut().zip(routes) {
-        desc.repeat(known.facts, known.vid);
-        alike.count(stats, desc.len(), known.facts.format_index());
+        desc.apply(known.meta, known.vid);
+        run.count(stats, desc.len(), known.meta.format_index());
         *route = known.queue.get();
     }
-    alike.settle(stats);
+    run.flush(stats);
 }
 
 impl InputLane {
     /// Queues a burst of frames, all to known queues; false, and nothing done, if they must be looked at
     /// one by one.
-    #[inline(never)] // as `recall`
-    pub(super) fn enqueue_all(
+    #[inline(never)] // as `lookup_burst`
+    pub(super) fn enqueue_burst(
         &mut self,
         ctx: &mut Context,
         batch: &mut Batch,
         routes: &[u16; BURST],
         demand: &mut Demand,
     ) -> bool {
-        let Context { core, snapshot, stats, lease, way, .. } = ctx;
+        let Context { core, snapshot, stats, lease, to_crossbar, .. } = ctx;
         if !snapshot.thresholds.admit_bursts() {
             return false;
         }
@@ -172,9 +154,9 @@ impl InputLane {
         let lossless =
             if snapshot.pfc_ports.contains(self.port) { snapshot.lossless } else { PriSet::EMPTY };
         let groups = (self.port, lossless);
-        let has_room = match way {
-            Way::Here(voqs) => voqs.has_room(count),
-            Way::There(_) => true, // or it would not have been received
+        let has_room = match to_crossbar {
+            ToCrossbar::Local(voqs) => voqs.has_room(count),
+            ToCrossbar::Remote(_) => true, // or it would not have been received
         };
         let granted =
             has_room && core.buffer.admit_all(lease, &snapshot.thresholds, groups, demand);
@@ -185,13 +167,13 @@ impl InputLane {
             }
             for queue in demand.queues().iter() {
                 self.enqueued[queue.pri()] += demand.frames_of(queue);
-                self.catching.queue(queue.output(), queue.pri());
+                self.draining.queue(queue.output(), queue.pri());
             }
             let queues = routes.iter().map(|&route| QueueId::from_low_bits(route));
             let frames = batch.drain(..).zip(queues);
-            match way {
-                Way::Here(voqs) => voqs.push_all(self.port, demand.queues(), frames),
-                Way::There(uplink) => uplink.push_all(frames),
+            match to_crossbar {
+                ToCrossbar::Local(voqs) => voqs.push_all(self.port, demand.queues(), frames),
+                ToCrossbar::Remote(uplink) => uplink.push_all(frames),
             }
             self.touched.unite(demand.queues());
         }
@@ -200,62 +182,4 @@ impl InputLane {
     }
 }
 
-/// Frames in a row that are of one length and format, counted together.
-#[derive(Default)]
-pub(super) struct Alike {
-    len: usize,
-    format: usize,
-    frames: u64,
-}
-
-impl Alike {
-    #[inline]
-    pub fn count(&mut self, stats: &PortStats, len: usize, format: usize) {
-        if (len, format) != (self.len, self.format) {
-            self.settle(stats);
-            (self.len, self.format) = (len, format);
-        }
-        self.frames += 1;
-    }
-
-    #[inline]
-    pub fn settle(&mut self, stats: &PortStats) {
-        let frames = core::mem::take(&mut self.frames);
-        if let Some(bin) = stats.rx_size.get(size_bin(self.len)) {
-            bin.add(frames);
-        }
-        if let Some(counter) = stats.rx_format.get(self.format) {
-            counter.add(frames);
-        }
-        stats.rx_bytes.add(frames * self.len as u64);
-    }
-}
-
-/// The bin of a frame of `len` bytes without FCS.
-#[inline]
-fn size_bin(len: usize) -> usize {
-    // Bins double from 64 on, but for the last two bounds: 1,023 and 1,518.
-    let with_fcs = len + 4;
-    match with_fcs {
-        ..=64 => 0,
-        65..=1_023 => with_fcs.ilog2() as usize - 5,
-        1_024..=1_518 => 5,
-        _ => 6,
-    }
-}
-
 const _: () = assert!(HEAD_LEN == 64, "the first cache line of a frame");
-
-#[cfg(test)]
-mod tests {
-    use super::size_bin;
-    use crate::stats::SIZE_BINS;
-
-    #[test]
-    fn a_frame_is_in_the_first_bin_that_holds_it() {
-        for len in 14..=9_300 {
-            let want = SIZE_BINS.iter().position(|&bound| len + 4 <= bound);
-            assert_eq!(Some(size_bin(len)), want, "{len}");
-        }
-    }
-}

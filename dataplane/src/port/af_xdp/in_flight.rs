@@ -1,17 +1,17 @@
-//! Which chunks of the pool the kernel has.
+//! Chunks in flight: those of the pool that the kernel has.
 //!
 //! Shape: a bit for each chunk. A chunk comes back from the kernel by a number in memory that it
-//! writes: only one that was lent is taken for ours again, so that a frame never has two owners.
+//! writes: only one that was handed over is taken for ours again, so that a frame never has two owners.
 //! Units: chunks.
 //! Source: ARCHITECTURE.md "Time, errors, unsafe".
 
-/// Chunks that were lent and have not come back.
-pub(super) struct Lent {
+/// Chunks that the kernel was given and has not given back.
+pub(super) struct InFlightChunks {
     words: Box<[u64]>,
     count: usize,
 }
 
-impl Lent {
+impl InFlightChunks {
     /// None of `chunks` chunks.
     pub(super) fn new(chunks: usize) -> Self {
         Self { words: vec![0; chunks.div_ceil(64)].into(), count: 0 }
@@ -26,9 +26,9 @@ impl Lent {
         (chunk as usize / 64, 1 << (chunk % 64))
     }
 
-    /// Lends a chunk; false if it is lent already.
+    /// Notes that the kernel gets a chunk; false if it has it already.
     #[inline]
-    pub(super) fn lend(&mut self, chunk: u32) -> bool {
+    pub(super) fn insert(&mut self, chunk: u32) -> bool {
         let (word, bit) = Self::place(chunk);
         let Some(word) = self.words.get_mut(word) else { return false };
         let new = *word & bit == 0;
@@ -37,15 +37,15 @@ impl Lent {
         new
     }
 
-    /// Takes a chunk back; false if it was not lent.
+    /// Takes a chunk back; false if the kernel did not have it.
     #[inline]
     pub(super) fn take(&mut self, chunk: u32) -> bool {
         let (word, bit) = Self::place(chunk);
         let Some(word) = self.words.get_mut(word) else { return false };
-        let lent = *word & bit != 0;
+        let was_there = *word & bit != 0;
         *word &= !bit;
-        self.count -= usize::from(lent);
-        lent
+        self.count -= usize::from(was_there);
+        was_there
     }
 
     /// Takes all back, one after the other.
@@ -64,14 +64,14 @@ mod tests {
 
     #[test]
     fn a_chunk_comes_back_once() {
-        let mut lent = Lent::new(130);
+        let mut in_flight = InFlightChunks::new(130);
         for chunk in [0, 63, 64, 129] {
-            assert!(lent.lend(chunk) && !lent.lend(chunk), "{chunk}");
+            assert!(in_flight.insert(chunk) && !in_flight.insert(chunk), "{chunk}");
         }
-        assert_eq!(lent.count(), 4);
-        assert!(lent.take(63) && !lent.take(63) && !lent.take(1));
-        assert!(!lent.take(1_000) && !lent.lend(1_000), "no such chunk");
-        let rest: Vec<u32> = std::iter::from_fn(|| lent.take_any()).collect();
-        assert_eq!((rest.as_slice(), lent.count()), (&[0, 64, 129][..], 0));
+        assert_eq!(in_flight.count(), 4);
+        assert!(in_flight.take(63) && !in_flight.take(63) && !in_flight.take(1));
+        assert!(!in_flight.take(1_000) && !in_flight.insert(1_000), "no such chunk");
+        let rest: Vec<u32> = std::iter::from_fn(|| in_flight.take_any()).collect();
+        assert_eq!((rest.as_slice(), in_flight.count()), (&[0, 64, 129][..], 0));
     }
 }

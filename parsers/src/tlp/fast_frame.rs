@@ -1,15 +1,15 @@
-//! A frame with one of the commonest TLPs at a glance: where the TLP is, its PTH, and what it is.
-//! Shape: the front of a frame and what its link carries → [`Glance`]; `None` for whatever takes a longer look.
+//! Fast parse of a frame with one of the commonest TLPs: where the TLP is, its PTH, and what it is.
+//! Shape: the front of a frame and what its link carries → [`FastFrame`]; `None` for whatever takes a longer look.
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a.
 //!
 //! For frames without VLAN tag and local prefixes, whose link header has no flag and whose PTH no reserved bit: what
-//! stands before the TLP can be written anew from the [`Glance`]. The pipeline and the program in the kernel both
+//! stands before the TLP can be written anew from the [`FastFrame`]. The pipeline and the program in the kernel both
 //! look at frames this way.
 
+use super::fast::{FastTlp, fast_tlp};
 use super::link::{self, Oui, Protocol, VERSION};
 use super::pth::{self, Pth};
-use super::quick::{Quick, quick};
 use crate::HEAD_LEN;
 
 /// Bytes of both addresses.
@@ -57,11 +57,11 @@ const fn word(oui: Oui, protocol: Protocol) -> u64 {
         | (VERSION as u64) << 4
 }
 
-/// A frame at a glance.
+/// A frame with a TLP that the fast path may forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Glance {
+pub struct FastFrame {
     /// Its TLP.
-    pub quick: Quick,
+    pub tlp: FastTlp,
     /// What stands before it.
     pub pth: Option<Pth>,
     /// Where it is.
@@ -72,13 +72,13 @@ pub struct Glance {
 /// `None` for one that takes a longer look.
 #[inline]
 #[must_use]
-pub fn glance(
+pub fn fast_frame(
     head: &[u8; HEAD_LEN],
     len: usize,
     words: &LinkWords,
     front: Front,
     payload_max: u16,
-) -> Option<Glance> {
+) -> Option<FastFrame> {
     let (_, rest) = head.split_first_chunk::<MACS_LEN>()?;
     let (header, rest) = rest.split_first_chunk::<8>()?;
     let header = u64::from_be_bytes(*header);
@@ -94,9 +94,9 @@ pub fn glance(
         Front::Hbr if header == words.hbr => (None, HBR_AT, rest),
         _ => return None,
     };
-    let quick = quick(rest.first_chunk()?)?;
-    let fits = at + usize::from(quick.len) <= len && quick.data_len <= payload_max;
-    fits.then_some(Glance { quick, pth, at })
+    let tlp = fast_tlp(rest.first_chunk()?)?;
+    let fits = at + usize::from(tlp.len) <= len && tlp.data_len <= payload_max;
+    fits.then_some(FastFrame { tlp, pth, at })
 }
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
             let len = 60 + usize::from(rng.u8());
             let payload_max = if rng.u8() < 128 { 128 } else { 512 };
             let head = frame.first_chunk().unwrap();
-            let Some(glance) = glance(head, len, &words, front, payload_max) else { continue };
+            let Some(glance) = fast_frame(head, len, &words, front, payload_max) else { continue };
             taken[usize::from(front == Front::Hbr)] += 1;
             let (link, rest) = TlpLink::parse(&frame[MACS_LEN..len], Oui::DEFAULT).unwrap();
             let (tlp, pth) = match link.protocol {
@@ -161,7 +161,7 @@ mod tests {
                 other => panic!("{other:?}"),
             };
             assert_eq!((glance.pth, glance.at), (pth, at));
-            assert_eq!(usize::from(glance.quick.len), tlp.len());
+            assert_eq!(usize::from(glance.tlp.len), tlp.len());
             assert!(tlp.payload().len() <= usize::from(payload_max));
             if let Some(pth) = pth {
                 assert_eq!(pth.emit()[..], frame[HBR_AT..PBR_AT], "it can be written anew");

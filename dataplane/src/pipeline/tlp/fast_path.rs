@@ -1,14 +1,14 @@
-//! The short way of TLPs: what can be told at a glance, from edge to edge, without translation or refusal.
+//! Fast path of TLPs: the commonest, from edge to edge, without translation or refusal.
 //!
-//! Shape: a burst → a route for each frame that took the short way; [`super::Context::tlps`] does the others, and
+//! Shape: a burst → a route for each frame that it took; [`super::Context::tlps`] does the others, and
 //! comes to the same for all of them.
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2, "Inside", "Egress at an edge".
 
 use weft_parsers::Format;
 use weft_parsers::fabric::Hpa;
-use weft_parsers::tlp::glance::{self, Front, Glance, LinkWords, MACS_LEN};
-use weft_parsers::tlp::{Mode, Pth, Quick, QuickKind, link, pth};
+use weft_parsers::tlp::fast_frame::{self, FastFrame, Front, LinkWords, MACS_LEN};
+use weft_parsers::tlp::{FastKind, FastTlp, Mode, Pth, link, pth};
 
 use super::bytes;
 use crate::batch::{BURST, Batch};
@@ -18,20 +18,20 @@ use crate::pbr::segments::Found;
 use crate::pbr::tables::Arrival;
 use crate::pbr::{Dispatch, EdgePort, Role, Tables};
 use crate::pipeline::Context;
-use crate::pipeline::known::{Alike, Places, UNKNOWN};
+use crate::pipeline::burst::{BurstMask, CACHE_MISS, CountRun};
 use crate::queues::QueueId;
 use crate::types::{PortId, Pri};
 
 impl Context {
-    /// Routes the frames of a burst that take the short way; returns the others.
+    /// Routes the frames of a burst that the fast path takes; returns the others.
     #[inline(never)] // each loop on its own keeps its state in registers
-    pub(super) fn hasten(
+    pub(super) fn classify_fast(
         &mut self,
         tables: &Tables,
         input: PortId,
         batch: &mut Batch,
         routes: &mut [u16; BURST],
-    ) -> Places {
+    ) -> BurstMask {
         let config = self.snapshot.config.ports.get(input.index());
         let edge = tables.edge(input);
         let front = config.and_then(|config| {
@@ -44,45 +44,45 @@ impl Context {
             Some((own, config.frame_len_max, front))
         });
         let Some((own, len_max, front)) = front else {
-            routes.fill(UNKNOWN); // the last burst's stand there
-            return Places::first(batch.len());
+            routes.fill(CACHE_MISS); // the last burst's stand there
+            return BurstMask::first(batch.len());
         };
         let words = LinkWords::new(self.snapshot.config.tlp.oui);
-        let mut alike = Alike::default();
+        let mut run = CountRun::default();
         let (mut unknown, mut bit) = (0_u64, 1_u64);
         for (desc, route) in batch.iter_mut().zip(routes) {
             let len = desc.len();
             let head = self.bufs.head(desc);
             let taken = (len <= len_max)
-                .then(|| glance::glance(head, len, &words, front, own.payload_max))
+                .then(|| fast_frame::fast_frame(head, len, &words, front, own.payload_max))
                 .flatten()
-                .and_then(|glance| self.short_way(tables, (input, edge), desc, &glance));
+                .and_then(|frame| self.forward_fast(tables, (input, edge), desc, &frame));
             if let Some(queue) = taken {
-                alike.count(&self.stats.port[input], len, Format::Pbr as usize);
+                run.count(&self.stats.port[input], len, Format::Pbr as usize);
                 *route = queue.get();
             } else {
                 unknown |= bit;
-                *route = UNKNOWN;
+                *route = CACHE_MISS;
             }
             bit <<= 1;
         }
-        alike.settle(&self.stats.port[input]);
-        Places(unknown)
+        run.flush(&self.stats.port[input]);
+        BurstMask(unknown)
     }
 
     /// The queue of a frame that needs no more than a new front, which it then has.
     #[inline]
-    fn short_way(
+    fn forward_fast(
         &mut self,
         tables: &Tables,
         (input, edge): (PortId, Option<&EdgePort>),
         desc: &mut Desc,
-        glance: &Glance,
+        frame: &FastFrame,
     ) -> Option<QueueId> {
-        let quick = &glance.quick;
-        let pth = match (glance.pth, edge) {
+        let tlp = &frame.tlp;
+        let pth = match (frame.pth, edge) {
             (Some(pth), None) => pth,
-            (None, Some(edge)) => by_fast(edge, quick)?,
+            (None, Some(edge)) => by_fast(edge, tlp)?,
             _ => return None,
         };
         if pth.hie && tables.routes().is_ours(pth.dpid) {
@@ -99,7 +99,7 @@ impl Context {
         let (front, dsar) = match (tables.edge(port).map(|edge| edge.role), config.role) {
             (None, PortRole::Fport(_)) => (Some(pth), pth.dsar),
             (Some(Role::Gfd), _) => (Some(pth), true),
-            // a prefix is put in, or not, the long way
+            // a prefix is put in, or not, the full path
             (Some(Role::Usp | Role::Dsp), PortRole::Usp(link) | PortRole::Dsp(link))
                 if link.mode == Mode::Flit && !pth.pif =>
             {
@@ -107,7 +107,7 @@ impl Context {
             }
             _ => return None,
         };
-        let len = usize::from(quick.len);
+        let len = usize::from(tlp.len);
         let before = MACS_LEN + link::LEN + if front.is_some() { pth::LEN } else { 0 };
         if before + len > config.frame_len_max {
             return None;
@@ -115,17 +115,17 @@ impl Context {
         let to = self.core.partners[port].load(weft_base::sync::Ordering::Relaxed);
         let macs = bytes::macs(to, config.parse.port_mac.to_bits());
         let same =
-            glance.pth.is_some() == front.is_some() && glance.pth.map(|p| p.dsar) == Some(dsar);
-        if same && desc.len() == glance.at + len {
+            frame.pth.is_some() == front.is_some() && frame.pth.map(|p| p.dsar) == Some(dsar);
+        if same && desc.len() == frame.at + len {
             // from link to link as it is, but for the addresses
             let bytes = self.bufs.bytes_mut(desc)?.first_chunk_mut::<MACS_LEN>()?;
             *bytes = macs;
         } else {
             let front = front.map(|pth| Pth { dsar, ..pth });
             let oui = self.snapshot.config.tlp.oui;
-            bytes::put_front(&mut self.bufs, desc, (glance.at, len), (macs, front), oui)?;
+            bytes::put_front(&mut self.bufs, desc, (frame.at, len), (macs, front), oui)?;
         }
-        let pri = pri_of(quick, &self.snapshot.config.tlp);
+        let pri = pri_of(tlp, &self.snapshot.config.tlp);
         desc.classify(input, Format::Pbr, pri, (false, false));
         desc.set(Flag::Pg, self.snapshot.is_lossless(input, pri));
         Some(QueueId::new(port, pri))
@@ -134,11 +134,11 @@ impl Context {
 
 /// The PTH of a request that FAST sends to a GFD.
 #[inline]
-fn by_fast(edge: &EdgePort, quick: &Quick) -> Option<Pth> {
-    if !matches!(quick.kind, QuickKind::Uio | QuickKind::Memory) || edge.has_lds() {
+fn by_fast(edge: &EdgePort, tlp: &FastTlp) -> Option<Pth> {
+    if !matches!(tlp.kind, FastKind::Uio | FastKind::Memory) || edge.has_lds() {
         return None;
     }
-    match edge.fast().lookup(Hpa(quick.address)) {
+    match edge.fast().lookup(Hpa(tlp.address)) {
         Found::Hit { flag: false, dpid } if edge.access().gmv.contains(dpid) => {
             Some(Pth { dsar: edge.role == Role::Usp, ..Pth::new(edge.pid, dpid) })
         }
@@ -147,12 +147,12 @@ fn by_fast(edge: &EdgePort, quick: &Quick) -> Option<Pth> {
 }
 
 #[inline]
-fn pri_of(quick: &Quick, config: &crate::config::TlpConfig) -> Pri {
-    match quick.kind {
-        QuickKind::Uio => config.uio_req_pri,
-        QuickKind::UioCompletion => config.uio_cpl_pri,
-        QuickKind::Memory | QuickKind::Completion => {
-            config.tc_to_pri.get(usize::from(quick.tc & 7)).copied().unwrap_or_default()
+fn pri_of(tlp: &FastTlp, config: &crate::config::TlpConfig) -> Pri {
+    match tlp.kind {
+        FastKind::Uio => config.uio_req_pri,
+        FastKind::UioCompletion => config.uio_cpl_pri,
+        FastKind::Memory | FastKind::Completion => {
+            config.tc_to_pri.get(usize::from(tlp.tc & 7)).copied().unwrap_or_default()
         }
     }
 }

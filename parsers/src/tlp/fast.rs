@@ -1,5 +1,5 @@
-//! The commonest flit-mode TLPs at a glance: what a switch wants to know of them, out of 16 bytes.
-//! Shape: first four DWs → [`Quick`]; `None` for whatever [`super::Tlp::parse`] must look at.
+//! Fast parse of the commonest flit-mode TLPs: what a switch wants to know of them, out of 16 bytes.
+//! Shape: first four DWs → [`FastTlp`]; `None` for whatever [`super::Tlp::parse`] must look at.
 //! Units: bytes.
 //! Source: PCIe 6.0 table 2-5; docs/spec/wire-formats.md §3.5, §3.6.
 //!
@@ -11,7 +11,7 @@ use crate::bytes::window;
 
 /// What a TLP is, in brief.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuickKind {
+pub enum FastKind {
     /// `MRd`, `MWr`.
     Memory,
     /// `UIOMRd`, `UIOMWr`.
@@ -22,11 +22,11 @@ pub enum QuickKind {
     UioCompletion,
 }
 
-/// A TLP at a glance.
+/// What forwarding a common TLP needs to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quick {
+pub struct FastTlp {
     /// What it is.
-    pub kind: QuickKind,
+    pub kind: FastKind,
     /// Which credits it takes.
     pub flow: Flow,
     /// Traffic Class.
@@ -72,7 +72,7 @@ const TABLE: [u8; 256] = {
     clippy::cast_possible_truncation,
     reason = "a byte finds one of 256 entries; a payload is 4 KiB at most; the rest is masked"
 )]
-pub const fn quick(head: &[u8; 16]) -> Option<Quick> {
+pub const fn fast_tlp(head: &[u8; 16]) -> Option<FastTlp> {
     let [first, _, _, _, ..] = *head;
     let facts = TABLE[first as usize];
     let dw0 = u32::from_be_bytes(*window::<0, 4, _>(head));
@@ -92,12 +92,12 @@ pub const fn quick(head: &[u8; 16]) -> Option<Quick> {
     }
     let data_len = if facts & DATA != 0 { bytes as u16 } else { 0 };
     let kind = match facts & KIND {
-        0 => QuickKind::Memory,
-        1 => QuickKind::Uio,
-        2 => QuickKind::Completion,
-        _ => QuickKind::UioCompletion,
+        0 => FastKind::Memory,
+        1 => FastKind::Uio,
+        2 => FastKind::Completion,
+        _ => FastKind::UioCompletion,
     };
-    Some(Quick {
+    Some(FastTlp {
         kind,
         flow: if !is_request {
             Flow::Completion
@@ -139,23 +139,23 @@ mod tests {
             }
             let head = bytes.first_chunk().unwrap();
             let parsed = Tlp::parse(Mode::Flit, &bytes);
-            let Some(quick) = quick(head) else {
+            let Some(quick) = fast_tlp(head) else {
                 left += u32::from(parsed.is_ok());
                 continue;
             };
             taken += 1;
             let tlp = parsed.unwrap_or_else(|error| panic!("{:02x?}: {error}", &bytes[..16]));
             let kind = match tlp.kind() {
-                Kind::MemRead | Kind::MemWrite => QuickKind::Memory,
-                Kind::UioRead | Kind::UioWrite => QuickKind::Uio,
-                Kind::Completion { locked: false, .. } => QuickKind::Completion,
+                Kind::MemRead | Kind::MemWrite => FastKind::Memory,
+                Kind::UioRead | Kind::UioWrite => FastKind::Uio,
+                Kind::Completion { locked: false, .. } => FastKind::Completion,
                 Kind::UioReadCompletion { .. } | Kind::UioWriteCompletion => {
-                    QuickKind::UioCompletion
+                    FastKind::UioCompletion
                 }
                 other => panic!("{other:?}"),
             };
             let Hpa(address) = tlp.addr().unwrap_or_default();
-            let want = Quick {
+            let want = FastTlp {
                 kind,
                 flow: tlp.flow(),
                 tc: tlp.tc(),

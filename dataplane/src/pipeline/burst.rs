@@ -1,0 +1,144 @@
+//! What the stages of a burst share: what is known of each of its frames, and counters of runs of like frames.
+//!
+//! Shape: [`Verdict`], [`FrameMeta`] by frame; [`BurstMask`], a bit a frame; [`CountRun`].
+//! Units: bytes, frames.
+//! Source: docs/spec/pipeline.md §1 to §4.
+
+use weft_parsers::{Head, Vid};
+
+use crate::desc::Desc;
+use crate::fdb::Probe;
+use crate::pool::Bufs;
+use crate::stats::{DropReason, PortStats};
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PortId, PortSet};
+
+/// Stands for the queue of a frame whose flow is not in the cache.
+pub(super) const CACHE_MISS: u16 = u16::MAX;
+
+/// A set of frames of a burst: a bit each, by their place in it.
+#[derive(Clone, Copy)]
+pub(super) struct BurstMask(pub u64);
+
+impl BurstMask {
+    /// The first `count` frames.
+    pub fn first(count: usize) -> Self {
+        Self(PortSet::first(count).bits())
+    }
+
+    /// Places of the frames, lowest first.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        PortSet::from_bits(self.0).iter().map(PortId::index)
+    }
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It goes to these outputs.
+    Forward(PortSet),
+    /// It is dropped.
+    Drop(DropReason),
+    /// It is for the port itself: MAC control.
+    Consume,
+}
+
+/// What is known of each frame of a burst.
+#[derive(Clone, Copy)]
+pub(super) struct FrameMeta {
+    pub head: Head,
+    pub vid: Vid,
+    /// Keys of the FDB, while the verdict is to be forwarded.
+    pub dst: Probe,
+    pub src: Probe,
+    pub verdict: Verdict,
+}
+
+impl FrameMeta {
+    /// Of a frame that nothing is known of yet.
+    pub const NEW: Self = Self {
+        head: Head::EMPTY,
+        vid: Vid::from_low_bits(0),
+        dst: Probe::EMPTY,
+        src: Probe::EMPTY,
+        verdict: Verdict::Consume,
+    };
+}
+
+/// Frames in a row that are of one length and format, counted together.
+#[derive(Default)]
+pub(super) struct CountRun {
+    len: usize,
+    format: usize,
+    frames: u64,
+}
+
+impl CountRun {
+    /// Counts one frame.
+    #[inline]
+    pub fn count(&mut self, stats: &PortStats, len: usize, format: usize) {
+        if (len, format) != (self.len, self.format) {
+            self.flush(stats);
+            (self.len, self.format) = (len, format);
+        }
+        self.frames += 1;
+    }
+
+    /// Adds the run to the port's counters, and begins a new one.
+    #[inline]
+    pub fn flush(&mut self, stats: &PortStats) {
+        let frames = core::mem::take(&mut self.frames);
+        if let Some(bin) = stats.rx_size.get(size_bin(self.len)) {
+            bin.add(frames);
+        }
+        if let Some(counter) = stats.rx_format.get(self.format) {
+            counter.add(frames);
+        }
+        stats.rx_bytes.add(frames * self.len as u64);
+    }
+}
+
+/// The bin of a frame of `len` bytes without FCS.
+#[inline]
+fn size_bin(len: usize) -> usize {
+    // Bins double from 64 on, but for the last two bounds: 1,023 and 1,518.
+    let with_fcs = len + 4;
+    match with_fcs {
+        ..=64 => 0,
+        65..=1_023 => with_fcs.ilog2() as usize - 5,
+        1_024..=1_518 => 5,
+        _ => 6,
+    }
+}
+
+/// Numbers a frame that came in, and tells of it.
+pub(super) fn trace_rx<T: Tracer>(
+    bufs: &mut Bufs,
+    now: Instant,
+    input: PortId,
+    desc: &mut Desc,
+    tracer: &mut T,
+) {
+    let digest = bufs.head(desc).first_chunk().map_or(0, |d| u64::from_be_bytes(*d));
+    let frame = tracer.number();
+    let len = u16::try_from(desc.len()).unwrap_or(u16::MAX);
+    tracer.event(now, Event::Rx { frame, port: input.get(), len, digest });
+    tracer.bytes(frame, bufs.bytes(desc));
+    bufs.set_trace_id(desc, frame);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size_bin;
+    use crate::stats::SIZE_BINS;
+
+    #[test]
+    fn a_frame_is_in_the_first_bin_that_holds_it() {
+        for len in 14..=9_300 {
+            let want = SIZE_BINS.iter().position(|&bound| len + 4 <= bound);
+            assert_eq!(Some(size_bin(len)), want, "{len}");
+        }
+    }
+}
