@@ -7,7 +7,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod agent_rig;
-#[path = "../../cxl/tests/rig/mod.rs"]
+#[path = "../../cxl/tests/endpoints/rig/mod.rs"]
 mod rig;
 
 use agent_rig::manager::{

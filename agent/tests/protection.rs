@@ -12,7 +12,7 @@
 
 mod agent_rig;
 mod guarded;
-#[path = "../../cxl/tests/rig/mod.rs"]
+#[path = "../../cxl/tests/endpoints/rig/mod.rs"]
 mod rig;
 
 use agent_rig::manager::{GFD_PID, HOST_EDGE, NEAR_VPPB, SECOND};

@@ -3,11 +3,8 @@
 //! Shape: a host, switches and devices joined by pipes; figures of the seed as tests of their own.
 //! Units: bytes, nanoseconds.
 //! Source: PCIe 6.0 sections 2.2.4, 2.2.8, 6.7; docs/spec/wire-formats.md §3.4.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-mod rig;
-
-use rig::{Net, Place, RAM, device_config, function, host_config, pattern};
+use crate::rig::{Net, Place, RAM, device_config, function, host_config, pattern};
 use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::Event;
 use weft_cxl::gfd::memory::Memory;

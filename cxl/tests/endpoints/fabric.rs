@@ -4,14 +4,13 @@
 //! Units: bytes, nanoseconds.
 //! Source: CXL 3.1 sections 7.7.3.3 (GIM) and 7.7.9 (UIO to HDM); docs/spec/cxl-fabric.md "Fabric memory transfers";
 //! docs/spec/cxl-fabric.md.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
-
-mod rig;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rig::{FRAME_LEN_MAX, Net, Place, RAM, RAM_LEN, device_config, function, host_config, pattern};
+use crate::rig::{
+    FRAME_LEN_MAX, Net, Place, RAM, RAM_LEN, device_config, function, host_config, pattern,
+};
 use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::{Export, Exports};
 use weft_cxl::fabric_mem::{

@@ -3,11 +3,8 @@
 //! Shape: [`Link`]: a host or a device, and a bare end of TLPs that says what it wants and notes what comes.
 //! Units: bytes, nanoseconds.
 //! Source: PCIe 5.0 sections 2.4.1 (ordering), 6.21.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-mod rig;
-
-use rig::{Net, RAM, device_config, function, host_config, memory, pattern};
+use crate::rig::{Net, RAM, device_config, function, host_config, memory, pattern};
 use weft_cxl::cxl_device::CxlDevice;
 use weft_cxl::cxl_host::CxlHost;
 use weft_cxl::ln::{LineSize, LncSpec, Regions};
@@ -65,7 +62,7 @@ impl Link {
     fn new(near: Near) -> Self {
         let mut net = Net::new();
         let (port, far) = net.pipe();
-        let end = TlpEnd::new(rig::end(9, Mode::NonFlit, 256));
+        let end = TlpEnd::new(crate::rig::end(9, Mode::NonFlit, 256));
         let mut link = Self { near, port, far: (end, far), net, came: Vec::new() };
         link.steps(4);
         link.came.clear();

@@ -3,11 +3,8 @@
 //! Shape: the device's owner answers what comes; its answers are the commands turned around.
 //! Units: bytes.
 //! Source: CXL 3.1 section 8.2.8.4; docs/spec/wire-formats.md §4.6, §5.4.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-mod rig;
-
-use rig::{Net, Place, RAM, device_config, function, host_config, pattern};
+use crate::rig::{Net, Place, RAM, device_config, function, host_config, pattern};
 use weft_cxl::cxl_device::{Event as DeviceEvent, MailboxPlace};
 use weft_cxl::cxl_host::Event;
 use weft_cxl::cxl_host::mailbox::{MailboxFailure, Response, Ring, blocks};

@@ -3,11 +3,8 @@
 //! Shape: non-flit links; the device's calls, the host's stores, and what each then holds.
 //! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-mod rig;
-
-use rig::{Net, Place, RAM, device_config, function, host_config, pattern};
+use crate::rig::{Net, Place, RAM, device_config, function, host_config, pattern};
 use weft_cxl::cxl_device::{Event, Refusal};
 use weft_cxl::ln::lnr::Refused;
 use weft_cxl::ln::{LineSize, LncSpec, Origin, Outcome, Regions, RootPort};

@@ -3,11 +3,8 @@
 //! Shape: both over a pipe; each test in both header layouts where that makes a difference.
 //! Units: bytes, nanoseconds.
 //! Source: PCIe 6.0 chapter 2; docs/spec/wire-formats.md §3.1, §3.5.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-mod rig;
-
-use rig::{Net, RAM, RAM_LEN, device_config, function, host_config, pattern};
+use crate::rig::{Net, RAM, RAM_LEN, device_config, function, host_config, pattern};
 use weft_base::rng::Rng;
 use weft_cxl::completer::Target;
 use weft_cxl::cxl_device::{Event as DeviceEvent, Refusal};
@@ -263,7 +260,7 @@ fn resets_forget_what_software_set() {
     assert_eq!(net.read(0, bar, 4), Err(Failure::Status(Status::UnsupportedRequest)));
     net.enumerate(0);
     assert_eq!(net.read(0, bar, 4), Ok(vec![7; 4]), "memory keeps its bytes");
-    net.part(rig::Place::Host(0));
+    net.part(crate::rig::Place::Host(0));
     net.steps(2);
     assert!(!net.devices[0].0.function(0).unwrap().is_master());
     net.hosts[0].1.as_ref().unwrap().set_link(true);

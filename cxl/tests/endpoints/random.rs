@@ -3,11 +3,8 @@
 //! Shape: random bytes, and TLPs of every kind with bytes changed, as frames from a bare port.
 //! Units: bytes, frames.
 //! Source: docs/spec/wire-formats.md §3.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-mod rig;
-
-use rig::{Net, Place, RAM, device_config, function, host_config};
+use crate::rig::{Net, Place, RAM, device_config, function, host_config};
 use weft_base::rng::Rng;
 use weft_cxl::cxl_host::Export;
 use weft_cxl::ln::{LineSize, LncSpec, Regions};

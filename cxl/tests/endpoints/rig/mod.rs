@@ -3,7 +3,10 @@
 //! Shape: [`Net`] owns them; [`Net::step`] lets 100 ns pass and polls each once.
 //! Units: bytes, nanoseconds.
 //! Source: none.
-#![expect(clippy::redundant_pub_crate, reason = "shared by several tests")]
+#![expect(
+    clippy::redundant_pub_crate,
+    reason = "shared by several tests, of this crate and of weft-agent"
+)]
 #![allow(dead_code, clippy::allow_attributes, reason = "not every test uses all of it")]
 
 use weft_cxl::cxl_device::{CxlDevice, DeviceConfig, Event as DeviceEvent, FunctionConfig};

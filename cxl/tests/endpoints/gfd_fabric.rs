@@ -4,7 +4,6 @@
 //! stepped in turn until nothing moves.
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "GFD (endpoint)"; docs/spec/wire-formats.md §5.1, §5.2.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::sync::Arc;
 

@@ -1,0 +1,16 @@
+//! Endpoints on links of TLPs: hosts, devices, HBR switches and G-FAM devices, with and without switches between.
+//!
+//! Shape: one binary; a module for each subject, [`rig`] for what they share.
+//! Units: bytes, nanoseconds.
+//! Source: each module's own.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+mod fabric;
+mod gfd_fabric;
+mod hbr;
+mod links;
+mod ln;
+mod ln_link;
+mod mailbox;
+mod random;
+mod rig;
