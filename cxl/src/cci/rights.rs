@@ -8,8 +8,6 @@
 use weft_parsers::cci::component::ClaimOp;
 use weft_parsers::cci::{Opcode, Request, ReturnCode};
 
-use super::ownership::Ownership;
-
 /// What a connection may become at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
@@ -23,16 +21,11 @@ pub enum Right {
 }
 
 impl Right {
-    /// Whether a request goes beyond it, whoever has claimed the component.
+    /// Whether a request goes beyond it, where the component's primary fabric manager has the right `held_by`.
     ///
     /// # Errors
     /// What it is refused with.
-    pub fn allows(
-        self,
-        owner: &Ownership,
-        opcode: Opcode,
-        payload: &[u8],
-    ) -> Result<(), ReturnCode> {
+    pub fn allows(self, held_by: Self, opcode: Opcode, payload: &[u8]) -> Result<(), ReturnCode> {
         if opcode != Opcode::CLAIM_OWNERSHIP || self == Self::Primary {
             return Ok(());
         }
@@ -43,7 +36,7 @@ impl Right {
             Ok(Request::ClaimOwnership(claim)) => match claim.op {
                 ClaimOp::RegisterPrimary => Err(ReturnCode::InvalidInput),
                 // Making itself known is the primary's, and that is another one unless it has been promoted.
-                ClaimOp::UpdatePid if owner.held_by() > self => Err(ReturnCode::InvalidInput),
+                ClaimOp::UpdatePid if held_by > self => Err(ReturnCode::InvalidInput),
                 ClaimOp::UpdatePid | ClaimOp::RegisterSecondary | ClaimOp::PromoteSecondary => {
                     Ok(())
                 }

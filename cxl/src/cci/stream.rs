@@ -155,7 +155,7 @@ impl StreamServer {
                 return frame(kind, &response, out);
             }
             let owner = &component.common().ownership;
-            if let Err(code) = self.right.allows(owner, header.opcode, payload) {
+            if let Err(code) = self.right.allows(owner.held_by(), header.opcode, payload) {
                 respond(header, code, &[], &mut response);
                 return frame(kind, &response, out);
             }

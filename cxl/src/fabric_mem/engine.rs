@@ -20,8 +20,7 @@ use super::peers::{Imports, Message, Peer, Segment};
 use super::pools::{Streams, Tags};
 use super::port::{MemKind, Memory, StreamId, Tag};
 use super::registry::{MemDesc, Registry, Share, Window};
-use super::run::Flight;
-use super::train::{self, Train};
+use super::train::{self, Cover, Piece, Train};
 use super::{Handle, PeerId, TransferReq};
 
 /// Direction of a transfer.
@@ -83,6 +82,18 @@ pub struct Usage {
     pub streams: usize,
     /// Tags of requests that can still be completed.
     pub tags: usize,
+}
+
+/// An outstanding request.
+pub(super) struct Flight {
+    /// `None` when the transfer has ended.
+    pub transfer: Option<TransferReq>,
+    pub lane: usize,
+    pub op: Op,
+    pub piece: Piece,
+    pub cover: Cover,
+    pub deadline: Instant,
+    pub seq: u64,
 }
 
 pub(super) struct Live {

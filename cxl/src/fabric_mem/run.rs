@@ -9,22 +9,10 @@ use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Hpa;
 
 use super::TransferReq;
-use super::engine::{Engine, Op, Status, Transfer};
+use super::engine::{Engine, Flight, Op, Status, Transfer};
 use super::error::{Error, Reason};
 use super::port::{Answer, Body, Completion, Memory, Request, Tag, UioPort};
 use super::train::{Cover, Piece};
-
-/// An outstanding request.
-pub(super) struct Flight {
-    /// `None` when the transfer has ended.
-    pub transfer: Option<TransferReq>,
-    lane: usize,
-    op: Op,
-    piece: Piece,
-    cover: Cover,
-    deadline: Instant,
-    seq: u64,
-}
 
 enum Sent {
     One,

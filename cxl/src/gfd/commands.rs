@@ -12,7 +12,7 @@ use weft_parsers::fabric::Pid;
 use super::capacity::{Choice, EXTENTS_MAX, Extent, Part, TAGS_MAX, Tag, Wipes};
 use super::code::ReturnCode;
 use super::decode::{DECODERS, Decoder};
-use super::device::Gfd;
+use super::device::{Gfd, LinkStatus};
 use super::dmp::{BLOCK_SIZES, Dmp, Region, UNIT};
 use super::events::{Event, Kind};
 use super::protect::{DMPS, GrpId};
@@ -49,31 +49,6 @@ pub struct Identity {
     pub volatile: u64,
     /// Memory in partitions that keep it.
     pub persistent: u64,
-}
-
-/// What the link of the device says of itself (4901).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkStatus {
-    /// Flags.
-    pub flags: u8,
-    /// Mode.
-    pub mode: u8,
-    /// Greatest width.
-    pub width_max: u8,
-    /// Width.
-    pub width: u8,
-    /// Speeds that are offered, one bit each.
-    pub speeds: u8,
-    /// Greatest speed.
-    pub speed_max: u8,
-    /// Speed.
-    pub speed: u8,
-    /// State of link training.
-    pub ltssm: u8,
-    /// First lane.
-    pub first_lane: u8,
-    /// Link flags.
-    pub link_flags: u16,
 }
 
 /// Part of a list.

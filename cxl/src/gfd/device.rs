@@ -8,7 +8,6 @@ use weft_parsers::fabric::{Dpa, Hpa, Pid};
 
 use super::access::{self, Enables, Fault, Guard, Refusal};
 use super::capacity::Capacity;
-use super::commands::LinkStatus;
 use super::decode::Gdt;
 use super::events::{Event, Events, Kind};
 use super::memory::Memory;
@@ -56,6 +55,31 @@ pub struct Done {
     pub due: Instant,
     /// How loaded the device is.
     pub load: DevLoad,
+}
+
+/// What the link of the device says of itself (4901).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStatus {
+    /// Flags.
+    pub flags: u8,
+    /// Mode.
+    pub mode: u8,
+    /// Greatest width.
+    pub width_max: u8,
+    /// Width.
+    pub width: u8,
+    /// Speeds that are offered, one bit each.
+    pub speeds: u8,
+    /// Greatest speed.
+    pub speed_max: u8,
+    /// Speed.
+    pub speed: u8,
+    /// State of link training.
+    pub ltssm: u8,
+    /// First lane.
+    pub first_lane: u8,
+    /// Link flags.
+    pub link_flags: u16,
 }
 
 /// A G-FAM device.

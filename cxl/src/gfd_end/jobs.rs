@@ -12,23 +12,13 @@ use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::{Body, DevLoad, Kind, Pth, Status, TlpRepr};
 
-use super::{JOBS_MAX, PLACED_MAX};
+use super::config::{JOBS_MAX, Order, PLACED_MAX};
 use crate::gfd::device::Request;
 use crate::gfd::{Gfd, qos};
 use crate::tlp_end::{PlaceError, TlpEnd};
 
 /// Longest data of a job that keeps them: the old value that an atomic answers with.
 pub(super) const KEPT_MAX: usize = 16;
-
-/// Order in which the completions of one UIO read leave; requesters take any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// Lowest address first.
-    #[default]
-    Forward,
-    /// Highest address first.
-    Backward,
-}
 
 /// What goes into an answer.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! Messages: notifications to hosts, who is at which end of the link, and proxied commands.
 //!
-//! Shape: GAM out, [`PartnerInfo`] both ways, whatever else is the device's own to [`InBand`].
+//! Shape: GAM out, [`PartnerInfo`] both ways, whatever else is the device's own to [`super::InBand`].
 //! Units: bytes of payloads.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6, §4.8.
 
@@ -9,7 +9,6 @@ use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::vdm::PartnerInfo;
 use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, Tlp, VdmOp};
 
-use super::component::Device;
 use super::serve::{Desk, NOWHERE};
 use crate::cci::Component;
 use crate::gfd::device::Request;
@@ -22,38 +21,6 @@ const ANSWER_HOLD: Span = Span::from_ms(10);
 /// Bit of each virtual channel that carries TLPs of PCIe, and of that which carries UIO.
 const VCS: u8 = 1;
 const UIO_VCS: u8 = 1 << 3;
-
-/// What messages for the device lead to, commands of hosts first of all.
-pub trait InBand: core::fmt::Debug + Send {
-    /// Takes a message that came from `from.spid`; answers go into `out`. A command that it makes whole is carried out
-    /// by [`crate::cci::serve`] on `device`, as [`crate::cci::Session::Proxy`] or `InBand`. False: it knows no such
-    /// message.
-    fn message(
-        &mut self,
-        now: Instant,
-        device: &mut Device,
-        from: Pth,
-        message: &PbrVdm<'_>,
-        out: &mut Outbox,
-    ) -> bool;
-
-    /// Takes a packet of a tunnel; as [`InBand::message`]. DPID `FFF` is the device before it has a PID.
-    fn packet(
-        &mut self,
-        _now: Instant,
-        _device: &mut Device,
-        _from: Pth,
-        _packet: &MctpPacket<'_>,
-        _out: &mut Outbox,
-    ) -> bool {
-        false
-    }
-
-    /// Sends what is due; when there is something to do next.
-    fn poll(&mut self, _now: Instant, _device: &mut Device, _out: &mut Outbox) -> Option<Instant> {
-        None
-    }
-}
 
 impl Desk {
     /// Takes in a message.

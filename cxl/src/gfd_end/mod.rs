@@ -10,6 +10,8 @@
 
 mod atomics;
 mod component;
+mod config;
+mod in_band;
 mod jobs;
 mod messages;
 mod serve;
@@ -19,66 +21,23 @@ mod tests;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
-use weft_parsers::fabric::{Bdf, Pid};
+use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::vdm::PartnerInfo;
 
 pub use component::Device;
-pub use jobs::Order;
-pub use messages::InBand;
+pub use config::{GfdCounts, GfdEndConfig, Order};
+pub use in_band::InBand;
 
 use crate::cci::{Served, Session, serve as serve_cci};
 use crate::gfd::Gfd;
 use crate::gfd::events::FM_LEN;
 use crate::tlp_end::{Came, Carries, EndConfig, EndCounts, Progress, TlpEnd};
+use config::JOBS_MAX;
 use jobs::Jobs;
 use serve::Desk;
 
-/// Requests that may wait to be answered before no more are taken in.
-const JOBS_MAX: usize = 4_096;
-/// TLPs that may wait for room at the port before no more answers are written.
-const PLACED_MAX: usize = 128;
 /// Bursts that one poll takes in.
 const BURSTS: usize = 4;
-
-/// What a device on a link is like, beside its memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GfdEndConfig {
-    /// Who its completions say has answered.
-    pub completer: Bdf,
-    /// Number of its port.
-    pub port: u8,
-    /// Its UUID.
-    pub uuid: [u8; 16],
-    /// Order of the completions of one UIO read.
-    pub order: Order,
-}
-
-/// Counts of a device on a link; those of the link itself are [`EndCounts`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct GfdCounts {
-    /// Reads that were let through.
-    pub reads: u64,
-    /// Bytes that these asked for, whole double words.
-    pub bytes_read: u64,
-    /// Writes that were carried out.
-    pub writes: u64,
-    /// Bytes that these brought, whole double words.
-    pub bytes_written: u64,
-    /// Atomics that were carried out.
-    pub atomics: u64,
-    /// Requests that were refused and answered so.
-    pub refused: u64,
-    /// Posted writes that were refused: nobody hears of them.
-    pub refused_posted: u64,
-    /// Requests and messages that the device does not serve.
-    pub unrecognised: u64,
-    /// Packets out of turn: completions, and what is for another or from nobody.
-    pub unexpected: u64,
-    /// Requests that came while too many waited, and got no answer.
-    pub overrun: u64,
-    /// Notifications sent to hosts.
-    pub gam: u64,
-}
 
 /// A G-FAM device on a port. Whoever drives it has the port and a handle of the pool.
 #[derive(Debug)]

@@ -19,9 +19,9 @@ use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::{At, Completion, Kind as TlpKind, Pth, Status, Tlp, vdm::PartnerInfo};
 
 use super::component::Device;
+use super::config::{GfdCounts, GfdEndConfig, JOBS_MAX};
+use super::in_band::InBand;
 use super::jobs::{Content, Job, Jobs};
-use super::messages::InBand;
-use super::{GfdCounts, GfdEndConfig, JOBS_MAX};
 use crate::gfd::device::Request;
 use crate::gfd::events::Kind;
 use crate::gfd::{Enables, Refusal};

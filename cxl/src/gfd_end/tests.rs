@@ -14,7 +14,7 @@ use weft_dataplane::pool::Pool;
 use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
 use weft_dataplane::time::{LinkRate, Span};
 use weft_parsers::MacAddr;
-use weft_parsers::fabric::{Dpa, Hpa, Interleave};
+use weft_parsers::fabric::{Bdf, Dpa, Hpa, Interleave};
 use weft_parsers::tlp::vdm::{RtPair, VdmOp};
 use weft_parsers::tlp::{
     At, Body, DevLoad, Kind, Mode, PbrVdm, Pth, Routing, Status, Tlp, TlpRepr,

@@ -8,145 +8,20 @@
 //! Asks are sent in the order in which they came. A tag that timed out is the last to be used again, so that
 //! what comes late finds nobody.
 
+mod ask;
 mod flight;
 mod parts;
 pub mod uio;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weft_dataplane::time::{Instant, Span};
-use weft_parsers::fabric::{Bdf, Hpa, Pid};
-use weft_parsers::tlp::{Kind, Mode, Status, Tlp, TlpRepr, VendPrefixL0};
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::Bdf;
+use weft_parsers::tlp::{Kind, Mode, Tlp, TlpRepr, VendPrefixL0};
 
-use crate::pci::{ByteEnables, Reg};
+pub use ask::{Ask, Done, Failure, OpId, RequesterSpec, What};
 use flight::{Flight, Step};
 use parts::Part;
-
-/// Names what was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OpId(u64);
-
-/// What is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// Memory read; of no bytes: a read of zero length.
-    Read {
-        /// First byte.
-        addr: Hpa,
-        /// Bytes.
-        len: usize,
-    },
-    /// Memory write; of no bytes: a write of zero length.
-    Write {
-        /// First byte.
-        addr: Hpa,
-        /// What is written.
-        data: Vec<u8>,
-    },
-    /// I/O read.
-    IoRead {
-        /// First port.
-        port: u32,
-        /// Bytes.
-        len: usize,
-    },
-    /// I/O write.
-    IoWrite {
-        /// First port.
-        port: u32,
-        /// What is written.
-        data: Vec<u8>,
-    },
-    /// Configuration read; its answer are the four bytes of a register.
-    ConfigRead {
-        /// Whose.
-        dest: Bdf,
-        /// Which.
-        reg: Reg,
-        /// There is a bridge on the way.
-        type1: bool,
-    },
-    /// Configuration write.
-    ConfigWrite {
-        /// Whose.
-        dest: Bdf,
-        /// Which.
-        reg: Reg,
-        /// There is a bridge on the way.
-        type1: bool,
-        /// Value.
-        value: u32,
-        /// Bytes of it.
-        enables: ByteEnables,
-    },
-    /// UIO read; flit mode only.
-    UioRead {
-        /// First byte.
-        addr: Hpa,
-        /// Bytes.
-        len: usize,
-    },
-    /// UIO write; flit mode only.
-    UioWrite {
-        /// First byte.
-        addr: Hpa,
-        /// What is written.
-        data: Vec<u8>,
-    },
-}
-
-/// A request of any size.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
-    /// What is asked.
-    pub what: What,
-    /// The LN bit, of memory requests in non-flit mode.
-    pub ln: bool,
-    /// Port that a UIO request goes to, past the switch's address decode.
-    pub to: Option<Pid>,
-    /// Traffic Class.
-    pub tc: u8,
-}
-
-impl From<What> for Ask {
-    fn from(what: What) -> Self {
-        Self { what, ln: false, to: None, tc: 0 }
-    }
-}
-
-/// Why a request did not come to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// It was answered with a status other than SC.
-    #[error("answered with {0:?}")]
-    Status(Status),
-    /// It was not answered in time.
-    #[error("not answered in time")]
-    Timeout,
-    /// Its data are marked as bad.
-    #[error("the data are marked as bad")]
-    Poisoned,
-    /// Its completions do not fit together, or not to it.
-    #[error("a completion does not fit the request")]
-    Mismatch,
-    /// The link has no TLP for it.
-    #[error("the link carries no such request")]
-    NoForm,
-    /// It was given up: a reset, or the link went down.
-    #[error("given up")]
-    GivenUp,
-}
-
-/// A request's end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
-    /// Which.
-    pub op: OpId,
-    /// What was read (nothing of a write), or why not.
-    pub result: Result<Vec<u8>, Failure>,
-    /// All completions had the LN bit.
-    pub ln: bool,
-}
 
 /// Counts of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -165,24 +40,6 @@ pub struct RequesterCounts {
     pub unexpected: u64,
     /// Completions that do not fit their request.
     pub mismatched: u64,
-}
-
-/// What a requester is like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequesterSpec {
-    /// Layout of its TLPs.
-    pub mode: Mode,
-    /// Most bytes of a write, a power of two, 128..=4096.
-    pub payload_max: usize,
-    /// Most bytes that one read asks for, a power of two, 128..=4096.
-    pub read_max: usize,
-    /// No UIO request crosses a multiple of this, a power of two, 128..=4096: memory that is dealt out over several
-    /// devices changes from one to the next at such a multiple, and no device answers for another one.
-    pub uio_max: usize,
-    /// Requests under way, at most as many as there are tags.
-    pub in_flight_max: usize,
-    /// How long an answer may take.
-    pub timeout: Span,
 }
 
 struct Op {

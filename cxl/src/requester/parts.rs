@@ -6,7 +6,7 @@
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::{At, Body, Kind};
 
-use super::{RequesterSpec, What};
+use super::ask::{RequesterSpec, What};
 
 /// What goes into one TLP.
 pub(super) struct Part {

@@ -1,7 +1,9 @@
 //! Tests of [`Requester`]: what it sends, and what it makes of completions in any order and of any kind.
 
 use weft_base::rng::Rng;
-use weft_parsers::tlp::{Body, Completion, DevLoad};
+use weft_dataplane::time::Span;
+use weft_parsers::fabric::Hpa;
+use weft_parsers::tlp::{Body, Completion, DevLoad, Status};
 
 use super::*;
 

@@ -6,7 +6,7 @@
 use super::*;
 use crate::gfd::ReturnCode;
 use crate::gfd::access::Enables;
-use crate::gfd::commands::LinkStatus;
+use crate::gfd::device::LinkStatus;
 use crate::gfd::dmp::BLOCK_SIZES;
 
 const REFUSED: Result<(), ReturnCode> = Err(ReturnCode::InvalidInput);

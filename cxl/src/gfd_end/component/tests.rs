@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::cci::{Common, Component, Served, Session, serve};
-use crate::gfd::commands::LinkStatus;
+use crate::gfd::device::LinkStatus;
 use crate::gfd::{Config, Gfd, Memory};
 use weft_dataplane::time::{Instant, LinkRate};
 use weft_parsers::cci::Opcode;

@@ -11,7 +11,7 @@
 
 use weft_parsers::fabric::Bdf;
 
-use super::Reserve;
+use super::spec::Reserve;
 use crate::pci::bridge::{Window, Windows};
 use crate::pci::function::BarKind;
 use crate::pci::tree::{Bar, Below, Node, Problem, Trouble};

@@ -7,8 +7,8 @@
 use weft_parsers::fabric::Bdf;
 
 use super::assign::assign;
+use super::spec::{EnumerateError, HostSpec};
 use super::wire::{Done, Stop, Wire};
-use super::{EnumerateError, HostSpec};
 use crate::pci::bridge::{Buses, Window, Windows};
 use crate::pci::cxl::{self, CxlKind};
 use crate::pci::express::PortKind;

@@ -1,6 +1,7 @@
 use weft_base::rng::Rng;
 
 use super::*;
+use crate::pci::bridge::{Window, Windows};
 use crate::pci::express::{Link, PortKind};
 use crate::pci::function::BarKind;
 use crate::pci::regs;

@@ -10,7 +10,7 @@
 
 use weft_parsers::fabric::Bdf;
 
-use super::{EnumerateError, Request};
+use super::spec::{EnumerateError, Request};
 use crate::pci::space::{ByteEnables, Reg};
 
 /// Why a job does not go on.

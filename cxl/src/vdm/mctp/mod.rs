@@ -26,10 +26,9 @@ use weft_parsers::fabric::{Bdf, Pid};
 use weft_parsers::tlp::mctp::{EID_NULL, UNIT};
 use weft_parsers::tlp::{MctpPacket, Mode, Pth, TlpRepr};
 
+pub use parts::{MESSAGE_MAX, Peer};
 use parts::{PartCounts, Parts};
 
-/// Longest CCI message: what the size of Fabric Crawl Out (5701) can say.
-pub const MESSAGE_MAX: usize = u16::MAX as usize;
 /// Requests that wait for their response, to all peers.
 pub const PENDING_MAX: usize = 64;
 /// Requests of others that wait for [`Tunnel::respond`].
@@ -41,15 +40,6 @@ const OUT_MAX: usize = PENDING_MAX + SERVING_MAX;
 /// Events that wait to be taken.
 const EVENTS_MAX: usize = 128;
 const TAGS: u8 = 8;
-
-/// The other end of a tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Peer {
-    /// The link partner at a port, by DPID FFF.
-    Port(u8),
-    /// A component of the fabric.
-    Pid(Pid),
-}
 
 /// A packet to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,16 +7,26 @@
 use std::collections::BTreeMap;
 
 use weft_dataplane::time::{Instant, Span};
+use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::MctpPacket;
 
-use super::{MESSAGE_MAX, Peer};
-
+/// Longest CCI message: what the size of Fabric Crawl Out (5701) can say.
+pub const MESSAGE_MAX: usize = u16::MAX as usize;
 /// Messages that are put together at once.
 pub const PARTS_MAX: usize = 32;
 /// How long the next packet of a message may take: as for a peer that does not answer at all.
 pub const PACKET_GAP: Span = Span::from_ms(100);
 /// Longest body: type, message, padding.
 const BODY_MAX: usize = 1 + MESSAGE_MAX + 3;
+
+/// The other end of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Peer {
+    /// The link partner at a port, by DPID FFF.
+    Port(u8),
+    /// A component of the fabric.
+    Pid(Pid),
+}
 
 /// Why messages did not become whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,62 @@
+//! What a G-FAM device on a link is like, its bounds and its counts.
+//!
+//! Shape: [`GfdEndConfig`] in, [`GfdCounts`] out.
+//! Units: requests, TLPs, bytes.
+//! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
+
+use weft_parsers::fabric::Bdf;
+
+/// Requests that may wait to be answered before no more are taken in.
+pub(super) const JOBS_MAX: usize = 4_096;
+/// TLPs that may wait for room at the port before no more answers are written.
+pub(super) const PLACED_MAX: usize = 128;
+
+/// Order in which the completions of one UIO read leave; requesters take any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Lowest address first.
+    #[default]
+    Forward,
+    /// Highest address first.
+    Backward,
+}
+
+/// What a device on a link is like, beside its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GfdEndConfig {
+    /// Who its completions say has answered.
+    pub completer: Bdf,
+    /// Number of its port.
+    pub port: u8,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Order of the completions of one UIO read.
+    pub order: Order,
+}
+
+/// Counts of a device on a link; those of the link itself are [`EndCounts`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct GfdCounts {
+    /// Reads that were let through.
+    pub reads: u64,
+    /// Bytes that these asked for, whole double words.
+    pub bytes_read: u64,
+    /// Writes that were carried out.
+    pub writes: u64,
+    /// Bytes that these brought, whole double words.
+    pub bytes_written: u64,
+    /// Atomics that were carried out.
+    pub atomics: u64,
+    /// Requests that were refused and answered so.
+    pub refused: u64,
+    /// Posted writes that were refused: nobody hears of them.
+    pub refused_posted: u64,
+    /// Requests and messages that the device does not serve.
+    pub unrecognised: u64,
+    /// Packets out of turn: completions, and what is for another or from nobody.
+    pub unexpected: u64,
+    /// Requests that came while too many waited, and got no answer.
+    pub overrun: u64,
+    /// Notifications sent to hosts.
+    pub gam: u64,
+}

@@ -1,0 +1,43 @@
+//! Who takes the messages for a G-FAM device that come over its link.
+//!
+//! Shape: [`InBand`]: a message or a packet of a tunnel in, answers into the outbox.
+//! Units: none.
+//! Source: docs/spec/wire-formats.md §3.8, §4.8.
+
+use weft_dataplane::time::Instant;
+use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth};
+
+use super::component::Device;
+use crate::tlp_end::Outbox;
+
+/// What messages for the device lead to, commands of hosts first of all.
+pub trait InBand: core::fmt::Debug + Send {
+    /// Takes a message that came from `from.spid`; answers go into `out`. A command that it makes whole is carried out
+    /// by [`crate::cci::serve`] on `device`, as [`crate::cci::Session::Proxy`] or `InBand`. False: it knows no such
+    /// message.
+    fn message(
+        &mut self,
+        now: Instant,
+        device: &mut Device,
+        from: Pth,
+        message: &PbrVdm<'_>,
+        out: &mut Outbox,
+    ) -> bool;
+
+    /// Takes a packet of a tunnel; as [`InBand::message`]. DPID `FFF` is the device before it has a PID.
+    fn packet(
+        &mut self,
+        _now: Instant,
+        _device: &mut Device,
+        _from: Pth,
+        _packet: &MctpPacket<'_>,
+        _out: &mut Outbox,
+    ) -> bool {
+        false
+    }
+
+    /// Sends what is due; when there is something to do next.
+    fn poll(&mut self, _now: Instant, _device: &mut Device, _out: &mut Outbox) -> Option<Instant> {
+        None
+    }
+}
