@@ -21,7 +21,7 @@ use weft_cxl::cxl_host::Event;
 use weft_cxl::cxl_host::mailbox::Ring;
 use weft_cxl::gfd::Decoder;
 use weft_cxl::pci::{ByteEnables, ErrorMessage, Node, Reg};
-use weft_cxl::requester::{Failure, What};
+use weft_cxl::requester::{Failure, Operation};
 use weft_dataplane::time::Span;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, PbrIdentity};
 use weft_parsers::cci::gae::{
@@ -77,8 +77,8 @@ impl Fabric {
         let op = self.net.hosts[0].0.read(Hpa(at), data.len());
         assert!(self.finish(op) == Ok(data.clone()), "{number:04x}: what was written is read");
         let addr = Hpa(RAM + 0x4321);
-        assert_eq!(self.dma(device, What::Write { addr, data: data.clone() }), Ok(vec![]));
-        let read = self.dma(device, What::Read { addr, len: data.len() });
+        assert_eq!(self.dma(device, Operation::Write { addr, data: data.clone() }), Ok(vec![]));
+        let read = self.dma(device, Operation::Read { addr, len: data.len() });
         assert!(read == Ok(data), "{number:04x}: the host's memory");
     }
 
@@ -239,7 +239,7 @@ fn a_host_finds_its_virtual_switch_and_what_is_bound_and_unbound_later() {
     fabric.unbind_link();
     fabric.wait_for(FAR, false);
     assert!(fabric.nodes[1].published > published, "commands by tunnel change tables");
-    let refused = fabric.dma(1, What::Read { addr: Hpa(RAM), len: 4 });
+    let refused = fabric.dma(1, Operation::Read { addr: Hpa(RAM), len: 4 });
     assert!(matches!(refused, Err(Failure::Status(Status::UnsupportedRequest))), "{refused:?}");
     fabric.exercise(0, NEAR);
     let option = UnbindOption::Managed;
@@ -308,13 +308,13 @@ fn a_reset_by_the_host_goes_over_the_virtual_link() {
     assert_eq!(at_first, far_upstream);
     let read = |fabric: &mut Fabric| {
         let (dest, reg, type1) = (far_upstream, Reg::at(0x18), true);
-        let op = fabric.net.hosts[0].0.submit(What::ConfigRead { dest, reg, type1 });
+        let op = fabric.net.hosts[0].0.submit(Operation::ConfigRead { dest, reg, type1 });
         fabric.finish(op).map(|bytes| [bytes[0], bytes[1], bytes[2]])
     };
     let set = |fabric: &mut Fabric, on: u32| {
         let (dest, reg, type1) = (link, Reg::at(0x3C), true);
         let (value, enables) = (on << 22, ByteEnables::from_low_bits(0b0100));
-        let what = What::ConfigWrite { dest, reg, type1, value, enables };
+        let what = Operation::ConfigWrite { dest, reg, type1, value, enables };
         let op = fabric.net.hosts[0].0.submit(what);
         assert_eq!(fabric.finish(op), Ok(vec![]));
     };

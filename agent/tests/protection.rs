@@ -21,7 +21,7 @@ use guarded::{
     ALL, DEALT, DIRECT, GIM, Guarded, LDFAM, NEAR_EDGE, OFF, OTHER_GROUP, Order, PEER_EDGE, PLAIN,
     PREFIXED, Probe, Told, UIO, WINDOW, decoder, gfam, gim, ldfam, up,
 };
-use weft_cxl::requester::{Failure, What};
+use weft_cxl::requester::{Failure, Operation};
 use weft_dataplane::pbr::Refusal;
 use weft_dataplane::time::Span;
 use weft_parsers::cci::gae::{AccessOp, PrefixFlags};
@@ -416,10 +416,10 @@ fn protection_is_each_requesters_own() {
 #[test]
 fn a_device_is_refused_and_never_told() {
     let mut fabric = up();
-    let ways = [What::UioWrite { addr: Hpa(WINDOW), data: vec![7; 64] }, {
-        What::UioRead { addr: Hpa(WINDOW), len: 64 }
+    let ways = [Operation::UioWrite { addr: Hpa(WINDOW), data: vec![7; 64] }, {
+        Operation::UioRead { addr: Hpa(WINDOW), len: 64 }
     }];
-    let plain = What::Read { addr: Hpa(WINDOW), len: 64 };
+    let plain = Operation::Read { addr: Hpa(WINDOW), len: 64 };
     let refused = Err(Failure::Status(Status::UnsupportedRequest));
     fabric.put_fast_at(NEAR_VPPB, gfam());
     fabric.decoder_of(NEAR_EDGE, 0, Some(decoder(WINDOW, 0)));

@@ -10,7 +10,7 @@ use std::hint::black_box;
 
 use weft_cxl::gfd::Gfd;
 use weft_cxl::gfd_end::{Device, GfdEnd, GfdEndConfig};
-use weft_cxl::tlp_end::{Came, Carries, EndConfig, PlaceError, TlpEnd};
+use weft_cxl::tlp_end::{Carries, EndConfig, PlaceError, Received, TlpEnd};
 use weft_dataplane::config::TlpConfig;
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
@@ -128,7 +128,7 @@ impl Link {
             host.flush(Instant::ZERO, near, bufs)?;
             gfd.poll(Instant::ZERO, far, bufs)?;
             host.receive(Instant::ZERO, near, bufs, 8, &mut |frame, _| {
-                let Came::Tlp(_, tlp) = frame.came else { return };
+                let Received::Tlp(_, tlp) = frame.content else { return };
                 let Some((_, offset)) = tlp.uio_completion() else { return };
                 let slot = starts.get_mut(usize::from(tlp.tag()));
                 let Some((slot, at)) = slot.and_then(|slot| slot.map(|at| (slot, at))) else {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use weft_base::rng::Rng;
-use weft_cxl::tlp_end::{Came, Carries, EndConfig, Frame, Outbox, TlpEnd};
+use weft_cxl::tlp_end::{Carries, EndConfig, Frame, Outbox, Received, TlpEnd};
 use weft_dataplane::config::{PortRole, SwitchConfig, TlpConfig, TlpLink};
 use weft_dataplane::pbr::{TableError, Tables};
 use weft_dataplane::pipeline::{BuildError, Ledger};
@@ -349,7 +349,7 @@ impl Seat {
             }
         }
         let mut handler = |frame: Frame<'_>, out: &mut Outbox| {
-            let Came::Tlp(Some(pth), tlp) = frame.came else { return };
+            let Received::Tlp(Some(pth), tlp) = frame.content else { return };
             if tlp.kind() == Kind::UioWrite {
                 *taken += 1;
                 let back = Pth::new(pth.dpid, pth.spid);

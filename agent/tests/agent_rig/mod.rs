@@ -22,7 +22,7 @@ use weft_cxl::gfd::{Config, Gfd, Memory};
 use weft_cxl::gfd_end::{Device, GfdEnd, GfdEndConfig};
 use weft_cxl::pci::enumerate::Reserve;
 use weft_cxl::pci::{HostSpec, Link};
-use weft_cxl::requester::{Done, Failure, OpId, What};
+use weft_cxl::requester::{Done, Failure, OpId, Operation};
 use weft_cxl::vdm::in_band::Commands;
 use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpConfig, TlpLink};
 use weft_dataplane::pipeline::{Built, Core, Lane, Ledger, Timing, build};
@@ -420,7 +420,7 @@ impl Fabric {
     }
 
     /// A device writes or reads.
-    pub(crate) fn dma(&mut self, device: usize, what: What) -> Result<Vec<u8>, Failure> {
+    pub(crate) fn dma(&mut self, device: usize, what: Operation) -> Result<Vec<u8>, Failure> {
         let op = self.net.devices[device].0.submit(0, what).unwrap();
         self.until("a device's end", |fabric| match fabric.net.devices[device].0.next_event() {
             Some(DeviceEvent::Done { done: Done { op: other, result, .. }, .. }) if other == op => {

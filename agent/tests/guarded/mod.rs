@@ -13,7 +13,7 @@ use weft_cxl::completer::Target as _;
 use weft_cxl::cxl_host::Export;
 use weft_cxl::cxl_host::mailbox::{Ring, blocks};
 use weft_cxl::pci::{ByteEnables, Reg};
-use weft_cxl::requester::{Ask, Failure, What};
+use weft_cxl::requester::{Failure, Operation, Transaction};
 use weft_dataplane::pbr::Refusal;
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::Span;
@@ -262,7 +262,7 @@ impl Guarded {
         ];
         for (at, value, enables) in writes {
             let (reg, enables) = (Reg::at(at), ByteEnables::from_low_bits(enables));
-            let what = What::ConfigWrite { dest, reg, type1: false, value, enables };
+            let what = Operation::ConfigWrite { dest, reg, type1: false, value, enables };
             let op = self.net.hosts[0].0.submit(what);
             assert_eq!(self.finish(op), Ok(vec![]));
         }
@@ -272,12 +272,12 @@ impl Guarded {
     pub(crate) fn send(&mut self, probe: &Probe, how: How, seed: u64) -> Result<Vec<u8>, Failure> {
         let (addr, data) = (Hpa(probe.at), pattern(seed, LEN));
         let what = match how {
-            How::Posted => What::Write { addr, data },
-            How::Read => What::Read { addr, len: LEN },
-            How::UioWrite => What::UioWrite { addr, data },
-            How::UioRead => What::UioRead { addr, len: LEN },
+            How::Posted => Operation::Write { addr, data },
+            How::Read => Operation::Read { addr, len: LEN },
+            How::UioWrite => Operation::UioWrite { addr, data },
+            How::UioRead => Operation::UioRead { addr, len: LEN },
         };
-        let ask = Ask { to: probe.to.map(pid), ..what.into() };
+        let ask = Transaction { to: probe.to.map(pid), ..what.into() };
         let op = self.net.hosts[0].0.submit(ask);
         let result = self.finish(op);
         self.rest(Span::from_ms(2)); // longer than alike notifications are held back

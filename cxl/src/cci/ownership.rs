@@ -46,7 +46,7 @@ pub struct Ownership {
     /// Streams that the primary has made itself known in.
     sessions: BTreeSet<Session>,
     /// What the primary's connection might become at most when it became the primary.
-    held_by: Right,
+    primary_right: Right,
     /// Ports that it has made itself known through.
     ways: BTreeSet<u8>,
 }
@@ -66,7 +66,7 @@ impl Ownership {
             primary: None,
             secondary: None,
             sessions: BTreeSet::new(),
-            held_by: Right::Primary,
+            primary_right: Right::Primary,
             ways: BTreeSet::new(),
         }
     }
@@ -97,13 +97,13 @@ impl Ownership {
     /// What the primary fabric manager's connection might become at most when it claimed the component: others that
     /// may less do not make themselves known as it.
     #[must_use]
-    pub const fn held_by(&self) -> Right {
-        self.held_by
+    pub const fn primary_right(&self) -> Right {
+        self.primary_right
     }
 
     /// Notes by what right it was claimed last.
-    pub const fn hold_by(&mut self, right: Right) {
-        self.held_by = right;
+    pub const fn set_primary_right(&mut self, right: Right) {
+        self.primary_right = right;
     }
 
     /// What `session` is to the component.

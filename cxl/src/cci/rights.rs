@@ -21,11 +21,16 @@ pub enum Right {
 }
 
 impl Right {
-    /// Whether a request goes beyond it, where the component's primary fabric manager has the right `held_by`.
+    /// Whether a request goes beyond it, where the component's primary fabric manager has the right `primary_right`.
     ///
     /// # Errors
     /// What it is refused with.
-    pub fn allows(self, held_by: Self, opcode: Opcode, payload: &[u8]) -> Result<(), ReturnCode> {
+    pub fn allows(
+        self,
+        primary_right: Self,
+        opcode: Opcode,
+        payload: &[u8],
+    ) -> Result<(), ReturnCode> {
         if opcode != Opcode::CLAIM_OWNERSHIP || self == Self::Primary {
             return Ok(());
         }
@@ -36,7 +41,7 @@ impl Right {
             Ok(Request::ClaimOwnership(claim)) => match claim.op {
                 ClaimOp::RegisterPrimary => Err(ReturnCode::InvalidInput),
                 // Making itself known is the primary's, and that is another one unless it has been promoted.
-                ClaimOp::UpdatePid if held_by > self => Err(ReturnCode::InvalidInput),
+                ClaimOp::UpdatePid if primary_right > self => Err(ReturnCode::InvalidInput),
                 ClaimOp::UpdatePid | ClaimOp::RegisterSecondary | ClaimOp::PromoteSecondary => {
                     Ok(())
                 }

@@ -155,7 +155,7 @@ impl StreamServer {
                 return frame(kind, &response, out);
             }
             let owner = &component.common().ownership;
-            if let Err(code) = self.right.allows(owner.held_by(), header.opcode, payload) {
+            if let Err(code) = self.right.allows(owner.primary_right(), header.opcode, payload) {
                 respond(header, code, &[], &mut response);
                 return frame(kind, &response, out);
             }
@@ -194,7 +194,7 @@ impl StreamServer {
                 if let Ok(Request::ClaimOwnership(claim)) = Request::parse(header.opcode, payload)
                     && matches!(claim.op, ClaimOp::RegisterPrimary | ClaimOp::PromoteSecondary)
                 {
-                    component.common_mut().ownership.hold_by(self.right);
+                    component.common_mut().ownership.set_primary_right(self.right);
                 }
             }
             _ => {}

@@ -17,7 +17,7 @@ use crate::pci::function::{BAR_COUNT, FunctionEffects, FunctionError};
 use crate::pci::mailbox::Command;
 use crate::pci::{ByteEnables, Function, FunctionSpec, Mailbox, Reg};
 use crate::requester::uio::UioSide;
-use crate::requester::{Ask, Done, Failure, Requester, RequesterSpec, What};
+use crate::requester::{Done, Failure, Operation, Requester, RequesterSpec, Transaction};
 
 /// Where a mailbox stands.
 #[derive(Clone, Debug)]
@@ -163,17 +163,17 @@ impl State {
         for request in requests {
             let (what, ticket) = match request {
                 LnrRequest::Read { ticket, line: at } => {
-                    (What::Read { addr: at.addr(), len: line }, Some(ticket))
+                    (Operation::Read { addr: at.addr(), len: line }, Some(ticket))
                 }
                 LnrRequest::Probe { ticket, line: at } => {
-                    (What::Read { addr: at.addr(), len: 0 }, Some(ticket))
+                    (Operation::Read { addr: at.addr(), len: 0 }, Some(ticket))
                 }
-                LnrRequest::Write { addr, data } => (What::Write { addr, data }, None),
+                LnrRequest::Write { addr, data } => (Operation::Write { addr, data }, None),
                 LnrRequest::Deregister { line: at } => {
-                    (What::Write { addr: at.addr(), data: Vec::new() }, None)
+                    (Operation::Write { addr: at.addr(), data: Vec::new() }, None)
                 }
             };
-            let op = self.requester.submit(Ask { ln: true, ..what.into() });
+            let op = self.requester.submit(Transaction { ln: true, ..what.into() });
             if let Some(ticket) = ticket {
                 self.tickets.insert(op, ticket);
             }
@@ -219,7 +219,7 @@ impl State {
     pub(super) fn send_interrupt(&mut self) -> bool {
         let Some(msi) = self.function.msi() else { return false };
         let data = u32::from(msi.data).to_le_bytes().to_vec();
-        self.requester.submit(What::Write { addr: Hpa(msi.address), data }.into());
+        self.requester.submit(Operation::Write { addr: Hpa(msi.address), data }.into());
         true
     }
 

@@ -26,8 +26,8 @@ use crate::pci::function::FunctionError;
 use crate::pci::mailbox::Command;
 use crate::pci::{ByteEnables, Function, Link, Reg, Uncorrectable};
 use crate::requester::uio::Uio;
-use crate::requester::{Ask, Done, OpId, RequesterCounts, RequesterSpec, What};
-use crate::tlp_end::{Came, Carries, EndConfig, EndCounts, Frame, Outbox, Progress, TlpEnd};
+use crate::requester::{Done, OpId, Operation, RequesterCounts, RequesterSpec, Transaction};
+use crate::tlp_end::{Carries, EndConfig, EndCounts, Frame, Outbox, Progress, Received, TlpEnd};
 use function::State;
 pub use function::{FunctionConfig, MailboxPlace};
 
@@ -239,13 +239,13 @@ impl CxlDevice {
     ///
     /// # Errors
     /// There is no such function, or it may not send requests.
-    pub fn submit(&mut self, function: u8, ask: impl Into<Ask>) -> Result<OpId, Refusal> {
+    pub fn submit(&mut self, function: u8, ask: impl Into<Transaction>) -> Result<OpId, Refusal> {
         let state = self.state_mut(function)?;
         if !state.function.is_master() {
             return Err(Refusal::NotMaster(function));
         }
         let ask = ask.into();
-        if let (What::Write { addr, data }, Some(lnr)) = (&ask.what, &mut state.lnr) {
+        if let (Operation::Write { addr, data }, Some(lnr)) = (&ask.operation, &mut state.lnr) {
             lnr.on_own_write(*addr, data.len() as u64); // what it has a copy of is no longer so
         }
         Ok(state.requester.submit(ask))
@@ -415,7 +415,7 @@ impl Core {
     }
 
     fn take(&mut self, frame: &Frame<'_>, out: &mut Outbox) {
-        let Came::Tlp(None, tlp) = frame.came else {
+        let Received::Tlp(None, tlp) = frame.content else {
             self.counts.other += 1;
             return;
         };

@@ -29,11 +29,13 @@ use crate::pci::{
     Bridge, BridgeEffects, BridgeSpec, Enumerator, ErrorMessage, HostSpec, Link, Tree,
 };
 use crate::requester::uio::{Uio, UioSide};
-use crate::requester::{Ask, Done, OpId, Requester, RequesterCounts, RequesterSpec, What};
-use crate::tlp_end::{Came, Carries, EndConfig, EndCounts, Frame, Outbox, Progress, TlpEnd};
+use crate::requester::{
+    Done, OpId, Operation, Requester, RequesterCounts, RequesterSpec, Transaction,
+};
+use crate::tlp_end::{Carries, EndConfig, EndCounts, Frame, Outbox, Progress, Received, TlpEnd};
 use mailbox::{Exchange, MailboxFailure, Response, Step};
 pub use memory::{Export, Exports, HostMemory};
-use scan::{Scan, Want};
+use scan::{Scan, ScanStep};
 
 /// Message codes that a host knows (PCIe 6.0 section 2.2.8).
 pub mod code {
@@ -268,28 +270,28 @@ impl CxlHost {
     }
 
     /// Asks for something; an [`Event::Done`] tells of its end.
-    pub fn submit(&mut self, ask: impl Into<Ask>) -> OpId {
+    pub fn submit(&mut self, ask: impl Into<Transaction>) -> OpId {
         self.core.requester.submit(ask.into())
     }
 
     /// Reads memory of a device.
     pub fn read(&mut self, addr: Hpa, len: usize) -> OpId {
-        self.submit(What::Read { addr, len })
+        self.submit(Operation::Read { addr, len })
     }
 
     /// Writes memory of a device; it is posted.
     pub fn write(&mut self, addr: Hpa, data: &[u8]) -> OpId {
-        self.submit(What::Write { addr, data: data.to_vec() })
+        self.submit(Operation::Write { addr, data: data.to_vec() })
     }
 
     /// Reads by UIO; `to` names the port that it goes to, past the switch's decoders.
     pub fn uio_read(&mut self, addr: Hpa, len: usize, to: Option<Pid>) -> OpId {
-        self.submit(Ask { to, ..What::UioRead { addr, len }.into() })
+        self.submit(Transaction { to, ..Operation::UioRead { addr, len }.into() })
     }
 
     /// Writes by UIO; see [`Self::uio_read`].
     pub fn uio_write(&mut self, addr: Hpa, data: &[u8], to: Option<Pid>) -> OpId {
-        self.submit(Ask { to, ..What::UioWrite { addr, data: data.to_vec() }.into() })
+        self.submit(Transaction { to, ..Operation::UioWrite { addr, data: data.to_vec() }.into() })
     }
 
     /// The port of a fabric memory engine, and the memory that it works on.
@@ -540,8 +542,8 @@ impl Core {
             exchange.answer(Ok(Vec::new()));
         }
         let what = match exchange.step() {
-            Step::Read(addr, len) => What::Read { addr, len },
-            Step::Write(addr, data) => What::Write { addr, data },
+            Step::Read(addr, len) => Operation::Read { addr, len },
+            Step::Write(addr, data) => Operation::Write { addr, data },
             Step::Wait { ns } => {
                 self.command_until = Some(now + Span::from_ns(ns));
                 return false;
@@ -567,24 +569,24 @@ impl Core {
         }
         let Some(scan) = &mut self.scan else { return false };
         match scan.step(now, self.spec.bus_first, &self.root) {
-            Want::Nothing => false,
-            Want::Send(request, ask) => {
+            ScanStep::Nothing => false,
+            ScanStep::Send(request, ask) => {
                 let op = self.requester.submit(ask);
                 scan.sent(op, request);
                 false
             }
-            Want::Own(Request::Read { reg, .. }) => {
+            ScanStep::Own(Request::Read { reg, .. }) => {
                 scan.own(Some(self.root.read(reg)));
                 true
             }
-            Want::Own(Request::Write { reg, value, enables, .. }) => {
+            ScanStep::Own(Request::Write { reg, value, enables, .. }) => {
                 scan.own(None);
                 let effects = self.root.write(reg, value, enables);
                 self.react(&effects);
                 true
             }
-            Want::Own(Request::Wait { .. }) => false,
-            Want::Finished => {
+            ScanStep::Own(Request::Wait { .. }) => false,
+            ScanStep::Finished => {
                 match scan.enumerator().result().cloned() {
                     Some(Ok(tree)) => {
                         self.tree = Some(tree);
@@ -605,7 +607,7 @@ impl Core {
     }
 
     fn take(&mut self, frame: &Frame<'_>, exports: &dyn Exports, out: &mut Outbox) {
-        let Came::Tlp(None, tlp) = frame.came else {
+        let Received::Tlp(None, tlp) = frame.content else {
             self.counts.other += 1;
             return;
         };

@@ -1,5 +1,5 @@
 //! The enumerator's accesses as TLPs: which of them cross the link, and of which type.
-//! Shape: [`Scan::step`] → [`Want`]; its answer comes with the ask's end.
+//! Shape: [`Scan::step`] → [`ScanStep`]; its answer comes with the ask's end.
 //! Units: nanoseconds.
 //! Source: PCIe 6.0 section 2.2.4.2 (types 0 and 1); PCIe 6.0 section 2.3.1 (retry status).
 
@@ -8,7 +8,7 @@ use weft_dataplane::time::{Instant, Span};
 use crate::pci::bridge::BusRoute;
 use crate::pci::enumerate::{Request, Step};
 use crate::pci::{Bridge, Enumerator, Reg};
-use crate::requester::{Ask, Failure, OpId, What};
+use crate::requester::{Failure, OpId, Operation, Transaction};
 use weft_parsers::tlp::Status;
 
 /// What a read of the Vendor ID answers for a function that is not ready (PCIe 6.0 section 2.3.1).
@@ -24,13 +24,13 @@ pub(super) struct Scan {
 }
 
 /// What the host has to do for it.
-pub(super) enum Want {
+pub(super) enum ScanStep {
     /// Nothing until an answer comes, or until then.
     Nothing,
     /// Access the root port's own registers.
     Own(Request),
     /// Send this, and tell [`Scan::sent`].
-    Send(Request, Ask),
+    Send(Request, Transaction),
     /// It is finished.
     Finished,
 }
@@ -48,29 +48,29 @@ impl Scan {
         self.until
     }
 
-    pub(super) fn step(&mut self, now: Instant, bus: u8, root: &Bridge) -> Want {
+    pub(super) fn step(&mut self, now: Instant, bus: u8, root: &Bridge) -> ScanStep {
         if self.under_way.is_some() || self.until.is_some_and(|until| now < until) {
-            return Want::Nothing;
+            return ScanStep::Nothing;
         }
         if self.until.take().is_some() {
             self.enumerator.answer(None);
         }
         loop {
             let request = match self.enumerator.step() {
-                Step::Done => return Want::Finished,
+                Step::Done => return ScanStep::Finished,
                 Step::Do(request) => request,
             };
             let (dest, what) = match request {
                 Request::Wait { ns } => {
                     self.until = Some(now + Span::from_ns(ns));
-                    return Want::Nothing;
+                    return ScanStep::Nothing;
                 }
                 Request::Read { bdf, reg } => (bdf, (reg, None)),
                 Request::Write { bdf, reg, value, enables } => (bdf, (reg, Some((value, enables)))),
             };
             if dest.bus() == bus {
                 if (dest.device(), dest.function()) == (0, 0) {
-                    return Want::Own(request);
+                    return ScanStep::Own(request);
                 }
                 self.enumerator.answer(None);
                 continue;
@@ -86,12 +86,12 @@ impl Scan {
                 continue;
             };
             let what = match what {
-                (reg, None) => What::ConfigRead { dest, reg, type1 },
+                (reg, None) => Operation::ConfigRead { dest, reg, type1 },
                 (reg, Some((value, enables))) => {
-                    What::ConfigWrite { dest, reg, type1, value, enables }
+                    Operation::ConfigWrite { dest, reg, type1, value, enables }
                 }
             };
-            return Want::Send(request, what.into());
+            return ScanStep::Send(request, what.into());
         }
     }
 

@@ -35,7 +35,7 @@ pub enum Kind {
     AccessError = 2,
     /// A request that the device does not serve.
     UnrecognisedRequest = 3,
-    /// A packet out of turn.
+    /// An unexpected packet.
     UnexpectedPacket = 4,
     /// A request with fields that do not go together.
     InvalidInput = 5,

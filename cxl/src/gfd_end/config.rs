@@ -53,7 +53,7 @@ pub struct GfdCounts {
     pub refused_posted: u64,
     /// Requests and messages that the device does not serve.
     pub unrecognised: u64,
-    /// Packets out of turn: completions, and what is for another or from nobody.
+    /// Unexpected packets: completions, and what is for another or from nobody.
     pub unexpected: u64,
     /// Requests that came while too many waited, and got no answer.
     pub overrun: u64,

@@ -46,10 +46,13 @@ pub(super) struct Job {
     pub content: Content,
 }
 
-/// What is to be done with a job that had its turn.
-enum Then {
-    Next,
-    Again,
+/// How far a job came.
+enum JobStep {
+    /// All is written: the next one.
+    Done,
+    /// More of it is to be written.
+    More,
+    /// The pool has no chunk.
     Wait,
 }
 
@@ -100,9 +103,9 @@ impl Jobs {
             && let Some(job) = self.ready.front_mut()
         {
             match job.step(now, (self.payload_max, self.order), gfd, end, bufs) {
-                Then::Next => drop(self.ready.pop_front()),
-                Then::Again => {}
-                Then::Wait => break,
+                JobStep::Done => drop(self.ready.pop_front()),
+                JobStep::More => {}
+                JobStep::Wait => break,
             }
         }
         self.next
@@ -136,7 +139,7 @@ impl Job {
         gfd: &mut Gfd,
         end: &mut TlpEnd,
         bufs: &mut Bufs,
-    ) -> Then {
+    ) -> JobStep {
         let pth = Some(self.pth);
         let placed = match self.content {
             Content::Status => {
@@ -165,20 +168,20 @@ impl Job {
                 let left = if backward { (from, at) } else { (upto, to) };
                 if placed.is_ok() && left.0 < left.1 {
                     self.content = Content::Memory { hpa, from: left.0, to: left.1 };
-                    return Then::Again;
+                    return JobStep::More;
                 }
                 placed
             }
         };
         match placed {
-            Err(PlaceError::NoChunk) => Then::Wait,
+            Err(PlaceError::NoChunk) => JobStep::Wait,
             Err(PlaceError::Unfilled) => {
                 self.content = Content::Status;
                 self.refuse(Status::UnsupportedRequest);
-                Then::Again
+                JobStep::More
             }
             // one that cannot be written at all: its request had no such answer
-            Ok(()) | Err(PlaceError::Send(_)) => Then::Next,
+            Ok(()) | Err(PlaceError::Send(_)) => JobStep::Done,
         }
     }
 

@@ -9,7 +9,7 @@ use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::vdm::PartnerInfo;
 use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, Tlp, VdmOp};
 
-use super::serve::{Desk, NOWHERE};
+use super::serve::{Core, NOWHERE};
 use crate::cci::Component;
 use crate::gfd::device::Request;
 use crate::gfd::events::Kind;
@@ -22,7 +22,7 @@ const ANSWER_HOLD: Span = Span::from_ms(10);
 const VCS: u8 = 1;
 const UIO_VCS: u8 = 1 << 3;
 
-impl Desk {
+impl Core {
     /// Takes in a message.
     pub(super) fn message(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, out: &mut Outbox) {
         let request = Request { rpid: pth.spid, hpa: NOWHERE, opcode: None };

@@ -31,10 +31,10 @@ pub use in_band::InBand;
 use crate::cci::{Served, Session, serve as serve_cci};
 use crate::gfd::Gfd;
 use crate::gfd::events::FM_LEN;
-use crate::tlp_end::{Came, Carries, EndConfig, EndCounts, Progress, TlpEnd};
+use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
 use config::JOBS_MAX;
 use jobs::Jobs;
-use serve::Desk;
+use serve::Core;
 
 /// Bursts that one poll takes in.
 const BURSTS: usize = 4;
@@ -43,7 +43,7 @@ const BURSTS: usize = 4;
 #[derive(Debug)]
 pub struct GfdEnd {
     end: TlpEnd,
-    desk: Desk,
+    core: Core,
     up: bool,
 }
 
@@ -53,28 +53,28 @@ impl GfdEnd {
     pub fn new(device: Device, config: GfdEndConfig, end: EndConfig) -> Self {
         let jobs = Jobs::new(end.payload_max, config.order);
         let end = TlpEnd::new(EndConfig { carries: Carries::Pbr, ..end });
-        Self { end, desk: Desk::new(device, config, jobs), up: false }
+        Self { end, core: Core::new(device, config, jobs), up: false }
     }
 
     /// Has proxied commands and whatever else comes as a message for the device handed to `in_band`.
     pub fn set_in_band(&mut self, in_band: Box<dyn InBand>) {
-        self.desk.in_band = Some(in_band);
+        self.core.in_band = Some(in_band);
     }
 
     /// The device.
     #[must_use]
     pub const fn gfd(&self) -> &Gfd {
-        &self.desk.device.gfd
+        &self.core.device.gfd
     }
 
     /// The device, to command it past its FM.
     pub const fn gfd_mut(&mut self) -> &mut Gfd {
-        &mut self.desk.device.gfd
+        &mut self.core.device.gfd
     }
 
     /// The device as a component: what a [`crate::cci::StreamServer`] serves.
     pub const fn device(&mut self) -> &mut Device {
-        &mut self.desk.device
+        &mut self.core.device
     }
 
     /// Carries out a CCI message for `session`, and appends the response to `out`.
@@ -85,36 +85,36 @@ impl GfdEnd {
         message: &[u8],
         out: &mut Vec<u8>,
     ) -> Served {
-        serve_cci(&mut self.desk.device, now, session, message, out)
+        serve_cci(&mut self.core.device, now, session, message, out)
     }
 
     /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> (GfdCounts, EndCounts) {
-        (self.desk.counts, self.end.counts())
+        (self.core.counts, self.end.counts())
     }
 
     /// What the partner said of itself since the link came up.
     #[must_use]
     pub const fn partner(&self) -> Option<PartnerInfo> {
-        self.desk.partner
+        self.core.partner
     }
 
     /// Payload of the next notification (0107) for the FM.
     pub fn pop_fm(&mut self) -> Option<[u8; FM_LEN]> {
-        let pid = self.desk.device.gfd.pid();
-        self.desk.device.gfd.events().pop_fm().map(|notice| notice.for_fm(pid))
+        let pid = self.core.device.gfd.pid();
+        self.core.device.gfd.events().pop_fm().map(|notice| notice.for_fm(pid))
     }
 
     /// Gives the device its PID, and tells the partner.
     pub fn set_pid(&mut self, now: Instant, pid: Pid) {
-        self.desk.device.set_pid(pid);
+        self.core.device.set_pid(pid);
         self.announce(now);
     }
 
     /// Tells the partner of the link who it is.
     pub fn announce(&mut self, now: Instant) {
-        self.desk.announce(now, self.end.outbox());
+        self.core.announce(now, self.end.outbox());
     }
 
     /// Takes in what the port has, and sends what is due.
@@ -127,35 +127,35 @@ impl GfdEnd {
         port: &mut dyn Port,
         bufs: &mut Bufs,
     ) -> Result<Progress, PortError> {
-        let Self { end, desk, up } = self;
+        let Self { end, core, up } = self;
         let was_up = core::mem::replace(up, port.link_up());
-        let changed = desk.device.take_change();
+        let changed = core.device.take_change();
         if *up && !was_up {
-            desk.partner = None;
+            core.partner = None;
         }
         if *up && (!was_up || changed) {
-            desk.announce(now, end.outbox());
+            core.announce(now, end.outbox());
         }
-        let bursts = match (desk.jobs.len() < JOBS_MAX, end.is_full()) {
+        let bursts = match (core.jobs.len() < JOBS_MAX, end.is_full()) {
             (true, false) => BURSTS,
             _ => usize::from(end.is_paused()), // the end of a pause must be heard of
         };
         let frames = end.receive(now, port, bufs, bursts, &mut |frame, out| {
-            if let Came::Tlp(Some(pth), tlp) = frame.came {
-                desk.take(now, pth, &tlp, out);
+            if let Received::Tlp(Some(pth), tlp) = frame.content {
+                core.take(now, pth, &tlp, out);
             }
         });
-        desk.device.gfd.sample_backlog(u32::try_from(desk.jobs.len()).unwrap_or(u32::MAX), ROOM);
-        desk.notify(end);
-        let in_band = match &mut desk.in_band {
-            Some(in_band) => in_band.poll(now, &mut desk.device, end.outbox()),
+        core.device.gfd.sample_backlog(u32::try_from(core.jobs.len()).unwrap_or(u32::MAX), ROOM);
+        core.notify(end);
+        let in_band = match &mut core.in_band {
+            Some(in_band) => in_band.poll(now, &mut core.device, end.outbox()),
             None => None,
         };
-        let next = Instant::earlier(in_band, desk.jobs.run(now, &mut desk.device.gfd, end, bufs));
+        let next = Instant::earlier(in_band, core.jobs.run(now, &mut core.device.gfd, end, bufs));
         let sent = end.flush(now, port, bufs)?;
         Ok(Progress {
             frames: frames + sent.frames,
-            blocked: sent.blocked || desk.jobs.has_ready(),
+            blocked: sent.blocked || core.jobs.has_ready(),
             next: match (sent.next, next) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),

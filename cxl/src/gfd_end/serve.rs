@@ -1,6 +1,6 @@
 //! Requests: whether they are for the device, what it does, and what is answered.
 //!
-//! Shape: [`Desk::take`]: PTH and TLP in; memory changed, a [`Job`] for the answer, a notification of what is wrong.
+//! Shape: [`Core::take`]: PTH and TLP in; memory changed, a [`Job`] for the answer, a notification of what is wrong.
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5 to §3.7, §4.6 (types 03 to 07), §5.2; PCIe 6.0 sections 2.3.1, 2.7.2.1
 //! (poison).
@@ -29,7 +29,7 @@ use crate::tlp_end::Outbox;
 
 /// The device, and what it owes.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct Core {
     pub device: Device,
     pub config: GfdEndConfig,
     pub jobs: Jobs,
@@ -42,7 +42,7 @@ pub(super) struct Desk {
 /// How a request went: when its answer is due, the load, and what goes into it.
 type Outcome = Result<(crate::gfd::device::Done, Content), Refusal>;
 
-impl Desk {
+impl Core {
     pub(super) fn new(device: Device, config: GfdEndConfig, jobs: Jobs) -> Self {
         Self {
             device,

@@ -114,7 +114,7 @@ impl Bench {
             self.gfd.poll(self.now, near, &mut self.bufs).unwrap();
             let came = &mut self.came;
             let mut keep = |frame: crate::tlp_end::Frame<'_>, _: &mut _| {
-                let Came::Tlp(Some(pth), tlp) = frame.came else { panic!("{frame:?}") };
+                let Received::Tlp(Some(pth), tlp) = frame.content else { panic!("{frame:?}") };
                 came.push(Kept { pth, bytes: tlp.bytes().to_vec() });
             };
             let progress = self.host.poll(self.now, far, &mut self.bufs, &mut keep).unwrap();
@@ -395,9 +395,9 @@ fn plain_atomic(kind: Kind, at: u64, dws: u16) -> TlpRepr<'static> {
     request(kind, at, dws, (15, if dws > 1 { 15 } else { 0 }))
 }
 
-/// What is for another, from nobody, or out of turn: a notification, and UR where it can be said.
+/// What is for another, from nobody, or unexpected: a notification, and UR where it can be said.
 #[test]
-fn packets_out_of_turn() {
+fn unexpected_packets() {
     let read = plain(Kind::UioRead, BASE, 16);
     let completion = TlpRepr::new(
         Mode::Flit,

@@ -30,7 +30,7 @@ use crate::pci::{
     Bridge, BridgeEffects, BridgeSpec, ErrorMessage, Identity, Link, PortKind, SlotSpec,
     Uncorrectable,
 };
-use crate::tlp_end::{Came, Carries, EndConfig, EndCounts, Progress, TlpEnd};
+use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
 
 /// Longest TLP with its prefixes: header, OHC, payload of 4 KiB.
 const TLP_LEN_MAX: usize = 4_096 + 64;
@@ -212,8 +212,8 @@ impl HbrSwitch {
             let counts = &mut self.counts;
             let progress = end.poll(now, &mut **port, bufs, &mut |frame, _| {
                 counts.came += 1;
-                match frame.came {
-                    Came::Tlp(None, tlp) if tlp.kind() != Kind::Nop => {
+                match frame.content {
+                    Received::Tlp(None, tlp) if tlp.kind() != Kind::Nop => {
                         let bytes = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
                         came.push(Transit { from, mode, bytes });
                     }

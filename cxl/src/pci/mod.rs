@@ -24,7 +24,7 @@ pub use express::{Identity, Link, Msi, PortKind};
 pub use function::{BarKind, BarSpec, Function, FunctionSpec};
 pub use mailbox::Mailbox;
 pub use space::{ByteEnables, Reg, Space};
-pub use tree::{Node, Problem, Tree, Trouble};
+pub use tree::{Node, Problem, ProblemKind, Tree};
 
 #[cfg(test)]
 mod lspci_tests;

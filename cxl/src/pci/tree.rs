@@ -73,7 +73,7 @@ pub struct Node {
 
 /// What is wrong with a function, which the rest of the tree does not suffer from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum ProblemKind {
     /// It asked for more time, again and again.
     NotReady,
     /// It stopped answering.
@@ -102,13 +102,13 @@ pub enum Trouble {
     Windows,
 }
 
-/// A trouble and who has it.
+/// What is wrong, and with which function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Who.
     pub bdf: Bdf,
     /// What.
-    pub trouble: Trouble,
+    pub kind: ProblemKind,
 }
 
 /// All that was found.
@@ -180,7 +180,7 @@ impl Tree {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotReady => f.write_str("is never ready"),
@@ -199,7 +199,7 @@ impl fmt::Display for Trouble {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.bdf, self.trouble)
+        write!(f, "{} {}", self.bdf, self.kind)
     }
 }
 

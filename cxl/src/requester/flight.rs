@@ -6,8 +6,8 @@
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Kind, Status, Tlp};
 
-use super::ask::{Failure, OpId};
 use super::parts::Part;
+use super::transaction::{Failure, OpId};
 
 /// What came of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

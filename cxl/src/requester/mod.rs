@@ -1,6 +1,6 @@
 //! Who makes requests: splits what is asked into TLPs, knows by tag what is under way, puts answers together.
 //!
-//! Shape: [`Ask`] in, TLPs out by [`Requester::flush`], completions in by [`Requester::take`], [`Done`] out.
+//! Shape: [`Transaction`] in, TLPs out by [`Requester::flush`], completions in by [`Requester::take`], [`Done`] out.
 //! Units: bytes; tags of 10 bits (non-flit) or 14 (flit).
 //! Source: PCIe 6.0 sections 2.2.5 (byte enables), 2.2.6.2 (tags), 2.3.1.1 (split completions), 2.8 (timeout);
 //! docs/spec/wire-formats.md §3.1, §3.5, §3.6.
@@ -8,9 +8,9 @@
 //! Asks are sent in the order in which they came. A tag that timed out is the last to be used again, so that
 //! what comes late finds nobody.
 
-mod ask;
 mod flight;
 mod parts;
+mod transaction;
 pub mod uio;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,9 +19,9 @@ use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Kind, Mode, Tlp, TlpRepr, VendPrefixL0};
 
-pub use ask::{Ask, Done, Failure, OpId, RequesterSpec, What};
 use flight::{Flight, Step};
 use parts::Part;
+pub use transaction::{Done, Failure, OpId, Operation, RequesterSpec, Transaction};
 
 /// Counts of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -43,7 +43,7 @@ pub struct RequesterCounts {
 }
 
 struct Op {
-    ask: Ask,
+    ask: Transaction,
     /// Bytes that were split off, and whether that was all.
     split: usize,
     whole: bool,
@@ -125,10 +125,10 @@ impl Requester {
     }
 
     /// Takes an ask; it is sent by the next [`Self::flush`].
-    pub fn submit(&mut self, ask: Ask) -> OpId {
+    pub fn submit(&mut self, ask: Transaction) -> OpId {
         let op = OpId(self.next_op);
         self.next_op += 1;
-        let data = vec![0; parts::answer_len(&ask.what)];
+        let data = vec![0; parts::answer_len(&ask.operation)];
         let state = Op { ask, split: 0, whole: false, under_way: 0, data, failure: None, ln: true };
         self.ops.insert(op, state);
         self.queue.push_back(op);
@@ -156,7 +156,7 @@ impl Requester {
             let part = if state.failure.is_some() {
                 None // the rest is not sent
             } else {
-                Some(Part::next(&state.ask.what, state.split, &self.spec))
+                Some(Part::next(&state.ask.operation, state.split, &self.spec))
             };
             if let Some(part) = part {
                 let tag = if part.kind.wants_completion() {

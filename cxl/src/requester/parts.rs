@@ -1,12 +1,12 @@
 //! One TLP of a request: as much as fits `Max_Payload_Size` or `Max_Read_Request_Size`, within 4 KiB; of UIO within `uio_max`.
-//! Shape: ([`What`], bytes sent before) → [`Part`].
+//! Shape: ([`Operation`], bytes sent before) → [`Part`].
 //! Units: bytes, double words.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7.
 
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::{At, Body, Kind};
 
-use super::ask::{RequesterSpec, What};
+use super::transaction::{Operation, RequesterSpec};
 
 /// What goes into one TLP.
 pub(super) struct Part {
@@ -23,35 +23,37 @@ pub(super) struct Part {
 }
 
 /// Bytes that the answer to a request has.
-pub(super) const fn answer_len(what: &What) -> usize {
-    match what {
-        What::Read { len, .. } | What::IoRead { len, .. } | What::UioRead { len, .. } => *len,
-        What::ConfigRead { .. } => 4,
+pub(super) const fn answer_len(operation: &Operation) -> usize {
+    match operation {
+        Operation::Read { len, .. }
+        | Operation::IoRead { len, .. }
+        | Operation::UioRead { len, .. } => *len,
+        Operation::ConfigRead { .. } => 4,
         _ => 0,
     }
 }
 
 impl Part {
     /// What follows the first `split` bytes.
-    pub(super) fn next(what: &What, split: usize, spec: &RequesterSpec) -> Self {
+    pub(super) fn next(operation: &Operation, split: usize, spec: &RequesterSpec) -> Self {
         let none: &[u8] = &[];
-        let (kind, addr, whole, data, most) = match what {
-            What::Read { addr, len } => (Kind::MemRead, addr.0, *len, none, spec.read_max),
-            What::Write { addr, data } => {
+        let (kind, addr, whole, data, most) = match operation {
+            Operation::Read { addr, len } => (Kind::MemRead, addr.0, *len, none, spec.read_max),
+            Operation::Write { addr, data } => {
                 (Kind::MemWrite, addr.0, data.len(), data.as_slice(), spec.payload_max)
             }
-            What::IoRead { port, len } => (Kind::IoRead, u64::from(*port), *len, none, 4),
-            What::IoWrite { port, data } => {
+            Operation::IoRead { port, len } => (Kind::IoRead, u64::from(*port), *len, none, 4),
+            Operation::IoWrite { port, data } => {
                 (Kind::IoWrite, u64::from(*port), data.len(), data.as_slice(), 4)
             }
-            What::UioRead { addr, len } => {
+            Operation::UioRead { addr, len } => {
                 (Kind::UioRead, addr.0, *len, none, spec.read_max.min(spec.uio_max))
             }
-            What::UioWrite { addr, data } => {
+            Operation::UioWrite { addr, data } => {
                 let most = spec.payload_max.min(spec.uio_max);
                 (Kind::UioWrite, addr.0, data.len(), data.as_slice(), most)
             }
-            What::ConfigRead { dest, reg, type1 } => {
+            Operation::ConfigRead { dest, reg, type1 } => {
                 let body = Body::Config { dest: *dest, register: reg.offset(), first_be: 0xF };
                 let kind = Kind::CfgRead { type1: *type1 };
                 return Self {
@@ -64,7 +66,7 @@ impl Part {
                     last: true,
                 };
             }
-            What::ConfigWrite { dest, reg, type1, value, enables } => {
+            Operation::ConfigWrite { dest, reg, type1, value, enables } => {
                 let (register, first_be) = (reg.offset(), enables.bits());
                 let body = Body::Config { dest: *dest, register, first_be };
                 let (kind, payload) =

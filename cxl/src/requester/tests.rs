@@ -66,9 +66,9 @@ fn uio_requests_cross_no_multiple_of_theirs() {
             let mut requester = Requester::new(spec, Bdf::new(1, 0, 0));
             let (at, data) = (Hpa(addr), vec![0x55; len]);
             requester.submit(if write {
-                What::UioWrite { addr: at, data }.into()
+                Operation::UioWrite { addr: at, data }.into()
             } else {
-                What::UioRead { addr: at, len }.into()
+                Operation::UioRead { addr: at, len }.into()
             });
             let place = |bytes: &Vec<u8>| {
                 let tlp = Tlp::parse(mode, bytes).unwrap();
@@ -78,7 +78,7 @@ fn uio_requests_cross_no_multiple_of_theirs() {
             assert_eq!(found, want, "{addr:#x} {len} {uio_max} {write}");
         }
         let mut requester = Requester::new(spec, Bdf::new(1, 0, 0));
-        requester.submit(What::Read { addr: Hpa(0x1000), len: 512 }.into());
+        requester.submit(Operation::Read { addr: Hpa(0x1000), len: 512 }.into());
         assert_eq!(sent(&mut requester, Instant::ZERO).len(), 1);
     }
 }
@@ -98,7 +98,7 @@ fn byte_enables_and_lengths_are_those_of_the_bytes() {
     for (addr, len, dws, first, last) in cases {
         for mode in [Mode::NonFlit, Mode::Flit] {
             let mut requester = requester(mode);
-            requester.submit(What::Write { addr: Hpa(addr), data: vec![0xAA; len] }.into());
+            requester.submit(Operation::Write { addr: Hpa(addr), data: vec![0xAA; len] }.into());
             let all = sent(&mut requester, Instant::ZERO);
             let tlp = Tlp::parse(mode, &all[0]).unwrap();
             assert_eq!((all.len(), tlp.length_dw()), (1, dws), "{addr:#x} {len}");
@@ -113,8 +113,9 @@ fn byte_enables_and_lengths_are_those_of_the_bytes() {
 #[test]
 fn requests_wait_for_tags() {
     let mut requester = requester(Mode::NonFlit);
-    let ops: Vec<_> =
-        (0..6).map(|n| requester.submit(What::Read { addr: Hpa(n * 64), len: 4 }.into())).collect();
+    let ops: Vec<_> = (0..6)
+        .map(|n| requester.submit(Operation::Read { addr: Hpa(n * 64), len: 4 }.into()))
+        .collect();
     let first = sent(&mut requester, Instant::ZERO);
     assert_eq!((first.len(), requester.in_flight(), requester.pending()), (4, 4, 6));
     for request in first.iter().rev() {
@@ -144,7 +145,7 @@ fn chunks_of_uio_come_in_any_order() {
         let mut requester = requester(Mode::Flit);
         let (addr, len) = (0x1000 + rng.below(64), 1 + rng.below(200));
         let len = usize::try_from(len).unwrap();
-        requester.submit(What::UioRead { addr: Hpa(addr), len }.into());
+        requester.submit(Operation::UioRead { addr: Hpa(addr), len }.into());
         let want: Vec<u8> = (0..len).map(|n| n.to_le_bytes()[0] ^ 0x5A).collect();
         let mut answers = Vec::new();
         for request in sent(&mut requester, Instant::ZERO) {
@@ -198,7 +199,7 @@ fn completions_that_do_not_fit_fail_their_request_only() {
     ];
     for (name, byte_count, lower, len, want) in cases {
         let mut requester = requester(Mode::Flit);
-        requester.submit(What::Read { addr: Hpa(0x40), len: 64 }.into());
+        requester.submit(Operation::Read { addr: Hpa(0x40), len: 64 }.into());
         let all = sent(&mut requester, Instant::ZERO);
         let request = Tlp::parse(Mode::Flit, &all[0]).unwrap();
         let bytes = answer(&request, byte_count, lower, len);
@@ -208,7 +209,7 @@ fn completions_that_do_not_fit_fail_their_request_only() {
     // a chunk that came before, and one behind the end
     for offset in [0, 15] {
         let mut requester = requester(Mode::Flit);
-        requester.submit(What::UioRead { addr: Hpa(0x40), len: 64 }.into());
+        requester.submit(Operation::UioRead { addr: Hpa(0x40), len: 64 }.into());
         let all = sent(&mut requester, Instant::ZERO);
         let request = Tlp::parse(Mode::Flit, &all[0]).unwrap();
         let chunk = |offset_dw| {

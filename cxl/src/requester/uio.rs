@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use weft_dataplane::time::Instant;
 use weft_parsers::tlp::Status;
 
-use super::{Done, Failure, OpId, Requester, What};
+use super::{Done, Failure, OpId, Operation, Requester};
 use crate::fabric_mem::{Answer, Body, Completion, Full, Request, Tag, UioPort};
 
 /// Asks of an engine: those without an end, and those whose end it has not seen.
@@ -49,9 +49,9 @@ impl UioPort for Uio<'_> {
         let addr = request.addr;
         let (what, write) = match request.body {
             Body::Read(len) => {
-                (What::UioRead { addr, len: usize::try_from(len).map_err(|_| Full)? }, false)
+                (Operation::UioRead { addr, len: usize::try_from(len).map_err(|_| Full)? }, false)
             }
-            Body::Write(data) => (What::UioWrite { addr, data: data.to_vec() }, true),
+            Body::Write(data) => (Operation::UioWrite { addr, data: data.to_vec() }, true),
         };
         let op = self.requester.submit(what.into());
         self.side.under_way.insert(op, (request.tag, write));

@@ -60,9 +60,9 @@ pub struct EndConfig {
     pub payload_max: usize,
 }
 
-/// What came in.
+/// What a frame holds: a TLP, or what its sender says of the link.
 #[derive(Clone, Copy, Debug)]
-pub enum Came<'a> {
+pub enum Received<'a> {
     /// A TLP, with the PTH that it came with.
     Tlp(Option<Pth>, Tlp<'a>),
     /// What the other end says of the link (protocol 4).
@@ -77,7 +77,7 @@ pub struct Frame<'a> {
     /// Source.
     pub from: MacAddr,
     /// What it carries.
-    pub came: Came<'a>,
+    pub content: Received<'a>,
 }
 
 /// Counts of an end.
@@ -484,10 +484,10 @@ impl TlpEnd {
             return;
         };
         self.outbox.partner = from;
-        let came = match (head.protocol, self.config.carries) {
-            (Protocol::Control, _) => Came::Control(rest),
+        let content = match (head.protocol, self.config.carries) {
+            (Protocol::Control, _) => Received::Control(rest),
             (Protocol::Pbr, Carries::Pbr | Carries::Both) => match PbrTlp::parse(rest) {
-                Ok(Some(pbr)) => Came::Tlp(Some(pbr.pth()), *pbr.tlp()),
+                Ok(Some(pbr)) => Received::Tlp(Some(pbr.pth()), *pbr.tlp()),
                 Ok(None) => return, // nothing but NOPs
                 Err(_) => {
                     self.counts.malformed += 1;
@@ -500,21 +500,21 @@ impl TlpEnd {
                     self.counts.malformed += 1;
                     return;
                 };
-                Came::Tlp(None, tlp)
+                Received::Tlp(None, tlp)
             }
             _ => {
                 self.counts.foreign += 1;
                 return;
             }
         };
-        if let Came::Tlp(_, tlp) = came
+        if let Received::Tlp(_, tlp) = content
             && tlp.payload().len() > self.config.payload_max
         {
             self.counts.malformed += 1;
             return;
         }
         self.counts.rx += 1;
-        handler(Frame { to, from, came }, &mut self.outbox);
+        handler(Frame { to, from, content }, &mut self.outbox);
     }
 
     fn take_control(&mut self, now: Instant, port: &dyn Port, frame: &[u8]) {

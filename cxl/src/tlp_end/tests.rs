@@ -78,13 +78,13 @@ fn answers_of_a_handler_go_back_in_order() {
         let mut tags = Vec::new();
         for n in 0..40 {
             pair.poll(0, Instant::from_ns(n), &mut |frame, _| {
-                let Came::Tlp(came_with, tlp) = frame.came else { panic!("{frame:?}") };
+                let Received::Tlp(came_with, tlp) = frame.content else { panic!("{frame:?}") };
                 assert_eq!((came_with, frame.from), (pth, MacAddr([2, 0, 0, 0, 0, 2])));
                 assert_eq!(tlp.kind(), Kind::UioReadCompletion { data: true });
                 tags.push(tlp.tag());
             });
             pair.poll(1, Instant::from_ns(n), &mut |frame, out| {
-                let Came::Tlp(came_with, tlp) = frame.came else { panic!("{frame:?}") };
+                let Received::Tlp(came_with, tlp) = frame.content else { panic!("{frame:?}") };
                 let answer = Completion::with_data(&tlp, Bdf::new(2, 0, 0), 0, &[7; 64]).unwrap();
                 out.send(came_with, &answer).unwrap();
             });
@@ -124,7 +124,7 @@ fn placed_and_sent_are_alike() {
         pair.poll(0, Instant::ZERO, &mut |frame, _| panic!("{frame:?}"));
     }
     pair.poll(1, Instant::ZERO, &mut |frame, _| {
-        let Came::Tlp(pth, tlp) = frame.came else { panic!("{frame:?}") };
+        let Received::Tlp(pth, tlp) = frame.content else { panic!("{frame:?}") };
         frames.push((pth, frame.from, tlp.bytes().to_vec()));
     });
     assert_eq!(frames.len(), 2);
@@ -156,7 +156,7 @@ fn a_pause_stops_requests_and_not_completions() {
     assert_eq!((progress.blocked, progress.next), (true, Some(end)));
     let mut kinds = Vec::new();
     let mut note = |frame: Frame<'_>, _: &mut Outbox| {
-        if let Came::Tlp(_, tlp) = frame.came {
+        if let Received::Tlp(_, tlp) = frame.content {
             kinds.push(tlp.kind());
         }
     };
@@ -213,7 +213,7 @@ fn what_finds_no_chunk_waits() {
             pair.bufs.free(desc);
         }
         pair.poll(1, Instant::from_ns(n), &mut |frame, _| {
-            let Came::Tlp(_, tlp) = frame.came else { panic!("{frame:?}") };
+            let Received::Tlp(_, tlp) = frame.content else { panic!("{frame:?}") };
             tags.push(tlp.tag());
         });
     }

@@ -94,7 +94,7 @@ pub struct LinkCounts {
     /// Messages of another binding.
     pub foreign: u64,
     /// Messages of this binding that are not for an end of this kind, or not in this state.
-    pub out_of_turn: u64,
+    pub unexpected: u64,
 }
 
 /// End at the host's edge.
@@ -192,7 +192,7 @@ impl VirtualDsp {
             }
             (VdmOp::LinkUp, LinkState::Up) => None, // once more
             _ => {
-                self.counts.out_of_turn += 1;
+                self.counts.unexpected += 1;
                 None
             }
         }
@@ -298,7 +298,7 @@ impl VirtualUsp {
         }
         match (vdm.op, self.state) {
             _ if self.lost => {
-                self.counts.out_of_turn += 1;
+                self.counts.unexpected += 1;
                 None
             }
             (VdmOp::AssertPerst, _) => self.assert(Reset::Fundamental),
@@ -313,7 +313,7 @@ impl VirtualUsp {
             }
             (VdmOp::DeassertReset, LinkState::Down) => None,
             _ => {
-                self.counts.out_of_turn += 1;
+                self.counts.unexpected += 1;
                 None
             }
         }
@@ -467,8 +467,8 @@ mod tests {
             if op != VdmOp::LinkUp {
                 assert_eq!(dsp.receive(&DEVICE.message(op)), None);
                 assert_eq!(
-                    (dsp.counts().out_of_turn, dsp.state()),
-                    (before.out_of_turn + 1, state),
+                    (dsp.counts().unexpected, dsp.state()),
+                    (before.unexpected + 1, state),
                     "{k}"
                 );
             }
@@ -476,7 +476,7 @@ mod tests {
             if !known.contains(&op) {
                 let before = usp.counts();
                 assert_eq!(usp.receive(ms(0), &message(op)), None);
-                assert_eq!(usp.counts().out_of_turn, before.out_of_turn + 1, "{k}");
+                assert_eq!(usp.counts().unexpected, before.unexpected + 1, "{k}");
             }
         }
         dsp.assert(ms(1), Reset::Hot);

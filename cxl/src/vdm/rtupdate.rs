@@ -35,14 +35,14 @@ pub struct RtSender {
     host: Pid,
     pairs: ArrayVec<RtPair, { RtPair::COUNT_MAX }>,
     retry: Retry,
-    out_of_turn: u64,
+    unexpected: u64,
 }
 
 impl RtSender {
     /// From the edge's PID to that of the host's edge.
     #[must_use]
     pub fn new(own: Pid, host: Pid) -> Self {
-        Self { own, host, pairs: ArrayVec::new(), retry: Retry::default(), out_of_turn: 0 }
+        Self { own, host, pairs: ArrayVec::new(), retry: Retry::default(), unexpected: 0 }
     }
 
     /// The host has committed its routing table: sends `pairs` until they are answered. A commit before the answer
@@ -63,12 +63,12 @@ impl RtSender {
             VdmOp::RtUpdateAck if ours => Answer::Ack,
             VdmOp::RtUpdateNak if ours => Answer::Nak,
             _ => {
-                self.out_of_turn += 1;
+                self.unexpected += 1;
                 return None;
             }
         };
         if !self.retry.is_running() {
-            self.out_of_turn += 1;
+            self.unexpected += 1;
             return None;
         }
         self.retry.stop();
@@ -92,8 +92,8 @@ impl RtSender {
 
     /// Messages that are no answer, or not to an update under way.
     #[must_use]
-    pub const fn out_of_turn(&self) -> u64 {
-        self.out_of_turn
+    pub const fn unexpected(&self) -> u64 {
+        self.unexpected
     }
 
     /// All pairs, filled up to whole DWs, at least one, by pairs that mean nothing.
@@ -265,10 +265,10 @@ mod tests {
         assert_eq!(sender.next_due(), Some(ms(100)));
         assert_eq!((sender.poll(ms(100)), sender.next_due()), (Some(Err(Answer::None)), None));
         let late = Vdm::new(HOST, EDGE, VdmOp::RtUpdateAck);
-        assert_eq!((sender.receive(&late), sender.out_of_turn()), (None, 1));
+        assert_eq!((sender.receive(&late), sender.unexpected()), (None, 1));
         sender.commit(ms(200), &[pair(1, 1)]);
         let foreign = Vdm::new(pid(9), EDGE, VdmOp::RtUpdateAck);
-        assert_eq!((sender.receive(&foreign), sender.out_of_turn()), (None, 2));
+        assert_eq!((sender.receive(&foreign), sender.unexpected()), (None, 2));
         assert_eq!(sender.receive(&Vdm::new(HOST, EDGE, VdmOp::RtUpdateNak)), Some(Answer::Nak));
     }
 

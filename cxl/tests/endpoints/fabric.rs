@@ -17,7 +17,7 @@ use weft_cxl::fabric_mem::{
     self, Engine, EngineSpec, MemDesc, MemKind, Op, Options, PeerId, Segment, Status,
     TransferOpDesc,
 };
-use weft_cxl::requester::{Ask, Failure, What};
+use weft_cxl::requester::{Failure, Operation, Transaction};
 use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpLink};
 use weft_dataplane::pbr::tables::Assigned;
 use weft_dataplane::pbr::{
@@ -240,7 +240,8 @@ impl Fabric {
     fn wake(&mut self) {
         let reg = weft_cxl::pci::Reg::at(4);
         let enables = weft_cxl::pci::ByteEnables::of(4, 2);
-        let what = What::ConfigWrite { dest: ACCELERATOR_ID, reg, type1: true, value: 7, enables };
+        let what =
+            Operation::ConfigWrite { dest: ACCELERATOR_ID, reg, type1: true, value: 7, enables };
         let op = self.net.hosts[A].0.submit(what);
         assert_eq!(self.end(A, &[], op), Ok(vec![]));
     }
@@ -249,7 +250,7 @@ impl Fabric {
     fn ask_of_accelerator(
         &mut self,
         exports: &[&dyn Exports],
-        ask: impl Into<Ask>,
+        ask: impl Into<Transaction>,
     ) -> Result<Vec<u8>, Failure> {
         use weft_cxl::cxl_device::Event;
         let accelerator = ACCELERATOR - 2;
@@ -325,9 +326,9 @@ fn section_7_7_3_3_gim_from_and_to_devices() {
     let mut fabric = Fabric::new([2, 1]);
     fabric.wake();
     let asks = |to, at: u64, data: &[u8]| {
-        let write = What::UioWrite { addr: Hpa(at), data: data.to_vec() };
-        let read = What::UioRead { addr: Hpa(at), len: data.len() };
-        [write, read].map(|what| Ask { to, ..what.into() })
+        let write = Operation::UioWrite { addr: Hpa(at), data: data.to_vec() };
+        let read = Operation::UioRead { addr: Hpa(at), len: data.len() };
+        [write, read].map(|what| Transaction { to, ..what.into() })
     };
     // to host B, by FAST and by prefix
     for (seed, to) in [(1, None), (2, Some(pid(B)))] {
@@ -389,16 +390,16 @@ fn section_7_7_9_accelerator_reaches_a_memory_device_by_ldst() {
     let accelerator = ACCELERATOR - 2;
     assert_eq!(fabric.net.devices[accelerator].0.id(0), Ok(ACCELERATOR_ID));
     let data = pattern(5, 6_000);
-    let end = |fabric: &mut Fabric, what: What| fabric.ask_of_accelerator(&[], what);
-    let write = What::UioWrite { addr: Hpa(HDM + 0x101), data: data.clone() };
+    let end = |fabric: &mut Fabric, operation: Operation| fabric.ask_of_accelerator(&[], operation);
+    let write = Operation::UioWrite { addr: Hpa(HDM + 0x101), data: data.clone() };
     assert_eq!(end(&mut fabric, write), Ok(vec![]));
-    let read = What::UioRead { addr: Hpa(HDM + 0x101), len: data.len() };
+    let read = Operation::UioRead { addr: Hpa(HDM + 0x101), len: data.len() };
     assert!(end(&mut fabric, read) == Ok(data.clone()));
     let mut bytes = vec![0; data.len()];
     fabric.net.devices[MEMORY - 2].0.hdm(0).unwrap().read(0x101, &mut bytes).unwrap();
     assert!(bytes == data);
     // beyond the device's memory: UR comes back the same way
-    let read = What::UioRead { addr: Hpa(HDM + HDM_LEN), len: 4 };
+    let read = Operation::UioRead { addr: Hpa(HDM + HDM_LEN), len: 4 };
     let refused = Err(Failure::Status(CplStatus::UnsupportedRequest));
     assert_eq!(end(&mut fabric, read), refused);
     fabric.check();

@@ -11,7 +11,7 @@ use weft_cxl::gfd::capacity::{Choice, NO_TAG};
 use weft_cxl::gfd::dmp::{Dmp, Media, Region};
 use weft_cxl::gfd::{Config, Decoder, Gfd, Memory};
 use weft_cxl::gfd_end::{Device, GfdEnd, GfdEndConfig};
-use weft_cxl::tlp_end::{Came, Carries, EndConfig, TlpEnd};
+use weft_cxl::tlp_end::{Carries, EndConfig, Received, TlpEnd};
 use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpConfig, TlpLink};
 use weft_dataplane::pbr::{Access, EdgePort, Fast, Ldst, Prefixes, Refusal, Role, Tables};
 use weft_dataplane::pipeline::{Built, Lane, Ledger, Timing, build};
@@ -293,7 +293,7 @@ impl Fabric {
         }
         for Host { end, port, came } in &mut self.hosts {
             let progress = end.poll(now, port, &mut self.bufs, &mut |frame, _| {
-                let Came::Tlp(None, tlp) = frame.came else { panic!("{frame:?}") };
+                let Received::Tlp(None, tlp) = frame.content else { panic!("{frame:?}") };
                 came.push(tlp.bytes().to_vec());
             });
             moved |= progress.unwrap().frames > 0;

@@ -9,7 +9,7 @@ use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::Event;
 use weft_cxl::gfd::memory::Memory;
 use weft_cxl::pci::{Reg, Tree};
-use weft_cxl::requester::{Failure, What};
+use weft_cxl::requester::{Failure, Operation};
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{Mode, Status};
 
@@ -81,7 +81,7 @@ fn figure_5_5_tlp1_goes_down_by_the_windows() {
     assert_eq!(net.read(0, 0x7F_0000_0000, 4), refused);
     assert_eq!(net.switches[0].0.counts().refused, before + 1);
     let port = u32::try_from(net.bar(0, DEVICES[0], 2)).unwrap();
-    let op = net.hosts[0].0.submit(What::IoWrite { port, data: vec![5, 6] });
+    let op = net.hosts[0].0.submit(Operation::IoWrite { port, data: vec![5, 6] });
     assert_eq!(net.wait(0, op), Ok(vec![]));
     assert_eq!(bytes(net.devices[0].0.bar(0, 2).unwrap(), 0, 2), [5, 6]);
 }
@@ -92,9 +92,9 @@ fn figure_5_5_tlp2_goes_up_when_nobody_below_claims_it() {
     let mut net = net(Mode::Flit, [Mode::Flit; 3], 2, true);
     net.enumerate(0);
     let data = pattern(2, 4_000);
-    let write = What::Write { addr: Hpa(RAM), data: data.clone() };
+    let write = Operation::Write { addr: Hpa(RAM), data: data.clone() };
     net.devices[1].0.submit(0, write).unwrap();
-    let op = net.devices[1].0.submit(0, What::Read { addr: Hpa(RAM), len: 4_000 }).unwrap();
+    let op = net.devices[1].0.submit(0, Operation::Read { addr: Hpa(RAM), len: 4_000 }).unwrap();
     assert!(net.device_wait(1, op).result == Ok(data.clone()));
     let mut there = vec![0; 4_000];
     assert!(net.hosts[0].0.memory().read(RAM, &mut there) && there == data);
@@ -108,18 +108,20 @@ fn figure_5_5_tlp3_goes_to_the_peer_that_claims_it() {
     let bar = net.bar(0, DEVICES[0], 0);
     let before = net.hosts[0].0.counts().0.requests;
     let data = pattern(3, 2_000);
-    let write = What::Write { addr: Hpa(bar + 8), data: data.clone() };
+    let write = Operation::Write { addr: Hpa(bar + 8), data: data.clone() };
     net.devices[1].0.submit(0, write).unwrap();
-    let op = net.devices[1].0.submit(0, What::Read { addr: Hpa(bar + 8), len: 2_000 }).unwrap();
+    let op =
+        net.devices[1].0.submit(0, Operation::Read { addr: Hpa(bar + 8), len: 2_000 }).unwrap();
     assert!(net.device_wait(1, op).result == Ok(data.clone()));
     assert_eq!(bytes(net.devices[0].0.bar(0, 0).unwrap(), 8, 2_000), data);
     assert_eq!(net.hosts[0].0.counts().0.requests, before, "the host saw nothing of it");
     // UIO between the two goes the same way
-    let op = net.devices[1].0.submit(0, What::UioRead { addr: Hpa(bar + 8), len: 2_000 }).unwrap();
+    let op =
+        net.devices[1].0.submit(0, Operation::UioRead { addr: Hpa(bar + 8), len: 2_000 }).unwrap();
     assert!(net.device_wait(1, op).result == Ok(data));
     // into its own link's windows: nobody's
     let own = net.bar(0, DEVICES[1], 0);
-    let op = net.devices[1].0.submit(0, What::Read { addr: Hpa(own), len: 4 }).unwrap();
+    let op = net.devices[1].0.submit(0, Operation::Read { addr: Hpa(own), len: 4 }).unwrap();
     let refused = Err(Failure::Status(Status::UnsupportedRequest));
     assert_eq!(net.device_wait(1, op).result, refused);
 }
@@ -132,7 +134,7 @@ fn section_5_2_2_configuration_finds_its_bus() {
     let found = ids(net.hosts[0].0.tree().unwrap());
     let second = found.iter().find(|(_, device)| *device == DEVICES[1]).unwrap().0;
     let reg = Reg::at(0);
-    let vendor = |dest: Bdf| What::ConfigRead { dest, reg, type1: dest.bus() > 1 };
+    let vendor = |dest: Bdf| Operation::ConfigRead { dest, reg, type1: dest.bus() > 1 };
     let [high, low] = DEVICES[1].to_be_bytes();
     let op = net.hosts[0].0.submit(vendor(second));
     assert_eq!(net.wait(0, op), Ok(vec![0x98, 0x1E, low, high]));
@@ -176,9 +178,9 @@ fn modes_are_translated_between_links() {
         let data = pattern(at as u64, 1_000);
         net.hosts[0].0.write(Hpa(bar + 1), &data);
         assert!(net.read(0, bar + 1, 1_000) == Ok(data.clone()), "{at}");
-        let write = What::Write { addr: Hpa(RAM + 1), data: data.clone() };
+        let write = Operation::Write { addr: Hpa(RAM + 1), data: data.clone() };
         net.devices[at].0.submit(0, write).unwrap();
-        let op = net.devices[at].0.submit(0, What::Read { addr: Hpa(RAM + 1), len: 1_000 });
+        let op = net.devices[at].0.submit(0, Operation::Read { addr: Hpa(RAM + 1), len: 1_000 });
         assert!(net.device_wait(at, op.unwrap()).result == Ok(data), "{at}");
     }
     let bar = net.bar(0, DEVICES[0], 0);
@@ -210,8 +212,8 @@ fn switches_below_switches() {
     // from below one switch to below the other
     let bar = net.bar(0, three, 0);
     let data = pattern(1, 1_500);
-    net.devices[0].0.submit(0, What::Write { addr: Hpa(bar), data: data.clone() }).unwrap();
-    let op = net.devices[0].0.submit(0, What::Read { addr: Hpa(bar), len: 1_500 }).unwrap();
+    net.devices[0].0.submit(0, Operation::Write { addr: Hpa(bar), data: data.clone() }).unwrap();
+    let op = net.devices[0].0.submit(0, Operation::Read { addr: Hpa(bar), len: 1_500 }).unwrap();
     assert!(net.device_wait(0, op).result == Ok(data));
     net.hosts[0].0.turn_off();
     net.until(0, |event| (event == Event::TurnedOff).then_some(()));

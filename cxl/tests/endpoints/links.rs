@@ -10,7 +10,7 @@ use weft_cxl::completer::Target;
 use weft_cxl::cxl_device::{Event as DeviceEvent, Refusal};
 use weft_cxl::cxl_host::Event;
 use weft_cxl::pci::{ByteEnables, ErrorMessage, Reg};
-use weft_cxl::requester::{Failure, What};
+use weft_cxl::requester::{Failure, Operation};
 use weft_dataplane::time::Span;
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{Mode, Status};
@@ -93,10 +93,10 @@ fn bars_and_io_are_read_and_written_at_any_byte() {
         }
         let port = u32::try_from(io).unwrap();
         for (offset, data) in [(0, vec![1, 2, 3, 4]), (5, vec![9]), (10, vec![7, 8])] {
-            let op = net.hosts[0].0.submit(What::IoWrite { port: port + offset, data });
+            let op = net.hosts[0].0.submit(Operation::IoWrite { port: port + offset, data });
             assert_eq!(net.wait(0, op), Ok(vec![]));
         }
-        let op = net.hosts[0].0.submit(What::IoRead { port, len: 12 });
+        let op = net.hosts[0].0.submit(Operation::IoRead { port, len: 12 });
         assert_eq!(net.wait(0, op), Ok(vec![1, 2, 3, 4, 0, 9, 0, 0, 0, 0, 7, 8]));
         net.steps(4);
         assert_eq!(net.used(), 0);
@@ -126,9 +126,9 @@ fn the_device_reads_and_writes_host_memory() {
     for mode in MODES {
         let mut net = ready(mode);
         let data = pattern(9, 5_000);
-        let write = What::Write { addr: Hpa(RAM + 0x1003), data: data.clone() };
+        let write = Operation::Write { addr: Hpa(RAM + 0x1003), data: data.clone() };
         net.devices[0].0.submit(0, write).unwrap();
-        let read = What::Read { addr: Hpa(RAM + 0x1000), len: 5_010 };
+        let read = Operation::Read { addr: Hpa(RAM + 0x1000), len: 5_010 };
         let op = net.devices[0].0.submit(0, read).unwrap();
         let got = net.device_wait(0, op).result.unwrap();
         assert_eq!((&got[..3], &got[5_003..]), (&[0; 3][..], &[0; 7][..]), "{mode:?}");
@@ -136,16 +136,19 @@ fn the_device_reads_and_writes_host_memory() {
         let mut bytes = vec![0; 5_000];
         assert!(net.hosts[0].0.memory().read(RAM + 0x1003, &mut bytes) && bytes == data);
         // a read of zero length flushes, and brings nothing
-        let op =
-            net.devices[0].0.submit(0, What::Read { addr: Hpa(RAM + 0x1003), len: 0 }).unwrap();
+        let op = net.devices[0]
+            .0
+            .submit(0, Operation::Read { addr: Hpa(RAM + 0x1003), len: 0 })
+            .unwrap();
         assert_eq!(net.device_wait(0, op).result, Ok(vec![]));
         // beyond the end, and across it
         for addr in [RAM + RAM_LEN, RAM + RAM_LEN - 4, 0] {
-            let op = net.devices[0].0.submit(0, What::Read { addr: Hpa(addr), len: 8 }).unwrap();
+            let op =
+                net.devices[0].0.submit(0, Operation::Read { addr: Hpa(addr), len: 8 }).unwrap();
             let refused = Err(Failure::Status(Status::UnsupportedRequest));
             assert_eq!(net.device_wait(0, op).result, refused, "{mode:?} {addr:#x}");
         }
-        let write = What::Write { addr: Hpa(RAM + RAM_LEN - 4), data: vec![1; 8] };
+        let write = Operation::Write { addr: Hpa(RAM + RAM_LEN - 4), data: vec![1; 8] };
         net.devices[0].0.submit(0, write).unwrap();
         net.steps(4);
         assert_eq!(net.hosts[0].0.counts().0.unsupported, 4);
@@ -160,15 +163,15 @@ fn a_device_without_the_right_sends_nothing_and_messages_arrive() {
     let mut net = ready(Mode::Flit);
     let command = |net: &mut Net, value| {
         let (reg, enables) = (Reg::at(4), ByteEnables::of(4, 2));
-        let what = What::ConfigWrite { dest: BDF, reg, type1: false, value, enables };
+        let what = Operation::ConfigWrite { dest: BDF, reg, type1: false, value, enables };
         let op = net.hosts[0].0.submit(what);
         net.wait(0, op).unwrap();
     };
     command(&mut net, 3);
-    let write = What::Write { addr: Hpa(RAM), data: vec![1; 4] };
+    let write = Operation::Write { addr: Hpa(RAM), data: vec![1; 4] };
     assert_eq!(net.devices[0].0.submit(0, write), Err(Refusal::NotMaster(0)));
     assert_eq!(
-        net.devices[0].0.submit(7, What::Read { addr: Hpa(0), len: 1 }),
+        net.devices[0].0.submit(7, Operation::Read { addr: Hpa(0), len: 1 }),
         Err(Refusal::NoFunction(7))
     );
     // an interrupt: MSI at 5:0 of its capability, found in the tree
@@ -176,7 +179,7 @@ fn a_device_without_the_right_sends_nothing_and_messages_arrive() {
     let msi = net.hosts[0].0.tree().unwrap().get(BDF).unwrap().msi.unwrap();
     for (offset, value) in [(4, 0xFEE0_0000), (8, 0), (12, 0x1234), (0, 1 << 16)] {
         let (reg, enables) = (Reg::at(msi + offset), ByteEnables::ALL);
-        let what = What::ConfigWrite { dest: BDF, reg, type1: false, value, enables };
+        let what = Operation::ConfigWrite { dest: BDF, reg, type1: false, value, enables };
         let op = net.hosts[0].0.submit(what);
         net.wait(0, op).unwrap();
     }
@@ -221,13 +224,13 @@ fn unsupported_requests_are_answered_and_reported() {
     let bar = net.bar(0, DEVICE, 0);
     let refused = Err(Failure::Status(Status::UnsupportedRequest));
     assert_eq!(net.read(0, bar + (1 << 20), 8), refused);
-    let config = What::ConfigRead { dest: Bdf::new(1, 0, 5), reg: Reg::at(0), type1: false };
+    let config = Operation::ConfigRead { dest: Bdf::new(1, 0, 5), reg: Reg::at(0), type1: false };
     let op = net.hosts[0].0.submit(config);
     assert_eq!(net.wait(0, op), refused);
     // once software wants to hear of it, a posted one is reported as an error
     let express = net.hosts[0].0.tree().unwrap().get(BDF).unwrap().express.unwrap().1;
     let (reg, enables) = (Reg::at(express + 8), ByteEnables::of(express + 8, 2));
-    let what = What::ConfigWrite { dest: BDF, reg, type1: false, value: 0x281F, enables };
+    let what = Operation::ConfigWrite { dest: BDF, reg, type1: false, value: 0x281F, enables };
     let op = net.hosts[0].0.submit(what);
     net.wait(0, op).unwrap();
     net.hosts[0].0.write(Hpa(bar + (1 << 20)), &[1; 4]);
@@ -252,7 +255,7 @@ fn resets_forget_what_software_set() {
     net.hosts[0].0.write(Hpa(bar), &[7; 4]);
     assert_eq!(net.read(0, bar, 4), Ok(vec![7; 4]));
     let (reg, enables) = (Reg::at(express + 8), ByteEnables::of(express + 8, 2));
-    let what = What::ConfigWrite { dest: BDF, reg, type1: false, value: 0x8000, enables };
+    let what = Operation::ConfigWrite { dest: BDF, reg, type1: false, value: 0x8000, enables };
     let op = net.hosts[0].0.submit(what);
     net.wait(0, op).unwrap();
     net.device_until(0, |event| (event == DeviceEvent::Reset(Some(0))).then_some(()));

@@ -9,7 +9,7 @@ use weft_cxl::cxl_device::{Event, Refusal};
 use weft_cxl::ln::lnr::Refused;
 use weft_cxl::ln::{LineSize, LncSpec, Origin, Outcome, Regions, RootPort};
 use weft_cxl::pci::{ByteEnables, Reg};
-use weft_cxl::requester::{Ask, Failure, What};
+use weft_cxl::requester::{Failure, Operation, Transaction};
 use weft_dataplane::time::Span;
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{Mode, Status};
@@ -56,7 +56,7 @@ fn control(net: &mut Net, at: usize, value: u32) {
     let dest = id(net, at);
     let lnr = net.hosts[0].0.tree().unwrap().get(dest).unwrap().lnr.unwrap();
     let (reg, enables) = (Reg::at(lnr + 4), ByteEnables::of(lnr + 6, 2));
-    let what = What::ConfigWrite { dest, reg, type1: true, value: value << 16, enables };
+    let what = Operation::ConfigWrite { dest, reg, type1: true, value: value << 16, enables };
     let op = net.hosts[0].0.submit(what);
     net.wait(0, op).unwrap();
 }
@@ -112,7 +112,7 @@ fn section_3_2_2_an_ln_write_registers_and_others_writes_notify() {
     net.steps(8);
     assert!(watches(&mut net, 0, WATCHED));
     assert_eq!((copy(&net, 0, WATCHED), messages(&net)), (Some(data), [0, 0]));
-    net.devices[1].0.submit(0, What::Write { addr: Hpa(WATCHED + 4), data: vec![1] }).unwrap();
+    net.devices[1].0.submit(0, Operation::Write { addr: Hpa(WATCHED + 4), data: vec![1] }).unwrap();
     net.steps(12);
     assert_eq!((copy(&net, 0, WATCHED), messages(&net)), (None, [1, 0]));
 }
@@ -124,7 +124,7 @@ fn section_3_2_a_devices_plain_write_takes_its_own_copy() {
     for line in [WATCHED, WATCHED + 64, WATCHED + 128] {
         assert_eq!(read(&mut net, 0, line), Outcome::Cached);
     }
-    let write = What::Write { addr: Hpa(WATCHED + 60), data: vec![7; 8] };
+    let write = Operation::Write { addr: Hpa(WATCHED + 60), data: vec![7; 8] };
     net.devices[0].0.submit(0, write).unwrap();
     let copies = [0, 64, 128].map(|line| copy(&net, 0, WATCHED + line).is_some());
     assert_eq!(copies, [false, false, true]);
@@ -141,7 +141,7 @@ fn section_3_4_the_ln_bit_of_completions_tells_where_registrations_are_taken() {
     assert_eq!(read(&mut net, 0, RAM), Outcome::Once);
     assert!(!watches(&mut net, 0, RAM));
     for (ln, addr, want) in [(true, WATCHED, true), (false, WATCHED, false), (true, RAM, false)] {
-        let ask = Ask { ln, ..What::Read { addr: Hpa(addr), len: 64 }.into() };
+        let ask = Transaction { ln, ..Operation::Read { addr: Hpa(addr), len: 64 }.into() };
         let op = net.devices[0].0.submit(0, ask).unwrap();
         assert_eq!(net.device_wait(0, op).ln, want, "{ln} {addr:#x}");
     }
@@ -169,17 +169,19 @@ fn section_3_3_2_probe_and_deregister() {
 #[test]
 fn section_3_4_crossing_a_line_is_a_completer_abort() {
     let mut net = net(Mode::NonFlit, 16, 4);
-    let ask = Ask { ln: true, ..What::Read { addr: Hpa(WATCHED + 32), len: 64 }.into() };
+    let ask =
+        Transaction { ln: true, ..Operation::Read { addr: Hpa(WATCHED + 32), len: 64 }.into() };
     let op = net.devices[0].0.submit(0, ask).unwrap();
     let aborted = Err(Failure::Status(Status::CompleterAbort));
     assert_eq!(net.device_wait(0, op).result, aborted);
     let data = vec![7; 64];
-    let ask = Ask { ln: true, ..What::Write { addr: Hpa(WATCHED + 32), data }.into() };
+    let ask = Transaction { ln: true, ..Operation::Write { addr: Hpa(WATCHED + 32), data }.into() };
     net.devices[0].0.submit(0, ask).unwrap();
     net.steps(8);
     assert_eq!(net.hosts[0].0.counts().0.aborted, 2);
     assert_eq!(net.hosts[0].0.lnc().unwrap().lines(), 0);
-    let op = net.devices[0].0.submit(0, What::Read { addr: Hpa(WATCHED + 32), len: 64 }).unwrap();
+    let op =
+        net.devices[0].0.submit(0, Operation::Read { addr: Hpa(WATCHED + 32), len: 64 }).unwrap();
     assert_eq!(net.device_wait(0, op).result, Ok(vec![0; 64]), "nothing of it was written");
 }
 

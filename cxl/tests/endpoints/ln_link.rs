@@ -9,8 +9,8 @@ use weft_cxl::cxl_device::CxlDevice;
 use weft_cxl::cxl_host::CxlHost;
 use weft_cxl::ln::{LineSize, LncSpec, Regions};
 use weft_cxl::pci::Reg;
-use weft_cxl::requester::What;
-use weft_cxl::tlp_end::{Came, TlpEnd};
+use weft_cxl::requester::Operation;
+use weft_cxl::tlp_end::{Received, TlpEnd};
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::TlpConfig;
 use weft_dataplane::port::Port;
@@ -123,7 +123,7 @@ impl Link {
             let (end, port) = &mut self.far;
             let came = &mut self.came;
             end.poll(now, port, bufs, &mut |frame, _| {
-                let Came::Tlp(None, tlp) = frame.came else { panic!("{frame:?}") };
+                let Received::Tlp(None, tlp) = frame.content else { panic!("{frame:?}") };
                 came.push(tlp.bytes()[..tlp.len()].to_vec());
             })
             .unwrap();
@@ -246,15 +246,15 @@ fn section_3_3_3_a_device_keeps_the_order_of_its_requests() {
         for n in 0..4 {
             let (line, beyond) = (THERE + 64 * n, THERE + 0x1000 + 64 * n);
             let (data, device) = (vec![7; LINE], link.near_device());
-            device.submit(0, What::Write { addr: Hpa(beyond), data: data.clone() }).unwrap();
+            device.submit(0, Operation::Write { addr: Hpa(beyond), data: data.clone() }).unwrap();
             if ln {
                 device.ask_ln(0, |lnr, out| lnr.ln_write(Hpa(line), &data, out)).unwrap();
                 device.ask_ln(0, |lnr, out| lnr.ln_read(Hpa(line), out)).unwrap();
             } else {
-                device.submit(0, What::Write { addr: Hpa(line), data }).unwrap();
-                device.submit(0, What::Read { addr: Hpa(line), len: LINE }).unwrap();
+                device.submit(0, Operation::Write { addr: Hpa(line), data }).unwrap();
+                device.submit(0, Operation::Read { addr: Hpa(line), len: LINE }).unwrap();
             }
-            device.submit(0, What::Read { addr: Hpa(beyond), len: LINE }).unwrap();
+            device.submit(0, Operation::Read { addr: Hpa(beyond), len: LINE }).unwrap();
             link.steps(1);
         }
         let want = (0..4).flat_map(|n| {

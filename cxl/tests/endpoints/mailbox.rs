@@ -12,7 +12,7 @@ use weft_cxl::gfd::gam::Gam;
 use weft_cxl::pci::cxl::BlockId;
 use weft_cxl::pci::mailbox::{BlockKind, Mailbox};
 use weft_cxl::pci::{Function, RegisterBlock};
-use weft_cxl::requester::What;
+use weft_cxl::requester::Operation;
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::Mode;
 
@@ -95,7 +95,7 @@ fn the_ring_of_notifications_is_read_in_order() {
             let mut entry = [0; 32];
             entry[..8].copy_from_slice(&(next + n).to_le_bytes());
             if let Some(post) = gam.post(entry) {
-                let write = What::Write { addr: post.hpa, data: post.payload.to_vec() };
+                let write = Operation::Write { addr: post.hpa, data: post.payload.to_vec() };
                 net.devices[0].0.submit(0, write).unwrap();
             }
         }

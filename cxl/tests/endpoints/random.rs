@@ -8,7 +8,7 @@ use crate::rig::{Net, Place, RAM, device_config, function, host_config};
 use weft_base::rng::Rng;
 use weft_cxl::cxl_host::Export;
 use weft_cxl::ln::{LineSize, LncSpec, Regions};
-use weft_cxl::requester::What;
+use weft_cxl::requester::Operation;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::port::Port;
 use weft_dataplane::port::pipe::Pipe;
@@ -163,7 +163,7 @@ fn a_device_takes_anything() {
         let mut rng = Rng::new(0x00DE_71CE);
         for round in 0..ROUNDS {
             if round % 64 == 0 {
-                let _ = net.devices[0].0.submit(0, What::Read { addr: Hpa(RAM), len: 64 });
+                let _ = net.devices[0].0.submit(0, Operation::Read { addr: Hpa(RAM), len: 64 });
             }
             let tlp = bytes(&mut rng, mode);
             poke(&mut net, &mut port, mode, &tlp);

@@ -8,7 +8,7 @@ use serde_json::json;
 use weft_cxl::cxl_device::{CxlDevice, Event, Refusal};
 use weft_cxl::gfd::memory::Memory;
 use weft_cxl::pci::Function;
-use weft_cxl::requester::{Ask, OpId};
+use weft_cxl::requester::{OpId, Transaction};
 use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
@@ -35,7 +35,10 @@ fn refused(refusal: Refusal) -> Refused {
     Refused::because(refusal.to_string())
 }
 
-fn submitter(device: &mut CxlDevice, function: u8) -> impl FnMut(Ask) -> Result<OpId, Refused> {
+fn submitter(
+    device: &mut CxlDevice,
+    function: u8,
+) -> impl FnMut(Transaction) -> Result<OpId, Refused> {
     move |ask| device.submit(function, ask).map_err(refused)
 }
 

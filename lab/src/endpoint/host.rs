@@ -11,7 +11,7 @@ use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::mailbox::{MailboxFailure, Response, Ring, blocks};
 use weft_cxl::cxl_host::{CxlHost, Event, Exports};
 use weft_cxl::pci::{ByteEnables, Reg, Tree};
-use weft_cxl::requester::{Ask, Done, OpId, What};
+use weft_cxl::requester::{Done, OpId, Operation, Transaction};
 use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
@@ -180,12 +180,12 @@ impl HostEndpoint {
         }
         let type1 = dest.bus() != self.inner.root().buses().secondary;
         let what = match write {
-            None => What::ConfigRead { dest, reg, type1 },
+            None => Operation::ConfigRead { dest, reg, type1 },
             Some((value, enables)) => {
                 let refuse = |_| Refused::bad_request(format!("{value:#x} is not of 32 bits"));
                 let value = u32::try_from(value).map_err(refuse)?;
                 let enables = ByteEnables::from_low_bits(enables);
-                What::ConfigWrite { dest, reg, type1, value, enables }
+                Operation::ConfigWrite { dest, reg, type1, value, enables }
             }
         };
         let op = self.inner.submit(what);
@@ -294,7 +294,7 @@ impl HostEndpoint {
 
     fn done(&mut self, done: &Done, log: &mut EventLog) {
         let Self { inner: host, transfers, waiting, .. } = self;
-        if transfers.take(done, &mut |ask: Ask| Ok(host.submit(ask))) {
+        if transfers.take(done, &mut |ask: Transaction| Ok(host.submit(ask))) {
             return;
         }
         let ours = |it: &Waiting| matches!(it.what, Waits::Config { op, .. } if op == done.op);

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_cxl::requester::{Ask, Done, Failure, OpId, What};
+use weft_cxl::requester::{Done, Failure, OpId, Operation, Transaction};
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_parsers::tlp::Status;
@@ -28,7 +28,7 @@ pub const DATA_MAX: u64 = 1 << 20;
 const LOAD_PAUSE: Span = Span::from_ms(10);
 
 /// Who submits asks.
-pub type Submit<'a> = dyn FnMut(Ask) -> Result<OpId, Refused> + 'a;
+pub type Submit<'a> = dyn FnMut(Transaction) -> Result<OpId, Refused> + 'a;
 
 /// What is written or expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,8 +156,8 @@ impl Plan {
         })
     }
 
-    fn ask(&self, what: What) -> Ask {
-        Ask { to: self.to, ..what.into() }
+    fn ask(&self, what: Operation) -> Transaction {
+        Transaction { to: self.to, ..what.into() }
     }
 }
 
@@ -254,7 +254,7 @@ impl Transfer {
         *first = addr.min(*first);
     }
 
-    fn what(&self, chunk: &Chunk) -> What {
+    fn what(&self, chunk: &Chunk) -> Operation {
         let plan = &self.plan;
         let addr = Hpa(plan.addr + chunk.at);
         let len = usize::try_from(chunk.len).unwrap_or(0);
@@ -262,11 +262,15 @@ impl Transfer {
             (true, uio) => {
                 let mut data = vec![0; len];
                 plan.source.fill(chunk.at, &mut data);
-                if uio { What::UioWrite { addr, data } } else { What::Write { addr, data } }
+                if uio {
+                    Operation::UioWrite { addr, data }
+                } else {
+                    Operation::Write { addr, data }
+                }
             }
-            (false, true) => What::UioRead { addr, len },
-            (false, false) if plan.read => What::Read { addr, len },
-            (false, false) => What::Read { addr, len: 0 },
+            (false, true) => Operation::UioRead { addr, len },
+            (false, false) if plan.read => Operation::Read { addr, len },
+            (false, false) => Operation::Read { addr, len: 0 },
         }
     }
 

@@ -18,7 +18,7 @@ mod tunnels;
 use std::collections::{BTreeMap, VecDeque};
 
 use weft_cxl::cci::{Answer, Component, Served, Session, Ticket, serve};
-use weft_cxl::tlp_end::{Came, Carries, EndConfig, EndCounts, Progress, TlpEnd};
+use weft_cxl::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
 use weft_cxl::vdm::Vdm;
 use weft_cxl::vdm::mctp::Tunnel;
 use weft_dataplane::config::TlpConfig;
@@ -167,8 +167,8 @@ impl Agent {
     /// Takes in what the port has; [`Self::tables`] may be others afterwards. Returns how many frames came.
     pub fn receive(&mut self, now: Instant, port: &mut dyn Port, bufs: &mut Bufs) -> usize {
         let Self { end, arrived, counts, .. } = self;
-        let frames = end.receive(now, port, bufs, BURSTS, &mut |frame, _| match frame.came {
-            Came::Tlp(pth, tlp) => {
+        let frames = end.receive(now, port, bufs, BURSTS, &mut |frame, _| match frame.content {
+            Received::Tlp(pth, tlp) => {
                 counts.came += 1;
                 let bytes = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
                 let mode = tlp.mode();
@@ -177,7 +177,7 @@ impl Agent {
                     None => counts.unknown += 1, // the switch says where a frame came from
                 }
             }
-            Came::Control(_) => counts.control += 1,
+            Received::Control(_) => counts.control += 1,
         });
         while let Some(one) = self.arrived.pop_front() {
             match Tlp::parse(one.mode, &one.bytes) {

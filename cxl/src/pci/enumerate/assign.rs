@@ -14,7 +14,7 @@ use weft_parsers::fabric::Bdf;
 use super::spec::Reserve;
 use crate::pci::bridge::{Window, Windows};
 use crate::pci::function::BarKind;
-use crate::pci::tree::{Bar, Below, Node, Problem, Trouble};
+use crate::pci::tree::{Bar, Below, Node, Problem, ProblemKind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pool {
@@ -160,7 +160,7 @@ impl Giving {
     fn give_up(self, nodes: &mut [Node], pref: bool) -> Option<Problem> {
         let (bdf, index, size) = self.largest(nodes, pref)?;
         drop_bar(nodes, bdf, index);
-        Some(Problem { bdf, trouble: Trouble::NoRoom { index, size } })
+        Some(Problem { bdf, kind: ProblemKind::NoRoom { index, size } })
     }
 
     fn largest(self, nodes: &[Node], pref: bool) -> Option<(Bdf, u8, u64)> {

@@ -15,7 +15,7 @@ use crate::pci::express::PortKind;
 use crate::pci::function::BarKind;
 use crate::pci::regs::{self, cap, command, dvsec, express, ext, msi};
 use crate::pci::space::{high32, low32};
-use crate::pci::tree::{Bar, Below, Node, Problem, Tree, Trouble};
+use crate::pci::tree::{Bar, Below, Node, Problem, ProblemKind, Tree};
 
 /// Vendor ID of a function that is not ready (PCIe 6.0 §2.3.1, CRS software visibility).
 const NOT_READY: u16 = 0x0001;
@@ -42,7 +42,7 @@ enum Job {
     /// Write the addresses of a function, or the windows of a bridge, and switch it on.
     Apply(Box<Node>),
     /// Ask for the interrupts of a slot, once what is below is on.
-    Hear(Box<Node>),
+    EnableSlot(Box<Node>),
     /// Put together the tree.
     Finish,
 }
@@ -91,7 +91,7 @@ impl Scanner {
         let tree = Tree { bus: host.bus_first, ..Tree::default() };
         let mut this = Self::new(host, tree, Job::Finish);
         this.jobs.push(Job::Assign);
-        this.look_at(host.bus_first, 32);
+        this.scan_bus(host.bus_first, 32);
         this
     }
 
@@ -124,8 +124,8 @@ impl Scanner {
     /// Does a job. It changes nothing but `problems` before its last access.
     fn run(&mut self, job: Job) -> Done<()> {
         match job {
-            Job::Service(bdf) => self.look_at_slot(bdf),
-            Job::Rescan(bdf) => self.begin_inside(bdf),
+            Job::Service(bdf) => self.service_slot(bdf),
+            Job::Rescan(bdf) => self.rescan_below(bdf),
             Job::Function(bdf) => self.function(bdf),
             Job::Open(node) => self.open(node),
             Job::Close => self.close(),
@@ -134,7 +134,7 @@ impl Scanner {
                 Ok(())
             }
             Job::Apply(node) => self.apply(&node),
-            Job::Hear(node) => self.hear_of_slot(&node),
+            Job::EnableSlot(node) => self.enable_slot_interrupts(&node),
             Job::Finish => {
                 self.finish();
                 Ok(())
@@ -142,23 +142,23 @@ impl Scanner {
         }
     }
 
-    fn trouble(&mut self, bdf: Bdf, trouble: Trouble) {
-        self.problems.push(Problem { bdf, trouble });
+    fn problem(&mut self, bdf: Bdf, kind: ProblemKind) {
+        self.problems.push(Problem { bdf, kind });
     }
 
     /// Looks at `bus` next, which has `devices` devices at most.
-    fn look_at(&mut self, bus: u8, devices: u8) {
+    fn scan_bus(&mut self, bus: u8, devices: u8) {
         let places = (0..devices).rev().map(|device| Job::Function(Bdf::new(bus, device, 0)));
         self.jobs.extend(places);
     }
 
-    fn keep(&mut self, node: Node) {
+    fn add_node(&mut self, node: Node) {
         if let Some(frame) = self.frames.last_mut() {
             frame.nodes.push(node);
         }
     }
 
-    fn begin_inside(&mut self, bdf: Bdf) -> Done<()> {
+    fn rescan_below(&mut self, bdf: Bdf) -> Done<()> {
         let kind = self.tree.get(bdf).and_then(Node::kind);
         let below = self.tree.below_mut(bdf).filter(|below| below.buses.secondary != 0);
         let buses = below.ok_or(EnumerateError::NoBridge { bdf })?.buses;
@@ -167,11 +167,11 @@ impl Scanner {
         self.bus_next = u16::from(buses.secondary) + 1;
         self.bus_last = buses.subordinate;
         self.jobs.extend([Job::Finish, Job::Assign]);
-        self.look_at(buses.secondary, devices_below(kind));
+        self.scan_bus(buses.secondary, devices_below(kind));
         Ok(())
     }
 
-    fn look_at_slot(&mut self, bdf: Bdf) -> Done<()> {
+    fn service_slot(&mut self, bdf: Bdf) -> Done<()> {
         let node = self.tree.get(bdf);
         let slot = node.filter(|node| node.below.as_ref().is_some_and(|b| b.slot.is_some()));
         let (_, at) = slot.and_then(|node| node.express).ok_or(EnumerateError::NoBridge { bdf })?;
@@ -205,7 +205,7 @@ impl Scanner {
         }
         match node {
             Some(node) if node.below.is_some() => self.jobs.push(Job::Open(Box::new(node))),
-            Some(node) => self.keep(node),
+            Some(node) => self.add_node(node),
             None => {}
         }
         Ok(())
@@ -245,7 +245,7 @@ impl Scanner {
                 _ => return Ok(Some(id)),
             }
         }
-        self.trouble(bdf, Trouble::NotReady);
+        self.problem(bdf, ProblemKind::NotReady);
         Ok(None)
     }
 
@@ -255,11 +255,11 @@ impl Scanner {
             1 => 2,
             // All ones: it was there a moment ago.
             0x7F => {
-                self.trouble(bdf, Trouble::Lost);
+                self.problem(bdf, ProblemKind::Lost);
                 return Ok(None);
             }
             _ => {
-                self.trouble(bdf, Trouble::Header(header));
+                self.problem(bdf, ProblemKind::Header(header));
                 return Ok(None);
             }
         };
@@ -284,7 +284,7 @@ impl Scanner {
             node.below = Some(Below { pref64, slot, ..Below::default() });
         }
         if self.wire.read(bdf, regs::VENDOR)? != id {
-            self.trouble(bdf, Trouble::Lost);
+            self.problem(bdf, ProblemKind::Lost);
             return Ok(None);
         }
         Ok(Some(node))
@@ -316,7 +316,7 @@ impl Scanner {
             }
             at = u16::from(next & !3);
         }
-        self.trouble(bdf, Trouble::Capabilities(at));
+        self.problem(bdf, ProblemKind::Capabilities(at));
         Ok(())
     }
 
@@ -347,7 +347,7 @@ impl Scanner {
                 break;
             }
         }
-        self.trouble(bdf, Trouble::Capabilities(at));
+        self.problem(bdf, ProblemKind::Capabilities(at));
         Ok(())
     }
 
@@ -398,7 +398,7 @@ impl Scanner {
             } else {
                 let high = if wide { high } else { 0 };
                 let answer = u64::from(high) << 32 | u64::from(low);
-                self.trouble(bdf, Trouble::Bar { index: this, answer });
+                self.problem(bdf, ProblemKind::Bar { index: this, answer });
             }
         }
         Ok(bars)
@@ -418,8 +418,8 @@ impl Scanner {
         let secondary = u8::try_from(self.bus_next).ok().filter(|bus| *bus <= self.bus_last);
         let Some(secondary) = secondary else {
             self.wire.write(bdf, regs::BUSES, 0)?;
-            self.trouble(bdf, Trouble::NoBus);
-            self.keep(*node);
+            self.problem(bdf, ProblemKind::NoBus);
+            self.add_node(*node);
             return Ok(());
         };
         let buses = Buses { primary: bdf.bus(), secondary, subordinate: self.bus_last };
@@ -431,7 +431,7 @@ impl Scanner {
         }
         self.frames.push(Frame { bridge: Some(node), nodes: Vec::new() });
         self.jobs.push(Job::Close);
-        self.look_at(secondary, devices);
+        self.scan_bus(secondary, devices);
         Ok(())
     }
 
@@ -458,7 +458,7 @@ impl Scanner {
                 below.buses = buses;
                 below.nodes = nodes;
             }
-            self.keep(*node);
+            self.add_node(*node);
         }
         Ok(())
     }
@@ -537,7 +537,7 @@ impl Scanner {
             kept &= (self.wire.read(bdf, at)? ^ value) & mask == 0;
         }
         if !kept {
-            self.trouble(bdf, Trouble::Windows);
+            self.problem(bdf, ProblemKind::Windows);
         }
         Ok(())
     }
@@ -555,7 +555,7 @@ impl Scanner {
     }
 
     /// Asks for interrupts of a slot, its message first.
-    fn hear_of_slot(&mut self, node: &Node) -> Done<()> {
+    fn enable_slot_interrupts(&mut self, node: &Node) -> Done<()> {
         let slot = node.below.as_ref().and_then(|below| below.slot);
         let (Some(_), Some((_, at)), Some(msi), Some(address)) =
             (slot, node.express, node.msi, self.host.msi)
@@ -582,7 +582,7 @@ fn list_writes(nodes: &[Node], jobs: &mut Vec<Job>) {
         jobs.push(Job::Apply(alone.clone()));
         list_writes(node.nodes(), jobs);
         if node.below.is_some() {
-            jobs.push(Job::Hear(alone));
+            jobs.push(Job::EnableSlot(alone));
         }
     }
 }

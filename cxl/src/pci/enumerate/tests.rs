@@ -7,7 +7,7 @@ use crate::pci::function::BarKind;
 use crate::pci::regs;
 use crate::pci::space::Space;
 use crate::pci::testing::{Fabric, Thing, at, device, memory, port};
-use crate::pci::tree::{Problem, Trouble};
+use crate::pci::tree::{Problem, ProblemKind};
 
 const MEM32: BarKind = BarKind::Mem32 { prefetch: false };
 const MEM64: BarKind = BarKind::Mem64 { prefetch: false };
@@ -188,11 +188,11 @@ fn what_does_not_fit_into_a_slot_is_said() {
     fabric.plug(bdf, Some(switch(vec![downstream(1, None)])));
     let tree = service(&mut fabric, tree, bdf, spec);
     let upstream = Bdf::new(4, 0, 0);
-    assert_eq!(tree.problems, [Problem { bdf: upstream, trouble: Trouble::NoBus }]);
+    assert_eq!(tree.problems, [Problem { bdf: upstream, kind: ProblemKind::NoBus }]);
     fabric.plug(bdf, Some(memory(9, MIB)));
     let tree = service(&mut fabric, tree, bdf, spec);
-    let trouble = Trouble::NoRoom { index: 0, size: MIB };
-    assert_eq!(tree.problems, [Problem { bdf: upstream, trouble }], "the old one went with it");
+    let kind = ProblemKind::NoRoom { index: 0, size: MIB };
+    assert_eq!(tree.problems, [Problem { bdf: upstream, kind }], "the old one went with it");
     check(&fabric, &tree);
     fabric.plug(bdf, None);
     assert_eq!(service(&mut fabric, tree, bdf, spec).problems, []);
@@ -212,7 +212,7 @@ fn the_largest_gives_way_where_room_is_short() {
     let tree = enumerate(spec, &mut fabric).unwrap();
     let problem = |device: u16, index, size| {
         let node = tree.iter().find(|node| node.device == device).unwrap();
-        Problem { bdf: node.bdf, trouble: Trouble::NoRoom { index, size } }
+        Problem { bdf: node.bdf, kind: ProblemKind::NoRoom { index, size } }
     };
     assert_eq!(tree.problems, [problem(0xD3, 1, 64), problem(0xD4, 0, 1 << 30)]);
     check(&fabric, &tree);
@@ -232,7 +232,7 @@ fn a_function_may_ask_for_more_time() {
         fabric.place(Bdf::new(1, 0, 0)).unwrap().busy = busy;
         let tree = enumerate(spec, &mut fabric).unwrap();
         assert_eq!((fabric.waited_ns, tree.iter().count() == 2), (waited_ns, found), "{busy}");
-        let trouble = Problem { bdf: Bdf::new(1, 0, 0), trouble: Trouble::NotReady };
+        let trouble = Problem { bdf: Bdf::new(1, 0, 0), kind: ProblemKind::NotReady };
         assert_eq!(tree.problems, if found { vec![] } else { vec![trouble] }, "{busy}");
     }
 }
@@ -249,33 +249,33 @@ fn raw(change: impl Fn(&mut Space)) -> Thing {
 #[test]
 fn broken_functions_are_told_and_harm_no_other() {
     let list = |space: &mut Space| space.set16(regs::STATUS, regs::status::CAPABILITIES);
-    let bar = |index, answer| Trouble::Bar { index, answer };
+    let bar = |index, answer| ProblemKind::Bar { index, answer };
     #[rustfmt::skip] // columns: name, function, is it in the tree, trouble
-    let cases: Vec<(&str, Thing, bool, Trouble)> = vec![
-        ("list leads to itself", raw(|s| { list(s); s.set8(0x34, 0x50); s.set16(0x50, 0x5009); }), true, Trouble::Capabilities(0x50)),
-        ("list leads to the header", raw(|s| { list(s); s.set8(0x34, 0x50); s.set16(0x50, 0x2009); }), true, Trouble::Capabilities(0x20)),
+    let cases: Vec<(&str, Thing, bool, ProblemKind)> = vec![
+        ("list leads to itself", raw(|s| { list(s); s.set8(0x34, 0x50); s.set16(0x50, 0x5009); }), true, ProblemKind::Capabilities(0x50)),
+        ("list leads to the header", raw(|s| { list(s); s.set8(0x34, 0x50); s.set16(0x50, 0x2009); }), true, ProblemKind::Capabilities(0x20)),
         ("extended list is a loop", raw(|s| {
             s.add(0x10, 0x3C).unwrap();
             s.add_ext(3, 1, 12).unwrap();
             s.set16(0x102, 0x1001);
-        }), true, Trouble::Capabilities(0x100)),
-        ("header of type 2", raw(|s| s.set8(regs::HEADER_TYPE, 2)), false, Trouble::Header(2)),
+        }), true, ProblemKind::Capabilities(0x100)),
+        ("header of type 2", raw(|s| s.set8(regs::HEADER_TYPE, 2)), false, ProblemKind::Header(2)),
         ("BAR with holes", raw(|s| s.allow32(regs::BAR0, 0xF0F0_0000)), true, bar(0, 0xF0F0_0000)),
         ("BAR of no size", raw(|s| s.set32(regs::BAR0 + 4, 8)), true, bar(1, 8)),
         ("BAR all ones", raw(|s| s.set32(regs::BAR0 + 4, u32::MAX)), true, bar(1, 0xFFFF_FFFF)),
         ("BAR of a reserved type", raw(|s| { s.set32(regs::BAR0, 6); s.allow32(regs::BAR0, 0xFFFF_0000); }), true, bar(0, 0xFFFF_0006)),
         ("64 bits in the last", raw(|s| { s.set32(0x24, 4); s.allow32(0x24, 0xFFFF_0000); }), true, bar(5, u64::MAX << 16 | 4)),
         ("upper half is stuck", raw(|s| { s.set32(0x10, 4); s.allow32(0x10, 0xFFFF_0000); s.set32(0x14, 1); }), true, bar(0, 0x1_FFFF_0004)),
-        ("BAR larger than all", raw(|s| { s.set32(0x10, 12); s.allow32(0x14, 0x8000_0000); }), true, Trouble::NoRoom { index: 0, size: 1 << 63 }),
+        ("BAR larger than all", raw(|s| { s.set32(0x10, 12); s.allow32(0x14, 0x8000_0000); }), true, ProblemKind::NoRoom { index: 0, size: 1 << 63 }),
     ];
-    for (name, thing, found, trouble) in cases {
+    for (name, thing, found, kind) in cases {
         let mut fabric = below_root(switch(vec![
             downstream(1, Some(thing)),
             downstream(2, Some(memory(0xD1, MIB))),
         ]));
         let tree = enumerate(host(0), &mut fabric).unwrap();
         let bdf = Bdf::new(3, 0, 0);
-        assert_eq!(tree.problems, [Problem { bdf, trouble }], "{name}");
+        assert_eq!(tree.problems, [Problem { bdf, kind }], "{name}");
         assert_eq!(tree.get(bdf).is_some(), found, "{name}");
         let good = tree.iter().find(|node| node.device == 0xD1).unwrap();
         assert!(good.bars[0].address.is_some(), "{name}");
@@ -291,7 +291,7 @@ fn a_bridge_that_keeps_no_window_is_told() {
     }));
     let tree = enumerate(host(0), &mut fabric).unwrap();
     let bdf = Bdf::new(1, 0, 0);
-    assert_eq!(tree.problems, [Problem { bdf, trouble: Trouble::Windows }]);
+    assert_eq!(tree.problems, [Problem { bdf, kind: ProblemKind::Windows }]);
 }
 
 /// Wherever a function vanishes, the rest is found and mapped.

@@ -1,6 +1,6 @@
 //! A tunnel for CCI messages between the components of a fabric: MCTP over vendor-defined messages.
 //! Shape: [`Tunnel::request`] cuts a message into [`Sent`] packets; [`Tunnel::receive`] puts those that come together
-//! ([`parts`]); [`Event`]s are requests to be answered, responses, and requests that got none.
+//! ([`assembly`]); [`Event`]s are requests to be answered, responses, and requests that got none.
 //! Units: bytes; picoseconds.
 //! Source: DMTF DSP0236 section 8, DSP0238; docs/spec/wire-formats.md §4.1, §4.5 (5701); CXL 3.1 section 7.7.12.
 //!
@@ -11,7 +11,7 @@
 //! way, as the route back may not be there either. A requester owns the tag of its message (TO); its eight tags
 //! per peer bound what is under way to it.
 
-pub mod parts;
+pub mod assembly;
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "small numbers that make tests short")]
 mod tests;
@@ -26,8 +26,8 @@ use weft_parsers::fabric::{Bdf, Pid};
 use weft_parsers::tlp::mctp::{EID_NULL, UNIT};
 use weft_parsers::tlp::{MctpPacket, Mode, Pth, TlpRepr};
 
-pub use parts::{MESSAGE_MAX, Peer};
-use parts::{PartCounts, Parts};
+use assembly::{Assembler, AssemblyCounts};
+pub use assembly::{MESSAGE_MAX, Peer};
 
 /// Requests that wait for their response, to all peers.
 pub const PENDING_MAX: usize = 64;
@@ -192,7 +192,7 @@ pub struct Tunnel {
     out: VecDeque<Outgoing>,
     pending: Vec<Pending>,
     serving: Vec<Serving>,
-    parts: Parts,
+    assembler: Assembler,
     events: VecDeque<Event>,
     numbers: u64,
     tag: u8,
@@ -209,7 +209,7 @@ impl Tunnel {
             out: VecDeque::new(),
             pending: Vec::new(),
             serving: Vec::new(),
-            parts: Parts::default(),
+            assembler: Assembler::default(),
             events: VecDeque::new(),
             numbers: 0,
             tag: 0,
@@ -236,8 +236,8 @@ impl Tunnel {
 
     /// Counts so far.
     #[must_use]
-    pub const fn counts(&self) -> (TunnelCounts, PartCounts) {
-        (self.counts, self.parts.counts())
+    pub const fn counts(&self) -> (TunnelCounts, AssemblyCounts) {
+        (self.counts, self.assembler.counts())
     }
 
     /// Sends a request; what becomes of it is told as an event within `timeout`.
@@ -320,14 +320,14 @@ impl Tunnel {
             self.counts.unexpected += u64::from(packet.last);
             return;
         }
-        if let Some(body) = self.parts.push(now, (port, peer), packet) {
+        if let Some(body) = self.assembler.push(now, (port, peer), packet) {
             self.whole(now, (port, peer, pth.spid), packet, &body);
         }
     }
 
     /// The link at `port` went down, or `peer` cannot be reached: what is under way with it ends.
     pub fn forget(&mut self, peer: Peer) {
-        self.parts.forget(peer);
+        self.assembler.forget(peer);
         self.out.retain(|out| out.peer != peer);
         self.serving.retain(|serving| serving.peer != peer);
         self.fail(Failure::Gone, |pending| pending.peer == peer);
@@ -371,7 +371,7 @@ impl Tunnel {
     pub fn next_due(&self) -> Option<Instant> {
         let pending = self.pending.iter().map(|pending| pending.until).min();
         let serving = self.serving.iter().map(|serving| serving.until).min();
-        Instant::earlier(Instant::earlier(pending, serving), self.parts.next_due())
+        Instant::earlier(Instant::earlier(pending, serving), self.assembler.next_due())
     }
 
     /// The next tag, going round, that no request to `peer` has.
@@ -462,7 +462,7 @@ impl Tunnel {
     }
 
     fn expire(&mut self, now: Instant) {
-        self.parts.expire(now);
+        self.assembler.expire(now);
         self.serving.retain(|serving| serving.until > now);
         self.fail(Failure::TimedOut, |pending| pending.until <= now);
     }

@@ -142,7 +142,7 @@ fn every_assembly_of_three_packets() {
         }
         let events: Vec<_> = core::iter::from_fn(|| b.pop_event()).collect();
         assert_eq!(events.len(), whole, "{name}");
-        let want = PartCounts { orphans, out_of_order, restarted, ..PartCounts::default() };
+        let want = AssemblyCounts { orphans, out_of_order, restarted, ..AssemblyCounts::default() };
         assert_eq!(b.counts().1, want, "{name}");
         assert_eq!(b.counts().0.twice, u64::from(name == "twice as a whole"), "{name}");
     }
@@ -257,14 +257,14 @@ fn a_message_whose_packets_stop_is_given_up() {
     let mut b = Tunnel::new(pid(2));
     let pth = Pth::new(pid(1), pid(2));
     b.receive(ms(0), 0, pth, &packet(true, false, 3, &[8; 64]));
-    assert_eq!(b.next_due(), Some(Instant::ZERO + parts::PACKET_GAP));
-    b.poll(Instant::ZERO + parts::PACKET_GAP);
+    assert_eq!(b.next_due(), Some(Instant::ZERO + assembly::PACKET_GAP));
+    b.poll(Instant::ZERO + assembly::PACKET_GAP);
     assert_eq!((b.counts().1.timed_out, b.next_due()), (1, None));
     for k in 0..100 {
         let pth = Pth::new(pid(10 + k), pid(2));
         b.receive(ms(200), 0, pth, &packet(true, false, 3, &[8; 64]));
     }
-    assert_eq!(b.counts().1.no_room, 100 - parts::PARTS_MAX as u64);
+    assert_eq!(b.counts().1.no_room, 100 - assembly::ASSEMBLIES_MAX as u64);
 }
 
 #[test]
@@ -359,6 +359,6 @@ fn every_request_ends_once() {
         }
         assert!(open.is_empty() && answered > 200, "seed {seed}: {answered}");
         assert_eq!(failed > 0, bad > 0, "seed {seed}: {failed} of {answered}");
-        assert!(fm.parts.next_due().is_none() && fm.next_due().is_none(), "seed {seed}");
+        assert!(fm.assembler.next_due().is_none() && fm.next_due().is_none(), "seed {seed}");
     }
 }

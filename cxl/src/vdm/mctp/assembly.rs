@@ -1,5 +1,5 @@
 //! Packets of MCTP messages on their way to a whole one.
-//! Shape: [`Parts::push`] -> body of a whole message; one message at a time of each
+//! Shape: [`Assembler::push`] -> body of a whole message; one message at a time of each
 //! port, peer, tag and tag owner.
 //! Units: bytes; picoseconds.
 //! Source: DMTF DSP0236 section 8.1.5 (what ends an assembly); number and time of assemblies are ours.
@@ -13,7 +13,7 @@ use weft_parsers::tlp::MctpPacket;
 /// Longest CCI message: what the size of Fabric Crawl Out (5701) can say.
 pub const MESSAGE_MAX: usize = u16::MAX as usize;
 /// Messages that are put together at once.
-pub const PARTS_MAX: usize = 32;
+pub const ASSEMBLIES_MAX: usize = 32;
 /// How long the next packet of a message may take: as for a peer that does not answer at all.
 pub const PACKET_GAP: Span = Span::from_ms(100);
 /// Longest body: type, message, padding.
@@ -30,7 +30,7 @@ pub enum Peer {
 
 /// Why messages did not become whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PartCounts {
+pub struct AssemblyCounts {
     /// Packets without a message they belong to.
     pub orphans: u64,
     /// Messages with a packet lost, twice or in another place.
@@ -43,12 +43,12 @@ pub struct PartCounts {
     pub too_long: u64,
     /// Messages whose next packet did not come in time.
     pub timed_out: u64,
-    /// Messages beyond [`PARTS_MAX`].
+    /// Messages beyond [`ASSEMBLIES_MAX`].
     pub no_room: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Part {
+struct Assembly {
     bytes: Vec<u8>,
     next: u8,
     unit: usize,
@@ -57,15 +57,15 @@ struct Part {
 
 /// Messages that are put together.
 #[derive(Clone, Debug, Default)]
-pub struct Parts {
-    open: BTreeMap<(u8, Peer, bool, u8), Part>,
-    counts: PartCounts,
+pub struct Assembler {
+    open: BTreeMap<(u8, Peer, bool, u8), Assembly>,
+    counts: AssemblyCounts,
 }
 
-impl Parts {
+impl Assembler {
     /// Counts so far.
     #[must_use]
-    pub const fn counts(&self) -> PartCounts {
+    pub const fn counts(&self) -> AssemblyCounts {
         self.counts
     }
 
@@ -82,7 +82,7 @@ impl Parts {
         let had = self.open.remove(&key);
         let mut part = if packet.first {
             self.counts.restarted += u64::from(had.is_some());
-            Part { bytes: Vec::new(), next: packet.seq, unit: body.len(), until: now }
+            Assembly { bytes: Vec::new(), next: packet.seq, unit: body.len(), until: now }
         } else if let Some(part) = had {
             part
         } else {
@@ -101,7 +101,7 @@ impl Parts {
             if packet.last {
                 return Some(part.bytes);
             }
-            if self.open.len() < PARTS_MAX {
+            if self.open.len() < ASSEMBLIES_MAX {
                 (part.next, part.until) = (next, now + PACKET_GAP);
                 self.open.insert(key, part);
             } else {

@@ -1,6 +1,6 @@
 //! What is asked of a requester, how it ends, and what bounds its TLPs.
 //!
-//! Shape: [`Ask`] in, [`Done`] out; [`RequesterSpec`] bounds both.
+//! Shape: [`Transaction`] in, [`Done`] out; [`RequesterSpec`] bounds both.
 //! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7, 2.8; docs/spec/wire-formats.md §3.1.
 
@@ -16,7 +16,7 @@ pub struct OpId(pub(super) u64);
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Operation {
     /// Memory read; of no bytes: a read of zero length.
     Read {
         /// First byte.
@@ -85,9 +85,9 @@ pub enum What {
 
 /// A request of any size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct Transaction {
     /// What is asked.
-    pub what: What,
+    pub operation: Operation,
     /// The LN bit, of memory requests in non-flit mode.
     pub ln: bool,
     /// Port that a UIO request goes to, past the switch's address decode.
@@ -96,9 +96,9 @@ pub struct Ask {
     pub tc: u8,
 }
 
-impl From<What> for Ask {
-    fn from(what: What) -> Self {
-        Self { what, ln: false, to: None, tc: 0 }
+impl From<Operation> for Transaction {
+    fn from(operation: Operation) -> Self {
+        Self { operation, ln: false, to: None, tc: 0 }
     }
 }
 
