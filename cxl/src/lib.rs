@@ -21,4 +21,5 @@ pub mod ln;
 pub mod pci;
 pub mod requester;
 pub mod tlp_end;
+pub mod transaction_layer;
 pub mod vdm;

@@ -456,7 +456,7 @@ impl Fabric {
             assert_eq!(strange, (0, early, 0, 0), "switch {at}: {counts:?} {end:?}");
         }
         let (counts, requests, end) = self.net.hosts[0].0.counts();
-        assert_eq!((counts.unsent, requests.unexpected, end.malformed), (0, 0, 0));
+        assert_eq!((counts.tlps.unsent, requests.unexpected, end.malformed), (0, 0, 0));
     }
 }
 

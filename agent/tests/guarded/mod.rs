@@ -324,19 +324,19 @@ impl Guarded {
         let hosts = &self.net.hosts;
         let [host, peer] = [0, 1].map(|at| hosts[at].0.counts());
         put("host interrupts", host.0.interrupts);
-        put("host unsupported", host.0.unsupported);
-        put("host messages", host.0.messages);
+        put("host unsupported", host.0.tlps.unsupported);
+        put("host messages", host.0.tlps.messages);
         put("host timeouts", host.1.timeouts);
         put("host unexpected", host.1.unexpected);
         put("host mismatched", host.1.mismatched);
-        put("peer requests", peer.0.requests);
-        put("peer served", peer.0.served);
-        put("peer messages", peer.0.messages);
+        put("peer requests", peer.0.tlps.requests);
+        put("peer served", peer.0.tlps.served);
+        put("peer messages", peer.0.tlps.messages);
         put("peer unexpected", peer.1.unexpected);
         let (near, ..) = self.net.devices[0].0.counts();
-        put("near requests", near.requests);
-        put("near served", near.served);
-        put("near messages", near.messages);
+        put("near requests", near.tlps.requests);
+        put("near served", near.tlps.served);
+        put("near messages", near.tlps.messages);
         books
     }
 

@@ -7,29 +7,30 @@
 //!
 //! A link that goes down resets it, as a hot reset does; memory keeps its bytes.
 
+mod events;
 mod function;
+mod link;
 
 use std::collections::VecDeque;
 
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
-use weft_parsers::fabric::{Bdf, Hpa};
-use weft_parsers::tlp::view::{CODE_VDM_TYPE0, CODE_VDM_TYPE1};
-use weft_parsers::tlp::{Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, ln as wire};
+use weft_parsers::fabric::Bdf;
 
-use crate::completer::{CompleterSpec, Served};
-use crate::cxl_host::code;
+use crate::completer::CompleterSpec;
 use crate::gfd::memory::Memory;
-use crate::ln::{LnMessage, Lnr, LnrRequest, Outcome, Refused, Route, Ticket};
+use crate::ln::{Lnr, LnrRequest, Refused};
 use crate::pci::function::FunctionError;
-use crate::pci::mailbox::Command;
-use crate::pci::{ByteEnables, Function, Link, Reg, Uncorrectable};
+use crate::pci::{Function, Link};
 use crate::requester::uio::Uio;
-use crate::requester::{Done, OpId, Operation, RequesterCounts, RequesterSpec, Transaction};
-use crate::tlp_end::{Carries, EndConfig, EndCounts, Frame, Outbox, Progress, Received, TlpEnd};
+use crate::requester::{OpId, Operation, RequesterCounts, RequesterSpec, Transaction};
+use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, TlpEnd};
+use crate::transaction_layer::poll;
+pub use events::{DeviceCounts, Event};
 use function::State;
 pub use function::{FunctionConfig, MailboxPlace};
+use link::Core;
 
 /// Functions that a device may have.
 pub const FUNCTIONS_MAX: usize = 8;
@@ -67,88 +68,6 @@ pub enum DeviceError {
     /// A function cannot be made.
     #[error(transparent)]
     Function(#[from] FunctionError),
-}
-
-/// What happened; `function` is its number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// An ask came to its end.
-    Done {
-        /// Whose.
-        function: u8,
-        /// How.
-        done: Done,
-    },
-    /// An LN read or probe came to its end.
-    Ln {
-        /// Whose.
-        function: u8,
-        /// Which.
-        ticket: Ticket,
-        /// How.
-        outcome: Outcome,
-    },
-    /// A command for the mailbox, which [`CxlDevice::complete`] ends.
-    Command {
-        /// Whose.
-        function: u8,
-        /// What.
-        command: Command,
-    },
-    /// It was reset: one function by FLR, or all by the link.
-    Reset(Option<u8>),
-    /// A message that it has no use for.
-    Message {
-        /// By whom.
-        from: Bdf,
-        /// Code.
-        code: u8,
-        /// How it was routed.
-        routing: Routing,
-        /// Its two double words behind the code.
-        dws: (u32, u32),
-        /// Payload.
-        payload: Vec<u8>,
-    },
-}
-
-/// Counts of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct DeviceCounts {
-    /// Requests; their sum with the next three is what the end counts as received.
-    pub requests: u64,
-    /// Completions.
-    pub completions: u64,
-    /// Messages.
-    pub messages: u64,
-    /// NOPs, link control and TLPs with a PTH.
-    pub other: u64,
-    /// Requests that were served.
-    pub served: u64,
-    /// Requests refused as unsupported.
-    pub unsupported: u64,
-    /// Requests refused as completer aborts.
-    pub aborted: u64,
-    /// Writes with data that are marked as bad.
-    pub poisoned: u64,
-    /// Configuration requests answered with retry status.
-    pub retried: u64,
-    /// Completions for nothing.
-    pub unexpected: u64,
-    /// LN messages that took copies.
-    pub notified: u64,
-    /// TLPs of its own that have no form on the link.
-    pub unsent: u64,
-}
-
-struct Core {
-    mode: Mode,
-    functions: Vec<State>,
-    completer: CompleterSpec,
-    gim: bool,
-    busy: u32,
-    events: VecDeque<Event>,
-    counts: DeviceCounts,
 }
 
 /// A device. Whoever drives it has the port and a handle of the pool.
@@ -359,234 +278,11 @@ impl CxlDevice {
                 state.function.set_link(self.up.then(Link::default));
             }
         }
-        let Self { end, core, .. } = self;
-        core.work(now, end.is_full(), end.outbox());
-        let mut progress = end.poll(now, port, bufs, &mut |frame, out| core.take(&frame, out))?;
-        core.work(now, end.is_full(), end.outbox());
-        let due = core.functions.iter().filter_map(|state| state.requester.next_due()).min();
-        progress.next = Instant::earlier(progress.next, due);
-        progress.blocked |= end.waiting() > 0;
-        Ok(progress)
+        poll(&mut self.end, &mut self.core, now, port, bufs)
     }
 
     /// Gives back all chunks that wait.
     pub fn release(&mut self, bufs: &mut Bufs) {
         self.end.release(bufs);
-    }
-}
-
-impl Core {
-    fn reset(&mut self) {
-        for state in &mut self.functions {
-            state.reset();
-        }
-        self.events.push_back(Event::Reset(None));
-    }
-
-    fn send(&mut self, out: &mut Outbox, tlp: &TlpRepr<'_>) {
-        if out.send(None, tlp).is_err() {
-            self.counts.unsent += 1;
-        }
-    }
-
-    fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
-        let Self { functions, counts, events, .. } = self;
-        for (function, state) in (0..).zip(functions) {
-            if state.requester.expire(now) > 0 {
-                report(state, Uncorrectable::CompletionTimeout, false, out, counts);
-            }
-            if !full {
-                state.flush(now, &mut |tlp| {
-                    let sent = out.send(None, tlp).is_ok();
-                    counts.unsent += u64::from(!sent);
-                    sent
-                });
-            }
-            state.finish(&mut |done| events.push_back(Event::Done { function, done }));
-            events.extend(state.outcomes.drain(..).map(|(ticket, outcome)| Event::Ln {
-                function,
-                ticket,
-                outcome,
-            }));
-            events.extend(
-                state.commands.drain(..).map(|command| Event::Command { function, command }),
-            );
-        }
-    }
-
-    fn take(&mut self, frame: &Frame<'_>, out: &mut Outbox) {
-        let Received::Tlp(None, tlp) = frame.content else {
-            self.counts.other += 1;
-            return;
-        };
-        match tlp.kind() {
-            _ if tlp.is_completion() => self.completion(&tlp, out),
-            Kind::Nop => self.counts.other += 1,
-            Kind::Message { routing, .. } => self.message(&tlp, routing, out),
-            kind if kind.is_config() => {
-                self.counts.requests += 1;
-                self.config(&tlp, out);
-            }
-            _ => {
-                self.counts.requests += 1;
-                self.request(&tlp, out);
-            }
-        }
-    }
-
-    fn completion(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
-        self.counts.completions += 1;
-        let number = usize::from(tlp.requester().function());
-        let taken = self.functions.get_mut(number).is_some_and(|state| state.requester.take(tlp));
-        if !taken {
-            self.counts.unexpected += 1;
-            if let Some(state) = self.functions.first_mut() {
-                let error = Uncorrectable::UnexpectedCompletion;
-                report(state, error, false, out, &mut self.counts);
-            }
-        }
-    }
-
-    fn config(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
-        let Body::Config { dest, register, first_be } = tlp.repr().body else { return };
-        let number = usize::from(dest.function());
-        let type0 =
-            matches!(tlp.kind(), Kind::CfgRead { type1: false } | Kind::CfgWrite { type1: false });
-        if type0 && self.busy > 0 {
-            self.busy -= 1;
-            self.counts.retried += 1;
-            if let Some(answer) = Completion::of(tlp, Status::RequestRetry, dest) {
-                self.send(out, &answer);
-            }
-            return;
-        }
-        let Some(state) = self.functions.get_mut(number).filter(|_| type0) else {
-            self.counts.unsupported += 1;
-            if let Some(answer) = Completion::of(tlp, Status::UnsupportedRequest, dest) {
-                self.send(out, &answer);
-            }
-            return;
-        };
-        let reg = Reg::at(register);
-        if let Some(&value) = tlp.payload().first_chunk() {
-            state.capture(dest);
-            let effects = state.configure(
-                reg,
-                u32::from_le_bytes(value),
-                ByteEnables::from_low_bits(first_be),
-            );
-            if effects.reset {
-                self.events.push_back(Event::Reset(Some(dest.function())));
-            }
-            for (other, state) in (0u8..).zip(&mut self.functions) {
-                state.capture(Bdf::new(dest.bus(), dest.device(), other));
-            }
-            self.counts.served += 1;
-            if let Some(answer) = Completion::of(tlp, Status::Success, dest) {
-                self.send(out, &answer);
-            }
-            return;
-        }
-        let value = state.function.read(reg).to_le_bytes();
-        self.counts.served += 1;
-        if let Some(answer) = Completion::with_data(tlp, dest, 0, &value) {
-            self.send(out, &answer);
-        }
-    }
-
-    fn request(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
-        let Hpa(addr) = tlp.addr().unwrap_or_default();
-        let len = tlp.access_len();
-        let (io, uio) = (tlp.kind().is_io(), tlp.is_uio());
-        let Self { functions, completer, counts, gim, .. } = self;
-        let stranger = tlp.vend_prefix().is_some() && !(*gim && uio);
-        let holder = functions.iter_mut().position(|state| {
-            use crate::completer::Target;
-            state.reach(io, uio).holds(addr, len)
-        });
-        let Some(state) = functions.get_mut(holder.unwrap_or(0)) else { return };
-        let me = state.me();
-        let send = &mut |answer: &TlpRepr<'_>| {
-            counts.unsent += u64::from(out.send(None, answer).is_err());
-        };
-        let served = if stranger {
-            completer.refuse(tlp, Status::UnsupportedRequest, me, send);
-            Served::Unsupported
-        } else {
-            completer.serve(tlp, me, &mut state.reach(io, uio), send)
-        };
-        let error = match served {
-            Served::Done => {
-                counts.served += 1;
-                return;
-            }
-            Served::Unsupported => {
-                counts.unsupported += 1;
-                Uncorrectable::UnsupportedRequest
-            }
-            Served::Aborted => {
-                counts.aborted += 1;
-                Uncorrectable::CompleterAbort
-            }
-            Served::Poisoned => {
-                counts.poisoned += 1;
-                Uncorrectable::Poisoned
-            }
-        };
-        report(state, error, !tlp.wants_completion(), out, counts);
-    }
-
-    fn message(&mut self, tlp: &Tlp<'_>, routing: Routing, out: &mut Outbox) {
-        self.counts.messages += 1;
-        let (from, code) = (tlp.requester(), tlp.message_code().unwrap_or_default());
-        if let Ok(Some(message)) = wire::LnMessage::parse(tlp) {
-            let to = message.dest.map_or(Route::Broadcast, Route::Directed);
-            let message = LnMessage { to, nr: message.reason as u8, addr: message.line };
-            for lnr in self.functions.iter_mut().filter_map(|state| state.lnr.as_mut()) {
-                if matches!(lnr.on_message(&message), crate::ln::lnr::Effect::Dropped(1..)) {
-                    self.counts.notified += 1;
-                }
-            }
-            return;
-        }
-        match (routing, code) {
-            (Routing::Broadcast, code::PME_TURN_OFF) => {
-                let me = self.functions.first().map(State::me).unwrap_or_default();
-                let kind = Kind::Message { routing: Routing::Gather, data: false };
-                let body = Body::Message { code: code::PME_TO_ACK, dw2: 0, dw3: 0 };
-                self.send(out, &TlpRepr::new(self.mode, kind, me, 0, body));
-            }
-            //= PCIe 6.0 section 2.2.8.6: type 1 is dropped, type 0 is unsupported
-            (_, CODE_VDM_TYPE1) => {}
-            (_, CODE_VDM_TYPE0) => {
-                self.counts.unsupported += 1;
-                if let Some(state) = self.functions.first_mut() {
-                    let error = Uncorrectable::UnsupportedRequest;
-                    report(state, error, true, out, &mut self.counts);
-                }
-            }
-            _ => {
-                let dws = tlp.message_dws().unwrap_or_default();
-                let payload = tlp.payload().to_vec();
-                self.events.push_back(Event::Message { from, code, routing, dws, payload });
-            }
-        }
-    }
-}
-
-/// Notes an error, and tells the root if software wants it told.
-fn report(
-    state: &mut State,
-    error: Uncorrectable,
-    posted: bool,
-    out: &mut Outbox,
-    counts: &mut DeviceCounts,
-) {
-    let Some(message) = state.function.report(error, posted, [0; 4]) else { return };
-    let kind = Kind::Message { routing: Routing::ToRoot, data: false };
-    let body = Body::Message { code: message.code(), dw2: 0, dw3: 0 };
-    let mode = state.mode();
-    if out.send(None, &TlpRepr::new(mode, kind, state.me(), 0, body)).is_err() {
-        counts.unsent += 1;
     }
 }

@@ -290,7 +290,7 @@ fn transfer(fabric: &mut Fabric, exports: [Export; 2], addr: u64, to: Option<Pid
     fabric.steps(&exports, 4);
     fabric.check();
     let (counts, requests, _) = fabric.net.hosts[A].0.counts();
-    assert_eq!((counts.unsent, requests.unexpected, requests.timeouts), (0, 0, 0));
+    assert_eq!((counts.tlps.unsent, requests.unexpected, requests.timeouts), (0, 0, 0));
     assert_eq!(requests.sent, requests.answered);
 }
 
@@ -372,7 +372,7 @@ fn gim_that_is_not_allowed_is_unsupported() {
         let mut fabric = Fabric::new([0, prefix]);
         let op = fabric.net.hosts[A].0.uio_read(Hpa(FABRIC + SEGMENT), 64, None);
         assert_eq!(fabric.end(A, &exports, op), refused, "prefix {prefix}");
-        assert_eq!(fabric.net.hosts[B].0.counts().0.unsupported, served, "prefix {prefix}");
+        assert_eq!(fabric.net.hosts[B].0.counts().0.tlps.unsupported, served, "prefix {prefix}");
         fabric.check();
     }
     // plain memory requests reach no GIM
@@ -403,7 +403,7 @@ fn section_7_7_9_accelerator_reaches_a_memory_device_by_ldst() {
     let refused = Err(Failure::Status(CplStatus::UnsupportedRequest));
     assert_eq!(end(&mut fabric, read), refused);
     fabric.check();
-    let hosts = [A, B].map(|host| fabric.net.hosts[host].0.counts().0.requests);
+    let hosts = [A, B].map(|host| fabric.net.hosts[host].0.counts().0.tlps.requests);
     assert_eq!(hosts, [0, 0], "no host took part");
 }
 

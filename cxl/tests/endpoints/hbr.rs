@@ -106,7 +106,7 @@ fn figure_5_5_tlp3_goes_to_the_peer_that_claims_it() {
     let mut net = net(Mode::Flit, [Mode::Flit; 3], 2, true);
     net.enumerate(0);
     let bar = net.bar(0, DEVICES[0], 0);
-    let before = net.hosts[0].0.counts().0.requests;
+    let before = net.hosts[0].0.counts().0.tlps.requests;
     let data = pattern(3, 2_000);
     let write = Operation::Write { addr: Hpa(bar + 8), data: data.clone() };
     net.devices[1].0.submit(0, write).unwrap();
@@ -114,7 +114,7 @@ fn figure_5_5_tlp3_goes_to_the_peer_that_claims_it() {
         net.devices[1].0.submit(0, Operation::Read { addr: Hpa(bar + 8), len: 2_000 }).unwrap();
     assert!(net.device_wait(1, op).result == Ok(data.clone()));
     assert_eq!(bytes(net.devices[0].0.bar(0, 0).unwrap(), 8, 2_000), data);
-    assert_eq!(net.hosts[0].0.counts().0.requests, before, "the host saw nothing of it");
+    assert_eq!(net.hosts[0].0.counts().0.tlps.requests, before, "the host saw nothing of it");
     // UIO between the two goes the same way
     let op =
         net.devices[1].0.submit(0, Operation::UioRead { addr: Hpa(bar + 8), len: 2_000 }).unwrap();
@@ -164,7 +164,10 @@ fn section_5_2_3_one_answer_is_gathered_from_all() {
     net.steps(20);
     assert_eq!(net.hosts[0].0.next_event(), None, "one answer for all");
     let counts = net.switches[0].0.counts();
-    assert_eq!(net.devices.iter().map(|it| it.0.counts().0.messages).collect::<Vec<_>>(), [1; 3]);
+    assert_eq!(
+        net.devices.iter().map(|it| it.0.counts().0.tlps.messages).collect::<Vec<_>>(),
+        [1; 3]
+    );
     assert!(counts.ended >= 3, "{counts:?}");
 }
 

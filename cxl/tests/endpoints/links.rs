@@ -151,7 +151,7 @@ fn the_device_reads_and_writes_host_memory() {
         let write = Operation::Write { addr: Hpa(RAM + RAM_LEN - 4), data: vec![1; 8] };
         net.devices[0].0.submit(0, write).unwrap();
         net.steps(4);
-        assert_eq!(net.hosts[0].0.counts().0.unsupported, 4);
+        assert_eq!(net.hosts[0].0.counts().0.tlps.unsupported, 4);
         let mut last = [9; 4];
         net.hosts[0].0.memory().read(RAM + RAM_LEN - 4, &mut last);
         assert_eq!(last, [1; 4], "what lies below the boundary is a TLP of its own");
@@ -239,7 +239,7 @@ fn unsupported_requests_are_answered_and_reported() {
         _ => None,
     });
     assert_eq!(error, (BDF, ErrorMessage::NonFatal));
-    assert_eq!(net.devices[0].0.counts().0.unsupported, 3);
+    assert_eq!(net.devices[0].0.counts().0.tlps.unsupported, 3);
     // non-flit links have no UIO
     let mut net = ready(Mode::NonFlit);
     let op = net.hosts[0].0.uio_read(Hpa(bar), 64, None);

@@ -83,7 +83,7 @@ fn watches(net: &mut Net, at: usize, addr: u64) -> bool {
 }
 
 fn messages(net: &Net) -> [u64; 2] {
-    [0, 1].map(|at| net.devices[at].0.counts().0.messages)
+    [0, 1].map(|at| net.devices[at].0.counts().0.tlps.messages)
 }
 
 /// PCIe 5.0 section 6.21: read, update, message, and the copy is gone; one notification for one registration.
@@ -178,7 +178,7 @@ fn section_3_4_crossing_a_line_is_a_completer_abort() {
     let ask = Transaction { ln: true, ..Operation::Write { addr: Hpa(WATCHED + 32), data }.into() };
     net.devices[0].0.submit(0, ask).unwrap();
     net.steps(8);
-    assert_eq!(net.hosts[0].0.counts().0.aborted, 2);
+    assert_eq!(net.hosts[0].0.counts().0.tlps.aborted, 2);
     assert_eq!(net.hosts[0].0.lnc().unwrap().lines(), 0);
     let op =
         net.devices[0].0.submit(0, Operation::Read { addr: Hpa(WATCHED + 32), len: 64 }).unwrap();

@@ -139,15 +139,21 @@ fn a_host_takes_anything() {
         }
         let (counts, requests, end) = net.hosts[0].0.counts();
         assert_eq!(end.rx + end.foreign + end.malformed, ROUNDS, "{mode:?}");
-        let came = counts.requests + counts.completions + counts.messages + counts.other;
+        let came = counts.tlps.requests
+            + counts.tlps.completions
+            + counts.tlps.messages
+            + counts.tlps.other;
         assert_eq!(came, end.rx, "{mode:?}");
-        let judged = counts.served + counts.unsupported + counts.aborted + counts.poisoned;
-        assert_eq!(judged, counts.requests, "{mode:?}");
-        assert_eq!(requests.completions + requests.unexpected, counts.completions, "{mode:?}");
+        let judged = counts.tlps.served
+            + counts.tlps.unsupported
+            + counts.tlps.aborted
+            + counts.tlps.poisoned;
+        assert_eq!(judged, counts.tlps.requests, "{mode:?}");
+        assert_eq!(requests.completions + requests.unexpected, counts.tlps.completions, "{mode:?}");
         let ended = requests.answered + requests.timeouts + requests.given_up;
         assert!(requests.sent - ended <= 64);
-        assert!(counts.served > ROUNDS / 100 && end.malformed > ROUNDS / 100, "{counts:?}");
-        assert_eq!((net.used(), counts.unsent), (0, 0), "{mode:?}");
+        assert!(counts.tlps.served > ROUNDS / 100 && end.malformed > ROUNDS / 100, "{counts:?}");
+        assert_eq!((net.used(), counts.tlps.unsent), (0, 0), "{mode:?}");
     }
 }
 
@@ -171,13 +177,19 @@ fn a_device_takes_anything() {
         }
         let (counts, _, end) = net.devices[0].0.counts();
         assert_eq!(end.rx + end.foreign + end.malformed, ROUNDS, "{mode:?}");
-        let came = counts.requests + counts.completions + counts.messages + counts.other;
+        let came = counts.tlps.requests
+            + counts.tlps.completions
+            + counts.tlps.messages
+            + counts.tlps.other;
         assert_eq!(came, end.rx, "{mode:?}");
-        let judged = counts.served + counts.unsupported + counts.aborted + counts.poisoned;
-        let vdms = judged - counts.requests; // messages that are unsupported are no requests
-        assert!(vdms <= counts.messages, "{counts:?}");
-        assert!(counts.served > ROUNDS / 100, "{counts:?}");
-        assert_eq!((net.used(), counts.unsent), (0, 0), "{mode:?}");
+        let judged = counts.tlps.served
+            + counts.tlps.unsupported
+            + counts.tlps.aborted
+            + counts.tlps.poisoned;
+        let vdms = judged - counts.tlps.requests; // messages that are unsupported are no requests
+        assert!(vdms <= counts.tlps.messages, "{counts:?}");
+        assert!(counts.tlps.served > ROUNDS / 100, "{counts:?}");
+        assert_eq!((net.used(), counts.tlps.unsent), (0, 0), "{mode:?}");
     }
 }
 

@@ -1,0 +1,70 @@
+//! What happens at a device, and what it counts.
+//!
+//! Shape: [`Event`]s by function number; [`DeviceCounts`].
+//! Units: TLPs.
+//! Source: PCIe 6.0 chapters 2 and 6; PCIe 5.0 section 6.21.
+
+use weft_parsers::fabric::Bdf;
+use weft_parsers::tlp::Routing;
+
+use crate::ln::{Outcome, Ticket};
+use crate::pci::mailbox::Command;
+use crate::requester::Done;
+use crate::transaction_layer::TlpCounts;
+
+/// What happened; `function` is its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An ask came to its end.
+    Done {
+        /// Whose.
+        function: u8,
+        /// How.
+        done: Done,
+    },
+    /// An LN read or probe came to its end.
+    Ln {
+        /// Whose.
+        function: u8,
+        /// Which.
+        ticket: Ticket,
+        /// How.
+        outcome: Outcome,
+    },
+    /// A command for the mailbox, which [`super::CxlDevice::complete`] ends.
+    Command {
+        /// Whose.
+        function: u8,
+        /// What.
+        command: Command,
+    },
+    /// It was reset: one function by FLR, or all by the link.
+    Reset(Option<u8>),
+    /// A message that it has no use for.
+    Message {
+        /// By whom.
+        from: Bdf,
+        /// Code.
+        code: u8,
+        /// How it was routed.
+        routing: Routing,
+        /// Its two double words behind the code.
+        dws: (u32, u32),
+        /// Payload.
+        payload: Vec<u8>,
+    },
+}
+
+/// Counts of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct DeviceCounts {
+    /// By kind and outcome.
+    #[serde(flatten)]
+    pub tlps: TlpCounts,
+    /// Configuration requests answered with retry status.
+    pub retried: u64,
+    /// Completions for nothing.
+    pub unexpected: u64,
+    /// LN messages that took copies.
+    pub notified: u64,
+}

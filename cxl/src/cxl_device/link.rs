@@ -1,0 +1,219 @@
+//! A device behind its link: what its functions send, and what they do with what came.
+//!
+//! Shape: a [`TransactionLayer`] over the functions; [`Event`]s for the device's owner.
+//! Units: bytes.
+//! Source: PCIe 6.0 sections 2.2.6.2, 2.2.8, 2.3.1, 6.2; PCIe 5.0 section 6.21; CXL 3.1 section 7.7.3.3.
+
+use std::collections::VecDeque;
+
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::{Bdf, Hpa};
+use weft_parsers::tlp::view::{CODE_VDM_TYPE0, CODE_VDM_TYPE1};
+use weft_parsers::tlp::{Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, ln as wire};
+
+use super::events::{DeviceCounts, Event};
+use super::function::State;
+use crate::completer::{CompleterSpec, Served, Target};
+use crate::cxl_host::code;
+use crate::ln::{LnMessage, Route};
+use crate::pci::{ByteEnables, Reg, Uncorrectable};
+use crate::tlp_end::Outbox;
+use crate::transaction_layer::{TlpCounts, TransactionLayer};
+
+/// A device behind the end of its link.
+pub(super) struct Core {
+    pub mode: Mode,
+    pub functions: Vec<State>,
+    pub completer: CompleterSpec,
+    pub gim: bool,
+    pub busy: u32,
+    pub events: VecDeque<Event>,
+    pub counts: DeviceCounts,
+}
+
+impl Core {
+    pub(super) fn reset(&mut self) {
+        for state in &mut self.functions {
+            state.reset();
+        }
+        self.events.push_back(Event::Reset(None));
+    }
+
+    fn config(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
+        let Body::Config { dest, register, first_be } = tlp.repr().body else { return };
+        let number = usize::from(dest.function());
+        let type0 =
+            matches!(tlp.kind(), Kind::CfgRead { type1: false } | Kind::CfgWrite { type1: false });
+        if type0 && self.busy > 0 {
+            self.busy -= 1;
+            self.counts.retried += 1;
+            if let Some(answer) = Completion::of(tlp, Status::RequestRetry, dest) {
+                self.send(out, &answer);
+            }
+            return;
+        }
+        let Some(state) = self.functions.get_mut(number).filter(|_| type0) else {
+            self.counts.tlps.unsupported += 1;
+            if let Some(answer) = Completion::of(tlp, Status::UnsupportedRequest, dest) {
+                self.send(out, &answer);
+            }
+            return;
+        };
+        let reg = Reg::at(register);
+        if let Some(&value) = tlp.payload().first_chunk() {
+            state.capture(dest);
+            let effects = state.configure(
+                reg,
+                u32::from_le_bytes(value),
+                ByteEnables::from_low_bits(first_be),
+            );
+            if effects.reset {
+                self.events.push_back(Event::Reset(Some(dest.function())));
+            }
+            for (other, state) in (0u8..).zip(&mut self.functions) {
+                state.capture(Bdf::new(dest.bus(), dest.device(), other));
+            }
+            self.counts.tlps.served += 1;
+            if let Some(answer) = Completion::of(tlp, Status::Success, dest) {
+                self.send(out, &answer);
+            }
+            return;
+        }
+        let value = state.function.read(reg).to_le_bytes();
+        self.counts.tlps.served += 1;
+        if let Some(answer) = Completion::with_data(tlp, dest, 0, &value) {
+            self.send(out, &answer);
+        }
+    }
+}
+
+impl TransactionLayer for Core {
+    fn counts(&mut self) -> &mut TlpCounts {
+        &mut self.counts.tlps
+    }
+
+    fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
+        let Self { functions, counts, events, .. } = self;
+        for (function, state) in (0..).zip(functions) {
+            if state.requester.expire(now) > 0 {
+                report(state, Uncorrectable::CompletionTimeout, false, out, counts);
+            }
+            if !full {
+                state.flush(now, &mut |tlp| {
+                    let sent = out.send(None, tlp).is_ok();
+                    counts.tlps.unsent += u64::from(!sent);
+                    sent
+                });
+            }
+            state.finish(&mut |done| events.push_back(Event::Done { function, done }));
+            events.extend(state.outcomes.drain(..).map(|(ticket, outcome)| Event::Ln {
+                function,
+                ticket,
+                outcome,
+            }));
+            events.extend(
+                state.commands.drain(..).map(|command| Event::Command { function, command }),
+            );
+        }
+    }
+
+    fn completion(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
+        let number = usize::from(tlp.requester().function());
+        let taken = self.functions.get_mut(number).is_some_and(|state| state.requester.take(tlp));
+        if !taken {
+            self.counts.unexpected += 1;
+            if let Some(state) = self.functions.first_mut() {
+                let error = Uncorrectable::UnexpectedCompletion;
+                report(state, error, false, out, &mut self.counts);
+            }
+        }
+    }
+
+    fn message(&mut self, tlp: &Tlp<'_>, routing: Routing, out: &mut Outbox) {
+        let (from, code) = (tlp.requester(), tlp.message_code().unwrap_or_default());
+        if let Ok(Some(message)) = wire::LnMessage::parse(tlp) {
+            let to = message.dest.map_or(Route::Broadcast, Route::Directed);
+            let message = LnMessage { to, nr: message.reason as u8, addr: message.line };
+            for lnr in self.functions.iter_mut().filter_map(|state| state.lnr.as_mut()) {
+                if matches!(lnr.on_message(&message), crate::ln::lnr::Effect::Dropped(1..)) {
+                    self.counts.notified += 1;
+                }
+            }
+            return;
+        }
+        match (routing, code) {
+            (Routing::Broadcast, code::PME_TURN_OFF) => {
+                let me = self.functions.first().map(State::me).unwrap_or_default();
+                let kind = Kind::Message { routing: Routing::Gather, data: false };
+                let body = Body::Message { code: code::PME_TO_ACK, dw2: 0, dw3: 0 };
+                self.send(out, &TlpRepr::new(self.mode, kind, me, 0, body));
+            }
+            //= PCIe 6.0 section 2.2.8.6: type 1 is dropped, type 0 is unsupported
+            (_, CODE_VDM_TYPE1) => {}
+            (_, CODE_VDM_TYPE0) => {
+                self.counts.tlps.unsupported += 1;
+                if let Some(state) = self.functions.first_mut() {
+                    let error = Uncorrectable::UnsupportedRequest;
+                    report(state, error, true, out, &mut self.counts);
+                }
+            }
+            _ => {
+                let dws = tlp.message_dws().unwrap_or_default();
+                let payload = tlp.payload().to_vec();
+                self.events.push_back(Event::Message { from, code, routing, dws, payload });
+            }
+        }
+    }
+
+    fn request(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
+        if tlp.kind().is_config() {
+            return self.config(tlp, out);
+        }
+        let Hpa(addr) = tlp.addr().unwrap_or_default();
+        let len = tlp.access_len();
+        let (io, uio) = (tlp.kind().is_io(), tlp.is_uio());
+        let Self { functions, completer, counts, gim, .. } = self;
+        let stranger = tlp.vend_prefix().is_some() && !(*gim && uio);
+        let holder = functions.iter_mut().position(|state| state.reach(io, uio).holds(addr, len));
+        let Some(state) = functions.get_mut(holder.unwrap_or(0)) else { return };
+        let me = state.me();
+        let send = &mut |answer: &TlpRepr<'_>| {
+            counts.tlps.unsent += u64::from(out.send(None, answer).is_err());
+        };
+        let served = if stranger {
+            completer.refuse(tlp, Status::UnsupportedRequest, me, send);
+            Served::Unsupported
+        } else {
+            completer.serve(tlp, me, &mut state.reach(io, uio), send)
+        };
+        counts.tlps.count(served);
+        let error = match served {
+            Served::Done => return,
+            Served::Unsupported => Uncorrectable::UnsupportedRequest,
+            Served::Aborted => Uncorrectable::CompleterAbort,
+            Served::Poisoned => Uncorrectable::Poisoned,
+        };
+        report(state, error, !tlp.wants_completion(), out, counts);
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.functions.iter().filter_map(|state| state.requester.next_due()).min()
+    }
+}
+
+/// Notes an error, and tells the root if software wants it told.
+fn report(
+    state: &mut State,
+    error: Uncorrectable,
+    posted: bool,
+    out: &mut Outbox,
+    counts: &mut DeviceCounts,
+) {
+    let Some(message) = state.function.report(error, posted, [0; 4]) else { return };
+    let kind = Kind::Message { routing: Routing::ToRoot, data: false };
+    let body = Body::Message { code: message.code(), dw2: 0, dw3: 0 };
+    let mode = state.mode();
+    if out.send(None, &TlpRepr::new(mode, kind, state.me(), 0, body)).is_err() {
+        counts.tlps.unsent += 1;
+    }
+}

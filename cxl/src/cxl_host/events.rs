@@ -1,0 +1,110 @@
+//! What happens at a host, and what it counts.
+//!
+//! Shape: [`Event`]s in a bounded [`Events`]; [`HostCounts`].
+//! Units: TLPs, events.
+//! Source: PCIe 6.0 chapters 2 and 6.
+
+use std::collections::VecDeque;
+
+use weft_parsers::fabric::{Bdf, Hpa};
+use weft_parsers::tlp::Routing;
+
+use super::mailbox::{MailboxFailure, Response};
+use crate::pci::ErrorMessage;
+use crate::pci::enumerate::EnumerateError;
+use crate::requester::Done;
+use crate::transaction_layer::TlpCounts;
+
+/// Events that wait for whoever owns the host; beyond, the oldest is dropped.
+const EVENTS_MAX: usize = 65_536;
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An ask came to its end.
+    Done(Done),
+    /// Enumeration is finished; [`super::CxlHost::tree`] has what it found.
+    Enumerated(Result<(), EnumerateError>),
+    /// An interrupt.
+    Msi {
+        /// Where it was written.
+        addr: Hpa,
+        /// What.
+        data: u32,
+        /// By whom.
+        from: Bdf,
+    },
+    /// A function reports an error.
+    Error {
+        /// Who.
+        from: Bdf,
+        /// How bad.
+        message: ErrorMessage,
+    },
+    /// All below are ready to lose power.
+    TurnedOff,
+    /// Another message.
+    Message {
+        /// By whom.
+        from: Bdf,
+        /// Code.
+        code: u8,
+        /// How it was routed.
+        routing: Routing,
+        /// Its two double words behind the code.
+        dws: (u32, u32),
+        /// Payload.
+        payload: Vec<u8>,
+    },
+    /// A mailbox answered a command, or did not.
+    Response {
+        /// The number that [`super::CxlHost::command`] gave it.
+        number: u64,
+        /// What it said.
+        result: Result<Response, MailboxFailure>,
+    },
+    /// The link came up, or went down.
+    Link(bool),
+    /// Software resets what is below the root port, or ends that: its owner's to carry out.
+    Reset(bool),
+}
+
+/// Counts of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct HostCounts {
+    /// By kind and outcome.
+    #[serde(flatten)]
+    pub tlps: TlpCounts,
+    /// Interrupts.
+    pub interrupts: u64,
+    /// Events that nobody took.
+    pub events_lost: u64,
+}
+
+/// Events that wait for whoever owns the host.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    queue: VecDeque<Event>,
+    lost: u64,
+}
+
+impl Events {
+    /// Appends an event; where too many wait, the oldest is dropped.
+    pub(super) fn push(&mut self, event: Event) {
+        if self.queue.len() >= EVENTS_MAX {
+            self.queue.pop_front();
+            self.lost += 1;
+        }
+        self.queue.push_back(event);
+    }
+
+    /// Takes the oldest.
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        self.queue.pop_front()
+    }
+
+    /// Events that nobody took.
+    pub(super) const fn lost(&self) -> u64 {
+        self.lost
+    }
+}

@@ -1,0 +1,217 @@
+//! A host behind its link: its root port, what it serves of others' requests, and what its software sends.
+//!
+//! Shape: [`Core`] is all but the end of the link; with its [`Exports`] it is a [`TransactionLayer`].
+//! Units: bytes, addresses of the bus.
+//! Source: PCIe 6.0 chapters 2 and 6; CXL 3.1 section 7.7.3.3; docs/spec/cxl-fabric.md "Routes".
+
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::{Bdf, Hpa};
+use weft_parsers::tlp::{Kind, Mode, Routing, Status, Tlp, TlpRepr};
+
+use super::code;
+use super::events::{Event, Events, HostCounts};
+use super::ln;
+use super::memory::{Exports, HostMemory};
+use super::software::{Advance, Software};
+use crate::completer::{CompleterSpec, Served};
+use crate::ln::Lnc;
+use crate::pci::{Bridge, BridgeEffects, ErrorMessage, Link};
+use crate::requester::Requester;
+use crate::requester::uio::UioSide;
+use crate::tlp_end::Outbox;
+use crate::transaction_layer::{TlpCounts, TransactionLayer};
+
+/// Bytes of addresses that interrupts are written to.
+const MSI_LEN: u64 = 1 << 20;
+
+/// A host behind the end of its link.
+pub(super) struct Core {
+    pub mode: Mode,
+    pub me: Bdf,
+    pub root: Bridge,
+    pub memory: HostMemory,
+    pub requester: Requester,
+    pub completer: CompleterSpec,
+    pub gim: bool,
+    pub lnc: Option<Lnc>,
+    pub uio: UioSide,
+    pub software: Software,
+    pub events: Events,
+    pub counts: HostCounts,
+}
+
+impl Core {
+    pub(super) fn link(&mut self, up: bool) {
+        self.events.push(Event::Link(up));
+        if up {
+            let first = self.root.set_present(true);
+            let second = self.root.set_link(Some(Link::default()));
+            self.react(&first);
+            self.react(&second);
+            return;
+        }
+        self.requester.give_up();
+        if let Some(lnc) = &mut self.lnc {
+            lnc.port_down(ln::PORT);
+        }
+        let lost = self.root.lose_link();
+        let gone = self.root.set_present(false);
+        self.react(&lost);
+        self.react(&gone);
+    }
+
+    /// The root port is in the host: its interrupts and errors cross no link.
+    fn react(&mut self, effects: &BridgeEffects) {
+        if let Some(message) = effects.message {
+            self.error(self.me, message);
+        }
+        if let Some(on) = effects.reset {
+            self.events.push(Event::Reset(on));
+        }
+        if let Some(msi) = self.root.msi().filter(|_| effects.interrupt) {
+            self.interrupt(Hpa(msi.address), msi.data.into(), self.me);
+        }
+    }
+
+    fn error(&mut self, from: Bdf, message: ErrorMessage) {
+        self.root.receive_error(from, message);
+        self.events.push(Event::Error { from, message });
+    }
+
+    fn interrupt(&mut self, addr: Hpa, data: u32, from: Bdf) {
+        self.counts.interrupts += 1;
+        self.events.push(Event::Msi { addr, data, from });
+        self.software.interrupt(addr, from);
+    }
+
+    /// What needs no TLP to come: answers, timeouts, software, messages, and what can be sent.
+    fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
+        self.requester.expire(now);
+        loop {
+            self.finish();
+            let Self { software, requester, root, events, .. } = self;
+            match software.advance(now, requester, root, events) {
+                Advance::Idle => break,
+                Advance::Again => {}
+                Advance::Wrote(effects) => self.react(&effects),
+            }
+        }
+        while self.software.exchange(now, &mut self.requester, &mut self.events) {}
+        if full {
+            return;
+        }
+        let Self { requester, counts, .. } = self;
+        requester.flush(now, &mut |tlp| {
+            let sent = out.send(None, tlp).is_ok();
+            counts.tlps.unsent += u64::from(!sent);
+            sent
+        });
+        self.finish();
+        while let Some((_, message)) = self.lnc.as_mut().and_then(|it| it.next_message(now)) {
+            let (me, counts) = (self.me, &mut self.counts);
+            ln::send(&message, me, &mut |tlp| {
+                counts.tlps.unsent += u64::from(out.send(None, tlp).is_err());
+            });
+        }
+    }
+
+    /// Hands the ends of transactions to who asked.
+    fn finish(&mut self) {
+        while let Some(done) = self.requester.next_done() {
+            let others = self.software.take(done).and_then(|done| self.uio.take(done));
+            if let Some(done) = others {
+                self.events.push(Event::Done(done));
+            }
+        }
+    }
+
+    fn request(&mut self, tlp: &Tlp<'_>, exports: &dyn Exports, out: &mut Outbox) {
+        let Hpa(addr) = tlp.addr().unwrap_or_default();
+        let is_interrupt = |base: u64| addr.wrapping_sub(base) < MSI_LEN;
+        if tlp.kind() == Kind::MemWrite
+            && self.software.msi().is_some_and(is_interrupt)
+            && let Some(data) = tlp.payload().first_chunk()
+            && tlp.length_dw() == 1
+        {
+            self.counts.tlps.count(Served::Done);
+            self.interrupt(Hpa(addr), u32::from_le_bytes(*data), tlp.requester());
+            return;
+        }
+        let Self { lnc, completer, me, memory, counts, gim, .. } = self;
+        let send = &mut |answer: &TlpRepr<'_>| {
+            counts.tlps.unsent += u64::from(out.send(None, answer).is_err());
+        };
+        let served = match (tlp.kind(), tlp.vend_prefix(), lnc) {
+            (kind, None, Some(lnc)) if !kind.is_io() => {
+                ln::serve(lnc, *completer, *me, memory, tlp, send)
+            }
+            (_, None, _) if !tlp.kind().is_io() => completer.serve(tlp, *me, memory, send),
+            (kind, Some(prefix), _) if kind.is_uio() => {
+                let len = tlp.access_len();
+                let local = exports.local(prefix.pid(), Hpa(addr), len).filter(|_| *gim);
+                if let Some(local) = local {
+                    completer.serve_at(tlp, local, *me, memory, send)
+                } else {
+                    completer.refuse(tlp, Status::UnsupportedRequest, *me, send);
+                    Served::Unsupported
+                }
+            }
+            _ => {
+                completer.refuse(tlp, Status::UnsupportedRequest, *me, send);
+                Served::Unsupported
+            }
+        };
+        self.counts.tlps.count(served);
+    }
+
+    fn message(&mut self, tlp: &Tlp<'_>, routing: Routing) {
+        let (from, code) = (tlp.requester(), tlp.message_code().unwrap_or_default());
+        let error = [ErrorMessage::Correctable, ErrorMessage::NonFatal, ErrorMessage::Fatal]
+            .into_iter()
+            .find(|message| message.code() == code);
+        match (routing, error) {
+            (Routing::ToRoot, Some(message)) => self.error(from, message),
+            (Routing::Gather, _) if code == code::PME_TO_ACK => self.events.push(Event::TurnedOff),
+            _ => {
+                let dws = tlp.message_dws().unwrap_or_default();
+                let payload = tlp.payload().to_vec();
+                self.events.push(Event::Message { from, code, routing, dws, payload });
+            }
+        }
+    }
+}
+
+/// A host with what it exports to others.
+pub(super) struct Exporting<'a> {
+    pub core: &'a mut Core,
+    pub exports: &'a dyn Exports,
+}
+
+impl TransactionLayer for Exporting<'_> {
+    fn counts(&mut self) -> &mut TlpCounts {
+        &mut self.core.counts.tlps
+    }
+
+    fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
+        self.core.work(now, full, out);
+    }
+
+    fn completion(&mut self, tlp: &Tlp<'_>, _: &mut Outbox) {
+        self.core.requester.take(tlp);
+    }
+
+    fn message(&mut self, tlp: &Tlp<'_>, routing: Routing, _: &mut Outbox) {
+        self.core.message(tlp, routing);
+    }
+
+    fn request(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
+        self.core.request(tlp, self.exports, out);
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let core = &self.core;
+        let ln = core.lnc.as_ref().and_then(Lnc::next_due);
+        let own = Instant::earlier(core.requester.next_due(), core.software.next_due());
+        Instant::earlier(own, ln)
+    }
+}

@@ -1,0 +1,225 @@
+//! A host's software: enumerates what is below its root port, answers slots' interrupts, and commands mailboxes.
+//!
+//! Shape: [`Software::advance`] and [`Software::exchange`] go one step, by transactions of the host's [`Requester`]
+//! and registers of its root port; [`Software::take`] is told how a transaction ended.
+//! Units: nanoseconds.
+//! Source: PCI-to-PCI Bridge 1.2 §3.2; PCIe 6.0 sections 2.3.1, 6.7; CXL 3.1 section 8.2.8.4.
+
+use std::collections::VecDeque;
+
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::fabric::{Bdf, Hpa};
+
+use super::events::{Event, Events};
+use super::mailbox::{Exchange, Step};
+use super::scan::{Scan, ScanStep};
+use crate::pci::enumerate::Request;
+use crate::pci::{Bridge, BridgeEffects, Enumerator, HostSpec, Tree};
+use crate::requester::{Done, OpId, Operation, Requester};
+
+/// Bridges whose interrupts are kept while it enumerates: one for each bus.
+const HEARD_MAX: usize = 256;
+
+/// How far the enumerator came.
+pub(super) enum Advance {
+    /// It waits, or there is nothing to enumerate.
+    Idle,
+    /// There may be another step at once.
+    Again,
+    /// It wrote a register of the root port; there may be another step at once.
+    Wrote(BridgeEffects),
+}
+
+/// The software of a host.
+#[derive(Debug)]
+pub(super) struct Software {
+    spec: HostSpec,
+    hot_plug: bool,
+    scan: Option<Scan>,
+    tree: Option<Tree>,
+    /// Slots that interrupted, in order.
+    slots: VecDeque<Bdf>,
+    /// Bridges that interrupted while it enumerates.
+    heard: Vec<Bdf>,
+    /// Commands for mailboxes, in order; the first one is under way.
+    commands: VecDeque<(u64, Exchange)>,
+    command_next: u64,
+    /// What that one waits for.
+    command_op: Option<OpId>,
+    command_until: Option<Instant>,
+}
+
+impl Software {
+    pub(super) const fn new(spec: HostSpec, hot_plug: bool) -> Self {
+        Self {
+            spec,
+            hot_plug,
+            scan: None,
+            tree: None,
+            slots: VecDeque::new(),
+            heard: Vec::new(),
+            commands: VecDeque::new(),
+            command_next: 0,
+            command_op: None,
+            command_until: None,
+        }
+    }
+
+    /// First address that interrupts are written to.
+    pub(super) const fn msi(&self) -> Option<u64> {
+        self.spec.msi
+    }
+
+    /// Enumerates all that is below.
+    pub(super) fn enumerate(&mut self) {
+        self.slots.clear();
+        self.scan = Some(Scan::new(Enumerator::all(self.spec)));
+    }
+
+    /// Enumerates anew what is behind the slot at `bdf`, once nothing else is enumerated.
+    pub(super) fn rescan(&mut self, bdf: Bdf) {
+        self.slots.push_back(bdf);
+    }
+
+    pub(super) const fn is_enumerating(&self) -> bool {
+        self.scan.is_some()
+    }
+
+    pub(super) const fn tree(&self) -> Option<&Tree> {
+        self.tree.as_ref()
+    }
+
+    /// Queues a command for a mailbox; returns its number.
+    pub(super) fn command(&mut self, block: Hpa, opcode: u16, input: &[u8]) -> u64 {
+        let number = self.command_next;
+        self.command_next += 1;
+        self.commands.push_back((number, Exchange::new(block, opcode, input)));
+        number
+    }
+
+    /// When it goes on though nothing comes.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        Instant::earlier(self.command_until, self.scan.as_ref().and_then(Scan::until))
+    }
+
+    /// An interrupt: the slot behind a bridge that wrote it is looked at, once nothing else is enumerated.
+    pub(super) fn interrupt(&mut self, addr: Hpa, from: Bdf) {
+        if !self.hot_plug || self.spec.msi != Some(addr.0) {
+            return;
+        }
+        if self.scan.is_some() {
+            // Who has a slot is known when this enumeration is done; it may have looked there already.
+            if !self.heard.contains(&from) && self.heard.len() < HEARD_MAX {
+                self.heard.push(from);
+            }
+        } else if self.has_slot(from) {
+            self.slots.push_back(from);
+        }
+    }
+
+    /// Whether a bridge that the last enumeration found has a slot.
+    fn has_slot(&self, bdf: Bdf) -> bool {
+        let node = self.tree.as_ref().and_then(|tree| tree.get(bdf));
+        node.and_then(|node| node.below.as_ref()).is_some_and(|below| below.slot.is_some())
+    }
+
+    /// Takes a transaction's end if it is the software's; otherwise gives it back.
+    pub(super) fn take(&mut self, done: Done) -> Option<Done> {
+        let retries = self.spec.retries;
+        let own = |scan: &mut Scan| scan.take(done.op, &done.result, retries);
+        if self.scan.as_mut().is_some_and(own) {
+            return None;
+        }
+        if self.command_op != Some(done.op) {
+            return Some(done);
+        }
+        self.command_op = None;
+        if let Some((_, exchange)) = self.commands.front_mut() {
+            exchange.answer(done.result);
+        }
+        None
+    }
+
+    /// One step of the first command; whether there may be another at once.
+    pub(super) fn exchange(
+        &mut self,
+        now: Instant,
+        requester: &mut Requester,
+        events: &mut Events,
+    ) -> bool {
+        if self.command_op.is_some() || self.command_until.is_some_and(|until| now < until) {
+            return false;
+        }
+        let Some((number, exchange)) = self.commands.front_mut() else { return false };
+        if self.command_until.take().is_some() {
+            exchange.answer(Ok(Vec::new()));
+        }
+        let what = match exchange.step() {
+            Step::Read(addr, len) => Operation::Read { addr, len },
+            Step::Write(addr, data) => Operation::Write { addr, data },
+            Step::Wait { ns } => {
+                self.command_until = Some(now + Span::from_ns(ns));
+                return false;
+            }
+            Step::Done(result) => {
+                let number = *number;
+                self.commands.pop_front();
+                events.push(Event::Response { number, result });
+                return true;
+            }
+        };
+        self.command_op = Some(requester.submit(what.into()));
+        false
+    }
+
+    /// One step of the enumerator.
+    pub(super) fn advance(
+        &mut self,
+        now: Instant,
+        requester: &mut Requester,
+        root: &mut Bridge,
+        events: &mut Events,
+    ) -> Advance {
+        if self.scan.is_none()
+            && let Some(bdf) = self.slots.pop_front()
+            && let Some(tree) = self.tree.clone()
+        {
+            self.scan = Some(Scan::new(Enumerator::service(self.spec, tree, bdf)));
+        }
+        let Some(scan) = &mut self.scan else { return Advance::Idle };
+        match scan.step(now, self.spec.bus_first, root) {
+            ScanStep::Nothing => Advance::Idle,
+            ScanStep::Send(request, ask) => {
+                let op = requester.submit(ask);
+                scan.sent(op, request);
+                Advance::Idle
+            }
+            ScanStep::Own(Request::Read { reg, .. }) => {
+                scan.own(Some(root.read(reg)));
+                Advance::Again
+            }
+            ScanStep::Own(Request::Write { reg, value, enables, .. }) => {
+                scan.own(None);
+                Advance::Wrote(root.write(reg, value, enables))
+            }
+            ScanStep::Own(Request::Wait { .. }) => Advance::Idle,
+            ScanStep::Finished => {
+                match scan.enumerator().result().cloned() {
+                    Some(Ok(tree)) => {
+                        self.tree = Some(tree);
+                        events.push(Event::Enumerated(Ok(())));
+                    }
+                    Some(Err(why)) => events.push(Event::Enumerated(Err(why))),
+                    None => {}
+                }
+                self.scan = None;
+                for from in core::mem::take(&mut self.heard) {
+                    if self.has_slot(from) {
+                        self.slots.push_back(from);
+                    }
+                }
+                Advance::Again
+            }
+        }
+    }
+}
