@@ -6,295 +6,32 @@
 //! Source: docs/spec/wire-formats.md §3.7a; IEEE 802.1Q-2022 clause 36; docs/spec/cxl-fabric.md "Routes" (endpoints
 //! sink what comes).
 
+mod config;
+mod outbox;
+
 use std::collections::VecDeque;
 
-use arrayvec::ArrayVec;
 use weft_dataplane::batch::{BURST, Batch};
-use weft_dataplane::config::TlpConfig;
 use weft_dataplane::desc::Desc;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PerPri, Pri, PriSet};
 use weft_parsers::mac_control::opcode;
-use weft_parsers::tlp::{
-    EmitError, Kind, Mode, PbrTlp, Protocol, Pth, Tlp, TlpLink, TlpRepr, link, pth,
-};
+use weft_parsers::tlp::{Mode, PbrTlp, Protocol, Pth, Tlp, TlpLink, TlpRepr};
 use weft_parsers::{MacAddr, Pfc, ether_type};
 
-use weft_hosts::classes::PriMap;
 use weft_hosts::pfc::Pauses;
+
+pub use config::{Carries, EndConfig, EndCounts, Frame, Received};
+use outbox::MACS_LEN;
+pub use outbox::{Outbox, PlaceError, SendError, pri_of};
 
 /// Bursts that one poll takes in.
 const RX_BURSTS: usize = 8;
-/// Addresses, link header, PTH.
-const HEAD_MAX: usize = MACS_LEN + link::LEN + pth::LEN;
-const MACS_LEN: usize = 12;
 const TAG_LEN: usize = 4;
 /// Frames that may wait for room or for the end of a pause, before a sender is told to hold back.
 const WAITING_MAX: usize = 4_096;
-
-/// What the link carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carries {
-    /// TLPs without PTH: between a switch and a host or device.
-    Hbr(Mode),
-    /// TLPs with PTH: between a switch and a GFD, or another switch.
-    Pbr,
-    /// Whatever stands in the frame: between a switch and its agent.
-    Both,
-}
-
-/// What an end is like.
-#[derive(Clone, Debug)]
-pub struct EndConfig {
-    /// Its address.
-    pub mac: MacAddr,
-    /// What the link carries.
-    pub carries: Carries,
-    /// Priorities and OUI, as in the switch at the other end.
-    pub tlp: TlpConfig,
-    /// Priority of each PFC class, as in the switch at the other end.
-    pub classes: PriMap,
-    /// `Max_Payload_Size`, bytes.
-    pub payload_max: usize,
-}
-
-/// What a frame holds: a TLP, or what its sender says of the link.
-#[derive(Clone, Copy, Debug)]
-pub enum Received<'a> {
-    /// A TLP, with the PTH that it came with.
-    Tlp(Option<Pth>, Tlp<'a>),
-    /// What the other end says of the link (protocol 4).
-    Control(&'a [u8]),
-}
-
-/// A frame as it came, for those to whom its addresses mean something.
-#[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
-    /// Destination.
-    pub to: MacAddr,
-    /// Source.
-    pub from: MacAddr,
-    /// What it carries.
-    pub content: Received<'a>,
-}
-
-/// Counts of an end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct EndCounts {
-    /// TLPs that came in.
-    pub rx: u64,
-    /// Frames that hold no TLP, or one of another kind than the link carries.
-    pub foreign: u64,
-    /// Malformed TLPs, and those longer than `Max_Payload_Size`.
-    pub malformed: u64,
-    /// TLPs that the port took.
-    pub tx: u64,
-    /// TLPs that are longer than a chunk of the pool: dropped.
-    pub too_long: u64,
-    /// PFC frames.
-    pub pfc_rx: u64,
-}
-
-/// TLPs on their way out of a handler.
-#[derive(Debug)]
-pub struct Outbox {
-    bytes: Vec<u8>,
-    /// Where each frame ends, and its priority.
-    ends: Vec<(usize, Pri)>,
-    mac: MacAddr,
-    partner: MacAddr,
-    carries: Carries,
-    tlp: TlpConfig,
-}
-
-/// Why a TLP was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
-    /// It cannot be written.
-    #[error(transparent)]
-    Emit(#[from] EmitError),
-    /// The link wants a PTH, or none.
-    #[error("the link carries TLPs {0}")]
-    Pth(&'static str),
-}
-
-/// Why a TLP was not placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlaceError {
-    /// It cannot be written, or does not belong on the link.
-    #[error(transparent)]
-    Send(#[from] SendError),
-    /// The pool has no chunk now.
-    #[error("the pool is empty")]
-    NoChunk,
-    /// Whoever was to fill it did not.
-    #[error("there is no payload")]
-    Unfilled,
-}
-
-impl From<EmitError> for PlaceError {
-    fn from(error: EmitError) -> Self {
-        Self::Send(error.into())
-    }
-}
-
-impl Outbox {
-    /// Appends a TLP. On a link of several kinds, its PTH says which one it is.
-    ///
-    /// # Errors
-    /// See [`SendError`]; nothing is appended then.
-    pub fn send(&mut self, pth: Option<Pth>, tlp: &TlpRepr<'_>) -> Result<(), SendError> {
-        self.send_to(self.partner, pth, tlp)
-    }
-
-    /// As [`Self::send`], to an address of the link's own.
-    ///
-    /// # Errors
-    /// See [`SendError`]; nothing is appended then.
-    pub fn send_to(
-        &mut self,
-        to: MacAddr,
-        pth: Option<Pth>,
-        tlp: &TlpRepr<'_>,
-    ) -> Result<(), SendError> {
-        let protocol = self.protocol(pth, tlp)?;
-        let pri = pri_of(tlp.kind, tlp.tc, &self.tlp);
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(self.head(to, protocol, pth).bytes());
-        let at = self.bytes.len();
-        let written = tlp.emit_len().and_then(|len| {
-            self.bytes.resize(at + len, 0);
-            tlp.emit(self.bytes.get_mut(at..).unwrap_or_default())
-        });
-        match written {
-            Ok(len) => {
-                self.bytes.truncate(at + len);
-                self.ends.push((self.bytes.len(), pri));
-                Ok(())
-            }
-            Err(error) => {
-                self.bytes.truncate(start);
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Appends a TLP without PTH as it came, with what [`TlpRepr`] leaves behind.
-    ///
-    /// # Errors
-    /// The link wants a PTH; nothing is appended then.
-    pub fn pass(&mut self, tlp: &Tlp<'_>) -> Result<(), SendError> {
-        if self.carries == Carries::Pbr {
-            return Err(SendError::Pth("with PTH"));
-        }
-        let protocol = match tlp.mode() {
-            Mode::Flit => Protocol::HbrFlit,
-            Mode::NonFlit => Protocol::HbrNonFlit,
-        };
-        let head = self.head(self.partner, protocol, None);
-        self.bytes.extend_from_slice(head.bytes());
-        self.bytes.extend_from_slice(tlp.bytes().get(..tlp.len()).unwrap_or_default());
-        self.ends.push((self.bytes.len(), pri_of(tlp.kind(), tlp.tc(), &self.tlp)));
-        Ok(())
-    }
-
-    /// Appends what is said of the link itself (protocol 4).
-    pub fn control(&mut self, bytes: &[u8]) {
-        let head = self.head(self.partner, Protocol::Control, None);
-        self.bytes.extend_from_slice(head.bytes());
-        self.bytes.extend_from_slice(bytes);
-        self.ends.push((self.bytes.len(), self.tlp.tc_to_pri[0]));
-    }
-
-    /// How the link names a TLP.
-    fn protocol(&self, pth: Option<Pth>, tlp: &TlpRepr<'_>) -> Result<Protocol, SendError> {
-        match (self.carries, pth) {
-            (Carries::Hbr(_), Some(_)) => return Err(SendError::Pth("without PTH")),
-            (Carries::Pbr, None) => return Err(SendError::Pth("with PTH")),
-            _ => {}
-        }
-        Ok(match (pth, tlp.mode) {
-            (Some(_), _) => Protocol::Pbr,
-            (None, Mode::Flit) => Protocol::HbrFlit,
-            (None, Mode::NonFlit) => Protocol::HbrNonFlit,
-        })
-    }
-
-    fn head(&self, to: MacAddr, protocol: Protocol, pth: Option<Pth>) -> Head {
-        let mut head = Head { bytes: ArrayVec::new() };
-        head.push(&to.0);
-        head.push(&self.mac.0);
-        let mut link = [0; link::LEN];
-        let written = TlpLink { oui: self.tlp.oui, protocol }.emit(&mut link);
-        debug_assert!(written.is_ok(), "the array is of its length");
-        head.push(&link);
-        if let Some(pth) = pth {
-            head.push(&pth.emit());
-        }
-        head
-    }
-
-    /// TLPs that wait in it.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// Whether nothing waits in it.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-}
-
-/// What stands in front of a TLP.
-struct Head {
-    bytes: ArrayVec<u8, HEAD_MAX>,
-}
-
-impl Head {
-    fn push(&mut self, bytes: &[u8]) {
-        let pushed = self.bytes.try_extend_from_slice(bytes);
-        debug_assert!(pushed.is_ok(), "it has room for all parts");
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Writes itself and the TLP into `space`; returns the length of all.
-    fn write(
-        &self,
-        tlp: &TlpRepr<'_>,
-        payload_len: usize,
-        fill: impl FnOnce(&mut [u8]) -> bool,
-        space: &mut [u8],
-    ) -> Result<usize, PlaceError> {
-        let had = space.len();
-        let short = || EmitError::Room { need: HEAD_MAX, had };
-        let (head, rest) = space.split_at_mut_checked(self.bytes.len()).ok_or_else(short)?;
-        head.copy_from_slice(&self.bytes);
-        let at = tlp.emit_head(payload_len, rest)?;
-        let need = self.bytes.len() + at + payload_len;
-        let payload = rest.get_mut(at..at + payload_len);
-        let payload = payload.ok_or(EmitError::Room { need, had })?;
-        if fill(payload) { Ok(need) } else { Err(PlaceError::Unfilled) }
-    }
-}
-
-/// Priority of a TLP, as the switch gives it.
-#[must_use]
-pub fn pri_of(kind: Kind, tc: u8, config: &TlpConfig) -> Pri {
-    if kind.is_uio_request() {
-        config.uio_req_pri
-    } else if kind.is_uio_completion() {
-        config.uio_cpl_pri
-    } else {
-        config.tc_to_pri.get(usize::from(tc & 7)).copied().unwrap_or_default()
-    }
-}
 
 /// How far a poll came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -321,14 +58,7 @@ impl TlpEnd {
     /// An end that has not spoken yet.
     #[must_use]
     pub fn new(config: EndConfig) -> Self {
-        let outbox = Outbox {
-            bytes: Vec::new(),
-            ends: Vec::new(),
-            mac: config.mac,
-            partner: MacAddr::BROADCAST,
-            carries: config.carries,
-            tlp: config.tlp.clone(),
-        };
+        let outbox = Outbox::new(&config);
         let pauses = Pauses::new(&config.classes);
         let counts = EndCounts::default();
         Self { config, outbox, waiting: PerPri::default(), pauses, counts }
@@ -600,8 +330,6 @@ fn fits(carries: Carries, mode: Mode) -> bool {
         Carries::Both => true,
     }
 }
-
-const _: () = assert!(HEAD_MAX <= 64, "a head fits the first cache line");
 
 #[cfg(test)]
 mod tests;

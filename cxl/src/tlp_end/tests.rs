@@ -1,11 +1,13 @@
 //! Tests of [`TlpEnd`]: two ends back to back over a pipe.
 
 use super::*;
+use weft_dataplane::config::TlpConfig;
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
 use weft_dataplane::time::{LinkRate, Span};
+use weft_hosts::classes::PriMap;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
-use weft_parsers::tlp::{At, Body, Completion, Status};
+use weft_parsers::tlp::{At, Body, Completion, Kind, Status};
 
 struct Pair {
     ends: [TlpEnd; 2],

@@ -1,0 +1,297 @@
+//! Reading what is there, bus by bus, and writing what it was given.
+//!
+//! Shape: a stack of jobs, one function each; depth first, as bus numbers need.
+//! Units: bytes; bus numbers.
+//! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §2.3.1, §7.5, §7.6.3; CXL 3.1 §8.1.
+
+mod probe;
+mod write;
+
+use weft_parsers::fabric::Bdf;
+
+use super::assign::assign;
+use super::spec::{EnumerateError, HostSpec};
+use super::wire::{Done, Stop, Wire};
+use crate::pci::bridge::Buses;
+use crate::pci::express::PortKind;
+use crate::pci::regs::{self, express};
+use crate::pci::tree::{Node, Problem, ProblemKind, Tree};
+
+/// What is to be done next, with one function each, so that little is repeated (see [`super::wire`]).
+#[derive(Clone, Debug)]
+enum Job {
+    /// Look at an interrupt of the slot behind a bridge.
+    Service(Bdf),
+    /// Enumerate anew what is below a bridge.
+    Rescan(Bdf),
+    /// See what is at a place.
+    Function(Bdf),
+    /// Give a bridge its bus numbers and go below.
+    Open(Box<Node>),
+    /// The bridge's last bus number is known.
+    Close,
+    /// Give away addresses.
+    Assign,
+    /// Write the addresses of a function, or the windows of a bridge, and switch it on.
+    Apply(Box<Node>),
+    /// Ask for the interrupts of a slot, once what is below is on.
+    EnableSlot(Box<Node>),
+    /// Put together the tree.
+    Finish,
+}
+
+/// A bus that is being looked at.
+#[derive(Clone, Debug, Default)]
+struct Frame {
+    /// The bridge above; `None` for the first bus.
+    bridge: Option<Box<Node>>,
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Scanner {
+    pub(super) wire: Wire,
+    host: HostSpec,
+    /// What is left to do; the last comes first.
+    jobs: Vec<Job>,
+    /// Buses from the first one to where it is.
+    frames: Vec<Frame>,
+    /// What was known before, and the bridge whose inside is enumerated anew.
+    tree: Tree,
+    inside: Option<Bdf>,
+    /// Next bus number to give, and the last one.
+    bus_next: u16,
+    bus_last: u8,
+    problems: Vec<Problem>,
+}
+
+impl Scanner {
+    fn new(host: HostSpec, tree: Tree, job: Job) -> Self {
+        Self {
+            wire: Wire::new(host.accesses_max),
+            host,
+            jobs: vec![job],
+            frames: vec![Frame::default()],
+            tree,
+            inside: None,
+            bus_next: u16::from(host.bus_first) + 1,
+            bus_last: host.bus_last,
+            problems: Vec::new(),
+        }
+    }
+
+    pub(super) fn all(host: HostSpec) -> Self {
+        let tree = Tree { bus: host.bus_first, ..Tree::default() };
+        let mut this = Self::new(host, tree, Job::Finish);
+        this.jobs.push(Job::Assign);
+        this.scan_bus(host.bus_first, 32);
+        this
+    }
+
+    pub(super) fn rescan(host: HostSpec, tree: Tree, bdf: Bdf) -> Self {
+        Self::new(host, tree, Job::Rescan(bdf))
+    }
+
+    pub(super) fn service(host: HostSpec, tree: Tree, bdf: Bdf) -> Self {
+        Self::new(host, tree, Job::Service(bdf))
+    }
+
+    /// Goes on as far as it can: `None` while a request stands, else the outcome.
+    pub(super) fn advance(&mut self) -> Option<Result<Tree, EnumerateError>> {
+        while let Some(job) = self.jobs.pop() {
+            let problems = self.problems.len();
+            self.wire.rewind();
+            match self.run(job.clone()) {
+                Ok(()) => self.wire.forget(),
+                Err(Stop::Asked) => {
+                    self.problems.truncate(problems);
+                    self.jobs.push(job);
+                    return None;
+                }
+                Err(Stop::Failed(why)) => return Some(Err(why)),
+            }
+        }
+        Some(Ok(std::mem::take(&mut self.tree)))
+    }
+
+    /// Does a job. It changes nothing but `problems` before its last access.
+    fn run(&mut self, job: Job) -> Done<()> {
+        match job {
+            Job::Service(bdf) => self.service_slot(bdf),
+            Job::Rescan(bdf) => self.rescan_below(bdf),
+            Job::Function(bdf) => self.function(bdf),
+            Job::Open(node) => self.open(node),
+            Job::Close => self.close(),
+            Job::Assign => {
+                self.give_addresses();
+                Ok(())
+            }
+            Job::Apply(node) => self.apply(&node),
+            Job::EnableSlot(node) => self.enable_slot_interrupts(&node),
+            Job::Finish => {
+                self.finish();
+                Ok(())
+            }
+        }
+    }
+
+    fn problem(&mut self, bdf: Bdf, kind: ProblemKind) {
+        self.problems.push(Problem { bdf, kind });
+    }
+
+    /// Looks at `bus` next, which has `devices` devices at most.
+    fn scan_bus(&mut self, bus: u8, devices: u8) {
+        let places = (0..devices).rev().map(|device| Job::Function(Bdf::new(bus, device, 0)));
+        self.jobs.extend(places);
+    }
+
+    fn add_node(&mut self, node: Node) {
+        if let Some(frame) = self.frames.last_mut() {
+            frame.nodes.push(node);
+        }
+    }
+
+    fn rescan_below(&mut self, bdf: Bdf) -> Done<()> {
+        let kind = self.tree.get(bdf).and_then(Node::kind);
+        let below = self.tree.below_mut(bdf).filter(|below| below.buses.secondary != 0);
+        let buses = below.ok_or(EnumerateError::NoBridge { bdf })?.buses;
+        self.tree.remove_below(bdf);
+        self.inside = Some(bdf);
+        self.bus_next = u16::from(buses.secondary) + 1;
+        self.bus_last = buses.subordinate;
+        self.jobs.extend([Job::Finish, Job::Assign]);
+        self.scan_bus(buses.secondary, devices_below(kind));
+        Ok(())
+    }
+
+    fn service_slot(&mut self, bdf: Bdf) -> Done<()> {
+        let node = self.tree.get(bdf);
+        let slot = node.filter(|node| node.below.as_ref().is_some_and(|b| b.slot.is_some()));
+        let (_, at) = slot.and_then(|node| node.express).ok_or(EnumerateError::NoBridge { bdf })?;
+        let status = self.wire.read16(bdf, at + express::SLOT_STA)?;
+        if status == u16::MAX {
+            return Ok(()); // the bridge itself is gone; who is above it will hear of that
+        }
+        // Cleared before the state is read: what changes afterwards interrupts again.
+        self.wire.write16(bdf, at + express::SLOT_STA, status)?;
+        let events = express::SLOT_STA_PRESENCE | express::SLOT_STA_LINK;
+        if status & events == 0 {
+            return Ok(());
+        }
+        let state = self.wire.read16(bdf, at + express::SLOT_STA)?;
+        let link = self.wire.read16(bdf, at + express::LINK_STA)?;
+        self.tree.remove_below(bdf);
+        if state & express::SLOT_STA_PRESENT != 0 && link & express::LINK_STA_ACTIVE != 0 {
+            self.jobs.push(Job::Rescan(bdf));
+        }
+        Ok(())
+    }
+
+    /// Sees what is at `bdf`.
+    fn function(&mut self, bdf: Bdf) -> Done<()> {
+        let Some(id) = self.probe(bdf)? else { return Ok(()) };
+        let [.., header, _] = self.wire.read(bdf, regs::HEADER_TYPE)?.to_le_bytes();
+        let node = self.node(bdf, id, header & 0x7F)?;
+        if header & 0x80 != 0 && bdf.function() == 0 {
+            let others = (1..8).rev().map(|f| Job::Function(Bdf::new(bdf.bus(), bdf.device(), f)));
+            self.jobs.extend(others);
+        }
+        match node {
+            Some(node) if node.below.is_some() => self.jobs.push(Job::Open(Box::new(node))),
+            Some(node) => self.add_node(node),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn give_addresses(&mut self) {
+        let within = self.inside.and_then(|bdf| self.tree.below_mut(bdf)).map(|b| b.windows);
+        let windows = within.unwrap_or(self.host.apertures);
+        if let Some(frame) = self.frames.first_mut() {
+            self.problems.extend(assign(&mut frame.nodes, &windows, &self.host.reserve));
+            let mut jobs = Vec::new();
+            list_writes(&frame.nodes, &mut jobs);
+            self.jobs.extend(jobs.into_iter().rev());
+        }
+    }
+
+    fn finish(&mut self) {
+        let nodes = self.frames.pop().unwrap_or_default().nodes;
+        match self.inside.and_then(|bdf| self.tree.below_mut(bdf)) {
+            Some(below) => below.nodes = nodes,
+            None => self.tree.nodes = nodes,
+        }
+        self.tree.problems.append(&mut self.problems);
+    }
+
+    /// Gives a bridge its bus numbers, and goes below.
+    fn open(&mut self, mut node: Box<Node>) -> Done<()> {
+        let bdf = node.bdf;
+        let secondary = u8::try_from(self.bus_next).ok().filter(|bus| *bus <= self.bus_last);
+        let Some(secondary) = secondary else {
+            self.wire.write(bdf, regs::BUSES, 0)?;
+            self.problem(bdf, ProblemKind::NoBus);
+            self.add_node(*node);
+            return Ok(());
+        };
+        let buses = Buses { primary: bdf.bus(), secondary, subordinate: self.bus_last };
+        self.write_buses(bdf, buses)?;
+        self.bus_next += 1;
+        let devices = devices_below(node.kind());
+        if let Some(below) = &mut node.below {
+            below.buses = buses;
+        }
+        self.frames.push(Frame { bridge: Some(node), nodes: Vec::new() });
+        self.jobs.push(Job::Close);
+        self.scan_bus(secondary, devices);
+        Ok(())
+    }
+
+    /// Tells the bridge above the last frame its last bus.
+    fn close(&mut self) -> Done<()> {
+        let bridge = self.frames.last().and_then(|frame| frame.bridge.as_ref());
+        let Some((bdf, below)) = bridge.and_then(|node| Some((node.bdf, node.below.as_ref()?)))
+        else {
+            return Ok(());
+        };
+        let mut next = self.bus_next;
+        if below.slot.is_some() {
+            // Room to grow, counted from the slot's own bus.
+            let room = u16::from(below.buses.secondary) + u16::from(self.host.reserve.buses) + 1;
+            next = next.max(room).min(u16::from(self.bus_last) + 1);
+        }
+        let subordinate = u8::try_from(next - 1).unwrap_or(self.bus_last);
+        let buses = Buses { subordinate, ..below.buses };
+        self.write_buses(bdf, buses)?;
+        self.bus_next = next;
+        let Frame { bridge, nodes } = self.frames.pop().unwrap_or_default();
+        if let Some(mut node) = bridge {
+            if let Some(below) = &mut node.below {
+                below.buses = buses;
+                below.nodes = nodes;
+            }
+            self.add_node(*node);
+        }
+        Ok(())
+    }
+}
+
+/// What is to be written for `nodes`: those above first, and slots once what is below is on.
+fn list_writes(nodes: &[Node], jobs: &mut Vec<Job>) {
+    for node in nodes {
+        let mut alone = Box::new(node.clone());
+        if let Some(below) = &mut alone.below {
+            below.nodes.clear();
+        }
+        jobs.push(Job::Apply(alone.clone()));
+        list_writes(node.nodes(), jobs);
+        if node.below.is_some() {
+            jobs.push(Job::EnableSlot(alone));
+        }
+    }
+}
+
+/// How many devices can be on the bus below a port: a link has one at its end.
+fn devices_below(kind: Option<PortKind>) -> u8 {
+    if kind.is_some_and(PortKind::is_above_link) { 1 } else { 32 }
+}

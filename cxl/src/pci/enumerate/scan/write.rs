@@ -1,0 +1,109 @@
+//! Writing what a function was given: bus numbers, addresses, windows, and what switches it on.
+//!
+//! Shape: a [`Node`] → registers by [`super::super::wire::Wire`].
+//! Units: bytes.
+//! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §6.7, §7.5.
+
+use weft_parsers::fabric::Bdf;
+
+use super::Scanner;
+use crate::pci::bridge::{Buses, Window, Windows};
+use crate::pci::enumerate::wire::Done;
+use crate::pci::function::BarKind;
+use crate::pci::regs::{self, command, express, msi};
+use crate::pci::space::{high32, low32};
+use crate::pci::tree::{Below, Node, ProblemKind};
+
+impl Scanner {
+    /// Writes addresses and windows, and switches on.
+    pub(super) fn apply(&mut self, node: &Node) -> Done<()> {
+        let mut enable = command::MASTER;
+        for bar in &node.bars {
+            let at = regs::BAR0 + 4 * u16::from(bar.index);
+            let address = bar.address.unwrap_or(0);
+            self.wire.write(node.bdf, at, low32(address))?;
+            if matches!(bar.kind, BarKind::Mem64 { .. }) {
+                self.wire.write(node.bdf, at + 4, high32(address))?;
+            }
+            enable |= match (bar.address, bar.kind) {
+                (None, _) => 0,
+                (_, BarKind::Io) => command::IO,
+                _ => command::MEM,
+            };
+        }
+        if let Some(below) = &node.below {
+            self.windows(node.bdf, below)?;
+            enable |= command::IO | command::MEM | command::SERR;
+        }
+        self.wire.write16(node.bdf, regs::COMMAND, enable)?;
+        self.report_errors(node)
+    }
+
+    fn windows(&mut self, bdf: Bdf, below: &Below) -> Done<()> {
+        let Windows { io, mem, pref } = below.windows;
+        // Closed: the base is above the limit.
+        let closed = |step: u64| Window { base: 0xFFF0_0000 & !(step - 1), limit: 0 };
+        let io = io.unwrap_or(Window { base: 0xF000, limit: 0 });
+        let mem = mem.unwrap_or_else(|| closed(0x10_0000));
+        let pref = pref.unwrap_or_else(|| closed(0x10_0000));
+        let halves =
+            |window: Window| low32(window.base) >> 16 & 0xFFF0 | low32(window.limit) & 0xFFF0_0000;
+        let io_low = low32(io.base) >> 8 & 0xF0 | low32(io.limit) & 0xF000;
+        let io_high = low32(io.base) >> 16 | low32(io.limit) & 0xFFFF_0000;
+        let [a, b, ..] = io_low.to_le_bytes();
+        self.wire.write16(bdf, regs::IO_WINDOW, u16::from_le_bytes([a, b]))?;
+        let mut kept = (self.wire.read(bdf, regs::IO_WINDOW)? ^ io_low) & 0xF0F0 == 0;
+        let mut writes = vec![
+            (regs::IO_UPPER, io_high, u32::MAX),
+            (regs::MEM_WINDOW, halves(mem), 0xFFF0_FFF0),
+            (regs::PREF_WINDOW, halves(pref), 0xFFF0_FFF0),
+        ];
+        if below.pref64 {
+            writes.push((regs::PREF_UPPER, high32(pref.base), u32::MAX));
+            writes.push((regs::PREF_UPPER + 4, high32(pref.limit), u32::MAX));
+        }
+        for (at, value, mask) in writes {
+            self.wire.write(bdf, at, value)?;
+            kept &= (self.wire.read(bdf, at)? ^ value) & mask == 0;
+        }
+        if !kept {
+            self.problem(bdf, ProblemKind::Windows);
+        }
+        Ok(())
+    }
+
+    /// Lets a function report its errors.
+    fn report_errors(&mut self, node: &Node) -> Done<()> {
+        let Some((_, at)) = node.express else { return Ok(()) };
+        let at = at + express::DEV_CTL;
+        let all = express::DEV_CTL_CORRECTABLE
+            | express::DEV_CTL_NON_FATAL
+            | express::DEV_CTL_FATAL
+            | express::DEV_CTL_UNSUPPORTED;
+        let control = self.wire.read16(node.bdf, at)?;
+        self.wire.write16(node.bdf, at, control | all)
+    }
+
+    /// Asks for interrupts of a slot, its message first.
+    pub(super) fn enable_slot_interrupts(&mut self, node: &Node) -> Done<()> {
+        let slot = node.below.as_ref().and_then(|below| below.slot);
+        let (Some(_), Some((_, at)), Some(msi), Some(address)) =
+            (slot, node.express, node.msi, self.host.msi)
+        else {
+            return Ok(());
+        };
+        self.wire.write(node.bdf, msi + msi::ADDRESS, low32(address))?;
+        self.wire.write(node.bdf, msi + msi::ADDRESS + 4, high32(address))?;
+        self.wire.write16(node.bdf, msi + msi::DATA, node.bdf.bits())?;
+        self.wire.write16(node.bdf, msi + msi::CONTROL, msi::CONTROL_ENABLE)?;
+        let events =
+            express::SLOT_CTL_PRESENCE | express::SLOT_CTL_LINK | express::SLOT_CTL_INTERRUPT;
+        self.wire.write16(node.bdf, at + express::SLOT_CTL, events)
+    }
+
+    pub(super) fn write_buses(&mut self, bdf: Bdf, buses: Buses) -> Done<()> {
+        let Buses { primary, secondary, subordinate } = buses;
+        let value = u32::from_le_bytes([primary, secondary, subordinate, 0]);
+        self.wire.write(bdf, regs::BUSES, value)
+    }
+}

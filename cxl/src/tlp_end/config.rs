@@ -1,0 +1,73 @@
+//! What one end of a link is like, what comes in by it, and what it counts.
+//!
+//! Shape: [`EndConfig`] in; [`Frame`]s with what they hold; [`EndCounts`].
+//! Units: bytes without FCS, frames.
+//! Source: docs/spec/wire-formats.md §3.7a.
+
+use weft_dataplane::config::TlpConfig;
+use weft_hosts::classes::PriMap;
+use weft_parsers::MacAddr;
+use weft_parsers::tlp::{Mode, Pth, Tlp};
+
+/// What the link carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carries {
+    /// TLPs without PTH: between a switch and a host or device.
+    Hbr(Mode),
+    /// TLPs with PTH: between a switch and a GFD, or another switch.
+    Pbr,
+    /// Whatever stands in the frame: between a switch and its agent.
+    Both,
+}
+
+/// What an end is like.
+#[derive(Clone, Debug)]
+pub struct EndConfig {
+    /// Its address.
+    pub mac: MacAddr,
+    /// What the link carries.
+    pub carries: Carries,
+    /// Priorities and OUI, as in the switch at the other end.
+    pub tlp: TlpConfig,
+    /// Priority of each PFC class, as in the switch at the other end.
+    pub classes: PriMap,
+    /// `Max_Payload_Size`, bytes.
+    pub payload_max: usize,
+}
+
+/// What a frame holds: a TLP, or what its sender says of the link.
+#[derive(Clone, Copy, Debug)]
+pub enum Received<'a> {
+    /// A TLP, with the PTH that it came with.
+    Tlp(Option<Pth>, Tlp<'a>),
+    /// What the other end says of the link (protocol 4).
+    Control(&'a [u8]),
+}
+
+/// A frame as it came, for those to whom its addresses mean something.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Destination.
+    pub to: MacAddr,
+    /// Source.
+    pub from: MacAddr,
+    /// What it carries.
+    pub content: Received<'a>,
+}
+
+/// Counts of an end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct EndCounts {
+    /// TLPs that came in.
+    pub rx: u64,
+    /// Frames that hold no TLP, or one of another kind than the link carries.
+    pub foreign: u64,
+    /// Malformed TLPs, and those longer than `Max_Payload_Size`.
+    pub malformed: u64,
+    /// TLPs that the port took.
+    pub tx: u64,
+    /// TLPs that are longer than a chunk of the pool: dropped.
+    pub too_long: u64,
+    /// PFC frames.
+    pub pfc_rx: u64,
+}

@@ -1,0 +1,138 @@
+//! The end of a virtual link at the host's edge: what it asks for until the other end has answered.
+//!
+//! Shape: the port's orders and the messages that come, in; messages and [`LinkEvent`]s out.
+//! Units: picoseconds.
+//! Source: docs/spec/wire-formats.md §3.7, §3.8; CXL 3.1 section 7.7.6.4.
+
+use weft_dataplane::time::Instant;
+use weft_parsers::tlp::VdmOp;
+
+use super::link::{Binding, LinkCounts, LinkEvent, LinkState, Reset};
+use crate::vdm::{Due, Retry, Vdm};
+
+/// End at the host's edge.
+#[derive(Clone, Debug)]
+pub struct VirtualDsp {
+    binding: Binding,
+    state: LinkState,
+    lost: bool,
+    sending: Option<VdmOp>,
+    retry: Retry,
+    counts: LinkCounts,
+}
+
+impl VirtualDsp {
+    /// A new binding. With `held` the host holds the port in reset; else asks the other end for Link Up.
+    #[must_use]
+    pub fn bind(now: Instant, binding: Binding, held: Option<Reset>) -> Self {
+        let (retry, counts) = (Retry::default(), LinkCounts::default());
+        let state = LinkState::Down;
+        let mut end = Self { binding, state, lost: false, sending: None, retry, counts };
+        match held {
+            Some(reset) => end.assert(now, reset),
+            None => end.deassert(now),
+        }
+        end
+    }
+
+    /// State of the link.
+    #[must_use]
+    pub const fn state(&self) -> LinkState {
+        self.state
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub const fn counts(&self) -> LinkCounts {
+        self.counts
+    }
+
+    /// The host resets what is below the port. A hot reset within a fundamental one changes nothing.
+    pub fn assert(&mut self, now: Instant, reset: Reset) {
+        if let LinkState::Reset(held) = self.state
+            && held >= reset
+        {
+            return;
+        }
+        self.state = LinkState::Reset(reset);
+        self.order(now, reset.op());
+    }
+
+    /// The host ends the reset; the link is down until the other end says Link Up.
+    pub fn deassert(&mut self, now: Instant) {
+        if self.state == LinkState::Up {
+            return;
+        }
+        self.state = LinkState::Down;
+        self.order(now, VdmOp::DeassertReset);
+    }
+
+    /// A link under the virtual one was lost: nothing is sent or taken until [`Self::path_back`].
+    pub fn path_lost(&mut self) -> Option<LinkEvent> {
+        self.lost = true;
+        self.retry.stop();
+        match self.state {
+            LinkState::Up => {
+                self.state = LinkState::Down;
+                Some(LinkEvent::SurpriseDown)
+            }
+            LinkState::Reset(_) | LinkState::Down => None,
+        }
+    }
+
+    /// There is a path again: says again what holds.
+    pub fn path_back(&mut self, now: Instant) {
+        if !core::mem::take(&mut self.lost) {
+            return;
+        }
+        match self.state {
+            LinkState::Reset(reset) => self.order(now, reset.op()),
+            LinkState::Down | LinkState::Up => self.order(now, VdmOp::DeassertReset),
+        }
+    }
+
+    /// Takes a message in.
+    pub fn receive(&mut self, vdm: &Vdm) -> Option<LinkEvent> {
+        if !self.binding.matches(vdm) {
+            self.counts.foreign += 1;
+            return None;
+        }
+        match (vdm.op, self.state) {
+            (VdmOp::LinkUp, LinkState::Down) if !self.lost => {
+                self.state = LinkState::Up;
+                self.retry.stop();
+                Some(LinkEvent::Up)
+            }
+            (VdmOp::LinkUp, LinkState::Up) => None, // once more
+            _ => {
+                self.counts.unexpected += 1;
+                None
+            }
+        }
+    }
+
+    /// What is due: a message or an event; to be called until there is neither.
+    pub fn poll(&mut self, now: Instant) -> Option<Result<Vdm, LinkEvent>> {
+        match (self.retry.tick(now), self.sending) {
+            (Due::Send, Some(op)) => {
+                self.counts.sent += 1;
+                Some(Ok(self.binding.message(op)))
+            }
+            (Due::GaveUp, Some(VdmOp::DeassertReset)) => Some(Err(LinkEvent::NoAnswer)),
+            _ => None,
+        }
+    }
+
+    /// When to poll next.
+    #[must_use]
+    pub const fn next_due(&self) -> Option<Instant> {
+        self.retry.at
+    }
+
+    fn order(&mut self, now: Instant, op: VdmOp) {
+        self.sending = Some(op);
+        if !self.lost {
+            self.retry.start(now);
+        }
+    }
+}
