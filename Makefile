@@ -53,7 +53,7 @@ soak: deny sanitize
 	@tools/setup.sh soak
 	$(CARGO) test --release -p weft-tests --test xdp_program -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-sim --test replay -- --ignored --nocapture soak_
-	$(CARGO) test --release -p weft-cxl -p weft-agent --lib --test endpoints -- --ignored --nocapture soak_
+	$(CARGO) test --release -p weft-cxl -p weft-pbr-switch --lib --test endpoints -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric_routes --test fabric_gfam --test fabric_faults -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test soak --test live_soak -- --ignored --nocapture
 

@@ -22,7 +22,7 @@ const CONFIG: &str = "[switch]\nname = \"t\"\n\
     [[port]]\nname = \"a\"\nkind = \"null\"\nrole = \"fport\"\npids = 2\n\
     [[vcs]]\nusp = \"h\"\nvppbs = 4\n";
 
-/// What needs somebody behind a port, or a host's mailbox, is driven in `agent/tests/check_cci.rs`.
+/// What needs somebody behind a port, or a host's mailbox, is driven in `pbr_switch/tests/check_cci.rs`.
 #[test]
 fn the_independent_client_finds_nothing_wrong_with_a_running_switch() {
     let dir = tempfile::tempdir().unwrap();

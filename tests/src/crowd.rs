@@ -1,6 +1,6 @@
 //! A crowd of real switches: as they answer CCI, joined by links that carry their tunnels, without their pipelines.
 //!
-//! Shape: a graph → a `component::Switch` each → [`fabric`], the way of a manager to the first of them.
+//! Shape: a graph → a `weft_pbr_switch::Switch` each → [`fabric`], the way of a manager to the first of them.
 //! Units: hops.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12; docs/spec/wire-formats.md §4.5 (Fabric
 //! Crawl Out).
@@ -9,9 +9,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use weft_agent::component::config::{PortConfig, Role, SwitchConfig, VcsConfig};
-use weft_agent::component::port::Partner;
-use weft_agent::component::switch::{Far, Switch};
 use weft_cxl::cci::{Component, Served, Session, serve};
 use weft_cxl::pci::express::Link;
 use weft_dataplane::pbr::Dispatch;
@@ -24,6 +21,9 @@ use weft_parsers::cci::component::Owners;
 use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
 use weft_parsers::cci::{ReturnCode, Uuid};
 use weft_parsers::fabric::Pid;
+use weft_pbr_switch::config::{PortConfig, Role, SwitchConfig, VcsConfig};
+use weft_pbr_switch::port::Partner;
+use weft_pbr_switch::switch::{Far, Switch};
 
 /// Who manages it.
 pub const FM: Uuid = [0xF1; 16];

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_agent::component::Switch;
 use weft_cxl::cci::Component;
 use weft_dataplane::pbr::segments::Segments;
 use weft_lab::endpoint::Answer;
@@ -14,6 +13,7 @@ use weft_lab::endpoint::command::Command;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
 use weft_parsers::fabric::{DrtEntry, Pid};
+use weft_pbr_switch::Switch;
 
 /// Rows by place.
 pub type Rows = BTreeMap<String, String>;

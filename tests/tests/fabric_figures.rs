@@ -6,7 +6,6 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-use weft_agent::component::Fixed;
 use weft_cxl::cci::Component;
 use weft_dataplane::time::Span;
 use weft_fm::service::board::Phase;
@@ -17,6 +16,7 @@ use weft_lab::endpoint::command::{Access, Command, Own, Via};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::{End as End2, Part, uuid};
 use weft_lab::fabric::managed::ManagedFabric;
+use weft_pbr_switch::Fixed;
 use weft_tests::fabric_here::{books, range, transfer, up};
 
 fn tree(fabric: &ManagedFabric, host: usize) -> String {

@@ -74,7 +74,7 @@ pub fn heads(tree: &Tree) -> Vec<Finding> {
 /// Whether frames and time pass through `file` as values: no clock, no sleep.
 fn is_pure(file: &File) -> bool {
     let worker = file.path.starts_with("dataplane/src/worker");
-    ["parsers/src/", "dataplane/src/", "hosts/src/", "cxl/src/", "agent/src/", "sim/src/"]
+    ["parsers/src/", "dataplane/src/", "hosts/src/", "cxl/src/", "pbr_switch/src/", "sim/src/"]
         .iter()
         .any(|dir| file.path.starts_with(dir))
         && !worker

@@ -1,6 +1,6 @@
 //! The thread of a switch's own functions: what managers command, and the tables that workers route TLPs by.
 //!
-//! Shape: [`Agent`] drives a [`component::Agent`] at the far end of the agent port's pipe. After each turn, and after
+//! Shape: [`Agent`] drives a [`pbr_switch::Agent`] at the far end of the agent port's pipe. After each turn, and after
 //! each command before its response is sent, changed tables are in force.
 //! Units: frames; requests.
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them", "Dynamic change"; docs/spec/pipeline.md
@@ -14,7 +14,6 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
-use weft_agent::component;
 use weft_base::eventfd::EventFd;
 use weft_base::threads::{self, Ends, Role};
 use weft_cxl::cci::{Answer, Session, StreamError, StreamServer};
@@ -28,6 +27,7 @@ use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::Clock;
 use weft_hosts::classes::PriMap;
+use weft_pbr_switch as pbr_switch;
 
 use super::LiveError;
 use crate::config::resolve::FabricConfig;
@@ -53,7 +53,7 @@ pub struct AgentCounts {
     /// Links that went up or down.
     pub links: u64,
     /// What they did with what came.
-    pub functions: component::AgentCounts,
+    pub functions: pbr_switch::AgentCounts,
 }
 
 /// One connection of a manager, as the thread sees it.
@@ -67,7 +67,7 @@ struct Peer {
 }
 
 struct State {
-    agent: component::Agent,
+    agent: pbr_switch::Agent,
     port: Pipe,
     bufs: Bufs,
     /// Links as the functions know them.
@@ -103,7 +103,7 @@ impl Agent {
         clock: Clock,
         mut port: Pipe,
     ) -> Result<Self, LiveError> {
-        let switch = component::Switch::new(fabric.switch.clone()).map_err(LiveError::Fabric)?;
+        let switch = pbr_switch::Switch::new(fabric.switch.clone()).map_err(LiveError::Fabric)?;
         let mut bufs = Bufs::new(core.pool.clone(), CACHE, 0);
         core.count_chunks(&bufs);
         port.start(&mut bufs).map_err(|source| LiveError::Open {
@@ -113,7 +113,7 @@ impl Agent {
         let wake = port.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
         let wake = wake.map_err(LiveError::Agent)?;
         let config = core.snapshot.load();
-        let agent = component::Agent::new(switch, agent_config(&config.config));
+        let agent = pbr_switch::Agent::new(switch, agent_config(&config.config));
         let rate = |id: PortId| config.config.ports.get(id.index()).map(|port| (id, port.rate));
         let state = State {
             agent,
@@ -191,7 +191,7 @@ impl Agent {
     }
 
     /// Calls `look` with the switch as its managers see it.
-    pub fn look<R>(&self, look: impl FnOnce(&component::Switch, AgentCounts) -> R) -> R {
+    pub fn look<R>(&self, look: impl FnOnce(&pbr_switch::Switch, AgentCounts) -> R) -> R {
         let state = self.shared.lock();
         look(state.agent.switch(), state.counts)
     }
@@ -303,10 +303,10 @@ impl State {
 }
 
 /// How the agent speaks, as the switch does.
-fn agent_config(config: &SwitchConfig) -> component::AgentConfig {
+fn agent_config(config: &SwitchConfig) -> pbr_switch::AgentConfig {
     let links = config.ports.iter().enumerate();
     let modes = links.filter_map(|(at, port)| Some((PortId::new(at)?, port.role.link()?.mode)));
-    component::AgentConfig {
+    pbr_switch::AgentConfig {
         modes: modes.collect(),
         tlp: config.tlp.clone(),
         classes: if config.pris == 4 { PriMap::four() } else { PriMap::eight() },

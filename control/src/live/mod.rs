@@ -80,7 +80,7 @@ pub enum LiveError {
     Express(#[from] weft_xdp::XdpError),
     /// There is no such switch.
     #[error("functions of a switch that routes TLPs")]
-    Fabric(#[source] weft_agent::component::ConfigError),
+    Fabric(#[source] weft_pbr_switch::ConfigError),
     /// No thread, or no eventfd.
     #[error("start the agent")]
     Agent(#[source] std::io::Error),

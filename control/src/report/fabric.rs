@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use weft_agent::component::{self, Bound, Role};
 use weft_cxl::cci::Component;
 use weft_dataplane::pbr::explain::{EdgeSteps, RouteSteps, SegmentSteps};
 use weft_dataplane::pbr::tables::Assigned;
 use weft_dataplane::pbr::{Dispatch, Refusal, Tables, Verdict};
 use weft_dataplane::types::PortId;
 use weft_parsers::fabric::{DrtEntry, Pid, Target};
+use weft_pbr_switch::{self as pbr_switch, Bound, Role};
 
 use crate::live::agent::AgentCounts;
 use crate::live::cci::CciCounts;
@@ -148,7 +148,7 @@ impl FabricReport {
     /// What `switch` is like; `served` is where managers connect, and what they have done.
     #[must_use]
     pub fn new(
-        switch: &component::Switch,
+        switch: &pbr_switch::Switch,
         name: NameOf<'_>,
         agent: AgentCounts,
         served: Option<Served>,
@@ -209,7 +209,7 @@ fn uuid(bytes: [u8; 16]) -> String {
     text
 }
 
-fn of_port(port: &component::Port, name: NameOf<'_>) -> FabricPort {
+fn of_port(port: &pbr_switch::Port, name: NameOf<'_>) -> FabricPort {
     let role = match port.role {
         Role::Usp => "usp",
         Role::Dsp => "dsp",
@@ -226,7 +226,7 @@ fn of_port(port: &component::Port, name: NameOf<'_>) -> FabricPort {
     }
 }
 
-fn of_vcs(switch: &component::Switch, vcs: u8, name: NameOf<'_>) -> Option<VcsReport> {
+fn of_vcs(switch: &pbr_switch::Switch, vcs: u8, name: NameOf<'_>) -> Option<VcsReport> {
     let state = switch.vcs(vcs)?;
     let count = |vector: &weft_dataplane::pbr::AccessVector| vector.iter().count() as u64;
     let vppbs = (0..=u8::MAX).zip(&state.vppbs).map(|(at, vppb)| {

@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weft_agent::component::{self, Agent, AgentConfig, ConfigError, Fixed, PortConfig, VcsConfig};
 use weft_cxl::cci::Session;
 use weft_cxl::pci::Link;
 use weft_dataplane::config::{LiveSizes, PortRole as Role, SwitchConfig, TlpConfig, TlpLink};
@@ -25,6 +24,9 @@ use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
 use weft_parsers::cci::Header;
 use weft_parsers::tlp::Mode;
+use weft_pbr_switch::{
+    self as pbr_switch, Agent, AgentConfig, ConfigError, Fixed, PortConfig, VcsConfig,
+};
 use weft_rpc::Refused;
 
 use super::layout::{End, Layout, Part, PortRole, uuid};
@@ -286,17 +288,17 @@ impl RunningSwitch {
 fn agent(layout: &Layout, at: usize, fixed: Option<&Fixed>) -> Result<Agent, ConfigError> {
     let switch = layout.switches.get(at);
     let serial = switch.map_or(0, |switch| switch.serial);
-    let mut config = component::SwitchConfig::new(uuid(serial), serial);
+    let mut config = pbr_switch::SwitchConfig::new(uuid(serial), serial);
     (config.bind_time, config.threads) = (BIND_TIME, THREADS);
     config.fixed = fixed.cloned();
     let mut modes = BTreeMap::new();
     for (number, port) in switch.into_iter().flat_map(|switch| switch.ports.iter().enumerate()) {
         let Some(id) = PortId::new(number) else { continue };
         let (role, pids) = match port.role {
-            PortRole::Usp => (component::Role::Usp, 1),
-            PortRole::Dsp => (component::Role::Dsp, 1),
+            PortRole::Usp => (pbr_switch::Role::Usp, 1),
+            PortRole::Dsp => (pbr_switch::Role::Dsp, 1),
             // A fabric port lends its PIDs to the virtual links that end here.
-            PortRole::Fabric => (component::Role::Fabric, 1),
+            PortRole::Fabric => (pbr_switch::Role::Fabric, 1),
         };
         modes.insert(id, Mode::Flit);
         config.ports.push(PortConfig { port: id, role, pids });
@@ -306,7 +308,7 @@ fn agent(layout: &Layout, at: usize, fixed: Option<&Fixed>) -> Result<Agent, Con
         let usp = vcs.usp.and_then(|usp| PortId::new(usize::from(usp)));
         config.vcses.push(VcsConfig { usp, vppbs, gae: vcs.usp.is_some() });
     }
-    let config = component::Switch::new(config)?;
+    let config = pbr_switch::Switch::new(config)?;
     Ok(Agent::new(
         config,
         AgentConfig {

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weft_agent::component::Fixed;
 use weft_cxl::cci::Session;
 use weft_dataplane::time::{Instant, Span};
 use weft_fm::cci::{self, Pace, QUICK, Transport, TransportError};
@@ -17,6 +16,7 @@ use weft_fm::service::board::Mode;
 use weft_fm::service::want::{Want, WantError};
 use weft_fm::service::{Fm, Setup, StartError};
 use weft_fm::store::{Store, StoreError};
+use weft_pbr_switch::Fixed;
 use weft_rpc::Refused;
 
 use super::desired_state::desired_state;

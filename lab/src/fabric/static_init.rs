@@ -7,9 +7,9 @@
 
 use std::fmt::Write;
 
-use weft_agent::component::{Fixed, FixedBind, FixedEnd, FixedPid};
 use weft_fm::store::State;
 use weft_parsers::fabric::{DrtEntry, RgtMode};
+use weft_pbr_switch::{Fixed, FixedBind, FixedEnd, FixedPid};
 
 /// A fabric as its manager has left it.
 #[derive(Clone, Debug)]

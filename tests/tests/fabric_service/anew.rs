@@ -7,7 +7,6 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
-use weft_agent::component::{Switch, SwitchConfig};
 use weft_cxl::cci::{Component, Served, Session, serve};
 use weft_dataplane::time::Instant;
 use weft_fm::cci::{CallError, Fabric, InProcess, Pace, TransportError, Way};
@@ -15,6 +14,7 @@ use weft_fm::inventory::Manager;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::{Header, Payload, Request, ReturnCode, Uuid, pbr};
 use weft_parsers::fabric::Pid;
+use weft_pbr_switch::{Switch, SwitchConfig};
 
 const US: Uuid = [0xF1; 16];
 const OWN: Pid = Pid::from_low_bits(0x10);

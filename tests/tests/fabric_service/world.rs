@@ -10,7 +10,6 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use weft_agent::component::{Far, Partner, PortConfig, Role, Switch, SwitchConfig, VcsConfig};
 use weft_cxl::cci::{Component, Served, Session, serve};
 use weft_cxl::gfd::dmp::{Dmp, Media, Region};
 use weft_cxl::gfd::{Config, Gfd, Memory};
@@ -23,6 +22,7 @@ use weft_parsers::cci::mctp::{self, Decoded};
 use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
 use weft_parsers::cci::{ReturnCode, Uuid};
 use weft_parsers::fabric::{Dpa, Pid};
+use weft_pbr_switch::{Far, Partner, PortConfig, Role, Switch, SwitchConfig, VcsConfig};
 
 /// Bytes of each GFD, and of its blocks.
 pub const CAPACITY: u64 = 1 << 30;

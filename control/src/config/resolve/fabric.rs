@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use weft_agent::component::{self, Role, Sizes, VcsConfig};
 use weft_dataplane::config::{PortConfig, PortRole, TlpConfig, TlpLink};
 use weft_dataplane::time::Span;
 use weft_dataplane::types::{PORTS_MAX, PortId, Pri};
 use weft_parsers::tlp::{Mode, Oui};
+use weft_pbr_switch::{self as pbr_switch, Role, Sizes, VcsConfig};
 
 use super::{Item, Place, Problem, Resolver, Value};
 use crate::config::value::{Listen, listen_place, parse_oui, parse_uuid};
@@ -28,7 +28,7 @@ const OVERHEAD: usize = 96;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricConfig {
     /// What its functions are made of.
-    pub switch: component::SwitchConfig,
+    pub switch: pbr_switch::SwitchConfig,
     /// Where managers connect.
     pub cci: Option<CciConfig>,
     /// The port that leads to its functions.
@@ -240,7 +240,7 @@ impl Resolver<'_> {
             ldst_idt: size("ldst_idt"),
         };
         let (groups, threads) = (number("groups").unwrap_or(256), number("threads").unwrap_or(2));
-        let switch = component::SwitchConfig {
+        let switch = pbr_switch::SwitchConfig {
             ports: self.component_ports(ports),
             groups,
             sizes,
@@ -248,15 +248,15 @@ impl Resolver<'_> {
             threads,
             vcses: self.vcses(ports),
             fixed: self.fixed(),
-            ..component::SwitchConfig::new(uuid, serial)
+            ..pbr_switch::SwitchConfig::new(uuid, serial)
         };
         let cci = self.cci();
         if self.problems.is_empty()
-            && let Err(error) = component::Switch::new(switch.clone())
+            && let Err(error) = pbr_switch::Switch::new(switch.clone())
         {
             let sizes = [("fabric", "fast"), ("fabric", "ldst"), ("fabric", "uuid")];
             let place = match error {
-                component::ConfigError::Fixed(_) => self.place_of(&[("fabric", "pid")]),
+                pbr_switch::ConfigError::Fixed(_) => self.place_of(&[("fabric", "pid")]),
                 _ => self.place_of(&sizes),
             };
             self.refuse(place, "fabric", error.to_string());
@@ -264,7 +264,7 @@ impl Resolver<'_> {
         Some(FabricConfig { switch, cci, agent })
     }
 
-    fn component_ports(&self, ports: &[PortConfig]) -> Vec<component::PortConfig> {
+    fn component_ports(&self, ports: &[PortConfig]) -> Vec<pbr_switch::PortConfig> {
         let items = self.settings.items("port").iter().zip(ports).enumerate();
         let of = |(index, (item, port)): (usize, (&Item, &PortConfig))| {
             let role = match port.role {
@@ -275,7 +275,7 @@ impl Resolver<'_> {
             };
             let pids = self.port_get(item, "pids").and_then(|value| value.as_int());
             let pids = pids.and_then(|int| u8::try_from(int).ok()).unwrap_or(1);
-            Some(component::PortConfig { port: PortId::new(index)?, role, pids })
+            Some(pbr_switch::PortConfig { port: PortId::new(index)?, role, pids })
         };
         items.filter_map(of).collect()
     }

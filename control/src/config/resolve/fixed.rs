@@ -4,10 +4,10 @@
 //! Units: PIDs of 12 bits.
 //! Source: CXL 3.1 section 7.7.12.1; docs/spec/cxl-fabric.md "Start-up"; docs/spec/wire-formats.md §4.5, §5.3.
 
-use weft_agent::component::{Fixed, FixedBind, FixedEnd, FixedPid};
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry, RgtMode};
+use weft_pbr_switch::{Fixed, FixedBind, FixedEnd, FixedPid};
 
 use super::{Item, Resolver, Value};
 

@@ -360,8 +360,8 @@ fn fabric(more: &str) -> String {
 
 #[test]
 fn ports_with_roles_make_a_switch_of_tlps_with_an_agent() {
-    use weft_agent::component::{PortConfig, Role, VcsConfig};
     use weft_dataplane::config::{PortRole, TlpConfig, TlpLink};
+    use weft_pbr_switch::{PortConfig, Role, VcsConfig};
     let text = fabric("cci = '/run/x/cci.sock'\nfast = 64\nthreads = 3\n")
         + "[[vcs]]\nusp = 'h'\nvppbs = 3\n[[vcs]]\ngae = false\n";
     let config = live(&text).unwrap();

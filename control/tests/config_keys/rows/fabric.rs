@@ -49,9 +49,9 @@ own = 2
 far = 5
 ";
 const FIXED: &str =
-    "agent/src/component/tests/fixed.rs::what_a_manager_has_set_up_is_there_from_the_start";
+    "pbr_switch/src/tests/fixed.rs::what_a_manager_has_set_up_is_there_from_the_start";
 const IDENTIFY: &str =
-    "agent/src/component/tests/fm.rs::identify_switch_and_identify_pbr_switch_say_what_there_is";
+    "pbr_switch/src/tests/fm.rs::identify_switch_and_identify_pbr_switch_say_what_there_is";
 const ROLES: &str =
     "control/src/config/resolve/tests.rs::ports_with_roles_make_a_switch_of_tlps_with_an_agent";
 const COMMANDED: &str = "tests/tests/live_fabric.rs::managers_command_a_running_switch";
@@ -113,7 +113,7 @@ pub fn rows() -> Vec<Row> {
         live("fabric.ldst", "64", |c| fabric(c).switch.sizes.ldst.to_string(), "64", ROLES),
         live("fabric.ldst_idt", "64", |c| fabric(c).switch.sizes.ldst_idt.to_string(), "64", ROLES),
         live("fabric.bind_time_ms", "7", |c| fabric(c).switch.bind_time.as_ns().to_string(), "7000000", ROLES),
-        live("fabric.threads", "3", |c| fabric(c).switch.threads.to_string(), "3", "agent/src/component/tests/edge.rs::gfd_commands_are_forwarded_by_as_many_threads_as_there_are"),
+        live("fabric.threads", "3", |c| fabric(c).switch.threads.to_string(), "3", "pbr_switch/src/tests/edge.rs::gfd_commands_are_forwarded_by_as_many_threads_as_there_are"),
         wrong("vcs.usp", "\"d\"", "expected a port of role usp"),
         live("vcs.vppbs", "2", |c| fabric(c).switch.vcses[0].vppbs.to_string(), "2", ROLES),
         live("vcs.gae", "false", |c| fabric(c).switch.vcses[0].gae.to_string(), "false", ROLES),

@@ -12,8 +12,8 @@ use weft_parsers::cci::ReturnCode;
 use weft_parsers::cci::mctp::MessageType;
 
 use super::Agent;
-use crate::component::config::Role;
-use crate::component::switch::{Far, Outgoing};
+use crate::config::Role;
+use crate::switch::{Far, Outgoing};
 
 /// Requests under way, both ways.
 #[derive(Clone, Debug, Default)]

@@ -15,9 +15,9 @@ use weft_parsers::cci::{List, Response, ReturnCode, nest};
 use weft_parsers::fabric::Pid;
 
 use super::NONE_SUCH;
-use crate::component::cdat;
-use crate::component::port::Port;
-use crate::component::switch::{Far, Outgoing, Switch};
+use crate::cdat;
+use crate::port::Port;
+use crate::switch::{Far, Outgoing, Switch};
 
 /// Bytes of a CDAT response before the data.
 const CDAT_HEAD: usize = 16;

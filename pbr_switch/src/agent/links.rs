@@ -20,8 +20,8 @@ use weft_parsers::tlp::vdm::PartnerInfo;
 use weft_parsers::tlp::{Pth, VdmOp};
 
 use super::Agent;
-use crate::component::config::Role;
-use crate::component::port::{self, Partner as Known};
+use crate::config::Role;
+use crate::port::{self, Partner as Known};
 
 /// Virtual channels with standard flow control: VC0; with that of UIO: VC3.
 const VCS: u8 = 1;
@@ -386,9 +386,9 @@ mod tests {
     use weft_hosts::classes::PriMap;
 
     use super::*;
-    use crate::component::agent::{AgentConfig, From};
-    use crate::component::config::{PortConfig, SwitchConfig, VcsConfig};
-    use crate::component::switch::Switch;
+    use crate::agent::{AgentConfig, From};
+    use crate::config::{PortConfig, SwitchConfig, VcsConfig};
+    use crate::switch::Switch;
     use std::collections::BTreeMap;
     use weft_dataplane::config::TlpConfig;
     use weft_dataplane::pbr;

@@ -5,7 +5,7 @@
 //! Source: CDAT 1.03 (header, SSLBIS type 5); CXL 3.1 section 7.7.12.4; docs/spec/cxl-fabric.md "CDAT".
 
 use super::port::Port;
-use crate::component::config::Role;
+use crate::config::Role;
 
 const HEAD: usize = 16;
 const REVISION: u8 = 1;

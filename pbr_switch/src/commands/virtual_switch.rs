@@ -12,8 +12,8 @@ use weft_parsers::cci::vcs::{GenerateAer, GetVcsInfo, VcsInfo, VcsInfos, VppbSta
 use weft_parsers::cci::{List, Response, ReturnCode};
 
 use super::{DONE, NONE_SUCH};
-use crate::component::switch::Switch;
-use crate::component::vcs::Bound;
+use crate::switch::Switch;
+use crate::vcs::Bound;
 
 /// A VCS that is enabled.
 const ENABLED: u8 = 1;

@@ -14,9 +14,9 @@ use weft_parsers::cci::{List, Response, ReturnCode, Uuid};
 use weft_parsers::fabric::Pid;
 
 use super::{DONE, NONE_SUCH, Work};
-use crate::component::port::Partner;
-use crate::component::switch::Switch;
-use crate::component::vcs::Bound;
+use crate::port::Partner;
+use crate::switch::Switch;
+use crate::vcs::Bound;
 
 /// HDM decoders of an upstream port: none, memory is the fabric's.
 const DECODERS: u8 = 0;

@@ -12,9 +12,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use weft_agent::component::{
-    Far, Outgoing, Partner, PortConfig, Role, Switch, SwitchConfig, VcsConfig,
-};
 use weft_cxl::cci::{Component, Session, StreamServer, serve};
 use weft_cxl::gfd::{Config, Gfd, Memory};
 use weft_cxl::gfd_end::Device;
@@ -23,6 +20,7 @@ use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::ReturnCode;
 use weft_parsers::fabric::Pid;
+use weft_pbr_switch::{Far, Outgoing, Partner, PortConfig, Role, Switch, SwitchConfig, VcsConfig};
 
 /// A host's port, three for devices, two to other switches.
 const ROLES: [Role; 6] = [Role::Usp, Role::Dsp, Role::Dsp, Role::Dsp, Role::Fabric, Role::Fabric];

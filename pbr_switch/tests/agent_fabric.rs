@@ -16,7 +16,6 @@ use agent_rig::manager::{
 use agent_rig::{BLOCK, DEVICE, FABRIC, FAR, FM, Fabric, GFD, GFD_UUID, HOST, NEAR, UUIDS};
 use agent_rig::{bar, message, pid};
 use rig::{RAM, pattern};
-use weft_agent::component::Partner;
 use weft_cxl::cxl_host::Event;
 use weft_cxl::cxl_host::mailbox::Ring;
 use weft_cxl::gfd::Decoder;
@@ -37,6 +36,7 @@ use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
 use weft_parsers::cci::{Header, List, Payload, Request, ReturnCode};
 use weft_parsers::fabric::{Bdf, Dpa, FastEntry, Hpa, Interleave, Pid, Target};
 use weft_parsers::tlp::Status;
+use weft_pbr_switch::Partner;
 
 /// The bridge at the host that the far device is behind.
 const LINK_VPPB: u8 = 2;

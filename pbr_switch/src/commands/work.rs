@@ -16,9 +16,9 @@ use weft_parsers::cci::{Opcode, ReturnCode};
 use weft_parsers::fabric::Pid;
 
 use super::NONE_SUCH;
-use crate::component::config::Role;
-use crate::component::switch::{Event, Switch};
-use crate::component::vcs::{Bound, PidBound};
+use crate::config::Role;
+use crate::switch::{Event, Switch};
+use crate::vcs::{Bound, PidBound};
 
 /// LD of Bind vPPB for a whole device.
 const WHOLE: u16 = 0xFFFF;
@@ -162,7 +162,7 @@ impl Switch {
     }
 
     /// Does what is due.
-    pub(in crate::component) fn finish_work(&mut self, now: Instant) {
+    pub(crate) fn finish_work(&mut self, now: Instant) {
         let Some(work) = self.work else { return };
         let (vcs, vppb) = work.at();
         let waits = matches!(work, Work::Unbind { option: UnbindOption::WaitLinkDown, .. });
@@ -184,7 +184,7 @@ impl Switch {
     }
 
     /// Does at once what can be done; none where it cannot.
-    pub(in crate::component) fn do_now(&mut self, work: &Work) -> Option<()> {
+    pub(crate) fn do_now(&mut self, work: &Work) -> Option<()> {
         self.check(work).ok()?;
         self.carry_out(work);
         Some(())

@@ -18,8 +18,8 @@ use weft_parsers::cci::{Bits, List, Response, ReturnCode, Wire};
 use weft_parsers::fabric::Pid;
 
 use super::{DONE, invalid, listed, whole};
-use crate::component::switch::{Event, Switch};
-use crate::component::vcs::{Thread, VcsState};
+use crate::switch::{Event, Switch};
+use crate::vcs::{Thread, VcsState};
 
 /// Both kinds of `VendPrefixL0`, and GIM.
 const CAPS: GaeCaps = GaeCaps { pids_max: 0xFFF, prefix_out: true, prefix_in: true, gim: true };
@@ -148,7 +148,7 @@ impl Switch {
 
     pub(super) fn identify_gae(&self, vcs: u8, range: GaeRange, reply: &mut Reply) -> Done {
         let state = self.gae_of(vcs)?;
-        let entries = |vppb: &crate::component::VppbState| {
+        let entries = |vppb: &crate::VppbState| {
             let segments = vppb.tables.fast().segments().len();
             VppbFast { segments: u16::try_from(segments).unwrap_or(u16::MAX) }
         };

@@ -4,7 +4,6 @@
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.3 to §4.6.
 
-use weft_agent::component::Partner;
 use weft_cxl::cci::Component;
 use weft_cxl::completer::Target as _;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
@@ -14,6 +13,7 @@ use weft_parsers::cci::tables::{PidOp, SetDrt};
 use weft_parsers::cci::vcs::BindVppb;
 use weft_parsers::cci::{List, Request, ReturnCode};
 use weft_parsers::fabric::{DrtEntry, Hpa, Pid};
+use weft_pbr_switch::Partner;
 
 use super::super::rig::RAM;
 use super::{DEVICE, FABRIC, Fabric, GFD, HOST, pid, port};

@@ -14,7 +14,7 @@ use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
 use super::physical::mask;
 use super::{DONE, NONE_SUCH, invalid, listed, whole};
-use crate::component::switch::Switch;
+use crate::switch::Switch;
 
 /// Random and congestion avoiding. Not the advanced one: it needs queue depths that switches do not tell each other.
 const MODES: u8 = 0b11;
@@ -59,7 +59,7 @@ impl Switch {
         reply.send(&Response::GetDrt(Drt { table, start, rgt: 0, entries: List::of(&entries) }))
     }
 
-    pub(in crate::component) fn set_drt(&mut self, set: &SetDrt<'_>) -> Done {
+    pub(crate) fn set_drt(&mut self, set: &SetDrt<'_>) -> Done {
         if set.table != 0 {
             return Err(NONE_SUCH);
         }
@@ -80,7 +80,7 @@ impl Switch {
         reply.send(&Response::GetRgt(Rgt { table, start, entries: List::of(&entries) }))
     }
 
-    pub(in crate::component) fn set_rgt(&mut self, set: &Rgt<'_>) -> Done {
+    pub(crate) fn set_rgt(&mut self, set: &Rgt<'_>) -> Done {
         if set.table >= self.rgts() {
             return Err(NONE_SUCH);
         }

@@ -23,8 +23,8 @@ use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, VdmOp};
 
 use super::{Agent, From};
-use crate::component::port::Port;
-use crate::component::switch::Event;
+use crate::port::Port;
+use crate::switch::Event;
 
 /// Bytes of a completion: the least `Max_Payload_Size` that there is.
 const READ_PART: usize = 128;

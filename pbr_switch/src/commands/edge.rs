@@ -16,7 +16,7 @@ use weft_parsers::cci::{List, Response, ReturnCode};
 use weft_parsers::fabric::{Bdf, FastEntry, LdstEntry, Pid, ReRouterEntry};
 
 use super::{DONE, NONE_SUCH, invalid, whole};
-use crate::component::switch::Switch;
+use crate::switch::Switch;
 
 /// A re-router entry that is none.
 const NO_ROUTE: ReRouterEntry =

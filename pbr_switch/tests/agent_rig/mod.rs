@@ -11,7 +11,6 @@ pub(crate) mod manager;
 
 use std::sync::Arc;
 
-use weft_agent::component::{self, Agent, AgentConfig, PortConfig, Role, VcsConfig};
 use weft_cxl::cci::Session;
 use weft_cxl::cxl_device::{DeviceConfig, Event as DeviceEvent, FunctionConfig};
 use weft_cxl::cxl_host::mailbox::{Response, blocks};
@@ -39,6 +38,7 @@ use weft_parsers::cci::pbr::{CrawlOut, CrawlTarget};
 use weft_parsers::cci::{Header, List, Payload, Request, ReturnCode};
 use weft_parsers::fabric::{Dpa, Hpa, Pid};
 use weft_parsers::tlp::Mode;
+use weft_pbr_switch::{self as pbr_switch, Agent, AgentConfig, PortConfig, Role, VcsConfig};
 
 use super::rig::{FRAME_LEN_MAX, Net, device_config, end, function, host_config};
 
@@ -136,7 +136,7 @@ fn lane(pool: &Arc<Pool>, at: usize, peer: bool) -> (Arc<Core>, Lane) {
 
 /// The first switch has the host's virtual switch, the second one that waits to be bound to a host, or its own host's.
 fn agent(at: usize, peer: bool) -> Agent {
-    let mut config = component::SwitchConfig::new(UUIDS[at], 7 + at as u64);
+    let mut config = pbr_switch::SwitchConfig::new(UUIDS[at], 7 + at as u64);
     config.bind_time = BIND_TIME;
     let ports = roles(at, peer).into_iter().enumerate();
     config.ports = ports.map(|(at, role)| PortConfig { port: port(at), role, pids: 1 }).collect();
@@ -145,7 +145,7 @@ fn agent(at: usize, peer: bool) -> Agent {
         _ if peer => VcsConfig { usp: Some(port(PEER)), vppbs: 1, gae: true },
         _ => VcsConfig { usp: None, vppbs: 1, gae: false },
     }];
-    let config = component::Switch::new(config).unwrap();
+    let config = pbr_switch::Switch::new(config).unwrap();
     let modes = (0..3).map(|at| (port(at), Mode::Flit)).collect();
     let (tlp, classes) = (TlpConfig::for_pris(8), PriMap::eight());
     Agent::new(config, AgentConfig { modes, tlp, classes, payload_max: 512 })

@@ -16,10 +16,10 @@ use weft_parsers::cci::{List, Response, ReturnCode};
 use weft_parsers::fabric::Pid;
 
 use super::{DONE, NONE_SUCH, invalid, listed};
-use crate::component::config::Role;
-use crate::component::port::Port;
-use crate::component::switch::Switch;
-use crate::component::vcs::{Bound, PidBound};
+use crate::config::Role;
+use crate::port::Port;
+use crate::switch::Switch;
+use crate::vcs::{Bound, PidBound};
 
 impl Switch {
     pub(super) fn pid_targets(&self, range: GetPidTargets, reply: &mut Reply) -> Done {
@@ -44,7 +44,7 @@ impl Switch {
         reply.send(&Response::GetPidTargets(targets))
     }
 
-    pub(in crate::component) fn assign_pids(&mut self, request: &AssignPids<'_>) -> Done {
+    pub(crate) fn assign_pids(&mut self, request: &AssignPids<'_>) -> Done {
         let mut ports = self.ports.clone();
         let mut tables = self.tables.clone();
         for assignment in request.assignments.iter() {
@@ -101,7 +101,7 @@ impl Switch {
     }
 
     /// All PIDs that such a link may have here.
-    pub(in crate::component) fn own_pids(&self, vcs: u8, far: Pid) -> impl Iterator<Item = Pid> {
+    pub(crate) fn own_pids(&self, vcs: u8, far: Pid) -> impl Iterator<Item = Pid> {
         let owner = self.vcs(vcs);
         let mine = move |port: &&Port| match owner.map(|owner| owner.usp) {
             Some(Some(usp)) => port.id == usp,
