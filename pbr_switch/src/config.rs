@@ -13,7 +13,7 @@ use weft_dataplane::types::PortId;
 use weft_parsers::cci::Uuid;
 use weft_parsers::cci::generic::Identity;
 
-use super::fixed::{Fixed, FixedError};
+use super::static_init::{StaticInit, StaticInitError};
 
 /// What the link of a port is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub struct SwitchConfig {
     /// GFD commands that a GAE forwards at a time.
     pub threads: u16,
     /// What it is set up with where no fabric manager does that.
-    pub fixed: Option<Fixed>,
+    pub static_init: Option<StaticInit>,
 }
 
 impl SwitchConfig {
@@ -113,7 +113,7 @@ impl SwitchConfig {
             sizes,
             bind_time: Span::from_ms(1),
             threads: 2,
-            fixed: None,
+            static_init: None,
         }
     }
 }
@@ -140,7 +140,7 @@ pub enum ConfigError {
     Table(#[from] TableError),
     /// It cannot be set up so.
     #[error(transparent)]
-    Fixed(#[from] FixedError),
+    StaticInit(#[from] StaticInitError),
     /// A vPPB cannot be made.
     #[error(transparent)]
     Bridge(#[from] BridgeError),

@@ -15,9 +15,9 @@ pub mod agent;
 pub mod cdat;
 mod commands;
 pub mod config;
-pub mod fixed;
 pub mod port;
 mod registers;
+pub mod static_init;
 pub mod switch;
 #[cfg(test)]
 mod tests;
@@ -25,7 +25,7 @@ pub mod vcs;
 
 pub use agent::{Agent, AgentConfig, AgentCounts};
 pub use config::{ConfigError, PortConfig, Role, Sizes, SwitchConfig, VcsConfig};
-pub use fixed::{Fixed, FixedBind, FixedEnd, FixedError, FixedPid};
 pub use port::{Partner, Port};
+pub use static_init::{BindingEnd, StaticBinding, StaticInit, StaticInitError, StaticPid};
 pub use switch::{Event, Far, Outgoing, Switch};
 pub use vcs::{Bound, GaeState, PidBound, VcsState, VppbState};

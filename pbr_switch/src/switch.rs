@@ -20,8 +20,8 @@ use weft_parsers::fabric::{Hpa, Pid};
 
 use super::commands::{COMMANDS, Work};
 use super::config::{ConfigError, Role, SwitchConfig};
-use super::fixed::FIXED_COMMANDS;
 use super::port::{Partner, Port};
+use super::static_init::STATIC_COMMANDS;
 use super::vcs::{Bound, VcsState};
 
 /// Something that whoever drives the switch has to carry on.
@@ -217,8 +217,8 @@ impl Switch {
             outgoing: VecDeque::new(),
         };
         switch.refresh();
-        if let Some(fixed) = switch.config.fixed.clone() {
-            switch.fix(&fixed)?;
+        if let Some(static_init) = switch.config.static_init.clone() {
+            switch.start_static(&static_init)?;
         }
         Ok(switch)
     }
@@ -463,7 +463,7 @@ impl Component for Switch {
     }
 
     fn commands(&self) -> &'static [Command] {
-        if self.config.fixed.is_some() { FIXED_COMMANDS.as_slice() } else { COMMANDS }
+        if self.config.static_init.is_some() { STATIC_COMMANDS.as_slice() } else { COMMANDS }
     }
 
     fn execute(
@@ -482,7 +482,7 @@ impl Component for Switch {
         let other = |&(taken, to): &(Pid, Assigned)| taken == pid && to != Assigned::Switch;
         // One that is set up from the start keeps its PID, by which others have routes to it.
         let own = self.common.ownership.pid();
-        let keeps = self.config.fixed.is_none() || own.is_none() || pid == own;
+        let keeps = self.config.static_init.is_none() || own.is_none() || pid == own;
         keeps && !pid.is_none() && !self.tables.assigned().any(|it| other(&it))
     }
 

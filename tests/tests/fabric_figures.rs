@@ -16,7 +16,7 @@ use weft_lab::endpoint::command::{Access, Command, Own, Via};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::{End as End2, Part, uuid};
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_pbr_switch::Fixed;
+use weft_pbr_switch::StaticInit;
 use weft_tests::fabric_here::{books, range, transfer, up};
 
 fn tree(fabric: &ManagedFabric, host: usize) -> String {
@@ -189,9 +189,9 @@ fn a_static_fabric_has_the_hierarchies_of_a_managed_one() {
     let mut fabric = up("static");
     hierarchies(&fabric);
     assert_eq!(fabric.fm().board().status().calls, 0);
-    let of = |fabric: &ManagedFabric| -> Vec<Fixed> {
+    let of = |fabric: &ManagedFabric| -> Vec<StaticInit> {
         let parts = fabric.parts();
-        (0..4).map(|at| Fixed::of(parts.agent(at).unwrap().switch())).collect()
+        (0..4).map(|at| StaticInit::of(parts.agent(at).unwrap().switch())).collect()
     };
     let managed = up("fig-7-45");
     assert_eq!(of(&fabric), of(&managed), "PIDs, routes, groups and bindings");

@@ -25,7 +25,7 @@ use weft_parsers::MacAddr;
 use weft_parsers::cci::Header;
 use weft_parsers::tlp::Mode;
 use weft_pbr_switch::{
-    self as pbr_switch, Agent, AgentConfig, ConfigError, Fixed, PortConfig, VcsConfig,
+    self as pbr_switch, Agent, AgentConfig, ConfigError, PortConfig, StaticInit, VcsConfig,
 };
 use weft_rpc::Refused;
 
@@ -161,7 +161,7 @@ struct RunningEndpoint {
 pub struct InProcessFabric {
     topology: Topology,
     layout: Layout,
-    fixed: Vec<Fixed>,
+    fixed: Vec<StaticInit>,
     switches: Vec<RunningSwitch>,
     endpoints: Vec<RunningEndpoint>,
     links: Vec<LinkHandle>,
@@ -209,7 +209,7 @@ impl RunningSwitch {
     fn new(
         layout: &Layout,
         at: usize,
-        fixed: Option<&Fixed>,
+        fixed: Option<&StaticInit>,
         wires: &mut Wires,
         (pool, bufs): (&Arc<Pool>, &mut Bufs),
     ) -> Result<Option<Self>, InProcessError> {
@@ -285,12 +285,12 @@ impl RunningSwitch {
 }
 
 /// What a switch does itself.
-fn agent(layout: &Layout, at: usize, fixed: Option<&Fixed>) -> Result<Agent, ConfigError> {
+fn agent(layout: &Layout, at: usize, fixed: Option<&StaticInit>) -> Result<Agent, ConfigError> {
     let switch = layout.switches.get(at);
     let serial = switch.map_or(0, |switch| switch.serial);
     let mut config = pbr_switch::SwitchConfig::new(uuid(serial), serial);
     (config.bind_time, config.threads) = (BIND_TIME, THREADS);
-    config.fixed = fixed.cloned();
+    config.static_init = fixed.cloned();
     let mut modes = BTreeMap::new();
     for (number, port) in switch.into_iter().flat_map(|switch| switch.ports.iter().enumerate()) {
         let Some(id) = PortId::new(number) else { continue };
@@ -386,7 +386,7 @@ impl InProcessFabric {
     pub fn new(
         topology: &Topology,
         layout: Layout,
-        fixed: &[Fixed],
+        fixed: &[StaticInit],
         clock: Box<dyn FnMut(bool) -> Instant + Send>,
     ) -> Result<Self, InProcessError> {
         let parts = layout.hosts.len() + layout.devices.len() + layout.hbrs.len();

@@ -16,7 +16,7 @@ use weft_fm::service::board::Mode;
 use weft_fm::service::want::{Want, WantError};
 use weft_fm::service::{Fm, Setup, StartError};
 use weft_fm::store::{Store, StoreError};
-use weft_pbr_switch::Fixed;
+use weft_pbr_switch::StaticInit;
 use weft_rpc::Refused;
 
 use super::desired_state::desired_state;
@@ -186,7 +186,7 @@ impl ManagedFabric {
     /// See [`UpError`].
     fn start(
         (topology, layout): (Topology, Layout),
-        fixed: &[Fixed],
+        fixed: &[StaticInit],
         clock: Clock,
         store: Option<Store>,
     ) -> Result<Self, UpError> {
@@ -325,7 +325,7 @@ pub fn static_fabric(topology: &Topology) -> Result<StaticFabric, UpError> {
     let state = fabric.fm().state().ok_or(UpError::Stateless)?;
     let parts = fabric.parts();
     let switches = (0..parts.layout().switches.len())
-        .filter_map(|at| Some(Fixed::of(parts.agent(at)?.switch())))
+        .filter_map(|at| Some(StaticInit::of(parts.agent(at)?.switch())))
         .collect();
     Ok(StaticFabric { switches, state })
 }

@@ -9,28 +9,28 @@ use std::fmt::Write;
 
 use weft_fm::store::State;
 use weft_parsers::fabric::{DrtEntry, RgtMode};
-use weft_pbr_switch::{Fixed, FixedBind, FixedEnd, FixedPid};
+use weft_pbr_switch::{BindingEnd, StaticBinding, StaticInit, StaticPid};
 
 /// A fabric as its manager has left it.
 #[derive(Clone, Debug)]
 pub struct StaticFabric {
     /// What each switch has, by number.
-    pub switches: Vec<Fixed>,
+    pub switches: Vec<StaticInit>,
     /// What the manager knew.
     pub state: State,
 }
 
 /// What a switch has in its configuration; its ports are called `p0`, `p1`, and so on.
 #[must_use]
-pub fn sections(fixed: &Fixed) -> String {
+pub fn sections(fixed: &StaticInit) -> String {
     let mut text = String::new();
     // Writing to a text cannot fail.
     let _ = write(&mut text, fixed);
     text
 }
 
-fn write(text: &mut String, fixed: &Fixed) -> std::fmt::Result {
-    for FixedPid { port, instance, pid } in &fixed.targets {
+fn write(text: &mut String, fixed: &StaticInit) -> std::fmt::Result {
+    for StaticPid { port, instance, pid } in &fixed.targets {
         let (port, pid) = (port.get(), pid.bits());
         writeln!(text, "[[pid]]\nport = \"p{port}\"\ninstance = {instance}\npid = {pid}")?;
     }
@@ -58,11 +58,11 @@ fn write(text: &mut String, fixed: &Fixed) -> std::fmt::Result {
         };
         writeln!(text, "[[route]]\npid = {}\n{by}", to.bits())?;
     }
-    for FixedBind { vcs, vppb, to } in &fixed.binds {
+    for StaticBinding { vcs, vppb, to } in &fixed.binds {
         writeln!(text, "[[bind]]\nvcs = {vcs}\nvppb = {vppb}")?;
         match to {
-            FixedEnd::Port(port) => writeln!(text, "port = \"p{}\"", port.get())?,
-            FixedEnd::Link { own, far, cost } => writeln!(
+            BindingEnd::Port(port) => writeln!(text, "port = \"p{}\"", port.get())?,
+            BindingEnd::Link { own, far, cost } => writeln!(
                 text,
                 "own = {}\nfar = {}\nlatency_base = {}\nlatency = {}\nbandwidth_base = {}\n\
                  bandwidth = {}",

@@ -5,11 +5,11 @@ mod bytes;
 mod edge;
 mod events;
 mod everyone;
-mod fixed;
 mod fm;
 mod pids;
 mod random;
 mod registers;
+mod static_init;
 
 use weft_cxl::cci::{Component, Served, Session, serve};
 use weft_cxl::pci::Link;

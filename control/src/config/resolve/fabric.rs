@@ -247,7 +247,7 @@ impl Resolver<'_> {
             bind_time: Span::from_ms(self.int("fabric", "bind_time_ms").unwrap_or(1)),
             threads,
             vcses: self.vcses(ports),
-            fixed: self.fixed(),
+            static_init: self.static_init(),
             ..pbr_switch::SwitchConfig::new(uuid, serial)
         };
         let cci = self.cci();
@@ -256,7 +256,7 @@ impl Resolver<'_> {
         {
             let sizes = [("fabric", "fast"), ("fabric", "ldst"), ("fabric", "uuid")];
             let place = match error {
-                pbr_switch::ConfigError::Fixed(_) => self.place_of(&[("fabric", "pid")]),
+                pbr_switch::ConfigError::StaticInit(_) => self.place_of(&[("fabric", "pid")]),
                 _ => self.place_of(&sizes),
             };
             self.refuse(place, "fabric", error.to_string());

@@ -11,12 +11,12 @@
 mod buffer;
 mod endpoint;
 mod fabric;
-mod fixed;
 mod idle;
 mod lag;
 mod ports;
 mod queueing;
 mod run;
+mod static_init;
 #[cfg(test)]
 mod tests;
 

@@ -62,13 +62,13 @@ const FIXED: &str = "[[pid]]\nport = 'p0'\npid = 2\n[[pid]]\nport = 'p2'\npid = 
 #[test]
 fn a_switch_is_set_up_from_the_start() {
     let config = live(&format!("{ROLES}{FIXED}")).unwrap();
-    let fixed = config.fabric.unwrap().switch.fixed.unwrap();
+    let fixed = config.fabric.unwrap().switch.static_init.unwrap();
     assert_eq!((fixed.targets.len(), fixed.routes.len(), fixed.binds.len()), (2, 2, 2));
     let (number, group) = fixed.groups[0];
     assert_eq!((number, group.ports(), group.primary, group.mix), (5, &[2, 3][..], 0, 2));
     let again =
         live(&format!("{ROLES}{}", weft_lab::fabric::static_init::sections(&fixed))).unwrap();
-    assert_eq!(again.fabric.unwrap().switch.fixed, Some(fixed));
+    assert_eq!(again.fabric.unwrap().switch.static_init, Some(fixed));
 }
 
 #[test]

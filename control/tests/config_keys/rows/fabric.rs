@@ -49,7 +49,7 @@ own = 2
 far = 5
 ";
 const FIXED: &str =
-    "pbr_switch/src/tests/fixed.rs::what_a_manager_has_set_up_is_there_from_the_start";
+    "pbr_switch/src/tests/static_init.rs::what_a_manager_has_set_up_is_there_from_the_start";
 const IDENTIFY: &str =
     "pbr_switch/src/tests/fm.rs::identify_switch_and_identify_pbr_switch_say_what_there_is";
 const ROLES: &str =
@@ -63,7 +63,7 @@ fn fabric(config: &Config) -> &FabricConfig {
 }
 
 fn fixed(config: &Config) -> String {
-    format!("{:?}", fabric(config).switch.fixed)
+    format!("{:?}", fabric(config).switch.static_init)
 }
 
 fn live(

@@ -1,13 +1,13 @@
 //! A switch that is set up from the start: PIDs, routing groups, routes and bindings of its configuration.
 //!
-//! Shape: `[fabric] pid`, `[[pid]]`, `[[routing_group]]`, `[[route]]`, `[[bind]]` to a [`Fixed`].
+//! Shape: `[fabric] pid`, `[[pid]]`, `[[routing_group]]`, `[[route]]`, `[[bind]]` to a [`StaticInit`].
 //! Units: PIDs of 12 bits.
 //! Source: CXL 3.1 section 7.7.12.1; docs/spec/cxl-fabric.md "Start-up"; docs/spec/wire-formats.md §4.5, §5.3.
 
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry, RgtMode};
-use weft_pbr_switch::{Fixed, FixedBind, FixedEnd, FixedPid};
+use weft_pbr_switch::{BindingEnd, StaticBinding, StaticInit, StaticPid};
 
 use super::{Item, Resolver, Value};
 
@@ -16,7 +16,7 @@ const SECTIONS: [&str; 4] = ["pid", "routing_group", "route", "bind"];
 
 impl Resolver<'_> {
     /// What a switch is set up with; none where that is its manager's.
-    pub(super) fn fixed(&mut self) -> Option<Fixed> {
+    pub(super) fn static_init(&mut self) -> Option<StaticInit> {
         let own = self.int("fabric", "pid").and_then(|bits| u16::try_from(bits).ok());
         let Some(pid) = own.map(Pid::from_low_bits) else {
             for section in SECTIONS {
@@ -28,7 +28,7 @@ impl Resolver<'_> {
             return None;
         };
         let settings = self.settings;
-        let mut fixed = Fixed {
+        let mut fixed = StaticInit {
             pid,
             targets: Vec::new(),
             groups: Vec::new(),
@@ -41,7 +41,7 @@ impl Resolver<'_> {
                 (self.fixed_int(item, "pid", "pid"), Self::or_zero(item, "instance"));
             if let (Some(port), Some(pid)) = (port, pid) {
                 let pid = Pid::from_low_bits(pid);
-                fixed.targets.push(FixedPid { port, instance, pid });
+                fixed.targets.push(StaticPid { port, instance, pid });
             }
         }
         for item in settings.items("routing_group") {
@@ -134,12 +134,12 @@ impl Resolver<'_> {
         Some((to, entry))
     }
 
-    fn fixed_bind(&mut self, item: &Item) -> Option<FixedBind> {
+    fn fixed_bind(&mut self, item: &Item) -> Option<StaticBinding> {
         let (vcs, vppb) = (Self::or_zero(item, "vcs"), self.fixed_int(item, "bind", "vppb")?);
         let (own, far) = (Self::int_of(item, "own"), Self::int_of(item, "far"));
         let to = match (item.set.get("port"), own, far) {
-            (Some(_), None, None) => FixedEnd::Port(self.fixed_port(item, "bind")?),
-            (None, Some(own), Some(far)) => FixedEnd::Link {
+            (Some(_), None, None) => BindingEnd::Port(self.fixed_port(item, "bind")?),
+            (None, Some(own), Some(far)) => BindingEnd::Link {
                 own: Pid::from_low_bits(own),
                 far: Pid::from_low_bits(far),
                 cost: PathCost {
@@ -155,6 +155,6 @@ impl Resolver<'_> {
                 return None;
             }
         };
-        Some(FixedBind { vcs, vppb, to })
+        Some(StaticBinding { vcs, vppb, to })
     }
 }

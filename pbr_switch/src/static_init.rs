@@ -1,6 +1,6 @@
 //! What a switch is started with where no fabric manager does it: PIDs, routing tables, bindings.
 //!
-//! Shape: [`Fixed`] in [`super::SwitchConfig`], or [`Fixed::of`] a switch that a manager has set up. Such a switch has none
+//! Shape: [`StaticInit`] in [`super::SwitchConfig`], or [`StaticInit::of`] a switch that a manager has set up. Such a switch has none
 //! of the commands that would change it.
 //! Units: PIDs of 12 bits.
 //! Source: CXL 3.1 section 7.7.12.1 (static fabric initialization); docs/spec/cxl-fabric.md "Start-up".
@@ -20,22 +20,22 @@ use super::vcs::{Bound, PidBound};
 
 /// All that is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fixed {
+pub struct StaticInit {
     /// The switch's own PID.
     pub pid: Pid,
     /// PIDs of its ports.
-    pub targets: Vec<FixedPid>,
+    pub targets: Vec<StaticPid>,
     /// Routing groups, by number.
     pub groups: Vec<(u8, RgtEntry)>,
     /// Routes.
     pub routes: Vec<(Pid, DrtEntry)>,
     /// What vPPBs are bound to.
-    pub binds: Vec<FixedBind>,
+    pub binds: Vec<StaticBinding>,
 }
 
 /// A PID of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FixedPid {
+pub struct StaticPid {
     /// The port.
     pub port: PortId,
     /// Which of its PIDs.
@@ -46,18 +46,18 @@ pub struct FixedPid {
 
 /// What a vPPB is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FixedBind {
+pub struct StaticBinding {
     /// The virtual switch.
     pub vcs: u8,
     /// The bridge.
     pub vppb: u8,
     /// To what.
-    pub to: FixedEnd,
+    pub to: BindingEnd,
 }
 
 /// The other side of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FixedEnd {
+pub enum BindingEnd {
     /// A port of this switch.
     Port(PortId),
     /// A virtual link.
@@ -73,7 +73,7 @@ pub enum FixedEnd {
 
 /// Why a switch cannot be set up so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FixedError {
+pub enum StaticInitError {
     /// The switch's own PID.
     #[error("the switch cannot have PID {0}")]
     Own(Pid),
@@ -117,17 +117,17 @@ const CHANGE: [Opcode; 9] = [
 ];
 
 /// Commands that a switch has besides those of every component, when it is set up from the start.
-pub(super) static FIXED_COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
+pub(super) static STATIC_COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
     COMMANDS.iter().filter(|command| !CHANGE.contains(&command.opcode)).copied().collect()
 });
 
-impl Fixed {
+impl StaticInit {
     /// What a switch has been set up with, but for routes to its manager.
     #[must_use]
     pub fn of(switch: &Switch) -> Self {
         let ports = switch.ports.iter().flat_map(|port| {
             let pids = (0..=u8::MAX).zip(&port.pids).filter(|(_, pid)| !pid.is_none());
-            pids.map(|(instance, &pid)| FixedPid { port: port.id, instance, pid })
+            pids.map(|(instance, &pid)| StaticPid { port: port.id, instance, pid })
         });
         let ownership = &switch.common.ownership;
         let manager = ownership.primary().map(|fm| fm.pid);
@@ -139,14 +139,14 @@ impl Fixed {
         for (vcs, state) in (0..=u8::MAX).zip(&switch.vcses) {
             for (vppb, bridge) in (0..=u8::MAX).zip(&state.vppbs) {
                 let to = match bridge.bound {
-                    Bound::Port(port) if vppb > 0 => FixedEnd::Port(port),
+                    Bound::Port(port) if vppb > 0 => BindingEnd::Port(port),
                     Bound::Pid(PidBound { far, own: Some(own), cost, .. }) => {
-                        FixedEnd::Link { own, far, cost }
+                        BindingEnd::Link { own, far, cost }
                     }
                     // The host's port is the host's; there are no logical devices, and half a link is none.
                     _ => continue,
                 };
-                binds.push(FixedBind { vcs, vppb, to });
+                binds.push(StaticBinding { vcs, vppb, to });
             }
         }
         Self {
@@ -163,14 +163,14 @@ impl Fixed {
 
 impl Switch {
     /// Sets it up; it has nothing yet.
-    pub(super) fn fix(&mut self, fixed: &Fixed) -> Result<(), FixedError> {
-        if fixed.pid.is_none() || !self.can_be(fixed.pid) {
-            return Err(FixedError::Own(fixed.pid));
+    pub(super) fn start_static(&mut self, static_init: &StaticInit) -> Result<(), StaticInitError> {
+        if static_init.pid.is_none() || !self.can_be(static_init.pid) {
+            return Err(StaticInitError::Own(static_init.pid));
         }
-        self.common.ownership.set_pid(fixed.pid);
+        self.common.ownership.set_pid(static_init.pid);
         self.owned();
-        for &FixedPid { port, instance, pid } in &fixed.targets {
-            let refused = FixedError::Target { port: port.get(), instance, pid };
+        for &StaticPid { port, instance, pid } in &static_init.targets {
+            let refused = StaticInitError::Target { port: port.get(), instance, pid };
             let target = self.ports.iter().position(|other| other.id == port);
             let target = target.and_then(|at| u16::try_from(at).ok()).ok_or(refused)?;
             let has = self.port(port).and_then(|port| port.pids.get(usize::from(instance)));
@@ -181,31 +181,32 @@ impl Switch {
             let assign = AssignPids { op: AssignOp::Assign, assignments: List::of(&assignment) };
             self.assign_pids(&assign).map_err(|_| refused)?;
         }
-        for &(at, group) in &fixed.groups {
+        for &(at, group) in &static_init.groups {
             let entry = [group];
             let set = Rgt { table: 0, start: at.into(), entries: List::of(&entry) };
-            self.set_rgt(&set).map_err(|_| FixedError::Group(at))?;
+            self.set_rgt(&set).map_err(|_| StaticInitError::Group(at))?;
         }
-        for &(to, entry) in &fixed.routes {
+        for &(to, entry) in &static_init.routes {
             let entry = [entry];
             let set = SetDrt { table: 0, start: to.bits(), entries: List::of(&entry) };
-            self.set_drt(&set).map_err(|_| FixedError::Route(to))?;
+            self.set_drt(&set).map_err(|_| StaticInitError::Route(to))?;
         }
-        for bind in &fixed.binds {
-            self.fix_bind(bind).ok_or(FixedError::Bind { vcs: bind.vcs, vppb: bind.vppb })?;
+        for bind in &static_init.binds {
+            self.bind_static(bind)
+                .ok_or(StaticInitError::Bind { vcs: bind.vcs, vppb: bind.vppb })?;
         }
         self.refresh();
         Ok(())
     }
 
-    fn fix_bind(&mut self, bind: &FixedBind) -> Option<()> {
-        let FixedBind { vcs, vppb, to } = *bind;
+    fn bind_static(&mut self, bind: &StaticBinding) -> Option<()> {
+        let StaticBinding { vcs, vppb, to } = *bind;
         if self.vcs(vcs)?.vppbs.get(usize::from(vppb))?.bound != Bound::No {
             return None;
         }
         match to {
-            FixedEnd::Port(port) => self.do_now(&Work::Bind { vcs, vppb, port, ld: None }),
-            FixedEnd::Link { own, far, cost } => {
+            BindingEnd::Port(port) => self.do_now(&Work::Bind { vcs, vppb, port, ld: None }),
+            BindingEnd::Link { own, far, cost } => {
                 let is_free = self.own_pids(vcs, far).any(|pid| pid == own);
                 is_free.then_some(())?;
                 self.do_now(&Work::BindPid { vcs, vppb, far, own: Some(own), cost })

@@ -41,21 +41,27 @@ fn managed() -> Switch {
     bench.switch
 }
 
-fn set_up() -> Fixed {
-    Fixed::of(&managed())
+fn set_up() -> StaticInit {
+    StaticInit::of(&managed())
 }
 
-fn with(fixed: Fixed) -> Result<Switch, ConfigError> {
-    Switch::new(SwitchConfig { fixed: Some(fixed), ..config() })
+fn with(static_init: StaticInit) -> Result<Switch, ConfigError> {
+    Switch::new(SwitchConfig { static_init: Some(static_init), ..config() })
 }
 
 #[test]
 fn what_a_manager_has_set_up_is_there_from_the_start() {
-    let (before, fixed) = (managed(), set_up());
-    assert_eq!((fixed.pid, fixed.targets.len(), fixed.binds.len()), (pid(0x10), 5, 3));
-    assert!(!fixed.routes.iter().any(|(to, _)| *to == pid(1)), "the way to its manager is its own");
-    let switch = with(fixed.clone()).expect("a switch");
-    assert_eq!(Fixed::of(&switch), fixed);
+    let (before, static_init) = (managed(), set_up());
+    assert_eq!(
+        (static_init.pid, static_init.targets.len(), static_init.binds.len()),
+        (pid(0x10), 5, 3)
+    );
+    assert!(
+        !static_init.routes.iter().any(|(to, _)| *to == pid(1)),
+        "the way to its manager is its own"
+    );
+    let switch = with(static_init.clone()).expect("a switch");
+    assert_eq!(StaticInit::of(&switch), static_init);
     let own = |switch: &Switch| -> Vec<_> {
         switch.tables().assigned().filter(|(taken, _)| *taken != pid(1)).collect()
     };
@@ -121,40 +127,40 @@ fn nothing_of_it_can_be_changed_by_a_command() {
     }
     // What only asks is answered.
     bench.ok(FM, &Request::IdentifyPbrSwitch);
-    assert_eq!(Fixed::of(&bench.switch), set_up());
+    assert_eq!(StaticInit::of(&bench.switch), set_up());
 }
 
 #[test]
 fn what_cannot_be_is_refused_by_its_place() {
-    let other = |change: fn(&mut Fixed)| {
-        let mut fixed = set_up();
-        change(&mut fixed);
-        match with(fixed) {
-            Err(ConfigError::Fixed(error)) => error,
+    let other = |change: fn(&mut StaticInit)| {
+        let mut static_init = set_up();
+        change(&mut static_init);
+        match with(static_init) {
+            Err(ConfigError::StaticInit(error)) => error,
             result => panic!("{:?}", result.map(|_| "a switch")),
         }
     };
-    let target = |pid, instance| FixedError::Target { port: 0, instance, pid };
-    let bind = |vcs, vppb| FixedError::Bind { vcs, vppb };
-    assert_eq!(other(|it| it.pid = Pid::NONE), FixedError::Own(Pid::NONE));
+    let target = |pid, instance| StaticInitError::Target { port: 0, instance, pid };
+    let bind = |vcs, vppb| StaticInitError::Bind { vcs, vppb };
+    assert_eq!(other(|it| it.pid = Pid::NONE), StaticInitError::Own(Pid::NONE));
     assert_eq!(other(|it| it.targets[0].pid = pid(0x10)), target(pid(0x10), 0));
     assert_eq!(other(|it| it.targets[0].instance = 2), target(pid(0x20), 2));
     assert_eq!(
-        other(|it| it.targets.push(FixedPid { pid: pid(0x77), ..it.targets[0] })),
+        other(|it| it.targets.push(StaticPid { pid: pid(0x77), ..it.targets[0] })),
         target(pid(0x77), 0)
     );
-    assert_eq!(other(|it| it.groups[0].0 = 4), FixedError::Group(4));
-    assert_eq!(other(|it| it.groups[0].1.ports[0] = 60), FixedError::Group(2));
-    assert_eq!(other(|it| it.routes[0].1 = DrtEntry::Port(60)), FixedError::Route(pid(0x40)));
+    assert_eq!(other(|it| it.groups[0].0 = 4), StaticInitError::Group(4));
+    assert_eq!(other(|it| it.groups[0].1.ports[0] = 60), StaticInitError::Group(2));
+    assert_eq!(other(|it| it.routes[0].1 = DrtEntry::Port(60)), StaticInitError::Route(pid(0x40)));
     assert_eq!(other(|it| it.binds[0].vppb = 9), bind(0, 9));
     assert_eq!(other(|it| it.binds[0].vppb = 3), bind(0, 3)); // the virtual link is there already
-    assert_eq!(other(|it| it.binds[0].to = FixedEnd::Port(port(4))), bind(0, 2));
-    let own = |own| FixedEnd::Link { own, far: pid(0x40), cost: FREE };
-    assert_eq!(FixedBind { to: own(pid(0x20)), ..set_up().binds[1] }.vppb, 3);
+    assert_eq!(other(|it| it.binds[0].to = BindingEnd::Port(port(4))), bind(0, 2));
+    let own = |own| BindingEnd::Link { own, far: pid(0x40), cost: FREE };
+    assert_eq!(StaticBinding { to: own(pid(0x20)), ..set_up().binds[1] }.vppb, 3);
     assert_eq!(
         other(|it| {
-            let FixedEnd::Link { far, cost, .. } = it.binds[1].to else { panic!("a link") };
-            it.binds[1].to = FixedEnd::Link { own: Pid::from_low_bits(0x24), far, cost };
+            let BindingEnd::Link { far, cost, .. } = it.binds[1].to else { panic!("a link") };
+            it.binds[1].to = BindingEnd::Link { own: Pid::from_low_bits(0x24), far, cost };
         }),
         bind(0, 3),
         "a host's link begins at the host's port"
