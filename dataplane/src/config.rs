@@ -85,8 +85,8 @@ pub enum PortRole {
     Dsp(TlpLink),
     /// TLPs with PTH, from and to another switch.
     Fport(TlpLink),
-    /// Within the process: the functions that the switch itself has.
-    Agent,
+    /// Within the process: the CPU port, behind which are the functions that the switch itself has.
+    Cpu,
 }
 
 impl PortRole {
@@ -98,7 +98,7 @@ impl PortRole {
             Self::Usp(_) => "usp",
             Self::Dsp(_) => "dsp",
             Self::Fport(_) => "fport",
-            Self::Agent => "agent",
+            Self::Cpu => "cpu",
         }
     }
 
@@ -108,7 +108,7 @@ impl PortRole {
     pub const fn link(self) -> Option<TlpLink> {
         match self {
             Self::Usp(link) | Self::Dsp(link) | Self::Fport(link) => Some(link),
-            Self::L2 | Self::Agent => None,
+            Self::L2 | Self::Cpu => None,
         }
     }
 }

@@ -84,10 +84,10 @@ pub struct Snapshot {
     pub carriers: [PortSet; Format::COUNT],
     /// The ports that exist.
     pub ports: PortSet,
-    /// Of those, ones that carry TLPs, and the one for the switch's own functions.
+    /// Of those, ones that carry TLPs, and the CPU port.
     pub tlp_ports: PortSet,
-    /// That one.
-    pub agent: Option<PortId>,
+    /// The one that leads to the switch's own functions.
+    pub cpu_port: Option<PortId>,
     /// The priorities that exist.
     pub pris: PriSet,
     /// Priorities that must not lose frames; none while PFC is off.
@@ -156,7 +156,7 @@ impl Snapshot {
             carriers,
             ports: PortSet::first(count),
             tlp_ports: ids().filter(|(_, p)| p.role != PortRole::L2).map(|(id, _)| id).collect(),
-            agent: ids().find(|(_, p)| p.role == PortRole::Agent).map(|(id, _)| id),
+            cpu_port: ids().find(|(_, p)| p.role == PortRole::Cpu).map(|(id, _)| id),
             pris,
             lossless,
             pfc_ports: ids()

@@ -130,7 +130,7 @@ fn role(port: usize) -> PortRole {
         DEVICE | GFD => PortRole::Dsp(link),
         OLD_DEVICE => PortRole::Dsp(old),
         FABRIC => PortRole::Fport(link),
-        AGENT => PortRole::Agent,
+        AGENT => PortRole::Cpu,
         _ => PortRole::L2,
     }
 }
@@ -427,7 +427,7 @@ fn what_has_no_form_on_the_output_is_refused() {
     assert_eq!(rig.refused(HOST, Refusal::NoForm), 1);
 }
 
-/// Configuration of the virtual switch itself, link control and what is for the switch goes to the agent's port.
+/// Configuration of the virtual switch itself, link control and what is for the switch goes to the CPU port.
 #[test]
 fn the_agent_is_told_of_the_input_and_names_the_output() {
     let mut rig = Rig::new();

@@ -243,7 +243,7 @@ pub mod role {
     /// TLPs with PTH, of another switch.
     pub const FPORT: u8 = 3;
     /// TLPs of the switch's own functions.
-    pub const AGENT: u8 = 4;
+    pub const CPU: u8 = 4;
 }
 
 /// What a configuration says of a port's TLPs.

@@ -75,7 +75,7 @@ fn tlp_rules(config: &TlpConfig, port: PortRole) -> TlpRules {
         PortRole::Usp(_) => role::USP,
         PortRole::Dsp(_) => role::DSP,
         PortRole::Fport(_) => role::FPORT,
-        PortRole::Agent => role::AGENT,
+        PortRole::Cpu => role::CPU,
     };
     let link = port.link();
     TlpRules {

@@ -1,6 +1,6 @@
 //! The thread of a switch's own functions: what managers command, and the tables that workers route TLPs by.
 //!
-//! Shape: [`Agent`] drives a [`pbr_switch::Agent`] at the far end of the agent port's pipe. After each turn, and after
+//! Shape: [`Agent`] drives a [`pbr_switch::Agent`] at the far end of the CPU port's pipe. After each turn, and after
 //! each command before its response is sent, changed tables are in force.
 //! Units: frames; requests.
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them", "Dynamic change"; docs/spec/pipeline.md
@@ -107,7 +107,7 @@ impl Agent {
         let mut bufs = Bufs::new(core.pool.clone(), CACHE, 0);
         core.count_chunks(&bufs);
         port.start(&mut bufs).map_err(|source| LiveError::Open {
-            name: crate::config::resolve::AGENT_PORT.to_owned(),
+            name: crate::config::resolve::CPU_PORT.to_owned(),
             source: Box::new(source),
         })?;
         let wake = port.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();

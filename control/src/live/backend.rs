@@ -363,7 +363,7 @@ impl Backend for Switchboard {
     }
 
     fn pbr_route(&self, dpid: u16) -> Result<Value, Refused> {
-        if self.live.core().snapshot.load().agent.is_none() {
+        if self.live.core().snapshot.load().cpu_port.is_none() {
             return Err(Refused::because("no port of this switch has a role: it routes no TLPs"));
         }
         let (tables, dpid) = (self.live.core().tables.load(), Pid::from_low_bits(dpid));

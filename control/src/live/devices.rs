@@ -44,7 +44,7 @@ pub struct OpenedOne {
     pub mac: Option<MacAddr>,
 }
 
-/// Ports, what was opened for each, and the far end of the agent's pipe.
+/// Ports, what was opened for each, and the far end of the CPU port's pipe.
 pub type Opened = (Vec<Box<dyn Port>>, Vec<Facts>, Option<Pipe>);
 
 /// Chunks of the pool that the devices of `config` may have at most.
@@ -105,7 +105,7 @@ pub fn open_all(
     Ok((ports, facts, far))
 }
 
-/// The two ends of the agent's pipe: the port's, and the agent's.
+/// The two ends of the CPU port's pipe: the port's, and the agent's.
 fn open_pipe(run: &RunPort, port: &PortConfig) -> Result<(Pipe, Pipe), PortOpenError> {
     pipe(PipeConfig {
         names: [run.name.clone(), format!("{}-far", run.name)],

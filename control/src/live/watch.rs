@@ -17,7 +17,7 @@ use weft_dataplane::types::{PortId, PortSet, PriSet};
 
 use super::backend::Switchboard;
 use super::events::{self, Board, Kind};
-use crate::config::resolve::AGENT_PORT;
+use crate::config::resolve::CPU_PORT;
 use crate::log::Log;
 use crate::supervise::Pulse;
 
@@ -193,7 +193,7 @@ impl Seen {
         self.trouble.resize(ports.len(), None);
         for ((index, name), had) in ports.zip(&mut self.trouble) {
             let Some(id) = PortId::new(index) else { continue };
-            if name == AGENT_PORT {
+            if name == CPU_PORT {
                 continue;
             }
             match (self.up.contains(id), up.contains(id)) {

@@ -232,7 +232,7 @@ impl RunningSwitch {
             PortRole::Dsp => Role::Dsp(link),
             PortRole::Fabric => Role::Fport(link),
         });
-        let macs = (0..=u8::MAX).zip(roles.chain([Role::Agent]));
+        let macs = (0..=u8::MAX).zip(roles.chain([Role::Cpu]));
         for (port, (number, role)) in config.ports.iter_mut().zip(macs) {
             port.role = role;
             let [.., low] = at.to_be_bytes();

@@ -1,4 +1,4 @@
-//! The functions that a switch itself has, on the far end of its port of role `agent`: registers of its virtual
+//! The functions that a switch itself has, on the far end of its CPU port: registers of its virtual
 //! switches, messages, and CCI.
 //!
 //! Shape: [`Agent::receive`] takes in what the pipeline has no use for, [`Agent::tables`] is to be put in force then,
@@ -46,7 +46,7 @@ const BURSTS: usize = 4;
 /// Rounds in which what one thing leads to is carried on, before the next poll goes on with it.
 const ROUNDS_MAX: usize = 32;
 
-/// How the agent's port is set up.
+/// Settings of the CPU port and of what is sent from it.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// Layout of TLPs without PTH at each port that has them.

@@ -124,7 +124,7 @@ fn lane(pool: &Arc<Pool>, at: usize, peer: bool) -> (Arc<Core>, Lane) {
         Role::Dsp => PortRole::Dsp(link),
         Role::Fabric => PortRole::Fport(link),
     });
-    let roles = roles.into_iter().chain([PortRole::Agent]);
+    let roles = roles.into_iter().chain([PortRole::Cpu]);
     for ((number, port), role) in (0..).zip(&mut config.ports).zip(roles) {
         port.role = role;
         port.parse.port_mac = MacAddr([2, 0, 0, 9, u8::try_from(at).unwrap(), number]);

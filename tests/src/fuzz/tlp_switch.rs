@@ -40,7 +40,7 @@ pub fn switch() -> SwitchConfig {
             2 | 3 => PortRole::Dsp(link),
             4 => PortRole::Dsp(old),
             5..=7 => PortRole::Fport(link),
-            8 => PortRole::Agent,
+            8 => PortRole::Cpu,
             _ => PortRole::L2,
         };
     }

@@ -44,7 +44,7 @@ fn roles() -> [PortRole; PORTS] {
         PortRole::Usp(old),
         PortRole::Usp(small),
         PortRole::L2,
-        PortRole::Agent,
+        PortRole::Cpu,
     ]
 }
 

@@ -89,7 +89,7 @@ fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Op
     let Control { bank, fabric, .. } = control;
     let own = &rules.tlp;
     let fits = frame.len >= LEN_MIN && frame.len <= rules.frame_len_max as usize;
-    if !fits || own.role == role::AGENT {
+    if !fits || own.role == role::CPU {
         return None;
     }
     let input = maps::edge(fabric, port)?;

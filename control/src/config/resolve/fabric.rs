@@ -1,6 +1,6 @@
 //! What makes a switch route TLPs: roles of ports, virtual switches, and what the switch's own functions are told.
 //!
-//! Shape: `[fabric]`, `[[vcs]]` and the roles in `[[port]]` to a [`FabricConfig`] and one more port, the agent's.
+//! Shape: `[fabric]`, `[[vcs]]` and the roles in `[[port]]` to a [`FabricConfig`] and one more port, the CPU port.
 //! Units: bytes, entries, [`Span`]s.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 sections 7.7.2.6, 7.7.5.
 
@@ -18,8 +18,8 @@ use super::{Item, Place, Problem, Resolver, Value};
 use crate::config::value::{Listen, listen_place, parse_oui, parse_uuid};
 use crate::tls::Files;
 
-/// Name of the port that leads to the switch's own functions.
-pub const AGENT_PORT: &str = "agent";
+/// Name of the CPU port: the one that leads to the switch's own functions.
+pub const CPU_PORT: &str = "agent";
 /// Most bytes of a frame that are not payload: addresses, tag, link header, prefix, PTH, a header of 7 words with
 /// all that may follow it.
 const OVERHEAD: usize = 96;
@@ -32,7 +32,7 @@ pub struct FabricConfig {
     /// Where managers connect.
     pub cci: Option<CciConfig>,
     /// The port that leads to its functions.
-    pub agent: PortId,
+    pub cpu_port: PortId,
 }
 
 const BARE_TCP: &str = "expected the path of a Unix socket; or TCP with all of cci_ca, cci_cert and cci_key \
@@ -150,8 +150,8 @@ impl Resolver<'_> {
         role
     }
 
-    /// The agent's port, behind all others of a switch that routes TLPs.
-    pub(super) fn agent_port(&mut self, ports: &[PortConfig]) -> Option<PortConfig> {
+    /// The CPU port, behind all others of a switch that routes TLPs.
+    pub(super) fn cpu_port(&mut self, ports: &[PortConfig]) -> Option<PortConfig> {
         if ports.iter().all(|port| port.role == PortRole::L2) {
             return None;
         }
@@ -163,16 +163,16 @@ impl Resolver<'_> {
                 format!("expected at most {most} ports beside the agent's, found {}", items.len());
             self.refuse(place, "port", message);
         }
-        let named = items.iter().zip(ports).find(|(_, port)| port.name == AGENT_PORT);
+        let named = items.iter().zip(ports).find(|(_, port)| port.name == CPU_PORT);
         if let Some((item, _)) = named {
             let message = format!(
-                "expected another name: {AGENT_PORT:?} is the port that a switch with roles adds"
+                "expected another name: {CPU_PORT:?} is the port that a switch with roles adds"
             );
             self.refuse(self.port_place(item, "name"), "port.name", message);
         }
         let item = Item { place: Place::Default, set: BTreeMap::new() };
-        let port = self.port(items.len(), &item, AGENT_PORT);
-        Some(PortConfig { role: PortRole::Agent, pfc: false, ..port })
+        let port = self.port(items.len(), &item, CPU_PORT);
+        Some(PortConfig { role: PortRole::Cpu, pfc: false, ..port })
     }
 
     /// How TLPs travel.
@@ -206,9 +206,9 @@ impl Resolver<'_> {
 
     /// What the functions of a switch with `ports` are made of; none where no port has a role.
     pub(super) fn fabric(&mut self, ports: &[PortConfig]) -> Option<FabricConfig> {
-        let agent =
-            ports.iter().position(|port| port.role == PortRole::Agent).and_then(PortId::new);
-        let Some(agent) = agent else {
+        let cpu_port =
+            ports.iter().position(|port| port.role == PortRole::Cpu).and_then(PortId::new);
+        let Some(cpu_port) = cpu_port else {
             if let Some(item) = self.settings.items("vcs").first() {
                 let message =
                     "expected a port of role usp, dsp or fport in a switch with virtual switches";
@@ -261,14 +261,14 @@ impl Resolver<'_> {
             };
             self.refuse(place, "fabric", error.to_string());
         }
-        Some(FabricConfig { switch, cci, agent })
+        Some(FabricConfig { switch, cci, cpu_port })
     }
 
     fn component_ports(&self, ports: &[PortConfig]) -> Vec<pbr_switch::PortConfig> {
         let items = self.settings.items("port").iter().zip(ports).enumerate();
         let of = |(index, (item, port)): (usize, (&Item, &PortConfig))| {
             let role = match port.role {
-                PortRole::L2 | PortRole::Agent => return None,
+                PortRole::L2 | PortRole::Cpu => return None,
                 PortRole::Usp(_) => Role::Usp,
                 PortRole::Dsp(_) => Role::Dsp,
                 PortRole::Fport(_) => Role::Fabric,

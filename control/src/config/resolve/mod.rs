@@ -34,7 +34,7 @@ use super::table::{self, SECTIONS};
 use super::value::Value;
 
 pub use endpoint::EndpointConfig;
-pub use fabric::{AGENT_PORT, CciConfig, CciGuard, FabricConfig};
+pub use fabric::{CPU_PORT, CciConfig, CciGuard, FabricConfig};
 pub use run::{
     DeviceKind, LogLevel, Poll, RunConfig, RunPort, XdpConfig, default_socket, sockets_dir,
 };
@@ -380,8 +380,8 @@ impl<'a> Resolver<'a> {
     fn switch(&mut self, run: &mut RunConfig) -> Option<SwitchConfig> {
         let maps = self.maps();
         let mut ports = self.ports();
-        let agent = self.agent_port(&ports);
-        ports.extend(agent);
+        let cpu_port = self.cpu_port(&ports);
+        ports.extend(cpu_port);
         let lags = self.lags(&ports);
         let forward = self.forward();
         if ports.is_empty() || ports.len() > PORTS_MAX {

@@ -12,7 +12,7 @@ use weft_dataplane::port::af_xdp::AttachTo;
 use weft_dataplane::time::Span;
 use weft_parsers::MacAddr;
 
-use super::{AGENT_PORT, Item, Resolver, Value, to_usize};
+use super::{CPU_PORT, Item, Resolver, Value, to_usize};
 use crate::config::value::listen_addr;
 use crate::log::LogFormat;
 
@@ -55,7 +55,7 @@ pub enum DeviceKind {
     Pcap,
     /// A device of DPDK's.
     Dpdk,
-    /// The other end is in this process: the agent's; no configuration names it.
+    /// The other end is in this process: the CPU port's; no configuration names it.
     Pipe,
 }
 
@@ -94,7 +94,7 @@ const RX_RING_FRAMES: usize = 2_048;
 /// The same where the buffer is too small for the headroom of so many.
 const RX_RING_FRAMES_SMALL: usize = 512;
 
-/// Frames that may wait at each end of the agent's pipe.
+/// Frames that may wait at each end of the CPU port's pipe.
 pub const PIPE_FRAMES: usize = 256;
 
 /// A port's device.
@@ -268,15 +268,15 @@ impl Resolver<'_> {
         Some(user)
     }
 
-    /// A device for each port, and one for the agent's where there is one.
+    /// A device for each port, and one for the CPU port where there is one.
     fn run_ports(&mut self) -> Vec<RunPort> {
         let count = self.settings.items("port").len();
         let mut ports: Vec<RunPort> = (0..count).map(|index| self.run_port(index)).collect();
         if self.has_roles() {
             ports.push(RunPort {
-                name: AGENT_PORT.to_owned(),
+                name: CPU_PORT.to_owned(),
                 kind: DeviceKind::Pipe,
-                device: AGENT_PORT.to_owned(),
+                device: CPU_PORT.to_owned(),
                 mac: None,
                 rx_ring_frames: PIPE_FRAMES,
                 existing: Existing::Refuse,

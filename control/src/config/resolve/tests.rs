@@ -373,7 +373,7 @@ fn ports_with_roles_make_a_switch_of_tlps_with_an_agent() {
         PortRole::Dsp(old),
         PortRole::Fport(link),
         PortRole::L2,
-        PortRole::Agent,
+        PortRole::Cpu,
     ];
     assert_eq!(roles, want);
     let agent = config.run.ports.last().unwrap();
@@ -382,7 +382,7 @@ fn ports_with_roles_make_a_switch_of_tlps_with_an_agent() {
         (5, DeviceKind::Pipe, "agent")
     );
     let fabric = config.fabric.unwrap();
-    assert_eq!(fabric.agent, PortId::new(4).unwrap());
+    assert_eq!(fabric.cpu_port, PortId::new(4).unwrap());
     let port = |at, role, pids| PortConfig { port: PortId::new(at).unwrap(), role, pids };
     assert_eq!(
         fabric.switch.ports,

@@ -6,7 +6,7 @@
 //! §3.7a.
 //!
 //! All of it is done before the frame is queued, as it has one output. What the switch's own functions have to
-//! do with (configuration of vPPBs, mailboxes, messages for many) goes to the agent's port as it came in, with the
+//! do with (configuration of vPPBs, mailboxes, messages for many) goes to the CPU port as it came in, with the
 //! input in its source address. What the agent sends names the output in its destination address, or the agent
 //! itself: then the tables decide by the PTH.
 
@@ -136,7 +136,7 @@ impl Context {
         }
         let link = match config.role {
             PortRole::Usp(link) | PortRole::Dsp(link) | PortRole::Fport(link) => link,
-            PortRole::Agent => return self.take_of_agent(tables, input, desc, space),
+            PortRole::Cpu => return self.take_of_agent(tables, input, desc, space),
             PortRole::L2 => return self.unread(input, desc, DropReason::NotTlp),
         };
         let tlp = &snapshot.config.tlp;
@@ -255,7 +255,7 @@ impl Context {
 
     /// To the switch's own functions.
     fn hand_to_agent(&mut self, input: PortId, desc: &mut Desc) -> Verdict {
-        let Some(agent) = self.snapshot.agent else { return Verdict::Drop(DropReason::NotTlp) };
+        let Some(agent) = self.snapshot.cpu_port else { return Verdict::Drop(DropReason::NotTlp) };
         if agent == input {
             return Verdict::Drop(DropReason::SamePort);
         }
