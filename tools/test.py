@@ -6,6 +6,7 @@ Units: tests; seconds. A check without a count of its own (fmt, clippy, doc) cou
 Source: ARCHITECTURE.md "Layout of the tree". Exit 1 when anything failed, also when a suite ran no test at all.
 """
 
+import json
 import os
 import queue
 import re
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -21,13 +23,18 @@ TESTED = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) igno
 BINARY = re.compile(r"^\s+Running (?:unittests )?(\S+) \((\S+)\)|^\s+Doc-tests (\S+)")
 SKIPPED = re.compile(r"^SKIPPED ([^\s:]+): (.+)$")
 IGNORED = re.compile(r"^test (\S+) \.\.\. ignored(?:, (.+))?$")
+SLOW = re.compile(r"^test (\S+) has been running for over")
+ENDED = re.compile(r"^test (\S+) \.\.\. ")
 PYTEST = re.compile(r"^=*\s*((?:\d+ \w+(?:, )?)+) in [\d.]+s")
 PYTEST_SKIP = re.compile(r"^SKIPPED \[(\d+)\] (\S+): (.+)$")
 
 
-# A suite that says nothing for so long hangs: the longest test takes two minutes, the longest build that says nothing
-# nine. How long all of it takes says nothing: neighbours may be busy.
+# A tool that says nothing for so long hangs: the longest build that says nothing takes nine minutes beside busy
+# neighbours. How long all of it takes says nothing.
 QUIET_S = 1500
+# A test binary says when each test ends: one that says nothing for so long has a test that hangs, as the longest takes
+# two minutes.
+TEST_QUIET_S = 600
 # Test binaries that are told as the slowest.
 SLOWEST = 15
 
@@ -39,12 +46,14 @@ class Said(threading.local):
 
 
 SAID = Said()
+PRINTS = threading.Lock()
 
 
 def say(text):
     """Prints a text, line ends included."""
     if SAID.kept is None:
-        print(text, end="", flush=True)
+        with PRINTS:
+            print(text, end="", flush=True)
     else:
         SAID.kept.append(text)
 
@@ -64,14 +73,14 @@ class Tally:
         self.passed, self.failed = (1, 0) if good else (0, 1)
 
 
-def run(name, command, env=None):
+def run(name, command, env=None, cwd=ROOT, quiet_s=QUIET_S):
     """Runs `command`, showing its output; returns (good, lines, seconds). One that hangs is ended."""
     say(f"\n== {name}: {' '.join(command)}\n")
     start, lines, said = time.monotonic(), [], queue.SimpleQueue()
     try:
         child = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=cwd,
             env={**os.environ, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -86,18 +95,30 @@ def run(name, command, env=None):
     threading.Thread(target=read_all, args=(child.stdout, said), daemon=True).start()
     while True:
         try:
-            line = said.get(timeout=QUIET_S)
+            line = said.get(timeout=quiet_s)
         except queue.Empty:
             # What a broken kernel holds on to does not even end so: it is left behind.
             os.killpg(child.pid, signal.SIGKILL)
-            say(f"{name}: ended, as it said nothing for {QUIET_S} s\n")
+            say(f"{name}: ended, as it said nothing for {quiet_s} s{hanging(lines)}\n")
             return False, lines, time.monotonic() - start
         if line is None:
             break
         lines.append(line.rstrip("\n"))
-        if not line.startswith(("   Compiling ", "    Checking ", "  Downloaded ", " Documenting ")):
+        if not line.startswith(QUIETLY):
             say(line)
     return child.wait() == 0, lines, time.monotonic() - start
+
+
+# Lines that are not shown: what cargo is doing, and what it tells programs.
+QUIETLY = ("   Compiling ", "    Checking ", "  Downloaded ", " Documenting ", '{"reason":')
+
+
+def hanging(lines):
+    """Names the tests that libtest has said are slow and that have not ended, if there are any."""
+    slow = {found[1] for line in lines if (found := SLOW.match(line))}
+    ended = {found[1] for line in lines if (found := ENDED.match(line))}
+    names = ", ".join(sorted(slow - ended))
+    return f", in {names}" if names else ""
 
 
 def read_all(pipe, said):
@@ -115,63 +136,128 @@ def plain(name, command, env=None):
     return [tally]
 
 
-def crate_of(artifact):
-    """The crate, or the name of the test, that a binary is of."""
-    return os.path.basename(artifact).rsplit("-", 1)[0]
-
-
-def kind_of(path, artifact):
-    """The suite that a test binary belongs to, by its file."""
-    file = os.path.basename(path)
-    if crate_of(artifact) in ("tree", "weft_tidy"):
-        return "tidy"
-    if file == "fuzz_replay.rs":
-        return "fuzz replay"
-    if file.startswith("live"):
-        return "live"
-    if path.startswith("tests/"):
-        return f"integration: {crate_of(artifact)}"
-    return "unit"
-
-
-def binary_of(found):
-    """What a test binary is told as: `tests/live_lag.rs`, `unit tests of weft_fm`."""
-    if found[3]:
-        return f"doc examples of {found[3]}"
-    return found[1] if found[1].startswith("tests/") else f"unit tests of {crate_of(found[2])}"
-
-
 # Seconds, binary, number of tests, of all that ran.
 TIMES = []
 
 
-def cargo_tests(name, command, env=None, split=False):
-    """Tests that cargo runs; with `split`, one tally for each kind of test binary."""
-    good, lines, seconds = run(name, command, env)
-    tallies, now, binary = {}, name, name
+def count(tally, binary, lines):
+    """Adds to `tally` what libtest said in `lines`."""
     for line in lines:
-        if found := BINARY.match(line):
-            now, binary = name, binary_of(found)
-            if split:
-                now = "doc examples" if found[3] else kind_of(found[1], found[2])
-            continue
-        tally = tallies.setdefault(now, Tally(now))
         if found := TESTED.match(line):
             tally.passed += int(found[1])
             tally.failed += int(found[2])
             TIMES.append((float(found[4]), binary, int(found[1]) + int(found[2])))
         elif found := SKIPPED.match(line):
             tally.skips.append((found[1], found[2]))
+            # A skipping test returns early and is counted as passed by libtest.
+            tally.passed -= 1
         elif (found := IGNORED.match(line)) and not (found[2] or "").startswith(("soak", "long")):
             tally.skips.append((found[1], found[2] or "ignored"))
-    for tally in tallies.values():
-        # A skipping test returns early and is counted as passed by libtest.
-        tally.passed -= min(tally.passed, sum(1 for _, why in tally.skips if why != "ignored"))
-    done = [t for t in tallies.values() if t.passed or t.failed or t.skips]
-    if not good and not any(t.failed for t in done) or not done:
-        done.append(Tally(f"{name} (build or run)", failed=1))
-    done[0].seconds = seconds
-    return done
+
+
+def cargo_tests(name, command, env=None):
+    """Tests that cargo builds and runs."""
+    tally = Tally(name)
+    good, lines, tally.seconds = run(name, command, env)
+    binary = name
+    for line in lines:
+        if found := BINARY.match(line):
+            binary = f"{name}: {found[3] or os.path.basename(found[2]).rsplit('-', 1)[0]}"
+        else:
+            count(tally, binary, [line])
+    if not tally.failed and (not good or not (tally.passed or tally.skips)):
+        tally.failed = 1
+    return [tally]
+
+
+@dataclass
+class Binary:
+    """A test binary: `lib`, `bin` or `test` of a crate."""
+
+    folder: str
+    kind: str
+    name: str
+    executable: str
+
+    @property
+    def title(self):
+        """What it is told as: `cxl/tests/rig.rs`, `unit tests of cxl`."""
+        return f"{self.folder}/tests/{self.name}" if self.kind == "test" else f"unit tests of {self.folder}"
+
+    @property
+    def suite(self):
+        """The row that its tests are counted in."""
+        if self.folder == "tidy":
+            return "tidy"
+        if self.name == "fuzz_replay":
+            return "fuzz replay"
+        if self.kind != "test":
+            return "unit"
+        return "live" if self.name.startswith(("live", "quiet")) else f"integration: {self.folder}/{self.name}"
+
+    def run(self):
+        """Runs it as cargo does, in the folder of its crate; returns one tally."""
+        tally = Tally(self.suite)
+        command = [self.executable, "--show-output"]
+        folder = os.path.join(ROOT, self.folder)
+        good, lines, tally.seconds = run(self.title, command, BINARY_ENV, folder, TEST_QUIET_S)
+        count(tally, self.title, lines)
+        if not good and not tally.failed:
+            tally.failed = 1  # it ended without a result
+        return [tally]
+
+
+def built(lines):
+    """The test binaries that cargo says, as JSON, to have built."""
+    said = [json.loads(line) for line in lines if line.startswith('{"reason":')]
+    made = [one for one in said if one.get("executable") and one.get("profile", {}).get("test")]
+    for one in made:
+        folder = os.path.relpath(os.path.dirname(one["manifest_path"]), ROOT)
+        target = one["target"]
+        yield Binary(folder, target["kind"][0], target["name"], one["executable"])
+
+
+def dpdk_missing():
+    """Why what needs DPDK cannot be built here, or None."""
+    probe = subprocess.run(
+        ["pkg-config", "--atleast-version=22.11", "--print-errors", "libdpdk"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if probe.returncode == 0:
+        return None
+    return (probe.stderr.strip().splitlines() or ["no DPDK 22.11 or later"])[0]
+
+
+def dpdk(name):
+    """Ports of kind dpdk are built and tested with all else where DPDK is; where not, that is told."""
+    why = dpdk_missing()
+    return [Tally(name, skips=[("ports of kind dpdk", why)])] if why else []
+
+
+def features():
+    """What all is built with: the same each time, or cargo compiles what is shared anew."""
+    return [] if dpdk_missing() else ["--features", "weft-tests/dpdk,weft-dataplane/dpdk"]
+
+
+def tests(name):
+    """Builds every test; returns a tally of that, and what runs the binaries: beside others, and alone."""
+    command = ["cargo", "test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]
+    build = Tally(f"{name}: build")
+    good, lines, build.seconds = run(build.name, [*command, *features()])
+    binaries = list(built(lines)) if good else []
+    if not binaries:
+        build.failed = 1
+    binaries.sort(key=lambda one: ORDER.index(one.name) if one.name in ORDER else len(ORDER))
+    shared = [one.run for one in binaries if one.name not in ALONE]
+    return [build], shared, [one.run for one in binaries if one.name in ALONE]
+
+
+# Test binaries that measure what a machine can do: nothing runs beside them.
+ALONE = ("live_bench", "live_express", "live_soak")
+# The longest first, so that none of them is left at the end; then what waits for links and processes.
+ORDER = ("live_fabric_faults", "fabric_routes", "running", "live_record", "live_switch", "live_recovery", "live_dpdk")
 
 
 def pytest(name, command, env):
@@ -205,36 +291,6 @@ def miri(name):
     return cargo_tests(name, [*toolchain, "test", *(f"-p{one}" for one in ours), "--lib", "--", *modules], env)
 
 
-def dpdk(name):
-    """Ports on DPDK's virtual devices, with builds that have them, or a skip that says what is missing."""
-    probe = subprocess.run(
-        ["pkg-config", "--atleast-version=22.11", "--print-errors", "libdpdk"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if probe.returncode != 0:
-        why = (probe.stderr.strip().splitlines() or ["no DPDK 22.11 or later"])[0]
-        return [Tally(name, skips=[("ports of kind dpdk", why)])]
-    feature = ["--features", "dpdk"]
-    lint = ["cargo", "clippy", "--quiet", "-p", "weft", "-p", "weft-dataplane", "-p", "weft-tests"]
-    lints = plain(f"{name}: clippy", [*lint, *feature, "--all-targets", "--", "-D", "warnings"])
-    # The same packages and tests each time: for others cargo chooses other features of what they share, and compiles it
-    # anew.
-    both = ["-p", "weft", "-p", "weft-tests", *feature, "--test", "live_dpdk"]
-    build, _, seconds = run(name, ["cargo", "build", "--quiet", *both, "--bin", "weft"])
-    if not build:
-        return [*lints, Tally(f"{name}: build", failed=1, seconds=seconds)]
-    env = {"WEFT_BIN": os.path.join(TARGET, "debug", "weft")}
-    unit = ["cargo", "test", "-p", "weft-dataplane", *feature, "--lib", "--", "dpdk"]
-    ports = ["cargo", "test", "-p", "weft-dataplane", *feature, "--test", "dpdk_ports", "--", "--show-output"]
-    live = ["cargo", "test", *both, "--", "--show-output"]
-    ran = []
-    for part, command in (("unit", unit), ("ports", ports), ("live", live)):
-        ran += cargo_tests(f"{name}: {part}", command, env)
-    return [*lints, *ran]
-
-
 def examples(name):
     """Examples of how others use the crates run, and what is for crates.io can be packaged."""
     ran = []
@@ -246,56 +302,111 @@ def examples(name):
     return ran + plain(f"{name}: package of parsers", packaged)
 
 
+def python(name):
+    """Tests of the independent side, with the binary that the tests have built or one that is built now."""
+    ran = []
+    if "test" not in CHOSEN:
+        ran = plain(f"{name}: weft", ["cargo", "build", "--workspace", "--quiet", "--bin", "weft", *features()])
+    return ran + pytest(name, [".venv/bin/python", "-m", "pytest", "-q", "-rs", "tests/py"], BINARY_ENV)
+
+
 EXAMPLES = [("weft-parsers", "parse_frame")]
 TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"))
-BINARY_ENV = {"WEFT_BIN": os.path.join(TARGET, "release", "weft")}
-CARGO_TEST = ["cargo", "test", "--workspace", "--no-fail-fast", "--", "--show-output"]
+# The profile `dev`, as all tests: its dependencies are built once, and it checks what it asserts.
+BINARY_ENV = {"WEFT_BIN": os.path.join(TARGET, "debug", "weft")}
 LOOM = ["cargo", "test", "-p", "weft-base", "-p", "weft-dataplane", "--lib", "--", "loom"]
+WARN = ["--", "-D", "warnings"]
 SUITES = {
     "fmt": lambda n: plain(n, ["cargo", "fmt", "--all", "--check"]),
     "clippy": lambda n: plain(
-        n, ["cargo", "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]
+        n, ["cargo", "clippy", "--workspace", "--all-targets", "--quiet", *features(), *WARN]
     ),
-    "release": lambda n: plain(n, ["cargo", "build", "--release", "--quiet", "-p", "weft"]),
-    "test": lambda n: cargo_tests(n, CARGO_TEST, BINARY_ENV, split=True),
+    "test": tests,
+    "python": python,
     "doc": lambda n: plain(
-        n, ["cargo", "doc", "--workspace", "--no-deps", "--quiet"], {"RUSTDOCFLAGS": "-D warnings"}
+        n, ["cargo", "doc", "--workspace", "--no-deps", "--quiet", *features()], {"RUSTDOCFLAGS": "-D warnings"}
     ),
+    "doc examples": lambda n: cargo_tests(n, ["cargo", "test", "--workspace", "--doc", *features()]),
     "examples": examples,
     "miri": miri,
     "loom": lambda n: cargo_tests(n, LOOM, {"RUSTFLAGS": "--cfg loom", "CARGO_TARGET_DIR": f"{TARGET}/loom"}),
     "dpdk": dpdk,
-    "python": lambda n: pytest(n, [".venv/bin/python", "-m", "pytest", "-q", "-rs", "tests/py"], BINARY_ENV),
 }
+# One after the other, before anything else runs; what is built for `test` is used by those behind it.
+FIRST = ("fmt", "clippy", "test")
+# Suites that wait for each other, as cargo has one lock on each directory that it builds in.
+ONE_DIRECTORY = ("doc", "doc examples", "examples")
+# So many run at once: one more than there are processors, as some always wait for links, threads and processes.
+LANES = (os.cpu_count() or 1) + 1
+CHOSEN = []
 
 
-# They have directories of their own to build in, and little to wait for: they fill the time in which the tests of
-# `test` wait for links, threads and processes. What they print comes when they are done.
-BESIDE = ("miri", "loom")
-
-
-def run_beside(names):
-    """Starts suites in a thread of their own; returns what waits for them and gives their tallies."""
-    kept, tallies = [], []
-
-    def work():
-        SAID.kept = kept
-        for name in names:
-            try:
-                tallies.extend(SUITES[name](name))
-            except Exception as err:  # a suite that cannot be run is no suite that passed
-                say(f"{name}: {err!r}\n")
-                tallies.append(Tally(name, failed=1))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-
-    def wait():
-        thread.join()
+def apart(task):
+    """Runs `task`, which gives tallies, and prints what it says when it is done."""
+    SAID.kept = kept = []
+    try:
+        return task()
+    except Exception as err:  # what cannot be run has not passed
+        say(f"{err!r}\n")
+        return [Tally("not run", failed=1)]
+    finally:
+        SAID.kept = None
         say("".join(kept))
-        return tallies
 
-    return wait
+
+def in_turn(names):
+    """A task that runs suites one after the other."""
+    return lambda: [tally for name in names for tally in SUITES[name](name)]
+
+
+def run_all(names):
+    """Runs suites; returns their tallies, in the order of the table."""
+    first, shared, alone = [], [], []
+    for name in (name for name in FIRST if name in names):
+        if name == "test":
+            tallies, shared, alone = tests(name)
+            first += tallies
+        else:
+            first += SUITES[name](name)
+    rest = [name for name in names if name not in FIRST]
+    tasks = [in_turn([name]) for name in rest if name not in ONE_DIRECTORY]
+    if cargo := [name for name in rest if name in ONE_DIRECTORY]:
+        tasks.append(in_turn(cargo))
+    with ThreadPoolExecutor(LANES) as lanes:
+        ran = list(lanes.map(apart, tasks + shared))
+    ran += [task() for task in alone]
+    return merged(first + [tally for tallies in ran for tally in tallies])
+
+
+def merged(tallies):
+    """Tallies of one name made one."""
+    by_name = {}
+    for one in tallies:
+        tally = by_name.setdefault(one.name, Tally(one.name))
+        tally.passed += one.passed
+        tally.failed += one.failed
+        tally.skips += one.skips
+        tally.seconds += one.seconds
+    return list(by_name.values())
+
+
+def show(tallies, start):
+    """Prints the table, the slowest binaries, what was skipped, and the sum; returns whether all is well."""
+    print(f"\n{'suite':34} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
+    for t in tallies:
+        print(f"{t.name:34} {t.passed:7} {t.failed:7} {len(t.skips):8} {t.seconds:8.0f}")
+    if TIMES:
+        print(f"\n{'slowest of ' + str(len(TIMES)) + ' test binaries':50} {'tests':>6} {'seconds':>8}")
+    for seconds, binary, tests_run in sorted(TIMES, reverse=True)[:SLOWEST]:
+        print(f"{binary:50} {tests_run:6} {seconds:8.1f}")
+    print(f"all in {(time.monotonic() - start) / 60:.1f} minutes")
+    for t in tallies:
+        for test, why in t.skips:
+            print(f"skipped: {t.name}: {test}: {why}")
+    passed, failed = sum(t.passed for t in tallies), sum(t.failed for t in tallies)
+    skipped = sum(len(t.skips) for t in tallies)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    return passed and not failed
 
 
 def main(chosen):
@@ -307,32 +418,9 @@ def main(chosen):
     if not os.path.isdir(os.path.join(TARGET, "debug", "incremental")):
         # Of a first build nothing is used again: without what that takes it is done in three quarters of the time.
         os.environ.setdefault("CARGO_INCREMENTAL", "0")
-    start, tallies = time.monotonic(), []
-    names = [name for name in SUITES if not chosen or name in chosen]
-    beside = [name for name in names if name in BESIDE and "test" in names]
-    for name in names:
-        if name == "test":
-            wait = run_beside(beside)
-            tallies += SUITES[name](name)
-            tallies += wait()
-        elif name not in beside:
-            tallies += SUITES[name](name)
-    print(f"\n{'suite':34} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
-    for t in tallies:
-        spent = f"{t.seconds:8.0f}" if t.seconds else " " * 8
-        print(f"{t.name:34} {t.passed:7} {t.failed:7} {len(t.skips):8} {spent}")
-    if TIMES:
-        print(f"\n{'slowest of ' + str(len(TIMES)) + ' test binaries':50} {'tests':>6} {'seconds':>8}")
-    for seconds, binary, count in sorted(TIMES, reverse=True)[:SLOWEST]:
-        print(f"{binary:50} {count:6} {seconds:8.1f}")
-    print(f"all in {(time.monotonic() - start) / 60:.1f} minutes")
-    for t in tallies:
-        for test, why in t.skips:
-            print(f"skipped: {t.name}: {test}: {why}")
-    passed, failed = sum(t.passed for t in tallies), sum(t.failed for t in tallies)
-    skipped = sum(len(t.skips) for t in tallies)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
-    return 1 if failed or not passed else 0
+    start = time.monotonic()
+    CHOSEN.extend(name for name in SUITES if not chosen or name in chosen)
+    return 0 if show(run_all(CHOSEN), start) else 1
 
 
 if __name__ == "__main__":

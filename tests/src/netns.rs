@@ -235,7 +235,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// The binary to test: `WEFT_BIN`, or else that of a release build made now.
+/// The binary to test: `WEFT_BIN`, or else one that is built now, as tests are.
 ///
 /// # Panics
 /// When it cannot be built.
@@ -249,14 +249,14 @@ pub fn weft() -> &'static Path {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let built = Command::new(cargo)
-            .args(["build", "--release", "--quiet", "-p", "weft"])
+            .args(["build", "--quiet", "-p", "weft"])
             .args(if cfg!(feature = "dpdk") { &["--features", "dpdk"][..] } else { &[] })
             .current_dir(root)
             .status();
-        assert!(built.is_ok_and(|status| status.success()), "cargo build --release -p weft");
+        assert!(built.is_ok_and(|status| status.success()), "cargo build -p weft");
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-        target.join("release/weft")
+        target.join("debug/weft")
     })
 }
 
