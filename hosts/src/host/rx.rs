@@ -70,7 +70,7 @@ impl Host {
                 };
                 let keep = self.keep_arrivals;
                 let new = || StreamRx::keeping_arrivals(keep);
-                self.streams_rx.entry(mark.stream).or_insert_with(new).note(&mark, &arrival);
+                self.streams_rx.entry(mark.stream).or_insert_with(new).record(&mark, &arrival);
             }
         }
         if let Some(slow) = &mut self.slow {

@@ -283,7 +283,7 @@ mod tests {
         let mut latency = Latency::default();
         assert!(LatencyResult::of(trial, &latency).is_none());
         for us in 1..=1_000 {
-            latency.note(Span::from_us(us));
+            latency.record(Span::from_us(us));
         }
         let told = LatencyResult::of(trial, &latency).unwrap();
         assert_eq!((told.frames, told.min_ns, told.max_ns), (1_000, 1_000, 1_000_000));

@@ -34,7 +34,7 @@ pub struct Arrival {
     pub flaw: Option<Flaw>,
 }
 
-/// Where a sequence number stands to those before it.
+/// How a sequence number relates to those before it: new, late, repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The next one, or one further on: those between are missing for now.
@@ -84,7 +84,7 @@ impl SeqWindow {
     }
 
     /// Notes that `seq` came.
-    pub fn note(&mut self, seq: u64) -> Order {
+    pub fn record(&mut self, seq: u64) -> Order {
         let order = if seq >= self.next {
             if seq - self.next >= WINDOW {
                 self.bits.fill(0);
@@ -137,7 +137,7 @@ impl Default for Latency {
 
 impl Latency {
     /// Adds one latency.
-    pub fn note(&mut self, latency: Span) {
+    pub fn record(&mut self, latency: Span) {
         self.histogram.saturating_record(latency.as_ps());
         self.min = Some(self.min.map_or(latency, |min| min.min(latency)));
         self.max = self.max.max(latency);
@@ -240,16 +240,16 @@ impl StreamRx {
         for (seq, at) in &self.arrivals {
             let sent = usize::try_from(*seq).ok().and_then(|seq| times.get(seq));
             if let Some(sent) = sent {
-                latency.note(at.since(*sent));
+                latency.record(at.since(*sent));
             }
         }
         latency
     }
 
     /// Notes a frame.
-    pub fn note(&mut self, mark: &Mark, arrival: &Arrival) -> Order {
+    pub fn record(&mut self, mark: &Mark, arrival: &Arrival) -> Order {
         let seq = mark.seq.near(self.window.next());
-        let order = self.window.note(seq);
+        let order = self.window.record(seq);
         match order {
             Order::Ahead => {}
             Order::Late => self.reordered += 1,
@@ -269,7 +269,7 @@ impl StreamRx {
         let first = self.first_last.map_or(arrival.now, |(first, _)| first);
         self.first_last = Some((first, arrival.now));
         if let Some(sent) = mark.sent {
-            self.latency.note(arrival.now.since(sent));
+            self.latency.record(arrival.now.since(sent));
         } else if self.arrivals.len() < self.keep_arrivals {
             self.arrivals.push((seq, arrival.now));
         }

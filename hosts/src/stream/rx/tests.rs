@@ -51,7 +51,7 @@ fn known_sequences_are_judged() {
     for (name, seqs, lost, reordered, duplicates, too_old) in cases {
         let mut rx = StreamRx::default();
         for seq in seqs {
-            rx.note(&mark(*seq, 0), &arrival(0, None));
+            rx.record(&mark(*seq, 0), &arrival(0, None));
         }
         let got = (rx.lost(None), rx.reordered, rx.duplicates, rx.too_old);
         assert_eq!(got, (lost, reordered, duplicates, too_old), "{name}");
@@ -82,7 +82,7 @@ fn window_agrees_with_a_set() {
             } else {
                 Order::Late
             };
-            assert_eq!(window.note(seq), want, "seed {seed}, step {step}: {seq} of {next}");
+            assert_eq!(window.record(seq), want, "seed {seed}, step {step}: {seq} of {next}");
             if want != Order::TooOld && seen.insert(seq) {
                 unique += 1;
             }
@@ -97,16 +97,16 @@ fn window_agrees_with_a_set() {
 #[test]
 fn the_end_of_the_numbers_is_survived() {
     let mut window = SeqWindow::default();
-    assert_eq!(window.note(u64::MAX), Order::Ahead);
-    assert_eq!(window.note(u64::MAX - 1), Order::Late);
-    assert_eq!(window.note(0), Order::TooOld);
+    assert_eq!(window.record(u64::MAX), Order::Ahead);
+    assert_eq!(window.record(u64::MAX - 1), Order::Late);
+    assert_eq!(window.record(0), Order::TooOld);
 }
 
 #[test]
 fn senders_know_what_is_missing_at_the_end() {
     let mut rx = StreamRx::default();
     for seq in [0, 1, 2, 4] {
-        rx.note(&mark(seq, 0), &arrival(0, None));
+        rx.record(&mark(seq, 0), &arrival(0, None));
     }
     assert_eq!((rx.lost(None), rx.lost(Some(5)), rx.lost(Some(9))), (1, 1, 5));
 }
@@ -114,9 +114,9 @@ fn senders_know_what_is_missing_at_the_end() {
 #[test]
 fn facts_of_frames_are_counted() {
     let mut rx = StreamRx::default();
-    rx.note(&mark(0, 1_000), &arrival(51_000, None));
-    rx.note(&mark(1, 2_000), &arrival(152_000, Some(Flaw::Icrc)));
-    rx.note(&mark(2, 3_000), &arrival(203_000, Some(Flaw::Short)));
+    rx.record(&mark(0, 1_000), &arrival(51_000, None));
+    rx.record(&mark(1, 2_000), &arrival(152_000, Some(Flaw::Icrc)));
+    rx.record(&mark(2, 3_000), &arrival(203_000, Some(Flaw::Short)));
     assert_eq!((rx.bytes, rx.corrupt(), rx.flaws), (300, 2, [1, 0, 0, 1, 0, 0]));
     assert_eq!((rx.ecn, rx.pris[2], rx.formats[1]), ([0, 0, 0, 3], 3, 3));
     let latency = &rx.latency;
@@ -133,7 +133,7 @@ fn percentiles_are_within_one_percent() {
     let (mut even, mut odd) = (Latency::default(), Latency::default());
     for ns in 1..=100_000 {
         let half = if ns % 2 == 0 { &mut even } else { &mut odd };
-        half.note(Span::from_ns(ns));
+        half.record(Span::from_ns(ns));
     }
     even.merge(&odd);
     #[rustfmt::skip] // columns: quantile, want in ns
@@ -145,7 +145,7 @@ fn percentiles_are_within_one_percent() {
     assert_eq!((even.count(), even.min().as_ns(), even.max().as_ns()), (100_000, 1, 100_000));
     assert_eq!(even.mean().as_ps(), 50_000_500);
     let mut long = Latency::default();
-    long.note(Span::from_ms(100_000));
+    long.record(Span::from_ms(100_000));
     assert_eq!(long.max(), Span::from_ms(100_000), "beyond the histogram");
     assert_eq!(Latency::default().quantile(0.5), Span::ZERO);
 }

@@ -33,7 +33,7 @@ fn throughput(fps: u64) -> Option<Throughput> {
 fn size(name: &str, fps: u64) -> SizeResult {
     let mut latency = Latency::default();
     for us in 1..=1_000 {
-        latency.note(Span::from_us(us));
+        latency.record(Span::from_us(us));
     }
     SizeResult {
         size: name.to_owned(),
