@@ -9,7 +9,7 @@ use weft_parsers::fabric::{Bdf, Hpa};
 
 use crate::completer::Target;
 use crate::gfd::gam::ENTRIES;
-use crate::pci::mailbox::{ID_MAILBOX, array_len, capabilities};
+use crate::pci::mailbox::{self, DOORBELL, ID_MAILBOX, array_len, capabilities};
 use crate::pci::{Tree, cxl::BlockId};
 use crate::requester::Failure;
 
@@ -19,11 +19,10 @@ const ASKS_MAX: u32 = 100_000;
 /// Bytes of a notification.
 pub const ENTRY_LEN: usize = 32;
 
-const CONTROL: u64 = 4;
-const COMMAND: u64 = 8;
-const STATUS: u64 = 0x10;
-const PAYLOAD: u64 = 0x20;
-const DOORBELL: u8 = 1;
+const CONTROL: u64 = mailbox::CONTROL as u64;
+const COMMAND: u64 = mailbox::COMMAND as u64;
+const STATUS: u64 = mailbox::STATUS as u64;
+const PAYLOAD: u64 = mailbox::PAYLOAD as u64;
 
 /// Functions with a block of device registers, and where the block stands.
 #[must_use]
@@ -38,7 +37,7 @@ pub fn blocks(tree: &Tree) -> Vec<(Bdf, Hpa)> {
     nodes.collect()
 }
 
-/// What a mailbox answered.
+/// The response of a mailbox to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// Return code.
@@ -49,7 +48,7 @@ pub struct Response {
     pub payload: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// Why a mailbox command has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MailboxFailure {
     /// An access to its registers failed.
@@ -71,7 +70,7 @@ pub enum MailboxFailure {
     Busy,
 }
 
-/// What an exchange asks for.
+/// The next access that a mailbox exchange needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read memory.
@@ -229,7 +228,7 @@ pub struct Ring {
     tail: u8,
 }
 
-/// What was in the ring.
+/// Notifications that were taken out of the ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Notifications, oldest first.

@@ -24,13 +24,13 @@ const ID_MEMORY: u16 = 0x4000;
 
 // Offsets in the mailbox.
 const CAPABILITIES: usize = 0x00;
-const CONTROL: usize = 0x04;
-const COMMAND: usize = 0x08;
-const STATUS: usize = 0x10;
+pub(crate) const CONTROL: usize = 0x04;
+pub(crate) const COMMAND: usize = 0x08;
+pub(crate) const STATUS: usize = 0x10;
 const BACKGROUND: usize = 0x18;
-const PAYLOAD: usize = 0x20;
+pub(crate) const PAYLOAD: usize = 0x20;
 
-const DOORBELL: u8 = 1 << 0;
+pub(crate) const DOORBELL: u8 = 1 << 0;
 const DOORBELL_INTERRUPT: u8 = 1 << 1;
 const BACKGROUND_INTERRUPT: u8 = 1 << 2;
 /// The mailbox is ready (memory device status).
@@ -81,7 +81,7 @@ pub enum MailboxError {
     },
 }
 
-/// A command that the host gave.
+/// A command that the host wrote into the mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Opcode.
@@ -90,7 +90,7 @@ pub struct Command {
     pub payload: Vec<u8>,
 }
 
-/// What a write did.
+/// What a write to the registers led to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MailboxEffects {
     /// To be executed, and then completed.
@@ -99,7 +99,7 @@ pub struct MailboxEffects {
     pub interrupt: bool,
 }
 
-/// The block of registers.
+/// A block of CXL device registers with a primary mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mailbox {
     /// The block's head: capability array and status.
