@@ -1,7 +1,8 @@
 //! CXL endpoints: what hangs on links of TLPs.
 //!
 //! Shape: [`cxl_host`], [`cxl_device`] and [`hbr`] (an HBR switch) stand on [`tlp_end`], one end of a link, with
-//! [`pci`] (configuration space, bridges, mailbox, enumeration); [`requester`] and [`completer`] are their two halves.
+//! [`pci`] (configuration space, bridges, mailbox, enumeration); [`requester`] and [`completer`] are their two halves,
+//! [`transaction_layer`] is what hosts and devices have in common.
 //! [`gfd`] is a G-FAM device, [`gfd_end`] one on a link; [`ln`] keeps copies of a host's cache lines, [`fabric_mem`] copies
 //! memory over a fabric; [`vdm`] holds what components say to each other, [`cci`] serves commands.
 //! Units: picoseconds (`dataplane::time`), bytes.

@@ -12,7 +12,7 @@ use weft_dataplane::config::PriMaps;
 use weft_dataplane::types::{PRIS_MAX, Pri, PriSet};
 use weft_parsers::{Head, TrafficClass};
 
-/// From header fields to priorities.
+/// Maps header fields (PCP, DSCP, Traffic Class) to priorities, as a port of the switch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriMap {
     /// Fields in the order in which they are asked; the first one that the frame has decides.

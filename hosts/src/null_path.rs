@@ -38,7 +38,7 @@ pub const STATIONS_MAX: usize = 32_767;
 /// Type of plain Ethernet frames: neither IP nor AFH (local experimental, IEEE 802).
 const ETHER_TYPE: u16 = 0x88B7;
 
-/// What goes through the switch.
+/// The load of a [`NullPath`]: how many ports, stations, frame lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NullLoad {
     /// Format of all frames.

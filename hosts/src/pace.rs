@@ -53,7 +53,7 @@ impl Rate {
     }
 }
 
-/// The remainder that makes gaps exact.
+/// Paces a stream: gives the time to the next frame and carries the rounding over, so that the mean rate is exact.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     rate: Rate,

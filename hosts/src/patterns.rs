@@ -14,7 +14,7 @@ use crate::pace::Rate;
 use crate::stamp::{ANNOUNCE, mix};
 use crate::stream::tx::{Gaps, StreamSpec};
 
-/// Who sends to whom.
+/// A traffic pattern: which hosts send to which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// All others send to host `to`, each at the full rate.

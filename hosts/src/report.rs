@@ -14,7 +14,7 @@ use weft_parsers::Format;
 use crate::stream::rx::{Latency, StreamRx};
 use crate::stream::tx::StreamTx;
 
-/// Frames and bytes.
+/// A count of frames and of their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// Frames.
@@ -115,7 +115,7 @@ impl From<&Latency> for LatencyReport {
     }
 }
 
-/// A stream where it is sent.
+/// What the sender of a stream reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TxStreamReport {
     /// Number of the stream.
@@ -143,7 +143,7 @@ impl TxStreamReport {
     }
 }
 
-/// A stream where it is received.
+/// What the receiver of a stream reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RxStreamReport {
     /// Number of the stream.
@@ -212,7 +212,7 @@ impl RxStreamReport {
     }
 }
 
-/// MAC Control at a host.
+/// MAC Control frames (PAUSE, PFC) that a host sent and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ControlReport {
     /// PFC frames received.
@@ -237,7 +237,7 @@ pub struct ControlReport {
     pub paused_ps: [u64; PRIS_MAX],
 }
 
-/// The buffer of a slow receiver.
+/// How full the buffer of a slow receiver was, and what it lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SlowReport {
     /// Bytes in it now.
@@ -284,7 +284,7 @@ impl OtherReport {
     }
 }
 
-/// What a host did and saw.
+/// The report of a host: its streams, other frames and its port's counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Name of the host.
@@ -333,7 +333,7 @@ impl Report {
     }
 }
 
-/// A stream at both ends.
+/// A stream's frames as its sender and its receivers counted them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Balance {
     /// Number of the stream.
@@ -354,7 +354,7 @@ pub struct Balance {
     pub marked: u64,
 }
 
-/// Holds what was sent against what came, by stream; MAC Control is left out.
+/// Compares what was sent with what was received, by stream; MAC Control is left out.
 #[must_use]
 pub fn balance(reports: &[Report]) -> Vec<Balance> {
     let mut streams: BTreeMap<u16, Balance> = BTreeMap::new();

@@ -16,7 +16,7 @@ struct Running {
     end: Instant,
 }
 
-/// The command in the background, and how the last one went.
+/// The background operation of a component: the one that runs, and how the last one ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Background {
     running: Option<Running>,

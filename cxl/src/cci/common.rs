@@ -50,7 +50,7 @@ struct Pending {
     of: Option<(Session, Header)>,
 }
 
-/// What all components have.
+/// The state that every CCI component has: identity, ownership, logs, limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
     /// Response of Identify (0001h).

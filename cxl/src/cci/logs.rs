@@ -45,7 +45,7 @@ pub mod who {
     pub const ALL: u8 = PRIMARY | ANY_FM | HOST | PROXY;
 }
 
-/// A command that a component has.
+/// An entry of the Command Effects Log: opcode, effects, who may send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The command.

@@ -38,7 +38,7 @@ pub use stream::{StreamError, StreamServer};
 /// How a command went; an error is a refusal, after which all is as it was.
 pub type Done = Result<Outcome, ReturnCode>;
 
-/// What became of a command that was not refused.
+/// How a command that was not refused ended: done, pending or in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is done, and what it answers stands in the reply.
@@ -91,7 +91,7 @@ pub trait Component {
     }
 }
 
-/// What became of a message.
+/// What a component did with a CCI message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     /// A response was appended.

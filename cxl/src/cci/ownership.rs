@@ -19,7 +19,7 @@ use super::NO_UUID;
 use super::rights::Right;
 use super::session::Session;
 
-/// A fabric manager.
+/// A fabric manager, by PID and UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fm {
     /// Its PID.

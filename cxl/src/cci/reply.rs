@@ -13,7 +13,7 @@ pub const PAYLOAD_MAX: usize = mctp::MESSAGE_MAX - header::LEN;
 /// Room that is tried first: what all responses but long lists fit in.
 const SHORT: usize = 1_024;
 
-/// A payload, empty at first.
+/// The payload of a response while it is written.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
     bytes: Vec<u8>,

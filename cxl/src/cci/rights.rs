@@ -8,7 +8,7 @@
 use weft_parsers::cci::component::ClaimOp;
 use weft_parsers::cci::{Opcode, Request, ReturnCode};
 
-/// What a connection may become at most.
+/// The most that a connection may become: observer, secondary or primary fabric manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
     /// It looks at what everybody is told, and claims nothing: PIDs and UUIDs of fabric managers are not told to it.

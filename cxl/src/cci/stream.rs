@@ -25,7 +25,7 @@ use super::{Component, Served, respond, serve};
 /// Requests of one connection that may wait for others at a time.
 pub const WAITING_MAX: usize = 32;
 
-/// Why a stream cannot go on.
+/// Why a CCI connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// It is out of step: nothing tells where the next message begins.
@@ -40,7 +40,7 @@ struct Waiting {
     tag: u8,
 }
 
-/// The state of one connection.
+/// Serves CCI messages that come over one byte stream.
 #[derive(Clone, Debug)]
 pub struct StreamServer {
     session: Session,

@@ -11,7 +11,7 @@ use weft_parsers::tlp::{At, Completion, Kind, Status, Tlp, TlpRepr};
 /// Completions of a read end at a multiple of this, but for the last one.
 const RCB: u64 = 64;
 
-/// What requests read and write.
+/// Memory that a completer serves requests from.
 pub trait Target {
     /// Whether all `len` bytes from `addr` on are there.
     fn holds(&self, addr: u64, len: u64) -> bool;
@@ -21,7 +21,7 @@ pub trait Target {
     fn write(&mut self, addr: u64, data: &[u8]) -> bool;
 }
 
-/// What became of a request.
+/// How a completer answered a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     /// Done, and answered if an answer was due.
@@ -34,7 +34,7 @@ pub enum Served {
     Poisoned,
 }
 
-/// How it answers.
+/// How a completer splits and orders its completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompleterSpec {
     /// Most bytes of a completion, a power of two, 64..=4096.

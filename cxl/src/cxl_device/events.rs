@@ -12,10 +12,10 @@ use crate::pci::mailbox::Command;
 use crate::requester::Done;
 use crate::transaction_layer::TlpCounts;
 
-/// What happened; `function` is its number.
+/// What happened at a device; `function` is the number of its function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// An ask came to its end.
+    /// A transaction ended.
     Done {
         /// Whose.
         function: u8,
@@ -55,7 +55,7 @@ pub enum Event {
     },
 }
 
-/// Counts of a device.
+/// Counts of TLPs at a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DeviceCounts {
     /// By kind and outcome.

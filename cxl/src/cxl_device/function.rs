@@ -19,7 +19,7 @@ use crate::pci::{ByteEnables, Function, FunctionSpec, Mailbox, Reg};
 use crate::requester::uio::UioSide;
 use crate::requester::{Done, Failure, Operation, Requester, RequesterSpec, Transaction};
 
-/// Where a mailbox stands.
+/// A mailbox and the BAR that it is in.
 #[derive(Clone, Debug)]
 pub struct MailboxPlace {
     /// BAR.
@@ -30,7 +30,7 @@ pub struct MailboxPlace {
     pub mailbox: Mailbox,
 }
 
-/// What a function is.
+/// What a function of a device is built from.
 #[derive(Debug, Default)]
 pub struct FunctionConfig {
     /// Its registers.
@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    /// Ends of asks that are nobody's within the function.
+    /// Ends of transactions that the function's own parts do not wait for.
     pub(super) fn finish(&mut self, each: &mut dyn FnMut(Done)) {
         while let Some(done) = self.requester.next_done() {
             let Some(ticket) = self.tickets.remove(&done.op) else {

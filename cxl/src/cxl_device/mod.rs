@@ -1,6 +1,6 @@
 //! A device: one function or several on a link of TLPs, with registers, memory, DMA and UIO.
 //!
-//! Shape: [`CxlDevice::poll`] moves TLPs; asks of its functions go in by methods, [`Event`]s come out.
+//! Shape: [`CxlDevice::poll`] moves TLPs; transactions of its functions go in by methods, [`Event`]s come out.
 //! Units: bytes.
 //! Source: PCIe 6.0 chapters 2, 6 and 7; PCIe 5.0 section 6.21; CXL 3.1 sections 7.7.3.3, 7.7.9;
 //! docs/spec/cxl-fabric.md.
@@ -35,7 +35,7 @@ use link::Core;
 /// Functions that a device may have.
 pub const FUNCTIONS_MAX: usize = 8;
 
-/// What a device is like.
+/// What a device is built from.
 #[derive(Debug)]
 pub struct DeviceConfig {
     /// Its end of the link, which carries TLPs of one mode without PTH.
@@ -56,7 +56,7 @@ pub struct DeviceConfig {
     pub busy: u32,
 }
 
-/// Why there is no device.
+/// Why a device cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The link carries TLPs with PTH, or several kinds.
@@ -70,14 +70,14 @@ pub enum DeviceError {
     Function(#[from] FunctionError),
 }
 
-/// A device. Whoever drives it has the port and a handle of the pool.
+/// A PCIe or CXL device with its functions. Its driver owns the port and a handle of the pool.
 pub struct CxlDevice {
     end: TlpEnd,
     core: Core,
     up: bool,
 }
 
-/// There is no such function, or it is not one for this.
+/// Why a device refuses what its owner asks of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No function has the number.
@@ -154,20 +154,26 @@ impl CxlDevice {
         Ok(&self.state(function)?.function)
     }
 
-    /// Asks for something; an [`Event::Done`] tells of its end.
+    /// Submits a transaction; an [`Event::Done`] tells of its end.
     ///
     /// # Errors
     /// There is no such function, or it may not send requests.
-    pub fn submit(&mut self, function: u8, ask: impl Into<Transaction>) -> Result<OpId, Refusal> {
+    pub fn submit(
+        &mut self,
+        function: u8,
+        transaction: impl Into<Transaction>,
+    ) -> Result<OpId, Refusal> {
         let state = self.state_mut(function)?;
         if !state.function.is_master() {
             return Err(Refusal::NotMaster(function));
         }
-        let ask = ask.into();
-        if let (Operation::Write { addr, data }, Some(lnr)) = (&ask.operation, &mut state.lnr) {
+        let transaction = transaction.into();
+        if let (Operation::Write { addr, data }, Some(lnr)) =
+            (&transaction.operation, &mut state.lnr)
+        {
             lnr.on_own_write(*addr, data.len() as u64); // what it has a copy of is no longer so
         }
-        Ok(state.requester.submit(ask))
+        Ok(state.requester.submit(transaction))
     }
 
     /// The port of a fabric memory engine.

@@ -18,10 +18,10 @@ use crate::transaction_layer::TlpCounts;
 /// Events that wait for whoever owns the host; beyond, the oldest is dropped.
 const EVENTS_MAX: usize = 65_536;
 
-/// What happened.
+/// What happened at a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// An ask came to its end.
+    /// A transaction ended.
     Done(Done),
     /// Enumeration is finished; [`super::CxlHost::tree`] has what it found.
     Enumerated(Result<(), EnumerateError>),
@@ -69,7 +69,7 @@ pub enum Event {
     Reset(bool),
 }
 
-/// Counts of a host.
+/// Counts of TLPs, interrupts and events at a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HostCounts {
     /// By kind and outcome.

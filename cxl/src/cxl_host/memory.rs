@@ -11,13 +11,13 @@ use crate::completer::Target;
 use crate::fabric_mem;
 use crate::gfd::memory::Memory;
 
-/// Memory in ranges that do not touch.
+/// A host's memory: ranges of addresses that do not overlap.
 #[derive(Debug, Default)]
 pub struct HostMemory {
     ranges: BTreeMap<u64, Memory>,
 }
 
-/// A range overlaps another, or ends beyond 64 bits.
+/// Why a range of memory cannot be added: it overlaps another, or ends beyond 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len:#x} bytes at {base} overlap other memory, or end beyond 64 bits")]
 pub struct NoPlace {
@@ -93,7 +93,7 @@ pub trait Exports {
     fn local(&self, from: Pid, addr: Hpa, len: u64) -> Option<u64>;
 }
 
-/// One range for all: what others call `base..` is `local..` here.
+/// Exports one range to every host: what others call `base..` is `local..` here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Export {
     /// First address, as others have it.

@@ -1,6 +1,6 @@
 //! A host: one root port on a link of TLPs, memory behind it, and the software that uses both.
 //!
-//! Shape: [`CxlHost::poll`] moves TLPs; asks go in by methods, [`Event`]s come out by [`CxlHost::next_event`].
+//! Shape: [`CxlHost::poll`] moves TLPs; transactions go in by methods, [`Event`]s come out by [`CxlHost::next_event`].
 //! Units: bytes, addresses of the bus.
 //! Source: PCIe 6.0 chapters 2 and 6; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.7.3.3, 7.7.6.1;
 //! docs/spec/cxl-fabric.md.
@@ -37,7 +37,7 @@ use link::{Core, Exporting};
 pub use memory::{Export, Exports, HostMemory};
 use software::Software;
 
-/// What a host is like.
+/// What a host is built from.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     /// Its end of the link, which carries TLPs of one mode without PTH.
@@ -64,7 +64,7 @@ pub struct HostConfig {
     pub hot_plug: bool,
 }
 
-/// Why there is no host.
+/// Why a host cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     /// The link carries TLPs with PTH, or several kinds.
@@ -75,7 +75,7 @@ pub enum HostError {
     Bridge(#[from] BridgeError),
 }
 
-/// A host. Whoever drives it has the port and a handle of the pool.
+/// A host: root port, memory and software. Its driver owns the port and a handle of the pool.
 pub struct CxlHost {
     end: TlpEnd,
     core: Core,
@@ -139,9 +139,9 @@ impl CxlHost {
         self.core.lnc.as_mut()
     }
 
-    /// Asks for something; an [`Event::Done`] tells of its end.
-    pub fn submit(&mut self, ask: impl Into<Transaction>) -> OpId {
-        self.core.requester.submit(ask.into())
+    /// Submits a transaction; an [`Event::Done`] tells of its end.
+    pub fn submit(&mut self, transaction: impl Into<Transaction>) -> OpId {
+        self.core.requester.submit(transaction.into())
     }
 
     /// Reads memory of a device.

@@ -1,5 +1,5 @@
 //! The enumerator's accesses as TLPs: which of them cross the link, and of which type.
-//! Shape: [`Scan::step`] → [`ScanStep`]; its answer comes with the ask's end.
+//! Shape: [`Scan::step`] → [`ScanStep`]; its answer comes with the transaction's end.
 //! Units: nanoseconds.
 //! Source: PCIe 6.0 section 2.2.4.2 (types 0 and 1); PCIe 6.0 section 2.3.1 (retry status).
 
@@ -103,7 +103,7 @@ impl Scan {
         self.enumerator.answer(value);
     }
 
-    /// Takes an ask's end if it is the enumerator's; otherwise gives it back.
+    /// Takes a transaction's end if it is the enumerator's; otherwise gives it back.
     pub(super) fn take(&mut self, op: OpId, result: &Result<Vec<u8>, Failure>, max: u16) -> bool {
         let Some((_, request)) = self.under_way.take_if(|(other, _)| *other == op) else {
             return false;

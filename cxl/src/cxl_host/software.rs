@@ -189,8 +189,8 @@ impl Software {
         let Some(scan) = &mut self.scan else { return Advance::Idle };
         match scan.step(now, self.spec.bus_first, root) {
             ScanStep::Nothing => Advance::Idle,
-            ScanStep::Send(request, ask) => {
-                let op = requester.submit(ask);
+            ScanStep::Send(request, transaction) => {
+                let op = requester.submit(transaction);
                 scan.sent(op, request);
                 Advance::Idle
             }

@@ -43,7 +43,7 @@ pub struct TransferOpDesc {
     pub len: u64,
 }
 
-/// How far a transfer is.
+/// The state of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Not at its end.
@@ -56,7 +56,7 @@ pub enum Status {
     Timeout,
 }
 
-/// What an engine is built from.
+/// What a fabric memory engine is built from.
 #[derive(Clone, Debug)]
 pub struct EngineSpec {
     /// Options.
@@ -67,7 +67,7 @@ pub struct EngineSpec {
     pub segments: BTreeMap<Pid, Segment>,
 }
 
-/// What is in use; all zero when nothing is.
+/// Resources of an engine that are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Registrations.

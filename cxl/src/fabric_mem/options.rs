@@ -12,7 +12,7 @@ pub const REQUEST_LEN_MAX: u64 = 4_096;
 /// Longest timeout: what is longer is taken as this.
 pub const TIMEOUT_MAX: Span = Span::from_ms(24 * 3_600 * 1_000);
 
-/// What an engine is told.
+/// The options of a fabric memory engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The mode is on.

@@ -6,7 +6,7 @@
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::{Hpa, Pid};
 
-/// Where memory lies.
+/// Whether memory is the host's or a device's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemKind {
     /// In a host.
@@ -69,7 +69,7 @@ impl StreamId {
     }
 }
 
-/// What a request does.
+/// The operation of a UIO request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// `UIOMRd` of so many bytes.
@@ -91,7 +91,7 @@ pub struct Request<'a> {
     pub body: Body<'a>,
 }
 
-/// What a completion says.
+/// The result in a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// `UIORdCplD`: a part of the data.
@@ -111,7 +111,7 @@ pub enum Answer<'a> {
     Aborted,
 }
 
-/// A completion.
+/// The completion of a UIO request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion<'a> {
     /// Of the request.

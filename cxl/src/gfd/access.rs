@@ -134,7 +134,7 @@ pub struct Part {
     way: u8,
 }
 
-/// The tables that an access goes through.
+/// The tables that decide whether an access is allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Guard<'a> {
     /// Decoders.

@@ -34,7 +34,7 @@ pub type Tag = [u8; 16];
 /// No name.
 pub const NO_TAG: Tag = [0; 16];
 
-/// A range that belongs to a group.
+/// A range of dynamic capacity that belongs to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// First address.
@@ -47,7 +47,7 @@ pub struct Extent {
     pub sequence: u16,
 }
 
-/// How capacity to add is chosen.
+/// How Add Capacity chooses what to add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice<'a> {
     /// Any free blocks of a region, for `len` bytes.
@@ -75,7 +75,7 @@ pub enum Choice<'a> {
     EnableShared,
 }
 
-/// What to give back.
+/// What Release Capacity gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
     /// So many bytes of a tag; 0: all.
@@ -102,7 +102,7 @@ struct Piece {
 /// Ranges whose memory has to become zero, as start and length.
 pub type Wipes = Vec<(u64, u64)>;
 
-/// Who has which memory.
+/// The dynamic capacity of a device: partitions, regions, extents and tags.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     dmps: [Option<Dmp>; DMPS],

@@ -51,7 +51,7 @@ pub struct Identity {
     pub persistent: u64,
 }
 
-/// Part of a list.
+/// A part of a list, as commands answer long lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
     /// Place of the first in the whole list.
@@ -85,7 +85,7 @@ impl<T> Page<T> {
     }
 }
 
-/// What stands behind the regions in the answer to 4902.
+/// The totals in the answer to Get DC Region Configuration (4902).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     /// Extents that there can be.

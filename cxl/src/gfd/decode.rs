@@ -14,7 +14,7 @@ use super::code::ReturnCode;
 /// Decoders of a requester.
 pub const DECODERS: usize = 8;
 
-/// One window of a requester: where it lies for him, and where in the device.
+/// A decoder of the GDT: maps a window of a requester's addresses to the device's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoder {
     /// Whether the requester keeps it coherent by hardware; kept and returned, not acted upon.
@@ -55,7 +55,7 @@ impl Decoder {
     }
 }
 
-/// What an address decodes to.
+/// The result of decoding an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
     /// The address in the device.

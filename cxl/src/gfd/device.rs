@@ -14,7 +14,7 @@ use super::memory::Memory;
 use super::protect::{GROUPS, Sat};
 use super::qos::{DevLoad, Qos};
 
-/// What a device is built with.
+/// What a G-FAM device is built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Its own port id.
@@ -37,7 +37,7 @@ impl Config {
     }
 }
 
-/// Who wants to touch what.
+/// A requester and the address that it accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Requester.
@@ -48,7 +48,7 @@ pub struct Request {
     pub opcode: Option<u8>,
 }
 
-/// What goes with an answer.
+/// When an access is done, and the load to report with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Not before.
@@ -82,7 +82,7 @@ pub struct LinkStatus {
     pub link_flags: u16,
 }
 
-/// A G-FAM device.
+/// A G-FAM device: memory behind decoders, protection and `QoS`.
 #[derive(Debug)]
 pub struct Gfd {
     pub(super) config: Config,

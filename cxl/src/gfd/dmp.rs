@@ -15,7 +15,7 @@ pub const UNIT: u64 = 256 << 20;
 /// Block sizes that a partition may have, bit n for 2^n bytes: 4 KiB to 1 TiB.
 pub const BLOCK_SIZES: u64 = ((1 << 29) - 1) << 12;
 
-/// What a partition's memory is like.
+/// The kind of memory in a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "five bits of a field on the wire")]
 pub struct Media {

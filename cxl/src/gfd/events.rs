@@ -68,7 +68,7 @@ impl Kind {
     }
 }
 
-/// Something that happened.
+/// Something that happened at a G-FAM device and is to be notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Type.

@@ -17,7 +17,7 @@ const OVERFLOW: u64 = 1 << 1;
 const ADDRESS: u64 = ((1 << 52) - 1) & !0x1F;
 const INDEX_SHIFT: u32 = 56;
 
-/// An entry to be written to the host's memory.
+/// A notification that is to be written to the ring in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Post {
     /// Where.
@@ -26,7 +26,7 @@ pub struct Post {
     pub payload: [u8; HOST_LEN],
 }
 
-/// Where notifications for what hangs on an edge port end.
+/// The ring of notifications of one edge port, in its host's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gam {
     is_peer: bool,

@@ -19,7 +19,7 @@ const ZEROS: usize = 64 << 10;
 
 type Chunk = Box<[u8; CHUNK]>;
 
-/// Bytes 0..size.
+/// A device's memory: bytes 0 to its size.
 #[derive(Debug)]
 pub struct Memory {
     size: u64,

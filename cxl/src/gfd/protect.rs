@@ -53,7 +53,7 @@ impl GrpId {
     }
 }
 
-/// Why a DPA may not be touched.
+/// Why an access to a device address is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// It lies in no partition, or its block belongs to no group.

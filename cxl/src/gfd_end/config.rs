@@ -21,7 +21,7 @@ pub enum Order {
     Backward,
 }
 
-/// What a device on a link is like, beside its memory.
+/// What a G-FAM device on a link is built from, beside its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GfdEndConfig {
     /// Who its completions say has answered.
@@ -34,7 +34,7 @@ pub struct GfdEndConfig {
     pub order: Order,
 }
 
-/// Counts of a device on a link; those of the link itself are [`EndCounts`].
+/// Counts of requests at a G-FAM device; those of its link are [`crate::tlp_end::EndCounts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct GfdCounts {
     /// Reads that were let through.

@@ -39,7 +39,7 @@ use serve::Core;
 /// Bursts that one poll takes in.
 const BURSTS: usize = 4;
 
-/// A G-FAM device on a port. Whoever drives it has the port and a handle of the pool.
+/// A G-FAM device at the end of a link. Its driver owns the port and a handle of the pool.
 #[derive(Debug)]
 pub struct GfdEnd {
     end: TlpEnd,

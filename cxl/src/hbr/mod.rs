@@ -37,7 +37,7 @@ const TLP_LEN_MAX: usize = 4_096 + 64;
 /// Downstream ports that a switch may have: a device number each.
 pub const DOWN_MAX: usize = 32;
 
-/// What a switch is.
+/// What an HBR switch is built from.
 #[derive(Clone, Debug)]
 pub struct HbrConfig {
     /// Who made it.
@@ -50,7 +50,7 @@ pub struct HbrConfig {
     pub surprise: bool,
 }
 
-/// Why there is no switch.
+/// Why an HBR switch cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HbrError {
     /// No link upstream, none downstream, or too many.
@@ -64,7 +64,7 @@ pub enum HbrError {
     Bridge(#[from] BridgeError),
 }
 
-/// What its owner should know.
+/// What happened at an HBR switch, for its owner to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Software resets what is below this downstream port, or ends that.
@@ -83,7 +83,7 @@ pub enum Event {
     },
 }
 
-/// Counts of a switch.
+/// Counts of TLPs at an HBR switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HbrCounts {
     /// TLPs that came in; each is in one of the next seven.
@@ -113,7 +113,7 @@ struct Transit {
     bytes: Vec<u8>,
 }
 
-/// A switch. Whoever drives it has the ports and a handle of the pool.
+/// An HBR switch. Its driver owns the ports and a handle of the pool.
 pub struct HbrSwitch {
     ends: Vec<TlpEnd>,
     modes: Vec<Mode>,

@@ -21,7 +21,7 @@ use super::{Line, LineSize, LnMessage, Reason, Regions, Route};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RootPort(pub u8);
 
-/// Who asks, and over which link.
+/// The requester of an LN request, and the root port that it came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// Port that the request came in by.
@@ -30,7 +30,7 @@ pub struct Origin {
     pub requester: Bdf,
 }
 
-/// Field AT.
+/// Address type of a request (field AT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressType {
     /// 00, the default.
@@ -75,7 +75,7 @@ pub enum Access {
     Failed,
 }
 
-/// What a read is answered.
+/// How the completer answers a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadAnswer {
     /// A completion with status SC and this LN bit.
@@ -104,7 +104,7 @@ pub enum WriteAnswer {
     Malformed,
 }
 
-/// What a completer is built from.
+/// What an LN completer is built from.
 #[derive(Clone, Debug)]
 pub struct LncSpec {
     /// Size of a line in this system.

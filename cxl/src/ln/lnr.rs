@@ -52,7 +52,7 @@ pub enum LnrRequest {
     },
 }
 
-/// What a completion carries.
+/// The data of a completion for an LN read, as far as they are good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CplData<'a> {
     /// Status SC; nothing for a probe.
@@ -65,7 +65,7 @@ pub enum CplData<'a> {
     Lost,
 }
 
-/// What became of a read.
+/// How an LN read ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A copy is kept.
@@ -80,7 +80,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// Why a request is not sent.
+/// Why the LN requester does not send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// LN is off, or the link is in flit mode.
@@ -108,7 +108,7 @@ pub enum Refused {
     },
 }
 
-/// What a message did.
+/// What an LN Message did to the copies of the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// So many copies were dropped.
@@ -135,7 +135,7 @@ struct Flight {
     keep: bool,
 }
 
-/// Counts of what should not be.
+/// Counts of messages and completions that an LN requester did not expect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages with the reserved reason.

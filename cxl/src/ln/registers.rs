@@ -20,7 +20,7 @@ pub enum ControlChange {
     Disabled,
 }
 
-/// Capability and control registers.
+/// The capability and control registers of an LN requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LnrRegisters {
     supported: Supported,

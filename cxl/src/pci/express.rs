@@ -82,7 +82,7 @@ impl Identity {
     }
 }
 
-/// What a link can do, or does.
+/// Speed and width of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Speed class, 1 (2.5 GT/s) to 6 (64 GT/s).

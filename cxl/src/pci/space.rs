@@ -97,7 +97,7 @@ impl ByteEnables {
     }
 }
 
-/// What a write did to a double word.
+/// How a write changed a double word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Which.

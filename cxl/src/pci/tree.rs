@@ -27,7 +27,7 @@ pub struct Bar {
     pub address: Option<u64>,
 }
 
-/// What a bridge has below.
+/// What enumeration found below a bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Below {
     /// Bus numbers.
@@ -42,7 +42,7 @@ pub struct Below {
     pub nodes: Vec<Node>,
 }
 
-/// A function, or a bridge.
+/// A function or bridge that enumeration found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// Where it is.
@@ -111,7 +111,7 @@ pub struct Problem {
     pub kind: ProblemKind,
 }
 
-/// All that was found.
+/// Everything that an enumeration found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     /// First bus.

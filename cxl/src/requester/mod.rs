@@ -5,7 +5,7 @@
 //! Source: PCIe 6.0 sections 2.2.5 (byte enables), 2.2.6.2 (tags), 2.3.1.1 (split completions), 2.8 (timeout);
 //! docs/spec/wire-formats.md §3.1, §3.5, §3.6.
 //!
-//! Asks are sent in the order in which they came. A tag that timed out is the last to be used again, so that
+//! Transactions are sent in the order in which they came. A tag that timed out is the last to be used again, so that
 //! what comes late finds nobody.
 
 mod flight;
@@ -43,7 +43,7 @@ pub struct RequesterCounts {
 }
 
 struct Op {
-    ask: Transaction,
+    transaction: Transaction,
     /// Bytes that were split off, and whether that was all.
     split: usize,
     whole: bool,
@@ -53,7 +53,7 @@ struct Op {
     ln: bool,
 }
 
-/// The state of a requester.
+/// A requester: sends transactions as TLPs and matches completions to them.
 pub struct Requester {
     spec: RequesterSpec,
     id: Bdf,
@@ -118,24 +118,25 @@ impl Requester {
         self.flights.len()
     }
 
-    /// Asks that have no end yet.
+    /// Transactions that have not ended.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.ops.len()
     }
 
-    /// Takes an ask; it is sent by the next [`Self::flush`].
-    pub fn submit(&mut self, ask: Transaction) -> OpId {
+    /// Takes a transaction; it is sent by the next [`Self::flush`].
+    pub fn submit(&mut self, transaction: Transaction) -> OpId {
         let op = OpId(self.next_op);
         self.next_op += 1;
-        let data = vec![0; parts::answer_len(&ask.operation)];
-        let state = Op { ask, split: 0, whole: false, under_way: 0, data, failure: None, ln: true };
+        let data = vec![0; parts::answer_len(&transaction.operation)];
+        let state =
+            Op { transaction, split: 0, whole: false, under_way: 0, data, failure: None, ln: true };
         self.ops.insert(op, state);
         self.queue.push_back(op);
         op
     }
 
-    /// The next ask that came to its end.
+    /// The next transaction that ended.
     pub fn next_done(&mut self) -> Option<Done> {
         self.done.pop_front()
     }
@@ -156,7 +157,7 @@ impl Requester {
             let part = if state.failure.is_some() {
                 None // the rest is not sent
             } else {
-                Some(Part::next(&state.ask.operation, state.split, &self.spec))
+                Some(Part::next(&state.transaction.operation, state.split, &self.spec))
             };
             if let Some(part) = part {
                 let tag = if part.kind.wants_completion() {
@@ -170,9 +171,9 @@ impl Requester {
                     0
                 };
                 let head = TlpRepr {
-                    vend_prefix: state.ask.to.map(VendPrefixL0::from_pid),
-                    tc: state.ask.tc,
-                    ln: state.ask.ln && matches!(part.kind, Kind::MemRead | Kind::MemWrite),
+                    vend_prefix: state.transaction.to.map(VendPrefixL0::from_pid),
+                    tc: state.transaction.tc,
+                    ln: state.transaction.ln && matches!(part.kind, Kind::MemRead | Kind::MemWrite),
                     ..TlpRepr::new(self.spec.mode, part.kind, self.id, tag, part.body)
                 };
                 if !send(&TlpRepr { payload: &part.payload, ..head }) {
@@ -265,7 +266,7 @@ impl Requester {
         }
     }
 
-    /// Ends an ask of which nothing is under way or left to be sent.
+    /// Ends a transaction of which nothing is under way or left to be sent.
     fn finish(&mut self, op: OpId) {
         let over = self
             .ops

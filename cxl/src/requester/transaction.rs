@@ -10,11 +10,11 @@ use weft_parsers::tlp::{Mode, Status};
 
 use crate::pci::{ByteEnables, Reg};
 
-/// Names what was asked.
+/// Names a transaction that was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OpId(pub(super) u64);
 
-/// What is asked.
+/// The operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Memory read; of no bytes: a read of zero length.
@@ -83,7 +83,7 @@ pub enum Operation {
     },
 }
 
-/// A request of any size.
+/// A read or write of any size; the requester splits it into TLPs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
     /// What is asked.
@@ -102,7 +102,7 @@ impl From<Operation> for Transaction {
     }
 }
 
-/// Why a request did not come to its end.
+/// Why a transaction failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// It was answered with a status other than SC.
@@ -118,14 +118,14 @@ pub enum Failure {
     #[error("a completion does not fit the request")]
     Mismatch,
     /// The link has no TLP for it.
-    #[error("the link carries no such request")]
+    #[error("TLPs of the link's mode have no request of this kind")]
     NoForm,
     /// It was given up: a reset, or the link went down.
     #[error("given up")]
     GivenUp,
 }
 
-/// A request's end.
+/// The end of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Which.
@@ -136,7 +136,7 @@ pub struct Done {
     pub ln: bool,
 }
 
-/// What a requester is like.
+/// What a requester is built from: limits of its TLPs, its tags and its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequesterSpec {
     /// Layout of its TLPs.

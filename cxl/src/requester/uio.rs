@@ -1,5 +1,5 @@
 //! A requester as the way that a fabric memory engine sends its requests by.
-//! Shape: [`UioSide`] remembers which asks are the engine's; [`Uio`] is a [`UioPort`] over both.
+//! Shape: [`UioSide`] remembers which transactions are the engine's; [`Uio`] is a [`UioPort`] over both.
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.6, §5.5.
 
@@ -11,7 +11,7 @@ use weft_parsers::tlp::Status;
 use super::{Done, Failure, OpId, Operation, Requester};
 use crate::fabric_mem::{Answer, Body, Completion, Full, Request, Tag, UioPort};
 
-/// Asks of an engine: those without an end, and those whose end it has not seen.
+/// The transactions of a fabric memory engine: those under way, and those whose end it has not seen.
 #[derive(Debug, Default)]
 pub struct UioSide {
     under_way: BTreeMap<OpId, (Tag, bool)>,
@@ -19,7 +19,7 @@ pub struct UioSide {
 }
 
 impl UioSide {
-    /// Takes an ask's end if it is the engine's; otherwise gives it back.
+    /// Takes a transaction's end if it is the engine's; otherwise gives it back.
     pub fn take(&mut self, done: Done) -> Option<Done> {
         match self.under_way.remove(&done.op) {
             Some((tag, write)) => {
@@ -37,7 +37,7 @@ pub struct Uio<'a> {
     pub requester: &'a mut Requester,
     /// Remembers.
     pub side: &'a mut UioSide,
-    /// Asks of an engine at a time.
+    /// Transactions of an engine at a time.
     pub pending_max: usize,
 }
 

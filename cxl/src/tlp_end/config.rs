@@ -9,7 +9,7 @@ use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
 use weft_parsers::tlp::{Mode, Pth, Tlp};
 
-/// What the link carries.
+/// The kinds of TLP that a link carries: HBR of one mode, PBR, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carries {
     /// TLPs without PTH: between a switch and a host or device.
@@ -20,7 +20,7 @@ pub enum Carries {
     Both,
 }
 
-/// What an end is like.
+/// What one end of a link is built from.
 #[derive(Clone, Debug)]
 pub struct EndConfig {
     /// Its address.
@@ -44,7 +44,7 @@ pub enum Received<'a> {
     Control(&'a [u8]),
 }
 
-/// A frame as it came, for those to whom its addresses mean something.
+/// A received frame with its addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// Destination.
@@ -55,7 +55,7 @@ pub struct Frame<'a> {
     pub content: Received<'a>,
 }
 
-/// Counts of an end.
+/// Counts of frames and TLPs at one end of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct EndCounts {
     /// TLPs that came in.

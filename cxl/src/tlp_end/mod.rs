@@ -33,7 +33,7 @@ const TAG_LEN: usize = 4;
 /// Frames that may wait for room or for the end of a pause, before a sender is told to hold back.
 const WAITING_MAX: usize = 4_096;
 
-/// How far a poll came.
+/// What one poll did, and when to poll next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Frames received and sent.
@@ -75,7 +75,7 @@ impl TlpEnd {
         &mut self.outbox
     }
 
-    /// Whether so much waits that who makes requests should hold back; answers are taken all the same.
+    /// Whether so much waits to be sent that no new requests should be made; completions are taken all the same.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.waiting() >= WAITING_MAX

@@ -18,7 +18,7 @@ pub(super) const MACS_LEN: usize = 12;
 const HEAD_MAX: usize = MACS_LEN + link::LEN + pth::LEN;
 const _: () = assert!(HEAD_MAX <= 64, "a head fits the first cache line");
 
-/// TLPs on their way out of a handler.
+/// TLPs that a handler has written and that are not sent yet.
 #[derive(Debug)]
 pub struct Outbox {
     pub(super) bytes: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct Outbox {
     tlp: TlpConfig,
 }
 
-/// Why a TLP was not taken.
+/// Why an [`Outbox`] did not take a TLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// It cannot be written.
@@ -41,17 +41,17 @@ pub enum SendError {
     Pth(&'static str),
 }
 
-/// Why a TLP was not placed.
+/// Why [`super::TlpEnd::place`] did not append a TLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
     /// It cannot be written, or does not belong on the link.
     #[error(transparent)]
     Send(#[from] SendError),
     /// The pool has no chunk now.
-    #[error("the pool is empty")]
+    #[error("the pool has no free chunk")]
     NoChunk,
     /// Whoever was to fill it did not.
-    #[error("there is no payload")]
+    #[error("the payload was not written")]
     Unfilled,
 }
 

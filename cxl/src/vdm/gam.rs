@@ -23,7 +23,7 @@ pub fn message(own: Pid, notice: &Notice) -> Vdm {
     Vdm::new(own, to, VdmOp::Gam).with_payload(&notice.for_host(own))
 }
 
-/// The edge that a host, or a peer device, hangs on.
+/// The edge switch of a host or peer device, as it receives G-FAM notifications (GAM) for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GamEdge {
     own: Pid,

@@ -16,7 +16,7 @@ use crate::cci::{Component, Served, Session, serve};
 use crate::gfd_end::{Device, InBand};
 use crate::tlp_end::Outbox;
 
-/// Commands out of the fabric for a GFD.
+/// Takes commands that come over the fabric and has a GFD carry them out.
 #[derive(Debug)]
 pub struct Commands {
     proxy: GfdProxy,

@@ -35,7 +35,7 @@ pub const RETRY_INTERVAL: Span = Span::from_ms(10);
 /// Tries in all, the first one with them; see [`RETRY_INTERVAL`].
 pub const TRIES_MAX: u8 = 10;
 
-/// A message of the fabric with its PTH.
+/// A vendor-defined message of CXL (PBR VDM), with the PTH that routes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vdm {
     /// Where it comes from and goes to.

@@ -17,7 +17,7 @@ use super::{Due, RETRY_INTERVAL, Retry, Vdm};
 /// Far port of an info that asks for one in return.
 pub const PORT_UNKNOWN: u8 = 0xFF;
 
-/// What is at the far end of a link.
+/// What a switch knows of the far end of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FarEnd {
     /// The link is down, or the exchange goes on.
@@ -31,7 +31,7 @@ pub enum FarEnd {
     HostOrDevice,
 }
 
-/// What was not taken.
+/// Counts of the partner information that is exchanged over a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartnerCounts {
     /// Infos sent.
@@ -43,7 +43,7 @@ pub struct PartnerCounts {
     pub unanswered: u64,
 }
 
-/// One end of the exchange on one link.
+/// Exchanges Link Partner Info over one link.
 #[derive(Clone, Debug)]
 pub struct Partner {
     own: PartnerInfo,

@@ -17,7 +17,7 @@ use super::{Due, Retry, Vdm};
 /// `CacheID`s that there are.
 pub const CACHE_IDS: usize = 16;
 
-/// What became of an update.
+/// How a routing update ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The host's edge has it.
@@ -28,7 +28,7 @@ pub enum Answer {
     None,
 }
 
-/// The downstream edge's side of one binding.
+/// Sends routing updates (`RTUpdate`) from the downstream edge of one binding.
 #[derive(Clone, Debug)]
 pub struct RtSender {
     own: Pid,
@@ -116,7 +116,7 @@ pub fn refusal(vdm: &Vdm) -> Option<Vdm> {
     may_answer.then(|| Vdm::new(vdm.pth.dpid, edge, VdmOp::RtUpdateNak))
 }
 
-/// The host edge's table: which port has which `CacheID`.
+/// The table of a host's edge that says which port has which `CacheID`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheIds {
     /// By `CacheID`: the downstream edge that told, and the port.

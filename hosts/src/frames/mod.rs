@@ -27,7 +27,7 @@ pub use read::{Flaw, Received, receive};
 /// EtherType of plain Ethernet frames: the loop test of Ethernet version 2, which hosts ignore.
 pub const ETHER_TYPE_TEST: u16 = 0x9000;
 
-/// What kind of frame to build.
+/// The kinds of test frame that a host can build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// IPv4, UDP and RH. With a UDP port that is not Standard's it is other Ethernet with DSCP.
@@ -89,7 +89,7 @@ impl Kind {
     }
 }
 
-/// One end of a frame, in every address space.
+/// A sender or receiver of frames, with its address in each address space (MAC, IPv4, IPv6, GEN2 id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Station {
     /// Ethernet address; GEN1 uses all of it as destination, its low 40 bits as source.
@@ -207,7 +207,7 @@ pub struct FrameSpec {
     pub pause: Pause,
 }
 
-/// A description that makes no frame.
+/// Why a [`FrameSpec`] describes no frame that can be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A frame length that the format cannot have.
@@ -392,7 +392,7 @@ impl FrameSpec {
         self.sizes.len_at(seq, seed, self.len_min(), self.len_max())
     }
 
-    /// Holds the description against what its format can have.
+    /// Checks that the format allows what the description asks for.
     ///
     /// # Errors
     /// What cannot be, and what was expected.

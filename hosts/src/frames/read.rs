@@ -18,7 +18,7 @@ use crate::stamp::{self, Mark, Reading};
 /// Longest frame that a port may have padded: 60 bytes, and a tag put in afterwards.
 const PADDED_LEN_MAX: usize = ethernet::MIN_FRAME_LEN + vlan::TAG_LEN;
 
-/// What is wrong with a frame that carries a mark.
+/// Why a received test frame counts as damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// It ends before its payload does.
@@ -35,7 +35,7 @@ pub enum Flaw {
     IpChecksum,
 }
 
-/// What a receiver made of a frame.
+/// What a receiver reads in a frame: its classification, its stamp and the first thing wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Its classification.

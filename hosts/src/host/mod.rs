@@ -34,7 +34,7 @@ mod tx;
 const CONTROL: usize = PRIS_MAX;
 const LANES: usize = PRIS_MAX + 1;
 
-/// A host as a description.
+/// What a host is built from: its address, streams and how it treats PFC.
 #[derive(Clone, Debug)]
 pub struct HostSpec {
     /// Name in reports.
@@ -83,7 +83,7 @@ impl HostSpec {
     }
 }
 
-/// What a poll did.
+/// What one poll of a host did, and when to poll it next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostProgress {
     /// Frames that the port took.

@@ -14,7 +14,7 @@ use weft_parsers::Pfc;
 use crate::classes::PriMap;
 use crate::pace::{Pacer, Rate};
 
-/// Priorities that the other side has stopped.
+/// Priorities that the link partner has paused by PFC, with the ends of the pauses.
 #[derive(Clone, Debug)]
 pub struct Pauses {
     /// Priority by class.

@@ -34,7 +34,7 @@ pub const fn mix(value: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// What a sender writes into a frame.
+/// The stamp that a sender writes into a payload: stream, sequence number, send time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Stream that the frame belongs to.
@@ -54,7 +54,7 @@ pub struct Extras {
     pub bits: bool,
 }
 
-/// What a receiver read from a payload that carries a mark.
+/// A stamp as the receiver reads it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Stream that the frame belongs to.
@@ -93,7 +93,7 @@ impl Seq {
     }
 }
 
-/// What stands at the front of a payload.
+/// What a receiver finds at the front of a payload: a stamp, a damaged one or other bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// Not a mark of ours.

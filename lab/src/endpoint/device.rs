@@ -1,6 +1,6 @@
 //! A device as an endpoint: memory behind its BARs, DMA of its functions.
 //!
-//! Shape: commands → asks of [`CxlDevice`]; its events → answers, by number.
+//! Shape: commands → transactions of [`CxlDevice`]; its events → answers, by number.
 //! Units: bytes.
 //! Source: docs/endpoint.md.
 

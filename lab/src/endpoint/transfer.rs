@@ -27,7 +27,7 @@ pub const DATA_MAX: u64 = 1 << 20;
 /// How long a load that is refused waits before it tries again.
 const LOAD_PAUSE: Span = Span::from_ms(10);
 
-/// Who submits asks.
+/// Submits a transaction to an endpoint; gives its name.
 pub type Submit<'a> = dyn FnMut(Transaction) -> Result<OpId, Refused> + 'a;
 
 /// What is written or expected.

@@ -74,7 +74,7 @@ const COMPONENT: u8 = 4;
 /// A CDAT without entries: its header, of 16 bytes that add up to 0.
 const EMPTY_CDAT: [u8; 16] = [16, 0, 0, 0, 1, 239, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// A device and what it says of itself.
+/// A G-FAM device as a CCI component: its memory and what its commands tell of it.
 #[derive(Debug)]
 pub struct Device {
     /// The device.

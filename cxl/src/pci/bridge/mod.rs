@@ -18,7 +18,7 @@ use super::regs::{
 use super::space::{ByteEnables, Reg, Space, SpaceError, Written};
 pub use slot::SlotSpec;
 
-/// What a bridge is.
+/// What a bridge is built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BridgeSpec {
     /// Who made it; the class is PCI-to-PCI bridge whatever it says.
@@ -121,7 +121,7 @@ pub enum BusRoute {
     Elsewhere,
 }
 
-/// What a write or an event did.
+/// What a configuration write, or an event on the link, led to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each acted on by itself")]
 pub struct BridgeEffects {
@@ -145,7 +145,7 @@ pub struct BridgeEffects {
     pub message: Option<ErrorMessage>,
 }
 
-/// A bridge.
+/// The configuration space of a PCIe bridge (header of type 1): root port, upstream or downstream port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bridge {
     space: Space,

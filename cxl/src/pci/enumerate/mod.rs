@@ -32,7 +32,7 @@ pub trait ConfigAccess {
     }
 }
 
-/// What comes next.
+/// The next step of an enumeration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Do this, and tell [`Enumerator::answer`].

@@ -22,7 +22,7 @@ pub struct Reserve {
     pub pref: u64,
 }
 
-/// What the host has to give away, and how patient it is.
+/// What an enumeration may assign, and how long it waits for functions that are not ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostSpec {
     /// Bus of its root ports.
@@ -62,7 +62,7 @@ impl Default for HostSpec {
     }
 }
 
-/// Why there is no tree.
+/// Why an enumeration found no tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnumerateError {
     /// A tree that does not end, or registers that answer anything.

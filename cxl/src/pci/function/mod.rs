@@ -47,7 +47,7 @@ impl BarKind {
     }
 }
 
-/// A BAR.
+/// What a BAR is built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarSpec {
     /// What it decodes.
@@ -78,7 +78,7 @@ pub struct LnrControl {
     pub limit: u32,
 }
 
-/// What a function is.
+/// What a function is built from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionSpec {
     /// Who made it.
@@ -124,7 +124,7 @@ pub enum FunctionError {
     Space(#[from] SpaceError),
 }
 
-/// What a write did.
+/// What a configuration write led to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each acted on by itself")]
 pub struct FunctionEffects {
@@ -138,7 +138,7 @@ pub struct FunctionEffects {
     pub lnr: bool,
 }
 
-/// A function.
+/// The configuration space of a PCIe function (header of type 0).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     space: Space,

@@ -19,7 +19,7 @@ pub const PACKET_GAP: Span = Span::from_ms(100);
 /// Longest body: type, message, padding.
 const BODY_MAX: usize = 1 + MESSAGE_MAX + 3;
 
-/// The other end of a tunnel.
+/// The component at the other end of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Peer {
     /// The link partner at a port, by DPID FFF.
@@ -28,7 +28,7 @@ pub enum Peer {
     Pid(Pid),
 }
 
-/// Why messages did not become whole.
+/// Counts of packets and messages that were dropped before a message was whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AssemblyCounts {
     /// Packets without a message they belong to.
@@ -55,7 +55,7 @@ struct Assembly {
     until: Instant,
 }
 
-/// Messages that are put together.
+/// Puts packets together to messages.
 #[derive(Clone, Debug, Default)]
 pub struct Assembler {
     open: BTreeMap<(u8, Peer, bool, u8), Assembly>,

@@ -41,7 +41,7 @@ const OUT_MAX: usize = PENDING_MAX + SERVING_MAX;
 const EVENTS_MAX: usize = 128;
 const TAGS: u8 = 8;
 
-/// A packet to be sent.
+/// An MCTP packet to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// To whom: at this port, or where the routes lead.
@@ -72,11 +72,11 @@ impl Sent {
     }
 }
 
-/// A request, by which its end is told.
+/// Names a request of this component; the event of its end carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(u64);
 
-/// A request of another component, to be answered.
+/// Names a request of another component until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
@@ -91,7 +91,7 @@ pub enum Failure {
     Gone,
 }
 
-/// What came.
+/// What came of own requests, and what others sent: responses, failures, requests to be answered, notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The response to a request, header and payload.
@@ -118,7 +118,7 @@ pub enum Event {
     },
 }
 
-/// Why a message was not taken.
+/// Why a tunnel did not take a message to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TunnelError {
     /// Longer than [`MESSAGE_MAX`].
@@ -183,7 +183,7 @@ struct Serving {
     until: Instant,
 }
 
-/// One component's end of all its tunnels.
+/// Carries CCI messages between this component and others, as MCTP packets in vendor-defined messages.
 #[derive(Clone, Debug)]
 pub struct Tunnel {
     own: Pid,

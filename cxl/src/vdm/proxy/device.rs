@@ -20,7 +20,7 @@ pub const PAIRS_MAX: usize = 4_096;
 /// Messages that wait to be sent, responses apart.
 const OUT_MAX: usize = 1_024;
 
-/// A command by which it can be answered; worthless once another of the same pair came.
+/// Names a proxied command until it is answered; a newer command of the same host makes it void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pair: Pair,
@@ -35,7 +35,7 @@ impl Ticket {
     }
 }
 
-/// A whole command.
+/// A proxied command that has come whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// For the response.
@@ -62,7 +62,7 @@ pub enum RespondError {
     },
 }
 
-/// Counts of the device.
+/// Counts of proxied commands at a GFD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
     /// Commands that were announced.
@@ -100,7 +100,7 @@ struct Active {
     state: State,
 }
 
-/// Commands of all hosts at one device.
+/// The GFD's end of proxied commands, of all hosts.
 #[derive(Clone, Debug, Default)]
 pub struct GfdProxy {
     active: BTreeMap<Pair, Active>,
@@ -121,7 +121,7 @@ impl GfdProxy {
         self.counts
     }
 
-    /// Messages that were dropped because they came out of turn, in all.
+    /// Messages that were dropped because they belong to no active command, in all.
     #[must_use]
     pub const fn stale(&self) -> u64 {
         self.log.all

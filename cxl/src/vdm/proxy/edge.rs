@@ -29,7 +29,7 @@ const PAGE: u64 = 4_096;
 /// What waits to be taken by [`ProxyThreads::poll`] before no new command is taken.
 const OUT_MAX: usize = 1_024;
 
-/// How a thread ended.
+/// How a proxied command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The response is in the host's memory: that many bytes, filled up to whole DWs where there is room.
@@ -48,7 +48,7 @@ pub enum Outcome {
     TimedOut,
 }
 
-/// `MRd` to the host.
+/// A read (`MRd`) that the edge sends to the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostRead {
     /// Tag, 10 bits.
@@ -59,7 +59,7 @@ pub struct HostRead {
     pub len: usize,
 }
 
-/// `MWr` to the host.
+/// A write (`MWr`) that the edge sends to the host's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostWrite {
     /// First byte, at a DW.
@@ -129,7 +129,7 @@ pub enum EdgeOut {
     },
 }
 
-/// Counts of the edge.
+/// Counts of proxied commands at a host's edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeCounts {
     /// Commands taken.
@@ -174,7 +174,7 @@ struct Thread {
     answered: usize,
 }
 
-/// The threads of one host's GAE.
+/// The proxy threads of one host's GAE: each carries one command to a GFD and its response back.
 #[derive(Clone, Debug)]
 pub struct ProxyThreads {
     own: Pid,
@@ -223,7 +223,7 @@ impl ProxyThreads {
         self.counts
     }
 
-    /// Messages that were dropped because they came out of turn, in all.
+    /// Messages that were dropped because they belong to no active command, in all.
     #[must_use]
     pub const fn stale(&self) -> u64 {
         self.log.all

@@ -10,7 +10,7 @@ use weft_parsers::tlp::VdmOp;
 use super::link::{Binding, LinkCounts, LinkEvent, LinkState, Reset};
 use crate::vdm::{Due, Retry, Vdm};
 
-/// End at the host's edge.
+/// The `vDSP` of a virtual link: its end at the edge switch of the host.
 #[derive(Clone, Debug)]
 pub struct VirtualDsp {
     binding: Binding,

@@ -32,7 +32,7 @@ impl Binding {
     }
 }
 
-/// Which reset.
+/// Kinds of reset that a host can hold a port in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reset {
     /// Assert Reset.
@@ -61,7 +61,7 @@ pub enum LinkState {
     Up,
 }
 
-/// What an end has to act on.
+/// What happened on a virtual link, for its owner to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
     /// The link came up.
@@ -76,7 +76,7 @@ pub enum LinkEvent {
     Deasserted,
 }
 
-/// Counts of an end.
+/// Counts of messages at one end of a virtual link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
     /// Messages sent.

@@ -10,7 +10,7 @@ use weft_parsers::tlp::VdmOp;
 use super::link::{Binding, LinkCounts, LinkEvent, LinkState, Reset};
 use crate::vdm::{Due, Retry, Vdm};
 
-/// End at the edge that the device hangs on.
+/// The `vUSP` of a virtual link: its end at the edge switch of the device.
 #[derive(Clone, Debug)]
 pub struct VirtualUsp {
     binding: Binding,

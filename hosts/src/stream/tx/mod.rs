@@ -23,7 +23,7 @@ pub enum Gaps {
     Random,
 }
 
-/// A stream to send.
+/// A stream to send: which frames, how fast, how many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSpec {
     /// Number that receivers know the stream by; of one sender at a time. [`ANNOUNCE`] is taken.
@@ -108,7 +108,7 @@ pub enum StreamError {
     },
 }
 
-/// What a stream has to send at some time.
+/// Whether a stream has a frame to send now, later or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// A frame now.
