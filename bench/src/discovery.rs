@@ -79,10 +79,10 @@ pub fn measure(graph: &Graph) -> Result<Cost, String> {
         timed(|| send(&mut way, &inventory, &assignments, &made, &mut standing, || {}));
     sent.map_err(|error| error.to_string())?;
     let bindings = Bindings::default();
-    let strangers = std::collections::BTreeSet::new();
+    let pid_mismatches = std::collections::BTreeSet::new();
     let drain = || {};
     let mut running =
-        Running { inventory, plan: made, standing, bindings, options, drain, strangers };
+        Running { inventory, plan: made, standing, bindings, options, drain, pid_mismatches };
     let mut rest = graph.links().skip(graph.links().count() / 2).map(|(_, link)| link);
     let middle = rest.find(|link| link.ends[0].switch != link.ends[1].switch).ok_or("no link")?;
     world

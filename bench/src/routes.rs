@@ -96,7 +96,7 @@ fn prove(
     graph: &Graph,
     tables: &weft_fm::routes::Tables,
     traffic: &Traffic,
-) -> Result<weft_fm::proof::Facts, Fault> {
+) -> Result<weft_fm::proof::ProofStats, Fault> {
     Proof::find(graph, tables, traffic)?.check(graph, tables)
 }
 

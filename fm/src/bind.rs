@@ -146,7 +146,7 @@ pub enum BindError {
 
 /// What a bridge shows, as the switch tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shows {
+pub enum BridgeState {
     /// Nothing.
     Nothing,
     /// A port, and perhaps one LD of it.
@@ -257,7 +257,7 @@ impl Bindings {
         let Bridge { vcs, vppb, .. } = wanted.bridge;
         let ld = wanted.ld.unwrap_or(WHOLE_DEVICE);
         let bind = Request::BindVppb(BindVppb { vcs, vppb, port: wanted.port, ld });
-        let shows = |shows| matches!(shows, Shows::Port(port, _) if port == wanted.port);
+        let shows = |shows| matches!(shows, BridgeState::Port(port, _) if port == wanted.port);
         apply(fabric, way, wanted.bridge, &bind, shows)
             .map_err(|error| BindError::Failed(wanted.bridge, error))?;
         self.local.push(wanted);
@@ -280,8 +280,10 @@ impl Bindings {
         let place = place.ok_or(BindError::NotBound(bridge))?;
         let Bridge { vcs, vppb, .. } = bridge;
         let unbind = Request::UnbindVppb(UnbindVppb { vcs, vppb, option });
-        apply(fabric, way(inventory, bridge), bridge, &unbind, |shows| shows == Shows::Nothing)
-            .map_err(|error| BindError::Failed(bridge, error))?;
+        apply(fabric, way(inventory, bridge), bridge, &unbind, |shows| {
+            shows == BridgeState::Nothing
+        })
+        .map_err(|error| BindError::Failed(bridge, error))?;
         Ok(self.local.remove(place))
     }
 
@@ -399,9 +401,9 @@ impl Bindings {
     ) -> Result<(), BindError> {
         for (end, pid) in [(link.below.bridge, link.host.pid), (link.host.bridge, link.below.pid)] {
             let failed = |source| BindError::Failed(end, source);
-            match look(fabric, way(inventory, end), end).map_err(failed)? {
-                Shows::Pid(shown) if shown == pid => {}
-                Shows::Nothing => bind_end(fabric, inventory, end, pid, cost)
+            match read_bridge(fabric, way(inventory, end), end).map_err(failed)? {
+                BridgeState::Pid(shown) if shown == pid => {}
+                BridgeState::Nothing => bind_end(fabric, inventory, end, pid, cost)
                     .map_err(|EndError { source, .. }| failed(source))?,
                 _ => return Err(BindError::Taken(end)),
             }
@@ -422,31 +424,31 @@ impl Bindings {
         &self,
         fabric: &mut Fabric,
         inventory: &Inventory,
-    ) -> Result<Vec<(Bridge, Shows)>, CallError> {
-        let mut wanted: BTreeMap<Bridge, Shows> = BTreeMap::new();
+    ) -> Result<Vec<(Bridge, BridgeState)>, CallError> {
+        let mut wanted: BTreeMap<Bridge, BridgeState> = BTreeMap::new();
         for local in &self.local {
             let ld = local.ld.and_then(|ld| u8::try_from(ld).ok());
-            wanted.insert(local.bridge, Shows::Port(local.port, ld));
+            wanted.insert(local.bridge, BridgeState::Port(local.port, ld));
         }
         for link in &self.remote {
-            wanted.insert(link.host.bridge, Shows::Pid(link.below.pid));
-            wanted.insert(link.below.bridge, Shows::Pid(link.host.pid));
+            wanted.insert(link.host.bridge, BridgeState::Pid(link.below.pid));
+            wanted.insert(link.below.bridge, BridgeState::Pid(link.host.pid));
         }
         let mut all: BTreeSet<Bridge> = wanted.keys().copied().collect();
         // The upstream bridge of a host's own edge shows the host's port, which nobody has bound.
-        let mut own: BTreeMap<Bridge, Shows> = BTreeMap::new();
+        let mut own: BTreeMap<Bridge, BridgeState> = BTreeMap::new();
         for (switch, found) in inventory.by_id().filter(|(_, switch)| switch.whole) {
             for vcs in &found.vcss {
                 let upstream = Bridge { switch, vcs: vcs.id, vppb: 0 };
-                own.insert(upstream, Shows::Port(vcs.usp, None));
+                own.insert(upstream, BridgeState::Port(vcs.usp, None));
                 let count = u8::try_from(vcs.vppbs.len()).unwrap_or(u8::MAX);
                 all.extend((0..count).map(|vppb| Bridge { switch, vcs: vcs.id, vppb }));
             }
         }
         let mut differ = Vec::new();
         for bridge in all {
-            let now = look(fabric, way(inventory, bridge), bridge)?;
-            let known = wanted.get(&bridge).copied().unwrap_or(Shows::Nothing);
+            let now = read_bridge(fabric, way(inventory, bridge), bridge)?;
+            let known = wanted.get(&bridge).copied().unwrap_or(BridgeState::Nothing);
             if now != known && own.get(&bridge) != Some(&now) {
                 differ.push((bridge, now));
             }
@@ -463,19 +465,23 @@ fn way(inventory: &Inventory, bridge: Bridge) -> Way {
 ///
 /// # Errors
 /// Its switch does not answer.
-pub fn look(fabric: &mut Fabric, way: Way, bridge: Bridge) -> Result<Shows, CallError> {
+pub fn read_bridge(
+    fabric: &mut Fabric,
+    way: Way,
+    bridge: Bridge,
+) -> Result<BridgeState, CallError> {
     let vcss = virtual_switches(fabric, way, &[bridge.vcs])?;
     let vppbs = vcss.first().map(|vcs| vcs.vppbs.as_slice()).unwrap_or_default();
-    let Some(vppb) = vppbs.get(usize::from(bridge.vppb)) else { return Ok(Shows::Nothing) };
+    let Some(vppb) = vppbs.get(usize::from(bridge.vppb)) else { return Ok(BridgeState::Nothing) };
     Ok(match vppb.status {
-        UNBOUND => Shows::Nothing,
-        BOUND_TO_PORT => Shows::Port(vppb.port, None),
-        BOUND_TO_LD => Shows::Port(vppb.port, Some(vppb.ld)),
-        1 => Shows::InBetween,
+        UNBOUND => BridgeState::Nothing,
+        BOUND_TO_PORT => BridgeState::Port(vppb.port, None),
+        BOUND_TO_LD => BridgeState::Port(vppb.port, Some(vppb.ld)),
+        1 => BridgeState::InBetween,
         _ => {
             let at = pbr::Vppb { vcs: bridge.vcs, vppb: bridge.vppb };
             let answer = fabric.call(way, &Request::GetPidBinding(at))?;
-            Shows::Pid(answer.read::<PidBinding>()?.pid)
+            BridgeState::Pid(answer.read::<PidBinding>()?.pid)
         }
     })
 }
@@ -487,7 +493,7 @@ fn apply(
     way: Way,
     bridge: Bridge,
     request: &Request<'_>,
-    done: impl Fn(Shows) -> bool,
+    done: impl Fn(BridgeState) -> bool,
 ) -> Result<(), CallError> {
     let answer = fabric.call(way, request).map(drop);
     if let Err(error) = &answer
@@ -495,7 +501,7 @@ fn apply(
     {
         return answer;
     }
-    let shows = look(fabric, way, bridge)?;
+    let shows = read_bridge(fabric, way, bridge)?;
     if done(shows) {
         return Ok(());
     }
@@ -518,7 +524,8 @@ fn bind_end(
 ) -> Result<(), EndError> {
     let Bridge { vcs, vppb, .. } = bridge;
     let bind = Request::BindPid(BindPid { op: BindOp::Bind, vcs, vppb, pid, cost });
-    let result = apply(fabric, way(inventory, bridge), bridge, &bind, |now| now == Shows::Pid(pid));
+    let result =
+        apply(fabric, way(inventory, bridge), bridge, &bind, |now| now == BridgeState::Pid(pid));
     result.map_err(|source| {
         // It may have come about after all: then it is taken back, so that a failure is one.
         let undo = (!source.is_refusal()).then(|| unbind_end(fabric, inventory, bridge).err());
@@ -531,15 +538,15 @@ fn unbind_end(fabric: &mut Fabric, inventory: &Inventory, bridge: Bridge) -> Res
     let mut last = Ok(());
     // Undoing is worth several tries: whatever is left has to be told to people.
     for _ in 0..3 {
-        last = look(fabric, way, bridge).and_then(|shows| {
-            if shows == Shows::Nothing {
+        last = read_bridge(fabric, way, bridge).and_then(|shows| {
+            if shows == BridgeState::Nothing {
                 return Ok(());
             }
             let Bridge { vcs, vppb, .. } = bridge;
             let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
             let pid = Pid::NONE;
             let unbind = Request::BindPid(BindPid { op: BindOp::Unbind, vcs, vppb, pid, cost });
-            apply(fabric, way, bridge, &unbind, |now| now == Shows::Nothing)
+            apply(fabric, way, bridge, &unbind, |now| now == BridgeState::Nothing)
         });
         if last.is_ok() {
             break;

@@ -1,6 +1,6 @@
 //! What happens when something of the fabric comes or goes while it runs.
 //!
-//! Shape: [`look`] asks the switches -> [`Event`]s; [`Running::on`] -> new graph, new routes, sent -> [`Report`].
+//! Shape: [`scan`] asks the switches -> [`Event`]s; [`Running::on`] -> new graph, new routes, sent -> [`Report`].
 //! Units: none.
 //! Source: CXL 3.1 section 7.7.12.6; docs/spec/cxl-fabric.md "The fabric manager".
 //!
@@ -132,23 +132,23 @@ pub struct Running {
     /// Waits until packets to withdrawn PIDs have left the fabric.
     pub drain: fn(),
     /// Who called itself by a PID that is not its port's when the switches were asked last.
-    pub strangers: BTreeSet<(PortRef, Pid)>,
+    pub pid_mismatches: BTreeSet<(PortRef, Pid)>,
 }
 
 /// What came of asking all switches.
 #[derive(Debug, Default)]
-pub struct Looked {
+pub struct ScanResult {
     /// What has come or gone.
     pub events: BTreeSet<Event>,
     /// Switches that do not answer; those that refuse are none of them.
     pub silent: Vec<(SwitchId, CallError)>,
     /// Downstream ports at which somebody calls itself by a PID that is not that port's, and that PID.
-    pub strangers: BTreeSet<(PortRef, Pid)>,
+    pub pid_mismatches: BTreeSet<(PortRef, Pid)>,
 }
 
 /// Asks the switches what has come or gone, nearest first by the routes of `plan`.
-pub fn look(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> Looked {
-    let mut looked = Looked::default();
+pub fn scan(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> ScanResult {
+    let mut found = ScanResult::default();
     let mut all: Vec<(Vec<PortRef>, SwitchId, &Switch)> = Vec::new();
     for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
         let way = way(&plan.graph, &plan.routed.tables, SwitchId(0), switch.pid);
@@ -158,36 +158,36 @@ pub fn look(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> Looked {
     for (way, id, switch) in all {
         let is_lost = |at: &PortRef| {
             let link = inventory.link_at(*at);
-            link.is_some_and(|link| looked.events.contains(&Event::LinkDown(first(link))))
+            link.is_some_and(|link| found.events.contains(&Event::LinkDown(first(link))))
         };
         if way.iter().any(is_lost) {
             continue; // it is behind a link that is lost
         }
-        match look_at(fabric, inventory, (id, switch), &mut looked) {
+        match scan_switch(fabric, inventory, (id, switch), &mut found) {
             // Who refuses is there: it may be somebody else's by now, which is told by who asks for owners.
-            Err(error) if !error.is_refusal() => looked.silent.push((id, error)),
+            Err(error) if !error.is_refusal() => found.silent.push((id, error)),
             Ok(()) | Err(_) => {}
         }
     }
-    looked
+    found
 }
 
 /// Asks one switch for its ports and for who is at the other ends.
-fn look_at(
+fn scan_switch(
     fabric: &mut Fabric,
     inventory: &Inventory,
     (id, switch): (SwitchId, &Switch),
-    Looked { events, strangers, .. }: &mut Looked,
+    ScanResult { events, pid_mismatches, .. }: &mut ScanResult,
 ) -> Result<(), CallError> {
     let asked: Vec<u8> = switch.ports.iter().map(|port| port.number).collect();
     let seen = ports_seen(fabric, switch.way(), &asked)?;
     let told = told(fabric, inventory, switch, &seen)?;
     let forgotten = forgotten(inventory, switch, &told);
-    let stranger = |told: &LinkPartner| {
-        let pid = switch.stranger(told).filter(|_| is_role(switch, told.port, Role::Dsp))?;
+    let pid_mismatch = |told: &LinkPartner| {
+        let pid = switch.pid_mismatch(told).filter(|_| is_role(switch, told.port, Role::Dsp))?;
         Some((PortRef::new(id, told.port), pid))
     };
-    strangers.extend(told.iter().filter_map(stranger));
+    pid_mismatches.extend(told.iter().filter_map(pid_mismatch));
     for port in &switch.ports {
         let at = PortRef::new(id, port.number);
         let now = seen.iter().find(|seen| seen.port == port.number);
@@ -260,7 +260,7 @@ fn forgotten(inventory: &Inventory, switch: &Switch, told: &[LinkPartner]) -> Ve
 
 /// Whether somebody is at a port that is up who was not there before, or is somebody else.
 ///
-/// A link is up before its ends have told each other who they are; what has not told yet is looked at later.
+/// A link is up before its ends have told each other who they are; what has not told yet is found at later.
 const fn is_new(port: &Port, now: Seen) -> bool {
     match (port.role, port.up, port.partner) {
         (Role::Usp | Role::Off, up, _) => !up,
@@ -369,10 +369,11 @@ impl Running {
         // Each round takes a link or a switch away, or brings a link back once, or waits for who does not answer.
         let rounds = 2 * self.inventory.links.len() + self.inventory.switches.len();
         for _ in 0..=rounds + rounds * usize::try_from(MISSES).unwrap_or(0) {
-            fabric.hurry(true);
-            let Looked { events, silent, strangers } = look(fabric, &self.inventory, &self.plan);
-            fabric.hurry(false);
-            self.strangers = strangers;
+            fabric.set_impatient(true);
+            let ScanResult { events, silent, pid_mismatches } =
+                scan(fabric, &self.inventory, &self.plan);
+            fabric.set_impatient(false);
+            self.pid_mismatches = pid_mismatches;
             // What waits for a discovery waits until what is lost has been dealt with.
             let at_once =
                 |event: &&Event| !matches!(event, Event::NewLink(_) | Event::Restarted(_));
@@ -413,16 +414,16 @@ impl Running {
         mut more: Vec<Event>,
     ) -> Result<Report, ChangeError> {
         for _ in 0..=self.inventory.links.len() {
-            fabric.hurry(true);
+            fabric.set_impatient(true);
             let done = self.on_all(fabric, event, more.clone());
             let Err(ChangeError::Send(_)) = &done else {
-                fabric.hurry(false);
+                fabric.set_impatient(false);
                 return done;
             };
-            let looked = look(fabric, &self.inventory, &self.plan);
-            fabric.hurry(false);
+            let found = scan(fabric, &self.inventory, &self.plan);
+            fabric.set_impatient(false);
             let lost = |event: &&Event| matches!(event, Event::LinkDown(_));
-            let new: Vec<Event> = looked.events.iter().filter(lost).copied().collect();
+            let new: Vec<Event> = found.events.iter().filter(lost).copied().collect();
             if new.is_empty() {
                 break;
             }

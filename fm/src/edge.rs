@@ -1,6 +1,6 @@
 //! What hosts and devices may reach from an edge: bits of GMV, VTV and LAV, and where `VendPrefixL0` is.
 //!
-//! Shape: memory, GIM and what was granted by command -> [`wanted`], every [`Bit`] that the FM wants -> [`lacks`], those that
+//! Shape: memory, GIM and what was granted by command -> [`wanted`], every [`AccessBit`] that the FM wants -> [`lacks`], those that
 //! the switches do not have -> [`set`].
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6 (5901h to
@@ -32,7 +32,7 @@ const VECTOR: u32 = 512;
 
 /// Something that is set at an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Bit {
+pub enum AccessBit {
     /// A PID in VTV.
     Vtv(SwitchId, u8, #[serde(with = "pid_number")] Pid),
     /// Requests that leave and completions that enter have a prefix.
@@ -45,7 +45,7 @@ pub enum Bit {
     Lav(SwitchId, u8, #[serde(with = "pid_number")] Pid),
 }
 
-impl fmt::Display for Bit {
+impl fmt::Display for AccessBit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gmv(at, vcs, pid) => write!(f, "{pid} in GMV of VCS {vcs} of {at}"),
@@ -57,7 +57,7 @@ impl fmt::Display for Bit {
     }
 }
 
-impl Bit {
+impl AccessBit {
     /// The switch and virtual switch that have it.
     #[must_use]
     pub const fn place(self) -> (SwitchId, u8) {
@@ -84,7 +84,7 @@ impl Bit {
 }
 
 /// What is asked and told beside: the fabric, who is in it, what ways cost, and how to wait until they are empty.
-pub struct Means<'a> {
+pub struct EdgeContext<'a> {
     /// The way to all components.
     pub fabric: &'a mut Fabric,
     /// What there is.
@@ -97,12 +97,14 @@ pub struct Means<'a> {
 
 /// Every bit that the FM wants: of G-FAM for its hosts, of GIM at both its edges, and what was granted by command.
 #[must_use]
-pub fn wanted(memory: &Memory, gim: &Gim, granted: &BTreeSet<Bit>) -> BTreeSet<Bit> {
+pub fn wanted(memory: &Memory, gim: &Gim, granted: &BTreeSet<AccessBit>) -> BTreeSet<AccessBit> {
     let mut all = gim.wants();
     all.extend(granted);
     for share in &memory.shares {
         for host in &share.hosts {
-            all.extend(share.parts.iter().map(|part| Bit::Gmv(host.switch, host.vcs, part.gfd)));
+            all.extend(
+                share.parts.iter().map(|part| AccessBit::Gmv(host.switch, host.vcs, part.gfd)),
+            );
         }
     }
     all
@@ -116,8 +118,8 @@ pub fn wanted(memory: &Memory, gim: &Gim, granted: &BTreeSet<Bit>) -> BTreeSet<B
 pub fn lacks(
     fabric: &mut Fabric,
     inventory: &Inventory,
-    wanted: &BTreeSet<Bit>,
-) -> Result<Vec<Bit>, CallError> {
+    wanted: &BTreeSet<AccessBit>,
+) -> Result<Vec<AccessBit>, CallError> {
     let mut asked: BTreeMap<(SwitchId, u8), Held> = BTreeMap::new();
     let mut lacking = Vec::new();
     for &bit in wanted {
@@ -162,17 +164,17 @@ impl Held {
         Ok(Self { access, lav, prefix: prefixes(fabric, inventory, (at, vcs))? })
     }
 
-    fn has(&self, bit: Bit) -> bool {
+    fn has(&self, bit: AccessBit) -> bool {
         let is_set = |bytes: &[u8], start: u32, pid: Pid| {
             let at = usize::try_from(start).unwrap_or(usize::MAX) + pid.index() / 8;
             bytes.get(at).is_some_and(|byte| byte & (1 << (pid.bits() % 8)) != 0)
         };
         match bit {
-            Bit::Gmv(_, _, pid) => is_set(&self.access, 0, pid),
-            Bit::Vtv(_, _, pid) => is_set(&self.access, VECTOR, pid),
-            Bit::Lav(_, _, pid) => is_set(&self.lav, 0, pid),
-            Bit::Out(..) => self.prefix.out,
-            Bit::Into(..) => self.prefix.into,
+            AccessBit::Gmv(_, _, pid) => is_set(&self.access, 0, pid),
+            AccessBit::Vtv(_, _, pid) => is_set(&self.access, VECTOR, pid),
+            AccessBit::Lav(_, _, pid) => is_set(&self.lav, 0, pid),
+            AccessBit::Out(..) => self.prefix.out,
+            AccessBit::Into(..) => self.prefix.into,
         }
     }
 }
@@ -224,14 +226,18 @@ pub fn prefixes(
 ///
 /// # Errors
 /// Its switch does not answer.
-pub fn is_set(fabric: &mut Fabric, inventory: &Inventory, bit: Bit) -> Result<bool, CallError> {
+pub fn is_set(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    bit: AccessBit,
+) -> Result<bool, CallError> {
     let place = bit.place();
     Ok(match bit {
-        Bit::Vtv(_, _, pid) => has_vtv(fabric, inventory, place, pid)?,
-        Bit::Gmv(_, _, pid) => has(fabric, inventory, place, (0, pid))?,
-        Bit::Lav(..) => Held::read(fabric, inventory, place)?.has(bit),
-        Bit::Out(..) => prefixes(fabric, inventory, place)?.out,
-        Bit::Into(..) => prefixes(fabric, inventory, place)?.into,
+        AccessBit::Vtv(_, _, pid) => has_vtv(fabric, inventory, place, pid)?,
+        AccessBit::Gmv(_, _, pid) => has(fabric, inventory, place, (0, pid))?,
+        AccessBit::Lav(..) => Held::read(fabric, inventory, place)?.has(bit),
+        AccessBit::Out(..) => prefixes(fabric, inventory, place)?.out,
+        AccessBit::Into(..) => prefixes(fabric, inventory, place)?.into,
     })
 }
 
@@ -239,7 +245,7 @@ pub fn is_set(fabric: &mut Fabric, inventory: &Inventory, bit: Bit) -> Result<bo
 ///
 /// # Errors
 /// The switch refuses, does not answer, or has something else after.
-pub fn set(means: &mut Means<'_>, bit: Bit, on: bool) -> Result<(), CallError> {
+pub fn set(means: &mut EdgeContext<'_>, bit: AccessBit, on: bool) -> Result<(), CallError> {
     let ((at, vcs), inventory) = (bit.place(), means.inventory);
     let way = way(inventory, at);
     let access = |op: AccessOp, pid: Pid| {
@@ -248,11 +254,11 @@ pub fn set(means: &mut Means<'_>, bit: Bit, on: bool) -> Result<(), CallError> {
         (Request::ConfigureAccess(set), Opcode::CONFIGURE_ACCESS)
     };
     let (request, opcode) = match bit {
-        Bit::Gmv(_, _, pid) if on => access(AccessOp::EnableGmv, pid),
-        Bit::Gmv(_, _, pid) => access(AccessOp::DisableGmv, pid),
-        Bit::Vtv(_, _, pid) if on => access(AccessOp::EnableVtv, pid),
-        Bit::Vtv(_, _, pid) => access(AccessOp::DisableVtv, pid),
-        Bit::Lav(_, _, pid) => {
+        AccessBit::Gmv(_, _, pid) if on => access(AccessOp::EnableGmv, pid),
+        AccessBit::Gmv(_, _, pid) => access(AccessOp::DisableGmv, pid),
+        AccessBit::Vtv(_, _, pid) if on => access(AccessOp::EnableVtv, pid),
+        AccessBit::Vtv(_, _, pid) => access(AccessOp::DisableVtv, pid),
+        AccessBit::Lav(_, _, pid) => {
             let op = if on { LdstAccess::Enable } else { LdstAccess::Disable };
             let request = Request::ConfigureLdstAccess(ConfigureLdstAccess {
                 vcs,
@@ -261,10 +267,10 @@ pub fn set(means: &mut Means<'_>, bit: Bit, on: bool) -> Result<(), CallError> {
             let opcode = request.opcode();
             (request, opcode)
         }
-        Bit::Out(..) | Bit::Into(..) => {
+        AccessBit::Out(..) | AccessBit::Into(..) => {
             let mut prefix = prefixes(means.fabric, inventory, (at, vcs))?;
             match bit {
-                Bit::Out(..) => prefix.out = on,
+                AccessBit::Out(..) => prefix.out = on,
                 _ => prefix.into = on,
             }
             (Request::SetPrefix(SetPrefix { vcs, prefix }), Opcode::SET_PREFIX)

@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use weft_parsers::fabric::Pid;
 
 use super::cci::{CallError, Fabric};
-use super::edge::{Bit, Means, is_set, set};
+use super::edge::{AccessBit, EdgeContext, is_set, set};
 use super::inventory::{Inventory, Switch};
-use super::memory::map::{Kind, Own, Range, fits};
+use super::memory::map::{Kind, LocalRange, Range, fits};
 use super::memory::{Host as Edge, Memory};
 
 /// Tries of putting back what was there.
@@ -85,8 +85,8 @@ impl Grant {
 
 /// Bits by what they are for: requests on their way in, and the way out at the target with the completions' way back.
 struct Bits {
-    there: BTreeSet<Bit>,
-    back: BTreeSet<Bit>,
+    there: BTreeSet<AccessBit>,
+    back: BTreeSet<AccessBit>,
 }
 
 /// All that is shown.
@@ -136,8 +136,8 @@ impl Gim {
     /// See [`GimError`].
     pub fn show(
         &mut self,
-        means: &mut Means<'_>,
-        (memory, own): (&Memory, &[Vec<Own>]),
+        means: &mut EdgeContext<'_>,
+        (memory, own): (&Memory, &[Vec<LocalRange>]),
         grant: Grant,
     ) -> Result<(), GimError> {
         self.check(memory, own, &grant)?;
@@ -152,7 +152,7 @@ impl Gim {
     /// It does not have it, or a step failed: see [`GimError`].
     pub fn revoke(
         &mut self,
-        means: &mut Means<'_>,
+        means: &mut EdgeContext<'_>,
         name: &str,
         from: Edge,
     ) -> Result<(), GimError> {
@@ -171,7 +171,7 @@ impl Gim {
     ///
     /// # Errors
     /// There is none, or a step failed: see [`GimError`].
-    pub fn release(&mut self, means: &mut Means<'_>, name: &str) -> Result<(), GimError> {
+    pub fn release(&mut self, means: &mut EdgeContext<'_>, name: &str) -> Result<(), GimError> {
         let mut after = self.clone();
         after.grants.retain(|grant| grant.name != name);
         if after.grants.len() == self.grants.len() {
@@ -206,7 +206,7 @@ impl Gim {
         Ok(lacks)
     }
 
-    fn check(&self, memory: &Memory, own: &[Vec<Own>], new: &Grant) -> Result<(), GimError> {
+    fn check(&self, memory: &Memory, own: &[Vec<LocalRange>], new: &Grant) -> Result<(), GimError> {
         let misfit = |text: String| Err(GimError::Misfit(text));
         if self.find(&new.name).is_some() {
             return Err(GimError::Name);
@@ -240,7 +240,7 @@ impl Gim {
 
     /// All bits that the grants need.
     #[must_use]
-    pub fn wants(&self) -> BTreeSet<Bit> {
+    pub fn wants(&self) -> BTreeSet<AccessBit> {
         let Bits { there, back } = self.bits();
         there.union(&back).copied().collect()
     }
@@ -250,30 +250,30 @@ impl Gim {
         for grant in &self.grants {
             let of = grant.of;
             for one in &grant.from {
-                bits.there.insert(Bit::Vtv(one.switch, one.vcs, of.pid));
+                bits.there.insert(AccessBit::Vtv(one.switch, one.vcs, of.pid));
                 if grant.by_prefix {
-                    bits.there.insert(Bit::Into(one.switch, one.vcs));
+                    bits.there.insert(AccessBit::Into(one.switch, one.vcs));
                 }
-                bits.back.insert(Bit::Vtv(of.switch, of.vcs, one.pid));
-                bits.back.insert(Bit::Out(of.switch, of.vcs));
+                bits.back.insert(AccessBit::Vtv(of.switch, of.vcs, one.pid));
+                bits.back.insert(AccessBit::Out(of.switch, of.vcs));
             }
         }
         bits
     }
 
     /// Brings about `after`, or puts back what was.
-    fn become_(&mut self, after: Self, means: &mut Means<'_>) -> Result<(), GimError> {
+    fn become_(&mut self, after: Self, means: &mut EdgeContext<'_>) -> Result<(), GimError> {
         let (old, new) = (self.bits(), after.bits());
-        let had: BTreeSet<Bit> = old.there.union(&old.back).copied().collect();
-        let has: BTreeSet<Bit> = new.there.union(&new.back).copied().collect();
-        let on = |set: &BTreeSet<Bit>| -> Vec<(Bit, bool)> {
+        let had: BTreeSet<AccessBit> = old.there.union(&old.back).copied().collect();
+        let has: BTreeSet<AccessBit> = new.there.union(&new.back).copied().collect();
+        let on = |set: &BTreeSet<AccessBit>| -> Vec<(AccessBit, bool)> {
             set.difference(&had).map(|bit| (*bit, true)).collect()
         };
-        let off = |set: &BTreeSet<Bit>| -> Vec<(Bit, bool)> {
+        let off = |set: &BTreeSet<AccessBit>| -> Vec<(AccessBit, bool)> {
             set.difference(&has).map(|bit| (*bit, false)).collect()
         };
         let stages = [on(&new.back), on(&new.there), off(&old.there), off(&old.back)];
-        let mut done: Vec<(Bit, bool)> = Vec::new();
+        let mut done: Vec<(AccessBit, bool)> = Vec::new();
         for (number, stage) in stages.into_iter().enumerate() {
             if number == 3 && !stage.is_empty() {
                 (means.drain)();
@@ -291,9 +291,14 @@ impl Gim {
     }
 }
 
-fn undo(means: &mut Means<'_>, mut done: Vec<(Bit, bool)>, source: CallError) -> GimError {
-    let said =
-        |(bit, value): (Bit, bool)| format!("{bit} {}", if value { "set" } else { "cleared" });
+fn undo(
+    means: &mut EdgeContext<'_>,
+    mut done: Vec<(AccessBit, bool)>,
+    source: CallError,
+) -> GimError {
+    let said = |(bit, value): (AccessBit, bool)| {
+        format!("{bit} {}", if value { "set" } else { "cleared" })
+    };
     let failed = done.last().copied().map(said).unwrap_or_default();
     let (mut left, source) = (Vec::new(), Box::new(source));
     while let Some((bit, value)) = done.pop() {

@@ -163,7 +163,7 @@ pub struct Vcs {
 
 /// How a component was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Came {
+pub struct ReachedFrom {
     /// By this port of another switch.
     pub from: PortRef,
     /// At this port of its own.
@@ -182,7 +182,7 @@ pub struct Switch {
     #[serde(with = "pid_number")]
     pub pid: Pid,
     /// How it was found; the entry switch was not.
-    pub came: Option<Came>,
+    pub came: Option<ReachedFrom>,
     /// Modes of routing groups that it has, a bit each.
     pub modes: u8,
     /// Routing group tables that it has.
@@ -206,7 +206,7 @@ impl Switch {
 
     /// What somebody at a downstream port calls itself, where the port has PIDs and that is none of them.
     #[must_use]
-    pub fn stranger(&self, told: &LinkPartner) -> Option<Pid> {
+    pub fn pid_mismatch(&self, told: &LinkPartner) -> Option<Pid> {
         let pid = told.far.pid;
         let of_port = |t: &&Target| t.kind == TargetKind::Downstream && t.port == told.port;
         let mut has = self.targets.iter().filter(of_port).map(|target| target.pid);
@@ -334,15 +334,15 @@ impl Inventory {
 /// A UUID as text; stores of earlier versions have lists of 16 numbers, which are read too.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Told {
+enum StoredUuid {
     Text(String),
     Bytes(Uuid),
 }
 
-impl Told {
+impl StoredUuid {
     fn uuid<E: serde::de::Error>(self) -> Result<Uuid, E> {
         match self {
-            Self::Text(text) => super::service::want::parse_uuid(&text).map_err(E::custom),
+            Self::Text(text) => super::service::desired::parse_uuid(&text).map_err(E::custom),
             Self::Bytes(bytes) => Ok(bytes),
         }
     }
@@ -358,7 +358,7 @@ pub mod uuid_text {
     /// # Errors
     /// The serializer's.
     pub fn serialize<S: Serializer>(uuid: &Uuid, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&super::Named(*uuid))
+        to.collect_str(&super::UuidText(*uuid))
     }
 
     /// Reads it.
@@ -366,7 +366,7 @@ pub mod uuid_text {
     /// # Errors
     /// It is none.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Uuid, D::Error> {
-        super::Told::deserialize(from)?.uuid()
+        super::StoredUuid::deserialize(from)?.uuid()
     }
 }
 
@@ -377,19 +377,19 @@ mod some_uuid_text {
 
     #[expect(clippy::ref_option, reason = "serde gives it so")]
     pub fn serialize<S: Serializer>(uuid: &Option<Uuid>, to: S) -> Result<S::Ok, S::Error> {
-        uuid.map(|uuid| super::Named(uuid).to_string()).serialize(to)
+        uuid.map(|uuid| super::UuidText(uuid).to_string()).serialize(to)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Uuid>, D::Error> {
-        Option::<super::Told>::deserialize(from)?.map(super::Told::uuid).transpose()
+        Option::<super::StoredUuid>::deserialize(from)?.map(super::StoredUuid::uuid).transpose()
     }
 }
 
 /// A UUID as people write it.
 #[derive(Clone, Copy)]
-pub struct Named(pub Uuid);
+pub struct UuidText(pub Uuid);
 
-impl fmt::Display for Named {
+impl fmt::Display for UuidText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, byte) in self.0.iter().enumerate() {
             let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };

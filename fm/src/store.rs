@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 use weft_base::files::{self, Existing};
 
 use super::bind::Bindings;
-use super::edge::Bit;
+use super::edge::AccessBit;
 use super::gim::Gim;
 use super::inventory::Inventory;
 use super::memory::Memory;
-use super::routes::{Kept, Routed};
+use super::routes::{Routed, StoredRoutes};
 
 /// Form of what is kept; a store of another form is refused.
 const FORM: u32 = 1;
@@ -73,7 +73,7 @@ pub struct State {
     /// What hosts and devices show each other.
     pub gim: Gim,
     /// What was let through at edges by command, beside what memory and GIM need.
-    pub granted: BTreeSet<Bit>,
+    pub granted: BTreeSet<AccessBit>,
 }
 
 impl State {
@@ -169,7 +169,7 @@ impl Store {
     /// # Errors
     /// The file could not be written: what was kept before still is.
     pub fn save_home(&self, routed: &Routed) -> Result<(), StoreError> {
-        let kept = Kept::of(routed);
+        let kept = StoredRoutes::of(routed);
         let write = self.write(&[("home", self.json("home", &kept)?)]);
         write.map_err(|source| failed(&self.path, "write", source))
     }
@@ -179,7 +179,7 @@ impl Store {
     /// # Errors
     /// The file cannot be read.
     pub fn load_home(&self) -> Result<Option<Routed>, StoreError> {
-        Ok(self.part::<Kept>("home")?.and_then(|kept| kept.routed()))
+        Ok(self.part::<StoredRoutes>("home")?.and_then(|kept| kept.routed()))
     }
 
     fn part<T: DeserializeOwned>(&self, part: &'static str) -> Result<Option<T>, StoreError> {

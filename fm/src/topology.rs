@@ -7,8 +7,8 @@
 use std::fmt::{self, Write};
 
 use super::graph::SwitchId;
-use super::inventory::{Inventory, Named, Partner, Port, Switch, TargetKind};
-use super::service::spoken::Called;
+use super::inventory::{Inventory, Partner, Port, Switch, TargetKind, UuidText};
+use super::service::display_names::DisplayNames;
 
 /// PIDs of a port's targets, with a blank in front of each.
 fn pids(switch: &Switch, port: &Port) -> String {
@@ -23,7 +23,7 @@ fn pids(switch: &Switch, port: &Port) -> String {
 }
 
 fn partner(
-    (inventory, called): (&Inventory, &Called),
+    (inventory, called): (&Inventory, &DisplayNames),
     id: SwitchId,
     switch: &Switch,
     port: &Port,
@@ -42,7 +42,11 @@ fn partner(
         }
         Partner::Switch(far) => {
             let is_down = inventory.link_at(at).is_some_and(|link| inventory.down.contains(&link));
-            format!("{}{}", called.spoken(&far.to_string()), if is_down { ", down" } else { "" })
+            format!(
+                "{}{}",
+                called.with_names(&far.to_string()),
+                if is_down { ", down" } else { "" }
+            )
         }
         Partner::Foreign => "not managed".to_owned(),
     })
@@ -52,14 +56,14 @@ fn partner(
 ///
 /// # Errors
 /// The writer's.
-pub fn tree(inventory: &Inventory, called: &Called, to: &mut dyn Write) -> fmt::Result {
+pub fn tree(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) -> fmt::Result {
     let mut open: Vec<(SwitchId, usize)> = vec![(SwitchId(0), 0)];
     while let Some((id, depth)) = open.pop() {
         let Some(switch) = inventory.switch(id) else { continue };
         let indent = "  ".repeat(depth);
         write!(to, "{indent}{} PID {}", called.switch(id), switch.pid)?;
         match switch.uuid {
-            Some(uuid) => write!(to, " {}", Named(uuid))?,
+            Some(uuid) => write!(to, " {}", UuidText(uuid))?,
             None => write!(to, " serial {}", switch.serial)?,
         }
         writeln!(to, "{}", if switch.whole { "" } else { ", not read" })?;
@@ -82,7 +86,7 @@ pub fn tree(inventory: &Inventory, called: &Called, to: &mut dyn Write) -> fmt::
 ///
 /// # Errors
 /// The writer's.
-pub fn dot(inventory: &Inventory, called: &Called, to: &mut dyn Write) -> fmt::Result {
+pub fn dot(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) -> fmt::Result {
     writeln!(to, "graph fabric {{\n  node [shape=box];")?;
     for (id, switch) in inventory.by_id() {
         writeln!(to, "  {id} [label=\"{}\\nPID {}\"];", called.switch(id), switch.pid)?;
@@ -115,7 +119,7 @@ const ROW: (usize, usize, usize) = (44, 18, 60);
 ///
 /// # Errors
 /// The writer's.
-pub fn svg(inventory: &Inventory, called: &Called, to: &mut dyn Write) -> fmt::Result {
+pub fn svg(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) -> fmt::Result {
     let (places, width, height) = places(inventory, called);
     writeln!(
         to,
@@ -130,7 +134,7 @@ pub fn svg(inventory: &Inventory, called: &Called, to: &mut dyn Write) -> fmt::R
         };
         let [a, b] = *link;
         let (Some((x1, y1)), Some((x2, y2))) = (middle(a), middle(b)) else { continue };
-        let [a, b] = [a, b].map(|end| called.spoken(&end.to_string()));
+        let [a, b] = [a, b].map(|end| called.with_names(&end.to_string()));
         let line = format!("x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"");
         let state = if is_down { ", down" } else { "" };
         writeln!(
@@ -158,7 +162,7 @@ pub fn svg(inventory: &Inventory, called: &Called, to: &mut dyn Write) -> fmt::R
 
 /// What hangs on a switch, a line each.
 fn hanging(
-    (inventory, called): (&Inventory, &Called),
+    (inventory, called): (&Inventory, &DisplayNames),
     id: SwitchId,
     switch: &Switch,
 ) -> Vec<String> {
@@ -173,7 +177,7 @@ fn hanging(
 /// Where each switch stands, and how large the picture is.
 fn places(
     inventory: &Inventory,
-    called: &Called,
+    called: &DisplayNames,
 ) -> (std::collections::BTreeMap<SwitchId, (usize, usize)>, usize, usize) {
     let mut rows: std::collections::BTreeMap<usize, Vec<SwitchId>> =
         std::collections::BTreeMap::new();

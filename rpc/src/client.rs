@@ -1,4 +1,4 @@
-//! Who asks.
+//! The client's side: one request at a time.
 //!
 //! Shape: a request out, its answer in; lines that follow it one by one.
 //! Units: none.
@@ -18,10 +18,10 @@ use super::Refused;
 /// How long an answer may take: a reload compiles tables.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// Nothing listens at the socket.
     #[error("no switch listens at {}", path.display())]
     Connect {
         /// The socket.
@@ -35,15 +35,15 @@ pub enum ClientError {
     /// The switch refused.
     #[error("{0}")]
     Refused(#[from] Refused),
-    /// The answer means nothing: another version of weft?
+    /// The answer cannot be read: another version of weft?
     #[error("answer of the switch is not understood: {0}")]
     Answer(String),
     /// It is not clear which switch is meant.
     #[error("{0}")]
-    Which(String),
+    Ambiguous(String),
 }
 
-/// A line of the switch.
+/// A line of the server.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -51,7 +51,7 @@ enum Line {
     Error(Refused),
 }
 
-/// A connection.
+/// A connection to a server.
 #[derive(Debug)]
 pub struct Client {
     reader: BufReader<UnixStream>,
@@ -66,7 +66,7 @@ impl Client {
         Self::connect_for(path, ANSWER_MAX)
     }
 
-    /// As [`connect`](Self::connect), to somebody who has `longest` for an answer.
+    /// As [`connect`](Self::connect); an answer may take as long as `longest`.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -78,7 +78,7 @@ impl Client {
         Ok(Self { reader: BufReader::new(stream) })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for its answer.
     ///
     /// # Errors
     /// A refusal, or a connection that broke.

@@ -1,7 +1,7 @@
-//! Commands and answers as JSON, a line each, over Unix sockets.
+//! Requests and answers as JSON, a line each, over Unix sockets.
 //!
-//! Shape: a line in, `{"ok": ...}` or `{"error": {...}}` out; what follows an answer are lines, too. [`Lines`] is whoever
-//! answers, [`Client`] whoever asks.
+//! Shape: a line in, `{"ok": ...}` or `{"error": {...}}` out; what follows an answer are lines, too. [`LineHandler`] is the
+//! server's side, [`Client`] the client's.
 //! Units: bytes.
 //! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
 
@@ -18,7 +18,7 @@ pub use client::{Client, ClientError};
 /// Longest request, in bytes with its newline.
 pub const LINE_LEN_MAX: usize = 64 * 1024;
 
-/// Why a request was not met; goes to the client as it is.
+/// A refusal: why a request was not carried out; goes to the client as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct Refused {
@@ -48,27 +48,27 @@ impl Refused {
     }
 }
 
-/// Whoever answers lines: all methods may be called from several threads at once.
-pub trait Lines: Send + Sync {
+/// Answers requests, a line each; all methods may be called from several threads at once.
+pub trait LineHandler: Send + Sync {
     /// Answers one line, which may be longer than [`LINE_LEN_MAX`].
     fn answer(&self, line: &[u8]) -> Answer;
 }
 
-/// What a line is answered with.
+/// The answer to a line.
 pub enum Answer {
     /// One line, with its newline.
     Line(Vec<u8>),
     /// A line, then others until they end.
-    Stream(Vec<u8>, Box<dyn Follow>),
+    Stream(Vec<u8>, Box<dyn LineStream>),
 }
 
-/// Lines that follow an answer, for one client.
-pub trait Follow: Send {
+/// The lines that follow an answer, for one client: a subscription.
+pub trait LineStream: Send {
     /// The next line; waits for it, but no longer than `wait`.
     fn next(&mut self, wait: Duration) -> Next;
 }
 
-/// What became of waiting for a line.
+/// The outcome of waiting for a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A line, with its newline.
@@ -99,7 +99,7 @@ pub fn to_line(value: &Value) -> Vec<u8> {
     line
 }
 
-/// JSON that is written as far as there is memory for it.
+/// A buffer that reports when there is no memory for more, in place of ending the process.
 #[derive(Default)]
 struct Carefully(Vec<u8>);
 

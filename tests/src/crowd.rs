@@ -14,7 +14,7 @@ use weft_cxl::pci::express::Link;
 use weft_dataplane::pbr::Dispatch;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
-use weft_fm::cci::{Fabric, InProcess, Pace, TransportError};
+use weft_fm::cci::{Fabric, InProcess, RetryPolicy, TransportError};
 use weft_fm::graph::{Graph, PortUse};
 use weft_fm::inventory::Manager;
 use weft_parsers::cci::component::Owners;
@@ -234,5 +234,5 @@ pub fn fabric(world: &Arc<Mutex<World>>) -> Fabric {
         let answer = world.lock().unwrap().message(0, Session::Fm(1), request);
         answer.ok_or(TransportError::Timeout(0))
     });
-    Fabric::new(Box::new(entry), Pace::quick())
+    Fabric::new(Box::new(entry), RetryPolicy::quick())
 }

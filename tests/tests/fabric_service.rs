@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use weft_cxl::cci::Session;
 use weft_dataplane::pbr::segments::Found;
-use weft_fm::cci::{Fabric, InProcess, Pace, Socket, TransportError, Way};
+use weft_fm::cci::{Fabric, InProcess, RetryPolicy, Socket, TransportError, Way};
 use weft_fm::service::board::{Mode, Phase};
-use weft_fm::service::want::Want;
+use weft_fm::service::desired::DesiredState;
 use weft_fm::service::{Fm, Request, Response, Setup};
 use weft_fm::trace::{End, Trace};
 use weft_parsers::cci::gae::{PrefixFlags, SetFast};
@@ -35,14 +35,14 @@ use world::{BLOCK, HOST, World, listen};
 const BASE: u64 = 1 << 40;
 const SEGMENT: u64 = 64 << 30;
 
-fn want(gae: Option<&str>) -> Want {
+fn want(gae: Option<&str>) -> DesiredState {
     let gae = gae.map_or(String::new(), |gae| format!("gae = {gae:?}\n"));
     let text = format!(
         "[[host]]\nname = \"h0\"\nswitch = \"entry\"\nport = {HOST}\n{gae}\
          [[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = {}\ngranularity = 4096\nhpa = {BASE}\n",
         4 * BLOCK
     );
-    Want::parse(&text).unwrap()
+    DesiredState::parse(&text).unwrap()
 }
 
 /// A way to switch 0 by a session.
@@ -52,7 +52,7 @@ fn session(world: &Arc<Mutex<World>>, session: Session) -> Fabric {
         let answer = world.lock().unwrap().message(0, session, request);
         answer.ok_or(TransportError::Timeout(0))
     });
-    Fabric::new(Box::new(entry), Pace::quick())
+    Fabric::new(Box::new(entry), RetryPolicy::quick())
 }
 
 const OF_HOST: Session = Session::Host { vcs: 0 };
@@ -60,7 +60,8 @@ const OF_HOST: Session = Session::Host { vcs: 0 };
 fn manager(world: &Arc<Mutex<World>>) -> Fm {
     let fabric = session(world, Session::Fm(1));
     let (want, mode) = (want(None), Mode::FmFirst);
-    let mut fm = Fm::new(Setup { fabric, want, mode, take_over: false, store: None, drain: || {} });
+    let mut fm =
+        Fm::new(Setup { fabric, desired: want, mode, take_over: false, store: None, drain: || {} });
     fm.set_gae("h0", session(world, OF_HOST));
     fm
 }
@@ -162,10 +163,16 @@ fn over_tcp_a_manager_is_known_again_after_a_break_and_after_a_restart() {
     let made = || {
         let socket =
             Socket::new(entry.peer.parse().unwrap(), MessageType::FmApi, Duration::from_secs(10));
-        let fabric = Fabric::new(Box::new(socket), Pace::live());
+        let fabric = Fabric::new(Box::new(socket), RetryPolicy::live());
         let (want, mode) = (want(None), Mode::Simultaneous);
-        let mut fm =
-            Fm::new(Setup { fabric, want, mode, take_over: false, store: None, drain: || {} });
+        let mut fm = Fm::new(Setup {
+            fabric,
+            desired: want,
+            mode,
+            take_over: false,
+            store: None,
+            drain: || {},
+        });
         fm.start().unwrap();
         assert_eq!(fm.board().status().trouble, Vec::<String>::new());
         fm

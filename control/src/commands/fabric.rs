@@ -183,7 +183,7 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut supervisor = Supervisor::begin(Log::default())?;
     let fabric = ManagedFabric::up(&text, Box::new(|_| weft_lab::clock::now()));
     let fabric = fabric.map_err(|error| match error {
-        UpError::File(_) | UpError::Layout(_) | UpError::Want(_) => {
+        UpError::File(_) | UpError::Layout(_) | UpError::DesiredState(_) => {
             CliError::Usage(format!("{}: {error}", args.file.display()))
         }
         other => system("bring the fabric up", other),
@@ -202,7 +202,7 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
     let servers = serve(&shared, &args.dir)?;
     let service = Service::start(fm, PAUSE).map_err(|source| system("start a thread", source))?;
-    let manager = Server::serve(&args.dir.join("fm").join("fm.sock"), service.lines())
+    let manager = Server::serve(&args.dir.join("fm").join("fm.sock"), service.handler())
         .map_err(|source| system("serve the manager's socket", source))?;
     let stop = Arc::new(AtomicBool::new(false));
     let (parts, over) = (shared.clone(), stop.clone());

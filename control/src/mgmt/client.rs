@@ -51,11 +51,11 @@ pub fn find_socket(name: Option<&str>) -> Result<PathBuf, ClientError> {
     names.sort_unstable();
     match names.as_slice() {
         [name] => Ok(socket_of(name)),
-        [] => Err(ClientError::Which(format!(
+        [] => Err(ClientError::Ambiguous(format!(
             "no switch runs: no socket below {}; name one with --socket",
             dir.display()
         ))),
-        names => Err(ClientError::Which(format!(
+        names => Err(ClientError::Ambiguous(format!(
             "several switches run ({}): choose one with --switch",
             names.join(", ")
         ))),

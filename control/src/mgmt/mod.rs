@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weft_parsers::AddrKey;
-use weft_rpc::{Answer, Follow, Lines, Next, Refused, ok_line, parse, to_line};
+use weft_rpc::{Answer, LineHandler, LineStream, Next, Refused, ok_line, parse, to_line};
 
 use crate::config::value::parse_addr;
 use crate::live::events;
@@ -145,7 +145,7 @@ pub trait TraceStream: Send {
 /// A trace as the lines that its client gets.
 struct Paths(Box<dyn TraceStream>);
 
-impl Follow for Paths {
+impl LineStream for Paths {
     fn next(&mut self, wait: Duration) -> Next {
         match self.0.next(wait) {
             Traced::Path(path) => Next::Line(to_line(&json!({ "path": path }))),
@@ -231,7 +231,7 @@ impl OfSwitch {
     }
 }
 
-impl Lines for OfSwitch {
+impl LineHandler for OfSwitch {
     fn answer(&self, line: &[u8]) -> Answer {
         let is_report = matches!(parse(line), Ok(Request::Show { .. }));
         let _one = is_report.then(|| self.reports.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,6 +1,6 @@
 //! The server of a management socket: lines in, answers out.
 //!
-//! Shape: [`Lines`] behind [`serve::Server`]; a client must be of our user, or root.
+//! Shape: [`LineHandler`] behind [`serve::Server`]; a client must be of our user, or root.
 //! Units: bytes, seconds.
 //! Source: unix(7), `SO_PEERCRED`; ARCHITECTURE.md "Control".
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weft_base::threads::Role;
-use weft_rpc::{Answer, Follow, LINE_LEN_MAX, Lines, Next, Refused, to_line};
+use weft_rpc::{Answer, LINE_LEN_MAX, LineHandler, LineStream, Next, Refused, to_line};
 
 use super::dir::SocketError;
 use super::{Backend, OfSwitch};
@@ -65,7 +65,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn serve(path: &Path, backend: Arc<dyn Lines>) -> Result<Self, SocketError> {
+    pub fn serve(path: &Path, backend: Arc<dyn LineHandler>) -> Result<Self, SocketError> {
         Self::serve_within(path, backend, LIMITS)
     }
 
@@ -75,7 +75,7 @@ impl Server {
     /// As [`start`](Self::start).
     pub fn serve_within(
         path: &Path,
-        backend: Arc<dyn Lines>,
+        backend: Arc<dyn LineHandler>,
         limits: Limits,
     ) -> Result<Self, SocketError> {
         let protocol = Arc::new(OfLines { backend, clients: limits.clients });
@@ -102,7 +102,7 @@ impl Server {
 }
 
 struct OfLines {
-    backend: Arc<dyn Lines>,
+    backend: Arc<dyn LineHandler>,
     clients: usize,
 }
 
@@ -135,7 +135,7 @@ impl Protocol for OfLines {
 }
 
 /// Answers one client's lines until it goes.
-fn answer_lines(client: &Client, backend: &dyn Lines) -> io::Result<()> {
+fn answer_lines(client: &Client, backend: &dyn LineHandler) -> io::Result<()> {
     let mut reader = BufReader::new(client);
     let mut line = Vec::new();
     client.idle();
@@ -174,7 +174,7 @@ fn send(client: &Client, answer: Vec<u8>) -> io::Result<()> {
 }
 
 /// Sends what follows an answer until it ends or the client goes.
-fn follow(client: &Client, lines: &mut dyn Follow) -> io::Result<()> {
+fn follow(client: &Client, lines: &mut dyn LineStream) -> io::Result<()> {
     loop {
         match lines.next(TRACE_WAIT) {
             Next::Line(line) => client.send(&line)?,

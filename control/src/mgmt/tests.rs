@@ -221,7 +221,7 @@ fn clients_that_die_leave_nothing_behind() {
 #[test]
 fn answers_that_nobody_reads_are_bounded() {
     struct Large;
-    impl Lines for Large {
+    impl LineHandler for Large {
         fn answer(&self, _line: &[u8]) -> Answer {
             Answer::Line(vec![b' '; 1 << 20])
         }

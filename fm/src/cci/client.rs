@@ -142,7 +142,7 @@ impl CallError {
 
 /// How patient the FM is.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct RetryPolicy {
     /// Tries of a command that may be sent twice, and of any that is answered by Busy or Retry Required.
     pub tries: u32,
     /// Polls of a background operation.
@@ -151,7 +151,7 @@ pub struct Pace {
     pub wait: fn(),
 }
 
-impl Pace {
+impl RetryPolicy {
     /// For components elsewhere: 10 ms between polls.
     #[must_use]
     pub fn live() -> Self {
@@ -234,13 +234,18 @@ fn may_repeat(request: &Request<'_>) -> bool {
 pub struct Client<'a> {
     transport: &'a mut dyn Transport,
     way: Way,
-    pace: Pace,
+    pace: RetryPolicy,
     tag: &'a mut u8,
 }
 
 impl<'a> Client<'a> {
     /// The component behind `transport`, called `way` in errors; `tag` counts requests.
-    pub fn new(transport: &'a mut dyn Transport, way: Way, pace: Pace, tag: &'a mut u8) -> Self {
+    pub fn new(
+        transport: &'a mut dyn Transport,
+        way: Way,
+        pace: RetryPolicy,
+        tag: &'a mut u8,
+    ) -> Self {
         Self { transport, way, pace, tag }
     }
 
@@ -313,7 +318,7 @@ impl<'a> Client<'a> {
 /// All components, through the entry switch.
 pub struct Fabric {
     entry: Box<dyn Transport + Send>,
-    pace: Pace,
+    pace: RetryPolicy,
     /// Tries of each command are one, and short.
     quick: bool,
     tag: u8,
@@ -331,7 +336,7 @@ impl fmt::Debug for Fabric {
 impl Fabric {
     /// The fabric behind `entry`.
     #[must_use]
-    pub fn new(entry: Box<dyn Transport + Send>, pace: Pace) -> Self {
+    pub fn new(entry: Box<dyn Transport + Send>, pace: RetryPolicy) -> Self {
         let withdrawn = BTreeSet::new();
         Self { entry, pace, quick: false, tag: 0, calls: 0, manager: None, withdrawn }
     }
@@ -353,19 +358,19 @@ impl Fabric {
     }
 
     /// Has answers waited for once and shortly from now on, or as patiently as it was made.
-    pub fn hurry(&mut self, on: bool) {
+    pub fn set_impatient(&mut self, on: bool) {
         if self.quick != on {
             self.quick = on;
-            self.entry.hurry(on);
+            self.entry.set_impatient(on);
         }
     }
 
     /// What is said first by each new connection to the entry switch: a request of which the answer does not count.
-    pub fn greet(&mut self, request: &Request<'_>) {
+    pub fn on_connect(&mut self, request: &Request<'_>) {
         let mut out = vec![0; mctp::MESSAGE_MAX];
         if let Some(len) = request.emit_message(0, &mut out) {
             out.truncate(len);
-            self.entry.greet(out);
+            self.entry.on_connect(out);
         }
     }
 

@@ -16,7 +16,7 @@ use weft_parsers::ParseError;
 use weft_parsers::cci::ReturnCode;
 use weft_parsers::cci::pbr::CrawlTarget;
 
-pub use self::client::{Answer, CallError, Client, Fabric, Pace, Way};
+pub use self::client::{Answer, CallError, Client, Fabric, RetryPolicy, Way};
 pub use self::socket::{Identity, Peer, Socket};
 pub use self::tunnel::Tunnel;
 
@@ -79,10 +79,10 @@ pub trait Transport {
     }
 
     /// What is said first by each new connection, where there are any: who asks.
-    fn greet(&mut self, _greeting: Vec<u8>) {}
+    fn on_connect(&mut self, _greeting: Vec<u8>) {}
 
     /// From now on an answer is waited for no longer than [`QUICK`], or as long as before.
-    fn hurry(&mut self, _on: bool) {}
+    fn set_impatient(&mut self, _on: bool) {}
 }
 
 /// How long an answer is waited for by who only looks whether somebody is there.
@@ -97,12 +97,12 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         (**self).event()
     }
 
-    fn greet(&mut self, greeting: Vec<u8>) {
-        (**self).greet(greeting);
+    fn on_connect(&mut self, greeting: Vec<u8>) {
+        (**self).on_connect(greeting);
     }
 
-    fn hurry(&mut self, on: bool) {
-        (**self).hurry(on);
+    fn set_impatient(&mut self, on: bool) {
+        (**self).set_impatient(on);
     }
 }
 

@@ -43,13 +43,13 @@ pub enum Peer {
 /// Why a text names no [`Peer`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected tcp:HOST:PORT or unix:PATH, found {0}")]
-pub struct NoPeer(String);
+pub struct PeerError(String);
 
 impl FromStr for Peer {
-    type Err = NoPeer;
+    type Err = PeerError;
 
-    fn from_str(text: &str) -> Result<Self, NoPeer> {
-        let bad = |why: &str| NoPeer(format!("{text:?}{why}"));
+    fn from_str(text: &str) -> Result<Self, PeerError> {
+        let bad = |why: &str| PeerError(format!("{text:?}{why}"));
         match text.split_once(':') {
             Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(PathBuf::from(path))),
             Some(("tcp", address)) => {
@@ -300,11 +300,11 @@ impl Transport for Socket {
         self.events.pop_front()
     }
 
-    fn greet(&mut self, greeting: Vec<u8>) {
+    fn on_connect(&mut self, greeting: Vec<u8>) {
         self.greeting = Some(greeting);
     }
 
-    fn hurry(&mut self, on: bool) {
+    fn set_impatient(&mut self, on: bool) {
         self.quick = on;
         let span = self.span();
         // A connection that cannot be set is made anew.

@@ -25,7 +25,7 @@ pub use self::claim::{claim_as, identify};
 pub use self::read::{Seen, partners, ports_seen, ports_up, targets, virtual_switches};
 use super::cci::{CallError, Fabric, Way};
 use super::graph::{Key, PortRef, SwitchId};
-use super::inventory::{Came, Gfd, Inventory, Manager, Named, Partner, Role, Switch};
+use super::inventory::{Gfd, Inventory, Manager, Partner, ReachedFrom, Role, Switch, UuidText};
 use super::rules::{End, Forbidden, check};
 
 /// Component type of a GFD in Identify (0001h).
@@ -72,7 +72,7 @@ pub enum Finding {
         error: CallError,
     },
     /// A component has another primary fabric manager.
-    #[error("what is behind {at} belongs to the fabric manager {}", Named(*.owner))]
+    #[error("what is behind {at} belongs to the fabric manager {}", UuidText(*.owner))]
     Owned {
         /// Where.
         at: PortRef,
@@ -82,7 +82,7 @@ pub enum Finding {
         owner: Uuid,
     },
     /// Only one end of a link tells of it.
-    #[error("{at} tells of a link to {} port {far_port}, but that end does not", Named(*.far))]
+    #[error("{at} tells of a link to {} port {far_port}, but that end does not", UuidText(*.far))]
     OneSided {
         /// Which end.
         at: PortRef,
@@ -221,7 +221,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    fn add_switch(&mut self, pid: Pid, uuid: Option<Uuid>, came: Option<Came>) {
+    fn add_switch(&mut self, pid: Pid, uuid: Option<Uuid>, came: Option<ReachedFrom>) {
         let id = SwitchId::at(self.found.switches.len());
         self.taken.insert(pid);
         if let Some(uuid) = uuid {
@@ -306,7 +306,7 @@ impl<'a> Search<'a> {
         if self.found.switches.len() >= super::graph::SWITCHES_MAX {
             return Err(Finding::Full { at, what: "switch numbers" });
         }
-        let came = Came { from: at, at: partner.far_port };
+        let came = ReachedFrom { from: at, at: partner.far_port };
         if !(claimed.ours_before && self.answers(claimed.pid)) {
             self.lead_back(way, at, partner.far_port)?;
             self.lead_to(claimed, at)?;
@@ -327,7 +327,7 @@ impl<'a> Search<'a> {
     fn gfd(&mut self, at: PortRef, partner: &LinkPartner) -> Result<(), Finding> {
         self.note(at, Partner::Foreign);
         let switch = self.found.switch(at.switch);
-        if let Some(pid) = switch.and_then(|switch| switch.stranger(partner)) {
+        if let Some(pid) = switch.and_then(|switch| switch.pid_mismatch(partner)) {
             return Err(Finding::Stranger { at, pid });
         }
         let way = self.behind(at)?;

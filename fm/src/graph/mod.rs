@@ -66,7 +66,7 @@ pub enum PortUse {
     /// A host, a device or a GFD.
     Edge,
     /// The switch itself, or an FM in it: packets end here, at a port number the caller has chosen.
-    Own,
+    LocalRange,
 }
 
 /// A link between switches.
@@ -146,7 +146,7 @@ impl Graph {
     /// # Errors
     /// As [`attach`](Self::attach).
     pub fn attach_own(&mut self, pid: Pid, at: PortRef) -> Result<(), GraphError> {
-        self.put(pid, at, PortUse::Own)
+        self.put(pid, at, PortUse::LocalRange)
     }
 
     fn put(&mut self, pid: Pid, at: PortRef, becomes: PortUse) -> Result<(), GraphError> {

@@ -23,16 +23,16 @@ const GRANULARITY_MAX: u32 = 16_384;
 
 /// Addresses that a host has for itself: its memory, the windows of its bridges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Own {
+pub struct LocalRange {
     /// The first.
     pub base: u64,
     /// How many.
     pub len: u64,
 }
 
-impl Own {
+impl LocalRange {
     /// What a host of weft has for itself (docs/endpoint.md): all below 4 GiB, and the window of 64-bit BARs.
-    pub const OF_WEFT: [Self; 2] =
+    pub const WEFT_HOST: [Self; 2] =
         [Self { base: 0, len: 4 << 30 }, Self { base: 0x40_0000_0000, len: 0x40_0000_0000 }];
 }
 
@@ -155,7 +155,7 @@ impl<T> fmt::Display for Range<T> {
 pub fn fits<T: PartialEq>(
     new: &Range<T>,
     others: &[Range<T>],
-    own: &[Own],
+    own: &[LocalRange],
 ) -> Result<(), Conflict> {
     let refuse = |rule, what: String| Err(Conflict { rule, what });
     let meets = |other: &&Range<T>| new.hpa <= other.last() && other.hpa <= new.last();
@@ -163,10 +163,10 @@ pub fn fits<T: PartialEq>(
         return refuse(Rule::OwnAddresses, other.to_string());
     }
     let last = new.last();
-    let has = |one: &&Own| {
+    let has = |one: &&LocalRange| {
         one.len > 0 && new.hpa <= one.base.saturating_add(one.len - 1) && one.base <= last
     };
-    let says = |one: &Own| {
+    let says = |one: &LocalRange| {
         let end = one.base.saturating_add(one.len.saturating_sub(1));
         format!("the host has {:#x} to {end:#x} for itself", one.base)
     };
@@ -192,7 +192,7 @@ pub fn fits<T: PartialEq>(
     });
     // FabricLimit is the first address behind the last segment, and goes by FAST too.
     let limit = (window.1 + 1).saturating_mul(SEGMENT);
-    let inside = |one: &&Own| {
+    let inside = |one: &&LocalRange| {
         let end = one.base.saturating_add(one.len.saturating_sub(1));
         one.len > 0 && one.base <= limit && window.0 * SEGMENT <= end
     };
@@ -277,7 +277,7 @@ mod tests {
         let end = BASE + 0x1000_0000;
         let (one, entry) = (Some(Rule::OwnAddresses), Some(Rule::OneEntry));
         let (window, depth) = (Some(Rule::OwnWindow), Some(Rule::WindowDepth));
-        let own = Own::OF_WEFT;
+        let own = LocalRange::WEFT_HOST;
         #[rustfmt::skip] // columns: name, what comes, the rule against it
         let cases = [
             ("behind it, alike",        range("n", end, 0x2000, &[1, 2], 4_096), None),
@@ -319,9 +319,9 @@ mod tests {
         let alone = range("n", 0x4000_0000_0000, 1 << 40, &[4], 0);
         assert_eq!(fits(&alone, &[], &[]), Ok(()), "several segments");
         let below = range("n", 0x30_0000_0000, 0x1000, &[4], 0);
-        let bars = Own { base: 0x40_0000_0000, len: 1 };
+        let bars = LocalRange { base: 0x40_0000_0000, len: 1 };
         assert_eq!(fits(&below, &[], &[bars]).unwrap_err().rule, Rule::OwnWindow, "FabricLimit");
-        let behind = Own { base: 0x40_0000_0001, ..bars };
+        let behind = LocalRange { base: 0x40_0000_0001, ..bars };
         assert_eq!(fits(&below, &[], &[behind]), Ok(()));
         let huge = range("n", 0, u64::MAX, &[4], 0);
         assert_eq!(fits(&huge, &[], &[]).unwrap_err().rule, Rule::WindowDepth);

@@ -22,13 +22,13 @@ use weft_parsers::cci::Uuid;
 use weft_parsers::cci::gfd_access::SAT_NOTIFY;
 use weft_parsers::fabric::{Hpa, Interleave, Pid};
 
-use self::map::{Conflict, Kind, Own, Range, fits, misfit, off_blocks};
+use self::map::{Conflict, Kind, LocalRange, Range, fits, misfit, off_blocks};
 use self::steps::{Done, Step};
 use super::cci::{CallError, Fabric};
 use super::gim::Gim;
 use super::graph::SwitchId;
 use super::inventory::{Inventory, TargetKind, pid_number, uuid_text};
-use super::service::want::name_of;
+use super::service::desired::name_of;
 
 /// Groups that a right can be given to by command (490Dh): bit 31 is something else.
 pub const GROUPS_MAX: u16 = 31;
@@ -162,11 +162,11 @@ pub enum MemoryError {
 
 /// What requesters have beside memory of GFDs.
 #[derive(Clone, Copy)]
-pub struct Beside<'a> {
+pub struct OtherRanges<'a> {
     /// Memory of hosts and devices.
     pub gim: &'a Gim,
     /// What the host of a requester has for itself.
-    pub own: &'a dyn Fn(Host) -> Vec<Own>,
+    pub own: &'a dyn Fn(Host) -> Vec<LocalRange>,
 }
 
 /// All shares.
@@ -185,7 +185,7 @@ impl Memory {
         &mut self,
         fabric: &mut Fabric,
         inventory: &Inventory,
-        beside: Beside<'_>,
+        beside: OtherRanges<'_>,
         wanted: &Request,
     ) -> Result<&Share, MemoryError> {
         let interleave = self.check(inventory, beside, wanted)?;
@@ -245,7 +245,7 @@ impl Memory {
         &mut self,
         fabric: &mut Fabric,
         inventory: &Inventory,
-        beside: Beside<'_>,
+        beside: OtherRanges<'_>,
         (tag, host): (&Uuid, Host),
     ) -> Result<(), MemoryError> {
         let share = self.find(tag).ok_or(MemoryError::Tag)?.clone();
@@ -390,7 +390,7 @@ impl Memory {
 
     fn has_room(
         &self,
-        beside: Beside<'_>,
+        beside: OtherRanges<'_>,
         host: Host,
         new: &Range<Pid>,
     ) -> Result<(), MemoryError> {
@@ -409,7 +409,7 @@ impl Memory {
     fn check(
         &self,
         inventory: &Inventory,
-        beside: Beside<'_>,
+        beside: OtherRanges<'_>,
         wanted: &Request,
     ) -> Result<Interleave, MemoryError> {
         if self.find(&wanted.tag).is_some() {

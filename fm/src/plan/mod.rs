@@ -154,12 +154,12 @@ pub struct Plan {
     /// PIDs of switches and of the FM: they have one port, never a group, and are never withdrawn.
     pub management: BTreeSet<Pid>,
     /// Those for when all links work: what goes away for a while comes back to the same tables.
-    pub home: Arc<Home>,
+    pub home: Arc<Baseline>,
 }
 
 /// Tables of a fabric of which all links that are known work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
+pub struct Baseline {
     /// What they were made for.
     pub graph: Graph,
     /// How they were made.
@@ -170,9 +170,9 @@ pub struct Home {
 
 /// What there is already when tables are made.
 #[derive(Clone, Debug, Default)]
-pub struct Before {
+pub struct PreviousRoutes {
     /// Tables for when all links work, of before.
-    pub home: Option<Arc<Home>>,
+    pub home: Option<Arc<Baseline>>,
     /// What the switches hold; only of what differs anything is sent.
     pub standing: Option<Tables>,
     /// Components that have just been claimed: the routes to them are those of the search.
@@ -188,7 +188,7 @@ pub fn make(
     options: &Options,
     before: Option<&Plan>,
 ) -> Result<Plan, PlanError> {
-    let known = before.map(|plan| Before {
+    let known = before.map(|plan| PreviousRoutes {
         home: Some(plan.home.clone()),
         standing: Some(plan.routed.tables.clone()),
         fresh: BTreeSet::new(),
@@ -203,7 +203,7 @@ pub fn make(
 pub fn make_from(
     inventory: &Inventory,
     options: &Options,
-    before: &Before,
+    before: &PreviousRoutes,
 ) -> Result<Plan, PlanError> {
     let graph = inventory.graph()?;
     let how = how(inventory, options);
@@ -217,7 +217,7 @@ pub fn make_from(
         routed
     };
     let whole = Inventory { down: BTreeSet::new(), ..inventory.clone() }.graph()?;
-    let same = |home: &&Arc<Home>| home.graph == whole && home.options == how;
+    let same = |home: &&Arc<Baseline>| home.graph == whole && home.options == how;
     let home = if let Some(home) = before.home.as_ref().filter(same) {
         home.clone()
     } else {
@@ -228,7 +228,7 @@ pub fn make_from(
         let order = old.map(|old| &old.order).or(shown.as_ref());
         let home = old.map(|old| &old.tables);
         let routed = make(&whole, Basis { order, home, standing });
-        Arc::new(Home { graph: whole, options: how, routed })
+        Arc::new(Baseline { graph: whole, options: how, routed })
     };
     let routed = if inventory.down.is_empty() {
         home.routed.clone()

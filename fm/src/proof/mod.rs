@@ -102,7 +102,7 @@ fn walk<'a>(graph: &'a Graph, channels: &'a Channels, tables: &Tables) -> Result
 
 /// What was found when a proof was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct ProofStats {
     /// Counted along all routes.
     pub counts: Counts,
     /// Directions of links.
@@ -146,7 +146,7 @@ impl Proof {
     ///
     /// # Errors
     /// The first thing that does not hold.
-    pub fn check(&self, graph: &Graph, tables: &Tables) -> Result<Facts, Fault> {
+    pub fn check(&self, graph: &Graph, tables: &Tables) -> Result<ProofStats, Fault> {
         self.check_priorities()?;
         let channels = Channels::new(graph);
         let walk = walk(graph, &channels, tables)?;
@@ -165,7 +165,7 @@ impl Proof {
         if walk.counts.hops_max > self.hops_max {
             return Err(Fault::Hops { got: walk.counts.hops_max, bound: self.hops_max });
         }
-        Ok(Facts { counts: walk.counts, channels: channels.list.len(), waits })
+        Ok(ProofStats { counts: walk.counts, channels: channels.list.len(), waits })
     }
 
     /// Every class stands before its answers.

@@ -57,7 +57,7 @@ impl Channels {
                         Some(to) => Channel::Isl { from: at, to },
                         None => continue,
                     },
-                    PortUse::Edge | PortUse::Own => {
+                    PortUse::Edge | PortUse::LocalRange => {
                         list.push(Channel::In(at));
                         Channel::Out(at)
                     }
@@ -172,9 +172,9 @@ pub(crate) struct Walk<'a> {
 
 /// Ports of every switch that lead up.
 #[derive(Clone, Debug)]
-pub(crate) struct Ups(Per<SwitchId, PortMask>);
+pub(crate) struct UpPorts(Per<SwitchId, PortMask>);
 
-impl Ups {
+impl UpPorts {
     pub fn new(graph: &Graph, order: &Order) -> Self {
         let of = |at: SwitchId| {
             let leads_up = |port: &u8| {
@@ -312,7 +312,7 @@ impl<'a> Walk<'a> {
     /// new entry leads to: what came by a way of `old` goes on by either, what came by a way of `new` alone by `new`.
     ///
     /// Packets may end where an entry or a link is missing. Returns whether no packet goes up after it went down.
-    pub fn mix(&mut self, old: &Tables, new: &Tables, ups: &Ups, to: Pid) -> bool {
+    pub fn mix(&mut self, old: &Tables, new: &Tables, ups: &UpPorts, to: Pid) -> bool {
         let mut is_legal = true;
         self.seen.fill(Seen::default());
         self.stack.clear();

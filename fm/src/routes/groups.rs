@@ -14,7 +14,7 @@ use crate::graph::PortMask;
 
 /// Ports that lead nearer, and ports of detours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ways {
+pub struct PortSets {
     pub near: PortMask,
     pub detours: PortMask,
 }
@@ -27,14 +27,14 @@ pub enum Choice {
     /// They end here.
     Here(u8),
     /// By a set of [`Plan`], `first` for static messages.
-    Ways { set: u16, first: u8 },
+    PortSets { set: u16, first: u8 },
 }
 
 /// What a switch is to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    index: BTreeMap<Ways, u16>,
-    sets: Vec<Ways>,
+    index: BTreeMap<PortSets, u16>,
+    sets: Vec<PortSets>,
     choices: Vec<Choice>,
 }
 
@@ -50,7 +50,7 @@ impl Default for Plan {
 
 /// What is given up when a switch has too few groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Economy {
+enum Fallback {
     Nothing,
     /// Detours.
     Detours,
@@ -62,7 +62,7 @@ enum Economy {
 
 impl Plan {
     /// The number of a set of ways.
-    pub fn set(&mut self, ways: Ways) -> u16 {
+    pub fn set(&mut self, ways: PortSets) -> u16 {
         let next = u16::try_from(self.sets.len()).expect("one set a destination switch at most");
         *self.index.entry(ways).or_insert_with(|| {
             self.sets.push(ways);
@@ -78,7 +78,7 @@ impl Plan {
     }
 
     /// The ways of a set.
-    pub fn ways(&self, set: u16) -> Ways {
+    pub fn ways(&self, set: u16) -> PortSets {
         self.sets.get(usize::from(set)).copied().unwrap_or_default()
     }
 
@@ -115,8 +115,8 @@ impl Plan {
             .map(|&(choice, ..)| match choice {
                 Choice::Nowhere => (DrtEntry::Invalid, false),
                 Choice::Here(port) => (DrtEntry::Port(port), false),
-                Choice::Ways { set, first } => {
-                    let all = group_of(self.ways(set), first, Economy::Nothing, options);
+                Choice::PortSets { set, first } => {
+                    let all = group_of(self.ways(set), first, Fallback::Nothing, options);
                     let group = group_of(self.ways(set), first, economy, options);
                     let place = group.and_then(|group| places.get(&group.emit()).copied());
                     let got = group.filter(|_| place.is_some()).map_or(0, |group| group.highest);
@@ -142,7 +142,7 @@ impl Plan {
         let mut numbers = Vec::with_capacity(self.choices.len());
         for (at, &choice) in self.choices.iter().enumerate() {
             let place = match choice {
-                Choice::Ways { set, .. } => usize::from(set),
+                Choice::PortSets { set, .. } => usize::from(set),
                 Choice::Nowhere | Choice::Here(_) => self.sets.len(),
             };
             let Some(known) = of_set.get_mut(place) else { continue };
@@ -166,13 +166,13 @@ impl Plan {
         taken: &BTreeMap<[u8; 12], u8>,
         free: usize,
         options: &Options,
-    ) -> (Economy, Vec<([u8; 12], RgtEntry)>) {
-        let economies = [Economy::Nothing, Economy::Detours, Economy::Firsts, Economy::Sets];
+    ) -> (Fallback, Vec<([u8; 12], RgtEntry)>) {
+        let economies = [Fallback::Nothing, Fallback::Detours, Fallback::Firsts, Fallback::Sets];
         for economy in economies {
             // By content: the first PID and the number of PIDs.
             let mut wanted: BTreeMap<[u8; 12], (usize, usize, RgtEntry)> = BTreeMap::new();
             for &(choice, at, count) in distinct {
-                let Choice::Ways { set, first } = choice else { continue };
+                let Choice::PortSets { set, first } = choice else { continue };
                 let Some(group) = group_of(self.ways(set), first, economy, options) else {
                     continue;
                 };
@@ -182,7 +182,7 @@ impl Plan {
             let new = wanted.keys().filter(|bytes| !taken.contains_key(*bytes)).count();
             let mut list: Vec<_> = wanted.into_iter().collect();
             if new > free {
-                if economy != Economy::Sets {
+                if economy != Fallback::Sets {
                     continue;
                 }
                 list.sort_by_key(|(bytes, (at, count, _))| {
@@ -196,7 +196,7 @@ impl Plan {
                 list.into_iter().map(|(bytes, (.., group))| (bytes, group)).collect(),
             );
         }
-        (Economy::Sets, Vec::new())
+        (Fallback::Sets, Vec::new())
     }
 }
 
@@ -213,15 +213,15 @@ fn in_use(tables: &SwitchTables) -> impl Iterator<Item = (u8, &RgtEntry)> {
 }
 
 /// The group of these ways with `first` in front; none where one port is all there is.
-fn group_of(ways: Ways, first: u8, economy: Economy, options: &Options) -> Option<RgtEntry> {
+fn group_of(ways: PortSets, first: u8, economy: Fallback, options: &Options) -> Option<RgtEntry> {
     let near: Vec<u8> = ways.near.iter().collect();
     let start = match economy {
-        Economy::Nothing | Economy::Detours => near.iter().position(|&port| port == first)?,
-        Economy::Firsts | Economy::Sets => 0,
+        Fallback::Nothing | Fallback::Detours => near.iter().position(|&port| port == first)?,
+        Fallback::Firsts | Fallback::Sets => 0,
     };
     let near_count = near.len().min(PORTS_MAX);
     let around = near.iter().cycle().skip(start).take(near_count).copied();
-    let detours = ways.detours.iter().filter(|_| economy == Economy::Nothing && options.detours);
+    let detours = ways.detours.iter().filter(|_| economy == Fallback::Nothing && options.detours);
     let list: Vec<u8> = around.chain(detours).take(PORTS_MAX).collect();
     if list.len() < 2 {
         return None;

@@ -6,9 +6,9 @@
 //! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 sections 7.7.5 (figures 7-43, 7-44), 7.7.6.2.
 
 mod groups;
-mod kept;
 pub mod order;
 mod rounds;
+mod stored;
 pub mod tables;
 pub mod transit;
 pub mod tree;
@@ -17,10 +17,10 @@ use std::fmt;
 
 use weft_parsers::fabric::{DrtEntry, Pid, RgtMode};
 
-use self::groups::{Choice, Plan, Ways};
-pub use self::kept::Kept;
+use self::groups::{Choice, Plan, PortSets};
 use self::order::Net;
 pub use self::order::Order;
+pub use self::stored::StoredRoutes;
 pub use self::tables::{Change, Diff, SwitchTables, Tables};
 pub use self::transit::Transit;
 use self::tree::Tree;
@@ -219,7 +219,7 @@ impl<'a> Build<'a> {
         self.near.clear();
         for &from in self.tree.settled() {
             let begin = self.near.len();
-            let mut ways = Ways::default();
+            let mut ways = PortSets::default();
             for (arc, way) in self.tree.primaries(self.net, self.order, from) {
                 ways.near.insert(way.port);
                 self.near.push(Near { arc, port: way.port, far: way.far });
@@ -254,7 +254,7 @@ impl<'a> Build<'a> {
                 *load += through;
             }
             self.through[way.far] += through;
-            self.plans[from].choose(end.pid, Choice::Ways { set, first: way.port });
+            self.plans[from].choose(end.pid, Choice::PortSets { set, first: way.port });
         }
     }
 

@@ -19,7 +19,7 @@ use weft_parsers::fabric::Pid;
 
 use super::tables::Tables;
 use crate::graph::{Graph, PortMask, PortRef};
-use crate::proof::walk::{Ups, Walk};
+use crate::proof::walk::{UpPorts, Walk};
 
 /// Switches that are looked at in all checks of a search, each once for every kind.
 const WORK_MAX: usize = 1_000_000;
@@ -55,7 +55,7 @@ enum Now {
 #[derive(Clone, Copy)]
 pub(super) struct Between<'a> {
     pub graph: &'a Graph,
-    pub ups: &'a Ups,
+    pub ups: &'a UpPorts,
     pub old: &'a Tables,
     pub new: &'a Tables,
 }

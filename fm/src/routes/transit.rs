@@ -29,7 +29,7 @@ use super::rounds::{self, Between, Rounds};
 use super::tables::{Change, Tables, pid_at};
 use crate::graph::{Graph, PortRef, SwitchId};
 use crate::proof::Fault;
-use crate::proof::walk::{Channels, Ups, Walk};
+use crate::proof::walk::{Channels, UpPorts, Walk};
 
 /// What to send, in this order.
 ///
@@ -58,7 +58,7 @@ impl Transit {
     /// # Errors
     /// `new` lets packets come back or loses them.
     pub fn plan(graph: &Graph, old: &Routed, new: &Routed) -> Result<Self, Fault> {
-        let ups = &Ups::new(graph, &new.order);
+        let ups = &UpPorts::new(graph, &new.order);
         let (old, new) = (&old.tables, &new.tables);
         let (park, channels) = (park(graph, old, new), Channels::new(graph));
         let mut standing = old.clone();

@@ -1,6 +1,6 @@
 //! What the FM is doing, for who asks while it does it.
 //!
-//! Shape: [`Board`], shared: a [`Status`] and the last [`Happened`]s.
+//! Shape: [`StatusBoard`], shared: a [`Status`] and the last [`EventRecord`]s.
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::spoken::Called;
+use super::display_names::DisplayNames;
 
 /// Events that are kept.
 pub const EVENTS_MAX: usize = 4_096;
@@ -93,7 +93,7 @@ pub struct Status {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Happened {
+pub struct EventRecord {
     /// Its number, from 1.
     pub number: u64,
     /// What.
@@ -101,19 +101,19 @@ pub struct Happened {
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct BoardState {
     status: Status,
-    events: VecDeque<Happened>,
+    events: VecDeque<EventRecord>,
     /// What things are called.
-    called: Called,
+    called: DisplayNames,
 }
 
 /// What others may look at.
 #[derive(Debug, Default)]
-pub struct Board(Mutex<Inside>);
+pub struct StatusBoard(Mutex<BoardState>);
 
-impl Board {
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+impl StatusBoard {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,12 +123,12 @@ impl Board {
         let inside = self.lock();
         let mut status = inside.status.clone();
         let said = status.trouble.iter_mut().chain(&mut status.failed);
-        said.for_each(|text| *text = inside.called.spoken(text));
+        said.for_each(|text| *text = inside.called.with_names(text));
         status
     }
 
     /// Tells it what switches are called from now on.
-    pub(super) fn name(&self, called: Called) {
+    pub(super) fn name(&self, called: DisplayNames) {
         self.lock().called = called;
     }
 
@@ -138,20 +138,20 @@ impl Board {
     }
 
     /// Notes an event.
-    pub(super) fn happened(&self, what: impl Into<String>) {
+    pub(super) fn record_event(&self, what: impl Into<String>) {
         let mut inside = self.lock();
         inside.status.events += 1;
         let number = inside.status.events;
         if inside.events.len() >= EVENTS_MAX {
             inside.events.pop_front();
         }
-        let what = inside.called.spoken(&what.into());
-        inside.events.push_back(Happened { number, what });
+        let what = inside.called.with_names(&what.into());
+        inside.events.push_back(EventRecord { number, what });
     }
 
     /// Events after that of a number, as far as they are kept.
     #[must_use]
-    pub fn events(&self, after: u64) -> Vec<Happened> {
+    pub fn events(&self, after: u64) -> Vec<EventRecord> {
         self.lock().events.iter().filter(|event| event.number > after).cloned().collect()
     }
 }

@@ -14,7 +14,7 @@ use crate::cci::{CallError, Fabric};
 use crate::change::Running;
 use crate::discover::{identify, targets};
 use crate::graph::SwitchId;
-use crate::inventory::{Inventory, Named, OWN_PORT, Switch};
+use crate::inventory::{Inventory, OWN_PORT, Switch, UuidText};
 use crate::plan::wires::read_switch;
 use crate::routes::SwitchTables;
 
@@ -69,7 +69,7 @@ impl Groups {
 
 impl Foreign {
     /// Reads what all switches that answer hold; returns what is new, a line each.
-    pub(super) fn look(
+    pub(super) fn check(
         &mut self,
         fabric: &mut Fabric,
         running: &Running,
@@ -136,7 +136,7 @@ fn of_switch(
                 "{id} belongs to nobody any more: it was started again, or somebody released it"
             )
         } else {
-            let owner = Named(now.primary_uuid);
+            let owner = UuidText(now.primary_uuid);
             format!("somebody else took {id} over: it belongs to the fabric manager {owner}")
         };
         // What it holds is the other's.

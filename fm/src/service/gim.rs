@@ -8,23 +8,23 @@ use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
+use super::desired::{DesiredGim, DesiredMemory, tag};
 use super::names::Names;
-use super::request::{GimRow, Request, Who};
-use super::want::{Wanted, WantedGim, tag};
-use super::{Fm, NO_COST, no, with_causes};
+use super::request::{GimRow, NamedPid, Request};
+use super::{Fm, NO_COST, refuse, with_causes};
 use crate::cdat;
-use crate::edge::Means;
+use crate::edge::EdgeContext;
 use crate::gim::{Gim, GimError, Grant};
 use crate::graph::SwitchId;
-use crate::memory::map::Own;
+use crate::memory::map::LocalRange;
 use crate::memory::{Host, Memory};
 
 impl Fm {
     /// What is shown to whom.
     pub(super) fn shown(&self) -> Vec<GimRow> {
         let Some(running) = &self.running else { return Vec::new() };
-        let names = Names::new(&self.want, running);
-        let who = |edge: &Host| Who { name: names.name_of(*edge), pid: edge.pid.bits() };
+        let names = Names::new(&self.desired, running);
+        let who = |edge: &Host| NamedPid { name: names.name_of(*edge), pid: edge.pid.bits() };
         let row = |grant: &Grant| GimRow {
             name: grant.name.clone(),
             of: who(&grant.of),
@@ -36,13 +36,13 @@ impl Fm {
         self.gim.grants.iter().map(row).collect()
     }
 
-    fn as_grant(&self, wanted: &WantedGim) -> Result<Grant, String> {
+    fn as_grant(&self, wanted: &DesiredGim) -> Result<Grant, String> {
         let running = self.running.as_ref().ok_or("the fabric is not up")?;
-        let names = Names::new(&self.want, running);
+        let names = Names::new(&self.desired, running);
         let edge = |text: &String| names.host(text);
         let from = wanted.from.iter().map(edge).collect::<Result<Vec<_>, _>>()?;
         let (name, of) = (wanted.name.clone(), edge(&wanted.of)?);
-        let WantedGim { prefix: by_prefix, hpa, size: len, .. } = *wanted;
+        let DesiredGim { prefix: by_prefix, hpa, size: len, .. } = *wanted;
         Ok(Grant { name, of, from, by_prefix, hpa, len })
     }
 
@@ -50,7 +50,7 @@ impl Fm {
     pub(super) fn change_memory(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
         Ok(match request {
             Request::Share { name, hosts, gfds, ways, size, granularity, hpa } => {
-                let wanted = Wanted {
+                let wanted = DesiredMemory {
                     name: name.clone(),
                     hosts: hosts.clone(),
                     gfds: gfds.clone(),
@@ -64,11 +64,11 @@ impl Fm {
                     return Err(Refused::because(format!("{name:?} is the name of GIM")));
                 }
                 let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
-                self.share(&request).map_err(no)?;
+                self.share(&request).map_err(refuse)?;
                 vec![format!("memory {name:?} is given to {} hosts", hosts.len())]
             }
             Request::ShowGim { name, of, from, prefix, size, hpa } => {
-                let wanted = WantedGim {
+                let wanted = DesiredGim {
                     name: name.clone(),
                     of: of.clone(),
                     from: from.clone(),
@@ -87,18 +87,18 @@ impl Fm {
             Request::Release { name } => {
                 let tag = self.tag_of(name)?;
                 let inventory = self.up()?.inventory.clone();
-                self.memory.release(&mut self.fabric, &inventory, &tag).map_err(no)?;
+                self.memory.release(&mut self.fabric, &inventory, &tag).map_err(refuse)?;
                 vec![format!("memory {name:?} is released")]
             }
             Request::Revoke { name, host } => {
                 let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
                 let inventory = self.up()?.inventory.clone();
-                self.memory.revoke(&mut self.fabric, &inventory, &tag, host).map_err(no)?;
+                self.memory.revoke(&mut self.fabric, &inventory, &tag, host).map_err(refuse)?;
                 vec![format!("host {} does not have memory {name:?} any more", host.pid)]
             }
             Request::Grant { name, host } => {
                 let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
-                self.grant(&tag, host).map_err(no)?;
+                self.grant(&tag, host).map_err(refuse)?;
                 vec![format!("host {} has memory {name:?}", host.pid)]
             }
             _ => return Err(Refused::bad_request("that changes nothing")),
@@ -108,25 +108,25 @@ impl Fm {
     /// Changes what is shown.
     fn change_gim(
         &mut self,
-        f: impl FnOnce(&mut Gim, &mut Means<'_>, &Memory) -> Result<(), GimError>,
+        f: impl FnOnce(&mut Gim, &mut EdgeContext<'_>, &Memory) -> Result<(), GimError>,
     ) -> Result<(), GimError> {
         let Some(running) = &self.running else {
             return Err(GimError::Misfit("the fabric is not up".to_owned()));
         };
         let (inventory, plan) = (&running.inventory, &running.plan);
-        let figures = self.want.figures();
+        let figures = self.desired.figures();
         let cost = |at: SwitchId, pid: Pid| -> PathCost {
             cdat::cost(inventory, plan, at, pid, figures).unwrap_or(NO_COST)
         };
         let (fabric, drain) = (&mut self.fabric, self.drain);
-        let mut means = Means { fabric, inventory, cost: &cost, drain };
+        let mut means = EdgeContext { fabric, inventory, cost: &cost, drain };
         f(&mut self.gim, &mut means, &self.memory)
     }
 
     /// What the hosts of requesters have for themselves, in order.
-    fn own_of(&self, from: &[Host]) -> Vec<Vec<Own>> {
+    fn own_of(&self, from: &[Host]) -> Vec<Vec<LocalRange>> {
         let Some(running) = &self.running else { return Vec::new() };
-        let names = Names::new(&self.want, running);
+        let names = Names::new(&self.desired, running);
         from.iter().map(|one| names.own(*one)).collect()
     }
 
@@ -140,27 +140,28 @@ impl Fm {
         Ok(())
     }
 
-    fn show_gim(&mut self, wanted: &WantedGim) -> Result<String, Refused> {
+    fn show_gim(&mut self, wanted: &DesiredGim) -> Result<String, Refused> {
         self.up()?;
         self.is_free(&wanted.name)?;
         let grant = self.as_grant(wanted).map_err(Refused::bad_request)?;
         let count = grant.from.len();
         let own = self.own_of(&grant.from);
-        self.change_gim(|gim, means, memory| gim.show(means, (memory, &own), grant)).map_err(no)?;
+        self.change_gim(|gim, means, memory| gim.show(means, (memory, &own), grant))
+            .map_err(refuse)?;
         Ok(format!("memory of {} is shown to {count} as {:?}", wanted.of, wanted.name))
     }
 
     fn hide_gim(&mut self, name: &str) -> Result<String, Refused> {
-        self.change_gim(|gim, means, _| gim.release(means, name)).map_err(no)?;
+        self.change_gim(|gim, means, _| gim.release(means, name)).map_err(refuse)?;
         Ok(format!("GIM {name:?} is released"))
     }
 
     /// A line for what is done, and one for whom the edge lets through still.
     fn revoke_gim(&mut self, name: &str, from: &str) -> Result<Vec<String>, Refused> {
         let running = self.up()?;
-        let names = Names::new(&self.want, running);
+        let names = Names::new(&self.desired, running);
         let edge = names.host(from).map_err(Refused::bad_request)?;
-        self.change_gim(|gim, means, _| gim.revoke(means, name, edge)).map_err(no)?;
+        self.change_gim(|gim, means, _| gim.revoke(means, name, edge)).map_err(refuse)?;
         let mut said = vec![format!("{from} does not reach GIM {name:?} any more")];
         // VTV is of a virtual switch, not of a port of it.
         let of = self.gim.find(name).map(|grant| grant.of.pid);
@@ -174,13 +175,13 @@ impl Fm {
         Ok(said)
     }
 
-    pub(super) fn want_gim(&mut self, wanted: &WantedGim) -> Result<(), String> {
+    pub(super) fn apply_desired_gim(&mut self, wanted: &DesiredGim) -> Result<(), String> {
         let grant = self.as_grant(wanted)?;
         let Some(own) = self.gim.find(&wanted.name) else {
             let own = self.own_of(&grant.from);
             self.change_gim(|gim, means, memory| gim.show(means, (memory, &own), grant))
                 .map_err(|error| with_causes(&error))?;
-            self.board.happened(format!("GIM {:?} shown", wanted.name));
+            self.board.record_event(format!("GIM {:?} shown", wanted.name));
             return Ok(());
         };
         if let Some(lacks) = grant.from.iter().find(|edge| !own.from.contains(edge)) {

@@ -8,19 +8,19 @@
 //! A request that is refused has changed nothing, or the refusal says what is left; what is known is kept in the store
 //! before it is answered.
 
-pub mod adopt;
 pub mod board;
+pub mod desired;
+pub mod display_names;
 mod foreign;
 mod gim;
-mod look;
 pub mod names;
+mod pid_mismatch;
+mod query;
+pub mod reconcile;
 pub mod request;
 mod restore;
 pub mod run;
-pub mod spoken;
 mod start;
-mod strangers;
-pub mod want;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -34,25 +34,25 @@ use weft_parsers::cci::{Request as Command, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
-use self::board::{Board, Mode, Phase};
+use self::board::{Mode, Phase, StatusBoard};
+use self::desired::{DesiredState, name_of, parse_pid, tag};
+use self::display_names::DisplayNames;
 use self::names::{Binding, Names, way};
 pub use self::request::{Request, Response, Vector};
-use self::spoken::Called;
 pub use self::start::StartError;
-use self::want::{Want, name_of, parse_pid, tag};
 use super::bind::{BindError, Bridge};
 use super::cci::{CallError, Fabric, Way};
 use super::change::{Event, Report, Running};
 use super::discover::virtual_switches;
-use super::edge::Bit;
+use super::edge::AccessBit;
 use super::gim::Gim;
 use super::graph::{Key, PortRef};
 use super::inventory::{Inventory, Switch};
 use super::memory::{Host, Memory};
 use super::plan::send::send;
-use super::plan::{self, Assignment, Home};
+use super::plan::{self, Assignment, Baseline};
 use super::store::{State, Store, StoreError};
-use super::trace::{Asked, trace};
+use super::trace::{TraceContext, trace};
 
 /// Looks between two tries to find a component that does not come back by itself.
 const ROUNDS: u32 = 16;
@@ -62,7 +62,7 @@ pub struct Setup {
     /// The way to the entry switch.
     pub fabric: Fabric,
     /// What is wanted.
-    pub want: Want,
+    pub desired: DesiredState,
     /// How the fabric is started.
     pub mode: Mode,
     /// As the second FM: takes over.
@@ -78,7 +78,7 @@ pub struct Fm {
     fabric: Fabric,
     /// Sessions of hosts at their GAEs, by the host's name.
     gaes: BTreeMap<String, Fabric>,
-    want: Want,
+    desired: DesiredState,
     mode: Mode,
     take_over: bool,
     options: plan::Options,
@@ -86,13 +86,13 @@ pub struct Fm {
     memory: Memory,
     gim: Gim,
     /// What was let through at edges by command.
-    granted: BTreeSet<Bit>,
+    granted: BTreeSet<AccessBit>,
     /// Components that were claimed anew, and may not have all that they had yet.
     fresh: BTreeSet<Pid>,
     /// The tables that the store has.
-    kept: Option<Arc<Home>>,
+    kept: Option<Arc<Baseline>>,
     store: Option<Store>,
-    board: Arc<Board>,
+    board: Arc<StatusBoard>,
     trouble: Vec<String>,
     /// What somebody else has changed.
     foreign: foreign::Foreign,
@@ -100,7 +100,7 @@ pub struct Fm {
     tried: BTreeSet<[PortRef; 2]>,
     rounds: u32,
     /// Downstream ports at which somebody calls itself by a PID that is not the port's.
-    strangers: BTreeSet<(PortRef, Pid)>,
+    pid_mismatches: BTreeSet<(PortRef, Pid)>,
     /// Components that the last discovery found to be another manager's, and whose.
     owned: BTreeMap<Uuid, Uuid>,
     drain: fn(),
@@ -118,7 +118,7 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn no(error: impl std::error::Error) -> Refused {
+fn refuse(error: impl std::error::Error) -> Refused {
     Refused::because(with_causes(&error))
 }
 
@@ -126,19 +126,19 @@ impl Fm {
     /// A fabric manager that has not started yet.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
-        let Setup { fabric, want, mode, take_over, store, drain } = setup;
-        let board = Arc::new(Board::default());
-        let manager = want.manager();
+        let Setup { fabric, desired, mode, take_over, store, drain } = setup;
+        let board = Arc::new(StatusBoard::default());
+        let manager = desired.manager();
         board.set(|status| {
             status.mode = mode;
             status.hosts_held = mode == Mode::FmFirst;
-            status.manager = super::inventory::Named(manager.uuid).to_string();
+            status.manager = super::inventory::UuidText(manager.uuid).to_string();
             status.pid = manager.pid.bits();
         });
         Self {
             fabric,
             gaes: BTreeMap::new(),
-            want,
+            desired,
             mode,
             take_over,
             options: plan::Options::default(),
@@ -154,7 +154,7 @@ impl Fm {
             foreign: foreign::Foreign::default(),
             tried: BTreeSet::new(),
             rounds: 0,
-            strangers: BTreeSet::new(),
+            pid_mismatches: BTreeSet::new(),
             owned: BTreeMap::new(),
             drain,
         }
@@ -167,7 +167,7 @@ impl Fm {
 
     /// What others may look at.
     #[must_use]
-    pub fn board(&self) -> Arc<Board> {
+    pub fn board(&self) -> Arc<StatusBoard> {
         self.board.clone()
     }
 
@@ -183,7 +183,7 @@ impl Fm {
     /// Brings the board up to date.
     fn show(&self) {
         let (mut trouble, calls) = (self.trouble.clone(), self.fabric.calls());
-        trouble.extend(self.standing_trouble());
+        trouble.extend(self.ongoing_problems());
         trouble.extend(self.foreign.trouble());
         let counts = self.running.as_ref().map_or_else(board::Counts::default, |running| {
             let Inventory { switches, gfds, links, down, .. } = &running.inventory;
@@ -204,16 +204,18 @@ impl Fm {
     }
 
     /// What things are called.
-    fn called(&self) -> Called {
+    fn called(&self) -> DisplayNames {
         let running = self.running.as_ref();
-        running.map_or_else(Called::default, |it| Called::new(&self.want, &it.inventory))
+        running.map_or_else(DisplayNames::default, |it| {
+            DisplayNames::new(&self.desired, &it.inventory)
+        })
     }
 
     fn save(&mut self) -> Result<(), StoreError> {
         let (Some(store), Some(state)) = (&self.store, self.state()) else { return Ok(()) };
         store.save(&state)?;
         let home = self.running.as_ref().map(|running| running.plan.home.clone());
-        let is_kept = |home: &Arc<Home>| {
+        let is_kept = |home: &Arc<Baseline>| {
             self.kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, home) || kept == home)
         };
         if let Some(home) = home.filter(|home| !is_kept(home)) {
@@ -239,7 +241,7 @@ impl Fm {
     }
 
     fn names<T>(&self, of: impl FnOnce(Names<'_>) -> Result<T, String>) -> Result<T, Refused> {
-        let names = Names::new(&self.want, self.up()?);
+        let names = Names::new(&self.desired, self.up()?);
         of(names).map_err(Refused::bad_request)
     }
 
@@ -248,16 +250,17 @@ impl Fm {
     /// # Errors
     /// Why not; nothing has changed then, or the text says what is left.
     pub fn request(&mut self, request: &Request) -> Result<Response, Refused> {
-        if self.mode == Mode::Static && !request.only_looks() {
+        if self.mode == Mode::Static && !request.is_read_only() {
             return Err(Refused::because(
                 "the fabric is static: its switches have their tables from files",
             ));
         }
-        let answer = if request.only_looks() { self.look(request) } else { self.change(request) };
+        let answer =
+            if request.is_read_only() { self.query(request) } else { self.change(request) };
         self.show();
         let called = self.called();
         let refused =
-            |refused: Refused| Refused { message: called.spoken(&refused.message), ..refused };
+            |refused: Refused| Refused { message: called.with_names(&refused.message), ..refused };
         answer.map(|answer| called.answer(answer)).map_err(refused)
     }
 
@@ -266,22 +269,22 @@ impl Fm {
             Request::Cci { to, message } => return self.cci(to, message),
             Request::Discover => {
                 self.up()?;
-                self.rediscover().map_err(no)?;
+                self.rediscover().map_err(refuse)?;
                 vec![format!("found {}", self.counted())]
             }
             Request::TakeOver => {
                 self.take_over = true;
-                self.start().map_err(no)?;
+                self.start().map_err(refuse)?;
                 vec![format!("took over {}", self.counted())]
             }
             Request::Bind { bridge, to } => {
                 let binding = self.names(|names| names.binding(bridge, to))?;
-                self.bind(binding).map_err(no)?;
+                self.bind(binding).map_err(refuse)?;
                 vec![format!("{bridge} shows {to}")]
             }
             Request::Unbind { bridge } => {
                 let place = self.names(|names| names.bridge(bridge))?;
-                self.unbind(place).map_err(no)?;
+                self.unbind(place).map_err(refuse)?;
                 vec![format!("{bridge} shows nothing")]
             }
             Request::SetAccess { host, vector, pid, on } => {
@@ -293,7 +296,7 @@ impl Fm {
             request => self.change_memory(request)?,
         };
         for line in &said {
-            self.board.happened(line.clone());
+            self.board.record_event(line.clone());
         }
         self.save().map_err(|error| {
             Refused::because(format!("it is done, but not kept: {}", with_causes(&error)))
@@ -315,7 +318,7 @@ impl Fm {
             Binding::Remote(link) => vec![link.host.bridge, link.below.bridge],
         };
         let done = self.bind_it(binding);
-        self.look_at(&bridges);
+        self.refresh(&bridges);
         done
     }
 
@@ -325,13 +328,13 @@ impl Fm {
         let link = links.find(|l| l.host.bridge == bridge || l.below.bridge == bridge);
         let bridges = link.map_or(vec![bridge], |link| vec![link.host.bridge, link.below.bridge]);
         let done = self.unbind_it(bridge);
-        self.look_at(&bridges);
+        self.refresh(&bridges);
         done
     }
 
     /// Reads anew what virtual switches show that have been bound or unbound; of one that does not answer, what was
     /// known stays.
-    fn look_at(&mut self, bridges: &[Bridge]) {
+    fn refresh(&mut self, bridges: &[Bridge]) {
         let Some(running) = &mut self.running else { return };
         for bridge in bridges {
             let Some(switch) = running.inventory.switches.get_mut(bridge.switch.index()) else {
@@ -348,7 +351,7 @@ impl Fm {
     }
 
     fn bind_it(&mut self, binding: Binding) -> Result<(), BindError> {
-        let figures = self.want.figures();
+        let figures = self.desired.figures();
         let Some(running) = &mut self.running else { return Ok(()) };
         let (inventory, plan) = (&running.inventory, &running.plan);
         match binding {
@@ -364,7 +367,7 @@ impl Fm {
     }
 
     fn unbind_it(&mut self, bridge: Bridge) -> Result<(), BindError> {
-        let figures = self.want.figures();
+        let figures = self.desired.figures();
         let Some(running) = &mut self.running else { return Err(BindError::NotBound(bridge)) };
         let (inventory, plan) = (&running.inventory, &running.plan);
         let links = &running.bindings.remote;
@@ -382,10 +385,10 @@ impl Fm {
     }
 
     /// Tells a host's edge what the way to a GFD adds.
-    fn tell_cost(&mut self, host: Host, gfd: Pid) -> Result<(), CallError> {
+    fn update_path_cost(&mut self, host: Host, gfd: Pid) -> Result<(), CallError> {
         let Some(running) = &self.running else { return Ok(()) };
         let (inventory, plan) = (&running.inventory, &running.plan);
-        let figures = self.want.figures();
+        let figures = self.desired.figures();
         let Some(cost) = super::cdat::cost(inventory, plan, host.switch, gfd, figures) else {
             return Ok(());
         };
@@ -430,7 +433,7 @@ impl Fm {
             (Vector::Vtv, false) => Some(AccessOp::DisableVtv),
             (Vector::Lav, _) => None,
         };
-        let figures = self.want.figures();
+        let figures = self.desired.figures();
         let cost = super::cdat::cost(&running.inventory, &running.plan, host.switch, pid, figures);
         let cost = cost.unwrap_or(NO_COST);
         let vcs = host.vcs;
@@ -441,11 +444,11 @@ impl Fm {
             let op = if on { LdstAccess::Enable } else { LdstAccess::Disable };
             Command::ConfigureLdstAccess(ConfigureLdstAccess { vcs, access: PidOp { pid, op } })
         };
-        self.fabric.call(way, &command).map_err(no)?;
+        self.fabric.call(way, &command).map_err(refuse)?;
         let bit = match vector {
-            Vector::Gmv => Bit::Gmv(host.switch, vcs, pid),
-            Vector::Vtv => Bit::Vtv(host.switch, vcs, pid),
-            Vector::Lav => Bit::Lav(host.switch, vcs, pid),
+            Vector::Gmv => AccessBit::Gmv(host.switch, vcs, pid),
+            Vector::Vtv => AccessBit::Vtv(host.switch, vcs, pid),
+            Vector::Lav => AccessBit::Lav(host.switch, vcs, pid),
         };
         let _ = if on { self.granted.insert(bit) } else { self.granted.remove(&bit) };
         let says = if on { "may" } else { "may not" };
@@ -487,19 +490,19 @@ impl Fm {
             return Err(Refused::because(format!("{user} uses PID {old}")));
         }
         let running = self.up()?;
-        let plan = plan::make(&inventory, &running.options, Some(&running.plan)).map_err(no)?;
+        let plan = plan::make(&inventory, &running.options, Some(&running.plan)).map_err(refuse)?;
         let instead_of = (!old.is_none()).then_some(old);
         let assignment = Assignment { at, target, instance, pid, instead_of };
         let (drain, fabric) = (self.drain, &mut self.fabric);
         let Some(running) = &mut self.running else { return Err(Refused::unavailable("not up")) };
         let standing = &mut running.standing;
         let sent = send(fabric, &inventory, &[assignment], &plan, standing, drain);
-        self.tell_withdrawn();
+        self.record_withdrawn();
         let sent = match sent {
             Ok(sent) => sent,
             Err(error) => {
                 let why = with_causes(&error);
-                let left = self.rediscover().map_err(no);
+                let left = self.rediscover().map_err(refuse);
                 self.show();
                 left?;
                 return Err(Refused::because(format!("{why}; the fabric was read again")));
@@ -529,10 +532,10 @@ impl Fm {
     fn cci(&mut self, to: &str, message: &str) -> Result<Response, Refused> {
         let way = way(to).map_err(Refused::bad_request)?;
         let way = self.of_entry(way);
-        let bytes = look::bytes(message).map_err(Refused::bad_request)?;
+        let bytes = query::bytes(message).map_err(Refused::bad_request)?;
         weft_parsers::cci::Header::cut(&bytes)
             .map_err(|error| Refused::bad_request(format!("that is no message: {error}")))?;
-        look::said(self.fabric.raw(way, &bytes)).map(Response::Cci)
+        query::cci_answer(self.fabric.raw(way, &bytes)).map(Response::Cci)
     }
 
     /// The entry switch's own PID leads to it, as nobody leads there: it is where commands come in.
@@ -556,7 +559,7 @@ impl Fm {
         let (fabric, inventory) = (&mut self.fabric, &running.inventory);
         let (memory, gim) = (&self.memory, &self.gim);
         let (edge, vppb) = (from.edge, from.vppb);
-        let asked = Asked { fabric, gae, vppb, inventory, memory, gim };
+        let asked = TraceContext { fabric, gae, vppb, inventory, memory, gim };
         Ok(Response::Trace(trace(asked, edge, Hpa(hpa))))
     }
 
@@ -566,7 +569,8 @@ impl Fm {
             return;
         }
         while let Some(event) = self.fabric.event() {
-            self.board.happened(format!("a component notified of an event: {}", look::hex(&event)));
+            self.board
+                .record_event(format!("a component notified of an event: {}", query::hex(&event)));
         }
         let is_ours = self.entry_is_ours();
         let Some(running) = &mut self.running else { return };
@@ -577,12 +581,12 @@ impl Fm {
             None => return self.show(),
         }
         let watched = running.watch(&mut self.fabric);
-        self.tell_withdrawn();
+        self.record_withdrawn();
         let Some(running) = &self.running else { return };
         let again = match watched {
             Ok(reports) => {
                 for report in &reports {
-                    self.board.happened(told(report, &running.inventory));
+                    self.board.record_event(told(report, &running.inventory));
                 }
                 let is_up = |report: &Report| {
                     let more = report.more.iter().chain([&report.event]);
@@ -593,20 +597,20 @@ impl Fm {
                 reports.iter().any(|report| !report.severed.is_empty() || lacks && is_up(report))
             }
             Err(error) => {
-                self.board.happened(with_causes(&error));
+                self.board.record_event(with_causes(&error));
                 true
             }
         };
         let changed = self.running.as_ref().is_some_and(|running| running.inventory != before);
         if self.may_be_back() || again {
             if let Err(error) = self.rediscover() {
-                self.board.happened(with_causes(&error));
+                self.board.record_event(with_causes(&error));
                 self.trouble.push(with_causes(&error));
             }
         } else if changed && let Err(error) = self.save() {
             self.trouble.push(with_causes(&error));
         }
-        self.look_for_strangers();
+        self.report_pid_mismatches();
         self.look_for_others();
         self.show();
     }
@@ -614,9 +618,9 @@ impl Fm {
     /// Tells what somebody else has changed since the last look.
     fn look_for_others(&mut self) {
         let Some(running) = &self.running else { return };
-        let manager = self.want.manager().uuid;
-        for line in self.foreign.look(&mut self.fabric, running, manager) {
-            self.board.happened(line);
+        let manager = self.desired.manager().uuid;
+        for line in self.foreign.check(&mut self.fabric, running, manager) {
+            self.board.record_event(line);
         }
     }
 
@@ -627,13 +631,13 @@ impl Fm {
         self.trouble.retain(|line| !line.starts_with(SILENT));
         match now {
             Ok(now) => {
-                let ours = self.want.manager().uuid;
+                let ours = self.desired.manager().uuid;
                 if now.primary.is_none() || now.primary_uuid == ours {
                     return Some(now.primary_uuid == ours);
                 }
-                let owner = super::inventory::Named(now.primary_uuid);
+                let owner = super::inventory::UuidText(now.primary_uuid);
                 let why = format!("the fabric belongs to the fabric manager {owner} now");
-                self.board.happened(why.clone());
+                self.board.record_event(why.clone());
                 self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(why)));
                 None
             }
@@ -646,9 +650,9 @@ impl Fm {
 
     /// The entry switch has forgotten whose it is.
     fn bring_back(&mut self) {
-        self.board.happened("the entry switch has nothing of what it was told");
+        self.board.record_event("the entry switch has nothing of what it was told");
         if let Err(error) = self.rediscover() {
-            self.board.happened(with_causes(&error));
+            self.board.record_event(with_causes(&error));
             self.trouble.push(with_causes(&error));
         }
         self.show();

@@ -7,20 +7,20 @@
 use weft_parsers::cci::pbr::CrawlTarget;
 use weft_parsers::fabric::Pid;
 
-use super::want::{Want, parse_pid, parse_uuid};
+use super::desired::{DesiredState, parse_pid, parse_uuid};
 use crate::bind::{Bindings, Bridge, LinkEnd, Local, Remote};
 use crate::cci::Way;
 use crate::change::Running;
 use crate::graph::{PortRef, SwitchId};
 use crate::inventory::{Inventory, Target, TargetKind};
 use crate::memory::Host;
-use crate::memory::map::Own;
+use crate::memory::map::LocalRange;
 
 /// What names mean in a fabric.
 #[derive(Clone, Copy)]
 pub struct Names<'a> {
     /// The names.
-    pub want: &'a Want,
+    pub desired: &'a DesiredState,
     /// The fabric.
     pub inventory: &'a Inventory,
     /// Who sees what in it.
@@ -50,8 +50,8 @@ pub enum Binding {
 impl<'a> Names<'a> {
     /// What names mean in a fabric that is up.
     #[must_use]
-    pub const fn new(want: &'a Want, running: &'a Running) -> Self {
-        Self { want, inventory: &running.inventory, bindings: &running.bindings }
+    pub const fn new(desired: &'a DesiredState, running: &'a Running) -> Self {
+        Self { desired, inventory: &running.inventory, bindings: &running.bindings }
     }
 }
 
@@ -62,7 +62,7 @@ impl Names<'_> {
     /// There is none.
     pub fn switch(&self, text: &str) -> Result<SwitchId, String> {
         let none = || format!("there is no switch {text:?}");
-        if text == "entry" || self.want.fm.entry.as_deref() == Some(text) {
+        if text == "entry" || self.desired.fm.entry.as_deref() == Some(text) {
             return Ok(SwitchId(0));
         }
         let number = text.strip_prefix('s').and_then(|digits| digits.parse::<u16>().ok());
@@ -74,7 +74,7 @@ impl Names<'_> {
             let mut all = self.inventory.by_id();
             return all.find(|(_, switch)| switch.pid == pid).map(|(id, _)| id).ok_or_else(none);
         }
-        let named = self.want.switches.iter().find(|named| named.name == text);
+        let named = self.desired.switches.iter().find(|named| named.name == text);
         let uuid = named.map(|named| named.uuid).or_else(|| parse_uuid(text).ok());
         self.inventory.find(&uuid.ok_or_else(none)?).ok_or_else(none)
     }
@@ -84,7 +84,7 @@ impl Names<'_> {
     /// # Errors
     /// There is none.
     pub fn gfd(&self, text: &str) -> Result<Pid, String> {
-        let named = self.want.gfds.iter().find(|named| named.name == text);
+        let named = self.desired.gfds.iter().find(|named| named.name == text);
         let uuid = named.map(|named| named.uuid).or_else(|| parse_uuid(text).ok());
         let pid = parse_pid(text).ok();
         let is_it = |gfd: &&crate::inventory::Gfd| match uuid {
@@ -97,8 +97,8 @@ impl Names<'_> {
 
     /// Names of hosts and devices, and where they are: switch and port.
     pub(super) fn places(&self) -> impl Iterator<Item = (&String, &String, u8)> {
-        let hosts = self.want.hosts.iter().map(|one| (&one.name, &one.switch, one.port));
-        hosts.chain(self.want.devices.iter().map(|one| (&one.name, &one.switch, one.port)))
+        let hosts = self.desired.hosts.iter().map(|one| (&one.name, &one.switch, one.port));
+        hosts.chain(self.desired.devices.iter().map(|one| (&one.name, &one.switch, one.port)))
     }
 
     /// A port: `s0.3`, or with the name of a switch.
@@ -165,19 +165,20 @@ impl Names<'_> {
     }
 
     /// The host in whose virtual switch somebody makes requests, if it has a name.
-    fn host_of(&self, edge: Host) -> Option<&super::want::HostName> {
-        let is_it = |name: &&super::want::HostName| {
+    fn host_of(&self, edge: Host) -> Option<&super::desired::HostName> {
+        let is_it = |name: &&super::desired::HostName| {
             self.host(&name.name)
                 .is_ok_and(|host| (host.switch, host.vcs) == (edge.switch, edge.vcs))
         };
-        self.want.hosts.iter().find(is_it)
+        self.desired.hosts.iter().find(is_it)
     }
 
     /// What the host in whose virtual switch somebody makes requests has for itself: as the wanted state says, else as
     /// hosts of weft have it.
     #[must_use]
-    pub fn own(&self, edge: Host) -> Vec<Own> {
-        self.host_of(edge).map_or_else(|| Own::OF_WEFT.to_vec(), super::want::HostName::own)
+    pub fn own(&self, edge: Host) -> Vec<LocalRange> {
+        self.host_of(edge)
+            .map_or_else(|| LocalRange::WEFT_HOST.to_vec(), super::desired::HostName::own)
     }
 
     /// A bridge: SWITCH/VCS/VPPB.

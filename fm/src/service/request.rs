@@ -6,14 +6,14 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use super::board::{Happened, Status};
+pub use super::board::{EventRecord, Status};
 use crate::inventory::Inventory;
 use crate::trace::Trace;
 
 /// How a topology is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Drawn {
+pub enum TopologyFormat {
     /// A tree in text.
     #[default]
     Text,
@@ -53,7 +53,7 @@ pub enum Request {
     Topology {
         /// How it is drawn.
         #[serde(default)]
-        drawn: Drawn,
+        drawn: TopologyFormat,
     },
     /// Who sees what.
     Bindings,
@@ -198,7 +198,7 @@ pub enum Request {
 impl Request {
     /// Whether it changes nothing.
     #[must_use]
-    pub const fn only_looks(&self) -> bool {
+    pub const fn is_read_only(&self) -> bool {
         matches!(
             self,
             Self::Status
@@ -286,7 +286,7 @@ pub struct ShareRow {
 
 /// Somebody with a PID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Who {
+pub struct NamedPid {
     /// Its name; the PID's digits where it has none.
     pub name: String,
     /// Its PID.
@@ -299,9 +299,9 @@ pub struct GimRow {
     /// Its name.
     pub name: String,
     /// Whose.
-    pub of: Who,
+    pub of: NamedPid,
     /// Who reaches it.
-    pub from: Vec<Who>,
+    pub from: Vec<NamedPid>,
     /// They name the target themselves.
     pub prefix: bool,
     /// Where all of them see it.
@@ -395,7 +395,7 @@ pub enum Response {
     /// Every lookup for one address.
     Trace(Trace),
     /// What happened.
-    Events(Vec<Happened>),
+    Events(Vec<EventRecord>),
     /// What a component said.
     Cci(CciAnswer),
 }

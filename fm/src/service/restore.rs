@@ -13,22 +13,22 @@
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
-use super::adopt::is_there;
+use super::desired::{name_of, tag};
 use super::names::{Binding, Names};
-use super::want::{name_of, tag};
+use super::reconcile::is_there;
 use super::{Fm, NO_COST, with_causes};
 use crate::bind::{BindError, Bridge};
 use crate::cdat;
 use crate::change::Event;
-use crate::edge::{self, Means};
+use crate::edge::{self, EdgeContext};
 use crate::graph::SwitchId;
-use crate::inventory::{Inventory, Named, Role, Switch};
+use crate::inventory::{Inventory, Role, Switch, UuidText};
 use crate::plan::send::Sent;
 
 impl Fm {
     /// Whether memory of which these GFDs show nothing is given anew: it is wanted, or they have been started again.
-    pub(super) fn gives_anew(&self) -> impl Fn(&Uuid, &[Pid]) -> bool {
-        let wanted: Vec<_> = self.want.memory.iter().filter_map(|w| tag(&w.name).ok()).collect();
+    pub(super) fn wanted_parts(&self) -> impl Fn(&Uuid, &[Pid]) -> bool {
+        let wanted: Vec<_> = self.desired.memory.iter().filter_map(|w| tag(&w.name).ok()).collect();
         let fresh = self.fresh.clone();
         move |tag, gfds| wanted.contains(tag) || gfds.iter().all(|gfd| fresh.contains(gfd))
     }
@@ -65,10 +65,10 @@ impl Fm {
         let Some(running) = &mut self.running else { return };
         let (severed, left) = running.sever(&mut self.fabric);
         for link in severed {
-            self.board.happened(format!("the virtual link at {} is cut", link.host.bridge));
+            self.board.record_event(format!("the virtual link at {} is cut", link.host.bridge));
         }
         for end in left {
-            self.board.happened(format!("{end} cannot be reached, and may be bound still"));
+            self.board.record_event(format!("{end} cannot be reached, and may be bound still"));
         }
     }
 
@@ -97,18 +97,19 @@ impl Fm {
         let is_fresh = |bridge: &Bridge| {
             whole(bridge.switch).is_some_and(|switch| self.fresh.contains(&switch.pid))
         };
-        let names = Names::new(&self.want, running);
-        let mut binds = self.want.binds.iter();
+        let names = Names::new(&self.desired, running);
+        let mut binds = self.desired.binds.iter();
         let wanted = binds.any(|bind| names.binding(&bind.bridge, &bind.to) == Ok(binding));
         let text = shown(&binding);
         if !(known || wanted || bridges.iter().any(is_fresh)) {
             return Some(format!("{text} is not shown any more"));
         }
         let done = self.bind_again(binding);
-        self.look_at(&bridges);
+        self.refresh(&bridges);
         match done {
             Ok(()) => {
-                self.board.happened(format!("{text} was not shown any more: it is bound again"));
+                self.board
+                    .record_event(format!("{text} was not shown any more: it is bound again"));
                 None
             }
             Err(error) => Some(format!("{text} is not shown any more: {}", with_causes(&error))),
@@ -116,7 +117,7 @@ impl Fm {
     }
 
     fn bind_again(&mut self, binding: Binding) -> Result<(), BindError> {
-        let figures = self.want.figures();
+        let figures = self.desired.figures();
         let Some(running) = &mut self.running else { return Ok(()) };
         let (inventory, bindings) = (&running.inventory, &mut running.bindings);
         match binding {
@@ -146,7 +147,7 @@ impl Fm {
         let inventory = &self.running.as_ref()?.inventory;
         match self.memory.repair(&mut self.fabric, inventory, tag, gfd) {
             Ok(()) => {
-                self.board.happened(format!("{text}: its part is given anew, and is empty"));
+                self.board.record_event(format!("{text}: its part is given anew, and is empty"));
                 None
             }
             Err(error) => Some(format!("{text}: {}", with_causes(&error))),
@@ -164,16 +165,16 @@ impl Fm {
                 return vec![format!("edges cannot be read: {}", error.with_causes())];
             }
         };
-        let figures = self.want.figures();
+        let figures = self.desired.figures();
         let cost = |from: SwitchId, to: Pid| {
             cdat::cost(inventory, plan, from, to, figures).unwrap_or(NO_COST)
         };
         let (fabric, drain) = (&mut self.fabric, self.drain);
-        let mut means = Means { fabric, inventory, cost: &cost, drain };
+        let mut means = EdgeContext { fabric, inventory, cost: &cost, drain };
         let mut trouble = Vec::new();
         for bit in lacks {
             match edge::set(&mut means, bit, true) {
-                Ok(()) => self.board.happened(format!("{bit} was not there: it is set again")),
+                Ok(()) => self.board.record_event(format!("{bit} was not there: it is set again")),
                 Err(error) => {
                     trouble.push(format!("{bit} is not there: {}", error.with_causes()));
                 }
@@ -183,7 +184,7 @@ impl Fm {
     }
 
     /// Tells what a discovery found to be other than before.
-    pub(super) fn tell_difference(&self, before: Option<&Inventory>, now: &Inventory) {
+    pub(super) fn record_inventory_diff(&self, before: Option<&Inventory>, now: &Inventory) {
         let Some(before) = before else { return };
         let ids = |inventory: &Inventory| inventory.switches.first().map(|entry| entry.serial);
         if ids(before) != ids(now) {
@@ -194,7 +195,7 @@ impl Fm {
                 Event::SwitchGone(id) => now.switch(id).and_then(|switch| self.taken(id, switch)),
                 _ => None,
             };
-            self.board.happened(taken.unwrap_or_else(|| event.told(now)));
+            self.board.record_event(taken.unwrap_or_else(|| event.told(now)));
         }
         let was_there = |uuid| before.gfds.iter().find(|gfd| gfd.uuid == uuid);
         for gfd in &now.gfds {
@@ -207,51 +208,52 @@ impl Fm {
                     } else {
                         "is out of reach, as is its switch"
                     };
-                    self.board.happened(format!("GFD {} at {} {how}", gfd.pid, gfd.at));
+                    self.board.record_event(format!("GFD {} at {} {how}", gfd.pid, gfd.at));
                 }
                 (false, true) if was_there(gfd.uuid).is_some() => {
-                    self.board.happened(format!("GFD {} at {} is there again", gfd.pid, gfd.at));
+                    self.board
+                        .record_event(format!("GFD {} at {} is there again", gfd.pid, gfd.at));
                 }
                 _ => {}
             }
         }
         for (id, switch) in now.by_id().filter(|(_, switch)| switch.whole) {
             if before.switch(id).is_some_and(|before| !before.whole) {
-                self.board.happened(format!("{id}, PID {}, is there again", switch.pid));
+                self.board.record_event(format!("{id}, PID {}, is there again", switch.pid));
             }
         }
     }
 
     /// That a switch belongs to another manager, if it does.
     fn taken(&self, id: SwitchId, switch: &Switch) -> Option<String> {
-        let owner = Named(*self.owned.get(&switch.uuid?)?);
+        let owner = UuidText(*self.owned.get(&switch.uuid?)?);
         Some(format!("{id}, PID {}, belongs to the fabric manager {owner}", switch.pid))
     }
 
     /// Tells what tables were changed, where that is news.
-    pub(super) fn tell_sent(&self, is_news: bool, sent: &Sent) {
+    pub(super) fn record_sent(&self, is_news: bool, sent: &Sent) {
         if !is_news || (sent.entries, sent.pids) == (0, 0) {
             return;
         }
         let (entries, pids) = (sent.entries, sent.pids);
-        self.board.happened(format!("{entries} entries of tables and {pids} PIDs were sent"));
+        self.board.record_event(format!("{entries} entries of tables and {pids} PIDs were sent"));
     }
 
     /// Tells to whom there was no route for a moment, whatever came of what was sent, and why.
-    pub(super) fn tell_withdrawn(&mut self) {
+    pub(super) fn record_withdrawn(&mut self) {
         let pids = self.fabric.take_withdrawn();
         if pids.is_empty() {
             return;
         }
         let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
-        self.board.happened(format!(
+        self.board.record_event(format!(
             "no route for a moment to PID {}: no order of changes was found in which packets do not wait in a circle",
             pids.join(", ")
         ));
     }
 
     /// What is not as it should be as things stand; it ends with its cause.
-    pub(super) fn standing_trouble(&self) -> Vec<String> {
+    pub(super) fn ongoing_problems(&self) -> Vec<String> {
         let Some(running) = &self.running else { return Vec::new() };
         let inventory = &running.inventory;
         let mut trouble: Vec<String> = Vec::new();

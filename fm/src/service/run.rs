@@ -1,6 +1,6 @@
 //! The threads of the service: one that starts the fabric up and looks after it, and those of clients.
 //!
-//! Shape: [`Service`] has the [`Fm`] behind a lock; [`Lines`] takes requests, one at a time; status and events are read
+//! Shape: [`Service`] has the [`Fm`] behind a lock; [`LineHandler`] takes requests, one at a time; status and events are read
 //! from the board, also while start-up runs.
 //! Units: as [`Duration`] says.
 //! Source: ARCHITECTURE.md "Control".
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weft_base::threads::{self, Ends, Role};
-use weft_rpc::{Answer, Lines, Refused, parse, to_line};
+use weft_rpc::{Answer, LineHandler, Refused, parse, to_line};
 
-use super::board::{Board, Phase};
+use super::board::{Phase, StatusBoard};
 use super::{Fm, Request, Response};
 
 struct Shared {
     fm: Mutex<Fm>,
-    board: Arc<Board>,
+    board: Arc<StatusBoard>,
     stopping: AtomicBool,
 }
 
@@ -53,13 +53,13 @@ impl Service {
 
     /// Who answers lines.
     #[must_use]
-    pub fn lines(&self) -> Arc<dyn Lines> {
-        Arc::new(Clients(self.shared.clone()))
+    pub fn handler(&self) -> Arc<dyn LineHandler> {
+        Arc::new(ClientHandler(self.shared.clone()))
     }
 
     /// What others may look at.
     #[must_use]
-    pub fn board(&self) -> &Board {
+    pub fn board(&self) -> &StatusBoard {
         &self.shared.board
     }
 }
@@ -81,7 +81,7 @@ fn keep(shared: &Shared, pause: Duration) {
             Phase::Starting | Phase::Failed => {
                 let started = shared.lock().start();
                 if let Err(error) = started {
-                    shared.board.happened(format!("start-up: {}", super::with_causes(&error)));
+                    shared.board.record_event(format!("start-up: {}", super::with_causes(&error)));
                 }
             }
             Phase::Up => shared.lock().watch(),
@@ -93,9 +93,9 @@ fn keep(shared: &Shared, pause: Duration) {
     }
 }
 
-struct Clients(Arc<Shared>);
+struct ClientHandler(Arc<Shared>);
 
-impl Clients {
+impl ClientHandler {
     fn meet(&self, line: &[u8]) -> Result<Value, Refused> {
         let request: Request = parse(line)?;
         let response = match &request {
@@ -111,7 +111,7 @@ impl Clients {
     }
 }
 
-impl Lines for Clients {
+impl LineHandler for ClientHandler {
     fn answer(&self, line: &[u8]) -> Answer {
         Answer::Line(to_line(&match self.meet(line) {
             Ok(value) => json!({ "ok": value }),

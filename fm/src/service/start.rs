@@ -14,20 +14,20 @@ use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
 
-use super::adopt::{self, Compared};
 use super::board::{Mode, Phase};
+use super::desired::{DesiredMemory, name_of, tag};
 use super::names::{Binding, Names, hosts};
-use super::want::{Wanted, name_of, tag};
+use super::reconcile::{self, Reconciled};
 use super::{Fm, with_causes};
 use crate::cci::{CallError, Way};
 use crate::change::Running;
 use crate::discover::{self, Discovered, Finding, discover, identify};
 use crate::graph::{Key, PortRef, SwitchId};
 use crate::inventory::{Inventory, Switch};
-use crate::memory::{self, Beside, Host, MemoryError};
+use crate::memory::{self, Host, MemoryError, OtherRanges};
 use crate::plan::send::{SendError, send};
 use crate::plan::wires::read_all;
-use crate::plan::{self, Assignment, Before, Home, PlanError};
+use crate::plan::{self, Assignment, Baseline, PlanError, PreviousRoutes};
 use crate::store::{State, Store, StoreError};
 use weft_parsers::fabric::Hpa;
 
@@ -92,7 +92,7 @@ impl Fm {
         if self.mode == Mode::Simultaneous {
             self.board.set(|status| status.hosts_held = false);
         }
-        self.reconcile();
+        self.apply_desired();
         self.save()?;
         self.step("all is brought about");
         self.board.set(|status| (status.phase, status.hosts_held) = (Phase::Up, false));
@@ -102,21 +102,21 @@ impl Fm {
     /// Whether the entry switch knows this FM as the one that may take over.
     fn is_secondary(&mut self) -> bool {
         let owner = identify(&mut self.fabric, Way::Entry);
-        owner.is_ok_and(|now| now.secondary_uuid == self.want.manager().uuid)
+        owner.is_ok_and(|now| now.secondary_uuid == self.desired.manager().uuid)
     }
 
     /// Nothing is claimed or sent: switches have had their tables from files of their own.
     fn start_static(&mut self) -> Result<(), StartError> {
-        if !self.want.memory.is_empty() {
+        if !self.desired.memory.is_empty() {
             return Err(StartError::Static(
                 "a static fabric has no G-FAM: [[memory]] is refused".into(),
             ));
         }
-        if let Some(gim) = self.want.gim.first() {
+        if let Some(gim) = self.desired.gim.first() {
             let text = format!("a static fabric has no GIM: {:?} is refused", gim.name);
             return Err(StartError::Static(text));
         }
-        if let Some(bind) = self.want.binds.first() {
+        if let Some(bind) = self.desired.binds.first() {
             let text =
                 format!("a static fabric is bound by its switches: {:?} is refused", bind.bridge);
             return Err(StartError::Static(text));
@@ -144,7 +144,7 @@ impl Fm {
             bindings,
             options: self.options.clone(),
             drain: self.drain,
-            strangers: BTreeSet::new(),
+            pid_mismatches: BTreeSet::new(),
         });
         self.step("nothing is managed: tables are the switches' own");
         self.board.set(|status| (status.phase, status.hosts_held) = (Phase::Up, false));
@@ -158,7 +158,7 @@ impl Fm {
     pub fn rediscover(&mut self) -> Result<(), StartError> {
         let known = self.state();
         self.bring_up(known.as_ref())?;
-        self.reconcile();
+        self.apply_desired();
         self.save()?;
         self.step("all is brought about");
         Ok(())
@@ -176,7 +176,7 @@ impl Fm {
         self.owned = owned.collect();
         let mut trouble: Vec<String> = findings.iter().map(ToString::to_string).collect();
         let believed = match kept {
-            Some(kept) => adopt::merge(kept, inventory),
+            Some(kept) => reconcile::merge(kept, inventory),
             None => State::of(inventory),
         };
         self.step("PIDs and routes");
@@ -186,30 +186,31 @@ impl Fm {
         let (mut standing, silent) = read_all(&mut self.fabric, &believed.inventory);
         trouble.extend(silent.iter().map(|(id, error)| format!("{id}: {}", error.with_causes())));
         let home = self.home(kept, &believed)?;
-        let known = Before { home, standing: Some(standing.clone()), fresh: self.fresh.clone() };
+        let known =
+            PreviousRoutes { home, standing: Some(standing.clone()), fresh: self.fresh.clone() };
         let plan = plan::make_from(&believed.inventory, &self.options, &known)?;
         let fabric = &mut self.fabric;
         let sent =
             send(fabric, &believed.inventory, &assignments, &plan, &mut standing, self.drain);
-        self.tell_withdrawn();
+        self.record_withdrawn();
         let sent = sent?;
-        self.tell_difference(before, &believed.inventory);
-        self.tell_sent(kept.is_some(), &sent);
+        self.record_inventory_diff(before, &believed.inventory);
+        self.record_sent(kept.is_some(), &sent);
         self.step("what is bound and given");
-        let (bindings, odd) = adopt::bindings(&mut self.fabric, &believed.inventory)?;
+        let (bindings, odd) = reconcile::bindings(&mut self.fabric, &believed.inventory)?;
         trouble.extend(odd);
-        let (memory, odd) = adopt::memory(&mut self.fabric, &believed.inventory, &bindings)?;
+        let (memory, odd) = reconcile::memory(&mut self.fabric, &believed.inventory, &bindings)?;
         trouble.extend(odd);
         let compared = match kept {
-            Some(_) => adopt::compare(&believed, (bindings, memory), &self.gives_anew()),
-            None => Compared { bindings, memory, ..Compared::default() },
+            Some(_) => reconcile::compare(&believed, (bindings, memory), &self.wanted_parts()),
+            None => Reconciled { bindings, memory, ..Reconciled::default() },
         };
         let (gim, odd) =
-            adopt::gim(&mut self.fabric, &believed.inventory, believed.gim, &self.fresh)?;
+            reconcile::gim(&mut self.fabric, &believed.inventory, believed.gim, &self.fresh)?;
         trouble.extend(odd);
         (self.gim, self.granted) = (gim, believed.granted);
         let (options, inventory) = (self.options.clone(), believed.inventory);
-        let Compared { bindings, memory, said, forgotten, unbound } = compared;
+        let Reconciled { bindings, memory, said, forgotten, unbound } = compared;
         trouble.extend(said);
         self.memory = memory;
         self.set_running(Running {
@@ -219,23 +220,23 @@ impl Fm {
             bindings,
             options,
             drain: self.drain,
-            strangers: BTreeSet::new(),
+            pid_mismatches: BTreeSet::new(),
         });
         trouble.extend(self.restore(forgotten, unbound));
         trouble.extend(self.register_secondary());
-        self.greet();
+        self.on_connect();
         self.trouble = trouble;
-        self.board.happened(format!("found {}", self.counted()));
+        self.board.record_event(format!("found {}", self.counted()));
         Ok(())
     }
 
     /// The tables of before for when all is well: of the running fabric, or those that were kept.
-    fn home(&self, kept: Option<&State>, now: &State) -> Result<Option<Arc<Home>>, StartError> {
+    fn home(&self, kept: Option<&State>, now: &State) -> Result<Option<Arc<Baseline>>, StartError> {
         if let Some(running) = &self.running {
             return Ok(Some(running.plan.home.clone()));
         }
         let (Some(kept), Some(store)) = (kept, &self.store) else { return Ok(None) };
-        if !adopt::same_entry(kept, now) {
+        if !reconcile::same_entry(kept, now) {
             return Ok(None); // its switches have other numbers now
         }
         let mut whole = kept.inventory.clone();
@@ -243,14 +244,14 @@ impl Fm {
         let Ok(graph) = whole.graph() else { return Ok(None) };
         let made = store.load_home()?;
         let options = plan::how(&whole, &self.options);
-        Ok(made.map(|routed| Arc::new(Home { graph, options, routed })))
+        Ok(made.map(|routed| Arc::new(Baseline { graph, options, routed })))
     }
 
     fn find(&mut self, kept: Option<&State>) -> Result<Discovered, StartError> {
-        let manager = self.want.manager();
+        let manager = self.desired.manager();
         let mut options =
             discover::Options { promote: self.take_over, ..discover::Options::new(manager) };
-        options.reserved.extend(self.want.fm.secondary.map(|secondary| secondary.pid));
+        options.reserved.extend(self.desired.fm.secondary.map(|secondary| secondary.pid));
         if let Some(kept) = kept {
             options.known = kept.inventory.known();
             let first = kept.inventory.switches.first();
@@ -314,24 +315,24 @@ impl Fm {
     }
 
     /// A new connection to the entry switch begins with who asks.
-    fn greet(&mut self) {
-        let manager = self.want.manager();
+    fn on_connect(&mut self) {
+        let manager = self.desired.manager();
         let Some(running) = &self.running else { return };
         let Some(entry) = running.inventory.switches.first() else { return };
         let (op, fm, fm_uuid) = (ClaimOp::UpdatePid, manager.pid, manager.uuid);
         let claim = ClaimOwnership { op, fm, fm_uuid, pid: entry.pid };
-        self.fabric.greet(&Request::ClaimOwnership(claim));
+        self.fabric.on_connect(&Request::ClaimOwnership(claim));
     }
 
     /// Tells all components who may take over; what does not take it is in the list.
     fn register_secondary(&mut self) -> Vec<String> {
-        let (Some(secondary), Some(running)) = (self.want.fm.secondary, &self.running) else {
+        let (Some(secondary), Some(running)) = (self.desired.fm.secondary, &self.running) else {
             return Vec::new();
         };
         let switches = running.inventory.switches.iter().filter(|switch| switch.whole);
         let mut all: Vec<(Way, Pid)> = switches.map(|switch| (switch.way(), switch.pid)).collect();
         let inventory = &running.inventory;
-        let gfds = inventory.gfds.iter().filter(|gfd| adopt::is_there(inventory, gfd.at));
+        let gfds = inventory.gfds.iter().filter(|gfd| reconcile::is_there(inventory, gfd.at));
         all.extend(gfds.map(|gfd| (Way::Pid(gfd.pid), gfd.pid)));
         let mut said = Vec::new();
         for (way, pid) in all {
@@ -354,31 +355,31 @@ impl Fm {
     }
 
     /// Brings about what is wanted; what cannot be is told as trouble, and the rest goes on.
-    fn reconcile(&mut self) {
+    fn apply_desired(&mut self) {
         self.step("bindings");
-        for bind in self.want.binds.clone() {
-            if let Err(why) = self.want_binding(&bind.bridge, &bind.to) {
+        for bind in self.desired.binds.clone() {
+            if let Err(why) = self.apply_binding(&bind.bridge, &bind.to) {
                 self.trouble.push(format!("{} to {}: {why}", bind.bridge, bind.to));
             }
         }
         self.step("memory");
-        for wanted in self.want.memory.clone() {
-            if let Err(why) = self.want_memory(&wanted) {
+        for wanted in self.desired.memory.clone() {
+            if let Err(why) = self.apply_memory(&wanted) {
                 self.trouble.push(format!("memory {:?}: {why}", wanted.name));
             }
         }
         self.step("GIM");
-        for wanted in self.want.gim.clone() {
-            if let Err(why) = self.want_gim(&wanted) {
+        for wanted in self.desired.gim.clone() {
+            if let Err(why) = self.apply_desired_gim(&wanted) {
                 self.trouble.push(format!("GIM {:?}: {why}", wanted.name));
             }
         }
         self.show();
     }
 
-    fn want_binding(&mut self, bridge: &str, to: &str) -> Result<(), String> {
+    fn apply_binding(&mut self, bridge: &str, to: &str) -> Result<(), String> {
         let running = self.running.as_ref().ok_or("the fabric is not up")?;
-        let names = Names::new(&self.want, running);
+        let names = Names::new(&self.desired, running);
         let binding = names.binding(bridge, to)?;
         let is_there = match binding {
             Binding::Local(local) => running.bindings.local.contains(&local),
@@ -388,15 +389,15 @@ impl Fm {
             return Ok(());
         }
         self.bind(binding).map_err(|error| with_causes(&error))?;
-        self.board.happened(format!("{bridge} bound to {to}"));
+        self.board.record_event(format!("{bridge} bound to {to}"));
         Ok(())
     }
 
-    fn want_memory(&mut self, wanted: &Wanted) -> Result<(), String> {
+    fn apply_memory(&mut self, wanted: &DesiredMemory) -> Result<(), String> {
         let request = self.resolve(wanted)?;
         let Some(share) = self.memory.find(&request.tag) else {
             self.share(&request).map_err(|error| with_causes(&error))?;
-            self.board.happened(format!("memory {:?} given", wanted.name));
+            self.board.record_event(format!("memory {:?} given", wanted.name));
             return Ok(());
         };
         let gfds: Vec<Pid> = share.parts.iter().map(|part| part.gfd).collect();
@@ -420,9 +421,9 @@ impl Fm {
     }
 
     /// What a request for memory means in the fabric.
-    pub(super) fn resolve(&self, wanted: &Wanted) -> Result<memory::Request, String> {
+    pub(super) fn resolve(&self, wanted: &DesiredMemory) -> Result<memory::Request, String> {
         let running = self.running.as_ref().ok_or("the fabric is not up")?;
-        let names = Names::new(&self.want, running);
+        let names = Names::new(&self.desired, running);
         let hosts =
             wanted.hosts.iter().map(|host| names.host(host)).collect::<Result<Vec<_>, _>>()?;
         let gfds = wanted.gfds.iter().map(|gfd| names.gfd(gfd)).collect::<Result<Vec<_>, _>>()?;
@@ -453,8 +454,8 @@ impl Fm {
         let Some(running) = &self.running else {
             return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
         };
-        let names = Names::new(&self.want, running);
-        let beside = Beside { gim: &self.gim, own: &|host| names.own(host) };
+        let names = Names::new(&self.desired, running);
+        let beside = OtherRanges { gim: &self.gim, own: &|host| names.own(host) };
         self.memory.share(&mut self.fabric, &running.inventory, beside, request)?;
         for host in &request.hosts {
             self.tell_costs(*host, &request.gfds);
@@ -467,8 +468,8 @@ impl Fm {
         let Some(running) = &self.running else {
             return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
         };
-        let names = Names::new(&self.want, running);
-        let beside = Beside { gim: &self.gim, own: &|host| names.own(host) };
+        let names = Names::new(&self.desired, running);
+        let beside = OtherRanges { gim: &self.gim, own: &|host| names.own(host) };
         self.memory.grant(&mut self.fabric, &running.inventory, beside, (tag, host))?;
         let parts = self.memory.find(tag).map(|share| share.parts.iter().map(|part| part.gfd));
         let gfds: Vec<Pid> = parts.into_iter().flatten().collect();
@@ -478,7 +479,7 @@ impl Fm {
 
     fn tell_costs(&mut self, host: Host, gfds: &[Pid]) {
         for &gfd in gfds {
-            if let Err(error) = self.tell_cost(host, gfd) {
+            if let Err(error) = self.update_path_cost(host, gfd) {
                 let (pid, why) = (host.pid, error.with_causes());
                 self.trouble
                     .push(format!("{pid} does not know what the way to {gfd} costs: {why}"));

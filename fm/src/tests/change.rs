@@ -37,7 +37,7 @@ fn running(graph: &Graph, device_at: Option<SwitchId>) -> (Shared, Running) {
             bindings,
             options,
             drain: || {},
-            strangers: BTreeSet::new(),
+            pid_mismatches: BTreeSet::new(),
         },
     )
 }

@@ -23,7 +23,7 @@ use weft_parsers::cci::{
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
 use super::fake_gfd::GfdState;
-use crate::cci::{Fabric, InProcess, Pace, TransportError};
+use crate::cci::{Fabric, InProcess, RetryPolicy, TransportError};
 use crate::graph::{Graph, Key, PortUse, SwitchId};
 
 pub type Reply = Result<Vec<u8>, ReturnCode>;
@@ -743,7 +743,7 @@ impl Shared {
     pub fn fabric(&self, manager: Uuid) -> Fabric {
         let shared = self.clone();
         let call = move |message: &[u8]| shared.with(|fake| answer(fake, manager, message));
-        Fabric::new(Box::new(InProcess(call)), Pace::quick())
+        Fabric::new(Box::new(InProcess(call)), RetryPolicy::quick())
     }
 }
 

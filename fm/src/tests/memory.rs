@@ -17,8 +17,8 @@ use super::plan::set_up;
 use crate::gim::Gim;
 use crate::graph::{SwitchId, generate};
 use crate::inventory::{Inventory, TargetKind};
-use crate::memory::map::{Own, SEGMENT};
-use crate::memory::{Beside, Host, Memory, MemoryError, Request};
+use crate::memory::map::{LocalRange, SEGMENT};
+use crate::memory::{Host, Memory, MemoryError, OtherRanges, Request};
 
 /// A line of two switches with a host each, and `gfds` GFDs of 16 blocks.
 pub fn fabric(gfds: u16) -> (Shared, Inventory) {
@@ -47,9 +47,9 @@ pub fn wanted(inventory: &Inventory, tag: u8) -> Request {
 }
 
 /// Nobody has anything else.
-fn beside() -> Beside<'static> {
+fn beside() -> OtherRanges<'static> {
     static NONE: Gim = Gim { grants: Vec::new() };
-    Beside { gim: &NONE, own: &|_| Own::OF_WEFT.to_vec() }
+    OtherRanges { gim: &NONE, own: &|_| LocalRange::WEFT_HOST.to_vec() }
 }
 
 /// Everything of all GFDs and access vectors; to see that nothing has changed.
@@ -117,7 +117,7 @@ fn what_does_not_fit_is_refused_before_anything_is_sent() {
     let odd = Request { len: good.len + 1, ..good.clone() };
     let granule = Request { granularity: 3_000, ..good.clone() };
     let wide = Request { granularity: 32_768, ..good.clone() };
-    let stranger = Request { gfds: vec![Pid::from_low_bits(0x777)], ..good.clone() };
+    let pid_mismatch = Request { gfds: vec![Pid::from_low_bits(0x777)], ..good.clone() };
     let no_host = Request { hosts: vec![Host { vcs: 9, ..good.hosts[0] }], ..good.clone() };
     let before = shared.with(|fake| fake.sets);
     let twice_host = Request { hosts: vec![good.hosts[0]; 2], ..good.clone() };
@@ -132,7 +132,7 @@ fn what_does_not_fit_is_refused_before_anything_is_sent() {
         ("odd", odd),
         ("granule", granule),
         ("wide", wide),
-        ("gfd", stranger),
+        ("gfd", pid_mismatch),
         ("host", no_host),
     ];
     for (name, request) in requests {

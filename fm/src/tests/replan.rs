@@ -19,11 +19,11 @@ use crate::inventory::{Inventory, OWN_PORT, Partner};
 use crate::routes::order::{Arc, Net};
 use crate::service::Fm;
 use crate::service::board::Mode;
-use crate::service::want::Want;
+use crate::service::desired::DesiredState;
 use crate::store::{State, Store};
 
-fn want() -> Want {
-    Want::parse(&format!("[fm]\nuuid = \"{}\"\n", "f1".repeat(16))).unwrap()
+fn want() -> DesiredState {
+    DesiredState::parse(&format!("[fm]\nuuid = \"{}\"\n", "f1".repeat(16))).unwrap()
 }
 
 fn started(shared: &Shared, store: Option<Store>) -> Fm {

@@ -15,11 +15,11 @@ use super::discovery::{US, number};
 use super::fake::{Fake, Kind, Shared};
 use super::fake_gfd::{BLOCK, GfdState};
 use crate::graph::{SwitchId, generate};
-use crate::inventory::Named;
+use crate::inventory::UuidText;
 use crate::service::board::{Mode, Phase, Status};
-use crate::service::request::Drawn;
+use crate::service::desired::{DesiredState, tag};
+use crate::service::request::TopologyFormat;
 use crate::service::run::Service;
-use crate::service::want::{Want, tag};
 use crate::service::{Fm, Request, Response, Setup, Vector};
 use crate::store::Store;
 
@@ -34,14 +34,14 @@ pub fn shared() -> Shared {
     Shared::new(fake)
 }
 
-pub fn want(more: &str) -> Want {
+pub fn want(more: &str) -> DesiredState {
     let text = format!(
         "[fm]\nuuid = \"{}\"\nswitch_ns = 100\n\
          [[host]]\nname = \"h0\"\nswitch = \"entry\"\nport = {}\n{more}",
         "f1".repeat(16),
         host_port()
     );
-    Want::parse(&text).unwrap()
+    DesiredState::parse(&text).unwrap()
 }
 
 /// The port of the host at the first switch of a line of two.
@@ -52,9 +52,9 @@ fn host_port() -> u8 {
 
 const POOL: &str = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = \"2GiB\"\nhpa = \"0x10000000000\"\n";
 
-pub fn manager(shared: &Shared, want: Want, mode: Mode, store: Option<Store>) -> Fm {
+pub fn manager(shared: &Shared, want: DesiredState, mode: Mode, store: Option<Store>) -> Fm {
     let fabric = shared.fabric(want.manager().uuid);
-    Fm::new(Setup { fabric, want, mode, take_over: false, store, drain: || {} })
+    Fm::new(Setup { fabric, desired: want, mode, take_over: false, store, drain: || {} })
 }
 
 pub fn started(shared: &Shared, more: &str) -> Fm {
@@ -116,8 +116,8 @@ fn switches_are_called_by_their_names() {
     let shared = shared();
     let unnamed = started(&shared, "");
     let state = unnamed.state().unwrap();
-    let uuid = Named(state.inventory.switches[1].uuid.unwrap());
-    let gfd = Named(state.inventory.gfds[0].uuid);
+    let uuid = UuidText(state.inventory.switches[1].uuid.unwrap());
+    let gfd = UuidText(state.inventory.gfds[0].uuid);
     drop(unnamed);
     let text = format!(
         "[[switch]]\nname = \"leaf.b\"\nuuid = \"{uuid}\"\n[[gfd]]\nname = \"mem-0\"\nuuid = \"{gfd}\"\n"
@@ -126,14 +126,17 @@ fn switches_are_called_by_their_names() {
     want.fm.entry = Some("sw0".to_owned());
     let mut fm = manager(&shared, want, Mode::FmFirst, None);
     fm.start().unwrap();
-    let Ok(Response::Topology(tree)) = fm.request(&Request::Topology { drawn: Drawn::Text }) else {
+    let Ok(Response::Topology(tree)) =
+        fm.request(&Request::Topology { drawn: TopologyFormat::Text })
+    else {
         panic!("a tree");
     };
     for part in ["sw0 PID", "leaf.b PID", "host h0 ", "GFD mem-0 "] {
         assert!(tree.contains(part), "{part}: {tree}");
     }
     assert!(!tree.contains("s0") && !tree.contains("s1"), "{tree}");
-    let Ok(Response::Topology(dot)) = fm.request(&Request::Topology { drawn: Drawn::Dot }) else {
+    let Ok(Response::Topology(dot)) = fm.request(&Request::Topology { drawn: TopologyFormat::Dot })
+    else {
         panic!("a graph");
     };
     assert!(dot.contains("s1 [label=\"leaf.b\\nPID"), "{dot}");
@@ -177,10 +180,10 @@ fn each_request_is_answered() {
     let entry = fm.state().unwrap().inventory.switches[0].pid;
     let cases = [
         (Request::Status, "Status"),
-        (Request::Topology { drawn: Drawn::Text }, "s0 PID"),
-        (Request::Topology { drawn: Drawn::Dot }, "graph fabric"),
-        (Request::Topology { drawn: Drawn::Svg }, "<svg "),
-        (Request::Topology { drawn: Drawn::Data }, "Inventory("),
+        (Request::Topology { drawn: TopologyFormat::Text }, "s0 PID"),
+        (Request::Topology { drawn: TopologyFormat::Dot }, "graph fabric"),
+        (Request::Topology { drawn: TopologyFormat::Svg }, "<svg "),
+        (Request::Topology { drawn: TopologyFormat::Data }, "Inventory("),
         (Request::Bindings, "Bindings([])"),
         (Request::Routes { prove: true, switch: None }, "none of them backwards"),
         (Request::Routes { prove: false, switch: Some("s1".into()) }, "switch: \"s1\""),
@@ -381,7 +384,7 @@ fn a_restart_keeps_virtual_links_and_binds_again_what_was_lost() {
     );
     let start = || {
         let store = Some(Store::open(&path).unwrap());
-        let mut fm = manager(&shared, Want::parse(&text).unwrap(), Mode::FmFirst, store);
+        let mut fm = manager(&shared, DesiredState::parse(&text).unwrap(), Mode::FmFirst, store);
         fm.start().unwrap();
         fm
     };
@@ -415,7 +418,7 @@ fn a_second_manager_stands_by_and_takes_over_what_there_is() {
         "[[memory]]",
         &format!("[[host]]\nname = \"h0\"\nswitch = \"entry\"\nport = {}\n[[memory]]", host_port()),
     );
-    let mut first = manager(&shared, Want::parse(&text).unwrap(), Mode::FmFirst, None);
+    let mut first = manager(&shared, DesiredState::parse(&text).unwrap(), Mode::FmFirst, None);
     first.start().unwrap();
     assert_eq!(status(&first).trouble, Vec::<String>::new());
     let mut want = primary;
@@ -453,7 +456,7 @@ fn links_and_switches_that_go_and_come_back_are_followed() {
     fake.add(SwitchId(2), Some(GfdState::new(16)));
     let shared = Shared::new(fake);
     let text = format!("[fm]\nuuid = \"{}\"\n", "f1".repeat(16));
-    let mut fm = manager(&shared, Want::parse(&text).unwrap(), Mode::FmFirst, None);
+    let mut fm = manager(&shared, DesiredState::parse(&text).unwrap(), Mode::FmFirst, None);
     fm.start().unwrap();
     let state = fm.state().unwrap();
     let lost =
@@ -511,7 +514,7 @@ fn clients_are_answered_one_at_a_time_and_status_always() {
         }));
     });
     let service = Service::start(fm, Duration::from_millis(20)).unwrap();
-    let lines = service.lines();
+    let lines = service.handler();
     let ask = |line: &str| match lines.answer(line.as_bytes()) {
         Answer::Line(line) => String::from_utf8(line).unwrap(),
         Answer::Stream(..) => panic!("no stream"),
@@ -545,7 +548,7 @@ fn a_switch_of_another_manager_is_told_so() {
     let (after, calls) = (status(&fm).events, status(&fm).calls);
     fm.watch();
     assert!(status(&fm).calls < calls + 40, "it is not asked again and again: {calls}");
-    let owner = Named(THEM).to_string();
+    let owner = UuidText(THEM).to_string();
     let told = |fm: &Fm| -> Vec<String> {
         fm.board().events(after).into_iter().map(|event| event.what).collect()
     };

@@ -11,7 +11,7 @@ use crate::cdat::{Figures, cost};
 use crate::graph::{SwitchId, generate};
 use crate::inventory::Inventory;
 use crate::plan::Plan;
-use crate::service::spoken::Called;
+use crate::service::display_names::DisplayNames;
 use crate::topology::{dot, tree};
 
 fn line() -> (Inventory, Plan) {
@@ -54,8 +54,8 @@ fn an_inventory_is_shown_as_tree_and_as_graph() {
     let link = *inventory.links.first().unwrap();
     inventory.down.insert(link);
     let (mut text, mut graph) = (String::new(), String::new());
-    tree(&inventory, &Called::default(), &mut text).unwrap();
-    dot(&inventory, &Called::default(), &mut graph).unwrap();
+    tree(&inventory, &DisplayNames::default(), &mut text).unwrap();
+    dot(&inventory, &DisplayNames::default(), &mut graph).unwrap();
     let third = inventory.switches[2].pid;
     assert!(text.starts_with("s0 PID 000 50505050-5050-5050-0000-000000000000\n"), "{text}");
     assert!(text.contains(&format!("\n    s2 PID {third} ")), "two levels down: {text}");

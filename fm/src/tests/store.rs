@@ -8,7 +8,7 @@ use super::bind::{COST, fabric, link};
 use super::discovery::{US, manager};
 use crate::bind::{Bindings, Bridge};
 use crate::discover::{Options, discover};
-use crate::edge::Bit;
+use crate::edge::AccessBit;
 use crate::graph::SwitchId;
 use crate::memory::{Memory, Part, Share};
 use crate::store::{State, Store, StoreError};
@@ -35,7 +35,8 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
         granularity: 256,
     };
     let gim = crate::gim::Gim::default();
-    let granted = [Bit::Lav(SwitchId(2), 1, part.gfd), Bit::Gmv(SwitchId(0), 0, part.gfd)].into();
+    let granted =
+        [AccessBit::Lav(SwitchId(2), 1, part.gfd), AccessBit::Gmv(SwitchId(0), 0, part.gfd)].into();
     let memory = Memory { shares: vec![share] };
     let state = State { inventory, bindings, memory, gim, granted };
     {
@@ -58,7 +59,7 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
     // Meanwhile somebody took the host's end away.
     shared.with(|fake| fake.switch(0).vcss[0].vppbs[1] = (0, 255, 255, Pid::NONE, None));
     let differ = kept.bindings.compare(&mut fabric, &now.inventory).unwrap();
-    assert_eq!(differ, [(host, crate::bind::Shows::Nothing)]);
+    assert_eq!(differ, [(host, crate::bind::BridgeState::Nothing)]);
 }
 
 #[test]

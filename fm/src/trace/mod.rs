@@ -1,6 +1,6 @@
 //! What becomes of one address of one host, or of a device: every lookup, from its edge to the memory.
 //!
-//! Shape: [`Asked`], (host, HPA) -> [`Trace`]: a [`Step`] for each table, and how it [`End`]s.
+//! Shape: [`TraceContext`], (host, HPA) -> [`Trace`]: a [`Step`] for each table, and how it [`End`]s.
 //! Units: bytes; PIDs of 12 bits.
 //! Source: docs/spec/wire-formats.md §4.5 to §4.7, §5.1 to §5.3; CXL 3.1 sections 7.7.2.3 to 7.7.2.5;
 //! docs/spec/cxl-fabric.md "The fabric manager".
@@ -25,7 +25,7 @@ use super::inventory::Inventory;
 use super::memory::{Host, Memory};
 
 /// Whom a trace asks.
-pub struct Asked<'a> {
+pub struct TraceContext<'a> {
     /// The components.
     pub fabric: &'a mut Fabric,
     /// The host's GAE, in a session of the host.
@@ -109,7 +109,7 @@ fn refused<T>(why: impl Into<String>) -> Result<T, Stop> {
 
 /// Follows an address.
 #[must_use]
-pub fn trace(asked: Asked<'_>, host: Host, hpa: Hpa) -> Trace {
+pub fn trace(asked: TraceContext<'_>, host: Host, hpa: Hpa) -> Trace {
     let trace = Trace {
         spid: host.pid.bits(),
         hpa: hpa.0,
@@ -131,7 +131,7 @@ pub fn trace(asked: Asked<'_>, host: Host, hpa: Hpa) -> Trace {
 
 /// A trace under way.
 struct Walk<'a> {
-    asked: Asked<'a>,
+    asked: TraceContext<'a>,
     host: Host,
     hpa: Hpa,
     trace: Trace,

@@ -19,7 +19,7 @@ use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError, PortOpenError};
 use weft_dataplane::time::{Instant, Span};
-use weft_rpc::{Lines, Refused};
+use weft_rpc::{LineHandler, Refused};
 
 use super::api::Endpoint;
 use super::command::{Answer, Command, EventReport, LinkReport, Status};
@@ -92,7 +92,7 @@ impl RunnerHandle {
     }
 }
 
-impl Lines for RunnerHandle {
+impl LineHandler for RunnerHandle {
     fn answer(&self, line: &[u8]) -> weft_rpc::Answer {
         let answer = weft_rpc::parse(line).and_then(|command| self.call(command));
         weft_rpc::Answer::Line(weft_rpc::to_line(&match answer {

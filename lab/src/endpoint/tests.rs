@@ -440,7 +440,7 @@ fn events_are_told_once() {
 /// Another thread asks by lines, as the control socket does, while the runner runs by the machine's clock.
 #[test]
 fn lines_are_answered_while_it_runs() {
-    use weft_rpc::{Answer as Line, Lines};
+    use weft_rpc::{Answer as Line, LineHandler};
     let (a, _b) = wire();
     let mut runner = runner(host_spec().build(&[]).unwrap(), vec![a]);
     let (handle, stop) = (runner.handle(), std::sync::atomic::AtomicBool::new(false));

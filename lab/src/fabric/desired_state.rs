@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
-use weft_fm::inventory::Named;
-use weft_fm::service::want::is_name;
+use weft_fm::inventory::UuidText;
+use weft_fm::service::desired::is_name;
 
 use super::layout::gim::OWN;
 use super::layout::{Layout, Part, PortRole, VppbBinding, uuid};
@@ -41,11 +41,11 @@ fn write(
         writeln!(text, "[fm]\nentry = {:?}", entry.name)?;
     }
     for switch in layout.switches.iter().skip(1) {
-        let named = Named(uuid(switch.serial));
+        let named = UuidText(uuid(switch.serial));
         writeln!(text, "[[switch]]\nname = {:?}\nuuid = \"{named}\"", switch.name)?;
     }
     for gfd in &layout.gfds {
-        let named = Named(uuid(gfd.serial));
+        let named = UuidText(uuid(gfd.serial));
         writeln!(text, "[[gfd]]\nname = {:?}\nuuid = \"{named}\"", gfd.name)?;
     }
     let name = |at: usize| match (at, layout.switches.get(at)) {
@@ -137,7 +137,7 @@ fn write_memory(text: &mut String, topology: &Topology, layout: &Layout) -> std:
 
 #[cfg(test)]
 mod tests {
-    use weft_fm::service::want::Want;
+    use weft_fm::service::desired::DesiredState;
 
     use super::*;
 
@@ -150,7 +150,8 @@ mod tests {
             let topology = Topology::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
             let layout = Layout::new(&topology).unwrap();
             let text = desired_state(&topology, &layout, &|_| None);
-            let want = Want::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let want =
+                DesiredState::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             let bound = layout.switches.iter().flat_map(|switch| &switch.vcses);
             let is_managed = topology.start != Start::Static;
             let shown = bound.flat_map(|vcs| &vcs.vppbs);

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use weft_cxl::cci::Session;
 use weft_dataplane::time::{Instant, Span};
-use weft_fm::cci::{self, Pace, QUICK, Transport, TransportError};
+use weft_fm::cci::{self, QUICK, RetryPolicy, Transport, TransportError};
 use weft_fm::service::board::Mode;
-use weft_fm::service::want::{Want, WantError};
+use weft_fm::service::desired::{DesiredState, DesiredStateError};
 use weft_fm::service::{Fm, Setup, StartError};
 use weft_fm::store::{Store, StoreError};
 use weft_pbr_switch::StaticInit;
@@ -52,7 +52,7 @@ pub enum UpError {
     Parts(#[from] InProcessError),
     /// What it wants cannot be said.
     #[error(transparent)]
-    Want(#[from] WantError),
+    DesiredState(#[from] DesiredStateError),
     /// The manager does not bring it about.
     #[error("the fabric manager")]
     Start(#[source] Box<StartError>),
@@ -139,7 +139,7 @@ fn lock(parts: &Mutex<InProcessFabric>) -> MutexGuard<'_, InProcessFabric> {
 fn way(shared: &SharedFabric, switch: usize, session: Session) -> cci::Fabric {
     let entry = Entry { shared: shared.clone(), switch, session, quick: false };
     // Each poll steps the parts, so that none has to wait.
-    cci::Fabric::new(Box::new(entry), Pace { polls: POLLS, ..Pace::quick() })
+    cci::Fabric::new(Box::new(entry), RetryPolicy { polls: POLLS, ..RetryPolicy::quick() })
 }
 
 /// A switch of the parts, as a session has it.
@@ -157,7 +157,7 @@ impl Transport for Entry {
         self.shared.with(|parts| parts.call(self.switch, self.session, request, span))
     }
 
-    fn hurry(&mut self, on: bool) {
+    fn set_impatient(&mut self, on: bool) {
         self.quick = on;
     }
 }
@@ -190,13 +190,13 @@ impl ManagedFabric {
         clock: Clock,
         store: Option<Store>,
     ) -> Result<Self, UpError> {
-        let want = Want::parse(&desired_state(&topology, &layout, &|_| None))?;
+        let want = DesiredState::parse(&desired_state(&topology, &layout, &|_| None))?;
         let mut parts = InProcessFabric::new(&topology, layout, fixed, clock)?;
         parts.until(PARTNERS, |_| false);
         let mode = topology.start.into();
         let shared = SharedFabric::new(parts);
         let fabric = way(&shared, 0, FM);
-        let setup = Setup { fabric, want, mode, take_over: false, store, drain: || {} };
+        let setup = Setup { fabric, desired: want, mode, take_over: false, store, drain: || {} };
         let mut up = Self { fm: Fm::new(setup), shared, topology };
         up.open_gaes();
         if mode == Mode::Simultaneous {
@@ -231,10 +231,11 @@ impl ManagedFabric {
     /// The file wants what cannot be said, or the new one cannot be started.
     pub fn restart_manager(&mut self, meanwhile: impl FnOnce(&Self)) -> Result<(), UpError> {
         let layout = self.parts().layout().clone();
-        let want = Want::parse(&desired_state(&self.topology, &layout, &|_| None))?;
+        let want = DesiredState::parse(&desired_state(&self.topology, &layout, &|_| None))?;
         let mode = self.topology.start.into();
         let fabric = way(&self.shared, 0, FM);
-        let setup = |store| Setup { fabric, want, mode, take_over: false, store, drain: || {} };
+        let setup =
+            |store| Setup { fabric, desired: want, mode, take_over: false, store, drain: || {} };
         let old = std::mem::replace(&mut self.fm, Fm::new(setup(None)));
         meanwhile(self);
         self.fm.set_store(old.into_store());

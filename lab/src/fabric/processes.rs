@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use weft_fm::inventory::Named;
+use weft_fm::inventory::UuidText;
 use weft_fm::service::board::Phase;
 use weft_fm::service::{Request, Response};
 use weft_fm::store::{Store, StoreError};
@@ -332,7 +332,7 @@ impl Processes {
     fn switch(&self, at: usize, folder: &Path) -> String {
         let mut text = String::new();
         let Some(switch) = self.layout.switches.get(at) else { return text };
-        let named = Named(uuid(switch.serial));
+        let named = UuidText(uuid(switch.serial));
         let path = |name: &str| folder.join(name).display().to_string();
         let (socket, cci) = (path("mgmt.sock"), path("cci.sock"));
         // Writing to a text cannot fail.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use weft_cxl::cci::{Component, Served, Session, serve};
 use weft_dataplane::time::Instant;
-use weft_fm::cci::{CallError, Fabric, InProcess, Pace, TransportError, Way};
+use weft_fm::cci::{CallError, Fabric, InProcess, RetryPolicy, TransportError, Way};
 use weft_fm::inventory::Manager;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::{Header, Payload, Request, ReturnCode, Uuid, pbr};
@@ -51,7 +51,7 @@ impl Far {
             outer.response(ReturnCode::Success).emit(answer.len() + 4, &mut out).unwrap();
             Ok(out)
         });
-        let mut fabric = Fabric::new(Box::new(entry), Pace::quick());
+        let mut fabric = Fabric::new(Box::new(entry), RetryPolicy::quick());
         fabric.manage(manager);
         fabric
     }

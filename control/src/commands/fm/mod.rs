@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use weft_fm::service::board::Phase;
-use weft_fm::service::request::Drawn;
-use weft_fm::service::want::{parse_address, parse_size};
+use weft_fm::service::desired::{parse_address, parse_size};
+use weft_fm::service::request::TopologyFormat;
 use weft_fm::service::{Request, Response, Vector};
 use weft_rpc::{Client, ClientError};
 
@@ -386,10 +386,10 @@ fn request(command: &FmCommand) -> Result<(Request, &AskArgs), CliError> {
         FmCommand::TakeOver { ask } => (Request::TakeOver, ask),
         FmCommand::Topology { dot, svg, ask } => {
             let drawn = match (dot, svg, ask.json) {
-                (true, ..) => Drawn::Dot,
-                (_, true, _) => Drawn::Svg,
-                (.., true) => Drawn::Data,
-                _ => Drawn::Text,
+                (true, ..) => TopologyFormat::Dot,
+                (_, true, _) => TopologyFormat::Svg,
+                (.., true) => TopologyFormat::Data,
+                _ => TopologyFormat::Text,
             };
             (Request::Topology { drawn }, ask)
         }
@@ -550,9 +550,9 @@ mod tests {
         #[rustfmt::skip] // columns: words, request
         let cases = [
             ("status", Request::Status),
-            ("topology --svg", Request::Topology { drawn: Drawn::Svg }),
-            ("topology --dot", Request::Topology { drawn: Drawn::Dot }),
-            ("topology --json", Request::Topology { drawn: Drawn::Data }),
+            ("topology --svg", Request::Topology { drawn: TopologyFormat::Svg }),
+            ("topology --dot", Request::Topology { drawn: TopologyFormat::Dot }),
+            ("topology --json", Request::Topology { drawn: TopologyFormat::Data }),
             ("bind", Request::Bindings),
             ("bind s0/0/1 port:40", Request::Bind { bridge: text("s0/0/1"), to: text("port:40") }),
             ("unbind s0/0/1", Request::Unbind { bridge: text("s0/0/1") }),

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use clap::Args;
 use rustls::pki_types::ServerName;
-use weft_fm::cci::{Fabric, Identity, Pace, Peer, Socket};
+use weft_fm::cci::{Fabric, Identity, Peer, RetryPolicy, Socket};
 use weft_fm::service::board::Mode;
+use weft_fm::service::desired::{DesiredState, parse_uuid};
 use weft_fm::service::run::Service;
-use weft_fm::service::want::{Want, parse_uuid};
 use weft_fm::service::{Fm, Setup};
 use weft_fm::store::Store;
 use weft_parsers::cci::Uuid;
@@ -80,7 +80,7 @@ impl ServeArgs {
     fn fabric(&self, peer: &Peer, kind: MessageType, identity: Option<&Identity>) -> Fabric {
         let timeout = Duration::from_millis(self.timeout);
         let socket = Socket::new(peer.clone(), kind, timeout).with_identity(identity.cloned());
-        Fabric::new(Box::new(socket), Pace::live())
+        Fabric::new(Box::new(socket), RetryPolicy::live())
     }
 
     /// Who the manager is over TCP.
@@ -107,8 +107,10 @@ impl ServeArgs {
         let identity = self.identity()?;
         let identity = identity.as_ref();
         let mut want = match &self.want {
-            Some(path) => Want::load(path).map_err(|error| CliError::Usage(causes(&error)))?,
-            None => Want::default(),
+            Some(path) => {
+                DesiredState::load(path).map_err(|error| CliError::Usage(causes(&error)))?
+            }
+            None => DesiredState::default(),
         };
         want.fm.uuid = self.uuid.or(want.fm.uuid);
         let store = self.store.as_deref().map(open).transpose()?;
@@ -122,7 +124,7 @@ impl ServeArgs {
         }
         let mut fm = Fm::new(Setup {
             fabric: self.fabric(&self.entry, MessageType::FmApi, identity),
-            want,
+            desired: want,
             mode: self.start,
             take_over: self.take_over,
             store,
@@ -166,7 +168,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     let service = Service::start(fm, Duration::from_millis(args.pause))
         .map_err(|source| system("start a thread", source))?;
     let path = args.socket.clone().unwrap_or_else(default_socket);
-    let server = Server::serve(&path, service.lines())
+    let server = Server::serve(&path, service.handler())
         .map_err(|source| system("serve the management socket", source))?;
     anstream::eprintln!("fabric manager is up at {}", path.display());
     // SIGHUP has nothing to read again: what is wanted is changed by commands.

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use comfy_table::{Table, presets};
 
 use weft_fm::service::Response;
-use weft_fm::service::request::{Access, Routes, Status, Who};
+use weft_fm::service::request::{Access, NamedPid, Routes, Status};
 use weft_fm::trace::{End, Trace};
 
 fn table<const N: usize>(heads: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
@@ -41,7 +41,7 @@ pub fn text(response: &Response) -> String {
         Response::Topology(text) => text.clone(),
         Response::Inventory(inventory) => {
             let mut text = String::new();
-            let called = weft_fm::service::spoken::Called::default();
+            let called = weft_fm::service::display_names::DisplayNames::default();
             let _ = weft_fm::topology::tree(inventory, &called, &mut text); // a String takes everything
             text
         }
@@ -66,7 +66,7 @@ pub fn text(response: &Response) -> String {
         Response::Gim(rows) => table(
             ["name", "hpa", "KiB", "of", "from"],
             rows.iter().map(|row| {
-                let who = |who: &Who| format!("{} ({})", who.name, pid(who.pid));
+                let who = |who: &NamedPid| format!("{} ({})", who.name, pid(who.pid));
                 let from = row.from.iter().map(who).collect::<Vec<_>>().join("\n");
                 let by = if row.prefix { "\nby prefix" } else { "" };
                 let hpa = format!("{:#x}", row.hpa);

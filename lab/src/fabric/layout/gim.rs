@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use weft_fm::memory::map::{Own, SEGMENT};
+use weft_fm::memory::map::{LocalRange, SEGMENT};
 
 use super::super::topology::{DeviceKind, Flow, Gim};
 use super::{Builder, End, LayoutError, Part};
@@ -18,9 +18,9 @@ use super::{Builder, End, LayoutError, Part};
 /// Where hosts see the fabric: from here on, so many segments.
 pub const WINDOW: (u64, u64) = (1 << 40, 4_096);
 /// All else is the hosts' own.
-pub const OWN: [Own; 2] = {
+pub const OWN: [LocalRange; 2] = {
     let end = WINDOW.0 + WINDOW.1 * SEGMENT;
-    [Own { base: 0, len: WINDOW.0 }, Own { base: end, len: u64::MAX - end }]
+    [LocalRange { base: 0, len: WINDOW.0 }, LocalRange { base: end, len: u64::MAX - end }]
 };
 /// Memory of a device, where the file does not say how much.
 const DEVICE_LEN: u64 = 16 << 20;

@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
+use super::desired::DesiredState;
 use super::request::Response;
-use super::want::Want;
 use crate::bind::Bindings;
 use crate::graph::SwitchId;
 use crate::inventory::{Inventory, Partner};
@@ -18,29 +18,30 @@ use crate::trace::{End, Trace};
 
 /// Names of switches, of GFDs by PID, and of hosts and devices by place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Called {
+pub struct DisplayNames {
     switches: BTreeMap<SwitchId, String>,
     gfds: BTreeMap<u16, String>,
     ends: BTreeMap<(SwitchId, u8), String>,
 }
 
-impl Called {
+impl DisplayNames {
     /// The names that a wanted state has for what is in a fabric.
     #[must_use]
-    pub fn new(want: &Want, inventory: &Inventory) -> Self {
-        let by_uuid = |uuid: &weft_parsers::cci::Uuid, list: &[super::want::Named]| {
+    pub fn new(desired: &DesiredState, inventory: &Inventory) -> Self {
+        let by_uuid = |uuid: &weft_parsers::cci::Uuid, list: &[super::desired::NamedComponent]| {
             list.iter().find(|named| named.uuid == *uuid).map(|named| named.name.clone())
         };
         let name = |(id, switch): (SwitchId, &crate::inventory::Switch)| {
-            let entry = want.fm.entry.clone().filter(|_| id == SwitchId(0));
-            let own = switch.uuid.and_then(|uuid| by_uuid(&uuid, &want.switches));
+            let entry = desired.fm.entry.clone().filter(|_| id == SwitchId(0));
+            let own = switch.uuid.and_then(|uuid| by_uuid(&uuid, &desired.switches));
             Some((id, own.or(entry)?))
         };
         let switches: BTreeMap<SwitchId, String> = inventory.by_id().filter_map(name).collect();
-        let gfd =
-            |gfd: &crate::inventory::Gfd| Some((gfd.pid.bits(), by_uuid(&gfd.uuid, &want.gfds)?));
+        let gfd = |gfd: &crate::inventory::Gfd| {
+            Some((gfd.pid.bits(), by_uuid(&gfd.uuid, &desired.gfds)?))
+        };
         let gfds = inventory.gfds.iter().filter_map(gfd).collect();
-        let names = super::names::Names { want, inventory, bindings: &Bindings::default() };
+        let names = super::names::Names { desired, inventory, bindings: &Bindings::default() };
         let end = |(name, switch, port): (&String, &String, u8)| {
             Some(((names.switch(switch).ok()?, port), name.clone()))
         };
@@ -71,7 +72,7 @@ impl Called {
 
     /// `text` with names in place of `s0`, `s1.3` or `s2/0/1`.
     #[must_use]
-    pub fn spoken(&self, text: &str) -> String {
+    pub fn with_names(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let (mut rest, mut before) = (text, ' ');
         while let Some(first) = rest.chars().next() {
@@ -94,7 +95,7 @@ impl Called {
     /// The same of an answer's rows.
     #[must_use]
     pub fn answer(&self, mut answer: Response) -> Response {
-        let put = |text: &mut String| *text = self.spoken(text);
+        let put = |text: &mut String| *text = self.with_names(text);
         match &mut answer {
             Response::Bindings(rows) => rows.iter_mut().for_each(|row| {
                 put(&mut row.bridge);
@@ -123,7 +124,7 @@ impl Called {
     }
 
     fn trace(&self, trace: &mut Trace) {
-        let put = |text: &mut String| *text = self.spoken(text);
+        let put = |text: &mut String| *text = self.with_names(text);
         for step in &mut trace.steps {
             put(&mut step.at);
             put(&mut step.found);
@@ -153,7 +154,7 @@ mod tests {
     fn numbers_of_switches_become_names_and_nothing_else_does() {
         let names = [(0, "leaf-0"), (2, "sw2"), (12, "spine.a")];
         let switches = names.map(|(id, name)| (SwitchId(id), name.to_owned()));
-        let called = Called { switches: BTreeMap::from(switches), ..Called::default() };
+        let called = DisplayNames { switches: BTreeMap::from(switches), ..DisplayNames::default() };
         #[rustfmt::skip] // columns: text, what is said
         let cases = [
             ("s0", "leaf-0"),
@@ -168,7 +169,7 @@ mod tests {
             ("", ""),
         ];
         for (text, want) in cases {
-            assert_eq!(called.spoken(text), want);
+            assert_eq!(called.with_names(text), want);
         }
     }
 }

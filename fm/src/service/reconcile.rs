@@ -15,13 +15,13 @@ use weft_parsers::cci::gfd_access::{Gdt, GdtDecoder, GdtRange, SatEntries, SatRa
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
 
+use super::desired::name_of;
 use super::names::{Binding, hosts, requesters};
-use super::want::name_of;
-use crate::bind::{self, Bindings, Bridge, LinkEnd, Local, Remote, Shows};
+use crate::bind::{self, Bindings, Bridge, BridgeState, LinkEnd, Local, Remote};
 use crate::cci::{CallError, Fabric, Way};
 use crate::gim::Gim;
 use crate::graph::{Key, PortRef, SwitchId};
-use crate::inventory::{Came, Gfd, Inventory, Partner, Switch, TargetKind};
+use crate::inventory::{Gfd, Inventory, Partner, ReachedFrom, Switch, TargetKind};
 use crate::memory::{DECODERS, GROUPS_MAX, Host, Memory, Part, Share, group_bit};
 use crate::store::State;
 
@@ -45,13 +45,15 @@ pub fn bindings(
                 if state.status == 0 || (vppb == 0 && state.status == 2) {
                     continue; // nothing, or a host's own port
                 }
-                match bind::look(fabric, switch.way(), bridge)? {
-                    Shows::Nothing => {}
-                    Shows::Port(port, ld) => {
+                match bind::read_bridge(fabric, switch.way(), bridge)? {
+                    BridgeState::Nothing => {}
+                    BridgeState::Port(port, ld) => {
                         found.local.push(Local { bridge, port, ld: ld.map(u16::from) });
                     }
-                    Shows::Pid(pid) => drop(ends.insert(bridge, pid)),
-                    Shows::InBetween => odd.push(format!("{bridge} is neither bound nor unbound")),
+                    BridgeState::Pid(pid) => drop(ends.insert(bridge, pid)),
+                    BridgeState::InBetween => {
+                        odd.push(format!("{bridge} is neither bound nor unbound"));
+                    }
                 }
             }
         }
@@ -205,7 +207,7 @@ pub fn merge(kept: &State, now: Inventory) -> State {
         let mut lost = switch.clone();
         lost.whole = false;
         let from = lost.came.map_or(PortRef::new(SwitchId(0), 0), |came| at(came.from));
-        lost.came = Some(Came { from, at: lost.came.map_or(0, |came| came.at) });
+        lost.came = Some(ReachedFrom { from, at: lost.came.map_or(0, |came| came.at) });
         for port in &mut lost.ports {
             if let Partner::Switch(far) = &mut port.partner {
                 *far = at(*far);
@@ -299,7 +301,7 @@ fn renumbered(
         places.push(place.unwrap_or(gfds.len() - 1));
     }
     for switch in &mut now.switches {
-        switch.came = switch.came.map(|came| Came { from: at(came.from), ..came });
+        switch.came = switch.came.map(|came| ReachedFrom { from: at(came.from), ..came });
         for port in &mut switch.ports {
             match &mut port.partner {
                 Partner::Switch(far) => *far = at(*far),
@@ -335,7 +337,7 @@ fn may_be_entry(old: &Switch, now: &Inventory) -> bool {
 
 /// What came of holding what was believed against what the fabric shows.
 #[derive(Debug, Default)]
-pub struct Compared {
+pub struct Reconciled {
     /// Who sees what.
     pub bindings: Bindings,
     /// Who has which memory.
@@ -355,7 +357,7 @@ pub fn compare(
     believed: &State,
     shown: (Bindings, Memory),
     wanted: &dyn Fn(&Uuid, &[Pid]) -> bool,
-) -> Compared {
+) -> Reconciled {
     let (mut bindings, mut memory) = shown;
     bindings.cut.clone_from(&believed.bindings.cut);
     bindings.lost.clone_from(&believed.bindings.lost);
@@ -423,7 +425,7 @@ pub fn compare(
     bindings.local.sort_by_key(|local| local.bridge);
     bindings.remote.sort_by_key(|link| link.host.bridge);
     memory.shares.sort_by_key(|share| share.tag);
-    Compared { bindings, memory, said, forgotten, unbound }
+    Reconciled { bindings, memory, said, forgotten, unbound }
 }
 
 /// The GFDs that show nothing of their part of a share, where what the others show is as it was; none otherwise.

@@ -12,13 +12,13 @@ use weft_parsers::cci::{Header, Request as Command};
 use weft_parsers::fabric::{DrtEntry, Pid};
 use weft_rpc::Refused;
 
+use super::desired::{name_of, parse_pid};
+use super::display_names::DisplayNames;
 use super::request::{
-    Access, BindingRow, CciAnswer, CostRow, Drawn, PartRow, PidRow, Request, Response, RouteRow,
-    Routes, ShareRow,
+    Access, BindingRow, CciAnswer, CostRow, PartRow, PidRow, Request, Response, RouteRow, Routes,
+    ShareRow, TopologyFormat,
 };
-use super::spoken::Called;
-use super::want::{name_of, parse_pid};
-use super::{Fm, names, no, with_causes};
+use super::{Fm, names, refuse, with_causes};
 use crate::cci::{CallError, TransportError, Way};
 use crate::change::Running;
 use crate::inventory::{OWN_PORT, Switch, TargetKind};
@@ -32,21 +32,23 @@ const CDAT_PIECE: u64 = 512;
 const CDAT_MAX: usize = 1 << 20;
 
 impl Fm {
-    pub(super) fn look(&mut self, request: &Request) -> Result<Response, Refused> {
+    pub(super) fn query(&mut self, request: &Request) -> Result<Response, Refused> {
         match request {
             Request::Status => Ok(Response::Status(self.board.status())),
             Request::Events { after } => Ok(Response::Events(self.board.events(*after))),
             Request::Topology { drawn } => {
                 let inventory = &self.up()?.inventory;
                 let mut text = String::new();
-                let called = &Called::new(&self.want, inventory);
+                let called = &DisplayNames::new(&self.desired, inventory);
                 let drawn = match drawn {
-                    Drawn::Data => return Ok(Response::Inventory(Box::new(inventory.clone()))),
-                    Drawn::Text => topology::tree(inventory, called, &mut text),
-                    Drawn::Dot => topology::dot(inventory, called, &mut text),
-                    Drawn::Svg => topology::svg(inventory, called, &mut text),
+                    TopologyFormat::Data => {
+                        return Ok(Response::Inventory(Box::new(inventory.clone())));
+                    }
+                    TopologyFormat::Text => topology::tree(inventory, called, &mut text),
+                    TopologyFormat::Dot => topology::dot(inventory, called, &mut text),
+                    TopologyFormat::Svg => topology::svg(inventory, called, &mut text),
                 };
-                drawn.map_err(no)?;
+                drawn.map_err(refuse)?;
                 Ok(Response::Topology(text))
             }
             Request::Bindings => Ok(Response::Bindings(bindings(self.up()?))),
@@ -55,14 +57,14 @@ impl Fm {
             Request::Gim => self.up().map(|_| Response::Gim(self.shown())),
             Request::Access { host } => {
                 let host = self.names(|names| names.host(host))?;
-                self.access(host).map(Response::Access).map_err(no)
+                self.access(host).map(Response::Access).map_err(refuse)
             }
             Request::Pids => Ok(Response::Pids(pids(self.up()?))),
             Request::Cdat { read: None } => self.costs().map(Response::Costs),
             Request::Cdat { read: Some(pid) } => {
                 let pid = parse_pid(pid).map_err(Refused::bad_request)?;
                 self.up()?;
-                self.cdat(pid).map(Response::Bytes).map_err(no)
+                self.cdat(pid).map(Response::Bytes).map_err(refuse)
             }
             Request::Trace { host, hpa } => self.trace_of(host, *hpa),
             _ => Err(Refused::bad_request("that is no question")),
@@ -75,7 +77,7 @@ impl Fm {
         let (plan, mut rows, mut proof) = (&running.plan, Vec::new(), None);
         if prove {
             // As the switches hold them; of what they do not answer, as they are planned.
-            let facts = plan.proof.check(&plan.graph, &plan.routed.tables).map_err(no)?;
+            let facts = plan.proof.check(&plan.graph, &plan.routed.tables).map_err(refuse)?;
             let head = format!(
                 "checked: {} channels, {} waits, none of them backwards\n",
                 facts.channels, facts.waits
@@ -143,7 +145,7 @@ impl Fm {
     /// What paths cost: of hosts to GFDs, of who reaches GIM to whose it is, and of virtual links.
     fn costs(&self) -> Result<Vec<CostRow>, Refused> {
         let running = self.up()?;
-        let figures = self.want.figures();
+        let figures = self.desired.figures();
         let (inventory, plan) = (&running.inventory, &running.plan);
         let mut rows = Vec::new();
         let mut row = |from: Host, to: Pid, what: String| {
@@ -273,13 +275,13 @@ pub fn bytes(text: &str) -> Result<Vec<u8>, String> {
 }
 
 /// What a component said to bytes.
-pub(super) fn said(answer: Result<Vec<u8>, TransportError>) -> Result<CciAnswer, Refused> {
+pub(super) fn cci_answer(answer: Result<Vec<u8>, TransportError>) -> Result<CciAnswer, Refused> {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error @ (TransportError::Malformed(_) | TransportError::TooLong)) => {
             return Err(Refused::bad_request(with_causes(&error)));
         }
-        Err(error) => return Err(no(error)),
+        Err(error) => return Err(refuse(error)),
     };
     let (header, payload) = Header::parse(&answer)
         .map_err(|error| Refused::because(format!("the answer makes no sense: {error}")))?;

@@ -1,6 +1,6 @@
 //! Tables of a fabric as they are kept over a restart of the FM.
 //!
-//! Shape: [`Routed`] <-> [`Kept`], lists of numbers; entries that lead nowhere are left out.
+//! Shape: [`Routed`] <-> [`StoredRoutes`], lists of numbers; entries that lead nowhere are left out.
 //! Units: none.
 //! Source: docs/spec/wire-formats.md §4.5 (5704h, 5708h): entries stand as on the wire.
 
@@ -12,26 +12,26 @@ use super::{Order, Routed, SwitchTables, Tables};
 
 /// What is kept.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Kept {
+pub struct StoredRoutes {
     /// Rank and root of each switch.
     order: Vec<(u32, u16)>,
-    switches: Vec<KeptSwitch>,
+    switches: Vec<StoredSwitch>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptSwitch {
+struct StoredSwitch {
     drt: Vec<(u16, [u8; 2])>,
     rgt: Vec<(u8, [u8; 12])>,
 }
 
-impl Kept {
+impl StoredRoutes {
     /// What is kept of `routed`.
     #[must_use]
     pub fn of(routed: &Routed) -> Self {
         let of = |tables: &SwitchTables| {
             let entries = (0..Pid::COUNT).map(|at| (pid_at(at), tables.drt(pid_at(at))));
             let valid = entries.filter(|(_, entry)| *entry != DrtEntry::Invalid);
-            KeptSwitch {
+            StoredSwitch {
                 drt: valid.map(|(pid, entry)| (pid.bits(), entry.emit())).collect(),
                 rgt: tables.groups().map(|(at, group)| (at, group.emit())).collect(),
             }

@@ -1,6 +1,6 @@
 //! The state that is wanted of a fabric, as a file tells it.
 //!
-//! Shape: TOML -> [`Want`]: names, hosts, bindings, memory; what they mean in a fabric is seen by [`super::names`].
+//! Shape: TOML -> [`DesiredState`]: names, hosts, bindings, memory; what they mean in a fabric is seen by [`super::names`].
 //! Units: bytes; ns.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; TOML 1.0.
 
@@ -13,7 +13,7 @@ use weft_parsers::fabric::Pid;
 use crate::cci::Peer;
 use crate::cdat::Figures;
 use crate::inventory::Manager;
-use crate::memory::map::{self, Kind, Own, Range};
+use crate::memory::map::{self, Kind, LocalRange, Range};
 
 /// UUID of an FM that is given none.
 const UUID: Uuid = *b"weft fabric mgr\0";
@@ -24,7 +24,7 @@ const LEN_MAX: u64 = 16 << 20;
 
 /// Why there is no wanted state.
 #[derive(Debug, thiserror::Error)]
-pub enum WantError {
+pub enum DesiredStateError {
     /// The file cannot be read.
     #[error("read {0}")]
     File(String, #[source] std::io::Error),
@@ -74,7 +74,7 @@ pub struct Secondary {
 /// A name of a switch or GFD.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Named {
+pub struct NamedComponent {
     /// The name.
     pub name: String,
     /// Whose.
@@ -102,7 +102,7 @@ pub struct HostName {
 
 /// `BASE:SIZE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnAddresses(pub Own);
+pub struct OwnAddresses(pub LocalRange);
 
 impl<'de> Deserialize<'de> for OwnAddresses {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -112,16 +112,19 @@ impl<'de> Deserialize<'de> for OwnAddresses {
         let base = parse_address(base).map_err(serde::de::Error::custom)?;
         let len = parse_size(len).or_else(|_| parse_address(len)).map_err(|_| bad())?;
         let is_all = len > 0 && base.checked_add(len - 1).is_some();
-        if is_all { Ok(Self(Own { base, len })) } else { Err(bad()) }
+        if is_all { Ok(Self(LocalRange { base, len })) } else { Err(bad()) }
     }
 }
 
 impl HostName {
     /// Addresses that it has for itself.
     #[must_use]
-    pub fn own(&self) -> Vec<Own> {
+    pub fn own(&self) -> Vec<LocalRange> {
         let said = self.own_addresses.as_ref();
-        said.map_or_else(|| Own::OF_WEFT.to_vec(), |all| all.iter().map(|one| one.0).collect())
+        said.map_or_else(
+            || LocalRange::WEFT_HOST.to_vec(),
+            |all| all.iter().map(|one| one.0).collect(),
+        )
     }
 }
 
@@ -140,7 +143,7 @@ pub struct DeviceName {
 /// Memory of a host or device that others reach (GIM).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WantedGim {
+pub struct DesiredGim {
     /// What it is called.
     pub name: String,
     /// Whose memory it is: a host or a device.
@@ -171,7 +174,7 @@ pub struct Bind {
 /// Memory.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub struct DesiredMemory {
     /// Its name: 1 to 16 bytes, the tag of its extents.
     pub name: String,
     /// Who has it.
@@ -195,16 +198,16 @@ pub struct Wanted {
 /// All that is wanted.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Want {
+pub struct DesiredState {
     /// Who manages.
     #[serde(default)]
     pub fm: Management,
     /// Names of switches.
     #[serde(default, rename = "switch")]
-    pub switches: Vec<Named>,
+    pub switches: Vec<NamedComponent>,
     /// Names of GFDs.
     #[serde(default, rename = "gfd")]
-    pub gfds: Vec<Named>,
+    pub gfds: Vec<NamedComponent>,
     /// Hosts.
     #[serde(default, rename = "host")]
     pub hosts: Vec<HostName>,
@@ -216,29 +219,29 @@ pub struct Want {
     pub binds: Vec<Bind>,
     /// Memory.
     #[serde(default, rename = "memory")]
-    pub memory: Vec<Wanted>,
+    pub memory: Vec<DesiredMemory>,
     /// Memory that hosts and devices show each other.
     #[serde(default)]
-    pub gim: Vec<WantedGim>,
+    pub gim: Vec<DesiredGim>,
 }
 
-impl Want {
+impl DesiredState {
     /// Reads a file.
     ///
     /// # Errors
-    /// See [`WantError`].
-    pub fn load(path: &Path) -> Result<Self, WantError> {
+    /// See [`DesiredStateError`].
+    pub fn load(path: &Path) -> Result<Self, DesiredStateError> {
         use std::io::Read;
         let name = path.display().to_string();
         let mut text = String::new();
         let file = std::fs::File::open(path);
         let read = file.and_then(|file| file.take(LEN_MAX + 1).read_to_string(&mut text));
         match read {
-            Err(error) => Err(WantError::File(name, error)),
-            Ok(_) if text.len() as u64 > LEN_MAX => Err(WantError::Long(name)),
+            Err(error) => Err(DesiredStateError::File(name, error)),
+            Ok(_) if text.len() as u64 > LEN_MAX => Err(DesiredStateError::Long(name)),
             Ok(_) => Self::parse(&text).map_err(|error| match error {
-                WantError::Toml(why) | WantError::Bad(why) => {
-                    WantError::Bad(format!("{name}: {why}"))
+                DesiredStateError::Toml(why) | DesiredStateError::Bad(why) => {
+                    DesiredStateError::Bad(format!("{name}: {why}"))
                 }
                 other => other,
             }),
@@ -249,57 +252,60 @@ impl Want {
     ///
     /// # Errors
     /// It is no TOML of this kind, or names something twice.
-    pub fn parse(text: &str) -> Result<Self, WantError> {
-        let want: Self = toml::from_str(text)
-            .map_err(|error| WantError::Toml(error.to_string().trim().to_owned()))?;
-        let named = want.switches.iter().chain(&want.gfds).map(|one| one.name.as_str());
-        let named = named.chain(want.devices.iter().map(|device| device.name.as_str()));
+    pub fn parse(text: &str) -> Result<Self, DesiredStateError> {
+        let desired: Self = toml::from_str(text)
+            .map_err(|error| DesiredStateError::Toml(error.to_string().trim().to_owned()))?;
+        let named = desired.switches.iter().chain(&desired.gfds).map(|one| one.name.as_str());
+        let named = named.chain(desired.devices.iter().map(|device| device.name.as_str()));
         let mut names: Vec<&str> =
-            named.chain(want.hosts.iter().map(|host| host.name.as_str())).collect();
-        names.extend(want.fm.entry.as_deref());
+            named.chain(desired.hosts.iter().map(|host| host.name.as_str())).collect();
+        names.extend(desired.fm.entry.as_deref());
         names.sort_unstable();
         let twice =
             names.windows(2).find(|two| two.first() == two.last()).and_then(|two| two.first());
         if let Some(name) = twice {
-            return Err(WantError::Bad(format!("{name:?} is the name of two")));
+            return Err(DesiredStateError::Bad(format!("{name:?} is the name of two")));
         }
         if let Some(name) = names.iter().find(|name| !is_name(name)) {
             let why = "expected a name of letters, digits, '-', '_' and '.' that is no PID";
-            return Err(WantError::Bad(format!("{why}, found {name:?}")));
+            return Err(DesiredStateError::Bad(format!("{why}, found {name:?}")));
         }
         let mut tags = Vec::new();
-        for share in &want.memory {
-            let tag = tag(&share.name).map_err(WantError::Bad)?;
+        for share in &desired.memory {
+            let tag = tag(&share.name).map_err(DesiredStateError::Bad)?;
             if tags.contains(&tag) {
-                return Err(WantError::Bad(format!("memory {:?} is there twice", share.name)));
+                return Err(DesiredStateError::Bad(format!(
+                    "memory {:?} is there twice",
+                    share.name
+                )));
             }
             tags.push(tag);
         }
-        for (at, gim) in want.gim.iter().enumerate() {
-            let before = want.gim.iter().take(at).map(|other| &other.name);
-            let mut others = before.chain(want.memory.iter().map(|share| &share.name));
+        for (at, gim) in desired.gim.iter().enumerate() {
+            let before = desired.gim.iter().take(at).map(|other| &other.name);
+            let mut others = before.chain(desired.memory.iter().map(|share| &share.name));
             if gim.name.is_empty() || others.any(|other| *other == gim.name) {
                 let why = "expected a name of its own, among memory and GIM";
-                return Err(WantError::Bad(format!("{why}, found {:?}", gim.name)));
+                return Err(DesiredStateError::Bad(format!("{why}, found {:?}", gim.name)));
             }
         }
-        want.check_addresses()?;
-        Ok(want)
+        desired.check_addresses()?;
+        Ok(desired)
     }
 
     /// Whether those who are called the same have room for all that they are to have; who they are, and which GFDs, is
     /// seen in the fabric only.
-    fn check_addresses(&self) -> Result<(), WantError> {
+    fn check_addresses(&self) -> Result<(), DesiredStateError> {
         let mut all: Vec<(&[String], Range<&str>)> = Vec::new();
         for one in &self.memory {
             let ways = one.ways.map_or(one.gfds.len(), usize::from);
             let name = format!("memory {:?}", one.name);
             if ways == 0 {
                 let which = "expected gfds, one for each way and in their order, or ways";
-                return Err(WantError::Bad(format!("{name}: {which}")));
+                return Err(DesiredStateError::Bad(format!("{name}: {which}")));
             }
             if let Some(why) = map::misfit(ways, one.granularity, one.hpa, one.size) {
-                return Err(WantError::Bad(format!("{name}: {why}")));
+                return Err(DesiredStateError::Bad(format!("{name}: {why}")));
             }
             let (hpa, len, granularity) = (one.hpa, one.size, one.granularity);
             let (kind, targets) = (Kind::Memory, vec![""; ways]);
@@ -317,8 +323,9 @@ impl Want {
                 let others: Vec<Range<&str>> = before.map(|(_, range)| range.clone()).collect();
                 let host = self.hosts.iter().find(|host| host.name == *name);
                 let own = host.map_or_else(Vec::new, HostName::own);
-                map::fits(new, &others, &own)
-                    .map_err(|why| WantError::Bad(format!("{}: {name:?}: {why}", new.name)))?;
+                map::fits(new, &others, &own).map_err(|why| {
+                    DesiredStateError::Bad(format!("{}: {name:?}: {why}", new.name))
+                })?;
             }
         }
         Ok(())
@@ -373,7 +380,7 @@ pub fn name_of(tag: &Uuid) -> String {
     let len = tag.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let text = std::str::from_utf8(tag.get(..len).unwrap_or_default()).ok();
     let text = text.filter(|text| !text.is_empty() && !text.chars().any(char::is_control));
-    text.map_or_else(|| crate::inventory::Named(*tag).to_string(), str::to_owned)
+    text.map_or_else(|| crate::inventory::UuidText(*tag).to_string(), str::to_owned)
 }
 
 /// A UUID as people write it.
@@ -516,15 +523,15 @@ hpa = "0x0100_0000_0000"
 
     #[test]
     fn a_file_says_what_is_wanted() {
-        let want = Want::parse(GOOD).unwrap();
-        assert_eq!(want.manager(), Manager { uuid: [0xF1; 16], pid: Pid::from_low_bits(0xFFD) });
-        assert_eq!((want.figures().switch_ps, want.figures().link_ps), (100_000, 0));
-        let share = &want.memory[0];
+        let desired = DesiredState::parse(GOOD).unwrap();
+        assert_eq!(desired.manager(), Manager { uuid: [0xF1; 16], pid: Pid::from_low_bits(0xFFD) });
+        assert_eq!((desired.figures().switch_ps, desired.figures().link_ps), (100_000, 0));
+        let share = &desired.memory[0];
         assert_eq!((share.size, share.granularity, share.hpa), (4 << 30, 256, 1 << 40));
-        assert_eq!(want.hosts[0].gae, Some(Peer::Unix("/run/h0".into())));
+        assert_eq!(desired.hosts[0].gae, Some(Peer::Unix("/run/h0".into())));
         assert_eq!(name_of(&tag("pool").unwrap()), "pool");
-        assert_eq!(Want::parse("").unwrap().manager().pid, Pid::from_low_bits(0xFFE));
-        let named = Want::parse(&GOOD.replacen("\"h0\"", "\"acc0\"", 1)).unwrap();
+        assert_eq!(DesiredState::parse("").unwrap().manager().pid, Pid::from_low_bits(0xFFE));
+        let named = DesiredState::parse(&GOOD.replacen("\"h0\"", "\"acc0\"", 1)).unwrap();
         assert_eq!(named.hosts[0].name, "acc0", "more than a PID has");
     }
 
@@ -554,7 +561,8 @@ hpa = "0x0100_0000_0000"
             ("gim", end, "prefix = true", None),
         ];
         for (table, hpa, rest, want) in cases {
-            let error = Want::parse(&more(table, hpa, rest)).err().map(|error| error.to_string());
+            let error =
+                DesiredState::parse(&more(table, hpa, rest)).err().map(|error| error.to_string());
             match (want, &error) {
                 (Some(want), Some(error)) => {
                     assert!(error.contains(want), "{table} {hpa:#x}: {error}");
@@ -565,7 +573,7 @@ hpa = "0x0100_0000_0000"
         }
         let other = more("memory", at, four)
             .replace("hosts = [\"h0\"]\nsize = \"4KiB\"", "hosts = [\"h1\"]\nsize = \"4KiB\"");
-        assert!(Want::parse(&other).is_ok(), "another host");
+        assert!(DesiredState::parse(&other).is_ok(), "another host");
     }
 
     #[test]
@@ -600,7 +608,7 @@ hpa = "0x0100_0000_0000"
         ];
         for (what, by, part) in cases {
             let text = GOOD.replacen(what, by, 1);
-            let error = Want::parse(&text).unwrap_err().to_string();
+            let error = DesiredState::parse(&text).unwrap_err().to_string();
             assert!(error.contains(part), "{by}: {error}");
         }
     }

@@ -11,17 +11,17 @@ const NOT_TAKEN: &str = "which is not that port's: it is not taken";
 
 impl Fm {
     /// Tells what has been announced in whose name since the last look. The edge has let none of it pass.
-    pub(super) fn look_for_strangers(&mut self) {
+    pub(super) fn report_pid_mismatches(&mut self) {
         let Some(running) = &self.running else { return };
-        let now = running.strangers.clone();
+        let now = running.pid_mismatches.clone();
         self.trouble.retain(|line| !line.ends_with(NOT_TAKEN));
-        for stranger @ (at, pid) in &now {
+        for pid_mismatch @ (at, pid) in &now {
             let text = format!("{at}: who is there calls itself PID {pid}, {NOT_TAKEN}");
-            if !self.strangers.contains(stranger) {
-                self.board.happened(text.clone());
+            if !self.pid_mismatches.contains(pid_mismatch) {
+                self.board.record_event(text.clone());
             }
             self.trouble.push(text);
         }
-        self.strangers = now;
+        self.pid_mismatches = now;
     }
 }
