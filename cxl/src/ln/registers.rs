@@ -113,8 +113,8 @@ impl LnrRegisters {
         [h0, h1, h2, h3, c0, c1, k0, k1]
     }
 
-    /// Writes the control register. While LN is on, line size and limit stay as they are (the seed leaves the
-    /// result open); otherwise they and the enable bit may come in one write. A limit above the capability's
+    /// Writes the control register. While LN is on, line size and limit stay as they are (what a change would lead to
+    /// is not defined); otherwise they and the enable bit may come in one write. A limit above the capability's
     /// maximum is taken as the maximum; a line size that is not supported leaves the hardwired one.
     pub fn write_control(&mut self, value: u16) -> ControlChange {
         let enable = value & ENABLE != 0;

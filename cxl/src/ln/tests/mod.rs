@@ -1,4 +1,4 @@
-//! Rules of the seed, one test each.
+//! Rules of Lightweight Notification, one test each.
 //! Shape: tables, name first.
 //! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
