@@ -4,6 +4,7 @@
 //! Units: time as a parameter.
 //! Source: docs/endpoint.md.
 
+use serde_json::Value;
 use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
@@ -15,15 +16,38 @@ use super::event_log::EventLog;
 
 /// Something at the ends of links.
 pub trait Endpoint: Send {
-    /// `host`, `device`, `gfd`, `hbr`.
+    /// Its kind, as `weft endpoint` calls it.
     fn kind(&self) -> &'static str;
+
+    /// What it is called.
+    fn name(&self) -> &str;
 
     /// Its links.
     fn link_count(&self) -> usize {
         1
     }
 
-    /// Takes in what the ports have, sends what is to be sent, and tells `log` what came of it.
+    /// Takes in what the ports have, and sends what is to be sent.
+    ///
+    /// # Errors
+    /// A port's own.
+    fn poll_links(
+        &mut self,
+        now: Instant,
+        ports: &mut [Box<dyn Port>],
+        bufs: &mut Bufs,
+    ) -> Result<Progress, PortError>;
+
+    /// Tells `log` of the next thing that happened; false if there is none.
+    fn next_event(&mut self, log: &mut EventLog) -> bool;
+
+    /// Moves commands under way on, tells `log` of those that are over, and says how many requests it has submitted.
+    fn submit_requests(&mut self, now: Instant, log: &mut EventLog) -> usize {
+        let _ = (now, log);
+        0
+    }
+
+    /// Moves commands, frames and events on once, and tells `log` what came of it.
     ///
     /// # Errors
     /// A port's own.
@@ -33,7 +57,15 @@ pub trait Endpoint: Send {
         ports: &mut [Box<dyn Port>],
         bufs: &mut Bufs,
         log: &mut EventLog,
-    ) -> Result<Progress, PortError>;
+    ) -> Result<Progress, PortError> {
+        self.submit_requests(now, log);
+        let mut progress = self.poll_links(now, ports, bufs)?;
+        while self.next_event(log) {
+            progress.frames += 1; // what it led to is to be sent
+        }
+        progress.frames += self.submit_requests(now, log);
+        Ok(progress)
+    }
 
     /// Takes a command: answers it at once, or says `None` and tells `log` later by its number.
     ///
@@ -46,8 +78,17 @@ pub trait Endpoint: Send {
         command: &Command,
     ) -> Result<Option<Answer>, Refused>;
 
+    /// What it counts, by who counts.
+    fn counts(&self) -> Value;
+
+    /// What else there is to say of it.
+    fn detail(&self) -> Value;
+
     /// Counts and details of what it is; links are the runner's to tell.
-    fn status(&self) -> Status;
+    fn status(&self) -> Status {
+        let (kind, name) = (self.kind().to_owned(), self.name().to_owned());
+        Status { kind, name, links: Vec::new(), counts: self.counts(), detail: self.detail() }
+    }
 
     /// Gives back all chunks that wait.
     fn release(&mut self, bufs: &mut Bufs);

@@ -4,19 +4,74 @@
 //! Units: none.
 //! Source: docs/endpoint.md.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use weft_cxl::hbr::{Event, HbrSwitch};
+use weft_cxl::hbr::{Event, HbrConfig, HbrSwitch};
 use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
+use weft_parsers::MacAddr;
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for};
-use super::command::{Answer, Command, Status};
+use super::command::{Answer, Command};
 use super::event_log::EventLog;
+use super::spec::{Common, Spec, SpecError, identity};
 
 /// An HBR switch.
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HbrSpec {
+    /// What all endpoints have
+    #[cfg_attr(feature = "clap", command(flatten))]
+    #[serde(flatten)]
+    pub common: Common,
+    /// Number of the first slot [default: 16]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub slot_first: Option<u16>,
+    /// What vanishes from a slot without notice is an error
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub no_surprise: bool,
+}
+
+impl Spec for HbrSpec {
+    const KIND: &'static str = "hbr";
+    const ONE_LINK: bool = false;
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn common_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError> {
+        Ok(Box::new(self.build(self.common.port.len(), macs)?))
+    }
+}
+
+impl HbrSpec {
+    /// The switch with so many `links`, whose ports have `macs`.
+    ///
+    /// # Errors
+    /// See [`SpecError`].
+    pub fn build(&self, links: usize, macs: &[MacAddr]) -> Result<HbrEndpoint, SpecError> {
+        let carries = self.common.carries()?;
+        let ends = (0..links).map(|link| self.common.end("hbr", carries, macs, link));
+        let switch = HbrSwitch::new(HbrConfig {
+            identity: identity(0x0200, 0x06_04_00),
+            ends: ends.collect::<Result<_, _>>()?,
+            slot_first: self.slot_first.unwrap_or(16),
+            surprise: !self.no_surprise,
+        })?;
+        Ok(HbrEndpoint::new(switch, &self.common.name("hbr")))
+    }
+}
+
+/// An HBR switch that runs.
 pub struct HbrEndpoint {
     switch: HbrSwitch,
     name: String,
@@ -44,19 +99,26 @@ impl Endpoint for HbrEndpoint {
         self.switch.bridges().len()
     }
 
-    fn poll(
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn poll_links(
         &mut self,
         now: Instant,
         ports: &mut [Box<dyn Port>],
         bufs: &mut Bufs,
-        log: &mut EventLog,
     ) -> Result<Progress, PortError> {
         let mut ports: Vec<&mut dyn Port> =
             ports.iter_mut().map(|port| &mut **port as &mut dyn Port).collect();
-        let progress = self.switch.poll(now, &mut ports, bufs)?;
-        for event in self.switch.take_events() {
-            let word = |on: bool, yes: &'static str, no: &'static str| if on { yes } else { no };
-            match event {
+        self.switch.poll(now, &mut ports, bufs)
+    }
+
+    fn next_event(&mut self, log: &mut EventLog) -> bool {
+        let events = self.switch.take_events();
+        let word = |on: bool, yes: &'static str, no: &'static str| if on { yes } else { no };
+        for event in &events {
+            match *event {
                 Event::Reset { port, on } => {
                     log.event("reset", format!("port {port} {}", word(on, "begins", "ends")));
                 }
@@ -65,14 +127,18 @@ impl Endpoint for HbrEndpoint {
                 }
             }
         }
-        Ok(progress)
+        !events.is_empty()
     }
 
     fn begin(&mut self, _: Instant, _: u64, command: &Command) -> Result<Option<Answer>, Refused> {
         Err(not_for("HBR switch", command))
     }
 
-    fn status(&self) -> Status {
+    fn counts(&self) -> Value {
+        json!({ "switch": self.switch.counts(), "links": self.switch.end_counts() })
+    }
+
+    fn detail(&self) -> Value {
         let bridges: Vec<Value> = self
             .switch
             .bridges()
@@ -87,13 +153,7 @@ impl Endpoint for HbrEndpoint {
                 })
             })
             .collect();
-        Status {
-            kind: "hbr".to_owned(),
-            name: self.name.clone(),
-            links: Vec::new(),
-            counts: json!({ "switch": self.switch.counts(), "links": self.switch.end_counts() }),
-            detail: json!({ "bridges": bridges }),
-        }
+        json!({ "bridges": bridges })
     }
 
     fn release(&mut self, bufs: &mut Bufs) {

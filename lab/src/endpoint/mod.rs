@@ -12,6 +12,7 @@ pub mod event_log;
 pub mod gfd;
 pub mod hbr;
 pub mod host;
+mod kinds;
 pub mod number;
 pub mod runner;
 pub mod spec;
@@ -20,7 +21,22 @@ mod tree;
 
 pub use api::Endpoint;
 pub use command::{Answer, Command};
+pub use device::spec::DeviceSpec;
+pub use gfd::spec::GfdSpec;
+pub use hbr::HbrSpec;
+pub use host::spec::HostSpec;
 pub use runner::{Runner, RunnerError, RunnerHandle};
+
+kinds::endpoint_kinds! {
+    /// Play a host: a root port, memory, and the software that uses both
+    Host(HostSpec),
+    /// Play a device with BARs and DMA
+    Device(DeviceSpec),
+    /// Play a G-FAM device
+    Gfd(GfdSpec),
+    /// Play an HBR switch: the first port is the upstream one
+    Hbr(HbrSpec),
+}
 
 #[cfg(test)]
 mod tests;

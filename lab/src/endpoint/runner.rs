@@ -166,11 +166,6 @@ impl Runner {
         self.handle.called.load(Ordering::Acquire) // pairs with `RunnerHandle::call`
     }
 
-    /// What it drives.
-    pub fn endpoint(&mut self) -> &mut dyn Endpoint {
-        self.endpoint.as_mut()
-    }
-
     /// What it is, its links and counts.
     #[must_use]
     pub fn status(&self) -> Status {

@@ -8,7 +8,7 @@ use weft_rpc::Refused;
 
 use super::command::{Access, Export, LoadReport, Own, Status, TransferReport, Via};
 use super::number::{Hex, Num};
-use super::spec::{DeviceSpec, GfdSpec, HbrSpec, HostSpec, over};
+use super::spec::over;
 use super::*;
 
 const FRAME_LEN_MAX: usize = 2_048;

@@ -16,8 +16,8 @@ use super::layout::gim::GimRange;
 use super::layout::{Layout, Part};
 use super::topology::Topology;
 use crate::endpoint::command::Export;
+use crate::endpoint::host::spec::MEMORY_BASE;
 use crate::endpoint::number::{Hex, Num};
-use crate::endpoint::spec::MEMORY_BASE;
 use crate::endpoint::{Answer, Command};
 
 /// How often a host that is looking already is asked again.

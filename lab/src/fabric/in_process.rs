@@ -29,9 +29,10 @@ use weft_pbr_switch::{
 };
 use weft_rpc::Refused;
 
+use super::endpoint_spec::endpoint_spec;
 use super::layout::{End, Layout, Part, PortRole, uuid};
-use super::topology::{DeviceKind, Topology};
-use crate::endpoint::spec::{Common, DeviceSpec, GfdSpec, HbrSpec, HostSpec, SpecError};
+use super::topology::Topology;
+use crate::endpoint::spec::SpecError;
 use crate::endpoint::{Answer, Command, Endpoint, Runner, RunnerError, RunnerHandle};
 
 /// Longest frame of all links.
@@ -320,61 +321,14 @@ fn agent(layout: &Layout, at: usize, fixed: Option<&StaticInit>) -> Result<Agent
     ))
 }
 
-/// Where hosts see memory of the fabric: all that lies from 1 TiB on, for 256 TiB.
-pub const FABRIC_WINDOW: &str = "0x10000000000:0x1000000000000";
-
-fn common(name: &str) -> Common {
-    Common { name: Some(name.to_owned()), ..Common::default() }
-}
-
-/// The endpoint of a part that is no PBR switch.
+/// A part that is no PBR switch.
 fn endpoint_of(
     topology: &Topology,
     layout: &Layout,
     part: Part,
 ) -> Result<Option<Box<dyn Endpoint>>, SpecError> {
-    let common = common(layout.name(part));
-    Ok(Some(match part {
-        Part::Switch(_) => return Ok(None),
-        Part::Host(at) => {
-            let Some(host) = topology.hosts.get(at) else { return Ok(None) };
-            let spec = HostSpec {
-                common,
-                hpa_memory: vec![format!("{}MiB", host.memory_mib)],
-                fabric_window: Some(FABRIC_WINDOW.to_owned()),
-                ..HostSpec::default()
-            };
-            Box::new(spec.build(&[])?)
-        }
-        Part::Device(at) => {
-            let Some(device) = topology.devices.get(at) else { return Ok(None) };
-            let [.., high, low] = at.to_be_bytes();
-            let device_id = 0x0D00 + u64::from(u16::from_be_bytes([high, low]));
-            let spec = DeviceSpec {
-                common,
-                device_id: Some(crate::endpoint::number::Num(device_id)),
-                gim: device.kind != DeviceKind::Memory,
-                hdm: layout.device_memory(at),
-                ..DeviceSpec::default()
-            };
-            Box::new(spec.build(&[])?)
-        }
-        Part::Hbr(at) => {
-            let Some(hbr) = layout.hbrs.get(at) else { return Ok(None) };
-            Box::new(HbrSpec { common, ..HbrSpec::default() }.build(hbr.below.len() + 1, &[])?)
-        }
-        Part::Gfd(at) => {
-            let Some(gfd) = layout.gfds.get(at) else { return Ok(None) };
-            let spec = GfdSpec {
-                common,
-                capacity: Some(crate::endpoint::number::Num(u64::from(gfd.capacity_mib) << 20)),
-                serial: Some(crate::endpoint::number::Num(gfd.serial)),
-                managed: true,
-                ..GfdSpec::default()
-            };
-            Box::new(spec.build(&[])?)
-        }
-    }))
+    let spec = endpoint_spec(topology, layout, part, &|_| String::new());
+    spec.map(|spec| spec.endpoint(&[])).transpose()
 }
 
 impl InProcessFabric {
@@ -406,12 +360,8 @@ impl InProcessFabric {
                 (&pool, &mut bufs),
             )?);
         }
-        let mut all: Vec<Part> = (0..layout.hosts.len()).map(Part::Host).collect();
-        all.extend((0..layout.devices.len()).map(Part::Device));
-        all.extend((0..layout.hbrs.len()).map(Part::Hbr));
-        all.extend((0..layout.gfds.len()).map(Part::Gfd));
         let mut endpoints = Vec::new();
-        for part in all {
+        for part in layout.endpoints() {
             let name = || layout.name(part).to_owned();
             let made = endpoint_of(topology, &layout, part).map_err(|source| {
                 InProcessError::Spec { name: name(), source: Box::new(source) }

@@ -22,13 +22,13 @@ use weft_fm::store::{Store, StoreError};
 use weft_rpc::{Client, ClientError, Refused};
 
 use super::desired_state::desired_state;
+use super::endpoint_spec::endpoint_spec;
 use super::host_bringup::{BringupError, Host, MemoryGrants};
-use super::in_process::FABRIC_WINDOW;
 use super::layout::{End, Layout, LayoutError, Part, PortRole, uuid};
 use super::leftovers;
 use super::managed::{self, UpError};
 use super::static_init::{StaticFabric, sections};
-use super::topology::{DeviceKind, Start, Topology};
+use super::topology::{Start, Topology};
 use crate::endpoint::{Answer, Command};
 
 /// How long a process may take to answer, and the manager to bring all about.
@@ -374,64 +374,24 @@ impl Processes {
     }
 
     fn start_endpoints(&mut self) -> Result<(), ProcessError> {
-        let mut parts: Vec<Part> = (0..self.layout.hosts.len()).map(Part::Host).collect();
-        parts.extend((0..self.layout.devices.len()).map(Part::Device));
-        parts.extend((0..self.layout.hbrs.len()).map(Part::Hbr));
-        parts.extend((0..self.layout.gfds.len()).map(Part::Gfd));
-        for part in parts {
+        for part in self.layout.endpoints() {
             let name = self.layout.name(part).to_owned();
-            let socket = self.folder(&name)?.join("endpoint.sock");
-            let mut arguments = vec!["endpoint".to_owned()];
-            arguments.extend(self.endpoint(part));
-            let links = match part {
-                Part::Hbr(at) => self.layout.hbrs.get(at).map_or(1, |it| it.below.len() + 1),
-                _ => 1,
-            };
-            let ports = (0..=u8::MAX).take(links);
-            let devices: Vec<String> = ports.map(|port| self.device(End { part, port })).collect();
-            for device in &devices {
-                arguments.extend(["--port".to_owned(), format!("af_packet:{device}")]);
-            }
-            arguments.extend(["--name".to_owned(), name.clone()]);
-            arguments.extend(["--answer-ms".to_owned(), self.setup.answer_ms.to_string()]);
-            arguments.extend(["--socket".to_owned(), socket.display().to_string()]);
-            self.start(&name, &arguments, (devices, &socket))?;
+            let folder = self.folder(&name)?;
+            let (file, socket) = (folder.join("endpoint.toml"), folder.join("endpoint.sock"));
+            let device = |port| self.device(End { part, port });
+            let port = |port| format!("af_packet:{}", device(port));
+            let spec = endpoint_spec(&self.topology, &self.layout, part, &port);
+            let Some(mut spec) = spec else { continue };
+            spec.common_mut().answer_ms = Some(self.setup.answer_ms.into());
+            std::fs::write(&file, spec.to_toml())
+                .map_err(io(format!("write {}", file.display())))?;
+            let devices = (0..self.layout.link_count(part)).map(device).collect();
+            let [file, at] = [&file, &socket].map(|path| path.display().to_string());
+            let arguments = ["endpoint", spec.kind(), "--config", &file, "--socket", &at];
+            self.start(&name, &arguments.map(ToOwned::to_owned), (devices, &socket))?;
             self.listens(&socket)?;
         }
         Ok(())
-    }
-
-    /// What an endpoint is told beside its ports and its name.
-    fn endpoint(&self, part: Part) -> Vec<String> {
-        match part {
-            Part::Switch(_) => Vec::new(),
-            Part::Host(at) => {
-                let memory = self.topology.hosts.get(at).map_or(16, |host| host.memory_mib);
-                let window = FABRIC_WINDOW.to_owned();
-                let size = format!("{memory}MiB");
-                ["host", "--hpa-memory", &size, "--fabric-window", &window].map(Into::into).into()
-            }
-            Part::Device(at) => {
-                let device = self.topology.devices.get(at);
-                let id = (0x0D00 + at).to_string();
-                let mut all = vec!["device".to_owned(), "--device-id".to_owned(), id];
-                if device.is_some_and(|device| device.kind != DeviceKind::Memory) {
-                    all.push("--gim".to_owned());
-                }
-                if let Some(range) = self.layout.device_memory(at) {
-                    all.extend(["--hdm".to_owned(), range]);
-                }
-                all
-            }
-            Part::Hbr(_) => vec!["hbr".to_owned()],
-            Part::Gfd(at) => {
-                let gfd = self.layout.gfds.get(at);
-                let capacity = format!("{}MiB", gfd.map_or(256, |gfd| gfd.capacity_mib));
-                let serial = gfd.map_or(1, |gfd| gfd.serial).to_string();
-                let all = ["gfd", "--capacity", &capacity, "--serial", &serial, "--managed"];
-                all.map(Into::into).into()
-            }
-        }
     }
 
     fn manager_socket(&self) -> PathBuf {

@@ -377,6 +377,7 @@ mod tests {
     use crate::cli::{Cli, Command as Top};
     use crate::commands::endpoint::EndpointCommand;
     use clap::Parser;
+    use weft_lab::endpoint::EndpointSpec;
 
     fn parse(line: &str) -> Result<EndpointCommand, clap::Error> {
         let words = ["weft", "endpoint"].into_iter().chain(line.split(' '));
@@ -447,25 +448,31 @@ mod tests {
         }
     }
 
+    fn played(line: &str) -> EndpointSpec {
+        match parse(line).unwrap() {
+            EndpointCommand::Play(spec) => spec,
+            EndpointCommand::Ctl(_) => panic!("{line}: nothing is played"),
+        }
+    }
+
     #[test]
     fn endpoints_are_specified_by_flags() {
         let host =
             "host --port tap:t0 --hpa-memory 64MiB --hpa-memory 0x40000000:1M --read-max 256 -c f";
-        let EndpointCommand::Host { spec, .. } = parse(host).unwrap() else { panic!("a host") };
+        let EndpointSpec::Host(spec) = played(host) else { panic!("a host") };
+        assert_eq!(spec.common.config, Some("f".into()));
         assert_eq!((spec.common.port, spec.read_max), (vec!["tap:t0".to_owned()], Some(Num(256))));
         assert_eq!(spec.hpa_memory, ["64MiB", "0x40000000:1M"]);
         let device = "device --port a --bar 0=io:64 --gim --functions 2";
-        let EndpointCommand::Device { spec, .. } = parse(device).unwrap() else {
-            panic!("a device")
-        };
+        let EndpointSpec::Device(spec) = played(device) else { panic!("a device") };
         assert_eq!(
             (spec.bar, spec.gim, spec.functions),
             (vec!["0=io:64".to_owned()], true, Some(2))
         );
-        let gfd = parse("gfd --port a --capacity 1GiB --file m --grant 1=0:16MiB").unwrap();
-        assert!(matches!(gfd, EndpointCommand::Gfd { .. }));
+        let gfd = played("gfd --port a --capacity 1GiB --file m --grant 1=0:16MiB");
+        assert!(matches!(gfd, EndpointSpec::Gfd(_)));
         let hbr = "hbr --port a --port b --no-surprise";
-        let EndpointCommand::Hbr { spec, .. } = parse(hbr).unwrap() else { panic!("a switch") };
+        let EndpointSpec::Hbr(spec) = played(hbr) else { panic!("a switch") };
         assert_eq!((spec.common.port.len(), spec.no_surprise), (2, true));
         for line in [
             "host --fly",

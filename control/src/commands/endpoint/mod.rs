@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_parsers::MacAddr;
@@ -23,8 +23,8 @@ use crate::live::confine;
 use crate::log::Log;
 use crate::mgmt::Server;
 use crate::supervise::Supervisor;
-use weft_lab::endpoint::spec::{Common, DeviceSpec, GfdSpec, HbrSpec, HostSpec, SpecError, over};
-use weft_lab::endpoint::{Endpoint, Runner};
+use weft_lab::endpoint::spec::SpecError;
+use weft_lab::endpoint::{EndpointSpec, Runner};
 use weft_lab::netdev;
 
 /// Chunks of the pool, for each link.
@@ -35,55 +35,11 @@ const FILE_MAX: u64 = 1 << 20;
 /// What to play, or to ask.
 #[derive(Debug, Subcommand)]
 pub enum EndpointCommand {
-    /// Play a host: a root port, memory, and the software that uses both
-    Host {
-        /// Where it listens, and its file
-        #[command(flatten)]
-        run: RunArgs,
-        /// What it is
-        #[command(flatten)]
-        spec: HostSpec,
-    },
-    /// Play a device with BARs and DMA
-    Device {
-        /// Where it listens, and its file
-        #[command(flatten)]
-        run: RunArgs,
-        /// What it is
-        #[command(flatten)]
-        spec: DeviceSpec,
-    },
-    /// Play a G-FAM device
-    Gfd {
-        /// Where it listens, and its file
-        #[command(flatten)]
-        run: RunArgs,
-        /// What it is
-        #[command(flatten)]
-        spec: GfdSpec,
-    },
-    /// Play an HBR switch: the first port is the upstream one
-    Hbr {
-        /// Where it listens, and its file
-        #[command(flatten)]
-        run: RunArgs,
-        /// What it is
-        #[command(flatten)]
-        spec: HbrSpec,
-    },
+    /// Play an endpoint
+    #[command(flatten)]
+    Play(EndpointSpec),
     /// Steer an endpoint that runs
     Ctl(ctl::CtlArgs),
-}
-
-/// What all kinds are started with.
-#[derive(Args, Debug)]
-pub struct RunArgs {
-    /// TOML with the same fields, with underscores; flags go before it
-    #[arg(short, long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Control socket; in the user's directory of sockets by default, by name
-    #[arg(long)]
-    socket: Option<PathBuf>,
 }
 
 /// Plays it or asks it.
@@ -92,22 +48,10 @@ pub struct RunArgs {
 /// Whatever keeps it from being done.
 pub fn run(command: EndpointCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
-        EndpointCommand::Host { run, spec } => {
-            let spec = over(&text(&run)?, &spec).map_err(|e| usage(&e))?;
-            play(&run, "host", &spec.common, &|macs| Ok(Box::new(spec.build(macs)?)), out)
-        }
-        EndpointCommand::Device { run, spec } => {
-            let spec = over(&text(&run)?, &spec).map_err(|e| usage(&e))?;
-            play(&run, "device", &spec.common, &|macs| Ok(Box::new(spec.build(macs)?)), out)
-        }
-        EndpointCommand::Gfd { run, spec } => {
-            let spec = over(&text(&run)?, &spec).map_err(|e| usage(&e))?;
-            play(&run, "gfd", &spec.common, &|macs| Ok(Box::new(spec.build(macs)?)), out)
-        }
-        EndpointCommand::Hbr { run, spec } => {
-            let spec = over(&text(&run)?, &spec).map_err(|e| usage(&e))?;
-            let links = spec.common.port.len();
-            play(&run, "hbr", &spec.common, &|macs| Ok(Box::new(spec.build(links, macs)?)), out)
+        EndpointCommand::Play(flags) => {
+            let file = text(flags.common().config.as_deref())?;
+            let spec = flags.over(&file).map_err(|error| usage(&error))?;
+            play(&spec, flags.common().socket.as_deref(), out)
         }
         EndpointCommand::Ctl(args) => ctl::run(&args, out),
     }
@@ -126,10 +70,10 @@ fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) ->
 }
 
 /// The file that is named, or nothing.
-fn text(args: &RunArgs) -> Result<String, CliError> {
+fn text(path: Option<&Path>) -> Result<String, CliError> {
     use std::io::Read;
-    let Some(path) = &args.config else { return Ok(String::new()) };
-    let error = |source| CliError::File { verb: "read", path: path.clone(), source };
+    let Some(path) = path else { return Ok(String::new()) };
+    let error = |source| CliError::File { verb: "read", path: path.to_owned(), source };
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(error)?;
     file.take(FILE_MAX + 1).read_to_string(&mut text).map_err(error)?;
@@ -144,27 +88,20 @@ fn default_socket(name: &str) -> PathBuf {
     sockets_dir().join(name).join("endpoint.sock")
 }
 
-type Build<'a> = dyn Fn(&[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError> + 'a;
-
-/// Plays what `build` makes on the ports of `common` until a signal says stop.
-fn play(
-    run: &RunArgs,
-    kind: &str,
-    common: &Common,
-    build: &Build<'_>,
-    out: &mut dyn Write,
-) -> Result<(), CliError> {
+/// Plays `spec` until a signal says stop; it listens at `socket`.
+fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Result<(), CliError> {
+    let (kind, common) = (spec.kind(), spec.common());
     let name = common.name(kind);
     if !crate::config::value::is_name(&name) {
         return Err(CliError::Usage(format!("expected a name, found {name:?}")));
     }
     let links = common.port.len();
-    if kind != "hbr" && links != 1 {
+    if spec.has_one_link() && links != 1 {
         return Err(CliError::Usage(format!("expected one --port, found {links}")));
     }
     let made: Vec<Option<MacAddr>> = common.port.iter().map(|port| netdev::mac(port)).collect();
     let macs: Vec<MacAddr> = made.into_iter().map_while(|mac| mac).collect();
-    let endpoint = build(&macs).map_err(|error| usage(&error))?;
+    let endpoint = spec.endpoint(&macs).map_err(|error| usage(&error))?;
     confine::keep_only(confine::ENDPOINT)
         .map_err(|source| system("give up capabilities", source))?;
     let rate = common.rate().map_err(|error| usage(&error))?;
@@ -184,8 +121,8 @@ fn play(
         .map_err(|source| system("make room for frames", source))?;
     let mut runner = Runner::new(endpoint, ports, Bufs::new(pool, CHUNKS / 4, 4))
         .map_err(|source| system("start the endpoint", source))?;
-    let path = run.socket.clone().unwrap_or_else(|| default_socket(&name));
-    let server = Server::serve(Path::new(&path), Arc::new(runner.handle()))
+    let path = socket.map_or_else(|| default_socket(&name), Path::to_owned);
+    let server = Server::serve(&path, Arc::new(runner.handle()))
         .map_err(|source| system("listen for commands", source))?;
     let said = writeln!(out, "{kind} {name} listens at {}", server.path().display());
     said.and_then(|()| out.flush()).map_err(CliError::Output)?;

@@ -308,6 +308,27 @@ impl Layout {
         name.map_or("?", String::as_str)
     }
 
+    /// All parts that are no PBR switches.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<Part> {
+        let mut all: Vec<Part> = (0..self.hosts.len()).map(Part::Host).collect();
+        all.extend((0..self.devices.len()).map(Part::Device));
+        all.extend((0..self.hbrs.len()).map(Part::Hbr));
+        all.extend((0..self.gfds.len()).map(Part::Gfd));
+        all
+    }
+
+    /// Links of a part.
+    #[must_use]
+    pub fn link_count(&self, part: Part) -> u8 {
+        let links = match part {
+            Part::Switch(at) => self.switches.get(at).map_or(0, |switch| switch.ports.len()),
+            Part::Hbr(at) => self.hbrs.get(at).map_or(1, |hbr| hbr.below.len() + 1),
+            Part::Host(_) | Part::Device(_) | Part::Gfd(_) => 1,
+        };
+        u8::try_from(links).unwrap_or(u8::MAX)
+    }
+
     /// GFDs by their names, or by that of several; `None` when a name is no GFD's.
     #[must_use]
     pub fn gfds(&self, names: &[String]) -> Option<Vec<usize>> {

@@ -4,6 +4,8 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/cxl-fabric.md "GFD (endpoint)".
 
+pub mod spec;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -20,7 +22,7 @@ use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
-use super::command::{Answer, Command, Own, Status};
+use super::command::{Answer, Command, Own};
 use super::event_log::EventLog;
 use super::host::answered;
 use super::transfer::{compared, own};
@@ -143,26 +145,30 @@ impl Endpoint for GfdEndpoint {
         "gfd"
     }
 
-    fn poll(
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn poll_links(
         &mut self,
         now: Instant,
         ports: &mut [Box<dyn Port>],
         bufs: &mut Bufs,
-        log: &mut EventLog,
     ) -> Result<Progress, PortError> {
-        let Some(port) = sole(ports) else { return Ok(Progress::default()) };
-        let progress = self.end.poll(now, port, bufs)?;
-        while let Some(notice) = self.end.gfd_mut().events().pop_fm() {
-            let event = notice.event;
-            let kind = format!("{:?}", event.kind);
-            let text = format!(
-                "{kind} trigger {} by {} at {:?} {:?}",
-                event.trigger, event.rpid, event.hpa, event.dpa
-            );
-            log.event("notification", text);
-            *self.notices.entry(kind).or_default() += 1;
-        }
-        Ok(progress)
+        sole(ports).map_or(Ok(Progress::default()), |port| self.end.poll(now, port, bufs))
+    }
+
+    fn next_event(&mut self, log: &mut EventLog) -> bool {
+        let Some(notice) = self.end.gfd_mut().events().pop_fm() else { return false };
+        let event = notice.event;
+        let kind = format!("{:?}", event.kind);
+        let text = format!(
+            "{kind} trigger {} by {} at {:?} {:?}",
+            event.trigger, event.rpid, event.hpa, event.dpa
+        );
+        log.event("notification", text);
+        *self.notices.entry(kind).or_default() += 1;
+        true
     }
 
     fn begin(
@@ -180,10 +186,20 @@ impl Endpoint for GfdEndpoint {
         }
     }
 
-    fn status(&self) -> Status {
+    fn counts(&self) -> Value {
         let (gfd, link) = self.end.counts();
+        let (alike, lost) = self.end.gfd().untold();
+        json!({
+            "gfd": gfd,
+            "link": link,
+            "notifications": self.notices,
+            "notifications_alike": { "fm": alike.0, "hosts": alike.1 },
+            "notifications_lost": { "fm": lost.0, "hosts": lost.1 },
+        })
+    }
+
+    fn detail(&self) -> Value {
         let device = self.end.gfd();
-        let (alike, lost) = device.untold();
         let dmps = device.dmps(0, usize::MAX).map(|page| page.list).unwrap_or_default();
         let regions = device.regions(0, usize::MAX).map(|(it, _)| it.list).unwrap_or_default();
         let dmps: Vec<Value> = dmps
@@ -194,26 +210,14 @@ impl Endpoint for GfdEndpoint {
             .iter()
             .map(|it| json!({ "id": it.id, "base": it.base.0, "len": it.len, "block": it.block }))
             .collect();
-        Status {
-            kind: "gfd".to_owned(),
-            name: self.name.clone(),
-            links: Vec::new(),
-            counts: json!({
-                "gfd": gfd,
-                "link": link,
-                "notifications": self.notices,
-                "notifications_alike": { "fm": alike.0, "hosts": alike.1 },
-                "notifications_lost": { "fm": lost.0, "hosts": lost.1 },
-            }),
-            detail: json!({
-                "pid": device.pid().to_string(),
-                "capacity": device.capacity().size(),
-                "media": dmps,
-                "regions": regions,
-                "extents": device.capacity().extent_count(),
-                "requesters": self.requesters(),
-            }),
-        }
+        json!({
+            "pid": device.pid().to_string(),
+            "capacity": device.capacity().size(),
+            "media": dmps,
+            "regions": regions,
+            "extents": device.capacity().extent_count(),
+            "requesters": self.requesters(),
+        })
     }
 
     fn release(&mut self, bufs: &mut Bufs) {

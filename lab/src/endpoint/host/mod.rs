@@ -4,6 +4,8 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/wire-formats.md §4.6, §5.4.
 
+pub mod spec;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -21,7 +23,7 @@ use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
-use super::command::{Access, Answer, Command, Export, Own, Status, TransferReport, Via};
+use super::command::{Access, Answer, Command, Export, Own, TransferReport, Via};
 use super::event_log::EventLog;
 use super::number::{Hex, Num};
 use super::transfer::{Plan, Submit, Transfers, compared, name, own};
@@ -425,22 +427,28 @@ impl Endpoint for HostEndpoint {
         "host"
     }
 
-    fn poll(
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn poll_links(
         &mut self,
         now: Instant,
         ports: &mut [Box<dyn Port>],
         bufs: &mut Bufs,
-        log: &mut EventLog,
     ) -> Result<Progress, PortError> {
-        let Some(port) = sole(ports) else { return Ok(Progress::default()) };
-        self.pump(now, log);
-        let mut progress = self.inner.poll_with(now, port, bufs, &self.exports)?;
-        while let Some(event) = self.inner.next_event() {
-            self.event(event, log);
-            progress.frames += 1; // what it led to is to be sent
-        }
-        progress.frames += self.pump(now, log);
-        Ok(progress)
+        sole(ports).map_or(Ok(Progress::default()), |port| {
+            self.inner.poll_with(now, port, bufs, &self.exports)
+        })
+    }
+
+    fn next_event(&mut self, log: &mut EventLog) -> bool {
+        let event = self.inner.next_event();
+        event.map(|event| self.event(event, log)).is_some()
+    }
+
+    fn submit_requests(&mut self, now: Instant, log: &mut EventLog) -> usize {
+        self.pump(now, log)
     }
 
     fn begin(
@@ -494,22 +502,20 @@ impl Endpoint for HostEndpoint {
         }
     }
 
-    fn status(&self) -> Status {
+    fn counts(&self) -> Value {
         let (host, requester, link) = self.inner.counts();
+        json!({ "host": host, "requester": requester, "link": link })
+    }
+
+    fn detail(&self) -> Value {
         let window = self.window.map(|(base, len)| json!({ "base": base, "len": len }));
-        Status {
-            kind: "host".to_owned(),
-            name: self.name.clone(),
-            links: Vec::new(),
-            counts: json!({ "host": host, "requester": requester, "link": link }),
-            detail: json!({
-                "enumerated": self.inner.tree().is_some(),
-                "enumerating": self.inner.is_enumerating(),
-                "fabric_window": window,
-                "exports": self.exports.0,
-                "load": self.transfers.load(),
-            }),
-        }
+        json!({
+            "enumerated": self.inner.tree().is_some(),
+            "enumerating": self.inner.is_enumerating(),
+            "fabric_window": window,
+            "exports": self.exports.0,
+            "load": self.transfers.load(),
+        })
     }
 
     fn release(&mut self, bufs: &mut Bufs) {

@@ -4,7 +4,9 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md.
 
-use serde_json::json;
+pub mod spec;
+
+use serde_json::{Value, json};
 use weft_cxl::cxl_device::{CxlDevice, Event, Refusal};
 use weft_cxl::gfd::memory::Memory;
 use weft_cxl::pci::Function;
@@ -16,7 +18,7 @@ use weft_dataplane::time::Instant;
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
-use super::command::{Access, Answer, Command, Own, Status, TransferReport, Via};
+use super::command::{Access, Answer, Command, Own, TransferReport, Via};
 use super::event_log::EventLog;
 use super::host::load;
 use super::number::Hex;
@@ -153,22 +155,26 @@ impl Endpoint for DeviceEndpoint {
         "device"
     }
 
-    fn poll(
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn poll_links(
         &mut self,
         now: Instant,
         ports: &mut [Box<dyn Port>],
         bufs: &mut Bufs,
-        log: &mut EventLog,
     ) -> Result<Progress, PortError> {
-        let Some(port) = sole(ports) else { return Ok(Progress::default()) };
-        self.pump(now, log);
-        let mut progress = self.inner.poll(now, port, bufs)?;
-        while let Some(event) = self.inner.next_event() {
-            self.event(event, log);
-            progress.frames += 1;
-        }
-        progress.frames += self.pump(now, log);
-        Ok(progress)
+        sole(ports).map_or(Ok(Progress::default()), |port| self.inner.poll(now, port, bufs))
+    }
+
+    fn next_event(&mut self, log: &mut EventLog) -> bool {
+        let event = self.inner.next_event();
+        event.map(|event| self.event(event, log)).is_some()
+    }
+
+    fn submit_requests(&mut self, now: Instant, log: &mut EventLog) -> usize {
+        self.pump(now, log)
     }
 
     fn begin(
@@ -212,8 +218,12 @@ impl Endpoint for DeviceEndpoint {
         }
     }
 
-    fn status(&self) -> Status {
+    fn counts(&self) -> Value {
         let (device, requester, link) = self.inner.counts();
+        json!({ "device": device, "requester": requester, "link": link })
+    }
+
+    fn detail(&self) -> Value {
         let functions: Vec<_> = (0..)
             .zip(&self.transfers)
             .map(|(function, _)| {
@@ -223,13 +233,7 @@ impl Endpoint for DeviceEndpoint {
             })
             .collect();
         let load = self.transfers.iter().find_map(Transfers::load);
-        Status {
-            kind: "device".to_owned(),
-            name: self.name.clone(),
-            links: Vec::new(),
-            counts: json!({ "device": device, "requester": requester, "link": link }),
-            detail: json!({ "functions": functions, "load": load }),
-        }
+        json!({ "functions": functions, "load": load })
     }
 
     fn release(&mut self, bufs: &mut Bufs) {

@@ -1,0 +1,146 @@
+//! What a device is to be.
+//!
+//! Shape: [`DeviceSpec`] → [`DeviceEndpoint`]; what is not given has a default.
+//! Units: bytes.
+//! Source: docs/endpoint.md.
+
+use serde::{Deserialize, Serialize};
+use weft_cxl::cxl_device::{CxlDevice, DeviceConfig, FunctionConfig};
+use weft_cxl::pci::FunctionSpec;
+use weft_cxl::pci::function::{BAR_COUNT, BarKind, BarSpec, LnrSpec};
+use weft_parsers::MacAddr;
+use weft_parsers::fabric::Hpa;
+
+use super::DeviceEndpoint;
+use crate::endpoint::api::Endpoint;
+use crate::endpoint::number::Num;
+use crate::endpoint::spec::{
+    Common, Spec, SpecError, UIO_MAX, field, identity, in_flight, number, number16, parts, power,
+    range,
+};
+
+/// A device.
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeviceSpec {
+    /// What all endpoints have
+    #[cfg_attr(feature = "clap", command(flatten))]
+    #[serde(flatten)]
+    pub common: Common,
+    /// A BAR of each function; KIND is io, mem32, pref32, mem64 or pref64 [default: 0=pref64:1MiB]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N=KIND:SIZE"))]
+    pub bar: Vec<String>,
+    /// Functions, 1 to 8, alike but for the Device ID [default: 1]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub functions: Option<u8>,
+    /// Vendor ID [default: 0x1E98]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub vendor_id: Option<Num>,
+    /// Device ID of the first function; those behind it count on [default: 0x0D01]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub device_id: Option<Num>,
+    /// Serial number
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub serial: Option<Num>,
+    /// Memory that hosts manage, behind the first function, for UIO
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE"))]
+    pub hdm: Option<String>,
+    /// A requester of Lightweight Notification for 2 to the power of so many lines
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub lnr: Option<u8>,
+    /// No UIO request crosses a multiple of this, a power of two from 128 to 4096, at most a GFD's granularity
+    /// [default: 256]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub uio_max: Option<Num>,
+    /// Requests under way, of each function [default: 32]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub in_flight: Option<usize>,
+    /// Takes UIO requests that name their sender (GIM, accelerators)
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub gim: bool,
+}
+
+impl Spec for DeviceSpec {
+    const KIND: &'static str = "device";
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn common_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError> {
+        Ok(Box::new(self.build(macs)?))
+    }
+}
+
+/// `N=KIND:SIZE`.
+fn bar(text: &str) -> Result<(usize, BarSpec), SpecError> {
+    let form = "N=KIND:SIZE, KIND one of io, mem32, pref32, mem64, pref64";
+    let refuse = || field("bar", format!("expected {form}, found {text:?}"));
+    let (index, rest) = parts("bar", text, form)?;
+    let (kind, size) = rest.split_once(':').ok_or_else(refuse)?;
+    let kind = match kind {
+        "io" => BarKind::Io,
+        "mem32" => BarKind::Mem32 { prefetch: false },
+        "pref32" => BarKind::Mem32 { prefetch: true },
+        "mem64" => BarKind::Mem64 { prefetch: false },
+        "pref64" => BarKind::Mem64 { prefetch: true },
+        _ => return Err(refuse()),
+    };
+    let index: usize = index.parse().ok().filter(|at| *at < BAR_COUNT).ok_or_else(refuse)?;
+    Ok((index, BarSpec { kind, size: number("bar", size)? }))
+}
+
+impl DeviceSpec {
+    fn function(&self, number: u8, count: u8) -> Result<FunctionConfig, SpecError> {
+        let first = number16("device_id", self.device_id.unwrap_or(Num(0x0D01)))?;
+        let mut identity = identity(first.wrapping_add(number.into()), 0x05_02_10);
+        if let Some(vendor) = self.vendor_id {
+            identity.vendor = number16("vendor_id", vendor)?;
+        }
+        let mut spec =
+            FunctionSpec { identity, multi_function: count > 1, ..FunctionSpec::default() };
+        let default = ["0=pref64:1MiB".to_owned()];
+        for text in if self.bar.is_empty() { &default[..] } else { &self.bar } {
+            let (index, given) = bar(text)?;
+            let place = spec.bars.get_mut(index);
+            if let Some(place) = place.filter(|place| place.is_none()) {
+                *place = Some(given);
+            } else {
+                return Err(field("bar", format!("BAR {index} is given twice")));
+            }
+        }
+        spec.serial = self.serial.filter(|_| number == 0).map(|it| it.0);
+        spec.lnr =
+            self.lnr.map(|registrations| LnrSpec { cls64: true, cls128: false, registrations });
+        let hdm = self.hdm.as_deref().filter(|_| number == 0);
+        let hdm = hdm.map(|text| range("hdm", text, None)).transpose()?;
+        Ok(FunctionConfig { spec, mailbox: None, hdm: hdm.map(|(base, len)| (Hpa(base), len)) })
+    }
+
+    /// The device, whose port has the first of `macs`.
+    ///
+    /// # Errors
+    /// See [`SpecError`].
+    pub fn build(&self, macs: &[MacAddr]) -> Result<DeviceEndpoint, SpecError> {
+        let count = self.functions.unwrap_or(1);
+        let functions = (0..count).map(|number| self.function(number, count));
+        let config = DeviceConfig {
+            end: self.common.end("device", self.common.carries()?, macs, 0)?,
+            functions: functions.collect::<Result<_, _>>()?,
+            uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
+            in_flight_max: in_flight(self.in_flight, 32)?,
+            timeout: self.common.timeout(),
+            uio_last_first: false,
+            gim: self.gim,
+            busy: 0,
+        };
+        let device = CxlDevice::new(config)?;
+        let flit = self.common.flit()?;
+        Ok(DeviceEndpoint::new(device, &self.common.name("device"), usize::from(count), flit))
+    }
+}

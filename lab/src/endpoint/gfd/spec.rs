@@ -1,0 +1,153 @@
+//! What a G-FAM device is to be.
+//!
+//! Shape: [`GfdSpec`] → [`GfdEndpoint`]; what is not given has a default.
+//! Units: bytes.
+//! Source: docs/endpoint.md.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use weft_base::files::{self, Existing};
+use weft_cxl::gfd::capacity::{Choice, NO_TAG};
+use weft_cxl::gfd::decode::Decoder;
+use weft_cxl::gfd::dmp::{Dmp, Media, Region, UNIT};
+use weft_cxl::gfd::memory::Memory;
+use weft_cxl::gfd::{Config, Gfd};
+use weft_cxl::gfd_end::{Device as GfdDevice, GfdEnd, GfdEndConfig};
+use weft_cxl::tlp_end::Carries;
+use weft_cxl::vdm::in_band::Commands;
+use weft_dataplane::time::Instant;
+use weft_parsers::MacAddr;
+use weft_parsers::fabric::{Hpa, Interleave, Pid};
+
+use super::GfdEndpoint;
+use crate::endpoint::api::Endpoint;
+use crate::endpoint::number::Num;
+use crate::endpoint::spec::{Common, MEMORY_MAX, Spec, SpecError, field, number, parts, range};
+
+/// A G-FAM device.
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GfdSpec {
+    /// What all endpoints have
+    #[cfg_attr(feature = "clap", command(flatten))]
+    #[serde(flatten)]
+    pub common: Common,
+    /// Its memory, a multiple of 256 MiB, one partition and region [default: 256MiB]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub capacity: Option<Num>,
+    /// Block in which capacity is dealt out, a power of two from 4 KiB [default: 16MiB]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub block: Option<Num>,
+    /// Keeps its memory in this file; without, in this process
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub file: Option<PathBuf>,
+    /// Its port id before a fabric manager gives it one [default: 1; none where it is managed]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub pid: Option<u16>,
+    /// Serial number [default: 1]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub serial: Option<Num>,
+    /// Without a fabric manager: gives a requester so much, at that address; a group of its own each time
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PID=HPA:SIZE"))]
+    pub grant: Vec<String>,
+    /// Has a fabric manager: takes commands by messages
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub managed: bool,
+}
+
+impl Spec for GfdSpec {
+    const KIND: &'static str = "gfd";
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn common_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError> {
+        Ok(Box::new(self.build(macs)?))
+    }
+}
+
+impl GfdSpec {
+    fn memory(&self, len: u64) -> Result<Memory, SpecError> {
+        let Some(path) = &self.file else { return Ok(Memory::anonymous(len)) };
+        let open = || Memory::in_file(files::create(path, Existing::Keep)?, len);
+        open().map_err(|source| SpecError::Backing { path: path.clone(), source })
+    }
+
+    fn grant(gfd: &mut Gfd, group: u16, text: &str) -> Result<(), SpecError> {
+        let (pid, place) = parts("grant", text, "PID=HPA:SIZE")?;
+        let pid = u16::try_from(number("grant", pid)?).ok().and_then(Pid::assignable);
+        let pid = pid.ok_or_else(|| field("grant", "expected a port id 0..=4094"))?;
+        let (hpa, len) = range("grant", place, None)?;
+        let refuse = |what: &str| {
+            let what = what.to_owned();
+            move |code| field("grant", format!("{text}: {what} refused: {code:?}"))
+        };
+        let choice = Choice::Contiguous { region: 0, len };
+        let added = gfd.add_capacity(Instant::ZERO, (group, NO_TAG), choice, 1);
+        let added = added.map_err(refuse("capacity"))?;
+        let start = added.list.first().map(|extent| extent.start);
+        let start = start.ok_or_else(|| field("grant", format!("{text}: no room is left")))?;
+        let groups = gfd.sat(pid.index(), 1).ok().and_then(|page| page.list.first().copied());
+        let groups = groups.unwrap_or_default() | 1 << 31 | 1 << group;
+        gfd.set_sat(&[(pid, groups)]).map_err(refuse("access"))?;
+        let place = gfd.gdt().get(pid).iter().position(Option::is_none);
+        let place = place.ok_or_else(|| field("grant", format!("{pid} has 8 decoders already")))?;
+        let interleave = Interleave::NONE;
+        let (hpa_base, dpa_base) = (Hpa(hpa), start);
+        let decoder =
+            Decoder { coherent: false, hpa_base, dpa_base, dpa_len: len, interleave, way: 0 };
+        gfd.set_decoders(pid, place, &[Some(decoder)]).map_err(refuse("a decoder"))
+    }
+
+    /// The device, whose port has the first of `macs`.
+    ///
+    /// # Errors
+    /// See [`SpecError`].
+    pub fn build(&self, macs: &[MacAddr]) -> Result<GfdEndpoint, SpecError> {
+        let len = self.capacity.map_or(UNIT, |it| it.0);
+        if len == 0 || !len.is_multiple_of(UNIT) || len > MEMORY_MAX {
+            let text = format!("expected a multiple of 256MiB up to 2^48, found {len:#x}");
+            return Err(field("capacity", text));
+        }
+        let block = self.block.map_or(16 << 20, |it| it.0);
+        let pid = Pid::assignable(self.pid.unwrap_or(1))
+            .ok_or_else(|| field("pid", "expected a port id 0..=4094"))?;
+        let mut gfd = Gfd::new(Config::full(pid, self.common.rate()?), self.memory(len)?);
+        let (base, media) = (weft_parsers::fabric::Dpa(0), Media::default());
+        let refuse = |code| field("block", format!("{block:#x} bytes are refused: {code:?}"));
+        gfd.set_dmps(&[Dmp { index: 0, base, decode_len: len, len, block, media }])
+            .map_err(refuse)?;
+        gfd.set_region(Region { id: 0, block, sanitize: false, base, decode_len: len, len })
+            .map_err(refuse)?;
+        if self.grant.len() > 31 {
+            return Err(field("grant", "expected at most 31"));
+        }
+        for (group, text) in (0..).zip(&self.grant) {
+            Self::grant(&mut gfd, group, text)?;
+        }
+        while gfd.events().pop_fm().is_some() {} // what was granted is no news
+        let serial = self.serial.map_or(1, |it| it.0);
+        let mut uuid = [0; 16];
+        for (to, byte) in uuid.iter_mut().zip(serial.to_be_bytes()) {
+            *to = byte;
+        }
+        let end = self.common.end("gfd", Carries::Pbr, macs, 0)?;
+        let config = GfdEndConfig { uuid, ..GfdEndConfig::default() };
+        let mut end = GfdEnd::new(GfdDevice::new(gfd, serial), config, end);
+        if self.managed {
+            // Whoever manages it commands it by messages, and calls it by a port id of its choice.
+            end.set_in_band(Box::new(Commands::new(config.port)));
+            if self.pid.is_none() {
+                end.set_pid(Instant::ZERO, Pid::NONE);
+            }
+        }
+        Ok(GfdEndpoint::new(end, &self.common.name("gfd")))
+    }
+}

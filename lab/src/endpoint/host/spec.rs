@@ -1,0 +1,175 @@
+//! What a host is to be.
+//!
+//! Shape: [`HostSpec`] → [`HostEndpoint`]; what is not given has a default.
+//! Units: bytes.
+//! Source: docs/endpoint.md.
+
+use serde::{Deserialize, Serialize};
+use weft_cxl::cxl_host::{CxlHost, HostConfig, HostMemory};
+use weft_cxl::gfd::memory::Memory;
+use weft_cxl::ln::{LineSize, LncSpec, Regions};
+use weft_cxl::pci::express::LnSystem;
+use weft_cxl::pci::{BridgeSpec, HostSpec as Software, Link, PortKind, SlotSpec};
+use weft_dataplane::time::Span;
+use weft_parsers::MacAddr;
+use weft_parsers::fabric::Hpa;
+
+use super::HostEndpoint;
+use crate::endpoint::api::Endpoint;
+use crate::endpoint::command::Export;
+use crate::endpoint::number::Num;
+use crate::endpoint::spec::{
+    Common, Spec, SpecError, UIO_MAX, field, identity, in_flight, number, parts, power, range,
+};
+
+/// Where a host's memory begins unless it says otherwise.
+pub const MEMORY_BASE: u64 = 0x10_0000;
+/// Where interrupts are written, and how far that reaches.
+const MSI: (u64, u64) = (0xFEE0_0000, 1 << 20);
+
+/// A host.
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostSpec {
+    /// What all endpoints have
+    #[cfg_attr(feature = "clap", command(flatten))]
+    #[serde(flatten)]
+    pub common: Common,
+    /// Its memory, several times if need be; from 0x100000 on by default [default: 64MiB]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "[BASE:]SIZE"))]
+    pub hpa_memory: Vec<String>,
+    /// Addresses that are reached by UIO: the fabric's memory
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE"))]
+    pub fabric_window: Option<String>,
+    /// Most bytes of a read, a power of two from 128 to 4096 [default: 512]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub read_max: Option<Num>,
+    /// No UIO request crosses a multiple of this, a power of two from 128 to 4096, at most a GFD's granularity
+    /// [default: 256]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub uio_max: Option<Num>,
+    /// Requests under way [default: 64]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub in_flight: Option<usize>,
+    /// Memory that others reach by UIO (GIM): what they call BASE is LOCAL here
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE=LOCAL"))]
+    pub export: Vec<String>,
+    /// Lines that may be watched by Lightweight Notification, in non-flit mode
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub ln_lines: Option<usize>,
+}
+
+impl Spec for HostSpec {
+    const KIND: &'static str = "host";
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn common_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError> {
+        Ok(Box::new(self.build(macs)?))
+    }
+}
+
+impl HostSpec {
+    /// The host, whose port has the first of `macs`.
+    ///
+    /// # Errors
+    /// See [`SpecError`].
+    pub fn build(&self, macs: &[MacAddr]) -> Result<HostEndpoint, SpecError> {
+        let mut memory = HostMemory::default();
+        let software = Software::default();
+        let default = ["64MiB".to_owned()];
+        let given = if self.hpa_memory.is_empty() { &default[..] } else { &self.hpa_memory };
+        let mut regions = Regions::new();
+        let window = self.fabric_window.as_deref().map(|text| range("fabric_window", text, None));
+        let window = window.transpose()?;
+        if let Some(window) = window {
+            free("fabric_window", window, &software, None)?;
+        }
+        for text in given {
+            let (base, len) = range("hpa_memory", text, Some(MEMORY_BASE))?;
+            free("hpa_memory", (base, len), &software, window)?;
+            memory.add(Hpa(base), Memory::anonymous(len))?;
+            let added = regions.add(Hpa(base), len);
+            added.map_err(|error| field("hpa_memory", error.to_string()))?;
+        }
+        let exports = self.export.iter().map(|text| export(text)).collect::<Result<Vec<_>, _>>()?;
+        if self.ln_lines.is_some() && self.common.flit()? {
+            return Err(field("ln_lines", "Lightweight Notification is of non-flit mode"));
+        }
+        let lnc = self.ln_lines.map(|lines_max| LncSpec {
+            line: LineSize::B64,
+            lines_max,
+            watchers_max: 4,
+            translated: false,
+            regions,
+            broadcast_gap: Span::ZERO,
+            pending_max: 1_024,
+        });
+        let config = HostConfig {
+            end: self.common.end("host", self.common.carries()?, macs, 0)?,
+            spec: software,
+            root: BridgeSpec {
+                identity: identity(0x0100, 0x06_04_00),
+                kind: PortKind::Root,
+                port: 0,
+                link: Link::default(),
+                slot: Some(SlotSpec { number: 1, surprise: true, ..SlotSpec::default() }),
+                serial: None,
+                multi_function: false,
+                ln: if lnc.is_some() { LnSystem::Cls64 } else { LnSystem::None },
+            },
+            read_max: power("read_max", self.read_max, 512)?,
+            uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
+            in_flight_max: in_flight(self.in_flight, 64)?,
+            timeout: self.common.timeout(),
+            uio_last_first: false,
+            gim: true, // what it exports decides
+            lnc,
+            hot_plug: true,
+        };
+        let host = CxlHost::new(config, memory)?;
+        Ok(HostEndpoint::new(host, &self.common.name("host"), window, exports))
+    }
+}
+
+/// `BASE:SIZE=LOCAL`.
+fn export(text: &str) -> Result<Export, SpecError> {
+    let (there, local) = parts("export", text, "BASE:SIZE=LOCAL")?;
+    let (base, len) = range("export", there, None)?;
+    let local = number("export", local)?;
+    if local.checked_add(len).is_none() {
+        return Err(field("export", format!("{text:?} ends beyond 64 bits")));
+    }
+    Ok(Export { base: Num(base), len: Num(len), local: Num(local), from: Vec::new() })
+}
+
+/// Refuses a range that devices or interrupts are at, or the fabric.
+fn free(
+    name: &'static str,
+    (base, len): (u64, u64),
+    software: &Software,
+    window: Option<(u64, u64)>,
+) -> Result<(), SpecError> {
+    let apertures = [software.apertures.mem, software.apertures.pref];
+    let apertures = apertures.iter().flatten().map(|it| (it.base, it.limit));
+    let others = [Some(MSI), window];
+    let others = others.iter().flatten().map(|(base, len)| (*base, base + (len - 1)));
+    let hit = apertures.chain(others).find(|(from, to)| base <= *to && *from <= base + (len - 1));
+    match hit {
+        None => Ok(()),
+        Some((from, to)) => {
+            let text = format!(
+                "{len:#x} bytes at {base:#x} reach into {from:#x} to {to:#x}, which devices, \
+                 interrupts or the fabric have"
+            );
+            Err(field(name, text))
+        }
+    }
+}

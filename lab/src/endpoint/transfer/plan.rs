@@ -1,0 +1,214 @@
+//! What a transfer writes, reads and expects.
+//!
+//! Shape: [`Access`] → [`Plan`]; [`Source`] is what is written or expected.
+//! Units: bytes.
+//! Source: docs/endpoint.md "Transfers".
+
+use weft_cxl::requester::{Operation, Transaction};
+use weft_dataplane::time::Span;
+use weft_parsers::fabric::Pid;
+use weft_rpc::Refused;
+
+use crate::endpoint::command::{Access, Own, TransferReport};
+use crate::endpoint::number::Hex;
+
+/// Most bytes that are read and handed back.
+pub const DATA_MAX: u64 = 1 << 20;
+
+/// What is written or expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// These bytes.
+    Data(Vec<u8>),
+    /// Bytes made of this.
+    Seed(u64),
+    /// Nothing is expected.
+    Nothing,
+}
+
+/// Byte `at` and those behind it of the pattern of `seed`.
+pub fn pattern(seed: u64, at: u64, into: &mut [u8]) {
+    let mut from = at;
+    let mut left = into;
+    while !left.is_empty() {
+        // The finalizer of splitmix64 over the number of each eight bytes.
+        let mut word = (seed ^ (from / 8)).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^= word >> 31;
+        let bytes = word.to_le_bytes();
+        let skip = usize::try_from(from % 8).unwrap_or(0);
+        let bytes = bytes.get(skip..).unwrap_or_default();
+        let len = bytes.len().min(left.len());
+        let (now, later) = left.split_at_mut(len);
+        now.copy_from_slice(bytes.get(..len).unwrap_or_default());
+        (from, left) = (from + len as u64, later);
+    }
+}
+
+impl Source {
+    fn of(data: Option<&Hex>, seed: Option<u64>) -> Result<Self, Refused> {
+        match (data, seed) {
+            (Some(_), Some(_)) => Err(Refused::bad_request("expected data or a seed, found both")),
+            (Some(data), None) => Ok(Self::Data(data.0.clone())),
+            (None, Some(seed)) => Ok(Self::Seed(seed)),
+            (None, None) => Ok(Self::Nothing),
+        }
+    }
+
+    /// Bytes `at..` of it; false if there is none.
+    pub fn fill(&self, at: u64, into: &mut [u8]) -> bool {
+        match self {
+            Self::Seed(seed) => pattern(*seed, at, into),
+            Self::Data(data) => {
+                let from = usize::try_from(at).unwrap_or(usize::MAX);
+                let Some(bytes) = data.get(from..).and_then(|it| it.get(..into.len())) else {
+                    return false;
+                };
+                into.copy_from_slice(bytes);
+            }
+            Self::Nothing => return false,
+        }
+        true
+    }
+}
+
+/// Length of a range, given by itself or by its data.
+fn range(addr: u64, len: Option<u64>, source: &Source) -> Result<u64, Refused> {
+    let had = match source {
+        Source::Data(data) => Some(data.len() as u64),
+        _ => None,
+    };
+    let len = match (len, had) {
+        (Some(len), Some(had)) if len != had => {
+            let text = format!("expected {len} bytes of data, found {had}");
+            return Err(Refused::bad_request(text));
+        }
+        (Some(len), _) | (None, Some(len)) => len,
+        (None, None) => return Err(Refused::bad_request("expected a length or data")),
+    };
+    if len == 0 || addr.checked_add(len).is_none() {
+        let text = format!("expected a range of addresses, found {len} bytes at {addr:#x}");
+        return Err(Refused::bad_request(text));
+    }
+    Ok(len)
+}
+
+/// A transfer as it is carried out.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(super) addr: u64,
+    pub(super) len: u64,
+    pub(super) source: Source,
+    pub(super) uio: bool,
+    pub(super) to: Option<Pid>,
+    pub(super) write: bool,
+    pub(super) read: bool,
+    pub(super) timeout: Span,
+}
+
+impl Plan {
+    /// What `access` asks for; `uio` says what the endpoint makes of its `via`.
+    ///
+    /// # Errors
+    /// It does not hold together.
+    pub fn new(access: &Access, write: bool, uio: bool) -> Result<Self, Refused> {
+        let source = Source::of(access.data.as_ref(), access.seed)?;
+        let len = range(access.addr.0, access.len.map(|it| it.0), &source)?;
+        if write && source == Source::Nothing {
+            return Err(Refused::bad_request("expected data or a seed to write"));
+        }
+        if !write && source == Source::Nothing && len > DATA_MAX {
+            let text = format!("expected at most {DATA_MAX} bytes without a seed, found {len}");
+            return Err(Refused::bad_request(text));
+        }
+        let to = match access.to {
+            None => None,
+            Some(_) if !uio => return Err(Refused::bad_request("only UIO requests name a port")),
+            Some(pid) => Some(Pid::assignable(pid).ok_or_else(|| {
+                Refused::bad_request(format!("expected a port id 0..=4094, found {pid}"))
+            })?),
+        };
+        Ok(Self {
+            addr: access.addr.0,
+            len,
+            source,
+            uio,
+            to,
+            write,
+            read: !write || access.check,
+            timeout: Span::from_us(access.timeout_ms.min(1 << 40).saturating_mul(1_000)),
+        })
+    }
+
+    pub(super) fn ask(&self, what: Operation) -> Transaction {
+        Transaction { to: self.to, ..what.into() }
+    }
+}
+
+/// Bytes of the endpoint itself that are stored or looked at: the place, and what goes there.
+///
+/// # Errors
+/// It does not hold together, or is too long for one line.
+pub fn own(own: &Own, store: bool) -> Result<(u64, Vec<u8>, Source), Refused> {
+    let source = Source::of(own.data.as_ref(), own.seed)?;
+    let len = range(own.addr.0, own.len.map(|it| it.0), &source)?;
+    if store && source == Source::Nothing {
+        return Err(Refused::bad_request("expected data or a seed to store"));
+    }
+    let most = if source == Source::Nothing { DATA_MAX } else { DATA_MAX << 10 };
+    if len > most {
+        let text = format!("expected at most {most} bytes at once, found {len}");
+        return Err(Refused::bad_request(text));
+    }
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    if store {
+        source.fill(0, &mut bytes);
+    }
+    Ok((own.addr.0, bytes, source))
+}
+
+/// What `bytes`, read at `addr`, are against what was expected.
+#[must_use]
+pub fn compared(addr: u64, bytes: Vec<u8>, source: &Source) -> TransferReport {
+    let mut report = TransferReport { read: bytes.len() as u64, ok: true, ..Default::default() };
+    if *source == Source::Nothing {
+        report.data = Some(Hex(bytes));
+    } else {
+        compare(&mut report, addr, 0, &bytes, source);
+        report.ok = report.mismatched == 0;
+    }
+    report
+}
+
+pub(super) fn compare(
+    report: &mut TransferReport,
+    addr: u64,
+    at: u64,
+    bytes: &[u8],
+    source: &Source,
+) {
+    let mut want = vec![0; bytes.len()];
+    source.fill(at, &mut want);
+    for (place, _) in (at..).zip(bytes.iter().zip(&want)).filter(|(_, (a, b))| a != b) {
+        report.mismatched += 1;
+        report.first_mismatch.get_or_insert(addr + place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// docs/endpoint.md, "Transfers": the first bytes of `--seed=1`, and any part of them.
+    #[test]
+    fn the_pattern_is_that_of_the_page() {
+        let page = include_str!("../../../../docs/endpoint.md");
+        let mut bytes = [0; 16];
+        super::pattern(1, 0, &mut bytes);
+        let text = bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        assert_eq!(text, "c15c0289ec2d0a91afcd1d7b39a820e2");
+        assert!(page.contains(&text));
+        let mut part = [0; 7];
+        super::pattern(1, 5, &mut part);
+        assert_eq!(part, bytes[5..12]);
+    }
+}

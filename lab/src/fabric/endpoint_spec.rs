@@ -1,0 +1,86 @@
+//! What each endpoint of a fabric is to be.
+//!
+//! Shape: a part of a [`Layout`] → its [`EndpointSpec`], the same in one process and in many.
+//! Units: bytes.
+//! Source: docs/fabric.md; docs/endpoint.md.
+
+use super::layout::{Layout, Part};
+use super::topology::{DeviceKind, Topology};
+use crate::endpoint::number::Num;
+use crate::endpoint::spec::Common;
+use crate::endpoint::{DeviceSpec, EndpointSpec, GfdSpec, HbrSpec, HostSpec};
+
+/// Where hosts see memory of the fabric: all that lies from 1 TiB on, for 256 TiB.
+const FABRIC_WINDOW: &str = "0x10000000000:0x1000000000000";
+
+/// What a part that is no PBR switch is to be; `port` names its ports by number.
+#[must_use]
+pub fn endpoint_spec(
+    topology: &Topology,
+    layout: &Layout,
+    part: Part,
+    port: &dyn Fn(u8) -> String,
+) -> Option<EndpointSpec> {
+    let name = Some(layout.name(part).to_owned());
+    let port = (0..layout.link_count(part)).map(port).collect();
+    let common = Common { port, name, ..Common::default() };
+    Some(match part {
+        Part::Switch(_) => return None,
+        Part::Host(at) => {
+            let memory_mib = topology.hosts.get(at)?.memory_mib;
+            let hpa_memory = vec![format!("{memory_mib}MiB")];
+            let fabric_window = Some(FABRIC_WINDOW.to_owned());
+            HostSpec { common, hpa_memory, fabric_window, ..HostSpec::default() }.into()
+        }
+        Part::Device(at) => {
+            let device = topology.devices.get(at)?;
+            let [.., high, low] = at.to_be_bytes();
+            let device_id = Some(Num(0x0D00 + u64::from(u16::from_be_bytes([high, low]))));
+            let (gim, hdm) = (device.kind != DeviceKind::Memory, layout.device_memory(at));
+            DeviceSpec { common, device_id, hdm, gim, ..DeviceSpec::default() }.into()
+        }
+        Part::Hbr(at) => {
+            layout.hbrs.get(at)?;
+            HbrSpec { common, ..HbrSpec::default() }.into()
+        }
+        Part::Gfd(at) => {
+            let gfd = layout.gfds.get(at)?;
+            let capacity = Some(Num(u64::from(gfd.capacity_mib) << 20));
+            let serial = Some(Num(gfd.serial));
+            GfdSpec { common, capacity, serial, managed: true, ..GfdSpec::default() }.into()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a process of its own reads from its file is what a part of one process is made of.
+    #[test]
+    fn every_endpoint_of_every_figure_is_read_back_from_its_file() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/fabric");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let topology = Topology::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            let layout = Layout::new(&topology).unwrap();
+            for part in layout.endpoints() {
+                let port = |port| format!("af_packet:{part:?} \"{port}\"");
+                let spec = endpoint_spec(&topology, &layout, part, &port).unwrap();
+                let text = spec.to_toml();
+                let nothing = match &spec {
+                    EndpointSpec::Host(_) => HostSpec::default().into(),
+                    EndpointSpec::Device(_) => DeviceSpec::default().into(),
+                    EndpointSpec::Gfd(_) => GfdSpec::default().into(),
+                    EndpointSpec::Hbr(_) => EndpointSpec::from(HbrSpec::default()),
+                };
+                let read = nothing.over(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+                assert_eq!(format!("{read:?}"), format!("{spec:?}"), "{text}");
+                assert!(spec.endpoint(&[]).is_ok(), "{text}");
+                count += 1;
+            }
+        }
+        assert!(count > 20, "{count}");
+    }
+}

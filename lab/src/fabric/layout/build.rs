@@ -1,0 +1,324 @@
+//! A topology laid out: each component gets its ports, each host its virtual switches.
+//!
+//! Shape: [`Topology`] -> [`Builder`], step by step -> [`Layout`].
+//! Units: ports and vPPBs by number.
+//! Source: docs/spec/cxl-fabric.md "Port roles", "Binding"; CXL 3.1 sections 7.7.5, 7.7.6.1.
+
+use std::collections::BTreeMap;
+
+use weft_fm::rules::{self, Forbidden};
+
+use super::super::topology::{self, Topology};
+use super::{
+    End, Gfd, HBR_PORTS_MAX, Hbr, Layout, LayoutError, PORTS_MAX, Part, Port, PortRole, Switch,
+    Vcs, VppbBinding,
+};
+
+/// A serial number that is the same in each run: what kind of component, and its place in the file.
+fn serial(kind: u8, index: usize) -> u64 {
+    let index = u32::try_from(index).unwrap_or(u32::MAX);
+    u64::from(u32::from_be_bytes(*b"weft")) << 32 | u64::from(kind) << 24 | u64::from(index + 1)
+}
+
+/// Kinds of components in serial numbers.
+const SWITCH: u8 = b's';
+const GFD: u8 = b'g';
+
+/// What is being put together.
+pub(super) struct Builder<'a> {
+    pub(super) topology: &'a Topology,
+    parts: BTreeMap<String, Part>,
+    pub(super) layout: Layout,
+    /// Where each component hangs.
+    pub(super) at: BTreeMap<Part, End>,
+}
+
+impl Layout {
+    /// Lays a topology out.
+    ///
+    /// # Errors
+    /// The first thing that cannot be.
+    pub fn new(topology: &Topology) -> Result<Self, LayoutError> {
+        let mut builder = Builder::new(topology)?;
+        builder.attach_all()?;
+        builder.link_switches()?;
+        builder.virtual_switches()?;
+        builder.check_memory()?;
+        builder.layout.gim = builder.shown()?;
+        builder.check_start()?;
+        Ok(builder.layout)
+    }
+}
+
+impl<'a> Builder<'a> {
+    fn new(topology: &'a Topology) -> Result<Self, LayoutError> {
+        let switch = |(at, switch): (usize, &topology::Switch)| Switch {
+            name: switch.name.clone(),
+            serial: serial(SWITCH, at),
+            ports: Vec::new(),
+            vcses: Vec::new(),
+        };
+        let hbr = |hbr: &topology::Hbr| Hbr { name: hbr.name.clone(), below: Vec::new() };
+        let layout = Layout {
+            switches: topology.switches.iter().enumerate().map(switch).collect(),
+            hbrs: topology.hbrs.iter().map(hbr).collect(),
+            gfds: Vec::new(),
+            hosts: topology.hosts.iter().map(|host| host.name.clone()).collect(),
+            devices: topology.devices.iter().map(|device| device.name.clone()).collect(),
+            wires: Vec::new(),
+            gim: Vec::new(),
+            sets: BTreeMap::new(),
+        };
+        let mut builder = Self { topology, parts: BTreeMap::new(), layout, at: BTreeMap::new() };
+        for (at, switch) in topology.switches.iter().enumerate() {
+            builder.name(&switch.name, Part::Switch(at))?;
+        }
+        for (at, host) in topology.hosts.iter().enumerate() {
+            builder.name(&host.name, Part::Host(at))?;
+        }
+        for (at, device) in topology.devices.iter().enumerate() {
+            builder.name(&device.name, Part::Device(at))?;
+        }
+        for (at, hbr) in topology.hbrs.iter().enumerate() {
+            builder.name(&hbr.name, Part::Hbr(at))?;
+        }
+        Ok(builder)
+    }
+
+    fn name(&mut self, name: &str, part: Part) -> Result<(), LayoutError> {
+        if self.parts.insert(name.to_owned(), part).is_some() {
+            return Err(LayoutError::Twice(name.to_owned()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn find(
+        &self,
+        by: &str,
+        name: &str,
+        what: &'static str,
+    ) -> Result<Part, LayoutError> {
+        self.parts.get(name).copied().ok_or_else(|| LayoutError::NoSuch {
+            by: by.to_owned(),
+            what,
+            name: name.to_owned(),
+        })
+    }
+
+    /// A new port of `part`, for what `far` is; a device and a host have one, which is port 0.
+    fn port(&mut self, part: Part, role: PortRole, far: End) -> Result<End, LayoutError> {
+        let name = self.layout.name(part).to_owned();
+        let many = |want, had: usize| LayoutError::Count {
+            name,
+            what: "ports",
+            want,
+            had: u64::try_from(had).unwrap_or(u64::MAX),
+        };
+        let far_name = self.layout.name(far.part).to_owned();
+        let number = match part {
+            Part::Switch(at) => {
+                let Some(switch) = self.layout.switches.get_mut(at) else {
+                    return Ok(End { part, port: 0 });
+                };
+                let taken = switch.ports.len();
+                if taken >= PORTS_MAX {
+                    return Err(many("at most 63", taken + 1));
+                }
+                let same = switch.ports.iter().filter(|port| port.far.part == far.part).count();
+                let suffix = if same == 0 { String::new() } else { format!(".{same}") };
+                switch.ports.push(Port { name: format!("{far_name}{suffix}"), role, far });
+                taken
+            }
+            Part::Hbr(at) => {
+                let Some(hbr) = self.layout.hbrs.get_mut(at) else {
+                    return Ok(End { part, port: 0 });
+                };
+                if hbr.below.len() >= HBR_PORTS_MAX {
+                    return Err(many("at most 31 downstream", hbr.below.len() + 1));
+                }
+                hbr.below.push(far);
+                hbr.below.len()
+            }
+            Part::Host(_) | Part::Device(_) | Part::Gfd(_) => {
+                let place = End { part, port: 0 };
+                if self.layout.wires.iter().any(|wire| wire.contains(&place)) {
+                    return Err(many("1", 2));
+                }
+                0
+            }
+        };
+        Ok(End { part, port: u8::try_from(number).unwrap_or(u8::MAX) })
+    }
+
+    /// Hangs `below` on the component called `at`.
+    fn attach(&mut self, below: Part, at: &str, role: PortRole) -> Result<(), LayoutError> {
+        let name = self.layout.name(below).to_owned();
+        let above = self.find(&name, at, "switch or host")?;
+        let far = End { part: below, port: 0 };
+        let near = self.port(above, role, far)?;
+        let (a, b) = (self.layout.kind(near), self.layout.kind(far));
+        rules::check(a, b).map_err(|source| LayoutError::Forbidden {
+            a: at.to_owned(),
+            b: name,
+            source,
+        })?;
+        self.at.insert(below, near);
+        self.layout.wires.push([near, far]);
+        Ok(())
+    }
+
+    fn attach_all(&mut self) -> Result<(), LayoutError> {
+        let topology = self.topology;
+        for (index, host) in topology.hosts.iter().enumerate() {
+            // The device of a host that has one at its root port says so itself.
+            if !host.at.is_empty() {
+                self.attach(Part::Host(index), &host.at, PortRole::Usp)?;
+            }
+        }
+        for (index, device) in topology.devices.iter().enumerate() {
+            self.attach(Part::Device(index), &device.at, PortRole::Dsp)?;
+        }
+        for (index, hbr) in topology.hbrs.iter().enumerate() {
+            self.attach(Part::Hbr(index), &hbr.at, PortRole::Dsp)?;
+        }
+        for gfd in &topology.gfds {
+            let count = usize::from(gfd.count.unwrap_or(1));
+            if count == 0 || gfd.at.all().is_empty() {
+                let (want, had) = ("1 or more", 0);
+                let name = gfd.name.clone();
+                return Err(LayoutError::Count {
+                    name,
+                    what: "GFDs and their switches",
+                    want,
+                    had,
+                });
+            }
+            let places = gfd.at.all().iter().cycle().take(count);
+            for (nth, at) in places.enumerate() {
+                let index = self.layout.gfds.len();
+                let name = match gfd.count {
+                    Some(_) => format!("{}{nth}", gfd.name),
+                    None => gfd.name.clone(),
+                };
+                self.name(&name, Part::Gfd(index))?;
+                self.layout.sets.entry(name.clone()).or_default().push(index);
+                if gfd.count.is_some() {
+                    self.layout.sets.entry(gfd.name.clone()).or_default().push(index);
+                }
+                let serial = serial(GFD, index);
+                self.layout.gfds.push(Gfd { name, serial, capacity_mib: gfd.capacity_mib });
+                self.attach(Part::Gfd(index), at, PortRole::Dsp)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn link_switches(&mut self) -> Result<(), LayoutError> {
+        for link in &self.topology.links {
+            let [a, b] = &link.ends;
+            let by = format!("link {a} to {b}");
+            let mut ends = [Part::Switch(0); 2];
+            for (end, name) in ends.iter_mut().zip(&link.ends) {
+                *end = self.find(&by, name, "switch")?;
+            }
+            let [near, far] = ends;
+            if near == far {
+                let source = Forbidden::ITSELF;
+                return Err(LayoutError::Forbidden { a: a.clone(), b: b.clone(), source });
+            }
+            if link.count == 0 {
+                let (what, want) = ("links between two switches", "1 or more");
+                return Err(LayoutError::Count { name: by, what, want, had: 0 });
+            }
+            for _ in 0..link.count {
+                let one = self.port(near, PortRole::Fabric, End { part: far, port: 0 })?;
+                let two = self.port(far, PortRole::Fabric, one)?;
+                if let Part::Switch(at) = near
+                    && let Some(switch) = self.layout.switches.get_mut(at)
+                    && let Some(port) = switch.ports.get_mut(usize::from(one.port))
+                {
+                    port.far = two;
+                }
+                rules::check(self.layout.kind(one), self.layout.kind(two)).map_err(|source| {
+                    LayoutError::Forbidden { a: a.clone(), b: b.clone(), source }
+                })?;
+                self.layout.wires.push([one, two]);
+            }
+        }
+        Ok(())
+    }
+
+    fn virtual_switches(&mut self) -> Result<(), LayoutError> {
+        let mut bound: BTreeMap<Part, usize> = BTreeMap::new();
+        for (index, host) in self.topology.hosts.iter().enumerate() {
+            let Some(End { part: Part::Switch(edge), port: usp }) =
+                self.at.get(&Part::Host(index)).copied()
+            else {
+                if let Some(device) = host.bind.first() {
+                    let (device, at) = (device.clone(), host.at.clone());
+                    return Err(LayoutError::Unbindable { host: host.name.clone(), device, at });
+                }
+                continue;
+            };
+            let mut shown = Vec::new();
+            let mut further: Vec<(usize, Vec<VppbBinding>)> = Vec::new();
+            for name in &host.bind {
+                let (at, port) = self.bindable(index, host, name, &mut bound)?;
+                let list = further.iter_mut().find(|(other, _)| *other == at);
+                match (at == edge, list) {
+                    (true, _) => shown.push(VppbBinding::Port(port)),
+                    (false, Some((_, list))) => list.push(VppbBinding::Port(port)),
+                    (false, None) => further.push((at, vec![VppbBinding::Port(port)])),
+                }
+            }
+            for (at, vppbs) in further {
+                let vcs = self.add_vcs(at, Vcs { host: index, usp: None, vppbs })?;
+                shown.push(VppbBinding::Below { switch: at, vcs });
+            }
+            shown.extend((0..host.spare_vppbs).map(|_| VppbBinding::Spare));
+            self.add_vcs(edge, Vcs { host: index, usp: Some(usp), vppbs: shown })?;
+        }
+        Ok(())
+    }
+
+    /// The PBR switch, and its port there, of what `host` binds by `name`.
+    fn bindable(
+        &self,
+        index: usize,
+        host: &topology::Host,
+        name: &str,
+        bound: &mut BTreeMap<Part, usize>,
+    ) -> Result<(usize, u8), LayoutError> {
+        let part = self.find(&host.name, name, "device")?;
+        if let Some(first) = bound.insert(part, index) {
+            return Err(LayoutError::BoundTwice {
+                device: name.to_owned(),
+                first: self.layout.name(Part::Host(first)).to_owned(),
+                second: host.name.clone(),
+            });
+        }
+        let place = self.at.get(&part).copied();
+        if let (Part::Device(_) | Part::Hbr(_), Some(End { part: Part::Switch(at), port })) =
+            (part, place)
+        {
+            return Ok((at, port));
+        }
+        let at = place.map_or("nothing", |place| self.layout.name(place.part)).to_owned();
+        Err(LayoutError::Unbindable { host: host.name.clone(), device: name.to_owned(), at })
+    }
+
+    fn add_vcs(&mut self, at: usize, vcs: Vcs) -> Result<u8, LayoutError> {
+        let Some(switch) = self.layout.switches.get_mut(at) else { return Ok(0) };
+        let (vcses, vppbs) = (switch.vcses.len(), vcs.vppbs.len());
+        if vppbs > 254 || vcses >= 255 {
+            return Err(LayoutError::Count {
+                name: switch.name.clone(),
+                what: "virtual switches, or vPPBs of one",
+                want: "at most 254",
+                had: u64::try_from(vppbs.max(vcses)).unwrap_or(u64::MAX),
+            });
+        }
+        switch.vcses.push(vcs);
+        Ok(u8::try_from(vcses).unwrap_or(u8::MAX))
+    }
+}

@@ -1,0 +1,109 @@
+//! Why a topology cannot be built.
+//!
+//! Shape: a variant for each thing that cannot be, with the names of who has to do with it.
+//! Units: none.
+//! Source: docs/fabric.md; CXL 3.1 sections 7.7.3, 7.7.5, 7.7.6.1, 7.7.12.1.
+
+use weft_fm::memory::map::Conflict;
+use weft_fm::rules::Forbidden;
+
+use super::gim;
+
+/// Why a topology cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// A name is there twice.
+    #[error("{0:?} is there twice")]
+    Twice(String),
+    /// Nothing is called so.
+    #[error("{by}: there is no {what} {name:?}")]
+    NoSuch {
+        /// Who names it.
+        by: String,
+        /// What it would have to be.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A connection that no rule allows.
+    #[error("{a} to {b}: {source}")]
+    Forbidden {
+        /// One end.
+        a: String,
+        /// The other.
+        b: String,
+        /// The rule.
+        source: Forbidden,
+    },
+    /// A count that cannot be.
+    #[error("{name}: {what}: expected {want}, found {had}")]
+    Count {
+        /// Whose.
+        name: String,
+        /// Of what.
+        what: &'static str,
+        /// What is allowed.
+        want: &'static str,
+        /// What the file says.
+        had: u64,
+    },
+    /// Memory of hosts and devices for others (GIM) that no rule allows.
+    #[error("gim {name}: {who}: {source}")]
+    Gim {
+        /// What it is called.
+        name: String,
+        /// Whose part in it cannot be.
+        who: String,
+        /// The rule.
+        source: gim::Rule,
+    },
+    /// Memory that cannot be dealt out so.
+    #[error("memory {name}: {why}")]
+    Misfit {
+        /// What it is called.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+    /// Memory where a requester has something else.
+    #[error("memory {name}: {who}: {source}")]
+    Taken {
+        /// What it is called.
+        name: String,
+        /// Whose addresses they are.
+        who: String,
+        /// The rule, and what is there.
+        source: Conflict,
+    },
+    /// What a fabric without a manager cannot have.
+    #[error("{0:?}: a static fabric has no G-FAM and no GIM")]
+    Static(String),
+    /// A device has two hosts.
+    #[error("{device}: {first} and {second} both bind it")]
+    BoundTwice {
+        /// The device.
+        device: String,
+        /// One host.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A device is to reach memory, but no host can set the tables of its port.
+    #[error("{by}: {device} is not bound to a host at that host's own switch")]
+    NoTables {
+        /// Which memory.
+        by: String,
+        /// The device.
+        device: String,
+    },
+    /// What a host binds hangs on no PBR switch directly.
+    #[error("{host}: {device} cannot be bound: it is at {at}, which is no PBR switch")]
+    Unbindable {
+        /// Who binds.
+        host: String,
+        /// What.
+        device: String,
+        /// Where it is.
+        at: String,
+    },
+}

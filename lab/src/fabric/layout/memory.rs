@@ -1,0 +1,99 @@
+//! Whether the memory that a topology deals out can be had: who has it, and at which addresses.
+//!
+//! Shape: the finished parts of a [`Builder`] -> the first thing that cannot be.
+//! Units: bytes.
+//! Source: docs/fabric.md; CXL 3.1 sections 7.7.2, 7.7.12.1.
+
+use std::collections::BTreeSet;
+
+use weft_fm::memory::map::{self, Kind, Range};
+
+use super::super::topology::{Memory, Start};
+use super::build::Builder;
+use super::{LayoutError, Part, gim};
+
+impl Builder<'_> {
+    /// A static fabric has no memory to give (CXL 3.1 section 7.7.12.1).
+    pub(super) fn check_start(&self) -> Result<(), LayoutError> {
+        let gfds = self.layout.gfds.iter().map(|gfd| &gfd.name);
+        let memory = self.topology.memory.iter().map(|memory| &memory.name);
+        let mut given = gfds.chain(memory).chain(self.layout.gim.iter().map(|gim| &gim.name));
+        match given.next() {
+            Some(name) if self.topology.start == Start::Static => {
+                Err(LayoutError::Static(name.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn check_memory(&self) -> Result<(), LayoutError> {
+        let mut names = BTreeSet::new();
+        for memory in &self.topology.memory {
+            let by = format!("memory {}", memory.name);
+            if !names.insert(&memory.name) {
+                return Err(LayoutError::Twice(by));
+            }
+            let no_such = |what, name: &str| {
+                let (by, name) = (by.clone(), name.to_owned());
+                LayoutError::NoSuch { by, what, name }
+            };
+            for name in &memory.hosts {
+                if !matches!(self.find(&by, name, "host")?, Part::Host(_)) {
+                    return Err(no_such("host", name));
+                }
+            }
+            for name in &memory.devices {
+                let Part::Device(device) = self.find(&by, name, "device")? else {
+                    return Err(no_such("device", name));
+                };
+                let mut hosts = 0..self.layout.hosts.len();
+                let own = Some(Part::Device(device));
+                if !hosts.any(|host| self.layout.vppbs(host).iter().any(|one| one.1 == own)) {
+                    return Err(LayoutError::NoTables { by, device: name.clone() });
+                }
+            }
+            for name in &memory.gfds {
+                if !self.layout.sets.contains_key(name) {
+                    return Err(no_such("GFD", name));
+                }
+            }
+        }
+        self.check_addresses()
+    }
+
+    /// Whether those who have memory have room for all of it.
+    fn check_addresses(&self) -> Result<(), LayoutError> {
+        let mut all: Vec<(&Memory, Range<usize>)> = Vec::new();
+        for memory in &self.topology.memory {
+            let Memory { name, len, granularity, hpa, .. } = memory;
+            let (len, granularity, hpa) = (*len, *granularity, *hpa);
+            let targets = self.layout.gfds(&memory.gfds).unwrap_or_default();
+            if let Some(why) = map::misfit(targets.len(), granularity, hpa, len) {
+                return Err(LayoutError::Misfit { name: name.clone(), why });
+            }
+            if let Some(at) = targets
+                .iter()
+                .enumerate()
+                .find_map(|(n, at)| targets.iter().take(n).any(|other| other == at).then_some(*at))
+            {
+                let gfd = self.layout.name(Part::Gfd(at));
+                return Err(LayoutError::Twice(format!("memory {name}: {gfd}")));
+            }
+            let (kind, called) = (Kind::Memory, format!("memory {name}"));
+            let new = Range { name: called, hpa, len, targets, granularity, kind };
+            for who in memory.hosts.iter().chain(&memory.devices) {
+                let has = |other: &&(&Memory, _)| {
+                    other.0.hosts.contains(who) || other.0.devices.contains(who)
+                };
+                let others: Vec<_> = all.iter().filter(has).map(|one| one.1.clone()).collect();
+                map::fits(&new, &others, &gim::OWN).map_err(|source| LayoutError::Taken {
+                    name: name.clone(),
+                    who: who.clone(),
+                    source,
+                })?;
+            }
+            all.push((memory, new));
+        }
+        Ok(())
+    }
+}
