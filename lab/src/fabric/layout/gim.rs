@@ -13,7 +13,8 @@ use std::fmt;
 use weft_fm::memory::map::{LocalRange, SEGMENT};
 
 use super::super::topology::{DeviceKind, Flow, Gim};
-use super::{Builder, End, LayoutError, Part};
+use super::build::Builder;
+use super::{End, LayoutError, Part, VppbBinding};
 
 /// Where hosts see the fabric: from here on, so many segments.
 pub const WINDOW: (u64, u64) = (1 << 40, 4_096);
@@ -170,7 +171,7 @@ impl Builder<'_> {
         }
         let vcses = self.layout.switches.get(at).map(|switch| switch.vcses.as_slice());
         let mut own = vcses.unwrap_or_default().iter().filter(|vcs| vcs.usp.is_some());
-        let owner = own.find(|vcs| vcs.vppbs.contains(&super::VppbBinding::Port(port)));
+        let owner = own.find(|vcs| vcs.vppbs.contains(&VppbBinding::Port(port)));
         owner.map(|vcs| vcs.host).ok_or(Rule::ByGae)
     }
 

@@ -1,5 +1,7 @@
 //! Layouts of the figures, and files that are refused.
 
+use std::collections::BTreeSet;
+
 use super::super::topology::Topology;
 use super::*;
 
