@@ -12,12 +12,16 @@ use weft_base::rng::Rng;
 use weft_base::sync::{AtomicU8, AtomicU64};
 use weft_parsers::MacAddr;
 
+use super::context::{Context, ToCrossbar};
 use super::crossbar::{Crossbar, Links};
-use super::egress::OutputLane;
-use super::fast::FastCore;
-use super::handover::{Downlink, Feed, downlink, uplink};
-use super::ingress::{InputLane, Scratch};
-use super::{Context, Core, Lane, Timing, ToCrossbar};
+use super::downlink::{Downlink, Feed, downlink};
+use super::input_lane::InputLane;
+use super::lane::Lane;
+use super::output_lane::OutputLane;
+use super::scratch::Scratch;
+use super::switch_core::{Blocks, Core, FastCore};
+use super::timing::Timing;
+use super::uplink::uplink;
 use crate::buffer::{Buffer, Lease};
 use crate::config::SwitchConfig;
 use crate::desc::Desc;
@@ -27,7 +31,6 @@ use crate::lag::Joined;
 use crate::pbr::{TableError, Tables};
 use crate::pool::{Bufs, Pool, PoolError};
 use crate::snapshot::{Snapshot, SnapshotError};
-use crate::stats::WorkerStats;
 use crate::types::{PerPort, PerPri, PortId, Pri};
 use crate::voq::Voqs;
 
@@ -85,55 +88,30 @@ pub fn build(
     timing: Timing,
 ) -> Result<Built, BuildError> {
     let snapshot = Arc::new(Snapshot::compile(config, 0)?);
-    let ports = snapshot.config.ports.len();
-    for port in (0..ports).filter_map(PortId::new) {
-        if spread.iter().flatten().filter(|&&p| p == port).count() != 1 {
-            return Err(BuildError::Spread(port));
-        }
-    }
+    check_spread(&snapshot, spread)?;
     let solo = spread.len() == 1;
     // Alone, a worker keeps all that is free: the last given back is taken next, still warm. Through
     // the shared list, which is a queue, the whole pool would go round.
     let keep = |shared| if solo { usize::MAX } else { shared };
-    let fdb = new_fdb(&snapshot)?;
-    let stats: Vec<Arc<WorkerStats>> = spread.iter().map(|_| Arc::default()).collect();
-    let mut bufs: Vec<Bufs> = spread
+    let bufs: Vec<Bufs> = spread
         .iter()
         .map(|own| Bufs::new(pool.clone(), keep(CACHE), own.len() * RESERVE_PER_PORT))
         .collect();
-    let core = Arc::new(Core {
-        pool: pool.clone(),
-        fdb,
-        buffer: Buffer::new(ports, snapshot.config.pris, spread.len()),
-        snapshot: ArcSwap::new(snapshot.clone()),
-        stats: stats.clone(),
-        chunks_used: Mutex::new(bufs.iter().map(Bufs::used).collect()),
-        up: AtomicU64::new(0),
-        blocks: super::loops::Blocks::new(),
-        paused: PerPort::from_fn(|_| AtomicU8::new(0)),
-        storming: PerPort::from_fn(|_| AtomicU8::new(0)),
-        storms: AtomicU64::new(0),
-        xoff: PerPort::from_fn(|_| AtomicU8::new(0)),
-        congested: PerPri(Pri::ALL.map(|_| AtomicU64::new(0))),
-        tables: ArcSwap::from_pointee(Tables::new(snapshot.tlp_ports, GROUPS)?),
-        partners: PerPort::from_fn(|_| AtomicU64::new(MacAddr::BROADCAST.to_bits())),
-        fast: FastCore::new(),
-        last_error: PerPort::from_fn(|_| Mutex::new(None)),
-    });
+    let core = new_core(&snapshot, pool, &bufs)?;
     // Replicated frames take a place per copy.
-    let voqs = Voqs::new(ports, snapshot.config.pris, 2 * pool.count());
+    let voqs = Voqs::new(snapshot.config.ports.len(), snapshot.config.pris, 2 * pool.count());
     let Wiring { mut queues, feeds, links, ways, downlinks } = wire(&snapshot, spread, voqs);
     let mut crossbar = Some(Crossbar::new(feeds, links, &snapshot, timing));
     let mut lanes = Vec::with_capacity(spread.len());
     let ends = ways.into_iter().zip(downlinks);
-    for (((worker, own), stats), (to_crossbar, downlink)) in
-        spread.iter().enumerate().zip(stats).zip(ends)
+    for (worker, ((own, bufs), (to_crossbar, downlink))) in
+        spread.iter().zip(bufs).zip(ends).enumerate()
     {
         let ctx = Context {
             core: core.clone(),
             snapshot: snapshot.clone(),
-            stats,
-            bufs: bufs.remove(0),
+            stats: core.stats.get(worker).cloned().unwrap_or_default(),
+            bufs,
             to_crossbar,
             lease: Lease::new(worker, own.iter().copied().collect()),
             rng: Rng::new(snapshot.config.seed.wrapping_add(worker as u64)),
@@ -156,6 +134,42 @@ pub fn build(
         });
     }
     Ok(Built { core, lanes })
+}
+
+/// Each port belongs to one worker.
+fn check_spread(snapshot: &Snapshot, spread: &[Vec<PortId>]) -> Result<(), BuildError> {
+    let is_once = |port: &PortId| spread.iter().flatten().filter(|&p| p == port).count() == 1;
+    match snapshot.ports.iter().find(|port| !is_once(port)) {
+        Some(port) => Err(BuildError::Spread(port)),
+        None => Ok(()),
+    }
+}
+
+/// What workers share, of which each has a handle of the pool in `bufs`.
+fn new_core(
+    snapshot: &Arc<Snapshot>,
+    pool: &Arc<Pool>,
+    bufs: &[Bufs],
+) -> Result<Arc<Core>, BuildError> {
+    Ok(Arc::new(Core {
+        pool: pool.clone(),
+        fdb: new_fdb(snapshot)?,
+        buffer: Buffer::new(snapshot.config.ports.len(), snapshot.config.pris, bufs.len()),
+        snapshot: ArcSwap::new(snapshot.clone()),
+        stats: bufs.iter().map(|_| Arc::default()).collect(),
+        chunks_used: Mutex::new(bufs.iter().map(Bufs::used).collect()),
+        up: AtomicU64::new(0),
+        blocks: Blocks::new(),
+        paused: PerPort::from_fn(|_| AtomicU8::new(0)),
+        storming: PerPort::from_fn(|_| AtomicU8::new(0)),
+        storms: AtomicU64::new(0),
+        xoff: PerPort::from_fn(|_| AtomicU8::new(0)),
+        congested: PerPri(Pri::ALL.map(|_| AtomicU64::new(0))),
+        tables: ArcSwap::from_pointee(Tables::new(snapshot.tlp_ports, GROUPS)?),
+        partners: PerPort::from_fn(|_| AtomicU64::new(MacAddr::BROADCAST.to_bits())),
+        fast: FastCore::new(),
+        last_error: PerPort::from_fn(|_| Mutex::new(None)),
+    }))
 }
 
 type Ends<T> = PerPort<PerPri<Option<T>>>;

@@ -8,21 +8,23 @@
 
 use weft_base::ring::Rx;
 
-use super::handover::{Far, Feed, Queued};
-use super::{Context, Lane, Step, Timing, ToCrossbar};
-use crate::islip::{Islip, Match, Matches, Requests};
+use super::context::{Context, ToCrossbar};
+use super::downlink::{Far, Feed};
+use super::timing::Timing;
+use super::uplink::Queued;
+use crate::islip::{Islip, Matches, Requests};
 use crate::queues::QueueId;
 use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
 use crate::time::{Instant, Span};
-use crate::trace::{Event, Tracer};
-use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, PriSet};
+use crate::trace::Tracer;
+use crate::types::{PerPort, PerPri, PortId, PortSet, Pri};
 
 /// What the crossbar's owner keeps.
 pub(super) struct Crossbar {
-    islip: Islip,
-    requests: Requests,
-    matches: Matches,
+    pub(super) islip: Islip,
+    pub(super) requests: Requests,
+    pub(super) matches: Matches,
     /// Where each egress queue is fed.
     feeds: PerPort<PerPri<Feed>>,
     links: Links,
@@ -34,7 +36,7 @@ pub(super) struct Crossbar {
     /// Some output has got its budget.
     is_spent: bool,
     /// Only in virtual time.
-    holds: Option<Holds>,
+    pub(super) holds: Option<Holds>,
 }
 
 /// What links the crossbar to workers that have none.
@@ -50,7 +52,7 @@ pub(super) struct Links {
 ///
 /// No frame is rounded up to a cell, and a fast port is never held at a slow one's rate: then a port could
 /// not carry what its link does.
-struct Holds {
+pub(super) struct Holds {
     /// A full egress queue kept frames back at the last look.
     full: bool,
     /// It has sent one since.
@@ -132,7 +134,7 @@ impl Crossbar {
     }
 
     /// Collects who asks for what.
-    fn collect(&mut self, now: Instant, ctx: &mut Context) {
+    pub(super) fn collect(&mut self, now: Instant, ctx: &mut Context) {
         let Context { core, snapshot, to_crossbar, .. } = ctx;
         self.requests.clear();
         let ToCrossbar::Local(voqs) = to_crossbar else { return };
@@ -205,117 +207,14 @@ impl Holds {
     }
 }
 
-impl Lane {
-    /// Moves what can be moved, if this lane has the crossbar: slot after slot until nothing asks any
-    /// more or, live, the step has had its share. Returns how many frames moved.
-    pub(super) fn cross<T: Tracer>(
-        &mut self,
-        now: Instant,
-        tracer: &mut T,
-        step: &mut Step,
-    ) -> usize {
-        let Self { ctx, crossbar, .. } = self;
-        let Some(crossbar) = crossbar else { return 0 };
-        let mut total = crossbar.gather(ctx, now, tracer);
-        total += self.purge(now, tracer);
-        let Self { ctx, crossbar, .. } = self;
-        let Some(crossbar) = crossbar else { return 0 };
-        crossbar.collect(now, ctx);
-        // Without a request no slot is used, so that extra steps change nothing.
-        while !crossbar.requests.is_empty() {
-            let before = total;
-            crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
-            for n in 0..crossbar.matches.len() {
-                let Some(found) = crossbar.matches.as_slice().get(n).copied() else { break };
-                let Match { input, output, pri, iteration } = found;
-                let moved = crossbar.transfer(ctx, now, (input, output, pri));
-                total += moved;
-                step.fed.insert(output);
-                if T::ON {
-                    let event = Event::Match {
-                        input: input.get(),
-                        output: output.get(),
-                        pri: pri.get(),
-                        iteration: iteration + 1,
-                        frames: u16::try_from(moved).unwrap_or(u16::MAX),
-                    };
-                    tracer.event(now, event);
-                }
-            }
-            if crossbar.holds.is_none() {
-                if crossbar.spent() {
-                    break;
-                }
-            } else if total == before {
-                break;
-            } else {
-                crossbar.collect(now, ctx);
-            }
-        }
-        total
-    }
-
-    /// Throws away what waits for outputs that are down or in a storm.
-    fn purge<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
-        if self.crossbar.is_none() {
-            return 0;
-        }
-        let up = self.ctx.core.up();
-        let mut gone = 0;
-        if self.ctx.snapshot.ports.without(up).is_empty() && self.ctx.core.storms().is_empty() {
-            return 0;
-        }
-        for output in self.ctx.snapshot.ports.iter() {
-            let storming = self.ctx.core.storming(output);
-            if up.contains(output) && storming.is_empty() {
-                continue;
-            }
-            let (pris, reason) = if up.contains(output) {
-                (storming, DropReason::Watchdog)
-            } else {
-                (self.ctx.snapshot.pris, DropReason::PortDown)
-            };
-            gone += self.purge_output(now, output, pris, reason, tracer);
-        }
-        gone
-    }
-
-    fn purge_output<T: Tracer>(
-        &mut self,
-        now: Instant,
-        output: PortId,
-        pris: PriSet,
-        reason: DropReason,
-        tracer: &mut T,
-    ) -> usize {
-        let mut gone = 0;
-        for pri in pris.iter() {
-            let id = QueueId::new(output, pri);
-            let ToCrossbar::Local(voqs) = &self.ctx.to_crossbar else { return gone };
-            for input in voqs.waiting(output, pri).iter() {
-                while let Some(desc) = self.ctx.voqs().and_then(|voqs| voqs.pop(input, id)) {
-                    self.ctx.purge(now, desc, output, reason, tracer);
-                    gone += 1;
-                }
-            }
-        }
-        gone
-    }
-
-    /// Throws away all that waits in VOQs: the switch stops.
-    pub(super) fn drain_all<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
-        if let Some(crossbar) = &mut self.crossbar {
-            crossbar.gather(&mut self.ctx, now, tracer);
-        }
-        for output in self.ctx.snapshot.ports.iter() {
-            self.purge_output(now, output, self.ctx.snapshot.pris, DropReason::Shutdown, tracer);
-        }
-    }
-}
-
 impl Crossbar {
     /// Puts what other workers sent up into the VOQs; returns how many frames it was.
-    fn gather<T: Tracer>(&mut self, ctx: &mut Context, now: Instant, tracer: &mut T) -> usize {
+    pub(super) fn gather<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        tracer: &mut T,
+    ) -> usize {
         let mut count = 0;
         for frames in &mut self.links.from {
             let most = frames.len();
@@ -341,7 +240,7 @@ impl Crossbar {
 
     /// Moves the frames of one match; returns how many.
     #[inline(never)] // on its own it keeps its state in registers
-    fn transfer(
+    pub(super) fn transfer(
         &mut self,
         ctx: &mut Context,
         now: Instant,

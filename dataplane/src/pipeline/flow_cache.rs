@@ -8,16 +8,15 @@
 use weft_parsers::{HEAD_LEN, flow_key};
 
 use super::burst::{BurstMask, CACHE_MISS, CountRun, FrameMeta, Verdict};
-use super::ingress::InputLane;
-use super::{Context, ToCrossbar};
+use super::context::Context;
 use crate::batch::{BURST, Batch};
 use crate::desc::{Desc, Flag};
 use crate::fdb::Fdb;
 use crate::flows::{CachedVerdict, FlowCache, Inputs, NO_KEY, key_of};
-use crate::queues::{Demand, QueueId};
+use crate::queues::QueueId;
 use crate::stats::PortStats;
 use crate::time::Instant;
-use crate::types::{PortId, PriSet};
+use crate::types::PortId;
 
 impl Context {
     /// Classifies frames of flows that are known and sets the queues that they go to; returns the others.
@@ -123,63 +122,6 @@ fn apply(stats: &PortStats, batch: &mut Batch, routes: &mut [u16; BURST], known:
         *route = known.queue.get();
     }
     run.flush(stats);
-}
-
-impl InputLane {
-    /// Queues a burst of frames, all to known queues; false, and nothing done, if they must be looked at
-    /// one by one.
-    #[inline(never)] // as `lookup_burst`
-    pub(super) fn enqueue_burst(
-        &mut self,
-        ctx: &mut Context,
-        batch: &mut Batch,
-        routes: &[u16; BURST],
-        demand: &mut Demand,
-    ) -> bool {
-        let Context { core, snapshot, stats, lease, to_crossbar, .. } = ctx;
-        if !snapshot.thresholds.admit_bursts() {
-            return false;
-        }
-        let count = batch.len();
-        let (first, others) = (routes[0], routes.get(..count).unwrap_or_default());
-        if others.iter().fold(0, |sum, route| sum | (route ^ first)) == 0 {
-            // All to one queue: nothing to be added up in memory, frame after frame.
-            let cells = batch.iter().map(|desc| snapshot.cells(desc.len())).sum();
-            demand.add_alike(QueueId::from_low_bits(first), count, cells);
-        } else {
-            for (desc, &route) in batch.iter().zip(routes) {
-                demand.add(QueueId::from_low_bits(route), snapshot.cells(desc.len()));
-            }
-        }
-        let lossless =
-            if snapshot.pfc_ports.contains(self.port) { snapshot.lossless } else { PriSet::EMPTY };
-        let groups = (self.port, lossless);
-        let has_room = match to_crossbar {
-            ToCrossbar::Local(voqs) => voqs.has_room(count),
-            ToCrossbar::Remote(_) => true, // or it would not have been received
-        };
-        let granted =
-            has_room && core.buffer.admit_all(lease, &snapshot.thresholds, groups, demand);
-        if granted {
-            for pri in lossless.iter() {
-                let used = core.buffer.group_used(self.port, pri);
-                stats.port[self.port].pri[pri].pg_watermark.raise(u64::from(used));
-            }
-            for queue in demand.queues().iter() {
-                self.enqueued[queue.pri()] += demand.frames_of(queue);
-                self.draining.queue(queue.output(), queue.pri());
-            }
-            let queues = routes.iter().map(|&route| QueueId::from_low_bits(route));
-            let frames = batch.drain(..).zip(queues);
-            match to_crossbar {
-                ToCrossbar::Local(voqs) => voqs.push_all(self.port, demand.queues(), frames),
-                ToCrossbar::Remote(uplink) => uplink.push_all(frames),
-            }
-            self.touched.unite(demand.queues());
-        }
-        demand.clear();
-        granted
-    }
 }
 
 const _: () = assert!(HEAD_LEN == 64, "the first cache line of a frame");

@@ -4,11 +4,10 @@
 //! Units: frames, bytes, cells, picoseconds.
 //! Source: docs/spec/pipeline.md §10.
 
-use serde::Serialize;
-
-use super::Core;
+use super::switch_core::Core;
 use crate::stats::{Counter, DROP_REASONS, FORMATS, REFUSALS_MAX, SIZE_BINS, WorkerStats};
 use crate::types::{PortId, Pri};
+use serde::Serialize;
 
 macro_rules! ledger {
     ($(#[$doc:meta])* $name:ident from $stats:path { $($field:ident),* ; max $($max:ident),* } $($extra:tt)*) => {

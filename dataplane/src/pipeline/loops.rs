@@ -4,57 +4,13 @@
 //! Units: [`Instant`].
 //! Source: docs/spec/pipeline.md §3 ("one address moving more than 10 times a second").
 
-use weft_base::sync::{AtomicU64, Ordering};
+use weft_base::sync::Ordering;
 
-use super::{Context, Core, Lane};
+use super::context::Context;
+use super::lane::Lane;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PerPort, PortId, PortSet};
-
-/// Ports that are blocked, and until when.
-pub(super) struct Blocks {
-    ports: AtomicU64,
-    /// By port, in ps; counts while the port is among `ports`.
-    until: PerPort<AtomicU64>,
-}
-
-impl Blocks {
-    pub fn new() -> Self {
-        Self { ports: AtomicU64::new(0), until: PerPort::from_fn(|_| AtomicU64::new(0)) }
-    }
-
-    fn until(&self, port: PortId) -> Instant {
-        Instant::from_ps(self.until[port].load(Ordering::Relaxed)) // ordered by `ports`
-    }
-}
-
-impl Core {
-    /// Ports that are blocked because of a loop: the level-triggered word.
-    #[inline]
-    #[must_use]
-    pub fn blocked(&self) -> PortSet {
-        PortSet::from_bits(self.blocks.ports.load(Ordering::Acquire)) // pairs with `block`
-    }
-
-    /// Links that are up and not blocked.
-    #[inline]
-    #[must_use]
-    pub fn forwarding(&self) -> PortSet {
-        self.up().without(self.blocked())
-    }
-
-    /// When the next blocked port is one no longer.
-    pub(super) fn next_unblock(&self) -> Option<Instant> {
-        self.blocked().iter().map(|port| self.blocks.until(port)).min()
-    }
-
-    fn block(&self, ports: PortSet, until: Instant) {
-        for port in ports.iter() {
-            self.blocks.until[port].store(until.as_ps(), Ordering::Relaxed); // before `ports`
-        }
-        self.blocks.ports.fetch_or(ports.bits(), Ordering::Release); // pairs with `blocked`
-    }
-}
+use crate::types::{PortId, PortSet};
 
 impl Lane {
     /// Opens ports again whose time is over, or all if loops no longer block any.

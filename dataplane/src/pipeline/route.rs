@@ -6,8 +6,8 @@
 
 use arrayvec::ArrayVec;
 
-use super::Core;
 use super::burst::{FrameMeta, Verdict};
+use super::switch_core::Core;
 use crate::batch::BURST;
 use crate::fdb::{FdbKey, SourceState};
 use crate::snapshot::Snapshot;

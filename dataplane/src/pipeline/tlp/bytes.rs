@@ -6,6 +6,7 @@
 //! Source: docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
 
 use weft_parsers::fabric::Bdf;
+use weft_parsers::tlp::fast_frame::MACS_LEN;
 use weft_parsers::tlp::{
     self, Completion, Kind, Mode, Oui, Protocol, Pth, Status, Tlp, TlpLink, VendPrefixL0, convert,
 };
@@ -15,8 +16,6 @@ use super::read::ParsedTlp;
 use crate::desc::Desc;
 use crate::pool::Bufs;
 
-/// Destination and source.
-pub(super) const MACS_LEN: usize = 12;
 /// Addresses, link header, prefix or PTH.
 const FRONT_MAX: usize = MACS_LEN + tlp::link::LEN + 4;
 

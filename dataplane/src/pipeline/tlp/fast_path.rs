@@ -17,8 +17,8 @@ use crate::desc::{Desc, Flag};
 use crate::pbr::segments::Found;
 use crate::pbr::tables::Arrival;
 use crate::pbr::{Dispatch, EdgePort, Role, Tables};
-use crate::pipeline::Context;
 use crate::pipeline::burst::{BurstMask, CACHE_MISS, CountRun};
+use crate::pipeline::context::Context;
 use crate::queues::QueueId;
 use crate::types::{PortId, Pri};
 

@@ -19,8 +19,8 @@ use weft_base::sync::Ordering;
 use weft_parsers::tlp::Mode;
 use weft_parsers::{Format, MacAddr, ether_type, parse_head};
 
-use super::Context;
 use super::burst::{BurstMask, CACHE_MISS, CountRun, FrameMeta, Verdict, trace_rx};
+use super::context::Context;
 use crate::batch::{BURST, Batch};
 use crate::config::{PortRole, TlpLink};
 use crate::desc::Desc;

@@ -16,7 +16,7 @@ use crate::pbr::vcs::Implicit;
 use crate::pbr::{
     Dispatch, Flow, Kind, Leaving, Load, Out, Refusal, Request, Route, Tables, Verdict,
 };
-use crate::pipeline::Context;
+use crate::pipeline::context::Context;
 use crate::types::{PortId, Pri};
 
 /// Virtual switches of one switch that a TLP goes through.

@@ -5,9 +5,9 @@
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a.
 
 use weft_parsers::ether_type;
+use weft_parsers::tlp::fast_frame::MACS_LEN;
 use weft_parsers::tlp::{self, Mode, PbrTlp, Protocol, Pth, Tlp};
 
-use super::bytes;
 use crate::config::{TlpConfig, TlpLink};
 use crate::pbr::source::admit;
 use crate::pbr::{EdgePort, Kind, Refusal, Request, Role};
@@ -59,7 +59,7 @@ pub(super) fn read(
     config: &TlpConfig,
 ) -> Result<Read, DropReason> {
     let tagged = frame.get(12..14) == Some(&ether_type::CTAG.to_be_bytes());
-    let start = bytes::MACS_LEN + if tagged { weft_parsers::vlan::TAG_LEN } else { 0 };
+    let start = MACS_LEN + if tagged { weft_parsers::vlan::TAG_LEN } else { 0 };
     let header = frame.get(start..).unwrap_or_default();
     let Ok((found, rest)) = tlp::TlpLink::parse(header, config.oui) else {
         return Err(DropReason::NotTlp);

@@ -1,0 +1,144 @@
+//! Context: what every stage of a lane works with, and how a queued frame ends.
+//!
+//! Shape: [`Context`] beside the state of one port; a descriptor in, its chunk and its share of the buffer free.
+//! Units: cells.
+//! Source: docs/spec/pipeline.md §4.
+
+use std::sync::Arc;
+
+use weft_base::rng::Rng;
+use weft_base::sync::Ordering;
+
+use super::switch_core::Core;
+use super::uplink::Uplink;
+use crate::buffer::{Lease, Leaving};
+use crate::config::PfcMode;
+use crate::desc::{Desc, Flag};
+use crate::lag::Joined;
+use crate::pool::Bufs;
+use crate::snapshot::Snapshot;
+use crate::stats::{DropReason, WorkerStats};
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PortId, PortSet, Pri};
+use crate::voq::Voqs;
+
+/// What every stage of a lane works with, apart from the state of its ports: so that a loop over a
+/// burst can hold a port's state and this at once.
+pub(super) struct Context {
+    pub(super) core: Arc<Core>,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) stats: Arc<WorkerStats>,
+    pub(super) bufs: Bufs,
+    pub(super) to_crossbar: ToCrossbar,
+    pub(super) lease: Lease,
+    pub(super) rng: Rng,
+    /// Links that this worker's flows may take: in LAGs, and to stations behind several ports.
+    pub(super) joined_lags: Joined,
+    pub(super) joined_spreads: Joined,
+}
+
+/// How received frames get to the crossbar.
+pub(super) enum ToCrossbar {
+    /// This worker runs it: into the VOQs.
+    Local(Box<Voqs>),
+    /// Another worker runs it: over a ring to that one.
+    Remote(Uplink),
+}
+
+impl Context {
+    /// Gives back what a queued frame was charged, when it leaves the queues of `output`; returns
+    /// the depth of (output, pri) that is left, in cells. [`Self::relieve`] follows.
+    pub(super) fn release(&mut self, desc: &Desc, output: PortId) -> u32 {
+        let Self { core, snapshot, bufs, lease, .. } = self;
+        let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, desc.pri());
+        leave(&mut run, bufs, lease, desc, snapshot.cells(desc.len()));
+        let left = run.depth();
+        run.end(lease);
+        left
+    }
+
+    /// `egress-queue` mode: notes a queue that is below its XON, at the frame that takes it there.
+    #[inline]
+    pub(super) fn relieve(&self, output: PortId, pri: Pri, cells: u32) {
+        if let PfcMode::EgressQueue { xon_bytes, .. } = self.snapshot.config.pfc.mode
+            && u64::from(cells) * u64::from(self.snapshot.config.buffer.cell_bytes) < xon_bytes
+        {
+            let bit = PortSet::only(output).bits();
+            self.core.congested[pri].fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends a frame that was queued for `output`.
+    pub(super) fn discard<T: Tracer>(
+        &mut self,
+        now: Instant,
+        desc: Desc,
+        output: PortId,
+        reason: DropReason,
+        tracer: &mut T,
+    ) {
+        let (cells, pri) = (self.release(&desc, output), desc.pri());
+        self.relieve(output, pri, cells);
+        self.end(now, desc, reason, tracer);
+    }
+
+    /// The VOQs, where they are this worker's.
+    pub(super) fn voqs(&mut self) -> Option<&mut Voqs> {
+        match &mut self.to_crossbar {
+            ToCrossbar::Local(voqs) => Some(voqs),
+            ToCrossbar::Remote(_) => None,
+        }
+    }
+
+    /// Ends a frame that was counted as queued for `output` and never came to its egress queue, or not
+    /// off it by the scheduler.
+    pub(super) fn purge<T: Tracer>(
+        &mut self,
+        now: Instant,
+        desc: Desc,
+        output: PortId,
+        reason: DropReason,
+        tracer: &mut T,
+    ) {
+        self.stats.port[output].pri[desc.pri()].purged.add(1);
+        self.discard(now, desc, output, reason, tracer);
+    }
+
+    /// Ends a frame: counts it at the input, frees it.
+    pub(super) fn end<T: Tracer>(
+        &mut self,
+        now: Instant,
+        desc: Desc,
+        reason: DropReason,
+        tracer: &mut T,
+    ) {
+        let port = desc.input();
+        if T::ON {
+            let frame = self.bufs.trace_id(&desc);
+            tracer.event(now, Event::Drop { frame, port: port.get(), reason: reason.name() });
+        }
+        self.stats.count_drop_pri(port, desc.pri(), reason);
+        self.bufs.free(desc);
+    }
+}
+
+/// One frame of a run leaves: gives back what it was charged; returns the depth before, in cells.
+#[inline]
+pub(super) fn leave(
+    run: &mut Leaving<'_>,
+    bufs: &mut Bufs,
+    lease: &mut Lease,
+    desc: &Desc,
+    cells: u32,
+) -> u32 {
+    if desc.has(Flag::Pg) {
+        run.copy_of(desc.input());
+        if bufs.uncharge(desc) {
+            run.lossless(lease, desc.input(), cells);
+        }
+    } else {
+        run.lossy(desc.input(), cells);
+    }
+    run.shallow(cells)
+}

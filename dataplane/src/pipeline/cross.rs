@@ -1,0 +1,123 @@
+//! Crossing: what the owner of the crossbar does with it in a step.
+//!
+//! Shape: slot after slot, until nobody asks any more; what waits for outputs that are down or in a storm is dropped.
+//! Units: frames, slots.
+//! Source: docs/spec/pipeline.md §6.
+
+use super::context::ToCrossbar;
+use super::lane::Lane;
+use super::timing::Step;
+use crate::islip::Match;
+use crate::queues::QueueId;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PortId, PriSet};
+
+impl Lane {
+    /// Moves what can be moved, if this lane has the crossbar: slot after slot until nothing asks any
+    /// more or, live, the step has had its share. Returns how many frames moved.
+    pub(super) fn cross<T: Tracer>(
+        &mut self,
+        now: Instant,
+        tracer: &mut T,
+        step: &mut Step,
+    ) -> usize {
+        let Self { ctx, crossbar, .. } = self;
+        let Some(crossbar) = crossbar else { return 0 };
+        let mut total = crossbar.gather(ctx, now, tracer);
+        total += self.purge(now, tracer);
+        let Self { ctx, crossbar, .. } = self;
+        let Some(crossbar) = crossbar else { return 0 };
+        crossbar.collect(now, ctx);
+        // Without a request no slot is used, so that extra steps change nothing.
+        while !crossbar.requests.is_empty() {
+            let before = total;
+            crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
+            for n in 0..crossbar.matches.len() {
+                let Some(found) = crossbar.matches.as_slice().get(n).copied() else { break };
+                let Match { input, output, pri, iteration } = found;
+                let moved = crossbar.transfer(ctx, now, (input, output, pri));
+                total += moved;
+                step.fed.insert(output);
+                if T::ON {
+                    let event = Event::Match {
+                        input: input.get(),
+                        output: output.get(),
+                        pri: pri.get(),
+                        iteration: iteration + 1,
+                        frames: u16::try_from(moved).unwrap_or(u16::MAX),
+                    };
+                    tracer.event(now, event);
+                }
+            }
+            if crossbar.holds.is_none() {
+                if crossbar.spent() {
+                    break;
+                }
+            } else if total == before {
+                break;
+            } else {
+                crossbar.collect(now, ctx);
+            }
+        }
+        total
+    }
+
+    /// Throws away what waits for outputs that are down or in a storm.
+    fn purge<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
+        if self.crossbar.is_none() {
+            return 0;
+        }
+        let up = self.ctx.core.up();
+        let mut gone = 0;
+        if self.ctx.snapshot.ports.without(up).is_empty() && self.ctx.core.storms().is_empty() {
+            return 0;
+        }
+        for output in self.ctx.snapshot.ports.iter() {
+            let storming = self.ctx.core.storming(output);
+            if up.contains(output) && storming.is_empty() {
+                continue;
+            }
+            let (pris, reason) = if up.contains(output) {
+                (storming, DropReason::Watchdog)
+            } else {
+                (self.ctx.snapshot.pris, DropReason::PortDown)
+            };
+            gone += self.purge_output(now, output, pris, reason, tracer);
+        }
+        gone
+    }
+
+    fn purge_output<T: Tracer>(
+        &mut self,
+        now: Instant,
+        output: PortId,
+        pris: PriSet,
+        reason: DropReason,
+        tracer: &mut T,
+    ) -> usize {
+        let mut gone = 0;
+        for pri in pris.iter() {
+            let id = QueueId::new(output, pri);
+            let ToCrossbar::Local(voqs) = &self.ctx.to_crossbar else { return gone };
+            for input in voqs.waiting(output, pri).iter() {
+                while let Some(desc) = self.ctx.voqs().and_then(|voqs| voqs.pop(input, id)) {
+                    self.ctx.purge(now, desc, output, reason, tracer);
+                    gone += 1;
+                }
+            }
+        }
+        gone
+    }
+
+    /// Throws away all that waits in VOQs: the switch stops.
+    pub(super) fn drain_all<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+        if let Some(crossbar) = &mut self.crossbar {
+            crossbar.gather(&mut self.ctx, now, tracer);
+        }
+        for output in self.ctx.snapshot.ports.iter() {
+            self.purge_output(now, output, self.ctx.snapshot.pris, DropReason::Shutdown, tracer);
+        }
+    }
+}

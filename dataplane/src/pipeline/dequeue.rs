@@ -1,0 +1,182 @@
+//! Dequeue: takes frames off egress queues as the scheduler says, and accounts for them.
+//!
+//! Shape: queues that wait and room at the port → pending frames, marked and tagged.
+//! Units: bytes, cells.
+//! Source: docs/spec/pipeline.md §7, §8.
+
+use arrayvec::ArrayVec;
+use weft_base::ring::Rx;
+use weft_base::sync::{Ordering, fence};
+
+use super::context::{Context, leave};
+use super::output_lane::{OutputLane, wire_len};
+use super::rewrite::rewrite;
+use crate::batch::BURST;
+use crate::buffer::{Lease, Leaving};
+use crate::desc::{Desc, Flag};
+use crate::stats::{DropReason, WorkerStats};
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PerPri, PortId, Pri, PriSet};
+
+impl OutputLane {
+    /// Takes frames off the egress queues that wait, as the scheduler says, until `room` are pending;
+    /// returns the queues that are left with some.
+    #[inline]
+    pub(super) fn pick<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        room: usize,
+        (mut ready, mut lens): (PriSet, PerPri<u32>),
+        tracer: &mut T,
+    ) -> PriSet {
+        while !ready.is_empty() {
+            let space = room.saturating_sub(self.pending.len());
+            if space == 0 {
+                self.full = true;
+                break;
+            }
+            let Some(pri) = self.sched.pick(now, ready, |pri| lens[pri]) else {
+                self.closed_until = self.sched.next_open(now, ready);
+                break;
+            };
+            let Some(queue) = self.queues[pri].as_mut() else { break };
+            let mut count = 1;
+            if ready == PriSet::only(pri) {
+                let more = queue.len().min(space).saturating_sub(1);
+                count += self.sched.pick_alone(pri, more);
+            }
+            self.take(ctx, now, pri, count, tracer);
+            match self.queues[pri].as_mut().and_then(Rx::front) {
+                Some(next) => lens[pri] = wire_len(next),
+                None => ready.remove(pri),
+            }
+        }
+        ready
+    }
+
+    /// Takes `count` frames off a queue for good: accounts for them, marks them, sets their tags.
+    #[inline(never)] // on its own it keeps its state in registers
+    pub(super) fn take<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        pri: Pri,
+        count: usize,
+        tracer: &mut T,
+    ) {
+        let Self { port, queues, pending, .. } = self;
+        let port = *port;
+        let Some(queue) = queues[pri].as_mut() else { return };
+        let Context { core, snapshot, stats, bufs, lease, rng, .. } = ctx;
+        let (ecn, tags_stay) = (snapshot.ecn, snapshot.tags_stay);
+        let cell = u64::from(snapshot.config.buffer.cell_bytes);
+        let mut run = core.buffer.leaving(lease, &snapshot.thresholds, port, pri);
+        note_depth(stats, (port, pri), &run);
+        if !T::ON && tags_stay {
+            // None is marked in a queue below the low mark: it does not get deeper meanwhile.
+            let depth = u64::from(run.depth()) * cell;
+            let marks = if ecn.is_some_and(|ecn| depth >= ecn.low()) { Flag::Ect as u8 } else { 0 };
+            let fronts = queue.fronts(count);
+            if let Some(charge) = charge_of_all(&fronts, marks, cell) {
+                release_all(&mut run, lease, fronts, charge);
+                let left = run.depth();
+                let taken = queue.pop_each(count, |desc| pending.push(desc));
+                stats.port[port].pri[pri].dequeued.add(taken as u64);
+                fence(Ordering::Release); // who sees the depth fall sees that they were taken
+                run.end(lease);
+                return ctx.relieve(port, pri, left);
+            }
+        }
+        let mut lost = ArrayVec::<Desc, BURST>::new();
+        let taken = queue.pop_each(count, |desc| {
+            let before = leave(&mut run, bufs, lease, &desc, snapshot.cells(desc.len()));
+            let depth = u64::from(before) * cell;
+            let ect = desc.has(Flag::Ect);
+            let marked = ect && ecn.is_some_and(|ecn| ecn.verdict(depth, rng).is_mark());
+            if T::ON {
+                let (low, high, max_percent) =
+                    ecn.map_or((0, 0, 0), |ecn| (ecn.low(), ecn.high(), ecn.max_percent()));
+                let (frame, port, pri) = (bufs.trace_id(&desc), port.get(), pri.get());
+                let event =
+                    Event::Deq { frame, port, pri, depth, low, high, max_percent, ect, marked };
+                tracer.event(now, event);
+            }
+            if !marked && tags_stay {
+                return pending.push(desc);
+            }
+            match rewrite(bufs, snapshot, stats, (port, pri), desc, marked) {
+                Ok(desc) => pending.push(desc),
+                Err(desc) => lost.push(desc),
+            }
+        });
+        stats.port[port].pri[pri].dequeued.add(taken as u64);
+        fence(Ordering::Release); // as above
+        let left = run.depth();
+        run.end(lease);
+        ctx.relieve(port, pri, left);
+        for desc in lost {
+            ctx.stats.port[port].late_drops.add(1);
+            ctx.end(now, desc, DropReason::Pool, tracer);
+        }
+    }
+}
+
+/// What frames that are taken off a queue at once were charged to, all of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Charge {
+    /// To their VOQs.
+    Lossy,
+    /// To their ingress groups.
+    Lossless,
+}
+
+/// What most frames are: all lossy or all lossless, of one cell, with none of the flags of `marks`, which ask for a
+/// closer look.
+#[inline]
+fn charge_of_all(fronts: &[&[Desc]; 2], marks: u8, cell_bytes: u64) -> Option<Charge> {
+    let one = usize::try_from(cell_bytes).unwrap_or(usize::MAX);
+    let all = |special: u8, group: bool| {
+        let is_plain = |desc: &Desc| {
+            !desc.has_any(special) & (desc.len() <= one) & (desc.has(Flag::Pg) == group)
+        };
+        fronts.iter().all(|part| part.iter().all(is_plain))
+    };
+    if all(marks, false) {
+        return Some(Charge::Lossy);
+    }
+    all(marks | Flag::Shared as u8, true).then_some(Charge::Lossless)
+}
+
+/// Gives back what frames of one cell each were charged.
+#[inline]
+fn release_all(run: &mut Leaving<'_>, lease: &mut Lease, fronts: [&[Desc]; 2], charge: Charge) {
+    for part in fronts {
+        let inputs = part.iter().map(Desc::input);
+        if charge == Charge::Lossless {
+            run.lossless_alike(lease, inputs, 1);
+        } else if let Some((input, cells)) = of_one_input(part) {
+            run.lossy_alike(core::iter::once(input), cells);
+        } else {
+            run.lossy_alike(inputs, 1);
+        }
+    }
+}
+
+/// With several workers, notes how deep a queue has become: between frames that leave it, it only grows.
+#[inline]
+fn note_depth(stats: &WorkerStats, (port, pri): (PortId, Pri), run: &Leaving<'_>) {
+    if let Some(depth) = run.depth_of_all() {
+        stats.port[port].pri[pri].depth_watermark.raise(u64::from(depth));
+    }
+}
+
+/// The input that all of `frames` came in by, and how many there are: what they free of its queue need not
+/// be taken off in memory frame after frame.
+#[inline]
+fn of_one_input(frames: &[Desc]) -> Option<(PortId, u32)> {
+    let (first, last) = (frames.first()?.input(), frames.last()?.input());
+    let is_one = first == last && frames.iter().all(|desc| desc.input() == first);
+    is_one.then_some((first, u32::try_from(frames.len()).ok()?))
+}

@@ -1,0 +1,285 @@
+//! Enqueue: admits frames to the buffer, and puts them into VOQs.
+//!
+//! Shape: a frame and its outputs, or a whole burst at once, if none of it can be refused or cross XOFF.
+//! Units: cells.
+//! Source: docs/spec/pipeline.md §4, §5.
+
+use weft_base::sync::Ordering;
+
+use super::context::{Context, ToCrossbar};
+use super::input_lane::InputLane;
+use crate::batch::{BURST, Batch};
+use crate::buffer::Verdict as Granted;
+use crate::config::PfcMode;
+use crate::desc::{Desc, Flag};
+use crate::queues::{Demand, QueueId};
+use crate::stats::DropReason;
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PortId, PortSet, Pri, PriSet};
+
+impl InputLane {
+    /// Queues a frame for all of `outputs`.
+    #[inline]
+    pub(super) fn enqueue<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        outputs: PortSet,
+        desc: Desc,
+        tracer: &mut T,
+    ) {
+        if ctx.snapshot.is_lossless(self.port, desc.pri()) {
+            return self.enqueue_lossless(ctx, now, outputs, desc, tracer);
+        }
+        match outputs.sole() {
+            Some(output) => self.enqueue_lossy(ctx, now, output, desc, tracer),
+            None => self.enqueue_copies(ctx, now, outputs, desc, tracer),
+        }
+    }
+
+    /// Queues a lossy frame for several outputs.
+    #[inline(never)] // rare
+    pub(super) fn enqueue_copies<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        outputs: PortSet,
+        mut desc: Desc,
+        tracer: &mut T,
+    ) {
+        let mut left = outputs;
+        while let Some(output) = left.lowest() {
+            left.remove(output);
+            if left.is_empty() {
+                return self.enqueue_lossy(ctx, now, output, desc, tracer);
+            }
+            ctx.stats.port[self.port].copies.add(1);
+            let copy = ctx.bufs.share(&mut desc);
+            self.enqueue_lossy(ctx, now, output, copy, tracer);
+        }
+        ctx.end(now, desc, DropReason::NoOutput, tracer); // a set that was checked not to be empty
+    }
+
+    /// Queues one copy of a lossy frame, charged to its VOQ.
+    #[expect(clippy::inline_always, reason = "most frames; a call is a tenth of what it does")]
+    #[inline(always)]
+    pub(super) fn enqueue_lossy<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        output: PortId,
+        desc: Desc,
+        tracer: &mut T,
+    ) {
+        let cells = ctx.snapshot.cells(desc.len());
+        let queue = (self.port, output, desc.pri());
+        let admission =
+            ctx.core.buffer.admit_voq(&mut ctx.lease, &ctx.snapshot.thresholds, queue, cells);
+        if T::ON {
+            ctx.trace_admission(now, &desc, output, cells, admission, tracer);
+        }
+        match admission.verdict {
+            Granted::Drop(reason) => ctx.end(now, desc, reason, tracer),
+            _ => self.push(ctx, now, output, desc, tracer),
+        }
+    }
+
+    /// Queues a lossless frame: charged once to its ingress group, until its last copy leaves.
+    pub(super) fn enqueue_lossless<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        outputs: PortSet,
+        mut desc: Desc,
+        tracer: &mut T,
+    ) {
+        let cells = ctx.snapshot.cells(desc.len());
+        let (input, pri) = (self.port, desc.pri());
+        let group = (input, pri);
+        let admission =
+            ctx.core.buffer.admit_group(&mut ctx.lease, &ctx.snapshot.thresholds, group, cells);
+        if T::ON {
+            let first = outputs.lowest().unwrap_or_default();
+            ctx.trace_admission(now, &desc, first, cells, admission, tracer);
+        }
+        if let Granted::Drop(reason) = admission.verdict {
+            self.cross_xoff(ctx, now, pri, admission.limit, tracer);
+            let more = outputs.len().saturating_sub(1);
+            ctx.stats.port[input].copies.add(more as u64);
+            for _ in 0..more {
+                ctx.stats.count_drop_pri(input, pri, reason);
+                if T::ON {
+                    let frame = ctx.bufs.trace_id(&desc);
+                    let (port, reason) = (input.get(), reason.name());
+                    tracer.event(now, Event::Drop { frame, port, reason });
+                }
+            }
+            return ctx.end(now, desc, reason, tracer);
+        }
+        desc.set(Flag::Pg, true);
+        let stats = &ctx.stats.port[input].pri[pri];
+        // What is in headroom is not in the group.
+        if admission.verdict == Granted::Queue {
+            stats.pg_watermark.raise(u64::from(admission.used + cells));
+        } else {
+            let used = ctx.core.buffer.headroom_used(input, pri);
+            stats.headroom_watermark.raise(u64::from(used));
+            self.cross_xoff(ctx, now, pri, admission.limit, tracer);
+        }
+        let mut left = outputs;
+        while let Some(output) = left.lowest() {
+            left.remove(output);
+            ctx.core.buffer.deepen_by(&ctx.lease, (input, output, pri), cells);
+            if left.is_empty() {
+                return self.push(ctx, now, output, desc, tracer);
+            }
+            ctx.stats.port[input].copies.add(1);
+            let copy = ctx.bufs.share(&mut desc);
+            self.push(ctx, now, output, copy, tracer);
+        }
+        ctx.end(now, desc, DropReason::NoOutput, tracer);
+    }
+
+    /// Puts a charged frame into its VOQ.
+    #[expect(clippy::inline_always, reason = "once a frame; a call costs a fifth of what it does")]
+    #[inline(always)]
+    pub(super) fn push<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        output: PortId,
+        desc: Desc,
+        tracer: &mut T,
+    ) {
+        let pri = desc.pri();
+        let queue = QueueId::new(output, pri);
+        let pushed = match &mut ctx.to_crossbar {
+            ToCrossbar::Local(voqs) => voqs.push(self.port, queue, desc),
+            ToCrossbar::Remote(uplink) => uplink.push(desc, queue),
+        };
+        match pushed {
+            Ok(()) => {
+                self.touched.insert(queue);
+                self.enqueued[pri] += 1;
+                self.draining.queue(output, pri);
+            }
+            Err(desc) => ctx.discard(now, desc, output, DropReason::Pool, tracer),
+        }
+    }
+
+    /// Queues a burst of frames, all to known queues; false, and nothing done, if they must be looked at
+    /// one by one.
+    #[inline(never)] // as `lookup_burst`
+    pub(super) fn enqueue_burst(
+        &mut self,
+        ctx: &mut Context,
+        batch: &mut Batch,
+        routes: &[u16; BURST],
+        demand: &mut Demand,
+    ) -> bool {
+        let Context { core, snapshot, stats, lease, to_crossbar, .. } = ctx;
+        if !snapshot.thresholds.admit_bursts() {
+            return false;
+        }
+        let count = batch.len();
+        let (first, others) = (routes[0], routes.get(..count).unwrap_or_default());
+        if others.iter().fold(0, |sum, route| sum | (route ^ first)) == 0 {
+            // All to one queue: nothing to be added up in memory, frame after frame.
+            let cells = batch.iter().map(|desc| snapshot.cells(desc.len())).sum();
+            demand.add_alike(QueueId::from_low_bits(first), count, cells);
+        } else {
+            for (desc, &route) in batch.iter().zip(routes) {
+                demand.add(QueueId::from_low_bits(route), snapshot.cells(desc.len()));
+            }
+        }
+        let lossless =
+            if snapshot.pfc_ports.contains(self.port) { snapshot.lossless } else { PriSet::EMPTY };
+        let groups = (self.port, lossless);
+        let has_room = match to_crossbar {
+            ToCrossbar::Local(voqs) => voqs.has_room(count),
+            ToCrossbar::Remote(_) => true, // or it would not have been received
+        };
+        let granted =
+            has_room && core.buffer.admit_all(lease, &snapshot.thresholds, groups, demand);
+        if granted {
+            for pri in lossless.iter() {
+                let used = core.buffer.group_used(self.port, pri);
+                stats.port[self.port].pri[pri].pg_watermark.raise(u64::from(used));
+            }
+            for queue in demand.queues().iter() {
+                self.enqueued[queue.pri()] += demand.frames_of(queue);
+                self.draining.queue(queue.output(), queue.pri());
+            }
+            let queues = routes.iter().map(|&route| QueueId::from_low_bits(route));
+            let frames = batch.drain(..).zip(queues);
+            match to_crossbar {
+                ToCrossbar::Local(voqs) => voqs.push_all(self.port, demand.queues(), frames),
+                ToCrossbar::Remote(uplink) => uplink.push_all(frames),
+            }
+            self.touched.unite(demand.queues());
+        }
+        demand.clear();
+        granted
+    }
+
+    /// Ends a burst: what it put into VOQs is counted, and how deep these have become.
+    #[inline]
+    pub(super) fn publish(&mut self, ctx: &Context) {
+        for pri in Pri::ALL {
+            let count = core::mem::take(&mut self.enqueued[pri]);
+            if count > 0 {
+                ctx.stats.port[self.port].pri[pri].enqueued.add(count);
+            }
+        }
+        let buffer = &ctx.snapshot.config.buffer;
+        let xoff_bytes = match ctx.snapshot.config.pfc.mode {
+            PfcMode::EgressQueue { xoff_bytes, .. } => xoff_bytes,
+            PfcMode::IngressPg => u64::MAX,
+        };
+        // With several workers, an output's own sees how deep its queues get.
+        let touched = core::mem::take(&mut self.touched);
+        if !ctx.core.buffer.is_solo() && xoff_bytes == u64::MAX {
+            return;
+        }
+        for queue in touched.iter() {
+            let (output, pri) = (queue.output(), queue.pri());
+            let depth = u64::from(ctx.core.buffer.depth(output, pri));
+            ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
+            if depth * u64::from(buffer.cell_bytes) > xoff_bytes {
+                let bit = PortSet::only(output).bits();
+                ctx.core.congested[pri].fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Context {
+    fn trace_admission<T: Tracer>(
+        &self,
+        now: Instant,
+        desc: &Desc,
+        output: PortId,
+        cells: u32,
+        admission: crate::buffer::Admission,
+        tracer: &mut T,
+    ) {
+        let verdict = match admission.verdict {
+            Granted::Queue => "queue",
+            Granted::Headroom => "in_headroom",
+            Granted::Drop(reason) => reason.name(),
+        };
+        let event = Event::Admit {
+            frame: self.bufs.trace_id(desc),
+            input: desc.input().get(),
+            output: output.get(),
+            pri: desc.pri().get(),
+            verdict,
+            cells,
+            used: admission.used,
+            limit: admission.limit,
+            shared_used: self.core.buffer.shared_used(&self.snapshot.thresholds),
+        };
+        tracer.event(now, event);
+    }
+}

@@ -1,0 +1,102 @@
+//! Follow: takes over what changed around a lane since its last step.
+//!
+//! Shape: a new configuration, links that went up or down, links that may take flows.
+//! Units: [`Instant`].
+//! Source: docs/spec/pipeline.md §3, §9.
+
+use std::sync::Arc;
+
+use weft_base::sync::Ordering;
+
+use super::context::Context;
+use super::lane::Lane;
+use crate::config::PfcMode;
+use crate::lag::Joined;
+use crate::port::Port;
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PortId, PortSet, PriSet};
+
+impl Lane {
+    /// Takes a new configuration over, if there is one.
+    pub(super) fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+        let current = self.ctx.core.snapshot.load();
+        if current.epoch == self.ctx.snapshot.epoch {
+            return;
+        }
+        let old = core::mem::replace(&mut self.ctx.snapshot, Arc::clone(&current));
+        let snapshot = &self.ctx.snapshot;
+        if old.links.is_any() != snapshot.links.is_any() {
+            (self.ctx.joined_lags, self.ctx.joined_spreads) = (Joined::new(), Joined::new());
+        }
+        let mode = snapshot.config.pfc.mode;
+        for lane in &mut self.inputs {
+            lane.reconfigure(&old, snapshot);
+            if mode != old.config.pfc.mode {
+                // From now on something else decides; `groups` follows the queues by itself.
+                let pris = if mode == PfcMode::IngressPg { lane.xoff } else { PriSet::EMPTY };
+                for pri in snapshot.lossless.iter() {
+                    lane.pause.set(pri, pris.contains(pri));
+                }
+                self.ctx.core.xoff[lane.port].store(pris.bits(), Ordering::Relaxed);
+            }
+        }
+        for lane in &mut self.outputs {
+            lane.reconfigure(snapshot);
+        }
+        if let Some(crossbar) = &mut self.crossbar {
+            crossbar.reconfigure(snapshot);
+        }
+        if T::ON {
+            tracer.event(now, Event::Reload { epoch: snapshot.epoch });
+        }
+    }
+
+    /// Follows links that went up or down.
+    pub(super) fn links<T: Tracer>(
+        &mut self,
+        now: Instant,
+        ports: &[Box<dyn Port>],
+        tracer: &mut T,
+    ) {
+        for (index, port) in ports.iter().enumerate() {
+            let Some(lane) = self.outputs.get_mut(index) else { continue };
+            let up = port.link_up();
+            if up == lane.up {
+                continue;
+            }
+            lane.up = up;
+            let bit = PortSet::only(lane.port).bits();
+            if up {
+                self.ctx.core.up.fetch_or(bit, Ordering::Relaxed);
+            } else {
+                let before = self.ctx.core.up.fetch_and(!bit, Ordering::Relaxed);
+                lane.link_down(now);
+                // Stations behind a LAG stay while it has a link.
+                let links = &self.ctx.snapshot.links;
+                let left = links.members(lane.port).and(PortSet::from_bits(before & !bit));
+                if left.is_empty() {
+                    self.ctx.core.fdb.flush_port(links.leader(lane.port));
+                }
+                if let Some(input) = self.inputs.get_mut(index) {
+                    input.link_down();
+                }
+            }
+            if T::ON {
+                tracer.event(now, Event::Link { port: lane.port.get(), up });
+            }
+        }
+    }
+
+    /// Lets links that came up take flows, as soon as those overtake no frame.
+    pub(super) fn join(&mut self, now: Instant) {
+        let Self { ctx, outputs, .. } = self;
+        let Context { core, snapshot, joined_lags, joined_spreads, .. } = ctx;
+        let is_empty = |port: PortId| {
+            let pending = outputs.iter().any(|lane| lane.port == port && lane.is_blocked());
+            !pending && snapshot.pris.iter().all(|pri| core.buffer.depth(port, pri) == 0)
+        };
+        joined_lags.admit(now, snapshot.links.lags(), is_empty);
+        joined_spreads.admit(now, snapshot.links.spreads(), is_empty);
+    }
+}

@@ -1,0 +1,64 @@
+//! Input lane: what one worker keeps for a port as input.
+//!
+//! Shape: [`InputLane`], by port.
+//! Units: frames.
+//! Source: docs/spec/pipeline.md §1 to §4, §9.
+
+use super::draining::Draining;
+use crate::pfc::PauseTx;
+use crate::queues::QueueSet;
+use crate::snapshot::Snapshot;
+use crate::storm::StormGuard;
+use crate::time::Instant;
+use crate::types::{PerPri, PortId, PriSet};
+
+/// What one worker keeps for a port as input.
+pub(super) struct InputLane {
+    pub port: PortId,
+    /// Queues that got frames in this burst.
+    pub touched: QueueSet,
+    pub(super) storm: StormGuard,
+    pub pause: PauseTx,
+    /// Lossless priorities whose group has crossed XOFF.
+    pub xoff: PriSet,
+    /// Frames put into VOQs in this burst.
+    pub enqueued: PerPri<u64>,
+    /// What became of frames that could have passed by.
+    pub draining: Draining,
+    pub(super) seen: crate::port::PortCounters,
+}
+
+impl InputLane {
+    pub fn new(port: PortId, snapshot: &Snapshot) -> Self {
+        Self {
+            port,
+            touched: QueueSet::EMPTY,
+            storm: StormGuard::new(storm_limits(snapshot, port)),
+            pause: PauseTx::new(),
+            xoff: PriSet::EMPTY,
+            enqueued: PerPri::default(),
+            draining: Draining::default(),
+            seen: crate::port::PortCounters::default(),
+        }
+    }
+
+    pub fn reconfigure(&mut self, old: &Snapshot, new: &Snapshot) {
+        let limits = storm_limits(new, self.port);
+        if limits != storm_limits(old, self.port) {
+            self.storm = StormGuard::new(limits);
+        }
+        self.pause.remap();
+    }
+
+    pub fn link_down(&mut self) {
+        self.pause.link_down();
+    }
+
+    pub fn next(&self, now: Instant) -> Option<Instant> {
+        self.pause.next(now)
+    }
+}
+
+fn storm_limits(snapshot: &Snapshot, port: PortId) -> crate::storm::StormLimits {
+    snapshot.config.ports.get(port.index()).map(|p| p.storm).unwrap_or_default()
+}

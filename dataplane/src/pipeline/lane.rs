@@ -1,0 +1,65 @@
+//! Lane: what one worker owns of a switch.
+//!
+//! Shape: its ports' queues and schedulers, and perhaps the crossbar; [`Lane::step`] drives it.
+//! Units: none.
+//! Source: ARCHITECTURE.md "The path of a frame".
+
+use std::sync::Arc;
+
+use super::context::Context;
+use super::crossbar::Crossbar;
+use super::downlink::Downlink;
+use super::input_lane::InputLane;
+use super::output_lane::OutputLane;
+use super::scratch::Scratch;
+use super::switch_core::Core;
+use super::timing::Timing;
+use crate::flows::FlowCache;
+use crate::pool::Bufs;
+use crate::stats::WorkerStats;
+use crate::types::PortId;
+
+/// What one worker owns: its ports' queues and schedulers, and perhaps the crossbar.
+pub struct Lane {
+    pub(super) ctx: Context,
+    pub(super) inputs: Vec<InputLane>,
+    pub(super) outputs: Vec<OutputLane>,
+    pub(super) crossbar: Option<Crossbar>,
+    /// The way from the crossbar, if another worker has it.
+    pub(super) downlink: Option<Downlink>,
+    pub(super) scratch: Box<Scratch>,
+    pub(super) flows: FlowCache,
+    pub(super) timing: Timing,
+    /// Whether frames may pass the pipeline by at any port; asked for at the first step.
+    pub(super) has_fast_path: Option<bool>,
+}
+
+impl Lane {
+    /// The ports that this lane owns, in the order in which [`Self::step`] wants them.
+    pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
+        self.inputs.iter().map(|lane| lane.port)
+    }
+
+    /// Whether this lane runs the crossbar.
+    #[must_use]
+    pub const fn has_crossbar(&self) -> bool {
+        self.crossbar.is_some()
+    }
+
+    /// What the workers share.
+    #[must_use]
+    pub const fn core(&self) -> &Arc<Core> {
+        &self.ctx.core
+    }
+
+    /// This worker's counters.
+    #[must_use]
+    pub const fn stats(&self) -> &Arc<WorkerStats> {
+        &self.ctx.stats
+    }
+
+    /// The worker's handle of the pool.
+    pub const fn bufs(&mut self) -> &mut Bufs {
+        &mut self.ctx.bufs
+    }
+}

@@ -1,0 +1,91 @@
+//! Parse: reads the headers of a burst, and classifies its frames.
+//!
+//! Shape: frames in, [`FrameMeta`] with a first [`Verdict`] out; priority and VLAN in the descriptor.
+//! Units: bytes.
+//! Source: docs/spec/pipeline.md §1, §2.
+
+use weft_parsers::{Format, Head, parse_head};
+
+use super::burst::{BurstMask, CountRun, FrameMeta, Verdict, trace_rx};
+use super::context::Context;
+use crate::batch::{BURST, Batch};
+use crate::config::Trust;
+use crate::fdb::FdbKey;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PortId, PortSet};
+
+impl Context {
+    /// Counts a burst that came in.
+    #[inline]
+    pub(super) fn count_burst(&self, input: PortId, count: usize) {
+        self.stats.port[input].rx_frames.add(count as u64);
+        self.stats.frames.add(count as u64);
+        self.stats.bursts.add(1);
+    }
+
+    /// Parses and classifies frames of the burst.
+    #[inline(never)] // as `lookup_burst`
+    pub(super) fn parse<T: Tracer>(
+        &mut self,
+        now: Instant,
+        input: PortId,
+        (batch, which): (&mut Batch, BurstMask),
+        metas: &mut [FrameMeta; BURST],
+        tracer: &mut T,
+    ) {
+        let snapshot = &*self.snapshot;
+        let Some(config) = snapshot.config.ports.get(input.index()) else { return };
+        let Some(classifier) = snapshot.classifiers.get(input.index()) else { return };
+        let (stats, fdb) = (&self.stats.port[input], &self.core.fdb);
+        let mut run = CountRun::default();
+        for place in which.iter() {
+            let Some((desc, meta)) = batch.get_mut(place).zip(metas.get_mut(place)) else { break };
+            let len = desc.len();
+            if T::ON {
+                trace_rx(&mut self.bufs, now, input, desc, tracer);
+            }
+            let Ok(head) = parse_head(self.bufs.head(desc), len, &config.parse) else {
+                run.count(stats, len, Format::Other as usize);
+                meta.verdict = Verdict::Drop(DropReason::Malformed);
+                let (pri, _) = classifier.pri(&Head::EMPTY);
+                desc.classify(input, Format::Other, pri, (false, false));
+                continue;
+            };
+            let format = head.format();
+            run.count(stats, len, format as usize);
+            meta.verdict = if len > config.frame_len_max {
+                Verdict::Drop(DropReason::TooLong)
+            } else if format == Format::MacControl {
+                Verdict::Consume
+            } else {
+                match snapshot.vlan.ingress(input, head.tci()) {
+                    Ok(vid) => {
+                        meta.vid = vid;
+                        desc.set_vid(vid.get());
+                        meta.dst = fdb.probe(FdbKey::new(vid, head.dst()));
+                        meta.src = fdb.probe(FdbKey::new(vid, head.src()));
+                        Verdict::Forward(PortSet::EMPTY)
+                    }
+                    Err(_) => Verdict::Drop(DropReason::VlanFiltered),
+                }
+            };
+            meta.head = head;
+            let (pri, by) = classifier.pri(&head);
+            desc.classify(input, format, pri, (head.tagged(), snapshot.may_mark(&head)));
+            let filtered = Verdict::Drop(DropReason::VlanFiltered); // it was classified, too
+            if T::ON && (matches!(meta.verdict, Verdict::Forward(_)) || meta.verdict == filtered) {
+                let event = Event::Classify {
+                    frame: self.bufs.trace_id(desc),
+                    format: format.name(),
+                    pri: pri.get(),
+                    by: by.map_or("default", Trust::name),
+                    vid: head.tci().map_or(0, |tci| tci.vid().get()),
+                };
+                tracer.event(now, event);
+            }
+        }
+        run.flush(stats);
+    }
+}

@@ -1,0 +1,196 @@
+//! PAUSE: PFC frames that come in and go out, pause timers and the watchdog.
+//!
+//! Shape: a PFC frame → priorities that an output must not send; groups above XOFF → a PFC frame, sent first.
+//! Units: none.
+//! Source: docs/spec/pipeline.md §9.
+
+use weft_base::sync::Ordering;
+use weft_parsers::mac_control::opcode;
+use weft_parsers::{Head, mac_control};
+
+use super::context::Context;
+use super::lane::Lane;
+use super::output_lane::OutputLane;
+use crate::config::StormAction;
+use crate::desc::Desc;
+use crate::pfc::PfcFrame;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PortSet, PriSet};
+
+impl Lane {
+    /// Follows pause timers and the watchdog, and tells the crossbar.
+    pub(super) fn pauses<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+        let Self { ctx, outputs, .. } = self;
+        for lane in outputs {
+            lane.pause_state(ctx, now, tracer);
+        }
+    }
+
+    /// Makes a PFC frame if one is due, and puts it first.
+    pub(super) fn send_pause<T: Tracer>(&mut self, now: Instant, index: usize, tracer: &mut T) {
+        let (Some(lane), Some(input)) = (self.outputs.get_mut(index), self.inputs.get_mut(index))
+        else {
+            return;
+        };
+        let Some(config) = self.ctx.snapshot.config.ports.get(lane.port.index()) else { return };
+        if !self.ctx.snapshot.pfc_ports.contains(lane.port)
+            || input.pause.next(now).is_none_or(|at| now < at)
+        {
+            return;
+        }
+        let stats = &self.ctx.stats.port[lane.port];
+        let desc = if lane.pending.is_full() { None } else { self.ctx.bufs.alloc_control() };
+        let Some(mut desc) = desc else {
+            stats.pfc_tx_late.add(1); // still due at the next step
+            return;
+        };
+        let Some(frame) = input.pause.poll(now, config.rate, &self.ctx.snapshot.config.pfc.classes)
+        else {
+            self.ctx.bufs.free(desc);
+            return;
+        };
+        let wire = mac_control::Pfc { enable: frame.enable, quanta: frame.quanta };
+        self.ctx.bufs.set_len(&mut desc, mac_control::FRAME_LEN);
+        if let Some(out) = self.ctx.bufs.bytes_mut(&mut desc).and_then(|b| b.first_chunk_mut()) {
+            wire.emit(config.parse.port_mac, out);
+        }
+        desc.set_input(lane.port);
+        lane.pending.insert(lane.pending_control, desc);
+        lane.pending_control += 1;
+        stats.pfc_tx.add(1);
+        for pri in self.ctx.snapshot.pris.iter() {
+            let classes = self.ctx.snapshot.config.pfc.classes[pri];
+            let pausing = (0..8).any(|c| {
+                frame.enable & classes & 1 << c != 0 && frame.quanta.get(c).is_some_and(|&q| q > 0)
+            });
+            let resuming = frame.enable & classes != 0 && !pausing;
+            stats.pri[pri].pause_tx.add(u64::from(pausing));
+            stats.pri[pri].resume_tx.add(u64::from(resuming));
+        }
+        if T::ON {
+            let pausing = (0..8)
+                .filter(|&c| frame.quanta.get(c).is_some_and(|&q| q > 0))
+                .fold(0, |s, c| s | 1 << c);
+            let event = Event::PauseTx { port: lane.port.get(), enable: frame.enable, pausing };
+            tracer.event(now, event);
+        }
+    }
+}
+
+impl OutputLane {
+    pub(super) fn pause_state<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        tracer: &mut T,
+    ) {
+        if self.calm && self.pause.is_idle() {
+            return; // nothing was paused, nothing is
+        }
+        self.pause.tick(now);
+        let paused = self.pause.paused(now);
+        let events = self.watchdog.observe(paused, now);
+        let storming = self.watchdog.storming();
+        let (held, thrown) = match ctx.snapshot.config.pfc.watchdog_action {
+            StormAction::Drop => (paused, storming),
+            StormAction::Forward => (paused.without(storming), PriSet::EMPTY),
+        };
+        ctx.core.paused[self.port].store(held.bits(), Ordering::Relaxed);
+        ctx.core.storming[self.port].store(thrown.bits(), Ordering::Relaxed);
+        self.calm = paused.or(storming).is_empty() && self.pause.is_idle();
+        let port = self.port;
+        let bit = PortSet::only(port).bits();
+        if !thrown.is_empty() {
+            ctx.core.storms.fetch_or(bit, Ordering::Relaxed);
+        } else if ctx.core.storms().contains(port) {
+            ctx.core.storms.fetch_and(!bit, Ordering::Relaxed);
+        }
+        for pri in ctx.snapshot.pris.iter() {
+            let stats = &ctx.stats.port[port].pri[pri];
+            if paused.contains(pri) || stats.paused_ps.get() > 0 {
+                stats.paused_ps.set(self.pause.time_paused(pri, now).as_ps());
+            }
+        }
+        for (pris, active) in [(events.stormed, true), (events.restored, false)] {
+            for pri in pris.iter() {
+                if active {
+                    ctx.stats.port[port].pri[pri].storms.add(1);
+                }
+                if T::ON {
+                    let event = Event::Storm { port: port.get(), pri: pri.get(), active };
+                    tracer.event(now, event);
+                }
+            }
+        }
+        if !thrown.is_empty() {
+            self.drop_queued(ctx, now, thrown, DropReason::Watchdog, tracer);
+        }
+    }
+
+    /// Takes a MAC control frame in: PFC acts, all others are only counted.
+    pub(super) fn consume<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        head: &Head,
+        desc: Desc,
+        tracer: &mut T,
+    ) {
+        let port = desc.input();
+        let stats = &ctx.stats.port[port];
+        stats.consumed.add(1);
+        let code = head.mac_control_opcode().unwrap_or(0);
+        if T::ON {
+            let frame = ctx.bufs.trace_id(&desc);
+            tracer.event(now, Event::Consume { frame, port: port.get(), opcode: code });
+        }
+        match code {
+            opcode::PFC if head.pfc_da() => match mac_control::Pfc::parse(ctx.bufs.bytes(&desc)) {
+                Ok(frame) => {
+                    let frame = PfcFrame { enable: frame.enable, quanta: frame.quanta };
+                    self.obey(ctx, now, &frame, tracer);
+                }
+                Err(_) => stats.mac_control_bad.add(1),
+            },
+            opcode::PFC => stats.mac_control_bad.add(1),
+            opcode::PAUSE => stats.pause_rx.add(1),
+            opcode::EXTENSION => stats.cbfc_rx.add(1),
+            _ => stats.mac_control_unknown.add(1),
+        }
+        ctx.bufs.free(desc);
+    }
+
+    /// Acts upon a PFC frame.
+    pub(super) fn obey<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        frame: &PfcFrame,
+        tracer: &mut T,
+    ) {
+        let port = self.port;
+        ctx.stats.port[port].pfc_rx.add(1);
+        if !ctx.snapshot.pfc_ports.contains(port) {
+            return;
+        }
+        let maps = &ctx.snapshot.config.maps.pcp_to_pri;
+        for (class, (&pri, &quanta)) in maps.iter().zip(&frame.quanta).enumerate() {
+            if frame.enable >> class & 1 != 0 {
+                let stats = &ctx.stats.port[port].pri[pri];
+                if quanta > 0 { stats.pause_rx.add(1) } else { stats.resume_rx.add(1) }
+            }
+        }
+        if let Some(config) = ctx.snapshot.config.ports.get(port.index()) {
+            self.watchdog.observe(self.pause.paused(now), now);
+            self.pause.on_pfc(frame, now, config.rate, maps);
+        }
+        if T::ON {
+            let paused = self.pause.paused(now).bits();
+            let event = Event::PauseRx { port: port.get(), enable: frame.enable, paused };
+            tracer.event(now, event);
+        }
+        self.pause_state(ctx, now, tracer);
+    }
+}

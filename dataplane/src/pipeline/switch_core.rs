@@ -1,0 +1,193 @@
+//! Core: what all workers of a switch share.
+//!
+//! Shape: counters, tables and level-triggered words of ports; each written by one thread, or by atomic instructions.
+//! Units: cells, frames, [`Instant`].
+//! Source: docs/spec/pipeline.md §1 to §11; ARCHITECTURE.md "The path of a frame".
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use weft_base::sync::{AtomicU8, AtomicU64, Ordering};
+
+use crate::buffer::Buffer;
+use crate::fdb::Fdb;
+use crate::pbr::Tables;
+use crate::pool::{Bufs, Pool};
+use crate::port::PortError;
+use crate::snapshot::Snapshot;
+use crate::stats::WorkerStats;
+use crate::time::Instant;
+use crate::types::{PerPort, PerPri, PortId, PortSet, PriSet};
+
+/// What all workers of a switch share.
+pub struct Core {
+    /// Packet pool.
+    pub pool: Arc<Pool>,
+    /// Forwarding database.
+    pub fdb: Fdb,
+    /// Counts of the shared buffer.
+    pub buffer: Buffer,
+    /// The configuration in force.
+    pub snapshot: ArcSwap<Snapshot>,
+    /// By worker.
+    pub stats: Vec<Arc<WorkerStats>>,
+    /// By holder of chunks: those taken and not given back, as wrapping numbers whose sum is what is used.
+    pub(super) chunks_used: Mutex<Vec<Arc<crate::stats::Counter>>>,
+    /// Links that are up.
+    pub(super) up: AtomicU64,
+    /// Ports that are blocked because of a loop.
+    pub(super) blocks: Blocks,
+    /// By output: priorities that must not be sent.
+    pub(super) paused: PerPort<AtomicU8>,
+    /// By output: priorities whose frames are thrown away by the watchdog.
+    pub(super) storming: PerPort<AtomicU8>,
+    /// Outputs with any of them.
+    pub(super) storms: AtomicU64,
+    /// By input: priorities for which PAUSE is asked.
+    pub(super) xoff: PerPort<AtomicU8>,
+    /// `egress-queue` mode, by priority: outputs above their mark.
+    pub(super) congested: PerPri<AtomicU64>,
+    /// What TLPs are routed by.
+    pub tables: ArcSwap<Tables>,
+    /// By port: address of the partner on a link for TLPs, 48 bits; all ones before it has spoken.
+    pub(super) partners: PerPort<AtomicU64>,
+    /// What passes the pipeline by.
+    pub fast: FastCore,
+    /// By port: the last error of its housekeeping, until that works again with the link up.
+    pub(super) last_error: PerPort<Mutex<Option<PortError>>>,
+}
+
+impl Core {
+    /// Links that are up.
+    #[inline]
+    #[must_use]
+    pub fn up(&self) -> PortSet {
+        PortSet::from_bits(self.up.load(Ordering::Relaxed))
+    }
+
+    /// Address of the partner on a link for TLPs, all ones before it has spoken.
+    #[inline]
+    #[must_use]
+    pub fn partner(&self, port: PortId) -> weft_parsers::MacAddr {
+        weft_parsers::MacAddr::from_bits(self.partners[port].load(Ordering::Relaxed))
+    }
+
+    /// Priorities that `output` must not send now.
+    #[inline]
+    #[must_use]
+    pub fn paused(&self, output: PortId) -> PriSet {
+        PriSet::from_bits(self.paused[output].load(Ordering::Relaxed))
+    }
+
+    /// Priorities of `output` in a PAUSE storm.
+    #[inline]
+    #[must_use]
+    pub fn storming(&self, output: PortId) -> PriSet {
+        PriSet::from_bits(self.storming[output].load(Ordering::Relaxed))
+    }
+
+    /// Outputs where a priority is in a PAUSE storm.
+    #[inline]
+    #[must_use]
+    pub fn storms(&self) -> PortSet {
+        PortSet::from_bits(self.storms.load(Ordering::Relaxed))
+    }
+
+    /// Priorities that `input`'s peer is asked to hold back.
+    #[must_use]
+    pub fn xoff(&self, input: PortId) -> PriSet {
+        PriSet::from_bits(self.xoff[input].load(Ordering::Relaxed))
+    }
+
+    /// What `say` makes of the last error of `port`'s housekeeping, if it still fails.
+    pub fn last_error<R>(&self, port: PortId, say: impl FnOnce(&PortError) -> R) -> Option<R> {
+        let last_error = self.last_error[port].lock().unwrap_or_else(PoisonError::into_inner);
+        last_error.as_ref().map(say)
+    }
+
+    /// Sets what [`Self::last_error`] tells.
+    pub(super) fn set_last_error(&self, port: PortId, last_error: Option<PortError>) {
+        *self.last_error[port].lock().unwrap_or_else(PoisonError::into_inner) = last_error;
+    }
+
+    /// Chunks in use: by frames, ports and reserves. While frames go from one holder of chunks to another,
+    /// each tells after a step of its own, so that the sum may be off by what they hand over in one.
+    #[must_use]
+    pub fn chunks_used(&self) -> u64 {
+        let holders = self.chunks_used.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = holders.iter().fold(0, |sum: u64, counter| sum.wrapping_add(counter.get()));
+        // Below 0 while a chunk is told as given back before it is told as taken.
+        u64::try_from(sum.cast_signed()).unwrap_or(0).min(self.pool.count() as u64)
+    }
+
+    /// Has the chunks that `bufs` takes and gives back counted, beside the workers'.
+    pub fn count_chunks(&self, bufs: &Bufs) {
+        let mut holders = self.chunks_used.lock().unwrap_or_else(PoisonError::into_inner);
+        holders.push(bufs.used());
+    }
+}
+
+/// Ports that are blocked, and until when.
+pub(super) struct Blocks {
+    pub(super) ports: AtomicU64,
+    /// By port, in ps; counts while the port is among `ports`.
+    pub(super) until: PerPort<AtomicU64>,
+}
+
+impl Blocks {
+    pub fn new() -> Self {
+        Self { ports: AtomicU64::new(0), until: PerPort::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    pub(super) fn until(&self, port: PortId) -> Instant {
+        Instant::from_ps(self.until[port].load(Ordering::Relaxed)) // ordered by `ports`
+    }
+}
+
+impl Core {
+    /// Ports that are blocked because of a loop: the level-triggered word.
+    #[inline]
+    #[must_use]
+    pub fn blocked(&self) -> PortSet {
+        PortSet::from_bits(self.blocks.ports.load(Ordering::Acquire)) // pairs with `block`
+    }
+
+    /// Links that are up and not blocked.
+    #[inline]
+    #[must_use]
+    pub fn forwarding(&self) -> PortSet {
+        self.up().without(self.blocked())
+    }
+
+    /// When the next blocked port is one no longer.
+    pub(super) fn next_unblock(&self) -> Option<Instant> {
+        self.blocked().iter().map(|port| self.blocks.until(port)).min()
+    }
+
+    pub(super) fn block(&self, ports: PortSet, until: Instant) {
+        for port in ports.iter() {
+            self.blocks.until[port].store(until.as_ps(), Ordering::Relaxed); // before `ports`
+        }
+        self.blocks.ports.fetch_or(ports.bits(), Ordering::Release); // pairs with `blocked`
+    }
+}
+
+/// What is shared of outputs that have a fast path.
+pub struct FastCore {
+    /// Outputs that surely have none.
+    pub(super) without: AtomicU64,
+    /// By output: frames taken off its queues that have left since, or were dropped.
+    pub(super) ended: PerPort<AtomicU64>,
+    /// What went past the pipeline, as its owner counts it.
+    pub stats: WorkerStats,
+}
+
+impl FastCore {
+    pub(super) fn new() -> Self {
+        Self {
+            without: AtomicU64::new(0),
+            ended: PerPort::from_fn(|_| AtomicU64::new(0)),
+            stats: WorkerStats::default(),
+        }
+    }
+}

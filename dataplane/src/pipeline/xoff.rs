@@ -1,0 +1,90 @@
+//! XOFF and XON: which ingress groups ask their peer to pause.
+//!
+//! Shape: a group above its limit sets XOFF, one below XON clears it; in `egress-queue` mode the depth of outputs does.
+//! Units: cells.
+//! Source: docs/spec/pipeline.md §4, §9.
+
+use weft_base::sync::Ordering;
+
+use super::context::Context;
+use super::input_lane::InputLane;
+use super::lane::Lane;
+use crate::config::PfcMode;
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PortSet, Pri};
+
+impl InputLane {
+    /// Notes that a group is above XOFF.
+    pub(super) fn cross_xoff<T: Tracer>(
+        &mut self,
+        ctx: &Context,
+        now: Instant,
+        pri: Pri,
+        limit: u32,
+        tracer: &mut T,
+    ) {
+        if self.xoff.contains(pri) {
+            return;
+        }
+        self.xoff.insert(pri);
+        ctx.stats.port[self.port].pri[pri].xoff.add(1);
+        if ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
+            self.pause.set(pri, true);
+            ctx.core.xoff[self.port].fetch_or(1 << pri.get(), Ordering::Relaxed);
+        }
+        if T::ON {
+            let used = ctx.core.buffer.group_used(self.port, pri)
+                + ctx.core.buffer.headroom_used(self.port, pri);
+            let port = self.port.get();
+            tracer.event(now, Event::Group { port, pri: pri.get(), xoff: true, used, limit });
+        }
+    }
+}
+
+impl Lane {
+    /// Releases groups that have reached XON, and in `egress-queue` mode follows the queues; true if other
+    /// workers still hold room of this one's, which comes back by and by.
+    pub(super) fn groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> bool {
+        let Context { core, snapshot, lease, .. } = &mut self.ctx;
+        let held = core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
+        for lane in &mut self.inputs {
+            for pri in lane.xoff.iter() {
+                let buffer = &self.ctx.core.buffer;
+                let limit = buffer.group_limit(&self.ctx.lease, &self.ctx.snapshot.thresholds, pri);
+                let head = buffer.headroom_used(lane.port, pri);
+                let used = buffer.group_used(lane.port, pri) + head;
+                if used > self.ctx.snapshot.thresholds.xon(limit) {
+                    continue;
+                }
+                lane.xoff.remove(pri);
+                self.ctx.stats.port[lane.port].pri[pri].xon.add(1);
+                if self.ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
+                    lane.pause.set(pri, false);
+                    self.ctx.core.xoff[lane.port].fetch_and(!(1 << pri.get()), Ordering::Relaxed);
+                }
+                if T::ON {
+                    let port = lane.port.get();
+                    let pri = pri.get();
+                    tracer.event(now, Event::Group { port, pri, xoff: false, used, limit });
+                }
+            }
+            if matches!(self.ctx.snapshot.config.pfc.mode, PfcMode::EgressQueue { .. }) {
+                for pri in self.ctx.snapshot.lossless.iter() {
+                    let hot =
+                        PortSet::from_bits(self.ctx.core.congested[pri].load(Ordering::Relaxed));
+                    let on = self.ctx.snapshot.pfc_ports.contains(lane.port)
+                        && hot
+                            .iter()
+                            .any(|output| self.ctx.core.buffer.stands(lane.port, output, pri));
+                    lane.pause.set(pri, on);
+                    let word = &self.ctx.core.xoff[lane.port];
+                    let bits = word.load(Ordering::Relaxed);
+                    let bit = 1 << pri.get();
+                    word.store(if on { bits | bit } else { bits & !bit }, Ordering::Relaxed);
+                }
+            }
+        }
+        held
+    }
+}
