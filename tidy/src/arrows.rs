@@ -4,7 +4,7 @@
 //! Units: none.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{File, Finding, Tree};
 
@@ -159,34 +159,6 @@ pub fn module_arrows(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Modules of the dataplane form no circle.
-#[must_use]
-pub fn circles(tree: &Tree) -> Vec<Finding> {
-    let there = modules(tree);
-    let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for file in &tree.files {
-        let Some(from) = module(file) else { continue };
-        let to = uses(file).into_iter().map(|(_, to)| to).filter(|to| *to != from);
-        edges.entry(from).or_default().extend(to.filter(|to| there.contains(to)));
-    }
-    // Modules that use nothing that is left are taken away until nothing changes: circles stay.
-    loop {
-        let free: Vec<&str> =
-            edges.iter().filter(|(_, to)| to.is_empty()).map(|(from, _)| *from).collect();
-        if free.is_empty() {
-            break;
-        }
-        edges.retain(|from, _| !free.contains(from));
-        for to in edges.values_mut() {
-            to.retain(|name| !free.contains(name));
-        }
-    }
-    let ring: Vec<&str> = edges.keys().copied().collect();
-    let stuck = |file: &&File| module(file).is_some_and(|name| ring.first() == Some(&name));
-    let what = || format!("these modules use each other in a circle: {}", ring.join(", "));
-    tree.files.iter().find(stuck).map(|file| Finding::new(file, 0, what())).into_iter().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,20 +197,5 @@ mod tests {
             let lines: Vec<_> = found.iter().map(|f| f.line).collect();
             assert_eq!(lines, want, "{path}: {text}: {found:?}");
         }
-    }
-
-    #[test]
-    fn circles_are_found() {
-        let tree = |ecn: &str| {
-            Tree::of(&[
-                ("dataplane/src/config.rs", "use crate::ecn::E;\n"),
-                ("dataplane/src/ecn.rs", ecn),
-                ("base/src/rng.rs", ""),
-            ])
-        };
-        assert_eq!(circles(&tree("use crate::rng::Rng;\n")), []);
-        let found = circles(&tree("use crate::config::C;\n"));
-        assert_eq!(found.len(), 1);
-        assert!(found[0].what.ends_with("config, ecn"), "{found:?}");
     }
 }
