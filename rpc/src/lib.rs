@@ -6,6 +6,7 @@
 //! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
 
 mod client;
+pub mod renamed;
 
 use std::io::{self, Write};
 use std::time::Duration;

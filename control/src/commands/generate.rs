@@ -19,10 +19,11 @@ use weft_hosts::stamp::Stamp;
 use weft_parsers::{
     Dscp, Ecn, Gen2Order, KeyWords, MacAddr, Pause, Pcp, Pfc, RhOpcode, Tci, TrafficClass, Vid,
 };
+use weft_rpc::renamed::Place;
 
 use super::decode::{Order, capture_error};
 use super::traffic::{SizesArg, kind_of};
-use super::{progress, write_json};
+use super::{progress, write_json_at};
 use crate::cli::SettingsArgs;
 use crate::config::EndpointConfig;
 use crate::config::resolve::endpoint_of;
@@ -312,7 +313,7 @@ pub fn run(args: &GenArgs, out: &mut dyn Write) -> Result<(), CliError> {
     bar.finish_and_clear();
     writer.finish().map_err(capture_error)?;
     if args.json {
-        return write_json(out, &made);
+        return write_json_at(Place::Gen, out, &made);
     }
     for Made { stream, format, pri, frames, bytes } in &made {
         let pri = pri.map_or_else(|| "as given".to_owned(), |pri| pri.to_string());

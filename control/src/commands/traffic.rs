@@ -30,6 +30,7 @@ pub(super) use weft_lab::clock::now;
 use weft_lab::netdev::open;
 pub(super) use weft_lab::netdev::wait;
 use weft_parsers::{AfhMode, Ecn, Format, Gen2Order, ParseConfig, Pcp, Vid};
+use weft_rpc::renamed::Place;
 
 use super::generate::{check_len, on_vc};
 use crate::cli::SettingsArgs;
@@ -261,7 +262,7 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
     host.release(&mut bufs);
     port.release(&mut bufs);
     if args.json {
-        super::write_json(out, &report)?;
+        super::write_json_at(Place::Traffic, out, &report)?;
     } else {
         print(&report, out).map_err(CliError::Output)?;
     }

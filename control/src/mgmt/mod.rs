@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weft_parsers::AddrKey;
+use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Answer, LineHandler, LineStream, Next, Refused, ok_line, parse, to_line};
 
 use crate::config::value::parse_addr;
@@ -148,7 +149,10 @@ struct Paths(Box<dyn TraceStream>);
 impl LineStream for Paths {
     fn next(&mut self, wait: Duration) -> Next {
         match self.0.next(wait) {
-            Traced::Path(path) => Next::Line(to_line(&json!({ "path": path }))),
+            Traced::Path(path) => {
+                let path = renamed::with_old(Place::TracedFrame, &path).unwrap_or_default();
+                Next::Line(to_line(&json!({ "path": path })))
+            }
             Traced::Nothing => Next::Nothing,
             Traced::Ended(end) => Next::End(to_line(&json!({ "end": end }))),
         }
@@ -233,17 +237,34 @@ impl OfSwitch {
 
 impl LineHandler for OfSwitch {
     fn answer(&self, line: &[u8]) -> Answer {
-        let is_report = matches!(parse(line), Ok(Request::Show { .. }));
+        let is_report = matches!(read(line), Ok(Request::Show { .. }));
         let _one = is_report.then(|| self.reports.lock().unwrap_or_else(PoisonError::into_inner));
         answer(line, self.backend.as_ref())
     }
+}
+
+/// The request that `line` is; keys may have names that they had before ([`renamed`]).
+fn read(line: &[u8]) -> Result<Request, Refused> {
+    parse(line).or_else(|refused| {
+        let mut value: Value = parse(line)?;
+        let found = renamed::accept(Place::SwitchRequest, &mut value)?;
+        if found.is_empty() {
+            return Err(refused);
+        }
+        let request = serde_json::from_value(value)
+            .map_err(|error| Refused::bad_request(error.to_string()))?;
+        for text in found.iter().filter_map(|row| row.warning()) {
+            events::post(events::Kind::OldName, "", &text);
+        }
+        Ok(request)
+    })
 }
 
 /// Answers one line.
 #[must_use]
 pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
     let meet = || -> Result<Answer, Refused> {
-        let request: Request = parse(line)?;
+        let request = read(line)?;
         if let Request::Trace { filter, count, bytes } = &request {
             let stream = backend.trace(filter.as_deref(), *count, *bytes)?;
             let first = to_line(&json!({ "ok": "tracing" }));

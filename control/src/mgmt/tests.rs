@@ -36,6 +36,10 @@ fn requests_are_met_or_refused() {
         (r#"{"cmd":"mirror","port":"p0","to":{"file":"/x.pcapng"}}"#, "ok", "done"),
         (r#"{"cmd":"mirror","port":"p0","to":null}"#, "ok", "done"),
         (r#"{"cmd":"trace","count":3}"#, "ok", "tracing"),
+        (r#"{"cmd":"trace","octets":true}"#, "ok", "tracing"),
+        (r#"{"cmd":"trace","octets":1}"#, "error", "invalid type"),
+        (r#"{"cmd":"trace","octets":true,"bytes":true}"#, "error", "found both"),
+        (r#"{"cmd":"trace","octets":true,"colour":1}"#, "error", "unknown field `colour`"),
         (r#"{"cmd":"trace","filter":"x"}"#, "error", "no filter x"),
         (r#"{"cmd":"show","what":"fabric"}"#, "ok", r#"{"fabric":null}"#),
         (r#"{"cmd":"pbr_edge","port":"p0","hpa":"0x10000000000"}"#, "ok", "p0"),
@@ -74,11 +78,13 @@ fn mutated_lines_are_always_answered() {
         r#"{"cmd":"fdb_add","addr":"02:00:00:00:00:01","port":"p0","vid":7}"#,
         r#"{"cmd":"mirror","port":"p0","to":{"port":"p1"}}"#,
         r#"{"cmd":"trace","filter":"silent","count":18446744073709551615,"bytes":true}"#,
+        r#"{"cmd":"trace","count":1,"octets":true}"#,
     ];
     let backend = Recorder::default();
     let (mut met, mut refused) = (0, 0);
     for round in 0..20_000 {
-        let mut line = good[usize::try_from(rng.below(4)).unwrap()].as_bytes().to_vec();
+        let mut line =
+            good[usize::try_from(rng.below(good.len() as u64)).unwrap()].as_bytes().to_vec();
         for _ in 0..rng.below(4) {
             let at = usize::try_from(rng.below(line.len() as u64)).unwrap();
             match rng.below(3) {

@@ -6,6 +6,8 @@
 
 use std::fmt::Write;
 
+use weft_rpc::renamed::{self, Place};
+
 use super::{PfcReport, PortReport, QueueReport, StatsSnapshot, WorkerReport};
 
 /// Content type of [`render`]'s text.
@@ -98,7 +100,7 @@ const OF_PFC: &[OfPfc] = &[
     (("weft_pfc_pause_rx_total", COUNTER, "PAUSE received for the priority."), |p| p.pause_rx),
     (("weft_pfc_resume_rx_total", COUNTER, "Resume received for the priority."), |p| p.resume_rx),
     (("weft_pfc_storms_total", COUNTER, "PAUSE storms that the watchdog found."), |p| p.storms),
-    (("weft_pfc_asking", GAUGE, "Whether the input asks its peer to pause."), |p| p.xoff_now.into()),
+    (("weft_pfc_xoff_active", GAUGE, "Whether the input asks its peer to pause."), |p| p.xoff_now.into()),
     (("weft_pfc_paused", GAUGE, "Whether the output is paused by its peer."), |p| p.paused_now.into()),
     (("weft_pfc_group_cells", GAUGE, "Cells of the ingress group, without headroom."), |p| p.group_cells),
     (("weft_pfc_group_watermark_cells", GAUGE, "Most cells of the group since weft show last read it."), |p| p.group_watermark_cells),
@@ -106,6 +108,12 @@ const OF_PFC: &[OfPfc] = &[
     (("weft_pfc_headroom_watermark_cells", GAUGE, "Most cells of headroom since weft show last read it."), |p| p.headroom_watermark_cells),
     (("weft_pfc_headroom_size_cells", GAUGE, "Cells of headroom in all."), |p| p.headroom_size_cells),
 ];
+
+/// `family` under its name, and under the one that it had before, if there was another.
+fn spellings((name, kind, help): Family) -> impl Iterator<Item = Family> {
+    let old = renamed::old_name(Place::Metric, name);
+    std::iter::once((name, kind, help)).chain(old.map(|old| (old, kind, help)))
+}
 
 /// The whole page.
 #[must_use]
@@ -133,9 +141,11 @@ pub fn render(stats: &StatsSnapshot) -> String {
         }
     }
     for (family, read) in OF_PFC {
-        page.family(*family);
-        for row in &stats.pfc {
-            page.sample(family.0, &[("port", &row.port), ("pri", pri(row.pri))], read(row));
+        for family in spellings(*family) {
+            page.family(family);
+            for row in &stats.pfc {
+                page.sample(family.0, &[("port", &row.port), ("pri", pri(row.pri))], read(row));
+            }
         }
     }
     page.family(("weft_pfc_paused_seconds_total", COUNTER, "Time that the output was paused."));
@@ -242,8 +252,13 @@ mod tests {
             StatsSnapshot { switch: "a\"b".into(), uptime_ns: 1_500_000_000, ..Default::default() };
         stats.ports = vec![PortReport { name: "p0".into(), rx_frames: 7, ..Default::default() }];
         stats.queues = vec![QueueReport { port: "p0".into(), pri: 3, ..Default::default() }];
-        stats.pfc =
-            vec![PfcReport { port: "p0".into(), pri: 3, paused_ns: 5, ..Default::default() }];
+        stats.pfc = vec![PfcReport {
+            port: "p0".into(),
+            pri: 3,
+            paused_ns: 5,
+            xoff_now: true,
+            ..Default::default()
+        }];
         stats.drops.ports.insert("p0".into(), [("dt".to_owned(), 2)].into());
         stats.workers = vec![WorkerReport { worker: 3, heartbeat_age_ns: 9, ..Default::default() }];
         stats.events.insert("link_up".into(), 4);
@@ -253,6 +268,8 @@ mod tests {
             "weft_uptime_seconds 1.500000000\n",
             "weft_port_rx_frames_total{port=\"p0\"} 7\n",
             "weft_queue_depth_cells{port=\"p0\",pri=\"3\"} 0\n",
+            "weft_pfc_xoff_active{port=\"p0\",pri=\"3\"} 1\n",
+            "weft_pfc_asking{port=\"p0\",pri=\"3\"} 1\n",
             "weft_pfc_paused_seconds_total{port=\"p0\",pri=\"3\"} 0.000000005\n",
             "weft_dropped_frames_total{port=\"p0\",reason=\"dt\"} 2\n",
             "weft_worker_heartbeat_age_seconds{worker=\"3\"} 0.000000009\n",

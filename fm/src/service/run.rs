@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weft_base::threads::{self, Ends, Role};
+use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Answer, LineHandler, Refused, parse, to_line};
 
 use super::board::{Phase, StatusBoard};
@@ -107,7 +108,8 @@ impl ClientHandler {
             }
             _ => self.0.lock().request(&request)?,
         };
-        serde_json::to_value(response).map_err(|error| Refused::unavailable(error.to_string()))
+        renamed::with_old(Place::FmAnswer, &response)
+            .map_err(|error| Refused::unavailable(error.to_string()))
     }
 }
 

@@ -15,13 +15,14 @@ use weft_dataplane::pipeline::{Core, Ledger};
 use weft_dataplane::worker::{Clock, Poll, Worker, WorkerGroup, tsc};
 use weft_hosts::frames::Kind;
 use weft_hosts::null_path::{NullLoad, NullPath, frames_sent};
+use weft_rpc::renamed::Place;
 
 use super::machine::Machine;
 use super::plan::FCS_LEN;
 use super::text::grouped;
 use super::{stop_flag, system};
 use crate::commands::traffic::kind;
-use crate::commands::{progress, write_json};
+use crate::commands::{progress, write_json_at};
 use crate::error::CliError;
 use crate::live::core_for;
 
@@ -128,7 +129,7 @@ pub fn run(args: &PipelineArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let result = result(args, rounds, &ledger)
         .ok_or_else(|| system("measure", Nothing("no frame went through in any round")))?;
     if args.json {
-        return write_json(out, &result);
+        return write_json_at(Place::Bench, out, &result);
     }
     print(&result, out).map_err(CliError::Output)
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use weft_base::files::{self, Existing};
 use weft_dataplane::port::Port;
+use weft_rpc::renamed::Place;
 
 use super::machine::{Link, Machine};
 use super::measure::{Measure, SizeError};
@@ -17,7 +18,7 @@ use super::plan::{Plan, PortsArgs};
 use super::result::{LeftOut, PortsResult};
 use super::trial::{CHUNKS, Rig, TrialError};
 use super::{html, stop_flag, system, text};
-use crate::commands::{progress, write_json};
+use crate::commands::{progress, write_json_at};
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
 use crate::error::CliError;
@@ -51,7 +52,7 @@ pub fn run(args: &PortsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let stop = stop_flag()?;
     let result = measure(plan, &config, stop)?;
     if args.json {
-        write_json(out, &result)?;
+        write_json_at(Place::Bench, out, &result)?;
     } else {
         text::print(&result, out).map_err(CliError::Output)?;
     }

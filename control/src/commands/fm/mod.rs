@@ -16,6 +16,7 @@ use weft_fm::service::board::Phase;
 use weft_fm::service::desired::{parse_address, parse_size};
 use weft_fm::service::request::TopologyFormat;
 use weft_fm::service::{Request, Response, Vector};
+use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Client, ClientError};
 
 use super::{opcode, write_json};
@@ -338,7 +339,8 @@ impl Asker {
     }
 
     fn ask(&mut self, request: &Request) -> Result<Response, CliError> {
-        let answer = self.0.request(request).map_err(|error| failed(&error))?;
+        let mut answer = self.0.request(request).map_err(|error| failed(&error))?;
+        renamed::drop_old(Place::FmAnswer, &mut answer);
         serde_json::from_value(answer).map_err(|error| {
             CliError::Switch(format!("answer of the fabric manager is not understood: {error}"))
         })
