@@ -265,7 +265,31 @@ fn made_fields_are_read_back() {
     }
 }
 
-/// `[endpoint]` says what `weft gen` makes where no flag does, and what it refuses.
+/// A configuration with a section's old name works as with the new, and says so once.
+#[test]
+fn old_names_of_sections_are_taken_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    #[rustfmt::skip] // columns: file, more arguments, exit code, part of standard error
+    let cases = [
+        ("[traffic]\nnum_vc = 3\n", &[][..], OK, ""),
+        ("[endpoint]\nnum_vc = 3\n", &[], OK, "endpoint is called traffic now"),
+        ("[endpoint]\nnum_vc = 3\n", &["--set", "endpoint.num_vc=2"], OK, "endpoint is called traffic now"),
+        ("", &["--set", "endpoint.num_vc=2"], OK, "--set endpoint.num_vc=2: section of the configuration: endpoint is"),
+        ("[endpoint]\n[traffic]\n", &[], USAGE, "found both"),
+    ];
+    for (text, more, code, part) in cases {
+        std::fs::write(dir.path().join("weft.toml"), text).unwrap();
+        let args = ["gen", "--out", "z.pcap", "-c", "weft.toml"];
+        let args: Vec<&str> = args.iter().chain(more).copied().collect();
+        let made = weft_in(dir.path(), &args);
+        assert_eq!(made.code, code, "{text}{args:?}: {}", made.err);
+        assert!(made.err.contains(part), "{text}{args:?}: {}", made.err);
+        let warnings = made.err.matches("warning: ").count();
+        assert_eq!(warnings, usize::from(code == OK && !part.is_empty()), "{text}: {}", made.err);
+    }
+}
+
+/// `[traffic]` says what `weft gen` makes where no flag does, and what it refuses.
 /// Settings, more arguments, those of `decode`, and part of the line or of the refusal.
 type HostCase<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], Result<&'a str, &'a str>);
 
@@ -285,18 +309,18 @@ fn hosts_are_what_the_configuration_says() {
         (&["vlan_enabled=true"], &["--vc", "5"], &[], Ok("vlan 1 pcp 5")),
         (&["vlan_enabled=true", "vc_pcp_mapping=[7,6,5,4,3,2,1,0]"], &["--vc", "5"], &[], Ok("vlan 1 pcp 2")),
         (&["pkt_format=gen1"], &["--vc", "5"], &[], Ok("vc 5")),
-        (&["num_vc=2"], &["--vc", "2", "--vlan", "1"], &[], Err("--vc: expected 0..=1 (endpoint.num_vc), found 2")),
+        (&["num_vc=2"], &["--vc", "2", "--vlan", "1"], &[], Err("--vc: expected 0..=1 (traffic.num_vc), found 2")),
         (&[], &["--vc", "1"], &[], Err("a standard frame without one has no place for it: add --vlan")),
         (&[], &["pfc", "--vc", "1"], &[], Err("--vc: expected a format with a Traffic Class")),
         (&[], &["--vc", "1", "--pcp", "2", "--vlan", "1"], &[], Err("cannot be used with")),
-        (&["max_frame_size=200"], &[], &[], Err("--size: expected at most endpoint.max_frame_size, 200 bytes, found 256")),
+        (&["max_frame_size=200"], &[], &[], Err("--size: expected at most traffic.max_frame_size, 200 bytes, found 256")),
         (&["num_vc=8"], &["--size", "1398", "--icrc"], &[], Ok("len 1398")),
         (&["num_vc=8"], &["--size", "1398"], &[], Err("expected")),
-        (&["num_vc=8"], &["--size", "1399", "--icrc"], &[], Err("expected at most endpoint.max_frame_size, 1398")),
+        (&["num_vc=8"], &["--size", "1399", "--icrc"], &[], Err("expected at most traffic.max_frame_size, 1398")),
         (&["flow_control_mode=cbfc"], &[], &[], Err("take \"none\"")),
     ];
     for (set, more, read, want) in cases {
-        let set: Vec<String> = set.iter().map(|set| format!("endpoint.{set}")).collect();
+        let set: Vec<String> = set.iter().map(|set| format!("traffic.{set}")).collect();
         let set = set.iter().flat_map(|set| ["--set", set.as_str()]);
         let args: Vec<&str> =
             ["gen", "--out", "z.pcap"].into_iter().chain(more.iter().copied()).chain(set).collect();

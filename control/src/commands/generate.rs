@@ -25,8 +25,8 @@ use super::decode::{Order, capture_error};
 use super::traffic::{SizesArg, kind_of};
 use super::{progress, write_json_at};
 use crate::cli::SettingsArgs;
-use crate::config::EndpointConfig;
-use crate::config::resolve::endpoint_of;
+use crate::config::TrafficConfig;
+use crate::config::resolve::traffic_of;
 use crate::error::CliError;
 
 /// Most frames of one run.
@@ -61,7 +61,7 @@ pub enum OpcodeArg {
 /// Arguments of `weft gen`.
 #[derive(Args, Debug)]
 pub struct GenArgs {
-    /// Formats: standard, gen1, gen2, lite, ethernet, roce6, pfc, pause; default `endpoint.pkt_format`
+    /// Formats: standard, gen1, gen2, lite, ethernet, roce6, pfc, pause; default `traffic.pkt_format`
     #[arg(value_name = "FORMAT", value_parser = kind)]
     pub formats: Vec<Kind>,
     /// Capture to write: pcapng for .pcapng, else pcap
@@ -76,7 +76,7 @@ pub struct GenArgs {
     /// Priorities that header fields are to lead to, 0 the lowest; a stream for each
     #[arg(long, value_delimiter = ',', value_name = "PRI")]
     pub pri: Vec<u8>,
-    /// Virtual channel: of the Traffic Class, and of the PCP by `endpoint.vc_pcp_mapping`
+    /// Virtual channel: of the Traffic Class, and of the PCP by `traffic.vc_pcp_mapping`
     #[arg(long, value_name = "VC", conflicts_with_all = ["pri", "pcp", "tc"])]
     pub vc: Option<u8>,
     /// Seed of random lengths
@@ -94,7 +94,7 @@ pub struct GenArgs {
     /// What was made, as JSON
     #[arg(long)]
     pub json: bool,
-    /// Settings; `[endpoint]` and `[classify]` count.
+    /// Settings; `[traffic]` and `[classify]` count.
     #[command(flatten)]
     pub settings: SettingsArgs,
     /// Ends of the frames.
@@ -275,9 +275,9 @@ struct Made {
 /// # Errors
 /// Fields that a format cannot have; a file that cannot be written.
 pub fn run(args: &GenArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let (endpoint, maps) = endpoint_of(&args.settings.load()?)?;
+    let (traffic, maps) = traffic_of(&args.settings.load()?)?;
     let map = PriMap::of_port(&maps.maps, &maps.trust, Pri::default());
-    let streams = streams(args, &endpoint, &map, maps.pris)?;
+    let streams = streams(args, &traffic, &map, maps.pris)?;
     let total = args.count.checked_mul(streams.len() as u64).filter(|total| *total <= FRAMES_MAX);
     let total =
         total.ok_or_else(|| usage(format!("expected at most {FRAMES_MAX} frames in all")))?;
@@ -331,17 +331,17 @@ fn usage(message: impl Into<String>) -> CliError {
 /// What each stream's frames are, and the priority that was asked for.
 fn streams(
     args: &GenArgs,
-    endpoint: &EndpointConfig,
+    traffic: &TrafficConfig,
     map: &PriMap,
     pris: usize,
 ) -> Result<Vec<(FrameSpec, Option<Pri>)>, CliError> {
-    let configured = kind_of(endpoint.format);
+    let configured = kind_of(traffic.format);
     let kinds = if args.formats.is_empty() { vec![configured] } else { args.formats.clone() };
     let is_configured = args.settings.config.is_some() || !args.settings.set.is_empty();
-    let most = if is_configured { endpoint.frame_len_max } else { usize::MAX };
+    let most = if is_configured { traffic.frame_len_max } else { usize::MAX };
     let mut streams = Vec::new();
     for kind in kinds {
-        let spec = spec(args, endpoint, kind)?;
+        let spec = spec(args, traffic, kind)?;
         check_len(&spec, most)?;
         if args.pri.is_empty() || kind.is_control() {
             streams.push((spec, None));
@@ -361,7 +361,7 @@ fn streams(
     Ok(streams)
 }
 
-fn spec(args: &GenArgs, endpoint: &EndpointConfig, kind: Kind) -> Result<FrameSpec, CliError> {
+fn spec(args: &GenArgs, traffic: &TrafficConfig, kind: Kind) -> Result<FrameSpec, CliError> {
     let fields = &args.fields;
     let (src, dst) = (args.ends.sender(), args.ends.receiver());
     let mut spec = FrameSpec::new(kind, src, dst);
@@ -382,7 +382,7 @@ fn spec(args: &GenArgs, endpoint: &EndpointConfig, kind: Kind) -> Result<FrameSp
         Some(EcnArg::Ect1) => Ecn::Ect1,
         Some(EcnArg::Ect0) => Ecn::Ect0,
         Some(EcnArg::Ce) => Ecn::Ce,
-        None if endpoint.ecn => Ecn::Ect0,
+        None if traffic.ecn => Ecn::Ect0,
         None => Ecn::NotEct,
     };
     spec.gen2_order = Gen2Order::from(fields.gen2_order);
@@ -392,7 +392,7 @@ fn spec(args: &GenArgs, endpoint: &EndpointConfig, kind: Kind) -> Result<FrameSp
     }
     spec.tc = fields.tc.map_or(spec.tc, TrafficClass);
     let can_tag = kind != Kind::Lite && !kind.is_control();
-    let vlan = fields.vlan.or((endpoint.vlan && can_tag).then_some(1));
+    let vlan = fields.vlan.or((traffic.vlan && can_tag).then_some(1));
     if let Some(vid) = vlan {
         let pcp = Pcp::from_low_bits(fields.pcp.unwrap_or(0));
         spec.vlan = Some(Tci::new(pcp, fields.dei, Vid::from_low_bits(vid)));
@@ -407,7 +407,7 @@ fn spec(args: &GenArgs, endpoint: &EndpointConfig, kind: Kind) -> Result<FrameSp
     spec.pfc = fields.classes.iter().fold(none, |pfc, &(class, quanta)| pfc.with(class, quanta));
     spec.pause = Pause { quanta: fields.quanta };
     match args.vc {
-        Some(vc) => on_vc(spec, vc, endpoint),
+        Some(vc) => on_vc(spec, vc, traffic),
         None => Ok(spec),
     }
 }
@@ -419,7 +419,7 @@ pub(super) fn check_len(spec: &FrameSpec, most: usize) -> Result<(), CliError> {
         return Ok(());
     }
     Err(usage(format!(
-        "--size: expected at most endpoint.max_frame_size, {most} bytes, found {longest}"
+        "--size: expected at most traffic.max_frame_size, {most} bytes, found {longest}"
     )))
 }
 
@@ -427,23 +427,23 @@ pub(super) fn check_len(spec: &FrameSpec, most: usize) -> Result<(), CliError> {
 pub(super) fn on_vc(
     mut spec: FrameSpec,
     vc: u8,
-    endpoint: &EndpointConfig,
+    traffic: &TrafficConfig,
 ) -> Result<FrameSpec, CliError> {
-    if vc >= endpoint.vcs {
-        let most = endpoint.vcs - 1;
-        return Err(usage(format!("--vc: expected 0..={most} (endpoint.num_vc), found {vc}")));
+    if vc >= traffic.vcs {
+        let most = traffic.vcs - 1;
+        return Err(usage(format!("--vc: expected 0..={most} (traffic.num_vc), found {vc}")));
     }
     let has_tc = matches!(spec.kind, Kind::Gen1 | Kind::Gen2 | Kind::Lite);
     if has_tc {
         spec.tc = TrafficClass::new(vc, spec.tc.flow());
     }
     if let Some(tci) = spec.vlan {
-        let pcp = endpoint.vc_pcp.get(usize::from(vc)).copied().unwrap_or_default();
+        let pcp = traffic.vc_pcp.get(usize::from(vc)).copied().unwrap_or_default();
         spec.vlan = Some(Tci::new(Pcp::from_low_bits(pcp), tci.dei(), tci.vid()));
     } else if !has_tc {
         let kind = spec.kind.name();
         return Err(usage(format!(
-            "--vc: expected a format with a Traffic Class (gen1, gen2, lite) or a tag; a {kind} frame without one has no place for it: add --vlan, or endpoint.vlan_enabled = true"
+            "--vc: expected a format with a Traffic Class (gen1, gen2, lite) or a tag; a {kind} frame without one has no place for it: add --vlan, or traffic.vlan_enabled = true"
         )));
     }
     Ok(spec)

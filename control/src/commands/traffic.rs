@@ -34,8 +34,8 @@ use weft_rpc::renamed::Place;
 
 use super::generate::{check_len, on_vc};
 use crate::cli::SettingsArgs;
-use crate::config::EndpointConfig;
-use crate::config::resolve::endpoint_of;
+use crate::config::TrafficConfig;
+use crate::config::resolve::traffic_of;
 use crate::error::CliError;
 
 /// Longest frame.
@@ -63,14 +63,14 @@ pub struct TrafficArgs {
     /// Send to this station; may be given several times
     #[arg(long = "to", value_name = "STATION", value_parser = clap::value_parser!(u16).range(1..=255))]
     to: Vec<u16>,
-    /// Formats to send: standard, `roce_v2`, gen1, gen2, lite, ethernet; default `endpoint.pkt_format`
+    /// Formats to send: standard, `roce_v2`, gen1, gen2, lite, ethernet; default `traffic.pkt_format`
     #[arg(long, value_delimiter = ',', value_parser = kind)]
     format: Vec<Kind>,
     /// Priorities to send, 0 the lowest, a stream for each; `all` for those that the format can ask
     /// for (AFH without a tag has no Traffic Class for priority 1 of 4)
     #[arg(long, value_delimiter = ',', default_value = "0", value_parser = pri)]
     pri: Vec<PriArg>,
-    /// Virtual channel to send on: of the Traffic Class, and of the PCP by `endpoint.vc_pcp_mapping`
+    /// Virtual channel to send on: of the Traffic Class, and of the PCP by `traffic.vc_pcp_mapping`
     #[arg(long, value_name = "VC", conflicts_with = "pri")]
     vc: Option<u8>,
     /// Priorities of the switch, 4 or 8; default `switch.num_priorities`
@@ -131,7 +131,7 @@ pub struct TrafficArgs {
     /// Report as JSON
     #[arg(long)]
     json: bool,
-    /// Configuration file, TOML; its `[endpoint]` says what no flag does, and `[classify]`,
+    /// Configuration file, TOML; its `[traffic]` says what no flag does, and `[classify]`,
     /// `[pfc]` and `port_defaults.trust` how the switch sorts
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -371,7 +371,7 @@ fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) ->
 struct Given {
     /// Whether a configuration was given; else flags and their defaults are all.
     is_configured: bool,
-    endpoint: EndpointConfig,
+    config: TrafficConfig,
     classes: PriMap,
     pris: usize,
     lossless: PriSet,
@@ -386,14 +386,14 @@ impl Given {
         if let Some(count) = args.priorities {
             settings.set(&format!("switch.num_priorities={count}"), "--priorities")?;
         }
-        let (endpoint, sorts) = endpoint_of(&settings)?;
+        let (config, sorts) = traffic_of(&settings)?;
         let classes = match (is_configured, sorts.pris) {
             (true, _) => PriMap::of_port(&sorts.maps, &sorts.trust, Pri::default()),
             (false, 8) => PriMap::eight(),
             (false, _) => PriMap::four(),
         };
         let (pris, lossless) = (sorts.pris, sorts.lossless);
-        Ok(Self { is_configured, endpoint, classes, pris, lossless })
+        Ok(Self { is_configured, config, classes, pris, lossless })
     }
 }
 
@@ -410,16 +410,16 @@ fn spec(args: &TrafficArgs) -> Result<HostSpec, CliError> {
     };
     spec.classes = given.classes;
     spec.rate = Some(LinkRate::gbps(args.gbps));
-    spec.honour_pfc = !args.ignore_pfc && given.endpoint.obeys_pfc;
+    spec.honour_pfc = !args.ignore_pfc && given.config.obeys_pfc;
     spec.slow = args.slow.map(|rate| slow(args, rate, given.lossless)).transpose()?;
     let start = now() + seconds(args.delay);
-    let configured = [kind_of(given.endpoint.format)];
+    let configured = [kind_of(given.config.format)];
     for &kind in if args.format.is_empty() { &configured[..] } else { &args.format } {
         spec.stations.push(frame(args, &given, kind, me, Station::ALL));
         for &to in &args.to {
             let base = frame(args, &given, kind, me, Station::numbered(to));
             if given.is_configured {
-                check_len(&base, given.endpoint.frame_len_max)?;
+                check_len(&base, given.config.frame_len_max)?;
             }
             for frame in at_priorities(args, &given, &base)? {
                 let stream = stream(args, frame, spec.streams.len(), start)?;
@@ -437,7 +437,7 @@ fn at_priorities(
     base: &FrameSpec,
 ) -> Result<Vec<FrameSpec>, CliError> {
     if let Some(vc) = args.vc {
-        return Ok(vec![on_vc(base.clone(), vc, &given.endpoint)?]);
+        return Ok(vec![on_vc(base.clone(), vc, &given.config)?]);
     }
     let map = &given.classes;
     let existing = || Pri::ALL.into_iter().take(given.pris);
@@ -464,9 +464,9 @@ fn at_priorities(
 fn frame(args: &TrafficArgs, given: &Given, kind: Kind, me: Station, to: Station) -> FrameSpec {
     let mut frame = FrameSpec::new(kind, me, to).with_sizes(args.size.0.clone());
     frame.gen2_order = args.gen2_order;
-    let is_ect = args.ecn || given.is_configured && given.endpoint.ecn;
+    let is_ect = args.ecn || given.is_configured && given.config.ecn;
     frame.ecn = if is_ect { Ecn::Ect0 } else { Ecn::NotEct };
-    let tagged = given.endpoint.vlan && kind != Kind::Lite;
+    let tagged = given.config.vlan && kind != Kind::Lite;
     if let Some(vid) = args.vlan.or(tagged.then_some(1)) {
         frame = frame.with_vlan(Pcp::from_low_bits(0), Vid::from_low_bits(vid));
     }
@@ -582,20 +582,20 @@ mod tests {
         let plain = frame(&[]);
         assert_eq!((plain.kind, plain.ecn, plain.vlan), (Kind::Standard, Ecn::NotEct, None));
         assert!(host(&[]).unwrap().honour_pfc);
-        assert!(!host(&["--set", "endpoint.flow_control_mode=none"]).unwrap().honour_pfc);
-        assert_eq!(frame(&["--set", "endpoint.pkt_format=gen1"]).kind, Kind::Gen1);
-        assert_eq!(frame(&["--set", "endpoint.lite_mode=true"]).kind, Kind::Lite);
-        let both = ["--set", "endpoint.pkt_format=gen1", "--format", "ethernet"];
+        assert!(!host(&["--set", "traffic.flow_control_mode=none"]).unwrap().honour_pfc);
+        assert_eq!(frame(&["--set", "traffic.pkt_format=gen1"]).kind, Kind::Gen1);
+        assert_eq!(frame(&["--set", "traffic.lite_mode=true"]).kind, Kind::Lite);
+        let both = ["--set", "traffic.pkt_format=gen1", "--format", "ethernet"];
         assert_eq!(frame(&both).kind, Kind::Ethernet, "a flag lies over it");
-        let tagged = frame(&["--set", "endpoint.vlan_enabled=true", "--vc", "5"]);
+        let tagged = frame(&["--set", "traffic.vlan_enabled=true", "--vc", "5"]);
         assert_eq!(tagged.vlan.map(|tci| (tci.pcp().get(), tci.vid().get())), Some((5, 1)));
         assert_eq!(tagged.ecn, Ecn::Ect0, "Standard is ECN-capable unless it is said");
-        assert_eq!(frame(&["--set", "endpoint.ecn_capable=false"]).ecn, Ecn::NotEct);
+        assert_eq!(frame(&["--set", "traffic.ecn_capable=false"]).ecn, Ecn::NotEct);
         #[rustfmt::skip] // columns: flags, part of the refusal
         let refused: [(&[&str], &str); 4] = [
             (&["--vc", "1"], "a standard frame without one has no place for it"),
-            (&["--set", "endpoint.max_frame_size=100", "--size", "101"], "at most endpoint.max_frame_size, 100"),
-            (&["--set", "endpoint.flow_control_mode=cbfc"], "take \"none\""),
+            (&["--set", "traffic.max_frame_size=100", "--size", "101"], "at most traffic.max_frame_size, 100"),
+            (&["--set", "traffic.flow_control_mode=cbfc"], "take \"none\""),
             (&["--slow", "1Gbps", "--slow-xon", "70000"], "expected XON <= XOFF"),
         ];
         for (flags, part) in refused {

@@ -15,6 +15,6 @@ pub mod table;
 pub mod value;
 
 pub use problem::{ConfigError, Place, Problem};
-pub use resolve::{Config, Effective, EndpointConfig, RunConfig, RunPort, Timing};
+pub use resolve::{Config, Effective, RunConfig, RunPort, Timing, TrafficConfig};
 pub use settings::Settings;
 pub use sources::Sources;

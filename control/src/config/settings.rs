@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use weft_rpc::renamed::{self, Renamed};
 
 use super::param::{Form, Param, Section};
 use super::problem::{ConfigError, Lines, PROBLEMS_MAX, Place, Problem, nearest};
@@ -43,6 +44,7 @@ pub struct Item {
 pub struct Settings {
     tables: BTreeMap<(&'static str, &'static str), Setting>,
     items: BTreeMap<&'static str, Vec<Item>>,
+    old_names: Vec<(Place, &'static Renamed)>,
 }
 
 impl Settings {
@@ -88,6 +90,8 @@ impl Settings {
             Err(ConfigError(vec![Problem { place: place.clone(), key: path.to_owned(), message }]))
         };
         let (section_name, name) = path.split_once('.').unwrap_or((path, ""));
+        let (section_name, renamed) = new_name(section_name);
+        self.old_names.extend(renamed.map(|row| (place.clone(), row)));
         let Some(section) = section(section_name).filter(|s| s.form == Form::Table) else {
             let tables = SECTIONS.iter().filter(|s| s.form == Form::Table).map(|s| s.name);
             return refuse(unknown("section", section_name, tables));
@@ -161,10 +165,24 @@ impl Settings {
         self.tables.get(&(section, key))
     }
 
+    /// Sections that are set under the name that they had before, and where.
+    #[must_use]
+    pub fn old_names(&self) -> &[(Place, &'static Renamed)] {
+        &self.old_names
+    }
+
     /// The items of repeated section `name`.
     #[must_use]
     pub fn items(&self, name: &str) -> &[Item] {
         self.items.get(name).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The name of a section that may be called as it was before, and the change if it is.
+fn new_name(name: &str) -> (&str, Option<&'static Renamed>) {
+    match renamed::by_old_name(renamed::Place::Section, name) {
+        Some(row) => (row.new, Some(row)),
+        None => (name, None),
     }
 }
 
@@ -212,7 +230,16 @@ impl Reader<'_> {
     fn root(&mut self, root: &DeTable<'_>) {
         for (key, value) in root {
             let (at, name) = (key.span().start, key.get_ref().as_ref());
-            let Some(section) = section(name) else {
+            let (new, renamed) = new_name(name);
+            if let Some(row) = renamed {
+                if root.contains_key(new) {
+                    let message = format!("expected [{new}] or its old name [{name}], found both");
+                    self.problem(at, name.to_owned(), message);
+                    continue;
+                }
+                self.settings.old_names.push((self.lines.place(at), row));
+            }
+            let Some(section) = section(new) else {
                 let message = unknown("section", name, SECTIONS.iter().map(|s| s.name));
                 self.problem(at, String::new(), message);
                 continue;
@@ -306,6 +333,22 @@ mod tests {
     }
 
     #[test]
+    fn a_section_may_have_its_old_name_and_that_is_told() {
+        let read = |text| Settings::read("f", text).unwrap();
+        let new = read("[traffic]\nnum_vc = 3\n");
+        assert!(new.old_names().is_empty());
+        let mut old = read("\n[endpoint]\nnum_vc = 3\n");
+        let value =
+            |settings: &Settings| settings.table("traffic", "num_vc").unwrap().value.clone();
+        assert_eq!(value(&old), value(&new));
+        let [(place, row)] = old.old_names() else { panic!("{:?}", old.old_names()) };
+        assert_eq!((place.to_string().as_str(), row.new), ("f:2:2", "traffic"));
+        old.set("endpoint.num_vc=4", "--set").unwrap();
+        assert_eq!(value(&old), Value::Int(4), "flags lie over the file under either name");
+        assert_eq!(old.old_names()[1].0.to_string(), "--set endpoint.num_vc=4");
+    }
+
+    #[test]
     fn each_refusal_names_place_key_and_what_was_expected() {
         #[rustfmt::skip] // columns: name, text, want
         let cases: &[(&str, &str, &[&str])] = &[
@@ -327,6 +370,10 @@ mod tests {
             ("table for items", "[port]\nname = 'a'\n", &["f:1:2: port: expected tables in double brackets: [[port]]"]),
             ("items for table", "[[ecn]]\n", &["f:1:3: ecn: expected a table: [ecn]"]),
             ("value for table", "ecn = 5\n", &["f:1:1: ecn: expected a table: [ecn]"]),
+            ("old name", "[endpoint]\nnum_vc = 9\n",
+             &["f:2:10: traffic.num_vc: expected a whole number 1..=8, found 9"]),
+            ("both names", "[endpoint]\nnum_vc = 1\n[traffic]\nnum_vc = 1\n",
+             &["f:1:2: endpoint: expected [traffic] or its old name [endpoint], found both"]),
             ("own key", "[port_defaults]\nname = 'x'\n",
              &["f:2:1: port_defaults: name is each port's own, expected it in [[port]]"]),
         ];

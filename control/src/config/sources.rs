@@ -41,6 +41,11 @@ impl Sources {
         for text in &self.set {
             note(settings.set(text, "--set"));
         }
+        for (place, renamed) in settings.old_names() {
+            if let Some(text) = renamed.warning() {
+                anstream::eprintln!("warning: {place}: {text}");
+            }
+        }
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError(problems)) }
     }
 }

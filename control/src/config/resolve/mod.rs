@@ -1,7 +1,7 @@
 //! From what is set to what the switch takes: defaults, units, and what must fit together.
 //!
 //! Shape: [`Config::resolve`] turns [`Settings`] into [`SwitchConfig`], [`RunConfig`] and
-//! [`EndpointConfig`]; every contradiction is a [`Problem`] with its place.
+//! [`TrafficConfig`]; every contradiction is a [`Problem`] with its place.
 //! Units: percentages and MiB end here; results are bytes, cells, bit/s and [`Span`]s.
 //! Source: docs/spec/pipeline.md §4, §8, §9, §12.
 //!
@@ -9,7 +9,6 @@
 //! [`Span`]: weft_dataplane::time::Span
 
 mod buffer;
-mod endpoint;
 mod fabric;
 mod idle;
 mod lag;
@@ -19,6 +18,7 @@ mod run;
 mod static_init;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use std::collections::BTreeMap;
 
@@ -33,11 +33,11 @@ use super::settings::{Item, Setting, Settings};
 use super::table::{self, SECTIONS};
 use super::value::Value;
 
-pub use endpoint::EndpointConfig;
 pub use fabric::{CPU_PORT, CciConfig, CciGuard, FabricConfig};
 pub use run::{
     DeviceKind, LogLevel, Poll, RunConfig, RunPort, XdpConfig, default_socket, sockets_dir,
 };
+pub use traffic::TrafficConfig;
 
 /// Which clock drives the switch: some defaults differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub struct Config {
     /// For the threads around it.
     pub run: RunConfig,
     /// For hosts that weft plays.
-    pub endpoint: EndpointConfig,
+    pub traffic: TrafficConfig,
     /// For the functions of a switch that routes TLPs.
     pub fabric: Option<FabricConfig>,
     /// Every parameter's value.
@@ -90,7 +90,7 @@ impl Config {
     /// Every contradiction that was found, with its place.
     pub fn resolve(settings: &Settings, timing: Timing) -> Result<Self, ConfigError> {
         let mut resolver = Resolver::new(settings, timing);
-        let endpoint = resolver.endpoint();
+        let traffic = resolver.traffic();
         resolver.refuse_idle();
         let mut run = resolver.run();
         let switch = resolver.switch(&mut run);
@@ -104,7 +104,7 @@ impl Config {
                     }
                     let effective = effective(settings, &resolver.derived);
                     let warnings = resolver.warnings;
-                    return Ok(Self { switch, run, endpoint, fabric, effective, warnings });
+                    return Ok(Self { switch, run, traffic, fabric, effective, warnings });
                 }
                 None => resolver.refuse(Place::Default, "port", "expected at least one port"),
             }
@@ -134,7 +134,7 @@ impl Config {
         let changed = self
             .effective
             .iter()
-            .filter(|e| e.param.apply == Apply::Restart && e.section != "endpoint")
+            .filter(|e| e.param.apply == Apply::Restart && e.section != "traffic")
             .filter(|e| {
                 let was = before.get(&slot(e));
                 was.is_some_and(|was| was.value != e.value && (is_set(was) || is_set(e)))
@@ -165,9 +165,9 @@ pub struct Classes {
 ///
 /// # Errors
 /// What is wrong with that part.
-pub fn endpoint_of(settings: &Settings) -> Result<(EndpointConfig, Classes), ConfigError> {
+pub fn traffic_of(settings: &Settings) -> Result<(TrafficConfig, Classes), ConfigError> {
     let mut resolver = Resolver::new(settings, Timing::Live);
-    let endpoint = resolver.endpoint();
+    let traffic = resolver.traffic();
     let maps = resolver.maps();
     let place = Place::Default;
     let none = Item { place, set: BTreeMap::new() };
@@ -175,7 +175,7 @@ pub fn endpoint_of(settings: &Settings) -> Result<(EndpointConfig, Classes), Con
     let pfc = resolver.pfc(&maps);
     let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
     if resolver.problems.is_empty() {
-        Ok((endpoint, Classes { pris: resolver.pris, maps, trust, lossless }))
+        Ok((traffic, Classes { pris: resolver.pris, maps, trust, lossless }))
     } else {
         Err(ConfigError(resolver.problems))
     }

@@ -237,9 +237,9 @@ fn contradictions_are_refused_at_their_place() {
         ("frame", "[port_defaults]\nmax_frame = 1600\n", "f:2:1: port.max_frame", "at most switch.max_frame, 1522"),
         ("both storms", "[port_defaults]\nstorm_broadcast = 1\nstorm_broadcast_mbps = 1\n", "f:3:1: port.storm_broadcast_mbps", "found both"),
         ("trust twice", "[port_defaults]\ntrust = ['pcp', 'pcp']\n", "f:2:1: port.trust", "found \"pcp\" twice"),
-        ("lite tag", "[endpoint]\npkt_format = 'lite'\nvlan_enabled = true\n", "f:3:1: endpoint.vlan_enabled", "expected false"),
-        ("ecn format", "[endpoint]\npkt_format = 'gen1'\necn_capable = true\n", "f:3:1: endpoint.ecn_capable", "expected false"),
-        ("lite mode", "[endpoint]\npkt_format = 'gen1'\nlite_mode = true\n", "f:3:1: endpoint.lite_mode", "expected true with pkt_format lite"),
+        ("lite tag", "[traffic]\npkt_format = 'lite'\nvlan_enabled = true\n", "f:3:1: traffic.vlan_enabled", "expected false"),
+        ("ecn format", "[traffic]\npkt_format = 'gen1'\necn_capable = true\n", "f:3:1: traffic.ecn_capable", "expected false"),
+        ("lite mode", "[traffic]\npkt_format = 'gen1'\nlite_mode = true\n", "f:3:1: traffic.lite_mode", "expected true with pkt_format lite"),
     ];
     for (name, text, start, part) in cases {
         let refused = live(&(text.to_owned() + TWO)).unwrap_err();

@@ -4,11 +4,11 @@
 //! Units: each parameter's own.
 //! Source: docs/spec/pipeline.md §12 and §1 to §11.
 
-mod endpoint;
 mod fabric;
 mod port;
 mod queueing;
 mod switch;
+mod traffic;
 
 use super::param::{Form, Param, Section};
 use super::value::Kind;
@@ -155,10 +155,10 @@ pub static SECTIONS: &[Section] = &[
         groups: &[fabric::BIND],
     },
     Section {
-        name: "endpoint",
+        name: "traffic",
         form: Form::Table,
         doc: "Hosts that weft plays itself: `weft traffic` and `weft gen` (docs/spec/pipeline.md §12).",
-        groups: &[endpoint::ENDPOINT],
+        groups: &[traffic::TRAFFIC],
     },
 ];
 

@@ -114,14 +114,14 @@ fn around() -> Vec<Row> {
         count("group.ports", "[\"p2\"]", Flow::Group, FLOODED, "10"),
         count("group.vid", "5", Flow::Group, FLOODED, "10"),
 
-        live("endpoint.pkt_format", "\"gen1\"", |c| c.endpoint.format.name().to_owned(), "gen1", GEN),
-        live("endpoint.max_frame_size", "200", |c| c.endpoint.frame_len_max.to_string(), "200", GEN),
-        live("endpoint.flow_control_mode", "\"none\"", |c| c.endpoint.obeys_pfc.to_string(), "false", "control/src/commands/traffic.rs::a_host_is_what_its_configuration_says"),
-        refused("endpoint.flow_control_mode", "\"cbfc\"", "take \\\"none\\\""),
-        live("endpoint.lite_mode", "true", |c| c.endpoint.format.name().to_owned(), "lite", GEN),
-        live("endpoint.vlan_enabled", "true", |c| c.endpoint.vlan.to_string(), "true", GEN),
-        live("endpoint.ecn_capable", "false", |c| c.endpoint.ecn.to_string(), "false", GEN),
-        live("endpoint.num_vc", "2", |c| c.endpoint.vcs.to_string(), "2", GEN),
-        live("endpoint.vc_pcp_mapping", "[7, 6, 5, 4, 3, 2, 1, 0]", |c| c.endpoint.vc_pcp[0].to_string(), "7", GEN),
+        live("traffic.pkt_format", "\"gen1\"", |c| c.traffic.format.name().to_owned(), "gen1", GEN),
+        live("traffic.max_frame_size", "200", |c| c.traffic.frame_len_max.to_string(), "200", GEN),
+        live("traffic.flow_control_mode", "\"none\"", |c| c.traffic.obeys_pfc.to_string(), "false", "control/src/commands/traffic.rs::a_host_is_what_its_configuration_says"),
+        refused("traffic.flow_control_mode", "\"cbfc\"", "take \\\"none\\\""),
+        live("traffic.lite_mode", "true", |c| c.traffic.format.name().to_owned(), "lite", GEN),
+        live("traffic.vlan_enabled", "true", |c| c.traffic.vlan.to_string(), "true", GEN),
+        live("traffic.ecn_capable", "false", |c| c.traffic.ecn.to_string(), "false", GEN),
+        live("traffic.num_vc", "2", |c| c.traffic.vcs.to_string(), "2", GEN),
+        live("traffic.vc_pcp_mapping", "[7, 6, 5, 4, 3, 2, 1, 0]", |c| c.traffic.vc_pcp[0].to_string(), "7", GEN),
     ]
 }

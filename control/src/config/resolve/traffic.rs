@@ -1,6 +1,6 @@
 //! Hosts that weft plays: what they send.
 //!
-//! Shape: [`EndpointConfig`].
+//! Shape: [`TrafficConfig`].
 //! Units: bytes without FCS.
 //! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.
 
@@ -10,7 +10,7 @@ use super::{Place, Resolver, Value, to_usize};
 
 /// What a host sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointConfig {
+pub struct TrafficConfig {
     /// Format.
     pub format: Format,
     /// Longest frame.
@@ -41,8 +41,8 @@ const fn overhead_len(format: Format) -> usize {
 }
 
 impl Resolver<'_> {
-    pub(super) fn endpoint(&mut self) -> EndpointConfig {
-        const HERE: &str = "endpoint";
+    pub(super) fn traffic(&mut self) -> TrafficConfig {
+        const HERE: &str = "traffic";
         let lite = self.get(HERE, "lite_mode").map(|lite| lite == Value::Bool(true));
         let is_set = self.settings.table(HERE, "pkt_format").is_some();
         let format = match self.text(HERE, "pkt_format").as_deref() {
@@ -80,7 +80,7 @@ impl Resolver<'_> {
         for (key, is_wrong, message) in refusals {
             if is_wrong {
                 let place: Place = self.place(HERE, key);
-                self.refuse(place, &format!("endpoint.{key}"), message);
+                self.refuse(place, &format!("traffic.{key}"), message);
             }
         }
         let ecn = ecn.unwrap_or(format == Format::Standard);
@@ -95,7 +95,7 @@ impl Resolver<'_> {
         for (slot, pcp) in vc_pcp.iter_mut().zip(pcps.iter().flat_map(Value::members)) {
             *slot = pcp.as_int().and_then(|pcp| u8::try_from(pcp).ok()).unwrap_or(0);
         }
-        EndpointConfig {
+        TrafficConfig {
             format,
             frame_len_max: self.int(HERE, "max_frame_size").map_or(longest, to_usize),
             obeys_pfc: !self.is(HERE, "flow_control_mode", "none"),

@@ -10,7 +10,7 @@ use super::PRI;
 
 use Initial::{Derived, Fixed};
 
-pub(super) const ENDPOINT: &[Param] = &[
+pub(super) const TRAFFIC: &[Param] = &[
     restart(
         "pkt_format",
         Kind::Word(&["standard", "gen1", "gen2", "lite", "ethernet"]),
