@@ -15,7 +15,7 @@ use serde_json::Value;
 use weft::cli::{Cli, SettingsArgs};
 use weft::config::{Config, Timing};
 use weft::error::CliError;
-use weft::live::backend::Switchboard;
+use weft::live::backend::SwitchHandle;
 use weft::mgmt::Server;
 use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
 
@@ -44,7 +44,7 @@ fn frame_of(port: &str, number: u64) -> Vec<u8> {
 
 struct Switch {
     dir: tempfile::TempDir,
-    board: Arc<Switchboard>,
+    board: Arc<SwitchHandle>,
     _server: Server,
 }
 
@@ -74,7 +74,7 @@ impl Switch {
         std::fs::write(&file, config).unwrap();
         let args = SettingsArgs { config: Some(file), ..SettingsArgs::default() };
         let config = Config::resolve(&args.load().unwrap(), Timing::Live).unwrap();
-        let board = Arc::new(Switchboard::start(args, config, None).unwrap());
+        let board = Arc::new(SwitchHandle::start(args, config, None).unwrap());
         let server = Server::start(&socket(dir.path()), board.clone()).unwrap();
         Self { dir, board, _server: server }
     }

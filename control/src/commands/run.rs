@@ -1,6 +1,6 @@
 //! `weft run`: the switch, live, until it is told to stop.
 //!
-//! Shape: settings → [`Switchboard`], management socket, metrics; at the end the final counters, and
+//! Shape: settings → [`SwitchHandle`], management socket, metrics; at the end the final counters, and
 //! what became of the record.
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §10 and §11.
@@ -27,7 +27,7 @@ use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
 use crate::config::value::listen_addr;
 use crate::error::CliError;
-use crate::live::backend::Switchboard;
+use crate::live::backend::SwitchHandle;
 use crate::live::events::{self, Kind};
 use crate::live::watch::Watcher;
 use crate::live::{NewRecord, confine};
@@ -177,7 +177,7 @@ fn open_confined(
     config: &Config,
     record: Option<NewRecord>,
     log: Log,
-) -> Result<(Arc<Switchboard>, confine::Entered, Supervisor), CliError> {
+) -> Result<(Arc<SwitchHandle>, confine::Entered, Supervisor), CliError> {
     raise_descriptor_limit()
         .map_err(|source| system("raise the limit of descriptors".to_owned(), source))?;
     // The last that is done with all rights, and before any thread is made.
@@ -186,7 +186,7 @@ fn open_confined(
     warn_of_reload(args.settings.config.as_deref(), log);
     // Before any other thread is made, so that it looks after all of them.
     let supervisor = Supervisor::begin(log)?;
-    let started = Switchboard::start(args.settings.clone(), config.clone(), record);
+    let started = SwitchHandle::start(args.settings.clone(), config.clone(), record);
     if let (Err(_), Some(path), false) = (&started, &args.record, args.overwrite)
         && path.symlink_metadata().is_ok_and(|facts| facts.is_file() && facts.len() == 0)
     {
@@ -214,7 +214,7 @@ fn warn_of_reload(config: Option<&Path>, log: Log) {
 /// Serves the management socket, and metrics where they are wanted; the metrics server ends first.
 fn serve(
     config: &Config,
-    board: &Arc<Switchboard>,
+    board: &Arc<SwitchHandle>,
 ) -> Result<(Option<MetricsServer>, Server), CliError> {
     let server = Server::start(&config.run.socket, board.clone())
         .map_err(|source| system("serve the management socket".to_owned(), source))?;
@@ -225,7 +225,7 @@ fn serve(
 
 /// What is to be looked at while the switch runs.
 struct Look {
-    board: Arc<Switchboard>,
+    board: Arc<SwitchHandle>,
     pulse: Pulse,
     /// The thread that reads the configuration again, and whether that is asked for once more.
     reload: Option<JoinHandle<()>>,
@@ -233,7 +233,7 @@ struct Look {
 }
 
 impl Look {
-    fn new(board: &Arc<Switchboard>) -> Self {
+    fn new(board: &Arc<SwitchHandle>) -> Self {
         Self { board: board.clone(), pulse: Pulse::default(), reload: None, again: false }
     }
 

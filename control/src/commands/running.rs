@@ -16,7 +16,7 @@ use super::write_json;
 use crate::error::CliError;
 use crate::live::events::Page;
 use crate::mgmt::{MirrorTarget, Request, find_socket};
-use crate::report::{Shown, What, tables};
+use crate::report::{ShowResponse, ShowTopic, tables};
 
 /// Which switch to ask.
 #[derive(Args, Clone, Debug, Default)]
@@ -33,7 +33,7 @@ pub struct SwitchArgs {
 #[derive(Args, Debug)]
 pub struct ShowArgs {
     /// What to show
-    pub what: What,
+    pub what: ShowTopic,
     /// As JSON
     #[arg(long)]
     pub json: bool,
@@ -147,15 +147,15 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
             CliError::Usage(message)
         })?;
     let mut client = args.switch.connect()?;
-    if args.what == What::Events && args.watch {
+    if args.what == ShowTopic::Events && args.watch {
         return events(&mut client, args.json, interval, out);
     }
-    let restarts = matches!(args.what, What::Queues | What::Pfc | What::All);
+    let restarts = matches!(args.what, ShowTopic::Queues | ShowTopic::Pfc | ShowTopic::All);
     let restart_watermarks = restarts && !args.keep_watermarks;
     let request = Request::Show { what: args.what, restart_watermarks };
     loop {
         let answer = client.request(&request).map_err(switch_error)?;
-        let shown: Shown = serde_json::from_value(answer.clone()).map_err(|error| {
+        let shown: ShowResponse = serde_json::from_value(answer.clone()).map_err(|error| {
             CliError::Switch(ClientError::Answer(error.to_string()).to_string())
         })?;
         if args.watch && !args.json && io::stdout().is_terminal() {
@@ -171,10 +171,10 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
         out.flush().map_err(CliError::Output)?;
         if !args.watch {
             return match shown {
-                Shown::Conservation(sum) if sum.inexact.is_some() => {
+                ShowResponse::Conservation(sum) if sum.inexact.is_some() => {
                     Err(CliError::Switch(sum.inexact.unwrap_or_default()))
                 }
-                Shown::Conservation(sum) if !sum.holds => {
+                ShowResponse::Conservation(sum) if !sum.holds => {
                     let message = format!("{} frames are not accounted for", sum.imbalance);
                     Err(CliError::Difference(message))
                 }

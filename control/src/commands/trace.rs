@@ -18,7 +18,7 @@ use super::running::{SwitchArgs, switch_error};
 use crate::error::CliError;
 use crate::mgmt::{Request, next_path};
 use crate::paths::{FILTER_HELP, Lines, Sink, TraceError};
-use crate::report::{Shown, What};
+use crate::report::{ShowResponse, ShowTopic};
 
 /// How long a line waits for earlier ones: of frames that take longer through the switch, lines come late.
 const HOLD: Duration = Duration::from_millis(200);
@@ -105,10 +105,10 @@ fn in_order(
 
 /// Names of the switch's ports.
 fn ports(client: &mut Client) -> Result<Vec<String>, CliError> {
-    let request = Request::Show { what: What::Ports, restart_watermarks: false };
+    let request = Request::Show { what: ShowTopic::Ports, restart_watermarks: false };
     let answer = client.request(&request).map_err(switch_error)?;
     match serde_json::from_value(answer) {
-        Ok(Shown::Ports(ports)) => Ok(ports.into_iter().map(|port| port.name).collect()),
+        Ok(ShowResponse::Ports(ports)) => Ok(ports.into_iter().map(|port| port.name).collect()),
         Ok(_) => Err(switch_error(ClientError::Answer("expected ports".to_owned()))),
         Err(error) => Err(switch_error(ClientError::Answer(error.to_string()))),
     }

@@ -1,6 +1,6 @@
 //! The running switch as management sees it.
 //!
-//! Shape: [`Switchboard`] implements [`Backend`] over a [`Live`] switch and remembers where its
+//! Shape: [`SwitchHandle`] implements [`Backend`] over a [`Live`] switch and remembers where its
 //! configuration came from.
 //! Units: as reported.
 //! Source: ARCHITECTURE.md "Control".
@@ -34,7 +34,7 @@ use crate::express::Watch;
 use crate::mgmt::{Backend, MirrorTarget, TraceStream};
 use crate::paths::Filter;
 use crate::record::Change;
-use crate::report::gather::{PortFacts, Source};
+use crate::report::gather::{PortInfo, Source};
 use crate::report::process::ProcessReport;
 use crate::report::{FdbRow, StatsSnapshot, fabric};
 use crate::serve::Account;
@@ -70,10 +70,10 @@ fn entries(state: &State) -> Entries {
 }
 
 /// The running switch.
-pub struct Switchboard {
+pub struct SwitchHandle {
     live: Live,
     args: SettingsArgs,
-    facts: Vec<PortFacts>,
+    facts: Vec<PortInfo>,
     names: Vec<String>,
     slots: Vec<MirrorSlot>,
     state: Mutex<State>,
@@ -82,7 +82,7 @@ pub struct Switchboard {
     traces: Arc<Account>,
 }
 
-impl Switchboard {
+impl SwitchHandle {
     /// Starts the switch that `args` describe; `config` is what they resolve to. The run is recorded
     /// in `record`.
     ///
@@ -96,7 +96,7 @@ impl Switchboard {
         let slots: Vec<MirrorSlot> =
             config.switch.ports.iter().map(|_| MirrorSlot::default()).collect();
         let live = Live::start(&config, &slots, record)?;
-        let facts = config.run.ports.iter().zip(live.devices()).map(|(port, opened)| PortFacts {
+        let facts = config.run.ports.iter().zip(live.devices()).map(|(port, opened)| PortInfo {
             kind: opened.kind.to_owned(),
             device: port.device.clone(),
             note: opened.note.clone(),
@@ -122,7 +122,7 @@ impl Switchboard {
 
     /// What was opened for each port.
     #[must_use]
-    pub fn devices(&self) -> &[PortFacts] {
+    pub fn devices(&self) -> &[PortInfo] {
         &self.facts
     }
 
@@ -243,7 +243,7 @@ impl Switchboard {
     }
 }
 
-impl Backend for Switchboard {
+impl Backend for SwitchHandle {
     fn stats(&self, restart_watermarks: bool) -> StatsSnapshot {
         let fabric = self.live.fabric().map(Box::new); // its lock is not taken while workers are held
         self.source(|source| {

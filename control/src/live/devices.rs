@@ -27,7 +27,7 @@ use crate::express::Express;
 
 /// What was opened for a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct DeviceInfo {
     /// Kind of port, as in the configuration; never `auto`.
     pub kind: &'static str,
     /// What is to be known of it: why it is not what one would expect, or how it works.
@@ -45,7 +45,7 @@ pub struct OpenedOne {
 }
 
 /// Ports, what was opened for each, and the far end of the CPU port's pipe.
-pub type Opened = (Vec<Box<dyn Port>>, Vec<Facts>, Option<Pipe>);
+pub type Opened = (Vec<Box<dyn Port>>, Vec<DeviceInfo>, Option<Pipe>);
 
 /// Chunks of the pool that the devices of `config` may have at most.
 #[must_use]
@@ -87,7 +87,7 @@ pub fn open_all(
         port.parse.port_mac = run.mac.unwrap_or_else(|| made_up_mac(index));
         if run.kind == DeviceKind::Pipe {
             let (near, end) = open_pipe(run, port).map_err(named(run))?;
-            facts.push(Facts { kind: near.caps().kind, note: None });
+            facts.push(DeviceInfo { kind: near.caps().kind, note: None });
             ports.push(Box::new(near));
             far = Some(end);
             continue;
@@ -98,7 +98,7 @@ pub fn open_all(
         };
         let by = (&umem, steering, slower.as_deref());
         let opened = open(run, port, switch.tx_ring_frames, by).map_err(named(run))?;
-        facts.push(Facts { kind: opened.port.caps().kind, note: opened.note });
+        facts.push(DeviceInfo { kind: opened.port.caps().kind, note: opened.note });
         ports.push(opened.port);
         port.parse.port_mac = run.mac.or(opened.mac).unwrap_or_else(|| made_up_mac(index));
     }

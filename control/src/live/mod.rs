@@ -116,7 +116,7 @@ pub struct Live {
     changing: Mutex<()>,
     recorder: Option<Recorder>,
     /// What was opened for each port.
-    devices: Vec<devices::Facts>,
+    devices: Vec<devices::DeviceInfo>,
     express: Mutex<Option<Express>>,
     /// Why there is no fast path at all, if it was asked for.
     no_express: Option<String>,
@@ -255,7 +255,7 @@ impl Live {
 
     /// What was opened for each port, in the order of the configuration.
     #[must_use]
-    pub fn devices(&self) -> &[devices::Facts] {
+    pub fn devices(&self) -> &[devices::DeviceInfo] {
         &self.devices
     }
 
@@ -316,7 +316,7 @@ impl Live {
     #[must_use]
     pub fn no_express(&self) -> Vec<Option<String>> {
         let reasons = self.express().as_ref().map(Express::reasons).unwrap_or_default();
-        let of = |(index, facts): (usize, &devices::Facts)| {
+        let of = |(index, facts): (usize, &devices::DeviceInfo)| {
             let reason = reasons.get(index).cloned().flatten().or_else(|| self.no_express.clone());
             reason.filter(|_| facts.kind == "af_xdp")
         };

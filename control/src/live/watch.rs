@@ -1,7 +1,7 @@
 //! Looks at the levels and counters of a running switch, and puts what changed up on the board of events; and writes events
 //! to standard error. Two threads, as whoever reads standard error may not read it.
 //!
-//! Shape: [`Watcher::start`] over a [`Switchboard`]; a look ten times a second.
+//! Shape: [`Watcher::start`] over a [`SwitchHandle`]; a look ten times a second.
 //! Units: looks.
 //! Source: docs/spec/pipeline.md §9 (watchdog), §10 (level-triggered words that control re-reads); docs/running.md
 //! "Events".
@@ -15,7 +15,7 @@ use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::fdb::FdbKey;
 use weft_dataplane::types::{PortId, PortSet, PriSet};
 
-use super::backend::Switchboard;
+use super::backend::SwitchHandle;
 use super::events::{self, Board, Kind};
 use crate::config::resolve::CPU_PORT;
 use crate::log::Log;
@@ -46,7 +46,7 @@ impl Watcher {
     ///
     /// # Errors
     /// The kernel gives no thread.
-    pub fn start(board: &Arc<Switchboard>, log: Log) -> std::io::Result<Self> {
+    pub fn start(board: &Arc<SwitchHandle>, log: Log) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = || {
             let stop = stop.clone();
@@ -155,7 +155,7 @@ impl Seen {
         }
     }
 
-    fn look(&mut self, switch: &Switchboard, board: &Board) {
+    fn look(&mut self, switch: &SwitchHandle, board: &Board) {
         self.workers(switch, board); // first, as the rest may wait for one
         self.links(switch, board);
         self.storms(switch, board);
@@ -165,7 +165,7 @@ impl Seen {
         self.look += 1;
     }
 
-    fn workers(&mut self, switch: &Switchboard, board: &Board) {
+    fn workers(&mut self, switch: &SwitchHandle, board: &Board) {
         let missed: Vec<u32> = self.pulse.look(switch.live().beats()).collect();
         self.stalled.resize(missed.len(), false);
         for (worker, (missed, stalled)) in missed.into_iter().zip(&mut self.stalled).enumerate() {
@@ -184,7 +184,7 @@ impl Seen {
         }
     }
 
-    fn links(&mut self, switch: &Switchboard, board: &Board) {
+    fn links(&mut self, switch: &SwitchHandle, board: &Board) {
         let core = switch.live().core();
         let up = core.up();
         let settled = self.look == SETTLED && !self.told_down;
@@ -216,7 +216,7 @@ impl Seen {
         self.up = up;
     }
 
-    fn storms(&mut self, switch: &Switchboard, board: &Board) {
+    fn storms(&mut self, switch: &SwitchHandle, board: &Board) {
         let core = switch.live().core();
         let ports = switch.names().iter().enumerate();
         self.storming.resize(ports.len(), PriSet::default());
@@ -238,7 +238,7 @@ impl Seen {
         }
     }
 
-    fn stations(&mut self, switch: &Switchboard, board: &Board) {
+    fn stations(&mut self, switch: &SwitchHandle, board: &Board) {
         let fdb = &switch.live().core().fdb;
         let name = |port: PortId| switch.names().get(port.index()).cloned().unwrap_or_default();
         let station = |key: FdbKey| format!("{} in VLAN {}", key.addr(), key.vid().get());
@@ -285,7 +285,7 @@ impl Seen {
     }
 
     /// What was done against loops.
-    fn blocks(&mut self, switch: &Switchboard, board: &Board) {
+    fn blocks(&mut self, switch: &SwitchHandle, board: &Board) {
         let core = switch.live().core();
         let blocked = core.blocked();
         let ports = switch.names().iter().enumerate();
@@ -310,7 +310,7 @@ impl Seen {
         }
     }
 
-    fn mirrors(&mut self, switch: &Switchboard, board: &Board) {
+    fn mirrors(&mut self, switch: &SwitchHandle, board: &Board) {
         let (look, lost, failed) = (self.look, &mut self.lost, &mut self.failed);
         let mut names = Vec::new();
         switch.mirrors(|port, mirror| {

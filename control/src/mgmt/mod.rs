@@ -24,7 +24,7 @@ use crate::config::value::parse_addr;
 use crate::live::events;
 use crate::paths::ShownPath;
 use crate::report::process::ProcessReport;
-use crate::report::{FdbRow, Shown, StatsSnapshot, What};
+use crate::report::{FdbRow, ShowResponse, ShowTopic, StatsSnapshot};
 
 pub use accept::raise_descriptor_limit;
 pub use client::{find_socket, next_path};
@@ -38,7 +38,7 @@ pub enum Request {
     /// Part of the report.
     Show {
         /// Which part.
-        what: What,
+        what: ShowTopic,
         /// Whether watermarks begin again after it.
         #[serde(default)]
         restart_watermarks: bool,
@@ -223,19 +223,19 @@ pub trait Backend: Send + Sync {
 }
 
 /// A running switch.
-struct OfSwitch {
+struct SwitchHandler {
     backend: Arc<dyn Backend>,
     /// Reports are made one after the other: each may be large while it is made.
     reports: Mutex<()>,
 }
 
-impl OfSwitch {
+impl SwitchHandler {
     fn new(backend: Arc<dyn Backend>) -> Self {
         Self { backend, reports: Mutex::default() }
     }
 }
 
-impl LineHandler for OfSwitch {
+impl LineHandler for SwitchHandler {
     fn answer(&self, line: &[u8]) -> Answer {
         let is_report = matches!(read(line), Ok(Request::Show { .. }));
         let _one = is_report.then(|| self.reports.lock().unwrap_or_else(PoisonError::into_inner));
@@ -263,7 +263,7 @@ fn read(line: &[u8]) -> Result<Request, Refused> {
 /// Answers one line.
 #[must_use]
 pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
-    let meet = || -> Result<Answer, Refused> {
+    let answer = || -> Result<Answer, Refused> {
         let request = read(line)?;
         if let Request::Trace { filter, count, bytes } = &request {
             let stream = backend.trace(filter.as_deref(), *count, *bytes)?;
@@ -272,16 +272,16 @@ pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
         }
         if let Request::Show { what, restart_watermarks } = &request {
             let shown = match what {
-                What::Process => Shown::Process(backend.process()?),
-                What::Events => Shown::Events(events::board().after(0)), // asks no worker
-                What::Fdb => backend.stats(*restart_watermarks).shown(*what, backend.fdb()),
+                ShowTopic::Process => ShowResponse::Process(backend.process()?),
+                ShowTopic::Events => ShowResponse::Events(events::board().after(0)), // asks no worker
+                ShowTopic::Fdb => backend.stats(*restart_watermarks).shown(*what, backend.fdb()),
                 what => backend.stats(*restart_watermarks).shown(*what, Vec::new()),
             };
             return ok_line(&shown).map(Answer::Line);
         }
-        meet(&request, backend).map(|value| Answer::Line(to_line(&json!({ "ok": value }))))
+        dispatch(&request, backend).map(|value| Answer::Line(to_line(&json!({ "ok": value }))))
     };
-    meet().unwrap_or_else(|refused| Answer::Line(to_line(&json!({ "error": refused }))))
+    answer().unwrap_or_else(|refused| Answer::Line(to_line(&json!({ "error": refused }))))
 }
 
 /// Answers one line with one line; of a trace, with the line that begins it.
@@ -313,7 +313,7 @@ fn address(text: &str) -> Result<u64, Refused> {
     })
 }
 
-fn meet(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
+fn dispatch(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
     let done = |()| json!("done");
     match request {
         Request::Events { after } => serde_json::to_value(events::board().after(*after))

@@ -14,7 +14,7 @@ use weft_base::threads::Role;
 use weft_rpc::{Answer, LINE_LEN_MAX, LineHandler, LineStream, Next, Refused, to_line};
 
 use super::dir::SocketError;
-use super::{Backend, OfSwitch};
+use super::{Backend, SwitchHandler};
 use crate::serve::{self, Client, Counts, Limits, Listener, Protocol, Stream, Trust};
 
 /// Most clients at a time; the last place is root's.
@@ -58,7 +58,7 @@ impl Server {
     /// # Errors
     /// The socket cannot be made, is in use, or would be open to others.
     pub fn start(path: &Path, backend: Arc<dyn Backend>) -> Result<Self, SocketError> {
-        Self::serve(path, Arc::new(OfSwitch::new(backend)))
+        Self::serve(path, Arc::new(SwitchHandler::new(backend)))
     }
 
     /// Serves whoever answers lines at `path`.

@@ -10,7 +10,7 @@ use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
 
 use super::testing::Recorder;
 use super::*;
-use crate::report::Shown;
+use crate::report::ShowResponse;
 use crate::serve::Limits;
 
 fn ask(line: &str) -> Value {
@@ -117,9 +117,9 @@ fn clients_ask_over_the_socket() {
     let mode = std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
     let mut client = Client::connect(&path).unwrap();
-    let request = Request::Show { what: What::Conservation, restart_watermarks: true };
-    let shown: Shown = serde_json::from_value(client.request(&request).unwrap()).unwrap();
-    let Shown::Conservation(sum) = shown else { panic!("{shown:?}") };
+    let request = Request::Show { what: ShowTopic::Conservation, restart_watermarks: true };
+    let shown: ShowResponse = serde_json::from_value(client.request(&request).unwrap()).unwrap();
+    let ShowResponse::Conservation(sum) = shown else { panic!("{shown:?}") };
     assert_eq!((sum.rx, sum.holds), (5, true));
     let request = Request::FdbAdd { addr: "id:0001".into(), port: "p9".into(), vid: 1 };
     let error = client.request(&request).unwrap_err();
@@ -191,7 +191,7 @@ fn slow_clients_do_not_keep_the_owner_out() {
         })
         .collect();
     let mut owner = Client::connect(&path).unwrap();
-    let request = Request::Show { what: What::Conservation, restart_watermarks: false };
+    let request = Request::Show { what: ShowTopic::Conservation, restart_watermarks: false };
     owner.request(&request).unwrap();
     let counts = server.counts();
     assert!(counts.open <= CLIENTS_MAX as u64 && counts.evicted > CLIENTS_MAX as u64, "{counts:?}");
@@ -214,7 +214,7 @@ fn clients_that_die_leave_nothing_behind() {
         let _ = stream.write_all(line);
     }
     let mut owner = Client::connect(&path).unwrap();
-    let request = Request::Show { what: What::Conservation, restart_watermarks: false };
+    let request = Request::Show { what: ShowTopic::Conservation, restart_watermarks: false };
     owner.request(&request).unwrap();
     let gone = || {
         std::thread::park_timeout(Duration::from_millis(5));

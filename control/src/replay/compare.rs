@@ -40,25 +40,25 @@ pub struct Difference {
     /// Number of the frame, from 1.
     pub frame: u64,
     /// What came and was wanted.
-    pub what: What,
+    pub what: DifferenceKind,
 }
 
 /// How a frame differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum DifferenceKind {
     /// No frame came any more.
-    Missing(Shown),
+    Missing(ShownFrame),
     /// No frame was wanted any more.
-    Extra(Shown),
+    Extra(ShownFrame),
     /// Other bytes: what came, what was wanted, first byte that differs, fields that differ.
-    Bytes(Shown, Shown, usize, Vec<&'static str>),
+    Bytes(ShownFrame, ShownFrame, usize, Vec<&'static str>),
     /// Another stamp: what came, what was wanted.
-    Stamp(Shown, Shown),
+    Stamp(ShownFrame, ShownFrame),
 }
 
 /// A frame, ready to be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownFrame {
     /// Its stamp.
     pub ts_ns: u64,
     /// Its line.
@@ -67,7 +67,7 @@ pub struct Shown {
     pub bytes: Vec<u8>,
 }
 
-impl Shown {
+impl ShownFrame {
     fn new(record: &Record, rules: Rules<'_>) -> Self {
         let line = decode(&record.data, rules.parse).to_string();
         Self { ts_ns: record.ts_ns, line, bytes: record.data.clone() }
@@ -98,8 +98,8 @@ pub fn compare(got: &Path, want: Option<&Path>, rules: Rules<'_>) -> Result<Outc
             continue; // counts only
         }
         let what = match (came, wanted) {
-            (true, false) => Some(What::Extra(Shown::new(&here, rules))),
-            (false, _) => Some(What::Missing(Shown::new(&there, rules))),
+            (true, false) => Some(DifferenceKind::Extra(ShownFrame::new(&here, rules))),
+            (false, _) => Some(DifferenceKind::Missing(ShownFrame::new(&there, rules))),
             (true, true) => differ(&here, &there, rules),
         };
         match what {
@@ -112,17 +112,17 @@ pub fn compare(got: &Path, want: Option<&Path>, rules: Rules<'_>) -> Result<Outc
     }
 }
 
-fn differ(got: &Record, want: &Record, rules: Rules<'_>) -> Option<What> {
-    let shown = || (Shown::new(got, rules), Shown::new(want, rules));
+fn differ(got: &Record, want: &Record, rules: Rules<'_>) -> Option<DifferenceKind> {
+    let shown = || (ShownFrame::new(got, rules), ShownFrame::new(want, rules));
     if got.data != want.data || got.orig_len != want.orig_len {
         let (got, want) = shown();
         let at = first_difference(&got.bytes, &want.bytes);
         let names = field_names(&got.bytes, &want.bytes, rules.parse);
-        return Some(What::Bytes(got, want, at, names));
+        return Some(DifferenceKind::Bytes(got, want, at, names));
     }
     if rules.times && got.ts_ns != want.ts_ns {
         let (got, want) = shown();
-        return Some(What::Stamp(got, want));
+        return Some(DifferenceKind::Stamp(got, want));
     }
     None
 }
@@ -151,22 +151,22 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let frame = self.frame;
         match &self.what {
-            What::Missing(want) => {
+            DifferenceKind::Missing(want) => {
                 writeln!(f, "frame {frame} is missing; wanted")?;
                 show(f, want, &[])
             }
-            What::Extra(got) => {
+            DifferenceKind::Extra(got) => {
                 writeln!(f, "frame {frame} was not wanted; got")?;
                 show(f, got, &[])
             }
-            What::Bytes(got, want, at, names) => {
+            DifferenceKind::Bytes(got, want, at, names) => {
                 writeln!(f, "frame {frame} differs from byte {at} on, in {}", names.join(", "))?;
                 f.write_str("got\n")?;
                 show(f, got, &want.bytes)?;
                 f.write_str("wanted\n")?;
                 show(f, want, &got.bytes)
             }
-            What::Stamp(got, want) => writeln!(
+            DifferenceKind::Stamp(got, want) => writeln!(
                 f,
                 "frame {frame} is stamped {} ns, wanted {} ns\n  {}",
                 got.ts_ns, want.ts_ns, got.line
@@ -177,7 +177,7 @@ impl fmt::Display for Difference {
 
 /// A frame's line and bytes; rows with a byte that `other` has not, if there is another, begin
 /// with `>`.
-fn show(f: &mut fmt::Formatter<'_>, frame: &Shown, other: &[u8]) -> fmt::Result {
+fn show(f: &mut fmt::Formatter<'_>, frame: &ShownFrame, other: &[u8]) -> fmt::Result {
     writeln!(f, "  {}", frame.line)?;
     f.write_str(&hexdump(&frame.bytes, other))
 }
@@ -257,7 +257,10 @@ mod tests {
         }
         let rules = Rules { parse: &ParseConfig::DEFAULT, times: false };
         let outcome = compare(&got_path, None, rules).unwrap();
-        assert!(matches!(outcome.first, Some(Difference { frame: 1, what: What::Extra(_) })));
+        assert!(matches!(
+            outcome.first,
+            Some(Difference { frame: 1, what: DifferenceKind::Extra(_) })
+        ));
     }
 
     #[test]

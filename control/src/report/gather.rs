@@ -21,7 +21,7 @@ use super::{
 
 /// What is known about a port beside its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PortFacts {
+pub struct PortInfo {
     /// Kind of device.
     pub kind: String,
     /// The device.
@@ -45,7 +45,7 @@ pub struct Source<'a> {
     /// What all workers share.
     pub core: &'a Core,
     /// By port.
-    pub facts: &'a [PortFacts],
+    pub facts: &'a [PortInfo],
     /// Time since the start.
     pub now: Instant,
     /// Workers that could not be held: numbers are read while they run, or are stuck.

@@ -346,7 +346,7 @@ pub struct WorkerReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
-pub enum What {
+pub enum ShowTopic {
     /// Links, frames and bytes of each port
     Ports,
     /// Forwarding database
@@ -376,7 +376,7 @@ pub enum What {
 /// What `weft show` answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shown {
+pub enum ShowResponse {
     /// Links, frames and bytes of each port.
     Ports(Vec<PortReport>),
     /// Forwarding database.
@@ -411,20 +411,20 @@ pub enum Shown {
 impl StatsSnapshot {
     /// The part that `what` asks for; `entries` are those of the FDB.
     #[must_use]
-    pub fn shown(self, what: What, entries: Vec<FdbRow>) -> Shown {
+    pub fn shown(self, what: ShowTopic, entries: Vec<FdbRow>) -> ShowResponse {
         match what {
-            What::Ports => Shown::Ports(self.ports),
-            What::Fdb => Shown::Fdb { summary: self.fdb, entries },
-            What::Queues => Shown::Queues(self.queues),
-            What::Buffer => Shown::Buffer(self.buffer),
-            What::Pfc => Shown::Pfc(self.pfc),
-            What::Drops => Shown::Drops(self.drops),
-            What::Conservation => Shown::Conservation(self.conservation),
-            What::Workers => Shown::Workers(self.workers),
-            What::Process => Shown::Process(process::ProcessReport::default()), // asked for by itself
-            What::Fabric => Shown::Fabric(self.fabric),
-            What::Events => Shown::Events(events::board().after(0)),
-            What::All => Shown::All(Box::new(self)),
+            ShowTopic::Ports => ShowResponse::Ports(self.ports),
+            ShowTopic::Fdb => ShowResponse::Fdb { summary: self.fdb, entries },
+            ShowTopic::Queues => ShowResponse::Queues(self.queues),
+            ShowTopic::Buffer => ShowResponse::Buffer(self.buffer),
+            ShowTopic::Pfc => ShowResponse::Pfc(self.pfc),
+            ShowTopic::Drops => ShowResponse::Drops(self.drops),
+            ShowTopic::Conservation => ShowResponse::Conservation(self.conservation),
+            ShowTopic::Workers => ShowResponse::Workers(self.workers),
+            ShowTopic::Process => ShowResponse::Process(process::ProcessReport::default()), // asked for by itself
+            ShowTopic::Fabric => ShowResponse::Fabric(self.fabric),
+            ShowTopic::Events => ShowResponse::Events(events::board().after(0)),
+            ShowTopic::All => ShowResponse::All(Box::new(self)),
         }
     }
 }

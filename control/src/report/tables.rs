@@ -1,6 +1,6 @@
 //! Reports as tables for people.
 //!
-//! Shape: [`Shown`] in, lines of plain text out; columns of numbers are right-aligned.
+//! Shape: [`ShowResponse`] in, lines of plain text out; columns of numbers are right-aligned.
 //! Units: in each column's head.
 //! Source: none.
 
@@ -12,27 +12,29 @@ use super::fabric::FabricReport;
 use super::process::ProcessReport;
 use super::{
     BufferReport, ConservationReport, DropsReport, FdbRow, FdbSummary, PfcReport, PortReport,
-    QueueReport, Shown, StatsSnapshot, WorkerReport,
+    QueueReport, ShowResponse, StatsSnapshot, WorkerReport,
 };
 use crate::live::events::Page;
 
 /// `shown` as text that ends with a newline.
 #[must_use]
-pub fn render(shown: &Shown) -> String {
+pub fn render(shown: &ShowResponse) -> String {
     match shown {
-        Shown::Ports(ports) => of_ports(ports),
-        Shown::Fdb { summary, entries } => of_fdb(summary, entries),
-        Shown::Queues(queues) => of_queues(queues),
-        Shown::Buffer(buffer) => of_buffer(buffer),
-        Shown::Pfc(pfc) => of_pfc(pfc),
-        Shown::Drops(drops) => of_drops(drops),
-        Shown::Conservation(conservation) => of_conservation(conservation),
-        Shown::Workers(workers) => of_workers(workers),
-        Shown::Process(process) => of_process(process),
-        Shown::Fabric(Some(fabric)) => of_fabric(fabric),
-        Shown::Fabric(None) => "no port of this switch has a role: it routes no TLPs\n".to_owned(),
-        Shown::Events(page) => of_events(page),
-        Shown::All(stats) => of_all(stats),
+        ShowResponse::Ports(ports) => of_ports(ports),
+        ShowResponse::Fdb { summary, entries } => of_fdb(summary, entries),
+        ShowResponse::Queues(queues) => of_queues(queues),
+        ShowResponse::Buffer(buffer) => of_buffer(buffer),
+        ShowResponse::Pfc(pfc) => of_pfc(pfc),
+        ShowResponse::Drops(drops) => of_drops(drops),
+        ShowResponse::Conservation(conservation) => of_conservation(conservation),
+        ShowResponse::Workers(workers) => of_workers(workers),
+        ShowResponse::Process(process) => of_process(process),
+        ShowResponse::Fabric(Some(fabric)) => of_fabric(fabric),
+        ShowResponse::Fabric(None) => {
+            "no port of this switch has a role: it routes no TLPs\n".to_owned()
+        }
+        ShowResponse::Events(page) => of_events(page),
+        ShowResponse::All(stats) => of_all(stats),
     }
 }
 
@@ -549,7 +551,7 @@ mod tests {
     #[test]
     fn everything_renders_without_ports() {
         let stats = StatsSnapshot::default();
-        let text = render(&Shown::All(Box::new(stats)));
+        let text = render(&ShowResponse::All(Box::new(stats)));
         assert!(text.contains("== conservation") && text.ends_with('\n'), "{text}");
     }
 }

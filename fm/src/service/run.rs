@@ -97,7 +97,7 @@ fn keep(shared: &Shared, pause: Duration) {
 struct ClientHandler(Arc<Shared>);
 
 impl ClientHandler {
-    fn meet(&self, line: &[u8]) -> Result<Value, Refused> {
+    fn dispatch(&self, line: &[u8]) -> Result<Value, Refused> {
         let request: Request = parse(line)?;
         let response = match &request {
             Request::Status => Response::Status(self.0.board.status()),
@@ -115,7 +115,7 @@ impl ClientHandler {
 
 impl LineHandler for ClientHandler {
     fn answer(&self, line: &[u8]) -> Answer {
-        Answer::Line(to_line(&match self.meet(line) {
+        Answer::Line(to_line(&match self.dispatch(line) {
             Ok(value) => json!({ "ok": value }),
             Err(refused) => json!({ "error": refused }),
         }))

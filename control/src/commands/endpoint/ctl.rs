@@ -33,7 +33,7 @@ pub struct CtlArgs {
     timeout_ms: u64,
     /// What to ask
     #[command(subcommand)]
-    what: What,
+    what: CtlCommand,
 }
 
 fn opcode(text: &str) -> Result<Num, String> {
@@ -42,7 +42,7 @@ fn opcode(text: &str) -> Result<Num, String> {
 
 /// What to ask.
 #[derive(Debug, Subcommand)]
-enum What {
+enum CtlCommand {
     /// What it is, its links and counts
     Status,
     /// What happened since this was last asked
@@ -275,46 +275,50 @@ fn bits<T: TryFrom<u64>>(what: &str, number: Num) -> Result<T, CliError> {
 fn command(args: &CtlArgs) -> Result<Command, CliError> {
     let timeout_ms = args.timeout_ms;
     Ok(match &args.what {
-        What::Status => Command::Status {},
-        What::Events => Command::Events {},
-        What::Enumerate => Command::Enumerate { timeout_ms },
-        What::Rescan { bdf } => Command::Rescan { bdf: *bdf, timeout_ms },
-        What::Tree => Command::Tree {},
-        What::Config(Config::Read { bdf, reg }) => {
+        CtlCommand::Status => Command::Status {},
+        CtlCommand::Events => Command::Events {},
+        CtlCommand::Enumerate => Command::Enumerate { timeout_ms },
+        CtlCommand::Rescan { bdf } => Command::Rescan { bdf: *bdf, timeout_ms },
+        CtlCommand::Tree => Command::Tree {},
+        CtlCommand::Config(Config::Read { bdf, reg }) => {
             Command::ConfigRead { bdf: *bdf, reg: bits("an offset", *reg)? }
         }
-        What::Config(Config::Write { bdf, reg, value, enables }) => Command::ConfigWrite {
+        CtlCommand::Config(Config::Write { bdf, reg, value, enables }) => Command::ConfigWrite {
             bdf: *bdf,
             reg: bits("an offset", *reg)?,
             value: *value,
             enables: bits("bytes", *enables)?,
         },
-        What::Read(access) => Command::Read(access.access(false, timeout_ms)),
-        What::Write(it) => Command::Write(it.access.access(it.check, timeout_ms)),
-        What::Dma(Dma::Read(access)) => Command::DmaRead(access.access(false, timeout_ms)),
-        What::Dma(Dma::Write(it)) => Command::DmaWrite(it.access.access(it.check, timeout_ms)),
-        What::Store(place) => Command::Store(place.own()),
-        What::Peek(place) => Command::Peek(place.own()),
-        What::Export { ranges, from } => {
+        CtlCommand::Read(access) => Command::Read(access.access(false, timeout_ms)),
+        CtlCommand::Write(it) => Command::Write(it.access.access(it.check, timeout_ms)),
+        CtlCommand::Dma(Dma::Read(access)) => Command::DmaRead(access.access(false, timeout_ms)),
+        CtlCommand::Dma(Dma::Write(it)) => {
+            Command::DmaWrite(it.access.access(it.check, timeout_ms))
+        }
+        CtlCommand::Store(place) => Command::Store(place.own()),
+        CtlCommand::Peek(place) => Command::Peek(place.own()),
+        CtlCommand::Export { ranges, from } => {
             let ranges = ranges.iter().map(|it| Export { from: from.clone(), ..it.clone() });
             Command::Export { ranges: ranges.collect() }
         }
-        What::Gae { opcode, input, block } => {
+        CtlCommand::Gae { opcode, input, block } => {
             Command::Gae { opcode: *opcode, input: input.clone(), block: *block, timeout_ms }
         }
-        What::Ring { base, block } => Command::Ring { base: *base, block: *block, timeout_ms },
-        What::TurnOff => Command::TurnOff { timeout_ms },
-        What::Interrupt { function } => Command::Interrupt { function: *function },
-        What::Cci { opcode, input, from } => {
+        CtlCommand::Ring { base, block } => {
+            Command::Ring { base: *base, block: *block, timeout_ms }
+        }
+        CtlCommand::TurnOff => Command::TurnOff { timeout_ms },
+        CtlCommand::Interrupt { function } => Command::Interrupt { function: *function },
+        CtlCommand::Cci { opcode, input, from } => {
             Command::Cci { opcode: *opcode, input: input.clone(), from: *from }
         }
-        What::Load(Load::Start { access, rounds, pause_ms }) => {
+        CtlCommand::Load(Load::Start { access, rounds, pause_ms }) => {
             let (access, rounds, pause_ms) = (access.access(true, timeout_ms), *rounds, *pause_ms);
             Command::LoadStart { access, rounds, pause_ms }
         }
-        What::Load(Load::Stop) => Command::LoadStop {},
-        What::Load(Load::Status) => Command::LoadStatus {},
-        What::Raw { json } => serde_json::from_str(json)
+        CtlCommand::Load(Load::Stop) => Command::LoadStop {},
+        CtlCommand::Load(Load::Status) => Command::LoadStatus {},
+        CtlCommand::Raw { json } => serde_json::from_str(json)
             .map_err(|error| CliError::Usage(format!("no command: {error}")))?,
     })
 }
