@@ -6,20 +6,10 @@
 
 use serde_json::json;
 
-use crate::config::resolve::LogLevel;
+use crate::config::choice::{LogFormat, LogLevel};
 use crate::live::events::{self, Event};
 
 pub use crate::live::events::Level;
-
-/// Form of the lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
-}
 
 /// Where messages go, which, and in which form.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@
 //! Units: as the table says.
 //! Source: docs/spec/pipeline.md §12.
 
+pub mod choice;
 pub mod document;
 pub mod param;
 pub mod problem;

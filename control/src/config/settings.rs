@@ -11,6 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use weft_rpc::renamed::{self, Renamed};
 
+use super::choice::{Choice, DeviceKind};
 use super::param::{Form, Param, Section};
 use super::problem::{ConfigError, Lines, PROBLEMS_MAX, Place, Problem, nearest};
 use super::table::{PORT_KEYS, SECTIONS, section};
@@ -120,7 +121,7 @@ impl Settings {
         let Some((name, device)) = text.split_once('=') else {
             return refuse("name", format!("expected NAME=[KIND:]DEVICE, found {text:?}"));
         };
-        let kinds = super::table::DEVICE_KINDS;
+        let kinds = DeviceKind::NAMES;
         let (kind, device) = match device.split_once(':') {
             Some((kind, device)) if kinds.contains(&kind) => (Some(kind), device),
             _ if device == "null" => (Some(device), name),

@@ -22,7 +22,8 @@ use weft_dataplane::types::PortId;
 use weft_parsers::MacAddr;
 
 use super::{LiveError, dpdk};
-use crate::config::resolve::{Config, DeviceKind, RunConfig, RunPort};
+use crate::config::choice::DeviceKind;
+use crate::config::resolve::{Config, RunConfig, RunPort};
 use crate::express::Express;
 
 /// What was opened for a port.

@@ -31,7 +31,8 @@ use weft_dataplane::types::PortId;
 use weft_dataplane::worker::{Clock, Poll, Stuck, Worker, WorkerGroup, WorkerGroupError};
 
 use crate::config::Sources;
-use crate::config::resolve::{self, Config, DeviceKind};
+use crate::config::choice::{self, DeviceKind};
+use crate::config::resolve::{Config, RunConfig};
 use crate::express::{Express, Watch};
 use crate::record::{Change, Header};
 use crate::report::fabric::{FabricReport, Served, refusals};
@@ -159,7 +160,7 @@ pub fn chunks(switch: &SwitchConfig, workers: usize) -> usize {
 ///
 /// # Errors
 /// No memory.
-pub fn pool(run: &resolve::RunConfig, count: usize) -> Result<Arc<Pool>, PoolError> {
+pub fn pool(run: &RunConfig, count: usize) -> Result<Arc<Pool>, PoolError> {
     let frame_len_max = run.frame_len_max.max(64);
     if run.ports.iter().any(|port| matches!(port.kind, DeviceKind::Auto | DeviceKind::AfXdp)) {
         return Pool::map_umem(count, frame_len_max);
@@ -335,7 +336,7 @@ impl Live {
     /// # Errors
     /// See [`LiveError`].
     pub fn drive(
-        run: &resolve::RunConfig,
+        run: &RunConfig,
         switch: SwitchConfig,
         (ports, pool): (Vec<Box<dyn Port>>, &Arc<Pool>),
         recorder: Option<&Recorder>,
@@ -345,8 +346,8 @@ impl Live {
         let group = WorkerGroup::new(&spread)?;
         let clock = Clock::start();
         let poll = match run.poll {
-            resolve::Poll::Busy => Poll::Busy,
-            resolve::Poll::Adaptive => Poll::Adaptive,
+            choice::Poll::Busy => Poll::Busy,
+            choice::Poll::Adaptive => Poll::Adaptive,
         };
         let wrap = |(index, port): (usize, Box<dyn Port>)| -> Box<dyn Port> {
             match recorder {

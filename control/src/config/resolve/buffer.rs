@@ -4,7 +4,7 @@
 //! Units: cells and bytes; times in ns.
 //! Source: docs/spec/pipeline.md §4; IEEE 802.1Q-2022 Annex O (what arrives after a PAUSE was sent).
 
-use weft_dataplane::config::{BufferConfig, PfcConfig, PortConfig, Sharing};
+use weft_dataplane::config::{BufferConfig, PfcConfig, PortConfig};
 use weft_dataplane::snapshot::{plan_buffer, without_idle_headroom};
 use weft_dataplane::time::LinkRate;
 use weft_dataplane::types::PriSet;
@@ -40,11 +40,7 @@ impl Resolver<'_> {
         let mut config = BufferConfig {
             cell_bytes: to_u32(cell),
             total_cells: 0,
-            sharing: if self.is(HERE, "buffer_sharing", "static") {
-                Sharing::Static
-            } else {
-                Sharing::Dt
-            },
+            sharing: self.choice(HERE, "buffer_sharing"),
             alpha: self.alpha(),
             voq_reserve_cells: cells(self.int(HERE, "voq_reserve_bytes").unwrap_or(0)),
             pg_reserve_cells: cells(self.int(HERE, "pg_reserve_bytes").unwrap_or(0)),

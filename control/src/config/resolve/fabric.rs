@@ -15,6 +15,7 @@ use weft_parsers::tlp::{Mode, Oui};
 use weft_pbr_switch::{self as pbr_switch, Role, Sizes, VcsConfig};
 
 use super::{Item, Place, Problem, Resolver, Value};
+use crate::config::choice::RoleName;
 use crate::config::value::{Listen, listen_place, parse_oui, parse_uuid};
 use crate::tls::Files;
 
@@ -116,24 +117,19 @@ impl Resolver<'_> {
     }
 
     fn has_role(&self, item: &Item) -> bool {
-        let role = self.port_get(item, "role");
-        role.as_ref().and_then(Value::as_text).is_some_and(|role| role != "l2")
+        self.port_choice::<RoleName>(item, "role") != RoleName::L2
     }
 
     pub(super) fn role(&mut self, item: &Item, frame_len_max: usize) -> PortRole {
-        let role = self.port_get(item, "role");
         let payload = self.port_get(item, "max_payload").and_then(|value| value.as_int());
         let payload_max = payload.and_then(|bytes| u16::try_from(bytes).ok()).unwrap_or(512);
-        let mode = match self.port_get(item, "tlp").as_ref().and_then(Value::as_text) {
-            Some("non-flit") => Mode::NonFlit,
-            _ => Mode::Flit,
-        };
+        let mode = self.port_choice(item, "tlp");
         let link = TlpLink { mode, payload_max };
-        let role = match role.as_ref().and_then(Value::as_text) {
-            Some("usp") => PortRole::Usp(link),
-            Some("dsp") => PortRole::Dsp(link),
-            Some("fport") => PortRole::Fport(link),
-            _ => return PortRole::L2,
+        let role = match self.port_choice(item, "role") {
+            RoleName::Usp => PortRole::Usp(link),
+            RoleName::Dsp => PortRole::Dsp(link),
+            RoleName::Fport => PortRole::Fport(link),
+            RoleName::L2 => return PortRole::L2,
         };
         if matches!(role, PortRole::Fport(_)) && mode == Mode::NonFlit {
             let place = self.port_place(item, "tlp");

@@ -27,6 +27,7 @@ use weft_dataplane::config::{PriMaps, SwitchConfig, Trust};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
 use weft_dataplane::types::{PORTS_MAX, PerPri, PriSet};
 
+use super::choice::Choice;
 use super::param::{Apply, Form, Param};
 use super::problem::{ConfigError, Place, Problem};
 use super::settings::{Item, Setting, Settings};
@@ -34,9 +35,7 @@ use super::table::{self, SECTIONS};
 use super::value::Value;
 
 pub use fabric::{CPU_PORT, CciConfig, CciGuard, FabricConfig};
-pub use run::{
-    DeviceKind, LogLevel, Poll, RunConfig, RunPort, XdpConfig, default_socket, sockets_dir,
-};
+pub use run::{RunConfig, RunPort, XdpConfig, default_socket, sockets_dir};
 pub use traffic::TrafficConfig;
 
 /// Which clock drives the switch: some defaults differ.
@@ -235,6 +234,17 @@ pub fn initial(param: &Param, pris: i64) -> Option<Value> {
     param.kind.check(&raw).ok()
 }
 
+/// What `value` names, which the table has checked against the words of `T`.
+fn chosen<T: Choice>(value: &Value) -> T {
+    value.as_text().and_then(T::from_name).unwrap_or_else(|| no_word(value))
+}
+
+fn no_word<T>(what: impl std::fmt::Display) -> T {
+    unreachable!(
+        "{what}: the table of parameters accepts the words of this type, and has a default"
+    )
+}
+
 /// Looks settings up, and gathers what is wrong with them.
 struct Resolver<'a> {
     settings: &'a Settings,
@@ -291,6 +301,16 @@ impl<'a> Resolver<'a> {
 
     fn is(&self, section: &'static str, key: &'static str, word: &str) -> bool {
         self.get(section, key).is_some_and(|value| value.as_text() == Some(word))
+    }
+
+    /// A table's value that a word names.
+    fn choice<T: Choice>(&self, section: &'static str, key: &'static str) -> T {
+        self.get(section, key).as_ref().map_or_else(|| no_word(key), chosen)
+    }
+
+    /// A port's value that a word names.
+    fn port_choice<T: Choice>(&self, item: &Item, key: &'static str) -> T {
+        self.port_get(item, key).as_ref().map_or_else(|| no_word(key), chosen)
     }
 
     fn flag(&self, section: &'static str, key: &'static str) -> bool {

@@ -7,16 +7,17 @@
 use std::collections::BTreeMap;
 
 use weft_dataplane::config::{ForwardConfig, PortConfig, PriMaps, Trust};
-use weft_dataplane::egress::{EgressConfig, Weighted};
+use weft_dataplane::egress::EgressConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::groups::Group;
 use weft_dataplane::storm::{StormLimit, StormLimits};
 use weft_dataplane::time::{LinkRate, Span};
 use weft_dataplane::types::{PORTS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
 use weft_dataplane::vlan::PortMode;
-use weft_parsers::{AddrKey, AddrSpace, AfhMode, Gen2Order, MacAddr, ParseConfig, Vid};
+use weft_parsers::{AddrKey, AddrSpace, MacAddr, ParseConfig, Vid};
 
-use super::{Item, Place, Resolver, Timing, Value, scale, to_u32, to_usize};
+use super::{Item, Place, Resolver, Timing, Value, chosen, scale, to_u32, to_usize};
+use crate::config::choice::{LoopAction, UnknownUnicast, VlanMode};
 use crate::config::value::{parse_addr, vid_range};
 
 /// Bit/s of a Gbit/s, of a Mbit/s.
@@ -153,21 +154,10 @@ impl Resolver<'_> {
         let number = |key| {
             self.int("formats", key).and_then(|int| u16::try_from(int).ok()).unwrap_or_default()
         };
-        let afh = self.port_get(item, "afh");
         let given = item.set.get("mac").and_then(|set| set.value.as_text()?.parse().ok());
         let config = ParseConfig {
-            afh: match afh.as_ref().and_then(Value::as_text) {
-                Some("none") => AfhMode::None,
-                Some("gen1") => AfhMode::Gen1,
-                Some("gen2") => AfhMode::Gen2,
-                Some("lite") => AfhMode::Lite,
-                _ => AfhMode::Auto,
-            },
-            gen2_order: if self.is("formats", "gen2_order", "as_documented") {
-                Gen2Order::AsDocumented
-            } else {
-                Gen2Order::Slap
-            },
+            afh: self.port_choice(item, "afh"),
+            gen2_order: self.choice("formats", "gen2_order"),
             tpid: number("tpid"),
             mac_type1: number("mac_type1"),
             mac_type2: number("mac_type2"),
@@ -192,11 +182,7 @@ impl Resolver<'_> {
         let value = self.port_get(item, "trust");
         let mut trust = Vec::new();
         for word in value.iter().flat_map(Value::members) {
-            let source = match word.as_text() {
-                Some("pcp") => Trust::Pcp,
-                Some("dscp") => Trust::Dscp,
-                _ => Trust::Tc,
-            };
+            let source = chosen(word);
             if trust.contains(&source) {
                 let place = self.port_place(item, "trust");
                 let message = format!("expected each field once, found {word} twice");
@@ -213,10 +199,9 @@ impl Resolver<'_> {
             Vid::new(u16::try_from(vid).ok()?)
         };
         let pvid = vid("pvid").unwrap_or(Vid::from_low_bits(1));
-        let mode = self.port_get(item, "vlan");
-        match mode.as_ref().and_then(Value::as_text) {
-            Some("access") => PortMode::Access { pvid },
-            Some("trunk") => {
+        match self.port_choice(item, "vlan") {
+            VlanMode::Access => PortMode::Access { pvid },
+            VlanMode::Trunk => {
                 let allowed = self.port_get(item, "allowed");
                 let ranges =
                     allowed.iter().flat_map(Value::members).filter_map(|vids| match vids {
@@ -225,7 +210,7 @@ impl Resolver<'_> {
                     });
                 PortMode::Trunk { allowed: ranges.collect(), native: vid("native") }
             }
-            _ => PortMode::Transparent { pvid },
+            VlanMode::Transparent => PortMode::Transparent { pvid },
         }
     }
 
@@ -266,14 +251,10 @@ impl Resolver<'_> {
             }
             None => PerPri([None; 8]),
         };
-        let scheduler = self.port_get(item, "scheduler");
         let burst_ms = self.port_get(item, "rate_burst_ms").and_then(|value| value.as_num());
         EgressConfig {
             strict: strict.into_iter().map(Pri::from_low_bits).collect::<PriSet>(),
-            mode: match scheduler.as_ref().and_then(Value::as_text) {
-                Some("dwrr") => Weighted::Dwrr,
-                _ => Weighted::Wrr,
-            },
+            mode: self.port_choice(item, "scheduler"),
             weights,
             pri_max_rate,
             port_max_rate: self.rate(item, "max_rate_gbps"),
@@ -299,8 +280,10 @@ impl Resolver<'_> {
         ForwardConfig {
             fdb_capacity: capacity,
             ageing: seconds("ageing_s", 300),
-            flood_unknown: !self.is("fdb", "unknown_unicast", "drop"),
-            loop_block: self.is("fdb", "loop_action", "block").then(|| seconds("loop_block_s", 10)),
+            flood_unknown: self.choice::<UnknownUnicast>("fdb", "unknown_unicast")
+                == UnknownUnicast::Flood,
+            loop_block: (self.choice::<LoopAction>("fdb", "loop_action") == LoopAction::Block)
+                .then(|| seconds("loop_block_s", 10)),
             sticky: seconds("sticky_s", 10),
             static_entries,
             groups,

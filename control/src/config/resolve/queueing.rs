@@ -5,8 +5,7 @@
 //! Source: docs/spec/pipeline.md §2, §6, §8, §9.
 
 use weft_dataplane::config::{
-    BufferConfig, CrossbarConfig, EcnConfig, EcnMark, PfcConfig, PfcMode, PortConfig, PriMaps,
-    Sharing, StormAction,
+    BufferConfig, CrossbarConfig, EcnConfig, PfcConfig, PfcMode, PortConfig, PriMaps, Sharing,
 };
 use weft_dataplane::islip::Discipline;
 use weft_dataplane::pfc::default_classes;
@@ -14,6 +13,7 @@ use weft_dataplane::time::Span;
 use weft_dataplane::types::{PerPri, Pri, PriSet};
 
 use super::{Place, Problem, Resolver, Timing, Value, to_u32, to_usize};
+use crate::config::choice::{DisciplineName, PfcModeName};
 
 impl Resolver<'_> {
     pub(super) fn crossbar(&mut self) -> CrossbarConfig {
@@ -30,10 +30,9 @@ impl Resolver<'_> {
         let room = self.int(HERE, "egress_queue_frames").unwrap_or(32);
         CrossbarConfig {
             iterations: to_u32(self.int(HERE, "iterations").unwrap_or(2)),
-            discipline: if self.is(HERE, "discipline", "weighted") {
-                Discipline::Weighted(weights)
-            } else {
-                Discipline::Strict
+            discipline: match self.choice(HERE, "discipline") {
+                DisciplineName::Weighted => Discipline::Weighted(weights),
+                DisciplineName::Strict => Discipline::Strict,
             },
             speedup: to_u32(self.int(HERE, "speedup").unwrap_or(2)),
             wire_overhead: true,
@@ -58,11 +57,7 @@ impl Resolver<'_> {
             mode: PfcMode::IngressPg,
             watchdog_detect: ms("watchdog_detect_ms"),
             watchdog_restore: ms("watchdog_restore_ms"),
-            watchdog_action: if self.is(HERE, "watchdog_action", "forward") {
-                StormAction::Forward
-            } else {
-                StormAction::Drop
-            },
+            watchdog_action: self.choice(HERE, "watchdog_action"),
         }
     }
 
@@ -120,7 +115,7 @@ impl Resolver<'_> {
             let message = format!("expected at most pfc_threshold, {xoff}, found {xon}");
             self.refuse(place, "pfc.pfc_release", message);
         }
-        if self.is("pfc", "mode", "egress-queue") {
+        if self.choice::<PfcModeName>("pfc", "mode") == PfcModeName::EgressQueue {
             pfc.mode = PfcMode::EgressQueue {
                 xoff_bytes: percent(capacity, xoff),
                 xon_bytes: percent(capacity, xon),
@@ -160,7 +155,7 @@ impl Resolver<'_> {
                 .int("ecn", "max_percent")
                 .and_then(|percent| u8::try_from(percent).ok())
                 .unwrap_or(100),
-            mark: if self.is("ecn", "mark", "standard") { EcnMark::Standard } else { EcnMark::Ip },
+            mark: self.choice("ecn", "mark"),
         }
     }
 

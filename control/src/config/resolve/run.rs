@@ -13,80 +13,8 @@ use weft_dataplane::time::Span;
 use weft_parsers::MacAddr;
 
 use super::{CPU_PORT, Item, Resolver, Value, to_usize};
+use crate::config::choice::{DeviceKind, ForwardingMode, LogFormat, LogLevel, Poll};
 use crate::config::value::listen_addr;
-use crate::log::LogFormat;
-
-/// How an idle worker waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Poll {
-    /// It sleeps until something comes.
-    Adaptive,
-    /// It spins.
-    Busy,
-}
-
-/// Least level of messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// What went wrong.
-    Error,
-    /// What is doubtful, too.
-    Warn,
-    /// What happened, too.
-    Info,
-    /// All.
-    Debug,
-}
-
-/// Kind of device behind a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DeviceKind {
-    /// A network interface, through AF_XDP if that can be had, else through a packet socket.
-    Auto,
-    /// A network interface, through AF_XDP sockets.
-    AfXdp,
-    /// A network interface, through a packet socket.
-    AfPacket,
-    /// A tap that weft makes.
-    Tap,
-    /// Takes everything, gives nothing.
-    Null,
-    /// Capture files.
-    Pcap,
-    /// A device of DPDK's.
-    Dpdk,
-    /// The other end is in this process: the CPU port's; no configuration names it.
-    Pipe,
-}
-
-impl DeviceKind {
-    /// The word in the configuration.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::AfXdp => "af_xdp",
-            Self::AfPacket => "af_packet",
-            Self::Tap => "tap",
-            Self::Null => "null",
-            Self::Pcap => "pcap",
-            Self::Dpdk => "dpdk",
-            Self::Pipe => "pipe",
-        }
-    }
-
-    fn from_name(name: &str) -> Self {
-        match name {
-            "af_xdp" => Self::AfXdp,
-            "af_packet" => Self::AfPacket,
-            "tap" => Self::Tap,
-            "null" => Self::Null,
-            "pcap" => Self::Pcap,
-            "dpdk" => Self::Dpdk,
-            _ => Self::Auto,
-        }
-    }
-}
 
 /// Frames that a receive ring holds unless it is set: what comes within a millisecond or two while
 /// the worker is not running, at the speed of a software switch.
@@ -209,7 +137,8 @@ impl Resolver<'_> {
                 format!("expected a core for each of {workers} workers, found {}", cores.len());
             self.refuse(place, "run.cores", message);
         }
-        if self.is("switch", "forwarding_mode", "cut-through") {
+        if self.choice::<ForwardingMode>("switch", "forwarding_mode") == ForwardingMode::CutThrough
+        {
             let place = self.place("switch", "forwarding_mode");
             let message = "expected \"store-and-forward\", found \"cut-through\": frames are handed on whole, live and in virtual time; leave the key out, and say with fixed_latency_ns how long a frame takes through the switch";
             self.refuse(place, "switch.forwarding_mode", message);
@@ -224,24 +153,15 @@ impl Resolver<'_> {
         RunConfig {
             workers,
             cores,
-            poll: if self.is("run", "poll", "busy") { Poll::Busy } else { Poll::Adaptive },
+            poll: self.choice("run", "poll"),
             eal_args: self.texts("dpdk", "eal_args"),
             express: self.get("express", "enabled") != Some(Value::Bool(false)),
             socket,
             user: self.run_user(),
             sandbox: self.get("run", "sandbox") != Some(Value::Bool(false)),
             metrics: self.text("run", "metrics").and_then(|text| listen_addr(&text)),
-            log: match self.text("run", "log").as_deref() {
-                Some("error") => LogLevel::Error,
-                Some("warn") => LogLevel::Warn,
-                Some("debug") => LogLevel::Debug,
-                _ => LogLevel::Info,
-            },
-            log_format: if self.is("run", "log_format", "json") {
-                LogFormat::Json
-            } else {
-                LogFormat::Text
-            },
+            log: self.choice("run", "log"),
+            log_format: self.choice("run", "log_format"),
             fixed_latency: Span::from_ns(self.int("switch", "fixed_latency_ns").unwrap_or(0)),
             frame_len_max: to_usize(self.int("switch", "max_frame").unwrap_or(1_522)),
             ports: self.run_ports(),
@@ -309,7 +229,7 @@ impl Resolver<'_> {
             .unwrap_or_else(|| to_usize(self.int("switch", "tx_ring_frames").unwrap_or(64)));
         let shown = Value::Int(i64::try_from(dpdk_tx_descriptors).unwrap_or(i64::MAX));
         let port = RunPort {
-            kind: DeviceKind::from_name(&text("kind").unwrap_or_default()),
+            kind: self.port_choice(item, "kind"),
             device,
             mac: text("mac").and_then(|mac| mac.parse().ok()),
             rx_ring_frames: number("rx_ring_frames").unwrap_or(RX_RING_FRAMES),
@@ -345,14 +265,9 @@ impl Resolver<'_> {
 
     fn xdp(&self, item: &Item) -> XdpConfig {
         let number = |key| self.port_get(item, key).and_then(|value| value.as_int());
-        let mode = self.port_get(item, "xdp_mode");
         XdpConfig {
             queues: number("xdp_queues").and_then(|queues| usize::try_from(queues).ok()),
-            attach: match mode.as_ref().and_then(Value::as_text) {
-                Some("generic") => AttachTo::Generic,
-                Some("any") => AttachTo::Any,
-                _ => AttachTo::Native,
-            },
+            attach: self.port_choice(item, "xdp_mode"),
             zero_copy: self.port_get(item, "xdp_zero_copy") != Some(Value::Bool(false)),
             busy_poll_us: number("xdp_busy_poll_us")
                 .and_then(|us| u32::try_from(us).ok())

@@ -9,7 +9,7 @@ use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry, RgtMode};
 use weft_pbr_switch::{BindingEnd, StaticBinding, StaticInit, StaticPid};
 
-use super::{Item, Resolver, Value};
+use super::{Item, Resolver, Value, chosen};
 
 /// Sections that only such a switch has.
 const SECTIONS: [&str; 4] = ["pid", "routing_group", "route", "bind"];
@@ -112,9 +112,9 @@ impl Resolver<'_> {
             return None;
         }
         (entry.highest, entry.primary) = (count - 1, primary - 1);
-        entry.mode = match item.set.get("mode").and_then(|set| set.value.as_text()) {
-            Some("congestion-avoiding") => RgtMode::CongestionAvoiding,
-            _ => RgtMode::Random,
+        entry.mode = match item.set.get("mode") {
+            Some(set) => chosen(&set.value),
+            None => RgtMode::Random,
         };
         entry.mix = Self::or_zero(item, "mix");
         Some((number, entry))

@@ -8,6 +8,7 @@ use weft_dataplane::vlan::PortMode;
 use weft_parsers::AddrKey;
 
 use super::*;
+use crate::config::choice::{DeviceKind, Poll};
 
 const TWO: &str = "[[port]]\nname = 'p0'\n[[port]]\nname = 'p1'\n";
 

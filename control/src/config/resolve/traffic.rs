@@ -7,6 +7,7 @@
 use weft_parsers::Format;
 
 use super::{Place, Resolver, Value, to_usize};
+use crate::config::choice::{FlowControl, HostFormat};
 
 /// What a host sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,14 +46,15 @@ impl Resolver<'_> {
         const HERE: &str = "traffic";
         let lite = self.get(HERE, "lite_mode").map(|lite| lite == Value::Bool(true));
         let is_set = self.settings.table(HERE, "pkt_format").is_some();
-        let format = match self.text(HERE, "pkt_format").as_deref() {
+        let format = match self.choice(HERE, "pkt_format") {
             _ if lite == Some(true) && !is_set => Format::AfhLite,
-            Some("gen1") => Format::AfhGen1,
-            Some("gen2") => Format::AfhGen2,
-            Some("lite") => Format::AfhLite,
-            Some("ethernet") => Format::Other,
-            _ => Format::Standard,
+            HostFormat::Gen1 => Format::AfhGen1,
+            HostFormat::Gen2 => Format::AfhGen2,
+            HostFormat::Lite => Format::AfhLite,
+            HostFormat::Ethernet => Format::Other,
+            HostFormat::Standard => Format::Standard,
         };
+        let flow_control = self.choice::<FlowControl>(HERE, "flow_control_mode");
         let vlan = self.flag(HERE, "vlan_enabled");
         let ecn = self.get(HERE, "ecn_capable").map(|ecn| ecn == Value::Bool(true));
         let refusals = [
@@ -73,7 +75,7 @@ impl Resolver<'_> {
             ),
             (
                 "flow_control_mode",
-                self.is(HERE, "flow_control_mode", "cbfc"),
+                flow_control == FlowControl::Cbfc,
                 "expected \"pfc\" or \"none\", found \"cbfc\": the hosts of weft have no credits; take \"none\"",
             ),
         ];
@@ -98,7 +100,7 @@ impl Resolver<'_> {
         TrafficConfig {
             format,
             frame_len_max: self.int(HERE, "max_frame_size").map_or(longest, to_usize),
-            obeys_pfc: !self.is(HERE, "flow_control_mode", "none"),
+            obeys_pfc: flow_control != FlowControl::None,
             vlan,
             ecn,
             vcs: self.int(HERE, "num_vc").and_then(|vcs| u8::try_from(vcs).ok()).unwrap_or(8),

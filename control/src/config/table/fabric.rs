@@ -5,14 +5,15 @@
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Tables of an edge", "The fabric manager"; docs/spec/wire-formats.md
 //! §3.7a, §4.1.
 
+use weft_parsers::fabric::RgtMode;
+use weft_parsers::tlp::Mode;
+
+use super::super::choice::{Choice, RoleName};
 use super::super::param::{Initial, Param, hot, restart};
 use super::super::value::Kind;
 use super::PRI;
 
 use Initial::{ByPris, Derived, Fixed, Required, Unset};
-
-/// Roles of a port.
-pub const ROLES: &[&str] = &["l2", "usp", "dsp", "fport"];
 
 const FAST: Kind = Kind::Power(1, 32_768);
 const IDT: Kind = Kind::Int(0, 4_096);
@@ -23,14 +24,14 @@ const WORD: Kind = Kind::Int(0, 65_535);
 pub(super) const LINK: &[Param] = &[
     restart(
         "role",
-        Kind::Word(ROLES),
+        Kind::Word(RoleName::NAMES),
         "",
         Fixed("\"l2\""),
         "What the link carries: Ethernet, or TLPs from and to a host (usp), a device (dsp) or another switch (fport).",
     ),
     restart(
         "tlp",
-        Kind::Word(&["flit", "non-flit"]),
+        Kind::Word(Mode::NAMES),
         "",
         Fixed("\"flit\""),
         "Header layout of TLPs at a usp or dsp; those of an fport are always flit.",
@@ -162,7 +163,7 @@ pub(super) const ROUTING_GROUP: &[Param] = &[
     ),
     restart(
         "mode",
-        Kind::Word(&["random", "congestion-avoiding"]),
+        Kind::Word(RgtMode::NAMES),
         "",
         Fixed("\"random\""),
         "How messages that are not static choose a port: at random, or the shortest queue of this switch (not advanced: switches do not tell each other of theirs).",

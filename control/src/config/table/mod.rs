@@ -13,7 +13,7 @@ mod traffic;
 use super::param::{Form, Param, Section};
 use super::value::Kind;
 
-pub use port::{DEVICE_KINDS, PORT_KEYS};
+pub use port::PORT_KEYS;
 
 /// A priority.
 const PRI: Kind = Kind::Int(0, 7);

@@ -4,14 +4,17 @@
 //! Units: rates in Gbit/s, frames/s or Mbit/s, lengths in bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3, §7, §11.
 
+use weft_dataplane::config::Trust;
+use weft_dataplane::egress::Weighted;
+use weft_dataplane::port::af_xdp::AttachTo;
+use weft_parsers::AfhMode;
+
+use super::super::choice::{Choice, DeviceKind, FlowControl, VlanMode};
 use super::super::param::{Initial, Param, hot, restart};
 use super::super::value::Kind;
 use super::PRI;
 
 use Initial::{ByPris, Derived, Fixed, Required, Unset};
-
-/// Kinds of a port's device.
-pub const DEVICE_KINDS: &[&str] = &["auto", "af_xdp", "af_packet", "tap", "null", "pcap", "dpdk"];
 
 /// Keys that only `[[port]]` has, not `[port_defaults]`.
 pub const PORT_KEYS: &[&str] = &["name", "kind", "device", "mac"];
@@ -20,7 +23,7 @@ pub(super) const IDENTITY: &[Param] = &[
     restart("name", Kind::Name, "", Required, "Name of the port in every command and output."),
     restart(
         "kind",
-        Kind::Word(DEVICE_KINDS),
+        Kind::Word(DeviceKind::NAMES),
         "",
         Fixed("\"auto\""),
         "Way in and out: an interface by AF_XDP, by a packet socket, or (auto) by the better one that \
@@ -55,14 +58,14 @@ pub(super) const SETTINGS: &[Param] = &[
     ),
     hot(
         "afh",
-        Kind::Word(&["auto", "none", "gen1", "gen2", "lite"]),
+        Kind::Word(AfhMode::NAMES),
         "",
         Fixed("\"auto\""),
         "AFH format beside Ethernet and Standard; auto tells gen1 from gen2 by bytes 0 and 6 (Key_words: 0x82, 0x83) and is never lite. A lite port takes every frame for Lite, and gets no others.",
     ),
     hot(
         "trust",
-        Kind::List(&Kind::Word(&["pcp", "dscp", "tc"]), 0, 3),
+        Kind::List(&Kind::Word(Trust::NAMES), 0, 3),
         "",
         Fixed("[\"pcp\", \"dscp\", \"tc\"]"),
         "Fields that decide the priority; the first that a frame carries does.",
@@ -70,7 +73,7 @@ pub(super) const SETTINGS: &[Param] = &[
     hot("default_pri", PRI, "priority", Fixed("0"), "Priority of frames that carry none of them."),
     restart(
         "flow_control",
-        Kind::Word(&["pfc", "none", "cbfc"]),
+        Kind::Word(FlowControl::NAMES),
         "",
         Fixed("\"pfc\""),
         "PFC on this port, or none. cbfc is refused: its credits pass the switch from end to end, with none.",
@@ -84,7 +87,7 @@ pub(super) const SETTINGS: &[Param] = &[
     ),
     hot(
         "vlan",
-        Kind::Word(&["transparent", "access", "trunk"]),
+        Kind::Word(VlanMode::NAMES),
         "",
         Fixed("\"transparent\""),
         "How tags are treated: left alone, of whatever VLAN, one untagged VLAN, or several tagged ones. A tag that is added has the lowest PCP of the frame's priority.",
@@ -162,7 +165,7 @@ pub(super) const SETTINGS: &[Param] = &[
     ),
     hot(
         "scheduler",
-        Kind::Word(&["wrr", "dwrr"]),
+        Kind::Word(Weighted::NAMES),
         "",
         ByPris("\"wrr\"", "\"dwrr\""),
         "How the others share: by frames, or by bytes without FCS, as they came in.",
@@ -227,7 +230,7 @@ pub(super) const SETTINGS: &[Param] = &[
     ),
     restart(
         "xdp_mode",
-        Kind::Word(&["native", "generic", "any"]),
+        Kind::Word(AttachTo::NAMES),
         "",
         Fixed("\"native\""),
         "AF_XDP: where the program runs: in the driver, before the host's stack, or the first that works.",

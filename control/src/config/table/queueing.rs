@@ -4,6 +4,9 @@
 //! Units: sizes in MiB or bytes, times in µs or ms, percentages 0..=100 of what the unit names.
 //! Source: docs/spec/pipeline.md §4, §6, §8 and §9.
 
+use weft_dataplane::config::{EcnMark, Sharing, StormAction};
+
+use super::super::choice::{Choice, DisciplineName, PfcModeName};
 use super::super::param::{Initial, Param, hot, restart};
 use super::super::value::Kind;
 use super::{CLASS, PRI};
@@ -31,7 +34,7 @@ pub(super) const BUFFER: &[Param] = &[
     ),
     restart(
         "buffer_sharing",
-        Kind::Word(&["dt", "static"]),
+        Kind::Word(Sharing::NAMES),
         "",
         Fixed("\"dt\""),
         "Dynamic thresholds, or the same fixed share for each VOQ; a port has none to itself, but where TLPs are switched.",
@@ -104,7 +107,7 @@ pub(super) const CROSSBAR: &[Param] = &[
     ),
     hot(
         "discipline",
-        Kind::Word(&["strict", "weighted"]),
+        Kind::Word(DisciplineName::NAMES),
         "",
         Fixed("\"strict\""),
         "Higher priorities always first, or by weights.",
@@ -164,7 +167,7 @@ pub(super) const ECN: &[Param] = &[
     ),
     hot(
         "mark",
-        Kind::Word(&["ip", "standard"]),
+        Kind::Word(EcnMark::NAMES),
         "",
         Fixed("\"ip\""),
         "Which frames may be marked if they are ECT: all of IPv4 and IPv6 behind one tag or none, or only UDP to a Standard port.",
@@ -195,7 +198,7 @@ pub(super) const PFC: &[Param] = &[
     ),
     hot(
         "mode",
-        Kind::Word(&["ingress-pg", "egress-queue"]),
+        Kind::Word(PfcModeName::NAMES),
         "",
         Fixed("\"ingress-pg\""),
         "What decides about PAUSE: an ingress group's limit, or an output queue's depth.",
@@ -230,7 +233,7 @@ pub(super) const PFC: &[Param] = &[
     ),
     hot(
         "watchdog_action",
-        Kind::Word(&["drop", "forward"]),
+        Kind::Word(StormAction::NAMES),
         "",
         Fixed("\"drop\""),
         "What happens to frames that a storm holds.",

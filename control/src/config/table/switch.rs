@@ -4,6 +4,11 @@
 //! Units: each parameter's own.
 //! Source: docs/spec/pipeline.md §1 to §3, §11 and §12; docs/spec/wire-formats.md §1.
 
+use weft_parsers::Gen2Order;
+
+use super::super::choice::{
+    Choice, ForwardingMode, LogFormat, LogLevel, LoopAction, Poll, UnknownUnicast,
+};
 use super::super::param::{Initial, Param, hot, restart};
 use super::super::value::Kind;
 use super::PRI;
@@ -21,7 +26,7 @@ pub(super) const SWITCH: &[Param] = &[
     ),
     restart(
         "forwarding_mode",
-        Kind::Word(&["store-and-forward", "cut-through"]),
+        Kind::Word(ForwardingMode::NAMES),
         "",
         Fixed("\"store-and-forward\""),
         "When a frame goes on: when it is whole. cut-through is refused, live and in virtual time.",
@@ -73,7 +78,7 @@ pub(super) const RUN: &[Param] = &[
     ),
     restart(
         "poll",
-        Kind::Word(&["adaptive", "busy"]),
+        Kind::Word(Poll::NAMES),
         "",
         Fixed("\"adaptive\""),
         "Whether an idle worker sleeps until something comes, or spins.",
@@ -108,14 +113,14 @@ pub(super) const RUN: &[Param] = &[
     ),
     restart(
         "log",
-        Kind::Word(&["error", "warn", "info", "debug"]),
+        Kind::Word(LogLevel::NAMES),
         "",
         Fixed("\"info\""),
         "Least level of what is written to standard error.",
     ),
     restart(
         "log_format",
-        Kind::Word(&["text", "json"]),
+        Kind::Word(LogFormat::NAMES),
         "",
         Fixed("\"text\""),
         "Form of what is written to standard error: lines for people, or JSON objects, one a line.",
@@ -141,7 +146,7 @@ pub(super) const DPDK: &[Param] = &[restart(
 pub(super) const FORMATS: &[Param] = &[
     hot(
         "gen2_order",
-        Kind::Word(&["slap", "as_documented"]),
+        Kind::Word(Gen2Order::NAMES),
         "",
         Fixed("\"slap\""),
         "Which bytes of AFH_GEN2 and Lite carry Key_words and Traffic Class.",
@@ -218,14 +223,14 @@ pub(super) const FDB: &[Param] = &[
     ),
     hot(
         "unknown_unicast",
-        Kind::Word(&["flood", "drop"]),
+        Kind::Word(UnknownUnicast::NAMES),
         "",
         Fixed("\"flood\""),
         "What becomes of frames to stations that are not known.",
     ),
     hot(
         "loop_action",
-        Kind::Word(&["block", "alarm"]),
+        Kind::Word(LoopAction::NAMES),
         "",
         Fixed("\"block\""),
         "What is done when a station moves between two ports more than 10 times within a second: the one that it moves to is blocked, or it is only told.",

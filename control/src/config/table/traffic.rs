@@ -4,6 +4,7 @@
 //! Units: bytes, priorities, classes.
 //! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.
 
+use super::super::choice::{Choice, FlowControl, HostFormat};
 use super::super::param::{Initial, Param, restart};
 use super::super::value::Kind;
 use super::PRI;
@@ -13,7 +14,7 @@ use Initial::{Derived, Fixed};
 pub(super) const TRAFFIC: &[Param] = &[
     restart(
         "pkt_format",
-        Kind::Word(&["standard", "gen1", "gen2", "lite", "ethernet"]),
+        Kind::Word(HostFormat::NAMES),
         "",
         Fixed("\"standard\""),
         "Format of the frames that a host sends.",
@@ -27,7 +28,7 @@ pub(super) const TRAFFIC: &[Param] = &[
     ),
     restart(
         "flow_control_mode",
-        Kind::Word(&["pfc", "cbfc", "none"]),
+        Kind::Word(FlowControl::NAMES),
         "",
         Fixed("\"pfc\""),
         "What stops a host: PAUSE of a class, or nothing. cbfc is refused: the hosts of weft have no credits.",

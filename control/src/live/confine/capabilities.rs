@@ -10,7 +10,8 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-use crate::config::resolve::{Config, DeviceKind};
+use crate::config::choice::DeviceKind;
+use crate::config::resolve::Config;
 use crate::config::value::Listen;
 
 /// TCP ports below this one take a capability.

@@ -15,7 +15,8 @@ mod user;
 
 use std::io;
 
-use crate::config::resolve::{Config, DeviceKind};
+use crate::config::choice::DeviceKind;
+use crate::config::resolve::Config;
 use crate::report::process::ProcessReport;
 
 pub use calls::{CallsError, EXIT_CODE, filter_all_threads};
