@@ -2,10 +2,11 @@
 //!
 //! Shape: `sync` has the machine's atomics or the model checker's; `ring`, `free` and `counters` pass things between
 //! threads with them; `eventfd` wakes one that sleeps, `threads` tells of one that is gone; `rng` is seeded; `files` are
-//! those that weft writes.
+//! those that weft writes; `causes` tells of an error with all that caused it.
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
+pub mod causes;
 pub mod counters;
 #[expect(unsafe_code, reason = "eventfd")]
 pub mod eventfd;

@@ -7,6 +7,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use weft_base::causes::with_causes;
 use weft_lab::netdev::OpenError;
 
 use crate::config::ConfigError;
@@ -113,17 +114,18 @@ impl CliError {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
+    /// Something of the system failed: `what` was tried.
+    pub fn system(
+        what: impl Into<String>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::System { what: what.into(), source: Box::new(source) }
+    }
+
     /// The message with all its causes.
     #[must_use]
     pub fn with_causes(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        with_causes(self)
     }
 }
 

@@ -153,5 +153,5 @@ fn write(
 
 /// A capture's error: the file is at fault, or the system.
 pub(crate) fn capture_error(error: CaptureError) -> CliError {
-    CliError::System { what: "capture".to_owned(), source: Box::new(error) }
+    CliError::system("capture", error)
 }

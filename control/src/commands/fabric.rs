@@ -108,7 +108,7 @@ fn laid_out(file: &Path) -> Result<(Topology, Layout), CliError> {
 
 fn map(file: &Path, dir: &Path) -> Result<(), CliError> {
     let (topology, layout) = laid_out(file)?;
-    processes::map(dir, &topology, &layout).map_err(|source| system("map memory", source))
+    processes::map(dir, &topology, &layout).map_err(|source| CliError::system("map memory", source))
 }
 
 fn check(file: &Path, out: &mut dyn Write) -> Result<(), CliError> {
@@ -149,15 +149,15 @@ fn show(topology: &Topology, layout: &Layout, out: &mut dyn Write) -> std::io::R
 
 fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let text = read(&args.file)?;
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM]).map_err(|source| system("wait for signals", source))?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|source| CliError::system("wait for signals", source))?;
     let (dir, prefix, answer_ms) = (args.dir.clone(), args.prefix.clone(), args.answer_ms);
     let up = Processes::up(&text, Setup { dir, prefix, answer_ms });
     let mut up = up.map_err(|error| match error {
         ProcessError::File(_) | ProcessError::Layout(_) => {
             CliError::Usage(format!("{}: {error}", args.file.display()))
         }
-        other => system("bring the fabric up", other),
+        other => CliError::system("bring the fabric up", other),
     })?;
     for host in &up.topology().hosts {
         if let Ok(Answer::Tree { text, .. }) = up.ask(&host.name, &Command::Tree {}) {
@@ -186,7 +186,7 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
         UpError::File(_) | UpError::Layout(_) | UpError::DesiredState(_) => {
             CliError::Usage(format!("{}: {error}", args.file.display()))
         }
-        other => system("bring the fabric up", other),
+        other => CliError::system("bring the fabric up", other),
     })?;
     let (shared, fm, topology) = fabric.into_parts();
     for (at, host) in topology.hosts.iter().enumerate() {
@@ -201,15 +201,16 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
         return Ok(());
     }
     let servers = serve(&shared, &args.dir)?;
-    let service = Service::start(fm, PAUSE).map_err(|source| system("start a thread", source))?;
+    let service =
+        Service::start(fm, PAUSE).map_err(|source| CliError::system("start a thread", source))?;
     let manager = Server::serve(&args.dir.join("fm").join("fm.sock"), service.handler())
-        .map_err(|source| system("serve the manager's socket", source))?;
+        .map_err(|source| CliError::system("serve the manager's socket", source))?;
     let stop = Arc::new(AtomicBool::new(false));
     let (parts, over) = (shared.clone(), stop.clone());
     let asked = stop.clone();
     let ends = Ends::when(move || asked.load(Ordering::Acquire));
     let driver = threads::spawn(Role::Fabric, "weft-fabric", ends, move || drive(&parts, &over))
-        .map_err(|source| system("start a thread", source))?;
+        .map_err(|source| CliError::system("start a thread", source))?;
     writeln!(out, "fabric is up at {}", args.dir.display()).map_err(CliError::Output)?;
     out.flush().map_err(CliError::Output)?;
     let signal = supervisor.wait(no_reload);
@@ -247,7 +248,7 @@ fn serve(shared: &SharedFabric, dir: &Path) -> Result<Vec<Server>, CliError> {
     for (name, handle) in handles {
         let path = dir.join(name).join("endpoint.sock");
         let server = Server::serve(&path, Arc::new(handle));
-        servers.push(server.map_err(|source| system("serve a socket", source))?);
+        servers.push(server.map_err(|source| CliError::system("serve a socket", source))?);
     }
     Ok(servers)
 }
@@ -260,8 +261,4 @@ fn drive(shared: &SharedFabric, stop: &AtomicBool) {
             std::thread::park_timeout(REST);
         }
     }
-}
-
-fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> CliError {
-    CliError::System { what: what.to_owned(), source: Box::new(source) }
 }

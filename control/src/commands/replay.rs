@@ -130,11 +130,11 @@ pub(super) fn check_outputs(args: &ReplayArgs, dir: Option<&Path>) -> Result<boo
 }
 
 fn capture(error: CaptureError) -> CliError {
-    CliError::System { what: "replay".to_owned(), source: Box::new(error) }
+    CliError::system("replay", error)
 }
 
 fn failed(error: JobError) -> CliError {
-    CliError::System { what: "replay".to_owned(), source: Box::new(error) }
+    CliError::system("replay", error)
 }
 
 /// Ports of a switch that has no configuration: those that frames come in at, and a second one.

@@ -128,16 +128,16 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
     // A file that may not grow on is an error where it is written, not the end.
     signal_hook::flag::register(SIGXFSZ, Arc::default())
-        .map_err(|source| system("catch SIGXFSZ".to_owned(), source))?;
+        .map_err(|source| CliError::system("catch SIGXFSZ", source))?;
     let record =
         args.record.as_deref().map(|path| new_record(path, args.overwrite, &config, sources));
     let (board, entered, mut supervisor) = open_confined(args, &config, record.transpose()?, log)?;
-    let watcher = Watcher::start(&board, log)
-        .map_err(|source| system("start a thread".to_owned(), source))?;
+    let watcher =
+        Watcher::start(&board, log).map_err(|source| CliError::system("start a thread", source))?;
     let served = serve(&config, &board)?;
     let confined = entered
         .seal()
-        .map_err(|source| system("give up what the switch does not need".to_owned(), source))?;
+        .map_err(|source| CliError::system("give up what the switch does not need", source))?;
     board.set_confined(confined);
     for (port, opened) in config.switch.ports.iter().zip(board.devices()) {
         let (name, kind, device) = (&port.name, &opened.kind, &opened.device);
@@ -179,10 +179,10 @@ fn open_confined(
     log: Log,
 ) -> Result<(Arc<SwitchHandle>, confine::Entered, Supervisor), CliError> {
     raise_descriptor_limit()
-        .map_err(|source| system("raise the limit of descriptors".to_owned(), source))?;
+        .map_err(|source| CliError::system("raise the limit of descriptors", source))?;
     // The last that is done with all rights, and before any thread is made.
     let entered = confine::enter(config)
-        .map_err(|source| system("give up what the switch does not need".to_owned(), source))?;
+        .map_err(|source| CliError::system("give up what the switch does not need", source))?;
     warn_of_reload(args.settings.config.as_deref(), log);
     // Before any other thread is made, so that it looks after all of them.
     let supervisor = Supervisor::begin(log)?;
@@ -192,8 +192,9 @@ fn open_confined(
     {
         drop(std::fs::remove_file(path)); // made just now, and nothing is in it
     }
-    let board =
-        started.map_err(|source| system(format!("start switch {:?}", config.run.name), source))?;
+    let board = started.map_err(|source| {
+        CliError::system(format!("start switch {:?}", config.run.name), source)
+    })?;
     Ok((Arc::new(board), entered, supervisor))
 }
 
@@ -217,10 +218,10 @@ fn serve(
     board: &Arc<SwitchHandle>,
 ) -> Result<(Option<MetricsServer>, Server), CliError> {
     let server = Server::start(&config.run.socket, board.clone())
-        .map_err(|source| system("serve the management socket".to_owned(), source))?;
+        .map_err(|source| CliError::system("serve the management socket", source))?;
     let metrics =
         config.run.metrics.map(|addr| MetricsServer::start(addr, board.clone())).transpose();
-    Ok((metrics.map_err(|source| system("serve metrics".to_owned(), source))?, server))
+    Ok((metrics.map_err(|source| CliError::system("serve metrics", source))?, server))
 }
 
 /// What is to be looked at while the switch runs.
@@ -281,10 +282,6 @@ fn new_record(
         events::post(Kind::RecordFailed, &name, &why);
     });
     Ok(NewRecord { file, sources, on_failure })
-}
-
-fn system(what: String, source: impl std::error::Error + Send + Sync + 'static) -> CliError {
-    CliError::System { what, source: Box::new(source) }
 }
 
 /// The final counters, as text.

@@ -148,8 +148,6 @@ fn failed(path: &Path, error: TraceError) -> CliError {
         TraceError::Write(source) => {
             CliError::File { verb: "write", path: path.to_owned(), source }
         }
-        error @ TraceError::Capture(_) => {
-            CliError::System { what: "trace".to_owned(), source: Box::new(error) }
-        }
+        error @ TraceError::Capture(_) => CliError::system("trace", error),
     }
 }

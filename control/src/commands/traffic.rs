@@ -248,10 +248,10 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())
-            .map_err(|source| system("wait for signals", source))?;
+            .map_err(|source| CliError::system("wait for signals", source))?;
     }
     let pool = Pool::map(CHUNKS, port.caps().frame_len_max)
-        .map_err(|source| system("make room for frames", source))?;
+        .map_err(|source| CliError::system("make room for frames", source))?;
     let mut bufs = Bufs::new(pool, CHUNKS / 4, 4);
     host.announce();
     drive(args, &mut host, port.as_mut(), &mut bufs, &stop)?;
@@ -361,10 +361,6 @@ fn empty(host: &mut Host, port: &mut dyn Port, bufs: &mut Bufs) {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn seconds(seconds: f64) -> Span {
     Span::from_us((seconds.max(0.0) * 1e6) as u64)
-}
-
-fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> CliError {
-    CliError::System { what: what.to_owned(), source: Box::new(source) }
 }
 
 /// What the configuration says of the host, and of the switch at the other end.

@@ -10,6 +10,7 @@ use std::path::Path as FilePath;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::{Value, json};
+use weft_base::causes::with_causes;
 use weft_base::files::Existing;
 use weft_dataplane::config::MirrorConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
@@ -49,17 +50,6 @@ struct State {
     added: Vec<StaticEntry>,
     /// With what has all frames come to user space.
     mirrors: BTreeMap<PortId, (Mirror, Option<Watch>)>,
-}
-
-/// An error with all its causes.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Static entries: those added by hand, those of the configuration.

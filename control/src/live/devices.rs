@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use weft_base::causes::causes;
 use weft_dataplane::batch::BURST;
 use weft_dataplane::config::{PortConfig, SwitchConfig};
 use weft_dataplane::pool::Pool;
@@ -218,11 +219,8 @@ fn why(error: &PortOpenError) -> String {
     if let Some((_, rest)) = text.split_once(": ") {
         text = rest.to_owned();
     }
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
+    for cause in causes(error) {
+        text = format!("{text}: {cause}");
     }
     text
 }

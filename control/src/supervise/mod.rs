@@ -73,7 +73,7 @@ impl Supervisor {
     pub fn begin(log: Log) -> Result<Self, CliError> {
         let failed = |what: &str| {
             let what = what.to_owned();
-            move |source: io::Error| CliError::System { what, source: Box::new(source) }
+            move |source: io::Error| CliError::system(what, source)
         };
         let shared = Arc::new(Shared::default());
         let reload = Arc::new(AtomicBool::new(false));

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use weft_base::causes::with_causes;
 use weft_parsers::ParseError;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, PbrIdentity};
 use weft_parsers::cci::generic::BackgroundStatus;
@@ -129,14 +130,7 @@ impl CallError {
     /// The message with all its causes.
     #[must_use]
     pub fn with_causes(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        with_causes(self)
     }
 }
 

@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
+use weft_base::causes::with_causes;
 use weft_parsers::cci::gae::{AccessOp, ConfigureAccess};
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::tables::{ConfigureLdstAccess, LdstAccess, PidOp};
@@ -104,18 +105,6 @@ pub struct Fm {
     /// Components that the last discovery found to be another manager's, and whose.
     owned: BTreeMap<Uuid, Uuid>,
     drain: fn(),
-}
-
-/// The message of an error with all its causes.
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 fn refuse(error: impl std::error::Error) -> Refused {

@@ -58,11 +58,7 @@ fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())
-            .map_err(|source| system("wait for signals", source))?;
+            .map_err(|source| CliError::system("wait for signals", source))?;
     }
     Ok(stop)
-}
-
-fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> CliError {
-    CliError::System { what: what.to_owned(), source: Box::new(source) }
 }

@@ -19,8 +19,8 @@ use weft_rpc::renamed::Place;
 
 use super::machine::Machine;
 use super::plan::FCS_LEN;
+use super::stop_flag;
 use super::text::grouped;
-use super::{stop_flag, system};
 use crate::commands::traffic::kind;
 use crate::commands::{progress, write_json_at};
 use crate::error::CliError;
@@ -124,10 +124,12 @@ pub fn run(args: &PipelineArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let path = NullPath::new(&load, usize::from(args.workers))
         .map_err(|error| CliError::Usage(error.to_string()))?;
     let core = path.core.clone();
-    let group = WorkerGroup::new(&path.spread).map_err(|source| system("make workers", source))?;
+    let group = WorkerGroup::new(&path.spread)
+        .map_err(|source| CliError::system("make workers", source))?;
     let (rounds, ledger) = drive(args, path, &core, &group)?;
-    let result = result(args, rounds, &ledger)
-        .ok_or_else(|| system("measure", Nothing("no frame went through in any round")))?;
+    let result = result(args, rounds, &ledger).ok_or_else(|| {
+        CliError::system("measure", Nothing("no frame went through in any round"))
+    })?;
     if args.json {
         return write_json_at(Place::Bench, out, &result);
     }
@@ -159,7 +161,7 @@ fn drive(
                 worker.run()
             });
             if let Err(source) = spawned {
-                started = Err(system("start a worker", source));
+                started = Err(CliError::system("start a worker", source));
                 group.stop();
                 return;
             }

@@ -17,7 +17,7 @@ use super::measure::{Measure, SizeError};
 use super::plan::{Plan, PortsArgs};
 use super::result::{LeftOut, PortsResult};
 use super::trial::{CHUNKS, Rig, TrialError};
-use super::{html, stop_flag, system, text};
+use super::{html, stop_flag, text};
 use crate::commands::{progress, write_json_at};
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
@@ -72,7 +72,7 @@ pub fn run(args: &PortsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(system("run all trials", NotRun(missing.join("; "))))
+    Err(CliError::system("run all trials", NotRun(missing.join("; "))))
 }
 
 /// The two ports as a configuration, so that every kind and parameter of `weft run` is there.
@@ -98,9 +98,9 @@ fn config(args: &PortsArgs) -> Result<Config, CliError> {
 fn measure(plan: Plan, config: &Config, stop: Arc<AtomicBool>) -> Result<PortsResult, CliError> {
     let mut switch = config.switch.clone();
     let pool = live::pool(&config.run, CHUNKS + devices::chunks(config))
-        .map_err(|source| system("make room for frames", source))?;
+        .map_err(|source| CliError::system("make room for frames", source))?;
     let (ports, facts, _) = devices::open_all(config, &mut switch, &pool, None)
-        .map_err(|source| system("open the ports", source))?;
+        .map_err(|source| CliError::system("open the ports", source))?;
     let frame_len_max = switch.ports.iter().map(|port| port.frame_len_max).min().unwrap_or(0);
     let Ok(ports) = <[_; 2]>::try_from(ports) else {
         return Err(CliError::Usage("--set: expected no ports but --tx and --rx".to_owned()));
@@ -137,7 +137,7 @@ fn measure(plan: Plan, config: &Config, stop: Arc<AtomicBool>) -> Result<PortsRe
             }
             Err(error @ SizeError::NoWay(..)) => leave(error.to_string(), true),
             Err(error) => {
-                leave(system("trial", error).with_causes(), true);
+                leave(CliError::system("trial", error).with_causes(), true);
                 break;
             }
         }

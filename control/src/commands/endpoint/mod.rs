@@ -65,10 +65,6 @@ fn usage(error: &SpecError) -> CliError {
     CliError::Usage(text)
 }
 
-fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> CliError {
-    CliError::System { what: what.to_owned(), source: Box::new(source) }
-}
-
 /// The file that is named, or nothing.
 fn text(path: Option<&Path>) -> Result<String, CliError> {
     use std::io::Read;
@@ -103,7 +99,7 @@ fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Resu
     let macs: Vec<MacAddr> = made.into_iter().map_while(|mac| mac).collect();
     let endpoint = spec.endpoint(&macs).map_err(|error| usage(&error))?;
     confine::keep_only(confine::ENDPOINT)
-        .map_err(|source| system("give up capabilities", source))?;
+        .map_err(|source| CliError::system("give up capabilities", source))?;
     let rate = common.rate().map_err(|error| usage(&error))?;
     let frame_len_max = common.frame_len_max().map_err(|error| usage(&error))?;
     // Before any other thread is made, so that it looks after all of them.
@@ -111,19 +107,19 @@ fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Resu
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())
-            .map_err(|source| system("wait for signals", source))?;
+            .map_err(|source| CliError::system("wait for signals", source))?;
     }
     let mut ports = Vec::new();
     for port in &common.port {
         ports.push(netdev::open(port, rate, frame_len_max)?);
     }
     let pool = Pool::map(CHUNKS * links, frame_len_max)
-        .map_err(|source| system("make room for frames", source))?;
+        .map_err(|source| CliError::system("make room for frames", source))?;
     let mut runner = Runner::new(endpoint, ports, Bufs::new(pool, CHUNKS / 4, 4))
-        .map_err(|source| system("start the endpoint", source))?;
+        .map_err(|source| CliError::system("start the endpoint", source))?;
     let path = socket.map_or_else(|| default_socket(&name), Path::to_owned);
     let server = Server::serve(&path, Arc::new(runner.handle()))
-        .map_err(|source| system("listen for commands", source))?;
+        .map_err(|source| CliError::system("listen for commands", source))?;
     let said = writeln!(out, "{kind} {name} listens at {}", server.path().display());
     said.and_then(|()| out.flush()).map_err(CliError::Output)?;
     supervisor.is_up();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rustls::pki_types::ServerName;
+use weft_base::causes::with_causes;
 use weft_fm::cci::{Fabric, Identity, Peer, RetryPolicy, Socket};
 use weft_fm::service::board::Mode;
 use weft_fm::service::desired::{DesiredState, parse_uuid};
@@ -88,7 +89,7 @@ impl ServeArgs {
         let files = self.tls_ca.clone().zip(self.tls_cert.clone()).zip(self.tls_key.clone());
         let Some(((ca, cert), key)) = files else { return Ok(None) };
         let config = tls::client(&Files { ca, cert, key });
-        let config = config.map_err(|error| CliError::Usage(causes(&error)))?;
+        let config = config.map_err(|error| CliError::Usage(with_causes(&error)))?;
         Ok(Some(Identity { config, name: self.tls_name.clone() }))
     }
 
@@ -108,7 +109,7 @@ impl ServeArgs {
         let identity = identity.as_ref();
         let mut want = match &self.want {
             Some(path) => {
-                DesiredState::load(path).map_err(|error| CliError::Usage(causes(&error)))?
+                DesiredState::load(path).map_err(|error| CliError::Usage(with_causes(&error)))?
             }
             None => DesiredState::default(),
         };
@@ -143,16 +144,7 @@ fn server_name(text: &str) -> Result<ServerName<'static>, String> {
 }
 
 fn open(path: &Path) -> Result<Store, CliError> {
-    Store::open(path).map_err(|error| system("open the store", error))
-}
-
-fn causes(error: &dyn std::error::Error) -> String {
-    let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
-    format!("{error}{cause}")
-}
-
-fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> CliError {
-    CliError::System { what: what.to_owned(), source: Box::new(source) }
+    Store::open(path).map_err(|error| CliError::system("open the store", error))
 }
 
 /// Serves.
@@ -163,13 +155,13 @@ fn system(what: &str, source: impl std::error::Error + Send + Sync + 'static) ->
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     let fm = args.manager()?;
     confine::keep_only(CapabilitySet::empty())
-        .map_err(|source| system("give up capabilities", source))?;
+        .map_err(|source| CliError::system("give up capabilities", source))?;
     let mut supervisor = Supervisor::begin(Log::default())?;
     let service = Service::start(fm, Duration::from_millis(args.pause))
-        .map_err(|source| system("start a thread", source))?;
+        .map_err(|source| CliError::system("start a thread", source))?;
     let path = args.socket.clone().unwrap_or_else(default_socket);
     let server = Server::serve(&path, service.handler())
-        .map_err(|source| system("serve the management socket", source))?;
+        .map_err(|source| CliError::system("serve the management socket", source))?;
     anstream::eprintln!("fabric manager is up at {}", path.display());
     // SIGHUP has nothing to read again: what is wanted is changed by commands.
     let signal = supervisor.wait(no_reload);
