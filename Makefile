@@ -51,11 +51,11 @@ sanitize:
 # seconds).
 soak: deny sanitize
 	@tools/setup.sh soak
-	$(CARGO) test --release -p weft-tests --test xdp_program -- --ignored --nocapture soak_
+	$(CARGO) test --release -p weft-tests --test live -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-sim --test replay -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-cxl -p weft-pbr-switch --lib --test endpoints -- --ignored --nocapture soak_
-	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric_routes --test fabric_gfam --test fabric_faults -- --ignored --nocapture soak_
-	$(CARGO) test --release -p weft-tests --test soak --test live_soak -- --ignored --nocapture
+	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric -- --ignored --nocapture soak_
+	$(CARGO) test --release -p weft-tests --test soak --test live_quiet -- --ignored --nocapture
 
 # weft beside other switches; exit 1 when a must is missed. ROWS="memory veth-express" runs a part,
 # BENCH_ARGS=--quick one round. Needs root. bench/results/ keeps what was measured.

@@ -193,12 +193,14 @@ class Binary:
             return "fuzz replay"
         if self.kind != "test":
             return "unit"
-        return "live" if self.name.startswith(("live", "quiet")) else f"integration: {self.folder}/{self.name}"
+        return "live" if self.name.startswith("live") else f"integration: {self.folder}/{self.name}"
 
     def run(self):
         """Runs it as cargo does, in the folder of its crate; returns one tally."""
         tally = Tally(self.suite)
-        command = [self.executable, "--show-output"]
+        # What waits for links and processes leaves the processors idle.
+        threads = [f"--test-threads={2 * LANES}"] if self.name == "live" else []
+        command = [self.executable, "--show-output", *threads]
         folder = os.path.join(ROOT, self.folder)
         good, lines, tally.seconds = run(self.title, command, BINARY_ENV, folder, TEST_QUIET_S)
         count(tally, self.title, lines)
@@ -255,9 +257,9 @@ def tests(name):
 
 
 # Test binaries that measure what a machine can do: nothing runs beside them.
-ALONE = ("live_bench", "live_express", "live_soak")
+ALONE = ("live_quiet",)
 # The longest first, so that none of them is left at the end; then what waits for links and processes.
-ORDER = ("live_fabric_faults", "fabric_routes", "running", "live_record", "live_switch", "live_recovery", "live_dpdk")
+ORDER = ("live", "fabric", "running", "live_dpdk")
 
 
 def pytest(name, command, env):

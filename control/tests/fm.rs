@@ -8,7 +8,7 @@
 
 #[path = "common/process.rs"]
 mod process;
-#[path = "../../tests/tests/fabric_service/world.rs"]
+#[path = "../../tests/tests/fabric/service/world.rs"]
 #[expect(dead_code, reason = "other tests look into the components, too")]
 mod world;
 

@@ -54,9 +54,8 @@ const IDENTIFY: &str =
     "pbr_switch/src/tests/fm.rs::identify_switch_and_identify_pbr_switch_say_what_there_is";
 const ROLES: &str =
     "control/src/config/resolve/tests.rs::ports_with_roles_make_a_switch_of_tlps_with_an_agent";
-const COMMANDED: &str = "tests/tests/live_fabric.rs::managers_command_a_running_switch";
-const TLPS: &str =
-    "dataplane/tests/tlp_stage.rs::a_uio_read_of_gfam_goes_to_the_gfd_and_its_data_come_back";
+const COMMANDED: &str = "tests/tests/live/fabric.rs::managers_command_a_running_switch";
+const TLPS: &str = "dataplane/tests/pipeline/tlp_stage/mod.rs::a_uio_read_of_gfam_goes_to_the_gfd_and_its_data_come_back";
 
 fn fabric(config: &Config) -> &FabricConfig {
     config.fabric.as_ref().unwrap()
@@ -103,7 +102,7 @@ pub fn rows() -> Vec<Row> {
         wrong("fabric.cci_key", "\"switch.key\"", "expected a place where cci_insecure"),
         wrong("fabric.cci_insecure", "true", "expected a place where cci_insecure"),
         set_up("fabric.pid", "9"),
-        live("fabric.oui", "\"02:57:47\"", |c| format!("{:?}", c.switch.tlp.oui), OTHER, "dataplane/tests/tlp_stage.rs::frames_of_another_kind_do_not_pass"),
+        live("fabric.oui", "\"02:57:47\"", |c| format!("{:?}", c.switch.tlp.oui), OTHER, "dataplane/tests/pipeline/tlp_stage/mod.rs::frames_of_another_kind_do_not_pass"),
         live("fabric.tc_to_pri", "[2, 1, 1, 1, 1, 1, 1, 1]", |c| c.switch.tlp.tc_to_pri[0].get().to_string(), "2", TLPS),
         live("fabric.uio_req_pri", "3", |c| c.switch.tlp.uio_req_pri.get().to_string(), "3", TLPS),
         wrong("fabric.uio_cpl_pri", "1", "expected another priority than uio_req_pri"),

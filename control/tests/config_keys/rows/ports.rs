@@ -86,17 +86,17 @@ fn ports() -> Vec<Row> {
         sent("port.pri_max_rate_gbps", "[0.1, 0, 0, 0]", Flow::Two(0), last_ns, OTHER),
         refused("port.rate_burst_ms", "20", "expected max_rate_gbps or pri_max_rate_gbps"),
         sent("port.rate_burst_ms", "20", Flow::Two(0), last_ns, OTHER).beside(&["port_defaults.max_rate_gbps=0.1"]),
-        live("port.rx_ring_frames", "512", |c| first(c).rx_ring_frames.to_string(), "512", "dataplane/tests/live_ports.rs::a_ring_that_runs_full_is_counted"),
+        live("port.rx_ring_frames", "512", |c| first(c).rx_ring_frames.to_string(), "512", "dataplane/tests/live_kernel/ports.rs::a_ring_that_runs_full_is_counted"),
         refused("port.dpdk_queues", "2", "expected kind = \\\"dpdk\\\""),
         refused("port.dpdk_tx_descriptors", "128", "expected kind = \\\"dpdk\\\""),
         Row { key: "port.dpdk_queues", value: "2", beside: &[], seen: Seen::Live(DPDK, |c| first(c).dpdk_queues.to_string(), QUEUES), want: "2" },
         Row { key: "port.dpdk_tx_descriptors", value: "128", beside: &[], seen: Seen::Live(DPDK, |c| first(c).dpdk_tx_descriptors.to_string(), QUEUES), want: "128" },
         Row { key: "port.xdp_queues", value: "2", beside: &[], seen: Seen::Refused(TAP), want: "expected kind = \\\"auto\\\"" },
         Row { key: "port.xdp_mode", value: "\"any\"", beside: &[], seen: Seen::Refused(TAP), want: "expected kind = \\\"auto\\\"" },
-        live("port.xdp_queues", "2", |c| format!("{:?}", first(c).xdp.queues), "Some(2)", "dataplane/tests/live_af_xdp.rs::several_queues_are_received_from"),
-        live("port.xdp_mode", "\"any\"", |c| format!("{:?}", first(c).xdp.attach), "Any", "tests/tests/live_auto.rs::what_is_asked_for_by_name_is_taken_or_refused"),
-        live("port.xdp_zero_copy", "false", |c| first(c).xdp.zero_copy.to_string(), "false", "dataplane/tests/live_af_xdp.rs::ports_hand_frames_on_without_a_copy_and_do_not_hang_on_each_other"),
-        live("port.xdp_busy_poll_us", "50", |c| first(c).xdp.busy_poll_us.to_string(), "50", "dataplane/tests/live_af_xdp.rs::a_busily_polled_port_works_without_interrupts"),
+        live("port.xdp_queues", "2", |c| format!("{:?}", first(c).xdp.queues), "Some(2)", "dataplane/tests/live_kernel/af_xdp.rs::several_queues_are_received_from"),
+        live("port.xdp_mode", "\"any\"", |c| format!("{:?}", first(c).xdp.attach), "Any", "tests/tests/live/auto.rs::what_is_asked_for_by_name_is_taken_or_refused"),
+        live("port.xdp_zero_copy", "false", |c| first(c).xdp.zero_copy.to_string(), "false", "dataplane/tests/live_kernel/af_xdp.rs::ports_hand_frames_on_without_a_copy_and_do_not_hang_on_each_other"),
+        live("port.xdp_busy_poll_us", "50", |c| first(c).xdp.busy_poll_us.to_string(), "50", "dataplane/tests/live_kernel/af_xdp.rs::a_busily_polled_port_works_without_interrupts"),
     ]
 }
 

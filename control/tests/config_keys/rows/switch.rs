@@ -10,7 +10,7 @@ use super::super::run::Flow;
 use super::{OTHER, Row, TIGHT, count, first_ns, formats, live, pauses, pri, refused, sent};
 
 const RUNNING: &str = "control/tests/running.rs::a_running_switch_shows_and_changes_its_state";
-const CALLS: &str = "tests/tests/live_calls.rs::af_packet_takes_one_call_for_sixteen_frames";
+const CALLS: &str = "tests/tests/live/calls.rs::af_packet_takes_one_call_for_sixteen_frames";
 const MARKED: &str = "/ports/1/priorities/0/ecn_marked";
 const MARKS: &[&str] = &["buffer.queue_capacity_bytes=100000"];
 const SHARED: &str = "/buffer/shared_total_cells";
@@ -31,19 +31,19 @@ fn general() -> Vec<Row> {
         refused("switch.forwarding_mode", "\"cut-through\"", "handed on whole"),
         sent("switch.fixed_latency_ns", "1500", Flow::Ten(0), first_ns, OTHER),
         count("switch.max_frame", "200", Flow::Ten(0), "/drops/too_long", "10"),
-        live("switch.tx_ring_frames", "8", |c| c.switch.buffer.headroom_cells[0].to_string(), OTHER, "dataplane/tests/live_ports.rs::a_frame_that_the_far_end_never_takes_does_not_block_the_port"),
+        live("switch.tx_ring_frames", "8", |c| c.switch.buffer.headroom_cells[0].to_string(), OTHER, "dataplane/tests/live_kernel/ports.rs::a_frame_that_the_far_end_never_takes_does_not_block_the_port"),
         count("switch.seed", "2", lossy, "/trace_hash", OTHER).beside(MARKS),
 
-        live("run.workers", "2", |c| c.run.workers.to_string(), "2", "dataplane/tests/workers.rs::frames_that_cross_between_workers_stay_in_order_and_in_the_books"),
+        live("run.workers", "2", |c| c.run.workers.to_string(), "2", "dataplane/tests/pipeline/workers.rs::frames_that_cross_between_workers_stay_in_order_and_in_the_books"),
         live("run.cores", "[0]", |c| format!("{:?}", c.run.cores), "[0]", CALLS),
         live("run.poll", "\"busy\"", |c| format!("{:?}", c.run.poll), "Busy", CALLS),
         live("run.socket", "\"/tmp/s\"", |c| c.run.socket.display().to_string(), "/tmp/s", RUNNING),
         live("run.metrics", "\"9460\"", |c| format!("{:?}", c.run.metrics), "Some(127.0.0.1:9460)", RUNNING),
         live("run.log", "\"error\"", |c| format!("{:?}", c.run.log), "Error", "control/tests/running.rs::a_log_of_errors_does_not_tell_what_goes_well"),
         live("run.log_format", "\"json\"", |c| format!("{:?}", c.run.log_format), OTHER, "control/tests/running/supervision.rs::events_are_shown_and_logged_in_one_form"),
-        live("run.sandbox", "false", |c| c.run.sandbox.to_string(), "false", "tests/tests/live_switch/privileges.rs::a_switch_keeps_only_what_opens_its_devices_again"),
-        live("run.user", "\"nobody\"", |c| format!("{:?}", c.run.user), OTHER, "tests/tests/live_switch/privileges.rs::a_switch_goes_on_as_another_user"),
-        live("express.enabled", "false", |c| c.run.express.to_string(), "false", "tests/tests/live_express.rs::checksums_hold_on_every_way"),
+        live("run.sandbox", "false", |c| c.run.sandbox.to_string(), "false", "tests/tests/live/switch/privileges.rs::a_switch_keeps_only_what_opens_its_devices_again"),
+        live("run.user", "\"nobody\"", |c| format!("{:?}", c.run.user), OTHER, "tests/tests/live/switch/privileges.rs::a_switch_goes_on_as_another_user"),
+        live("express.enabled", "false", |c| c.run.express.to_string(), "false", "tests/tests/live_quiet/express.rs::checksums_hold_on_every_way"),
         live("dpdk.eal_args", "[\"--no-huge\"]", |c| format!("{:?}", c.run.eal_args), "[\"--no-huge\"]", "tests/tests/live_dpdk.rs::what_dpdk_refuses_is_said_and_nothing_else"),
 
         sent("formats.gen2_order", "\"as_documented\"", Flow::Of(Kind::Gen2), formats, "{\"other\":10}").beside(&["port_defaults.afh=\"gen2\""]),
@@ -87,7 +87,7 @@ fn queueing() -> Vec<Row> {
         refused("crossbar.weights", "[1, 1, 1, 1]", "expected crossbar.discipline = \\\"weighted\\\""),
         count("crossbar.weights", "[9, 1, 1, 1]", Flow::Two(8), "/trace_hash", OTHER).beside(&["crossbar.discipline=\"weighted\"", "crossbar.speedup=1"]),
         count("crossbar.speedup", "1", lossy, "/trace_hash", OTHER),
-        live("crossbar.burst", "8", |c| c.switch.crossbar.burst.to_string(), "8", "dataplane/tests/workers.rs::frames_that_cross_between_workers_stay_in_order_and_in_the_books"),
+        live("crossbar.burst", "8", |c| c.switch.crossbar.burst.to_string(), "8", "dataplane/tests/pipeline/workers.rs::frames_that_cross_between_workers_stay_in_order_and_in_the_books"),
         count("crossbar.egress_queue_frames", "2", lossy, "/trace_hash", OTHER),
 
         count("ecn.ecn_enabled", "false", lossy, MARKED, "0").beside(MARKS),

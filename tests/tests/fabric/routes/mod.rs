@@ -6,11 +6,8 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-#[path = "fabric_routes/check.rs"]
 mod check;
-#[path = "fabric_routes/orders.rs"]
 mod orders;
-#[path = "fabric_routes/sim.rs"]
 mod sim;
 
 use std::collections::BTreeMap;

@@ -7,7 +7,6 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-#[path = "live_fabric_faults/attack.rs"]
 mod attack;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

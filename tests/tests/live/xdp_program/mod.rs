@@ -7,7 +7,6 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-#[path = "xdp_program/oracle.rs"]
 mod oracle;
 
 use std::os::fd::AsFd;

@@ -4,17 +4,14 @@
 //! root, `ip`, and a kernel with `AF_XDP`; says so and passes otherwise.
 //! Units: bytes, frames, ms.
 //! Source: docs/spec/pipeline.md §11.
-#![expect(unsafe_code, reason = "bpf(2) and a packet socket of the peer")]
+#![expect(unsafe_code, reason = "a packet socket of the peer")]
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
-
-mod kernel;
-#[path = "kernel/links.rs"]
-mod links;
 
 use std::process::Command;
 use std::sync::Arc;
 
-use kernel::{Bench, Netns, PacketSender, listener, mac, pause, udp};
+use super::kernel::{self, Bench, Netns, PacketSender, listener, mac, pause, udp};
+use super::links;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::desc::Desc;
 use weft_dataplane::pool::{Bufs, PartialCsum, Pool};

@@ -6,13 +6,12 @@
 //! to §3.7a; CXL 3.1 sections 7.7.2.4, 7.7.3.3.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-mod memory;
-#[path = "tlp_stage/parts.rs"]
 mod parts;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use super::memory;
 use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{PortRole, TlpLink};

@@ -6,9 +6,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-#[path = "fabric_faults/lost.rs"]
 mod lost;
-#[path = "fabric_faults/restarts.rs"]
 mod restarts;
 
 use weft_dataplane::time::Span;

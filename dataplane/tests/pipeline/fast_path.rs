@@ -6,11 +6,10 @@
 //! Source: docs/express.md "Order".
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-mod memory;
-
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use super::memory;
 use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{EcnConfig, SwitchConfig};

@@ -11,11 +11,10 @@
     reason = "a test may fail, and its numbers are small"
 )]
 
-mod memory;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
+use super::memory;
 use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::SwitchConfig;

@@ -8,11 +8,10 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 #![expect(clippy::cast_possible_truncation, reason = "small drawn numbers")]
 
-mod memory;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::memory;
 use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{PfcMode, Sharing, SwitchConfig};

@@ -12,11 +12,10 @@
 )]
 #![expect(clippy::struct_field_names, reason = "`drawn` says it best")]
 
-mod memory;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::memory;
 use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{MirrorConfig, PfcMode, SwitchConfig};

@@ -9,7 +9,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 #![expect(unsafe_code, reason = "bpf(2)")]
 
-#[path = "../../dataplane/tests/kernel/links.rs"]
+#[path = "../../../dataplane/tests/kernel/links.rs"]
 mod links;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,9 +8,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-#[path = "fabric_service/anew.rs"]
 mod anew;
-#[path = "fabric_service/world.rs"]
 mod world;
 
 use std::sync::{Arc, Mutex};

@@ -7,16 +7,14 @@
 //! Source: docs/spec/pipeline.md §11.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
-mod headers;
-mod kernel;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
 
+use super::headers;
+use super::kernel::{self, Bench, Netns, PacketSender, listener, mac, pause, udp};
 use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
-use kernel::{Bench, Netns, PacketSender, listener, mac, pause, udp};
 use weft_dataplane::batch::Batch;
 use weft_dataplane::desc::Desc;
 use weft_dataplane::pool::{Bufs, PartialCsum, Pool};

@@ -5,7 +5,6 @@
 //! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-#[path = "live_switch/privileges.rs"]
 mod privileges;
 
 use serde_json::Value;

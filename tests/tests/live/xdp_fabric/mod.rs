@@ -8,7 +8,6 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-#[path = "xdp_fabric/draw.rs"]
 mod draw;
 
 use std::os::fd::{AsFd, OwnedFd};

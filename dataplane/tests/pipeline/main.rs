@@ -1,0 +1,15 @@
+//! Pipelines on ports in memory: decisions, the fast path, groups of links, TLPs, recorded runs, workers.
+//!
+//! Shape: a module for each subject, on the ports of `memory`.
+//! Units: as each module says.
+//! Source: ARCHITECTURE.md "Layout of the tree".
+
+#[path = "../memory/mod.rs"]
+mod memory;
+
+mod decisions;
+mod fast_path;
+mod lag;
+mod record;
+mod tlp_stage;
+mod workers;

@@ -1,0 +1,15 @@
+//! Fabrics of switches in memory: discovery, routes, memory and faults, without interfaces.
+//!
+//! Shape: a module for each subject.
+//! Units: as each module says.
+//! Source: ARCHITECTURE.md "Layout of the tree".
+
+mod discovery;
+mod faults;
+mod figures;
+mod gfam;
+mod gim;
+mod routes;
+mod service;
+mod tlp_link;
+mod virtual_time;

@@ -1,0 +1,20 @@
+//! Running switches and the programs in the kernel, between namespaces: what does not measure the machine.
+//!
+//! Shape: a module for each subject; its tests run beside each other and beside other binaries.
+//! Units: as each module says.
+//! Source: ARCHITECTURE.md "Layout of the tree".
+
+mod auto;
+mod calls;
+mod endpoint;
+mod fabric;
+mod fabric_faults;
+mod fabric_up;
+mod gfam;
+mod lag;
+mod record;
+mod recovery;
+mod switch;
+mod xdp;
+mod xdp_fabric;
+mod xdp_program;
