@@ -7,26 +7,11 @@
 use core::fmt;
 
 use super::header::{Header, ReturnCode};
+use super::opcode::Opcode;
 use super::wire::{Payload, Uuid, exact};
 use super::{component, dcd, gae, generic, gfd, gfd_access, mld, notify, pbr, switch, tables, vcs};
 use crate::fabric::{FastEntry, LdstEntry, Pid, ReRouterEntry};
 use crate::{Field, ParseError};
-
-/// A command set and its command.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Opcode(pub u16);
-
-impl fmt::Display for Opcode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04X}h {}", self.0, self.name().unwrap_or("unknown"))
-    }
-}
-
-impl fmt::Debug for Opcode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Opcode({:#06x})", self.0)
-    }
-}
 
 /// Why a request is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +86,52 @@ macro_rules! bind {
     };
 }
 
+/// One half of all commands, requests or responses: an enum with what each holds, and its reader and writer.
+macro_rules! payloads {
+    (
+        $(#[$meta:meta])* $half:ident, $(#[$parse_meta:meta])* parse;
+        $($code:literal $opcode:ident $variant:ident $name:literal $(($ty:ty))?;)*
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum $half<'a> {
+            $(
+                #[doc = concat!($name, ".")]
+                $variant $(($ty))?,
+            )*
+        }
+
+        impl<'a> $half<'a> {
+            $(#[$parse_meta])*
+            pub fn parse(opcode: Opcode, payload: &'a [u8]) -> Result<Self, RequestError> {
+                let parsed = match opcode.0 {
+                    $($code => read!(payload, Self::$variant $(, $ty)?),)*
+                    _ => return Err(RequestError::Unsupported(opcode)),
+                };
+                parsed.map_err(RequestError::from)
+            }
+
+            /// The command.
+            #[must_use]
+            pub const fn opcode(&self) -> Opcode {
+                match self {
+                    $(Self::$variant { .. } => Opcode::$opcode,)*
+                }
+            }
+
+            /// Writes the payload to the front of `out`, reserved bits zero, and returns its length.
+            ///
+            /// `None` when it does not fit, or a list is longer than its count can say.
+            pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
+                match self {
+                    $(Self::$variant $((bind!(value: $ty)))? => write_to!(out $(, value: $ty)?),)*
+                }
+            }
+        }
+    };
+}
+
 macro_rules! commands {
     (
         $($code:literal $opcode:ident $variant:ident $name:literal $(($req:ty))? -> $(($rsp:ty))?;)*
@@ -130,86 +161,26 @@ macro_rules! commands {
             }
         }
 
-        /// What a request asks for.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub enum Request<'a> {
-            $(
-                #[doc = concat!($name, ".")]
-                $variant $(($req))?,
-            )*
-        }
-
-        impl<'a> Request<'a> {
+        payloads! {
+            /// What a request asks for.
+            Request,
             /// Reads the payload of a request.
             ///
             /// # Errors
             /// See [`RequestError`]; whether the command makes sense now is the component's to judge.
-            pub fn parse(opcode: Opcode, payload: &'a [u8]) -> Result<Self, RequestError> {
-                let request = match opcode.0 {
-                    $($code => read!(payload, Self::$variant $(, $req)?),)*
-                    _ => return Err(RequestError::Unsupported(opcode)),
-                };
-                request.map_err(RequestError::from)
-            }
-
-            /// The command.
-            #[must_use]
-            pub const fn opcode(&self) -> Opcode {
-                match self {
-                    $(Self::$variant { .. } => Opcode::$opcode,)*
-                }
-            }
-
-            /// Writes the payload to the front of `out`, reserved bits zero, and returns its length.
-            ///
-            /// `None` when it does not fit, or a list is longer than its count can say.
-            pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
-                match self {
-                    $(Self::$variant $((bind!(value: $req)))? => write_to!(out $(, value: $req)?),)*
-                }
-            }
+            parse;
+            $($code $opcode $variant $name $(($req))?;)*
         }
 
-        /// What the response to a request brings.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub enum Response<'a> {
-            $(
-                #[doc = concat!($name, ".")]
-                $variant $(($rsp))?,
-            )*
-        }
-
-        impl<'a> Response<'a> {
+        payloads! {
+            /// What the response to a request brings.
+            Response,
             /// Reads the payload of a response that says success.
             ///
             /// # Errors
             /// See [`RequestError`].
-            pub fn parse(opcode: Opcode, payload: &'a [u8]) -> Result<Self, RequestError> {
-                let response = match opcode.0 {
-                    $($code => read!(payload, Self::$variant $(, $rsp)?),)*
-                    _ => return Err(RequestError::Unsupported(opcode)),
-                };
-                response.map_err(RequestError::from)
-            }
-
-            /// The command.
-            #[must_use]
-            pub const fn opcode(&self) -> Opcode {
-                match self {
-                    $(Self::$variant { .. } => Opcode::$opcode,)*
-                }
-            }
-
-            /// Writes the payload to the front of `out`, reserved bits zero, and returns its length.
-            ///
-            /// `None` when it does not fit, or a list is longer than its count can say.
-            pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
-                match self {
-                    $(Self::$variant $((bind!(value: $rsp)))? => write_to!(out $(, value: $rsp)?),)*
-                }
-            }
+            parse;
+            $($code $opcode $variant $name $(($rsp))?;)*
         }
     };
 }

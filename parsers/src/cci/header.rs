@@ -5,7 +5,7 @@
 //! Units: bytes; little-endian.
 //! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 section 7.6.3 and table 8-34.
 
-use super::commands::Opcode;
+use super::opcode::Opcode;
 use crate::bytes::{byte, cut, cut_mut, put, window};
 use crate::{Field, Layer, ParseError};
 

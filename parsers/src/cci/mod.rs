@@ -28,6 +28,7 @@ pub mod mctp;
 pub mod mld;
 pub mod nest;
 pub mod notify;
+pub mod opcode;
 pub mod pbr;
 pub mod switch;
 pub mod tables;
@@ -36,6 +37,7 @@ mod tests;
 pub mod vcs;
 pub mod wire;
 
-pub use commands::{Opcode, Request, RequestError, Response};
+pub use commands::{Request, RequestError, Response};
 pub use header::{Category, Header, ReturnCode};
+pub use opcode::Opcode;
 pub use wire::{Bits, List, Payload, Uuid, Wire};

@@ -4,9 +4,10 @@
 //! Units: bytes; layers.
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (more than two tunnel layers: Unsupported); CXL 3.1 section 7.7.13.3.
 
-use super::commands::{Opcode, Request, RequestError};
+use super::commands::{Request, RequestError};
 use super::header::Header;
 use super::mld::{TunnelRequest, TunnelTarget};
+use super::opcode::Opcode;
 use super::pbr::{CrawlOut, CrawlTarget};
 use super::wire::List;
 

@@ -1,0 +1,23 @@
+//! Opcodes of commands, which are named and listed where the commands are.
+//!
+//! Shape: [`Opcode`] of 16 bits, command set above command.
+//! Units: none.
+//! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 section 8.2.9.
+
+use core::fmt;
+
+/// A command set and its command.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Opcode(pub u16);
+
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04X}h {}", self.0, self.name().unwrap_or("unknown"))
+    }
+}
+
+impl fmt::Debug for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Opcode({:#06x})", self.0)
+    }
+}
