@@ -14,7 +14,7 @@ use weft_parsers::cci::tables::{Rgt, SetDrt};
 use weft_parsers::cci::{List, Opcode};
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
-use super::commands::{COMMANDS, Work};
+use super::commands::Work;
 use super::switch::Switch;
 use super::vcs::{Bound, PidBound};
 
@@ -118,7 +118,7 @@ const CHANGE: [Opcode; 9] = [
 
 /// Commands that a switch has besides those of every component, when it is set up from the start.
 pub(super) static STATIC_COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
-    COMMANDS.iter().filter(|command| !CHANGE.contains(&command.opcode)).copied().collect()
+    Switch::COMMANDS.iter().filter(|command| !CHANGE.contains(&command.opcode)).copied().collect()
 });
 
 impl StaticInit {

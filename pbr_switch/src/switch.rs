@@ -18,7 +18,7 @@ use weft_parsers::cci::switch::ConfigAccess;
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
 
-use super::commands::{COMMANDS, Work};
+use super::commands::Work;
 use super::config::{ConfigError, Role, SwitchConfig};
 use super::port::{Partner, Port};
 use super::static_init::STATIC_COMMANDS;
@@ -463,7 +463,7 @@ impl Component for Switch {
     }
 
     fn commands(&self) -> &'static [Command] {
-        if self.config.static_init.is_some() { STATIC_COMMANDS.as_slice() } else { COMMANDS }
+        if self.config.static_init.is_some() { STATIC_COMMANDS.as_slice() } else { Self::COMMANDS }
     }
 
     fn execute(

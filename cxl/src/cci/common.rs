@@ -7,16 +7,21 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use weft_dataplane::time::{Instant, Span};
-use weft_parsers::cci::generic::{Identity, LogData, SupportedLog, SupportedLogs};
+use weft_parsers::cci::generic::{GetLog, Identity, LogData, SupportedLog, SupportedLogs};
 use weft_parsers::cci::mld::TunnelResponse;
 use weft_parsers::cci::{Header, List, Opcode, Request, Response, ReturnCode};
 
 use super::background::Background;
-use super::logs::{self, Command, effect, who};
+use super::logs::{self, Command, who};
 use super::ownership::Ownership;
 use super::reply::Reply;
 use super::session::Session;
 use super::{Done, Outcome, respond};
+
+const ALL: u8 = who::ALL;
+const ANY_FM: u8 = who::ANY_FM;
+const PRIMARY: u8 = who::PRIMARY;
+const OWNERS: u8 = who::PRIMARY | who::HOST | who::PROXY;
 
 /// Longest message, 2^n bytes: what a stream can carry, rounded up.
 const MESSAGE_MAX_LOG2: u8 = 16;
@@ -66,18 +71,22 @@ pub struct Common {
 }
 
 impl Common {
-    /// Commands that it carries out, and who may use them.
-    pub const COMMANDS: &[Command] = &[
-        Command::get(Opcode::IDENTIFY, who::ALL),
-        Command::get(Opcode::BACKGROUND_STATUS, who::PRIMARY | who::HOST | who::PROXY),
-        Command::get(Opcode::GET_RESPONSE_LIMIT, who::PRIMARY),
-        Command { opcode: Opcode::SET_RESPONSE_LIMIT, effects: effect::POLICY, who: who::PRIMARY },
-        Command::get(Opcode::ABORT_BACKGROUND, who::PRIMARY),
-        Command::get(Opcode::GET_SUPPORTED_LOGS, who::ALL),
-        Command::get(Opcode::GET_LOG, who::ALL),
-        Command::get(Opcode::IDENTIFY_PBR_COMPONENT, who::ANY_FM),
-        Command::set(Opcode::CLAIM_OWNERSHIP, who::ANY_FM),
-    ];
+    #[rustfmt::skip] // columns: who may send it, what it does, opcode, request, what carries it out
+    crate::command_table! {
+        /// Commands that it carries out, and who may use them.
+        pub const COMMANDS;
+        /// Carries out `request`; `commands` are the component's own, for the log.
+        fn carry_out(&mut self, request, now: Instant, commands: &[Command], reply: &mut Reply) asked by u8;
+        ALL get IDENTIFY Identify => reply.send(&Response::Identify(self.identity));
+        OWNERS get BACKGROUND_STATUS BackgroundStatus => reply.send(&Response::BackgroundStatus(self.background.status(now)));
+        PRIMARY get GET_RESPONSE_LIMIT GetResponseLimit => reply.send(&Response::GetResponseLimit(self.limit_log2));
+        PRIMARY policy SET_RESPONSE_LIMIT SetResponseLimit(log2) => self.set_limit(log2, reply);
+        PRIMARY get ABORT_BACKGROUND AbortBackground => self.background.abort().map(|()| Outcome::Done);
+        ALL get GET_SUPPORTED_LOGS GetSupportedLogs => supported_logs(commands, reply);
+        ALL get GET_LOG GetLog(get) => log_part(commands, &get, reply);
+        ANY_FM get IDENTIFY_PBR_COMPONENT IdentifyPbrComponent => reply.send(&Response::IdentifyPbrComponent(self.ownership.identity()));
+        ANY_FM set CLAIM_OWNERSHIP ClaimOwnership(_) => Err(ReturnCode::Unsupported); // `run`: the component has a say in it
+    }
 
     /// How long an answer is awaited from elsewhere.
     pub const PATIENCE: Span = Span::from_ms(1_000);
@@ -111,27 +120,8 @@ impl Common {
         request: &Request<'_>,
         reply: &mut Reply,
     ) -> Option<Done> {
-        Some(match *request {
-            Request::Identify => reply.send(&Response::Identify(self.identity)),
-            Request::BackgroundStatus => {
-                reply.send(&Response::BackgroundStatus(self.background.status(now)))
-            }
-            Request::GetResponseLimit => reply.send(&Response::GetResponseLimit(self.limit_log2)),
-            Request::SetResponseLimit(log2) => self.set_limit(log2, reply),
-            Request::AbortBackground => self.background.abort().map(|()| Outcome::Done),
-            Request::GetSupportedLogs => {
-                let len = u32::try_from(effects_of(commands).len()).unwrap_or(u32::MAX);
-                let logs = [SupportedLog { log: logs::COMMAND_EFFECTS, len }];
-                let logs = SupportedLogs { logs: List::of(&logs) };
-                reply.send(&Response::GetSupportedLogs(logs))
-            }
-            Request::GetLog(get) => logs::part(&effects_of(commands), &get)
-                .and_then(|data| reply.send(&Response::GetLog(LogData { data }))),
-            Request::IdentifyPbrComponent => {
-                reply.send(&Response::IdentifyPbrComponent(self.ownership.identity()))
-            }
-            _ => return None,
-        })
+        let is_common = Self::COMMANDS.iter().any(|command| command.opcode == request.opcode());
+        is_common.then(|| self.carry_out(request, now, commands, reply, ALL))
     }
 
     fn set_limit(&mut self, log2: u8, reply: &mut Reply) -> Done {
@@ -224,6 +214,18 @@ impl Common {
         self.ownership.forget(session);
         self.pending.retain(|_, pending| pending.of.is_none_or(|(whose, _)| whose != session));
     }
+}
+
+fn supported_logs(commands: &[Command], reply: &mut Reply) -> Done {
+    let len = u32::try_from(effects_of(commands).len()).unwrap_or(u32::MAX);
+    let logs = [SupportedLog { log: logs::COMMAND_EFFECTS, len }];
+    reply.send(&Response::GetSupportedLogs(SupportedLogs { logs: List::of(&logs) }))
+}
+
+fn log_part(commands: &[Command], get: &GetLog, reply: &mut Reply) -> Done {
+    let effects = effects_of(commands);
+    let data = logs::part(&effects, get)?;
+    reply.send(&Response::GetLog(LogData { data }))
 }
 
 fn effects_of(commands: &[Command]) -> Vec<u8> {

@@ -75,6 +75,18 @@ impl Command {
         Self { opcode, effects: effect::CONFIG | effect::BACKGROUND, who }
     }
 
+    /// A command that changes the configuration and data.
+    #[must_use]
+    pub const fn set_with_data(opcode: Opcode, who: u8) -> Self {
+        Self { opcode, effects: effect::CONFIG | effect::DATA, who }
+    }
+
+    /// A command that changes a policy.
+    #[must_use]
+    pub const fn policy(opcode: Opcode, who: u8) -> Self {
+        Self { opcode, effects: effect::POLICY, who }
+    }
+
     /// Whether `session`, which is of `rank`, may use it.
     #[must_use]
     pub const fn is_for(&self, session: Session, rank: Rank) -> bool {

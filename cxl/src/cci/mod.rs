@@ -18,6 +18,7 @@ pub mod reply;
 pub mod rights;
 pub mod session;
 pub mod stream;
+pub mod table;
 #[cfg(test)]
 mod tests;
 

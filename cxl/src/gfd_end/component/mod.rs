@@ -21,10 +21,10 @@ use weft_parsers::cci::gfd_access::{
     SetGdt, SetSat,
 };
 use weft_parsers::cci::wire::Wire;
-use weft_parsers::cci::{List, Opcode, Request, Response, ReturnCode, header};
+use weft_parsers::cci::{List, Request, Response, ReturnCode, header};
 use weft_parsers::fabric::{Dpa, Pid};
 
-use crate::cci::{Command, Common, Component, Done, Outcome, Reply, Session, effect, who};
+use crate::cci::{Command, Common, Component, Done, Outcome, Reply, Session, who};
 use crate::gfd::capacity::{Choice, Extent, Part};
 use crate::gfd::commands::Page;
 use crate::gfd::decode::DECODERS;
@@ -38,35 +38,6 @@ const WHO: u8 = who::PRIMARY | who::PROXY;
 const EXTENTS_HEAD: usize = 24;
 const TAGS_HEAD: usize = 12;
 const TABLE_HEAD: usize = 8;
-
-const COMMANDS: &[Command] = &[
-    Command::get(Opcode::READ_CDAT, WHO),
-    Command::get(Opcode::IDENTIFY_GFD, WHO),
-    Command::get(Opcode::GET_GFD_STATUS, WHO),
-    Command::get(Opcode::GET_DC_REGIONS, WHO),
-    Command::set(Opcode::SET_DC_REGION, WHO),
-    Command::get(Opcode::GET_GFD_EXTENTS, WHO),
-    Command::get(Opcode::GET_DMPS, WHO),
-    Command::set(Opcode::SET_DMPS, WHO),
-    Command::set(Opcode::DC_ADD, WHO),
-    Command { opcode: Opcode::DC_RELEASE, effects: effect::CONFIG | effect::DATA, who: WHO },
-    Command::set(Opcode::DC_ADD_REFERENCE, WHO),
-    Command {
-        opcode: Opcode::DC_REMOVE_REFERENCE,
-        effects: effect::CONFIG | effect::DATA,
-        who: WHO,
-    },
-    Command::get(Opcode::DC_LIST_TAGS, WHO),
-    Command::get(Opcode::GET_SAT, WHO),
-    Command::set(Opcode::SET_SAT, WHO),
-    Command::get(Opcode::GET_QOS_CONTROL, WHO),
-    Command { opcode: Opcode::SET_QOS_CONTROL, effects: effect::POLICY, who: WHO },
-    Command::get(Opcode::GET_QOS_STATUS, WHO),
-    Command::get(Opcode::GET_QOS_LIMIT, WHO),
-    Command { opcode: Opcode::SET_QOS_LIMIT, effects: effect::POLICY, who: WHO },
-    Command::get(Opcode::GET_GDT, WHO),
-    Command::set(Opcode::SET_GDT, WHO),
-];
 
 /// What Identify (0001h) calls a GFD.
 const COMPONENT: u8 = 4;
@@ -348,6 +319,36 @@ impl Device {
             link_state: link.link_flags,
         }
     }
+
+    #[rustfmt::skip] // columns: who may send it, what it does, opcode, request, what carries it out
+    crate::command_table! {
+        /// Commands that a GFD has besides those of every component.
+        const COMMANDS;
+        /// Carries out `request`; Unsupported where there is no such command.
+        fn carry_out(&mut self, request, now: Instant, reply: &mut Reply) asked by u8;
+        WHO get READ_CDAT ReadCdat(read) => self.read_cdat(&read, reply);
+        WHO get IDENTIFY_GFD IdentifyGfd => reply.send(&Response::IdentifyGfd(self.identify()));
+        WHO get GET_GFD_STATUS GetGfdStatus => reply.send(&Response::GetGfdStatus(self.status()));
+        WHO get GET_DC_REGIONS GetDcRegions(range) => self.regions(range, reply);
+        WHO set SET_DC_REGION SetDcRegion(set) => done(self.gfd.set_region(region(&set)?));
+        WHO get GET_GFD_EXTENTS GetGfdExtents(get) => self.extents(&get, reply);
+        WHO get GET_DMPS GetDmps(range) => self.dmps(range, reply);
+        WHO set SET_DMPS SetDmps(set) => self.set_dmps(&set);
+        WHO set DC_ADD DcAdd(add) => self.add(now, &add, reply);
+        WHO set_with_data DC_RELEASE DcRelease(release) => self.release(now, &release, reply);
+        WHO set DC_ADD_REFERENCE DcAddReference(tag) => done(self.gfd.add_reference(tag));
+        WHO set_with_data DC_REMOVE_REFERENCE DcRemoveReference(tag) => done(self.gfd.remove_reference(tag));
+        WHO get DC_LIST_TAGS DcListTags(get) => self.tags(get, reply);
+        WHO get GET_SAT GetSat(range) => self.sat(range, reply);
+        WHO set SET_SAT SetSat(set) => self.set_sat(&set);
+        WHO get GET_QOS_CONTROL GetQosControl => reply.send(&Response::GetQosControl(self.qos()));
+        WHO policy SET_QOS_CONTROL SetQosControl(set) => self.set_qos(set, reply);
+        WHO get GET_QOS_STATUS GetQosStatus => reply.send(&Response::GetQosStatus(self.gfd.qos_status()));
+        WHO get GET_QOS_LIMIT GetQosLimit(range) => self.limits(range, reply);
+        WHO policy SET_QOS_LIMIT SetQosLimit(set) => self.set_limits(&set, reply);
+        WHO get GET_GDT GetGdt(range) => self.gdt(range, reply);
+        WHO set SET_GDT SetGdt(set) => self.set_gdt(&set);
+    }
 }
 
 impl Component for Device {
@@ -360,7 +361,7 @@ impl Component for Device {
     }
 
     fn commands(&self) -> &'static [Command] {
-        COMMANDS
+        Self::COMMANDS
     }
 
     fn execute(
@@ -370,31 +371,7 @@ impl Component for Device {
         request: &Request<'_>,
         reply: &mut Reply,
     ) -> Done {
-        match request {
-            Request::ReadCdat(read) => self.read_cdat(read, reply),
-            Request::IdentifyGfd => reply.send(&Response::IdentifyGfd(self.identify())),
-            Request::GetGfdStatus => reply.send(&Response::GetGfdStatus(self.status())),
-            Request::GetDcRegions(range) => self.regions(*range, reply),
-            Request::SetDcRegion(set) => done(self.gfd.set_region(region(set)?)),
-            Request::GetGfdExtents(get) => self.extents(get, reply),
-            Request::GetDmps(range) => self.dmps(*range, reply),
-            Request::SetDmps(set) => self.set_dmps(set),
-            Request::DcAdd(add) => self.add(now, add, reply),
-            Request::DcRelease(release) => self.release(now, release, reply),
-            Request::DcAddReference(tag) => done(self.gfd.add_reference(*tag)),
-            Request::DcRemoveReference(tag) => done(self.gfd.remove_reference(*tag)),
-            Request::DcListTags(get) => self.tags(*get, reply),
-            Request::GetSat(range) => self.sat(*range, reply),
-            Request::SetSat(set) => self.set_sat(set),
-            Request::GetQosControl => reply.send(&Response::GetQosControl(self.qos())),
-            Request::SetQosControl(set) => self.set_qos(*set, reply),
-            Request::GetQosStatus => reply.send(&Response::GetQosStatus(self.gfd.qos_status())),
-            Request::GetQosLimit(range) => self.limits(*range, reply),
-            Request::SetQosLimit(set) => self.set_limits(set, reply),
-            Request::GetGdt(range) => self.gdt(*range, reply),
-            Request::SetGdt(set) => self.set_gdt(set),
-            _ => Err(ReturnCode::Unsupported),
-        }
+        self.carry_out(request, now, reply, who::ALL)
     }
 
     fn owned(&mut self) {
