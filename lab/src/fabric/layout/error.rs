@@ -4,10 +4,10 @@
 //! Units: none.
 //! Source: docs/fabric.md; CXL 3.1 sections 7.7.3, 7.7.5, 7.7.6.1, 7.7.12.1.
 
+use std::fmt;
+
 use weft_fm::memory::map::Conflict;
 use weft_fm::rules::Forbidden;
-
-use super::gim;
 
 /// Why a topology cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum LayoutError {
         /// Whose part in it cannot be.
         who: String,
         /// The rule.
-        source: gim::Rule,
+        source: GimRule,
     },
     /// Memory that cannot be dealt out so.
     #[error("memory {name}: {why}")]
@@ -107,3 +107,54 @@ pub enum LayoutError {
         at: String,
     },
 }
+
+/// A rule of GIM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GimRule {
+    /// GIM is reached by UIO only.
+    UioOnly,
+    /// Whose memory it is takes requests with a prefix, and answers with it.
+    TakesPrefix,
+    /// Prefixes are enabled at edge ports that carry no PTH.
+    EdgeOnly,
+    /// The tables and rights of an edge are those of a GAE.
+    ByGae,
+    /// GIM is memory of another domain.
+    OtherDomain,
+    /// GIM lies in the fabric's addresses, in segments of its own.
+    OwnSegment,
+    /// No more is shown than there is.
+    WithinMemory,
+}
+
+impl fmt::Display for GimRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UioOnly => {
+                "gim-uio-only: GIM is reached by UIO only, which a memory device does not send"
+            }
+            Self::TakesPrefix => {
+                "gim-takes-prefix: whose memory it is answers with the VendPrefixL0 of the request: \
+                 a host, an accelerator or a NIC"
+            }
+            Self::EdgeOnly => {
+                "gim-edge-only: VendPrefixL0 is for hosts and devices at edge ports of their own \
+                 that carry no PTH"
+            }
+            Self::ByGae => {
+                "gim-by-gae: a device has the rights and tables of the GAE of a host at the same \
+                 switch, which binds it"
+            }
+            Self::OtherDomain => {
+                "gim-other-domain: GIM is memory of another domain than the requester's"
+            }
+            Self::OwnSegment => {
+                "gim-own-segment: memory begins in a segment of 64 GiB of the fabric's addresses, \
+                 which has nothing else, and does not leave it"
+            }
+            Self::WithinMemory => "gim-within-memory: more is shown than there is",
+        })
+    }
+}
+
+impl core::error::Error for GimRule {}

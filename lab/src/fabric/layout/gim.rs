@@ -1,6 +1,6 @@
 //! Memory of hosts and devices that others reach (GIM), as a topology wants it.
 //!
-//! Shape: `[[gim]]` and `gim = true` -> [`GimRange`], or the [`Rule`] that forbids it.
+//! Shape: `[[gim]]` and `gim = true` -> [`GimRange`], or the [`GimRule`] that forbids it.
 //! Units: bytes; segments of 64 GiB.
 //! Source: CXL 3.1 sections 7.7.3.1 to 7.7.3.3, 7.7.2.6; docs/fabric.md.
 //!
@@ -8,12 +8,12 @@
 //! device whose memory it is, in the order of the file.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use weft_fm::memory::map::{LocalRange, SEGMENT};
 
 use super::super::topology::{DeviceKind, Flow, Gim};
 use super::build::Builder;
+use super::error::GimRule;
 use super::{End, LayoutError, Part, VppbBinding};
 
 /// Where hosts see the fabric: from here on, so many segments.
@@ -43,57 +43,6 @@ pub struct GimRange {
     pub len: u64,
 }
 
-/// A rule of GIM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rule {
-    /// GIM is reached by UIO only.
-    UioOnly,
-    /// Whose memory it is takes requests with a prefix, and answers with it.
-    TakesPrefix,
-    /// Prefixes are enabled at edge ports that carry no PTH.
-    EdgeOnly,
-    /// The tables and rights of an edge are those of a GAE.
-    ByGae,
-    /// GIM is memory of another domain.
-    OtherDomain,
-    /// GIM lies in the fabric's addresses, in segments of its own.
-    OwnSegment,
-    /// No more is shown than there is.
-    WithinMemory,
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UioOnly => {
-                "gim-uio-only: GIM is reached by UIO only, which a memory device does not send"
-            }
-            Self::TakesPrefix => {
-                "gim-takes-prefix: whose memory it is answers with the VendPrefixL0 of the request: \
-                 a host, an accelerator or a NIC"
-            }
-            Self::EdgeOnly => {
-                "gim-edge-only: VendPrefixL0 is for hosts and devices at edge ports of their own \
-                 that carry no PTH"
-            }
-            Self::ByGae => {
-                "gim-by-gae: a device has the rights and tables of the GAE of a host at the same \
-                 switch, which binds it"
-            }
-            Self::OtherDomain => {
-                "gim-other-domain: GIM is memory of another domain than the requester's"
-            }
-            Self::OwnSegment => {
-                "gim-own-segment: memory begins in a segment of 64 GiB of the fabric's addresses, \
-                 which has nothing else, and does not leave it"
-            }
-            Self::WithinMemory => "gim-within-memory: more is shown than there is",
-        })
-    }
-}
-
-impl core::error::Error for Rule {}
-
 impl Builder<'_> {
     /// All memory that is to be shown.
     pub(super) fn shown(&self) -> Result<Vec<GimRange>, LayoutError> {
@@ -114,7 +63,7 @@ impl Builder<'_> {
             let refuse_of = |rule| refuse(&wanted.of, rule);
             let of = self.find(&by, &wanted.of, "host or device")?;
             if self.kind_of(of) == Some(DeviceKind::Memory) {
-                return Err(refuse_of(Rule::TakesPrefix));
+                return Err(refuse_of(GimRule::TakesPrefix));
             }
             let domain = self.domain(of).map_err(refuse_of)?;
             let from = match &wanted.from {
@@ -159,12 +108,12 @@ impl Builder<'_> {
     }
 
     /// The host in whose domain a host or device is, at an edge port of its own.
-    fn domain(&self, part: Part) -> Result<usize, Rule> {
+    fn domain(&self, part: Part) -> Result<usize, GimRule> {
         if !matches!(part, Part::Host(_) | Part::Device(_)) {
-            return Err(Rule::EdgeOnly);
+            return Err(GimRule::EdgeOnly);
         }
         let Some(End { part: Part::Switch(at), port }) = self.at.get(&part).copied() else {
-            return Err(Rule::EdgeOnly);
+            return Err(GimRule::EdgeOnly);
         };
         if let Part::Host(host) = part {
             return Ok(host);
@@ -172,15 +121,15 @@ impl Builder<'_> {
         let vcses = self.layout.switches.get(at).map(|switch| switch.vcses.as_slice());
         let mut own = vcses.unwrap_or_default().iter().filter(|vcs| vcs.usp.is_some());
         let owner = own.find(|vcs| vcs.vppbs.contains(&VppbBinding::Port(port)));
-        owner.map(|vcs| vcs.host).ok_or(Rule::ByGae)
+        owner.map(|vcs| vcs.host).ok_or(GimRule::ByGae)
     }
 
     /// Whether a part may reach memory of that domain.
-    fn may(&self, part: Part, domain: usize) -> Result<(), Rule> {
+    fn may(&self, part: Part, domain: usize) -> Result<(), GimRule> {
         if self.kind_of(part) == Some(DeviceKind::Memory) {
-            return Err(Rule::UioOnly);
+            return Err(GimRule::UioOnly);
         }
-        if self.domain(part)? == domain { Err(Rule::OtherDomain) } else { Ok(()) }
+        if self.domain(part)? == domain { Err(GimRule::OtherDomain) } else { Ok(()) }
     }
 
     /// All that may.
@@ -196,7 +145,7 @@ impl Builder<'_> {
         of: Part,
         wanted: &Gim,
         places: &mut BTreeMap<Part, u64>,
-    ) -> Result<(u64, u64), Rule> {
+    ) -> Result<(u64, u64), GimRule> {
         let has = match of {
             Part::Host(at) => {
                 let host = self.topology.hosts.get(at);
@@ -206,7 +155,7 @@ impl Builder<'_> {
         };
         let len = wanted.len.unwrap_or(has);
         if len == 0 || len > has {
-            return Err(Rule::WithinMemory);
+            return Err(GimRule::WithinMemory);
         }
         let shares = self.topology.memory.iter().map(|memory| (memory.hpa, memory.len));
         let shares: Vec<(u64, u64)> = shares.collect();
@@ -222,11 +171,11 @@ impl Builder<'_> {
         };
         let known = places.get(&of).copied();
         let free = || (first..first + WINDOW.1).find(|at| !taken(*at)).map(|at| at * SEGMENT);
-        let hpa = wanted.hpa.or(known).or_else(free).ok_or(Rule::OwnSegment)?;
+        let hpa = wanted.hpa.or(known).or_else(free).ok_or(GimRule::OwnSegment)?;
         let inside = hpa >= WINDOW.0 && hpa / SEGMENT - WINDOW.0 / SEGMENT < WINDOW.1;
         let same = known.is_none_or(|known| known == hpa);
         if !inside || !same || hpa % SEGMENT + len > SEGMENT || taken(hpa / SEGMENT) {
-            return Err(Rule::OwnSegment);
+            return Err(GimRule::OwnSegment);
         }
         places.insert(of, hpa);
         Ok((hpa, len))
