@@ -454,7 +454,7 @@ mod tests {
 
     fn played(line: &str) -> EndpointSpec {
         match parse(line).unwrap() {
-            EndpointCommand::Play(spec) => spec,
+            EndpointCommand::Play(spec) => *spec,
             EndpointCommand::Ctl(_) => panic!("{line}: nothing is played"),
         }
     }

@@ -37,7 +37,7 @@ const FILE_MAX: u64 = 1 << 20;
 pub enum EndpointCommand {
     /// Play an endpoint
     #[command(flatten)]
-    Play(EndpointSpec),
+    Play(Box<EndpointSpec>),
     /// Steer an endpoint that runs
     Ctl(ctl::CtlArgs),
 }
