@@ -342,7 +342,7 @@ enum StoredUuid {
 impl StoredUuid {
     fn uuid<E: serde::de::Error>(self) -> Result<Uuid, E> {
         match self {
-            Self::Text(text) => super::service::desired::parse_uuid(&text).map_err(E::custom),
+            Self::Text(text) => super::text::parse_uuid(&text).map_err(E::custom),
             Self::Bytes(bytes) => Ok(bytes),
         }
     }

@@ -23,5 +23,6 @@ pub mod service;
 pub mod store;
 #[cfg(test)]
 mod tests;
+pub mod text;
 pub mod topology;
 pub mod trace;

@@ -28,7 +28,7 @@ use super::cci::{CallError, Fabric};
 use super::gim::Gim;
 use super::graph::SwitchId;
 use super::inventory::{Inventory, TargetKind, pid_number, uuid_text};
-use super::service::desired::name_of;
+use crate::text::name_of;
 
 /// Groups that a right can be given to by command (490Dh): bit 31 is something else.
 pub const GROUPS_MAX: u16 = 31;

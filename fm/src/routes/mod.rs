@@ -5,6 +5,7 @@
 //! Units: hops; 8 ports a group.
 //! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 sections 7.7.5 (figures 7-43, 7-44), 7.7.6.2.
 
+mod choose;
 mod groups;
 pub mod order;
 mod rounds;

@@ -5,14 +5,7 @@
 //! Units: hops.
 //! Source: Schroeder et al., "Autonet", IEEE JSAC 9(8), 1991 (up*/down*); docs/spec/cxl-fabric.md "Routes".
 
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
-
-use weft_parsers::fabric::Pid;
-
-use super::tables::Tables;
-use super::tree::Tree;
-use crate::graph::{Graph, Key, Per, PortRef, PortUse, SwitchId};
+use crate::graph::{Graph, Per, PortUse, SwitchId};
 
 /// A way out of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,18 +129,13 @@ impl Net {
     }
 }
 
-/// Roots that are tried of those nearest to all, and of those farthest away.
-const ROOTS_EACH: usize = 3;
-/// Destinations by which an order is judged, at most.
-const JUDGED_MAX: usize = 64;
-
 /// A rank for each switch.
 ///
 /// In each part of the fabric exactly one switch, the root, has no neighbour of a lower rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    rank: Per<SwitchId, u32>,
-    root: Per<SwitchId, SwitchId>,
+    pub(super) rank: Per<SwitchId, u32>,
+    pub(super) root: Per<SwitchId, SwitchId>,
 }
 
 impl Order {
@@ -163,33 +151,6 @@ impl Order {
     #[must_use]
     pub fn root(&self, of: SwitchId) -> SwitchId {
         self.root[of]
-    }
-
-    /// The order for `net`: the one kept from before if it still serves, so that routes of before and after go together,
-    /// else the best one of several.
-    #[must_use]
-    pub fn new(net: &Net, before: Option<&Self>) -> Self {
-        let parts = net.parts();
-        if let Some(kept) = before.and_then(|before| before.kept(net, &parts)) {
-            return kept;
-        }
-        let count = net.switch_count();
-        let mut chosen = Self { rank: Per::new(count, 0), root: first_of(count) };
-        let mut tree = Tree::new(count);
-        for part in &parts {
-            let mut best = None;
-            for (place, ranked) in candidates(net, part).into_iter().enumerate() {
-                chosen.set(&ranked);
-                let score = (chosen.score(net, part, &mut tree), place);
-                if best.as_ref().is_none_or(|(least, _)| score < *least) {
-                    best = Some((score, ranked));
-                }
-            }
-            if let Some((_, ranked)) = best {
-                chosen.set(&ranked);
-            }
-        }
-        chosen
     }
 
     /// Rank and root of each switch.
@@ -213,54 +174,8 @@ impl Order {
         self.kept(&net, &net.parts()).is_some()
     }
 
-    /// An order that the routes of `tables` go by, as far as links work: none of them leads up after it led down. PIDs of
-    /// `but` are passed over. None where there is no such order.
-    ///
-    /// Of all switches of a part the one with the highest rank, the lowest one, is one that no route goes through between
-    /// two others, and without which the others are still one part; so they are found from the lowest one on.
-    #[must_use]
-    pub fn of_tables(graph: &Graph, tables: &Tables, but: &BTreeSet<Pid>) -> Option<Self> {
-        let net = Net::new(graph);
-        let best = Self::new(&net, None);
-        let turns = turns(graph, tables, but);
-        let is_valley =
-            |&[from, at, to]: &[SwitchId; 3]| best.is_up(at, from) && best.is_up(at, to);
-        if !turns.iter().any(is_valley) {
-            return Some(best);
-        }
-        let mut through = Per::new(net.switch_count(), 0_u32);
-        for &[_, at, _] in &turns {
-            through[at] += 1;
-        }
-        let mut found = best.clone();
-        for part in net.parts() {
-            let mut left = part;
-            left.sort_by_key(|&switch| best.rank[switch]);
-            let mut ranked = Vec::with_capacity(left.len());
-            while !left.is_empty() {
-                let may = |place: &usize| {
-                    left.get(*place).is_some_and(|&s| through[s] == 0)
-                        && stays_one(&net, &left, *place)
-                };
-                let place = (0..left.len()).rev().find(may)?;
-                let lowest = left.remove(place);
-                let freed = |turn: &&[SwitchId; 3]| {
-                    let [from, at, to] = **turn;
-                    // Each turn counts until the first of its two ends is found.
-                    let other = if from == lowest { to } else { from };
-                    at != lowest && (from == lowest || to == lowest) && left.contains(&other)
-                };
-                turns.iter().filter(freed).for_each(|&[_, at, _]| through[at] -= 1);
-                ranked.push(lowest);
-            }
-            ranked.reverse();
-            found.set(&ranked);
-        }
-        Some(found)
-    }
-
     /// Ranks a part's switches as they stand in `ranked`.
-    fn set(&mut self, ranked: &[SwitchId]) {
+    pub(super) fn set(&mut self, ranked: &[SwitchId]) {
         for (rank, &switch) in (0..).zip(ranked) {
             self.rank[switch] = rank;
             self.root[switch] = ranked.first().copied().unwrap_or(switch);
@@ -268,7 +183,7 @@ impl Order {
     }
 
     /// These ranks for another `net`, if still only one switch of each part has no way up.
-    fn kept(&self, net: &Net, parts: &[Vec<SwitchId>]) -> Option<Self> {
+    pub(super) fn kept(&self, net: &Net, parts: &[Vec<SwitchId>]) -> Option<Self> {
         if self.rank.len() != net.switch_count() {
             return None;
         }
@@ -290,123 +205,4 @@ impl Order {
         }
         Some(kept)
     }
-
-    /// How good it is, least best: hops between all pairs of PIDs, then how few ways there are to go.
-    fn score(&self, net: &Net, part: &[SwitchId], tree: &mut Tree) -> (u64, Reverse<u64>) {
-        let ends: Vec<SwitchId> = part.iter().copied().filter(|&s| net.pids[s] > 0).collect();
-        let step = ends.len().div_ceil(JUDGED_MAX).max(1);
-        let (mut hops, mut ways) = (0, 0);
-        for &to in ends.iter().step_by(step) {
-            tree.grow(net, self, to);
-            for &from in &ends {
-                let pairs = u64::from(net.pids[from]) * u64::from(net.pids[to]);
-                hops += pairs * u64::from(tree.hops(from));
-                ways += pairs * (tree.primaries(net, self, from).count().min(8) as u64);
-            }
-        }
-        (hops, Reverse(ways))
-    }
-}
-
-/// Where routes of `tables` go from one switch through a second to a third, each once.
-fn turns(graph: &Graph, tables: &Tables, but: &BTreeSet<Pid>) -> BTreeSet<[SwitchId; 3]> {
-    let mut turns = BTreeSet::new();
-    // Many PIDs have the same ports: each pair of ports of two switches is looked at once.
-    let mut seen = BTreeSet::new();
-    for end in graph.endpoints().filter(|end| !but.contains(&end.pid)) {
-        for from in graph.switches() {
-            let out = tables.get(from).and_then(|tables| tables.ports(end.pid));
-            for port in out.unwrap_or_default().iter() {
-                let Some(at) = graph.far(PortRef::new(from, port)).map(|far| far.switch) else {
-                    continue;
-                };
-                let onward = tables.get(at).and_then(|tables| tables.ports(end.pid));
-                for next in onward.unwrap_or_default().iter() {
-                    if seen.insert((from, port, next))
-                        && let Some(to) = graph.far(PortRef::new(at, next))
-                    {
-                        turns.insert([from, at, to.switch]);
-                    }
-                }
-            }
-        }
-    }
-    turns
-}
-
-/// Whether the switches of `left` are still joined to each other without the one at `place`.
-fn stays_one(net: &Net, left: &[SwitchId], place: usize) -> bool {
-    let Some(&without) = left.get(place) else { return false };
-    let mut open: BTreeSet<SwitchId> = left.iter().copied().filter(|&s| s != without).collect();
-    let Some(first) = open.pop_first() else { return true };
-    let mut found = vec![first];
-    while let Some(switch) = found.pop() {
-        found.extend(net.arcs(switch).iter().map(|arc| arc.far).filter(|far| open.remove(far)));
-    }
-    open.is_empty()
-}
-
-fn first_of(count: usize) -> Per<SwitchId, SwitchId> {
-    (0..count).map(SwitchId::at).collect()
-}
-
-/// Orders worth a try: by levels from several roots, and by height above the edge.
-fn candidates(net: &Net, part: &[SwitchId]) -> Vec<Vec<SwitchId>> {
-    let mut by_distance: Vec<(u64, SwitchId)> = part
-        .iter()
-        .map(|&root| {
-            let hops = net.hops(&[root]);
-            let to = |&s: &SwitchId| u64::from(hops[s].unwrap_or(0)) * u64::from(net.pids[s]);
-            (part.iter().map(to).sum(), root)
-        })
-        .collect();
-    by_distance.sort_unstable();
-    let near = by_distance.iter().take(ROOTS_EACH);
-    let far = by_distance.iter().rev().take(ROOTS_EACH);
-    let mut roots: Vec<SwitchId> = near.chain(far).map(|&(_, root)| root).collect();
-    roots.extend(part.first());
-    let mut tried = BTreeSet::new();
-    roots.retain(|&root| tried.insert(root));
-    let mut orders: Vec<Vec<SwitchId>> = by_heights(net, part).into_iter().collect();
-    orders.extend(roots.into_iter().map(|root| by_levels(net, part, root)));
-    orders
-}
-
-/// Nearest to `root` first.
-fn by_levels(net: &Net, part: &[SwitchId], root: SwitchId) -> Vec<SwitchId> {
-    let hops = net.hops(&[root]);
-    let mut ranked = part.to_vec();
-    ranked.sort_by_key(|&switch| (hops[switch], switch));
-    ranked
-}
-
-/// Highest above the edge first, as far as each has a neighbour before it; none where all are at the edge.
-///
-/// Fat trees and leaf-spine fabrics have many tops. Joining them one after the other, each by the lowest detour of its
-/// own, keeps every shortest path between edges: no switch between the two edges stands behind both its neighbours.
-fn by_heights(net: &Net, part: &[SwitchId]) -> Option<Vec<SwitchId>> {
-    let degree = |&s: &SwitchId| (net.pids[s], s);
-    // A switch with one PID may have it for itself; hosts are where the PIDs are.
-    let most = part.iter().map(degree).max()?.0;
-    let edges: Vec<SwitchId> =
-        part.iter().copied().filter(|&s| net.pids[s] > u32::from(most > 1)).collect();
-    let height = net.hops(&edges);
-    let &root = part.iter().max_by_key(|&&s| (height[s], Reverse(s)))?;
-    if height[root].is_none_or(|height| height == 0) {
-        return None;
-    }
-    let mut ranked = Vec::with_capacity(part.len());
-    let mut known = Per::new(net.switch_count(), false);
-    let mut next = BTreeSet::from([(Reverse(height[root]), root)]);
-    known[root] = true;
-    while let Some((_, switch)) = next.pop_first() {
-        ranked.push(switch);
-        for arc in net.arcs(switch) {
-            if !known[arc.far] {
-                known[arc.far] = true;
-                next.insert((Reverse(height[arc.far]), arc.far));
-            }
-        }
-    }
-    Some(ranked)
 }

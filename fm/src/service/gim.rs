@@ -8,7 +8,7 @@ use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
-use super::desired::{DesiredGim, DesiredMemory, tag};
+use super::desired::{DesiredGim, DesiredMemory};
 use super::names::Names;
 use super::request::{GimRow, NamedPid, Request};
 use super::{Fm, NO_COST, refuse, with_causes};
@@ -18,6 +18,7 @@ use crate::gim::{Gim, GimError, Grant};
 use crate::graph::SwitchId;
 use crate::memory::map::LocalRange;
 use crate::memory::{Host, Memory};
+use crate::text::tag;
 
 impl Fm {
     /// What is shown to whom.
@@ -101,7 +102,7 @@ impl Fm {
                 self.grant(&tag, host).map_err(refuse)?;
                 vec![format!("host {} has memory {name:?}", host.pid)]
             }
-            _ => return Err(Refused::bad_request("that changes nothing")),
+            _ => return Err(Refused::bad_request("the request is a query: it changes nothing")),
         })
     }
 

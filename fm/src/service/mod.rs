@@ -21,9 +21,9 @@ pub mod request;
 mod restore;
 pub mod run;
 mod start;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::sync::Arc;
 
 use weft_base::causes::with_causes;
@@ -35,15 +35,15 @@ use weft_parsers::cci::{Request as Command, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
-use self::board::{Mode, Phase, StatusBoard};
-use self::desired::{DesiredState, name_of, parse_pid, tag};
+use self::board::{Mode, StatusBoard};
+use self::desired::DesiredState;
 use self::display_names::DisplayNames;
 use self::names::{Binding, Names, way};
 pub use self::request::{Request, Response, Vector};
 pub use self::start::StartError;
 use super::bind::{BindError, Bridge};
 use super::cci::{CallError, Fabric, Way};
-use super::change::{Event, Report, Running};
+use super::change::Running;
 use super::discover::virtual_switches;
 use super::edge::AccessBit;
 use super::gim::Gim;
@@ -54,9 +54,7 @@ use super::plan::send::send;
 use super::plan::{self, Assignment, Baseline};
 use super::store::{State, Store, StoreError};
 use super::trace::{TraceContext, trace};
-
-/// Looks between two tries to find a component that does not come back by itself.
-const ROUNDS: u32 = 16;
+use crate::text::{name_of, parse_pid, tag};
 
 /// How a fabric manager is set up.
 pub struct Setup {
@@ -551,157 +549,7 @@ impl Fm {
         let asked = TraceContext { fabric, gae, vppb, inventory, memory, gim };
         Ok(Response::Trace(trace(asked, edge, Hpa(hpa))))
     }
-
-    /// Looks what has come or gone, and deals with it.
-    pub fn watch(&mut self) {
-        if self.mode == Mode::Static || self.board.status().phase != Phase::Up {
-            return;
-        }
-        while let Some(event) = self.fabric.event() {
-            self.board
-                .record_event(format!("a component notified of an event: {}", query::hex(&event)));
-        }
-        let is_ours = self.entry_is_ours();
-        let Some(running) = &mut self.running else { return };
-        let before = running.inventory.clone();
-        match is_ours {
-            Some(true) => {}
-            Some(false) => return self.bring_back(),
-            None => return self.show(),
-        }
-        let watched = running.watch(&mut self.fabric);
-        self.record_withdrawn();
-        let Some(running) = &self.running else { return };
-        let again = match watched {
-            Ok(reports) => {
-                for report in &reports {
-                    self.board.record_event(told(report, &running.inventory));
-                }
-                let is_up = |report: &Report| {
-                    let more = report.more.iter().chain([&report.event]);
-                    more.into_iter().any(|event| matches!(event, Event::LinkUp(_)))
-                };
-                let bindings = &running.bindings;
-                let lacks = !self.trouble.is_empty() || !bindings.cut.is_empty();
-                reports.iter().any(|report| !report.severed.is_empty() || lacks && is_up(report))
-            }
-            Err(error) => {
-                self.board.record_event(with_causes(&error));
-                true
-            }
-        };
-        let changed = self.running.as_ref().is_some_and(|running| running.inventory != before);
-        if self.may_be_back() || again {
-            if let Err(error) = self.rediscover() {
-                self.board.record_event(with_causes(&error));
-                self.trouble.push(with_causes(&error));
-            }
-        } else if changed && let Err(error) = self.save() {
-            self.trouble.push(with_causes(&error));
-        }
-        self.report_pid_mismatches();
-        self.look_for_others();
-        self.show();
-    }
-
-    /// Tells what somebody else has changed since the last look.
-    fn look_for_others(&mut self) {
-        let Some(running) = &self.running else { return };
-        let manager = self.desired.manager().uuid;
-        for line in self.foreign.check(&mut self.fabric, running, manager) {
-            self.board.record_event(line);
-        }
-    }
-
-    /// Whether the entry switch is this FM's still; none where it does not answer, and all that can be done is to wait.
-    fn entry_is_ours(&mut self) -> Option<bool> {
-        const SILENT: &str = "the entry switch does not answer";
-        let now = super::discover::identify(&mut self.fabric, Way::Entry);
-        self.trouble.retain(|line| !line.starts_with(SILENT));
-        match now {
-            Ok(now) => {
-                let ours = self.desired.manager().uuid;
-                if now.primary.is_none() || now.primary_uuid == ours {
-                    return Some(now.primary_uuid == ours);
-                }
-                let owner = super::inventory::UuidText(now.primary_uuid);
-                let why = format!("the fabric belongs to the fabric manager {owner} now");
-                self.board.record_event(why.clone());
-                self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(why)));
-                None
-            }
-            Err(error) => {
-                self.trouble.push(format!("{SILENT}: {}", error.with_causes()));
-                None
-            }
-        }
-    }
-
-    /// The entry switch has forgotten whose it is.
-    fn bring_back(&mut self) {
-        self.board.record_event("the entry switch has nothing of what it was told");
-        if let Err(error) = self.rediscover() {
-            self.board.record_event(with_causes(&error));
-            self.trouble.push(with_causes(&error));
-        }
-        self.show();
-    }
-
-    /// Whether a link that is known to be down has an end that is up: what is there may have come back.
-    fn may_be_back(&mut self) -> bool {
-        let Some(running) = &self.running else { return false };
-        self.rounds = self.rounds.wrapping_add(1);
-        if self.rounds.is_multiple_of(ROUNDS) {
-            self.tried.clear();
-        }
-        let (inventory, mut half) = (&running.inventory, BTreeSet::new());
-        for &link in &inventory.down {
-            let is_up = |end: &PortRef| {
-                let switch = inventory.switch(end.switch).filter(|switch| switch.whole);
-                let way = switch.map(Switch::way);
-                let up =
-                    way.map(|way| super::discover::ports_up(&mut self.fabric, way, &[end.port]));
-                matches!(up, Some(Ok(list)) if list == [end.port])
-            };
-            if link.iter().any(is_up) {
-                half.insert(link);
-            }
-        }
-        let is_new = half.iter().any(|link| !self.tried.contains(link));
-        self.tried = half;
-        is_new
-    }
 }
 
 /// What a path costs that nobody knows.
 const NO_COST: PathCost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
-
-fn told(report: &Report, inventory: &Inventory) -> String {
-    let mut text = report.event.told(inventory);
-    if let Event::SwitchGone(_) = report.event {
-        text.push_str(", though a link to it is up");
-    }
-    for event in &report.more {
-        let _ = write!(text, "; {}", event.told(inventory)); // a String takes everything
-        if let Event::SwitchGone(_) = event {
-            text.push_str(": no way leads to it");
-        }
-    }
-    let mut add = |args: std::fmt::Arguments<'_>| {
-        let _ = text.write_fmt(args); // a String takes everything
-    };
-    add(format_args!("; {} entries of tables were sent", report.sent.entries));
-    for link in &report.hit {
-        add(format_args!("; the virtual link at {} has another way", link.host.bridge));
-    }
-    for link in &report.severed {
-        add(format_args!("; the virtual link at {} is cut", link.host.bridge));
-    }
-    for end in &report.left {
-        add(format_args!("; {end} cannot be reached, and may be bound still"));
-    }
-    if let Some(partition) = &report.partition {
-        add(format_args!("; {partition}"));
-    }
-    text
-}

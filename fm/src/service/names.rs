@@ -7,7 +7,7 @@
 use weft_parsers::cci::pbr::CrawlTarget;
 use weft_parsers::fabric::Pid;
 
-use super::desired::{DesiredState, parse_pid, parse_uuid};
+use super::desired::DesiredState;
 use crate::bind::{Bindings, Bridge, LinkEnd, Local, Remote};
 use crate::cci::Way;
 use crate::change::Running;
@@ -15,6 +15,7 @@ use crate::graph::{PortRef, SwitchId};
 use crate::inventory::{Inventory, Target, TargetKind};
 use crate::memory::Host;
 use crate::memory::map::LocalRange;
+use crate::text::{parse_pid, parse_uuid};
 
 /// What names mean in a fabric.
 #[derive(Clone, Copy)]

@@ -12,7 +12,6 @@ use weft_parsers::cci::{Header, Request as Command};
 use weft_parsers::fabric::{DrtEntry, Pid};
 use weft_rpc::Refused;
 
-use super::desired::{name_of, parse_pid};
 use super::display_names::DisplayNames;
 use super::request::{
     Access, BindingRow, CciAnswer, CostRow, PartRow, PidRow, Request, Response, RouteRow, Routes,
@@ -23,6 +22,7 @@ use crate::cci::{CallError, TransportError, Way};
 use crate::change::Running;
 use crate::inventory::{OWN_PORT, Switch, TargetKind};
 use crate::memory::Host;
+use crate::text::{name_of, parse_pid};
 use crate::topology;
 
 /// Bytes of a vector of PIDs.
@@ -67,7 +67,7 @@ impl Fm {
                 self.cdat(pid).map(Response::Bytes).map_err(refuse)
             }
             Request::Trace { host, hpa } => self.trace_of(host, *hpa),
-            _ => Err(Refused::bad_request("that is no question")),
+            _ => Err(Refused::bad_request("the request changes something: it is no query")),
         }
     }
 

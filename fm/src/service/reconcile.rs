@@ -15,7 +15,6 @@ use weft_parsers::cci::gfd_access::{Gdt, GdtDecoder, GdtRange, SatEntries, SatRa
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
 
-use super::desired::name_of;
 use super::names::{Binding, hosts, requesters};
 use crate::bind::{self, Bindings, Bridge, BridgeState, LinkEnd, Local, Remote};
 use crate::cci::{CallError, Fabric, Way};
@@ -24,6 +23,7 @@ use crate::graph::{Key, PortRef, SwitchId};
 use crate::inventory::{Gfd, Inventory, Partner, ReachedFrom, Switch, TargetKind};
 use crate::memory::{DECODERS, GROUPS_MAX, Host, Memory, Part, Share, group_bit};
 use crate::store::State;
+use crate::text::name_of;
 
 /// Extents of a group that are read.
 const EXTENTS_MAX: u32 = 64;

@@ -13,7 +13,6 @@
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
-use super::desired::{name_of, tag};
 use super::names::{Binding, Names};
 use super::reconcile::is_there;
 use super::{Fm, NO_COST, with_causes};
@@ -24,6 +23,7 @@ use crate::edge::{self, EdgeContext};
 use crate::graph::SwitchId;
 use crate::inventory::{Inventory, Role, Switch, UuidText};
 use crate::plan::send::Sent;
+use crate::text::{name_of, tag};
 
 impl Fm {
     /// Whether memory of which these GFDs show nothing is given anew: it is wanted, or they have been started again.

@@ -15,7 +15,7 @@ use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
 
 use super::board::{Mode, Phase};
-use super::desired::{DesiredMemory, name_of, tag};
+use super::desired::DesiredMemory;
 use super::names::{Binding, Names, hosts};
 use super::reconcile::{self, Reconciled};
 use super::{Fm, with_causes};
@@ -29,6 +29,7 @@ use crate::plan::send::{SendError, send};
 use crate::plan::wires::read_all;
 use crate::plan::{self, Assignment, Baseline, PlanError, PreviousRoutes};
 use crate::store::{State, Store, StoreError};
+use crate::text::{name_of, tag};
 use weft_parsers::fabric::Hpa;
 
 /// Why a fabric is not up.

@@ -11,8 +11,8 @@ use super::fake::{Kind, Shared};
 use super::fake_gfd::GfdState;
 use super::service::{shared, started};
 use crate::service::Request;
-use crate::service::desired::tag;
 use crate::store::State;
+use crate::text::tag;
 
 const POOL: &str = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = \"2GiB\"\nhpa = \"0x10000000000\"\n";
 

@@ -17,11 +17,12 @@ use super::fake_gfd::{BLOCK, GfdState};
 use crate::graph::{SwitchId, generate};
 use crate::inventory::UuidText;
 use crate::service::board::{Mode, Phase, Status};
-use crate::service::desired::{DesiredState, tag};
+use crate::service::desired::DesiredState;
 use crate::service::request::TopologyFormat;
 use crate::service::run::Service;
 use crate::service::{Fm, Request, Response, Setup, Vector};
 use crate::store::Store;
+use crate::text::tag;
 
 const THEM: Uuid = [0xF2; 16];
 

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use weft_fm::inventory::UuidText;
-use weft_fm::service::desired::is_name;
+use weft_fm::text::is_name;
 
 use super::layout::gim::OWN;
 use super::layout::{Layout, Part, PortRole, VppbBinding, uuid};

@@ -12,10 +12,11 @@ use rustls::pki_types::ServerName;
 use weft_base::causes::with_causes;
 use weft_fm::cci::{Fabric, Identity, Peer, RetryPolicy, Socket};
 use weft_fm::service::board::Mode;
-use weft_fm::service::desired::{DesiredState, parse_uuid};
+use weft_fm::service::desired::DesiredState;
 use weft_fm::service::run::Service;
 use weft_fm::service::{Fm, Setup};
 use weft_fm::store::Store;
+use weft_fm::text::parse_uuid;
 use weft_parsers::cci::Uuid;
 use weft_parsers::cci::mctp::MessageType;
 

@@ -1,0 +1,170 @@
+//! Looking after a fabric that is up: what has come or gone, and what somebody else has changed.
+//!
+//! Shape: [`Fm::watch`], called again and again: events of components and of links -> new tables, a discovery, records.
+//! Units: calls of [`Fm::watch`].
+//! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/fm.md.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::board::{Mode, Phase};
+use super::{Fm, query, with_causes};
+use crate::cci::Way;
+use crate::change::{Event, Report};
+use crate::graph::PortRef;
+use crate::inventory::{Inventory, Switch};
+
+/// Looks between two tries to find a component that does not come back by itself.
+const ROUNDS: u32 = 16;
+
+impl Fm {
+    /// Looks what has come or gone, and deals with it.
+    pub fn watch(&mut self) {
+        if self.mode == Mode::Static || self.board.status().phase != Phase::Up {
+            return;
+        }
+        while let Some(event) = self.fabric.event() {
+            self.board
+                .record_event(format!("a component notified of an event: {}", query::hex(&event)));
+        }
+        let is_ours = self.entry_is_ours();
+        let Some(running) = &mut self.running else { return };
+        let before = running.inventory.clone();
+        match is_ours {
+            Some(true) => {}
+            Some(false) => return self.bring_back(),
+            None => return self.show(),
+        }
+        let watched = running.watch(&mut self.fabric);
+        self.record_withdrawn();
+        let Some(running) = &self.running else { return };
+        let again = match watched {
+            Ok(reports) => {
+                for report in &reports {
+                    self.board.record_event(told(report, &running.inventory));
+                }
+                let is_up = |report: &Report| {
+                    let more = report.more.iter().chain([&report.event]);
+                    more.into_iter().any(|event| matches!(event, Event::LinkUp(_)))
+                };
+                let bindings = &running.bindings;
+                let lacks = !self.trouble.is_empty() || !bindings.cut.is_empty();
+                reports.iter().any(|report| !report.severed.is_empty() || lacks && is_up(report))
+            }
+            Err(error) => {
+                self.board.record_event(with_causes(&error));
+                true
+            }
+        };
+        let changed = self.running.as_ref().is_some_and(|running| running.inventory != before);
+        if self.may_be_back() || again {
+            if let Err(error) = self.rediscover() {
+                self.board.record_event(with_causes(&error));
+                self.trouble.push(with_causes(&error));
+            }
+        } else if changed && let Err(error) = self.save() {
+            self.trouble.push(with_causes(&error));
+        }
+        self.report_pid_mismatches();
+        self.look_for_others();
+        self.show();
+    }
+
+    /// Tells what somebody else has changed since the last look.
+    fn look_for_others(&mut self) {
+        let Some(running) = &self.running else { return };
+        let manager = self.desired.manager().uuid;
+        for line in self.foreign.check(&mut self.fabric, running, manager) {
+            self.board.record_event(line);
+        }
+    }
+
+    /// Whether the entry switch is this FM's still; none where it does not answer, and all that can be done is to wait.
+    fn entry_is_ours(&mut self) -> Option<bool> {
+        const SILENT: &str = "the entry switch does not answer";
+        let now = crate::discover::identify(&mut self.fabric, Way::Entry);
+        self.trouble.retain(|line| !line.starts_with(SILENT));
+        match now {
+            Ok(now) => {
+                let ours = self.desired.manager().uuid;
+                if now.primary.is_none() || now.primary_uuid == ours {
+                    return Some(now.primary_uuid == ours);
+                }
+                let owner = crate::inventory::UuidText(now.primary_uuid);
+                let why = format!("the fabric belongs to the fabric manager {owner} now");
+                self.board.record_event(why.clone());
+                self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(why)));
+                None
+            }
+            Err(error) => {
+                self.trouble.push(format!("{SILENT}: {}", error.with_causes()));
+                None
+            }
+        }
+    }
+
+    /// The entry switch has forgotten whose it is.
+    fn bring_back(&mut self) {
+        self.board.record_event("the entry switch has nothing of what it was told");
+        if let Err(error) = self.rediscover() {
+            self.board.record_event(with_causes(&error));
+            self.trouble.push(with_causes(&error));
+        }
+        self.show();
+    }
+
+    /// Whether a link that is known to be down has an end that is up: what is there may have come back.
+    fn may_be_back(&mut self) -> bool {
+        let Some(running) = &self.running else { return false };
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.rounds.is_multiple_of(ROUNDS) {
+            self.tried.clear();
+        }
+        let (inventory, mut half) = (&running.inventory, BTreeSet::new());
+        for &link in &inventory.down {
+            let is_up = |end: &PortRef| {
+                let switch = inventory.switch(end.switch).filter(|switch| switch.whole);
+                let way = switch.map(Switch::way);
+                let up =
+                    way.map(|way| crate::discover::ports_up(&mut self.fabric, way, &[end.port]));
+                matches!(up, Some(Ok(list)) if list == [end.port])
+            };
+            if link.iter().any(is_up) {
+                half.insert(link);
+            }
+        }
+        let is_new = half.iter().any(|link| !self.tried.contains(link));
+        self.tried = half;
+        is_new
+    }
+}
+
+fn told(report: &Report, inventory: &Inventory) -> String {
+    let mut text = report.event.told(inventory);
+    if let Event::SwitchGone(_) = report.event {
+        text.push_str(", though a link to it is up");
+    }
+    for event in &report.more {
+        let _ = write!(text, "; {}", event.told(inventory)); // a String takes everything
+        if let Event::SwitchGone(_) = event {
+            text.push_str(": no way leads to it");
+        }
+    }
+    let mut add = |args: std::fmt::Arguments<'_>| {
+        let _ = text.write_fmt(args); // a String takes everything
+    };
+    add(format_args!("; {} entries of tables were sent", report.sent.entries));
+    for link in &report.hit {
+        add(format_args!("; the virtual link at {} has another way", link.host.bridge));
+    }
+    for link in &report.severed {
+        add(format_args!("; the virtual link at {} is cut", link.host.bridge));
+    }
+    for end in &report.left {
+        add(format_args!("; {end} cannot be reached, and may be bound still"));
+    }
+    if let Some(partition) = &report.partition {
+        add(format_args!("; {partition}"));
+    }
+    text
+}

@@ -1,0 +1,95 @@
+//! Names, tags, UUIDs, PIDs, sizes and addresses as people write them.
+//!
+//! Shape: text <-> [`Uuid`], [`Pid`], numbers; errors say what was expected and what was found.
+//! Units: bytes.
+//! Source: docs/fm.md; UUIDs as RFC 9562 section 4 writes them.
+
+use weft_parsers::cci::Uuid;
+use weft_parsers::fabric::Pid;
+
+/// Whether a name cannot be taken for a PID, a port or a bridge.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    // A PID or FFF, or a UUID without its dashes; acc0 is neither.
+    let is_pid = u16::from_str_radix(name, 16).is_ok_and(|bits| bits <= 0xFFF);
+    let is_number = is_pid || parse_uuid(name).is_ok();
+    let is_place = name.strip_prefix('s').is_some_and(|rest| {
+        !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit() || c == '.')
+    });
+    !name.is_empty() && name.chars().all(good) && !is_number && !is_place && name != "entry"
+}
+
+/// The tag of a name.
+///
+/// # Errors
+/// It is empty, or too long.
+pub fn tag(name: &str) -> Result<Uuid, String> {
+    let mut tag = [0; 16];
+    match tag.get_mut(..name.len()) {
+        Some(place) if !name.is_empty() && !name.contains('\0') => {
+            place.copy_from_slice(name.as_bytes());
+        }
+        _ => return Err(format!("expected a name of 1 to 16 bytes, found {name:?}")),
+    }
+    Ok(tag)
+}
+
+/// The name of a tag: its text, or its bytes.
+#[must_use]
+pub fn name_of(tag: &Uuid) -> String {
+    let len = tag.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let text = std::str::from_utf8(tag.get(..len).unwrap_or_default()).ok();
+    let text = text.filter(|text| !text.is_empty() && !text.chars().any(char::is_control));
+    text.map_or_else(|| crate::inventory::UuidText(*tag).to_string(), str::to_owned)
+}
+
+/// A UUID as people write it.
+///
+/// # Errors
+/// It is none.
+pub fn parse_uuid(text: &str) -> Result<Uuid, String> {
+    let bad = || format!("expected a UUID of 32 hexadecimal digits, found {text:?}");
+    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
+    let digits = std::str::from_utf8(&digits).map_err(|_| bad())?;
+    if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(bad());
+    }
+    u128::from_str_radix(digits, 16).map(u128::to_be_bytes).map_err(|_| bad())
+}
+
+/// A PID: three hexadecimal digits or fewer.
+///
+/// # Errors
+/// It is none, or FFF.
+pub fn parse_pid(text: &str) -> Result<Pid, String> {
+    let bits = u16::from_str_radix(text, 16).ok().filter(|_| !text.starts_with('+'));
+    let pid = bits.and_then(Pid::assignable);
+    pid.ok_or_else(|| format!("expected a PID of 000 to ffe, found {text:?}"))
+}
+
+/// Bytes, with a unit or without.
+///
+/// # Errors
+/// It is no size.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let bad = || format!("expected bytes, or a number with KiB, MiB, GiB or TiB, found {text:?}");
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((text, 0));
+    let number: u64 = number.trim().parse().map_err(|_| bad())?;
+    number.checked_mul(1 << shift).ok_or_else(bad)
+}
+
+/// An address: hexadecimal with 0x, or decimal.
+///
+/// # Errors
+/// It is none.
+pub fn parse_address(text: &str) -> Result<u64, String> {
+    let digits = text.replace('_', "");
+    let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => digits.parse(),
+    };
+    number.map_err(|_| format!("expected an address, found {text:?}"))
+}
