@@ -312,7 +312,11 @@ def python(name):
     return ran + pytest(name, [".venv/bin/python", "-m", "pytest", "-q", "-rs", "tests/py"], BINARY_ENV)
 
 
-EXAMPLES = [("weft-parsers", "parse_frame")]
+EXAMPLES = [
+    ("weft-parsers", "parse_frame"),
+    ("weft-dataplane", "two_ports"),
+    ("weft-sim", "latency"),
+]
 TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"))
 # The profile `dev`, as all tests: its dependencies are built once, and it checks what it asserts.
 BINARY_ENV = {"WEFT_BIN": os.path.join(TARGET, "debug", "weft")}

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpLink};
 use weft_dataplane::pbr::TableError;
 use weft_dataplane::pipeline::{
-    BuildError, Built, Core, Lane, Timing, build, chunks_beside_buffer,
+    BuildError, Core, Lane, Switch, SwitchBuilder, chunks_beside_buffer,
 };
 use weft_dataplane::pool::{Pool, PoolError};
 use weft_dataplane::port::null::{Null, NullConfig};
@@ -140,14 +140,12 @@ impl NullPath {
         let beside = chunks_beside_buffer(count, workers, switch.tx_ring_frames);
         let chunks = CHUNKS_MIN.max(CELLS as usize + beside);
         let pool = Pool::map(chunks, FRAME_LEN_MAX)?;
-        let of = |worker| (worker..count).step_by(workers).filter_map(PortId::new).collect();
-        let spread: Vec<Vec<PortId>> = (0..workers).map(of).collect();
-        let Built { core, lanes } =
-            build(switch, &pool, &spread, Timing::Live).map_err(Box::new)?;
-        let port = |id: &PortId| port(*id, templates(id.index())?);
-        let ports = |own: &Vec<PortId>| own.iter().map(port).collect();
-        let ports = spread.iter().map(ports).collect::<Result<Vec<Vec<_>>, NullPathError>>()?;
-        Ok(Self { core, lanes: lanes.into_iter().zip(ports).collect(), spread })
+        let ports = (0..count).filter_map(PortId::new);
+        let ports = ports.map(|id| port(id, templates(id.index())?));
+        let ports = ports.collect::<Result<Vec<_>, NullPathError>>()?;
+        let builder = SwitchBuilder::new(ports).config(switch).workers(workers).pool(pool);
+        let Switch { core, lanes, spread } = builder.build().map_err(Box::new)?;
+        Ok(Self { core, lanes, spread })
     }
 }
 

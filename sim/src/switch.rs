@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::desc::Desc;
-use weft_dataplane::pipeline::{BuildError, Core, Lane, Step, Timing, build, chunks_beside_buffer};
+use weft_dataplane::pipeline::{
+    BuildError, Core, Lane, Step, SwitchBuilder, Timing, chunks_beside_buffer,
+};
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::Port;
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::trace::Tracer;
-use weft_dataplane::types::PortId;
 
 /// What is around the switching core.
 #[derive(Clone, Debug)]
@@ -68,7 +69,7 @@ impl Switch {
     /// Builds a switch; the ends are those of its ports' peers, in the order of the ports.
     ///
     /// # Errors
-    /// As [`build`].
+    /// As [`SwitchBuilder::build`].
     ///
     /// # Panics
     /// Never: a switch has the one lane that it is built with.
@@ -81,7 +82,7 @@ impl Switch {
     /// Builds a switch on `ends` of cables, one a port, in their order.
     ///
     /// # Errors
-    /// As [`build`].
+    /// As [`SwitchBuilder::build`].
     ///
     /// # Panics
     /// As [`Switch::new`].
@@ -109,13 +110,12 @@ impl Switch {
             })
             .zip(config.ports.iter().map(|port| port.frame_len_max))
             .collect();
-        let spread = [(0..count).filter_map(PortId::new).collect()];
-        let built = build(config, &pool, &spread, Timing::Virtual)?;
         let ports = wires.into_iter().zip(ends).map(|((wire, frame_len_max), end)| {
             Box::new(Wire::new(wire, frame_len_max, end)) as Box<dyn Port>
         });
-        let ports = ports.collect();
-        let lane = built.lanes.into_iter().next().expect("one worker was asked for");
+        let builder = SwitchBuilder::new(ports.collect()).config(config).pool(pool);
+        let built = builder.timing(Timing::Virtual).build()?;
+        let (lane, ports) = built.lanes.into_iter().next().expect("one worker was asked for");
         Ok(Self {
             lane,
             ports,

@@ -49,6 +49,25 @@ pub enum BuildError {
     /// The tables for TLPs cannot be made.
     #[error(transparent)]
     Tables(#[from] TableError),
+    /// Ports that do not go with the configuration.
+    #[error("{had} ports: the configuration has {want}")]
+    Ports {
+        /// How many were given.
+        had: usize,
+        /// How many are configured.
+        want: usize,
+    },
+    /// Too few workers, or too many.
+    #[error("{had} workers: expected 1 to {ports}, the number of ports")]
+    Workers {
+        /// How many were asked for.
+        had: usize,
+        /// Ports of the switch.
+        ports: usize,
+    },
+    /// A port does not start.
+    #[error(transparent)]
+    Port(#[from] Box<crate::port::PortOpenError>),
     /// A port belongs to no worker or to several.
     #[error("each port belongs to one worker, but {0:?} does not")]
     Spread(PortId),

@@ -6,6 +6,7 @@
 //! Source: docs/spec/pipeline.md §1 to §11; ARCHITECTURE.md "The path of a frame".
 
 mod build;
+mod builder;
 mod burst;
 mod context;
 mod cross;
@@ -40,6 +41,7 @@ mod uplink;
 mod xoff;
 
 pub use build::{BuildError, Built, build, chunks_beside_buffer, limit_learning};
+pub use builder::{Switch, SwitchBuilder};
 pub use lane::Lane;
 pub use ledger::{Ledger, PortLedger, QueueLedger};
 pub use switch_core::{Core, FastCore};

@@ -23,7 +23,7 @@ use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::groups::Group;
 use weft_dataplane::islip::Discipline;
 use weft_dataplane::lag::Lag;
-use weft_dataplane::pipeline::{Built, Ledger, Timing, build};
+use weft_dataplane::pipeline::{Built, Ledger, Switch, SwitchBuilder, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::null::{Null, NullConfig};
 use weft_dataplane::port::{Port, PortCaps, PortError};
@@ -245,24 +245,21 @@ fn run_with<T: Tracer>(
     trace: &mut T,
 ) -> (u64, Ledger) {
     let pool = Pool::in_memory(2_600, 1_518).unwrap();
-    let mut spread = vec![Vec::new(); workers];
-    for port in (0..PORTS).filter_map(PortId::new) {
-        spread[port.index() % workers].push(port);
-    }
-    let Built { core, mut lanes } = build(config, &pool, &spread, timing).unwrap();
     let sent = Arc::new(AtomicU64::new(0));
-    let mut lane_ports: Vec<_> = spread.iter().map(|own| ports(own, &sent)).collect();
+    let all: Vec<_> = (0..PORTS).filter_map(PortId::new).collect();
+    let builder = SwitchBuilder::new(ports(&all, &sent)).config(config).workers(workers);
+    let Switch { core, mut lanes, .. } = builder.pool(pool).timing(timing).build().unwrap();
     let mut now = Instant::ZERO;
     for step in 0..steps {
         now = Instant::from_ns(step * step_ns);
-        for (lane, ports) in lanes.iter_mut().zip(&mut lane_ports) {
+        for (lane, ports) in &mut lanes {
             lane.step(now, ports, trace);
         }
         if step % 64 == 0 {
             assert_eq!(Ledger::read(&core).imbalance(), 0, "step {step}");
         }
     }
-    for (lane, ports) in lanes.iter_mut().zip(&mut lane_ports).rev() {
+    for (lane, ports) in lanes.iter_mut().rev() {
         lane.stop(now, ports, trace);
     }
     let ledger = Ledger::read(&core);
@@ -335,11 +332,8 @@ fn a_station_that_sends_does_not_grow_old() {
     config.forward.ageing = Span::from_ms(2_000);
     config.forward.fdb_capacity = 64; // so that a step looks at all of it
     let pool = Pool::in_memory(2_600, 1_518).unwrap();
-    let own: Vec<PortId> = (0..PORTS).filter_map(PortId::new).collect();
-    let Built { core, mut lanes } =
-        build(config, &pool, core::slice::from_ref(&own), Timing::Live).unwrap();
     let station = |port: usize| [2, 0, 0, 0, 0, u8::try_from(port).unwrap()];
-    let make = |port: &PortId| {
+    let make = |port: PortId| {
         let (to, from) = (station((port.index() + 1) % PORTS), station(port.index()));
         let frame = [&to[..], &from, &[0x88, 0xB7], &[0; 46]].concat();
         let config = NullConfig {
@@ -352,13 +346,15 @@ fn a_station_that_sends_does_not_grow_old() {
         };
         Box::new(Null::generator(config).unwrap()) as Box<dyn Port>
     };
-    let mut ports: Vec<_> = own.iter().map(make).collect();
+    let ports = (0..PORTS).filter_map(PortId::new).map(make).collect();
+    let mut switch = SwitchBuilder::new(ports).config(config).pool(pool).build().unwrap();
     for step in 0..1_000 {
-        lanes[0].step(Instant::from_ns(step * 10_000_000), &mut ports, &mut NoTrace);
+        switch.step(Instant::from_ns(step * 10_000_000));
     }
+    let core = &switch.core;
     assert_eq!(core.fdb.counters().aged, 0);
     assert_eq!(core.fdb.counters().learned, PORTS as u64);
-    let ledger = Ledger::read(&core);
+    let ledger = Ledger::read(core);
     assert!(ledger.tx >= 1_000 * PORTS as u64, "{ledger:?}");
 }
 

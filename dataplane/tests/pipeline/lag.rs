@@ -20,7 +20,7 @@ use weft_dataplane::batch::Batch;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::lag::{Lag, LagError};
-use weft_dataplane::pipeline::{Core, Lane, Ledger, Timing, build};
+use weft_dataplane::pipeline::{Core, Lane, Ledger, SwitchBuilder};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortError};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
@@ -101,14 +101,14 @@ impl Rig {
     fn new(config: SwitchConfig) -> Self {
         let pool = Pool::in_memory(4_000, memory::FRAME_LEN_MAX).unwrap();
         let ids: Vec<_> = (0..PORTS).filter_map(PortId::new).collect();
-        let mut built = build(config, &pool, std::slice::from_ref(&ids), Timing::Live).unwrap();
         let wires = Arc::new(Mutex::new(Wires::default()));
         let line = |&port: &PortId| {
             let caps = memory::caps();
             Box::new(Line { caps, port, wires: wires.clone() }) as Box<dyn Port>
         };
         let ports = ids.iter().map(line).collect();
-        let (core, lane) = (built.core, built.lanes.remove(0));
+        let mut built = SwitchBuilder::new(ports).config(config).pool(pool).build().unwrap();
+        let (core, (lane, ports)) = (built.core, built.lanes.remove(0));
         Self { core, lane, ports, wires, now: Instant::ZERO }
     }
 

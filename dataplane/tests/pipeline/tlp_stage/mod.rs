@@ -20,7 +20,7 @@ use weft_dataplane::pbr::{
     Access, Binding, Bridge, EdgePort, Fast, Ldst, Prefixes, Refusal, Role, Side, Tables, Vcs,
     Vppb, Window,
 };
-use weft_dataplane::pipeline::{AGENT_MAC, Built, Lane, Ledger, Timing, agent_port_mac, build};
+use weft_dataplane::pipeline::{AGENT_MAC, Lane, Ledger, Switch, SwitchBuilder, agent_port_mac};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortError};
 use weft_dataplane::stats::DropReason;
@@ -151,24 +151,18 @@ impl Rig {
             port.parse.port_mac = mac(at);
         }
         let pool = Pool::in_memory(4_096, memory::FRAME_LEN_MAX).unwrap();
-        let spread = vec![(0..PORTS).map(id).collect::<Vec<_>>()];
-        let Built { core, mut lanes } = build(config, &pool, &spread, Timing::Live).unwrap();
-        let ports = core.snapshot.load().tlp_ports;
-        core.tables.store(Arc::new(tables(ports)));
         let desks = || (0..PORTS).map(|_| Desk::default()).collect::<Vec<_>>();
         let (rx, tx) = (desks(), desks());
         let ports = rx.iter().zip(&tx).map(|(rx, tx)| {
             let (rx, tx) = (rx.clone(), tx.clone());
             Box::new(Listed { caps: memory::caps(), rx, tx }) as Box<dyn Port>
         });
-        let mut rig = Self {
-            lane: lanes.remove(0),
-            ports: ports.collect(),
-            rx,
-            tx,
-            now: Instant::ZERO,
-            trace: None,
-        };
+        let builder = SwitchBuilder::new(ports.collect()).config(config).pool(pool);
+        let Switch { core, mut lanes, .. } = builder.build().unwrap();
+        let tlp_ports = core.snapshot.load().tlp_ports;
+        core.tables.store(Arc::new(tables(tlp_ports)));
+        let (lane, ports) = lanes.remove(0);
+        let mut rig = Self { lane, ports, rx, tx, now: Instant::ZERO, trace: None };
         rig.step();
         rig
     }
