@@ -6,18 +6,14 @@
 
 use weft_parsers::Head;
 
-use crate::config::{PriMaps, Trust};
+use crate::config::{PriMaps, PriSource};
 use crate::types::Pri;
-
-const TAG: usize = 1;
-const IP: usize = 2;
-const TC: usize = 4;
 
 /// One port's rules.
 #[derive(Clone, Debug)]
 pub struct Classifier {
-    /// What decides, by what a frame carries: bit 0 a tag, bit 1 an IP header, bit 2 a TC.
-    by: [Option<Trust>; 8],
+    /// What decides, by what a frame carries ([`Head::carries`]).
+    by: [Option<PriSource>; PriSource::SETS],
     default_pri: Pri,
     maps: PriMaps,
 }
@@ -25,33 +21,18 @@ pub struct Classifier {
 impl Classifier {
     /// Rules that look at `trust` in order and fall back to `default_pri`.
     #[must_use]
-    pub fn new(trust: &[Trust], default_pri: Pri, maps: &PriMaps) -> Self {
-        let carried = |trust: Trust| match trust {
-            Trust::Pcp => TAG,
-            Trust::Dscp => IP,
-            Trust::Tc => TC,
-        };
-        let first = |what: usize| trust.iter().copied().find(|&t| what & carried(t) != 0);
-        Self { by: core::array::from_fn(first), default_pri, maps: maps.clone() }
+    pub fn new(trust: &[PriSource], default_pri: Pri, maps: &PriMaps) -> Self {
+        let by = core::array::from_fn(|carried| PriSource::deciding(trust, carried));
+        Self { by, default_pri, maps: maps.clone() }
     }
 
     /// The priority of a frame, and which source decided (`None`: the port's default).
     #[inline]
     #[must_use]
-    #[expect(clippy::indexing_slicing, reason = "a PCP is below 8, a DSCP and TC[7:2] below 64")]
-    pub fn pri(&self, head: &Head) -> (Pri, Option<Trust>) {
-        let (tci, dscp, tc) = (head.tci(), head.dscp(), head.tc());
-        let mut carries = usize::from(tci.is_some()) * TAG;
-        carries |= usize::from(dscp.is_some()) * IP;
-        carries |= usize::from(tc.is_some()) * TC;
-        let by = self.by[carries];
-        let found = match by {
-            Some(Trust::Pcp) => tci.map(|tci| self.maps.pcp_to_pri[tci.pcp().get() as usize & 7]),
-            Some(Trust::Dscp) => dscp.map(|d| self.maps.dscp_to_pri[d.get() as usize & 63]),
-            Some(Trust::Tc) => tc.map(|tc| self.maps.tc_to_pri[tc.0 as usize >> 2 & 63]),
-            None => None,
-        };
-        (found.unwrap_or(self.default_pri), by)
+    pub fn pri(&self, head: &Head) -> (Pri, Option<PriSource>) {
+        let by = self.by.get(head.carries()).copied().flatten();
+        let found = by.and_then(|source| self.maps.of(source).get(head.code(source)));
+        (found.copied().unwrap_or(self.default_pri), by)
     }
 }
 
@@ -77,7 +58,9 @@ mod tests {
         let tagged = [&[0x81, 0, 0x20, 5][..], &ip].concat();
         let mut gen1 = with(&[0x88, 0xB5, 0, 0, 0, 0, 0, 0, 0, 0]);
         gen1[6] = 0x24;
-        let (pcp, dscp, tc) = (Trust::Pcp, Trust::Dscp, Trust::Tc);
+        let mpls = [0x88, 0x47, 0x00, 0x01, 0x0B, 0x40]; // EXP 5
+        let tagged_mpls = [&[0x81, 0, 0x20, 5][..], &mpls].concat();
+        let [pcp, dscp, tc, exp] = PriSource::ALL;
         #[rustfmt::skip] // columns: name, frame, trust, want
         let cases = [
             ("pcp 1 before dscp",  with(&tagged), vec![pcp, dscp, tc], (1, Some(pcp))),
@@ -85,6 +68,11 @@ mod tests {
             ("dscp without a tag", with(&ip),     vec![pcp, dscp, tc], (3, Some(dscp))),
             ("dscp not trusted",   with(&ip),     vec![pcp, tc],       (2, None)),
             ("tc of gen1",         gen1,          vec![pcp, dscp, tc], (3, Some(tc))),
+            ("exp 5 as a pcp",     with(&mpls),   vec![pcp, exp],      (3, Some(exp))),
+            ("exp before pcp",     with(&tagged_mpls), vec![exp, pcp], (3, Some(exp))),
+            ("exp behind a tag",   with(&tagged_mpls), vec![pcp, exp], (1, Some(pcp))),
+            ("exp not trusted",    with(&mpls),   vec![pcp, dscp, tc], (2, None)),
+            ("no exp in IP",       with(&ip),     vec![exp, dscp],     (3, Some(dscp))),
             ("nothing carried",    with(&[8, 6]), vec![pcp, dscp, tc], (2, None)),
             ("nothing trusted",    with(&tagged), vec![],              (2, None)),
         ];

@@ -6,6 +6,7 @@
 //! Source: docs/spec/pipeline.md §1 to §12.
 
 use weft_parsers::ParseConfig;
+pub use weft_parsers::PriSource;
 use weft_parsers::tlp::{Mode, Oui};
 
 use crate::egress::EgressConfig;
@@ -54,7 +55,7 @@ pub struct PortConfig {
     /// How frames are read here; also the format that it may send.
     pub parse: ParseConfig,
     /// Which fields decide a frame's priority, first to last.
-    pub trust: Vec<Trust>,
+    pub trust: Vec<PriSource>,
     /// Priority of a frame that carries none of them.
     pub default_pri: Pri,
     /// VLANs.
@@ -172,29 +173,6 @@ impl PortConfig {
     }
 }
 
-/// A field that can decide a frame's priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// VLAN PCP.
-    Pcp,
-    /// DSCP of IPv4 or IPv6.
-    Dscp,
-    /// Traffic Class of AFH.
-    Tc,
-}
-
-impl Trust {
-    /// The name in the configuration.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pcp => "pcp",
-            Self::Dscp => "dscp",
-            Self::Tc => "tc",
-        }
-    }
-}
-
 /// From wire fields to priorities (docs/spec/pipeline.md §2).
 #[derive(Clone, Debug)]
 pub struct PriMaps {
@@ -204,6 +182,8 @@ pub struct PriMaps {
     pub dscp_to_pri: [Pri; 64],
     /// By bits 7:2 of the Traffic Class byte.
     pub tc_to_pri: [Pri; 64],
+    /// By EXP of the top MPLS label.
+    pub exp_to_pri: [Pri; 8],
 }
 
 impl PriMaps {
@@ -231,6 +211,30 @@ impl PriMaps {
             pcp_to_pri: core::array::from_fn(|i| of_pcp(low(i))),
             dscp_to_pri: core::array::from_fn(|i| of_pcp(low(i) >> 3)),
             tc_to_pri: core::array::from_fn(|i| of_tc(low(i))),
+            exp_to_pri: core::array::from_fn(|i| of_pcp(low(i))),
+        }
+    }
+
+    /// The map of one source, by its code.
+    #[inline]
+    #[must_use]
+    pub const fn of(&self, source: PriSource) -> &[Pri] {
+        match source {
+            PriSource::Pcp => &self.pcp_to_pri,
+            PriSource::Dscp => &self.dscp_to_pri,
+            PriSource::Tc => &self.tc_to_pri,
+            PriSource::Exp => &self.exp_to_pri,
+        }
+    }
+
+    /// The map of one source, to change.
+    #[must_use]
+    pub const fn of_mut(&mut self, source: PriSource) -> &mut [Pri] {
+        match source {
+            PriSource::Pcp => &mut self.pcp_to_pri,
+            PriSource::Dscp => &mut self.dscp_to_pri,
+            PriSource::Tc => &mut self.tc_to_pri,
+            PriSource::Exp => &mut self.exp_to_pri,
         }
     }
 }
@@ -433,7 +437,7 @@ impl SwitchConfig {
             name: name.clone(),
             rate: sizes.rate,
             parse: ParseConfig::DEFAULT,
-            trust: vec![Trust::Pcp, Trust::Dscp, Trust::Tc],
+            trust: PriSource::DEFAULT_TRUST.to_vec(),
             default_pri: Pri::default(),
             vlan: crate::vlan::PortMode::default(),
             learned_max: u32::MAX,

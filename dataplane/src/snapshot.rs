@@ -9,7 +9,7 @@ use weft_parsers::{AfhMode, Ecn, Format, Head};
 
 use crate::buffer::{BufferError, BufferPlan, Thresholds};
 use crate::classify::Classifier;
-use crate::config::{BufferConfig, EcnMark, PortConfig, PortRole, SwitchConfig};
+use crate::config::{BufferConfig, EcnMark, PortConfig, PortRole, PriSource, SwitchConfig};
 use crate::ecn::{EcnError, EcnProfile};
 use crate::groups::{GroupError, GroupTable};
 use crate::lag::{LagError, Links};
@@ -373,9 +373,9 @@ fn check_pris(config: &SwitchConfig, pris: PriSet) -> Result<(), SnapshotError> 
             Some(pri) => Err(SnapshotError::Pri { what, pri: pri.get(), highest }),
             None => Ok(()),
         };
-    within("pcp_to_pri", &mut config.maps.pcp_to_pri.iter().copied())?;
-    within("dscp_to_pri", &mut config.maps.dscp_to_pri.iter().copied())?;
-    within("tc_to_pri", &mut config.maps.tc_to_pri.iter().copied())?;
+    for source in PriSource::ALL {
+        within(source.map_key(), &mut config.maps.of(source).iter().copied())?;
+    }
     within("default_pri", &mut config.ports.iter().map(|port| port.default_pri))?;
     let tlp = &config.tlp;
     within("tlp_tc_to_pri", &mut tlp.tc_to_pri.iter().copied())?;

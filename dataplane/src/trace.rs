@@ -34,7 +34,7 @@ pub enum Event {
         format: &'static str,
         /// Priority.
         pri: u8,
-        /// What decided: `pcp`, `dscp`, `tc`, `tlp` (kind and Traffic Class of a TLP) or `default`.
+        /// What decided: `pcp`, `dscp`, `tc`, `exp`, `tlp` (kind and Traffic Class of a TLP) or `default`.
         by: &'static str,
         /// VLAN.
         vid: u16,

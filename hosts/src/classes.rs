@@ -1,12 +1,12 @@
 //! Which priority a frame belongs to, as the switch's defaults have it.
 //!
-//! Shape: [`PriMap`] holds three tables (PCP 8, DSCP 64, TC 64) and the order in which they are
+//! Shape: [`PriMap`] holds four tables (PCP 8, DSCP 64, TC 64, EXP 8) and the order in which they are
 //! asked; header in, [`Pri`] out, and back: the PFC classes of a priority.
 //! Units: none.
 //! Source: docs/spec/pipeline.md §2; docs/spec/wire-formats.md §1.4b. Written apart from the switch's own classifier,
 //! so that counts per priority on both sides check each other.
 
-pub use weft_dataplane::config::Trust;
+pub use weft_parsers::PriSource;
 
 use weft_dataplane::config::PriMaps;
 use weft_dataplane::types::{PRIS_MAX, Pri, PriSet};
@@ -16,13 +16,15 @@ use weft_parsers::{Head, TrafficClass};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriMap {
     /// Fields in the order in which they are asked; the first one that the frame has decides.
-    pub trust: [Option<Trust>; 3],
+    pub trust: [Option<PriSource>; PriSource::COUNT],
     /// Priority by PCP; PFC class c stops `pcp[c]`.
     pub pcp: [Pri; 8],
     /// Priority by DSCP.
     pub dscp: [Pri; 64],
     /// Priority by `TC[7:2]`.
     pub tc: [Pri; 64],
+    /// Priority by EXP of an MPLS label.
+    pub exp: [Pri; 8],
     /// Priority of a frame with none of the trusted fields.
     pub default_pri: Pri,
 }
@@ -52,22 +54,24 @@ impl PriMap {
     fn with(pcp: [Pri; 8], by_tc: impl Fn(TrafficClass) -> Pri) -> Self {
         let by_code = |code: usize| pcp.get(code >> 3).copied().unwrap_or_default();
         Self {
-            trust: [Some(Trust::Pcp), Some(Trust::Dscp), Some(Trust::Tc)],
+            trust: [Some(PriSource::Pcp), Some(PriSource::Dscp), Some(PriSource::Tc), None],
             pcp,
             dscp: core::array::from_fn(by_code),
             tc: core::array::from_fn(|index| by_tc(TrafficClass(index.to_le_bytes()[0] << 2))),
+            exp: pcp,
             default_pri: Pri::default(),
         }
     }
 
-    /// What a port of a switch with `maps` does that trusts `trust`, first to last (three at most).
+    /// What a port of a switch with `maps` does that trusts `trust`, first to last.
     #[must_use]
-    pub fn of_port(maps: &PriMaps, trust: &[Trust], default_pri: Pri) -> Self {
+    pub fn of_port(maps: &PriMaps, trust: &[PriSource], default_pri: Pri) -> Self {
         Self {
             trust: core::array::from_fn(|at| trust.get(at).copied()),
             pcp: maps.pcp_to_pri,
             dscp: maps.dscp_to_pri,
             tc: maps.tc_to_pri,
+            exp: maps.exp_to_pri,
             default_pri,
         }
     }
@@ -75,12 +79,15 @@ impl PriMap {
     /// Priority of a frame.
     #[must_use]
     pub fn pri(&self, head: &Head) -> Pri {
-        let asked = |trust: &Trust| match trust {
-            Trust::Pcp => head.tci().and_then(|tci| self.of_class(tci.pcp().get())),
-            Trust::Dscp => {
+        let asked = |trust: &PriSource| match trust {
+            PriSource::Pcp => head.tci().and_then(|tci| self.of_class(tci.pcp().get())),
+            PriSource::Dscp => {
                 head.dscp().and_then(|dscp| self.dscp.get(usize::from(dscp.get())).copied())
             }
-            Trust::Tc => head.tc().and_then(|tc| self.tc.get(usize::from(tc.index())).copied()),
+            PriSource::Tc => head.tc().and_then(|tc| self.tc.get(usize::from(tc.index())).copied()),
+            PriSource::Exp => {
+                head.exp().and_then(|exp| self.exp.get(usize::from(exp.get())).copied())
+            }
         };
         self.trust.iter().flatten().find_map(asked).unwrap_or(self.default_pri)
     }
@@ -138,12 +145,15 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_switch() {
         for (pris, map) in [(4, PriMap::four()), (8, PriMap::eight())] {
-            let trust = [Trust::Pcp, Trust::Dscp, Trust::Tc];
+            let trust = [PriSource::Pcp, PriSource::Dscp, PriSource::Tc];
             let switch = PriMap::of_port(&PriMaps::for_pris(pris), &trust, Pri::default());
             assert_eq!(map, switch, "{pris}");
         }
-        let one = PriMap::of_port(&PriMaps::for_pris(4), &[Trust::Tc], Pri::ALL[1]);
-        assert_eq!((one.trust, one.default_pri), ([Some(Trust::Tc), None, None], Pri::ALL[1]));
+        let one = PriMap::of_port(&PriMaps::for_pris(4), &[PriSource::Tc], Pri::ALL[1]);
+        assert_eq!(
+            (one.trust, one.default_pri),
+            ([Some(PriSource::Tc), None, None, None], Pri::ALL[1])
+        );
     }
 
     #[test]

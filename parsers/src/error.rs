@@ -13,6 +13,8 @@ pub enum Layer {
     Ethernet,
     /// 802.1Q tag.
     VlanTag,
+    /// Entry of an MPLS label stack, 4 bytes.
+    Mpls,
     /// IPv4 header with its options.
     Ipv4,
     /// IPv6 fixed header.
@@ -60,6 +62,7 @@ impl Layer {
         match self {
             Self::Ethernet => "ethernet",
             Self::VlanTag => "vlan tag",
+            Self::Mpls => "mpls",
             Self::Ipv4 => "ipv4",
             Self::Ipv6 => "ipv6",
             Self::Udp => "udp",

@@ -8,7 +8,8 @@ use core::fmt;
 use crate::addr::{AddrKey, GROUP_BIT, MAC_MASK, MacAddr, is_reserved_group};
 use crate::afh::TrafficClass;
 use crate::rh::RhOpcode;
-use crate::types::{Dscp, Ecn, Format, IpVersion, Tci};
+use crate::source::PriSource;
+use crate::types::{Dscp, Ecn, Exp, Format, IpVersion, Tci};
 
 /// What one pass over a frame found. Made by [`crate::parse_head`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,10 +34,13 @@ pub(crate) const HAS_TC: u64 = 1 << 6;
 pub(crate) const HAS_RH: u64 = 1 << 7;
 pub(crate) const PFC_DA: u64 = 1 << 8;
 pub(crate) const IP_VALID: u64 = 1 << 9;
+pub(crate) const MPLS: u64 = 1 << 10;
 /// Two bits.
 pub(crate) const RH_OPCODE_SHIFT: u32 = 12;
 /// A byte each, up to bit 47.
 pub(crate) const TOS_SHIFT: u32 = 16;
+/// In the place of the TOS: no frame has both.
+pub(crate) const EXP_SHIFT: u32 = TOS_SHIFT;
 pub(crate) const IP_PROTO_SHIFT: u32 = 24;
 pub(crate) const L4_OFFSET_SHIFT: u32 = 32;
 pub(crate) const TC_SHIFT: u32 = 40;
@@ -235,6 +239,38 @@ impl Head {
         self.has(STANDARD_PORT)
     }
 
+    /// EXP of the top MPLS label.
+    #[inline]
+    #[must_use]
+    pub const fn exp(&self) -> Option<Exp> {
+        if self.has(MPLS) { Exp::new(self.byte(EXP_SHIFT)) } else { None }
+    }
+
+    /// The sources of a priority that the frame carries: [`PriSource::bit`] of each.
+    #[inline]
+    #[must_use]
+    pub const fn carries(&self) -> usize {
+        let pcp = self.has(TAGGED) as usize * PriSource::Pcp.bit();
+        let dscp = self.has_ip() as usize * PriSource::Dscp.bit();
+        let tc = self.has(HAS_TC) as usize * PriSource::Tc.bit();
+        let exp = self.has(MPLS) as usize * PriSource::Exp.bit();
+        pcp | dscp | tc | exp
+    }
+
+    /// What the frame says by `source`, an index of that source's map of priorities; below
+    /// [`PriSource::CODES_MAX`]. Of no meaning where the frame does not carry it ([`Head::carries`]).
+    #[inline]
+    #[must_use]
+    pub const fn code(&self, source: PriSource) -> usize {
+        let code = match source {
+            PriSource::Pcp => Tci(self.tci_or_opcode).pcp().get(),
+            PriSource::Dscp => self.byte(TOS_SHIFT) >> 2,
+            PriSource::Tc => self.byte(TC_SHIFT) >> 2,
+            PriSource::Exp => self.byte(EXP_SHIFT) & 7,
+        };
+        code as usize
+    }
+
     /// Traffic Class byte of an AFH frame.
     #[inline]
     #[must_use]
@@ -292,6 +328,7 @@ impl fmt::Debug for Head {
             .field("ip_proto", &self.ip_proto())
             .field("l4_offset", &self.l4_offset())
             .field("tc", &self.tc())
+            .field("exp", &self.exp())
             .field("rh_opcode", &self.rh_opcode())
             .field("mac_control_opcode", &self.mac_control_opcode())
             .field("pfc_da", &self.pfc_da())

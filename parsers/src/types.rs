@@ -23,6 +23,10 @@ pub mod ether_type {
     pub const MAC_TYPE1: u16 = 0x88B5;
     /// Default of `mac_type2` (AFH, TYPE2 traffic).
     pub const MAC_TYPE2: u16 = 0x88B6;
+    /// MPLS with a label that the receiver gave out.
+    pub const MPLS: u16 = 0x8847;
+    /// MPLS with a label that the sender gave out (RFC 5332).
+    pub const MPLS_UPSTREAM: u16 = 0x8848;
     /// `RoCE` version 1.
     pub const ROCE_V1: u16 = 0x8915;
 }
@@ -258,6 +262,33 @@ impl Dscp {
     }
 
     /// 0..=63.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+/// EXP of an MPLS label, 0..=7: the Traffic Class of RFC 5462.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Exp(u8);
+
+impl Exp {
+    /// `None` above 7.
+    #[inline]
+    #[must_use]
+    pub const fn new(value: u8) -> Option<Self> {
+        if value < 8 { Some(Self(value)) } else { None }
+    }
+
+    /// Bits 3:1 of the third byte of a label stack entry.
+    #[inline]
+    #[must_use]
+    pub const fn from_third_byte(byte: u8) -> Self {
+        Self(byte >> 1 & 7)
+    }
+
+    /// 0..=7.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u8 {

@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn frames_are_what_they_say() {
-        use weft_dataplane::config::Trust::{Dscp, Pcp, Tc};
+        use weft_dataplane::config::PriSource::{Dscp, Pcp, Tc};
         for pris in [4, 8] {
             let maps = PriMaps::for_pris(pris);
             let classifier = Classifier::new(&[Pcp, Dscp, Tc], Pri::default(), &maps);

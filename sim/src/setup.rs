@@ -6,7 +6,7 @@
 
 use weft_dataplane::config::{
     BufferConfig, CrossbarConfig, EcnConfig, EcnMark, ForwardConfig, PfcConfig, PfcMode,
-    PortConfig, PortRole, PriMaps, Sharing, StormAction, SwitchConfig, TlpConfig, Trust,
+    PortConfig, PortRole, PriMaps, PriSource, Sharing, StormAction, SwitchConfig, TlpConfig,
 };
 use weft_dataplane::egress::EgressConfig;
 use weft_dataplane::islip::Discipline;
@@ -206,7 +206,7 @@ impl Setup {
             name: format!("p{index}"),
             rate: self.rate_of(index),
             parse: ParseConfig { port_mac: port_mac(index), ..ParseConfig::DEFAULT },
-            trust: vec![Trust::Pcp, Trust::Dscp, Trust::Tc],
+            trust: vec![PriSource::Pcp, PriSource::Dscp, PriSource::Tc],
             default_pri: Pri::default(),
             vlan: PortMode::default(),
             learned_max: 4_096,

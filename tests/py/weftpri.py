@@ -1,8 +1,8 @@
-"""Default priority maps: from PCP, DSCP and Traffic Class to the switch-internal class.
+"""Default priority maps: from PCP, DSCP, Traffic Class and EXP to the switch-internal class.
 
-Shape: pri_of_pcp/dscp/tc(value, priorities) and pri_of_frame(bytes, mode, priorities).
+Shape: pri_of_pcp/dscp/tc/exp(value, priorities) and pri_of_frame(bytes, mode, priorities).
 Units: priorities 0 (lowest) .. 3 or 7, for `priorities` = 4 or 8.
-Source: docs/spec/pipeline.md §2 (trust list pcp, dscp, tc); docs/spec/wire-formats.md §1.4b, §1.8.
+Source: docs/spec/pipeline.md §2 (trust list); docs/spec/wire-formats.md §1.4b, §1.8.
 """
 
 import struct
@@ -34,18 +34,31 @@ def pri_of_tc(tc, priorities):
     return {FLOW_ACK: 3, FLOW_REQ: 2}.get(flow, 0) if priorities == 4 else vc
 
 
-def pri_of_frame(frame, mode, priorities, order="slap", tpid=TPID, default_pri=0):
-    """Priority by the default trust list pcp, dscp, tc; cheap, for frames known to be well formed."""
+def pri_of_exp(exp, priorities):
+    """Default exp_to_pri: EXP (Traffic Class, RFC 5462) of the top MPLS label, taken as a PCP."""
+    return pri_of_pcp(exp, priorities)
+
+
+ETH_MPLS = (0x8847, 0x8848)
+TRUST = ("pcp", "dscp", "tc")
+
+
+def pri_of_frame(frame, mode, priorities, order="slap", tpid=TPID, default_pri=0, trust=TRUST):
+    """Priority by the trust list; cheap, for frames known to be well formed."""
     if mode == "lite":
-        return pri_of_tc(frame[6 if order == "slap" else 0], priorities)
+        return pri_of_tc(frame[6 if order == "slap" else 0], priorities) if "tc" in trust else default_pri
+    carried = {}
     ethertype, at = struct.unpack_from(">H", frame, 12)[0], 14
     if ethertype == tpid:
-        return pri_of_pcp(frame[14] >> 5, priorities)
+        carried["pcp"] = pri_of_pcp(frame[14] >> 5, priorities)
+        ethertype, at = struct.unpack_from(">H", frame, 16)[0], 18
     if ethertype == ETH_IPV4:
-        return pri_of_dscp(frame[at + 1] >> 2, priorities)
-    if ethertype == ETH_IPV6:
-        return pri_of_dscp((frame[at] << 8 | frame[at + 1]) >> 6 & 63, priorities)
-    if ethertype in (MAC_TYPE1, MAC_TYPE2) and mode != "ethernet":
+        carried["dscp"] = pri_of_dscp(frame[at + 1] >> 2, priorities)
+    elif ethertype == ETH_IPV6:
+        carried["dscp"] = pri_of_dscp((frame[at] << 8 | frame[at + 1]) >> 6 & 63, priorities)
+    elif ethertype in (MAC_TYPE1, MAC_TYPE2) and mode != "ethernet":
         gen2 = mode == "gen2" or mode == "auto" and is_gen2(frame)
-        return pri_of_tc(frame[0 if gen2 and order == "as_documented" else 6], priorities)
-    return default_pri
+        carried["tc"] = pri_of_tc(frame[0 if gen2 and order == "as_documented" else 6], priorities)
+    elif ethertype in ETH_MPLS and len(frame) >= at + 4:
+        carried["exp"] = pri_of_exp(int.from_bytes(frame[at : at + 4], "big") >> 9 & 7, priorities)
+    return next((carried[source] for source in trust if source in carried), default_pri)

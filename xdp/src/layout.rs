@@ -6,6 +6,8 @@
 
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 
+use weft_parsers::PriSource;
+
 /// Ports of a switch.
 pub const PORTS: usize = 64;
 /// Receive queues of a port that can have a socket.
@@ -209,18 +211,8 @@ pub struct Bucket {
 pub const NO_PORT: u16 = 0xFFFF;
 /// No VLAN.
 pub const NO_VID: u16 = 0xFFFF;
-
-/// What decides a priority.
-pub mod trust {
-    /// The port's default.
-    pub const DEFAULT: u8 = 0;
-    /// VLAN PCP.
-    pub const PCP: u8 = 1;
-    /// DSCP of IPv4 or IPv6.
-    pub const DSCP: u8 = 2;
-    /// Traffic Class of AFH.
-    pub const TC: u8 = 3;
-}
+/// The port's default decides a priority.
+pub const NO_SOURCE: u8 = 0xFF;
 
 /// What an output does to tags.
 pub mod tags {
@@ -333,14 +325,11 @@ pub const NO_PID: u16 = 0xFFF;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct PortRules {
-    /// Priority by PCP.
-    pub pcp_to_pri: [u8; 8],
-    /// Priority by DSCP.
-    pub dscp_to_pri: [u8; 64],
-    /// Priority by bits 7:2 of the Traffic Class.
-    pub tc_to_pri: [u8; 64],
-    /// What decides ([`trust`]) by what a frame carries: bit 0 a tag, bit 1 IP, bit 2 a Traffic Class.
-    pub trust: [u8; 8],
+    /// Priority by source ([`PriSource`]) and code.
+    pub maps: [[u8; PriSource::CODES_MAX]; PriSource::COUNT],
+    /// What decides, by what a frame carries (`Head::carries`): the source's number, or
+    /// [`NO_SOURCE`].
+    pub by: [u8; PriSource::SETS],
     /// The port's own address, which PFC may be sent to.
     pub port_mac: [u8; 6],
     /// EtherType of the tag.
@@ -461,7 +450,7 @@ impl Meta {
 }
 
 const _: () = assert!(size_of::<Meta>() == Meta::LEN, "no padding");
-const _: () = assert!(size_of::<PortRules>() == 200, "no padding");
+const _: () = assert!(size_of::<PortRules>() == 328, "no padding");
 const _: () = assert!(size_of::<TlpRules>() == 24, "no padding");
 const _: () = assert!(size_of::<Edge>() == 40, "no padding");
 const _: () = assert!(size_of::<Station>() == 8, "no padding");

@@ -4,11 +4,11 @@
 //! Units: priorities 0..=7, VIDs.
 //! Source: docs/spec/pipeline.md §2 and §3; tests hold it against `dataplane::{classify, vlan}`.
 
-#![expect(clippy::indexing_slicing, reason = "a PCP is below 8, a DSCP and TC[7:2] below 64")]
+#![expect(clippy::indexing_slicing, reason = "masked to the table's size")]
 
-use weft_parsers::{AfhMode, Gen2Order, Head, MacAddr, ParseConfig, Tci};
+use weft_parsers::{AfhMode, Gen2Order, Head, MacAddr, ParseConfig, PriSource, Tci};
 
-use crate::layout::{NO_VID, PortRules, tags, trust};
+use crate::layout::{NO_VID, PortRules, tags};
 
 impl PortRules {
     /// How frames are read at this port.
@@ -41,17 +41,11 @@ impl PortRules {
     #[must_use]
     pub fn pri(&self, head: Option<&Head>) -> u8 {
         let Some(head) = head else { return self.default_pri & 7 };
-        let (tci, dscp, tc) = (head.tci(), head.dscp(), head.tc());
-        let mut carries = usize::from(tci.is_some());
-        carries |= usize::from(dscp.is_some()) << 1;
-        carries |= usize::from(tc.is_some()) << 2;
-        let pri = match (self.trust[carries & 7], tci, dscp, tc) {
-            (trust::PCP, Some(tci), _, _) => self.pcp_to_pri[tci.pcp().get() as usize & 7],
-            (trust::DSCP, _, Some(dscp), _) => self.dscp_to_pri[dscp.get() as usize & 63],
-            (trust::TC, _, _, Some(tc)) => self.tc_to_pri[tc.0 as usize >> 2 & 63],
-            _ => self.default_pri,
-        };
-        pri & 7
+        let by = self.by[head.carries() & (PriSource::SETS - 1)];
+        let Some(source) = PriSource::from_number(by) else { return self.default_pri & 7 };
+        // The masks change nothing; by them the kernel's verifier knows that the index is in bounds.
+        let code = head.code(source) & (PriSource::CODES_MAX - 1);
+        self.maps[by as usize & (PriSource::COUNT - 1)][code] & 7
     }
 
     /// VLAN of a frame with the outer tag `tag`, before it is asked whether the port is a member.

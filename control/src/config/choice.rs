@@ -5,12 +5,12 @@
 //! Units: none.
 //! Source: docs/configuration.md.
 
-use weft_dataplane::config::{EcnMark, Sharing, StormAction, Trust};
+use weft_dataplane::config::{EcnMark, Sharing, StormAction};
 use weft_dataplane::egress::Weighted;
 use weft_dataplane::port::af_xdp::AttachTo;
 use weft_parsers::fabric::RgtMode;
 use weft_parsers::tlp::Mode;
-use weft_parsers::{AfhMode, Gen2Order};
+use weft_parsers::{AfhMode, Gen2Order, PriSource};
 
 /// A type whose values have words in the configuration.
 pub trait Choice: Copy + 'static {
@@ -210,7 +210,7 @@ pub enum HostFormat {
 
 choice!(AfhMode: "auto" => Auto, "none" => None, "gen1" => Gen1, "gen2" => Gen2, "lite" => Lite);
 choice!(Gen2Order: "slap" => Slap, "as_documented" => AsDocumented);
-choice!(Trust: "pcp" => Pcp, "dscp" => Dscp, "tc" => Tc);
+choice!(PriSource: "pcp" => Pcp, "dscp" => Dscp, "tc" => Tc, "exp" => Exp);
 choice!(VlanMode: "transparent" => Transparent, "access" => Access, "trunk" => Trunk);
 choice!(Weighted: "wrr" => Wrr, "dwrr" => Dwrr);
 choice!(AttachTo: "native" => Native, "generic" => Generic, "any" => Any);
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn each_word_means_one_value_and_no_other_text_means_any() {
         words_are_read::<AfhMode>();
-        words_are_read::<Trust>();
+        words_are_read::<PriSource>();
         words_are_read::<VlanMode>();
         words_are_read::<Weighted>();
         words_are_read::<AttachTo>();

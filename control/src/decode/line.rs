@@ -23,6 +23,12 @@ impl fmt::Display for Decoded {
                 f.write_str(" dei")?;
             }
         }
+        if let Some(mpls) = &self.mpls {
+            write!(f, " mpls {} exp {} ttl {}", mpls.label, mpls.exp, mpls.ttl)?;
+            if mpls.is_bottom {
+                f.write_str(" bottom")?;
+            }
+        }
         if let Some(afh) = &self.afh {
             write!(f, " tc {:#04x} vc {} flow {}", afh.tc, afh.vc, afh.flow)?;
             if let Some(key_words) = afh.key_words {

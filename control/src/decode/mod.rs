@@ -18,6 +18,7 @@ use weft_parsers::cc_update::CcUpdate;
 use weft_parsers::ipv4::Ipv4;
 use weft_parsers::ipv6::Ipv6;
 use weft_parsers::mac_control::{MacControl, opcode};
+use weft_parsers::mpls::{LabelEntry, LabelRepr};
 use weft_parsers::rh::Rh;
 use weft_parsers::udp::{self, Udp};
 use weft_parsers::vlan::VlanTag;
@@ -49,6 +50,9 @@ pub struct Decoded {
     /// Outer tag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanFields>,
+    /// Top label, behind EtherType 0x8847 and 0x8848.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mpls: Option<MplsFields>,
     /// EtherType behind the tag, as `0x0800`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ether_type: Option<String>,
@@ -93,6 +97,19 @@ pub struct VlanFields {
     pub dei: bool,
     /// VLAN; 0 is priority-tagged.
     pub vid: u16,
+}
+
+/// The top entry of an MPLS label stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MplsFields {
+    /// Label.
+    pub label: u32,
+    /// EXP: the Traffic Class of RFC 5462.
+    pub exp: u8,
+    /// The last label of the stack.
+    pub is_bottom: bool,
+    /// Time to live.
+    pub ttl: u8,
 }
 
 /// An IP header.
@@ -268,6 +285,11 @@ fn fill(
         let (pcp, vid) = (tag.pcp().get(), tag.vid().get());
         decoded.vlan = Some(VlanFields { pcp, dei: tag.dei(), vid });
         (ether_type, rest) = (tag.ether_type(), behind);
+    }
+    if head.exp().is_some() {
+        let top = LabelEntry::parse(rest)?.0.repr();
+        let LabelRepr { label, is_bottom, ttl, .. } = top;
+        decoded.mpls = Some(MplsFields { label, exp: top.exp.get(), is_bottom, ttl });
     }
     decoded.ether_type = Some(format!("{ether_type:#06x}"));
     decoded.payload_len = Some(rest.len());

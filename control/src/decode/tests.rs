@@ -45,6 +45,9 @@ fn worked_frames_are_read_as_the_design_says() {
         ("config", CFG, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 36 hbr flit CfgRd0 tc 0 00:00.0 tag 1 to 02:00.0 register 0x000 1 DW payload 0".to_owned()),
         ("reset", VDM, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 40 pbr 010 > 020 hie dsar Msg tc 0 AssertReset 00:00.0 to here payload 0".to_owned()),
         ("cut off", CUT, 0, any, "pbr 02:00:00:00:00:01 > 02:00:00:00:00:02 len 24 hbr flit payload 10 ERROR tlp: needs 12 bytes, has 4".to_owned()),
+        ("mpls", "02 00 00 00 00 02 02 00 00 00 00 01 88 47 00 01 0B 40", 42, any, "other 02:00:00:00:00:01 > 02:00:00:00:00:02 len 60 mpls 16 exp 5 ttl 64 bottom type 0x8847 payload 46".to_owned()),
+        ("mpls behind a tag", "02 00 00 00 00 02 02 00 00 00 00 01 81 00 60 64 88 48 00 01 06 01", 38, any, "other 02:00:00:00:00:01 > 02:00:00:00:00:02 len 60 vlan 100 pcp 3 mpls 16 exp 3 ttl 1 type 0x8848 payload 42".to_owned()),
+        ("mpls cut short", "02 00 00 00 00 02 02 00 00 00 00 01 88 47 00 01 0B", 0, any, "other 02:00:00:00:00:01 > 02:00:00:00:00:02 len 17 type 0x8847 payload 3".to_owned()),
         ("other", "FFFFFFFFFFFF 020000000001 0806", 46, any, "other 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff len 60 type 0x0806 payload 46".to_owned()),
         ("short", "FFFFFFFFFFFF 020000000001 08", 0, any, "malformed len 13 ERROR ethernet: needs 14 bytes, has 13".to_owned()),
     ];

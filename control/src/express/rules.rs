@@ -4,13 +4,13 @@
 //! Units: bytes, VIDs, priorities as bits.
 //! Source: docs/spec/pipeline.md §1 to §3; docs/express.md.
 
-use weft_dataplane::config::{PortConfig, PortRole, TlpConfig, Trust};
+use weft_dataplane::config::{PortConfig, PortRole, PriSource, TlpConfig};
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::types::{PortId, Pri, PriSet};
 use weft_dataplane::vlan::PortMode;
 use weft_parsers::tlp::Mode;
 use weft_parsers::{AfhMode, Format, Gen2Order, Vid};
-use weft_xdp::layout::{NO_VID, PortRules, TlpRules, VIDS, role, tags, trust};
+use weft_xdp::layout::{NO_SOURCE, NO_VID, PortRules, TlpRules, VIDS, role, tags};
 
 /// Rules of all ports.
 #[must_use]
@@ -37,10 +37,13 @@ fn port_rules(snapshot: &Snapshot, id: PortId, port: &PortConfig) -> PortRules {
     let maps = &snapshot.config.maps;
     let parse = &port.parse;
     PortRules {
-        pcp_to_pri: maps.pcp_to_pri.map(Pri::get),
-        dscp_to_pri: maps.dscp_to_pri.map(Pri::get),
-        tc_to_pri: maps.tc_to_pri.map(Pri::get),
-        trust: core::array::from_fn(|carried| decides(&port.trust, carried)),
+        maps: PriSource::ALL.map(|source| {
+            let map = maps.of(source);
+            core::array::from_fn(|code| map.get(code).map_or(0, |pri| pri.get()))
+        }),
+        by: core::array::from_fn(|carried| {
+            PriSource::deciding(&port.trust, carried).map_or(NO_SOURCE, |source| source as u8)
+        }),
         port_mac: parse.port_mac.0,
         tpid: parse.tpid,
         mac_type1: parse.mac_type1,
@@ -98,16 +101,4 @@ fn express_pris(snapshot: &Snapshot, input: PortId) -> PriSet {
         return PriSet::EMPTY;
     }
     snapshot.pris.iter().filter(|&pri| !snapshot.is_lossless(input, pri)).collect()
-}
-
-/// What decides the priority of a frame that carries `carried`: bit 0 a tag, bit 1 IP, bit 2 a
-/// Traffic Class.
-fn decides(list: &[Trust], carried: usize) -> u8 {
-    let source = |trust: &Trust| match trust {
-        Trust::Pcp => (1, trust::PCP),
-        Trust::Dscp => (2, trust::DSCP),
-        Trust::Tc => (4, trust::TC),
-    };
-    let first = list.iter().map(source).find(|(bit, _)| carried & bit != 0);
-    first.map_or(trust::DEFAULT, |(_, by)| by)
 }

@@ -58,6 +58,8 @@ pub enum Flow {
     Two(u8),
     /// Three stations speak at p0, then each is spoken to from p2, after so many ms.
     Learn(u64),
+    /// Ten frames with an MPLS label of this EXP.
+    Mpls(u8),
     /// 200 of them.
     Many,
     /// A station is heard at p0 and p2 by turns, 40 times in 80 ms, and goes on at p2 for 3 s.
@@ -77,6 +79,17 @@ pub fn spec(kind: Kind, src: u16, dst: Station) -> FrameSpec {
 /// Ten frames from p0, 10 us apart.
 fn ten(spec: &FrameSpec) -> Vec<Arrival> {
     (0..10).map(|seq| (0, seq * 10_000, bytes(spec, seq))).collect()
+}
+
+/// Ten frames from p0 with two labels, the upper one with `exp`, the lower one with another.
+fn ten_mpls(exp: u8) -> Vec<Arrival> {
+    let ether_type = weft_parsers::ether_type::MPLS;
+    let mut frames =
+        ten(&FrameSpec { ether_type, ..spec(Kind::Ethernet, 9, Station::numbered(2)) });
+    for (_, _, frame) in &mut frames {
+        frame[14..22].copy_from_slice(&[0, 1, exp << 1, 64, 0, 2, (!exp & 7) << 1 | 1, 64]);
+    }
+    frames
 }
 
 fn incast(dscps: [u8; 2], dport: u16) -> Vec<Arrival> {
@@ -129,6 +142,7 @@ impl Flow {
             Self::Tagged(pcp, vid) => {
                 ten(&standard.with_vlan(Pcp::from_low_bits(pcp), Vid::from_low_bits(vid)))
             }
+            Self::Mpls(exp) => ten_mpls(exp),
             Self::Broadcast => ten(&spec(Kind::Ethernet, 9, Station::ALL)),
             Self::Group => {
                 let mac = weft_parsers::MacAddr([1, 0, 0x5E, 0, 0, 7]);

@@ -9,7 +9,7 @@ use weft_parsers::{Format, Head, parse_head};
 use super::burst::{BurstMask, CountRun, FrameMeta, Verdict, trace_rx};
 use super::context::Context;
 use crate::batch::{BURST, Batch};
-use crate::config::Trust;
+use crate::config::PriSource;
 use crate::fdb::FdbKey;
 use crate::stats::DropReason;
 use crate::time::Instant;
@@ -80,7 +80,7 @@ impl Context {
                     frame: self.bufs.trace_id(desc),
                     format: format.name(),
                     pri: pri.get(),
-                    by: by.map_or("default", Trust::name),
+                    by: by.map_or("default", PriSource::name),
                     vid: head.tci().map_or(0, |tci| tci.vid().get()),
                 };
                 tracer.event(now, event);

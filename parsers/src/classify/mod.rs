@@ -17,11 +17,12 @@ use crate::afh::Gen2Order;
 use crate::bytes::{be16, be64, byte, window};
 use crate::error::{Layer, ParseError};
 use crate::head::{
-    HAS_RH, HAS_TC, Head, ID_GROUP, IP_PROTO_SHIFT, IP_VALID, IPV4, IPV6, L4_OFFSET_SHIFT, PFC_DA,
-    RESERVED, RH_OPCODE_SHIFT, STANDARD_PORT, TAGGED, TC_SHIFT, TOS_SHIFT,
+    EXP_SHIFT, HAS_RH, HAS_TC, Head, ID_GROUP, IP_PROTO_SHIFT, IP_VALID, IPV4, IPV6,
+    L4_OFFSET_SHIFT, MPLS, PFC_DA, RESERVED, RH_OPCODE_SHIFT, STANDARD_PORT, TAGGED, TC_SHIFT,
+    TOS_SHIFT,
 };
-use crate::types::{AfhMode, Format, ether_type, ip_proto};
-use crate::{ethernet, ipv4 as ip4, ipv6 as ip6, rh, udp, vlan};
+use crate::types::{AfhMode, Exp, Format, ether_type, ip_proto};
+use crate::{ethernet, ipv4 as ip4, ipv6 as ip6, mpls, rh, udp, vlan};
 
 /// Bytes of a frame that classification looks at.
 pub const HEAD_LEN: usize = 64;
@@ -154,7 +155,7 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
     } else if cfg.is_afh_type(kind) {
         afh(frame, cfg, dst, src)? // rule 6
     } else {
-        (Format::Other, ethernet_keys(dst, src), 0) // rule 7
+        (Format::Other, ethernet_keys(dst, src), exp_facts(frame, kind)) // rule 7
     };
     Ok(keys.head(format, found | flag(TAGGED, tagged), tci))
 }
@@ -333,6 +334,16 @@ fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> Result<u64, Short> {
 #[inline]
 const fn ip_facts(tos: u8, proto: u8) -> u64 {
     (tos as u64) << TOS_SHIFT | (proto as u64) << IP_PROTO_SHIFT
+}
+
+/// EXP of the top label, where one is whole. A switch that does not route by labels has no say over
+/// a stack that is cut short: such a frame carries no EXP, and is no malformed one.
+#[inline]
+const fn exp_facts(frame: L3<'_>, kind: u16) -> u64 {
+    if !mpls::is_mpls(kind) || frame.len < frame.offset + mpls::LEN {
+        return 0;
+    }
+    MPLS | (Exp::from_third_byte(byte::<2, _>(frame.bytes)).get() as u64) << EXP_SHIFT
 }
 
 /// Where the transport header starts.

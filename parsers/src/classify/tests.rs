@@ -6,8 +6,9 @@
 use super::*;
 use crate::afh::TrafficClass;
 use crate::rh::RhOpcode;
+use crate::source::PriSource;
 use crate::testing::Rng;
-use crate::types::{Ecn, IpVersion, Tci};
+use crate::types::{Dscp, Ecn, IpVersion, Tci};
 
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xAA]);
 const CFG: ParseConfig = ParseConfig { port_mac: OWN, ..ParseConfig::DEFAULT };
@@ -481,6 +482,70 @@ fn bytes_beyond_the_frame_are_never_looked_at() {
                 assert_eq!(head.individual(), !head.group() && !head.reserved_group());
                 assert_eq!(AddrKey::from_bits(head.dst().to_bits()), Some(head.dst()));
             }
+        }
+    }
+}
+
+#[test]
+fn exp_of_the_top_label_is_found_behind_the_tag_that_the_port_reads() {
+    const LABELS: &str = "00 01 0A 40  00 02 07 3F "; // EXP 5, then 3 at the bottom
+    let exp = |pieces: &[&str], cfg: &ParseConfig| {
+        let head = frame(pieces).padded(60).parse(cfg).unwrap();
+        assert_eq!((head.format(), head.dscp(), head.ip_proto()), (Format::Other, None, 0));
+        head.exp().map(Exp::get)
+    };
+    assert_eq!(exp(&[MACS, "88 47", LABELS], &CFG), Some(5));
+    assert_eq!(exp(&[MACS, "88 48", LABELS], &CFG), Some(5));
+    assert_eq!(exp(&[MACS, "81 00 60 64 88 47", LABELS], &CFG), Some(5));
+    assert_eq!(exp(&[MACS, "88 A8 60 64 88 47", LABELS], &CFG), None, "another TPID");
+    assert_eq!(exp(&[MACS, "81 00 60 64 81 00 00 05 88 47", LABELS], &CFG), None, "a second tag");
+    assert_eq!(exp(&[MACS, "88 49", LABELS], &CFG), None, "another EtherType");
+    let found = frame(&[MACS, "88 47", LABELS]).padded(60).parse(&LITE).unwrap();
+    assert_eq!((found.format(), found.exp()), (Format::AfhLite, None), "Lite has no EtherType");
+    let afh = ParseConfig { mac_type1: 0x8847, ..mode(AfhMode::Gen1) };
+    let found = frame(&[MACS, "88 47", LABELS]).padded(60).parse(&afh).unwrap();
+    assert_eq!((found.format(), found.exp()), (Format::AfhGen1, None), "the port's own EtherType");
+}
+
+#[test]
+fn a_label_that_is_cut_short_is_not_carried_and_harms_nothing() {
+    for (whole, offset) in [
+        (frame(&[MACS, "88 47 FF FF FF FF"]), 14),
+        (frame(&[MACS, "81 00 60 64 88 47 FF FF FF FF"]), 18),
+    ] {
+        for len in offset..=offset + 4 {
+            let head = whole.cut(len).parse(&CFG).unwrap();
+            let want = (len == offset + 4).then_some(7);
+            assert_eq!(head.exp().map(Exp::get), want, "{len}");
+            assert_eq!(head.carries() & PriSource::Exp.bit() != 0, want.is_some(), "{len}");
+            assert_eq!(head.tagged(), offset == 18);
+        }
+    }
+}
+
+/// Classification reads the codes by which the views know them.
+#[test]
+fn codes_are_those_of_the_fields() {
+    let mut rng = Rng::new(5);
+    for _ in 0..20_000 {
+        let mut bytes: [u8; HEAD_LEN] = rng.bytes();
+        let kinds: [u16; 6] = [0x0800, 0x86DD, 0x88B5, 0x8847, 0x8848, 0x8100];
+        let kind = |rng: &mut Rng| kinds[usize::from(rng.u16()) % kinds.len()].to_be_bytes();
+        bytes[12..14].copy_from_slice(&kind(&mut rng));
+        bytes[16..18].copy_from_slice(&kind(&mut rng));
+        let Ok(head) = parse_head(&bytes, HEAD_LEN, &CFG) else { continue };
+        let want = [
+            head.tci().map(|tci| tci.pcp().get()),
+            head.dscp().map(Dscp::get),
+            head.tc().map(|tc| tc.0 >> 2),
+            head.exp().map(Exp::get),
+        ];
+        for (source, want) in PriSource::ALL.into_iter().zip(want) {
+            assert_eq!(head.carries() & source.bit() != 0, want.is_some(), "{source:?}");
+            if let Some(want) = want {
+                assert_eq!(head.code(source), usize::from(want), "{source:?}");
+            }
+            assert!(head.code(source) < PriSource::CODES_MAX);
         }
     }
 }

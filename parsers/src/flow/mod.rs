@@ -6,8 +6,8 @@
 
 use crate::bytes::{be16, byte, window};
 use crate::classify::{HEAD_LEN, ParseConfig};
-use crate::types::{AfhMode, ether_type, ip_proto};
-use crate::{ethernet, udp, vlan};
+use crate::types::{AfhMode, Exp, ether_type, ip_proto};
+use crate::{ethernet, mpls, udp, vlan};
 
 const ETHERNET_LEN: usize = ethernet::LEN;
 const TAGGED_LEN: usize = ethernet::LEN + vlan::LEN;
@@ -20,7 +20,7 @@ pub struct FlowKey {
     dst: u64,
     /// SA in the low 48 bits as they lie in memory, EtherType behind the tag above.
     src: u64,
-    /// TOS 7:0, protocol 15:8, UDP destination port 31:16, facts below, 0 from bit 38 on.
+    /// TOS or EXP 7:0, protocol 15:8, UDP destination port 31:16, facts below, 0 from bit 38 on.
     rest: u64,
 }
 
@@ -85,6 +85,7 @@ pub const fn flow_key(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> O
         && kind != ether_type::IPV6
         && kind != cfg.mac_type1
         && kind != cfg.mac_type2
+        && !mpls::is_mpls(kind)
     {
         return Some(FlowKey { dst, src, rest: facts }); // nothing else is looked at
     }
@@ -105,8 +106,15 @@ const fn rest(l3: &[u8; L3_LEN], kind: u16, len: usize, cfg: &ParseConfig) -> Op
     match kind {
         ether_type::IPV4 => ipv4(l3, cfg),
         ether_type::IPV6 => ipv6(l3, len),
+        _ if kind != cfg.mac_type1 && kind != cfg.mac_type2 => Some(exp(l3)),
         _ => Some((byte::<0, _>(l3) as u64 >> 6) << RH_SHIFT), // AFH
     }
+}
+
+/// EXP of the top MPLS label, which is whole in a frame that has a key.
+#[inline]
+const fn exp(l3: &[u8; L3_LEN]) -> u64 {
+    Exp::from_third_byte(byte::<2, _>(l3)).get() as u64
 }
 
 #[inline]

@@ -18,7 +18,8 @@ fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
 /// A head in which the values that decide something are likely.
 fn likely(rng: &mut Rng) -> [u8; HEAD_LEN] {
     let mut head: [u8; HEAD_LEN] = rng.bytes();
-    let kinds = [0x0800_u16, 0x0800, 0x86DD, 0x8100, 0x88B5, 0x88B6, 0x8808, 0x0806];
+    let kinds =
+        [0x0800_u16, 0x0800, 0x86DD, 0x8100, 0x88B5, 0x88B6, 0x8808, 0x0806, 0x8847, 0x8848];
     head[0] = pick(rng, &[2, 1, head[0]]);
     head[12..14].copy_from_slice(&pick(rng, &kinds).to_be_bytes());
     head[16..18].copy_from_slice(&pick(rng, &kinds).to_be_bytes());

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use weft_dataplane::config::{SwitchConfig, Trust};
+use weft_dataplane::config::{PriSource, SwitchConfig};
 use weft_dataplane::time::Span;
 use weft_dataplane::types::PerPri;
 use weft_parsers::mac_control::FRAME_LEN;
@@ -37,7 +37,7 @@ fn config(shape: u8, modes: u8) -> SwitchConfig {
             port.parse.gen2_order = Gen2Order::AsDocumented;
         }
         if shape & 32 != 0 {
-            port.trust = vec![Trust::Tc, Trust::Dscp, Trust::Pcp];
+            port.trust = vec![PriSource::Tc, PriSource::Dscp, PriSource::Pcp];
         }
     }
     config

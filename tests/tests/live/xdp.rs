@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 
 use weft_dataplane::port::af_xdp::{Attach, Link, Program, Target};
 use weft_dataplane::port::netdev;
-use weft_parsers::AddrKey;
+use weft_parsers::{AddrKey, PriSource};
 use weft_tests::netns::{Net, enter};
-use weft_xdp::layout::{NO_VID, PortRules, Tally, TlpRules, VIDS, fdb_key, tags, trust};
+use weft_xdp::layout::{NO_SOURCE, NO_VID, PortRules, Tally, TlpRules, VIDS, fdb_key, tags};
 use weft_xdp::{Options, Xdp};
 
 const HOSTS: [(&str, &str, &str); 2] = [("a", "p0", "10.77.0.1"), ("b", "p1", "10.77.0.2")];
@@ -46,10 +46,8 @@ fn has_program(net: &Net, port: &str) -> bool {
 
 /// Rules of a port that takes and sends all as it is.
 const OPEN: PortRules = PortRules {
-    pcp_to_pri: [0; 8],
-    dscp_to_pri: [0; 64],
-    tc_to_pri: [0; 64],
-    trust: [trust::DEFAULT; 8],
+    maps: [[0; PriSource::CODES_MAX]; PriSource::COUNT],
+    by: [NO_SOURCE; PriSource::SETS],
     port_mac: [0; 6],
     tpid: 0x8100,
     mac_type1: 0x88B5,

@@ -23,9 +23,10 @@ mod traffic;
 use std::collections::BTreeMap;
 
 use toml::de::DeValue;
-use weft_dataplane::config::{PriMaps, SwitchConfig, Trust};
+use weft_dataplane::config::{PriMaps, PriSource, SwitchConfig};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
 use weft_dataplane::types::{PORTS_MAX, PerPri, PriSet};
+use weft_parsers::AfhMode;
 
 use super::choice::Choice;
 use super::param::{Apply, Form, Param};
@@ -155,7 +156,7 @@ pub struct Classes {
     /// Priority maps.
     pub maps: PriMaps,
     /// Which fields decide, first to last.
-    pub trust: Vec<Trust>,
+    pub trust: Vec<PriSource>,
     /// Priorities that must not lose frames.
     pub lossless: PriSet,
 }
@@ -170,7 +171,7 @@ pub fn traffic_of(settings: &Settings) -> Result<(TrafficConfig, Classes), Confi
     let maps = resolver.maps();
     let place = Place::Default;
     let none = Item { place, set: BTreeMap::new() };
-    let trust = resolver.trust(&none);
+    let trust = resolver.trust(&none, AfhMode::Auto);
     let pfc = resolver.pfc(&maps);
     let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
     if resolver.problems.is_empty() {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_dataplane::config::{ForwardConfig, PortConfig, PriMaps, Trust};
+use weft_dataplane::config::{ForwardConfig, PortConfig, PriMaps, PriSource};
 use weft_dataplane::egress::EgressConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::groups::Group;
@@ -14,7 +14,7 @@ use weft_dataplane::storm::{StormLimit, StormLimits};
 use weft_dataplane::time::{LinkRate, Span};
 use weft_dataplane::types::{PORTS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
 use weft_dataplane::vlan::PortMode;
-use weft_parsers::{AddrKey, AddrSpace, MacAddr, ParseConfig, Vid};
+use weft_parsers::{AddrKey, AddrSpace, AfhMode, MacAddr, ParseConfig, Vid};
 
 use super::{Item, Place, Resolver, Timing, Value, chosen, scale, to_u32, to_usize};
 use crate::config::choice::{LoopAction, UnknownUnicast, VlanMode};
@@ -27,22 +27,27 @@ const MBPS: f64 = 1e6;
 impl Resolver<'_> {
     pub(super) fn maps(&mut self) -> PriMaps {
         let mut maps = PriMaps::for_pris(self.pris);
-        let [pcp, dscp, tc] = ["pcp_to_pri", "dscp_to_pri", "tc_to_pri"].map(|key| {
+        // PCP's comes first: those of DSCP and EXP are by default derived from it.
+        for source in PriSource::ALL {
+            let key = source.map_key();
             let (value, place) = (self.get("classify", key), self.place("classify", key));
-            self.pri_list(value.as_ref(), &place, &format!("classify.{key}"))
-        });
-        overwrite(&mut maps.pcp_to_pri, &pcp);
-        if dscp.is_empty() {
-            for (dscp, slot) in maps.dscp_to_pri.iter_mut().enumerate() {
-                *slot = maps.pcp_to_pri.get(dscp >> 3).copied().unwrap_or_default();
+            let given = self.pri_list(value.as_ref(), &place, &format!("classify.{key}"));
+            let pcp = maps.pcp_to_pri;
+            let map = maps.of_mut(source);
+            let shift = match source {
+                PriSource::Dscp => Some(3),
+                PriSource::Exp => Some(0),
+                PriSource::Pcp | PriSource::Tc => None,
+            };
+            for (code, pri) in map.iter_mut().enumerate().filter(|_| shift.is_some()) {
+                *pri = pcp.get(code >> shift.unwrap_or(0)).copied().unwrap_or_default();
+            }
+            overwrite(map, &given);
+            if source != PriSource::Pcp {
+                let shown = map.iter().map(|pri| Value::Int(pri.get().into())).collect();
+                self.derived.insert(("classify", 0, key), Value::List(shown));
             }
         }
-        overwrite(&mut maps.dscp_to_pri, &dscp);
-        overwrite(&mut maps.tc_to_pri, &tc);
-        let shown =
-            |map: &[Pri]| Value::List(map.iter().map(|p| Value::Int(p.get().into())).collect());
-        self.derived.insert(("classify", 0, "dscp_to_pri"), shown(&maps.dscp_to_pri));
-        self.derived.insert(("classify", 0, "tc_to_pri"), shown(&maps.tc_to_pri));
         maps
     }
 
@@ -99,11 +104,12 @@ impl Resolver<'_> {
         let learned_max = learned_max.unwrap_or(0);
         let shown = i64::try_from(learned_max).unwrap_or(i64::MAX);
         self.derived.insert(("port", index, "max_learned"), Value::Int(shown));
+        let parse = self.parse(index, item);
         PortConfig {
             name: name.to_owned(),
             rate: self.rate(item, "port_bandwidth_gbps").unwrap_or(LinkRate::gbps(1)),
-            parse: self.parse(index, item),
-            trust: self.trust(item),
+            trust: self.trust(item, parse.afh),
+            parse,
             default_pri: Pri::from_low_bits(default_pri.first().copied().unwrap_or(0)),
             vlan: self.vlan(item),
             learned_max: to_u32(learned_max),
@@ -178,7 +184,7 @@ impl Resolver<'_> {
         config
     }
 
-    pub(super) fn trust(&mut self, item: &Item) -> Vec<Trust> {
+    pub(super) fn trust(&mut self, item: &Item, afh: AfhMode) -> Vec<PriSource> {
         let value = self.port_get(item, "trust");
         let mut trust = Vec::new();
         for word in value.iter().flat_map(Value::members) {
@@ -186,6 +192,12 @@ impl Resolver<'_> {
             if trust.contains(&source) {
                 let place = self.port_place(item, "trust");
                 let message = format!("expected each field once, found {word} twice");
+                self.refuse(place, "port.trust", message);
+            }
+            if source == PriSource::Exp && afh == AfhMode::Lite {
+                let place = self.port_place(item, "trust");
+                let message =
+                    format!("expected a field that a frame can carry, found {word} on a lite port");
                 self.refuse(place, "port.trust", message);
             }
             trust.push(source);
@@ -372,7 +384,7 @@ fn is_group(addr: AddrKey) -> bool {
     addr.space() != AddrSpace::Id16 && MacAddr::from_bits(addr.address()).is_group()
 }
 
-fn overwrite<const N: usize>(map: &mut [Pri; N], pris: &[u8]) {
+fn overwrite(map: &mut [Pri], pris: &[u8]) {
     for (slot, pri) in map.iter_mut().zip(pris) {
         *slot = Pri::from_low_bits(*pri);
     }

@@ -4,10 +4,9 @@
 //! Units: rates in Gbit/s, frames/s or Mbit/s, lengths in bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3, §7, §11.
 
-use weft_dataplane::config::Trust;
 use weft_dataplane::egress::Weighted;
 use weft_dataplane::port::af_xdp::AttachTo;
-use weft_parsers::AfhMode;
+use weft_parsers::{AfhMode, PriSource};
 
 use super::super::choice::{Choice, DeviceKind, FlowControl, VlanMode};
 use super::super::param::{Initial, Param, hot, restart};
@@ -65,10 +64,10 @@ pub(super) const SETTINGS: &[Param] = &[
     ),
     hot(
         "trust",
-        Kind::List(&Kind::Word(Trust::NAMES), 0, 3),
+        Kind::List(&Kind::Word(<PriSource as Choice>::NAMES), 0, PriSource::COUNT),
         "",
         Fixed("[\"pcp\", \"dscp\", \"tc\"]"),
-        "Fields that decide the priority; the first that a frame carries does.",
+        "Fields that decide the priority; the first that a frame carries does. exp is that of the top MPLS label (EtherType 0x8847 or 0x8848); lite ports have none.",
     ),
     hot("default_pri", PRI, "priority", Fixed("0"), "Priority of frames that carry none of them."),
     restart(

@@ -204,6 +204,13 @@ pub(super) const CLASSIFY: &[Param] = &[
         Derived("with 4 priorities by flow TC[4:2]: 1 to 3, 0 to 2, others to 0; with 8: TC[7:5]"),
         "Priority of each AFH Traffic Class, by TC[7:2].",
     ),
+    hot(
+        "exp_to_pri",
+        Kind::List(&PRI, 8, 8),
+        "priority",
+        Derived("the EXP, taken as a PCP"),
+        "Priority of each EXP (Traffic Class) of the top MPLS label.",
+    ),
 ];
 
 pub(super) const FDB: &[Param] = &[

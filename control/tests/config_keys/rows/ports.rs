@@ -61,6 +61,8 @@ fn ports() -> Vec<Row> {
         sent("port.port_bandwidth_gbps", "10", Flow::Ten(0), first_ns, OTHER),
         sent("port.afh", "\"none\"", Flow::Of(Kind::Gen1), formats, "{\"other\":10}"),
         sent("port.trust", "[\"dscp\"]", Flow::Tagged(7, 1), pri, "0"),
+        sent("port.trust", "[\"exp\"]", Flow::Mpls(6), pri, "3"),
+        refused("port.trust", "[\"pcp\", \"exp\"]", "found \\\"exp\\\" on a lite port").beside(&["port.afh=\"lite\""]),
         sent("port.default_pri", "2", Flow::Of(Kind::Ethernet), pri, "2"),
         count("port.flow_control", "\"none\"", lossless, "/ports/0/pfc_tx", "0").beside(TIGHT),
         refused("port.flow_control", "\"cbfc\"", "take \\\"none\\\""),

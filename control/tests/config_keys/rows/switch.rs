@@ -55,6 +55,7 @@ fn general() -> Vec<Row> {
         sent("classify.pcp_to_pri", "[3, 1, 0, 2, 2, 3, 3, 3]", Flow::Tagged(0, 1), pri, "3"),
         sent("classify.dscp_to_pri", "[2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2]", Flow::Ten(0), pri, "2"),
         sent("classify.tc_to_pri", "[3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3]", Flow::Of(Kind::Gen1), pri, "3"),
+        sent("classify.exp_to_pri", "[0,0,0,0,0,1,0,0]", Flow::Mpls(5), pri, "1").beside(&["port.trust=[\"exp\"]"]),
         count("fdb.capacity", "64", Flow::Many, "/ports/1/tx_frames", OTHER),
         count("fdb.ageing_s", "1", Flow::Learn(10_000), "/ports/1/tx_frames", "6"),
         count("fdb.unknown_unicast", "\"drop\"", Flow::Unknown, "/drops/unknown_unicast", "10"),

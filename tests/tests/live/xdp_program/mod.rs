@@ -18,6 +18,7 @@ use oracle::{Fate, Oracle};
 use weft::config::resolve::{Config, Timing};
 use weft::config::settings::Settings;
 use weft::express::rules;
+use weft_dataplane::config::PriSource;
 use weft_dataplane::port::af_xdp::{Attach, Program, Target};
 use weft_dataplane::port::capture::{CaptureReader, Record};
 use weft_dataplane::snapshot::Snapshot;
@@ -239,6 +240,45 @@ fn a_frame_of_every_length_fares_as_the_dataplane_says() {
         }
     }
     assert!(express > 0, "some lengths are express");
+}
+
+/// A port that trusts EXP: all of its values, with and without a tag, at every length about the label.
+#[test]
+fn labels_fare_as_the_dataplane_says() {
+    let test = "labels_fare_as_the_dataplane_says";
+    let Some(xdp) = loaded(test) else { return };
+    let before = snapshot("standard", false);
+    let frames = frames("standard", &before);
+    let mut config = before.config.clone();
+    for port in &mut config.ports {
+        port.trust = vec![PriSource::Exp, PriSource::Pcp];
+    }
+    let snapshot = Snapshot::compile(config, 1).unwrap();
+    let oracle = Oracle::new(&snapshot, &frames);
+    let mut bench = Bench::new(xdp, snapshot);
+    bench.learn(&oracle);
+    bench.open(true);
+    let (mut express, mut pris) = (0, [0; 8]);
+    for (input, frame) in frames.iter().take(4) {
+        for (exp, tag) in (0..8).flat_map(|exp| [(exp, &[][..]), (exp, &[0x81, 0, 0x20, 0][..])]) {
+            let label = [0x88, 0x47, 0, 1, exp << 1 | 1, 64];
+            let whole = [&frame[..12], tag, &label, &[0; 80]].concat();
+            for len in (ETHERNET..=24).chain([59, 60, 64, 90]) {
+                let part = &whole[..len];
+                let name = format!("EXP {exp}, tag {tag:?}, {len} bytes of {input:?}");
+                let want = oracle.facts(*input, part);
+                let trial = bench.run(*input, part);
+                pris[usize::from(want.pri.get())] += 1;
+                if let Fate::Express(_) = want.fate {
+                    is_express(&name, &trial, part);
+                    express += 1;
+                } else {
+                    to_socket(&name, &trial, want, *input, part);
+                }
+            }
+        }
+    }
+    assert!(express > 0 && pris[..4].iter().all(|&n| n > 0), "{express} express, {pris:?}");
 }
 
 const HEAD: usize = 64;
