@@ -5,7 +5,7 @@
 //! Source: none.
 #![expect(
     clippy::redundant_pub_crate,
-    reason = "shared by several tests, of this crate and of weft-agent"
+    reason = "shared by several tests, of this crate and of weft-pbr-switch"
 )]
 #![allow(dead_code, clippy::allow_attributes, reason = "not every test uses all of it")]
 
