@@ -260,7 +260,7 @@ fn forgotten(inventory: &Inventory, switch: &Switch, told: &[LinkPartner]) -> Ve
 
 /// Whether somebody is at a port that is up who was not there before, or is somebody else.
 ///
-/// A link is up before its ends have told each other who they are; what has not told yet is found at later.
+/// A link is up before its ends have told each other who they are; what has not told yet is looked at later.
 const fn is_new(port: &Port, now: Seen) -> bool {
     match (port.role, port.up, port.partner) {
         (Role::Usp | Role::Off, up, _) => !up,
