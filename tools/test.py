@@ -198,9 +198,7 @@ class Binary:
     def run(self):
         """Runs it as cargo does, in the folder of its crate; returns one tally."""
         tally = Tally(self.suite)
-        # What waits for links and processes leaves the processors idle.
-        threads = [f"--test-threads={2 * LANES}"] if self.name == "live" else []
-        command = [self.executable, "--show-output", *threads]
+        command = [self.executable, "--show-output"]
         folder = os.path.join(ROOT, self.folder)
         good, lines, tally.seconds = run(self.title, command, BINARY_ENV, folder, TEST_QUIET_S)
         count(tally, self.title, lines)
@@ -256,8 +254,8 @@ def tests(name):
     return [build], shared, [one.run for one in binaries if one.name in ALONE]
 
 
-# Test binaries that measure what a machine can do: nothing runs beside them.
-ALONE = ("live_quiet",)
+# Test binaries that measure what a machine can do, or give workers a time to answer: nothing runs beside them.
+ALONE = ("live_quiet", "live")
 # The longest first, so that none of them is left at the end; then what waits for links and processes.
 ORDER = ("live", "fabric", "running", "live_dpdk")
 

@@ -183,7 +183,9 @@ fn the_program_is_gone_with_its_owner() {
 
     let mut child = Command::new("nsenter");
     child.arg(format!("--net=/run/netns/{}", net.name("sw"))).arg(std::env::current_exe().unwrap());
-    child.args(["--exact", test, "--nocapture"]).env(CHILD, net.index("sw", "p0").to_string());
+    child
+        .args(["--exact", &format!("xdp::{test}"), "--nocapture"])
+        .env(CHILD, net.index("sw", "p0").to_string());
     let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let said = std::io::BufReader::new(child.stdout.take().unwrap());
     let attached = std::io::BufRead::lines(said).any(|line| line.unwrap().contains("attached"));

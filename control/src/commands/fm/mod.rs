@@ -113,11 +113,7 @@ fn wait(ask: &AskArgs, out: &mut dyn Write) -> Result<(), CliError> {
 /// What is asked for.
 fn request(command: &FmCommand) -> Result<(Request, &AskArgs), CliError> {
     Ok(match command {
-        FmCommand::Serve(_) => {
-            return Err(CliError::Usage(
-                "`weft fm serve` is the fabric manager itself: it sends no request".to_owned(),
-            ));
-        }
+        FmCommand::Serve(_) => return Err(CliError::Usage("serve sends no request".to_owned())),
         FmCommand::Status { ask, .. } => (Request::Status, ask),
         FmCommand::Discover { ask } => (Request::Discover, ask),
         FmCommand::TakeOver { ask } => (Request::TakeOver, ask),
