@@ -238,7 +238,7 @@ fn contradictions_are_refused_at_their_place() {
         ("frame", "[port_defaults]\nmax_frame = 1600\n", "f:2:1: port.max_frame", "at most switch.max_frame, 1522"),
         ("both storms", "[port_defaults]\nstorm_broadcast = 1\nstorm_broadcast_mbps = 1\n", "f:3:1: port.storm_broadcast_mbps", "found both"),
         ("trust in a word we have not", "[port_defaults]\ntrust = ['mpls']\n", "f:2:10: port_defaults.trust", "\"exp\""),
-        ("map of exp of 4", "[classify]\nexp_to_pri = [0,1,2,3]\n", "f:2:1: classify.exp_to_pri", "found 4"),
+        ("map of exp of 4", "[classify]\nexp_to_pri = [0,1,2,3]\n", "f:2:14: classify.exp_to_pri", "found a list of 4"),
         ("trust twice", "[port_defaults]\ntrust = ['pcp', 'pcp']\n", "f:2:1: port.trust", "found \"pcp\" twice"),
         ("lite tag", "[traffic]\npkt_format = 'lite'\nvlan_enabled = true\n", "f:3:1: traffic.vlan_enabled", "expected false"),
         ("ecn format", "[traffic]\npkt_format = 'gen1'\necn_capable = true\n", "f:3:1: traffic.ecn_capable", "expected false"),
