@@ -1,13 +1,9 @@
 //! What hosts and devices may reach from an edge: bits of GMV, VTV and LAV, and where `VendPrefixL0` is.
 //!
-//! Shape: memory, GIM and what was granted by command -> [`wanted`], every [`AccessBit`] that the FM wants -> [`lacks`], those that
-//! the switches do not have -> [`set`].
+//! Shape: every [`AccessBit`] that the FM wants -> [`lacks`], those that the switches do not have -> [`set`].
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6 (5901h to
 //! 5906h).
-//!
-//! The list is made from what is known, never kept beside it: start-up and restoring a switch that was restarted both hold
-//! the fabric against it, and so nothing that was given can be left out of either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,10 +18,8 @@ use weft_parsers::cci::{Opcode, Request};
 use weft_parsers::fabric::Pid;
 
 use super::cci::{CallError, Fabric, Way};
-use super::gim::Gim;
 use super::graph::SwitchId;
 use super::inventory::{Inventory, Switch, pid_number};
-use super::memory::Memory;
 
 /// Bytes of a vector of PIDs: of GMV in the vectors of a VCS, behind which VTV stands.
 const VECTOR: u32 = 512;
@@ -93,21 +87,6 @@ pub struct EdgeContext<'a> {
     pub cost: &'a dyn Fn(SwitchId, Pid) -> PathCost,
     /// Waits until requests under way have been answered.
     pub drain: fn(),
-}
-
-/// Every bit that the FM wants: of G-FAM for its hosts, of GIM at both its edges, and what was granted by command.
-#[must_use]
-pub fn wanted(memory: &Memory, gim: &Gim, granted: &BTreeSet<AccessBit>) -> BTreeSet<AccessBit> {
-    let mut all = gim.wants();
-    all.extend(granted);
-    for share in &memory.shares {
-        for host in &share.hosts {
-            all.extend(
-                share.parts.iter().map(|part| AccessBit::Gmv(host.switch, host.vcs, part.gfd)),
-            );
-        }
-    }
-    all
 }
 
 /// Those of `wanted` that their switches do not have; each virtual switch is asked once. What is at a switch that cannot

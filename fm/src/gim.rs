@@ -238,9 +238,9 @@ impl Gim {
         Ok(())
     }
 
-    /// All bits that the grants need.
+    /// All bits at edges that the grants need.
     #[must_use]
-    pub fn wants(&self) -> BTreeSet<AccessBit> {
+    pub fn access_bits(&self) -> BTreeSet<AccessBit> {
         let Bits { there, back } = self.bits();
         there.union(&back).copied().collect()
     }

@@ -5,7 +5,6 @@
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.3 to §4.5.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use weft_parsers::cci::Uuid;
@@ -358,7 +357,7 @@ pub mod uuid_text {
     /// # Errors
     /// The serializer's.
     pub fn serialize<S: Serializer>(uuid: &Uuid, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&super::UuidText(*uuid))
+        to.collect_str(&crate::text::UuidText(*uuid))
     }
 
     /// Reads it.
@@ -377,24 +376,10 @@ mod some_uuid_text {
 
     #[expect(clippy::ref_option, reason = "serde gives it so")]
     pub fn serialize<S: Serializer>(uuid: &Option<Uuid>, to: S) -> Result<S::Ok, S::Error> {
-        uuid.map(|uuid| super::UuidText(uuid).to_string()).serialize(to)
+        uuid.map(|uuid| crate::text::UuidText(uuid).to_string()).serialize(to)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Uuid>, D::Error> {
         Option::<super::StoredUuid>::deserialize(from)?.map(super::StoredUuid::uuid).transpose()
-    }
-}
-
-/// A UUID as people write it.
-#[derive(Clone, Copy)]
-pub struct UuidText(pub Uuid);
-
-impl fmt::Display for UuidText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, byte) in self.0.iter().enumerate() {
-            let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
-            write!(f, "{dash}{byte:02x}")?;
-        }
-        Ok(())
     }
 }

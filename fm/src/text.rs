@@ -4,6 +4,8 @@
 //! Units: bytes.
 //! Source: docs/fm.md; UUIDs as RFC 9562 section 4 writes them.
 
+use std::fmt;
+
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
@@ -41,10 +43,24 @@ pub fn name_of(tag: &Uuid) -> String {
     let len = tag.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let text = std::str::from_utf8(tag.get(..len).unwrap_or_default()).ok();
     let text = text.filter(|text| !text.is_empty() && !text.chars().any(char::is_control));
-    text.map_or_else(|| crate::inventory::UuidText(*tag).to_string(), str::to_owned)
+    text.map_or_else(|| UuidText(*tag).to_string(), str::to_owned)
 }
 
-/// A UUID as people write it.
+/// Shows a UUID as people write it: hexadecimal digits in five groups.
+#[derive(Clone, Copy)]
+pub struct UuidText(pub Uuid);
+
+impl fmt::Display for UuidText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a UUID as people write it.
 ///
 /// # Errors
 /// It is none.

@@ -7,8 +7,9 @@
 use std::fmt::{self, Write};
 
 use super::graph::SwitchId;
-use super::inventory::{Inventory, Partner, Port, Switch, TargetKind, UuidText};
+use super::inventory::{Inventory, Partner, Port, Switch, TargetKind};
 use super::service::display_names::DisplayNames;
+use super::text::UuidText;
 
 /// PIDs of a port's targets, with a blank in front of each.
 fn pids(switch: &Switch, port: &Port) -> String {

@@ -4,7 +4,7 @@
 //! Units: bytes; milliseconds of virtual time.
 //! Source: docs/fabric.md, docs/endpoint.md.
 
-use weft_fm::service::board::Phase;
+use weft_fm::service::status::Phase;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, TransferReport};
 use weft_lab::endpoint::number::Num;

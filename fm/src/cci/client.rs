@@ -1,6 +1,6 @@
 //! Typed requests to components, and what can go wrong with them.
 //!
-//! Shape: [`Way`], [`Request`] -> [`Answer`], whose payload is read as the command's; background operations are awaited.
+//! Shape: [`Way`] and [`Request`] -> [`Answer`], whose payload is read as the command's; background operations are awaited.
 //! Units: tries, polls.
 //! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 sections 7.6.3, 8.2.9.1.1.
 
@@ -16,44 +16,8 @@ use weft_parsers::cci::pbr::CrawlTarget;
 use weft_parsers::cci::{Category, Header, Opcode, Payload, Request, ReturnCode, header, mctp};
 use weft_parsers::fabric::Pid;
 
-use super::{Transport, TransportError, Tunnel};
+use super::{Transport, TransportError, Tunnel, Way};
 use crate::inventory::Manager;
-
-/// How to get to a component from the entry switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
-    /// The entry switch itself.
-    Entry,
-    /// Whoever is behind a port of the entry switch.
-    Port(u8),
-    /// A component that has a PID.
-    Pid(Pid),
-    /// Whoever is behind a port of a switch that has a PID.
-    Behind(Pid, u8),
-}
-
-impl Way {
-    /// To whoever is behind a port of the switch that this leads to; none where two tunnels do not reach.
-    #[must_use]
-    pub const fn behind(self, port: u8) -> Option<Self> {
-        match self {
-            Self::Entry => Some(Self::Port(port)),
-            Self::Pid(pid) => Some(Self::Behind(pid, port)),
-            Self::Port(_) | Self::Behind(..) => None,
-        }
-    }
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Entry => f.write_str("the entry switch"),
-            Self::Port(port) => write!(f, "the component behind port {port} of the entry switch"),
-            Self::Pid(pid) => write!(f, "PID {pid}"),
-            Self::Behind(pid, port) => write!(f, "the component behind port {port} of PID {pid}"),
-        }
-    }
-}
 
 /// Why a command was not carried out, or may not have been.
 #[derive(Debug, thiserror::Error)]

@@ -8,6 +8,7 @@
 pub mod client;
 pub mod socket;
 pub mod tunnel;
+pub mod way;
 
 use std::io;
 use std::time::Duration;
@@ -16,9 +17,10 @@ use weft_parsers::ParseError;
 use weft_parsers::cci::ReturnCode;
 use weft_parsers::cci::pbr::CrawlTarget;
 
-pub use self::client::{Answer, CallError, Client, Fabric, RetryPolicy, Way};
+pub use self::client::{Answer, CallError, Client, Fabric, RetryPolicy};
 pub use self::socket::{Identity, Peer, Socket};
 pub use self::tunnel::Tunnel;
+pub use self::way::Way;
 
 /// Why no response came.
 #[derive(Debug, thiserror::Error)]

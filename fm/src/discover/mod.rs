@@ -25,8 +25,9 @@ pub use self::claim::{claim_as, identify};
 pub use self::read::{Seen, partners, ports_seen, ports_up, targets, virtual_switches};
 use super::cci::{CallError, Fabric, Way};
 use super::graph::{Key, PortRef, SwitchId};
-use super::inventory::{Gfd, Inventory, Manager, Partner, ReachedFrom, Role, Switch, UuidText};
+use super::inventory::{Gfd, Inventory, Manager, Partner, ReachedFrom, Role, Switch};
 use super::rules::{End, Forbidden, check};
+use super::text::UuidText;
 
 /// Component type of a GFD in Identify (0001h).
 const COMPONENT_GFD: u8 = 4;

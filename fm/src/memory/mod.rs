@@ -25,7 +25,7 @@ use weft_parsers::fabric::{Hpa, Interleave, Pid};
 use self::map::{Conflict, Kind, LocalRange, Range, fits, misfit, off_blocks};
 use self::steps::{Done, Step};
 use super::cci::{CallError, Fabric};
-use super::gim::Gim;
+use super::edge::AccessBit;
 use super::graph::SwitchId;
 use super::inventory::{Inventory, TargetKind, pid_number, uuid_text};
 use crate::text::name_of;
@@ -163,8 +163,8 @@ pub enum MemoryError {
 /// What requesters have beside memory of GFDs.
 #[derive(Clone, Copy)]
 pub struct OtherRanges<'a> {
-    /// Memory of hosts and devices.
-    pub gim: &'a Gim,
+    /// Where a requester sees memory of hosts and devices.
+    pub gim: &'a dyn Fn(Host) -> Vec<Range<Pid>>,
     /// What the host of a requester has for itself.
     pub own: &'a dyn Fn(Host) -> Vec<LocalRange>,
 }
@@ -381,6 +381,19 @@ impl Memory {
         Ok(self.shares.remove(place.ok_or(MemoryError::Tag)?))
     }
 
+    /// All bits at edges that the shares need: each host's edge lets requests to its GFDs through.
+    #[must_use]
+    pub fn access_bits(&self) -> BTreeSet<AccessBit> {
+        let mut bits = BTreeSet::new();
+        for share in &self.shares {
+            for host in &share.hosts {
+                let gfds = share.parts.iter().map(|part| part.gfd);
+                bits.extend(gfds.map(|gfd| AccessBit::Gmv(host.switch, host.vcs, gfd)));
+            }
+        }
+        bits
+    }
+
     /// What a requester has, where it sees it.
     #[must_use]
     pub fn ranges(&self, host: Host) -> Vec<Range<Pid>> {
@@ -395,7 +408,7 @@ impl Memory {
         new: &Range<Pid>,
     ) -> Result<(), MemoryError> {
         let mut others = self.ranges(host);
-        others.extend(beside.gim.ranges(host));
+        others.extend((beside.gim)(host));
         let fits = fits(new, &others, &(beside.own)(host));
         fits.map_err(|conflict| MemoryError::Taken { pid: host.pid, conflict })
     }

@@ -14,9 +14,10 @@ use crate::cci::{CallError, Fabric};
 use crate::change::Running;
 use crate::discover::{identify, targets};
 use crate::graph::SwitchId;
-use crate::inventory::{Inventory, OWN_PORT, Switch, UuidText};
+use crate::inventory::{Inventory, OWN_PORT, Switch};
 use crate::plan::wires::read_switch;
 use crate::routes::SwitchTables;
+use crate::text::UuidText;
 
 /// Lines that are shown of one look.
 const LINES_MAX: usize = 16;

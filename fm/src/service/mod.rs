@@ -21,6 +21,7 @@ pub mod request;
 mod restore;
 pub mod run;
 mod start;
+pub mod status;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,12 +36,13 @@ use weft_parsers::cci::{Request as Command, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
-use self::board::{Mode, StatusBoard};
+use self::board::StatusBoard;
 use self::desired::DesiredState;
 use self::display_names::DisplayNames;
 use self::names::{Binding, Names, way};
 pub use self::request::{Request, Response, Vector};
 pub use self::start::StartError;
+use self::status::{Counts, Mode};
 use super::bind::{BindError, Bridge};
 use super::cci::{CallError, Fabric, Way};
 use super::change::Running;
@@ -119,7 +121,7 @@ impl Fm {
         board.set(|status| {
             status.mode = mode;
             status.hosts_held = mode == Mode::FmFirst;
-            status.manager = super::inventory::UuidText(manager.uuid).to_string();
+            status.manager = super::text::UuidText(manager.uuid).to_string();
             status.pid = manager.pid.bits();
         });
         Self {
@@ -172,9 +174,9 @@ impl Fm {
         let (mut trouble, calls) = (self.trouble.clone(), self.fabric.calls());
         trouble.extend(self.ongoing_problems());
         trouble.extend(self.foreign.trouble());
-        let counts = self.running.as_ref().map_or_else(board::Counts::default, |running| {
+        let counts = self.running.as_ref().map_or_else(Counts::default, |running| {
             let Inventory { switches, gfds, links, down, .. } = &running.inventory;
-            board::Counts {
+            Counts {
                 switches: switches.len(),
                 silent: switches.iter().filter(|switch| !switch.whole).count(),
                 gfds: gfds.len(),

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use super::board::{EventRecord, Status};
+pub use super::status::{EventRecord, Status};
 use crate::inventory::Inventory;
 use crate::trace::Trace;
 

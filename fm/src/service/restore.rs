@@ -6,9 +6,11 @@
 //!
 //! There is one list of what the FM wants of a component, made from what it knows: PIDs of targets ([`Inventory`]), DRT and
 //! RGT ([`crate::plan::Plan`]), what bridges show ([`Bindings`](crate::bind::Bindings)), what edges let through
-//! ([`edge::wanted`]), extents, decoders and rights ([`Memory`](crate::memory::Memory)), and who may take over. Start-up
+//! ([`Fm::wanted_access`]), extents, decoders and rights ([`Memory`](crate::memory::Memory)), and who may take over. Start-up
 //! and every discovery of the running fabric hold all components against it. A component that was claimed anew has nothing,
 //! and gets all of it, whoever asked for it once; of one that was not, what nobody wants in a file is told, and left.
+
+use std::collections::BTreeSet;
 
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
@@ -19,11 +21,11 @@ use super::{Fm, NO_COST, with_causes};
 use crate::bind::{BindError, Bridge};
 use crate::cdat;
 use crate::change::Event;
-use crate::edge::{self, EdgeContext};
+use crate::edge::{self, AccessBit, EdgeContext};
 use crate::graph::SwitchId;
-use crate::inventory::{Inventory, Role, Switch, UuidText};
+use crate::inventory::{Inventory, Role, Switch};
 use crate::plan::send::Sent;
-use crate::text::{name_of, tag};
+use crate::text::{UuidText, name_of, tag};
 
 impl Fm {
     /// Whether memory of which these GFDs show nothing is given anew: it is wanted, or they have been started again.
@@ -154,11 +156,20 @@ impl Fm {
         }
     }
 
+    /// Every bit at an edge that the FM wants: of G-FAM for its hosts, of GIM at both its edges, and what was granted by
+    /// command. Made from what is known and never kept beside it, so that nothing that was given is left out.
+    fn wanted_access(&self) -> BTreeSet<AccessBit> {
+        let mut all = self.memory.access_bits();
+        all.extend(self.gim.access_bits());
+        all.extend(&self.granted);
+        all
+    }
+
     /// Sets what edges are to let through and do not.
     fn reopen(&mut self) -> Vec<String> {
         let Some(running) = &self.running else { return Vec::new() };
         let (inventory, plan) = (&running.inventory, &running.plan);
-        let wanted = edge::wanted(&self.memory, &self.gim, &self.granted);
+        let wanted = self.wanted_access();
         let lacks = match edge::lacks(&mut self.fabric, inventory, &wanted) {
             Ok(lacks) => lacks,
             Err(error) => {

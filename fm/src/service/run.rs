@@ -15,7 +15,8 @@ use weft_base::threads::{self, Ends, Role};
 use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Answer, LineHandler, Refused, parse, to_line};
 
-use super::board::{Phase, StatusBoard};
+use super::board::StatusBoard;
+use super::status::Phase;
 use super::{Fm, Request, Response};
 
 struct Shared {

@@ -14,10 +14,10 @@ use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
 
-use super::board::{Mode, Phase};
 use super::desired::DesiredMemory;
 use super::names::{Binding, Names, hosts};
 use super::reconcile::{self, Reconciled};
+use super::status::{Mode, Phase};
 use super::{Fm, with_causes};
 use crate::cci::{CallError, Way};
 use crate::change::Running;
@@ -456,7 +456,8 @@ impl Fm {
             return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
         };
         let names = Names::new(&self.desired, running);
-        let beside = OtherRanges { gim: &self.gim, own: &|host| names.own(host) };
+        let beside =
+            OtherRanges { gim: &|host| self.gim.ranges(host), own: &|host| names.own(host) };
         self.memory.share(&mut self.fabric, &running.inventory, beside, request)?;
         for host in &request.hosts {
             self.tell_costs(*host, &request.gfds);
@@ -470,7 +471,8 @@ impl Fm {
             return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
         };
         let names = Names::new(&self.desired, running);
-        let beside = OtherRanges { gim: &self.gim, own: &|host| names.own(host) };
+        let beside =
+            OtherRanges { gim: &|host| self.gim.ranges(host), own: &|host| names.own(host) };
         self.memory.grant(&mut self.fabric, &running.inventory, beside, (tag, host))?;
         let parts = self.memory.find(tag).map(|share| share.parts.iter().map(|part| part.gfd));
         let gfds: Vec<Pid> = parts.into_iter().flatten().collect();

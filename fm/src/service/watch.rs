@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::board::{Mode, Phase};
+use super::status::{Mode, Phase};
 use super::{Fm, query, with_causes};
 use crate::cci::Way;
 use crate::change::{Event, Report};
@@ -90,7 +90,7 @@ impl Fm {
                 if now.primary.is_none() || now.primary_uuid == ours {
                     return Some(now.primary_uuid == ours);
                 }
-                let owner = crate::inventory::UuidText(now.primary_uuid);
+                let owner = crate::text::UuidText(now.primary_uuid);
                 let why = format!("the fabric belongs to the fabric manager {owner} now");
                 self.board.record_event(why.clone());
                 self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(why)));

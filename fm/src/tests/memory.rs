@@ -14,7 +14,6 @@ use super::discovery::{US, number};
 use super::fake::{Fake, Faults, Kind, Shared};
 use super::fake_gfd::{BLOCK, GfdState};
 use super::plan::set_up;
-use crate::gim::Gim;
 use crate::graph::{SwitchId, generate};
 use crate::inventory::{Inventory, TargetKind};
 use crate::memory::map::{LocalRange, SEGMENT};
@@ -48,8 +47,7 @@ pub fn wanted(inventory: &Inventory, tag: u8) -> Request {
 
 /// Nobody has anything else.
 fn beside() -> OtherRanges<'static> {
-    static NONE: Gim = Gim { grants: Vec::new() };
-    OtherRanges { gim: &NONE, own: &|_| LocalRange::WEFT_HOST.to_vec() }
+    OtherRanges { gim: &|_| Vec::new(), own: &|_| LocalRange::WEFT_HOST.to_vec() }
 }
 
 /// Everything of all GFDs and access vectors; to see that nothing has changed.

@@ -18,8 +18,8 @@ use crate::graph::{Graph, PortRef, SwitchId, generate};
 use crate::inventory::{Inventory, OWN_PORT, Partner};
 use crate::routes::order::{Arc, Net};
 use crate::service::Fm;
-use crate::service::board::Mode;
 use crate::service::desired::DesiredState;
+use crate::service::status::Mode;
 use crate::store::{State, Store};
 
 fn want() -> DesiredState {

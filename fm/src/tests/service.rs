@@ -15,13 +15,13 @@ use super::discovery::{US, number};
 use super::fake::{Fake, Kind, Shared};
 use super::fake_gfd::{BLOCK, GfdState};
 use crate::graph::{SwitchId, generate};
-use crate::inventory::UuidText;
-use crate::service::board::{Mode, Phase, Status};
 use crate::service::desired::DesiredState;
 use crate::service::request::TopologyFormat;
 use crate::service::run::Service;
+use crate::service::status::{Mode, Phase, Status};
 use crate::service::{Fm, Request, Response, Setup, Vector};
 use crate::store::Store;
+use crate::text::UuidText;
 use crate::text::tag;
 
 const THEM: Uuid = [0xF2; 16];

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use weft_fm::inventory::UuidText;
+use weft_fm::text::UuidText;
 use weft_fm::text::is_name;
 
 use super::layout::gim::OWN;

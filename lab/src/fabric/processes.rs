@@ -15,10 +15,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use weft_fm::inventory::UuidText;
-use weft_fm::service::board::Phase;
+use weft_fm::service::status::Phase;
 use weft_fm::service::{Request, Response};
 use weft_fm::store::{Store, StoreError};
+use weft_fm::text::UuidText;
 use weft_rpc::{Client, ClientError, Refused};
 
 use super::desired_state::desired_state;

@@ -6,7 +6,7 @@
 
 use serde::Deserialize;
 
-use weft_fm::service::board::Mode;
+use weft_fm::service::status::Mode;
 
 /// A fabric, as its file says it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

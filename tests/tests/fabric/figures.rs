@@ -8,7 +8,7 @@
 
 use weft_cxl::cci::Component;
 use weft_dataplane::time::Span;
-use weft_fm::service::board::Phase;
+use weft_fm::service::status::Phase;
 use weft_fm::service::{Request, Response};
 use weft_fm::trace::End;
 use weft_lab::endpoint::Answer;

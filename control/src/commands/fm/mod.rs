@@ -12,8 +12,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft_fm::service::board::Phase;
 use weft_fm::service::request::TopologyFormat;
+use weft_fm::service::status::Phase;
 use weft_fm::service::{Request, Response};
 use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Client, ClientError};

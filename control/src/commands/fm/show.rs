@@ -107,10 +107,10 @@ pub fn text(response: &Response) -> String {
 
 fn of_status(status: &Status) -> String {
     let phase = match status.phase {
-        weft_fm::service::board::Phase::Starting => "starting",
-        weft_fm::service::board::Phase::Up => "up",
-        weft_fm::service::board::Phase::Standby => "standing by",
-        weft_fm::service::board::Phase::Failed => "failed",
+        weft_fm::service::status::Phase::Starting => "starting",
+        weft_fm::service::status::Phase::Up => "up",
+        weft_fm::service::status::Phase::Standby => "standing by",
+        weft_fm::service::status::Phase::Failed => "failed",
     };
     let counts = &status.counts;
     let mut text = format!("{phase}: {}\n", status.step);

@@ -1,0 +1,93 @@
+//! What the FM tells of itself: how far it is, what there is, what happened.
+//!
+//! Shape: [`Status`] with [`Mode`], [`Phase`] and [`Counts`]; [`EventRecord`]. Plain values, the same in JSON.
+//! Units: counts of components; PIDs as numbers of 12 bits.
+//! Source: docs/spec/cxl-fabric.md "Start-up".
+
+use serde::{Deserialize, Serialize};
+
+/// How a fabric is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Switches have their tables from files of their own; the FM only looks.
+    Static,
+    /// Hosts are held until all is brought about.
+    #[default]
+    FmFirst,
+    /// Hosts come up on empty hierarchies; what is bound later is a hot-add.
+    Simultaneous,
+}
+
+/// How far the FM is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Start-up runs.
+    #[default]
+    Starting,
+    /// The fabric is managed.
+    Up,
+    /// Another FM manages it, and this one may take over.
+    Standby,
+    /// The fabric could not be brought up; it is tried again.
+    Failed,
+}
+
+/// Counts of what there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Switches.
+    pub switches: usize,
+    /// Those of them that do not answer.
+    pub silent: usize,
+    /// GFDs.
+    pub gfds: usize,
+    /// Host edges with a PID.
+    pub hosts: usize,
+    /// Links between switches.
+    pub links: usize,
+    /// Those of them that are down.
+    pub down: usize,
+    /// Bindings, local ones and virtual links.
+    pub bindings: usize,
+    /// Shares of memory.
+    pub shares: usize,
+}
+
+/// What the FM is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// How far it is.
+    pub phase: Phase,
+    /// What it does or did last.
+    pub step: String,
+    /// How the fabric is started.
+    pub mode: Mode,
+    /// Whether hosts have to wait.
+    pub hosts_held: bool,
+    /// UUID of this FM.
+    pub manager: String,
+    /// Its PID.
+    pub pid: u16,
+    /// What is not as it should be; the rest goes on.
+    pub trouble: Vec<String>,
+    /// Why it failed.
+    pub failed: Option<String>,
+    /// What there is.
+    pub counts: Counts,
+    /// Commands that were sent.
+    pub calls: u64,
+    /// Number of the last event.
+    pub events: u64,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// Its number, from 1.
+    pub number: u64,
+    /// What.
+    pub what: String,
+}
