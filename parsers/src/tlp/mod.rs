@@ -18,7 +18,6 @@ pub mod ohc;
 pub mod prefix;
 pub mod pth;
 pub mod repr;
-mod rules;
 pub mod uio;
 pub mod vdm;
 pub mod view;

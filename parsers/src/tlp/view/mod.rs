@@ -5,13 +5,13 @@
 //! Source: PCIe 5.0 and 6.0 section 2.2; docs/spec/wire-formats.md §3.1 to §3.6.
 
 mod kinds;
+mod rules;
 
 use super::fields::{At, Attr, Pasid};
 use super::kind::{Flow, Kind, Mode};
 use super::layout::{bit, bits8, dw_at, flit, length, non_flit};
 use super::ohc::OhcA1;
 use super::prefix::{self, Scope, VendPrefixL0};
-use super::rules;
 use crate::error::{Field, Layer, ParseError};
 
 /// Most prefixes in front of one header: four local, four end-end.
@@ -82,7 +82,7 @@ impl Prefixes {
 
 /// Shorthand for [`ParseError::Value`].
 #[inline]
-pub(super) const fn refused(layer: Layer, field: Field, value: u16) -> ParseError {
+pub(in crate::tlp) const fn refused(layer: Layer, field: Field, value: u16) -> ParseError {
     ParseError::Value { layer, field, value }
 }
 

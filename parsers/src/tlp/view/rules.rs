@@ -3,11 +3,11 @@
 //! Units: DW and bytes.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7, 2.2.8.10 ("malformed TLP" clauses); docs/spec/wire-formats.md §3.5.
 
-use super::fields::At;
-use super::kind::{Kind, Mode};
-use super::layout::flit;
-use super::view::{Tlp, refused};
+use super::{Tlp, refused};
 use crate::error::{Field, Layer, ParseError};
+use crate::tlp::fields::At;
+use crate::tlp::kind::{Kind, Mode};
+use crate::tlp::layout::{flit, low16};
 
 /// Refuses what PCIe calls malformed.
 #[inline]
@@ -31,7 +31,7 @@ pub(super) const fn check(tlp: &Tlp<'_>) -> Result<(), ParseError> {
     }
     if kind.is_memory() && !is_address_ok(tlp) {
         let low = (tlp.address_or_zero() & 0xFFFF) as u32;
-        return Err(refused(Layer::Tlp, Field::TlpAddress, super::layout::low16(low)));
+        return Err(refused(Layer::Tlp, Field::TlpAddress, low16(low)));
     }
     Ok(())
 }
