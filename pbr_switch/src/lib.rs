@@ -14,6 +14,7 @@
 pub mod agent;
 pub mod cdat;
 mod commands;
+mod component;
 pub mod config;
 pub mod port;
 mod registers;
@@ -22,6 +23,7 @@ pub mod switch;
 #[cfg(test)]
 mod tests;
 pub mod vcs;
+mod work;
 
 pub use agent::{Agent, AgentConfig, AgentCounts};
 pub use config::{ConfigError, PortConfig, Role, Sizes, SwitchConfig, VcsConfig};

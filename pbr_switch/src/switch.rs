@@ -6,23 +6,20 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use weft_cxl::cci::{Command, Common, Component, Done, Reply, Session, Ticket};
+use weft_cxl::cci::{Common, Ticket};
 use weft_cxl::pci::{BridgeEffects, Link};
-use weft_dataplane::pbr::tables::Assigned;
 use weft_dataplane::pbr::{self, EdgePort, Fast, Ldst, Side, Tables};
-use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
+use weft_parsers::cci::Uuid;
 use weft_parsers::cci::mld::MemAccess;
 use weft_parsers::cci::pbr::LinkPartner;
 use weft_parsers::cci::switch::ConfigAccess;
-use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
 
-use super::commands::Work;
 use super::config::{ConfigError, Role, SwitchConfig};
 use super::port::{Partner, Port};
-use super::static_init::STATIC_COMMANDS;
 use super::vcs::{Bound, VcsState};
+use super::work::Work;
 
 /// Something that whoever drives the switch has to carry on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -450,71 +447,5 @@ impl Switch {
             debug_assert!(set.is_ok(), "{set:?}");
         }
         Some(edge)
-    }
-}
-
-impl Component for Switch {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn common_mut(&mut self) -> &mut Common {
-        &mut self.common
-    }
-
-    fn commands(&self) -> &'static [Command] {
-        if self.config.static_init.is_some() { STATIC_COMMANDS.as_slice() } else { Self::COMMANDS }
-    }
-
-    fn execute(
-        &mut self,
-        now: Instant,
-        session: Session,
-        request: &Request<'_>,
-        reply: &mut Reply,
-    ) -> Done {
-        let done = self.command(now, session, request, reply);
-        self.refresh();
-        done
-    }
-
-    fn can_be(&self, pid: Pid) -> bool {
-        let other = |&(taken, to): &(Pid, Assigned)| taken == pid && to != Assigned::Switch;
-        // One that is set up from the start keeps its PID, by which others have routes to it.
-        let own = self.common.ownership.pid();
-        let keeps = self.config.static_init.is_none() || own.is_none() || pid == own;
-        keeps && !pid.is_none() && !self.tables.assigned().any(|it| other(&it))
-    }
-
-    fn owned(&mut self) {
-        let ownership = &self.common.ownership;
-        let pid = ownership.pid();
-        // A fabric manager that has a connection to this switch is reached here.
-        let fm = ownership.primary().filter(|_| ownership.is_local()).map(|fm| fm.pid);
-        let own: Vec<Pid> = self
-            .tables
-            .assigned()
-            .filter(|&(taken, to)| to == Assigned::Switch && taken != pid && Some(taken) != fm)
-            .map(|(taken, _)| taken)
-            .collect();
-        for other in own {
-            let cleared = self.tables.clear(other);
-            debug_assert!(cleared.is_ok(), "it was assigned");
-        }
-        if !pid.is_none() {
-            let assigned = self.tables.assign(pid, Assigned::Switch);
-            debug_assert!(assigned.is_ok(), "`can_be` has said so");
-        }
-        if let Some(fm) = fm {
-            // One whose PID is a port's gets no answers from further out until it takes another.
-            let _ = self.tables.assign(fm, Assigned::Switch);
-        }
-        self.changed();
-    }
-
-    fn tick(&mut self, now: Instant) {
-        self.common.tick(now);
-        self.finish_work(now);
-        self.refresh();
     }
 }

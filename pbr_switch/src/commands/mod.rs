@@ -5,21 +5,21 @@
 //! Source: docs/spec/wire-formats.md §4.3 to §4.6.
 
 mod access;
+mod bind;
 mod edge;
 mod forward;
 mod physical;
 mod pids;
 mod routing;
+mod static_init;
 mod virtual_switch;
-mod work;
 
 use weft_dataplane::pbr::TableError;
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::{Request, ReturnCode};
 
-pub(super) use work::Work;
-
+pub(super) use static_init::STATIC_COMMANDS;
 use weft_cxl::cci::{Done, Outcome, Reply, Session, who};
 
 use super::switch::Switch;

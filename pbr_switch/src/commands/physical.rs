@@ -13,10 +13,11 @@ use weft_parsers::cci::switch::{PortList, PortState, PortStates, PpbConfig, Swit
 use weft_parsers::cci::{List, Response, ReturnCode, Uuid};
 use weft_parsers::fabric::Pid;
 
-use super::{DONE, NONE_SUCH, Work};
+use super::{DONE, NONE_SUCH};
 use crate::port::Partner;
 use crate::switch::Switch;
 use crate::vcs::Bound;
+use crate::work::Work;
 
 /// HDM decoders of an upstream port: none, memory is the fabric's.
 const DECODERS: u8 = 0;

@@ -9,7 +9,6 @@
 use weft_cxl::cci::{Done, Outcome};
 use weft_cxl::pci::Link;
 use weft_dataplane::time::{Instant, Span};
-use weft_dataplane::types::PortId;
 use weft_parsers::cci::pbr::{BindOp, BindPid, PathCost};
 use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
 use weft_parsers::cci::{Opcode, ReturnCode};
@@ -19,68 +18,12 @@ use super::NONE_SUCH;
 use crate::config::Role;
 use crate::switch::{Event, Switch};
 use crate::vcs::{Bound, PidBound};
+use crate::work::Work;
 
 /// LD of Bind vPPB for a whole device.
 const WHOLE: u16 = 0xFFFF;
 /// How long an unbind waits for a link to go down.
 const LINK_DOWN: Span = Span::from_ms(10_000);
-
-/// What goes on in the background.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// Bind vPPB (5201h).
-    Bind {
-        /// The virtual switch.
-        vcs: u8,
-        /// The bridge.
-        vppb: u8,
-        /// The port.
-        port: PortId,
-        /// The logical device; `None` for all of the device.
-        ld: Option<u16>,
-    },
-    /// Unbind vPPB (5202h).
-    Unbind {
-        /// The virtual switch.
-        vcs: u8,
-        /// The bridge.
-        vppb: u8,
-        /// How.
-        option: UnbindOption,
-    },
-    /// Configure PID Binding (5706h), bind.
-    BindPid {
-        /// The virtual switch.
-        vcs: u8,
-        /// The bridge.
-        vppb: u8,
-        /// PID of the other end.
-        far: Pid,
-        /// PID of this end; none where the switch finds one.
-        own: Option<Pid>,
-        /// What the path adds.
-        cost: PathCost,
-    },
-    /// Configure PID Binding (5706h), unbind.
-    UnbindPid {
-        /// The virtual switch.
-        vcs: u8,
-        /// The bridge.
-        vppb: u8,
-    },
-}
-
-impl Work {
-    /// Virtual switch and bridge.
-    pub const fn at(&self) -> (u8, u8) {
-        match *self {
-            Self::Bind { vcs, vppb, .. }
-            | Self::Unbind { vcs, vppb, .. }
-            | Self::BindPid { vcs, vppb, .. }
-            | Self::UnbindPid { vcs, vppb } => (vcs, vppb),
-        }
-    }
-}
 
 impl Switch {
     pub(super) fn bind_vppb(&mut self, now: Instant, request: BindVppb) -> Done {
