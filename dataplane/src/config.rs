@@ -207,12 +207,16 @@ impl PriMaps {
                 (false, _) => tc >> 3,
             })
         };
-        Self {
+        let mut maps = Self {
             pcp_to_pri: core::array::from_fn(|i| of_pcp(low(i))),
-            dscp_to_pri: core::array::from_fn(|i| of_pcp(low(i) >> 3)),
+            dscp_to_pri: [Pri::default(); 64],
             tc_to_pri: core::array::from_fn(|i| of_tc(low(i))),
-            exp_to_pri: core::array::from_fn(|i| of_pcp(low(i))),
+            exp_to_pri: [Pri::default(); 8],
+        };
+        for source in PriSource::ALL {
+            maps.derive_from_pcp(source);
         }
+        maps
     }
 
     /// The map of one source, by its code.
@@ -224,6 +228,20 @@ impl PriMaps {
             PriSource::Dscp => &self.dscp_to_pri,
             PriSource::Tc => &self.tc_to_pri,
             PriSource::Exp => &self.exp_to_pri,
+        }
+    }
+
+    /// Sets the map of `source` to what follows from PCP's, where it does: an EXP is taken as a PCP, and so are the top
+    /// three bits of a DSCP.
+    pub fn derive_from_pcp(&mut self, source: PriSource) {
+        let shift = match source {
+            PriSource::Dscp => 3,
+            PriSource::Exp => 0,
+            PriSource::Pcp | PriSource::Tc => return,
+        };
+        let pcp = self.pcp_to_pri;
+        for (code, pri) in self.of_mut(source).iter_mut().enumerate() {
+            *pri = pcp.get(code >> shift).copied().unwrap_or_default();
         }
     }
 

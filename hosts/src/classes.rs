@@ -54,7 +54,7 @@ impl PriMap {
     fn with(pcp: [Pri; 8], by_tc: impl Fn(TrafficClass) -> Pri) -> Self {
         let by_code = |code: usize| pcp.get(code >> 3).copied().unwrap_or_default();
         Self {
-            trust: [Some(PriSource::Pcp), Some(PriSource::Dscp), Some(PriSource::Tc), None],
+            trust: core::array::from_fn(|at| PriSource::DEFAULT_TRUST.get(at).copied()),
             pcp,
             dscp: core::array::from_fn(by_code),
             tc: core::array::from_fn(|index| by_tc(TrafficClass(index.to_le_bytes()[0] << 2))),

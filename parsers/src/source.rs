@@ -3,66 +3,73 @@
 //! Units: none.
 //! Source: docs/spec/pipeline.md §2.
 
-/// A field that can decide a frame's priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum PriSource {
+/// One row a source, in the order of their numbers: name and key in the configuration.
+macro_rules! sources {
+    ($($(#[$doc:meta])* $source:ident = $number:literal, $name:literal, $map_key:literal;)+) => {
+        /// A field that can decide a frame's priority.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum PriSource {
+            $($(#[$doc])* $source = $number,)+
+        }
+
+        impl PriSource {
+            /// Every source, in the order of its number.
+            pub const ALL: [Self; Self::COUNT] = [$(Self::$source),+];
+            /// How many there are.
+            pub const COUNT: usize = Self::NAMES.len();
+            /// Their names in the configuration, in the same order.
+            pub const NAMES: &'static [&'static str] = &[$($name),+];
+
+            /// The name in the configuration.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$source => $name,)+
+                }
+            }
+
+            /// The key in the configuration of the map from this source's codes to priorities.
+            #[must_use]
+            pub const fn map_key(self) -> &'static str {
+                match self {
+                    $(Self::$source => $map_key,)+
+                }
+            }
+
+            /// The source of this number in [`Self::ALL`].
+            #[inline]
+            #[must_use]
+            pub const fn from_number(number: u8) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$source),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+sources! {
     /// VLAN PCP.
-    Pcp,
+    Pcp = 0, "pcp", "pcp_to_pri";
     /// DSCP of IPv4 or IPv6.
-    Dscp,
+    Dscp = 1, "dscp", "dscp_to_pri";
     /// Traffic Class of AFH.
-    Tc,
+    Tc = 2, "tc", "tc_to_pri";
     /// EXP of the top MPLS label: the Traffic Class of RFC 5462.
-    Exp,
+    Exp = 3, "exp", "exp_to_pri";
 }
 
 impl PriSource {
-    /// How many there are.
-    pub const COUNT: usize = 4;
-    /// Every source, in the order of its number.
-    pub const ALL: [Self; Self::COUNT] = [Self::Pcp, Self::Dscp, Self::Tc, Self::Exp];
     /// How many sets of sources a frame can carry ([`crate::Head::carries`]).
     pub const SETS: usize = 1 << Self::COUNT;
+    /// Size of a table with a row for each source by its number: a power of two, so that a mask keeps it in bounds.
+    pub const SLOTS: usize = Self::COUNT.next_power_of_two();
     /// The highest number of codes that a source has: the size of a table that serves any.
     pub const CODES_MAX: usize = 64;
     /// What a port trusts that says nothing of it.
     pub const DEFAULT_TRUST: [Self; 3] = [Self::Pcp, Self::Dscp, Self::Tc];
-
-    /// The name in the configuration.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pcp => "pcp",
-            Self::Dscp => "dscp",
-            Self::Tc => "tc",
-            Self::Exp => "exp",
-        }
-    }
-
-    /// The key in the configuration of the map from this source's codes to priorities.
-    #[must_use]
-    pub const fn map_key(self) -> &'static str {
-        match self {
-            Self::Pcp => "pcp_to_pri",
-            Self::Dscp => "dscp_to_pri",
-            Self::Tc => "tc_to_pri",
-            Self::Exp => "exp_to_pri",
-        }
-    }
-
-    /// The source of this number in [`Self::ALL`].
-    #[inline]
-    #[must_use]
-    pub const fn from_number(number: u8) -> Option<Self> {
-        match number {
-            0 => Some(Self::Pcp),
-            1 => Some(Self::Dscp),
-            2 => Some(Self::Tc),
-            3 => Some(Self::Exp),
-            _ => None,
-        }
-    }
 
     /// This source in a set.
     #[inline]
@@ -89,7 +96,7 @@ mod tests {
             assert_eq!(PriSource::from_number(source as u8), Some(source));
             assert_eq!(source.map_key().strip_suffix("_to_pri"), Some(source.name()));
         }
-        assert_eq!(PriSource::from_number(4), None);
+        assert_eq!(PriSource::from_number(u8::MAX), None);
     }
 
     #[test]

@@ -326,7 +326,7 @@ pub const NO_PID: u16 = 0xFFF;
 #[repr(C)]
 pub struct PortRules {
     /// Priority by source ([`PriSource`]) and code.
-    pub maps: [[u8; PriSource::CODES_MAX]; PriSource::COUNT],
+    pub maps: [[u8; PriSource::CODES_MAX]; PriSource::SLOTS],
     /// What decides, by what a frame carries (`Head::carries`): the source's number, or
     /// [`NO_SOURCE`].
     pub by: [u8; PriSource::SETS],

@@ -45,7 +45,7 @@ impl PortRules {
         let Some(source) = PriSource::from_number(by) else { return self.default_pri & 7 };
         // The masks change nothing; by them the kernel's verifier knows that the index is in bounds.
         let code = head.code(source) & (PriSource::CODES_MAX - 1);
-        self.maps[by as usize & (PriSource::COUNT - 1)][code] & 7
+        self.maps[by as usize & (PriSource::SLOTS - 1)][code] & 7
     }
 
     /// VLAN of a frame with the outer tag `tag`, before it is asked whether the port is a member.

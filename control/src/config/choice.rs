@@ -86,19 +86,28 @@ pub enum DeviceKind {
     Pipe,
 }
 
+/// What the device behind a port is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceIs {
+    /// An interface of the machine: one port at most has it, of whatever kind; it has an address of its own.
+    Interface,
+    /// An interface that the port makes: one port at most of its kind has it; it has an address of its own.
+    Made,
+    /// Something that has no address that the kernel knows; one port at most of its kind has it.
+    Other,
+    /// Nothing: any number of ports may say the same.
+    Nothing,
+}
+
 impl DeviceKind {
-    /// The word in the configuration.
+    /// What a port of this kind has behind it.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub const fn device(self) -> DeviceIs {
         match self {
-            Self::Auto => "auto",
-            Self::AfXdp => "af_xdp",
-            Self::AfPacket => "af_packet",
-            Self::Tap => "tap",
-            Self::Null => "null",
-            Self::Pcap => "pcap",
-            Self::Dpdk => "dpdk",
-            Self::Pipe => "pipe",
+            Self::Auto | Self::AfXdp | Self::AfPacket => DeviceIs::Interface,
+            Self::Tap => DeviceIs::Made,
+            Self::Pcap | Self::Dpdk | Self::Pipe => DeviceIs::Other,
+            Self::Null => DeviceIs::Nothing,
         }
     }
 }
@@ -208,9 +217,13 @@ pub enum HostFormat {
     Ethernet,
 }
 
+impl Choice for PriSource {
+    const NAMES: &'static [&'static str] = Self::NAMES;
+    const ALL: &'static [Self] = &Self::ALL;
+}
+
 choice!(AfhMode: "auto" => Auto, "none" => None, "gen1" => Gen1, "gen2" => Gen2, "lite" => Lite);
 choice!(Gen2Order: "slap" => Slap, "as_documented" => AsDocumented);
-choice!(PriSource: "pcp" => Pcp, "dscp" => Dscp, "tc" => Tc, "exp" => Exp);
 choice!(VlanMode: "transparent" => Transparent, "access" => Access, "trunk" => Trunk);
 choice!(Weighted: "wrr" => Wrr, "dwrr" => Dwrr);
 choice!(AttachTo: "native" => Native, "generic" => Generic, "any" => Any);

@@ -37,8 +37,8 @@ fn port_rules(snapshot: &Snapshot, id: PortId, port: &PortConfig) -> PortRules {
     let maps = &snapshot.config.maps;
     let parse = &port.parse;
     PortRules {
-        maps: PriSource::ALL.map(|source| {
-            let map = maps.of(source);
+        maps: core::array::from_fn(|slot| {
+            let map = PriSource::ALL.get(slot).map_or(&[][..], |&source| maps.of(source));
             core::array::from_fn(|code| map.get(code).map_or(0, |pri| pri.get()))
         }),
         by: core::array::from_fn(|carried| {

@@ -23,7 +23,7 @@ use weft_dataplane::types::PortId;
 use weft_parsers::MacAddr;
 
 use super::{LiveError, dpdk};
-use crate::config::choice::DeviceKind;
+use crate::config::choice::{DeviceIs, DeviceKind};
 use crate::config::resolve::{Config, RunConfig, RunPort};
 use crate::express::Express;
 
@@ -58,7 +58,7 @@ pub fn chunks(config: &Config) -> usize {
         }
         DeviceKind::Dpdk => run.dpdk_queues * run.rx_ring_frames + run.dpdk_tx_descriptors,
         DeviceKind::Pipe => 2 * run.rx_ring_frames + 2 * BURST + super::agent::CACHE,
-        _ => 0,
+        DeviceKind::AfPacket | DeviceKind::Tap | DeviceKind::Null | DeviceKind::Pcap => 0, // frames are copied
     };
     config.switch.ports.iter().zip(&config.run.ports).map(held).sum()
 }
@@ -243,8 +243,7 @@ fn note(port: &AfXdp) -> Option<String> {
 
 /// The address of the interface behind a port, if it has one.
 fn device_mac(run: &RunPort) -> Option<MacAddr> {
-    if matches!(run.kind, DeviceKind::Null | DeviceKind::Pcap | DeviceKind::Dpdk | DeviceKind::Pipe)
-    {
+    if !matches!(run.kind.device(), DeviceIs::Interface | DeviceIs::Made) {
         return None;
     }
     let text = std::fs::read_to_string(format!("/sys/class/net/{}/address", run.device)).ok()?;

@@ -17,7 +17,7 @@ use weft_dataplane::vlan::PortMode;
 use weft_parsers::{AddrKey, AddrSpace, AfhMode, MacAddr, ParseConfig, Vid};
 
 use super::{Item, Place, Resolver, Timing, Value, chosen, scale, to_u32, to_usize};
-use crate::config::choice::{LoopAction, UnknownUnicast, VlanMode};
+use crate::config::choice::{DeviceIs, DeviceKind, LoopAction, UnknownUnicast, VlanMode};
 use crate::config::value::{parse_addr, vid_range};
 
 /// Bit/s of a Gbit/s, of a Mbit/s.
@@ -32,16 +32,8 @@ impl Resolver<'_> {
             let key = source.map_key();
             let (value, place) = (self.get("classify", key), self.place("classify", key));
             let given = self.pri_list(value.as_ref(), &place, &format!("classify.{key}"));
-            let pcp = maps.pcp_to_pri;
+            maps.derive_from_pcp(source);
             let map = maps.of_mut(source);
-            let shift = match source {
-                PriSource::Dscp => Some(3),
-                PriSource::Exp => Some(0),
-                PriSource::Pcp | PriSource::Tc => None,
-            };
-            for (code, pri) in map.iter_mut().enumerate().filter(|_| shift.is_some()) {
-                *pri = pcp.get(code >> shift.unwrap_or(0)).copied().unwrap_or_default();
-            }
             overwrite(map, &given);
             if source != PriSource::Pcp {
                 let shown = map.iter().map(|pri| Value::Int(pri.get().into())).collect();
@@ -58,7 +50,7 @@ impl Resolver<'_> {
             self.refuse(extra.place.clone(), "port", message);
         }
         let mut names: BTreeMap<String, Place> = BTreeMap::new();
-        let mut devices: BTreeMap<(String, String), String> = BTreeMap::new();
+        let mut devices: BTreeMap<(Option<DeviceKind>, String), String> = BTreeMap::new();
         let mut ports = Vec::new();
         for (index, item) in items.iter().enumerate() {
             let text = |key| item.set.get(key).and_then(|set| set.value.as_text());
@@ -72,12 +64,12 @@ impl Resolver<'_> {
                     format!("expected each port once, found {name:?} here and at {first}");
                 self.refuse(place, "port.name", message);
             }
-            let kind = text("kind").unwrap_or("auto");
+            let kind: DeviceKind = self.port_choice(item, "kind");
             let device = text("device").unwrap_or(name);
-            let is_interface = matches!(kind, "auto" | "af_xdp" | "af_packet");
-            let key = (if is_interface { "auto" } else { kind }.to_owned(), device.to_owned());
-            if kind != "null"
-                && let Some(other) = devices.insert(key, name.to_owned())
+            // interfaces are the same ones for all kinds that have them
+            let of = (kind.device() != DeviceIs::Interface).then_some(kind);
+            if kind.device() != DeviceIs::Nothing
+                && let Some(other) = devices.insert((of, device.to_owned()), name.to_owned())
             {
                 let message =
                     format!("expected a device of its own, found {device:?} at port {other:?} too");

@@ -178,9 +178,8 @@ impl Resolver<'_> {
             self.refuse(place.clone(), "run.user", message);
         }
         let kinds = self.settings.items("port").iter();
-        let is_dpdk = |item: &Item| {
-            item.set.get("kind").is_some_and(|set| set.value.as_text() == Some("dpdk"))
-        };
+        let is_dpdk =
+            |item: &Item| self.port_choice::<DeviceKind>(item, "kind") == DeviceKind::Dpdk;
         if kinds.into_iter().any(is_dpdk) {
             let message = "expected no port of kind dpdk, whose drivers need root; start the switch as the user that may use its devices";
             self.refuse(place, "run.user", message);

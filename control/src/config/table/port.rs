@@ -64,7 +64,7 @@ pub(super) const SETTINGS: &[Param] = &[
     ),
     hot(
         "trust",
-        Kind::List(&Kind::Word(<PriSource as Choice>::NAMES), 0, PriSource::COUNT),
+        Kind::List(&Kind::Word(PriSource::NAMES), 0, PriSource::COUNT),
         "",
         Fixed("[\"pcp\", \"dscp\", \"tc\"]"),
         "Fields that decide the priority; the first that a frame carries does. exp is that of the top MPLS label (EtherType 0x8847 or 0x8848); lite ports have none.",
