@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtMode};
 
 use super::graph::{Graph, GraphError, Key, PortRef, SwitchId};
-use super::inventory::{Inventory, Partner, Switch, TargetKind};
+use super::inventory::{Inventory, Partner, Switch, Target, TargetKind};
 use super::proof::{Fault, Proof, Traffic};
 use super::routes::{self, Basis, Order, Routed, Tables, route_from};
 
@@ -86,45 +86,14 @@ pub fn number(
     options: &Options,
 ) -> Result<(Inventory, Vec<Assignment>), PlanError> {
     let mut numbered = inventory.clone();
-    // Components keep theirs; targets come after them.
-    let mut taken: BTreeSet<Pid> = inventory.gfds.iter().map(|gfd| gfd.pid).collect();
-    taken.insert(inventory.manager.pid);
-    taken.extend(inventory.switches.iter().map(|switch| switch.pid));
-    let mut twice = BTreeSet::new();
-    // A port has the PID of its GFD as long as nobody else is there.
-    let has_device = |switch: &Switch, port| {
-        let partner = switch.port(port).map(|port| port.partner);
-        matches!(partner, Some(Partner::Device(kind)) if kind != 0)
-    };
-    for (at, switch) in inventory.by_id() {
-        for (place, target) in switch.targets.iter().enumerate() {
-            let is_gfds = inventory.is_gfds(PortRef::new(at, target.port), target.pid)
-                && !has_device(switch, target.port);
-            if !target.pid.is_none() && !is_gfds && !taken.insert(target.pid) {
-                twice.insert((at, place));
-            }
-        }
-    }
+    let (taken, twice) = taken_pids(inventory);
     let mut free = (0..).map_while(Pid::assignable).filter(|pid| !taken.contains(pid));
     let mut assignments = Vec::new();
     for (at, switch) in inventory.by_id() {
-        let gfd_at = |port| {
-            let here = PortRef::new(at, port);
-            let waits =
-                inventory.gfds.iter().any(|gfd| gfd.at == here) && !has_device(switch, port);
-            waits || switch.port(port).is_some_and(|p| matches!(p.partner, Partner::Gfd(_)))
-        };
-        let has_edges = switch.targets.iter().any(|t| t.kind == TargetKind::Downstream);
-        let first_fabric = switch.targets.iter().find(|t| t.kind == TargetKind::Fabric);
         for (place, target) in switch.targets.iter().enumerate() {
-            let by_default = match target.kind {
-                TargetKind::Host => 1,
-                TargetKind::Downstream => u8::from(!gfd_at(target.port)),
-                TargetKind::Fabric => {
-                    u8::from(has_edges && first_fabric.is_some_and(|first| first.id == target.id))
-                }
-            };
-            let wanted = options.pids.get(&(at, target.id)).copied().unwrap_or(by_default);
+            let wanted = options.pids.get(&(at, target.id)).copied();
+            let wanted =
+                wanted.unwrap_or_else(|| pids_by_default(inventory, (at, switch), *target));
             let is_double = twice.contains(&(at, place));
             if !is_double && (!target.pid.is_none() || target.instance >= wanted) {
                 continue;
@@ -140,6 +109,52 @@ pub fn number(
         }
     }
     Ok((numbered, assignments))
+}
+
+/// The PIDs that are in use, and the targets whose PID is another's.
+fn taken_pids(inventory: &Inventory) -> (BTreeSet<Pid>, BTreeSet<(SwitchId, usize)>) {
+    // Components keep theirs; targets come after them.
+    let mut taken: BTreeSet<Pid> = inventory.gfds.iter().map(|gfd| gfd.pid).collect();
+    taken.insert(inventory.manager.pid);
+    taken.extend(inventory.switches.iter().map(|switch| switch.pid));
+    let mut twice = BTreeSet::new();
+    for (at, switch) in inventory.by_id() {
+        for (place, target) in switch.targets.iter().enumerate() {
+            // A port has the PID of its GFD as long as nobody else is there.
+            let is_gfds = inventory.is_gfds(PortRef::new(at, target.port), target.pid)
+                && !has_device(switch, target.port);
+            if !target.pid.is_none() && !is_gfds && !taken.insert(target.pid) {
+                twice.insert((at, place));
+            }
+        }
+    }
+    (taken, twice)
+}
+
+/// Whether a device that is no GFD is at a port.
+fn has_device(switch: &Switch, port: u8) -> bool {
+    let partner = switch.port(port).map(|port| port.partner);
+    matches!(partner, Some(Partner::Device(kind)) if kind != 0)
+}
+
+/// How many PIDs a target has where nobody has said otherwise.
+fn pids_by_default(inventory: &Inventory, (at, switch): (SwitchId, &Switch), target: Target) -> u8 {
+    match target.kind {
+        TargetKind::Host => 1,
+        TargetKind::Downstream => {
+            let (port, here) = (target.port, PortRef::new(at, target.port));
+            let waits =
+                inventory.gfds.iter().any(|gfd| gfd.at == here) && !has_device(switch, port);
+            let is_gfd =
+                waits || switch.port(port).is_some_and(|p| matches!(p.partner, Partner::Gfd(_)));
+            u8::from(!is_gfd)
+        }
+        TargetKind::Fabric => {
+            let has_edges = switch.targets.iter().any(|t| t.kind == TargetKind::Downstream);
+            let first = switch.targets.iter().find(|t| t.kind == TargetKind::Fabric);
+            u8::from(has_edges && first.is_some_and(|first| first.id == target.id))
+        }
+    }
 }
 
 /// Tables of a fabric, and why they hold.

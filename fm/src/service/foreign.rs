@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use weft_parsers::cci::Uuid;
+use weft_parsers::cci::component::PbrIdentity;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
 use crate::cci::{CallError, Fabric};
 use crate::change::Running;
 use crate::discover::{identify, targets};
 use crate::graph::SwitchId;
-use crate::inventory::{Inventory, OWN_PORT, Switch};
+use crate::inventory::{Inventory, OWN_PORT, Switch, Target};
 use crate::plan::wires::read_switch;
 use crate::routes::SwitchTables;
 use crate::text::UuidText;
@@ -123,68 +124,98 @@ fn is_linked(inventory: &Inventory, id: SwitchId) -> bool {
     id == SwitchId(0) || links.any(|link| link.iter().any(|end| end.switch == id))
 }
 
+/// What one switch holds that is not as the FM has set it, by place.
 fn of_switch(
     fabric: &mut Fabric,
     running: &Running,
     (id, switch): (SwitchId, &Switch),
     (manager, groups): (Uuid, &mut Groups),
 ) -> Result<BTreeMap<Place, String>, CallError> {
-    let (way, mut found) = (switch.way(), BTreeMap::new());
+    let way = switch.way();
     let now = identify(fabric, way)?;
     if now.primary_uuid != manager {
-        let text = if now.primary.is_none() {
-            format!(
-                "{id} belongs to nobody any more: it was started again, or somebody released it"
-            )
-        } else {
-            let owner = UuidText(now.primary_uuid);
-            format!("somebody else took {id} over: it belongs to the fabric manager {owner}")
-        };
         // What it holds is the other's.
-        return Ok([(Place::Owner, text)].into());
+        return Ok([(Place::Owner, other_owner(id, &now))].into());
     }
-    let mut note = |place, what: fmt::Arguments<'_>, want: String, has: String| {
-        let text = format!("somebody else changed {what} of {id}: expected {want}, found {has}");
-        found.insert(place, text);
-    };
+    let mut differences = Differences { id, found: BTreeMap::new() };
     if now.pid != switch.pid {
-        note(Place::Pid, format_args!("the PID"), switch.pid.to_string(), now.pid.to_string());
+        let (want, has) = (switch.pid.to_string(), now.pid.to_string());
+        differences.note(Place::Pid, format_args!("the PID"), &want, &has);
     }
-    let all = targets(fabric, way)?;
-    for target in &switch.targets {
-        let (number, instance) = (target.id, target.instance);
-        let has = all.iter().find(|it| (it.id, it.instance) == (number, instance));
-        let pid = has.map_or(Pid::NONE, |it| it.pid);
-        if pid != target.pid {
-            let what = format_args!("the PID of target {number}, instance {instance}");
-            let of = |pid: Pid| if pid.is_none() { "none".to_owned() } else { pid.to_string() };
-            note(Place::Target(number, instance), what, of(target.pid), of(pid));
-        }
-    }
+    differences.compare_targets(switch, &targets(fabric, way)?);
     let empty = SwitchTables::default();
     let wanted = running.standing.get(id).unwrap_or(&empty);
     let held = read_switch(fabric, way, switch.rgts)?;
-    for to in (0..).map_while(Pid::assignable) {
-        let (want, has) = (wanted.drt(to), held.drt(to));
-        // What leads to the switch itself is not in the table that it shows.
-        if want != has && want != DrtEntry::Port(OWN_PORT) {
-            note(Place::Route(to), format_args!("DRT entry {to}"), entry(want), entry(has));
+    differences.compare_routes(wanted, &held);
+    differences.compare_groups(wanted, &held, groups);
+    Ok(differences.found)
+}
+
+/// Who has a switch now that was this FM's.
+fn other_owner(id: SwitchId, now: &PbrIdentity) -> String {
+    if now.primary.is_none() {
+        return format!(
+            "{id} belongs to nobody any more: it was started again, or somebody released it"
+        );
+    }
+    let owner = UuidText(now.primary_uuid);
+    format!("somebody else took {id} over: it belongs to the fabric manager {owner}")
+}
+
+/// What somebody else changed at one switch.
+struct Differences {
+    id: SwitchId,
+    found: BTreeMap<Place, String>,
+}
+
+impl Differences {
+    fn note(&mut self, place: Place, what: fmt::Arguments<'_>, want: &str, has: &str) {
+        let id = self.id;
+        let text = format!("somebody else changed {what} of {id}: expected {want}, found {has}");
+        self.found.insert(place, text);
+    }
+
+    fn compare_targets(&mut self, switch: &Switch, all: &[Target]) {
+        for target in &switch.targets {
+            let (number, instance) = (target.id, target.instance);
+            let has = all.iter().find(|it| (it.id, it.instance) == (number, instance));
+            let pid = has.map_or(Pid::NONE, |it| it.pid);
+            if pid != target.pid {
+                let what = format_args!("the PID of target {number}, instance {instance}");
+                let of = |pid: Pid| if pid.is_none() { "none".to_owned() } else { pid.to_string() };
+                self.note(Place::Target(number, instance), what, &of(target.pid), &of(pid));
+            }
         }
     }
-    let is_met = !groups.met.insert(id);
-    for index in 0..=u8::MAX {
-        let (want, has) = (wanted.rgt(index), held.rgt(index));
-        if let Some(group) = want.or(if is_met { None } else { has }) {
-            groups.note((id, index), group);
-        }
-        if want != has && !(want.is_none() && groups.is_left((id, index), has)) {
-            let ports = |group: Option<&RgtEntry>| {
-                group.map_or("nothing".to_owned(), |group| format!("ports {:?}", group.ports()))
-            };
-            note(Place::Group(index), format_args!("RGT entry {index}"), ports(want), ports(has));
+
+    fn compare_routes(&mut self, wanted: &SwitchTables, held: &SwitchTables) {
+        for to in (0..).map_while(Pid::assignable) {
+            let (want, has) = (wanted.drt(to), held.drt(to));
+            // What leads to the switch itself is not in the table that it shows.
+            if want != has && want != DrtEntry::Port(OWN_PORT) {
+                let what = format_args!("DRT entry {to}");
+                self.note(Place::Route(to), what, &entry(want), &entry(has));
+            }
         }
     }
-    Ok(found)
+
+    fn compare_groups(&mut self, wanted: &SwitchTables, held: &SwitchTables, groups: &mut Groups) {
+        let id = self.id;
+        let is_met = !groups.met.insert(id);
+        for index in 0..=u8::MAX {
+            let (want, has) = (wanted.rgt(index), held.rgt(index));
+            if let Some(group) = want.or(if is_met { None } else { has }) {
+                groups.note((id, index), group);
+            }
+            if want != has && !(want.is_none() && groups.is_left((id, index), has)) {
+                let ports = |group: Option<&RgtEntry>| {
+                    group.map_or("nothing".to_owned(), |group| format!("ports {:?}", group.ports()))
+                };
+                let what = format_args!("RGT entry {index}");
+                self.note(Place::Group(index), what, &ports(want), &ports(has));
+            }
+        }
+    }
 }
 
 fn entry(entry: DrtEntry) -> String {

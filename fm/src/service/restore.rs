@@ -29,7 +29,7 @@ use crate::text::{UuidText, name_of, tag};
 
 impl Fm {
     /// Whether memory of which these GFDs show nothing is given anew: it is wanted, or they have been started again.
-    pub(super) fn wanted_parts(&self) -> impl Fn(&Uuid, &[Pid]) -> bool {
+    pub(super) fn wanted_parts(&self) -> impl Fn(&Uuid, &[Pid]) -> bool + use<> {
         let wanted: Vec<_> = self.desired.memory.iter().filter_map(|w| tag(&w.name).ok()).collect();
         let fresh = self.fresh.clone();
         move |tag, gfds| wanted.contains(tag) || gfds.iter().all(|gfd| fresh.contains(gfd))

@@ -16,7 +16,7 @@ use weft_parsers::fabric::Pid;
 
 use super::desired::DesiredMemory;
 use super::names::{Binding, Names, hosts};
-use super::reconcile::{self, Reconciled};
+use super::reconcile::{self, Reconciled, reconcile};
 use super::status::{Mode, Phase};
 use super::{Fm, with_causes};
 use crate::cci::{CallError, Way};
@@ -198,22 +198,12 @@ impl Fm {
         self.record_inventory_diff(before, &believed.inventory);
         self.record_sent(kept.is_some(), &sent);
         self.step("what is bound and given");
-        let (bindings, odd) = reconcile::bindings(&mut self.fabric, &believed.inventory)?;
-        trouble.extend(odd);
-        let (memory, odd) = reconcile::memory(&mut self.fabric, &believed.inventory, &bindings)?;
-        trouble.extend(odd);
-        let compared = match kept {
-            Some(_) => reconcile::compare(&believed, (bindings, memory), &self.wanted_parts()),
-            None => Reconciled { bindings, memory, ..Reconciled::default() },
-        };
-        let (gim, odd) =
-            reconcile::gim(&mut self.fabric, &believed.inventory, believed.gim, &self.fresh)?;
-        trouble.extend(odd);
-        (self.gim, self.granted) = (gim, believed.granted);
+        let wanted = self.wanted_parts();
+        let shown = reconcile(&mut self.fabric, &believed, &self.fresh, &wanted)?;
         let (options, inventory) = (self.options.clone(), believed.inventory);
-        let Reconciled { bindings, memory, said, forgotten, unbound } = compared;
+        let Reconciled { bindings, memory, gim, said, forgotten, unbound } = shown;
         trouble.extend(said);
-        self.memory = memory;
+        (self.memory, self.gim, self.granted) = (memory, gim, believed.granted);
         self.set_running(Running {
             inventory,
             plan,

@@ -1,0 +1,215 @@
+//! What the fabric shows now: bridges of switches, decoders and rights and extents of GFDs, bits of GIM at edges.
+//!
+//! Shape: commands that change nothing -> [`Bindings`], [`Memory`], [`Gim`], each with a list of oddities.
+//! Units: bytes.
+//! Source: docs/spec/cxl-fabric.md "State"; docs/spec/wire-formats.md §4.3, §4.7.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_parsers::cci::dcd::{ExtentList, GetExtents};
+use weft_parsers::cci::gfd_access::{Gdt, GdtDecoder, GdtRange, SatEntries, SatRange};
+use weft_parsers::cci::{Request, Uuid};
+use weft_parsers::fabric::Pid;
+
+use super::is_there;
+use crate::bind::{self, Bindings, Bridge, BridgeState, LinkEnd, Local, Remote};
+use crate::cci::{CallError, Fabric, Way};
+use crate::gim::Gim;
+use crate::graph::SwitchId;
+use crate::inventory::{Gfd, Inventory, TargetKind};
+use crate::memory::{DECODERS, GROUPS_MAX, Host, Memory, Part, Share, group_bit};
+use crate::service::names::{hosts, requesters};
+use crate::text::name_of;
+
+/// Extents of a group that are read.
+const EXTENTS_MAX: u32 = 64;
+
+/// Reads what is bound; what only one end shows is in the list of oddities.
+///
+/// # Errors
+/// A switch does not answer.
+pub fn bindings(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+) -> Result<(Bindings, Vec<String>), CallError> {
+    let (mut found, mut odd) = (Bindings::default(), Vec::new());
+    let mut ends: BTreeMap<Bridge, Pid> = BTreeMap::new();
+    for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
+        for vcs in &switch.vcss {
+            for (vppb, state) in (0..=u8::MAX).zip(&vcs.vppbs) {
+                let bridge = Bridge { switch: id, vcs: vcs.id, vppb };
+                if state.status == 0 || (vppb == 0 && state.status == 2) {
+                    continue; // nothing, or a host's own port
+                }
+                match bind::read_bridge(fabric, switch.way(), bridge)? {
+                    BridgeState::Nothing => {}
+                    BridgeState::Port(port, ld) => {
+                        found.local.push(Local { bridge, port, ld: ld.map(u16::from) });
+                    }
+                    BridgeState::Pid(pid) => drop(ends.insert(bridge, pid)),
+                    BridgeState::InBetween => {
+                        odd.push(format!("{bridge} is neither bound nor unbound"));
+                    }
+                }
+            }
+        }
+    }
+    found.remote = links(inventory, &mut ends);
+    odd.extend(ends.iter().map(|(bridge, pid)| {
+        format!("{bridge} is bound to PID {pid}, but nothing is bound to it from there")
+    }));
+    Ok((found, odd))
+}
+
+/// The bridges that are bound to each other's PID, as links from a host's edge to a switch below; they leave `ends`.
+fn links(inventory: &Inventory, ends: &mut BTreeMap<Bridge, Pid>) -> Vec<Remote> {
+    let mut links = Vec::new();
+    let fabric_pid = |at: SwitchId, pid: Pid| {
+        let targets = inventory.switch(at).map(|switch| switch.targets.as_slice());
+        let mut targets = targets.unwrap_or_default().iter();
+        targets.any(|t| t.kind == TargetKind::Fabric && t.pid == pid)
+    };
+    for edge in hosts(inventory) {
+        let own = |bridge: &Bridge| (bridge.switch, bridge.vcs) == (edge.switch, edge.vcs);
+        let near: Vec<Bridge> = ends.keys().filter(|bridge| own(bridge)).copied().collect();
+        for bridge in near {
+            let Some(&to) = ends.get(&bridge) else { continue };
+            let mut far = ends.iter().filter(|(far, pid)| {
+                **pid == edge.pid && far.switch != bridge.switch && fabric_pid(far.switch, to)
+            });
+            let Some((&below, &host)) = far.next() else { continue };
+            let (host, below) = (LinkEnd { bridge, pid: host }, LinkEnd { bridge: below, pid: to });
+            ends.remove(&host.bridge);
+            ends.remove(&below.bridge);
+            links.push(Remote { host, below });
+        }
+    }
+    links
+}
+
+/// What one GFD gives to one tag.
+struct Piece {
+    part: Part,
+    len: u64,
+    /// Hosts with a decoder for it and the right to it.
+    hosts: Vec<(Host, u8, GdtDecoder)>,
+}
+
+/// Who has a decoder at a GFD: its decoders by number, and the groups that it has the right to, a bit each.
+struct Rights {
+    host: Host,
+    decoders: Vec<(u8, GdtDecoder)>,
+    groups: u32,
+}
+
+/// Reads who has which memory.
+///
+/// # Errors
+/// A GFD does not answer.
+pub fn memory(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    bindings: &Bindings,
+) -> Result<(Memory, Vec<String>), CallError> {
+    let mut by_tag: BTreeMap<Uuid, Vec<Piece>> = BTreeMap::new();
+    let edges: Vec<Host> =
+        requesters(inventory, bindings).iter().map(|requester| requester.edge).collect();
+    for gfd in inventory.gfds.iter().filter(|gfd| is_there(inventory, gfd.at)) {
+        let rights = rights(fabric, gfd.pid, &edges)?;
+        for (tag, piece) in pieces(fabric, gfd, &rights)? {
+            by_tag.entry(tag).or_default().push(piece);
+        }
+    }
+    let (mut memory, mut odd) = (Memory::default(), Vec::new());
+    for (tag, pieces) in by_tag {
+        let (share, strange) = share(tag, pieces);
+        memory.shares.push(share);
+        odd.extend(strange);
+    }
+    Ok((memory, odd))
+}
+
+/// Reads which of `edges` have decoders at a GFD, and what they have the right to.
+fn rights(fabric: &mut Fabric, gfd: Pid, edges: &[Host]) -> Result<Vec<Rights>, CallError> {
+    let (way, mut rights) = (Way::Pid(gfd), Vec::new());
+    for &host in edges {
+        let range = GdtRange { rpid: host.pid, count: DECODERS, start: 0 };
+        let answer = fabric.call(way, &Request::GetGdt(range))?;
+        let gdt = answer.read::<Gdt<'_>>()?.entries;
+        let decoders: Vec<_> = gdt.iter().filter_map(|e| Some((e.index, e.decoder?))).collect();
+        if decoders.is_empty() {
+            continue;
+        }
+        let range = SatRange { count: 1, start: host.pid };
+        let answer = fabric.call(way, &Request::GetSat(range))?;
+        let groups = answer.read::<SatEntries<'_>>()?.vectors.get(0).unwrap_or(0);
+        rights.push(Rights { host, decoders, groups });
+    }
+    Ok(rights)
+}
+
+/// Reads the extents of a GFD: what it gives to which tag, and who has it.
+fn pieces(
+    fabric: &mut Fabric,
+    gfd: &Gfd,
+    rights: &[Rights],
+) -> Result<Vec<(Uuid, Piece)>, CallError> {
+    let mut pieces = Vec::new();
+    for group in 0..gfd.groups.min(GROUPS_MAX) {
+        let range = GetExtents { owner: group, count: EXTENTS_MAX, start: 0 };
+        let answer = fabric.call(Way::Pid(gfd.pid), &Request::GetGfdExtents(range))?;
+        for extent in answer.read::<ExtentList<'_>>()?.extents.iter() {
+            let fits = |(_, decoder): &&(u8, GdtDecoder)| {
+                decoder.dpa == extent.start && decoder.dpa_len == extent.len
+            };
+            let of = |one: &Rights| {
+                let (index, decoder) = one.decoders.iter().find(fits)?;
+                let may = one.groups & group_bit(group) != 0;
+                may.then_some((one.host, *index, *decoder))
+            };
+            let hosts: Vec<_> = rights.iter().filter_map(of).collect();
+            let decoder = hosts.first().map_or(0, |(_, index, _)| *index);
+            let part = Part { gfd: gfd.pid, group, decoder, dpa: extent.start.0 };
+            pieces.push((extent.tag, Piece { part, len: extent.len, hosts }));
+        }
+    }
+    Ok(pieces)
+}
+
+/// One share of what all GFDs give to a tag; what does not belong to it is told.
+fn share(tag: Uuid, mut pieces: Vec<Piece>) -> (Share, Option<String>) {
+    let way = |piece: &Piece| piece.hosts.first().map_or(0, |(_, _, decoder)| decoder.way);
+    pieces.sort_by_key(way);
+    let has = |host: &Host| pieces.iter().all(|piece| piece.hosts.iter().any(|(h, ..)| h == host));
+    let first = pieces.first().map(|piece| piece.hosts.as_slice()).unwrap_or_default();
+    let hosts: Vec<Host> = first.iter().map(|(host, ..)| *host).filter(has).collect();
+    let partly =
+        pieces.iter().flat_map(|piece| &piece.hosts).find(|(host, ..)| !hosts.contains(host));
+    let odd = partly.map(|(host, ..)| {
+        format!("host {} has only parts of memory {:?}", host.pid, name_of(&tag))
+    });
+    let hpa = first.first().map_or(0, |(_, _, decoder)| decoder.hpa.0);
+    let granularity = first.first().map_or(0, |(_, _, decoder)| decoder.interleave.granularity());
+    let len = pieces.iter().map(|piece| piece.len).sum();
+    let parts = pieces.iter().map(|piece| piece.part).collect();
+    (Share { tag, hosts, parts, len, hpa, granularity }, odd)
+}
+
+/// What hosts and devices show each other, as it was known and still stands; the rest is told.
+///
+/// # Errors
+/// A switch does not answer.
+pub fn gim(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    believed: Gim,
+    fresh: &BTreeSet<Pid>,
+) -> Result<(Gim, Vec<String>), CallError> {
+    let mut gim = believed;
+    let mut said = Vec::new();
+    for (name, what) in gim.lacks(fabric, inventory, fresh)? {
+        said.push(format!("GIM {name:?} is not as it was: it lacks {what}"));
+        gim.grants.retain(|grant| grant.name != name);
+    }
+    Ok((gim, said))
+}
