@@ -60,7 +60,8 @@ mod tests {
         gen1[6] = 0x24;
         let mpls = [0x88, 0x47, 0x00, 0x01, 0x0B, 0x40]; // EXP 5
         let tagged_mpls = [&[0x81, 0, 0x20, 5][..], &mpls].concat();
-        let [pcp, dscp, tc, exp] = PriSource::ALL;
+        let (pcp, dscp) = (PriSource::Pcp, PriSource::Dscp);
+        let (tc, exp) = (PriSource::Tc, PriSource::Exp);
         #[rustfmt::skip] // columns: name, frame, trust, want
         let cases = [
             ("pcp 1 before dscp",  with(&tagged), vec![pcp, dscp, tc], (1, Some(pcp))),

@@ -150,10 +150,8 @@ mod tests {
             assert_eq!(map, switch, "{pris}");
         }
         let one = PriMap::of_port(&PriMaps::for_pris(4), &[PriSource::Tc], Pri::ALL[1]);
-        assert_eq!(
-            (one.trust, one.default_pri),
-            ([Some(PriSource::Tc), None, None, None], Pri::ALL[1])
-        );
+        let trusted: Vec<_> = one.trust.into_iter().flatten().collect();
+        assert_eq!((trusted, one.default_pri), (vec![PriSource::Tc], Pri::ALL[1]));
     }
 
     #[test]

@@ -5,16 +5,10 @@
 //! Source: IEEE 802.1Q-2018 Annex O (buffer requirements for PFC); docs/spec/pipeline.md §2, §4, §7, §8, §9.
 
 use weft_dataplane::config::{
-    BufferConfig, CrossbarConfig, EcnConfig, EcnMark, ForwardConfig, PfcConfig, PfcMode,
-    PortConfig, PortRole, PriMaps, PriSource, Sharing, StormAction, SwitchConfig, TlpConfig,
+    BufferConfig, EcnConfig, EcnMark, ForwardConfig, LiveSizes, PfcConfig, PortConfig, SwitchConfig,
 };
-use weft_dataplane::egress::EgressConfig;
-use weft_dataplane::islip::Discipline;
-use weft_dataplane::pfc::{Watchdog, default_classes};
-use weft_dataplane::storm::StormLimits;
 use weft_dataplane::time::{LinkRate, Span};
-use weft_dataplane::types::{PerPri, Pri, PriSet};
-use weft_dataplane::vlan::PortMode;
+use weft_dataplane::types::PriSet;
 use weft_parsers::{MacAddr, ParseConfig};
 
 /// Bits of a PFC frame on the wire: 64 bytes, preamble, gap.
@@ -146,75 +140,44 @@ impl Setup {
     /// The whole configuration.
     #[must_use]
     pub fn config(&self) -> SwitchConfig {
-        let maps = PriMaps::for_pris(self.pris);
         let lossless = lossless_default(self.pris);
         let total_cells = u32::try_from(self.buffer_bytes / u64::from(self.cell_bytes.max(1)));
-        let buffer = BufferConfig {
+        let live = SwitchConfig::live(&LiveSizes {
+            names: (0..self.ports).map(|index| format!("p{index}")).collect(),
+            rate: self.rate,
+            pris: self.pris,
+            cells: total_cells.unwrap_or(u32::MAX),
             cell_bytes: self.cell_bytes,
-            total_cells: total_cells.unwrap_or(u32::MAX),
-            sharing: Sharing::Dt,
-            alpha: PerPri([0; 8]),
-            voq_reserve_cells: 0,
-            pg_reserve_cells: 4_096_u32.div_ceil(self.cell_bytes.max(1)),
+            headroom_cells: 0, // each port's own is below
+            frame_len_max: self.frame_len_max,
+        });
+        let buffer = BufferConfig {
             headroom_cells: (0..self.ports)
                 .map(|port| self.headroom(port).cells(self.cell_bytes))
                 .collect(),
             xon_offset_cells: 2 * cells_of(self.frame_len_max, self.cell_bytes),
+            ..live.buffer
         };
+        let ports = live.ports.into_iter().enumerate();
         SwitchConfig {
-            ports: (0..self.ports).map(|port| self.port(port)).collect(),
-            pris: self.pris,
+            ports: ports.map(|(index, port)| self.port(index, port)).collect(),
             ecn: self.ecn(&buffer, lossless),
-            pfc: PfcConfig {
-                enabled: self.pfc,
-                lossless,
-                classes: default_classes(&maps.pcp_to_pri),
-                mode: PfcMode::IngressPg,
-                watchdog_detect: Watchdog::DETECT,
-                watchdog_restore: Watchdog::RESTORE,
-                watchdog_action: StormAction::Drop,
-            },
-            maps,
+            pfc: PfcConfig { enabled: self.pfc, lossless, ..live.pfc },
             buffer,
-            crossbar: CrossbarConfig {
-                iterations: 2,
-                discipline: Discipline::Strict,
-                speedup: 2,
-                wire_overhead: true,
-                burst: 32,
-                egress_queue_frames: 32,
-            },
-            forward: ForwardConfig {
-                loop_block: Some(weft_dataplane::fdb::LOOP_BLOCK),
-                sticky: weft_dataplane::fdb::STICKY,
-                fdb_capacity: 4_096,
-                ageing: Span::from_ms(300_000),
-                flood_unknown: true,
-                static_entries: Vec::new(),
-                groups: Vec::new(),
-            },
-            lags: Vec::new(),
-            mirror: None,
+            forward: ForwardConfig { fdb_capacity: 4_096, ..live.forward },
             seed: self.seed,
-            tx_ring_frames: 64,
-            tlp: TlpConfig::for_pris(self.pris),
+            ..live
         }
     }
 
-    fn port(&self, index: usize) -> PortConfig {
+    /// A port as a live switch has it by default, with what this setup says of it.
+    fn port(&self, index: usize, live: PortConfig) -> PortConfig {
         PortConfig {
-            name: format!("p{index}"),
             rate: self.rate_of(index),
             parse: ParseConfig { port_mac: port_mac(index), ..ParseConfig::DEFAULT },
-            trust: vec![PriSource::Pcp, PriSource::Dscp, PriSource::Tc],
-            default_pri: Pri::default(),
-            vlan: PortMode::default(),
             learned_max: 4_096,
-            storm: StormLimits::default(),
-            egress: EgressConfig::for_pris(self.pris),
-            frame_len_max: self.frame_len_max,
             pfc: self.pfc,
-            role: PortRole::L2,
+            ..live
         }
     }
 
